@@ -1,0 +1,105 @@
+/*
+ * The one block-device interface: byte-addressed, aligned to the device's LBA size.
+ *
+ * Every function may be called from any thread at once; ordering between overlapping calls is the
+ * caller's business. Functions return 0 or -errno. -EIO leaves the NVMe status (SC | SCT << 8 |
+ * DNR << 14, see nvme_spec.h) in the bd_io where there is one.
+ */
+#ifndef BLOCKDEV_BDEV_H
+#define BLOCKDEV_BDEV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct bd_dev;
+struct nvme_ctrlr;
+
+struct bd_info {
+    uint64_t bytes;      /* capacity, a multiple of lba_size */
+    uint32_t lba_size;   /* bytes: 512 or 4096 */
+    bool volatile_cache; /* writes are durable only after bd_flush or with BD_FUA */
+    bool read_only;
+    char name[64]; /* for messages: path, or controller and namespace */
+};
+
+enum bd_op { BD_READ, BD_WRITE, BD_WRITE_ZEROES, BD_DISCARD, BD_FLUSH };
+
+#define BD_FUA 1u /* BD_WRITE: durable when it returns */
+
+/*
+ * One transfer. offset and len are multiples of lba_size; len may exceed what one command can
+ * carry. buf is any host memory: memory from bd_dma_alloc() is transferred in place, other memory
+ * is bounced.
+ */
+struct bd_io {
+    enum bd_op op;
+    uint32_t flags;
+    uint64_t offset;      /* bytes; ignored by BD_FLUSH */
+    uint64_t len;         /* bytes; ignored by BD_FLUSH */
+    void *buf;            /* BD_READ and BD_WRITE */
+    int error;            /* out: 0 or -errno */
+    uint16_t nvme_status; /* out: first non-zero status, 0 for none */
+};
+
+/* The methods behind the interface; for implementers (file, NVMe, test devices). */
+struct bd_ops {
+    int (*submit)(struct bd_dev *dev, struct bd_io *ios, size_t n);
+    void *(*dma_alloc)(struct bd_dev *dev, size_t len);
+    void (*dma_free)(struct bd_dev *dev, void *buf, size_t len);
+    void (*close)(struct bd_dev *dev);
+};
+
+struct bd_dev {
+    const struct bd_ops *ops;
+    struct bd_info info;
+};
+
+/*
+ * Runs n transfers concurrently and returns when all have ended: 0, or the error of the first
+ * (by index) that failed. -EINVAL (alignment, or past the end) and -EROFS are found before
+ * anything is sent. No order among the n.
+ */
+int bd_submit(struct bd_dev *dev, struct bd_io *ios, size_t n);
+
+int bd_read(struct bd_dev *dev, uint64_t offset, void *buf, uint64_t len);
+int bd_write(struct bd_dev *dev, uint64_t offset, const void *buf, uint64_t len, uint32_t flags);
+int bd_write_zeroes(struct bd_dev *dev, uint64_t offset, uint64_t len);
+/* A hint: contents become undefined or zero. Returns 0 where the device has no such command. */
+int bd_discard(struct bd_dev *dev, uint64_t offset, uint64_t len);
+/* Everything whose write returned before the call is durable when it returns. */
+int bd_flush(struct bd_dev *dev);
+
+/* Page-aligned memory the device reaches without a bounce, zeroed; NULL when out of memory. */
+void *bd_dma_alloc(struct bd_dev *dev, size_t len);
+void bd_dma_free(struct bd_dev *dev, void *buf, size_t len);
+
+void bd_close(struct bd_dev *dev);
+
+#define BD_OPEN_READ_ONLY 1u
+#define BD_OPEN_EXCLUSIVE 2u /* fails with -EBUSY while anyone else holds the device */
+
+/*
+ * A regular file or a kernel block device. lba_size 0 takes the device's own (512 for files).
+ * Errors: those of open(2); -EBUSY (locked, or mounted by the kernel); -ENOTBLK (neither kind).
+ */
+int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_dev **out);
+
+/*
+ * A namespace of an open controller, over queue pairs of its own (at most `queues`, each `depth`
+ * entries, fewer where the controller gives fewer). The controller must outlive the device; its
+ * owner closes it. -ENODEV when nsid is not active, -ENOTSUP for an LBA format that is neither
+ * 512 nor 4096 bytes or has metadata.
+ */
+int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsigned depth,
+                 struct bd_dev **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

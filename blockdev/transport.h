@@ -1,0 +1,103 @@
+/*
+ * How a driver sees an NVMe controller: registers, doorbells, and memory the controller can reach.
+ *
+ * The driver (nvme.h) and the GPU queue code know controllers only through this table. Three
+ * things implement it: the simulator (in-process), VFIO (a PCI drive), vfio-user (a server).
+ */
+#ifndef BLOCKDEV_TRANSPORT_H
+#define BLOCKDEV_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Moves bytes between host memory and memory the host cannot dereference (a GPU's). A software
+ * controller uses it for transfers whose target is device memory; hardware needs none.
+ *
+ * Channels are independent streams of copies: one thread per channel, no locking inside. Copies
+ * of one submission may happen in any order; a ticket is done when all bytes of its submission
+ * are in place and visible to the device.
+ */
+struct nvme_copy {
+    void *host;      /* pinned by pin() */
+    uint64_t device; /* address in the device's address space */
+    size_t len;      /* bytes, any alignment */
+};
+
+struct nvme_mover_ops {
+    unsigned max_copies; /* per submission */
+    /* 0 and a ticket, -EAGAIN when too much is in flight, another -errno when the device failed. */
+    int (*submit)(void *ctx, unsigned channel, bool to_device, const struct nvme_copy *copies,
+                  unsigned n, uint64_t *ticket);
+    /* 1 done, 0 still moving, -errno failed. Tickets of a channel complete in order. */
+    int (*poll)(void *ctx, unsigned channel, uint64_t ticket);
+    /* Makes host memory usable in copies at full speed: 0 or -errno. [addr, addr+len) whole pages.
+     */
+    int (*pin)(void *ctx, void *addr, size_t len);
+    void (*unpin)(void *ctx, void *addr);
+};
+
+struct nvme_mover {
+    const struct nvme_mover_ops *ops;
+    void *ctx;
+    unsigned channels; /* number of channels that may be used, numbered from 0 */
+};
+
+/*
+ * Memory offered to a controller. addr and len are whole 4 KiB pages. The caller owns the memory
+ * and keeps it in place until unmap() has returned.
+ */
+struct nvme_mem {
+    void *addr;                     /* host address; NULL for device memory */
+    uint64_t device;                /* device address, when addr is NULL */
+    size_t len;                     /* bytes */
+    int fd;                         /* what the memory is a mapping of (memfd, dma-buf), or -1 */
+    uint64_t fd_offset;             /* of addr in fd, bytes */
+    const struct nvme_mover *mover; /* device memory only: how software reaches it */
+};
+
+struct nvme_transport;
+
+struct nvme_transport_ops {
+    const char *name; /* "sim", "vfio", "vfio-user" */
+    /* Register access, offset in BAR0 below the doorbells. Never called from a GPU. */
+    uint32_t (*read32)(struct nvme_transport *t, uint32_t offset);
+    uint64_t (*read64)(struct nvme_transport *t, uint32_t offset);
+    void (*write32)(struct nvme_transport *t, uint32_t offset, uint32_t value);
+    void (*write64)(struct nvme_transport *t, uint32_t offset, uint64_t value);
+    /*
+     * Makes memory visible to the controller at *iova (4 KiB aligned, contiguous, never 0).
+     * 0, -EINVAL (alignment), -EFAULT (kind of memory not reachable), -ENOSPC, -ENOMEM.
+     */
+    int (*map)(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
+    /*
+     * Takes back what map() gave. When it returns, the controller cannot reach the memory any
+     * more; a command still aimed at it fails. -ENOENT if iova is not the start of a mapping.
+     */
+    int (*unmap)(struct nvme_transport *t, uint64_t iova);
+    /*
+     * Optional (NULL for hardware): a CPU calls it after its doorbell stores, so that a parked
+     * software controller wakes at once. A controller must also notice doorbells without it.
+     */
+    void (*kick)(struct nvme_transport *t);
+    /* Stops the controller and frees the transport. The controller must be disabled (CC.EN = 0). */
+    void (*close)(struct nvme_transport *t);
+};
+
+struct nvme_transport {
+    const struct nvme_transport_ops *ops;
+    volatile uint32_t *doorbells; /* BAR0 + 0x1000, in host address space */
+    size_t doorbells_len;         /* bytes mapped, whole pages; may be registered with CUDA */
+    bool doorbells_are_mmio; /* true: real MMIO (CUDA needs IoMemory); false: ordinary memory */
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * Blocks from the GPU: NVMe queue pairs driven by a kernel, and the buffers they fill.
+ *
+ * One C API, two executors that run the same queue protocol (gq_protocol.h): CUDA, and host
+ * threads where there is no GPU. Functions return 0 or -errno; all may be called from any thread.
+ * Byte counts are bytes, LBAs are of the namespace.
+ */
+#ifndef CUDA_GQ_H
+#define CUDA_GQ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blockdev/nvme.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum gq_executor_kind {
+    GQ_EXECUTOR_AUTO = 0, /* CUDA when a device answers, else CPU */
+    GQ_EXECUTOR_CUDA = 1,
+    GQ_EXECUTOR_CPU = 2,
+};
+
+/* Zero in a field means its default. */
+struct gq_options {
+    enum gq_executor_kind executor;
+    int cuda_device;      /* ordinal */
+    unsigned queues;      /* queue pairs to own: 16, fewer where the controller gives fewer */
+    unsigned depth;       /* entries a queue: 256 */
+    unsigned cpu_lanes;   /* CPU executor: lanes of a group, 1 or 32 (lockstep): 1 */
+    unsigned cpu_threads; /* CPU executor: threads a transfer may use: 1 */
+    unsigned deadline_ms; /* a command not completed after this is timed out: 10,000 */
+    unsigned max_buffers; /* registered at once: 1024 */
+    size_t staging;       /* bytes of staging for unaligned pieces: 4 MiB */
+};
+
+struct gq_info {
+    enum gq_executor_kind executor;
+    char device[128];   /* "NVIDIA H200", or "CPU executor, 32 lanes" */
+    char fallback[128]; /* why CUDA was not taken under AUTO; empty when it was */
+    unsigned tier;      /* 1: data in host memory, 2: data in GPU memory, queues in host memory */
+    unsigned queues, depth;
+    uint32_t lba_size;
+    uint32_t max_command; /* bytes one command carries at most */
+};
+
+struct gq_stats {
+    uint64_t transfers, commands, bytes_read, bytes_written;
+    uint64_t timeouts, errors, cancelled;
+    unsigned quarantined; /* queue pairs out of service now */
+    unsigned buffers;     /* registered now */
+};
+
+struct gq_engine;
+struct gq_buffer;
+
+/*
+ * Takes queue pairs of the controller for GPU use. The controller must outlive the engine.
+ * -ENODEV: CUDA demanded and no device answers (gq_probe tells why).
+ */
+int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options *opts,
+                   struct gq_engine **out);
+/* Waits for transfers (bounded by their deadlines), unregisters buffers, deletes the queues. */
+void gq_engine_close(struct gq_engine *e);
+void gq_engine_info(const struct gq_engine *e, struct gq_info *out);
+void gq_engine_stats(struct gq_engine *e, struct gq_stats *out);
+
+/* Does a CUDA device answer? 0, or -ENODEV with a sentence in why. Safe without any driver. */
+int gq_probe(int cuda_device, char *why, size_t len);
+
+/* Where a buffer's memory is. */
+enum gq_mem_kind {
+    GQ_MEM_HOST = 1, /* this process's memory: addr. CPU executor only */
+    GQ_MEM_FD = 2,   /* memfd or shared file mapping: fd (duplicated), offset. CPU executor only */
+    GQ_MEM_CUDA = 3, /* this process's device pointer: addr. CUDA only */
+    GQ_MEM_CUDA_IPC = 4, /* another process's: base handle, offset from the base. CUDA only */
+};
+
+struct gq_mem {
+    enum gq_mem_kind kind;
+    void *addr;
+    int fd;
+    uint64_t offset;       /* bytes from the start of fd, or from the IPC handle's base */
+    uint64_t len;          /* bytes, > 0, any alignment */
+    unsigned char ipc[64]; /* cudaIpcMemHandle_t */
+};
+
+/*
+ * Maps the memory for the controller and prebuilds its PRP lists. The buffer covers exactly
+ * [start, start + len) of the memory. -EINVAL (empty, overflow, bad handle), -ENOTSUP (kind not of
+ * this executor), -EMFILE (max_buffers), -ENOMEM, -EFAULT (not mappable).
+ */
+int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer **out);
+/*
+ * Ends the buffer: new transfers get -ESTALE; when it returns no command can reach the memory
+ * (queues with timed-out commands into it are deleted first). Frees the object.
+ */
+void gq_buffer_unregister(struct gq_buffer *b);
+uint64_t gq_buffer_len(const struct gq_buffer *b);
+
+/* A run of blocks on the device, or a run of zeros (hole, unwritten). */
+struct gq_extent {
+    uint64_t lba; /* GQ_LBA_ZERO: reads as zeros */
+    uint64_t bytes;
+};
+#define GQ_LBA_ZERO UINT64_MAX
+
+enum gq_op { GQ_READ, GQ_WRITE };
+
+/*
+ * The bytes of the extents, laid end to end, form a stream. The transfer moves stream bytes
+ * [skip, skip + len) to or from buffer bytes [buffer_offset, buffer_offset + len).
+ * Extent sizes are whole LBAs. GQ_WRITE: skip and len whole LBAs, no zero extents (-EINVAL).
+ */
+struct gq_request {
+    enum gq_op op;
+    struct gq_buffer *buffer;
+    uint64_t buffer_offset, skip, len;
+    const struct gq_extent *extents;
+    size_t n_extents;
+    unsigned deadline_ms;            /* for the whole transfer; 0: none beyond the engine's */
+    const volatile uint32_t *cancel; /* non-zero: send no more, drain, return; NULL: never */
+};
+
+struct gq_result {
+    uint64_t bytes;       /* contiguous from the start that were moved for certain */
+    uint64_t commands;    /* NVMe commands sent */
+    uint16_t nvme_status; /* first error in stream order, 0 for none */
+    bool timed_out, cancelled;
+};
+
+/*
+ * Moves the bytes: 0; -EIO with nvme_status; -ETIMEDOUT; -ECANCELED; -ESTALE; -EINVAL; -ENODEV
+ * when every queue is quarantined. result is filled in all cases. On return 0 the bytes are
+ * visible to any later work on the device, and to the host for host memory.
+ */
+int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
+
+/* Copies between the buffer and host memory, for the bounce path. -EINVAL past the buffer's end. */
+int gq_buffer_put(struct gq_buffer *b, uint64_t offset, const void *src, size_t len);
+int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len);
+int gq_buffer_zero(struct gq_buffer *b, uint64_t offset, size_t len);
+
+/* Returns quarantined queues to service: abort, delete and create again. 0 or the first error. */
+int gq_engine_recover(struct gq_engine *e);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

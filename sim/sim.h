@@ -1,0 +1,150 @@
+/*
+ * An NVMe controller in software, behind the driver's transport interface: registers, admin and
+ * I/O commands, media, faults, and a strict judge of the driver (docs/simulator.md).
+ */
+#ifndef SIM_SIM_H
+#define SIM_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blockdev/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct sim;
+
+#define SIM_MAX_NAMESPACES 8
+
+struct sim_ns_config {
+    const char *path;  /* image file; NULL: anonymous memory, zeroed */
+    uint64_t bytes;    /* capacity of anonymous memory; 0 with a path: the file's size */
+    uint32_t lba_size; /* 512 or 4096 */
+    bool read_only;
+    bool null_media; /* completes at once, moves nothing: for measuring the command path */
+};
+
+/* Zero in a field means its default. */
+struct sim_config {
+    struct sim_ns_config ns[SIM_MAX_NAMESPACES];
+    unsigned namespaces;      /* 1 */
+    unsigned threads;         /* controller threads: 1 */
+    unsigned io_queues;       /* pairs offered: 64 */
+    unsigned max_depth;       /* CAP.MQES + 1: 4096 */
+    unsigned mdts;            /* bytes, a power of two times 4096: 1 MiB */
+    unsigned doorbell_stride; /* CAP.DSTRD: 0 */
+    unsigned ready_ms;        /* time from CC.EN to CSTS.RDY: 0 */
+    bool no_sgl, no_volatile_cache;
+    bool reorder;           /* completes commands out of order, from the seed */
+    uint64_t latency_ns;    /* per command: 0, as fast as it can */
+    uint64_t bytes_per_sec; /* 0: no limit */
+    uint64_t seed;
+    /*
+     * true: writes live in a volatile cache until FLUSH or FUA, so that sim_power_cut() can lose
+     * them. Costs memory per unflushed LBA; for tests.
+     */
+    bool track_cache;
+};
+
+/* What the driver did wrong. A test that sees one it did not provoke has failed. */
+#define SIM_EVENTS(X)                                                               \
+    X(DB_INVALID_QUEUE, "doorbell of a queue that does not exist")                  \
+    X(DB_OUT_OF_RANGE, "doorbell value not below the queue size")                   \
+    X(SQ_OVERRUN, "SQ tail moved past the head the controller has reported")        \
+    X(CQ_HEAD_PAST_TAIL, "CQ head moved past the last completion posted")           \
+    X(CID_REUSE, "command identifier already in flight on this queue")              \
+    X(PRP_UNMAPPED, "PRP or SGL points outside mapped memory")                      \
+    X(PRP_MISALIGNED, "PRP1 not dword aligned, or a later PRP not page aligned")    \
+    X(PRP_LIST_MISALIGNED, "PRP list pointer not 8-byte aligned")                   \
+    X(PRP_LIST_OVERFLOW, "PRP list leaves its page without a chain entry")          \
+    X(SGL_INVALID, "SGL descriptor type or length not valid")                       \
+    X(RESERVED_FIELD, "reserved field not zero")                                    \
+    X(TRANSFER_TOO_LARGE, "transfer over MDTS")                                     \
+    X(LBA_RANGE, "LBA range past the end of the namespace")                         \
+    X(BAD_OPCODE, "opcode that was not offered")                                    \
+    X(BAD_NSID, "namespace that is not active")                                     \
+    X(BAD_QUEUE_CREATE, "queue creation with values that are not valid")            \
+    X(BAD_QUEUE_DELETE, "CQ deleted before its SQ, or a queue that does not exist") \
+    X(BAD_ENABLE, "CC.EN set with values that are not valid")                       \
+    X(REG_MISUSE, "register written that is read-only, or changed while enabled")   \
+    X(UNMAP_IN_FLIGHT, "memory unmapped while a command could reach it")            \
+    X(CLOSED_ENABLED, "transport closed while the controller was enabled")
+
+enum sim_event {
+#define SIM_EVENT_ENUM(name, text) SIM_EV_##name,
+    SIM_EVENTS(SIM_EVENT_ENUM)
+#undef SIM_EVENT_ENUM
+        SIM_EV_COUNT
+};
+const char *sim_event_name(enum sim_event e);
+const char *sim_event_text(enum sim_event e);
+
+/* A fault to inject. Matches I/O commands in order of arrival; fields left 0 match everything. */
+enum sim_fault_kind {
+    SIM_FAULT_STATUS,  /* complete with `status`, data not moved */
+    SIM_FAULT_LOSE,    /* never complete (the command stays known to the controller) */
+    SIM_FAULT_LATE,    /* complete after delay_ns */
+    SIM_FAULT_FATAL,   /* set CSTS.CFS and stop */
+    SIM_FAULT_CORRUPT, /* flip one bit of the data, complete with success */
+};
+
+struct sim_fault {
+    enum sim_fault_kind kind;
+    uint8_t opcode; /* with match_opcode */
+    bool match_opcode;
+    uint16_t qid;             /* 0: any */
+    uint64_t first_lba, lbas; /* lbas 0: any */
+    unsigned skip;            /* let this many matches pass first */
+    unsigned times;           /* then this many fail; 0: for ever */
+    unsigned one_in;          /* of the matches, one in this many, drawn from the seed; 0: each */
+    uint16_t status;
+    uint64_t delay_ns;
+};
+
+struct sim_stats {
+    uint64_t commands, reads, writes, flushes;
+    uint64_t read_bytes, written_bytes;
+    uint64_t doorbells;    /* changes of a doorbell value seen */
+    uint64_t device_bytes; /* moved to or from device memory */
+    uint64_t events[SIM_EV_COUNT];
+};
+
+/*
+ * Creates a controller and its threads. On success *transport is the controller's, valid until
+ * its close(); the sim object lives on until sim_free(), so that a closed controller can be
+ * inspected, power-cut, or attached again with sim_attach(). Errors: those of open(2) and
+ * mmap(2); -EBUSY when another process has the image; -EINVAL for a configuration that cannot be.
+ */
+int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_transport **transport);
+/* A fresh controller on the same media, after the last transport was closed. */
+int sim_attach(struct sim *s, struct nvme_transport **transport);
+/* The transport must be closed. Syncs and closes the media. */
+void sim_free(struct sim *s);
+
+int sim_add_fault(struct sim *s, const struct sim_fault *f); /* -ENOSPC after 64 */
+void sim_clear_faults(struct sim *s);
+
+void sim_get_stats(struct sim *s, struct sim_stats *out);
+/* Clears the count of an event, for tests that provoke it on purpose. */
+void sim_forgive(struct sim *s, enum sim_event e);
+/* Total of all events not forgiven. */
+uint64_t sim_violations(struct sim *s);
+
+/*
+ * Stops the controller at once and settles the volatile cache: each LBA written and not flushed
+ * is kept, dropped, or (4096-byte LBAs: in 512-byte sectors) torn, drawn from the seed. The
+ * transport answers all-ones from then on; close it, then sim_attach(). Needs track_cache.
+ */
+int sim_power_cut(struct sim *s, uint64_t seed);
+
+/* The media of a namespace as the host sees it, for tests: contents as of the last completion. */
+int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
