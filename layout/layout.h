@@ -1,0 +1,135 @@
+/*
+ * Pure functions on blocks of the on-disk format: seal, check, hash, walk. No I/O, no logging, no
+ * allocation, nothing global.
+ *
+ * Whatever comes from a device is untrusted. A lay_check_* function accepts a block only if every
+ * field is within what FORMAT.md allows; it returns 0, or -EUCLEAN with *why set to a literal that
+ * names the field. `why` may be NULL. After a check has accepted a block, its fields may be used
+ * without further range checks, except for what lies in other blocks.
+ */
+#ifndef LAYOUT_LAYOUT_H
+#define LAYOUT_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "layout/format.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LAY_ANY_OWNER UINT64_MAX
+
+/* What the superblock says of the file system's shape; never changes while mounted. */
+struct lay_geometry {
+    uint8_t uuid[16];
+    uint8_t hash_seed[16];
+    uint64_t blocks;
+    uint64_t bitmap_start, bitmap_blocks;
+    uint64_t journal_start, journal_blocks;
+    uint64_t copies[LAY_SUPER_COPIES];
+    uint64_t compat, ro_compat, incompat;
+    char label[LAY_LABEL_MAX + 1];
+};
+
+/* --- Checksums and seals --------------------------------------------------------------------- */
+
+/* CRC32C (Castagnoli) of len bytes, continuing from crc; start with 0. */
+uint32_t lay_crc32c(uint32_t crc, const void *data, size_t len);
+/* The checksum of a metadata block at address `block`: FORMAT.md 2.1. */
+uint32_t lay_block_crc(const uint8_t uuid[16], uint64_t block, const void *data);
+/* Fills in head.magic, block, owner, uuid (of a zeroed or old block); tid and crc come at seal. */
+void lay_head_init(struct lay_head *head, uint32_t magic, const uint8_t uuid[16], uint64_t block,
+                   uint64_t owner);
+/* Sets head.tid and the checksum: the last thing done before a block is written. */
+void lay_seal(void *block, uint64_t tid);
+/* Magic, address, UUID, owner (or LAY_ANY_OWNER) and checksum. -EUCLEAN with *why. */
+int lay_check_head(const void *block, uint32_t magic, const uint8_t uuid[16], uint64_t addr,
+                   uint64_t owner, const char **why);
+
+/* --- Superblock ------------------------------------------------------------------------------ */
+
+/*
+ * Checks a superblock read from address `addr` of a device of device_blocks blocks (0: unknown).
+ * -EUCLEAN; -EINVAL: not this format at all (magic); -ENOTSUP: version or incompat features not
+ * known (*why says which; *features then holds the unknown bits).
+ */
+int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_blocks,
+                    struct lay_geometry *geo, uint64_t *features, const char **why);
+
+static inline uint64_t lay_groups(const struct lay_geometry *geo)
+{
+    return geo->bitmap_blocks;
+}
+
+/* Is [block, block + len) inside the file system and clear of superblock, bitmaps and journal? */
+bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len);
+
+/* --- Blocks of the file system --------------------------------------------------------------- */
+
+int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm, uint64_t group,
+                     const char **why);
+/* All slots; `index` is the file block in the inode file, addr where it was read. */
+int lay_check_inode_block(const struct lay_geometry *geo, const struct lay_inode_block *ib,
+                          uint64_t index, uint64_t addr, const char **why);
+/* One inode by itself (ino 0: the inode file's, in the superblock). */
+int lay_check_inode(const struct lay_geometry *geo, const struct lay_inode *inode, uint64_t ino,
+                    const char **why);
+/*
+ * A node of an extent tree (LAY_MAGIC_EXTENTS) or of a directory (LAY_MAGIC_DIR): head, level,
+ * count, order of keys, all keys in [lo, hi], every record. Only a root may be empty.
+ */
+int lay_check_node(const struct lay_geometry *geo, const struct lay_node *node, uint32_t magic,
+                   uint64_t addr, uint64_t owner, unsigned level, uint64_t lo, uint64_t hi,
+                   const char **why);
+int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why);
+int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr_block *xb,
+                          uint64_t addr, uint64_t owner, const char **why);
+int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_symlink_block *sl,
+                            uint64_t addr, uint64_t owner, const char **why);
+
+/* --- Journal --------------------------------------------------------------------------------- */
+
+int lay_check_journal(const struct lay_geometry *geo, const struct lay_journal *j,
+                      const char **why);
+/* `addr` is the device address; -EUCLEAN also means "the log ends here" while scanning. */
+int lay_check_journal_desc(const struct lay_geometry *geo, const struct lay_journal_desc *d,
+                           uint64_t addr, uint64_t tid, const char **why);
+int lay_check_journal_revoke(const struct lay_geometry *geo, const struct lay_journal_revoke *r,
+                             uint64_t addr, uint64_t tid, const char **why);
+int lay_check_journal_commit(const struct lay_geometry *geo, const struct lay_journal_commit *c,
+                             uint64_t addr, uint64_t tid, const char **why);
+
+/* --- Names ----------------------------------------------------------------------------------- */
+
+/* Hash part of a directory key: bits 62..8 set from XXH3-64 of the name, seeded; low 8 bits 0. */
+uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len);
+/* 1..255 bytes, no '/' and no NUL, not "." or "..". */
+bool lay_name_ok(const char *name, size_t len);
+
+/* --- Walking records of checked blocks ------------------------------------------------------- */
+
+/* The record after `prev` (NULL: the first), or NULL at the end. */
+const struct lay_dirent *lay_dirent_next(const struct lay_node *leaf,
+                                         const struct lay_dirent *prev);
+const struct lay_xattr *lay_xattr_next(const struct lay_xattr_block *xb,
+                                       const struct lay_xattr *prev);
+static inline const char *lay_xattr_name(const struct lay_xattr *x)
+{
+    return (const char *)(x + 1);
+}
+static inline const uint8_t *lay_xattr_value(const struct lay_xattr *x)
+{
+    return (const uint8_t *)(x + 1) + x->name_len;
+}
+
+struct lay_time lay_time_make(int64_t sec, uint32_t nsec);
+int64_t lay_time_sec(struct lay_time t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
