@@ -8,16 +8,73 @@ function(gpunvme_library name)
     target_link_libraries(${name} PUBLIC ${ARG_LINKS})
 endfunction()
 
-# gpunvme_test(NAME SOURCES ... LINKS ...): a GoogleTest program known to ctest, one ctest test a
-# program. LABELS default to the folder.
-function(gpunvme_test name)
-    cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+# gpunvme_program(NAME SBIN SOURCES ... LINKS ...): a program, installed to bin or (SBIN) sbin.
+# The target is prog_NAME, because a library may bear the same name; the file is NAME.
+function(gpunvme_program name)
+    cmake_parse_arguments(ARG "SBIN" "" "SOURCES;LINKS" ${ARGN})
+    set(target prog_${name})
+    add_executable(${target} ${ARG_SOURCES})
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_compile_definitions(${target} PRIVATE GPUNVME_VERSION="${PROJECT_VERSION}")
+    target_link_libraries(${target} PRIVATE ${ARG_LINKS})
+    if(ARG_SBIN)
+        install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_SBINDIR})
+    else()
+        install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    endif()
+endfunction()
+
+# Common to all tests: the folder is a label (tests/cuda: "cuda"), LABELS adds others ("gpu": needs
+# a CUDA device; "mount": mounts through /dev/fuse), and a sanitizer may take five times as long.
+function(gpunvme_test_properties name)
+    cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 120)
     endif()
+    if(GPUNVME_SANITIZE)
+        math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
+    endif()
+    get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+    list(APPEND ARG_LABELS ${folder})
+    list(REMOVE_DUPLICATES ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [TIMEOUT s]): a GoogleTest program known to
+# ctest, one ctest test a program.
+function(gpunvme_test name)
+    cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    gpunvme_test_properties(${name} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
+endfunction()
+
+# gpunvme_script_test(NAME COMMAND ... [LABELS ...] [TIMEOUT s]): a test that is a script or a
+# program of its own kind. Exit 77: skipped.
+function(gpunvme_script_test name)
+    cmake_parse_arguments(ARG "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+    add_test(NAME ${name} COMMAND ${ARG_COMMAND})
+    gpunvme_test_properties(${name} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+endfunction()
+
+# gpunvme_fuzzer(NAME SOURCES ... LINKS ... [CORPUS DIR]): a libFuzzer program, built with
+# -DGPUNVME_FUZZ=ON only. As a ctest test it runs for some seconds from the seeds in CORPUS.
+function(gpunvme_fuzzer name)
+    cmake_parse_arguments(ARG "" "CORPUS;TIMEOUT" "SOURCES;LINKS" ${ARGN})
+    if(NOT GPUNVME_FUZZ)
+        return()
+    endif()
+    add_executable(${name} ${ARG_SOURCES})
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${name} PRIVATE ${ARG_LINKS})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    set(found ${CMAKE_CURRENT_BINARY_DIR}/${name}-corpus)
+    file(MAKE_DIRECTORY ${found})
+    add_test(NAME ${name} COMMAND ${name} -max_total_time=10 -timeout=10 -verbosity=0
+                                  -print_final_stats=1 ${found} ${ARG_CORPUS})
+    gpunvme_test_properties(${name} TIMEOUT ${ARG_TIMEOUT} LABELS fuzz)
 endfunction()

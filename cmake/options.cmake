@@ -3,12 +3,14 @@ include(GNUInstallDirs)
 option(GPUNVME_TESTS "Build the GoogleTest suites" ON)
 option(GPUNVME_BENCH "Build the benchmarks" ON)
 option(GPUNVME_WERROR "Treat warnings as errors" OFF)
+option(GPUNVME_ASSERTS "Keep assertions in optimised builds too" ON)
 option(GPUNVME_CUDA "Build the CUDA executor when nvcc is found" ON)
+option(GPUNVME_FUZZ "Build the fuzzers (clang; the whole tree is instrumented)" OFF)
 set(GPUNVME_SANITIZE "" CACHE STRING "Sanitizers, for example address,undefined or thread")
 set(GPUNVME_CUDA_ARCHITECTURES "80;90" CACHE STRING "CUDA architectures to compile for")
 
 if(NOT CMAKE_BUILD_TYPE)
-    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
 endif()
 
 set(CMAKE_C_STANDARD 11)
@@ -16,20 +18,48 @@ set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_SKIP_BUILD_RPATH OFF)
+
+# Programs find libgpunvme beside them, wherever `cmake --install --prefix` put both.
+file(RELATIVE_PATH gpunvme_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set(CMAKE_INSTALL_RPATH "$ORIGIN/${gpunvme_bin_to_lib}")
+
+# An assertion that fires is a mistake of ours; a file system stops before it writes the
+# consequence to the drive. Device code keeps NDEBUG: an assertion there costs registers.
+if(GPUNVME_ASSERTS)
+    foreach(type RELEASE RELWITHDEBINFO MINSIZEREL)
+        string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_${type} "${CMAKE_C_FLAGS_${type}}")
+        string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_${type} "${CMAKE_CXX_FLAGS_${type}}")
+    endforeach()
+endif()
 
 add_compile_definitions(_GNU_SOURCE _FILE_OFFSET_BITS=64)
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall> $<$<COMPILE_LANGUAGE:C,CXX>:-Wextra>
-                    $<$<COMPILE_LANGUAGE:C>:-Wshadow> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
+                    $<$<COMPILE_LANGUAGE:C>:-Wshadow> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
+                    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)
 if(GPUNVME_WERROR)
-    add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
+    add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
+                        $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+endif()
+
+if(GPUNVME_FUZZ)
+    if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+        message(FATAL_ERROR "GPUNVME_FUZZ: libFuzzer comes with clang; configure with "
+                            "CC=clang CXX=clang++")
+    endif()
+    if(NOT GPUNVME_SANITIZE)
+        set(GPUNVME_SANITIZE "address,undefined")
+    endif()
+    add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 if(GPUNVME_SANITIZE)
     add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${GPUNVME_SANITIZE}>
                         $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>
                         $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>)
-    add_link_options(-fsanitize=${GPUNVME_SANITIZE})
+    add_link_options($<HOST_LINK:-fsanitize=${GPUNVME_SANITIZE}>)
 endif()
 
 set(GPUNVME_HAVE_CUDA OFF)
@@ -45,6 +75,7 @@ if(GPUNVME_CUDA)
         find_package(CUDAToolkit REQUIRED)
         set(GPUNVME_HAVE_CUDA ON)
         set(CMAKE_CUDA_STANDARD 17)
+        set(CMAKE_CUDA_STANDARD_REQUIRED ON)
         set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
     endif()
 endif()

@@ -1,0 +1,41 @@
+include(CMakePackageConfigHelpers)
+
+# gpunvme_public_library(TARGET HEADERS ... [DESCRIPTION ...]): installs a shared library for other
+# projects: the library, its headers, TARGET.pc for pkg-config and a CMake package that gives
+# gpunvme::TARGET. The headers must include nothing of this tree by folder name.
+function(gpunvme_public_library target)
+    cmake_parse_arguments(ARG "" "OUTPUT_NAME;DESCRIPTION" "HEADERS" ${ARGN})
+    if(NOT ARG_OUTPUT_NAME)
+        set(ARG_OUTPUT_NAME gpunvme)
+    endif()
+    set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gpunvme)
+    set_target_properties(${target} PROPERTIES
+        OUTPUT_NAME ${ARG_OUTPUT_NAME}
+        EXPORT_NAME ${ARG_OUTPUT_NAME}
+        VERSION ${PROJECT_VERSION}
+        SOVERSION ${PROJECT_VERSION_MAJOR}
+        INSTALL_RPATH "")
+    target_include_directories(${target} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(TARGETS ${target} EXPORT gpunvmeTargets
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(EXPORT gpunvmeTargets NAMESPACE gpunvme:: DESTINATION ${package_dir})
+
+    configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gpunvmeConfig.cmake.in
+                                  ${PROJECT_BINARY_DIR}/gpunvmeConfig.cmake
+                                  INSTALL_DESTINATION ${package_dir})
+    write_basic_package_version_file(${PROJECT_BINARY_DIR}/gpunvmeConfigVersion.cmake
+                                     COMPATIBILITY SameMinorVersion)
+    install(FILES ${PROJECT_BINARY_DIR}/gpunvmeConfig.cmake
+                  ${PROJECT_BINARY_DIR}/gpunvmeConfigVersion.cmake
+            DESTINATION ${package_dir})
+
+    # Relative to the .pc file itself, so that it is right under any `cmake --install --prefix`.
+    file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+    string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/gpunvme.pc.in
+                   ${PROJECT_BINARY_DIR}/gpunvme.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/gpunvme.pc
+            DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
