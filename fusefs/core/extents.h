@@ -1,0 +1,31 @@
+/*
+ * File blocks to device blocks: inline extents, then a B+tree (FORMAT.md 3 and 6).
+ */
+#ifndef FUSEFS_CORE_EXTENTS_H
+#define FUSEFS_CORE_EXTENTS_H
+
+#include "fusefs/core/storage.h"
+
+/* A run of file blocks with one fate. */
+struct ffs_run {
+    uint64_t file_block;
+    uint64_t block; /* on the device; LAY_NONE: hole */
+    uint64_t len;   /* blocks; a hole after the last extent runs to UINT64_MAX - file_block */
+    bool unwritten;
+};
+
+/* The run that holds file_block, cut so that it starts there. Under ffs.meta, shared or not. */
+int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run *out);
+/* Adds a run where there was a hole; merges with neighbours; charges inode->d.blocks. */
+int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_run *run);
+/*
+ * Removes mappings in [file_block, file_block + len) and frees their blocks, until done or the
+ * handle's credits run low: then *next is where to go on in another handle (else file_block + len).
+ */
+int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
+                      uint64_t *next);
+/* Sets or clears `unwritten` over a range; *next as above. */
+int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
+                    bool unwritten, uint64_t *next);
+
+#endif

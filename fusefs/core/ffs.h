@@ -1,0 +1,210 @@
+/*
+ * The live file system: what the daemon, the tools and the tests may call. No FUSE in here.
+ *
+ * Functions return 0 (or a byte count where said) or -errno with POSIX meaning; -EUCLEAN: the
+ * image is corrupt (the file system turns read-only); -EROFS after that or after a write error;
+ * -EIO for device errors and after ffs_shutdown(). All may be called from any thread.
+ *
+ * Permissions are the caller's business (the kernel checks them with default_permissions), except
+ * for what only the file system can know: sticky and type rules of rename and unlink are the
+ * kernel's too; set-id bits are cleared here on write and chown.
+ *
+ * Inodes are counted: every function that returns one gives a reference; ffs_iput() drops it.
+ */
+#ifndef FUSEFS_CORE_FFS_H
+#define FUSEFS_CORE_FFS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "blockdev/bdev.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ffs;
+struct ffs_inode;
+
+struct ffs_mount_opts {
+    bool read_only;     /* replays the journal in memory only when it has to */
+    unsigned commit_ms; /* time between background commits; 0: 5,000 */
+    size_t cache_bytes; /* of clean metadata kept; 0: 64 MiB */
+    bool no_thread;     /* no background commits: for tests */
+    /* One line a message, no newline; NULL: silent. `level` as in syslog(3). */
+    void (*log)(int level, const char *line);
+};
+
+/*
+ * Checks the superblock, replays the journal, finishes orphans. The device must outlive the
+ * mount. On failure `why` (of len bytes) holds what is wrong in words. -EINVAL: not this format;
+ * -ENOTSUP: features or version not known; -EUCLEAN; -EROFS: needs a journal replay or has
+ * ro-compat features and the device is read-only.
+ */
+int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs **out, char *why,
+              size_t len);
+/* Commits, checkpoints, marks clean. Inodes still referenced are dropped. First error, or 0. */
+int ffs_unmount(struct ffs *fs);
+
+struct ffs_statfs {
+    uint64_t blocks, free_blocks; /* of 4096 bytes */
+    uint64_t inodes;              /* in use */
+    uint8_t uuid[16];
+    char label[64];
+    bool read_only;
+};
+void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
+/* Everything completed before the call is durable when it returns. */
+int ffs_sync(struct ffs *fs);
+/* From now on everything fails with -EIO; with `flush` what is complete is committed first. */
+int ffs_shutdown(struct ffs *fs, bool flush);
+
+/* --- Inodes ---------------------------------------------------------------------------------- */
+
+struct ffs_attr {
+    uint64_t ino;
+    uint32_t generation;
+    uint32_t mode, nlink, uid, gid, rdev; /* rdev as in stat(2) on Linux (makedev) */
+    uint64_t size;
+    uint64_t blocks; /* of 512 bytes, as st_blocks */
+    struct timespec atime, mtime, ctime, btime;
+    uint32_t flags; /* LAY_INODE_* */
+};
+
+/* By number. -ESTALE when it is not in use. Also how FUSE node ids and file handles come back. */
+int ffs_iget(struct ffs *fs, uint64_t ino, struct ffs_inode **out);
+void ffs_iref(struct ffs_inode *inode, uint64_t n);
+/* Dropping the last reference of an unlinked inode frees its blocks. */
+void ffs_iput(struct ffs_inode *inode, uint64_t n);
+uint64_t ffs_ino(const struct ffs_inode *inode);
+uint32_t ffs_generation(const struct ffs_inode *inode);
+
+void ffs_getattr(struct ffs_inode *inode, struct ffs_attr *out);
+
+enum ffs_set {
+    FFS_SET_MODE = 1,
+    FFS_SET_UID = 2,
+    FFS_SET_GID = 4,
+    FFS_SET_SIZE = 8,
+    FFS_SET_ATIME = 16,
+    FFS_SET_MTIME = 32,
+    FFS_SET_CTIME = 64,
+    FFS_SET_ATIME_NOW = 128,
+    FFS_SET_MTIME_NOW = 256,
+    FFS_SET_FLAGS = 512,
+};
+/* All of it or nothing. Returns the new attributes. */
+int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set,
+                struct ffs_attr *out);
+
+/* --- Names ----------------------------------------------------------------------------------- */
+
+struct ffs_cred {
+    uint32_t uid, gid;
+};
+
+int ffs_lookup(struct ffs_inode *dir, const char *name, struct ffs_inode **out);
+/* Any type but directory and symbolic link; rdev for devices. Set-gid directories hand down gid. */
+int ffs_mknod(struct ffs_inode *dir, const char *name, uint32_t mode, uint32_t rdev,
+              const struct ffs_cred *cred, struct ffs_inode **out);
+int ffs_mkdir(struct ffs_inode *dir, const char *name, uint32_t mode, const struct ffs_cred *cred,
+              struct ffs_inode **out);
+int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
+                const struct ffs_cred *cred, struct ffs_inode **out);
+int ffs_link(struct ffs_inode *inode, struct ffs_inode *dir, const char *name);
+int ffs_unlink(struct ffs_inode *dir, const char *name);
+int ffs_rmdir(struct ffs_inode *dir, const char *name);
+/* flags: RENAME_NOREPLACE, RENAME_EXCHANGE of renameat2(2). */
+int ffs_rename(struct ffs_inode *dir, const char *name, struct ffs_inode *new_dir,
+               const char *new_name, uint32_t flags);
+/* A file without a name (O_TMPFILE). */
+int ffs_tmpfile(struct ffs_inode *dir, uint32_t mode, const struct ffs_cred *cred,
+                struct ffs_inode **out);
+/* Target length, target not terminated; at most size bytes are written. */
+ssize_t ffs_readlink(struct ffs_inode *inode, char *buf, size_t size);
+/* The parent of a directory, for lookup(".."). */
+int ffs_parent(struct ffs_inode *dir, struct ffs_inode **out);
+
+/*
+ * Calls emit for each entry whose cookie is greater than `after` (0: from the start), "." and ".."
+ * first, until emit returns non-zero. `cookie` continues after this entry, and stays valid while
+ * other names come and go. emit must not call back into the file system.
+ */
+typedef int (*ffs_emit_fn)(void *arg, const char *name, size_t len, uint64_t ino, uint8_t type,
+                           uint64_t cookie);
+int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg);
+
+/* --- Data ------------------------------------------------------------------------------------ */
+
+/* Bytes read, short only at the end of the file. Memory from ffs_dma_alloc() avoids a copy. */
+ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
+/* Bytes written (all, or up to the block where space ran out), at `offset`, growing the file. */
+ssize_t ffs_write(struct ffs_inode *inode, uint64_t offset, const void *buf, size_t len);
+/* Data and metadata (data_only: only what is needed to read the data back) are durable. */
+int ffs_fsync(struct ffs_inode *inode, bool data_only);
+/* mode: FALLOC_FL_KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE as in fallocate(2); -EOPNOTSUPP otherwise. */
+int ffs_fallocate(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint64_t len);
+/* SEEK_DATA or SEEK_HOLE: the new offset, or -ENXIO. */
+int64_t ffs_seek(struct ffs_inode *inode, uint64_t offset, int whence);
+
+void *ffs_dma_alloc(struct ffs *fs, size_t len);
+void ffs_dma_free(struct ffs *fs, void *buf, size_t len);
+
+/* --- Extended attributes --------------------------------------------------------------------- */
+
+/* flags: XATTR_CREATE, XATTR_REPLACE. -ENOSPC when it does not fit in LAY_XATTR_BLOCKS_MAX blocks.
+ */
+int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, size_t len,
+                 int flags);
+/* Length; -ENODATA; -ERANGE when size is not 0 and too small. */
+ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size);
+ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size);
+int ffs_removexattr(struct ffs_inode *inode, const char *name);
+
+/* --- Extents, for transfers that go around the ordinary path --------------------------------- */
+
+struct ffs_segment {
+    uint64_t offset; /* in the file, bytes, a multiple of 4096 */
+    uint64_t len;    /* bytes, a multiple of 4096 */
+    uint64_t device; /* byte offset on the device; FFS_HOLE: reads as zeros */
+    bool unwritten;  /* allocated, but reads as zeros; device is set */
+};
+#define FFS_HOLE UINT64_MAX
+
+struct ffs_map {
+    struct ffs_segment *segments; /* in file order, without gaps */
+    size_t count;
+    uint64_t start;      /* of the first segment, bytes: request offset rounded down */
+    uint64_t len;        /* bytes of the request that exist: clipped at the end of the file */
+    uint64_t generation; /* grows when a mapping of the inode changes */
+    void *internal;
+};
+
+/*
+ * Maps [offset, offset + len) for reading and pins the blocks: truncate, punch and unlink act at
+ * once on the file, but the blocks are not given to anyone else until ffs_map_release().
+ * Every write completed before the call is on the device.
+ */
+int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
+void ffs_map_release(struct ffs_map *map);
+
+/*
+ * Maps [offset, offset + len), whole blocks, for writing: allocates what is missing (as unwritten)
+ * and keeps other writers, truncate and ordinary reads of the file out until ffs_map_write_end(),
+ * which makes the first `written` bytes part of the file (size, times, unwritten -> written) and
+ * leaves the rest as it was. -ENOSPC, -EFBIG, -EINVAL.
+ */
+int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
+int ffs_map_write_end(struct ffs_map *map, uint64_t written);
+
+/* Extents as they are, for listing: up to max segments from `offset` on; the count, or -errno. */
+ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,157 @@
+/*
+ * The storage half of the live file system: metadata blocks in memory, transactions, space, the
+ * inode table. The semantic half (names, extents, data) is built on these and nothing else.
+ *
+ * Locks, outermost first:
+ *   1. ffs_inode.data   held by whoever moves or maps file data; exclusive to change the mapping.
+ *                       Two inodes: in ascending order of inode number.
+ *   2. ffs.meta         one rwlock: shared while reading metadata (ffs_meta_read), exclusive from
+ *                       ffs_tx_begin() to its end. No data I/O while it is held exclusively.
+ *   3. mutexes inside cache, allocator, journal: leaf locks, never held across a call out.
+ */
+#ifndef FUSEFS_CORE_STORAGE_H
+#define FUSEFS_CORE_STORAGE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fusefs/core/ffs.h"
+#include "layout/layout.h"
+
+struct ffs_tx;
+
+/* --- Metadata blocks -------------------------------------------------------------------------- */
+
+/* A block in memory. `data` may be read under ffs.meta, and changed after ffs_tx_dirty(). */
+struct ffs_buf {
+    uint64_t block;
+    void *data; /* 4096 bytes */
+};
+
+/* What the reader of a block knows about it beforehand; checked when it comes from the device. */
+struct ffs_expect {
+    uint32_t magic; /* LAY_MAGIC_*: chooses the lay_check_* function */
+    uint64_t owner;
+    unsigned level;  /* tree nodes */
+    uint64_t lo, hi; /* tree nodes: range of keys */
+    uint64_t index;  /* inode blocks: file block; bitmaps: group */
+};
+
+/* -EUCLEAN (logged with address and reason, file system turns read-only), -EIO, -ENOMEM. */
+int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
+                struct ffs_buf **out);
+void ffs_buf_put(struct ffs_buf *buf);
+
+/* --- Transactions ------------------------------------------------------------------------------
+ */
+
+/*
+ * A handle: one operation that becomes durable whole or not at all. Takes ffs.meta exclusively;
+ * handles do not nest. `credits` bounds the blocks it may dirty (at most FFS_TX_MAX_CREDITS);
+ * waits for journal space first. -EROFS, -EIO after shutdown.
+ */
+#define FFS_TX_MAX_CREDITS 128u
+int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out);
+/* Success: the changes join the running transaction. Frees the handle, drops ffs.meta. */
+void ffs_tx_end(struct ffs_tx *tx);
+/* Failure: every block and inode is as it was before the handle. Frees it, drops ffs.meta. */
+void ffs_tx_abort(struct ffs_tx *tx);
+struct ffs *ffs_tx_fs(struct ffs_tx *tx);
+
+/* Before changing buf->data: keeps the old contents for abort. -ENOMEM, -ENOSPC (credits). */
+int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf);
+/* A fresh metadata block at an address just allocated: zeroed, head filled in, dirty. */
+int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner,
+               struct ffs_buf **out);
+
+/* Shared access to metadata, for lookups. */
+void ffs_meta_read(struct ffs *fs);
+void ffs_meta_done(struct ffs *fs);
+
+/* --- Space -------------------------------------------------------------------------------------
+ */
+
+/*
+ * Finds between min and max free blocks in one run, near `goal` (0: anywhere), start and length
+ * multiples of `align` blocks (1, or LAY_GPU_ALIGN). Prefers the longest near run. -ENOSPC.
+ */
+int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsigned align,
+              uint64_t *block, uint64_t *len);
+/*
+ * Frees data blocks. They are given out again only when the freeing transaction is durable and no
+ * pin (below) taken before covers them.
+ */
+int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len);
+/* One metadata block; the same for freeing, which revokes its images in the journal. */
+int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
+int ffs_free_meta(struct ffs_tx *tx, uint64_t block);
+uint64_t ffs_free_blocks(struct ffs *fs);
+
+/*
+ * Keeps every block of the given runs from being reused, even after it is freed, until the pin is
+ * dropped. Taken under ffs.meta (shared is enough).
+ */
+struct ffs_pin;
+int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, struct ffs_pin **out);
+void ffs_pin_drop(struct ffs *fs, struct ffs_pin *pin);
+
+/* --- Inode table -------------------------------------------------------------------------------
+ */
+
+struct ffs_inode {
+    struct ffs *fs;
+    uint64_t ino;          /* 0: the inode file */
+    struct lay_inode d;    /* protected by ffs.meta; change only after ffs_inode_dirty() */
+    pthread_rwlock_t data; /* lock 1 above */
+    _Atomic uint64_t map_generation; /* grows with every change of the extents */
+    _Atomic uint64_t tid;            /* last transaction that changed it */
+    _Atomic uint64_t data_tid;       /* same, for changes that matter to fdatasync */
+    /* Owned by the inode table: */
+    uint64_t refs;
+    struct ffs_inode *hash_next;
+    bool evicting;
+    struct ffs_tx *dirty_in; /* handle that has a copy of the old `d` */
+};
+
+/* Before changing inode->d: keeps the old one; at ffs_tx_end() `d` is written to its block. */
+int ffs_inode_dirty(struct ffs_tx *tx, struct ffs_inode *inode);
+/* A free slot: mode set, generation grown, the rest zero; referenced. Grows the inode file. */
+int ffs_inode_new(struct ffs_tx *tx, uint32_t mode, struct ffs_inode **out);
+/* Frees the slot of an inode that has no blocks left. */
+int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode);
+/* The orphan list: inodes to finish at the next mount (unlinked, or truncate under way). */
+int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode);
+int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
+/* The pseudo inode behind the inode table; lives in the superblock. */
+struct ffs_inode *ffs_inode_file(struct ffs *fs);
+
+/* --- Commit and state --------------------------------------------------------------------------
+ */
+
+/* Makes transaction `tid` and all before it durable; group commit. Not under any lock above. */
+int ffs_commit(struct ffs *fs, uint64_t tid);
+uint64_t ffs_running_tid(struct ffs *fs);
+struct bd_dev *ffs_dev(struct ffs *fs);
+const struct lay_geometry *ffs_geometry(struct ffs *fs);
+/* Logs "what: why", marks the file system in error and read-only; returns -EUCLEAN. */
+int ffs_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why);
+/* 0, or -EIO after shutdown. */
+int ffs_alive(struct ffs *fs);
+void ffs_log(struct ffs *fs, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Fills in the current time. */
+struct lay_time ffs_now(void);
+
+/* --- What the semantic half gives the storage half ---------------------------------------------
+ */
+
+/*
+ * Frees everything an unlinked inode owns, in as many handles as it takes, then its slot. Called
+ * with no lock held, on the last ffs_iput() of an inode with nlink 0, and for orphans at mount.
+ */
+int ffs_inode_evict(struct ffs_inode *inode);
+/* An orphan with links: frees what lies past its size, takes it off the list. */
+int ffs_truncate_finish(struct ffs_inode *inode);
+
+#endif
