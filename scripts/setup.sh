@@ -1,0 +1,181 @@
+#!/bin/bash
+# Installs what the build and the tests need, where it is missing (Debian 12, Ubuntu 24.04).
+# Run it as often as you like: with everything present it changes nothing.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+    cat <<'USAGE'
+Usage: bash scripts/setup.sh [--lint] [--need-mount]
+  --lint        also what scripts/lint.sh runs: clang tools, cppcheck, shellcheck
+  --need-mount  fail when FUSE file systems cannot be mounted here
+USAGE
+}
+
+# PACKAGE PROBE: the package is there when the probe finds its content, however it came, or when
+# dpkg says so. cmd: a program; pc: a pkg-config module; inc: a header.
+BASE_PACKAGES='
+gcc             cmd:gcc
+g++             cmd:g++
+libc6-dev       inc:stdio.h
+cmake           cmd:cmake
+ninja-build     cmd:ninja
+pkg-config      cmd:pkg-config
+git             cmd:git
+python3         cmd:python3
+libfuse3-dev    pc:fuse3
+fuse3           cmd:fusermount3
+libnvme-dev     pc:libnvme
+libisal-dev     pc:libisal
+uuid-dev        pc:uuid
+libblkid-dev    pc:blkid
+libjson-c-dev   pc:json-c
+libxxhash-dev   pc:libxxhash
+xxhash          cmd:xxhsum
+libgtest-dev    pc:gtest
+attr            cmd:setfattr
+acl             cmd:setfacl
+scdoc           cmd:scdoc
+util-linux      cmd:setarch
+mount           cmd:mount
+procps          cmd:ps
+'
+LINT_PACKAGES="
+clang-$GPUNVME_CLANG             cmd:clang-$GPUNVME_CLANG
+clang-tidy-$GPUNVME_CLANG        cmd:clang-tidy-$GPUNVME_CLANG
+clang-format-$GPUNVME_CLANG      cmd:clang-format-$GPUNVME_CLANG
+llvm-$GPUNVME_CLANG              cmd:llvm-symbolizer-$GPUNVME_CLANG
+libclang-rt-$GPUNVME_CLANG-dev   dpkg:
+cppcheck             cmd:cppcheck
+shellcheck           cmd:shellcheck
+"
+
+present() {
+    local package=$1 what=${2#*:}
+    case $2 in
+    cmd:*) have "$what" && return 0 ;;
+    pc:*) have pkg-config && pkg-config --exists "$what" && return 0 ;;
+    inc:*) [ -e "/usr/include/$what" ] && return 0 ;;
+    esac
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ]
+}
+
+# Prints the packages of the table on standard input that are missing, one a line.
+missing_of() {
+    local package probe
+    while read -r package probe; do
+        if [ -n "$package" ] && ! present "$package" "$probe"; then
+            printf '%s\n' "$package"
+        fi
+    done
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif [ -t 2 ] && [ -z "${CI:-}" ]; then
+        sudo "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+apt() {
+    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a \
+        apt-get -y -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@"
+}
+
+# The lists are fetched only when a package is not in them, or when what they name has gone.
+install_packages() {
+    local package known=1
+    for package in "$@"; do
+        apt-cache show "$package" >/dev/null 2>&1 || known=0
+    done
+    if [ "$known" = 1 ] && apt install --no-install-recommends "$@"; then
+        return 0
+    fi
+    local try
+    for try in 1 2 3; do
+        if apt update && apt install --no-install-recommends "$@"; then
+            return 0
+        fi
+        warn "apt-get: attempt $try of 3 failed"
+        sleep $((try * 5))
+    done
+    return 1
+}
+
+ensure_packages() {
+    local missing
+    mapfile -t missing < <(printf '%s\n' "$1" | missing_of)
+    if [ "${#missing[@]}" = 0 ]; then
+        return 0
+    fi
+    have apt-get || die "apt-get: not here; install these in this system's own way: ${missing[*]}"
+    if [ "$(id -u)" != 0 ] && ! have sudo; then
+        die "${missing[*]}: missing, and neither root nor sudo here; install them and run this again"
+    fi
+    say "installing ${missing[*]}"
+    install_packages "${missing[@]}" ||
+        die "${missing[*]}: cannot be installed (above); install them by hand and run this again"
+}
+
+# Does the kernel let this user mount a FUSE file system? As root a mount is tried for real; nobody
+# answers it, and it ends with the descriptor.
+mount_works() {
+    local dir rc=0
+    [ -c /dev/fuse ] || { as_root modprobe fuse >/dev/null 2>&1 || true; }
+    [ -c /dev/fuse ] || {
+        warn "/dev/fuse: not here; run 'modprobe fuse' as root (a container needs" \
+            "--device /dev/fuse --cap-add SYS_ADMIN)"
+        return 1
+    }
+    if ! (exec 3<>/dev/fuse) 2>/dev/null; then
+        warn "/dev/fuse: cannot be opened; give this user access to it (a container needs" \
+            "--device /dev/fuse)"
+        return 1
+    fi
+    if [ "$(id -u)" != 0 ]; then
+        [ -u "$(command -v fusermount3)" ] && return 0
+        warn "fusermount3: not setuid root, so only root can mount; reinstall the package fuse3"
+        return 1
+    fi
+    dir=$(mktemp -d)
+    if mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 gpunvme-probe "$dir" \
+        3<>/dev/fuse 2>/dev/null; then
+        umount -l "$dir" 2>/dev/null || true
+    else
+        warn "mount: FUSE file systems cannot be mounted here (a container needs" \
+            "--cap-add SYS_ADMIN --security-opt apparmor=unconfined)"
+        rc=1
+    fi
+    rmdir "$dir"
+    return "$rc"
+}
+
+lint=0 need_mount=0
+for arg in "$@"; do
+    case $arg in
+    --lint) lint=1 ;;
+    --need-mount) need_mount=1 ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        usage >&2
+        die "$arg: no such option"
+        ;;
+    esac
+done
+
+ensure_packages "$BASE_PACKAGES"
+if [ "$lint" = 1 ]; then
+    ensure_packages "$LINT_PACKAGES"
+fi
+if ! mount_works; then
+    [ "$need_mount" = 0 ] || exit 1
+    warn "tests that mount will be skipped"
+fi
+say "set-up: everything needed is here"

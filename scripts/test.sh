@@ -1,0 +1,125 @@
+#!/bin/bash
+# Installs what is missing, builds, and runs the tests.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+    cat <<'USAGE'
+Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [-- CTEST-ARGUMENT...]
+  --plain  the ordinary build (the default)
+  --asan   with AddressSanitizer and UndefinedBehaviorSanitizer
+  --tsan   with ThreadSanitizer
+  --all    the three, one after the other
+Arguments after -- go to ctest: '-- -L layout' runs the tests of one folder.
+BUILD_DIR (build/test) is the plain build's folder; the others get -asan and -tsan behind it.
+GPUNVME_NO_SETUP=1 installs nothing.
+USAGE
+}
+
+# GCC 12's ThreadSanitizer cannot place its shadow when the kernel randomises more address bits
+# than it knows of; it then dies at start, sometimes. Prints the command that must precede tests.
+tsan_launcher() {
+    local dir try setarch=("setarch" "$(uname -m)" -R)
+    dir=$(mktemp -d)
+    printf 'int main(void)\n{\n    return 0;\n}\n' >"$dir/probe.c"
+    gcc -fsanitize=thread "$dir/probe.c" -o "$dir/probe" || die "gcc: cannot build for TSan"
+    for try in $(seq 20); do
+        if ! "$dir/probe" >/dev/null 2>&1; then
+            "${setarch[@]}" "$dir/probe" >/dev/null 2>&1 ||
+                die "ThreadSanitizer: does not start here; run 'sysctl vm.mmap_rnd_bits=28' as root"
+            say "tsan: address space randomisation is off for the tests (setarch -R)" >&2
+            printf '%s\n' "${setarch[@]}"
+            break
+        fi
+    done
+    rm -rf "$dir"
+}
+
+# The tests that skipped themselves, each with its reason, from ctest's log of the last run.
+skipped_tests() {
+    awk '
+        /^\[ RUN      \]/ { reason = "" }
+        /: Skipped$/ { if (getline > 0) reason = $0 }
+        /^\[  SKIPPED \] .*\(/ { print "  skipped: " $4 (reason == "" ? "" : ": " reason) }
+    ' "$1/Testing/Temporary/LastTest.log" 2>/dev/null || true
+}
+
+SUMMARY=()
+FAILED=0
+
+# run_suite KIND DIR SANITIZERS LAUNCHER...: builds and tests one kind; notes how it went.
+run_suite() {
+    local kind=$1 dir=$2 sanitize=$3 start=$SECONDS log closing
+    shift 3
+    local cuda=ON
+    if [ -n "$sanitize" ]; then
+        cuda=OFF
+        say "$kind: built without CUDA (no sanitizer of the host sees device code)"
+    fi
+    say "$kind: build in $dir"
+    if ! configure_and_build "$dir" -DGPUNVME_WERROR=ON -DGPUNVME_SANITIZE="$sanitize" \
+        -DGPUNVME_CUDA="$cuda"; then
+        SUMMARY+=("$kind: DOES NOT BUILD")
+        FAILED=1
+        return 0
+    fi
+    say "$kind: tests"
+    log=$(mktemp)
+    if ! "$@" ctest --test-dir "$dir" --output-on-failure --no-tests=error -j "$(nproc)" \
+        ${CTEST_ARGS[@]+"${CTEST_ARGS[@]}"} 2>&1 | tee "$log"; then
+        FAILED=1
+    fi
+    closing=$(grep -E '^[0-9]+% tests passed|^No tests were found' "$log" | tail -n 1)
+    rm -f "$log"
+    SUMMARY+=("$kind: ${closing:-ctest did not finish} ($((SECONDS - start)) s with the build)")
+    local line
+    while IFS= read -r line; do
+        SUMMARY+=("$line")
+    done < <(skipped_tests "$dir")
+}
+
+kinds=() CTEST_ARGS=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --plain | --asan | --tsan) kinds+=("${1#--}") ;;
+    --all) kinds=(plain asan tsan) ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    --)
+        shift
+        CTEST_ARGS=("$@")
+        break
+        ;;
+    *)
+        usage >&2
+        die "$1: no such option"
+        ;;
+    esac
+    shift
+done
+[ "${#kinds[@]}" -gt 0 ] || kinds=(plain)
+
+run_setup
+use_prefix
+BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:check_initialization_order=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+
+for kind in "${kinds[@]}"; do
+    case $kind in
+    plain) run_suite plain "$BUILD_DIR" "" ;;
+    asan) run_suite asan "$BUILD_DIR-asan" address,undefined ;;
+    tsan)
+        mapfile -t launcher < <(tsan_launcher)
+        run_suite tsan "$BUILD_DIR-tsan" thread ${launcher[@]+"${launcher[@]}"}
+        ;;
+    esac
+done
+
+say "summary"
+printf '%s\n' "${SUMMARY[@]}"
+exit "$FAILED"

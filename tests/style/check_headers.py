@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Checks that every header compiles alone, as C and, where the tests include it, as C++.
+
+usage: check_headers.py ROOT CC CXX [COMPILER-FLAG...] | --self-test CC CXX
+"""
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+import tempfile
+
+import tree
+
+# Headers of CUDA device code need nvcc and are compiled where they are used.
+DEVICE_SUFFIX = ".cuh"
+
+
+def compile_alone(root, name, command):
+    run = subprocess.run(
+        command + ["-I", root, "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-fsyntax-only",
+                   "-x", "c++" if "++" in os.path.basename(command[0]) else "c", "-"],
+        input=f'#include "{name}"\n#include "{name}"\n', capture_output=True, text=True, check=False)
+    if run.returncode == 0:
+        return []
+    return [f"{name}: does not compile alone with {' '.join(command[:2])}:\n{run.stderr}"]
+
+
+def languages(root, name, cc, cxx, flags):
+    """The compiler commands a header must satisfy."""
+    text = tree.read(root, name)
+    as_c = [cc, "-std=c11", *flags]
+    as_cxx = [cxx, "-std=c++17", *flags]
+    if name.startswith("tests/") and ("gtest/" in text or "namespace " in text or "<string>" in text):
+        return [as_cxx]
+    return [as_c, as_cxx] if "__cplusplus" in text else [as_c]
+
+
+def check(root, cc, cxx, flags):
+    headers = [name for name in tree.source_files(root) if name.endswith(".h")]
+    jobs = [(root, name, command) for name in headers
+            for command in languages(root, name, cc, cxx, flags)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda job: compile_alone(*job), jobs)
+        return [problem for problems in results for problem in problems]
+
+
+def self_test(cc, cxx):
+    cases = {
+        "a/whole.h": ("#pragma once\n#include <stdint.h>\nuint8_t a(void);\n", False),
+        "a/leans.h": ("#pragma once\nuint8_t b(void);\n", True),
+        "a/unguarded.h": ("struct s { int a; };\n", True),
+        "a/not_cxx.h": ("#pragma once\n/* __cplusplus */\nint new(void);\n", True),
+    }
+    with tempfile.TemporaryDirectory() as root:
+        os.mkdir(os.path.join(root, "a"))
+        for name, (text, _) in cases.items():
+            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        found = {problem.split(":")[0] for problem in check(root, cc, cxx, [])}
+    expected = {name for name, (_, broken) in cases.items() if broken}
+    return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
+            for name in sorted(found ^ expected)]
+
+
+def main():
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    first, cc, cxx, *flags = sys.argv[1:]
+    problems = self_test(cc, cxx) if first == "--self-test" else check(first, cc, cxx, flags)
+    print("\n".join(problems) if problems else "headers: in order")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
