@@ -1,0 +1,81 @@
+/*
+ * libgpunvme: read and write files of a gpunvmefs mount straight into GPU memory.
+ *
+ *     struct gpunvme *g;
+ *     struct gpunvme_buffer *b;
+ *     gpunvme_connect("/mnt/weights", &g);
+ *     gpunvme_register(g, device_pointer, bytes, &b);
+ *     int fd = open("/mnt/weights/model.bin", O_RDONLY);
+ *     ssize_t n = gpunvme_read(b, fd, 0, 0, bytes, NULL);
+ *
+ * Functions return 0 or a byte count, or -errno; every function may be called from any thread.
+ * The library keeps nothing global, prints nothing, and needs no CUDA at build time: it finds the
+ * driver when a buffer in GPU memory is registered.
+ */
+#ifndef GPUNVME_H
+#define GPUNVME_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "gpunvme_ioctl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpunvme;
+struct gpunvme_buffer;
+
+/* path: anything on the mount. -ENOTTY: not a gpunvmefs mount; -EPROTO: other ABI version. */
+int gpunvme_connect(const char *path, struct gpunvme **out);
+/* Buffers not unregistered yet end with it. */
+void gpunvme_disconnect(struct gpunvme *g);
+int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out);
+int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out);
+
+/*
+ * Registers memory the mount's executor can reach: a CUDA device pointer (cudaMalloc; interior
+ * pointers are fine) when it is CUDA; memory from gpunvme_alloc() in any case. The memory must
+ * stay until gpunvme_unregister() has returned. -ENOTSUP: memory of a kind that cannot be shared
+ * (host memory, VMM or managed GPU memory); gpunvme_error() says which.
+ */
+int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out);
+/* Allocates and registers: GPU memory when the executor is CUDA, shared host memory otherwise. */
+int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
+/* Returns when nothing can reach the memory any more; frees it if gpunvme_alloc() made it. */
+int gpunvme_unregister(struct gpunvme_buffer *b);
+void *gpunvme_buffer_addr(const struct gpunvme_buffer *b); /* device or host address */
+size_t gpunvme_buffer_len(const struct gpunvme_buffer *b);
+
+/* Copies to or from a buffer, wherever it is; for callers without CUDA of their own. */
+int gpunvme_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t len);
+int gpunvme_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, size_t len);
+
+struct gpunvme_result {
+    uint32_t path;        /* GPUNVME_PATH_* */
+    uint32_t nvme_status; /* 0: no error */
+    uint64_t commands;
+};
+
+/*
+ * Any offsets and length; aligned to 4 KiB is fastest. fd is an open file of the mount. Bytes
+ * moved, short only at the end of the file; result may be NULL.
+ */
+ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
+                     size_t len, struct gpunvme_result *result);
+ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
+                      size_t len, struct gpunvme_result *result);
+
+/* Extents from offset on, at most max: the count; flags of the last one tell if it is the last. */
+ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max);
+
+/* What the last failed call of this thread ran into, in words; never NULL. */
+const char *gpunvme_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
