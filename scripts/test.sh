@@ -20,11 +20,11 @@ USAGE
 # GCC 12's ThreadSanitizer cannot place its shadow when the kernel randomises more address bits
 # than it knows of; it then dies at start, sometimes. Prints the command that must precede tests.
 tsan_launcher() {
-    local dir try setarch=("setarch" "$(uname -m)" -R)
+    local dir setarch=("setarch" "$(uname -m)" -R)
     dir=$(mktemp -d)
     printf 'int main(void)\n{\n    return 0;\n}\n' >"$dir/probe.c"
     gcc -fsanitize=thread "$dir/probe.c" -o "$dir/probe" || die "gcc: cannot build for TSan"
-    for try in $(seq 20); do
+    for _ in $(seq 20); do
         if ! "$dir/probe" >/dev/null 2>&1; then
             "${setarch[@]}" "$dir/probe" >/dev/null 2>&1 ||
                 die "ThreadSanitizer: does not start here; run 'sysctl vm.mmap_rnd_bits=28' as root"
@@ -102,6 +102,7 @@ while [ $# -gt 0 ]; do
 done
 [ "${#kinds[@]}" -gt 0 ] || kinds=(plain)
 
+# shellcheck disable=SC2119 # none of this script's arguments are its business
 run_setup
 use_prefix
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}

@@ -2,10 +2,14 @@
 """Checks that every header compiles alone, as C and, where the tests include it, as C++.
 
 usage: check_headers.py ROOT CC CXX [COMPILER-FLAG...] | --self-test CC CXX
+
+A header that its includer parameterises says so by an error, '#error "define NAME (VALUE ...': it is
+compiled with that value.
 """
 
 import concurrent.futures
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,16 +17,22 @@ import tempfile
 import tree
 
 # Headers of CUDA device code need nvcc and are compiled where they are used.
-DEVICE_SUFFIX = ".cuh"
+CHECKED_SUFFIX = ".h"
+PARAMETER = re.compile(r'#error "define (\w+) \((\w+)')
 
 
 def compile_alone(root, name, command):
+    language = "c++" if "++" in os.path.basename(command[0]) else "c"
     run = subprocess.run(
         command + ["-I", root, "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-fsyntax-only",
-                   "-x", "c++" if "++" in os.path.basename(command[0]) else "c", "-"],
+                   "-x", language, "-"],
         input=f'#include "{name}"\n#include "{name}"\n', capture_output=True, text=True, check=False)
     if run.returncode == 0:
         return []
+    parameter = PARAMETER.search(run.stderr)
+    if parameter and f"-D{parameter.group(1)}={parameter.group(2)}" not in command:
+        return compile_alone(root, name,
+                             command + [f"-D{parameter.group(1)}={parameter.group(2)}"])
     return [f"{name}: does not compile alone with {' '.join(command[:2])}:\n{run.stderr}"]
 
 
@@ -37,7 +47,7 @@ def languages(root, name, cc, cxx, flags):
 
 
 def check(root, cc, cxx, flags):
-    headers = [name for name in tree.source_files(root) if name.endswith(".h")]
+    headers = [name for name in tree.source_files(root) if name.endswith(CHECKED_SUFFIX)]
     jobs = [(root, name, command) for name in headers
             for command in languages(root, name, cc, cxx, flags)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -50,6 +60,8 @@ def self_test(cc, cxx):
         "a/whole.h": ("#pragma once\n#include <stdint.h>\nuint8_t a(void);\n", False),
         "a/leans.h": ("#pragma once\nuint8_t b(void);\n", True),
         "a/unguarded.h": ("struct s { int a; };\n", True),
+        "a/lanes.h": ('#pragma once\n#ifndef N\n#error "define N (1 or 32)"\n#endif\nint n[N];\n',
+                      False),
         "a/not_cxx.h": ("#pragma once\n/* __cplusplus */\nint new(void);\n", True),
     }
     with tempfile.TemporaryDirectory() as root:
