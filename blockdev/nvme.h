@@ -13,8 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "nvme_spec.h"
-#include "transport.h"
+#include "blockdev/nvme_info.h"
+#include "blockdev/nvme_spec.h"
+#include "blockdev/transport.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,31 +27,15 @@ struct nvme_opts {
     unsigned io_queues;        /* queue pairs to ask for; 0: as many as the controller has */
     unsigned admin_timeout_ms; /* 0: 10,000 */
     unsigned io_timeout_ms;    /* for commands sent by bd_nvme_open's device; 0: 10,000 */
-};
-
-struct nvme_ctrlr_info {
-    char serial[21], model[41], firmware[9]; /* trimmed, printable */
-    uint32_t max_transfer;    /* bytes a command may carry (MDTS, and what a PRP list allows) */
-    uint32_t max_queue_depth; /* entries of an I/O queue (CAP.MQES + 1) */
-    unsigned io_queues;       /* queue pairs granted */
-    uint32_t namespaces;      /* NN */
-    bool volatile_cache;      /* VWC present */
-    bool sgl;                 /* SGLs supported for the NVM command set */
-    bool write_zeroes, dsm;   /* ONCS */
-};
-
-struct nvme_ns_info {
-    uint32_t nsid;
-    uint32_t lba_size; /* bytes */
-    uint64_t lbas;     /* NSZE */
-    uint16_t metadata; /* bytes of metadata per LBA */
+    char *why;                 /* when not NULL: nvme_ctrlr_open() says here why it failed */
+    size_t why_len;            /* bytes of why, 0 byte included */
 };
 
 /*
  * Resets and enables the controller (3.5.1), identifies it, asks for I/O queues. Takes the
  * transport only on success: nvme_ctrlr_close() then closes it; on failure it stays the caller's.
- * -ETIMEDOUT (not ready within CAP.TO), -EIO (CSTS.CFS), -ENOTSUP (no NVM command set, or no
- * 4 KiB pages), -EPROTO (Identify data that cannot be).
+ * -ETIMEDOUT (not ready within CAP.TO), -EIO (CSTS.CFS, or registers that read all-ones), -ENOTSUP
+ * (no NVM command set, or no 4 KiB pages), -EPROTO (Identify data that cannot be).
  */
 int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts,
                     struct nvme_ctrlr **out);
@@ -86,13 +71,21 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
 /*
  * Deletes SQ, then CQ (5.6, 5.5), then frees the rings: after it returns 0 no command of this
  * queue can touch memory any more. On an error the rings stay mapped, for the controller may
- * still reach them, until the controller is reset.
+ * still reach them, until the controller is reset: the controller keeps them from then on, and
+ * the pair is gone for the caller either way.
  */
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
-/* Deletes and creates the queues again with zeroed rings, phase 1. Same memory, same qid. */
+/*
+ * Deletes and creates the queues again with zeroed rings, phase 1. Same memory, same qid. On an
+ * error the pair is gone, as after a delete that failed.
+ */
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 
-/* Sends one admin command and waits. data (may be NULL) is bounced; 4 KiB at most. */
+/*
+ * Sends one admin command and waits. data (may be NULL) is bounced; 4 KiB at most. A status other
+ * than success returns nvme_status_errno() of it. cqe may be NULL. After a deadline has passed
+ * every later call fails with -EIO: the command may still write its data.
+ */
 int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len, bool to_device,
                struct nvme_cqe *cqe);
 
@@ -105,11 +98,6 @@ struct nvme_dma {
 };
 int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
 void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
-
-/* NVMe status (nvme_spec.h) to -errno, and to words: one table for the whole project. */
-int nvme_status_errno(uint16_t status);
-bool nvme_status_retryable(uint16_t status); /* DNR clear and not caused by the command itself */
-const char *nvme_status_text(uint16_t status);
 
 #ifdef __cplusplus
 }
