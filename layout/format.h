@@ -69,6 +69,7 @@ struct lay_extent {
 LAY_SIZE(lay_extent, 24);
 #define LAY_EXTENT_UNWRITTEN 0x1u /* reads as zeros */
 #define LAY_EXTENT_FLAGS     LAY_EXTENT_UNWRITTEN
+#define LAY_MAX_FILE_BLOCKS  (1ull << 51) /* the largest off_t, in blocks */
 
 /* How an inode's `map` area is to be read. */
 enum lay_map_kind {
@@ -160,7 +161,9 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 #define LAY_MAX_DEVICES   16u
 #define LAY_SUPER_COPIES  2u
 #define LAY_MIN_BLOCKS    4096u /* 16 MiB */
+#define LAY_MAX_BLOCKS    (1ull << 46)
 #define LAY_MIN_JOURNAL   256u
+#define LAY_MAX_JOURNAL   (1u << 20)
 
 /* Features this version knows. An unknown incompat bit refuses; ro-compat mounts read-only. */
 #define LAY_FEATURE_COMPAT    0ull
@@ -314,7 +317,7 @@ LAY_SIZE(lay_journal, 4096);
 
 struct lay_journal_tag {
     le64 block; /* where the image belongs */
-    le32 crc;   /* CRC32C of the image, seeded with UUID and journal position's address */
+    le32 crc;   /* lay_block_crc of the image at its address in the log */
     le32 reserved;
 };
 LAY_SIZE(lay_journal_tag, 16);

@@ -66,6 +66,10 @@ static inline uint64_t lay_groups(const struct lay_geometry *geo)
 
 /* Is [block, block + len) inside the file system and clear of superblock, bitmaps and journal? */
 bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len);
+/* Blocks of group `group`: LAY_GROUP_BLOCKS, fewer in the last. */
+uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group);
+/* At most LAY_LABEL_MAX bytes of UTF-8 without control characters. */
+bool lay_label_ok(const char *label, size_t len);
 
 /* --- Blocks of the file system --------------------------------------------------------------- */
 
@@ -92,6 +96,14 @@ int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_sym
 
 /* --- Journal --------------------------------------------------------------------------------- */
 
+/* The position in the log after `pos`. */
+uint64_t lay_journal_next(const struct lay_geometry *geo, uint64_t pos);
+/*
+ * Continues a commit's checksum (start with 0) over a sealed descriptor or revoke block, in log
+ * order: the block's head.crc, then the crc of each tag. A tag's own crc is
+ * lay_block_crc(uuid, address of the image in the log, image).
+ */
+uint32_t lay_journal_chain(uint32_t crc, const void *block);
 int lay_check_journal(const struct lay_geometry *geo, const struct lay_journal *j,
                       const char **why);
 /* `addr` is the device address; -EUCLEAN also means "the log ends here" while scanning. */

@@ -1,0 +1,54 @@
+/*
+ * Block bitmaps (FORMAT.md 5).
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "layout/check.h"
+#include "layout/layout.h"
+
+uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group)
+{
+    assert(group < lay_groups(geo));
+    uint64_t left = geo->blocks - group * LAY_GROUP_BLOCKS;
+    return left < LAY_GROUP_BLOCKS ? (uint32_t)left : LAY_GROUP_BLOCKS;
+}
+
+static uint32_t count_ones(const uint8_t *bits, size_t len)
+{
+    uint32_t ones = 0;
+    for (size_t i = 0; i < len; i += 8) {
+        uint64_t word;
+        memcpy(&word, bits + i, sizeof(word));
+        ones += (uint32_t)__builtin_popcountll(word);
+    }
+    return ones;
+}
+
+static bool tail_is_used(const struct lay_bitmap *bm, uint32_t blocks)
+{
+    for (uint32_t b = blocks; b < LAY_GROUP_BLOCKS; b++) {
+        if (!(bm->bits[b / 8] >> b % 8 & 1))
+            return false;
+    }
+    return true;
+}
+
+int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm, uint64_t group,
+                     const char **why)
+{
+    uint64_t addr = geo->bitmap_start + group;
+    int err = lay_check_head(bm, LAY_MAGIC_BITMAP, geo->uuid, addr, 0, why);
+    if (err)
+        return err;
+    if (lay_get32(bm->group) != group)
+        return lay_bad(why, "group");
+    if (lay_get64(bm->reserved) != 0)
+        return lay_bad(why, "reserved");
+    if (!tail_is_used(bm, lay_group_blocks(geo, group)))
+        return lay_bad(why, "bits past the end");
+    static_assert(LAY_PAYLOAD % 8 == 0, "bits are counted by words");
+    if (lay_get32(bm->free) != LAY_GROUP_BLOCKS - count_ones(bm->bits, sizeof(bm->bits)))
+        return lay_bad(why, "free");
+    return 0;
+}

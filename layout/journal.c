@@ -1,0 +1,112 @@
+/*
+ * Journal blocks (FORMAT.md 10).
+ */
+#include <assert.h>
+
+#include "layout/check.h"
+#include "layout/layout.h"
+
+uint64_t lay_journal_next(const struct lay_geometry *geo, uint64_t pos)
+{
+    assert(pos >= 1 && pos < geo->journal_blocks);
+    return pos + 1 == geo->journal_blocks ? 1 : pos + 1;
+}
+
+uint32_t lay_journal_chain(uint32_t crc, const void *block)
+{
+    const struct lay_head *head = block;
+    crc = lay_crc32c(crc, &head->crc, sizeof(head->crc));
+    if (lay_get32(head->magic) != LAY_MAGIC_JDESC)
+        return crc;
+    const struct lay_journal_desc *desc = block;
+    for (uint32_t i = 0; i < lay_get32(desc->count); i++)
+        crc = lay_crc32c(crc, &desc->tags[i].crc, sizeof(desc->tags[i].crc));
+    return crc;
+}
+
+/* A block that may stand in the journal: any but the journal itself. */
+static bool target_ok(const struct lay_geometry *geo, uint64_t block)
+{
+    return block < geo->blocks &&
+           (block < geo->journal_start || block - geo->journal_start >= geo->journal_blocks);
+}
+
+/* A block of the log: the head, its place and its transaction. */
+static int check_log_head(const struct lay_geometry *geo, const void *block, uint32_t magic,
+                          uint64_t addr, uint64_t tid, const char **why)
+{
+    const struct lay_head *head = block;
+    if (addr <= geo->journal_start || addr - geo->journal_start >= geo->journal_blocks)
+        return lay_bad(why, "address outside the log");
+    int err = lay_check_head(block, magic, geo->uuid, addr, 0, why);
+    if (err)
+        return err;
+    return lay_get64(head->tid) == tid ? 0 : lay_bad(why, "tid");
+}
+
+int lay_check_journal(const struct lay_geometry *geo, const struct lay_journal *j, const char **why)
+{
+    int err = lay_check_head(j, LAY_MAGIC_JOURNAL, geo->uuid, geo->journal_start, 0, why);
+    if (err)
+        return err;
+    if (lay_get64(j->tail_tid) == 0 || lay_get64(j->tail_tid) == LAY_NONE)
+        return lay_bad(why, "tail_tid");
+    if (lay_get64(j->tail_pos) < 1 || lay_get64(j->tail_pos) >= geo->journal_blocks)
+        return lay_bad(why, "tail_pos");
+    return lay_is_zero(j->reserved, sizeof(j->reserved)) ? 0 : lay_bad(why, "reserved");
+}
+
+int lay_check_journal_desc(const struct lay_geometry *geo, const struct lay_journal_desc *d,
+                           uint64_t addr, uint64_t tid, const char **why)
+{
+    int err = check_log_head(geo, d, LAY_MAGIC_JDESC, addr, tid, why);
+    if (err)
+        return err;
+    uint32_t count = lay_get32(d->count);
+    if (count < 1 || count > LAY_JDESC_TAGS)
+        return lay_bad(why, "count");
+    if (!lay_is_zero(d->reserved, sizeof(d->reserved)))
+        return lay_bad(why, "reserved");
+    for (uint32_t i = 0; i < count; i++) {
+        if (!target_ok(geo, lay_get64(d->tags[i].block)))
+            return lay_bad(why, "tag.block");
+        if (lay_get32(d->tags[i].reserved) != 0)
+            return lay_bad(why, "tag.reserved");
+    }
+    size_t unused = (LAY_JDESC_TAGS - count) * sizeof(d->tags[0]);
+    return lay_is_zero(&d->tags[count], unused) ? 0 : lay_bad(why, "unused bytes");
+}
+
+int lay_check_journal_revoke(const struct lay_geometry *geo, const struct lay_journal_revoke *r,
+                             uint64_t addr, uint64_t tid, const char **why)
+{
+    int err = check_log_head(geo, r, LAY_MAGIC_JREVOKE, addr, tid, why);
+    if (err)
+        return err;
+    uint32_t count = lay_get32(r->count);
+    if (count < 1 || count > LAY_JREVOKE_MAX)
+        return lay_bad(why, "count");
+    if (!lay_is_zero(r->reserved, sizeof(r->reserved)))
+        return lay_bad(why, "reserved");
+    for (uint32_t i = 0; i < count; i++) {
+        if (!target_ok(geo, lay_get64(r->blocks[i])))
+            return lay_bad(why, "revoked block");
+    }
+    size_t unused = (LAY_JREVOKE_MAX - count) * sizeof(r->blocks[0]);
+    return lay_is_zero(&r->blocks[count], unused) ? 0 : lay_bad(why, "unused bytes");
+}
+
+int lay_check_journal_commit(const struct lay_geometry *geo, const struct lay_journal_commit *c,
+                             uint64_t addr, uint64_t tid, const char **why)
+{
+    int err = check_log_head(geo, c, LAY_MAGIC_JCOMMIT, addr, tid, why);
+    if (err)
+        return err;
+    if (lay_get32(c->blocks) < 2 || lay_get32(c->blocks) >= geo->journal_blocks)
+        return lay_bad(why, "blocks");
+    if (!lay_time_ok(c->time))
+        return lay_bad(why, "time");
+    if (lay_get64(c->reserved) != 0 || !lay_is_zero(c->reserved2, sizeof(c->reserved2)))
+        return lay_bad(why, "reserved");
+    return 0;
+}
