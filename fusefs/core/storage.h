@@ -59,6 +59,8 @@ void ffs_tx_end(struct ffs_tx *tx);
 /* Failure: every block and inode is as it was before the handle. Frees it, drops ffs.meta. */
 void ffs_tx_abort(struct ffs_tx *tx);
 struct ffs *ffs_tx_fs(struct ffs_tx *tx);
+/* Blocks the handle may still dirty before it gets -ENOSPC for want of credits. */
+unsigned ffs_tx_left(const struct ffs_tx *tx);
 
 /* Before changing buf->data: keeps the old contents for abort. -ENOMEM, -ENOSPC (credits). */
 int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf);
@@ -115,6 +117,8 @@ struct ffs_inode {
     struct ffs_tx *dirty_in; /* handle that has a copy of the old `d` */
 };
 
+/* ffs_iget() for who holds ffs.meta already, shared or in a handle. */
+int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out);
 /* Before changing inode->d: keeps the old one; at ffs_tx_end() `d` is written to its block. */
 int ffs_inode_dirty(struct ffs_tx *tx, struct ffs_inode *inode);
 /* A free slot: mode set, generation grown, the rest zero; referenced. Grows the inode file. */
