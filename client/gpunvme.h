@@ -19,11 +19,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "gpunvme_ioctl.h"
+#include "gpunvme_ioctl.h" /* beside this file also where it is installed */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct gpunvme;
 struct gpunvme_buffer;
@@ -74,6 +75,7 @@ ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, siz
 /* What the last failed call of this thread ran into, in words; never NULL. */
 const char *gpunvme_error(void);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,285 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/internal.h"
+
+#define SOCKET_TIMEOUT_S 10
+
+static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
+{
+    struct gpunvme_buffer *b = calloc(1, sizeof(*b));
+    if (!b) {
+        gpunvme_fail(-ENOMEM, "out of memory");
+        return NULL;
+    }
+    b->owner = g;
+    b->len = len;
+    b->fd = -1;
+    b->device = CUDA_NO_DEVICE;
+    return b;
+}
+
+static void buffer_link(struct gpunvme_buffer *b)
+{
+    struct gpunvme *g = b->owner;
+    pthread_mutex_lock(&g->lock);
+    b->next = g->buffers;
+    b->link = &g->buffers;
+    if (b->next)
+        b->next->link = &b->next;
+    g->buffers = b;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void buffer_unlink(struct gpunvme_buffer *b)
+{
+    pthread_mutex_lock(&b->owner->lock);
+    *b->link = b->next;
+    if (b->next)
+        b->next->link = b->link;
+    pthread_mutex_unlock(&b->owner->lock);
+}
+
+/* The driver is opened when the first buffer needs it: most callers of INFO never do. */
+static int get_cuda(struct gpunvme *g, struct cuda_driver **out)
+{
+    int err = 0;
+    pthread_mutex_lock(&g->lock);
+    if (!g->cuda)
+        err = cuda_driver_open(&g->cuda);
+    *out = g->cuda;
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+static int register_failed(int err, size_t len)
+{
+    if (err == -EMFILE)
+        return gpunvme_fail(err, "the mount's limit of registered buffers is reached");
+    return gpunvme_fail(err, "REGISTER of %zu bytes: %s", len, strerror(-err));
+}
+
+static int register_at_mount(struct gpunvme_buffer *b, struct gpunvme_ioc_register *reg)
+{
+    reg->len = b->len;
+    int err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_REGISTER, reg, sizeof(*reg));
+    if (err)
+        return register_failed(err, b->len);
+    b->id = reg->id;
+    b->key = reg->key;
+    return 0;
+}
+
+static int register_cuda(struct gpunvme_buffer *b)
+{
+    uint8_t uuid[16];
+    struct cuda_driver *cu = b->owner->cuda;
+    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_CUDA_IPC};
+    int err = cuda_driver_uuid(cu, b->device, uuid);
+    if (err)
+        return err;
+    if (memcmp(uuid, b->owner->info.gpu_uuid, sizeof(uuid)) != 0)
+        return gpunvme_fail(-EXDEV, "the memory is on another GPU than the mount's");
+    err = cuda_driver_export(cu, (uintptr_t)b->addr, b->len, reg.ipc, &reg.offset);
+    return err ? err : register_at_mount(b, &reg);
+}
+
+int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+{
+    struct cuda_driver *cu;
+    if (!len)
+        return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
+    if (g->info.executor != GPUNVME_EXECUTOR_CUDA)
+        return gpunvme_fail(-ENOTSUP, "this mount is served by the %s: use gpunvme_alloc()",
+                            g->info.executor_name);
+    struct gpunvme_buffer *b = buffer_new(g, len);
+    if (!b)
+        return -ENOMEM;
+    b->addr = addr;
+    int err = get_cuda(g, &cu);
+    if (!err)
+        err = cuda_driver_locate(cu, (uintptr_t)addr, &b->device);
+    if (!err && b->device == CUDA_NO_DEVICE)
+        err = gpunvme_fail(-ENOTSUP, "host memory cannot be registered: use read(2)");
+    if (!err)
+        err = register_cuda(b);
+    if (err) {
+        free(b);
+        return err;
+    }
+    buffer_link(b);
+    *out = b;
+    return 0;
+}
+
+static int socket_connect(const char *path)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    struct timeval limit = {.tv_sec = SOCKET_TIMEOUT_S};
+    size_t len = strnlen(path, sizeof(addr.sun_path));
+    if (len == 0 || len == sizeof(addr.sun_path))
+        return -ENOTSUP;
+    memcpy(addr.sun_path, path, len);
+    if (path[0] == '@') /* abstract name */
+        addr.sun_path[0] = '\0';
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return -errno;
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
+    if (path[0] != '@')
+        size++;
+    if (connect(s, (struct sockaddr *)&addr, size) == 0)
+        return s;
+    int err = -errno;
+    close(s);
+    return err;
+}
+
+static int send_fd(int s, int fd)
+{
+    uint64_t zero = 0;
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {{0}};
+    struct iovec iov = {.iov_base = &zero, .iov_len = sizeof(zero)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    return sendmsg(s, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(zero) ? 0 : -EIO;
+}
+
+/* Hands fd to the daemon; the token stands for it in REGISTER. */
+static int exchange_token(struct gpunvme *g, int fd, uint64_t *token)
+{
+    int s = socket_connect(g->info.socket);
+    if (s < 0)
+        return gpunvme_fail(s, "socket of the mount: %s", strerror(-s));
+    int err = send_fd(s, fd);
+    if (!err && recv(s, token, sizeof(*token), MSG_WAITALL) != (ssize_t)sizeof(*token))
+        err = -EIO;
+    close(s);
+    return err ? gpunvme_fail(err, "the mount's socket did not take the memory") : 0;
+}
+
+static int alloc_shared(struct gpunvme_buffer *b)
+{
+    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
+    b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC);
+    if (b->fd < 0 || ftruncate(b->fd, (off_t)b->len) != 0)
+        return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
+    void *addr = mmap(NULL, b->len, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
+    if (addr == MAP_FAILED)
+        return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
+    b->addr = addr;
+    int err = exchange_token(b->owner, b->fd, &reg.token);
+    return err ? err : register_at_mount(b, &reg);
+}
+
+static int alloc_cuda(struct gpunvme_buffer *b)
+{
+    struct cuda_driver *cu;
+    uint64_t addr;
+    int device;
+    int err = get_cuda(b->owner, &cu);
+    if (!err)
+        err = cuda_driver_find(cu, b->owner->info.gpu_uuid, &device);
+    if (!err)
+        err = cuda_driver_alloc(cu, device, b->len, &addr);
+    if (err)
+        return err;
+    b->device = device;
+    b->addr = (void *)(uintptr_t)addr;
+    return register_cuda(b);
+}
+
+static void free_memory(struct gpunvme_buffer *b)
+{
+    if (b->allocated && b->device != CUDA_NO_DEVICE && b->addr)
+        cuda_driver_free(b->owner->cuda, b->device, (uintptr_t)b->addr);
+    else if (b->allocated && b->addr)
+        munmap(b->addr, b->len);
+    if (b->fd >= 0)
+        close(b->fd);
+}
+
+int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+{
+    if (!len)
+        return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
+    struct gpunvme_buffer *b = buffer_new(g, len);
+    if (!b)
+        return -ENOMEM;
+    b->allocated = true;
+    int err = g->info.executor == GPUNVME_EXECUTOR_CUDA ? alloc_cuda(b) : alloc_shared(b);
+    if (err) {
+        free_memory(b);
+        free(b);
+        return err;
+    }
+    buffer_link(b);
+    *out = b;
+    return 0;
+}
+
+int gpunvme_unregister(struct gpunvme_buffer *b)
+{
+    struct gpunvme_ioc_unregister unreg = {.id = b->id, .key = b->key};
+    int err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
+    if (err)
+        gpunvme_fail(err, "UNREGISTER: %s", strerror(-err));
+    buffer_unlink(b);
+    free_memory(b);
+    free(b);
+    return err;
+}
+
+void *gpunvme_buffer_addr(const struct gpunvme_buffer *b)
+{
+    return b->addr;
+}
+
+size_t gpunvme_buffer_len(const struct gpunvme_buffer *b)
+{
+    return b->len;
+}
+
+static bool inside(const struct gpunvme_buffer *b, size_t offset, size_t len)
+{
+    return offset <= b->len && len <= b->len - offset;
+}
+
+int gpunvme_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t len)
+{
+    if (!inside(b, offset, len))
+        return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
+    if (b->device != CUDA_NO_DEVICE)
+        return cuda_driver_copy_out(b->owner->cuda, b->device, dst, (uintptr_t)b->addr + offset,
+                                    len);
+    memcpy(dst, (char *)b->addr + offset, len);
+    return 0;
+}
+
+int gpunvme_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, size_t len)
+{
+    if (!inside(b, offset, len))
+        return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
+    if (b->device != CUDA_NO_DEVICE)
+        return cuda_driver_copy_in(b->owner->cuda, b->device, (uintptr_t)b->addr + offset, src,
+                                   len);
+    memcpy((char *)b->addr + offset, src, len);
+    return 0;
+}

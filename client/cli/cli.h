@@ -1,0 +1,64 @@
+/*
+ * The command `gpunvme`: one file a subcommand. A subcommand returns the exit status: 0, 1 when
+ * something failed, 2 for a wrong command line.
+ */
+#ifndef CLIENT_CLI_H
+#define CLIENT_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <json-c/json.h>
+
+#define CLI_SCHEMA_VERSION 1
+
+struct cli_command {
+    const char *name;
+    const char *arguments; /* for the usage line */
+    const char *purpose;
+    int (*run)(int argc, char **argv);
+};
+
+int cli_read(int argc, char **argv);
+int cli_write(int argc, char **argv);
+int cli_extents(int argc, char **argv);
+int cli_info(int argc, char **argv);
+
+/* Options that several subcommands share. */
+struct cli_options {
+    bool json;
+    bool quiet;
+    bool checksum;
+    size_t buffer; /* bytes */
+};
+
+/*
+ * Parses options up to the first operand; *first is its index. 0, or the status to exit with plus
+ * one (so that --help can end the command with 0).
+ */
+int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first);
+
+/* "gpunvme: OBJECT: what" on stderr; returns 1. */
+int cli_error(const char *object, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* An object with "schema_version"; printed and freed by cli_json_print(). */
+struct json_object *cli_json_new(void);
+void cli_json_print(struct json_object *root);
+
+const char *cli_path_name(uint32_t path);
+const char *cli_executor_name(uint32_t executor);
+double cli_seconds(void); /* monotonic */
+
+/* Progress on a terminal: one line, rewritten at most ten times a second. */
+struct cli_progress {
+    const char *what;
+    uint64_t total, last_shown_ms;
+    double started;
+    bool on;
+};
+void cli_progress_start(struct cli_progress *p, const char *what, uint64_t total, bool quiet);
+void cli_progress_step(struct cli_progress *p, uint64_t done);
+void cli_progress_end(struct cli_progress *p);
+
+#endif

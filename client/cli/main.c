@@ -1,0 +1,50 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+
+static const struct cli_command commands[] = {
+    {"read", "[-o json] [-q] [-c] [-b SIZE] FILE...", "read files into GPU memory", cli_read},
+    {"write", "[-o json] [-q] [-c] [-b SIZE] SOURCE FILE", "write a file from GPU memory",
+     cli_write},
+    {"extents", "[-o json] FILE", "show where a file lies on the drive", cli_extents},
+    {"info", "[-o json] PATH", "show what serves a mount, and its counters", cli_info},
+};
+
+static void usage(FILE *to)
+{
+    fputs("usage: gpunvme COMMAND [OPTION...] ARGUMENT...\n\n", to);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        fprintf(to, "  gpunvme %-8s %-42s %s\n", commands[i].name, commands[i].arguments,
+                commands[i].purpose);
+    fputs("\n"
+          "  -o, --output=FORMAT  text (default) or json\n"
+          "  -q, --quiet          no progress\n"
+          "  -c, --checksum       XXH3 of the bytes that reached the buffer\n"
+          "  -b, --buffer=SIZE    size of the registered buffer, with K, M or G (default 256M)\n"
+          "  -h, --help           this text\n"
+          "  -V, --version        version\n",
+          to);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "--version") == 0) {
+        puts("gpunvme " GPUNVME_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    }
+    cli_error(argv[1], "no such command, see gpunvme --help");
+    return 2;
+}

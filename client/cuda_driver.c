@@ -1,0 +1,285 @@
+#include "client/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/error.h"
+
+/* The driver's types as its ABI has them; the names are cuda.h's. */
+typedef int CUresult;
+typedef int CUdevice;
+typedef struct CUctx *CUcontext;
+typedef unsigned long long CUdeviceptr;
+typedef struct {
+    char bytes[16];
+} CUuuid;
+typedef struct {
+    char reserved[64];
+} CUipcMemHandle;
+
+enum {
+    CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
+    CU_MEMORYTYPE_DEVICE = 2,
+    CUDA_ERROR_INVALID_VALUE = 1,
+};
+
+#define DRIVER_FUNCTIONS(X)                                                                    \
+    X(cuInit, "cuInit", (unsigned))                                                            \
+    X(cuGetErrorString, "cuGetErrorString", (CUresult, const char **))                         \
+    X(cuDeviceGetCount, "cuDeviceGetCount", (int *))                                           \
+    X(cuDeviceGet, "cuDeviceGet", (CUdevice *, int))                                           \
+    X(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice))                             \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))           \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                   \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                    \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext *))                                    \
+    X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr))              \
+    X(cuMemGetAddressRange, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr)) \
+    X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr))                 \
+    X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                    \
+    X(cuMemFree, "cuMemFree_v2", (CUdeviceptr))                                                \
+    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t))                          \
+    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))
+
+#define CUDA_MAX_DEVICES 64
+
+struct cuda_driver {
+    void *library;
+#define DRIVER_MEMBER(name, symbol, args) CUresult(*name) args;
+    DRIVER_FUNCTIONS(DRIVER_MEMBER)
+#undef DRIVER_MEMBER
+    pthread_mutex_t lock;                 /* protects contexts */
+    CUcontext contexts[CUDA_MAX_DEVICES]; /* primary contexts retained, by ordinal */
+};
+
+static int driver_failed(struct cuda_driver *cu, CUresult result, const char *what)
+{
+    const char *text = NULL;
+    cu->cuGetErrorString(result, &text);
+    return gpunvme_fail(-EIO, "%s: %s", what, text ? text : "unknown CUDA error");
+}
+
+static int load_symbol(struct cuda_driver *cu, const char *symbol, void *slot)
+{
+    void *address = dlsym(cu->library, symbol);
+    if (!address)
+        return gpunvme_fail(-ENODEV, "libcuda.so.1 has no %s: the driver is too old", symbol);
+    memcpy(slot, &address, sizeof(address));
+    return 0;
+}
+
+static int load_functions(struct cuda_driver *cu)
+{
+    int err = 0;
+#define DRIVER_LOAD(name, symbol, args) \
+    if (!err)                           \
+        err = load_symbol(cu, symbol, &cu->name);
+    DRIVER_FUNCTIONS(DRIVER_LOAD)
+#undef DRIVER_LOAD
+    return err;
+}
+
+static int init_driver(struct cuda_driver *cu)
+{
+    int devices = 0;
+    CUresult result = cu->cuInit(0);
+    if (!result)
+        result = cu->cuDeviceGetCount(&devices);
+    if (result) {
+        driver_failed(cu, result, "cuInit");
+        return -ENODEV;
+    }
+    return devices ? 0 : gpunvme_fail(-ENODEV, "the CUDA driver sees no device");
+}
+
+int cuda_driver_open(struct cuda_driver **out)
+{
+    struct cuda_driver *cu = calloc(1, sizeof(*cu));
+    if (!cu)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    pthread_mutex_init(&cu->lock, NULL);
+    cu->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int err = cu->library ? load_functions(cu)
+                          : gpunvme_fail(-ENODEV, "no CUDA driver on this machine (libcuda.so.1)");
+    if (!err)
+        err = init_driver(cu);
+    if (err) {
+        cuda_driver_close(cu);
+        return err;
+    }
+    *out = cu;
+    return 0;
+}
+
+void cuda_driver_close(struct cuda_driver *cu)
+{
+    if (!cu)
+        return;
+    for (int i = 0; i < CUDA_MAX_DEVICES; i++) {
+        if (cu->contexts[i])
+            cu->cuDevicePrimaryCtxRelease(i);
+    }
+    if (cu->library)
+        dlclose(cu->library);
+    pthread_mutex_destroy(&cu->lock);
+    free(cu);
+}
+
+/* The device's primary context, which is also the one the CUDA runtime uses. */
+static int push_context(struct cuda_driver *cu, int device)
+{
+    CUresult result = 0;
+    if (device < 0 || device >= CUDA_MAX_DEVICES)
+        return gpunvme_fail(-ENODEV, "CUDA device %d: no such ordinal", device);
+    pthread_mutex_lock(&cu->lock);
+    if (!cu->contexts[device])
+        result = cu->cuDevicePrimaryCtxRetain(&cu->contexts[device], device);
+    pthread_mutex_unlock(&cu->lock);
+    if (!result)
+        result = cu->cuCtxPushCurrent(cu->contexts[device]);
+    return result ? driver_failed(cu, result, "CUDA context") : 0;
+}
+
+static void pop_context(struct cuda_driver *cu)
+{
+    CUcontext old;
+    cu->cuCtxPopCurrent(&old);
+}
+
+int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
+{
+    unsigned type = 0;
+    CUresult result = cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, addr);
+    *device = CUDA_NO_DEVICE;
+    if (result == CUDA_ERROR_INVALID_VALUE || (!result && type != CU_MEMORYTYPE_DEVICE))
+        return 0;
+    if (!result)
+        result = cu->cuPointerGetAttribute(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr);
+    return result ? driver_failed(cu, result, "cuPointerGetAttribute") : 0;
+}
+
+int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16])
+{
+    CUuuid id;
+    CUdevice dev;
+    CUresult result = cu->cuDeviceGet(&dev, device);
+    if (!result)
+        result = cu->cuDeviceGetUuid(&id, dev);
+    if (result)
+        return driver_failed(cu, result, "cuDeviceGetUuid");
+    memcpy(uuid, id.bytes, sizeof(id.bytes));
+    return 0;
+}
+
+int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device)
+{
+    int devices = 0;
+    CUresult result = cu->cuDeviceGetCount(&devices);
+    if (result)
+        return driver_failed(cu, result, "cuDeviceGetCount");
+    for (int i = 0; i < devices; i++) {
+        uint8_t id[16];
+        int err = cuda_driver_uuid(cu, i, id);
+        if (err)
+            return err;
+        if (memcmp(id, uuid, sizeof(id)) == 0) {
+            *device = i;
+            return 0;
+        }
+    }
+    return gpunvme_fail(-ENODEV, "this process does not see the GPU of the mount "
+                                 "(CUDA_VISIBLE_DEVICES?)");
+}
+
+static int check_exportable(struct cuda_driver *cu, uint64_t addr)
+{
+    unsigned managed = 0;
+    int capable = 0;
+    CUresult result = cu->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, addr);
+    if (!result)
+        result = cu->cuPointerGetAttribute(&capable,
+                                           CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, addr);
+    if (result)
+        return driver_failed(cu, result, "cuPointerGetAttribute");
+    if (managed)
+        return gpunvme_fail(-ENOTSUP, "managed memory cannot be registered: use cudaMalloc");
+    if (!capable)
+        return gpunvme_fail(-ENOTSUP, "memory without a CUDA IPC handle (VMM or memory pool) "
+                                      "cannot be registered: use cudaMalloc");
+    return 0;
+}
+
+int cuda_driver_export(struct cuda_driver *cu, uint64_t addr, size_t len, uint8_t handle[64],
+                       uint64_t *offset)
+{
+    CUdeviceptr base;
+    size_t size;
+    CUipcMemHandle ipc;
+    int err = check_exportable(cu, addr);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemGetAddressRange(&base, &size, addr);
+    if (result)
+        return driver_failed(cu, result, "cuMemGetAddressRange");
+    if (len > size || addr - base > size - len)
+        return gpunvme_fail(-EINVAL, "the buffer leaves its CUDA allocation of %zu bytes", size);
+    result = cu->cuIpcGetMemHandle(&ipc, base);
+    if (result)
+        return driver_failed(cu, result, "cuIpcGetMemHandle");
+    memcpy(handle, ipc.reserved, sizeof(ipc.reserved));
+    *offset = addr - base;
+    return 0;
+}
+
+int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr)
+{
+    CUdeviceptr ptr;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemAlloc(&ptr, len);
+    pop_context(cu);
+    if (result) {
+        driver_failed(cu, result, "cuMemAlloc");
+        return -ENOMEM;
+    }
+    *addr = ptr;
+    return 0;
+}
+
+int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemFree(addr);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemFree") : 0;
+}
+
+int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t src, size_t len)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemcpyDtoH(dst, src, len);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemcpyDtoH") : 0;
+}
+
+int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
+                        size_t len)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemcpyHtoD(dst, src, len);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemcpyHtoD") : 0;
+}

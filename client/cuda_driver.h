@@ -1,0 +1,41 @@
+/*
+ * The CUDA driver API, found at run time: an application that links libgpunvme needs no CUDA, and
+ * one that uses CUDA shares its driver and contexts with us.
+ *
+ * Functions return 0 or -errno and leave a sentence for gpunvme_error(). A context is made current
+ * only for the time of a call.
+ */
+#ifndef CLIENT_CUDA_DRIVER_H
+#define CLIENT_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cuda_driver;
+
+/* -ENODEV: no driver, or no device. */
+int cuda_driver_open(struct cuda_driver **out);
+void cuda_driver_close(struct cuda_driver *cu);
+
+#define CUDA_NO_DEVICE (-1)
+
+/* Where an address is: *device is an ordinal, or CUDA_NO_DEVICE for memory that is not a GPU's. */
+int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device);
+int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16]);
+/* The device with this UUID: -ENODEV when this process does not see it. */
+int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device);
+
+/*
+ * What another process needs to open the allocation around addr: the handle of its base and addr's
+ * offset from it. -ENOTSUP: memory that has no such handle (VMM, managed, pools).
+ */
+int cuda_driver_export(struct cuda_driver *cu, uint64_t addr, size_t len, uint8_t handle[64],
+                       uint64_t *offset);
+
+int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr);
+int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr);
+int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t src, size_t len);
+int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
+                        size_t len);
+
+#endif
