@@ -21,6 +21,14 @@ uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len)
     return key < LAY_DIR_KEY_MIN ? LAY_DIR_KEY_MIN : key;
 }
 
+void lay_hash_seed(const uint8_t uuid[16], uint8_t seed[16])
+{
+    XXH128_canonical_t canonical;
+    static_assert(sizeof(canonical) == 16, "the seed takes the whole hash");
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(uuid, 16));
+    memcpy(seed, canonical.digest, 16);
+}
+
 bool lay_name_ok(const char *name, size_t len)
 {
     if (len < 1 || len > LAY_NAME_MAX)

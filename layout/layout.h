@@ -116,6 +116,8 @@ int lay_check_journal_commit(const struct lay_geometry *geo, const struct lay_jo
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
+/* The seed mkfs gives a file system: a function of its UUID, so that images are reproducible. */
+void lay_hash_seed(const uint8_t uuid[16], uint8_t seed[16]);
 /* Hash part of a directory key: bits 62..8 set from XXH3-64 of the name, seeded; low 8 bits 0. */
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len);
 /* 1..255 bytes, no '/' and no NUL, not "." or "..". */

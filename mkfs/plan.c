@@ -1,0 +1,66 @@
+/*
+ * Where the parts of a new file system go.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "mkfs/mkfs_core.h"
+
+/* A 64th of the device, neither tiny nor huge, and never more than a 16th. */
+static uint64_t journal_size(uint64_t blocks)
+{
+    uint64_t journal = blocks / 64;
+    if (journal < 1024)
+        journal = 1024;
+    if (journal > 32768)
+        journal = 32768;
+    if (journal > blocks / 16)
+        journal = blocks / 16;
+    return journal < LAY_MIN_JOURNAL ? LAY_MIN_JOURNAL : journal;
+}
+
+/* The middle, at the start of a group where there are several: damage is seldom everywhere. */
+static uint64_t middle_copy(uint64_t blocks, uint64_t groups)
+{
+    return groups > 1 ? groups / 2 * LAY_GROUP_BLOCKS : blocks / 2;
+}
+
+static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
+{
+    struct lay_geometry *geo = &plan->geo;
+
+    memcpy(geo->uuid, params->uuid, sizeof(geo->uuid));
+    lay_hash_seed(params->uuid, geo->hash_seed);
+    if (params->label)
+        memcpy(geo->label, params->label, strlen(params->label));
+    geo->bitmap_start = 1;
+    geo->bitmap_blocks = (geo->blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
+    geo->journal_start = geo->bitmap_start + geo->bitmap_blocks;
+    plan->inode_block = geo->journal_start + geo->journal_blocks;
+    plan->root_node = plan->inode_block + 1;
+    geo->copies[0] = middle_copy(geo->blocks, geo->bitmap_blocks);
+    geo->copies[1] = geo->blocks - 1;
+    plan->free_blocks = geo->blocks - (plan->root_node + 1) - LAY_SUPER_COPIES;
+}
+
+int mkfs_plan(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan)
+{
+    assert(!params->label || lay_label_ok(params->label, strlen(params->label)));
+    uint64_t bytes = params->bytes ? params->bytes : device_bytes;
+    uint64_t blocks = bytes >> LAY_BLOCK_SHIFT;
+    uint64_t journal = params->journal_blocks ? params->journal_blocks : journal_size(blocks);
+
+    if (bytes > device_bytes)
+        return -ENOSPC;
+    if (blocks < LAY_MIN_BLOCKS || journal < LAY_MIN_JOURNAL || journal > LAY_MAX_JOURNAL ||
+        journal > blocks / 4)
+        return -EINVAL;
+    if (blocks > LAY_MAX_BLOCKS)
+        return -EFBIG;
+    memset(plan, 0, sizeof(*plan));
+    plan->geo.blocks = blocks;
+    plan->geo.journal_blocks = journal;
+    place(params, plan);
+    return 0;
+}
