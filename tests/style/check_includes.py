@@ -34,7 +34,7 @@ LIBRARIES = {
     r"uuid/": ["fusefs", "mkfs"],
     r"blkid/": ["fusefs", "mkfs"],
     r"json-c|json\.h": ["client", "mkfs", "fusefs/daemon"],
-    r"xxhash": ["layout", "client"],
+    r"xxhash": ["layout", "client", "mkfs", "fusefs/core"],
     r"cuda|cooperative_groups|nv/": ["cuda", "client"],
     r"gtest|gmock": [],
 }

@@ -1,0 +1,304 @@
+#!/bin/bash
+# The whole road with real data: format an image, mount it through the simulated NVMe controller,
+# copy files in, read them through the GPU path, compare checksums, fsck, mount again, compare again.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+    cat <<'USAGE'
+Usage: bash scripts/demo.sh [FILE...]
+Without files, takes at least 1 GiB of this machine's own large files.
+  BUILD_DIR        build folder (build/demo); it is kept
+  TMPDIR           where the image goes when /dev/shm has no room
+  GPUNVME_NO_SETUP 1: install nothing
+USAGE
+}
+
+GIB=$((1 << 30))
+WORK='' IMAGE='' MNT='' CHILD=''
+
+# ---- Clean-up: whatever happens, nothing is left but the build ----------------------------------
+
+# The daemon in the background, found by the image it was given, which no other process names.
+daemon_pids() {
+    pgrep -f -- "gpunvmefs $IMAGE " || true
+}
+
+# unmount: takes the mount away and waits until the daemon has written everything and gone.
+unmount() {
+    for _ in $(seq 40); do
+        mountpoint -q "$MNT" 2>/dev/null || break
+        if [ "$(id -u)" = 0 ]; then
+            umount "$MNT" 2>/dev/null && break
+        else
+            fusermount3 -q -u "$MNT" && break
+        fi
+        sleep 0.25
+    done
+    if mountpoint -q "$MNT" 2>/dev/null; then
+        warn "$MNT: still busy after 10 s"
+        return 1
+    fi
+    for _ in $(seq 300); do
+        [ -n "$(daemon_pids)" ] || return 0
+        sleep 0.1
+    done
+    warn "gpunvmefs: still running 30 s after the unmount, pid $(daemon_pids)"
+    return 1
+}
+
+# A process and all that it started: the build is a shell, a ninja and its compilers.
+kill_tree() {
+    local child
+    for child in $(pgrep -P "$1" || true); do
+        kill_tree "$child"
+    done
+    kill "$1" 2>/dev/null || true
+}
+
+# shellcheck disable=SC2317 # called by trap
+clean_up() {
+    local rc=$? pid
+    trap - EXIT INT TERM HUP
+    if [ -n "$CHILD" ]; then
+        kill_tree "$CHILD"
+        wait "$CHILD" 2>/dev/null || true
+    fi
+    if [ -n "$MNT" ] && ! unmount; then
+        umount -l "$MNT" 2>/dev/null || fusermount3 -q -u -z "$MNT" || true
+        for pid in $(daemon_pids); do
+            kill -9 "$pid" 2>/dev/null || true
+        done
+    fi
+    [ -z "$IMAGE" ] || rm -f "$IMAGE"
+    [ -z "$WORK" ] || rm -rf --one-file-system "$WORK"
+    exit "$rc"
+}
+
+# Runs a command so that an interrupt ends it at once: bash delays traps while it waits for a
+# command in the foreground, but not while it waits for one in the background.
+run() {
+    local rc=0
+    "$@" <&0 &
+    CHILD=$!
+    wait "$CHILD" || rc=$?
+    CHILD=''
+    return "$rc"
+}
+
+# ---- What is copied, and where to ----------------------------------------------------------------
+
+# The machine's large files until there is 1 GiB, largest first, those above 64 MiB last, so that
+# there are several. A line each: bytes, tab, path.
+own_files() {
+    find /usr /opt /lib /var/lib -xdev -type f -size +63k -readable ! -path '*[[:cntrl:]]*' \
+        ! -path "$GPUNVME_ROOT/*" -printf '%D:%i\t%s\t%p\n' 2>/dev/null |
+        awk -F '\t' '!seen[$1]++ { print ($2 > 67108864) "\t" $2 "\t" $3 }' |
+        sort -t "$(printf '\t')" -k1,1n -k2,2nr -k3 |
+        awk -F '\t' -v want="$GIB" 'sum < want { print $2 "\t" $3; sum += $2 }'
+}
+
+given_files() {
+    local file
+    for file in "$@"; do
+        [ -e "$file" ] || die "$file: no such file, name files that exist"
+        [ -f "$file" ] || die "$file: not a regular file, name files only"
+        [[ $(realpath -- "$file") != *[[:cntrl:]]* ]] ||
+            die "$file: control characters in its name, name files without"
+        [ -r "$file" ] || die "$file: not readable, run as a user who may read it"
+        printf '%s\t%s\n' "$(stat -L -c %s -- "$file")" "$(realpath -- "$file")"
+    done
+}
+
+# place_image BYTES: a fresh image file of that size, in memory when there is room.
+place_image() {
+    local bytes=$1 spare=$((512 << 20)) dir shm memory
+    dir=${TMPDIR:-/tmp}
+    shm=$(df --output=avail -B1 /dev/shm 2>/dev/null | tail -n 1 || true)
+    memory=$(awk '/^MemAvailable:/ { print $2 * 1024 }' /proc/meminfo)
+    if [ -w /dev/shm ] && [ "${shm:-0}" -ge $((bytes + spare)) ] &&
+        [ "$memory" -ge $((bytes + 2 * spare)) ]; then
+        dir=/dev/shm
+    elif [ "$(df --output=avail -B1 "$dir" | tail -n 1)" -lt $((bytes + spare)) ]; then
+        die "$dir: no room for an image of $((bytes >> 20)) MiB, set TMPDIR to a folder that has it"
+    fi
+    IMAGE=$(mktemp "$dir/gpunvme-demo.XXXXXX.img")
+    truncate -s "$bytes" "$IMAGE"
+    MEDIA="image in $dir, $((bytes >> 20)) MiB"
+}
+
+# ---- The steps ----------------------------------------------------------------------------------
+
+build_programs() {
+    local dir=$1 log=$WORK/build.log
+    say "build in $dir (Release)"
+    if ! run configure_and_build "$dir" -DCMAKE_BUILD_TYPE=Release -DGPUNVME_TESTS=OFF \
+        -DGPUNVME_BENCH=OFF >"$log" 2>&1 ||
+        ! cmake --install "$dir" --prefix "$dir/install" >>"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        die "build: failed, the end of its output is above"
+    fi
+    export PATH="$dir/install/bin:$dir/install/sbin:$PATH"
+}
+
+mount_image() {
+    run gpunvmefs "$IMAGE" "$MNT" || die "gpunvmefs: did not mount $IMAGE"
+    mountpoint -q "$MNT" || die "$MNT: nothing is mounted there although gpunvmefs said so"
+}
+
+now() {
+    date +%s.%N
+}
+
+checksum() {
+    run xxhsum -q -H3 - <"$1" >"$WORK/sum"
+    grep -oE '[0-9a-f]{16}' "$WORK/sum"
+}
+
+# copy_in: copies the files of the list, each made durable, and notes the checksums of the sources.
+copy_in() {
+    local number=0 source name start
+    mkdir "$MNT/data"
+    start=$(now)
+    while IFS=$'\t' read -r _ source; do
+        number=$((number + 1))
+        name=${source##*/}
+        printf -v name 'data/%04d-%s' "$number" "${name//[^A-Za-z0-9._+-]/_}"
+        name=${name:0:200}
+        run cp -- "$source" "$MNT/$name"
+        run sync -- "$MNT/$name"
+        printf '%s\t%s\n' "$source" "$name" >>"$WORK/names"
+    done <"$WORK/list"
+    printf '%s %s\n' "$start" "$(now)" >"$WORK/copy-times"
+    while IFS=$'\t' read -r source name; do
+        checksum "$source" >>"$WORK/sums"
+    done <"$WORK/names"
+}
+
+# compare PASS: every file by both paths, against its source. The ordinary path is timed without
+# the checksum, by dd, in its first read since the mount.
+compare() {
+    local pass=$1 source name sum start bad=0
+    while IFS=$'\t' read -r source name <&3 && read -r sum <&4; do
+        run gpunvme read -q -o json --checksum "$MNT/$name" >"$WORK/read.json" ||
+            die "$name: the GPU path could not read it"
+        tr -d '\n' <"$WORK/read.json" >>"$WORK/gpu-$pass"
+        printf '\n' >>"$WORK/gpu-$pass"
+        start=$(now)
+        run dd if="$MNT/$name" of=/dev/null bs=1M status=none
+        printf '%s %s\n' "$start" "$(now)" >>"$WORK/ordinary-times-$pass"
+        if [ "$(checksum "$MNT/$name")" != "$sum" ]; then
+            warn "$name: the ordinary read differs from $source"
+            bad=1
+        fi
+        printf '%s\n' "$sum" >>"$WORK/expected-$pass"
+    done 3<"$WORK/names" 4<"$WORK/sums"
+    python3 - "$WORK/gpu-$pass" "$WORK/expected-$pass" "$WORK/names" <<'PYTHON' || bad=1
+import json, sys
+reads = [json.loads(line) for line in open(sys.argv[1])]
+reads = [r["files"][0] if "files" in r else r for r in reads]
+sums = open(sys.argv[2]).read().split()
+names = [line.rstrip("\n").split("\t")[1] for line in open(sys.argv[3], errors="replace")]
+bad = [n for n, r, s in zip(names, reads, sums) if r.get("xxh3") != s]
+for name in bad:
+    print(f"demo.sh: {name}: the GPU read differs from its source", file=sys.stderr)
+sys.exit(1 if bad or len(reads) != len(sums) else 0)
+PYTHON
+    [ "$bad" = 0 ] || die "pass $pass: data differ"
+    say "pass $pass: source, ordinary read and GPU read are equal for every file"
+}
+
+check_image() {
+    run fsck.gpunvme -n "$IMAGE" >"$WORK/fsck.log" 2>&1 || {
+        cat "$WORK/fsck.log" >&2
+        die "fsck.gpunvme: found the image wrong"
+    }
+}
+
+table() {
+    python3 - "$WORK" "$MEDIA" <<'PYTHON'
+import collections, json, os, sys
+work, media = sys.argv[1:]
+def lines(name):
+    return open(os.path.join(work, name)).read().splitlines()
+def spent(name):
+    return sum(float(end) - float(start) for start, end in map(str.split, lines(name)))
+def reads(number):
+    found = [json.loads(line) for line in lines(f"gpu-{number}")]
+    return [r["files"][0] if "files" in r else r for r in found]
+def rate(size, seconds):
+    return f"{size / seconds / 1e9:.2f} GB/s" if seconds > 0 else "-"
+first, second = reads(1), reads(2)
+both = first + second
+size = sum(r["bytes"] for r in second)
+info = json.load(open(os.path.join(work, "info.json")))
+paths = collections.Counter(r["path"] for r in both)
+executor = info.get("executor") or both[0].get("executor", "?")
+device = info.get("device", "")
+rows = [
+    ("files", f"{len(second)}, each read twice by each path"),
+    ("bytes", f"{size:,} ({size / 2**30:.2f} GiB)"),
+    ("executor", f"{executor}" + (f" ({device})" if device and device != executor else "")),
+    ("path taken", ", ".join(f"{path}: {count} reads" for path, count in paths.items())),
+    ("NVMe commands", f"{sum(r['commands'] for r in second):,} for the {len(second)} files"),
+    ("checksums", "XXH3 equal: source, ordinary read, GPU read; also after fsck and a new mount"),
+    ("fsck", "clean"),
+    ("GPU path", rate(size, sum(r["seconds"] for r in second))),
+    ("ordinary path", rate(size, spent("ordinary-times-2")) + " (read(2), nothing cached)"),
+    ("copying in", rate(size, spent("copy-times")) + " (with fsync of every file)"),
+    ("drive", f"simulated controller, {media}"),
+]
+print()
+for key, value in rows:
+    print(f"{key:15} {value}")
+PYTHON
+}
+
+case ${1:-} in
+-h | --help)
+    usage
+    exit 0
+    ;;
+esac
+
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/gpunvme-demo.XXXXXX")
+
+run_setup --need-mount
+use_prefix
+if [ $# -gt 0 ]; then
+    given_files "$@" >"$WORK/list"
+else
+    own_files >"$WORK/list"
+fi
+[ -s "$WORK/list" ] || die "no files to copy, name some"
+read -r files bytes < <(awk -F '\t' '{ sum += $1 } END { printf "%d %.0f\n", NR, sum }' "$WORK/list")
+if [ $# = 0 ] && [ "$bytes" -lt "$GIB" ]; then
+    say "this machine has only $((bytes >> 20)) MiB in large files of its own: taking them all"
+fi
+
+build_programs "${BUILD_DIR:-$GPUNVME_ROOT/build/demo}"
+place_image $(((bytes + bytes / 8 + (256 << 20)) >> 20 << 20))
+mkdir "$WORK/mnt"
+MNT=$WORK/mnt
+
+say "mkfs and mount"
+run mkfs.gpunvme -q -L demo "$IMAGE" || die "mkfs.gpunvme: failed on $IMAGE"
+mount_image
+gpunvme info -o json "$MNT" >"$WORK/info.json"
+say "copy in $files files, $((bytes >> 20)) MiB"
+copy_in
+compare 1
+unmount || die "$MNT: cannot be unmounted"
+say "unmounted; fsck"
+check_image
+say "mount again"
+mount_image
+compare 2
+unmount || die "$MNT: cannot be unmounted"
+check_image
+table

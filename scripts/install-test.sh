@@ -1,0 +1,50 @@
+#!/bin/bash
+# An installed tree serves other projects: the programs are where they belong and find their
+# library, and a C program that knows only the prefix compiles against it and runs, by pkg-config
+# and by CMake.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+case ${1:-} in
+-h | --help)
+    echo "Usage: bash scripts/install-test.sh [BUILD_DIR]   (a finished build; build/test)"
+    exit 0
+    ;;
+esac
+build=${1:-$GPUNVME_ROOT/build/test}
+src=$GPUNVME_ROOT/tests/install
+prefix=$(mktemp -d)
+trap 'rm -rf "$prefix"' EXIT
+
+cmake --install "$build" --prefix "$prefix" >/dev/null
+failed=0
+for program in bin/gpunvmefs bin/gpunvme sbin/mkfs.gpunvme sbin/fsck.gpunvme sbin/dump.gpunvme; do
+    if [ ! -x "$prefix/$program" ]; then
+        warn "$program: not installed, its folder's CMakeLists.txt needs gpunvme_program()"
+        failed=1
+    elif ! "$prefix/$program" --help >/dev/null; then
+        warn "$program: --help fails"
+        failed=1
+    fi
+done
+
+pc=$(find "$prefix" -name gpunvme.pc)
+[ -n "$pc" ] || die "gpunvme.pc: not installed"
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+read -r -a flags < <(pkg-config --cflags --libs gpunvme)
+gcc -std=c11 -Wall -Wextra -Werror "$src/uses_library.c" -o "$prefix/uses_library" "${flags[@]}"
+LD_LIBRARY_PATH=$(pkg-config --variable=libdir gpunvme) "$prefix/uses_library" || {
+    warn "uses_library: fails when built with pkg-config"
+    failed=1
+}
+
+cmake -S "$src" -B "$prefix/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --build "$prefix/build" >/dev/null
+"$prefix/build/uses_library" || {
+    warn "uses_library: fails when built with CMake"
+    failed=1
+}
+[ "$failed" = 1 ] || say "install: programs, library, header, pkg-config and CMake package work"
+exit "$failed"

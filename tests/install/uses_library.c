@@ -1,0 +1,16 @@
+/* Knows of gpunvme only what is installed: asks about a folder that is no gpunvmefs mount. */
+#include <gpunvme.h>
+#include <stdio.h>
+
+int main(void)
+{
+    struct gpunvme *g = NULL;
+    int rc = gpunvme_connect("/", &g);
+
+    if (rc == 0) {
+        gpunvme_disconnect(g);
+        fprintf(stderr, "uses_library: /: taken for a gpunvmefs mount\n");
+        return 1;
+    }
+    return gpunvme_error()[0] == '\0';
+}
