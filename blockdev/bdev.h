@@ -2,8 +2,9 @@
  * The one block-device interface: byte-addressed, aligned to the device's LBA size.
  *
  * Every function may be called from any thread at once; ordering between overlapping calls is the
- * caller's business. Functions return 0 or -errno. -EIO leaves the NVMe status (SC | SCT << 8 |
- * DNR << 14, see nvme_spec.h) in the bd_io where there is one.
+ * caller's business. Functions return 0 or -errno. A transfer that an NVMe controller refused has
+ * the status (SC | SCT << 8 | DNR << 14, see nvme_spec.h) in its bd_io, and its errno from
+ * nvme_status_errno(). -ETIMEDOUT: the device did not answer; a write may or may not have happened.
  */
 #ifndef BLOCKDEV_BDEV_H
 #define BLOCKDEV_BDEV_H
@@ -43,7 +44,7 @@ struct bd_io {
     uint64_t len;         /* bytes; ignored by BD_FLUSH */
     void *buf;            /* BD_READ and BD_WRITE */
     int error;            /* out: 0 or -errno */
-    uint16_t nvme_status; /* out: first non-zero status, 0 for none */
+    uint16_t nvme_status; /* out: of the first command that failed for good, 0 for none */
 };
 
 /* The methods behind the interface; for implementers (file, NVMe, test devices). */
@@ -62,7 +63,7 @@ struct bd_dev {
 /*
  * Runs n transfers concurrently and returns when all have ended: 0, or the error of the first
  * (by index) that failed. -EINVAL (alignment, or past the end) and -EROFS are found before
- * anything is sent. No order among the n.
+ * anything is sent; the others of the n then end with -ECANCELED. No order among the n.
  */
 int bd_submit(struct bd_dev *dev, struct bd_io *ios, size_t n);
 
@@ -78,10 +79,15 @@ int bd_flush(struct bd_dev *dev);
 void *bd_dma_alloc(struct bd_dev *dev, size_t len);
 void bd_dma_free(struct bd_dev *dev, void *buf, size_t len);
 
+/* No transfer may be under way, and memory from bd_dma_alloc() must have been freed. */
 void bd_close(struct bd_dev *dev);
 
 #define BD_OPEN_READ_ONLY 1u
-#define BD_OPEN_EXCLUSIVE 2u /* fails with -EBUSY while anyone else holds the device */
+/*
+ * Fails with -EBUSY while anyone else holds the device: has it open exclusively or for writing.
+ * Read-only opens without it hold nothing, so that tools can look at what is in use.
+ */
+#define BD_OPEN_EXCLUSIVE 2u
 
 /*
  * A regular file or a kernel block device. lba_size 0 takes the device's own (512 for files).
@@ -93,7 +99,10 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
  * A namespace of an open controller, over queue pairs of its own (at most `queues`, each `depth`
  * entries, fewer where the controller gives fewer). The controller must outlive the device; its
  * owner closes it. -ENODEV when nsid is not active, -ENOTSUP for an LBA format that is neither
- * 512 nor 4096 bytes or has metadata.
+ * 512 nor 4096 bytes or has metadata, -ENOSPC when no queue pair is left. Failures that may be
+ * passing (DNR clear) are retried a few times. A command that misses the io_timeout_ms of
+ * nvme_opts ends with -ETIMEDOUT after its queue pair has been deleted and created again, so that
+ * it can no longer touch memory.
  */
 int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsigned depth,
                  struct bd_dev **out);

@@ -1,0 +1,302 @@
+/* Block devices behind a file descriptor: plain files and the kernel's own block devices. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "blockdev/bdev.h"
+
+#define ZEROES_CHUNK  (256u << 10)
+#define DMA_ALIGNMENT 4096u
+
+struct file_dev {
+    struct bd_dev dev;
+    int fd;
+    bool is_block;
+};
+
+static struct file_dev *file_of(struct bd_dev *dev)
+{
+    return (struct file_dev *)dev;
+}
+
+/* A read that ends early met the end of a file somebody has cut. */
+static int read_all(int fd, char *buf, uint64_t len, uint64_t offset)
+{
+    while (len > 0) {
+        ssize_t n = pread(fd, buf, len, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        buf += n;
+        offset += (uint64_t)n;
+        len -= (uint64_t)n;
+    }
+    return 0;
+}
+
+static int write_all(int fd, const char *buf, uint64_t len, uint64_t offset)
+{
+    while (len > 0) {
+        ssize_t n = pwrite(fd, buf, len, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        buf += n;
+        offset += (uint64_t)n;
+        len -= (uint64_t)n;
+    }
+    return 0;
+}
+
+static int flush(int fd)
+{
+    int rc;
+
+    do {
+        rc = fdatasync(fd);
+    } while (rc && errno == EINTR);
+    return rc ? -errno : 0;
+}
+
+static int write_io(struct file_dev *f, const struct bd_io *io)
+{
+    int rc = write_all(f->fd, io->buf, io->len, io->offset);
+
+    return rc || !(io->flags & BD_FUA) ? rc : flush(f->fd);
+}
+
+/* 0, -EOPNOTSUPP where the file system or device cannot, or another -errno. */
+static int allocate(int fd, int mode, uint64_t offset, uint64_t len)
+{
+    int rc;
+
+    do {
+        rc = fallocate(fd, mode | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len);
+    } while (rc && errno == EINTR);
+    return rc ? -errno : 0;
+}
+
+static int write_zero_bytes(int fd, uint64_t offset, uint64_t len)
+{
+    char *zeroes = calloc(1, ZEROES_CHUNK);
+    int rc = zeroes ? 0 : -ENOMEM;
+
+    while (!rc && len > 0) {
+        uint64_t n = len < ZEROES_CHUNK ? len : ZEROES_CHUNK;
+
+        rc = write_all(fd, zeroes, n, offset);
+        offset += n;
+        len -= n;
+    }
+    free(zeroes);
+    return rc;
+}
+
+static int write_zeroes(struct file_dev *f, uint64_t offset, uint64_t len)
+{
+    int rc;
+
+    if (len == 0)
+        return 0;
+    rc = allocate(f->fd, FALLOC_FL_ZERO_RANGE, offset, len);
+    if (rc == -EOPNOTSUPP && !f->is_block)
+        rc = allocate(f->fd, FALLOC_FL_PUNCH_HOLE, offset, len);
+    return rc == -EOPNOTSUPP ? write_zero_bytes(f->fd, offset, len) : rc;
+}
+
+static int discard(struct file_dev *f, uint64_t offset, uint64_t len)
+{
+    uint64_t range[2] = {offset, len};
+    int rc;
+
+    if (len == 0)
+        return 0;
+    if (f->is_block)
+        rc = ioctl(f->fd, BLKDISCARD, range) ? -errno : 0;
+    else
+        rc = allocate(f->fd, FALLOC_FL_PUNCH_HOLE, offset, len);
+    return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
+static int run(struct file_dev *f, const struct bd_io *io)
+{
+    switch (io->op) {
+    case BD_READ:
+        return read_all(f->fd, io->buf, io->len, io->offset);
+    case BD_WRITE:
+        return write_io(f, io);
+    case BD_WRITE_ZEROES:
+        return write_zeroes(f, io->offset, io->len);
+    case BD_DISCARD:
+        return discard(f, io->offset, io->len);
+    case BD_FLUSH:
+        return f->dev.info.read_only ? 0 : flush(f->fd);
+    }
+    return -EINVAL;
+}
+
+static int file_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        ios[i].error = run(file_of(dev), &ios[i]);
+        if (!rc)
+            rc = ios[i].error;
+    }
+    return rc;
+}
+
+static size_t whole_pages(size_t len)
+{
+    return (len + DMA_ALIGNMENT - 1) & ~(size_t)(DMA_ALIGNMENT - 1);
+}
+
+static void *file_dma_alloc(struct bd_dev *dev, size_t len)
+{
+    void *buf;
+
+    (void)dev;
+    if (len == 0 || len > SIZE_MAX / 2)
+        return NULL;
+    buf = mmap(NULL, whole_pages(len), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return buf == MAP_FAILED ? NULL : buf;
+}
+
+static void file_dma_free(struct bd_dev *dev, void *buf, size_t len)
+{
+    (void)dev;
+    munmap(buf, whole_pages(len));
+}
+
+static void file_close(struct bd_dev *dev)
+{
+    close(file_of(dev)->fd);
+    free(dev);
+}
+
+static const struct bd_ops file_ops = {
+    .submit = file_submit,
+    .dma_alloc = file_dma_alloc,
+    .dma_free = file_dma_free,
+    .close = file_close,
+};
+
+/*
+ * Opens once to see what it is, and a block device again with O_EXCL, which is only defined for
+ * those: it fails with EBUSY while the kernel has it mounted. O_NONBLOCK: a FIFO must not hang us.
+ */
+static int open_path(const char *path, uint32_t flags, struct file_dev *f)
+{
+    int mode = (flags & BD_OPEN_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
+    struct stat st;
+    int fd = open(path, mode);
+    int rc = 0;
+
+    if (fd < 0)
+        return errno == EISDIR ? -ENOTBLK : -errno;
+    if (fstat(fd, &st))
+        rc = -errno;
+    else if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+        rc = -ENOTBLK;
+    f->is_block = !rc && S_ISBLK(st.st_mode);
+    if (f->is_block && flags & BD_OPEN_EXCLUSIVE) {
+        close(fd);
+        f->fd = open(path, mode | O_EXCL);
+        return f->fd < 0 ? -errno : 0;
+    }
+    if (rc)
+        close(fd);
+    f->fd = fd;
+    return rc;
+}
+
+static int lock(int fd, uint32_t flags)
+{
+    int kind = LOCK_SH;
+
+    if (flags & BD_OPEN_EXCLUSIVE)
+        kind = LOCK_EX;
+    else if (flags & BD_OPEN_READ_ONLY)
+        return 0;
+    if (flock(fd, kind | LOCK_NB) == 0)
+        return 0;
+    return errno == EWOULDBLOCK ? -EBUSY : -errno;
+}
+
+static int file_size(const struct file_dev *f, uint64_t *bytes, uint32_t *own_lba)
+{
+    struct stat st;
+    int sector;
+
+    *own_lba = 512;
+    if (!f->is_block) {
+        if (fstat(f->fd, &st))
+            return -errno;
+        *bytes = (uint64_t)st.st_size;
+        return 0;
+    }
+    if (ioctl(f->fd, BLKGETSIZE64, bytes) || ioctl(f->fd, BLKSSZGET, &sector))
+        return -errno;
+    *own_lba = (uint32_t)sector;
+    return 0;
+}
+
+static int describe(struct file_dev *f, const char *path, uint32_t flags, uint32_t lba_size)
+{
+    struct bd_info *info = &f->dev.info;
+    uint32_t own_lba;
+    int rc = file_size(f, &info->bytes, &own_lba);
+
+    if (rc)
+        return rc;
+    info->lba_size = lba_size ? lba_size : own_lba;
+    if ((info->lba_size != 512 && info->lba_size != 4096) || info->lba_size < own_lba)
+        return -EINVAL;
+    info->bytes -= info->bytes % info->lba_size;
+    info->volatile_cache = true;
+    info->read_only = flags & BD_OPEN_READ_ONLY;
+    snprintf(info->name, sizeof(info->name), "%s", path);
+    return 0;
+}
+
+int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_dev **out)
+{
+    struct file_dev *f = calloc(1, sizeof(*f));
+    int rc;
+
+    if (!f)
+        return -ENOMEM;
+    f->dev.ops = &file_ops;
+    rc = open_path(path, flags, f);
+    if (rc)
+        goto free_dev;
+    rc = lock(f->fd, flags);
+    if (rc)
+        goto close_fd;
+    rc = describe(f, path, flags, lba_size);
+    if (rc)
+        goto close_fd;
+    *out = &f->dev;
+    return 0;
+
+close_fd:
+    close(f->fd);
+free_dev:
+    free(f);
+    return rc;
+}

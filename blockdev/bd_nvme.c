@@ -1,0 +1,421 @@
+/* A namespace as a block device: its queue pairs and who uses them, its DMA memory. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/bd_nvme.h"
+#include "blockdev/prp.h"
+#include "blockdev/wait.h"
+
+/* A thread that waits for a queue; on its own stack, linked into the device's list. */
+struct bd_waiter {
+    pthread_cond_t cond;
+    struct bd_queue *got;
+    bool refused; /* no queue is left alive */
+    struct bd_waiter *next;
+};
+
+static struct nvme_bdev *bdev_of(struct bd_dev *dev)
+{
+    return (struct nvme_bdev *)dev;
+}
+
+void bd_progress(struct nvme_bdev *d)
+{
+    /* Only its changing matters, and to nobody at a particular moment. */
+    __atomic_fetch_add(&d->progress, 1, __ATOMIC_RELAXED);
+}
+
+/* Longer than any owner of a queue can be without a completion: a deadline, then a recovery. */
+static uint64_t stuck_ms(const struct nvme_bdev *d)
+{
+    return 2ull * d->c->io_timeout_ms + 6ull * d->c->admin_timeout_ms;
+}
+
+static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)
+{
+    uint64_t until = nvme_deadline_ms(d->c->io_timeout_ms);
+    struct timespec ts = {.tv_sec = (time_t)(until / 1000000000u),
+                          .tv_nsec = (long)(until % 1000000000u)};
+
+    pthread_cond_timedwait(&w->cond, &d->lock, &ts);
+}
+
+static void enqueue(struct nvme_bdev *d, struct bd_waiter *w)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    *d->last = w;
+    d->last = &w->next;
+}
+
+static void dequeue(struct nvme_bdev *d, struct bd_waiter *w)
+{
+    struct bd_waiter **at = &d->first;
+
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    if (d->last == &w->next)
+        d->last = at;
+}
+
+/* Waits its turn, as long as the device gets on with its work. */
+static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
+{
+    struct bd_waiter w = {0};
+    uint64_t seen = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
+    uint64_t give_up = nvme_deadline_ms(stuck_ms(d));
+    int rc = 0;
+
+    enqueue(d, &w);
+    while (!w.got && !w.refused && !rc) {
+        uint64_t now;
+
+        wait_slice(d, &w);
+        now = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
+        if (now != seen)
+            give_up = nvme_deadline_ms(stuck_ms(d));
+        else if (!w.got && nvme_now_ns() >= give_up)
+            rc = -ETIMEDOUT;
+        seen = now;
+    }
+    if (!w.got)
+        dequeue(d, &w);
+    pthread_cond_destroy(&w.cond);
+    *out = w.got;
+    if (w.got)
+        return 0;
+    return w.refused ? -EIO : rc;
+}
+
+int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&d->lock);
+    if (d->alive == 0) {
+        rc = -EIO;
+    } else if (d->free) {
+        *out = d->free;
+        d->free = d->free->next;
+    } else {
+        rc = wait_turn(d, out);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+static void refuse_waiters(struct nvme_bdev *d)
+{
+    for (struct bd_waiter *w = d->first; w; w = w->next) {
+        w->refused = true;
+        pthread_cond_signal(&w->cond);
+    }
+}
+
+/* Hands the queue to the first who waits, so that nobody overtakes. */
+void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
+{
+    pthread_mutex_lock(&d->lock);
+    if (q->dead) {
+        if (--d->alive == 0)
+            refuse_waiters(d);
+    } else if (d->first) {
+        struct bd_waiter *w = d->first;
+
+        dequeue(d, w);
+        w->got = q;
+        pthread_cond_signal(&w->cond);
+    } else {
+        q->next = d->free;
+        d->free = q;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len)
+{
+    uintptr_t start = (uintptr_t)buf;
+    uint64_t iova = 0;
+
+    pthread_rwlock_rdlock(&d->regions_lock);
+    for (const struct bd_region *r = d->regions; r && !iova; r = r->next) {
+        uintptr_t base = (uintptr_t)r->dma.addr;
+
+        if (start >= base && start - base < r->dma.len && len <= r->dma.len - (start - base))
+            iova = r->dma.iova + (start - base);
+    }
+    pthread_rwlock_unlock(&d->regions_lock);
+    return iova;
+}
+
+static void *nvme_bdev_dma_alloc(struct bd_dev *dev, size_t len)
+{
+    struct nvme_bdev *d = bdev_of(dev);
+    struct bd_region *r = malloc(sizeof(*r));
+
+    if (!r)
+        return NULL;
+    if (nvme_dma_alloc(d->c, len, &r->dma)) {
+        free(r);
+        return NULL;
+    }
+    pthread_rwlock_wrlock(&d->regions_lock);
+    r->next = d->regions;
+    d->regions = r;
+    pthread_rwlock_unlock(&d->regions_lock);
+    return r->dma.addr;
+}
+
+static bool all_alive(struct nvme_bdev *d)
+{
+    bool all;
+
+    pthread_mutex_lock(&d->lock);
+    all = d->alive == d->nqueues;
+    pthread_mutex_unlock(&d->lock);
+    return all;
+}
+
+static void nvme_bdev_dma_free(struct bd_dev *dev, void *buf, size_t len)
+{
+    struct nvme_bdev *d = bdev_of(dev);
+    struct bd_region **at = &d->regions;
+    struct bd_region *r;
+
+    (void)len;
+    pthread_rwlock_wrlock(&d->regions_lock);
+    while (*at && (*at)->dma.addr != buf)
+        at = &(*at)->next;
+    r = *at;
+    assert(r && "not from bd_dma_alloc of this device");
+    *at = r->next;
+    pthread_rwlock_unlock(&d->regions_lock);
+    /* A command of a dead queue may still have this memory as its target. */
+    if (all_alive(d))
+        nvme_dma_free(d->c, &r->dma);
+    else
+        nvme_dma_orphan(d->c, &r->dma);
+    free(r);
+}
+
+static void run(struct bd_queue *q, struct bd_io *ios, size_t n)
+{
+    struct bd_batch batch = {.ios = ios, .n = n};
+
+    bd_run(q, &batch);
+}
+
+/* WRITE ZEROES is optional, and its limits are hard to learn: refused means write zeroes. */
+static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
+{
+    for (size_t i = 0; i < n && !q->dead; i++) {
+        unsigned code = ios[i].nvme_status & 0x7ffu;
+
+        if (ios[i].op != BD_WRITE_ZEROES ||
+            (code != NVME_ERR_INVALID_OPCODE && code != NVME_ERR_INVALID_FIELD))
+            continue;
+        __atomic_store_n(&q->d->no_write_zeroes, true, __ATOMIC_RELAXED);
+        ios[i].error = 0;
+        ios[i].nvme_status = 0;
+        run(q, &ios[i], 1);
+    }
+}
+
+static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
+{
+    struct nvme_bdev *d = bdev_of(dev);
+    struct bd_queue *q;
+    int rc = bd_queue_take(d, &q);
+
+    if (rc) {
+        for (size_t i = 0; i < n; i++)
+            ios[i].error = rc;
+        return rc;
+    }
+    run(q, ios, n);
+    redo_refused_zeroes(q, ios, n);
+    bd_queue_give(d, q);
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = ios[i].error;
+    return rc;
+}
+
+static void free_slots(struct bd_queue *q)
+{
+    free(q->slots);
+    free(q->free);
+}
+
+static int alloc_slots(struct bd_queue *q, unsigned depth)
+{
+    q->nslots = q->nfree = depth - 1;
+    q->slots = calloc(q->nslots, sizeof(*q->slots));
+    q->free = calloc(q->nslots, sizeof(*q->free));
+    if (!q->slots || !q->free) {
+        free_slots(q);
+        return -ENOMEM;
+    }
+    for (unsigned i = 0; i < q->nslots; i++)
+        q->free[i] = (uint16_t)i;
+    return 0;
+}
+
+/* Whole pages a slot, as much as the budget gives and one command can carry. */
+static size_t bounce_per_slot(const struct nvme_bdev *d, unsigned slots)
+{
+    size_t len = BD_BOUNCE_BUDGET / slots & ~(size_t)(NVME_PAGE_SIZE - 1);
+
+    if (len > BD_BOUNCE_MAX)
+        len = BD_BOUNCE_MAX;
+    if (len > d->c->info.max_transfer)
+        len = d->c->info.max_transfer;
+    return len < NVME_PAGE_SIZE ? NVME_PAGE_SIZE : len;
+}
+
+static int queue_open(struct nvme_bdev *d, struct bd_queue *q, unsigned depth)
+{
+    int rc = alloc_slots(q, depth);
+
+    if (rc)
+        return rc;
+    q->d = d;
+    q->rung = true;
+    q->list_len = nvme_prp_list_pages(d->c->info.max_transfer) * NVME_PAGE_SIZE;
+    q->bounce_len = bounce_per_slot(d, q->nslots);
+    rc = nvme_dma_alloc(d->c, q->nslots * q->list_len, &q->lists);
+    if (rc)
+        goto free_slots;
+    rc = nvme_dma_alloc(d->c, q->nslots * q->bounce_len, &q->bounce);
+    if (rc)
+        goto free_lists;
+    rc = nvme_qpair_create(d->c, depth, &q->qp);
+    if (rc)
+        goto free_bounce;
+    nvme_ring_init(&q->ring, &q->qp);
+    return 0;
+
+free_bounce:
+    nvme_dma_free(d->c, &q->bounce);
+free_lists:
+    nvme_dma_free(d->c, &q->lists);
+free_slots:
+    free_slots(q);
+    return rc;
+}
+
+static void queue_close(struct nvme_bdev *d, struct bd_queue *q)
+{
+    free_slots(q);
+    if (q->dead)
+        return; /* the controller keeps its memory */
+    if (nvme_qpair_delete(d->c, &q->qp)) {
+        nvme_dma_orphan(d->c, &q->lists);
+        nvme_dma_orphan(d->c, &q->bounce);
+        return;
+    }
+    nvme_dma_free(d->c, &q->bounce);
+    nvme_dma_free(d->c, &q->lists);
+}
+
+static void nvme_bdev_close(struct bd_dev *dev)
+{
+    struct nvme_bdev *d = bdev_of(dev);
+
+    assert(!d->regions && "memory from bd_dma_alloc outlives its device");
+    for (unsigned i = 0; i < d->nqueues; i++)
+        queue_close(d, &d->queues[i]);
+    pthread_rwlock_destroy(&d->regions_lock);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+static const struct bd_ops nvme_bdev_ops = {
+    .submit = nvme_bdev_submit,
+    .dma_alloc = nvme_bdev_dma_alloc,
+    .dma_free = nvme_bdev_dma_free,
+    .close = nvme_bdev_close,
+};
+
+static void describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)
+{
+    struct bd_info *info = &d->dev.info;
+
+    info->bytes = ns->lbas * ns->lba_size;
+    info->lba_size = ns->lba_size;
+    info->volatile_cache = d->c->info.volatile_cache;
+    info->read_only = ns->read_only;
+    snprintf(info->name, sizeof(info->name), "%s %s/%u", d->c->t->ops->name, d->c->info.serial,
+             ns->nsid);
+}
+
+/* As many queue pairs as there are to be had; one is enough. */
+static int open_queues(struct nvme_bdev *d, unsigned queues, unsigned depth)
+{
+    int rc = 0;
+
+    while (!rc && d->nqueues < queues) {
+        rc = queue_open(d, &d->queues[d->nqueues], depth);
+        if (!rc)
+            d->nqueues++;
+    }
+    if (d->nqueues == 0)
+        return rc;
+    d->alive = d->nqueues;
+    for (unsigned i = d->nqueues; i-- > 0;) {
+        d->queues[i].next = d->free;
+        d->free = &d->queues[i];
+    }
+    return 0;
+}
+
+static int check_format(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ns)
+{
+    int rc = nvme_ns_info(c, nsid, ns);
+
+    if (rc)
+        return rc;
+    if ((ns->lba_size != 512 && ns->lba_size != 4096) || ns->metadata != 0)
+        return -ENOTSUP;
+    return 0;
+}
+
+int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsigned depth,
+                 struct bd_dev **out)
+{
+    struct nvme_ns_info ns;
+    struct nvme_bdev *d;
+    int rc = check_format(ctrlr, nsid, &ns);
+
+    assert(queues > 0 && depth >= 2);
+    if (rc)
+        return rc;
+    d = calloc(1, sizeof(*d) + queues * sizeof(d->queues[0]));
+    if (!d)
+        return -ENOMEM;
+    d->dev.ops = &nvme_bdev_ops;
+    d->c = ctrlr;
+    d->nsid = nsid;
+    d->lba_size = ns.lba_size;
+    d->no_write_zeroes = !ctrlr->info.write_zeroes;
+    d->last = &d->first;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_rwlock_init(&d->regions_lock, NULL);
+    describe(d, &ns);
+    if (depth > ctrlr->info.max_queue_depth)
+        depth = ctrlr->info.max_queue_depth;
+    rc = open_queues(d, queues, depth);
+    if (rc) {
+        nvme_bdev_close(&d->dev);
+        return rc;
+    }
+    *out = &d->dev;
+    return 0;
+}

@@ -1,0 +1,96 @@
+/*
+ * The block device over queue pairs, from inside: bd_nvme.c owns device, queues and regions,
+ * bd_nvme_cmd.c turns transfers into commands, bd_nvme_run.c runs them.
+ */
+#ifndef BLOCKDEV_BD_NVME_H
+#define BLOCKDEV_BD_NVME_H
+
+#include <pthread.h>
+
+#include "blockdev/bdev.h"
+#include "blockdev/nvme_internal.h"
+#include "blockdev/nvme_queue.h"
+
+#define BD_BOUNCE_MAX    (128u << 10) /* bytes of one bounced command */
+#define BD_BOUNCE_BUDGET (16u << 20)  /* bytes of bounce memory of one queue */
+#define BD_RETRIES       3u           /* of a command, after failures that may be passing */
+
+/* One command identifier: its command and what belongs to it. */
+struct bd_slot {
+    struct nvme_sqe sqe;
+    struct bd_io *io;
+    uint64_t deadline; /* ns, nvme_now_ns() */
+    char *copy_to;     /* bounced read: where the data goes at completion */
+    size_t len;        /* bytes of data moved */
+    unsigned tries;
+    bool busy;
+};
+
+/* Owned by the thread that took it with bd_queue_take(); no locks inside. */
+struct bd_queue {
+    struct nvme_bdev *d;
+    struct nvme_qpair qp;
+    struct nvme_ring ring;
+    struct nvme_dma lists;  /* list_len bytes a slot: PRP lists, DSM ranges */
+    struct nvme_dma bounce; /* bounce_len bytes a slot */
+    size_t list_len, bounce_len;
+    struct bd_slot *slots; /* depth - 1; the index is the CID */
+    uint16_t *free;        /* stack of CIDs */
+    unsigned nfree, nslots;
+    bool rung; /* false: entries were posted after the last doorbell */
+    bool dead; /* could not be recreated */
+    struct bd_queue *next;
+};
+
+/* Memory from bd_dma_alloc(). */
+struct bd_region {
+    struct nvme_dma dma;
+    struct bd_region *next;
+};
+
+struct bd_waiter;
+
+struct nvme_bdev {
+    struct bd_dev dev;
+    struct nvme_ctrlr *c;
+    uint32_t nsid, lba_size;
+    bool no_write_zeroes; /* atomic: not offered, or refused when tried */
+    uint64_t progress;    /* atomic: counts completions, so that waiters can tell slow from stuck */
+
+    pthread_mutex_t lock; /* free queues, waiters, alive */
+    struct bd_queue *free;
+    struct bd_waiter *first, **last; /* served in order of arrival */
+    unsigned alive;
+
+    pthread_rwlock_t regions_lock; /* regions */
+    struct bd_region *regions;
+
+    unsigned nqueues;
+    struct bd_queue queues[];
+};
+
+/* The transfers of one bd_submit() and how far they have been cut into commands. */
+struct bd_batch {
+    struct bd_io *ios;
+    size_t n;
+    size_t at;     /* io being cut */
+    uint64_t done; /* bytes of it already cut */
+    uint64_t iova; /* of its buf, 0 when it must be bounced; valid when done > 0 */
+};
+
+/* bd_nvme.c */
+int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out);
+void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q);
+/* Where the controller sees [buf, buf + len), 0 when it does not. */
+uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len);
+void bd_progress(struct nvme_bdev *d);
+
+/* bd_nvme_cmd.c */
+/* Fills slot `cid` with the next command of the batch; false when there is none. */
+bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid);
+void bd_io_fail(struct bd_io *io, int error, uint16_t status);
+
+/* bd_nvme_run.c */
+void bd_run(struct bd_queue *q, struct bd_batch *b);
+
+#endif

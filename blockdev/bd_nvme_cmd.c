@@ -1,0 +1,162 @@
+/* Transfers into commands: no more than MDTS each, PRPs in place or to the bounce buffer. */
+#include <string.h>
+
+#include "blockdev/bd_nvme.h"
+#include "blockdev/prp.h"
+
+#define DWORD_MASK   3u
+#define DSM_MAX_LBAS (1u << 31)
+
+void bd_io_fail(struct bd_io *io, int error, uint16_t status)
+{
+    if (io->error)
+        return;
+    io->error = error;
+    io->nvme_status = status;
+}
+
+static char *slot_bounce(const struct bd_queue *q, uint16_t cid)
+{
+    return (char *)q->bounce.addr + cid * q->bounce_len;
+}
+
+static uint64_t *slot_list(const struct bd_queue *q, uint16_t cid)
+{
+    return (uint64_t *)((char *)q->lists.addr + cid * q->list_len);
+}
+
+static void set_prps(struct bd_queue *q, uint16_t cid, uint64_t iova, size_t len)
+{
+    nvme_prp_fill(&q->slots[cid].sqe, iova, len, slot_list(q, cid),
+                  q->lists.iova + cid * q->list_len);
+}
+
+/* LBA range of READ, WRITE and WRITE ZEROES. */
+static void set_range(const struct nvme_bdev *d, struct nvme_sqe *sqe, uint64_t offset,
+                      uint64_t len)
+{
+    uint64_t slba = offset / d->lba_size;
+
+    sqe->cdw10 = (uint32_t)slba;
+    sqe->cdw11 = (uint32_t)(slba >> 32);
+    sqe->cdw12 |= (uint32_t)(len / d->lba_size - 1);
+}
+
+static uint64_t at_most(uint64_t len, uint64_t limit)
+{
+    return len < limit ? len : limit;
+}
+
+/* Data commands: in place when the controller sees the buffer, else through the bounce buffer. */
+static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
+{
+    const struct bd_io *io = &b->ios[b->at];
+    struct bd_slot *slot = &q->slots[cid];
+    char *buf = (char *)io->buf + b->done;
+    uint64_t len;
+
+    if (b->done == 0)
+        b->iova = bd_region_iova(q->d, io->buf, io->len);
+    slot->sqe.opcode = io->op == BD_READ ? NVME_IO_READ : NVME_IO_WRITE;
+    slot->sqe.cdw12 = io->flags & BD_FUA ? NVME_RW_FUA : 0;
+    if (b->iova && !(b->iova & DWORD_MASK)) {
+        len = at_most(left, q->d->c->info.max_transfer);
+        set_prps(q, cid, b->iova + b->done, len);
+    } else {
+        len = at_most(left, q->bounce_len);
+        if (io->op == BD_READ)
+            slot->copy_to = buf;
+        else
+            memcpy(slot_bounce(q, cid), buf, len);
+        set_prps(q, cid, q->bounce.iova + cid * q->bounce_len, len);
+    }
+    set_range(q->d, &slot->sqe, io->offset + b->done, len);
+    return len;
+}
+
+static uint64_t cut_zeroes(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
+{
+    struct nvme_sqe *sqe = &q->slots[cid].sqe;
+    uint64_t len;
+
+    if (__atomic_load_n(&q->d->no_write_zeroes, __ATOMIC_RELAXED)) {
+        sqe->opcode = NVME_IO_WRITE;
+        len = at_most(left, q->bounce_len);
+        memset(slot_bounce(q, cid), 0, len);
+        set_prps(q, cid, q->bounce.iova + cid * q->bounce_len, len);
+    } else {
+        sqe->opcode = NVME_IO_WRITE_ZEROES;
+        len = at_most(left, (uint64_t)NVME_RW_MAX_LBAS * q->d->lba_size);
+    }
+    set_range(q->d, sqe, b->ios[b->at].offset + b->done, len);
+    return len;
+}
+
+static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
+{
+    struct nvme_sqe *sqe = &q->slots[cid].sqe;
+    struct nvme_dsm_range *range = (struct nvme_dsm_range *)slot_list(q, cid);
+    uint64_t len = at_most(left, (uint64_t)DSM_MAX_LBAS * q->d->lba_size);
+
+    range->attributes = 0;
+    range->lbas = (uint32_t)(len / q->d->lba_size);
+    range->slba = (b->ios[b->at].offset + b->done) / q->d->lba_size;
+    sqe->opcode = NVME_IO_DSM;
+    sqe->prp1 = q->lists.iova + cid * q->list_len;
+    sqe->cdw10 = 0; /* one range, 0-based */
+    sqe->cdw11 = NVME_DSM_DEALLOCATE;
+    return len;
+}
+
+/* Without a volatile cache everything is durable, and a device without DSM ignores the hint. */
+static bool needs_no_command(const struct nvme_bdev *d, const struct bd_io *io)
+{
+    if (io->op == BD_FLUSH)
+        return !d->dev.info.volatile_cache;
+    return io->len == 0 || (io->op == BD_DISCARD && !d->c->info.dsm);
+}
+
+static void next_io(struct bd_batch *b)
+{
+    b->at++;
+    b->done = 0;
+}
+
+/* One command of the io at hand; `left` bytes of it have not been cut yet. */
+static uint64_t cut_one(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
+{
+    switch (b->ios[b->at].op) {
+    case BD_READ:
+    case BD_WRITE:
+        return cut_data(q, b, cid, left);
+    case BD_WRITE_ZEROES:
+        return cut_zeroes(q, b, cid, left);
+    case BD_DISCARD:
+        return cut_discard(q, b, cid, left);
+    case BD_FLUSH:
+        q->slots[cid].sqe.opcode = NVME_IO_FLUSH;
+        break;
+    }
+    return left;
+}
+
+bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid)
+{
+    struct bd_slot *slot = &q->slots[cid];
+    struct bd_io *io;
+    uint64_t left;
+
+    /* A transfer that has failed is not continued. */
+    while (b->at < b->n && (b->ios[b->at].error || needs_no_command(q->d, &b->ios[b->at])))
+        next_io(b);
+    if (b->at == b->n)
+        return false;
+    io = &b->ios[b->at];
+    left = io->op == BD_FLUSH ? 0 : io->len - b->done;
+    *slot = (struct bd_slot){.io = io, .sqe = {.cid = cid, .nsid = q->d->nsid}};
+    slot->len = (size_t)cut_one(q, b, cid, left);
+    b->done += slot->len;
+    if (slot->len == left)
+        next_io(b);
+    return true;
+}
