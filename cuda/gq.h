@@ -34,7 +34,8 @@ struct gq_options {
     unsigned cpu_threads; /* CPU executor: threads a transfer may use: 1 */
     unsigned deadline_ms; /* a command not completed after this is timed out: 10,000 */
     unsigned max_buffers; /* registered at once: 1024 */
-    size_t staging;       /* bytes of staging for unaligned pieces: 4 MiB */
+    size_t staging;       /* bytes of staging for unaligned pieces: 16 MiB */
+    uint32_t max_command; /* bytes a command may carry: as many as the controller allows */
 };
 
 struct gq_info {

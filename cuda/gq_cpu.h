@@ -1,0 +1,18 @@
+/* The protocol's two host instantiations, as the CPU executor calls them. */
+#ifndef CUDA_GQ_CPU_H
+#define CUDA_GQ_CPU_H
+
+#include "cuda/gq_work.h"
+
+/* The work of one run: queue i of n is driven with rank i. */
+struct gq_cpu_drive {
+    const struct gq_run *run;
+    const struct gq_port *const *ports;
+    struct gq_state *states;
+    unsigned n;
+};
+
+void gq_cpu_drive_1(const struct gq_cpu_drive *d, unsigned first, unsigned step);
+void gq_cpu_drive_32(const struct gq_cpu_drive *d, unsigned first, unsigned step);
+
+#endif

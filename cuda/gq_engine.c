@@ -1,0 +1,321 @@
+/* Opening and closing an engine: queues, staging, slots. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda/gq_internal.h"
+
+#define DEFAULT_QUEUES      16u
+#define DEFAULT_DEPTH       256u
+#define DEFAULT_DEADLINE_MS 10000u
+#define DEFAULT_BUFFERS     1024u
+#define DEFAULT_STAGING     (16u << 20)
+
+static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
+{
+    const struct nvme_ctrlr_info *ci = nvme_ctrlr_info(e->ctrlr);
+    struct gq_options *o = &e->opts;
+
+    *o = opts ? *opts : (struct gq_options){0};
+    o->queues = o->queues ? o->queues : DEFAULT_QUEUES;
+    if (o->queues > GQ_MAX_QUEUES)
+        o->queues = GQ_MAX_QUEUES;
+    o->depth = o->depth ? o->depth : DEFAULT_DEPTH;
+    if (o->depth > ci->max_queue_depth)
+        o->depth = ci->max_queue_depth;
+    o->deadline_ms = o->deadline_ms ? o->deadline_ms : DEFAULT_DEADLINE_MS;
+    o->max_buffers = o->max_buffers ? o->max_buffers : DEFAULT_BUFFERS;
+    o->staging = o->staging ? o->staging : DEFAULT_STAGING;
+}
+
+/* What one command carries: whole LBAs, within MDTS, the option, and the field for their number. */
+static int set_max_command(struct gq_engine *e)
+{
+    uint64_t max = nvme_ctrlr_info(e->ctrlr)->max_transfer;
+    uint64_t by_count = (uint64_t)NVME_RW_MAX_LBAS * e->ns.lba_size;
+
+    if (e->opts.max_command && e->opts.max_command < max)
+        max = e->opts.max_command;
+    if (max > by_count)
+        max = by_count;
+    max -= max % e->ns.lba_size;
+    e->info.max_command = (uint32_t)max;
+    return max ? 0 : -EINVAL;
+}
+
+static int open_executor(struct gq_engine *e)
+{
+    enum gq_executor_kind kind = e->opts.executor;
+    char why[sizeof(e->info.fallback)] = "";
+    int err;
+
+    if (kind != GQ_EXECUTOR_CPU) {
+        err = gq_cuda_open(e->ctrlr, &e->opts, GQ_MAX_SLOTS, &e->exec, why, sizeof(why));
+        if (!err || kind == GQ_EXECUTOR_CUDA)
+            return err;
+    }
+    snprintf(e->info.fallback, sizeof(e->info.fallback), "%s", why);
+    return gq_cpu_open(e->ctrlr, &e->opts, GQ_MAX_SLOTS, &e->exec);
+}
+
+static void close_queue(struct gq_engine *e, unsigned i)
+{
+    e->exec->ops->port_remove(e->exec, i);
+    /* On an error the rings stay mapped until the controller is reset, as its contract says. */
+    nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);
+}
+
+static void close_queues(struct gq_engine *e)
+{
+    while (e->n_queues)
+        close_queue(e, --e->n_queues);
+}
+
+/* As many as asked for, or as the controller gives: one is enough. */
+static int open_queues(struct gq_engine *e)
+{
+    int err = 0;
+
+    while (e->n_queues < e->opts.queues) {
+        struct gq_queue *q = &e->queues[e->n_queues];
+
+        err = nvme_qpair_create(e->ctrlr, e->opts.depth, &q->qp);
+        if (err == -ENOSPC && e->n_queues)
+            return 0;
+        if (err)
+            break;
+        q->state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
+        err = e->exec->ops->port_add(e->exec, e->n_queues, &q->qp);
+        if (err) {
+            nvme_qpair_delete(e->ctrlr, &q->qp);
+            break;
+        }
+        e->n_queues++;
+    }
+    if (err)
+        close_queues(e);
+    return err;
+}
+
+static void close_slots(struct gq_engine *e)
+{
+    while (e->n_slots) {
+        struct gq_slot_res *slot = &e->slots[--e->n_slots];
+
+        for (unsigned i = 0; i < 2; i++) {
+            e->exec->ops->chunk_free(e->exec, &slot->chunks[i]);
+            free(slot->chunks[i].stream);
+        }
+    }
+}
+
+static int open_chunk(struct gq_engine *e, struct gq_chunk *chunk)
+{
+    int err;
+
+    chunk->stream = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->stream));
+    if (!chunk->stream)
+        return -ENOMEM;
+    err = e->exec->ops->chunk_alloc(e->exec, chunk);
+    if (err)
+        free(chunk->stream);
+    return err;
+}
+
+static int open_slots(struct gq_engine *e)
+{
+    unsigned n = e->n_queues < GQ_MAX_SLOTS ? e->n_queues : GQ_MAX_SLOTS;
+    int err = 0;
+
+    while (e->n_slots < n && !err) {
+        struct gq_slot_res *slot = &e->slots[e->n_slots];
+
+        err = open_chunk(e, &slot->chunks[0]);
+        if (err)
+            break;
+        err = open_chunk(e, &slot->chunks[1]);
+        if (err) {
+            e->exec->ops->chunk_free(e->exec, &slot->chunks[0]);
+            free(slot->chunks[0].stream);
+            break;
+        }
+        e->n_slots++;
+    }
+    if (err)
+        close_slots(e);
+    return err;
+}
+
+/* Every chunk of every slot has a part of its own, so that late data of one cannot hit another. */
+static int open_staging(struct gq_engine *e)
+{
+    uint64_t parts = 2 * e->n_slots, len;
+    int err;
+
+    e->chunk_staging = e->opts.staging / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
+    if (e->chunk_staging < NVME_PAGE_SIZE)
+        e->chunk_staging = NVME_PAGE_SIZE;
+    len = e->chunk_staging * parts;
+    err = e->exec->ops->staging_alloc(e->exec, len, &e->staging_mem);
+    if (err)
+        return err;
+    err = gq_region_map(e->ctrlr, &e->staging_mem.mem, &e->staging);
+    if (err)
+        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    return err;
+}
+
+static void close_staging(struct gq_engine *e)
+{
+    gq_region_unmap(e->ctrlr, &e->staging);
+    e->exec->ops->staging_free(e->exec, &e->staging_mem);
+}
+
+static int open_locks(struct gq_engine *e)
+{
+    pthread_condattr_t attr;
+    int err = pthread_condattr_init(&attr);
+
+    if (err)
+        return -err;
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    err = pthread_cond_init(&e->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    if (err)
+        return -err;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->recover_lock, NULL);
+    return 0;
+}
+
+static void close_locks(struct gq_engine *e)
+{
+    pthread_mutex_destroy(&e->recover_lock);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->changed);
+}
+
+static void fill_info(struct gq_engine *e)
+{
+    struct gq_info *info = &e->info;
+
+    info->executor = e->exec->kind;
+    snprintf(info->device, sizeof(info->device), "%s", e->exec->device);
+    info->tier = e->exec->tier;
+    info->queues = e->n_queues;
+    info->depth = e->opts.depth;
+    info->lba_size = e->ns.lba_size;
+}
+
+/* Everything that belongs to the executor. */
+static int open_parts(struct gq_engine *e)
+{
+    int err = open_queues(e);
+
+    if (err)
+        return err;
+    err = open_slots(e);
+    if (err)
+        goto close_queues;
+    err = open_staging(e);
+    if (err)
+        goto close_slots;
+    return 0;
+
+close_slots:
+    close_slots(e);
+close_queues:
+    close_queues(e);
+    return err;
+}
+
+static int check_namespace(struct gq_engine *e, uint32_t nsid)
+{
+    int err = nvme_ns_info(e->ctrlr, nsid, &e->ns);
+
+    if (err)
+        return err;
+    if ((e->ns.lba_size != 512 && e->ns.lba_size != 4096) || e->ns.metadata)
+        return -ENOTSUP;
+    return set_max_command(e);
+}
+
+int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options *opts,
+                   struct gq_engine **out)
+{
+    struct gq_engine *e = calloc(1, sizeof(*e));
+    int err;
+
+    if (!e)
+        return -ENOMEM;
+    e->ctrlr = c;
+    fill_defaults(e, opts);
+    err = check_namespace(e, nsid);
+    if (err)
+        goto free_engine;
+    err = -ENOMEM;
+    e->buffers = calloc(e->opts.max_buffers, sizeof(struct gq_buffer *));
+    if (!e->buffers)
+        goto free_engine;
+    err = open_locks(e);
+    if (err)
+        goto free_buffers;
+    err = open_executor(e);
+    if (err)
+        goto close_locks;
+    err = open_parts(e);
+    if (err)
+        goto close_executor;
+    fill_info(e);
+    *out = e;
+    return 0;
+
+close_executor:
+    e->exec->ops->close(e->exec);
+close_locks:
+    close_locks(e);
+free_buffers:
+    free(e->buffers);
+free_engine:
+    free(e);
+    return err;
+}
+
+void gq_engine_close(struct gq_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    while (e->transfers)
+        pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    e->exec->ops->quiesce(e->exec);
+    close_queues(e);
+    e->exec->ops->resume(e->exec);
+    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
+        if (e->buffers[i])
+            gq_buffer_close(e->buffers[i]);
+    }
+    close_staging(e);
+    close_slots(e);
+    e->exec->ops->close(e->exec);
+    close_locks(e);
+    free(e->buffers);
+    free(e);
+}
+
+void gq_engine_info(const struct gq_engine *e, struct gq_info *out)
+{
+    *out = e->info;
+}
+
+void gq_engine_stats(struct gq_engine *e, struct gq_stats *out)
+{
+    pthread_mutex_lock(&e->lock);
+    *out = e->stats;
+    out->quarantined = 0;
+    for (unsigned i = 0; i < e->n_queues; i++)
+        out->quarantined += e->queues[i].use >= GQ_QUEUE_QUARANTINED;
+    out->buffers = 0;
+    for (unsigned i = 0; i < e->opts.max_buffers; i++)
+        out->buffers += e->buffers[i] != NULL;
+    pthread_mutex_unlock(&e->lock);
+}

@@ -1,0 +1,92 @@
+/*
+ * An executor: who drives the queue pairs and copies bytes, a GPU or host threads. Everything
+ * above it (planning, leases, quarantine) is the same for both.
+ */
+#ifndef CUDA_GQ_EXEC_H
+#define CUDA_GQ_EXEC_H
+
+#include "cuda/gq.h"
+#include "cuda/gq_work.h"
+
+#define GQ_CHUNK_CMDS   8192u
+#define GQ_CHUNK_PIECES 4096u
+
+/*
+ * A bounded part of a transfer, ready to run. The arrays are the executor's (both sides reach
+ * them) but for stream, which only the host reads.
+ */
+struct gq_chunk {
+    struct gq_cmd *cmds;
+    uint32_t *results;
+    struct gq_piece *pieces;
+    uint64_t *stream; /* position in the transfer of each command's first byte */
+    uint32_t n_cmds, n_pieces;
+    uint64_t start, end; /* positions in the transfer */
+    uint64_t staging_used;
+};
+
+/* Where one run takes place: which queues, with what state. */
+struct gq_launch {
+    struct gq_run run;
+    unsigned slot;                  /* numbered from 0; one run at a time in each */
+    uint16_t queues[GQ_MAX_QUEUES]; /* numbers, as given to port_add() */
+    struct gq_state *states;        /* run.n_queues of them, from slot_states() */
+    const volatile uint32_t *cancel;
+    bool is_write;
+};
+
+/* Memory taken in by the executor, whole pages around what was asked for. */
+struct gq_import {
+    struct nvme_mem mem;
+    uint64_t head;  /* bytes from the first page to the first byte of the buffer */
+    void *mapping;  /* what release() needs */
+    size_t map_len; /* bytes */
+};
+
+struct gq_exec;
+
+struct gq_exec_ops {
+    int (*import)(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
+    void (*release)(struct gq_exec *x, struct gq_import *imp);
+    /* Page-aligned memory for staging, not yet mapped for the controller. */
+    int (*staging_alloc)(struct gq_exec *x, size_t len, struct gq_import *out);
+    void (*staging_free)(struct gq_exec *x, struct gq_import *imp);
+    /* Makes queue number i known. */
+    int (*port_add)(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
+    void (*port_remove)(struct gq_exec *x, unsigned i);
+    /* The chunk's arrays: GQ_CHUNK_CMDS commands, GQ_CHUNK_PIECES pieces. */
+    int (*chunk_alloc)(struct gq_exec *x, struct gq_chunk *chunk);
+    void (*chunk_free)(struct gq_exec *x, struct gq_chunk *chunk);
+    struct gq_state *(*slot_states)(struct gq_exec *x, unsigned slot);
+    /*
+     * Runs the chunk: its pieces before its commands (writes) or after them (reads). start()
+     * may return before the run has ended; wait() does not. An error means that the executor
+     * itself failed, and that nothing is known about the commands.
+     */
+    int (*start)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
+    int (*wait)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
+    /* Between host memory and the executor's; zero() writes zeros. */
+    int (*put)(struct gq_exec *x, uint64_t dst, const void *src, size_t len);
+    int (*get)(struct gq_exec *x, void *dst, uint64_t src, size_t len);
+    int (*zero)(struct gq_exec *x, uint64_t dst, size_t len);
+    /* Calls that may make the device wait for running kernels go between these two. */
+    void (*quiesce)(struct gq_exec *x);
+    void (*resume)(struct gq_exec *x);
+    void (*close)(struct gq_exec *x);
+};
+
+struct gq_exec {
+    const struct gq_exec_ops *ops;
+    enum gq_executor_kind kind;
+    unsigned tier;
+    char device[128];
+};
+
+/* slots: runs at once. */
+int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+                struct gq_exec **out);
+/* -ENODEV without a device, with a sentence in why; without CUDA in the build always so. */
+int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+                 struct gq_exec **out, char *why, size_t why_len);
+
+#endif

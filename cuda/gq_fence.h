@@ -1,0 +1,140 @@
+/*
+ * Loads, stores and fences that the controller or the host takes part in. All PTX is here.
+ *
+ * Three orders matter, and each function names the one it makes:
+ *  - SQEs before the doorbell: the controller that sees the new tail must see the entries;
+ *  - the CQE's phase before everything read after it: the data, and the slot it frees;
+ *  - all results before the state that tells the host that a queue has stopped.
+ */
+#ifndef CUDA_GQ_FENCE_H
+#define CUDA_GQ_FENCE_H
+
+#include <stdint.h>
+
+#include "blockdev/nvme_spec.h"
+
+#ifdef __CUDACC__
+
+#define GQ_FN static __device__ __forceinline__
+
+/*
+ * Doorbells. mmio: the store is performed once, neither merged with another nor torn, which a
+ * drive's registers demand and memory does not mind.
+ */
+GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
+{
+    asm volatile("st.mmio.relaxed.sys.u32 [%0], %1;" ::"l"(doorbell), "r"(value) : "memory");
+}
+
+/*
+ * Run by every lane between the SQE stores and the doorbell store: orders each lane's entries, at
+ * system scope, before what any lane stores once the lanes have met again.
+ */
+GQ_FN void gq_fence_sqes(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+/* CID in 15:0, status word with the phase in 31:16, from one load: they cannot disagree. */
+GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
+{
+    uint32_t dw3;
+    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
+    return dw3;
+}
+
+/* After the phase was seen: orders those loads before every later access of the same lane. */
+GQ_FN void gq_fence_cqes(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+/* Before a queue's state is stored for the host: orders all that the lanes wrote before it. */
+GQ_FN void gq_fence_results(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+/* Nanoseconds of a clock that runs evenly; only differences have a meaning. */
+GQ_FN uint64_t gq_clock_ns(void)
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
+    return ns;
+}
+
+#else
+
+#include <stddef.h>
+#include <time.h>
+
+#define GQ_FN static inline
+
+/*
+ * On a host the store itself releases and the load itself acquires, so that the fences have
+ * nothing left to do. Fences on their own would do as well, but ThreadSanitizer cannot see them.
+ */
+GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
+{
+    __atomic_store_n(doorbell, value, __ATOMIC_RELEASE);
+}
+
+GQ_FN void gq_fence_sqes(void)
+{
+}
+
+/* The acquire pairs with the controller's store of the status, its last of an entry. */
+GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
+{
+    uint32_t status = __atomic_load_n(&cqe->status, __ATOMIC_ACQUIRE);
+
+    return status << 16;
+}
+
+GQ_FN void gq_fence_cqes(void)
+{
+}
+
+GQ_FN void gq_fence_results(void)
+{
+}
+
+/* Relaxed: the flag carries nothing but itself. */
+GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_RELAXED);
+}
+
+GQ_FN uint64_t gq_clock_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+#endif
+
+/*
+ * The CID of an entry whose phase was seen. On a GPU it came with the phase; on a host it may be
+ * read only now, since before the phase flips the controller may be writing it.
+ */
+GQ_FN uint32_t gq_cqe_cid(const struct nvme_cqe *cqe, uint32_t dw3)
+{
+#ifdef __CUDACC__
+    (void)cqe;
+    return dw3 & 0xffffu;
+#else
+    (void)dw3;
+    return cqe->cid;
+#endif
+}
+
+#endif

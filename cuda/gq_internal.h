@@ -1,0 +1,98 @@
+/* The engine's own structures, shared by its files. */
+#ifndef CUDA_GQ_INTERNAL_H
+#define CUDA_GQ_INTERNAL_H
+
+#include <pthread.h>
+
+#include "cuda/gq_exec.h"
+#include "cuda/gq_plan.h"
+#include "cuda/gq_region.h"
+
+#define GQ_MAX_SLOTS 8u
+
+enum gq_queue_use {
+    GQ_QUEUE_FREE,
+    GQ_QUEUE_LEASED,
+    GQ_QUEUE_QUARANTINED, /* commands of it may still move data */
+    GQ_QUEUE_RECOVERING,
+};
+
+struct gq_queue {
+    struct nvme_qpair qp;
+    struct gq_state state; /* between runs */
+    enum gq_queue_use use; /* under engine.lock */
+    /* Quarantined: where late data may go. */
+    struct gq_buffer *held_buffer; /* NULL once it was unregistered */
+    unsigned held_slot;
+};
+
+/* What one transfer at a time needs beside queues. */
+struct gq_slot_res {
+    struct gq_chunk chunks[2]; /* one runs while the other is planned */
+    bool leased;
+    unsigned holds; /* quarantined queues that may still write to this slot's staging */
+};
+
+struct gq_engine {
+    struct nvme_ctrlr *ctrlr;
+    struct nvme_ns_info ns;
+    struct gq_exec *exec;
+    struct gq_options opts; /* with defaults filled in */
+    struct gq_info info;
+
+    struct gq_import staging_mem;
+    struct gq_region staging;
+    uint64_t chunk_staging; /* bytes of staging for each chunk of each slot */
+
+    pthread_mutex_t lock;   /* protects all below, and the counts inside queues, slots, buffers */
+    pthread_cond_t changed; /* a lease, a buffer's use or a transfer ended */
+    struct gq_queue queues[GQ_MAX_QUEUES];
+    unsigned n_queues;
+    struct gq_slot_res slots[GQ_MAX_SLOTS];
+    unsigned n_slots;
+    struct gq_buffer **buffers; /* opts.max_buffers; NULL: free */
+    unsigned transfers;         /* running or waiting for queues */
+    bool failed;                /* the executor failed: no run can be trusted any more */
+    struct gq_stats stats;
+
+    pthread_mutex_t recover_lock; /* one recovery at a time; taken before lock */
+};
+
+struct gq_buffer {
+    struct gq_engine *engine;
+    struct gq_import import;
+    struct gq_region region;
+    uint64_t len;
+    unsigned users; /* transfers and copies under way */
+    unsigned holds; /* quarantined queues with commands into it */
+};
+
+/* Queues and a slot for one transfer. */
+struct gq_lease {
+    unsigned slot;
+    unsigned n;
+    uint16_t queues[GQ_MAX_QUEUES];
+};
+
+/* Finds the buffer and keeps it from going away; -ESTALE when it is not registered. */
+int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
+void gq_buffer_leave(struct gq_buffer *b);
+/* Unregisters a buffer when the queues are gone already. */
+void gq_buffer_close(struct gq_buffer *b);
+
+/*
+ * Takes a slot and up to `want` queues, at least one; a large transfer leaves some to others.
+ * Waits until `deadline_ns` (gq_now_ns) for the first. -ENODEV when every queue or slot is
+ * quarantined, -ETIMEDOUT, -ECANCELED.
+ */
+int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
+                  const volatile uint32_t *cancel, struct gq_lease *out);
+/*
+ * Gives them back. Queues whose state says that commands may be in flight are quarantined, and
+ * hold b and the slot until they are recovered.
+ */
+void gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b);
+
+uint64_t gq_now_ns(void);
+
+#endif

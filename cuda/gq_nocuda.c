@@ -1,0 +1,21 @@
+/* What the CUDA executor's entry points say in a build without a CUDA toolkit. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "cuda/gq_exec.h"
+
+int gq_probe(int cuda_device, char *why, size_t len)
+{
+    (void)cuda_device;
+    snprintf(why, len, "built without CUDA");
+    return -ENODEV;
+}
+
+int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+                 struct gq_exec **out, char *why, size_t why_len)
+{
+    (void)c;
+    (void)slots;
+    (void)out;
+    return gq_probe(opts->cuda_device, why, why_len);
+}

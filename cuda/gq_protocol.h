@@ -1,0 +1,363 @@
+/*
+ * The queue protocol: how a group of lanes drives one queue pair. Written once; nvcc compiles it
+ * for warps, the C compiler for a host thread that plays 1 or 32 lanes.
+ *
+ * The group owns the queue pair: nobody else touches its rings or doorbells, hence no locks and
+ * no atomics. A round is reserve, fill, publish, harvest (with retire inside), watch; commands
+ * that complete in a round make room for new ones in the next, so that the queue stays full:
+ *
+ *   reserve  how many commands can go now: free CIDs, what is left of the list, lanes
+ *   fill     the lanes write that many SQEs side by side
+ *   publish  one fence, one SQ doorbell
+ *   harvest  up to GQ_LANES CQEs in arrival order, told new from old by the phase;
+ *            one CQ doorbell
+ *   retire   each CQE finds its command by CID; the status is kept, the CID freed
+ *   watch    cancel flag, deadlines
+ *
+ * At most depth - 1 commands are in flight. That bounds the CQ as well, and it keeps the SQ from
+ * overrunning without looking at SQHD: a completed command was fetched, so tail - head as the
+ * controller knows it never exceeds what is in flight.
+ *
+ * Every function is called by all lanes together.
+ *
+ * "CQE seen, so data visible" (reads). A controller writes a command's data before its CQE. In
+ * host memory both writes come from one requester to one target, and PCIe keeps posted writes in
+ * order; gq_fence_cqes() keeps this side's later loads behind the load of the phase. A software
+ * controller posts the CQE only after its copies to GPU memory have completed (nvme_mover), which
+ * is the same promise. A drive that writes data into GPU memory and CQEs into host memory aims at
+ * two targets, and nothing orders the two: there the engine flushes GPUDirect writes after the
+ * run, before the caller is told (gq_cuda.c).
+ */
+#ifndef CUDA_GQ_PROTOCOL_H
+#define CUDA_GQ_PROTOCOL_H
+
+#include <stdbool.h>
+
+#include "cuda/gq_fence.h"
+#include "cuda/gq_lanes.h"
+#include "cuda/gq_work.h"
+
+#ifndef __CUDACC__
+#include "blockdev/transport.h"
+#endif
+
+/* One group's view of its queue pair during a run. Same for all lanes. */
+struct gq_worker {
+    const struct gq_run *run;
+    const struct gq_port *port;
+    uint32_t rank; /* among run->n_queues */
+    uint32_t sq_tail, cq_head, phase;
+    uint32_t n_free;      /* CIDs on the stack */
+    uint32_t next, share; /* commands of this group: sent so far, and in all */
+    uint32_t outcome;
+    uint64_t start_ns, now_ns, scan_ns;
+};
+
+enum gq_round { GQ_ROUND_ENDED, GQ_ROUND_IDLE, GQ_ROUND_BUSY };
+
+GQ_FN uint32_t gq_in_flight(const struct gq_worker *w)
+{
+    return w->port->depth - 1 - w->n_free;
+}
+
+/* Position in the list of this group's j-th command: groups of commands are dealt in turn. */
+GQ_FN uint32_t gq_stripe(const struct gq_worker *w, uint32_t j)
+{
+    uint32_t shift = w->run->group_shift;
+    uint32_t within = j & ((1u << shift) - 1);
+
+    return ((((j >> shift) * w->run->n_queues) + w->rank) << shift) | within;
+}
+
+/* How many commands of the list are this group's. */
+GQ_FN uint32_t gq_share(const struct gq_run *run, uint32_t rank)
+{
+    uint32_t size = 1u << run->group_shift;
+    uint32_t groups = (run->n_cmds + size - 1) >> run->group_shift;
+    uint32_t mine, missing;
+
+    if (rank >= groups)
+        return 0;
+    mine = (groups - rank - 1) / run->n_queues + 1;
+    missing = (groups << run->group_shift) - run->n_cmds;
+    return (mine << run->group_shift) - ((groups - 1) % run->n_queues == rank ? missing : 0);
+}
+
+GQ_FN void gq_begin(struct gq_worker *w, const struct gq_run *run, const struct gq_port *port,
+                    const struct gq_state *state, uint32_t rank)
+{
+    w->run = run;
+    w->port = port;
+    w->rank = rank;
+    w->sq_tail = state->sq_tail;
+    w->cq_head = state->cq_head;
+    w->phase = state->phase;
+    w->n_free = port->depth - 1;
+    w->next = 0;
+    w->share = gq_share(run, rank);
+    w->outcome = GQ_OUT_RUNNING;
+    w->start_ns = GQ_UNIFORM64(gq_clock_ns());
+    w->now_ns = w->start_ns;
+    w->scan_ns = w->start_ns + run->command_ns / 8;
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t cid = lane; cid < port->depth - 1; cid += GQ_LANES) {
+            port->free_cids[cid] = cid;
+            port->slots[cid].cmd = GQ_SLOT_FREE;
+        }
+    }
+}
+
+GQ_FN uint32_t gq_reserve(const struct gq_worker *w)
+{
+    uint32_t n = w->share - w->next;
+
+    if (w->outcome != GQ_OUT_RUNNING)
+        return 0;
+    n = n < w->n_free ? n : w->n_free;
+    return n < GQ_LANES ? n : GQ_LANES;
+}
+
+GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const struct gq_cmd *cmd,
+                        uint32_t cid)
+{
+#ifdef __CUDACC__
+    uint4 *out = (uint4 *)at;
+
+    out[0] = make_uint4(run->opcode | cid << 16, run->nsid, 0, 0);
+    out[1] = make_uint4(0, 0, (uint32_t)cmd->prp1, (uint32_t)(cmd->prp1 >> 32));
+    out[2] = make_uint4((uint32_t)cmd->prp2, (uint32_t)(cmd->prp2 >> 32), (uint32_t)cmd->slba,
+                        (uint32_t)(cmd->slba >> 32));
+    out[3] = make_uint4(cmd->nlb, 0, 0, 0);
+#else
+    *at = (struct nvme_sqe){
+        .opcode = (uint8_t)run->opcode,
+        .cid = (uint16_t)cid,
+        .nsid = run->nsid,
+        .prp1 = cmd->prp1,
+        .prp2 = cmd->prp2,
+        .cdw10 = (uint32_t)cmd->slba,
+        .cdw11 = (uint32_t)(cmd->slba >> 32),
+        .cdw12 = cmd->nlb,
+    };
+#endif
+}
+
+/* n as gq_reserve() returned it. */
+GQ_FN void gq_fill(struct gq_worker *w, uint32_t n)
+{
+    const struct gq_port *port = w->port;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n) {
+            uint32_t index = gq_stripe(w, w->next + lane);
+            uint32_t cid = port->free_cids[w->n_free - 1 - lane];
+            uint32_t pos = w->sq_tail + lane;
+            struct gq_cmd cmd = w->run->cmds[index];
+
+            if (pos >= port->depth)
+                pos -= port->depth;
+            port->slots[cid].cmd = index;
+            port->slots[cid].sent_ns = w->now_ns;
+            gq_store_sqe(&port->sq[pos], w->run, &cmd, cid);
+        }
+        gq_fence_sqes();
+    }
+    w->next += n;
+    w->n_free -= n;
+    w->sq_tail += n;
+    if (w->sq_tail >= port->depth)
+        w->sq_tail -= port->depth;
+}
+
+/* Wakes a parked software controller; hardware and GPUs have nothing to wake. */
+GQ_FN void gq_kick(const struct gq_run *run)
+{
+#ifdef __CUDACC__
+    (void)run;
+#else
+    if (run->kick && run->kick->ops->kick)
+        run->kick->ops->kick(run->kick);
+#endif
+}
+
+/* The entries were fenced by gq_fill(), lane by lane; the doorbell store comes after all. */
+GQ_FN void gq_publish(const struct gq_worker *w)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_store_doorbell(w->port->sq_doorbell, w->sq_tail);
+    }
+    gq_kick(w->run);
+}
+
+/*
+ * Lane i takes the i-th of n completions. A CID that is not in flight, or comes twice, means that
+ * the controller and this queue no longer agree: nothing it says later can be believed.
+ */
+GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, cids),
+                     GQ_LANE_PARAM(uint32_t, status), uint32_t n)
+{
+    const struct gq_port *port = w->port;
+    GQ_LANE_VAR(uint32_t, cmd);
+    GQ_LANE_VAR(uint32_t, bad);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n) {
+            GQ_AT(cmd) = GQ_SLOT_FREE;
+            if (GQ_AT(cids) < port->depth - 1)
+                GQ_AT(cmd) = port->slots[GQ_AT(cids)].cmd;
+            GQ_AT(bad) = GQ_AT(cmd) >= GQ_SLOT_FREE;
+        }
+    }
+    /* Each lane signs the slot it frees: of two lanes with the same CID, one signature stays. */
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n && !GQ_AT(bad))
+            port->slots[GQ_AT(cids)].cmd = GQ_SLOT_FREE + lane;
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n && !GQ_AT(bad)) {
+            GQ_AT(bad) = port->slots[GQ_AT(cids)].cmd != GQ_SLOT_FREE + lane;
+            port->free_cids[w->n_free + lane] = GQ_AT(cids);
+            w->run->results[GQ_AT(cmd)] = GQ_ENDED | GQ_AT(status);
+        }
+    }
+    if (GQ_BALLOT(bad) != 0)
+        w->outcome = GQ_OUT_BROKEN;
+    else
+        w->n_free += n;
+}
+
+/* Returns how many commands completed. */
+GQ_FN uint32_t gq_harvest(struct gq_worker *w)
+{
+    const struct gq_port *port = w->port;
+    uint32_t in_flight = gq_in_flight(w), n;
+    GQ_LANE_VAR(uint32_t, dw3);
+    GQ_LANE_VAR(uint32_t, ready);
+    GQ_LANE_VAR(uint32_t, cids);
+    GQ_LANE_VAR(uint32_t, status);
+
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t pos = w->cq_head + lane, phase = w->phase;
+
+        if (pos >= port->depth) {
+            pos -= port->depth;
+            phase ^= 1;
+        }
+        GQ_AT(ready) = 0;
+        if (lane < in_flight) {
+            GQ_AT(dw3) = gq_load_cqe(&port->cq[pos]);
+            GQ_AT(ready) = NVME_CQE_PHASE(GQ_AT(dw3) >> 16) == phase;
+        }
+    }
+    n = gq_prefix_ones(GQ_BALLOT(ready));
+    if (n == 0)
+        return 0;
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t pos = w->cq_head + lane;
+
+        gq_fence_cqes();
+        if (lane < n) {
+            pos = pos >= port->depth ? pos - port->depth : pos;
+            GQ_AT(cids) = gq_cqe_cid(&port->cq[pos], GQ_AT(dw3));
+            GQ_AT(status) = NVME_STATUS(GQ_AT(dw3) >> 16);
+        }
+    }
+    w->cq_head += n;
+    if (w->cq_head >= port->depth) {
+        w->cq_head -= port->depth;
+        w->phase ^= 1;
+    }
+    /* The entries were read, so the controller may have their places. */
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_store_doorbell(port->cq_doorbell, w->cq_head);
+    }
+    gq_retire(w, cids, status, n);
+    return n;
+}
+
+/* Is a command in flight for longer than it may? */
+GQ_FN bool gq_overdue(const struct gq_worker *w)
+{
+    const struct gq_port *port = w->port;
+    GQ_LANE_VAR(uint32_t, late);
+
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t cid = lane; cid < port->depth - 1; cid += GQ_LANES) {
+            if (port->slots[cid].cmd < GQ_SLOT_FREE &&
+                w->now_ns - port->slots[cid].sent_ns >= w->run->command_ns)
+                GQ_AT(late) = 1;
+        }
+    }
+    return GQ_BALLOT(late) != 0;
+}
+
+/* A cancelled group sends no more and drains; a deadline makes it leave with what is in flight. */
+GQ_FN void gq_watch(struct gq_worker *w)
+{
+    const struct gq_run *run = w->run;
+
+    w->now_ns = GQ_UNIFORM64(gq_clock_ns());
+    if (w->outcome == GQ_OUT_BROKEN)
+        return;
+    if (run->cancel && GQ_UNIFORM32(gq_load_flag(run->cancel)) != 0)
+        w->outcome = GQ_OUT_CANCELLED;
+    if (run->budget_ns && w->now_ns - w->start_ns >= run->budget_ns)
+        w->outcome = GQ_OUT_TIMED_OUT;
+    if (w->now_ns >= w->scan_ns) {
+        w->scan_ns = w->now_ns + run->command_ns / 8;
+        if (gq_overdue(w))
+            w->outcome = GQ_OUT_TIMED_OUT;
+    }
+}
+
+GQ_FN enum gq_round gq_round(struct gq_worker *w)
+{
+    uint32_t sent = gq_reserve(w), ended;
+
+    if (sent) {
+        gq_fill(w, sent);
+        gq_publish(w);
+    }
+    ended = gq_harvest(w);
+    if (gq_in_flight(w) == 0 && w->next == w->share && w->outcome != GQ_OUT_BROKEN) {
+        w->outcome = GQ_OUT_DONE;
+        return GQ_ROUND_ENDED;
+    }
+    gq_watch(w);
+    if (w->outcome >= GQ_OUT_TIMED_OUT)
+        return GQ_ROUND_ENDED;
+    if (w->outcome == GQ_OUT_CANCELLED && gq_in_flight(w) == 0)
+        return GQ_ROUND_ENDED;
+    return sent || ended ? GQ_ROUND_BUSY : GQ_ROUND_IDLE;
+}
+
+/* Hands the queue back to the host, with all results written before it. */
+GQ_FN void gq_end(const struct gq_worker *w, struct gq_state *state)
+{
+    GQ_FOR_LANES(lane)
+    {
+        gq_fence_results();
+        if (lane == 0) {
+            state->sq_tail = w->sq_tail;
+            state->cq_head = w->cq_head;
+            state->phase = w->phase;
+            state->in_flight = gq_in_flight(w);
+            state->sent = w->next;
+            state->outcome = w->outcome;
+        }
+    }
+}
+
+#endif

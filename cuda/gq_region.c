@@ -1,0 +1,77 @@
+#include "cuda/gq_region.h"
+
+#include <errno.h>
+
+static uint64_t list_pages(uint64_t pages)
+{
+    return (pages + GQ_PRP_DATA - 1) / GQ_PRP_DATA;
+}
+
+static void build_lists(struct gq_region *r)
+{
+    uint64_t *table = r->prps.addr;
+
+    for (uint64_t page = 0; page < r->pages; page++) {
+        uint64_t *list = table + page / GQ_PRP_DATA * NVME_PRP_PER_PAGE;
+
+        list[page % GQ_PRP_DATA] = r->iova + page * NVME_PAGE_SIZE;
+    }
+    for (uint64_t i = 1; i < list_pages(r->pages); i++)
+        table[i * NVME_PRP_PER_PAGE - 1] = r->prps.iova + i * NVME_PAGE_SIZE;
+}
+
+int gq_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct gq_region *out)
+{
+    struct nvme_transport *t = nvme_ctrlr_transport(c);
+    int err;
+
+    *out = (struct gq_region){
+        .base = mem->addr ? (uint64_t)(uintptr_t)mem->addr : mem->device,
+        .pages = mem->len / NVME_PAGE_SIZE,
+    };
+    assert(out->base % NVME_PAGE_SIZE == 0 && mem->len % NVME_PAGE_SIZE == 0);
+    err = nvme_dma_alloc(c, list_pages(out->pages) * NVME_PAGE_SIZE, &out->prps);
+    if (err)
+        return err;
+    err = t->ops->map(t, mem, &out->iova);
+    if (err) {
+        nvme_dma_free(c, &out->prps);
+        return err;
+    }
+    build_lists(out);
+    return 0;
+}
+
+void gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r)
+{
+    struct nvme_transport *t = nvme_ctrlr_transport(c);
+
+    t->ops->unmap(t, r->iova);
+    nvme_dma_free(c, &r->prps);
+}
+
+uint64_t gq_region_clip(uint64_t off, uint64_t len, uint32_t lba_size)
+{
+    uint64_t first = off / NVME_PAGE_SIZE;
+    uint64_t last = (off + len - 1) / NVME_PAGE_SIZE;
+
+    if (last <= first + 1 || last % GQ_PRP_DATA != 0)
+        return len;
+    len = last * NVME_PAGE_SIZE - off;
+    return len - len % lba_size;
+}
+
+void gq_region_prps(const struct gq_region *r, uint64_t off, uint64_t len, struct gq_cmd *cmd)
+{
+    uint64_t second = off / NVME_PAGE_SIZE + 1;
+    uint64_t last = (off + len - 1) / NVME_PAGE_SIZE;
+
+    assert(off % 4 == 0 && last < r->pages);
+    cmd->prp1 = r->iova + off;
+    if (last < second)
+        cmd->prp2 = 0;
+    else if (last == second)
+        cmd->prp2 = r->iova + last * NVME_PAGE_SIZE;
+    else
+        cmd->prp2 = r->prps.iova + second / GQ_PRP_DATA * NVME_PAGE_SIZE + second % GQ_PRP_DATA * 8;
+}

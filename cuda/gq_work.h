@@ -1,0 +1,94 @@
+/*
+ * What the host hands to whoever drives queue pairs (a kernel, or a host thread), and what it
+ * gets back. Plain data in memory that both sides reach; C11 and CUDA.
+ */
+#ifndef CUDA_GQ_WORK_H
+#define CUDA_GQ_WORK_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blockdev/nvme_spec.h"
+
+#define GQ_MAX_QUEUES 128u
+
+/* One NVMe command: where on the device, how much, and where in memory. */
+struct gq_cmd {
+    uint64_t slba;
+    uint64_t prp1;
+    uint64_t prp2;
+    uint32_t nlb; /* LBAs - 1, as CDW12 has it */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct gq_cmd) == 32, "a warp reads 32 commands as 1 KiB");
+
+/* The result of a command: GQ_PENDING until its completion was seen, then GQ_ENDED | status. */
+#define GQ_PENDING 0u
+#define GQ_ENDED   0x80000000u
+
+/* Bytes to copy beside the commands, between staging and buffer, or zeros to write. */
+struct gq_piece {
+    uint64_t dst;
+    uint64_t src; /* 0: zeros */
+    uint64_t len;
+    uint32_t cmd; /* copied only when this command succeeded; GQ_PIECE_ALWAYS: in any case */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct gq_piece) == 32, "pieces are read by a kernel");
+#define GQ_PIECE_ALWAYS UINT32_MAX
+
+/* What all queues working on one list of commands share; read-only while they run. */
+struct gq_run {
+    const struct gq_cmd *cmds;
+    uint32_t *results;
+    const volatile uint32_t *cancel; /* NULL: never */
+    struct nvme_transport *kick;     /* CPU only: woken after doorbell stores; may be NULL */
+    uint64_t command_ns;             /* a command not completed after this is lost */
+    uint64_t budget_ns;              /* for the whole list; 0: no limit */
+    uint32_t n_cmds;
+    uint32_t n_queues;
+    uint32_t group_shift; /* commands go to queues in groups of 1 << group_shift */
+    uint32_t nsid;
+    uint32_t opcode; /* NVME_IO_READ or NVME_IO_WRITE */
+};
+
+/* A command in flight, found by its CID. */
+struct gq_slot {
+    uint64_t sent_ns;
+    uint32_t cmd; /* index in gq_run.cmds, or at least GQ_SLOT_FREE */
+    uint32_t reserved;
+};
+#define GQ_SLOT_FREE 0xf0000000u
+
+/* A queue pair, at the addresses by which its driver reaches it. */
+struct gq_port {
+    struct nvme_sqe *sq;
+    struct nvme_cqe *cq;
+    volatile uint32_t *sq_doorbell;
+    volatile uint32_t *cq_doorbell;
+    struct gq_slot *slots; /* depth - 1, indexed by CID */
+    uint32_t *free_cids;   /* stack of depth - 1 */
+    uint32_t depth;
+    uint32_t reserved;
+};
+
+enum gq_outcome {
+    GQ_OUT_RUNNING = 0,
+    GQ_OUT_DONE = 1,
+    GQ_OUT_CANCELLED = 2, /* nothing in flight, not all sent */
+    GQ_OUT_TIMED_OUT = 3, /* commands may be in flight */
+    GQ_OUT_BROKEN = 4,    /* the controller completed a command that was not in flight */
+};
+
+/* The part of a queue pair that changes, carried from one run to the next by the host. */
+struct gq_state {
+    uint32_t sq_tail;
+    uint32_t cq_head;
+    uint32_t phase; /* of the CQE expected at cq_head */
+    uint32_t in_flight;
+    uint32_t sent; /* commands sent by this run */
+    uint32_t outcome;
+};
+
+#endif
