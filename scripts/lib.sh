@@ -47,25 +47,43 @@ run_setup() {
     bash "$GPUNVME_ROOT/scripts/setup.sh" "$@"
 }
 
-# GPUNVME_PREFIX=/some/root: libraries unpacked under /some/root/usr (as `dpkg -x` does) instead of
-# installed. Their .pc files say prefix=/usr, so pkg-config is told where that really is.
+# GPUNVME_PREFIX=/some/root: libraries unpacked there, as `dpkg -x` does, instead of installed. Their
+# .pc files say prefix=/usr, ask for packages only static linking needs, and development links
+# may point into /lib; build/prefix holds the same with all three put right.
 CMAKE_PREFIX_ARGS=()
 use_prefix() {
-    local root=${GPUNVME_PREFIX:-} triple
+    local root=${GPUNVME_PREFIX:-} ours=$GPUNVME_ROOT/build/prefix triple dir file
     [ -n "$root" ] || return 0
     [ -d "$root/usr" ] || die "$root: no usr/ below it, set GPUNVME_PREFIX to an unpacked root"
     root=$(cd "$root" && pwd)
-    triple=$(gcc -print-multiarch 2>/dev/null || true)
-    local lib=$root/usr/lib${triple:+/$triple}
-    export PKG_CONFIG_SYSROOT_DIR=$root
-    export PKG_CONFIG_LIBDIR=$lib/pkgconfig:$root/usr/lib/pkgconfig:$root/usr/share/pkgconfig
-    export LD_LIBRARY_PATH=$lib:$root/lib${triple:+/$triple}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    export LIBRARY_PATH=$lib${LIBRARY_PATH:+:$LIBRARY_PATH}
-    export CPATH=$root/usr/include${CPATH:+:$CPATH}
-    export PATH=$root/usr/bin:$root/bin:$PATH
+    triple=$(gcc -print-multiarch)
+    rm -rf "$ours"
+    mkdir -p "$ours/lib" "$ours/pkgconfig"
+    for dir in "$root/lib" "$root/usr/lib" "$root/lib/$triple" "$root/usr/lib/$triple"; do
+        for file in "$dir"/lib*.so*; do
+            # The C library must be the one of the running system.
+            case ${file##*/} in
+            libc.so* | libm.so* | libmvec.so* | libpthread.so* | libdl.so* | librt.so*) continue ;;
+            esac
+            if [ -L "$file" ] && [[ $(readlink "$file") = /* ]]; then
+                ln -sf "$root$(readlink "$file")" "$ours/lib/${file##*/}"
+            elif [ -e "$file" ]; then
+                ln -sf "$file" "$ours/lib/${file##*/}"
+            fi
+        done
+        for file in "$dir"/pkgconfig/*.pc; do
+            [ -e "$file" ] || continue
+            sed -e "s,^prefix=.*,prefix=$root/usr," -e "s,^libdir=.*,libdir=$ours/lib," \
+                -e "s,^includedir=/usr,includedir=$root/usr," -e '/^Requires.private:/d' \
+                "$file" >"$ours/pkgconfig/${file##*/}"
+        done
+    done
+    export PKG_CONFIG_PATH=$ours/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+    export LD_LIBRARY_PATH=$ours/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export PATH=$PATH:$root/usr/bin:$root/bin:$root/usr/sbin:$root/sbin
     CMAKE_PREFIX_ARGS=("-DCMAKE_PREFIX_PATH=$root/usr"
-        "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$lib"
-        "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-rpath-link,$lib")
+        "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$ours/lib"
+        "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-rpath-link,$ours/lib")
 }
 
 # configure_and_build DIR [CMAKE-ARGUMENT...]

@@ -1,0 +1,165 @@
+#!/bin/bash
+# On a machine with a GPU: builds, runs the tests that need one, looks for memory errors in kernels,
+# measures, and prints a table.
+# shellcheck disable=SC2317 # the steps are called by name
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+    cat <<'USAGE'
+Usage: bash scripts/gpu-test.sh [--build] [--tests] [--memcheck] [--bench] [--demo]
+Without options all of them but the demo, in this order:
+  --build     configure and build (Release, for the GPU that is here)
+  --tests     the tests labelled gpu
+  --memcheck  compute-sanitizer memcheck over the GPU tests of cuda/
+  --bench     the benchmarks in bench/
+  --demo      scripts/demo.sh, through the GPU
+  BUILD_DIR         build folder (build/gpu)
+  GPUNVME_NO_SETUP  1: install nothing
+  GPUNVME_PREFIX    a folder with library packages unpacked in it, for machines without network
+  BENCH_SECONDS     limit of one benchmark (240)
+USAGE
+}
+
+steps=()
+for arg in "$@"; do
+    case $arg in
+    --build | --tests | --memcheck | --bench | --demo) steps+=("${arg#--}") ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        usage >&2
+        die "$arg: no such option"
+        ;;
+    esac
+done
+[ "${#steps[@]}" -gt 0 ] || steps=(build tests memcheck bench)
+
+BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/gpu}
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+PATH=$PATH:/usr/local/cuda/bin
+TABLE=() FAILED=0
+
+row() {
+    TABLE+=("$(printf '%-22s %s' "$1" "$2")")
+}
+
+# row_of STEP EXIT-STATUS DETAIL
+row_of() {
+    if [ "$2" = 0 ]; then
+        row "$1" "passed${3:+: $3}"
+    else
+        row "$1" "FAILED, exit $2${3:+: $3}"
+        FAILED=1
+    fi
+}
+
+gpu_field() {
+    nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1
+}
+
+step_build() {
+    local rc=0 capability
+    capability=$(gpu_field compute_cap | tr -d .)
+    configure_and_build "$BUILD_DIR" -DCMAKE_BUILD_TYPE=Release -DGPUNVME_CUDA=ON \
+        -DGPUNVME_CUDA_ARCHITECTURES="${capability:-80;90}" >"$WORK/build.log" 2>&1 || rc=$?
+    if [ "$rc" != 0 ]; then
+        tail -n 60 "$WORK/build.log"
+    elif ! grep -q '^-- CUDA executor: ON' "$WORK/build.log"; then
+        warn "nvcc: not found, put its folder into PATH"
+        rc=1
+    fi
+    row_of build "$rc" "Release, sm_${capability:-80 and sm_90}"
+    [ "$rc" = 0 ] || return 0
+    cmake --install "$BUILD_DIR" --prefix "$BUILD_DIR/install" >/dev/null
+}
+
+step_tests() {
+    local rc=0
+    ctest --test-dir "$BUILD_DIR" -L gpu --no-tests=error --output-on-failure 2>&1 |
+        tee "$WORK/ctest.log" || rc=$?
+    row_of "GPU tests" "$rc" "$(grep -E '^[0-9]+% tests passed' "$WORK/ctest.log" || true)"
+    local skipped
+    skipped=$(grep -c '^\[  SKIPPED \] .*(' "$BUILD_DIR/Testing/Temporary/LastTest.log" || true)
+    [ "${skipped:-0}" = 0 ] || row "" "$skipped skipped themselves, see LastTest.log"
+}
+
+# The commands of the tests that carry both labels, one a line.
+commands_labelled() {
+    ctest --test-dir "$BUILD_DIR" --show-only=json-v1 | python3 -c '
+import json, shlex, sys
+want = set(sys.argv[1:])
+for test in json.load(sys.stdin)["tests"]:
+    labels = [p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"]
+    if labels and want <= set(labels[0]) and "command" in test:
+        print(shlex.join(test["command"]))
+' "$@"
+}
+
+step_memcheck() {
+    local tool command rc=0 count=0
+    tool=$(command -v compute-sanitizer || true)
+    if [ -z "$tool" ]; then
+        row memcheck "NOT RUN: compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin"
+        return 0
+    fi
+    commands_labelled cuda gpu >"$WORK/commands"
+    while IFS= read -r command; do
+        count=$((count + 1))
+        # The line is quoted for the shell by commands_labelled.
+        eval "timeout 400 \"\$tool\" --tool memcheck --error-exitcode 86 $command" \
+            >"$WORK/memcheck.log" 2>&1 || {
+            rc=$?
+            tail -n 60 "$WORK/memcheck.log"
+        }
+        grep -E 'ERROR SUMMARY|Device not supported' "$WORK/memcheck.log" || true
+    done <"$WORK/commands"
+    [ "$count" -gt 0 ] || rc=1
+    row_of memcheck "$rc" "$count programs, $(grep -oE 'ERROR SUMMARY.*' "$WORK/memcheck.log" || true)"
+}
+
+step_bench() {
+    local bench rc found=0
+    export PATH="$BUILD_DIR/install/bin:$BUILD_DIR/install/sbin:$PATH"
+    for bench in "$BUILD_DIR"/bench/*; do
+        if [ ! -f "$bench" ] || [ ! -x "$bench" ]; then
+            continue
+        fi
+        found=1 rc=0
+        say "${bench##*/}"
+        timeout "${BENCH_SECONDS:-240}" "$bench" >"$WORK/bench.log" 2>&1 || rc=$?
+        cat "$WORK/bench.log"
+        row_of "${bench##*/}" "$rc" ""
+        while IFS= read -r line; do
+            TABLE+=("    $line")
+        done <"$WORK/bench.log"
+    done
+    [ "$found" = 1 ] || row bench "NOT RUN: no benchmark programs in $BUILD_DIR/bench"
+}
+
+step_demo() {
+    local rc=0
+    BUILD_DIR=$BUILD_DIR-demo bash "$GPUNVME_ROOT/scripts/demo.sh" 2>&1 | tee "$WORK/demo.log" || rc=$?
+    row_of demo "$rc" ""
+    while IFS= read -r line; do
+        TABLE+=("    $line")
+    done < <(sed -n '/^files  /,$p' "$WORK/demo.log")
+}
+
+nvidia-smi -L >"$WORK/gpus" 2>/dev/null || die "nvidia-smi: no CUDA device here; this needs one"
+# shellcheck disable=SC2119 # none of this script's arguments are its business
+run_setup
+use_prefix
+row machine "$(gpu_field name), driver $(gpu_field driver_version), $(nproc) cores, $(uname -r)"
+for step in "${steps[@]}"; do
+    say "$step"
+    "step_$step"
+done
+
+echo
+printf '%s\n' "${TABLE[@]}"
+exit "$FAILED"
