@@ -1,0 +1,113 @@
+/* What bd_submit() refuses before a device sees it. */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "blockdev/bdev.h"
+
+namespace
+{
+
+struct Counting {
+    bd_dev dev{};
+    size_t submitted = 0;
+};
+
+int count_submit(bd_dev *dev, bd_io *, size_t n)
+{
+    reinterpret_cast<Counting *>(dev)->submitted += n;
+    return 0;
+}
+
+class Bdev : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        ops.submit = count_submit;
+        c.dev.ops = &ops;
+        c.dev.info.bytes = 1 << 20;
+        c.dev.info.lba_size = 4096;
+    }
+
+    bd_ops ops{};
+    Counting c;
+    std::vector<char> buf = std::vector<char>(8192);
+};
+
+TEST_F(Bdev, AcceptsTheWholeDevice)
+{
+    EXPECT_EQ(bd_write_zeroes(&c.dev, 0, 1 << 20), 0);
+    EXPECT_EQ(bd_read(&c.dev, (1 << 20) - 4096, buf.data(), 4096), 0);
+    EXPECT_EQ(c.submitted, 2u);
+}
+
+TEST_F(Bdev, RefusesWhatIsNotAligned)
+{
+    EXPECT_EQ(bd_read(&c.dev, 512, buf.data(), 4096), -EINVAL);
+    EXPECT_EQ(bd_read(&c.dev, 0, buf.data(), 4095), -EINVAL);
+    EXPECT_EQ(bd_write(&c.dev, 4097, buf.data(), 4096, 0), -EINVAL);
+    EXPECT_EQ(bd_discard(&c.dev, 0, 1), -EINVAL);
+    EXPECT_EQ(c.submitted, 0u);
+}
+
+TEST_F(Bdev, RefusesWhatIsPastTheEnd)
+{
+    EXPECT_EQ(bd_read(&c.dev, 1 << 20, buf.data(), 4096), -EINVAL);
+    EXPECT_EQ(bd_read(&c.dev, (1 << 20) - 4096, buf.data(), 8192), -EINVAL);
+    EXPECT_EQ(bd_write_zeroes(&c.dev, 0, (1 << 20) + 4096), -EINVAL);
+    EXPECT_EQ(c.submitted, 0u);
+}
+
+TEST_F(Bdev, RefusesSumsThatOverflow)
+{
+    EXPECT_EQ(bd_discard(&c.dev, UINT64_MAX - 4095, 8192), -EINVAL);
+    EXPECT_EQ(bd_discard(&c.dev, 4096, UINT64_MAX - 4095), -EINVAL);
+    EXPECT_EQ(bd_write_zeroes(&c.dev, 1ull << 63, 1ull << 63), -EINVAL);
+    EXPECT_EQ(c.submitted, 0u);
+}
+
+TEST_F(Bdev, RefusesFlagsItDoesNotKnow)
+{
+    EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, 2), -EINVAL);
+    bd_io io{};
+    io.op = BD_FLUSH;
+    io.flags = BD_FUA;
+    EXPECT_EQ(bd_submit(&c.dev, &io, 1), -EINVAL);
+    EXPECT_EQ(c.submitted, 0u);
+}
+
+TEST_F(Bdev, ReadOnlyDeviceTakesReadsOnly)
+{
+    c.dev.info.read_only = true;
+    EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, 0), -EROFS);
+    EXPECT_EQ(bd_write_zeroes(&c.dev, 0, 4096), -EROFS);
+    EXPECT_EQ(bd_discard(&c.dev, 0, 4096), -EROFS);
+    EXPECT_EQ(bd_read(&c.dev, 0, buf.data(), 4096), 0);
+    EXPECT_EQ(bd_flush(&c.dev), 0);
+}
+
+TEST_F(Bdev, OneBadTransferSendsNone)
+{
+    bd_io ios[3]{};
+    for (auto &io : ios) {
+        io.op = BD_READ;
+        io.len = 4096;
+        io.buf = buf.data();
+    }
+    ios[1].offset = 1;
+    EXPECT_EQ(bd_submit(&c.dev, ios, 3), -EINVAL);
+    EXPECT_EQ(ios[0].error, -ECANCELED);
+    EXPECT_EQ(ios[1].error, -EINVAL);
+    EXPECT_EQ(ios[2].error, -ECANCELED);
+    EXPECT_EQ(c.submitted, 0u);
+}
+
+TEST_F(Bdev, NothingIsDoneForNothing)
+{
+    EXPECT_EQ(bd_submit(&c.dev, nullptr, 0), 0);
+    EXPECT_EQ(c.submitted, 0u);
+}
+
+} // namespace

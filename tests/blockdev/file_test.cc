@@ -1,0 +1,212 @@
+/* Plain files as block devices. */
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "blockdev/bdev.h"
+
+namespace
+{
+
+constexpr size_t SIZE = 1 << 20;
+
+class File : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        path = ::testing::TempDir() + "blockdev-file-XXXXXX";
+        int fd = mkstemp(path.data());
+        ASSERT_GE(fd, 0);
+        ASSERT_EQ(ftruncate(fd, SIZE), 0);
+        close(fd);
+    }
+
+    void TearDown() override
+    {
+        if (dev)
+            bd_close(dev);
+        unlink(path.c_str());
+    }
+
+    std::vector<char> pattern(size_t len, char seed = 1)
+    {
+        std::vector<char> v(len);
+        for (size_t i = 0; i < len; i++)
+            v[i] = (char)(seed + i * 7 + i / 509);
+        return v;
+    }
+
+    std::string path;
+    bd_dev *dev = nullptr, *other = nullptr;
+};
+
+TEST_F(File, IsDescribed)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    EXPECT_EQ(dev->info.bytes, SIZE);
+    EXPECT_EQ(dev->info.lba_size, 512u);
+    EXPECT_TRUE(dev->info.volatile_cache);
+    EXPECT_FALSE(dev->info.read_only);
+    EXPECT_EQ(std::string(dev->info.name), path.substr(0, 63));
+}
+
+TEST_F(File, BytesBeyondTheLastWholeLbaDoNotCount)
+{
+    ASSERT_EQ(truncate(path.c_str(), SIZE + 4095), 0);
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 4096, &dev), 0);
+    EXPECT_EQ(dev->info.bytes, SIZE);
+    EXPECT_EQ(dev->info.lba_size, 4096u);
+}
+
+TEST_F(File, EmptyFileHasNoBytes)
+{
+    ASSERT_EQ(truncate(path.c_str(), 0), 0);
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    char buf[512];
+    EXPECT_EQ(dev->info.bytes, 0u);
+    EXPECT_EQ(bd_read(dev, 0, buf, 512), -EINVAL);
+}
+
+TEST_F(File, ReadsBackWhatWasWritten)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    auto data = pattern(65536);
+    std::vector<char> back(65536);
+    ASSERT_EQ(bd_write(dev, 4096, data.data(), data.size(), BD_FUA), 0);
+    ASSERT_EQ(bd_flush(dev), 0);
+    ASSERT_EQ(bd_read(dev, 4096, back.data(), back.size()), 0);
+    EXPECT_EQ(back, data);
+}
+
+TEST_F(File, RunsSeveralTransfersAtOnce)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    auto data = pattern(8192);
+    bd_io ios[2]{};
+    for (int i = 0; i < 2; i++) {
+        ios[i].op = BD_WRITE;
+        ios[i].offset = i * 65536;
+        ios[i].len = 4096;
+        ios[i].buf = &data[i * 4096];
+    }
+    ASSERT_EQ(bd_submit(dev, ios, 2), 0);
+    std::vector<char> back(4096);
+    ASSERT_EQ(bd_read(dev, 65536, back.data(), 4096), 0);
+    EXPECT_EQ(memcmp(back.data(), &data[4096], 4096), 0);
+}
+
+TEST_F(File, ZeroesAreZeroesAndNothingElse)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    auto data = pattern(65536);
+    std::vector<char> back(65536);
+    ASSERT_EQ(bd_write(dev, 0, data.data(), data.size(), 0), 0);
+    ASSERT_EQ(bd_write_zeroes(dev, 512, 16384), 0);
+    ASSERT_EQ(bd_read(dev, 0, back.data(), back.size()), 0);
+    memset(&data[512], 0, 16384);
+    EXPECT_EQ(back, data);
+}
+
+TEST_F(File, DiscardKeepsTheSizeAndTheNeighbours)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    auto data = pattern(4096);
+    std::vector<char> back(4096);
+    struct stat st;
+    ASSERT_EQ(bd_write(dev, SIZE - 4096, data.data(), 4096, 0), 0);
+    ASSERT_EQ(bd_discard(dev, 0, SIZE - 4096), 0);
+    ASSERT_EQ(bd_read(dev, SIZE - 4096, back.data(), 4096), 0);
+    EXPECT_EQ(back, data);
+    ASSERT_EQ(stat(path.c_str(), &st), 0);
+    EXPECT_EQ(st.st_size, (off_t)SIZE);
+}
+
+TEST_F(File, TransfersOfNothingSucceed)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    EXPECT_EQ(bd_read(dev, 0, nullptr, 0), 0);
+    EXPECT_EQ(bd_write_zeroes(dev, SIZE, 0), 0);
+    EXPECT_EQ(bd_discard(dev, 0, 0), 0);
+}
+
+TEST_F(File, FileCutWhileOpenIsAnIoError)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    ASSERT_EQ(truncate(path.c_str(), 5000), 0);
+    std::vector<char> back(8192);
+    EXPECT_EQ(bd_read(dev, 0, back.data(), back.size()), -EIO);
+}
+
+TEST_F(File, ReadOnlyRefusesWrites)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_READ_ONLY, 0, &dev), 0);
+    auto data = pattern(512);
+    EXPECT_EQ(bd_write(dev, 0, data.data(), 512, 0), -EROFS);
+    EXPECT_EQ(bd_read(dev, 0, data.data(), 512), 0);
+    EXPECT_EQ(bd_flush(dev), 0);
+}
+
+TEST_F(File, ExclusiveExcludesWritersAndEachOther)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    EXPECT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &other), -EBUSY);
+    EXPECT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE | BD_OPEN_READ_ONLY, 0, &other), -EBUSY);
+    EXPECT_EQ(bd_file_open(path.c_str(), 0, 0, &other), -EBUSY);
+    ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_READ_ONLY, 0, &other), 0) << "only looks";
+    bd_close(other);
+}
+
+TEST_F(File, WriterKeepsExclusiveOut)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    EXPECT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &other), -EBUSY);
+}
+
+TEST_F(File, CloseReleasesTheLock)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    bd_close(dev);
+    ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+}
+
+TEST_F(File, ThingsThatAreNotDevicesAreRefused)
+{
+    std::string fifo = path + ".fifo";
+    ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+    EXPECT_EQ(bd_file_open(fifo.c_str(), BD_OPEN_READ_ONLY, 0, &other), -ENOTBLK);
+    unlink(fifo.c_str());
+    EXPECT_EQ(bd_file_open("/", 0, 0, &other), -ENOTBLK);
+    EXPECT_EQ(bd_file_open("/", BD_OPEN_READ_ONLY, 0, &other), -ENOTBLK);
+    EXPECT_EQ(bd_file_open("/dev/null", 0, 0, &other), -ENOTBLK);
+    EXPECT_EQ(bd_file_open((path + ".none").c_str(), 0, 0, &other), -ENOENT);
+}
+
+TEST_F(File, LbaSizesOtherThanTheTwoAreRefused)
+{
+    for (uint32_t size : {1, 256, 1024, 8192})
+        EXPECT_EQ(bd_file_open(path.c_str(), 0, size, &other), -EINVAL) << size;
+}
+
+TEST_F(File, DmaMemoryIsPageAlignedAndZeroed)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    auto *mem = static_cast<char *>(bd_dma_alloc(dev, 5000));
+    ASSERT_NE(mem, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(mem) % 4096, 0u);
+    EXPECT_EQ(mem[4999], 0);
+    EXPECT_EQ(bd_write(dev, 0, mem, 4608, 0), 0);
+    bd_dma_free(dev, mem, 5000);
+    EXPECT_EQ(bd_dma_alloc(dev, 0), nullptr);
+    bd_dma_free(dev, nullptr, 0);
+}
+
+} // namespace
