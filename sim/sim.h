@@ -47,6 +47,11 @@ struct sim_config {
      * them. Costs memory per unflushed LBA; for tests.
      */
     bool track_cache;
+    /*
+     * FLUSH also syncs the image file. Without it what was flushed survives the end of this
+     * process, not of this machine.
+     */
+    bool flush_to_disk;
 };
 
 /* What the driver did wrong. A test that sees one it did not provoke has failed. */
@@ -132,6 +137,11 @@ void sim_get_stats(struct sim *s, struct sim_stats *out);
 void sim_forgive(struct sim *s, enum sim_event e);
 /* Total of all events not forgiven. */
 uint64_t sim_violations(struct sim *s);
+/*
+ * The last few events in words, a line each, with the seed and the number of the command; buf is
+ * always terminated. Returns the length.
+ */
+size_t sim_violations_text(struct sim *s, char *buf, size_t len);
 
 /*
  * Stops the controller at once and settles the volatile cache: each LBA written and not flushed

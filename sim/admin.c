@@ -1,0 +1,397 @@
+/* Admin commands. All threads are paused while one runs. BASE chapter 5. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/identify.h"
+#include "sim/internal.h"
+
+#define SIM_AGAIN 0xfffeu /* in place of a status: leave the command in its queue for now */
+#define SIM_HELD  0xfffdu /* it completes later, or never */
+
+struct admin {
+    struct sim *s;
+    struct sim_thread *th;
+    const struct nvme_sqe *sqe;
+    uint32_t result;
+};
+
+static uint16_t flagged(struct admin *a, enum sim_event e, uint16_t status)
+{
+    const struct nvme_sqe *q = a->sqe;
+
+    sim_flag(a->s, e, "admin opcode %#x, NSID %u, CDW10 %#x, CDW11 %#x", q->opcode, q->nsid,
+             q->cdw10, q->cdw11);
+    return status;
+}
+
+static uint16_t give_page(struct admin *a, const void *page)
+{
+    uint16_t st = sim_pieces(a->th, a->sqe, NVME_PAGE_SIZE);
+    const unsigned char *from = page;
+
+    for (unsigned i = 0; st == NVME_OK && i < a->th->n_pieces; i++) {
+        struct sim_piece *p = &a->th->pieces[i];
+        if (!p->host)
+            return NVME_ERR_DATA_TRANSFER;
+        memcpy(p->host, from, p->len);
+        from += p->len;
+    }
+    return st;
+}
+
+static uint16_t identify_ns(struct admin *a, void *page)
+{
+    struct sim_ns *ns = sim_ns_get(a->s, a->sqe->nsid);
+
+    if (!ns)
+        return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+    sim_identify_ns(&(struct sim_identify_ns){.nsid = a->sqe->nsid,
+                                              .lbas = ns->lbas,
+                                              .lba_shift = ns->lba_shift,
+                                              .read_only = ns->read_only},
+                    page);
+    return NVME_OK;
+}
+
+static uint32_t log2_of(uint32_t v)
+{
+    return (uint32_t)__builtin_ctz(v);
+}
+
+static uint16_t identify(struct admin *a)
+{
+    _Alignas(64) unsigned char page[NVME_PAGE_SIZE];
+    const struct sim_config *cfg = &a->s->cfg;
+    uint16_t st = NVME_OK;
+
+    switch (a->sqe->cdw10 & 0xff) {
+    case NVME_CNS_CTRL:
+        sim_identify_ctrl(&(struct sim_identify_ctrl){.namespaces = cfg->namespaces,
+                                                      .version = SIM_VERSION,
+                                                      .aer_limit = SIM_AER_LIMIT,
+                                                      .mdts_shift = log2_of(cfg->mdts / 4096),
+                                                      .sgl = !cfg->no_sgl,
+                                                      .volatile_cache = !cfg->no_volatile_cache},
+                          page);
+        break;
+    case NVME_CNS_NS:
+        st = identify_ns(a, page);
+        break;
+    case NVME_CNS_ACTIVE_NS_LIST:
+        if (a->sqe->nsid >= 0xfffffffeu)
+            return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+        sim_identify_ns_list(a->sqe->nsid, cfg->namespaces, page);
+        break;
+    case 0x03: /* namespace identification descriptors */
+        if (!sim_ns_get(a->s, a->sqe->nsid))
+            return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+        sim_identify_ns_desc(a->sqe->nsid, page);
+        break;
+    default:
+        return NVME_ERR_INVALID_FIELD;
+    }
+    return st == NVME_OK ? give_page(a, page) : st;
+}
+
+static unsigned char *ring_memory(struct admin *a, uint32_t size, size_t entry)
+{
+    if (a->sqe->prp1 & (NVME_PAGE_SIZE - 1))
+        return NULL;
+    return sim_host_at(a->th, a->sqe->prp1, size * entry);
+}
+
+/* What both kinds of queue ask for. */
+static uint16_t check_create(struct admin *a, uint32_t id, uint32_t size, bool exists)
+{
+    if (!id || id > a->s->granted || exists)
+        return NVME_ERR_QID_INVALID;
+    if (size < 2 || size > a->s->cfg.max_depth)
+        return NVME_ERR_QUEUE_SIZE;
+    if (!(a->sqe->cdw11 & 1)) /* CAP.CQR: rings must be contiguous */
+        return NVME_ERR_INVALID_FIELD;
+    return NVME_OK;
+}
+
+static uint16_t create_cq(struct admin *a)
+{
+    uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
+    bool exists = id <= a->s->cfg.io_queues && a->s->cqs[id].ring;
+    uint16_t st = check_create(a, id, size, exists);
+
+    if (st == NVME_OK && (a->sqe->cdw11 & 0xfffffffeu)) /* no interrupts here: IEN and IV are 0 */
+        st = SIM_ERR_INVALID_VECTOR;
+    if (st == NVME_OK && (atomic_load(&a->s->cc) >> NVME_CC_IOCQES_SHIFT & 0xf) != 4)
+        st = NVME_ERR_QUEUE_SIZE;
+    unsigned char *ring = st == NVME_OK ? ring_memory(a, size, sizeof(struct nvme_cqe)) : NULL;
+    if (st == NVME_OK && !ring)
+        st = NVME_ERR_INVALID_FIELD;
+    if (st != NVME_OK)
+        return flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
+    struct sim_cq *cq = &a->s->cqs[id];
+    sim_doorbells_reset(a->s, (uint16_t)id, true);
+    cq->ring = ring;
+    cq->iova = a->sqe->prp1;
+    cq->size = size;
+    cq->head = cq->tail = cq->seen = 0;
+    cq->phase = 1;
+    cq->users = 0;
+    return NVME_OK;
+}
+
+/* Queues that share a CQ share a thread: a CQ has one writer. */
+static void adopt(struct sim *s, struct sim_sq *sq)
+{
+    struct sim_thread *th = &s->threads[sq->cq->id % s->n_threads];
+
+    th->sqs[th->n_sqs++] = sq;
+    atomic_store(&s->owner[sq->id], (uint8_t)th->index);
+    atomic_store(&s->owner[sq->cq->id], (uint8_t)th->index);
+}
+
+static uint16_t create_sq(struct admin *a)
+{
+    uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
+    uint32_t cqid = a->sqe->cdw11 >> 16;
+    bool exists = id <= a->s->cfg.io_queues && a->s->sqs[id].ring;
+    uint16_t st = check_create(a, id, size, exists);
+
+    if (st == NVME_OK && (!cqid || cqid > a->s->granted || !a->s->cqs[cqid].ring))
+        st = NVME_ERR_CQ_INVALID;
+    if (st == NVME_OK && ((a->sqe->cdw11 & 0xfff8u) || a->sqe->cdw12 >> 16))
+        st = NVME_ERR_INVALID_FIELD;
+    if (st == NVME_OK && (atomic_load(&a->s->cc) >> NVME_CC_IOSQES_SHIFT & 0xf) != 6)
+        st = NVME_ERR_QUEUE_SIZE;
+    unsigned char *ring = st == NVME_OK ? ring_memory(a, size, sizeof(struct nvme_sqe)) : NULL;
+    if (st == NVME_OK && !ring)
+        st = NVME_ERR_INVALID_FIELD;
+    if (st != NVME_OK)
+        return flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
+    struct sim_sq *sq = &a->s->sqs[id];
+    sim_doorbells_reset(a->s, (uint16_t)id, false);
+    memset(sq->cids, 0, 65536 / 8);
+    sq->ring = ring;
+    sq->iova = a->sqe->prp1;
+    sq->cq = &a->s->cqs[cqid];
+    sq->cq->users++;
+    sq->size = size;
+    sq->head = sq->tail = sq->seen = sq->reported = 0;
+    sq->deleting = false;
+    adopt(a->s, sq);
+    return NVME_OK;
+}
+
+static void disown(struct sim *s, struct sim_sq *sq)
+{
+    struct sim_thread *th = &s->threads[atomic_load(&s->owner[sq->id])];
+    unsigned i = 0;
+
+    while (th->sqs[i] != sq)
+        i++;
+    th->sqs[i] = th->sqs[--th->n_sqs];
+}
+
+/* What was not fetched yet ends the same way as what was. */
+static void abort_unfetched(struct sim *s, struct sim_sq *sq)
+{
+    struct sim_thread *th = &s->threads[atomic_load(&s->owner[sq->id])];
+
+    sim_sq_look(th, sq);
+    while (sq->head != sq->tail && sim_cq_has_room(sq->cq)) {
+        struct nvme_sqe sqe;
+        sim_fetch(th, sq, &sqe);
+        sim_post(th, sq, sqe.cid, NVME_ERR_SQ_DELETED, 0);
+    }
+}
+
+static uint16_t delete_sq(struct admin *a)
+{
+    uint32_t id = a->sqe->cdw10 & 0xffff;
+    struct sim *s = a->s;
+
+    if (!id || id > s->cfg.io_queues || !s->sqs[id].ring)
+        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
+    struct sim_sq *sq = &s->sqs[id];
+    sq->deleting = true;
+    if (sim_queue_moving(s, sq)) { /* copies cannot be called back: the deletion waits for them */
+        if (!s->delete_deadline)
+            s->delete_deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
+        if (sim_now() < s->delete_deadline)
+            return SIM_AGAIN;
+        atomic_store(&s->halted, true);
+        return NVME_ERR_INTERNAL;
+    }
+    s->delete_deadline = 0;
+    sim_abort_queue(s, sq, NVME_ERR_SQ_DELETED);
+    abort_unfetched(s, sq);
+    disown(s, sq);
+    sq->cq->users--;
+    sq->ring = NULL;
+    sim_doorbells_reset(s, sq->id, false);
+    return NVME_OK;
+}
+
+static uint16_t delete_cq(struct admin *a)
+{
+    uint32_t id = a->sqe->cdw10 & 0xffff;
+    struct sim *s = a->s;
+
+    if (!id || id > s->cfg.io_queues || !s->cqs[id].ring)
+        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
+    if (s->cqs[id].users)
+        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QUEUE_DELETION);
+    s->cqs[id].ring = NULL;
+    sim_doorbells_reset(s, (uint16_t)id, true);
+    return NVME_OK;
+}
+
+static bool any_io_queue(const struct sim *s)
+{
+    for (unsigned q = 1; q <= s->cfg.io_queues; q++)
+        if (s->cqs[q].ring)
+            return true;
+    return false;
+}
+
+static uint16_t set_queues(struct admin *a)
+{
+    uint32_t sqs = a->sqe->cdw11 & 0xffff, cqs = a->sqe->cdw11 >> 16;
+
+    if (sqs == 0xffff || cqs == 0xffff)
+        return NVME_ERR_INVALID_FIELD;
+    if (any_io_queue(a->s))
+        return SIM_ERR_SEQUENCE;
+    uint32_t want = (sqs < cqs ? sqs : cqs) + 1;
+    a->s->granted = want < a->s->cfg.io_queues ? want : a->s->cfg.io_queues;
+    a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
+    return NVME_OK;
+}
+
+static uint16_t set_features(struct admin *a)
+{
+    switch (a->sqe->cdw10 & 0xff) {
+    case NVME_FEAT_NUM_QUEUES:
+        return set_queues(a);
+    case NVME_FEAT_VOLATILE_WRITE_CACHE:
+        if (a->s->cfg.no_volatile_cache)
+            return NVME_ERR_INVALID_FIELD;
+        a->s->wce = a->sqe->cdw11 & 1;
+        for (unsigned i = 0; !a->s->wce && i < a->s->cfg.namespaces; i++)
+            sim_media_flush(a->s, &a->s->ns[i]);
+        return NVME_OK;
+    default:
+        return NVME_ERR_INVALID_FIELD;
+    }
+}
+
+static uint16_t get_features(struct admin *a)
+{
+    switch (a->sqe->cdw10 & 0xff) {
+    case NVME_FEAT_NUM_QUEUES:
+        a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
+        return NVME_OK;
+    case NVME_FEAT_VOLATILE_WRITE_CACHE:
+        if (a->s->cfg.no_volatile_cache)
+            return NVME_ERR_INVALID_FIELD;
+        a->result = a->s->wce;
+        return NVME_OK;
+    default:
+        return NVME_ERR_INVALID_FIELD;
+    }
+}
+
+static uint16_t abort_command(struct admin *a)
+{
+    uint32_t sqid = a->sqe->cdw10 & 0xffff, cid = a->sqe->cdw10 >> 16;
+    bool found = sqid <= a->s->cfg.io_queues && a->s->sqs[sqid].ring &&
+                 sim_abort(a->s, (uint16_t)sqid, (uint16_t)cid, NVME_ERR_ABORT_REQUESTED);
+
+    a->result = !found; /* bit 0: not aborted */
+    return NVME_OK;
+}
+
+static uint16_t async_event(struct admin *a)
+{
+    if (a->s->aers == SIM_AER_LIMIT)
+        return SIM_ERR_AER_LIMIT;
+    a->s->aers++;
+    return SIM_HELD;
+}
+
+static uint16_t run(struct admin *a)
+{
+    const struct nvme_sqe *q = a->sqe;
+
+    if (q->flags || q->cdw2 || q->cdw3 || q->mptr)
+        return flagged(a, SIM_EV_RESERVED_FIELD, NVME_ERR_INVALID_FIELD);
+    switch (q->opcode) {
+    case NVME_ADMIN_IDENTIFY:
+        return identify(a);
+    case NVME_ADMIN_CREATE_CQ:
+        return create_cq(a);
+    case NVME_ADMIN_CREATE_SQ:
+        return create_sq(a);
+    case NVME_ADMIN_DELETE_SQ:
+        return delete_sq(a);
+    case NVME_ADMIN_DELETE_CQ:
+        return delete_cq(a);
+    case NVME_ADMIN_SET_FEATURES:
+        return set_features(a);
+    case NVME_ADMIN_GET_FEATURES:
+        return get_features(a);
+    case NVME_ADMIN_ABORT:
+        return abort_command(a);
+    case NVME_ADMIN_ASYNC_EVENT:
+        return async_event(a);
+    default:
+        return flagged(a, SIM_EV_BAD_OPCODE, NVME_ERR_INVALID_OPCODE);
+    }
+}
+
+static bool run_all(struct sim *s, struct sim_thread *th)
+{
+    struct sim_sq *sq = &s->sqs[0];
+    bool worked = false;
+
+    sim_sq_look(th, sq);
+    while (sq->head != sq->tail && sim_cq_has_room(sq->cq)) {
+        struct nvme_sqe sqe;
+        uint32_t head = sq->head;
+
+        sim_fetch(th, sq, &sqe);
+        struct admin a = {.s = s, .th = th, .sqe = &sqe};
+        uint16_t st = run(&a);
+        if (st == SIM_AGAIN) {
+            sq->head = head;
+            sq->cids[sqe.cid / 64] &= ~(1ull << (sqe.cid % 64));
+            break;
+        }
+        worked = true;
+        if (st != SIM_HELD)
+            sim_post(th, sq, sqe.cid, st, a.result);
+    }
+    return worked;
+}
+
+/* The thread's own pieces may belong to a command whose copies are half queued: use others. */
+static void swap_pieces(struct sim *s, struct sim_thread *th, unsigned n)
+{
+    struct sim_piece *t = th->pieces;
+
+    th->pieces = s->admin_pieces;
+    s->admin_pieces = t;
+    th->n_pieces = n;
+}
+
+/* Runs what is in the admin queue. true when a command was taken. */
+bool sim_admin_run(struct sim *s)
+{
+    struct sim_thread *th = &s->threads[0];
+    unsigned n = th->n_pieces;
+
+    if (!atomic_load(&s->running) || atomic_load(&s->halted) || sim_now() < s->ready_at)
+        return false;
+    swap_pieces(s, th, 0);
+    bool worked = run_all(s, th);
+    swap_pieces(s, th, n);
+    return worked;
+}

@@ -1,0 +1,71 @@
+/* Faults: which command fails, drawn from rules and the seed. */
+#include <errno.h>
+
+#include "sim/internal.h"
+
+static bool covers(const struct sim_fault *f, const struct sim_sq *sq, const struct nvme_sqe *sqe)
+{
+    if (f->match_opcode && f->opcode != sqe->opcode)
+        return false;
+    if (f->qid && f->qid != sq->id)
+        return false;
+    if (!f->lbas)
+        return true;
+    if (sqe->opcode != NVME_IO_READ && sqe->opcode != NVME_IO_WRITE &&
+        sqe->opcode != NVME_IO_WRITE_ZEROES)
+        return false;
+    uint64_t slba = sim_slba(sqe);
+    return slba < f->first_lba + f->lbas && f->first_lba < slba + sim_nlb(sqe);
+}
+
+/* The n-th match of a rule fires or not whatever the threads' timing: the draw depends on n. */
+static bool fires(struct sim *s, struct sim_fault_slot *slot, unsigned rule)
+{
+    const struct sim_fault *f = &slot->f;
+    uint64_t n = atomic_fetch_add_explicit(&slot->matches, 1, memory_order_relaxed);
+
+    if (n < f->skip)
+        return false;
+    if (f->one_in > 1) {
+        uint64_t draw = s->cfg.seed ^ ((uint64_t)rule << 56) ^ n;
+        if (sim_random(&draw) % f->one_in != 0)
+            return false;
+    }
+    uint64_t fired = atomic_fetch_add_explicit(&slot->fired, 1, memory_order_relaxed);
+    return !f->times || fired < f->times;
+}
+
+const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
+                                        const struct nvme_sqe *sqe)
+{
+    for (unsigned i = 0; i < s->n_faults; i++) {
+        struct sim_fault_slot *slot = &s->faults[i];
+
+        if (covers(&slot->f, sq, sqe) && fires(s, slot, i))
+            return &slot->f;
+    }
+    return NULL;
+}
+
+int sim_add_fault(struct sim *s, const struct sim_fault *f)
+{
+    int rc = -ENOSPC;
+
+    sim_pause(s);
+    if (s->n_faults < SIM_MAX_FAULTS) {
+        struct sim_fault_slot *slot = &s->faults[s->n_faults++];
+        slot->f = *f;
+        atomic_init(&slot->matches, 0);
+        atomic_init(&slot->fired, 0);
+        rc = 0;
+    }
+    sim_resume(s);
+    return rc;
+}
+
+void sim_clear_faults(struct sim *s)
+{
+    sim_pause(s);
+    s->n_faults = 0;
+    sim_resume(s);
+}

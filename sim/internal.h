@@ -1,0 +1,364 @@
+/*
+ * The simulator inside: one controller, its threads, queues, media and memory map.
+ *
+ * Locking. A controller thread holds its own lock during a round of work and at no other time.
+ * Whoever changes what threads look at (queues, memory map, faults, media) first pauses them all:
+ * sim_pause() takes the gate and every thread's lock, so between pause and resume nobody else
+ * reads or writes that state and the hot path needs no lock a command. Order of locks: reg_lock or
+ * map_lock, then the gate, then the threads' locks by number, then an ns lock or the event lock.
+ */
+#ifndef SIM_INTERNAL_H
+#define SIM_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "blockdev/nvme_spec.h"
+#include "sim/sim.h"
+
+#define SIM_MAX_THREADS 64u
+#define SIM_MAX_FAULTS  64u
+#define SIM_BATCH       32u   /* commands fetched from one queue at a time */
+#define SIM_SLOTS       8192u /* commands a thread may know without having completed them */
+#define SIM_MAX_PIECES  1024u /* of one command's data, after merging neighbours */
+#define SIM_NO_SLOT     UINT32_MAX
+#define SIM_DRAIN_MS    5000u /* how long to wait for copies that cannot be called back */
+
+/* Statuses the wire format header does not name: BASE figures 95 to 97. */
+#define SIM_ERR_SEQUENCE        0x00cu
+#define SIM_ERR_WRITE_PROTECTED 0x020u
+#define SIM_ERR_INVALID_VECTOR  0x108u
+#define SIM_ERR_AER_LIMIT       0x105u
+#define SIM_ERR_NOT_CHANGEABLE  0x10eu
+#define SIM_AER_LIMIT           4u
+#define SIM_NSID_ALL            UINT32_MAX
+#define SIM_CACHE_LINE          64
+
+/* Memory the driver has mapped. Changes only while all threads are paused. */
+struct sim_mapping {
+    uint64_t iova;
+    size_t len;
+    unsigned char *host; /* NULL: device memory */
+    uint64_t device;
+    bool dying; /* unmap() waits for copies: nothing new may start */
+};
+
+struct sim_iova_table {
+    struct sim_mapping *at; /* sorted by iova */
+    size_t n, cap;
+    uint64_t next; /* never reused, so that a stale address is found out */
+};
+
+/* Contents of LBAs as of the last flush, for those written since (volatile cache, undo form). */
+struct sim_undo {
+    uint64_t *lba; /* open addressing; UINT64_MAX: free */
+    unsigned char *data;
+    size_t cap, n;
+};
+
+struct sim_ns {
+    pthread_mutex_t lock; /* protects undo */
+    unsigned char *base;  /* NULL: null media */
+    uint64_t lbas;
+    size_t len; /* of the mapping, whole pages */
+    int fd;     /* -1: none */
+    uint32_t lba_size;
+    unsigned lba_shift;
+    bool read_only, null_media, is_file, track, pinned;
+    struct sim_undo undo;
+};
+
+struct sim_cq {
+    unsigned char *ring; /* NULL: does not exist */
+    _Atomic uint32_t *doorbell;
+    uint64_t iova;
+    uint32_t size, head, tail, seen;
+    uint16_t id;
+    uint16_t phase;
+    unsigned users; /* SQs that complete here */
+};
+
+struct sim_sq {
+    const unsigned char *ring; /* NULL: does not exist */
+    _Atomic uint32_t *doorbell;
+    struct sim_cq *cq;
+    uint64_t *cids; /* bitmap of identifiers in flight */
+    uint64_t iova;
+    uint32_t size, head, tail, seen;
+    uint32_t reported; /* head in the last completion posted */
+    uint16_t id;
+    bool deleting; /* fetches no more */
+};
+
+enum sim_cmd_state { SIM_CMD_FREE, SIM_CMD_HELD, SIM_CMD_LOST, SIM_CMD_MOVING, SIM_CMD_DONE };
+
+/* A command that could not be completed in the round that fetched it. */
+struct sim_cmd {
+    struct nvme_sqe sqe;
+    struct sim_sq *sq;
+    uint64_t due, order; /* heap key */
+    uint64_t number;
+    enum sim_cmd_state state;
+    uint16_t status;
+    bool decided; /* complete with status, move nothing */
+    bool corrupt;
+    bool dead;     /* its queue is gone: post nothing */
+    bool queued;   /* all its copies have been submitted */
+    unsigned subs; /* submissions that carry copies of it */
+    uint32_t next; /* list link */
+};
+
+struct sim_piece {
+    unsigned char *host; /* NULL: device memory */
+    uint64_t device;
+    size_t len;
+};
+
+struct sim_counters {
+    _Atomic uint64_t commands, reads, writes, flushes;
+    _Atomic uint64_t read_bytes, written_bytes, doorbells, device_bytes;
+};
+
+struct sim_list {
+    uint32_t head, tail;
+};
+
+struct sim_move;
+
+struct sim_thread {
+    pthread_mutex_t lock;
+    struct sim *s;
+    unsigned index;
+    pthread_t pthread;
+    bool started;
+
+    /* Everything below: under lock, by the thread itself or by who has paused it. */
+    struct sim_sq **sqs; /* owned */
+    unsigned n_sqs, turn;
+    size_t last_mapping; /* where the last lookup hit */
+    uint64_t rng, order;
+    struct sim_cmd *slots;
+    uint32_t free_head;
+    unsigned free_slots;
+    uint32_t *heap; /* of held commands */
+    unsigned n_heap;
+    struct sim_list done; /* completed, waiting for room in the CQ */
+    struct sim_piece *pieces;
+    unsigned n_pieces;
+    struct sim_move *move;
+    struct sim_counters count;
+    unsigned sweep_in; /* rounds to the next look at the doorbells of nobody */
+
+    _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
+    _Atomic unsigned moving;                          /* commands in the hands of the mover */
+    _Atomic bool stop;
+};
+
+struct sim_fault_slot {
+    struct sim_fault f;
+    _Atomic uint64_t matches, fired;
+};
+
+#define SIM_VIOLATIONS_KEPT 16u
+#define SIM_VIOLATION_TEXT  192u
+
+struct sim {
+    struct sim_config cfg;
+    struct sim_ns ns[SIM_MAX_NAMESPACES];
+    struct sim_thread *threads;
+    unsigned n_threads;
+    unsigned spin_us;
+
+    pthread_mutex_t reg_lock; /* registers */
+    uint64_t asq, acq;
+    uint32_t aqa;
+    uint32_t shst;
+    _Atomic uint32_t cc;
+    uint64_t ready_at;
+    struct sim_transport *transport;
+
+    pthread_mutex_t map_lock; /* map() and unmap() one at a time; mover, pins */
+    const struct nvme_mover *mover;
+    unsigned device_mappings;
+    pthread_mutex_t channel_locks[SIM_MAX_THREADS]; /* where threads share mover channels */
+
+    pthread_mutex_t gate_lock;
+    _Atomic bool gate; /* somebody pauses the threads: do not start another round */
+
+    /* Paused or under any thread's lock. */
+    struct sim_iova_table iova;
+    struct sim_sq *sqs; /* [0] is the admin queue */
+    struct sim_cq *cqs;
+    unsigned granted; /* I/O queue pairs */
+    unsigned aers;
+    struct sim_piece *admin_pieces;
+    _Atomic bool running;
+    bool wce;
+    uint64_t delete_deadline; /* of the queue deletion that waits for copies */
+    struct sim_fault_slot faults[SIM_MAX_FAULTS];
+    unsigned n_faults;
+    bool delays; /* latency, bandwidth or reordering configured */
+
+    _Atomic uint32_t *doorbells;
+    size_t doorbells_len;
+    _Atomic uint32_t *seen; /* by doorbell word: last value looked at */
+    _Atomic uint8_t *owner; /* by queue id: thread that serves it */
+    _Atomic bool halted;    /* CSTS.CFS */
+    _Atomic bool powered_off;
+    _Atomic uint64_t bandwidth_free_at;
+
+    _Alignas(SIM_CACHE_LINE) _Atomic uint64_t kicks;
+
+    _Atomic uint64_t events[SIM_EV_COUNT];
+    pthread_mutex_t event_lock; /* violations */
+    char violations[SIM_VIOLATIONS_KEPT][SIM_VIOLATION_TEXT];
+    uint64_t n_violations;
+};
+
+struct sim_transport {
+    struct nvme_transport t;
+    struct sim *s;
+};
+
+/* thread.c */
+int sim_threads_start(struct sim *s);
+void sim_threads_stop(struct sim *s);
+void sim_pause(struct sim *s);
+void sim_resume(struct sim *s);
+void sim_wake(struct sim_thread *th);
+void sim_wake_all(struct sim *s);
+void sim_kick(struct nvme_transport *t);
+bool sim_drained(struct sim *s);
+/* Waits until the mover has nothing of ours; threads must not be paused. 0 or -ETIMEDOUT. */
+int sim_drain(struct sim *s);
+uint64_t sim_now(void);
+static inline uint64_t sim_random(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static inline void sim_count(_Atomic uint64_t *c, uint64_t n)
+{
+    /* One writer, the owning thread; readers only want a value that is not torn. */
+    uint64_t v = atomic_load_explicit(c, memory_order_relaxed);
+    atomic_store_explicit(c, v + n, memory_order_relaxed);
+}
+
+/* regs.c */
+#define SIM_VERSION 0x00020000u /* NVMe 2.0 */
+int sim_transport_create(struct sim *s);
+extern const struct nvme_transport_ops sim_transport_ops;
+/* The threads must be paused. Ends every queue and forgets every command. */
+void sim_controller_stop(struct sim *s);
+
+/* event.c */
+void sim_flag(struct sim *s, enum sim_event e, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* iova.c */
+int sim_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
+int sim_unmap(struct nvme_transport *t, uint64_t iova);
+void sim_unmap_all(struct sim *s);
+/* The mapping that holds [iova, iova + len), or NULL. *hint remembers where the last one was. */
+const struct sim_mapping *sim_lookup(const struct sim *s, size_t *hint, uint64_t iova, size_t len);
+/* Host memory only: its address, or NULL. */
+unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
+
+/* queue.c */
+bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq);
+bool sim_sq_has_new(struct sim_sq *sq);
+void sim_sq_look(struct sim_thread *th, struct sim_sq *sq);
+bool sim_cq_has_room(const struct sim_cq *cq);
+void sim_post(struct sim_thread *th, struct sim_sq *sq, uint16_t cid, uint16_t status,
+              uint32_t result);
+/* Takes the SQE at the head; the SQ must not be empty. */
+void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe);
+void sim_sweep_doorbells(struct sim_thread *th);
+void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq);
+size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
+
+/* hold.c */
+void sim_slots_reset(struct sim_thread *th);
+struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *sqe);
+void sim_slot_free(struct sim_thread *th, struct sim_cmd *cmd);
+void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
+/* Completes a slot's command, now or when the CQ has room. */
+void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
+bool sim_done_flush(struct sim_thread *th);
+bool sim_held_run(struct sim_thread *th, uint64_t *next_due);
+uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now);
+/* All paused: aborts a held or lost command. */
+bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status);
+void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status);
+unsigned sim_queue_moving(struct sim *s, const struct sim_sq *sq);
+void sim_forget_all(struct sim_thread *th);
+
+/* admin.c */
+bool sim_admin_run(struct sim *s);
+
+/* io.c */
+#define SIM_MOVING 0xffffu /* in place of a status: the mover has the command */
+/*
+ * Runs one I/O command. cmd is its slot, or NULL for one run as it is fetched (it gets a slot when
+ * the mover takes it). Returns its status, or SIM_MOVING.
+ */
+uint16_t sim_io_run(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *sqe,
+                    struct sim_cmd *cmd);
+void sim_io_arrive(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *sqe,
+                   uint64_t now);
+struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid);
+/* Bytes of data that travel with the command; 0 for one that has none, or a bad namespace. */
+size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe);
+static inline uint64_t sim_slba(const struct nvme_sqe *sqe)
+{
+    return (uint64_t)sqe->cdw11 << 32 | sqe->cdw10;
+}
+static inline uint32_t sim_nlb(const struct nvme_sqe *sqe)
+{
+    return (sqe->cdw12 & 0xffff) + 1;
+}
+
+/* dptr.c: fills th->pieces. Returns a status; flags what is wrong unless quiet. */
+uint16_t sim_pieces(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len);
+/* Whether the command's data or lists touch the mapping. */
+bool sim_command_reaches(struct sim_thread *th, const struct nvme_sqe *sqe,
+                         const struct sim_mapping *m);
+
+/* media.c */
+int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg);
+void sim_media_close(struct sim_ns *ns);
+void sim_copy_to_target(void *target, const void *media, size_t len);
+void sim_copy_from_target(void *media, const void *target, size_t len);
+void sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
+void sim_media_flush(struct sim *s, struct sim_ns *ns);
+
+/* cache.c */
+int sim_cache_before_write(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
+void sim_cache_durable(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
+void sim_cache_flush(struct sim_ns *ns);
+void sim_cache_power_cut(struct sim_ns *ns, uint64_t *rng);
+void sim_cache_free(struct sim_ns *ns);
+
+/* fault.c: the first rule that fires, or NULL. */
+const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
+                                        const struct nvme_sqe *sqe);
+
+/* move.c */
+struct sim_transfer {
+    struct sim_ns *ns;
+    uint64_t lba;
+    uint32_t lbas;
+    bool write, fua;
+};
+int sim_mover_attach(struct sim *s, const struct nvme_mover *mover);
+void sim_mover_detach(struct sim *s);
+bool sim_move_blocked(const struct sim_thread *th);
+void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_transfer *x);
+bool sim_move_work(struct sim_thread *th);
+void sim_move_submit(struct sim_thread *th);
+
+#endif

@@ -1,0 +1,230 @@
+/* The controller's address space: what the driver has mapped, sorted, with guard gaps. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/internal.h"
+
+#define IOVA_FIRST 0x100000000ull
+#define IOVA_END   (1ull << 52)
+#define IOVA_GUARD 0x10000ull
+
+const struct sim_mapping *sim_lookup(const struct sim *s, size_t *hint, uint64_t iova, size_t len)
+{
+    const struct sim_iova_table *t = &s->iova;
+    size_t lo = 0, hi = t->n;
+
+    if (*hint < t->n && iova - t->at[*hint].iova < t->at[*hint].len) {
+        lo = *hint;
+    } else {
+        while (lo < hi) { /* the last mapping that starts at or below iova */
+            size_t mid = (lo + hi) / 2;
+            if (t->at[mid].iova <= iova)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        if (lo-- == 0)
+            return NULL;
+    }
+    const struct sim_mapping *m = &t->at[lo];
+    uint64_t offset = iova - m->iova;
+    if (m->dying || offset >= m->len || len > m->len - offset)
+        return NULL;
+    *hint = lo;
+    return m;
+}
+
+unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len)
+{
+    const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, iova, len);
+
+    return m && m->host ? m->host + (iova - m->iova) : NULL;
+}
+
+static int table_add(struct sim *s, const struct nvme_mem *mem, uint64_t *iova)
+{
+    struct sim_iova_table *t = &s->iova;
+
+    if (t->n == t->cap) {
+        size_t cap = t->cap ? t->cap * 2 : 64;
+        struct sim_mapping *bigger = realloc(t->at, cap * sizeof(*bigger));
+        if (!bigger)
+            return -ENOMEM;
+        t->at = bigger;
+        t->cap = cap;
+    }
+    if (!t->next)
+        t->next = IOVA_FIRST;
+    if (mem->len > IOVA_END - IOVA_GUARD - t->next)
+        return -ENOSPC;
+    t->at[t->n++] = (struct sim_mapping){
+        .iova = t->next, .len = mem->len, .host = mem->addr, .device = mem->device};
+    *iova = t->next;
+    t->next = (t->next + mem->len + IOVA_GUARD) & ~(IOVA_GUARD - 1);
+    return 0;
+}
+
+int sim_map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
+{
+    struct sim *s = ((struct sim_transport *)tr)->s;
+    uint64_t start = mem->addr ? (uint64_t)(uintptr_t)mem->addr : mem->device;
+
+    if (!mem->len || ((start | mem->len) & (NVME_PAGE_SIZE - 1)))
+        return -EINVAL;
+    if (!mem->addr && !mem->mover)
+        return -EFAULT;
+    pthread_mutex_lock(&s->map_lock);
+    int rc = mem->addr ? 0 : sim_mover_attach(s, mem->mover);
+    if (rc == 0) {
+        sim_pause(s);
+        rc = table_add(s, mem, iova);
+        sim_resume(s);
+        if (rc && !mem->addr)
+            sim_mover_detach(s);
+    }
+    pthread_mutex_unlock(&s->map_lock);
+    return rc;
+}
+
+static bool slot_reaches(struct sim_thread *th, const struct sim_mapping *m)
+{
+    for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (cmd->state == SIM_CMD_FREE || cmd->state == SIM_CMD_DONE || cmd->dead)
+            continue;
+        if (sim_command_reaches(th, &cmd->sqe, m))
+            return true;
+    }
+    return false;
+}
+
+/* Of a command whose queue is gone the lists may be gone too: it counts as reaching everything. */
+static bool copies_reach(struct sim_thread *th, const struct sim_mapping *m)
+{
+    for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (cmd->state == SIM_CMD_MOVING && (cmd->dead || sim_command_reaches(th, &cmd->sqe, m)))
+            return true;
+    }
+    return false;
+}
+
+static bool ring_inside(uint64_t ring, const struct sim_mapping *m)
+{
+    return ring - m->iova < m->len;
+}
+
+/* All paused. A queue whose ring goes away stops for good, and so does the controller. */
+static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
+{
+    bool any = false;
+
+    for (unsigned q = 0; q <= s->cfg.io_queues; q++)
+        any |= (s->sqs[q].ring && ring_inside(s->sqs[q].iova, m)) ||
+               (s->cqs[q].ring && ring_inside(s->cqs[q].iova, m));
+    if (any) {
+        sim_controller_stop(s);
+        atomic_store(&s->halted, true);
+    }
+    return any;
+}
+
+/* All paused. Flags commands that could still reach the mapping; they fail from here on. */
+static void take_out_of_service(struct sim *s, struct sim_mapping *m)
+{
+    bool reached = false;
+
+    for (unsigned i = 0; i < s->n_threads && !reached; i++)
+        reached = slot_reaches(&s->threads[i], m);
+    reached |= queue_reaches(s, m);
+    if (reached)
+        sim_flag(s, SIM_EV_UNMAP_IN_FLIGHT, "iova %#llx, %zu bytes", (unsigned long long)m->iova,
+                 m->len);
+    m->dying = true;
+}
+
+static struct sim_mapping *find_start(struct sim *s, uint64_t iova)
+{
+    for (size_t lo = 0, hi = s->iova.n; lo < hi;) {
+        size_t mid = (lo + hi) / 2;
+        if (s->iova.at[mid].iova == iova)
+            return &s->iova.at[mid];
+        if (s->iova.at[mid].iova < iova)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+/* Waits for copies already under way; others may come and go meanwhile. 0 or -ETIMEDOUT. */
+static int wait_for_copies(struct sim *s, uint64_t iova)
+{
+    uint64_t deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
+
+    for (;;) {
+        bool busy = false;
+
+        sim_pause(s);
+        for (unsigned i = 0; i < s->n_threads && !busy; i++)
+            busy = copies_reach(&s->threads[i], find_start(s, iova));
+        sim_resume(s);
+        if (!busy)
+            return 0;
+        if (sim_now() > deadline)
+            return -ETIMEDOUT;
+        sched_yield();
+    }
+}
+
+static void table_remove(struct sim *s, uint64_t iova)
+{
+    struct sim_mapping *m = find_start(s, iova);
+    size_t i = (size_t)(m - s->iova.at);
+
+    memmove(m, m + 1, (s->iova.n - i - 1) * sizeof(*m));
+    s->iova.n--;
+}
+
+int sim_unmap(struct nvme_transport *tr, uint64_t iova)
+{
+    struct sim *s = ((struct sim_transport *)tr)->s;
+    int rc = -ENOENT;
+    bool device = false;
+
+    pthread_mutex_lock(&s->map_lock);
+    sim_pause(s);
+    struct sim_mapping *m = find_start(s, iova);
+    if (m) {
+        take_out_of_service(s, m);
+        device = !m->host;
+        rc = 0;
+    }
+    sim_resume(s);
+    /* Host memory is touched only under the threads' locks; copies to a device outlive a round. */
+    if (rc == 0 && device)
+        rc = wait_for_copies(s, iova);
+    if (rc == 0) {
+        sim_pause(s);
+        table_remove(s, iova);
+        sim_resume(s);
+        if (device)
+            sim_mover_detach(s);
+    }
+    pthread_mutex_unlock(&s->map_lock);
+    return rc;
+}
+
+void sim_unmap_all(struct sim *s)
+{
+    size_t n = s->iova.n;
+
+    s->iova.n = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!s->iova.at[i].host)
+            sim_mover_detach(s);
+}

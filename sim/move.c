@@ -1,0 +1,417 @@
+/*
+ * Commands whose memory is on a device: their copies are batched into submissions to the mover,
+ * one channel a thread. Media the mover could pin is copied straight; other media goes through
+ * rings of pinned bounce memory, one for each direction, freed in the order of submission.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "sim/internal.h"
+
+#define SUBS       32u /* submissions of a thread being filled or under way */
+#define MAX_COPIES 4096u
+#define RING_BYTES (2u << 20) /* bounce memory of a thread and direction */
+#define RING_ALIGN 64u
+#define RING_LEAST (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
+
+struct copy_ref {
+    uint32_t slot;
+    void *media; /* of a bounced write: where the bytes go once they are here */
+};
+
+struct sub {
+    struct nvme_copy *copies;
+    struct copy_ref *refs;
+    uint64_t ticket, ring_end;
+    unsigned n;
+    bool to_device, refused;
+};
+
+struct ring {
+    unsigned char *base;
+    uint64_t head, tail; /* bytes ever taken and given back */
+};
+
+struct sim_move {
+    const struct nvme_mover *mover;
+    pthread_mutex_t *channel_lock; /* NULL: the channel is this thread's alone */
+    unsigned channel, max_copies;
+    struct sub subs[SUBS];
+    struct sub *fill[2]; /* being filled, by to_device */
+    struct sub *free[SUBS];
+    unsigned n_free;
+    struct sub *flying[SUBS]; /* FIFO */
+    unsigned first, n_flying;
+    struct ring ring[2];
+    void *bounce;
+    bool pinned;
+
+    /* The command whose copies are being queued, and how far that is. */
+    struct sim_cmd *cur;
+    struct sim_transfer x;
+    unsigned piece;
+    size_t done_of_piece;
+    unsigned char *media;
+};
+
+bool sim_move_blocked(const struct sim_thread *th)
+{
+    return th->move && th->move->cur;
+}
+
+static void complete(struct sim_thread *th, struct sim_cmd *cmd)
+{
+    struct sim *s = th->s;
+    struct sim_ns *ns = sim_ns_get(s, cmd->sqe.nsid);
+    bool write = cmd->sqe.opcode == NVME_IO_WRITE;
+
+    atomic_fetch_sub(&th->moving, 1);
+    if (!cmd->dead && write && cmd->status == NVME_OK) {
+        if (cmd->corrupt)
+            ns->base[sim_slba(&cmd->sqe) << ns->lba_shift] ^= 1;
+        if ((cmd->sqe.cdw12 & NVME_RW_FUA) && ns->track && s->wce)
+            sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
+    }
+    sim_finish(th, cmd, cmd->status);
+}
+
+static void copy_done(struct sim_thread *th, struct sub *sub, unsigned i, bool ok)
+{
+    struct sim_cmd *cmd = &th->slots[sub->refs[i].slot];
+
+    if (!ok)
+        cmd->status = NVME_ERR_DATA_TRANSFER;
+    else if (sub->refs[i].media && !cmd->dead)
+        sim_copy_from_target(sub->refs[i].media, sub->copies[i].host, sub->copies[i].len);
+    if (ok)
+        sim_count(&th->count.device_bytes, sub->copies[i].len);
+    if (--cmd->subs == 0 && cmd->queued)
+        complete(th, cmd);
+}
+
+static void sub_done(struct sim_thread *th, struct sub *sub, bool ok)
+{
+    struct sim_move *m = th->move;
+
+    for (unsigned i = 0; i < sub->n; i++)
+        copy_done(th, sub, i, ok);
+    if (sub->ring_end)
+        m->ring[sub->to_device].tail = sub->ring_end;
+    m->free[m->n_free++] = sub;
+}
+
+static int mover_submit(struct sim_move *m, struct sub *sub)
+{
+    const struct nvme_mover *mv = m->mover;
+
+    if (m->channel_lock)
+        pthread_mutex_lock(m->channel_lock);
+    int rc =
+        mv->ops->submit(mv->ctx, m->channel, sub->to_device, sub->copies, sub->n, &sub->ticket);
+    if (m->channel_lock)
+        pthread_mutex_unlock(m->channel_lock);
+    return rc;
+}
+
+static int mover_poll(struct sim_move *m, const struct sub *sub)
+{
+    const struct nvme_mover *mv = m->mover;
+
+    if (m->channel_lock)
+        pthread_mutex_lock(m->channel_lock);
+    int rc = mv->ops->poll(mv->ctx, m->channel, sub->ticket);
+    if (m->channel_lock)
+        pthread_mutex_unlock(m->channel_lock);
+    return rc;
+}
+
+/* Sends what is filled. false when the mover has too much in flight to take it now. */
+static bool send(struct sim_thread *th, bool to_device)
+{
+    struct sim_move *m = th->move;
+    struct sub *sub = m->fill[to_device];
+
+    if (!sub || !sub->n)
+        return true;
+    int rc = mover_submit(m, sub);
+    if (rc == -EAGAIN)
+        return false;
+    m->fill[to_device] = NULL;
+    sub->refused = rc != 0; /* ends in its turn: bounce memory is given back in order */
+    m->flying[(m->first + m->n_flying++) % SUBS] = sub;
+    return true;
+}
+
+void sim_move_submit(struct sim_thread *th)
+{
+    if (th->move) {
+        send(th, false);
+        send(th, true);
+    }
+}
+
+/* A submission with room for one more copy, or NULL. */
+static struct sub *filling(struct sim_thread *th, bool to_device)
+{
+    struct sim_move *m = th->move;
+
+    if (m->fill[to_device] && m->fill[to_device]->n == m->max_copies && !send(th, to_device))
+        return NULL;
+    if (!m->fill[to_device] && m->n_free) {
+        struct sub *sub = m->free[--m->n_free];
+        sub->n = 0;
+        sub->ring_end = 0;
+        sub->to_device = to_device;
+        m->fill[to_device] = sub;
+    }
+    return m->fill[to_device];
+}
+
+/* Bounce memory for up to *len bytes, contiguous; shortens *len. NULL when there is too little. */
+static unsigned char *ring_take(struct ring *r, size_t *len)
+{
+    uint64_t at = r->head % RING_BYTES, to_end = RING_BYTES - at;
+    uint64_t room = RING_BYTES - (r->head - r->tail);
+
+    room = room < to_end ? room : to_end;
+    if (room < *len && room < RING_LEAST && room < to_end)
+        return NULL;
+    if (!room)
+        return NULL;
+    *len = *len < room ? *len : (size_t)room;
+    r->head += (*len + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+    return r->base + at;
+}
+
+/* Queues one copy of up to len bytes of the current command. Returns its bytes, 0 for none now. */
+static size_t queue_copy(struct sim_thread *th, uint64_t device, size_t len)
+{
+    struct sim_move *m = th->move;
+    bool to_device = !m->x.write;
+    struct sub *sub = filling(th, to_device);
+    unsigned char *host = m->media;
+
+    if (!sub)
+        return 0;
+    if (!m->x.ns->pinned || (m->cur->corrupt && to_device)) {
+        host = ring_take(&m->ring[to_device], &len);
+        if (!host)
+            return 0;
+        sub->ring_end = m->ring[to_device].head;
+        if (to_device)
+            sim_copy_to_target(host, m->media, len);
+        if (m->cur->corrupt && to_device)
+            host[0] ^= 1;
+    }
+    sub->copies[sub->n] = (struct nvme_copy){.host = host, .device = device, .len = len};
+    sub->refs[sub->n++] =
+        (struct copy_ref){.slot = (uint32_t)(m->cur - th->slots),
+                          .media = host != m->media && !to_device ? m->media : NULL};
+    m->cur->subs++;
+    return len;
+}
+
+static size_t move_some(struct sim_thread *th, const struct sim_piece *p, size_t len)
+{
+    struct sim_move *m = th->move;
+
+    if (!p->host)
+        return queue_copy(th, p->device + m->done_of_piece, len);
+    if (m->x.write)
+        sim_copy_from_target(m->media, p->host + m->done_of_piece, len);
+    else
+        sim_copy_to_target(p->host + m->done_of_piece, m->media, len);
+    return len;
+}
+
+/* Queues copies of the current command until all are, or until something is full. */
+static bool fill_current(struct sim_thread *th)
+{
+    struct sim_move *m = th->move;
+    bool progress = false;
+
+    while (m->piece < th->n_pieces && !m->cur->dead) {
+        const struct sim_piece *p = &th->pieces[m->piece];
+        size_t n = move_some(th, p, p->len - m->done_of_piece);
+
+        if (!n)
+            return progress;
+        progress = true;
+        m->media += n;
+        m->done_of_piece += n;
+        if (m->done_of_piece == p->len) {
+            m->piece++;
+            m->done_of_piece = 0;
+        }
+    }
+    struct sim_cmd *cmd = m->cur;
+    m->cur = NULL;
+    cmd->queued = true;
+    if (!cmd->subs)
+        complete(th, cmd);
+    return true;
+}
+
+void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_transfer *x)
+{
+    struct sim_move *m = th->move;
+
+    cmd->state = SIM_CMD_MOVING;
+    cmd->status = NVME_OK;
+    atomic_fetch_add(&th->moving, 1);
+    m->cur = cmd;
+    m->x = *x;
+    m->piece = 0;
+    m->done_of_piece = 0;
+    m->media = x->ns->base + (x->lba << x->ns->lba_shift);
+    fill_current(th);
+}
+
+bool sim_move_work(struct sim_thread *th)
+{
+    struct sim_move *m = th->move;
+    bool worked = false;
+
+    while (m && m->n_flying) {
+        struct sub *sub = m->flying[m->first];
+        int rc = sub->refused ? -EIO : mover_poll(m, sub);
+
+        if (rc == 0)
+            break;
+        m->first = (m->first + 1) % SUBS;
+        m->n_flying--;
+        sub_done(th, sub, rc > 0);
+        worked = true;
+    }
+    if (m && m->cur)
+        worked |= fill_current(th);
+    sim_move_submit(th);
+    return worked;
+}
+
+static void move_free(struct sim_move *m)
+{
+    if (!m)
+        return;
+    if (m->pinned)
+        m->mover->ops->unpin(m->mover->ctx, m->bounce);
+    if (m->bounce)
+        munmap(m->bounce, 2 * RING_BYTES);
+    for (unsigned i = 0; i < SUBS; i++) {
+        free(m->subs[i].copies);
+        free(m->subs[i].refs);
+    }
+    free(m);
+}
+
+static int alloc_bounce(struct sim_move *m)
+{
+    void *p = mmap(NULL, 2 * RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        return -ENOMEM;
+    m->bounce = p;
+    m->ring[0].base = p;
+    m->ring[1].base = m->ring[0].base + RING_BYTES;
+    int rc = m->mover->ops->pin(m->mover->ctx, p, 2 * RING_BYTES);
+    m->pinned = rc == 0;
+    return rc ? -EFAULT : 0;
+}
+
+static int move_new(struct sim *s, const struct nvme_mover *mover, unsigned index,
+                    struct sim_move **out)
+{
+    struct sim_move *m = calloc(1, sizeof(*m));
+
+    if (!m)
+        return -ENOMEM;
+    m->mover = mover;
+    m->channel = index % mover->channels;
+    m->channel_lock = s->n_threads > mover->channels ? &s->channel_locks[m->channel] : NULL;
+    m->max_copies = mover->ops->max_copies < MAX_COPIES ? mover->ops->max_copies : MAX_COPIES;
+    for (unsigned i = 0; i < SUBS; i++) {
+        struct sub *sub = &m->subs[i];
+
+        sub->copies = calloc(m->max_copies, sizeof(*sub->copies));
+        sub->refs = calloc(m->max_copies, sizeof(*sub->refs));
+        if (!sub->copies || !sub->refs) {
+            move_free(m);
+            return -ENOMEM;
+        }
+        m->free[m->n_free++] = sub;
+    }
+    int rc = alloc_bounce(m);
+    if (rc) {
+        move_free(m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+static void pin_media(struct sim *s, const struct nvme_mover *mover, bool *pinned)
+{
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        pinned[i] = s->ns[i].base && mover->ops->pin(mover->ctx, s->ns[i].base, s->ns[i].len) == 0;
+}
+
+static void install(struct sim *s, const struct nvme_mover *mover, struct sim_move **moves,
+                    const bool *pinned)
+{
+    sim_pause(s);
+    s->mover = mover;
+    for (unsigned i = 0; i < s->n_threads; i++)
+        s->threads[i].move = moves[i];
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        s->ns[i].pinned = pinned[i];
+    sim_resume(s);
+}
+
+/* map_lock held. The first device mapping brings the mover, the last one takes it away. */
+int sim_mover_attach(struct sim *s, const struct nvme_mover *mover)
+{
+    struct sim_move *moves[SIM_MAX_THREADS] = {NULL};
+    bool pinned[SIM_MAX_NAMESPACES];
+    int rc = 0;
+
+    if (s->device_mappings) {
+        if (s->mover->ops != mover->ops || s->mover->ctx != mover->ctx)
+            return -EFAULT;
+        s->device_mappings++;
+        return 0;
+    }
+    if (!mover->channels || !mover->ops->max_copies)
+        return -EFAULT;
+    for (unsigned i = 0; i < s->n_threads && rc == 0; i++)
+        rc = move_new(s, mover, i, &moves[i]);
+    if (rc) {
+        for (unsigned i = 0; i < s->n_threads; i++)
+            move_free(moves[i]);
+        return rc;
+    }
+    pin_media(s, mover, pinned);
+    install(s, mover, moves, pinned);
+    s->device_mappings = 1;
+    return 0;
+}
+
+void sim_mover_detach(struct sim *s)
+{
+    struct sim_move *moves[SIM_MAX_THREADS], *none[SIM_MAX_THREADS] = {NULL};
+    bool pinned[SIM_MAX_NAMESPACES], unpinned[SIM_MAX_NAMESPACES] = {false};
+    const struct nvme_mover *mover = s->mover;
+
+    if (--s->device_mappings)
+        return;
+    for (unsigned i = 0; i < s->n_threads; i++)
+        moves[i] = s->threads[i].move;
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        pinned[i] = s->ns[i].pinned;
+    install(s, NULL, none, unpinned);
+    for (unsigned i = 0; i < s->n_threads; i++)
+        move_free(moves[i]);
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        if (pinned[i])
+            mover->ops->unpin(mover->ctx, s->ns[i].base);
+}

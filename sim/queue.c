@@ -1,0 +1,168 @@
+/* Doorbells, fetching submission queue entries, posting completions. */
+#include <string.h>
+
+#include "sim/internal.h"
+
+size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq)
+{
+    return (size_t)(2 * qid + cq) << s->cfg.doorbell_stride;
+}
+
+void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq)
+{
+    size_t w = sim_doorbell_word(s, qid, cq);
+
+    atomic_store(&s->doorbells[w], 0);
+    atomic_store(&s->seen[w], 0);
+}
+
+static void note_seen(struct sim_thread *th, uint16_t qid, bool cq, uint32_t value)
+{
+    size_t w = sim_doorbell_word(th->s, qid, cq);
+
+    atomic_store_explicit(&th->s->seen[w], value, memory_order_relaxed);
+    sim_count(&th->count.doorbells, 1);
+}
+
+static uint32_t distance(uint32_t from, uint32_t to, uint32_t size)
+{
+    return to >= from ? to - from : to + size - from;
+}
+
+static void tail_moved(struct sim_thread *th, struct sim_sq *sq, uint32_t tail)
+{
+    sq->seen = tail;
+    note_seen(th, sq->id, false, tail);
+    if (tail >= sq->size) {
+        sim_flag(th->s, SIM_EV_DB_OUT_OF_RANGE, "SQ %u tail %u of %u", sq->id, tail, sq->size);
+        return;
+    }
+    uint32_t used = distance(sq->reported, sq->tail, sq->size);
+    if (used + distance(sq->tail, tail, sq->size) > sq->size - 1) {
+        sim_flag(th->s, SIM_EV_SQ_OVERRUN, "SQ %u tail %u to %u, head %u", sq->id, sq->tail, tail,
+                 sq->reported);
+        return;
+    }
+    sq->tail = tail;
+}
+
+static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)
+{
+    cq->seen = head;
+    note_seen(th, cq->id, true, head);
+    if (head >= cq->size)
+        sim_flag(th->s, SIM_EV_DB_OUT_OF_RANGE, "CQ %u head %u of %u", cq->id, head, cq->size);
+    else if (distance(cq->head, head, cq->size) > distance(cq->head, cq->tail, cq->size))
+        sim_flag(th->s, SIM_EV_CQ_HEAD_PAST_TAIL, "CQ %u head %u to %u, tail %u", cq->id, cq->head,
+                 head, cq->tail);
+    else
+        cq->head = head;
+}
+
+void sim_sq_look(struct sim_thread *th, struct sim_sq *sq)
+{
+    /* Acquire: the entries written before the tail moved; the slots read before the head moved. */
+    uint32_t tail = atomic_load_explicit(sq->doorbell, memory_order_acquire);
+    uint32_t head = atomic_load_explicit(sq->cq->doorbell, memory_order_acquire);
+
+    if (tail != sq->seen)
+        tail_moved(th, sq, tail);
+    if (head != sq->cq->seen)
+        head_moved(th, sq->cq, head);
+}
+
+bool sim_cq_has_room(const struct sim_cq *cq)
+{
+    return distance(cq->head, cq->tail, cq->size) < cq->size - 1;
+}
+
+bool sim_sq_has_new(struct sim_sq *sq)
+{
+    if (!sq->ring)
+        return false;
+    return sq->head != sq->tail ||
+           atomic_load_explicit(sq->doorbell, memory_order_relaxed) != sq->seen ||
+           atomic_load_explicit(sq->cq->doorbell, memory_order_relaxed) != sq->cq->seen;
+}
+
+void sim_post(struct sim_thread *th, struct sim_sq *sq, uint16_t cid, uint16_t status,
+              uint32_t result)
+{
+    struct sim_cq *cq = sq->cq;
+    uint32_t *dw = (uint32_t *)(void *)(cq->ring + (size_t)cq->tail * sizeof(struct nvme_cqe));
+    uint32_t last = (uint32_t)cid | (uint32_t)(status << 1 | cq->phase) << 16;
+
+    (void)th;
+    dw[0] = result;
+    dw[1] = 0;
+    dw[2] = sq->head | (uint32_t)sq->id << 16;
+    sq->reported = sq->head;
+    sq->cids[cid / 64] &= ~(1ull << (cid % 64));
+    /* Release: whoever sees the phase sees the data of the command and the rest of the entry. */
+    atomic_store_explicit((_Atomic uint32_t *)&dw[3], last, memory_order_release);
+    if (++cq->tail == cq->size) {
+        cq->tail = 0;
+        cq->phase ^= 1;
+    }
+}
+
+void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe)
+{
+    memcpy(sqe, sq->ring + (size_t)sq->head * sizeof(*sqe), sizeof(*sqe));
+    if (++sq->head == sq->size)
+        sq->head = 0;
+    sim_count(&th->count.commands, 1);
+    uint64_t *word = &sq->cids[sqe->cid / 64], bit = 1ull << (sqe->cid % 64);
+    if (*word & bit)
+        sim_flag(th->s, SIM_EV_CID_REUSE, "SQ %u CID %u", sq->id, sqe->cid);
+    *word |= bit;
+}
+
+static unsigned fetchable(const struct sim_thread *th, const struct sim_sq *sq)
+{
+    const struct sim_cq *cq = sq->cq;
+    unsigned n = distance(sq->head, sq->tail, sq->size);
+    unsigned room = cq->size - 1 - distance(cq->head, cq->tail, cq->size);
+
+    n = n < room ? n : room;
+    n = n < SIM_BATCH ? n : SIM_BATCH;
+    return n < th->free_slots ? n : th->free_slots;
+}
+
+bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
+{
+    struct nvme_sqe batch[SIM_BATCH];
+    struct sim *s = th->s;
+
+    sim_sq_look(th, sq);
+    if (sq->head == sq->tail || sq->deleting || sim_move_blocked(th))
+        return false;
+    unsigned n = fetchable(th, sq);
+    /* All are marked in flight before the first completes: so were they in the driver's eyes. */
+    for (unsigned i = 0; i < n; i++)
+        sim_fetch(th, sq, &batch[i]);
+    uint64_t now = n && (s->delays || s->n_faults) ? sim_now() : 0;
+    for (unsigned i = 0; i < n && !atomic_load_explicit(&s->halted, memory_order_relaxed); i++)
+        sim_io_arrive(th, sq, &batch[i], now);
+    return n > 0;
+}
+
+/* Doorbell words that belong to no queue: a store there is a mistake. */
+void sim_sweep_doorbells(struct sim_thread *th)
+{
+    struct sim *s = th->s;
+    size_t words = s->doorbells_len / sizeof(uint32_t);
+    size_t stride = (size_t)1 << s->cfg.doorbell_stride;
+
+    for (size_t w = 0; w < words; w++) {
+        uint32_t v = atomic_load_explicit(&s->doorbells[w], memory_order_relaxed);
+        if (v == atomic_load_explicit(&s->seen[w], memory_order_relaxed))
+            continue;
+        size_t q = w / stride / 2;
+        bool cq = w / stride & 1, real = w % stride == 0 && q <= s->cfg.io_queues;
+        if (real && (cq ? s->cqs[q].ring != NULL : s->sqs[q].ring != NULL))
+            continue;
+        atomic_store_explicit(&s->seen[w], v, memory_order_relaxed);
+        sim_flag(s, SIM_EV_DB_INVALID_QUEUE, "value %u at offset %#zx", v, 0x1000 + w * 4);
+    }
+}

@@ -1,0 +1,263 @@
+/* Creating, attaching and inspecting the simulated controller. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/internal.h"
+
+static unsigned or_default(unsigned v, unsigned d)
+{
+    return v ? v : d;
+}
+
+static int check_config(struct sim_config *c)
+{
+    c->namespaces = or_default(c->namespaces, 1);
+    c->threads = or_default(c->threads, 1);
+    c->io_queues = or_default(c->io_queues, 64);
+    c->max_depth = or_default(c->max_depth, 4096);
+    c->mdts = or_default(c->mdts, 1u << 20);
+    if (c->namespaces > SIM_MAX_NAMESPACES || c->threads > SIM_MAX_THREADS)
+        return -EINVAL;
+    if (c->io_queues > 4095 || c->max_depth < 2 || c->max_depth > 65536 || c->doorbell_stride > 8)
+        return -EINVAL;
+    if (c->mdts < NVME_PAGE_SIZE || (c->mdts & (c->mdts - 1)) ||
+        c->mdts / NVME_PAGE_SIZE >= SIM_MAX_PIECES)
+        return -EINVAL;
+    return 0;
+}
+
+static void free_thread(struct sim_thread *th)
+{
+    free(th->slots);
+    free(th->heap);
+    free(th->pieces);
+    free(th->sqs);
+    pthread_mutex_destroy(&th->lock);
+}
+
+static int init_thread(struct sim *s, struct sim_thread *th, unsigned index)
+{
+    pthread_mutex_init(&th->lock, NULL);
+    th->s = s;
+    th->index = index;
+    th->rng = s->cfg.seed + index;
+    th->slots = calloc(SIM_SLOTS, sizeof(*th->slots));
+    th->heap = calloc(SIM_SLOTS, sizeof(*th->heap));
+    th->pieces = calloc(SIM_MAX_PIECES, sizeof(*th->pieces));
+    th->sqs = calloc(s->cfg.io_queues, sizeof(struct sim_sq *));
+    if (!th->slots || !th->heap || !th->pieces || !th->sqs)
+        return -ENOMEM;
+    sim_slots_reset(th);
+    return 0;
+}
+
+static int init_threads(struct sim *s)
+{
+    int rc = 0;
+
+    s->threads = aligned_alloc(SIM_CACHE_LINE, s->cfg.threads * sizeof(*s->threads));
+    if (!s->threads)
+        return -ENOMEM;
+    memset(s->threads, 0, s->cfg.threads * sizeof(*s->threads));
+    for (; rc == 0 && s->n_threads < s->cfg.threads; s->n_threads++)
+        rc = init_thread(s, &s->threads[s->n_threads], s->n_threads);
+    return rc;
+}
+
+static int init_queues(struct sim *s)
+{
+    unsigned n = s->cfg.io_queues + 1;
+    size_t bytes = (size_t)(2 * n) << (2 + s->cfg.doorbell_stride);
+
+    s->doorbells_len = (bytes + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
+    s->seen = calloc(s->doorbells_len / sizeof(uint32_t), sizeof(*s->seen));
+    s->owner = calloc(n, sizeof(*s->owner));
+    s->admin_pieces = calloc(SIM_MAX_PIECES, sizeof(*s->admin_pieces));
+    s->sqs = calloc(n, sizeof(*s->sqs));
+    s->cqs = calloc(n, sizeof(*s->cqs));
+    if (!s->seen || !s->owner || !s->admin_pieces || !s->sqs || !s->cqs)
+        return -ENOMEM;
+    for (unsigned q = 0; q < n; q++) {
+        s->sqs[q].id = s->cqs[q].id = (uint16_t)q;
+        s->sqs[q].cids = calloc(65536 / 64, sizeof(uint64_t));
+        if (!s->sqs[q].cids)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int open_media(struct sim *s)
+{
+    for (unsigned i = 0; i < s->cfg.namespaces; i++) {
+        struct sim_ns *ns = &s->ns[i];
+        int rc = sim_media_open(ns, &s->cfg.ns[i]);
+
+        if (rc)
+            return rc;
+        ns->track =
+            s->cfg.track_cache && !s->cfg.no_volatile_cache && !ns->null_media && !ns->read_only;
+    }
+    return 0;
+}
+
+static void destroy(struct sim *s)
+{
+    for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++) {
+        sim_cache_free(&s->ns[i]);
+        sim_media_close(&s->ns[i]);
+        pthread_mutex_destroy(&s->ns[i].lock);
+    }
+    for (unsigned i = 0; i < s->n_threads; i++)
+        free_thread(&s->threads[i]);
+    for (unsigned q = 0; s->sqs && q <= s->cfg.io_queues; q++)
+        free(s->sqs[q].cids);
+    free(s->threads);
+    free(s->sqs);
+    free(s->cqs);
+    free(s->owner);
+    free(s->admin_pieces);
+    free(s->seen);
+    free(s->iova.at);
+    pthread_mutex_destroy(&s->reg_lock);
+    pthread_mutex_destroy(&s->map_lock);
+    pthread_mutex_destroy(&s->gate_lock);
+    pthread_mutex_destroy(&s->event_lock);
+    for (unsigned i = 0; i < SIM_MAX_THREADS; i++)
+        pthread_mutex_destroy(&s->channel_locks[i]);
+    free(s);
+}
+
+static struct sim *new_sim(const struct sim_config *cfg)
+{
+    struct sim *s = aligned_alloc(SIM_CACHE_LINE, sizeof(*s));
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (!s)
+        return NULL;
+    memset(s, 0, sizeof(*s));
+    s->cfg = *cfg;
+    pthread_mutex_init(&s->reg_lock, NULL);
+    pthread_mutex_init(&s->map_lock, NULL);
+    pthread_mutex_init(&s->gate_lock, NULL);
+    pthread_mutex_init(&s->event_lock, NULL);
+    for (unsigned i = 0; i < SIM_MAX_THREADS; i++)
+        pthread_mutex_init(&s->channel_locks[i], NULL);
+    for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++) {
+        pthread_mutex_init(&s->ns[i].lock, NULL);
+        s->ns[i].fd = -1;
+    }
+    /* Spinning pays where there are cores to spare for it; elsewhere it robs the driver. */
+    s->spin_us = cpus > (long)cfg->threads + 2 ? 200 : 20;
+    return s;
+}
+
+int sim_attach(struct sim *s, struct nvme_transport **transport)
+{
+    if (s->transport)
+        return -EBUSY;
+    int rc = sim_transport_create(s);
+    if (rc)
+        return rc;
+    rc = sim_threads_start(s);
+    if (rc) {
+        s->transport->t.ops->close(&s->transport->t);
+        return rc;
+    }
+    *transport = &s->transport->t;
+    return 0;
+}
+
+int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_transport **transport)
+{
+    struct sim_config c = *cfg;
+    int rc = check_config(&c);
+
+    if (rc)
+        return rc;
+    struct sim *s = new_sim(&c);
+    if (!s)
+        return -ENOMEM;
+    s->delays = c.latency_ns || c.bytes_per_sec || c.reorder;
+    rc = init_threads(s);
+    if (rc == 0)
+        rc = init_queues(s);
+    if (rc == 0)
+        rc = open_media(s);
+    if (rc == 0)
+        rc = sim_attach(s, transport);
+    if (rc) {
+        destroy(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void sim_free(struct sim *s)
+{
+    if (s)
+        destroy(s);
+}
+
+static uint64_t get(_Atomic uint64_t *c)
+{
+    return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+void sim_get_stats(struct sim *s, struct sim_stats *out)
+{
+    *out = (struct sim_stats){0};
+    for (unsigned i = 0; i < s->n_threads; i++) {
+        struct sim_counters *c = &s->threads[i].count;
+
+        out->commands += get(&c->commands);
+        out->reads += get(&c->reads);
+        out->writes += get(&c->writes);
+        out->flushes += get(&c->flushes);
+        out->read_bytes += get(&c->read_bytes);
+        out->written_bytes += get(&c->written_bytes);
+        out->doorbells += get(&c->doorbells);
+        out->device_bytes += get(&c->device_bytes);
+    }
+    for (unsigned e = 0; e < SIM_EV_COUNT; e++)
+        out->events[e] = get(&s->events[e]);
+}
+
+int sim_power_cut(struct sim *s, uint64_t seed)
+{
+    if (!s->cfg.track_cache)
+        return -EINVAL;
+    pthread_mutex_lock(&s->reg_lock);
+    sim_pause(s);
+    bool connected = s->transport != NULL;
+    atomic_store(&s->powered_off, true);
+    if (connected)
+        sim_controller_stop(s);
+    sim_resume(s);
+    pthread_mutex_unlock(&s->reg_lock);
+    int rc = connected ? sim_drain(s) : 0;
+    sim_pause(s);
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        if (s->ns[i].track)
+            sim_cache_power_cut(&s->ns[i], &seed);
+    sim_resume(s);
+    return rc;
+}
+
+int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len)
+{
+    struct sim_ns *ns = sim_ns_get(s, nsid);
+
+    if (!ns || !ns->base)
+        return -EINVAL;
+    uint64_t bytes = ns->lbas << ns->lba_shift;
+    if (offset > bytes || len > bytes - offset)
+        return -EINVAL;
+    sim_pause(s);
+    memcpy(buf, ns->base + offset, len);
+    sim_resume(s);
+    return 0;
+}

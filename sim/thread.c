@@ -1,0 +1,257 @@
+/* Controller threads: rounds of work, parking when idle, being paused. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sim/internal.h"
+
+#define PARK_FIRST_NS (50 * 1000ull)
+#define PARK_WATCH_NS (1000 * 1000ull)       /* the thread that watches all doorbells */
+#define PARK_MAX_NS   (100 * 1000 * 1000ull) /* the others, and a controller that is disabled */
+#define SWEEP_ROUNDS  4096u
+
+uint64_t sim_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void sim_pause(struct sim *s)
+{
+    pthread_mutex_lock(&s->gate_lock);
+    atomic_store(&s->gate, true);
+    for (unsigned i = 0; i < s->n_threads; i++)
+        pthread_mutex_lock(&s->threads[i].lock);
+}
+
+void sim_resume(struct sim *s)
+{
+    for (unsigned i = s->n_threads; i-- > 0;)
+        pthread_mutex_unlock(&s->threads[i].lock);
+    atomic_store(&s->gate, false);
+    pthread_mutex_unlock(&s->gate_lock);
+}
+
+/* Without it a busy thread would take its lock again before who pauses it has woken up. */
+static void pass_gate(struct sim *s)
+{
+    if (atomic_load_explicit(&s->gate, memory_order_relaxed)) {
+        pthread_mutex_lock(&s->gate_lock);
+        pthread_mutex_unlock(&s->gate_lock);
+    }
+}
+
+void sim_wake(struct sim_thread *th)
+{
+    if (atomic_load(&th->parked) && atomic_exchange(&th->parked, 0))
+        syscall(SYS_futex, &th->parked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void sim_wake_all(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n_threads; i++)
+        sim_wake(&s->threads[i]);
+}
+
+static bool anyone_parked(struct sim *s, unsigned from)
+{
+    for (unsigned i = from; i < s->n_threads; i++)
+        if (atomic_load(&s->threads[i].parked))
+            return true;
+    return false;
+}
+
+/* Wakes the owners of doorbells that changed. Reads atomics only: any thread may call it. */
+static bool wake_owners(struct sim *s)
+{
+    bool any = false;
+
+    for (unsigned q = 0; q <= s->cfg.io_queues; q++) {
+        for (unsigned cq = 0; cq < 2; cq++) {
+            size_t w = sim_doorbell_word(s, q, cq);
+
+            if (atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) ==
+                atomic_load_explicit(&s->seen[w], memory_order_relaxed))
+                continue;
+            sim_wake(&s->threads[atomic_load_explicit(&s->owner[q], memory_order_relaxed)]);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/*
+ * The counter orders this against park(): of the two increments one comes later and sees what was
+ * stored before the other. Either the caller sees the parked flag, or the thread sees the doorbell.
+ */
+void sim_kick(struct nvme_transport *t)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+
+    atomic_fetch_add(&s->kicks, 1);
+    if (!anyone_parked(s, 0))
+        return;
+    if (!wake_owners(s))
+        sim_wake(&s->threads[0]); /* a doorbell of nobody, perhaps: let it look */
+}
+
+static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin)
+{
+    struct sim *s = th->s;
+    bool worked = sim_move_work(th);
+
+    *next_due = UINT64_MAX;
+    *admin = false;
+    if (!s->running || atomic_load_explicit(&s->halted, memory_order_relaxed))
+        return worked;
+    worked |= sim_done_flush(th);
+    worked |= sim_held_run(th, next_due);
+    for (unsigned i = 0; i < th->n_sqs; i++)
+        worked |= sim_sq_poll(th, th->sqs[(th->turn + i) % th->n_sqs]);
+    th->turn++;
+    sim_move_submit(th);
+    if (th->index == 0) {
+        *admin = sim_sq_has_new(&s->sqs[0]);
+        if (!worked || th->sweep_in-- == 0) {
+            sim_sweep_doorbells(th);
+            th->sweep_in = SWEEP_ROUNDS;
+        }
+    }
+    return worked;
+}
+
+static bool locked_round(struct sim_thread *th, uint64_t *next_due)
+{
+    bool admin;
+
+    pass_gate(th->s);
+    pthread_mutex_lock(&th->lock);
+    bool worked = round_of_work(th, next_due, &admin);
+    pthread_mutex_unlock(&th->lock);
+    if (admin) {
+        sim_pause(th->s);
+        worked |= sim_admin_run(th->s);
+        sim_resume(th->s);
+    }
+    if (th->index == 0 && anyone_parked(th->s, 1))
+        wake_owners(th->s);
+    return worked;
+}
+
+static bool news_for(struct sim_thread *th)
+{
+    struct sim *s = th->s;
+
+    if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed))
+        return true;
+    for (unsigned q = 0; q <= s->cfg.io_queues; q++) {
+        if (atomic_load_explicit(&s->owner[q], memory_order_relaxed) != th->index)
+            continue;
+        for (unsigned cq = 0; cq < 2; cq++) {
+            size_t w = sim_doorbell_word(s, q, cq);
+            if (atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) !=
+                atomic_load_explicit(&s->seen[w], memory_order_relaxed))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void park(struct sim_thread *th, uint64_t ns)
+{
+    struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
+                          .tv_nsec = (long)(ns % 1000000000u)};
+
+    atomic_store(&th->parked, 1);
+    atomic_fetch_add(&th->s->kicks, 1); /* see sim_kick() */
+    if (!news_for(th))
+        syscall(SYS_futex, &th->parked, FUTEX_WAIT_PRIVATE, 1, &ts, NULL, 0);
+    atomic_store(&th->parked, 0);
+}
+
+/* Spins for a while after the last work, then sleeps, longer each time. */
+static uint64_t idle(struct sim_thread *th, uint64_t since, uint64_t sleep_ns, uint64_t next_due)
+{
+    uint64_t now = sim_now(), longest = th->index ? PARK_MAX_NS : PARK_WATCH_NS;
+
+    if (now - since < th->s->spin_us * 1000u || atomic_load(&th->moving) ||
+        (next_due != UINT64_MAX && next_due < now + PARK_FIRST_NS)) {
+        sched_yield();
+        return sleep_ns;
+    }
+    if (next_due != UINT64_MAX && next_due - now < sleep_ns)
+        sleep_ns = next_due - now;
+    park(th, sleep_ns);
+    return sleep_ns * 2 < longest ? sleep_ns * 2 : longest;
+}
+
+static void *thread_main(void *arg)
+{
+    struct sim_thread *th = arg;
+    uint64_t since = sim_now(), sleep_ns = PARK_FIRST_NS, next_due;
+
+    while (!atomic_load(&th->stop)) {
+        if (locked_round(th, &next_due)) {
+            since = sim_now();
+            sleep_ns = PARK_FIRST_NS;
+        } else {
+            sleep_ns = idle(th, since, sleep_ns, next_due);
+        }
+    }
+    return NULL;
+}
+
+int sim_threads_start(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n_threads; i++) {
+        struct sim_thread *th = &s->threads[i];
+
+        atomic_store(&th->stop, false);
+        int rc = pthread_create(&th->pthread, NULL, thread_main, th);
+        if (rc) {
+            sim_threads_stop(s);
+            return -rc;
+        }
+        th->started = true;
+    }
+    return 0;
+}
+
+void sim_threads_stop(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n_threads; i++)
+        atomic_store(&s->threads[i].stop, true);
+    atomic_fetch_add(&s->kicks, 1); /* see sim_kick() */
+    sim_wake_all(s);
+    for (unsigned i = 0; i < s->n_threads; i++) {
+        if (s->threads[i].started)
+            pthread_join(s->threads[i].pthread, NULL);
+        s->threads[i].started = false;
+    }
+}
+
+bool sim_drained(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n_threads; i++)
+        if (atomic_load(&s->threads[i].moving))
+            return false;
+    return true;
+}
+
+int sim_drain(struct sim *s)
+{
+    uint64_t deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
+
+    while (!sim_drained(s)) {
+        if (sim_now() > deadline)
+            return -ETIMEDOUT;
+        sim_wake_all(s);
+        sched_yield();
+    }
+    return 0;
+}
