@@ -22,7 +22,7 @@
 #define SIM_MAX_FAULTS  64u
 #define SIM_BATCH       32u   /* commands fetched from one queue at a time */
 #define SIM_SLOTS       8192u /* commands a thread may know without having completed them */
-#define SIM_MAX_PIECES  1024u /* of one command's data, after merging neighbours */
+#define SIM_MAX_PIECES  4096u /* of one command's data, after merging neighbours */
 #define SIM_NO_SLOT     UINT32_MAX
 #define SIM_DRAIN_MS    5000u /* how long to wait for copies that cannot be called back */
 
