@@ -26,6 +26,7 @@ git             cmd:git
 python3         cmd:python3
 libfuse3-dev    pc:fuse3
 fuse3           cmd:fusermount3
+libssl-dev      pc:openssl
 libnvme-dev     pc:libnvme
 libisal-dev     pc:libisal
 uuid-dev        pc:uuid

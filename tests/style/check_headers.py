@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that every header compiles alone, as C and, where the tests include it, as C++.
+"""Checks that every header compiles alone, twice in a row, as C and, where the tests include it,
+as C++.
 
 usage: check_headers.py ROOT CC CXX [COMPILER-FLAG...] | --self-test CC CXX
 
 A header that its includer parameterises says so by an error, '#error "define NAME (VALUE ...': it is
-compiled with that value.
+compiled with that value. A header that is a template for several inclusions says "included once for
+each" in its comment, and is included once.
 """
 
 import concurrent.futures
@@ -18,15 +20,18 @@ import tree
 
 # Headers of CUDA device code need nvcc and are compiled where they are used.
 CHECKED_SUFFIX = ".h"
+TEMPLATE = "included once for each"
+CXX_INCLUDE = re.compile(r"#include <\w+>")
 PARAMETER = re.compile(r'#error "define (\w+) \((\w+)')
 
 
 def compile_alone(root, name, command):
+    times = 1 if TEMPLATE in tree.read(root, name) else 2
     language = "c++" if "++" in os.path.basename(command[0]) else "c"
     run = subprocess.run(
         command + ["-I", root, "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-fsyntax-only",
                    "-x", language, "-"],
-        input=f'#include "{name}"\n#include "{name}"\n', capture_output=True, text=True, check=False)
+        input=f'#include "{name}"\n' * times, capture_output=True, text=True, check=False)
     if run.returncode == 0:
         return []
     parameter = PARAMETER.search(run.stderr)
@@ -41,7 +46,7 @@ def languages(root, name, cc, cxx, flags):
     text = tree.read(root, name)
     as_c = [cc, "-std=c11", *flags]
     as_cxx = [cxx, "-std=c++17", *flags]
-    if name.startswith("tests/") and ("gtest/" in text or "namespace " in text or "<string>" in text):
+    if name.startswith("tests/") and (CXX_INCLUDE.search(text) or "gtest/" in text):
         return [as_cxx]
     return [as_c, as_cxx] if "__cplusplus" in text else [as_c]
 
@@ -62,10 +67,13 @@ def self_test(cc, cxx):
         "a/unguarded.h": ("struct s { int a; };\n", True),
         "a/lanes.h": ('#pragma once\n#ifndef N\n#error "define N (1 or 32)"\n#endif\nint n[N];\n',
                       False),
+        "a/template.h": ("/* included once for each kind */\nint twice(void) { return 2; }\n", False),
+        "tests/cxx.h": ("#pragma once\n#include <string>\nstd::string s();\n", False),
         "a/not_cxx.h": ("#pragma once\n/* __cplusplus */\nint new(void);\n", True),
     }
     with tempfile.TemporaryDirectory() as root:
         os.mkdir(os.path.join(root, "a"))
+        os.mkdir(os.path.join(root, "tests"))
         for name, (text, _) in cases.items():
             with open(os.path.join(root, name), "w", encoding="utf-8") as file:
                 file.write(text)

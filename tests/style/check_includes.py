@@ -29,7 +29,7 @@ PROJECT = {
 # Libraries of others, and who may use them.
 LIBRARIES = {
     r"fuse": ["fusefs/daemon"],
-    r"libnvme|nvme/": ["blockdev"],
+    r"libnvme|nvme/": ["blockdev", "sim"],
     r"isa-l|crc\.h": ["layout"],
     r"uuid/": ["fusefs", "mkfs"],
     r"blkid/": ["fusefs", "mkfs"],
