@@ -90,12 +90,16 @@ GQ_FN void gq_fence_sqes(void)
 {
 }
 
-/* The acquire pairs with the controller's store of the status, its last of an entry. */
+/* The four bytes are read as what they are: the last dword of an entry. */
+typedef uint32_t __attribute__((may_alias)) gq_dword;
+
+/*
+ * CID in 15:0, status word with the phase in 31:16, from one load: they cannot disagree. The
+ * acquire pairs with the controller's store of this dword, its last of an entry.
+ */
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
-    uint32_t status = __atomic_load_n(&cqe->status, __ATOMIC_ACQUIRE);
-
-    return status << 16;
+    return __atomic_load_n((const gq_dword *)(const void *)&cqe->cid, __ATOMIC_ACQUIRE);
 }
 
 GQ_FN void gq_fence_cqes(void)
@@ -121,20 +125,5 @@ GQ_FN uint64_t gq_clock_ns(void)
 }
 
 #endif
-
-/*
- * The CID of an entry whose phase was seen. On a GPU it came with the phase; on a host it may be
- * read only now, since before the phase flips the controller may be writing it.
- */
-GQ_FN uint32_t gq_cqe_cid(const struct nvme_cqe *cqe, uint32_t dw3)
-{
-#ifdef __CUDACC__
-    (void)cqe;
-    return dw3 & 0xffffu;
-#else
-    (void)dw3;
-    return cqe->cid;
-#endif
-}
 
 #endif

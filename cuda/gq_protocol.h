@@ -194,11 +194,11 @@ GQ_FN void gq_publish(const struct gq_worker *w)
 }
 
 /*
- * Lane i takes the i-th of n completions. A CID that is not in flight, or comes twice, means that
- * the controller and this queue no longer agree: nothing it says later can be believed.
+ * Lane i takes the i-th of n completions (their last dwords). A CID that is not in flight, or comes
+ * twice, means that the controller and this queue no longer agree: nothing it says later can be
+ * believed.
  */
-GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, cids),
-                     GQ_LANE_PARAM(uint32_t, status), uint32_t n)
+GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t n)
 {
     const struct gq_port *port = w->port;
     GQ_LANE_VAR(uint32_t, cmd);
@@ -206,10 +206,10 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, cids),
 
     GQ_FOR_LANES(lane)
     {
+        uint32_t cid = GQ_AT(dw3) & 0xffffu;
+
         if (lane < n) {
-            GQ_AT(cmd) = GQ_SLOT_FREE;
-            if (GQ_AT(cids) < port->depth - 1)
-                GQ_AT(cmd) = port->slots[GQ_AT(cids)].cmd;
+            GQ_AT(cmd) = cid < port->depth - 1 ? port->slots[cid].cmd : GQ_SLOT_FREE;
             GQ_AT(bad) = GQ_AT(cmd) >= GQ_SLOT_FREE;
         }
     }
@@ -217,14 +217,16 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, cids),
     GQ_FOR_LANES(lane)
     {
         if (lane < n && !GQ_AT(bad))
-            port->slots[GQ_AT(cids)].cmd = GQ_SLOT_FREE + lane;
+            port->slots[GQ_AT(dw3) & 0xffffu].cmd = GQ_SLOT_FREE + lane;
     }
     GQ_FOR_LANES(lane)
     {
+        uint32_t cid = GQ_AT(dw3) & 0xffffu;
+
         if (lane < n && !GQ_AT(bad)) {
-            GQ_AT(bad) = port->slots[GQ_AT(cids)].cmd != GQ_SLOT_FREE + lane;
-            port->free_cids[w->n_free + lane] = GQ_AT(cids);
-            w->run->results[GQ_AT(cmd)] = GQ_ENDED | GQ_AT(status);
+            GQ_AT(bad) = port->slots[cid].cmd != GQ_SLOT_FREE + lane;
+            port->free_cids[w->n_free + lane] = cid;
+            w->run->results[GQ_AT(cmd)] = GQ_ENDED | NVME_STATUS(GQ_AT(dw3) >> 16);
         }
     }
     if (GQ_BALLOT(bad) != 0)
@@ -240,8 +242,6 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
     uint32_t in_flight = gq_in_flight(w), n;
     GQ_LANE_VAR(uint32_t, dw3);
     GQ_LANE_VAR(uint32_t, ready);
-    GQ_LANE_VAR(uint32_t, cids);
-    GQ_LANE_VAR(uint32_t, status);
 
     GQ_FOR_LANES(lane)
     {
@@ -251,7 +251,6 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
             pos -= port->depth;
             phase ^= 1;
         }
-        GQ_AT(ready) = 0;
         if (lane < in_flight) {
             GQ_AT(dw3) = gq_load_cqe(&port->cq[pos]);
             GQ_AT(ready) = NVME_CQE_PHASE(GQ_AT(dw3) >> 16) == phase;
@@ -260,29 +259,19 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
     n = gq_prefix_ones(GQ_BALLOT(ready));
     if (n == 0)
         return 0;
-    GQ_FOR_LANES(lane)
-    {
-        uint32_t pos = w->cq_head + lane;
-
-        gq_fence_cqes();
-        if (lane < n) {
-            pos = pos >= port->depth ? pos - port->depth : pos;
-            GQ_AT(cids) = gq_cqe_cid(&port->cq[pos], GQ_AT(dw3));
-            GQ_AT(status) = NVME_STATUS(GQ_AT(dw3) >> 16);
-        }
-    }
     w->cq_head += n;
     if (w->cq_head >= port->depth) {
         w->cq_head -= port->depth;
         w->phase ^= 1;
     }
-    /* The entries were read, so the controller may have their places. */
+    /* All that matters of the entries is in dw3 by now: the controller may have their places. */
     GQ_FOR_LANES(lane)
     {
+        gq_fence_cqes();
         if (lane == 0)
             gq_store_doorbell(port->cq_doorbell, w->cq_head);
     }
-    gq_retire(w, cids, status, n);
+    gq_retire(w, dw3, n);
     return n;
 }
 

@@ -1,0 +1,180 @@
+#include "tests/cuda/gq_rig.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <unistd.h>
+
+Bytes random_bytes(size_t n, uint64_t seed)
+{
+    std::mt19937_64 rng(seed);
+    Bytes out(n);
+
+    for (size_t i = 0; i < n; i++)
+        out[i] = (uint8_t)rng();
+    return out;
+}
+
+Memory::Memory(gq_executor_kind kind, size_t len)
+{
+    if (!test_mem_alloc(kind == GQ_EXECUTOR_CUDA, len, &mem_))
+        throw std::bad_alloc();
+    fill(0xa5);
+}
+
+Memory::~Memory()
+{
+    test_mem_free(&mem_);
+}
+
+gq_mem Memory::part(size_t offset, size_t len) const
+{
+    gq_mem m = {};
+
+    m.kind = mem_.is_cuda ? GQ_MEM_CUDA : GQ_MEM_HOST;
+    m.addr = (char *)mem_.addr + offset;
+    m.fd = -1;
+    m.len = len;
+    return m;
+}
+
+void Memory::fill(uint8_t value)
+{
+    write(0, Bytes(mem_.len, value));
+}
+
+void Memory::write(size_t offset, const Bytes &data)
+{
+    test_mem_write(&mem_, offset, data.data(), data.size());
+}
+
+Bytes Memory::read(size_t offset, size_t len) const
+{
+    Bytes out(len);
+
+    test_mem_read(&mem_, offset, out.data(), len);
+    return out;
+}
+
+static std::string write_image(const Bytes &media)
+{
+    const char *dir = getenv("TMPDIR");
+    std::string path = std::string(dir ? dir : "/tmp") + "/gq-test-XXXXXX";
+    int fd = mkstemp(path.data());
+
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(write(fd, media.data(), media.size()), (ssize_t)media.size());
+    ::close(fd);
+    return path;
+}
+
+Rig::Rig(const Executor &executor, uint32_t lba_size, size_t bytes)
+    : x(executor), media(random_bytes(bytes, 1))
+{
+    cfg.namespaces = 1;
+    cfg.ns[0].lba_size = lba_size;
+    opts.executor = x.kind;
+    opts.cpu_lanes = x.lanes;
+    opts.queues = 4;
+    opts.depth = 32;
+    opts.max_buffers = 16;
+    opts.staging = 1u << 20;
+}
+
+Rig::~Rig()
+{
+    close();
+}
+
+/* Without its parts a test cannot go on. */
+static void must(int err, const char *what)
+{
+    if (err)
+        throw std::runtime_error(std::string(what) + ": " + strerror(-err));
+}
+
+void Rig::open()
+{
+    nvme_transport *t = nullptr;
+
+    image_ = write_image(media);
+    cfg.ns[0].path = image_.c_str();
+    must(sim_create(&cfg, &s, &t), "sim_create");
+    must(nvme_ctrlr_open(t, nullptr, &c), "nvme_ctrlr_open");
+    must(gq_engine_open(c, 1, &opts, &e), "gq_engine_open");
+}
+
+void Rig::close()
+{
+    if (e)
+        gq_engine_close(e);
+    if (c)
+        nvme_ctrlr_close(c);
+    if (s) {
+        if (forgive_unmap)
+            sim_forgive(s, SIM_EV_UNMAP_IN_FLIGHT);
+        char text[1024];
+        sim_violations_text(s, text, sizeof(text));
+        EXPECT_EQ(sim_violations(s), 0u) << text;
+        sim_free(s);
+    }
+    if (!image_.empty())
+        unlink(image_.c_str());
+    image_.clear();
+    e = nullptr;
+    c = nullptr;
+    s = nullptr;
+}
+
+gq_buffer *Rig::add(const Memory &m, size_t offset, size_t len)
+{
+    gq_mem mem = m.part(offset, len);
+    gq_buffer *b = nullptr;
+
+    EXPECT_EQ(gq_buffer_register(e, &mem, &b), 0);
+    return b;
+}
+
+int Rig::move(gq_op op, gq_buffer *b, uint64_t buffer_offset, const std::vector<gq_extent> &extents,
+              uint64_t skip, uint64_t len)
+{
+    gq_request r = req;
+
+    r.op = op;
+    r.buffer = b;
+    r.buffer_offset = buffer_offset;
+    r.extents = extents.data();
+    r.n_extents = extents.size();
+    r.skip = skip;
+    r.len = len;
+    return gq_transfer(e, &r, &result);
+}
+
+Bytes Rig::peek(uint64_t offset, size_t len)
+{
+    Bytes out(len);
+
+    EXPECT_EQ(sim_peek(s, 1, offset, out.data(), len), 0);
+    return out;
+}
+
+void Rig::fault(sim_fault f)
+{
+    ASSERT_EQ(sim_add_fault(s, &f), 0);
+}
+
+gq_stats Rig::stats()
+{
+    gq_stats st;
+
+    gq_engine_stats(e, &st);
+    return st;
+}
+
+void GqTest::SetUp()
+{
+    char why[128];
+
+    if (GetParam().kind == GQ_EXECUTOR_CUDA && gq_probe(0, why, sizeof(why)) != 0)
+        GTEST_SKIP() << "no CUDA device: " << why;
+}

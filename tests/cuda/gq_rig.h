@@ -1,0 +1,97 @@
+/* What every suite of the folder stands on: a simulated drive with known contents, an engine. */
+#ifndef TESTS_CUDA_GQ_RIG_H
+#define TESTS_CUDA_GQ_RIG_H
+
+#include <gtest/gtest.h>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda/gq.h"
+#include "sim/sim.h"
+#include "tests/cuda/gq_test_mem.h"
+
+struct Executor {
+    const char *name;
+    gq_executor_kind kind;
+    unsigned lanes;
+};
+
+inline const Executor kExecutors[] = {
+    {"Cpu1", GQ_EXECUTOR_CPU, 1},
+    {"Cpu32", GQ_EXECUTOR_CPU, 32},
+    {"Cuda", GQ_EXECUTOR_CUDA, 0},
+};
+
+inline void PrintTo(const Executor &x, std::ostream *os)
+{
+    *os << x.name;
+}
+
+using Bytes = std::vector<uint8_t>;
+
+Bytes random_bytes(size_t n, uint64_t seed);
+
+/* Memory of the executor's kind, registered or not; freed at the end of its life. */
+class Memory
+{
+  public:
+    Memory(gq_executor_kind kind, size_t len);
+    ~Memory();
+    Memory(const Memory &) = delete;
+    Memory &operator=(const Memory &) = delete;
+    gq_mem part(size_t offset, size_t len) const;
+    void fill(uint8_t value);
+    void write(size_t offset, const Bytes &data);
+    Bytes read(size_t offset, size_t len) const;
+
+  private:
+    test_mem mem_;
+};
+
+/* One namespace of `bytes` random bytes. Change cfg and opts, then open(). */
+class Rig
+{
+  public:
+    Rig(const Executor &x, uint32_t lba_size = 512, size_t bytes = 8u << 20);
+    ~Rig();
+    Rig(const Rig &) = delete;
+    Rig &operator=(const Rig &) = delete;
+    void open();
+    void close();
+
+    gq_buffer *add(const Memory &m, size_t offset, size_t len);
+    int move(gq_op op, gq_buffer *b, uint64_t buffer_offset, const std::vector<gq_extent> &extents,
+             uint64_t skip, uint64_t len);
+    Bytes peek(uint64_t offset, size_t len);
+    void fault(sim_fault f);
+    gq_stats stats();
+
+    Executor x;
+    sim_config cfg = {};
+    gq_options opts = {};
+    Bytes media; /* what the namespace held at first */
+    sim *s = nullptr;
+    nvme_ctrlr *c = nullptr;
+    gq_engine *e = nullptr;
+    gq_request req = {}; /* deadline_ms and cancel are used by move() */
+    gq_result result = {};
+    bool forgive_unmap = false; /* a lost command was known when its memory went */
+
+  private:
+    std::string image_;
+};
+
+/* Skips where the executor cannot run here. */
+class GqTest : public testing::TestWithParam<Executor>
+{
+  protected:
+    void SetUp() override;
+};
+
+#define GQ_FOR_EXECUTORS(suite)                          \
+    INSTANTIATE_TEST_SUITE_P(                            \
+        Executors, suite, testing::ValuesIn(kExecutors), \
+        [](const testing::TestParamInfo<Executor> &i) { return std::string(i.param.name); })
+
+#endif
