@@ -1,0 +1,177 @@
+/*
+ * fsck.gpunvme: finds every violation of FORMAT.md, and changes nothing.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mkfs/fsck.h"
+#include "mkfs/tool.h"
+
+#define EXIT_CLEAN       0
+#define EXIT_PROBLEMS    4
+#define EXIT_OPERATIONAL 8
+#define EXIT_USAGE       16
+
+static const char usage_text[] =
+    "usage: fsck.gpunvme -n [OPTION]... DEVICE\n"
+    "Checks the gpunvmefs file system on DEVICE, an image file or a block device.\n"
+    "\n"
+    "  -n             change nothing; required, since this version repairs nothing\n"
+    "  -v, --verbose  print what was counted\n"
+    "  -V, --version  print the version and exit\n"
+    "      --help     print this and exit\n"
+    "\n"
+    "Exit status: 0 clean, 4 problems were found, 8 the check could not be done,\n"
+    "16 wrong usage.\n";
+
+static const struct option long_options[] = {
+    {"verbose", no_argument, NULL, 'v'},
+    {"version", no_argument, NULL, 'V'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+/* -1: go on; otherwise the exit status. */
+static int parse_arguments(int argc, char **argv, struct fsck *f)
+{
+    bool no_change = false;
+    int c;
+    while ((c = getopt_long(argc, argv, "npyavV", long_options, NULL)) != -1) {
+        switch (c) {
+        case 'n':
+            no_change = true;
+            break;
+        case 'v':
+            f->verbose = true;
+            break;
+        case 'V':
+            tool_version();
+            return EXIT_CLEAN;
+        case 'h':
+            fputs(usage_text, stdout);
+            return EXIT_CLEAN;
+        case 'p':
+        case 'y':
+        case 'a':
+            tool_error("options", "-%c: this version cannot repair, use -n to check", c);
+            return EXIT_USAGE;
+        default:
+            return EXIT_USAGE;
+        }
+    }
+    if (!no_change || argc - optind != 1) {
+        tool_error("arguments", "-n and one DEVICE are needed, see --help");
+        return EXIT_USAGE;
+    }
+    f->path = argv[optind];
+    return -1;
+}
+
+/* Why there is no file system to check: a line for the user. */
+static int explain_start(const struct fsck *f, int err)
+{
+    switch (err) {
+    case -EINVAL:
+        return tool_error(f->path, "holds no gpunvmefs file system, check the name of the device");
+    case -ENOTSUP:
+        if (f->super.features)
+            return tool_error(
+                f->path, "has unknown incompatible features 0x%" PRIx64 ", use a newer version",
+                f->super.features);
+        return tool_error(f->path, "has another format version, use a newer version");
+    case -EUCLEAN:
+        return tool_error(f->path, "superblock: %s, and no usable copy was found", f->super.why);
+    default:
+        return tool_error(f->path, "cannot read: %s", tool_strerror(err));
+    }
+}
+
+static int claim_fixed_areas(struct fsck *f)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    f->claimed = calloc(geo->blocks / 64 + 1, sizeof(*f->claimed));
+    if (!f->claimed)
+        return -ENOMEM;
+    fsck_claim(f, 0, 0, 1);
+    fsck_claim(f, 0, geo->bitmap_start, geo->bitmap_blocks);
+    fsck_claim(f, 0, geo->journal_start, geo->journal_blocks);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        fsck_claim(f, 0, geo->copies[i], 1);
+    return 0;
+}
+
+static int run_passes(struct fsck *f)
+{
+    static int (*const passes[])(struct fsck *) = {
+        claim_fixed_areas, fsck_journal, fsck_supers,  fsck_inodes,
+        fsck_directories,  fsck_links,   fsck_bitmaps,
+    };
+    int err = 0;
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !err; i++)
+        err = passes[i](f);
+    return err;
+}
+
+static void print_result(const struct fsck *f)
+{
+    uint64_t problems = fsck_problems(f);
+    if (f->verbose) {
+        printf("Inodes: %" PRIu64 "\n", f->inodes_used);
+        printf("Blocks: %" PRIu64 "\n", f->img.geo.blocks);
+        printf("Free blocks: %" PRIu64 "\n", lay_get64(f->sb.free_blocks));
+    }
+    if (problems)
+        printf("%s: %" PRIu64 " problems\n", f->path, problems);
+    else
+        printf("%s: clean\n", f->path);
+}
+
+static int check(struct fsck *f, struct bd_dev *dev)
+{
+    int err = image_start(&f->img, dev, &f->super);
+    if (err == -EUCLEAN && f->super.error == -EUCLEAN) {
+        explain_start(f, err);
+        return EXIT_PROBLEMS;
+    }
+    if (err) {
+        explain_start(f, err);
+        return EXIT_OPERATIONAL;
+    }
+    f->sb = f->super.sb;
+    err = run_passes(f);
+    if (err) {
+        tool_error(f->path, "the check ended early: %s", tool_strerror(err));
+        return EXIT_OPERATIONAL;
+    }
+    print_result(f);
+    return fsck_problems(f) ? EXIT_PROBLEMS : EXIT_CLEAN;
+}
+
+int main(int argc, char **argv)
+{
+    struct fsck *f = calloc(1, sizeof(*f));
+    struct bd_dev *dev;
+    if (!f)
+        return EXIT_OPERATIONAL;
+    f->progress = isatty(STDERR_FILENO);
+    int status = parse_arguments(argc, argv, f);
+    if (status >= 0)
+        goto free_fsck;
+    /* Exclusive: a mounted file system changes under the check and would look broken. */
+    status = EXIT_OPERATIONAL;
+    if (tool_open(f->path, BD_OPEN_READ_ONLY | BD_OPEN_EXCLUSIVE, &dev) != 0)
+        goto free_fsck;
+    status = check(f, dev);
+    image_end(&f->img);
+    free(f->claimed);
+    free(f->inode_blocks);
+    free(f->inodes);
+    bd_close(dev);
+free_fsck:
+    free(f);
+    return fflush(stdout) == 0 ? status : EXIT_OPERATIONAL;
+}

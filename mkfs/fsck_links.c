@@ -1,0 +1,151 @@
+/*
+ * What needs all inodes and all names: counts of links, the way to the root, the two lists.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "mkfs/fsck.h"
+
+static void check_nlink(struct fsck *f, uint64_t ino)
+{
+    const struct inode_info *info = &f->inodes[ino];
+    bool is_dir = info->type == DT_DIR;
+    bool named = ino == LAY_INO_ROOT || (is_dir ? info->flags & INODE_NAMED : info->found > 0);
+    uint32_t expected = info->found + (is_dir ? 2 : 0);
+    char detail[64];
+
+    if (info->nlink == 0) {
+        if (is_dir && info->flags & INODE_HAS_NAMES)
+            fsck_report(f, PROBLEM_DIR_ORPHAN, NULL, "inode %" PRIu64, ino);
+        if (!named)
+            return;
+    } else if (!named) {
+        fsck_report(f, PROBLEM_UNREFERENCED, NULL, "inode %" PRIu64, ino);
+        return;
+    }
+    if (info->nlink == expected)
+        return;
+    snprintf(detail, sizeof(detail), "is %" PRIu32 ", counted %" PRIu32, info->nlink, expected);
+    fsck_report(f, PROBLEM_NLINK, detail, "inode %" PRIu64, ino);
+}
+
+/* Follows parents until a directory that is known to be reached; false in a loop or dead end. */
+static bool reaches_root(struct fsck *f, uint64_t ino)
+{
+    while (ino < fsck_inode_limit(f) && f->inodes[ino].type == DT_DIR) {
+        struct inode_info *info = &f->inodes[ino];
+        if (info->flags & INODE_REACHED)
+            return true;
+        if (info->flags & INODE_ON_PATH)
+            return false;
+        info->flags |= INODE_ON_PATH;
+        ino = info->parent;
+    }
+    /* A directory whose inode cannot be read may well hang on the root. */
+    return ino < fsck_inode_limit(f) && f->inodes[ino].flags & INODE_UNKNOWN;
+}
+
+/* Takes the marks of the walk off again; each directory is walked over once. */
+static void end_path(struct fsck *f, uint64_t ino, bool reached)
+{
+    while (ino < fsck_inode_limit(f) && f->inodes[ino].flags & INODE_ON_PATH) {
+        struct inode_info *info = &f->inodes[ino];
+        info->flags &= (uint8_t)~INODE_ON_PATH;
+        if (!reached && info->nlink != 0)
+            fsck_report(f, PROBLEM_DIR_LOOP, NULL, "inode %" PRIu64, ino);
+        /* Reported once, it is not reported again for what hangs on it. */
+        info->flags |= INODE_REACHED;
+        ino = info->parent;
+    }
+}
+
+static void check_connected(struct fsck *f, uint64_t ino)
+{
+    if (f->inodes[ino].type == DT_DIR && !(f->inodes[ino].flags & INODE_REACHED))
+        end_path(f, ino, reaches_root(f, ino));
+}
+
+static void walk_free_list(struct fsck *f)
+{
+    uint64_t index = lay_get64(f->sb.free_inode_block);
+    while (index != LAY_NONE) {
+        struct inode_block_info *info =
+            index < f->inode_block_count ? &f->inode_blocks[index] : NULL;
+        if (info && info->damaged) {
+            f->incomplete = true;
+            return;
+        }
+        if (!info || info->on_list || !info->has_free) {
+            fsck_report(f, PROBLEM_FREE_LIST, NULL, "inode-file block %" PRIu64, index);
+            return;
+        }
+        info->on_list = true;
+        index = info->next_free;
+    }
+}
+
+static void check_free_list(struct fsck *f)
+{
+    bool cut = f->incomplete || f->found[PROBLEM_FREE_LIST] > 0;
+    for (uint64_t index = 0; index < f->inode_block_count; index++) {
+        const struct inode_block_info *info = &f->inode_blocks[index];
+        /* What follows a break in the list cannot be expected on it. */
+        if (info->has_free && !info->on_list && !info->damaged && !cut)
+            fsck_report(f, PROBLEM_FREE_LIST_MISSING, NULL, "inode-file block %" PRIu64, index);
+    }
+}
+
+static int next_orphan(struct fsck *f, uint64_t ino, uint64_t *next)
+{
+    union image_block b;
+    int err = image_read(&f->img, f->inode_blocks[ino / LAY_INODES_PER_BLOCK].addr, &b);
+    if (!err)
+        *next = lay_get64(b.inodes.inodes[ino % LAY_INODES_PER_BLOCK].next_orphan);
+    return err;
+}
+
+static int walk_orphans(struct fsck *f)
+{
+    uint64_t ino = lay_get64(f->sb.orphan);
+    bool clean = lay_get32(f->sb.state) & LAY_STATE_CLEAN;
+    int err = 0;
+    while (ino != LAY_NONE && !err) {
+        struct inode_info *info = ino < fsck_inode_limit(f) ? &f->inodes[ino] : NULL;
+        if (info && info->flags & INODE_UNKNOWN)
+            return 0;
+        if (!info || !(info->flags & INODE_ORPHAN) || info->flags & INODE_ON_LIST) {
+            fsck_report(f, PROBLEM_ORPHAN_LIST, NULL, "inode %" PRIu64, ino);
+            return 0;
+        }
+        if (clean)
+            fsck_report(f, PROBLEM_ORPHAN_CLEAN, NULL, "inode %" PRIu64, ino);
+        info->flags |= INODE_ON_LIST;
+        err = next_orphan(f, ino, &ino);
+    }
+    return err;
+}
+
+int fsck_links(struct fsck *f)
+{
+    int err = walk_orphans(f);
+    if (err)
+        return err;
+    walk_free_list(f);
+    check_free_list(f);
+    if (LAY_INO_ROOT < fsck_inode_limit(f))
+        f->inodes[LAY_INO_ROOT].flags |= INODE_REACHED;
+    for (uint64_t ino = LAY_INO_ROOT; ino < fsck_inode_limit(f); ino++) {
+        const struct inode_info *info = &f->inodes[ino];
+        if (info->type == 0)
+            continue;
+        if ((info->flags & (INODE_ORPHAN | INODE_ON_LIST)) == INODE_ORPHAN && !f->incomplete)
+            fsck_report(f, PROBLEM_ORPHAN_MISSING, NULL, "inode %" PRIu64, ino);
+        check_connected(f, ino);
+        /* A directory that could not be read may hold the names that are missing. */
+        if (!f->incomplete)
+            check_nlink(f, ino);
+    }
+    return 0;
+}

@@ -1,0 +1,200 @@
+/*
+ * What one inode refers to: extents, attributes, the target of a link. Names come later.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "mkfs/fsck.h"
+
+/* A copy of every attribute name of one inode: names of 256 bytes in 17 blocks fit. */
+#define XATTR_NAMES_MAX (LAY_XATTR_BLOCKS_MAX * LAY_PAYLOAD)
+
+struct map_walk {
+    struct fsck *f;
+    uint64_t ino;
+    enum problem damage; /* what a damaged block of this walk is */
+    bool gpu_bound;
+    uint64_t data;                 /* blocks of extents */
+    uint64_t file_end, device_end; /* of the extent before */
+    size_t names_len;
+    uint8_t names[XATTR_NAMES_MAX]; /* length, name; length, name; ... */
+};
+
+static bool claim_node(void *arg, uint64_t block)
+{
+    struct map_walk *w = arg;
+    return fsck_claim(w->f, w->ino, block, 1);
+}
+
+static void report_damage(void *arg, uint64_t block, const char *why)
+{
+    struct map_walk *w = arg;
+    w->f->incomplete = true;
+    fsck_report(w->f, w->damage, why, "inode %" PRIu64 " block %" PRIu64, w->ino, block);
+}
+
+static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
+{
+    bool continues = file_block == w->file_end && block == w->device_end;
+    bool aligned = file_block % LAY_GPU_ALIGN == 0 && block % LAY_GPU_ALIGN == 0;
+    bool before_whole = w->file_end % LAY_GPU_ALIGN == 0;
+    if (!continues && !(aligned && before_whole))
+        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL, "inode %" PRIu64 " file block %" PRIu64,
+                    w->ino, file_block);
+}
+
+static void take_extent(void *arg, const struct lay_extent *e)
+{
+    struct map_walk *w = arg;
+    uint64_t file_block = lay_get64(e->file_block);
+    uint64_t block = lay_get64(e->block);
+    uint64_t len = lay_get32(e->len);
+
+    fsck_claim(w->f, w->ino, block, len);
+    if (file_block < w->file_end)
+        fsck_report(w->f, PROBLEM_EXTENT_ORDER, NULL, "inode %" PRIu64 " file block %" PRIu64,
+                    w->ino, file_block);
+    if (w->gpu_bound)
+        check_units(w, file_block, block);
+    w->data += len;
+    w->file_end = file_block + len;
+    w->device_end = block + len;
+}
+
+static void check_tree_counts(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
+                              const struct walk_totals *totals)
+{
+    char detail[128];
+    uint64_t nodes = lay_get64(inode->map.tree.blocks);
+    uint64_t entries = lay_get64(inode->map.tree.entries);
+    if (totals->nodes == nodes && totals->entries == entries)
+        return;
+    snprintf(detail, sizeof(detail),
+             "%" PRIu64 " nodes and %" PRIu64 " extents, counted %" PRIu64 " and %" PRIu64, nodes,
+             entries, totals->nodes, totals->entries);
+    fsck_report(f, PROBLEM_TREE_COUNTS, detail, "inode %" PRIu64, ino);
+}
+
+/* Adds to *charge the blocks that the extents of a regular file take. */
+static int check_extents(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
+{
+    static const struct walk_ops ops = {
+        .visit = claim_node, .damaged = report_damage, .extent = take_extent};
+    struct walk_totals totals;
+    w->damage = PROBLEM_TREE_NODE;
+    w->gpu_bound = lay_get32(inode->flags) & LAY_INODE_GPU_BOUND;
+    int err = walk_extents(&w->f->img, w->ino, inode, &ops, w, &totals);
+    if (err)
+        return err;
+    if (w->gpu_bound && w->file_end % LAY_GPU_ALIGN != 0)
+        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, "end of the last extent", "inode %" PRIu64,
+                    w->ino);
+    *charge += w->data + totals.nodes;
+    if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
+        check_tree_counts(w->f, w->ino, inode, &totals);
+    return 0;
+}
+
+static bool seen_name(const struct map_walk *w, const char *name, uint8_t len)
+{
+    for (size_t pos = 0; pos < w->names_len; pos += 1u + w->names[pos]) {
+        if (w->names[pos] == len && memcmp(w->names + pos + 1, name, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void take_xattr(void *arg, const struct lay_xattr *x)
+{
+    struct map_walk *w = arg;
+    const char *name = lay_xattr_name(x);
+    if (seen_name(w, name, x->name_len)) {
+        fsck_report(w->f, PROBLEM_XATTR_TWICE, NULL, "inode %" PRIu64, w->ino);
+        return;
+    }
+    /* A record is longer than its name, and the array is as long as all records. */
+    w->names[w->names_len] = x->name_len;
+    memcpy(w->names + w->names_len + 1, name, x->name_len);
+    w->names_len += 1u + x->name_len;
+}
+
+static int check_xattrs(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
+{
+    static const struct walk_ops ops = {
+        .visit = claim_node, .damaged = report_damage, .xattr = take_xattr};
+    struct walk_totals totals;
+    uint64_t before = w->f->found[PROBLEM_XATTR_BLOCK] + w->f->found[PROBLEM_BLOCK_TWICE];
+    w->damage = PROBLEM_XATTR_BLOCK;
+    int err = walk_xattrs(&w->f->img, w->ino, inode, &ops, w, &totals);
+    *charge += totals.nodes;
+    uint64_t after = w->f->found[PROBLEM_XATTR_BLOCK] + w->f->found[PROBLEM_BLOCK_TWICE];
+    if (err == -EUCLEAN && before == after)
+        fsck_report(w->f, PROBLEM_XATTR_CHAIN, NULL, "inode %" PRIu64, w->ino);
+    return err;
+}
+
+static int check_target(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
+{
+    uint64_t block = lay_get64(inode->map.link.block);
+    uint64_t size = lay_get64(inode->size);
+    const char *why = NULL;
+    union image_block b;
+    if (!fsck_claim(w->f, w->ino, block, 1))
+        return -EUCLEAN;
+    int err = image_read(&w->f->img, block, &b);
+    if (err)
+        return err;
+    w->damage = PROBLEM_SYMLINK_BLOCK;
+    if (lay_check_symlink_block(&w->f->img.geo, &b.symlink, block, w->ino, &why) != 0) {
+        report_damage(w, block, why);
+        return -EUCLEAN;
+    }
+    *charge += 1;
+    if (lay_get32(b.symlink.len) != (size < LAY_PAYLOAD ? size : LAY_PAYLOAD))
+        fsck_report(w->f, PROBLEM_SYMLINK_LENGTH, NULL, "inode %" PRIu64, w->ino);
+    return 0;
+}
+
+/* The nodes of a directory are walked with its names, when all inodes are known. */
+static int check_contents(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
+{
+    switch (lay_get16(inode->map_kind)) {
+    case LAY_MAP_INLINE:
+    case LAY_MAP_TREE:
+        return check_extents(w, inode, charge);
+    case LAY_MAP_LINK:
+        return check_target(w, inode, charge);
+    case LAY_MAP_DIR:
+        *charge += lay_get64(inode->map.tree.blocks);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
+{
+    struct map_walk w;
+    uint64_t charge = 0;
+    char detail[64];
+
+    /* All but the array of names, which is filled before it is read. */
+    memset(&w, 0, offsetof(struct map_walk, names));
+    w.f = f;
+    w.ino = ino;
+    int err = check_contents(&w, inode, &charge);
+    if (err && err != -EUCLEAN)
+        return err;
+    int xattr_err = check_xattrs(&w, inode, &charge);
+    if (xattr_err && xattr_err != -EUCLEAN)
+        return xattr_err;
+    if (err || xattr_err || charge == lay_get64(inode->blocks))
+        return 0;
+    snprintf(detail, sizeof(detail), "is %" PRIu64 ", counted %" PRIu64, lay_get64(inode->blocks),
+             charge);
+    fsck_report(f, PROBLEM_INODE_BLOCKS, detail, "inode %" PRIu64, ino);
+    return 0;
+}

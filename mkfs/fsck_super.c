@@ -1,0 +1,109 @@
+/*
+ * The journal and the superblocks: what must be read before anything else can be.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mkfs/fsck.h"
+#include "mkfs/log.h"
+
+/* A sound commit block past the end of the log: a transaction before it has been damaged. */
+static int look_for_damage(struct fsck *f, const struct log *log)
+{
+    bool newer;
+    int err = log_find_newer(&f->img, log, &newer);
+    if (err)
+        return err;
+    if (newer)
+        fsck_report(f, PROBLEM_JOURNAL_DAMAGED, NULL, "transaction %" PRIu64, log->end_tid);
+    return 0;
+}
+
+static int check_log(struct fsck *f, const struct lay_journal *header)
+{
+    struct log log;
+    bool clean = lay_get32(f->sb.state) & LAY_STATE_CLEAN && f->super.error == 0;
+    int err = log_read(&f->img, header, &log);
+    if (err)
+        return err;
+    /* A clean file system has nothing in the log that matters; older records are no evidence. */
+    if (!clean)
+        err = look_for_damage(f, &log);
+    if (!err && log.transaction_count > 0) {
+        f->replayed = true;
+        printf("Journal: %zu transactions replayed in memory, checking the result\n",
+               log.transaction_count);
+        err = log_replay(&f->img, &log);
+    }
+    log_free(&log);
+    return err;
+}
+
+int fsck_journal(struct fsck *f)
+{
+    const char *why = NULL;
+    union image_block b;
+    int err = image_read_raw(&f->img, f->img.geo.journal_start, &b);
+    if (err)
+        return err;
+    if (lay_check_journal(&f->img.geo, &b.journal, &why) != 0) {
+        fsck_report(f, PROBLEM_JOURNAL_HEADER, why, "journal");
+        return 0;
+    }
+    return check_log(f, &b.journal);
+}
+
+/* Everything that is fixed when the file system is made. */
+static bool same_shape(const struct lay_super *a, const struct lay_super *b,
+                       const struct lay_geometry *ga, const struct lay_geometry *gb)
+{
+    return memcmp(ga, gb, sizeof(*ga)) == 0 &&
+           memcmp(&a->created, &b->created, sizeof(a->created)) == 0 &&
+           lay_get16(a->version_minor) == lay_get16(b->version_minor) &&
+           memcmp(a->devices, b->devices, sizeof(a->devices)) == 0;
+}
+
+static int check_copy(struct fsck *f, uint64_t addr)
+{
+    const char *why = NULL;
+    union image_block b;
+    struct lay_geometry geo;
+    int err = image_read(&f->img, addr, &b);
+    if (err)
+        return err;
+    if (lay_check_super(&b.super, addr, f->img.device_blocks, &geo, NULL, &why) != 0)
+        fsck_report(f, PROBLEM_SUPER_COPY, why, "block %" PRIu64, addr);
+    else if (!same_shape(&f->sb, &b.super, &f->img.geo, &geo))
+        fsck_report(f, PROBLEM_SUPER_DIFFERS, NULL, "block %" PRIu64, addr);
+    return 0;
+}
+
+/* Block 0 as recovery leaves it; a copy stands in if that is damaged too. */
+static int check_primary(struct fsck *f)
+{
+    const char *why = NULL;
+    union image_block b;
+    struct lay_geometry geo;
+    int err = image_read(&f->img, 0, &b);
+    if (err)
+        return err;
+    if (lay_check_super(&b.super, 0, f->img.device_blocks, &geo, NULL, &why) != 0)
+        fsck_report(f, PROBLEM_SUPER_BLOCK, why, "block 0");
+    else if (f->super.addr != 0 && !same_shape(&b.super, &f->sb, &geo, &f->img.geo))
+        fsck_report(f, PROBLEM_SUPER_DIFFERS, NULL, "block %" PRIu64, f->super.addr);
+    else
+        f->sb = b.super;
+    return 0;
+}
+
+int fsck_supers(struct fsck *f)
+{
+    int err = check_primary(f);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++)
+        err = check_copy(f, f->img.geo.copies[i]);
+    if (lay_get32(f->sb.state) & LAY_STATE_ERROR)
+        fsck_report(f, PROBLEM_STATE_ERROR, NULL, "superblock");
+    return err;
+}

@@ -1,0 +1,69 @@
+/*
+ * A file system seen from outside: read-only, block by block, with the journal replayed in memory.
+ * fsck and dump look through this; neither trusts the live file system's code.
+ */
+#ifndef MKFS_IMAGE_H
+#define MKFS_IMAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blockdev/bdev.h"
+#include "layout/layout.h"
+
+/* The newest image of a block, still in the log. */
+struct image_patch {
+    uint64_t block;
+    uint64_t log_block; /* device address of the image */
+    uint64_t order;     /* in the log */
+    uint64_t tid;
+};
+
+struct image {
+    struct bd_dev *dev;
+    struct lay_geometry geo;
+    uint64_t device_blocks;
+    struct image_patch *patches; /* sorted by block */
+    size_t patch_count;
+};
+
+struct image_super {
+    struct lay_super sb;
+    uint64_t addr;     /* where it was found */
+    int error;         /* of block 0: 0, -EINVAL, -EUCLEAN, -ENOTSUP */
+    const char *why;   /* what is wrong with block 0 */
+    uint64_t features; /* unknown incompat bits */
+};
+
+/* A buffer for one block, aligned for its structs. */
+union image_block {
+    uint8_t bytes[LAY_BLOCK_SIZE];
+    struct lay_head head;
+    struct lay_super super;
+    struct lay_bitmap bitmap;
+    struct lay_inode_block inodes;
+    struct lay_node node;
+    struct lay_xattr_block xattr;
+    struct lay_symlink_block symlink;
+    struct lay_journal journal;
+    struct lay_journal_desc desc;
+    struct lay_journal_revoke revoke;
+    struct lay_journal_commit commit;
+};
+
+/*
+ * Finds a superblock that can be used and sets img->geo: block 0 or, if that is damaged, a copy.
+ * 0; -EIO and other device errors; -EINVAL, -ENOTSUP or -EUCLEAN when there is none.
+ */
+int image_start(struct image *img, struct bd_dev *dev, struct image_super *super);
+void image_end(struct image *img);
+
+/* The block as it is after recovery. `block` must be below geo.blocks. 0 or a device error. */
+int image_read(struct image *img, uint64_t block, union image_block *out);
+/* The block as it is on the device. */
+int image_read_raw(struct image *img, uint64_t block, union image_block *out);
+/* Inode `ino` with its block checked; -ENOENT: no such slot in the file; -EUCLEAN: damaged. */
+int image_read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
+                     struct lay_inode *out, const char **why);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Reads the journal's log (FORMAT.md 10), and replays it in memory.
+ */
+#ifndef MKFS_LOG_H
+#define MKFS_LOG_H
+
+#include <stdbool.h>
+
+#include "mkfs/image.h"
+
+struct log_transaction {
+    uint64_t tid;
+    uint64_t pos;
+    uint32_t blocks; /* in the log */
+    uint64_t images, revokes;
+    struct lay_time time;
+};
+
+struct log {
+    uint64_t end_tid; /* first that is not there */
+    uint64_t end_pos;
+    struct log_transaction *transactions;
+    size_t transaction_count;
+    struct image_patch *images; /* in log order */
+    size_t image_count;
+    struct image_patch *revokes; /* block, tid */
+    size_t revoke_count;
+};
+
+/* Every valid transaction from the tail on. 0, -ENOMEM or a device error. */
+int log_read(struct image *img, const struct lay_journal *header, struct log *log);
+void log_free(struct log *log);
+
+/* From now on image_read() sees the file system as it is after recovery. 0 or -ENOMEM. */
+int log_replay(struct image *img, const struct log *log);
+
+/* Does a commit block lie in the log that is newer than where the log ends? */
+int log_find_newer(struct image *img, const struct log *log, bool *found);
+
+#endif

@@ -1,0 +1,158 @@
+#include "mkfs/walk.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+struct walk {
+    struct image *img;
+    const struct walk_ops *ops;
+    void *arg;
+    uint64_t ino;
+    uint32_t magic;
+    uint64_t left; /* nodes that may still be read: ends a walk that visit() does not end */
+    struct walk_totals totals;
+    union image_block *nodes; /* one for each level */
+};
+
+static bool enter(struct walk *w, uint64_t block)
+{
+    if (w->left > 0 && (!w->ops->visit || w->ops->visit(w->arg, block))) {
+        w->left--;
+        return true;
+    }
+    w->totals.whole = false;
+    return false;
+}
+
+static void damaged(struct walk *w, uint64_t block, const char *why)
+{
+    w->totals.whole = false;
+    if (w->ops->damaged)
+        w->ops->damaged(w->arg, block, why);
+}
+
+static void walk_leaf(struct walk *w, const struct lay_node *leaf)
+{
+    w->totals.entries += lay_get16(leaf->count);
+    if (w->magic == LAY_MAGIC_EXTENTS) {
+        for (unsigned i = 0; w->ops->extent && i < lay_get16(leaf->count); i++)
+            w->ops->extent(w->arg, &leaf->u.extents[i]);
+        return;
+    }
+    const struct lay_dirent *d = NULL;
+    while (w->ops->name && (d = lay_dirent_next(leaf, d)))
+        w->ops->name(w->arg, d);
+}
+
+/* Recursion is as deep as the tree is high: at most LAY_MAX_HEIGHT. */
+static int walk_node(struct walk *w, uint64_t block, unsigned level, uint64_t lo, uint64_t hi)
+{
+    const char *why = NULL;
+    struct lay_node *node = &w->nodes[level].node;
+    if (!enter(w, block))
+        return 0;
+    int err = image_read(w->img, block, &w->nodes[level]);
+    if (err)
+        return err;
+    if (lay_check_node(&w->img->geo, node, w->magic, block, w->ino, level, lo, hi, &why) != 0) {
+        damaged(w, block, why);
+        return 0;
+    }
+    w->totals.nodes++;
+    if (level == 0) {
+        walk_leaf(w, node);
+        return 0;
+    }
+    unsigned count = lay_get16(node->count);
+    for (unsigned i = 0; i < count && !err; i++) {
+        const struct lay_branch *b = &node->u.branches[i];
+        uint64_t last = i + 1 < count ? lay_get64(b[1].key) - 1 : hi;
+        err = walk_node(w, lay_get64(b->child), level - 1, lay_get64(b->key), last);
+    }
+    return err;
+}
+
+static int walk_tree(struct walk *w, const struct lay_inode *inode)
+{
+    unsigned height = lay_get16(inode->map_height);
+    assert(height >= 1 && height <= LAY_MAX_HEIGHT);
+    w->nodes = malloc(height * sizeof(*w->nodes));
+    if (!w->nodes)
+        return -ENOMEM;
+    int err = walk_node(w, lay_get64(inode->map.tree.root), height - 1, 0, UINT64_MAX);
+    free(w->nodes);
+    return err;
+}
+
+static struct walk new_walk(struct image *img, uint64_t ino, const struct walk_ops *ops, void *arg)
+{
+    struct walk w = {
+        .img = img,
+        .ops = ops,
+        .arg = arg,
+        .ino = ino,
+        .left = img->geo.blocks,
+        .totals = {.whole = true},
+    };
+    return w;
+}
+
+static int finish(const struct walk *w, int err, struct walk_totals *totals)
+{
+    if (totals)
+        *totals = w->totals;
+    return err || w->totals.whole ? err : -EUCLEAN;
+}
+
+int walk_extents(struct image *img, uint64_t ino, const struct lay_inode *inode,
+                 const struct walk_ops *ops, void *arg, struct walk_totals *totals)
+{
+    struct walk w = new_walk(img, ino, ops, arg);
+    int err = 0;
+    w.magic = LAY_MAGIC_EXTENTS;
+    if (lay_get16(inode->map_kind) == LAY_MAP_TREE) {
+        err = walk_tree(&w, inode);
+    } else if (lay_get16(inode->map_kind) == LAY_MAP_INLINE) {
+        w.totals.entries = lay_get16(inode->map_count);
+        for (unsigned i = 0; ops->extent && i < w.totals.entries; i++)
+            ops->extent(arg, &inode->map.extents[i]);
+    }
+    return finish(&w, err, totals);
+}
+
+int walk_names(struct image *img, uint64_t ino, const struct lay_inode *inode,
+               const struct walk_ops *ops, void *arg, struct walk_totals *totals)
+{
+    struct walk w = new_walk(img, ino, ops, arg);
+    w.magic = LAY_MAGIC_DIR;
+    int err = lay_get16(inode->map_kind) == LAY_MAP_DIR ? walk_tree(&w, inode) : -ENOTDIR;
+    return finish(&w, err, totals);
+}
+
+int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
+                const struct walk_ops *ops, void *arg, struct walk_totals *totals)
+{
+    struct walk w = new_walk(img, ino, ops, arg);
+    union image_block b;
+    int err = 0;
+    w.left = LAY_XATTR_BLOCKS_MAX;
+    for (uint64_t block = lay_get64(inode->xattr); block != 0; block = lay_get64(b.xattr.next)) {
+        const char *why = NULL;
+        if (!enter(&w, block))
+            break;
+        err = image_read(img, block, &b);
+        if (err)
+            break;
+        if (lay_check_xattr_block(&img->geo, &b.xattr, block, ino, &why) != 0) {
+            damaged(&w, block, why);
+            break;
+        }
+        w.totals.nodes++;
+        w.totals.entries += lay_get16(b.xattr.count);
+        const struct lay_xattr *x = NULL;
+        while (ops->xattr && (x = lay_xattr_next(&b.xattr, x)))
+            ops->xattr(arg, x);
+    }
+    return finish(&w, err, totals);
+}
