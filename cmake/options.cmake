@@ -59,7 +59,9 @@ if(GPUNVME_SANITIZE)
     add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${GPUNVME_SANITIZE}>
                         $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>
                         $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>)
-    add_link_options($<HOST_LINK:-fsanitize=${GPUNVME_SANITIZE}>)
+    # A comma would end the generator expression's argument.
+    string(REPLACE "," "$<COMMA>" sanitizers "${GPUNVME_SANITIZE}")
+    add_link_options($<HOST_LINK:-fsanitize=${sanitizers}>)
 endif()
 
 set(GPUNVME_HAVE_CUDA OFF)

@@ -36,12 +36,17 @@ tsan_launcher() {
     rm -rf "$dir"
 }
 
-# The tests that skipped themselves, each with its reason, from ctest's log of the last run.
+# The tests that skipped themselves, counted by their reasons, from ctest's log of the last run.
 skipped_tests() {
     awk '
-        /^\[ RUN      \]/ { reason = "" }
+        /^\[ RUN      \]/ { reason = "no reason given" }
         /: Skipped$/ { if (getline > 0) reason = $0 }
-        /^\[  SKIPPED \] .*\(/ { print "  skipped: " $4 (reason == "" ? "" : ": " reason) }
+        /^\[  SKIPPED \] .*\(/ { count[reason]++; example[reason] = $4 }
+        END {
+            for (reason in count)
+                printf "  skipped %d: %s (%s)\n", count[reason], reason,
+                       example[reason] (count[reason] > 1 ? " and others" : "")
+        }
     ' "$1/Testing/Temporary/LastTest.log" 2>/dev/null || true
 }
 
