@@ -144,8 +144,8 @@ static void adopt(struct sim *s, struct sim_sq *sq)
     struct sim_thread *th = &s->threads[sq->cq->id % s->n_threads];
 
     th->sqs[th->n_sqs++] = sq;
-    atomic_store(&s->owner[sq->id], (uint8_t)th->index);
-    atomic_store(&s->owner[sq->cq->id], (uint8_t)th->index);
+    atomic_store(&s->owner[2 * sq->id], (uint8_t)th->index);
+    atomic_store(&s->owner[2 * sq->cq->id + 1], (uint8_t)th->index);
 }
 
 static uint16_t create_sq(struct admin *a)
@@ -182,7 +182,7 @@ static uint16_t create_sq(struct admin *a)
 
 static void disown(struct sim *s, struct sim_sq *sq)
 {
-    struct sim_thread *th = &s->threads[atomic_load(&s->owner[sq->id])];
+    struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
     unsigned i = 0;
 
     while (th->sqs[i] != sq)
@@ -193,7 +193,7 @@ static void disown(struct sim *s, struct sim_sq *sq)
 /* What was not fetched yet ends the same way as what was. */
 static void abort_unfetched(struct sim *s, struct sim_sq *sq)
 {
-    struct sim_thread *th = &s->threads[atomic_load(&s->owner[sq->id])];
+    struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
 
     sim_sq_look(th, sq);
     while (sq->head != sq->tail && sim_cq_has_room(sq->cq)) {

@@ -205,7 +205,7 @@ static void abort_slot(struct sim_thread *th, struct sim_cmd *cmd, uint16_t stat
 
 bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status)
 {
-    struct sim_thread *th = &s->threads[atomic_load(&s->owner[sqid])];
+    struct sim_thread *th = &s->threads[sim_owner(s, sqid, false)];
 
     for (uint32_t i = 0; i < SIM_SLOTS; i++) {
         struct sim_cmd *cmd = &th->slots[i];
@@ -220,7 +220,7 @@ bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status)
 
 void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status)
 {
-    struct sim_thread *th = &s->threads[atomic_load(&s->owner[sq->id])];
+    struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
 
     for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++)
         if (abortable(&th->slots[i]) && th->slots[i].sq == sq)
@@ -238,7 +238,7 @@ void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status)
 
 unsigned sim_queue_moving(struct sim *s, const struct sim_sq *sq)
 {
-    struct sim_thread *th = &s->threads[atomic_load(&s->owner[sq->id])];
+    struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
     unsigned n = 0;
 
     for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++)

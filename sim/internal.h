@@ -204,7 +204,7 @@ struct sim {
     _Atomic uint32_t *doorbells;
     size_t doorbells_len;
     _Atomic uint32_t *seen; /* by doorbell word: last value looked at */
-    _Atomic uint8_t *owner; /* by queue id: thread that serves it */
+    _Atomic uint8_t *owner; /* by 2 * queue id + (1 for a CQ): thread that serves it */
     _Atomic bool halted;    /* CSTS.CFS */
     _Atomic bool powered_off;
     _Atomic uint64_t bandwidth_free_at;
@@ -228,6 +228,10 @@ void sim_threads_stop(struct sim *s);
 void sim_pause(struct sim *s);
 void sim_resume(struct sim *s);
 void sim_wake(struct sim_thread *th);
+static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
+{
+    return atomic_load_explicit(&s->owner[2 * qid + cq], memory_order_relaxed);
+}
 void sim_wake_all(struct sim *s);
 void sim_kick(struct nvme_transport *t);
 bool sim_drained(struct sim *s);

@@ -293,7 +293,7 @@ void sim_io_arrive(struct sim_thread *th, struct sim_sq *sq, const struct nvme_s
         arrive_faulty(th, sq, q, f, now);
         return;
     }
-    if (s->delays || th->n_heap || sim_move_blocked(th)) {
+    if (s->delays || sim_move_blocked(th)) {
         sim_hold(th, sim_slot_take(th, sq, q), s->delays ? sim_due(th, q, now) : 0);
         return;
     }

@@ -88,17 +88,22 @@ int sim_map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iov
     return rc;
 }
 
-static bool slot_reaches(struct sim_thread *th, const struct sim_mapping *m)
+/* Commands that have not moved their data and now cannot: they fail when their time comes. */
+static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
 {
+    bool any = false;
+
     for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
         struct sim_cmd *cmd = &th->slots[i];
 
-        if (cmd->state == SIM_CMD_FREE || cmd->state == SIM_CMD_DONE || cmd->dead)
+        if (cmd->state == SIM_CMD_FREE || cmd->state == SIM_CMD_DONE || cmd->dead || cmd->decided ||
+            !sim_command_reaches(th, &cmd->sqe, m))
             continue;
-        if (sim_command_reaches(th, &cmd->sqe, m))
-            return true;
+        any = true;
+        cmd->decided = cmd->state == SIM_CMD_HELD;
+        cmd->status = cmd->decided ? NVME_ERR_DATA_TRANSFER : cmd->status;
     }
-    return false;
+    return any;
 }
 
 /* Of a command whose queue is gone the lists may be gone too: it counts as reaching everything. */
@@ -138,8 +143,8 @@ static void take_out_of_service(struct sim *s, struct sim_mapping *m)
 {
     bool reached = false;
 
-    for (unsigned i = 0; i < s->n_threads && !reached; i++)
-        reached = slot_reaches(&s->threads[i], m);
+    for (unsigned i = 0; i < s->n_threads; i++)
+        reached |= doom_slots(&s->threads[i], m);
     reached |= queue_reaches(s, m);
     if (reached)
         sim_flag(s, SIM_EV_UNMAP_IN_FLIGHT, "iova %#llx, %zu bytes", (unsigned long long)m->iova,

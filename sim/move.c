@@ -201,8 +201,10 @@ static size_t queue_copy(struct sim_thread *th, uint64_t device, size_t len)
         sub->ring_end = m->ring[to_device].head;
         if (to_device)
             sim_copy_to_target(host, m->media, len);
-        if (m->cur->corrupt && to_device)
-            host[0] ^= 1;
+        if (m->cur->corrupt && to_device) {
+            host[sim_random(&th->rng) % len] ^= 1;
+            m->cur->corrupt = false; /* done: the rest is copied as it is */
+        }
     }
     sub->copies[sub->n] = (struct nvme_copy){.host = host, .device = device, .len = len};
     sub->refs[sub->n++] =

@@ -241,7 +241,8 @@ static void queues_clear(struct sim *s)
         s->cqs[q].users = 0;
         sim_doorbells_reset(s, (uint16_t)q, false);
         sim_doorbells_reset(s, (uint16_t)q, true);
-        atomic_store(&s->owner[q], 0);
+        atomic_store(&s->owner[2 * q], 0);
+        atomic_store(&s->owner[2 * q + 1], 0);
     }
 }
 
@@ -318,6 +319,8 @@ int sim_transport_create(struct sim *s)
         free(st);
         return rc;
     }
+    for (size_t w = 0; w < s->doorbells_len / sizeof(uint32_t); w++)
+        atomic_store(&s->seen[w], 0);
     for (unsigned q = 0; q <= s->cfg.io_queues; q++) {
         s->sqs[q].doorbell = &s->doorbells[sim_doorbell_word(s, q, false)];
         s->cqs[q].doorbell = &s->doorbells[sim_doorbell_word(s, q, true)];

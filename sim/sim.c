@@ -1,6 +1,6 @@
 /* Creating, attaching and inspecting the simulated controller. */
+#include <assert.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ static int init_queues(struct sim *s)
 
     s->doorbells_len = (bytes + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
     s->seen = calloc(s->doorbells_len / sizeof(uint32_t), sizeof(*s->seen));
-    s->owner = calloc(n, sizeof(*s->owner));
+    s->owner = calloc(2 * n, sizeof(*s->owner));
     s->admin_pieces = calloc(SIM_MAX_PIECES, sizeof(*s->admin_pieces));
     s->sqs = calloc(n, sizeof(*s->sqs));
     s->cqs = calloc(n, sizeof(*s->cqs));
@@ -198,8 +198,10 @@ int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_trans
 
 void sim_free(struct sim *s)
 {
-    if (s)
-        destroy(s);
+    if (!s)
+        return;
+    assert(!s->transport);
+    destroy(s);
 }
 
 static uint64_t get(_Atomic uint64_t *c)

@@ -12,6 +12,7 @@
 #define PARK_WATCH_NS (1000 * 1000ull)       /* the thread that watches all doorbells */
 #define PARK_MAX_NS   (100 * 1000 * 1000ull) /* the others, and a controller that is disabled */
 #define SWEEP_ROUNDS  4096u
+#define WATCH_ROUNDS  16u
 
 uint64_t sim_now(void)
 {
@@ -78,7 +79,7 @@ static bool wake_owners(struct sim *s)
             if (atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) ==
                 atomic_load_explicit(&s->seen[w], memory_order_relaxed))
                 continue;
-            sim_wake(&s->threads[atomic_load_explicit(&s->owner[q], memory_order_relaxed)]);
+            sim_wake(&s->threads[sim_owner(s, q, cq)]);
             any = true;
         }
     }
@@ -138,7 +139,7 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
         worked |= sim_admin_run(th->s);
         sim_resume(th->s);
     }
-    if (th->index == 0 && anyone_parked(th->s, 1))
+    if (th->index == 0 && (!worked || th->turn % WATCH_ROUNDS == 0) && anyone_parked(th->s, 1))
         wake_owners(th->s);
     return worked;
 }
@@ -150,12 +151,12 @@ static bool news_for(struct sim_thread *th)
     if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed))
         return true;
     for (unsigned q = 0; q <= s->cfg.io_queues; q++) {
-        if (atomic_load_explicit(&s->owner[q], memory_order_relaxed) != th->index)
-            continue;
         for (unsigned cq = 0; cq < 2; cq++) {
             size_t w = sim_doorbell_word(s, q, cq);
-            if (atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) !=
-                atomic_load_explicit(&s->seen[w], memory_order_relaxed))
+
+            if (sim_owner(s, q, cq) == th->index &&
+                atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) !=
+                    atomic_load_explicit(&s->seen[w], memory_order_relaxed))
                 return true;
         }
     }
@@ -177,7 +178,8 @@ static void park(struct sim_thread *th, uint64_t ns)
 /* Spins for a while after the last work, then sleeps, longer each time. */
 static uint64_t idle(struct sim_thread *th, uint64_t since, uint64_t sleep_ns, uint64_t next_due)
 {
-    uint64_t now = sim_now(), longest = th->index ? PARK_MAX_NS : PARK_WATCH_NS;
+    bool watches = th->index == 0 && atomic_load_explicit(&th->s->running, memory_order_relaxed);
+    uint64_t now = sim_now(), longest = watches ? PARK_WATCH_NS : PARK_MAX_NS;
 
     if (now - since < th->s->spin_us * 1000u || atomic_load(&th->moving) ||
         (next_due != UINT64_MAX && next_due < now + PARK_FIRST_NS)) {
@@ -186,7 +188,7 @@ static uint64_t idle(struct sim_thread *th, uint64_t since, uint64_t sleep_ns, u
     }
     if (next_due != UINT64_MAX && next_due - now < sleep_ns)
         sleep_ns = next_due - now;
-    park(th, sleep_ns);
+    park(th, sleep_ns < longest ? sleep_ns : longest);
     return sleep_ns * 2 < longest ? sleep_ns * 2 : longest;
 }
 

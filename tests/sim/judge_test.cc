@@ -1,0 +1,318 @@
+/* Each mistake a driver can make, made once: that event is seen, and no other. */
+#include <cstring>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "rig.h"
+
+namespace
+{
+
+struct Judge : ::testing::Test {
+    Judge() : r(small_config()), q(r.create(1, 16)), buf(r.dma(128 << 10))
+    {
+    }
+    uint16_t read(uint64_t lba, uint32_t lbas, uint64_t prp1, uint64_t prp2 = 0)
+    {
+        return r.run(q, io(NVME_IO_READ, lba, lbas, prp1, prp2));
+    }
+    Rig r;
+    Queue &q;
+    std::unique_ptr<Dma> buf;
+};
+
+TEST_F(Judge, DoorbellOfAQueueThatDoesNotExist)
+{
+    r.doorbell(3, false, 1);
+    EXPECT_TRUE(r.only(SIM_EV_DB_INVALID_QUEUE));
+}
+
+TEST_F(Judge, DoorbellBetweenTheStrides)
+{
+    struct sim_config c = small_config();
+    c.doorbell_stride = 1;
+    Rig wide(c);
+    __atomic_store_n(&wide.t->doorbells[1], 1, __ATOMIC_RELEASE);
+    EXPECT_TRUE(wide.only(SIM_EV_DB_INVALID_QUEUE)); /* without a kick: it looks by itself */
+}
+
+TEST_F(Judge, TailNotBelowTheQueueSize)
+{
+    r.doorbell(1, false, 16);
+    EXPECT_TRUE(r.only(SIM_EV_DB_OUT_OF_RANGE));
+}
+
+TEST_F(Judge, HeadNotBelowTheQueueSize)
+{
+    r.doorbell(1, true, 99);
+    EXPECT_TRUE(r.only(SIM_EV_DB_OUT_OF_RANGE));
+}
+
+TEST_F(Judge, TailMovedOntoEntriesNotReported)
+{
+    struct sim_fault f = {};
+    f.kind = SIM_FAULT_LOSE;
+    ASSERT_EQ(sim_add_fault(r.sim, &f), 0);
+    for (uint16_t i = 0; i < 15; i++)
+        r.put(q, io(NVME_IO_READ, 0, 1, buf->iova, 0, i));
+    r.ring(q);
+    EXPECT_TRUE(r.quiet(q));
+    r.put(q, io(NVME_IO_READ, 0, 1, buf->iova, 0, 15));
+    r.ring(q);
+    EXPECT_TRUE(r.only(SIM_EV_SQ_OVERRUN));
+    EXPECT_EQ(r.remove_sq(1), 0);
+}
+
+TEST_F(Judge, CqHeadMovedPastWhatWasPosted)
+{
+    r.doorbell(1, true, 1);
+    EXPECT_TRUE(r.only(SIM_EV_CQ_HEAD_PAST_TAIL));
+}
+
+TEST_F(Judge, CidUsedTwiceAtOnce)
+{
+    r.put(q, io(NVME_IO_READ, 0, 1, buf->iova, 0, 9));
+    r.put(q, io(NVME_IO_READ, 1, 1, buf->iova, 0, 9));
+    r.ring(q);
+    struct nvme_cqe cqe;
+    ASSERT_TRUE(r.next(q, &cqe) && r.next(q, &cqe));
+    EXPECT_TRUE(r.only(SIM_EV_CID_REUSE));
+}
+
+TEST_F(Judge, CidMayComeBackOnceCompleted)
+{
+    for (int i = 0; i < 20; i++)
+        EXPECT_EQ(read(0, 1, buf->iova), 0);
+}
+
+TEST_F(Judge, MemoryThatIsNotMapped)
+{
+    EXPECT_EQ(read(0, 1, buf->iova + buf->len), NVME_ERR_DATA_TRANSFER);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_UNMAPPED));
+    EXPECT_EQ(read(0, 1, 0), NVME_ERR_DATA_TRANSFER);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_UNMAPPED));
+}
+
+TEST_F(Judge, SecondPageNotMapped)
+{
+    EXPECT_EQ(read(0, 2, buf->iova, buf->iova + buf->len), NVME_ERR_DATA_TRANSFER);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_UNMAPPED));
+}
+
+TEST_F(Judge, Prp1NotDwordAligned)
+{
+    EXPECT_EQ(read(0, 1, buf->iova + 2, buf->iova + 4096), NVME_ERR_INVALID_PRP_OFFSET);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_MISALIGNED));
+}
+
+TEST_F(Judge, Prp2NotPageAligned)
+{
+    EXPECT_EQ(read(0, 2, buf->iova, buf->iova + 4096 + 8), NVME_ERR_INVALID_PRP_OFFSET);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_MISALIGNED));
+}
+
+TEST_F(Judge, Prp2SetThoughOnePageIsEnough)
+{
+    EXPECT_EQ(read(0, 1, buf->iova, buf->iova + 4096), NVME_ERR_INVALID_FIELD);
+    EXPECT_TRUE(r.only(SIM_EV_RESERVED_FIELD));
+}
+
+TEST_F(Judge, ListEntryNotPageAligned)
+{
+    auto list = r.dma(4096);
+    list->as<uint64_t>()[0] = buf->iova + 4096;
+    list->as<uint64_t>()[1] = buf->iova + 8192 + 512;
+    EXPECT_EQ(read(0, 3, buf->iova, list->iova), NVME_ERR_INVALID_PRP_OFFSET);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_MISALIGNED));
+}
+
+TEST_F(Judge, ListPointerNotQwordAligned)
+{
+    auto list = r.dma(4096);
+    EXPECT_EQ(read(0, 3, buf->iova, list->iova + 4), NVME_ERR_INVALID_PRP_OFFSET);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_LIST_MISALIGNED));
+}
+
+TEST_F(Judge, ListRunsOverTheEndOfItsPage)
+{
+    auto list = r.dma(8192);
+    uint64_t *e = list->as<uint64_t>() + 510; /* three entries where the page has room for two */
+    for (int i = 0; i < 3; i++)
+        e[i] = buf->iova + 4096 * (i + 1);
+    EXPECT_EQ(read(0, 4, buf->iova, list->iova + 510 * 8), NVME_ERR_INVALID_PRP_OFFSET);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_LIST_OVERFLOW));
+}
+
+TEST_F(Judge, TransferOverMdts)
+{
+    EXPECT_EQ(read(0, 17, buf->iova, buf->iova), NVME_ERR_INVALID_FIELD);
+    EXPECT_TRUE(r.only(SIM_EV_TRANSFER_TOO_LARGE));
+}
+
+TEST_F(Judge, LbaPastTheEnd)
+{
+    EXPECT_EQ(read(1023, 2, buf->iova, buf->iova + 4096), NVME_ERR_LBA_RANGE);
+    EXPECT_TRUE(r.only(SIM_EV_LBA_RANGE));
+    EXPECT_EQ(read(UINT64_MAX, 1, buf->iova), NVME_ERR_LBA_RANGE);
+    EXPECT_TRUE(r.only(SIM_EV_LBA_RANGE));
+}
+
+TEST_F(Judge, OpcodesNotOffered)
+{
+    EXPECT_EQ(r.run(q, io(0x05, 0, 1, buf->iova)), NVME_ERR_INVALID_OPCODE);
+    EXPECT_TRUE(r.only(SIM_EV_BAD_OPCODE));
+    EXPECT_EQ(r.admin(admin_cmd(0x7f, 0, 0)), NVME_ERR_INVALID_OPCODE);
+    EXPECT_TRUE(r.only(SIM_EV_BAD_OPCODE));
+}
+
+TEST_F(Judge, NamespaceNotActive)
+{
+    for (uint32_t nsid : {0u, 2u, UINT32_MAX}) {
+        struct nvme_sqe s = io(NVME_IO_READ, 0, 1, buf->iova);
+        s.nsid = nsid;
+        EXPECT_EQ(r.run(q, s), NVME_ERR_INVALID_NS);
+        EXPECT_TRUE(r.only(SIM_EV_BAD_NSID));
+    }
+}
+
+TEST_F(Judge, ReservedFields)
+{
+    struct nvme_sqe good = io(NVME_IO_READ, 0, 1, buf->iova), s = good;
+    std::vector<struct nvme_sqe> bad;
+    s.cdw2 = 1, bad.push_back(s), s = good;
+    s.cdw3 = 1, bad.push_back(s), s = good;
+    s.mptr = 8, bad.push_back(s), s = good;
+    s.flags = 1, bad.push_back(s), s = good;
+    s.flags = 0xc0, bad.push_back(s), s = good;
+    s.cdw12 |= 1u << 16, bad.push_back(s), s = good;
+    s.cdw15 = 1, bad.push_back(s), s = good;
+    for (auto &b : bad) {
+        EXPECT_EQ(r.run(q, b), NVME_ERR_INVALID_FIELD);
+        EXPECT_TRUE(r.only(SIM_EV_RESERVED_FIELD));
+    }
+}
+
+struct BadCreate {
+    uint32_t cdw10, cdw11;
+    bool misaligned;
+    uint16_t status;
+};
+
+class JudgeCreate : public Judge, public ::testing::WithParamInterface<BadCreate>
+{
+};
+
+TEST_P(JudgeCreate, CqWithWrongValues)
+{
+    BadCreate b = GetParam();
+    EXPECT_EQ(
+        r.admin(admin_cmd(NVME_ADMIN_CREATE_CQ, b.cdw10, b.cdw11, buf->iova + 8 * b.misaligned)),
+        b.status);
+    EXPECT_TRUE(r.only(SIM_EV_BAD_QUEUE_CREATE));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Values, JudgeCreate,
+    ::testing::Values(BadCreate{0 | 15 << 16, 1, false, NVME_ERR_QID_INVALID},
+                      BadCreate{1 | 15 << 16, 1, false, NVME_ERR_QID_INVALID},
+                      BadCreate{5 | 15 << 16, 1, false, NVME_ERR_QID_INVALID},
+                      BadCreate{2 | 0 << 16, 1, false, NVME_ERR_QUEUE_SIZE},
+                      BadCreate{2 | 0x1000 << 16, 1, false, NVME_ERR_QUEUE_SIZE},
+                      BadCreate{2 | 15 << 16, 0, false, NVME_ERR_INVALID_FIELD},
+                      BadCreate{2 | 15 << 16, 3, false, 0x108},
+                      BadCreate{2 | 15 << 16, 1, true, NVME_ERR_INVALID_FIELD}));
+
+TEST_F(Judge, SqForACqThatDoesNotExist)
+{
+    EXPECT_EQ(r.admin(admin_cmd(NVME_ADMIN_CREATE_SQ, 2 | 15 << 16, 1 | 2 << 16, buf->iova)),
+              NVME_ERR_CQ_INVALID);
+    EXPECT_TRUE(r.only(SIM_EV_BAD_QUEUE_CREATE));
+}
+
+TEST_F(Judge, CqDeletedBeforeItsSq)
+{
+    EXPECT_EQ(r.remove_cq(1), NVME_ERR_QUEUE_DELETION);
+    EXPECT_TRUE(r.only(SIM_EV_BAD_QUEUE_DELETE));
+    EXPECT_EQ(r.remove_sq(1), 0);
+    EXPECT_EQ(r.remove_cq(1), 0);
+    EXPECT_EQ(r.remove_sq(1), NVME_ERR_QID_INVALID);
+    EXPECT_TRUE(r.only(SIM_EV_BAD_QUEUE_DELETE));
+}
+
+TEST(JudgeRegisters, EnabledWithoutAdminQueue)
+{
+    Rig r(small_config(), false);
+    r.write32(NVME_REG_CC, NVME_CC_EN);
+    EXPECT_TRUE(r.only(SIM_EV_BAD_ENABLE));
+    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS);
+    EXPECT_FALSE(r.read32(NVME_REG_CSTS) & NVME_CSTS_RDY);
+    r.enable();
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_CFS); /* EN never went to 0: still dead */
+    r.only(SIM_EV_REG_MISUSE);
+    r.disable();
+    r.enable();
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+}
+
+TEST_F(Judge, RegistersMisused)
+{
+    r.write32(NVME_REG_CSTS, 0);
+    EXPECT_TRUE(r.only(SIM_EV_REG_MISUSE));
+    r.write32(NVME_REG_AQA, 0x000f000f);
+    EXPECT_TRUE(r.only(SIM_EV_REG_MISUSE));
+    r.write32(NVME_REG_CC, r.read32(NVME_REG_CC) | 1u << NVME_CC_MPS_SHIFT);
+    EXPECT_TRUE(r.only(SIM_EV_REG_MISUSE));
+}
+
+TEST_F(Judge, MemoryUnmappedUnderACommand)
+{
+    struct sim_fault f = {};
+    f.kind = SIM_FAULT_LATE;
+    f.delay_ns = 100 * 1000 * 1000;
+    ASSERT_EQ(sim_add_fault(r.sim, &f), 0);
+    r.put(q, io(NVME_IO_READ, 0, 1, buf->iova));
+    r.ring(q);
+    while (r.stats().commands < 3) /* creating CQ and SQ, then ours */
+        std::this_thread::yield();
+    buf->unmap();
+    EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
+    struct nvme_cqe cqe;
+    ASSERT_TRUE(r.next(q, &cqe));
+    EXPECT_EQ(NVME_STATUS(cqe.status), NVME_ERR_DATA_TRANSFER);
+    EXPECT_EQ(sim_violations(r.sim), 0u);
+}
+
+TEST_F(Judge, RingUnmappedUnderAQueue)
+{
+    q.sq->unmap();
+    EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
+    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS);
+}
+
+TEST(JudgeRegisters, ClosedWhileEnabled)
+{
+    Rig r(small_config());
+    r.aq.sq->t = r.aq.cq->t = nullptr;
+    r.t->ops->close(r.t);
+    r.t = nullptr;
+    EXPECT_TRUE(r.only(SIM_EV_CLOSED_ENABLED));
+}
+
+TEST_F(Judge, EveryEventHasANameAndAText)
+{
+    for (int e = 0; e < SIM_EV_COUNT; e++) {
+        EXPECT_GT(strlen(sim_event_name(static_cast<enum sim_event>(e))), 5u);
+        EXPECT_GT(strlen(sim_event_text(static_cast<enum sim_event>(e))), 10u);
+    }
+}
+
+TEST_F(Judge, ViolationsAreKeptInWords)
+{
+    char text[1024];
+    r.doorbell(1, false, 16);
+    ASSERT_TRUE(r.only(SIM_EV_DB_OUT_OF_RANGE));
+    EXPECT_GT(sim_violations_text(r.sim, text, sizeof(text)), 0u);
+    EXPECT_NE(strstr(text, "DB_OUT_OF_RANGE: SQ 1 tail 16 of 16 (seed 1"), nullptr) << text;
+}
+
+} // namespace
