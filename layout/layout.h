@@ -68,7 +68,9 @@ static inline uint64_t lay_groups(const struct lay_geometry *geo)
 bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len);
 /* Blocks of group `group`: LAY_GROUP_BLOCKS, fewer in the last. */
 uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group);
-/* At most LAY_LABEL_MAX bytes of UTF-8 without control characters. */
+/* UTF-8 without control characters. */
+bool lay_text_ok(const char *text, size_t len);
+/* The same, of at most LAY_LABEL_MAX bytes. */
 bool lay_label_ok(const char *label, size_t len);
 
 /* --- Blocks of the file system --------------------------------------------------------------- */

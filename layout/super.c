@@ -50,11 +50,9 @@ static bool utf8_second_ok(uint8_t lead, uint8_t second)
     return second >= lo && second <= hi;
 }
 
-bool lay_label_ok(const char *label, size_t len)
+bool lay_text_ok(const char *text, size_t len)
 {
-    const uint8_t *s = (const uint8_t *)label;
-    if (len > LAY_LABEL_MAX)
-        return false;
+    const uint8_t *s = (const uint8_t *)text;
     for (size_t i = 0; i < len; i++) {
         int tail = utf8_tail(s[i]);
         if (s[i] < 0x20 || s[i] == 0x7f || tail < 0 || (size_t)tail > len - i - 1)
@@ -68,6 +66,11 @@ bool lay_label_ok(const char *label, size_t len)
         i += (size_t)tail;
     }
     return true;
+}
+
+bool lay_label_ok(const char *label, size_t len)
+{
+    return len <= LAY_LABEL_MAX && lay_text_ok(label, len);
 }
 
 static bool label_field_ok(const char *label)

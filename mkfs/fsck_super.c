@@ -80,7 +80,10 @@ static int check_copy(struct fsck *f, uint64_t addr)
     return 0;
 }
 
-/* Block 0 as recovery leaves it; a copy stands in if that is damaged too. */
+/*
+ * Block 0 as recovery leaves it. What stood in for it (a copy, or block 0 before recovery) stays in
+ * use when the two disagree on where things are: all checks so far were against that.
+ */
 static int check_primary(struct fsck *f)
 {
     const char *why = NULL;
@@ -91,7 +94,7 @@ static int check_primary(struct fsck *f)
         return err;
     if (lay_check_super(&b.super, 0, f->img.device_blocks, &geo, NULL, &why) != 0)
         fsck_report(f, PROBLEM_SUPER_BLOCK, why, "block 0");
-    else if (f->super.addr != 0 && !same_shape(&b.super, &f->sb, &geo, &f->img.geo))
+    else if (!same_shape(&b.super, &f->sb, &geo, &f->img.geo))
         fsck_report(f, PROBLEM_SUPER_DIFFERS, NULL, "block %" PRIu64, f->super.addr);
     else
         f->sb = b.super;

@@ -1,0 +1,253 @@
+/*
+ * dump.gpunvme: shows what is in a file system, as text or JSON.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkfs/dump_tree.h"
+#include "mkfs/tool.h"
+
+#define SCHEMA_VERSION 1
+#define EXIT_USAGE     2
+#define NOT_ASKED      UINT64_MAX
+
+struct options {
+    const char *path;
+    bool super, journal, json;
+    uint64_t inode, extents, directory; /* or NOT_ASKED */
+};
+
+/* The device and what was learned of it on the way to what was asked for. */
+struct dump {
+    const struct options *o;
+    struct image img;
+    struct image_super super;
+    struct lay_super sb; /* after recovery */
+    struct lay_journal header;
+    struct log log;
+    struct json_object *tree;
+};
+
+static const char usage_text[] =
+    "usage: dump.gpunvme [OPTION]... DEVICE\n"
+    "Shows what is in the gpunvmefs file system on DEVICE, as it is after recovery.\n"
+    "\n"
+    "  -s, --superblock       the superblock (the default)\n"
+    "  -i, --inode=INO        an inode and the names of its extended attributes\n"
+    "  -e, --extents=INO      the extents of a file; inode 0 is the inode file\n"
+    "  -d, --directory=INO    the names in a directory; inode 1 is the root\n"
+    "  -j, --journal          the transactions in the journal\n"
+    "  -o, --output=FORMAT    text or json\n"
+    "  -V, --version          print the version and exit\n"
+    "      --help             print this and exit\n";
+
+static const struct option long_options[] = {
+    {"superblock", no_argument, NULL, 's'},
+    {"inode", required_argument, NULL, 'i'},
+    {"extents", required_argument, NULL, 'e'},
+    {"directory", required_argument, NULL, 'd'},
+    {"journal", no_argument, NULL, 'j'},
+    {"output", required_argument, NULL, 'o'},
+    {"version", no_argument, NULL, 'V'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static int set_inode(uint64_t *ino, const char *text)
+{
+    if (tool_parse_number(text, ino) != 0 || *ino == NOT_ASKED)
+        return tool_error("options", "'%s' is not an inode number", text);
+    return 0;
+}
+
+static int set_output(struct options *o, const char *text)
+{
+    o->json = strcmp(text, "json") == 0;
+    if (!o->json && strcmp(text, "text") != 0)
+        return tool_error("--output", "'%s' is not a format, use text or json", text);
+    return 0;
+}
+
+static int set_option(struct options *o, int c)
+{
+    switch (c) {
+    case 's':
+        o->super = true;
+        return 0;
+    case 'i':
+        return set_inode(&o->inode, optarg);
+    case 'e':
+        return set_inode(&o->extents, optarg);
+    case 'd':
+        return set_inode(&o->directory, optarg);
+    case 'j':
+        o->journal = true;
+        return 0;
+    case 'o':
+        return set_output(o, optarg);
+    default: /* getopt_long() has named the option */
+        return -1;
+    }
+}
+
+/* -1: go on; otherwise the exit status. */
+static int parse_arguments(int argc, char **argv, struct options *o)
+{
+    int c;
+    while ((c = getopt_long(argc, argv, "si:e:d:jo:V", long_options, NULL)) != -1) {
+        if (c == 'V') {
+            tool_version();
+            return EXIT_SUCCESS;
+        }
+        if (c == 'h') {
+            fputs(usage_text, stdout);
+            return EXIT_SUCCESS;
+        }
+        if (set_option(o, c) != 0)
+            return EXIT_USAGE;
+    }
+    if (argc - optind != 1) {
+        tool_error("arguments", "one DEVICE is needed, see --help");
+        return EXIT_USAGE;
+    }
+    o->path = argv[optind];
+    bool any =
+        o->journal || o->inode != NOT_ASKED || o->extents != NOT_ASKED || o->directory != NOT_ASKED;
+    o->super = o->super || !any;
+    return -1;
+}
+
+/* The journal is read first: everything else is seen through it. */
+static int recover(struct dump *d)
+{
+    union image_block b;
+    struct lay_geometry geo;
+    const char *why = NULL;
+    int err = image_read_raw(&d->img, d->img.geo.journal_start, &b);
+    if (!err)
+        err = lay_check_journal(&d->img.geo, &b.journal, &why);
+    if (err == -EUCLEAN) {
+        tool_error(d->o->path, "journal header: damaged (%s), shown without recovery", why);
+        return err;
+    }
+    if (err)
+        return err;
+    d->header = b.journal;
+    err = log_read(&d->img, &d->header, &d->log);
+    if (!err)
+        err = log_replay(&d->img, &d->log);
+    if (!err)
+        err = image_read(&d->img, 0, &b);
+    if (!err && lay_check_super(&b.super, 0, d->img.device_blocks, &geo, NULL, NULL) == 0 &&
+        memcmp(&geo, &d->img.geo, sizeof(geo)) == 0)
+        d->sb = b.super;
+    return err;
+}
+
+static int explain(const struct options *o, const char *what, int err)
+{
+    switch (err) {
+    case 0:
+        return 0;
+    case -ENOENT:
+        return tool_error(o->path, "%s: no such inode in use", what);
+    case -ENOTDIR:
+        return tool_error(o->path, "%s: not a directory", what);
+    case -EUCLEAN:
+        return tool_error(o->path, "%s: damaged, run fsck.gpunvme", what);
+    default:
+        return tool_error(o->path, "%s: %s", what, tool_strerror(err));
+    }
+}
+
+static struct json_object *add(struct dump *d, const char *key, struct json_object *value)
+{
+    json_object_object_add(d->tree, key, value);
+    return value;
+}
+
+static int collect(struct dump *d)
+{
+    const struct options *o = d->o;
+    int failed = 0;
+    put_number(d->tree, "schema_version", SCHEMA_VERSION);
+    put_string(d->tree, "device", o->path);
+    put_number(d->tree, "recovered_transactions", d->log.transaction_count);
+    if (o->super)
+        dump_super(&d->sb, add(d, "superblock", json_object_new_object()));
+    if (o->inode != NOT_ASKED)
+        failed |= explain(
+            o, "inode",
+            dump_inode(&d->img, &d->sb, o->inode, add(d, "inode", json_object_new_object())));
+    if (o->extents != NOT_ASKED)
+        failed |= explain(
+            o, "extents",
+            dump_extents(&d->img, &d->sb, o->extents, add(d, "extents", json_object_new_array())));
+    if (o->directory != NOT_ASKED)
+        failed |= explain(o, "directory",
+                          dump_directory(&d->img, &d->sb, o->directory,
+                                         add(d, "directory", json_object_new_array())));
+    if (o->journal)
+        dump_journal(&d->header, &d->log, add(d, "journal", json_object_new_object()));
+    return failed;
+}
+
+static int start(struct dump *d, struct bd_dev *dev)
+{
+    const char *path = d->o->path;
+    int err = image_start(&d->img, dev, &d->super);
+    if (err == -EINVAL)
+        return tool_error(path, "holds no gpunvmefs file system, check the name of the device");
+    if (err == -ENOTSUP)
+        return tool_error(path, "has features or a version that this program does not know");
+    if (err == -EUCLEAN)
+        return tool_error(path, "superblock: %s, and no usable copy was found", d->super.why);
+    if (err)
+        return tool_error(path, "cannot read: %s", tool_strerror(err));
+    d->sb = d->super.sb;
+    if (d->super.error)
+        tool_error(path, "superblock: damaged (%s), using the copy in block %llu", d->super.why,
+                   (unsigned long long)d->super.addr);
+    return 0;
+}
+
+static int dump_device(const struct options *o, struct bd_dev *dev)
+{
+    struct dump *d = calloc(1, sizeof(*d));
+    if (!d)
+        return -1;
+    d->o = o;
+    d->tree = json_object_new_object();
+    int failed = start(d, dev);
+    if (!failed) {
+        int err = recover(d);
+        failed = err && err != -EUCLEAN ? explain(o, "journal", err) : err;
+        failed |= collect(d);
+        if (o->json)
+            print_json(d->tree);
+        else
+            print_text(d->tree);
+    }
+    json_object_put(d->tree);
+    log_free(&d->log);
+    image_end(&d->img);
+    free(d);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {.inode = NOT_ASKED, .extents = NOT_ASKED, .directory = NOT_ASKED};
+    struct bd_dev *dev;
+    int status = parse_arguments(argc, argv, &o);
+    if (status >= 0)
+        return status;
+    if (tool_open(o.path, BD_OPEN_READ_ONLY, &dev) != 0)
+        return EXIT_FAILURE;
+    int failed = dump_device(&o, dev);
+    bd_close(dev);
+    return failed || fflush(stdout) != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

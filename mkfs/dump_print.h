@@ -1,0 +1,29 @@
+/*
+ * Two ways to print what dump.gpunvme found, which is a tree of JSON objects either way.
+ */
+#ifndef MKFS_DUMP_PRINT_H
+#define MKFS_DUMP_PRINT_H
+
+#include <json-c/json.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "layout/layout.h"
+
+/* "Key: value" lines, nested objects indented; each element of an array is a line. */
+void print_text(struct json_object *tree);
+void print_json(struct json_object *tree);
+
+void put_number(struct json_object *to, const char *key, uint64_t value);
+/* LAY_NONE is null. */
+void put_link(struct json_object *to, const char *key, uint64_t value);
+void put_octal(struct json_object *to, const char *key, uint64_t value);
+void put_hex(struct json_object *to, const char *key, const void *bytes, size_t len);
+void put_uuid(struct json_object *to, const char *key, const uint8_t uuid[16]);
+void put_time(struct json_object *to, const char *key, struct lay_time t);
+void put_string(struct json_object *to, const char *key, const char *text);
+/* Bytes that need not be UTF-8: then with \xNN, and a backslash doubled, and KEY_escaped true. */
+void put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len);
+void put_flag(struct json_object *to, const char *key, int value);
+
+#endif
