@@ -1,0 +1,298 @@
+/* Device memory: a mover whose device is host memory at another address. */
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "rig.h"
+
+namespace
+{
+
+constexpr uint64_t DEVICE = 0x7000000000ull;
+
+/* Copies happen when they are polled for, so that a command really is in flight for a while. */
+struct FakeMover {
+    struct Job {
+        bool to_device;
+        std::vector<struct nvme_copy> copies;
+        uint64_t ticket;
+        int polls;
+    };
+    explicit FakeMover(size_t len, unsigned max_copies = 8, unsigned channels = 4)
+        : memory(len), jobs(channels)
+    {
+        ops.max_copies = max_copies;
+        ops.submit = [](void *ctx, unsigned ch, bool to, const struct nvme_copy *c, unsigned n,
+                        uint64_t *t) { return self(ctx)->submit(ch, to, c, n, t); };
+        ops.poll = [](void *ctx, unsigned ch, uint64_t t) { return self(ctx)->poll(ch, t); };
+        ops.pin = [](void *ctx, void *addr, size_t n) { return self(ctx)->pin(addr, n); };
+        ops.unpin = [](void *ctx, void *addr) { self(ctx)->unpin(addr); };
+        mover.ops = &ops;
+        mover.ctx = this;
+        mover.channels = channels;
+    }
+    static FakeMover *self(void *ctx)
+    {
+        return static_cast<FakeMover *>(ctx);
+    }
+    int pin(void *addr, size_t len)
+    {
+        std::lock_guard<std::mutex> g(lock);
+        if (len > pin_limit)
+            return -EINVAL;
+        pins.insert(addr);
+        return 0;
+    }
+    void unpin(void *addr)
+    {
+        std::lock_guard<std::mutex> g(lock);
+        EXPECT_EQ(pins.erase(addr), 1u);
+    }
+    int submit(unsigned ch, bool to_device, const struct nvme_copy *c, unsigned n, uint64_t *ticket)
+    {
+        EXPECT_LE(n, ops.max_copies);
+        EXPECT_LT(ch, jobs.size());
+        if (jobs[ch].size() >= depth)
+            return -EAGAIN;
+        *ticket = ++tickets;
+        jobs[ch].push_back({to_device, {c, c + n}, *ticket, slow});
+        submissions++;
+        return 0;
+    }
+    void finish_first(unsigned ch)
+    {
+        for (auto &c : jobs[ch].front().copies) {
+            unsigned char *d = memory.data() + (c.device - DEVICE);
+            bool to = jobs[ch].front().to_device;
+            memcpy(to ? d : c.host, to ? c.host : d, c.len);
+        }
+        jobs[ch].pop_front();
+    }
+    int poll(unsigned ch, uint64_t ticket)
+    {
+        if (!jobs[ch].empty() && jobs[ch].front().polls-- <= 0)
+            finish_first(ch);
+        if (!jobs[ch].empty() && jobs[ch].front().ticket <= ticket)
+            return 0;
+        return fail ? -EIO : 1;
+    }
+
+    struct nvme_mover_ops ops = {};
+    struct nvme_mover mover = {};
+    std::vector<unsigned char> memory;
+    std::vector<std::deque<Job>> jobs;
+    std::mutex lock;
+    std::set<void *> pins;
+    size_t pin_limit = SIZE_MAX, depth = 2;
+    std::atomic<uint64_t> tickets{0}, submissions{0};
+    std::atomic<int> slow{2};
+    std::atomic<bool> fail{false};
+};
+
+struct sim_config config()
+{
+    struct sim_config c = small_config();
+    c.ns[0].bytes = 8 << 20;
+    return c;
+}
+
+/* With the parameter true the mover pins the media, with false it pins bounce memory only. */
+struct Move : ::testing::TestWithParam<bool> {
+    Move() : fake(1 << 20), r(config()), q(&r.create(1, 64))
+    {
+        if (!GetParam())
+            fake.pin_limit = 4 << 20;
+        map();
+    }
+    void map()
+    {
+        struct nvme_mem mem = {};
+        mem.device = DEVICE;
+        mem.len = fake.memory.size();
+        mem.fd = -1;
+        mem.mover = &fake.mover;
+        ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
+    }
+    void unmap()
+    {
+        EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
+        EXPECT_TRUE(fake.pins.empty());
+    }
+    FakeMover fake;
+    Rig r;
+    Queue *q;
+    uint64_t iova = 0;
+};
+
+TEST_P(Move, DataGoesToTheDeviceAndComesBack)
+{
+    auto list = r.dma(4096);
+    for (int i = 1; i < 16; i++)
+        list->as<uint64_t>()[i - 1] = iova + 8192 * i;
+    for (int i = 0; i < 16; i++)
+        fill(fake.memory.data() + 8192 * i, 4096, i);
+    ASSERT_EQ(r.run(*q, io(NVME_IO_WRITE, 100, 16, iova, list->iova)), 0);
+    memset(fake.memory.data(), 0, fake.memory.size());
+    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 100, 16, iova, list->iova)), 0);
+    for (int i = 0; i < 16; i++)
+        EXPECT_TRUE(holds(fake.memory.data() + 8192 * i, 4096, i)) << i;
+    EXPECT_EQ(r.stats().device_bytes, 2u * 65536);
+    unmap();
+}
+
+TEST_P(Move, ManyCommandsShareSubmissions)
+{
+    for (int round = 0; round < 20; round++) {
+        for (uint16_t i = 0; i < 60; i++)
+            r.put(*q, io(i % 2 ? NVME_IO_WRITE : NVME_IO_READ, i, 1, iova + 4096 * i, 0, i));
+        r.ring(*q);
+        struct nvme_cqe cqe;
+        for (int i = 0; i < 60; i++) {
+            ASSERT_TRUE(r.next(*q, &cqe));
+            ASSERT_EQ(NVME_STATUS(cqe.status), 0);
+        }
+    }
+    EXPECT_LT(fake.submissions, 1200u);
+    unmap();
+}
+
+TEST_P(Move, FailedCopiesFailTheirCommands)
+{
+    fake.fail = true;
+    EXPECT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, iova)), NVME_ERR_DATA_TRANSFER);
+    fake.fail = false;
+    EXPECT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, iova)), 0);
+    unmap();
+}
+
+TEST_P(Move, CorruptReadFlipsOneBitAndSparesTheMedia)
+{
+    struct sim_fault f = {};
+    f.kind = SIM_FAULT_CORRUPT;
+    f.times = 1;
+    ASSERT_EQ(sim_add_fault(r.sim, &f), 0);
+    memset(fake.memory.data(), 0xff, 4096);
+    int bits = 0;
+    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, iova)), 0);
+    for (int i = 0; i < 4096; i++)
+        bits += __builtin_popcount(fake.memory[i]);
+    EXPECT_EQ(bits, 1);
+    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, iova)), 0);
+    EXPECT_EQ(fake.memory, std::vector<unsigned char>(fake.memory.size()));
+    unmap();
+}
+
+TEST_P(Move, UnmapWaitsForCopiesAndTells)
+{
+    fake.slow = 1000;
+    r.put(*q, io(NVME_IO_READ, 0, 1, iova));
+    r.ring(*q);
+    while (!fake.submissions)
+        std::this_thread::yield();
+    EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
+    EXPECT_TRUE(fake.jobs[0].empty());
+    EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
+}
+
+TEST_P(Move, DeletingTheQueueWaitsForItsCopies)
+{
+    fake.slow = 1000;
+    for (uint16_t i = 0; i < 20; i++)
+        r.put(*q, io(NVME_IO_READ, i, 1, iova, 0, i));
+    r.ring(*q);
+    while (!fake.submissions)
+        std::this_thread::yield();
+    EXPECT_EQ(r.remove_sq(1), 0);
+    EXPECT_TRUE(fake.jobs[0].empty());
+    unmap();
+}
+
+TEST_P(Move, ResetStaysReadyUntilCopiesHaveLanded)
+{
+    fake.slow = 1000;
+    r.put(*q, io(NVME_IO_READ, 0, 1, iova));
+    r.ring(*q);
+    while (!fake.submissions)
+        std::this_thread::yield();
+    r.disable();
+    EXPECT_TRUE(fake.jobs[0].empty());
+    EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
+}
+
+TEST_P(Move, ListInDeviceMemoryIsRefused)
+{
+    auto host = r.dma(4096);
+    EXPECT_EQ(r.run(*q, io(NVME_IO_READ, 0, 3, host->iova, iova)), NVME_ERR_DATA_TRANSFER);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_UNMAPPED));
+    unmap();
+}
+
+TEST_P(Move, HostAndDevicePagesMayMix)
+{
+    auto host = r.dma(4096);
+    fill(host->addr, 4096, 1);
+    fill(fake.memory.data(), 4096, 2);
+    ASSERT_EQ(r.run(*q, io(NVME_IO_WRITE, 4, 2, host->iova, iova)), 0);
+    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 4, 2, iova, host->iova)), 0);
+    EXPECT_TRUE(holds(fake.memory.data(), 4096, 1));
+    EXPECT_TRUE(holds(host->addr, 4096, 2));
+    unmap();
+}
+
+INSTANTIATE_TEST_SUITE_P(Pinned, Move, ::testing::Values(true));
+INSTANTIATE_TEST_SUITE_P(Bounced, Move, ::testing::Values(false));
+
+TEST(MoveChannels, ThreadsShareChannelsWhenThereAreFew)
+{
+    FakeMover fake(1 << 20, 8, 1);
+    struct sim_config c = config();
+    c.threads = 3;
+    Rig r(c);
+    struct nvme_mem mem = {};
+    mem.device = DEVICE;
+    mem.len = fake.memory.size();
+    mem.fd = -1;
+    mem.mover = &fake.mover;
+    uint64_t iova;
+    Queue *q[3] = {&r.create(1, 64), &r.create(2, 64), &r.create(3, 64)};
+    fake.depth = 8;
+    ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
+    for (uint16_t i = 0; i < 60; i++)
+        for (auto *each : q)
+            r.put(*each, io(NVME_IO_READ, i, 1, iova + 4096 * i, 0, i));
+    for (auto *each : q)
+        r.ring(*each);
+    struct nvme_cqe cqe;
+    for (int i = 0; i < 60; i++)
+        for (auto *each : q)
+            ASSERT_TRUE(r.next(*each, &cqe));
+    EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
+}
+
+TEST(MoveMap, OneMoverAtATime)
+{
+    FakeMover a(1 << 20), b(1 << 20);
+    Rig r(small_config());
+    struct nvme_mem mem = {};
+    mem.device = DEVICE;
+    mem.len = 4096;
+    mem.fd = -1;
+    uint64_t first, second;
+    mem.mover = &a.mover;
+    ASSERT_EQ(r.t->ops->map(r.t, &mem, &first), 0);
+    mem.mover = &b.mover;
+    EXPECT_EQ(r.t->ops->map(r.t, &mem, &second), -EFAULT);
+    EXPECT_EQ(r.t->ops->unmap(r.t, first), 0);
+    ASSERT_EQ(r.t->ops->map(r.t, &mem, &second), 0);
+    EXPECT_EQ(r.t->ops->unmap(r.t, second), 0);
+    a.pin_limit = 0;
+    mem.mover = &a.mover;
+    EXPECT_EQ(r.t->ops->map(r.t, &mem, &first), -EFAULT); /* not even bounce memory */
+}
+
+} // namespace

@@ -1,0 +1,200 @@
+/* Several controller threads at work, parked threads woken, and nonsense that must not crash. */
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <gtest/gtest.h>
+#include <random>
+#include <thread>
+
+#include "rig.h"
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+
+/* One thread's traffic on its own queue and its own LBAs, checked. */
+void traffic(Rig &r, Queue &q, Dma &buf, uint64_t first_lba, unsigned rounds)
+{
+    for (unsigned i = 0; i < rounds; i++) {
+        struct nvme_cqe cqe;
+        for (uint16_t c = 0; c < 8; c++) {
+            fill(buf.addr + 4096 * c, 4096, first_lba * 1000 + i * 8 + c);
+            r.put(q, io(NVME_IO_WRITE, first_lba + c, 1, buf.iova + 4096 * c, 0, c));
+        }
+        r.ring(q);
+        for (int c = 0; c < 8; c++)
+            ASSERT_TRUE(r.next(q, &cqe) && NVME_STATUS(cqe.status) == 0);
+        memset(buf.addr, 0, buf.len);
+        for (uint16_t c = 0; c < 8; c++)
+            r.put(q, io(NVME_IO_READ, first_lba + c, 1, buf.iova + 4096 * c, 0, c));
+        r.ring(q);
+        for (int c = 0; c < 8; c++)
+            ASSERT_TRUE(r.next(q, &cqe) && NVME_STATUS(cqe.status) == 0);
+        for (int c = 0; c < 8; c++)
+            ASSERT_TRUE(holds(buf.addr + 4096 * c, 4096, first_lba * 1000 + i * 8 + c));
+    }
+}
+
+TEST(Threads, ServeQueuesSideBySide)
+{
+    struct sim_config c = small_config();
+    c.threads = 3;
+    c.reorder = true;
+    Rig r(c);
+    std::vector<std::thread> drivers;
+    std::vector<std::unique_ptr<Dma>> bufs;
+    for (uint16_t i = 1; i <= 4; i++) {
+        Queue &q = r.create(i, 32);
+        bufs.push_back(r.dma(32768));
+        drivers.emplace_back([&r, &q, b = bufs.back().get(), i] { traffic(r, q, *b, i * 8, 50); });
+    }
+    for (auto &d : drivers)
+        d.join();
+}
+
+TEST(Threads, MapAndUnmapBesideTraffic)
+{
+    struct sim_config c = small_config();
+    c.threads = 2;
+    Rig r(c);
+    Queue &q = r.create(1, 32);
+    auto buf = r.dma(32768);
+    std::thread driver([&] { traffic(r, q, *buf, 8, 100); });
+    for (int i = 0; i < 200; i++)
+        r.dma(4096);
+    driver.join();
+}
+
+TEST(Parking, SleepingThreadsNoticeDoorbellsWithoutAKick)
+{
+    struct sim_config c = small_config();
+    c.threads = 3;
+    Rig r(c);
+    auto buf = r.dma(4096);
+    for (uint16_t id = 1; id <= 3; id++) {
+        Queue &q = r.create(id, 8);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        r.put(q, io(NVME_IO_READ, 0, 1, buf->iova));
+        __atomic_store_n(&r.t->doorbells[2 * id], q.tail, __ATOMIC_RELEASE);
+        struct nvme_cqe cqe;
+        EXPECT_TRUE(r.next(q, &cqe));
+    }
+}
+
+TEST(Parking, AnIdleControllerUsesLittleCpu)
+{
+    struct sim_config c = small_config();
+    c.threads = 4;
+    Rig r(c);
+    r.create(1, 8);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    auto wall = Clock::now();
+    clock_t cpu = clock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    double used = double(clock() - cpu) / CLOCKS_PER_SEC;
+    double spent = std::chrono::duration<double>(Clock::now() - wall).count();
+    EXPECT_LT(used, spent * 0.2); /* a spinning thread would use all of it */
+}
+
+/* Mostly plausible commands, each field sometimes random. */
+struct nvme_sqe nonsense(std::mt19937_64 &g, const Dma &buf, uint16_t cid)
+{
+    const uint8_t opcodes[] = {0, 1, 2, 8, 9, 5};
+    auto some = [&](uint64_t sane) { return g() % 8 ? sane : g() >> (g() % 64); };
+    auto address = [&] { return some(buf.iova + (g() % buf.len & (g() % 4 ? ~4095ull : ~0ull))); };
+    struct nvme_sqe s =
+        io(opcodes[g() % 6], some(g() % 1000), 1 + g() % 20, address(), address(), cid);
+    s.nsid = static_cast<uint32_t>(some(1));
+    s.flags = static_cast<uint8_t>(some(g() % 2 ? NVME_PSDT_SGL : NVME_PSDT_PRP));
+    s.cdw12 = static_cast<uint32_t>(some(s.cdw12));
+    s.cdw10 = s.opcode == NVME_IO_DSM ? g() % 8 : s.cdw10;
+    s.mptr = some(0);
+    s.cdw2 = static_cast<uint32_t>(some(0));
+    return s;
+}
+
+void forgive_all(struct sim *s)
+{
+    for (int e = 0; e < SIM_EV_COUNT; e++)
+        sim_forgive(s, static_cast<enum sim_event>(e));
+}
+
+TEST(Nonsense, IoCommandsNeverCrashAndAlwaysComplete)
+{
+    struct sim_config c = small_config();
+    c.track_cache = true;
+    c.reorder = true;
+    Rig r(c);
+    Queue &q = r.create(1, 64);
+    auto buf = r.dma(256 << 10);
+    std::mt19937_64 g(1);
+    for (int round = 0; round < 200; round++) {
+        for (size_t i = 0; i < buf->len / 8; i += 1 + g() % 16)
+            buf->as<uint64_t>()[i] = g() % 4 ? buf->iova + (g() % buf->len & ~4095ull) : g();
+        for (uint16_t i = 0; i < 32; i++)
+            r.put(q, nonsense(g, *buf, i));
+        r.ring(q);
+        struct nvme_cqe cqe;
+        for (int i = 0; i < 32; i++)
+            ASSERT_TRUE(r.next(q, &cqe));
+    }
+    forgive_all(r.sim);
+}
+
+TEST(Nonsense, AdminCommandsNeverCrash)
+{
+    Rig r(small_config());
+    auto buf = r.dma(64 << 10);
+    std::mt19937_64 g(2);
+    const uint8_t opcodes[] = {0, 1, 4, 5, 6, 8, 9, 10, 12, 13};
+    for (int i = 0; i < 2000; i++) {
+        struct nvme_sqe s =
+            admin_cmd(opcodes[g() % 10], g() % 8 | (g() % 64) << 16, g() % 4 | (g() % 6) << 16,
+                      buf->iova + (g() % buf->len & ~4095ull));
+        s.nsid = g() % 3;
+        s.cid = static_cast<uint16_t>(i);
+        if (s.opcode == NVME_ADMIN_ASYNC_EVENT)
+            continue;
+        ASSERT_NE(r.admin(s), 0xffff) << i;
+    }
+    r.disable();
+    forgive_all(r.sim);
+}
+
+TEST(Nonsense, DoorbellsNeverCrash)
+{
+    Rig r(small_config());
+    Queue &q = r.create(1, 16);
+    std::mt19937_64 g(3);
+    for (int i = 0; i < 3000; i++) {
+        size_t w = g() % 4 ? g() % 12 : g() % (r.t->doorbells_len / 4);
+        __atomic_store_n(&r.t->doorbells[w], static_cast<uint32_t>(g() % 3 ? g() % 20 : g()),
+                         __ATOMIC_RELEASE);
+        r.kick();
+    }
+    (void)q;
+    r.disable();
+    r.enable();
+    forgive_all(r.sim);
+}
+
+TEST(Nonsense, RegistersNeverCrash)
+{
+    Rig r(small_config());
+    std::mt19937_64 g(4);
+    for (int i = 0; i < 3000; i++) {
+        uint32_t reg = static_cast<uint32_t>(g() % 20 * 4), v = static_cast<uint32_t>(g());
+        r.write32(reg, g() % 2 ? v : v & 1);
+        r.read32(reg);
+        r.read64(reg);
+    }
+    r.disable();
+    r.enable();
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    r.disable();
+    forgive_all(r.sim);
+}
+
+} // namespace
