@@ -68,7 +68,13 @@ int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf);
 int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner,
                struct ffs_buf **out);
 
-/* Shared access to metadata, for lookups. */
+/*
+ * Lets the handle take the last free blocks, which are kept for operations that free space in the
+ * end (a truncate that has to split a node first).
+ */
+void ffs_tx_use_reserve(struct ffs_tx *tx);
+
+/* Shared access to metadata, for lookups. A thread must not take it twice. */
 void ffs_meta_read(struct ffs *fs);
 void ffs_meta_done(struct ffs *fs);
 
@@ -113,15 +119,27 @@ struct ffs_inode {
     /* Owned by the inode table: */
     uint64_t refs;
     struct ffs_inode *hash_next;
-    bool evicting;
-    struct ffs_tx *dirty_in; /* handle that has a copy of the old `d` */
+    struct ffs_inode *older, *newer; /* while unreferenced */
+    bool hashed;
+    bool evicting;                  /* on its way out: no longer to be found */
+    struct ffs_tx *dirty_in;        /* handle that has a copy of the old `d` */
+    uint64_t stored_map_generation; /* map_generation at the last ffs_tx_end() */
+    uint64_t orphan_prev;           /* a hint: who is before it in the orphan list; 0: unknown */
 };
 
 /* ffs_iget() for who holds ffs.meta already, shared or in a handle. */
 int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out);
+/*
+ * ffs_iput() for who holds ffs.meta in a handle: eviction needs handles of its own, so it waits
+ * for the end of this one.
+ */
+void ffs_inode_put_meta(struct ffs_inode *inode);
 /* Before changing inode->d: keeps the old one; at ffs_tx_end() `d` is written to its block. */
 int ffs_inode_dirty(struct ffs_tx *tx, struct ffs_inode *inode);
-/* A free slot: mode set, generation grown, the rest zero; referenced. Grows the inode file. */
+/*
+ * A free slot: mode set, generation grown, the rest zero; referenced. Grows the inode file. Others
+ * find it after ffs_tx_end(); after an abort the reference is still the caller's to drop.
+ */
 int ffs_inode_new(struct ffs_tx *tx, uint32_t mode, struct ffs_inode **out);
 /* Frees the slot of an inode that has no blocks left. */
 int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode);
@@ -134,7 +152,10 @@ struct ffs_inode *ffs_inode_file(struct ffs *fs);
 /* --- Commit and state --------------------------------------------------------------------------
  */
 
-/* Makes transaction `tid` and all before it durable; group commit. Not under any lock above. */
+/*
+ * Makes transaction `tid` and all before it durable; group commit. Not under any lock above. The
+ * device is flushed only when there was something to commit.
+ */
 int ffs_commit(struct ffs *fs, uint64_t tid);
 uint64_t ffs_running_tid(struct ffs *fs);
 struct bd_dev *ffs_dev(struct ffs *fs);

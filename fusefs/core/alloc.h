@@ -1,0 +1,69 @@
+/*
+ * Space in memory. Private to the storage half.
+ *
+ * The bitmaps on disk say what is in use; a group's `map` here says what may not be given out:
+ * those blocks, and the busy ones, freed but not yet reusable (the freeing transaction is not
+ * durable, or a pin covers them). Maps are made when a group is first touched.
+ */
+#ifndef FUSEFS_CORE_ALLOC_H
+#define FUSEFS_CORE_ALLOC_H
+
+#include "fusefs/core/ranges.h"
+#include "fusefs/core/storage.h"
+
+#define FFS_GROUP_WORDS (LAY_GROUP_BLOCKS / 64)
+
+struct ffs_group {
+    uint64_t *map;    /* FFS_GROUP_WORDS, or NULL: not loaded */
+    uint32_t free;    /* zero bits */
+    uint32_t longest; /* no run of zeros is longer */
+};
+
+struct ffs_pin {
+    struct ffs_pin *prev, *next;
+    size_t n;
+    struct ffs_range runs[]; /* by address */
+};
+
+struct ffs_alloc {
+    pthread_mutex_t lock; /* protects all below */
+    struct ffs_group *groups;
+    uint64_t busy;              /* blocks */
+    bool starved;               /* an allocation failed while a commit could have freed blocks */
+    struct ffs_ranges deferred; /* durably freed, but pinned */
+    struct ffs_pin *pins;
+    uint64_t cursor, meta_cursor; /* where goal 0 goes on; protected by ffs.meta */
+    uint64_t reserve;             /* blocks that only truncate and unlink may have; constant */
+};
+
+int ffs_alloc_init(struct ffs *fs);
+void ffs_alloc_destroy(struct ffs *fs);
+/* A handle is undone: what it took is free again, what it freed is in use again. */
+void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
+                    const struct ffs_ranges *freed);
+/* A transaction is durable: what it freed may be given out again, unless pinned. */
+void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
+/* Lets a run that was taken, or busy, be given out again. alloc.lock is held. */
+void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);
+/* Would a commit help an allocation that failed? Under ffs.meta. */
+bool ffs_alloc_starved(struct ffs *fs);
+
+/* --- One group (group.c): pure functions on its map ------------------------------------------- */
+
+struct ffs_found {
+    uint32_t bit, len;
+};
+/*
+ * The first run of at least `want` zeros in [from, to), cut to `want`; when there is none, the
+ * longest. Start and length are multiples of `align`. len 0: nothing.
+ */
+struct ffs_found ffs_map_find(const uint64_t *map, uint32_t from, uint32_t to, uint32_t want,
+                              unsigned align);
+/* How many zeros follow each other from `from` on, before `to`. */
+uint32_t ffs_map_run(const uint64_t *map, uint32_t from, uint32_t to);
+void ffs_map_set(uint64_t *map, uint32_t bit, uint32_t len);
+void ffs_map_clear(uint64_t *map, uint32_t bit, uint32_t len);
+/* Are all of them set (value true), or clear? */
+bool ffs_map_all(const uint64_t *map, uint32_t bit, uint32_t len, bool value);
+
+#endif

@@ -1,0 +1,328 @@
+/*
+ * The cache of metadata blocks.
+ */
+#include "fusefs/core/cache.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/state.h"
+
+#define DEFAULT_BYTES (64u << 20)
+#define MIN_BLOCKS    16u
+
+int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
+{
+    size_t blocks = (bytes ? bytes : DEFAULT_BYTES) >> LAY_BLOCK_SHIFT;
+    size_t buckets = 1024;
+    while (buckets < blocks)
+        buckets *= 2;
+    cache->buckets = calloc(buckets, sizeof(*cache->buckets));
+    if (!cache->buckets)
+        return -ENOMEM;
+    cache->bucket_mask = buckets - 1;
+    cache->unused_max = blocks < MIN_BLOCKS ? MIN_BLOCKS : blocks;
+    pthread_mutex_init(&cache->lock, NULL);
+    pthread_cond_init(&cache->loaded, NULL);
+    return 0;
+}
+
+static void free_cbuf(struct ffs_cbuf *cb)
+{
+    free(cb->pub.data);
+    free(cb);
+}
+
+void ffs_cache_destroy(struct ffs_cache *cache)
+{
+    if (!cache->buckets)
+        return;
+    for (size_t i = 0; i <= cache->bucket_mask; i++) {
+        struct ffs_cbuf *next;
+        for (struct ffs_cbuf *cb = cache->buckets[i]; cb; cb = next) {
+            next = cb->hash_next;
+            free_cbuf(cb);
+        }
+    }
+    free(cache->buckets);
+    cache->buckets = NULL;
+    pthread_mutex_destroy(&cache->lock);
+    pthread_cond_destroy(&cache->loaded);
+}
+
+static struct ffs_cbuf **bucket(struct ffs_cache *cache, uint64_t block)
+{
+    uint64_t h = block * 0x9e3779b97f4a7c15ull;
+    return &cache->buckets[(h >> 32) & cache->bucket_mask];
+}
+
+static struct ffs_cbuf *find(struct ffs_cache *cache, uint64_t block)
+{
+    struct ffs_cbuf *cb = *bucket(cache, block);
+    while (cb && cb->pub.block != block)
+        cb = cb->hash_next;
+    return cb;
+}
+
+static void unhash(struct ffs_cache *cache, struct ffs_cbuf *cb)
+{
+    struct ffs_cbuf **p = bucket(cache, cb->pub.block);
+    while (*p != cb)
+        p = &(*p)->hash_next;
+    *p = cb->hash_next;
+    cb->hashed = false;
+}
+
+static void lru_remove(struct ffs_cache *cache, struct ffs_cbuf *cb)
+{
+    *(cb->older ? &cb->older->newer : &cache->oldest) = cb->newer;
+    *(cb->newer ? &cb->newer->older : &cache->newest) = cb->older;
+    cb->older = cb->newer = NULL;
+    cache->unused--;
+}
+
+static void lru_add(struct ffs_cache *cache, struct ffs_cbuf *cb)
+{
+    cb->older = cache->newest;
+    *(cb->older ? &cb->older->newer : &cache->oldest) = cb;
+    cache->newest = cb;
+    cache->unused++;
+}
+
+static void ref_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
+{
+    if (cb->refs++ == 0)
+        lru_remove(cache, cb);
+}
+
+static void put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
+{
+    assert(cb->refs > 0);
+    if (--cb->refs > 0)
+        return;
+    if (!cb->hashed) {
+        free_cbuf(cb);
+        return;
+    }
+    lru_add(cache, cb);
+    while (cache->unused > cache->unused_max) {
+        struct ffs_cbuf *victim = cache->oldest;
+        lru_remove(cache, victim);
+        unhash(cache, victim);
+        free_cbuf(victim);
+    }
+}
+
+void ffs_cache_ref(struct ffs_cbuf *cb)
+{
+    struct ffs_cache *cache = &cb->fs->cache;
+    pthread_mutex_lock(&cache->lock);
+    ref_locked(cache, cb);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+void ffs_buf_put(struct ffs_buf *buf)
+{
+    struct ffs_cache *cache = &ffs_cbuf(buf)->fs->cache;
+    pthread_mutex_lock(&cache->lock);
+    put_locked(cache, ffs_cbuf(buf));
+    pthread_mutex_unlock(&cache->lock);
+}
+
+struct ffs_cbuf *ffs_cache_find(struct ffs *fs, uint64_t block)
+{
+    struct ffs_cache *cache = &fs->cache;
+    pthread_mutex_lock(&cache->lock);
+    struct ffs_cbuf *cb = find(cache, block);
+    if (cb)
+        ref_locked(cache, cb);
+    pthread_mutex_unlock(&cache->lock);
+    return cb;
+}
+
+void ffs_cache_forget(struct ffs_cbuf *cb)
+{
+    struct ffs_cache *cache = &cb->fs->cache;
+    pthread_mutex_lock(&cache->lock);
+    if (cb->hashed)
+        unhash(cache, cb);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+static struct ffs_cbuf *new_cbuf(struct ffs *fs, uint64_t block)
+{
+    struct ffs_cbuf *cb = calloc(1, sizeof(*cb));
+    if (!cb)
+        return NULL;
+    cb->pub.data = aligned_alloc(LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
+    if (!cb->pub.data) {
+        free(cb);
+        return NULL;
+    }
+    cb->fs = fs;
+    cb->pub.block = block;
+    cb->refs = 1;
+    return cb;
+}
+
+static void insert(struct ffs_cache *cache, struct ffs_cbuf *cb)
+{
+    struct ffs_cbuf **p = bucket(cache, cb->pub.block);
+    cb->hash_next = *p;
+    cb->hashed = true;
+    *p = cb;
+}
+
+int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
+{
+    struct ffs_cache *cache = &fs->cache;
+    struct ffs_cbuf *cb = new_cbuf(fs, block);
+    if (!cb)
+        return -ENOMEM;
+    memset(cb->pub.data, 0, LAY_BLOCK_SIZE);
+    cb->load = FFS_LOADED;
+
+    pthread_mutex_lock(&cache->lock);
+    bool exists = find(cache, block) != NULL;
+    if (!exists)
+        insert(cache, cb);
+    pthread_mutex_unlock(&cache->lock);
+    if (exists) {
+        free_cbuf(cb);
+        return -EEXIST;
+    }
+    *out = cb;
+    return 0;
+}
+
+/* What the format says about a block of this kind at this place. */
+static int check(struct ffs *fs, const struct ffs_cbuf *cb, const struct ffs_expect *want,
+                 const char **why)
+{
+    const struct lay_geometry *geo = &fs->geo;
+    const void *data = cb->pub.data;
+    uint64_t at = cb->pub.block;
+
+    switch (want->magic) {
+    case LAY_MAGIC_BITMAP:
+        return lay_check_bitmap(geo, data, want->index, why);
+    case LAY_MAGIC_INODES:
+        return lay_check_inode_block(geo, data, want->index, at, why);
+    case LAY_MAGIC_EXTENTS:
+    case LAY_MAGIC_DIR:
+        return lay_check_node(geo, data, want->magic, at, want->owner, want->level, want->lo,
+                              want->hi, why);
+    case LAY_MAGIC_XATTR:
+        return lay_check_xattr_block(geo, data, at, want->owner, why);
+    case LAY_MAGIC_SYMLINK:
+        return lay_check_symlink_block(geo, data, at, want->owner, why);
+    case LAY_MAGIC_SUPER:
+        return lay_check_super(data, at, fs->dev->info.bytes >> LAY_BLOCK_SHIFT,
+                               &(struct lay_geometry){0}, NULL, why);
+    default:
+        assert(!"a kind of block that is never cached");
+        return -EUCLEAN;
+    }
+}
+
+/* A block that two places of a corrupt image claim was checked for the other one only. */
+static int check_again(const struct ffs_cbuf *cb, const struct ffs_expect *want, const char **why)
+{
+    const struct lay_head *head = cb->pub.data;
+    *why = "block in use for something else";
+    if (lay_get32(head->magic) != want->magic || lay_get64(head->owner) != want->owner)
+        return -EUCLEAN;
+    if (want->magic == LAY_MAGIC_EXTENTS || want->magic == LAY_MAGIC_DIR) {
+        const struct lay_node *node = cb->pub.data;
+        if (lay_get16(node->level) != want->level)
+            return -EUCLEAN;
+    }
+    return 0;
+}
+
+static int read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
+                      const char **why)
+{
+    int err = 0;
+    if (!ffs_home_read(&fs->home, cb->pub.block, cb->pub.data))
+        err = bd_read(fs->dev, ffs_bytes(cb->pub.block), cb->pub.data, LAY_BLOCK_SIZE);
+    if (err) {
+        ffs_log(fs, 3, "block %llu: read error %d", (unsigned long long)cb->pub.block, -err);
+        return -EIO;
+    }
+    return check(fs, cb, want, why);
+}
+
+/* Reads the block without the lock, then tells those who wait for it. */
+static int load(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
+                const char **why)
+{
+    struct ffs_cache *cache = &fs->cache;
+    int err = read_block(fs, cb, want, why);
+
+    pthread_mutex_lock(&cache->lock);
+    cb->load = err ? FFS_LOAD_FAILED : FFS_LOADED;
+    cb->error = err;
+    if (err && cb->hashed)
+        unhash(cache, cb);
+    pthread_cond_broadcast(&cache->loaded);
+    pthread_mutex_unlock(&cache->lock);
+    return err;
+}
+
+/* Waits for the thread that reads the block; its read is bounded by the device's deadline. */
+static int wait_loaded(struct ffs_cache *cache, struct ffs_cbuf *cb)
+{
+    while (cb->load == FFS_LOADING)
+        pthread_cond_wait(&cache->loaded, &cache->lock);
+    return cb->load == FFS_LOADED ? 0 : cb->error;
+}
+
+/* The cached block, waited for, or a new one that the caller has to load (*fresh). */
+static int find_or_insert(struct ffs *fs, uint64_t block, struct ffs_cbuf **out, bool *fresh)
+{
+    struct ffs_cache *cache = &fs->cache;
+    int err = 0;
+
+    pthread_mutex_lock(&cache->lock);
+    struct ffs_cbuf *cb = find(cache, block);
+    *fresh = !cb;
+    if (cb) {
+        ref_locked(cache, cb);
+        err = wait_loaded(cache, cb);
+        if (err)
+            put_locked(cache, cb);
+    } else {
+        cb = new_cbuf(fs, block);
+        if (cb)
+            insert(cache, cb);
+        else
+            err = -ENOMEM;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    *out = cb;
+    return err;
+}
+
+int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
+                struct ffs_buf **out)
+{
+    const char *why = "";
+    struct ffs_cbuf *cb;
+    bool fresh;
+
+    if (block >= fs->geo.blocks)
+        return ffs_corrupt(fs, block, expect->owner, "address past the end");
+    int err = find_or_insert(fs, block, &cb, &fresh);
+    if (err)
+        return err;
+    err = fresh ? load(fs, cb, expect, &why) : check_again(cb, expect, &why);
+    if (err) {
+        ffs_buf_put(&cb->pub);
+        return err == -EUCLEAN ? ffs_corrupt(fs, block, expect->owner, why) : err;
+    }
+    *out = &cb->pub;
+    return 0;
+}

@@ -1,0 +1,213 @@
+/*
+ * Group commit.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fusefs/core/state.h"
+
+int ffs_journal_init(struct ffs *fs)
+{
+    struct ffs_journal *j = &fs->journal;
+    j->staging = bd_dma_alloc(fs->dev, FFS_STAGING_BLOCKS * (size_t)LAY_BLOCK_SIZE);
+    if (!j->staging)
+        return -ENOMEM;
+    pthread_mutex_init(&j->commit_lock, NULL);
+    return 0;
+}
+
+/* Drops a transaction's hold on its blocks. */
+static void put_running(struct ffs_running *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        ffs_buf_put(&r->bufs[i]->pub);
+    free(r->bufs);
+    ffs_ranges_free(&r->freed);
+    ffs_ranges_free(&r->revoked);
+}
+
+void ffs_journal_destroy(struct ffs *fs)
+{
+    struct ffs_journal *j = &fs->journal;
+    if (!j->staging)
+        return;
+    put_running(&j->running);
+    put_running(&j->failed);
+    bd_dma_free(fs->dev, j->staging, FFS_STAGING_BLOCKS * (size_t)LAY_BLOCK_SIZE);
+    j->staging = NULL;
+    pthread_mutex_destroy(&j->commit_lock);
+}
+
+/* The committing transaction: the running one as it was, and copies of its blocks. */
+struct snapshot {
+    struct ffs_running from;
+    struct ffs_image **images;
+    uint64_t *revoked; /* of those freed, the ones the log has images of */
+    size_t nrevoked;
+};
+
+/* After a corruption was met, the last commit carries the mark that asks for fsck. */
+static void mark_error(struct ffs *fs)
+{
+    struct lay_super *sb = ffs_super(fs);
+    struct ffs_cbuf *cb = ffs_cbuf(fs->super);
+    uint32_t state = lay_get32(sb->state);
+    if (!(ffs_health(fs) & FFS_CORRUPT) || (state & LAY_STATE_ERROR))
+        return;
+    if (ffs_running_reserve(fs, 1))
+        return;
+    sb->state = lay_put32(state | LAY_STATE_ERROR);
+    ffs_cache_ref(cb);
+    ffs_running_add(fs, cb);
+}
+
+static int copy_images(struct snapshot *s)
+{
+    s->images = calloc(s->from.n, sizeof(struct ffs_image *));
+    if (!s->images)
+        return -ENOMEM;
+    for (size_t i = 0; i < s->from.n; i++) {
+        const struct ffs_buf *buf = &s->from.bufs[i]->pub;
+        s->images[i] = ffs_image_new(buf->block, buf->data);
+        if (!s->images[i])
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int copy_revokes(struct ffs *fs, struct snapshot *s)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < s->from.revoked.n; i++)
+        n += s->from.revoked.v[i].len;
+    s->revoked = malloc((n + 1) * sizeof(*s->revoked));
+    if (!s->revoked)
+        return -ENOMEM;
+    for (size_t i = 0; i < s->from.revoked.n; i++) {
+        const struct ffs_range *r = &s->from.revoked.v[i];
+        for (uint64_t b = r->block; b < r->block + r->len; b++) {
+            if (ffs_home_has(&fs->home, b))
+                s->revoked[s->nrevoked++] = b;
+        }
+    }
+    return 0;
+}
+
+static void drop_snapshot(struct snapshot *s)
+{
+    for (size_t i = 0; s->images && i < s->from.n; i++)
+        ffs_image_free(s->images[i]);
+    free(s->images);
+    free(s->revoked);
+}
+
+/*
+ * Copies the running transaction and starts the next. -EAGAIN: the log needs a checkpoint first;
+ * -ENODATA: nothing to commit.
+ */
+static int take_snapshot(struct ffs *fs, struct snapshot *s)
+{
+    struct ffs_running *r = &fs->journal.running;
+    uint64_t log_free = fs->geo.journal_blocks - 1 - fs->journal.used;
+    int err = 0;
+
+    pthread_rwlock_wrlock(&fs->meta);
+    mark_error(fs);
+    *s = (struct snapshot){.from = *r};
+    if (ffs_running_empty(r)) {
+        err = -ENODATA;
+        goto unlock;
+    }
+    err = copy_revokes(fs, s);
+    if (!err && ffs_log_need(r->n, s->nrevoked) > log_free)
+        err = -EAGAIN;
+    if (!err)
+        err = copy_images(s);
+    if (err) {
+        drop_snapshot(s);
+        goto unlock;
+    }
+    for (size_t i = 0; i < r->n; i++)
+        r->bufs[i]->running_slot = 0;
+    *r = (struct ffs_running){.tid = r->tid + 1};
+    atomic_store(&fs->journal.running_tid, r->tid);
+unlock:
+    pthread_rwlock_unlock(&fs->meta);
+    return err;
+}
+
+static int write_snapshot(struct ffs *fs, struct snapshot *s)
+{
+    struct ffs_log_tx tx = {
+        .tid = s->from.tid,
+        .images = s->images,
+        .n = s->from.n,
+        .revoked = s->revoked,
+        .nrevoked = s->nrevoked,
+    };
+    for (size_t i = 0; i < s->from.n; i++)
+        lay_seal(s->images[i]->data, s->from.tid);
+    return ffs_log_write(fs, &tx);
+}
+
+/*
+ * The transaction is durable. Its images replace older ones and revoked ones go, before its blocks
+ * may leave the cache and before its freed blocks may be used again.
+ */
+static void committed(struct ffs *fs, struct snapshot *s)
+{
+    for (size_t i = 0; i < s->nrevoked; i++)
+        ffs_home_drop(&fs->home, s->revoked[i]);
+    for (size_t i = 0; i < s->from.n; i++) {
+        ffs_home_put(&fs->home, s->images[i]);
+        s->images[i] = NULL;
+    }
+    ffs_alloc_release(fs, &s->from.freed);
+    atomic_store(&fs->journal.committed, s->from.tid);
+}
+
+/* Under commit_lock. */
+static int commit_running(struct ffs *fs)
+{
+    struct snapshot s;
+    int err = take_snapshot(fs, &s);
+    if (err == -EAGAIN) {
+        /* The running transaction has the next tid; nothing else of it is in the log. */
+        err = ffs_checkpoint(fs, atomic_load(&fs->journal.committed) + 1);
+        /* An empty log holds any transaction that ffs_tx_begin() let grow. */
+        if (!err)
+            err = take_snapshot(fs, &s);
+    }
+    if (err)
+        return err == -ENODATA ? 0 : err;
+    err = write_snapshot(fs, &s);
+    if (err) {
+        err = ffs_fail(fs, "commit", err);
+        fs->journal.failed = s.from;
+    } else {
+        committed(fs, &s);
+        put_running(&s.from);
+    }
+    drop_snapshot(&s);
+    return err;
+}
+
+int ffs_commit(struct ffs *fs, uint64_t tid)
+{
+    struct ffs_journal *j = &fs->journal;
+    if (atomic_load(&j->committed) >= tid)
+        return 0;
+    /* Whoever holds it is writing, and every write ends; those who waited find their tid done. */
+    pthread_mutex_lock(&j->commit_lock);
+    int err = 0;
+    if (atomic_load(&j->committed) < tid)
+        err = ffs_health(fs) & (FFS_FAILED | FFS_DOWN) ? -EIO : commit_running(fs);
+    pthread_mutex_unlock(&j->commit_lock);
+    return err;
+}
+
+uint64_t ffs_running_tid(struct ffs *fs)
+{
+    return atomic_load(&fs->journal.running_tid);
+}

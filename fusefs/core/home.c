@@ -1,0 +1,199 @@
+/*
+ * Committed images on their way home, and the checkpoint that writes them there.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/state.h"
+
+int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks)
+{
+    size_t buckets = 256;
+    while (buckets < journal_blocks)
+        buckets *= 2;
+    home->buckets = calloc(buckets, sizeof(*home->buckets));
+    if (!home->buckets)
+        return -ENOMEM;
+    home->bucket_mask = buckets - 1;
+    pthread_mutex_init(&home->lock, NULL);
+    return 0;
+}
+
+static void clear(struct ffs_home *home)
+{
+    for (size_t i = 0; i <= home->bucket_mask; i++) {
+        struct ffs_image *next;
+        for (struct ffs_image *image = home->buckets[i]; image; image = next) {
+            next = image->next;
+            ffs_image_free(image);
+        }
+        home->buckets[i] = NULL;
+    }
+    home->n = 0;
+}
+
+void ffs_home_destroy(struct ffs_home *home)
+{
+    if (!home->buckets)
+        return;
+    clear(home);
+    free(home->buckets);
+    home->buckets = NULL;
+    pthread_mutex_destroy(&home->lock);
+}
+
+struct ffs_image *ffs_image_new(uint64_t block, const void *data)
+{
+    struct ffs_image *image = malloc(sizeof(*image));
+    if (!image)
+        return NULL;
+    image->block = block;
+    image->next = NULL;
+    image->data = malloc(LAY_BLOCK_SIZE);
+    if (!image->data) {
+        free(image);
+        return NULL;
+    }
+    memcpy(image->data, data, LAY_BLOCK_SIZE);
+    return image;
+}
+
+void ffs_image_free(struct ffs_image *image)
+{
+    if (image)
+        free(image->data);
+    free(image);
+}
+
+/* The link that points to the image of the block, or the end of its bucket. */
+static struct ffs_image **find(struct ffs_home *home, uint64_t block)
+{
+    uint64_t h = block * 0x9e3779b97f4a7c15ull;
+    struct ffs_image **p = &home->buckets[(h >> 32) & home->bucket_mask];
+    while (*p && (*p)->block != block)
+        p = &(*p)->next;
+    return p;
+}
+
+static void drop(struct ffs_home *home, uint64_t block)
+{
+    struct ffs_image **p = find(home, block);
+    struct ffs_image *old = *p;
+    if (!old)
+        return;
+    *p = old->next;
+    ffs_image_free(old);
+    home->n--;
+}
+
+void ffs_home_put(struct ffs_home *home, struct ffs_image *image)
+{
+    pthread_mutex_lock(&home->lock);
+    drop(home, image->block);
+    struct ffs_image **p = find(home, image->block);
+    image->next = NULL;
+    *p = image;
+    home->n++;
+    pthread_mutex_unlock(&home->lock);
+}
+
+void ffs_home_drop(struct ffs_home *home, uint64_t block)
+{
+    pthread_mutex_lock(&home->lock);
+    drop(home, block);
+    pthread_mutex_unlock(&home->lock);
+}
+
+bool ffs_home_has(struct ffs_home *home, uint64_t block)
+{
+    pthread_mutex_lock(&home->lock);
+    bool has = *find(home, block) != NULL;
+    pthread_mutex_unlock(&home->lock);
+    return has;
+}
+
+bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data)
+{
+    pthread_mutex_lock(&home->lock);
+    const struct ffs_image *image = *find(home, block);
+    if (image)
+        memcpy(data, image->data, LAY_BLOCK_SIZE);
+    pthread_mutex_unlock(&home->lock);
+    return image != NULL;
+}
+
+static int by_block(const void *a, const void *b)
+{
+    const struct ffs_image *x = *(struct ffs_image *const *)a;
+    const struct ffs_image *y = *(struct ffs_image *const *)b;
+    return x->block < y->block ? -1 : x->block > y->block;
+}
+
+/* All images by address. Only commits and checkpoints change the set, so it stays valid. */
+static struct ffs_image **sorted(struct ffs_home *home, size_t *n)
+{
+    pthread_mutex_lock(&home->lock);
+    size_t count = 0;
+    struct ffs_image **list = malloc((home->n + 1) * sizeof(struct ffs_image *));
+    for (size_t i = 0; list && i <= home->bucket_mask; i++) {
+        for (struct ffs_image *image = home->buckets[i]; image; image = image->next)
+            list[count++] = image;
+    }
+    pthread_mutex_unlock(&home->lock);
+    if (list)
+        qsort(list, count, sizeof(struct ffs_image *), by_block);
+    *n = count;
+    return list;
+}
+
+/* One batch from staging memory; neighbours on the device share a transfer. */
+static int write_batch(struct ffs *fs, struct ffs_image **list, size_t n)
+{
+    struct bd_io ios[FFS_STAGING_BLOCKS];
+    size_t nios = 0;
+    uint8_t *at = fs->journal.staging;
+
+    for (size_t i = 0; i < n; i++, at += LAY_BLOCK_SIZE) {
+        memcpy(at, list[i]->data, LAY_BLOCK_SIZE);
+        if (i > 0 && list[i]->block == list[i - 1]->block + 1) {
+            ios[nios - 1].len += LAY_BLOCK_SIZE;
+            continue;
+        }
+        ios[nios++] = (struct bd_io){
+            .op = BD_WRITE, .offset = ffs_bytes(list[i]->block), .len = LAY_BLOCK_SIZE, .buf = at};
+    }
+    return bd_submit(fs->dev, ios, nios);
+}
+
+static int write_home(struct ffs *fs)
+{
+    size_t n;
+    struct ffs_image **list = sorted(&fs->home, &n);
+    if (!list)
+        return -ENOMEM;
+    int err = 0;
+    for (size_t i = 0; i < n && !err; i += FFS_STAGING_BLOCKS) {
+        size_t left = n - i;
+        err = write_batch(fs, list + i, left < FFS_STAGING_BLOCKS ? left : FFS_STAGING_BLOCKS);
+    }
+    free(list);
+    return err;
+}
+
+int ffs_checkpoint(struct ffs *fs, uint64_t next_tid)
+{
+    int err = write_home(fs);
+    /* What is in place must be durable before the log forgets it. */
+    if (!err)
+        err = bd_flush(fs->dev);
+    if (!err)
+        err = ffs_log_reset(fs, next_tid);
+    if (err)
+        return ffs_fail(fs, "checkpoint", err);
+    pthread_mutex_lock(&fs->home.lock);
+    clear(&fs->home);
+    pthread_mutex_unlock(&fs->home.lock);
+    return 0;
+}

@@ -1,0 +1,53 @@
+/*
+ * Inodes in memory, by number. Private to the storage half.
+ *
+ * An inode is found by others from the end of the handle that made it until it is evicted. Inodes
+ * nobody references stay for a while in order of last use; unlinked ones are evicted at once.
+ */
+#ifndef FUSEFS_CORE_ITABLE_H
+#define FUSEFS_CORE_ITABLE_H
+
+#include "fusefs/core/storage.h"
+
+#define FFS_INODES_UNUSED_MAX 8192u
+#define FFS_INODE_BUCKETS     65536u
+
+struct ffs_itable {
+    pthread_mutex_t lock; /* protects all below, and refs, links and flags of the inodes */
+    struct ffs_inode **buckets;
+    size_t unused;
+    struct ffs_inode *oldest, *newest;
+    struct ffs_inode *doomed; /* to be evicted when the handle ends; linked by `older` */
+};
+
+int ffs_itable_init(struct ffs_itable *table);
+/* Evicts the unlinked ones where that is possible; drops all. */
+void ffs_itable_drain(struct ffs *fs);
+void ffs_itable_destroy(struct ffs_itable *table);
+
+/* An inode in memory with one reference, not to be found yet. */
+struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino);
+void ffs_itable_publish(struct ffs *fs, struct ffs_inode *inode);
+/* Its slot was released: another inode may take the number. */
+void ffs_itable_retire(struct ffs *fs, struct ffs_inode *inode);
+/* The handle that made it was aborted. */
+void ffs_itable_discard(struct ffs *fs, struct ffs_inode *inode);
+/* As ffs_iget_meta(), but with inodes that are being evicted: the orphan list runs through them. */
+int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out);
+
+/* Evicts what ffs_inode_put_meta() had to leave; at the end of a handle, without ffs.meta. */
+void ffs_evict_doomed(struct ffs *fs);
+
+/* --- Places on disk (islot.c) ----------------------------------------------------------------- */
+
+/* The block of the inode file that holds the inode; the superblock for the inode file itself. */
+int ffs_inode_block(struct ffs *fs, uint64_t ino, struct ffs_buf **out);
+/* The inode's place in that block. */
+struct lay_inode *ffs_inode_slot(struct ffs_buf *buf, uint64_t ino);
+
+/* --- The orphan list at mount (orphan.c) ------------------------------------------------------ */
+
+/* Evicts or truncates every inode on the list. */
+int ffs_orphans_finish(struct ffs *fs);
+
+#endif

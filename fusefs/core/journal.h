@@ -1,0 +1,113 @@
+/*
+ * The journal: the running transaction, the log ring, and the images that are still to be written
+ * to where they belong. Private to the storage half; FORMAT.md 10 has the rules for the disk.
+ *
+ * A transaction lives through three states, one of each kind at most:
+ *   running     handles add blocks to it, under ffs.meta
+ *   committing  snapshot taken; its images go to the log (ffs_commit, under commit_lock)
+ *   committed   its images are in ffs.home until a checkpoint has written them in place
+ * A checkpoint writes all of ffs.home, so that afterwards the log is empty.
+ */
+#ifndef FUSEFS_CORE_JOURNAL_H
+#define FUSEFS_CORE_JOURNAL_H
+
+#include "fusefs/core/cache.h"
+#include "fusefs/core/ranges.h"
+
+/* Protected by ffs.meta, held exclusively to change it. */
+struct ffs_running {
+    uint64_t tid;
+    struct ffs_cbuf **bufs; /* each referenced */
+    size_t n, cap;
+    struct ffs_ranges freed;   /* blocks that its commit makes reusable */
+    struct ffs_ranges revoked; /* metadata blocks among them */
+};
+
+/* One block as a transaction left it, sealed. Never changes once it is in ffs.home. */
+struct ffs_image {
+    struct ffs_image *next; /* in its bucket */
+    uint64_t block;
+    void *data; /* 4096 bytes */
+};
+
+/* Committed images that are not in place yet: the newest of each block. */
+struct ffs_home {
+    pthread_mutex_t lock; /* protects all below */
+    struct ffs_image **buckets;
+    size_t bucket_mask, n;
+};
+
+struct ffs_journal {
+    pthread_mutex_t commit_lock;  /* one commit or checkpoint at a time; protects what follows */
+    uint64_t head;                /* log position of the next transaction */
+    uint64_t used;                /* log blocks between tail and head */
+    void *staging;                /* FFS_STAGING_BLOCKS of DMA memory */
+    _Atomic uint64_t committed;   /* last durable transaction */
+    _Atomic uint64_t running_tid; /* = running.tid, for those without ffs.meta */
+    struct ffs_running running;   /* under ffs.meta */
+    /* What could not be committed: kept in the cache, because the device has older contents. */
+    struct ffs_running failed;
+};
+#define FFS_STAGING_BLOCKS 256u
+
+int ffs_journal_init(struct ffs *fs);
+void ffs_journal_destroy(struct ffs *fs);
+
+/* --- The running transaction (running.c). Under ffs.meta, exclusively. ------------------------ */
+
+/* Would the log hold the running transaction with so many more blocks? */
+bool ffs_running_has_room(struct ffs *fs, unsigned blocks);
+/* Memory for so many more blocks. */
+int ffs_running_reserve(struct ffs *fs, unsigned blocks);
+/* Takes over the caller's reference. */
+void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb);
+/* What a handle freed: revoked blocks leave the transaction and the cache. */
+void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
+                      const struct ffs_ranges *revoked);
+bool ffs_running_empty(const struct ffs_running *r);
+/* Log blocks of a transaction. */
+uint64_t ffs_log_need(uint64_t images, uint64_t revokes);
+
+/* --- Images on their way home (home.c) -------------------------------------------------------- */
+
+int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks);
+void ffs_home_destroy(struct ffs_home *home);
+struct ffs_image *ffs_image_new(uint64_t block, const void *data);
+void ffs_image_free(struct ffs_image *image);
+/* Replaces an older image of the block. Takes the image over. */
+void ffs_home_put(struct ffs_home *home, struct ffs_image *image);
+void ffs_home_drop(struct ffs_home *home, uint64_t block);
+bool ffs_home_has(struct ffs_home *home, uint64_t block);
+/* Copies the image, when there is one. */
+bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data);
+/*
+ * Writes all images in place, makes that durable and empties the log: the next transaction will be
+ * next_tid, at the head. Under commit_lock. -EIO: the file system has stopped writing.
+ */
+int ffs_checkpoint(struct ffs *fs, uint64_t next_tid);
+
+/* The same, taking commit_lock; nothing when the log is empty already. */
+int ffs_checkpoint_now(struct ffs *fs);
+
+/* --- The log (log.c). Under commit_lock. ------------------------------------------------------ */
+
+/* A transaction on its way to the log. Arrays belong to the caller. */
+struct ffs_log_tx {
+    uint64_t tid;
+    struct ffs_image **images; /* sealed */
+    size_t n;
+    const uint64_t *revoked;
+    size_t nrevoked;
+};
+/* Writes it at the head and makes it durable, with all data written before. */
+int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx);
+/* Where the log starts on the device. */
+int ffs_log_reset(struct ffs *fs, uint64_t tail_tid);
+
+/*
+ * Reads the log into ffs.home and sets head and running.tid. With `write` it also checkpoints and
+ * resets the log. *found: there was anything to replay.
+ */
+int ffs_recover(struct ffs *fs, bool write, bool *found, const char **why);
+
+#endif

@@ -1,0 +1,125 @@
+/*
+ * When freed blocks may be given out again: not before the freeing transaction is durable, and not
+ * while a pin covers them.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fusefs/core/state.h"
+
+static int by_block(const void *a, const void *b)
+{
+    const struct ffs_range *x = a, *y = b;
+    return x->block < y->block ? -1 : x->block > y->block;
+}
+
+static size_t collect(const struct ffs_segment *segments, size_t n, struct ffs_range *runs)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (segments[i].device == FFS_HOLE || segments[i].len == 0)
+            continue;
+        runs[count++] = (struct ffs_range){segments[i].device >> LAY_BLOCK_SHIFT,
+                                           segments[i].len >> LAY_BLOCK_SHIFT};
+    }
+    qsort(runs, count, sizeof(*runs), by_block);
+    return count;
+}
+
+int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, struct ffs_pin **out)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    struct ffs_pin *pin = malloc(sizeof(*pin) + n * sizeof(pin->runs[0]));
+    if (!pin)
+        return -ENOMEM;
+    pin->n = collect(segments, n, pin->runs);
+    pin->prev = NULL;
+
+    pthread_mutex_lock(&a->lock);
+    pin->next = a->pins;
+    if (a->pins)
+        a->pins->prev = pin;
+    a->pins = pin;
+    pthread_mutex_unlock(&a->lock);
+    *out = pin;
+    return 0;
+}
+
+/* The first run of the pin that ends after `block`; pin->n when there is none. */
+static size_t first_after(const struct ffs_pin *pin, uint64_t block)
+{
+    size_t lo = 0, hi = pin->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (pin->runs[mid].block + pin->runs[mid].len <= block)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/*
+ * Is `block` pinned, and for how many blocks of [block, end) is the answer the same? alloc.lock is
+ * held.
+ */
+static bool pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len)
+{
+    uint64_t open_until = end;
+    for (const struct ffs_pin *pin = a->pins; pin; pin = pin->next) {
+        size_t i = first_after(pin, block);
+        if (i == pin->n)
+            continue;
+        const struct ffs_range *r = &pin->runs[i];
+        if (r->block <= block) {
+            uint64_t until = r->block + r->len;
+            *len = (until < end ? until : end) - block;
+            return true;
+        }
+        if (r->block < open_until)
+            open_until = r->block;
+    }
+    *len = open_until - block;
+    return false;
+}
+
+/* Gives back what no pin covers; the rest goes to `kept`. alloc.lock is held. */
+static void release(struct ffs_alloc *a, const struct ffs_range *r, struct ffs_ranges *kept)
+{
+    uint64_t end = r->block + r->len;
+    for (uint64_t block = r->block, len; block < end; block += len) {
+        bool keep = pinned(a, block, end, &len);
+        /* Without memory to remember it, the run stays busy until the next mount: safe. */
+        if (!keep)
+            ffs_alloc_give_back(a, block, len, true);
+        else if (!ffs_ranges_reserve(kept, 1))
+            ffs_ranges_add(kept, block, len);
+    }
+}
+
+void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; i < freed->n; i++)
+        release(a, &freed->v[i], &a->deferred);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void ffs_pin_drop(struct ffs *fs, struct ffs_pin *pin)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    struct ffs_ranges kept = {0};
+
+    pthread_mutex_lock(&a->lock);
+    *(pin->prev ? &pin->prev->next : &a->pins) = pin->next;
+    if (pin->next)
+        pin->next->prev = pin->prev;
+    for (size_t i = 0; i < a->deferred.n; i++)
+        release(a, &a->deferred.v[i], &kept);
+    ffs_ranges_free(&a->deferred);
+    a->deferred = kept;
+    pthread_mutex_unlock(&a->lock);
+    free(pin);
+}

@@ -1,0 +1,258 @@
+/*
+ * Replaying the journal at mount.
+ *
+ * Transactions are read from the tail on, each checked whole before anything of it counts: blocks
+ * in sequence, checksums of images, the commit block and its chain. The first that does not fit
+ * ends the log. What counts goes to ffs.home as if it had just been committed, and a checkpoint
+ * writes it in place; so recovery can be cut at any point and begun again.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/state.h"
+
+/* A transaction as far as it has been read. */
+struct reading {
+    struct ffs *fs;
+    uint64_t tid;
+    uint64_t pos; /* of the next block */
+    uint64_t count;
+    uint32_t chain;
+    struct ffs_image **images;
+    size_t n, cap;
+    struct ffs_ranges revoked;
+    /* Read-ahead: `ready` blocks of the log from position `first` on, in staging memory. */
+    uint64_t first, ready;
+};
+
+static uint64_t address(const struct reading *r)
+{
+    return r->fs->geo.journal_start + r->pos;
+}
+
+/* The block at the reading position; valid until the next call. */
+static int peek(struct reading *r, const void **block)
+{
+    struct ffs *fs = r->fs;
+    if (r->pos < r->first || r->pos - r->first >= r->ready) {
+        uint64_t n = fs->geo.journal_blocks - r->pos;
+        if (n > FFS_STAGING_BLOCKS)
+            n = FFS_STAGING_BLOCKS;
+        r->ready = 0;
+        int err = bd_read(fs->dev, ffs_bytes(address(r)), fs->journal.staging, ffs_bytes(n));
+        if (err)
+            return err;
+        r->first = r->pos;
+        r->ready = n;
+    }
+    *block = (const uint8_t *)fs->journal.staging + ffs_bytes(r->pos - r->first);
+    return 0;
+}
+
+/* Steps over a block. -EUCLEAN: a transaction cannot be longer than the log. */
+static int advance(struct reading *r)
+{
+    r->pos = lay_journal_next(&r->fs->geo, r->pos);
+    return ++r->count < r->fs->geo.journal_blocks ? 0 : -EUCLEAN;
+}
+
+static int keep_image(struct reading *r, uint64_t home, const void *data)
+{
+    if (r->n == r->cap) {
+        size_t cap = r->cap ? r->cap * 2 : 64;
+        struct ffs_image **images = realloc(r->images, cap * sizeof(struct ffs_image *));
+        if (!images)
+            return -ENOMEM;
+        r->images = images;
+        r->cap = cap;
+    }
+    struct ffs_image *image = ffs_image_new(home, data);
+    if (!image)
+        return -ENOMEM;
+    r->images[r->n++] = image;
+    return 0;
+}
+
+/* An image is as its tag says, and is a block made for the address it belongs to. */
+static int check_image(const struct reading *r, const struct lay_journal_tag *tag, const void *data)
+{
+    const struct lay_head *head = data;
+    const char *why;
+    if (lay_block_crc(r->fs->geo.uuid, address(r), data) != lay_get32(tag->crc))
+        return -EUCLEAN;
+    if (lay_get64(head->tid) != r->tid)
+        return -EUCLEAN;
+    return lay_check_head(data, lay_get32(head->magic), r->fs->geo.uuid, lay_get64(tag->block),
+                          LAY_ANY_OWNER, &why);
+}
+
+static int read_desc(struct reading *r, const void *block)
+{
+    const char *why;
+    int err = lay_check_journal_desc(&r->fs->geo, block, address(r), r->tid, &why);
+    if (err)
+        return err;
+    struct lay_journal_desc desc;
+    memcpy(&desc, block, sizeof(desc));
+    r->chain = lay_journal_chain(r->chain, &desc);
+    err = advance(r);
+    for (uint32_t i = 0; i < lay_get32(desc.count) && !err; i++) {
+        const void *data;
+        err = peek(r, &data);
+        if (!err)
+            err = check_image(r, &desc.tags[i], data);
+        if (!err)
+            err = keep_image(r, lay_get64(desc.tags[i].block), data);
+        if (!err)
+            err = advance(r);
+    }
+    return err;
+}
+
+static int read_revoke(struct reading *r, const void *block)
+{
+    const struct lay_journal_revoke *revoke = block;
+    const char *why;
+    int err = lay_check_journal_revoke(&r->fs->geo, revoke, address(r), r->tid, &why);
+    if (err)
+        return err;
+    uint32_t n = lay_get32(revoke->count);
+    err = ffs_ranges_reserve(&r->revoked, n);
+    if (err)
+        return err;
+    for (uint32_t i = 0; i < n; i++)
+        ffs_ranges_add(&r->revoked, lay_get64(revoke->blocks[i]), 1);
+    r->chain = lay_journal_chain(r->chain, revoke);
+    return advance(r);
+}
+
+static int read_commit(struct reading *r, const void *block)
+{
+    const struct lay_journal_commit *commit = block;
+    const char *why;
+    int err = lay_check_journal_commit(&r->fs->geo, commit, address(r), r->tid, &why);
+    if (err)
+        return err;
+    if (lay_get32(commit->crc) != r->chain || lay_get32(commit->blocks) != r->count + 1)
+        return -EUCLEAN;
+    return advance(r);
+}
+
+/* Reads transaction r->tid. -EUCLEAN: it is not there, or not whole. */
+static int read_transaction(struct reading *r)
+{
+    for (;;) {
+        const void *block;
+        int err = peek(r, &block);
+        if (err)
+            return err;
+        const struct lay_head *head = block;
+        uint32_t magic = lay_get32(head->magic);
+        if (magic == LAY_MAGIC_JCOMMIT)
+            return read_commit(r, block);
+        err = magic == LAY_MAGIC_JREVOKE ? read_revoke(r, block) : read_desc(r, block);
+        if (err)
+            return err;
+    }
+}
+
+static void reset(struct reading *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        ffs_image_free(r->images[i]);
+    r->n = 0;
+    r->revoked.n = 0;
+    r->count = 0;
+    r->chain = 0;
+}
+
+static bool revoked(const struct reading *r, uint64_t block)
+{
+    for (size_t i = 0; i < r->revoked.n; i++) {
+        if (block - r->revoked.v[i].block < r->revoked.v[i].len)
+            return true;
+    }
+    return false;
+}
+
+/* A whole transaction: revokes undo images up to this one, images replace older ones. */
+static void apply(struct reading *r)
+{
+    struct ffs_home *home = &r->fs->home;
+    for (size_t i = 0; i < r->revoked.n; i++) {
+        for (uint64_t b = 0; b < r->revoked.v[i].len; b++)
+            ffs_home_drop(home, r->revoked.v[i].block + b);
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        if (revoked(r, r->images[i]->block))
+            continue;
+        ffs_home_put(home, r->images[i]);
+        r->images[i] = NULL;
+    }
+    reset(r);
+}
+
+/* Applies all whole transactions; *last is the last of them, or tail_tid - 1. */
+static int scan(struct ffs *fs, uint64_t tail_tid, uint64_t tail_pos, uint64_t *last)
+{
+    struct reading r = {.fs = fs, .tid = tail_tid, .pos = tail_pos};
+    uint64_t left = fs->geo.journal_blocks - 1;
+    int err;
+
+    fs->journal.head = tail_pos;
+    for (;;) {
+        err = read_transaction(&r);
+        if (err || r.count > left)
+            break;
+        left -= r.count;
+        fs->journal.head = r.pos;
+        apply(&r);
+        r.tid++;
+    }
+    reset(&r);
+    free(r.images);
+    ffs_ranges_free(&r.revoked);
+    *last = r.tid - 1;
+    return err == -EUCLEAN ? 0 : err;
+}
+
+static int read_header(struct ffs *fs, uint64_t *tid, uint64_t *pos, const char **why)
+{
+    struct lay_journal *header = fs->journal.staging;
+    int err = bd_read(fs->dev, ffs_bytes(fs->geo.journal_start), header, LAY_BLOCK_SIZE);
+    if (err) {
+        *why = "cannot read the journal";
+        return err;
+    }
+    err = lay_check_journal(&fs->geo, header, why);
+    *tid = lay_get64(header->tail_tid);
+    *pos = lay_get64(header->tail_pos);
+    return err;
+}
+
+int ffs_recover(struct ffs *fs, bool write, bool *found, const char **why)
+{
+    struct ffs_journal *j = &fs->journal;
+    uint64_t tail_tid, tail_pos, last;
+    int err = read_header(fs, &tail_tid, &tail_pos, why);
+    if (err)
+        return err;
+    err = scan(fs, tail_tid, tail_pos, &last);
+    if (err) {
+        *why = err == -ENOMEM ? "out of memory for the journal" : "cannot read the journal";
+        return err;
+    }
+    *found = last + 1 != tail_tid;
+    /* What is left of a transaction last + 1 that was cut must not be taken for a new one. */
+    j->running.tid = last + 2;
+    atomic_store(&j->running_tid, j->running.tid);
+    atomic_store(&j->committed, last + 1);
+    if (!write)
+        return 0;
+    err = ffs_checkpoint(fs, j->running.tid);
+    if (err)
+        *why = "cannot write to the device";
+    return err;
+}

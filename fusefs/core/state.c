@@ -1,0 +1,105 @@
+/*
+ * What the file system knows of its own health, and how it tells.
+ */
+#include "fusefs/core/state.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <syslog.h>
+#include <time.h>
+
+unsigned ffs_health(struct ffs *fs)
+{
+    return atomic_load(&fs->health);
+}
+
+int ffs_alive(struct ffs *fs)
+{
+    return ffs_health(fs) & FFS_DOWN ? -EIO : 0;
+}
+
+int ffs_writable(struct ffs *fs)
+{
+    unsigned health = ffs_health(fs);
+    if (health & FFS_DOWN)
+        return -EIO;
+    return health ? -EROFS : 0;
+}
+
+void ffs_log(struct ffs *fs, int level, const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    if (!fs->opts.log)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    fs->opts.log(level, line);
+}
+
+int ffs_fail(struct ffs *fs, const char *what, int err)
+{
+    unsigned before = atomic_fetch_or(&fs->health, FFS_FAILED);
+    if (!(before & FFS_FAILED))
+        ffs_log(fs, LOG_ERR, "%s: %s: %s; the file system is read-only now", fs->dev->info.name,
+                what, strerror(-err));
+    return -EIO;
+}
+
+int ffs_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
+{
+    ffs_log(fs, LOG_ERR, "%s: corrupt: block %llu, inode %llu: %s; run fsck.gpunvme",
+            fs->dev->info.name, (unsigned long long)block, (unsigned long long)ino, why);
+    atomic_fetch_or(&fs->health, FFS_CORRUPT);
+    ffs_background_hurry(fs);
+    return -EUCLEAN;
+}
+
+struct lay_time ffs_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return lay_time_make(now.tv_sec, (uint32_t)now.tv_nsec);
+}
+
+uint64_t ffs_free_blocks(struct ffs *fs)
+{
+    uint64_t free_blocks = lay_get64(ffs_super(fs)->free_blocks);
+    return free_blocks > fs->alloc.reserve ? free_blocks - fs->alloc.reserve : 0;
+}
+
+struct bd_dev *ffs_dev(struct ffs *fs)
+{
+    return fs->dev;
+}
+
+const struct lay_geometry *ffs_geometry(struct ffs *fs)
+{
+    return &fs->geo;
+}
+
+void *ffs_dma_alloc(struct ffs *fs, size_t len)
+{
+    return bd_dma_alloc(fs->dev, len);
+}
+
+void ffs_dma_free(struct ffs *fs, void *buf, size_t len)
+{
+    bd_dma_free(fs->dev, buf, len);
+}
+
+void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
+{
+    memset(out, 0, sizeof(*out));
+    ffs_meta_read(fs);
+    out->blocks = fs->geo.blocks;
+    out->free_blocks = ffs_free_blocks(fs);
+    out->inodes = lay_get64(ffs_super(fs)->inodes);
+    ffs_meta_done(fs);
+    memcpy(out->uuid, fs->geo.uuid, sizeof(out->uuid));
+    memcpy(out->label, fs->geo.label, sizeof(out->label));
+    out->read_only = ffs_writable(fs) != 0;
+}

@@ -1,0 +1,67 @@
+/*
+ * The mounted file system, and how its parts report trouble. Private to the storage half.
+ *
+ * Order of locks, outermost first: journal.commit_lock, ffs.meta, then the leaf locks
+ * (cache.lock, alloc.lock, home.lock, itable.lock), of which a thread holds one at a time.
+ */
+#ifndef FUSEFS_CORE_STATE_H
+#define FUSEFS_CORE_STATE_H
+
+#include "fusefs/core/alloc.h"
+#include "fusefs/core/cache.h"
+#include "fusefs/core/itable.h"
+#include "fusefs/core/journal.h"
+#include "fusefs/core/storage.h"
+
+/* Why the file system does not do all it could; bits of ffs.health, set once and never cleared. */
+#define FFS_READ_ONLY 1u /* mounted so */
+#define FFS_CORRUPT   2u /* an inconsistency was met: no new handles, what is complete is kept */
+#define FFS_FAILED    4u /* a write failed: nothing more is written */
+#define FFS_DOWN      8u /* ffs_shutdown() */
+
+/* The thread that commits now and then. */
+struct ffs_background {
+    pthread_t thread;
+    pthread_mutex_t lock; /* protects the rest */
+    pthread_cond_t wake;
+    bool running, stop, hurry;
+};
+
+struct ffs {
+    struct bd_dev *dev;
+    struct ffs_mount_opts opts;
+    struct lay_geometry geo;
+    pthread_rwlock_t meta;
+    _Atomic unsigned health;
+    bool mounting; /* ffs_mount() has not returned: orphans may be looked up */
+    struct ffs_cache cache;
+    struct ffs_alloc alloc;
+    struct ffs_journal journal;
+    struct ffs_home home;
+    struct ffs_itable itable;
+    struct ffs_background background;
+    struct ffs_buf *super; /* held from mount to unmount */
+    struct ffs_inode inode_file;
+};
+
+static inline struct lay_super *ffs_super(struct ffs *fs)
+{
+    return fs->super->data;
+}
+static inline uint64_t ffs_bytes(uint64_t blocks)
+{
+    return blocks << LAY_BLOCK_SHIFT;
+}
+
+unsigned ffs_health(struct ffs *fs);
+/* 0, or why no handle may begin: -EIO after shutdown, -EROFS. */
+int ffs_writable(struct ffs *fs);
+/* A write to the journal or to metadata failed: logs it and stops all writing. Returns -EIO. */
+int ffs_fail(struct ffs *fs, const char *what, int err);
+
+int ffs_background_start(struct ffs *fs);
+void ffs_background_stop(struct ffs *fs);
+/* Asks for a commit soon; without a thread, nothing. */
+void ffs_background_hurry(struct ffs *fs);
+
+#endif

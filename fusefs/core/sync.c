@@ -1,0 +1,121 @@
+/*
+ * Commits on demand and on time, and the end of it all.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "fusefs/core/state.h"
+
+#define DEFAULT_COMMIT_MS 5000u
+
+int ffs_sync(struct ffs *fs)
+{
+    uint64_t before = atomic_load(&fs->journal.committed);
+    int err = ffs_alive(fs);
+    if (!err)
+        err = ffs_commit(fs, ffs_running_tid(fs));
+    /* A commit that began after the call has flushed; data without metadata needs its own. */
+    if (!err && atomic_load(&fs->journal.committed) == before && !fs->dev->info.read_only)
+        err = bd_flush(fs->dev);
+    return err;
+}
+
+int ffs_shutdown(struct ffs *fs, bool flush)
+{
+    int err = flush ? ffs_sync(fs) : 0;
+    atomic_fetch_or(&fs->health, FFS_DOWN);
+    return err;
+}
+
+static int checkpoint_above(struct ffs *fs, uint64_t log_blocks)
+{
+    struct ffs_journal *j = &fs->journal;
+    int err = 0;
+    pthread_mutex_lock(&j->commit_lock);
+    if (ffs_health(fs) & (FFS_FAILED | FFS_DOWN))
+        err = -EIO;
+    else if (j->used > log_blocks)
+        err = ffs_checkpoint(fs, atomic_load(&j->committed) + 1);
+    pthread_mutex_unlock(&j->commit_lock);
+    return err;
+}
+
+int ffs_checkpoint_now(struct ffs *fs)
+{
+    return checkpoint_above(fs, 0);
+}
+
+static struct timespec deadline(unsigned ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    return t;
+}
+
+/* Waits for the time to commit; false: stop. */
+static bool wait_turn(struct ffs_background *b, unsigned ms)
+{
+    struct timespec until = deadline(ms);
+    pthread_mutex_lock(&b->lock);
+    while (!b->stop && !b->hurry) {
+        if (pthread_cond_timedwait(&b->wake, &b->lock, &until) == ETIMEDOUT)
+            break;
+    }
+    b->hurry = false;
+    bool go_on = !b->stop;
+    pthread_mutex_unlock(&b->lock);
+    return go_on;
+}
+
+static void *run(void *arg)
+{
+    struct ffs *fs = arg;
+    unsigned ms = fs->opts.commit_ms ? fs->opts.commit_ms : DEFAULT_COMMIT_MS;
+    while (wait_turn(&fs->background, ms)) {
+        /*
+         * A failure has been logged, and shows in every later call. The log is emptied before it
+         * fills up in the middle of someone's fsync.
+         */
+        if (!ffs_commit(fs, ffs_running_tid(fs)))
+            checkpoint_above(fs, fs->geo.journal_blocks / 2);
+    }
+    return NULL;
+}
+
+int ffs_background_start(struct ffs *fs)
+{
+    struct ffs_background *b = &fs->background;
+    int err = -pthread_create(&b->thread, NULL, run, fs);
+    b->running = err == 0;
+    return err;
+}
+
+void ffs_background_stop(struct ffs *fs)
+{
+    struct ffs_background *b = &fs->background;
+    if (!b->running)
+        return;
+    pthread_mutex_lock(&b->lock);
+    b->stop = true;
+    pthread_cond_signal(&b->wake);
+    pthread_mutex_unlock(&b->lock);
+    pthread_join(b->thread, NULL);
+    b->running = false;
+}
+
+void ffs_background_hurry(struct ffs *fs)
+{
+    struct ffs_background *b = &fs->background;
+    pthread_mutex_lock(&b->lock);
+    b->hurry = true;
+    pthread_cond_signal(&b->wake);
+    pthread_mutex_unlock(&b->lock);
+}
