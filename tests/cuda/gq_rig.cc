@@ -111,8 +111,6 @@ void Rig::close()
     if (c)
         nvme_ctrlr_close(c);
     if (s) {
-        if (forgive_unmap)
-            sim_forgive(s, SIM_EV_UNMAP_IN_FLIGHT);
         char text[1024];
         sim_violations_text(s, text, sizeof(text));
         EXPECT_EQ(sim_violations(s), 0u) << text;
@@ -169,6 +167,14 @@ gq_stats Rig::stats()
 
     gq_engine_stats(e, &st);
     return st;
+}
+
+uint64_t Rig::sent()
+{
+    sim_stats st;
+
+    sim_get_stats(s, &st);
+    return st.reads;
 }
 
 void GqTest::SetUp()

@@ -66,6 +66,7 @@ class Rig
     Bytes peek(uint64_t offset, size_t len);
     void fault(sim_fault f);
     gq_stats stats();
+    uint64_t sent(); /* reads that the controller has seen */
 
     Executor x;
     sim_config cfg = {};
@@ -76,7 +77,6 @@ class Rig
     gq_engine *e = nullptr;
     gq_request req = {}; /* deadline_ms and cancel are used by move() */
     gq_result result = {};
-    bool forgive_unmap = false; /* a lost command was known when its memory went */
 
   private:
     std::string image_;

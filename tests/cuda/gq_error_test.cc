@@ -1,0 +1,338 @@
+/* What goes wrong: statuses, lost and late commands, cancel, buffers that end too early. */
+#include <atomic>
+#include <cerrno>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/cuda/gq_rig.h"
+
+namespace
+{
+
+class GqError : public GqTest
+{
+};
+
+sim_fault fault_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0)
+{
+    sim_fault f = {};
+
+    f.kind = kind;
+    f.first_lba = lba;
+    f.lbas = 1;
+    f.status = status;
+    return f;
+}
+
+sim_fault once(sim_fault_kind kind)
+{
+    sim_fault f = {};
+
+    f.kind = kind;
+    f.times = 1;
+    return f;
+}
+
+TEST_P(GqError, ReportsTheFirstErrorInStreamOrder)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+
+    rig.opts.max_command = 4096;
+    rig.cfg.reorder = true;
+    rig.open();
+    rig.fault(fault_at(SIM_FAULT_STATUS, 900, NVME_ERR_INTERNAL));
+    rig.fault(fault_at(SIM_FAULT_STATUS, 100, NVME_ERR_UNRECOVERED_READ));
+    Memory m(rig.x.kind, 1u << 20);
+    gq_buffer *b = rig.add(m, 0, 1u << 20);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20), -EIO);
+    EXPECT_EQ(rig.result.nvme_status & 0x7ff, NVME_ERR_UNRECOVERED_READ);
+    EXPECT_EQ(rig.result.bytes, 96u * 512);
+    Bytes got = m.read(0, 96 * 512);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), rig.media.begin()));
+    EXPECT_EQ(rig.stats().errors, 1u);
+    EXPECT_EQ(rig.stats().quarantined, 0u);
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqError, FailedPieceLeavesTheBufferAlone)
+{
+    Rig rig(GetParam(), 4096, 1u << 20);
+
+    rig.open();
+    Memory m(rig.x.kind, 16384);
+    gq_buffer *b = rig.add(m, 0, 16384);
+    ASSERT_EQ(rig.move(GQ_READ, b, 0, {{8, 8192}}, 100, 1000), 0) << "leaves bytes in staging";
+    m.fill(0x5a);
+    rig.fault(fault_at(SIM_FAULT_STATUS, 3, NVME_ERR_UNRECOVERED_READ));
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{3, 4096}}, 100, 1000), -EIO);
+    EXPECT_EQ(rig.result.bytes, 0u);
+    EXPECT_TRUE(m.read(0, 16384) == Bytes(16384, 0x5a));
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqError, LostCommandQuarantinesItsQueueUntilRecovered)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+
+    rig.opts.deadline_ms = 100;
+    rig.opts.max_command = 4096;
+    rig.open();
+    rig.fault(once(SIM_FAULT_LOSE));
+    Memory m(rig.x.kind, 1u << 20);
+    gq_buffer *b = rig.add(m, 0, 1u << 20);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20), -ETIMEDOUT);
+    EXPECT_TRUE(rig.result.timed_out);
+    EXPECT_LT(rig.result.bytes, 1u << 20);
+    EXPECT_EQ(rig.stats().quarantined, 1u);
+    EXPECT_EQ(rig.stats().timeouts, 1u);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20), 0) << "by the other queues";
+    EXPECT_EQ(gq_engine_recover(rig.e), 0);
+    EXPECT_EQ(rig.stats().quarantined, 0u);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20), 0);
+    EXPECT_TRUE(m.read(0, 1u << 20) == rig.media);
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqError, NoQueueLeftIsNoDeviceUntilRecovered)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+
+    rig.opts.queues = 1;
+    rig.opts.deadline_ms = 50;
+    rig.open();
+    rig.fault(once(SIM_FAULT_LOSE));
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ENODEV);
+    EXPECT_EQ(gq_engine_recover(rig.e), 0);
+    for (unsigned i = 0; i < 100; i++)
+        ASSERT_EQ(rig.move(GQ_READ, b, 0, {{i, 4096}}, 0, 4096), 0) << "in step after " << i;
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqError, LateCompletionIsNotTakenForALaterCommand)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    sim_fault late = once(SIM_FAULT_LATE);
+
+    late.delay_ns = 150000000;
+    rig.opts.queues = 1;
+    rig.opts.deadline_ms = 50;
+    rig.open();
+    rig.fault(late);
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    EXPECT_EQ(gq_engine_recover(rig.e), 0);
+    m.fill(0x11);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_TRUE(m.read(0, 4096) == Bytes(4096, 0x11)) << "data of a command that is gone";
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{64, 4096}}, 0, 4096), 0);
+    EXPECT_TRUE(std::equal(rig.media.begin() + 64 * 512, rig.media.begin() + 72 * 512,
+                           m.read(0, 4096).begin()));
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqError, TransferDeadlineEndsIt)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+
+    rig.open();
+    rig.fault(once(SIM_FAULT_LOSE));
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+    rig.req.deadline_ms = 30;
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    EXPECT_TRUE(rig.result.timed_out);
+    EXPECT_EQ(rig.result.bytes, 0u);
+    gq_buffer_unregister(b);
+}
+
+/* The judge flags memory that is unmapped while a command can reach it. */
+TEST_P(GqError, UnregisterAfterATimeoutDeletesTheQueueFirst)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+
+    rig.opts.deadline_ms = 50;
+    rig.open();
+    rig.fault(once(SIM_FAULT_LOSE));
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    gq_buffer_unregister(b);
+    EXPECT_EQ(rig.stats().quarantined, 0u);
+    EXPECT_EQ(sim_violations(rig.s), 0u);
+}
+
+TEST_P(GqError, DeadControllerEndsTransfersAndLetsGo)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+
+    rig.opts.deadline_ms = 50;
+    rig.open();
+    rig.fault(once(SIM_FAULT_FATAL));
+    Memory m(rig.x.kind, 65536);
+    gq_buffer *b = rig.add(m, 0, 65536);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 65536}}, 0, 65536), -ETIMEDOUT);
+    EXPECT_LT(gq_engine_recover(rig.e), 0);
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqError, CancelDrainsAndTellsWhatIsCertain)
+{
+    Rig rig(GetParam(), 512, 4u << 20);
+    uint32_t cancel = 0;
+
+    rig.opts.max_command = 512;
+    rig.opts.depth = 4;
+    rig.cfg.latency_ns = 1000000;
+    rig.open();
+    Memory m(rig.x.kind, 4u << 20);
+    gq_buffer *b = rig.add(m, 0, 4u << 20);
+    rig.req.cancel = &cancel;
+    std::thread canceller([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
+    });
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4u << 20}}, 0, 4u << 20), -ECANCELED);
+    canceller.join();
+    EXPECT_TRUE(rig.result.cancelled);
+    EXPECT_LT(rig.result.bytes, 4u << 20);
+    Bytes got = m.read(0, rig.result.bytes);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), rig.media.begin()));
+    EXPECT_EQ(rig.stats().quarantined, 0u);
+    cancel = 0;
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), 0);
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqError, CancelledBeforeItStartsSendsNothing)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    uint32_t cancel = 1;
+
+    rig.open();
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+    rig.req.cancel = &cancel;
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ECANCELED);
+    EXPECT_EQ(rig.result.commands, 0u);
+    EXPECT_EQ(rig.stats().cancelled, 1u);
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqError, UnregisterWaitsForTheTransferInProgress)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    std::atomic<int> err{1};
+
+    rig.opts.max_command = 4096;
+    rig.cfg.latency_ns = 2000000;
+    rig.open();
+    Memory m(rig.x.kind, 1u << 20);
+    gq_buffer *b = rig.add(m, 0, 1u << 20);
+    std::thread mover([&] { err = rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20); });
+    while (rig.sent() == 0)
+        std::this_thread::yield();
+    gq_buffer_unregister(b);
+    mover.join();
+    EXPECT_TRUE(err == 0 || err == -ESTALE) << err;
+    EXPECT_EQ(sim_violations(rig.s), 0u);
+}
+
+TEST_P(GqError, StaleBuffersAreRefused)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+
+    rig.open();
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+    gq_buffer_unregister(b);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ESTALE);
+    EXPECT_EQ(rig.move(GQ_READ, nullptr, 0, {{0, 4096}}, 0, 4096), -ESTALE);
+}
+
+TEST_P(GqError, RegistersNoMoreBuffersThanAllowed)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    std::vector<gq_buffer *> buffers;
+    gq_buffer *extra = nullptr;
+
+    rig.open();
+    Memory m(rig.x.kind, 65536);
+    for (unsigned i = 0; i < rig.opts.max_buffers; i++)
+        buffers.push_back(rig.add(m, i * 4096, 4096));
+    gq_mem mem = m.part(0, 4096);
+    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &extra), -EMFILE);
+    gq_buffer_unregister(buffers.back());
+    buffers.pop_back();
+    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &extra), 0);
+    EXPECT_EQ(rig.stats().buffers, rig.opts.max_buffers);
+    for (gq_buffer *b : buffers)
+        gq_buffer_unregister(b);
+    gq_buffer_unregister(extra);
+}
+
+TEST_P(GqError, RefusesMemoryThatCannotBe)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    gq_buffer *b = nullptr;
+
+    rig.open();
+    Memory m(rig.x.kind, 4096);
+    gq_mem mem = m.part(0, 0);
+    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -EINVAL) << "empty";
+    mem = m.part(0, SIZE_MAX - 4);
+    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -EINVAL) << "wraps";
+    mem = m.part(0, 4096);
+    mem.kind = rig.x.kind == GQ_EXECUTOR_CUDA ? GQ_MEM_HOST : GQ_MEM_CUDA;
+    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -ENOTSUP) << "the other executor's";
+    mem.kind = rig.x.kind == GQ_EXECUTOR_CUDA ? GQ_MEM_CUDA_IPC : GQ_MEM_FD;
+    EXPECT_LT(gq_buffer_register(rig.e, &mem, &b), 0) << "no such handle";
+    EXPECT_EQ(rig.stats().buffers, 0u);
+}
+
+TEST_P(GqError, CloseUnregistersWhatIsLeft)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+
+    rig.open();
+    Memory m(rig.x.kind, 8192);
+    rig.add(m, 0, 4096);
+    rig.add(m, 1, 4096);
+    rig.close();
+}
+
+TEST(GqErrorOpen, CudaDemandedWithoutADeviceIsNoDevice)
+{
+    char why[128];
+    Rig rig({"Cuda", GQ_EXECUTOR_CUDA, 0}, 512, 1u << 20);
+
+    if (gq_probe(0, why, sizeof(why)) == 0)
+        GTEST_SKIP() << "there is a CUDA device";
+    EXPECT_NE(why[0], '\0');
+    EXPECT_THROW(rig.open(), std::runtime_error);
+}
+
+TEST(GqErrorOpen, AutoFallsBackAndSaysWhy)
+{
+    char why[128];
+    Rig rig({"Auto", GQ_EXECUTOR_AUTO, 1}, 512, 1u << 20);
+    gq_info info;
+
+    rig.open();
+    gq_engine_info(rig.e, &info);
+    if (gq_probe(0, why, sizeof(why)) == 0) {
+        EXPECT_EQ(info.executor, GQ_EXECUTOR_CUDA);
+        EXPECT_EQ(info.tier, 2u);
+    } else {
+        EXPECT_EQ(info.executor, GQ_EXECUTOR_CPU);
+        EXPECT_STREQ(info.fallback, why);
+        EXPECT_EQ(info.tier, 1u);
+    }
+}
+
+GQ_FOR_EXECUTORS(GqError);
+
+} // namespace
