@@ -61,24 +61,28 @@ static inline void nvme_ring_doorbell(struct nvme_ring *r)
     __atomic_store_n(r->sq_doorbell, r->sq_tail, __ATOMIC_RELEASE);
 }
 
+/* CID and status lie in one dword, which is loaded whole; it may alias struct nvme_cqe. */
+typedef uint32_t __attribute__((may_alias)) nvme_cqe_dword;
+
 /*
- * Takes the next completion, if there is one. Acquire on the word with the phase bit: the rest
- * of the entry, and the data that the command moved, are read after it. The entry still counts as
- * occupied until nvme_ring_release().
+ * Takes the next completion, if there is one. Acquire on the dword with the phase bit, the last
+ * that a controller writes: the rest of the entry, and the data that the command moved, are read
+ * after it. The entry still counts as occupied until nvme_ring_release().
  */
 static inline bool nvme_ring_poll(struct nvme_ring *r, struct nvme_cqe *out)
 {
     const struct nvme_cqe *cqe = &r->cq[r->cq_head];
-    uint16_t status = __atomic_load_n(&cqe->status, __ATOMIC_ACQUIRE);
+    const nvme_cqe_dword *last = (const nvme_cqe_dword *)(const void *)&cqe->cid;
+    uint32_t cid_status = __atomic_load_n(last, __ATOMIC_ACQUIRE);
 
-    if (NVME_CQE_PHASE(status) != r->phase)
+    if (NVME_CQE_PHASE(cid_status >> 16) != r->phase)
         return false;
     out->result = cqe->result;
     out->reserved = 0;
     out->sq_head = cqe->sq_head;
     out->sq_id = cqe->sq_id;
-    out->cid = cqe->cid;
-    out->status = status;
+    out->cid = (uint16_t)cid_status;
+    out->status = (uint16_t)(cid_status >> 16);
     if (++r->cq_head == r->depth) {
         r->cq_head = 0;
         r->phase ^= 1u;
