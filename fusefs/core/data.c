@@ -1,0 +1,254 @@
+/*
+ * What file operations share: runs, batches of transfers, allocation, zeroing.
+ */
+#include "fusefs/core/data.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+static int check_type(const struct ffs_inode *inode)
+{
+    if (ffs_is_dir(inode))
+        return -EISDIR;
+    return S_ISREG(ffs_mode(inode)) ? 0 : -EINVAL;
+}
+
+int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
+{
+    int err = ffs_alive(inode->fs);
+    if (err)
+        return err;
+    ffs_meta_read(inode->fs);
+    err = check_type(inode);
+    bool bound = lay_get32(inode->d.flags) & LAY_INODE_GPU_BOUND;
+    *out = (struct ffs_file){.size = ffs_size(inode), .unit = bound ? LAY_GPU_ALIGN : 1};
+    ffs_meta_done(inode->fs);
+    return err;
+}
+
+int ffs_runs_get(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_runs *out)
+{
+    int err = 0;
+    out->n = 0;
+    out->end = first;
+    ffs_meta_read(inode->fs);
+    while (out->end < end && out->n < FFS_RUNS) {
+        struct ffs_run *run = &out->run[out->n];
+        err = ffs_extent_find(inode, out->end, run);
+        if (err)
+            break;
+        run->len = ffs_min(run->len, end - out->end);
+        out->end += run->len;
+        out->n++;
+    }
+    ffs_meta_done(inode->fs);
+    return err;
+}
+
+/* --- Transfers ------------------------------------------------------------------------------- */
+
+void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t skip, void *buf,
+                   uint64_t len)
+{
+    assert(b->n < sizeof(b->ios) / sizeof(b->ios[0]));
+    b->ios[b->n++] =
+        (struct bd_io){.op = op, .offset = ffs_offset_of(block) + skip, .len = len, .buf = buf};
+}
+
+int ffs_batch_run(struct ffs_batch *b)
+{
+    int err = b->n ? bd_submit(ffs_dev(b->fs), b->ios, b->n) : 0;
+    b->n = 0;
+    return err;
+}
+
+/* --- Allocation ------------------------------------------------------------------------------ */
+
+/* Where the next run should go: right after the blocks in front of it. */
+static uint64_t goal_for(struct ffs_inode *inode, uint64_t file_block)
+{
+    struct ffs_run before;
+    if (file_block == 0 || ffs_extent_find(inode, file_block - 1, &before))
+        return 0;
+    return before.block == LAY_NONE ? 0 : before.block + 1;
+}
+
+/* Fills the hole at run, or the first part of it; *len: how much. */
+static int fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, struct ffs_run run,
+                     uint64_t *len)
+{
+    uint64_t goal = goal_for(inode, run.file_block);
+    int err = ffs_alloc(tx, goal, unit, run.len, (unsigned)unit, &run.block, &run.len);
+    if (err)
+        return err;
+    run.unwritten = true;
+    *len = run.len;
+    return ffs_extent_add(tx, inode, &run);
+}
+
+/* Credits that one more allocation may take: tree, bitmap, inode. */
+#define FILL_CREDITS 48u
+
+/* Fills holes from *at on until the end, or until the handle should make room for others. */
+static int reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, uint64_t *at,
+                      uint64_t end)
+{
+    do {
+        struct ffs_run run;
+        int err = ffs_extent_find(inode, *at, &run);
+        if (err)
+            return err;
+        uint64_t len = run.len = ffs_min(run.len, end - *at);
+        if (run.block == LAY_NONE)
+            err = fill_hole(tx, inode, unit, run, &len);
+        if (err)
+            return err;
+        *at += len;
+    } while (*at < end && ffs_tx_left(tx) >= FILL_CREDITS);
+    return 0;
+}
+
+/*
+ * One handle's worth. When space runs out after some allocations, the handle is given up, and
+ * what it had is lost: so after a first failure, handles of one allocation follow.
+ */
+static int reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, uint64_t end,
+                        unsigned credits)
+{
+    struct ffs_tx *tx;
+    uint64_t from = *at;
+    int err = ffs_tx_begin(inode->fs, credits, &tx);
+    if (err)
+        return err;
+    err = ffs_inode_dirty(tx, inode);
+    if (!err)
+        err = reserve_in(tx, inode, unit, at, end);
+    if (err)
+        *at = from;
+    return ffs_tx_finish(tx, err);
+}
+
+/* Skips what is mapped, without a handle. */
+static int skip_mapped(struct ffs_inode *inode, uint64_t *at, uint64_t end)
+{
+    int err = 0;
+    ffs_meta_read(inode->fs);
+    while (*at < end) {
+        struct ffs_run run;
+        err = ffs_extent_find(inode, *at, &run);
+        if (err || run.block == LAY_NONE)
+            break;
+        *at += ffs_min(run.len, end - *at);
+    }
+    ffs_meta_done(inode->fs);
+    return err;
+}
+
+int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t first, uint64_t end,
+                uint64_t *upto)
+{
+    unsigned credits = FFS_TX_MAX_CREDITS;
+    bool tried = false;
+    int err;
+
+    assert(first % f->unit == 0 && end % f->unit == 0);
+    *upto = first;
+    for (;;) {
+        err = skip_mapped(inode, upto, end);
+        if (err || *upto == end)
+            return err;
+        err = reserve_once(inode, f->unit, upto, end, credits);
+        if (err == -ENOSPC && credits > FILL_CREDITS)
+            credits = FILL_CREDITS;
+        else if (err && !ffs_retry_space(inode->fs, err, &tried))
+            return err;
+    }
+}
+
+/* --- After the data is there ----------------------------------------------------------------- */
+
+static int written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t end,
+                      uint64_t size, uint64_t *next)
+{
+    int err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
+    if (!err)
+        err = ffs_extent_mark(tx, inode, first, end - first, false, next);
+    if (err)
+        return err;
+    /* A handle that could not mark all must not let the file reach past what it marked. */
+    uint64_t reach = ffs_min(size, ffs_offset_of(*next));
+    if (reach > ffs_size(inode))
+        inode->d.size = lay_put64(reach);
+    ffs_drop_setid(inode);
+    return 0;
+}
+
+int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size)
+{
+    while (first < end) {
+        struct ffs_tx *tx;
+        uint64_t next = first;
+        int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+        if (!err)
+            err = ffs_tx_finish(tx, written_in(tx, inode, first, end, size, &next));
+        if (err)
+            return err;
+        first = next;
+    }
+    return 0;
+}
+
+/* --- Zeroing --------------------------------------------------------------------------------- */
+
+/* Zeros [from, to) of one block on the device, keeping the rest. */
+static int zero_in_block(struct ffs *fs, uint64_t block, uint32_t from, uint32_t to)
+{
+    uint8_t data[LAY_BLOCK_SIZE];
+    int err = bd_read(ffs_dev(fs), ffs_offset_of(block), data, sizeof(data));
+    if (err)
+        return err;
+    memset(data + from, 0, to - from);
+    return bd_write(ffs_dev(fs), ffs_offset_of(block), data, sizeof(data), 0);
+}
+
+/* Zeros [from, to) of the file, which a run covers: whole blocks by command, edges by hand. */
+static int zero_run(struct ffs *fs, const struct ffs_run *run, uint64_t from, uint64_t to)
+{
+    while (from < to) {
+        uint64_t block = run->block + (ffs_block_of(from) - run->file_block);
+        uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
+        uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
+        int err;
+        if (len < LAY_BLOCK_SIZE) {
+            err = zero_in_block(fs, block, skip, skip + (uint32_t)len);
+        } else {
+            len = (to - from) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
+            err = bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), len);
+        }
+        if (err)
+            return err;
+        from += len;
+    }
+    return 0;
+}
+
+int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_what what)
+{
+    bool unwritten = what == FFS_ZERO_UNWRITTEN;
+    uint64_t end = ffs_block_up(to);
+    struct ffs_runs runs;
+    for (uint64_t at = ffs_block_of(from); from < to && at < end; at = runs.end) {
+        int err = ffs_runs_get(inode, at, end, &runs);
+        for (size_t i = 0; i < runs.n && !err; i++) {
+            const struct ffs_run *run = &runs.run[i];
+            if (run->block == LAY_NONE || run->unwritten != unwritten)
+                continue;
+            err = zero_run(inode->fs, run, ffs_max(from, ffs_offset_of(run->file_block)),
+                           ffs_min(to, ffs_offset_of(run->file_block + run->len)));
+        }
+        if (err)
+            return err;
+    }
+    return 0;
+}

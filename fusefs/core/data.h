@@ -1,0 +1,110 @@
+/*
+ * File data: what reading, writing, truncation and maps share. The caller holds inode->data,
+ * exclusively where the mapping changes, and not ffs.meta unless a function says so.
+ *
+ * A file is changed in units: one block, or 2 MiB where the inode is GPU-bound, so that no extent
+ * of such a file ever begins or ends inside a unit.
+ *
+ * Order of a write: space is allocated as unwritten in one handle, the data goes to the device,
+ * a second handle marks it written. Whatever a crash leaves reads as zeros or as this file's data,
+ * and costs at most unwritten blocks, which belong to the file.
+ *
+ * Past the end of the file the last unit is zero on the device, as far as it is written.
+ */
+#ifndef FUSEFS_CORE_DATA_H
+#define FUSEFS_CORE_DATA_H
+
+#include "fusefs/core/extents.h"
+#include "fusefs/core/ops.h"
+
+/* Runs handled at a time. */
+#define FFS_RUNS 32u
+
+struct ffs_runs {
+    struct ffs_run run[FFS_RUNS];
+    size_t n;
+    uint64_t end; /* first file block past the last run */
+};
+
+/* Transfers collected for one bd_submit(). */
+struct ffs_batch {
+    struct ffs *fs;
+    struct bd_io ios[3 * FFS_RUNS];
+    size_t n;
+};
+
+static inline uint64_t ffs_block_of(uint64_t offset)
+{
+    return offset >> LAY_BLOCK_SHIFT;
+}
+/* The first block at or past offset. */
+static inline uint64_t ffs_block_up(uint64_t offset)
+{
+    return (offset >> LAY_BLOCK_SHIFT) + ((offset & (LAY_BLOCK_SIZE - 1)) != 0);
+}
+static inline uint64_t ffs_offset_of(uint64_t block)
+{
+    return block << LAY_BLOCK_SHIFT;
+}
+static inline uint64_t ffs_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint64_t ffs_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What a file operation knows of its inode for as long as it holds inode->data. */
+struct ffs_file {
+    uint64_t size;
+    uint64_t unit; /* blocks */
+};
+/* Takes ffs.meta. -EISDIR, -EINVAL (no regular file), -EIO after shutdown. */
+int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out);
+
+static inline uint64_t ffs_unit_down(const struct ffs_file *f, uint64_t block)
+{
+    return block - block % f->unit;
+}
+static inline uint64_t ffs_unit_up(const struct ffs_file *f, uint64_t block)
+{
+    return ffs_unit_down(f, block + f->unit - 1);
+}
+
+/* As many runs of [first, end) as fit, the last one cut at end. Takes ffs.meta. */
+int ffs_runs_get(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_runs *out);
+
+/* The batch must have room: three transfers a run suffice. */
+void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t skip, void *buf,
+                   uint64_t len);
+int ffs_batch_run(struct ffs_batch *b);
+
+/*
+ * Allocates the holes of [first, end), whole units, as unwritten. *upto: how far it came, less
+ * than end only together with an error (-ENOSPC).
+ */
+int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t first, uint64_t end,
+                uint64_t *upto);
+
+/*
+ * What was written to [first, end) (blocks, whole units) counts from now on: marks it written,
+ * grows the file up to `size`, sets times, drops set-id bits.
+ */
+int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size);
+
+enum ffs_zero_what { FFS_ZERO_WRITTEN = 1, FFS_ZERO_UNWRITTEN = 2 };
+/* Zeros [from, to) (bytes) on the device, where it is as `what` says; the mapping stays. */
+int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_what what);
+
+/* --- truncate.c ------------------------------------------------------------------------------ */
+
+/*
+ * Sets the size in a handle. Shrinking also frees what the handle has credits for; *unfinished:
+ * the inode is on the orphan list and ffs_truncate_finish() has to follow.
+ */
+int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool *unfinished);
+/* Unmaps [first, end) in as many handles as it takes. */
+int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end);
+
+#endif

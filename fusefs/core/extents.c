@@ -1,0 +1,493 @@
+/*
+ * Extents, sorted by file block: an array in the inode, or the leaves of a tree. Both are seen as
+ * a `struct leaf`, an array for a range of file blocks; no extent crosses the range of its leaf.
+ */
+#include "fusefs/core/extents.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "fusefs/core/tree.h"
+
+/* Longest extent: whole 2 MiB units, and far from overflowing its 32 bits when two are joined. */
+#define EXTENT_MAX (1u << 30)
+
+/* A tree with no more extents than this goes back into the inode. */
+#define FOLD_AT (LAY_INLINE_EXTENTS / 2)
+
+struct leaf {
+    struct ffs_inode *inode;
+    bool tree;
+    struct ffs_cursor c;
+    struct lay_extent *e;
+    unsigned count;
+    uint64_t lo, hi; /* file blocks that belong here */
+};
+
+static int leaf_open(struct ffs_inode *inode, uint64_t file_block, struct leaf *l)
+{
+    l->inode = inode;
+    l->tree = lay_get16(inode->d.map_kind) == LAY_MAP_TREE;
+    if (!l->tree) {
+        if (lay_get16(inode->d.map_kind) != LAY_MAP_INLINE)
+            return -EINVAL;
+        l->e = inode->d.map.extents;
+        l->count = lay_get16(inode->d.map_count);
+        l->lo = 0;
+        l->hi = UINT64_MAX;
+        return 0;
+    }
+    int err = ffs_cursor_seek(inode, file_block, &l->c);
+    if (err)
+        return err;
+    struct lay_node *node = ffs_cursor_node(&l->c, 0);
+    l->e = node->u.extents;
+    l->count = lay_get16(node->count);
+    l->lo = l->c.step[0].lo;
+    l->hi = l->c.step[0].hi;
+    if (l->count <= LAY_NODE_EXTENTS)
+        return 0;
+    ffs_cursor_drop(&l->c);
+    return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "count");
+}
+
+static void leaf_close(struct leaf *l)
+{
+    if (l->tree)
+        ffs_cursor_drop(&l->c);
+}
+
+static uint64_t first_of(const struct lay_extent *e)
+{
+    return lay_get64(e->file_block);
+}
+
+static uint64_t end_of(const struct lay_extent *e)
+{
+    return lay_get64(e->file_block) + lay_get32(e->len);
+}
+
+/* The first extent that ends past file_block. */
+static unsigned leaf_index(const struct leaf *l, uint64_t file_block)
+{
+    unsigned lo = 0, hi = l->count;
+    while (lo < hi) {
+        unsigned mid = (lo + hi) / 2;
+        if (end_of(&l->e[mid]) <= file_block)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static bool is_unwritten(const struct lay_extent *e)
+{
+    return lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN;
+}
+
+static struct lay_extent pack(const struct ffs_run *run)
+{
+    assert(run->len > 0 && run->len <= EXTENT_MAX);
+    return (struct lay_extent){
+        .file_block = lay_put64(run->file_block),
+        .block = lay_put64(run->block),
+        .len = lay_put32((uint32_t)run->len),
+        .flags = lay_put16(run->unwritten ? LAY_EXTENT_UNWRITTEN : 0),
+    };
+}
+
+/* --- Lookup ---------------------------------------------------------------------------------- */
+
+/* The hole at file_block, which ends at the next extent or never. */
+static int find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t *end)
+{
+    struct leaf l;
+    for (uint64_t from = file_block;; from = l.hi + 1) {
+        int err = leaf_open(inode, from, &l);
+        if (err)
+            return err;
+        unsigned i = leaf_index(&l, from);
+        *end = i < l.count ? first_of(&l.e[i]) : UINT64_MAX;
+        leaf_close(&l);
+        if (i < l.count || l.hi == UINT64_MAX)
+            return 0;
+    }
+}
+
+int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run *out)
+{
+    struct leaf l;
+    int err = leaf_open(inode, file_block, &l);
+    if (err)
+        return err;
+
+    unsigned i = leaf_index(&l, file_block);
+    bool mapped = i < l.count && first_of(&l.e[i]) <= file_block;
+    *out = (struct ffs_run){.file_block = file_block, .block = LAY_NONE};
+    if (mapped) {
+        uint64_t skip = file_block - first_of(&l.e[i]);
+        out->block = lay_get64(l.e[i].block) + skip;
+        out->len = lay_get32(l.e[i].len) - skip;
+        out->unwritten = is_unwritten(&l.e[i]);
+    } else if (i < l.count) {
+        out->len = first_of(&l.e[i]) - file_block;
+    }
+    leaf_close(&l);
+    if (out->len == 0) {
+        uint64_t end = UINT64_MAX;
+        err = find_hole_end(inode, file_block, &end);
+        out->len = end - file_block;
+    }
+    return err;
+}
+
+/* --- Changes of one record ------------------------------------------------------------------- */
+
+static int leaf_dirty(struct ffs_tx *tx, struct leaf *l)
+{
+    int err = ffs_inode_dirty(tx, l->inode);
+    return err || !l->tree ? err : ffs_tree_dirty(tx, &l->c);
+}
+
+/* The array in the inode is full: its extents move to the root of a new tree. */
+static int unfold(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    struct lay_extent kept[LAY_INLINE_EXTENTS];
+    unsigned count = lay_get16(inode->d.map_count);
+    memcpy(kept, inode->d.map.extents, sizeof(kept));
+    int err = ffs_tree_create(tx, inode, LAY_MAP_TREE);
+
+    for (unsigned i = 0; i < count && !err; i++) {
+        struct ffs_cursor c;
+        err = ffs_cursor_seek(inode, first_of(&kept[i]), &c);
+        if (!err)
+            err = ffs_tree_insert(tx, &c, &kept[i], sizeof(kept[i]));
+    }
+    return err;
+}
+
+/* What few extents a tree of one node still has go back into the inode. */
+static int fold(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    struct leaf l;
+    struct lay_extent kept[LAY_INLINE_EXTENTS] = {{{0}, {0}, {0}, {0}, {0}}};
+    if (lay_get16(inode->d.map_height) != 1)
+        return 0;
+    int err = leaf_open(inode, 0, &l);
+    if (err)
+        return err;
+    unsigned count = l.count;
+    if (count <= FOLD_AT)
+        memcpy(kept, l.e, count * sizeof(kept[0]));
+    leaf_close(&l);
+    if (count > FOLD_AT)
+        return 0;
+    err = ffs_tree_free_root(tx, inode);
+    if (err)
+        return err;
+    memset(&inode->d.map, 0, sizeof(inode->d.map));
+    memcpy(inode->d.map.extents, kept, sizeof(kept));
+    inode->d.map_kind = lay_put16(LAY_MAP_INLINE);
+    inode->d.map_count = lay_put16((uint16_t)count);
+    inode->d.map_height = lay_put16(0);
+    return 0;
+}
+
+/* Puts an extent before the i-th. Closes the leaf. */
+static int leaf_insert(struct ffs_tx *tx, struct leaf *l, unsigned i, const struct ffs_run *run)
+{
+    struct ffs_inode *inode = l->inode;
+    struct lay_extent e = pack(run);
+    int err = 0;
+
+    if (!l->tree && l->count < LAY_INLINE_EXTENTS) {
+        memmove(l->e + i + 1, l->e + i, (l->count - i) * sizeof(e));
+        l->e[i] = e;
+        inode->d.map_count = lay_put16((uint16_t)(l->count + 1));
+        return 0;
+    }
+    if (!l->tree) {
+        err = unfold(tx, inode);
+        if (!err)
+            err = ffs_cursor_seek(inode, run->file_block, &l->c);
+    } else {
+        l->c.step[0].at = i * (uint32_t)sizeof(e);
+    }
+    return err ? err : ffs_tree_insert(tx, &l->c, &e, sizeof(e));
+}
+
+/* Takes the i-th extent out. Closes the leaf. */
+static int leaf_delete(struct ffs_tx *tx, struct leaf *l, unsigned i)
+{
+    if (!l->tree) {
+        l->count--;
+        memmove(l->e + i, l->e + i + 1, (l->count - i) * sizeof(l->e[0]));
+        memset(l->e + l->count, 0, sizeof(l->e[0]));
+        l->inode->d.map_count = lay_put16((uint16_t)l->count);
+        return 0;
+    }
+    l->c.step[0].at = i * (uint32_t)sizeof(l->e[0]);
+    int err = ffs_tree_remove(tx, &l->c);
+    return err ? err : fold(tx, l->inode);
+}
+
+/* May two runs, the second after the first, become one extent? */
+static bool joins(const struct lay_extent *a, const struct lay_extent *b)
+{
+    return end_of(a) == first_of(b) && is_unwritten(a) == is_unwritten(b) &&
+           lay_get64(a->block) + lay_get32(a->len) == lay_get64(b->block) &&
+           lay_get32(a->len) + lay_get32(b->len) <= EXTENT_MAX;
+}
+
+static void lengthen(struct lay_extent *e, const struct lay_extent *by)
+{
+    e->len = lay_put32(lay_get32(e->len) + lay_get32(by->len));
+}
+
+/* Adds an extent that fits into the leaf's range, which is open and dirty. Closes it. */
+static int leaf_add(struct ffs_tx *tx, struct leaf *l, const struct ffs_run *run)
+{
+    struct lay_extent e = pack(run);
+    unsigned i = leaf_index(l, run->file_block);
+    bool left = i > 0 && joins(&l->e[i - 1], &e);
+    bool right = i < l->count && joins(&e, &l->e[i]);
+
+    if (i < l->count && first_of(&l->e[i]) < run->file_block + run->len) {
+        leaf_close(l);
+        return ffs_corrupt(l->inode->fs, LAY_NONE, l->inode->ino, "extents overlap");
+    }
+    if (left) {
+        lengthen(&l->e[i - 1], &e);
+        if (i < l->count && joins(&l->e[i - 1], &l->e[i])) {
+            lengthen(&l->e[i - 1], &l->e[i]);
+            return leaf_delete(tx, l, i);
+        }
+    } else if (right) {
+        lengthen(&e, &l->e[i]);
+        l->e[i] = e;
+    } else {
+        return leaf_insert(tx, l, i, run);
+    }
+    leaf_close(l);
+    return 0;
+}
+
+/* Adds a run of any length: a part for each leaf it reaches into. */
+static int add_run(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_run run)
+{
+    while (run.len > 0) {
+        struct leaf l;
+        int err = leaf_open(inode, run.file_block, &l);
+        if (err)
+            return err;
+        struct ffs_run part = run;
+        if (part.len > EXTENT_MAX)
+            part.len = EXTENT_MAX;
+        if (part.len - 1 > l.hi - part.file_block)
+            part.len = l.hi - part.file_block + 1;
+        err = leaf_dirty(tx, &l);
+        if (err) {
+            leaf_close(&l);
+            return err;
+        }
+        err = leaf_add(tx, &l, &part);
+        if (err)
+            return err;
+        run.file_block += part.len;
+        run.block += part.len;
+        run.len -= part.len;
+    }
+    return 0;
+}
+
+/* Takes [from, to) out of the i-th extent, which covers it. Closes the leaf, which is dirty. */
+static int leaf_cut(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from, uint64_t to)
+{
+    struct lay_extent *e = &l->e[i];
+    uint64_t first = first_of(e), end = end_of(e);
+    struct ffs_run rest = {.file_block = to,
+                           .block = lay_get64(e->block) + (to - first),
+                           .len = end - to,
+                           .unwritten = is_unwritten(e)};
+
+    if (from == first && to == end)
+        return leaf_delete(tx, l, i);
+    if (from > first) {
+        e->len = lay_put32((uint32_t)(from - first));
+        if (to < end)
+            return leaf_insert(tx, l, i + 1, &rest);
+    } else {
+        *e = pack(&rest);
+    }
+    leaf_close(l);
+    return 0;
+}
+
+/* --- Changes of ranges ----------------------------------------------------------------------- */
+
+/*
+ * Credits for one step below: two changes of a tree that may have been inline before, and the
+ * bitmap of one group.
+ */
+static unsigned step_credits(const struct ffs_inode *inode)
+{
+    return 8 + 2 * ffs_tree_credits(inode);
+}
+
+static void changed(struct ffs_inode *inode)
+{
+    /* Only compared for growth; readers need no other memory to be visible with it. */
+    atomic_fetch_add_explicit(&inode->map_generation, 1, memory_order_relaxed);
+}
+
+int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_run *run)
+{
+    assert(run->block != LAY_NONE && run->len > 0);
+    int err = ffs_inode_dirty(tx, inode);
+    if (!err)
+        err = add_run(tx, inode, *run);
+    if (err)
+        return err;
+    inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) + run->len);
+    changed(inode);
+    return 0;
+}
+
+/*
+ * Opens the leaf with the first extent that has blocks in [from, end): its index and the part of
+ * it in the range, [*from, *to). -ENOENT, and nothing open, when there is none.
+ */
+static int next_piece(struct ffs_inode *inode, uint64_t *from, uint64_t end, struct leaf *l,
+                      unsigned *index, uint64_t *to)
+{
+    while (*from < end) {
+        int err = leaf_open(inode, *from, l);
+        if (err)
+            return err;
+        unsigned i = leaf_index(l, *from);
+        if (i < l->count && first_of(&l->e[i]) < end) {
+            if (first_of(&l->e[i]) > *from)
+                *from = first_of(&l->e[i]);
+            *to = end_of(&l->e[i]) < end ? end_of(&l->e[i]) : end;
+            *index = i;
+            return 0;
+        }
+        bool more = i == l->count && l->hi < end - 1;
+        *from = l->hi + 1;
+        leaf_close(l);
+        if (!more)
+            break;
+    }
+    return -ENOENT;
+}
+
+static int uncharge(struct ffs_inode *inode, uint64_t n)
+{
+    uint64_t blocks = lay_get64(inode->d.blocks);
+    if (blocks < n)
+        return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "inode.blocks");
+    inode->d.blocks = lay_put64(blocks - n);
+    return 0;
+}
+
+/* Unmaps and frees [from, to), which lies in the i-th extent. Closes the leaf. */
+static int remove_piece(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from, uint64_t to)
+{
+    struct ffs_inode *inode = l->inode;
+    uint64_t block = lay_get64(l->e[i].block) + (from - first_of(&l->e[i]));
+    int err = leaf_dirty(tx, l);
+    if (err) {
+        leaf_close(l);
+        return err;
+    }
+    err = leaf_cut(tx, l, i, from, to);
+    if (!err)
+        err = uncharge(inode, to - from);
+    return err ? err : ffs_free(tx, block, to - from);
+}
+
+int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
+                      uint64_t *next)
+{
+    uint64_t end = len > UINT64_MAX - file_block ? UINT64_MAX : file_block + len;
+    uint64_t from = file_block, to;
+    struct leaf l;
+    unsigned i;
+
+    changed(inode);
+    for (;;) {
+        int err = next_piece(inode, &from, end, &l, &i, &to);
+        if (err == -ENOENT)
+            break;
+        if (err)
+            return err;
+        /* Each group of blocks freed costs the block of its bitmap. */
+        unsigned left = ffs_tx_left(tx), step = step_credits(inode);
+        if (left < step + 2) {
+            leaf_close(&l);
+            *next = from;
+            return 0;
+        }
+        uint64_t most = (uint64_t)(left - step) * LAY_GROUP_BLOCKS / 2;
+        if (to - from > most)
+            to = from + most / LAY_GPU_ALIGN * LAY_GPU_ALIGN;
+        err = remove_piece(tx, &l, i, from, to);
+        if (err)
+            return err;
+        from = to;
+    }
+    *next = end;
+    return 0;
+}
+
+/* Gives [from, to) of the i-th extent the other state. Closes the leaf. */
+static int mark_piece(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from, uint64_t to,
+                      bool unwritten)
+{
+    struct ffs_inode *inode = l->inode;
+    struct ffs_run run = {.file_block = from,
+                          .block = lay_get64(l->e[i].block) + (from - first_of(&l->e[i])),
+                          .len = to - from,
+                          .unwritten = unwritten};
+    int err = leaf_dirty(tx, l);
+    if (err) {
+        leaf_close(l);
+        return err;
+    }
+    err = leaf_cut(tx, l, i, from, to);
+    return err ? err : add_run(tx, inode, run);
+}
+
+int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
+                    bool unwritten, uint64_t *next)
+{
+    uint64_t end = len > UINT64_MAX - file_block ? UINT64_MAX : file_block + len;
+    uint64_t from = file_block, to;
+    struct leaf l;
+    unsigned i;
+
+    for (;; from = to) {
+        int err = next_piece(inode, &from, end, &l, &i, &to);
+        if (err == -ENOENT)
+            break;
+        if (err)
+            return err;
+        if (is_unwritten(&l.e[i]) == unwritten) {
+            leaf_close(&l);
+            continue;
+        }
+        if (ffs_tx_left(tx) < step_credits(inode)) {
+            leaf_close(&l);
+            *next = from;
+            return 0;
+        }
+        err = mark_piece(tx, &l, i, from, to, unwritten);
+        if (err)
+            return err;
+        changed(inode);
+    }
+    *next = end;
+    return 0;
+}

@@ -1,0 +1,247 @@
+/*
+ * Extents for transfers that go around ffs_read() and ffs_write().
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fusefs/core/data.h"
+
+/* What a map holds until it is let go. */
+struct held {
+    struct ffs *fs;
+    struct ffs_pin *pin;     /* maps for reading */
+    struct ffs_inode *inode; /* maps for writing: referenced, data locked exclusively */
+    struct ffs_file file;
+    uint64_t offset, end; /* the request, bytes */
+};
+
+static struct ffs_segment segment_of(const struct ffs_run *run)
+{
+    bool hole = run->block == LAY_NONE;
+    return (struct ffs_segment){.offset = ffs_offset_of(run->file_block),
+                                .len = ffs_offset_of(run->len),
+                                .device = hole ? FFS_HOLE : ffs_offset_of(run->block),
+                                .unwritten = run->unwritten};
+}
+
+static int append(struct ffs_map *map, size_t *room, const struct ffs_run *run)
+{
+    if (map->count == *room) {
+        size_t more = *room ? 2 * *room : 8;
+        struct ffs_segment *grown = realloc(map->segments, more * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        map->segments = grown;
+        *room = more;
+    }
+    map->segments[map->count++] = segment_of(run);
+    return 0;
+}
+
+/* Lists [first, end) in map. Under ffs.meta. */
+static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_map *map)
+{
+    size_t room = 0;
+    map->start = ffs_offset_of(first);
+    map->generation = atomic_load_explicit(&inode->map_generation, memory_order_relaxed);
+    while (first < end) {
+        struct ffs_run run;
+        int err = ffs_extent_find(inode, first, &run);
+        if (err)
+            return err;
+        run.len = ffs_min(run.len, end - first);
+        err = append(map, &room, &run);
+        if (err)
+            return err;
+        first += run.len;
+    }
+    return 0;
+}
+
+static void discard(struct ffs_map *map)
+{
+    free(map->segments);
+    free(map->internal);
+    *map = (struct ffs_map){.segments = NULL};
+}
+
+/* --- For reading ----------------------------------------------------------------------------- */
+
+static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+{
+    struct held *h = out->internal;
+    int err = ffs_file_open(inode, &h->file);
+    if (err)
+        return err;
+    if (offset < h->file.size)
+        out->len = ffs_min(len, h->file.size - offset);
+    uint64_t end = out->len ? ffs_block_up(offset + out->len) : ffs_block_of(offset);
+
+    /* Listed and pinned in one go, so that nothing is freed in between. */
+    ffs_meta_read(inode->fs);
+    err = collect(inode, ffs_block_of(offset), end, out);
+    if (!err)
+        err = ffs_pin_add(inode->fs, out->segments, out->count, &h->pin);
+    ffs_meta_done(inode->fs);
+    return err;
+}
+
+int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+{
+    struct held *h = calloc(1, sizeof(*h));
+    if (!h)
+        return -ENOMEM;
+    h->fs = inode->fs;
+    *out = (struct ffs_map){.internal = h};
+    /* Waits for writers, so that what they wrote is on the device. */
+    pthread_rwlock_rdlock(&inode->data);
+    int err = map_read(inode, offset, len, out);
+    pthread_rwlock_unlock(&inode->data);
+    if (err)
+        discard(out);
+    return err;
+}
+
+void ffs_map_release(struct ffs_map *map)
+{
+    struct held *h = map->internal;
+    assert(h && !h->inode);
+    ffs_pin_drop(h->fs, h->pin);
+    discard(map);
+}
+
+/* --- For writing ----------------------------------------------------------------------------- */
+
+/*
+ * Blocks that the request covers in part, and the rest of their units, are zeroed where they are
+ * unwritten: afterwards they may be marked written whatever part of the request is transferred.
+ */
+static int zero_outside(struct ffs_inode *inode, const struct held *h)
+{
+    const struct ffs_file *f = &h->file;
+    uint64_t first = ffs_unit_down(f, ffs_block_of(h->offset));
+    uint64_t last = ffs_unit_up(f, ffs_block_up(h->end));
+    uint64_t whole = ffs_block_up(h->offset), after = ffs_block_of(h->end);
+    if (whole >= after)
+        return ffs_zero(inode, ffs_offset_of(first), ffs_offset_of(last), FFS_ZERO_UNWRITTEN);
+    int err = ffs_zero(inode, ffs_offset_of(first), ffs_offset_of(whole), FFS_ZERO_UNWRITTEN);
+    if (err)
+        return err;
+    return ffs_zero(inode, ffs_offset_of(after), ffs_offset_of(last), FFS_ZERO_UNWRITTEN);
+}
+
+static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+{
+    struct held *h = out->internal;
+    uint64_t upto;
+    int err = ffs_file_open(inode, &h->file);
+    if (err)
+        return err;
+    h->offset = offset;
+    h->end = offset + len;
+    uint64_t first = ffs_block_of(offset), end = ffs_block_up(h->end);
+    err = ffs_reserve(inode, &h->file, ffs_unit_down(&h->file, first), ffs_unit_up(&h->file, end),
+                      &upto);
+    if (!err)
+        err = zero_outside(inode, h);
+    if (err)
+        return err;
+    out->len = len;
+    ffs_meta_read(inode->fs);
+    err = collect(inode, first, end, out);
+    ffs_meta_done(inode->fs);
+    return err;
+}
+
+int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+{
+    if (len == 0)
+        return -EINVAL;
+    if (offset > FFS_SIZE_MAX || len > FFS_SIZE_MAX - offset)
+        return -EFBIG;
+    struct held *h = calloc(1, sizeof(*h));
+    if (!h)
+        return -ENOMEM;
+    h->fs = inode->fs;
+    h->inode = inode;
+    *out = (struct ffs_map){.internal = h};
+    ffs_iref(inode, 1);
+    pthread_rwlock_wrlock(&inode->data);
+    int err = map_write(inode, offset, len, out);
+    if (err) {
+        pthread_rwlock_unlock(&inode->data);
+        ffs_iput(inode, 1);
+        discard(out);
+    }
+    return err;
+}
+
+/* What the transfer left out of the last unit it reached, and the end of the file's last block. */
+static int zero_rest(const struct held *h, uint64_t done)
+{
+    uint64_t block_end = ffs_block_up(done);
+    uint64_t stop = ffs_min(ffs_unit_up(&h->file, block_end), ffs_block_up(h->end));
+    int err = ffs_zero(h->inode, done, ffs_offset_of(stop), FFS_ZERO_UNWRITTEN);
+    if (err || done <= h->file.size)
+        return err;
+    return ffs_zero(h->inode, done, ffs_offset_of(block_end), FFS_ZERO_WRITTEN);
+}
+
+static int write_end(const struct held *h, uint64_t written)
+{
+    uint64_t done = h->offset + written;
+    int err = zero_rest(h, done);
+    if (err)
+        return err;
+    uint64_t first = ffs_unit_down(&h->file, ffs_block_of(h->offset));
+    return ffs_written(h->inode, first, ffs_unit_up(&h->file, ffs_block_up(done)), done);
+}
+
+int ffs_map_write_end(struct ffs_map *map, uint64_t written)
+{
+    struct held *h = map->internal;
+    assert(h && h->inode && written <= h->end - h->offset);
+    struct ffs_inode *inode = h->inode;
+    int err = written ? write_end(h, written) : 0;
+    pthread_rwlock_unlock(&inode->data);
+    discard(map);
+    ffs_iput(inode, 1);
+    return err;
+}
+
+/* --- Listing --------------------------------------------------------------------------------- */
+
+/* Runs from `block` on, to the end of the file or of the last extent, whichever is later. */
+static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment *out, size_t max)
+{
+    uint64_t end = ffs_block_up(ffs_size(inode));
+    size_t n = 0;
+    if (!S_ISREG(ffs_mode(inode)))
+        return -EINVAL;
+    while (n < max) {
+        struct ffs_run run;
+        int err = ffs_extent_find(inode, block, &run);
+        if (err)
+            return err;
+        if (run.block == LAY_NONE && run.len == UINT64_MAX - block) {
+            if (block >= end)
+                break;
+            run.len = end - block;
+        }
+        out[n++] = segment_of(&run);
+        block += run.len;
+    }
+    return (ssize_t)n;
+}
+
+ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max)
+{
+    int err = ffs_alive(inode->fs);
+    if (err)
+        return err;
+    ffs_meta_read(inode->fs);
+    ssize_t n = list(inode, ffs_block_of(offset), out, max);
+    ffs_meta_done(inode->fs);
+    return n;
+}

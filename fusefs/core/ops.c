@@ -1,0 +1,51 @@
+#include "fusefs/core/ops.h"
+
+#include <errno.h>
+
+int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times)
+{
+    int err = ffs_inode_dirty(tx, inode);
+    if (err)
+        return err;
+    struct lay_time now = ffs_now();
+    if (times & FFS_ATIME)
+        inode->d.atime = now;
+    if (times & FFS_MTIME)
+        inode->d.mtime = now;
+    if (times & FFS_CTIME)
+        inode->d.ctime = now;
+    return 0;
+}
+
+void ffs_drop_setid(struct ffs_inode *inode)
+{
+    uint32_t mode = ffs_mode(inode);
+    if (S_ISDIR(mode))
+        return;
+    mode &= ~(uint32_t)S_ISUID;
+    if (mode & S_IXGRP)
+        mode &= ~(uint32_t)S_ISGID;
+    inode->d.mode = lay_put32(mode);
+}
+
+void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink)
+{
+    inode->d.nlink = lay_put32(nlink);
+}
+
+int ffs_tx_finish(struct ffs_tx *tx, int err)
+{
+    if (err)
+        ffs_tx_abort(tx);
+    else
+        ffs_tx_end(tx);
+    return err;
+}
+
+bool ffs_retry_space(struct ffs *fs, int err, bool *tried)
+{
+    if (err != -ENOSPC || *tried)
+        return false;
+    *tried = true;
+    return ffs_commit(fs, ffs_running_tid(fs)) == 0;
+}

@@ -1,0 +1,129 @@
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "fusefs/core/data.h"
+
+/* A day: relatime refreshes an access time that is older than this. */
+#define ATIME_SECONDS 86400
+
+static int compare_times(struct lay_time a, struct lay_time b)
+{
+    int64_t sa = lay_time_sec(a), sb = lay_time_sec(b);
+    if (sa != sb)
+        return sa < sb ? -1 : 1;
+    uint32_t na = lay_get32(a.nsec), nb = lay_get32(b.nsec);
+    return na < nb ? -1 : na > nb;
+}
+
+/*
+ * relatime: an access counts when the last one is not newer than the last change, or a day old.
+ * Most reads find it so and need no handle.
+ */
+static bool atime_due(struct ffs_inode *inode)
+{
+    struct lay_time now = ffs_now();
+    ffs_meta_read(inode->fs);
+    struct lay_time atime = inode->d.atime;
+    bool due = compare_times(atime, inode->d.mtime) <= 0 ||
+               compare_times(atime, inode->d.ctime) <= 0 ||
+               lay_time_sec(now) - lay_time_sec(atime) >= ATIME_SECONDS;
+    ffs_meta_done(inode->fs);
+    return due;
+}
+
+/* A read does not fail because its time could not be noted. */
+static void note_access(struct ffs_inode *inode)
+{
+    struct ffs_tx *tx;
+    if (!atime_due(inode) || ffs_tx_begin(inode->fs, 8, &tx))
+        return;
+    ffs_tx_finish(tx, ffs_touch(tx, inode, FFS_ATIME));
+}
+
+/* The first and last block of a request, where it does not begin or end with a block. */
+struct edges {
+    uint8_t data[2][LAY_BLOCK_SIZE];
+    struct {
+        void *to;
+        uint32_t skip, len;
+    } copy[2];
+    unsigned n;
+};
+
+/* Adds the transfers for [from, to) of the file, which lies in a written run. */
+static void read_run(struct ffs_batch *b, struct edges *e, const struct ffs_run *run, uint64_t from,
+                     uint64_t to, uint8_t *buf)
+{
+    while (from < to) {
+        uint64_t block = run->block + (ffs_block_of(from) - run->file_block);
+        uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
+        uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
+        if (len < LAY_BLOCK_SIZE) {
+            ffs_batch_add(b, BD_READ, block, 0, e->data[e->n], LAY_BLOCK_SIZE);
+            e->copy[e->n].to = buf;
+            e->copy[e->n].skip = skip;
+            e->copy[e->n++].len = (uint32_t)len;
+        } else {
+            len = (to - from) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
+            ffs_batch_add(b, BD_READ, block, 0, buf, len);
+        }
+        from += len;
+        buf += len;
+    }
+}
+
+/* Reads [offset, *end), which the file has; *end comes down to what one batch can hold. */
+static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, uint8_t *buf)
+{
+    struct ffs_batch b = {.fs = inode->fs};
+    struct edges e = {.n = 0};
+    struct ffs_runs runs;
+    int err = ffs_runs_get(inode, ffs_block_of(offset), ffs_block_up(*end), &runs);
+    if (err)
+        return err;
+    *end = ffs_min(*end, ffs_offset_of(runs.end));
+
+    for (size_t i = 0; i < runs.n; i++) {
+        const struct ffs_run *run = &runs.run[i];
+        uint64_t from = ffs_max(offset, ffs_offset_of(run->file_block));
+        uint64_t to = ffs_min(*end, ffs_offset_of(run->file_block + run->len));
+        if (run->block == LAY_NONE || run->unwritten)
+            memset(buf + (from - offset), 0, to - from);
+        else
+            read_run(&b, &e, run, from, to, buf + (from - offset));
+    }
+    err = ffs_batch_run(&b);
+    for (unsigned i = 0; i < e.n && !err; i++)
+        memcpy(e.copy[i].to, e.data[i] + e.copy[i].skip, e.copy[i].len);
+    return err;
+}
+
+static ssize_t read_locked(struct ffs_inode *inode, uint64_t offset, uint8_t *buf, size_t len)
+{
+    struct ffs_file f;
+    int err = ffs_file_open(inode, &f);
+    if (err)
+        return err;
+    if (offset >= f.size)
+        return 0;
+    uint64_t end = offset + ffs_min(ffs_min(len, SSIZE_MAX), f.size - offset);
+    for (uint64_t at = offset; at < end;) {
+        uint64_t to = end;
+        err = read_some(inode, at, &to, buf + (at - offset));
+        if (err)
+            return at > offset ? (ssize_t)(at - offset) : err;
+        at = to;
+    }
+    return (ssize_t)(end - offset);
+}
+
+ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
+{
+    pthread_rwlock_rdlock(&inode->data);
+    ssize_t got = read_locked(inode, offset, buf, len);
+    pthread_rwlock_unlock(&inode->data);
+    if (got > 0)
+        note_access(inode);
+    return got;
+}

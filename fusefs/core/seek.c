@@ -1,0 +1,57 @@
+#include <errno.h>
+#include <unistd.h>
+
+#include "fusefs/core/data.h"
+
+/* Unwritten blocks count as a hole: they read as zeros and hold no data. */
+static bool is_data(const struct ffs_run *run)
+{
+    return run->block != LAY_NONE && !run->unwritten;
+}
+
+/* The first offset not below `offset` whose block is data, or is not; f->size when there is none.
+ */
+static int scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offset, bool data,
+                uint64_t *out)
+{
+    uint64_t end = ffs_block_up(f->size);
+    struct ffs_runs runs;
+    for (uint64_t at = ffs_block_of(offset); at < end; at = runs.end) {
+        int err = ffs_runs_get(inode, at, end, &runs);
+        if (err)
+            return err;
+        for (size_t i = 0; i < runs.n; i++) {
+            if (is_data(&runs.run[i]) != data)
+                continue;
+            *out = ffs_max(offset, ffs_offset_of(runs.run[i].file_block));
+            return 0;
+        }
+    }
+    *out = f->size;
+    return 0;
+}
+
+static int64_t seek_locked(struct ffs_inode *inode, uint64_t offset, bool data)
+{
+    struct ffs_file f;
+    uint64_t found;
+    int err = ffs_file_open(inode, &f);
+    if (err)
+        return err;
+    if (offset >= f.size)
+        return -ENXIO;
+    err = scan(inode, &f, offset, data, &found);
+    if (err)
+        return err;
+    return data && found >= f.size ? -ENXIO : (int64_t)found;
+}
+
+int64_t ffs_seek(struct ffs_inode *inode, uint64_t offset, int whence)
+{
+    if (whence != SEEK_DATA && whence != SEEK_HOLE)
+        return -EINVAL;
+    pthread_rwlock_rdlock(&inode->data);
+    int64_t found = seek_locked(inode, offset, whence == SEEK_DATA);
+    pthread_rwlock_unlock(&inode->data);
+    return found;
+}

@@ -1,0 +1,164 @@
+/*
+ * Shrinking files, and the end of inodes. A size is set in one handle; what takes longer is done
+ * afterwards with the inode on the orphan list, so that a mount after a crash finishes it.
+ */
+#include <errno.h>
+
+#include "fusefs/core/data.h"
+#include "fusefs/core/dir.h"
+#include "fusefs/core/tree.h"
+#include "fusefs/core/xattr.h"
+
+static uint64_t unit_bytes(const struct ffs_inode *inode)
+{
+    bool bound = lay_get32(inode->d.flags) & LAY_INODE_GPU_BOUND;
+    return ffs_offset_of(bound ? LAY_GPU_ALIGN : 1);
+}
+
+/* The first block past the unit that holds the end of the file. */
+static uint64_t first_unneeded(const struct ffs_inode *inode)
+{
+    uint64_t unit = unit_bytes(inode);
+    uint64_t units = ffs_size(inode) / unit + (ffs_size(inode) % unit != 0);
+    return ffs_block_of(unit) * units;
+}
+
+/* Is there written data past the end, in the last unit? It has to be zeroed on the device. */
+static int has_tail(struct ffs_inode *inode, bool *tail)
+{
+    struct ffs_run run;
+    *tail = false;
+    if (ffs_size(inode) % unit_bytes(inode) == 0)
+        return 0;
+    int err = ffs_extent_find(inode, ffs_block_of(ffs_size(inode)), &run);
+    if (!err)
+        *tail = run.block != LAY_NONE && !run.unwritten;
+    return err;
+}
+
+int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool *unfinished)
+{
+    bool shrink = size <= ffs_size(inode), tail;
+    *unfinished = false;
+    int err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
+    if (err)
+        return err;
+    inode->d.size = lay_put64(size);
+    ffs_drop_setid(inode);
+    if (!shrink)
+        return 0;
+
+    uint64_t first = first_unneeded(inode), next;
+    err = ffs_extent_remove(tx, inode, first, UINT64_MAX - first, &next);
+    if (!err)
+        err = has_tail(inode, &tail);
+    if (err)
+        return err;
+    *unfinished = tail || next != UINT64_MAX;
+    if (!*unfinished || ffs_on_orphan_list(inode))
+        return 0;
+    return ffs_orphan_add(tx, inode);
+}
+
+/* One handle of ffs_unmap(). */
+static int unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
+{
+    struct ffs_tx *tx;
+    uint64_t next = *first;
+    int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+    if (err)
+        return err;
+    err = ffs_inode_dirty(tx, inode);
+    if (!err)
+        err = ffs_extent_remove(tx, inode, *first, end - *first, &next);
+    err = ffs_tx_finish(tx, err);
+    if (!err)
+        *first = next;
+    return err;
+}
+
+int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
+{
+    int err = 0;
+    while (first < end && !err)
+        err = unmap_once(inode, &first, end);
+    return err;
+}
+
+/* Off the orphan list, unless it is there for want of a name. */
+static int leave_orphans(struct ffs_inode *inode)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(inode->fs, 16, &tx);
+    if (err)
+        return err;
+    if (ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0)
+        err = ffs_orphan_del(tx, inode);
+    return ffs_tx_finish(tx, err);
+}
+
+/* Called with inode->data held exclusively, or at mount when nobody else is there. */
+int ffs_truncate_finish(struct ffs_inode *inode)
+{
+    ffs_meta_read(inode->fs);
+    bool regular = S_ISREG(ffs_mode(inode));
+    uint64_t size = ffs_size(inode);
+    uint64_t first = first_unneeded(inode);
+    ffs_meta_done(inode->fs);
+
+    int err = 0;
+    if (regular)
+        err = ffs_zero(inode, size, ffs_offset_of(first), FFS_ZERO_WRITTEN);
+    if (regular && !err)
+        err = ffs_unmap(inode, first, UINT64_MAX);
+    return err ? err : leave_orphans(inode);
+}
+
+/* --- Eviction -------------------------------------------------------------------------------- */
+
+/* Frees what the map owns besides extents. */
+static int free_map(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    switch (lay_get16(inode->d.map_kind)) {
+    case LAY_MAP_LINK:
+        inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) - 1);
+        return ffs_free_meta(tx, lay_get64(inode->d.map.link.block));
+    case LAY_MAP_DIR: {
+        int err = ffs_dir_check_empty(inode);
+        if (err == -ENOTEMPTY)
+            return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "removed directory has names");
+        return err ? err : ffs_tree_free_root(tx, inode);
+    }
+    case LAY_MAP_TREE:
+        return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "extents past the last one");
+    default:
+        return 0;
+    }
+}
+
+static int free_inode(struct ffs_inode *inode)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+    if (err)
+        return err;
+    err = ffs_inode_dirty(tx, inode);
+    if (!err)
+        err = ffs_xattr_free_all(tx, inode);
+    if (!err)
+        err = free_map(tx, inode);
+    if (!err)
+        err = ffs_orphan_del(tx, inode);
+    if (!err)
+        err = ffs_inode_release(tx, inode);
+    return ffs_tx_finish(tx, err);
+}
+
+int ffs_inode_evict(struct ffs_inode *inode)
+{
+    ffs_meta_read(inode->fs);
+    bool regular = S_ISREG(ffs_mode(inode));
+    ffs_meta_done(inode->fs);
+    int err = regular ? ffs_unmap(inode, 0, UINT64_MAX) : 0;
+    return err ? err : free_inode(inode);
+}
