@@ -1,0 +1,160 @@
+// A file system in memory for tests of what it does: format, mount, operate, remount, check.
+#ifndef TESTS_FUSEFS_FS_FIXTURE_H
+#define TESTS_FUSEFS_FS_FIXTURE_H
+
+#include <errno.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fusefs/core/ffs.h"
+
+// A block device in a memfd, so that fsck can look at it by path. Its transfers can be made to
+// fail from a chosen one on.
+class MemDevice
+{
+  public:
+    explicit MemDevice(uint64_t bytes, uint32_t lba_size = 512);
+    ~MemDevice();
+    MemDevice(const MemDevice &) = delete;
+    MemDevice &operator=(const MemDevice &) = delete;
+
+    bd_dev *dev()
+    {
+        return &dev_.base;
+    }
+    uint8_t *bytes()
+    {
+        return mem_;
+    }
+    uint64_t size() const
+    {
+        return dev_.base.info.bytes;
+    }
+    std::string path() const;
+
+    enum Fail { FAIL_NONE, FAIL_ONCE, FAIL_FROM };
+    // Fails the n-th transfer from now (0: the next), or all from there on.
+    void fail(Fail how, long n)
+    {
+        how_ = how;
+        countdown_ = n;
+    }
+    // Transfers since the last fail().
+    long transfers() const
+    {
+        return started_ - countdown_;
+    }
+    long countdown() const
+    {
+        return countdown_;
+    }
+
+  private:
+    static int submit(bd_dev *dev, bd_io *ios, size_t n);
+    static void *dma_alloc(bd_dev *dev, size_t len);
+    static void dma_free(bd_dev *dev, void *buf, size_t len);
+    int transfer(bd_io *io);
+
+    // What the methods are given, and the way back.
+    struct Handle {
+        bd_dev base;
+        MemDevice *self;
+    };
+    Handle dev_ = {};
+    uint8_t *mem_ = nullptr;
+    int fd_ = -1;
+    std::atomic<int> how_{FAIL_NONE};
+    std::atomic<long> countdown_{0};
+    long started_ = 0;
+};
+
+// Owns a reference of an inode.
+class Inode
+{
+  public:
+    Inode() = default;
+    explicit Inode(ffs_inode *i) : i_(i)
+    {
+    }
+    Inode(Inode &&o) noexcept : i_(o.i_)
+    {
+        o.i_ = nullptr;
+    }
+    Inode &operator=(Inode &&o) noexcept;
+    ~Inode()
+    {
+        reset();
+    }
+    void reset();
+    operator ffs_inode *() const
+    {
+        return i_;
+    }
+    ffs_inode **out();
+
+  private:
+    ffs_inode *i_ = nullptr;
+};
+
+class FsTest : public ::testing::Test
+{
+  protected:
+    explicit FsTest(uint64_t bytes = 64u << 20, uint32_t lba_size = 512) : device(bytes, lba_size)
+    {
+    }
+    void SetUp() override;
+    // Unmounts, and has fsck look at what is left.
+    void TearDown() override;
+
+    void format();
+    int mount();
+    void unmount();
+    void remount();
+    // What fsck.gpunvme -n says; "" when it finds nothing.
+    std::string fsck();
+
+    Inode create(ffs_inode *dir, const std::string &name, uint32_t mode = S_IFREG | 0644);
+    Inode create(const std::string &name, uint32_t mode = S_IFREG | 0644)
+    {
+        return create(root, name, mode);
+    }
+    Inode mkdir(ffs_inode *dir, const std::string &name, uint32_t mode = 0755);
+    Inode mkdir(const std::string &name, uint32_t mode = 0755)
+    {
+        return mkdir(root, name, mode);
+    }
+    Inode lookup(ffs_inode *dir, const std::string &name);
+    Inode lookup(const std::string &name)
+    {
+        return lookup(root, name);
+    }
+    int lookup_error(ffs_inode *dir, const std::string &name);
+    ffs_attr attr(ffs_inode *inode);
+    int truncate(ffs_inode *inode, uint64_t size);
+    std::string read(ffs_inode *inode, uint64_t offset, size_t len);
+    std::string read_all(ffs_inode *inode);
+    ssize_t write(ffs_inode *inode, uint64_t offset, const std::string &data);
+    std::vector<std::string> names(ffs_inode *dir);
+    // Free blocks once everything freed is free for good.
+    uint64_t free_blocks();
+
+    MemDevice device;
+    struct ffs *fs = nullptr;
+    Inode root;
+    ffs_mount_opts opts = {};
+    ffs_cred cred = {1000, 1000};
+    bool check_at_end = true;
+};
+
+// Bytes that tell where they belong.
+std::string pattern(uint64_t seed, size_t len);
+
+#endif
