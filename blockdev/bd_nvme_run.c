@@ -158,7 +158,10 @@ static void recover(struct bd_queue *q, struct bd_batch *b)
     repost_rest(q);
 }
 
-/* Waits a little. False when waiting any longer is of no use. */
+/*
+ * Waits a little. False when waiting any longer is of no use, unless completions have come during
+ * the wait: it may have been long, when other work had the processor.
+ */
 static bool wait_some(struct bd_queue *q, struct nvme_wait *wait, unsigned *sleeps)
 {
     if (!nvme_wait_once(wait))
@@ -180,7 +183,7 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
         ring(q);
         if (harvest(q))
             nvme_wait_reset(&wait);
-        else if (!wait_some(q, &wait, &sleeps))
+        else if (!wait_some(q, &wait, &sleeps) && !harvest(q))
             recover(q, b);
     }
 }

@@ -1,7 +1,5 @@
 /* One controller from open to close. */
-#include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +7,7 @@
 #include "blockdev/identify.h"
 #include "blockdev/nvme_internal.h"
 
-/* Also checked with acquire and set with release, so that a thread that sees it sees no less. */
+/* Read without the admin lock: release and acquire, so that whoever sees it sees its cause. */
 bool nvme_ctrlr_failed(const struct nvme_ctrlr *c)
 {
     return __atomic_load_n(&c->failed, __ATOMIC_ACQUIRE);

@@ -85,7 +85,6 @@ int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme
     info->dsm = id->oncs & ONCS_DSM;
     facts->mdts = id->mdts == 0 || id->mdts >= MDTS_LIMITED ? 0 : 4096ull << id->mdts;
     facts->rtd3e_us = id->rtd3e;
-    facts->max_cmd = id->maxcmd;
     return 0;
 }
 

@@ -17,7 +17,6 @@ extern "C" {
 struct nvme_id_facts {
     uint64_t mdts;     /* bytes; 0: no limit */
     uint32_t rtd3e_us; /* how long an orderly shutdown may take; 0: not said */
-    uint32_t max_cmd;  /* MAXCMD; 0: not said */
 };
 
 /*

@@ -23,7 +23,7 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
     return rc;
 }
 
-/* One page of ids after `after`; returns how many, those that fit in nsids from `have` kept. */
+/* One page of ids, those after `after`; returns how many. */
 static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t after)
 {
     int rc = nvme_admin_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
@@ -33,7 +33,7 @@ static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t a
 
 int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
 {
-    uint32_t *ids = malloc(NVME_NS_LIST_IDS * sizeof(*ids));
+    uint32_t *ids = calloc(NVME_NS_LIST_IDS, sizeof(*ids));
     void *page = malloc(NVME_IDENTIFY_LEN);
     uint32_t after = 0;
     unsigned have = 0;

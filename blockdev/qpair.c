@@ -1,5 +1,4 @@
 /* I/O queue pairs: rings in shared memory, created and deleted through the admin queue. */
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -122,6 +121,7 @@ static void abandon(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out)
 {
     struct nvme_qpair qp = {.depth = depth};
+    struct nvme_dma mem;
     int rc;
 
     if (depth < 2 || depth > c->info.max_queue_depth)
@@ -145,7 +145,7 @@ give_up_rings:
         abandon(c, &qp);
         return rc;
     }
-    struct nvme_dma mem = rings(&qp);
+    mem = rings(&qp);
     nvme_dma_free(c, &mem);
 put_qid:
     put_qid(c, qp.qid);
