@@ -1,0 +1,70 @@
+#include "fusefs/daemon/background.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/options.h"
+
+/* A child that died without a word closes the pipe by dying. */
+static int wait_for_verdict(int fd, pid_t child)
+{
+    unsigned char status;
+    ssize_t n;
+    do {
+        n = read(fd, &status, 1);
+    } while (n < 0 && errno == EINTR);
+    if (n == 1)
+        return status;
+    int how = 0;
+    if (waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) != 0)
+        return WEXITSTATUS(how);
+    return EXIT_SYSTEM;
+}
+
+int background_start(int *verdict)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return -errno;
+    pid_t child = fork();
+    if (child < 0) {
+        int err = -errno;
+        close(fds[0]);
+        close(fds[1]);
+        return err;
+    }
+    if (child > 0) {
+        close(fds[1]);
+        _exit(wait_for_verdict(fds[0], child));
+    }
+    close(fds[0]);
+    setsid();
+    *verdict = fds[1];
+    return chdir("/") == 0 ? 0 : -errno;
+}
+
+static void tell(int verdict, unsigned char status)
+{
+    ssize_t n = write(verdict, &status, 1);
+    (void)n; /* a parent that was killed does not want to know */
+    close(verdict);
+}
+
+void background_ready(int verdict)
+{
+    log_to_syslog();
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd <= 2 && null >= 0; fd++)
+        dup2(null, fd);
+    if (null > 2)
+        close(null);
+    tell(verdict, 0);
+}
+
+void background_failed(int verdict, int status)
+{
+    tell(verdict, (unsigned char)status);
+}

@@ -1,0 +1,302 @@
+#include "fusefs/daemon/buffers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#define BUCKETS 1024u
+
+struct buffer {
+    uint64_t id, key, len;
+    uid_t uid;
+    const void *owner;
+    struct gq_buffer *gq; /* with an engine */
+    unsigned char *start; /* without one: where the buffer's first byte is mapped, */
+    void *map;            /* and the mapping's first page */
+    size_t map_len;
+    struct buffer *next;     /* in its bucket, or in a list of buffers to end */
+    struct buffer_use *uses; /* protected by the table's lock */
+};
+
+struct buffers {
+    struct gq_engine *engine;
+    unsigned max;
+    pthread_mutex_t lock;  /* protects everything below, and the lists of uses */
+    pthread_cond_t unused; /* some buffer's last use has ended */
+    unsigned count;
+    struct buffer *buckets[BUCKETS];
+};
+
+int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
+{
+    struct buffers *t = calloc(1, sizeof(*t));
+    if (!t)
+        return -ENOMEM;
+    t->engine = engine;
+    t->max = max;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->unused, NULL);
+    *out = t;
+    return 0;
+}
+
+static int map_host(struct buffer *b, const struct gq_mem *mem)
+{
+    if (mem->kind != GQ_MEM_FD)
+        return -EOPNOTSUPP;
+    uint64_t first = mem->offset & ~(uint64_t)4095;
+    b->map_len = (size_t)(mem->offset - first + mem->len);
+    b->map = mmap(NULL, b->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, (off_t)first);
+    if (b->map == MAP_FAILED)
+        return -errno;
+    b->start = (unsigned char *)b->map + (mem->offset - first);
+    return 0;
+}
+
+/* Lets the memory go. With an engine: when it returns, no command can reach the memory. */
+static void unmap(struct buffer *b)
+{
+    if (b->gq)
+        gq_buffer_unregister(b->gq);
+    else
+        munmap(b->map, b->map_len);
+    free(b);
+}
+
+static struct buffer **find(struct buffers *t, uint64_t id)
+{
+    struct buffer **link = &t->buckets[id % BUCKETS];
+    while (*link && (*link)->id != id)
+        link = &(*link)->next;
+    return link;
+}
+
+static int draw(uint64_t *value)
+{
+    ssize_t n = getrandom(value, sizeof(*value), 0);
+    return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
+}
+
+/* A place in the count is taken before the memory is registered, so that max is never passed. */
+static int reserve(struct buffers *t)
+{
+    pthread_mutex_lock(&t->lock);
+    int err = t->count < t->max ? 0 : -EMFILE;
+    if (!err)
+        t->count++;
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+static void unreserve(struct buffers *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->count--;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Ids are never 0, so that a struct left zeroed names no buffer. */
+static int publish(struct buffers *t, struct buffer *b)
+{
+    int err = draw(&b->key);
+    pthread_mutex_lock(&t->lock);
+    do {
+        if (!err)
+            err = draw(&b->id);
+    } while (!err && (b->id == 0 || *find(t, b->id)));
+    if (!err) {
+        b->next = t->buckets[b->id % BUCKETS];
+        t->buckets[b->id % BUCKETS] = b;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                uint64_t *id, uint64_t *key)
+{
+    int err = reserve(t);
+    if (err)
+        return err;
+    struct buffer *b = calloc(1, sizeof(*b));
+    err = b ? 0 : -ENOMEM;
+    if (err)
+        goto unreserve;
+    *b = (struct buffer){.len = mem->len, .uid = uid, .owner = owner};
+    err = t->engine ? gq_buffer_register(t->engine, mem, &b->gq) : map_host(b, mem);
+    if (err)
+        goto free_buffer;
+    err = publish(t, b);
+    if (err) {
+        unmap(b);
+        goto unreserve;
+    }
+    *id = b->id;
+    *key = b->key;
+    return 0;
+free_buffer:
+    free(b);
+unreserve:
+    unreserve(t);
+    return err;
+}
+
+/* Constant time is not needed: a key is 64 random bits and a guess costs a system call. */
+static int check(const struct buffer *b, uint64_t key, uid_t uid)
+{
+    if (!b)
+        return -ENOENT;
+    return b->key == key && b->uid == uid ? 0 : -EACCES;
+}
+
+/* b is out of the table, so no new use can begin. Each use ends within its transfer's deadline. */
+static void end(struct buffers *t, struct buffer *b)
+{
+    pthread_mutex_lock(&t->lock);
+    for (struct buffer_use *u = b->uses; u; u = u->next)
+        atomic_store_explicit(u->cancel, 1, memory_order_relaxed);
+    while (b->uses)
+        pthread_cond_wait(&t->unused, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+    unmap(b);
+    unreserve(t);
+}
+
+int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)
+{
+    pthread_mutex_lock(&t->lock);
+    struct buffer **link = find(t, id);
+    struct buffer *b = *link;
+    int err = check(b, key, uid);
+    if (!err)
+        *link = b->next;
+    pthread_mutex_unlock(&t->lock);
+    if (!err)
+        end(t, b);
+    return err;
+}
+
+/* Takes the buffers of owner (NULL: all) out of the table. */
+static struct buffer *take(struct buffers *t, const void *owner)
+{
+    struct buffer *taken = NULL;
+    pthread_mutex_lock(&t->lock);
+    for (size_t i = 0; i < BUCKETS && t->count > 0; i++) {
+        struct buffer **link = &t->buckets[i];
+        while (*link) {
+            struct buffer *b = *link;
+            if (owner && b->owner != owner) {
+                link = &b->next;
+                continue;
+            }
+            *link = b->next;
+            b->next = taken;
+            taken = b;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return taken;
+}
+
+static void end_list(struct buffers *t, struct buffer *list)
+{
+    while (list) {
+        struct buffer *next = list->next;
+        end(t, list);
+        list = next;
+    }
+}
+
+void buffers_release(struct buffers *t, const void *owner)
+{
+    assert(owner);
+    end_list(t, take(t, owner));
+}
+
+void buffers_cancel_all(struct buffers *t)
+{
+    pthread_mutex_lock(&t->lock);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct buffer *b = t->buckets[i]; b; b = b->next) {
+            for (struct buffer_use *u = b->uses; u; u = u->next)
+                atomic_store_explicit(u->cancel, 1, memory_order_relaxed);
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void buffers_close(struct buffers *t)
+{
+    end_list(t, take(t, NULL));
+    pthread_cond_destroy(&t->unused);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+unsigned buffers_count(struct buffers *t)
+{
+    pthread_mutex_lock(&t->lock);
+    unsigned count = t->count;
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid,
+                     _Atomic uint32_t *cancel, struct buffer_use *use)
+{
+    pthread_mutex_lock(&t->lock);
+    struct buffer *b = *find(t, id);
+    int err = check(b, key, uid);
+    if (!err) {
+        *use =
+            (struct buffer_use){.buffer = b, .cancel = cancel, .next = b->uses, .link = &b->uses};
+        if (use->next)
+            use->next->link = &use->next;
+        b->uses = use;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+void buffer_use_end(struct buffers *t, struct buffer_use *use)
+{
+    pthread_mutex_lock(&t->lock);
+    *use->link = use->next;
+    if (use->next)
+        use->next->link = use->link;
+    pthread_cond_broadcast(&t->unused);
+    pthread_mutex_unlock(&t->lock);
+}
+
+uint64_t buffer_len(const struct buffer *b)
+{
+    return b->len;
+}
+
+struct gq_buffer *buffer_gq(const struct buffer *b)
+{
+    return b->gq;
+}
+
+int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len)
+{
+    assert(offset <= b->len && len <= b->len - offset);
+    if (b->gq)
+        return gq_buffer_put(b->gq, offset, src, len);
+    memcpy(b->start + offset, src, len);
+    return 0;
+}
+
+int buffer_get(struct buffer *b, uint64_t offset, void *dst, size_t len)
+{
+    assert(offset <= b->len && len <= b->len - offset);
+    if (b->gq)
+        return gq_buffer_get(b->gq, offset, dst, len);
+    memcpy(dst, b->start + offset, len);
+    return 0;
+}

@@ -1,0 +1,286 @@
+#include "fusefs/daemon/fdsocket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_TOKENS      256
+#define MAX_CONNECTIONS 32
+#define LIFETIME_S      10 /* of a token, and of a connection that says nothing */
+
+struct token {
+    uint64_t value; /* 0: free */
+    int fd;
+    uid_t uid;
+    time_t expires;
+};
+
+struct connection {
+    int fd; /* -1: free */
+    uid_t uid;
+    time_t expires;
+};
+
+struct fdsocket {
+    int listener;
+    int stop; /* eventfd */
+    pthread_t thread;
+    char name[64];
+    pthread_mutex_t lock;
+    struct token tokens[MAX_TOKENS];                /* protected by lock */
+    struct connection connections[MAX_CONNECTIONS]; /* the thread's own */
+};
+
+static time_t now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec;
+}
+
+static void token_clear(struct token *t)
+{
+    close(t->fd);
+    *t = (struct token){.fd = -1};
+}
+
+static struct token *free_token(struct fdsocket *s, time_t at)
+{
+    struct token *found = NULL;
+    for (size_t i = 0; i < MAX_TOKENS; i++) {
+        struct token *t = &s->tokens[i];
+        if (t->value && t->expires <= at)
+            token_clear(t);
+        if (!t->value && !found)
+            found = t;
+    }
+    return found;
+}
+
+/* The token that now stands for fd, or 0: too many wait. */
+static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
+{
+    uint64_t value = 0;
+    if (getrandom(&value, sizeof(value), 0) != (ssize_t)sizeof(value) || value == 0)
+        return 0;
+    time_t at = now();
+    pthread_mutex_lock(&s->lock);
+    struct token *t = free_token(s, at);
+    if (t)
+        *t = (struct token){.value = value, .fd = fd, .uid = uid, .expires = at + LIFETIME_S};
+    pthread_mutex_unlock(&s->lock);
+    return t ? value : 0;
+}
+
+int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
+{
+    int err = -ENOENT;
+    time_t at = now();
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < MAX_TOKENS && token != 0; i++) {
+        struct token *t = &s->tokens[i];
+        if (t->value != token || t->expires <= at)
+            continue;
+        err = t->uid == uid ? 0 : -EACCES;
+        if (!err) {
+            *fd = t->fd;
+            *t = (struct token){.fd = -1};
+        }
+        break;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+/* Every descriptor that came along; the first is the one meant, others are closed. */
+static int received_fd(struct msghdr *msg)
+{
+    int found = -1;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+            if (found < 0)
+                found = fd;
+            else
+                close(fd);
+        }
+    }
+    return found;
+}
+
+/* One message of 8 zero bytes with a descriptor. False ends the connection. */
+static bool serve_message(struct fdsocket *s, struct connection *c)
+{
+    uint64_t zero = 1;
+    union {
+        char bytes[CMSG_SPACE(4 * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {.iov_base = &zero, .iov_len = sizeof(zero)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = sizeof(control.bytes)};
+    ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR;
+    int fd = received_fd(&msg);
+    if (fd < 0)
+        return false;
+    uint64_t token = 0;
+    if (n == (ssize_t)sizeof(zero) && zero == 0)
+        token = token_make(s, fd, c->uid);
+    if (!token) {
+        close(fd);
+        return false;
+    }
+    c->expires = now() + LIFETIME_S;
+    return send(c->fd, &token, sizeof(token), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)sizeof(token);
+}
+
+static void accept_one(struct fdsocket *s)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
+        for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+            if (s->connections[i].fd < 0) {
+                s->connections[i] =
+                    (struct connection){.fd = fd, .uid = peer.uid, .expires = now() + LIFETIME_S};
+                return;
+            }
+        }
+    }
+    close(fd);
+}
+
+static void serve_connection(struct fdsocket *s, struct connection *c, short events)
+{
+    bool keep = c->expires > now();
+    if (keep && events)
+        keep = serve_message(s, c);
+    if (!keep) {
+        close(c->fd);
+        c->fd = -1;
+    }
+}
+
+/* Entry 0 is the stop event, 1 the listener, the others are connections; fd -1 is skipped. */
+static void *serve(void *arg)
+{
+    struct fdsocket *s = arg;
+    struct pollfd p[2 + MAX_CONNECTIONS];
+    for (;;) {
+        bool waiting = false;
+        p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
+        p[1] = (struct pollfd){.fd = s->listener, .events = POLLIN};
+        for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+            p[2 + i] = (struct pollfd){.fd = s->connections[i].fd, .events = POLLIN};
+            waiting |= s->connections[i].fd >= 0;
+        }
+        if (poll(p, 2 + MAX_CONNECTIONS, waiting ? 1000 : -1) < 0 && errno != EINTR)
+            return NULL;
+        if (p[0].revents)
+            return NULL;
+        for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+            if (s->connections[i].fd >= 0)
+                serve_connection(s, &s->connections[i], p[2 + i].revents);
+        }
+        if (p[1].revents)
+            accept_one(s);
+    }
+}
+
+static int listen_abstract(struct fdsocket *s)
+{
+    uint64_t random[2];
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return -EIO;
+    int n = snprintf(s->name, sizeof(s->name), "@gpunvmefs/%016llx%016llx",
+                     (unsigned long long)random[0], (unsigned long long)random[1]);
+    memcpy(addr.sun_path + 1, s->name + 1, (size_t)n - 1);
+    s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->listener < 0)
+        return -errno;
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n);
+    if (bind(s->listener, (struct sockaddr *)&addr, len) == 0 && listen(s->listener, 64) == 0)
+        return 0;
+    int err = -errno;
+    close(s->listener);
+    return err;
+}
+
+int fdsocket_open(struct fdsocket **out)
+{
+    struct fdsocket *s = calloc(1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    for (size_t i = 0; i < MAX_CONNECTIONS; i++)
+        s->connections[i].fd = -1;
+    int err = listen_abstract(s);
+    if (err)
+        goto free_socket;
+    s->stop = eventfd(0, EFD_CLOEXEC);
+    if (s->stop < 0) {
+        err = -errno;
+        goto close_listener;
+    }
+    pthread_mutex_init(&s->lock, NULL);
+    err = -pthread_create(&s->thread, NULL, serve, s);
+    if (err)
+        goto close_stop;
+    *out = s;
+    return 0;
+close_stop:
+    pthread_mutex_destroy(&s->lock);
+    close(s->stop);
+close_listener:
+    close(s->listener);
+free_socket:
+    free(s);
+    return err;
+}
+
+void fdsocket_close(struct fdsocket *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->stop, &one, sizeof(one));
+    (void)n; /* an eventfd of ours takes 8 bytes */
+    pthread_join(s->thread, NULL);
+    for (size_t i = 0; i < MAX_TOKENS; i++) {
+        if (s->tokens[i].value)
+            token_clear(&s->tokens[i]);
+    }
+    for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+        if (s->connections[i].fd >= 0)
+            close(s->connections[i].fd);
+    }
+    close(s->stop);
+    close(s->listener);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+const char *fdsocket_name(const struct fdsocket *s)
+{
+    return s->name;
+}

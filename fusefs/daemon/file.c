@@ -1,0 +1,170 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/ops.h"
+
+/*
+ * Pages stay valid from one open to the next: nobody changes a file behind the kernel but the
+ * WRITE ioctl, and that invalidates what it wrote. O_DIRECT is the kernel's business.
+ */
+static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_file_info *fi)
+{
+    struct open_file *file = file_new(d, inode, fi->flags, false);
+    if (!file)
+        return -ENOMEM;
+    fi->fh = (uintptr_t)file;
+    fi->keep_cache = 1;
+    return 0;
+}
+
+static int truncate_inode(struct ffs_inode *inode)
+{
+    struct ffs_attr out;
+    struct ffs_attr attr = {.size = 0};
+    return ffs_setattr(inode, &attr, FFS_SET_SIZE, &out);
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct ffs_inode *inode;
+    int err = op_node(req, ino, &inode);
+    if (err)
+        goto reply;
+    if (fi->flags & O_TRUNC)
+        err = truncate_inode(inode);
+    if (err)
+        ffs_iput(inode, 1);
+    else
+        err = open_inode(op_daemon(req), inode, fi);
+reply:
+    if (err) {
+        op_reply(req, err);
+        return;
+    }
+    struct daemon *d = op_daemon(req);
+    if (fuse_reply_open(req, fi) != 0)
+        file_free(d, op_file(fi));
+}
+
+/* Replies with an entry and an open file; the inode comes with the reference of the entry. */
+static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
+                         struct fuse_file_info *fi)
+{
+    struct daemon *d = op_daemon(req);
+    struct fuse_entry_param e;
+    if (!err) {
+        ffs_iref(inode, 1);
+        err = open_inode(d, inode, fi);
+        if (err)
+            ffs_iput(inode, 1);
+    }
+    if (err) {
+        op_reply(req, err);
+        return;
+    }
+    op_entry(d, inode, &e);
+    if (fuse_reply_create(req, &e, fi) != 0) {
+        file_free(d, op_file(fi));
+        ffs_iput(inode, 1);
+    }
+}
+
+/* The kernel believed the name was free. Another's file there is opened, unless O_EXCL. */
+static int open_existing(struct ffs_inode *dir, const char *name, int flags, struct ffs_inode **out)
+{
+    int err = ffs_lookup(dir, name, out);
+    if (!err && (flags & O_TRUNC)) {
+        err = truncate_inode(*out);
+        if (err)
+            ffs_iput(*out, 1);
+    }
+    return err;
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+               struct fuse_file_info *fi)
+{
+    struct ffs_cred cred = op_cred(req);
+    struct ffs_inode *dir;
+    struct ffs_inode *inode = NULL;
+    int err = op_node(req, parent, &dir);
+    if (!err) {
+        err = ffs_mknod(dir, name, (mode & ~(mode_t)S_IFMT) | S_IFREG, 0, &cred, &inode);
+        if (err == -EEXIST && !(fi->flags & O_EXCL))
+            err = open_existing(dir, name, fi->flags, &inode);
+        ffs_iput(dir, 1);
+    }
+    reply_create(req, err, inode, fi);
+}
+
+void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
+{
+    struct ffs_cred cred = op_cred(req);
+    struct ffs_inode *dir;
+    struct ffs_inode *inode = NULL;
+    int err = op_node(req, parent, &dir);
+    if (!err) {
+        err = ffs_tmpfile(dir, (mode & ~(mode_t)S_IFMT) | S_IFREG, &cred, &inode);
+        ffs_iput(dir, 1);
+    }
+    reply_create(req, err, inode, fi);
+}
+
+/* A short reply would mean the end of the file, so more than a bounce buffer holds is an error. */
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    struct bounce_pool *pool = &op_daemon(req)->bounces;
+    (void)ino;
+    struct bounce *b = size <= MAX_IO ? bounce_get(pool) : NULL;
+    if (!b) {
+        op_reply(req, size <= MAX_IO ? -ENOMEM : -EINVAL);
+        return;
+    }
+    ssize_t n = ffs_read(op_file(fi)->inode, (uint64_t)offset, b->data, size);
+    if (n < 0)
+        op_reply(req, (int)n);
+    else
+        fuse_reply_buf(req, b->data, (size_t)n);
+    bounce_put(pool, b);
+}
+
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
+              struct fuse_file_info *fi)
+{
+    (void)ino;
+    ssize_t n = ffs_write(op_file(fi)->inode, (uint64_t)offset, data, size);
+    if (n < 0)
+        op_reply(req, (int)n);
+    else
+        fuse_reply_write(req, (size_t)n);
+}
+
+/* Of directories too. */
+void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
+{
+    (void)ino;
+    op_reply(req, ffs_fsync(op_file(fi)->inode, data_only != 0));
+}
+
+void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len,
+                  struct fuse_file_info *fi)
+{
+    (void)ino;
+    op_reply(req,
+             ffs_fallocate(op_file(fi)->inode, (uint32_t)mode, (uint64_t)offset, (uint64_t)len));
+}
+
+void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
+{
+    (void)ino;
+    if (offset < 0 || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
+        op_reply(req, offset < 0 ? -ENXIO : -EINVAL);
+        return;
+    }
+    int64_t found = ffs_seek(op_file(fi)->inode, (uint64_t)offset, whence);
+    if (found < 0)
+        op_reply(req, (int)found);
+    else
+        fuse_reply_lseek(req, (off_t)found);
+}

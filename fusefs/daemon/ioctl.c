@@ -1,0 +1,223 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "client/gpunvme_ioctl.h"
+#include "fusefs/daemon/fdsocket.h"
+#include "fusefs/daemon/ioctl.h"
+#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/workers.h"
+
+/* _IOR('X', 125, uint32_t): its argument is an input, but the encoding hides it from FUSE. */
+#define FS_IOC_SHUTDOWN 0x8004587du
+#define ROOT_INO        1u
+/* A read up to here is over before a worker would have woken up. */
+#define INLINE_READ (1u << 20)
+
+/* What an ioctl that is answered at once knows of its caller. */
+struct call {
+    struct daemon *daemon;
+    struct open_file *file;
+    uid_t uid;
+};
+
+typedef int (*answer_fn)(const struct call *call, void *arg);
+
+static int answer_info(const struct call *call, void *arg)
+{
+    struct gpunvme_ioc_info *info = arg;
+    struct gpunvme_abi abi = info->abi;
+    ioctl_fill_info(call->daemon, info);
+    info->abi = abi;
+    return 0;
+}
+
+static int answer_stats(const struct call *call, void *arg)
+{
+    struct gpunvme_ioc_stats *stats = arg;
+    struct gpunvme_abi abi = stats->abi;
+    ioctl_fill_stats(call->daemon, stats);
+    stats->abi = abi;
+    return 0;
+}
+
+static int answer_register(const struct call *call, void *arg)
+{
+    return ioctl_register(call->daemon, call->file, call->uid, arg);
+}
+
+static int answer_unregister(const struct call *call, void *arg)
+{
+    const struct gpunvme_ioc_unregister *u = arg;
+    return buffers_remove(call->daemon->buffers, u->id, u->key, call->uid);
+}
+
+static int answer_extents(const struct call *call, void *arg)
+{
+    return call->file->directory ? -EISDIR : ioctl_extents(call->file->inode, arg);
+}
+
+static const struct request {
+    unsigned cmd;
+    uint32_t size;
+    answer_fn answer; /* NULL: a transfer */
+} requests[] = {
+    {GPUNVME_IOC_INFO, sizeof(struct gpunvme_ioc_info), answer_info},
+    {GPUNVME_IOC_REGISTER, sizeof(struct gpunvme_ioc_register), answer_register},
+    {GPUNVME_IOC_UNREGISTER, sizeof(struct gpunvme_ioc_unregister), answer_unregister},
+    {GPUNVME_IOC_READ, sizeof(struct gpunvme_ioc_rw), NULL},
+    {GPUNVME_IOC_WRITE, sizeof(struct gpunvme_ioc_rw), NULL},
+    {GPUNVME_IOC_EXTENTS, sizeof(struct gpunvme_ioc_extents), answer_extents},
+    {GPUNVME_IOC_STATS, sizeof(struct gpunvme_ioc_stats), answer_stats},
+};
+
+/* -EINVAL: one of ours with a struct of another size; -ENOTTY: none of ours. */
+static int find_request(unsigned cmd, const struct request **out)
+{
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        const struct request *r = &requests[i];
+        if (cmd == r->cmd) {
+            *out = r;
+            return 0;
+        }
+        if (_IOC_TYPE(cmd) == _IOC_TYPE(r->cmd) && _IOC_NR(cmd) == _IOC_NR(r->cmd))
+            return -EINVAL;
+    }
+    return -ENOTTY;
+}
+
+static int check_abi(const struct gpunvme_abi *abi, uint32_t size)
+{
+    if (abi->version != GPUNVME_ABI_VERSION)
+        return -EPROTO;
+    return abi->size == size ? 0 : -EINVAL;
+}
+
+static void answer(fuse_req_t req, const struct request *r, const struct call *call, const void *in)
+{
+    void *arg = malloc(r->size);
+    int err = arg ? 0 : -ENOMEM;
+    if (!err) {
+        memcpy(arg, in, r->size);
+        err = check_abi(arg, r->size);
+    }
+    if (!err)
+        err = r->answer(call, arg);
+    if (err)
+        op_reply(req, err);
+    else
+        fuse_reply_ioctl(req, 0, arg, r->size);
+    free(arg);
+}
+
+static void cancel_transfer(fuse_req_t req, void *data)
+{
+    struct transfer *t = data;
+    (void)req;
+    atomic_store_explicit(&t->cancel, 1, memory_order_relaxed);
+}
+
+/* The struct goes back with an error too: it says how far the transfer came, and why no further. */
+static void run_job(struct job *job)
+{
+    struct transfer *t = &job->transfer;
+    struct daemon *d = t->daemon;
+    fuse_req_t req = job->request;
+    transfer_run(t);
+    /* Waits for an interrupt being delivered; after it nothing refers to the transfer. */
+    fuse_req_interrupt_func(req, NULL, NULL);
+    fuse_reply_ioctl(req, t->error, &t->rw, sizeof(t->rw));
+    if (t->needs_recovery)
+        transfer_recover(d);
+    free(job);
+}
+
+static bool overflows(uint64_t offset, uint64_t len)
+{
+    return len > INT64_MAX || offset > INT64_MAX - len;
+}
+
+static int check_transfer(const struct open_file *file, const struct transfer *t)
+{
+    int mode = file->flags & O_ACCMODE;
+    const struct gpunvme_ioc_rw *rw = &t->rw;
+    int err = check_abi(&rw->abi, sizeof(*rw));
+    if (err)
+        return err;
+    if (rw->flags & ~GPUNVME_NO_FALLBACK)
+        return -EINVAL;
+    if (file->directory)
+        return -EISDIR;
+    /* At an offset of its own, a write would break the promise of O_APPEND. */
+    if (t->write ? mode == O_RDONLY || (file->flags & O_APPEND) : mode == O_WRONLY)
+        return -EBADF;
+    return overflows(rw->file_offset, rw->len) || overflows(rw->buffer_offset, rw->len) ? -EOVERFLOW
+                                                                                        : 0;
+}
+
+static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, const void *in)
+{
+    struct job *job = calloc(1, sizeof(*job));
+    int err = job ? 0 : -ENOMEM;
+    if (err)
+        goto refuse;
+    *job = (struct job){.transfer = {.daemon = call->daemon,
+                                     .inode = call->file->inode,
+                                     .write = cmd == GPUNVME_IOC_WRITE,
+                                     .uid = call->uid},
+                        .run = run_job,
+                        .request = req};
+    memcpy(&job->transfer.rw, in, sizeof(job->transfer.rw));
+    err = check_transfer(call->file, &job->transfer);
+    if (err)
+        goto refuse;
+    fuse_req_interrupt_func(req, cancel_transfer, &job->transfer);
+    if (!job->transfer.write && job->transfer.rw.len <= INLINE_READ)
+        run_job(job);
+    else
+        workers_add(call->daemon->workers, job);
+    return;
+refuse:
+    free(job);
+    op_reply(req, err);
+}
+
+static int shut_down(const struct call *call, fuse_ino_t ino)
+{
+    if (call->uid != 0)
+        return -EPERM;
+    if (ino != ROOT_INO)
+        return -ENOTTY;
+    log_line(LOG_WARNING, "%s: shut down by an ioctl", call->daemon->opts->device);
+    return ffs_shutdown(call->daemon->stack.fs, true);
+}
+
+void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
+              unsigned flags, const void *in, size_t in_size, size_t out_size)
+{
+    const struct request *r;
+    struct call call = {op_daemon(req), op_file(fi), fuse_req_ctx(req)->uid};
+    (void)arg;
+    (void)flags;
+    if (cmd == FS_IOC_SHUTDOWN) {
+        int err = shut_down(&call, ino);
+        if (err)
+            op_reply(req, err);
+        else
+            fuse_reply_ioctl(req, 0, NULL, 0);
+        return;
+    }
+    int err = find_request(cmd, &r);
+    if (!err && (in_size != r->size || out_size != r->size))
+        err = -EINVAL;
+    if (err)
+        op_reply(req, err);
+    else if (r->answer)
+        answer(req, r, &call, in);
+    else
+        transfer(req, cmd, &call, in);
+}

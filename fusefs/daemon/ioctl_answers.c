@@ -1,0 +1,159 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/fdsocket.h"
+#include "fusefs/daemon/ioctl.h"
+
+static uint32_t executor_of(const struct stack *s)
+{
+    if (!s->engine)
+        return GPUNVME_EXECUTOR_NONE;
+    return s->engine_info.executor == GQ_EXECUTOR_CUDA ? GPUNVME_EXECUTOR_CUDA
+                                                       : GPUNVME_EXECUTOR_CPU;
+}
+
+void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
+{
+    const struct stack *s = &d->stack;
+    const struct gq_info *gq = &s->engine_info;
+    struct ffs_statfs fs;
+    ffs_statfs(s->fs, &fs);
+    *info = (struct gpunvme_ioc_info){.executor = executor_of(s),
+                                      .tier = gq->tier,
+                                      .queues = gq->queues,
+                                      .depth = gq->depth,
+                                      .lba_size = s->bdev->info.lba_size,
+                                      .max_command = gq->max_command,
+                                      .max_buffers = d->opts->max_buffers,
+                                      .block_size = 4096};
+    memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));
+    snprintf(info->executor_name, sizeof(info->executor_name), "%.63s", gq->device);
+    snprintf(info->fallback, sizeof(info->fallback), "%s", s->engine ? gq->fallback : s->no_engine);
+    snprintf(info->transport, sizeof(info->transport), "%s",
+             s->drive.transport ? s->drive.transport->ops->name : "kernel");
+    snprintf(info->socket, sizeof(info->socket), "%s", fdsocket_name(d->socket));
+}
+
+void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
+{
+    struct gq_stats gq = {0};
+    struct bounce_stats *b = &d->bounced;
+    if (d->stack.engine)
+        gq_engine_stats(d->stack.engine, &gq);
+    *stats = (struct gpunvme_ioc_stats){
+        .gpu_transfers = gq.transfers,
+        .gpu_commands = gq.commands,
+        .gpu_read_bytes = gq.bytes_read,
+        .gpu_written_bytes = gq.bytes_written,
+        .bounce_transfers = atomic_load_explicit(&b->transfers, memory_order_relaxed),
+        .bounce_read_bytes = atomic_load_explicit(&b->read_bytes, memory_order_relaxed),
+        .bounce_written_bytes = atomic_load_explicit(&b->written_bytes, memory_order_relaxed),
+        .errors = gq.errors,
+        .timeouts = gq.timeouts,
+        .cancelled = gq.cancelled,
+        .buffers = buffers_count(d->buffers),
+        .quarantined_queues = gq.quarantined};
+}
+
+/*
+ * The memory must not be able to shrink while it is mapped here: touching a page past its end
+ * would kill the daemon, and with it everybody's mount. So it is sealed, which memory from
+ * memfd_create() with MFD_ALLOW_SEALING lets us do.
+ */
+static int hold_memory(int fd, uint64_t offset, uint64_t len)
+{
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (!(seals & F_SEAL_SHRINK) && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0))
+        return -EPERM;
+    if (fstat(fd, &st) != 0)
+        return -errno;
+    return offset + len <= (uint64_t)st.st_size ? 0 : -ERANGE;
+}
+
+static int register_fd(struct daemon *d, struct open_file *file, uid_t uid,
+                       struct gpunvme_ioc_register *reg)
+{
+    struct gq_mem mem = {.kind = GQ_MEM_FD, .offset = reg->offset, .len = reg->len};
+    int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
+    if (err)
+        return err;
+    err = hold_memory(mem.fd, reg->offset, reg->len);
+    if (!err)
+        err = buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
+    close(mem.fd);
+    return err;
+}
+
+static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
+                        struct gpunvme_ioc_register *reg)
+{
+    struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC, .fd = -1, .offset = reg->offset, .len = reg->len};
+    static_assert(sizeof(mem.ipc) == sizeof(reg->ipc), "IPC handle");
+    memcpy(mem.ipc, reg->ipc, sizeof(mem.ipc));
+    return buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
+}
+
+int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
+                   struct gpunvme_ioc_register *reg)
+{
+    uint32_t executor = executor_of(&d->stack);
+    if (reg->flags || reg->len == 0)
+        return -EINVAL;
+    if (reg->len > INT64_MAX || reg->offset > INT64_MAX - reg->len)
+        return -EOVERFLOW;
+    switch (reg->kind) {
+    case GPUNVME_MEM_FD:
+        return executor == GPUNVME_EXECUTOR_CUDA ? -EOPNOTSUPP : register_fd(d, file, uid, reg);
+    case GPUNVME_MEM_CUDA_IPC:
+        return executor == GPUNVME_EXECUTOR_CUDA ? register_ipc(d, file, uid, reg) : -EOPNOTSUPP;
+    default:
+        return -EINVAL;
+    }
+}
+
+/* Collects what is allocated; *more: there is another extent after those that found room. */
+static int collect(struct ffs_inode *inode, struct gpunvme_ioc_extents *out, bool *more)
+{
+    struct ffs_segment batch[64];
+    uint64_t offset = out->file_offset;
+    *more = false;
+    for (;;) {
+        ssize_t n = ffs_extents(inode, offset, batch, sizeof(batch) / sizeof(batch[0]));
+        if (n <= 0)
+            return (int)n;
+        for (ssize_t i = 0; i < n; i++) {
+            const struct ffs_segment *s = &batch[i];
+            offset = s->offset + s->len;
+            if (s->device == FFS_HOLE)
+                continue;
+            *more = out->count == out->max;
+            if (*more)
+                return 0;
+            out->extents[out->count++] =
+                (struct gpunvme_extent){.file_offset = s->offset,
+                                        .len = s->len,
+                                        .device = s->device,
+                                        .flags = s->unwritten ? GPUNVME_EXTENT_UNWRITTEN : 0};
+        }
+    }
+}
+
+int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out)
+{
+    bool more;
+    if (out->max == 0 || out->max > GPUNVME_EXTENTS_MAX)
+        return -EINVAL;
+    if (out->file_offset > INT64_MAX)
+        return -EOVERFLOW;
+    out->count = 0;
+    memset(out->extents, 0, sizeof(out->extents));
+    int err = collect(inode, out, &more);
+    if (!err && !more && out->count)
+        out->extents[out->count - 1].flags |= GPUNVME_EXTENT_LAST;
+    return err;
+}

@@ -1,0 +1,175 @@
+/*
+ * gpunvmefs: mounts a file system that lives on an NVMe drive, and lets GPUs read its files.
+ */
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
+
+#include <errno.h>
+#include <fuse_lowlevel.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/background.h"
+#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/options.h"
+#include "fusefs/daemon/session.h"
+#include "fusefs/daemon/shutdown.h"
+#include "sim/sim.h"
+
+#define DEFAULT_LBA 512
+
+static int refuse(const char *object, const char *what)
+{
+    log_line(LOG_ERR, "%s: %s", object, what);
+    return -EINVAL;
+}
+
+static void free_sim(void *context)
+{
+    sim_free(context);
+}
+
+/* What was flushed must survive the machine, as it would on a drive. */
+static int open_image(const struct options *opts, const char *path, struct drive *out)
+{
+    struct sim_config config = {
+        .ns[0] = {.path = path,
+                  .lba_size = opts->sim_lba ? opts->sim_lba : DEFAULT_LBA,
+                  .read_only = opts->read_only},
+        .namespaces = 1,
+        .threads = opts->sim_threads,
+        .mdts = opts->sim_mdts,
+        .flush_to_disk = true,
+    };
+    struct sim *sim;
+    int err = sim_create(&config, &sim, &out->transport);
+    if (err == -EBUSY)
+        refuse(path, "in use by another mount or tool, wait for it or unmount it first");
+    else if (err)
+        log_line(LOG_ERR, "%s: cannot be opened: %s", path, strerror(-err));
+    if (err)
+        return err;
+    out->context = sim;
+    out->release = free_sim;
+    return 0;
+}
+
+static int open_kernel_device(const struct options *opts, const char *path, struct drive *out)
+{
+    uint32_t flags = BD_OPEN_EXCLUSIVE | (opts->read_only ? BD_OPEN_READ_ONLY : 0);
+    int err = bd_file_open(path, flags, 0, &out->bdev);
+    if (err == -EBUSY)
+        refuse(path, "in use: mounted, or open by another tool");
+    else if (err)
+        log_line(LOG_ERR, "%s: cannot be opened: %s", path, strerror(-err));
+    return err;
+}
+
+static bool has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Is the string one that this build can serve? The path in it goes to *path. */
+static int check_device(const char *device, const char **path, struct stat *st)
+{
+    bool sim = has_prefix(device, "sim:");
+    if (has_prefix(device, "vfio:") || has_prefix(device, "vfio-user:"))
+        return refuse(device,
+                      "not supported by this version; give an image file or a block device");
+    *path = device + (sim ? strlen("sim:") : 0);
+    if (!**path)
+        return refuse(device, "no image named, give sim:IMAGE");
+    if (stat(*path, st) != 0) {
+        log_line(LOG_ERR, "%s: %s", *path, strerror(errno));
+        return -errno;
+    }
+    if (S_ISBLK(st->st_mode) && !sim)
+        return 0;
+    if (!S_ISREG(st->st_mode))
+        return refuse(*path,
+                      sim ? "not an image file" : "neither an image file nor a block device");
+    if (st->st_size == 0)
+        return refuse(*path, "empty file, make a file system with mkfs.gpunvme first");
+    return 0;
+}
+
+static int open_drive(const struct options *opts, struct drive *out)
+{
+    const char *path;
+    struct stat st;
+    *out = (struct drive){0};
+    int err = check_device(opts->device, &path, &st);
+    if (err)
+        return err;
+    return S_ISBLK(st.st_mode) ? open_kernel_device(opts, path, out) : open_image(opts, path, out);
+}
+
+/* Found before the fork: what the user got wrong is said at once, by the program he started. */
+static int check_start(struct options *opts, struct fuse_args *args)
+{
+    char why[512];
+    const char *path;
+    struct stat st;
+    if (session_check_arguments(args, why, sizeof(why)) != 0) {
+        log_text(LOG_ERR, why);
+        return EXIT_USAGE;
+    }
+    if (check_device(opts->device, &path, &st) != 0)
+        return EXIT_MOUNT;
+    if (session_check_mountpoint(opts, why, sizeof(why)) != 0) {
+        log_text(LOG_ERR, why);
+        return EXIT_MOUNT;
+    }
+    return 0;
+}
+
+static int start(struct options *opts, struct fuse_args *args)
+{
+    struct drive drive;
+    int verdict = -1;
+    int status = check_start(opts, args);
+    if (status)
+        return status;
+    int err = opts->foreground ? 0 : background_start(&verdict);
+    if (err) {
+        log_line(LOG_ERR, "cannot go into the background: %s", strerror(-err));
+        return EXIT_SYSTEM;
+    }
+    shutdown_block_signals();
+    if (open_drive(opts, &drive) == 0)
+        return session_run(opts, args, &drive, verdict);
+    if (verdict >= 0)
+        background_failed(verdict, EXIT_MOUNT);
+    return EXIT_MOUNT;
+}
+
+static int print_version(void)
+{
+    printf("gpunvmefs %s, libfuse %s\n", GPUNVME_VERSION, fuse_pkgversion());
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
+    struct options opts;
+    int status = EXIT_USAGE;
+    log_take_libfuse();
+    if (options_parse(&opts, &args) != 0) {
+        log_text(LOG_ERR, opts.problem);
+    } else if (opts.help) {
+        options_print_help();
+        status = 0;
+    } else if (opts.version) {
+        status = print_version();
+    } else {
+        status = start(&opts, &args);
+    }
+    options_free(&opts);
+    fuse_opt_free_args(&args);
+    return status;
+}

@@ -1,0 +1,326 @@
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
+
+#include "fusefs/daemon/options.h"
+
+#include <errno.h>
+#include <fuse_opt.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUFFERS_DEFAULT 1024u
+#define DEADLINE_MS     10000u
+#define COMMIT_S        5u
+/* Nobody but this mount changes the image, so what the kernel knows stays true. */
+#define TIMEOUT_S 86400u
+
+struct number {
+    const char *name;
+    size_t offset; /* of an unsigned in struct options */
+    unsigned long min, max;
+};
+
+static const struct number numbers[] = {
+    {"cuda_device", offsetof(struct options, cuda_device), 0, 255},
+    {"queues", offsetof(struct options, queues), 1, 1024},
+    {"depth", offsetof(struct options, depth), 2, 65536},
+    {"max_buffers", offsetof(struct options, max_buffers), 1, 65536},
+    {"deadline", offsetof(struct options, deadline_ms), 1, 3600000},
+    {"commit", offsetof(struct options, commit_s), 1, 3600},
+    {"attr_timeout", offsetof(struct options, attr_timeout_s), 0, 1u << 30},
+    {"entry_timeout", offsetof(struct options, entry_timeout_s), 0, 1u << 30},
+    {"sim_threads", offsetof(struct options, sim_threads), 1, 256},
+    {"sim_lba", offsetof(struct options, sim_lba), 512, 4096},
+    {"sim_mdts", offsetof(struct options, sim_mdts), 4096, 1u << 30},
+};
+
+struct word {
+    const char *name;
+    const char *value;
+    size_t offset;
+    unsigned stored;
+};
+
+static const struct word words[] = {
+    {"gpu", "auto", offsetof(struct options, gpu), GPU_AUTO},
+    {"gpu", "require", offsetof(struct options, gpu), GPU_REQUIRE},
+    {"gpu", "off", offsetof(struct options, gpu), GPU_OFF},
+    {"executor", "auto", offsetof(struct options, executor), GQ_EXECUTOR_AUTO},
+    {"executor", "cuda", offsetof(struct options, executor), GQ_EXECUTOR_CUDA},
+    {"executor", "cpu", offsetof(struct options, executor), GQ_EXECUTOR_CPU},
+};
+
+enum key {
+    KEY_NUMBER,
+    KEY_WORD,
+    KEY_READ_ONLY,
+    KEY_NAMED,
+    KEY_TYPED,
+    KEY_AUDIENCE,
+    KEY_REMOUNT,
+    KEY_HELP,
+    KEY_VERSION,
+    KEY_FOREGROUND,
+    KEY_DEBUG
+};
+
+static const struct fuse_opt spec[] = {
+    FUSE_OPT_KEY("cuda_device=", KEY_NUMBER),
+    FUSE_OPT_KEY("queues=", KEY_NUMBER),
+    FUSE_OPT_KEY("depth=", KEY_NUMBER),
+    FUSE_OPT_KEY("max_buffers=", KEY_NUMBER),
+    FUSE_OPT_KEY("deadline=", KEY_NUMBER),
+    FUSE_OPT_KEY("commit=", KEY_NUMBER),
+    FUSE_OPT_KEY("attr_timeout=", KEY_NUMBER),
+    FUSE_OPT_KEY("entry_timeout=", KEY_NUMBER),
+    FUSE_OPT_KEY("sim_threads=", KEY_NUMBER),
+    FUSE_OPT_KEY("sim_lba=", KEY_NUMBER),
+    FUSE_OPT_KEY("sim_mdts=", KEY_NUMBER),
+    FUSE_OPT_KEY("gpu=", KEY_WORD),
+    FUSE_OPT_KEY("executor=", KEY_WORD),
+    FUSE_OPT_KEY("ro", KEY_READ_ONLY),
+    FUSE_OPT_KEY("fsname=", KEY_NAMED),
+    FUSE_OPT_KEY("subtype=", KEY_TYPED),
+    FUSE_OPT_KEY("allow_other", KEY_AUDIENCE),
+    FUSE_OPT_KEY("allow_root", KEY_AUDIENCE),
+    FUSE_OPT_KEY("remount", KEY_REMOUNT),
+    FUSE_OPT_KEY("-h", KEY_HELP),
+    FUSE_OPT_KEY("--help", KEY_HELP),
+    FUSE_OPT_KEY("-V", KEY_VERSION),
+    FUSE_OPT_KEY("--version", KEY_VERSION),
+    FUSE_OPT_KEY("-f", KEY_FOREGROUND),
+    FUSE_OPT_KEY("-d", KEY_DEBUG),
+    FUSE_OPT_KEY("debug", KEY_DEBUG),
+    /* Of fstab and mount(8); libfuse knows only some of them. */
+    FUSE_OPT_KEY("defaults", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("auto", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("noauto", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("nofail", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("_netdev", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("relatime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("norelatime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("strictatime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("nostrictatime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("lazytime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("nolazytime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("diratime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("nodiratime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_END,
+};
+
+static int fail(struct options *opts, const char *object, const char *what)
+{
+    snprintf(opts->problem, sizeof(opts->problem), "%s: %s", object, what);
+    return -1;
+}
+
+static unsigned *field(struct options *opts, size_t offset)
+{
+    return (unsigned *)((char *)opts + offset);
+}
+
+/* arg is NAME=VALUE. */
+static bool is_named(const char *arg, const char *name)
+{
+    size_t len = strlen(name);
+    return strncmp(arg, name, len) == 0 && arg[len] == '=';
+}
+
+static int take_number(struct options *opts, const char *arg)
+{
+    const char *text = strchr(arg, '=') + 1;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        const struct number *n = &numbers[i];
+        if (!is_named(arg, n->name))
+            continue;
+        char *end;
+        errno = 0;
+        unsigned long value = strtoul(text, &end, 10);
+        bool digits = *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
+        char what[64];
+        snprintf(what, sizeof(what), "must be a number from %lu to %lu", n->min, n->max);
+        if (!digits || value < n->min || value > n->max)
+            return fail(opts, arg, what);
+        *field(opts, n->offset) = (unsigned)value;
+        return 0;
+    }
+    return fail(opts, arg, "unknown option, see gpunvmefs -h");
+}
+
+static int take_word(struct options *opts, const char *arg)
+{
+    const char *text = strchr(arg, '=') + 1;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (is_named(arg, words[i].name) && strcmp(text, words[i].value) == 0) {
+            *field(opts, words[i].offset) = words[i].stored;
+            return 0;
+        }
+    }
+    return fail(opts, arg, "unknown value, see gpunvmefs -h");
+}
+
+static int take_operand(struct options *opts, const char *arg)
+{
+    char **place = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
+    if (!place)
+        return fail(opts, arg, "one operand too many, expected DEVICE MOUNTPOINT");
+    *place = strdup(arg);
+    return *place ? 0 : fail(opts, arg, "out of memory");
+}
+
+/* 1 keeps the argument for libfuse, 0 takes it, -1 refuses. */
+static int take(void *data, const char *arg, int key, struct fuse_args *out)
+{
+    struct options *opts = data;
+    (void)out;
+    switch (key) {
+    case KEY_NUMBER:
+        return take_number(opts, arg);
+    case KEY_WORD:
+        return take_word(opts, arg);
+    case FUSE_OPT_KEY_NONOPT:
+        return take_operand(opts, arg);
+    case KEY_REMOUNT:
+        return fail(opts, "remount", "not supported, unmount and mount again");
+    case KEY_READ_ONLY:
+        opts->read_only = true;
+        return 1;
+    case KEY_NAMED:
+        opts->named = true;
+        return 1;
+    case KEY_TYPED:
+        opts->typed = true;
+        return 1;
+    case KEY_AUDIENCE:
+        opts->audience = true;
+        return 1;
+    case KEY_DEBUG:
+        opts->debug = opts->foreground = true;
+        return 1;
+    case KEY_FOREGROUND:
+        opts->foreground = true;
+        return 0;
+    case KEY_HELP:
+        opts->help = true;
+        return 0;
+    case KEY_VERSION:
+        opts->version = true;
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+/* An image's path must stay right when the daemon has left the directory. */
+static int make_device_absolute(struct options *opts)
+{
+    static const char prefix[] = "sim:";
+    bool sim = strncmp(opts->device, prefix, strlen(prefix)) == 0;
+    char *path = realpath(opts->device + (sim ? strlen(prefix) : 0), NULL);
+    if (!path) /* it is looked at, and refused in words, when it is opened */
+        return 0;
+    char *absolute;
+    int n = asprintf(&absolute, "%s%s", sim ? prefix : "", path);
+    free(path);
+    if (n < 0)
+        return -ENOMEM;
+    free(opts->device);
+    opts->device = absolute;
+    return 0;
+}
+
+/* Options this file system always mounts with; the name may hold commas. */
+static int add_fixed(struct options *opts, struct fuse_args *args)
+{
+    char *list = NULL;
+    char *name = NULL;
+    int err = -1;
+    if (!opts->named && asprintf(&name, "fsname=%s", opts->device) < 0) {
+        name = NULL;
+        goto out;
+    }
+    if (fuse_opt_add_opt(&list, "default_permissions,max_read=1048576") != 0 ||
+        (name && fuse_opt_add_opt_escaped(&list, name) != 0) ||
+        (!opts->typed && fuse_opt_add_opt(&list, "subtype=gpunvmefs") != 0) ||
+        (!opts->audience && geteuid() == 0 && fuse_opt_add_opt(&list, "allow_other") != 0))
+        goto out;
+    if (fuse_opt_add_arg(args, "-o") == 0 && fuse_opt_add_arg(args, list) == 0)
+        err = 0;
+out:
+    free(list);
+    free(name);
+    return err ? fail(opts, "options", "out of memory") : 0;
+}
+
+static int check(struct options *opts)
+{
+    if (!opts->device || !opts->mountpoint)
+        return fail(opts, "usage", "gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...], see gpunvmefs -h");
+    if (opts->gpu == GPU_REQUIRE && opts->executor == GQ_EXECUTOR_CPU)
+        return fail(opts, "gpu=require,executor=cpu", "these contradict each other");
+    if (opts->sim_lba && opts->sim_lba != 512 && opts->sim_lba != 4096)
+        return fail(opts, "sim_lba", "must be 512 or 4096");
+    if (opts->sim_mdts & (opts->sim_mdts - 1))
+        return fail(opts, "sim_mdts", "must be a power of two");
+    return make_device_absolute(opts) ? fail(opts, opts->device, "out of memory") : 0;
+}
+
+int options_parse(struct options *opts, struct fuse_args *args)
+{
+    *opts = (struct options){.max_buffers = BUFFERS_DEFAULT,
+                             .deadline_ms = DEADLINE_MS,
+                             .commit_s = COMMIT_S,
+                             .attr_timeout_s = TIMEOUT_S,
+                             .entry_timeout_s = TIMEOUT_S};
+    if (fuse_opt_parse(args, opts, spec, take) != 0)
+        goto failed;
+    if (opts->help || opts->version)
+        return 0;
+    if (check(opts) != 0 || add_fixed(opts, args) != 0)
+        goto failed;
+    return 0;
+failed:
+    if (!opts->problem[0])
+        fail(opts, "options", "cannot be read, see gpunvmefs -h");
+    return -EINVAL;
+}
+
+void options_free(struct options *opts)
+{
+    free(opts->device);
+    free(opts->mountpoint);
+}
+
+void options_print_help(void)
+{
+    fputs("usage: gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...] [-f] [-d] [-h] [-V]\n"
+          "\n"
+          "DEVICE\n"
+          "  IMAGE, sim:IMAGE       an image file behind the simulated NVMe controller\n"
+          "  /dev/...               a block device, through the kernel (no GPU path)\n"
+          "\n"
+          "  -f                     stay in the foreground\n"
+          "  -d                     the same, and print every request\n"
+          "  -h, --help             print this\n"
+          "  -V, --version          print the versions\n"
+          "\n"
+          "  -o ro                  mount read-only\n"
+          "  -o gpu=auto|require|off\n"
+          "                         use an executor if there is one; only CUDA; none (auto)\n"
+          "  -o executor=auto|cuda|cpu\n"
+          "                         who drives the queues of the GPU path (auto)\n"
+          "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
+          "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
+          "  -o max_buffers=N       buffers registered at once (1024)\n"
+          "  -o deadline=MS         time a command may take (10000)\n"
+          "  -o commit=SECONDS      time between background commits (5)\n"
+          "  -o attr_timeout=S, entry_timeout=S\n"
+          "                         time the kernel may keep attributes and names (86400)\n"
+          "  -o sim_threads=N, sim_lba=512|4096, sim_mdts=BYTES\n"
+          "                         the simulated controller\n"
+          "\n"
+          "Other options are those of mount.fuse3(8). Details: gpunvmefs(8).\n",
+          stdout);
+}

@@ -1,0 +1,53 @@
+/*
+ * The command line of the daemon.
+ */
+#ifndef FUSEFS_DAEMON_OPTIONS_H
+#define FUSEFS_DAEMON_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "cuda/gq.h"
+
+/* Exit statuses, as mount(8) has them. */
+#define EXIT_USAGE  1
+#define EXIT_SYSTEM 2
+#define EXIT_MOUNT  32
+
+enum gpu_policy {
+    GPU_AUTO = 0, /* whatever executor there is; the bounce path when it cannot */
+    GPU_REQUIRE,  /* CUDA or nothing */
+    GPU_OFF,      /* no executor: every transfer takes the bounce path */
+};
+
+struct options {
+    char *device;     /* as given, but an image's path is absolute */
+    char *mountpoint; /* as given until the daemon has made it absolute */
+    unsigned gpu;     /* enum gpu_policy */
+    unsigned executor;
+    unsigned cuda_device;
+    unsigned queues, depth; /* of the executor; 0: its default */
+    unsigned max_buffers;
+    unsigned deadline_ms;
+    unsigned commit_s;
+    unsigned attr_timeout_s, entry_timeout_s;
+    unsigned sim_threads, sim_lba, sim_mdts; /* 0: the simulator's default */
+    bool read_only;
+    bool foreground, debug;
+    bool help, version;
+    bool named;    /* fsname= was given */
+    bool typed;    /* subtype= was given */
+    bool audience; /* allow_other or allow_root was given */
+    char problem[256];
+};
+
+struct fuse_args;
+
+/*
+ * Takes what is ours out of args and leaves libfuse's options, with those that this file system
+ * always sets. 0, or -EINVAL with a line in opts->problem.
+ */
+int options_parse(struct options *opts, struct fuse_args *args);
+void options_free(struct options *opts);
+void options_print_help(void);
+
+#endif

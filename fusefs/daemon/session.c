@@ -1,0 +1,261 @@
+#include "fusefs/daemon/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/background.h"
+#include "fusefs/daemon/buffers.h"
+#include "fusefs/daemon/fdsocket.h"
+#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/shutdown.h"
+#include "fusefs/daemon/workers.h"
+
+/*
+ * More threads than transfers and unregistrations can keep waiting at once on a small machine;
+ * idle ones cost nothing but a stack.
+ */
+#define SESSION_THREADS  16
+#define TRANSFER_THREADS 8
+#define BACKGROUND_MAX   64
+
+/* The mount of a daemon that died answers nothing but ENOTCONN. */
+static int clean_stale_mount(const char *path)
+{
+    if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
+        return -ENOTCONN;
+    log_line(LOG_NOTICE, "%s: removed the mount of a daemon that died", path);
+    return 0;
+}
+
+static int look_at(const char *path, struct statx *st)
+{
+    int err = statx(AT_FDCWD, path, AT_NO_AUTOMOUNT, STATX_TYPE, st) == 0 ? 0 : -errno;
+    if (err != -ENOTCONN)
+        return err;
+    err = clean_stale_mount(path);
+    if (err)
+        return err;
+    return statx(AT_FDCWD, path, AT_NO_AUTOMOUNT, STATX_TYPE, st) == 0 ? 0 : -errno;
+}
+
+int session_check_mountpoint(struct options *opts, char *why, size_t len)
+{
+    struct statx st;
+    const char *hint = "";
+    int err = look_at(opts->mountpoint, &st);
+    if (!err && !S_ISDIR(st.stx_mode))
+        err = -ENOTDIR;
+    if (!err && (st.stx_attributes_mask & st.stx_attributes & STATX_ATTR_MOUNT_ROOT)) {
+        err = -EBUSY;
+        hint = ": something is mounted there, unmount it or choose another directory";
+    }
+    if (err == -ENOENT)
+        hint = ", make the directory first";
+    if (err == -ENOTCONN)
+        hint = ": the mount of a daemon that died, unmount it first";
+    char *path = err ? NULL : realpath(opts->mountpoint, NULL);
+    if (!err && !path)
+        err = -errno;
+    if (err) {
+        snprintf(why, len, "%s: %s%s", opts->mountpoint, strerror(-err), hint);
+        return err;
+    }
+    free(opts->mountpoint);
+    opts->mountpoint = path;
+    return 0;
+}
+
+/* libfuse takes from the arguments what it understands, so it is given a copy. */
+static struct fuse_session *new_session(const struct fuse_args *args, struct daemon *d)
+{
+    struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
+    struct fuse_session *session = NULL;
+    int err = 0;
+    for (int i = 0; i < args->argc && !err; i++)
+        err = fuse_opt_add_arg(&copy, args->argv[i]);
+    if (!err)
+        session = fuse_session_new(&copy, &daemon_ops, sizeof(daemon_ops), d);
+    fuse_opt_free_args(&copy);
+    return session;
+}
+
+int session_check_arguments(const struct fuse_args *args, char *why, size_t len)
+{
+    char said[256];
+    log_capture();
+    struct fuse_session *session = new_session(args, NULL);
+    log_captured(said, sizeof(said));
+    if (session) {
+        fuse_session_destroy(session);
+        return 0;
+    }
+    snprintf(why, len, "options: %s, see gpunvmefs -h", said[0] ? said : "not understood");
+    return -EINVAL;
+}
+
+static void want(struct fuse_conn_info *conn, unsigned capability)
+{
+    conn->want |= conn->capable & capability;
+}
+
+static void configure(struct fuse_conn_info *conn)
+{
+    conn->max_write = MAX_IO;
+    conn->max_read = MAX_IO;
+    conn->max_background = BACKGROUND_MAX;
+    conn->congestion_threshold = BACKGROUND_MAX * 3 / 4;
+    /* "." and ".." of NFS file handles. */
+    want(conn, FUSE_CAP_EXPORT_SUPPORT);
+    /* Nobody but this mount changes files, so neither a new mtime nor an open says anything. */
+    if (conn->capable & FUSE_CAP_EXPLICIT_INVAL_DATA) {
+        conn->want |= FUSE_CAP_EXPLICIT_INVAL_DATA;
+        conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
+    }
+    /* The target of a symbolic link never changes. */
+    want(conn, FUSE_CAP_CACHE_SYMLINKS);
+    want(conn, FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS |
+                   FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_ATOMIC_O_TRUNC |
+                   FUSE_CAP_IOCTL_DIR);
+    /*
+     * The kernel clears set-id bits when somebody without CAP_FSETID writes, as it does for other
+     * file systems: it knows who that is.
+     */
+    conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
+    /* A completed write(2) has reached the file system, so that a GPU read sees it. */
+    conn->want &= ~(unsigned)FUSE_CAP_WRITEBACK_CACHE;
+    /* Replies come from memory; a pipe in between would be one more copy. */
+    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+}
+
+/* The first thing the kernel says to a mount: from here on it is served. */
+void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+    struct daemon *d = userdata;
+    const struct gq_info *gq = &d->stack.engine_info;
+    configure(conn);
+    if (d->verdict >= 0)
+        background_ready(d->verdict);
+    d->verdict = -1;
+    log_line(LOG_INFO, "%s on %s: %s%s%s", d->opts->device, d->opts->mountpoint,
+             d->stack.engine ? gq->device : d->stack.no_engine, gq->fallback[0] ? "; " : "",
+             gq->fallback);
+}
+
+static int start_services(struct daemon *d)
+{
+    int err = buffers_open(d->opts->max_buffers, d->stack.engine, &d->buffers);
+    if (!err)
+        err = fdsocket_open(&d->socket);
+    if (!err)
+        err = workers_open(TRANSFER_THREADS, &d->workers);
+    if (err)
+        log_line(LOG_ERR, "%s: the daemon does not start: %s", d->opts->device, strerror(-err));
+    return err;
+}
+
+/* Transfers first: they use buffers, and their replies need the session. */
+static void stop_transfers(struct daemon *d)
+{
+    if (d->buffers)
+        buffers_cancel_all(d->buffers);
+    if (d->workers)
+        workers_close(d->workers);
+}
+
+static void stop_services(struct daemon *d)
+{
+    files_free_all(d);
+    if (d->socket)
+        fdsocket_close(d->socket);
+    if (d->buffers)
+        buffers_close(d->buffers);
+    bounce_pool_free(&d->bounces);
+}
+
+static int loop(struct daemon *d)
+{
+    struct shutdown shutdown;
+    struct fuse_loop_config *config = fuse_loop_cfg_create();
+    int err = config ? 0 : -ENOMEM;
+    if (err)
+        return err;
+    fuse_loop_cfg_set_clone_fd(config, 0);
+    fuse_loop_cfg_set_max_threads(config, SESSION_THREADS);
+    fuse_loop_cfg_set_idle_threads(config, SESSION_THREADS);
+    err = shutdown_watch(&shutdown, d->session, d->opts->mountpoint);
+    if (!err) {
+        err = fuse_session_loop_mt(d->session, config);
+        shutdown_unwatch(&shutdown);
+    }
+    fuse_loop_cfg_destroy(config);
+    return err;
+}
+
+static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
+{
+    char said[256];
+    int status = EXIT_MOUNT;
+    log_capture();
+    d->session = new_session(args, d);
+    int err = d->session ? fuse_session_mount(d->session, d->opts->mountpoint) : -1;
+    log_captured(said, sizeof(said));
+    if (err) {
+        log_line(LOG_ERR, "%s: cannot be mounted on: %s", d->opts->mountpoint,
+                 said[0] ? said : "fusermount3 refused");
+        goto destroy;
+    }
+    /* A positive value is a signal's number, and none reaches the loop. */
+    err = loop(d);
+    status = err ? EXIT_SYSTEM : 0;
+    stop_transfers(d);
+    fuse_session_unmount(d->session);
+destroy:
+    if (d->session)
+        fuse_session_destroy(d->session);
+    return status;
+}
+
+static int serve(struct daemon *d, const struct fuse_args *args)
+{
+    d->bounces.fs = d->stack.fs;
+    int status = EXIT_SYSTEM;
+    if (start_services(d) == 0)
+        status = mount_and_serve(d, args);
+    else
+        stop_transfers(d);
+    stop_services(d);
+    return status;
+}
+
+int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
+                int verdict)
+{
+    char why[640];
+    struct daemon d = {.opts = opts,
+                       .verdict = verdict,
+                       .bounces.lock = PTHREAD_MUTEX_INITIALIZER,
+                       .recovery = PTHREAD_MUTEX_INITIALIZER,
+                       .files_lock = PTHREAD_MUTEX_INITIALIZER};
+    int status = EXIT_MOUNT;
+    if (stack_open(opts, drive, &d.stack, why, sizeof(why)) != 0) {
+        log_text(LOG_ERR, why);
+        goto out;
+    }
+    status = serve(&d, args);
+    int err = stack_close(&d.stack);
+    if (err) {
+        log_line(LOG_ERR, "%s: the last writes failed: %s", opts->device, strerror(-err));
+        status = EXIT_SYSTEM;
+    }
+out:
+    if (d.verdict >= 0)
+        background_failed(d.verdict, status);
+    return status;
+}

@@ -1,0 +1,138 @@
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
+
+#include "fusefs/daemon/shutdown.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse_lowlevel.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mount.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/log.h"
+
+/* How often the loop is woken until it has seen that the session is to end. */
+#define WAKE_MS 50
+
+static sigset_t watched(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    return set;
+}
+
+void shutdown_block_signals(void)
+{
+    sigset_t set = watched();
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void wake(int sig)
+{
+    (void)sig; /* interrupts the wait in fuse_session_loop_mt() */
+}
+
+/* Without privilege only fusermount3 may unmount. */
+static int unmount_by_helper(const char *mountpoint)
+{
+    char *argv[] = {"fusermount3", "-u", "-q", "--", (char *)mountpoint, NULL};
+    pid_t pid;
+    int status;
+    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
+        return -EPERM;
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return -EPERM;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
+}
+
+static int unmount(const char *mountpoint)
+{
+    if (geteuid() != 0)
+        return unmount_by_helper(mountpoint);
+    return umount2(mountpoint, UMOUNT_NOFOLLOW) == 0 ? 0 : -errno;
+}
+
+/* Dirty pages of mappings, while there is still somebody to take them. */
+static void write_back(const char *mountpoint)
+{
+    int fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    syncfs(fd);
+    close(fd);
+}
+
+static void end_session(struct shutdown *s)
+{
+    int err = unmount(s->mountpoint);
+    if (!err)
+        return; /* the kernel closes the connection, and that ends the loop */
+    log_line(LOG_WARNING, "%s: %s, files open there are cut off", s->mountpoint, strerror(-err));
+    write_back(s->mountpoint);
+    fuse_session_exit(s->session);
+}
+
+/* Until the loop has returned it may be about to wait, so one wake-up is not enough. */
+static void *watch(void *arg)
+{
+    struct shutdown *s = arg;
+    struct pollfd p[2] = {{.fd = s->stop, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
+    struct signalfd_siginfo info;
+    while (!p[0].revents) {
+        bool ending = fuse_session_exited(s->session);
+        if (poll(p, 2, ending ? WAKE_MS : -1) < 0 && errno != EINTR)
+            return NULL;
+        if (p[0].revents)
+            return NULL;
+        if (ending)
+            pthread_kill(s->main, SIGUSR1);
+        if (p[1].revents && read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+            log_line(LOG_INFO, "%s: %s, unmounting", s->mountpoint, strsignal((int)info.ssi_signo));
+            end_session(s);
+        }
+    }
+    return NULL;
+}
+
+int shutdown_watch(struct shutdown *s, struct fuse_session *session, const char *mountpoint)
+{
+    struct sigaction action = {.sa_handler = wake};
+    sigset_t set = watched();
+    *s = (struct shutdown){.session = session, .mountpoint = mountpoint, .main = pthread_self()};
+    sigaction(SIGUSR1, &action, NULL);
+    s->stop = eventfd(0, EFD_CLOEXEC);
+    if (s->stop < 0)
+        return -errno;
+    s->signals = signalfd(-1, &set, SFD_CLOEXEC);
+    int err = s->signals < 0 ? -errno : -pthread_create(&s->thread, NULL, watch, s);
+    if (!err)
+        return 0;
+    if (s->signals >= 0)
+        close(s->signals);
+    close(s->stop);
+    return err;
+}
+
+void shutdown_unwatch(struct shutdown *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->stop, &one, sizeof(one));
+    (void)n; /* an eventfd of ours takes 8 bytes */
+    pthread_join(s->thread, NULL);
+    close(s->signals);
+    close(s->stop);
+}

@@ -1,0 +1,142 @@
+#include "fusefs/daemon/stack.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "fusefs/daemon/log.h"
+
+/* Queue pairs of the ordinary path. */
+#define CPU_QUEUES 4
+#define CPU_DEPTH  128
+#define NSID       1
+
+struct problem {
+    const char *device;
+    char *why;
+    size_t len;
+};
+
+__attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, int err,
+                                                      const char *format, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    snprintf(p->why, p->len, "%s: %s", p->device, what);
+    return err;
+}
+
+static int open_blocks(const struct options *opts, struct stack *s, const struct problem *p)
+{
+    char why[256] = "";
+    if (!s->drive.transport) {
+        s->bdev = s->drive.bdev;
+        return 0;
+    }
+    struct nvme_opts nvme = {.admin_timeout_ms = opts->deadline_ms,
+                             .io_timeout_ms = opts->deadline_ms,
+                             .why = why,
+                             .why_len = sizeof(why)};
+    int err = nvme_ctrlr_open(s->drive.transport, &nvme, &s->ctrlr);
+    if (err)
+        return fail(p, err, "the controller does not start: %s", why[0] ? why : strerror(-err));
+    err = bd_nvme_open(s->ctrlr, NSID, CPU_QUEUES, CPU_DEPTH, &s->bdev);
+    return err ? fail(p, err, "namespace %d: %s", NSID, strerror(-err)) : 0;
+}
+
+/* Why there is no CUDA device, in words. */
+static int refuse_cpu(const struct options *opts, const struct problem *p, int err)
+{
+    char why[256] = "";
+    if (gq_probe((int)opts->cuda_device, why, sizeof(why)) == 0)
+        snprintf(why, sizeof(why), "the CUDA executor does not start: %s", strerror(-err));
+    return fail(p, -ENODEV, "%s: %s", opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda",
+                why);
+}
+
+static int open_engine(const struct options *opts, struct stack *s, const struct problem *p)
+{
+    bool demanded = opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA;
+    if (opts->gpu == GPU_OFF) {
+        snprintf(s->no_engine, sizeof(s->no_engine), "gpu=off");
+        return 0;
+    }
+    if (!s->ctrlr) {
+        snprintf(s->no_engine, sizeof(s->no_engine),
+                 "the device is driven by the kernel, not by an NVMe controller of this mount");
+        return demanded ? fail(p, -ENODEV, "%s", s->no_engine) : 0;
+    }
+    struct gq_options gq = {.executor =
+                                demanded ? GQ_EXECUTOR_CUDA : (enum gq_executor_kind)opts->executor,
+                            .cuda_device = (int)opts->cuda_device,
+                            .queues = opts->queues,
+                            .depth = opts->depth,
+                            .deadline_ms = opts->deadline_ms,
+                            .max_buffers = opts->max_buffers};
+    int err = gq_engine_open(s->ctrlr, NSID, &gq, &s->engine);
+    if (err && demanded)
+        return refuse_cpu(opts, p, err);
+    if (err) {
+        s->engine = NULL;
+        snprintf(s->no_engine, sizeof(s->no_engine), "the executor does not start: %s",
+                 strerror(-err));
+        log_line(LOG_WARNING, "%s: %s, transfers take the bounce path", p->device, s->no_engine);
+        return 0;
+    }
+    gq_engine_info(s->engine, &s->engine_info);
+    return 0;
+}
+
+static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
+{
+    char why[384] = "";
+    struct ffs_mount_opts mount = {
+        .read_only = opts->read_only, .commit_ms = opts->commit_s * 1000, .log = log_text};
+    int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
+    if (err)
+        return fail(p, err, "%s", why[0] ? why : strerror(-err));
+    return 0;
+}
+
+int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,
+               size_t len)
+{
+    struct problem p = {opts->device, why, len};
+    *out = (struct stack){.drive = *drive};
+    int err = open_blocks(opts, out, &p);
+    if (!err)
+        err = open_engine(opts, out, &p);
+    if (!err)
+        err = mount_fs(opts, out, &p);
+    if (err)
+        stack_close(out);
+    return err;
+}
+
+/*
+ * From the top down. The executor's queues go before the block device's, both before the
+ * controller, whose closing closes the transport.
+ */
+int stack_close(struct stack *s)
+{
+    int err = s->fs ? ffs_unmount(s->fs) : 0;
+    if (s->engine)
+        gq_engine_close(s->engine);
+    if (s->bdev)
+        bd_close(s->bdev);
+    else if (s->drive.bdev)
+        bd_close(s->drive.bdev);
+    if (s->ctrlr)
+        nvme_ctrlr_close(s->ctrlr);
+    else if (s->drive.transport)
+        s->drive.transport->ops->close(s->drive.transport);
+    if (s->drive.release)
+        s->drive.release(s->drive.context);
+    *s = (struct stack){0};
+    return err;
+}

@@ -1,0 +1,253 @@
+#include "fusefs/daemon/transfer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <syslog.h>
+#include <time.h>
+
+#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/notify.h"
+
+#define BLOCK 4096u
+/*
+ * One launch moves this much. A read pins blocks, but hinders nobody; a write keeps other writers
+ * and ordinary reads of the file waiting.
+ */
+#define READ_PIECE  (4ull << 30)
+#define WRITE_PIECE (256ull << 20)
+/* Time between two lines about transfers that took the bounce path. */
+#define FALLBACK_LOG_S 60
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool cancelled(const struct transfer *t)
+{
+    return atomic_load_explicit(&t->cancel, memory_order_relaxed) != 0;
+}
+
+/* The device or the executor failed, and host memory may do better. */
+static bool may_fall_back(const struct transfer *t, int err)
+{
+    switch (err) {
+    case -EIO:
+    case -ENODEV:
+    case -ENOTSUP:
+    case -ENOMEM:
+    case -EAGAIN:
+    case -EBUSY:
+        return true;
+    case -ETIMEDOUT:
+        return t->deadline == 0;
+    case -ENOSPC: /* for the whole piece; ffs_write() takes what there is room for */
+        return t->write;
+    default:
+        return false;
+    }
+}
+
+/* One line, then silence for a while: a quarantined executor would say it for every transfer. */
+static void log_fallback(struct daemon *d, int err, unsigned nvme_status)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    int64_t last = atomic_load_explicit(&d->fallback_logged, memory_order_relaxed);
+    int64_t at = (int64_t)ts.tv_sec + 1;
+    if (last && at - last < FALLBACK_LOG_S)
+        return;
+    if (atomic_compare_exchange_strong(&d->fallback_logged, &last, at))
+        log_line(LOG_WARNING,
+                 "%s: the GPU path failed (%s, NVMe status 0x%x), transfers take the bounce path",
+                 d->opts->device, strerror(-err), nvme_status);
+}
+
+/* The GPU path cannot, at this point or at all. 0: go on through host memory. */
+static int fall_back(struct transfer *t, int err)
+{
+    if (!may_fall_back(t, err))
+        return err;
+    if (t->no_fallback)
+        return err == -ENODEV || err == -ENOTSUP ? -EREMOTEIO : err;
+    if (err != -ENOSPC)
+        log_fallback(t->daemon, err, t->rw.nvme_status);
+    t->gpu = false;
+    return 0;
+}
+
+/* At most MAX_IO bytes through host memory; *moved is short at the end of the file or the room. */
+static int bounce_piece(struct transfer *t, uint64_t len, uint64_t *moved)
+{
+    struct daemon *d = t->daemon;
+    uint64_t offset = t->rw.file_offset + t->done;
+    uint64_t at = t->rw.buffer_offset + t->done;
+    struct buffer *buffer = t->use.buffer;
+    struct bounce *b = bounce_get(&d->bounces);
+    *moved = 0;
+    if (!b)
+        return -ENOMEM;
+    ssize_t n = t->write ? buffer_get(buffer, at, b->data, (size_t)len)
+                         : ffs_read(t->inode, offset, b->data, (size_t)len);
+    if (n == 0 && t->write)
+        n = ffs_write(t->inode, offset, b->data, (size_t)len);
+    else if (n > 0)
+        n = buffer_put(buffer, at, b->data, (size_t)n) ? -EIO : n;
+    bounce_put(&d->bounces, b);
+    if (n < 0)
+        return (int)n;
+    *moved = (uint64_t)n;
+    atomic_fetch_add_explicit(t->write ? &d->bounced.written_bytes : &d->bounced.read_bytes, *moved,
+                              memory_order_relaxed);
+    return 0;
+}
+
+/* One piece by whichever way is open; *asked is what it tried to move. */
+static int piece(struct transfer *t, uint64_t len, uint64_t *asked, uint64_t *moved)
+{
+    unsigned left;
+    int err = transfer_time_left(t, &left);
+    *asked = *moved = 0;
+    if (err)
+        return err;
+    if (t->gpu) {
+        *asked = least(len, t->write ? WRITE_PIECE : READ_PIECE);
+        return t->write ? transfer_gpu_write(t, *asked, moved)
+                        : transfer_gpu_read(t, *asked, moved);
+    }
+    *asked = least(len, MAX_IO);
+    return bounce_piece(t, *asked, moved);
+}
+
+/* Moves the next len bytes. *ended: the file or the room ended first. */
+static int move_range(struct transfer *t, uint64_t len, bool *ended)
+{
+    *ended = false;
+    while (len > 0 && !*ended) {
+        uint64_t asked;
+        uint64_t moved;
+        if (cancelled(t))
+            return -ECANCELED;
+        bool gpu = t->gpu;
+        int err = piece(t, len, &asked, &moved);
+        if (moved)
+            t->rw.path |= gpu ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
+        t->done += moved;
+        len -= moved;
+        if (err && gpu)
+            err = fall_back(t, err);
+        else if (!err && moved < asked)
+            *ended = true;
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+/* Through host memory, whatever the way of the rest: a part of a block. */
+static int move_part(struct transfer *t, uint64_t len, bool *ended)
+{
+    bool gpu = t->gpu;
+    t->gpu = false;
+    int err = move_range(t, len, ended);
+    t->gpu = gpu;
+    return err;
+}
+
+/* The executor writes whole blocks; what stands over at either side is at most a block each. */
+static int move_write(struct transfer *t)
+{
+    bool ended = false;
+    uint64_t head = least((BLOCK - t->rw.file_offset % BLOCK) % BLOCK, t->rw.len);
+    uint64_t tail = (t->rw.len - head) % BLOCK;
+    int err = head ? move_part(t, head, &ended) : 0;
+    if (!err && !ended)
+        err = move_range(t, t->rw.len - head - tail, &ended);
+    if (!err && !ended && tail)
+        err = move_part(t, tail, &ended);
+    return err;
+}
+
+static int move_all(struct transfer *t)
+{
+    bool ended;
+    t->gpu = t->daemon->stack.engine != NULL;
+    if (!t->gpu && t->no_fallback)
+        return -EREMOTEIO;
+    return t->write ? move_write(t) : move_range(t, t->rw.len, &ended);
+}
+
+static int64_t deadline_of(const struct gpunvme_ioc_rw *rw)
+{
+    struct timespec ts;
+    if (!rw->deadline_ms)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000 + rw->deadline_ms;
+}
+
+/*
+ * A read is short only at the end of the file, so what stopped it earlier is its error, with
+ * `bytes` telling how far it came; except a signal. A write that came some way is short, as
+ * write(2), and the next one meets the error.
+ */
+static int verdict(const struct transfer *t, int err)
+{
+    if (err == -ECANCELED)
+        return t->done ? 0 : -EINTR;
+    return err && t->write && t->done ? 0 : err;
+}
+
+static uint64_t size_of(struct ffs_inode *inode)
+{
+    struct ffs_attr attr;
+    ffs_getattr(inode, &attr);
+    return attr.size;
+}
+
+static int run_with_buffer(struct transfer *t, char *last)
+{
+    const struct gpunvme_ioc_rw *rw = &t->rw;
+    uint64_t len = buffer_len(t->use.buffer);
+    if (rw->buffer_offset > len || rw->len > len - rw->buffer_offset)
+        return -ERANGE;
+    int err = move_all(t);
+    if (t->write && t->done)
+        buffer_get(t->use.buffer, rw->buffer_offset + t->done - 1, last, 1);
+    return err;
+}
+
+void transfer_run(struct transfer *t)
+{
+    struct daemon *d = t->daemon;
+    struct gpunvme_ioc_rw *rw = &t->rw;
+    char last = 0;
+    t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) || d->opts->gpu == GPU_REQUIRE;
+    t->deadline = deadline_of(rw);
+    t->done = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
+    uint64_t size = t->write ? size_of(t->inode) : 0;
+    t->error = buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, &t->cancel, &t->use);
+    if (t->error)
+        return;
+    t->error = run_with_buffer(t, &last);
+    buffer_use_end(d->buffers, &t->use);
+
+    if (rw->path & GPUNVME_PATH_BOUNCE)
+        atomic_fetch_add_explicit(&d->bounced.transfers, 1, memory_order_relaxed);
+    t->error = verdict(t, t->error);
+    rw->bytes = t->done;
+    if (t->write && t->done)
+        notify_written(d->session, ffs_ino(t->inode), rw->file_offset, t->done,
+                       rw->file_offset + t->done > size, last);
+}
+
+void transfer_recover(struct daemon *d)
+{
+    if (pthread_mutex_trylock(&d->recovery) != 0)
+        return;
+    int err = gq_engine_recover(d->stack.engine);
+    pthread_mutex_unlock(&d->recovery);
+    if (err)
+        log_line(LOG_ERR, "%s: queues of the executor stay out of service: %s", d->opts->device,
+                 strerror(-err));
+}

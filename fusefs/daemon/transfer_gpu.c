@@ -1,0 +1,109 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "fusefs/daemon/transfer.h"
+
+#define BLOCK 4096u
+
+int transfer_time_left(const struct transfer *t, unsigned *ms)
+{
+    struct timespec ts;
+    *ms = 0;
+    if (!t->deadline)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    int64_t left = t->deadline - ((int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000);
+    if (left <= 0)
+        return -ETIMEDOUT;
+    *ms = (unsigned)left;
+    return 0;
+}
+
+/* The map in the executor's terms; extents that touch become one. */
+static struct gq_extent *extents_of(const struct ffs_map *map, uint32_t lba_size, bool write,
+                                    size_t *count)
+{
+    struct gq_extent *e = malloc((map->count + 1) * sizeof(*e));
+    size_t n = 0;
+    for (size_t i = 0; e && i < map->count; i++) {
+        const struct ffs_segment *s = &map->segments[i];
+        bool zero = s->device == FFS_HOLE || (s->unwritten && !write);
+        uint64_t lba = zero ? GQ_LBA_ZERO : s->device / lba_size;
+        bool joins = n > 0 && (zero ? e[n - 1].lba == GQ_LBA_ZERO
+                                    : e[n - 1].lba != GQ_LBA_ZERO &&
+                                          e[n - 1].lba + e[n - 1].bytes / lba_size == lba);
+        if (joins)
+            e[n - 1].bytes += s->len;
+        else
+            e[n++] = (struct gq_extent){.lba = lba, .bytes = s->len};
+    }
+    *count = n;
+    return e;
+}
+
+/* Moves map->len bytes; *moved of them for certain. */
+static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved)
+{
+    struct daemon *d = t->daemon;
+    struct gq_result result = {0};
+    size_t count;
+    unsigned left;
+    int err = transfer_time_left(t, &left);
+    if (err)
+        return err;
+    struct gq_extent *extents = extents_of(map, d->stack.engine_info.lba_size, t->write, &count);
+    if (!extents)
+        return -ENOMEM;
+    struct gq_request req = {.op = t->write ? GQ_WRITE : GQ_READ,
+                             .buffer = buffer_gq(t->use.buffer),
+                             .buffer_offset = t->rw.buffer_offset + t->done,
+                             .skip = t->rw.file_offset + t->done - map->start,
+                             .len = map->len,
+                             .extents = extents,
+                             .n_extents = count,
+                             .deadline_ms = left,
+                             .cancel = (const volatile uint32_t *)&t->cancel};
+    err = gq_transfer(d->stack.engine, &req, &result);
+    free(extents);
+    *moved = result.bytes;
+    t->rw.commands += result.commands;
+    if (!t->rw.nvme_status)
+        t->rw.nvme_status = result.nvme_status;
+    t->needs_recovery |= result.timed_out || err == -ENODEV;
+    return err;
+}
+
+int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
+{
+    struct ffs_map map;
+    *moved = 0;
+    int err = ffs_map_read(t->inode, t->rw.file_offset + t->done, len, &map);
+    if (err)
+        return err;
+    if (map.len)
+        err = move(t, &map, moved);
+    ffs_map_release(&map);
+    return err;
+}
+
+/*
+ * Only whole blocks become part of the file: what follows the last byte written in a new block
+ * would be what the drive held there before.
+ */
+int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
+{
+    struct ffs_map map;
+    uint64_t written = 0;
+    *moved = 0;
+    int err = ffs_map_write(t->inode, t->rw.file_offset + t->done, len, &map);
+    if (err)
+        return err;
+    err = move(t, &map, &written);
+    written -= written % BLOCK;
+    int end = ffs_map_write_end(&map, written);
+    if (end)
+        return end;
+    *moved = written;
+    return err;
+}

@@ -1,0 +1,90 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/daemon/ops.h"
+
+/* XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux. */
+#define MAX_SIZE 65536u
+
+/*
+ * "system." holds access control lists, which nobody would enforce here. Who may use "trusted."
+ * and "security." is the kernel's business.
+ */
+static int check_name(const char *name)
+{
+    static const char *const spaces[] = {"user.", "trusted.", "security."};
+    for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++) {
+        if (strncmp(name, spaces[i], strlen(spaces[i])) == 0)
+            return 0;
+    }
+    return -EOPNOTSUPP;
+}
+
+void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
+                 int flags)
+{
+    struct ffs_inode *inode;
+    int err = check_name(name);
+    if (!err)
+        err = op_node(req, ino, &inode);
+    if (!err) {
+        err = ffs_setxattr(inode, name, value, size, flags);
+        ffs_iput(inode, 1);
+    }
+    op_reply(req, err);
+}
+
+/* size 0 asks for the length alone. */
+static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t size)
+{
+    if (n < 0)
+        op_reply(req, (int)n);
+    else if (size == 0)
+        fuse_reply_xattr(req, (size_t)n);
+    else
+        fuse_reply_buf(req, value, (size_t)n);
+}
+
+void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+    struct ffs_inode *inode;
+    size_t room = size < MAX_SIZE ? size : MAX_SIZE;
+    char *value = room ? malloc(room) : NULL;
+    ssize_t n = room && !value ? -ENOMEM : check_name(name);
+    if (n == 0)
+        n = op_node(req, ino, &inode);
+    if (n == 0) {
+        n = ffs_getxattr(inode, name, value, room);
+        ffs_iput(inode, 1);
+    }
+    reply_value(req, n, value, room);
+    free(value);
+}
+
+void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+    struct ffs_inode *inode;
+    size_t room = size < MAX_SIZE ? size : MAX_SIZE;
+    char *names = room ? malloc(room) : NULL;
+    ssize_t n = room && !names ? -ENOMEM : op_node(req, ino, &inode);
+    if (n == 0) {
+        n = ffs_listxattr(inode, names, room);
+        ffs_iput(inode, 1);
+    }
+    reply_value(req, n, names, room);
+    free(names);
+}
+
+void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+    struct ffs_inode *inode;
+    int err = check_name(name);
+    if (!err)
+        err = op_node(req, ino, &inode);
+    if (!err) {
+        err = ffs_removexattr(inode, name);
+        ffs_iput(inode, 1);
+    }
+    op_reply(req, err);
+}
