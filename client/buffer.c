@@ -178,7 +178,7 @@ static int exchange_token(struct gpunvme *g, int fd, uint64_t *token)
 static int alloc_shared(struct gpunvme_buffer *b)
 {
     struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
-    b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC);
+    b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (b->fd < 0 || ftruncate(b->fd, (off_t)b->len) != 0)
         return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
     void *addr = mmap(NULL, b->len, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
