@@ -171,6 +171,40 @@ free_sb:
     return err;
 }
 
+/* Writes a copy: block 0 as it is in memory, under the copy's own address. */
+static int write_copy(struct ffs *fs, uint64_t at)
+{
+    struct lay_super *copy = bd_dma_alloc(fs->dev, LAY_BLOCK_SIZE);
+    if (!copy)
+        return -ENOMEM;
+    ffs_meta_read(fs);
+    memcpy(copy, fs->super->data, LAY_BLOCK_SIZE);
+    ffs_meta_done(fs);
+    lay_head_init(&copy->head, LAY_MAGIC_SUPER, fs->geo.uuid, at, 0);
+    lay_seal(copy, atomic_load(&fs->journal.committed));
+    int err = bd_write(fs->dev, ffs_bytes(at), copy, LAY_BLOCK_SIZE, BD_FUA);
+    bd_dma_free(fs->dev, copy, LAY_BLOCK_SIZE);
+    return err;
+}
+
+/* A copy that a power cut tore while it was written. */
+static int repair_copies(struct ffs *fs)
+{
+    struct reason quiet = {NULL, 0};
+    struct lay_geometry geo = fs->geo;
+    struct lay_super *copy = malloc(sizeof(*copy));
+    int err = copy ? 0 : -ENOMEM;
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
+        if (read_super(fs, geo.copies[i], copy, &quiet)) {
+            fs->geo = geo;
+            err = write_copy(fs, geo.copies[i]);
+        }
+    }
+    fs->geo = geo;
+    free(copy);
+    return err;
+}
+
 static int start_writing(struct ffs *fs, const struct reason *r)
 {
     if (fs->opts.read_only) {
@@ -180,6 +214,9 @@ static int start_writing(struct ffs *fs, const struct reason *r)
     int err = mark_mounted(fs);
     if (err)
         return fail(r, err, "cannot write to the device");
+    err = repair_copies(fs);
+    if (err)
+        return fail(r, err, "cannot write a superblock copy");
     err = ffs_orphans_finish(fs);
     if (err)
         return fail(r, err, "cannot finish what a crash left (%s); run fsck.gpunvme",
@@ -250,41 +287,32 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     return 0;
 }
 
-/* A copy is the superblock at another address. */
-static int copy_super(struct ffs_tx *tx, uint64_t at)
-{
-    struct ffs_buf *buf;
-    int err = ffs_tx_new(tx, at, LAY_MAGIC_SUPER, 0, &buf);
-    if (err)
-        return err;
-    struct lay_head head = ((struct lay_super *)buf->data)->head;
-    memcpy(buf->data, tx->fs->super->data, LAY_BLOCK_SIZE);
-    ((struct lay_super *)buf->data)->head = head;
-    ffs_buf_put(buf);
-    return 0;
-}
-
-/*
- * The last transaction: clean, and the copies as the superblock is. As part of a transaction, no
- * copy can be seen half written.
- */
+/* The last transaction. With orphans left, the next mount has something to do: not clean. */
 static int mark_clean(struct ffs *fs)
 {
     struct ffs_tx *tx;
-    int err = ffs_tx_begin(fs, 1 + LAY_SUPER_COPIES, &tx);
+    if (lay_get64(ffs_super(fs)->orphan) != LAY_NONE)
+        return 0;
+    int err = ffs_tx_begin(fs, 1, &tx);
     if (err)
         return err;
     err = ffs_tx_dirty(tx, fs->super);
-    if (!err) {
-        struct lay_super *sb = ffs_super(fs);
-        sb->state = lay_put32(lay_get32(sb->state) | LAY_STATE_CLEAN);
-    }
-    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++)
-        err = copy_super(tx, fs->geo.copies[i]);
-    if (err)
+    if (err) {
         ffs_tx_abort(tx);
-    else
-        ffs_tx_end(tx);
+        return err;
+    }
+    struct lay_super *sb = ffs_super(fs);
+    sb->state = lay_put32(lay_get32(sb->state) | LAY_STATE_CLEAN);
+    ffs_tx_end(tx);
+    return 0;
+}
+
+/* Block 0 is in place and durable; each copy is before the next is begun. */
+static int refresh_copies(struct ffs *fs)
+{
+    int err = 0;
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++)
+        err = write_copy(fs, fs->geo.copies[i]);
     return err;
 }
 
@@ -295,12 +323,15 @@ static int finish_writing(struct ffs *fs)
     if (health & (FFS_READ_ONLY | FFS_DOWN))
         return 0;
     ffs_itable_drain(fs);
-    int err = ffs_health(fs) & FFS_CORRUPT ? 0 : ffs_writable(fs);
-    if (!err && !(ffs_health(fs) & FFS_CORRUPT))
+    int err = ffs_health(fs) & FFS_CORRUPT ? -EUCLEAN : ffs_writable(fs);
+    if (!err)
         err = mark_clean(fs);
+    /* Also after a corruption: what was complete before it is kept, with the mark for fsck. */
     int commit_err = ffs_commit(fs, ffs_running_tid(fs));
     if (!commit_err)
         commit_err = ffs_checkpoint_now(fs);
+    if (!commit_err && !err)
+        commit_err = refresh_copies(fs);
     return err ? err : commit_err;
 }
 

@@ -82,8 +82,6 @@ static int check_image(const struct reading *r, const struct lay_journal_tag *ta
     const char *why;
     if (lay_block_crc(r->fs->geo.uuid, address(r), data) != lay_get32(tag->crc))
         return -EUCLEAN;
-    if (lay_get64(head->tid) != r->tid)
-        return -EUCLEAN;
     return lay_check_head(data, lay_get32(head->magic), r->fs->geo.uuid, lay_get64(tag->block),
                           LAY_ANY_OWNER, &why);
 }
@@ -245,13 +243,12 @@ int ffs_recover(struct ffs *fs, bool write, bool *found, const char **why)
         return err;
     }
     *found = last + 1 != tail_tid;
-    /* What is left of a transaction last + 1 that was cut must not be taken for a new one. */
-    j->running.tid = last + 2;
-    atomic_store(&j->running_tid, j->running.tid);
-    atomic_store(&j->committed, last + 1);
-    if (!write)
+    j->running.tid = last + 1;
+    atomic_store(&j->running_tid, last + 1);
+    atomic_store(&j->committed, last);
+    if (!write || !*found)
         return 0;
-    err = ffs_checkpoint(fs, j->running.tid);
+    err = ffs_checkpoint(fs, last + 1);
     if (err)
         *why = "cannot write to the device";
     return err;

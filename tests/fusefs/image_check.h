@@ -1,0 +1,20 @@
+/*
+ * fsck's passes on a device in memory, without its command line.
+ */
+#ifndef TESTS_FUSEFS_IMAGE_CHECK_H
+#define TESTS_FUSEFS_IMAGE_CHECK_H
+
+#include "blockdev/bdev.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Problems found (each is printed), or -errno when there is no file system to check. */
+int64_t image_check(struct bd_dev *dev);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
