@@ -210,20 +210,20 @@ static void cuda_release(struct gq_exec *x, struct gq_import *imp)
         cudaGetLastError();
 }
 
+/* cudaMalloc promises 256 bytes of alignment, the controller wants pages: one page more. */
 static int cuda_staging_alloc(struct gq_exec *x, size_t len, struct gq_import *out)
 {
     struct gq_cuda *cu = cuda_of(x);
+    uint64_t addr;
     int err;
 
     *out = (struct gq_import){.mem.fd = -1};
-    err = to_errno(cudaMalloc(&out->mapping, len));
+    err = to_errno(cudaMalloc(&out->mapping, len + NVME_PAGE_SIZE));
     if (err)
         return err;
-    set_device_memory(cu, (uint64_t)(uintptr_t)out->mapping, len, out);
-    if (out->head == 0)
-        return 0;
-    cudaFree(out->mapping);
-    return -EFAULT;
+    addr = ((uint64_t)(uintptr_t)out->mapping + PAGE_MASK) & ~PAGE_MASK;
+    set_device_memory(cu, addr, len, out);
+    return 0;
 }
 
 static void cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
@@ -434,6 +434,7 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
 
     (void)chunk;
     while ((err = cudaStreamQuery(slot->stream)) == cudaErrorNotReady) {
+        cudaGetLastError(); /* takes it back: the next launch would report it as its own */
         forward_cancel(l, slot);
         sched_yield();
     }

@@ -56,8 +56,10 @@ static int advance(struct channel *ch)
     while (ch->done < ch->submitted) {
         cudaError_t err = cudaEventQuery(ch->events[(ch->done + 1) % RING]);
 
-        if (err == cudaErrorNotReady)
+        if (err == cudaErrorNotReady) {
+            cudaGetLastError(); /* takes it back: the next launch would report it as its own */
             return 0;
+        }
         if (err != cudaSuccess)
             return -EIO;
         ch->done++;
