@@ -1,0 +1,129 @@
+/* Checksums and seals. */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tests/layout/objects.h"
+
+namespace
+{
+
+class EveryObject : public ::testing::TestWithParam<int>
+{
+  protected:
+    void SetUp() override
+    {
+        object_make(kind, &o);
+    }
+
+    const object_kind kind = static_cast<object_kind>(GetParam());
+    object o;
+};
+
+TEST(Crc, IsCastagnoli)
+{
+    EXPECT_EQ(lay_crc32c(0, "123456789", 9), 0xE3069283u);
+}
+
+TEST(Crc, ContinuesWhereItStopped)
+{
+    EXPECT_EQ(lay_crc32c(lay_crc32c(0, "1234", 4), "56789", 5), 0xE3069283u);
+}
+
+TEST(Crc, DependsOnAddressAndUuid)
+{
+    uint8_t block[LAY_BLOCK_SIZE] = {};
+    const uint8_t a[16] = {1}, b[16] = {2};
+    EXPECT_NE(lay_block_crc(a, 1, block), lay_block_crc(a, 2, block));
+    EXPECT_NE(lay_block_crc(a, 1, block), lay_block_crc(b, 1, block));
+}
+
+TEST(Crc, LeavesOutItsOwnField)
+{
+    lay_node n = {};
+    const uint8_t uuid[16] = {1};
+    uint32_t before = lay_block_crc(uuid, 1, &n);
+    n.head.crc = lay_put32(0x12345678);
+    EXPECT_EQ(lay_block_crc(uuid, 1, &n), before);
+}
+
+TEST(Crc, OfTheExampleInTheSpecification)
+{
+    lay_node n = {};
+    uint8_t uuid[16], seed[16];
+    for (uint8_t i = 0; i < 16; i++)
+        uuid[i] = i;
+    lay_hash_seed(uuid, seed);
+    lay_head_init(&n.head, LAY_MAGIC_DIR, uuid, 0x1234, 1);
+    auto *d = reinterpret_cast<lay_dirent *>(n.u.bytes);
+    d->key = lay_put64(lay_name_key(seed, "hello.txt", 9));
+    d->ino = lay_put64(2);
+    d->len = lay_put16(LAY_DIRENT_LEN(9));
+    d->type = 8;
+    d->name_len = 9;
+    std::memcpy(n.u.bytes + 20, "hello.txt", 9);
+    n.count = lay_put16(1);
+    n.used = lay_put32(32);
+    lay_seal(&n, 7);
+    EXPECT_EQ(lay_get64(d->key), 0x542060760d834400u);
+    EXPECT_EQ(lay_get32(n.head.crc), 0x438c8e6au);
+}
+
+TEST(Crc, OfACommitCoversDescriptorsTagsAndRevokes)
+{
+    object desc, revoke;
+    object_make(OBJECT_DESC, &desc);
+    object_make(OBJECT_REVOKE, &revoke);
+    uint32_t crc = lay_crc32c(0, &desc.head.crc, 4);
+    crc = lay_crc32c(crc, &desc.desc.tags[0].crc, 4);
+    crc = lay_crc32c(crc, &desc.desc.tags[1].crc, 4);
+    crc = lay_crc32c(crc, &revoke.head.crc, 4);
+    EXPECT_EQ(lay_journal_chain(lay_journal_chain(0, &desc), &revoke), crc);
+}
+
+TEST_P(EveryObject, IsAcceptedAsMade)
+{
+    const char *why = "";
+    EXPECT_EQ(object_check(kind, &o, &why), 0) << why;
+}
+
+TEST_P(EveryObject, IsRejectedWithAnySingleBitFlipped)
+{
+    for (unsigned bit = 0; bit < 8 * LAY_BLOCK_SIZE; bit++) {
+        o.bytes[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
+        ASSERT_NE(object_check(kind, &o, nullptr), 0) << "bit " << bit;
+        o.bytes[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
+    }
+}
+
+TEST_P(EveryObject, IsRejectedAtAnotherAddress)
+{
+    o.head.block = lay_put64(object_addr(kind) + 1);
+    lay_seal(&o, OBJECT_TID);
+    const char *why = "";
+    EXPECT_EQ(object_check(kind, &o, &why), -EUCLEAN);
+    EXPECT_STREQ(why, "block address");
+}
+
+TEST_P(EveryObject, IsRejectedWithAnotherOwner)
+{
+    o.head.owner = lay_put64(99);
+    lay_seal(&o, OBJECT_TID);
+    const char *why = "";
+    EXPECT_EQ(object_check(kind, &o, &why), -EUCLEAN);
+    EXPECT_STREQ(why, "owner");
+}
+
+std::string kind_name(const ::testing::TestParamInfo<int> &info)
+{
+    std::string name = object_name(static_cast<object_kind>(info.param));
+    for (char &c : name)
+        c = c == ' ' ? '_' : c;
+    return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryObject, ::testing::Range(0, static_cast<int>(OBJECT_KINDS)),
+                         kind_name);
+
+} // namespace

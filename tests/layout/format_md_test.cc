@@ -1,0 +1,217 @@
+/* The offset tables of FORMAT.md against the structs. */
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "layout/format.h"
+
+namespace
+{
+
+struct Field {
+    std::string name;
+    size_t offset, size;
+
+    bool operator==(const Field &o) const
+    {
+        return name == o.name && offset == o.offset && size == o.size;
+    }
+};
+
+std::ostream &operator<<(std::ostream &out, const Field &f)
+{
+    return out << f.name << " at " << f.offset << ", " << f.size << " bytes";
+}
+
+struct Struct {
+    size_t size;
+    std::vector<Field> fields;
+};
+
+using Structs = std::map<std::string, Struct>;
+
+#define FIELD(s, f)                      \
+    {                                    \
+#f, offsetof(s, f), sizeof(s::f) \
+    }
+
+const Structs in_code = {
+    {"lay_head",
+     {sizeof(lay_head),
+      {FIELD(lay_head, magic), FIELD(lay_head, crc), FIELD(lay_head, block), FIELD(lay_head, owner),
+       FIELD(lay_head, tid), FIELD(lay_head, uuid)}}},
+    {"lay_time",
+     {sizeof(lay_time), {FIELD(lay_time, nsec), FIELD(lay_time, sec_lo), FIELD(lay_time, sec_hi)}}},
+    {"lay_extent",
+     {sizeof(lay_extent),
+      {FIELD(lay_extent, file_block), FIELD(lay_extent, block), FIELD(lay_extent, len),
+       FIELD(lay_extent, flags), FIELD(lay_extent, device)}}},
+    {"lay_map_tree",
+     {sizeof(lay_map_tree),
+      {FIELD(lay_map_tree, root), FIELD(lay_map_tree, blocks), FIELD(lay_map_tree, entries)}}},
+    {"lay_map_link",
+     {sizeof(lay_map_link), {FIELD(lay_map_link, block), FIELD(lay_map_link, tail)}}},
+    {"lay_inode",
+     {sizeof(lay_inode),
+      {FIELD(lay_inode, mode),         FIELD(lay_inode, flags),     FIELD(lay_inode, uid),
+       FIELD(lay_inode, gid),          FIELD(lay_inode, nlink),     FIELD(lay_inode, generation),
+       FIELD(lay_inode, size),         FIELD(lay_inode, blocks),    FIELD(lay_inode, atime),
+       FIELD(lay_inode, mtime),        FIELD(lay_inode, ctime),     FIELD(lay_inode, btime),
+       FIELD(lay_inode, rdev),         FIELD(lay_inode, reserved),  FIELD(lay_inode, xattr),
+       FIELD(lay_inode, next_orphan),  FIELD(lay_inode, parent),    FIELD(lay_inode, version),
+       FIELD(lay_inode, map_kind),     FIELD(lay_inode, map_count), FIELD(lay_inode, map_height),
+       FIELD(lay_inode, map_reserved), FIELD(lay_inode, map)}}},
+    {"lay_inode_block",
+     {sizeof(lay_inode_block),
+      {FIELD(lay_inode_block, head), FIELD(lay_inode_block, next_free),
+       FIELD(lay_inode_block, used), FIELD(lay_inode_block, reserved),
+       FIELD(lay_inode_block, inodes)}}},
+    {"lay_device",
+     {sizeof(lay_device),
+      {FIELD(lay_device, uuid), FIELD(lay_device, blocks), FIELD(lay_device, reserved)}}},
+    {"lay_super",
+     {sizeof(lay_super), {FIELD(lay_super, head),          FIELD(lay_super, version_major),
+                          FIELD(lay_super, version_minor), FIELD(lay_super, block_size),
+                          FIELD(lay_super, state),         FIELD(lay_super, device_count),
+                          FIELD(lay_super, compat),        FIELD(lay_super, ro_compat),
+                          FIELD(lay_super, incompat),      FIELD(lay_super, blocks),
+                          FIELD(lay_super, free_blocks),   FIELD(lay_super, inodes),
+                          FIELD(lay_super, bitmap_start),  FIELD(lay_super, bitmap_blocks),
+                          FIELD(lay_super, journal_start), FIELD(lay_super, journal_blocks),
+                          FIELD(lay_super, copies),        FIELD(lay_super, free_inode_block),
+                          FIELD(lay_super, orphan),        FIELD(lay_super, mounts),
+                          FIELD(lay_super, created),       FIELD(lay_super, mounted),
+                          FIELD(lay_super, hash_seed),     FIELD(lay_super, label),
+                          FIELD(lay_super, inode_file),    FIELD(lay_super, devices),
+                          FIELD(lay_super, reserved)}}},
+    {"lay_bitmap",
+     {sizeof(lay_bitmap),
+      {FIELD(lay_bitmap, head), FIELD(lay_bitmap, group), FIELD(lay_bitmap, free),
+       FIELD(lay_bitmap, reserved), FIELD(lay_bitmap, bits)}}},
+    {"lay_branch", {sizeof(lay_branch), {FIELD(lay_branch, key), FIELD(lay_branch, child)}}},
+    {"lay_node",
+     {sizeof(lay_node),
+      {FIELD(lay_node, head), FIELD(lay_node, level), FIELD(lay_node, count), FIELD(lay_node, used),
+       FIELD(lay_node, reserved), FIELD(lay_node, u)}}},
+    {"lay_dirent",
+     {sizeof(lay_dirent),
+      {FIELD(lay_dirent, key), FIELD(lay_dirent, ino), FIELD(lay_dirent, len),
+       FIELD(lay_dirent, type), FIELD(lay_dirent, name_len), FIELD(lay_dirent, name)}}},
+    {"lay_xattr_block",
+     {sizeof(lay_xattr_block),
+      {FIELD(lay_xattr_block, head), FIELD(lay_xattr_block, next), FIELD(lay_xattr_block, used),
+       FIELD(lay_xattr_block, count), FIELD(lay_xattr_block, reserved),
+       FIELD(lay_xattr_block, bytes)}}},
+    {"lay_xattr",
+     {sizeof(lay_xattr),
+      {FIELD(lay_xattr, len), FIELD(lay_xattr, name_len), FIELD(lay_xattr, reserved),
+       FIELD(lay_xattr, value_len)}}},
+    {"lay_symlink_block",
+     {sizeof(lay_symlink_block),
+      {FIELD(lay_symlink_block, head), FIELD(lay_symlink_block, len),
+       FIELD(lay_symlink_block, reserved), FIELD(lay_symlink_block, bytes)}}},
+    {"lay_journal",
+     {sizeof(lay_journal),
+      {FIELD(lay_journal, head), FIELD(lay_journal, tail_tid), FIELD(lay_journal, tail_pos),
+       FIELD(lay_journal, reserved)}}},
+    {"lay_journal_tag",
+     {sizeof(lay_journal_tag),
+      {FIELD(lay_journal_tag, block), FIELD(lay_journal_tag, crc),
+       FIELD(lay_journal_tag, reserved)}}},
+    {"lay_journal_desc",
+     {sizeof(lay_journal_desc),
+      {FIELD(lay_journal_desc, head), FIELD(lay_journal_desc, count),
+       FIELD(lay_journal_desc, reserved), FIELD(lay_journal_desc, tags)}}},
+    {"lay_journal_revoke",
+     {sizeof(lay_journal_revoke),
+      {FIELD(lay_journal_revoke, head), FIELD(lay_journal_revoke, count),
+       FIELD(lay_journal_revoke, reserved), FIELD(lay_journal_revoke, blocks)}}},
+    {"lay_journal_commit",
+     {sizeof(lay_journal_commit),
+      {FIELD(lay_journal_commit, head), FIELD(lay_journal_commit, blocks),
+       FIELD(lay_journal_commit, crc), FIELD(lay_journal_commit, reserved),
+       FIELD(lay_journal_commit, time), FIELD(lay_journal_commit, reserved2)}}},
+};
+
+Structs read_specification(const char *path)
+{
+    const std::regex heading("^### struct (\\w+)$");
+    const std::regex size("^Size: (\\d+) bytes\\.$");
+    const std::regex row("^\\| (\\d+) \\| (\\d+) \\| `(\\w+)` \\| [^|]+ \\| .*\\|$");
+    std::ifstream in(path);
+    std::string line;
+    std::smatch m;
+    Structs found;
+    Struct *current = nullptr;
+    while (std::getline(in, line)) {
+        if (std::regex_match(line, m, heading))
+            current = &found[m[1]];
+        else if (line.rfind("#", 0) == 0)
+            current = nullptr;
+        else if (current && std::regex_match(line, m, size))
+            current->size = std::stoul(m[1]);
+        else if (current && std::regex_match(line, m, row))
+            current->fields.push_back({m[3], std::stoul(m[1]), std::stoul(m[2])});
+    }
+    return found;
+}
+
+/* Structs of format.h, so that one that nobody documents is found. */
+std::vector<std::string> structs_of_header(const std::string &path)
+{
+    const std::regex definition("^struct (\\w+) \\{$");
+    std::ifstream in(path);
+    std::string line;
+    std::smatch m;
+    std::vector<std::string> names;
+    while (std::getline(in, line)) {
+        if (std::regex_match(line, m, definition))
+            names.push_back(m[1]);
+    }
+    return names;
+}
+
+TEST(FormatMd, DescribesTheStructsOfTheCodeFieldByField)
+{
+    Structs spec = read_specification(FORMAT_MD);
+    for (const auto &[name, code] : in_code) {
+        SCOPED_TRACE(name);
+        ASSERT_EQ(spec.count(name), 1u);
+        EXPECT_EQ(spec[name].size, code.size);
+        EXPECT_EQ(spec[name].fields, code.fields);
+    }
+}
+
+TEST(FormatMd, DescribesNoStructThatTheCodeDoesNotHave)
+{
+    for (const auto &[name, s] : read_specification(FORMAT_MD))
+        EXPECT_EQ(in_code.count(name), 1u) << name;
+}
+
+TEST(FormatMd, LeavesNoByteOfAStructOut)
+{
+    for (const auto &[name, s] : read_specification(FORMAT_MD)) {
+        size_t end = 0;
+        for (const Field &f : s.fields) {
+            EXPECT_EQ(f.offset, end) << name << "." << f.name;
+            end = f.offset + f.size;
+        }
+        EXPECT_EQ(end, s.size) << name;
+    }
+}
+
+TEST(FormatMd, DescribesEveryStructOfTheHeader)
+{
+    std::string header(FORMAT_MD);
+    header.replace(header.rfind("FORMAT.md"), std::string::npos, "format.h");
+    std::vector<std::string> names = structs_of_header(header);
+    EXPECT_FALSE(names.empty());
+    for (const std::string &name : names)
+        EXPECT_EQ(in_code.count(name), 1u) << name;
+}
+
+} // namespace

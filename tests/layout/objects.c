@@ -1,0 +1,333 @@
+#include "tests/layout/objects.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define INODE_INDEX 3u /* the inode block holds inodes 24 to 31 */
+#define DATA        2000u
+
+void object_geometry(struct lay_geometry *geo)
+{
+    memset(geo, 0, sizeof(*geo));
+    for (uint8_t i = 0; i < 16; i++)
+        geo->uuid[i] = (uint8_t)(0xa0 + i);
+    lay_hash_seed(geo->uuid, geo->hash_seed);
+    geo->blocks = OBJECT_BLOCKS;
+    geo->bitmap_start = 1;
+    geo->bitmap_blocks = 2;
+    geo->journal_start = 3;
+    geo->journal_blocks = 1024;
+    geo->copies[0] = LAY_GROUP_BLOCKS;
+    geo->copies[1] = OBJECT_BLOCKS - 1;
+    memcpy(geo->label,
+           "l\xc3\xa4"
+           "bel",
+           6);
+}
+
+static struct lay_extent extent(uint64_t file_block, uint64_t block, uint32_t len)
+{
+    struct lay_extent e = {
+        .file_block = lay_put64(file_block), .block = lay_put64(block), .len = lay_put32(len)};
+    return e;
+}
+
+static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
+{
+    sb->version_major = lay_put16(LAY_VERSION_MAJOR);
+    sb->block_size = lay_put32(LAY_BLOCK_SIZE);
+    sb->device_count = lay_put32(1);
+    sb->blocks = lay_put64(geo->blocks);
+    sb->free_blocks = lay_put64(30000);
+    sb->inodes = lay_put64(3);
+    sb->bitmap_start = lay_put64(geo->bitmap_start);
+    sb->bitmap_blocks = lay_put64(geo->bitmap_blocks);
+    sb->journal_start = lay_put64(geo->journal_start);
+    sb->journal_blocks = lay_put64(geo->journal_blocks);
+    sb->copies[0] = lay_put64(geo->copies[0]);
+    sb->copies[1] = lay_put64(geo->copies[1]);
+    sb->free_inode_block = lay_put64(1);
+    sb->orphan = lay_put64(LAY_NONE);
+    memcpy(sb->hash_seed, geo->hash_seed, 16);
+    memcpy(sb->label, geo->label, sizeof(sb->label));
+    sb->inode_file.mode = lay_put32(S_IFREG);
+    sb->inode_file.nlink = lay_put32(1);
+    sb->inode_file.size = lay_put64(2 * LAY_BLOCK_SIZE);
+    sb->inode_file.blocks = lay_put64(2);
+    sb->inode_file.map_kind = lay_put16(LAY_MAP_INLINE);
+    sb->inode_file.map_count = lay_put16(1);
+    sb->inode_file.map.extents[0] = extent(0, DATA, 2);
+    memcpy(sb->devices[0].uuid, geo->uuid, 16);
+    sb->devices[0].blocks = lay_put64(geo->blocks);
+}
+
+/* The last group: what lies past the end is used. */
+static void make_bitmap(const struct lay_geometry *geo, struct lay_bitmap *bm)
+{
+    uint32_t blocks = lay_group_blocks(geo, 1);
+    bm->group = lay_put32(1);
+    bm->free = lay_put32(blocks - 1);
+    bm->bits[0] = 1;
+    for (uint32_t b = blocks; b < LAY_GROUP_BLOCKS; b++)
+        bm->bits[b / 8] |= (uint8_t)(1u << b % 8);
+}
+
+static void make_inode(struct lay_inode *inode, uint32_t mode, enum lay_map_kind kind,
+                       uint64_t blocks)
+{
+    inode->mode = lay_put32(mode);
+    inode->nlink = lay_put32(S_ISDIR(mode) ? 2 : 1);
+    inode->generation = lay_put32(4);
+    inode->blocks = lay_put64(blocks);
+    inode->atime = lay_time_make(-1, 999999999);
+    inode->map_kind = lay_put16(kind);
+}
+
+static void make_trees(struct lay_inode *tree, struct lay_inode *dir)
+{
+    make_inode(tree, S_IFREG | 0644, LAY_MAP_TREE, 60);
+    tree->size = lay_put64(1000000);
+    tree->xattr = lay_put64(DATA + 500);
+    tree->map_height = lay_put16(2);
+    tree->map.tree.root = lay_put64(DATA + 600);
+    tree->map.tree.blocks = lay_put64(3);
+    tree->map.tree.entries = lay_put64(50);
+
+    make_inode(dir, S_IFDIR | 0755, LAY_MAP_DIR, 1);
+    dir->flags = lay_put32(LAY_INODE_GPU_BOUND);
+    dir->size = lay_put64(LAY_BLOCK_SIZE);
+    dir->parent = lay_put64(LAY_INO_ROOT);
+    dir->map_height = lay_put16(1);
+    dir->map.tree.root = lay_put64(DATA + 700);
+    dir->map.tree.blocks = lay_put64(1);
+}
+
+static void make_links(struct lay_inode *target, struct lay_inode *link)
+{
+    make_inode(target, S_IFLNK | 0777, LAY_MAP_TARGET, 0);
+    target->size = lay_put64(5);
+    memcpy(target->map.bytes, "a/b/c", 5);
+
+    make_inode(link, S_IFLNK | 0777, LAY_MAP_LINK, 1);
+    link->size = lay_put64(LAY_PAYLOAD + 3);
+    link->map.link.block = lay_put64(DATA + 800);
+    memcpy(link->map.link.tail, "end", 3);
+}
+
+static void make_inodes(struct lay_inode_block *ib)
+{
+    struct lay_inode *slots = ib->inodes;
+    ib->next_free = lay_put64(7);
+    ib->used = 0xff & ~(1u << SLOT_FREE);
+    make_inode(&slots[SLOT_INLINE], S_IFREG | 0600, LAY_MAP_INLINE, 30);
+    slots[SLOT_INLINE].size = lay_put64(123456);
+    slots[SLOT_INLINE].map_count = lay_put16(2);
+    slots[SLOT_INLINE].map.extents[0] = extent(0, DATA + 10, 10);
+    slots[SLOT_INLINE].map.extents[1] = extent(10, DATA + 50, 20);
+    slots[SLOT_INLINE].map.extents[1].flags = lay_put16(LAY_EXTENT_UNWRITTEN);
+    make_trees(&slots[SLOT_TREE], &slots[SLOT_DIR]);
+    make_links(&slots[SLOT_TARGET], &slots[SLOT_LINK]);
+    make_inode(&slots[SLOT_DEVICE], S_IFCHR | 0600, LAY_MAP_EMPTY, 0);
+    slots[SLOT_DEVICE].rdev = lay_put32(1u << 20 | 3);
+    make_inode(&slots[SLOT_ORPHAN], S_IFREG | 0600, LAY_MAP_INLINE, 0);
+    slots[SLOT_ORPHAN].nlink = lay_put32(0);
+    slots[SLOT_ORPHAN].next_orphan = lay_put64(LAY_NONE);
+    slots[SLOT_FREE].generation = lay_put32(9);
+}
+
+static void make_extent_leaf(struct lay_node *node)
+{
+    node->count = lay_put16(3);
+    node->used = lay_put32(3 * sizeof(struct lay_extent));
+    node->u.extents[0] = extent(100, DATA, 10);
+    node->u.extents[1] = extent(110, DATA + 20, 5);
+    node->u.extents[2] = extent(200, DATA + 40, 1);
+}
+
+static void make_branches(struct lay_node *node)
+{
+    node->level = lay_put16(1);
+    node->count = lay_put16(2);
+    node->used = lay_put32(2 * sizeof(struct lay_branch));
+    node->u.branches[0].child = lay_put64(DATA + 1);
+    node->u.branches[1].key = lay_put64(1u << 20);
+    node->u.branches[1].child = lay_put64(DATA + 2);
+}
+
+static void add_name(struct lay_node *node, const char *name, uint64_t key)
+{
+    uint32_t used = lay_get32(node->used);
+    uint8_t len = (uint8_t)strlen(name);
+    struct lay_dirent *d = (struct lay_dirent *)(node->u.bytes + used);
+    d->key = lay_put64(key);
+    d->ino = lay_put64(10);
+    d->len = lay_put16(LAY_DIRENT_LEN(len));
+    d->type = DT_REG;
+    d->name_len = len;
+    memcpy(node->u.bytes + used + offsetof(struct lay_dirent, name), name, len);
+    node->count = lay_put16((uint16_t)(lay_get16(node->count) + 1));
+    node->used = lay_put32(used + LAY_DIRENT_LEN(len));
+}
+
+static void make_dir_leaf(const struct lay_geometry *geo, struct lay_node *node)
+{
+    const char *names[2] = {"first name", "b"};
+    uint64_t keys[2];
+    for (int i = 0; i < 2; i++)
+        keys[i] = lay_name_key(geo->hash_seed, names[i], strlen(names[i]));
+    int low = keys[1] < keys[0];
+    add_name(node, names[low], keys[low]);
+    add_name(node, names[!low], keys[!low] + 1);
+}
+
+static void make_xattr(struct lay_xattr_block *xb)
+{
+    struct lay_xattr *x = (struct lay_xattr *)xb->bytes;
+    xb->next = lay_put64(DATA + 900);
+    xb->used = lay_put16(LAY_XATTR_LEN(6, 5));
+    xb->count = lay_put16(1);
+    x->len = lay_put16(LAY_XATTR_LEN(6, 5));
+    x->name_len = 6;
+    x->value_len = lay_put32(5);
+    memcpy(x + 1, "user.avalue", 11);
+}
+
+static void make_symlink(struct lay_symlink_block *sl)
+{
+    sl->len = lay_put32(500);
+    memset(sl->bytes, 'x', 500);
+}
+
+static void make_log(enum object_kind kind, union object *o)
+{
+    if (kind == OBJECT_JOURNAL) {
+        o->journal.tail_tid = lay_put64(OBJECT_TID);
+        o->journal.tail_pos = lay_put64(9);
+    } else if (kind == OBJECT_DESC) {
+        o->desc.count = lay_put32(2);
+        o->desc.tags[0].crc = lay_put32(77);
+        o->desc.tags[1].block = lay_put64(DATA);
+    } else if (kind == OBJECT_REVOKE) {
+        o->revoke.count = lay_put32(2);
+        o->revoke.blocks[0] = lay_put64(DATA);
+        o->revoke.blocks[1] = lay_put64(DATA + 1);
+    } else {
+        o->commit.blocks = lay_put32(4);
+        o->commit.crc = lay_put32(99);
+        o->commit.time = lay_time_make(1000, 5);
+    }
+}
+
+static void fill(const struct lay_geometry *geo, enum object_kind kind, union object *o)
+{
+    switch (kind) {
+    case OBJECT_SUPER:
+        make_super(geo, &o->super);
+        break;
+    case OBJECT_BITMAP:
+        make_bitmap(geo, &o->bitmap);
+        break;
+    case OBJECT_INODES:
+        make_inodes(&o->inodes);
+        break;
+    case OBJECT_EXTENT_LEAF:
+        make_extent_leaf(&o->node);
+        break;
+    case OBJECT_DIR_LEAF:
+        make_dir_leaf(geo, &o->node);
+        break;
+    case OBJECT_EXTENT_BRANCH:
+    case OBJECT_DIR_BRANCH:
+        make_branches(&o->node);
+        break;
+    case OBJECT_XATTR:
+        make_xattr(&o->xattr);
+        break;
+    case OBJECT_SYMLINK:
+        make_symlink(&o->symlink);
+        break;
+    default:
+        make_log(kind, o);
+    }
+}
+
+static const struct {
+    const char *name;
+    uint32_t magic;
+    uint64_t addr, owner;
+} kinds[OBJECT_KINDS] = {
+    [OBJECT_SUPER] = {"superblock", LAY_MAGIC_SUPER, 0, 0},
+    [OBJECT_BITMAP] = {"bitmap", LAY_MAGIC_BITMAP, 2, 0},
+    [OBJECT_INODES] = {"inode block", LAY_MAGIC_INODES, DATA, 0},
+    [OBJECT_EXTENT_LEAF] = {"extent leaf", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
+    [OBJECT_EXTENT_BRANCH] = {"extent branch", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
+    [OBJECT_DIR_LEAF] = {"directory leaf", LAY_MAGIC_DIR, DATA, OBJECT_OWNER},
+    [OBJECT_DIR_BRANCH] = {"directory branch", LAY_MAGIC_DIR, DATA, OBJECT_OWNER},
+    [OBJECT_XATTR] = {"xattr block", LAY_MAGIC_XATTR, DATA, OBJECT_OWNER},
+    [OBJECT_SYMLINK] = {"symlink block", LAY_MAGIC_SYMLINK, DATA, OBJECT_OWNER},
+    [OBJECT_JOURNAL] = {"journal header", LAY_MAGIC_JOURNAL, 3, 0},
+    [OBJECT_DESC] = {"descriptor", LAY_MAGIC_JDESC, 10, 0},
+    [OBJECT_REVOKE] = {"revoke", LAY_MAGIC_JREVOKE, 10, 0},
+    [OBJECT_COMMIT] = {"commit", LAY_MAGIC_JCOMMIT, 10, 0},
+};
+
+void object_make(enum object_kind kind, union object *o)
+{
+    struct lay_geometry geo;
+    object_geometry(&geo);
+    memset(o, 0, sizeof(*o));
+    lay_head_init(&o->head, kinds[kind].magic, geo.uuid, kinds[kind].addr, kinds[kind].owner);
+    fill(&geo, kind, o);
+    lay_seal(o, OBJECT_TID);
+}
+
+uint64_t object_addr(enum object_kind kind)
+{
+    return kinds[kind].addr;
+}
+
+uint32_t object_magic(enum object_kind kind)
+{
+    return kinds[kind].magic;
+}
+
+const char *object_name(enum object_kind kind)
+{
+    return kinds[kind].name;
+}
+
+int object_check(enum object_kind kind, const union object *o, const char **why)
+{
+    uint64_t addr = kinds[kind].addr;
+    struct lay_geometry geo, got;
+    object_geometry(&geo);
+    switch (kind) {
+    case OBJECT_SUPER:
+        return lay_check_super(&o->super, addr, OBJECT_BLOCKS, &got, NULL, why);
+    case OBJECT_BITMAP:
+        return lay_check_bitmap(&geo, &o->bitmap, 1, why);
+    case OBJECT_INODES:
+        return lay_check_inode_block(&geo, &o->inodes, INODE_INDEX, addr, why);
+    case OBJECT_EXTENT_LEAF:
+    case OBJECT_DIR_LEAF:
+        return lay_check_node(&geo, &o->node, kinds[kind].magic, addr, OBJECT_OWNER, 0, 50,
+                              INT64_MAX, why);
+    case OBJECT_EXTENT_BRANCH:
+    case OBJECT_DIR_BRANCH:
+        return lay_check_node(&geo, &o->node, kinds[kind].magic, addr, OBJECT_OWNER, 1, 0,
+                              UINT64_MAX, why);
+    case OBJECT_XATTR:
+        return lay_check_xattr_block(&geo, &o->xattr, addr, OBJECT_OWNER, why);
+    case OBJECT_SYMLINK:
+        return lay_check_symlink_block(&geo, &o->symlink, addr, OBJECT_OWNER, why);
+    case OBJECT_JOURNAL:
+        return lay_check_journal(&geo, &o->journal, why);
+    case OBJECT_DESC:
+        return lay_check_journal_desc(&geo, &o->desc, addr, OBJECT_TID, why);
+    case OBJECT_REVOKE:
+        return lay_check_journal_revoke(&geo, &o->revoke, addr, OBJECT_TID, why);
+    default:
+        return lay_check_journal_commit(&geo, &o->commit, addr, OBJECT_TID, why);
+    }
+}

@@ -1,0 +1,71 @@
+/* One sound object of each kind, for tests to break. */
+#ifndef TESTS_LAYOUT_OBJECTS_H
+#define TESTS_LAYOUT_OBJECTS_H
+
+#include "layout/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Any metadata block. */
+union object {
+    uint8_t bytes[LAY_BLOCK_SIZE];
+    struct lay_head head;
+    struct lay_super super;
+    struct lay_bitmap bitmap;
+    struct lay_inode_block inodes;
+    struct lay_node node;
+    struct lay_xattr_block xattr;
+    struct lay_symlink_block symlink;
+    struct lay_journal journal;
+    struct lay_journal_desc desc;
+    struct lay_journal_revoke revoke;
+    struct lay_journal_commit commit;
+};
+
+enum object_kind {
+    OBJECT_SUPER,
+    OBJECT_BITMAP,
+    OBJECT_INODES,
+    OBJECT_EXTENT_LEAF,
+    OBJECT_EXTENT_BRANCH,
+    OBJECT_DIR_LEAF,
+    OBJECT_DIR_BRANCH,
+    OBJECT_XATTR,
+    OBJECT_SYMLINK,
+    OBJECT_JOURNAL,
+    OBJECT_DESC,
+    OBJECT_REVOKE,
+    OBJECT_COMMIT,
+    OBJECT_KINDS
+};
+
+#define OBJECT_BLOCKS 40000u /* of the file system they are of: two groups */
+#define OBJECT_OWNER  2u
+#define OBJECT_TID    5u
+
+/* Of the inode block: what is in its slots. */
+#define SLOT_INLINE 0 /* a file */
+#define SLOT_TREE   1
+#define SLOT_DIR    2
+#define SLOT_TARGET 3
+#define SLOT_LINK   4
+#define SLOT_DEVICE 5
+#define SLOT_ORPHAN 6
+#define SLOT_FREE   7
+
+void object_geometry(struct lay_geometry *geo);
+/* Sealed. */
+void object_make(enum object_kind kind, union object *o);
+uint64_t object_addr(enum object_kind kind);
+uint32_t object_magic(enum object_kind kind);
+/* Runs the check that belongs to the kind. */
+int object_check(enum object_kind kind, const union object *o, const char **why);
+const char *object_name(enum object_kind kind);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
