@@ -46,6 +46,7 @@ struct gq_info {
     unsigned queues, depth;
     uint32_t lba_size;
     uint32_t max_command; /* bytes one command carries at most */
+    uint8_t gpu_uuid[16]; /* of the CUDA device; zero without one */
 };
 
 struct gq_stats {

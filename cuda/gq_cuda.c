@@ -7,6 +7,7 @@
  * launch (a software controller's), so nothing here that makes the device wait for kernels may
  * happen meanwhile: runs hold `gate` shared, and calls of that kind hold it alone (quiesce).
  */
+#include <assert.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -661,6 +662,8 @@ static int select_device(struct gq_cuda *cu, char *why, size_t why_len)
         return -ENODEV;
     }
     snprintf(cu->exec.device, sizeof(cu->exec.device), "%.127s", prop.name);
+    static_assert(sizeof(cu->exec.gpu_uuid) == sizeof(prop.uuid.bytes), "UUID of a device");
+    memcpy(cu->exec.gpu_uuid, prop.uuid.bytes, sizeof(cu->exec.gpu_uuid));
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/gq_internal.h"
 
@@ -201,6 +202,7 @@ static void fill_info(struct gq_engine *e)
 
     info->executor = e->exec->kind;
     snprintf(info->device, sizeof(info->device), "%s", e->exec->device);
+    memcpy(info->gpu_uuid, e->exec->gpu_uuid, sizeof(info->gpu_uuid));
     info->tier = e->exec->tier;
     info->queues = e->n_queues;
     info->depth = e->opts.depth;

@@ -80,6 +80,7 @@ struct gq_exec {
     enum gq_executor_kind kind;
     unsigned tier;
     char device[128];
+    uint8_t gpu_uuid[16]; /* zero without a GPU */
 };
 
 /* slots: runs at once. */

@@ -31,6 +31,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
                                       .max_buffers = d->opts->max_buffers,
                                       .block_size = 4096};
     memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));
+    memcpy(info->gpu_uuid, gq->gpu_uuid, sizeof(info->gpu_uuid));
     snprintf(info->executor_name, sizeof(info->executor_name), "%.63s", gq->device);
     snprintf(info->fallback, sizeof(info->fallback), "%s", s->engine ? gq->fallback : s->no_engine);
     snprintf(info->transport, sizeof(info->transport), "%s",
