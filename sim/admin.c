@@ -112,6 +112,16 @@ static uint16_t check_create(struct admin *a, uint32_t id, uint32_t size, bool e
     return NVME_OK;
 }
 
+/* How far a thread that looks for changed doorbells must look. */
+static void note_top_queue(struct sim *s)
+{
+    unsigned top = s->cfg.io_queues;
+
+    while (top > 0 && !s->sqs[top].ring && !s->cqs[top].ring)
+        top--;
+    atomic_store(&s->top_queue, top);
+}
+
 static uint16_t create_cq(struct admin *a)
 {
     uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
@@ -135,6 +145,7 @@ static uint16_t create_cq(struct admin *a)
     cq->head = cq->tail = cq->seen = 0;
     cq->phase = 1;
     cq->users = 0;
+    note_top_queue(a->s);
     return NVME_OK;
 }
 
@@ -177,6 +188,7 @@ static uint16_t create_sq(struct admin *a)
     sq->head = sq->tail = sq->seen = sq->reported = 0;
     sq->deleting = false;
     adopt(a->s, sq);
+    note_top_queue(a->s);
     return NVME_OK;
 }
 
@@ -227,6 +239,7 @@ static uint16_t delete_sq(struct admin *a)
     sq->cq->users--;
     sq->ring = NULL;
     sim_doorbells_reset(s, sq->id, false);
+    note_top_queue(s);
     return NVME_OK;
 }
 
@@ -241,6 +254,7 @@ static uint16_t delete_cq(struct admin *a)
         return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QUEUE_DELETION);
     s->cqs[id].ring = NULL;
     sim_doorbells_reset(s, (uint16_t)id, true);
+    note_top_queue(s);
     return NVME_OK;
 }
 

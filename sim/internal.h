@@ -149,7 +149,7 @@ struct sim_thread {
     unsigned n_pieces;
     struct sim_move *move;
     struct sim_counters count;
-    unsigned sweep_in; /* rounds to the next look at the doorbells of nobody */
+    unsigned rounds;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
     _Atomic unsigned moving;                          /* commands in the hands of the mover */
@@ -203,9 +203,10 @@ struct sim {
 
     _Atomic uint32_t *doorbells;
     size_t doorbells_len;
-    _Atomic uint32_t *seen; /* by doorbell word: last value looked at */
-    _Atomic uint8_t *owner; /* by 2 * queue id + (1 for a CQ): thread that serves it */
-    _Atomic bool halted;    /* CSTS.CFS */
+    _Atomic uint32_t *seen;     /* by doorbell word: last value looked at */
+    _Atomic uint8_t *owner;     /* by 2 * queue id + (1 for a CQ): thread that serves it */
+    _Atomic unsigned top_queue; /* highest id of a queue that exists */
+    _Atomic bool halted;        /* CSTS.CFS */
     _Atomic bool powered_off;
     _Atomic uint64_t bandwidth_free_at;
 
@@ -281,7 +282,8 @@ void sim_post(struct sim_thread *th, struct sim_sq *sq, uint16_t cid, uint16_t s
               uint32_t result);
 /* Takes the SQE at the head; the SQ must not be empty. */
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe);
-void sim_sweep_doorbells(struct sim_thread *th);
+/* Looks at the first words of the doorbells for stores to queues that do not exist. */
+void sim_sweep_doorbells(struct sim_thread *th, size_t words);
 void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq);
 size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
 

@@ -148,10 +148,9 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
 }
 
 /* Doorbell words that belong to no queue: a store there is a mistake. */
-void sim_sweep_doorbells(struct sim_thread *th)
+void sim_sweep_doorbells(struct sim_thread *th, size_t words)
 {
     struct sim *s = th->s;
-    size_t words = s->doorbells_len / sizeof(uint32_t);
     size_t stride = (size_t)1 << s->cfg.doorbell_stride;
 
     for (size_t w = 0; w < words; w++) {

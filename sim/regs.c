@@ -254,6 +254,7 @@ void sim_controller_stop(struct sim *s)
     }
     queues_clear(s);
     s->running = false;
+    atomic_store(&s->top_queue, 0);
     s->aers = 0;
     s->wce = true;
     s->granted = s->cfg.io_queues;

@@ -9,9 +9,12 @@
 #include "sim/internal.h"
 
 #define PARK_FIRST_NS (50 * 1000ull)
-#define PARK_WATCH_NS (1000 * 1000ull)       /* the thread that watches all doorbells */
+#define PARK_WATCH_NS (1000 * 1000ull) /* the thread that watches all doorbells */
+#define PARK_LONG_NS  (4000 * 1000ull) /* the same, after a long idle time */
+#define LONG_IDLE_NS  (2000 * 1000 * 1000ull)
 #define PARK_MAX_NS   (100 * 1000 * 1000ull) /* the others, and a controller that is disabled */
-#define SWEEP_ROUNDS  4096u
+#define SWEEP_IDLE    64u                    /* rounds */
+#define SWEEP_BUSY    4096u
 #define WATCH_ROUNDS  16u
 
 uint64_t sim_now(void)
@@ -72,7 +75,7 @@ static bool wake_owners(struct sim *s)
 {
     bool any = false;
 
-    for (unsigned q = 0; q <= s->cfg.io_queues; q++) {
+    for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
         for (unsigned cq = 0; cq < 2; cq++) {
             size_t w = sim_doorbell_word(s, q, cq);
 
@@ -101,6 +104,18 @@ void sim_kick(struct nvme_transport *t)
         sim_wake(&s->threads[0]); /* a doorbell of nobody, perhaps: let it look */
 }
 
+/* Real queues' words while idle, the whole page now and then: a page is 1024 loads. */
+static void look_for_strays(struct sim_thread *th, bool idle)
+{
+    struct sim *s = th->s;
+    bool all = ++th->rounds % (idle ? SWEEP_IDLE : SWEEP_BUSY) == 0;
+
+    if (all)
+        sim_sweep_doorbells(th, s->doorbells_len / sizeof(uint32_t));
+    else if (idle)
+        sim_sweep_doorbells(th, sim_doorbell_word(s, s->cfg.io_queues, true) + 1);
+}
+
 static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin)
 {
     struct sim *s = th->s;
@@ -118,10 +133,7 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     sim_move_submit(th);
     if (th->index == 0) {
         *admin = sim_sq_has_new(&s->sqs[0]);
-        if (!worked || th->sweep_in-- == 0) {
-            sim_sweep_doorbells(th);
-            th->sweep_in = SWEEP_ROUNDS;
-        }
+        look_for_strays(th, !worked);
     }
     return worked;
 }
@@ -139,7 +151,7 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
         worked |= sim_admin_run(th->s);
         sim_resume(th->s);
     }
-    if (th->index == 0 && (!worked || th->turn % WATCH_ROUNDS == 0) && anyone_parked(th->s, 1))
+    if (th->index == 0 && (!worked || th->rounds % WATCH_ROUNDS == 0) && anyone_parked(th->s, 1))
         wake_owners(th->s);
     return worked;
 }
@@ -150,7 +162,7 @@ static bool news_for(struct sim_thread *th)
 
     if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed))
         return true;
-    for (unsigned q = 0; q <= s->cfg.io_queues; q++) {
+    for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
         for (unsigned cq = 0; cq < 2; cq++) {
             size_t w = sim_doorbell_word(s, q, cq);
 
@@ -163,7 +175,8 @@ static bool news_for(struct sim_thread *th)
     return false;
 }
 
-static void park(struct sim_thread *th, uint64_t ns)
+/* true when somebody woke the thread, rather than the time being up. */
+static bool park(struct sim_thread *th, uint64_t ns)
 {
     struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
                           .tv_nsec = (long)(ns % 1000000000u)};
@@ -172,38 +185,50 @@ static void park(struct sim_thread *th, uint64_t ns)
     atomic_fetch_add(&th->s->kicks, 1); /* see sim_kick() */
     if (!news_for(th))
         syscall(SYS_futex, &th->parked, FUTEX_WAIT_PRIVATE, 1, &ts, NULL, 0);
-    atomic_store(&th->parked, 0);
+    return atomic_exchange(&th->parked, 0) == 0;
+}
+
+struct rest {
+    uint64_t since; /* the last work, or call to it */
+    uint64_t ns;    /* the next sleep */
+};
+
+static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
+{
+    if (th->index != 0 || !atomic_load(&th->s->running))
+        return PARK_MAX_NS;
+    return idle_ns < LONG_IDLE_NS ? PARK_WATCH_NS : PARK_LONG_NS;
 }
 
 /* Spins for a while after the last work, then sleeps, longer each time. */
-static uint64_t idle(struct sim_thread *th, uint64_t since, uint64_t sleep_ns, uint64_t next_due)
+static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 {
-    bool watches = th->index == 0 && atomic_load_explicit(&th->s->running, memory_order_relaxed);
-    uint64_t now = sim_now(), longest = watches ? PARK_WATCH_NS : PARK_MAX_NS;
+    uint64_t now = sim_now(), longest = longest_sleep(th, now - r->since);
 
-    if (now - since < th->s->spin_us * 1000u || atomic_load(&th->moving) ||
+    if (now - r->since < th->s->spin_us * 1000u || atomic_load(&th->moving) ||
         (next_due != UINT64_MAX && next_due < now + PARK_FIRST_NS)) {
         sched_yield();
-        return sleep_ns;
+        return;
     }
-    if (next_due != UINT64_MAX && next_due - now < sleep_ns)
-        sleep_ns = next_due - now;
-    park(th, sleep_ns < longest ? sleep_ns : longest);
-    return sleep_ns * 2 < longest ? sleep_ns * 2 : longest;
+    uint64_t ns = r->ns < longest ? r->ns : longest;
+    if (next_due != UINT64_MAX && next_due - now < ns)
+        ns = next_due - now;
+    r->ns = ns * 2;
+    if (park(th, ns))
+        *r = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
 }
 
 static void *thread_main(void *arg)
 {
     struct sim_thread *th = arg;
-    uint64_t since = sim_now(), sleep_ns = PARK_FIRST_NS, next_due;
+    struct rest rest = {.since = sim_now(), .ns = PARK_FIRST_NS};
+    uint64_t next_due;
 
     while (!atomic_load(&th->stop)) {
-        if (locked_round(th, &next_due)) {
-            since = sim_now();
-            sleep_ns = PARK_FIRST_NS;
-        } else {
-            sleep_ns = idle(th, since, sleep_ns, next_due);
-        }
+        if (locked_round(th, &next_due))
+            rest = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
+        else
+            idle(th, &rest, next_due);
     }
     return NULL;
 }
