@@ -17,6 +17,7 @@
 #include "fusefs/daemon/options.h"
 #include "fusefs/daemon/session.h"
 #include "fusefs/daemon/shutdown.h"
+#include "layout/format.h"
 #include "sim/sim.h"
 
 #define DEFAULT_LBA 512
@@ -42,6 +43,8 @@ static int open_image(const struct options *opts, const char *path, struct drive
         .namespaces = 1,
         .threads = opts->sim_threads,
         .mdts = opts->sim_mdts,
+        .latency_ns = opts->sim_latency_us * 1000ull,
+        .bytes_per_sec = (uint64_t)opts->sim_bandwidth_mib << 20,
         .flush_to_disk = true,
     };
     struct sim *sim;
@@ -94,6 +97,8 @@ static int check_device(const char *device, const char **path, struct stat *st)
                       sim ? "not an image file" : "neither an image file nor a block device");
     if (st->st_size == 0)
         return refuse(*path, "empty file, make a file system with mkfs.gpunvme first");
+    if ((uint64_t)st->st_size < (uint64_t)LAY_MIN_BLOCKS * LAY_BLOCK_SIZE)
+        return refuse(*path, "too small to hold a file system; truncated, or no image");
     return 0;
 }
 

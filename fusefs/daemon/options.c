@@ -33,7 +33,9 @@ static const struct number numbers[] = {
     {"entry_timeout", offsetof(struct options, entry_timeout_s), 0, 1u << 30},
     {"sim_threads", offsetof(struct options, sim_threads), 1, 256},
     {"sim_lba", offsetof(struct options, sim_lba), 512, 4096},
-    {"sim_mdts", offsetof(struct options, sim_mdts), 4096, 1u << 30},
+    {"sim_mdts", offsetof(struct options, sim_mdts), 4096, 8u << 20},
+    {"sim_latency", offsetof(struct options, sim_latency_us), 0, 1000000},
+    {"sim_bandwidth", offsetof(struct options, sim_bandwidth_mib), 1, 1u << 20},
 };
 
 struct word {
@@ -78,6 +80,8 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("sim_threads=", KEY_NUMBER),
     FUSE_OPT_KEY("sim_lba=", KEY_NUMBER),
     FUSE_OPT_KEY("sim_mdts=", KEY_NUMBER),
+    FUSE_OPT_KEY("sim_latency=", KEY_NUMBER),
+    FUSE_OPT_KEY("sim_bandwidth=", KEY_NUMBER),
     FUSE_OPT_KEY("gpu=", KEY_WORD),
     FUSE_OPT_KEY("executor=", KEY_WORD),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
@@ -320,6 +324,8 @@ void options_print_help(void)
           "                         time the kernel may keep attributes and names (86400)\n"
           "  -o sim_threads=N, sim_lba=512|4096, sim_mdts=BYTES\n"
           "                         the simulated controller\n"
+          "  -o sim_latency=US, sim_bandwidth=MIB\n"
+          "                         time a command takes, and bytes a second, at least\n"
           "\n"
           "Other options are those of mount.fuse3(8). Details: gpunvmefs(8).\n",
           stdout);

@@ -30,7 +30,8 @@ struct options {
     unsigned deadline_ms;
     unsigned commit_s;
     unsigned attr_timeout_s, entry_timeout_s;
-    unsigned sim_threads, sim_lba, sim_mdts; /* 0: the simulator's default */
+    unsigned sim_threads, sim_lba, sim_mdts;    /* 0: the simulator's default */
+    unsigned sim_latency_us, sim_bandwidth_mib; /* 0: as fast as it can */
     bool read_only;
     bool foreground, debug;
     bool help, version;
