@@ -116,7 +116,7 @@ place_image() {
     local bytes=$1 spare=$((512 << 20)) dir shm memory
     dir=${TMPDIR:-/tmp}
     shm=$(df --output=avail -B1 /dev/shm 2>/dev/null | tail -n 1 || true)
-    memory=$(awk '/^MemAvailable:/ { print $2 * 1024 }' /proc/meminfo)
+    memory=$(awk '/^MemAvailable:/ { printf "%.0f", $2 * 1024 }' /proc/meminfo)
     if [ -w /dev/shm ] && [ "${shm:-0}" -ge $((bytes + spare)) ] &&
         [ "$memory" -ge $((bytes + 2 * spare)) ]; then
         dir=/dev/shm
