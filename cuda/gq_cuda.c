@@ -435,7 +435,7 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
 
     (void)chunk;
     while ((err = cudaStreamQuery(slot->stream)) == cudaErrorNotReady) {
-        cudaGetLastError(); /* takes it back: the next launch would report it as its own */
+        cudaGetLastError();
         forward_cancel(l, slot);
         sched_yield();
     }

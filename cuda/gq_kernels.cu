@@ -138,28 +138,39 @@ extern "C" cudaError_t gq_kernels_load(void)
     return cudaSuccess;
 }
 
+/*
+ * By cudaLaunchKernel(), whose answer is about this launch alone. After <<<>>> only
+ * cudaGetLastError() tells, and that may be an older error of the same thread.
+ */
 extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, cudaStream_t stream)
 {
-    drive_queues<<<run->run.n_queues, GQ_LANES, 0, stream>>>(*run);
-    return cudaGetLastError();
+    void *args[] = {(void *)run};
+
+    return cudaLaunchKernel((const void *)drive_queues, run->run.n_queues, GQ_LANES, args, 0,
+                            stream);
 }
 
 extern "C" cudaError_t gq_kernel_pieces(const struct gq_piece *pieces, uint32_t n,
                                         const uint32_t *results, cudaStream_t stream)
 {
-    move_pieces<<<blocks_for(n), kCopyThreads, 0, stream>>>(pieces, n, results);
-    return cudaGetLastError();
+    void *args[] = {&pieces, &n, &results};
+
+    return cudaLaunchKernel((const void *)move_pieces, blocks_for(n), kCopyThreads, args, 0,
+                            stream);
 }
 
 extern "C" cudaError_t gq_kernel_gather(const struct gq_gather *copies, uint32_t n,
                                         cudaStream_t stream)
 {
-    gather<<<blocks_for(n), kCopyThreads, 0, stream>>>(copies, n);
-    return cudaGetLastError();
+    void *args[] = {&copies, &n};
+
+    return cudaLaunchKernel((const void *)gather, blocks_for(n), kCopyThreads, args, 0, stream);
 }
 
 extern "C" cudaError_t gq_kernel_fill(uint64_t dst, uint64_t len, cudaStream_t stream)
 {
-    fill_zero<<<blocks_for(len / 4096 + 1), kCopyThreads, 0, stream>>>(dst, len);
-    return cudaGetLastError();
+    void *args[] = {&dst, &len};
+
+    return cudaLaunchKernel((const void *)fill_zero, blocks_for(len / 4096 + 1), kCopyThreads, args,
+                            0, stream);
 }

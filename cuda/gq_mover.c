@@ -37,10 +37,12 @@ struct gq_mover {
     struct channel channels[CHANNELS];
 };
 
+/* -errno for what CUDA said, which is taken back so that no later call reports it again. */
 static int to_errno(cudaError_t err)
 {
     if (err == cudaSuccess)
         return 0;
+    cudaGetLastError();
     return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
@@ -57,7 +59,7 @@ static int advance(struct channel *ch)
         cudaError_t err = cudaEventQuery(ch->events[(ch->done + 1) % RING]);
 
         if (err == cudaErrorNotReady) {
-            cudaGetLastError(); /* takes it back: the next launch would report it as its own */
+            cudaGetLastError();
             return 0;
         }
         if (err != cudaSuccess)
@@ -164,7 +166,7 @@ static int mover_pin(void *ctx, void *addr, size_t len)
         return -EIO;
     err = cudaHostRegister(addr, len, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (err == cudaErrorHostMemoryAlreadyRegistered) {
-        cudaGetLastError(); /* takes the error back, so that no later call reports it */
+        cudaGetLastError();
         return 0;
     }
     return to_errno(err);
