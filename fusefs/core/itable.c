@@ -165,6 +165,8 @@ put:
 
 int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out)
 {
+    if (ino < LAY_INO_ROOT)
+        return -ESTALE; /* the inode file is no file to anyone outside */
     int err = find_ref(fs, ino, evicting, out);
     if (err || *out)
         return err;
