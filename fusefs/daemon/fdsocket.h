@@ -13,6 +13,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct fdsocket;
 
 int fdsocket_open(struct fdsocket **out);
@@ -24,5 +28,9 @@ const char *fdsocket_name(const struct fdsocket *s);
  * (another user's; the token stays good for its owner).
  */
 int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

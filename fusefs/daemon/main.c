@@ -28,9 +28,19 @@ static int refuse(const char *object, const char *what)
     return -EINVAL;
 }
 
-static void free_sim(void *context)
+/* The simulated controller judges the driver: a mistake is a bug, and never passes in silence. */
+static int free_sim(void *context)
 {
+    char text[2048];
+    char *rest = text;
+    uint64_t mistakes = sim_violations(context);
+    sim_violations_text(context, text, sizeof(text));
+    for (char *line; mistakes && (line = strsep(&rest, "\n"));) {
+        if (*line)
+            log_line(LOG_ERR, "driver mistake: %s", line);
+    }
     sim_free(context);
+    return mistakes ? -EPROTO : 0;
 }
 
 /* What was flushed must survive the machine, as it would on a drive. */

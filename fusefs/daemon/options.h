@@ -8,6 +8,10 @@
 
 #include "cuda/gq.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Exit statuses, as mount(8) has them. */
 #define EXIT_USAGE  1
 #define EXIT_SYSTEM 2
@@ -50,5 +54,9 @@ struct fuse_args;
 int options_parse(struct options *opts, struct fuse_args *args);
 void options_free(struct options *opts);
 void options_print_help(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

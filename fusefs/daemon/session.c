@@ -251,7 +251,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
     status = serve(&d, args);
     int err = stack_close(&d.stack);
     if (err) {
-        log_line(LOG_ERR, "%s: the last writes failed: %s", opts->device, strerror(-err));
+        log_line(LOG_ERR, "%s: not unmounted in order: %s", opts->device, strerror(-err));
         status = EXIT_SYSTEM;
     }
 out:

@@ -135,8 +135,7 @@ int stack_close(struct stack *s)
         nvme_ctrlr_close(s->ctrlr);
     else if (s->drive.transport)
         s->drive.transport->ops->close(s->drive.transport);
-    if (s->drive.release)
-        s->drive.release(s->drive.context);
+    int end = s->drive.release ? s->drive.release(s->drive.context) : 0;
     *s = (struct stack){0};
-    return err;
+    return err ? err : end;
 }

@@ -19,7 +19,7 @@
 struct drive {
     struct nvme_transport *transport;
     struct bd_dev *bdev;
-    void (*release)(void *context); /* after the transport has been closed; may be NULL */
+    int (*release)(void *context); /* after the transport has been closed; may be NULL */
     void *context;
 };
 
@@ -39,7 +39,10 @@ struct stack {
  */
 int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,
                size_t len);
-/* The first error of the file system's last writes, or 0. Nothing may use the stack any more. */
+/*
+ * Nothing may use the stack any more. 0, the error of the file system's last writes, or what the
+ * drive's release said.
+ */
 int stack_close(struct stack *s);
 
 #endif
