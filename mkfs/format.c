@@ -275,7 +275,7 @@ int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkf
                                     write_root,     write_supers,  verify_bitmaps,
                                     verify_journal, verify_root,   verify_supers};
     struct format f = {.dev = dev, .params = params, .plan = plan};
-    int err = mkfs_plan(params, dev->info.bytes, plan);
+    int err = mkfs_lay_out(params, dev->info.bytes, plan);
     if (err)
         return err;
     f.buf = bd_dma_alloc(dev, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);

@@ -230,7 +230,7 @@ static int extend_file(const struct options *o, struct target *t)
     return tool_open(o->path, BD_OPEN_EXCLUSIVE, &t->dev);
 }
 
-/* What mkfs_plan() and mkfs_format() can answer. */
+/* What mkfs_lay_out() and mkfs_format() can answer. */
 static int explain(const struct options *o, int err)
 {
     switch (err) {
@@ -296,7 +296,7 @@ static int format_target(const struct options *o, struct target *t, struct mkfs_
     if (!err && t->fd >= 0)
         err = refuse_signature(o, t->fd);
     if (!err)
-        err = explain(o, mkfs_plan(&o->params, future_bytes(o, t), plan));
+        err = explain(o, mkfs_lay_out(&o->params, future_bytes(o, t), plan));
     if (err || o->dry_run)
         return err;
 

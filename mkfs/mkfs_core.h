@@ -38,13 +38,13 @@ struct mkfs_plan {
  * journal out of range; -ENOSPC: params->bytes is more than the device has; -EFBIG: more blocks
  * than the format can count.
  */
-int mkfs_plan(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan);
+int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan);
 
 /*
  * Writes every metadata block of an empty file system, the superblock last, reads all of it back
  * and checks it. The same parameters give the same bytes. Until it succeeds the device holds no
- * valid superblock. Errors: mkfs_plan's, the device's, -EUCLEAN (what was read back is not what
- * was written).
+ * valid superblock. Errors: those of mkfs_lay_out(), the device's, -EUCLEAN (what was read back is
+ * not what was written).
  */
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan);
 

@@ -44,7 +44,7 @@ static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
     plan->free_blocks = geo->blocks - (plan->root_node + 1) - LAY_SUPER_COPIES;
 }
 
-int mkfs_plan(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan)
+int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan)
 {
     assert(!params->label || lay_label_ok(params->label, strlen(params->label)));
     uint64_t bytes = params->bytes ? params->bytes : device_bytes;

@@ -1,0 +1,130 @@
+/* dump.gpunvme shows what is there, in both formats. */
+#include <json-c/json.h>
+
+#include "tests/mkfs/rig.h"
+
+namespace
+{
+
+class Dump : public ToolTest
+{
+  protected:
+    Dump()
+    {
+        img.fill();
+    }
+
+    Result dump(std::vector<std::string> args)
+    {
+        args.insert(args.begin(), DUMP);
+        args.push_back(path("img"));
+        return run(args);
+    }
+
+    bool shows(const Result &r, const std::string &text)
+    {
+        return r.status == 0 && r.out.find(text) != std::string::npos;
+    }
+
+    Image img{path("img")};
+};
+
+TEST_F(Dump, ShowsTheSuperblockWhenNothingIsAskedFor)
+{
+    Result r = dump({});
+    EXPECT_TRUE(shows(r, "  uuid: 5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a\n")) << r.out;
+    EXPECT_TRUE(shows(r, "  clean: no\n")) << r.out;
+    EXPECT_TRUE(shows(r, "  orphan: 9\n")) << r.out;
+}
+
+TEST_F(Dump, ShowsAnInodeWithItsAttributes)
+{
+    Result r = dump({"-i", "7"});
+    EXPECT_TRUE(shows(r, "  type: file\n")) << r.out;
+    EXPECT_TRUE(shows(r, "    name=user.two bytes=300\n")) << r.out;
+}
+
+TEST_F(Dump, ShowsALongTarget)
+{
+    EXPECT_TRUE(shows(dump({"-i", "6"}), "xxxxyy\n"));
+}
+
+TEST_F(Dump, ShowsTheExtentsOfATree)
+{
+    Result r = dump({"-e", "3"});
+    std::string last = "  file_block=1000 block=" + std::to_string(img.file_data + 50) +
+                       " blocks=1 unwritten=no\n";
+    EXPECT_TRUE(shows(r, last)) << r.out;
+}
+
+TEST_F(Dump, ShowsTheNamesOfADirectoryOfTwoLevels)
+{
+    Result r = dump({"-d", "4"});
+    EXPECT_TRUE(shows(r, "inode=5 type=directory name=sub\n")) << r.out;
+    EXPECT_TRUE(shows(r, "inode=3 type=file name=tree2\n")) << r.out;
+}
+
+TEST_F(Dump, ShowsTheTransactionsInTheJournal)
+{
+    img.log({img.copy(img.root_leaf)});
+    img.log({img.copy(0)}, {img.dir_leaf});
+    Result r = dump({"-j"});
+    EXPECT_TRUE(shows(r, "recovered_transactions: 2\n")) << r.out;
+    EXPECT_TRUE(shows(r, "tid=2 pos=4 blocks=4 images=1 revokes=1")) << r.out;
+}
+
+TEST_F(Dump, EscapesNamesThatAreNotText)
+{
+    add_name(img.at<lay_node>(img.root_leaf), img.geo, "a\x01\\\xff", INO_FILE, 8);
+    img.seal(img.root_leaf);
+    Result r = dump({"-d", "1"});
+    EXPECT_TRUE(shows(r, "name=a\\x01\\\\\\xff name_escaped=yes\n")) << r.out;
+}
+
+TEST_F(Dump, GivesJsonWithItsSchemaVersion)
+{
+    Result r = dump({"-s", "-i1", "-e2", "-d1", "-j", "-o", "json"});
+    json_object *tree = json_tokener_parse(r.out.c_str());
+    ASSERT_NE(tree, nullptr) << r.out;
+    EXPECT_EQ(json_object_get_int(json_object_object_get(tree, "schema_version")), 1);
+    EXPECT_EQ(json_object_array_length(json_object_object_get(tree, "extents")), 2u);
+    EXPECT_EQ(json_object_array_length(json_object_object_get(tree, "directory")), 7u);
+    json_object_put(tree);
+}
+
+TEST_F(Dump, SaysWhatIsNotThere)
+{
+    Result r = dump({"-i", "15"});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_EQ(r.err, "dump.gpunvme: " + path("img") + ": inode: no such inode in use\n");
+    r = dump({"-d", "2"});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_EQ(r.err, "dump.gpunvme: " + path("img") + ": directory: not a directory\n");
+}
+
+TEST_F(Dump, UsesACopyOfADamagedSuperblock)
+{
+    img.super().head.crc = lay_put32(0);
+    Result r = dump({"-s"});
+    EXPECT_EQ(r.status, 0);
+    EXPECT_NE(r.err.find("superblock: damaged (checksum), using the copy in block 4095"),
+              std::string::npos)
+        << r.err;
+}
+
+TEST_F(Dump, RefusesOptionsThatMakeNoSense)
+{
+    EXPECT_EQ(dump({"-i", "x"}).status, 2);
+    EXPECT_EQ(dump({"-o", "xml"}).status, 2);
+    EXPECT_EQ(run({DUMP}).status, 2);
+}
+
+TEST_F(Dump, RefusesWhatIsNoFileSystem)
+{
+    write_file(path("other"), std::string(1 << 20, 'x'));
+    Result r = run({DUMP, path("other")});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("holds no gpunvmefs file system"), std::string::npos);
+}
+
+} // namespace

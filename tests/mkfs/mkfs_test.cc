@@ -1,0 +1,239 @@
+/* mkfs.gpunvme at the command line, and mkfs_format(). */
+#include <cerrno>
+#include <filesystem>
+#include <sys/stat.h>
+
+#include "mkfs/mkfs_core.h"
+#include "tests/mkfs/rig.h"
+
+namespace
+{
+
+const char *const UUID = "8d0e2f5c-1b7a-4c11-9a53-1f6f0e6a7b10";
+const std::vector<std::string> EPOCH = {"SOURCE_DATE_EPOCH=1000000000"};
+
+class Mkfs : public ToolTest
+{
+  protected:
+    Result mkfs(std::vector<std::string> args, const std::vector<std::string> &env = {})
+    {
+        args.insert(args.begin(), MKFS);
+        args.push_back(path("img"));
+        return run(args, env);
+    }
+
+    /* One line on stderr that begins so, nothing on stdout, and a status other than 0. */
+    void refused(const Result &r, const std::string &line)
+    {
+        EXPECT_GT(r.status, 0);
+        EXPECT_EQ(r.out, "");
+        EXPECT_EQ(r.err.rfind("mkfs.gpunvme: " + line, 0), 0u) << r.err;
+        EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+    }
+};
+
+TEST_F(Mkfs, MakesAFileOfTheSizeAskedFor)
+{
+    for (const char *size : {"16M", "17000001", "1G"}) {
+        EXPECT_EQ(mkfs({"-q", "-f", "-s", size}).status, 0) << size;
+        EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0) << size;
+    }
+    EXPECT_EQ(std::filesystem::file_size(path("img")), 1u << 30);
+}
+
+TEST_F(Mkfs, PrintsWhatItMade)
+{
+    Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
+    EXPECT_EQ(r.status, 0);
+    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 1.0\nUUID: " + UUID +
+                         "\nLabel: data\nSize: 67108864\nBlock size: 4096\nBlocks: 16384\n"
+                         "Free blocks: 15354\nJournal blocks: 1024\n");
+    EXPECT_EQ(r.err, "");
+}
+
+TEST_F(Mkfs, IsQuietWhenAsked)
+{
+    EXPECT_EQ(mkfs({"-q", "-s", "16M"}).out, "");
+}
+
+TEST_F(Mkfs, GivesTheSameBytesForTheSameUuidAndTime)
+{
+    ASSERT_EQ(mkfs({"-q", "-s", "32M", "-U", UUID}, EPOCH).status, 0);
+    std::string first = read_file(path("img"));
+    std::filesystem::remove(path("img"));
+    ASSERT_EQ(mkfs({"-q", "-s", "32M", "-U", UUID}, EPOCH).status, 0);
+    EXPECT_TRUE(read_file(path("img")) == first);
+}
+
+TEST_F(Mkfs, GivesEachFileSystemAUuidOfItsOwn)
+{
+    ASSERT_EQ(mkfs({"-q", "-s", "16M"}, EPOCH).status, 0);
+    std::string first = read_file(path("img"));
+    ASSERT_EQ(mkfs({"-q", "-f", "-s", "16M"}, EPOCH).status, 0);
+    EXPECT_FALSE(read_file(path("img")) == first);
+}
+
+TEST_F(Mkfs, LeavesNothingOfAnOldJournal)
+{
+    {
+        Image img(path("img"));
+        img.fill();
+        img.log({img.copy(img.root_leaf)});
+    }
+    ASSERT_EQ(mkfs({"-q", "-f", "-U", "5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a"}).status, 0);
+    Result r = run({DUMP, "-j", path("img")});
+    EXPECT_NE(r.out.find("recovered_transactions: 0"), std::string::npos) << r.out;
+    EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
+}
+
+TEST_F(Mkfs, ExtendsAFileAndUsesTheBeginningOfALongerOne)
+{
+    write_file(path("img"), "");
+    EXPECT_EQ(mkfs({"-q", "-s", "32M"}).status, 0);
+    EXPECT_EQ(std::filesystem::file_size(path("img")), 32u << 20);
+    EXPECT_EQ(mkfs({"-q", "-f", "-s", "16M"}).status, 0);
+    EXPECT_EQ(std::filesystem::file_size(path("img")), 32u << 20);
+    EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
+}
+
+TEST_F(Mkfs, DryRunTouchesNothing)
+{
+    Result r = mkfs({"-n", "-s", "16M"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("Dry run: nothing was written\n"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(path("img")));
+
+    std::string bytes(20 << 20, '\0');
+    write_file(path("img"), bytes);
+    EXPECT_EQ(mkfs({"-n", "-s", "32M"}).status, 0);
+    EXPECT_TRUE(read_file(path("img")) == bytes);
+}
+
+TEST_F(Mkfs, RefusesItsOwnFormatWithoutForce)
+{
+    ASSERT_EQ(mkfs({"-q", "-s", "16M"}).status, 0);
+    std::string before = read_file(path("img"));
+    refused(mkfs({"-q"}), path("img") + ": holds a gpunvmefs file system, -f overwrites it");
+    EXPECT_TRUE(read_file(path("img")) == before);
+    EXPECT_EQ(mkfs({"-q", "-f"}).status, 0);
+}
+
+/* A signature that libblkid knows, in a few bytes: swap space. */
+std::string swap_image()
+{
+    std::string image(16 << 20, '\0');
+    image.replace(4096 - 10, 10, "SWAPSPACE2");
+    image[1024] = 1;
+    image[1028] = 100;
+    return image;
+}
+
+TEST_F(Mkfs, RefusesAForeignSignatureAndWipesItWithForce)
+{
+    write_file(path("img"), swap_image());
+    refused(mkfs({"-q"}), path("img") + ": holds a signature of swap, -f overwrites it");
+    EXPECT_TRUE(read_file(path("img")) == swap_image());
+    EXPECT_EQ(mkfs({"-q", "-f"}).status, 0);
+    EXPECT_EQ(read_file(path("img")).find("SWAPSPACE2"), std::string::npos);
+}
+
+TEST_F(Mkfs, RefusesAPartitionTable)
+{
+    std::string image(16 << 20, '\0');
+    image[446 + 4] = '\x83';
+    image[446 + 8] = 63;
+    image[446 + 12] = 100;
+    image[510] = '\x55';
+    image[511] = '\xaa';
+    write_file(path("img"), image);
+    refused(mkfs({"-q"}), path("img") + ": holds a partition table (dos), -f overwrites it");
+}
+
+TEST_F(Mkfs, RefusesAnImageInUse)
+{
+    write_file(path("img"), std::string(16 << 20, '\0'));
+    bd_dev *dev;
+    ASSERT_EQ(bd_file_open(path("img").c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    refused(mkfs({"-q"}), path("img") + ": cannot open: in use");
+    bd_close(dev);
+}
+
+TEST_F(Mkfs, RefusesWhatItCannotBeOn)
+{
+    refused(mkfs({}), path("img") + ": does not exist, --size creates it");
+    write_file(path("img"), "");
+    refused(mkfs({}), path("img") + ": too small, at least 16M is needed");
+    refused(run({MKFS, "/dev/null"}), "/dev/null: cannot open: neither");
+    refused(run({MKFS, dir}), dir + ": cannot open: Is a directory");
+    refused(run({MKFS, "-s", "16M", dir + "/no/img"}), dir + "/no/img: cannot create: No such");
+}
+
+TEST_F(Mkfs, RefusesOptionsThatMakeNoSense)
+{
+    refused(mkfs({"-b", "512"}), "--block-size: '512': blocks are 4096 bytes");
+    refused(mkfs({"-s", "1M"}), "--size: 1M is too small");
+    refused(mkfs({"-s", "12X"}), "--size: '12X' is not a size");
+    refused(mkfs({"-s", "-1"}), "--size: '-1' is not a size");
+    refused(mkfs({"-s", "99999999999T"}), "--size: '99999999999T' is not a size");
+    refused(mkfs({"-s", "999999T"}), "--size: 999999T is more than the format can hold");
+    refused(mkfs({"-U", "1234"}), "--uuid: '1234' is not a UUID");
+    refused(mkfs({"-L", std::string(64, 'x')}), "--label: 64 bytes, at most 63 fit");
+    refused(mkfs({"-L", "\xff"}), "--label: not UTF-8");
+    refused(run({MKFS}), "arguments: one DEVICE is needed");
+    EXPECT_FALSE(std::filesystem::exists(path("img")));
+}
+
+TEST_F(Mkfs, RefusesATimeThatIsNone)
+{
+    refused(mkfs({"-s", "16M"}, {"SOURCE_DATE_EPOCH=soon"}),
+            "SOURCE_DATE_EPOCH: 'soon' is not a count of seconds");
+    EXPECT_FALSE(std::filesystem::exists(path("img")));
+}
+
+TEST_F(Mkfs, AcceptsItsOneBlockSizeHoweverItIsWritten)
+{
+    EXPECT_EQ(mkfs({"-q", "-b", "4K", "-s", "16M"}).status, 0);
+    EXPECT_EQ(mkfs({"-q", "-f", "--block-size=4096"}).status, 0);
+}
+
+/* --- mkfs_lay_out -------------------------------------------------------------------------------
+ */
+
+class Plan : public ::testing::TestWithParam<uint64_t>
+{
+};
+
+TEST_P(Plan, IsAGeometryThatTheChecksAccept)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    params.uuid[0] = 1;
+    ASSERT_EQ(mkfs_lay_out(&params, GetParam(), &plan), 0);
+    EXPECT_TRUE(lay_range_ok(&plan.geo, plan.inode_block, 2));
+    EXPECT_FALSE(lay_range_ok(&plan.geo, plan.inode_block - 1, 1));
+    EXPECT_EQ(plan.root_node, plan.inode_block + 1);
+    EXPECT_EQ(plan.geo.copies[1], plan.geo.blocks - 1);
+    EXPECT_LE(plan.geo.journal_blocks, plan.geo.blocks / 16);
+    EXPECT_GE(plan.geo.journal_blocks, LAY_MIN_JOURNAL);
+}
+
+const uint64_t GROUP_BYTES = uint64_t{LAY_GROUP_BLOCKS} << LAY_BLOCK_SHIFT;
+INSTANTIATE_TEST_SUITE_P(Sizes, Plan,
+                         ::testing::Values(MKFS_MIN_BYTES, MKFS_MIN_BYTES + 511, GROUP_BYTES - 4096,
+                                           GROUP_BYTES, GROUP_BYTES + 4096, 2 * GROUP_BYTES,
+                                           uint64_t{1} << 40, uint64_t{LAY_MAX_BLOCKS} << 12));
+
+TEST(PlanLimits, AreErrorsOfTheirOwn)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES - 1, &plan), -EINVAL);
+    EXPECT_EQ(mkfs_lay_out(&params, (uint64_t{LAY_MAX_BLOCKS} << 12) + 4096, &plan), -EFBIG);
+    params.bytes = 2 * MKFS_MIN_BYTES;
+    EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), -ENOSPC);
+    params.bytes = 0;
+    params.journal_blocks = LAY_MIN_JOURNAL - 1;
+    EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), -EINVAL);
+}
+
+} // namespace
