@@ -138,6 +138,10 @@ struct gq_result {
  * Moves the bytes: 0; -EIO with nvme_status; -ETIMEDOUT; -ECANCELED; -ESTALE; -EINVAL; -ENODEV
  * when every queue is quarantined. result is filled in all cases. On return 0 the bytes are
  * visible to any later work on the device, and to the host for host memory.
+ *
+ * A simulated controller copies by work of its own on the device while the transfer's kernel runs.
+ * CUDA calls that wait for running kernels (cudaFree, cudaDeviceSynchronize) made in the same
+ * process meanwhile may hold that work up until the transfer's deadlines pass.
  */
 int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
 

@@ -50,6 +50,7 @@ struct gq_worker {
     uint32_t n_free;      /* CIDs on the stack */
     uint32_t next, share; /* commands of this group: sent so far, and in all */
     uint32_t outcome;
+    uint32_t flag; /* the cancel flag, loaded with the last look for completions */
     uint64_t start_ns, now_ns, scan_ns;
 };
 
@@ -96,6 +97,7 @@ GQ_FN void gq_begin(struct gq_worker *w, const struct gq_run *run, const struct 
     w->next = 0;
     w->share = gq_share(run, rank);
     w->outcome = GQ_OUT_RUNNING;
+    w->flag = 0;
     w->start_ns = GQ_UNIFORM64(gq_clock_ns());
     w->now_ns = w->start_ns;
     w->scan_ns = w->start_ns + run->command_ns / 8;
@@ -243,6 +245,9 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
     GQ_LANE_VAR(uint32_t, dw3);
     GQ_LANE_VAR(uint32_t, ready);
 
+    /* Used by gq_watch() only: on a GPU this load and those of the CQEs cross the bus together. */
+    if (w->run->cancel)
+        w->flag = gq_load_flag(w->run->cancel);
     GQ_FOR_LANES(lane)
     {
         uint32_t pos = w->cq_head + lane, phase = w->phase;
@@ -300,7 +305,7 @@ GQ_FN void gq_watch(struct gq_worker *w)
     w->now_ns = GQ_UNIFORM64(gq_clock_ns());
     if (w->outcome == GQ_OUT_BROKEN)
         return;
-    if (run->cancel && GQ_UNIFORM32(gq_load_flag(run->cancel)) != 0)
+    if (GQ_UNIFORM32(w->flag) != 0)
         w->outcome = GQ_OUT_CANCELLED;
     if (run->budget_ns && w->now_ns - w->start_ns >= run->budget_ns)
         w->outcome = GQ_OUT_TIMED_OUT;

@@ -54,6 +54,7 @@ static void set_up_run(struct transfer *t, const struct gq_chunk *chunk)
     for (unsigned i = 0; i < t->lease.n; i++) {
         l->states[i] = e->queues[l->queues[i]].state;
         l->states[i].sent = 0;
+        l->states[i].outcome = GQ_OUT_RUNNING;
     }
 }
 

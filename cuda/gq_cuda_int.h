@@ -1,0 +1,66 @@
+/* The CUDA executor's own structures, shared by its files. */
+#ifndef CUDA_GQ_CUDA_H
+#define CUDA_GQ_CUDA_H
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+
+#include "cuda/gq_exec.h"
+#include "cuda/gq_mover.h"
+
+struct cuda_slot {
+    cudaStream_t stream;
+    struct gq_state *states; /* pinned: GQ_MAX_QUEUES */
+    uint32_t *cancel;        /* pinned; the caller's flag is forwarded to it */
+};
+
+struct gq_cuda {
+    struct gq_exec exec;
+    int device;
+    struct nvme_transport *transport;
+    struct gq_mover *mover;
+    pthread_rwlock_t gate;
+    char *doorbells; /* as the GPU addresses them */
+    bool doorbells_ours;
+    struct gq_port *ports; /* device memory: GQ_MAX_QUEUES */
+    struct gq_port host_ports[GQ_MAX_QUEUES];
+    const struct nvme_qpair *qpairs[GQ_MAX_QUEUES];
+    struct cuda_slot slots[GQ_MAX_QUEUES];
+    unsigned n_slots;
+    pthread_mutex_t copy_lock; /* one put, get or zero at a time, on copy_stream */
+    cudaStream_t copy_stream;
+};
+
+static inline struct gq_cuda *gq_cuda_of(struct gq_exec *x)
+{
+    return (struct gq_cuda *)x;
+}
+
+/* -errno for what CUDA said, which is taken back so that no later call reports it again. */
+static inline int gq_cuda_errno(cudaError_t err)
+{
+    if (err == cudaSuccess)
+        return 0;
+    cudaGetLastError();
+    return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
+}
+
+/* gq_cuda_device.c. Creates the context: the first call that fails for reasons of the machine's. */
+int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len);
+
+/* gq_cuda_mem.c: what gq_exec_ops says of each. */
+int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
+void gq_cuda_release(struct gq_exec *x, struct gq_import *imp);
+int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, struct gq_import *out);
+void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp);
+int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
+void gq_cuda_port_remove(struct gq_exec *x, unsigned i);
+int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk);
+void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk);
+/* Pinned memory has the same address for the GPU as for the host. */
+int gq_cuda_alloc_pinned(void **out, size_t len);
+int gq_cuda_map_doorbells(struct gq_cuda *cu);
+void gq_cuda_unmap_doorbells(struct gq_cuda *cu);
+
+#endif

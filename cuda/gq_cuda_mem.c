@@ -1,0 +1,280 @@
+/*
+ * Memory of the CUDA executor: other people's GPU memory taken in, host memory made reachable for
+ * the GPU (rings, doorbells, work lists), and its own. Everything here may make the device wait,
+ * and is called while no run is under way (gq_cuda.c).
+ */
+#include <assert.h>
+#include <cuda.h>
+#include <string.h>
+
+#include "cuda/gq_cuda_int.h"
+
+#define PAGE_MASK    ((uint64_t)NVME_PAGE_SIZE - 1)
+#define MAPPED_FLAGS (cudaHostAllocPortable | cudaHostAllocMapped)
+
+/* Memory of others: what is named must lie inside one allocation of this device. */
+
+typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
+
+/* The runtime has no such call, and linking the driver would keep programs from starting without.
+ */
+static range_fn address_range(void)
+{
+    enum cudaDriverEntryPointQueryResult found;
+    void *fn = NULL;
+    cudaError_t err = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &fn, 12000,
+                                                       cudaEnableDefault, &found);
+
+    if (err != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return (range_fn)(uintptr_t)fn;
+}
+
+static int check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
+{
+    struct cudaPointerAttributes attr;
+    range_fn range = address_range();
+    CUdeviceptr base;
+    size_t size;
+
+    if (cudaPointerGetAttributes(&attr, (const void *)(uintptr_t)addr) != cudaSuccess) {
+        cudaGetLastError();
+        return -EINVAL;
+    }
+    if (attr.type != cudaMemoryTypeDevice || attr.device != cu->device)
+        return -EINVAL;
+    if (!range || range(&base, &size, (CUdeviceptr)addr) != CUDA_SUCCESS)
+        return -EINVAL;
+    return addr - base <= size && len <= size - (addr - base) ? 0 : -EINVAL;
+}
+
+/* A GPU's pages are larger than the controller's, so the pages around the buffer are its own. */
+static void set_device_memory(const struct gq_cuda *cu, uint64_t addr, uint64_t len,
+                              struct gq_import *out)
+{
+    out->head = addr & PAGE_MASK;
+    out->mem = (struct nvme_mem){
+        .device = addr - out->head,
+        .len = (out->head + len + PAGE_MASK) & ~PAGE_MASK,
+        .fd = -1,
+        .mover = gq_mover_table(cu->mover),
+    };
+}
+
+static int import_local(const struct gq_cuda *cu, const struct gq_mem *mem, struct gq_import *out)
+{
+    uint64_t addr = (uint64_t)(uintptr_t)mem->addr;
+    int err = check_range(cu, addr, mem->len);
+
+    if (!err)
+        set_device_memory(cu, addr, mem->len, out);
+    return err;
+}
+
+/* CUDA counts how often a handle is open, and gives the same address each time. */
+static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct gq_import *out)
+{
+    cudaIpcMemHandle_t handle;
+    void *base;
+    uint64_t addr;
+    int err = -EINVAL;
+
+    static_assert(sizeof(handle) == sizeof(mem->ipc), "an IPC handle is 64 bytes");
+    memcpy(&handle, mem->ipc, sizeof(handle));
+    if (cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
+        cudaGetLastError();
+        return -EINVAL;
+    }
+    addr = (uint64_t)(uintptr_t)base + mem->offset;
+    if (addr >= mem->offset)
+        err = check_range(cu, addr, mem->len);
+    if (err) {
+        cudaIpcCloseMemHandle(base);
+        return err;
+    }
+    set_device_memory(cu, addr, mem->len, out);
+    out->mapping = base;
+    return 0;
+}
+
+int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+
+    *out = (struct gq_import){.mem.fd = -1};
+    if (mem->kind == GQ_MEM_CUDA)
+        return import_local(cu, mem, out);
+    if (mem->kind == GQ_MEM_CUDA_IPC)
+        return import_ipc(cu, mem, out);
+    return -ENOTSUP;
+}
+
+void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
+{
+    (void)x;
+    if (imp->mapping && cudaIpcCloseMemHandle(imp->mapping) != cudaSuccess)
+        cudaGetLastError();
+}
+
+/* cudaMalloc promises 256 bytes of alignment, the controller wants pages: one page more. */
+int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, struct gq_import *out)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+    uint64_t addr;
+    int err;
+
+    *out = (struct gq_import){.mem.fd = -1};
+    err = gq_cuda_errno(cudaMalloc(&out->mapping, len + NVME_PAGE_SIZE));
+    if (err)
+        return err;
+    addr = ((uint64_t)(uintptr_t)out->mapping + PAGE_MASK) & ~PAGE_MASK;
+    set_device_memory(cu, addr, len, out);
+    return 0;
+}
+
+void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
+{
+    (void)x;
+    cudaFree(imp->mapping);
+}
+
+/* Host memory of others, made reachable for the GPU. *ours: it has to be taken back. */
+static int map_host(void *addr, size_t len, unsigned flags, void **device, bool *ours)
+{
+    cudaError_t err = cudaHostRegister(addr, len, flags);
+
+    *ours = err == cudaSuccess;
+    if (err == cudaErrorHostMemoryAlreadyRegistered) {
+        cudaGetLastError();
+        err = cudaSuccess;
+    }
+    if (err == cudaSuccess)
+        err = cudaHostGetDevicePointer(device, addr, 0);
+    if (err != cudaSuccess && *ours)
+        cudaHostUnregister(addr);
+    return gq_cuda_errno(err);
+}
+
+static int map_ring(void *ring, size_t len, void **device)
+{
+    bool ours;
+
+    return map_host(ring, len, cudaHostRegisterPortable | cudaHostRegisterMapped, device, &ours);
+}
+
+static int send_port(struct gq_cuda *cu, unsigned i)
+{
+    return gq_cuda_errno(cudaMemcpy(&cu->ports[i], &cu->host_ports[i], sizeof(struct gq_port),
+                                    cudaMemcpyHostToDevice));
+}
+
+/* The GPU's address of a doorbell: the host's, moved by the distance of the two mappings. */
+static volatile uint32_t *doorbell(const struct gq_cuda *cu, volatile uint32_t *host)
+{
+    return (volatile uint32_t *)(void *)(cu->doorbells +
+                                         ((volatile char *)host -
+                                          (volatile char *)cu->transport->doorbells));
+}
+
+static int port_memory(struct gq_port *port)
+{
+    cudaError_t err = cudaMalloc((void **)&port->slots, port->depth * sizeof(*port->slots));
+
+    if (err == cudaSuccess)
+        err = cudaMalloc((void **)&port->free_cids, port->depth * sizeof(*port->free_cids));
+    if (err != cudaSuccess && port->slots)
+        cudaFree(port->slots);
+    return gq_cuda_errno(err);
+}
+
+int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+    struct gq_port *port = &cu->host_ports[i];
+    int err;
+
+    *port = (struct gq_port){.depth = qp->depth};
+    err = map_ring(qp->sq, qp->sq_len, (void **)&port->sq);
+    if (err)
+        return err;
+    err = map_ring(qp->cq, qp->cq_len, (void **)&port->cq);
+    if (err)
+        goto unmap_sq;
+    err = port_memory(port);
+    if (err)
+        goto unmap_cq;
+    port->sq_doorbell = doorbell(cu, qp->sq_doorbell);
+    port->cq_doorbell = doorbell(cu, qp->cq_doorbell);
+    err = send_port(cu, i);
+    if (err)
+        goto free_memory;
+    cu->qpairs[i] = qp;
+    return 0;
+
+free_memory:
+    cudaFree(port->slots);
+    cudaFree(port->free_cids);
+unmap_cq:
+    cudaHostUnregister(qp->cq);
+unmap_sq:
+    cudaHostUnregister(qp->sq);
+    return err;
+}
+
+void gq_cuda_port_remove(struct gq_exec *x, unsigned i)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+
+    cudaSetDevice(cu->device);
+    cudaFree(cu->host_ports[i].slots);
+    cudaFree(cu->host_ports[i].free_cids);
+    cudaHostUnregister(cu->qpairs[i]->cq);
+    cudaHostUnregister(cu->qpairs[i]->sq);
+}
+
+/* Pinned memory has the same address for the GPU as for the host. */
+int gq_cuda_alloc_pinned(void **out, size_t len)
+{
+    return gq_cuda_errno(cudaHostAlloc(out, len, MAPPED_FLAGS));
+}
+
+int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
+{
+    size_t cmds = GQ_CHUNK_CMDS * sizeof(*chunk->cmds);
+    size_t pieces = GQ_CHUNK_PIECES * sizeof(*chunk->pieces);
+    void *block;
+    int err = gq_cuda_alloc_pinned(&block, cmds + pieces + GQ_CHUNK_CMDS * sizeof(*chunk->results));
+
+    (void)x;
+    if (err)
+        return err;
+    chunk->cmds = block;
+    chunk->pieces = (struct gq_piece *)(void *)((char *)block + cmds);
+    chunk->results = (uint32_t *)(void *)((char *)block + cmds + pieces);
+    return 0;
+}
+
+void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
+{
+    (void)x;
+    cudaFreeHost(chunk->cmds);
+}
+
+int gq_cuda_map_doorbells(struct gq_cuda *cu)
+{
+    struct nvme_transport *t = cu->transport;
+    unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+
+    if (t->doorbells_are_mmio)
+        flags |= cudaHostRegisterIoMemory;
+    return map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len, flags,
+                    (void **)&cu->doorbells, &cu->doorbells_ours);
+}
+
+void gq_cuda_unmap_doorbells(struct gq_cuda *cu)
+{
+    if (cu->doorbells_ours)
+        cudaHostUnregister((void *)(uintptr_t)cu->transport->doorbells);
+}
