@@ -228,6 +228,7 @@ int sim_threads_start(struct sim *s);
 void sim_threads_stop(struct sim *s);
 void sim_pause(struct sim *s);
 void sim_resume(struct sim *s);
+void sim_nap(void);
 void sim_wake(struct sim_thread *th);
 static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 {

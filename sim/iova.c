@@ -1,6 +1,5 @@
 /* The controller's address space: what the driver has mapped, sorted, with guard gaps. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,7 +181,7 @@ static int wait_for_copies(struct sim *s, uint64_t iova)
             return 0;
         if (sim_now() > deadline)
             return -ETIMEDOUT;
-        sched_yield();
+        sim_nap();
     }
 }
 

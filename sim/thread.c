@@ -41,6 +41,14 @@ void sim_resume(struct sim *s)
     pthread_mutex_unlock(&s->gate_lock);
 }
 
+/* Between two pauses: lets the threads run, which a mutex alone does not promise. */
+void sim_nap(void)
+{
+    struct timespec ts = {.tv_nsec = 100 * 1000};
+
+    nanosleep(&ts, NULL);
+}
+
 /* Without it a busy thread would take its lock again before who pauses it has woken up. */
 static void pass_gate(struct sim *s)
 {
@@ -148,8 +156,11 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
     pthread_mutex_unlock(&th->lock);
     if (admin) {
         sim_pause(th->s);
-        worked |= sim_admin_run(th->s);
+        bool ran = sim_admin_run(th->s);
         sim_resume(th->s);
+        worked |= ran;
+        if (!ran) /* it waits for something that the other threads must do */
+            sim_nap();
     }
     if (th->index == 0 && (!worked || th->rounds % WATCH_ROUNDS == 0) && anyone_parked(th->s, 1))
         wake_owners(th->s);

@@ -1,6 +1,7 @@
 /* Device memory: a mover whose device is host memory at another address. */
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <gtest/gtest.h>
@@ -13,6 +14,8 @@
 namespace
 {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr uint64_t DEVICE = 0x7000000000ull;
 
 /* Copies happen when they are polled for, so that a command really is in flight for a while. */
@@ -22,6 +25,7 @@ struct FakeMover {
         std::vector<struct nvme_copy> copies;
         uint64_t ticket;
         int polls;
+        Clock::time_point ready;
     };
     explicit FakeMover(size_t len, unsigned max_copies = 8, unsigned channels = 4)
         : memory(len), jobs(channels)
@@ -60,7 +64,7 @@ struct FakeMover {
         if (jobs[ch].size() >= depth)
             return -EAGAIN;
         *ticket = ++tickets;
-        jobs[ch].push_back({to_device, {c, c + n}, *ticket, slow});
+        jobs[ch].push_back({to_device, {c, c + n}, *ticket, 2, Clock::now() + hold.load()});
         submissions++;
         return 0;
     }
@@ -75,7 +79,8 @@ struct FakeMover {
     }
     int poll(unsigned ch, uint64_t ticket)
     {
-        if (!jobs[ch].empty() && jobs[ch].front().polls-- <= 0)
+        if (!jobs[ch].empty() && jobs[ch].front().polls-- <= 0 &&
+            Clock::now() >= jobs[ch].front().ready)
             finish_first(ch);
         if (!jobs[ch].empty() && jobs[ch].front().ticket <= ticket)
             return 0;
@@ -90,7 +95,7 @@ struct FakeMover {
     std::set<void *> pins;
     size_t pin_limit = SIZE_MAX, depth = 2;
     std::atomic<uint64_t> tickets{0}, submissions{0};
-    std::atomic<int> slow{2};
+    std::atomic<std::chrono::milliseconds> hold{std::chrono::milliseconds(0)};
     std::atomic<bool> fail{false};
 };
 
@@ -189,7 +194,7 @@ TEST_P(Move, CorruptReadFlipsOneBitAndSparesTheMedia)
 
 TEST_P(Move, UnmapWaitsForCopiesAndTells)
 {
-    fake.slow = 1000;
+    fake.hold = std::chrono::milliseconds(200);
     r.put(*q, io(NVME_IO_READ, 0, 1, iova));
     r.ring(*q);
     while (!fake.submissions)
@@ -201,8 +206,8 @@ TEST_P(Move, UnmapWaitsForCopiesAndTells)
 
 TEST_P(Move, DeletingTheQueueWaitsForItsCopies)
 {
-    fake.slow = 1000;
-    for (uint16_t i = 0; i < 20; i++)
+    fake.hold = std::chrono::milliseconds(200);
+    for (uint16_t i = 0; i < 8; i++)
         r.put(*q, io(NVME_IO_READ, i, 1, iova, 0, i));
     r.ring(*q);
     while (!fake.submissions)
@@ -214,7 +219,7 @@ TEST_P(Move, DeletingTheQueueWaitsForItsCopies)
 
 TEST_P(Move, ResetStaysReadyUntilCopiesHaveLanded)
 {
-    fake.slow = 1000;
+    fake.hold = std::chrono::milliseconds(200);
     r.put(*q, io(NVME_IO_READ, 0, 1, iova));
     r.ring(*q);
     while (!fake.submissions)
