@@ -10,7 +10,7 @@ usage() {
 Usage: bash scripts/lint.sh [STEP...]
 Steps, all of them without an argument:
   format    clang-format over C, C++ and CUDA files
-  style     include rules, sizes of files and functions, headers alone
+  style     include rules, sizes of files and functions
   shell     shellcheck over the scripts
   cppcheck  cppcheck over the C files
   tidy      clang-tidy over the C files
