@@ -1,6 +1,7 @@
 // File data against a string: every alignment, holes, preallocation, truncation.
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,12 @@ class FsData : public FsTest, public ::testing::WithParamInterface<int>
   protected:
     FsData() : FsTest(96u << 20, GetParam() % 2 ? 512 : 4096)
     {
+    }
+    // What the device held before must never be seen.
+    void SetUp() override
+    {
+        memset(device.bytes(), 0xee, device.size());
+        FsTest::SetUp();
     }
     void TearDown() override
     {

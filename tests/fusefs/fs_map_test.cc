@@ -1,0 +1,214 @@
+// Extents for transfers that go around the ordinary path.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <string.h>
+
+#include "layout/format.h"
+#include "tests/fusefs/fs_fixture.h"
+
+using FsMap = FsTest;
+
+TEST_F(FsMap, ShowsDataHolesAndUnwrittenBlocksUpToTheEnd)
+{
+    Inode f = create("f");
+    write(f, 0, std::string(4096, 'a'));
+    ASSERT_EQ(ffs_fallocate(f, 0, 8192, 4096), 0);
+    write(f, 16384, "tail");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 1, 1u << 20, &map), 0);
+    EXPECT_EQ(map.start, 0u);
+    EXPECT_EQ(map.len, 16384u + 4 - 1);
+    ASSERT_EQ(map.count, 5u);
+    EXPECT_EQ(device.bytes()[map.segments[0].device], 'a');
+    EXPECT_EQ(map.segments[1].device, FFS_HOLE);
+    EXPECT_TRUE(map.segments[2].unwritten);
+    EXPECT_EQ(map.segments[3].offset, 12288u);
+    EXPECT_EQ(memcmp(device.bytes() + map.segments[4].device, "tail", 5), 0);
+    EXPECT_EQ(map.segments[4].len, 4096u);
+    ffs_map_release(&map);
+}
+
+TEST_F(FsMap, BeyondTheEndIsEmpty)
+{
+    Inode f = create("f");
+    write(f, 0, "x");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 1, 10, &map), 0);
+    EXPECT_EQ(map.len, 0u);
+    EXPECT_EQ(map.count, 0u);
+    ffs_map_release(&map);
+    EXPECT_EQ(ffs_map_read(root, 0, 1, &map), -EISDIR);
+}
+
+TEST_F(FsMap, MappedBlocksAreNotReusedAfterTheFileIsGone)
+{
+    std::string data(8u << 20, 'k');
+    Inode f = create("f");
+    write(f, 0, data);
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 0, data.size(), &map), 0);
+    ASSERT_EQ(truncate(f, 0), 0);
+    EXPECT_EQ(read_all(f), "");
+    f.reset();
+    ASSERT_EQ(ffs_unlink(root, "f"), 0);
+    Inode g = create("g");
+    for (uint64_t at = 0; write(g, at, data = std::string(1u << 20, 'z')) > 0;)
+        at = attr(g).size;
+    for (size_t i = 0; i < map.count; i++) {
+        const char *kept = reinterpret_cast<char *>(device.bytes()) + map.segments[i].device;
+        EXPECT_EQ(std::string(kept, map.segments[i].len), std::string(map.segments[i].len, 'k'));
+    }
+    ffs_map_release(&map);
+    ASSERT_EQ(truncate(g, 0), 0);
+}
+
+TEST_F(FsMap, TheGenerationGrowsWithEveryChangeOfTheMapping)
+{
+    Inode f = create("f");
+    uint64_t last = 0;
+    auto generation = [&] {
+        ffs_map map;
+        EXPECT_EQ(ffs_map_read(f, 0, 4096, &map), 0);
+        uint64_t g = map.generation;
+        ffs_map_release(&map);
+        return g;
+    };
+    write(f, 0, std::string(8192, 'x'));
+    EXPECT_GT(last = generation(), 0u);
+    write(f, 0, "in place");
+    EXPECT_EQ(generation(), last);
+    ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+    uint64_t punched = generation();
+    EXPECT_GT(punched, last);
+    ASSERT_EQ(truncate(f, 0), 0);
+    EXPECT_GT(generation(), punched);
+}
+
+TEST_F(FsMap, AMapForWritingThatIsNotUsedChangesNothingToBeSeen)
+{
+    Inode f = create("f");
+    write(f, 0, "abc");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 0, 20000, &map), 0);
+    EXPECT_EQ(map.count, 2u);
+    ASSERT_EQ(ffs_map_write_end(&map, 0), 0);
+    EXPECT_EQ(read_all(f), "abc");
+    EXPECT_EQ(attr(f).size, 3u);
+}
+
+TEST_F(FsMap, RequestsThatCannotBeAreRefused)
+{
+    Inode f = create("f");
+    ffs_map map;
+    EXPECT_EQ(ffs_map_write(f, 0, 0, &map), -EINVAL);
+    EXPECT_EQ(ffs_map_write(f, INT64_MAX, 2, &map), -EFBIG);
+    EXPECT_EQ(ffs_map_write(f, UINT64_MAX, UINT64_MAX, &map), -EFBIG);
+    EXPECT_EQ(ffs_map_write(f, 0, 1u << 30, &map), -ENOSPC);
+    ASSERT_EQ(ffs_map_read(f, UINT64_MAX, UINT64_MAX, &map), 0);
+    EXPECT_EQ(map.len, 0u);
+    ffs_map_release(&map);
+    EXPECT_EQ(truncate(f, 0), 0);
+}
+
+TEST_F(FsMap, ExtentsAreListedAsTheyAre)
+{
+    Inode f = create("f");
+    write(f, 4096, "x");
+    ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, 8192, 8192), 0);
+    ASSERT_EQ(truncate(f, 40000), 0);
+    ffs_segment s[8];
+    ASSERT_EQ(ffs_extents(f, 0, s, 8), 4);
+    EXPECT_EQ(s[0].device, FFS_HOLE);
+    EXPECT_EQ(s[1].offset, 4096u);
+    EXPECT_EQ(s[1].len, 4096u);
+    EXPECT_FALSE(s[1].unwritten);
+    EXPECT_TRUE(s[2].unwritten);
+    EXPECT_EQ(s[2].len, 8192u);
+    EXPECT_EQ(s[3].device, FFS_HOLE);
+    EXPECT_EQ(s[3].offset + s[3].len, 40960u);
+    EXPECT_EQ(ffs_extents(f, 40960, s, 8), 0);
+    EXPECT_EQ(ffs_extents(f, 4096, s, 1), 1);
+    EXPECT_EQ(ffs_extents(root, 0, s, 1), -EINVAL);
+}
+
+// --- What a crash leaves ------------------------------------------------------------------------
+
+class FsCut : public FsTest
+{
+  protected:
+    void SetUp() override
+    {
+        memset(device.bytes(), 0xee, device.size());
+        FsTest::SetUp();
+    }
+    // Cuts the device off at transfer n of `work`, mounts again. False: all of it was done before.
+    template <class Work> bool cut(long n, Work work)
+    {
+        device.fail(MemDevice::FAIL_FROM, n);
+        work();
+        root.reset();
+        ffs_unmount(fs);
+        fs = nullptr;
+        bool reached = device.countdown() < 0;
+        device.fail(MemDevice::FAIL_NONE, 0);
+        EXPECT_EQ(mount(), 0);
+        return reached;
+    }
+};
+
+TEST_F(FsCut, NothingOlderThanTheFileIsEverSeenInIt)
+{
+    bool more = true;
+    for (long n = 0; more && !HasFailure(); n++) {
+        more = cut(n, [&] {
+            Inode f;
+            ffs_mknod(root, ("f" + std::to_string(n)).c_str(), S_IFREG | 0600, 0, &cred, f.out());
+            if (!f)
+                return;
+            write(f, 100, std::string(9000, 'a'));
+            ffs_fsync(f, false);
+            truncate(f, 5000);
+            write(f, 20000, std::string(5000, 'b'));
+            ffs_sync(fs);
+            truncate(f, 21000);
+            truncate(f, 50000);
+        });
+        Inode f;
+        ffs_lookup(root, ("f" + std::to_string(n)).c_str(), f.out());
+        EXPECT_TRUE(!f || read_all(f).find('\xee') == std::string::npos) << n;
+    }
+}
+
+TEST_F(FsCut, ATruncationIsFinishedAtTheNextMount)
+{
+    bool more = true;
+    for (long n = 0; more && !HasFailure(); n += 5) {
+        std::string name = "f" + std::to_string(n);
+        {
+            Inode f = create(name);
+            for (uint64_t i = 0; i < 600; i++)
+                write(f, i * 8192, "x");
+            ASSERT_EQ(ffs_sync(fs), 0);
+        }
+        more = cut(n, [&] {
+            truncate(lookup(name), 10);
+            ffs_sync(fs);
+        });
+        ffs_attr a = attr(lookup(name));
+        EXPECT_TRUE((a.size == 10 && a.blocks == 8) || a.size == 599 * 8192 + 1) << n;
+        EXPECT_EQ(ffs_unlink(root, name.c_str()), 0);
+    }
+}
+
+TEST_F(FsCut, SyncedDataIsThereAfterwards)
+{
+    std::string data = pattern(5, 300000);
+    cut(1000000, [&] {});
+    {
+        Inode f = create("f");
+        write(f, 0, data);
+        ASSERT_EQ(ffs_fsync(f, true), 0);
+    }
+    cut(0, [&] {});
+    EXPECT_TRUE(read_all(lookup("f")) == data);
+}
