@@ -211,9 +211,12 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
                  said[0] ? said : "fusermount3 refused");
         goto destroy;
     }
-    /* A positive value is a signal's number, and none reaches the loop. */
+    /*
+     * A positive value is a signal's number, and none reaches the loop. umount(2) aborts the
+     * connection: the thread that happens to read just then is told so, the others see the end.
+     */
     err = loop(d);
-    status = err ? EXIT_SYSTEM : 0;
+    status = err && err != -ECONNABORTED ? EXIT_SYSTEM : 0;
     stop_transfers(d);
     fuse_session_unmount(d->session);
 destroy:
