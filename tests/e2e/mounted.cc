@@ -1,0 +1,181 @@
+#include "tests/e2e/mounted.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace
+{
+
+constexpr int kSlowSeconds = 120; // a bound, not an expectation: sanitizers on a busy machine
+
+pid_t spawn(const std::vector<std::string> &argv, int output_fd)
+{
+    std::vector<char *> args;
+    for (const std::string &a : argv)
+        args.push_back(const_cast<char *>(a.c_str()));
+    args.push_back(nullptr);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(output_fd, STDOUT_FILENO);
+        dup2(output_fd, STDERR_FILENO);
+        execv(args[0], args.data());
+        _exit(127);
+    }
+    return pid;
+}
+
+// The exit status, or -1 after having killed a process that outlived the bound.
+int wait_for(pid_t pid, int seconds)
+{
+    int status = 0;
+    for (int i = 0; i < seconds * 100; i++) {
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        usleep(10000);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return -1;
+}
+
+std::string read_file(const std::string &name)
+{
+    std::ifstream in(name);
+    std::stringstream all;
+    all << in.rdbuf();
+    return all.str();
+}
+
+// Memory where there is enough of it, else the place for temporary files.
+std::string scratch_dir(uint64_t bytes)
+{
+    struct statvfs st;
+    if (statvfs("/dev/shm", &st) == 0 && st.f_bavail * st.f_frsize > 2 * bytes)
+        return "/dev/shm";
+    const char *tmp = getenv("TMPDIR");
+    return tmp ? tmp : "/tmp";
+}
+
+} // namespace
+
+int run_program(const std::vector<std::string> &argv, std::string *output)
+{
+    char name[] = "/tmp/gpunvme-output-XXXXXX";
+    int fd = mkstemp(name);
+    if (fd < 0)
+        return -1;
+    int status = wait_for(spawn(argv, fd), kSlowSeconds);
+    close(fd);
+    if (output)
+        *output = read_file(name);
+    unlink(name);
+    return status;
+}
+
+std::string why_no_mount()
+{
+    if (geteuid() != 0)
+        return "mounting needs root here";
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return std::string("/dev/fuse: ") + strerror(errno);
+    close(fd);
+    return "";
+}
+
+Mounted::Mounted(uint64_t bytes)
+{
+    std::string name = scratch_dir(bytes) + "/gpunvme-e2e-XXXXXX";
+    if (mkdtemp(&name[0]))
+        dir_ = name;
+    image_ = dir_ + "/image";
+    mountpoint_ = dir_ + "/mnt";
+    mkdir(mountpoint_.c_str(), 0755);
+    std::string output;
+    if (run_program({GPUNVME_MKFS, "-q", "-s", std::to_string(bytes), image_}, &output) != 0)
+        fprintf(stderr, "mkfs.gpunvme failed: %s\n", output.c_str());
+}
+
+Mounted::~Mounted()
+{
+    if (daemon_ > 0 && !unmount())
+        fprintf(stderr, "the daemon did not end well:\n%s\n", log().c_str());
+    unlink((dir_ + "/log").c_str());
+    unlink(image_.c_str());
+    rmdir(mountpoint_.c_str());
+    rmdir(dir_.c_str());
+}
+
+bool Mounted::serving() const
+{
+    struct stat above, here;
+    return stat(dir_.c_str(), &above) == 0 && stat(mountpoint_.c_str(), &here) == 0 &&
+           above.st_dev != here.st_dev;
+}
+
+bool Mounted::mount(const std::string &options)
+{
+    std::vector<std::string> argv = {GPUNVME_DAEMON, image_, mountpoint_, "-f"};
+    if (!options.empty())
+        argv.insert(argv.end(), {"-o", options});
+    int fd = open((dir_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    daemon_ = spawn(argv, fd);
+    close(fd);
+    for (int i = 0; i < kSlowSeconds * 100; i++) {
+        int status;
+        if (serving())
+            return true;
+        if (waitpid(daemon_, &status, WNOHANG) == daemon_) {
+            daemon_ = -1;
+            return false;
+        }
+        usleep(10000);
+    }
+    return false;
+}
+
+bool Mounted::unmount()
+{
+    bool unmounted = umount(mountpoint_.c_str()) == 0;
+    if (!unmounted)
+        umount2(mountpoint_.c_str(), MNT_DETACH);
+    int status = wait_for(daemon_, kSlowSeconds);
+    daemon_ = -1;
+    return unmounted && status == 0;
+}
+
+bool Mounted::ended()
+{
+    int status = wait_for(daemon_, kSlowSeconds);
+    daemon_ = -1;
+    return status == 0;
+}
+
+int Mounted::fsck(std::string *output)
+{
+    return run_program({GPUNVME_FSCK, "-n", image_}, output);
+}
+
+std::string Mounted::path(const std::string &name) const
+{
+    return mountpoint_ + "/" + name;
+}
+
+std::string Mounted::log() const
+{
+    return read_file(dir_ + "/log");
+}

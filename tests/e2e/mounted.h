@@ -1,0 +1,58 @@
+// A formatted image behind a running daemon, for tests that use a mount as any program would.
+#ifndef TESTS_E2E_MOUNTED_H
+#define TESTS_E2E_MOUNTED_H
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// Runs a program to its end (bounded) and returns its exit status; -1 if it had to be killed.
+int run_program(const std::vector<std::string> &argv, std::string *output = nullptr);
+
+// Why mounting cannot work on this machine; empty when it can.
+std::string why_no_mount();
+
+class Mounted
+{
+  public:
+    // Makes the image; `bytes` is its size.
+    explicit Mounted(uint64_t bytes);
+    ~Mounted();
+    Mounted(const Mounted &) = delete;
+    Mounted &operator=(const Mounted &) = delete;
+
+    // Starts the daemon in the foreground and waits until it serves.
+    bool mount(const std::string &options = "");
+    // Unmounts and waits for the daemon: true when it ended with status 0.
+    bool unmount();
+    // After a signal to it: waits for the daemon, true when it ended with status 0.
+    bool ended();
+    pid_t pid() const
+    {
+        return daemon_;
+    }
+    // fsck.gpunvme -n: its exit status.
+    int fsck(std::string *output);
+
+    std::string path(const std::string &name) const;
+    const std::string &mountpoint() const
+    {
+        return mountpoint_;
+    }
+    const std::string &image() const
+    {
+        return image_;
+    }
+    // What the daemon wrote to standard error.
+    std::string log() const;
+
+  private:
+    bool serving() const;
+
+    std::string dir_, image_, mountpoint_;
+    pid_t daemon_ = -1;
+};
+
+#endif
