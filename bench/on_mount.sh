@@ -1,0 +1,46 @@
+#!/bin/bash
+# Runs a program over a fresh mount in memory: on_mount.sh SIZE OPTIONS PROGRAM [ARGUMENT...]
+# SIZE is the image's (8G); OPTIONS are mount options ("-": none). The mount point is given to the
+# program as its last argument. The programs of this project are taken from PATH.
+set -euo pipefail
+
+[ $# -ge 3 ] || {
+    sed -n '2,4s/^# //p' "$0" >&2
+    exit 2
+}
+size=$1 options=$2
+shift 2
+
+dir=$(mktemp -d -p /dev/shm gpunvme-bench-XXXXXX)
+daemon=
+# shellcheck disable=SC2317 # called by trap
+clean_up() {
+    umount "$dir/mnt" 2>/dev/null || true
+    if [ -n "$daemon" ]; then
+        for _ in $(seq 300); do
+            kill -0 "$daemon" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -9 "$daemon" 2>/dev/null || true
+    fi
+    rm -rf "$dir"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+mkdir "$dir/mnt"
+mkfs.gpunvme -q -s "$size" "$dir/image"
+args=(-f)
+[ "$options" = - ] || args+=(-o "$options")
+gpunvmefs "$dir/image" "$dir/mnt" "${args[@]}" &
+daemon=$!
+for _ in $(seq 300); do
+    if mountpoint -q "$dir/mnt"; then
+        "$@" "$dir/mnt"
+        exit
+    fi
+    kill -0 "$daemon" 2>/dev/null || break
+    sleep 0.1
+done
+echo "on_mount.sh: $dir/mnt: the daemon did not mount it" >&2
+exit 1
