@@ -233,11 +233,15 @@ static uint64_t available(struct ffs_tx *tx, uint64_t keep)
     return free_blocks > keep ? free_blocks - keep : 0;
 }
 
+/* Blocks that a commit, running or under way, will make free are worth waiting for. */
 static int no_space(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
+    uint64_t pinned = 0;
     pthread_mutex_lock(&a->lock);
-    a->starved = fs->journal.running.freed.n > 0;
+    for (size_t i = 0; i < a->deferred.n; i++)
+        pinned += a->deferred.v[i].len;
+    a->starved = a->busy > pinned;
     pthread_mutex_unlock(&a->lock);
     return -ENOSPC;
 }
@@ -369,7 +373,7 @@ bool ffs_alloc_starved(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
     pthread_mutex_lock(&a->lock);
-    bool starved = a->starved && fs->journal.running.freed.n > 0;
+    bool starved = a->starved;
     a->starved = false;
     pthread_mutex_unlock(&a->lock);
     return starved;

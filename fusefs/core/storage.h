@@ -13,7 +13,9 @@
 #define FUSEFS_CORE_STORAGE_H
 
 #include <pthread.h>
+#ifndef __cplusplus /* tests in C++ define _Atomic away */
 #include <stdatomic.h>
+#endif
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -12,12 +12,15 @@
 
 int ffs_sync(struct ffs *fs)
 {
-    uint64_t before = atomic_load(&fs->journal.committed);
+    uint64_t tid = ffs_running_tid(fs);
     int err = ffs_alive(fs);
     if (!err)
-        err = ffs_commit(fs, ffs_running_tid(fs));
-    /* A commit that began after the call has flushed; data without metadata needs its own. */
-    if (!err && atomic_load(&fs->journal.committed) == before && !fs->dev->info.read_only)
+        err = ffs_commit(fs, tid);
+    /*
+     * The commit of what was running at the call flushes after the call. Without one (nothing to
+     * commit), an earlier commit may have flushed before the last data was written.
+     */
+    if (!err && atomic_load(&fs->journal.committed) < tid && !fs->dev->info.read_only)
         err = bd_flush(fs->dev);
     return err;
 }

@@ -7,6 +7,6 @@ add_library(storage_fixture STATIC
 target_include_directories(storage_fixture PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core mkfs_image GTest::gtest)
 
-foreach(name alloc cache crash inode thread tx)
+foreach(name alloc cache crash crash_files inode thread tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()

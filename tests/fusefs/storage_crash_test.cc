@@ -27,9 +27,20 @@ class Crash : public StorageTest
             ffs_iput(inode, 1);
             ffs_iput(root, 1);
         }
-        ASSERT_EQ(ffs_sync(fs), 0);
+        // Near the end of the log, so that what follows lies across its seam.
+        for (uint32_t i = 0; tail_position() < 230; i++) {
+            ASSERT_EQ(set_uid(LAY_INO_ROOT, i), 0);
+            ASSERT_EQ(commit(), 0);
+            ASSERT_EQ(ffs_checkpoint_now(fs), 0);
+        }
         crash_dev_record(dev.get());
         done.push_back({0, 0});
+    }
+
+    uint64_t tail_position()
+    {
+        const uint8_t *at = crash_dev_bytes(dev.get()) + (ffs_geometry(fs)->journal_start << 12);
+        return lay_get64(reinterpret_cast<const lay_journal *>(at)->tail_pos);
     }
 
     int set_all(uint32_t value)
@@ -123,6 +134,7 @@ class Crash : public StorageTest
 TEST_F(Crash, LeavesWholeHandlesAndAllThatWasCommitted)
 {
     work(30);
+    EXPECT_LT(tail_position(), 230u) << "past the seam";
     EXPECT_EQ(cut_everywhere(), "");
 }
 

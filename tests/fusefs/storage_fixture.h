@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -18,15 +17,11 @@
 
 // The interface is C11; its atomic members, which tests do not touch, have the size of plain ones.
 extern "C" {
-#ifndef __clang__
 #define _Atomic
-#endif
 #include "fusefs/core/alloc.h"
 #include "fusefs/core/journal.h"
 #include "fusefs/core/storage.h"
-#ifndef __clang__
 #undef _Atomic
-#endif
 }
 #include "tests/fusefs/crash_dev.h"
 #include "tests/fusefs/image_check.h"
