@@ -19,6 +19,7 @@ Without options all of them but the demo, in this order:
   GPUNVME_NO_SETUP  1: install nothing
   GPUNVME_PREFIX    a folder with library packages unpacked in it, for machines without network
   BENCH_SECONDS     limit of one benchmark (240)
+  BENCH_MIB         size of the file that ioctl_bench reads (4096)
 USAGE
 }
 
@@ -40,7 +41,8 @@ done
 
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/gpu}
 WORK=$(mktemp -d)
-trap 'rm -rf "$WORK"' EXIT
+IMAGE='' BENCH_MIB=${BENCH_MIB:-4096}
+trap 'end_mount; rm -rf --one-file-system "$WORK"' EXIT
 PATH=$PATH:/usr/local/cuda/bin
 TABLE=() FAILED=0
 
@@ -133,23 +135,61 @@ run_bench() {
     esac
 }
 
-step_bench() {
-    local bench rc found=0
-    export PATH="$BUILD_DIR/install/bin:$BUILD_DIR/install/sbin:$PATH"
-    for bench in "$BUILD_DIR"/bench/*; do
-        if [ ! -f "$bench" ] || [ ! -x "$bench" ]; then
-            continue
-        fi
-        found=1 rc=0
-        say "${bench##*/}"
-        run_bench "$bench" >"$WORK/bench.log" 2>&1 || rc=$?
-        cat "$WORK/bench.log"
-        row_of "${bench##*/}" "$rc" ""
-        while IFS= read -r line; do
-            TABLE+=("    $line")
-        done <"$WORK/bench.log"
+# run_bench NAME ARGUMENT...: one benchmark; what it prints goes into the table.
+run_bench() {
+    local name=$1 rc=0
+    shift
+    say "$name"
+    timeout "${BENCH_SECONDS:-240}" "$BUILD_DIR/bench/$name" "$@" >"$WORK/bench.log" 2>&1 || rc=$?
+    cat "$WORK/bench.log"
+    row_of "$name" "$rc" ""
+    while IFS= read -r line; do
+        TABLE+=("    $line")
+    done <"$WORK/bench.log"
+}
+
+# Runs a command with a fresh file system mounted on $WORK/mnt, its image in memory: 4 GiB of data
+# and room beside it.
+with_mount() {
+    local rc=0
+    IMAGE=$(mktemp /dev/shm/gpunvme-bench.XXXXXX.img)
+    truncate -s $((BENCH_MIB + BENCH_MIB / 4 + 512))M "$IMAGE"
+    mkdir -p "$WORK/mnt"
+    if mkfs.gpunvme -q "$IMAGE" && gpunvmefs -o gpu=require "$IMAGE" "$WORK/mnt"; then
+        "$@"
+    else
+        row_of "mount for $2" 1 "mkfs.gpunvme or gpunvmefs -o gpu=require failed"
+    fi
+    end_mount || rc=$?
+    return "$rc"
+}
+
+# Takes the mount away, waits for the daemon as long as it may need, and removes the image.
+end_mount() {
+    [ -n "$IMAGE" ] || return 0
+    if mountpoint -q "$WORK/mnt"; then
+        umount "$WORK/mnt" || umount -l "$WORK/mnt"
+    fi
+    for _ in $(seq 300); do
+        pgrep -f -- "gpunvmefs .*$IMAGE " >/dev/null || break
+        sleep 0.1
     done
-    [ "$found" = 1 ] || row bench "NOT RUN: no benchmark programs in $BUILD_DIR/bench"
+    rm -f "$IMAGE"
+    IMAGE=''
+}
+
+step_bench() {
+    export PATH="$BUILD_DIR/install/bin:$BUILD_DIR/install/sbin:$PATH"
+    if [ -x "$BUILD_DIR/bench/gq_bench" ]; then
+        run_bench gq_bench
+    else
+        row gq_bench "NOT RUN: not built"
+    fi
+    if [ -x "$BUILD_DIR/bench/ioctl_bench" ]; then
+        with_mount run_bench ioctl_bench -s "$BENCH_MIB" "$WORK/mnt"
+    else
+        row ioctl_bench "NOT RUN: not built"
+    fi
 }
 
 step_demo() {
