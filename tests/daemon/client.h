@@ -1,0 +1,78 @@
+// The ioctls of a mount as an application could issue them, good or bad.
+#ifndef TESTS_DAEMON_CLIENT_H
+#define TESTS_DAEMON_CLIENT_H
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "client/gpunvme_ioctl.h"
+
+// A struct with its abi header filled in.
+template <typename T> T abi_struct()
+{
+    T s = {};
+    s.abi.size = sizeof(s);
+    s.abi.version = GPUNVME_ABI_VERSION;
+    return s;
+}
+
+// 0 or -errno.
+int issue(int fd, unsigned long request, void *arg);
+
+// Shared memory registered as a buffer of the open file `fd`.
+class Buffer
+{
+  public:
+    Buffer(int fd, size_t len);
+    ~Buffer();
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+
+    int error() const // of the registration
+    {
+        return error_;
+    }
+    unsigned char *data() const
+    {
+        return data_;
+    }
+    size_t size() const
+    {
+        return len_;
+    }
+    uint64_t id() const
+    {
+        return reg_.id;
+    }
+    uint64_t key() const
+    {
+        return reg_.key;
+    }
+    int unregister(int fd) const;
+    gpunvme_ioc_rw request(uint64_t file_offset, uint64_t buffer_offset, uint64_t len) const;
+    // Bytes moved, or -errno; rw (may be NULL) is what the ioctl left.
+    ssize_t read(int fd, uint64_t file_offset, uint64_t buffer_offset, uint64_t len,
+                 gpunvme_ioc_rw *rw = nullptr) const;
+    ssize_t write(int fd, uint64_t file_offset, uint64_t buffer_offset, uint64_t len,
+                  gpunvme_ioc_rw *rw = nullptr) const;
+
+  private:
+    ssize_t move(int fd, unsigned long request, gpunvme_ioc_rw rw, gpunvme_ioc_rw *out) const;
+
+    size_t len_;
+    int error_ = 0;
+    unsigned char *data_ = nullptr;
+    gpunvme_ioc_register reg_;
+};
+
+gpunvme_ioc_stats stats_of(int fd);
+// The token of a descriptor, sent to the mount's socket.
+uint64_t token_of(int fd, int sent);
+// A memfd of len bytes that may be sealed, or not.
+int shared_memory(size_t len, bool sealable = true);
+// Open or die; the caller closes.
+int open_on(const std::string &path, int flags);
+
+#endif

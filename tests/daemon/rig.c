@@ -1,0 +1,221 @@
+#include "tests/daemon/rig.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/buffers.h"
+#include "fusefs/daemon/daemon.h"
+#include "fusefs/daemon/notify.h"
+#include "fusefs/daemon/transfer.h"
+#include "mkfs/mkfs_core.h"
+
+#define IMAGE_BYTES (128u << 20)
+
+struct rig {
+    struct options opts;
+    struct sim *sim;
+    struct daemon daemon;
+    struct ffs_inode *file;
+    int image;
+    char path[64];
+};
+
+/* Takes the place of notify.c: there is no kernel to tell. */
+static struct rig_notified notified;
+
+void notify_written(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len,
+                    bool grew, char last)
+{
+    (void)session;
+    (void)ino;
+    notified = (struct rig_notified){notified.times + 1, offset, len, grew, last};
+}
+
+struct rig_notified rig_notified(void)
+{
+    struct rig_notified n = notified;
+    notified = (struct rig_notified){0};
+    return n;
+}
+
+static int make_image(struct rig *r)
+{
+    struct mkfs_params params = {.uuid = "0123456789abcdef"};
+    struct mkfs_plan plan;
+    struct bd_dev *dev;
+    r->image = memfd_create("image", MFD_CLOEXEC);
+    if (r->image < 0 || ftruncate(r->image, IMAGE_BYTES) != 0)
+        return -errno;
+    snprintf(r->path, sizeof(r->path), "/proc/%d/fd/%d", (int)getpid(), r->image);
+    int err = bd_file_open(r->path, BD_OPEN_EXCLUSIVE, 0, &dev);
+    if (err)
+        return err;
+    params.uuid[6] = 0x40;
+    params.uuid[8] = 0x80;
+    err = mkfs_format(dev, &params, &plan);
+    bd_close(dev);
+    return err;
+}
+
+static int release_sim(void *context)
+{
+    struct rig *r = context;
+    char text[2048];
+    bool mistakes = sim_violations(r->sim) != 0;
+    sim_violations_text(r->sim, text, sizeof(text));
+    if (mistakes)
+        fprintf(stderr, "%s", text);
+    sim_free(r->sim);
+    return mistakes ? -EPROTO : 0;
+}
+
+static int open_stack(struct rig *r, const struct rig_config *config)
+{
+    char why[256];
+    struct drive drive = {.release = release_sim, .context = r};
+    struct sim_config sim = {.ns[0] = {.path = r->path, .lba_size = 512},
+                             .namespaces = 1,
+                             .bytes_per_sec = config->bytes_per_sec};
+    int err = sim_create(&sim, &r->sim, &drive.transport);
+    if (err)
+        return err;
+    err = stack_open(&r->opts, &drive, &r->daemon.stack, why, sizeof(why));
+    if (err)
+        fprintf(stderr, "%s\n", why);
+    return err;
+}
+
+static int open_file(struct rig *r)
+{
+    struct ffs_inode *root;
+    struct ffs_cred cred = {0, 0};
+    int err = ffs_iget(r->daemon.stack.fs, 1, &root);
+    if (err)
+        return err;
+    err = ffs_mknod(root, "file", S_IFREG | 0644, 0, &cred, &r->file);
+    ffs_iput(root, 1);
+    return err;
+}
+
+int rig_open(const struct rig_config *config, struct rig **out)
+{
+    struct rig *r = calloc(1, sizeof(*r));
+    *out = r;
+    r->opts = (struct options){.device = "image",
+                               .gpu = config->gpu_off ? GPU_OFF : GPU_AUTO,
+                               .executor = GQ_EXECUTOR_CPU,
+                               .queues = 1,
+                               .max_buffers = config->max_buffers ? config->max_buffers : 1024,
+                               .deadline_ms = config->deadline_ms ? config->deadline_ms : 10000,
+                               .commit_s = 5};
+    pthread_mutex_init(&r->daemon.bounces.lock, NULL);
+    pthread_mutex_init(&r->daemon.recovery, NULL);
+    pthread_mutex_init(&r->daemon.files_lock, NULL);
+    r->daemon.opts = &r->opts;
+    int err = make_image(r);
+    if (!err)
+        err = open_stack(r, config);
+    if (err)
+        return err;
+    r->daemon.bounces.fs = r->daemon.stack.fs;
+    err = buffers_open(r->opts.max_buffers, r->daemon.stack.engine, &r->daemon.buffers);
+    return err ? err : open_file(r);
+}
+
+int rig_close(struct rig *r)
+{
+    if (r->daemon.buffers)
+        buffers_close(r->daemon.buffers);
+    bounce_pool_free(&r->daemon.bounces);
+    if (r->file)
+        ffs_iput(r->file, 1);
+    int err = r->daemon.stack.bdev ? stack_close(&r->daemon.stack) : 0;
+    close(r->image);
+    free(r);
+    return err;
+}
+
+struct sim *rig_sim(struct rig *r)
+{
+    return r->sim;
+}
+
+/* The block device has taken the first four queue pairs. */
+uint16_t rig_gpu_queue(struct rig *r)
+{
+    (void)r;
+    return 5;
+}
+
+int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t len)
+{
+    return ffs_write(r->file, offset, data, len) == (ssize_t)len ? 0 : -EIO;
+}
+
+int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len)
+{
+    return ffs_read(r->file, offset, data, len) == (ssize_t)len ? 0 : -EIO;
+}
+
+uint64_t rig_free_bytes(struct rig *r)
+{
+    struct ffs_statfs st;
+    ffs_statfs(r->daemon.stack.fs, &st);
+    return st.free_blocks * 4096;
+}
+
+int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
+{
+    int fd = memfd_create("buffer", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)len) != 0)
+        return -errno;
+    struct gq_mem mem = {.kind = GQ_MEM_FD, .fd = fd, .len = len};
+    *out = (struct rig_buffer){.len = len};
+    out->data = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int err = buffers_add(r->daemon.buffers, &mem, uid, r, &out->id, &out->key);
+    close(fd);
+    return err;
+}
+
+int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid)
+{
+    return buffers_remove(r->daemon.buffers, b->id, b->key, uid);
+}
+
+void rig_forget(struct rig_buffer *b)
+{
+    if (b->data && b->data != MAP_FAILED)
+        munmap(b->data, b->len);
+}
+
+unsigned rig_buffers(struct rig *r)
+{
+    return buffers_count(r->daemon.buffers);
+}
+
+static int run(struct rig *r, bool write, uint32_t uid, uint32_t cancel, struct gpunvme_ioc_rw *rw)
+{
+    struct transfer t = {
+        .daemon = &r->daemon, .inode = r->file, .write = write, .uid = uid, .rw = *rw};
+    atomic_init(&t.cancel, cancel);
+    transfer_run(&t);
+    if (t.needs_recovery)
+        transfer_recover(&r->daemon);
+    *rw = t.rw;
+    return t.error;
+}
+
+int rig_transfer(struct rig *r, bool write, uint32_t uid, struct gpunvme_ioc_rw *rw)
+{
+    return run(r, write, uid, 0, rw);
+}
+
+int rig_transfer_cancelled(struct rig *r, bool write, struct gpunvme_ioc_rw *rw)
+{
+    return run(r, write, 0, 1, rw);
+}

@@ -1,0 +1,67 @@
+/*
+ * The daemon's transfers without FUSE: an image in memory, a simulated controller that can be
+ * told to fail, one file, and memfd buffers. In C, because the daemon's headers are C11.
+ */
+#ifndef TESTS_DAEMON_RIG_H
+#define TESTS_DAEMON_RIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/gpunvme_ioctl.h"
+#include "sim/sim.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct rig_config {
+    unsigned deadline_ms;   /* of a command; 0: the daemon's default */
+    unsigned max_buffers;   /* 0: the daemon's default */
+    bool gpu_off;           /* -o gpu=off */
+    uint64_t bytes_per_sec; /* of the drive; 0: no limit */
+};
+
+struct rig;
+/* 0 or -errno. */
+int rig_open(const struct rig_config *config, struct rig **out);
+/* The exit value of the stack: not 0 when the controller saw driver mistakes. */
+int rig_close(struct rig *r);
+
+struct sim *rig_sim(struct rig *r);
+/* The executor's one queue. */
+uint16_t rig_gpu_queue(struct rig *r);
+/* Writes file bytes the ordinary way; offset may leave a hole. */
+int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t len);
+int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len);
+uint64_t rig_free_bytes(struct rig *r);
+
+struct rig_buffer {
+    uint64_t id, key;
+    unsigned char *data;
+    uint64_t len;
+};
+int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
+int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid);
+/* Unmaps this side's memory. */
+void rig_forget(struct rig_buffer *b);
+unsigned rig_buffers(struct rig *r);
+
+/* rw is filled in but for its abi. Returns what the ioctl would. */
+int rig_transfer(struct rig *r, bool write, uint32_t uid, struct gpunvme_ioc_rw *rw);
+/* The same, cancelled from the start. */
+int rig_transfer_cancelled(struct rig *r, bool write, struct gpunvme_ioc_rw *rw);
+/* What the last notification to the kernel said; zero when there was none since the last call. */
+struct rig_notified {
+    unsigned times;
+    uint64_t offset, len;
+    bool grew;
+    char last;
+};
+struct rig_notified rig_notified(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,269 @@
+// Transfers when the drive, the executor or the room fails. What works is tested over a mount.
+#include <errno.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/daemon/rig.h"
+
+namespace
+{
+
+constexpr uint64_t kBytes = 4u << 20;
+constexpr uint16_t kUnrecoveredRead = 0x281; // media error, unrecovered read
+constexpr uint16_t kWriteFault = 0x280;
+
+class Transfer : public ::testing::Test
+{
+  protected:
+    void open(const rig_config &config = {})
+    {
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
+        content_.resize(kBytes);
+        for (size_t i = 0; i < content_.size(); i++)
+            content_[i] = static_cast<unsigned char>(i * 31 + i / 4096);
+        ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), kBytes), 0);
+    }
+    void TearDown() override
+    {
+        rig_forget(&buffer_);
+        EXPECT_EQ(rig_close(rig_), 0);
+    }
+    void fail(sim_fault_kind kind, uint8_t opcode, uint16_t status, unsigned times)
+    {
+        sim_fault fault = {};
+        fault.kind = kind;
+        fault.opcode = opcode;
+        fault.match_opcode = true;
+        fault.qid = rig_gpu_queue(rig_);
+        fault.status = status;
+        fault.times = times;
+        ASSERT_EQ(sim_add_fault(rig_sim(rig_), &fault), 0);
+    }
+    gpunvme_ioc_rw request(uint64_t len = kBytes, uint32_t flags = 0) const
+    {
+        gpunvme_ioc_rw rw = {};
+        rw.flags = flags;
+        rw.id = buffer_.id;
+        rw.key = buffer_.key;
+        rw.len = len;
+        return rw;
+    }
+    bool buffer_is_content() const
+    {
+        return memcmp(buffer_.data, content_.data(), kBytes) == 0;
+    }
+
+    rig *rig_ = nullptr;
+    rig_buffer buffer_ = {};
+    std::vector<unsigned char> content_;
+};
+
+constexpr uint8_t kRead = 2, kWrite = 1;
+
+TEST_F(Transfer, ReadWithoutFaultsTakesTheGpuPath)
+{
+    open();
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
+    EXPECT_GT(rw.commands, 0u);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, ReadErrorFallsBackAndKeepsItsStatus)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kRead, kUnrecoveredRead, 0);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    EXPECT_EQ(rw.nvme_status & 0x7ffu, kUnrecoveredRead);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, ReadErrorIsAnErrorWithoutFallback)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kRead, kUnrecoveredRead, 0);
+    gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EIO);
+    EXPECT_LT(rw.bytes, kBytes);
+    EXPECT_EQ(rw.nvme_status & 0x7ffu, kUnrecoveredRead);
+}
+
+TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
+{
+    open({200, 0, false, 0});
+    fail(SIM_FAULT_LOSE, kRead, 0, 1);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    EXPECT_TRUE(buffer_is_content());
+    memset(buffer_.data, 0, kBytes);
+    rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
+{
+    open({2000, 0, false, 0});
+    fail(SIM_FAULT_LOSE, kRead, 0, 1);
+    gpunvme_ioc_rw rw = request();
+    rw.deadline_ms = 50;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ETIMEDOUT);
+    EXPECT_LT(rw.bytes, kBytes);
+}
+
+TEST_F(Transfer, WriteErrorFallsBackAndTellsTheKernelOnce)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kWrite, kWriteFault, 0);
+    memset(buffer_.data, 0x5a, kBytes);
+    rig_notified();
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    struct rig_notified n = rig_notified();
+    EXPECT_EQ(n.times, 1u);
+    EXPECT_EQ(n.len, kBytes);
+    EXPECT_FALSE(n.grew);
+    ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, GrowingWriteTellsTheKernelTheNewEnd)
+{
+    open();
+    buffer_.data[4999] = 0x77;
+    gpunvme_ioc_rw rw = request(5000);
+    rw.file_offset = kBytes;
+    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+    struct rig_notified n = rig_notified();
+    EXPECT_TRUE(n.grew);
+    EXPECT_EQ(n.offset + n.len, kBytes + 5000);
+    EXPECT_EQ(n.last, 0x77);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_MIXED) << "a part of a block goes through host memory";
+}
+
+TEST_F(Transfer, WriteIsShortWhenTheDeviceIsFullAndThenFails)
+{
+    open();
+    gpunvme_ioc_rw rw = request();
+    int err = 0;
+    uint64_t end = kBytes;
+    while (!err && rw.bytes == (end == kBytes ? 0 : kBytes)) {
+        rw = request();
+        rw.file_offset = end;
+        err = rig_transfer(rig_, true, 0, &rw);
+        end += rw.bytes;
+    }
+    EXPECT_GT(end, kBytes) << "something was written";
+    rw = request();
+    rw.file_offset = end;
+    EXPECT_EQ(rig_transfer(rig_, true, 0, &rw), -ENOSPC);
+    EXPECT_EQ(rw.bytes, 0u);
+    EXPECT_LT(rig_free_bytes(rig_), kBytes);
+}
+
+TEST_F(Transfer, CancelledTransferThatMovedNothingIsInterrupted)
+{
+    open();
+    for (bool write : {false, true}) {
+        gpunvme_ioc_rw rw = request();
+        EXPECT_EQ(rig_transfer_cancelled(rig_, write, &rw), -EINTR);
+        EXPECT_EQ(rw.bytes, 0u);
+    }
+}
+
+TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
+{
+    open({0, 0, false, 8u << 20});
+    sim_stats before = {}, now = {};
+    sim_get_stats(rig_sim(rig_), &before);
+    gpunvme_ioc_rw rw = request();
+    int err = -1;
+    std::thread reader([&] { err = rig_transfer(rig_, false, 0, &rw); });
+    for (int i = 0; i < 20000 && now.reads <= before.reads; i++) {
+        sim_get_stats(rig_sim(rig_), &now);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);
+    EXPECT_EQ(rig_buffers(rig_), 0u);
+    reader.join();
+    EXPECT_TRUE(err == 0 || err == -EINTR) << err;
+    EXPECT_LT(rw.bytes, kBytes);
+}
+
+TEST_F(Transfer, WithoutAnExecutorEverythingGoesThroughHostMemory)
+{
+    open({0, 0, true, 0});
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_EQ(rw.commands, 0u);
+    EXPECT_TRUE(buffer_is_content());
+    rw = request(kBytes, GPUNVME_NO_FALLBACK);
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
+}
+
+TEST_F(Transfer, HolesReadAsZeros)
+{
+    open();
+    uint64_t hole = kBytes, far = kBytes + (1u << 20);
+    ASSERT_EQ(rig_write_file(rig_, far, "x", 1), 0);
+    memset(buffer_.data, 0xff, kBytes);
+    gpunvme_ioc_rw rw = request();
+    rw.file_offset = hole - 100;
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, far + 1 - (hole - 100)) << "short at the end of the file";
+    EXPECT_EQ(memcmp(buffer_.data, &content_[kBytes - 100], 100), 0);
+    for (uint64_t i = 100; i < rw.bytes - 1; i++)
+        ASSERT_EQ(buffer_.data[i], 0) << i;
+    EXPECT_EQ(buffer_.data[rw.bytes - 1], 'x');
+    EXPECT_EQ(buffer_.data[rw.bytes], 0xff) << "nothing past the end";
+}
+
+TEST_F(Transfer, RefusesWhatIsNotTheCallersBuffer)
+{
+    open();
+    gpunvme_ioc_rw rw = request();
+    EXPECT_EQ(rig_transfer(rig_, false, 1000, &rw), -EACCES) << "another user";
+    rw.key ^= 1;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EACCES) << "another key";
+    rw = request();
+    rw.id ^= 1;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ENOENT);
+    rw = request();
+    rw.buffer_offset = 1;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ERANGE);
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 1000), -EACCES);
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);
+    rw = request();
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ENOENT) << "stale";
+}
+
+TEST_F(Transfer, BuffersAreLimitedInNumber)
+{
+    open({0, 2, false, 0});
+    rig_buffer second = {}, third = {};
+    EXPECT_EQ(rig_register(rig_, 4096, 0, &second), 0);
+    EXPECT_EQ(rig_register(rig_, 4096, 0, &third), -EMFILE);
+    EXPECT_EQ(rig_unregister(rig_, &second, 0), 0);
+    rig_forget(&third);
+    EXPECT_EQ(rig_register(rig_, 4096, 0, &third), 0);
+    rig_forget(&second);
+    rig_forget(&third);
+}
+
+} // namespace
