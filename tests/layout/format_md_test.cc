@@ -1,9 +1,9 @@
 /* The offset tables of FORMAT.md against the structs. */
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -137,25 +137,25 @@ const Structs in_code = {
        FIELD(lay_journal_commit, time), FIELD(lay_journal_commit, reserved2)}}},
 };
 
+/* A heading "### struct NAME" begins a table; its rows are "| offset | size | `field` | ...". */
 Structs read_specification(const char *path)
 {
-    const std::regex heading("^### struct (\\w+)$");
-    const std::regex size("^Size: (\\d+) bytes\\.$");
-    const std::regex row("^\\| (\\d+) \\| (\\d+) \\| `(\\w+)` \\| [^|]+ \\| .*\\|$");
     std::ifstream in(path);
     std::string line;
-    std::smatch m;
     Structs found;
     Struct *current = nullptr;
+    char name[64];
+    size_t offset, size;
     while (std::getline(in, line)) {
-        if (std::regex_match(line, m, heading))
-            current = &found[m[1]];
+        if (std::sscanf(line.c_str(), "### struct %63[a-z_]", name) == 1)
+            current = &found[name];
         else if (line.rfind("#", 0) == 0)
             current = nullptr;
-        else if (current && std::regex_match(line, m, size))
-            current->size = std::stoul(m[1]);
-        else if (current && std::regex_match(line, m, row))
-            current->fields.push_back({m[3], std::stoul(m[1]), std::stoul(m[2])});
+        else if (current && std::sscanf(line.c_str(), "Size: %zu bytes.", &size) == 1)
+            current->size = size;
+        else if (current && std::sscanf(line.c_str(), "| %zu | %zu | `%63[a-z_0-9]`", &offset,
+                                        &size, name) == 3)
+            current->fields.push_back({name, offset, size});
     }
     return found;
 }
@@ -163,14 +163,14 @@ Structs read_specification(const char *path)
 /* Structs of format.h, so that one that nobody documents is found. */
 std::vector<std::string> structs_of_header(const std::string &path)
 {
-    const std::regex definition("^struct (\\w+) \\{$");
     std::ifstream in(path);
     std::string line;
-    std::smatch m;
     std::vector<std::string> names;
+    char name[64];
     while (std::getline(in, line)) {
-        if (std::regex_match(line, m, definition))
-            names.push_back(m[1]);
+        if (!line.empty() && line.back() == '{' &&
+            std::sscanf(line.c_str(), "struct %63[a-z_]", name) == 1)
+            names.push_back(name);
     }
     return names;
 }

@@ -57,6 +57,10 @@ Result run(const std::vector<std::string> &args, const std::vector<std::string> 
     int status = 0;
     waitpid(pid, &status, 0);
     Result r{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+    /* A sanitizer's exit status may be one that the program uses too. */
+    if (r.err.find("Sanitizer") != std::string::npos ||
+        r.err.find("runtime error") != std::string::npos)
+        r.status = -1;
     std::filesystem::remove_all(dir);
     return r;
 }
