@@ -99,7 +99,9 @@ void Rig::open()
 
     image_ = write_image(media);
     cfg.ns[0].path = image_.c_str();
-    must(sim_create(&cfg, &s, &t), "sim_create");
+    int err = sim_create(&cfg, &s, &t);
+    unlink(image_.c_str()); /* the simulator has it open; nothing is left if the test dies */
+    must(err, "sim_create");
     must(nvme_ctrlr_open(t, nullptr, &c), "nvme_ctrlr_open");
     must(gq_engine_open(c, 1, &opts, &e), "gq_engine_open");
 }
@@ -116,9 +118,6 @@ void Rig::close()
         EXPECT_EQ(sim_violations(s), 0u) << text;
         sim_free(s);
     }
-    if (!image_.empty())
-        unlink(image_.c_str());
-    image_.clear();
     e = nullptr;
     c = nullptr;
     s = nullptr;
