@@ -189,7 +189,7 @@ static int loop(struct daemon *d)
     fuse_loop_cfg_set_clone_fd(config, 0);
     fuse_loop_cfg_set_max_threads(config, SESSION_THREADS);
     fuse_loop_cfg_set_idle_threads(config, SESSION_THREADS);
-    err = shutdown_watch(&shutdown, d->session, d->opts->mountpoint);
+    err = shutdown_watch(&shutdown, d);
     if (!err) {
         err = fuse_session_loop_mt(d->session, config);
         shutdown_unwatch(&shutdown);

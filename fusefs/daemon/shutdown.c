@@ -3,7 +3,6 @@
 #include "fusefs/daemon/shutdown.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,7 +16,9 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/daemon.h"
 #include "fusefs/daemon/log.h"
+#include "fusefs/daemon/writeback.h"
 
 /* How often the loop is woken until it has seen that the session is to end. */
 #define WAKE_MS 50
@@ -66,24 +67,15 @@ static int unmount(const char *mountpoint)
     return umount2(mountpoint, UMOUNT_NOFOLLOW) == 0 ? 0 : -errno;
 }
 
-/* Dirty pages of mappings, while there is still somebody to take them. */
-static void write_back(const char *mountpoint)
+static void end_session(struct daemon *d)
 {
-    int fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    syncfs(fd);
-    close(fd);
-}
-
-static void end_session(struct shutdown *s)
-{
-    int err = unmount(s->mountpoint);
+    int err = unmount(d->opts->mountpoint);
     if (!err)
         return; /* the kernel closes the connection, and that ends the loop */
-    log_line(LOG_WARNING, "%s: %s, files open there are cut off", s->mountpoint, strerror(-err));
-    write_back(s->mountpoint);
-    fuse_session_exit(s->session);
+    log_line(LOG_WARNING, "%s: %s, files open there are cut off", d->opts->mountpoint,
+             strerror(-err));
+    write_back(d);
+    fuse_session_exit(d->session);
 }
 
 /* Until the loop has returned it may be about to wait, so one wake-up is not enough. */
@@ -93,7 +85,7 @@ static void *watch(void *arg)
     struct pollfd p[2] = {{.fd = s->stop, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
     struct signalfd_siginfo info;
     while (!p[0].revents) {
-        bool ending = fuse_session_exited(s->session);
+        bool ending = fuse_session_exited(s->daemon->session);
         if (poll(p, 2, ending ? WAKE_MS : -1) < 0 && errno != EINTR)
             return NULL;
         if (p[0].revents)
@@ -101,18 +93,19 @@ static void *watch(void *arg)
         if (ending)
             pthread_kill(s->main, SIGUSR1);
         if (p[1].revents && read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-            log_line(LOG_INFO, "%s: %s, unmounting", s->mountpoint, strsignal((int)info.ssi_signo));
-            end_session(s);
+            log_line(LOG_INFO, "%s: %s, unmounting", s->daemon->opts->mountpoint,
+                     strsignal((int)info.ssi_signo));
+            end_session(s->daemon);
         }
     }
     return NULL;
 }
 
-int shutdown_watch(struct shutdown *s, struct fuse_session *session, const char *mountpoint)
+int shutdown_watch(struct shutdown *s, struct daemon *d)
 {
     struct sigaction action = {.sa_handler = wake};
     sigset_t set = watched();
-    *s = (struct shutdown){.session = session, .mountpoint = mountpoint, .main = pthread_self()};
+    *s = (struct shutdown){.daemon = d, .main = pthread_self()};
     sigaction(SIGUSR1, &action, NULL);
     s->stop = eventfd(0, EFD_CLOEXEC);
     if (s->stop < 0)

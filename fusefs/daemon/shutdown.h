@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-struct fuse_session;
+struct daemon;
 
 /*
  * A thread waits for SIGTERM, SIGINT and SIGHUP, which all other threads block. Unmounting is
@@ -16,15 +16,14 @@ struct fuse_session;
  * reach the file; only when files are open on the mount is the session ended under them.
  */
 struct shutdown {
-    struct fuse_session *session;
-    const char *mountpoint;
+    struct daemon *daemon;
     pthread_t thread, main;
     int signals; /* signalfd */
     int stop;    /* eventfd: the session has ended */
 };
 
 /* For the thread that will run the session's loop, with the signals blocked. */
-int shutdown_watch(struct shutdown *s, struct fuse_session *session, const char *mountpoint);
+int shutdown_watch(struct shutdown *s, struct daemon *d);
 /* The loop has returned. */
 void shutdown_unwatch(struct shutdown *s);
 void shutdown_block_signals(void);

@@ -259,6 +259,23 @@ TEST_F(MountTest, SignalWithOpenFilesKeepsWhatAMappingWrote)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
+TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount()) << m.log();
+    int fd = open_on(m.path("a"), O_RDWR | O_CREAT);
+    ASSERT_EQ(write(fd, "kept", 4), 4);
+    ASSERT_EQ(fsync(fd), 0);
+    ASSERT_EQ(kill(m.pid(), SIGKILL), 0);
+    EXPECT_FALSE(m.ended());
+    EXPECT_LT(access(m.path("a").c_str(), F_OK), 0);
+    ASSERT_TRUE(m.mount()) << m.log();
+    EXPECT_EQ(content(m.path("a")), "kept");
+    EXPECT_TRUE(m.unmount()) << m.log();
+    EXPECT_TRUE(fsck_is_clean(m));
+    close(fd);
+}
+
 TEST_F(MountTest, ReadOnlyMountRefusesChanges)
 {
     Mounted m(kImage);

@@ -1,0 +1,85 @@
+#include "fusefs/daemon/writeback.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/daemon.h"
+#include "fusefs/daemon/log.h"
+
+/* FILEID_INO64_GEN of linux/exportfs.h: how the kernel's FUSE makes file handles. */
+#define HANDLE_TYPE  0x81
+#define HANDLE_WORDS 3
+
+struct target {
+    uint64_t ino;
+    uint32_t generation;
+};
+
+/* Dirty pages need a mapping, and a mapping keeps its file open. */
+static bool may_be_dirty(const struct open_file *file)
+{
+    return !file->directory && (file->flags & O_ACCMODE) == O_RDWR;
+}
+
+static struct target *list_targets(struct daemon *d, size_t *count)
+{
+    size_t n = 0;
+    size_t room = 0;
+    pthread_mutex_lock(&d->files_lock);
+    for (struct open_file *f = d->files; f; f = f->next)
+        room += may_be_dirty(f);
+    struct target *targets = malloc((room + 1) * sizeof(*targets));
+    for (struct open_file *f = d->files; targets && f; f = f->next) {
+        if (may_be_dirty(f))
+            targets[n++] = (struct target){ffs_ino(f->inode), ffs_generation(f->inode)};
+    }
+    pthread_mutex_unlock(&d->files_lock);
+    *count = n;
+    return targets;
+}
+
+/*
+ * By handle, for the file may have no name any more. syncfs(2) would not do: for FUSE it starts
+ * the writes and does not wait for them.
+ */
+static int sync_file(int mount_fd, const struct target *t)
+{
+    const uint32_t words[HANDLE_WORDS] = {(uint32_t)(t->ino >> 32), (uint32_t)t->ino,
+                                          t->generation};
+    union {
+        struct file_handle handle;
+        char bytes[sizeof(struct file_handle) + sizeof(words)];
+    } h = {.handle = {.handle_bytes = sizeof(words), .handle_type = HANDLE_TYPE}};
+    memcpy(h.bytes + sizeof(struct file_handle), words, sizeof(words));
+    int fd = open_by_handle_at(mount_fd, &h.handle, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int err = fsync(fd) == 0 ? 0 : -errno;
+    close(fd);
+    return err;
+}
+
+void write_back(struct daemon *d)
+{
+    size_t count;
+    int err = 0;
+    int fd = open(d->opts->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    struct target *targets = list_targets(d, &count);
+    for (size_t i = 0; targets && i < count; i++) {
+        int e = sync_file(fd, &targets[i]);
+        err = err ? err : e;
+    }
+    if (err) {
+        syncfs(fd);
+        log_line(LOG_WARNING, "%s: what mappings changed may not all be written back: %s",
+                 d->opts->mountpoint, strerror(-err));
+    }
+    free(targets);
+    close(fd);
+}
