@@ -80,6 +80,7 @@ static int open_stack(struct rig *r, const struct rig_config *config)
     struct drive drive = {.release = release_sim, .context = r};
     struct sim_config sim = {.ns[0] = {.path = r->path, .lba_size = 512},
                              .namespaces = 1,
+                             .mdts = config->bytes_per_sec ? 65536 : 0,
                              .bytes_per_sec = config->bytes_per_sec};
     int err = sim_create(&sim, &r->sim, &drive.transport);
     if (err)
@@ -110,6 +111,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
                                .gpu = config->gpu_off ? GPU_OFF : GPU_AUTO,
                                .executor = GQ_EXECUTOR_CPU,
                                .queues = 1,
+                               .depth = config->bytes_per_sec ? 4 : 0,
                                .max_buffers = config->max_buffers ? config->max_buffers : 1024,
                                .deadline_ms = config->deadline_ms ? config->deadline_ms : 10000,
                                .commit_s = 5};

@@ -16,10 +16,11 @@ extern "C" {
 #endif
 
 struct rig_config {
-    unsigned deadline_ms;   /* of a command; 0: the daemon's default */
-    unsigned max_buffers;   /* 0: the daemon's default */
-    bool gpu_off;           /* -o gpu=off */
-    uint64_t bytes_per_sec; /* of the drive; 0: no limit */
+    unsigned deadline_ms; /* of a command; 0: the daemon's default */
+    unsigned max_buffers; /* 0: the daemon's default */
+    bool gpu_off;         /* -o gpu=off */
+    /* Of the drive; 0: no limit. With one, few and small commands are under way at a time. */
+    uint64_t bytes_per_sec;
 };
 
 struct rig;
