@@ -190,8 +190,11 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
         struct ffs_tx *tx;
         uint64_t next = first;
         int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
-        if (!err)
-            err = ffs_tx_finish(tx, written_in(tx, inode, first, end, size, &next));
+        if (err)
+            return err;
+        /* The blocks are there: only the extents may have to be split. */
+        ffs_tx_use_reserve(tx);
+        err = ffs_tx_finish(tx, written_in(tx, inode, first, end, size, &next));
         if (err)
             return err;
         first = next;

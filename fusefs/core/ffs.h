@@ -96,7 +96,10 @@ enum ffs_set {
     FFS_SET_MTIME_NOW = 256,
     FFS_SET_FLAGS = 512,
 };
-/* All of it or nothing. Returns the new attributes. */
+/*
+ * All of it or nothing. Returns the new attributes. LAY_INODE_GPU_BOUND can be set on directories,
+ * whose new children inherit it, and on files without blocks (else -EINVAL).
+ */
 int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set,
                 struct ffs_attr *out);
 
@@ -114,6 +117,7 @@ int ffs_mkdir(struct ffs_inode *dir, const char *name, uint32_t mode, const stru
               struct ffs_inode **out);
 int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
                 const struct ffs_cred *cred, struct ffs_inode **out);
+/* Also gives a file made by ffs_tmpfile() its first name. -EMLINK past 65,000 links. */
 int ffs_link(struct ffs_inode *inode, struct ffs_inode *dir, const char *name);
 int ffs_unlink(struct ffs_inode *dir, const char *name);
 int ffs_rmdir(struct ffs_inode *dir, const char *name);
@@ -139,9 +143,14 @@ int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *a
 
 /* --- Data ------------------------------------------------------------------------------------ */
 
-/* Bytes read, short only at the end of the file. Memory from ffs_dma_alloc() avoids a copy. */
+/* Bytes read, short only at the end of the file; access times as with relatime. Memory from
+ * ffs_dma_alloc() avoids a copy. */
 ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
-/* Bytes written (all, or up to the block where space ran out), at `offset`, growing the file. */
+/*
+ * Bytes written (all, or up to the block where space ran out), at `offset`, growing the file up to
+ * its largest size, 2^63 - 1 bytes: -EFBIG past that. Files that are GPU-bound take space in whole
+ * units of 2 MiB, aligned on the device; what is not written of a unit reads as zeros.
+ */
 ssize_t ffs_write(struct ffs_inode *inode, uint64_t offset, const void *buf, size_t len);
 /* Data and metadata (data_only: only what is needed to read the data back) are durable. */
 int ffs_fsync(struct ffs_inode *inode, bool data_only);
@@ -155,7 +164,10 @@ void ffs_dma_free(struct ffs *fs, void *buf, size_t len);
 
 /* --- Extended attributes --------------------------------------------------------------------- */
 
-/* flags: XATTR_CREATE, XATTR_REPLACE. -ENOSPC when it does not fit in LAY_XATTR_BLOCKS_MAX blocks.
+/*
+ * flags: XATTR_CREATE, XATTR_REPLACE. -ENOSPC when it does not fit in LAY_XATTR_BLOCKS_MAX blocks,
+ * or name and value not in one block (LAY_PAYLOAD - 8 bytes together); -E2BIG past 64 KiB, -ERANGE
+ * for names that are empty or longer than 255 bytes.
  */
 int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, size_t len,
                  int flags);
@@ -195,7 +207,10 @@ void ffs_map_release(struct ffs_map *map);
  * Maps [offset, offset + len), whole blocks, for writing: allocates what is missing (as unwritten)
  * and keeps other writers, truncate and ordinary reads of the file out until ffs_map_write_end(),
  * which makes the first `written` bytes part of the file (size, times, unwritten -> written) and
- * leaves the rest as it was. -ENOSPC, -EFBIG, -EINVAL.
+ * leaves the rest as it was. -ENOSPC, -EFBIG, -EINVAL. offset and len need not be whole blocks;
+ * the segments cover them. Unwritten blocks that the request covers in part are zeroed, so that a
+ * transfer may read, change and write them back. The thread that maps also ends the map, because
+ * it holds a lock of the inode, and calls nothing else on the inode in between.
  */
 int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
 int ffs_map_write_end(struct ffs_map *map, uint64_t written);

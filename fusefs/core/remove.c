@@ -50,6 +50,7 @@ static int remove_name(struct ffs_inode *dir, const char *name, bool want_dir)
     if (err)
         return err;
 
+    ffs_tx_use_reserve(tx);
     err = find_victim(dir, n, want_dir, &entry, &victim);
     if (!err)
         err = ffs_dir_remove(tx, dir, entry.key);

@@ -40,6 +40,8 @@ int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool
 {
     bool shrink = size <= ffs_size(inode), tail;
     *unfinished = false;
+    if (shrink)
+        ffs_tx_use_reserve(tx);
     int err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
     if (err)
         return err;
@@ -68,6 +70,7 @@ static int unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
     int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
     if (err)
         return err;
+    ffs_tx_use_reserve(tx);
     err = ffs_inode_dirty(tx, inode);
     if (!err)
         err = ffs_extent_remove(tx, inode, *first, end - *first, &next);
@@ -142,6 +145,7 @@ static int free_inode(struct ffs_inode *inode)
     int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
     if (err)
         return err;
+    ffs_tx_use_reserve(tx);
     err = ffs_inode_dirty(tx, inode);
     if (!err)
         err = ffs_xattr_free_all(tx, inode);

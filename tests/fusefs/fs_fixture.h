@@ -47,11 +47,7 @@ class MemDevice
         how_ = how;
         countdown_ = n;
     }
-    // Transfers since the last fail().
-    long transfers() const
-    {
-        return started_ - countdown_;
-    }
+    // Below zero once the transfer that fail() chose has been met.
     long countdown() const
     {
         return countdown_;
@@ -73,7 +69,6 @@ class MemDevice
     int fd_ = -1;
     std::atomic<int> how_{FAIL_NONE};
     std::atomic<long> countdown_{0};
-    long started_ = 0;
 };
 
 // Owns a reference of an inode.
