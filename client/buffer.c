@@ -85,7 +85,7 @@ static int register_cuda(struct gpunvme_buffer *b)
         return err;
     if (memcmp(uuid, b->owner->info.gpu_uuid, sizeof(uuid)) != 0)
         return gpunvme_fail(-EXDEV, "the memory is on another GPU than the mount's");
-    err = cuda_driver_export(cu, (uintptr_t)b->addr, b->len, reg.ipc, &reg.offset);
+    err = cuda_driver_export(cu, b->device, (uintptr_t)b->addr, b->len, reg.ipc, &reg.offset);
     return err ? err : register_at_mount(b, &reg);
 }
 

@@ -215,26 +215,37 @@ static int check_exportable(struct cuda_driver *cu, uint64_t addr)
     return 0;
 }
 
-int cuda_driver_export(struct cuda_driver *cu, uint64_t addr, size_t len, uint8_t handle[64],
-                       uint64_t *offset)
+static int get_handle(struct cuda_driver *cu, uint64_t addr, size_t len, CUipcMemHandle *handle,
+                      uint64_t *offset)
 {
     CUdeviceptr base;
     size_t size;
-    CUipcMemHandle ipc;
-    int err = check_exportable(cu, addr);
-    if (err)
-        return err;
     CUresult result = cu->cuMemGetAddressRange(&base, &size, addr);
     if (result)
         return driver_failed(cu, result, "cuMemGetAddressRange");
     if (len > size || addr - base > size - len)
         return gpunvme_fail(-EINVAL, "the buffer leaves its CUDA allocation of %zu bytes", size);
-    result = cu->cuIpcGetMemHandle(&ipc, base);
+    result = cu->cuIpcGetMemHandle(handle, base);
     if (result)
         return driver_failed(cu, result, "cuIpcGetMemHandle");
-    memcpy(handle, ipc.reserved, sizeof(ipc.reserved));
     *offset = addr - base;
     return 0;
+}
+
+int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
+                       uint8_t handle[64], uint64_t *offset)
+{
+    CUipcMemHandle ipc;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    err = check_exportable(cu, addr);
+    if (!err)
+        err = get_handle(cu, addr, len, &ipc, offset);
+    pop_context(cu);
+    if (!err)
+        memcpy(handle, ipc.reserved, sizeof(ipc.reserved));
+    return err;
 }
 
 int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr)

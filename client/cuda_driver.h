@@ -26,11 +26,12 @@ int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16]);
 int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device);
 
 /*
- * What another process needs to open the allocation around addr: the handle of its base and addr's
- * offset from it. -ENOTSUP: memory that has no such handle (VMM, managed, pools).
+ * What another process needs to open the allocation around addr, which is on `device`: the handle
+ * of its base and addr's offset from it. -ENOTSUP: memory that has no such handle (VMM, managed,
+ * pools).
  */
-int cuda_driver_export(struct cuda_driver *cu, uint64_t addr, size_t len, uint8_t handle[64],
-                       uint64_t *offset);
+int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
+                       uint8_t handle[64], uint64_t *offset);
 
 int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr);
 int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 
 #include "client/gpunvme.h"
@@ -146,11 +147,12 @@ class EndToEnd : public ::testing::Test
 class Reader
 {
   public:
+    // Without its parts a reader cannot go on.
     explicit Reader(const std::string &mountpoint) : expected_(kBuffer), got_(kBuffer)
     {
         if (gpunvme_connect(mountpoint.c_str(), &mount_) != 0 ||
             gpunvme_alloc(mount_, kBuffer, &buffer_) != 0)
-            ADD_FAILURE() << gpunvme_error();
+            throw std::runtime_error(gpunvme_error());
     }
     ~Reader()
     {
@@ -208,10 +210,9 @@ class Reader
     std::vector<uint8_t> expected_, got_;
 };
 
-void read_at_random(const std::string &mountpoint, const std::vector<StaticFile> &files,
+void read_at_random(Reader &reader, const std::vector<StaticFile> &files,
                     const std::vector<std::unique_ptr<Fd>> &fds, uint64_t seed)
 {
-    Reader reader(mountpoint);
     Rng rng(seed);
     for (int i = 0; i < kReads && !::testing::Test::HasFailure(); i++) {
         size_t f = draw(rng, files.size());
@@ -228,9 +229,8 @@ void read_at_random(const std::string &mountpoint, const std::vector<StaticFile>
 
 // Grows, shrinks, overwrites and renames a file of its own; each change must show at once on both
 // paths.
-void change_at_random(const Mounted &mount, uint64_t seed)
+void change_at_random(Reader &reader, const Mounted &mount, uint64_t seed)
 {
-    Reader reader(mount.path(""));
     Rng rng(seed);
     std::string name = mount.path("churn-" + std::to_string(seed));
     Fd f(open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
@@ -265,13 +265,18 @@ TEST_F(EndToEnd, BothPathsAgreeWhileOthersChangeFilesAndAfterANewMount)
         fds.push_back(std::make_unique<Fd>(open(mount_->path(f.name).c_str(), O_RDONLY)));
         ASSERT_GE(fds.back()->fd, 0) << f.name << ": " << strerror(errno);
     }
-    std::vector<std::thread> threads;
-    for (uint64_t i = 0; i < 2; i++) {
-        threads.emplace_back([&, i] { read_at_random(mount_->path(""), files_, fds, 11 + i); });
-        threads.emplace_back([&, i] { change_at_random(*mount_, 91 + i); });
+    {
+        std::vector<std::unique_ptr<Reader>> readers;
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; i++)
+            readers.push_back(std::make_unique<Reader>(mount_->path("")));
+        for (uint64_t i = 0; i < 2; i++) {
+            threads.emplace_back([&, i] { read_at_random(*readers[i], files_, fds, 11 + i); });
+            threads.emplace_back([&, i] { change_at_random(*readers[2 + i], *mount_, 91 + i); });
+        }
+        for (std::thread &t : threads)
+            t.join();
     }
-    for (std::thread &t : threads)
-        t.join();
     fds.clear();
     std::string report;
     ASSERT_TRUE(mount_->unmount()) << mount_->log();
