@@ -16,12 +16,6 @@ class FsData : public FsTest, public ::testing::WithParamInterface<int>
     FsData() : FsTest(96u << 20, GetParam() % 2 ? 512 : 4096)
     {
     }
-    // What the device held before must never be seen.
-    void SetUp() override
-    {
-        memset(device.bytes(), 0xee, device.size());
-        FsTest::SetUp();
-    }
     void TearDown() override
     {
         file.reset();

@@ -19,6 +19,7 @@ MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size)
     if (mem == MAP_FAILED)
         abort();
     mem_ = static_cast<uint8_t *>(mem);
+    memset(mem_, FS_GARBAGE, bytes);
     dev_.base.ops = &ops;
     dev_.base.info.bytes = bytes;
     dev_.base.info.lba_size = lba_size;
@@ -53,8 +54,11 @@ int MemDevice::transfer(bd_io *io)
         memcpy(mem_ + io->offset, io->buf, io->len);
         break;
     case BD_WRITE_ZEROES:
-    case BD_DISCARD:
         memset(mem_ + io->offset, 0, io->len);
+        break;
+    case BD_DISCARD:
+        // Undefined afterwards: the worst that could be.
+        memset(mem_ + io->offset, FS_GARBAGE, io->len);
         break;
     case BD_FLUSH:
         break;

@@ -16,8 +16,11 @@
 
 #include "fusefs/core/ffs.h"
 
-// A block device in a memfd, so that fsck can look at it by path. Its transfers can be made to
-// fail from a chosen one on.
+// What a device holds before anything is written to it.
+constexpr char FS_GARBAGE = '\xee';
+
+// A block device in a memfd, so that fsck can look at it by path, full of garbage. Its transfers
+// can be made to fail from a chosen one on.
 class MemDevice
 {
   public:

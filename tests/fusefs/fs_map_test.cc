@@ -136,11 +136,6 @@ TEST_F(FsMap, ExtentsAreListedAsTheyAre)
 class FsCut : public FsTest
 {
   protected:
-    void SetUp() override
-    {
-        memset(device.bytes(), 0xee, device.size());
-        FsTest::SetUp();
-    }
     // Cuts the device off at transfer n of `work`, mounts again. False: all of it was done before.
     template <class Work> bool cut(long n, Work work)
     {
@@ -175,7 +170,7 @@ TEST_F(FsCut, NothingOlderThanTheFileIsEverSeenInIt)
         });
         Inode f;
         ffs_lookup(root, ("f" + std::to_string(n)).c_str(), f.out());
-        EXPECT_TRUE(!f || read_all(f).find('\xee') == std::string::npos) << n;
+        EXPECT_TRUE(!f || read_all(f).find(FS_GARBAGE) == std::string::npos) << n;
     }
 }
 
@@ -198,6 +193,22 @@ TEST_F(FsCut, ATruncationIsFinishedAtTheNextMount)
         EXPECT_TRUE((a.size == 10 && a.blocks == 8) || a.size == 599 * 8192 + 1) << n;
         EXPECT_EQ(ffs_unlink(root, name.c_str()), 0);
     }
+}
+
+TEST_F(FsCut, WhatATruncationCouldNotZeroIsZeroedAtTheNextMount)
+{
+    {
+        Inode f = create("f");
+        write(f, 0, std::string(4096, 'x'));
+        device.fail(MemDevice::FAIL_ONCE, 0);
+        EXPECT_EQ(truncate(f, 10), -EIO);
+        ASSERT_EQ(ffs_sync(fs), 0);
+    }
+    cut(0, [] {});
+    Inode f = lookup("f");
+    ASSERT_EQ(attr(f).size, 10u);
+    ASSERT_EQ(truncate(f, 4096), 0);
+    EXPECT_EQ(read_all(f), std::string(10, 'x') + std::string(4086, 0));
 }
 
 TEST_F(FsCut, SyncedDataIsThereAfterwards)
