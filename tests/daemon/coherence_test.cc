@@ -205,6 +205,9 @@ TEST_P(CoherenceTest, UnlinkedFileIsReadToItsEnd)
 // Blocks that a GPU read uses go to nobody else, though the file has lost them already.
 TEST_P(CoherenceTest, TruncationDuringAGpuReadGivesNobodyElsesData)
 {
+    for (char &c : model_)
+        c = static_cast<char>(c & 0x0f); // never 'S'
+    ASSERT_EQ(pwrite(fd_, model_.data(), kFile, 0), static_cast<ssize_t>(kFile));
     std::atomic<bool> stop{false};
     std::thread churn([&] {
         std::string secret(1 << 20, 'S');
@@ -219,8 +222,6 @@ TEST_P(CoherenceTest, TruncationDuringAGpuReadGivesNobodyElsesData)
                 perror("pwrite");
         }
     });
-    for (char &c : model_)
-        c = static_cast<char>(c & 0x0f); // never 'S'
     for (int i = 0; i < 40; i++) {
         memset(buffer_->data(), 0, kFile);
         ssize_t n = buffer_->read(fd_, 0, 0, kFile);
