@@ -108,14 +108,14 @@ TEST_F(FsBig, RunsAcrossTheBordersOfLeavesAreKept)
     const uint64_t n = 1000, hole = 16 * 4096;
     for (uint64_t i = 0; i < n; i++)
         write(f, i * 8192, "x");
-    for (uint64_t at = 0; at < n * 8192; at += 24 * 4096) {
+    for (uint64_t at = 0; at < n * 8192; at += 20 * 4096) {
         ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, hole), 0);
         ASSERT_EQ(write(f, at, std::string(hole, 'y')), static_cast<ssize_t>(hole));
     }
     f.reset();
     remount();
     f = lookup("f");
-    for (uint64_t at = 0; at < (n - 12) * 8192; at += 24 * 4096) {
+    for (uint64_t at = 0; at < (n - 12) * 8192; at += 20 * 4096) {
         ASSERT_TRUE(read(f, at, hole) == std::string(hole, 'y')) << at;
         ASSERT_EQ(read(f, at + hole, 8193), "x" + std::string(8191, 0) + "x");
     }
