@@ -41,8 +41,8 @@ done
 
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/gpu}
 WORK=$(mktemp -d)
-IMAGE='' BENCH_MIB=${BENCH_MIB:-4096}
-trap 'end_mount; rm -rf --one-file-system "$WORK"' EXIT
+BENCH_MIB=${BENCH_MIB:-4096}
+trap 'rm -rf --one-file-system "$WORK"' EXIT
 PATH=$PATH:/usr/local/cuda/bin
 TABLE=() FAILED=0
 
@@ -109,38 +109,32 @@ step_memcheck() {
         row memcheck "NOT RUN: compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin"
         return 0
     fi
+    : >"$WORK/memcheck.found"
     commands_labelled cuda gpu >"$WORK/commands"
     while IFS= read -r command; do
         count=$((count + 1))
         # The line is quoted for the shell by commands_labelled.
         eval "timeout 400 \"\$tool\" --tool memcheck --error-exitcode 86 $command" \
-            >"$WORK/memcheck.log" 2>&1 || {
+            >"$WORK/memcheck.log" 2>&1 </dev/null || {
             rc=$?
             tail -n 60 "$WORK/memcheck.log"
         }
-        grep -E 'ERROR SUMMARY|Device not supported' "$WORK/memcheck.log" || true
+        grep -E 'ERROR SUMMARY|Device not supported' "$WORK/memcheck.log" |
+            tee -a "$WORK/memcheck.found" || true
     done <"$WORK/commands"
     [ "$count" -gt 0 ] || rc=1
-    row_of memcheck "$rc" "$count programs, $(grep -oE 'ERROR SUMMARY.*' "$WORK/memcheck.log" || true)"
+    row_of memcheck "$rc" "$count programs"
+    while IFS= read -r command; do
+        TABLE+=("    $command")
+    done < <(sort "$WORK/memcheck.found" | uniq -c)
 }
 
-# Some measure a mount, and get one: an image in memory, with controller threads enough.
-run_bench() {
-    local limit=("timeout" "${BENCH_SECONDS:-240}")
-    case ${1##*/} in
-    ioctl_bench)
-        "${limit[@]}" bash "$GPUNVME_ROOT/bench/on_mount.sh" 8G gpu=require,sim_threads=4 "$1"
-        ;;
-    *) "${limit[@]}" "$1" ;;
-    esac
-}
-
-# run_bench NAME ARGUMENT...: one benchmark; what it prints goes into the table.
+# run_bench NAME COMMAND...: one benchmark; what it prints goes into the table.
 run_bench() {
     local name=$1 rc=0
     shift
     say "$name"
-    timeout "${BENCH_SECONDS:-240}" "$BUILD_DIR/bench/$name" "$@" >"$WORK/bench.log" 2>&1 || rc=$?
+    timeout "${BENCH_SECONDS:-240}" "$@" >"$WORK/bench.log" 2>&1 || rc=$?
     cat "$WORK/bench.log"
     row_of "$name" "$rc" ""
     while IFS= read -r line; do
@@ -148,45 +142,18 @@ run_bench() {
     done <"$WORK/bench.log"
 }
 
-# Runs a command with a fresh file system mounted on $WORK/mnt, its image in memory: 4 GiB of data
-# and room beside it.
-with_mount() {
-    local rc=0
-    IMAGE=$(mktemp /dev/shm/gpunvme-bench.XXXXXX.img)
-    truncate -s $((BENCH_MIB + BENCH_MIB / 4 + 512))M "$IMAGE"
-    mkdir -p "$WORK/mnt"
-    if mkfs.gpunvme -q "$IMAGE" && gpunvmefs -o gpu=require "$IMAGE" "$WORK/mnt"; then
-        "$@"
-    else
-        row_of "mount for $2" 1 "mkfs.gpunvme or gpunvmefs -o gpu=require failed"
-    fi
-    end_mount || rc=$?
-    return "$rc"
-}
-
-# Takes the mount away, waits for the daemon as long as it may need, and removes the image.
-end_mount() {
-    [ -n "$IMAGE" ] || return 0
-    if mountpoint -q "$WORK/mnt"; then
-        umount "$WORK/mnt" || umount -l "$WORK/mnt"
-    fi
-    for _ in $(seq 300); do
-        pgrep -f -- "gpunvmefs .*$IMAGE " >/dev/null || break
-        sleep 0.1
-    done
-    rm -f "$IMAGE"
-    IMAGE=''
-}
-
+# ioctl_bench measures a mount and gets one: an image in memory, larger than the file it reads.
 step_bench() {
     export PATH="$BUILD_DIR/install/bin:$BUILD_DIR/install/sbin:$PATH"
-    if [ -x "$BUILD_DIR/bench/gq_bench" ]; then
-        run_bench gq_bench
+    local bench=$BUILD_DIR/bench
+    if [ -x "$bench/gq_bench" ]; then
+        run_bench gq_bench "$bench/gq_bench"
     else
         row gq_bench "NOT RUN: not built"
     fi
-    if [ -x "$BUILD_DIR/bench/ioctl_bench" ]; then
-        with_mount run_bench ioctl_bench -s "$BENCH_MIB" "$WORK/mnt"
+    if [ -x "$bench/ioctl_bench" ]; then
+        run_bench ioctl_bench bash "$GPUNVME_ROOT/bench/on_mount.sh" $((2 * BENCH_MIB + 512))M \
+            gpu=require,sim_threads=4 "$bench/ioctl_bench" -s "$BENCH_MIB"
     else
         row ioctl_bench "NOT RUN: not built"
     fi
