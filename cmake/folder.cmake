@@ -25,8 +25,9 @@ function(gpunvme_program name)
     endif()
 endfunction()
 
-# Common to all tests: the folder is a label (tests/cuda: "cuda"), LABELS adds others ("gpu": needs
-# a CUDA device; "mount": mounts through /dev/fuse), and a sanitizer may take five times as long.
+# Common to all tests: the folder is a label (tests/cuda: "cuda"), LABELS adds others ("gpu": goes
+# through a CUDA device where there is one; "mount": mounts through /dev/fuse), and a sanitizer may
+# take five times as long.
 function(gpunvme_test_properties name)
     cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
     if(NOT ARG_TIMEOUT)

@@ -5,6 +5,8 @@
 #ifndef TESTS_BLOCKDEV_FAKE_H
 #define TESTS_BLOCKDEV_FAKE_H
 
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
