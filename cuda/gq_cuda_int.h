@@ -15,17 +15,21 @@ struct cuda_slot {
     uint32_t *cancel;        /* pinned; the caller's flag is forwarded to it */
 };
 
+/* What was registered with CUDA: the queue pair forgets its rings when it has to be abandoned. */
+struct cuda_rings {
+    void *sq, *cq;
+};
+
 struct gq_cuda {
     struct gq_exec exec;
     int device;
     struct nvme_transport *transport;
     struct gq_mover *mover;
     pthread_rwlock_t gate;
-    char *doorbells; /* as the GPU addresses them */
-    bool doorbells_ours;
+    char *doorbells;       /* as the GPU addresses them */
     struct gq_port *ports; /* device memory: GQ_MAX_QUEUES */
     struct gq_port host_ports[GQ_MAX_QUEUES];
-    const struct nvme_qpair *qpairs[GQ_MAX_QUEUES];
+    struct cuda_rings rings[GQ_MAX_QUEUES];
     struct cuda_slot slots[GQ_MAX_QUEUES];
     unsigned n_slots;
     pthread_mutex_t copy_lock; /* one put, get or zero at a time, on copy_stream */

@@ -140,28 +140,21 @@ void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
     cudaFree(imp->mapping);
 }
 
-/* Host memory of others, made reachable for the GPU. *ours: it has to be taken back. */
-static int map_host(void *addr, size_t len, unsigned flags, void **device, bool *ours)
+/*
+ * Host memory, made reachable for the GPU. "Already registered" is a failure: CUDA then still
+ * means the pages that were at this address when it was told of them, which may be others.
+ */
+static int map_host(void *addr, size_t len, unsigned flags, void **device)
 {
-    cudaError_t err = cudaHostRegister(addr, len, flags);
+    cudaError_t err =
+        cudaHostRegister(addr, len, flags | cudaHostRegisterPortable | cudaHostRegisterMapped);
 
-    *ours = err == cudaSuccess;
-    if (err == cudaErrorHostMemoryAlreadyRegistered) {
-        cudaGetLastError();
-        err = cudaSuccess;
-    }
-    if (err == cudaSuccess)
-        err = cudaHostGetDevicePointer(device, addr, 0);
-    if (err != cudaSuccess && *ours)
+    if (err != cudaSuccess)
+        return gq_cuda_errno(err);
+    err = cudaHostGetDevicePointer(device, addr, 0);
+    if (err != cudaSuccess)
         cudaHostUnregister(addr);
     return gq_cuda_errno(err);
-}
-
-static int map_ring(void *ring, size_t len, void **device)
-{
-    bool ours;
-
-    return map_host(ring, len, cudaHostRegisterPortable | cudaHostRegisterMapped, device, &ours);
 }
 
 static int send_port(struct gq_cuda *cu, unsigned i)
@@ -196,10 +189,10 @@ int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
     int err;
 
     *port = (struct gq_port){.depth = qp->depth};
-    err = map_ring(qp->sq, qp->sq_len, (void **)&port->sq);
+    err = map_host(qp->sq, qp->sq_len, 0, (void **)&port->sq);
     if (err)
         return err;
-    err = map_ring(qp->cq, qp->cq_len, (void **)&port->cq);
+    err = map_host(qp->cq, qp->cq_len, 0, (void **)&port->cq);
     if (err)
         goto unmap_sq;
     err = port_memory(port);
@@ -210,7 +203,7 @@ int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
     err = send_port(cu, i);
     if (err)
         goto free_memory;
-    cu->qpairs[i] = qp;
+    cu->rings[i] = (struct cuda_rings){.sq = qp->sq, .cq = qp->cq};
     return 0;
 
 free_memory:
@@ -230,8 +223,8 @@ void gq_cuda_port_remove(struct gq_exec *x, unsigned i)
     cudaSetDevice(cu->device);
     cudaFree(cu->host_ports[i].slots);
     cudaFree(cu->host_ports[i].free_cids);
-    cudaHostUnregister(cu->qpairs[i]->cq);
-    cudaHostUnregister(cu->qpairs[i]->sq);
+    cudaHostUnregister(cu->rings[i].cq);
+    cudaHostUnregister(cu->rings[i].sq);
 }
 
 /* Pinned memory has the same address for the GPU as for the host. */
@@ -265,16 +258,12 @@ void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
 int gq_cuda_map_doorbells(struct gq_cuda *cu)
 {
     struct nvme_transport *t = cu->transport;
-    unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
 
-    if (t->doorbells_are_mmio)
-        flags |= cudaHostRegisterIoMemory;
-    return map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len, flags,
-                    (void **)&cu->doorbells, &cu->doorbells_ours);
+    return map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len,
+                    t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0, (void **)&cu->doorbells);
 }
 
 void gq_cuda_unmap_doorbells(struct gq_cuda *cu)
 {
-    if (cu->doorbells_ours)
-        cudaHostUnregister((void *)(uintptr_t)cu->transport->doorbells);
+    cudaHostUnregister((void *)(uintptr_t)cu->transport->doorbells);
 }
