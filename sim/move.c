@@ -9,11 +9,12 @@
 
 #include "sim/internal.h"
 
-#define SUBS       32u /* submissions of a thread being filled or under way */
-#define MAX_COPIES 4096u
-#define RING_BYTES (2u << 20) /* bounce memory of a thread and direction */
-#define RING_ALIGN 64u
-#define RING_LEAST (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
+#define SUBS          32u /* submissions of a thread being filled or under way */
+#define FLYING_ENOUGH 2u
+#define MAX_COPIES    4096u
+#define RING_BYTES    (2u << 20) /* bounce memory of a thread and direction */
+#define RING_ALIGN    64u
+#define RING_LEAST    (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
 
 struct copy_ref {
     uint32_t slot;
@@ -143,9 +144,13 @@ static bool send(struct sim_thread *th, bool to_device)
     return true;
 }
 
+/*
+ * One submission moves, one waits behind it, and meanwhile the next one fills: the busier the
+ * mover, the larger what it is given, and neighbours in one submission become one copy.
+ */
 void sim_move_submit(struct sim_thread *th)
 {
-    if (th->move) {
+    if (th->move && th->move->n_flying < FLYING_ENOUGH) {
         send(th, false);
         send(th, true);
     }
