@@ -1,6 +1,7 @@
 /* The CPU executor: the calling thread, or a few, drive the queues; memory is host memory. */
 #include "cuda/gq_cpu.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -203,6 +204,7 @@ static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
     struct drive_thread threads[MAX_CPU_THREADS];
     unsigned n = cpu->threads < d->n ? cpu->threads : d->n, started = 1;
 
+    assert(n > 0);
     for (unsigned i = 0; i < n; i++)
         threads[i] = (struct drive_thread){.cpu = cpu, .drive = d, .first = i, .step = n};
     while (started < n &&

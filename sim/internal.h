@@ -313,9 +313,9 @@ bool sim_admin_run(struct sim *s);
  * Runs one I/O command. cmd is its slot, or NULL for one run as it is fetched (it gets a slot when
  * the mover takes it). Returns its status, or SIM_MOVING.
  */
-uint16_t sim_io_run(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *sqe,
+uint16_t sim_io_run(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
                     struct sim_cmd *cmd);
-void sim_io_arrive(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *sqe,
+void sim_io_arrive(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
                    uint64_t now);
 struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid);
 /* Bytes of data that travel with the command; 0 for one that has none, or a bad namespace. */

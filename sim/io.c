@@ -1,4 +1,5 @@
 /* I/O commands: checking, and moving data between media and memory. NVM command set 3.2. */
+#include <assert.h>
 #include <string.h>
 
 #include "sim/internal.h"
@@ -95,7 +96,9 @@ static void host_copy(struct sim_thread *th, struct sim_ns *ns, const struct nvm
 /* One bit of the data, drawn from the seed: in memory for a read, on the media for a write. */
 static void flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme_sqe *q)
 {
-    uint64_t at = sim_random(&th->rng) % sim_data_bytes(th->s, q);
+    size_t bytes = sim_data_bytes(th->s, q);
+    assert(bytes > 0); /* a read or a write, whose namespace was found */
+    uint64_t at = sim_random(&th->rng) % bytes;
     unsigned char bit = (unsigned char)(1u << (sim_random(&th->rng) % 8));
 
     if (q->opcode == NVME_IO_WRITE) {
@@ -197,7 +200,7 @@ static uint16_t fetch_ranges(struct sim_thread *th, const struct nvme_sqe *q,
 static uint16_t dataset_management(struct sim_thread *th, struct sim_sq *sq,
                                    const struct nvme_sqe *q, struct sim_ns *ns)
 {
-    struct nvme_dsm_range ranges[NVME_DSM_MAX_RANGES];
+    struct nvme_dsm_range ranges[NVME_DSM_MAX_RANGES] = {0};
     unsigned n = (q->cdw10 & 0xff) + 1;
     uint16_t st = fetch_ranges(th, q, ranges);
 

@@ -405,8 +405,8 @@ int sim_mover_attach(struct sim *s, const struct nvme_mover *mover)
 
 void sim_mover_detach(struct sim *s)
 {
-    struct sim_move *moves[SIM_MAX_THREADS], *none[SIM_MAX_THREADS] = {NULL};
-    bool pinned[SIM_MAX_NAMESPACES], unpinned[SIM_MAX_NAMESPACES] = {false};
+    struct sim_move *moves[SIM_MAX_THREADS] = {NULL}, *none[SIM_MAX_THREADS] = {NULL};
+    bool pinned[SIM_MAX_NAMESPACES] = {false}, unpinned[SIM_MAX_NAMESPACES] = {false};
     const struct nvme_mover *mover = s->mover;
 
     if (--s->device_mappings)

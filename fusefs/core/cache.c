@@ -109,6 +109,7 @@ static void put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
     lru_add(cache, cb);
     while (cache->unused > cache->unused_max) {
         struct ffs_cbuf *victim = cache->oldest;
+        assert(victim); /* `unused` counts the list */
         lru_remove(cache, victim);
         unhash(cache, victim);
         free_cbuf(victim);

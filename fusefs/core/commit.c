@@ -146,8 +146,10 @@ static int write_snapshot(struct ffs *fs, struct snapshot *s)
         .revoked = s->revoked,
         .nrevoked = s->nrevoked,
     };
-    for (size_t i = 0; i < s->from.n; i++)
+    for (size_t i = 0; i < s->from.n; i++) {
+        assert(s->images[i]); /* all of them, or there is no snapshot */
         lay_seal(s->images[i]->data, s->from.tid);
+    }
     return ffs_log_write(fs, &tx);
 }
 

@@ -99,6 +99,7 @@ static int set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
         inode->d.parent = lay_put64(dir->ino);
         return ffs_tree_create(tx, inode, LAY_MAP_DIR);
     case S_IFLNK:
+        assert(b->target);
         return ffs_symlink_store(tx, inode, b->target, strlen(b->target));
     default:
         inode->d.map_kind = lay_put16(LAY_MAP_EMPTY);

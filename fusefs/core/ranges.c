@@ -29,7 +29,7 @@ void ffs_ranges_add(struct ffs_ranges *r, uint64_t block, uint64_t len)
         last->len += len;
         return;
     }
-    assert(r->n < r->cap);
+    assert(r->v && r->n < r->cap);
     r->v[r->n++] = (struct ffs_range){block, len};
 }
 

@@ -49,13 +49,12 @@ int ffs_fail(struct ffs *fs, const char *what, int err)
     return -EIO;
 }
 
-int ffs_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
+void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
 {
     ffs_log(fs, LOG_ERR, "%s: corrupt: block %llu, inode %llu: %s; run fsck.gpunvme",
             fs->dev->info.name, (unsigned long long)block, (unsigned long long)ino, why);
     atomic_fetch_or(&fs->health, FFS_CORRUPT);
     ffs_background_hurry(fs);
-    return -EUCLEAN;
 }
 
 struct lay_time ffs_now(void)

@@ -12,6 +12,7 @@
 #ifndef FUSEFS_CORE_STORAGE_H
 #define FUSEFS_CORE_STORAGE_H
 
+#include <errno.h>
 #include <pthread.h>
 #ifndef __cplusplus /* tests in C++ define _Atomic away */
 #include <stdatomic.h>
@@ -162,8 +163,14 @@ int ffs_commit(struct ffs *fs, uint64_t tid);
 uint64_t ffs_running_tid(struct ffs *fs);
 struct bd_dev *ffs_dev(struct ffs *fs);
 const struct lay_geometry *ffs_geometry(struct ffs *fs);
-/* Logs "what: why", marks the file system in error and read-only; returns -EUCLEAN. */
-int ffs_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why);
+/* Logs "what: why" and marks the file system in error and read-only. */
+void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why);
+/* The same, and returns -EUCLEAN. Inline, so that compilers see that it is never 0. */
+static inline int ffs_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
+{
+    ffs_note_corrupt(fs, block, ino, why);
+    return -EUCLEAN;
+}
 /* 0, or -EIO after shutdown. */
 int ffs_alive(struct ffs *fs);
 void ffs_log(struct ffs *fs, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

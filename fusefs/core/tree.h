@@ -8,6 +8,8 @@
 #ifndef FUSEFS_CORE_TREE_H
 #define FUSEFS_CORE_TREE_H
 
+#include <assert.h>
+
 #include "fusefs/core/storage.h"
 
 struct ffs_tree_step {
@@ -25,6 +27,7 @@ struct ffs_cursor {
 
 static inline struct lay_node *ffs_cursor_node(const struct ffs_cursor *c, unsigned level)
 {
+    assert(c->step[level].buf); /* the way has come this far down */
     return c->step[level].buf->data;
 }
 
