@@ -43,6 +43,13 @@ static int free_sim(void *context)
     return mistakes ? -EPROTO : 0;
 }
 
+/* Two threads feed a GPU's link and four do it with ease; small machines have one to give. */
+static unsigned default_threads(void)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    return processors >= 16 ? 4 : processors >= 8 ? 2 : 1;
+}
+
 /* What was flushed must survive the machine, as it would on a drive. */
 static int open_image(const struct options *opts, const char *path, struct drive *out)
 {
@@ -51,7 +58,7 @@ static int open_image(const struct options *opts, const char *path, struct drive
                   .lba_size = opts->sim_lba ? opts->sim_lba : DEFAULT_LBA,
                   .read_only = opts->read_only},
         .namespaces = 1,
-        .threads = opts->sim_threads,
+        .threads = opts->sim_threads ? opts->sim_threads : default_threads(),
         .mdts = opts->sim_mdts,
         .latency_ns = opts->sim_latency_us * 1000ull,
         .bytes_per_sec = (uint64_t)opts->sim_bandwidth_mib << 20,
