@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -65,11 +67,16 @@ static int sync_file(int mount_fd, const struct target *t)
 
 void write_back(struct daemon *d)
 {
+    struct statfs st;
     size_t count;
     int err = 0;
     int fd = open(d->opts->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return;
+    if (fstatfs(fd, &st) != 0 || st.f_type != FUSE_SUPER_MAGIC) {
+        close(fd); /* somebody has unmounted it already, lazily */
+        return;
+    }
     struct target *targets = list_targets(d, &count);
     for (size_t i = 0; targets && i < count; i++) {
         int e = sync_file(fd, &targets[i]);

@@ -151,8 +151,10 @@ bool Mounted::mount(const std::string &options)
 bool Mounted::unmount()
 {
     bool unmounted = umount(mountpoint_.c_str()) == 0;
-    if (!unmounted)
+    if (!unmounted) { // a test that failed still has files open
         umount2(mountpoint_.c_str(), MNT_DETACH);
+        kill(daemon_, SIGTERM);
+    }
     int status = wait_for(daemon_, kSlowSeconds);
     daemon_ = -1;
     return unmounted && status == 0;
