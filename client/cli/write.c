@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,16 +81,43 @@ static void report(const struct cli_session *s, const struct cli_transfer *t)
     cli_json_print(root);
 }
 
+/* Opens or makes the file without touching what is in it: *made tells which. */
+static int open_target(const char *file, bool *made)
+{
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    *made = fd >= 0;
+    if (fd < 0 && errno == EEXIST)
+        fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    return fd;
+}
+
+/* Empties the file, once it is known to be on a mount and not the source itself. */
+static int take_target(struct cli_session *s, const struct stat *source, int fd, const char *file)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return cli_error(file, "%s", strerror(errno));
+    if (st.st_dev == source->st_dev && st.st_ino == source->st_ino)
+        return cli_error(file, "the same file as the source, name another");
+    if (cli_session_open(s, file,
+                         S_ISREG(source->st_mode) ? (uint64_t)source->st_size : UINT64_MAX))
+        return 1;
+    return ftruncate(fd, 0) == 0 ? 0 : cli_error(file, "%s", strerror(errno));
+}
+
 static int write_file(struct cli_session *s, int source, const char *name, const char *file)
 {
     struct stat st;
     struct cli_transfer t = {.file = file};
+    bool made;
     if (fstat(source, &st) != 0)
         return cli_error(name, "%s", strerror(errno));
-    int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open_target(file, &made);
     if (fd < 0)
         return cli_error(file, "%s", strerror(errno));
-    int failed = cli_session_open(s, file, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : UINT64_MAX);
+    int failed = take_target(s, &st, fd, file);
+    if (failed && made)
+        unlink(file);
     if (!failed)
         failed = write_chunks(s, source, name, fd, &t, (uint64_t)st.st_size);
     if (!failed)

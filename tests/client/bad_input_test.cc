@@ -1,0 +1,171 @@
+// What the command `gpunvme` and libgpunvme say to wrong arguments and to files that are not on a
+// mount of ours.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "client/gpunvme.h"
+#include "tests/e2e/mounted.h"
+
+namespace
+{
+
+struct Refusal {
+    const char *name;
+    std::vector<std::string> args; // FILE: an ordinary file, elsewhere
+    int status;
+    const char *said;
+};
+
+void PrintTo(const Refusal &r, std::ostream *os)
+{
+    *os << r.name;
+}
+
+// A file on no mount of ours, with some bytes in it.
+class Elsewhere
+{
+  public:
+    Elsewhere()
+    {
+        int fd = mkstemp(&name_[0]);
+        if (fd < 0 || write(fd, "precious", 8) != 8)
+            ADD_FAILURE() << name_ << ": " << strerror(errno);
+        close(fd);
+    }
+    ~Elsewhere()
+    {
+        unlink(name_.c_str());
+    }
+    Elsewhere(const Elsewhere &) = delete;
+    Elsewhere &operator=(const Elsewhere &) = delete;
+
+    const std::string &name() const
+    {
+        return name_;
+    }
+    std::string content() const
+    {
+        std::stringstream all;
+        all << std::ifstream(name_).rdbuf();
+        return all.str();
+    }
+
+  private:
+    std::string name_ = "/tmp/gpunvme-client-XXXXXX";
+};
+
+class RefusalTest : public ::testing::TestWithParam<Refusal>
+{
+};
+
+TEST_P(RefusalTest, IsOneLineWithTheObjectAndLosesNothing)
+{
+    Elsewhere file;
+    std::vector<std::string> argv = {GPUNVME};
+    for (const std::string &arg : GetParam().args)
+        argv.push_back(arg == "FILE" ? file.name() : arg);
+    std::string output;
+    EXPECT_EQ(run_program(argv, &output), GetParam().status) << output;
+    EXPECT_EQ(output.find("gpunvme: "), 0u) << output;
+    EXPECT_NE(output.find(GetParam().said), std::string::npos) << output;
+    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+    EXPECT_EQ(file.content(), "precious");
+}
+
+constexpr char kNone[] = "/nonexistent/file";
+
+INSTANTIATE_TEST_SUITE_P(
+    CommandLine, RefusalTest,
+    ::testing::Values(
+        Refusal{"no_such_command", {"raed", "FILE"}, 2, "raed: no such command"},
+        Refusal{"no_such_option", {"read", "--fast", "FILE"}, 2, "read: option not understood"},
+        Refusal{"option_of_another", {"info", "-c", "FILE"}, 2, "info: option not understood"},
+        Refusal{"no_value", {"read", "-b"}, 2, "read: option not understood"},
+        Refusal{"bad_format", {"info", "-o", "xml", "FILE"}, 2, "xml: no such output format"},
+        Refusal{"bad_size", {"read", "-b", "12Q", "FILE"}, 2, "12Q: not a buffer size"},
+        Refusal{"no_size", {"read", "-b", "0", "FILE"}, 2, "0: not a buffer size"},
+        Refusal{"negative_size", {"read", "-b", "-4K", "FILE"}, 2, "-4K: not a buffer size"},
+        Refusal{"huge_size", {"read", "-b", "99999999999G", "FILE"}, 2, "not a buffer size"},
+        Refusal{"read_nothing", {"read"}, 2, "no file named"},
+        Refusal{"write_one", {"write", "FILE"}, 2, "a source and a file"},
+        Refusal{"extents_two", {"extents", "FILE", "FILE"}, 2, "one file is needed"},
+        Refusal{"info_nothing", {"info"}, 2, "one path is needed"}),
+    [](const auto &info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, RefusalTest,
+    ::testing::Values(
+        Refusal{"read_missing", {"read", kNone}, 1, "No such file"},
+        Refusal{"write_from_missing", {"write", kNone, "FILE"}, 1, "No such file"},
+        Refusal{"write_to_missing", {"write", "FILE", kNone}, 1, "No such file"},
+        Refusal{"extents_missing", {"extents", kNone}, 1, "No such file"},
+        Refusal{"info_missing", {"info", kNone}, 1, "No such file"},
+        Refusal{"read_elsewhere", {"read", "FILE"}, 1, "not on a gpunvmefs mount"},
+        Refusal{"write_elsewhere", {"write", "/dev/null", "FILE"}, 1, "not on a gpunvmefs mount"},
+        Refusal{"write_to_itself", {"write", "FILE", "FILE"}, 1, "the same file"},
+        Refusal{"extents_elsewhere", {"extents", "FILE"}, 1, "not a file of a gpunvmefs mount"},
+        Refusal{"info_elsewhere", {"info", "FILE"}, 1, "not on a gpunvmefs mount"},
+        Refusal{"info_of_a_device", {"info", "/dev/null"}, 1, "not on a gpunvmefs mount"}),
+    [](const auto &info) { return info.param.name; });
+
+TEST(Command, WritingElsewhereLeavesNoNewFile)
+{
+    Elsewhere source;
+    std::string target = source.name() + ".new", output;
+    EXPECT_EQ(run_program({GPUNVME, "write", source.name(), target}, &output), 1) << output;
+    EXPECT_NE(access(target.c_str(), F_OK), 0);
+    unlink(target.c_str());
+}
+
+TEST(Command, HelpAndVersionGoWithStatusZero)
+{
+    std::string output;
+    EXPECT_EQ(run_program({GPUNVME, "--help"}, &output), 0);
+    EXPECT_EQ(output.find("usage: gpunvme COMMAND"), 0u) << output;
+    EXPECT_EQ(run_program({GPUNVME, "read", "--help"}, &output), 0);
+    EXPECT_EQ(output.find("usage: gpunvme read"), 0u) << output;
+    EXPECT_EQ(run_program({GPUNVME, "--version"}, &output), 0);
+    EXPECT_EQ(output.find("gpunvme "), 0u) << output;
+}
+
+TEST(Command, NoArgumentIsAWrongCommandLine)
+{
+    std::string output;
+    EXPECT_EQ(run_program({GPUNVME}, &output), 2);
+    EXPECT_EQ(output.find("usage: gpunvme COMMAND"), 0u) << output;
+}
+
+TEST(Library, APathOnNoMountIsENOTTYInWords)
+{
+    Elsewhere file;
+    struct gpunvme *g = nullptr;
+    EXPECT_EQ(gpunvme_connect(file.name().c_str(), &g), -ENOTTY);
+    EXPECT_NE(std::string(gpunvme_error()).find(file.name()), std::string::npos);
+    EXPECT_EQ(gpunvme_connect("/", &g), -ENOTTY);
+    EXPECT_EQ(g, nullptr);
+}
+
+TEST(Library, AMissingPathIsENOENT)
+{
+    struct gpunvme *g = nullptr;
+    EXPECT_EQ(gpunvme_connect(kNone, &g), -ENOENT);
+    EXPECT_NE(std::string(gpunvme_error()).find(kNone), std::string::npos);
+}
+
+TEST(Library, ExtentsOfAFileOnNoMountAreENOTTY)
+{
+    Elsewhere file;
+    struct gpunvme_extent extent;
+    int fd = open(file.name().c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(gpunvme_extents(fd, 0, &extent, 1), -ENOTTY);
+    close(fd);
+}
+
+} // namespace
