@@ -13,7 +13,7 @@
 
 enum problem {
 #define PROBLEM(name, id, text) PROBLEM_##name,
-#include "mkfs/problems.h"
+#include "mkfs/problems.def"
 #undef PROBLEM
     PROBLEM_COUNT
 };

@@ -13,7 +13,7 @@ static const struct {
     const char *id, *text;
 } problems[] = {
 #define PROBLEM(name, id, text) {id, text},
-#include "mkfs/problems.h"
+#include "mkfs/problems.def"
 #undef PROBLEM
 };
 

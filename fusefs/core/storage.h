@@ -14,7 +14,7 @@
 
 #include <errno.h>
 #include <pthread.h>
-#ifndef __cplusplus /* tests in C++ define _Atomic away */
+#ifndef _Atomic /* tests in C++ define it away */
 #include <stdatomic.h>
 #endif
 #include <stdbool.h>

@@ -287,7 +287,7 @@ TEST(Problems, EachHaveACaseHere)
     for (const Case &c : cases)
         covered.insert(c.id);
 #define PROBLEM(name, id, text) EXPECT_EQ(covered.count(id), 1u) << id;
-#include "mkfs/problems.h"
+#include "mkfs/problems.def"
 #undef PROBLEM
 }
 
@@ -295,7 +295,7 @@ TEST(Problems, HaveIdsOfTheirOwn)
 {
     std::set<std::string> seen;
 #define PROBLEM(name, id, text) EXPECT_TRUE(seen.insert(id).second) << id;
-#include "mkfs/problems.h"
+#include "mkfs/problems.def"
 #undef PROBLEM
 }
 
