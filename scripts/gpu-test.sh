@@ -102,6 +102,10 @@ for test in json.load(sys.stdin)["tests"]:
 ' "$@"
 }
 
+# Under the tool, a launch waits while another thread's kernel is resident, and that kernel waits
+# for what the launch would bring: several transfers at once run into their deadlines.
+MEMCHECK_SKIP='*ServesManyThreadsAtOnce/Cuda'
+
 step_memcheck() {
     local tool command rc=0 count=0
     tool=$(command -v compute-sanitizer || true)
@@ -113,8 +117,10 @@ step_memcheck() {
     commands_labelled cuda gpu >"$WORK/commands"
     while IFS= read -r command; do
         count=$((count + 1))
-        # The line is quoted for the shell by commands_labelled.
-        eval "timeout 400 \"\$tool\" --tool memcheck --error-exitcode 86 $command" \
+        # The line is quoted for the shell by commands_labelled. Refused CUDA calls are no memory
+        # errors: tests provoke them.
+        eval "timeout 400 \"\$tool\" --tool memcheck --report-api-errors no \
+            --error-exitcode 86 $command \"--gtest_filter=-\$MEMCHECK_SKIP\"" \
             >"$WORK/memcheck.log" 2>&1 </dev/null || {
             rc=$?
             tail -n 60 "$WORK/memcheck.log"
@@ -123,7 +129,7 @@ step_memcheck() {
             tee -a "$WORK/memcheck.found" || true
     done <"$WORK/commands"
     [ "$count" -gt 0 ] || rc=1
-    row_of memcheck "$rc" "$count programs"
+    row_of memcheck "$rc" "$count programs, without $MEMCHECK_SKIP (deadlocks under the tool)"
     while IFS= read -r command; do
         TABLE+=("    $command")
     done < <(sort "$WORK/memcheck.found" | uniq -c)
@@ -147,7 +153,9 @@ step_bench() {
     export PATH="$BUILD_DIR/install/bin:$BUILD_DIR/install/sbin:$PATH"
     local bench=$BUILD_DIR/bench
     if [ -x "$bench/gq_bench" ]; then
-        run_bench gq_bench "$bench/gq_bench"
+        run_bench "gq_bench, in order" "$bench/gq_bench" -t 4 -s "$BENCH_MIB"
+        run_bench "gq_bench, 64 KiB" "$bench/gq_bench" -t 4 -p 64
+        run_bench "gq_bench, 4 KiB" "$bench/gq_bench" -t 8 -p 4
     else
         row gq_bench "NOT RUN: not built"
     fi
