@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/daemon/gpu_bound.h"
 #include "fusefs/daemon/ops.h"
 
 /* XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux. */
@@ -29,7 +30,8 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
     if (!err)
         err = op_node(req, ino, &inode);
     if (!err) {
-        err = ffs_setxattr(inode, name, value, size, flags);
+        err = gpu_bound_is(name) ? gpu_bound_set(inode, value, size)
+                                 : ffs_setxattr(inode, name, value, size, flags);
         ffs_iput(inode, 1);
     }
     op_reply(req, err);
@@ -55,7 +57,8 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     if (n == 0)
         n = op_node(req, ino, &inode);
     if (n == 0) {
-        n = ffs_getxattr(inode, name, value, room);
+        n = gpu_bound_is(name) ? gpu_bound_get(inode, value, room)
+                               : ffs_getxattr(inode, name, value, room);
         ffs_iput(inode, 1);
     }
     reply_value(req, n, value, room);
@@ -83,7 +86,7 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     if (!err)
         err = op_node(req, ino, &inode);
     if (!err) {
-        err = ffs_removexattr(inode, name);
+        err = gpu_bound_is(name) ? gpu_bound_set(inode, "0", 1) : ffs_removexattr(inode, name);
         ffs_iput(inode, 1);
     }
     op_reply(req, err);

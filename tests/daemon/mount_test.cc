@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "client/gpunvme.h"
 #include "tests/daemon/client.h"
 #include "tests/e2e/mounted.h"
 
@@ -300,6 +302,32 @@ TEST_F(MountTest, ShutdownIoctlEndsAllOperations)
     ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_EQ(content(m.path("a")), "kept");
     EXPECT_TRUE(m.unmount()) << m.log();
+    EXPECT_TRUE(fsck_is_clean(m));
+}
+
+// Two megabytes, aligned to two megabytes in the file and on the device, whatever is around.
+TEST_F(MountTest, GpuBoundDirectoryGivesItsFilesAlignedExtents)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount()) << m.log();
+    std::string dir = m.path("bound"), file = dir + "/file", name = "user.gpunvme.gpu_bound";
+    ASSERT_EQ(mkdir(dir.c_str(), 0755), 0);
+    ASSERT_EQ(setxattr(dir.c_str(), name.c_str(), "1", 1, 0), 0) << strerror(errno);
+    std::ofstream(m.path("before")) << "takes the first free blocks";
+    std::ofstream(file) << std::string(3u << 20, 'x');
+    char value = 0;
+    EXPECT_EQ(getxattr(file.c_str(), name.c_str(), &value, 1), 1);
+    EXPECT_EQ(value, '1');
+    EXPECT_EQ(setxattr(m.path("before").c_str(), name.c_str(), "1", 1, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+    int fd = open(file.c_str(), O_RDONLY);
+    gpunvme_extent extents[4];
+    ssize_t n = gpunvme_extents(fd, 0, extents, 4);
+    close(fd);
+    ASSERT_GE(n, 1) << gpunvme_error();
+    for (ssize_t i = 0; i < n; i++)
+        EXPECT_EQ((extents[i].device | extents[i].file_offset | extents[i].len) % (2u << 20), 0u);
+    ASSERT_TRUE(m.unmount());
     EXPECT_TRUE(fsck_is_clean(m));
 }
 
