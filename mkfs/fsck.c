@@ -90,32 +90,6 @@ static int explain_start(const struct fsck *f, int err)
     }
 }
 
-static int claim_fixed_areas(struct fsck *f)
-{
-    const struct lay_geometry *geo = &f->img.geo;
-    f->claimed = calloc(geo->blocks / 64 + 1, sizeof(*f->claimed));
-    if (!f->claimed)
-        return -ENOMEM;
-    fsck_claim(f, 0, 0, 1);
-    fsck_claim(f, 0, geo->bitmap_start, geo->bitmap_blocks);
-    fsck_claim(f, 0, geo->journal_start, geo->journal_blocks);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        fsck_claim(f, 0, geo->copies[i], 1);
-    return 0;
-}
-
-static int run_passes(struct fsck *f)
-{
-    static int (*const passes[])(struct fsck *) = {
-        claim_fixed_areas, fsck_journal, fsck_supers,  fsck_inodes,
-        fsck_directories,  fsck_links,   fsck_bitmaps,
-    };
-    int err = 0;
-    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !err; i++)
-        err = passes[i](f);
-    return err;
-}
-
 static void print_result(const struct fsck *f)
 {
     uint64_t problems = fsck_problems(f);
@@ -141,8 +115,7 @@ static int check(struct fsck *f, struct bd_dev *dev)
         explain_start(f, err);
         return EXIT_OPERATIONAL;
     }
-    f->sb = f->super.sb;
-    err = run_passes(f);
+    err = fsck_passes(f);
     if (err) {
         tool_error(f->path, "the check ended early: %s", tool_strerror(err));
         return EXIT_OPERATIONAL;
@@ -166,10 +139,7 @@ int main(int argc, char **argv)
     if (tool_open(f->path, BD_OPEN_READ_ONLY | BD_OPEN_EXCLUSIVE, &dev) != 0)
         goto free_fsck;
     status = check(f, dev);
-    image_end(&f->img);
-    free(f->claimed);
-    free(f->inode_blocks);
-    free(f->inodes);
+    fsck_end(f);
     bd_close(dev);
 free_fsck:
     free(f);

@@ -73,6 +73,10 @@ void fsck_progress(struct fsck *f, const char *pass, uint64_t done, uint64_t all
 bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block, uint64_t len);
 bool fsck_is_claimed(const struct fsck *f, uint64_t block);
 
+/* All passes, over an image that was started; then what they took is given back. */
+int fsck_passes(struct fsck *f);
+void fsck_end(struct fsck *f);
+
 int fsck_journal(struct fsck *f);
 int fsck_supers(struct fsck *f);
 int fsck_inodes(struct fsck *f);
