@@ -5,7 +5,7 @@
 #include "sim/identify.h"
 #include "sim/internal.h"
 
-#define SIM_AGAIN 0xfffeu /* in place of a status: leave the command in its queue for now */
+#define SIM_AGAIN 0xfffeu /* in place of a status: the command stays in its queue */
 #define SIM_HELD  0xfffdu /* it completes later, or never */
 
 struct admin {
