@@ -1,0 +1,264 @@
+// Bytes, locks, attributes, handles and listings as Linux programs expect them, on a mount.
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <set>
+
+#include "tests/e2e/posix.h"
+
+namespace
+{
+
+TEST_F(Posix, SparseFilesReachPetabytes)
+{
+    int fd = make("f");
+    ASSERT_EQ(ftruncate(fd, 1000000000000000), 0);
+    EXPECT_EQ(st("f").st_size, 1000000000000000);
+    EXPECT_EQ(st("f").st_blocks, 0);
+    ASSERT_EQ(pwrite(fd, "end", 3, 999999999999000), 3);
+    EXPECT_EQ(lseek(fd, 0, SEEK_DATA), 999999999999000 / 4096 * 4096);
+    EXPECT_EQ(lseek(fd, 999999999999000, SEEK_HOLE), (999999999999000 / 4096 + 1) * 4096);
+    EXPECT_EQ(lseek(fd, 1000000000000000, SEEK_DATA), -1);
+    EXPECT_EQ(errno, ENXIO);
+    ASSERT_EQ(ftruncate(fd, 100), 0);
+    EXPECT_EQ(st("f").st_blocks, 0);
+    close(fd);
+}
+
+TEST_F(Posix, UnlinkedFilesLiveAsLongAsTheyAreOpen)
+{
+    char c = 0;
+    int fd = make("f", "kept");
+    ASSERT_EQ(unlink(p("f").c_str()), 0);
+    struct stat s;
+    ASSERT_EQ(fstat(fd, &s), 0);
+    EXPECT_EQ(s.st_nlink, 0u);
+    EXPECT_EQ(pwrite(fd, "more", 4, 100000), 4);
+    EXPECT_EQ(pread(fd, &c, 1, 100003), 1);
+    EXPECT_EQ(c, 'e');
+    EXPECT_EQ(fchmod(fd, 0600) | ftruncate(fd, 10) | fsync(fd), 0);
+    close(fd);
+    fd = open(dir_.c_str(), O_TMPFILE | O_RDWR, 0600);
+    EXPECT_TRUE(fd >= 0 || errno == EOPNOTSUPP) << strerror(errno); // libfuse before 3.17
+    close(fd);
+    ASSERT_EQ(mkdir(p("d").c_str(), 0755), 0);
+    int dir = open(p("d").c_str(), O_RDONLY | O_DIRECTORY);
+    ASSERT_EQ(rmdir(p("d").c_str()), 0);
+    ASSERT_EQ(fstat(dir, &s), 0);
+    EXPECT_EQ(s.st_nlink, 0u);
+    EXPECT_EQ(openat(dir, "x", O_CREAT | O_RDWR, 0644), -1);
+    EXPECT_EQ(errno, ENOENT);
+    close(dir);
+}
+
+TEST_F(Posix, AppendAndTruncateDoWhatTheirFlagsSay)
+{
+    char text[16] = {};
+    int a = make("f", "0123456789");
+    int b = open(p("f").c_str(), O_RDWR | O_APPEND);
+    EXPECT_EQ(pwrite(b, "AB", 2, 0), 2); // Linux appends in spite of the offset
+    EXPECT_EQ(write(a, "cd", 2), 2);     // at 10, over what b wrote
+    EXPECT_EQ(write(b, "EF", 2), 2);
+    EXPECT_EQ(pread(a, text, sizeof(text), 0), 14);
+    EXPECT_STREQ(text, "0123456789cdEF");
+    close(open(p("f").c_str(), O_WRONLY | O_TRUNC));
+    EXPECT_EQ(pread(a, text, sizeof(text), 0), 0);
+    EXPECT_EQ(ftruncate(a, 5), 0);
+    EXPECT_EQ(pread(a, text, sizeof(text), 0), 5);
+    EXPECT_EQ(std::string(text, 5), std::string(5, '\0'));
+    close(a);
+    close(b);
+}
+
+TEST_F(Posix, TruncatedBytesDoNotComeBack)
+{
+    char text[8192];
+    int fd = make("f", std::string(8192, 'x'));
+    ASSERT_EQ(ftruncate(fd, 100) | ftruncate(fd, 8192), 0);
+    ASSERT_EQ(pread(fd, text, sizeof(text), 0), 8192);
+    EXPECT_EQ(std::string(text, 8192), std::string(100, 'x') + std::string(8092, '\0'));
+    auto *m = static_cast<char *>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    ASSERT_EQ(ftruncate(fd, 50), 0);
+    memset(m + 50, 'y', 1000); // past the end: never part of the file
+    ASSERT_EQ(msync(m, 4096, MS_SYNC) | ftruncate(fd, 4096), 0);
+    munmap(m, 4096);
+    ASSERT_EQ(pread(fd, text, 4096, 0), 4096);
+    EXPECT_EQ(std::string(text, 4096), std::string(50, 'x') + std::string(4046, '\0'));
+    close(fd);
+}
+
+TEST_F(Posix, FallocateModesKeepDataAndSizeAsTheySay)
+{
+    char text[12288];
+    int fd = make("f", std::string(12288, 'x'));
+    ASSERT_EQ(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1 << 20), 0);
+    EXPECT_EQ(st("f").st_size, 12288);
+    EXPECT_EQ(st("f").st_blocks, (1 << 20) / 512);
+    ASSERT_EQ(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100, 8000), 0);
+    ASSERT_EQ(fallocate(fd, FALLOC_FL_ZERO_RANGE, 12000, 1000), 0);
+    EXPECT_EQ(st("f").st_size, 13000);
+    ASSERT_EQ(pread(fd, text, 12288, 0), 12288);
+    EXPECT_EQ(std::string(text, 12288), std::string(100, 'x') + std::string(8000, '\0') +
+                                            std::string(3900, 'x') + std::string(288, '\0'));
+    ASSERT_EQ(fallocate(fd, 0, 0, 20000), 0);
+    EXPECT_EQ(st("f").st_size, 20000);
+    EXPECT_EQ(fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, 4096), -1);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(fallocate(fd, 0, 0, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(fallocate(fd, 0, 0, 1LL << 40), -1);
+    EXPECT_EQ(errno, ENOSPC);
+    EXPECT_EQ(st("f").st_size, 20000);
+    close(fd);
+}
+
+TEST_F(Posix, CopiesInsideTheKernelArriveWhole)
+{
+    const std::string data(200000, 'q');
+    std::string got(data.size(), 0);
+    int a = make("a", data), b = make("b"), c = make("c");
+    loff_t from = 0, to = 0;
+    while (from < static_cast<loff_t>(data.size()))
+        ASSERT_GT(copy_file_range(a, &from, b, &to, data.size(), 0), 0) << strerror(errno);
+    off_t sent = 0;
+    while (sent < static_cast<off_t>(data.size()))
+        ASSERT_GT(sendfile(c, a, &sent, data.size()), 0) << strerror(errno);
+    for (int fd : {b, c}) {
+        EXPECT_EQ(pread(fd, &got[0], got.size(), 0), static_cast<ssize_t>(data.size()));
+        EXPECT_EQ(got, data);
+    }
+    for (int fd : {a, b, c})
+        close(fd);
+}
+
+TEST_F(Posix, LocksOfOneOpenFileKeepOthersOut)
+{
+    int a = make("f"), b = open(p("f").c_str(), O_RDWR);
+    ASSERT_EQ(flock(a, LOCK_EX), 0);
+    EXPECT_EQ(flock(b, LOCK_SH | LOCK_NB), -1);
+    EXPECT_EQ(errno, EWOULDBLOCK);
+    struct flock range = {};
+    range.l_type = F_WRLCK;
+    range.l_len = 10;
+    ASSERT_EQ(fcntl(a, F_OFD_SETLK, &range), 0);
+    range.l_start = 5;
+    EXPECT_EQ(fcntl(b, F_OFD_SETLK, &range), -1);
+    range.l_start = 10;
+    EXPECT_EQ(fcntl(b, F_OFD_SETLK, &range), 0);
+    close(a);
+    EXPECT_EQ(flock(b, LOCK_SH | LOCK_NB), 0);
+    close(b);
+}
+
+TEST_F(Posix, ExtendedAttributesFollowTheirNameSpace)
+{
+    char value[16];
+    touch("f", "", 0666);
+    const char *path = strdup(p("f").c_str());
+    for (const char *name : {"user.a", "trusted.a", "security.a"})
+        EXPECT_EQ(setxattr(path, name, "v", 1, XATTR_CREATE), 0) << name;
+    EXPECT_EQ(setxattr(path, "user.a", "v", 1, XATTR_CREATE), -1);
+    EXPECT_EQ(errno, EEXIST);
+    EXPECT_EQ(setxattr(path, "user.b", "v", 1, XATTR_REPLACE), -1);
+    EXPECT_EQ(errno, ENODATA);
+    EXPECT_EQ(setxattr(path, "strange.a", "v", 1, 0), -1);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(setxattr(path, ("user." + std::string(251, 'n')).c_str(), "v", 1, 0), -1);
+    EXPECT_EQ(errno, ERANGE);
+    EXPECT_EQ(setxattr(path, "user.big", std::string(65537, 'x').c_str(), 65537, 0), -1);
+    EXPECT_EQ(errno, E2BIG);
+    EXPECT_EQ(setxattr(path, "user.empty", "", 0, 0), 0);
+    EXPECT_EQ(getxattr(path, "user.empty", value, sizeof(value)), 0);
+    EXPECT_EQ(getxattr(path, "user.a", value, sizeof(value)), 1);
+    EXPECT_EQ(getxattr(path, "user.none", value, sizeof(value)), -1);
+    EXPECT_EQ(errno, ENODATA);
+    EXPECT_EQ(as_user(1000, [&] { return setxattr(path, "trusted.b", "v", 1, 0); }), EPERM);
+    EXPECT_EQ(as_user(1000, [&] { return setxattr(path, "user.c", "v", 1, 0); }), 0);
+    make_one("fifo", "fifo");
+    EXPECT_EQ(setxattr(p("fifo").c_str(), "user.a", "v", 1, 0), -1);
+    EXPECT_EQ(errno, EPERM);
+    free(const_cast<char *>(path));
+}
+
+TEST_F(Posix, UnknownIoctlsAreNotOurs)
+{
+    int fd = make("f");
+    EXPECT_EQ(ioctl(fd, _IO('?', 99), 0), -1);
+    EXPECT_EQ(errno, ENOTTY);
+    close(fd);
+}
+
+TEST_F(Posix, HandlesFindTheirFileUntilItIsGone)
+{
+    union {
+        struct file_handle h;
+        char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+    } u;
+    int id;
+    u.h.handle_bytes = MAX_HANDLE_SZ;
+    touch("f", "by handle");
+    ASSERT_EQ(name_to_handle_at(AT_FDCWD, p("f").c_str(), &u.h, &id, 0), 0);
+    int root = open(mounted_->mountpoint().c_str(), O_RDONLY | O_DIRECTORY);
+    FILE *drop = fopen("/proc/sys/vm/drop_caches", "w");
+    if (drop) {
+        fputs("2", drop);
+        fclose(drop);
+    }
+    int fd = open_by_handle_at(root, &u.h, O_RDONLY);
+    ASSERT_GE(fd, 0) << strerror(errno);
+    char text[9];
+    EXPECT_EQ(read(fd, text, 9), 9);
+    close(fd);
+    ASSERT_EQ(unlink(p("f").c_str()), 0);
+    touch("g"); // may well take the inode number
+    EXPECT_EQ(open_by_handle_at(root, &u.h, O_RDONLY), -1);
+    EXPECT_EQ(errno, ESTALE);
+    close(root);
+}
+
+TEST_F(Posix, ListingGivesEachLastingNameOnceWhileOthersComeAndGo)
+{
+    constexpr int kNames = 1500;
+    for (int i = 0; i < kNames; i++)
+        touch("lasting-" + std::to_string(i));
+    std::multiset<std::string> seen;
+    DIR *d = opendir(dir_.c_str());
+    int n = 0;
+    while (dirent *e = readdir(d)) {
+        seen.insert(e->d_name);
+        if (n++ % 3 == 0)
+            touch("new-" + std::to_string(n));
+        else if (n % 3 == 0)
+            unlink(p("new-" + std::to_string(n - 2)).c_str());
+        if (n % 100 == 0)
+            seekdir(d, telldir(d));
+    }
+    closedir(d);
+    for (int i = 0; i < kNames; i++)
+        EXPECT_EQ(seen.count("lasting-" + std::to_string(i)), 1u) << i;
+}
+
+TEST_F(Posix, StatfsTellsWhatIsFree)
+{
+    struct statvfs a, b;
+    ASSERT_EQ(statvfs(dir_.c_str(), &a), 0);
+    EXPECT_EQ(a.f_frsize, 4096u);
+    EXPECT_EQ(a.f_namemax, 255u);
+    EXPECT_EQ(a.f_blocks, (256u << 20) / 4096);
+    EXPECT_GT(a.f_bfree, 0u);
+    EXPECT_GT(a.f_ffree, 0u);
+    touch("f", std::string(1 << 20, 'x'));
+    ASSERT_EQ(statvfs(dir_.c_str(), &b), 0);
+    EXPECT_LE(b.f_bfree, a.f_bfree - 256);
+}
+} // namespace
