@@ -27,8 +27,9 @@ GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 }
 
 /*
- * Run by every lane between the SQE stores and the doorbell store: orders each lane's entries, at
- * system scope, before what any lane stores once the lanes have met again.
+ * Run by the lane that stores the doorbell, right before it and after the lanes have met: orders,
+ * at system scope, what all lanes stored before the meeting before the doorbell. A fence of another
+ * lane would not do, a release is a fence and a store of one thread.
  */
 GQ_FN void gq_fence_sqes(void)
 {
@@ -49,7 +50,7 @@ GQ_FN void gq_fence_cqes(void)
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* Before a queue's state is stored for the host: orders all that the lanes wrote before it. */
+/* Before a queue's state is stored for the host: orders what the lanes wrote before they met. */
 GQ_FN void gq_fence_results(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");

@@ -164,7 +164,6 @@ GQ_FN void gq_fill(struct gq_worker *w, uint32_t n)
             port->slots[cid].sent_ns = w->now_ns;
             gq_store_sqe(&port->sq[pos], w->run, &cmd, cid);
         }
-        gq_fence_sqes();
     }
     w->next += n;
     w->n_free -= n;
@@ -184,13 +183,18 @@ GQ_FN void gq_kick(const struct gq_run *run)
 #endif
 }
 
-/* The entries were fenced by gq_fill(), lane by lane; the doorbell store comes after all. */
+/*
+ * The lanes met at the end of gq_fill(), so their entries come before this fence; and the lane that
+ * fences is the one that stores the doorbell, for only then is the pair a release.
+ */
 GQ_FN void gq_publish(const struct gq_worker *w)
 {
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0)
+        if (lane == 0) {
+            gq_fence_sqes();
             gq_store_doorbell(w->port->sq_doorbell, w->sq_tail);
+        }
     }
     gq_kick(w->run);
 }
@@ -269,7 +273,11 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
         w->cq_head -= port->depth;
         w->phase ^= 1;
     }
-    /* All that matters of the entries is in dw3 by now: the controller may have their places. */
+    /*
+     * Of every lane, since each goes on from the entry it saw. Lane 0's fence also releases: the
+     * loads of all lanes come before it, as the lanes have met, and what they told is in dw3. The
+     * controller may have the entries' places.
+     */
     GQ_FOR_LANES(lane)
     {
         gq_fence_cqes();
