@@ -60,12 +60,13 @@ static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, struct nvme_cqe *
                 return 0;
             continue;
         }
+        /* Looked at now and then, and before a deadline is blamed. */
+        if ((late || nvme_wait_once(&wait)) && nvme_ctrlr_check_fatal(c))
+            return -EIO;
         if (late) {
             nvme_ctrlr_fail(c);
             return -ETIMEDOUT;
         }
-        if (nvme_wait_once(&wait) && nvme_ctrlr_check_fatal(c))
-            return -EIO;
     }
 }
 
