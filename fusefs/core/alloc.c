@@ -331,16 +331,18 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
 int ffs_free_meta(struct ffs_tx *tx, uint64_t block)
 {
     struct ffs *fs = tx->fs;
-    if (tx->revoked.n >= LAY_JREVOKE_MAX)
+    if (tx->nrevoked >= LAY_JREVOKE_MAX)
         return -ENOSPC;
     int err = ffs_ranges_reserve(&tx->revoked, 1);
     if (!err)
         err = ffs_ranges_reserve(&fs->journal.running.revoked, tx->revoked.n + 1);
     if (!err)
         err = ffs_free(tx, block, 1);
-    if (!err)
-        ffs_ranges_add(&tx->revoked, block, 1);
-    return err;
+    if (err)
+        return err;
+    ffs_ranges_add(&tx->revoked, block, 1);
+    tx->nrevoked++;
+    return 0;
 }
 
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)

@@ -62,7 +62,8 @@ void ffs_tx_end(struct ffs_tx *tx);
 /* Failure: every block and inode is as it was before the handle. Frees it, drops ffs.meta. */
 void ffs_tx_abort(struct ffs_tx *tx);
 struct ffs *ffs_tx_fs(struct ffs_tx *tx);
-/* Blocks the handle may still dirty before it gets -ENOSPC for want of credits. */
+/* Blocks the handle may still dirty, or of metadata free, before it gets -ENOSPC for want of room.
+ */
 unsigned ffs_tx_left(const struct ffs_tx *tx);
 
 /* Before changing buf->data: keeps the old contents for abort. -ENOMEM, -ENOSPC (credits). */

@@ -60,7 +60,10 @@ struct ffs *ffs_tx_fs(struct ffs_tx *tx)
 
 unsigned ffs_tx_left(const struct ffs_tx *tx)
 {
-    return tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
+    unsigned blocks = tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
+    /* Nodes that join others are freed without having been dirty. */
+    unsigned revokes = LAY_JREVOKE_MAX - tx->nrevoked;
+    return blocks < revokes ? blocks : revokes;
 }
 
 void ffs_tx_use_reserve(struct ffs_tx *tx)

@@ -200,3 +200,27 @@ TEST_F(FsBig, SpaceIsThereAgainRightAfterItWasFreed)
         ASSERT_EQ(ffs_unlink(root, "f"), 0);
     }
 }
+
+class FsFragmented : public FsTest
+{
+  protected:
+    FsFragmented() : FsTest(256u << 20)
+    {
+    }
+};
+
+TEST_F(FsFragmented, FilesOfManyHalfEmptyLeavesAreTruncatedAndFreed)
+{
+    create("warm");
+    uint64_t before = free_blocks();
+    Inode f = create("f");
+    // From the end on: leaves stay half empty, so that each one freed joins another, and one handle
+    // frees as many as the journal can revoke.
+    for (uint64_t i = 50000; i-- > 0;)
+        ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, 2 * i * 4096, 4096), 0) << i;
+    ASSERT_EQ(truncate(f, 1), 0);
+    EXPECT_EQ(attr(f).blocks, 16u); // the first block, and the leaf it is in
+    f.reset();
+    ASSERT_EQ(ffs_unlink(root, "f"), 0);
+    EXPECT_EQ(free_blocks(), before);
+}
