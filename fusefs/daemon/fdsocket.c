@@ -1,6 +1,8 @@
 #include "fusefs/daemon/fdsocket.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -11,12 +13,18 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/closer.h"
+
 #define MAX_TOKENS      256
-#define MAX_CONNECTIONS 32
-#define LIFETIME_S      10 /* of a token, and of a connection that says nothing */
+#define MAX_CONNECTIONS 64
+/* Of one user, so that nobody keeps the others out. */
+#define USER_TOKENS      64
+#define USER_CONNECTIONS 16
+#define LIFETIME_S       10 /* of a token, and of a connection that says nothing */
 
 struct token {
     uint64_t value; /* 0: free */
@@ -39,6 +47,7 @@ struct fdsocket {
     pthread_mutex_t lock;
     struct token tokens[MAX_TOKENS];                /* protected by lock */
     struct connection connections[MAX_CONNECTIONS]; /* the thread's own */
+    struct closer closer;                           /* the thread's own */
 };
 
 static time_t now(void)
@@ -48,23 +57,35 @@ static time_t now(void)
     return ts.tv_sec;
 }
 
+/*
+ * Memory, as memfd_create() makes it: the only kind of file that has seals. Closing it never waits
+ * for anybody. Huge pages are not taken: one that is missing at a fault would kill the daemon.
+ */
+static bool is_memory(int fd)
+{
+    struct statfs fs;
+    return fcntl(fd, F_GET_SEALS) >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
+}
+
 static void token_clear(struct token *t)
 {
     close(t->fd);
     *t = (struct token){.fd = -1};
 }
 
-static struct token *free_token(struct fdsocket *s, time_t at)
+static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
 {
     struct token *found = NULL;
+    unsigned of_user = 0;
     for (size_t i = 0; i < MAX_TOKENS; i++) {
         struct token *t = &s->tokens[i];
         if (t->value && t->expires <= at)
             token_clear(t);
         if (!t->value && !found)
             found = t;
+        of_user += t->value && t->uid == uid;
     }
-    return found;
+    return of_user < USER_TOKENS ? found : NULL;
 }
 
 /* The token that now stands for fd, or 0: too many wait. */
@@ -75,7 +96,7 @@ static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
         return 0;
     time_t at = now();
     pthread_mutex_lock(&s->lock);
-    struct token *t = free_token(s, at);
+    struct token *t = free_token(s, uid, at);
     if (t)
         *t = (struct token){.value = value, .fd = fd, .uid = uid, .expires = at + LIFETIME_S};
     pthread_mutex_unlock(&s->lock);
@@ -102,8 +123,8 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
     return err;
 }
 
-/* Every descriptor that came along; the first is the one meant, others are closed. */
-static int received_fd(struct msghdr *msg)
+/* The one descriptor of memory that came along, or -1; whatever else came is closed. */
+static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
 {
     int found = -1;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
@@ -113,18 +134,23 @@ static int received_fd(struct msghdr *msg)
         for (size_t i = 0; i < n; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            if (found < 0)
+            if (found < 0 && is_memory(fd))
                 found = fd;
             else
-                close(fd);
+                closer_close(&s->closer, fd, uid);
         }
     }
     return found;
 }
 
-/* One message of 8 zero bytes with a descriptor. False ends the connection. */
+/*
+ * One message of 8 zero bytes with a descriptor. False ends the connection; a descriptor that was
+ * not received is the kernel's to close.
+ */
 static bool serve_message(struct fdsocket *s, struct connection *c)
 {
+    if (closer_is_busy(&s->closer, c->uid))
+        return false;
     uint64_t zero = 1;
     union {
         char bytes[CMSG_SPACE(4 * sizeof(int))];
@@ -138,7 +164,7 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
     ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
-    int fd = received_fd(&msg);
+    int fd = received_fd(s, &msg, c->uid);
     if (fd < 0)
         return false;
     uint64_t token = 0;
@@ -153,23 +179,35 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
            (ssize_t)sizeof(token);
 }
 
-static void accept_one(struct fdsocket *s)
+static struct connection *free_connection(struct fdsocket *s, uid_t uid)
+{
+    struct connection *found = NULL;
+    unsigned of_user = 0;
+    for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+        struct connection *c = &s->connections[i];
+        if (c->fd < 0 && !found)
+            found = c;
+        of_user += c->fd >= 0 && c->uid == uid;
+    }
+    return of_user < USER_CONNECTIONS ? found : NULL;
+}
+
+/* False when descriptors or memory are short: the connection stays in the listener's queue. */
+static bool accept_one(struct fdsocket *s)
 {
     struct ucred peer;
     socklen_t len = sizeof(peer);
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
-        return;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
-        for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
-            if (s->connections[i].fd < 0) {
-                s->connections[i] =
-                    (struct connection){.fd = fd, .uid = peer.uid, .expires = now() + LIFETIME_S};
-                return;
-            }
-        }
-    }
-    close(fd);
+        return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+    struct connection *c = NULL;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0)
+        c = free_connection(s, peer.uid);
+    if (c)
+        *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now() + LIFETIME_S};
+    else
+        close(fd);
+    return true;
 }
 
 static void serve_connection(struct fdsocket *s, struct connection *c, short events)
@@ -183,15 +221,19 @@ static void serve_connection(struct fdsocket *s, struct connection *c, short eve
     }
 }
 
-/* Entry 0 is the stop event, 1 the listener, the others are connections; fd -1 is skipped. */
+/*
+ * Entry 0 is the stop event, 1 the listener, the others are connections; fd -1 is skipped, as is
+ * for a second a listener whose connection cannot be taken.
+ */
 static void *serve(void *arg)
 {
     struct fdsocket *s = arg;
     struct pollfd p[2 + MAX_CONNECTIONS];
+    bool accepts = true;
     for (;;) {
-        bool waiting = false;
+        bool waiting = !accepts;
         p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
-        p[1] = (struct pollfd){.fd = s->listener, .events = POLLIN};
+        p[1] = (struct pollfd){.fd = accepts ? s->listener : -1, .events = POLLIN};
         for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
             p[2 + i] = (struct pollfd){.fd = s->connections[i].fd, .events = POLLIN};
             waiting |= s->connections[i].fd >= 0;
@@ -204,8 +246,7 @@ static void *serve(void *arg)
             if (s->connections[i].fd >= 0)
                 serve_connection(s, &s->connections[i], p[2 + i].revents);
         }
-        if (p[1].revents)
-            accept_one(s);
+        accepts = !p[1].revents || accept_one(s);
     }
 }
 
@@ -266,6 +307,7 @@ void fdsocket_close(struct fdsocket *s)
     ssize_t n = write(s->stop, &one, sizeof(one));
     (void)n; /* an eventfd of ours takes 8 bytes */
     pthread_join(s->thread, NULL);
+    closer_end(&s->closer);
     for (size_t i = 0; i < MAX_TOKENS; i++) {
         if (s->tokens[i].value)
             token_clear(&s->tokens[i]);

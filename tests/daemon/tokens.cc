@@ -22,7 +22,7 @@ int connect_to(const std::string &name)
     return -1;
 }
 
-uint64_t token_for(const std::string &name, int fd, uint64_t word)
+bool send_word(int s, int fd, uint64_t word)
 {
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     iovec iov = {&word, sizeof(word)};
@@ -38,11 +38,16 @@ uint64_t token_for(const std::string &name, int fd, uint64_t word)
         c->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(c), &fd, sizeof(fd));
     }
+    return sendmsg(s, &msg, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(word));
+}
+
+uint64_t token_for(const std::string &name, int fd, uint64_t word)
+{
     uint64_t token = 0;
     int s = connect_to(name);
     if (s < 0)
         return 0;
-    if (sendmsg(s, &msg, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(word)) ||
+    if (!send_word(s, fd, word) ||
         recv(s, &token, sizeof(token), MSG_WAITALL) != static_cast<ssize_t>(sizeof(token)))
         token = 0;
     close(s);

@@ -7,6 +7,8 @@
 
 // A connection to "@NAME", or -1.
 int connect_to(const std::string &name);
+// One message: word with the descriptor (none when negative).
+bool send_word(int s, int fd, uint64_t word);
 // Sends word with the descriptor (none when negative); the answer, 0 when there is none.
 uint64_t token_for(const std::string &name, int fd, uint64_t word = 0);
 

@@ -1,0 +1,94 @@
+#include "fusefs/daemon/closer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLOTS      (sizeof(((struct closer *)0)->slots) / sizeof(struct closing *))
+#define OF_ONE     4u /* slots that one user may fill */
+#define END_WAIT_S 1
+
+struct closing {
+    pthread_t thread;
+    int fd;
+    uid_t uid;
+    _Atomic bool done; /* the thread's last word; orders nothing, the join does */
+};
+
+static void *close_it(void *arg)
+{
+    struct closing *k = arg;
+    close(k->fd);
+    atomic_store_explicit(&k->done, true, memory_order_relaxed);
+    return NULL;
+}
+
+static void reap(struct closer *c)
+{
+    for (size_t i = 0; i < SLOTS; i++) {
+        struct closing *k = c->slots[i];
+        if (!k || !atomic_load_explicit(&k->done, memory_order_relaxed))
+            continue;
+        pthread_join(k->thread, NULL);
+        free(k);
+        c->slots[i] = NULL;
+    }
+}
+
+static struct closing **free_slot(struct closer *c)
+{
+    reap(c);
+    for (size_t i = 0; i < SLOTS; i++) {
+        if (!c->slots[i])
+            return &c->slots[i];
+    }
+    return NULL;
+}
+
+/* Without a place or a thread fd stays open: a descriptor is lost, but nobody waits. */
+void closer_close(struct closer *c, int fd, uid_t uid)
+{
+    struct closing **slot = free_slot(c);
+    struct closing *k = slot ? calloc(1, sizeof(*k)) : NULL;
+    if (!k)
+        return;
+    k->fd = fd;
+    k->uid = uid;
+    if (pthread_create(&k->thread, NULL, close_it, k) == 0)
+        *slot = k;
+    else
+        free(k);
+}
+
+bool closer_is_busy(struct closer *c, uid_t uid)
+{
+    size_t all = 0;
+    size_t of_user = 0;
+    reap(c);
+    for (size_t i = 0; i < SLOTS; i++) {
+        all += c->slots[i] != NULL;
+        of_user += c->slots[i] && c->slots[i]->uid == uid;
+    }
+    /* A message brings up to OF_ONE descriptors. */
+    return of_user >= OF_ONE || all > SLOTS - OF_ONE;
+}
+
+void closer_end(struct closer *c)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += END_WAIT_S;
+    for (size_t i = 0; i < SLOTS; i++) {
+        struct closing *k = c->slots[i];
+        if (!k)
+            continue;
+        if (pthread_timedjoin_np(k->thread, NULL, &until) == 0)
+            free(k);
+        else
+            pthread_detach(k->thread); /* which keeps k */
+        c->slots[i] = NULL;
+    }
+}
