@@ -215,6 +215,13 @@ void ffs_map_release(struct ffs_map *map);
 int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
 int ffs_map_write_end(struct ffs_map *map, uint64_t written);
 
+/*
+ * Ends a map of either kind when commands of its transfer can neither be waited for nor ended: its
+ * blocks are never given to anyone else in this mount. After a map for writing the file system is
+ * read-only (-EROFS); what was complete before stays so, and can still become durable.
+ */
+void ffs_map_abandon(struct ffs_map *map);
+
 /* Extents as they are, for listing: up to max segments from `offset` on; the count, or -errno. */
 ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max);
 

@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include <syslog.h>
+
 #include "fusefs/core/data.h"
+#include "fusefs/core/state.h"
 
 /* What a map holds until it is let go. */
 struct held {
@@ -208,6 +211,25 @@ int ffs_map_write_end(struct ffs_map *map, uint64_t written)
     discard(map);
     ffs_iput(inode, 1);
     return err;
+}
+
+/* --- When it does not end -------------------------------------------------------------------- */
+
+void ffs_map_abandon(struct ffs_map *map)
+{
+    struct held *h = map->internal;
+    struct ffs *fs = h->fs;
+    struct ffs_inode *inode = h->inode;
+    discard(map); /* a pin stays behind, until the unmount */
+    if (!inode)
+        return;
+    /* Without handles no block is freed or given out: a late write hits this file or nothing. */
+    if (!(atomic_fetch_or(&fs->health, FFS_STUCK) & FFS_STUCK))
+        ffs_log(fs, LOG_ERR,
+                "%s: a write to inode %llu cannot be ended; the file system is read-only now",
+                fs->dev->info.name, (unsigned long long)inode->ino);
+    pthread_rwlock_unlock(&inode->data);
+    ffs_iput(inode, 1);
 }
 
 /* --- Listing --------------------------------------------------------------------------------- */

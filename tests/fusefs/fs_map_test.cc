@@ -62,6 +62,42 @@ TEST_F(FsMap, MappedBlocksAreNotReusedAfterTheFileIsGone)
     ASSERT_EQ(truncate(g, 0), 0);
 }
 
+TEST_F(FsMap, AnAbandonedReadKeepsItsBlocksForTheMount)
+{
+    Inode f = create("f");
+    write(f, 0, std::string(8u << 20, 'k'));
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 0, 8u << 20, &map), 0);
+    uint64_t kept = map.segments[0].device;
+    ffs_map_abandon(&map);
+    ASSERT_EQ(truncate(f, 0), 0);
+    Inode g = create("g");
+    for (uint64_t at = 0; write(g, at, std::string(1u << 20, 'z')) > 0;)
+        at = attr(g).size;
+    EXPECT_EQ(device.bytes()[kept], 'k');
+    ASSERT_EQ(truncate(g, 0), 0);
+}
+
+TEST_F(FsMap, AnAbandonedWriteEndsAllChangesButKeepsWhatWasComplete)
+{
+    Inode f = create("f"), g = create("g"), i;
+    write(g, 0, "complete");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 0, 8192, &map), 0);
+    ffs_map_abandon(&map);
+    EXPECT_EQ(ffs_unlink(root, "f"), -EROFS);
+    EXPECT_EQ(ffs_mknod(root, "h", S_IFREG, 0, &cred, i.out()), -EROFS);
+    EXPECT_EQ(read_all(f), "");
+    EXPECT_EQ(ffs_fsync(g, false), 0);
+    f.reset();
+    g.reset();
+    root.reset();
+    EXPECT_EQ(ffs_unmount(fs), -EROFS);
+    fs = nullptr;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_all(lookup("g")), "complete");
+}
+
 TEST_F(FsMap, TheGenerationGrowsWithEveryChangeOfTheMapping)
 {
     Inode f = create("f");
