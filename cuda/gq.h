@@ -132,6 +132,8 @@ struct gq_result {
     uint64_t commands;    /* NVMe commands sent */
     uint16_t nvme_status; /* first error in stream order, 0 for none */
     bool timed_out, cancelled;
+    /* Commands may be under way still, and move data until gq_engine_recover() has returned 0. */
+    bool unsettled;
 };
 
 /*
@@ -150,7 +152,11 @@ int gq_buffer_put(struct gq_buffer *b, uint64_t offset, const void *src, size_t 
 int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len);
 int gq_buffer_zero(struct gq_buffer *b, uint64_t offset, size_t len);
 
-/* Returns quarantined queues to service: abort, delete and create again. 0 or the first error. */
+/*
+ * Returns quarantined queues to service: deletes and creates them again. 0: no command of any
+ * transfer that has returned is under way. Otherwise the first error, then and from then on: a
+ * queue that could not be recovered stays out of service.
+ */
 int gq_engine_recover(struct gq_engine *e);
 
 #ifdef __cplusplus

@@ -63,7 +63,8 @@ static void close_queue(struct gq_engine *e, unsigned i)
 {
     e->exec->ops->port_remove(e->exec, i);
     /* On an error the rings stay mapped until the controller is reset, as its contract says. */
-    nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);
+    if (e->queues[i].qp.sq) /* else a recovery has failed, and the pair is gone */
+        nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);
 }
 
 static void close_queues(struct gq_engine *e)

@@ -89,9 +89,9 @@ int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
                   const volatile uint32_t *cancel, struct gq_lease *out);
 /*
  * Gives them back. Queues whose state says that commands may be in flight are quarantined, and
- * hold b and the slot until they are recovered.
+ * hold b and the slot until they are recovered. Returns whether there were such queues.
  */
-void gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b);
+bool gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b);
 
 uint64_t gq_now_ns(void);
 

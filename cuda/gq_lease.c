@@ -105,20 +105,25 @@ static void quarantine(struct gq_engine *e, struct gq_queue *q, unsigned slot, s
     e->slots[slot].holds++;
 }
 
-void gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b)
+bool gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b)
 {
+    bool unsettled = false;
+
     pthread_mutex_lock(&e->lock);
     for (unsigned i = 0; i < l->n; i++) {
         struct gq_queue *q = &e->queues[l->queues[i]];
 
-        if (q->state.in_flight || q->state.outcome == GQ_OUT_BROKEN)
+        if (q->state.in_flight || q->state.outcome == GQ_OUT_BROKEN) {
             quarantine(e, q, l->slot, b);
-        else
+            unsettled = true;
+        } else {
             q->use = GQ_QUEUE_FREE;
+        }
     }
     e->slots[l->slot].leased = false;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
+    return unsettled;
 }
 
 static void back_in_service(struct gq_engine *e, struct gq_queue *q)
@@ -152,7 +157,8 @@ int gq_engine_recover(struct gq_engine *e)
         pthread_mutex_unlock(&e->lock);
         if (!mine)
             continue;
-        err = nvme_qpair_recreate(e->ctrlr, &q->qp);
+        /* A pair that could not be recreated once is gone, and cannot be tried again. */
+        err = q->qp.sq ? nvme_qpair_recreate(e->ctrlr, &q->qp) : -EIO;
         pthread_mutex_lock(&e->lock);
         if (err)
             q->use = GQ_QUEUE_QUARANTINED;

@@ -219,7 +219,7 @@ static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq
         return err;
     }
     err = run_chunks(&t);
-    gq_lease_give(e, &t.lease, req->buffer);
+    result->unsettled = gq_lease_give(e, &t.lease, req->buffer);
     return err;
 }
 
