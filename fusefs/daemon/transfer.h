@@ -36,7 +36,7 @@ struct transfer {
 
 /* Moves the bytes and makes them visible. Everything it waits for is bounded. */
 void transfer_run(struct transfer *t);
-/* After the reply: returns queues that timed out to service. */
+/* After the reply: returns queues to service that no transfer could recover. */
 void transfer_recover(struct daemon *d);
 
 /* The part that goes around the ordinary path (transfer_gpu.c), used by transfer_run(). */

@@ -1,7 +1,10 @@
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
 #include <time.h>
 
+#include "fusefs/daemon/log.h"
 #include "fusefs/daemon/transfer.h"
 
 #define BLOCK 4096u
@@ -42,8 +45,21 @@ static struct gq_extent *extents_of(const struct ffs_map *map, uint32_t lba_size
     return e;
 }
 
-/* Moves map->len bytes; *moved of them for certain. */
-static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved)
+/*
+ * Ends the commands that a transfer left under way, before it lets go of the blocks: late ones
+ * would read or write what belongs to someone else by then.
+ */
+static bool settle(struct daemon *d)
+{
+    int err = gq_engine_recover(d->stack.engine);
+    if (err)
+        log_line(LOG_ERR, "%s: commands of the executor cannot be ended: %s", d->opts->device,
+                 strerror(-err));
+    return err == 0;
+}
+
+/* Moves map->len bytes; *moved of them for certain. *stuck: commands may be under way for ever. */
+static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, bool *stuck)
 {
     struct daemon *d = t->daemon;
     struct gq_result result = {0};
@@ -70,20 +86,25 @@ static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved)
     t->rw.commands += result.commands;
     if (!t->rw.nvme_status)
         t->rw.nvme_status = result.nvme_status;
-    t->needs_recovery |= result.timed_out || err == -ENODEV;
+    t->needs_recovery |= err == -ENODEV;
+    *stuck = result.unsettled && !settle(d);
     return err;
 }
 
 int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
 {
     struct ffs_map map;
+    bool stuck = false;
     *moved = 0;
     int err = ffs_map_read(t->inode, t->rw.file_offset + t->done, len, &map);
     if (err)
         return err;
     if (map.len)
-        err = move(t, &map, moved);
-    ffs_map_release(&map);
+        err = move(t, &map, moved, &stuck);
+    if (stuck)
+        ffs_map_abandon(&map);
+    else
+        ffs_map_release(&map);
     return err;
 }
 
@@ -95,11 +116,16 @@ int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
 {
     struct ffs_map map;
     uint64_t written = 0;
+    bool stuck = false;
     *moved = 0;
     int err = ffs_map_write(t->inode, t->rw.file_offset + t->done, len, &map);
     if (err)
         return err;
-    err = move(t, &map, &written);
+    err = move(t, &map, &written, &stuck);
+    if (stuck) {
+        ffs_map_abandon(&map);
+        return -EROFS;
+    }
     written -= written % BLOCK;
     int end = ffs_map_write_end(&map, written);
     if (end)

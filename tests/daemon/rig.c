@@ -21,6 +21,7 @@ struct rig {
     struct sim *sim;
     struct daemon daemon;
     struct ffs_inode *file;
+    unsigned quarantined;
     int image;
     char path[64];
 };
@@ -200,12 +201,26 @@ unsigned rig_buffers(struct rig *r)
     return buffers_count(r->daemon.buffers);
 }
 
+static unsigned quarantined(struct rig *r)
+{
+    struct gq_stats stats = {0};
+    if (r->daemon.stack.engine)
+        gq_engine_stats(r->daemon.stack.engine, &stats);
+    return stats.quarantined;
+}
+
+unsigned rig_quarantined(struct rig *r)
+{
+    return r->quarantined;
+}
+
 static int run(struct rig *r, bool write, uint32_t uid, uint32_t cancel, struct gpunvme_ioc_rw *rw)
 {
     struct transfer t = {
         .daemon = &r->daemon, .inode = r->file, .write = write, .uid = uid, .rw = *rw};
     atomic_init(&t.cancel, cancel);
     transfer_run(&t);
+    r->quarantined = quarantined(r);
     if (t.needs_recovery)
         transfer_recover(&r->daemon);
     *rw = t.rw;

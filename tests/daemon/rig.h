@@ -52,6 +52,8 @@ unsigned rig_buffers(struct rig *r);
 int rig_transfer(struct rig *r, bool write, uint32_t uid, struct gpunvme_ioc_rw *rw);
 /* The same, cancelled from the start. */
 int rig_transfer_cancelled(struct rig *r, bool write, struct gpunvme_ioc_rw *rw);
+/* Queues out of service when the last transfer let go of its blocks. */
+unsigned rig_quarantined(struct rig *r);
 /* What the last notification to the kernel said; zero when there was none since the last call. */
 struct rig_notified {
     unsigned times;

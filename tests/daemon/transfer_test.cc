@@ -124,6 +124,18 @@ TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
     EXPECT_LT(rw.bytes, kBytes);
 }
 
+// A late command would move data of blocks that may be someone else's by then.
+TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
+{
+    open({100, 0, false, 0});
+    for (bool write : {false, true}) {
+        fail(SIM_FAULT_LOSE, write ? kWrite : kRead, 0, 1);
+        gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
+        EXPECT_EQ(rig_transfer(rig_, write, 0, &rw), write && rw.bytes ? 0 : -ETIMEDOUT);
+        EXPECT_EQ(rig_quarantined(rig_), 0u) << (write ? "write" : "read");
+    }
+}
+
 TEST_F(Transfer, WriteErrorFallsBackAndTellsTheKernelOnce)
 {
     open();
