@@ -48,7 +48,7 @@ struct sim_mapping {
 struct sim_iova_table {
     struct sim_mapping *at; /* sorted by iova */
     size_t n, cap;
-    uint64_t next; /* never reused, so that a stale address is found out */
+    uint64_t next; /* reused as late as can be, so that a stale address is found out */
 };
 
 /* Contents of LBAs as of the last flush, for those written since (volatile cache, undo form). */

@@ -42,26 +42,57 @@ unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len)
     return m && m->host ? m->host + (iova - m->iova) : NULL;
 }
 
+static int table_grow(struct sim_iova_table *t)
+{
+    size_t cap = t->cap ? t->cap * 2 : 64;
+    struct sim_mapping *bigger = realloc(t->at, cap * sizeof(*bigger));
+
+    if (!bigger)
+        return -ENOMEM;
+    t->at = bigger;
+    t->cap = cap;
+    return 0;
+}
+
+static uint64_t after(uint64_t iova, size_t len)
+{
+    return (iova + len + IOVA_GUARD) & ~(IOVA_GUARD - 1);
+}
+
+/* The first gap for len bytes from an address on, and the place in the table of what fills it. */
+static bool find_gap(const struct sim_iova_table *t, uint64_t from, size_t len, uint64_t *iova,
+                     size_t *place)
+{
+    bool at_end = t->n == 0 || t->at[t->n - 1].iova < from;
+
+    for (*place = at_end ? t->n : 0; *place < t->n; ++*place) {
+        const struct sim_mapping *m = &t->at[*place];
+
+        if (m->iova < from && after(m->iova, m->len) <= from)
+            continue;
+        if (m->iova > from && m->iova - from >= len + IOVA_GUARD)
+            break;
+        from = after(m->iova, m->len);
+    }
+    *iova = from;
+    return from <= IOVA_END - IOVA_GUARD && len <= IOVA_END - IOVA_GUARD - from;
+}
+
 static int table_add(struct sim *s, const struct nvme_mem *mem, uint64_t *iova)
 {
     struct sim_iova_table *t = &s->iova;
+    size_t place;
 
-    if (t->n == t->cap) {
-        size_t cap = t->cap ? t->cap * 2 : 64;
-        struct sim_mapping *bigger = realloc(t->at, cap * sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        t->at = bigger;
-        t->cap = cap;
-    }
-    if (!t->next)
-        t->next = IOVA_FIRST;
-    if (mem->len > IOVA_END - IOVA_GUARD - t->next)
+    if (mem->len > IOVA_END ||
+        (!find_gap(t, t->next ? t->next : IOVA_FIRST, mem->len, iova, &place) &&
+         !find_gap(t, IOVA_FIRST, mem->len, iova, &place)))
         return -ENOSPC;
-    t->at[t->n++] = (struct sim_mapping){
-        .iova = t->next, .len = mem->len, .host = mem->addr, .device = mem->device};
-    *iova = t->next;
-    t->next = (t->next + mem->len + IOVA_GUARD) & ~(IOVA_GUARD - 1);
+    if (t->n == t->cap && table_grow(t))
+        return -ENOMEM;
+    memmove(&t->at[place + 1], &t->at[place], (t->n++ - place) * sizeof(t->at[0]));
+    t->at[place] = (struct sim_mapping){
+        .iova = *iova, .len = mem->len, .host = mem->addr, .device = mem->device};
+    t->next = after(*iova, mem->len);
     return 0;
 }
 

@@ -225,4 +225,49 @@ TEST(DataMap, RefusesWhatItCannotReach)
     EXPECT_EQ(r.t->ops->unmap(r.t, 0x1000), -ENOENT);
 }
 
+/* Mapping touches no memory, so what is not there serves as well. */
+struct Fake {
+    explicit Fake(Rig &rig, size_t len) : t(rig.t), len(len)
+    {
+        struct nvme_mem mem = {};
+        mem.fd = -1;
+        mem.addr = reinterpret_cast<void *>(1ull << 40);
+        mem.len = len;
+        rc = t->ops->map(t, &mem, &iova);
+    }
+    ~Fake()
+    {
+        if (rc == 0) {
+            EXPECT_EQ(t->ops->unmap(t, iova), 0);
+        }
+    }
+    bool apart_from(const Fake &other) const
+    {
+        return iova + len < other.iova || other.iova + other.len < iova;
+    }
+    struct nvme_transport *t;
+    size_t len;
+    uint64_t iova = 0;
+    int rc;
+};
+
+TEST(DataMap, AddressesLastHoweverMuchWasMapped)
+{
+    Rig r(small_config());
+    Fake low(r, 4096), passing(r, 1ull << 50), high(r, 8192);
+    uint64_t last = passing.iova;
+    for (int i = 0; i < 50; i++) {
+        Fake large(r, 1ull << 50), small(r, 4096);
+        ASSERT_EQ(large.rc, 0) << i;
+        ASSERT_EQ(small.rc, 0) << i;
+        for (const Fake *other : {&low, &passing, &high, &small})
+            EXPECT_TRUE(large.apart_from(*other)) << i;
+        for (const Fake *other : {&low, &passing, &high})
+            EXPECT_TRUE(small.apart_from(*other)) << i;
+        EXPECT_NE(large.iova, last) << "used again at once";
+        last = large.iova;
+    }
+    EXPECT_EQ(Fake(r, 1ull << 52).rc, -ENOSPC);
+}
+
 } // namespace
