@@ -8,8 +8,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #define BUCKETS 1024u
+/*
+ * Registered bytes in all, in units of the machine's memory. Each costs the executor 1/512 byte of
+ * pinned memory for PRP lists, also where a sparse file has none of its own, so that all buffers
+ * together cost a sixteenth of the memory at most.
+ */
+#define MEMORY_TIMES 32u
 
 struct buffer {
     uint64_t id, key, len;
@@ -26,11 +33,20 @@ struct buffer {
 struct buffers {
     struct gq_engine *engine;
     unsigned max;
+    uint64_t max_bytes;
     pthread_mutex_t lock;  /* protects everything below, and the lists of uses */
     pthread_cond_t unused; /* some buffer's last use has ended */
     unsigned count;
+    uint64_t bytes;
     struct buffer *buckets[BUCKETS];
 };
+
+static uint64_t memory_of_machine(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 1u << 30;
+}
 
 int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
 {
@@ -39,6 +55,7 @@ int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
         return -ENOMEM;
     t->engine = engine;
     t->max = max;
+    t->max_bytes = memory_of_machine() * MEMORY_TIMES;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->unused, NULL);
     *out = t;
@@ -82,21 +99,26 @@ static int draw(uint64_t *value)
     return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
 }
 
-/* A place in the count is taken before the memory is registered, so that max is never passed. */
-static int reserve(struct buffers *t)
+/* Room is taken before the memory is registered, so that the limits are never passed. */
+static int reserve(struct buffers *t, uint64_t len)
 {
     pthread_mutex_lock(&t->lock);
     int err = t->count < t->max ? 0 : -EMFILE;
-    if (!err)
+    if (!err && len > t->max_bytes - t->bytes)
+        err = -ENOMEM;
+    if (!err) {
         t->count++;
+        t->bytes += len;
+    }
     pthread_mutex_unlock(&t->lock);
     return err;
 }
 
-static void unreserve(struct buffers *t)
+static void unreserve(struct buffers *t, uint64_t len)
 {
     pthread_mutex_lock(&t->lock);
     t->count--;
+    t->bytes -= len;
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -120,7 +142,7 @@ static int publish(struct buffers *t, struct buffer *b)
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key)
 {
-    int err = reserve(t);
+    int err = reserve(t, mem->len);
     if (err)
         return err;
     struct buffer *b = calloc(1, sizeof(*b));
@@ -142,7 +164,7 @@ int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const vo
 free_buffer:
     free(b);
 unreserve:
-    unreserve(t);
+    unreserve(t, mem->len);
     return err;
 }
 
@@ -163,8 +185,9 @@ static void end(struct buffers *t, struct buffer *b)
     while (b->uses)
         pthread_cond_wait(&t->unused, &t->lock);
     pthread_mutex_unlock(&t->lock);
+    uint64_t len = b->len;
     unmap(b);
-    unreserve(t);
+    unreserve(t, len);
 }
 
 int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)

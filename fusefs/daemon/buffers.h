@@ -24,8 +24,9 @@ int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out);
 void buffers_close(struct buffers *t);
 
 /*
- * Registers memory; mem.fd stays the caller's. -EMFILE when max are registered, -EOPNOTSUPP for a
- * kind the executor does not take, otherwise as gq_buffer_register().
+ * Registers memory; mem.fd stays the caller's. -EMFILE when max are registered, -ENOMEM
+ * when they would cost too much memory, -EOPNOTSUPP for a kind the executor does not take,
+ * otherwise as gq_buffer_register().
  */
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key);

@@ -1,5 +1,6 @@
 // Transfers when the drive, the executor or the room fails. What works is tested over a mount.
 #include <errno.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -276,6 +277,20 @@ TEST_F(Transfer, BuffersAreLimitedInNumber)
     EXPECT_EQ(rig_register(rig_, 4096, 0, &third), 0);
     rig_forget(&second);
     rig_forget(&third);
+}
+
+// A file of holes costs whoever sends it nothing, but tables have to be built for all of it.
+TEST_F(Transfer, BuffersAreLimitedInBytes)
+{
+    open({0, 0, true, 0});
+    uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
+    rig_buffer holes = {}, small = {};
+    EXPECT_EQ(rig_register(rig_, 32 * memory, 0, &holes), -ENOMEM);
+    EXPECT_EQ(rig_register(rig_, 4096, 0, &small), 0);
+    EXPECT_EQ(rig_unregister(rig_, &small, 0), 0);
+    rig_forget(&holes);
+    rig_forget(&small);
 }
 
 } // namespace
