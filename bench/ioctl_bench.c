@@ -212,7 +212,7 @@ static int parse(int argc, char **argv, struct bench *b)
         if (opt == 's')
             b->size = strtoull(optarg, NULL, 10) << 20;
         else if (opt == 'r')
-            b->repeats = atoi(optarg);
+            b->repeats = (int)strtol(optarg, NULL, 10);
         else if (opt == 'o' && strcmp(optarg, "json") == 0)
             b->json = true;
         else
