@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -149,6 +150,16 @@ static int check_start(struct options *opts, struct fuse_args *args)
     return 0;
 }
 
+/* A registered buffer takes up to two descriptors, more in all than is usual for a process. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 static int start(struct options *opts, struct fuse_args *args)
 {
     struct drive drive;
@@ -162,6 +173,7 @@ static int start(struct options *opts, struct fuse_args *args)
         return EXIT_SYSTEM;
     }
     shutdown_block_signals();
+    allow_descriptors();
     if (open_drive(opts, &drive) == 0)
         return session_run(opts, args, &drive, verdict);
     if (verdict >= 0)

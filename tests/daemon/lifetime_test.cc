@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -89,6 +91,25 @@ TEST_F(LifetimeTest, BuffersEndWithTheOpenFileDescription)
     close(copy);
     EXPECT_TRUE(buffers_become(0));
     EXPECT_EQ(buffer.read(fd_, 0, 0, 4096), -ENOENT);
+}
+
+TEST_F(LifetimeTest, BuffersDoNotRunOutOfDescriptors)
+{
+    rlimit usual, low;
+    close(fd_);
+    ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    low = usual;
+    low.rlim_cur = 64;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    EXPECT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    fd_ = open_on(mounted_->path("file"), O_RDONLY);
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    for (int i = 0; i < 100; i++) {
+        buffers.push_back(std::make_unique<Buffer>(fd_, 4096));
+        ASSERT_EQ(buffers.back()->error(), 0) << i;
+    }
 }
 
 TEST_F(LifetimeTest, KilledClientLeavesNoBuffer)
