@@ -267,21 +267,35 @@ void ffs_inode_put_meta(struct ffs_inode *inode)
     pthread_mutex_unlock(&table->lock);
 }
 
+/* The next of the doomed, or NULL: no more, and whoever dooms one from now on evicts it. */
+static struct ffs_inode *next_doomed(struct ffs_itable *table)
+{
+    pthread_mutex_lock(&table->lock);
+    struct ffs_inode *inode = table->doomed;
+    if (inode) {
+        table->doomed = inode->older;
+        inode->older = NULL;
+    } else {
+        table->evicting = false;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return inode;
+}
+
+/*
+ * Evicting one may doom its neighbour on the orphan list, and so on along the list: those are the
+ * loop's to evict, not the handle's that ends inside evict().
+ */
 void ffs_evict_doomed(struct ffs *fs)
 {
     struct ffs_itable *table = &fs->itable;
-    for (;;) {
-        pthread_mutex_lock(&table->lock);
-        struct ffs_inode *inode = table->doomed;
-        if (inode) {
-            table->doomed = inode->older;
-            inode->older = NULL;
-        }
-        pthread_mutex_unlock(&table->lock);
-        if (!inode)
-            return;
+    struct ffs_inode *inode;
+    pthread_mutex_lock(&table->lock);
+    bool mine = table->doomed && !table->evicting;
+    table->evicting = table->evicting || mine;
+    pthread_mutex_unlock(&table->lock);
+    while (mine && (inode = next_doomed(table)))
         evict(inode);
-    }
 }
 
 void ffs_itable_publish(struct ffs *fs, struct ffs_inode *inode)

@@ -18,6 +18,7 @@ struct ffs_itable {
     size_t unused;
     struct ffs_inode *oldest, *newest;
     struct ffs_inode *doomed; /* to be evicted when the handle ends; linked by `older` */
+    bool evicting;            /* a thread evicts the doomed, to the last */
 };
 
 int ffs_itable_init(struct ffs_itable *table);

@@ -1,8 +1,10 @@
 // Devices that fail and images that lie: errors come back, nothing crashes, hangs or gets lost.
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <pthread.h>
 #include <string.h>
 
+#include <functional>
 #include <random>
 
 #include "layout/layout.h"
@@ -97,6 +99,32 @@ TEST_F(FsFault, ADeviceThatGoesAwayAtAnyPointLeavesAMountableImage)
         if (!reached)
             break;
     }
+}
+
+// One after the other: a million files may have been open without a name when the power went.
+TEST_F(FsFault, ManyOrphansAreFinishedWithoutDeepRecursion)
+{
+    std::vector<Inode> files(20000);
+    for (Inode &f : files)
+        ASSERT_EQ(ffs_tmpfile(root, 0600, &cred, f.out()), 0);
+    ASSERT_EQ(ffs_sync(fs), 0);
+    std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
+    files.clear();
+    mount_again_from(crashed);
+    pthread_attr_t small;
+    pthread_t thread;
+    int err = -1;
+    std::function<void()> body = [&] { err = mount(); };
+    pthread_attr_init(&small);
+    ASSERT_EQ(pthread_attr_setstacksize(&small, 1u << 20), 0);
+    auto run = [](void *arg) -> void * {
+        (*static_cast<std::function<void()> *>(arg))();
+        return nullptr;
+    };
+    ASSERT_EQ(pthread_create(&thread, &small, run, &body), 0);
+    pthread_join(thread, nullptr);
+    pthread_attr_destroy(&small);
+    EXPECT_EQ(err, 0);
 }
 
 TEST_F(FsFault, AfterShutdownEverythingFails)
