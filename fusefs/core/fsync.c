@@ -14,5 +14,5 @@ int ffs_fsync(struct ffs_inode *inode, bool data_only)
     uint64_t tid = atomic_load(data_only ? &inode->data_tid : &inode->tid);
     bool flushes = tid == ffs_running_tid(fs);
     err = ffs_commit(fs, tid);
-    return err || flushes ? err : bd_flush(ffs_dev(fs));
+    return err || flushes ? err : ffs_flush(fs);
 }

@@ -161,6 +161,11 @@ struct ffs_inode *ffs_inode_file(struct ffs *fs);
  * device is flushed only when there was something to commit.
  */
 int ffs_commit(struct ffs *fs, uint64_t tid);
+/*
+ * Makes data durable that no commit carries along. What a flush that fails has lost, for whichever
+ * file, the next one would not miss: so a failure is for good, as one of a commit.
+ */
+int ffs_flush(struct ffs *fs);
 uint64_t ffs_running_tid(struct ffs *fs);
 struct bd_dev *ffs_dev(struct ffs *fs);
 const struct lay_geometry *ffs_geometry(struct ffs *fs);

@@ -10,6 +10,14 @@
 
 #define DEFAULT_COMMIT_MS 5000u
 
+int ffs_flush(struct ffs *fs)
+{
+    if (ffs_health(fs) & FFS_FAILED)
+        return -EIO;
+    int err = bd_flush(fs->dev);
+    return err ? ffs_fail(fs, "flush", err) : 0;
+}
+
 int ffs_sync(struct ffs *fs)
 {
     uint64_t tid = ffs_running_tid(fs);
@@ -21,7 +29,7 @@ int ffs_sync(struct ffs *fs)
      * commit), an earlier commit may have flushed before the last data was written.
      */
     if (!err && atomic_load(&fs->journal.committed) < tid && !fs->dev->info.read_only)
-        err = bd_flush(fs->dev);
+        err = ffs_flush(fs);
     return err;
 }
 

@@ -127,6 +127,24 @@ TEST_F(FsFault, ManyOrphansAreFinishedWithoutDeepRecursion)
     EXPECT_EQ(err, 0);
 }
 
+TEST_F(FsFault, AFailedFlushIsNotForgottenByTheNextSync)
+{
+    Inode f = create("f");
+    write(f, 0, "first");
+    ASSERT_EQ(ffs_fsync(f, false), 0);
+    write(f, 0, "other"); // in place
+    ASSERT_EQ(ffs_sync(fs), 0);
+    device.fail(MemDevice::FAIL_ONCE, 0);
+    EXPECT_EQ(ffs_fsync(f, false), -EIO);
+    EXPECT_EQ(ffs_fsync(f, false), -EIO) << "what the flush lost is not in the next one";
+    EXPECT_EQ(ffs_sync(fs), -EIO);
+    EXPECT_EQ(ffs_mknod(root, "g", S_IFREG, 0, &cred, Inode().out()), -EROFS);
+    f.reset();
+    root.reset();
+    ffs_unmount(fs);
+    ASSERT_EQ(mount(), 0);
+}
+
 TEST_F(FsFault, AfterShutdownEverythingFails)
 {
     Inode f = create("f"), i;
