@@ -58,6 +58,7 @@ struct daemon {
     struct bounce_pool bounces;
     struct bounce_stats bounced;
     _Atomic int64_t fallback_logged; /* CLOCK_MONOTONIC seconds of the last line, 0: none yet */
+    _Atomic unsigned inline_reads;   /* transfers that session threads are running */
     pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */
     pthread_mutex_t files_lock;
     struct open_file *files; /* protected by files_lock */

@@ -17,6 +17,12 @@
 #define ROOT_INO        1u
 /* A read up to here is over before a worker would have woken up. */
 #define INLINE_READ (1u << 20)
+/*
+ * Reads that session threads run at a time: as many as the executor runs at all, and half of the
+ * threads. When long transfers keep the executor busy, these wait, and the rest must serve the
+ * mount.
+ */
+#define INLINE_MAX 8u
 
 /* What an ioctl that is answered at once knows of its caller. */
 struct call {
@@ -136,6 +142,17 @@ static void run_job(struct job *job)
     free(job);
 }
 
+static bool may_run_inline(struct daemon *d, const struct transfer *t)
+{
+    if (t->write || t->rw.len > INLINE_READ)
+        return false;
+    /* Relaxed: a count of threads that says nothing about memory. */
+    if (atomic_fetch_add_explicit(&d->inline_reads, 1, memory_order_relaxed) < INLINE_MAX)
+        return true;
+    atomic_fetch_sub_explicit(&d->inline_reads, 1, memory_order_relaxed);
+    return false;
+}
+
 static bool overflows(uint64_t offset, uint64_t len)
 {
     return len > INT64_MAX || offset > INT64_MAX - len;
@@ -176,10 +193,12 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
     if (err)
         goto refuse;
     fuse_req_interrupt_func(req, cancel_transfer, &job->transfer);
-    if (!job->transfer.write && job->transfer.rw.len <= INLINE_READ)
-        run_job(job);
-    else
+    if (!may_run_inline(call->daemon, &job->transfer)) {
         workers_add(call->daemon->workers, job);
+        return;
+    }
+    run_job(job);
+    atomic_fetch_sub_explicit(&call->daemon->inline_reads, 1, memory_order_relaxed);
     return;
 refuse:
     free(job);

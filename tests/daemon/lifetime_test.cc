@@ -195,4 +195,23 @@ TEST_F(LifetimeTest, OrdinaryOperationsGoOnDuringALongTransfer)
     EXPECT_EQ(status, 0);
 }
 
+// The long read has the executor's only queue, so that the short ones wait for it.
+TEST_F(LifetimeTest, OrdinaryOperationsGoOnWhileShortReadsWait)
+{
+    pid_t pid = reading_process();
+    ASSERT_TRUE(buffers_become(1));
+    Buffer buffer(fd_, 32 * 4096);
+    std::vector<std::thread> readers;
+    for (uint64_t i = 0; i < 32; i++)
+        readers.emplace_back(
+            [&, i] { EXPECT_EQ(buffer.read(fd_, 4096 * i, 4096 * i, 4096), 4096); });
+    usleep(200000);
+    EXPECT_EQ(mkdir(mounted_->path("d").c_str(), 0755), 0);
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, WNOHANG), 0) << "the read is still running";
+    for (std::thread &t : readers)
+        t.join();
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+}
+
 } // namespace
