@@ -14,6 +14,7 @@
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/log.h"
 #include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/readahead.h"
 #include "fusefs/daemon/shutdown.h"
 #include "fusefs/daemon/workers.h"
 
@@ -24,6 +25,7 @@
 #define SESSION_THREADS  16
 #define TRANSFER_THREADS 8
 #define BACKGROUND_MAX   64
+#define READ_AHEAD       (2 * MAX_IO) /* one request is served while another is on its way */
 
 /* The mount of a daemon that died answers nothing but ENOTCONN. */
 static int clean_stale_mount(const char *path)
@@ -140,6 +142,8 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
     struct daemon *d = userdata;
     const struct gq_info *gq = &d->stack.engine_info;
     configure(conn);
+    if (readahead_raise(d->opts->mountpoint, READ_AHEAD))
+        conn->max_readahead = READ_AHEAD;
     if (d->verdict >= 0)
         background_ready(d->verdict);
     d->verdict = -1;

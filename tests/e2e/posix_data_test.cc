@@ -8,10 +8,12 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <set>
 
 #include "tests/e2e/posix.h"
@@ -246,6 +248,18 @@ TEST_F(Posix, ListingGivesEachLastingNameOnceWhileOthersComeAndGo)
     closedir(d);
     for (int i = 0; i < kNames; i++)
         EXPECT_EQ(seen.count("lasting-" + std::to_string(i)), 1u) << i;
+}
+
+TEST_F(Posix, SequentialReadsKeepMoreThanOneRequestUnderWay)
+{
+    struct stat s = st();
+    std::string name = "/sys/class/bdi/" + std::to_string(major(s.st_dev)) + ":" +
+                       std::to_string(minor(s.st_dev)) + "/read_ahead_kb";
+    if (access(name.c_str(), W_OK) != 0)
+        GTEST_SKIP() << name << ": " << strerror(errno);
+    int kib = 0;
+    std::ifstream(name) >> kib;
+    EXPECT_GT(kib, 1024);
 }
 
 TEST_F(Posix, StatfsTellsWhatIsFree)
