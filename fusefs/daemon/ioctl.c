@@ -10,6 +10,7 @@
 #include "fusefs/daemon/ioctl.h"
 #include "fusefs/daemon/log.h"
 #include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/transfer.h"
 #include "fusefs/daemon/workers.h"
 
 /* _IOR('X', 125, uint32_t): its argument is an input, but the encoding hides it from FUSE. */
@@ -24,7 +25,7 @@
  */
 #define INLINE_MAX 8u
 
-/* What an ioctl that is answered at once knows of its caller. */
+/* What an ioctl other than a transfer knows of its caller. */
 struct call {
     struct daemon *daemon;
     struct open_file *file;
@@ -71,14 +72,35 @@ static const struct request {
     unsigned cmd;
     uint32_t size;
     answer_fn answer; /* NULL: a transfer */
+    bool waits;       /* for the executor, perhaps: not for the session's threads */
 } requests[] = {
-    {GPUNVME_IOC_INFO, sizeof(struct gpunvme_ioc_info), answer_info},
-    {GPUNVME_IOC_REGISTER, sizeof(struct gpunvme_ioc_register), answer_register},
-    {GPUNVME_IOC_UNREGISTER, sizeof(struct gpunvme_ioc_unregister), answer_unregister},
-    {GPUNVME_IOC_READ, sizeof(struct gpunvme_ioc_rw), NULL},
-    {GPUNVME_IOC_WRITE, sizeof(struct gpunvme_ioc_rw), NULL},
-    {GPUNVME_IOC_EXTENTS, sizeof(struct gpunvme_ioc_extents), answer_extents},
-    {GPUNVME_IOC_STATS, sizeof(struct gpunvme_ioc_stats), answer_stats},
+    {GPUNVME_IOC_INFO, sizeof(struct gpunvme_ioc_info), answer_info, false},
+    {GPUNVME_IOC_REGISTER, sizeof(struct gpunvme_ioc_register), answer_register, true},
+    {GPUNVME_IOC_UNREGISTER, sizeof(struct gpunvme_ioc_unregister), answer_unregister, true},
+    {GPUNVME_IOC_READ, sizeof(struct gpunvme_ioc_rw), NULL, true},
+    {GPUNVME_IOC_WRITE, sizeof(struct gpunvme_ioc_rw), NULL, true},
+    {GPUNVME_IOC_EXTENTS, sizeof(struct gpunvme_ioc_extents), answer_extents, false},
+    {GPUNVME_IOC_STATS, sizeof(struct gpunvme_ioc_stats), answer_stats, false},
+};
+
+struct transfer_job {
+    struct job job;
+    fuse_req_t req;
+    struct transfer transfer;
+};
+
+struct answer_job {
+    struct job job;
+    fuse_req_t req;
+    const struct request *request;
+    struct call call; /* the open file lives as long as its ioctl runs */
+    union {
+        struct gpunvme_ioc_register reg;
+        struct gpunvme_ioc_unregister unreg;
+        struct gpunvme_ioc_info info;
+        struct gpunvme_ioc_extents extents;
+        struct gpunvme_ioc_stats stats;
+    } arg;
 };
 
 /* -EINVAL: one of ours with a struct of another size; -ENOTTY: none of ours. */
@@ -103,21 +125,36 @@ static int check_abi(const struct gpunvme_abi *abi, uint32_t size)
     return abi->size == size ? 0 : -EINVAL;
 }
 
+static void run_answer(struct job *job)
+{
+    struct answer_job *a = (struct answer_job *)job;
+    const struct request *r = a->request;
+    int err = check_abi((const struct gpunvme_abi *)&a->arg, r->size);
+    if (!err)
+        err = r->answer(&a->call, &a->arg);
+    if (err)
+        op_reply(a->req, err);
+    else
+        fuse_reply_ioctl(a->req, 0, &a->arg, r->size);
+    free(a);
+}
+
 static void answer(fuse_req_t req, const struct request *r, const struct call *call, const void *in)
 {
-    void *arg = malloc(r->size);
-    int err = arg ? 0 : -ENOMEM;
-    if (!err) {
-        memcpy(arg, in, r->size);
-        err = check_abi(arg, r->size);
+    struct answer_job *a = malloc(sizeof(*a));
+    if (!a) {
+        op_reply(req, -ENOMEM);
+        return;
     }
-    if (!err)
-        err = r->answer(call, arg);
-    if (err)
-        op_reply(req, err);
+    a->job.run = run_answer;
+    a->req = req;
+    a->request = r;
+    a->call = *call;
+    memcpy(&a->arg, in, r->size);
+    if (r->waits)
+        workers_add(call->daemon->workers, WORK_BUFFER, &a->job);
     else
-        fuse_reply_ioctl(req, 0, arg, r->size);
-    free(arg);
+        run_answer(&a->job);
 }
 
 static void cancel_transfer(fuse_req_t req, void *data)
@@ -128,18 +165,19 @@ static void cancel_transfer(fuse_req_t req, void *data)
 }
 
 /* The struct goes back with an error too: it says how far the transfer came, and why no further. */
-static void run_job(struct job *job)
+static void run_transfer(struct job *job)
 {
-    struct transfer *t = &job->transfer;
+    struct transfer_job *tj = (struct transfer_job *)job;
+    struct transfer *t = &tj->transfer;
     struct daemon *d = t->daemon;
-    fuse_req_t req = job->request;
+    fuse_req_t req = tj->req;
     transfer_run(t);
     /* Waits for an interrupt being delivered; after it nothing refers to the transfer. */
     fuse_req_interrupt_func(req, NULL, NULL);
     fuse_reply_ioctl(req, t->error, &t->rw, sizeof(t->rw));
     if (t->needs_recovery)
         transfer_recover(d);
-    free(job);
+    free(tj);
 }
 
 static bool may_run_inline(struct daemon *d, const struct transfer *t)
@@ -178,26 +216,26 @@ static int check_transfer(const struct open_file *file, const struct transfer *t
 
 static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, const void *in)
 {
-    struct job *job = calloc(1, sizeof(*job));
+    struct transfer_job *job = calloc(1, sizeof(*job));
     int err = job ? 0 : -ENOMEM;
     if (err)
         goto refuse;
-    *job = (struct job){.transfer = {.daemon = call->daemon,
-                                     .inode = call->file->inode,
-                                     .write = cmd == GPUNVME_IOC_WRITE,
-                                     .uid = call->uid},
-                        .run = run_job,
-                        .request = req};
+    *job = (struct transfer_job){.transfer = {.daemon = call->daemon,
+                                              .inode = call->file->inode,
+                                              .write = cmd == GPUNVME_IOC_WRITE,
+                                              .uid = call->uid},
+                                 .job.run = run_transfer,
+                                 .req = req};
     memcpy(&job->transfer.rw, in, sizeof(job->transfer.rw));
     err = check_transfer(call->file, &job->transfer);
     if (err)
         goto refuse;
     fuse_req_interrupt_func(req, cancel_transfer, &job->transfer);
     if (!may_run_inline(call->daemon, &job->transfer)) {
-        workers_add(call->daemon->workers, job);
+        workers_add(call->daemon->workers, WORK_TRANSFER, &job->job);
         return;
     }
-    run_job(job);
+    run_transfer(&job->job);
     atomic_fetch_sub_explicit(&call->daemon->inline_reads, 1, memory_order_relaxed);
     return;
 refuse:
