@@ -13,7 +13,7 @@
 struct bd_waiter {
     pthread_cond_t cond;
     struct bd_queue *got;
-    bool refused; /* no queue is left alive */
+    bool refused; /* the device has failed */
     struct bd_waiter *next;
 };
 
@@ -100,7 +100,7 @@ int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out)
     int rc = 0;
 
     pthread_mutex_lock(&d->lock);
-    if (d->alive == 0) {
+    if (d->failed) {
         rc = -EIO;
     } else if (d->free) {
         *out = d->free;
@@ -120,14 +120,18 @@ static void refuse_waiters(struct nvme_bdev *d)
     }
 }
 
-/* Hands the queue to the first who waits, so that nobody overtakes. */
+/*
+ * Hands the queue to the first who waits, so that nobody overtakes. Commands of a dead queue may
+ * be under way for ever and write to the drive, or to memory in place, after what others do there
+ * later: so nobody does any more.
+ */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);
     if (q->dead) {
-        if (--d->alive == 0)
-            refuse_waiters(d);
-    } else if (d->first) {
+        d->failed = true;
+        refuse_waiters(d);
+    } else if (d->first && !d->failed) {
         struct bd_waiter *w = d->first;
 
         dequeue(d, w);
@@ -174,14 +178,14 @@ static void *nvme_bdev_dma_alloc(struct bd_dev *dev, size_t len)
     return r->dma.addr;
 }
 
-static bool all_alive(struct nvme_bdev *d)
+static bool has_failed(struct nvme_bdev *d)
 {
-    bool all;
+    bool failed;
 
     pthread_mutex_lock(&d->lock);
-    all = d->alive == d->nqueues;
+    failed = d->failed;
     pthread_mutex_unlock(&d->lock);
-    return all;
+    return failed;
 }
 
 static void nvme_bdev_dma_free(struct bd_dev *dev, void *buf, size_t len)
@@ -199,10 +203,10 @@ static void nvme_bdev_dma_free(struct bd_dev *dev, void *buf, size_t len)
     *at = r->next;
     pthread_rwlock_unlock(&d->regions_lock);
     /* A command of a dead queue may still have this memory as its target. */
-    if (all_alive(d))
-        nvme_dma_free(d->c, &r->dma);
-    else
+    if (has_failed(d))
         nvme_dma_orphan(d->c, &r->dma);
+    else
+        nvme_dma_free(d->c, &r->dma);
     free(r);
 }
 
@@ -368,7 +372,6 @@ static int open_queues(struct nvme_bdev *d, unsigned queues, unsigned depth)
     }
     if (d->nqueues == 0)
         return rc;
-    d->alive = d->nqueues;
     for (unsigned i = d->nqueues; i-- > 0;) {
         d->queues[i].next = d->free;
         d->free = &d->queues[i];

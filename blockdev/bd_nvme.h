@@ -57,10 +57,10 @@ struct nvme_bdev {
     bool no_write_zeroes; /* atomic: not offered, or refused when tried */
     uint64_t progress;    /* atomic: counts completions, so that waiters can tell slow from stuck */
 
-    pthread_mutex_t lock; /* free queues, waiters, alive */
+    pthread_mutex_t lock; /* free queues, waiters, failed */
     struct bd_queue *free;
     struct bd_waiter *first, **last; /* served in order of arrival */
-    unsigned alive;
+    bool failed; /* a queue is dead */
 
     pthread_rwlock_t regions_lock; /* regions */
     struct bd_region *regions;

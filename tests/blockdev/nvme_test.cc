@@ -12,6 +12,7 @@
 
 #include "blockdev/bdev.h"
 #include "blockdev/nvme.h"
+#include "blockdev/nvme_internal.h"
 #include "sim/sim.h"
 
 namespace
@@ -461,6 +462,23 @@ TEST(NvmeFaults, FatalControllerFailsEverythingQuickly)
     EXPECT_EQ(bd_read(rig.dev, 0, dma.p, MIB), -EIO);
     EXPECT_EQ(bd_read(rig.dev, 0, buf.data(), MIB), -EIO);
     EXPECT_EQ(bd_write(rig.dev, 0, buf.data(), MIB, 0), -EIO) << "no queue is left";
+}
+
+// What is written after a write was given up must not be undone by that write.
+TEST(NvmeFaults, NothingIsWrittenWhileACommandCannotBeEnded)
+{
+    Rig rig;
+    rig.opts.io_timeout_ms = 50;
+    rig.open(2, 8);
+    sim_fault late = status_fault(NVME_IO_WRITE, 0, 1);
+    late.kind = SIM_FAULT_LATE;
+    late.delay_ns = 60000000000;
+    rig.fault(late);
+    Bytes first(4096, 1), second(4096, 2);
+    nvme_ctrlr_fail(rig.c); // no queue can be deleted any more
+    EXPECT_LT(bd_write(rig.dev, 0, first.data(), 4096, 0), 0);
+    EXPECT_EQ(bd_write(rig.dev, 0, second.data(), 4096, 0), -EIO) << "by the other queue";
+    EXPECT_EQ(bd_read(rig.dev, 0, second.data(), 4096), -EIO);
 }
 
 TEST(NvmeFaults, RandomErrorsNeverCorrupt)
