@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "fusefs/core/state.h"
+
 static int check_type(const struct ffs_inode *inode)
 {
     if (ffs_is_dir(inode))
@@ -25,6 +27,12 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
     *out = (struct ffs_file){.size = ffs_size(inode), .unit = bound ? LAY_GPU_ALIGN : 1};
     ffs_meta_done(inode->fs);
     return err;
+}
+
+int ffs_file_open_rw(struct ffs_inode *inode, struct ffs_file *out)
+{
+    int err = ffs_file_open(inode, out);
+    return err ? err : ffs_writable(inode->fs);
 }
 
 int ffs_runs_get(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_runs *out)

@@ -62,6 +62,8 @@ struct ffs_file {
 };
 /* Takes ffs.meta. -EISDIR, -EINVAL (no regular file), -EIO after shutdown. */
 int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out);
+/* The same before a change; also -EROFS: mapped blocks are written without a handle to refuse. */
+int ffs_file_open_rw(struct ffs_inode *inode, struct ffs_file *out);
 
 static inline uint64_t ffs_unit_down(const struct ffs_file *f, uint64_t block)
 {

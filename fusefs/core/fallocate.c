@@ -117,7 +117,7 @@ static int punch(struct ffs_inode *inode, const struct range *r)
 static int change(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint64_t len)
 {
     struct ffs_file f;
-    int err = ffs_file_open(inode, &f);
+    int err = ffs_file_open_rw(inode, &f);
     if (err)
         return err;
     struct range r = make_range(&f, offset, offset + len);

@@ -174,6 +174,10 @@ TEST_F(FsFault, AReadOnlyMountReadsAndRefusesToChange)
     EXPECT_EQ(ffs_unlink(root, "f"), -EROFS);
     EXPECT_EQ(ffs_mknod(root, "g", S_IFREG, 0, &cred, i.out()), -EROFS);
     EXPECT_EQ(ffs_setxattr(f, "user.a", "", 0, 0), -EROFS);
+    EXPECT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2), -EROFS);
+    ffs_map map;
+    EXPECT_EQ(ffs_map_write(f, 0, 2, &map), -EROFS);
+    EXPECT_EQ(read_all(f), "data") << "nothing of it, not even in place";
     f.reset();
 }
 
