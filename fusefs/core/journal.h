@@ -106,8 +106,9 @@ int ffs_log_reset(struct ffs *fs, uint64_t tail_tid);
 
 /*
  * Reads the log into ffs.home and sets head and running.tid. With `write` it also checkpoints and
- * resets the log. *found: there was anything to replay.
+ * resets the log. `clean`: the superblock says that the file system was unmounted in order. *found:
+ * there was anything to replay. -EUCLEAN, but for a read-only mount, when the log has been damaged.
  */
-int ffs_recover(struct ffs *fs, bool write, bool *found, const char **why);
+int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char **why);
 
 #endif

@@ -80,7 +80,8 @@ static int mount_journal(struct ffs *fs, struct lay_super *sb, const struct reas
     bool write = !fs->dev->info.read_only && !(fs->geo.ro_compat & ~LAY_FEATURE_RO_COMPAT);
     bool found = false;
     const char *why = "";
-    int err = ffs_recover(fs, write, &found, &why);
+    bool clean = lay_get32(sb->state) & LAY_STATE_CLEAN;
+    int err = ffs_recover(fs, clean, write, &found, &why);
     if (err)
         return fail(r, err, "journal: wrong %s; run fsck.gpunvme", why);
     if (found)

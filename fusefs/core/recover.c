@@ -216,6 +216,36 @@ static int scan(struct ffs *fs, uint64_t tail_tid, uint64_t tail_pos, uint64_t *
     return err == -EUCLEAN ? 0 : err;
 }
 
+static bool is_commit_from(const struct ffs *fs, const void *block, uint64_t addr, uint64_t tid)
+{
+    const struct lay_head *head = block;
+    uint64_t own = lay_get64(head->tid);
+    return lay_get32(head->magic) == LAY_MAGIC_JCOMMIT && own >= tid &&
+           lay_check_journal_commit(&fs->geo, block, addr, own, NULL) == 0;
+}
+
+/*
+ * A commit block is written when all before it is durable. So where transaction `tid` is not
+ * valid, a crash leaves no commit block of it or of a later one; damage does.
+ */
+static int check_damage(struct ffs *fs, uint64_t tid, bool *damaged)
+{
+    const uint8_t *staging = fs->journal.staging;
+    uint64_t pos = 1, n;
+    for (*damaged = false; pos < fs->geo.journal_blocks && !*damaged; pos += n) {
+        uint64_t addr = fs->geo.journal_start + pos;
+        n = fs->geo.journal_blocks - pos;
+        if (n > FFS_STAGING_BLOCKS)
+            n = FFS_STAGING_BLOCKS;
+        int err = bd_read(fs->dev, ffs_bytes(addr), fs->journal.staging, ffs_bytes(n));
+        if (err)
+            return err;
+        for (uint64_t i = 0; i < n && !*damaged; i++)
+            *damaged = is_commit_from(fs, staging + ffs_bytes(i), addr + i, tid);
+    }
+    return 0;
+}
+
 static int read_header(struct ffs *fs, uint64_t *tid, uint64_t *pos, const char **why)
 {
     struct lay_journal *header = fs->journal.staging;
@@ -230,17 +260,29 @@ static int read_header(struct ffs *fs, uint64_t *tid, uint64_t *pos, const char 
     return err;
 }
 
-int ffs_recover(struct ffs *fs, bool write, bool *found, const char **why)
+int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char **why)
 {
     struct ffs_journal *j = &fs->journal;
     uint64_t tail_tid, tail_pos, last;
+    bool damaged = false;
     int err = read_header(fs, &tail_tid, &tail_pos, why);
     if (err)
         return err;
     err = scan(fs, tail_tid, tail_pos, &last);
+    /* After an orderly unmount the log has nothing to tell, and is not worth reading. */
+    if (!err && (last + 1 != tail_tid || !clean))
+        err = check_damage(fs, last + 1, &damaged);
     if (err) {
         *why = err == -ENOMEM ? "out of memory for the journal" : "cannot read the journal";
         return err;
+    }
+    if (damaged) {
+        *why = "log: a transaction that was durable is damaged";
+        if (!fs->opts.read_only)
+            return -EUCLEAN;
+        ffs_log(fs, 3, "%s: journal: wrong %s; shown without what followed", fs->dev->info.name,
+                *why);
+        write = false; /* fsck may make more of it */
     }
     *found = last + 1 != tail_tid;
     j->running.tid = last + 1;

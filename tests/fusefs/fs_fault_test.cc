@@ -127,6 +127,32 @@ TEST_F(FsFault, ManyOrphansAreFinishedWithoutDeepRecursion)
     EXPECT_EQ(err, 0);
 }
 
+// Everything from the damage on was durable once: it must not vanish without a word.
+TEST_F(FsFault, ADamagedLogIsNotReplayedInPart)
+{
+    write(create("first"), 0, "1");
+    ASSERT_EQ(ffs_sync(fs), 0);
+    std::vector<uint8_t> before(device.bytes(), device.bytes() + device.size());
+    write(create("second"), 0, "2");
+    ASSERT_EQ(ffs_sync(fs), 0);
+    write(create("third"), 0, "3");
+    ASSERT_EQ(ffs_sync(fs), 0);
+    std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
+    const lay_super *sb = reinterpret_cast<lay_super *>(crashed.data());
+    uint64_t at = lay_get64(sb->journal_start) * 4096;
+    while (memcmp(&crashed[at], &before[at], 4096) == 0)
+        at += 4096;
+    crashed[at + 4096 + 100] ^= 1; // the first image of the second transaction
+    mount_again_from(crashed);
+    EXPECT_EQ(mount(), -EUCLEAN);
+    EXPECT_EQ(memcmp(device.bytes(), crashed.data(), crashed.size()), 0) << "left as it was";
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_all(lookup("first")), "1");
+    EXPECT_EQ(lookup_error(root, "second"), -ENOENT);
+    check_at_end = false;
+}
+
 TEST_F(FsFault, AFailedFlushIsNotForgottenByTheNextSync)
 {
     Inode f = create("f");
