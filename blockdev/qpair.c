@@ -152,11 +152,20 @@ put_qid:
     return rc;
 }
 
+/* Queue 0 is the admin queue: so is named only a pair that an error has ended already. */
+static bool is_gone(const struct nvme_qpair *qp)
+{
+    return qp->qid == 0;
+}
+
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
     struct nvme_dma mem = rings(qp);
-    int rc = delete_queues(c, qp);
+    int rc;
 
+    if (is_gone(qp))
+        return -ENODEV;
+    rc = delete_queues(c, qp);
     if (rc) {
         abandon(c, qp);
         return rc;
@@ -170,8 +179,11 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
-    int rc = delete_queues(c, qp);
+    int rc;
 
+    if (is_gone(qp))
+        return -ENODEV;
+    rc = delete_queues(c, qp);
     if (!rc) {
         /* The deletion has completed: nothing else writes here now. */
         memset(qp->sq, 0, qp->sq_len + qp->cq_len);

@@ -129,6 +129,18 @@ TEST_F(Qpair, RecreateZeroesTheSameRings)
     EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
 }
 
+TEST_F(Qpair, PairThatIsGoneIsNotTakenForTheAdminQueue)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
+    ASSERT_EQ(nvme_qpair_recreate(c, &qp), -EIO);
+    fake.status_of_opcode.clear();
+    size_t commands = fake.seen.size();
+    EXPECT_EQ(nvme_qpair_recreate(c, &qp), -ENODEV);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), -ENODEV);
+    EXPECT_EQ(fake.seen.size(), commands);
+}
+
 TEST_F(Qpair, DmaMemoryIsZeroedSharedAndMapped)
 {
     nvme_dma dma;
