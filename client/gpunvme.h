@@ -11,6 +11,10 @@
  * Functions return 0 or a byte count, or -errno; every function may be called from any thread.
  * The library keeps nothing global, prints nothing, and needs no CUDA at build time: it finds the
  * driver when a buffer in GPU memory is registered.
+ *
+ * A child of fork() must not use its parent's handles, disconnecting included: CUDA does not
+ * survive fork, and to the mount both are one. Descriptors are closed on exec; a child that runs on
+ * without keeps the parent's buffers registered until it ends.
  */
 #ifndef GPUNVME_H
 #define GPUNVME_H
