@@ -64,6 +64,14 @@ static int count_holes(struct ffs_inode *inode, uint64_t first, uint64_t end, ui
     return err;
 }
 
+static uint64_t free_blocks(struct ffs *fs)
+{
+    ffs_meta_read(fs);
+    uint64_t n = ffs_free_blocks(fs);
+    ffs_meta_done(fs);
+    return n;
+}
+
 /* What cannot fit is refused before it fills the device. */
 static int allocate(struct ffs_inode *inode, const struct ffs_file *f, const struct range *r)
 {
@@ -74,7 +82,7 @@ static int allocate(struct ffs_inode *inode, const struct ffs_file *f, const str
     int err = count_holes(inode, first, end, &holes);
     if (err)
         return err;
-    while (holes > ffs_free_blocks(inode->fs)) {
+    while (holes > free_blocks(inode->fs)) {
         if (!ffs_retry_space(inode->fs, -ENOSPC, &tried))
             return -ENOSPC;
     }

@@ -99,6 +99,7 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len);
 /* One metadata block; the same for freeing, which revokes its images in the journal. */
 int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
 int ffs_free_meta(struct ffs_tx *tx, uint64_t block);
+/* Under ffs.meta. */
 uint64_t ffs_free_blocks(struct ffs *fs);
 
 /*

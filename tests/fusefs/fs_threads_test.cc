@@ -56,6 +56,7 @@ void FsThreads::change_data(unsigned id, std::mt19937 &rng)
         break;
     case 1:
         ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, record);
+        ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, at, record);
         break;
     case 2:
         ffs_fsync(f, rng() % 2);
