@@ -60,7 +60,7 @@ struct nvme_bdev {
     pthread_mutex_t lock; /* free queues, waiters, failed */
     struct bd_queue *free;
     struct bd_waiter *first, **last; /* served in order of arrival */
-    bool failed; /* a queue is dead */
+    bool failed;                     /* a queue is dead */
 
     pthread_rwlock_t regions_lock; /* regions */
     struct bd_region *regions;

@@ -18,7 +18,7 @@
 #define FFS_CORRUPT   2u  /* an inconsistency was met: no new handles, what is complete is kept */
 #define FFS_FAILED    4u  /* a write failed: nothing more is written */
 #define FFS_DOWN      8u  /* ffs_shutdown() */
-#define FFS_STUCK     16u /* a command may write at any time: no new handles, as after FFS_CORRUPT */
+#define FFS_STUCK     16u /* a command may write at any time: no new handles either */
 
 /* The thread that commits now and then. */
 struct ffs_background {
