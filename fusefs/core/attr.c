@@ -144,12 +144,16 @@ int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t s
                 struct ffs_attr *out)
 {
     bool tried = false, moves_data = set & (FFS_SET_SIZE | FFS_SET_FLAGS);
-    int err;
-    if (moves_data)
+    int err = 0;
+    if (moves_data) {
         pthread_rwlock_wrlock(&inode->data);
-    do
-        err = setattr_once(inode, attr, set, out);
-    while (ffs_retry_space(inode->fs, err, &tried));
+        err = ffs_truncate_resume(inode);
+    }
+    if (!err) {
+        do
+            err = setattr_once(inode, attr, set, out);
+        while (ffs_retry_space(inode->fs, err, &tried));
+    }
     if (moves_data)
         pthread_rwlock_unlock(&inode->data);
     return err;

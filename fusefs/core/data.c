@@ -32,7 +32,9 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
 int ffs_file_open_rw(struct ffs_inode *inode, struct ffs_file *out)
 {
     int err = ffs_file_open(inode, out);
-    return err ? err : ffs_writable(inode->fs);
+    if (!err)
+        err = ffs_writable(inode->fs);
+    return err ? err : ffs_truncate_resume(inode);
 }
 
 int ffs_runs_get(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_runs *out)

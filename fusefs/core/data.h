@@ -62,7 +62,10 @@ struct ffs_file {
 };
 /* Takes ffs.meta. -EISDIR, -EINVAL (no regular file), -EIO after shutdown. */
 int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out);
-/* The same before a change; also -EROFS: mapped blocks are written without a handle to refuse. */
+/*
+ * The same before a change, inode->data held exclusively. Also -EROFS: mapped blocks are written
+ * without a handle to refuse.
+ */
 int ffs_file_open_rw(struct ffs_inode *inode, struct ffs_file *out);
 
 static inline uint64_t ffs_unit_down(const struct ffs_file *f, uint64_t block)
@@ -106,6 +109,11 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
  * the inode is on the orphan list and ffs_truncate_finish() has to follow.
  */
 int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool *unfinished);
+/*
+ * Finishes a truncation that an error has stopped: what lies past the end must not become part of
+ * the file when it grows.
+ */
+int ffs_truncate_resume(struct ffs_inode *inode);
 /* Unmaps [first, end) in as many handles as it takes. */
 int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end);
 

@@ -117,6 +117,14 @@ int ffs_truncate_finish(struct ffs_inode *inode)
     return err ? err : leave_orphans(inode);
 }
 
+int ffs_truncate_resume(struct ffs_inode *inode)
+{
+    ffs_meta_read(inode->fs);
+    bool unfinished = ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0;
+    ffs_meta_done(inode->fs);
+    return unfinished ? ffs_truncate_finish(inode) : 0;
+}
+
 /* --- Eviction -------------------------------------------------------------------------------- */
 
 /* Frees what the map owns besides extents. */

@@ -153,6 +153,21 @@ TEST_F(FsFault, ADamagedLogIsNotReplayedInPart)
     check_at_end = false;
 }
 
+TEST_F(FsFault, AnUnfinishedTruncationIsFinishedBeforeTheFileGrows)
+{
+    for (bool by_write : {false, true}) {
+        Inode f = create(by_write ? "w" : "t");
+        write(f, 0, std::string(4096, 'a'));
+        device.fail(MemDevice::FAIL_ONCE, 0);
+        EXPECT_EQ(truncate(f, 100), -EIO) << "the rest of the block could not be zeroed";
+        if (by_write)
+            write(f, 8000, "b");
+        else
+            EXPECT_EQ(truncate(f, 4096), 0);
+        EXPECT_EQ(read(f, 0, 4096), std::string(100, 'a') + std::string(3996, 0));
+    }
+}
+
 TEST_F(FsFault, AFailedFlushIsNotForgottenByTheNextSync)
 {
     Inode f = create("f");
