@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
+#include <unistd.h>
 
 /*
  * Global because the system log and libfuse's log function are: neither passes a context.
@@ -26,7 +27,7 @@ void log_text(int level, const char *line)
     if (atomic_load_explicit(&to_syslog, memory_order_acquire))
         syslog(level, "%s", line);
     else
-        fprintf(stderr, "gpunvmefs: %s\n", line);
+        dprintf(STDERR_FILENO, "gpunvmefs: %s\n", line); /* takes no lock of stderr's */
 }
 
 void log_line(int level, const char *format, ...)

@@ -220,7 +220,8 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
      * connection: the thread that happens to read just then is told so, the others see the end.
      */
     err = loop(d);
-    status = err && err != -ECONNABORTED ? EXIT_SYSTEM : 0;
+    d->aborted = err == -ECONNABORTED;
+    status = err && !d->aborted ? EXIT_SYSTEM : 0;
     stop_transfers(d);
     fuse_session_unmount(d->session);
 destroy:
@@ -264,5 +265,12 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
 out:
     if (d.verdict >= 0)
         background_failed(d.verdict, status);
+    /*
+     * libfuse says that the connection was aborted on stderr, thread by thread, and cancels the
+     * threads meanwhile: one may be gone with a lock of stdio that exit(3) would wait for. All is
+     * closed by now.
+     */
+    if (d.aborted)
+        _exit(status);
     return status;
 }
