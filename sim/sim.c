@@ -23,7 +23,8 @@ static int check_config(struct sim_config *c)
         return -EINVAL;
     if (c->io_queues > 4095 || c->max_depth < 2 || c->max_depth > 65536 || c->doorbell_stride > 8)
         return -EINVAL;
-    if (c->mdts < NVME_PAGE_SIZE || (c->mdts & (c->mdts - 1)) ||
+    /* The MDTS field is a power of two of pages, but 0 there means that there is no limit. */
+    if (c->mdts < 2 * NVME_PAGE_SIZE || (c->mdts & (c->mdts - 1)) ||
         c->mdts / NVME_PAGE_SIZE >= SIM_MAX_PIECES)
         return -EINVAL;
     return 0;

@@ -34,7 +34,7 @@ struct sim_config {
     unsigned threads;         /* controller threads: 1 */
     unsigned io_queues;       /* pairs offered: 64 */
     unsigned max_depth;       /* CAP.MQES + 1: 4096 */
-    unsigned mdts;            /* bytes, a power of two times 4096: 1 MiB */
+    unsigned mdts;            /* bytes, a power of two from 8192 to 8 MiB: 1 MiB */
     unsigned doorbell_stride; /* CAP.DSTRD: 0 */
     unsigned ready_ms;        /* time from CC.EN to CSTS.RDY: 0 */
     bool no_sgl, no_volatile_cache;

@@ -33,7 +33,7 @@ static const struct number numbers[] = {
     {"entry_timeout", offsetof(struct options, entry_timeout_s), 0, 1u << 30},
     {"sim_threads", offsetof(struct options, sim_threads), 1, 256},
     {"sim_lba", offsetof(struct options, sim_lba), 512, 4096},
-    {"sim_mdts", offsetof(struct options, sim_mdts), 4096, 8u << 20},
+    {"sim_mdts", offsetof(struct options, sim_mdts), 8192, 8u << 20},
     {"sim_latency", offsetof(struct options, sim_latency_us), 0, 1000000},
     {"sim_bandwidth", offsetof(struct options, sim_bandwidth_mib), 1, 1u << 20},
 };

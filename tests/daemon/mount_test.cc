@@ -102,6 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"no_operands", {}, 1, "DEVICE MOUNTPOINT"},
         Refusal{"no_mountpoint", {"IMAGE"}, 1, "DEVICE MOUNTPOINT"},
+        Refusal{"one_page_a_command", {"IMAGE", "MOUNT", "-o", "sim_mdts=4096"}, 1, "sim_mdts"},
         Refusal{"operand_too_many", {"IMAGE", "MOUNT", "x"}, 1, "x: one operand too many"},
         Refusal{"unknown_option", {"IMAGE", "MOUNT", "-o", "bogus"}, 1, "bogus"},
         Refusal{"bad_number", {"IMAGE", "MOUNT", "-o", "queues=many"}, 1, "queues=many"},

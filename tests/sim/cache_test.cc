@@ -233,8 +233,10 @@ TEST(MediaFile, RefusesWhatCannotBe)
     c.ns[0].lba_size = 1024;
     EXPECT_EQ(sim_create(&c, &s, &t), -EINVAL);
     c = small_config();
-    c.mdts = 3 * 4096;
-    EXPECT_EQ(sim_create(&c, &s, &t), -EINVAL);
+    for (unsigned mdts : {4096u, 3 * 4096u, 16u << 20}) {
+        c.mdts = mdts; /* one page would be announced as "no limit" */
+        EXPECT_EQ(sim_create(&c, &s, &t), -EINVAL) << mdts;
+    }
     c = small_config();
     c.ns[0].bytes = 0;
     EXPECT_EQ(sim_create(&c, &s, &t), -EINVAL);
