@@ -82,8 +82,10 @@ static int mount_journal(struct ffs *fs, struct lay_super *sb, const struct reas
     const char *why = "";
     bool clean = lay_get32(sb->state) & LAY_STATE_CLEAN;
     int err = ffs_recover(fs, clean, write, &found, &why);
+    if (err == -EUCLEAN)
+        return fail(r, err, "journal damaged: %s; run fsck.gpunvme", why);
     if (err)
-        return fail(r, err, "journal: wrong %s; run fsck.gpunvme", why);
+        return fail(r, err, "%s: %s", why, strerror(-err));
     if (found)
         ffs_log(fs, 5, "%s: journal replayed%s", fs->dev->info.name, write ? "" : " in memory");
     if (!ffs_home_read(&fs->home, 0, sb))

@@ -280,7 +280,7 @@ int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char 
         *why = "log: a transaction that was durable is damaged";
         if (!fs->opts.read_only)
             return -EUCLEAN;
-        ffs_log(fs, 3, "%s: journal: wrong %s; shown without what followed", fs->dev->info.name,
+        ffs_log(fs, 3, "%s: journal damaged: %s; shown without what followed", fs->dev->info.name,
                 *why);
         write = false; /* fsck may make more of it */
     }
