@@ -64,6 +64,7 @@ struct nvme_qpair {
     size_t sq_len, cq_len;     /* bytes mapped behind sq and cq, whole pages */
     uint64_t sq_iova, cq_iova; /* where the controller sees them */
     int fd;                    /* the memory behind both rings */
+    unsigned epoch;            /* of the controller when the queues were created */
 };
 
 /* -ENOSPC when all queue pairs are taken; -EINVAL when depth is < 2 or over max_queue_depth. */
@@ -76,10 +77,68 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
  */
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 /*
- * Deletes and creates the queues again with zeroed rings, phase 1. Same memory, same qid. On an
- * error the pair is gone, as after a delete that failed.
+ * Deletes and creates the queues again with zeroed rings, phase 1. Same memory, same qid. After a
+ * controller reset, which has ended the queues already, it only creates. On an error the queues
+ * may still exist: nothing is freed, and only nvme_ctrlr_reset() helps.
  */
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
+
+/*
+ * Recovery, cheapest rung first; every rung is bounded. Who drives a queue pair and misses a
+ * completion reads CSTS (nvme_ctrlr_alive), aborts the command, recreates the queue pair, resets
+ * the controller, and gives up when that fails: from then on everything ends with -EIO.
+ */
+
+/* Reads CSTS: false when the controller has failed, shows a fatal status, or is gone. */
+bool nvme_ctrlr_alive(struct nvme_ctrlr *c);
+
+/*
+ * Asks to end command cid of queue qid (5.1). 0: the controller says that it has ended it: its
+ * completion is in the queue or will be at once. -EAGAIN: it did not, the command goes on. Other
+ * errors as nvme_admin().
+ */
+int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid);
+
+/* Somebody who drives queue pairs, and what a reset asks of him. */
+struct nvme_user {
+    /*
+     * When it returns, nothing rings a doorbell or reads a ring of his queue pairs until
+     * resume(). Bounded. Must not call the driver: the reset holds its locks.
+     */
+    void (*stop)(struct nvme_user *u);
+    /*
+     * err 0: the controller works again and has no I/O queues; recreate each pair, then send again
+     * what was under way. Otherwise it has failed for good, and err (-EIO) is what commands under
+     * way end with. Either way no command of before can touch memory any more, unless
+     * nvme_ctrlr_settled() says otherwise.
+     */
+    void (*resume)(struct nvme_user *u, int err);
+    struct nvme_user *next; /* the controller's */
+};
+void nvme_ctrlr_add_user(struct nvme_ctrlr *c, struct nvme_user *u);
+void nvme_ctrlr_remove_user(struct nvme_ctrlr *c, struct nvme_user *u); /* waits for a reset */
+
+/* Counts resets. Taken before the command that got into trouble was sent, or right after. */
+unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c);
+/*
+ * Controller reset (3.7.2) of the controller as it was in `epoch`: stops all users, disables it
+ * (CC.EN, and the transport's reset() where that does not help), enables it, checks that it is the
+ * same one with the same namespaces, lets the users resume. When somebody else has reset it since,
+ * returns the outcome of that. Called by a user, who must be stopped himself: his own stop() is
+ * called too and must not wait for the calling thread. 0; -EIO: failed for good. A controller that
+ * completes no I/O command between NVME_RESETS_IN_VAIN resets is given up.
+ */
+#define NVME_RESETS_IN_VAIN 3
+int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch);
+/* Some I/O command has completed: resets are not in vain. Cheap; call it once a harvest. */
+void nvme_ctrlr_progress(struct nvme_ctrlr *c);
+/*
+ * False when a controller that failed for good could not be stopped: it may still write to memory
+ * that is mapped. Unmapping memory (transport.h) ends that for the memory unmapped.
+ */
+bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
+/* Longest time nvme_ctrlr_reset() takes besides its users' stop(), ms. */
+unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c);
 
 /*
  * Sends one admin command and waits. data (may be NULL) is bounced; 4 KiB at most. A status other

@@ -3,6 +3,9 @@
  *
  * The driver (nvme.h) and the GPU queue code know controllers only through this table. Three
  * things implement it: the simulator (in-process), VFIO (a PCI drive), vfio-user (a server).
+ *
+ * A controller that is gone (pulled, its server ended) answers register reads with all-ones, and
+ * the doorbells stay memory that can be stored to: nothing faults, and waits find it out by CSTS.
  */
 #ifndef BLOCKDEV_TRANSPORT_H
 #define BLOCKDEV_TRANSPORT_H
@@ -85,6 +88,12 @@ struct nvme_transport_ops {
      * software controller wakes at once. A controller must also notice doorbells without it.
      */
     void (*kick)(struct nvme_transport *t);
+    /*
+     * Optional: resets the controller from outside its registers (PCI function level reset,
+     * vfio-user DEVICE_RESET). Afterwards CC.EN is 0, no command of before touches memory, and what
+     * map() gave is still mapped. 0, -ENOTSUP, -EIO (it is gone, or does not come back).
+     */
+    int (*reset)(struct nvme_transport *t);
     /* Stops the controller and frees the transport. The controller must be disabled (CC.EN = 0). */
     void (*close)(struct nvme_transport *t);
 };
@@ -94,6 +103,11 @@ struct nvme_transport {
     volatile uint32_t *doorbells; /* BAR0 + 0x1000, in host address space */
     size_t doorbells_len;         /* bytes mapped, whole pages; may be registered with CUDA */
     bool doorbells_are_mmio; /* true: real MMIO (CUDA needs IoMemory); false: ordinary memory */
+    /*
+     * Readable once the system wants the drive back (hot unplug): its user should close the
+     * transport soon. -1: the system never asks. The transport's; poll it, do not read it.
+     */
+    int removal_fd;
 };
 
 #ifdef __cplusplus

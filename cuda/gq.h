@@ -25,8 +25,16 @@ enum gq_executor_kind {
 };
 
 /* Zero in a field means its default. */
+/* Who stores to the controller's doorbells. */
+enum gq_doorbells {
+    GQ_DOORBELLS_AUTO = 0,   /* the executor, where it can reach them, else the CPU for it */
+    GQ_DOORBELLS_CPU = 1,    /* tier 0: a CPU thread passes on what the executor writes to memory */
+    GQ_DOORBELLS_DIRECT = 2, /* the executor or nobody: -ENOTSUP where it cannot */
+};
+
 struct gq_options {
     enum gq_executor_kind executor;
+    enum gq_doorbells doorbells;
     int cuda_device;      /* ordinal */
     unsigned queues;      /* queue pairs to own: 16, fewer where the controller gives fewer */
     unsigned depth;       /* entries a queue: 256 */
@@ -42,7 +50,12 @@ struct gq_info {
     enum gq_executor_kind executor;
     char device[128];   /* "NVIDIA H200", or "CPU executor, 32 lanes" */
     char fallback[128]; /* why CUDA was not taken under AUTO; empty when it was */
-    unsigned tier;      /* 1: data in host memory, 2: data in GPU memory, queues in host memory */
+    /*
+     * 0: the CPU rings the doorbells; 1: queues and data in pinned host memory; 2: data in GPU
+     * memory, queues in host memory.
+     */
+    unsigned tier;
+    char tier_note[160]; /* why the tier is no better; empty when there is nothing to say */
     unsigned queues, depth;
     uint32_t lba_size;
     uint32_t max_command; /* bytes one command carries at most */
@@ -153,9 +166,10 @@ int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len);
 int gq_buffer_zero(struct gq_buffer *b, uint64_t offset, size_t len);
 
 /*
- * Returns quarantined queues to service: deletes and creates them again. 0: no command of any
- * transfer that has returned is under way. Otherwise the first error, then and from then on: a
- * queue that could not be recovered stays out of service.
+ * Returns quarantined queues to service: aborts their commands, else deletes and creates them
+ * again, else resets the controller (nvme.h), which interrupts other transfers: they begin again
+ * by themselves. 0: no command of any transfer that has returned is under way. Otherwise the
+ * controller has failed for good: -EIO, then and from then on.
  */
 int gq_engine_recover(struct gq_engine *e);
 

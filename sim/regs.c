@@ -338,6 +338,7 @@ int sim_transport_create(struct sim *s)
         .doorbells = (volatile uint32_t *)(void *)s->doorbells,
         .doorbells_len = s->doorbells_len,
         .doorbells_are_mmio = false,
+        .removal_fd = -1,
     };
     s->transport = st;
     return 0;

@@ -38,6 +38,8 @@ struct sim_config {
     unsigned doorbell_stride; /* CAP.DSTRD: 0 */
     unsigned ready_ms;        /* time from CC.EN to CSTS.RDY: 0 */
     bool no_sgl, no_volatile_cache;
+    bool no_abort; /* Abort completes, but never ends a command */
+    bool no_reset; /* the transport's reset() is not there (-ENOTSUP) */
     bool reorder;           /* completes commands out of order, from the seed */
     uint64_t latency_ns;    /* per command: 0, as fast as it can */
     uint64_t bytes_per_sec; /* 0: no limit */
@@ -87,19 +89,25 @@ enum sim_event {
 const char *sim_event_name(enum sim_event e);
 const char *sim_event_text(enum sim_event e);
 
-/* A fault to inject. Matches I/O commands in order of arrival; fields left 0 match everything. */
+/*
+ * A fault to inject. Matches I/O commands (with `admin`: admin commands) in order of arrival;
+ * fields left 0 match everything.
+ */
 enum sim_fault_kind {
     SIM_FAULT_STATUS,  /* complete with `status`, data not moved */
     SIM_FAULT_LOSE,    /* never complete (the command stays known to the controller) */
     SIM_FAULT_LATE,    /* complete after delay_ns */
     SIM_FAULT_FATAL,   /* set CSTS.CFS and stop */
     SIM_FAULT_CORRUPT, /* flip one bit of the data, complete with success */
+    SIM_FAULT_HANG,    /* the whole controller does nothing for delay_ns (0: until it is reset) */
+    SIM_FAULT_REMOVE,  /* the controller is pulled out: sim_remove() */
 };
 
 struct sim_fault {
     enum sim_fault_kind kind;
     uint8_t opcode; /* with match_opcode */
     bool match_opcode;
+    bool admin;
     uint16_t qid;             /* 0: any */
     uint64_t first_lba, lbas; /* lbas 0: any */
     unsigned skip;            /* let this many matches pass first */
@@ -149,6 +157,25 @@ size_t sim_violations_text(struct sim *s, char *buf, size_t len);
  * transport answers all-ones from then on; close it, then sim_attach(). Needs track_cache.
  */
 int sim_power_cut(struct sim *s, uint64_t seed);
+
+/* From now on CSTS.RDY no longer follows CC.EN; reset() of the transport (DEVICE_RESET) heals it. */
+void sim_stick(struct sim *s);
+/*
+ * Surprise removal: the controller stops at once, registers read all-ones, doorbells go nowhere.
+ * Nothing that was completed is lost. Close the transport, then sim_attach() plugs it in again.
+ */
+void sim_remove(struct sim *s);
+/* Makes the transport's removal_fd readable: the system asks for the drive. */
+void sim_ask_back(struct sim *s);
+
+/* For a server that offers the controller to another process. */
+/* The doorbell page as a file; the simulator's. Valid while a transport is attached. */
+int sim_doorbells_fd(const struct sim *s);
+/*
+ * As the transport's map(), at an address of the caller's choosing (4 KiB aligned, not 0). -EEXIST
+ * when it overlaps a mapping.
+ */
+int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova);
 
 /* The media of a namespace as the host sees it, for tests: contents as of the last completion. */
 int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len);

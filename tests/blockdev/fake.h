@@ -189,6 +189,7 @@ struct Fake {
                 return of(t)->maps.erase(iova) ? 0 : -ENOENT;
             },
             [](nvme_transport *t) { of(t)->run_admin(); },
+            nullptr,
             [](nvme_transport *t) { of(t)->closed = true; },
         };
         return &table;

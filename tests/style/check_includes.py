@@ -18,7 +18,10 @@ PROJECT = {
     "blockdev": [],
     "sim": ["blockdev/transport.h", "blockdev/nvme_spec.h"],
     "cuda": ["layout/", "blockdev/"],
+    "sim/serve": ["sim/sim.h", "blockdev/transport.h", "blockdev/nvme_spec.h",
+                  "blockdev/vfio_user_spec.h"],
     "client": ["cuda/"],
+    "client/cli": ["client/", "blockdev/"],
     "fusefs/core": ["layout/", "blockdev/"],
     "fusefs": ["layout/", "blockdev/", "cuda/", "client/gpunvme_ioctl.h"],
     "fusefs/daemon/main.c": ["fusefs/", "layout/", "blockdev/", "cuda/", "client/gpunvme_ioctl.h",
@@ -29,10 +32,10 @@ PROJECT = {
 # Libraries of others, and who may use them.
 LIBRARIES = {
     r"fuse": ["fusefs/daemon"],
-    r"libnvme|nvme/": ["blockdev", "sim"],
+    r"libnvme|nvme/": ["blockdev", "sim", "client/cli"],
     r"isa-l|crc\.h": ["layout"],
     r"uuid/": ["fusefs", "mkfs"],
-    r"blkid/": ["fusefs", "mkfs"],
+    r"blkid/": ["blockdev", "fusefs", "mkfs"],
     r"json-c|json\.h": ["client", "mkfs", "fusefs/daemon"],
     r"xxhash": ["layout", "client", "mkfs", "fusefs/core"],
     r"cuda|cooperative_groups|nv/": ["cuda", "client"],
