@@ -158,7 +158,9 @@ size_t sim_violations_text(struct sim *s, char *buf, size_t len);
  */
 int sim_power_cut(struct sim *s, uint64_t seed);
 
-/* From now on CSTS.RDY no longer follows CC.EN; reset() of the transport (DEVICE_RESET) heals it. */
+/*
+ * From now on CSTS.RDY no longer follows CC.EN; the transport's reset() (DEVICE_RESET) heals it.
+ */
 void sim_stick(struct sim *s);
 /*
  * Surprise removal: the controller stops at once, registers read all-ones, doorbells go nowhere.
