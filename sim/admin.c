@@ -69,6 +69,7 @@ static uint16_t identify(struct admin *a)
         sim_identify_ctrl(&(struct sim_identify_ctrl){.namespaces = cfg->namespaces,
                                                       .version = SIM_VERSION,
                                                       .aer_limit = SIM_AER_LIMIT,
+                                                      .abort_limit = SIM_ABORT_LIMIT,
                                                       .mdts_shift = log2_of(cfg->mdts / 4096),
                                                       .sgl = !cfg->no_sgl,
                                                       .volatile_cache = !cfg->no_volatile_cache},
@@ -313,10 +314,27 @@ static uint16_t get_features(struct admin *a)
     }
 }
 
+/* Abort commands sent and not completed, this one included. */
+static unsigned aborts_outstanding(struct admin *a)
+{
+    const struct sim_sq *sq = &a->s->sqs[0];
+    unsigned n = 1;
+
+    for (uint32_t i = sq->head; i != sq->tail; i = (i + 1) % sq->size)
+        n += sq->ring[i * sizeof(struct nvme_sqe)] == NVME_ADMIN_ABORT; /* byte 0: opcode */
+    for (uint32_t i = 0; a->th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+        const struct sim_cmd *cmd = &a->th->slots[i];
+        n += cmd->state != SIM_CMD_FREE && cmd->sq == sq && cmd->sqe.opcode == NVME_ADMIN_ABORT;
+    }
+    return n;
+}
+
 static uint16_t abort_command(struct admin *a)
 {
+    if (aborts_outstanding(a) > SIM_ABORT_LIMIT)
+        return flagged(a, SIM_EV_ABORT_LIMIT, NVME_ERR_ABORT_LIMIT);
     uint32_t sqid = a->sqe->cdw10 & 0xffff, cid = a->sqe->cdw10 >> 16;
-    bool found = sqid <= a->s->cfg.io_queues && a->s->sqs[sqid].ring &&
+    bool found = !a->s->cfg.no_abort && sqid <= a->s->cfg.io_queues && a->s->sqs[sqid].ring &&
                  sim_abort(a->s, (uint16_t)sqid, (uint16_t)cid, NVME_ERR_ABORT_REQUESTED);
 
     a->result = !found; /* bit 0: not aborted */
@@ -361,19 +379,122 @@ static uint16_t run(struct admin *a)
     }
 }
 
+/* One bit of what Identify gave, drawn from the seed. */
+static void flip_bit(struct admin *a)
+{
+    uint64_t at = sim_random(&a->th->rng) % NVME_PAGE_SIZE;
+
+    if (a->sqe->opcode != NVME_ADMIN_IDENTIFY)
+        return;
+    for (unsigned i = 0; i < a->th->n_pieces; at -= a->th->pieces[i++].len) {
+        if (at < a->th->pieces[i].len) {
+            a->th->pieces[i].host[at] ^= (unsigned char)(1u << (sim_random(&a->th->rng) % 8));
+            return;
+        }
+    }
+}
+
+static uint16_t hold_back(struct admin *a, uint64_t ns)
+{
+    struct sim_cmd *cmd = sim_slot_take(a->th, &a->s->sqs[0], a->sqe);
+
+    cmd->due = sim_now() + ns; /* the heap is for I/O commands; run_held() looks for these */
+    if (cmd->due < a->s->admin_due)
+        a->s->admin_due = cmd->due;
+    return SIM_HELD;
+}
+
+static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
+{
+    uint16_t st = NVME_OK;
+
+    switch (f->kind) {
+    case SIM_FAULT_STATUS:
+        return f->status;
+    case SIM_FAULT_LOSE:
+        sim_slot_take(a->th, &a->s->sqs[0], a->sqe)->state = SIM_CMD_LOST;
+        return SIM_HELD;
+    case SIM_FAULT_LATE:
+        return hold_back(a, f->delay_ns);
+    case SIM_FAULT_HANG:
+        sim_hang(a->s, f->delay_ns);
+        return hold_back(a, 0);
+    case SIM_FAULT_FATAL:
+        atomic_store(&a->s->halted, true);
+        return SIM_HELD;
+    case SIM_FAULT_REMOVE:
+        atomic_store(&a->s->gone, true);
+        return SIM_HELD;
+    case SIM_FAULT_CORRUPT:
+        st = run(a);
+        if (st == NVME_OK)
+            flip_bit(a);
+        break;
+    }
+    return st;
+}
+
+static uint16_t arrive(struct admin *a)
+{
+    /* A deletion that waits for copies comes by again and again, and was matched the first time. */
+    const struct sim_fault *f = a->s->n_faults && !a->s->delete_deadline
+                                    ? sim_fault_match(a->s, &a->s->sqs[0], a->sqe)
+                                    : NULL;
+
+    return f ? run_faulty(a, f) : run(a);
+}
+
+/* Its slot is given back first: a command may ask to abort itself. */
+static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *slot)
+{
+    struct sim_cmd cmd = *slot;
+    struct admin a = {.s = s, .th = th, .sqe = &cmd.sqe};
+
+    sim_slot_free(th, slot);
+    uint16_t st = cmd.decided ? cmd.status : run(&a);
+    if (st == SIM_AGAIN)
+        hold_back(&a, 0);
+    else if (st != SIM_HELD)
+        sim_post(th, cmd.sq, cmd.sqe.cid, st, a.result);
+}
+
+/* What LATE and HANG held back and is due by now. */
+static bool run_held(struct sim *s, struct sim_thread *th)
+{
+    uint64_t now = sim_now();
+    bool worked = false;
+
+    if (s->admin_due > now)
+        return false;
+    s->admin_due = UINT64_MAX;
+    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (cmd->state != SIM_CMD_HELD || cmd->sq != &s->sqs[0])
+            continue;
+        if (cmd->due <= now && sim_cq_has_room(cmd->sq->cq)) {
+            run_late(s, th, cmd);
+            worked = true;
+        } else if (cmd->due < s->admin_due) {
+            s->admin_due = cmd->due;
+        }
+    }
+    return worked;
+}
+
 static bool run_all(struct sim *s, struct sim_thread *th)
 {
     struct sim_sq *sq = &s->sqs[0];
     bool worked = false;
 
     sim_sq_look(th, sq);
-    while (sq->head != sq->tail && sim_cq_has_room(sq->cq)) {
+    while (sq->head != sq->tail && sim_cq_has_room(sq->cq) && th->free_slots && !sim_idle(s)) {
         struct nvme_sqe sqe;
         uint32_t head = sq->head;
 
         sim_fetch(th, sq, &sqe);
         struct admin a = {.s = s, .th = th, .sqe = &sqe};
-        uint16_t st = run(&a);
+        uint16_t st = arrive(&a);
         if (st == SIM_AGAIN) {
             sq->head = head;
             sq->cids[sqe.cid / 64] &= ~(1ull << (sqe.cid % 64));
@@ -402,10 +523,11 @@ bool sim_admin_run(struct sim *s)
     struct sim_thread *th = &s->threads[0];
     unsigned n = th->n_pieces;
 
-    if (!atomic_load(&s->running) || atomic_load(&s->halted) || sim_now() < s->ready_at)
+    if (!atomic_load(&s->running) || sim_idle(s) || sim_now() < s->ready_at)
         return false;
     swap_pieces(s, th, 0);
-    bool worked = run_all(s, th);
+    bool worked = run_held(s, th);
+    worked |= run_all(s, th);
     swap_pieces(s, th, n);
     return worked;
 }

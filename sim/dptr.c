@@ -229,11 +229,16 @@ uint16_t sim_pieces(struct sim_thread *th, const struct nvme_sqe *sqe, size_t le
     return walk_data(&w, len);
 }
 
-bool sim_command_reaches(struct sim_thread *th, const struct nvme_sqe *sqe,
+static size_t admin_bytes(const struct nvme_sqe *sqe)
+{
+    return sqe->opcode == NVME_ADMIN_IDENTIFY ? NVME_PAGE_SIZE : 0;
+}
+
+bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m)
 {
-    struct walk w = {.th = th, .sqe = sqe, .probe = m};
-    size_t len = sim_data_bytes(th->s, sqe);
+    struct walk w = {.th = th, .sqe = &cmd->sqe, .probe = m};
+    size_t len = cmd->sq->id ? sim_data_bytes(th->s, &cmd->sqe) : admin_bytes(&cmd->sqe);
 
     if (len)
         walk_data(&w, len);

@@ -5,11 +5,13 @@
 
 static bool covers(const struct sim_fault *f, const struct sim_sq *sq, const struct nvme_sqe *sqe)
 {
+    if (f->admin != (sq->id == 0))
+        return false;
     if (f->match_opcode && f->opcode != sqe->opcode)
         return false;
     if (f->qid && f->qid != sq->id)
         return false;
-    if (!f->lbas)
+    if (!f->lbas || f->admin)
         return true;
     if (sqe->opcode != NVME_IO_READ && sqe->opcode != NVME_IO_WRITE &&
         sqe->opcode != NVME_IO_WRITE_ZEROES)
@@ -45,6 +47,26 @@ const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
             return &slot->f;
     }
     return NULL;
+}
+
+void sim_hang(struct sim *s, uint64_t ns)
+{
+    atomic_store(&s->hung_until, ns ? sim_now() + ns : UINT64_MAX);
+}
+
+bool sim_hung(struct sim *s)
+{
+    uint64_t until = atomic_load_explicit(&s->hung_until, memory_order_relaxed);
+
+    if (!until || until == UINT64_MAX || sim_now() < until)
+        return until != 0;
+    atomic_compare_exchange_strong(&s->hung_until, &until, 0);
+    return false;
+}
+
+bool sim_idle(struct sim *s)
+{
+    return sim_dead(s) || sim_hung(s);
 }
 
 int sim_add_fault(struct sim *s, const struct sim_fault *f)

@@ -96,7 +96,7 @@ void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
         sim_slot_free(th, cmd);
         return;
     }
-    if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq)) {
+    if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq) && !sim_idle(th->s)) {
         sim_post(th, cmd->sq, cmd->sqe.cid, status, 0);
         sim_slot_free(th, cmd);
         return;

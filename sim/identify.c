@@ -27,7 +27,7 @@ void sim_identify_ctrl(const struct sim_identify_ctrl *in, void *page)
     id->cntlid = htole16(1);
     id->ver = htole32(in->version);
     id->cntrltype = NVME_CTRL_CNTRLTYPE_IO;
-    id->acl = 3;
+    id->acl = (__u8)(in->abort_limit - 1);
     id->aerl = (__u8)(in->aer_limit - 1);
     id->sqes = 0x66;
     id->cqes = 0x44;

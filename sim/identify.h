@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct sim_identify_ctrl {
-    uint32_t namespaces, version, aer_limit;
+    uint32_t namespaces, version, aer_limit, abort_limit;
     uint32_t mdts_shift; /* log2 of 4 KiB pages */
     bool sgl, volatile_cache;
 };

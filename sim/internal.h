@@ -33,6 +33,7 @@
 #define SIM_ERR_AER_LIMIT       0x105u
 #define SIM_ERR_NOT_CHANGEABLE  0x10eu
 #define SIM_AER_LIMIT           4u
+#define SIM_ABORT_LIMIT         4u /* Abort commands at a time: ACL + 1 */
 #define SIM_NSID_ALL            UINT32_MAX
 #define SIM_CACHE_LINE          64
 
@@ -177,6 +178,8 @@ struct sim {
     uint32_t shst;
     _Atomic uint32_t cc;
     uint64_t ready_at;
+    bool stuck;         /* RDY is stuck_rdy, whatever CC says */
+    uint32_t stuck_rdy; /* NVME_CSTS_RDY or 0 */
     struct sim_transport *transport;
 
     pthread_mutex_t map_lock; /* map() and unmap() one at a time; mover, pins */
@@ -197,17 +200,20 @@ struct sim {
     _Atomic bool running;
     bool wce;
     uint64_t delete_deadline; /* of the queue deletion that waits for copies */
+    uint64_t admin_due;       /* of the first admin command held back; UINT64_MAX: none */
     struct sim_fault_slot faults[SIM_MAX_FAULTS];
     unsigned n_faults;
     bool delays; /* latency, bandwidth or reordering configured */
 
     _Atomic uint32_t *doorbells;
     size_t doorbells_len;
-    _Atomic uint32_t *seen;     /* by doorbell word: last value looked at */
-    _Atomic uint8_t *owner;     /* by 2 * queue id + (1 for a CQ): thread that serves it */
-    _Atomic unsigned top_queue; /* highest id of a queue that exists */
-    _Atomic bool halted;        /* CSTS.CFS */
-    _Atomic bool powered_off;
+    int doorbells_fd;
+    _Atomic uint32_t *seen;      /* by doorbell word: last value looked at */
+    _Atomic uint8_t *owner;      /* by 2 * queue id + (1 for a CQ): thread that serves it */
+    _Atomic unsigned top_queue;  /* highest id of a queue that exists */
+    _Atomic bool halted;         /* CSTS.CFS */
+    _Atomic bool gone;           /* power cut or pulled out: registers read all-ones */
+    _Atomic uint64_t hung_until; /* 0: it works; UINT64_MAX: until a reset */
     _Atomic uint64_t bandwidth_free_at;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint64_t kicks;
@@ -254,10 +260,17 @@ static inline void sim_count(_Atomic uint64_t *c, uint64_t n)
     atomic_store_explicit(c, v + n, memory_order_relaxed);
 }
 
+/* transport.c */
+int sim_transport_create(struct sim *s);
+
 /* regs.c */
 #define SIM_VERSION 0x00020000u /* NVMe 2.0 */
-int sim_transport_create(struct sim *s);
-extern const struct nvme_transport_ops sim_transport_ops;
+uint32_t sim_reg_read32(struct nvme_transport *t, uint32_t offset);
+uint64_t sim_reg_read64(struct nvme_transport *t, uint32_t offset);
+void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value);
+void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
+/* Under reg_lock: CC.EN to 0, whatever the registers say. */
+void sim_disable(struct sim *s);
 /* The threads must be paused. Ends every queue and forgets every command. */
 void sim_controller_stop(struct sim *s);
 
@@ -298,7 +311,7 @@ void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
 bool sim_done_flush(struct sim_thread *th);
 bool sim_held_run(struct sim_thread *th, uint64_t *next_due);
 uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now);
-/* All paused: aborts a held or lost command. */
+/* All paused: ends a held or lost command. */
 bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status);
 void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status);
 unsigned sim_queue_moving(struct sim *s, const struct sim_sq *sq);
@@ -332,7 +345,7 @@ static inline uint32_t sim_nlb(const struct nvme_sqe *sqe)
 /* dptr.c: fills th->pieces. Returns a status; flags what is wrong unless quiet. */
 uint16_t sim_pieces(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len);
 /* Whether the command's data or lists touch the mapping. */
-bool sim_command_reaches(struct sim_thread *th, const struct nvme_sqe *sqe,
+bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m);
 
 /* media.c */
@@ -353,6 +366,16 @@ void sim_cache_free(struct sim_ns *ns);
 /* fault.c: the first rule that fires, or NULL. */
 const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
                                         const struct nvme_sqe *sqe);
+void sim_hang(struct sim *s, uint64_t ns);
+bool sim_hung(struct sim *s);
+/* Does nothing, for now or for good: halted, gone or hung. */
+bool sim_idle(struct sim *s);
+/* Will never again do what it has fetched: halted or gone. */
+static inline bool sim_dead(struct sim *s)
+{
+    return atomic_load_explicit(&s->halted, memory_order_relaxed) ||
+           atomic_load_explicit(&s->gone, memory_order_relaxed);
+}
 
 /* move.c */
 struct sim_transfer {

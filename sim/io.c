@@ -261,13 +261,16 @@ uint16_t sim_io_run(struct sim_thread *th, struct sim_sq *sq, const struct nvme_
 static void arrive_faulty(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
                           const struct sim_fault *f, uint64_t now)
 {
-    if (f->kind == SIM_FAULT_FATAL) {
-        atomic_store(&th->s->halted, true);
+    if (f->kind == SIM_FAULT_FATAL || f->kind == SIM_FAULT_REMOVE) {
+        atomic_store(f->kind == SIM_FAULT_FATAL ? &th->s->halted : &th->s->gone, true);
         return;
     }
     struct sim_cmd *cmd = sim_slot_take(th, sq, q);
     uint64_t due = sim_due(th, q, now);
     switch (f->kind) {
+    case SIM_FAULT_HANG:
+        sim_hang(th->s, f->delay_ns);
+        break;
     case SIM_FAULT_LOSE:
         cmd->state = SIM_CMD_LOST;
         return;
@@ -282,6 +285,7 @@ static void arrive_faulty(struct sim_thread *th, struct sim_sq *sq, const struct
         cmd->corrupt = q->opcode == NVME_IO_READ || q->opcode == NVME_IO_WRITE;
         break;
     case SIM_FAULT_FATAL:
+    case SIM_FAULT_REMOVE:
         break;
     }
     sim_hold(th, cmd, due);
@@ -292,6 +296,10 @@ void sim_io_arrive(struct sim_thread *th, struct sim_sq *sq, const struct nvme_s
     struct sim *s = th->s;
     const struct sim_fault *f = s->n_faults ? sim_fault_match(s, sq, q) : NULL;
 
+    if (sim_hung(s)) { /* by a command of the same batch */
+        sim_hold(th, sim_slot_take(th, sq, q), now);
+        return;
+    }
     if (f) {
         arrive_faulty(th, sq, q, f, now);
         return;

@@ -63,7 +63,8 @@ static uint64_t after(uint64_t iova, size_t len)
 static bool find_gap(const struct sim_iova_table *t, uint64_t from, size_t len, uint64_t *iova,
                      size_t *place)
 {
-    bool at_end = t->n == 0 || t->at[t->n - 1].iova < from;
+    const struct sim_mapping *last = t->n ? &t->at[t->n - 1] : NULL;
+    bool at_end = !last || after(last->iova, last->len) <= from;
 
     for (*place = at_end ? t->n : 0; *place < t->n; ++*place) {
         const struct sim_mapping *m = &t->at[*place];
@@ -78,25 +79,44 @@ static bool find_gap(const struct sim_iova_table *t, uint64_t from, size_t len, 
     return from <= IOVA_END - IOVA_GUARD && len <= IOVA_END - IOVA_GUARD - from;
 }
 
-static int table_add(struct sim *s, const struct nvme_mem *mem, uint64_t *iova)
+static int table_insert(struct sim_iova_table *t, size_t place, const struct nvme_mem *mem,
+                        uint64_t iova)
 {
-    struct sim_iova_table *t = &s->iova;
+    if (t->n == t->cap && table_grow(t))
+        return -ENOMEM;
+    memmove(&t->at[place + 1], &t->at[place], (t->n++ - place) * sizeof(t->at[0]));
+    t->at[place] = (struct sim_mapping){
+        .iova = iova, .len = mem->len, .host = mem->addr, .device = mem->device};
+    return 0;
+}
+
+static int add_anywhere(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t *iova)
+{
     size_t place;
 
     if (mem->len > IOVA_END ||
         (!find_gap(t, t->next ? t->next : IOVA_FIRST, mem->len, iova, &place) &&
          !find_gap(t, IOVA_FIRST, mem->len, iova, &place)))
         return -ENOSPC;
-    if (t->n == t->cap && table_grow(t))
-        return -ENOMEM;
-    memmove(&t->at[place + 1], &t->at[place], (t->n++ - place) * sizeof(t->at[0]));
-    t->at[place] = (struct sim_mapping){
-        .iova = *iova, .len = mem->len, .host = mem->addr, .device = mem->device};
-    t->next = after(*iova, mem->len);
-    return 0;
+    int rc = table_insert(t, place, mem, *iova);
+    if (rc == 0)
+        t->next = after(*iova, mem->len);
+    return rc;
 }
 
-int sim_map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
+static int add_at(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t iova)
+{
+    size_t place = 0;
+
+    while (place < t->n && t->at[place].iova + t->at[place].len <= iova)
+        place++;
+    if (place < t->n && t->at[place].iova < iova + mem->len)
+        return -EEXIST;
+    return table_insert(t, place, mem, iova);
+}
+
+/* At *iova, or, when that is 0, at a place that is then reported there. */
+static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
 {
     struct sim *s = ((struct sim_transport *)tr)->s;
     uint64_t start = mem->addr ? (uint64_t)(uintptr_t)mem->addr : mem->device;
@@ -109,13 +129,26 @@ int sim_map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iov
     int rc = mem->addr ? 0 : sim_mover_attach(s, mem->mover);
     if (rc == 0) {
         sim_pause(s);
-        rc = table_add(s, mem, iova);
+        rc = *iova ? add_at(&s->iova, mem, *iova) : add_anywhere(&s->iova, mem, iova);
         sim_resume(s);
         if (rc && !mem->addr)
             sim_mover_detach(s);
     }
     pthread_mutex_unlock(&s->map_lock);
     return rc;
+}
+
+int sim_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
+{
+    *iova = 0;
+    return map(t, mem, iova);
+}
+
+int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova)
+{
+    if (!iova || iova % NVME_PAGE_SIZE || iova > IOVA_END || mem->len > IOVA_END - iova)
+        return -EINVAL;
+    return map(t, mem, &iova);
 }
 
 /* Commands that have not moved their data and now cannot: they fail when their time comes. */
@@ -127,7 +160,7 @@ static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
         struct sim_cmd *cmd = &th->slots[i];
 
         if (cmd->state == SIM_CMD_FREE || cmd->state == SIM_CMD_DONE || cmd->dead || cmd->decided ||
-            !sim_command_reaches(th, &cmd->sqe, m))
+            !sim_command_reaches(th, cmd, m))
             continue;
         any = true;
         cmd->decided = cmd->state == SIM_CMD_HELD;
@@ -142,7 +175,7 @@ static bool copies_reach(struct sim_thread *th, const struct sim_mapping *m)
     for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
         struct sim_cmd *cmd = &th->slots[i];
 
-        if (cmd->state == SIM_CMD_MOVING && (cmd->dead || sim_command_reaches(th, &cmd->sqe, m)))
+        if (cmd->state == SIM_CMD_MOVING && (cmd->dead || sim_command_reaches(th, cmd, m)))
             return true;
     }
     return false;
@@ -168,15 +201,21 @@ static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
     return any;
 }
 
-/* All paused. Flags commands that could still reach the mapping; they fail from here on. */
+/*
+ * All paused. Flags commands that could still reach the mapping; they fail from here on. To unmap
+ * is all that is left to a driver that has disabled a controller which does not stop: no mistake.
+ */
 static void take_out_of_service(struct sim *s, struct sim_mapping *m)
 {
+    bool given_up = s->stuck && !(atomic_load(&s->cc) & NVME_CC_EN);
     bool reached = false;
 
+    if (atomic_load(&s->gone))
+        sim_controller_stop(s);
     for (unsigned i = 0; i < s->n_threads; i++)
         reached |= doom_slots(&s->threads[i], m);
     reached |= queue_reaches(s, m);
-    if (reached)
+    if (reached && !given_up)
         sim_flag(s, SIM_EV_UNMAP_IN_FLIGHT, "iova %#llx, %zu bytes", (unsigned long long)m->iova,
                  m->len);
     m->dying = true;

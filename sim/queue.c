@@ -142,7 +142,7 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
     for (unsigned i = 0; i < n; i++)
         sim_fetch(th, sq, &batch[i]);
     uint64_t now = n && (s->delays || s->n_faults) ? sim_now() : 0;
-    for (unsigned i = 0; i < n && !atomic_load_explicit(&s->halted, memory_order_relaxed); i++)
+    for (unsigned i = 0; i < n && !sim_dead(s); i++)
         sim_io_arrive(th, sq, &batch[i], now);
     return n > 0;
 }

@@ -1,9 +1,5 @@
 /* Registers: what the driver reads and writes in BAR0 below the doorbells. BASE section 3.1. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "sim/internal.h"
 
@@ -23,17 +19,21 @@ static uint64_t capabilities(const struct sim *s)
            (uint64_t)s->cfg.doorbell_stride << 32 | 1ull << 37;
 }
 
-static uint32_t status(struct sim *s)
+static uint32_t ready(struct sim *s)
 {
-    uint32_t csts = s->shst;
     bool enabled = atomic_load(&s->cc) & NVME_CC_EN;
 
-    if (atomic_load(&s->halted))
-        csts |= NVME_CSTS_CFS;
+    if (s->stuck)
+        return s->stuck_rdy;
     /* After a disable the controller stays ready until its last copy has landed. */
     if (enabled ? sim_now() >= s->ready_at && s->running : !sim_drained(s))
-        csts |= NVME_CSTS_RDY;
-    return csts;
+        return NVME_CSTS_RDY;
+    return 0;
+}
+
+static uint32_t status(struct sim *s)
+{
+    return s->shst | ready(s) | (atomic_load(&s->halted) ? NVME_CSTS_CFS : 0);
 }
 
 static uint64_t read_reg(struct sim *s, uint32_t offset)
@@ -62,7 +62,7 @@ static uint64_t locked_read(struct nvme_transport *t, uint32_t offset)
 {
     struct sim *s = of(t);
 
-    if (atomic_load(&s->powered_off))
+    if (atomic_load(&s->gone))
         return UINT64_MAX;
     pthread_mutex_lock(&s->reg_lock);
     uint64_t v = read_reg(s, offset);
@@ -70,7 +70,7 @@ static uint64_t locked_read(struct nvme_transport *t, uint32_t offset)
     return v;
 }
 
-static uint32_t reg_read32(struct nvme_transport *t, uint32_t offset)
+uint32_t sim_reg_read32(struct nvme_transport *t, uint32_t offset)
 {
     bool high =
         offset == NVME_REG_CAP + 4 || offset == NVME_REG_ASQ + 4 || offset == NVME_REG_ACQ + 4;
@@ -78,9 +78,9 @@ static uint32_t reg_read32(struct nvme_transport *t, uint32_t offset)
     return high ? (uint32_t)(locked_read(t, offset - 4) >> 32) : (uint32_t)locked_read(t, offset);
 }
 
-static uint64_t reg_read64(struct nvme_transport *t, uint32_t offset)
+uint64_t sim_reg_read64(struct nvme_transport *t, uint32_t offset)
 {
-    return reg_read32(t, offset) | (uint64_t)reg_read32(t, offset + 4) << 32;
+    return sim_reg_read32(t, offset) | (uint64_t)sim_reg_read32(t, offset + 4) << 32;
 }
 
 static bool enable_values_valid(struct sim *s, uint32_t cc)
@@ -135,7 +135,7 @@ static void enable(struct sim *s, uint32_t cc)
     sim_resume(s);
 }
 
-static void disable(struct sim *s)
+void sim_disable(struct sim *s)
 {
     sim_pause(s);
     sim_controller_stop(s);
@@ -157,11 +157,13 @@ static void write_cc(struct sim *s, uint32_t cc)
     if ((old & cc & NVME_CC_EN) && ((old ^ cc) & CC_FIXED_WHILE_ENABLED))
         sim_flag(s, SIM_EV_REG_MISUSE, "CC %#x to %#x while enabled", old, cc);
     atomic_store(&s->cc, cc);
+    if (s->stuck)
+        return;
     if ((cc & ~old) & NVME_CC_EN)
         enable(s, cc);
     else if ((old & ~cc) & NVME_CC_EN)
-        disable(s);
-    if ((cc & NVME_CC_SHN_MASK) && !(old & NVME_CC_SHN_MASK))
+        sim_disable(s);
+    if ((cc & NVME_CC_SHN_MASK) && !(old & NVME_CC_SHN_MASK) && !sim_hung(s))
         shut_down(s);
 }
 
@@ -204,11 +206,11 @@ static void write_reg32(struct sim *s, uint32_t offset, uint32_t value)
     }
 }
 
-static void reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
+void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 {
     struct sim *s = of(t);
 
-    if (atomic_load(&s->powered_off))
+    if (atomic_load(&s->gone))
         return;
     pthread_mutex_lock(&s->reg_lock);
     write_reg32(s, offset, value);
@@ -216,11 +218,11 @@ static void reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t valu
     sim_wake_all(s);
 }
 
-static void reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
+void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
 {
     struct sim *s = of(t);
 
-    if (atomic_load(&s->powered_off))
+    if (atomic_load(&s->gone))
         return;
     pthread_mutex_lock(&s->reg_lock);
     if (offset == NVME_REG_ASQ || offset == NVME_REG_ACQ)
@@ -259,87 +261,16 @@ void sim_controller_stop(struct sim *s)
     s->wce = true;
     s->granted = s->cfg.io_queues;
     s->delete_deadline = 0;
+    s->admin_due = UINT64_MAX;
     atomic_store(&s->halted, false);
+    atomic_store(&s->hung_until, 0);
     atomic_store(&s->bandwidth_free_at, 0);
 }
 
-static void transport_close(struct nvme_transport *t)
+void sim_stick(struct sim *s)
 {
-    struct sim *s = of(t);
-
     pthread_mutex_lock(&s->reg_lock);
-    if ((atomic_load(&s->cc) & NVME_CC_EN) && !atomic_load(&s->powered_off))
-        sim_flag(s, SIM_EV_CLOSED_ENABLED, "CC.EN is 1");
-    disable(s);
+    s->stuck_rdy = ready(s);
+    s->stuck = true;
     pthread_mutex_unlock(&s->reg_lock);
-    sim_drain(s);
-    sim_threads_stop(s);
-    sim_unmap_all(s);
-    munmap((void *)s->doorbells, s->doorbells_len);
-    s->doorbells = NULL;
-    s->transport = NULL;
-    free(t);
-}
-
-const struct nvme_transport_ops sim_transport_ops = {
-    .name = "sim",
-    .read32 = reg_read32,
-    .read64 = reg_read64,
-    .write32 = reg_write32,
-    .write64 = reg_write64,
-    .map = sim_map,
-    .unmap = sim_unmap,
-    .kick = sim_kick,
-    .close = transport_close,
-};
-
-static int map_doorbells(struct sim *s)
-{
-    int fd = memfd_create("sim-doorbells", MFD_CLOEXEC);
-
-    if (fd < 0)
-        return -errno;
-    if (ftruncate(fd, (off_t)s->doorbells_len) != 0) {
-        int rc = -errno;
-        close(fd);
-        return rc;
-    }
-    void *p = mmap(NULL, s->doorbells_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    int rc = p == MAP_FAILED ? -errno : 0;
-    close(fd);
-    s->doorbells = rc ? NULL : p;
-    return rc;
-}
-
-int sim_transport_create(struct sim *s)
-{
-    struct sim_transport *st = calloc(1, sizeof(*st));
-    int rc = st ? map_doorbells(s) : -ENOMEM;
-
-    if (rc) {
-        free(st);
-        return rc;
-    }
-    for (size_t w = 0; w < s->doorbells_len / sizeof(uint32_t); w++)
-        atomic_store(&s->seen[w], 0);
-    for (unsigned q = 0; q <= s->cfg.io_queues; q++) {
-        s->sqs[q].doorbell = &s->doorbells[sim_doorbell_word(s, q, false)];
-        s->cqs[q].doorbell = &s->doorbells[sim_doorbell_word(s, q, true)];
-    }
-    s->aqa = 0;
-    s->asq = s->acq = 0;
-    s->shst = 0;
-    atomic_store(&s->cc, 0);
-    atomic_store(&s->powered_off, false);
-    sim_controller_stop(s);
-    st->s = s;
-    st->t = (struct nvme_transport){
-        .ops = &sim_transport_ops,
-        .doorbells = (volatile uint32_t *)(void *)s->doorbells,
-        .doorbells_len = s->doorbells_len,
-        .doorbells_are_mmio = false,
-        .removal_fd = -1,
-    };
-    s->transport = st;
-    return 0;
 }

@@ -140,6 +140,8 @@ static struct sim *new_sim(const struct sim_config *cfg)
         return NULL;
     memset(s, 0, sizeof(*s));
     s->cfg = *cfg;
+    s->doorbells_fd = -1;
+    s->admin_due = UINT64_MAX;
     pthread_mutex_init(&s->reg_lock, NULL);
     pthread_mutex_init(&s->map_lock, NULL);
     pthread_mutex_init(&s->gate_lock, NULL);
@@ -229,25 +231,36 @@ void sim_get_stats(struct sim *s, struct sim_stats *out)
         out->events[e] = get(&s->events[e]);
 }
 
-int sim_power_cut(struct sim *s, uint64_t seed)
+/* Stops the controller, for good. False when there was none. */
+static bool cut_off(struct sim *s)
 {
-    if (!s->cfg.track_cache)
-        return -EINVAL;
     pthread_mutex_lock(&s->reg_lock);
     sim_pause(s);
     bool connected = s->transport != NULL;
-    atomic_store(&s->powered_off, true);
+    atomic_store(&s->gone, true);
     if (connected)
         sim_controller_stop(s);
     sim_resume(s);
     pthread_mutex_unlock(&s->reg_lock);
-    int rc = connected ? sim_drain(s) : 0;
+    return connected;
+}
+
+int sim_power_cut(struct sim *s, uint64_t seed)
+{
+    if (!s->cfg.track_cache)
+        return -EINVAL;
+    int rc = cut_off(s) ? sim_drain(s) : 0;
     sim_pause(s);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         if (s->ns[i].track)
             sim_cache_power_cut(&s->ns[i], &seed);
     sim_resume(s);
     return rc;
+}
+
+void sim_remove(struct sim *s)
+{
+    cut_off(s);
 }
 
 int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len)

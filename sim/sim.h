@@ -38,8 +38,8 @@ struct sim_config {
     unsigned doorbell_stride; /* CAP.DSTRD: 0 */
     unsigned ready_ms;        /* time from CC.EN to CSTS.RDY: 0 */
     bool no_sgl, no_volatile_cache;
-    bool no_abort; /* Abort completes, but never ends a command */
-    bool no_reset; /* the transport's reset() is not there (-ENOTSUP) */
+    bool no_abort;          /* Abort completes, but never ends a command */
+    bool no_reset;          /* the transport's reset() is not there (-ENOTSUP) */
     bool reorder;           /* completes commands out of order, from the seed */
     uint64_t latency_ns;    /* per command: 0, as fast as it can */
     uint64_t bytes_per_sec; /* 0: no limit */
@@ -77,6 +77,7 @@ struct sim_config {
     X(BAD_QUEUE_DELETE, "CQ deleted before its SQ, or a queue that does not exist") \
     X(BAD_ENABLE, "CC.EN set with values that are not valid")                       \
     X(REG_MISUSE, "register written that is read-only, or changed while enabled")   \
+    X(ABORT_LIMIT, "more Abort commands at a time than ACL allows")                 \
     X(UNMAP_IN_FLIGHT, "memory unmapped while a command could reach it")            \
     X(CLOSED_ENABLED, "transport closed while the controller was enabled")
 
@@ -159,7 +160,8 @@ size_t sim_violations_text(struct sim *s, char *buf, size_t len);
 int sim_power_cut(struct sim *s, uint64_t seed);
 
 /*
- * From now on CSTS.RDY no longer follows CC.EN; the transport's reset() (DEVICE_RESET) heals it.
+ * From now on the controller ignores CC: CSTS.RDY keeps its value, commands go on. The transport's
+ * reset() heals it, and so does sim_attach().
  */
 void sim_stick(struct sim *s);
 /*
@@ -171,11 +173,11 @@ void sim_remove(struct sim *s);
 void sim_ask_back(struct sim *s);
 
 /* For a server that offers the controller to another process. */
-/* The doorbell page as a file; the simulator's. Valid while a transport is attached. */
+/* The doorbells as a file of t->doorbells_len bytes; the simulator's. -1 without a transport. */
 int sim_doorbells_fd(const struct sim *s);
 /*
- * As the transport's map(), at an address of the caller's choosing (4 KiB aligned, not 0). -EEXIST
- * when it overlaps a mapping.
+ * As the transport's map(), at an address of the caller's choosing (4 KiB aligned, not 0, below
+ * 2^52; otherwise -EINVAL). -EEXIST when it overlaps a mapping.
  */
 int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova);
 

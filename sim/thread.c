@@ -131,8 +131,11 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
 
     *next_due = UINT64_MAX;
     *admin = false;
-    if (!s->running || atomic_load_explicit(&s->halted, memory_order_relaxed))
+    if (!s->running || sim_idle(s)) {
+        if (sim_hung(s))
+            *next_due = atomic_load(&s->hung_until);
         return worked;
+    }
     worked |= sim_done_flush(th);
     worked |= sim_held_run(th, next_due);
     for (unsigned i = 0; i < th->n_sqs; i++)
@@ -140,7 +143,8 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     th->turn++;
     sim_move_submit(th);
     if (th->index == 0) {
-        *admin = sim_sq_has_new(&s->sqs[0]);
+        *admin =
+            sim_sq_has_new(&s->sqs[0]) || (s->admin_due != UINT64_MAX && sim_now() >= s->admin_due);
         look_for_strays(th, !worked);
     }
     return worked;
