@@ -26,7 +26,7 @@ struct nvme_pci {
     uint32_t class_code;    /* 24 bits */
     char driver[32];        /* "nvme", "vfio-pci", empty: none */
     char kernel_name[32];   /* "nvme0" when the kernel's driver has it */
-    int iommu_group;        /* -1: no IOMMU */
+    int iommu_group;        /* -1: no IOMMU, also in VFIO's noiommu mode */
     bool iommu_identity;    /* the group's domain is identity (iommu=pt) */
     unsigned group_devices; /* in that group, bridges not counted, itself included */
     int numa_node;          /* -1: not said */
@@ -40,14 +40,18 @@ struct nvme_pci {
 int nvme_pci_parse(const char *text, char bdf[NVME_BDF_LEN]);
 /* -ENODEV: no such device. Works for any PCI device; look at class_code. */
 int nvme_pci_read(const char *root, const char *bdf, struct nvme_pci *out);
+/* The same for a device that must be an NVMe controller: -EINVAL, -ENODEV. */
+int nvme_pci_find(const char *root, const char *bdf, struct nvme_pci *out, char *why, size_t len);
 /* All NVMe controllers, ascending by address; the caller frees *out. */
 int nvme_pci_list(const char *root, struct nvme_pci **out, size_t *n);
 
 /*
  * May nobody else be harmed by taking this drive? 0; -EBUSY with who uses it in why: a block device
  * of it or of its partitions is mounted, is swap, belongs to LVM, md, dm or bcache (sysfs holders),
- * or is open exclusively by somebody; -EEXIST: not in use, but it holds a signature that is not
- * ours (what kind is in why).
+ * or is open exclusively by somebody, or the kernel is just starting it; -EEXIST: not in use, but a
+ * namespace holds a signature that is not ours (what kind is in why). When a block device of it
+ * cannot be looked at, the error of that: -EACCES without root. Only the kernel's driver shows
+ * block devices: under another driver nothing is known, and the answer is 0.
  */
 int nvme_pci_check_unused(const char *root, const char *bdf, char *why, size_t len);
 /*
@@ -59,11 +63,16 @@ int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len
 
 /*
  * Hands the device to `driver` ("vfio-pci") with driver_override, whatever drives it now; does
- * nothing when it is there already. Does not ask whether it is in use. -ENOENT: the driver is not
- * loaded; -EACCES: not root; -ETIMEDOUT.
+ * nothing when it is there already. Does not ask whether its block devices are in use. When the
+ * driver does not take it, it goes back to where it was. -ENOENT: the driver is not loaded;
+ * -ENOTSUP: vfio-pci, and there is no IOMMU; -EBUSY: somebody uses it through VFIO; -EACCES: not
+ * root; -ETIMEDOUT: the driver did not take it.
  */
 int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
-/* Takes driver_override back and lets the kernel choose its driver. */
+/*
+ * Takes driver_override back and lets the kernel choose its driver; 0 also when none wants it.
+ * -EBUSY: somebody uses it through VFIO. -EACCES.
+ */
 int nvme_pci_unbind(const char *root, const char *bdf, char *why, size_t len);
 
 #ifdef __cplusplus
