@@ -7,8 +7,10 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/setup.sh [--lint] [--need-mount]
+Usage: bash scripts/setup.sh [--lint] [--guest] [--need-mount]
   --lint        also what scripts/lint.sh runs: clang tools, cppcheck, shellcheck
+  --guest       also what scripts/guest-test.sh runs: QEMU, and a kernel package, which is
+                unpacked in GPUNVME_GUEST_KERNEL (build/guest-kernel) and not installed (Debian)
   --need-mount  fail when FUSE file systems cannot be mounted here
 USAGE
 }
@@ -51,6 +53,17 @@ libclang-rt-$GPUNVME_CLANG-dev   dpkg:
 cppcheck             cmd:cppcheck
 shellcheck           cmd:shellcheck
 "
+GUEST_PACKAGES='
+qemu-system-x86 cmd:qemu-system-x86_64
+qemu-utils      cmd:qemu-img
+busybox-static  dpkg:
+cpio            cmd:cpio
+kmod            dpkg:
+xz-utils        cmd:xz
+zstd            cmd:zstd
+python3-pytest  cmd:pytest-3
+'
+GUEST_KERNEL_PACKAGE=${GUEST_KERNEL_PACKAGE:-linux-image-amd64}
 
 present() {
     local package=$1 what=${2#*:}
@@ -122,6 +135,39 @@ ensure_packages() {
         die "${missing[*]}: cannot be installed (above); install them by hand and run this again"
 }
 
+# The package that a package without files of its own (linux-image-amd64) stands for.
+kernel_package() {
+    apt-cache depends --no-recommends --no-suggests "$GUEST_KERNEL_PACKAGE" 2>/dev/null |
+        awk '/^ *Depends: linux-image-/ { print $2; exit }'
+}
+
+# Downloads the kernel for guest tests and unpacks it. One that is there already is kept.
+fetch_guest_kernel() {
+    local dir=${GPUNVME_GUEST_KERNEL:-$GPUNVME_ROOT/build/guest-kernel} tmp package try
+    if [ -d "$dir/lib/modules" ]; then
+        return 0
+    fi
+    mkdir -p "$(dirname "$dir")"
+    tmp=$(mktemp -d "$dir.XXXXXX")
+    for try in 1 2 3; do
+        package=$(kernel_package)
+        if [ -n "$package" ] &&
+            (cd "$tmp" && apt-get -q -o APT::Sandbox::User=root download "$package"); then
+            break
+        fi
+        [ "$try" -lt 3 ] || die "$GUEST_KERNEL_PACKAGE: cannot be downloaded; unpack a Debian kernel" \
+            "package with 'dpkg -x' and name the folder in GPUNVME_GUEST_KERNEL"
+        apt update || sleep 5
+    done
+    say "unpacking $package for guest tests"
+    dpkg -x "$tmp"/*.deb "$tmp/root"
+    # Merged /usr or not: the tests look in lib/.
+    [ -d "$tmp/root/lib/modules" ] || mv "$tmp/root/usr/lib" "$tmp/root/lib"
+    rm -rf "$tmp"/*.deb "$tmp"/root/usr
+    mv "$tmp/root" "$dir"
+    rmdir "$tmp"
+}
+
 # Does the kernel let this user mount a FUSE file system? As root a mount is tried for real; nobody
 # answers it, and it ends with the descriptor.
 mount_works() {
@@ -155,10 +201,11 @@ mount_works() {
     return "$rc"
 }
 
-lint=0 need_mount=0
+lint=0 guest=0 need_mount=0
 for arg in "$@"; do
     case $arg in
     --lint) lint=1 ;;
+    --guest) guest=1 ;;
     --need-mount) need_mount=1 ;;
     -h | --help)
         usage
@@ -174,6 +221,10 @@ done
 ensure_packages "$BASE_PACKAGES"
 if [ "$lint" = 1 ]; then
     ensure_packages "$LINT_PACKAGES"
+fi
+if [ "$guest" = 1 ]; then
+    ensure_packages "$GUEST_PACKAGES"
+    fetch_guest_kernel
 fi
 if ! mount_works; then
     [ "$need_mount" = 0 ] || exit 1

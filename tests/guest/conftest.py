@@ -1,0 +1,114 @@
+"""pytest's side of the guest tests: options, the guest of each file, and the table at the end."""
+import os
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+
+from guest import Guest  # noqa: E402
+from kernel import Kernel  # noqa: E402
+
+ROOMY = 4 << 30
+
+
+def pytest_addoption(parser):
+    parser.addoption("--kernel", help="folder of an unpacked kernel package")
+    parser.addoption("--build-dir", help="finished build of the project")
+    parser.addoption("--kvm", action="store_true", help="not emulated")
+    parser.addoption("--keep", action="store_true", help="keep images and logs of failed files")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: not part of what every change must pass")
+    config.addinivalue_line("markers", "smoke: the few that show whether anything works")
+    config.addinivalue_line("markers", "complaints(regex): what QEMU is expected to complain about")
+
+
+class Lab:
+    """Makes guests of one test file; they share a folder, and with it images, one after another."""
+
+    def __init__(self, config, folder):
+        self.config, self.folder = config, folder
+        self.build = os.path.abspath(config.getoption("--build-dir"))
+        self.kernel = Kernel(config.getoption("--kernel"), os.path.join(self.build, "guest"))
+        self.guest = None
+
+    def boot(self, machine):
+        assert self.guest is None, "one guest at a time"
+        self.guest = Guest(self.kernel, machine, self.folder, self.build,
+                           self.config.getoption("--kvm"))
+        self.guest.boot()
+        return self.guest
+
+    def power_off(self):
+        guest, self.guest = self.guest, None
+        if guest is not None:
+            try:
+                guest.power_off()
+            finally:
+                guest.kill()
+            assert guest.complaints() == []
+
+    def kill(self):
+        """Power cut."""
+        guest, self.guest = self.guest, None
+        if guest is not None:
+            guest.kill()
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+
+@pytest.fixture(scope="module")
+def lab(request):
+    roomy = os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > ROOMY
+    folder = tempfile.mkdtemp(prefix="gpunvme-guest-", dir="/dev/shm" if roomy else None)
+    os.chmod(folder, 0o755)
+    made = Lab(request.config, folder)
+    failed_before = request.session.testsfailed
+    try:
+        yield made
+    finally:
+        made.kill()
+        if request.config.getoption("--keep") and request.session.testsfailed > failed_before:
+            print(f"\nimages and logs are in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def guest(lab, request):
+    """The guest with the MACHINE of the test's file; all tests there share it."""
+    yield lab.boot(request.module.MACHINE)
+    lab.power_off()
+
+
+@pytest.fixture(autouse=True)
+def judged(request):
+    """After each test: QEMU and the guest's kernel have nothing to say against the driver."""
+    yield
+    if "lab" in request.fixturenames:
+        running = request.getfixturevalue("lab").guest
+        expected = request.node.get_closest_marker("complaints")
+        if running is not None:
+            assert running.complaints(expected.args[0] if expected else None) == []
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line a test: what it shows, how it went, how long it took with the boot."""
+    seconds, outcome = {}, {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            name = getattr(report, "nodeid", None)
+            if hasattr(report, "when"):
+                seconds[name] = seconds.get(name, 0) + report.duration
+                if outcome.get(name, "passed") == "passed":
+                    outcome[name] = report.outcome
+    terminalreporter.section("guest tests")
+    for name in sorted(outcome):
+        shown = name.rsplit("tests/guest/", 1)[-1]
+        terminalreporter.write_line(f"{outcome[name]:8} {seconds[name]:6.1f} s  {shown}")

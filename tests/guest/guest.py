@@ -1,0 +1,245 @@
+"""A running guest: QEMU, the agent in it that runs scripts, QEMU's monitor and its judgements."""
+import json
+import os
+import queue
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import textwrap
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+QEMU = "qemu-system-x86_64"
+# What a driver's mistakes leave behind: in QEMU's log (its traces of protocol errors, accesses that
+# hit nothing), and in the guest's kernel log.
+JUDGE = ("-trace", "pci_nvme_err*", "-trace", "pci_nvme_ub*", "-d", "guest_errors")
+KERNEL_COMPLAINTS = re.compile(
+    r"DMAR: (?!.*(?:Host address width|DRHD base|dmar\d|IOMMU|Intel|No )).*[Ff]ault|BUG:|WARNING:|"
+    r"Oops|Kernel panic|blocked for more than|general protection fault|rcu: INFO")
+# no_timer_check: without it a busy machine now and then sees the guest panic at boot.
+PARAMETERS = ("console=ttyS0 loglevel=5 panic=-1 no_timer_check mitigations=off nokaslr "
+              "random.trust_cpu=on cryptomgr.notests tsc=nowatchdog").split()
+
+
+class GuestError(Exception):
+    pass
+
+
+class Failed(GuestError):
+    """A script in the guest ended with another status than the scenario asks for."""
+
+
+class Qmp:
+    """QEMU's monitor."""
+
+    def __init__(self, sock):
+        self.file = sock.makefile("rw", encoding="utf-8")
+        self._answer()
+        self.execute("qmp_capabilities")
+
+    def _answer(self):
+        for line in self.file:
+            message = json.loads(line)
+            if "event" not in message:
+                return message
+        raise GuestError("QEMU closed its monitor")
+
+    def execute(self, command, **arguments):
+        self.file.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
+        self.file.flush()
+        answer = self._answer()
+        if "error" in answer:
+            raise GuestError(f"monitor: {command}: {answer['error']['desc']}")
+        return answer["return"]
+
+    def human(self, line):
+        """A command of the human monitor; returns what it prints."""
+        return self.execute("human-monitor-command", **{"command-line": line})
+
+
+class Job:
+    """A script under way in the guest."""
+
+    def __init__(self, guest, name):
+        self.guest, self.name, self.status = guest, name, None
+
+    @property
+    def output(self):
+        path = os.path.join(self.guest.share, f"{self.name}.out")
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def wait(self, timeout):
+        """Its exit status; GuestError when it takes longer than `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while self.status is None:
+            self.guest.listen(end, f"job {self.name} has not ended after {timeout} s")
+        return self.status
+
+
+class Guest:
+    """`folder` is this run's own: images, logs, and `share`, which the guest sees too. `build` is
+    the build whose programs run in the guest."""
+
+    def __init__(self, kernel, machine, folder, build, kvm=False):
+        self.folder, self.share = folder, os.path.join(folder, "share")
+        self.machine = machine
+        self.jobs, self.answers = {}, queue.Queue()
+        self.judged = {"judge.log": 0, "kmsg": 0}
+        os.makedirs(self.share, exist_ok=True)
+        self._make_share(build)
+        self._make_images()
+        self._start(kernel, kvm)
+
+    # ---- Beginning and end ----
+
+    def _make_share(self, build):
+        self._write("paths", [ROOT, build])
+        self._write("slots", [f"{c.name} {self.machine.slot(c):02x}"
+                              for c in self.machine.controllers])
+        self._write("env", [f"BUILD={shlex.quote(build)}", f"SOURCE={shlex.quote(ROOT)}"])
+        shutil.copy(os.path.join(HERE, "lib.sh"), self.share)
+
+    def _write(self, name, lines):
+        with open(os.path.join(self.share, name), "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+
+    def _make_images(self):
+        for controller in self.machine.controllers:
+            for namespace in controller.namespaces:
+                path = os.path.join(self.folder, namespace.image)
+                if not os.path.exists(path):
+                    subprocess.run(["qemu-img", "create", "-q", "-f", namespace.format, path,
+                                    namespace.size], check=True, timeout=60)
+
+    def _start(self, kernel, kvm):
+        monitor, monitor_qemu = socket.socketpair()
+        agent, agent_qemu = socket.socketpair()
+        argv = self._arguments(kernel, kvm, monitor_qemu.fileno(), agent_qemu.fileno())
+        with open(os.path.join(self.folder, "qemu.log"), "wb") as log:
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                pass_fds=(monitor_qemu.fileno(), agent_qemu.fileno()))
+        monitor_qemu.close()
+        agent_qemu.close()
+        monitor.settimeout(60)
+        self.agent = agent.makefile("rw", encoding="utf-8", errors="replace")
+        threading.Thread(target=self._read_agent, daemon=True).start()
+        try:
+            self.monitor = Qmp(monitor)
+        except (OSError, GuestError) as error:
+            self.kill()
+            raise GuestError(f"QEMU does not start: {error}\n{self.log('qemu.log')}") from error
+
+    def _arguments(self, kernel, kvm, monitor_fd, agent_fd):
+        accel = "kvm" if kvm else "tcg,thread=multi"
+        nine = "security_model=none,multidevs=remap"
+        parameters = [*PARAMETERS, *self.machine.kernel_parameters()]
+        return [
+            QEMU, "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
+            "-machine", "q35", "-accel", accel, "-cpu", "max", "-smp", "1",
+            "-kernel", kernel.image, "-initrd", kernel.initrd, "-append", " ".join(parameters),
+            "-serial", f"file:{self.folder}/kmsg",
+            "-chardev", f"socket,id=agent,fd={agent_fd}", "-serial", "chardev:agent",
+            "-chardev", f"socket,id=monitor,fd={monitor_fd}", "-mon", "chardev=monitor,mode=control",
+            "-fsdev", f"local,id=host,path=/,readonly=on,{nine}",
+            "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
+            "-fsdev", f"local,id=work,path={self.share},{nine}",
+            "-device", "virtio-9p-pci,fsdev=work,mount_tag=work",
+            *JUDGE, "-D", f"{self.folder}/judge.log", *self.machine.arguments(self.folder)]
+
+    def _read_agent(self):
+        for line in self.agent:
+            self.answers.put(line.strip())
+        self.answers.put(None)
+
+    def boot(self, timeout=120):
+        """Waits until the guest takes scripts."""
+        end = time.monotonic() + timeout
+        self.listen(end, f"the guest has not booted after {timeout} s", until="ready")
+
+    def power_off(self, timeout=60):
+        """An orderly end of the guest; GuestError when QEMU does not end with it."""
+        self._send("off")
+        try:
+            status = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise GuestError(f"the guest is still running {timeout} s after power-off") from None
+        if status != 0:
+            raise GuestError(f"QEMU ended with status {status}: {self.log('qemu.log')}")
+
+    def kill(self):
+        """A power cut: what QEMU's caches hold is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    # ---- Scripts ----
+
+    def _send(self, line):
+        self.agent.write(line + "\n")
+        self.agent.flush()
+
+    def listen(self, end, late, until=None):
+        """Takes one answer of the agent, or all up to `until`; GuestError(late) after `end`."""
+        while True:
+            try:
+                line = self.answers.get(timeout=max(end - time.monotonic(), 0.01))
+            except queue.Empty:
+                raise GuestError(late + self.tail()) from None
+            if line is None:
+                raise GuestError("the guest is gone" + self.tail())
+            if line.startswith("failed: "):
+                raise GuestError(f"the guest could not start: {line}{self.tail()}")
+            name, _, status = line.partition(" ")
+            if name in self.jobs:
+                self.jobs.pop(name).status = int(status)
+            if until in (None, line):
+                return
+
+    def start(self, script):
+        """Runs a bash script in the guest and does not wait for it."""
+        name = f"{len(os.listdir(self.share)):04}"
+        self._write(f"{name}.sh", [". /run/guest/lib.sh", script])
+        job = self.jobs[name] = Job(self, name)
+        self._send(name)
+        return job
+
+    def run(self, script, timeout=60, status=0):
+        """Runs a bash script to its end and returns its output, both streams; Failed when its exit
+        status is not `status` (None: whatever it is)."""
+        job = self.start(script)
+        got = job.wait(timeout)
+        if status not in (None, got):
+            raise Failed(f"exit status {got} instead of {status} from\n"
+                         f"{textwrap.dedent(script).strip()}\nwhich printed\n{job.output.strip()}")
+        return job.output
+
+    # ---- Judgement ----
+
+    def log(self, name):
+        try:
+            with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def tail(self):
+        lines = self.log("kmsg").splitlines()[-15:]
+        return "\nlast lines of the guest's kernel:\n" + "\n".join(lines) if lines else ""
+
+    def complaints(self, expected=None):
+        """What QEMU and the guest's kernel have held against the driver since the last call, but
+        for the lines that match the regular expression `expected`."""
+        found = []
+        for name, taken in self.judged.items():
+            lines = self.log(name).splitlines()
+            fresh, self.judged[name] = lines[taken:], len(lines)
+            found += [line for line in fresh
+                      if (name == "judge.log" or KERNEL_COMPLAINTS.search(line))
+                      and not (expected and re.search(expected, line))]
+        return found
