@@ -23,14 +23,19 @@ extern "C" {
 
 enum bd_kind { BD_KIND_FILE, BD_KIND_SIM, BD_KIND_VFIO, BD_KIND_VFIO_USER };
 
+#define BD_NSID_MAX 0xfffffffeu
+
 struct bd_name {
     enum bd_kind kind;   /* BD_KIND_FILE: no prefix; a file or a block device */
     char path[PATH_MAX]; /* the file, the socket, or the PCI address in its long form */
     uint32_t nsid;       /* as the string says, else 1 */
+    bool nsid_given;
 };
 
 /* -EINVAL with a sentence in why: what is wrong with the string, and how one looks. */
 int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len);
+/* Does the name mean a controller, which bd_open_transport() takes? */
+bool bd_name_is_ctrlr(const struct bd_name *name);
 
 struct bd_open_opts {
     bool noiommu;         /* vfio.h */
@@ -40,6 +45,10 @@ struct bd_open_opts {
 /* The transport of a controller: BD_KIND_VFIO and BD_KIND_VFIO_USER. opts may be NULL. */
 int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
                       struct nvme_transport **out, char *why, size_t len);
+
+/* bd_nvme_open() with a sentence in why when it fails. */
+int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
+                      struct bd_dev **out, char *why, size_t len);
 
 /*
  * For tools: what the name means as one block device, with all that is under it. Files and block

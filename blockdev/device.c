@@ -1,0 +1,233 @@
+/* Device strings: parsing, and opening what they name. */
+#include "blockdev/device.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "blockdev/pci.h"
+#include "blockdev/vfio.h"
+#include "blockdev/vfio_user.h"
+
+/* A tool has one thread, which keeps this many commands under way. */
+#define TOOL_QUEUES 1u
+#define TOOL_DEPTH  128u
+
+struct problem {
+    char *why;
+    size_t len;
+};
+
+__attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, int err,
+                                                      const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(p->why, p->len, format, args);
+    va_end(args);
+    return err;
+}
+
+static bool strip(const char **text, const char *prefix)
+{
+    size_t len = strlen(prefix);
+
+    if (strncmp(*text, prefix, len) != 0)
+        return false;
+    *text += len;
+    return true;
+}
+
+static int take_path(const char *path, const char *usage, struct bd_name *out,
+                     const struct problem *p)
+{
+    if (!*path)
+        return fail(p, -EINVAL, "nothing is named, give %s", usage);
+    if (strlen(path) >= sizeof(out->path))
+        return fail(p, -EINVAL, "longer than a path can be");
+    strcpy(out->path, path);
+    return 0;
+}
+
+/* 1 to 0xfffffffe; the number after it is the broadcast one (section 4.1.5, NSID). */
+static int take_nsid(const char *digits, struct bd_name *out)
+{
+    char *end;
+
+    if (*digits < '1' || *digits > '9')
+        return -EINVAL;
+    errno = 0;
+    unsigned long long n = strtoull(digits, &end, 10);
+    if (errno || *end || n > BD_NSID_MAX)
+        return -EINVAL;
+    out->nsid = (uint32_t)n;
+    out->nsid_given = true;
+    return 0;
+}
+
+static int parse_pci(const char *text, struct bd_name *out, const struct problem *p)
+{
+    const char *slash = strchr(text, '/');
+    size_t len = slash ? (size_t)(slash - text) : strlen(text);
+    char address[32];
+
+    snprintf(address, sizeof(address), "%.*s", (int)(len < 31 ? len : 31), text);
+    if (nvme_pci_parse(address, out->path) != 0)
+        return fail(p, -EINVAL, "no PCI address, one looks like vfio:0000:c1:00.0 or vfio:c1:00.0");
+    if (slash && take_nsid(slash + 1, out) != 0)
+        return fail(p, -EINVAL,
+                    "no namespace id after the '/', one is a number from 1, as in "
+                    "vfio:0000:c1:00.0/1");
+    return 0;
+}
+
+static int parse_file(const char *text, struct bd_name *out, const struct problem *p)
+{
+    char bdf[NVME_BDF_LEN];
+
+    if (nvme_pci_parse(text, bdf) == 0 && access(text, F_OK) != 0)
+        return fail(p, -EINVAL, "a PCI address; to use the drive there write vfio:%s", bdf);
+    return take_path(text, "an image file, a block device, vfio:ADDRESS or vfio-user:SOCKET", out,
+                     p);
+}
+
+int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len)
+{
+    struct problem p = {why, len};
+
+    *out = (struct bd_name){.nsid = 1};
+    if (strip(&text, "sim:")) {
+        out->kind = BD_KIND_SIM;
+        return take_path(text, "sim:IMAGE", out, &p);
+    }
+    if (strip(&text, "vfio-user:")) {
+        out->kind = BD_KIND_VFIO_USER;
+        return take_path(text, "vfio-user:SOCKET", out, &p);
+    }
+    if (strip(&text, "vfio:")) {
+        out->kind = BD_KIND_VFIO;
+        return parse_pci(text, out, &p);
+    }
+    out->kind = BD_KIND_FILE;
+    return parse_file(text, out, &p);
+}
+
+bool bd_name_is_ctrlr(const struct bd_name *name)
+{
+    return name->kind == BD_KIND_VFIO || name->kind == BD_KIND_VFIO_USER;
+}
+
+int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
+                      struct nvme_transport **out, char *why, size_t len)
+{
+    const struct nvme_vfio_opts vfio = {.noiommu = opts && opts->noiommu};
+    const struct problem p = {why, len};
+    int err = -EINVAL;
+
+    if (len)
+        why[0] = '\0';
+    if (name->kind == BD_KIND_VFIO)
+        err = nvme_vfio_open(name->path, &vfio, out, why, len);
+    else if (name->kind == BD_KIND_VFIO_USER)
+        err = nvme_vfio_user_open(name->path, NULL, out, why, len);
+    else
+        return fail(&p, err, "no controller");
+    if (err && len && !why[0])
+        fail(&p, err, "%s", strerror(-err));
+    return err;
+}
+
+static int open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
+                     struct bd_opened *out, const struct problem *p)
+{
+    int err = bd_file_open(name->path, flags, lba_size, &out->dev);
+
+    switch (err) {
+    case 0:
+        return 0;
+    case -EBUSY:
+        return fail(p, err, "in use (mounted, or held by another program), unmount it first");
+    case -ENOTBLK:
+        return fail(p, err, "neither a regular file nor a block device");
+    default:
+        return fail(p, err, "%s", strerror(-err));
+    }
+}
+
+int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
+                      struct bd_dev **out, char *why, size_t len)
+{
+    const struct problem p = {why, len};
+    int err = bd_nvme_open(c, nsid, queues, depth, out);
+
+    switch (err) {
+    case 0:
+        return 0;
+    case -ENODEV:
+        return fail(&p, err,
+                    "namespace %u: the controller has no such namespace, or it is not "
+                    "attached",
+                    nsid);
+    case -ENOTSUP:
+        return fail(&p, err,
+                    "namespace %u: its blocks are neither 512 nor 4096 bytes, or carry "
+                    "metadata; format it with nvme-format(1)",
+                    nsid);
+    case -ENOSPC:
+        return fail(&p, err, "namespace %u: the controller has no queue left", nsid);
+    default:
+        return fail(&p, err, "namespace %u: %s", nsid, strerror(-err));
+    }
+}
+
+static int open_ctrlr(const struct bd_name *name, const struct bd_open_opts *opts,
+                      struct bd_opened *out, const struct problem *p)
+{
+    char said[256] = "";
+    struct nvme_opts nvme = {.io_queues = TOOL_QUEUES, .why = said, .why_len = sizeof(said)};
+    struct nvme_transport *t;
+    int err = bd_open_transport(name, opts, &t, p->why, p->len);
+
+    if (err)
+        return err;
+    if (opts && opts->deadline_ms)
+        nvme.admin_timeout_ms = nvme.io_timeout_ms = opts->deadline_ms;
+    err = nvme_ctrlr_open(t, &nvme, &out->ctrlr);
+    if (err) {
+        t->ops->close(t);
+        return fail(p, err, "the controller does not start: %s", said[0] ? said : strerror(-err));
+    }
+    err = bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, p->why,
+                            p->len);
+    if (err)
+        nvme_ctrlr_close(out->ctrlr);
+    return err;
+}
+
+int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
+            const struct bd_open_opts *opts, struct bd_opened *out, char *why, size_t len)
+{
+    struct problem p = {why, len};
+    int err;
+
+    *out = (struct bd_opened){0};
+    if (!bd_name_is_ctrlr(name))
+        return open_file(name, flags, lba_size, out, &p);
+    err = open_ctrlr(name, opts, out, &p);
+    if (!err && flags & BD_OPEN_READ_ONLY)
+        out->dev->info.read_only = true;
+    return err;
+}
+
+void bd_opened_close(struct bd_opened *o)
+{
+    if (o->dev)
+        bd_close(o->dev);
+    if (o->ctrlr)
+        nvme_ctrlr_close(o->ctrlr);
+    *o = (struct bd_opened){0};
+}
