@@ -16,19 +16,28 @@ static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "adm
 /* Number of Queues takes 1 to 65535, as 0-based values in both halves of the dword. */
 #define MAX_QUEUES_ASKED 65535u
 
+#define ABORT_NOT_DONE 1u /* dword 0 of Abort's completion */
+
 int nvme_admin_setup(struct nvme_ctrlr *c)
 {
     int rc = nvme_dma_alloc(c, ADMIN_PAGES * NVME_PAGE_SIZE, &c->admin_mem);
+
+    if (!rc)
+        nvme_admin_renew(c);
+    return rc;
+}
+
+void nvme_admin_renew(struct nvme_ctrlr *c)
+{
     struct nvme_qpair qp = {.depth = NVME_ADMIN_DEPTH};
 
-    if (rc)
-        return rc;
+    memset(c->admin_mem.addr, 0, c->admin_mem.len);
     qp.sq = c->admin_mem.addr;
     qp.cq = (struct nvme_cqe *)((char *)c->admin_mem.addr + NVME_PAGE_SIZE);
     qp.sq_doorbell = nvme_ctrlr_doorbell(c, 0);
     qp.cq_doorbell = nvme_ctrlr_doorbell(c, 1);
     nvme_ring_init(&c->admin_ring, &qp);
-    return 0;
+    __atomic_store_n(&c->health, NVME_WELL, __ATOMIC_RELEASE);
 }
 
 void nvme_admin_teardown(struct nvme_ctrlr *c)
@@ -41,14 +50,21 @@ static void *data_page(struct nvme_ctrlr *c)
     return (char *)c->admin_mem.addr + ADMIN_DATA_PAGE * NVME_PAGE_SIZE;
 }
 
+static uint64_t command_deadline(const struct nvme_ctrlr *c)
+{
+    uint64_t deadline = nvme_deadline_ms(c->admin_timeout_ms);
+
+    return c->admin_until && c->admin_until < deadline ? c->admin_until : deadline;
+}
+
 /*
  * Waits for the completion of cid. Any other completion is nobody's: only one command is under
  * way. A command that misses its deadline may still write the data page and complete later, so
- * the queue is not used again.
+ * the queue is not used again before a reset has ended it.
  */
 static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, struct nvme_cqe *cqe)
 {
-    uint64_t deadline = nvme_deadline_ms(c->admin_timeout_ms);
+    uint64_t deadline = command_deadline(c);
     struct nvme_wait wait = {0};
 
     for (;;) {
@@ -58,13 +74,14 @@ static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, struct nvme_cqe *
             nvme_ring_release(&c->admin_ring);
             if (cqe->cid == cid)
                 return 0;
-            continue;
         }
         /* Looked at now and then, and before a deadline is blamed. */
-        if ((late || nvme_wait_once(&wait)) && nvme_ctrlr_check_fatal(c))
+        if ((late || nvme_wait_once(&wait)) && !nvme_ctrlr_alive(c)) {
+            nvme_ctrlr_sicken(c);
             return -EIO;
+        }
         if (late) {
-            nvme_ctrlr_fail(c);
+            nvme_ctrlr_sicken(c);
             return -ETIMEDOUT;
         }
     }
@@ -74,7 +91,7 @@ static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *
 {
     int rc;
 
-    if (nvme_ctrlr_failed(c))
+    if (!nvme_ctrlr_well(c))
         return -EIO;
     sqe->cid = c->admin_cid++;
     nvme_ring_post(&c->admin_ring, sqe);
@@ -84,14 +101,13 @@ static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *
     return rc ? rc : nvme_status_errno(NVME_STATUS(cqe->status));
 }
 
-int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len, bool to_device,
-               struct nvme_cqe *cqe)
+int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len,
+                      bool to_device, struct nvme_cqe *cqe)
 {
     struct nvme_cqe unused;
     int rc;
 
     assert(len <= NVME_PAGE_SIZE);
-    pthread_mutex_lock(&c->admin_lock);
     if (data) {
         memset(data_page(c), 0, NVME_PAGE_SIZE);
         if (to_device)
@@ -101,15 +117,48 @@ int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t le
     rc = execute(c, sqe, cqe ? cqe : &unused);
     if (!rc && data && !to_device)
         memcpy(data, data_page(c), len);
-    pthread_mutex_unlock(&c->admin_lock);
     return rc;
+}
+
+void nvme_admin_begin(struct nvme_ctrlr *c)
+{
+    pthread_mutex_lock(&c->admin_lock);
+    c->admin_until = nvme_deadline_ms(c->admin_timeout_ms);
+}
+
+void nvme_admin_end(struct nvme_ctrlr *c)
+{
+    c->admin_until = 0;
+    pthread_mutex_unlock(&c->admin_lock);
+}
+
+int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len, bool to_device,
+               struct nvme_cqe *cqe)
+{
+    int rc;
+
+    nvme_admin_begin(c);
+    rc = nvme_admin_locked(c, sqe, data, len, to_device, cqe);
+    nvme_admin_end(c);
+    return rc;
+}
+
+int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid)
+{
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_ABORT, .cdw10 = (uint32_t)cid << 16 | qid};
+    struct nvme_cqe cqe;
+    int rc = nvme_admin(c, &sqe, NULL, 0, false, &cqe);
+
+    if (rc)
+        return rc;
+    return cqe.result & ABORT_NOT_DONE ? -EAGAIN : 0;
 }
 
 int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32_t nsid, void *page)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_IDENTIFY, .nsid = nsid, .cdw10 = cns};
 
-    return nvme_admin(c, &sqe, page, NVME_IDENTIFY_LEN, false, NULL);
+    return nvme_admin_locked(c, &sqe, page, NVME_IDENTIFY_LEN, false, NULL);
 }
 
 int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *granted)
@@ -120,7 +169,7 @@ int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *grant
                            .cdw11 = (ask - 1) << 16 | (ask - 1)};
     struct nvme_cqe cqe;
     unsigned sqs, cqs;
-    int rc = nvme_admin(c, &sqe, NULL, 0, false, &cqe);
+    int rc = nvme_admin_locked(c, &sqe, NULL, 0, false, &cqe);
 
     if (rc)
         return rc;

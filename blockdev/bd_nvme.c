@@ -28,10 +28,10 @@ void bd_progress(struct nvme_bdev *d)
     __atomic_fetch_add(&d->progress, 1, __ATOMIC_RELAXED);
 }
 
-/* Longer than any owner of a queue can be without a completion: a deadline, then a recovery. */
+/* Longer than any owner of a queue is without a completion and without a step up the ladder. */
 static uint64_t stuck_ms(const struct nvme_bdev *d)
 {
-    return 2ull * d->c->io_timeout_ms + 6ull * d->c->admin_timeout_ms;
+    return 2 * (d->c->io_timeout_ms + bd_climb_ms(d));
 }
 
 static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)
@@ -108,30 +108,29 @@ int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out)
     } else {
         rc = wait_turn(d, out);
     }
+    if (!rc)
+        bd_owner_enter(d);
     pthread_mutex_unlock(&d->lock);
     return rc;
 }
 
-static void refuse_waiters(struct nvme_bdev *d)
+void bd_fail(struct nvme_bdev *d)
 {
+    pthread_mutex_lock(&d->lock);
+    d->failed = true;
     for (struct bd_waiter *w = d->first; w; w = w->next) {
         w->refused = true;
         pthread_cond_signal(&w->cond);
     }
+    pthread_mutex_unlock(&d->lock);
 }
 
-/*
- * Hands the queue to the first who waits, so that nobody overtakes. Commands of a dead queue may
- * be under way for ever and write to the drive, or to memory in place, after what others do there
- * later: so nobody does any more.
- */
+/* Hands the queue to the first who waits, so that nobody overtakes. */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);
-    if (q->dead) {
-        d->failed = true;
-        refuse_waiters(d);
-    } else if (d->first && !d->failed) {
+    bd_owner_leave(d);
+    if (d->first && !d->failed) {
         struct bd_waiter *w = d->first;
 
         dequeue(d, w);
@@ -178,16 +177,6 @@ static void *nvme_bdev_dma_alloc(struct bd_dev *dev, size_t len)
     return r->dma.addr;
 }
 
-static bool has_failed(struct nvme_bdev *d)
-{
-    bool failed;
-
-    pthread_mutex_lock(&d->lock);
-    failed = d->failed;
-    pthread_mutex_unlock(&d->lock);
-    return failed;
-}
-
 static void nvme_bdev_dma_free(struct bd_dev *dev, void *buf, size_t len)
 {
     struct nvme_bdev *d = bdev_of(dev);
@@ -202,11 +191,7 @@ static void nvme_bdev_dma_free(struct bd_dev *dev, void *buf, size_t len)
     assert(r && "not from bd_dma_alloc of this device");
     *at = r->next;
     pthread_rwlock_unlock(&d->regions_lock);
-    /* A command of a dead queue may still have this memory as its target. */
-    if (has_failed(d))
-        nvme_dma_orphan(d->c, &r->dma);
-    else
-        nvme_dma_free(d->c, &r->dma);
+    nvme_dma_free(d->c, &r->dma);
     free(r);
 }
 
@@ -291,7 +276,6 @@ static int queue_open(struct nvme_bdev *d, struct bd_queue *q, unsigned depth)
     if (rc)
         return rc;
     q->d = d;
-    q->rung = true;
     q->list_len = nvme_prp_list_pages(d->c->info.max_transfer) * NVME_PAGE_SIZE;
     q->bounce_len = bounce_per_slot(d, q->nslots);
     rc = nvme_dma_alloc(d->c, q->nslots * q->list_len, &q->lists);
@@ -303,7 +287,7 @@ static int queue_open(struct nvme_bdev *d, struct bd_queue *q, unsigned depth)
     rc = nvme_qpair_create(d->c, depth, &q->qp);
     if (rc)
         goto free_bounce;
-    nvme_ring_init(&q->ring, &q->qp);
+    bd_ring_init(q);
     return 0;
 
 free_bounce:
@@ -318,8 +302,6 @@ free_slots:
 static void queue_close(struct nvme_bdev *d, struct bd_queue *q)
 {
     free_slots(q);
-    if (q->dead)
-        return; /* the controller keeps its memory */
     if (nvme_qpair_delete(d->c, &q->qp)) {
         nvme_dma_orphan(d->c, &q->lists);
         nvme_dma_orphan(d->c, &q->bounce);
@@ -334,6 +316,7 @@ static void nvme_bdev_close(struct bd_dev *dev)
     struct nvme_bdev *d = bdev_of(dev);
 
     assert(!d->regions && "memory from bd_dma_alloc outlives its device");
+    bd_user_destroy(d);
     for (unsigned i = 0; i < d->nqueues; i++)
         queue_close(d, &d->queues[i]);
     pthread_rwlock_destroy(&d->regions_lock);
@@ -360,23 +343,27 @@ static void describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)
              ns->nsid);
 }
 
-/* As many queue pairs as there are to be had; one is enough. */
+/* As many queue pairs as there are to be had; one is enough. A reset waits until it is over. */
 static int open_queues(struct nvme_bdev *d, unsigned queues, unsigned depth)
 {
     int rc = 0;
 
+    pthread_mutex_lock(&d->lock);
+    bd_owner_enter(d);
+    pthread_mutex_unlock(&d->lock);
     while (!rc && d->nqueues < queues) {
         rc = queue_open(d, &d->queues[d->nqueues], depth);
         if (!rc)
             d->nqueues++;
     }
-    if (d->nqueues == 0)
-        return rc;
+    pthread_mutex_lock(&d->lock);
     for (unsigned i = d->nqueues; i-- > 0;) {
         d->queues[i].next = d->free;
         d->free = &d->queues[i];
     }
-    return 0;
+    bd_owner_leave(d);
+    pthread_mutex_unlock(&d->lock);
+    return d->nqueues ? 0 : rc;
 }
 
 static int check_format(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ns)
@@ -414,6 +401,7 @@ int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsig
     describe(d, &ns);
     if (depth > ctrlr->info.max_queue_depth)
         depth = ctrlr->info.max_queue_depth;
+    bd_user_init(d);
     rc = open_queues(d, queues, depth);
     if (rc) {
         nvme_bdev_close(&d->dev);

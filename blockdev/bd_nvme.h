@@ -1,6 +1,7 @@
 /*
  * The block device over queue pairs, from inside: bd_nvme.c owns device, queues and regions,
- * bd_nvme_cmd.c turns transfers into commands, bd_nvme_run.c runs them.
+ * bd_nvme_cmd.c turns transfers into commands, bd_nvme_run.c runs them, bd_nvme_recover.c deals
+ * with those that do not complete, bd_nvme_park.c with resets of the controller.
  */
 #ifndef BLOCKDEV_BD_NVME_H
 #define BLOCKDEV_BD_NVME_H
@@ -14,6 +15,7 @@
 #define BD_BOUNCE_MAX    (128u << 10) /* bytes of one bounced command */
 #define BD_BOUNCE_BUDGET (16u << 20)  /* bytes of bounce memory of one queue */
 #define BD_RETRIES       3u           /* of a command, after failures that may be passing */
+#define BD_LATE_MS       500u         /* for completions to come in once their Aborts are sent */
 
 /* One command identifier: its command and what belongs to it. */
 struct bd_slot {
@@ -37,8 +39,11 @@ struct bd_queue {
     struct bd_slot *slots; /* depth - 1; the index is the CID */
     uint16_t *free;        /* stack of CIDs */
     unsigned nfree, nslots;
-    bool rung; /* false: entries were posted after the last doorbell */
-    bool dead; /* could not be recreated */
+    bool rung;       /* false: entries were posted after the last doorbell */
+    bool dead;       /* the controller has failed for good */
+    bool proven;     /* something has completed since it was created */
+    unsigned broken; /* not 0: a reset must bring it back; how many have not */
+    bool again;      /* created again by a reset: commands under way must be sent again */
     struct bd_queue *next;
 };
 
@@ -57,10 +62,15 @@ struct nvme_bdev {
     bool no_write_zeroes; /* atomic: not offered, or refused when tried */
     uint64_t progress;    /* atomic: counts completions, so that waiters can tell slow from stuck */
 
-    pthread_mutex_t lock; /* free queues, waiters, failed */
+    pthread_mutex_t lock; /* free queues, waiters, and who is parked */
     struct bd_queue *free;
     struct bd_waiter *first, **last; /* served in order of arrival */
-    bool failed;                     /* a queue is dead */
+    bool failed;                     /* the controller has failed for good */
+
+    struct nvme_user user;
+    bool stop;               /* atomic; written with the lock held: owners of queues, park */
+    unsigned owners, parked; /* threads that have a queue, and that have let go of its rings */
+    pthread_cond_t all_parked, go_on;
 
     pthread_rwlock_t regions_lock; /* regions */
     struct bd_region *regions;
@@ -84,6 +94,29 @@ void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q);
 /* Where the controller sees [buf, buf + len), 0 when it does not. */
 uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len);
 void bd_progress(struct nvme_bdev *d);
+/* For good: nobody gets a queue any more. */
+void bd_fail(struct nvme_bdev *d);
+/* Longest time from a command's deadline until it has ended or is sent again, ms. */
+uint64_t bd_climb_ms(const struct nvme_bdev *d);
+
+/* bd_nvme_park.c: the controller's user */
+void bd_user_init(struct nvme_bdev *d);
+void bd_user_destroy(struct nvme_bdev *d);
+/*
+ * Owners of queues: a reset waits until each of them has parked or left. With d->lock held.
+ */
+void bd_owner_enter(struct nvme_bdev *d);
+void bd_owner_leave(struct nvme_bdev *d);
+bool bd_must_park(const struct nvme_bdev *d);
+/* For a queue pair just created. */
+void bd_ring_init(struct bd_queue *q);
+/* Deletes and creates the queue, or after a reset only creates it. False: broken. */
+bool bd_queue_renew(struct bd_queue *q);
+/*
+ * The calling thread touches no ring until this returns, which is when no reset is under way.
+ * reset: it asks for one of the controller as it was in `epoch`. -EIO: failed for good.
+ */
+int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch);
 
 /* bd_nvme_cmd.c */
 /* Fills slot `cid` with the next command of the batch; false when there is none. */
@@ -92,5 +125,18 @@ void bd_io_fail(struct bd_io *io, int error, uint16_t status);
 
 /* bd_nvme_run.c */
 void bd_run(struct bd_queue *q, struct bd_batch *b);
+/* Takes in completions; false when none was of a command under way. */
+bool bd_harvest(struct bd_queue *q);
+void bd_post(struct bd_queue *q, struct bd_slot *slot);
+void bd_slot_put(struct bd_queue *q, struct bd_slot *slot);
+/* Is a command under way whose deadline was at `now` (ns) or before? */
+bool bd_any_expired(const struct bd_queue *q, uint64_t now);
+
+/* bd_nvme_recover.c */
+/*
+ * A command missed its deadline, the controller looks ill, or a reset wants the thread to park.
+ * Returns with every such command ended or sent again; or the queue is dead, its commands ended.
+ */
+void bd_recover(struct bd_queue *q);
 
 #endif

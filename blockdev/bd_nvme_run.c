@@ -1,4 +1,4 @@
-/* Runs a batch of transfers over one queue pair: fill, ring, harvest, and what goes wrong. */
+/* Runs a batch of transfers over one queue pair: fill, ring, harvest. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #define SLEEPS_PER_CHECK 64u /* reading a register of real hardware is slow */
 
-static void post(struct bd_queue *q, struct bd_slot *slot)
+void bd_post(struct bd_queue *q, struct bd_slot *slot)
 {
     slot->busy = true;
     slot->deadline = nvme_deadline_ms(q->d->c->io_timeout_ms);
@@ -15,7 +15,7 @@ static void post(struct bd_queue *q, struct bd_slot *slot)
     q->rung = false;
 }
 
-static void put_slot(struct bd_queue *q, struct bd_slot *slot)
+void bd_slot_put(struct bd_queue *q, struct bd_slot *slot)
 {
     slot->busy = false;
     q->free[q->nfree++] = slot->sqe.cid;
@@ -30,7 +30,7 @@ static void fill(struct bd_queue *q, struct bd_batch *b)
 {
     while (q->nfree > 0 && bd_cut(q, b, q->free[q->nfree - 1])) {
         q->nfree--;
-        post(q, &q->slots[q->free[q->nfree]]);
+        bd_post(q, &q->slots[q->free[q->nfree]]);
     }
 }
 
@@ -52,110 +52,65 @@ static bool refused_hint(const struct bd_slot *slot, uint16_t status)
            (code == NVME_ERR_INVALID_OPCODE || code == NVME_ERR_INVALID_FIELD);
 }
 
+/* An Abort is sent only to commands that have missed their deadline. */
+static bool ended_by_us(uint16_t status)
+{
+    return (status & 0x7ffu) == NVME_ERR_ABORT_REQUESTED;
+}
+
 static void complete(struct bd_queue *q, struct bd_slot *slot, uint16_t status)
 {
     int error = refused_hint(slot, status) ? 0 : nvme_status_errno(status);
 
     if (error && nvme_status_retryable(status) && slot->tries < BD_RETRIES) {
         slot->tries++;
-        post(q, slot);
+        bd_post(q, slot);
         return;
     }
     if (error)
-        bd_io_fail(slot->io, error, status);
+        bd_io_fail(slot->io, ended_by_us(status) ? -ETIMEDOUT : error, status);
     else if (slot->copy_to)
         memcpy(slot->copy_to, (char *)q->bounce.addr + slot->sqe.cid * q->bounce_len, slot->len);
-    put_slot(q, slot);
+    bd_slot_put(q, slot);
 }
 
 /*
  * Completions come in any order and name their command by CID. One that names no command under
- * way tells us nothing; should a command be lost with it, its deadline finds it.
+ * way tells us nothing; should a command be lost with it, its deadline finds it. No more than a
+ * ring full at once: whoever invents completions without end does not keep us from looking up.
  */
-static bool harvest(struct bd_queue *q)
+bool bd_harvest(struct bd_queue *q)
 {
     struct nvme_cqe cqe;
-    bool any = false;
+    unsigned seen = 0, ended = 0, useful = 0;
 
-    while (nvme_ring_poll(&q->ring, &cqe)) {
-        any = true;
-        if (cqe.cid < q->nslots && q->slots[cqe.cid].busy)
-            complete(q, &q->slots[cqe.cid], NVME_STATUS(cqe.status));
+    while (seen < q->ring.depth && nvme_ring_poll(&q->ring, &cqe)) {
+        uint16_t status = NVME_STATUS(cqe.status);
+
+        seen++;
+        if (cqe.cid >= q->nslots || !q->slots[cqe.cid].busy)
+            continue;
+        ended++;
+        useful += !ended_by_us(status);
+        complete(q, &q->slots[cqe.cid], status);
     }
-    if (any) {
+    if (seen)
         nvme_ring_release(&q->ring);
+    if (useful) {
+        q->proven = true;
+        nvme_ctrlr_progress(q->d->c);
         bd_progress(q->d);
     }
-    return any;
+    return ended;
 }
 
-static bool any_expired(const struct bd_queue *q)
+bool bd_any_expired(const struct bd_queue *q, uint64_t now)
 {
-    uint64_t now = nvme_now_ns();
-
     for (unsigned i = 0; i < q->nslots; i++) {
         if (q->slots[i].busy && q->slots[i].deadline <= now)
             return true;
     }
     return false;
-}
-
-/* Ends commands under way: those past their deadline, or all of them. */
-static void end_commands(struct bd_queue *q, bool all, int error)
-{
-    uint64_t now = nvme_now_ns();
-
-    for (unsigned i = 0; i < q->nslots; i++) {
-        struct bd_slot *slot = &q->slots[i];
-
-        if (slot->busy && (all || slot->deadline <= now || slot->tries >= BD_RETRIES)) {
-            bd_io_fail(slot->io, error, 0);
-            put_slot(q, slot);
-        }
-    }
-}
-
-/*
- * Commands that were merely in the same queue are sent again. Reads and writes of the same bytes
- * can be repeated: the deletion of the queue has ended the first attempt.
- */
-static void repost_rest(struct bd_queue *q)
-{
-    for (unsigned i = 0; i < q->nslots; i++) {
-        if (q->slots[i].busy) {
-            q->slots[i].tries++;
-            post(q, &q->slots[i]);
-        }
-    }
-}
-
-/* The memory of a dead queue may still be written by the controller: kept until it is reset. */
-static void bury(struct bd_queue *q, struct bd_batch *b, int error)
-{
-    q->dead = true;
-    nvme_dma_orphan(q->d->c, &q->lists);
-    nvme_dma_orphan(q->d->c, &q->bounce);
-    end_commands(q, true, error);
-    for (; b->at < b->n; b->at++)
-        bd_io_fail(&b->ios[b->at], error, 0);
-}
-
-/*
- * A command missed its deadline, or the controller has failed. Nothing is reported as ended
- * before the deletion of the queue guarantees that no late data can arrive in anyone's buffer.
- */
-static void recover(struct bd_queue *q, struct bd_batch *b)
-{
-    int rc = nvme_qpair_recreate(q->d->c, &q->qp);
-
-    bd_progress(q->d);
-    if (rc) {
-        bury(q, b, nvme_ctrlr_failed(q->d->c) ? -EIO : -ETIMEDOUT);
-        return;
-    }
-    nvme_ring_init(&q->ring, &q->qp);
-    end_commands(q, false, -ETIMEDOUT);
-    repost_rest(q);
 }
 
 /*
@@ -166,9 +121,16 @@ static bool wait_some(struct bd_queue *q, struct nvme_wait *wait, unsigned *slee
 {
     if (!nvme_wait_once(wait))
         return true;
-    if (++*sleeps % SLEEPS_PER_CHECK == 0 && nvme_ctrlr_check_fatal(q->d->c))
+    if (++*sleeps % SLEEPS_PER_CHECK == 0 && !nvme_ctrlr_alive(q->d->c))
         return false;
-    return !any_expired(q);
+    return !bd_any_expired(q, nvme_now_ns());
+}
+
+/* A dead queue ends its batch: what was not sent has failed like what was. */
+static void fail_rest(struct bd_batch *b)
+{
+    for (; b->at < b->n; b->at++)
+        bd_io_fail(&b->ios[b->at], -EIO, 0);
 }
 
 void bd_run(struct bd_queue *q, struct bd_batch *b)
@@ -177,13 +139,18 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
     unsigned sleeps = 0;
 
     while (!q->dead) {
+        if (bd_must_park(q->d) || q->broken) {
+            bd_recover(q);
+            continue;
+        }
         fill(q, b);
         if (idle(q))
-            break;
+            return;
         ring(q);
-        if (harvest(q))
+        if (bd_harvest(q))
             nvme_wait_reset(&wait);
-        else if (!wait_some(q, &wait, &sleeps) && !harvest(q))
-            recover(q, b);
+        else if (!wait_some(q, &wait, &sleeps) && !bd_harvest(q))
+            bd_recover(q);
     }
+    fail_rest(b);
 }

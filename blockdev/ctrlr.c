@@ -1,4 +1,5 @@
 /* One controller from open to close. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,22 +9,39 @@
 #include "blockdev/nvme_internal.h"
 
 /* Read without the admin lock: release and acquire, so that whoever sees it sees its cause. */
+static enum nvme_health health(const struct nvme_ctrlr *c)
+{
+    return __atomic_load_n(&c->health, __ATOMIC_ACQUIRE);
+}
+
 bool nvme_ctrlr_failed(const struct nvme_ctrlr *c)
 {
-    return __atomic_load_n(&c->failed, __ATOMIC_ACQUIRE);
+    return health(c) == NVME_FAILED;
 }
 
-void nvme_ctrlr_fail(struct nvme_ctrlr *c)
+bool nvme_ctrlr_well(const struct nvme_ctrlr *c)
 {
-    __atomic_store_n(&c->failed, true, __ATOMIC_RELEASE);
+    return health(c) == NVME_WELL;
 }
 
-bool nvme_ctrlr_check_fatal(struct nvme_ctrlr *c)
+void nvme_ctrlr_sicken(struct nvme_ctrlr *c)
 {
-    /* All-ones, a device that is gone, has the bit set too. */
-    if (c->t->ops->read32(c->t, NVME_REG_CSTS) & NVME_CSTS_CFS)
-        nvme_ctrlr_fail(c);
-    return nvme_ctrlr_failed(c);
+    enum nvme_health well = NVME_WELL;
+
+    /* What has failed for good stays so. */
+    __atomic_compare_exchange_n(&c->health, &well, NVME_SICK, false, __ATOMIC_ACQ_REL,
+                                __ATOMIC_ACQUIRE);
+}
+
+bool nvme_ctrlr_alive(struct nvme_ctrlr *c)
+{
+    uint32_t csts;
+
+    if (nvme_ctrlr_failed(c))
+        return false;
+    /* All-ones, a device that is gone, has the fatal bit set too. */
+    csts = c->t->ops->read32(c->t, NVME_REG_CSTS);
+    return (csts & (NVME_CSTS_CFS | NVME_CSTS_RDY)) == NVME_CSTS_RDY;
 }
 
 static size_t doorbell_stride(const struct nvme_ctrlr *c)
@@ -62,7 +80,9 @@ static void explain(const struct nvme_opts *opts, const char *step, const char *
 static void explain_errno(const struct nvme_ctrlr *c, const struct nvme_opts *opts,
                           const char *step, int rc)
 {
-    if (nvme_ctrlr_failed(c) && rc == -EIO)
+    if (rc == -EIO && nvme_gone(c))
+        explain(opts, step, "its registers read all-ones, the device does not answer");
+    else if (rc == -EIO && !nvme_ctrlr_alive(c))
         explain(opts, step, "the controller has failed (CSTS.CFS)");
     else if (rc == -ETIMEDOUT)
         explain(opts, step, "the controller did not answer in time");
@@ -129,6 +149,7 @@ static int ask_queues(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     }
     if (opts->io_queues != 0 && opts->io_queues < wanted)
         wanted = opts->io_queues;
+    c->queues_asked = wanted;
     rc = nvme_admin_set_queues(c, wanted, &c->info.io_queues);
     if (rc)
         explain_errno(c, opts, step, rc);
@@ -146,7 +167,7 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
         explain(opts, "capabilities", what);
         return rc;
     }
-    rc = nvme_reset(c);
+    rc = nvme_disable_any(c);
     if (rc)
         explain_errno(c, opts, "reset (CC.EN to 0)", rc);
     return rc;
@@ -156,10 +177,8 @@ static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     int rc = nvme_enable(c);
 
-    if (rc == 0)
-        return 0;
-    nvme_ctrlr_check_fatal(c);
-    explain_errno(c, opts, "enable (CC.EN to 1)", rc);
+    if (rc)
+        explain_errno(c, opts, "enable (CC.EN to 1)", rc);
     return rc;
 }
 
@@ -194,6 +213,7 @@ disable:
 
 static void destroy(struct nvme_ctrlr *c)
 {
+    pthread_mutex_destroy(&c->reset_lock);
     pthread_mutex_destroy(&c->admin_lock);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -212,9 +232,12 @@ int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts, stru
     c->t = t;
     c->admin_timeout_ms = opts->admin_timeout_ms ? opts->admin_timeout_ms : NVME_DEFAULT_MS;
     c->io_timeout_ms = opts->io_timeout_ms ? opts->io_timeout_ms : NVME_DEFAULT_MS;
+    pthread_mutex_init(&c->reset_lock, NULL);
     pthread_mutex_init(&c->admin_lock, NULL);
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_lock(&c->admin_lock);
     rc = bring_up(c, opts);
+    pthread_mutex_unlock(&c->admin_lock);
     if (rc) {
         destroy(c);
         return rc;
@@ -225,9 +248,11 @@ int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts, stru
 
 void nvme_ctrlr_close(struct nvme_ctrlr *c)
 {
+    assert(!c->users && "a user of the controller outlives it");
     nvme_shutdown(c);
     nvme_disable(c);
     nvme_dma_free_orphans(c);
+    nvme_ns_forget(c);
     nvme_admin_teardown(c);
     c->t->ops->close(c->t);
     destroy(c);

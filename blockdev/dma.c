@@ -61,9 +61,16 @@ int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     return rc;
 }
 
+void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
+{
+    if (dma->iova)
+        c->t->ops->unmap(c->t, dma->iova);
+    dma->iova = 0;
+}
+
 void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
 {
-    c->t->ops->unmap(c->t, dma->iova);
+    nvme_dma_revoke(c, dma);
     memory_destroy(dma);
 }
 
@@ -83,10 +90,16 @@ void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma)
 
 void nvme_dma_free_orphans(struct nvme_ctrlr *c)
 {
-    while (c->orphans) {
-        struct nvme_orphan *o = c->orphans;
+    struct nvme_orphan *first;
 
-        c->orphans = o->next;
+    pthread_mutex_lock(&c->lock);
+    first = c->orphans;
+    c->orphans = NULL;
+    pthread_mutex_unlock(&c->lock);
+    while (first) {
+        struct nvme_orphan *o = first;
+
+        first = o->next;
         nvme_dma_free(c, &o->dma);
         free(o);
     }

@@ -74,7 +74,12 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
     }
 }
 
-static unsigned ready_ms(const struct nvme_ctrlr *c)
+bool nvme_gone(struct nvme_ctrlr *c)
+{
+    return read32(c, NVME_REG_CSTS) == REGS_GONE;
+}
+
+unsigned nvme_ready_ms(const struct nvme_ctrlr *c)
 {
     return (NVME_CAP_TO(c->cap) + 1) * CAP_TO_UNIT_MS;
 }
@@ -87,14 +92,14 @@ int nvme_disable(struct nvme_ctrlr *c)
         return -EIO;
     if (cc & NVME_CC_EN)
         write32(c, NVME_REG_CC, cc & ~NVME_CC_EN);
-    return wait_csts(c, NVME_CSTS_RDY, 0, ready_ms(c), false);
+    return wait_csts(c, NVME_CSTS_RDY, 0, nvme_ready_ms(c), false);
 }
 
-int nvme_reset(struct nvme_ctrlr *c)
+int nvme_disable_any(struct nvme_ctrlr *c)
 {
     /* If somebody has just enabled it: EN may change only once RDY has followed. */
     if (read32(c, NVME_REG_CC) & NVME_CC_EN)
-        wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, ready_ms(c), true);
+        wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, nvme_ready_ms(c), true);
     return nvme_disable(c);
 }
 
@@ -107,7 +112,7 @@ int nvme_enable(struct nvme_ctrlr *c)
     c->t->ops->write64(c->t, NVME_REG_ASQ, c->admin_mem.iova);
     c->t->ops->write64(c->t, NVME_REG_ACQ, c->admin_mem.iova + NVME_PAGE_SIZE);
     write32(c, NVME_REG_CC, cc);
-    return wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, ready_ms(c), true);
+    return wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, nvme_ready_ms(c), true);
 }
 
 void nvme_shutdown(struct nvme_ctrlr *c)

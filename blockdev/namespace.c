@@ -5,15 +5,13 @@
 #include "blockdev/identify.h"
 #include "blockdev/nvme_internal.h"
 
-int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
+/* With admin_lock held. */
+static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
 {
     const char *what;
-    void *page;
+    void *page = malloc(NVME_IDENTIFY_LEN);
     int rc;
 
-    if (nsid == 0 || nsid > c->info.namespaces)
-        return -ENODEV;
-    page = malloc(NVME_IDENTIFY_LEN);
     if (!page)
         return -ENOMEM;
     rc = nvme_admin_identify(c, NVME_CNS_NS, nsid, page);
@@ -23,11 +21,77 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
     return rc;
 }
 
+/* What is told of a namespace somebody may rely on. With admin_lock held. */
+static int remember(struct nvme_ctrlr *c, const struct nvme_ns_info *info)
+{
+    struct nvme_known_ns *known = c->known;
+
+    while (known && known->info.nsid != info->nsid)
+        known = known->next;
+    if (!known) {
+        known = malloc(sizeof(*known));
+        if (!known)
+            return -ENOMEM;
+        known->next = c->known;
+        c->known = known;
+    }
+    known->info = *info;
+    return 0;
+}
+
+int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
+{
+    int rc;
+
+    if (nsid == 0 || nsid > c->info.namespaces)
+        return -ENODEV;
+    nvme_admin_begin(c);
+    rc = identify(c, nsid, out);
+    if (!rc)
+        rc = remember(c, out);
+    nvme_admin_end(c);
+    return rc;
+}
+
+/* A namespace that has grown still holds what it held. */
+static bool as_it_was(const struct nvme_ns_info *now, const struct nvme_ns_info *then)
+{
+    return now->lba_size == then->lba_size && now->metadata == then->metadata &&
+           now->lbas >= then->lbas;
+}
+
+int nvme_ns_verify(struct nvme_ctrlr *c)
+{
+    for (const struct nvme_known_ns *known = c->known; known; known = known->next) {
+        struct nvme_ns_info now;
+        int rc = identify(c, known->info.nsid, &now);
+
+        if (rc == -ENODEV || rc == -EPROTO || (!rc && !as_it_was(&now, &known->info)))
+            return -ENXIO;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+void nvme_ns_forget(struct nvme_ctrlr *c)
+{
+    while (c->known) {
+        struct nvme_known_ns *known = c->known;
+
+        c->known = known->next;
+        free(known);
+    }
+}
+
 /* One page of ids, those after `after`; returns how many. */
 static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t after)
 {
-    int rc = nvme_admin_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
+    int rc;
 
+    nvme_admin_begin(c);
+    rc = nvme_admin_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
+    nvme_admin_end(c);
     return rc ? rc : nvme_parse_ns_list(page, after, c->info.namespaces, ids);
 }
 

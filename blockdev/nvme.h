@@ -3,7 +3,8 @@
  * and I/O queue pairs whose rings are handed to whoever drives them (a CPU thread, a GPU).
  *
  * Functions return 0 or -errno; every wait is bounded (CAP.TO for the controller's state, the
- * deadline in nvme_opts for commands) and ends in -ETIMEDOUT. Admin functions lock inside.
+ * deadline in nvme_opts for commands) and ends in -ETIMEDOUT. Admin functions lock inside; each
+ * takes at most admin_timeout_ms, however many commands it sends, once it has the lock.
  * Sections are of the NVM Express Base Specification 2.0.
  */
 #ifndef BLOCKDEV_NVME_H
@@ -89,7 +90,7 @@ int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
  * the controller, and gives up when that fails: from then on everything ends with -EIO.
  */
 
-/* Reads CSTS: false when the controller has failed, shows a fatal status, or is gone. */
+/* Reads CSTS: false when the controller has failed, shows a fatal status, is not ready or gone. */
 bool nvme_ctrlr_alive(struct nvme_ctrlr *c);
 
 /*
@@ -137,13 +138,22 @@ void nvme_ctrlr_progress(struct nvme_ctrlr *c);
  * that is mapped. Unmapping memory (transport.h) ends that for the memory unmapped.
  */
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
-/* Longest time nvme_ctrlr_reset() takes besides its users' stop(), ms. */
+/* What a transport's reset() is given in the formula below. */
+#define NVME_DEVICE_RESET_MS 5000u
+/*
+ * Longest time nvme_ctrlr_reset() takes besides its users' stop() and resume(), ms:
+ * 7 * (CAP.TO + 1) * 500 + 5 * admin_timeout_ms + 2 * NVME_DEVICE_RESET_MS. A controller that
+ * answers takes as long as its CSTS.RDY does.
+ */
 unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c);
 
 /*
  * Sends one admin command and waits. data (may be NULL) is bounced; 4 KiB at most. A status other
- * than success returns nvme_status_errno() of it. cqe may be NULL. After a deadline has passed
- * every later call fails with -EIO: the command may still write its data.
+ * than success returns nvme_status_errno() of it. cqe may be NULL.
+ *
+ * -ETIMEDOUT: the command missed its deadline. It may still be carried out, and write into the
+ * driver's own page; it does not touch data. From then on, as after a fatal status, the admin queue
+ * is unusable: every call fails with -EIO at once, until nvme_ctrlr_reset() has succeeded.
  */
 int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len, bool to_device,
                struct nvme_cqe *cqe);

@@ -15,7 +15,8 @@ extern "C" {
 #define NVME_MAX_QPAIRS      1024u
 #define NVME_DEFAULT_MS      10000u
 #define NVME_MAX_TRANSFER    (16u << 20) /* bytes; what the driver makes PRP lists for */
-#define NVME_SHUTDOWN_MS     1000u       /* at least; a controller may announce more (RTD3E) */
+#define NVME_QID_WORDS       (NVME_MAX_QPAIRS / 64 + 1)
+#define NVME_SHUTDOWN_MS     1000u /* at least; a controller may announce more (RTD3E) */
 #define NVME_SHUTDOWN_MAX_MS 60000u
 
 /* DMA memory that a controller may still reach although its user has let go of it. */
@@ -24,52 +25,97 @@ struct nvme_orphan {
     struct nvme_orphan *next;
 };
 
+/* A namespace that somebody uses: a reset must find it as it was. */
+struct nvme_known_ns {
+    struct nvme_ns_info info;
+    struct nvme_known_ns *next;
+};
+
+enum nvme_health {
+    NVME_WELL,
+    NVME_SICK,   /* fatal status, gone, or an admin command lost: no admin commands until a reset */
+    NVME_FAILED, /* for good */
+};
+
+/* Locks are taken in this order: reset_lock, admin_lock, lock. */
 struct nvme_ctrlr {
     struct nvme_transport *t;
     struct nvme_ctrlr_info info;
     uint64_t cap;
     unsigned admin_timeout_ms, io_timeout_ms;
     unsigned shutdown_ms;
+    unsigned queues_asked;
+
+    enum nvme_health health; /* atomic */
+    bool settled;            /* atomic; once it has failed: nothing of it touches memory */
+    unsigned epoch;          /* atomic; written with admin_lock held */
+    unsigned vain;           /* atomic; resets since an I/O command has completed */
+
+    pthread_mutex_t reset_lock; /* users; held during a reset */
+    struct nvme_user *users;
 
     pthread_mutex_t admin_lock; /* admin queue and its data page: one command at a time */
     struct nvme_dma admin_mem;  /* SQ page, CQ page, data page */
     struct nvme_ring admin_ring;
     uint16_t admin_cid;
-    bool failed; /* atomic; CFS, gone, or an admin command lost: nothing is sent any more */
+    uint64_t admin_until; /* ns; when not 0, no command waits longer */
+    struct nvme_known_ns *known;
 
-    pthread_mutex_t lock; /* the two below */
-    uint64_t qids[NVME_MAX_QPAIRS / 64 + 1];
+    pthread_mutex_t lock; /* the rest */
+    uint64_t qids[NVME_QID_WORDS];
+    uint64_t lost_qids[NVME_QID_WORDS]; /* of pairs that only a reset ends */
     struct nvme_orphan *orphans;
 };
 
 /* ctrlr.c */
 bool nvme_ctrlr_failed(const struct nvme_ctrlr *c);
-void nvme_ctrlr_fail(struct nvme_ctrlr *c);
-/* Reads CSTS: true, and no commands from then on, when it shows a fatal status or all-ones. */
-bool nvme_ctrlr_check_fatal(struct nvme_ctrlr *c);
+/* Nothing but a reset helps: admin commands fail until then. */
+void nvme_ctrlr_sicken(struct nvme_ctrlr *c);
+bool nvme_ctrlr_well(const struct nvme_ctrlr *c);
 /* Doorbell number `index`: 2 * qid for the SQ, 2 * qid + 1 for the CQ. */
 volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index);
 void nvme_ctrlr_kick(struct nvme_ctrlr *c);
 
 /* enable.c: the controller's state machine (3.5.1, 3.6.1). The ASQ and ACQ are in admin_mem. */
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);
-int nvme_reset(struct nvme_ctrlr *c);   /* from any state */
-int nvme_disable(struct nvme_ctrlr *c); /* from enabled, or from an enable that failed */
+int nvme_disable_any(struct nvme_ctrlr *c); /* from any state: at most 2 * nvme_ready_ms() */
+int nvme_disable(struct nvme_ctrlr *c);     /* from enabled, or from an enable that failed */
 int nvme_enable(struct nvme_ctrlr *c);
 void nvme_shutdown(struct nvme_ctrlr *c);
+bool nvme_gone(struct nvme_ctrlr *c); /* registers read all-ones */
+/* Longest wait for CSTS.RDY to follow CC.EN. */
+unsigned nvme_ready_ms(const struct nvme_ctrlr *c);
 
-/* admin.c */
+/* admin.c; with admin_lock held but for setup, teardown and begin */
 int nvme_admin_setup(struct nvme_ctrlr *c);
 void nvme_admin_teardown(struct nvme_ctrlr *c);
+/* The queue of a disabled controller as it was at first. */
+void nvme_admin_renew(struct nvme_ctrlr *c);
+/* Takes admin_lock; all commands until nvme_admin_end() share one admin_timeout_ms. */
+void nvme_admin_begin(struct nvme_ctrlr *c);
+void nvme_admin_end(struct nvme_ctrlr *c);
+int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len,
+                      bool to_device, struct nvme_cqe *cqe);
 int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32_t nsid,
                         void *page);
 /* Asks for `wanted` I/O queue pairs; *granted is what may be used, at least 1. */
 int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *granted);
 
+/* namespace.c */
+/* Are the controller's namespaces in use as they were? 0, -ENXIO, or what Identify said. */
+int nvme_ns_verify(struct nvme_ctrlr *c);
+void nvme_ns_forget(struct nvme_ctrlr *c);
+
+/* qpair.c */
+/* A reset has ended all queues: ids of abandoned pairs can be taken again. */
+void nvme_qpair_return_lost(struct nvme_ctrlr *c);
+
 /* dma.c */
-/* Keeps the memory mapped until nvme_ctrlr_close() has reset the controller. */
+/* Keeps the memory mapped until a reset or nvme_ctrlr_close(). */
 void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma);
 void nvme_dma_free_orphans(struct nvme_ctrlr *c);
+/* Takes the memory from the controller already; it is still to be freed. */
+void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma);
 
 #ifdef __cplusplus
 }

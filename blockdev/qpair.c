@@ -68,7 +68,7 @@ static int create_cq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
                            .cdw10 = (qp->depth - 1) << 16 | qp->qid,
                            .cdw11 = QUEUE_CONTIGUOUS};
 
-    return nvme_admin(c, &sqe, NULL, 0, false, NULL);
+    return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
 }
 
 static int create_sq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
@@ -78,16 +78,17 @@ static int create_sq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
                            .cdw10 = (qp->depth - 1) << 16 | qp->qid,
                            .cdw11 = (uint32_t)qp->qid << 16 | QUEUE_CONTIGUOUS};
 
-    return nvme_admin(c, &sqe, NULL, 0, false, NULL);
+    return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
 }
 
 static int delete_queue(struct nvme_ctrlr *c, enum nvme_admin_opcode opcode, uint16_t qid)
 {
     struct nvme_sqe sqe = {.opcode = (uint8_t)opcode, .cdw10 = qid};
 
-    return nvme_admin(c, &sqe, NULL, 0, false, NULL);
+    return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
 }
 
+/* With admin_lock held, so that a reset comes before or after both. */
 static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     int rc = create_cq(c, qp);
@@ -97,7 +98,7 @@ static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     rc = create_sq(c, qp);
     /* A completion queue that cannot be deleted either is the reset's to remove. */
     if (rc && delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
-        nvme_ctrlr_fail(c);
+        nvme_ctrlr_sicken(c);
     return rc;
 }
 
@@ -108,14 +109,53 @@ static int delete_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     return rc ? rc : delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid);
 }
 
-/* The controller may still know the queues: their memory and their id stay taken until reset. */
+/* A reset has ended the queues of every earlier epoch. With admin_lock held. */
+static bool ended(const struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+{
+    return qp->epoch != nvme_ctrlr_epoch(c);
+}
+
+/* The controller may still know the queues: their memory and their id stay taken until a reset. */
 static void abandon(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
     struct nvme_dma mem = rings(qp);
 
     nvme_dma_orphan(c, &mem);
+    pthread_mutex_lock(&c->lock);
+    c->lost_qids[qp->qid / 64] |= 1ull << qp->qid % 64;
+    pthread_mutex_unlock(&c->lock);
     memset(qp, 0, sizeof(*qp));
     qp->fd = -1;
+}
+
+void nvme_qpair_return_lost(struct nvme_ctrlr *c)
+{
+    pthread_mutex_lock(&c->lock);
+    for (unsigned i = 0; i < NVME_QID_WORDS; i++) {
+        c->qids[i] &= ~c->lost_qids[i];
+        c->lost_qids[i] = 0;
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Creates the queues of a pair. When they may exist although that failed, the pair is gone. */
+static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
+{
+    int rc;
+
+    nvme_admin_begin(c);
+    qp->epoch = nvme_ctrlr_epoch(c);
+    rc = create_queues(c, qp);
+    if (rc && !nvme_ctrlr_well(c))
+        abandon(c, qp);
+    nvme_admin_end(c);
+    return rc;
+}
+
+/* Queue 0 is the admin queue: so is named only a pair that an error has ended already. */
+static bool is_gone(const struct nvme_qpair *qp)
+{
+    return qp->qid == 0;
 }
 
 int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out)
@@ -134,17 +174,15 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
         goto put_qid;
     qp.sq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp.qid);
     qp.cq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp.qid + 1);
-    rc = create_queues(c, &qp);
+    rc = create_pair(c, &qp);
     if (rc)
-        goto give_up_rings;
+        goto free_rings;
     *out = qp;
     return 0;
 
-give_up_rings:
-    if (nvme_ctrlr_failed(c)) {
-        abandon(c, &qp);
+free_rings:
+    if (is_gone(&qp))
         return rc;
-    }
     mem = rings(&qp);
     nvme_dma_free(c, &mem);
 put_qid:
@@ -152,24 +190,21 @@ put_qid:
     return rc;
 }
 
-/* Queue 0 is the admin queue: so is named only a pair that an error has ended already. */
-static bool is_gone(const struct nvme_qpair *qp)
-{
-    return qp->qid == 0;
-}
-
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
     struct nvme_dma mem = rings(qp);
-    int rc;
+    int rc = 0;
 
     if (is_gone(qp))
         return -ENODEV;
-    rc = delete_queues(c, qp);
-    if (rc) {
+    nvme_admin_begin(c);
+    if (!ended(c, qp))
+        rc = delete_queues(c, qp);
+    if (rc)
         abandon(c, qp);
+    nvme_admin_end(c);
+    if (rc)
         return rc;
-    }
     nvme_dma_free(c, &mem);
     put_qid(c, qp->qid);
     memset(qp, 0, sizeof(*qp));
@@ -179,17 +214,22 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
-    int rc;
+    int rc = 0;
 
     if (is_gone(qp))
         return -ENODEV;
-    rc = delete_queues(c, qp);
+    nvme_admin_begin(c);
+    if (!ended(c, qp))
+        rc = delete_queues(c, qp);
     if (!rc) {
-        /* The deletion has completed: nothing else writes here now. */
+        /* The queues have ended: nothing else writes here now. */
         memset(qp->sq, 0, qp->sq_len + qp->cq_len);
+        qp->epoch = nvme_ctrlr_epoch(c);
         rc = create_queues(c, qp);
     }
+    /* What is left of the pair cannot be told: no command may rely on it. */
     if (rc)
-        abandon(c, qp);
+        nvme_ctrlr_sicken(c);
+    nvme_admin_end(c);
     return rc;
 }

@@ -133,7 +133,7 @@ TEST_F(Qpair, PairThatIsGoneIsNotTakenForTheAdminQueue)
 {
     ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
     fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
-    ASSERT_EQ(nvme_qpair_recreate(c, &qp), -EIO);
+    ASSERT_EQ(nvme_qpair_delete(c, &qp), -EIO);
     fake.status_of_opcode.clear();
     size_t commands = fake.seen.size();
     EXPECT_EQ(nvme_qpair_recreate(c, &qp), -ENODEV);

@@ -1,0 +1,139 @@
+/* The block device as a user of its controller: its threads let go of the rings for a reset. */
+#include <errno.h>
+#include <stddef.h>
+
+#include "blockdev/bd_nvme.h"
+
+static struct nvme_bdev *bdev_of(struct nvme_user *u)
+{
+    return (struct nvme_bdev *)(void *)((char *)u - offsetof(struct nvme_bdev, user));
+}
+
+bool bd_must_park(const struct nvme_bdev *d)
+{
+    /* Relaxed: who misses it sees it in its next round, and the lock orders all else. */
+    return __atomic_load_n(&d->stop, __ATOMIC_RELAXED);
+}
+
+void bd_ring_init(struct bd_queue *q)
+{
+    nvme_ring_init(&q->ring, &q->qp);
+    q->rung = true;
+    q->proven = false;
+    q->broken = 0;
+}
+
+bool bd_queue_renew(struct bd_queue *q)
+{
+    if (nvme_qpair_recreate(q->d->c, &q->qp)) {
+        q->broken++;
+        return false;
+    }
+    bd_ring_init(q);
+    return true;
+}
+
+/* All who own a queue park, and who gets one from now on does so before he touches its rings. */
+static void stop(struct nvme_user *u)
+{
+    struct nvme_bdev *d = bdev_of(u);
+
+    pthread_mutex_lock(&d->lock);
+    __atomic_store_n(&d->stop, true, __ATOMIC_RELAXED);
+    while (d->parked < d->owners)
+        pthread_cond_wait(&d->all_parked, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/*
+ * The controller has failed and could not be stopped. What it may still write to is taken from it,
+ * so that transfers can be reported as ended.
+ */
+static void revoke_memory(struct nvme_bdev *d)
+{
+    for (unsigned i = 0; i < d->nqueues; i++) {
+        nvme_dma_revoke(d->c, &d->queues[i].lists);
+        nvme_dma_revoke(d->c, &d->queues[i].bounce);
+    }
+    pthread_rwlock_wrlock(&d->regions_lock);
+    for (struct bd_region *r = d->regions; r; r = r->next)
+        nvme_dma_revoke(d->c, &r->dma);
+    pthread_rwlock_unlock(&d->regions_lock);
+}
+
+static void renew_queues(struct nvme_bdev *d)
+{
+    for (unsigned i = 0; i < d->nqueues; i++)
+        d->queues[i].again = bd_queue_renew(&d->queues[i]);
+}
+
+/* Its owners are parked, so the queues are ours. */
+static void resume(struct nvme_user *u, int err)
+{
+    struct nvme_bdev *d = bdev_of(u);
+
+    if (!err)
+        renew_queues(d);
+    else if (!nvme_ctrlr_settled(d->c))
+        revoke_memory(d);
+    bd_progress(d);
+    if (err)
+        bd_fail(d);
+    pthread_mutex_lock(&d->lock);
+    __atomic_store_n(&d->stop, false, __ATOMIC_RELAXED);
+    pthread_cond_broadcast(&d->go_on);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void bd_user_init(struct nvme_bdev *d)
+{
+    pthread_cond_init(&d->all_parked, NULL);
+    pthread_cond_init(&d->go_on, NULL);
+    d->user.stop = stop;
+    d->user.resume = resume;
+    nvme_ctrlr_add_user(d->c, &d->user);
+}
+
+void bd_user_destroy(struct nvme_bdev *d)
+{
+    nvme_ctrlr_remove_user(d->c, &d->user);
+    pthread_cond_destroy(&d->all_parked);
+    pthread_cond_destroy(&d->go_on);
+}
+
+void bd_owner_enter(struct nvme_bdev *d)
+{
+    d->owners++;
+}
+
+static void look_parked(struct nvme_bdev *d)
+{
+    if (d->parked == d->owners)
+        pthread_cond_signal(&d->all_parked);
+}
+
+void bd_owner_leave(struct nvme_bdev *d)
+{
+    d->owners--;
+    look_parked(d);
+}
+
+int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&d->lock);
+    d->parked++;
+    look_parked(d);
+    pthread_mutex_unlock(&d->lock);
+    if (reset)
+        rc = nvme_ctrlr_reset(d->c, epoch);
+    pthread_mutex_lock(&d->lock);
+    while (d->stop)
+        pthread_cond_wait(&d->go_on, &d->lock);
+    d->parked--;
+    if (d->failed)
+        rc = -EIO;
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}

@@ -1,0 +1,129 @@
+/*
+ * Commands that do not complete: the recovery ladder of one queue's owner.
+ *
+ * Nothing is reported as ended while the controller may still move its data: a command ends by its
+ * completion, by the deletion of its queue, or by a reset.
+ */
+#include <errno.h>
+
+#include "blockdev/bd_nvme.h"
+#include "blockdev/wait.h"
+
+/*
+ * Two admin timeouts for the Aborts; then, each behind the other queues' owners, one for creating
+ * the queue again, and another when a reset does it.
+ */
+uint64_t bd_climb_ms(const struct nvme_bdev *d)
+{
+    return BD_LATE_MS + (2 + 2 * (uint64_t)d->nqueues) * d->c->admin_timeout_ms +
+           nvme_ctrlr_reset_ms(d->c);
+}
+
+uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
+{
+    const struct nvme_bdev *d = (const struct nvme_bdev *)dev;
+
+    return (1 + BD_RETRIES) * (d->c->io_timeout_ms + bd_climb_ms(d));
+}
+
+/* Asks for the end of what had expired by `now`. False when the admin queue is of no use. */
+static bool send_aborts(struct bd_queue *q, uint64_t now)
+{
+    uint64_t until = nvme_deadline_ms(q->d->c->admin_timeout_ms);
+
+    for (unsigned i = 0; i < q->nslots; i++) {
+        if (!q->slots[i].busy || q->slots[i].deadline > now)
+            continue;
+        if (bd_must_park(q->d) || nvme_now_ns() >= until)
+            break;
+        /* Refused or not, its completion may be on its way. */
+        if (nvme_abort(q->d->c, q->qp.qid, (uint16_t)i) && !nvme_ctrlr_well(q->d->c))
+            return false;
+    }
+    return true;
+}
+
+/* True when all that had expired by `now` has completed. */
+static bool late_completions(struct bd_queue *q, uint64_t now)
+{
+    uint64_t until = nvme_deadline_ms(BD_LATE_MS);
+    struct nvme_wait wait = {0};
+
+    while (bd_any_expired(q, now)) {
+        if (bd_must_park(q->d) || nvme_now_ns() >= until)
+            return false;
+        if (!bd_harvest(q))
+            nvme_wait_once(&wait);
+    }
+    return true;
+}
+
+/*
+ * After the end of a queue: its commands are sent again. Reads, writes and flushes can be repeated,
+ * for the first attempt has ended. Who was to blame is not known, so each has used up a try.
+ */
+static void send_again(struct bd_queue *q)
+{
+    for (unsigned i = 0; i < q->nslots; i++) {
+        struct bd_slot *slot = &q->slots[i];
+
+        if (!slot->busy)
+            continue;
+        if (slot->tries < BD_RETRIES) {
+            slot->tries++;
+            bd_post(q, slot);
+        } else {
+            bd_io_fail(slot->io, -ETIMEDOUT, 0);
+            bd_slot_put(q, slot);
+        }
+    }
+}
+
+static void end_all(struct bd_queue *q)
+{
+    q->dead = true;
+    for (unsigned i = 0; i < q->nslots; i++) {
+        if (q->slots[i].busy) {
+            bd_io_fail(q->slots[i].io, -EIO, 0);
+            bd_slot_put(q, &q->slots[i]);
+        }
+    }
+}
+
+/* A queue that brought nothing since it was created will not be better for being created again. */
+static bool climb_to_renewal(struct bd_queue *q)
+{
+    uint64_t now = nvme_now_ns();
+
+    if (!nvme_ctrlr_alive(q->d->c))
+        return false;
+    if (send_aborts(q, now) && late_completions(q, now))
+        return true;
+    bd_progress(q->d);
+    if (!q->proven || bd_must_park(q->d) || !bd_queue_renew(q))
+        return false;
+    send_again(q);
+    return true;
+}
+
+/* A controller that works but for this queue, however often it is reset, is of no use either. */
+static int climb_to_reset(struct bd_queue *q)
+{
+    if (q->broken > BD_RETRIES)
+        return -EIO;
+    return bd_park(q->d, !bd_must_park(q->d), q->qp.epoch);
+}
+
+void bd_recover(struct bd_queue *q)
+{
+    bd_progress(q->d);
+    if (!bd_must_park(q->d) && !q->broken && climb_to_renewal(q))
+        return;
+    if (climb_to_reset(q)) {
+        bd_fail(q->d);
+        end_all(q);
+    } else if (q->again) {
+        q->again = false;
+        send_again(q);
+    }
+}
