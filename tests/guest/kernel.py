@@ -10,7 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "fuse", "nvme", "vfio_pci", "vfio_iommu_type1")
 SBIN = os.environ["PATH"] + ":/usr/sbin:/sbin"
 DECOMPRESS = ((b"\xfd7zXZ\0", lzma.decompress), (b"\x5d\0\0", lzma.decompress),
-              (b"\x1f\x8b", lambda data: zlib.decompress(data, 31)),
+              (b"\x1f\x8b", lambda data: zlib.decompressobj(31).decompress(data)),
               (b"\x28\xb5\x2f\xfd", lambda data: tool(["zstd", "-dcq"], data)))
 
 
@@ -42,7 +42,7 @@ def uncompressed(image):
     setup_sects, = struct.unpack_from("<B", data, 0x1f1)
     offset, length = struct.unpack_from("<II", data, 0x248)
     start = (setup_sects + 1) * 512 + offset
-    elf = decompress(data[start:start + length])
+    elf = decompress(data[start:start + length - 4])  # its length stands behind it
     return elf if elf and elf.startswith(b"\x7fELF") else None
 
 
