@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -18,14 +19,19 @@
 namespace
 {
 
-#ifdef GPUNVME_SLOW // a sanitizer: the same shape, fewer bytes
-constexpr uint64_t kLargest = 64u << 20;
-constexpr int kFiles = 300, kReads = 300, kChanges = 150;
+// The same shape with fewer bytes for a sanitizer, and still fewer with GPUNVME_TEST_SMALL in the
+// environment: an emulated processor.
+struct Scale {
+    uint64_t largest;
+    int files, reads, changes;
+};
+#ifdef GPUNVME_SLOW
+constexpr Scale kUsual = {64u << 20, 300, 300, 150};
 #else
-constexpr uint64_t kLargest = 1u << 30;
-constexpr int kFiles = 1000, kReads = 1500, kChanges = 500;
+constexpr Scale kUsual = {1u << 30, 1000, 1500, 500};
 #endif
-constexpr uint64_t kImage = 4 * kLargest + (1u << 30);
+const Scale kScale = getenv("GPUNVME_TEST_SMALL") ? Scale{8u << 20, 80, 60, 40} : kUsual;
+const uint64_t kImage = 4 * kScale.largest + std::min<uint64_t>(16 * kScale.largest, 1u << 30);
 constexpr size_t kBuffer = 4u << 20;
 
 using Rng = std::mt19937_64;
@@ -126,10 +132,10 @@ class EndToEnd : public ::testing::Test
     void make_files()
     {
         Rng rng(7);
-        make_dense("largest", kLargest, 1);
-        make_sparse("sparse-largest", kLargest, 2, rng);
+        make_dense("largest", kScale.largest, 1);
+        make_sparse("sparse-largest", kScale.largest, 2, rng);
         make_fragmented("fragmented-a", "fragmented-b", 512);
-        for (int i = 4; i < kFiles && !HasFatalFailure(); i++) {
+        for (int i = 4; i < kScale.files && !HasFatalFailure(); i++) {
             std::string name = "file-" + std::to_string(i);
             uint64_t size = pick_size(rng, i), seed = 1000 + static_cast<uint64_t>(i);
             if (i % 10 == 9)
@@ -214,7 +220,7 @@ void read_at_random(Reader &reader, const std::vector<StaticFile> &files,
                     const std::vector<std::unique_ptr<Fd>> &fds, uint64_t seed)
 {
     Rng rng(seed);
-    for (int i = 0; i < kReads && !::testing::Test::HasFailure(); i++) {
+    for (int i = 0; i < kScale.reads && !::testing::Test::HasFailure(); i++) {
         size_t f = draw(rng, files.size());
         size_t len = 1 + draw(rng, draw(rng, 8) ? 20000 : kBuffer / 2);
         size_t buffer_offset = draw(rng, kBuffer - len);
@@ -236,7 +242,7 @@ void change_at_random(Reader &reader, const Mounted &mount, uint64_t seed)
     Fd f(open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
     ASSERT_GE(f.fd, 0);
     StaticFile file{name, seed, 0, false, {}};
-    for (int i = 0; i < kChanges && !::testing::Test::HasFailure(); i++) {
+    for (int i = 0; i < kScale.changes && !::testing::Test::HasFailure(); i++) {
         uint64_t offset = draw(rng, file.size + 1), len = 1 + draw(rng, 100000);
         if (draw(rng, 4) == 0) {
             file.size = draw(rng, file.size + 1);

@@ -20,7 +20,7 @@ namespace
 
 constexpr int kSlowSeconds = 120; // a bound, not an expectation: sanitizers on a busy machine
 
-pid_t spawn(const std::vector<std::string> &argv, int output_fd)
+pid_t spawn(const std::vector<std::string> &argv, int output_fd, int input_fd = -1)
 {
     std::vector<char *> args;
     for (const std::string &a : argv)
@@ -28,6 +28,8 @@ pid_t spawn(const std::vector<std::string> &argv, int output_fd)
     args.push_back(nullptr);
     pid_t pid = fork();
     if (pid == 0) {
+        if (input_fd >= 0)
+            dup2(input_fd, STDIN_FILENO);
         dup2(output_fd, STDOUT_FILENO);
         dup2(output_fd, STDERR_FILENO);
         execv(args[0], args.data());
@@ -100,11 +102,17 @@ Mounted::Mounted(uint64_t bytes)
     std::string name = scratch_dir(bytes) + "/gpunvme-e2e-XXXXXX";
     if (mkdtemp(&name[0]))
         dir_ = name;
-    image_ = dir_ + "/image";
+    const char *device = getenv("GPUNVME_TEST_DEVICE");
+    own_image_ = !device;
+    image_ = device ? device : dir_ + "/image";
     mountpoint_ = dir_ + "/mnt";
+    program_ = GPUNVME_DAEMON;
     mkdir(mountpoint_.c_str(), 0755);
+    std::vector<std::string> argv = {GPUNVME_MKFS, "-q", "-s", std::to_string(bytes), image_};
+    if (device)
+        argv.insert(argv.begin() + 1, "-f");
     std::string output;
-    if (run_program({GPUNVME_MKFS, "-q", "-s", std::to_string(bytes), image_}, &output) != 0)
+    if (run_program(argv, &output) != 0)
         fprintf(stderr, "mkfs.gpunvme failed: %s\n", output.c_str());
 }
 
@@ -113,7 +121,8 @@ Mounted::~Mounted()
     if (daemon_ > 0 && !unmount())
         fprintf(stderr, "the daemon did not end well:\n%s\n", log().c_str());
     unlink((dir_ + "/log").c_str());
-    unlink(image_.c_str());
+    if (own_image_)
+        unlink(image_.c_str());
     rmdir(mountpoint_.c_str());
     rmdir(dir_.c_str());
 }
@@ -125,15 +134,15 @@ bool Mounted::serving() const
            above.st_dev != here.st_dev;
 }
 
-bool Mounted::mount(const std::string &options)
+bool Mounted::mount(const std::string &options, int input)
 {
-    std::vector<std::string> argv = {GPUNVME_DAEMON, image_, mountpoint_, "-f"};
+    std::vector<std::string> argv = {program_, image_, mountpoint_, "-f"};
     if (!options.empty())
         argv.insert(argv.end(), {"-o", options});
     int fd = open((dir_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    daemon_ = spawn(argv, fd);
+    daemon_ = spawn(argv, fd, input);
     close(fd);
     for (int i = 0; i < kSlowSeconds * 100; i++) {
         int status;
@@ -141,6 +150,7 @@ bool Mounted::mount(const std::string &options)
             return true;
         if (waitpid(daemon_, &status, WNOHANG) == daemon_) {
             daemon_ = -1;
+            status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
             return false;
         }
         usleep(10000);
@@ -155,16 +165,14 @@ bool Mounted::unmount()
         umount2(mountpoint_.c_str(), MNT_DETACH);
         kill(daemon_, SIGTERM);
     }
-    int status = wait_for(daemon_, kSlowSeconds);
-    daemon_ = -1;
-    return unmounted && status == 0;
+    return ended() && unmounted;
 }
 
 bool Mounted::ended()
 {
-    int status = wait_for(daemon_, kSlowSeconds);
+    status_ = wait_for(daemon_, kSlowSeconds);
     daemon_ = -1;
-    return status == 0;
+    return status_ == 0;
 }
 
 int Mounted::fsck(std::string *output)

@@ -17,23 +17,35 @@ std::string why_no_mount();
 class Mounted
 {
   public:
-    // Makes the image; `bytes` is its size.
+    // Makes the image; `bytes` is its size. GPUNVME_TEST_DEVICE in the environment names a device
+    // to be used, and overwritten, instead: a string as gpunvmefs takes it.
     explicit Mounted(uint64_t bytes);
     ~Mounted();
     Mounted(const Mounted &) = delete;
     Mounted &operator=(const Mounted &) = delete;
 
-    // Starts the daemon in the foreground and waits until it serves.
-    bool mount(const std::string &options = "");
+    // Starts the daemon in the foreground and waits until it serves. `input` becomes its standard
+    // input.
+    bool mount(const std::string &options = "", int input = -1);
+    // What to start instead of gpunvmefs.
+    void use_program(const std::string &program)
+    {
+        program_ = program;
+    }
     // Unmounts and waits for the daemon: true when it ended with status 0.
     bool unmount();
     // After a signal to it: waits for the daemon, true when it ended with status 0.
     bool ended();
+    // What the daemon's end said, after unmount() or ended(); -1: it did not end by itself.
+    int status() const
+    {
+        return status_;
+    }
     pid_t pid() const
     {
         return daemon_;
     }
-    // fsck.gpunvme -n: its exit status.
+    // fsck.gpunvme -n of the image: its exit status.
     int fsck(std::string *output);
 
     std::string path(const std::string &name) const;
@@ -51,8 +63,10 @@ class Mounted
   private:
     bool serving() const;
 
-    std::string dir_, image_, mountpoint_;
+    std::string dir_, image_, mountpoint_, program_;
+    bool own_image_ = true;
     pid_t daemon_ = -1;
+    int status_ = -1;
 };
 
 #endif

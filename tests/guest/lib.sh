@@ -15,7 +15,7 @@ mkdir -p "$MNT"
 bdf_of() {
     local slot port
     slot=$(awk -v name="$1" '$1 == name { print $2 }' /run/guest/slots)
-    port=(/sys/bus/pci/devices/0000:00:"$slot".0/0000:*)
+    port=(/sys/bus/pci/devices/0000:00:"$slot".0/0000:??:??.?)
     if [ -e "${port[0]}" ]; then
         basename "${port[0]}"
     else
