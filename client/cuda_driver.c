@@ -32,9 +32,12 @@ enum {
 #define DRIVER_FUNCTIONS(X)                                                                    \
     X(cuInit, "cuInit", (unsigned))                                                            \
     X(cuGetErrorString, "cuGetErrorString", (CUresult, const char **))                         \
+    X(cuDriverGetVersion, "cuDriverGetVersion", (int *))                                       \
     X(cuDeviceGetCount, "cuDeviceGetCount", (int *))                                           \
     X(cuDeviceGet, "cuDeviceGet", (CUdevice *, int))                                           \
     X(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice))                             \
+    X(cuDeviceGetName, "cuDeviceGetName", (char *, int, CUdevice))                             \
+    X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char *, int, CUdevice))                     \
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))           \
     X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                   \
     X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                    \
@@ -175,6 +178,25 @@ int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16])
         return driver_failed(cu, result, "cuDeviceGetUuid");
     memcpy(uuid, id.bytes, sizeof(id.bytes));
     return 0;
+}
+
+int cuda_driver_devices(struct cuda_driver *cu)
+{
+    int devices = 0;
+    return cu->cuDeviceGetCount(&devices) ? 0 : devices;
+}
+
+int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_info *out)
+{
+    CUdevice dev;
+    CUresult result = cu->cuDeviceGet(&dev, device);
+    if (!result)
+        result = cu->cuDeviceGetName(out->name, sizeof(out->name), dev);
+    if (!result)
+        result = cu->cuDeviceGetPCIBusId(out->bus_id, sizeof(out->bus_id), dev);
+    if (!result)
+        result = cu->cuDriverGetVersion(&out->version);
+    return result ? driver_failed(cu, result, "CUDA device") : 0;
 }
 
 int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device)

@@ -17,6 +17,16 @@ struct cuda_driver;
 int cuda_driver_open(struct cuda_driver **out);
 void cuda_driver_close(struct cuda_driver *cu);
 
+/* How many devices this process sees. */
+int cuda_driver_devices(struct cuda_driver *cu);
+
+struct cuda_device_info {
+    char name[128];
+    char bus_id[32]; /* "0000:3B:00.0" */
+    int version;     /* newest CUDA that the driver knows: 12040 is 12.4 */
+};
+int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_info *out);
+
 #define CUDA_NO_DEVICE (-1)
 
 /* Where an address is: *device is an ordinal, or CUDA_NO_DEVICE for memory that is not a GPU's. */

@@ -51,6 +51,12 @@ static int apply_option(int opt, const char *value, struct cli_options *out)
         out->quiet = true;
     else if (opt == 'c')
         out->checksum = true;
+    else if (opt == 'f')
+        out->force = true;
+    else if (opt == 'n')
+        out->dry_run = true;
+    else if (opt == 'N')
+        out->noiommu = true;
     else if (opt == 'b' && !(out->buffer = parse_size(value))) {
         cli_error(value, "not a buffer size, use for example 64M");
         return 3;
@@ -60,14 +66,19 @@ static int apply_option(int opt, const char *value, struct cli_options *out)
 
 int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first)
 {
-    static const struct option options[] = {
-        {"output", required_argument, NULL, 'o'}, {"quiet", no_argument, NULL, 'q'},
-        {"checksum", no_argument, NULL, 'c'},     {"buffer", required_argument, NULL, 'b'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"output", required_argument, NULL, 'o'},
+                                            {"quiet", no_argument, NULL, 'q'},
+                                            {"checksum", no_argument, NULL, 'c'},
+                                            {"buffer", required_argument, NULL, 'b'},
+                                            {"force", no_argument, NULL, 'f'},
+                                            {"dry-run", no_argument, NULL, 'n'},
+                                            {"noiommu", no_argument, NULL, 'N'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     *out = (struct cli_options){.buffer = DEFAULT_BUFFER};
     optind = 1;
     int opt;
-    while ((opt = getopt_long(argc, argv, "+:o:qcb:h", options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "+:o:qcb:fnNh", options, NULL)) != -1) {
         if (opt == 'h') {
             printf("usage: gpunvme %s, see gpunvme --help\n", argv[0]);
             return 1;
@@ -81,6 +92,21 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
             return err;
     }
     *first = optind;
+    return 0;
+}
+
+int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
+                  const char *what, const char **operand)
+{
+    int first;
+    int stop = cli_parse(argc, argv, accepted, out, &first);
+    if (stop)
+        return stop;
+    if (argc - first != 1) {
+        cli_error(argv[0], "%s is needed, see gpunvme --help", what);
+        return 3;
+    }
+    *operand = argv[first];
     return 0;
 }
 

@@ -24,12 +24,21 @@ int cli_read(int argc, char **argv);
 int cli_write(int argc, char **argv);
 int cli_extents(int argc, char **argv);
 int cli_info(int argc, char **argv);
+int cli_list(int argc, char **argv);
+int cli_identify(int argc, char **argv);
+int cli_regs(int argc, char **argv);
+int cli_check(int argc, char **argv);
+int cli_bind(int argc, char **argv);
+int cli_unbind(int argc, char **argv);
 
 /* Options that several subcommands share. */
 struct cli_options {
     bool json;
     bool quiet;
     bool checksum;
+    bool force;
+    bool dry_run;
+    bool noiommu;
     size_t buffer; /* bytes */
 };
 
@@ -38,6 +47,12 @@ struct cli_options {
  * one (so that --help can end the command with 0).
  */
 int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first);
+
+/*
+ * The same for a command with one operand, which goes to *operand; `what` it is, for the message.
+ */
+int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
+                  const char *what, const char **operand);
 
 /* "gpunvme: OBJECT: what" on stderr; returns 1. */
 int cli_error(const char *object, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

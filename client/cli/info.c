@@ -1,7 +1,7 @@
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/out.h"
 #include "client/gpunvme.h"
 
 /* One definition for both outputs, so that text and JSON carry the same fields. */
@@ -19,22 +19,18 @@ static void format_uuid(const uint8_t id[16], char out[37])
                        i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
 }
 
-static void print_fields(struct json_object *root, const struct field *fields, size_t n)
+static void print_fields(struct cli_out *out, const struct field *fields, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct field *f = &fields[i];
-        if (root && f->string)
-            json_object_object_add(root, f->json, json_object_new_string(f->string));
-        else if (root)
-            json_object_object_add(root, f->json, json_object_new_uint64(f->number));
-        else if (f->string)
-            printf("%-22s %s\n", f->text, f->string);
+        if (f->string)
+            cli_out_string(out, f->json, f->text, f->string);
         else
-            printf("%-22s %" PRIu64 "\n", f->text, f->number);
+            cli_out_number(out, f->json, f->text, f->number);
     }
 }
 
-static void print_info(struct json_object *root, const struct gpunvme_ioc_info *info)
+static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
 {
     char fs[37], gpu[37];
     format_uuid(info->fs_uuid, fs);
@@ -54,10 +50,10 @@ static void print_info(struct json_object *root, const struct gpunvme_ioc_info *
         {"fs_uuid", "File system UUID:", fs, 0},
         {"gpu_uuid", "GPU UUID:", gpu, 0},
     };
-    print_fields(root, fields, sizeof(fields) / sizeof(fields[0]));
+    print_fields(out, fields, sizeof(fields) / sizeof(fields[0]));
 }
 
-static void print_stats(struct json_object *root, const struct gpunvme_ioc_stats *st)
+static void print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)
 {
     const struct field fields[] = {
         {"gpu_transfers", "GPU transfers:", NULL, st->gpu_transfers},
@@ -73,7 +69,7 @@ static void print_stats(struct json_object *root, const struct gpunvme_ioc_stats
         {"buffers", "Buffers:", NULL, st->buffers},
         {"quarantined_queues", "Queues out of service:", NULL, st->quarantined_queues},
     };
-    print_fields(root, fields, sizeof(fields) / sizeof(fields[0]));
+    print_fields(out, fields, sizeof(fields) / sizeof(fields[0]));
 }
 
 int cli_info(int argc, char **argv)
@@ -98,10 +94,10 @@ int cli_info(int argc, char **argv)
     gpunvme_disconnect(g);
     if (failed)
         return failed;
-    struct json_object *root = options.json ? cli_json_new() : NULL;
-    print_info(root, &info);
-    print_stats(root, &stats);
-    if (root)
-        cli_json_print(root);
+    struct cli_out out;
+    cli_out_begin(&out, options.json, stdout);
+    print_info(&out, &info);
+    print_stats(&out, &stats);
+    cli_out_end(&out);
     return 0;
 }

@@ -1,0 +1,133 @@
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/out.h"
+
+void cli_format_bytes(uint64_t bytes, char *out, size_t len)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1000 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
+        value /= 1000;
+    if (unit)
+        snprintf(out, len, "%.2f %s", value, units[unit]);
+    else
+        snprintf(out, len, "%" PRIu64 " B", bytes);
+}
+
+bool cli_table_add(struct cli_table *t, const char *const *cells)
+{
+    char **grown = realloc(t->cells, (t->n_cells + t->n_columns) * sizeof(*grown));
+    if (!grown)
+        return false;
+    t->cells = grown;
+    for (size_t i = 0; i < t->n_columns; i++) {
+        char *copy = cells[i] ? strdup(cells[i]) : NULL;
+        if (cells[i] && !copy) {
+            while (i > 0)
+                free(t->cells[t->n_cells + --i]);
+            return false;
+        }
+        t->cells[t->n_cells + i] = copy;
+    }
+    t->n_cells += t->n_columns;
+    return true;
+}
+
+void cli_table_free(struct cli_table *t)
+{
+    for (size_t i = 0; i < t->n_cells; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    t->cells = NULL;
+    t->n_cells = 0;
+}
+
+static const struct cli_column *column_of(const struct cli_table *t, size_t cell)
+{
+    return &t->columns[cell % t->n_columns];
+}
+
+/* What the cell looks like as text, in buf where it needs one; control characters masked. */
+static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, size_t len)
+{
+    const char *value = t->cells[cell];
+    if (!value)
+        return "-";
+    if (column_of(t, cell)->kind == CLI_CELL_BYTES) {
+        cli_format_bytes(strtoull(value, NULL, 10), buf, len);
+        return buf;
+    }
+    snprintf(buf, len, "%s", value);
+    for (char *c = buf; *c; c++)
+        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+    return buf;
+}
+
+#define CELL_TEXT 256 /* longer ones are cut, in text only */
+
+static size_t column_width(const struct cli_table *t, size_t column)
+{
+    char buf[CELL_TEXT];
+    size_t width = strlen(t->columns[column].title);
+    for (size_t cell = column; cell < t->n_cells; cell += t->n_columns) {
+        size_t len = strlen(cell_text(t, cell, buf, sizeof(buf)));
+        width = len > width ? len : width;
+    }
+    return width;
+}
+
+static void print_cell(FILE *to, const char *text, size_t width, bool right, bool last)
+{
+    if (right)
+        fprintf(to, "%*s", (int)width, text);
+    else
+        fprintf(to, "%-*s", last ? 0 : (int)width, text);
+    fputs(last ? "\n" : "  ", to);
+}
+
+static void print_text(const struct cli_table *t, FILE *to)
+{
+    size_t widths[16];
+    assert(t->n_columns <= sizeof(widths) / sizeof(widths[0]));
+    for (size_t i = 0; i < t->n_columns; i++)
+        widths[i] = column_width(t, i);
+    for (size_t i = 0; i < t->n_columns; i++)
+        print_cell(to, t->columns[i].title, widths[i], t->columns[i].kind != CLI_CELL_TEXT,
+                   i + 1 == t->n_columns);
+    for (size_t i = 0; i < t->n_cells; i++) {
+        char buf[CELL_TEXT];
+        size_t column = i % t->n_columns;
+        print_cell(to, cell_text(t, i, buf, sizeof(buf)), widths[column],
+                   t->columns[column].kind != CLI_CELL_TEXT, column + 1 == t->n_columns);
+    }
+}
+
+static struct json_object *cell_json(const struct cli_table *t, size_t cell)
+{
+    const char *value = t->cells[cell];
+    if (!value)
+        return NULL;
+    return column_of(t, cell)->kind == CLI_CELL_TEXT
+               ? json_object_new_string(value)
+               : json_object_new_uint64(strtoull(value, NULL, 10));
+}
+
+void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key)
+{
+    if (!o->json) {
+        print_text(t, o->to);
+        return;
+    }
+    struct json_object *list = json_object_new_array();
+    for (size_t row = 0; row < t->n_cells; row += t->n_columns) {
+        struct json_object *record = json_object_new_object();
+        for (size_t i = 0; i < t->n_columns; i++)
+            json_object_object_add(record, t->columns[i].key, cell_json(t, row + i));
+        json_object_array_add(list, record);
+    }
+    json_object_object_add(o->at[o->depth], key, list);
+}
