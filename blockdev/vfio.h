@@ -1,9 +1,11 @@
 /*
  * A PCI NVMe controller through VFIO, as a transport (transport.h).
  *
- * Opening resets the function, turns bus mastering on (the enable happens through nvme.h) and maps
- * BAR0 around its MSI-X table; closing hands it back quiet. iommufd where the kernel has it, else
- * the group interface. The kernel resets the device too when its user dies.
+ * The kernel resets the function when it is opened and when it is closed, also because its user
+ * has died. Opening turns bus mastering on (the enable happens through nvme.h) and maps the
+ * doorbells, up to the MSI-X table; closing hands the device back quiet. iommufd where the kernel
+ * has it, else the group interface. Memory is mapped up to RLIMIT_MEMLOCK, except for root; of
+ * device memory only addresses exist, which VFIO cannot map (-EFAULT).
  */
 #ifndef BLOCKDEV_VFIO_H
 #define BLOCKDEV_VFIO_H
@@ -23,7 +25,7 @@ struct nvme_vfio_opts {
     enum nvme_vfio_api api;
     /*
      * Drive a device that no IOMMU guards, through VFIO's noiommu mode. The drive can then write
-     * to any memory of the machine: for machines of one's own only.
+     * to any memory of the machine: for machines of one's own only. Refused so far (-ENOTSUP).
      */
     bool noiommu;
 };
@@ -31,11 +33,17 @@ struct nvme_vfio_opts {
 /*
  * bdf: as nvme_pci_parse() takes it. opts may be NULL. On an error why has a sentence: what is
  * wrong and what to do. -EINVAL (no such name), -ENODEV, -EBUSY, -EXDEV, -ENOTSUP as
- * nvme_pci_check_vfio(); -EACCES (rights on /dev/vfio/N); -ENOMEM (RLIMIT_MEMLOCK); -EPROTO (BAR0
- * too small, its doorbells not mappable).
+ * nvme_pci_check_vfio(); -EACCES (rights on /dev/vfio/N); -EPROTO (BAR0 too small, its doorbells
+ * not mappable).
  */
 int nvme_vfio_open(const char *bdf, const struct nvme_vfio_opts *opts, struct nvme_transport **out,
                    char *why, size_t len);
+
+/*
+ * For whoever had -ENOMEM from map(): whether RLIMIT_MEMLOCK bounds this process, and then in why
+ * what to do about it.
+ */
+bool nvme_vfio_memlock_low(char *why, size_t len);
 
 #ifdef __cplusplus
 }

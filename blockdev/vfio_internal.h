@@ -1,0 +1,100 @@
+/* Parts of the VFIO transport, for its own files and their tests. */
+#ifndef BLOCKDEV_VFIO_INTERNAL_H
+#define BLOCKDEV_VFIO_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <linux/vfio.h>
+
+#include "blockdev/iova.h"
+#include "blockdev/pci.h"
+#include "blockdev/transport.h"
+#include "blockdev/vfio.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where an error is explained: what is wrong and what to do. */
+struct vfio_why {
+    char *text;
+    size_t len;
+};
+
+struct vfio;
+
+/* The two interfaces of the kernel differ in how a device is got and memory is mapped. */
+struct vfio_api {
+    /* Opens the device (v->device) and its address space, and fills v->iova's windows. */
+    int (*open)(struct vfio *v, const char *root, const struct nvme_pci *p,
+                const struct vfio_why *why);
+    int (*map)(struct vfio *v, void *addr, size_t len, uint64_t iova);
+    int (*unmap)(struct vfio *v, uint64_t iova, size_t len);
+    /* Also after an open() that failed half-way. The kernel unmaps what is still mapped. */
+    void (*close)(struct vfio *v);
+};
+extern const struct vfio_api vfio_group_api;   /* container and group: every kernel has it */
+extern const struct vfio_api vfio_iommufd_api; /* /dev/iommu and a character device a drive: 6.6 */
+
+struct vfio {
+    struct nvme_transport t;
+    const struct vfio_api *api;
+    int space;  /* the container, or the iommufd */
+    int group;  /* -1 with iommufd */
+    int device; /* registers, config space, resets, interrupts */
+    uint32_t ioas;
+    bool can_reset;
+    struct vfio_region_info bar0, config;
+    pthread_mutex_t lock; /* protects iova, and orders map and unmap */
+    struct nvme_iova iova;
+};
+
+/* As nvme_vfio_open(), for a machine below root (pci.h). */
+int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_opts *opts,
+                      struct nvme_transport **out, char *why, size_t len);
+
+/* Whether this device has what iommufd needs, and we may open it. */
+bool vfio_iommufd_usable(const char *root, const char *bdf);
+
+/* Opens a node of VFIO: -ENOTSUP (it is missing), -EACCES, -EBUSY, with a sentence. */
+int vfio_open_node(const char *path, const struct vfio_why *why);
+
+/*
+ * The answer of an ioctl that may append capabilities: at most VFIO_ANSWER bytes, else -E2BIG.
+ * fixed: size of the struct it begins with; what is set there goes in.
+ */
+#define VFIO_ANSWER 4096u
+int vfio_query(int fd, unsigned long request, size_t fixed, void *answer);
+/* The capability `id` in an answer of len bytes whose chain starts at `first`; NULL: none whole. */
+const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16_t id, size_t min);
+
+/* The address windows of a container's answer to VFIO_IOMMU_GET_INFO. -EPROTO when nothing fits. */
+int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len);
+
+/* --- vfio_pci.c: the device ------------------------------------------------------------------ */
+
+/* Asks for the regions, switches memory decoding on and maps the doorbells. */
+int vfio_pci_open(struct vfio *v, const struct vfio_why *why);
+/* Bus mastering off, and the doorbells unmapped. Also after an open that failed half-way. */
+void vfio_pci_close(struct vfio *v);
+int vfio_pci_reset(struct vfio *v);
+
+uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset);
+uint64_t vfio_read64(struct nvme_transport *t, uint32_t offset);
+void vfio_write32(struct nvme_transport *t, uint32_t offset, uint32_t value);
+void vfio_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
+
+/*
+ * Bytes from the first doorbell that can be mapped, whole pages: up to what the kernel lets be
+ * mapped (the region's answer, len bytes) and below `limit`, where BAR0 holds something else.
+ */
+size_t vfio_doorbells_len(const void *answer, size_t len, uint64_t limit);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
