@@ -43,10 +43,11 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
     return true;
 }
 
-/* True when all that had expired by `now` has completed. */
+/* True when all that had expired by `now` has completed. Waits no longer than it has already. */
 static bool late_completions(struct bd_queue *q, uint64_t now)
 {
-    uint64_t until = nvme_deadline_ms(BD_LATE_MS);
+    unsigned io_ms = q->d->c->io_timeout_ms;
+    uint64_t until = nvme_deadline_ms(io_ms < BD_LATE_MS ? io_ms : BD_LATE_MS);
     struct nvme_wait wait = {0};
 
     while (bd_any_expired(q, now)) {

@@ -1,0 +1,570 @@
+/* The recovery ladder, rung by rung, against a controller that fails in chosen ways. */
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "blockdev/bdev.h"
+#include "tests/blockdev/fake.h"
+
+namespace
+{
+
+using Bytes = std::vector<uint8_t>;
+
+constexpr unsigned ADMIN_MS = 200, IO_MS = 40;
+constexpr unsigned SLACK_MS = 5000; /* of a loaded machine with sanitizers, on top of a bound */
+
+uint64_t elapsed_ms(std::chrono::steady_clock::time_point since)
+{
+    auto d = std::chrono::steady_clock::now() - since;
+    return (uint64_t)std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+}
+
+/* A device with one queue of four entries, something read from it already. */
+class Recovery : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        auto *words = reinterpret_cast<uint64_t *>(fake.media.data());
+        std::generate(words, words + fake.media.size() / 8, std::mt19937_64(1));
+        opts.admin_timeout_ms = ADMIN_MS;
+        opts.io_timeout_ms = IO_MS;
+        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+        ASSERT_EQ(bd_nvme_open(c, 1, 1, 4, &dev), 0);
+        ASSERT_TRUE(reads(0, 8192));
+        fake.seen.clear();
+        fake.sent.clear();
+        fake.enables = 0;
+    }
+
+    void TearDown() override
+    {
+        if (dev)
+            bd_close(dev);
+        if (c)
+            nvme_ctrlr_close(c);
+        EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
+        EXPECT_EQ(fake.mistakes, 0u) << "of the driver, with queues";
+        EXPECT_TRUE(fake.closed);
+    }
+
+    bool reads(uint64_t offset, size_t len)
+    {
+        Bytes back(len);
+        return bd_read(dev, offset, back.data(), len) == 0 &&
+               memcmp(back.data(), &fake.media[offset], len) == 0;
+    }
+
+    /* Several wraps of both rings, whose entries must be where the controller looks for them. */
+    void expect_works()
+    {
+        for (unsigned i = 0; i < 50; i++)
+            ASSERT_TRUE(reads(i * 12288, 12288)) << i;
+        Bytes data(65536, 0x5a);
+        ASSERT_EQ(bd_write(dev, 1 << 20, data.data(), data.size(), 0), 0);
+        EXPECT_EQ(memcmp(&fake.media[1 << 20], data.data(), data.size()), 0);
+    }
+
+    struct Rungs {
+        unsigned aborts, deletions, enables;
+    };
+
+    void expect_rungs(Rungs want)
+    {
+        EXPECT_EQ(fake.count(NVME_ADMIN_ABORT), want.aborts);
+        EXPECT_EQ(fake.count(NVME_ADMIN_DELETE_SQ), want.deletions);
+        EXPECT_EQ(fake.count(NVME_ADMIN_DELETE_CQ), want.deletions);
+        EXPECT_EQ(fake.enables, want.enables);
+    }
+
+    /* Loses the next n commands with this opcode. */
+    void lose(int opcode, unsigned n)
+    {
+        fake.loses = [opcode, n](const nvme_sqe &sqe) mutable {
+            return sqe.opcode == opcode && n > 0 && n--;
+        };
+    }
+
+    void fatal_at(int opcode)
+    {
+        fake.loses = [this, opcode](const nvme_sqe &sqe) {
+            if (sqe.opcode == opcode)
+                fake.csts |= NVME_CSTS_CFS;
+            return sqe.opcode == opcode;
+        };
+    }
+
+    /* Everything ends with an error, soon, and nothing of it is left in the controller. */
+    void expect_given_up(bool settled)
+    {
+        Bytes buf(8192);
+        auto start = std::chrono::steady_clock::now();
+        EXPECT_EQ(bd_read(dev, 0, buf.data(), buf.size()), -EIO);
+        EXPECT_LT(elapsed_ms(start), bd_nvme_command_ms(dev) + SLACK_MS);
+        EXPECT_EQ(nvme_ctrlr_settled(c), settled);
+        EXPECT_FALSE(nvme_ctrlr_alive(c));
+        size_t sent = fake.seen.size() + fake.sent.size();
+        start = std::chrono::steady_clock::now();
+        EXPECT_EQ(bd_write(dev, 0, buf.data(), 4096, BD_FUA), -EIO);
+        EXPECT_EQ(bd_flush(dev), -EIO);
+        EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), -EIO);
+        EXPECT_LT(elapsed_ms(start), SLACK_MS);
+        EXPECT_EQ(fake.seen.size() + fake.sent.size(), sent) << "something was sent";
+    }
+
+    Fake fake;
+    nvme_opts opts{};
+    nvme_ctrlr *c = nullptr;
+    bd_dev *dev = nullptr;
+};
+
+TEST_F(Recovery, NoRungIsTakenWhileCommandsComplete)
+{
+    expect_works();
+    expect_rungs({0, 0, 0});
+}
+
+TEST_F(Recovery, AnAbortedCommandIsSentAgain)
+{
+    fake.abort_works = true;
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    EXPECT_EQ(fake.sent.size(), 2u);
+    expect_rungs({1, 0, 0});
+    expect_works();
+}
+
+TEST_F(Recovery, AbortNamesQueueAndCommand)
+{
+    fake.abort_works = true;
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    ASSERT_EQ(fake.seen.size(), 1u);
+    EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_ABORT);
+    EXPECT_EQ(fake.seen[0].cdw10, (uint32_t)fake.sent[0].cid << 16 | 1);
+}
+
+TEST_F(Recovery, CommandAbortedEveryTimeTimesOut)
+{
+    fake.abort_works = true;
+    lose(NVME_IO_READ, 4);
+    Bytes buf(4096);
+    bd_io io{BD_READ, 0, 0, 4096, buf.data(), 0, 0};
+    EXPECT_EQ(bd_submit(dev, &io, 1), -ETIMEDOUT);
+    EXPECT_EQ(io.nvme_status & 0x7ff, NVME_ERR_ABORT_REQUESTED);
+    EXPECT_EQ(fake.sent.size(), 4u);
+    expect_rungs({4, 0, 0});
+    expect_works();
+}
+
+// The Abort comes too late, or is not done: a completion that arrives while we wait settles it.
+TEST_F(Recovery, LateCompletionIsTaken)
+{
+    nvme_sqe late{};
+    fake.loses = [&](const nvme_sqe &sqe) {
+        late = sqe;
+        return fake.sent.size() == 1;
+    };
+    std::thread drive([&] {
+        for (bool done = false; !done;) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            std::lock_guard<std::mutex> guard(fake.lock);
+            done = fake.count(NVME_ADMIN_ABORT) > 0 && fake.end(1, late.cid, 0);
+        }
+    });
+    EXPECT_TRUE(reads(4096, 4096));
+    drive.join();
+    EXPECT_EQ(fake.sent.size(), 1u) << "it has completed: not sent again";
+    expect_rungs({1, 0, 0});
+    expect_works();
+}
+
+TEST_F(Recovery, QueueIsCreatedAgainWhereAbortDoesNotHelp)
+{
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({1, 1, 0});
+    expect_works();
+    expect_rungs({1, 1, 0});
+}
+
+TEST_F(Recovery, ControllerIsResetWhereANewQueueDoesNotHelp)
+{
+    lose(NVME_IO_READ, 2);
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({2, 1, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, RefusedDeletionLeadsToAReset)
+{
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
+    fake.on_enable = [this] { fake.status_of_opcode.clear(); };
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    EXPECT_EQ(fake.enables, 1u);
+    expect_works();
+}
+
+TEST_F(Recovery, RefusedCreationLeadsToAReset)
+{
+    fake.status_of_opcode[NVME_ADMIN_CREATE_CQ] = NVME_ERR_INTERNAL;
+    fake.on_enable = [this] { fake.status_of_opcode.clear(); };
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({1, 1, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, LostAbortLeadsToAReset)
+{
+    fake.lose_opcode = NVME_ADMIN_ABORT;
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({1, 0, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, FatalStatusLeadsStraightToAReset)
+{
+    fatal_at(NVME_IO_READ);
+    fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({0, 0, 1});
+    expect_works();
+}
+
+// Somebody has reset the function behind our back: the registers are those of a fresh one.
+TEST_F(Recovery, ControllerThatIsNotEnabledIsReset)
+{
+    fake.loses = [this](const nvme_sqe &) {
+        fake.cc = fake.csts = 0;
+        fake.loses = [](const nvme_sqe &) { return false; };
+        return true;
+    };
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({0, 0, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, ResetFromOutsideHealsWhatTheRegistersCannot)
+{
+    fake.has_reset = true;
+    fake.never_disabled = true;
+    fatal_at(NVME_IO_READ);
+    fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
+    EXPECT_TRUE(reads(4096, 4096));
+    EXPECT_EQ(fake.device_resets, 1u);
+    expect_rungs({0, 0, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, ResetFromOutsideHelpsAControllerThatIsNotReadyAgain)
+{
+    fake.has_reset = true;
+    fake.never_ready = true;
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.device_resets, 1u);
+    EXPECT_EQ(fake.enables, 2u);
+    expect_works();
+}
+
+TEST_F(Recovery, LostCommandThatFailsForGoodLeavesTheOthers)
+{
+    fake.loses = [](const nvme_sqe &sqe) { return sqe.cdw10 == 7; };
+    Bytes one(4096), two(65536);
+    bd_io ios[2] = {{BD_READ, 0, 7 * 4096, 4096, one.data(), 0, 0},
+                    {BD_READ, 0, 0x100000, 65536, two.data(), 0, 0}};
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(bd_submit(dev, ios, 2), -ETIMEDOUT);
+    EXPECT_LT(elapsed_ms(start), bd_nvme_command_ms(dev) + SLACK_MS);
+    EXPECT_EQ(ios[0].error, -ETIMEDOUT);
+    EXPECT_EQ(ios[1].error, 0);
+    EXPECT_EQ(memcmp(two.data(), &fake.media[0x100000], 65536), 0);
+    expect_works();
+}
+
+TEST_F(Recovery, LostFlushIsSentAgainUntilItCompletes)
+{
+    lose(NVME_IO_FLUSH, 1);
+    EXPECT_EQ(bd_flush(dev), 0);
+    ASSERT_EQ(fake.sent.size(), 2u);
+    EXPECT_EQ(fake.sent[1].opcode, NVME_IO_FLUSH);
+}
+
+TEST_F(Recovery, FlushOrFuaThatNeverCompletesIsNeverReportedDone)
+{
+    Bytes data(4096);
+    lose(NVME_IO_FLUSH, 4);
+    EXPECT_EQ(bd_flush(dev), -ETIMEDOUT);
+    ASSERT_TRUE(reads(0, 4096));
+    fake.sent.clear();
+    lose(NVME_IO_WRITE, 4);
+    EXPECT_EQ(bd_write(dev, 0, data.data(), 4096, BD_FUA), -ETIMEDOUT);
+    ASSERT_EQ(fake.sent.size(), 4u);
+    for (const auto &sqe : fake.sent)
+        EXPECT_TRUE(sqe.cdw12 & NVME_RW_FUA);
+}
+
+TEST_F(Recovery, ControllerThatFailsEveryTimeIsGivenUp)
+{
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+    EXPECT_EQ(fake.enables, (unsigned)NVME_RESETS_IN_VAIN);
+}
+
+TEST_F(Recovery, ResetsBetweenWhichSomethingCompletesAreNotInVain)
+{
+    for (unsigned i = 0; i < 4 * NVME_RESETS_IN_VAIN; i++) {
+        ASSERT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
+        ASSERT_TRUE(reads(0, 4096));
+    }
+    for (unsigned i = 0; i < NVME_RESETS_IN_VAIN; i++)
+        EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
+    EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), -EIO);
+    expect_given_up(true);
+}
+
+TEST_F(Recovery, ControllerThatIsPulledIsGivenUp)
+{
+    fake.loses = [this](const nvme_sqe &) { return fake.gone = true; };
+    expect_given_up(true);
+    expect_rungs({0, 0, 0});
+}
+
+TEST_F(Recovery, ControllerThatIsNeverReadyAgainIsGivenUp)
+{
+    fake.never_ready = true;
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+    EXPECT_EQ(fake.enables, 1u);
+}
+
+TEST_F(Recovery, FatalStatusOnEveryEnableIsGivenUp)
+{
+    fake.fatal_on_enable = fake.has_reset = true;
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+    EXPECT_EQ(fake.enables, 2u) << "by its registers, and from outside";
+}
+
+TEST_F(Recovery, LostIdentifyAfterAResetIsGivenUp)
+{
+    fake.on_enable = [this] { fake.lose_opcode = NVME_ADMIN_IDENTIFY; };
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+}
+
+// It can still write to memory: all that callers may use again is taken from it.
+TEST_F(Recovery, ControllerThatCannotBeStoppedLosesItsMemory)
+{
+    void *buf = bd_dma_alloc(dev, 65536);
+    size_t maps = fake.maps.size();
+    fake.has_reset = fake.reset_fails = true;
+    fake.never_disabled = true;
+    fatal_at(NVME_IO_READ);
+    expect_given_up(false);
+    EXPECT_EQ(fake.maps.size(), maps - 3) << "lists, bounce buffers and the caller's";
+    bd_dma_free(dev, buf, 65536);
+}
+
+TEST_F(Recovery, ResetKeepsItsBound)
+{
+    fake.has_reset = fake.reset_fails = true;
+    fake.never_disabled = true;
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
+    uint64_t ms = elapsed_ms(start);
+    EXPECT_LT(ms, nvme_ctrlr_reset_ms(c) + SLACK_MS);
+    EXPECT_GE(ms, 500u) << "CAP.TO was not waited for";
+}
+
+struct Change {
+    const char *name;
+    void (*make)(Fake &);
+};
+
+class ChangedDrive : public Recovery, public ::testing::WithParamInterface<Change>
+{
+};
+
+TEST_P(ChangedDrive, IsNotTakenForTheOldOne)
+{
+    fake.on_enable = [this] { GetParam().make(fake); };
+    Bytes before = fake.media;
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
+    EXPECT_EQ(fake.cc & NVME_CC_EN, 0u) << "left enabled";
+    expect_given_up(true);
+    EXPECT_EQ(fake.media, before) << "the stranger was written to";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Recovery, ChangedDrive,
+    ::testing::Values(Change{"Serial", [](Fake &f) { f.id_ctrl[6] = 'X'; }},
+                      Change{"Model", [](Fake &f) { f.id_ctrl[24] = 'X'; }},
+                      Change{"SmallerTransfers", [](Fake &f) { f.id_ctrl[77] = 4; }},
+                      Change{"FewerNamespaces", [](Fake &f) { f.id_ctrl[516] = 1; }},
+                      Change{"NonsenseForIdentify", [](Fake &f) { f.id_ctrl[512] = 0; }},
+                      Change{"NamespaceGone", [](Fake &f) { f.id_ns.clear(); }},
+                      Change{"NamespaceShrunk", [](Fake &f) { f.id_ns[1][1] = f.id_ns[1][9] = 8; }},
+                      Change{"LbaFormat", [](Fake &f) { f.id_ns[1][130] = 9; }},
+                      Change{"Metadata", [](Fake &f) { f.id_ns[1][128] = 8; }},
+                      Change{"FewerQueues", [](Fake &f) { f.queues_result = 0; }}),
+    [](const auto &info) { return info.param.name; });
+
+TEST_F(Recovery, ChangedCapabilitiesAreAnotherController)
+{
+    fake.cap ^= 1ull << 32;
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
+    EXPECT_EQ(fake.enables, 0u);
+    fake.cap ^= 1ull << 32;
+    expect_given_up(true);
+}
+
+TEST_F(Recovery, NamespaceThatHasGrownIsStillItself)
+{
+    fake.on_enable = [this] { fake.id_ns[1][1] = fake.id_ns[1][9] = 0x20; };
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    expect_works();
+}
+
+TEST_F(Recovery, LostAdminCommandIsHealedByAReset)
+{
+    struct nvme_ns_info ns;
+    fake.lose_opcode = NVME_ADMIN_IDENTIFY;
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -ETIMEDOUT);
+    size_t commands = fake.seen.size();
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EIO);
+    EXPECT_EQ(fake.seen.size(), commands) << "sent although the last one may still be under way";
+    fake.lose_opcode = -1;
+    EXPECT_TRUE(reads(0, 8192)) << "I/O queues are not concerned";
+    ASSERT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    expect_works();
+}
+
+// More admin commands than the admin queue has entries, so that a wrong phase would be seen.
+TEST_F(Recovery, AdminQueueBeginsAnewAfterAReset)
+{
+    struct nvme_ns_info ns;
+    for (unsigned i = 0; i < 20; i++)
+        ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    for (unsigned i = 0; i < 100; i++)
+        ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0) << i;
+}
+
+TEST_F(Recovery, PairsOfBeforeEndWithoutACommand)
+{
+    nvme_qpair qp;
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    size_t maps = fake.maps.size();
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    fake.seen.clear();
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+    EXPECT_TRUE(fake.seen.empty());
+    EXPECT_EQ(fake.maps.size(), maps - 1);
+}
+
+TEST_F(Recovery, PairsOfBeforeAreOnlyCreated)
+{
+    nvme_qpair qp;
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    memset(qp.cq, 0xff, qp.cq_len);
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    fake.seen.clear();
+    ASSERT_EQ(nvme_qpair_recreate(c, &qp), 0);
+    EXPECT_EQ(qp.cq[3].status, 0);
+    EXPECT_EQ(qp.epoch, 1u);
+    EXPECT_EQ(fake.seen.size(), 2u);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+}
+
+TEST_F(Recovery, AbandonedPairsComeBackWithAReset)
+{
+    nvme_qpair qps[3], extra;
+    size_t maps = fake.maps.size();
+    for (auto &qp : qps)
+        ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
+    for (auto &qp : qps)
+        EXPECT_EQ(nvme_qpair_delete(c, &qp), -EIO);
+    fake.status_of_opcode.clear();
+    EXPECT_EQ(nvme_qpair_create(c, 8, &extra), -ENOSPC);
+    EXPECT_EQ(fake.maps.size(), maps + 3);
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.maps.size(), maps);
+    ASSERT_EQ(nvme_qpair_create(c, 8, &extra), 0);
+    EXPECT_EQ(nvme_qpair_delete(c, &extra), 0);
+}
+
+/* Somebody else who drives queues, as the engine of a GPU does. */
+struct Other : nvme_user {
+    explicit Other(nvme_ctrlr *ctrlr) : c(ctrlr)
+    {
+        stop = [](nvme_user *u) { static_cast<Other *>(u)->stops++; };
+        resume = [](nvme_user *u, int err) {
+            auto *o = static_cast<Other *>(u);
+            o->resumes++;
+            o->err = err;
+            o->created = err ? 0 : nvme_qpair_recreate(o->c, &o->qp);
+        };
+        EXPECT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+        nvme_ctrlr_add_user(c, this);
+    }
+    ~Other()
+    {
+        nvme_ctrlr_remove_user(c, this);
+        EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+    }
+    Other(const Other &) = delete;
+    Other &operator=(const Other &) = delete;
+
+    nvme_ctrlr *c;
+    nvme_qpair qp{};
+    unsigned stops = 0, resumes = 0;
+    int err = 0, created = 1;
+};
+
+TEST_F(Recovery, EveryUserIsStoppedAndLetGoOn)
+{
+    Other one(c), two(c);
+    lose(NVME_IO_READ, 2);
+    EXPECT_TRUE(reads(0, 4096));
+    for (const Other *o : {&one, &two}) {
+        EXPECT_EQ(o->stops, 1u);
+        EXPECT_EQ(o->resumes, 1u);
+        EXPECT_EQ(o->err, 0);
+        EXPECT_EQ(o->created, 0);
+        EXPECT_EQ(o->qp.epoch, nvme_ctrlr_epoch(c));
+    }
+}
+
+TEST_F(Recovery, EveryUserHearsOfAFailureForGood)
+{
+    Other other(c);
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+    EXPECT_EQ(other.stops, other.resumes);
+    EXPECT_EQ(other.err, -EIO);
+}
+
+TEST_F(Recovery, ManyWhoAskForTheSameResetGetOne)
+{
+    Other other(c);
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 8; i++)
+        threads.emplace_back([&] { EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0); });
+    for (auto &t : threads)
+        t.join();
+    EXPECT_EQ(fake.enables, 1u);
+    EXPECT_EQ(other.stops, 1u);
+    EXPECT_EQ(nvme_ctrlr_epoch(c), 1u);
+}
+
+} // namespace
