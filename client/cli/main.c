@@ -9,6 +9,12 @@ static const struct cli_command commands[] = {
      cli_write},
     {"extents", "[-o json] FILE", "show where a file lies on the drive", cli_extents},
     {"info", "[-o json] PATH", "show what serves a mount, and its counters", cli_info},
+    {"list", "[-o json]", "list NVMe drives and mounts", cli_list},
+    {"check", "[-o json] [-N] [DEVICE]", "say what this machine or a drive lacks", cli_check},
+    {"identify", "[-o json] [-N] DEVICE", "show what a controller says of itself", cli_identify},
+    {"regs", "[-o json] [-N] DEVICE", "show a controller's registers", cli_regs},
+    {"bind", "[-f] [-n] ADDRESS", "hand a drive from the kernel to VFIO", cli_bind},
+    {"unbind", "[-n] ADDRESS", "give a drive back to the kernel", cli_unbind},
 };
 
 static void usage(FILE *to)
@@ -17,14 +23,21 @@ static void usage(FILE *to)
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         fprintf(to, "  gpunvme %-8s %-42s %s\n", commands[i].name, commands[i].arguments,
                 commands[i].purpose);
-    fputs("\n"
-          "  -o, --output=FORMAT  text (default) or json\n"
-          "  -q, --quiet          no progress\n"
-          "  -c, --checksum       XXH3 of the bytes that reached the buffer\n"
-          "  -b, --buffer=SIZE    size of the registered buffer, with K, M or G (default 256M)\n"
-          "  -h, --help           this text\n"
-          "  -V, --version        version\n",
-          to);
+    fputs(
+        "\n"
+        "  -o, --output=FORMAT  text (default) or json\n"
+        "  -q, --quiet          no progress\n"
+        "  -c, --checksum       XXH3 of the bytes that reached the buffer\n"
+        "  -b, --buffer=SIZE    size of the registered buffer, with K, M or G (default 256M)\n"
+        "  -f, --force          take a drive that bears somebody's data; never one in use\n"
+        "  -n, --dry-run        check, say what would be done, and do nothing\n"
+        "  -N, --noiommu        through VFIO without an IOMMU: the drive can write to any memory\n"
+        "  -h, --help           this text\n"
+        "  -V, --version        version\n"
+        "\n"
+        "DEVICE is a PCI address, /dev/nvme0, /dev/nvme0n1, vfio:ADDRESS[/NSID] or\n"
+        "vfio-user:SOCKET; ADDRESS is a PCI address such as 0000:c1:00.0.\n",
+        to);
 }
 
 int main(int argc, char **argv)

@@ -95,7 +95,15 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"read_nothing", {"read"}, 2, "no file named"},
         Refusal{"write_one", {"write", "FILE"}, 2, "a source and a file"},
         Refusal{"extents_two", {"extents", "FILE", "FILE"}, 2, "one file is needed"},
-        Refusal{"info_nothing", {"info"}, 2, "one path is needed"}),
+        Refusal{"info_nothing", {"info"}, 2, "one path is needed"},
+        Refusal{"list_one", {"list", "FILE"}, 2, "takes no operand"},
+        Refusal{"check_two", {"check", "FILE", "FILE"}, 2, "one device at most"},
+        Refusal{"identify_nothing", {"identify"}, 2, "one device is needed"},
+        Refusal{"identify_force", {"identify", "-f", "FILE"}, 2, "option not understood"},
+        Refusal{"regs_two", {"regs", "FILE", "FILE"}, 2, "one device is needed"},
+        Refusal{"bind_nothing", {"bind"}, 2, "one PCI address is needed"},
+        Refusal{"bind_no_address", {"bind", "c1:00"}, 2, "c1:00: no PCI address"},
+        Refusal{"unbind_force", {"unbind", "-f", "c1:00.0"}, 2, "option not understood"}),
     [](const auto &info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -113,6 +121,59 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"info_elsewhere", {"info", "FILE"}, 1, "not on a gpunvmefs mount"},
         Refusal{"info_of_a_device", {"info", "/dev/null"}, 1, "not on a gpunvmefs mount"}),
     [](const auto &info) { return info.param.name; });
+
+constexpr char kAbsent[] = "0000:ff:1f.7"; // by convention of chipsets nobody
+
+INSTANTIATE_TEST_SUITE_P(
+    Drives, RefusalTest,
+    ::testing::Values(
+        Refusal{"bind_absent", {"bind", kAbsent}, 1, "no such PCI device"},
+        Refusal{"bind_forced_absent", {"bind", "--force", kAbsent}, 1, "no such PCI device"},
+        Refusal{"unbind_absent", {"unbind", kAbsent}, 1, "no such PCI device"},
+        Refusal{"identify_absent", {"identify", kAbsent}, 1, "no such PCI device"},
+        Refusal{"identify_absent_vfio", {"identify", std::string("vfio:") + kAbsent}, 1, "vfio:"},
+        Refusal{"regs_absent", {"regs", kAbsent}, 1, "no such PCI device"},
+        Refusal{"check_absent", {"check", kAbsent}, 1, "no such PCI device"},
+        Refusal{"identify_file", {"identify", "FILE"}, 1, "no device"},
+        Refusal{"identify_image", {"identify", "sim:FILE"}, 1, "simulated"},
+        Refusal{"identify_null", {"identify", "/dev/null"}, 1, "not a whole drive"},
+        Refusal{"identify_bad_string", {"identify", "vfio:c1"}, 1, "no PCI address"},
+        Refusal{"identify_no_socket", {"identify", "vfio-user:/nonexistent"}, 1, "vfio-user"},
+        Refusal{"regs_missing", {"regs", kNone}, 1, "No such file"},
+        Refusal{"check_missing", {"check", kNone}, 1, "No such file"}),
+    [](const auto &info) { return info.param.name; });
+
+// A device of another class, where this machine has one.
+TEST(Command, WhatIsNoNvmeDriveIsRefused)
+{
+    std::string output, other;
+    for (int i = 0; i < 32 && other.empty(); i++) {
+        char bdf[16], line[16] = "";
+        snprintf(bdf, sizeof(bdf), "0000:00:%02x.0", i);
+        std::ifstream(std::string("/sys/bus/pci/devices/") + bdf + "/class")
+            .getline(line, sizeof(line));
+        if (line[0] && std::string(line) != "0x010802")
+            other = bdf;
+    }
+    if (other.empty())
+        GTEST_SKIP() << "no PCI device on this machine";
+    for (const char *command : {"bind", "unbind", "identify", "regs", "check"}) {
+        EXPECT_EQ(run_program({GPUNVME, command, other}, &output), 1) << output;
+        EXPECT_NE(output.find("not an NVMe controller"), std::string::npos) << output;
+    }
+}
+
+TEST(Command, ListAndCheckComeToAnEndOnAnyMachine)
+{
+    std::string output;
+    EXPECT_EQ(run_program({GPUNVME, "list"}, &output), 0) << output;
+    EXPECT_EQ(run_program({GPUNVME, "list", "-o", "json"}, &output), 0) << output;
+    EXPECT_NE(output.find("\"schema_version\": 1"), std::string::npos) << output;
+    int status = run_program({GPUNVME, "check"}, &output);
+    EXPECT_TRUE(status == 0 || status == 1) << output;
+    EXPECT_EQ(status == 1, output.find("\nFAIL") != std::string::npos || output.find("FAIL") == 0)
+        << output;
+}
 
 TEST(Command, WritingElsewhereLeavesNoNewFile)
 {
