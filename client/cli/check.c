@@ -60,7 +60,7 @@ void check_print(const struct check *c, struct cli_out *o)
         cli_out_string(o, "advice", "", f->advice);
         cli_out_close(o);
     }
-    cli_out_close(o);
+    cli_out_list_end(o);
     if (o->json)
         cli_out_string(o, "worst", "", level_names[c->worst]);
 }

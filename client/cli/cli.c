@@ -78,7 +78,7 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
     *out = (struct cli_options){.buffer = DEFAULT_BUFFER};
     optind = 1;
     int opt;
-    while ((opt = getopt_long(argc, argv, "+:o:qcb:fnNh", options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, ":o:qcb:fnNh", options, NULL)) != -1) {
         if (opt == 'h') {
             printf("usage: gpunvme %s, see gpunvme --help\n", argv[0]);
             return 1;

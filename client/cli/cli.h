@@ -43,8 +43,8 @@ struct cli_options {
 };
 
 /*
- * Parses options up to the first operand; *first is its index. 0, or the status to exit with plus
- * one (so that --help can end the command with 0).
+ * Parses the options; operands come after them, *first is the index of the first. 0, or the status
+ * to exit with plus one (so that --help can end the command with 0).
  */
 int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first);
 

@@ -67,7 +67,7 @@ static int show(const struct cli_options *options, const char *object, uint32_t 
     cli_out_close(&out);
     cli_out_list(&out, "namespaces");
     int failed = nsid ? show_namespace(&out, c, object, nsid) : show_all(&out, c, object, nn);
-    cli_out_close(&out);
+    cli_out_list_end(&out);
     cli_out_end(&out);
     return failed;
 }

@@ -176,6 +176,7 @@ static int collect(struct listing *l)
         const char *const cells[] = {m->device, m->point, m->options};
         l->failed |= !cli_table_add(&l->mounts, cells);
     }
+    cli_table_sort(&l->drives);
     return err ? err : l->failed ? -ENOMEM : 0;
 }
 

@@ -6,7 +6,7 @@
 
 #include "client/cli/cli.h"
 
-#define LABEL_WIDTH 26
+#define LABEL_WIDTH 30
 
 void cli_out_begin(struct cli_out *o, bool json, FILE *to)
 {
@@ -38,7 +38,7 @@ static void add(struct cli_out *o, const char *key, struct json_object *value)
 
 static void print_label(struct cli_out *o, const char *label)
 {
-    int indent = 2 * (int)o->depth;
+    int indent = 2 * (int)o->indent;
     fprintf(o->to, "%*s%-*s ", indent, "", LABEL_WIDTH - indent, label);
 }
 
@@ -102,8 +102,15 @@ static void push(struct cli_out *o, const char *key, struct json_object *group)
 void cli_out_open(struct cli_out *o, const char *key, const char *title)
 {
     if (!o->json)
-        fprintf(o->to, "%*s%s\n", 2 * (int)o->depth, "", title);
+        fprintf(o->to, "%*s%s\n", 2 * (int)o->indent, "", title);
+    o->indent++;
     push(o, key, o->json ? json_object_new_object() : NULL);
+}
+
+void cli_out_close(struct cli_out *o)
+{
+    o->indent--;
+    cli_out_list_end(o);
 }
 
 void cli_out_list(struct cli_out *o, const char *key)
@@ -111,7 +118,7 @@ void cli_out_list(struct cli_out *o, const char *key)
     push(o, key, o->json ? json_object_new_array() : NULL);
 }
 
-void cli_out_close(struct cli_out *o)
+void cli_out_list_end(struct cli_out *o)
 {
     assert(o->depth > 0);
     o->depth--;

@@ -23,6 +23,7 @@ extern "C" {
 struct cli_out {
     bool json;
     FILE *to;
+    unsigned indent;                       /* text: groups that are open, lists not counted */
     unsigned depth;                        /* of what is open */
     struct json_object *at[CLI_OUT_DEPTH]; /* JSON: open objects and lists, outermost first */
 };
@@ -42,9 +43,10 @@ void cli_out_flag(struct cli_out *o, const char *key, const char *label, bool va
 
 /* A group of fields, under a title. key NULL: the next element of the list that is open. */
 void cli_out_open(struct cli_out *o, const char *key, const char *title);
+void cli_out_close(struct cli_out *o);
 /* A list of groups. Text shows nothing for the list itself. */
 void cli_out_list(struct cli_out *o, const char *key);
-void cli_out_close(struct cli_out *o);
+void cli_out_list_end(struct cli_out *o);
 
 /*
  * Records that print as aligned columns, or as a JSON list of objects. A cell is NULL where the
@@ -54,6 +56,7 @@ enum cli_cell {
     CLI_CELL_TEXT,
     CLI_CELL_NUMBER, /* decimal */
     CLI_CELL_BYTES,  /* decimal; text says it with a unit */
+    CLI_CELL_FLAG,   /* "yes" or "no"; JSON says true or false */
 };
 
 struct cli_column {
@@ -70,6 +73,8 @@ struct cli_table {
 
 /* Copies the cells, one a column; false when out of memory, and the table is as before. */
 bool cli_table_add(struct cli_table *t, const char *const *cells);
+/* By the first column; numbers in it count as numbers, records without it come last. */
+void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);
 

@@ -183,24 +183,28 @@ void cli_show_ctrlr(struct cli_out *o, const void *page, uint32_t *nn)
     *nn = id->nn;
 }
 
+static const struct cli_column format_columns[] = {
+    {"index", "LBA FORMAT", CLI_CELL_NUMBER},  {"lba_size", "LBA SIZE", CLI_CELL_NUMBER},
+    {"metadata", "METADATA", CLI_CELL_NUMBER}, {"performance", "PERFORMANCE", CLI_CELL_NUMBER},
+    {"in_use", "IN USE", CLI_CELL_FLAG},
+};
+
 static void show_formats(struct cli_out *o, const struct nvme_id_ns *ns)
 {
+    struct cli_table table = {.columns = format_columns, .n_columns = 5};
     unsigned n = ns->nlbaf < 64 ? ns->nlbaf + 1u : 64;
     unsigned used = (ns->flbas & 0xfu) | (ns->nlbaf > 15 ? (ns->flbas >> 1) & 0x30u : 0);
-    cli_out_list(o, "lba_formats");
     for (unsigned i = 0; i < n; i++) {
-        char title[32];
-        snprintf(title, sizeof(title), "LBA format %u", i);
-        cli_out_open(o, NULL, title);
-        cli_out_number(o, "index", "Index:", i);
-        cli_out_number(o, "lba_size",
-                       "LBA size:", ns->lbaf[i].ds < 64 ? 1ull << ns->lbaf[i].ds : 0);
-        cli_out_number(o, "metadata", "Metadata:", ns->lbaf[i].ms);
-        cli_out_number(o, "performance", "Performance (0 best):", ns->lbaf[i].rp & 3);
-        cli_out_flag(o, "in_use", "In use:", i == used);
-        cli_out_close(o);
+        char index[8], size[24], metadata[8], performance[4];
+        snprintf(index, sizeof(index), "%u", i);
+        snprintf(size, sizeof(size), "%llu", ns->lbaf[i].ds < 64 ? 1ull << ns->lbaf[i].ds : 0);
+        snprintf(metadata, sizeof(metadata), "%u", ns->lbaf[i].ms);
+        snprintf(performance, sizeof(performance), "%u", ns->lbaf[i].rp & 3u);
+        const char *const cells[] = {index, size, metadata, performance, i == used ? "yes" : "no"};
+        cli_table_add(&table, cells);
     }
-    cli_out_close(o);
+    cli_table_print(&table, o, "lba_formats");
+    cli_table_free(&table);
 }
 
 void cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid)

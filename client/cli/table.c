@@ -46,6 +46,21 @@ void cli_table_free(struct cli_table *t)
     t->n_cells = 0;
 }
 
+/* Rows begin with the cell that decides. */
+static int compare_rows(const void *a, const void *b)
+{
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    if (!x || !y)
+        return !x - !y;
+    return strverscmp(x, y);
+}
+
+void cli_table_sort(struct cli_table *t)
+{
+    if (t->n_cells)
+        qsort(t->cells, t->n_cells / t->n_columns, t->n_columns * sizeof(*t->cells), compare_rows);
+}
+
 static const struct cli_column *column_of(const struct cli_table *t, size_t cell)
 {
     return &t->columns[cell % t->n_columns];
@@ -69,6 +84,11 @@ static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, 
 
 #define CELL_TEXT 256 /* longer ones are cut, in text only */
 
+static bool to_the_right(const struct cli_table *t, size_t column)
+{
+    return t->columns[column].kind == CLI_CELL_NUMBER || t->columns[column].kind == CLI_CELL_BYTES;
+}
+
 static size_t column_width(const struct cli_table *t, size_t column)
 {
     char buf[CELL_TEXT];
@@ -80,29 +100,32 @@ static size_t column_width(const struct cli_table *t, size_t column)
     return width;
 }
 
-static void print_cell(FILE *to, const char *text, size_t width, bool right, bool last)
+static void print_cell(const struct cli_table *t, FILE *to, const char *text, size_t column,
+                       size_t width)
 {
-    if (right)
+    bool last = column + 1 == t->n_columns;
+    if (to_the_right(t, column))
         fprintf(to, "%*s", (int)width, text);
     else
         fprintf(to, "%-*s", last ? 0 : (int)width, text);
     fputs(last ? "\n" : "  ", to);
 }
 
-static void print_text(const struct cli_table *t, FILE *to)
+static void print_text(const struct cli_table *t, FILE *to, int indent)
 {
     size_t widths[16];
     assert(t->n_columns <= sizeof(widths) / sizeof(widths[0]));
     for (size_t i = 0; i < t->n_columns; i++)
         widths[i] = column_width(t, i);
+    fprintf(to, "%*s", indent, "");
     for (size_t i = 0; i < t->n_columns; i++)
-        print_cell(to, t->columns[i].title, widths[i], t->columns[i].kind != CLI_CELL_TEXT,
-                   i + 1 == t->n_columns);
+        print_cell(t, to, t->columns[i].title, i, widths[i]);
     for (size_t i = 0; i < t->n_cells; i++) {
         char buf[CELL_TEXT];
         size_t column = i % t->n_columns;
-        print_cell(to, cell_text(t, i, buf, sizeof(buf)), widths[column],
-                   t->columns[column].kind != CLI_CELL_TEXT, column + 1 == t->n_columns);
+        if (column == 0)
+            fprintf(to, "%*s", indent, "");
+        print_cell(t, to, cell_text(t, i, buf, sizeof(buf)), column, widths[column]);
     }
 }
 
@@ -111,15 +134,20 @@ static struct json_object *cell_json(const struct cli_table *t, size_t cell)
     const char *value = t->cells[cell];
     if (!value)
         return NULL;
-    return column_of(t, cell)->kind == CLI_CELL_TEXT
-               ? json_object_new_string(value)
-               : json_object_new_uint64(strtoull(value, NULL, 10));
+    switch (column_of(t, cell)->kind) {
+    case CLI_CELL_TEXT:
+        return json_object_new_string(value);
+    case CLI_CELL_FLAG:
+        return json_object_new_boolean(strcmp(value, "yes") == 0);
+    default:
+        return json_object_new_uint64(strtoull(value, NULL, 10));
+    }
 }
 
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key)
 {
     if (!o->json) {
-        print_text(t, o->to);
+        print_text(t, o->to, 2 * (int)o->indent);
         return;
     }
     struct json_object *list = json_object_new_array();

@@ -20,7 +20,7 @@ void describe_group(struct cli_out *o)
         cli_out_hex(o, "address", "Address:", 0xab, 8);
         cli_out_close(o);
     }
-    cli_out_close(o);
+    cli_out_list_end(o);
     cli_out_number(o, "largest", "Largest:", UINT64_MAX);
 }
 
@@ -96,6 +96,19 @@ TEST_F(Table, AlignsItsColumns)
               "DEVICE                SIZE  LBA\n"
               "/dev/nvme0n1       1.92 TB  512\n"
               "vfio:0000:c1:00.0        -    -\n");
+}
+
+TEST_F(Table, SortsNumbersInNamesAsNumbers)
+{
+    const char *const tenth[] = {"/dev/nvme10n1", "1", "512"};
+    const char *const none[] = {nullptr, "2", "512"};
+    ASSERT_TRUE(cli_table_add(&table_, none));
+    ASSERT_TRUE(cli_table_add(&table_, tenth));
+    cli_table_sort(&table_);
+    EXPECT_STREQ(table_.cells[0], "/dev/nvme0n1");
+    EXPECT_STREQ(table_.cells[3], "/dev/nvme10n1");
+    EXPECT_STREQ(table_.cells[6], "vfio:0000:c1:00.0");
+    EXPECT_EQ(table_.cells[9], nullptr);
 }
 
 TEST(FormatBytes, HasDecimalUnits)
