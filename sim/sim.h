@@ -173,7 +173,10 @@ void sim_remove(struct sim *s);
 void sim_ask_back(struct sim *s);
 
 /* For a server that offers the controller to another process. */
-/* The doorbells as a file of t->doorbells_len bytes; the simulator's. -1 without a transport. */
+/*
+ * The doorbells as a file, at offset 0x1000 as in BAR0, that cannot be resized; the simulator's. -1
+ * without a transport.
+ */
 int sim_doorbells_fd(const struct sim *s);
 /*
  * As the transport's map(), at an address of the caller's choosing (4 KiB aligned, not 0, below

@@ -1,5 +1,6 @@
 /* The controller as its driver gets it: created, reset from outside, closed. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -78,24 +79,33 @@ static const struct nvme_transport_ops transport_ops = {
     .close = transport_close,
 };
 
-static int map_doorbells(struct sim *s)
+/*
+ * A driver in another process maps them, too, and must not be able to take them away: the seal. In
+ * the file they lie where they lie in BAR0.
+ */
+static int make_doorbells(struct sim *s, int fd)
 {
-    int fd = memfd_create("sim-doorbells", MFD_CLOEXEC);
-
-    if (fd < 0)
+    if (ftruncate(fd, (off_t)(NVME_REG_DOORBELLS + s->doorbells_len)) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return -errno;
-    if (ftruncate(fd, (off_t)s->doorbells_len) != 0)
-        goto fail;
-    void *p = mmap(NULL, s->doorbells_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *p =
+        mmap(NULL, s->doorbells_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, NVME_REG_DOORBELLS);
     if (p == MAP_FAILED)
-        goto fail;
+        return -errno;
     s->doorbells = p;
     s->doorbells_fd = fd;
     return 0;
+}
 
-fail:;
-    int rc = -errno;
-    close(fd);
+static int map_doorbells(struct sim *s)
+{
+    int fd = memfd_create("sim-doorbells", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return -errno;
+    int rc = make_doorbells(s, fd);
+    if (rc)
+        close(fd);
     return rc;
 }
 

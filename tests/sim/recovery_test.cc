@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 
 #include "rig.h"
 
@@ -466,17 +467,19 @@ TEST_F(MapAt, LivesBesideMap)
 
 TEST_F(Recovery, DoorbellsAreAFile)
 {
+    int fd = sim_doorbells_fd(r.sim);
+    size_t len = r.t->doorbells_len;
     struct stat st;
-    ASSERT_EQ(fstat(sim_doorbells_fd(r.sim), &st), 0);
-    ASSERT_EQ(static_cast<size_t>(st.st_size), r.t->doorbells_len);
-    auto *db =
-        static_cast<volatile uint32_t *>(mmap(nullptr, r.t->doorbells_len, PROT_READ | PROT_WRITE,
-                                              MAP_SHARED, sim_doorbells_fd(r.sim), 0));
-    ASSERT_NE(static_cast<volatile void *>(db), MAP_FAILED);
+    ASSERT_EQ(fstat(fd, &st), 0);
+    ASSERT_EQ(static_cast<size_t>(st.st_size), NVME_REG_DOORBELLS + len);
+    EXPECT_EQ(ftruncate(fd, 0), -1) << "a client could take the doorbells away";
+    void *p = mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, NVME_REG_DOORBELLS);
+    ASSERT_NE(p, MAP_FAILED);
     r.put(*q, io(NVME_IO_READ, 0, 1, buf->iova));
-    __atomic_store_n(&db[2], q->tail, __ATOMIC_RELEASE); /* release: the entry before its bell */
+    auto *bell = static_cast<uint32_t *>(p) + 2;
+    __atomic_store_n(bell, q->tail, __ATOMIC_RELEASE); /* release: the entry before its bell */
     EXPECT_EQ(next_status(*q), 0) << "noticed without a kick";
-    munmap(const_cast<uint32_t *>(db), r.t->doorbells_len);
+    munmap(p, len);
 }
 
 } // namespace

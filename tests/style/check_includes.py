@@ -36,7 +36,7 @@ LIBRARIES = {
     r"isa-l|crc\.h": ["layout"],
     r"uuid/": ["fusefs", "mkfs"],
     r"blkid/": ["blockdev", "fusefs", "mkfs"],
-    r"json-c|json\.h": ["client", "mkfs", "fusefs/daemon"],
+    r"json-c|json\.h": ["blockdev", "client", "mkfs", "fusefs/daemon", "sim/serve"],
     r"xxhash": ["layout", "client", "mkfs", "fusefs/core"],
     r"cuda|cooperative_groups|nv/": ["cuda", "client"],
     r"gtest|gmock": [],
