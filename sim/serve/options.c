@@ -172,6 +172,21 @@ static error_t set_number(struct options *o, struct argp_state *state, int key, 
     }
 }
 
+/* What no single option shows to be wrong, but the simulator would refuse without a word. */
+static void check(const struct options *o, struct argp_state *state)
+{
+    const struct sim_config *c = &o->cfg;
+
+    if (c->ns[0].lba_size != 512 && c->ns[0].lba_size != 4096)
+        argp_error(state, "--lba: 512 and 4096 are possible");
+    if (c->mdts < 8192 || c->mdts > 8u << 20 || (c->mdts & (c->mdts - 1)))
+        argp_error(state, "--mdts: a power of two from 8K to 8M is possible");
+    if (c->max_depth < 2)
+        argp_error(state, "--max-depth: at least 2");
+    if (!c->ns[0].path && (!c->ns[0].bytes || c->ns[0].bytes % c->ns[0].lba_size))
+        argp_error(state, "--size: a multiple of the LBA size is needed");
+}
+
 static error_t set_option(int key, char *arg, struct argp_state *state)
 {
     struct options *o = state->input;
@@ -218,21 +233,6 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
     default:
         return set_number(o, state, key, arg);
     }
-}
-
-/* What no single option shows to be wrong, but the simulator would refuse without a word. */
-static void check(const struct options *o, struct argp_state *state)
-{
-    const struct sim_config *c = &o->cfg;
-
-    if (c->ns[0].lba_size != 512 && c->ns[0].lba_size != 4096)
-        argp_error(state, "--lba: 512 and 4096 are possible");
-    if (c->mdts < 8192 || c->mdts > 8u << 20 || (c->mdts & (c->mdts - 1)))
-        argp_error(state, "--mdts: a power of two from 8K to 8M is possible");
-    if (c->max_depth < 2)
-        argp_error(state, "--max-depth: at least 2");
-    if (!c->ns[0].path && (!c->ns[0].bytes || c->ns[0].bytes % c->ns[0].lba_size))
-        argp_error(state, "--size: a multiple of the LBA size is needed");
 }
 
 /* An image has its own size. */
