@@ -250,6 +250,12 @@ static int dispatch(struct session *s, const struct message *m, struct reply *r)
     return commands[c].handle(s, m, r);
 }
 
+/* Asking for what is not offered is none, nor is a drive that is gone. */
+static bool is_mistake(int error)
+{
+    return error == EINVAL || error == EEXIST || error == ENOENT || error == EACCES;
+}
+
 bool session_handle(struct session *s, const struct message *m, struct reply *r)
 {
     uint16_t c = m->header.command;
@@ -257,7 +263,7 @@ bool session_handle(struct session *s, const struct message *m, struct reply *r)
     r->len = 0;
     r->fd = -1;
     r->error = dispatch(s, m, r);
-    if (r->error && r->error != ENOTSUP)
+    if (is_mistake(r->error))
         session_mistake(s, "%s (command %u, %u bytes): %s", offered(c) ? commands[c].name : "?", c,
                         m->header.size, strerror(r->error));
     return s->greeted;
