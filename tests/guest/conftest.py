@@ -62,6 +62,10 @@ class Lab:
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    def share(self, path):
+        """Shows the running guest a file, in /run/guest."""
+        shutil.copy(path, self.guest.share)
+
 
 @pytest.fixture(scope="module")
 def lab(request):

@@ -33,6 +33,10 @@ class Failed(GuestError):
     """A script in the guest ended with another status than the scenario asks for."""
 
 
+class Late(GuestError):
+    """Something took longer than it may."""
+
+
 class Qmp:
     """QEMU's monitor."""
 
@@ -61,6 +65,15 @@ class Qmp:
         return self.execute("human-monitor-command", **{"command-line": line})
 
 
+def read(path):
+    """A file's text; empty while there is no such file."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
 class Job:
     """A script under way in the guest."""
 
@@ -69,9 +82,7 @@ class Job:
 
     @property
     def output(self):
-        path = os.path.join(self.guest.share, f"{self.name}.out")
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        return read(os.path.join(self.guest.share, f"{self.name}.out"))
 
     def wait(self, timeout):
         """Its exit status; GuestError when it takes longer than `timeout` seconds."""
@@ -79,6 +90,18 @@ class Job:
         while self.status is None:
             self.guest.listen(end, f"job {self.name} has not ended after {timeout} s")
         return self.status
+
+    def until(self, printed, timeout):
+        """Waits until `printed`(its output so far) is true; GuestError when it ends before."""
+        end = time.monotonic() + timeout
+        while not printed(self.output):
+            if self.status is not None or time.monotonic() > end:
+                raise GuestError(f"job {self.name}, status {self.status}, has printed only\n"
+                                 f"{self.output}")
+            try:
+                self.guest.listen(time.monotonic() + 0.1, "")
+            except Late:
+                pass
 
 
 class Guest:
@@ -99,7 +122,7 @@ class Guest:
 
     def _make_share(self, build):
         self._write("paths", [ROOT, build])
-        self._write("slots", [f"{c.name} {self.machine.slot(c):02x}"
+        self._write("addresses", [f"{c.name} {self.machine.address(c)}"
                               for c in self.machine.controllers])
         self._write("env", [f"BUILD={shlex.quote(build)}", f"SOURCE={shlex.quote(ROOT)}"])
         shutil.copy(os.path.join(HERE, "lib.sh"), self.share)
@@ -190,7 +213,7 @@ class Guest:
             try:
                 line = self.answers.get(timeout=max(end - time.monotonic(), 0.01))
             except queue.Empty:
-                raise GuestError(late + self.tail()) from None
+                raise Late(late + self.tail()) from None
             if line is None:
                 raise GuestError("the guest is gone" + self.tail())
             if line.startswith("failed: "):
@@ -222,11 +245,7 @@ class Guest:
     # ---- Judgement ----
 
     def log(self, name):
-        try:
-            with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
+        return read(os.path.join(self.folder, name))
 
     def tail(self):
         lines = self.log("kmsg").splitlines()[-15:]

@@ -10,16 +10,16 @@ export PATH="$BUILD/client:$BUILD/fusefs/daemon:$BUILD/mkfs:$PATH"
 MNT=/mnt/fs
 mkdir -p "$MNT"
 
-# The PCI address of the controller with that serial number, also when no driver has it: QEMU names
-# its slots in the order of the machine's description, but behind a port the kernel numbers buses.
+# The PCI address of the controller with that serial number, also when no driver has it; the kernel
+# chooses the number of the bus behind a port.
 bdf_of() {
-    local slot port
-    slot=$(awk -v name="$1" '$1 == name { print $2 }' /run/guest/slots)
-    port=(/sys/bus/pci/devices/0000:00:"$slot".0/0000:??:??.?)
+    local address port
+    address=$(awk -v name="$1" '$1 == name { print $2 }' /run/guest/addresses)
+    port=(/sys/bus/pci/devices/0000:00:"$address"/0000:??:??.?)
     if [ -e "${port[0]}" ]; then
         basename "${port[0]}"
     else
-        echo "0000:00:$slot.0"
+        echo "0000:00:$address"
     fi
 }
 

@@ -18,15 +18,13 @@ class Namespace:
 
 @dataclass
 class Controller:
-    """`name` is its id and serial number; `behind_port`: in a slot that can be emptied."""
+    """`name` is its serial number, and nvme-NAME its id in QEMU. `behind_port`: in a slot that can
+    be emptied. `beside`: in the slot of the controller before it, so in its IOMMU group."""
     name: str
     namespaces: list
     options: dict = field(default_factory=dict)
     behind_port: bool = False
-
-    def find(self):
-        """A shell expression for its PCI address."""
-        return f'$(bdf_of "{self.name}")'
+    beside: bool = False
 
 
 def properties(options):
@@ -34,7 +32,7 @@ def properties(options):
 
 
 class Machine:
-    """Controllers, and how to give them to QEMU. Slots from 0x10 on are theirs."""
+    """Controllers, and how to give them to QEMU. Slots from 10 (hex) on are theirs."""
 
     FIRST_SLOT = 0x10
 
@@ -45,7 +43,11 @@ class Machine:
         self.bios = bios
 
     def slot(self, controller):
-        return self.FIRST_SLOT + self.controllers.index(controller)
+        return self.FIRST_SLOT + self.controllers.index(controller) - controller.beside
+
+    def address(self, controller):
+        """Slot and function; behind a port that of the port."""
+        return f"{self.slot(controller):02x}.{int(controller.beside)}"
 
     def arguments(self, folder):
         args = ["-m", str(self.memory_mib), "-bios", self.bios]
@@ -60,15 +62,15 @@ class Machine:
 
     def _controller(self, controller, folder):
         name, slot = controller.name, self.slot(controller)
-        where, args = f"bus=pcie.0,addr={slot:#x}", []
+        where, args = f"bus=pcie.0,addr={self.address(controller)},multifunction=on", []
         if controller.behind_port:
             args += ["-device", f"pcie-root-port,id={name}-port,{where},chassis={slot},slot={slot}"]
             where = f"bus={name}-port"
-        args += ["-device", f"nvme,id={name},serial={name},{where}{properties(controller.options)}"]
+        args += ["-device", f"nvme,id=nvme-{name},serial={name},{where}{properties(controller.options)}"]
         for nsid, namespace in enumerate(controller.namespaces, 1):
             node = f"{name}n{nsid}"
             args += self._backend(node, namespace, folder)
-            args += ["-device", f"nvme-ns,bus={name},nsid={nsid},drive={node},"
+            args += ["-device", f"nvme-ns,bus=nvme-{name},nsid={nsid},drive={node},"
                      f"logical_block_size={namespace.lba},physical_block_size={namespace.lba}"]
         return args
 

@@ -1,0 +1,114 @@
+"""The command gpunvme on drives of the kernel and of VFIO, and what it refuses."""
+import json
+
+import pytest
+
+from machine import Controller, Machine, Namespace
+
+MACHINE = Machine([
+    Controller("one", [Namespace("one.img")]),
+    Controller("used", [Namespace("used.img")]),
+    Controller("foreign", [Namespace("foreign.img")]),
+    Controller("first", [Namespace("first.img")]),
+    Controller("second", [Namespace("second.img")], beside=True),
+])
+
+
+def facts(guest, command):
+    return json.loads(guest.run(command))
+
+
+def test_check_finds_nothing_to_fail(guest):
+    every = guest.run('gpunvme check; gpunvme check "$(bdf_of one)"')
+    assert "FAIL" not in every
+    assert "IOMMU group" in every and "MDTS" in every.upper()
+
+
+def test_bind_and_unbind_hand_over_the_drive(guest):
+    address = guest.run('bdf_of one').strip()
+    dry = guest.run(f"gpunvme bind -n {address}; gpunvme list")
+    assert "/dev/nvme" in next(line for line in dry.splitlines() if " one " in line)
+    guest.run(f"gpunvme bind {address}; gpunvme bind {address}")
+    ours = [drive for drive in facts(guest, "gpunvme list -o json")["drives"]
+            if drive["address"] == address]
+    assert [drive["driver"] for drive in ours] == ["vfio-pci"]
+    guest.run(f"gpunvme unbind {address}; gpunvme unbind {address}; disk_of one 1")
+
+
+def test_identify_says_the_same_through_both_drivers(guest):
+    through_kernel = facts(guest, 'gpunvme identify -o json "$(bdf_of one)"')
+    guest.run('gpunvme bind "$(bdf_of one)"')
+    through_vfio = facts(guest, 'gpunvme identify -o json "$(bdf_of one)"')
+    registers = facts(guest, 'gpunvme regs -o json "$(bdf_of one)"')
+    guest.run('gpunvme unbind "$(bdf_of one)"')
+    assert through_kernel.pop("through") != through_vfio.pop("through")
+    for answer in (through_kernel, through_vfio):
+        answer.pop("device", None)
+    assert through_kernel == through_vfio
+    assert through_vfio["controller"]["sn"] == "one"
+    assert "0x00010400" in json.dumps(registers) or "66560" in json.dumps(registers)
+
+
+REFUSED = {
+    "mounted": ('mkfs.gpunvme -q "$(disk_of used 1)"; gpunvmefs "$(disk_of used 1)" "$MNT"',
+                "used", 'umount "$MNT"; wait_unused "$(disk_of used 1)"; '
+                'wipefs -qa "$(disk_of used 1)"'),
+    "swap": ('mkswap -q "$(disk_of used 1)"; swapon "$(disk_of used 1)"', "used",
+             'swapoff -a; wipefs -qa "$(disk_of used 1)"'),
+    "held open": ('python3 -c "import os,time; os.open(\'$(disk_of used 1)\', os.O_RDWR|os.O_EXCL);'
+                  ' print(1, flush=True); time.sleep(600)" > /tmp/held & echo $! >/tmp/holder;'
+                  ' until [ -s /tmp/held ]; do sleep 0.1; done', "used", "kill $(cat /tmp/holder)"),
+    "foreign signature": ('mke2fs -qF "$(disk_of foreign 1)"', "foreign", ""),
+}
+
+
+@pytest.mark.parametrize("use", REFUSED)
+def test_a_drive_in_use_is_not_taken(guest, use):
+    before, name, after = REFUSED[use]
+    guest.run(before)
+    output = guest.run(f'gpunvme bind "$(bdf_of {name})"', status=1)
+    assert one_line(output)
+    assert f"driver={name}" in guest.run(f"""
+        disk_of {name} 1 >/dev/null && echo driver={name}
+        {after}
+    """)
+
+
+def one_line(output):
+    """`program: object: what is wrong`, once; what bash adds is not ours."""
+    said = [line for line in output.splitlines() if not line.startswith("failed here:")]
+    return len(said) == 1 and said[0].count(": ") >= 2
+
+
+def test_a_group_is_taken_as_a_whole(guest):
+    output = guest.run("""
+        gpunvme bind "$(bdf_of first)" >/dev/null
+        timeout 20 mkfs.gpunvme -q vfio:$(bdf_of first) && exit 1
+        bdf_of second
+    """)
+    said, second = output.splitlines()
+    assert second in said and one_line(said)
+    guest.run("""
+        gpunvme bind "$(bdf_of second)"
+        mkfs.gpunvme -q vfio:$(bdf_of first)
+        gpunvme unbind "$(bdf_of first)"
+        gpunvme unbind "$(bdf_of second)"
+    """)
+
+
+@pytest.mark.parametrize("address", ["0000:00:1f.2", "0000:00:1e.7", "0000:zz:00.0", "nonsense"])
+@pytest.mark.parametrize("command", ["bind", "unbind", "check", "identify", "regs"])
+def test_what_is_no_nvme_drive_is_refused(guest, command, address):
+    output = guest.run(f"gpunvme {command} {address} || echo status $?")
+    assert "status 1" in output or "status 2" in output, output
+
+
+@pytest.mark.parametrize("program", ["mkfs.gpunvme -q", "fsck.gpunvme -n", 'gpunvmefs'])
+@pytest.mark.parametrize("device", ["vfio:0000:00:1f.2", "vfio:0000:00:1e.7", "vfio:nonsense",
+                                    "vfio:$(bdf_of one)", "vfio:$(bdf_of one)/7"])
+def test_programs_refuse_what_vfio_cannot_give(guest, program, device):
+    mountpoint = '"$MNT"' if program == "gpunvmefs" else ""
+    output = guest.run(f'timeout 20 {program} "{device}" {mountpoint} || echo "status $?"')
+    said = output.splitlines()
+    assert len(said) == 2 and said[0].startswith(f"{program.split()[0]}: vfio:"), output
+    assert said[1].startswith("status ") and said[1] not in ("status 0", "status 124"), output
