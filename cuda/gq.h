@@ -24,7 +24,6 @@ enum gq_executor_kind {
     GQ_EXECUTOR_CPU = 2,
 };
 
-/* Zero in a field means its default. */
 /* Who stores to the controller's doorbells. */
 enum gq_doorbells {
     GQ_DOORBELLS_AUTO = 0,   /* the executor, where it can reach them, else the CPU for it */
@@ -32,6 +31,7 @@ enum gq_doorbells {
     GQ_DOORBELLS_DIRECT = 2, /* the executor or nobody: -ENOTSUP where it cannot */
 };
 
+/* Zero in a field means its default. */
 struct gq_options {
     enum gq_executor_kind executor;
     enum gq_doorbells doorbells;
@@ -55,7 +55,7 @@ struct gq_info {
      * memory, queues in host memory.
      */
     unsigned tier;
-    char tier_note[160]; /* why the tier is no better; empty when there is nothing to say */
+    char tier_note[256]; /* why the tier is no better; empty when there is nothing to say */
     unsigned queues, depth;
     uint32_t lba_size;
     uint32_t max_command; /* bytes one command carries at most */
@@ -65,9 +65,15 @@ struct gq_info {
 struct gq_stats {
     uint64_t transfers, commands, bytes_read, bytes_written;
     uint64_t timeouts, errors, cancelled;
+    /* Recovery: commands that an Abort ended, queue pairs recreated, resets of the controller. */
+    uint64_t aborts, recreates, resets;
+    uint64_t restarts;    /* times that a reset interrupted a transfer, which then went on */
     unsigned quarantined; /* queue pairs out of service now */
     unsigned buffers;     /* registered now */
 };
+
+/* A kernel that is this much behind its deadline does not end any more: the GPU hangs. */
+#define GQ_HANG_MS 15000u
 
 struct gq_engine;
 struct gq_buffer;
@@ -150,9 +156,15 @@ struct gq_result {
 };
 
 /*
- * Moves the bytes: 0; -EIO with nvme_status; -ETIMEDOUT; -ECANCELED; -ESTALE; -EINVAL; -ENODEV
- * when every queue is quarantined. result is filled in all cases. On return 0 the bytes are
- * visible to any later work on the device, and to the host for host memory.
+ * Moves the bytes: 0; -EIO with nvme_status, or without one when the controller or the executor
+ * has failed for good; -ETIMEDOUT; -ECANCELED; -ESTALE; -EINVAL; -ENODEV when every queue is
+ * quarantined. result is filled in all cases. On return 0 the bytes are visible to any later work
+ * on the device, and to the host for host memory.
+ *
+ * It ends within the request's deadline, or, without one, when a command has not completed within
+ * the engine's, either plus an eighth of the latter. The time of a controller reset, by whomever
+ * (nvme_ctrlr_reset_ms), does not count but for the request's deadline, and is waited for before
+ * the transfer goes on. A GPU whose kernel does not end by itself is given up GQ_HANG_MS later.
  *
  * A simulated controller copies by work of its own on the device while the transfer's kernel runs.
  * CUDA calls that wait for running kernels (cudaFree, cudaDeviceSynchronize) made in the same
@@ -169,8 +181,14 @@ int gq_buffer_zero(struct gq_buffer *b, uint64_t offset, size_t len);
  * Returns quarantined queues to service: aborts their commands, else deletes and creates them
  * again, else resets the controller (nvme.h), which interrupts other transfers: they begin again
  * by themselves. 0: no command of any transfer that has returned is under way. Otherwise the
- * controller has failed for good: -EIO, then and from then on.
+ * controller has failed for good: -EIO, then and from then on; what was under way may still move
+ * data only if nvme_ctrlr_settled() says so.
+ *
+ * Takes at most GQ_ABORT_MS a queue, two admin deadlines (a command that misses one ends the admin
+ * queue, and the next rung is the reset) and nvme_ctrlr_reset_ms(), times three where a controller
+ * works after a reset but refuses a queue.
  */
+#define GQ_ABORT_MS 1000u
 int gq_engine_recover(struct gq_engine *e);
 
 #ifdef __cplusplus

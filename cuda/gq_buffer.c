@@ -66,7 +66,7 @@ static int take_in(struct gq_engine *e, const struct gq_mem *mem, struct gq_buff
     e->exec->ops->quiesce(e->exec);
     err = e->exec->ops->import(e->exec, mem, &b->import);
     if (!err) {
-        err = gq_region_map(e->ctrlr, &b->import.mem, &b->region);
+        err = gq_region_map(e->ctrlr, &b->import, &b->region);
         if (err)
             e->exec->ops->release(e->exec, &b->import);
     }

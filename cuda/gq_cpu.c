@@ -39,6 +39,7 @@ static int import_host(const struct gq_mem *mem, struct gq_import *out)
     if (!mem->addr || end < addr || end > UINT64_MAX - PAGE_MASK)
         return -EINVAL;
     out->head = addr & PAGE_MASK;
+    out->base = addr - out->head;
     out->mem = (struct nvme_mem){
         .addr = (char *)mem->addr - out->head,
         .len = ((end + PAGE_MASK) & ~PAGE_MASK) - (addr - out->head),
@@ -73,6 +74,7 @@ static int import_fd(const struct gq_mem *mem, struct gq_import *out)
         return err == -ENOMEM ? err : -EFAULT;
     }
     out->head = mem->offset - start;
+    out->base = (uint64_t)(uintptr_t)addr;
     out->mapping = addr;
     out->map_len = end - start;
     out->mem = (struct nvme_mem){.addr = addr, .len = out->map_len, .fd = fd, .fd_offset = start};
@@ -99,10 +101,12 @@ static void cpu_release(struct gq_exec *x, struct gq_import *imp)
     close(imp->mem.fd);
 }
 
-static int cpu_staging_alloc(struct gq_exec *x, size_t len, struct gq_import *out)
+/* All memory of this executor is the host's. */
+static int cpu_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
 {
     int fd = memfd_create("gq-staging", MFD_CLOEXEC), err;
 
+    (void)host;
     if (fd < 0)
         return -errno;
     if (ftruncate(fd, (off_t)len)) {
@@ -113,6 +117,24 @@ static int cpu_staging_alloc(struct gq_exec *x, size_t len, struct gq_import *ou
     err = cpu_import(x, &(struct gq_mem){.kind = GQ_MEM_FD, .fd = fd, .len = len}, out);
     close(fd);
     return err;
+}
+
+static int cpu_shared_alloc(struct gq_exec *x, size_t len, void **out)
+{
+    size_t pages = (len + PAGE_MASK) & ~PAGE_MASK;
+
+    (void)x;
+    *out = aligned_alloc(NVME_PAGE_SIZE, pages);
+    if (!*out)
+        return -ENOMEM;
+    memset(*out, 0, pages);
+    return 0;
+}
+
+static void cpu_shared_free(struct gq_exec *x, void *addr)
+{
+    (void)x;
+    free(addr);
 }
 
 static int cpu_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
@@ -141,6 +163,14 @@ static void cpu_port_remove(struct gq_exec *x, unsigned i)
 
     free(port->slots);
     free(port->free_cids);
+}
+
+static int cpu_port_slots(struct gq_exec *x, unsigned i, struct gq_slot *out)
+{
+    const struct gq_port *port = &cpu_of(x)->ports[i];
+
+    memcpy(out, port->slots, (port->depth - 1) * sizeof(*out));
+    return 0;
 }
 
 static void cpu_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
@@ -217,11 +247,15 @@ static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
         pthread_join(threads[i].thread, NULL);
 }
 
-/* Nothing runs beside the caller: start() only sets the run up, wait() does it. */
+/*
+ * Nothing runs beside the caller: start() only sets the run up, wait() does it. Behind shadow
+ * doorbells there is nobody to kick: who passes them on does it.
+ */
 static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     (void)chunk;
-    l->run.kick = cpu_of(x)->transport;
+    l->run.kick = x->rings ? cpu_of(x)->transport : NULL;
+    l->run.flags = &x->flags;
     l->run.cancel = l->cancel;
     return 0;
 }
@@ -281,8 +315,11 @@ static const struct gq_exec_ops cpu_ops = {
     .release = cpu_release,
     .staging_alloc = cpu_staging_alloc,
     .staging_free = cpu_release,
+    .shared_alloc = cpu_shared_alloc,
+    .shared_free = cpu_shared_free,
     .port_add = cpu_port_add,
     .port_remove = cpu_port_remove,
+    .port_slots = cpu_port_slots,
     .chunk_alloc = cpu_chunk_alloc,
     .chunk_free = cpu_chunk_free,
     .slot_states = cpu_slot_states,
@@ -313,6 +350,9 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned sl
         return -ENOMEM;
     }
     cpu->exec = (struct gq_exec){.ops = &cpu_ops, .kind = GQ_EXECUTOR_CPU, .tier = 1};
+    cpu->exec.rings = opts->doorbells != GQ_DOORBELLS_CPU;
+    if (!cpu->exec.rings)
+        snprintf(cpu->exec.note, sizeof(cpu->exec.note), "%s", GQ_NOTE_ASKED);
     cpu->transport = nvme_ctrlr_transport(c);
     cpu->drive = lanes == 32 ? gq_cpu_drive_32 : gq_cpu_drive_1;
     cpu->threads = opts->cpu_threads ? opts->cpu_threads : 1;

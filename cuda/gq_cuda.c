@@ -7,15 +7,12 @@
  * launch (a software controller's), so nothing here that makes the device wait for kernels may
  * happen meanwhile: runs hold `gate` shared, and calls of that kind hold it alone (quiesce).
  */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/gq_cuda_int.h"
 #include "cuda/gq_kernels.h"
-
-#define ASK_CUDA_EVERY 4096u /* looks at memory */
 
 static struct gq_state *cuda_slot_states(struct gq_exec *x, unsigned slot)
 {
@@ -46,10 +43,13 @@ static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
     return err;
 }
 
-/* A parked software controller hears nothing of a GPU's doorbells: wakes it before the first. */
+/*
+ * A parked software controller hears nothing of a GPU's doorbells: wakes it before the first. Who
+ * rings for the GPU wakes it himself.
+ */
 static void wake_controller(const struct gq_cuda *cu)
 {
-    if (cu->transport->ops->kick)
+    if (cu->exec.rings && cu->transport->ops->kick)
         cu->transport->ops->kick(cu->transport);
 }
 
@@ -62,8 +62,8 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 
     pthread_rwlock_rdlock(&cu->gate);
     /* Relaxed: the launch orders it before the kernel. */
-    __atomic_store_n(slot->cancel, 0, __ATOMIC_RELAXED);
-    l->run.cancel = slot->cancel;
+    __atomic_store_n(slot->flags, 0, __ATOMIC_RELAXED);
+    l->run.flags = slot->flags;
     err = cudaSetDevice(cu->device);
     if (err == cudaSuccess)
         err = launch_all(cu, l, chunk);
@@ -71,16 +71,11 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
         wake_controller(cu);
         return 0;
     }
-    cudaStreamSynchronize(slot->stream);
+    /* What was launched before is told to leave. */
+    __atomic_store_n(slot->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
+    gq_cuda_wait_run(cu, l, chunk);
     pthread_rwlock_unlock(&cu->gate);
     return gq_cuda_errno(err);
-}
-
-/* Forwards the caller's cancel flag, which the GPU cannot see. */
-static void forward_cancel(const struct gq_launch *l, struct cuda_slot *slot)
-{
-    if (l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED))
-        __atomic_store_n(slot->cancel, 1, __ATOMIC_RELAXED);
 }
 
 /*
@@ -89,65 +84,23 @@ static void forward_cancel(const struct gq_launch *l, struct cuda_slot *slot)
  * visible to work launched later, before the caller hears of them. A software controller's
  * copies are complete before it posts a CQE, and need nothing.
  */
-static cudaError_t flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
+static int flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
 {
-    if (l->is_write || !cu->transport->doorbells_are_mmio)
-        return cudaSuccess;
-    return cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
-                                              cudaFlushGPUDirectRDMAWritesToOwner);
-}
-
-/* cudaErrorNotReady is taken back like an error, or a later call reports it as its own. */
-static cudaError_t query(cudaStream_t stream)
-{
-    cudaError_t err = cudaStreamQuery(stream);
-
-    if (err == cudaErrorNotReady)
-        cudaGetLastError();
-    return err;
-}
-
-/* Have all queues of the run been handed back? Acquire: the results were written before. */
-static bool all_ended(const struct gq_launch *l)
-{
-    for (unsigned i = 0; i < l->run.n_queues; i++) {
-        if (__atomic_load_n(&l->states[i].outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING)
-            return false;
-    }
-    return true;
-}
-
-/*
- * Waits in memory as long as it can, for asking CUDA takes locks that the threads which launch
- * copies need; asks now and then all the same, since a kernel that faulted says nothing. The
- * kernel ends by its own deadlines, and so do these loops.
- */
-static cudaError_t wait_stream(const struct gq_launch *l, struct cuda_slot *slot, bool has_commands)
-{
-    cudaError_t err = cudaErrorNotReady;
-
-    for (unsigned i = 1; has_commands && err == cudaErrorNotReady && !all_ended(l); i++) {
-        forward_cancel(l, slot);
-        sched_yield();
-        if (i % ASK_CUDA_EVERY == 0)
-            err = query(slot->stream);
-    }
-    while (err == cudaErrorNotReady) {
-        err = query(slot->stream);
-        sched_yield();
-    }
-    return err;
+    if (l->is_write || cu->exec.tier < 2 || !cu->transport->doorbells_are_mmio)
+        return 0;
+    return gq_cuda_errno(cudaDeviceFlushGPUDirectRDMAWrites(
+        cudaFlushGPUDirectRDMAWritesTargetCurrentDevice, cudaFlushGPUDirectRDMAWritesToOwner));
 }
 
 static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
-    cudaError_t err = wait_stream(l, &cu->slots[l->slot], chunk->n_cmds != 0);
+    int err = gq_cuda_wait_run(cu, l, chunk);
 
-    if (err == cudaSuccess)
+    if (!err)
         err = flush_writes(cu, l);
     pthread_rwlock_unlock(&cu->gate);
-    return gq_cuda_errno(err);
+    return err;
 }
 
 static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len,
@@ -155,6 +108,8 @@ static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len,
 {
     cudaError_t err;
 
+    if (gq_cuda_stuck(cu))
+        return -EIO;
     pthread_mutex_lock(&cu->copy_lock);
     err = cudaSetDevice(cu->device);
     if (err == cudaSuccess)
@@ -175,12 +130,22 @@ static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
     return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len, cudaMemcpyDeviceToHost);
 }
 
+static int cuda_port_slots(struct gq_exec *x, unsigned i, struct gq_slot *out)
+{
+    const struct gq_port *port = &gq_cuda_of(x)->host_ports[i];
+
+    return copy(gq_cuda_of(x), out, port->slots, (port->depth - 1) * sizeof(*out),
+                cudaMemcpyDeviceToHost);
+}
+
 /* By a kernel: the driver's own fill is not ordered against a device's DMA. */
 static int cuda_zero(struct gq_exec *x, uint64_t dst, size_t len)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
     cudaError_t err;
 
+    if (gq_cuda_stuck(cu))
+        return -EIO;
     pthread_mutex_lock(&cu->copy_lock);
     err = cudaSetDevice(cu->device);
     if (err == cudaSuccess && len)
@@ -212,15 +177,15 @@ static void close_slots(struct gq_cuda *cu)
     }
 }
 
-/* The states of a slot and its cancel flag share an allocation. */
+/* The states of a slot and its flags share an allocation. */
 static int open_slot(struct cuda_slot *slot)
 {
     size_t states = GQ_MAX_QUEUES * sizeof(*slot->states);
-    int err = gq_cuda_alloc_pinned((void **)&slot->states, states + sizeof(*slot->cancel));
+    int err = gq_cuda_alloc_pinned((void **)&slot->states, states + sizeof(*slot->flags));
 
     if (err)
         return err;
-    slot->cancel = (uint32_t *)(void *)((char *)slot->states + states);
+    slot->flags = (uint32_t *)(void *)((char *)slot->states + states);
     err = gq_cuda_errno(cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking));
     if (err)
         cudaFreeHost(slot->states);
@@ -241,18 +206,13 @@ static int open_slots(struct gq_cuda *cu, unsigned n)
     return err;
 }
 
-/* Everything that needs the device; undone by close_device(). */
+/* Everything else that needs the device; undone by close_device(). */
 static int open_device(struct gq_cuda *cu, unsigned slots)
 {
-    int err = gq_cuda_errno(gq_kernels_load());
-
-    if (!err)
-        err = gq_cuda_map_doorbells(cu);
+    int err =
+        gq_cuda_errno(cudaMalloc((void **)&cu->ports, GQ_MAX_QUEUES * sizeof(struct gq_port)));
     if (err)
         return err;
-    err = gq_cuda_errno(cudaMalloc((void **)&cu->ports, GQ_MAX_QUEUES * sizeof(struct gq_port)));
-    if (err)
-        goto unmap_doorbells;
     err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));
     if (err)
         goto free_ports;
@@ -270,8 +230,6 @@ destroy_stream:
     cudaStreamDestroy(cu->copy_stream);
 free_ports:
     cudaFree(cu->ports);
-unmap_doorbells:
-    gq_cuda_unmap_doorbells(cu);
     return err;
 }
 
@@ -282,7 +240,6 @@ static void close_device(struct gq_cuda *cu)
     gq_mover_close(cu->mover);
     cudaStreamDestroy(cu->copy_stream);
     cudaFree(cu->ports);
-    gq_cuda_unmap_doorbells(cu);
 }
 
 /* A waiting registration goes before new runs, or it might wait for ever. */
@@ -312,7 +269,10 @@ static void cuda_close(struct gq_exec *x)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
 
+    if (gq_cuda_stuck(cu))
+        return;
     close_device(cu);
+    gq_cuda_unmap_doorbells(cu);
     close_locks(cu);
     free(cu);
 }
@@ -322,8 +282,11 @@ static const struct gq_exec_ops cuda_ops = {
     .release = gq_cuda_release,
     .staging_alloc = gq_cuda_staging_alloc,
     .staging_free = gq_cuda_staging_free,
+    .shared_alloc = gq_cuda_shared_alloc,
+    .shared_free = gq_cuda_shared_free,
     .port_add = gq_cuda_port_add,
     .port_remove = gq_cuda_port_remove,
+    .port_slots = cuda_port_slots,
     .chunk_alloc = gq_cuda_chunk_alloc,
     .chunk_free = gq_cuda_chunk_free,
     .slot_states = cuda_slot_states,
@@ -336,6 +299,29 @@ static const struct gq_exec_ops cuda_ops = {
     .resume = cuda_resume,
     .close = cuda_close,
 };
+
+/* With the device chosen: why is filled in on failure. */
+static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned slots, char *why,
+                      size_t why_len)
+{
+    int err = gq_cuda_errno(gq_kernels_load());
+
+    if (err) {
+        snprintf(why, why_len, "%s does not load the kernels", cu->exec.device);
+        return err;
+    }
+    err = gq_cuda_map_doorbells(cu, opts->doorbells);
+    if (err) {
+        snprintf(why, why_len, "%s", cu->exec.note);
+        return err;
+    }
+    err = open_device(cu, slots);
+    if (err) {
+        snprintf(why, why_len, "%s has no memory left", cu->exec.device);
+        gq_cuda_unmap_doorbells(cu);
+    }
+    return err;
+}
 
 int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
                  struct gq_exec **out, char *why, size_t why_len)
@@ -357,11 +343,9 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned s
     err = open_locks(cu);
     if (err)
         goto free_cuda;
-    err = open_device(cu, slots);
-    if (err) {
-        snprintf(why, why_len, "%s refused to map the controller's memory", cu->exec.device);
+    err = open_parts(cu, opts, slots, why, why_len);
+    if (err)
         goto close_locks;
-    }
     *out = &cu->exec;
     return 0;
 

@@ -5,7 +5,10 @@
  */
 #include <assert.h>
 #include <cuda.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "cuda/gq_cuda_int.h"
 
@@ -55,6 +58,7 @@ static void set_device_memory(const struct gq_cuda *cu, uint64_t addr, uint64_t 
                               struct gq_import *out)
 {
     out->head = addr & PAGE_MASK;
+    out->base = addr - out->head;
     out->mem = (struct nvme_mem){
         .device = addr - out->head,
         .len = (out->head + len + PAGE_MASK) & ~PAGE_MASK,
@@ -104,6 +108,8 @@ int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import
     struct gq_cuda *cu = gq_cuda_of(x);
 
     *out = (struct gq_import){.mem.fd = -1};
+    if (gq_cuda_stuck(cu))
+        return -EIO;
     if (mem->kind == GQ_MEM_CUDA)
         return import_local(cu, mem, out);
     if (mem->kind == GQ_MEM_CUDA_IPC)
@@ -113,31 +119,10 @@ int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import
 
 void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
 {
-    (void)x;
+    if (gq_cuda_stuck(gq_cuda_of(x)))
+        return;
     if (imp->mapping && cudaIpcCloseMemHandle(imp->mapping) != cudaSuccess)
         cudaGetLastError();
-}
-
-/* cudaMalloc promises 256 bytes of alignment, the controller wants pages: one page more. */
-int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, struct gq_import *out)
-{
-    struct gq_cuda *cu = gq_cuda_of(x);
-    uint64_t addr;
-    int err;
-
-    *out = (struct gq_import){.mem.fd = -1};
-    err = gq_cuda_errno(cudaMalloc(&out->mapping, len + NVME_PAGE_SIZE));
-    if (err)
-        return err;
-    addr = ((uint64_t)(uintptr_t)out->mapping + PAGE_MASK) & ~PAGE_MASK;
-    set_device_memory(cu, addr, len, out);
-    return 0;
-}
-
-void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
-{
-    (void)x;
-    cudaFree(imp->mapping);
 }
 
 /*
@@ -157,15 +142,80 @@ static int map_host(void *addr, size_t len, unsigned flags, void **device)
     return gq_cuda_errno(err);
 }
 
+/* cudaMalloc promises 256 bytes of alignment, the controller wants pages: one page more. */
+static int alloc_device_staging(const struct gq_cuda *cu, size_t len, struct gq_import *out)
+{
+    uint64_t addr;
+    int err = gq_cuda_errno(cudaMalloc(&out->mapping, len + NVME_PAGE_SIZE));
+
+    if (err)
+        return err;
+    addr = ((uint64_t)(uintptr_t)out->mapping + PAGE_MASK) & ~PAGE_MASK;
+    set_device_memory(cu, addr, len, out);
+    return 0;
+}
+
+/* A memfd, since a controller in another process can only reach what it can map by a file. */
+static int alloc_host_staging(size_t len, struct gq_import *out)
+{
+    void *device, *addr;
+    int fd = memfd_create("gq-staging", MFD_CLOEXEC), err;
+
+    if (fd < 0)
+        return -errno;
+    addr = ftruncate(fd, (off_t)len) ? MAP_FAILED
+                                     : mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (addr == MAP_FAILED) {
+        err = -errno;
+        goto close_fd;
+    }
+    err = map_host(addr, len, 0, &device);
+    if (err)
+        goto unmap;
+    out->base = (uint64_t)(uintptr_t)device;
+    out->mem = (struct nvme_mem){.addr = addr, .len = len, .fd = fd};
+    return 0;
+
+unmap:
+    munmap(addr, len);
+close_fd:
+    close(fd);
+    return err;
+}
+
+int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
+{
+    *out = (struct gq_import){.mem.fd = -1};
+    return host ? alloc_host_staging(len, out) : alloc_device_staging(gq_cuda_of(x), len, out);
+}
+
+void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
+{
+    if (gq_cuda_stuck(gq_cuda_of(x)))
+        return;
+    if (!imp->mem.addr) {
+        cudaFree(imp->mapping);
+        return;
+    }
+    cudaHostUnregister(imp->mem.addr);
+    munmap(imp->mem.addr, imp->mem.len);
+    close(imp->mem.fd);
+}
+
 static int send_port(struct gq_cuda *cu, unsigned i)
 {
     return gq_cuda_errno(cudaMemcpy(&cu->ports[i], &cu->host_ports[i], sizeof(struct gq_port),
                                     cudaMemcpyHostToDevice));
 }
 
-/* The GPU's address of a doorbell: the host's, moved by the distance of the two mappings. */
+/*
+ * The GPU's address of a doorbell: the host's, moved by the distance of the two mappings. Shadows
+ * are pinned memory, which has one address.
+ */
 static volatile uint32_t *doorbell(const struct gq_cuda *cu, volatile uint32_t *host)
 {
+    if (!cu->doorbells)
+        return host;
     return (volatile uint32_t *)(void *)(cu->doorbells +
                                          ((volatile char *)host -
                                           (volatile char *)cu->transport->doorbells));
@@ -220,6 +270,8 @@ void gq_cuda_port_remove(struct gq_exec *x, unsigned i)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
 
+    if (gq_cuda_stuck(cu))
+        return;
     cudaSetDevice(cu->device);
     cudaFree(cu->host_ports[i].slots);
     cudaFree(cu->host_ports[i].free_cids);
@@ -231,6 +283,22 @@ void gq_cuda_port_remove(struct gq_exec *x, unsigned i)
 int gq_cuda_alloc_pinned(void **out, size_t len)
 {
     return gq_cuda_errno(cudaHostAlloc(out, len, MAPPED_FLAGS));
+}
+
+int gq_cuda_shared_alloc(struct gq_exec *x, size_t len, void **out)
+{
+    int err = gq_cuda_alloc_pinned(out, len);
+
+    (void)x;
+    if (!err)
+        memset(*out, 0, len);
+    return err;
+}
+
+void gq_cuda_shared_free(struct gq_exec *x, void *addr)
+{
+    if (!gq_cuda_stuck(gq_cuda_of(x)))
+        cudaFreeHost(addr);
 }
 
 int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
@@ -251,19 +319,41 @@ int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
 
 void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
 {
-    (void)x;
-    cudaFreeHost(chunk->cmds);
+    if (!gq_cuda_stuck(gq_cuda_of(x)))
+        cudaFreeHost(chunk->cmds);
 }
 
-int gq_cuda_map_doorbells(struct gq_cuda *cu)
+/*
+ * Registers of a drive are mapped by the NVIDIA driver's own look at the page tables, which many
+ * versions of it cannot do; a software controller's page is ordinary memory if its file is.
+ */
+static const char *why_not_mapped(const struct nvme_transport *t)
+{
+    if (t->doorbells_are_mmio)
+        return "the NVIDIA driver does not map a drive's registers, which takes root or "
+               "PeerMappingOverride=1, and driver 570.133, 580.65 or later, built for this kernel";
+    return "CUDA does not map the server's doorbell page, whose file must be on tmpfs (/dev/shm)";
+}
+
+int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want)
 {
     struct nvme_transport *t = cu->transport;
+    struct gq_exec *x = &cu->exec;
+    int err = -ENOTSUP;
 
-    return map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len,
-                    t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0, (void **)&cu->doorbells);
+    snprintf(x->note, sizeof(x->note), "%s", GQ_NOTE_ASKED);
+    if (want != GQ_DOORBELLS_CPU) {
+        err =
+            map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len,
+                     t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0, (void **)&cu->doorbells);
+        snprintf(x->note, sizeof(x->note), "%s", err ? why_not_mapped(t) : "");
+    }
+    x->rings = !err;
+    return err && want == GQ_DOORBELLS_DIRECT ? -ENOTSUP : 0;
 }
 
 void gq_cuda_unmap_doorbells(struct gq_cuda *cu)
 {
-    cudaHostUnregister((void *)(uintptr_t)cu->transport->doorbells);
+    if (cu->doorbells)
+        cudaHostUnregister((void *)(uintptr_t)cu->transport->doorbells);
 }

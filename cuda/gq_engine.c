@@ -52,7 +52,7 @@ static int open_executor(struct gq_engine *e)
 
     if (kind != GQ_EXECUTOR_CPU) {
         err = gq_cuda_open(e->ctrlr, &e->opts, GQ_MAX_SLOTS, &e->exec, why, sizeof(why));
-        if (!err || kind == GQ_EXECUTOR_CUDA)
+        if (!err || kind == GQ_EXECUTOR_CUDA || err == -ENOTSUP)
             return err;
     }
     snprintf(e->info.fallback, sizeof(e->info.fallback), "%s", why);
@@ -63,7 +63,7 @@ static void close_queue(struct gq_engine *e, unsigned i)
 {
     e->exec->ops->port_remove(e->exec, i);
     /* On an error the rings stay mapped until the controller is reset, as its contract says. */
-    if (e->queues[i].qp.sq) /* else a recovery has failed, and the pair is gone */
+    if (e->queues[i].qp.sq) /* else it is gone already */
         nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);
 }
 
@@ -71,6 +71,45 @@ static void close_queues(struct gq_engine *e)
 {
     while (e->n_queues)
         close_queue(e, --e->n_queues);
+}
+
+static void close_ringer(struct gq_engine *e)
+{
+    if (!e->ringer)
+        return;
+    gq_ringer_close(e->ringer);
+    e->exec->ops->shared_free(e->exec, e->shadows);
+}
+
+/* Only for an executor that cannot ring itself. */
+static int open_ringer(struct gq_engine *e)
+{
+    void *shadows;
+    int err;
+
+    if (e->exec->rings)
+        return 0;
+    err = e->exec->ops->shared_alloc(e->exec, GQ_MAX_QUEUES * sizeof(struct gq_shadow), &shadows);
+    if (err)
+        return err;
+    e->shadows = shadows;
+    err = gq_ringer_open(nvme_ctrlr_transport(e->ctrlr), e->shadows, &e->ringer);
+    if (err)
+        e->exec->ops->shared_free(e->exec, e->shadows);
+    return err;
+}
+
+/* Makes the pair known to the executor, with the doorbells it is to use. */
+static int add_port(struct gq_engine *e, unsigned i)
+{
+    struct nvme_qpair qp = e->queues[i].qp;
+
+    if (e->ringer) {
+        gq_ringer_add(e->ringer, i, &qp);
+        qp.sq_doorbell = &e->shadows[i].sq_tail;
+        qp.cq_doorbell = &e->shadows[i].cq_head;
+    }
+    return e->exec->ops->port_add(e->exec, i, &qp);
 }
 
 /* As many as asked for, or as the controller gives: one is enough. */
@@ -87,7 +126,7 @@ static int open_queues(struct gq_engine *e)
         if (err)
             break;
         q->state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
-        err = e->exec->ops->port_add(e->exec, e->n_queues, &q->qp);
+        err = add_port(e, e->n_queues);
         if (err) {
             nvme_qpair_delete(e->ctrlr, &q->qp);
             break;
@@ -148,7 +187,22 @@ static int open_slots(struct gq_engine *e)
     return err;
 }
 
-/* Every chunk of every slot has a part of its own, so that late data of one cannot hit another. */
+static int map_staging(struct gq_engine *e, size_t len, bool host)
+{
+    int err = e->exec->ops->staging_alloc(e->exec, len, host, &e->staging_mem);
+
+    if (err)
+        return err;
+    err = gq_region_map(e->ctrlr, &e->staging_mem, &e->staging);
+    if (err)
+        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    return err;
+}
+
+/*
+ * Every chunk of every slot has a part of its own, so that late data of one cannot hit another. A
+ * controller that cannot reach the device's memory gets the host's: tier 1.
+ */
 static int open_staging(struct gq_engine *e)
 {
     uint64_t parts = 2 * e->n_slots, len;
@@ -158,12 +212,11 @@ static int open_staging(struct gq_engine *e)
     if (e->chunk_staging < NVME_PAGE_SIZE)
         e->chunk_staging = NVME_PAGE_SIZE;
     len = e->chunk_staging * parts;
-    err = e->exec->ops->staging_alloc(e->exec, len, &e->staging_mem);
-    if (err)
-        return err;
-    err = gq_region_map(e->ctrlr, &e->staging_mem.mem, &e->staging);
-    if (err)
-        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    err = map_staging(e, len, false);
+    if (err == -EFAULT && e->exec->tier > 1) {
+        e->exec->tier = 1;
+        err = map_staging(e, len, true);
+    }
     return err;
 }
 
@@ -197,6 +250,15 @@ static void close_locks(struct gq_engine *e)
     pthread_cond_destroy(&e->changed);
 }
 
+static void fill_tier_note(struct gq_engine *e)
+{
+    bool no_peer = e->exec->kind == GQ_EXECUTOR_CUDA && e->exec->tier < 2;
+
+    snprintf(e->info.tier_note, sizeof(e->info.tier_note), "%s%s%s", e->exec->note,
+             e->exec->note[0] && no_peer ? "; " : "",
+             no_peer ? "the controller cannot reach GPU memory" : "");
+}
+
 static void fill_info(struct gq_engine *e)
 {
     struct gq_info *info = &e->info;
@@ -204,7 +266,8 @@ static void fill_info(struct gq_engine *e)
     info->executor = e->exec->kind;
     snprintf(info->device, sizeof(info->device), "%s", e->exec->device);
     memcpy(info->gpu_uuid, e->exec->gpu_uuid, sizeof(info->gpu_uuid));
-    info->tier = e->exec->tier;
+    info->tier = e->ringer ? 0 : e->exec->tier;
+    fill_tier_note(e);
     info->queues = e->n_queues;
     info->depth = e->opts.depth;
     info->lba_size = e->ns.lba_size;
@@ -213,10 +276,13 @@ static void fill_info(struct gq_engine *e)
 /* Everything that belongs to the executor. */
 static int open_parts(struct gq_engine *e)
 {
-    int err = open_queues(e);
+    int err = open_ringer(e);
 
     if (err)
         return err;
+    err = open_queues(e);
+    if (err)
+        goto close_ringer;
     err = open_slots(e);
     if (err)
         goto close_queues;
@@ -229,6 +295,8 @@ close_slots:
     close_slots(e);
 close_queues:
     close_queues(e);
+close_ringer:
+    close_ringer(e);
     return err;
 }
 
@@ -270,6 +338,7 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
     if (err)
         goto close_executor;
     fill_info(e);
+    gq_recover_open(e);
     *out = e;
     return 0;
 
@@ -290,6 +359,7 @@ void gq_engine_close(struct gq_engine *e)
     while (e->transfers)
         pthread_cond_wait(&e->changed, &e->lock);
     pthread_mutex_unlock(&e->lock);
+    gq_recover_close(e);
     e->exec->ops->quiesce(e->exec);
     close_queues(e);
     e->exec->ops->resume(e->exec);
@@ -299,6 +369,7 @@ void gq_engine_close(struct gq_engine *e)
     }
     close_staging(e);
     close_slots(e);
+    close_ringer(e);
     e->exec->ops->close(e->exec);
     close_locks(e);
     free(e->buffers);

@@ -38,6 +38,7 @@ struct gq_launch {
 /* Memory taken in by the executor, whole pages around what was asked for. */
 struct gq_import {
     struct nvme_mem mem;
+    uint64_t base;  /* the first page, as the executor addresses it */
     uint64_t head;  /* bytes from the first page to the first byte of the buffer */
     void *mapping;  /* what release() needs */
     size_t map_len; /* bytes */
@@ -48,12 +49,23 @@ struct gq_exec;
 struct gq_exec_ops {
     int (*import)(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
     void (*release)(struct gq_exec *x, struct gq_import *imp);
-    /* Page-aligned memory for staging, not yet mapped for the controller. */
-    int (*staging_alloc)(struct gq_exec *x, size_t len, struct gq_import *out);
+    /*
+     * Page-aligned memory for staging, not yet mapped for the controller. host: not the device's,
+     * for controllers that cannot reach that.
+     */
+    int (*staging_alloc)(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
     void (*staging_free)(struct gq_exec *x, struct gq_import *imp);
-    /* Makes queue number i known. */
+    /* Zeroed pages that the executor and the host reach at the same address. */
+    int (*shared_alloc)(struct gq_exec *x, size_t len, void **out);
+    void (*shared_free)(struct gq_exec *x, void *addr);
+    /*
+     * Makes queue number i known. Its doorbells are the controller's, or, for an executor that
+     * does not ring itself, shadows in memory from shared_alloc().
+     */
     int (*port_add)(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
     void (*port_remove)(struct gq_exec *x, unsigned i);
+    /* The commands of queue i as its last run left them: depth - 1, by CID. */
+    int (*port_slots)(struct gq_exec *x, unsigned i, struct gq_slot *out);
     /* The chunk's arrays: GQ_CHUNK_CMDS commands, GQ_CHUNK_PIECES pieces. */
     int (*chunk_alloc)(struct gq_exec *x, struct gq_chunk *chunk);
     void (*chunk_free)(struct gq_exec *x, struct gq_chunk *chunk);
@@ -61,7 +73,8 @@ struct gq_exec_ops {
     /*
      * Runs the chunk: its pieces before its commands (writes) or after them (reads). start()
      * may return before the run has ended; wait() does not. An error means that the executor
-     * itself failed, and that nothing is known about the commands.
+     * itself failed, and that nothing is known about the commands, nor whether the run has ended:
+     * the executor frees nothing any more that it may reach.
      */
     int (*start)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
     int (*wait)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
@@ -78,10 +91,15 @@ struct gq_exec_ops {
 struct gq_exec {
     const struct gq_exec_ops *ops;
     enum gq_executor_kind kind;
-    unsigned tier;
+    unsigned tier;  /* of data and queues: 1 or 2 */
+    bool rings;     /* stores to the controller's doorbells itself */
+    char note[192]; /* why it does not ring itself, and what to do */
+    uint32_t flags; /* atomic; GQ_FLAG_LEAVE asks all runs to leave */
     char device[128];
     uint8_t gpu_uuid[16]; /* zero without a GPU */
 };
+
+#define GQ_NOTE_ASKED "a CPU thread rings the doorbells, as asked"
 
 /* slots: runs at once. */
 int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,

@@ -7,21 +7,24 @@
 #include "cuda/gq_exec.h"
 #include "cuda/gq_plan.h"
 #include "cuda/gq_region.h"
+#include "cuda/gq_ringer.h"
 
 #define GQ_MAX_SLOTS 8u
 
 enum gq_queue_use {
     GQ_QUEUE_FREE,
     GQ_QUEUE_LEASED,
-    GQ_QUEUE_QUARANTINED, /* commands of it may still move data */
-    GQ_QUEUE_RECOVERING,
+    GQ_QUEUE_QUARANTINED, /* commands of it may still move data, or it could not be created */
+    GQ_QUEUE_RECOVERING,  /* pair and state belong to the thread that recovers it */
+    GQ_QUEUE_GONE,        /* deleted for good: the executor cannot be trusted with it */
 };
 
 struct gq_queue {
     struct nvme_qpair qp;
     struct gq_state state; /* between runs */
     enum gq_queue_use use; /* under engine.lock */
-    /* Quarantined: where late data may go. */
+    /* Where late data may go, until the queue's commands have ended. */
+    bool holds;
     struct gq_buffer *held_buffer; /* NULL once it was unregistered */
     unsigned held_slot;
 };
@@ -40,6 +43,10 @@ struct gq_engine {
     struct gq_options opts; /* with defaults filled in */
     struct gq_info info;
 
+    struct nvme_user user;    /* the controller's: gq_recover.c */
+    struct gq_ringer *ringer; /* NULL: the executor rings itself */
+    struct gq_shadow *shadows;
+
     struct gq_import staging_mem;
     struct gq_region staging;
     uint64_t chunk_staging; /* bytes of staging for each chunk of each slot */
@@ -52,7 +59,11 @@ struct gq_engine {
     unsigned n_slots;
     struct gq_buffer **buffers; /* opts.max_buffers; NULL: free */
     unsigned transfers;         /* running or waiting for queues */
+    unsigned driving;           /* leases, and host threads that look into a ring */
+    bool stopped;               /* a reset is under way: nobody may start driving */
+    unsigned settled;           /* times that the commands of all queues were ended by a reset */
     bool failed;                /* the executor failed: no run can be trusted any more */
+    bool dead;                  /* the controller failed for good */
     struct gq_stats stats;
 
     pthread_mutex_t recover_lock; /* one recovery at a time; taken before lock */
@@ -82,8 +93,9 @@ void gq_buffer_close(struct gq_buffer *b);
 
 /*
  * Takes a slot and up to `want` queues, at least one; a large transfer leaves some to others.
- * Waits until `deadline_ns` (gq_now_ns) for the first. -ENODEV when every queue or slot is
- * quarantined, -ETIMEDOUT, -ECANCELED.
+ * Waits for the first until `deadline_ns` (gq_now_ns), or, when that is 0, as long as a command may
+ * take, not counting the time of a reset. -ENODEV when every queue or slot is
+ * quarantined, -EIO when the controller has failed for good, -ETIMEDOUT, -ECANCELED.
  */
 int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
                   const volatile uint32_t *cancel, struct gq_lease *out);
@@ -92,6 +104,15 @@ int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
  * hold b and the slot until they are recovered. Returns whether there were such queues.
  */
 bool gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b);
+
+/* Under e->lock: the queue's commands have ended, its buffer and slot are free of it. */
+void gq_queue_settle(struct gq_engine *e, struct gq_queue *q);
+/* Under e->lock, for a pair that was created anew. */
+void gq_queue_renew(struct gq_engine *e, struct gq_queue *q);
+
+/* Makes the engine a user of its controller: resets stop it from then on. */
+void gq_recover_open(struct gq_engine *e);
+void gq_recover_close(struct gq_engine *e);
 
 uint64_t gq_now_ns(void);
 

@@ -1,4 +1,4 @@
-/* Who has which queue: leases, quarantine, and the way back into service. */
+/* Who has which queue: leases and quarantine. */
 #include <errno.h>
 #include <time.h>
 
@@ -6,7 +6,7 @@
 
 #define NS_PER_SEC   1000000000u
 #define WAIT_STEP_NS 1000000u /* how soon a waiting transfer notices its cancel flag */
-#define FRESH_QUEUE  ((struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE})
+#define NS_PER_MS    1000000u
 
 uint64_t gq_now_ns(void)
 {
@@ -34,14 +34,18 @@ static unsigned count_queues(const struct gq_engine *e, enum gq_queue_use use)
     return n;
 }
 
-/* Will waiting help? Not when everything that could be given back is quarantined. */
-static bool all_lost(const struct gq_engine *e)
+/* Will waiting help? Not when everything that could be given back is out of service. */
+static int lost(const struct gq_engine *e)
 {
     bool slots_lost = true;
 
+    if (e->dead)
+        return -EIO;
     for (unsigned i = 0; i < e->n_slots; i++)
         slots_lost = slots_lost && !e->slots[i].leased && e->slots[i].holds;
-    return e->failed || slots_lost || count_queues(e, GQ_QUEUE_QUARANTINED) == e->n_queues;
+    if (e->failed || (!e->stopped && slots_lost))
+        return -ENODEV;
+    return !e->stopped && count_queues(e, GQ_QUEUE_QUARANTINED) == e->n_queues ? -ENODEV : 0;
 }
 
 static void take(struct gq_engine *e, uint64_t want, unsigned slot, struct gq_lease *out)
@@ -52,6 +56,7 @@ static void take(struct gq_engine *e, uint64_t want, unsigned slot, struct gq_le
     out->slot = slot;
     out->n = 0;
     e->slots[slot].leased = true;
+    e->driving++;
     for (unsigned i = 0; i < e->n_queues && out->n < limit && out->n < want; i++) {
         if (e->queues[i].use == GQ_QUEUE_FREE) {
             e->queues[i].use = GQ_QUEUE_LEASED;
@@ -65,9 +70,10 @@ static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volati
 {
     uint64_t now = gq_now_ns(), until = now + WAIT_STEP_NS;
     struct timespec ts;
+    int err = lost(e);
 
-    if (all_lost(e))
-        return -ENODEV;
+    if (err)
+        return err;
     if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED))
         return -ECANCELED;
     if (now >= deadline_ns)
@@ -78,17 +84,30 @@ static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volati
     return 0;
 }
 
+static uint64_t own_deadline(const struct gq_engine *e)
+{
+    return gq_now_ns() + (uint64_t)e->opts.deadline_ms * NS_PER_MS;
+}
+
+static bool is_available(const struct gq_engine *e, int slot)
+{
+    return !e->stopped && !e->failed && !e->dead && slot >= 0 && count_queues(e, GQ_QUEUE_FREE);
+}
+
 int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
                   const volatile uint32_t *cancel, struct gq_lease *out)
 {
+    uint64_t patience = own_deadline(e);
     int err = 0, slot = -1;
 
     pthread_mutex_lock(&e->lock);
     while (!err) {
         slot = free_slot(e);
-        if (!e->failed && slot >= 0 && count_queues(e, GQ_QUEUE_FREE))
+        if (is_available(e, slot))
             break;
-        err = wait_a_little(e, deadline_ns, cancel);
+        if (e->stopped)
+            patience = own_deadline(e);
+        err = wait_a_little(e, deadline_ns ? deadline_ns : patience, cancel);
     }
     if (!err)
         take(e, want ? want : 1, (unsigned)slot, out);
@@ -99,6 +118,7 @@ int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
 static void quarantine(struct gq_engine *e, struct gq_queue *q, unsigned slot, struct gq_buffer *b)
 {
     q->use = GQ_QUEUE_QUARANTINED;
+    q->holds = true;
     q->held_buffer = b;
     q->held_slot = slot;
     b->holds++;
@@ -121,53 +141,26 @@ bool gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buff
         }
     }
     e->slots[l->slot].leased = false;
+    e->driving--;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
     return unsettled;
 }
 
-static void back_in_service(struct gq_engine *e, struct gq_queue *q)
+void gq_queue_settle(struct gq_engine *e, struct gq_queue *q)
 {
-    q->use = GQ_QUEUE_FREE;
-    q->state = FRESH_QUEUE;
+    if (!q->holds)
+        return;
+    q->holds = false;
     if (q->held_buffer)
         q->held_buffer->holds--;
     q->held_buffer = NULL;
     e->slots[q->held_slot].holds--;
 }
 
-/*
- * Deleting the submission queue ends its commands, be they lost or merely late (an Abort for each
- * would only ask for the same), so after recreate nothing of the old queue can move data.
- */
-int gq_engine_recover(struct gq_engine *e)
+void gq_queue_renew(struct gq_engine *e, struct gq_queue *q)
 {
-    int first = 0;
-
-    pthread_mutex_lock(&e->recover_lock);
-    for (unsigned i = 0; i < e->n_queues; i++) {
-        struct gq_queue *q = &e->queues[i];
-        bool mine;
-        int err;
-
-        pthread_mutex_lock(&e->lock);
-        mine = q->use == GQ_QUEUE_QUARANTINED;
-        if (mine)
-            q->use = GQ_QUEUE_RECOVERING;
-        pthread_mutex_unlock(&e->lock);
-        if (!mine)
-            continue;
-        /* A pair that could not be recreated once is gone, and cannot be tried again. */
-        err = q->qp.sq ? nvme_qpair_recreate(e->ctrlr, &q->qp) : -EIO;
-        pthread_mutex_lock(&e->lock);
-        if (err)
-            q->use = GQ_QUEUE_QUARANTINED;
-        else
-            back_in_service(e, q);
-        pthread_cond_broadcast(&e->changed);
-        pthread_mutex_unlock(&e->lock);
-        first = first ? first : err;
-    }
-    pthread_mutex_unlock(&e->recover_lock);
-    return first;
+    gq_queue_settle(e, q);
+    q->state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
+    q->use = GQ_QUEUE_FREE;
 }

@@ -12,7 +12,7 @@
  *   harvest  up to GQ_LANES CQEs in arrival order, told new from old by the phase;
  *            one CQ doorbell
  *   retire   each CQE finds its command by CID; the status is kept, the CID freed
- *   watch    cancel flag, deadlines
+ *   watch    flags of the host, deadlines
  *
  * At most depth - 1 commands are in flight. That bounds the CQ as well, and it keeps the SQ from
  * overrunning without looking at SQHD: a completed command was fetched, so tail - head as the
@@ -50,7 +50,7 @@ struct gq_worker {
     uint32_t n_free;      /* CIDs on the stack */
     uint32_t next, share; /* commands of this group: sent so far, and in all */
     uint32_t outcome;
-    uint32_t flag; /* the cancel flag, loaded with the last look for completions */
+    uint32_t flags; /* GQ_FLAG_*, loaded with the last look for completions */
     uint64_t start_ns, now_ns, scan_ns;
 };
 
@@ -97,7 +97,7 @@ GQ_FN void gq_begin(struct gq_worker *w, const struct gq_run *run, const struct 
     w->next = 0;
     w->share = gq_share(run, rank);
     w->outcome = GQ_OUT_RUNNING;
-    w->flag = 0;
+    w->flags = 0;
     w->start_ns = GQ_UNIFORM64(gq_clock_ns());
     w->now_ns = w->start_ns;
     w->scan_ns = w->start_ns + run->command_ns / 8;
@@ -241,6 +241,16 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t
         w->n_free += n;
 }
 
+/* Used by gq_watch() only: on a GPU this load and those of the CQEs cross the bus together. */
+GQ_FN void gq_load_flags(struct gq_worker *w)
+{
+    const struct gq_run *run = w->run;
+
+    w->flags = gq_load_flag(run->flags);
+    if (run->cancel && gq_load_flag(run->cancel) != 0)
+        w->flags |= GQ_FLAG_CANCEL;
+}
+
 /* Returns how many commands completed. */
 GQ_FN uint32_t gq_harvest(struct gq_worker *w)
 {
@@ -249,9 +259,7 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
     GQ_LANE_VAR(uint32_t, dw3);
     GQ_LANE_VAR(uint32_t, ready);
 
-    /* Used by gq_watch() only: on a GPU this load and those of the CQEs cross the bus together. */
-    if (w->run->cancel)
-        w->flag = gq_load_flag(w->run->cancel);
+    gq_load_flags(w);
     GQ_FOR_LANES(lane)
     {
         uint32_t pos = w->cq_head + lane, phase = w->phase;
@@ -305,15 +313,23 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
     return GQ_BALLOT(late) != 0;
 }
 
-/* A cancelled group sends no more and drains; a deadline makes it leave with what is in flight. */
+/*
+ * A cancelled group sends no more and drains; a deadline makes it leave with what is in flight, and
+ * so does the host before a reset, which ends commands that are overdue as well.
+ */
 GQ_FN void gq_watch(struct gq_worker *w)
 {
     const struct gq_run *run = w->run;
+    uint32_t flags = GQ_UNIFORM32(w->flags);
 
     w->now_ns = GQ_UNIFORM64(gq_clock_ns());
     if (w->outcome == GQ_OUT_BROKEN)
         return;
-    if (GQ_UNIFORM32(w->flag) != 0)
+    if (flags & GQ_FLAG_LEAVE) {
+        w->outcome = GQ_OUT_LEFT;
+        return;
+    }
+    if (flags & GQ_FLAG_CANCEL)
         w->outcome = GQ_OUT_CANCELLED;
     if (run->budget_ns && w->now_ns - w->start_ns >= run->budget_ns)
         w->outcome = GQ_OUT_TIMED_OUT;

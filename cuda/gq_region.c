@@ -20,20 +20,20 @@ static void build_lists(struct gq_region *r)
         table[i * NVME_PRP_PER_PAGE - 1] = r->prps.iova + i * NVME_PAGE_SIZE;
 }
 
-int gq_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct gq_region *out)
+int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out)
 {
     struct nvme_transport *t = nvme_ctrlr_transport(c);
     int err;
 
     *out = (struct gq_region){
-        .base = mem->addr ? (uint64_t)(uintptr_t)mem->addr : mem->device,
-        .pages = mem->len / NVME_PAGE_SIZE,
+        .base = imp->base,
+        .pages = imp->mem.len / NVME_PAGE_SIZE,
     };
-    assert(out->base % NVME_PAGE_SIZE == 0 && mem->len % NVME_PAGE_SIZE == 0);
+    assert(out->base % NVME_PAGE_SIZE == 0 && imp->mem.len % NVME_PAGE_SIZE == 0);
     err = nvme_dma_alloc(c, list_pages(out->pages) * NVME_PAGE_SIZE, &out->prps);
     if (err)
         return err;
-    err = t->ops->map(t, mem, &out->iova);
+    err = t->ops->map(t, &imp->mem, &out->iova);
     if (err) {
         nvme_dma_free(c, &out->prps);
         return err;

@@ -9,7 +9,7 @@
 #define CUDA_GQ_REGION_H
 
 #include "blockdev/nvme.h"
-#include "cuda/gq_work.h"
+#include "cuda/gq_exec.h"
 
 #define GQ_PRP_DATA (NVME_PRP_PER_PAGE - 1) /* entries of a list page beside the chain pointer */
 
@@ -20,8 +20,8 @@ struct gq_region {
     struct nvme_dma prps;
 };
 
-/* Maps whole pages (mem) and builds the table. Errors: those of map(), -ENOMEM. */
-int gq_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct gq_region *out);
+/* Maps whole pages and builds the table. Errors: those of map(), -ENOMEM. */
+int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out);
 void gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r);
 
 /*

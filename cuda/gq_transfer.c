@@ -11,6 +11,7 @@ struct transfer {
     const struct gq_request *req;
     struct gq_result *result;
     struct gq_plan plan;
+    struct gq_plan done; /* the plan at the first byte that is not known to have been moved */
     struct gq_lease lease;
     uint64_t deadline_ns; /* of the whole transfer; 0: none */
     struct gq_launch launch;
@@ -78,28 +79,43 @@ static int check_time(struct transfer *t)
     return 0;
 }
 
-static void take_states(struct transfer *t)
+/* What the run has come to, as far as its queues tell: 0, -ERESTART, -ETIMEDOUT or -ECANCELED. */
+static int take_states(struct transfer *t)
 {
+    bool late = false, cancelled = false, left = false;
+
     for (unsigned i = 0; i < t->lease.n; i++) {
         struct gq_queue *q = &t->e->queues[t->lease.queues[i]];
 
         q->state = t->launch.states[i];
         t->result->commands += q->state.sent;
-        if (q->state.outcome == GQ_OUT_TIMED_OUT || q->state.outcome == GQ_OUT_BROKEN)
-            t->result->timed_out = true;
-        if (q->state.outcome == GQ_OUT_CANCELLED)
-            t->result->cancelled = true;
+        late |= q->state.outcome == GQ_OUT_TIMED_OUT || q->state.outcome == GQ_OUT_BROKEN;
+        cancelled |= q->state.outcome == GQ_OUT_CANCELLED;
+        left |= q->state.outcome == GQ_OUT_LEFT;
     }
+    /* Before a reset nothing is late: it ends what has not completed, and all begins again. */
+    if (left)
+        return -ERESTART;
+    t->result->timed_out |= late;
+    t->result->cancelled |= cancelled;
+    if (late)
+        return -ETIMEDOUT;
+    return cancelled ? -ECANCELED : 0;
 }
 
-/* Results in stream order: bytes up to the first command not known to have succeeded. */
+/*
+ * Results in stream order: bytes up to the first command not known to have succeeded. Commands that
+ * completed are a sign of life for the driver.
+ */
 static void take_results(struct transfer *t, const struct gq_chunk *chunk)
 {
     bool whole = true;
+    uint32_t ended = 0;
 
     for (uint32_t i = 0; i < chunk->n_cmds; i++) {
         uint32_t r = chunk->results[i];
 
+        ended += r != GQ_PENDING;
         if (r == GQ_ENDED)
             continue;
         if (whole)
@@ -110,15 +126,8 @@ static void take_results(struct transfer *t, const struct gq_chunk *chunk)
     }
     if (whole)
         t->result->bytes = chunk->end;
-}
-
-static int verdict(const struct gq_result *r)
-{
-    if (r->nvme_status)
-        return -EIO;
-    if (r->timed_out)
-        return -ETIMEDOUT;
-    return r->cancelled ? -ECANCELED : 0;
+    if (ended)
+        nvme_ctrlr_progress(t->e->ctrlr);
 }
 
 /* The executor failed, so the queues' state is unknown: treat all as having commands in flight. */
@@ -130,6 +139,8 @@ static void distrust(struct transfer *t)
         state->in_flight = t->e->opts.depth - 1;
         state->outcome = GQ_OUT_BROKEN;
     }
+    if (t->e->ringer)
+        gq_ringer_silence(t->e->ringer);
     pthread_mutex_lock(&t->e->lock);
     t->e->failed = true;
     pthread_mutex_unlock(&t->e->lock);
@@ -143,38 +154,107 @@ static bool plan_chunk(struct transfer *t, unsigned i)
                         (2 * t->lease.slot + i) * part, part);
 }
 
-static int run_chunks(struct transfer *t)
+/* Runs chunks[cur]; the next one is planned meanwhile: *more tells whether there is one. */
+static int run_chunk(struct transfer *t, unsigned cur, bool *more)
 {
     const struct gq_exec_ops *ops = t->e->exec->ops;
-    struct gq_slot_res *slot = &t->e->slots[t->lease.slot];
+    struct gq_chunk *chunk = &t->e->slots[t->lease.slot].chunks[cur];
+    int err;
+
+    set_up_run(t, chunk);
+    err = check_time(t);
+    if (err)
+        return err;
+    err = ops->start(t->e->exec, &t->launch, chunk);
+    if (!err) {
+        *more = plan_chunk(t, cur ^ 1);
+        err = ops->wait(t->e->exec, &t->launch, chunk);
+    }
+    if (err) {
+        distrust(t);
+        return err;
+    }
+    err = take_states(t);
+    take_results(t, chunk);
+    return t->result->nvme_status ? -EIO : err;
+}
+
+static int run_chunks(struct transfer *t)
+{
     unsigned cur = 0;
-    bool more = plan_chunk(t, cur);
+    bool more;
 
+    t->plan = t->done;
+    more = plan_chunk(t, cur);
     while (more) {
-        struct gq_chunk *chunk = &slot->chunks[cur];
-        int err;
+        struct gq_plan next = t->plan;
+        int err = run_chunk(t, cur, &more);
 
-        set_up_run(t, chunk);
-        err = check_time(t);
         if (err)
             return err;
-        err = ops->start(t->e->exec, &t->launch, chunk);
-        if (!err) {
-            more = plan_chunk(t, cur ^ 1);
-            err = ops->wait(t->e->exec, &t->launch, chunk);
-        }
-        if (err) {
-            distrust(t);
-            return err;
-        }
-        take_states(t);
-        take_results(t, chunk);
-        err = verdict(t->result);
-        if (err)
-            return err;
+        t->done = next;
         cur ^= 1;
     }
     return 0;
+}
+
+static unsigned resets_settled(struct gq_engine *e)
+{
+    unsigned n;
+
+    pthread_mutex_lock(&e->lock);
+    n = e->settled;
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
+/*
+ * With queues of its own, for as long as nobody resets the controller. *unsettled: commands may be
+ * under way that only a later reset than number *settled has ended.
+ */
+static int run_leased(struct transfer *t, bool *unsettled, unsigned *settled)
+{
+    struct gq_engine *e = t->e;
+    /* Eight commands a queue are enough to hide a round trip. */
+    int err = gq_lease_take(e, (gq_plan_estimate(&t->done) + 7) / 8, t->deadline_ns, t->req->cancel,
+                            &t->lease);
+
+    if (err)
+        return err;
+    if (e->ringer)
+        gq_ringer_begin(e->ringer);
+    err = run_chunks(t);
+    if (e->ringer)
+        gq_ringer_end(e->ringer);
+    *settled = resets_settled(e); /* none can finish before the lease is given back */
+    *unsettled = gq_lease_give(e, &t->lease, t->req->buffer);
+    return err;
+}
+
+static void count_restart(struct gq_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stats.restarts++;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/*
+ * A reset interrupts it, and the chunk that ran then runs again: the same bytes to the same places.
+ */
+static int run(struct transfer *t)
+{
+    struct gq_engine *e = t->e;
+    bool unsettled = false;
+    unsigned settled = 0;
+    int err;
+
+    do {
+        err = run_leased(t, &unsettled, &settled);
+        if (err == -ERESTART)
+            count_restart(e);
+    } while (err == -ERESTART);
+    t->result->unsettled = unsettled && settled == resets_settled(e);
+    return err;
 }
 
 static int check_request(const struct gq_engine *e, const struct gq_request *req,
@@ -201,25 +281,15 @@ static int check_request(const struct gq_engine *e, const struct gq_request *req
 static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result)
 {
     struct transfer t = {.e = e, .req = req, .result = result};
-    uint64_t now = gq_now_ns();
-    int err = check_request(e, req, &t.plan);
+    int err = check_request(e, req, &t.done);
 
     if (err || req->len == 0)
         return err;
     if (req->deadline_ms)
-        t.deadline_ns = now + (uint64_t)req->deadline_ms * NS_PER_MS;
-    /* Eight commands a queue are enough to hide a round trip. */
-    err = gq_lease_take(e, (gq_plan_estimate(&t.plan) + 7) / 8,
-                        t.deadline_ns ? t.deadline_ns
-                                      : now + (uint64_t)e->opts.deadline_ms * NS_PER_MS,
-                        req->cancel, &t.lease);
-    if (err) {
-        result->timed_out = err == -ETIMEDOUT;
-        result->cancelled = err == -ECANCELED;
-        return err;
-    }
-    err = run_chunks(&t);
-    result->unsettled = gq_lease_give(e, &t.lease, req->buffer);
+        t.deadline_ns = gq_now_ns() + (uint64_t)req->deadline_ms * NS_PER_MS;
+    err = run(&t);
+    result->timed_out |= err == -ETIMEDOUT;
+    result->cancelled |= err == -ECANCELED;
     return err;
 }
 

@@ -38,11 +38,16 @@ struct gq_piece {
 static_assert(sizeof(struct gq_piece) == 32, "pieces are read by a kernel");
 #define GQ_PIECE_ALWAYS UINT32_MAX
 
+/* Bits of the word behind gq_run.flags, set by the host while a run is under way. */
+#define GQ_FLAG_CANCEL 1u /* send no more, drain, end */
+#define GQ_FLAG_LEAVE  2u /* before a reset: end now, with what is in flight */
+
 /* What all queues working on one list of commands share; read-only while they run. */
 struct gq_run {
     const struct gq_cmd *cmds;
     uint32_t *results;
-    const volatile uint32_t *cancel; /* NULL: never */
+    const volatile uint32_t *flags;  /* GQ_FLAG_*, the executor's */
+    const volatile uint32_t *cancel; /* the caller's, not zero: as GQ_FLAG_CANCEL; NULL: never */
     struct nvme_transport *kick;     /* CPU only: woken after doorbell stores; may be NULL */
     uint64_t command_ns;             /* a command not completed after this is lost */
     uint64_t budget_ns;              /* for the whole list; 0: no limit */
@@ -79,6 +84,7 @@ enum gq_outcome {
     GQ_OUT_CANCELLED = 2, /* nothing in flight, not all sent */
     GQ_OUT_TIMED_OUT = 3, /* commands may be in flight */
     GQ_OUT_BROKEN = 4,    /* the controller completed a command that was not in flight */
+    GQ_OUT_LEFT = 5,      /* told to leave: commands may be in flight */
 };
 
 /* The part of a queue pair that changes, carried from one run to the next by the host. */

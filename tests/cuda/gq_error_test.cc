@@ -165,7 +165,7 @@ TEST_P(GqError, UnregisterAfterATimeoutDeletesTheQueueFirst)
     EXPECT_EQ(sim_violations(rig.s), 0u);
 }
 
-TEST_P(GqError, DeadControllerEndsTransfersAndLetsGo)
+TEST_P(GqError, FatalStatusEndsTransfersUntilItIsReset)
 {
     Rig rig(GetParam(), 512, 1u << 20);
 
@@ -175,7 +175,11 @@ TEST_P(GqError, DeadControllerEndsTransfersAndLetsGo)
     Memory m(rig.x.kind, 65536);
     gq_buffer *b = rig.add(m, 0, 65536);
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 65536}}, 0, 65536), -ETIMEDOUT);
-    EXPECT_LT(gq_engine_recover(rig.e), 0);
+    EXPECT_TRUE(rig.result.unsettled);
+    EXPECT_EQ(gq_engine_recover(rig.e), 0);
+    EXPECT_EQ(rig.stats().resets, 1u);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 65536}}, 0, 65536), 0);
+    EXPECT_TRUE(std::equal(rig.media.begin(), rig.media.begin() + 65536, m.read(0, 65536).begin()));
     gq_buffer_unregister(b);
 }
 

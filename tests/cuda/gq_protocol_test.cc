@@ -53,11 +53,13 @@ struct Ring : nvme_transport {
         gq_port port = {sq, cq, &sq_doorbell, &cq_doorbell, slots, free_cids, 4, 0};
         const gq_port *ports[] = {&port};
         gq_run r = {};
+        uint32_t flags = 0;
 
         table.kick = post;
         ops = &table;
         last_tail = (state.sq_tail + n) % 4;
         r.kick = this;
+        r.flags = &flags;
         r.cmds = cmds;
         r.results = results;
         r.command_ns = command_ns;

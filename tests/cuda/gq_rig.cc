@@ -75,6 +75,7 @@ Rig::Rig(const Executor &executor, uint32_t lba_size, size_t bytes)
     cfg.ns[0].lba_size = lba_size;
     opts.executor = x.kind;
     opts.cpu_lanes = x.lanes;
+    opts.doorbells = x.doorbells;
     opts.queues = 4;
     opts.depth = 32;
     opts.max_buffers = 16;
@@ -102,7 +103,7 @@ void Rig::open()
     int err = sim_create(&cfg, &s, &t);
     unlink(image_.c_str()); /* the simulator has it open; nothing is left if the test dies */
     must(err, "sim_create");
-    must(nvme_ctrlr_open(t, nullptr, &c), "nvme_ctrlr_open");
+    must(nvme_ctrlr_open(t, &driver, &c), "nvme_ctrlr_open");
     must(gq_engine_open(c, 1, &opts, &e), "gq_engine_open");
 }
 

@@ -15,12 +15,16 @@ struct Executor {
     const char *name;
     gq_executor_kind kind;
     unsigned lanes;
+    gq_doorbells doorbells = GQ_DOORBELLS_AUTO;
 };
 
 inline const Executor kExecutors[] = {
     {"Cpu1", GQ_EXECUTOR_CPU, 1},
     {"Cpu32", GQ_EXECUTOR_CPU, 32},
     {"Cuda", GQ_EXECUTOR_CUDA, 0},
+    {"Cpu1Tier0", GQ_EXECUTOR_CPU, 1, GQ_DOORBELLS_CPU},
+    {"Cpu32Tier0", GQ_EXECUTOR_CPU, 32, GQ_DOORBELLS_CPU},
+    {"CudaTier0", GQ_EXECUTOR_CUDA, 0, GQ_DOORBELLS_CPU},
 };
 
 inline void PrintTo(const Executor &x, std::ostream *os)
@@ -71,6 +75,7 @@ class Rig
     Executor x;
     sim_config cfg = {};
     gq_options opts = {};
+    nvme_opts driver = {};
     Bytes media; /* what the namespace held at first */
     sim *s = nullptr;
     nvme_ctrlr *c = nullptr;

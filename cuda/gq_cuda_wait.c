@@ -1,0 +1,116 @@
+/*
+ * Waiting for a run's kernels, without trust in the device: a kernel ends by its own deadlines, and
+ * when it does not, the wait does.
+ */
+#include <sched.h>
+
+#include "blockdev/wait.h"
+#include "cuda/gq_cuda_int.h"
+
+#define ASK_CUDA_EVERY 4096u /* looks at memory */
+#define HANG_NS        (GQ_HANG_MS * 1000000ull)
+
+/* When the kernel was seen to do something, and what it has been told since. */
+struct watch {
+    uint64_t start_ns, sign_ns;
+    uint64_t leave_ns; /* 0: not asked to leave */
+    uint32_t ended;    /* commands, when it was looked at last */
+};
+
+/* Forwards what the GPU cannot see: the caller's flag, and the engine's. Returns the engine's. */
+static uint32_t forward_flags(const struct gq_cuda *cu, const struct gq_launch *l)
+{
+    uint32_t leave = __atomic_load_n(&cu->exec.flags, __ATOMIC_RELAXED);
+    uint32_t cancel = l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED);
+
+    if (leave || cancel)
+        __atomic_store_n(cu->slots[l->slot].flags, leave | (cancel ? GQ_FLAG_CANCEL : 0),
+                         __ATOMIC_RELAXED);
+    return leave;
+}
+
+/* Have all queues of the run been handed back? Acquire: the results were written before. */
+static bool all_ended(const struct gq_launch *l)
+{
+    for (unsigned i = 0; i < l->run.n_queues; i++) {
+        if (__atomic_load_n(&l->states[i].outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING)
+            return false;
+    }
+    return true;
+}
+
+static uint32_t count_ended(const struct gq_chunk *chunk)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < chunk->n_cmds; i++)
+        n += __atomic_load_n(&chunk->results[i], __ATOMIC_RELAXED) != GQ_PENDING;
+    return n;
+}
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/*
+ * A kernel whose commands make no progress leaves when the oldest is overdue, which it looks for
+ * eight times within a command's deadline; and at once at the end of its budget, or when it is told
+ * to. What is still there GQ_HANG_MS later does not run as written.
+ */
+static bool hangs(struct watch *w, const struct gq_launch *l, const struct gq_chunk *chunk,
+                  bool leave)
+{
+    uint64_t now = nvme_now_ns(), limit;
+    uint32_t ended = count_ended(chunk);
+
+    if (ended != w->ended) {
+        w->ended = ended;
+        w->sign_ns = now;
+    }
+    if (leave && !w->leave_ns)
+        w->leave_ns = now;
+    limit = w->sign_ns + l->run.command_ns + l->run.command_ns / 8;
+    if (l->run.budget_ns)
+        limit = min64(limit, w->start_ns + l->run.budget_ns);
+    if (w->leave_ns)
+        limit = min64(limit, w->leave_ns);
+    return now >= limit + HANG_NS;
+}
+
+/* cudaErrorNotReady is taken back like an error, or a later call reports it as its own. */
+static cudaError_t query(cudaStream_t stream)
+{
+    cudaError_t err = cudaStreamQuery(stream);
+
+    if (err == cudaErrorNotReady)
+        cudaGetLastError();
+    return err;
+}
+
+/*
+ * Looks at memory as long as that can tell something new, for asking CUDA takes locks that the
+ * threads which launch copies need; asks now and then all the same, since a kernel that faulted
+ * says nothing.
+ */
+int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    cudaStream_t stream = cu->slots[l->slot].stream;
+    struct watch w = {.start_ns = nvme_now_ns(), .sign_ns = nvme_now_ns()};
+    bool running = chunk->n_cmds != 0;
+    cudaError_t err = cudaErrorNotReady;
+
+    for (unsigned i = 1; err == cudaErrorNotReady; i++) {
+        bool leave = forward_flags(cu, l) & GQ_FLAG_LEAVE;
+
+        running = running && !all_ended(l);
+        if (!running || i % ASK_CUDA_EVERY == 0)
+            err = query(stream);
+        if (err == cudaErrorNotReady && i % ASK_CUDA_EVERY == 0 && hangs(&w, l, chunk, leave)) {
+            __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);
+            return -EIO;
+        }
+        sched_yield();
+    }
+    return gq_cuda_errno(err);
+}
