@@ -203,8 +203,10 @@ static int open_ctrlr(const struct bd_name *name, const struct bd_open_opts *opt
     }
     err = bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, p->why,
                             p->len);
-    if (err)
+    if (err) {
         nvme_ctrlr_close(out->ctrlr);
+        out->ctrlr = NULL;
+    }
     return err;
 }
 
