@@ -49,7 +49,7 @@ static void check_vfio(struct check *c, const char *root)
                           : "none in /dev");
     else
         check_add(c, CHECK_WARN, "vfio",
-                  "modprobe vfio-pci; at every boot: echo vfio-pci >/etc/modules-load.d/vfio.conf",
+                  "modprobe vfio-pci; at every boot: echo vfio-pci >/etc/modules-load.d/vfio-pci.conf",
                   "vfio-pci is not loaded");
 }
 

@@ -61,6 +61,7 @@ struct cli_bar {
     size_t len;
     void *transport; /* struct nvme_transport; whose, says `owned` */
     bool owned;
+    bool reset; /* the controller was reset to be looked at */
 };
 
 /*

@@ -61,7 +61,10 @@ int cli_transport_bar(const struct cli_target *t, bool noiommu, struct cli_bar *
     int err = open_transport(t, noiommu, &transport, why, len);
     if (err)
         return err;
-    *out = (struct cli_bar){.through = transport->ops->name, .transport = transport, .owned = true};
+    *out = (struct cli_bar){.through = transport->ops->name,
+                            .transport = transport,
+                            .owned = true,
+                            .reset = t->way == CLI_WAY_VFIO};
     return 0;
 }
 

@@ -14,7 +14,7 @@ static int show(const struct cli_options *options, const char *object, const str
     cli_out_begin(&out, options->json, stdout);
     cli_out_string(&out, "device", "Device:", object);
     cli_out_string(&out, "through", "Through:", bar->through);
-    cli_out_flag(&out, "reset", "Reset before reading:", bar->owned);
+    cli_out_flag(&out, "reset", "Reset before reading:", bar->reset);
     cli_show_regs(&out, values);
     cli_out_end(&out);
     if (values[0] == UINT64_MAX)
