@@ -23,7 +23,7 @@ struct nvme_vfio_user_opts {
  * not answer: it may have another client); -EPROTO (no vfio-user, or nonsense); -ENOTSUP (no NVMe
  * controller, doorbells that cannot be mapped).
  */
-int nvme_vfio_user_open(const char *socket, const struct nvme_vfio_user_opts *opts,
+int nvme_vfio_user_open(const char *path, const struct nvme_vfio_user_opts *opts,
                         struct nvme_transport **out, char *why, size_t len);
 
 #ifdef __cplusplus
