@@ -20,7 +20,7 @@
 #include "sim/serve/dma.h"
 #include "sim/serve/session.h"
 
-#define BEGUN_MS       2000 /* a message that has begun, and the first one, must come whole in this */
+#define BEGUN_MS       2000 /* in which the first message, and any that has begun, must come */
 #define SEND_MS        2000 /* a client must read its answers */
 #define MISTAKES_SHOWN 16u
 

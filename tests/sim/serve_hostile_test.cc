@@ -12,6 +12,8 @@
 
 #include "serve_rig.h"
 
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 namespace
 {
 
@@ -371,6 +373,18 @@ TEST_F(Hostile, RandomBytes)
             c.send(junk, std::vector<int>(rng() % 4, fd));
     }
     close(fd);
+}
+
+/* The fuzzer's entry with a few random inputs, so that every build runs it. */
+TEST(HostileFuzz, RandomMessages)
+{
+    std::mt19937_64 rng(31);
+    for (int round = 0; round < 300; round++) {
+        Bytes input(rng() % 400);
+        for (unsigned char &b : input)
+            b = static_cast<unsigned char>(rng() % 3 ? rng() % 16 : rng());
+        LLVMFuzzerTestOneInput(input.data(), input.size());
+    }
 }
 
 } // namespace

@@ -1,0 +1,138 @@
+/*
+ * Fuzz entry of the server's messages: the input becomes a run of messages to one session, most
+ * with headers that hold, some with descriptors, over a real socket and a real controller.
+ */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "blockdev/nvme_spec.h"
+#include "sim/serve/dma.h"
+#include "sim/serve/session.h"
+
+#define FILE_BYTES 65536
+#define RAW        0x80 /* of the first byte: what follows is sent as it is */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct fuzz {
+    struct sim *sim;
+    struct session session;
+    struct message in;
+    struct reply out;
+    int memory;
+    int client, server; /* ends of the socket */
+};
+
+static struct fuzz *start(void)
+{
+    struct sim_config cfg = {.ns = {{.bytes = 1 << 20, .lba_size = 4096}}, .io_queues = 2};
+    struct fuzz *f = calloc(1, sizeof(*f));
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+
+    if (!f || fd < 0 || ftruncate(fd, FILE_BYTES) != 0 ||
+        sim_create(&cfg, &f->sim, &f->session.t) != 0)
+        abort();
+    f->memory = fd;
+    f->session.sim = f->sim;
+    return f;
+}
+
+static void send_with_fds(struct fuzz *f, const void *data, size_t len, unsigned n)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {0};
+    struct iovec iov = {.iov_base = (void *)data, .iov_len = len};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+
+    if (n > 0) {
+        h.msg_control = control;
+        h.msg_controllen = CMSG_SPACE(n * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n * sizeof(int));
+        for (unsigned i = 0; i < n; i++)
+            memcpy(CMSG_DATA(c) + i * sizeof(int), &f->memory, sizeof(int));
+    }
+    (void)!sendmsg(f->client, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* What the server makes of all that has been sent. False: it has had enough. */
+static bool serve(struct fuzz *f)
+{
+    char sink[512];
+    int rc;
+
+    while ((rc = message_receive(f->server, &f->in)) == 1) {
+        bool go_on = session_handle(&f->session, &f->in, &f->out);
+        if (message_reply(f->server, &f->in.header, &f->out) != 0)
+            go_on = false;
+        message_done(&f->in);
+        while (recv(f->client, sink, sizeof(sink), MSG_DONTWAIT) > 0)
+            ;
+        if (!go_on)
+            return false;
+    }
+    return rc == 0;
+}
+
+/* One message of [kind, descriptors, length, payload]; how much of the input it took. */
+static size_t send_one(struct fuzz *f, const uint8_t *data, size_t size)
+{
+    _Alignas(8) uint8_t raw[sizeof(struct vfio_user_header) + UINT8_MAX];
+    size_t len = data[2] < size - 3 ? data[2] : size - 3;
+    unsigned fds = data[1] % 12;
+
+    if (data[0] & RAW) {
+        if (len > 0)
+            send_with_fds(f, data + 3, len, fds);
+        return 3 + len;
+    }
+    struct vfio_user_header h = {.command = data[0] % 20,
+                                 .size = (uint32_t)(sizeof(h) + len),
+                                 .flags = data[1] & 0x80 ? VFIO_USER_NO_REPLY : 0};
+    memcpy(raw, &h, sizeof(h));
+    memcpy(raw + sizeof(h), data + 3, len);
+    send_with_fds(f, raw, sizeof(h) + len, fds);
+    return 3 + len;
+}
+
+static void end(struct fuzz *f)
+{
+    message_done(&f->in);
+    close(f->client);
+    close(f->server);
+    f->session.t->ops->write32(f->session.t, NVME_REG_CC, 0);
+    f->session.t->ops->close(f->session.t);
+    dma_forget();
+    if (sim_attach(f->sim, &f->session.t) != 0)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct fuzz *f;
+    int ends[2];
+
+    if (size < 1)
+        return 0;
+    if (!f)
+        f = start();
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        abort();
+    f->client = ends[0];
+    f->server = ends[1];
+    session_start(&f->session);
+    f->session.greeted = data[0] & 1; /* or the fuzzer would spend its life on greetings */
+    f->session.peer_fds = 1;
+    for (size_t at = 1; size - at > 3;) {
+        at += send_one(f, data + at, size - at);
+        if (!serve(f))
+            break;
+    }
+    end(f);
+    return 0;
+}
