@@ -5,14 +5,18 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "blockdev/nvme_spec.h"
 #include "blockdev/pci_sysfs.h"
 #include "blockdev/vfio_internal.h"
+#include "blockdev/wait.h"
 
 /* Large memory begins on a large page, so that the IOMMU needs few entries for it. */
 #define LARGE_PAGE (2u << 20)
+#define LEAVE_MS   2000u /* for the user before us to be gone */
+#define POLL_NS    10000000
 
 static struct vfio *vfio_of(struct nvme_transport *t)
 {
@@ -50,9 +54,21 @@ const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16
     return NULL;
 }
 
+/* A user that has just been killed is busy for a moment: the kernel resets his device. */
+static int open_patiently(const char *path)
+{
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
+    uint64_t deadline = nvme_deadline_ms(LEAVE_MS);
+    int fd;
+
+    while ((fd = open(path, O_RDWR | O_CLOEXEC)) < 0 && errno == EBUSY && nvme_now_ns() < deadline)
+        nanosleep(&pause, NULL);
+    return fd;
+}
+
 int vfio_open_node(const char *path, const struct vfio_why *why)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = open_patiently(path);
 
     if (fd >= 0)
         return fd;
@@ -180,24 +196,24 @@ static struct vfio *create(const struct vfio_api *api)
     return v;
 }
 
-static int choose_api(const char *root, const char *bdf, enum nvme_vfio_api wanted,
-                      const struct vfio_api **out, const struct vfio_why *why)
+static const struct vfio_api *choose_api(const char *root, const char *bdf,
+                                         enum nvme_vfio_api wanted, const struct vfio_why *why)
 {
-    bool usable = wanted != NVME_VFIO_GROUP && vfio_iommufd_usable(root, bdf);
-
-    if (wanted == NVME_VFIO_IOMMUFD && !usable)
-        return nvme_why(why->text, why->len, -ENOTSUP,
-                        "this kernel has no iommufd for it, or there are no rights on it: "
-                        "/dev/iommu and /dev/vfio/devices");
-    *out = usable ? &vfio_iommufd_api : &vfio_group_api;
-    return 0;
+    if (wanted != NVME_VFIO_GROUP && vfio_iommufd_usable(root, bdf))
+        return &vfio_iommufd_api;
+    if (wanted != NVME_VFIO_IOMMUFD)
+        return &vfio_group_api;
+    nvme_why(why->text, why->len, 0,
+             "this kernel has no iommufd for it, or there are no rights on it: /dev/iommu and "
+             "/dev/vfio/devices");
+    return NULL;
 }
 
 int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_opts *opts,
                       struct nvme_transport **out, char *why, size_t len)
 {
     const struct vfio_why w = {.text = why, .len = len};
-    const struct vfio_api *api = NULL;
+    const struct vfio_api *api;
     struct nvme_pci p;
     struct vfio *v;
     int rc;
@@ -209,10 +225,11 @@ int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_
     rc = nvme_pci_check_vfio(root, bdf, why, len);
     if (!rc)
         rc = nvme_pci_find(root, bdf, &p, why, len);
-    if (!rc)
-        rc = choose_api(root, p.bdf, opts ? opts->api : NVME_VFIO_AUTO, &api, &w);
     if (rc)
         return rc;
+    api = choose_api(root, p.bdf, opts ? opts->api : NVME_VFIO_AUTO, &w);
+    if (!api)
+        return -ENOTSUP;
     v = create(api);
     if (!v)
         return nvme_why(why, len, -ENOMEM, "out of memory");

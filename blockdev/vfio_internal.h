@@ -47,6 +47,7 @@ struct vfio {
     int device; /* registers, config space, resets, interrupts */
     uint32_t ioas;
     bool can_reset;
+    bool gone; /* atomic; set once, when a reset has failed */
     struct vfio_region_info bar0, config;
     pthread_mutex_t lock; /* protects iova, and orders map and unmap */
     struct nvme_iova iova;
@@ -59,7 +60,7 @@ int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_
 /* Whether this device has what iommufd needs, and we may open it. */
 bool vfio_iommufd_usable(const char *root, const char *bdf);
 
-/* Opens a node of VFIO: -ENOTSUP (it is missing), -EACCES, -EBUSY, with a sentence. */
+/* Opens a node of VFIO: -ENOTSUP (it is missing), -EACCES, -EBUSY (for 2 s), with a sentence. */
 int vfio_open_node(const char *path, const struct vfio_why *why);
 
 /*
@@ -81,6 +82,8 @@ int vfio_pci_open(struct vfio *v, const struct vfio_why *why);
 /* Bus mastering off, and the doorbells unmapped. Also after an open that failed half-way. */
 void vfio_pci_close(struct vfio *v);
 int vfio_pci_reset(struct vfio *v);
+/* vfio_reset.c: 0, -EIO, or -ETIMEDOUT after NVME_DEVICE_RESET_MS; then the kernel still tries. */
+int vfio_reset_function(int device);
 
 uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset);
 uint64_t vfio_read64(struct nvme_transport *t, uint32_t offset);

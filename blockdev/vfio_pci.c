@@ -4,8 +4,8 @@
  * Registers are read and written through the device's file. That costs a system call, but a file
  * access to a device that is gone, asleep or in the middle of a reset fails or waits, where an
  * access to mapped memory ends the process with SIGBUS; and registers are for rare moments. Only
- * doorbells are mapped. Their mapping goes away in one case alone, a reset that the device does not
- * survive: then ordinary memory takes its place.
+ * doorbells are mapped. The kernel takes that mapping away in one case alone, a reset that the
+ * device does not survive: then ordinary memory takes its place.
  */
 #include <errno.h>
 #include <linux/pci_regs.h>
@@ -24,7 +24,6 @@
 
 #define MAX_CAPS    48u /* all that fit into 192 bytes of 4 */
 #define CAP_MISSING 0
-#define BUSY_MS     1000u /* how long a reset may be refused because the kernel looks at the device */
 #define CAP_TO_MS   500u /* unit of CAP.TO */
 #define POLL_NS     1000000
 
@@ -35,12 +34,21 @@ static const struct vfio *vfio_of(const struct nvme_transport *t)
     return (const struct vfio *)t;
 }
 
+/*
+ * While the kernel still waits for a device that does not come back from its reset, whoever
+ * accesses its file waits, too: nobody must.
+ */
+static bool is_gone(const struct vfio *v)
+{
+    return __atomic_load_n(&v->gone, __ATOMIC_ACQUIRE);
+}
+
 /* All-ones when the device does not answer, as the bus would say it. */
 static void bar0_read(const struct nvme_transport *t, uint32_t offset, void *out, size_t len)
 {
     const struct vfio *v = vfio_of(t);
 
-    if (pread(v->device, out, len, (off_t)(v->bar0.offset + offset)) != (ssize_t)len)
+    if (is_gone(v) || pread(v->device, out, len, (off_t)(v->bar0.offset + offset)) != (ssize_t)len)
         memset(out, 0xff, len);
 }
 
@@ -49,8 +57,10 @@ static void bar0_write(const struct nvme_transport *t, uint32_t offset, const vo
                        size_t len)
 {
     const struct vfio *v = vfio_of(t);
-    ssize_t n = pwrite(v->device, data, len, (off_t)(v->bar0.offset + offset));
+    ssize_t n = 0;
 
+    if (!is_gone(v))
+        n = pwrite(v->device, data, len, (off_t)(v->bar0.offset + offset));
     (void)n;
 }
 
@@ -333,7 +343,7 @@ int vfio_pci_open(struct vfio *v, const struct vfio_why *why)
 
 void vfio_pci_close(struct vfio *v)
 {
-    if (v->config.size)
+    if (v->config.size && !is_gone(v))
         set_command(v, PCI_COMMAND_MASTER, 0);
     if (v->t.doorbells)
         munmap((void *)(uintptr_t)v->t.doorbells, v->t.doorbells_len);
@@ -341,31 +351,31 @@ void vfio_pci_close(struct vfio *v)
         close(v->t.removal_fd);
 }
 
-/* The kernel refuses while somebody else holds the device's lock, which is never for long. */
-static int reset_function(const struct vfio *v)
+/* Nothing answers at its place on the bus: its capability list is the kernel's own memory. */
+static bool is_unplugged(const struct vfio *v)
 {
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
-    uint64_t deadline = nvme_deadline_ms(BUSY_MS);
+    uint16_t status;
 
-    while (ioctl(v->device, VFIO_DEVICE_RESET)) {
-        if (errno != EAGAIN || nvme_now_ns() > deadline)
-            return -EIO;
-        nanosleep(&pause, NULL);
-    }
-    return 0;
+    return config_read(v, PCI_STATUS, &status, sizeof(status)) ||
+           (status | PCI_STATUS_CAP_LIST) == UINT16_MAX;
+}
+
+/* From now on registers read all-ones without asking, and doorbells are ordinary memory. */
+static int give_up(struct vfio *v)
+{
+    __atomic_store_n(&v->gone, true, __ATOMIC_RELEASE);
+    bury_doorbells(v);
+    return -EIO;
 }
 
 int vfio_pci_reset(struct vfio *v)
 {
-    int rc;
-
+    if (is_gone(v))
+        return -EIO;
     if (!v->can_reset)
         return -ENOTSUP;
-    rc = reset_function(v);
-    if (!rc)
-        rc = master_bus(v);
-    if (!rc && vfio_read32(&v->t, NVME_REG_VS) != UINT32_MAX)
-        return 0;
-    bury_doorbells(v);
-    return -EIO;
+    if (is_unplugged(v) || vfio_reset_function(v->device) || master_bus(v) ||
+        vfio_read32(&v->t, NVME_REG_VS) == UINT32_MAX)
+        return give_up(v);
+    return 0;
 }
