@@ -232,8 +232,8 @@ static int map_doorbells(struct vfio *v, size_t len, const struct vfio_why *why)
 /* The device is gone, and stores to its doorbells must not fault: they go to memory from now on. */
 static void bury_doorbells(const struct vfio *v)
 {
-    mmap((void *)(uintptr_t)v->t.doorbells, v->t.doorbells_len, PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    (void)mmap((void *)(uintptr_t)v->t.doorbells, v->t.doorbells_len, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 
 /* --- Opening --------------------------------------------------------------------------------- */
@@ -289,17 +289,16 @@ static void quiet_controller(struct vfio *v)
 /* The kernel tells by an eventfd that the device shall be given back (hot unplug, unbind). */
 static void watch_removal(struct vfio *v)
 {
-    struct {
-        struct vfio_irq_set set;
-        int fd;
-    } ask = {.set = {.argsz = sizeof(ask),
-                     .flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
-                     .index = VFIO_PCI_REQ_IRQ_INDEX,
-                     .count = 1}};
+    _Alignas(8) char ask[sizeof(struct vfio_irq_set) + sizeof(int)];
+    struct vfio_irq_set *set = (void *)ask;
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
-    ask.fd = fd;
-    if (fd >= 0 && ioctl(v->device, VFIO_DEVICE_SET_IRQS, &ask)) {
+    *set = (struct vfio_irq_set){.argsz = sizeof(ask),
+                                 .flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
+                                 .index = VFIO_PCI_REQ_IRQ_INDEX,
+                                 .count = 1};
+    memcpy(set->data, &fd, sizeof(fd));
+    if (fd >= 0 && ioctl(v->device, VFIO_DEVICE_SET_IRQS, set)) {
         close(fd); /* a kernel that does not tell */
         fd = -1;
     }

@@ -26,28 +26,26 @@ struct reset {
     int rc;
 };
 
-static int create(int device, struct reset **out)
+/* NULL with errno. */
+static struct reset *create(int device)
 {
     struct reset *r = calloc(1, sizeof(*r));
     pthread_condattr_t attr;
-    int rc;
 
     if (!r)
-        return -ENOMEM;
+        return NULL;
     /* A descriptor of its own: the transport may be closed before the kernel lets go. */
     r->device = fcntl(device, F_DUPFD_CLOEXEC, 0);
     if (r->device < 0) {
-        rc = -errno;
         free(r);
-        return rc;
+        return NULL;
     }
     pthread_mutex_init(&r->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&r->ended, &attr);
     pthread_condattr_destroy(&attr);
-    *out = r;
-    return 0;
+    return r;
 }
 
 static void destroy(struct reset *r)
@@ -126,11 +124,11 @@ static int wait_for_end(struct reset *r)
 
 int vfio_reset_function(int device)
 {
-    struct reset *r;
-    int rc = create(device, &r);
+    struct reset *r = create(device);
+    int rc;
 
-    if (rc)
-        return rc;
+    if (!r)
+        return -errno;
     rc = start(r);
     if (rc) {
         destroy(r);

@@ -420,11 +420,9 @@ TEST_F(Pci, WithoutRootNothingIsBound)
     chmod(tree.top.c_str(), 0755);
     chmod((tree.top + "/" + PciTree::device(BDF) + "/driver_override").c_str(), 0444);
     bool was_root = geteuid() == 0;
-    if (was_root)
-        ASSERT_EQ(seteuid(65534), 0);
+    ASSERT_EQ(was_root ? seteuid(65534) : 0, 0);
     int rc = bind();
-    if (was_root)
-        ASSERT_EQ(seteuid(0), 0);
+    ASSERT_EQ(was_root ? seteuid(0) : 0, 0);
     EXPECT_EQ(rc, -EACCES);
     EXPECT_STREQ(why, "cannot choose its driver: needs root");
 }
