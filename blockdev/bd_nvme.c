@@ -95,21 +95,36 @@ static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
     return w.refused ? -EIO : rc;
 }
 
+static void put_free(struct nvme_bdev *d, struct bd_queue *q)
+{
+    q->next = d->free;
+    d->free = q;
+}
+
+static int take_free(struct nvme_bdev *d, struct bd_queue **out)
+{
+    if (d->failed)
+        return -EIO;
+    if (!d->free)
+        return wait_turn(d, out);
+    *out = d->free;
+    d->free = d->free->next;
+    return 0;
+}
+
 int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out)
 {
-    int rc = 0;
+    int rc;
 
     pthread_mutex_lock(&d->lock);
-    if (d->failed) {
-        rc = -EIO;
-    } else if (d->free) {
-        *out = d->free;
-        d->free = d->free->next;
-    } else {
-        rc = wait_turn(d, out);
-    }
+    rc = take_free(d, out);
     if (!rc)
         bd_owner_enter(d);
+    if (!rc && d->failed) {
+        bd_owner_leave(d);
+        put_free(d, *out);
+        rc = -EIO;
+    }
     pthread_mutex_unlock(&d->lock);
     return rc;
 }
@@ -137,8 +152,7 @@ void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
         w->got = q;
         pthread_cond_signal(&w->cond);
     } else {
-        q->next = d->free;
-        d->free = q;
+        put_free(d, q);
     }
     pthread_mutex_unlock(&d->lock);
 }
@@ -357,10 +371,8 @@ static int open_queues(struct nvme_bdev *d, unsigned queues, unsigned depth)
             d->nqueues++;
     }
     pthread_mutex_lock(&d->lock);
-    for (unsigned i = d->nqueues; i-- > 0;) {
-        d->queues[i].next = d->free;
-        d->free = &d->queues[i];
-    }
+    for (unsigned i = d->nqueues; i-- > 0;)
+        put_free(d, &d->queues[i]);
     bd_owner_leave(d);
     pthread_mutex_unlock(&d->lock);
     return d->nqueues ? 0 : rc;

@@ -103,7 +103,8 @@ uint64_t bd_climb_ms(const struct nvme_bdev *d);
 void bd_user_init(struct nvme_bdev *d);
 void bd_user_destroy(struct nvme_bdev *d);
 /*
- * Owners of queues: a reset waits until each of them has parked or left. With d->lock held.
+ * Owners of queues: a reset waits until each of them has parked or left, and who wants to become
+ * one waits until it is over. With d->lock held.
  */
 void bd_owner_enter(struct nvme_bdev *d);
 void bd_owner_leave(struct nvme_bdev *d);

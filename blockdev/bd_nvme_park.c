@@ -33,7 +33,7 @@ bool bd_queue_renew(struct bd_queue *q)
     return true;
 }
 
-/* All who own a queue park, and who gets one from now on does so before he touches its rings. */
+/* All who own a queue park, and nobody becomes an owner before resume(). */
 static void stop(struct nvme_user *u)
 {
     struct nvme_bdev *d = bdev_of(u);
@@ -101,8 +101,15 @@ void bd_user_destroy(struct nvme_bdev *d)
     pthread_cond_destroy(&d->go_on);
 }
 
+static void wait_go_on(struct nvme_bdev *d)
+{
+    while (d->stop)
+        pthread_cond_wait(&d->go_on, &d->lock);
+}
+
 void bd_owner_enter(struct nvme_bdev *d)
 {
+    wait_go_on(d);
     d->owners++;
 }
 
@@ -129,8 +136,7 @@ int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
     if (reset)
         rc = nvme_ctrlr_reset(d->c, epoch);
     pthread_mutex_lock(&d->lock);
-    while (d->stop)
-        pthread_cond_wait(&d->go_on, &d->lock);
+    wait_go_on(d);
     d->parked--;
     if (d->failed)
         rc = -EIO;
