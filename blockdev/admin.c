@@ -16,6 +16,9 @@ static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "adm
 /* Number of Queues takes 1 to 65535, as 0-based values in both halves of the dword. */
 #define MAX_QUEUES_ASKED 65535u
 
+#define SLEEPS_PER_CHECK 64u
+#define PATIENCE_NS      10000000 /* between two tries of a command */
+
 #define ABORT_NOT_DONE 1u /* dword 0 of Abort's completion */
 
 int nvme_admin_setup(struct nvme_ctrlr *c)
@@ -62,10 +65,11 @@ static uint64_t command_deadline(const struct nvme_ctrlr *c)
  * way. A command that misses its deadline may still write the data page and complete later, so
  * the queue is not used again before a reset has ended it.
  */
-static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, struct nvme_cqe *cqe)
+static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline,
+                           struct nvme_cqe *cqe)
 {
-    uint64_t deadline = command_deadline(c);
     struct nvme_wait wait = {0};
+    unsigned sleeps = 0;
 
     for (;;) {
         bool late = nvme_now_ns() >= deadline;
@@ -75,8 +79,9 @@ static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, struct nvme_cqe *
             if (cqe->cid == cid)
                 return 0;
         }
-        /* Looked at now and then, and before a deadline is blamed. */
-        if ((late || nvme_wait_once(&wait)) && !nvme_ctrlr_alive(c)) {
+        /* Before a deadline is blamed, and now and then: a register may take milliseconds. */
+        if ((late || (nvme_wait_once(&wait) && ++sleeps % SLEEPS_PER_CHECK == 0)) &&
+            !nvme_ctrlr_alive(c)) {
             nvme_ctrlr_sicken(c);
             return -EIO;
         }
@@ -87,7 +92,8 @@ static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, struct nvme_cqe *
     }
 }
 
-static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *cqe)
+static int execute_once(struct nvme_ctrlr *c, struct nvme_sqe *sqe, uint64_t deadline,
+                        struct nvme_cqe *cqe)
 {
     int rc;
 
@@ -97,8 +103,33 @@ static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *
     nvme_ring_post(&c->admin_ring, sqe);
     nvme_ring_doorbell(&c->admin_ring);
     nvme_ctrlr_kick(c);
-    rc = wait_completion(c, sqe->cid, cqe);
+    rc = wait_completion(c, sqe->cid, deadline, cqe);
     return rc ? rc : nvme_status_errno(NVME_STATUS(cqe->status));
+}
+
+/* Not now, says the controller, and that it will do the command a little later. */
+static bool asks_for_patience(uint16_t status)
+{
+    unsigned code = status & 0x7ffu;
+
+    return !(status & NVME_STATUS_DNR) &&
+           (code == NVME_ERR_INTERRUPTED || code == NVME_ERR_TRANSPORT ||
+            code == NVME_ERR_MEDIA_NOT_READY || code == NVME_ERR_NS_NOT_READY);
+}
+
+static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *cqe)
+{
+    uint64_t deadline = command_deadline(c);
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = PATIENCE_NS};
+    int rc;
+
+    for (;;) {
+        rc = execute_once(c, sqe, deadline, cqe);
+        if (!rc || !nvme_ctrlr_well(c) || !asks_for_patience(NVME_STATUS(cqe->status)) ||
+            nvme_now_ns() + PATIENCE_NS >= deadline)
+            return rc;
+        nanosleep(&pause, NULL);
+    }
 }
 
 int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len,

@@ -5,7 +5,7 @@
 #include "blockdev/prp.h"
 
 #define DWORD_MASK   3u
-#define DSM_MAX_LBAS (1u << 31)
+#define DSM_MAX_LBAS (1ull << 31)
 
 void bd_io_fail(struct bd_io *io, int error, uint16_t status)
 {
@@ -74,6 +74,21 @@ static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t cid, u
     return len;
 }
 
+/* Bytes of one WRITE ZEROES, whole LBAs: both kinds of LBA divide every limit of the controller. */
+static uint64_t max_zeroes(const struct nvme_bdev *d)
+{
+    uint64_t field = (uint64_t)NVME_RW_MAX_LBAS * d->lba_size;
+
+    return d->c->info.max_zeroes ? at_most(field, d->c->info.max_zeroes) : field;
+}
+
+static uint64_t max_dsm(const struct nvme_bdev *d)
+{
+    uint64_t limit = d->c->info.max_dsm_lbas;
+
+    return (limit ? at_most(DSM_MAX_LBAS, limit) : DSM_MAX_LBAS) * d->lba_size;
+}
+
 static uint64_t cut_zeroes(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
 {
     struct nvme_sqe *sqe = &q->slots[cid].sqe;
@@ -86,7 +101,7 @@ static uint64_t cut_zeroes(struct bd_queue *q, struct bd_batch *b, uint16_t cid,
         set_prps(q, cid, q->bounce.iova + cid * q->bounce_len, len);
     } else {
         sqe->opcode = NVME_IO_WRITE_ZEROES;
-        len = at_most(left, (uint64_t)NVME_RW_MAX_LBAS * q->d->lba_size);
+        len = at_most(left, max_zeroes(q->d));
     }
     set_range(q->d, sqe, b->ios[b->at].offset + b->done, len);
     return len;
@@ -96,7 +111,7 @@ static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t cid
 {
     struct nvme_sqe *sqe = &q->slots[cid].sqe;
     struct nvme_dsm_range *range = (struct nvme_dsm_range *)slot_list(q, cid);
-    uint64_t len = at_most(left, (uint64_t)DSM_MAX_LBAS * q->d->lba_size);
+    uint64_t len = at_most(left, max_dsm(q->d));
 
     range->attributes = 0;
     range->lbas = (uint32_t)(len / q->d->lba_size);

@@ -5,7 +5,7 @@
 #include "blockdev/bd_nvme.h"
 #include "blockdev/wait.h"
 
-#define SLEEPS_PER_CHECK 64u /* reading a register of real hardware is slow */
+#define SLEEPS_PER_CHECK 512u /* some 50 ms: with vfio-user a register takes milliseconds */
 
 void bd_post(struct bd_queue *q, struct bd_slot *slot)
 {

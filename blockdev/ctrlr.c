@@ -8,6 +8,8 @@
 #include "blockdev/identify.h"
 #include "blockdev/nvme_internal.h"
 
+#define VERSION_2_0 0x00020000u
+
 /* Read without the admin lock: release and acquire, so that whoever sees it sees its cause. */
 static enum nvme_health health(const struct nvme_ctrlr *c)
 {
@@ -77,8 +79,8 @@ static void explain(const struct nvme_opts *opts, const char *step, const char *
         snprintf(opts->why, opts->why_len, "%s: %s", step, what);
 }
 
-static void explain_errno(const struct nvme_ctrlr *c, const struct nvme_opts *opts,
-                          const char *step, int rc)
+static void explain_errno(struct nvme_ctrlr *c, const struct nvme_opts *opts, const char *step,
+                          int rc)
 {
     if (rc == -EIO && nvme_gone(c))
         explain(opts, step, "its registers read all-ones, the device does not answer");
@@ -126,6 +128,30 @@ static int identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
             set_limits(c, &facts);
     }
     free(page);
+    return rc;
+}
+
+/*
+ * Limits that came with NVMe 2.0. Earlier controllers are not asked, since many count the refusal
+ * as an error; one that refuses has none. Only a dead admin queue is an error.
+ */
+static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+{
+    void *page;
+    int rc;
+
+    if (c->t->ops->read32(c->t, NVME_REG_VS) < VERSION_2_0)
+        return 0;
+    page = malloc(NVME_IDENTIFY_LEN);
+    if (!page)
+        return -ENOMEM;
+    rc = nvme_admin_identify(c, NVME_CNS_CTRL_NVM, 0, page);
+    if (!rc)
+        nvme_parse_ctrlr_nvm(page, &c->info);
+    free(page);
+    if (nvme_ctrlr_well(c))
+        return 0;
+    explain_errno(c, opts, "Identify Controller, NVM command set", rc);
     return rc;
 }
 
@@ -198,6 +224,9 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     if (rc)
         goto disable;
     rc = identify(c, opts);
+    if (rc)
+        goto disable;
+    rc = identify_limits(c, opts);
     if (rc)
         goto disable;
     rc = ask_queues(c, opts);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static_assert(sizeof(struct nvme_id_ctrl) == NVME_IDENTIFY_LEN, "Identify Controller is a page");
+static_assert(sizeof(struct nvme_id_ctrl_nvm) == NVME_IDENTIFY_LEN, "its NVM part is a page");
 static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespace is a page");
 
 #define SQES_64 6u /* log2 of the entry sizes this driver uses */
@@ -88,6 +89,16 @@ int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme
     return 0;
 }
 
+void nvme_parse_ctrlr_nvm(const void *page, struct nvme_ctrlr_info *info)
+{
+    const struct nvme_id_ctrl_nvm *id = page;
+
+    info->max_zeroes = id->wzsl == 0 || id->wzsl >= MDTS_LIMITED ? 0 : 4096ull << id->wzsl;
+    info->max_dsm_lbas = id->dmrsl;
+    if (id->dmsl != 0 && (info->max_dsm_lbas == 0 || id->dmsl < info->max_dsm_lbas))
+        info->max_dsm_lbas = id->dmsl;
+}
+
 /* FLBAS: bits 3:0 of the format's number, and 6:5 as its bits 5:4. */
 static unsigned format_index(const struct nvme_id_ns *id)
 {
@@ -122,6 +133,8 @@ int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, con
     out->lbas = id->nsze;
     out->metadata = format->ms;
     out->read_only = id->nsattr & NSATTR_PROTECTED;
+    memcpy(out->nguid, id->nguid, sizeof(out->nguid));
+    memcpy(out->eui64, id->eui64, sizeof(out->eui64));
     return 0;
 }
 

@@ -26,6 +26,8 @@ struct nvme_id_facts {
  */
 int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme_id_facts *facts,
                      const char **what);
+/* Limits of single commands, of the page that CNS 06h returns, into info. */
+void nvme_parse_ctrlr_nvm(const void *page, struct nvme_ctrlr_info *info);
 /* -ENODEV for the all-zero data of a namespace that is not active. */
 int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, const char **what);
 /*

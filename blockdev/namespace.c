@@ -1,9 +1,12 @@
 /* Namespaces: which there are, and what they are like. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "blockdev/identify.h"
 #include "blockdev/nvme_internal.h"
+
+#define NS_WITHOUT_LIST 1024u
 
 /* With admin_lock held. */
 static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
@@ -57,7 +60,8 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
 static bool as_it_was(const struct nvme_ns_info *now, const struct nvme_ns_info *then)
 {
     return now->lba_size == then->lba_size && now->metadata == then->metadata &&
-           now->lbas >= then->lbas;
+           now->lbas >= then->lbas && memcmp(now->nguid, then->nguid, sizeof(now->nguid)) == 0 &&
+           memcmp(now->eui64, then->eui64, sizeof(now->eui64)) == 0;
 }
 
 int nvme_ns_verify(struct nvme_ctrlr *c)
@@ -95,6 +99,36 @@ static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t a
     return rc ? rc : nvme_parse_ns_list(page, after, c->info.namespaces, ids);
 }
 
+/*
+ * Controllers of NVMe 1.0 have no list: each id is asked for. NN was small in their time, and what
+ * lies above NS_WITHOUT_LIST is not looked for.
+ */
+static int list_each(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
+{
+    uint32_t last = c->info.namespaces;
+    struct nvme_ns_info ns;
+    int have = 0;
+
+    if (last > NS_WITHOUT_LIST)
+        last = NS_WITHOUT_LIST;
+    for (uint32_t nsid = 1; nsid <= last; nsid++) {
+        int rc;
+
+        nvme_admin_begin(c);
+        rc = identify(c, nsid, &ns);
+        nvme_admin_end(c);
+        /* A namespace with nonsense for data is there all the same. */
+        if (rc == -ENODEV)
+            continue;
+        if (rc && rc != -EPROTO)
+            return rc;
+        if ((unsigned)have < max)
+            nsids[have] = nsid;
+        have++;
+    }
+    return have;
+}
+
 int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
 {
     uint32_t *ids = calloc(NVME_NS_LIST_IDS, sizeof(*ids));
@@ -116,5 +150,7 @@ int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
     }
     free(page);
     free(ids);
+    if (after == 0 && (n == -EINVAL || n == -ENOTSUP))
+        return list_each(c, nsids, max);
     return n < 0 ? n : (int)have;
 }

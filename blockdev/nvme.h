@@ -47,7 +47,10 @@ const struct nvme_ctrlr_info *nvme_ctrlr_info(const struct nvme_ctrlr *c);
 struct nvme_transport *nvme_ctrlr_transport(struct nvme_ctrlr *c);
 /* -ENODEV when the namespace is not active. */
 int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
-/* Ids of active namespaces in ascending order; returns how many there are, or -errno. */
+/*
+ * Ids of active namespaces in ascending order; returns how many there are, or -errno. Where the
+ * controller has no list (NVMe 1.0), the first 1024 ids are tried.
+ */
 int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max);
 
 /*

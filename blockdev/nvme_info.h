@@ -24,14 +24,17 @@ struct nvme_ctrlr_info {
     bool volatile_cache;      /* VWC present */
     bool sgl;                 /* SGLs supported for the NVM command set */
     bool write_zeroes, dsm;   /* ONCS */
+    uint64_t max_zeroes;      /* bytes of one WRITE ZEROES (WZSL); 0: no limit */
+    uint64_t max_dsm_lbas;    /* of one DSM range (DMRSL, DMSL); 0: no limit */
 };
 
 struct nvme_ns_info {
     uint32_t nsid;
-    uint32_t lba_size; /* bytes */
-    uint64_t lbas;     /* NSZE */
-    uint16_t metadata; /* bytes of metadata per LBA */
-    bool read_only;    /* write protected (NSATTR) */
+    uint32_t lba_size;           /* bytes */
+    uint64_t lbas;               /* NSZE */
+    uint16_t metadata;           /* bytes of metadata per LBA */
+    bool read_only;              /* write protected (NSATTR) */
+    uint8_t nguid[16], eui64[8]; /* zero where there is none */
 };
 
 /* NVMe status (nvme_spec.h) to -errno, and to words: one table for the whole project. */

@@ -10,6 +10,7 @@
 #ifndef BLOCKDEV_NVME_QUEUE_H
 #define BLOCKDEV_NVME_QUEUE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -58,6 +59,7 @@ static inline void nvme_ring_post(struct nvme_ring *r, const struct nvme_sqe *sq
  */
 static inline void nvme_ring_doorbell(struct nvme_ring *r)
 {
+    assert(r->sq_tail < r->depth && "a tail beyond the queue stalls some controllers for good");
     __atomic_store_n(r->sq_doorbell, r->sq_tail, __ATOMIC_RELEASE);
 }
 

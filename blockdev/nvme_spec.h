@@ -163,6 +163,7 @@ enum nvme_identify_cns {
     NVME_CNS_NS = 0x00,
     NVME_CNS_CTRL = 0x01,
     NVME_CNS_ACTIVE_NS_LIST = 0x02,
+    NVME_CNS_CTRL_NVM = 0x06, /* of the I/O command set, CSI in CDW11: 0 */
 };
 
 /* Status code types (BASE 3.3.3.2.1) and the codes used by name in this project. */
@@ -190,6 +191,9 @@ enum nvme_status_value {
     NVME_ERR_INVALID_SGL_LENGTH = 0x00f,
     NVME_ERR_INVALID_SGL_TYPE = 0x011,
     NVME_ERR_INVALID_PRP_OFFSET = 0x013,
+    NVME_ERR_INTERRUPTED = 0x021,
+    NVME_ERR_TRANSPORT = 0x022,
+    NVME_ERR_MEDIA_NOT_READY = 0x024, /* of an admin command */
     NVME_ERR_LBA_RANGE = 0x080,
     NVME_ERR_CAPACITY = 0x081,
     NVME_ERR_NS_NOT_READY = 0x082,

@@ -140,6 +140,53 @@ TEST_F(Ctrlr, QueuesOfOneEntryCannotBe)
     EXPECT_EQ(open(), -EPROTO);
 }
 
+TEST_F(Ctrlr, QueuesOfTwoEntriesWork)
+{
+    fake.cap = (fake.cap & ~0xffffull) | 1;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_queue_depth, 2u);
+}
+
+TEST_F(Ctrlr, LongestReadyTimeIsNotWaitedForInVain)
+{
+    fake.cap |= 0xffull << 24;
+    ASSERT_EQ(open(), 0);
+}
+
+TEST_F(Ctrlr, LimitsOfVersionTwoAreLearnt)
+{
+    uint32_t range = 1000;
+    uint64_t size = 500;
+    fake.version = 0x00020000;
+    fake.id_nvm[1] = 3; /* WZSL */
+    memcpy(&fake.id_nvm[4], &range, 4);
+    memcpy(&fake.id_nvm[8], &size, 8);
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_zeroes, 32768u);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_dsm_lbas, 500u);
+}
+
+TEST_F(Ctrlr, EarlierVersionsAreNotAskedForTheLimits)
+{
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(fake.count(NVME_ADMIN_IDENTIFY), 1u);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_zeroes + nvme_ctrlr_info(c)->max_dsm_lbas, 0u);
+}
+
+TEST_F(Ctrlr, RefusedLimitsAreNone)
+{
+    fake.version = 0x00020000;
+    fake.status_of_cns[NVME_CNS_CTRL_NVM] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_zeroes + nvme_ctrlr_info(c)->max_dsm_lbas, 0u);
+}
+
+TEST_F(Ctrlr, EntrySizesAreSetWhenItIsEnabled)
+{
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(fake.cc, NVME_CC_EN | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
+}
+
 TEST_F(Ctrlr, DoorbellStrideBeyondTheDoorbellsCannotBe)
 {
     fake.cap |= 0xfull << 32;
@@ -199,6 +246,21 @@ TEST_F(Ctrlr, FatalStatusEndsAnAdminWait)
     fake.csts |= NVME_CSTS_CFS;
     fake.lose_opcode = NVME_ADMIN_GET_FEATURES;
     EXPECT_EQ(nvme_admin(c, &sqe, nullptr, 0, false, nullptr), -EIO);
+}
+
+TEST_F(Ctrlr, CommandThatIsToBeTriedLaterIsTriedLater)
+{
+    opts.admin_timeout_ms = 10000;
+    fake.busy = 3;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(fake.count(NVME_ADMIN_IDENTIFY), 4u);
+}
+
+TEST_F(Ctrlr, PatienceEndsWithTheDeadline)
+{
+    fake.busy = UINT32_MAX;
+    EXPECT_EQ(open(), -EIO);
+    EXPECT_LT(fake.busy, UINT32_MAX - 1) << "tried once only";
 }
 
 TEST_F(Ctrlr, AdminReturnsTheStatusOfTheCommand)

@@ -43,7 +43,10 @@ struct Fake {
     std::function<void()> on_enable = [] {};
     /* Says of an I/O command whether it is lost. */
     std::function<bool(const nvme_sqe &)> loses = [](const nvme_sqe &) { return false; };
-    std::map<int, uint16_t> status_of_opcode;
+    std::map<int, uint16_t> status_of_opcode, status_of_cns;
+    unsigned busy = 0; /* so many admin commands are answered with "not now" first */
+    uint32_t version = 0x00010400;
+    std::vector<uint8_t> id_nvm = std::vector<uint8_t>(4096);
     uint32_t queues_result = 3u << 16 | 7u;
     std::vector<uint8_t> id_ctrl = good_id_ctrl();
     std::map<uint32_t, std::vector<uint8_t>> id_ns = {{1, good_id_ns()}};
@@ -140,6 +143,8 @@ struct Fake {
     {
         if (sqe.cdw10 == NVME_CNS_CTRL) {
             memcpy(data, id_ctrl.data(), 4096);
+        } else if (sqe.cdw10 == NVME_CNS_CTRL_NVM) {
+            memcpy(data, id_nvm.data(), 4096);
         } else if (sqe.cdw10 == NVME_CNS_ACTIVE_NS_LIST) {
             unsigned n = 0;
             for (uint32_t id : ns_list)
@@ -224,6 +229,15 @@ struct Fake {
                          (uint32_t)(status << 1 | p) << 16 | sqe.cid, __ATOMIC_RELEASE);
     }
 
+    uint16_t status_for(const nvme_sqe &sqe)
+    {
+        if (busy && busy--)
+            return NVME_ERR_INTERRUPTED;
+        if (sqe.opcode == NVME_ADMIN_IDENTIFY && status_of_cns.count((int)sqe.cdw10))
+            return status_of_cns[(int)sqe.cdw10];
+        return status_of_opcode.count(sqe.opcode) ? status_of_opcode[sqe.opcode] : 0;
+    }
+
     void run_admin()
     {
         auto *sq = reinterpret_cast<nvme_sqe *>(at(asq));
@@ -237,7 +251,7 @@ struct Fake {
             seen.push_back(sqe);
             if (sqe.opcode == lose_opcode)
                 continue;
-            uint16_t status = status_of_opcode.count(sqe.opcode) ? status_of_opcode[sqe.opcode] : 0;
+            uint16_t status = status_for(sqe);
             cq[cq_tail].result = status ? 0 : execute(sqe);
             post(&cq[cq_tail], sqe, sq_head, status, phase);
             if (++cq_tail == entries) {
@@ -338,7 +352,10 @@ struct Fake {
                 std::lock_guard<std::mutex> guard(f->lock);
                 if (f->gone)
                     return ~0u;
-                return reg == NVME_REG_CC ? f->cc : reg == NVME_REG_CSTS ? f->csts : 0;
+                return reg == NVME_REG_CC     ? f->cc
+                       : reg == NVME_REG_CSTS ? f->csts
+                       : reg == NVME_REG_VS   ? f->version
+                                              : 0;
             },
             [](nvme_transport *t, uint32_t) -> uint64_t {
                 return of(t)->gone ? ~0ull : of(t)->cap;

@@ -134,6 +134,35 @@ TEST_F(Namespace, ListBeyondNnIsRefused)
     EXPECT_EQ(nvme_ns_list(c, ids, 4), -EPROTO);
 }
 
+TEST_F(Namespace, WithoutAListEachIdIsTried)
+{
+    uint32_t ids[4];
+    for (uint16_t refusal : {NVME_ERR_INVALID_FIELD, NVME_ERR_INVALID_OPCODE}) {
+        fake.status_of_cns[NVME_CNS_ACTIVE_NS_LIST] = refusal | NVME_STATUS_DNR;
+        fake.id_ns[3] = fake.id_ns[1];
+        fake.id_ns[4] = Fake::good_id_ns();
+        fake.id_ns[4][130] = 1; /* there, with nonsense for an LBA format */
+        EXPECT_EQ(nvme_ns_list(c, ids, 2), 3);
+        EXPECT_EQ(ids[0], 1u);
+        EXPECT_EQ(ids[1], 3u);
+    }
+}
+
+TEST_F(Namespace, ListThatFailsOtherwiseIsAnError)
+{
+    uint32_t ids[4];
+    fake.status_of_cns[NVME_CNS_ACTIVE_NS_LIST] = NVME_ERR_INTERNAL;
+    EXPECT_EQ(nvme_ns_list(c, ids, 4), -EIO);
+}
+
+TEST_F(Namespace, WithoutAListHugeNnIsNotTriedToTheEnd)
+{
+    uint32_t ids[4];
+    reopen(UINT32_MAX - 1);
+    fake.status_of_cns[NVME_CNS_ACTIVE_NS_LIST] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
+    EXPECT_EQ(nvme_ns_list(c, ids, 4), 1);
+}
+
 TEST_F(Namespace, FailedIdentifyKeepsItsErrno)
 {
     fake.status_of_opcode[NVME_ADMIN_IDENTIFY] = NVME_ERR_INVALID_NS;

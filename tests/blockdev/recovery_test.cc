@@ -413,6 +413,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Change{"NamespaceGone", [](Fake &f) { f.id_ns.clear(); }},
                       Change{"NamespaceShrunk", [](Fake &f) { f.id_ns[1][1] = f.id_ns[1][9] = 8; }},
                       Change{"LbaFormat", [](Fake &f) { f.id_ns[1][130] = 9; }},
+                      Change{"Nguid", [](Fake &f) { f.id_ns[1][104] = 1; }},
+                      Change{"Eui64", [](Fake &f) { f.id_ns[1][120] = 1; }},
                       Change{"Metadata", [](Fake &f) { f.id_ns[1][128] = 8; }},
                       Change{"FewerQueues", [](Fake &f) { f.queues_result = 0; }}),
     [](const auto &info) { return info.param.name; });
