@@ -178,19 +178,19 @@ static void show_mistake(const struct server *s, unsigned before)
         say("client", "%s", s->session.last_mistake);
 }
 
-/* false: the client is to go. */
+/* False: the client is to go. Its descriptors are closed by the time it has the answer. */
 static bool answer(struct server *s)
 {
+    const struct vfio_user_header head = s->in.header;
     unsigned before = s->session.mistakes;
     bool go_on = session_handle(&s->session, &s->in, &s->out);
-    int rc = 0;
 
     show_mistake(s, before);
-    if (!(s->in.header.flags & VFIO_USER_NO_REPLY))
-        rc = message_reply(s->client, &s->in.header, &s->out);
     message_done(&s->in);
     s->deadline = 0;
-    return go_on && rc == 0;
+    if (head.flags & VFIO_USER_NO_REPLY)
+        return go_on;
+    return message_reply(s->client, &head, &s->out) == 0 && go_on;
 }
 
 /* The header's size cannot be, so nothing after it can be understood: say so, and part. */
