@@ -1,7 +1,7 @@
 /* GPUs, NVIDIA's kernel modules, and the CUDA driver. */
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "blockdev/pci_sysfs.h"
@@ -21,9 +21,14 @@ static const unsigned doorbells_back[][2] = {{570, 133}, {575, 51}, {580, 65}};
 static bool find_version(const char *line, unsigned *major, unsigned *minor)
 {
     for (const char *c = line; *c; c++) {
-        if (isdigit((unsigned char)*c) && (c == line || c[-1] == ' ') &&
-            sscanf(c, "%5u.%5u", major, minor) == 2)
+        char *end;
+        if (!isdigit((unsigned char)*c) || (c != line && c[-1] != ' '))
+            continue;
+        *major = (unsigned)strtoul(c, &end, 10);
+        if (*end == '.' && isdigit((unsigned char)end[1])) {
+            *minor = (unsigned)strtoul(end + 1, NULL, 10);
             return true;
+        }
     }
     return false;
 }

@@ -48,9 +48,10 @@ static void check_vfio(struct check *c, const char *root)
                   : group ? ""
                           : "none in /dev");
     else
-        check_add(c, CHECK_WARN, "vfio",
-                  "modprobe vfio-pci; at every boot: echo vfio-pci >/etc/modules-load.d/vfio-pci.conf",
-                  "vfio-pci is not loaded");
+        check_add(
+            c, CHECK_WARN, "vfio",
+            "modprobe vfio-pci; at every boot: echo vfio-pci >/etc/modules-load.d/vfio-pci.conf",
+            "vfio-pci is not loaded");
 }
 
 /* With root's right to lock memory the limit does not count. */

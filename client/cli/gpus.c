@@ -16,14 +16,17 @@
 /* Which BAR is the window into the memory differs by generation; it is always the largest. */
 static uint64_t window_len(const char *root, const char *bdf)
 {
-    char path[PATH_MAX];
-    unsigned long long first, last, largest = 0;
+    char path[PATH_MAX], line[128], *end;
+    uint64_t largest = 0;
     snprintf(path, sizeof(path), DEVICES "%s/resource", root, bdf);
     FILE *f = fopen(path, "re");
     if (!f)
         return 0;
-    for (int i = 0; i < BARS && fscanf(f, "%llx %llx %*x", &first, &last) == 2; i++)
-        largest = last > first && last - first >= largest ? last - first + 1 : largest;
+    for (int i = 0; i < BARS && fgets(line, sizeof(line), f); i++) {
+        uint64_t first = strtoull(line, &end, 16), last = strtoull(end, NULL, 16);
+        if (last > first && last - first >= largest)
+            largest = last - first + 1;
+    }
     fclose(f);
     return largest;
 }

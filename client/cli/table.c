@@ -57,7 +57,7 @@ static int compare_rows(const void *a, const void *b)
 
 void cli_table_sort(struct cli_table *t)
 {
-    if (t->n_cells)
+    if (t->n_cells && t->n_columns)
         qsort(t->cells, t->n_cells / t->n_columns, t->n_columns * sizeof(*t->cells), compare_rows);
 }
 
@@ -114,7 +114,7 @@ static void print_cell(const struct cli_table *t, FILE *to, const char *text, si
 static void print_text(const struct cli_table *t, FILE *to, int indent)
 {
     size_t widths[16];
-    assert(t->n_columns <= sizeof(widths) / sizeof(widths[0]));
+    assert(t->n_columns > 0 && t->n_columns <= sizeof(widths) / sizeof(widths[0]));
     for (size_t i = 0; i < t->n_columns; i++)
         widths[i] = column_width(t, i);
     fprintf(to, "%*s", indent, "");
