@@ -1,4 +1,4 @@
-"""The guest's kernel and its initramfs, from a kernel package that is unpacked and not installed."""
+"""The guest's kernel and its initramfs, from a kernel package unpacked and not installed."""
 import lzma
 import os
 import shutil
@@ -86,9 +86,9 @@ class Kernel:
             tool(["depmod", "-b", self.root, self.version], env={"PATH": SBIN})
         files = []
         for module in MODULES:
-            lines = tool(["modprobe", "-d", self.root, "-S", self.version, "--show-depends", module],
-                         env={"PATH": SBIN}).decode().splitlines()
-            files += [line.split()[1] for line in lines if line.startswith("insmod ")]
+            found = tool(["modprobe", "-d", self.root, "-S", self.version, "--show-depends",
+                          module], env={"PATH": SBIN}).decode()
+            files += [line.split()[1] for line in found.splitlines() if line.startswith("insmod ")]
         return list(dict.fromkeys(files))
 
     def _initramfs(self, path):

@@ -66,7 +66,8 @@ class Machine:
         if controller.behind_port:
             args += ["-device", f"pcie-root-port,id={name}-port,{where},chassis={slot},slot={slot}"]
             where = f"bus={name}-port"
-        args += ["-device", f"nvme,id=nvme-{name},serial={name},{where}{properties(controller.options)}"]
+        options = properties(controller.options)
+        args += ["-device", f"nvme,id=nvme-{name},serial={name},{where}{options}"]
         for nsid, namespace in enumerate(controller.namespaces, 1):
             node = f"{name}n{nsid}"
             args += self._backend(node, namespace, folder)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""writers.py write DIR ROUND | check DIR LOG...: what the crash test of tests/crash does, in a guest.
+"""writers.py write DIR ROUND | check DIR LOG...: what tests/crash does to a mount, in a guest.
 
 `write` keeps threads writing, renaming and removing until the power goes, and prints a line for
 each thing that has been made durable; `check` reads these lines and looks whether it all is there.

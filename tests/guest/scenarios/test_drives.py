@@ -9,7 +9,8 @@ MACHINE = Machine([
     Controller("large", [Namespace("large.img", "1G", lba=4096)], {"mdts": 1}),
     Controller("whole", [Namespace("whole.img", "1G", lba=4096)], {"mdts": 0}),
     Controller("mega", [Namespace("mega.img", "1G")], {"mdts": 8, "cmb_size_mb": 16}),
-    Controller("few", [Namespace("few.img", "1G")], {"mdts": 3, "max_ioqpairs": 2, "msix_qsize": 3}),
+    Controller("few", [Namespace("few.img", "1G")],
+               {"mdts": 3, "max_ioqpairs": 5, "msix_qsize": 6}),
     Controller("apart", [Namespace("apart.img", "1G", lba=4096)],
                {"msix-exclusive-bar": "on", "max_ioqpairs": 128, "msix_qsize": 129}),
     Controller("double", [Namespace("double-1.img", "1G", lba=4096),
@@ -57,7 +58,8 @@ def test_two_drives_at_once(drives):
         gpunvmefs {device("large")} /mnt/b
         head -c 20000000 /dev/urandom >/tmp/data
         cp /tmp/data /mnt/a/data & cp /tmp/data /mnt/b/data & wait
-        gpunvme read -q /mnt/a/data /mnt/b/data
+        gpunvme read -q /mnt/a/data
+        gpunvme read -q /mnt/b/data
         cmp /mnt/a/data /mnt/b/data
         cmp /tmp/data /mnt/b/data
         timeout 20 gpunvmefs {device("plain")} "$MNT" && exit 1

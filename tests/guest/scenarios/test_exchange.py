@@ -43,20 +43,20 @@ def test_the_kernels_driver_and_ours_take_turns(guest):
                   + mounted(KERNELS, CHECK + add(f"kernel-{number}")))
 
 
-def test_identical_bytes_on_the_whole_namespace(guest):
-    """What our driver writes is what the kernel reads, block by block, and the other way round."""
+def test_both_drivers_write_the_same_bytes(guest):
+    make = "SOURCE_DATE_EPOCH=1 mkfs.gpunvme -qf -U 11111111-2222-3333-4444-555555555555"
+    zero = f"dd if=/dev/zero of={KERNELS} bs=1M count=64 oflag=direct status=none"
     guest.run(f"""
-        mkfs.gpunvme -qf -U 11111111-2222-3333-4444-555555555555 {KERNELS}
+        {zero}
+        {make} {KERNELS}
         head -c 64M {KERNELS} | sha256sum >/tmp/by-kernel
-        dd if=/dev/zero of={KERNELS} bs=1M count=64 oflag=direct status=none
+        {zero}
         gpunvme bind "$(bdf_of drive)"
-        mkfs.gpunvme -qf -U 11111111-2222-3333-4444-555555555555 {OURS}
-        dump.gpunvme {OURS} >/tmp/dump-ours
+        {make} {OURS}
         gpunvme unbind "$(bdf_of drive)"
-        dump.gpunvme {KERNELS} >/tmp/dump-kernel
         head -c 64M {KERNELS} | sha256sum >/tmp/by-ours
         cmp /tmp/by-kernel /tmp/by-ours
-    """.replace("mkfs.gpunvme", "SOURCE_DATE_EPOCH=1700000000 mkfs.gpunvme"))
+    """)
 
 
 class Host:

@@ -60,12 +60,17 @@ def check(lab, device, number, logs):
     lab.power_off()
 
 
-class KernelDevice:
+class KernelDriver:
     prepare = ""
     name = "$(disk_of drive 1)"
 
 
-@pytest.mark.parametrize("device", [KernelDevice], ids=["kernel"])
+class OurDriver:
+    prepare = 'gpunvme bind -f "$(bdf_of drive)" >/dev/null'
+    name = "vfio:$(bdf_of drive)/1"
+
+
+@pytest.mark.parametrize("device", [OurDriver, pytest.param(KernelDriver, marks=pytest.mark.slow)])
 def test_fsynced_files_survive(lab, device):
     rng, logs = random.Random(4), []
     for number in range(2):
