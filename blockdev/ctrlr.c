@@ -194,6 +194,8 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
         return rc;
     }
     rc = nvme_disable_any(c);
+    if (rc && !nvme_gone(c) && nvme_device_reset(c) == 0)
+        rc = 0;
     if (rc)
         explain_errno(c, opts, "reset (CC.EN to 0)", rc);
     return rc;
@@ -235,7 +237,7 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return 0;
 
 disable:
-    nvme_disable(c);
+    nvme_quieten(c);
     nvme_admin_teardown(c);
     return rc;
 }
@@ -279,7 +281,7 @@ void nvme_ctrlr_close(struct nvme_ctrlr *c)
 {
     assert(!c->users && "a user of the controller outlives it");
     nvme_shutdown(c);
-    nvme_disable(c);
+    nvme_quieten(c);
     nvme_dma_free_orphans(c);
     nvme_ns_forget(c);
     nvme_admin_teardown(c);

@@ -103,6 +103,18 @@ int nvme_disable_any(struct nvme_ctrlr *c)
     return nvme_disable(c);
 }
 
+int nvme_device_reset(struct nvme_ctrlr *c)
+{
+    int rc = c->t->ops->reset ? c->t->ops->reset(c->t) : -ENOTSUP;
+
+    return rc ? rc : nvme_disable(c);
+}
+
+bool nvme_quieten(struct nvme_ctrlr *c)
+{
+    return nvme_gone(c) || nvme_disable(c) == 0 || nvme_device_reset(c) == 0;
+}
+
 int nvme_enable(struct nvme_ctrlr *c)
 {
     uint32_t entries = NVME_ADMIN_DEPTH - 1;

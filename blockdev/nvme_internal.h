@@ -80,6 +80,10 @@ void nvme_ctrlr_kick(struct nvme_ctrlr *c);
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);
 int nvme_disable_any(struct nvme_ctrlr *c); /* from any state: at most 2 * nvme_ready_ms() */
 int nvme_disable(struct nvme_ctrlr *c);     /* from enabled, or from an enable that failed */
+/* From outside, by the transport: it ends disabled. -ENOTSUP where that cannot be done. */
+int nvme_device_reset(struct nvme_ctrlr *c);
+/* By all means: true when it is certain that it touches no memory any more. */
+bool nvme_quieten(struct nvme_ctrlr *c);
 int nvme_enable(struct nvme_ctrlr *c);
 void nvme_shutdown(struct nvme_ctrlr *c);
 bool nvme_gone(struct nvme_ctrlr *c); /* registers read all-ones */

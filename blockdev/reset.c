@@ -126,13 +126,6 @@ static int come_back(struct nvme_ctrlr *c)
     return rc ? rc : verify(c);
 }
 
-static int device_reset(struct nvme_ctrlr *c)
-{
-    int rc = c->t->ops->reset ? c->t->ops->reset(c->t) : -ENOTSUP;
-
-    return rc ? rc : nvme_disable(c);
-}
-
 /* By its registers, else from outside. On failure its state is not known. */
 static int restart(struct nvme_ctrlr *c)
 {
@@ -142,15 +135,9 @@ static int restart(struct nvme_ctrlr *c)
         rc = come_back(c);
     if (!rc || rc == -ENXIO || nvme_gone(c))
         return rc;
-    if (device_reset(c))
+    if (nvme_device_reset(c))
         return rc;
     return come_back(c);
-}
-
-/* True when it is certain that it touches no memory any more. */
-static bool quieten(struct nvme_ctrlr *c)
-{
-    return nvme_gone(c) || nvme_disable(c) == 0 || device_reset(c) == 0;
 }
 
 static void fail_for_good(struct nvme_ctrlr *c, bool settled)
@@ -179,7 +166,7 @@ static void restart_or_fail(struct nvme_ctrlr *c)
 
     pthread_mutex_lock(&c->admin_lock);
     if (in_vain(c) || restart(c)) {
-        settled = quieten(c);
+        settled = nvme_quieten(c);
         fail_for_good(c, settled);
     }
     if (settled)

@@ -103,6 +103,26 @@ TEST_F(Ctrlr, NeverDisabledTimesOut)
     EXPECT_EQ(open(), -ETIMEDOUT);
 }
 
+TEST_F(Ctrlr, NeverDisabledIsResetFromOutside)
+{
+    fake.cc = NVME_CC_EN;
+    fake.csts = NVME_CSTS_RDY;
+    fake.never_disabled = fake.has_reset = true;
+    EXPECT_EQ(open(), 0);
+    EXPECT_EQ(fake.device_resets, 1u);
+}
+
+TEST_F(Ctrlr, CloseResetsFromOutsideWhatCannotBeDisabled)
+{
+    fake.has_reset = true;
+    ASSERT_EQ(open(), 0);
+    fake.never_disabled = true;
+    nvme_ctrlr_close(c);
+    c = nullptr;
+    EXPECT_EQ(fake.device_resets, 1u);
+    EXPECT_TRUE(fake.closed);
+}
+
 TEST_F(Ctrlr, FatalStatusWhileEnablingIsAnError)
 {
     fake.fatal_on_enable = true;
