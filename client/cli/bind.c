@@ -5,6 +5,7 @@
 #include "blockdev/pci.h"
 #include "client/cli/cli.h"
 #include "client/cli/handover.h"
+#include "client/cli/mounts.h"
 
 #define VFIO_DRIVER "vfio-pci"
 
@@ -20,6 +21,19 @@ static int check_unused(const struct cli_options *options, const char *bdf)
     if (err == -EEXIST)
         return cli_error(bdf, "%s: nothing is done; --force takes the drive all the same", why);
     return err ? cli_error(bdf, "%s: nothing is done", why) : 0;
+}
+
+/* What is mounted needs no next step, least of all to be formatted. */
+static bool say_mounted(const char *bdf)
+{
+    struct cli_mounts mounts;
+    if (cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
+        return false;
+    const struct cli_mount *m = cli_mounts_find(&mounts, bdf, NULL);
+    if (m)
+        printf("mounted on %s\n", m->point);
+    cli_mounts_free(&mounts);
+    return m != NULL;
 }
 
 /* Bound is not usable yet when the rest of the group has other drivers. */
@@ -40,7 +54,8 @@ static int bind_drive(const struct cli_options *options, const struct nvme_pci *
     const char *was = pci->driver[0] ? pci->driver : "no driver";
     if (strcmp(pci->driver, VFIO_DRIVER) == 0) {
         printf("%s: bound to " VFIO_DRIVER " already\n", pci->bdf);
-        say_next(pci->bdf);
+        if (!say_mounted(pci->bdf))
+            say_next(pci->bdf);
         return 0;
     }
     if (check_unused(options, pci->bdf))

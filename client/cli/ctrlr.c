@@ -10,10 +10,26 @@
 #include "blockdev/identify.h"
 #include "blockdev/pci_sysfs.h"
 #include "client/cli/ctrlr_internal.h"
+#include "client/cli/mounts.h"
 
 enum { CNS_NS = 0, CNS_CTRL = 1, CNS_ACTIVE_LIST = 2 }; /* Base 2.0, 5.17.1 */
 
 #define BAR_LEN 0x1000u /* registers; the doorbells behind them stay unmapped */
+
+/* VFIO would say only that somebody has it, and only after a while. */
+static int check_unmounted(const struct cli_target *t, char *why, size_t len)
+{
+    struct cli_mounts mounts;
+    int err = 0;
+    if (t->way != CLI_WAY_VFIO || cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
+        return 0;
+    const struct cli_mount *m = cli_mounts_find(&mounts, t->bdf, NULL);
+    if (m)
+        err = nvme_why(why, len, -EBUSY, "mounted on %s, and VFIO gives a drive to one user",
+                       m->point);
+    cli_mounts_free(&mounts);
+    return err;
+}
 
 int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
                    size_t len)
@@ -21,8 +37,10 @@ int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *o
     if (t->way == CLI_WAY_NONE)
         return nvme_why(why, len, -ENODEV,
                         "no driver has it that could be asked, type: gpunvme bind %s", t->bdf);
-    return t->way == CLI_WAY_KERNEL ? cli_kernel_open(t->path, out, why, len)
-                                    : cli_driver_open(t, noiommu, out, why, len);
+    if (t->way == CLI_WAY_KERNEL)
+        return cli_kernel_open(t->path, out, why, len);
+    int err = check_unmounted(t, why, len);
+    return err ? err : cli_driver_open(t, noiommu, out, why, len);
 }
 
 void cli_ctrlr_close(struct cli_ctrlr *c)
@@ -84,8 +102,10 @@ int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, str
         return nvme_why(why, len, -ENOTSUP, "no PCI drive, its registers cannot be read");
     if (t->way == CLI_WAY_NONE)
         return nvme_why(why, len, -ENODEV, "no driver has it, type: gpunvme bind %s", t->bdf);
-    return t->way == CLI_WAY_KERNEL ? map_resource(root, t->bdf, out, why, len)
-                                    : cli_transport_bar(t, noiommu, out, why, len);
+    if (t->way == CLI_WAY_KERNEL)
+        return map_resource(root, t->bdf, out, why, len);
+    int err = check_unmounted(t, why, len);
+    return err ? err : cli_transport_bar(t, noiommu, out, why, len);
 }
 
 uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes)

@@ -113,16 +113,37 @@ static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
     add_row(l, cells);
 }
 
+/* A controller none of whose namespaces can be looked at, for lack of rights or of namespaces. */
+static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
+{
+    char node[64], numa[16];
+    const struct nvme_pci *pci = pci_of(l, c);
+    snprintf(node, sizeof(node), "/dev/%s", nvme_ctrl_get_name(c));
+    const char *const cells[DRIVE_COLUMNS] = {
+        [DEVICE] = node,
+        [ADDRESS] = pci ? pci->bdf : nvme_ctrl_get_address(c),
+        [DRIVER] = pci ? pci->driver : nvme_ctrl_get_transport(c),
+        [NUMA] = numa_text(pci, numa, sizeof(numa)),
+        [SERIAL] = nvme_ctrl_get_serial(c),
+        [MODEL] = nvme_ctrl_get_model(c),
+        [FIRMWARE] = nvme_ctrl_get_firmware(c),
+    };
+    add_row(l, cells);
+}
+
 /* With multipath a namespace belongs to the subsystem, else to its controller. */
 static void add_subsystem(struct listing *l, nvme_subsystem_t s)
 {
     nvme_ctrl_t c;
     nvme_ns_t n;
+    bool shared = nvme_subsystem_first_ns(s) != NULL;
     for (n = nvme_subsystem_first_ns(s); n; n = nvme_subsystem_next_ns(s, n))
         add_namespace(l, nvme_subsystem_first_ctrl(s), n);
     for (c = nvme_subsystem_first_ctrl(s); c; c = nvme_subsystem_next_ctrl(s, c)) {
         for (n = nvme_ctrl_first_ns(c); n; n = nvme_ctrl_next_ns(c, n))
             add_namespace(l, c, n);
+        if (!shared && !nvme_ctrl_first_ns(c))
+            add_ctrlr(l, c);
     }
 }
 
@@ -163,7 +184,7 @@ static int collect(struct listing *l)
 {
     int err = nvme_pci_list("", &l->pci, &l->n_pci);
     if (!err)
-        err = cli_mounts_read("/proc/self/mounts", &l->ours);
+        err = cli_mounts_read(CLI_MOUNTS, &l->ours);
     l->shown = calloc(l->n_pci + 1, sizeof(*l->shown));
     if (!err)
         err = l->shown ? add_kernel_drives(l) : -ENOMEM;

@@ -19,7 +19,9 @@ struct cli_mounts {
     size_t n;
 };
 
-/* table: "/proc/self/mounts". 0, -ENOMEM, or those of open(2). */
+#define CLI_MOUNTS "/proc/self/mounts"
+
+/* table: as CLI_MOUNTS. 0, -ENOMEM, or those of open(2). */
 int cli_mounts_read(const char *table, struct cli_mounts *out);
 void cli_mounts_free(struct cli_mounts *m);
 /* The mount of the drive at this PCI address, or of this node; NULL when there is none. */

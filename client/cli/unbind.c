@@ -12,7 +12,7 @@ static int check_unmounted(const struct nvme_pci *pci)
 {
     struct cli_mounts mounts;
     int failed = 0;
-    if (cli_mounts_read("/proc/self/mounts", &mounts) != 0)
+    if (cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
         return 0; /* the group tells, too: see pci.h */
     const struct cli_mount *m = cli_mounts_find(&mounts, pci->bdf, NULL);
     if (m)
