@@ -90,8 +90,10 @@ static void add_image(struct options *o, struct argp_state *state, const char *p
 
     while (n < SIM_MAX_NAMESPACES && o->cfg.ns[n].path)
         n++;
-    if (n == SIM_MAX_NAMESPACES)
+    if (n == SIM_MAX_NAMESPACES) {
         argp_error(state, "--image: at most %d namespaces", SIM_MAX_NAMESPACES);
+        return;
+    }
     o->cfg.ns[n].path = path;
     if (o->cfg.namespaces <= n)
         o->cfg.namespaces = n + 1;
@@ -103,9 +105,10 @@ static void add_fault(struct options *o, struct argp_state *state, const char *s
 
     if (o->n_faults == OPTIONS_MAX_FAULTS)
         argp_error(state, "--fault: at most %d", OPTIONS_MAX_FAULTS);
-    if (fault_parse(spec, &o->faults[o->n_faults], why, sizeof(why)) != 0)
+    else if (fault_parse(spec, &o->faults[o->n_faults], why, sizeof(why)) != 0)
         argp_error(state, "--fault: %s", why);
-    o->n_faults++;
+    else
+        o->n_faults++;
 }
 
 static void set_all_namespaces(struct options *o, uint32_t lba_size)
