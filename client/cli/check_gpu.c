@@ -1,8 +1,10 @@
 /* GPUs, NVIDIA's kernel modules, and the CUDA driver. */
 #include <ctype.h>
-#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "blockdev/pci_sysfs.h"
 #include "client/cli/check.h"
@@ -43,6 +45,36 @@ static bool can_ring_doorbells(unsigned major, unsigned minor)
     return major < DOORBELLS_LOST || major > doorbells_back[n - 1][0];
 }
 
+/* Users other than root may map them only where the module's options allow it. */
+static bool may_map_registers(const char *root)
+{
+    char path[PATH_MAX], line[512];
+    bool may = geteuid() == 0;
+    snprintf(path, sizeof(path), "%s/proc/driver/nvidia/params", root);
+    FILE *f = may ? NULL : fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        may |= strstr(line, "PeerMappingOverride=1") != NULL;
+    if (f)
+        fclose(f);
+    return may;
+}
+
+static void check_doorbells(struct check *c, const char *root, bool version_can)
+{
+    if (!version_can)
+        check_add(c, CHECK_WARN, "doorbells",
+                  "take a driver from 570.133, 575.51 or 580.65 on (docs/hardware.md)",
+                  "this driver may not map a drive's doorbells for the GPU: the CPU rings them");
+    else if (!may_map_registers(root))
+        check_add(
+            c, CHECK_WARN, "doorbells",
+            "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1\" in /etc/modprobe.d",
+            "only root may map a drive's doorbells for the GPU: the CPU rings them");
+    else
+        check_add(c, CHECK_OK, "doorbells", NULL,
+                  "this driver can map a drive's doorbells for the GPU; the mount tries");
+}
+
 static void check_modules(struct check *c, const char *root)
 {
     char line[256];
@@ -61,11 +93,8 @@ static void check_modules(struct check *c, const char *root)
                   "%s kernel modules, version %u.%u", open ? "open" : "closed", major, minor);
     else
         check_add(c, CHECK_WARN, "nvidia_modules", NULL, "version not understood: %s", line);
-    if (known && !can_ring_doorbells(major, minor))
-        check_add(
-            c, CHECK_WARN, "doorbells",
-            "a driver from 570.133, 575.51 or 580.65 on; the mount tries it and says the tier",
-            "this driver may refuse the GPU a drive's doorbells: the CPU rings them");
+    if (known)
+        check_doorbells(c, root, can_ring_doorbells(major, minor));
 }
 
 static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)
