@@ -27,6 +27,7 @@ struct Ring : nvme_transport {
     uint32_t free_cids[3] = {};
     gq_cmd cmds[3] = {};
     uint32_t results[3] = {};
+    uint32_t flags = 0;
     gq_state state = {0, 0, 1, 0, 0, 0};
 
     void answer(unsigned at, uint16_t cid, uint16_t status, unsigned phase = 1)
@@ -53,7 +54,6 @@ struct Ring : nvme_transport {
         gq_port port = {sq, cq, &sq_doorbell, &cq_doorbell, slots, free_cids, 4, 0};
         const gq_port *ports[] = {&port};
         gq_run r = {};
-        uint32_t flags = 0;
 
         table.kick = post;
         ops = &table;
@@ -111,6 +111,17 @@ TEST_P(GqProtocol, WritesTheEntriesAndRingsBothDoorbells)
     EXPECT_EQ(ring.sq[1].cdw10, 0x3456789au);
     EXPECT_EQ(ring.sq[1].cdw11, 0x12u);
     EXPECT_EQ(ring.sq[1].cdw12, 7u);
+}
+
+TEST_P(GqProtocol, LeavesAtOnceWhenTold)
+{
+    Ring ring;
+
+    ring.flags = GQ_FLAG_LEAVE;
+    ring.run(GetParam(), 3, kLong);
+    EXPECT_EQ(ring.state.outcome, (uint32_t)GQ_OUT_LEFT);
+    EXPECT_EQ(ring.state.in_flight, ring.state.sent) << "what it sent is not waited for";
+    EXPECT_GE(ring.state.sent, 1u);
 }
 
 TEST_P(GqProtocol, LeavesAQueueThatCompletesACommandTwice)

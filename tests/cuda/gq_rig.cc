@@ -97,13 +97,19 @@ static void must(int err, const char *what)
 void Rig::open()
 {
     nvme_transport *t = nullptr;
+    char why[128] = "";
 
     image_ = write_image(media);
     cfg.ns[0].path = image_.c_str();
     int err = sim_create(&cfg, &s, &t);
     unlink(image_.c_str()); /* the simulator has it open; nothing is left if the test dies */
     must(err, "sim_create");
-    must(nvme_ctrlr_open(t, &driver, &c), "nvme_ctrlr_open");
+    driver.why = why;
+    driver.why_len = sizeof(why);
+    err = nvme_ctrlr_open(t, &driver, &c);
+    if (err)
+        t->ops->close(t);
+    must(err, why);
     must(gq_engine_open(c, 1, &opts, &e), "gq_engine_open");
 }
 

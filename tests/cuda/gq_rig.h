@@ -94,9 +94,11 @@ class GqTest : public testing::TestWithParam<Executor>
     void SetUp() override;
 };
 
-#define GQ_FOR_EXECUTORS(suite)                          \
-    INSTANTIATE_TEST_SUITE_P(                            \
-        Executors, suite, testing::ValuesIn(kExecutors), \
+#define GQ_FOR_SOME_EXECUTORS(suite, executors)         \
+    INSTANTIATE_TEST_SUITE_P(                           \
+        Executors, suite, testing::ValuesIn(executors), \
         [](const testing::TestParamInfo<Executor> &i) { return std::string(i.param.name); })
+
+#define GQ_FOR_EXECUTORS(suite) GQ_FOR_SOME_EXECUTORS(suite, kExecutors)
 
 #endif
