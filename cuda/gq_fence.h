@@ -31,23 +31,21 @@ GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
  * at system scope, what all lanes stored before the meeting before the doorbell. A fence of another
  * lane would not do, a release is a fence and a store of one thread.
  */
-GQ_FN void gq_fence_sqes(void)
+GQ_FN void gq_fence_entries(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* CID in 15:0, status word with the phase in 31:16, from one load: they cannot disagree. */
+/*
+ * CID in 15:0, status word with the phase in 31:16, from one load: they cannot disagree. Acquires:
+ * what the same lane reads after it has seen the phase, the data say, is what the controller wrote
+ * before.
+ */
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
     uint32_t dw3;
-    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
+    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
     return dw3;
-}
-
-/* After the phase was seen: orders those loads before every later access of the same lane. */
-GQ_FN void gq_fence_cqes(void)
-{
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
 /* Before a queue's state is stored for the host: orders what the lanes wrote before they met. */
@@ -87,7 +85,7 @@ GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
     __atomic_store_n(doorbell, value, __ATOMIC_RELEASE);
 }
 
-GQ_FN void gq_fence_sqes(void)
+GQ_FN void gq_fence_entries(void)
 {
 }
 
@@ -101,10 +99,6 @@ typedef uint32_t __attribute__((may_alias)) gq_dword;
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
     return __atomic_load_n((const gq_dword *)(const void *)&cqe->cid, __ATOMIC_ACQUIRE);
-}
-
-GQ_FN void gq_fence_cqes(void)
-{
 }
 
 GQ_FN void gq_fence_results(void)

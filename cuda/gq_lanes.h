@@ -20,7 +20,7 @@
 #define GQ_LANES    32u
 #define GQ_LANE_ALL 0xffffffffu
 
-#define GQ_LANE_VAR(type, name)   type name = 0
+#define GQ_LANE_VAR(type, name)   type name = {0}
 #define GQ_LANE_PARAM(type, name) type name
 #define GQ_AT(name)               name
 

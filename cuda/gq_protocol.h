@@ -3,16 +3,19 @@
  * for warps, the C compiler for a host thread that plays 1 or 32 lanes.
  *
  * The group owns the queue pair: nobody else touches its rings or doorbells, hence no locks and
- * no atomics. A round is reserve, fill, publish, harvest (with retire inside), watch; commands
- * that complete in a round make room for new ones in the next, so that the queue stays full:
+ * no atomics. A round is harvest (with retire inside), reserve, fill, publish, watch; what
+ * completed makes room for new commands in the same round, so that the queue stays full:
  *
+ *   harvest  up to GQ_LANES CQEs in arrival order, told new from old by the phase
+ *   retire   each CQE finds its command by CID; the status is kept, the CID freed
  *   reserve  how many commands can go now: free CIDs, what is left of the list, lanes
  *   fill     the lanes write that many SQEs side by side
- *   publish  one fence, one SQ doorbell
- *   harvest  up to GQ_LANES CQEs in arrival order, told new from old by the phase;
- *            one CQ doorbell
- *   retire   each CQE finds its command by CID; the status is kept, the CID freed
+ *   publish  one fence, then both doorbells
  *   watch    flags of the host, deadlines
+ *
+ * Over a bus a round costs two round trips: the CQEs, flags and the list's next commands are loaded
+ * together, and the fence waits for the SQEs. CQ doorbells that could go alone wait for the next
+ * SQ doorbell, for want of work, or until a quarter of the CQ is owed.
  *
  * At most depth - 1 commands are in flight. That bounds the CQ as well, and it keeps the SQ from
  * overrunning without looking at SQHD: a completed command was fetched, so tail - head as the
@@ -22,7 +25,7 @@
  *
  * "CQE seen, so data visible" (reads). A controller writes a command's data before its CQE. In
  * host memory both writes come from one requester to one target, and PCIe keeps posted writes in
- * order; gq_fence_cqes() keeps this side's later loads behind the load of the phase. A software
+ * order; gq_load_cqe() keeps this side's later loads behind the load of the phase. A software
  * controller posts the CQE only after its copies to GPU memory have completed (nvme_mover), which
  * is the same promise. A drive that writes data into GPU memory and CQEs into host memory aims at
  * two targets, and nothing orders the two: there the engine flushes GPUDirect writes after the
@@ -49,6 +52,7 @@ struct gq_worker {
     uint32_t sq_tail, cq_head, phase;
     uint32_t n_free;      /* CIDs on the stack */
     uint32_t next, share; /* commands of this group: sent so far, and in all */
+    uint32_t owed;        /* completions taken since the last CQ doorbell */
     uint32_t outcome;
     uint32_t flags; /* GQ_FLAG_*, loaded with the last look for completions */
     uint64_t start_ns, now_ns, scan_ns;
@@ -96,6 +100,7 @@ GQ_FN void gq_begin(struct gq_worker *w, const struct gq_run *run, const struct 
     w->n_free = port->depth - 1;
     w->next = 0;
     w->share = gq_share(run, rank);
+    w->owed = 0;
     w->outcome = GQ_OUT_RUNNING;
     w->flags = 0;
     w->start_ns = GQ_UNIFORM64(gq_clock_ns());
@@ -145,8 +150,8 @@ GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const str
 #endif
 }
 
-/* n as gq_reserve() returned it. */
-GQ_FN void gq_fill(struct gq_worker *w, uint32_t n)
+/* n as gq_reserve() returned it; lane i has the i-th of the commands to come in `next`. */
+GQ_FN void gq_fill(struct gq_worker *w, GQ_LANE_PARAM(struct gq_cmd, next), uint32_t n)
 {
     const struct gq_port *port = w->port;
 
@@ -156,13 +161,12 @@ GQ_FN void gq_fill(struct gq_worker *w, uint32_t n)
             uint32_t index = gq_stripe(w, w->next + lane);
             uint32_t cid = port->free_cids[w->n_free - 1 - lane];
             uint32_t pos = w->sq_tail + lane;
-            struct gq_cmd cmd = w->run->cmds[index];
 
             if (pos >= port->depth)
                 pos -= port->depth;
             port->slots[cid].cmd = index;
             port->slots[cid].sent_ns = w->now_ns;
-            gq_store_sqe(&port->sq[pos], w->run, &cmd, cid);
+            gq_store_sqe(&port->sq[pos], w->run, &GQ_AT(next), cid);
         }
     }
     w->next += n;
@@ -184,18 +188,24 @@ GQ_FN void gq_kick(const struct gq_run *run)
 }
 
 /*
- * The lanes met at the end of gq_fill(), so their entries come before this fence; and the lane that
- * fences is the one that stores the doorbell, for only then is the pair a release.
+ * The lanes met at the end of gq_fill() and of gq_harvest(), so their entries, and their loads of
+ * CQEs, come before this fence; and the lane that fences is the one that stores the doorbells, for
+ * only then is the pair a release. After the CQ doorbell the controller may have those entries'
+ * places.
  */
-GQ_FN void gq_publish(const struct gq_worker *w)
+GQ_FN void gq_publish(struct gq_worker *w, uint32_t sent)
 {
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            gq_fence_sqes();
-            gq_store_doorbell(w->port->sq_doorbell, w->sq_tail);
+            gq_fence_entries();
+            if (w->owed)
+                gq_store_doorbell(w->port->cq_doorbell, w->cq_head);
+            if (sent)
+                gq_store_doorbell(w->port->sq_doorbell, w->sq_tail);
         }
     }
+    w->owed = 0;
     gq_kick(w->run);
 }
 
@@ -259,7 +269,6 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
     GQ_LANE_VAR(uint32_t, dw3);
     GQ_LANE_VAR(uint32_t, ready);
 
-    gq_load_flags(w);
     GQ_FOR_LANES(lane)
     {
         uint32_t pos = w->cq_head + lane, phase = w->phase;
@@ -281,17 +290,7 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
         w->cq_head -= port->depth;
         w->phase ^= 1;
     }
-    /*
-     * Of every lane, since each goes on from the entry it saw. Lane 0's fence also releases: the
-     * loads of all lanes come before it, as the lanes have met, and what they told is in dw3. The
-     * controller may have the entries' places.
-     */
-    GQ_FOR_LANES(lane)
-    {
-        gq_fence_cqes();
-        if (lane == 0)
-            gq_store_doorbell(port->cq_doorbell, w->cq_head);
-    }
+    w->owed += n;
     gq_retire(w, dw3, n);
     return n;
 }
@@ -342,13 +341,21 @@ GQ_FN void gq_watch(struct gq_worker *w)
 
 GQ_FN enum gq_round gq_round(struct gq_worker *w)
 {
-    uint32_t sent = gq_reserve(w), ended;
+    GQ_LANE_VAR(struct gq_cmd, next);
+    uint32_t sent, ended;
 
-    if (sent) {
-        gq_fill(w, sent);
-        gq_publish(w);
+    gq_load_flags(w);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < w->share - w->next)
+            GQ_AT(next) = w->run->cmds[gq_stripe(w, w->next + lane)];
     }
-    ended = gq_harvest(w);
+    ended = gq_in_flight(w) ? gq_harvest(w) : 0;
+    sent = gq_reserve(w);
+    if (sent)
+        gq_fill(w, next, sent);
+    if (sent || (w->owed && (!ended || w->owed >= w->port->depth / 4)))
+        gq_publish(w, sent);
     if (gq_in_flight(w) == 0 && w->next == w->share && w->outcome != GQ_OUT_BROKEN) {
         w->outcome = GQ_OUT_DONE;
         return GQ_ROUND_ENDED;
@@ -362,8 +369,10 @@ GQ_FN enum gq_round gq_round(struct gq_worker *w)
 }
 
 /* Hands the queue back to the host, with all results written before it. */
-GQ_FN void gq_end(const struct gq_worker *w, struct gq_state *state)
+GQ_FN void gq_end(struct gq_worker *w, struct gq_state *state)
 {
+    if (w->owed)
+        gq_publish(w, 0);
     GQ_FOR_LANES(lane)
     {
         gq_fence_results();

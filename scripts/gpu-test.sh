@@ -159,6 +159,11 @@ step_bench() {
     else
         row gq_bench "NOT RUN: not built"
     fi
+    if [ -x "$bench/rate_bench" ]; then
+        run_bench rate_bench "$bench/rate_bench"
+    else
+        row rate_bench "NOT RUN: not built"
+    fi
     if [ -x "$bench/ioctl_bench" ]; then
         run_bench ioctl_bench bash "$GPUNVME_ROOT/bench/on_mount.sh" $((2 * BENCH_MIB + 512))M \
             gpu=require,sim_threads=4 "$bench/ioctl_bench" -s "$BENCH_MIB"

@@ -1,0 +1,48 @@
+/*
+ * How a benchmark reports: the median and the spread of its samples, as a table or as JSON
+ * (-o json, schema_version 1), with the machine they were taken on.
+ */
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BENCH_MAX_SAMPLES 99u
+
+struct bench_samples {
+    double values[BENCH_MAX_SAMPLES];
+    unsigned n;
+};
+
+double bench_seconds(void); /* monotonic */
+/* More than BENCH_MAX_SAMPLES are left out. */
+void bench_add(struct bench_samples *s, double value);
+/* The value that p of the samples (0 to 1) do not exceed; sorts them. 0 without samples. */
+double bench_percentile(struct bench_samples *s, double p);
+double bench_median(struct bench_samples *s);
+
+struct bench_report;
+
+/* NULL when out of memory. gpu: the device's name, or NULL. */
+struct bench_report *bench_report_new(const char *program, bool json, const char *gpu);
+void bench_report_number(struct bench_report *r, const char *key, double value);
+void bench_report_text(struct bench_report *r, const char *key, const char *value);
+/*
+ * A result. against: the name of an earlier row that this one is compared with, or NULL. What is
+ * reported has been verified: a benchmark that finds a wrong byte reports nothing.
+ */
+void bench_report_row(struct bench_report *r, const char *name, const char *unit,
+                      struct bench_samples *samples, const char *against);
+/* Prints all, and frees it. */
+void bench_report_end(struct bench_report *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
