@@ -31,9 +31,10 @@ struct open_file {
     struct open_file **link;
 };
 
-/* Page-aligned memory of MAX_IO bytes that the device reaches directly. */
+/* Page-aligned memory of MAX_IO bytes, which the device reaches directly where it can. */
 struct bounce {
     void *data;
+    bool plain; /* it cannot: what goes through it is copied once more */
     struct bounce *next;
 };
 
@@ -70,6 +71,12 @@ struct daemon {
 struct bounce *bounce_get(struct bounce_pool *pool);
 void bounce_put(struct bounce_pool *pool, struct bounce *b);
 void bounce_pool_free(struct bounce_pool *pool);
+
+/*
+ * As ffs_read(), but short only at the end of the file: when some bytes in front of an error were
+ * read, the error is returned. A short reply would mean the end of the file to the kernel.
+ */
+ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
 
 /* Takes the reference on inode, also when it fails. */
 struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory);

@@ -121,7 +121,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
         op_reply(req, size <= MAX_IO ? -ENOMEM : -EINVAL);
         return;
     }
-    ssize_t n = ffs_read(op_file(fi)->inode, (uint64_t)offset, b->data, size);
+    ssize_t n = file_read(op_file(fi)->inode, (uint64_t)offset, b->data, size);
     if (n < 0)
         op_reply(req, (int)n);
     else

@@ -3,6 +3,8 @@
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
 
+#define BOUNCE_ALIGNMENT 4096u
+
 struct bounce *bounce_get(struct bounce_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
@@ -15,7 +17,11 @@ struct bounce *bounce_get(struct bounce_pool *pool)
     b = malloc(sizeof(*b));
     if (!b)
         return NULL;
+    /* A device that has failed gives no memory, and whoever asks is to hear of the failure. */
     b->data = ffs_dma_alloc(pool->fs, MAX_IO);
+    b->plain = !b->data;
+    if (b->plain)
+        b->data = aligned_alloc(BOUNCE_ALIGNMENT, MAX_IO);
     if (b->data)
         return b;
     free(b);
@@ -36,9 +42,26 @@ void bounce_pool_free(struct bounce_pool *pool)
     struct bounce *b;
     while ((b = pool->free)) {
         pool->free = b->next;
-        ffs_dma_free(pool->fs, b->data, MAX_IO);
+        if (b->plain)
+            free(b->data);
+        else
+            ffs_dma_free(pool->fs, b->data, MAX_IO);
         free(b);
     }
+}
+
+ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
+{
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = ffs_read(inode, offset + done, (char *)buf + done, len - done);
+        if (n < 0)
+            return n;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
 }
 
 struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory)

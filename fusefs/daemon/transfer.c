@@ -88,7 +88,7 @@ static int bounce_piece(struct transfer *t, uint64_t len, uint64_t *moved)
     if (!b)
         return -ENOMEM;
     ssize_t n = t->write ? buffer_get(buffer, at, b->data, (size_t)len)
-                         : ffs_read(t->inode, offset, b->data, (size_t)len);
+                         : file_read(t->inode, offset, b->data, (size_t)len);
     if (n == 0 && t->write)
         n = ffs_write(t->inode, offset, b->data, (size_t)len);
     else if (n > 0)
