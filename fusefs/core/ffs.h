@@ -61,6 +61,11 @@ void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
 int ffs_sync(struct ffs *fs);
 /* From now on everything fails with -EIO; with `flush` what is complete is committed first. */
 int ffs_shutdown(struct ffs *fs, bool flush);
+/*
+ * The device has failed for good: the file system is read-only from now on, and what was not
+ * durable is reported so by fsync and unmount (-EIO). Only marks; calls nothing of the device.
+ */
+void ffs_device_lost(struct ffs *fs);
 
 /* --- Inodes ---------------------------------------------------------------------------------- */
 

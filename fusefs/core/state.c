@@ -49,6 +49,11 @@ int ffs_fail(struct ffs *fs, const char *what, int err)
     return -EIO;
 }
 
+void ffs_device_lost(struct ffs *fs)
+{
+    ffs_fail(fs, "the device is lost", -EIO);
+}
+
 void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
 {
     ffs_log(fs, LOG_ERR, "%s: corrupt: block %llu, inode %llu: %s; run fsck.gpunvme",

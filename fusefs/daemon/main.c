@@ -89,59 +89,72 @@ static int open_kernel_device(const struct options *opts, const char *path, stru
     return err;
 }
 
-static bool has_prefix(const char *text, const char *prefix)
+static int open_controller(const struct options *opts, struct drive *out)
 {
-    return strncmp(text, prefix, strlen(prefix)) == 0;
+    char why[512];
+    const struct bd_open_opts how = {.noiommu = opts->noiommu, .deadline_ms = opts->deadline_ms};
+    int err = bd_open_transport(&opts->name, &how, &out->transport, why, sizeof(why));
+    if (err)
+        log_line(LOG_ERR, "%s: %s", opts->device, why);
+    return err;
 }
 
-/* Is the string one that this build can serve? The path in it goes to *path. */
-static int check_device(const char *device, const char **path, struct stat *st)
+/* A file that can hold a file system, or a block device. */
+static int check_file(const struct options *opts, const struct stat *st)
 {
-    bool sim = has_prefix(device, "sim:");
-    if (has_prefix(device, "vfio:") || has_prefix(device, "vfio-user:"))
-        return refuse(device,
-                      "not supported by this version; give an image file or a block device");
-    *path = device + (sim ? strlen("sim:") : 0);
-    if (!**path)
-        return refuse(device, "no image named, give sim:IMAGE");
-    if (stat(*path, st) != 0) {
-        log_line(LOG_ERR, "%s: %s", *path, strerror(errno));
+    const char *path = opts->name.path;
+    bool sim = opts->name.kind == BD_KIND_SIM;
+    if (S_ISBLK(st->st_mode) && !sim)
+        return opts->nsid ? refuse(path, "nsid=: driven by the kernel, which has one device for "
+                                         "each namespace")
+                          : 0;
+    if (!S_ISREG(st->st_mode))
+        return refuse(path, sim ? "not an image file" : "neither an image file nor a block device");
+    if (st->st_size == 0)
+        return refuse(path, "empty file, make a file system with mkfs.gpunvme first");
+    if ((uint64_t)st->st_size < (uint64_t)LAY_MIN_BLOCKS * LAY_BLOCK_SIZE)
+        return refuse(path, "too small to hold a file system; truncated, or no image");
+    return 0;
+}
+
+/* What can be seen of the device without opening it; *st is of its path. */
+static int check_device(const struct options *opts, struct stat *st)
+{
+    *st = (struct stat){0};
+    if (opts->name.kind == BD_KIND_VFIO)
+        return 0;
+    if (stat(opts->name.path, st) != 0) {
+        log_line(LOG_ERR, "%s: %s", opts->name.path, strerror(errno));
         return -errno;
     }
-    if (S_ISBLK(st->st_mode) && !sim)
-        return 0;
-    if (!S_ISREG(st->st_mode))
-        return refuse(*path,
-                      sim ? "not an image file" : "neither an image file nor a block device");
-    if (st->st_size == 0)
-        return refuse(*path, "empty file, make a file system with mkfs.gpunvme first");
-    if ((uint64_t)st->st_size < (uint64_t)LAY_MIN_BLOCKS * LAY_BLOCK_SIZE)
-        return refuse(*path, "too small to hold a file system; truncated, or no image");
-    return 0;
+    if (opts->name.kind == BD_KIND_VFIO_USER)
+        return S_ISSOCK(st->st_mode) ? 0 : refuse(opts->name.path, "not a socket");
+    return check_file(opts, st);
 }
 
 static int open_drive(const struct options *opts, struct drive *out)
 {
-    const char *path;
     struct stat st;
     *out = (struct drive){0};
-    int err = check_device(opts->device, &path, &st);
+    int err = check_device(opts, &st);
     if (err)
         return err;
-    return S_ISBLK(st.st_mode) ? open_kernel_device(opts, path, out) : open_image(opts, path, out);
+    if (bd_name_is_ctrlr(&opts->name))
+        return open_controller(opts, out);
+    return S_ISBLK(st.st_mode) ? open_kernel_device(opts, opts->name.path, out)
+                               : open_image(opts, opts->name.path, out);
 }
 
 /* Found before the fork: what the user got wrong is said at once, by the program he started. */
 static int check_start(struct options *opts, struct fuse_args *args)
 {
     char why[512];
-    const char *path;
     struct stat st;
     if (session_check_arguments(args, why, sizeof(why)) != 0) {
         log_text(LOG_ERR, why);
         return EXIT_USAGE;
     }
-    if (check_device(opts->device, &path, &st) != 0)
+    if (check_device(opts, &st) != 0)
         return EXIT_MOUNT;
     if (session_check_mountpoint(opts, why, sizeof(why)) != 0) {
         log_text(LOG_ERR, why);
@@ -174,6 +187,8 @@ static int start(struct options *opts, struct fuse_args *args)
     }
     shutdown_block_signals();
     allow_descriptors();
+    if (opts->noiommu)
+        session_warn_noiommu(opts);
     if (open_drive(opts, &drive) == 0)
         return session_run(opts, args, &drive, verdict);
     if (verdict >= 0)

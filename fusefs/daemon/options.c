@@ -23,6 +23,7 @@ struct number {
 };
 
 static const struct number numbers[] = {
+    {"nsid", offsetof(struct options, nsid), 1, BD_NSID_MAX},
     {"cuda_device", offsetof(struct options, cuda_device), 0, 255},
     {"queues", offsetof(struct options, queues), 1, 1024},
     {"depth", offsetof(struct options, depth), 2, 65536},
@@ -52,12 +53,16 @@ static const struct word words[] = {
     {"executor", "auto", offsetof(struct options, executor), GQ_EXECUTOR_AUTO},
     {"executor", "cuda", offsetof(struct options, executor), GQ_EXECUTOR_CUDA},
     {"executor", "cpu", offsetof(struct options, executor), GQ_EXECUTOR_CPU},
+    {"doorbells", "auto", offsetof(struct options, doorbells), GQ_DOORBELLS_AUTO},
+    {"doorbells", "cpu", offsetof(struct options, doorbells), GQ_DOORBELLS_CPU},
+    {"doorbells", "direct", offsetof(struct options, doorbells), GQ_DOORBELLS_DIRECT},
 };
 
 enum key {
     KEY_NUMBER,
     KEY_WORD,
     KEY_READ_ONLY,
+    KEY_NOIOMMU,
     KEY_NAMED,
     KEY_TYPED,
     KEY_AUDIENCE,
@@ -69,6 +74,7 @@ enum key {
 };
 
 static const struct fuse_opt spec[] = {
+    FUSE_OPT_KEY("nsid=", KEY_NUMBER),
     FUSE_OPT_KEY("cuda_device=", KEY_NUMBER),
     FUSE_OPT_KEY("queues=", KEY_NUMBER),
     FUSE_OPT_KEY("depth=", KEY_NUMBER),
@@ -84,6 +90,8 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("sim_bandwidth=", KEY_NUMBER),
     FUSE_OPT_KEY("gpu=", KEY_WORD),
     FUSE_OPT_KEY("executor=", KEY_WORD),
+    FUSE_OPT_KEY("doorbells=", KEY_WORD),
+    FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
     FUSE_OPT_KEY("fsname=", KEY_NAMED),
     FUSE_OPT_KEY("subtype=", KEY_TYPED),
@@ -191,6 +199,9 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
     case KEY_READ_ONLY:
         opts->read_only = true;
         return 1;
+    case KEY_NOIOMMU:
+        opts->noiommu = true;
+        return 0;
     case KEY_NAMED:
         opts->named = true;
         return 1;
@@ -217,22 +228,51 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
     }
 }
 
-/* An image's path must stay right when the daemon has left the directory. */
+static const char *prefix_of(enum bd_kind kind)
+{
+    switch (kind) {
+    case BD_KIND_SIM:
+        return "sim:";
+    case BD_KIND_VFIO_USER:
+        return "vfio-user:";
+    default:
+        return "";
+    }
+}
+
+/* A path must stay right when the daemon has left the directory. */
 static int make_device_absolute(struct options *opts)
 {
-    static const char prefix[] = "sim:";
-    bool sim = strncmp(opts->device, prefix, strlen(prefix)) == 0;
-    char *path = realpath(opts->device + (sim ? strlen(prefix) : 0), NULL);
+    if (opts->name.kind == BD_KIND_VFIO)
+        return 0;
+    char *path = realpath(opts->name.path, NULL);
     if (!path) /* it is looked at, and refused in words, when it is opened */
         return 0;
     char *absolute;
-    int n = asprintf(&absolute, "%s%s", sim ? prefix : "", path);
+    int n = asprintf(&absolute, "%s%s", prefix_of(opts->name.kind), path);
+    if (n >= 0) {
+        snprintf(opts->name.path, sizeof(opts->name.path), "%s", path);
+        free(opts->device);
+        opts->device = absolute;
+    }
     free(path);
-    if (n < 0)
-        return -ENOMEM;
-    free(opts->device);
-    opts->device = absolute;
-    return 0;
+    return n < 0 ? fail(opts, opts->device, "out of memory") : 0;
+}
+
+/* Which controller and which of its namespaces. */
+static int check_device(struct options *opts)
+{
+    char why[256];
+    struct bd_name *name = &opts->name;
+    if (bd_name_parse(opts->device, name, why, sizeof(why)) != 0)
+        return fail(opts, opts->device, why);
+    if (opts->nsid && name->nsid_given && opts->nsid != name->nsid)
+        return fail(opts, opts->device, "nsid= names another namespace, leave one of them out");
+    if (opts->nsid)
+        name->nsid = opts->nsid;
+    if (opts->noiommu && name->kind != BD_KIND_VFIO)
+        return fail(opts, "noiommu", "for vfio: devices only, leave it out");
+    return make_device_absolute(opts);
 }
 
 /* Options this file system always mounts with; the name may hold commas. */
@@ -268,7 +308,7 @@ static int check(struct options *opts)
         return fail(opts, "sim_lba", "must be 512 or 4096");
     if (opts->sim_mdts & (opts->sim_mdts - 1))
         return fail(opts, "sim_mdts", "must be a power of two");
-    return make_device_absolute(opts) ? fail(opts, opts->device, "out of memory") : 0;
+    return check_device(opts);
 }
 
 int options_parse(struct options *opts, struct fuse_args *args)
@@ -304,6 +344,8 @@ void options_print_help(void)
           "DEVICE\n"
           "  IMAGE, sim:IMAGE       an image file behind the simulated NVMe controller\n"
           "  /dev/...               a block device, through the kernel (no GPU path)\n"
+          "  vfio:ADDRESS[/NSID]    a PCI drive that is bound to vfio-pci\n"
+          "  vfio-user:SOCKET       a controller that another process serves\n"
           "\n"
           "  -f                     stay in the foreground\n"
           "  -d                     the same, and print every request\n"
@@ -311,10 +353,15 @@ void options_print_help(void)
           "  -V, --version          print the versions\n"
           "\n"
           "  -o ro                  mount read-only\n"
+          "  -o nsid=N              namespace of the controller (1)\n"
+          "  -o noiommu             drive a vfio: device that no IOMMU guards: it can then write\n"
+          "                         to any memory of the machine\n"
           "  -o gpu=auto|require|off\n"
           "                         use an executor if there is one; only CUDA; none (auto)\n"
           "  -o executor=auto|cuda|cpu\n"
           "                         who drives the queues of the GPU path (auto)\n"
+          "  -o doorbells=auto|cpu|direct\n"
+          "                         who rings the doorbells of the GPU path (auto)\n"
           "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
           "  -o max_buffers=N       buffers registered at once (1024)\n"

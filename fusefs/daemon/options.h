@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "blockdev/device.h"
 #include "cuda/gq.h"
 
 #ifdef __cplusplus
@@ -24,11 +25,14 @@ enum gpu_policy {
 };
 
 struct options {
-    char *device;     /* as given, but an image's path is absolute */
-    char *mountpoint; /* as given until the daemon has made it absolute */
-    unsigned gpu;     /* enum gpu_policy */
+    char *device;        /* as given, but with an absolute path */
+    struct bd_name name; /* what it means; the namespace is the one to mount */
+    char *mountpoint;    /* as given until the daemon has made it absolute */
+    unsigned gpu;        /* enum gpu_policy */
     unsigned executor;
+    unsigned doorbells; /* enum gq_doorbells */
     unsigned cuda_device;
+    unsigned nsid;          /* 0: not given */
     unsigned queues, depth; /* of the executor; 0: its default */
     unsigned max_buffers;
     unsigned deadline_ms;
@@ -37,12 +41,13 @@ struct options {
     unsigned sim_threads, sim_lba, sim_mdts;    /* 0: the simulator's default */
     unsigned sim_latency_us, sim_bandwidth_mib; /* 0: as fast as it can */
     bool read_only;
+    bool noiommu;
     bool foreground, debug;
     bool help, version;
     bool named;    /* fsname= was given */
     bool typed;    /* subtype= was given */
     bool audience; /* allow_other or allow_root was given */
-    char problem[256];
+    char problem[512];
 };
 
 struct fuse_args;

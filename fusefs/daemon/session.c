@@ -136,6 +136,14 @@ static void configure(struct fuse_conn_info *conn)
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
 }
 
+void session_warn_noiommu(const struct options *opts)
+{
+    log_line(LOG_WARNING,
+             "%s: noiommu: the drive can write to any memory of this machine; a fault of it or of "
+             "this program can destroy anything",
+             opts->device);
+}
+
 /* The first thing the kernel says to a mount: from here on it is served. */
 void op_init(void *userdata, struct fuse_conn_info *conn)
 {
@@ -144,12 +152,15 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
     configure(conn);
     if (readahead_raise(d->opts->mountpoint, READ_AHEAD))
         conn->max_readahead = READ_AHEAD;
-    if (d->verdict >= 0)
+    if (d->verdict >= 0) {
         background_ready(d->verdict);
+        if (d->opts->noiommu) /* said on the terminal before, and now in the log */
+            session_warn_noiommu(d->opts);
+    }
     d->verdict = -1;
-    log_line(LOG_INFO, "%s on %s: %s%s%s", d->opts->device, d->opts->mountpoint,
+    log_line(LOG_INFO, "%s on %s: %s%s%s%s%s", d->opts->device, d->opts->mountpoint,
              d->stack.engine ? gq->device : d->stack.no_engine, gq->fallback[0] ? "; " : "",
-             gq->fallback);
+             gq->fallback, gq->tier_note[0] ? "; " : "", gq->tier_note);
 }
 
 static int start_services(struct daemon *d)

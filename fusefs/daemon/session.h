@@ -23,6 +23,8 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len);
  */
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
                 int verdict);
+/* Says what -o noiommu means, to the terminal or to the log. */
+void session_warn_noiommu(const struct options *opts);
 /* Are the arguments that are left libfuse's? 0, or -EINVAL with a line in why. */
 int session_check_arguments(const struct fuse_args *args, char *why, size_t len);
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
@@ -11,7 +12,6 @@
 /* Queue pairs of the ordinary path. */
 #define CPU_QUEUES 4
 #define CPU_DEPTH  128
-#define NSID       1
 
 struct problem {
     const char *device;
@@ -45,8 +45,12 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
     int err = nvme_ctrlr_open(s->drive.transport, &nvme, &s->ctrlr);
     if (err)
         return fail(p, err, "the controller does not start: %s", why[0] ? why : strerror(-err));
-    err = bd_nvme_open(s->ctrlr, NSID, CPU_QUEUES, CPU_DEPTH, &s->bdev);
-    return err ? fail(p, err, "namespace %d: %s", NSID, strerror(-err)) : 0;
+    err = bd_open_namespace(s->ctrlr, opts->name.nsid, CPU_QUEUES, CPU_DEPTH, &s->bdev, why,
+                            sizeof(why));
+    if (err)
+        return fail(p, err, "%s", why);
+    s->bdev->info.read_only |= opts->read_only;
+    return 0;
 }
 
 /* Why there is no CUDA device, in words. */
@@ -73,12 +77,13 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
     }
     struct gq_options gq = {.executor =
                                 demanded ? GQ_EXECUTOR_CUDA : (enum gq_executor_kind)opts->executor,
+                            .doorbells = (enum gq_doorbells)opts->doorbells,
                             .cuda_device = (int)opts->cuda_device,
                             .queues = opts->queues,
                             .depth = opts->depth,
                             .deadline_ms = opts->deadline_ms,
                             .max_buffers = opts->max_buffers};
-    int err = gq_engine_open(s->ctrlr, NSID, &gq, &s->engine);
+    int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
     if (err && demanded)
         return refuse_cpu(opts, p, err);
     if (err) {
@@ -90,6 +95,33 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
     }
     gq_engine_info(s->engine, &s->engine_info);
     return 0;
+}
+
+/* The block device and the executor, users too, do what there is to do. */
+static void stop(struct nvme_user *u)
+{
+    (void)u;
+}
+
+static void resume(struct nvme_user *u, int err)
+{
+    struct stack *s = (struct stack *)((char *)u - offsetof(struct stack, watcher));
+    if (err) {
+        log_line(LOG_CRIT, "%s: the drive is gone or does not come back after a reset", s->device);
+        ffs_device_lost(s->fs);
+    } else {
+        log_line(LOG_WARNING, "%s: the drive failed and was reset, what was under way goes on",
+                 s->device);
+    }
+}
+
+static void watch(struct stack *s)
+{
+    if (!s->ctrlr)
+        return;
+    s->watcher = (struct nvme_user){.stop = stop, .resume = resume};
+    nvme_ctrlr_add_user(s->ctrlr, &s->watcher);
+    s->watching = true;
 }
 
 static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
@@ -107,7 +139,7 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
                size_t len)
 {
     struct problem p = {opts->device, why, len};
-    *out = (struct stack){.drive = *drive};
+    *out = (struct stack){.drive = *drive, .device = opts->device};
     int err = open_blocks(opts, out, &p);
     if (!err)
         err = open_engine(opts, out, &p);
@@ -115,6 +147,8 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
         err = mount_fs(opts, out, &p);
     if (err)
         stack_close(out);
+    else
+        watch(out);
     return err;
 }
 
@@ -124,6 +158,8 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
  */
 int stack_close(struct stack *s)
 {
+    if (s->watching)
+        nvme_ctrlr_remove_user(s->ctrlr, &s->watcher);
     int err = s->fs ? ffs_unmount(s->fs) : 0;
     if (s->engine)
         gq_engine_close(s->engine);

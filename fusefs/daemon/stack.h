@@ -30,7 +30,10 @@ struct stack {
     struct gq_engine *engine;   /* NULL: every transfer takes the bounce path */
     struct gq_info engine_info; /* zero without an engine */
     struct ffs *fs;
-    char no_engine[128]; /* why there is no engine; empty when there is one */
+    char no_engine[128];      /* why there is no engine; empty when there is one */
+    const char *device;       /* its name, for messages */
+    struct nvme_user watcher; /* of the controller's resets, while watching */
+    bool watching;
 };
 
 /*

@@ -47,15 +47,17 @@ static struct gq_extent *extents_of(const struct ffs_map *map, uint32_t lba_size
 
 /*
  * Ends the commands that a transfer left under way, before it lets go of the blocks: late ones
- * would read or write what belongs to someone else by then.
+ * would read or write what belongs to someone else by then. A controller that has failed for good
+ * carries out nothing any more, unless it could not even be stopped.
  */
 static bool settle(struct daemon *d)
 {
     int err = gq_engine_recover(d->stack.engine);
-    if (err)
-        log_line(LOG_ERR, "%s: commands of the executor cannot be ended: %s", d->opts->device,
-                 strerror(-err));
-    return err == 0;
+    if (!err || (err == -EIO && nvme_ctrlr_settled(d->stack.ctrlr)))
+        return true;
+    log_line(LOG_ERR, "%s: commands of the executor cannot be ended: %s", d->opts->device,
+             strerror(-err));
+    return false;
 }
 
 /* Moves map->len bytes; *moved of them for certain. *stuck: commands may be under way for ever. */
