@@ -22,6 +22,8 @@
 
 /* How often the loop is woken until it has seen that the session is to end. */
 #define WAKE_MS 50
+/* For the kernel to write back what mappings changed, when the system asks for the drive. */
+#define REMOVAL_S 10
 
 static sigset_t watched(void)
 {
@@ -46,9 +48,9 @@ static void wake(int sig)
 }
 
 /* Without privilege only fusermount3 may unmount. */
-static int unmount_by_helper(const char *mountpoint)
+static int unmount_by_helper(const char *mountpoint, bool lazily)
 {
-    char *argv[] = {"fusermount3", "-u", "-q", "--", (char *)mountpoint, NULL};
+    char *argv[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", (char *)mountpoint, NULL};
     pid_t pid;
     int status;
     if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
@@ -60,42 +62,80 @@ static int unmount_by_helper(const char *mountpoint)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
 }
 
-static int unmount(const char *mountpoint)
+static int unmount(const char *mountpoint, bool lazily)
 {
     if (geteuid() != 0)
-        return unmount_by_helper(mountpoint);
-    return umount2(mountpoint, UMOUNT_NOFOLLOW) == 0 ? 0 : -errno;
+        return unmount_by_helper(mountpoint, lazily);
+    int flags = UMOUNT_NOFOLLOW | (lazily ? MNT_DETACH : 0);
+    return umount2(mountpoint, flags) == 0 ? 0 : -errno;
 }
 
 static void end_session(struct daemon *d)
 {
-    int err = unmount(d->opts->mountpoint);
+    int err = unmount(d->opts->mountpoint, false);
     if (!err)
         return; /* the kernel closes the connection, and that ends the loop */
     log_line(LOG_WARNING, "%s: %s, files open there are cut off", d->opts->mountpoint,
              strerror(-err));
-    write_back(d);
+    write_back(d, 0);
     fuse_session_exit(d->session);
+}
+
+/* Whoever asks waits for us, so nothing waits for those who have files open there. */
+static void hand_drive_back(struct daemon *d)
+{
+    log_line(LOG_WARNING, "%s: the system asks for the drive, unmounting %s", d->opts->device,
+             d->opts->mountpoint);
+    write_back(d, REMOVAL_S);
+    unmount(d->opts->mountpoint, true);
+    fuse_session_exit(d->session);
+}
+
+/*
+ * A drive that is gone is given up at once, before anybody has to wait for it. What another process
+ * served is asked for by nobody, and a mount that answers EIO is better than none, for what is
+ * under it would be taken for the file system; whoever unplugs a device of this machine waits.
+ */
+static void lose_drive(struct daemon *d)
+{
+    struct nvme_ctrlr *c = d->stack.ctrlr;
+    if (!nvme_ctrlr_alive(c))
+        nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c));
+    if (nvme_ctrlr_alive(c) || d->stack.drive.transport->doorbells_are_mmio)
+        hand_drive_back(d);
+}
+
+static void take_signal(struct shutdown *s)
+{
+    struct signalfd_siginfo info;
+    if (read(s->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    log_line(LOG_INFO, "%s: %s, unmounting", s->daemon->opts->mountpoint,
+             strsignal((int)info.ssi_signo));
+    end_session(s->daemon);
 }
 
 /* Until the loop has returned it may be about to wait, so one wake-up is not enough. */
 static void *watch(void *arg)
 {
     struct shutdown *s = arg;
-    struct pollfd p[2] = {{.fd = s->stop, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
-    struct signalfd_siginfo info;
+    struct nvme_transport *t = s->daemon->stack.drive.transport;
+    struct pollfd p[3] = {{.fd = s->stop, .events = POLLIN},
+                          {.fd = s->signals, .events = POLLIN},
+                          {.fd = t ? t->removal_fd : -1, .events = POLLIN}};
     while (!p[0].revents) {
         bool ending = fuse_session_exited(s->daemon->session);
-        if (poll(p, 2, ending ? WAKE_MS : -1) < 0 && errno != EINTR)
+        if (poll(p, 3, ending ? WAKE_MS : -1) < 0 && errno != EINTR)
             return NULL;
         if (p[0].revents)
             return NULL;
         if (ending)
             pthread_kill(s->main, SIGUSR1);
-        if (p[1].revents && read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-            log_line(LOG_INFO, "%s: %s, unmounting", s->daemon->opts->mountpoint,
-                     strsignal((int)info.ssi_signo));
-            end_session(s->daemon);
+        if (p[1].revents)
+            take_signal(s);
+        if (p[2].revents) {
+            p[2].fd = -1; /* it stays readable */
+            lose_drive(s->daemon);
         }
     }
     return NULL;

@@ -1,5 +1,5 @@
 /*
- * The end of a session by signal.
+ * The end of a session by signal, or because the system asks for the drive back.
  */
 #ifndef FUSEFS_DAEMON_SHUTDOWN_H
 #define FUSEFS_DAEMON_SHUTDOWN_H
@@ -13,7 +13,8 @@ struct daemon;
 /*
  * A thread waits for SIGTERM, SIGINT and SIGHUP, which all other threads block. Unmounting is
  * asked of the kernel while the session still serves, so that pages written through mappings
- * reach the file; only when files are open on the mount is the session ended under them.
+ * reach the file; only when files are open on the mount is the session ended under them. When the
+ * system asks for the drive (hot unplug), the mount is taken away lazily and the session ended.
  */
 struct shutdown {
     struct daemon *daemon;

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <syslog.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fusefs/daemon/daemon.h"
@@ -65,28 +67,75 @@ static int sync_file(int mount_fd, const struct target *t)
     return err;
 }
 
-void write_back(struct daemon *d)
+/* What the writing thread knows; its own from the moment on when nobody waits for it any more. */
+struct work {
+    int fd; /* the mount */
+    size_t count;
+    struct target *targets;
+    int err;
+};
+
+static void free_work(struct work *w)
+{
+    close(w->fd);
+    free(w->targets);
+    free(w);
+}
+
+static void *sync_files(void *arg)
+{
+    struct work *w = arg;
+    for (size_t i = 0; w->targets && i < w->count; i++) {
+        int err = sync_file(w->fd, &w->targets[i]);
+        w->err = w->err ? w->err : err;
+    }
+    return NULL;
+}
+
+static int open_mount(const char *mountpoint)
 {
     struct statfs st;
-    size_t count;
-    int err = 0;
-    int fd = open(d->opts->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (fstatfs(fd, &st) != 0 || st.f_type != FUSE_SUPER_MAGIC) {
-        close(fd); /* somebody has unmounted it already, lazily */
+    int fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC))
+        return fd;
+    close(fd); /* somebody has unmounted it already, lazily */
+    return -1;
+}
+
+/* 0, what a file's write said, or -ETIMEDOUT: the thread goes on, and keeps w. */
+static int run(struct work *w, unsigned seconds)
+{
+    pthread_t thread;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    int err = -pthread_create(&thread, NULL, sync_files, w);
+    if (!err)
+        err = -(seconds ? pthread_timedjoin_np(thread, NULL, &until) : pthread_join(thread, NULL));
+    if (err == -ETIMEDOUT) {
+        pthread_detach(thread);
+        return err;
+    }
+    err = err ? err : w->err;
+    if (err)
+        syncfs(w->fd);
+    free_work(w);
+    return err;
+}
+
+void write_back(struct daemon *d, unsigned seconds)
+{
+    int fd = open_mount(d->opts->mountpoint);
+    struct work *w = fd >= 0 ? calloc(1, sizeof(*w)) : NULL;
+    if (!w) {
+        if (fd >= 0)
+            close(fd);
         return;
     }
-    struct target *targets = list_targets(d, &count);
-    for (size_t i = 0; targets && i < count; i++) {
-        int e = sync_file(fd, &targets[i]);
-        err = err ? err : e;
-    }
-    if (err) {
-        syncfs(fd);
+    w->fd = fd;
+    w->targets = list_targets(d, &w->count);
+    int err = run(w, seconds);
+    if (err)
         log_line(LOG_WARNING, "%s: what mappings changed may not all be written back: %s",
                  d->opts->mountpoint, strerror(-err));
-    }
-    free(targets);
-    close(fd);
 }

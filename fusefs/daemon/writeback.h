@@ -8,8 +8,9 @@ struct daemon;
 
 /*
  * Has the kernel write back the files that are open for writing, and waits until all of it has
- * reached the file system. For a thread of its own: the session's threads serve the writes.
+ * reached the file system, but no longer than `seconds` (0: as long as it takes). For a thread of
+ * its own: the session's threads serve the writes.
  */
-void write_back(struct daemon *d);
+void write_back(struct daemon *d, unsigned seconds);
 
 #endif
