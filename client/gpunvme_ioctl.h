@@ -5,6 +5,9 @@
  * `flags` bits that are not defined must be zero. The daemon answers -EINVAL to a wrong size, an
  * unknown flag or non-zero padding, -EPROTO to a version it does not speak, -ENOTTY to an unknown
  * request. FUSE limits a struct to 16,383 bytes.
+ *
+ * INFO and STATS may grow at their end without a new version. The daemon answers the sizes they had
+ * in earlier releases too, with as much as fits; a size it does not know yet is -EINVAL.
  */
 #ifndef GPUNVME_IOCTL_H
 #define GPUNVME_IOCTL_H
@@ -22,7 +25,7 @@ struct gpunvme_abi {
 };
 
 /* Who runs the queue code. */
-#define GPUNVME_EXECUTOR_NONE 0u /* gpu=off: every transfer takes the bounce path */
+#define GPUNVME_EXECUTOR_NONE 0u /* no executor: every transfer takes the bounce path */
 #define GPUNVME_EXECUTOR_CUDA 1u
 #define GPUNVME_EXECUTOR_CPU  2u
 
@@ -35,7 +38,12 @@ struct gpunvme_abi {
 struct gpunvme_ioc_info {
     struct gpunvme_abi abi;
     uint32_t executor;
-    uint32_t tier; /* 0 none, 1 data in host memory, 2 data in GPU memory, 3 queues too */
+    /*
+     * 0: queues in host memory, the CPU rings the doorbells for the executor; 1: the executor rings
+     * them, data in host memory; 2: data in GPU memory; 3: queues too. Says nothing when executor
+     * is NONE.
+     */
+    uint32_t tier;
     uint32_t queues;
     uint32_t depth;
     uint32_t lba_size;    /* bytes */
@@ -48,6 +56,8 @@ struct gpunvme_ioc_info {
     char fallback[128]; /* why no GPU serves this mount; empty when one does */
     char transport[16]; /* "sim", "vfio", "vfio-user" */
     char socket[108];   /* UNIX socket that takes file descriptors: see gpunvme_ioc_register */
+    /* The struct ended here at first. */
+    char tier_note[256]; /* why the tier is no better; empty when there is nothing to say */
 };
 
 /* Memory kinds. */
@@ -133,6 +143,10 @@ struct gpunvme_ioc_stats {
     uint64_t bounce_transfers, bounce_read_bytes, bounce_written_bytes;
     uint64_t errors, timeouts, cancelled;
     uint64_t buffers, quarantined_queues;
+    /* The struct ended here at first. What it took to get answers from the drive: */
+    uint64_t aborts;            /* commands ended by Abort */
+    uint64_t queue_recreations; /* queue pairs deleted and created again */
+    uint64_t controller_resets;
 };
 
 #define GPUNVME_IOC_INFO       _IOWR('G', 0x60, struct gpunvme_ioc_info)
@@ -144,13 +158,15 @@ struct gpunvme_ioc_stats {
 #define GPUNVME_IOC_STATS      _IOWR('G', 0x66, struct gpunvme_ioc_stats)
 
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
-static_assert(sizeof(struct gpunvme_ioc_info) == 388, "info");
+static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
+static_assert(sizeof(struct gpunvme_ioc_info) == 644, "info");
 static_assert(sizeof(struct gpunvme_ioc_register) == 120, "register");
 static_assert(sizeof(struct gpunvme_ioc_unregister) == 24, "unregister");
 static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");
 static_assert(sizeof(struct gpunvme_extent) == 32, "extent");
 static_assert(sizeof(struct gpunvme_ioc_extents) == 24 + 32 * GPUNVME_EXTENTS_MAX, "extents");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 104, "stats");
+static_assert(offsetof(struct gpunvme_ioc_stats, aborts) == 104, "stats as it was at first");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 128, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 

@@ -71,16 +71,19 @@ static int answer_extents(const struct call *call, void *arg)
 static const struct request {
     unsigned cmd;
     uint32_t size;
-    answer_fn answer; /* NULL: a transfer */
-    bool waits;       /* for the executor, perhaps: not for the session's threads */
+    uint32_t first_size; /* that it had at first, and answers to still; 0: never another */
+    answer_fn answer;    /* NULL: a transfer */
+    bool waits;          /* for the executor, perhaps: not for the session's threads */
 } requests[] = {
-    {GPUNVME_IOC_INFO, sizeof(struct gpunvme_ioc_info), answer_info, false},
-    {GPUNVME_IOC_REGISTER, sizeof(struct gpunvme_ioc_register), answer_register, true},
-    {GPUNVME_IOC_UNREGISTER, sizeof(struct gpunvme_ioc_unregister), answer_unregister, true},
-    {GPUNVME_IOC_READ, sizeof(struct gpunvme_ioc_rw), NULL, true},
-    {GPUNVME_IOC_WRITE, sizeof(struct gpunvme_ioc_rw), NULL, true},
-    {GPUNVME_IOC_EXTENTS, sizeof(struct gpunvme_ioc_extents), answer_extents, false},
-    {GPUNVME_IOC_STATS, sizeof(struct gpunvme_ioc_stats), answer_stats, false},
+    {GPUNVME_IOC_INFO, sizeof(struct gpunvme_ioc_info),
+     offsetof(struct gpunvme_ioc_info, tier_note), answer_info, false},
+    {GPUNVME_IOC_REGISTER, sizeof(struct gpunvme_ioc_register), 0, answer_register, true},
+    {GPUNVME_IOC_UNREGISTER, sizeof(struct gpunvme_ioc_unregister), 0, answer_unregister, true},
+    {GPUNVME_IOC_READ, sizeof(struct gpunvme_ioc_rw), 0, NULL, true},
+    {GPUNVME_IOC_WRITE, sizeof(struct gpunvme_ioc_rw), 0, NULL, true},
+    {GPUNVME_IOC_EXTENTS, sizeof(struct gpunvme_ioc_extents), 0, answer_extents, false},
+    {GPUNVME_IOC_STATS, sizeof(struct gpunvme_ioc_stats),
+     offsetof(struct gpunvme_ioc_stats, aborts), answer_stats, false},
 };
 
 struct transfer_job {
@@ -93,6 +96,7 @@ struct answer_job {
     struct job job;
     fuse_req_t req;
     const struct request *request;
+    uint32_t size;    /* of the caller's struct */
     struct call call; /* the open file lives as long as its ioctl runs */
     union {
         struct gpunvme_ioc_register reg;
@@ -108,12 +112,11 @@ static int find_request(unsigned cmd, const struct request **out)
 {
     for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
         const struct request *r = &requests[i];
-        if (cmd == r->cmd) {
-            *out = r;
-            return 0;
-        }
-        if (_IOC_TYPE(cmd) == _IOC_TYPE(r->cmd) && _IOC_NR(cmd) == _IOC_NR(r->cmd))
-            return -EINVAL;
+        if (_IOC_TYPE(cmd) != _IOC_TYPE(r->cmd) || _IOC_NR(cmd) != _IOC_NR(r->cmd))
+            continue;
+        *out = r;
+        bool old = r->first_size && cmd == _IOC(_IOC_DIR(r->cmd), 'G', _IOC_NR(cmd), r->first_size);
+        return cmd == r->cmd || old ? 0 : -EINVAL;
     }
     return -ENOTTY;
 }
@@ -129,17 +132,18 @@ static void run_answer(struct job *job)
 {
     struct answer_job *a = (struct answer_job *)job;
     const struct request *r = a->request;
-    int err = check_abi((const struct gpunvme_abi *)&a->arg, r->size);
+    int err = check_abi((const struct gpunvme_abi *)&a->arg, a->size);
     if (!err)
         err = r->answer(&a->call, &a->arg);
     if (err)
         op_reply(a->req, err);
     else
-        fuse_reply_ioctl(a->req, 0, &a->arg, r->size);
+        fuse_reply_ioctl(a->req, 0, &a->arg, a->size);
     free(a);
 }
 
-static void answer(fuse_req_t req, const struct request *r, const struct call *call, const void *in)
+static void answer(fuse_req_t req, const struct request *r, const struct call *call, const void *in,
+                   uint32_t size)
 {
     struct answer_job *a = malloc(sizeof(*a));
     if (!a) {
@@ -150,7 +154,8 @@ static void answer(fuse_req_t req, const struct request *r, const struct call *c
     a->req = req;
     a->request = r;
     a->call = *call;
-    memcpy(&a->arg, in, r->size);
+    a->size = size;
+    memcpy(&a->arg, in, size);
     if (r->waits)
         workers_add(call->daemon->workers, WORK_BUFFER, &a->job);
     else
@@ -269,12 +274,13 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
         return;
     }
     int err = find_request(cmd, &r);
-    if (!err && (in_size != r->size || out_size != r->size))
+    uint32_t size = _IOC_SIZE(cmd);
+    if (!err && (in_size != size || out_size != size))
         err = -EINVAL;
     if (err)
         op_reply(req, err);
     else if (r->answer)
-        answer(req, r, &call, in);
+        answer(req, r, &call, in, size);
     else
         transfer(req, cmd, &call, in);
 }

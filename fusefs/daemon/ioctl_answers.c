@@ -37,6 +37,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     snprintf(info->transport, sizeof(info->transport), "%s",
              s->drive.transport ? s->drive.transport->ops->name : "kernel");
     snprintf(info->socket, sizeof(info->socket), "%s", fdsocket_name(d->socket));
+    snprintf(info->tier_note, sizeof(info->tier_note), "%s", gq->tier_note);
 }
 
 void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
@@ -46,6 +47,7 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
     if (d->stack.engine)
         gq_engine_stats(d->stack.engine, &gq);
     *stats = (struct gpunvme_ioc_stats){
+        .controller_resets = d->stack.ctrlr ? nvme_ctrlr_epoch(d->stack.ctrlr) : 0,
         .gpu_transfers = gq.transfers,
         .gpu_commands = gq.commands,
         .gpu_read_bytes = gq.bytes_read,
