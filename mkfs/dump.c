@@ -16,6 +16,7 @@
 
 struct options {
     const char *path;
+    struct tool_device device;
     bool super, journal, json;
     uint64_t inode, extents, directory; /* or NOT_ASKED */
 };
@@ -33,18 +34,20 @@ struct dump {
 
 static const char usage_text[] =
     "usage: dump.gpunvme [OPTION]... DEVICE\n"
-    "Shows what is in the gpunvmefs file system on DEVICE, as it is after recovery.\n"
+    "Shows what is in the gpunvmefs file system on DEVICE, as it is after recovery. DEVICE\n"
+    "is an image file, a block device, vfio:ADDRESS[/NSID] or vfio-user:SOCKET.\n"
     "\n"
     "  -s, --superblock       the superblock (the default)\n"
     "  -i, --inode=INO        an inode and the names of its extended attributes\n"
     "  -e, --extents=INO      the extents of a file; inode 0 is the inode file\n"
     "  -d, --directory=INO    the names in a directory; inode 1 is the root\n"
     "  -j, --journal          the transactions in the journal\n"
-    "  -o, --output=FORMAT    text or json\n"
+    "  -o, --output=FORMAT    text or json\n" TOOL_USAGE
     "  -V, --version          print the version and exit\n"
     "      --help             print this and exit\n";
 
 static const struct option long_options[] = {
+    TOOL_LONG_OPTIONS,
     {"superblock", no_argument, NULL, 's'},
     {"inode", required_argument, NULL, 'i'},
     {"extents", required_argument, NULL, 'e'},
@@ -88,8 +91,8 @@ static int set_option(struct options *o, int c)
         return 0;
     case 'o':
         return set_output(o, optarg);
-    default: /* getopt_long() has named the option */
-        return -1;
+    default: /* of others, getopt_long() has said that it does not know them */
+        return tool_device_option(&o->device, c, optarg) == 0 ? 0 : -1;
     }
 }
 
@@ -97,7 +100,8 @@ static int set_option(struct options *o, int c)
 static int parse_arguments(int argc, char **argv, struct options *o)
 {
     int c;
-    while ((c = getopt_long(argc, argv, "si:e:d:jo:V", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "si:e:d:jo:V" TOOL_SHORT_OPTIONS, long_options, NULL)) !=
+           -1) {
         if (c == 'V') {
             tool_version();
             return EXIT_SUCCESS;
@@ -117,7 +121,7 @@ static int parse_arguments(int argc, char **argv, struct options *o)
     bool any =
         o->journal || o->inode != NOT_ASKED || o->extents != NOT_ASKED || o->directory != NOT_ASKED;
     o->super = o->super || !any;
-    return -1;
+    return tool_device_name(&o->device, o->path) == 0 ? -1 : EXIT_USAGE;
 }
 
 /* The journal is read first: everything else is seen through it. */
@@ -241,13 +245,13 @@ static int dump_device(const struct options *o, struct bd_dev *dev)
 int main(int argc, char **argv)
 {
     struct options o = {.inode = NOT_ASKED, .extents = NOT_ASKED, .directory = NOT_ASKED};
-    struct bd_dev *dev;
+    struct bd_opened opened;
     int status = parse_arguments(argc, argv, &o);
     if (status >= 0)
         return status;
-    if (tool_open(o.path, BD_OPEN_READ_ONLY, &dev) != 0)
+    if (tool_open(&o.device, BD_OPEN_READ_ONLY, &opened) != 0)
         return EXIT_FAILURE;
-    int failed = dump_device(&o, dev);
-    bd_close(dev);
+    int failed = dump_device(&o, opened.dev);
+    bd_opened_close(&opened);
     return failed || fflush(stdout) != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -18,17 +18,19 @@
 
 static const char usage_text[] =
     "usage: fsck.gpunvme -n [OPTION]... DEVICE\n"
-    "Checks the gpunvmefs file system on DEVICE, an image file or a block device.\n"
+    "Checks the gpunvmefs file system on DEVICE: an image file, a block device,\n"
+    "vfio:ADDRESS[/NSID] or vfio-user:SOCKET.\n"
     "\n"
-    "  -n             change nothing; required, since this version repairs nothing\n"
-    "  -v, --verbose  print what was counted\n"
-    "  -V, --version  print the version and exit\n"
-    "      --help     print this and exit\n"
+    "  -n                     change nothing; required, since this version repairs "
+    "nothing\n" TOOL_USAGE "  -v, --verbose          print what was counted\n"
+    "  -V, --version          print the version and exit\n"
+    "      --help             print this and exit\n"
     "\n"
     "Exit status: 0 clean, 4 problems were found, 8 the check could not be done,\n"
     "16 wrong usage.\n";
 
 static const struct option long_options[] = {
+    TOOL_LONG_OPTIONS,
     {"verbose", no_argument, NULL, 'v'},
     {"version", no_argument, NULL, 'V'},
     {"help", no_argument, NULL, 'h'},
@@ -36,11 +38,11 @@ static const struct option long_options[] = {
 };
 
 /* -1: go on; otherwise the exit status. */
-static int parse_arguments(int argc, char **argv, struct fsck *f)
+static int parse_arguments(int argc, char **argv, struct fsck *f, struct tool_device *device)
 {
     bool no_change = false;
     int c;
-    while ((c = getopt_long(argc, argv, "npyavV", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "npyavV" TOOL_SHORT_OPTIONS, long_options, NULL)) != -1) {
         switch (c) {
         case 'n':
             no_change = true;
@@ -59,8 +61,9 @@ static int parse_arguments(int argc, char **argv, struct fsck *f)
         case 'a':
             tool_error("options", "-%c: this version cannot repair, use -n to check", c);
             return EXIT_USAGE;
-        default:
-            return EXIT_USAGE;
+        default: /* of others, getopt_long() has said that it does not know them */
+            if (tool_device_option(device, c, optarg) != 0)
+                return EXIT_USAGE;
         }
     }
     if (!no_change || argc - optind != 1) {
@@ -68,7 +71,7 @@ static int parse_arguments(int argc, char **argv, struct fsck *f)
         return EXIT_USAGE;
     }
     f->path = argv[optind];
-    return -1;
+    return tool_device_name(device, f->path) == 0 ? -1 : EXIT_USAGE;
 }
 
 /* Why there is no file system to check: a line for the user. */
@@ -127,20 +130,21 @@ static int check(struct fsck *f, struct bd_dev *dev)
 int main(int argc, char **argv)
 {
     struct fsck *f = calloc(1, sizeof(*f));
-    struct bd_dev *dev;
+    struct tool_device device = {0};
+    struct bd_opened opened;
     if (!f)
         return EXIT_OPERATIONAL;
     f->progress = isatty(STDERR_FILENO);
-    int status = parse_arguments(argc, argv, f);
+    int status = parse_arguments(argc, argv, f, &device);
     if (status >= 0)
         goto free_fsck;
     /* Exclusive: a mounted file system changes under the check and would look broken. */
     status = EXIT_OPERATIONAL;
-    if (tool_open(f->path, BD_OPEN_READ_ONLY | BD_OPEN_EXCLUSIVE, &dev) != 0)
+    if (tool_open(&device, BD_OPEN_READ_ONLY | BD_OPEN_EXCLUSIVE, &opened) != 0)
         goto free_fsck;
-    status = check(f, dev);
+    status = check(f, opened.dev);
     fsck_end(f);
-    bd_close(dev);
+    bd_opened_close(&opened);
 free_fsck:
     free(f);
     return fflush(stdout) == 0 ? status : EXIT_OPERATIONAL;

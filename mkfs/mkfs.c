@@ -1,20 +1,17 @@
 /*
- * mkfs.gpunvme: makes an empty file system on an image file or a block device.
+ * mkfs.gpunvme: makes an empty file system on an image file, a block device or an NVMe drive.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "mkfs/mkfs_core.h"
-#include "mkfs/signature.h"
+#include "mkfs/target.h"
 #include "mkfs/tool.h"
 
 #define EXIT_USAGE 2
@@ -22,21 +19,15 @@
 struct options {
     struct mkfs_params params;
     const char *path;
+    struct tool_device device;
     bool dry_run, force, quiet, verbose;
     bool has_uuid;
 };
 
-/* The device on its way to a file system. */
-struct target {
-    const char *path;
-    int fd;             /* for stat, probing and extending */
-    struct bd_dev *dev; /* holds the lock */
-    bool created;       /* by us: goes away if we fail */
-};
-
 static const char usage_text[] =
     "usage: mkfs.gpunvme [OPTION]... DEVICE\n"
-    "Makes an empty gpunvmefs file system on DEVICE, an image file or a block device.\n"
+    "Makes an empty gpunvmefs file system on DEVICE: an image file, a block device,\n"
+    "vfio:ADDRESS[/NSID] or vfio-user:SOCKET.\n"
     "\n"
     "  -L, --label=TEXT       label, at most 63 bytes of UTF-8\n"
     "  -U, --uuid=UUID        UUID (default: random)\n"
@@ -44,7 +35,7 @@ static const char usage_text[] =
     "  -s, --size=SIZE        size of the file system (suffixes K, M, G, T); a file is\n"
     "                         created or extended (default: all of DEVICE)\n"
     "  -n, --dry-run          show what would be made, write nothing\n"
-    "  -f, --force            overwrite another file system or a partition table\n"
+    "  -f, --force            overwrite another file system or a partition table\n" TOOL_USAGE
     "  -q, --quiet            print errors only\n"
     "  -v, --verbose          print where everything is\n"
     "  -V, --version          print the version and exit\n"
@@ -53,6 +44,7 @@ static const char usage_text[] =
     "SOURCE_DATE_EPOCH, when set, is the time of creation in seconds since 1970.\n";
 
 static const struct option long_options[] = {
+    TOOL_LONG_OPTIONS,
     {"label", required_argument, NULL, 'L'},
     {"uuid", required_argument, NULL, 'U'},
     {"block-size", required_argument, NULL, 'b'},
@@ -132,8 +124,8 @@ static int set_option(struct options *o, int c)
     case 'v':
         o->verbose = true;
         return 0;
-    default: /* getopt_long() has named the option */
-        return -1;
+    default: /* of others, getopt_long() has said that it does not know them */
+        return tool_device_option(&o->device, c, optarg) == 0 ? 0 : -1;
     }
 }
 
@@ -142,7 +134,8 @@ static int parse_arguments(int argc, char **argv, struct options *o, int *status
 {
     int c;
     *status = EXIT_SUCCESS;
-    while ((c = getopt_long(argc, argv, "L:U:b:s:nfqvV", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "L:U:b:s:nfqvV" TOOL_SHORT_OPTIONS, long_options, NULL)) !=
+           -1) {
         if (c == 'V') {
             tool_version();
             return 1;
@@ -162,7 +155,10 @@ static int parse_arguments(int argc, char **argv, struct options *o, int *status
         return 1;
     }
     o->path = argv[optind];
-    return 0;
+    if (tool_device_name(&o->device, o->path) == 0)
+        return 0;
+    *status = EXIT_USAGE;
+    return 1;
 }
 
 static int set_time(struct mkfs_params *params)
@@ -182,52 +178,6 @@ static int set_time(struct mkfs_params *params)
     params->time_sec = now.tv_sec;
     params->time_nsec = (uint32_t)now.tv_nsec;
     return 0;
-}
-
-static int refuse_signature(const struct options *o, int fd)
-{
-    char name[64];
-    int found = signature_find(fd, name, sizeof(name));
-    if (found < 0)
-        return tool_error(o->path, "cannot look for signatures: %s", tool_strerror(found));
-    if (found && !o->force)
-        return tool_error(o->path, "holds %s, -f overwrites it", name);
-    return 0;
-}
-
-/* A file that is missing is made here; everything else must exist. */
-static int open_file(const struct options *o, struct target *t)
-{
-    int mode = O_CLOEXEC | O_NONBLOCK | (o->dry_run ? O_RDONLY : O_RDWR);
-    t->fd = open(o->path, mode);
-    if (t->fd >= 0)
-        return 0;
-    if (errno != ENOENT)
-        return tool_error(o->path, "cannot open: %s", strerror(errno));
-    if (o->params.bytes == 0)
-        return tool_error(o->path, "does not exist, --size creates it");
-    if (o->dry_run)
-        return 0;
-    t->fd = open(o->path, mode | O_CREAT | O_EXCL, 0666);
-    if (t->fd < 0)
-        return tool_error(o->path, "cannot create: %s", strerror(errno));
-    t->created = true;
-    return 0;
-}
-
-/* Makes a regular file as long as the file system; the device must be opened again to see it. */
-static int extend_file(const struct options *o, struct target *t)
-{
-    struct stat st;
-    if (fstat(t->fd, &st) != 0)
-        return tool_error(o->path, "cannot stat: %s", strerror(errno));
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size >= o->params.bytes)
-        return 0;
-    if (ftruncate(t->fd, (off_t)o->params.bytes) != 0)
-        return tool_error(o->path, "cannot extend: %s", strerror(errno));
-    bd_close(t->dev);
-    t->dev = NULL;
-    return tool_open(o->path, BD_OPEN_EXCLUSIVE, &t->dev);
 }
 
 /* What mkfs_lay_out() and mkfs_format() can answer. */
@@ -278,43 +228,32 @@ static void print_result(const struct options *o, const struct mkfs_plan *plan)
         print_where(o, plan);
 }
 
-/* The bytes the file system will find, were this not a dry run. */
-static uint64_t future_bytes(const struct options *o, const struct target *t)
+/* Which drive it will be, before anything happens to it. */
+static void print_drive(const struct options *o, const struct target *t)
 {
-    struct stat st;
-    uint64_t bytes = t->dev ? t->dev->info.bytes : 0;
-    bool grows = !t->dev || (fstat(t->fd, &st) == 0 && S_ISREG(st.st_mode));
-    return grows && bytes < o->params.bytes ? o->params.bytes : bytes;
+    if (!t->opened.ctrlr || o->quiet)
+        return;
+    const struct nvme_ctrlr_info *info = nvme_ctrlr_info(t->opened.ctrlr);
+    printf("Model: %s\n", info->model);
+    printf("Serial: %s\n", info->serial);
+    printf("Namespace: %" PRIu32 "\n", o->device.name.nsid);
+    printf("Drive size: %" PRIu64 "\n", t->opened.dev->info.bytes);
+    fflush(stdout);
 }
 
 static int format_target(const struct options *o, struct target *t, struct mkfs_plan *plan)
 {
-    uint32_t flags = BD_OPEN_EXCLUSIVE | (o->dry_run ? BD_OPEN_READ_ONLY : 0);
-    int err = open_file(o, t);
-    if (!err && t->fd >= 0)
-        err = tool_open(o->path, flags, &t->dev);
-    if (!err && t->fd >= 0)
-        err = refuse_signature(o, t->fd);
+    int err = target_open(t, &o->device, o->params.bytes, o->dry_run);
     if (!err)
-        err = explain(o, mkfs_lay_out(&o->params, future_bytes(o, t), plan));
+        print_drive(o, t);
+    if (!err)
+        err = target_refuse_signature(t, o->force);
+    if (!err)
+        err = explain(o, mkfs_lay_out(&o->params, target_bytes(t, o->params.bytes), plan));
     if (err || o->dry_run)
         return err;
-
-    err = signature_wipe(t->fd);
-    if (err)
-        return tool_error(o->path, "cannot wipe old signatures: %s", tool_strerror(err));
-    err = extend_file(o, t);
-    return err ? err : explain(o, mkfs_format(t->dev, &o->params, plan));
-}
-
-static void close_target(struct target *t, int err)
-{
-    if (t->dev)
-        bd_close(t->dev);
-    if (t->fd >= 0)
-        close(t->fd);
-    if (err && t->created)
-        unlink(t->path);
+    err = target_prepare(t, o->params.bytes);
+    return err ? err : explain(o, mkfs_format(t->opened.dev, &o->params, plan));
 }
 
 int main(int argc, char **argv)
@@ -329,9 +268,9 @@ int main(int argc, char **argv)
     if (!o.has_uuid)
         uuid_generate(o.params.uuid);
 
-    struct target t = {.path = o.path, .fd = -1};
+    struct target t;
     int err = format_target(&o, &t, &plan);
-    close_target(&t, err);
+    target_close(&t, err != 0);
     if (err)
         return EXIT_FAILURE;
     if (!o.quiet)

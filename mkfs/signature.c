@@ -3,7 +3,9 @@
 #include <blkid/blkid.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +13,9 @@
 
 /* One device can bear several signatures; more than this many is a device that cannot forget. */
 #define WIPE_ROUNDS 64
+/* libblkid knows none further from an end of the device than 2 MiB. */
+#define END_BYTES   (4u << 20)
+#define CHUNK_BYTES (1u << 20)
 
 static int find_own(int fd, char *name, size_t size)
 {
@@ -30,7 +35,7 @@ static int is_empty_file(int fd)
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
 }
 
-static blkid_probe new_probe(int fd)
+static blkid_probe new_probe(int fd, uint32_t lba_size)
 {
     blkid_probe probe = blkid_new_probe();
     if (!probe)
@@ -39,6 +44,7 @@ static blkid_probe new_probe(int fd)
         blkid_free_probe(probe);
         return NULL;
     }
+    blkid_probe_set_sectorsize(probe, lba_size);
     blkid_probe_enable_superblocks(probe, 1);
     blkid_probe_set_superblocks_flags(probe, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_MAGIC);
     blkid_probe_enable_partitions(probe, 1);
@@ -57,12 +63,12 @@ static void describe(blkid_probe probe, char *name, size_t size)
         snprintf(name, size, "an unknown signature");
 }
 
-int signature_find(int fd, char *name, size_t size)
+int signature_find(int fd, uint32_t lba_size, char *name, size_t size)
 {
     int found = find_own(fd, name, size);
     if (found != 0 || is_empty_file(fd))
         return found;
-    blkid_probe probe = new_probe(fd);
+    blkid_probe probe = new_probe(fd, lba_size);
     if (!probe)
         return -EIO;
     switch (blkid_do_safeprobe(probe)) {
@@ -83,11 +89,11 @@ int signature_find(int fd, char *name, size_t size)
     return found;
 }
 
-int signature_wipe(int fd)
+int signature_wipe(int fd, uint32_t lba_size)
 {
     if (is_empty_file(fd))
         return 0;
-    blkid_probe probe = new_probe(fd);
+    blkid_probe probe = new_probe(fd, lba_size);
     if (!probe)
         return -EIO;
     int err = 0;
@@ -104,4 +110,64 @@ int signature_wipe(int fd)
     if (!err && fsync(fd) != 0)
         err = -errno;
     return err;
+}
+
+typedef int (*move_fn)(struct bd_dev *dev, int fd, uint64_t offset, void *chunk, size_t len);
+
+static int copy_in(struct bd_dev *dev, int fd, uint64_t offset, void *chunk, size_t len)
+{
+    int err = bd_read(dev, offset, chunk, len);
+    if (err)
+        return err;
+    return pwrite(fd, chunk, len, (off_t)offset) == (ssize_t)len ? 0 : -ENOMEM;
+}
+
+static int write_back(struct bd_dev *dev, int fd, uint64_t offset, void *chunk, size_t len)
+{
+    if (pread(fd, chunk, len, (off_t)offset) != (ssize_t)len)
+        return -EIO;
+    return bd_write(dev, offset, chunk, len, 0);
+}
+
+static int move_range(struct bd_dev *dev, int fd, uint64_t from, uint64_t to, move_fn move)
+{
+    void *chunk = malloc(CHUNK_BYTES);
+    int err = chunk ? 0 : -ENOMEM;
+    while (from < to && !err) {
+        size_t len = to - from < CHUNK_BYTES ? (size_t)(to - from) : CHUNK_BYTES;
+        err = move(dev, fd, from, chunk, len);
+        from += len;
+    }
+    free(chunk);
+    return err;
+}
+
+static int move_ends(struct bd_dev *dev, int fd, move_fn move)
+{
+    uint64_t bytes = dev->info.bytes;
+    uint64_t head = bytes < END_BYTES ? bytes : END_BYTES;
+    uint64_t tail = bytes - head > END_BYTES ? bytes - END_BYTES : head;
+    int err = move_range(dev, fd, 0, head, move);
+    return err ? err : move_range(dev, fd, tail, bytes, move);
+}
+
+int signature_copy_ends(struct bd_dev *dev, int *fd)
+{
+    *fd = memfd_create("ends", MFD_CLOEXEC);
+    if (*fd < 0)
+        return -errno;
+    int err = ftruncate(*fd, (off_t)dev->info.bytes) == 0 ? 0 : -errno;
+    if (!err)
+        err = move_ends(dev, *fd, copy_in);
+    if (err) {
+        close(*fd);
+        *fd = -1;
+    }
+    return err;
+}
+
+int signature_write_ends(struct bd_dev *dev, int fd)
+{
+    int err = move_ends(dev, fd, write_back);
+    return err ? err : bd_flush(dev);
 }

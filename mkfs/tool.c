@@ -78,10 +78,50 @@ int tool_parse_size(const char *text, uint64_t *bytes)
     return 0;
 }
 
-int tool_open(const char *path, uint32_t flags, struct bd_dev **dev)
+int tool_device_option(struct tool_device *d, int c, const char *arg)
 {
-    int err = bd_file_open(path, flags, 0, dev);
-    return err ? tool_error(path, "cannot open: %s", tool_strerror(err)) : 0;
+    uint64_t nsid;
+    switch (c) {
+    case 'N':
+        if (tool_parse_number(arg, &nsid) != 0 || nsid == 0 || nsid > BD_NSID_MAX)
+            return tool_error("--namespace", "'%s' is no namespace id, give a number from 1", arg);
+        d->nsid = (uint32_t)nsid;
+        return 0;
+    case TOOL_OPT_NOIOMMU:
+        d->noiommu = true;
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+int tool_device_name(struct tool_device *d, const char *text)
+{
+    char why[256];
+    d->text = text;
+    if (bd_name_parse(text, &d->name, why, sizeof(why)) != 0)
+        return tool_error(text, "%s", why);
+    if (d->nsid && d->name.nsid_given && d->nsid != d->name.nsid)
+        return tool_error(text, "--namespace names another, leave one of them out");
+    if (d->nsid && !bd_name_is_ctrlr(&d->name))
+        return tool_error(text, "--namespace: this is no controller, leave it out");
+    if (d->noiommu && d->name.kind != BD_KIND_VFIO)
+        return tool_error(text, "--noiommu is for vfio: devices, leave it out");
+    if (d->nsid)
+        d->name.nsid = d->nsid;
+    return 0;
+}
+
+int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out)
+{
+    char why[512];
+    const struct bd_open_opts opts = {.noiommu = d->noiommu};
+    if (d->noiommu)
+        tool_error(d->text, "warning: without an IOMMU the drive can write to any memory of this "
+                            "machine");
+    if (bd_open(&d->name, flags, 0, &opts, out, why, sizeof(why)) != 0)
+        return tool_error(d->text, "cannot open: %s", why);
+    return 0;
 }
 
 void tool_print_uuid(FILE *out, const char *key, const uint8_t uuid[16])

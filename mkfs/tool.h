@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "blockdev/bdev.h"
+#include "blockdev/device.h"
 
 /* "PROGRAM: OBJECT: what is wrong, what to do" on stderr; returns -1. */
 int tool_error(const char *object, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -21,8 +21,33 @@ int tool_parse_size(const char *text, uint64_t *bytes);
 /* Digits only. 0 or -EINVAL. */
 int tool_parse_number(const char *text, uint64_t *value);
 
-/* Opens a file or block device; says why when it cannot. 0 or -1. */
-int tool_open(const char *path, uint32_t flags, struct bd_dev **dev);
+/* The DEVICE of a command line, and the options about how to open it. */
+struct tool_device {
+    const char *text; /* as given */
+    struct bd_name name;
+    uint32_t nsid; /* --namespace; 0: not given */
+    bool noiommu;
+};
+
+/* For the table of getopt_long(), its string, and the usage text. */
+#define TOOL_OPT_NOIOMMU 0x100
+#define TOOL_LONG_OPTIONS                              \
+    {"namespace", required_argument, NULL, 'N'},       \
+    {                                                  \
+        "noiommu", no_argument, NULL, TOOL_OPT_NOIOMMU \
+    }
+#define TOOL_SHORT_OPTIONS "N:"
+#define TOOL_USAGE                                                                      \
+    "  -N, --namespace=N      namespace of the controller (default: 1)\n"               \
+    "      --noiommu          drive a vfio: device that no IOMMU guards: it can then\n" \
+    "                         write to any memory of the machine\n"
+
+/* Takes one of these options. 1: it is none of them; 0, or -1 after an error line. */
+int tool_device_option(struct tool_device *d, int c, const char *arg);
+/* Takes the operand, after the options. 0, or -1 after an error line. */
+int tool_device_name(struct tool_device *d, const char *text);
+/* Opens the device; says why when it cannot. 0 or -1. flags: BD_OPEN_*. */
+int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
 
 void tool_print_uuid(FILE *out, const char *key, const uint8_t uuid[16]);
 

@@ -1,0 +1,106 @@
+#include "mkfs/target.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mkfs/signature.h"
+
+static bool is_regular(const struct target *t, struct stat *st)
+{
+    return !t->opened.ctrlr && t->fd >= 0 && fstat(t->fd, st) == 0 && S_ISREG(st->st_mode);
+}
+
+/* A file that is missing is made here; everything else must exist. */
+static int open_file(struct target *t, uint64_t bytes, bool dry_run)
+{
+    const char *path = t->device->name.path;
+    int mode = O_CLOEXEC | O_NONBLOCK | (dry_run ? O_RDONLY : O_RDWR);
+    t->fd = open(path, mode);
+    if (t->fd >= 0)
+        return 0;
+    if (errno != ENOENT)
+        return tool_error(t->device->text, "cannot open: %s", strerror(errno));
+    if (bytes == 0)
+        return tool_error(t->device->text, "does not exist, --size creates it");
+    if (dry_run)
+        return 0;
+    t->fd = open(path, mode | O_CREAT | O_EXCL, 0666);
+    if (t->fd < 0)
+        return tool_error(t->device->text, "cannot create: %s", strerror(errno));
+    t->created = true;
+    return 0;
+}
+
+static int open_controller(struct target *t, uint32_t flags)
+{
+    if (tool_open(t->device, flags, &t->opened) != 0)
+        return -1;
+    int err = signature_copy_ends(t->opened.dev, &t->fd);
+    return err ? tool_error(t->device->text, "cannot read: %s", tool_strerror(err)) : 0;
+}
+
+int target_open(struct target *t, const struct tool_device *device, uint64_t bytes, bool dry_run)
+{
+    uint32_t flags = BD_OPEN_EXCLUSIVE | (dry_run ? BD_OPEN_READ_ONLY : 0);
+    *t = (struct target){.device = device, .fd = -1};
+    if (bd_name_is_ctrlr(&device->name))
+        return open_controller(t, flags);
+    if (open_file(t, bytes, dry_run) != 0)
+        return -1;
+    return t->fd >= 0 ? tool_open(device, flags, &t->opened) : 0;
+}
+
+void target_close(struct target *t, bool failed)
+{
+    bd_opened_close(&t->opened);
+    if (t->fd >= 0)
+        close(t->fd);
+    if (failed && t->created)
+        unlink(t->device->name.path);
+}
+
+int target_refuse_signature(const struct target *t, bool force)
+{
+    char name[64];
+    if (t->fd < 0)
+        return 0;
+    int found = signature_find(t->fd, t->opened.dev->info.lba_size, name, sizeof(name));
+    if (found < 0)
+        return tool_error(t->device->text, "cannot look for signatures: %s", tool_strerror(found));
+    if (found && !force)
+        return tool_error(t->device->text, "holds %s, -f overwrites it", name);
+    return 0;
+}
+
+uint64_t target_bytes(const struct target *t, uint64_t wanted)
+{
+    struct stat st;
+    uint64_t bytes = t->opened.dev ? t->opened.dev->info.bytes : 0;
+    bool grows = !t->opened.dev || is_regular(t, &st);
+    return grows && bytes < wanted ? wanted : bytes;
+}
+
+/* Makes a regular file as long as the file system; the device must be opened again to see it. */
+static int extend_file(struct target *t, uint64_t wanted)
+{
+    struct stat st;
+    if (!is_regular(t, &st) || (uint64_t)st.st_size >= wanted)
+        return 0;
+    if (ftruncate(t->fd, (off_t)wanted) != 0)
+        return tool_error(t->device->text, "cannot extend: %s", strerror(errno));
+    bd_opened_close(&t->opened);
+    return tool_open(t->device, BD_OPEN_EXCLUSIVE, &t->opened);
+}
+
+int target_prepare(struct target *t, uint64_t wanted)
+{
+    int err = signature_wipe(t->fd, t->opened.dev->info.lba_size);
+    if (!err && t->opened.ctrlr)
+        err = signature_write_ends(t->opened.dev, t->fd);
+    if (err)
+        return tool_error(t->device->text, "cannot wipe old signatures: %s", tool_strerror(err));
+    return extend_file(t, wanted);
+}
