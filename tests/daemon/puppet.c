@@ -1,0 +1,140 @@
+/*
+ * The daemon over a simulated drive that a test can make fail while it is mounted. In C, because
+ * the daemon's headers are C11.
+ *
+ * usage: puppet DEVICE MOUNTPOINT -f [-o OPTION,...]
+ *
+ * Standard input is a socket: a command a line, answered with a line, "ok" or what is wrong.
+ *
+ *   fault KIND OPCODE QID SKIP TIMES STATUS DELAY_MS    sim_add_fault(); OPCODE -1: any
+ *   clear | remove | stick | ask_back                   sim_clear_faults(), sim_remove(), ...
+ *   power_cut SEED                                      sim_power_cut()
+ *
+ * The environment says what the drive cannot do: PUPPET_NO_RESET, PUPPET_NO_ABORT.
+ */
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
+
+#include <errno.h>
+#include <fuse_opt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/options.h"
+#include "fusefs/daemon/session.h"
+#include "fusefs/daemon/shutdown.h"
+#include "sim/sim.h"
+
+static const char *const kinds[] = {"status", "lose", "late", "fatal", "corrupt", "hang", "remove"};
+
+static int add_fault(struct sim *s, const char *arguments)
+{
+    char kind[16];
+    int opcode;
+    unsigned qid, skip, times, status, delay_ms;
+    struct sim_fault f = {0};
+    if (sscanf(arguments, "%15s %d %u %u %u %u %u", kind, &opcode, &qid, &skip, &times, &status,
+               &delay_ms) != 7)
+        return -1;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(kind, kinds[i]) != 0)
+            continue;
+        f = (struct sim_fault){.kind = (enum sim_fault_kind)i,
+                               .match_opcode = opcode >= 0,
+                               .opcode = (uint8_t)(opcode >= 0 ? opcode : 0),
+                               .qid = (uint16_t)qid,
+                               .skip = skip,
+                               .times = times,
+                               .status = (uint16_t)status,
+                               .delay_ns = delay_ms * 1000000ull};
+        return sim_add_fault(s, &f);
+    }
+    return -1;
+}
+
+static int obey(struct sim *s, const char *line)
+{
+    unsigned long long seed;
+    if (strncmp(line, "fault ", 6) == 0)
+        return add_fault(s, line + 6);
+    if (sscanf(line, "power_cut %llu", &seed) == 1)
+        return sim_power_cut(s, seed);
+    if (strcmp(line, "clear\n") == 0)
+        sim_clear_faults(s);
+    else if (strcmp(line, "remove\n") == 0)
+        sim_remove(s);
+    else if (strcmp(line, "stick\n") == 0)
+        sim_stick(s);
+    else if (strcmp(line, "ask_back\n") == 0)
+        sim_ask_back(s);
+    else
+        return -1;
+    return 0;
+}
+
+static void *listen_to_test(void *arg)
+{
+    char line[256];
+    FILE *in = fdopen(dup(STDIN_FILENO), "r");
+    while (in && fgets(line, sizeof(line), in))
+        dprintf(STDIN_FILENO, "%s\n", obey(arg, line) == 0 ? "ok" : "not understood");
+    if (in)
+        fclose(in);
+    return NULL;
+}
+
+static int free_sim(void *context)
+{
+    char text[2048];
+    bool mistakes = sim_violations(context) != 0;
+    sim_violations_text(context, text, sizeof(text));
+    if (mistakes)
+        log_line(LOG_ERR, "driver mistakes: %s", text);
+    sim_free(context);
+    return mistakes ? -EPROTO : 0;
+}
+
+static int run(const struct options *opts, const struct fuse_args *args)
+{
+    pthread_t thread;
+    struct sim *sim;
+    struct drive drive = {.release = free_sim};
+    struct sim_config config = {.ns[0] = {.path = opts->name.path, .lba_size = 512},
+                                .namespaces = 1,
+                                .track_cache = true,
+                                .no_abort = getenv("PUPPET_NO_ABORT") != NULL,
+                                .no_reset = getenv("PUPPET_NO_RESET") != NULL};
+    int err = sim_create(&config, &sim, &drive.transport);
+    if (err) {
+        log_line(LOG_ERR, "%s: %s", opts->name.path, strerror(-err));
+        return EXIT_MOUNT;
+    }
+    drive.context = sim;
+    /* It ends with the process, for it waits for the test. */
+    if (pthread_create(&thread, NULL, listen_to_test, sim) == 0)
+        pthread_detach(thread);
+    return session_run(opts, args, &drive, -1);
+}
+
+int main(int argc, char **argv)
+{
+    char why[512];
+    struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
+    struct options opts;
+    int status = EXIT_USAGE;
+    log_take_libfuse();
+    shutdown_block_signals();
+    if (options_parse(&opts, &args) != 0)
+        log_text(LOG_ERR, opts.problem);
+    else if (session_check_mountpoint(&opts, why, sizeof(why)) != 0)
+        log_text(LOG_ERR, why);
+    else
+        status = run(&opts, &args);
+    options_free(&opts);
+    fuse_opt_free_args(&args);
+    return status;
+}

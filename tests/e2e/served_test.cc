@@ -1,0 +1,286 @@
+// A drive that another process serves (vfio-user): nothing but the protocol and shared memory
+// between the file system and its drive, and each may die alone.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "client/gpunvme.h"
+#include "tests/e2e/content.h"
+#include "tests/e2e/mounted.h"
+
+namespace
+{
+
+constexpr uint64_t kImage = 256u << 20;
+constexpr uint64_t kFile = 16u << 20;
+constexpr double kSlack = 20; // a busy machine, a sanitizer
+
+class Server
+{
+  public:
+    Server(const std::string &image, const std::string &socket)
+    {
+        int out[2];
+        char byte;
+        if (pipe(out) != 0)
+            abort();
+        pid_ = fork();
+        if (pid_ == 0) {
+            dup2(out[1], STDOUT_FILENO);
+            close(out[0]);
+            close(out[1]);
+            execl(GPUNVME_SIM, GPUNVME_SIM, "--strict", "-i", image.c_str(), socket.c_str(),
+                  nullptr);
+            _exit(127);
+        }
+        close(out[1]);
+        ready_ = read(out[0], &byte, 1) == 1; // "listening on ..."
+        close(out[0]);
+    }
+    ~Server()
+    {
+        if (pid_ > 0)
+            stop(SIGTERM);
+    }
+    Server(const Server &) = delete;
+    Server &operator=(const Server &) = delete;
+    bool ready() const
+    {
+        return ready_;
+    }
+    // The exit status; -1 when a signal ended it.
+    int stop(int signal)
+    {
+        int status = 0;
+        kill(pid_, signal);
+        waitpid(pid_, &status, 0);
+        pid_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+
+  private:
+    pid_t pid_;
+    bool ready_;
+};
+
+class Served : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!why_no_mount().empty())
+            GTEST_SKIP() << why_no_mount();
+        char name[] = "/dev/shm/gpunvme-served-XXXXXX";
+        ASSERT_NE(mkdtemp(name), nullptr);
+        dir_ = name;
+        image_ = dir_ + "/image";
+        device_ = "vfio-user:" + dir_ + "/socket";
+        std::ofstream(image_).close();
+        std::filesystem::resize_file(image_, kImage);
+        serve();
+        setenv("GPUNVME_TEST_DEVICE", device_.c_str(), 1);
+    }
+    void TearDown() override
+    {
+        unsetenv("GPUNVME_TEST_DEVICE");
+        if (server_) {
+            EXPECT_EQ(server_->stop(SIGTERM), 0) << "mistakes of the driver";
+        }
+        server_.reset();
+        if (!dir_.empty())
+            std::filesystem::remove_all(dir_);
+    }
+    void serve()
+    {
+        server_ = std::make_unique<Server>(image_, dir_ + "/socket");
+        ASSERT_TRUE(server_->ready());
+    }
+    int mkfs(std::vector<std::string> options, std::string *output) const
+    {
+        options.insert(options.begin(), GPUNVME_MKFS);
+        options.push_back(device_);
+        return run_program(options, output);
+    }
+
+    std::string dir_, image_, device_;
+    std::unique_ptr<Server> server_;
+};
+
+int write_content(const std::string &path, uint64_t seed)
+{
+    std::vector<uint8_t> data(kFile);
+    content_fill(seed, 0, data.data(), kFile);
+    int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    if (fd < 0 || write(fd, data.data(), kFile) != static_cast<ssize_t>(kFile)) {
+        perror(path.c_str());
+        abort();
+    }
+    return fd;
+}
+
+::testing::AssertionResult has_content(const std::string &path, uint64_t seed)
+{
+    std::vector<uint8_t> expected(kFile), got(kFile + 1);
+    content_fill(seed, 0, expected.data(), kFile);
+    int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, got.data(), got.size());
+    close(fd);
+    got.resize(n > 0 ? static_cast<size_t>(n) : 0);
+    return got == expected ? ::testing::AssertionSuccess()
+                           : ::testing::AssertionFailure() << path << ": " << n << " bytes";
+}
+
+TEST_F(Served, ThePartsOfTheSuiteRunOnIt)
+{
+    setenv("GPUNVME_TEST_SMALL", "1", 1);
+    for (const char *suite : {GPUNVME_E2E_TEST, GPUNVME_POSIX_TEST}) {
+        std::string output;
+        EXPECT_EQ(run_program({suite}, &output), 0) << output;
+        EXPECT_EQ(output.find("SKIPPED"), std::string::npos) << output;
+    }
+    unsetenv("GPUNVME_TEST_SMALL");
+}
+
+TEST_F(Served, TheServerReadsWhatTheMountWrote)
+{
+    {
+        Mounted m(kImage);
+        ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+        close(write_content(m.path("file"), 1));
+        EXPECT_TRUE(m.unmount()) << m.log();
+    }
+    EXPECT_EQ(server_->stop(SIGTERM), 0);
+    server_.reset();
+    unsetenv("GPUNVME_TEST_DEVICE");
+    std::string output;
+    EXPECT_EQ(run_program({GPUNVME_FSCK, "-n", image_}, &output), 0) << output;
+}
+
+// A read, an ioctl and an fsync are under way when the server is killed.
+TEST_F(Served, AKilledServerEndsEverythingAndTheNextOneHasWhatWasSynced)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu,deadline=1000,commit=3600")) << m.log();
+    int synced = write_content(m.path("synced"), 1);
+    ASSERT_EQ(fsync(synced), 0);
+    int lost = write_content(m.path("lost"), 2);
+    gpunvme *g;
+    gpunvme_buffer *buffer;
+    ASSERT_EQ(gpunvme_connect(m.path("").c_str(), &g), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_alloc(g, kFile, &buffer), 0) << gpunvme_error();
+    std::atomic<bool> killed{false};
+    ssize_t last = 0;
+    std::thread reader([&] {
+        while (last >= 0 && !(killed && last != static_cast<ssize_t>(kFile)))
+            last = gpunvme_read(buffer, synced, 0, 0, kFile, nullptr);
+    });
+    usleep(100000);
+    server_->stop(SIGKILL);
+    server_.reset();
+    killed = true;
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_LT(fsync(lost), 0) << "not durable";
+    EXPECT_EQ(errno, EIO);
+    reader.join();
+    EXPECT_EQ(last, -EIO);
+    posix_fadvise(synced, 0, 0, POSIX_FADV_DONTNEED);
+    char byte;
+    EXPECT_LT(pread(synced, &byte, 1, kFile - 1), 0);
+    EXPECT_EQ(errno, EIO);
+    gpunvme_disconnect(g);
+    close(synced);
+    close(lost);
+    EXPECT_EQ(umount(m.mountpoint().c_str()), 0) << strerror(errno);
+    EXPECT_FALSE(m.ended()) << "what was written is not all on the drive";
+    EXPECT_EQ(m.status(), 2) << m.log();
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took.count(), 3 + kSlack) << "twice the deadline and a second";
+
+    serve();
+    std::string output;
+    EXPECT_EQ(m.fsck(&output), 0) << output;
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    EXPECT_TRUE(has_content(m.path("synced"), 1));
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+TEST_F(Served, AKilledDaemonLeavesADriveThatCanBeMountedAtOnce)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    int fd = write_content(m.path("synced"), 1);
+    ASSERT_EQ(fsync(fd), 0);
+    kill(m.pid(), SIGKILL);
+    EXPECT_FALSE(m.ended());
+    close(fd);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    EXPECT_TRUE(has_content(m.path("synced"), 1));
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+TEST_F(Served, MkfsNamesTheDriveAndRefusesWhatItHolds)
+{
+    std::string output, swap(10, '\0');
+    EXPECT_EQ(mkfs({"-n"}, &output), 0) << output;
+    for (const char *line : {"Model: ", "Serial: ", "Namespace: 1\n", "Drive size: 268435456\n"})
+        EXPECT_NE(output.find(line), std::string::npos) << output;
+
+    server_->stop(SIGTERM);
+    {
+        std::fstream image(image_, std::ios::in | std::ios::out | std::ios::binary);
+        image.seekp(1024);
+        image.write("\x01\0\0\0\x64\0\0\0", 8);
+        image.seekp(4096 - 10);
+        image.write("SWAPSPACE2", 10);
+    }
+    serve();
+    EXPECT_EQ(mkfs({"-q"}, &output), 1);
+    EXPECT_EQ(output,
+              "mkfs.gpunvme: " + device_ + ": holds a signature of swap, -f overwrites it\n");
+    EXPECT_EQ(mkfs({"-q", "-f"}, &output), 0) << output;
+    EXPECT_EQ(mkfs({"-q"}, &output), 1) << "our own";
+    std::ifstream in(image_, std::ios::binary);
+    in.seekg(4096 - 10);
+    in.read(&swap[0], 10);
+    EXPECT_NE(swap, "SWAPSPACE2") << "wiped on the drive";
+}
+
+TEST_F(Served, ToolsSayWhatIsWrongInOneLine)
+{
+    std::string output;
+    EXPECT_EQ(mkfs({"-N", "7"}, &output), 1);
+    EXPECT_NE(output.find(": cannot open: namespace 7: "), std::string::npos) << output;
+    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+    EXPECT_EQ(run_program({GPUNVME_FSCK, "-n", device_}, &output), 8);
+    EXPECT_NE(output.find("holds no gpunvmefs file system"), std::string::npos) << output;
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    for (const char *tool : {GPUNVME_MKFS, GPUNVME_FSCK}) {
+        EXPECT_NE(run_program({tool, "-n", device_}, &output), 0) << tool << ": the drive is ours";
+        EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+    }
+    EXPECT_TRUE(m.unmount()) << m.log();
+    server_->stop(SIGTERM);
+    server_.reset();
+    EXPECT_EQ(run_program({GPUNVME_FSCK, "-n", device_}, &output), 8);
+    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+}
+
+} // namespace
