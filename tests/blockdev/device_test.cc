@@ -1,0 +1,181 @@
+// Device strings: what they name, and what is said about those that name nothing.
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <string>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "blockdev/device.h"
+
+namespace
+{
+
+struct Good {
+    const char *text;
+    bd_kind kind;
+    const char *path;
+    uint32_t nsid;
+    bool nsid_given;
+};
+
+void PrintTo(const Good &g, std::ostream *os)
+{
+    *os << g.text;
+}
+
+class GoodName : public ::testing::TestWithParam<Good>
+{
+};
+
+TEST_P(GoodName, IsUnderstood)
+{
+    const Good &g = GetParam();
+    bd_name name;
+    char why[256] = "";
+    ASSERT_EQ(bd_name_parse(g.text, &name, why, sizeof(why)), 0) << why;
+    EXPECT_EQ(name.kind, g.kind);
+    EXPECT_STREQ(name.path, g.path);
+    EXPECT_EQ(name.nsid, g.nsid);
+    EXPECT_EQ(name.nsid_given, g.nsid_given);
+    EXPECT_EQ(bd_name_is_ctrlr(&name), g.kind == BD_KIND_VFIO || g.kind == BD_KIND_VFIO_USER);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Names, GoodName,
+    ::testing::Values(
+        Good{"disk.img", BD_KIND_FILE, "disk.img", 1, false},
+        Good{"/dev/nvme0n1", BD_KIND_FILE, "/dev/nvme0n1", 1, false},
+        Good{"a:b", BD_KIND_FILE, "a:b", 1, false},
+        Good{"sim:disk.img", BD_KIND_SIM, "disk.img", 1, false},
+        Good{"sim:vfio:x", BD_KIND_SIM, "vfio:x", 1, false},
+        Good{"vfio:0000:c1:00.0", BD_KIND_VFIO, "0000:c1:00.0", 1, false},
+        Good{"vfio:C1:00.0", BD_KIND_VFIO, "0000:c1:00.0", 1, false},
+        Good{"vfio:c1:00.0/1", BD_KIND_VFIO, "0000:c1:00.0", 1, true},
+        Good{"vfio:0001:c1:1f.7/12", BD_KIND_VFIO, "0001:c1:1f.7", 12, true},
+        Good{"vfio:c1:00.0/4294967294", BD_KIND_VFIO, "0000:c1:00.0", 4294967294, true},
+        Good{"vfio-user:/run/nvme/cntrl", BD_KIND_VFIO_USER, "/run/nvme/cntrl", 1, false}));
+
+struct Bad {
+    const char *text;
+    const char *said;
+};
+
+void PrintTo(const Bad &b, std::ostream *os)
+{
+    *os << b.text;
+}
+
+class BadName : public ::testing::TestWithParam<Bad>
+{
+};
+
+TEST_P(BadName, IsRefusedInWords)
+{
+    bd_name name;
+    char why[256] = "";
+    EXPECT_EQ(bd_name_parse(GetParam().text, &name, why, sizeof(why)), -EINVAL);
+    EXPECT_NE(std::string(why).find(GetParam().said), std::string::npos) << why;
+    EXPECT_EQ(std::string(why).find('\n'), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Names, BadName,
+    ::testing::Values(Bad{"", "nothing is named"}, Bad{"sim:", "sim:IMAGE"},
+                      Bad{"vfio-user:", "vfio-user:SOCKET"}, Bad{"vfio:", "no PCI address"},
+                      Bad{"vfio:nvme0", "no PCI address"}, Bad{"vfio:c1:00.0 ", "no PCI address"},
+                      Bad{"vfio:0000:c1:00.0000000000000000000000000000", "no PCI address"},
+                      Bad{"vfio:/1", "no PCI address"}, Bad{"vfio:c1:00.0/", "no namespace id"},
+                      Bad{"vfio:c1:00.0/0", "no namespace id"},
+                      Bad{"vfio:c1:00.0/01", "no namespace id"},
+                      Bad{"vfio:c1:00.0/-1", "no namespace id"},
+                      Bad{"vfio:c1:00.0/1x", "no namespace id"},
+                      Bad{"vfio:c1:00.0/4294967295", "no namespace id"},
+                      Bad{"vfio:c1:00.0/99999999999999999999", "no namespace id"},
+                      Bad{"0000:C1:00.0", "write vfio:0000:c1:00.0"}));
+
+TEST(Name, LongerThanAPathIsRefused)
+{
+    bd_name name;
+    char why[256] = "";
+    for (const char *prefix : {"", "sim:", "vfio-user:"}) {
+        std::string text = prefix + std::string(PATH_MAX, 'x');
+        EXPECT_EQ(bd_name_parse(text.c_str(), &name, why, sizeof(why)), -EINVAL);
+        EXPECT_STREQ(why, "longer than a path can be");
+    }
+}
+
+class OpenTest : public ::testing::Test
+{
+  protected:
+    OpenTest()
+    {
+        int fd = mkstemp(path_);
+        EXPECT_EQ(ftruncate(fd, 1 << 20), 0);
+        close(fd);
+    }
+    ~OpenTest() override
+    {
+        unlink(path_);
+    }
+    int open(const std::string &text, uint32_t flags = 0)
+    {
+        bd_name name;
+        int err = bd_name_parse(text.c_str(), &name, why_, sizeof(why_));
+        return err ? err : bd_open(&name, flags, 0, nullptr, &opened_, why_, sizeof(why_));
+    }
+
+    char path_[32] = "/tmp/gpunvme-device-XXXXXX";
+    char why_[256] = "";
+    bd_opened opened_ = {};
+};
+
+TEST_F(OpenTest, FilesAreOpenedWithoutAController)
+{
+    for (const char *prefix : {"", "sim:"}) {
+        ASSERT_EQ(open(prefix + std::string(path_)), 0) << why_;
+        EXPECT_EQ(opened_.ctrlr, nullptr);
+        EXPECT_EQ(opened_.dev->info.bytes, 1u << 20);
+        bd_opened_close(&opened_);
+        EXPECT_EQ(opened_.dev, nullptr);
+    }
+}
+
+TEST_F(OpenTest, WhatCannotBeOpenedIsExplained)
+{
+    EXPECT_EQ(open(std::string(path_) + ".none"), -ENOENT);
+    EXPECT_STREQ(why_, "No such file or directory");
+    EXPECT_EQ(open("/dev/null"), -ENOTBLK);
+    EXPECT_STREQ(why_, "neither a regular file nor a block device");
+    bd_dev *dev;
+    ASSERT_EQ(bd_file_open(path_, BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    EXPECT_EQ(open(path_, BD_OPEN_EXCLUSIVE), -EBUSY);
+    EXPECT_NE(std::string(why_).find("in use"), std::string::npos);
+    bd_close(dev);
+    EXPECT_EQ(opened_.dev, nullptr);
+    bd_opened_close(&opened_);
+}
+
+// An address that no machine has, and a socket nobody listens on.
+TEST_F(OpenTest, ControllersThatAreNotThereAreExplained)
+{
+    for (const char *text : {"vfio:ffff:ff:1f.7", "vfio-user:/nowhere/socket"}) {
+        why_[0] = 0;
+        EXPECT_LT(open(text), 0);
+        EXPECT_GT(strlen(why_), 0u) << text;
+        EXPECT_EQ(opened_.dev, nullptr);
+        EXPECT_EQ(opened_.ctrlr, nullptr);
+    }
+}
+
+TEST_F(OpenTest, AFileIsNoTransport)
+{
+    bd_name name;
+    nvme_transport *t = nullptr;
+    ASSERT_EQ(bd_name_parse(path_, &name, why_, sizeof(why_)), 0);
+    EXPECT_EQ(bd_open_transport(&name, nullptr, &t, why_, sizeof(why_)), -EINVAL);
+}
+
+} // namespace
