@@ -40,10 +40,10 @@ static void check_group(struct check *c, const char *root, const struct nvme_pci
 {
     char why[256] = "";
     if (pci->iommu_group < 0) {
-        check_add(c, CHECK_WARN, "group",
-                  "switch the IOMMU on (docs/hardware.md), or accept -o noiommu: the drive can "
-                  "then write to any memory",
-                  "no IOMMU guards it");
+        check_add(
+            c, CHECK_WARN, "group",
+            "switch the IOMMU on (docs/hardware.md); without one only the kernel can drive it",
+            "no IOMMU guards it");
         return;
     }
     check_add(c, CHECK_OK, "group", NULL, "IOMMU group %d, %u device%s in it%s", pci->iommu_group,
