@@ -15,7 +15,6 @@
 
 /* Large memory begins on a large page, so that the IOMMU needs few entries for it. */
 #define LARGE_PAGE (2u << 20)
-#define LEAVE_MS   2000u /* for the user before us to be gone */
 #define POLL_NS    10000000
 
 static struct vfio *vfio_of(struct nvme_transport *t)
@@ -54,22 +53,24 @@ const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16
     return NULL;
 }
 
-/* A user that has just been killed is busy for a moment: the kernel resets his device. */
-static int open_patiently(const char *path)
+bool vfio_wait_turn(uint64_t deadline)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
-    uint64_t deadline = nvme_deadline_ms(LEAVE_MS);
-    int fd;
 
-    while ((fd = open(path, O_RDWR | O_CLOEXEC)) < 0 && errno == EBUSY && nvme_now_ns() < deadline)
-        nanosleep(&pause, NULL);
-    return fd;
+    if (nvme_now_ns() > deadline)
+        return false;
+    nanosleep(&pause, NULL);
+    return true;
 }
 
 int vfio_open_node(const char *path, const struct vfio_why *why)
 {
-    int fd = open_patiently(path);
+    uint64_t deadline = nvme_deadline_ms(VFIO_TURN_MS);
+    int fd;
 
+    while ((fd = open(path, O_RDWR | O_CLOEXEC)) < 0 && errno == EBUSY)
+        if (!vfio_wait_turn(deadline))
+            break;
     if (fd >= 0)
         return fd;
     switch (errno) {

@@ -60,6 +60,13 @@ int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_
 /* Whether this device has what iommufd needs, and we may open it. */
 bool vfio_iommufd_usable(const char *root, const char *bdf);
 
+/*
+ * A user that has just been killed is busy for a moment longer: the kernel resets his device. Waits
+ * a little; false after the deadline, errno as it was.
+ */
+#define VFIO_TURN_MS 2000u
+bool vfio_wait_turn(uint64_t deadline);
+
 /* Opens a node of VFIO: -ENOTSUP (it is missing), -EACCES, -EBUSY (for 2 s), with a sentence. */
 int vfio_open_node(const char *path, const struct vfio_why *why);
 

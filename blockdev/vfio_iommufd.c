@@ -10,6 +10,7 @@
 #include "blockdev/pci_sysfs.h"
 #include "blockdev/vfio_internal.h"
 #include "blockdev/vfio_iommufd_abi.h"
+#include "blockdev/wait.h"
 
 #define MAX_WINDOWS 256u /* reserved ranges are a handful */
 
@@ -53,30 +54,41 @@ static int open_files(struct vfio *v, const char *root, const char *bdf, const s
     return v->device < 0 ? v->device : 0;
 }
 
-/* Until it is bound the device answers nothing; until it is attached its DMA is blocked. */
-static int attach(struct vfio *v, const struct vfio_why *why)
+/* EINVAL: the device has a user already; EBUSY: its group has. */
+static int bind_device(struct vfio *v, const struct vfio_why *why)
 {
-    struct vfio_bind_iommufd bind = {.argsz = sizeof(bind), .iommufd = v->space};
-    struct iommufd_ioas_alloc alloc = {.size = sizeof(alloc)};
-    struct vfio_attach_iommufd attach = {.argsz = sizeof(attach)};
+    struct vfio_bind_iommufd ask = {.argsz = sizeof(ask), .iommufd = v->space};
+    uint64_t deadline = nvme_deadline_ms(VFIO_TURN_MS);
+    bool taken;
 
-    if (ioctl(v->device, VFIO_BIND_IOMMUFD, &bind))
-        return errno == EBUSY || errno == EINVAL
-                   ? nvme_why(why->text, why->len, -EBUSY,
-                              "another program uses it or a device of its IOMMU group")
-                   : nvme_why(why->text, why->len, -errno, "VFIO does not open it: %s",
-                              strerror(errno));
+    while (ioctl(v->device, VFIO_BIND_IOMMUFD, &ask)) {
+        taken = errno == EBUSY || errno == EINVAL;
+        if (taken && vfio_wait_turn(deadline))
+            continue;
+        return taken ? nvme_why(why->text, why->len, -EBUSY,
+                                "another program uses it or a device of its IOMMU group")
+                     : nvme_why(why->text, why->len, -errno, "VFIO does not open it: %s",
+                                strerror(errno));
+    }
+    return 0;
+}
+
+static int attach_device(struct vfio *v, const struct vfio_why *why)
+{
+    struct iommufd_ioas_alloc alloc = {.size = sizeof(alloc)};
+    struct vfio_attach_iommufd ask = {.argsz = sizeof(ask)};
+
     if (ioctl(v->space, IOMMUFD_IOAS_ALLOC, &alloc))
         return nvme_why(why->text, why->len, -errno, "no address space from iommufd: %s",
                         strerror(errno));
     v->ioas = alloc.out_ioas_id;
-    attach.pt_id = v->ioas;
-    if (ioctl(v->device, VFIO_ATTACH_IOMMUFD, &attach))
-        return errno == EPERM ? nvme_why(why->text, why->len, -ENOTSUP,
-                                         "the IOMMU does not remap interrupts: VFIO wants that")
-                              : nvme_why(why->text, why->len, -errno,
-                                         "the IOMMU does not take it: %s", strerror(errno));
-    return 0;
+    ask.pt_id = v->ioas;
+    if (ioctl(v->device, VFIO_ATTACH_IOMMUFD, &ask) == 0)
+        return 0;
+    if (errno == EPERM)
+        return nvme_why(why->text, why->len, -ENOTSUP,
+                        "the IOMMU does not remap interrupts: VFIO wants that");
+    return nvme_why(why->text, why->len, -errno, "the IOMMU does not take it: %s", strerror(errno));
 }
 
 /* After the attachment: it is the device that narrows the addresses. */
@@ -109,8 +121,11 @@ static int iommufd_open(struct vfio *v, const char *root, const struct nvme_pci 
 {
     int rc = open_files(v, root, p->bdf, why);
 
+    /* Until it is bound the device answers nothing; until it is attached its DMA is blocked. */
     if (!rc)
-        rc = attach(v, why);
+        rc = bind_device(v, why);
+    if (!rc)
+        rc = attach_device(v, why);
     return rc ? rc : read_windows(v, why);
 }
 
