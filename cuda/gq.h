@@ -107,6 +107,7 @@ struct gq_mem {
     uint64_t offset;       /* bytes from the start of fd, or from the IPC handle's base */
     uint64_t len;          /* bytes, > 0, any alignment */
     unsigned char ipc[64]; /* cudaIpcMemHandle_t */
+    bool copies_will_do;   /* register it also when the controller cannot reach it */
 };
 
 /*
@@ -121,6 +122,8 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
  */
 void gq_buffer_unregister(struct gq_buffer *b);
 uint64_t gq_buffer_len(const struct gq_buffer *b);
+/* False: the controller cannot reach the memory. Copies work, transfers end with -ENOTSUP. */
+bool gq_buffer_is_reachable(const struct gq_buffer *b);
 
 /* A run of blocks on the device, or a run of zeros (hole, unwritten). */
 struct gq_extent {

@@ -67,6 +67,9 @@ static int take_in(struct gq_engine *e, const struct gq_mem *mem, struct gq_buff
     err = e->exec->ops->import(e->exec, mem, &b->import);
     if (!err) {
         err = gq_region_map(e->ctrlr, &b->import, &b->region);
+        b->unreachable = err == -EFAULT && mem->copies_will_do;
+        if (b->unreachable)
+            err = 0;
         if (err)
             e->exec->ops->release(e->exec, &b->import);
     }
@@ -79,7 +82,8 @@ static void give_up(struct gq_buffer *b)
     struct gq_engine *e = b->engine;
 
     e->exec->ops->quiesce(e->exec);
-    gq_region_unmap(e->ctrlr, &b->region);
+    if (!b->unreachable)
+        gq_region_unmap(e->ctrlr, &b->region);
     e->exec->ops->release(e->exec, &b->import);
     e->exec->ops->resume(e->exec);
     free(b);
@@ -166,6 +170,11 @@ void gq_buffer_close(struct gq_buffer *b)
 uint64_t gq_buffer_len(const struct gq_buffer *b)
 {
     return b->len;
+}
+
+bool gq_buffer_is_reachable(const struct gq_buffer *b)
+{
+    return !b->unreachable;
 }
 
 static int check_range(const struct gq_buffer *b, uint64_t offset, size_t len)

@@ -74,7 +74,8 @@ struct gq_buffer {
     struct gq_import import;
     struct gq_region region;
     uint64_t len;
-    unsigned users; /* transfers and copies under way */
+    bool unreachable; /* for the controller: not mapped */
+    unsigned users;   /* transfers and copies under way */
     unsigned holds; /* quarantined queues with commands into it */
 };
 

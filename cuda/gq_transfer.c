@@ -287,6 +287,8 @@ static int check_request(const struct gq_engine *e, const struct gq_request *req
         return -EINVAL;
     if (req->buffer_offset > b->len || req->len > b->len - req->buffer_offset)
         return -EINVAL;
+    if (b->unreachable)
+        return -ENOTSUP;
     return gq_plan_start(plan, &env, req);
 }
 

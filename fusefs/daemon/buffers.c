@@ -8,7 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <syslog.h>
 #include <unistd.h>
+
+#include "fusefs/daemon/log.h"
 
 #define BUCKETS 1024u
 /*
@@ -34,6 +37,7 @@ struct buffers {
     struct gq_engine *engine;
     unsigned max;
     uint64_t max_bytes;
+    atomic_bool told;      /* that some memory is out of the drive's reach */
     pthread_mutex_t lock;  /* protects everything below, and the lists of uses */
     pthread_cond_t unused; /* some buffer's last use has ended */
     unsigned count;
@@ -139,6 +143,13 @@ static int publish(struct buffers *t, struct buffer *b)
     return err;
 }
 
+static void tell_unreachable(struct buffers *t)
+{
+    if (!atomic_exchange_explicit(&t->told, true, memory_order_relaxed))
+        log_line(LOG_WARNING, "the drive cannot reach the memory of a buffer that was registered; "
+                              "transfers of such buffers go through host memory");
+}
+
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key)
 {
@@ -153,6 +164,8 @@ int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const vo
     err = t->engine ? gq_buffer_register(t->engine, mem, &b->gq) : map_host(b, mem);
     if (err)
         goto free_buffer;
+    if (b->gq && !gq_buffer_is_reachable(b->gq))
+        tell_unreachable(t);
     err = publish(t, b);
     if (err) {
         unmap(b);
@@ -303,7 +316,7 @@ uint64_t buffer_len(const struct buffer *b)
 
 struct gq_buffer *buffer_gq(const struct buffer *b)
 {
-    return b->gq;
+    return b->gq && gq_buffer_is_reachable(b->gq) ? b->gq : NULL;
 }
 
 int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len)

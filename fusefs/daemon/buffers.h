@@ -24,7 +24,8 @@ int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out);
 void buffers_close(struct buffers *t);
 
 /*
- * Registers memory; mem.fd stays the caller's. -EMFILE when max are registered, -ENOMEM
+ * Registers memory; mem.fd stays the caller's. With mem.copies_will_do, memory that the drive
+ * cannot reach becomes a buffer for the bounce path, which is said in the log, once. -EMFILE when max are registered, -ENOMEM
  * when they would cost too much memory, -EOPNOTSUPP for a kind the executor does not take,
  * otherwise as gq_buffer_register().
  */
@@ -57,7 +58,7 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid,
 void buffer_use_end(struct buffers *t, struct buffer_use *use);
 
 uint64_t buffer_len(const struct buffer *b);
-/* For gq_transfer(); NULL without an engine. */
+/* For gq_transfer(); NULL without an engine, and when the drive cannot reach the memory. */
 struct gq_buffer *buffer_gq(const struct buffer *b);
 /* Copies between the buffer and host memory. The range must lie inside the buffer. */
 int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len);

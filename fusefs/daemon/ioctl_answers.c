@@ -47,7 +47,6 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
     if (d->stack.engine)
         gq_engine_stats(d->stack.engine, &gq);
     *stats = (struct gpunvme_ioc_stats){
-        .controller_resets = d->stack.ctrlr ? nvme_ctrlr_epoch(d->stack.ctrlr) : 0,
         .gpu_transfers = gq.transfers,
         .gpu_commands = gq.commands,
         .gpu_read_bytes = gq.bytes_read,
@@ -59,7 +58,10 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         .timeouts = gq.timeouts,
         .cancelled = gq.cancelled,
         .buffers = buffers_count(d->buffers),
-        .quarantined_queues = gq.quarantined};
+        .quarantined_queues = gq.quarantined,
+        .aborts = gq.aborts,
+        .queue_recreations = gq.recreates,
+        .controller_resets = d->stack.ctrlr ? nvme_ctrlr_epoch(d->stack.ctrlr) : 0};
 }
 
 /*
@@ -81,7 +83,10 @@ static int hold_memory(int fd, uint64_t offset, uint64_t len)
 static int register_fd(struct daemon *d, struct open_file *file, uid_t uid,
                        struct gpunvme_ioc_register *reg)
 {
-    struct gq_mem mem = {.kind = GQ_MEM_FD, .offset = reg->offset, .len = reg->len};
+    struct gq_mem mem = {.kind = GQ_MEM_FD,
+                         .offset = reg->offset,
+                         .len = reg->len,
+                         .copies_will_do = d->opts->gpu != GPU_REQUIRE};
     int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
     if (err)
         return err;
@@ -95,7 +100,11 @@ static int register_fd(struct daemon *d, struct open_file *file, uid_t uid,
 static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
                         struct gpunvme_ioc_register *reg)
 {
-    struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC, .fd = -1, .offset = reg->offset, .len = reg->len};
+    struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC,
+                         .fd = -1,
+                         .offset = reg->offset,
+                         .len = reg->len,
+                         .copies_will_do = d->opts->gpu != GPU_REQUIRE};
     static_assert(sizeof(mem.ipc) == sizeof(reg->ipc), "IPC handle");
     memcpy(mem.ipc, reg->ipc, sizeof(mem.ipc));
     return buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);

@@ -171,7 +171,7 @@ static int move_write(struct transfer *t)
 static int move_all(struct transfer *t)
 {
     bool ended;
-    t->gpu = t->daemon->stack.engine != NULL;
+    t->gpu = buffer_gq(t->use.buffer) != NULL;
     if (!t->gpu && t->no_fallback)
         return -EREMOTEIO;
     return t->write ? move_write(t) : move_range(t, t->rw.len, &ended);

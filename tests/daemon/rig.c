@@ -22,6 +22,7 @@ struct rig {
     struct daemon daemon;
     struct ffs_inode *file;
     unsigned quarantined;
+    bool unreachable;
     int image;
     char path[64];
 };
@@ -75,6 +76,25 @@ static int release_sim(void *context)
     return mistakes ? -EPROTO : 0;
 }
 
+/* Where the buffers of a rig whose drive cannot reach them begin: nothing of the driver's does. */
+#define UNREACHABLE_OFFSET 4096
+
+static int (*map_any)(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
+
+static int map_but_buffers(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
+{
+    return mem->fd_offset == UNREACHABLE_OFFSET ? -EFAULT : map_any(t, mem, iova);
+}
+
+static void hide_buffers(struct nvme_transport *t)
+{
+    static struct nvme_transport_ops ops;
+    ops = *t->ops;
+    map_any = ops.map;
+    ops.map = map_but_buffers;
+    t->ops = &ops;
+}
+
 static int open_stack(struct rig *r, const struct rig_config *config)
 {
     char why[256];
@@ -126,6 +146,9 @@ int rig_open(const struct rig_config *config, struct rig **out)
         err = open_stack(r, config);
     if (err)
         return err;
+    if (config->unreachable)
+        hide_buffers(r->daemon.stack.drive.transport);
+    r->unreachable = config->unreachable;
     r->daemon.bounces.fs = r->daemon.stack.fs;
     err = buffers_open(r->opts.max_buffers, r->daemon.stack.engine, &r->daemon.buffers);
     return err ? err : open_file(r);
@@ -173,17 +196,28 @@ uint64_t rig_free_bytes(struct rig *r)
     return st.free_blocks * 4096;
 }
 
-int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
+int rig_register_for(struct rig *r, uint64_t len, uint32_t uid, bool copies_will_do,
+                     struct rig_buffer *out)
 {
+    off_t start = r->unreachable ? UNREACHABLE_OFFSET : 0;
     int fd = memfd_create("buffer", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)len) != 0)
+    if (fd < 0 || ftruncate(fd, start + (off_t)len) != 0)
         return -errno;
-    struct gq_mem mem = {.kind = GQ_MEM_FD, .fd = fd, .len = len};
+    struct gq_mem mem = {.kind = GQ_MEM_FD,
+                         .fd = fd,
+                         .offset = (uint64_t)start,
+                         .len = len,
+                         .copies_will_do = copies_will_do};
     *out = (struct rig_buffer){.len = len};
-    out->data = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    out->data = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, start);
     int err = buffers_add(r->daemon.buffers, &mem, uid, r, &out->id, &out->key);
     close(fd);
     return err;
+}
+
+int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
+{
+    return rig_register_for(r, len, uid, true, out);
 }
 
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid)

@@ -21,6 +21,7 @@ struct rig_config {
     bool gpu_off;         /* -o gpu=off */
     /* Of the drive; 0: no limit. With one, few and small commands are under way at a time. */
     uint64_t bytes_per_sec;
+    bool unreachable; /* the drive cannot reach the memory of buffers */
 };
 
 struct rig;
@@ -43,6 +44,9 @@ struct rig_buffer {
     uint64_t len;
 };
 int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
+/* copies_will_do: as gq_mem has it; rig_register() sets it. */
+int rig_register_for(struct rig *r, uint64_t len, uint32_t uid, bool copies_will_do,
+                     struct rig_buffer *out);
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid);
 /* Unmaps this side's memory. */
 void rig_forget(struct rig_buffer *b);

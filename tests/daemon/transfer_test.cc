@@ -102,7 +102,7 @@ TEST_F(Transfer, ReadErrorIsAnErrorWithoutFallback)
 
 TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
 {
-    open({200, 0, false, 0});
+    open({200, 0, false, 0, false});
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
     gpunvme_ioc_rw rw = request();
     ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
@@ -117,7 +117,7 @@ TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
 
 TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
 {
-    open({2000, 0, false, 0});
+    open({2000, 0, false, 0, false});
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
     gpunvme_ioc_rw rw = request();
     rw.deadline_ms = 50;
@@ -128,7 +128,7 @@ TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
 // A late command would move data of blocks that may be someone else's by then.
 TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
 {
-    open({100, 0, false, 0});
+    open({100, 0, false, 0, false});
     for (bool write : {false, true}) {
         fail(SIM_FAULT_LOSE, write ? kWrite : kRead, 0, 1);
         gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
@@ -201,7 +201,7 @@ TEST_F(Transfer, CancelledTransferThatMovedNothingIsInterrupted)
 
 TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
 {
-    open({0, 0, false, 8u << 20});
+    open({0, 0, false, 8u << 20, false});
     sim_stats before = {}, now = {};
     sim_get_stats(rig_sim(rig_), &before);
     gpunvme_ioc_rw rw = request();
@@ -220,7 +220,7 @@ TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
 
 TEST_F(Transfer, WithoutAnExecutorEverythingGoesThroughHostMemory)
 {
-    open({0, 0, true, 0});
+    open({0, 0, true, 0, false});
     gpunvme_ioc_rw rw = request();
     ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
@@ -228,6 +228,50 @@ TEST_F(Transfer, WithoutAnExecutorEverythingGoesThroughHostMemory)
     EXPECT_TRUE(buffer_is_content());
     rw = request(kBytes, GPUNVME_NO_FALLBACK);
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
+}
+
+TEST_F(Transfer, MemoryOutOfTheDrivesReachGoesThroughHostMemory)
+{
+    rig_config config = {};
+    config.unreachable = true;
+    open(config);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_EQ(rw.nvme_status, 0u);
+    EXPECT_TRUE(buffer_is_content());
+    memset(buffer_.data, 0x33, kBytes);
+    rw = request();
+    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+    ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
+    EXPECT_TRUE(buffer_is_content());
+    rw = request(kBytes, GPUNVME_NO_FALLBACK);
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
+    rig_buffer refused = {};
+    EXPECT_EQ(rig_register_for(rig_, 4096, 0, false, &refused), -EFAULT) << "gpu=require";
+    rig_forget(&refused);
+    EXPECT_EQ(rig_buffers(rig_), 1u);
+}
+
+// More runs than one batch holds, and an error in the last of them: that is not the file's end.
+TEST_F(Transfer, AnErrorInTheMiddleOfABouncedReadIsNoEndOfFile)
+{
+    rig_config config = {};
+    config.gpu_off = true;
+    open(config);
+    for (uint64_t block = 1; block < 160; block += 2)
+        ASSERT_EQ(rig_write_file(rig_, kBytes + block * 4096, content_.data(), 4096), 0);
+    sim_fault fault = {};
+    fault.kind = SIM_FAULT_STATUS;
+    fault.opcode = kRead;
+    fault.match_opcode = true;
+    fault.status = kUnrecoveredRead | 0x4000;
+    fault.skip = 60;
+    ASSERT_EQ(sim_add_fault(rig_sim(rig_), &fault), 0);
+    gpunvme_ioc_rw rw = request(1u << 20);
+    rw.file_offset = kBytes;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EIO);
 }
 
 TEST_F(Transfer, HolesReadAsZeros)
@@ -268,7 +312,7 @@ TEST_F(Transfer, RefusesWhatIsNotTheCallersBuffer)
 
 TEST_F(Transfer, BuffersAreLimitedInNumber)
 {
-    open({0, 2, false, 0});
+    open({0, 2, false, 0, false});
     rig_buffer second = {}, third = {};
     EXPECT_EQ(rig_register(rig_, 4096, 0, &second), 0);
     EXPECT_EQ(rig_register(rig_, 4096, 0, &third), -EMFILE);
@@ -282,7 +326,7 @@ TEST_F(Transfer, BuffersAreLimitedInNumber)
 // A file of holes costs whoever sends it nothing, but tables have to be built for all of it.
 TEST_F(Transfer, BuffersAreLimitedInBytes)
 {
-    open({0, 0, true, 0});
+    open({0, 0, true, 0, false});
     uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
     rig_buffer holes = {}, small = {};
