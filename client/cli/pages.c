@@ -1,6 +1,7 @@
 /* Identify data in words. Offsets are libnvme's, so nvme_spec.h must stay out of here. */
 #include "client/cli/pages.h"
 
+#include <errno.h>
 #include <libnvme.h>
 #include <string.h>
 
@@ -207,15 +208,29 @@ static void show_formats(struct cli_out *o, const struct nvme_id_ns *ns)
     cli_table_free(&table);
 }
 
+/* What bd_nvme_open() refuses. */
+static int check_format(const struct nvme_ns_info *info, const char **what)
+{
+    if (info->lba_size != 512 && info->lba_size != 4096)
+        *what = "its LBAs are neither 512 nor 4096 bytes";
+    else if (info->metadata)
+        *what = "its LBAs carry metadata";
+    else
+        return 0;
+    return -ENOTSUP;
+}
+
 void cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid)
 {
     struct nvme_ns_info info = {0};
     const char *what = "";
     int err = nvme_parse_ns(page, nsid, &info, &what);
+    if (!err)
+        err = check_format(&info, &what);
     cli_out_number(o, "nsid", "NSID:", nsid);
-    cli_out_number(o, "bytes", "Bytes:", err ? 0 : info.lbas * info.lba_size);
-    cli_out_number(o, "lba_size", "LBA size:", err ? 0 : info.lba_size);
-    cli_out_number(o, "metadata", "Metadata per LBA:", err ? 0 : info.metadata);
+    cli_out_number(o, "bytes", "Bytes:", info.lbas * info.lba_size);
+    cli_out_number(o, "lba_size", "LBA size:", info.lba_size);
+    cli_out_number(o, "metadata", "Metadata per LBA:", info.metadata);
     show_fields(o, page, ns_fields, sizeof(ns_fields) / sizeof(ns_fields[0]));
     show_verdict(o, err, what);
     show_formats(o, page);

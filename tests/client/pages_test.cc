@@ -105,6 +105,15 @@ TEST(NamespacePage, IsShownAsItIs)
     EXPECT_TRUE(flag(json_object_array_get_idx(formats, 1), "in_use"));
 }
 
+TEST(NamespacePage, FormatsTheDriverDoesNotTakeAreNamed)
+{
+    Json metadata = ns_json(honest_ns().put<uint16_t>(132, 8));
+    EXPECT_NE(text(metadata.get(), "problem").find("metadata"), std::string::npos);
+    EXPECT_EQ(number(metadata.get(), "bytes"), 4096000000u);
+    Json large = ns_json(honest_ns().put<uint8_t>(134, 14));
+    EXPECT_NE(text(large.get(), "problem").find("neither 512 nor 4096"), std::string::npos);
+}
+
 TEST(NamespacePage, ASizeThatOverflowsIsNotBelieved)
 {
     Json root = ns_json(honest_ns().put<uint64_t>(0, UINT64_MAX));
