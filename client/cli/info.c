@@ -42,7 +42,6 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
         {"transport", "Transport:", info->transport, 0},
         {"tier", "Tier:", NULL, info->tier},
         {"tier_note", "Tier note:", info->tier_note[0] ? info->tier_note : "none", 0},
-        {"tier_note", "Why no better:", info->tier_note[0] ? info->tier_note : "none", 0},
         {"queues", "GPU queues:", NULL, info->queues},
         {"depth", "Queue depth:", NULL, info->depth},
         {"lba_size", "LBA size:", NULL, info->lba_size},
@@ -71,9 +70,6 @@ static void print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)
         {"buffers", "Buffers:", NULL, st->buffers},
         {"quarantined_queues", "Queues out of service:", NULL, st->quarantined_queues},
         {"aborts", "Aborts:", NULL, st->aborts},
-        {"queue_recreations", "Queues recreated:", NULL, st->queue_recreations},
-        {"controller_resets", "Controller resets:", NULL, st->controller_resets},
-        {"aborts", "Commands aborted:", NULL, st->aborts},
         {"queue_recreations", "Queues recreated:", NULL, st->queue_recreations},
         {"controller_resets", "Controller resets:", NULL, st->controller_resets},
     };
