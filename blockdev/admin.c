@@ -123,6 +123,7 @@ static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *
     struct timespec pause = {.tv_sec = 0, .tv_nsec = PATIENCE_NS};
     int rc;
 
+    *cqe = (struct nvme_cqe){0};
     for (;;) {
         rc = execute_once(c, sqe, deadline, cqe);
         if (!rc || !nvme_ctrlr_well(c) || !asks_for_patience(NVME_STATUS(cqe->status)) ||
