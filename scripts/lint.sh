@@ -80,7 +80,7 @@ lint_tidy() {
 # The tests are compiled for clang's warnings, but not built: gtest costs minutes.
 lint_clang() {
     configure_clang /dev/null
-    local fuzzers programs=(prog_gpunvmefs prog_gpunvme prog_{mkfs,fsck,dump}.gpunvme)
+    local fuzzers programs=(prog_gpunvme{,fs,-sim} prog_{mkfs,fsck,dump}.gpunvme)
     mapfile -t fuzzers < <(ctest --test-dir "$BUILD_DIR" -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: //p')
     cmake --build "$BUILD_DIR" -j "$(jobs_for_build)" --target "${programs[@]}" "${fuzzers[@]}"
     echo "clang: tests/**/*.cc for warnings only, not run (gcc's builds are)"

@@ -20,7 +20,7 @@ extern "C" {
 
 struct message {
     struct vfio_user_header header;
-    _Alignas(8) unsigned char payload[MESSAGE_MAX_PAYLOAD];
+    unsigned char payload[MESSAGE_MAX_PAYLOAD];
     size_t have; /* bytes received, header included */
     int fds[MESSAGE_MAX_FDS];
     unsigned n_fds;
@@ -29,7 +29,7 @@ struct message {
 
 /* What answers a message. error: an errno; with one, nothing else is sent. */
 struct reply {
-    _Alignas(8) unsigned char payload[MESSAGE_MAX_PAYLOAD];
+    unsigned char payload[MESSAGE_MAX_PAYLOAD];
     size_t len;
     int fd; /* sent along; not closed. -1: none */
     int error;
