@@ -2,9 +2,10 @@
  * vfio-user wire format: what a client of a device in another process and its server say to each
  * other over a UNIX stream socket. Shared by the transport (vfio_user.h) and the test server.
  *
- * Sections are those of the vfio-user protocol specification, version 0.9.2; the version number on
- * the wire is 0.1. Flags and indexes that vfio-user takes over from the kernel's VFIO keep their
- * names in <linux/vfio.h> (VFIO_DEVICE_FLAGS_*, VFIO_REGION_INFO_FLAG_*, VFIO_PCI_*_INDEX, ...).
+ * Names in quotes are sections of the vfio-user protocol specification (QEMU's
+ * docs/interop/vfio-user.rst); the version number on the wire is 0.1. Flags and indexes that
+ * vfio-user takes over from the kernel's VFIO keep their names in <linux/vfio.h>
+ * (VFIO_DEVICE_FLAGS_*, VFIO_REGION_INFO_FLAG_*, VFIO_PCI_*_INDEX, ...).
  *
  * A message is a header and a payload; descriptors travel as SCM_RIGHTS beside it. Every command is
  * answered by a reply with the same id and command, unless VFIO_USER_NO_REPLY is set. Numbers are
