@@ -34,10 +34,10 @@ struct nvme_opts {
 
 /*
  * Resets the controller (3.5.1; by CC.EN, else by the transport), enables and identifies it, asks
- * for I/O queues. Takes the transport only on success: nvme_ctrlr_close() then closes it; on failure
- * it stays the caller's. -ETIMEDOUT (not ready within CAP.TO), -EIO (CSTS.CFS, or registers that
- * read all-ones), -ENOTSUP (no NVM command set, or no 4 KiB pages), -EPROTO (Identify data that
- * cannot be).
+ * for I/O queues. Takes the transport only on success: nvme_ctrlr_close() then closes it; on
+ * failure it stays the caller's. -ETIMEDOUT (not ready within CAP.TO), -EIO (CSTS.CFS, or registers
+ * that read all-ones), -ENOTSUP (no NVM command set, or no 4 KiB pages), -EPROTO (Identify data
+ * that cannot be).
  */
 int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts,
                     struct nvme_ctrlr **out);
@@ -139,8 +139,8 @@ int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch);
 void nvme_ctrlr_progress(struct nvme_ctrlr *c);
 /*
  * False when a controller that failed for good could not be stopped: it may still write to memory
- * that is mapped. Unmapping memory (transport.h) ends that for the memory unmapped. One that is gone
- * (its registers read all-ones) counts as stopped.
+ * that is mapped. Unmapping memory (transport.h) ends that for the memory unmapped. One that is
+ * gone (its registers read all-ones) counts as stopped.
  */
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
 /* What a transport's reset() is given in the formula below. */
