@@ -45,11 +45,13 @@ static bool strip(const char **text, const char *prefix)
 static int take_path(const char *path, const char *usage, struct bd_name *out,
                      const struct problem *p)
 {
-    if (!*path)
+    size_t len = strlen(path);
+
+    if (len == 0)
         return fail(p, -EINVAL, "nothing is named, give %s", usage);
-    if (strlen(path) >= sizeof(out->path))
+    if (len >= sizeof(out->path))
         return fail(p, -EINVAL, "longer than a path can be");
-    strcpy(out->path, path);
+    memcpy(out->path, path, len + 1);
     return 0;
 }
 

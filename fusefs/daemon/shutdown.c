@@ -96,12 +96,12 @@ static void hand_drive_back(struct daemon *d)
  * served is asked for by nobody, and a mount that answers EIO is better than none, for what is
  * under it would be taken for the file system; whoever unplugs a device of this machine waits.
  */
-static void lose_drive(struct daemon *d)
+static void lose_drive(struct daemon *d, const struct nvme_transport *t)
 {
     struct nvme_ctrlr *c = d->stack.ctrlr;
     if (!nvme_ctrlr_alive(c))
         nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c));
-    if (nvme_ctrlr_alive(c) || d->stack.drive.transport->doorbells_are_mmio)
+    if (nvme_ctrlr_alive(c) || t->doorbells_are_mmio)
         hand_drive_back(d);
 }
 
@@ -133,9 +133,9 @@ static void *watch(void *arg)
             pthread_kill(s->main, SIGUSR1);
         if (p[1].revents)
             take_signal(s);
-        if (p[2].revents) {
+        if (t && p[2].revents) {
             p[2].fd = -1; /* it stays readable */
-            lose_drive(s->daemon);
+            lose_drive(s->daemon, t);
         }
     }
     return NULL;

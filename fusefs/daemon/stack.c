@@ -84,6 +84,8 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                             .deadline_ms = opts->deadline_ms,
                             .max_buffers = opts->max_buffers};
     int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
+    if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
+        return fail(p, err, "doorbells=direct: the executor cannot reach them, use auto or cpu");
     if (err && demanded)
         return refuse_cpu(opts, p, err);
     if (err) {

@@ -31,26 +31,37 @@
 
 static const char *const kinds[] = {"status", "lose", "late", "fatal", "corrupt", "hang", "remove"};
 
+/* n numbers after blanks. */
+static bool take_numbers(const char *text, long *numbers, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        char *end;
+        numbers[i] = strtol(text, &end, 10);
+        if (end == text)
+            return false;
+        text = end;
+    }
+    return true;
+}
+
 static int add_fault(struct sim *s, const char *arguments)
 {
-    char kind[16];
-    int opcode;
-    unsigned qid, skip, times, status, delay_ms;
-    struct sim_fault f = {0};
-    if (sscanf(arguments, "%15s %d %u %u %u %u %u", kind, &opcode, &qid, &skip, &times, &status,
-               &delay_ms) != 7)
-        return -1;
+    enum { OPCODE, QID, SKIP, TIMES, STATUS, DELAY_MS, NUMBERS };
+    long n[NUMBERS];
+    size_t len = strcspn(arguments, " ");
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        if (strcmp(kind, kinds[i]) != 0)
+        if (strlen(kinds[i]) != len || strncmp(arguments, kinds[i], len) != 0)
             continue;
-        f = (struct sim_fault){.kind = (enum sim_fault_kind)i,
-                               .match_opcode = opcode >= 0,
-                               .opcode = (uint8_t)(opcode >= 0 ? opcode : 0),
-                               .qid = (uint16_t)qid,
-                               .skip = skip,
-                               .times = times,
-                               .status = (uint16_t)status,
-                               .delay_ns = delay_ms * 1000000ull};
+        if (!take_numbers(arguments + len, n, NUMBERS))
+            return -1;
+        struct sim_fault f = {.kind = (enum sim_fault_kind)i,
+                              .match_opcode = n[OPCODE] >= 0,
+                              .opcode = (uint8_t)(n[OPCODE] >= 0 ? n[OPCODE] : 0),
+                              .qid = (uint16_t)n[QID],
+                              .skip = (unsigned)n[SKIP],
+                              .times = (unsigned)n[TIMES],
+                              .status = (uint16_t)n[STATUS],
+                              .delay_ns = (uint64_t)n[DELAY_MS] * 1000000u};
         return sim_add_fault(s, &f);
     }
     return -1;
@@ -58,11 +69,12 @@ static int add_fault(struct sim *s, const char *arguments)
 
 static int obey(struct sim *s, const char *line)
 {
-    unsigned long long seed;
+    static const char cut[] = "power_cut ";
+    long seed;
     if (strncmp(line, "fault ", 6) == 0)
         return add_fault(s, line + 6);
-    if (sscanf(line, "power_cut %llu", &seed) == 1)
-        return sim_power_cut(s, seed);
+    if (strncmp(line, cut, strlen(cut)) == 0)
+        return take_numbers(line + strlen(cut), &seed, 1) ? sim_power_cut(s, (uint64_t)seed) : -1;
     if (strcmp(line, "clear\n") == 0)
         sim_clear_faults(s);
     else if (strcmp(line, "remove\n") == 0)
