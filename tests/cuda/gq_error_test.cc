@@ -98,12 +98,13 @@ TEST_P(GqError, NoQueueLeftIsNoDeviceUntilRecovered)
     Rig rig(GetParam(), 512, 1u << 20);
 
     rig.opts.queues = 1;
-    rig.opts.deadline_ms = 50;
     rig.open();
     rig.fault(once(SIM_FAULT_LOSE));
     Memory m(rig.x.kind, 4096);
     gq_buffer *b = rig.add(m, 0, 4096);
+    rig.req.deadline_ms = 50;
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    rig.req.deadline_ms = 0;
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ENODEV);
     EXPECT_EQ(gq_engine_recover(rig.e), 0);
     for (unsigned i = 0; i < 100; i++)
@@ -118,12 +119,13 @@ TEST_P(GqError, LateCompletionIsNotTakenForALaterCommand)
 
     late.delay_ns = 150000000;
     rig.opts.queues = 1;
-    rig.opts.deadline_ms = 50;
     rig.open();
     rig.fault(late);
     Memory m(rig.x.kind, 4096);
     gq_buffer *b = rig.add(m, 0, 4096);
+    rig.req.deadline_ms = 50;
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    rig.req.deadline_ms = 0;
     EXPECT_EQ(gq_engine_recover(rig.e), 0);
     m.fill(0x11);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -169,12 +171,13 @@ TEST_P(GqError, FatalStatusEndsTransfersUntilItIsReset)
 {
     Rig rig(GetParam(), 512, 1u << 20);
 
-    rig.opts.deadline_ms = 50;
     rig.open();
     rig.fault(once(SIM_FAULT_FATAL));
     Memory m(rig.x.kind, 65536);
     gq_buffer *b = rig.add(m, 0, 65536);
+    rig.req.deadline_ms = 50;
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 65536}}, 0, 65536), -ETIMEDOUT);
+    rig.req.deadline_ms = 0;
     EXPECT_TRUE(rig.result.unsettled);
     EXPECT_EQ(gq_engine_recover(rig.e), 0);
     EXPECT_EQ(rig.stats().resets, 1u);
