@@ -136,10 +136,12 @@ static int run_once(struct rate *r, unsigned n, bool reference, double *rate)
                          .nsid = 1,
                          .opcode = NVME_IO_READ};
     double start;
-    int err = cuda(cudaMemset(r->results, 0, r->commands * sizeof(uint32_t)), "results");
+    int err =
+        cuda(cudaMemsetAsync(r->results, 0, r->commands * sizeof(uint32_t), r->stream), "results");
 
+    /* Not the whole device: the controller may be a kernel that stays. */
     if (!err)
-        err = cuda(cudaDeviceSynchronize(), "results");
+        err = cuda(cudaStreamSynchronize(r->stream), "results");
     start = bench_seconds();
     if (!err)
         err = cuda(reference ? rate_block_owned(&run, r->gpu_ports, r->states, BATCH, r->stream)
@@ -153,10 +155,12 @@ static int run_once(struct rate *r, unsigned n, bool reference, double *rate)
 
 static int check_results(struct rate *r, unsigned n)
 {
-    int err = cuda(
-        cudaMemcpy(r->checked, r->results, r->commands * sizeof(uint32_t), cudaMemcpyDeviceToHost),
-        "results");
+    int err = cuda(cudaMemcpyAsync(r->checked, r->results, r->commands * sizeof(uint32_t),
+                                   cudaMemcpyDeviceToHost, r->stream),
+                   "results");
 
+    if (!err)
+        err = cuda(cudaStreamSynchronize(r->stream), "results");
     for (unsigned i = 0; i < n && !err; i++)
         err = r->states[i].outcome == GQ_OUT_DONE ? 0 : -EIO;
     for (unsigned i = 0; i < r->commands && !err; i++)
