@@ -152,7 +152,7 @@ TEST(GqQueueMemory, ReadsIntoAMemfdFromAnyOffset)
 
     rig.open();
     ASSERT_EQ(ftruncate(fd, 300000), 0);
-    gq_mem mem = {GQ_MEM_FD, nullptr, fd, 5003, 200000, {}};
+    gq_mem mem = {GQ_MEM_FD, nullptr, fd, 5003, 200000, {}, false};
     gq_buffer *b = nullptr;
     ASSERT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
     ASSERT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 77, 200000), 0);

@@ -429,8 +429,8 @@ TEST_P(GqBusy, ControllerThatHangsIsReset)
 {
     Busy b(GetParam());
 
+    b.load.deadline_ms = 500;
     b.start();
-    b.load.deadline_ms = 300;
     b.rig.fault(once(SIM_FAULT_HANG));
     b.load.join(false);
     EXPECT_EQ(b.load.failed, 4u);
