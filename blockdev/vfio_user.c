@@ -33,14 +33,21 @@ static void *doorbell_page(const struct nvme_transport *t)
 
 /*
  * From now on doorbell stores go nowhere: not into a file that a new server may use again, nor,
- * where the old one has cut it short, into SIGBUS. One mmap() replaces the pages, so that no store
- * of another thread ever finds them missing. Should it fail, they stay as they are.
+ * where the old one has cut it short, into SIGBUS. The pages are replaced in one go, so that no
+ * store of another thread ever finds them missing; by mremap(), for ThreadSanitizer takes an mmap()
+ * there for a write. Should it fail, they stay as they are.
  */
 static void detach_doorbells(const struct vfio_user *u)
 {
-    if (u->t.doorbells)
-        (void)mmap(doorbell_page(&u->t), u->t.doorbells_len, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    size_t len = u->t.doorbells_len;
+
+    if (!u->t.doorbells)
+        return;
+    void *pages = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED)
+        return;
+    if (mremap(pages, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, doorbell_page(&u->t)) == MAP_FAILED)
+        munmap(pages, len);
 }
 
 static int break_off(struct vfio_user *u, const char *trouble)
