@@ -88,12 +88,27 @@ static int obey(struct sim *s, const char *line)
     return 0;
 }
 
+/* A command ends before the drive goes: one of them makes the daemon close it. */
+static pthread_mutex_t at_drive = PTHREAD_MUTEX_INITIALIZER;
+static const struct nvme_transport_ops *drive_ops;
+
+static void close_drive(struct nvme_transport *t)
+{
+    pthread_mutex_lock(&at_drive);
+    drive_ops->close(t);
+    pthread_mutex_unlock(&at_drive);
+}
+
 static void *listen_to_test(void *arg)
 {
     char line[256];
     FILE *in = fdopen(dup(STDIN_FILENO), "r");
-    while (in && fgets(line, sizeof(line), in))
-        dprintf(STDIN_FILENO, "%s\n", obey(arg, line) == 0 ? "ok" : "not understood");
+    while (in && fgets(line, sizeof(line), in)) {
+        pthread_mutex_lock(&at_drive);
+        int err = obey(arg, line);
+        pthread_mutex_unlock(&at_drive);
+        dprintf(STDIN_FILENO, "%s\n", err ? "not understood" : "ok");
+    }
     if (in)
         fclose(in);
     return NULL;
@@ -126,6 +141,10 @@ static int run(const struct options *opts, const struct fuse_args *args)
         return EXIT_MOUNT;
     }
     drive.context = sim;
+    drive_ops = drive.transport->ops;
+    struct nvme_transport_ops ops = *drive_ops; /* outlives the session */
+    ops.close = close_drive;
+    drive.transport->ops = &ops;
     /* It ends with the process, for it waits for the test. */
     if (pthread_create(&thread, NULL, listen_to_test, sim) == 0)
         pthread_detach(thread);

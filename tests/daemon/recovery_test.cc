@@ -178,11 +178,20 @@ TEST_P(PassingFault, IsNotSeenByAnybody)
         EXPECT_EQ(fsync(out), 0) << strerror(errno);
         close(out);
     });
-    gpunvme_ioc_rw rw;
-    EXPECT_EQ(buffer.read(fd, 0, 0, kFile, &rw), static_cast<ssize_t>(kFile));
+    std::thread gpu_writer([&] {
+        int out = open_on(path("gpu"), O_RDWR | O_CREAT);
+        Buffer source(out, kFile);
+        memcpy(source.data(), content_.data(), kFile);
+        EXPECT_EQ(source.write(out, 0, 0, kFile), static_cast<ssize_t>(kFile));
+        EXPECT_EQ(fsync(out), 0) << strerror(errno);
+        EXPECT_TRUE(file_is_content(out));
+        close(out);
+    });
+    EXPECT_EQ(buffer.read(fd, 0, 0, kFile), static_cast<ssize_t>(kFile));
     EXPECT_EQ(memcmp(buffer.data(), content_.data(), kFile), 0);
     reader.join();
     writer.join();
+    gpu_writer.join();
     EXPECT_LT(watch.seconds(), 10 * kDeadlineMs / 1000.0 + kSlack);
     EXPECT_GE(stats_of(fd).controller_resets, GetParam().resets);
     close(fd);
@@ -237,7 +246,7 @@ class FinalFault : public Recovery, public ::testing::WithParamInterface<Final>
     }
 };
 
-// A read, a write and an ioctl are under way when it happens.
+// Reads and writes of buffers are under way when it happens.
 TEST_P(FinalFault, EndsEverythingInTimeAndTheNextMountIsGood)
 {
     ASSERT_TRUE(mount());
@@ -253,6 +262,14 @@ TEST_P(FinalFault, EndsEverythingInTimeAndTheNextMountIsGood)
         while (!give_up && buffer.read(fd, 0, 0, kFile) == static_cast<ssize_t>(kFile))
             ;
     });
+    std::thread writer([&] {
+        int target = open_on(path("target"), O_RDWR | O_CREAT);
+        Buffer source(target, kFile);
+        while (!give_up && source.write(target, 0, 0, kFile) == static_cast<ssize_t>(kFile))
+            ;
+        close(target);
+    });
+    usleep(100000);
     Stopwatch watch;
     for (const std::string &command : GetParam().commands)
         tell(command);
@@ -260,6 +277,7 @@ TEST_P(FinalFault, EndsEverythingInTimeAndTheNextMountIsGood)
     EXPECT_EQ(errno, EIO);
     give_up = true; /* a read that was under way has still to end */
     reader.join();
+    writer.join();
     EXPECT_LT(watch.seconds(), GetParam().seconds);
     EXPECT_LT(fsync(out), 0) << "still not durable";
     expect_given_up(fd, buffer);

@@ -183,6 +183,32 @@ TEST_F(Mkfs, RefusesOptionsThatMakeNoSense)
     EXPECT_FALSE(std::filesystem::exists(path("img")));
 }
 
+TEST_F(Mkfs, RefusesDevicesThatAreNone)
+{
+    refused(run({MKFS, "vfio:nvme0"}), "vfio:nvme0: no PCI address");
+    refused(run({MKFS, "vfio:c1:00.0/0"}), "vfio:c1:00.0/0: no namespace id");
+    refused(run({MKFS, "c1:00.0"}), "c1:00.0: a PCI address; to use the drive there write vfio:");
+    refused(run({MKFS, "vfio:ffff:ff:1f.7"}), "vfio:ffff:ff:1f.7: cannot open: ");
+    refused(run({MKFS, "vfio-user:"}), "vfio-user:: nothing is named, give vfio-user:SOCKET");
+    refused(run({MKFS, "vfio-user:" + dir + "/none"}), "vfio-user:" + dir + "/none: cannot open: ");
+    refused(mkfs({"-N", "0"}), "--namespace: '0' is no namespace id");
+    refused(mkfs({"-N", "2"}), path("img") + ": --namespace: this is no controller");
+    refused(mkfs({"--noiommu"}), path("img") + ": --noiommu is for vfio: devices");
+    refused(run({MKFS, "-N", "2", "vfio:c1:00.0/1"}), "vfio:c1:00.0/1: --namespace names another");
+    for (const char *tool : {FSCK, DUMP}) {
+        Result r = run({tool, "-n", "vfio:nvme0"});
+        EXPECT_GT(r.status, 0);
+        EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+    }
+}
+
+TEST_F(Mkfs, TakesAnImageByItsPrefix)
+{
+    EXPECT_EQ(run({MKFS, "-q", "-s", "16M", "sim:" + path("img")}).status, 0);
+    EXPECT_EQ(run({FSCK, "-n", "sim:" + path("img")}).status, 0);
+    refused(run({MKFS, "sim:" + path("img")}), "sim:" + path("img") + ": holds a gpunvmefs");
+}
+
 TEST_F(Mkfs, RefusesATimeThatIsNone)
 {
     refused(mkfs({"-s", "16M"}, {"SOURCE_DATE_EPOCH=soon"}),
