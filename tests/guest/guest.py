@@ -1,4 +1,5 @@
 """A running guest: QEMU, the agent in it that runs scripts, QEMU's monitor and its judgements."""
+import contextlib
 import json
 import os
 import queue
@@ -37,6 +38,10 @@ class Late(GuestError):
     """Something took longer than it may."""
 
 
+class MonitorError(GuestError):
+    """QEMU refuses a command."""
+
+
 class Qmp:
     """QEMU's monitor."""
 
@@ -57,7 +62,7 @@ class Qmp:
         self.file.flush()
         answer = self._answer()
         if "error" in answer:
-            raise GuestError(f"monitor: {command}: {answer['error']['desc']}")
+            raise MonitorError(f"monitor: {command}: {answer['error']['desc']}")
         return answer["return"]
 
     def human(self, line):
@@ -113,6 +118,7 @@ class Guest:
         self.machine = machine
         self.jobs, self.answers = {}, queue.Queue()
         self.judged = {"judge.log": 0, "kmsg": 0}
+        self.filters = 0
         os.makedirs(self.share, exist_ok=True)
         self._make_share(build)
         self._make_images()
@@ -242,6 +248,50 @@ class Guest:
             raise Failed(f"exit status {got} instead of {status} from\n"
                          f"{textwrap.dedent(script).strip()}\nwhich printed\n{job.output.strip()}")
         return job.output
+
+    # ---- Faults ----
+
+    @contextlib.contextmanager
+    def filtered(self, name, **options):
+        """While it lasts, a block filter of QEMU stands before the image of the controller `name`'s
+        first namespace; options as for blockdev-add. Yields the filter's node name."""
+        node, below = f"{name}n1", f"{name}n1-image"
+        number = self.filters = self.filters + 1
+        child = "image" if options["driver"] == "blkdebug" else "file"
+        self.monitor.execute("blockdev-add", **{
+            "node-name": f"{node}-filter-{number}", child: below, **options})
+        self._put_on(node, f"{node}-filter-{number}")
+        try:
+            yield f"{node}-filter-{number}"
+        finally:
+            self._put_on(node, below)
+            self.monitor.execute("blockdev-del", **{"node-name": f"{node}-filter-{number}"})
+
+    def _put_on(self, node, below, tries=20):
+        """This flushes, so it uses up errors of flushes that nobody has met yet."""
+        for left in reversed(range(tries)):
+            with contextlib.suppress(*([MonitorError] if left else [])):
+                return self.monitor.execute("blockdev-reopen", options=[
+                    {"driver": "raw", "node-name": node, "file": below}])
+
+    def errors(self, name, iotype, times=None, **where):
+        """Commands of the kind fail: "read", "write" or "flush", the latter so many `times`."""
+        rule = {"event": "none", "iotype": iotype, "errno": 5, "once": times is not None, **where}
+        return self.filtered(name, **{"driver": "blkdebug", "inject-error": [rule] * (times or 1)})
+
+    @contextlib.contextmanager
+    def slowness(self, name, iops):
+        """So many commands a second, no more."""
+        group = f"limits-{self.filters}"
+        self.monitor.execute("object-add", **{
+            "qom-type": "throttle-group", "id": group, "limits": {"iops-total": iops}})
+        with self.filtered(name, **{"driver": "throttle", "throttle-group": group}):
+            try:
+                yield
+            finally:
+                self.monitor.execute("qom-set", path=f"/objects/{group}", property="limits",
+                                     value={"iops-total": 0})
+        self.monitor.execute("object-del", id=group)
 
     # ---- Judgement ----
 

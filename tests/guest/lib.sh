@@ -45,3 +45,37 @@ wait_unused() {
     echo "gpunvmefs still runs on $1 after a minute" >&2
     return 1
 }
+
+# Starts the daemon in the foreground of a job and waits until it serves $MNT: DEVICE [OPTIONS]. Its
+# log is /tmp/daemon.log, its exit status will be in /tmp/daemon.status.
+serve() {
+    rm -f /tmp/daemon.status
+    (
+        trap - ERR
+        rc=0
+        gpunvmefs -f "$1" "$MNT" -o "deadline=1000${2:+,$2}" >/tmp/daemon.log 2>&1 || rc=$?
+        echo "$rc" >/tmp/daemon.status
+    ) </dev/null &
+    until mountpoint -q "$MNT"; do
+        if [ -e /tmp/daemon.status ]; then
+            cat /tmp/daemon.log
+            return 1
+        fi
+        sleep 0.05
+    done
+}
+
+# Waits until that daemon has ended, and says how: [SECONDS].
+served() {
+    for _ in $(seq "$((${1:-60} * 10))"); do
+        if [ -s /tmp/daemon.status ]; then
+            cat /tmp/daemon.log
+            echo "ended with status $(cat /tmp/daemon.status)"
+            return 0
+        fi
+        sleep 0.1
+    done
+    cat /tmp/daemon.log
+    echo "gpunvmefs has not ended after ${1:-60} s" >&2
+    return 1
+}

@@ -5,15 +5,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Namespace:
-    """`image` is the name of a file in the run's folder; it is made when it is not there. `format`
-    qcow2 with a cache (power cuts lose what was not flushed) or raw. `faults` are options of
-    blkdebug, `limits` those of a throttle group: both are put before the file."""
+    """`image` is the name of a file in the run's folder; it is made when it is not there. A fresh
+    qcow2 has a volatile cache: a power cut loses what was not flushed."""
     image: str
     size: str = "256M"
     lba: int = 512
     format: str = "raw"
-    faults: dict = field(default_factory=dict)
-    limits: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -77,21 +74,10 @@ class Machine:
 
     @staticmethod
     def _backend(node, namespace, folder):
-        """The file, then what delays it, then what makes it fail; `node` names the top."""
-        args, below = [], f"{node}-file"
+        """`node` names the top, NODE-image what is below it, so that filters can come between."""
         image = os.path.join(folder, namespace.image)
-        args += ["-blockdev", f"file,node-name={below},filename={image},cache.direct=off,"
-                 "locking=off,discard=unmap"]
+        file = f"{node}-image" if namespace.format == "raw" else f"{node}-file"
+        args = ["-blockdev", f"file,node-name={file},filename={image},locking=off,discard=unmap"]
         if namespace.format != "raw":
-            args += ["-blockdev", f"{namespace.format},node-name={node}-image,file={below}"]
-            below = f"{node}-image"
-        if namespace.limits:
-            args += ["-object", f"throttle-group,id={node}-limits{properties(namespace.limits)}",
-                     "-blockdev", f"throttle,node-name={node}-slow,throttle-group={node}-limits,"
-                     f"file={below}"]
-            below = f"{node}-slow"
-        if namespace.faults:
-            args += ["-blockdev", f"blkdebug,node-name={node}-faults,image={below}"
-                     f"{properties(namespace.faults)}"]
-            below = f"{node}-faults"
-        return args + ["-blockdev", f"raw,node-name={node},file={below}"]
+            args += ["-blockdev", f"{namespace.format},node-name={node}-image,file={file}"]
+        return args + ["-blockdev", f"raw,node-name={node},file={node}-image"]
