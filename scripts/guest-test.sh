@@ -42,7 +42,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-export GPUNVME_GUEST_KERNEL=${GPUNVME_GUEST_KERNEL:-$GPUNVME_ROOT/build/guest-kernel}
+export GPUNVME_GUEST_KERNEL=${GPUNVME_GUEST_KERNEL:-${GPUNVME_BUILD:-$GPUNVME_ROOT/build}/guest-kernel}
 run_setup --guest
 use_prefix
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}

@@ -143,20 +143,24 @@ kernel_package() {
 
 # Downloads the kernel for guest tests and unpacks it. One that is there already is kept.
 fetch_guest_kernel() {
-    local dir=${GPUNVME_GUEST_KERNEL:-$GPUNVME_ROOT/build/guest-kernel} tmp package try
+    local dir=${GPUNVME_BUILD:-$GPUNVME_ROOT/build}/guest-kernel tmp package try
+    dir=${GPUNVME_GUEST_KERNEL:-$dir}
     if [ -d "$dir/lib/modules" ]; then
         return 0
     fi
     mkdir -p "$(dirname "$dir")"
     tmp=$(mktemp -d "$dir.XXXXXX")
     for try in 1 2 3; do
-        package=$(kernel_package)
+        package=$(kernel_package || true)
         if [ -n "$package" ] &&
             (cd "$tmp" && apt-get -q -o APT::Sandbox::User=root download "$package"); then
             break
         fi
-        [ "$try" -lt 3 ] || die "$GUEST_KERNEL_PACKAGE: cannot be downloaded; unpack a Debian kernel" \
-            "package with 'dpkg -x' and name the folder in GPUNVME_GUEST_KERNEL"
+        if [ "$try" = 3 ]; then
+            rm -rf "$tmp"
+            die "$GUEST_KERNEL_PACKAGE: cannot be downloaded; unpack a Debian kernel package with" \
+                "'dpkg -x' and name the folder in GPUNVME_GUEST_KERNEL"
+        fi
         apt update || sleep 5
     done
     say "unpacking $package for guest tests"
