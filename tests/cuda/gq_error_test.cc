@@ -322,6 +322,46 @@ TEST(GqErrorOpen, CudaDemandedWithoutADeviceIsNoDevice)
     EXPECT_THROW(rig.open(), std::runtime_error);
 }
 
+TEST_P(GqError, SaysItsTierAndWhyItIsNoBetter)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    gq_info info;
+
+    rig.open();
+    gq_engine_info(rig.e, &info);
+    if (rig.x.doorbells == GQ_DOORBELLS_CPU)
+        EXPECT_EQ(info.tier, 0u);
+    else
+        EXPECT_EQ(info.tier, rig.x.kind == GQ_EXECUTOR_CUDA ? 2u : 1u);
+    EXPECT_EQ(info.tier_note[0] != '\0', info.tier == 0) << info.tier_note;
+}
+
+TEST_P(GqError, ControllerThatCannotReachDeviceMemoryCostsTheTier)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    Bytes data = random_bytes(4096, 3), back(4096);
+    gq_buffer *b = nullptr;
+    gq_info info;
+
+    if (rig.x.kind != GQ_EXECUTOR_CUDA)
+        GTEST_SKIP() << "all memory is the host's";
+    rig.no_peer = true;
+    rig.open();
+    gq_engine_info(rig.e, &info);
+    EXPECT_EQ(info.tier, rig.x.doorbells == GQ_DOORBELLS_CPU ? 0u : 1u);
+    EXPECT_NE(std::string(info.tier_note).find("GPU memory"), std::string::npos);
+    Memory m(rig.x.kind, 4096);
+    gq_mem mem = m.part(0, 4096);
+    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -EFAULT);
+    mem.copies_will_do = true;
+    ASSERT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
+    EXPECT_FALSE(gq_buffer_is_reachable(b));
+    EXPECT_EQ(gq_buffer_put(b, 0, data.data(), data.size()), 0);
+    EXPECT_EQ(gq_buffer_get(b, 0, back.data(), back.size()), 0);
+    EXPECT_TRUE(back == data);
+    gq_buffer_unregister(b);
+}
+
 TEST(GqErrorOpen, AutoFallsBackAndSaysWhy)
 {
     char why[128];

@@ -1,5 +1,6 @@
 #include "tests/cuda/gq_rig.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -94,6 +95,20 @@ static void must(int err, const char *what)
         throw std::runtime_error(std::string(what) + ": " + strerror(-err));
 }
 
+/* As VFIO: device memory cannot be mapped. The simulator's table, but for that. */
+static const nvme_transport_ops *without_peers(const nvme_transport_ops *ops)
+{
+    static nvme_transport_ops table;
+    static int (*map)(nvme_transport *, const nvme_mem *, uint64_t *);
+
+    map = ops->map;
+    table = *ops;
+    table.map = [](nvme_transport *t, const nvme_mem *mem, uint64_t *iova) {
+        return mem->addr ? map(t, mem, iova) : -EFAULT;
+    };
+    return &table;
+}
+
 void Rig::open()
 {
     nvme_transport *t = nullptr;
@@ -104,6 +119,8 @@ void Rig::open()
     int err = sim_create(&cfg, &s, &t);
     unlink(image_.c_str()); /* the simulator has it open; nothing is left if the test dies */
     must(err, "sim_create");
+    if (no_peer)
+        t->ops = without_peers(t->ops);
     driver.why = why;
     driver.why_len = sizeof(why);
     err = nvme_ctrlr_open(t, &driver, &c);

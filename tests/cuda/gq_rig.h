@@ -76,6 +76,7 @@ class Rig
     sim_config cfg = {};
     gq_options opts = {};
     nvme_opts driver = {};
+    bool no_peer = false; /* the controller cannot reach device memory */
     Bytes media; /* what the namespace held at first */
     sim *s = nullptr;
     nvme_ctrlr *c = nullptr;
