@@ -75,7 +75,7 @@ struct nvme_qpair {
 /* -ENOSPC when all queue pairs are taken; -EINVAL when depth is < 2 or over max_queue_depth. */
 int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out);
 /*
- * Deletes SQ, then CQ (5.6, 5.5), then frees the rings: after it returns 0 no command of this
+ * Deletes SQ, then CQ (5.7, 5.6), then frees the rings: after it returns 0 no command of this
  * queue can touch memory any more. On an error the rings stay mapped, for the controller may
  * still reach them, until the controller is reset: the controller keeps them from then on, and
  * the pair is gone for the caller either way. -ENODEV for a pair that is gone already.

@@ -9,7 +9,8 @@
 #include "blockdev/pci_sysfs.h"
 
 #define CLASS_BRIDGE  0x0604u /* PCI to PCI: class and subclass */
-#define NO_DOMAIN_LEN 7       /* "c1:00.0" */
+#define DOMAIN        "0000:"
+#define DOMAIN_LEN    5
 #define GROUP_NOIOMMU "vfio-noiommu"
 
 #define DEVICES "%s/sys/bus/pci/devices/"
@@ -30,11 +31,12 @@ static bool is_address(const char *s)
 
 int nvme_pci_parse(const char *text, char bdf[NVME_BDF_LEN])
 {
-    size_t len = strlen(text);
+    size_t len = strlen(text), missing = NVME_BDF_LEN - 1 - len;
 
-    if (len != NO_DOMAIN_LEN && len != NVME_BDF_LEN - 1)
+    if (missing != 0 && missing != DOMAIN_LEN)
         return -EINVAL;
-    snprintf(bdf, NVME_BDF_LEN, "%s%s", len == NO_DOMAIN_LEN ? "0000:" : "", text);
+    memcpy(bdf, DOMAIN, missing);
+    memcpy(bdf + missing, text, len + 1);
     for (char *c = bdf; *c; c++)
         *c = (char)tolower((unsigned char)*c);
     return is_address(bdf) ? 0 : -EINVAL;
