@@ -194,7 +194,7 @@ class Guest:
 
     def power_off(self, timeout=60):
         """An orderly end of the guest; GuestError when QEMU does not end with it."""
-        self._send("off")
+        self._send("quit")
         try:
             status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
