@@ -146,7 +146,10 @@ int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, si
             memcpy(data_page(c), data, len);
         sqe->prp1 = c->admin_mem.iova + ADMIN_DATA_PAGE * NVME_PAGE_SIZE;
     }
-    rc = execute(c, sqe, cqe ? cqe : &unused);
+    if (!cqe)
+        cqe = &unused;
+    rc = execute(c, sqe, cqe);
+    c->admin_status = NVME_STATUS(cqe->status);
     if (!rc && data && !to_device)
         memcpy(data, data_page(c), len);
     return rc;

@@ -79,6 +79,14 @@ static void explain(const struct nvme_opts *opts, const char *step, const char *
         snprintf(opts->why, opts->why_len, "%s: %s", step, what);
 }
 
+static void explain_status(const struct nvme_opts *opts, const char *step, uint16_t status)
+{
+    char what[160];
+
+    snprintf(what, sizeof(what), "refused with status %#x, %s", status, nvme_status_text(status));
+    explain(opts, step, what);
+}
+
 static void explain_errno(struct nvme_ctrlr *c, const struct nvme_opts *opts, const char *step,
                           int rc)
 {
@@ -88,6 +96,8 @@ static void explain_errno(struct nvme_ctrlr *c, const struct nvme_opts *opts, co
         explain(opts, step, "the controller has failed (CSTS.CFS)");
     else if (rc == -ETIMEDOUT)
         explain(opts, step, "the controller did not answer in time");
+    else if (c->admin_status)
+        explain_status(opts, step, c->admin_status);
     else
         explain(opts, step, strerror(-rc));
 }

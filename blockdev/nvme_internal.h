@@ -58,7 +58,8 @@ struct nvme_ctrlr {
     struct nvme_dma admin_mem;  /* SQ page, CQ page, data page */
     struct nvme_ring admin_ring;
     uint16_t admin_cid;
-    uint64_t admin_until; /* ns; when not 0, no command waits longer */
+    uint16_t admin_status; /* of the last command: what the controller said, 0 when nothing */
+    uint64_t admin_until;  /* ns; when not 0, no command waits longer */
     struct nvme_known_ns *known;
 
     pthread_mutex_t lock; /* the rest */

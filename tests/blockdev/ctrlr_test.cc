@@ -88,6 +88,14 @@ TEST_F(Ctrlr, ResetsAControllerFoundFailed)
     EXPECT_EQ(open(), 0);
 }
 
+TEST_F(Ctrlr, SaysWithWhichStatusAStepWasRefused)
+{
+    fake.status_of_cns[NVME_CNS_CTRL] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
+    EXPECT_EQ(open(), -EINVAL);
+    EXPECT_NE(std::string(why).find("Identify Controller"), std::string::npos) << why;
+    EXPECT_NE(std::string(why).find("status 0x4002"), std::string::npos) << why;
+}
+
 TEST_F(Ctrlr, NeverReadyTimesOut)
 {
     fake.never_ready = true;
