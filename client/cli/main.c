@@ -31,7 +31,7 @@ static void usage(FILE *to)
         "  -b, --buffer=SIZE    size of the registered buffer, with K, M or G (default 256M)\n"
         "  -f, --force          take a drive that bears somebody's data; never one in use\n"
         "  -n, --dry-run        check, say what would be done, and do nothing\n"
-        "  -N, --noiommu        through VFIO without an IOMMU: the drive can write to any memory\n"
+        "  -N, --noiommu        through VFIO without an IOMMU: refused so far\n"
         "  -h, --help           this text\n"
         "  -V, --version        version\n"
         "\n"
