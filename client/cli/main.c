@@ -23,21 +23,20 @@ static void usage(FILE *to)
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         fprintf(to, "  gpunvme %-8s %-42s %s\n", commands[i].name, commands[i].arguments,
                 commands[i].purpose);
-    fputs(
-        "\n"
-        "  -o, --output=FORMAT  text (default) or json\n"
-        "  -q, --quiet          no progress\n"
-        "  -c, --checksum       XXH3 of the bytes that reached the buffer\n"
-        "  -b, --buffer=SIZE    size of the registered buffer, with K, M or G (default 256M)\n"
-        "  -f, --force          take a drive that bears somebody's data; never one in use\n"
-        "  -n, --dry-run        check, say what would be done, and do nothing\n"
-        "  -N, --noiommu        through VFIO without an IOMMU: refused so far\n"
-        "  -h, --help           this text\n"
-        "  -V, --version        version\n"
-        "\n"
-        "DEVICE is a PCI address, /dev/nvme0, /dev/nvme0n1, vfio:ADDRESS[/NSID] or\n"
-        "vfio-user:SOCKET; ADDRESS is a PCI address such as 0000:c1:00.0.\n",
-        to);
+    fputs("\n"
+          "  -o, --output=FORMAT  text (default) or json\n"
+          "  -q, --quiet          no progress\n"
+          "  -c, --checksum       XXH3 of the bytes that reached the buffer\n"
+          "  -b, --buffer=SIZE    size of the registered buffer, with K, M or G (default 256M)\n"
+          "  -f, --force          take a drive that bears somebody's data; never one in use\n"
+          "  -n, --dry-run        check, say what would be done, and do nothing\n"
+          "  -N, --noiommu        through VFIO without an IOMMU: refused so far\n"
+          "  -h, --help           this text\n"
+          "  -V, --version        version\n"
+          "\n"
+          "DEVICE is a PCI address, /dev/nvme0, /dev/nvme0n1, vfio:ADDRESS[/NSID] or\n"
+          "vfio-user:SOCKET; ADDRESS is a PCI address such as 0000:c1:00.0.\n",
+          to);
 }
 
 int main(int argc, char **argv)
