@@ -13,7 +13,7 @@
  *   publish  one fence, then both doorbells
  *   watch    flags of the host, deadlines
  *
- * Over a bus a round costs two round trips: the CQEs, flags and the list's next commands are loaded
+ * Over a bus a round costs two round trips: the CQEs and the list's next commands are loaded
  * together, and the fence waits for the SQEs. CQ doorbells that could go alone wait for the next
  * SQ doorbell, for want of work, or until a quarter of the CQ is owed.
  *
@@ -54,9 +54,10 @@ struct gq_worker {
     uint32_t next, share; /* commands of this group: sent so far, and in all */
     uint32_t owed;        /* completions taken since the last CQ doorbell */
     uint32_t outcome;
-    uint32_t flags; /* GQ_FLAG_*, loaded with the last look for completions */
-    uint64_t start_ns, now_ns, scan_ns;
+    uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to look again */
 };
+
+#define GQ_FLAGS_NS 500000u /* how soon a group notices what the host wants */
 
 enum gq_round { GQ_ROUND_ENDED, GQ_ROUND_IDLE, GQ_ROUND_BUSY };
 
@@ -102,9 +103,9 @@ GQ_FN void gq_begin(struct gq_worker *w, const struct gq_run *run, const struct 
     w->share = gq_share(run, rank);
     w->owed = 0;
     w->outcome = GQ_OUT_RUNNING;
-    w->flags = 0;
     w->start_ns = GQ_UNIFORM64(gq_clock_ns());
     w->now_ns = w->start_ns;
+    w->flags_ns = w->start_ns;
     w->scan_ns = w->start_ns + run->command_ns / 8;
     GQ_FOR_LANES(lane)
     {
@@ -251,16 +252,6 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t
         w->n_free += n;
 }
 
-/* Used by gq_watch() only: on a GPU this load and those of the CQEs cross the bus together. */
-GQ_FN void gq_load_flags(struct gq_worker *w)
-{
-    const struct gq_run *run = w->run;
-
-    w->flags = gq_load_flag(run->flags);
-    if (run->cancel && gq_load_flag(run->cancel) != 0)
-        w->flags |= GQ_FLAG_CANCEL;
-}
-
 /* Returns how many commands completed. */
 GQ_FN uint32_t gq_harvest(struct gq_worker *w)
 {
@@ -313,30 +304,48 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
 }
 
 /*
+ * What the host wants, GQ_FLAG_*. All groups look at the same word, and a GPU fetches a word of
+ * host memory for one of them after the other, a microsecond each: 30 M commands a second was all
+ * that any number of groups could do when they looked in every round. So they look now and then.
+ */
+GQ_FN uint32_t gq_flags(struct gq_worker *w)
+{
+    const struct gq_run *run = w->run;
+    uint32_t flags = gq_load_flag(run->flags);
+
+    w->flags_ns = w->now_ns + GQ_FLAGS_NS;
+    if (run->cancel && gq_load_flag(run->cancel) != 0)
+        flags |= GQ_FLAG_CANCEL;
+    return GQ_UNIFORM32(flags);
+}
+
+/*
  * A cancelled group sends no more and drains; a deadline makes it leave with what is in flight, and
- * so does the host before a reset, which ends commands that are overdue as well.
+ * so does the host before a reset, which ends commands that are overdue as well: hence the look at
+ * the flags before a deadline is blamed.
  */
 GQ_FN void gq_watch(struct gq_worker *w)
 {
     const struct gq_run *run = w->run;
-    uint32_t flags = GQ_UNIFORM32(w->flags);
+    uint32_t flags = 0;
+    bool late;
 
     w->now_ns = GQ_UNIFORM64(gq_clock_ns());
     if (w->outcome == GQ_OUT_BROKEN)
         return;
-    if (flags & GQ_FLAG_LEAVE) {
-        w->outcome = GQ_OUT_LEFT;
-        return;
-    }
-    if (flags & GQ_FLAG_CANCEL)
-        w->outcome = GQ_OUT_CANCELLED;
-    if (run->budget_ns && w->now_ns - w->start_ns >= run->budget_ns)
-        w->outcome = GQ_OUT_TIMED_OUT;
+    late = run->budget_ns && w->now_ns - w->start_ns >= run->budget_ns;
     if (w->now_ns >= w->scan_ns) {
         w->scan_ns = w->now_ns + run->command_ns / 8;
-        if (gq_overdue(w))
-            w->outcome = GQ_OUT_TIMED_OUT;
+        late = late || gq_overdue(w);
     }
+    if (late || w->now_ns >= w->flags_ns)
+        flags = gq_flags(w);
+    if (flags & GQ_FLAG_LEAVE)
+        w->outcome = GQ_OUT_LEFT;
+    else if (late)
+        w->outcome = GQ_OUT_TIMED_OUT;
+    else if (flags & GQ_FLAG_CANCEL)
+        w->outcome = GQ_OUT_CANCELLED;
 }
 
 GQ_FN enum gq_round gq_round(struct gq_worker *w)
@@ -344,7 +353,6 @@ GQ_FN enum gq_round gq_round(struct gq_worker *w)
     GQ_LANE_VAR(struct gq_cmd, next);
     uint32_t sent, ended;
 
-    gq_load_flags(w);
     GQ_FOR_LANES(lane)
     {
         if (lane < w->share - w->next)
