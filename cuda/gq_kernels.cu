@@ -1,5 +1,6 @@
 #include "cuda/gq_kernels.h"
 
+#include "cuda/gq_copier.h"
 #include "cuda/gq_protocol.h"
 
 namespace
@@ -135,7 +136,7 @@ extern "C" cudaError_t gq_kernels_load(void)
         if (err != cudaSuccess)
             return err;
     }
-    return cudaSuccess;
+    return gq_copier_load();
 }
 
 /*

@@ -1,11 +1,12 @@
 /*
  * Copies between pinned host memory and a GPU's memory, by channels: each is a stream of its own,
- * used by one thread. Large pieces go to the copy engine, many to a call; small ones to a gather
- * kernel that reads the host memory itself, for which the copy engine takes ten times as long.
+ * used by one thread. Large pieces go to the copy engine, many to a call; small ones to the copier
+ * (gq_copier.h), which reads the host memory itself, for the copy engine takes ten times as long
+ * over them; odd ones to a kernel of the same kind that is launched for them.
  *
- * A submission ends in an event. Once the event has passed, the bytes are in place: the copy
- * engine and the kernel have both written through to the GPU's L2 (or, for copies to the host,
- * to host memory) before an event behind them in the stream is recorded.
+ * A submission that the copier does not take whole ends in an event. Once the event has passed, the
+ * bytes are in place: the copy engine and the kernel have both written through to the GPU's L2 (or,
+ * for copies to the host, to host memory) before an event behind them in the stream is recorded.
  */
 #include "cuda/gq_mover.h"
 
@@ -13,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cuda/gq_copier.h"
 #include "cuda/gq_kernels.h"
 
 #define CHANNELS     8u
@@ -20,9 +22,16 @@
 #define MAX_COPIES   512u /* pieces of one submission */
 #define KERNEL_BELOW (64u << 10)
 
+struct submission {
+    cudaEvent_t event;
+    bool by_copier; /* then its end is the ticket's, not the event's */
+    struct gq_copier_ticket ticket;
+};
+
 struct channel {
     cudaStream_t stream;
-    cudaEvent_t events[RING];
+    struct gq_copier *copier;
+    struct submission ring[RING];
     struct gq_gather *gathers; /* pinned: RING rows of MAX_COPIES, read by the kernel */
     uint64_t submitted, done;  /* tickets: of the last submission, and of the last that ended */
     /* The copy engine's list, only while it is submitted. */
@@ -52,21 +61,31 @@ static int bind_device(const struct gq_mover *m)
     return to_errno(cudaSetDevice(m->device));
 }
 
-/* Tickets end in order, so it is enough to look at the oldest event that has not passed. */
+/* 1: it has ended, 0: it has not, -EIO. */
+static int ended(struct channel *ch, const struct submission *sub)
+{
+    cudaError_t err;
+
+    if (sub->by_copier)
+        return gq_copier_poll(ch->copier, &sub->ticket);
+    err = cudaEventQuery(sub->event);
+    if (err == cudaErrorNotReady) {
+        cudaGetLastError();
+        return 0;
+    }
+    return err == cudaSuccess ? 1 : -EIO;
+}
+
+/* Tickets end in order, so it is enough to look at the oldest that has not. */
 static int advance(struct channel *ch)
 {
-    while (ch->done < ch->submitted) {
-        cudaError_t err = cudaEventQuery(ch->events[(ch->done + 1) % RING]);
+    int rc = 1;
 
-        if (err == cudaErrorNotReady) {
-            cudaGetLastError();
-            return 0;
-        }
-        if (err != cudaSuccess)
-            return -EIO;
-        ch->done++;
+    while (ch->done < ch->submitted && rc > 0) {
+        rc = ended(ch, &ch->ring[(ch->done + 1) % RING]);
+        ch->done += rc > 0;
     }
-    return 0;
+    return rc < 0 ? rc : 0;
 }
 
 static struct gq_gather direction(const struct nvme_copy *c, bool to_device)
@@ -119,28 +138,55 @@ static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
     return cudaMemcpyBatchAsync(ch->dsts, ch->srcs, ch->lens, n, &attr, &first, 1, ch->stream);
 }
 
+/* Launched for these pieces, with an event behind them. */
+static int launch(struct channel *ch, struct submission *sub, const struct gq_gather *small,
+                  unsigned n_large, unsigned n_small, bool to_device)
+{
+    cudaError_t err = cudaSuccess;
+
+    sub->by_copier = false;
+    if (n_large)
+        err = copy_large(ch, n_large, to_device);
+    if (err == cudaSuccess && n_small)
+        err = gq_kernel_gather(small, n_small, ch->stream);
+    if (err == cudaSuccess)
+        err = cudaEventRecord(sub->event, ch->stream);
+    return err == cudaSuccess ? 0 : -EIO;
+}
+
+/* -ENOSPC: not for the copier. */
+static int give_to_copier(struct channel *ch, struct submission *sub, const struct gq_gather *small,
+                          unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (!gq_copier_takes(&small[i]))
+            return -ENOSPC;
+    }
+    sub->by_copier = true;
+    return gq_copier_submit(ch->copier, small, n, &sub->ticket);
+}
+
 static int mover_submit(void *ctx, unsigned channel, bool to_device, const struct nvme_copy *copies,
                         unsigned n, uint64_t *ticket)
 {
     struct gq_mover *m = ctx;
     struct channel *ch = &m->channels[channel];
+    struct submission *sub = &ch->ring[(ch->submitted + 1) % RING];
     struct gq_gather *small = ch->gathers + (ch->submitted + 1) % RING * MAX_COPIES;
     unsigned n_large, n_small;
-    cudaError_t err = cudaSuccess;
+    int err = -ENOSPC;
 
     if (bind_device(m) || advance(ch))
         return -EIO;
     if (ch->submitted - ch->done == RING)
         return -EAGAIN;
     sort_pieces(ch, small, to_device, copies, n, &n_large, &n_small);
-    if (n_large)
-        err = copy_large(ch, n_large, to_device);
-    if (err == cudaSuccess && n_small)
-        err = gq_kernel_gather(small, n_small, ch->stream);
-    if (err == cudaSuccess)
-        err = cudaEventRecord(ch->events[(ch->submitted + 1) % RING], ch->stream);
-    if (err != cudaSuccess)
-        return -EIO;
+    if (n_large == 0)
+        err = give_to_copier(ch, sub, small, n_small);
+    if (err == -ENOSPC)
+        err = launch(ch, sub, small, n_large, n_small, to_device);
+    if (err)
+        return err;
     *ticket = ++ch->submitted;
     return 0;
 }
@@ -191,9 +237,10 @@ static const struct nvme_mover_ops mover_ops = {
 /* Also of a channel that is only partly open. */
 static void close_channel(struct channel *ch)
 {
+    gq_copier_close(ch->copier);
     for (unsigned i = 0; i < RING; i++) {
-        if (ch->events[i])
-            cudaEventDestroy(ch->events[i]);
+        if (ch->ring[i].event)
+            cudaEventDestroy(ch->ring[i].event);
     }
     if (ch->stream)
         cudaStreamDestroy(ch->stream);
@@ -201,7 +248,7 @@ static void close_channel(struct channel *ch)
         cudaFreeHost(ch->gathers);
 }
 
-static int open_channel(struct channel *ch)
+static int open_channel(struct channel *ch, unsigned copier_blocks)
 {
     cudaError_t err = cudaStreamCreateWithFlags(&ch->stream, cudaStreamNonBlocking);
 
@@ -209,8 +256,25 @@ static int open_channel(struct channel *ch)
         err = cudaHostAlloc((void **)&ch->gathers, sizeof(*ch->gathers) * RING * MAX_COPIES,
                             cudaHostAllocPortable | cudaHostAllocMapped);
     for (unsigned i = 0; i < RING && err == cudaSuccess; i++)
-        err = cudaEventCreateWithFlags(&ch->events[i], cudaEventDisableTiming);
-    return to_errno(err);
+        err = cudaEventCreateWithFlags(&ch->ring[i].event, cudaEventDisableTiming);
+    return err == cudaSuccess ? gq_copier_open(copier_blocks, &ch->copier) : to_errno(err);
+}
+
+/*
+ * Blocks of one channel's copier. All of all channels must find room on the device beside other
+ * kernels, or those without would wait for those that poll: one for each multiprocessor.
+ */
+static int copier_blocks(int device, unsigned *blocks)
+{
+    int processors;
+    int err = to_errno(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+
+    *blocks = err ? 0 : (unsigned)processors / CHANNELS;
+    if (*blocks > GQ_COPIER_BLOCKS)
+        *blocks = GQ_COPIER_BLOCKS;
+    if (*blocks == 0)
+        *blocks = 1;
+    return err;
 }
 
 void gq_mover_close(struct gq_mover *m)
@@ -224,6 +288,7 @@ void gq_mover_close(struct gq_mover *m)
 int gq_mover_open(int cuda_device, struct gq_mover **out)
 {
     struct gq_mover *m = calloc(1, sizeof(*m));
+    unsigned blocks = 0;
     int err;
 
     if (!m)
@@ -231,8 +296,10 @@ int gq_mover_open(int cuda_device, struct gq_mover **out)
     m->device = cuda_device;
     m->table = (struct nvme_mover){.ops = &mover_ops, .ctx = m, .channels = CHANNELS};
     err = bind_device(m);
+    if (!err)
+        err = copier_blocks(cuda_device, &blocks);
     for (unsigned i = 0; i < CHANNELS && !err; i++)
-        err = open_channel(&m->channels[i]);
+        err = open_channel(&m->channels[i], blocks);
     if (err) {
         gq_mover_close(m);
         return err;
