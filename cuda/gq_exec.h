@@ -8,7 +8,7 @@
 #include "cuda/gq.h"
 #include "cuda/gq_work.h"
 
-#define GQ_CHUNK_CMDS   8192u
+#define GQ_CHUNK_CMDS   32768u
 #define GQ_CHUNK_PIECES 4096u
 
 /*

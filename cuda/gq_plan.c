@@ -8,6 +8,8 @@
 /* A read this small with ragged ends goes through staging whole: one command instead of three. */
 #define STAGE_WHOLE (16u << 10)
 
+#define FIRST_CHUNK_CMDS 1024u
+
 static uint64_t min64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -56,6 +58,7 @@ int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct
         .n_extents = req->n_extents,
         .within = req->skip,
         .len = req->len,
+        .cmds = FIRST_CHUNK_CMDS,
     };
     while (p->extent < p->n_extents && p->within >= p->extents[p->extent].bytes)
         p->within -= p->extents[p->extent++].bytes;
@@ -87,7 +90,7 @@ static void add_cmd(const struct gq_plan *p, struct gq_chunk *chunk, const struc
 {
     struct gq_cmd *cmd = &chunk->cmds[chunk->n_cmds];
 
-    assert(chunk->n_cmds < GQ_CHUNK_CMDS && len && len <= p->env.max_command);
+    assert(chunk->n_cmds < p->cmds && len && len <= p->env.max_command);
     gq_region_prps(region, off, len, cmd);
     cmd->slba = dev / p->env.lba_size;
     cmd->nlb = (uint32_t)(len / p->env.lba_size - 1);
@@ -113,7 +116,7 @@ static uint64_t step_direct(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
     uint32_t lba = p->env.lba_size;
     uint64_t n = min64(left - left % lba, p->env.max_command);
 
-    if (chunk->n_cmds == GQ_CHUNK_CMDS)
+    if (chunk->n_cmds == p->cmds)
         return 0;
     n = gq_region_clip(mem, n, lba);
     add_cmd(p, chunk, p->env.buffer, mem, dev, n);
@@ -148,7 +151,7 @@ static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
     n = min64(staged_length(p, dev, mem, left), cap - lead);
     cover = gq_region_clip(off, (lead + n + lba - 1) / lba * lba, lba);
     n = min64(n, cover - lead);
-    if (chunk->n_cmds == GQ_CHUNK_CMDS || chunk->n_pieces == GQ_CHUNK_PIECES ||
+    if (chunk->n_cmds == p->cmds || chunk->n_pieces == GQ_CHUNK_PIECES ||
         chunk->staging_used + cover > room)
         return 0;
     buffer = p->env.buffer->base + mem;
@@ -200,6 +203,7 @@ bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_of
             p->extent++;
         }
     }
+    p->cmds = p->cmds < GQ_CHUNK_CMDS / 2 ? 2 * p->cmds : GQ_CHUNK_CMDS;
     chunk->end = p->pos;
     return chunk->end > chunk->start;
 }

@@ -28,6 +28,7 @@ struct gq_plan {
     uint64_t within; /* bytes into it */
     uint64_t pos;    /* stream position of the next byte */
     uint64_t len;    /* of the transfer */
+    uint32_t cmds;   /* of the next chunk at most: grows, so that the first is soon under way */
 };
 
 /*
