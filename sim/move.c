@@ -11,6 +11,9 @@
 
 #define SUBS          32u /* submissions of a thread being filled or under way */
 #define FLYING_ENOUGH 2u
+#define FLYING_MOST   16u
+#define COPIES_ENOUGH 32u
+#define COPY_SMALL    (32u << 10) /* bytes */
 #define MAX_COPIES    4096u
 #define RING_BYTES    (2u << 20) /* bounce memory of a thread and direction */
 #define RING_ALIGN    64u
@@ -144,15 +147,24 @@ static bool send(struct sim_thread *th, bool to_device)
     return true;
 }
 
+/* Many small copies: a mover may move such submissions side by side, so they need not wait. */
+static bool is_worth_sending(const struct sub *sub)
+{
+    return sub && sub->n >= COPIES_ENOUGH && sub->copies[0].len <= COPY_SMALL;
+}
+
 /*
  * One submission moves, one waits behind it, and meanwhile the next one fills: the busier the
  * mover, the larger what it is given, and neighbours in one submission become one copy.
  */
 void sim_move_submit(struct sim_thread *th)
 {
-    if (th->move && th->move->n_flying < FLYING_ENOUGH) {
-        send(th, false);
-        send(th, true);
+    struct sim_move *m = th->move;
+
+    for (unsigned i = 0; m && i < 2; i++) {
+        if (m->n_flying < FLYING_ENOUGH ||
+            (m->n_flying < FLYING_MOST && is_worth_sending(m->fill[i])))
+            send(th, i);
     }
 }
 
