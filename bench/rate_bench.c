@@ -29,7 +29,7 @@
 
 struct rate {
     unsigned threads, repeats, commands;
-    bool json;
+    bool json, on_gpu; /* on_gpu: queues and controller are on the GPU */
     struct bench_report *report;
     cudaStream_t stream, serve_stream;
     char *rings, *doorbells; /* of the set-up under way */
@@ -39,10 +39,11 @@ struct rate {
     struct gq_port ports[MAX_QUEUES];
     struct gq_port *gpu_ports;
     struct gq_state *states; /* pinned */
-    uint32_t *flags;         /* pinned: [0] the protocol's, [1] stops the GPU's controller */
-    uint64_t *served;        /* pinned */
-    struct gq_slot *slots;   /* on the GPU, for all queues */
-    uint32_t *cids;          /* likewise */
+    /* Never set: the protocol looks at it. Where the queues are, pinned memory or the GPU's. */
+    uint32_t *flags, *gpu_flags; /* gpu_flags[1] stops the GPU's controller */
+    uint64_t *served;            /* pinned */
+    struct gq_slot *slots;       /* on the GPU, for all queues */
+    uint32_t *cids;              /* likewise */
     struct null_queue *queues;
 };
 
@@ -128,7 +129,7 @@ static int run_once(struct rate *r, unsigned n, bool reference, double *rate)
 {
     struct gq_run run = {.cmds = r->cmds,
                          .results = r->results,
-                         .flags = r->flags,
+                         .flags = r->on_gpu ? r->gpu_flags : r->flags,
                          .command_ns = COMMAND_NS,
                          .n_cmds = r->commands,
                          .n_queues = n,
@@ -229,6 +230,14 @@ static int measure_cpu(struct rate *r, unsigned n, bool reference)
     return err;
 }
 
+static int set_stop(struct rate *r, unsigned value)
+{
+    int err = cuda(cudaMemsetAsync(r->gpu_flags, (int)value, 2 * sizeof(uint32_t), r->stream),
+                   "controller");
+
+    return err ? err : cuda(cudaStreamSynchronize(r->stream), "controller");
+}
+
 /* Queues and controller on the GPU. */
 static int measure_gpu(struct rate *r, unsigned n)
 {
@@ -238,12 +247,16 @@ static int measure_gpu(struct rate *r, unsigned n)
 
     if (err)
         return err;
-    __atomic_store_n(&r->flags[1], 0, __ATOMIC_RELAXED);
-    err = cuda(rate_serve(r->gpu_ports, n, &r->flags[1], r->served, r->serve_stream), "controller");
+    r->on_gpu = true;
+    err = set_stop(r, 0);
+    if (!err)
+        err = cuda(rate_serve(r->gpu_ports, n, &r->gpu_flags[1], r->served, r->serve_stream),
+                   "controller");
     if (!err)
         err = run_rounds(r, n, false, &samples);
-    __atomic_store_n(&r->flags[1], 1, __ATOMIC_RELAXED);
-    end = cuda(cudaStreamSynchronize(r->serve_stream), "controller");
+    end = set_stop(r, 1);
+    if (!end)
+        end = cuda(cudaStreamSynchronize(r->serve_stream), "controller");
     err = err ? err : end;
     for (unsigned i = 0; i < n; i++)
         served += r->served[i];
@@ -270,12 +283,13 @@ static int alloc_all(struct rate *r)
         cuda(cudaMalloc((void **)&r->results, r->commands * sizeof(uint32_t)), "results") ||
         cuda(cudaMalloc((void **)&r->gpu_ports, sizeof(r->ports)), "queues") ||
         cuda(cudaHostAlloc((void **)&r->states, MAX_QUEUES * sizeof(*r->states), 0), "states") ||
-        cuda(cudaHostAlloc((void **)&r->flags, 2 * sizeof(uint32_t), 0), "flags") ||
+        cuda(cudaHostAlloc((void **)&r->flags, sizeof(uint32_t), 0), "flags") ||
+        cuda(cudaMalloc((void **)&r->gpu_flags, 2 * sizeof(uint32_t)), "flags") ||
         cuda(cudaHostAlloc((void **)&r->served, MAX_QUEUES * sizeof(uint64_t), 0), "counts") ||
         cuda(cudaMalloc((void **)&r->slots, MAX_QUEUES * DEPTH * sizeof(*r->slots)), "slots") ||
         cuda(cudaMalloc((void **)&r->cids, MAX_QUEUES * DEPTH * sizeof(*r->cids)), "slots"))
         return -ENOMEM;
-    memset(r->flags, 0, 2 * sizeof(uint32_t));
+    *r->flags = 0;
     memset(r->cmds, 0, list);
     for (unsigned i = 0; i < r->commands; i++)
         r->cmds[i].slba = i;

@@ -25,7 +25,7 @@ cudaError_t rate_block_owned(const struct gq_run *run, const struct gq_port *por
 
 /*
  * Completes every command of queues in GPU memory at once, a warp a queue, until *stop is not zero
- * (pinned memory). served[i] is how many.
+ * (GPU memory). served[i] is how many.
  */
 cudaError_t rate_serve(const struct gq_port *ports, unsigned n_queues, const uint32_t *stop,
                        uint64_t *served, cudaStream_t stream);
