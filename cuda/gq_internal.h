@@ -76,7 +76,7 @@ struct gq_buffer {
     uint64_t len;
     bool unreachable; /* for the controller: not mapped */
     unsigned users;   /* transfers and copies under way */
-    unsigned holds; /* quarantined queues with commands into it */
+    unsigned holds;   /* quarantined queues with commands into it */
 };
 
 /* Queues and a slot for one transfer. */
