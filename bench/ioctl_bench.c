@@ -2,235 +2,219 @@
  * One file, one application thread: how fast do its bytes reach GPU memory?
  *
  * Ways, in one run and in turn: a pinned cudaMemcpy of the same size (the PCIe limit), the READ
- * ioctl, and pread into a pinned buffer followed by cudaMemcpy. Every byte that reached the GPU is
- * checked there after each run, over memory poisoned before it.
+ * ioctl, and what people do today (-p: all of it). Every byte that reached the GPU is checked there
+ * after each run, over poison. On a mount whose executor is the CPU: the same, in host memory.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <cuda_runtime_api.h>
-#include <json-c/json.h>
+#include "bench/mount.h"
+#include "bench/peers.h"
+#include "bench/report.h"
 
-#include "bench/pattern.h"
-#include "client/gpunvme.h"
-
-#define SEED        0x6770756e766d65u
-#define CHUNK       ((size_t)16 << 20)
-#define MAX_REPEATS 99
+#define WHO      "ioctl_bench"
+#define SEED     0x6770756e766du
+#define UNIT     ((uint64_t)16 << 20) /* sizes are multiples of it */
+#define MAX_WAYS 16u
 
 struct bench {
-    uint64_t size; /* bytes, a multiple of CHUNK */
-    int repeats;
-    bool json;
+    uint64_t size;
+    unsigned repeats;
+    bool json, all_peers;
+    struct bench_mount mount;
+    struct peer_job job;
+    struct pattern_pieces pieces; /* the whole file */
     char file[4096];
-    int fd;
-    struct gpunvme *mount;
-    struct gpunvme_ioc_info info;
-    struct gpunvme_buffer *buffer;
-    void *device, *pinned;
-    struct gpunvme_result last;
+    uint64_t commands;
 };
 
 struct way {
     const char *name;
-    int (*run)(struct bench *b);
-    bool verified; /* its bytes are the file's */
-    double gb_per_s[MAX_REPEATS];
+    int (*run)(struct bench *b); /* NULL: peer */
+    const struct peer *peer;
+    bool missing;
+    struct bench_samples rates;
 };
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, "ioctl_bench: %s: %s\n", object, what);
+    fprintf(stderr, WHO ": %s: %s\n", object, what);
     return 1;
 }
 
-static double seconds(void)
+static int plain_copy(struct bench *b)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
+    int err = 0;
 
-static int memcpy_pinned(struct bench *b)
-{
-    for (uint64_t at = 0; at < b->size; at += CHUNK) {
-        if (cudaMemcpyAsync((char *)b->device + at, b->pinned, CHUNK, cudaMemcpyHostToDevice, 0))
-            return fail("cudaMemcpy", "failed");
-    }
-    return cudaDeviceSynchronize() ? fail("cudaMemcpy", "failed") : 0;
+    for (uint64_t at = 0; at < b->size && !err; at += PEER_CHUNK)
+        err = bench_lane_copy(&b->job.lanes[0], &b->mount.memory, at, PEER_CHUNK);
+    return err ? err : bench_lane_wait(&b->job.lanes[0]);
 }
 
 static int read_ioctl(struct bench *b)
 {
-    ssize_t n = gpunvme_read(b->buffer, b->fd, 0, 0, b->size, &b->last);
-    return n == (ssize_t)b->size ? 0 : fail("READ", n < 0 ? gpunvme_error() : "short");
+    struct gpunvme_result result;
+    ssize_t n = gpunvme_read(b->mount.buffer, b->job.fd, 0, 0, b->size, &result);
+
+    b->commands = result.commands;
+    if (n == (ssize_t)b->size && result.path == GPUNVME_PATH_GPU)
+        return 0;
+    fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return -EIO;
 }
 
-static int read_and_memcpy(struct bench *b)
+static int run_once(struct bench *b, struct way *w)
 {
-    for (uint64_t at = 0; at < b->size; at += CHUNK) {
-        if (pread(b->fd, b->pinned, CHUNK, (off_t)at) != (ssize_t)CHUNK)
-            return fail("pread", strerror(errno));
-        if (cudaMemcpy((char *)b->device + at, b->pinned, CHUNK, cudaMemcpyHostToDevice))
-            return fail("cudaMemcpy", "failed");
-    }
-    return 0;
-}
+    bool verified = w->run != plain_copy;
+    double start;
+    int err = bench_poison(&b->mount.memory, SEED);
 
-static int run_once(struct bench *b, struct way *w, int i)
-{
-    uint64_t wrong = 0;
-    if (w->verified && pattern_poison(b->device, b->size / 8, SEED))
-        return fail(w->name, "the GPU failed");
-    double start = seconds();
-    if (w->run(b))
-        return 1;
-    w->gb_per_s[i] = (double)b->size / 1e9 / (seconds() - start);
-    if (w->verified && pattern_count_wrong(b->device, b->size / 8, SEED, &wrong))
-        return fail(w->name, "the GPU failed");
-    return wrong ? fail(w->name, "WRONG BYTES reached the GPU") : 0;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(struct way *w, int n)
-{
-    qsort(w->gb_per_s, (size_t)n, sizeof(double), compare);
-    return w->gb_per_s[n / 2];
+    start = bench_seconds();
+    if (!err)
+        err = w->peer ? w->peer->run(&b->job) : w->run(b);
+    bench_add(&w->rates, (double)b->size * 1e-9 / (bench_seconds() - start));
+    w->missing = w->peer && err == -ENOTSUP;
+    if (w->missing)
+        return 0;
+    if (!err && verified)
+        err = bench_verify(&b->mount.memory, &b->pieces, w->name);
+    return err ? fail(w->name, strerror(-err)) : 0;
 }
 
 static int write_file(struct bench *b)
 {
-    uint64_t *words = b->pinned;
-    b->fd = open(b->file, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
-    if (b->fd < 0)
+    void *chunk = b->job.lanes[0].buffer;
+
+    b->job.fd = open(b->file, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
+    if (b->job.fd < 0)
         return fail(b->file, strerror(errno));
-    for (uint64_t at = 0; at < b->size; at += CHUNK) {
-        for (uint64_t i = 0; i < CHUNK / 8; i++)
-            words[i] = pattern_word(SEED, at / 8 + i);
-        if (pwrite(b->fd, words, CHUNK, (off_t)at) != (ssize_t)CHUNK)
+    for (uint64_t at = 0; at < b->size; at += PEER_CHUNK) {
+        pattern_host_write(chunk, PEER_CHUNK, SEED, at, false);
+        if (pwrite(b->job.fd, chunk, PEER_CHUNK, (off_t)at) != (ssize_t)PEER_CHUNK)
             return fail(b->file, strerror(errno));
     }
-    return fsync(b->fd) ? fail(b->file, strerror(errno)) : 0;
+    return fsync(b->job.fd) ? fail(b->file, strerror(errno)) : 0;
 }
 
 static int set_up(struct bench *b, const char *dir)
 {
+    uint64_t state = 0;
+
+    if (bench_mount_open(&b->mount, WHO, dir, b->size))
+        return 1;
+    b->job.to = &b->mount.memory;
+    b->job.size = b->size;
+    b->job.path = b->file;
     snprintf(b->file, sizeof(b->file), "%s/ioctl-bench.%ld", dir, (long)getpid());
-    if (cudaMalloc(&b->device, b->size) || cudaHostAlloc(&b->pinned, CHUNK, cudaHostAllocDefault))
-        return fail("CUDA", "no device, or not enough memory");
-    if (gpunvme_connect(dir, &b->mount) || gpunvme_info(b->mount, &b->info) ||
-        gpunvme_register(b->mount, b->device, b->size, &b->buffer))
-        return fail(dir, gpunvme_error());
+    if (peers_open(&b->job) ||
+        bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, UNIT, b->size, &state))
+        return fail("memory", "not enough of it");
     return write_file(b);
 }
 
 static void tear_down(struct bench *b)
 {
-    gpunvme_disconnect(b->mount);
-    if (b->fd >= 0) {
-        close(b->fd);
+    peers_close(&b->job);
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    bench_mount_close(&b->mount);
+    if (b->job.fd >= 0) {
+        close(b->job.fd);
         unlink(b->file);
     }
-    cudaFreeHost(b->pinned);
-    cudaFree(b->device);
 }
 
-static void print_text(struct bench *b, struct way *ways, int n)
+static unsigned list_ways(const struct bench *b, struct way *ways)
 {
-    printf("%" PRIu64 " MiB, %s, tier %u, %u queues x %u, %" PRIu64
-           " commands a read, median of %d\n",
-           b->size >> 20, b->info.executor_name, b->info.tier, b->info.queues, b->info.depth,
-           b->last.commands, b->repeats);
-    double limit = median(&ways[0], b->repeats);
-    for (int i = 0; i < n; i++)
-        printf("%-24s %8.2f GB/s %6.3f of pinned cudaMemcpy%s\n", ways[i].name,
-               median(&ways[i], b->repeats), median(&ways[i], b->repeats) / limit,
-               ways[i].verified ? ", every byte verified" : "");
-}
+    unsigned n = 0;
 
-static void print_json(struct bench *b, struct way *ways, int n)
-{
-    struct json_object *root = json_object_new_object(), *rows = json_object_new_array();
-    double limit = median(&ways[0], b->repeats);
-    json_object_object_add(root, "schema_version", json_object_new_int(1));
-    json_object_object_add(root, "bytes", json_object_new_uint64(b->size));
-    json_object_object_add(root, "executor", json_object_new_string(b->info.executor_name));
-    json_object_object_add(root, "commands", json_object_new_uint64(b->last.commands));
-    json_object_object_add(root, "repeats", json_object_new_int(b->repeats));
-    for (int i = 0; i < n; i++) {
-        struct json_object *row = json_object_new_object();
-        double rate = median(&ways[i], b->repeats);
-        json_object_object_add(row, "way", json_object_new_string(ways[i].name));
-        json_object_object_add(row, "gb_per_s", json_object_new_double(rate));
-        json_object_object_add(row, "ratio", json_object_new_double(rate / limit));
-        json_object_object_add(row, "verified", json_object_new_boolean(ways[i].verified));
-        json_object_array_add(rows, row);
+    ways[n++] = (struct way){.name = "plain copy", .run = plain_copy};
+    if (b->mount.g)
+        ways[n++] = (struct way){.name = "READ ioctl", .run = read_ioctl};
+    for (const struct peer *p = peers; p->name; p++) {
+        if (b->all_peers || p == peers)
+            ways[n++] = (struct way){.name = p->name, .peer = p};
     }
-    json_object_object_add(root, "rows", rows);
-    puts(json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY));
-    json_object_put(root);
+    return n;
+}
+
+static int report(struct bench *b, struct way *ways, unsigned n)
+{
+    const char *gpu = b->mount.memory.on_gpu ? bench_gpu_name() : NULL;
+    struct bench_report *r = bench_report_new(WHO, b->json, gpu);
+
+    if (!r)
+        return fail("memory", "not enough of it");
+    bench_mount_describe(&b->mount, r);
+    bench_report_number(r, "bytes", (double)b->size);
+    bench_report_number(r, "commands", (double)b->commands);
+    bench_report_number(r, "seed", SEED);
+    for (unsigned i = 0; i < n; i++) {
+        if (ways[i].missing)
+            fprintf(stderr, WHO ": %s: not there for this file and machine\n", ways[i].name);
+        else
+            bench_report_row(r, ways[i].name, "GB/s", &ways[i].rates, i ? "plain copy" : NULL);
+        if (!ways[i].missing && ways[i].peer)
+            bench_report_detail(r, "threads", ways[i].peer->threads);
+    }
+    bench_report_end(r);
+    return 0;
 }
 
 static int measure(struct bench *b)
 {
-    struct way ways[] = {{.name = "pinned cudaMemcpy", .run = memcpy_pinned},
-                         {.name = "READ ioctl", .run = read_ioctl, .verified = true},
-                         {.name = "pread + cudaMemcpy", .run = read_and_memcpy, .verified = true}};
-    const int n = sizeof(ways) / sizeof(ways[0]);
-    for (int i = -1; i < b->repeats; i++) { /* run -1 warms up: its slot is written again */
-        for (int w = 0; w < n; w++) {
-            if (run_once(b, &ways[w], i < 0 ? 0 : i))
+    static struct way ways[MAX_WAYS];
+    unsigned n = list_ways(b, ways);
+
+    for (unsigned i = 0; i <= b->repeats; i++) {
+        for (unsigned w = 0; w < n; w++) {
+            if (i == 1) /* the first round warms up */
+                ways[w].rates.n = 0;
+            if (!ways[w].missing && run_once(b, &ways[w]))
                 return 1;
         }
     }
-    if (b->last.path != GPUNVME_PATH_GPU)
-        return fail("READ", "was not served by the GPU path");
-    if (b->json)
-        print_json(b, ways, n);
-    else
-        print_text(b, ways, n);
-    return 0;
+    return report(b, ways, n);
 }
 
 static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
-    while ((opt = getopt(argc, argv, "s:r:o:h")) != -1) {
+
+    while ((opt = getopt(argc, argv, "s:r:o:ph")) != -1) {
         if (opt == 's')
             b->size = strtoull(optarg, NULL, 10) << 20;
         else if (opt == 'r')
-            b->repeats = (int)strtol(optarg, NULL, 10);
+            b->repeats = (unsigned)strtoul(optarg, NULL, 10);
         else if (opt == 'o' && strcmp(optarg, "json") == 0)
             b->json = true;
+        else if (opt == 'p')
+            b->all_peers = true;
         else
             return 1;
     }
-    return optind + 1 != argc || b->repeats < 1 || b->repeats > MAX_REPEATS || b->size < CHUNK ||
-           b->size % CHUNK;
+    return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
+           b->size < UNIT || b->size % UNIT;
 }
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.size = (uint64_t)4 << 30, .repeats = 5, .fd = -1};
+    static struct bench b = {.size = (uint64_t)4 << 30, .repeats = 5, .job = {.fd = -1}};
+    int failed;
+
     if (parse(argc, argv, &b)) {
-        fputs("usage: ioctl_bench [-s MiB, a multiple of 16] [-r repeats] [-o json] DIRECTORY\n",
-              stderr);
+        fputs(
+            "usage: ioctl_bench [-s MiB, a multiple of 16] [-r REPEATS] [-p] [-o json] DIRECTORY\n"
+            "  -p  all ways that people read today, not only pread with one thread\n"
+            "DIRECTORY: on a mount of gpunvmefs; elsewhere without the READ ioctl\n",
+            stderr);
         return 2;
     }
-    int failed = set_up(&b, argv[optind]) || measure(&b);
+    failed = set_up(&b, argv[optind]) || measure(&b);
     tear_down(&b);
     return failed;
 }

@@ -5,43 +5,58 @@
 
 static constexpr int kBlocks = 1024, kThreads = 256;
 
-__global__ void count_wrong(const uint64_t *words, uint64_t n, uint64_t seed,
-                            unsigned long long *wrong)
+static __device__ unsigned long long total_wrong;
+
+/* The word of the pattern that belongs to word i of the memory. */
+static __device__ uint64_t expected(const struct pattern_pieces &p, uint64_t i)
+{
+    uint64_t words = p.bytes / 8;
+    return pattern_word(p.seed, p.places[i / words] / 8 + i % words);
+}
+
+__global__ void count_wrong(const uint64_t *memory, uint64_t n, struct pattern_pieces p)
 {
     unsigned long long mine = 0;
     uint64_t step = (uint64_t)gridDim.x * blockDim.x;
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        mine += words[i] != pattern_word(seed, i);
+        mine += memory[i] != expected(p, i);
     if (mine)
-        atomicAdd(wrong, mine);
+        atomicAdd(&total_wrong, mine);
 }
 
-__global__ void poison(uint64_t *words, uint64_t n, uint64_t seed)
+__global__ void write_all(uint64_t *memory, uint64_t n, uint64_t seed, uint64_t first,
+                          uint64_t flip)
 {
     uint64_t step = (uint64_t)gridDim.x * blockDim.x;
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        words[i] = ~pattern_word(seed, i);
+        memory[i] = pattern_word(seed, first + i) ^ flip;
 }
 
-extern "C" int pattern_count_wrong(const void *addr, uint64_t words, uint64_t seed, uint64_t *wrong)
+/* Not of the device: other streams may hold a kernel that stays. */
+static int finish(void)
 {
-    unsigned long long *count = nullptr, result = 0;
-    if (cudaMalloc(&count, sizeof(*count)) != cudaSuccess)
-        return -ENOMEM;
-    cudaError_t err = cudaMemset(count, 0, sizeof(*count));
-    if (err == cudaSuccess) {
-        count_wrong<<<kBlocks, kThreads>>>((const uint64_t *)addr, words, seed, count);
-        err = cudaGetLastError();
-    }
-    if (err == cudaSuccess)
-        err = cudaMemcpy(&result, count, sizeof(result), cudaMemcpyDeviceToHost);
-    cudaFree(count);
-    *wrong = result;
-    return err == cudaSuccess ? 0 : -EIO;
+    if (cudaGetLastError() != cudaSuccess)
+        return -EIO;
+    return cudaStreamSynchronize(0) == cudaSuccess ? 0 : -EIO;
 }
 
-extern "C" int pattern_poison(void *addr, uint64_t words, uint64_t seed)
+extern "C" int pattern_gpu_count_wrong(const void *memory, const struct pattern_pieces *p,
+                                       uint64_t *wrong)
 {
-    poison<<<kBlocks, kThreads>>>((uint64_t *)addr, words, seed);
-    return cudaDeviceSynchronize() == cudaSuccess ? 0 : -EIO;
+    unsigned long long count = 0;
+    if (cudaMemcpyToSymbol(total_wrong, &count, sizeof(count)) != cudaSuccess)
+        return -EIO;
+    count_wrong<<<kBlocks, kThreads>>>((const uint64_t *)memory, p->n * (p->bytes / 8), *p);
+    if (finish() || cudaMemcpyFromSymbol(&count, total_wrong, sizeof(count)) != cudaSuccess)
+        return -EIO;
+    *wrong = count;
+    return 0;
+}
+
+extern "C" int pattern_gpu_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place,
+                                 bool poison)
+{
+    write_all<<<kBlocks, kThreads>>>((uint64_t *)memory, bytes / 8, seed, place / 8,
+                                     poison ? ~UINT64_C(0) : 0);
+    return finish();
 }

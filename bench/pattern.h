@@ -1,10 +1,11 @@
 /*
  * File contents that host and GPU can compute for any byte, so that a benchmark verifies every
- * byte it moved without a second copy of it.
+ * byte it moved without a second copy of it. All counts are of bytes, multiples of eight.
  */
 #ifndef BENCH_PATTERN_H
 #define BENCH_PATTERN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,10 +28,22 @@ PATTERN_FN uint64_t pattern_word(uint64_t seed, uint64_t index)
     return x ^ (x >> 31);
 }
 
-/* On the device: how many of `words` words at `addr` (device memory) differ from the pattern. */
-int pattern_count_wrong(const void *addr, uint64_t words, uint64_t seed, uint64_t *wrong);
-/* On the device: overwrites the words with something that is not the pattern. */
-int pattern_poison(void *addr, uint64_t words, uint64_t seed);
+/* Pieces of the pattern that lie one after another in memory. */
+struct pattern_pieces {
+    uint64_t seed;
+    uint64_t bytes;   /* of a piece */
+    uint64_t n;       /* pieces */
+    uint64_t *places; /* where in the pattern each is from; the GPU can read it, if there is one */
+};
+
+/* With `poison`: something that is the pattern nowhere. `place`: of the first byte. */
+void pattern_host_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison);
+/* How many words differ from the pieces. */
+uint64_t pattern_host_count_wrong(const void *memory, const struct pattern_pieces *p);
+
+/* The same in memory of the GPU: 0 or -EIO. Only where there is CUDA. */
+int pattern_gpu_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison);
+int pattern_gpu_count_wrong(const void *memory, const struct pattern_pieces *p, uint64_t *wrong);
 
 #ifdef __cplusplus
 }

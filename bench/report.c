@@ -36,12 +36,16 @@ static int compare(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
+/* Of sorted values. */
+static double at_percentile(const double *values, size_t n, double p)
+{
+    return n ? values[(size_t)(p * (double)(n - 1) + 0.5)] : 0;
+}
+
 double bench_percentile(struct bench_samples *s, double p)
 {
-    if (s->n == 0)
-        return 0;
     qsort(s->values, s->n, sizeof(s->values[0]), compare);
-    return s->values[(unsigned)(p * (s->n - 1) + 0.5)];
+    return at_percentile(s->values, s->n, p);
 }
 
 double bench_median(struct bench_samples *s)
@@ -104,7 +108,11 @@ struct bench_report *bench_report_new(const char *program, bool json, const char
 
 void bench_report_number(struct bench_report *r, const char *key, double value)
 {
-    json_object_object_add(r->parameters, key, json_object_new_double(value));
+    bool whole = value == (double)(int64_t)value;
+
+    json_object_object_add(r->parameters, key,
+                           whole ? json_object_new_int64((int64_t)value)
+                                 : json_object_new_double(value));
 }
 
 void bench_report_text(struct bench_report *r, const char *key, const char *value)
@@ -134,23 +142,43 @@ static double median_of(const struct bench_report *r, const char *name)
     return 0;
 }
 
-void bench_report_row(struct bench_report *r, const char *name, const char *unit,
-                      struct bench_samples *samples, const char *against)
+void bench_report_values(struct bench_report *r, const char *name, const char *unit, double *values,
+                         size_t n, const char *against)
 {
+    static const struct {
+        const char *key;
+        double p;
+    } columns[] = {{"median", 0.5}, {"p5", 0.05}, {"p95", 0.95}, {"p99", 0.99}};
     struct json_object *row = json_object_new_object();
     double base = against ? median_of(r, against) : 0;
 
+    qsort(values, n, sizeof(values[0]), compare);
     json_object_object_add(row, "name", json_object_new_string(name));
     json_object_object_add(row, "unit", json_object_new_string(unit));
-    json_object_object_add(row, "median", json_object_new_double(bench_median(samples)));
-    json_object_object_add(row, "p5", json_object_new_double(bench_percentile(samples, 0.05)));
-    json_object_object_add(row, "p95", json_object_new_double(bench_percentile(samples, 0.95)));
-    json_object_object_add(row, "samples", json_object_new_int((int)samples->n));
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+        json_object_object_add(row, columns[i].key,
+                               json_object_new_double(at_percentile(values, n, columns[i].p)));
+    json_object_object_add(row, "samples", json_object_new_int64((int64_t)n));
     if (base > 0) {
         json_object_object_add(row, "against", json_object_new_string(against));
-        json_object_object_add(row, "ratio", json_object_new_double(bench_median(samples) / base));
+        json_object_object_add(row, "ratio", json_object_new_double(field(row, "median") / base));
     }
     json_object_array_add(r->results, row);
+}
+
+void bench_report_row(struct bench_report *r, const char *name, const char *unit,
+                      struct bench_samples *samples, const char *against)
+{
+    bench_report_values(r, name, unit, samples->values, samples->n, against);
+}
+
+void bench_report_detail(struct bench_report *r, const char *key, double value)
+{
+    size_t n = json_object_array_length(r->results);
+    struct json_object *row = n ? json_object_array_get_idx(r->results, n - 1) : NULL;
+
+    if (row)
+        json_object_object_add(row, key, json_object_new_double(value));
 }
 
 static void print_parameters(struct json_object *of)
@@ -161,9 +189,9 @@ static void print_parameters(struct json_object *of)
 
 static void print_row(struct json_object *row)
 {
-    printf("%-44s %10.3f %-6s [%.3f, %.3f]", name_of(row), field(row, "median"),
+    printf("%-44s %10.3f %-6s [%.3f, %.3f, %.3f]", name_of(row), field(row, "median"),
            json_object_get_string(json_object_object_get(row, "unit")), field(row, "p5"),
-           field(row, "p95"));
+           field(row, "p95"), field(row, "p99"));
     if (json_object_object_get(row, "ratio"))
         printf("  %.3f of %s", field(row, "ratio"),
                json_object_get_string(json_object_object_get(row, "against")));
@@ -177,9 +205,15 @@ void bench_report_end(struct bench_report *r)
     } else {
         print_parameters(json_object_object_get(r->root, "machine"));
         print_parameters(r->parameters);
+        printf("%-44s %10s %-6s [p5, p95, p99]\n", "", "median", "");
         for (size_t i = 0; i < json_object_array_length(r->results); i++)
             print_row(json_object_array_get_idx(r->results, i));
     }
+    bench_report_drop(r);
+}
+
+void bench_report_drop(struct bench_report *r)
+{
     json_object_put(r->root);
     free(r);
 }

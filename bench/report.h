@@ -6,6 +6,7 @@
 #define BENCH_REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -30,6 +31,7 @@ struct bench_report;
 
 /* NULL when out of memory. gpu: the device's name, or NULL. */
 struct bench_report *bench_report_new(const char *program, bool json, const char *gpu);
+/* Below 2^53, what a double holds. */
 void bench_report_number(struct bench_report *r, const char *key, double value);
 void bench_report_text(struct bench_report *r, const char *key, const char *value);
 /*
@@ -38,8 +40,15 @@ void bench_report_text(struct bench_report *r, const char *key, const char *valu
  */
 void bench_report_row(struct bench_report *r, const char *name, const char *unit,
                       struct bench_samples *samples, const char *against);
+/* The same of any number of values, such as latencies; sorts them. */
+void bench_report_values(struct bench_report *r, const char *name, const char *unit, double *values,
+                         size_t n, const char *against);
+/* Belongs to the row reported last: what it was measured at, for plots. */
+void bench_report_detail(struct bench_report *r, const char *key, double value);
 /* Prints all, and frees it. */
 void bench_report_end(struct bench_report *r);
+/* Prints nothing, for a benchmark that failed. */
+void bench_report_drop(struct bench_report *r);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,244 @@
+#include "bench/gq_stack.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SOURCE ((uint64_t)1 << 30) /* pinned */
+#define GATHER_MIN 4096u               /* the kernel's piece */
+#define WHOLE      (1u << 20)          /* pieces of what is read as a whole */
+
+static int fail(const struct gq_stack *s, const char *object, int err, const char *advice)
+{
+    fprintf(stderr, "%s: %s: %s, %s\n", s->who, object, strerror(-err), advice);
+    return err;
+}
+
+int gq_stack_executor(struct gq_options *opts, const char *name)
+{
+    const char *names[] = {"auto", "cuda", "cpu"};
+
+    for (unsigned i = 0; i < 3; i++) {
+        if (!strcmp(name, names[i])) {
+            opts->executor = (enum gq_executor_kind)i;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+static int transfer(struct gq_stack *s, enum gq_op op, const struct gq_extent *extents, size_t n,
+                    uint64_t *commands)
+{
+    struct gq_request req = {
+        .op = op, .buffer = s->buffer, .len = s->size, .extents = extents, .n_extents = n};
+    struct gq_result result;
+    int err = gq_transfer(s->engine, &req, &result);
+
+    *commands = result.commands;
+    if (err)
+        fprintf(stderr, "%s: NVMe status %#x (%s) after %" PRIu64 " bytes\n", s->who,
+                result.nvme_status, nvme_status_text(result.nvme_status), result.bytes);
+    return err;
+}
+
+static int open_drive(struct gq_stack *s)
+{
+    struct sim_config cfg = {.ns[0] = {.bytes = s->size, .lba_size = GQ_STACK_LBA},
+                             .namespaces = 1,
+                             .threads = s->sim_threads,
+                             .mdts = 4u << 20};
+    struct nvme_transport *t;
+    int err = sim_create(&cfg, &s->sim, &t);
+
+    if (err)
+        return fail(s, "simulator", err, "try a smaller size");
+    err = nvme_ctrlr_open(t, NULL, &s->ctrlr);
+    if (err) {
+        t->ops->close(t);
+        return fail(s, "controller", err, "the simulator did not start");
+    }
+    return 0;
+}
+
+static int open_engine(struct gq_stack *s)
+{
+    int err = gq_engine_open(s->ctrlr, 1, &s->opts, &s->engine);
+
+    if (err)
+        return fail(s, "engine", err, "try -x cpu");
+    gq_engine_info(s->engine, &s->info);
+    s->is_cuda = s->info.executor == GQ_EXECUTOR_CUDA;
+    return 0;
+}
+
+static int open_memory(struct gq_stack *s)
+{
+    int err = bench_memory_alloc(&s->memory, s->is_cuda, s->size);
+
+    s->source_len = s->size < MAX_SOURCE ? s->size : MAX_SOURCE;
+    if (!err) {
+        s->source = bench_host_alloc(s->is_cuda, s->source_len);
+        err = s->source ? 0 : -ENOMEM;
+    }
+    return err ? fail(s, "memory", err, "try a smaller size") : 0;
+}
+
+static int open_buffer(struct gq_stack *s)
+{
+    struct gq_mem mem = {.kind = s->is_cuda ? GQ_MEM_CUDA : GQ_MEM_HOST,
+                         .addr = s->memory.addr,
+                         .fd = -1,
+                         .len = s->size};
+    int err = gq_buffer_register(s->engine, &mem, &s->buffer);
+
+    return err ? fail(s, "buffer", err, "it could not be registered") : 0;
+}
+
+/* Media and source hold the pattern from its start on; the media by writes of the queue code. */
+static int fill(struct gq_stack *s)
+{
+    struct gq_extent all = {0, s->size};
+    uint64_t commands;
+    int err = bench_fill(&s->memory, s->size, s->seed);
+
+    if (!err)
+        err = transfer(s, GQ_WRITE, &all, 1, &commands);
+    if (!err)
+        err = gq_buffer_get(s->buffer, 0, s->source, s->source_len);
+    return err ? fail(s, "media", err, "they could not be filled") : 0;
+}
+
+int gq_stack_open(struct gq_stack *s)
+{
+    int err = open_drive(s);
+
+    if (!err)
+        err = open_engine(s);
+    if (!err)
+        err = open_memory(s);
+    if (!err)
+        err = open_buffer(s);
+    return err ? err : fill(s);
+}
+
+static void close_engine(struct gq_stack *s)
+{
+    if (s->buffer)
+        gq_buffer_unregister(s->buffer);
+    if (s->engine)
+        gq_engine_close(s->engine);
+    s->buffer = NULL;
+    s->engine = NULL;
+}
+
+int gq_stack_reopen(struct gq_stack *s)
+{
+    int err;
+
+    close_engine(s);
+    err = open_engine(s);
+    return err ? err : open_buffer(s);
+}
+
+void gq_stack_close(struct gq_stack *s)
+{
+    close_engine(s);
+    if (s->ctrlr)
+        nvme_ctrlr_close(s->ctrlr);
+    if (s->sim)
+        sim_free(s->sim);
+    bench_memory_free(&s->memory);
+    bench_host_free(s->is_cuda, s->source);
+    s->ctrlr = NULL;
+    s->sim = NULL;
+    s->source = NULL;
+}
+
+struct work {
+    struct pattern_pieces pieces;
+    struct gq_extent *extents;
+    size_t n_extents;
+};
+
+static void free_work(struct gq_stack *s, struct work *w)
+{
+    bench_pieces_free(&w->pieces, s->is_cuda);
+    free(w->extents);
+}
+
+static int make_work(struct gq_stack *s, uint64_t piece, bool random, struct work *w)
+{
+    uint64_t state = random ? s->seed : 0;
+    int err;
+
+    err = bench_pieces_make(&w->pieces, s->is_cuda, s->seed, s->size, piece,
+                            random ? s->source_len : s->size, &state);
+    w->n_extents = random ? w->pieces.n : 1;
+    w->extents = calloc(w->n_extents, sizeof(*w->extents));
+    if (err || !w->extents)
+        return -ENOMEM;
+    for (size_t i = 0; i < w->n_extents; i++)
+        w->extents[i] = (struct gq_extent){w->pieces.places[i] / GQ_STACK_LBA,
+                                           random ? w->pieces.bytes : s->size};
+    return 0;
+}
+
+static int time_copy(struct gq_stack *s, struct bench_samples *samples)
+{
+    double start = bench_seconds();
+    int err = bench_copy(&s->memory, s->size, s->source, s->source_len);
+
+    bench_add(samples, (double)s->size / (bench_seconds() - start) * 1e-9);
+    return err;
+}
+
+static int time_gather(struct gq_stack *s, const struct work *w, struct bench_samples *samples)
+{
+    double start;
+    int err = bench_poison(&s->memory, s->seed);
+
+    start = bench_seconds();
+    if (!err)
+        err = bench_gather(&s->memory, s->source, &w->pieces);
+    bench_add(samples, (double)s->size / (bench_seconds() - start) * 1e-9);
+    return err ? err : bench_verify(&s->memory, &w->pieces, s->who);
+}
+
+static int time_read(struct gq_stack *s, const struct work *w, struct gq_figures *out)
+{
+    double start;
+    int err = bench_poison(&s->memory, s->seed);
+
+    start = bench_seconds();
+    if (!err)
+        err = transfer(s, GQ_READ, w->extents, w->n_extents, &out->commands);
+    bench_add(&out->reads, (double)s->size / (bench_seconds() - start) * 1e-9);
+    return err ? err : bench_verify(&s->memory, &w->pieces, s->who);
+}
+
+int gq_stack_measure(struct gq_stack *s, uint64_t piece, bool random, unsigned repeats,
+                     struct gq_figures *out)
+{
+    uint64_t bytes = piece ? piece : WHOLE;
+    struct work w = {.extents = NULL};
+    bool gathers;
+    int err;
+
+    err = make_work(s, bytes, random, &w);
+    /* In order all places of the source must be there. */
+    gathers = bytes % GATHER_MIN == 0 && (random || s->source_len == s->size);
+    for (unsigned i = 0; i <= repeats && !err; i++) {
+        if (i < 2)
+            *out = (struct gq_figures){.commands = 0};
+        err = time_copy(s, &out->copies);
+        if (!err && gathers)
+            err = time_gather(s, &w, &out->gathers);
+        if (!err)
+            err = time_read(s, &w, out);
+    }
+    free_work(s, &w);
+    return err ? fail(s, "read", err, "nothing was measured") : 0;
+}

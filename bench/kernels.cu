@@ -1,0 +1,78 @@
+#include "bench/kernels.h"
+#include "bench/pattern.h"
+
+#include <cuda_runtime.h>
+#include <errno.h>
+
+static constexpr unsigned kThreads = 256, kWarp = 32;
+/* Of a warp's turn: 16 bytes a lane, several loads in flight. */
+static constexpr unsigned kLoads = 8, kChunk = kLoads * kWarp * sizeof(uint4);
+
+/* A warp takes chunks of 4 KiB in turn; pieces are whole chunks. */
+__global__ void gather(char *memory, const char *source, struct pattern_pieces p)
+{
+    uint64_t warp = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
+    uint64_t warps = (uint64_t)gridDim.x * blockDim.x / kWarp, per_piece = p.bytes / kChunk;
+    unsigned lane = threadIdx.x % kWarp;
+
+    for (uint64_t i = warp; i < p.n * per_piece; i += warps) {
+        const uint4 *from =
+            (const uint4 *)(source + p.places[i / per_piece] + i % per_piece * kChunk) + lane;
+        uint4 *to = (uint4 *)(memory + i * kChunk) + lane;
+        uint4 held[kLoads];
+#pragma unroll
+        for (unsigned k = 0; k < kLoads; k++)
+            held[k] = from[k * kWarp];
+#pragma unroll
+        for (unsigned k = 0; k < kLoads; k++)
+            to[k * kWarp] = held[k];
+    }
+}
+
+__global__ void empty()
+{
+}
+
+/* The clock is of the whole device: all blocks end together. */
+__global__ void busy(uint64_t ns, float *never)
+{
+    uint64_t start, now;
+    float x = (float)threadIdx.x;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do {
+        for (int i = 0; i < 256; i++)
+            x = x * 1.000001f + 0.5f;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while (now - start < ns);
+    if (x == -1.0f)
+        *never = x;
+}
+
+static int ended(cudaStream_t stream)
+{
+    if (cudaGetLastError() != cudaSuccess)
+        return -EIO;
+    return cudaStreamSynchronize(stream) == cudaSuccess ? 0 : -EIO;
+}
+
+extern "C" int kernel_gather(void *memory, const void *source, const struct pattern_pieces *p)
+{
+    gather<<<512, kThreads>>>((char *)memory, (const char *)source, *p);
+    return ended(0);
+}
+
+extern "C" int kernel_empty(void)
+{
+    empty<<<1, 1>>>();
+    return ended(0);
+}
+
+extern "C" int kernel_busy(void *stream, uint64_t ns)
+{
+    int processors = 0, blocks = 0;
+    if (cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0) != cudaSuccess ||
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, busy, kThreads, 0) != cudaSuccess)
+        return -EIO;
+    busy<<<processors * blocks, kThreads, 0, (cudaStream_t)stream>>>(ns, nullptr);
+    return ended((cudaStream_t)stream);
+}

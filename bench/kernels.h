@@ -1,0 +1,26 @@
+/* What benchmarks compare with, as kernels. Only where there is CUDA; all wait for the end. */
+#ifndef BENCH_KERNELS_H
+#define BENCH_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pattern_pieces;
+
+/* Copies the pieces out of `source`, pinned memory of the host that holds the pattern, to memory
+ * of the GPU. What one launch reaches is what the bus allows for reads of that size. -EIO. */
+int kernel_gather(void *memory, const void *source, const struct pattern_pieces *p);
+/* Does nothing. -EIO. */
+int kernel_empty(void);
+/* Every multiprocessor computes until `ns` have gone by; `stream` is a cudaStream_t. -EIO. */
+int kernel_busy(void *stream, uint64_t ns);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
