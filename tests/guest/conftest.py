@@ -103,16 +103,17 @@ def judged(request):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """One line a test: what it shows, how it went, how long it took with the boot."""
-    seconds, outcome = {}, {}
+    """One line a test function: how its cases went, and how long they took with boots."""
+    seconds, cases = {}, {}
     for reports in terminalreporter.stats.values():
-        for report in reports:
-            name = getattr(report, "nodeid", None)
-            if hasattr(report, "when"):
-                seconds[name] = seconds.get(name, 0) + report.duration
-                if outcome.get(name, "passed") == "passed":
-                    outcome[name] = report.outcome
+        for report in [r for r in reports if hasattr(r, "when")]:
+            name, _, case = report.nodeid.rpartition("/")[2].partition("[")
+            seconds[name] = seconds.get(name, 0) + report.duration
+            cases.setdefault(name, {}).setdefault(case, report.outcome)
+            if report.outcome != "passed":
+                cases[name][case] = report.outcome
     terminalreporter.section("guest tests")
-    for name in sorted(outcome):
-        shown = name.rsplit("tests/guest/", 1)[-1]
-        terminalreporter.write_line(f"{outcome[name]:8} {seconds[name]:6.1f} s  {shown}")
+    for name in sorted(cases):
+        outcomes = list(cases[name].values())
+        shown = ", ".join(f"{outcomes.count(o)} {o}" for o in sorted(set(outcomes)))
+        terminalreporter.write_line(f"{seconds[name]:6.1f} s  {name[5:]:70}  {shown}")

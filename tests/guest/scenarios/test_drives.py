@@ -16,7 +16,8 @@ MACHINE = Machine([
     Controller("double", [Namespace("double-1.img", "1G", lba=4096),
                           Namespace("double-2.img", "1G", lba=512)]),
 ], memory_mib=1536)
-DRIVES = [("plain", 1), ("large", 1), ("whole", 1), ("mega", 1), ("few", 1), ("apart", 1),
+DRIVES = [pytest.param("plain", 1, marks=pytest.mark.smoke), ("large", 1), ("whole", 1),
+          ("mega", 1), ("few", 1), ("apart", 1),
           ("double", 1), ("double", 2)]
 
 
@@ -32,7 +33,6 @@ def drives(guest):
     return guest
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("name,nsid", DRIVES)
 def test_end_to_end(drives, name, nsid):
     drives.run(f"""
