@@ -5,7 +5,8 @@
 #include "blockdev/bd_nvme.h"
 #include "blockdev/wait.h"
 
-#define SLEEPS_PER_CHECK 512u /* some 50 ms: with vfio-user a register takes milliseconds */
+#define SLEEPS_PER_CHECK   512u /* some 50 ms: with vfio-user a register takes milliseconds */
+#define HARVESTS_PER_CHECK 64u
 
 void bd_post(struct bd_queue *q, struct bd_slot *slot)
 {
@@ -126,6 +127,12 @@ static bool wait_some(struct bd_queue *q, struct nvme_wait *wait, unsigned *slee
     return !bd_any_expired(q, nvme_now_ns());
 }
 
+/* Completions that go on coming must not hide a command that is lost among them. */
+static bool time_to_look(const struct bd_queue *q, unsigned *harvests)
+{
+    return ++*harvests % HARVESTS_PER_CHECK == 0 && bd_any_expired(q, nvme_now_ns());
+}
+
 /* A dead queue ends its batch: what was not sent has failed like what was. */
 static void fail_rest(struct bd_batch *b)
 {
@@ -136,7 +143,7 @@ static void fail_rest(struct bd_batch *b)
 void bd_run(struct bd_queue *q, struct bd_batch *b)
 {
     struct nvme_wait wait = {0};
-    unsigned sleeps = 0;
+    unsigned sleeps = 0, harvests = 0;
 
     while (!q->dead) {
         if (bd_must_park(q->d) || q->broken) {
@@ -147,10 +154,13 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
         if (idle(q))
             return;
         ring(q);
-        if (bd_harvest(q))
+        if (bd_harvest(q)) {
             nvme_wait_reset(&wait);
-        else if (!wait_some(q, &wait, &sleeps) && !bd_harvest(q))
+            if (time_to_look(q, &harvests))
+                bd_recover(q);
+        } else if (!wait_some(q, &wait, &sleeps) && !bd_harvest(q)) {
             bd_recover(q);
+        }
     }
     fail_rest(b);
 }

@@ -289,6 +289,28 @@ TEST_F(Recovery, LostCommandThatFailsForGoodLeavesTheOthers)
     expect_works();
 }
 
+/* 1,000 commands of a millisecond each: the first is lost while the others go on completing. */
+TEST_F(Recovery, LostCommandIsFoundWhileOthersComplete)
+{
+    std::vector<bd_io> ios(1000);
+    Bytes data(4096, 0x5a);
+    bool lost = false;
+    fake.loses = [&lost](const nvme_sqe &) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        bool first = !lost;
+        lost = true;
+        return first;
+    };
+    fake.abort_works = true;
+    for (size_t i = 0; i < ios.size(); i++)
+        ios[i] = {BD_WRITE, 0, i * 4096, data.size(), data.data(), 0, 0};
+    ASSERT_EQ(bd_submit(dev, ios.data(), ios.size()), 0);
+    ASSERT_EQ(fake.count(NVME_ADMIN_ABORT), 1u);
+    auto again = std::find_if(fake.sent.begin() + 1, fake.sent.end(),
+                              [](const nvme_sqe &sqe) { return sqe.cdw10 == 0; });
+    EXPECT_LT(again - fake.sent.begin(), 900) << "looked for only when all else had ended";
+}
+
 TEST_F(Recovery, LostFlushIsSentAgainUntilItCompletes)
 {
     lose(NVME_IO_FLUSH, 1);
