@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,18 +30,64 @@ int gq_stack_executor(struct gq_options *opts, const char *name)
     return -EINVAL;
 }
 
-static int transfer(struct gq_stack *s, enum gq_op op, const struct gq_extent *extents, size_t n,
-                    uint64_t *commands)
-{
-    struct gq_request req = {
-        .op = op, .buffer = s->buffer, .len = s->size, .extents = extents, .n_extents = n};
-    struct gq_result result;
-    int err = gq_transfer(s->engine, &req, &result);
+/* Moves the share of one thread: the bytes of the stream from `at` on, to the same place. */
+struct share {
+    struct gq_stack *stack;
+    enum gq_op op;
+    const struct gq_extent *extents;
+    size_t n_extents;
+    uint64_t at, len, commands;
+    pthread_t thread;
+    int err;
+};
 
-    *commands = result.commands;
-    if (err)
-        fprintf(stderr, "%s: NVMe status %#x (%s) after %" PRIu64 " bytes\n", s->who,
+static void *move(void *arg)
+{
+    struct share *s = arg;
+    struct gq_request req = {.op = s->op,
+                             .buffer = s->stack->buffer,
+                             .buffer_offset = s->at,
+                             .skip = s->at,
+                             .len = s->len,
+                             .extents = s->extents,
+                             .n_extents = s->n_extents};
+    struct gq_result result;
+
+    s->err = gq_transfer(s->stack->engine, &req, &result);
+    s->commands = result.commands;
+    if (s->err)
+        fprintf(stderr, "%s: NVMe status %#x (%s) after %" PRIu64 " bytes\n", s->stack->who,
                 result.nvme_status, nvme_status_text(result.nvme_status), result.bytes);
+    return NULL;
+}
+
+static int transfer(struct gq_stack *s, enum gq_op op, const struct gq_extent *extents, size_t n,
+                    unsigned threads, uint64_t *commands)
+{
+    struct share shares[GQ_STACK_READERS];
+    unsigned started;
+    int err = 0;
+
+    for (started = 0; started < threads && !err; started++) {
+        struct share *share = &shares[started];
+
+        *share = (struct share){.stack = s, .op = op, .extents = extents, .n_extents = n};
+        share->len = s->size / threads;
+        share->at = started * share->len;
+        if (threads > 1)
+            err = -pthread_create(&share->thread, NULL, move, share);
+        else
+            move(share);
+    }
+    if (err)
+        started--;
+    *commands = 0;
+    for (unsigned i = 0; i < started; i++) {
+        if (threads > 1)
+            pthread_join(shares[i].thread, NULL);
+        err = err ? err : shares[i].err;
+        *commands += shares[i].commands;
+    }
     return err;
 }
 
@@ -105,7 +152,7 @@ static int fill(struct gq_stack *s)
     int err = bench_fill(&s->memory, s->size, s->seed);
 
     if (!err)
-        err = transfer(s, GQ_WRITE, &all, 1, &commands);
+        err = transfer(s, GQ_WRITE, &all, 1, 1, &commands);
     if (!err)
         err = gq_buffer_get(s->buffer, 0, s->source, s->source_len);
     return err ? fail(s, "media", err, "they could not be filled") : 0;
@@ -214,7 +261,8 @@ static int time_read(struct gq_stack *s, const struct work *w, struct gq_figures
 
     start = bench_seconds();
     if (!err)
-        err = transfer(s, GQ_READ, w->extents, w->n_extents, &out->commands);
+        err = transfer(s, GQ_READ, w->extents, w->n_extents, s->readers ? s->readers : 1,
+                       &out->commands);
     bench_add(&out->reads, (double)s->size / (bench_seconds() - start) * 1e-9);
     return err ? err : bench_verify(&s->memory, &w->pieces, s->who);
 }

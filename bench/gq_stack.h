@@ -10,12 +10,14 @@
 #include "cuda/gq.h"
 #include "sim/sim.h"
 
-#define GQ_STACK_LBA 4096u
+#define GQ_STACK_LBA     4096u
+#define GQ_STACK_READERS 16u
 
 struct gq_stack {
     const char *who; /* for messages */
     uint64_t size;   /* bytes of media and memory, whole MiB */
     unsigned sim_threads;
+    unsigned readers; /* threads that read a part each, at most GQ_STACK_READERS; 0: one */
     uint64_t seed;
     struct gq_options opts;
 

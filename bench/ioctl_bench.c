@@ -158,8 +158,6 @@ static int report(struct bench *b, struct way *ways, unsigned n)
             fprintf(stderr, WHO ": %s: not there for this file and machine\n", ways[i].name);
         else
             bench_report_row(r, ways[i].name, "GB/s", &ways[i].rates, i ? "plain copy" : NULL);
-        if (!ways[i].missing && ways[i].peer)
-            bench_report_detail(r, "threads", ways[i].peer->threads);
     }
     bench_report_end(r);
     return 0;

@@ -16,8 +16,9 @@ struct pattern_pieces;
 int kernel_gather(void *memory, const void *source, const struct pattern_pieces *p);
 /* Does nothing. -EIO. */
 int kernel_empty(void);
-/* Every multiprocessor computes until `ns` have gone by; `stream` is a cudaStream_t. -EIO. */
-int kernel_busy(void *stream, uint64_t ns);
+/* Every multiprocessor computes, for a time that grows with `work`; stream: a cudaStream_t. -EIO.
+ */
+int kernel_compute(void *stream, uint64_t work);
 
 #ifdef __cplusplus
 }

@@ -248,11 +248,11 @@ static int cufile(struct peer_job *job)
 #endif
 
 const struct peer peers[] = {
-    {"pread + pinned, 1 thread", pread_1, 1},
-    {"mmap + copy", map_and_copy, 1},
-    {"pread + pinned, 4 threads", pread_4, 4},
-    {"pread + pinned, 16 threads", pread_16, 16},
-    {"io_uring + pinned", uring, 1},
-    {"cuFile", cufile, 1},
-    {NULL, NULL, 0},
+    {"pread + pinned, 1 thread", pread_1},
+    {"mmap + copy", map_and_copy},
+    {"pread + pinned, 4 threads", pread_4},
+    {"pread + pinned, 16 threads", pread_16},
+    {"io_uring + pinned", uring},
+    {"cuFile", cufile},
+    {NULL, NULL},
 };

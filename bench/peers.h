@@ -19,7 +19,6 @@ struct peer {
     const char *name;
     /* 0, -ENOTSUP where the way does not exist for this file or machine, or another -errno. */
     int (*run)(struct peer_job *job);
-    unsigned threads; /* of the CPU */
 };
 
 /* The last one's name is NULL. The first is pread with one thread. */

@@ -172,13 +172,16 @@ void bench_report_row(struct bench_report *r, const char *name, const char *unit
     bench_report_values(r, name, unit, samples->values, samples->n, against);
 }
 
-void bench_report_detail(struct bench_report *r, const char *key, double value)
+void bench_report_point(struct bench_report *r, const char *sweep, const char *series, double x)
 {
     size_t n = json_object_array_length(r->results);
     struct json_object *row = n ? json_object_array_get_idx(r->results, n - 1) : NULL;
 
-    if (row)
-        json_object_object_add(row, key, json_object_new_double(value));
+    if (!row)
+        return;
+    json_object_object_add(row, "sweep", json_object_new_string(sweep));
+    json_object_object_add(row, "series", json_object_new_string(series));
+    json_object_object_add(row, "x", json_object_new_double(x));
 }
 
 static void print_parameters(struct json_object *of)

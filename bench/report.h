@@ -43,8 +43,8 @@ void bench_report_row(struct bench_report *r, const char *name, const char *unit
 /* The same of any number of values, such as latencies; sorts them. */
 void bench_report_values(struct bench_report *r, const char *name, const char *unit, double *values,
                          size_t n, const char *against);
-/* Belongs to the row reported last: what it was measured at, for plots. */
-void bench_report_detail(struct bench_report *r, const char *key, double value);
+/* The row reported last is the point at x of a series, for plots: one plot a sweep. */
+void bench_report_point(struct bench_report *r, const char *sweep, const char *series, double x);
 /* Prints all, and frees it. */
 void bench_report_end(struct bench_report *r);
 /* Prints nothing, for a benchmark that failed. */

@@ -1,0 +1,265 @@
+/*
+ * How long does one small read take, end to end, and what of it is the road there?
+ *
+ * On a mount, one call after another: an ioctl that does nothing (INFO), an empty kernel and its
+ * synchronisation, the READ ioctl of small pieces, and reads of the host, with and without page
+ * cache. Every piece is verified. Latencies in microseconds.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/mount.h"
+#include "bench/report.h"
+#ifdef GPUNVME_HAVE_CUDA
+#include "bench/kernels.h"
+#endif
+
+#define WHO         "latency_bench"
+#define SEED        0x6c6174656e6379u
+#define CHUNK       ((size_t)1 << 20)
+#define LARGEST     65536u /* bytes of a piece */
+#define WARM_UP     32u
+#define MAX_SAMPLES 100000ul
+
+struct bench {
+    uint64_t file_len;
+    size_t samples;
+    bool json;
+    struct bench_mount mount;
+    char file[4096];
+    int fd, direct; /* direct: O_DIRECT, or -1 */
+    void *host;     /* LARGEST bytes, pinned where there is a GPU */
+    struct pattern_pieces pieces;
+    double *values;
+    struct bench_report *report;
+};
+
+/* The i-th call; 0 or -errno. */
+typedef int (*call_fn)(struct bench *b, size_t i);
+
+static int fail(const char *object, const char *what)
+{
+    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    return -EIO;
+}
+
+static int info(struct bench *b, size_t i)
+{
+    struct gpunvme_ioc_info answer;
+
+    (void)i;
+    return gpunvme_info(b->mount.g, &answer) ? fail("INFO", gpunvme_error()) : 0;
+}
+
+#ifdef GPUNVME_HAVE_CUDA
+static int launch(struct bench *b, size_t i)
+{
+    (void)b;
+    (void)i;
+    return kernel_empty();
+}
+#endif
+
+static int read_ioctl(struct bench *b, size_t i)
+{
+    uint64_t bytes = b->pieces.bytes;
+    struct gpunvme_result result;
+    ssize_t n =
+        gpunvme_read(b->mount.buffer, b->fd, i * bytes, b->pieces.places[i], bytes, &result);
+
+    if (n == (ssize_t)bytes && result.path == GPUNVME_PATH_GPU)
+        return 0;
+    return fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+}
+
+static int host_read(struct bench *b, int fd, size_t i)
+{
+    struct pattern_pieces one = b->pieces;
+
+    if (pread(fd, b->host, one.bytes, (off_t)one.places[i]) != (ssize_t)one.bytes)
+        return fail("pread", strerror(errno));
+    one.places += i;
+    one.n = 1;
+    return pattern_host_count_wrong(b->host, &one) ? fail("pread", "WRONG bytes") : 0;
+}
+
+static int pread_cached(struct bench *b, size_t i)
+{
+    return host_read(b, b->fd, i);
+}
+
+static int pread_direct(struct bench *b, size_t i)
+{
+    return host_read(b, b->direct, i);
+}
+
+static int pread_and_copy(struct bench *b, size_t i)
+{
+    int err = host_read(b, b->direct >= 0 ? b->direct : b->fd, i);
+
+    return err ? err
+               : bench_copy_to(&b->mount.memory, i * b->pieces.bytes, b->host, b->pieces.bytes);
+}
+
+static int measure(struct bench *b, const char *name, call_fn call)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < WARM_UP && !err; i++)
+        err = call(b, i % b->samples);
+    for (size_t i = 0; i < b->samples && !err; i++) {
+        double start = bench_seconds();
+
+        err = call(b, i);
+        b->values[i] = (bench_seconds() - start) * 1e6;
+    }
+    if (!err)
+        bench_report_values(b->report, name, "us", b->values, b->samples, NULL);
+    return err;
+}
+
+/* Reads into the buffer, and a look at what is there afterwards. */
+static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
+{
+    int err = bench_poison(&b->mount.memory, SEED);
+
+    if (!err)
+        err = measure(b, name, call);
+    return err ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
+}
+
+static int new_pieces(struct bench *b, uint64_t bytes)
+{
+    uint64_t state = SEED;
+
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->samples * bytes, bytes,
+                             b->file_len, &state);
+}
+
+static int measure_all(struct bench *b)
+{
+    int err = measure(b, "INFO ioctl", info);
+
+#ifdef GPUNVME_HAVE_CUDA
+    if (!err && b->mount.memory.on_gpu)
+        err = measure(b, "empty kernel and synchronise", launch);
+#endif
+    if (!err)
+        err = new_pieces(b, 4096);
+    if (!err)
+        err = measure_to_buffer(b, "READ ioctl, 4 KiB", read_ioctl);
+    if (!err && b->direct >= 0)
+        err = measure(b, "pread O_DIRECT, 4 KiB, host", pread_direct);
+    if (!err)
+        err = measure_to_buffer(b, "pread and copy, 4 KiB", pread_and_copy);
+    if (!err)
+        err = measure(b, "pread from page cache, 4 KiB, host", pread_cached);
+    if (!err)
+        err = new_pieces(b, LARGEST);
+    if (!err)
+        err = measure_to_buffer(b, "READ ioctl, 64 KiB", read_ioctl);
+    return err;
+}
+
+static int write_file(struct bench *b)
+{
+    void *chunk = malloc(CHUNK);
+    int err = chunk ? 0 : -ENOMEM;
+
+    b->fd = open(b->file, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
+    if (b->fd < 0)
+        err = -errno;
+    for (uint64_t at = 0; at < b->file_len && !err; at += CHUNK) {
+        pattern_host_write(chunk, CHUNK, SEED, at, false);
+        if (pwrite(b->fd, chunk, CHUNK, (off_t)at) != (ssize_t)CHUNK)
+            err = errno ? -errno : -EIO;
+    }
+    if (!err && fsync(b->fd))
+        err = -errno;
+    free(chunk);
+    if (err)
+        return fail(b->file, strerror(-err));
+    b->direct = open(b->file, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (b->direct < 0)
+        fprintf(stderr, WHO ": %s: no O_DIRECT: %s\n", b->file, strerror(errno));
+    return 0;
+}
+
+static int set_up(struct bench *b, const char *dir)
+{
+    int err = bench_mount_open(&b->mount, WHO, dir, b->samples * LARGEST);
+
+    if (err)
+        return err;
+    if (!b->mount.g)
+        return fail(dir, "is not on a mount of gpunvmefs");
+    b->host = bench_host_alloc(b->mount.memory.on_gpu, LARGEST);
+    b->values = calloc(b->samples, sizeof(*b->values));
+    b->report = bench_report_new(WHO, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
+    if (!b->host || !b->values || !b->report)
+        return fail("memory", "not enough of it");
+    bench_mount_describe(&b->mount, b->report);
+    bench_report_number(b->report, "calls", (double)b->samples);
+    bench_report_number(b->report, "file", (double)b->file_len);
+    bench_report_number(b->report, "seed", SEED);
+    snprintf(b->file, sizeof(b->file), "%s/latency-bench.%ld", dir, (long)getpid());
+    return write_file(b);
+}
+
+static void tear_down(struct bench *b)
+{
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    bench_host_free(b->mount.memory.on_gpu, b->host);
+    bench_mount_close(&b->mount);
+    free(b->values);
+    if (b->direct >= 0)
+        close(b->direct);
+    if (b->fd >= 0) {
+        close(b->fd);
+        unlink(b->file);
+    }
+}
+
+static int parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:n:o:h")) != -1) {
+        if (opt == 's')
+            b->file_len = strtoull(optarg, NULL, 10) << 20;
+        else if (opt == 'n')
+            b->samples = strtoul(optarg, NULL, 10);
+        else if (opt == 'o' && strcmp(optarg, "json") == 0)
+            b->json = true;
+        else
+            return 1;
+    }
+    return optind + 1 != argc || b->samples < 1 || b->samples > MAX_SAMPLES ||
+           b->file_len < CHUNK || b->file_len > (uint64_t)1 << 40;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.file_len = (uint64_t)256 << 20, .samples = 2000, .fd = -1, .direct = -1};
+    int err;
+
+    if (parse(argc, argv, &b)) {
+        fputs("usage: " WHO " [-s FILE_MIB] [-n CALLS] [-o json] DIRECTORY\n", stderr);
+        return 2;
+    }
+    err = set_up(&b, argv[optind]);
+    if (!err)
+        err = measure_all(&b);
+    if (b.report && err)
+        bench_report_drop(b.report);
+    else if (b.report)
+        bench_report_end(b.report);
+    tear_down(&b);
+    return err ? 1 : 0;
+}
