@@ -69,11 +69,16 @@ int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len
  * root; -ETIMEDOUT: the driver did not take it.
  */
 int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
+/* Of these errors those that can be told beforehand; changes nothing. */
+int nvme_pci_check_bind(const char *root, const char *bdf, const char *driver, char *why,
+                        size_t len);
 /*
  * Takes driver_override back and lets the kernel choose its driver; 0 also when none wants it.
  * -EBUSY: somebody uses it through VFIO. -EACCES.
  */
 int nvme_pci_unbind(const char *root, const char *bdf, char *why, size_t len);
+/* -EBUSY, as that; changes nothing. */
+int nvme_pci_check_unbind(const char *root, const char *bdf, char *why, size_t len);
 
 #ifdef __cplusplus
 }

@@ -135,15 +135,20 @@ static bool vfio_in_use(const char *root, const struct nvme_pci *p)
     return false;
 }
 
+static int check_release(const char *root, const struct nvme_pci *p, char *why, size_t len)
+{
+    return vfio_in_use(root, p)
+               ? nvme_why(why, len, -EBUSY, "a program uses it through VFIO: end that first")
+               : 0;
+}
+
 /* Takes the device from whoever drives it now. */
 static int release(const char *root, const struct nvme_pci *p, char *why, size_t len)
 {
-    int rc;
+    int rc = check_release(root, p, why, len);
 
-    if (!p->driver[0])
-        return 0;
-    if (vfio_in_use(root, p))
-        return nvme_why(why, len, -EBUSY, "a program uses it through VFIO: end that first");
+    if (rc || !p->driver[0])
+        return rc;
     rc = nvme_sysfs_write(p->bdf, DEVICES "%s/driver/unbind", root, p->bdf);
     if (rc == -ENODEV || rc == -ENOENT) /* somebody was faster */
         rc = 0;
@@ -187,20 +192,38 @@ static bool vfio_takes(const char *root, const struct nvme_pci *p)
     return p->iommu_group >= 0 || unsafe[0] == 'Y';
 }
 
+static int check_bind(const char *root, const struct nvme_pci *p, const char *driver, char *why,
+                      size_t len)
+{
+    if (!nvme_sysfs_exists("%s/sys/bus/pci/drivers/%s", root, driver))
+        return nvme_why(why, len, -ENOENT, "the driver %s is not loaded: run modprobe %s", driver,
+                        driver);
+    if (strcmp(driver, VFIO_DRIVER) == 0 && !vfio_takes(root, p))
+        return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
+    return check_release(root, p, why, len);
+}
+
+int nvme_pci_check_bind(const char *root, const char *bdf, const char *driver, char *why,
+                        size_t len)
+{
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    if (rc || strcmp(p.driver, driver) == 0)
+        return rc;
+    return check_bind(root, &p, driver, why, len);
+}
+
 int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len)
 {
     struct nvme_pci p;
     int rc = nvme_pci_find(root, bdf, &p, why, len);
 
+    if (rc || strcmp(p.driver, driver) == 0)
+        return rc;
+    rc = check_bind(root, &p, driver, why, len);
     if (rc)
         return rc;
-    if (strcmp(p.driver, driver) == 0)
-        return 0;
-    if (!nvme_sysfs_exists("%s/sys/bus/pci/drivers/%s", root, driver))
-        return nvme_why(why, len, -ENOENT, "the driver %s is not loaded: run modprobe %s", driver,
-                        driver);
-    if (strcmp(driver, VFIO_DRIVER) == 0 && !vfio_takes(root, &p))
-        return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
     rc = explain_write(set_override(root, p.bdf, driver), "choose its driver", why, len);
     if (rc)
         return rc;
@@ -210,6 +233,14 @@ int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *w
         probe(root, p.bdf);
     }
     return rc;
+}
+
+int nvme_pci_check_unbind(const char *root, const char *bdf, char *why, size_t len)
+{
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    return rc ? rc : check_release(root, &p, why, len);
 }
 
 int nvme_pci_unbind(const char *root, const char *bdf, char *why, size_t len)

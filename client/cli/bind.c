@@ -60,6 +60,8 @@ static int bind_drive(const struct cli_options *options, const struct nvme_pci *
     }
     if (check_unused(options, pci->bdf))
         return 1;
+    if (nvme_pci_check_bind("", pci->bdf, VFIO_DRIVER, why, sizeof(why)))
+        return cli_error(pci->bdf, "%s", why);
     if (options->dry_run) {
         printf("%s: would be taken from %s and bound to " VFIO_DRIVER "; nothing is done\n",
                pci->bdf, was);

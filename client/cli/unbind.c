@@ -27,6 +27,8 @@ static int unbind_drive(const struct cli_options *options, const struct nvme_pci
     struct nvme_pci now;
     if (check_unmounted(pci))
         return 1;
+    if (nvme_pci_check_unbind("", pci->bdf, why, sizeof(why)))
+        return cli_error(pci->bdf, "%s", why);
     if (options->dry_run) {
         printf("%s: would be given back to the kernel, from %s; nothing is done\n", pci->bdf,
                pci->driver[0] ? pci->driver : "no driver");

@@ -37,6 +37,12 @@ class Pci : public ::testing::Test
         return nvme_pci_bind(tree.root(), BDF, "vfio-pci", why, sizeof(why));
     }
 
+    int check_bind()
+    {
+        why[0] = 0;
+        return nvme_pci_check_bind(tree.root(), BDF, "vfio-pci", why, sizeof(why));
+    }
+
     int unbind()
     {
         why[0] = 0;
@@ -376,8 +382,11 @@ TEST_F(Pci, BindingAndUnbindingMoveTheDevice)
 {
     idle_drive();
     FakeKernel kernel(tree, BDF, "nvme");
+    ASSERT_EQ(check_bind(), 0) << why;
+    EXPECT_EQ(driver(), "nvme") << "a check changes nothing";
     ASSERT_EQ(bind(), 0) << why;
     EXPECT_EQ(driver(), "vfio-pci");
+    ASSERT_EQ(check_bind(), 0) << why;
     ASSERT_EQ(bind(), 0) << why;
     EXPECT_EQ(kernel.probes, 1);
     ASSERT_EQ(unbind(), 0) << why;
@@ -405,8 +414,10 @@ TEST_F(Pci, BindingNeedsTheModuleAndAnIommu)
     tree.driver(BDF, "nvme");
     EXPECT_EQ(bind(), -ENOENT);
     EXPECT_STREQ(why, "the driver vfio-pci is not loaded: run modprobe vfio-pci");
+    EXPECT_EQ(check_bind(), -ENOENT) << "a dry run says so, too";
     tree.dir("sys/bus/pci/drivers/vfio-pci");
     EXPECT_EQ(bind(), -ENOTSUP);
+    EXPECT_EQ(check_bind(), -ENOTSUP);
     EXPECT_EQ(driver(), "nvme");
     tree.text("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
     FakeKernel kernel(tree, BDF, "nvme");
