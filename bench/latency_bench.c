@@ -20,7 +20,7 @@
 #endif
 
 #define WHO         "latency_bench"
-#define SEED        0x6c6174656e6379u
+#define SEED        0x6c6174656e63u
 #define CHUNK       ((size_t)1 << 20)
 #define LARGEST     65536u /* bytes of a piece */
 #define WARM_UP     32u

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks, or reads what they wrote, and makes a report.
+
+In the folder given by --out: NAME.json (what each printed), report.md (tables), and a PNG for each
+sweep where matplotlib is importable. Prints the tables.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MIB_PER_FILE = {"gpu": 4096, "cpu": 256}
+
+
+class Job:
+    """A program to run. `needs`: why it cannot run here, or None."""
+
+    def __init__(self, name, command, needs=None):
+        self.name, self.command, self.needs = name, command, needs
+
+
+def has_gpu():
+    try:
+        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=60,
+                              check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def controller_threads(wanted):
+    return str(max(1, min(wanted, (os.cpu_count() or 1) // 2)))
+
+
+def on_mount(mib, gpu):
+    options = f"sim_threads={controller_threads(4)}" + (",gpu=require" if gpu else "")
+    return ["bash", os.path.join(ROOT, "bench/on_mount.sh"), f"{2 * mib + 512}M", options]
+
+
+def jobs(build, quick, gpu):
+    """All benchmarks in the order in which they run."""
+    mib = MIB_PER_FILE["gpu" if gpu else "cpu"] // (4 if quick else 1)
+    repeats = "2" if quick else "5"
+    few, many = controller_threads(4), controller_threads(8)
+    no_gpu = None if gpu else "needs a GPU"
+    mps = no_gpu or (None if shutil.which("nvidia-cuda-mps-control")
+                     else "nvidia-cuda-mps-control is not in PATH")
+
+    def program(name):
+        return os.path.join(build, "bench", name)
+
+    gq = [program("gq_bench"), "-n", repeats]
+    pieces = ["-s", str(min(mib, 1024))]
+    mixed = on_mount(1024, gpu) + [program("mixed_bench"), "-n", "3" if quick else "10"]
+    with_mps = ["bash", os.path.join(ROOT, "bench/with_mps.sh")]
+    return [
+        Job("gq-in-order", gq + ["-t", few, "-s", str(mib)]),
+        Job("gq-64k", gq + ["-t", few, "-p", "64"] + pieces),
+        Job("gq-4k", gq + ["-t", many, "-p", "4"] + pieces),
+        Job("scale", [program("scale_bench"), "-n", repeats]),
+        Job("rate", [program("rate_bench"), "-n", repeats], no_gpu),
+        Job("file", on_mount(mib, gpu) + [program("ioctl_bench"), "-p", "-s", str(mib), "-r",
+                                          repeats]),
+        Job("file-tmpfs", [program("ioctl_bench"), "-p", "-s", str(mib), "-r", repeats,
+                           "/dev/shm"]),
+        Job("latency", on_mount(256, gpu) + [program("latency_bench"), "-n",
+                                             "500" if quick else "2000"]),
+        Job("mixed", mixed),
+        Job("mixed-mps", with_mps + mixed, mps),
+        Job("fs", [program("fs_bench")] + (["-n", "100000"] if quick else [])),
+        Job("python-peers", [sys.executable, os.path.join(ROOT, "bench/peers.py"), "-s", str(mib),
+                             "-r", repeats, "/dev/shm"], no_gpu),
+    ]
+
+
+def put_json_option(command):
+    """`-o json` goes before the last argument where that is a directory, else at the end."""
+    if os.path.isdir(command[-1]):
+        return command[:-1] + ["-o", "json", command[-1]]
+    return command + ["-o", "json"]
+
+
+def run(job, out, limit):
+    """The report of one program, with "command"; or with "failed" instead of results."""
+    report = {"program": job.name, "command": shell_line(job.command)}
+    missing = [w for w in job.command if "/bench/" in w and not os.path.exists(w)]
+    needs = job.needs or (f"{missing[0]} is not built" if missing else None)
+    if needs:
+        return dict(report, failed="not run: " + needs)
+    try:
+        with open(os.path.join(out, job.name + ".log"), "w", encoding="utf-8") as log:
+            done = subprocess.run(put_json_option(job.command), stdout=subprocess.PIPE, stderr=log,
+                                  stdin=subprocess.DEVNULL, timeout=limit, check=False)
+        if done.returncode == 77:
+            return dict(report, failed="not run: " + last_line(out, job.name))
+        if done.returncode != 0:
+            return dict(report, failed=f"FAILED, exit {done.returncode}: "
+                        + last_line(out, job.name))
+        return dict(json.loads(done.stdout), command=report["command"])
+    except subprocess.TimeoutExpired:
+        return dict(report, failed=f"FAILED: not done after {limit} s")
+    except (OSError, ValueError) as error:
+        return dict(report, failed=f"FAILED: {error}")
+
+
+def last_line(out, name):
+    with open(os.path.join(out, name + ".log"), encoding="utf-8", errors="replace") as log:
+        lines = log.read().split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "no message")
+
+
+def shell_line(command):
+    """As one would type it: without the folders of programs and scripts."""
+    words = [os.path.relpath(w, ROOT) if w.startswith(ROOT + "/bench/") else
+             os.path.basename(w) if "/bench/" in w or w == sys.executable else w for w in command]
+    return " ".join(words)
+
+
+def run_all(args):
+    gpu = has_gpu()
+    build = os.path.abspath(args.build_dir)
+    for folder in ("mkfs", "fusefs/daemon"):
+        os.environ["PATH"] = os.path.join(build, folder) + os.pathsep + os.environ["PATH"]
+    reports = {}
+    for job in jobs(build, args.quick, gpu):
+        if args.only and job.name not in args.only:
+            continue
+        print(f"== {job.name}", file=sys.stderr, flush=True)
+        started = datetime.datetime.now()
+        reports[job.name] = run(job, args.out, args.limit)
+        seconds = (datetime.datetime.now() - started).total_seconds()
+        reports[job.name]["seconds"] = round(seconds, 1)
+        if "failed" in reports[job.name]:
+            print(f"   {reports[job.name]['failed']}", file=sys.stderr, flush=True)
+        with open(os.path.join(args.out, job.name + ".json"), "w", encoding="utf-8") as f:
+            json.dump(reports[job.name], f, indent=2)
+    return reports
+
+
+def read_all(files):
+    reports = {}
+    for name in files:
+        with open(name, encoding="utf-8") as f:
+            report = json.load(f)
+        if "program" not in report:
+            sys.exit(f"bench-report.py: {name}: not a report of a benchmark")
+        reports[os.path.splitext(os.path.basename(name))[0]] = report
+    return reports
+
+
+def number(value):
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"
+
+
+def table(report):
+    lines = ["| what | median | p5 | p95 | p99 | unit | compared |", "|---|---|---|---|---|---|---|"]
+    for row in report["results"]:
+        ratio = f"**{row['ratio']:.3f}** of {row['against']}" if "ratio" in row else ""
+        values = " | ".join(number(row[key]) for key in ("median", "p5", "p95", "p99"))
+        lines.append(f"| {row['name']} | {values} | {row['unit']} | {ratio} |")
+    return lines
+
+
+def sweeps(report):
+    """{sweep: {series: [(x, row)]}}, in the order of the rows."""
+    found = {}
+    for row in report.get("results", []):
+        if "sweep" in row:
+            series = found.setdefault(row["sweep"], {}).setdefault(row["series"], [])
+            series.append((row["x"], row))
+    return found
+
+
+def plot_all(name, report, out, pyplot):
+    """PNG files of the report's sweeps: their names."""
+    files = []
+    for sweep, by_series in sweeps(report).items():
+        figure, axes = pyplot.subplots(figsize=(7, 4.5))
+        for series, points in by_series.items():
+            x = [point[0] for point in points]
+            rows = [point[1] for point in points]
+            middle = [row["median"] for row in rows]
+            spread = [[row["median"] - row["p5"] for row in rows],
+                      [row["p95"] - row["median"] for row in rows]]
+            axes.errorbar(x, middle, yerr=spread, marker="o", capsize=3, label=series)
+        unit = next(iter(by_series.values()))[0][1]["unit"]
+        axes.set(title=sweep, ylabel=unit, ylim=(0, None))
+        axes.set_xscale("log", base=10 if max(x) >= 10000 else 2)
+        axes.grid(True, alpha=0.3)
+        axes.legend()
+        file = f"{name}-{re.sub('[^a-z0-9]+', '-', sweep.lower()).strip('-')}.png"
+        figure.savefig(os.path.join(out, file), dpi=120, bbox_inches="tight")
+        pyplot.close(figure)
+        files.append((sweep, file))
+    return files
+
+
+def import_pyplot():
+    try:
+        import matplotlib
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+        return pyplot
+    except ImportError:
+        print("bench-report.py: matplotlib: not importable, no plots (python3-matplotlib)",
+              file=sys.stderr)
+        return None
+
+
+def revision():
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"],
+                          capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def driver():
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        return done.stdout.split("\n")[0].strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def machine_line(reports):
+    machines = [r["machine"] for r in reports.values() if "machine" in r]
+    if not machines:
+        return "Machine: unknown."
+    m = next((m for m in machines if m.get("gpu")), machines[0])
+    gpu = f"{m['gpu']}, driver {driver() or 'unknown'}" if m.get("gpu") else "no GPU"
+    return f"Machine: {m['cpu']}, {m['cores']} cores, {gpu}, Linux {m['kernel']}."
+
+
+def write_report(reports, out, title):
+    pyplot = import_pyplot()
+    lines = [f"# {title}", "", machine_line(reports), "",
+             "GB/s = 1e9 bytes a second. What is listed was verified byte by byte."]
+    for name, report in reports.items():
+        lines += ["", f"## {name}", "", f"`{report.get('command', report['program'])}`", ""]
+        if "failed" in report:
+            lines += [report["failed"]]
+            continue
+        described = [f"{key} {value}" for key, value in report.get("parameters", {}).items()]
+        lines += [", ".join(described), ""] if described else []
+        lines += table(report)
+        for sweep, file in plot_all(name, report, out, pyplot) if pyplot else []:
+            lines += ["", f"![{sweep}]({file})"]
+    text = "\n".join(lines) + "\n"
+    with open(os.path.join(out, "report.md"), "w", encoding="utf-8") as f:
+        f.write(text)
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build-dir", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--out", default="bench-report", help="folder for the report")
+    parser.add_argument("--quick", action="store_true", help="smaller and fewer")
+    parser.add_argument("--only", type=lambda s: s.split(","), help="names, with commas between")
+    parser.add_argument("--limit", type=int, default=180, help="seconds for one program")
+    parser.add_argument("json", nargs="*", help="read these instead of running anything")
+    args = parser.parse_args()
+    os.makedirs(args.out, exist_ok=True)
+    reports = read_all(args.json) if args.json else run_all(args)
+    if not reports:
+        sys.exit("bench-report.py: nothing to report, see --only")
+    title = "Benchmarks" if args.json else f"Benchmarks of {revision()}, {datetime.date.today()}"
+    print(write_report(reports, args.out, title), end="")
+    return 1 if any("FAILED" in r.get("failed", "") for r in reports.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
