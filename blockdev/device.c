@@ -166,6 +166,9 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
     const struct problem p = {why, len};
     int err = bd_nvme_open(c, nsid, queues, depth, out);
 
+    if (err == -ENOMEM && !strcmp(nvme_ctrlr_transport(c)->ops->name, "vfio") &&
+        nvme_vfio_memlock_low(why, len))
+        return err;
     switch (err) {
     case 0:
         return 0;

@@ -4,6 +4,7 @@
 Each round mounts the image, checks every file that earlier rounds have fsynced, lets threads
 write, rename and remove, and kills the daemon at a random moment. Afterwards the image must mount,
 hold what was fsynced, and be clean for fsck. Exit 77: this machine cannot mount.
+GPUNVME_TEST_DEVICE names a device to be used, and overwritten, instead of an image.
 """
 import errno
 import os
@@ -175,7 +176,8 @@ def play(tools, where, rounds, rng):
     mkfs, fsck, daemon = tools
     image, mountpoint, log = (os.path.join(where, n) for n in ("image", "mnt", "log"))
     os.mkdir(mountpoint)
-    subprocess.run([mkfs, "-q", "-s", "1G", image], check=True, timeout=BOUND)
+    image = os.environ.get("GPUNVME_TEST_DEVICE", image)
+    subprocess.run([mkfs, "-qf", "-s", "1G", image], check=True, timeout=BOUND)
     kept = {}
     for number in range(rounds):
         mount = Mount(daemon, image, mountpoint, log)

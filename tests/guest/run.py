@@ -28,7 +28,7 @@ def parse():
     parser.add_argument("--build-dir", required=True)
     parser.add_argument("--kvm", action="store_true")
     parser.add_argument("--timeout", type=float, default=120)
-    parser.add_argument("--no-iommu", action="store_true")
+    parser.add_argument("--iommu", default="intel-iommu,intremap=on", help="'' for none")
     parser.add_argument("-c", "--controller", type=controller, action="append",
                         metavar="NAME[,lba=N][,port=1][,QEMU-OPTION=VALUE]", help="default: one")
     parser.add_argument("script")
@@ -38,7 +38,7 @@ def parse():
 def main():
     args = parse()
     folder = tempfile.mkdtemp(prefix="gpunvme-guest-")
-    machine = Machine(args.controller or [controller("one")], iommu=not args.no_iommu)
+    machine = Machine(args.controller or [controller("one")], iommu=args.iommu or None)
     kernel = Kernel(args.kernel, args.build_dir + "/guest")
     guest = Guest(kernel, machine, folder, args.build_dir, args.kvm)
     try:

@@ -69,3 +69,12 @@ def test_two_drives_at_once(drives):
         fsck.gpunvme -n {device("plain")}
         fsck.gpunvme -n {device("large")}
     """)
+
+
+@pytest.mark.slow
+def test_daemons_killed_in_the_middle_of_writes(drives):
+    drives.run(f"""
+        export GPUNVME_TEST_DEVICE={device("plain")}
+        python3 -B "$SOURCE/tests/crash/kill_daemon.py" "$BUILD/mkfs/mkfs.gpunvme" \\
+            "$BUILD/mkfs/fsck.gpunvme" "$BUILD/fusefs/daemon/gpunvmefs" 10
+    """, timeout=600)

@@ -96,6 +96,25 @@ def test_a_group_is_taken_as_a_whole(guest):
     """)
 
 
+def test_a_user_needs_the_group_and_memory_to_lock(guest):
+    """Without root: the rights on /dev/vfio, then a limit of locked memory, are asked for."""
+    output = guest.run("""
+        gpunvme bind -f "$(bdf_of one)" >/dev/null
+        as_user() {
+            setpriv --reuid=65534 --regid=65534 --clear-groups mkfs.gpunvme -qf vfio:$(bdf_of one)
+        }
+        group=/dev/vfio/$(basename "$(readlink "/sys/bus/pci/devices/$(bdf_of one)/iommu_group")")
+        as_user || echo refused
+        chown 65534 "$group"
+        (ulimit -l 64; as_user) || echo refused
+        (ulimit -l unlimited; as_user) && echo made
+        gpunvme unbind "$(bdf_of one)" >/dev/null
+    """)
+    rights, refused, memory, refused_too, made = output.splitlines()
+    assert (refused, refused_too, made) == ("refused", "refused", "made")
+    assert "/dev/vfio/" in rights and "lock" in memory, output
+
+
 @pytest.mark.parametrize("address", ["0000:00:1f.2", "0000:00:1e.7", "0000:zz:00.0", "nonsense"])
 @pytest.mark.parametrize("command", ["bind", "unbind", "check", "identify", "regs"])
 def test_what_is_no_nvme_drive_is_refused(guest, command, address):
