@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,8 +46,7 @@ static void buffer_unlink(struct gpunvme_buffer *b)
     pthread_mutex_unlock(&b->owner->lock);
 }
 
-/* The driver is opened when the first buffer needs it: most callers of INFO never do. */
-static int get_cuda(struct gpunvme *g, struct cuda_driver **out)
+int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out)
 {
     int err = 0;
     pthread_mutex_lock(&g->lock);
@@ -72,6 +72,7 @@ static int register_at_mount(struct gpunvme_buffer *b, struct gpunvme_ioc_regist
         return register_failed(err, b->len);
     b->id = reg->id;
     b->key = reg->key;
+    b->shared = true;
     return 0;
 }
 
@@ -89,25 +90,48 @@ static int register_cuda(struct gpunvme_buffer *b)
     return err ? err : register_at_mount(b, &reg);
 }
 
-int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+/* Where the memory is. Without a driver it is the host's. */
+static int locate(struct gpunvme_buffer *b)
 {
     struct cuda_driver *cu;
+    if (gpunvme_cuda(b->owner, &cu) == 0)
+        return cuda_driver_locate(cu, (uintptr_t)b->addr, &b->device);
+    return 0;
+}
+
+static int share(struct gpunvme_buffer *b)
+{
+    const struct gpunvme_ioc_info *info = &b->owner->info;
+    if (info->executor != GPUNVME_EXECUTOR_CUDA)
+        return gpunvme_fail(-ENOTSUP, "this mount is served by the %s: use gpunvme_alloc()",
+                            info->executor_name);
+    if (b->device == CUDA_NO_DEVICE)
+        return gpunvme_fail(-ENOTSUP, "host memory cannot be registered: use read(2)");
+    return register_cuda(b);
+}
+
+/* What the mount cannot take, the pipeline can, unless the caller wants to hear of it. */
+static bool may_stay(const struct gpunvme_buffer *b, int err)
+{
+    return b->owner->options.path != GPUNVME_PATH_GPU &&
+           (err == -ENOTSUP || err == -EXDEV || err == -ENODEV);
+}
+
+int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+{
     if (!len)
         return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
-    if (g->info.executor != GPUNVME_EXECUTOR_CUDA)
-        return gpunvme_fail(-ENOTSUP, "this mount is served by the %s: use gpunvme_alloc()",
-                            g->info.executor_name);
     struct gpunvme_buffer *b = buffer_new(g, len);
     if (!b)
         return -ENOMEM;
     b->addr = addr;
-    int err = get_cuda(g, &cu);
+    int err = locate(b);
     if (!err)
-        err = cuda_driver_locate(cu, (uintptr_t)addr, &b->device);
-    if (!err && b->device == CUDA_NO_DEVICE)
-        err = gpunvme_fail(-ENOTSUP, "host memory cannot be registered: use read(2)");
-    if (!err)
-        err = register_cuda(b);
+        err = share(b);
+    if (err && may_stay(b, err)) {
+        snprintf(b->why_not, sizeof(b->why_not), "%s", gpunvme_error());
+        err = 0;
+    }
     if (err) {
         free(b);
         return err;
@@ -175,9 +199,8 @@ static int exchange_token(struct gpunvme *g, int fd, uint64_t *token)
     return err ? gpunvme_fail(err, "the mount's socket did not take the memory") : 0;
 }
 
-static int alloc_shared(struct gpunvme_buffer *b)
+static int alloc_host(struct gpunvme_buffer *b)
 {
-    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
     b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (b->fd < 0 || ftruncate(b->fd, (off_t)b->len) != 0)
         return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
@@ -185,8 +208,20 @@ static int alloc_shared(struct gpunvme_buffer *b)
     if (addr == MAP_FAILED)
         return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
     b->addr = addr;
+    return 0;
+}
+
+static int share_host(struct gpunvme_buffer *b)
+{
+    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
     int err = exchange_token(b->owner, b->fd, &reg.token);
     return err ? err : register_at_mount(b, &reg);
+}
+
+static int alloc_shared(struct gpunvme_buffer *b)
+{
+    int err = alloc_host(b);
+    return err ? err : share_host(b);
 }
 
 static int alloc_cuda(struct gpunvme_buffer *b)
@@ -194,7 +229,7 @@ static int alloc_cuda(struct gpunvme_buffer *b)
     struct cuda_driver *cu;
     uint64_t addr;
     int device;
-    int err = get_cuda(b->owner, &cu);
+    int err = gpunvme_cuda(b->owner, &cu);
     if (!err)
         err = cuda_driver_find(cu, b->owner->info.gpu_uuid, &device);
     if (!err)
@@ -235,12 +270,46 @@ int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
     return 0;
 }
 
+int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+{
+    struct gpunvme_buffer *b = buffer_new(g, len);
+    if (!b)
+        return -ENOMEM;
+    b->allocated = true;
+    int err = alloc_host(b);
+    if (err) {
+        free_memory(b);
+        free(b);
+        return err;
+    }
+    /* Memory that the mount does not take is filled by read(2) as well. */
+    if (g->info.executor != GPUNVME_EXECUTOR_CUDA)
+        (void)share_host(b);
+    buffer_link(b);
+    *out = b;
+    return 0;
+}
+
+/* Until the last transfer has let go of it. */
+static void await_users(struct gpunvme_buffer *b)
+{
+    struct gpunvme *g = b->owner;
+    pthread_mutex_lock(&g->lock);
+    while (b->users)
+        pthread_cond_wait(&g->unused, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
 int gpunvme_unregister(struct gpunvme_buffer *b)
 {
     struct gpunvme_ioc_unregister unreg = {.id = b->id, .key = b->key};
-    int err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
+    int err = 0;
+    atomic_store_explicit(&b->ending, true, memory_order_relaxed);
+    if (b->shared)
+        err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
     if (err)
         gpunvme_fail(err, "UNREGISTER: %s", strerror(-err));
+    await_users(b);
     buffer_unlink(b);
     free_memory(b);
     free(b);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/internal.h"
+#include "client/pipeline.h"
 
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 {
@@ -24,6 +25,15 @@ static int read_info(int fd, const char *path, struct gpunvme_ioc_info *info)
     if (err == -EPROTO)
         return gpunvme_fail(err, "%s: the mount speaks another version of the interface", path);
     return err ? gpunvme_fail(err, "%s: %s", path, strerror(-err)) : 0;
+}
+
+static int read_dev(struct gpunvme *g, const char *path)
+{
+    struct stat st;
+    if (fstat(g->fd, &st) != 0)
+        return gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
+    g->dev = st.st_dev;
+    return 0;
 }
 
 /*
@@ -45,9 +55,13 @@ int gpunvme_connect(const char *path, struct gpunvme **out)
     if (err < 0)
         goto free_handle;
     err = read_info(g->fd, path, &g->info);
+    if (!err)
+        err = read_dev(g, path);
     if (err)
         goto close_fd;
     pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->unused, NULL);
+    gpunvme_set_options(g, &(struct gpunvme_options){0});
     *out = g;
     return 0;
 close_fd:
@@ -61,10 +75,12 @@ void gpunvme_disconnect(struct gpunvme *g)
 {
     if (!g)
         return;
+    pipeline_free(g->pipeline); /* its staging are buffers */
     while (g->buffers)
         gpunvme_unregister(g->buffers);
     cuda_driver_close(g->cuda);
     close(g->fd);
+    pthread_cond_destroy(&g->unused);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }

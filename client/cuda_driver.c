@@ -12,6 +12,7 @@
 typedef int CUresult;
 typedef int CUdevice;
 typedef struct CUctx *CUcontext;
+typedef struct CUstr *CUstream;
 typedef unsigned long long CUdeviceptr;
 typedef struct {
     char bytes[16];
@@ -26,6 +27,8 @@ enum {
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
     CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
     CU_MEMORYTYPE_DEVICE = 2,
+    CU_MEMHOSTREGISTER_PORTABLE = 1,
+    CU_STREAM_NON_BLOCKING = 1,
     CUDA_ERROR_INVALID_VALUE = 1,
 };
 
@@ -48,7 +51,13 @@ enum {
     X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                    \
     X(cuMemFree, "cuMemFree_v2", (CUdeviceptr))                                                \
     X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t))                          \
-    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))
+    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))                    \
+    X(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned))                   \
+    X(cuMemHostUnregister, "cuMemHostUnregister", (void *))                                    \
+    X(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned))                                \
+    X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                       \
+    X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                  \
+    X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream))
 
 #define CUDA_MAX_DEVICES 64
 
@@ -315,4 +324,65 @@ int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const 
     CUresult result = cu->cuMemcpyHtoD(dst, src, len);
     pop_context(cu);
     return result ? driver_failed(cu, result, "cuMemcpyHtoD") : 0;
+}
+
+int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemHostRegister(addr, len, CU_MEMHOSTREGISTER_PORTABLE);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemHostRegister") : 0;
+}
+
+void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
+{
+    if (push_context(cu, device))
+        return;
+    cu->cuMemHostUnregister(addr);
+    pop_context(cu);
+}
+
+int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream)
+{
+    CUstream made;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
+    pop_context(cu);
+    if (result)
+        return driver_failed(cu, result, "cuStreamCreate");
+    *stream = made;
+    return 0;
+}
+
+void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
+{
+    if (push_context(cu, device))
+        return;
+    cu->cuStreamDestroy(stream);
+    pop_context(cu);
+}
+
+int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,
+                           uint64_t src, size_t len)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemcpyAsync(dst, src, len, stream);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemcpyAsync") : 0;
+}
+
+int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuStreamSynchronize(stream);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "copy") : 0;
 }

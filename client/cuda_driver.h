@@ -49,4 +49,17 @@ int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t
 int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
                         size_t len);
 
+/* Host memory that the copy engine may work on, until unpinned: before it is unmapped. */
+int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len);
+void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr);
+
+/* Copies of one stream run one after the other, and by themselves once started. */
+int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
+void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
+/* Between memory of the device and pinned memory, either way. */
+int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,
+                           uint64_t src, size_t len);
+/* Until all copies of the stream are done; the first error of them. */
+int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream);
+
 #endif

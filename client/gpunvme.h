@@ -40,16 +40,40 @@ void gpunvme_disconnect(struct gpunvme *g);
 int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out);
 int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out);
 
+/* Which way transfers take, and how the bounce pipeline works. Zero in a field means its default.
+ */
+struct gpunvme_options {
+    uint32_t path;      /* GPUNVME_PATH_GPU or _BOUNCE: only that; 0: what is right, see below */
+    uint32_t threads;   /* of the pipeline, the caller's included: one a processor, at most 8 */
+    size_t chunk;       /* bytes a thread reads at once, a multiple of 4096: 2 MiB */
+    uint64_t crossover; /* bytes below which transfers of GPU memory bounce */
+};
+
 /*
- * Registers memory the mount's executor can reach: a CUDA device pointer (cudaMalloc; interior
- * pointers are fine) when it is CUDA; memory from gpunvme_alloc() in any case. The memory must
- * stay until gpunvme_unregister() has returned. -ENOTSUP: memory of a kind that cannot be shared
- * (host memory, VMM or managed GPU memory); gpunvme_error() says which.
+ * For all buffers of g; no transfer may be under way. -EINVAL: a value out of range.
+ *
+ * The GPU path: the mount moves the bytes (which may still go through its host memory, where its
+ * executor fails; with GPUNVME_PATH_GPU that is an error). The bounce pipeline: threads of this
+ * process read the file into pinned memory while the copy engine of the GPU empties it; writes the
+ * other way, by one thread. By itself the library takes the pipeline for memory that the mount
+ * cannot take, below the crossover, and for ten seconds after the mount itself had to fall back.
+ */
+int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options);
+
+/*
+ * Makes memory a buffer: a CUDA device pointer (cudaMalloc; interior pointers are fine) is shared
+ * with the mount when its executor is CUDA on that GPU. Any other memory, also of other GPUs, VMM
+ * and host memory, is a buffer whose transfers take the bounce pipeline; with the option
+ * GPUNVME_PATH_GPU it is refused (-ENOTSUP, -EXDEV, -ENODEV), and gpunvme_error() says why. The
+ * memory must stay until gpunvme_unregister() has returned.
  */
 int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out);
 /* Allocates and registers: GPU memory when the executor is CUDA, shared host memory otherwise. */
 int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
-/* Returns when nothing can reach the memory any more; frees it if gpunvme_alloc() made it. */
+/*
+ * Returns when nothing can reach the memory any more; frees it if gpunvme_alloc() made it. Ends the
+ * transfers of other threads through it: they return what they have moved, or -EINTR.
+ */
 int gpunvme_unregister(struct gpunvme_buffer *b);
 void *gpunvme_buffer_addr(const struct gpunvme_buffer *b); /* device or host address */
 size_t gpunvme_buffer_len(const struct gpunvme_buffer *b);
@@ -62,11 +86,17 @@ struct gpunvme_result {
     uint32_t path;        /* GPUNVME_PATH_* */
     uint32_t nvme_status; /* 0: no error */
     uint64_t commands;
+    /*
+     * Why the library or the mount took the bounce path, in words; empty if they did not. Good as
+     * long as the buffer.
+     */
+    const char *why;
 };
 
 /*
- * Any offsets and length; aligned to 4 KiB is fastest. fd is an open file of the mount. Bytes
- * moved, short only at the end of the file; result may be NULL.
+ * Any offsets and length; aligned to 4 KiB is fastest. fd is an open file of the mount, else
+ * -ENOTTY. Bytes moved, short only at the end of the file or after an error in the middle, which
+ * gpunvme_error() tells and the next call meets; result may be NULL.
  */
 ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
                      size_t len, struct gpunvme_result *result);

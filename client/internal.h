@@ -3,7 +3,9 @@
 #define CLIENT_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 
 #include "client/cuda_driver.h"
 #include "client/error.h"
@@ -12,8 +14,13 @@
 struct gpunvme {
     int fd; /* directory on the mount: the open file description that owns the buffers */
     struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
-    pthread_mutex_t lock;         /* protects cuda (set once) and buffers */
+    dev_t dev;                    /* of the mount's files */
+    struct gpunvme_options options;
+    /* Protects cuda and pipeline (set once), buffers, and the users of buffers. */
+    pthread_mutex_t lock;
+    pthread_cond_t unused; /* a buffer has no users any more */
     struct cuda_driver *cuda;
+    struct pipeline *pipeline;
     struct gpunvme_buffer *buffers;
 };
 
@@ -26,9 +33,41 @@ struct gpunvme_buffer {
     int device;     /* CUDA ordinal, or CUDA_NO_DEVICE for host memory */
     int fd;         /* memfd behind host memory, or -1 */
     bool allocated; /* by gpunvme_alloc() */
+    bool shared;    /* registered at the mount; else its transfers bounce here, for the reason: */
+    char why_not[160];
+    unsigned users;            /* transfers under way: owner->lock */
+    _Atomic bool ending;       /* no more of them, and those under way stop */
+    _Atomic int64_t avoid_gpu; /* CLOCK_MONOTONIC s: until then transfers bounce here */
 };
 
 /* ioctl(2) with the ABI header filled in: 0 or -errno. */
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size);
+
+/* The CUDA driver of the handle, opened when it is first asked for. */
+int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out);
+/*
+ * Host memory, registered at the mount where that takes such memory and has room for one more
+ * buffer.
+ */
+int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
+
+/* What a transfer is to move. */
+struct range {
+    bool write;
+    int fd;
+    size_t buffer_offset;
+    uint64_t file_offset;
+    size_t len;
+};
+
+/*
+ * Through the mount's ioctls, until all is moved, the file ends, or an error, which goes to *err
+ * and gpunvme_error(): the bytes moved. *result is added to.
+ */
+size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, uint32_t flags,
+                               struct gpunvme_result *result, int *err);
+/* The same through pinned host memory of this process (bounce.c). */
+size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
+                                struct gpunvme_result *result, int *err);
 
 #endif

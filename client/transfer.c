@@ -4,6 +4,9 @@
 
 #include "client/internal.h"
 
+#define AVOID_GPU_S 10
+#define BLOCK       4096u
+
 static int transfer_failed(int err, const struct gpunvme_ioc_rw *rw)
 {
     if (err == -EIO && rw->nvme_status)
@@ -24,31 +27,122 @@ static void add_result(struct gpunvme_result *sum, const struct gpunvme_ioc_rw *
         sum->nvme_status = rw->nvme_status;
 }
 
-/*
- * Until all is moved, the file ends (a read that moves nothing), or an error: then what was moved
- * before counts, as in read(2).
- */
-static ssize_t transfer(unsigned long request, struct gpunvme_buffer *b, int fd,
-                        size_t buffer_offset, uint64_t file_offset, size_t len,
-                        struct gpunvme_result *result)
+size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, uint32_t flags,
+                               struct gpunvme_result *result, int *err)
 {
-    struct gpunvme_result sum = {0};
     size_t done = 0;
-    int err = 0;
-    while (done < len) {
-        struct gpunvme_ioc_rw rw = {.id = b->id,
+    *err = 0;
+    while (done < r->len && !*err) {
+        struct gpunvme_ioc_rw rw = {.flags = flags,
+                                    .id = b->id,
                                     .key = b->key,
-                                    .file_offset = file_offset + done,
-                                    .buffer_offset = buffer_offset + done,
-                                    .len = len - done};
-        err = gpunvme_ioctl(fd, request, &rw, sizeof(rw));
-        add_result(&sum, &rw);
-        if (err)
-            transfer_failed(err, &rw);
-        if (err || !rw.bytes)
+                                    .file_offset = r->file_offset + done,
+                                    .buffer_offset = r->buffer_offset + done,
+                                    .len = r->len - done};
+        *err =
+            gpunvme_ioctl(r->fd, r->write ? GPUNVME_IOC_WRITE : GPUNVME_IOC_READ, &rw, sizeof(rw));
+        add_result(result, &rw);
+        if (*err)
+            transfer_failed(*err, &rw);
+        else if (!rw.bytes)
             break;
         done += rw.bytes;
     }
+    return done;
+}
+
+/* Transfers of a buffer that is being unregistered are not begun. */
+static int begin_use(struct gpunvme_buffer *b)
+{
+    pthread_mutex_lock(&b->owner->lock);
+    bool ending = atomic_load_explicit(&b->ending, memory_order_relaxed);
+    if (!ending)
+        b->users++;
+    pthread_mutex_unlock(&b->owner->lock);
+    return ending ? gpunvme_fail(-EINTR, "the buffer was unregistered") : 0;
+}
+
+static void end_use(struct gpunvme_buffer *b)
+{
+    struct gpunvme *g = b->owner;
+    pthread_mutex_lock(&g->lock);
+    if (--b->users == 0)
+        pthread_cond_broadcast(&g->unused);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static int64_t now_s(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec;
+}
+
+/* Why the pipeline is right for this transfer; NULL: it is not. */
+static const char *why_bounce(struct gpunvme_buffer *b, size_t len)
+{
+    const struct gpunvme_options *o = &b->owner->options;
+    if (o->path == GPUNVME_PATH_BOUNCE)
+        return "asked for";
+    if (!b->shared)
+        return b->why_not;
+    if (o->path == GPUNVME_PATH_GPU || b->device == CUDA_NO_DEVICE)
+        return NULL;
+    if (len < o->crossover)
+        return "shorter than the crossover";
+    if (now_s() < atomic_load_explicit(&b->avoid_gpu, memory_order_relaxed))
+        return "the mount had to fall back less than ten seconds ago";
+    return NULL;
+}
+
+static const char *why_fallback(const struct gpunvme_buffer *b, const struct range *r)
+{
+    if (b->owner->info.executor == GPUNVME_EXECUTOR_NONE)
+        return "the mount has no executor";
+    if (r->write && (r->file_offset % BLOCK || r->len % BLOCK))
+        return "the executor writes whole blocks";
+    return "the mount's executor could not serve all of it";
+}
+
+/* A read that the mount served through its own host memory; the pipeline does that better. */
+static void note_fallback(struct gpunvme_buffer *b, const struct range *r,
+                          struct gpunvme_result *result)
+{
+    if (result->path == GPUNVME_PATH_GPU || !result->path)
+        return;
+    result->why = why_fallback(b, r);
+    if (!r->write)
+        atomic_store_explicit(&b->avoid_gpu, now_s() + AVOID_GPU_S, memory_order_relaxed);
+}
+
+static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
+                           struct gpunvme_result *result, int *err)
+{
+    uint32_t flags = b->owner->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
+    size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
+    note_fallback(b, r, result);
+    return done;
+}
+
+/* What was moved before an error counts, as in read(2). */
+static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
+                        struct gpunvme_result *result)
+{
+    struct gpunvme_result sum = {.why = ""};
+    int err = begin_use(b);
+    if (err)
+        return err;
+    size_t done = 0;
+    const char *why = why_bounce(b, r->len);
+    if (why && b->owner->options.path == GPUNVME_PATH_GPU) {
+        err = gpunvme_fail(-EREMOTEIO, "%s", why);
+    } else if (why) {
+        sum.why = why;
+        done = gpunvme_transfer_bounced(b, r, &sum, &err);
+    } else {
+        done = by_the_mount(b, r, &sum, &err);
+    }
+    end_use(b);
     if (result)
         *result = sum;
     return done || !err ? (ssize_t)done : err;
@@ -57,13 +151,13 @@ static ssize_t transfer(unsigned long request, struct gpunvme_buffer *b, int fd,
 ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
                      size_t len, struct gpunvme_result *result)
 {
-    return transfer(GPUNVME_IOC_READ, b, fd, buffer_offset, file_offset, len, result);
+    return transfer(b, &(struct range){false, fd, buffer_offset, file_offset, len}, result);
 }
 
 ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
                       size_t len, struct gpunvme_result *result)
 {
-    return transfer(GPUNVME_IOC_WRITE, b, fd, buffer_offset, file_offset, len, result);
+    return transfer(b, &(struct range){true, fd, buffer_offset, file_offset, len}, result);
 }
 
 ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max)

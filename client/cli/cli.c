@@ -39,6 +39,16 @@ static size_t parse_size(const char *text)
     return (size_t)n << shift;
 }
 
+static bool parse_path(const char *text, uint32_t *path)
+{
+    static const char *const names[] = {"auto", "gpu", "bounce"};
+    for (*path = 0; *path < 3; ++*path) {
+        if (strcmp(text, names[*path]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int apply_option(int opt, const char *value, struct cli_options *out)
 {
     if (opt == 'o' && strcmp(value, "json") != 0 && strcmp(value, "text") != 0) {
@@ -60,25 +70,25 @@ static int apply_option(int opt, const char *value, struct cli_options *out)
     else if (opt == 'b' && !(out->buffer = parse_size(value))) {
         cli_error(value, "not a buffer size, use for example 64M");
         return 3;
+    } else if (opt == 'p' && !parse_path(value, &out->path)) {
+        cli_error(value, "no such path, use auto, gpu or bounce");
+        return 3;
     }
     return 0;
 }
 
 int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first)
 {
-    static const struct option options[] = {{"output", required_argument, NULL, 'o'},
-                                            {"quiet", no_argument, NULL, 'q'},
-                                            {"checksum", no_argument, NULL, 'c'},
-                                            {"buffer", required_argument, NULL, 'b'},
-                                            {"force", no_argument, NULL, 'f'},
-                                            {"dry-run", no_argument, NULL, 'n'},
-                                            {"noiommu", no_argument, NULL, 'N'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"output", required_argument, NULL, 'o'}, {"quiet", no_argument, NULL, 'q'},
+        {"checksum", no_argument, NULL, 'c'},     {"buffer", required_argument, NULL, 'b'},
+        {"path", required_argument, NULL, 'p'},   {"force", no_argument, NULL, 'f'},
+        {"dry-run", no_argument, NULL, 'n'},      {"noiommu", no_argument, NULL, 'N'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
     *out = (struct cli_options){.buffer = DEFAULT_BUFFER};
     optind = 1;
     int opt;
-    while ((opt = getopt_long(argc, argv, ":o:qcb:fnNh", options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, ":o:qcb:p:fnNh", options, NULL)) != -1) {
         if (opt == 'h') {
             printf("usage: gpunvme %s, see gpunvme --help\n", argv[0]);
             return 1;

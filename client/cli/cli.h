@@ -40,6 +40,7 @@ struct cli_options {
     bool dry_run;
     bool noiommu;
     size_t buffer; /* bytes */
+    uint32_t path; /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
 };
 
 /*

@@ -14,6 +14,7 @@ int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted)
     if (!s->host)
         return cli_error(path, "out of memory for a buffer of %zu bytes", size);
     if (gpunvme_connect(path, &s->mount) || gpunvme_info(s->mount, &s->info) ||
+        gpunvme_set_options(s->mount, &(struct gpunvme_options){.path = s->options.path}) ||
         gpunvme_alloc(s->mount, size, &s->buffer)) {
         cli_error(path, "%s", gpunvme_error());
         cli_session_close(s);
@@ -41,11 +42,18 @@ void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_
             !t->result.path || t->result.path == r->path ? r->path : GPUNVME_PATH_MIXED;
     if (!t->result.nvme_status)
         t->result.nvme_status = r->nvme_status;
+    if (!t->result.why || !*t->result.why)
+        t->result.why = r->why;
 }
 
 static double gb_per_s(const struct cli_transfer *t)
 {
     return t->seconds > 0 ? (double)t->bytes / 1e9 / t->seconds : 0;
+}
+
+static const char *why_of(const struct cli_transfer *t)
+{
+    return t->result.why ? t->result.why : "";
 }
 
 void cli_report_text(const struct cli_session *s, const struct cli_transfer *t)
@@ -55,6 +63,8 @@ void cli_report_text(const struct cli_session *s, const struct cli_transfer *t)
            t->result.commands, t->seconds, gb_per_s(t));
     if (s->options.checksum)
         printf(", XXH3 %016" PRIx64, t->xxh3);
+    if (*why_of(t))
+        printf(" (%s)", why_of(t));
     putchar('\n');
 }
 
@@ -66,6 +76,7 @@ struct json_object *cli_report_json(const struct cli_session *s, const struct cl
     json_object_object_add(o, "file", json_object_new_string(t->file));
     json_object_object_add(o, "bytes", json_object_new_uint64(t->bytes));
     json_object_object_add(o, "path", json_object_new_string(cli_path_name(t->result.path)));
+    json_object_object_add(o, "why", json_object_new_string(why_of(t)));
     json_object_object_add(o, "executor",
                            json_object_new_string(cli_executor_name(s->info.executor)));
     json_object_object_add(o, "executor_name", json_object_new_string(s->info.executor_name));

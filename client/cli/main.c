@@ -4,8 +4,9 @@
 #include "client/cli/cli.h"
 
 static const struct cli_command commands[] = {
-    {"read", "[-o json] [-q] [-c] [-b SIZE] FILE...", "read files into GPU memory", cli_read},
-    {"write", "[-o json] [-q] [-c] [-b SIZE] SOURCE FILE", "write a file from GPU memory",
+    {"read", "[-o json] [-q] [-c] [-b SIZE] [-p PATH] FILE...", "read files into GPU memory",
+     cli_read},
+    {"write", "[-o json] [-q] [-c] [-b SIZE] [-p PATH] SOURCE FILE", "write a file from GPU memory",
      cli_write},
     {"extents", "[-o json] FILE", "show where a file lies on the drive", cli_extents},
     {"info", "[-o json] PATH", "show what serves a mount, and its counters", cli_info},
@@ -21,13 +22,14 @@ static void usage(FILE *to)
 {
     fputs("usage: gpunvme COMMAND [OPTION...] ARGUMENT...\n\n", to);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        fprintf(to, "  gpunvme %-8s %-42s %s\n", commands[i].name, commands[i].arguments,
+        fprintf(to, "  gpunvme %-8s %-53s %s\n", commands[i].name, commands[i].arguments,
                 commands[i].purpose);
     fputs("\n"
           "  -o, --output=FORMAT  text (default) or json\n"
           "  -q, --quiet          no progress\n"
           "  -c, --checksum       XXH3 of the bytes that reached the buffer\n"
           "  -b, --buffer=SIZE    size of the registered buffer, with K, M or G (default 256M)\n"
+          "  -p, --path=PATH      auto (default), gpu or bounce\n"
           "  -f, --force          take a drive that bears somebody's data; never one in use\n"
           "  -n, --dry-run        check, say what would be done, and do nothing\n"
           "  -N, --noiommu        through VFIO without an IOMMU: refused so far\n"

@@ -131,7 +131,7 @@ int cli_write(int argc, char **argv)
 {
     struct cli_session s = {0};
     int first;
-    int stop = cli_parse(argc, argv, "oqcb", &s.options, &first);
+    int stop = cli_parse(argc, argv, "oqcbp", &s.options, &first);
     if (stop)
         return stop - 1;
     if (argc - first != 2) {
