@@ -56,7 +56,8 @@ def jobs(build, quick, gpu):
 
     gq = [program("gq_bench"), "-n", repeats]
     pieces = ["-s", str(min(mib, 1024))]
-    mixed = on_mount(1024, gpu) + [program("mixed_bench"), "-n", "3" if quick else "10"]
+    mixed = on_mount(min(mib, 1024), gpu) + [program("mixed_bench"), "-n",
+                                             "3" if quick else "10"] + pieces
     with_mps = ["bash", os.path.join(ROOT, "bench/with_mps.sh")]
     return [
         Job("gq-in-order", gq + ["-t", few, "-s", str(mib)]),
