@@ -1,0 +1,381 @@
+/*
+ * What do the CPU's parts of a read and of a new file cost as the file system grows?
+ *
+ * The core library in this process, without FUSE, over a file in memory. At each number of files:
+ * create, look up a name, allocate space, map a piece of a file for a transfer; then mapping in a
+ * file that grows in fragments. Microseconds. Numbers of inodes, lengths of maps and the count of
+ * files are checked.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/pattern.h"
+#include "bench/report.h"
+#include "fusefs/core/ffs.h"
+#include "mkfs/mkfs_core.h"
+
+#define WHO         "fs_bench"
+#define SEED        0x6673u
+#define BLOCK       4096u
+#define PER_DIR     10000u /* files */
+#define MAX_FILES   10000000ul
+#define SAMPLES     1000u /* of a row, at most as many as files were made */
+#define PIECE       (1u << 20)
+#define FIRST_COUNT 1000u
+#define GROWTH      10u
+#define MOST_PIECES 10000u
+
+struct bench {
+    unsigned long files; /* at most this many */
+    bool json;
+    int fd;
+    struct bd_dev *dev;
+    struct ffs *fs;
+    struct ffs_inode *root;
+    struct ffs_inode **dirs;
+    size_t n_dirs;
+    uint64_t *inos; /* of the files, by number */
+    unsigned long made;
+    uint64_t random;
+    double micros[SAMPLES];
+    struct bench_report *report;
+};
+
+static int fail(const char *object, int err)
+{
+    fprintf(stderr, WHO ": %s: %s\n", object, strerror(-err));
+    return err;
+}
+
+static unsigned long draw(struct bench *b, unsigned long below)
+{
+    b->random = pattern_word(b->random, 1);
+    return b->random % below;
+}
+
+static const struct ffs_cred nobody = {0, 0};
+
+static void name_of(unsigned long number, char *name, size_t len)
+{
+    snprintf(name, len, "file-%08lu.safetensors", number);
+}
+
+static int next_dir(struct bench *b)
+{
+    char name[48];
+    int err;
+
+    snprintf(name, sizeof(name), "dir-%05zu", b->n_dirs);
+    err = ffs_mkdir(b->root, name, 0755, &nobody, &b->dirs[b->n_dirs]);
+    if (!err)
+        b->n_dirs++;
+    return err;
+}
+
+/* A file with a block of its own, as written ones have. */
+static int create(struct bench *b)
+{
+    struct ffs_inode *inode;
+    char name[48];
+    int err = b->made % PER_DIR == 0 ? next_dir(b) : 0;
+
+    if (err)
+        return err;
+    name_of(b->made, name, sizeof(name));
+    err = ffs_mknod(b->dirs[b->n_dirs - 1], name, S_IFREG | 0644, 0, &nobody, &inode);
+    if (err)
+        return err;
+    err = ffs_fallocate(inode, 0, 0, BLOCK);
+    b->inos[b->made++] = ffs_ino(inode);
+    ffs_iput(inode, 1);
+    return err;
+}
+
+static int look_up(struct bench *b, unsigned long number, struct ffs_inode **out)
+{
+    char name[48];
+    int err;
+
+    name_of(number, name, sizeof(name));
+    err = ffs_lookup(b->dirs[number / PER_DIR], name, out);
+    if (!err && ffs_ino(*out) != b->inos[number]) {
+        ffs_iput(*out, 1);
+        return -EUCLEAN;
+    }
+    return err;
+}
+
+static int time_lookup(struct bench *b)
+{
+    struct ffs_inode *inode;
+    int err = look_up(b, draw(b, b->made), &inode);
+
+    if (!err)
+        ffs_iput(inode, 1);
+    return err;
+}
+
+/* By number, as the daemon does for a READ. */
+static int time_map(struct bench *b)
+{
+    struct ffs_inode *inode;
+    struct ffs_map map;
+    int err = ffs_iget(b->fs, b->inos[draw(b, b->made)], &inode);
+
+    if (err)
+        return err;
+    err = ffs_map_read(inode, 0, BLOCK, &map);
+    if (!err) {
+        err = map.len == BLOCK && map.count == 1 ? 0 : -EUCLEAN;
+        ffs_map_release(&map);
+    }
+    ffs_iput(inode, 1);
+    return err;
+}
+
+/* One MiB in a file without a name, which gives it back. */
+static int time_allocate(struct bench *b)
+{
+    struct ffs_inode *inode;
+    int err = ffs_tmpfile(b->root, 0600, &nobody, &inode);
+
+    if (err)
+        return err;
+    err = ffs_fallocate(inode, 0, 0, PIECE);
+    ffs_iput(inode, 1);
+    return err;
+}
+
+static int measure(struct bench *b, const char *sweep, const char *what, double x,
+                   int (*call)(struct bench *))
+{
+    size_t n = 0;
+    char name[96];
+    int err = 0;
+
+    while (n < SAMPLES && !err) {
+        double start = bench_seconds();
+
+        err = call(b);
+        b->micros[n++] = (bench_seconds() - start) * 1e6;
+    }
+    if (err)
+        return fail(what, err);
+    snprintf(name, sizeof(name), "%s, %.0f %s", what, x, sweep);
+    bench_report_values(b->report, name, "us", b->micros, n, NULL);
+    bench_report_point(b->report, sweep, what, x);
+    return 0;
+}
+
+/* The last of the creations are measured. */
+static int grow_to(struct bench *b, unsigned long files)
+{
+    int err = 0;
+
+    while (b->made < files - SAMPLES && !err)
+        err = create(b);
+    return err ? fail("create", err)
+               : measure(b, "files", "create with a block", (double)files, create);
+}
+
+static int check_count(struct bench *b)
+{
+    struct ffs_statfs st;
+
+    ffs_statfs(b->fs, &st);
+    return st.inodes >= b->made + b->n_dirs + 1 ? 0 : fail("count of inodes", -EUCLEAN);
+}
+
+static int measure_files(struct bench *b)
+{
+    int err = 0;
+
+    for (unsigned long files = FIRST_COUNT; files <= b->files && !err; files *= GROWTH) {
+        double x = (double)files;
+
+        err = grow_to(b, files);
+        if (!err)
+            err = measure(b, "files", "look up", x, time_lookup);
+        if (!err)
+            err = measure(b, "files", "map 4 KiB", x, time_map);
+        if (!err)
+            err = measure(b, "files", "allocate and free 1 MiB", x, time_allocate);
+        if (!err)
+            err = check_count(b);
+    }
+    return err;
+}
+
+/* Every other block: each is an extent. */
+static int punch(struct ffs_inode *inode, unsigned long from, unsigned long to)
+{
+    int err =
+        ffs_fallocate(inode, 0, (uint64_t)from * 2 * BLOCK, (uint64_t)(to - from) * 2 * BLOCK);
+
+    for (unsigned long i = from; i < to && !err; i++)
+        err = ffs_fallocate(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                            (uint64_t)(2 * i + 1) * BLOCK, BLOCK);
+    return err;
+}
+
+static int map_once(struct ffs_inode *inode, uint64_t at, uint64_t len, size_t segments)
+{
+    struct ffs_map map;
+    int err = ffs_map_read(inode, at, len, &map);
+
+    if (err)
+        return err;
+    err = map.len == len && map.count == segments ? 0 : -EUCLEAN;
+    ffs_map_release(&map);
+    return err;
+}
+
+static int measure_maps(struct bench *b, struct ffs_inode *inode, unsigned long pieces)
+{
+    const char *names[] = {"map 4 KiB of the file", "map all of the file"};
+    int err = 0;
+
+    for (unsigned whole = 0; whole < 2 && !err; whole++) {
+        size_t n = whole ? SAMPLES / 10 : SAMPLES;
+        char name[96];
+
+        for (size_t i = 0; i < n && !err; i++) {
+            uint64_t at = whole ? 0 : (uint64_t)draw(b, pieces) * 2 * BLOCK;
+            double start = bench_seconds();
+
+            err = whole ? map_once(inode, 0, (uint64_t)pieces * 2 * BLOCK, 2 * pieces)
+                        : map_once(inode, at, BLOCK, 1);
+            b->micros[i] = (bench_seconds() - start) * 1e6;
+        }
+        snprintf(name, sizeof(name), "%s, %lu extents", names[whole], pieces);
+        if (!err)
+            bench_report_values(b->report, name, "us", b->micros, n, NULL);
+        if (!err)
+            bench_report_point(b->report, "extents of a file", names[whole], (double)pieces);
+    }
+    return err ? fail("map", err) : 0;
+}
+
+static int measure_fragments(struct bench *b)
+{
+    struct ffs_inode *inode;
+    unsigned long had = 0;
+    int err = ffs_mknod(b->root, "fragmented", S_IFREG | 0644, 0, &nobody, &inode);
+
+    if (err)
+        return fail("create", err);
+    for (unsigned long pieces = 1; pieces <= MOST_PIECES && !err; pieces *= GROWTH) {
+        err = punch(inode, had, pieces);
+        had = pieces;
+        err = err ? fail("fallocate", err) : measure_maps(b, inode, pieces);
+    }
+    ffs_iput(inode, 1);
+    return err;
+}
+
+/* A sparse file in memory without a name. */
+static int open_device(struct bench *b)
+{
+    char path[] = "/dev/shm/gpunvme-fs-bench-XXXXXX";
+    off_t bytes = (off_t)((b->files + (1ul << 18)) * 4 * BLOCK);
+    int err = 0;
+
+    b->fd = mkstemp(path);
+    if (b->fd < 0)
+        return fail(path, -errno);
+    if (ftruncate(b->fd, bytes))
+        err = -errno;
+    if (!err)
+        err = bd_file_open(path, BD_OPEN_EXCLUSIVE, BLOCK, &b->dev);
+    unlink(path);
+    return err ? fail(path, err) : 0;
+}
+
+static int set_up(struct bench *b)
+{
+    struct mkfs_params params = {.uuid = "fs-bench-volume", .time_sec = 1700000000};
+    struct ffs_mount_opts opts = {.commit_ms = 0};
+    struct mkfs_plan plan;
+    char why[256] = "";
+    int err = open_device(b);
+
+    if (err)
+        return err;
+    b->inos = calloc(b->files, sizeof(*b->inos));
+    b->dirs = calloc(b->files / PER_DIR + 1, sizeof(struct ffs_inode *));
+    b->report = bench_report_new(WHO, b->json, NULL);
+    if (!b->inos || !b->dirs || !b->report)
+        return fail("memory", -ENOMEM);
+    bench_report_number(b->report, "files", (double)b->files);
+    bench_report_number(b->report, "files_in_a_directory", PER_DIR);
+    bench_report_number(b->report, "seed", SEED);
+    err = mkfs_format(b->dev, &params, &plan);
+    if (err)
+        return fail("format", err);
+    err = ffs_mount(b->dev, &opts, &b->fs, why, sizeof(why));
+    if (!err)
+        err = ffs_iget(b->fs, 1, &b->root);
+    return err ? fail(why[0] ? why : "mount", err) : 0;
+}
+
+static int tear_down(struct bench *b)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < b->n_dirs; i++)
+        ffs_iput(b->dirs[i], 1);
+    if (b->root)
+        ffs_iput(b->root, 1);
+    if (b->fs)
+        err = ffs_unmount(b->fs);
+    if (b->dev)
+        bd_close(b->dev);
+    if (b->fd >= 0)
+        close(b->fd);
+    free(b->dirs);
+    free(b->inos);
+    return err ? fail("unmount", err) : 0;
+}
+
+static int parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "n:o:h")) != -1) {
+        if (opt == 'n')
+            b->files = strtoul(optarg, NULL, 10);
+        else if (opt == 'o' && strcmp(optarg, "json") == 0)
+            b->json = true;
+        else
+            return 1;
+    }
+    return optind != argc || b->files < FIRST_COUNT || b->files > MAX_FILES;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.files = 1000000, .fd = -1, .random = SEED};
+    int err, end;
+
+    if (parse(argc, argv, &b)) {
+        fputs("usage: " WHO " [-n FILES, 1000 to 10000000] [-o json]\n", stderr);
+        return 2;
+    }
+    err = set_up(&b);
+    if (!err)
+        err = measure_files(&b);
+    if (!err)
+        err = measure_fragments(&b);
+    end = tear_down(&b);
+    if (b.report && (err || end))
+        bench_report_drop(b.report);
+    else if (b.report)
+        bench_report_end(b.report);
+    return err || end ? 1 : 0;
+}
