@@ -142,7 +142,11 @@ static int check_room(const struct gq_copier *c, const struct gq_gather *copies,
     return batches > boxes - full ? -EAGAIN : 0;
 }
 
-/* The head goes last: on this processor stores stay in order, so who sees it seldom looks twice. */
+/*
+ * The head goes last: who sees it sees all that was stored before, but for the words that he loaded
+ * together with it, those of the first line. These all get this filling's tag, used or not, or a
+ * word of 128 fillings ago might pass for a new one.
+ */
 static void post(struct gq_copier *c, unsigned block, const struct gq_gather *copies, unsigned n)
 {
     uint32_t batch = c->posted[block]++;
@@ -157,6 +161,8 @@ static void post(struct gq_copier *c, unsigned block, const struct gq_gather *co
         words[2 + 2 * i] = copies[i].dst | tag;
         words[3 + 2 * i] = copies[i].src | tag;
     }
+    for (unsigned i = 2 + 2 * n; i < GQ_COPIER_LINE; i++)
+        words[i] = tag;
     __atomic_store_n(&words[0], n | shift << 8 | tag, __ATOMIC_RELEASE);
 }
 

@@ -23,7 +23,7 @@ __device__ bool take(const struct gq_copier_box *box, uint32_t fill, uint64_t *w
 {
     const volatile uint64_t *from = box->words;
     uint64_t since = gq_clock_ns();
-    unsigned lane = threadIdx.x % GQ_LANES, wanted = GQ_LANES / 2;
+    unsigned lane = threadIdx.x % GQ_LANES, wanted = GQ_COPIER_LINE;
 
     while (true) {
         uint64_t low = lane < wanted ? from[lane] : GQ_COPIER_TAG(fill);

@@ -25,6 +25,7 @@ extern "C" {
 #define GQ_COPIER_BLOCKS  16u /* at most; each has mailboxes of its own */
 #define GQ_COPIER_BOXES   4u  /* of a block, filled and emptied in turn */
 #define GQ_COPIER_BATCH   31u /* copies in a box */
+#define GQ_COPIER_LINE    16u /* words that are looked at together */
 #define GQ_COPIER_THREADS 256u
 
 /*
