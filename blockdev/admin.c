@@ -17,7 +17,6 @@ static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "adm
 #define MAX_QUEUES_ASKED 65535u
 
 #define SLEEPS_PER_CHECK 64u
-#define PATIENCE_NS      10000000 /* between two tries of a command */
 
 #define ABORT_NOT_DONE 1u /* dword 0 of Abort's completion */
 
@@ -107,27 +106,17 @@ static int execute_once(struct nvme_ctrlr *c, struct nvme_sqe *sqe, uint64_t dea
     return rc ? rc : nvme_status_errno(NVME_STATUS(cqe->status));
 }
 
-/* Not now, says the controller, and that it will do the command a little later. */
-static bool asks_for_patience(uint16_t status)
-{
-    unsigned code = status & 0x7ffu;
-
-    return !(status & NVME_STATUS_DNR) &&
-           (code == NVME_ERR_INTERRUPTED || code == NVME_ERR_TRANSPORT ||
-            code == NVME_ERR_MEDIA_NOT_READY || code == NVME_ERR_NS_NOT_READY);
-}
-
 static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *cqe)
 {
     uint64_t deadline = command_deadline(c);
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = PATIENCE_NS};
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = NVME_PATIENCE_NS};
     int rc;
 
     *cqe = (struct nvme_cqe){0};
     for (;;) {
         rc = execute_once(c, sqe, deadline, cqe);
-        if (!rc || !nvme_ctrlr_well(c) || !asks_for_patience(NVME_STATUS(cqe->status)) ||
-            nvme_now_ns() + PATIENCE_NS >= deadline)
+        if (!rc || !nvme_ctrlr_well(c) || !nvme_status_not_yet(NVME_STATUS(cqe->status)) ||
+            nvme_now_ns() + NVME_PATIENCE_NS >= deadline)
             return rc;
         nanosleep(&pause, NULL);
     }

@@ -40,6 +40,7 @@ struct bd_queue {
     uint16_t *free;        /* stack of CIDs */
     unsigned nfree, nslots;
     bool rung;       /* false: entries were posted after the last doorbell */
+    bool early;      /* a command was answered with "not yet" */
     bool dead;       /* the controller has failed for good */
     bool proven;     /* something has completed since it was created */
     unsigned broken; /* not 0: a reset must bring it back; how many have not */

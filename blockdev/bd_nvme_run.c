@@ -8,12 +8,17 @@
 #define SLEEPS_PER_CHECK   512u /* some 50 ms: with vfio-user a register takes milliseconds */
 #define HARVESTS_PER_CHECK 64u
 
-void bd_post(struct bd_queue *q, struct bd_slot *slot)
+static void post_within_deadline(struct bd_queue *q, struct bd_slot *slot)
 {
     slot->busy = true;
-    slot->deadline = nvme_deadline_ms(q->d->c->io_timeout_ms);
     nvme_ring_post(&q->ring, &slot->sqe);
     q->rung = false;
+}
+
+void bd_post(struct bd_queue *q, struct bd_slot *slot)
+{
+    slot->deadline = nvme_deadline_ms(q->d->c->io_timeout_ms);
+    post_within_deadline(q, slot);
 }
 
 void bd_slot_put(struct bd_queue *q, struct bd_slot *slot)
@@ -59,10 +64,25 @@ static bool ended_by_us(uint16_t status)
     return (status & 0x7ffu) == NVME_ERR_ABORT_REQUESTED;
 }
 
+/* Tried again and again, but not in a hurry. */
+static void pause_if_early(struct bd_queue *q)
+{
+    const struct timespec pause = {.tv_sec = 0, .tv_nsec = NVME_PATIENCE_NS};
+
+    if (q->early)
+        nanosleep(&pause, NULL);
+    q->early = false;
+}
+
 static void complete(struct bd_queue *q, struct bd_slot *slot, uint16_t status)
 {
     int error = refused_hint(slot, status) ? 0 : nvme_status_errno(status);
 
+    if (nvme_status_not_yet(status) && nvme_now_ns() + NVME_PATIENCE_NS < slot->deadline) {
+        q->early = true;
+        post_within_deadline(q, slot);
+        return;
+    }
     if (error && nvme_status_retryable(status) && slot->tries < BD_RETRIES) {
         slot->tries++;
         bd_post(q, slot);
@@ -156,6 +176,7 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
         ring(q);
         if (bd_harvest(q)) {
             nvme_wait_reset(&wait);
+            pause_if_early(q);
             if (time_to_look(q, &harvests))
                 bd_recover(q);
         } else if (!wait_some(q, &wait, &sleeps) && !bd_harvest(q)) {

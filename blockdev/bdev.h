@@ -100,7 +100,8 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
  * entries, fewer where the controller gives fewer). The controller must outlive the device; its
  * owner closes it. -ENODEV when nsid is not active, -ENOTSUP for an LBA format that is neither
  * 512 nor 4096 bytes or has metadata, -ENOSPC when no queue pair is left. Failures that may be
- * passing (DNR clear) are retried a few times.
+ * passing (DNR clear) are retried a few times; "not yet" (nvme_status_not_yet()) is no
+ * failure before the command's deadline.
  *
  * A command that misses the io_timeout_ms of nvme_opts is aborted, or ended with its queue pair or
  * by a reset of the controller, and sent again, three times; then it ends with -ETIMEDOUT. When the

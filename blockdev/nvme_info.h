@@ -40,6 +40,8 @@ struct nvme_ns_info {
 /* NVMe status (nvme_spec.h) to -errno, and to words: one table for the whole project. */
 int nvme_status_errno(uint16_t status);
 bool nvme_status_retryable(uint16_t status); /* DNR clear and not caused by the command itself */
+/* The controller cannot do it just now, and will a little later. */
+bool nvme_status_not_yet(uint16_t status);
 const char *nvme_status_text(uint16_t status);
 
 #ifdef __cplusplus

@@ -16,7 +16,8 @@ extern "C" {
 #define NVME_DEFAULT_MS      10000u
 #define NVME_MAX_TRANSFER    (16u << 20) /* bytes; what the driver makes PRP lists for */
 #define NVME_QID_WORDS       (NVME_MAX_QPAIRS / 64 + 1)
-#define NVME_SHUTDOWN_MS     1000u /* at least; a controller may announce more (RTD3E) */
+#define NVME_PATIENCE_NS     10000000u /* between two tries of a command that came too early */
+#define NVME_SHUTDOWN_MS     1000u     /* at least; a controller may announce more (RTD3E) */
 #define NVME_SHUTDOWN_MAX_MS 60000u
 
 /* DMA memory that a controller may still reach although its user has let go of it. */

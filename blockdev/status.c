@@ -70,3 +70,12 @@ bool nvme_status_retryable(uint16_t status)
         return false;
     return !entry || !entry->command_fault;
 }
+
+bool nvme_status_not_yet(uint16_t status)
+{
+    unsigned code = status & STATUS_CODE_MASK;
+
+    return !(status & NVME_STATUS_DNR) &&
+           (code == NVME_ERR_INTERRUPTED || code == NVME_ERR_TRANSPORT ||
+            code == NVME_ERR_MEDIA_NOT_READY || code == NVME_ERR_NS_NOT_READY);
+}

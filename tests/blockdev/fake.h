@@ -43,6 +43,7 @@ struct Fake {
     std::function<void()> on_enable = [] {};
     /* Says of an I/O command whether it is lost. */
     std::function<bool(const nvme_sqe &)> loses = [](const nvme_sqe &) { return false; };
+    std::function<uint16_t(const nvme_sqe &)> io_status = [](const nvme_sqe &) { return 0; };
     std::map<int, uint16_t> status_of_opcode, status_of_cns;
     unsigned busy = 0; /* so many admin commands are answered with "not now" first */
     uint32_t version = 0x00010400;
@@ -308,7 +309,7 @@ struct Fake {
             if (loses(sqe))
                 lost.emplace_back(qid, sqe);
             else
-                complete_io(qid, sqe, 0);
+                complete_io(qid, sqe, io_status(sqe));
         }
     }
 
