@@ -25,20 +25,20 @@
 enum subject { QUEUES, DEPTH, CONTROLLER, READERS, COMMAND, FRAGMENT };
 
 struct sweep {
-    const char *name, *option, *unit;
+    const char *name, *option;
     enum subject subject;
     uint64_t piece; /* bytes, at random places */
     unsigned x[MAX_X];
 };
 
 static const struct sweep sweeps[] = {
-    {"queues, 4 KiB", "queues", "queues", QUEUES, SMALL, {1, 2, 4, 8, 16, 32}},
-    {"queues, 256 KiB", "queues", "queues", QUEUES, 262144, {1, 2, 4, 8, 16, 32}},
-    {"depth, 4 KiB", "depth", "entries a queue", DEPTH, SMALL, {4, 16, 64, 256, 1024}},
-    {"controller threads, 4 KiB", "controller", "threads", CONTROLLER, SMALL, {1, 2, 4, 8, 12}},
-    {"readers, 4 KiB", "readers", "application threads", READERS, SMALL, {1, 2, 4, 8}},
-    {"command size, in order", "command", "KiB", COMMAND, 0, {4, 16, 64, 256, 1024}},
-    {"fragment size, at random", "fragment", "KiB", FRAGMENT, 0, {4, 16, 64, 256, 1024}},
+    {"queues, 4 KiB reads", "queues", QUEUES, SMALL, {1, 2, 4, 8, 16, 32}},
+    {"queues, 256 KiB reads", "queues", QUEUES, 262144, {1, 2, 4, 8, 16, 32}},
+    {"entries a queue, 4 KiB reads", "depth", DEPTH, SMALL, {4, 16, 64, 256, 1024}},
+    {"controller threads, 4 KiB reads", "controller", CONTROLLER, SMALL, {1, 2, 4, 8, 12}},
+    {"application threads, 4 KiB reads", "readers", READERS, SMALL, {1, 2, 4, 8}},
+    {"KiB a command, in order", "command", COMMAND, 0, {4, 16, 64, 256, 1024}},
+    {"KiB a fragment, at random", "fragment", FRAGMENT, 0, {4, 16, 64, 256, 1024}},
 };
 #define SWEEPS (sizeof(sweeps) / sizeof(sweeps[0]))
 

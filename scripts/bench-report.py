@@ -158,9 +158,12 @@ def number(value):
     return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"
 
 
-def table(report):
+def plain_table(report):
+    rows = [row for row in report["results"] if "sweep" not in row]
+    if not rows:
+        return []
     lines = ["| what | median | p5 | p95 | p99 | unit | compared |", "|---|---|---|---|---|---|---|"]
-    for row in report["results"]:
+    for row in rows:
         ratio = f"**{row['ratio']:.3f}** of {row['against']}" if "ratio" in row else ""
         values = " | ".join(number(row[key]) for key in ("median", "p5", "p95", "p99"))
         lines.append(f"| {row['name']} | {values} | {row['unit']} | {ratio} |")
@@ -177,9 +180,26 @@ def sweeps(report):
     return found
 
 
+def sweep_table(sweep, by_series):
+    """A line for each x: the medians of the series, and the ratios that were reported."""
+    unit = next(iter(by_series.values()))[0][1]["unit"]
+    lines = ["| " + " | ".join([sweep] + [f"{name}, {unit}" for name in by_series] + ["ratio"])
+             + " |", "|---" * (len(by_series) + 2) + "|"]
+    for x in sorted({x for points in by_series.values() for x, _ in points}):
+        rows = [dict(points).get(x) for points in by_series.values()]
+        ratios = [f"**{row['ratio']:.3f}**" for row in rows if row and "ratio" in row]
+        cells = [number(row["median"]) if row else "" for row in rows]
+        lines.append("| " + " | ".join([f"{x:,.0f}"] + cells + [", ".join(ratios)]) + " |")
+    return lines
+
+
+def middle_of(by_series):
+    return [row["median"] for points in by_series.values() for _, row in points]
+
+
 def plot_all(name, report, out, pyplot):
-    """PNG files of the report's sweeps: their names."""
-    files = []
+    """Writes a PNG for each of the report's sweeps: {sweep: name of the file}."""
+    files = {}
     for sweep, by_series in sweeps(report).items():
         figure, axes = pyplot.subplots(figsize=(7, 4.5))
         for series, points in by_series.items():
@@ -190,14 +210,18 @@ def plot_all(name, report, out, pyplot):
                       [row["p95"] - row["median"] for row in rows]]
             axes.errorbar(x, middle, yerr=spread, marker="o", capsize=3, label=series)
         unit = next(iter(by_series.values()))[0][1]["unit"]
-        axes.set(title=sweep, ylabel=unit, ylim=(0, None))
+        if max(middle_of(by_series)) > 100 * min(middle_of(by_series)):
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0, None)
+        axes.set(title=sweep, ylabel=unit)
         axes.set_xscale("log", base=10 if max(x) >= 10000 else 2)
         axes.grid(True, alpha=0.3)
         axes.legend()
         file = f"{name}-{re.sub('[^a-z0-9]+', '-', sweep.lower()).strip('-')}.png"
         figure.savefig(os.path.join(out, file), dpi=120, bbox_inches="tight")
         pyplot.close(figure)
-        files.append((sweep, file))
+        files[sweep] = file
     return files
 
 
@@ -248,9 +272,11 @@ def write_report(reports, out, title):
             continue
         described = [f"{key} {value}" for key, value in report.get("parameters", {}).items()]
         lines += [", ".join(described), ""] if described else []
-        lines += table(report)
-        for sweep, file in plot_all(name, report, out, pyplot) if pyplot else []:
-            lines += ["", f"![{sweep}]({file})"]
+        plots = plot_all(name, report, out, pyplot) if pyplot else {}
+        lines += plain_table(report)
+        for sweep, by_series in sweeps(report).items():
+            lines += [""] + sweep_table(sweep, by_series)
+            lines += ["", f"![{sweep}]({plots[sweep]})"] if sweep in plots else []
     text = "\n".join(lines) + "\n"
     with open(os.path.join(out, "report.md"), "w", encoding="utf-8") as f:
         f.write(text)
