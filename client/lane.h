@@ -33,7 +33,8 @@ int lane_copy_wait(struct lane *l, struct slot *s);
 
 /*
  * Between the file's bytes from file_offset on and the slot's len bytes of data: how many, with the
- * end or *err after them. Where the staging is registered at the mount, the drive reaches it.
+ * end or *err after them. Long ones go by the mount's ioctls where the staging is registered: the
+ * drive fills it.
  */
 size_t lane_move_file(struct lane *l, struct slot *s, const struct range *r, uint64_t file_offset,
                       struct gpunvme_result *result, int *err);

@@ -260,13 +260,13 @@ static unsigned threads_for(const struct pipeline *p, const struct range *r)
 size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
                     struct gpunvme_result *result, int *err)
 {
-    struct lane *lanes[PIPELINE_MAX_THREADS] = {0};
+    struct lane *lanes[PIPELINE_MAX_THREADS];
     struct job j = {.b = b, .r = r, .chunk = p->chunk, .end = r->len};
     *err = 0;
     if (!r->len)
         return 0;
     int n = get_lanes(p, threads_for(p, r), lanes);
-    if (n < 0) {
+    if (n <= 0) {
         *err = n;
         return 0;
     }
