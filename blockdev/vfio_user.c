@@ -76,7 +76,7 @@ int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uin
                      void *data, uint32_t count)
 {
     struct access sent = {.head = {.offset = offset, .region = region, .count = count}};
-    struct access got;
+    struct access got = {0};
     bool is_read = command == VFIO_USER_REGION_READ;
     struct vfio_user_msg m = {.command = command,
                               .payload = &sent,

@@ -75,7 +75,7 @@ static_assert(sizeof(struct vfio_user_version) == 4, "version is 4 bytes");
 #define VFIO_USER_CAP_MAX_DMA_MAPS       "max_dma_maps"
 #define VFIO_USER_CAP_PGSIZES            "pgsizes"
 #define VFIO_USER_DEFAULT_MSG_FDS        1
-#define VFIO_USER_DEFAULT_DATA_XFER_SIZE 1048576
+#define VFIO_USER_DEFAULT_DATA_XFER_SIZE 1048576u
 #define VFIO_USER_DEFAULT_DMA_MAPS       65535
 #define VFIO_USER_DEFAULT_PGSIZES        4096
 
