@@ -55,6 +55,16 @@ TEST(Status, WhatMayPassIsRetried)
         EXPECT_TRUE(nvme_status_retryable(st)) << st;
 }
 
+TEST(Status, NotYetIsNoneWithDnrAndNoOtherFailure)
+{
+    for (uint16_t st : {NVME_ERR_INTERRUPTED, NVME_ERR_NS_NOT_READY}) {
+        EXPECT_TRUE(nvme_status_not_yet(st)) << st;
+        EXPECT_FALSE(nvme_status_not_yet((uint16_t)(st | NVME_STATUS_DNR))) << st;
+    }
+    for (uint16_t st : {NVME_ERR_INTERNAL, NVME_ERR_UNRECOVERED_READ, NVME_ERR_ABORT_REQUESTED})
+        EXPECT_FALSE(nvme_status_not_yet(st)) << st;
+}
+
 TEST(Status, ErrnosThatCallersTellApart)
 {
     EXPECT_EQ(nvme_status_errno(NVME_ERR_CAPACITY), -ENOSPC);
