@@ -13,13 +13,13 @@ Without options all of them but the demo, in this order:
   --build     configure and build (Release, for the GPU that is here)
   --tests     the tests labelled gpu
   --memcheck  compute-sanitizer memcheck over the GPU tests of cuda/
-  --bench     the benchmarks in bench/
+  --bench     the benchmarks in bench/, by scripts/bench-report.py
   --demo      scripts/demo.sh, through the GPU
   BUILD_DIR         build folder (build/gpu)
   GPUNVME_NO_SETUP  1: install nothing
   GPUNVME_PREFIX    a folder with library packages unpacked in it, for machines without network
-  BENCH_SECONDS     limit of one benchmark (240)
-  BENCH_MIB         size of the file that ioctl_bench reads (4096)
+  BENCH_SECONDS     limit of one benchmark (180)
+  BENCH_QUICK       1: smaller benchmarks and fewer repeats
 USAGE
 }
 
@@ -41,7 +41,6 @@ done
 
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/gpu}
 WORK=$(mktemp -d)
-BENCH_MIB=${BENCH_MIB:-4096}
 trap 'rm -rf --one-file-system "$WORK"' EXIT
 PATH=$PATH:/usr/local/cuda/bin
 TABLE=() FAILED=0
@@ -135,41 +134,16 @@ step_memcheck() {
     done < <(sort "$WORK/memcheck.found" | uniq -c)
 }
 
-# run_bench NAME COMMAND...: one benchmark; what it prints goes into the table.
-run_bench() {
-    local name=$1 rc=0
-    shift
-    say "$name"
-    timeout "${BENCH_SECONDS:-240}" "$@" >"$WORK/bench.log" 2>&1 || rc=$?
-    cat "$WORK/bench.log"
-    row_of "$name" "$rc" ""
+# Tables, plots and JSON stay in the build folder; the tables go into ours too.
+step_bench() {
+    local rc=0 out=$BUILD_DIR/bench-report args=()
+    [ "${BENCH_QUICK:-0}" = 0 ] || args+=(--quick)
+    python3 -B "$GPUNVME_ROOT/scripts/bench-report.py" --build-dir "$BUILD_DIR" --out "$out" \
+        --limit "${BENCH_SECONDS:-180}" ${args[@]+"${args[@]}"} >"$WORK/bench.md" || rc=$?
+    row_of benchmarks "$rc" "report in $out"
     while IFS= read -r line; do
         TABLE+=("    $line")
-    done <"$WORK/bench.log"
-}
-
-# ioctl_bench measures a mount and gets one: an image in memory, larger than the file it reads.
-step_bench() {
-    export PATH="$BUILD_DIR/install/bin:$BUILD_DIR/install/sbin:$PATH"
-    local bench=$BUILD_DIR/bench
-    if [ -x "$bench/gq_bench" ]; then
-        run_bench "gq_bench, in order" "$bench/gq_bench" -t 4 -s "$BENCH_MIB"
-        run_bench "gq_bench, 64 KiB" "$bench/gq_bench" -t 4 -p 64
-        run_bench "gq_bench, 4 KiB" "$bench/gq_bench" -t 8 -p 4
-    else
-        row gq_bench "NOT RUN: not built"
-    fi
-    if [ -x "$bench/rate_bench" ]; then
-        run_bench rate_bench "$bench/rate_bench"
-    else
-        row rate_bench "NOT RUN: not built"
-    fi
-    if [ -x "$bench/ioctl_bench" ]; then
-        run_bench ioctl_bench bash "$GPUNVME_ROOT/bench/on_mount.sh" $((2 * BENCH_MIB + 512))M \
-            gpu=require,sim_threads=4 "$bench/ioctl_bench" -s "$BENCH_MIB"
-    else
-        row ioctl_bench "NOT RUN: not built"
-    fi
+    done <"$WORK/bench.md"
 }
 
 step_demo() {
