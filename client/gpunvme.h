@@ -40,13 +40,12 @@ void gpunvme_disconnect(struct gpunvme *g);
 int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out);
 int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out);
 
-/* Which way transfers take, and how the bounce pipeline works. Zero in a field means its default.
- */
+/* Which way transfers take. Zero in a field means its default. */
 struct gpunvme_options {
     uint32_t path;      /* GPUNVME_PATH_GPU or _BOUNCE: only that; 0: what is right, see below */
     uint32_t threads;   /* of the pipeline, the caller's included: one a processor, at most 8 */
     size_t chunk;       /* bytes a thread reads at once, a multiple of 4096: 2 MiB */
-    uint64_t crossover; /* bytes below which transfers of GPU memory bounce */
+    uint64_t crossover; /* transfers of GPU memory shorter than this many bytes bounce: none */
 };
 
 /*
@@ -55,8 +54,9 @@ struct gpunvme_options {
  * The GPU path: the mount moves the bytes (which may still go through its host memory, where its
  * executor fails; with GPUNVME_PATH_GPU that is an error). The bounce pipeline: threads of this
  * process read the file into pinned memory while the copy engine of the GPU empties it; writes the
- * other way, by one thread. By itself the library takes the pipeline for memory that the mount
- * cannot take, below the crossover, and for ten seconds after the mount itself had to fall back.
+ * other way, by one thread; a mount's gpu=require does not bind it. By itself the library takes the
+ * pipeline for memory that the mount cannot take, below the crossover, and for ten seconds after
+ * the mount itself had to fall back.
  */
 int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options);
 

@@ -92,6 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"no_size", {"read", "-b", "0", "FILE"}, 2, "0: not a buffer size"},
         Refusal{"negative_size", {"read", "-b", "-4K", "FILE"}, 2, "-4K: not a buffer size"},
         Refusal{"huge_size", {"read", "-b", "99999999999G", "FILE"}, 2, "not a buffer size"},
+        Refusal{"bad_path", {"read", "-p", "fast", "FILE"}, 2, "fast: no such path"},
+        Refusal{"path_of_another", {"extents", "-p", "gpu", "FILE"}, 2, "option not understood"},
         Refusal{"read_nothing", {"read"}, 2, "no file named"},
         Refusal{"write_one", {"write", "FILE"}, 2, "a source and a file"},
         Refusal{"extents_two", {"extents", "FILE", "FILE"}, 2, "one file is needed"},

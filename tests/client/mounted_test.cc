@@ -134,6 +134,20 @@ TEST_F(CommandOnMount, ReadTellsBytesPathAndChecksumOfEachFile)
     EXPECT_EQ(text(empty, "xxh3"), xxh3(""));
 }
 
+TEST_F(CommandOnMount, ThePathAskedForIsTakenAndSaid)
+{
+    std::string bytes = some_bytes(3000001);
+    make("a", bytes);
+    for (const char *path : {"bounce", "gpu", "auto"}) {
+        Json root = json({"read", "-q", "-c", "-p", path, mount_->path("a")});
+        struct json_object *a = json_object_array_get_idx(member(root.get(), "files"), 0);
+        bool bounce = std::string(path) == "bounce";
+        EXPECT_EQ(text(a, "path"), bounce ? "bounce" : "gpu");
+        EXPECT_EQ(text(a, "why"), bounce ? "asked for" : "");
+        EXPECT_EQ(text(a, "xxh3"), xxh3(bytes));
+    }
+}
+
 TEST_F(CommandOnMount, WriteMakesTheFileWhatTheSourceIs)
 {
     std::string bytes = some_bytes(1500000), before = some_bytes(2000000);
