@@ -107,7 +107,8 @@ def pytest_terminal_summary(terminalreporter):
     seconds, cases = {}, {}
     for reports in terminalreporter.stats.values():
         for report in [r for r in reports if hasattr(r, "when")]:
-            name, _, case = report.nodeid.rpartition("/")[2].partition("[")
+            name, _, case = report.nodeid.partition("[")
+            name = name.rpartition("/")[2]
             seconds[name] = seconds.get(name, 0) + report.duration
             cases.setdefault(name, {}).setdefault(case, report.outcome)
             if report.outcome != "passed":

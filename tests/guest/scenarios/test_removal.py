@@ -11,7 +11,7 @@ MACHINE = Machine([
     Controller("pulled", [Namespace("pulled.img")], behind_port=True),
 ])
 # Registers and doorbells of a drive that is gone.
-GONE = r"^Invalid (read|write) at addr 0x\w+, size 4, "
+GONE = r"^Invalid (read|write) at addr 0x\w+, size [48], "
 SLACK = 20
 FILES = """
     head -c 1000000 /dev/urandom >"$MNT/kept"
