@@ -17,7 +17,7 @@ __global__ void gather(char *memory, const char *source, struct pattern_pieces p
 
     for (uint64_t i = warp; i < p.n * per_piece; i += warps) {
         const uint4 *from =
-            (const uint4 *)(source + p.places[i / per_piece] + i % per_piece * kChunk) + lane;
+            (const uint4 *)(source + p.gpu_places[i / per_piece] + i % per_piece * kChunk) + lane;
         uint4 *to = (uint4 *)(memory + i * kChunk) + lane;
         uint4 held[kLoads];
 #pragma unroll

@@ -78,13 +78,29 @@ void bench_host_free(bool gpu, void *p)
         free(p);
 }
 
+/* A copy on the GPU: its kernels look a place up for every word. */
+static int publish_places(struct pattern_pieces *p, bool gpu)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    size_t bytes = p->n * sizeof(*p->places);
+
+    if (gpu && cudaMalloc((void **)&p->gpu_places, bytes) != cudaSuccess)
+        return -ENOMEM;
+    if (gpu && cudaMemcpy(p->gpu_places, p->places, bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+        return -EIO;
+#endif
+    (void)p;
+    (void)gpu;
+    return 0;
+}
+
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
                       uint64_t bytes, uint64_t span, uint64_t *state)
 {
     bool random = *state != 0;
 
     *p = (struct pattern_pieces){.seed = seed, .bytes = bytes, .n = len / bytes};
-    p->places = bench_host_alloc(gpu, p->n * sizeof(*p->places));
+    p->places = calloc(p->n, sizeof(*p->places));
     if (!p->places)
         return -ENOMEM;
     for (uint64_t i = 0; i < p->n; i++) {
@@ -92,13 +108,19 @@ int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_
             *state = pattern_word(*state, i);
         p->places[i] = (random ? *state % (span / bytes) : i) * bytes;
     }
-    return 0;
+    return publish_places(p, gpu);
 }
 
 void bench_pieces_free(struct pattern_pieces *p, bool gpu)
 {
-    bench_host_free(gpu, p->places);
+#ifdef GPUNVME_HAVE_CUDA
+    if (gpu)
+        cudaFree(p->gpu_places);
+#endif
+    (void)gpu;
+    free(p->places);
     p->places = NULL;
+    p->gpu_places = NULL;
 }
 
 static int write_pattern(const struct bench_memory *m, uint64_t len, uint64_t seed, bool poison)

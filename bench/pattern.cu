@@ -11,7 +11,7 @@ static __device__ unsigned long long total_wrong;
 static __device__ uint64_t expected(const struct pattern_pieces &p, uint64_t i)
 {
     uint64_t words = p.bytes / 8;
-    return pattern_word(p.seed, p.places[i / words] / 8 + i % words);
+    return pattern_word(p.seed, p.gpu_places[i / words] / 8 + i % words);
 }
 
 __global__ void count_wrong(const uint64_t *memory, uint64_t n, struct pattern_pieces p)

@@ -31,9 +31,10 @@ PATTERN_FN uint64_t pattern_word(uint64_t seed, uint64_t index)
 /* Pieces of the pattern that lie one after another in memory. */
 struct pattern_pieces {
     uint64_t seed;
-    uint64_t bytes;   /* of a piece */
-    uint64_t n;       /* pieces */
-    uint64_t *places; /* where in the pattern each is from; the GPU can read it, if there is one */
+    uint64_t bytes;       /* of a piece */
+    uint64_t n;           /* pieces */
+    uint64_t *places;     /* where in the pattern each is from */
+    uint64_t *gpu_places; /* the same in memory of the GPU, if there is one */
 };
 
 /* With `poison`: something that is the pattern nowhere. `place`: of the first byte. */

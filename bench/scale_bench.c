@@ -136,7 +136,7 @@ static int run_all(struct bench *b)
     for (size_t i = 0; i < SWEEPS && !err; i++) {
         const struct sweep *s = &sweeps[i];
 
-        if (b->only && strcmp(b->only, s->option))
+        if (b->only && strcmp(b->only, s->option) != 0)
             continue;
         for (unsigned k = 0; k < MAX_X && s->x[k] && !err; k++) {
             if (makes_sense(s, s->x[k]))
