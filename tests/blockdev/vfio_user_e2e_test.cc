@@ -85,6 +85,8 @@ class Process
             argv.push_back(a.data());
         argv.push_back(nullptr);
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no server behind */
+        /* A group with a stopped member is hung up, tests included, when its shell ends. */
+        setpgid(0, 0);
         dup2(out, STDOUT_FILENO);
         execv(argv[0], argv.data());
         _exit(127);

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -35,6 +36,8 @@ static std::string new_directory()
     for (std::string &a : args)
         argv.push_back(a.data());
     argv.push_back(nullptr);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // a test that is killed leaves no server behind
+    setpgid(0, 0); // a group with a stopped member is hung up when its shell ends
     dup2(out, STDOUT_FILENO);
     dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDERR_FILENO);
     execv(argv[0], argv.data());
