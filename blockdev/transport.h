@@ -30,6 +30,11 @@ struct nvme_copy {
     void *host;      /* pinned by pin() */
     uint64_t device; /* address in the device's address space */
     size_t len;      /* bytes, any alignment */
+    /*
+     * Where both sides lie. Neighbours of one region may be joined into one copy; those of two may
+     * belong to different allocations, which no copy can span.
+     */
+    uint64_t region;
 };
 
 struct nvme_mover_ops {

@@ -96,7 +96,7 @@ static struct gq_gather direction(const struct nvme_copy *c, bool to_device)
                      : (struct gq_gather){host, c->device, c->len};
 }
 
-/* Sorts the pieces, neighbours joined, into the engine's list and the kernel's. */
+/* Sorts the pieces, neighbours of a region joined, into the engine's list and the kernel's. */
 static void sort_pieces(struct channel *ch, struct gq_gather *small, bool to_device,
                         const struct nvme_copy *copies, unsigned n, unsigned *n_large,
                         unsigned *n_small)
@@ -105,9 +105,10 @@ static void sort_pieces(struct channel *ch, struct gq_gather *small, bool to_dev
 
     *n_large = *n_small = 0;
     while (i < n) {
-        struct gq_gather g = direction(&copies[i++], to_device);
+        struct gq_gather g = direction(&copies[i], to_device);
+        uint64_t region = copies[i++].region;
 
-        while (i < n) {
+        while (i < n && copies[i].region == region) {
             struct gq_gather next = direction(&copies[i], to_device);
 
             if (next.dst != g.dst + g.len || next.src != g.src + g.len)

@@ -35,6 +35,8 @@ static bool merged(struct sim_thread *th, const struct sim_mapping *m, uint64_t 
     if (!th->n_pieces)
         return false;
     struct sim_piece *last = &th->pieces[th->n_pieces - 1];
+    if (last->mapping != m->iova)
+        return false;
     if (m->host ? last->host != NULL && last->host + last->len == m->host + offset
                 : !last->host && last->device + last->len == m->device + offset) {
         last->len += len;
@@ -59,8 +61,10 @@ static uint16_t add_piece(struct walk *w, uint64_t addr, size_t len)
         return NVME_OK;
     if (th->n_pieces == SIM_MAX_PIECES)
         return NVME_ERR_INVALID_SGL_COUNT;
-    th->pieces[th->n_pieces++] = (struct sim_piece){
-        .host = m->host ? m->host + offset : NULL, .device = m->device + offset, .len = len};
+    th->pieces[th->n_pieces++] = (struct sim_piece){.host = m->host ? m->host + offset : NULL,
+                                                    .device = m->device + offset,
+                                                    .len = len,
+                                                    .mapping = m->iova};
     return NVME_OK;
 }
 

@@ -115,6 +115,7 @@ struct sim_piece {
     unsigned char *host; /* NULL: device memory */
     uint64_t device;
     size_t len;
+    uint64_t mapping; /* its IOVA */
 };
 
 struct sim_counters {

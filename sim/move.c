@@ -3,6 +3,7 @@
  * one channel a thread. Media the mover could pin is copied straight; other media goes through
  * rings of pinned bounce memory, one for each direction, freed in the order of submission.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -201,10 +202,19 @@ static unsigned char *ring_take(struct ring *r, size_t *len)
     return r->base + at;
 }
 
-/* Queues one copy of up to len bytes of the current command. Returns its bytes, 0 for none now. */
-static size_t queue_copy(struct sim_thread *th, uint64_t device, size_t len)
+/* The device's side is one mapping; the host's is one namespace's media, or the bounce memory. */
+static uint64_t region(const struct sim_piece *p, uint32_t nsid, bool bounced)
+{
+    static_assert(2 * (SIM_MAX_NAMESPACES + 1) < NVME_PAGE_SIZE, "fits below a mapping's address");
+
+    return p->mapping + (bounced ? 1 : 2 * nsid);
+}
+
+/* Queues one copy of up to len bytes of a piece. Returns its bytes, 0 for none now. */
+static size_t queue_copy(struct sim_thread *th, const struct sim_piece *p, size_t len)
 {
     struct sim_move *m = th->move;
+    uint64_t device = p->device + m->done_of_piece;
     bool to_device = !m->x.write;
     struct sub *sub = filling(th, to_device);
     unsigned char *host = m->media;
@@ -223,7 +233,11 @@ static size_t queue_copy(struct sim_thread *th, uint64_t device, size_t len)
             m->cur->corrupt = false; /* done: the rest is copied as it is */
         }
     }
-    sub->copies[sub->n] = (struct nvme_copy){.host = host, .device = device, .len = len};
+    sub->copies[sub->n] =
+        (struct nvme_copy){.host = host,
+                           .device = device,
+                           .len = len,
+                           .region = region(p, m->cur->sqe.nsid, host != m->media)};
     sub->refs[sub->n++] =
         (struct copy_ref){.slot = (uint32_t)(m->cur - th->slots),
                           .media = host != m->media && !to_device ? m->media : NULL};
@@ -236,7 +250,7 @@ static size_t move_some(struct sim_thread *th, const struct sim_piece *p, size_t
     struct sim_move *m = th->move;
 
     if (!p->host)
-        return queue_copy(th, p->device + m->done_of_piece, len);
+        return queue_copy(th, p, len);
     if (m->x.write)
         sim_copy_from_target(m->media, p->host + m->done_of_piece, len);
     else

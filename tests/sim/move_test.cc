@@ -64,6 +64,9 @@ struct FakeMover {
         if (jobs[ch].size() >= depth)
             return -EAGAIN;
         *ticket = ++tickets;
+        std::lock_guard<std::mutex> g(lock);
+        for (unsigned i = 0; i < n; i++)
+            regions.push_back(c[i].region);
         jobs[ch].push_back({to_device, {c, c + n}, *ticket, 2, Clock::now() + hold.load()});
         submissions++;
         return 0;
@@ -91,6 +94,7 @@ struct FakeMover {
     struct nvme_mover mover = {};
     std::vector<unsigned char> memory;
     std::vector<std::deque<Job>> jobs;
+    std::vector<uint64_t> regions; /* of all copies */
     std::mutex lock;
     std::set<void *> pins;
     size_t pin_limit = SIZE_MAX, depth = 2;
@@ -164,6 +168,30 @@ TEST_P(Move, ManyCommandsShareSubmissions)
     }
     EXPECT_LT(fake.submissions, 1200u);
     unmap();
+}
+
+/* Two allocations may lie side by side, on the device and on the media, and are still two. */
+TEST_P(Move, CopiesSayToWhichMappingTheyBelong)
+{
+    uint64_t first = iova, second;
+    struct nvme_mem mem = {};
+
+    unmap();
+    mem.fd = -1;
+    mem.mover = &fake.mover;
+    mem.device = DEVICE;
+    mem.len = fake.memory.size() / 2;
+    ASSERT_EQ(r.t->ops->map(r.t, &mem, &first), 0);
+    mem.device += mem.len;
+    ASSERT_EQ(r.t->ops->map(r.t, &mem, &second), 0);
+    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, first + mem.len - 4096)), 0);
+    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 1, 1, second)), 0);
+    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 2, 1, second + 4096)), 0);
+    ASSERT_EQ(fake.regions.size(), 3u);
+    EXPECT_NE(fake.regions[0], fake.regions[1]);
+    EXPECT_EQ(fake.regions[1], fake.regions[2]);
+    EXPECT_EQ(r.t->ops->unmap(r.t, first), 0);
+    EXPECT_EQ(r.t->ops->unmap(r.t, second), 0);
 }
 
 TEST_P(Move, FailedCopiesFailTheirCommands)
