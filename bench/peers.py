@@ -2,8 +2,8 @@
 """How fast does a file reach GPU memory by the Python libraries that people use today?
 
 KvikIO with 1, 4 and 16 threads, and safetensors, where they are importable; in turn with a pinned
-copy of the same size. Every byte is verified on the GPU, over zeros. Needs PyTorch. Exit 77: nothing
-to measure here. Without a GPU the same in host memory, where the library can.
+copy of the same size. Every byte is verified on the GPU, over zeros. Needs PyTorch. Without a GPU
+the same in host memory, where the library can. Exit 77: nothing to measure here.
 """
 
 import argparse

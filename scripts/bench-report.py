@@ -37,8 +37,8 @@ def controller_threads(wanted):
     return str(max(1, min(wanted, (os.cpu_count() or 1) // 2)))
 
 
-def on_mount(mib, gpu):
-    options = f"sim_threads={controller_threads(4)}" + (",gpu=require" if gpu else "")
+def on_mount(mib, *options, threads=4):
+    options = ",".join(options + (f"sim_threads={controller_threads(threads)}",))
     return ["bash", os.path.join(ROOT, "bench/on_mount.sh"), f"{2 * mib + 512}M", options]
 
 
@@ -47,7 +47,9 @@ def jobs(build, quick, gpu):
     mib = MIB_PER_FILE["gpu" if gpu else "cpu"] // (4 if quick else 1)
     repeats = "2" if quick else "5"
     few, many = controller_threads(4), controller_threads(8)
+    few_mib = min(mib, 1024)
     no_gpu = None if gpu else "needs a GPU"
+    served = ("gpu=require",) if gpu else ()
     mps = no_gpu or (None if shutil.which("nvidia-cuda-mps-control")
                      else "nvidia-cuda-mps-control is not in PATH")
 
@@ -55,9 +57,10 @@ def jobs(build, quick, gpu):
         return os.path.join(build, "bench", name)
 
     gq = [program("gq_bench"), "-n", repeats]
-    pieces = ["-s", str(min(mib, 1024))]
-    mixed = on_mount(min(mib, 1024), gpu) + [program("mixed_bench"), "-n",
-                                             "3" if quick else "10"] + pieces
+    pieces = ["-s", str(few_mib)]
+    bounce = [program("bounce_bench"), "-r", repeats]
+    mixed = on_mount(few_mib, *served) + [program("mixed_bench"), "-n",
+                                          "3" if quick else "10"] + pieces
     with_mps = ["bash", os.path.join(ROOT, "bench/with_mps.sh")]
     return [
         Job("gq-in-order", gq + ["-t", few, "-s", str(mib)]),
@@ -65,14 +68,17 @@ def jobs(build, quick, gpu):
         Job("gq-4k", gq + ["-t", many, "-p", "4"] + pieces),
         Job("scale", [program("scale_bench"), "-n", repeats]),
         Job("rate", [program("rate_bench"), "-n", repeats], no_gpu),
-        Job("file", on_mount(mib, gpu) + [program("ioctl_bench"), "-p", "-s", str(mib), "-r",
-                                          repeats]),
+        Job("file", on_mount(mib, *served) + [program("ioctl_bench"), "-p", "-s", str(mib), "-r",
+                                              repeats]),
         Job("file-tmpfs", [program("ioctl_bench"), "-p", "-s", str(mib), "-r", repeats,
                            "/dev/shm"]),
-        Job("latency", on_mount(256, gpu) + [program("latency_bench"), "-n",
-                                             "500" if quick else "2000"]),
+        Job("latency", on_mount(256, *served) + [program("latency_bench"), "-n",
+                                                 "500" if quick else "2000"]),
         Job("mixed", mixed),
         Job("mixed-mps", with_mps + mixed, mps),
+        Job("bounce-no-gpu-path", on_mount(mib, "executor=cpu", threads=8) + bounce
+            + ["-s", str(mib)]),
+        Job("bounce-crossover", on_mount(few_mib, *served) + bounce + ["-d"] + pieces),
         Job("fs", [program("fs_bench")] + (["-n", "100000"] if quick else [])),
         Job("python-peers", [sys.executable, os.path.join(ROOT, "bench/peers.py"), "-s", str(mib),
                              "-r", repeats, "/dev/shm"], no_gpu),
@@ -162,7 +168,7 @@ def plain_table(report):
     rows = [row for row in report["results"] if "sweep" not in row]
     if not rows:
         return []
-    lines = ["| what | median | p5 | p95 | p99 | unit | compared |", "|---|---|---|---|---|---|---|"]
+    lines = ["| what | median | p5 | p95 | p99 | unit | compared |", "|---" * 7 + "|"]
     for row in rows:
         ratio = f"**{row['ratio']:.3f}** of {row['against']}" if "ratio" in row else ""
         values = " | ".join(number(row[key]) for key in ("median", "p5", "p95", "p99"))
