@@ -105,6 +105,7 @@ for test in json.load(sys.stdin)["tests"]:
 # for what the launch would bring: several transfers at once run into their deadlines.
 MEMCHECK_SKIP='*ServesManyThreadsAtOnce/Cuda*:*GqReset*/Cuda*:*GqStuck*/Cuda*'
 # The CPU executor's tests and those of plain host code say nothing here.
+# shellcheck disable=SC2034 # used by eval
 MEMCHECK_FILTER="-$MEMCHECK_SKIP:*/Cpu*:*/Lanes*"
 
 step_memcheck() {
