@@ -58,7 +58,8 @@ def jobs(build, quick, gpu):
 
     gq = [program("gq_bench"), "-n", repeats]
     pieces = ["-s", str(few_mib)]
-    bounce = [program("bounce_bench"), "-r", repeats]
+    bounce_mib = min(mib, 256 if quick else 1024)
+    bounce = [program("bounce_bench"), "-r", repeats, "-s", str(bounce_mib)]
     mixed = on_mount(few_mib, *served) + [program("mixed_bench"), "-n",
                                           "3" if quick else "10"] + pieces
     with_mps = ["bash", os.path.join(ROOT, "bench/with_mps.sh")]
@@ -76,9 +77,8 @@ def jobs(build, quick, gpu):
                                                  "500" if quick else "2000"]),
         Job("mixed", mixed),
         Job("mixed-mps", with_mps + mixed, mps),
-        Job("bounce-no-gpu-path", on_mount(mib, "executor=cpu", threads=8) + bounce
-            + ["-s", str(mib)]),
-        Job("bounce-crossover", on_mount(few_mib, *served) + bounce + ["-d"] + pieces),
+        Job("bounce-no-gpu-path", on_mount(bounce_mib, "executor=cpu", threads=8) + bounce),
+        Job("bounce-crossover", on_mount(bounce_mib, *served) + bounce + ["-d"]),
         Job("fs", [program("fs_bench")] + (["-n", "100000"] if quick else [])),
         Job("python-peers", [sys.executable, os.path.join(ROOT, "bench/peers.py"), "-s", str(mib),
                              "-r", repeats, "/dev/shm"], no_gpu),
