@@ -40,6 +40,7 @@ struct Fake {
     bool has_reset = false, reset_fails = false;
     int lose_opcode = -1; /* admin opcode that is never completed */
     bool abort_works = false;
+    std::function<void(unsigned qid, unsigned cid)> on_abort = [](unsigned, unsigned) {};
     std::function<void()> on_enable = [] {};
     /* Says of an I/O command whether it is lost. */
     std::function<bool(const nvme_sqe &)> loses = [](const nvme_sqe &) { return false; };
@@ -215,6 +216,7 @@ struct Fake {
             remove(sqe);
             return 0;
         case NVME_ADMIN_ABORT:
+            on_abort(sqe.cdw10 & 0xffff, sqe.cdw10 >> 16);
             return !abort_works ||
                    !end(sqe.cdw10 & 0xffff, sqe.cdw10 >> 16, NVME_ERR_ABORT_REQUESTED);
         default:

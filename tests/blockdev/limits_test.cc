@@ -15,7 +15,7 @@ class Limits : public ::testing::Test
   protected:
     void open(uint8_t wzsl, uint32_t dmrsl, uint64_t dmsl, unsigned depth = 8)
     {
-        opts.admin_timeout_ms = opts.io_timeout_ms = 10000;
+        opts.admin_timeout_ms = opts.io_timeout_ms = timeout_ms;
         fake.version = 0x00020000;
         fake.id_nvm[1] = wzsl;
         memcpy(&fake.id_nvm[4], &dmrsl, 4);
@@ -31,6 +31,7 @@ class Limits : public ::testing::Test
         EXPECT_EQ(fake.mistakes, 0u);
     }
 
+    unsigned timeout_ms = 10000;
     Fake fake;
     nvme_opts opts{};
     nvme_ctrlr *c = nullptr;
@@ -80,6 +81,31 @@ TEST_F(Limits, SmallestQueueIsEnough)
     ASSERT_EQ(bd_write(dev, 0, data.data(), data.size(), 0), 0);
     ASSERT_EQ(bd_read(dev, 0, back.data(), back.size()), 0);
     EXPECT_EQ(back, data);
+}
+
+constexpr unsigned RETRIES = 3; /* of a command that fails */
+
+TEST_F(Limits, CommandThatComesTooEarlyIsNotCounted)
+{
+    open(0, 0, 0);
+    unsigned left = RETRIES + 1;
+    fake.io_status = [&left](const nvme_sqe &) -> uint16_t {
+        return left && left-- ? NVME_ERR_NS_NOT_READY : 0;
+    };
+    std::vector<uint8_t> page(4096);
+    EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), 0);
+    EXPECT_EQ(fake.sent.size(), RETRIES + 2);
+}
+
+TEST_F(Limits, NamespaceThatIsNeverReadyIsAnErrorAfterPauses)
+{
+    timeout_ms = 100;
+    open(0, 0, 0);
+    fake.io_status = [](const nvme_sqe &) -> uint16_t { return NVME_ERR_NS_NOT_READY; };
+    std::vector<uint8_t> page(4096);
+    EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), -EIO);
+    EXPECT_GE(fake.sent.size(), RETRIES + 1);
+    EXPECT_LT(fake.sent.size(), 100u) << "tried without a pause";
 }
 
 } // namespace
