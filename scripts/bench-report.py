@@ -45,7 +45,7 @@ def on_mount(mib, *options, threads=4):
 def jobs(build, quick, gpu):
     """All benchmarks in the order in which they run."""
     mib = MIB_PER_FILE["gpu" if gpu else "cpu"] // (4 if quick else 1)
-    repeats = "2" if quick else "5"
+    repeats = "3" if quick else "5"
     few, many = controller_threads(4), controller_threads(8)
     few_mib = min(mib, 1024)
     no_gpu = None if gpu else "needs a GPU"
