@@ -9,8 +9,8 @@
 
 #include "fusefs/daemon/log.h"
 
-/* Queue pairs of the ordinary path. */
-#define CPU_QUEUES 4
+/* Queue pairs of the ordinary path, at most; and at most half of what there are. */
+#define CPU_QUEUES 4u
 #define CPU_DEPTH  128
 
 struct problem {
@@ -31,6 +31,16 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, i
     return err;
 }
 
+/* A drive with two pairs serves both paths with one each. */
+static unsigned cpu_queues(const struct nvme_ctrlr *c)
+{
+    unsigned half = nvme_ctrlr_info(c)->io_queues / 2;
+
+    if (half == 0)
+        return 1;
+    return half < CPU_QUEUES ? half : CPU_QUEUES;
+}
+
 static int open_blocks(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[256] = "";
@@ -45,8 +55,8 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
     int err = nvme_ctrlr_open(s->drive.transport, &nvme, &s->ctrlr);
     if (err)
         return fail(p, err, "the controller does not start: %s", why[0] ? why : strerror(-err));
-    err = bd_open_namespace(s->ctrlr, opts->name.nsid, CPU_QUEUES, CPU_DEPTH, &s->bdev, why,
-                            sizeof(why));
+    err = bd_open_namespace(s->ctrlr, opts->name.nsid, cpu_queues(s->ctrlr), CPU_DEPTH, &s->bdev,
+                            why, sizeof(why));
     if (err)
         return fail(p, err, "%s", why);
     s->bdev->info.read_only |= opts->read_only;
