@@ -279,7 +279,6 @@ TEST_F(Ctrlr, FatalStatusEndsAnAdminWait)
 
 TEST_F(Ctrlr, CommandThatIsToBeTriedLaterIsTriedLater)
 {
-    opts.admin_timeout_ms = 10000;
     admin_ms = 10000;
     fake.busy = 3;
     ASSERT_EQ(open(), 0);
