@@ -47,7 +47,10 @@ run_setup --guest
 use_prefix
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
 configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON
-say "guest tests"
-exec pytest-3 -q --tb=short -p no:cacheprovider --rootdir="$GPUNVME_ROOT/tests/guest" \
+# A guest has one processor; tests of one file share guests.
+guests=$(($(nproc) < 4 ? $(nproc) : 4))
+say "guest tests, $guests guests at a time"
+exec pytest-3 -q --tb=short -p no:cacheprovider -n "$guests" --dist loadfile \
+    --rootdir="$GPUNVME_ROOT/tests/guest" \
     --kernel="$GPUNVME_GUEST_KERNEL" --build-dir="$BUILD_DIR" ${marks[@]+"${marks[@]}"} \
     ${names:+-k "$names"} ${options[@]+"${options[@]}"} "$GPUNVME_ROOT/tests/guest"

@@ -62,6 +62,7 @@ kmod            dpkg:
 xz-utils        cmd:xz
 zstd            cmd:zstd
 python3-pytest  cmd:pytest-3
+python3-pytest-xdist dpkg:
 '
 GUEST_KERNEL_PACKAGE=${GUEST_KERNEL_PACKAGE:-linux-image-amd64}
 

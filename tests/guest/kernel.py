@@ -56,25 +56,25 @@ class Kernel:
         self.root, self.version = os.path.abspath(root), versions[0]
         self.dir = os.path.join(cache, self.version)
         os.makedirs(self.dir, exist_ok=True)
-        self.image = self._make("vmlinux", self._image, ())
-        self.initrd = self._make("initramfs", self._initramfs,
-                                 [os.path.join(HERE, "init"), os.path.abspath(__file__)])
+        self.packed = os.path.join(self.root, "boot", "vmlinuz-" + self.version)
+        self.image = self._make("vmlinux", self._image)
+        self.initrd = self._make("initramfs", self._initramfs)
 
-    def _make(self, name, function, sources):
-        """Makes a file unless it is there and newer than its sources."""
+    def _make(self, name, function):
+        """Makes a file unless it is there and newer than what it is made from; a package's files
+        are as old as the package, so their change times count."""
         path = os.path.join(self.dir, name)
-        newest = max([os.path.getmtime(s) for s in sources], default=0)
-        if not os.path.exists(path) or os.path.getmtime(path) < newest:
+        sources = (self.packed, os.path.join(HERE, "init"), os.path.abspath(__file__))
+        if not os.path.exists(path) or os.path.getmtime(path) < max(map(os.path.getctime, sources)):
             temporary = f"{path}.{os.getpid()}"
             function(temporary)
             os.rename(temporary, path)
         return path
 
     def _image(self, path):
-        packed = os.path.join(self.root, "boot", "vmlinuz-" + self.version)
-        elf = uncompressed(packed)
+        elf = uncompressed(self.packed)
         if elf is None:
-            shutil.copyfile(packed, path)
+            shutil.copyfile(self.packed, path)
             return
         with open(path, "wb") as file:
             file.write(elf)
