@@ -150,7 +150,7 @@ TEST(Command, WhatIsNoNvmeDriveIsRefused)
 {
     std::string output, other;
     for (int i = 0; i < 32 && other.empty(); i++) {
-        char bdf[16], line[16] = "";
+        char bdf[32], line[16] = "";
         snprintf(bdf, sizeof(bdf), "0000:00:%02x.0", i);
         std::ifstream(std::string("/sys/bus/pci/devices/") + bdf + "/class")
             .getline(line, sizeof(line));
