@@ -7,7 +7,8 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/guest-test.sh [--quick | --all] [--kvm] [--keep] [SCENARIO...] [-- PYTEST-ARGUMENT...]
+Usage: bash scripts/guest-test.sh [--quick | --all] [--kvm] [--keep] [SCENARIO...]
+                                  [-- PYTEST-ARGUMENT...]
   --quick  only the few that show whether anything works
   --all    also what takes too long for every change
   --kvm    with /dev/kvm instead of emulation
@@ -42,7 +43,8 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-export GPUNVME_GUEST_KERNEL=${GPUNVME_GUEST_KERNEL:-${GPUNVME_BUILD:-$GPUNVME_ROOT/build}/guest-kernel}
+kernel=${GPUNVME_BUILD:-$GPUNVME_ROOT/build}/guest-kernel
+export GPUNVME_GUEST_KERNEL=${GPUNVME_GUEST_KERNEL:-$kernel}
 run_setup --guest
 use_prefix
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}

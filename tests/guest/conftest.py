@@ -95,11 +95,14 @@ def guest(lab, request):
 def judged(request):
     """After each test: QEMU and the guest's kernel have nothing to say against the driver."""
     yield
-    if "lab" in request.fixturenames:
-        running = request.getfixturevalue("lab").guest
-        expected = request.node.get_closest_marker("complaints")
-        if running is not None:
-            assert running.complaints(expected.args[0] if expected else None) == []
+    if "lab" not in request.fixturenames:
+        return
+    lab = request.getfixturevalue("lab")
+    running, expected = lab.guest, request.node.get_closest_marker("complaints")
+    if "guest" not in request.fixturenames:
+        lab.kill()  # its own, still there because it failed
+    if running is not None:
+        assert running.complaints(expected.args[0] if expected else None) == []
 
 
 def pytest_terminal_summary(terminalreporter):
