@@ -92,7 +92,7 @@ static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
     *out = w.got;
     if (w.got)
         return 0;
-    return w.refused ? -EIO : rc;
+    return rc ? rc : -EIO; /* refused */
 }
 
 static void put_free(struct nvme_bdev *d, struct bd_queue *q)

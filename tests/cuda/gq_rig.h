@@ -77,7 +77,7 @@ class Rig
     gq_options opts = {};
     nvme_opts driver = {};
     bool no_peer = false; /* the controller cannot reach device memory */
-    Bytes media; /* what the namespace held at first */
+    Bytes media;          /* what the namespace held at first */
     sim *s = nullptr;
     nvme_ctrlr *c = nullptr;
     gq_engine *e = nullptr;
