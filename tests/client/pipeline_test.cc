@@ -194,7 +194,7 @@ TEST_P(Pipeline, ServesManyThreadsWithTheLanesItHas)
     std::vector<int> bad(6);
     const size_t part = 8 * kChunk;
     for (size_t t = 0; t < bad.size(); t++)
-        threads.emplace_back([this, t, part, &bad] {
+        threads.emplace_back([this, t, &bad] {
             int err;
             for (int i = 0; i < 50; i++)
                 bad[t] |= rig_read(rig_, fd_, t * part, t * kChunk + 1, part, &err) != part;
