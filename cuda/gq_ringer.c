@@ -39,7 +39,7 @@ static void unlock(struct gq_ringer *r)
 }
 
 /*
- * A chain of two orders. The executor stores entries before the shadow (gq_fence_sqes), and the
+ * A chain of two orders. The executor stores entries before the shadow (gq_fence_entries), and the
  * acquire sees the shadow: so the entries are in memory for everyone, the controller's DMA
  * included, before the doorbell, for the release keeps the store behind the load. With CQ heads
  * it is the executor's loads of the entries that come before the controller may overwrite them.
