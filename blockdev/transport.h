@@ -94,6 +94,11 @@ struct nvme_transport_ops {
      */
     void (*kick)(struct nvme_transport *t);
     /*
+     * Optional (NULL for hardware): +1 or -1 of somebody who rings doorbells and cannot kick, a GPU
+     * of another process. A software controller stays awake as long as there are any.
+     */
+    void (*attend)(struct nvme_transport *t, int change);
+    /*
      * Optional: resets the controller from outside its registers (PCI function level reset,
      * vfio-user DEVICE_RESET). Afterwards CC.EN is 0, no command of before touches memory, and what
      * map() gave is still mapped. 0, -ENOTSUP, -EIO (it is gone, or does not come back).
@@ -108,6 +113,12 @@ struct nvme_transport {
     volatile uint32_t *doorbells; /* BAR0 + 0x1000, in host address space */
     size_t doorbells_len;         /* bytes mapped, whole pages; may be registered with CUDA */
     bool doorbells_are_mmio; /* true: real MMIO (CUDA needs IoMemory); false: ordinary memory */
+    /*
+     * The memory behind the doorbells and where they begin in it, for other processes to map; the
+     * transport's. -1: not to be handed on.
+     */
+    int doorbells_fd;
+    uint64_t doorbells_fd_offset;
     /*
      * Readable once the system wants the drive back (hot unplug): its user should close the
      * transport soon. -1: the system never asks. The transport's; poll it, do not read it.

@@ -188,6 +188,7 @@ static struct vfio *create(const struct vfio_api *api)
     v->t.ops = &vfio_ops;
     v->t.doorbells_are_mmio = true;
     v->t.removal_fd = -1;
+    v->t.doorbells_fd = -1;
     v->api = api;
     v->space = -1;
     v->group = -1;

@@ -103,6 +103,68 @@ ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uin
 ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
                       size_t len, struct gpunvme_result *result);
 
+/*
+ * Many reads of one file, in any order, each with its own result (gpunvme_piece): 0 when every
+ * piece has one. Made for small reads: one call moves up to GPUNVME_PIECES_MAX of them, more are
+ * sent in turns. result->commands and path are those of all.
+ */
+int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
+                  struct gpunvme_result *result);
+
+/*
+ * The direct path: queue pairs of the drive and extents of files are leased from the mount once,
+ * and then the GPU reads by kernels of this process, in its own context and streams; no call into
+ * the daemon on the way. For those the mount trusts with it (-o direct=), else -EPERM; -ENOTSUP,
+ * with the reason in gpunvme_error(), where the drive or the GPU cannot.
+ *
+ * Leases can be revoked (the drive was reset, the mount ends). Reads then end with -ESTALE or
+ * -ETIMEDOUT, and so does all that follows, until gpunvme_direct_renew() has taken new ones.
+ */
+struct gpunvme_direct;
+struct gpunvme_file;
+
+/* Zero in a field means its default. */
+struct gpunvme_direct_options {
+    uint32_t queues; /* to lease: 16, fewer where the mount gives fewer */
+    uint32_t depth;  /* entries of each: 64 */
+};
+
+/* Buffers of g are reached by it, those registered later too. options may be NULL. */
+int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
+                        struct gpunvme_direct **out);
+/* No read may be under way. Files not closed yet end with it. */
+void gpunvme_direct_close(struct gpunvme_direct *d);
+/* After -ESTALE or -ETIMEDOUT, with no read under way: new queues, and new extents of all files. */
+int gpunvme_direct_renew(struct gpunvme_direct *d);
+
+/* fd is open for reading; it may be closed afterwards. */
+int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out);
+void gpunvme_file_close(struct gpunvme_file *f);
+/*
+ * Reads see the file as it was when it was opened here or last refreshed; blocks that it has lost
+ * since keep what they held. 0: nothing has changed; 1: extents and size are new now. No read of
+ * the file may be under way.
+ */
+int gpunvme_file_refresh(struct gpunvme_file *f);
+uint64_t gpunvme_file_size(const struct gpunvme_file *f);
+
+/*
+ * Reads n bytes at offset to ptr, inside a registered buffer, in stream order (a CUstream or
+ * cudaStream_t; NULL: the default stream), like a kernel of that stream. When it is this read's
+ * turn to end, *bytes is what pread(2) would return, or -errno: memory that the GPU reaches and
+ * the caller keeps until then (pinned host memory, or the device's). On a mount without a GPU: host
+ * memory from gpunvme_alloc(), stream NULL, and the read has ended when the call returns.
+ */
+int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
+                       int64_t *bytes);
+
+/*
+ * What kernels of the application's own take as an argument: see gpunvme_device.h. Device memory;
+ * good until the file is closed or refreshed.
+ */
+struct gpunvme_device_file;
+const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file *f);
+
 /* Extents from offset on, at most max: the count; flags of the last one tell if it is the last. */
 ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max);
 

@@ -58,11 +58,20 @@ struct gpunvme_ioc_info {
     char socket[108];   /* UNIX socket that takes file descriptors: see gpunvme_ioc_register */
     /* The struct ended here at first. */
     char tier_note[256]; /* why the tier is no better; empty when there is nothing to say */
+    /* The struct ended here until READV and leases came. */
+    uint32_t direct;       /* 1: the caller may lease queues and extents (mount option direct=) */
+    uint32_t lease_queues; /* queue pairs that may be leased at once, by all together */
 };
 
 /* Memory kinds. */
 #define GPUNVME_MEM_CUDA_IPC 1u /* ipc: handle of the allocation's base; offset from the base */
 #define GPUNVME_MEM_FD       2u /* token: what the socket answered for a descriptor; offset in it */
+
+/*
+ * With GPUNVME_MEM_FD, on every mount: the memory will hold lists for READV, and is not for
+ * transfers.
+ */
+#define GPUNVME_REGISTER_LIST 1u
 
 /*
  * Makes memory of the caller a buffer. It belongs to the open file description that registers it
@@ -76,7 +85,7 @@ struct gpunvme_ioc_info {
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
     uint32_t kind;
-    uint32_t flags;  /* 0 */
+    uint32_t flags;  /* GPUNVME_REGISTER_LIST */
     uint64_t offset; /* bytes */
     uint64_t len;    /* bytes, > 0 */
     uint64_t token;
@@ -117,6 +126,38 @@ struct gpunvme_ioc_rw {
     uint32_t nvme_status; /* out: SC | SCT << 8 | DNR << 14 of the first error; 0: none */
 };
 
+/* One read of a batch, in memory registered as a list. */
+struct gpunvme_piece {
+    uint64_t file_offset;
+    uint64_t buffer_offset;
+    uint32_t len;   /* bytes, < 2^31 */
+    int32_t result; /* out: bytes, short only at the end of the file, or -errno */
+};
+
+/*
+ * Many reads of one file in one call: pieces [first, first + count) of the list, in any order, each
+ * with its own result. Returns 0 when every piece has one; otherwise (-EINTR, -ETIMEDOUT) the
+ * pieces without a better one have -ECANCELED. Errors before any piece was read: those of READ for
+ * buffer and list, -ERANGE (past the end of the list), -EINVAL (list_id is not a list, count 0 or
+ * over GPUNVME_PIECES_MAX).
+ */
+struct gpunvme_ioc_readv {
+    struct gpunvme_abi abi;
+    uint32_t flags;       /* GPUNVME_NO_FALLBACK */
+    uint32_t deadline_ms; /* 0: the mount's */
+    uint64_t id;
+    uint64_t key;
+    uint64_t list_id;
+    uint64_t list_key;
+    uint64_t first;
+    uint64_t count;
+    uint64_t bytes;       /* out: of all pieces together */
+    uint64_t commands;    /* out: NVMe commands sent by the executor */
+    uint32_t path;        /* out: GPUNVME_PATH_* */
+    uint32_t nvme_status; /* out: of one command that failed; 0: none */
+};
+#define GPUNVME_PIECES_MAX (1u << 20)
+
 struct gpunvme_extent {
     uint64_t file_offset; /* bytes */
     uint64_t len;         /* bytes */
@@ -149,6 +190,118 @@ struct gpunvme_ioc_stats {
     uint64_t controller_resets;
 };
 
+/*
+ * Leases: the direct path. A program drives NVMe queue pairs of its own and knows the extents of
+ * its files; no call into the daemon on the way. A leased queue reaches the whole namespace and all
+ * memory that the drive may reach for this mount: the mount option direct= says who is trusted with
+ * that (-EPERM for everybody else).
+ *
+ * A lease belongs to the open file description it was taken through and ends with it, by LEASE_END,
+ * or by the daemon (revocation): `state` in its page becomes GPUNVME_LEASE_REVOKED, its holder has
+ * GPUNVME_LEASE_GRACE_MS to end it, and then its queues are deleted, which ends their commands. The
+ * daemon revokes when the controller is reset (the queues are gone at once then), when the mount
+ * ends, and when the file system needs the blocks back.
+ */
+#define GPUNVME_LEASE_GRACE_MS 2000u
+#define GPUNVME_LEASE_MAX      64u /* queues of a lease */
+
+/* At the start of a lease's shared memory; written by the daemon only. */
+struct gpunvme_lease_page {
+    uint32_t state; /* GPUNVME_LEASE_* */
+    uint32_t reserved;
+    /*
+     * Of an extent lease: changes when the file's extents or size do. What was read by older
+     * extents is what the file held when the lease was taken, never another file's.
+     */
+    uint64_t generation;
+};
+#define GPUNVME_LEASE_VALID   1u
+#define GPUNVME_LEASE_REVOKED 2u
+
+/* Queue pairs; their parts are asked for over the socket (gpunvme_ask). */
+struct gpunvme_ioc_queue_lease {
+    struct gpunvme_abi abi;
+    uint32_t queues; /* in: wanted, 1 .. GPUNVME_LEASE_MAX; out: granted, at least 1 */
+    uint32_t depth;  /* in: entries of each, 0: 64; out: as created */
+    uint32_t flags;  /* 0 */
+    uint32_t nsid;   /* out */
+    uint32_t lba_size;
+    uint32_t max_command; /* out: bytes of an NVMe command */
+    uint32_t deadline_ms; /* out: a command not completed after this is lost */
+    uint32_t reserved;
+    uint64_t id;  /* out */
+    uint64_t key; /* out */
+};
+
+/*
+ * The extents of a file, from its start to its end, pinned: the blocks are given to nobody else
+ * while the lease lasts, whatever becomes of the file. On a file open for reading.
+ */
+struct gpunvme_ioc_extent_lease {
+    struct gpunvme_abi abi;
+    uint32_t flags; /* 0 */
+    uint32_t reserved;
+    uint64_t size;       /* out: of the file, bytes */
+    uint64_t count;      /* out: of struct gpunvme_lease_extent in the shared memory */
+    uint64_t generation; /* out */
+    uint64_t id;         /* out */
+    uint64_t key;        /* out */
+};
+
+/* From offset up to the next one's, or the size. */
+struct gpunvme_lease_extent {
+    uint64_t offset; /* in the file, bytes */
+    uint64_t lba;    /* of the namespace; UINT64_MAX: zeros */
+};
+
+struct gpunvme_ioc_lease_end {
+    struct gpunvme_abi abi;
+    uint64_t id;
+    uint64_t key;
+};
+
+/* Where a registered buffer is for the drive; needs the right to lease. */
+struct gpunvme_ioc_buffer_iova {
+    struct gpunvme_abi abi;
+    uint64_t id;
+    uint64_t key;
+    uint64_t iova;      /* out: of the first page; the pages follow one another */
+    uint64_t prps_iova; /* out: of a table of PRP entries for them, see below */
+    uint64_t pages;     /* out: of 4096 bytes */
+    uint64_t head;      /* out: bytes from the first page to the buffer's first byte */
+};
+/*
+ * The table: entry i of page p of the table is the address of page 511 p + i; entry 511 is the
+ * address of the table's next page. A PRP list may start at any entry; one that would end exactly
+ * on entry 511 may not be used.
+ */
+
+/*
+ * What a client asks for over the socket, in one message, and gets in one: a struct
+ * gpunvme_told with descriptors (SCM_RIGHTS). The socket closes on nonsense.
+ */
+struct gpunvme_ask {
+    uint64_t what; /* GPUNVME_ASK_* */
+    uint64_t id;   /* of the lease */
+    uint64_t key;
+    uint64_t index; /* of the queue */
+};
+/* A lease's page, one descriptor, read-only; for an extent lease the extents follow at 64. */
+#define GPUNVME_ASK_PAGE 1u
+/*
+ * A queue, two descriptors: the memory of its rings, and the file its doorbells are in, which may
+ * be memory of the daemon's that passes them on.
+ */
+#define GPUNVME_ASK_QUEUE 2u
+
+struct gpunvme_told {
+    uint64_t len;                      /* of the first descriptor's memory, bytes */
+    uint64_t sq_offset, cq_offset;     /* in it */
+    uint64_t doorbells_len;            /* of the second one's */
+    uint64_t sq_doorbell, cq_doorbell; /* offsets of 32-bit words in it */
+};
+#define GPUNVME_LEASE_EXTENTS_AT 64u
+
 #define GPUNVME_IOC_INFO       _IOWR('G', 0x60, struct gpunvme_ioc_info)
 #define GPUNVME_IOC_REGISTER   _IOWR('G', 0x61, struct gpunvme_ioc_register)
 #define GPUNVME_IOC_UNREGISTER _IOWR('G', 0x62, struct gpunvme_ioc_unregister)
@@ -156,10 +309,27 @@ struct gpunvme_ioc_stats {
 #define GPUNVME_IOC_WRITE      _IOWR('G', 0x64, struct gpunvme_ioc_rw)
 #define GPUNVME_IOC_EXTENTS    _IOWR('G', 0x65, struct gpunvme_ioc_extents)
 #define GPUNVME_IOC_STATS      _IOWR('G', 0x66, struct gpunvme_ioc_stats)
+#define GPUNVME_IOC_READV      _IOWR('G', 0x67, struct gpunvme_ioc_readv)
+
+#define GPUNVME_IOC_QUEUE_LEASE  _IOWR('G', 0x68, struct gpunvme_ioc_queue_lease)
+#define GPUNVME_IOC_EXTENT_LEASE _IOWR('G', 0x69, struct gpunvme_ioc_extent_lease)
+#define GPUNVME_IOC_LEASE_END    _IOWR('G', 0x6a, struct gpunvme_ioc_lease_end)
+#define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
 
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
-static_assert(sizeof(struct gpunvme_ioc_info) == 644, "info");
+static_assert(offsetof(struct gpunvme_ioc_info, direct) == 644, "info until leases came");
+static_assert(sizeof(struct gpunvme_ioc_info) == 652, "info");
+static_assert(sizeof(struct gpunvme_piece) == 24, "piece");
+static_assert(sizeof(struct gpunvme_ioc_readv) == 88, "readv");
+static_assert(sizeof(struct gpunvme_lease_page) == 16, "lease page");
+static_assert(sizeof(struct gpunvme_ioc_queue_lease) == 56, "queue lease");
+static_assert(sizeof(struct gpunvme_ioc_extent_lease) == 56, "extent lease");
+static_assert(sizeof(struct gpunvme_lease_extent) == 16, "lease extent");
+static_assert(sizeof(struct gpunvme_ioc_lease_end) == 24, "lease end");
+static_assert(sizeof(struct gpunvme_ioc_buffer_iova) == 56, "buffer iova");
+static_assert(sizeof(struct gpunvme_ask) == 32, "ask");
+static_assert(sizeof(struct gpunvme_told) == 48, "told");
 static_assert(sizeof(struct gpunvme_ioc_register) == 120, "register");
 static_assert(sizeof(struct gpunvme_ioc_unregister) == 24, "unregister");
 static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "blockdev/nvme.h"
+#include "cuda/gq_reads.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -130,7 +131,6 @@ struct gq_extent {
     uint64_t lba; /* GQ_LBA_ZERO: reads as zeros */
     uint64_t bytes;
 };
-#define GQ_LBA_ZERO UINT64_MAX
 
 enum gq_op { GQ_READ, GQ_WRITE };
 
@@ -174,6 +174,31 @@ struct gq_result {
  * process meanwhile may hold that work up until the transfer's deadlines pass.
  */
 int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
+
+/*
+ * Many reads of one file at once, into one buffer: extents and PRPs are worked out by the executor
+ * (gq_reads.h), the host copies map and list. A read's `at` counts from the buffer's first byte.
+ * results[i] is as gq_reads.h has it.
+ */
+struct gq_readv {
+    struct gq_buffer *buffer;
+    const struct gq_file_extent *extents; /* cover every read up to `end` */
+    size_t n_extents;
+    uint64_t end; /* of the file, bytes */
+    const struct gq_read *reads;
+    uint32_t *results; /* n of them, filled in by gq_readv() */
+    size_t n;
+    unsigned deadline_ms;            /* as in gq_request */
+    const volatile uint32_t *cancel; /* as in gq_request */
+};
+#define GQ_READV_EXTENTS 65536u /* of a map at most */
+
+/*
+ * 0 when every read ended, whatever its result; result->bytes: of those that are GQ_READ_OK.
+ * -E2BIG: the map has more than GQ_READV_EXTENTS extents. Otherwise as gq_transfer(), and then the
+ * results of reads that did end are right.
+ */
+int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result);
 
 /* Copies between the buffer and host memory, for the bounce path. -EINVAL past the buffer's end. */
 int gq_buffer_put(struct gq_buffer *b, uint64_t offset, const void *src, size_t len);

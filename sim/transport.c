@@ -142,6 +142,8 @@ int sim_transport_create(struct sim *s)
     st->t.doorbells = (volatile uint32_t *)(void *)s->doorbells;
     st->t.doorbells_len = s->doorbells_len;
     st->t.doorbells_are_mmio = false;
+    st->t.doorbells_fd = s->doorbells_fd;
+    st->t.doorbells_fd_offset = NVME_REG_DOORBELLS;
     s->transport = st;
     return 0;
 }
