@@ -386,6 +386,7 @@ struct Fake {
                 return of(t)->maps.erase(iova) ? 0 : -ENOENT;
             },
             [](nvme_transport *t) { of(t)->run(); },
+            nullptr, /* attend: it does everything inside kick() */
             [](nvme_transport *t) -> int {
                 std::lock_guard<std::mutex> guard(of(t)->lock);
                 return of(t)->device_reset();
