@@ -274,7 +274,8 @@ static int alloc_slots(struct bd_queue *q, unsigned depth)
 /* Whole pages a slot, as much as the budget gives and one command can carry. */
 static size_t bounce_per_slot(const struct nvme_bdev *d, unsigned slots)
 {
-    size_t len = BD_BOUNCE_BUDGET / slots & ~(size_t)(NVME_PAGE_SIZE - 1);
+    size_t budget = d->c->t->physical ? NVME_LARGE_PAGE : BD_BOUNCE_BUDGET;
+    size_t len = budget / slots & ~(size_t)(NVME_PAGE_SIZE - 1);
 
     if (len > BD_BOUNCE_MAX)
         len = BD_BOUNCE_MAX;

@@ -106,8 +106,8 @@ static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
 {
     uint64_t shutdown_ms = facts->rtd3e_us / 1000;
 
-    c->info.max_transfer = NVME_MAX_TRANSFER;
-    if (facts->mdts != 0 && facts->mdts < NVME_MAX_TRANSFER)
+    c->info.max_transfer = c->t->physical ? NVME_PHYSICAL_MAX : NVME_MAX_TRANSFER;
+    if (facts->mdts != 0 && facts->mdts < c->info.max_transfer)
         c->info.max_transfer = (uint32_t)facts->mdts;
     c->info.max_queue_depth = NVME_CAP_MQES(c->cap) + 1;
     if (shutdown_ms < NVME_SHUTDOWN_MS)

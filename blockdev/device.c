@@ -166,6 +166,8 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
     const struct problem p = {why, len};
     int err = bd_nvme_open(c, nsid, queues, depth, out);
 
+    if (err == -ENOMEM && nvme_ctrlr_transport(c)->physical)
+        return nvme_vfio_no_large_page(why, len);
     if (err == -ENOMEM && !strcmp(nvme_ctrlr_transport(c)->ops->name, "vfio") &&
         nvme_vfio_memlock_low(why, len))
         return err;

@@ -164,7 +164,10 @@ unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c);
 int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len, bool to_device,
                struct nvme_cqe *cqe);
 
-/* Shared memory (memfd) mapped into the controller: for PRP lists, staging, bounce buffers. */
+/*
+ * Shared memory (memfd) mapped into the controller: for PRP lists, staging, bounce buffers.
+ * -EINVAL; -E2BIG (more than a large page, where addresses are physical); -ENOMEM; errors of map().
+ */
 struct nvme_dma {
     void *addr;
     size_t len; /* bytes, whole pages */

@@ -60,6 +60,11 @@ int nvme_pci_check_unused(const char *root, const char *bdf, char *why, size_t l
  * in why); -ENOTSUP (no IOMMU, or the VFIO module is not loaded).
  */
 int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len);
+/*
+ * The same for VFIO's noiommu mode. -EINVAL: an IOMMU guards it; -ENOTSUP: the mode is off, or not
+ * in this kernel, or VFIO is not loaded.
+ */
+int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len);
 
 /*
  * Hands the device to `driver` ("vfio-pci") with driver_override, whatever drives it now; does

@@ -20,7 +20,8 @@
     "no IOMMU guards it: switch VT-d or AMD-Vi on in the BIOS, and boot with " \
     "intel_iommu=on on Intel"
 
-#define DEVICES "%s/sys/bus/pci/devices/"
+#define DEVICES        "%s/sys/bus/pci/devices/"
+#define NOIOMMU_SWITCH "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 
 /* --- May VFIO have it ------------------------------------------------------------------------ */
 
@@ -68,6 +69,42 @@ static int check_driver(const char *root, const struct nvme_pci *p, char *why, s
                         p->driver, p->bdf);
     return nvme_why(why, len, -EBUSY, "no driver has it: hand it to VFIO with gpunvme bind %s",
                     p->bdf);
+}
+
+/* vfio-pci takes nothing without an IOMMU, unless the machine's owner has said that it shall. */
+static bool noiommu_is_on(const char *root)
+{
+    char unsafe[SYSFS_NAME];
+
+    nvme_sysfs_text(unsafe, sizeof(unsafe), "%s" NOIOMMU_SWITCH, root);
+    return unsafe[0] == 'Y';
+}
+
+static int check_noiommu_mode(const char *root, const char *bdf, char *why, size_t len)
+{
+    if (noiommu_is_on(root) || !nvme_sysfs_exists("%s/sys/bus/pci/drivers/" VFIO_DRIVER, root))
+        return 0;
+    if (!nvme_sysfs_exists("%s" NOIOMMU_SWITCH, root))
+        return nvme_why(why, len, -ENOTSUP,
+                        "no IOMMU guards it, and this kernel has no noiommu mode of VFIO "
+                        "(CONFIG_VFIO_NOIOMMU)");
+    return nvme_why(why, len, -ENOTSUP,
+                    "VFIO's noiommu mode is off: echo 1 > " NOIOMMU_SWITCH ", then gpunvme bind %s",
+                    bdf);
+}
+
+int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len)
+{
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    if (rc)
+        return rc;
+    if (p.iommu_group >= 0)
+        return nvme_why(why, len, -EINVAL, "an IOMMU guards it (group %d): leave noiommu out",
+                        p.iommu_group);
+    rc = check_noiommu_mode(root, p.bdf, why, len);
+    return rc ? rc : check_driver(root, &p, why, len);
 }
 
 int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len)
@@ -182,23 +219,13 @@ static int hand_over(const char *root, const struct nvme_pci *p, const char *dri
                     driver);
 }
 
-/* vfio-pci takes nothing without an IOMMU, unless the machine's owner has said that it shall. */
-static bool vfio_takes(const char *root, const struct nvme_pci *p)
-{
-    char unsafe[SYSFS_NAME];
-
-    nvme_sysfs_text(unsafe, sizeof(unsafe),
-                    "%s/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", root);
-    return p->iommu_group >= 0 || unsafe[0] == 'Y';
-}
-
 static int check_bind(const char *root, const struct nvme_pci *p, const char *driver, char *why,
                       size_t len)
 {
     if (!nvme_sysfs_exists("%s/sys/bus/pci/drivers/%s", root, driver))
         return nvme_why(why, len, -ENOENT, "the driver %s is not loaded: run modprobe %s", driver,
                         driver);
-    if (strcmp(driver, VFIO_DRIVER) == 0 && !vfio_takes(root, p))
+    if (strcmp(driver, VFIO_DRIVER) == 0 && p->iommu_group < 0 && !noiommu_is_on(root))
         return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
     return check_release(root, p, why, len);
 }

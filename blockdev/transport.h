@@ -56,6 +56,9 @@ struct nvme_mover {
     unsigned channels; /* number of channels that may be used, numbered from 0 */
 };
 
+/* What the kernel hands out in one piece and does not move by itself (hugetlb), bytes. */
+#define NVME_LARGE_PAGE (2u << 20)
+
 /*
  * Memory offered to a controller. addr and len are whole 4 KiB pages. The caller owns the memory
  * and keeps it in place until unmap() has returned.
@@ -113,6 +116,13 @@ struct nvme_transport {
     volatile uint32_t *doorbells; /* BAR0 + 0x1000, in host address space */
     size_t doorbells_len;         /* bytes mapped, whole pages; may be registered with CUDA */
     bool doorbells_are_mmio; /* true: real MMIO (CUDA needs IoMemory); false: ordinary memory */
+    /*
+     * Addresses are the machine's own: no IOMMU stands between. map() takes only memory within one
+     * large page (memfd_create(2) with MFD_HUGETLB), -EFAULT for other memory, -EPERM without
+     * CAP_SYS_ADMIN. unmap() takes nothing from the controller: memory that it may still write to
+     * must not be given back.
+     */
+    bool physical;
     /*
      * The memory behind the doorbells and where they begin in it, for other processes to map; the
      * transport's. -1: not to be handed on.

@@ -13,9 +13,7 @@
 #include "blockdev/vfio_internal.h"
 #include "blockdev/wait.h"
 
-/* Large memory begins on a large page, so that the IOMMU needs few entries for it. */
-#define LARGE_PAGE (2u << 20)
-#define POLL_NS    10000000
+#define POLL_NS 10000000
 
 static struct vfio *vfio_of(struct nvme_transport *t)
 {
@@ -97,7 +95,8 @@ static bool whole_pages(const struct nvme_mem *mem)
 
 static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
-    size_t align = mem->len >= LARGE_PAGE ? LARGE_PAGE : NVME_PAGE_SIZE;
+    /* Large memory begins on a large page, so that the IOMMU needs few entries for it. */
+    size_t align = mem->len >= NVME_LARGE_PAGE ? NVME_LARGE_PAGE : NVME_PAGE_SIZE;
     struct vfio *v = vfio_of(t);
     int rc;
 
@@ -105,6 +104,8 @@ static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64
         return -EFAULT; /* the kernel pins pages of the process; device memory has none */
     if (!whole_pages(mem))
         return -EINVAL;
+    if (v->t.physical)
+        return vfio_noiommu_map(mem, iova);
     pthread_mutex_lock(&v->lock);
     rc = nvme_iova_take(&v->iova, mem->len, align, NULL, iova);
     if (!rc) {
@@ -122,6 +123,8 @@ static int vfio_unmap(struct nvme_transport *t, uint64_t iova)
     const struct nvme_iova_range *r;
     int rc = -ENOENT;
 
+    if (v->t.physical)
+        return 0; /* nothing can be taken from the drive */
     pthread_mutex_lock(&v->lock);
     r = nvme_iova_find(&v->iova, iova);
     if (r)
@@ -218,18 +221,16 @@ int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_
     const struct vfio_api *api;
     struct nvme_pci p;
     struct vfio *v;
-    int rc;
+    bool noiommu = opts && opts->noiommu;
+    int rc = noiommu ? nvme_pci_check_noiommu(root, bdf, why, len)
+                     : nvme_pci_check_vfio(root, bdf, why, len);
 
-    if (opts && opts->noiommu)
-        return nvme_why(why, len, -ENOTSUP,
-                        "drives without an IOMMU are not supported: their DMA needs memory that "
-                        "is contiguous and never moves, which this driver does not allocate");
-    rc = nvme_pci_check_vfio(root, bdf, why, len);
     if (!rc)
         rc = nvme_pci_find(root, bdf, &p, why, len);
     if (rc)
         return rc;
-    api = choose_api(root, p.bdf, opts ? opts->api : NVME_VFIO_AUTO, &w);
+    api = noiommu ? &vfio_noiommu_api
+                  : choose_api(root, p.bdf, opts ? opts->api : NVME_VFIO_AUTO, &w);
     if (!api)
         return -ENOTSUP;
     v = create(api);

@@ -24,8 +24,9 @@ enum nvme_vfio_api { NVME_VFIO_AUTO = 0, NVME_VFIO_GROUP, NVME_VFIO_IOMMUFD };
 struct nvme_vfio_opts {
     enum nvme_vfio_api api;
     /*
-     * Drive a device that no IOMMU guards, through VFIO's noiommu mode. The drive can then write
-     * to any memory of the machine: for machines of one's own only. Refused so far (-ENOTSUP).
+     * Drive a device that no IOMMU guards, through VFIO's noiommu mode, for root. The drive can
+     * then write to any memory of the machine: for machines of one's own only. Memory comes from
+     * the large pages that root has reserved, at least one must be free (-ENOMEM).
      */
     bool noiommu;
 };
@@ -33,8 +34,8 @@ struct nvme_vfio_opts {
 /*
  * bdf: as nvme_pci_parse() takes it. opts may be NULL. On an error why has a sentence: what is
  * wrong and what to do. -EINVAL (no such name), -ENODEV, -EBUSY, -EXDEV, -ENOTSUP as
- * nvme_pci_check_vfio(); -EACCES (rights on /dev/vfio/N); -EPROTO (BAR0 too small, its doorbells
- * not mappable).
+ * nvme_pci_check_vfio(), with noiommu as nvme_pci_check_noiommu(); -EACCES (rights on /dev/vfio/N);
+ * -EPROTO (BAR0 too small, its doorbells not mappable).
  */
 int nvme_vfio_open(const char *bdf, const struct nvme_vfio_opts *opts, struct nvme_transport **out,
                    char *why, size_t len);
@@ -44,6 +45,8 @@ int nvme_vfio_open(const char *bdf, const struct nvme_vfio_opts *opts, struct nv
  * what to do about it.
  */
 bool nvme_vfio_memlock_low(char *why, size_t len);
+/* The same of a transport with physical addresses. -ENOMEM. */
+int nvme_vfio_no_large_page(char *why, size_t len);
 
 #ifdef __cplusplus
 }

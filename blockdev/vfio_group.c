@@ -15,7 +15,7 @@
 /* The least that IOMMUs translate: 39 bits (VT-d with three levels). */
 #define LAST_IOVA ((1ull << 39) - 1)
 
-static int open_container(struct vfio *v, const char *root, const struct vfio_why *why)
+static int open_container(struct vfio *v, const char *root, int type, const struct vfio_why *why)
 {
     char path[PATH_MAX];
 
@@ -26,18 +26,21 @@ static int open_container(struct vfio *v, const char *root, const struct vfio_wh
     if (ioctl(v->space, VFIO_GET_API_VERSION) != VFIO_API_VERSION)
         return nvme_why(why->text, why->len, -ENOTSUP, "%s speaks no VFIO that is known here",
                         path);
-    if (ioctl(v->space, VFIO_CHECK_EXTENSION, VFIO_TYPE1v2_IOMMU) != 1)
+    if (ioctl(v->space, VFIO_CHECK_EXTENSION, type) != 1)
         return nvme_why(why->text, why->len, -ENOTSUP,
-                        "VFIO has no driver for this IOMMU: run modprobe vfio_iommu_type1");
+                        type == VFIO_NOIOMMU_IOMMU
+                            ? "VFIO's noiommu mode is off (enable_unsafe_noiommu_mode)"
+                            : "VFIO has no driver for this IOMMU: run modprobe vfio_iommu_type1");
     return 0;
 }
 
-static int open_group(struct vfio *v, const char *root, int group, const struct vfio_why *why)
+static int open_group(struct vfio *v, const char *root, const char *node,
+                      const struct vfio_why *why)
 {
     struct vfio_group_status status = {.argsz = sizeof(status)};
     char path[PATH_MAX];
 
-    snprintf(path, sizeof(path), "%s/dev/vfio/%d", root, group);
+    snprintf(path, sizeof(path), "%s/dev/vfio/%s", root, node);
     v->group = vfio_open_node(path, why);
     if (v->group < 0)
         return v->group;
@@ -46,17 +49,17 @@ static int open_group(struct vfio *v, const char *root, int group, const struct 
                         strerror(errno));
     if (!(status.flags & VFIO_GROUP_FLAGS_VIABLE))
         return nvme_why(why->text, why->len, -EXDEV,
-                        "others in its IOMMU group %d have drivers: bind them to vfio-pci too",
-                        group);
+                        "others in its IOMMU group %s have drivers: bind them to vfio-pci too",
+                        node);
     return 0;
 }
 
-static int join(struct vfio *v, const char *bdf, const struct vfio_why *why)
+static int open_device(struct vfio *v, int type, const char *bdf, const struct vfio_why *why)
 {
     if (ioctl(v->group, VFIO_GROUP_SET_CONTAINER, &v->space))
         return nvme_why(why->text, why->len, -errno, "its group does not join a container: %s",
                         strerror(errno));
-    if (ioctl(v->space, VFIO_SET_IOMMU, VFIO_TYPE1v2_IOMMU))
+    if (ioctl(v->space, VFIO_SET_IOMMU, type))
         return errno == EPERM
                    ? nvme_why(why->text, why->len, -ENOTSUP,
                               "the IOMMU does not remap interrupts: VFIO wants that (the option "
@@ -67,6 +70,16 @@ static int join(struct vfio *v, const char *bdf, const struct vfio_why *why)
     if (v->device < 0)
         return nvme_why(why->text, why->len, -errno, "VFIO does not open it: %s", strerror(errno));
     return 0;
+}
+
+int vfio_group_join(struct vfio *v, const char *root, const char *node, int type, const char *bdf,
+                    const struct vfio_why *why)
+{
+    int rc = open_container(v, root, type, why);
+
+    if (!rc)
+        rc = open_group(v, root, node, why);
+    return rc ? rc : open_device(v, type, bdf, why);
 }
 
 static int default_windows(struct nvme_iova *iova)
@@ -114,12 +127,11 @@ static int read_windows(struct vfio *v, const struct vfio_why *why)
 static int group_open(struct vfio *v, const char *root, const struct nvme_pci *p,
                       const struct vfio_why *why)
 {
-    int rc = open_container(v, root, why);
+    char node[16];
+    int rc;
 
-    if (!rc)
-        rc = open_group(v, root, p->iommu_group, why);
-    if (!rc)
-        rc = join(v, p->bdf, why);
+    snprintf(node, sizeof(node), "%d", p->iommu_group);
+    rc = vfio_group_join(v, root, node, VFIO_TYPE1v2_IOMMU, p->bdf, why);
     return rc ? rc : read_windows(v, why);
 }
 
@@ -151,7 +163,7 @@ static int group_unmap(struct vfio *v, uint64_t iova, size_t len)
 }
 
 /* The device goes first: the kernel resets it while the IOMMU still guards it. */
-static void group_close(struct vfio *v)
+void vfio_group_close(struct vfio *v)
 {
     if (v->device >= 0)
         close(v->device);
@@ -165,5 +177,5 @@ const struct vfio_api vfio_group_api = {
     .open = group_open,
     .map = group_map,
     .unmap = group_unmap,
-    .close = group_close,
+    .close = vfio_group_close,
 };

@@ -26,11 +26,12 @@ struct vfio_why {
 
 struct vfio;
 
-/* The two interfaces of the kernel differ in how a device is got and memory is mapped. */
+/* The interfaces of the kernel differ in how a device is got and memory is mapped. */
 struct vfio_api {
     /* Opens the device (v->device) and its address space, and fills v->iova's windows. */
     int (*open)(struct vfio *v, const char *root, const struct nvme_pci *p,
                 const struct vfio_why *why);
+    /* NULL where addresses are physical: there is nothing to map. */
     int (*map)(struct vfio *v, void *addr, size_t len, uint64_t iova);
     int (*unmap)(struct vfio *v, uint64_t iova, size_t len);
     /* Also after an open() that failed half-way. The kernel unmaps what is still mapped. */
@@ -38,6 +39,7 @@ struct vfio_api {
 };
 extern const struct vfio_api vfio_group_api;   /* container and group: every kernel has it */
 extern const struct vfio_api vfio_iommufd_api; /* /dev/iommu and a character device a drive: 6.6 */
+extern const struct vfio_api vfio_noiommu_api; /* the group interface, and no IOMMU behind it */
 
 struct vfio {
     struct nvme_transport t;
@@ -79,8 +81,26 @@ int vfio_query(int fd, unsigned long request, size_t fixed, void *answer);
 /* The capability `id` in an answer of len bytes whose chain starts at `first`; NULL: none whole. */
 const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16_t id, size_t min);
 
+/*
+ * A container and the group /dev/vfio/NODE, joined for VFIO_SET_IOMMU's `type`; opens the device.
+ * vfio_group_close() undoes it, also after an error.
+ */
+int vfio_group_join(struct vfio *v, const char *root, const char *node, int type, const char *bdf,
+                    const struct vfio_why *why);
+void vfio_group_close(struct vfio *v);
+
 /* The address windows of a container's answer to VFIO_IOMMU_GET_INFO. -EPROTO when nothing fits. */
 int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len);
+
+/* --- vfio_noiommu.c -------------------------------------------------------------------------- */
+
+/* The physical address of memory that is one large page, or a part of one; else -EFAULT. */
+int vfio_noiommu_map(const struct nvme_mem *mem, uint64_t *iova);
+/*
+ * What n > 0 entries of /proc/PID/pagemap say: the address that their pages begin at, in one piece.
+ * -EFAULT: they are not, or not all are there; -EPERM: the kernel does not tell us.
+ */
+int vfio_physical_address(const uint64_t *entries, size_t n, uint64_t *address);
 
 /* --- vfio_pci.c: the device ------------------------------------------------------------------ */
 

@@ -36,16 +36,22 @@ static bool say_mounted(const char *bdf)
     return m != NULL;
 }
 
-/* Bound is not usable yet when the rest of the group has other drivers. */
+/*
+ * Bound is not usable yet when the rest of the group has other drivers. Without an IOMMU VFIO takes
+ * it only because root has told it to.
+ */
 static void say_next(const char *bdf)
 {
     char why[512] = "";
-    if (nvme_pci_check_vfio("", bdf, why, sizeof(why)) != 0)
+    bool noiommu = nvme_pci_check_noiommu("", bdf, why, sizeof(why)) == 0;
+    if (noiommu)
+        printf("no IOMMU guards it: it can write to any memory of this machine\n");
+    else if (nvme_pci_check_vfio("", bdf, why, sizeof(why)) != 0)
         printf("not usable yet: %s\n", why);
-    printf("next, to format it:  mkfs.gpunvme vfio:%s\n"
-           "or, to mount it:     gpunvmefs vfio:%s MOUNTPOINT\n"
+    printf("next, to format it:  mkfs.gpunvme %svfio:%s\n"
+           "or, to mount it:     gpunvmefs vfio:%s MOUNTPOINT%s\n"
            "to give it back:     gpunvme unbind %s\n",
-           bdf, bdf, bdf);
+           noiommu ? "--noiommu " : "", bdf, bdf, noiommu ? " -o noiommu" : "", bdf);
 }
 
 static int bind_drive(const struct cli_options *options, const struct nvme_pci *pci)

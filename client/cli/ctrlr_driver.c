@@ -6,6 +6,7 @@
 #include "blockdev/device.h"
 #include "blockdev/nvme.h"
 #include "blockdev/pci_sysfs.h"
+#include "client/cli/cli.h"
 #include "client/cli/ctrlr.h"
 
 static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
@@ -29,8 +30,11 @@ static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_
 {
     struct bd_name name = {.kind = t->way == CLI_WAY_VFIO ? BD_KIND_VFIO : BD_KIND_VFIO_USER,
                            .nsid = 1};
-    const struct bd_open_opts opts = {.noiommu = noiommu};
+    const struct bd_open_opts opts = {.noiommu = noiommu && t->way == CLI_WAY_VFIO};
     snprintf(name.path, sizeof(name.path), "%s", t->way == CLI_WAY_VFIO ? t->bdf : t->path);
+    if (opts.noiommu)
+        cli_error(t->bdf, "warning: without an IOMMU the drive can write to any memory of this "
+                          "machine");
     return bd_open_transport(&name, &opts, out, why, len);
 }
 

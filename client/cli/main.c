@@ -32,7 +32,7 @@ static void usage(FILE *to)
           "  -p, --path=PATH      auto (default), gpu or bounce\n"
           "  -f, --force          take a drive that bears somebody's data; never one in use\n"
           "  -n, --dry-run        check, say what would be done, and do nothing\n"
-          "  -N, --noiommu        through VFIO without an IOMMU: refused so far\n"
+          "  -N, --noiommu        a drive that no IOMMU guards: it can then write to any memory\n"
           "  -h, --help           this text\n"
           "  -V, --version        version\n"
           "\n"

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <syslog.h>
 
+#include "blockdev/vfio.h"
 #include "fusefs/daemon/log.h"
 
 /* Queue pairs of the ordinary path, at most; and at most half of what there are. */
@@ -85,6 +86,12 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                  "the device is driven by the kernel, not by an NVMe controller of this mount");
         return demanded ? fail(p, -ENODEV, "%s", s->no_engine) : 0;
     }
+    if (nvme_ctrlr_transport(s->ctrlr)->physical) {
+        snprintf(s->no_engine, sizeof(s->no_engine),
+                 "noiommu: the drive reaches no memory but the daemon's own, transfers take the "
+                 "bounce path");
+        return demanded ? fail(p, -ENODEV, "%s", s->no_engine) : 0;
+    }
     struct gq_options gq = {.executor =
                                 demanded ? GQ_EXECUTOR_CUDA : (enum gq_executor_kind)opts->executor,
                             .doorbells = (enum gq_doorbells)opts->doorbells,
@@ -142,6 +149,8 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     struct ffs_mount_opts mount = {
         .read_only = opts->read_only, .commit_ms = opts->commit_s * 1000, .log = log_text};
     int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
+    if (err == -ENOMEM && s->ctrlr && nvme_ctrlr_transport(s->ctrlr)->physical)
+        nvme_vfio_no_large_page(why, sizeof(why));
     if (err)
         return fail(p, err, "%s", why[0] ? why : strerror(-err));
     return 0;

@@ -111,6 +111,8 @@ Mounted::Mounted(uint64_t bytes)
     std::vector<std::string> argv = {GPUNVME_MKFS, "-q", "-s", std::to_string(bytes), image_};
     if (device)
         argv.insert(argv.begin() + 1, "-f");
+    if (noiommu_)
+        argv.insert(argv.begin() + 1, "--noiommu");
     std::string output;
     if (run_program(argv, &output) != 0)
         fprintf(stderr, "mkfs.gpunvme failed: %s\n", output.c_str());
@@ -139,6 +141,8 @@ bool Mounted::mount(const std::string &options, int input)
     std::vector<std::string> argv = {program_, image_, mountpoint_, "-f"};
     if (!options.empty())
         argv.insert(argv.end(), {"-o", options});
+    if (noiommu_)
+        argv.insert(argv.end(), {"-o", "noiommu"});
     int fd = open((dir_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
@@ -177,7 +181,10 @@ bool Mounted::ended()
 
 int Mounted::fsck(std::string *output)
 {
-    return run_program({GPUNVME_FSCK, "-n", image_}, output);
+    std::vector<std::string> argv = {GPUNVME_FSCK, "-n", image_};
+    if (noiommu_)
+        argv.insert(argv.begin() + 1, "--noiommu");
+    return run_program(argv, output);
 }
 
 std::string Mounted::path(const std::string &name) const

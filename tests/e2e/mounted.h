@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ class Mounted
 {
   public:
     // Makes the image; `bytes` is its size. GPUNVME_TEST_DEVICE in the environment names a device
-    // to be used, and overwritten, instead: a string as gpunvmefs takes it.
+    // to be used, and overwritten, instead: a string as gpunvmefs takes it. GPUNVME_TEST_NOIOMMU
+    // says that no IOMMU guards it.
     explicit Mounted(uint64_t bytes);
     ~Mounted();
     Mounted(const Mounted &) = delete;
@@ -65,6 +67,7 @@ class Mounted
 
     std::string dir_, image_, mountpoint_, program_;
     bool own_image_ = true;
+    bool noiommu_ = getenv("GPUNVME_TEST_NOIOMMU") != nullptr;
     pid_t daemon_ = -1;
     int status_ = -1;
 };
