@@ -39,21 +39,12 @@ int ffs_file_open_rw(struct ffs_inode *inode, struct ffs_file *out)
 
 int ffs_runs_get(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_runs *out)
 {
-    int err = 0;
-    out->n = 0;
-    out->end = first;
     ffs_meta_read(inode->fs);
-    while (out->end < end && out->n < FFS_RUNS) {
-        struct ffs_run *run = &out->run[out->n];
-        err = ffs_extent_find(inode, out->end, run);
-        if (err)
-            break;
-        run->len = ffs_min(run->len, end - out->end);
-        out->end += run->len;
-        out->n++;
-    }
+    ssize_t n = ffs_extent_list(inode, first, end, out->run, FFS_RUNS);
     ffs_meta_done(inode->fs);
-    return err;
+    out->n = n > 0 ? (size_t)n : 0;
+    out->end = out->n ? out->run[out->n - 1].file_block + out->run[out->n - 1].len : first;
+    return n < 0 ? (int)n : 0;
 }
 
 /* --- Transfers ------------------------------------------------------------------------------- */

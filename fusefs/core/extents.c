@@ -116,6 +116,21 @@ static int find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t 
     }
 }
 
+/* At file_block, which ends before e does: a part of e, or the hole in front of it. */
+static struct ffs_run run_at(const struct lay_extent *e, uint64_t file_block)
+{
+    struct ffs_run run = {.file_block = file_block, .block = LAY_NONE};
+    if (first_of(e) > file_block) {
+        run.len = first_of(e) - file_block;
+        return run;
+    }
+    uint64_t skip = file_block - first_of(e);
+    run.block = lay_get64(e->block) + skip;
+    run.len = lay_get32(e->len) - skip;
+    run.unwritten = is_unwritten(e);
+    return run;
+}
+
 int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run *out)
 {
     struct leaf l;
@@ -124,16 +139,9 @@ int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run
         return err;
 
     unsigned i = leaf_index(&l, file_block);
-    bool mapped = i < l.count && first_of(&l.e[i]) <= file_block;
     *out = (struct ffs_run){.file_block = file_block, .block = LAY_NONE};
-    if (mapped) {
-        uint64_t skip = file_block - first_of(&l.e[i]);
-        out->block = lay_get64(l.e[i].block) + skip;
-        out->len = lay_get32(l.e[i].len) - skip;
-        out->unwritten = is_unwritten(&l.e[i]);
-    } else if (i < l.count) {
-        out->len = first_of(&l.e[i]) - file_block;
-    }
+    if (i < l.count)
+        *out = run_at(&l.e[i], file_block);
     leaf_close(&l);
     if (out->len == 0) {
         uint64_t end = UINT64_MAX;
@@ -141,6 +149,47 @@ int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run
         out->len = end - file_block;
     }
     return err;
+}
+
+/* Those that this leaf tells of; *at goes to the end of the last one. */
+static size_t leaf_list(const struct leaf *l, uint64_t *at, uint64_t end, struct ffs_run *runs,
+                        size_t max)
+{
+    size_t n = 0;
+    for (unsigned i = leaf_index(l, *at); i < l->count && n < max && *at < end;) {
+        if (end_of(&l->e[i]) <= *at) {
+            i++;
+            continue;
+        }
+        runs[n] = run_at(&l->e[i], *at);
+        if (runs[n].len > end - *at)
+            runs[n].len = end - *at;
+        *at += runs[n++].len;
+    }
+    return n;
+}
+
+ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_run *runs,
+                        size_t max)
+{
+    uint64_t at = first, from = first;
+    size_t n = 0;
+    while (n < max && at < end) {
+        struct leaf l;
+        int err = leaf_open(inode, from, &l);
+        if (err)
+            return err;
+        n += leaf_list(&l, &at, end, runs + n, max - n);
+        leaf_close(&l);
+        if (n == max || at >= end)
+            break;
+        if (l.hi >= end - 1) {
+            runs[n++] = (struct ffs_run){.file_block = at, .block = LAY_NONE, .len = end - at};
+            break;
+        }
+        from = l.hi + 1;
+    }
+    return (ssize_t)n;
 }
 
 /* --- Changes of one record ------------------------------------------------------------------- */

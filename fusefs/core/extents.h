@@ -16,6 +16,12 @@ struct ffs_run {
 
 /* The run that holds file_block, cut so that it starts there. Under ffs.meta, shared or not. */
 int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run *out);
+/*
+ * The runs of [first, end) in order, holes too, the last one cut at end: as many as fit, and how
+ * many those are. Goes from leaf to leaf, so a run costs next to nothing. Under ffs.meta.
+ */
+ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_run *runs,
+                        size_t max);
 /* Adds a run where there was a hole; merges with neighbours; charges inode->d.blocks. */
 int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_run *run);
 /*

@@ -28,36 +28,35 @@ static struct ffs_segment segment_of(const struct ffs_run *run)
                                 .unwritten = run->unwritten};
 }
 
-static int append(struct ffs_map *map, size_t *room, const struct ffs_run *run)
+/* Makes room for n segments more. */
+static int reserve(struct ffs_map *map, size_t *room, size_t n)
 {
-    if (map->count == *room) {
-        size_t more = *room ? 2 * *room : 8;
-        struct ffs_segment *grown = realloc(map->segments, more * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        map->segments = grown;
-        *room = more;
-    }
-    map->segments[map->count++] = segment_of(run);
+    if (*room - map->count >= n)
+        return 0;
+    size_t more = 2 * *room + n;
+    struct ffs_segment *grown = realloc(map->segments, more * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    map->segments = grown;
+    *room = more;
     return 0;
 }
 
 /* Lists [first, end) in map. Under ffs.meta. */
 static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_map *map)
 {
+    struct ffs_run runs[FFS_RUNS];
     size_t room = 0;
     map->start = ffs_offset_of(first);
     map->generation = atomic_load_explicit(&inode->map_generation, memory_order_relaxed);
     while (first < end) {
-        struct ffs_run run;
-        int err = ffs_extent_find(inode, first, &run);
+        ssize_t n = ffs_extent_list(inode, first, end, runs, FFS_RUNS);
+        int err = n < 0 ? (int)n : reserve(map, &room, (size_t)n);
         if (err)
             return err;
-        run.len = ffs_min(run.len, end - first);
-        err = append(map, &room, &run);
-        if (err)
-            return err;
-        first += run.len;
+        for (ssize_t i = 0; i < n; i++)
+            map->segments[map->count++] = segment_of(&runs[i]);
+        first = runs[n - 1].file_block + runs[n - 1].len;
     }
     return 0;
 }

@@ -14,16 +14,21 @@ static int by_block(const void *a, const void *b)
     return x->block < y->block ? -1 : x->block > y->block;
 }
 
+/* Most files lie in order on the device: sorting them would be most of what a map costs. */
 static size_t collect(const struct ffs_segment *segments, size_t n, struct ffs_range *runs)
 {
     size_t count = 0;
+    bool sorted = true;
     for (size_t i = 0; i < n; i++) {
         if (segments[i].device == FFS_HOLE || segments[i].len == 0)
             continue;
-        runs[count++] = (struct ffs_range){segments[i].device >> LAY_BLOCK_SHIFT,
-                                           segments[i].len >> LAY_BLOCK_SHIFT};
+        runs[count] = (struct ffs_range){segments[i].device >> LAY_BLOCK_SHIFT,
+                                         segments[i].len >> LAY_BLOCK_SHIFT};
+        sorted = sorted && (count == 0 || runs[count - 1].block < runs[count].block);
+        count++;
     }
-    qsort(runs, count, sizeof(*runs), by_block);
+    if (!sorted)
+        qsort(runs, count, sizeof(*runs), by_block);
     return count;
 }
 

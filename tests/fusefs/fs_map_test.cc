@@ -3,6 +3,9 @@
 #include <linux/falloc.h>
 #include <string.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "layout/format.h"
 #include "tests/fusefs/fs_fixture.h"
 
@@ -165,6 +168,43 @@ TEST_F(FsMap, ExtentsAreListedAsTheyAre)
     EXPECT_EQ(ffs_extents(f, 40960, s, 8), 0);
     EXPECT_EQ(ffs_extents(f, 4096, s, 1), 1);
     EXPECT_EQ(ffs_extents(root, 0, s, 1), -EINVAL);
+}
+
+// More extents than a leaf of the tree holds, some of them next to each other, some far apart.
+TEST_F(FsMap, AMapOfManyExtentsIsWhatTheListingHas)
+{
+    Inode f = create("f");
+    constexpr uint64_t kExtents = 700, kBlock = 4096, kEnd = 3 * kExtents * kBlock;
+    for (uint64_t i = 0; i < kExtents; i++) {
+        uint64_t at = (3 * i + (i % 5 == 0)) * kBlock;
+        if (i < 250 || i > 600) {
+            ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, at, kBlock), 0);
+        }
+        if (i % 7 == 0)
+            write(f, at, "written");
+    }
+    ASSERT_EQ(truncate(f, kEnd), 0);
+    std::vector<ffs_segment> all(3 * kExtents);
+    ssize_t n = ffs_extents(f, 0, all.data(), all.size());
+    ASSERT_GT(n, 600);
+    for (uint64_t from : {uint64_t{0}, 9 * kBlock, 500 * kBlock, 1300 * kBlock}) {
+        ffs_map map;
+        uint64_t len = std::min(kEnd - from, 800 * kBlock), at = from;
+        ASSERT_EQ(ffs_map_read(f, from, len, &map), 0);
+        for (size_t i = 0, j = 0; i < map.count; i++) {
+            const ffs_segment &got = map.segments[i];
+            while (all[j].offset + all[j].len <= got.offset)
+                j++;
+            uint64_t skip = got.offset - all[j].offset;
+            ASSERT_EQ(got.offset, at) << "no gap";
+            ASSERT_EQ(got.len, std::min(all[j].len - skip, from + len - at));
+            ASSERT_EQ(got.device, all[j].device == FFS_HOLE ? FFS_HOLE : all[j].device + skip);
+            ASSERT_EQ(got.unwritten, all[j].unwritten);
+            at += got.len;
+        }
+        EXPECT_EQ(at, from + len);
+        ffs_map_release(&map);
+    }
 }
 
 // --- What a crash leaves ------------------------------------------------------------------------
