@@ -3,13 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "client/internal.h"
-
-#define SOCKET_TIMEOUT_S 10
+#include "client/socket.h"
 
 static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
 {
@@ -141,64 +137,6 @@ int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_b
     return 0;
 }
 
-static int socket_connect(const char *path)
-{
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    struct timeval limit = {.tv_sec = SOCKET_TIMEOUT_S};
-    size_t len = strnlen(path, sizeof(addr.sun_path));
-    if (len == 0 || len == sizeof(addr.sun_path))
-        return -ENOTSUP;
-    memcpy(addr.sun_path, path, len);
-    if (path[0] == '@') /* abstract name */
-        addr.sun_path[0] = '\0';
-    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s < 0)
-        return -errno;
-    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
-    if (path[0] != '@')
-        size++;
-    if (connect(s, (struct sockaddr *)&addr, size) == 0)
-        return s;
-    int err = -errno;
-    close(s);
-    return err;
-}
-
-static int send_fd(int s, int fd)
-{
-    uint64_t zero = 0;
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control = {{0}};
-    struct iovec iov = {.iov_base = &zero, .iov_len = sizeof(zero)};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.bytes,
-                         .msg_controllen = sizeof(control.bytes)};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-    return sendmsg(s, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(zero) ? 0 : -EIO;
-}
-
-/* Hands fd to the daemon; the token stands for it in REGISTER. */
-static int exchange_token(struct gpunvme *g, int fd, uint64_t *token)
-{
-    int s = socket_connect(g->info.socket);
-    if (s < 0)
-        return gpunvme_fail(s, "socket of the mount: %s", strerror(-s));
-    int err = send_fd(s, fd);
-    if (!err && recv(s, token, sizeof(*token), MSG_WAITALL) != (ssize_t)sizeof(*token))
-        err = -EIO;
-    close(s);
-    return err ? gpunvme_fail(err, "the mount's socket did not take the memory") : 0;
-}
-
 static int alloc_host(struct gpunvme_buffer *b)
 {
     b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -214,7 +152,7 @@ static int alloc_host(struct gpunvme_buffer *b)
 static int share_host(struct gpunvme_buffer *b)
 {
     struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
-    int err = exchange_token(b->owner, b->fd, &reg.token);
+    int err = socket_send_memory(b->owner, b->fd, &reg.token);
     return err ? err : register_at_mount(b, &reg);
 }
 
