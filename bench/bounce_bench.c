@@ -20,7 +20,7 @@
 #define WHO       "bounce_bench"
 #define SEED      0x626f756e6365u
 #define SMALLEST  ((uint64_t)4096)
-#define CHUNK     ((uint64_t)16 << 20) /* the file is written in it; sizes are powers of two */
+#define CHUNK     ((uint64_t)16 << 20) /* of copies; sizes are powers of two */
 #define MAX_CALLS 256u
 
 struct bench {
@@ -30,8 +30,7 @@ struct bench {
     bool json, direct, on_gpu;
     struct bench_mount mount;
     struct bench_lane lane; /* of CHUNK bytes: for the plain copy */
-    char file[4096];
-    int fd;
+    struct bench_file file;
     bool shared; /* the mount's executor can reach the memory */
     struct bench_report *report;
 };
@@ -55,7 +54,7 @@ static int read_calls(struct bench *b, const struct way *w)
     for (unsigned i = 0; i < w->calls; i++) {
         uint64_t at = i * w->size;
         struct gpunvme_result r;
-        ssize_t n = gpunvme_read(b->mount.buffer, b->fd, at, at, w->size, &r);
+        ssize_t n = gpunvme_read(b->mount.buffer, b->file.fd, at, at, w->size, &r);
 
         if (n != (ssize_t)w->size)
             return fail("read", n < 0 ? gpunvme_error() : "short");
@@ -101,7 +100,7 @@ static int sample(struct bench *b, const struct way *w, const char *name, struct
     part.len = len;
     if (w->path && bench_poison(&part, SEED))
         return fail(name, "the GPU failed");
-    posix_fadvise(b->fd, 0, 0, POSIX_FADV_DONTNEED);
+    posix_fadvise(b->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     double start = bench_seconds();
     int failed = w->path ? read_calls(b, w) : copy_calls(b, w);
 
@@ -156,19 +155,13 @@ static int measure_size(struct bench *b, uint64_t size)
     return 0;
 }
 
-static int write_file(struct bench *b)
+static int make_file(struct bench *b, const char *dir)
 {
-    b->fd = open(b->file, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
-    if (b->fd < 0)
-        return fail(b->file, strerror(errno));
-    for (uint64_t at = 0; at < b->largest; at += CHUNK) {
-        pattern_host_write(b->lane.buffer, CHUNK, SEED, at, false);
-        if (pwrite(b->fd, b->lane.buffer, CHUNK, (off_t)at) != (ssize_t)CHUNK)
-            return fail(b->file, strerror(errno));
-    }
-    if (fsync(b->fd) || (b->direct && fcntl(b->fd, F_SETFL, fcntl(b->fd, F_GETFL) | O_DIRECT) != 0))
-        return fail(b->file, strerror(errno));
-    return 0;
+    int err = bench_file_make(&b->file, WHO, dir, b->largest, SEED);
+
+    if (!err && b->direct && fcntl(b->file.fd, F_SETFL, fcntl(b->file.fd, F_GETFL) | O_DIRECT))
+        return fail(b->file.path, strerror(errno));
+    return err != 0;
 }
 
 /* Not as bench_mount_open() does: GPU memory wherever there is a GPU. */
@@ -189,8 +182,7 @@ static int set_up(struct bench *b, const char *dir)
     if (!b->shared && (gpunvme_set_options(m->g, &options) ||
                        gpunvme_register(m->g, m->memory.addr, b->largest, &m->buffer)))
         return fail(dir, gpunvme_error());
-    snprintf(b->file, sizeof(b->file), "%s/bounce-bench.%ld", dir, (long)getpid());
-    return write_file(b);
+    return make_file(b, dir);
 }
 
 static void tear_down(struct bench *b)
@@ -199,10 +191,7 @@ static void tear_down(struct bench *b)
         gpunvme_disconnect(b->mount.g);
     bench_memory_free(&b->mount.memory);
     bench_lane_close(&b->lane);
-    if (b->fd >= 0) {
-        close(b->fd);
-        unlink(b->file);
-    }
+    bench_file_close(&b->file);
 }
 
 static int measure_all(struct bench *b)
@@ -249,7 +238,7 @@ static int parse(int argc, char **argv, struct bench *b)
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {.largest = (uint64_t)4 << 30, .repeats = 5, .fd = -1};
+    static struct bench b = {.largest = (uint64_t)4 << 30, .repeats = 5, .file = {.fd = -1}};
 
     if (parse(argc, argv, &b)) {
         fputs(

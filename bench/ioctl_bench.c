@@ -3,7 +3,8 @@
  *
  * Ways, in one run and in turn: a pinned cudaMemcpy of the same size (the PCIe limit), the READ
  * ioctl, and what people do today (-p: all of it). Every byte that reached the GPU is checked there
- * after each run, over poison. On a mount whose executor is the CPU: the same, in host memory.
+ * after each run, over poison. What each costs the CPU is told too. On a mount whose executor is
+ * the CPU: the same, in host memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/cpu.h"
 #include "bench/mount.h"
 #include "bench/peers.h"
 #include "bench/report.h"
@@ -29,7 +31,7 @@ struct bench {
     struct bench_mount mount;
     struct peer_job job;
     struct pattern_pieces pieces; /* the whole file */
-    char file[4096];
+    struct bench_file file;
     uint64_t commands;
 };
 
@@ -39,6 +41,7 @@ struct way {
     const struct peer *peer;
     bool missing;
     struct bench_samples rates;
+    struct bench_cpu cpu; /* of all samples */
 };
 
 static int fail(const char *object, const char *what)
@@ -71,34 +74,20 @@ static int read_ioctl(struct bench *b)
 static int run_once(struct bench *b, struct way *w)
 {
     bool verified = w->run != plain_copy;
-    double start;
     int err = bench_poison(&b->mount.memory, SEED);
+    struct bench_cpu before = bench_cpu_now();
+    double start = bench_seconds();
 
-    start = bench_seconds();
     if (!err)
         err = w->peer ? w->peer->run(&b->job) : w->run(b);
     bench_add(&w->rates, (double)b->size * 1e-9 / (bench_seconds() - start));
+    bench_cpu_add(&w->cpu, &before);
     w->missing = w->peer && err == -ENOTSUP;
     if (w->missing)
         return 0;
     if (!err && verified)
         err = bench_verify(&b->mount.memory, &b->pieces, w->name);
     return err ? fail(w->name, strerror(-err)) : 0;
-}
-
-static int write_file(struct bench *b)
-{
-    void *chunk = b->job.lanes[0].buffer;
-
-    b->job.fd = open(b->file, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
-    if (b->job.fd < 0)
-        return fail(b->file, strerror(errno));
-    for (uint64_t at = 0; at < b->size; at += PEER_CHUNK) {
-        pattern_host_write(chunk, PEER_CHUNK, SEED, at, false);
-        if (pwrite(b->job.fd, chunk, PEER_CHUNK, (off_t)at) != (ssize_t)PEER_CHUNK)
-            return fail(b->file, strerror(errno));
-    }
-    return fsync(b->job.fd) ? fail(b->file, strerror(errno)) : 0;
 }
 
 static int set_up(struct bench *b, const char *dir)
@@ -109,12 +98,14 @@ static int set_up(struct bench *b, const char *dir)
         return 1;
     b->job.to = &b->mount.memory;
     b->job.size = b->size;
-    b->job.path = b->file;
-    snprintf(b->file, sizeof(b->file), "%s/ioctl-bench.%ld", dir, (long)getpid());
     if (peers_open(&b->job) ||
         bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, UNIT, b->size, &state))
         return fail("memory", "not enough of it");
-    return write_file(b);
+    if (bench_file_make(&b->file, WHO, dir, b->size, SEED))
+        return 1;
+    b->job.path = b->file.path;
+    b->job.fd = b->file.fd;
+    return 0;
 }
 
 static void tear_down(struct bench *b)
@@ -122,10 +113,7 @@ static void tear_down(struct bench *b)
     peers_close(&b->job);
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     bench_mount_close(&b->mount);
-    if (b->job.fd >= 0) {
-        close(b->job.fd);
-        unlink(b->file);
-    }
+    bench_file_close(&b->file);
 }
 
 static unsigned list_ways(const struct bench *b, struct way *ways)
@@ -140,6 +128,34 @@ static unsigned list_ways(const struct bench *b, struct way *ways)
             ways[n++] = (struct way){.name = p->name, .peer = p};
     }
     return n;
+}
+
+static void report_cpu(const struct bench *b, struct bench_report *r, const char *way,
+                       const char *whose, double seconds)
+{
+    struct bench_samples sample = {.n = 0};
+    char name[128];
+
+    snprintf(name, sizeof(name), "%s: CPU of %s", way, whose);
+    bench_add(&sample, seconds / ((double)b->size * 1e-9 * b->repeats));
+    bench_report_row(r, name, "s/GB", &sample, NULL);
+}
+
+/* Seconds of CPU for a GB are cores for each GB/s. */
+static void report_costs(const struct bench *b, struct bench_report *r, const struct way *ways,
+                         unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        const struct way *w = &ways[i];
+
+        if (w->missing)
+            continue;
+        report_cpu(b, r, w->name, "the application", w->cpu.self);
+        if (w->run != plain_copy && b->mount.g && bench_cpu_knows_daemon()) {
+            report_cpu(b, r, w->name, "the daemon", w->cpu.daemon);
+            report_cpu(b, r, w->name, "the simulated drive", w->cpu.drive);
+        }
+    }
 }
 
 static int report(struct bench *b, struct way *ways, unsigned n)
@@ -159,6 +175,7 @@ static int report(struct bench *b, struct way *ways, unsigned n)
         else
             bench_report_row(r, ways[i].name, "GB/s", &ways[i].rates, i ? "plain copy" : NULL);
     }
+    report_costs(b, r, ways, n);
     bench_report_end(r);
     return 0;
 }
@@ -170,8 +187,10 @@ static int measure(struct bench *b)
 
     for (unsigned i = 0; i <= b->repeats; i++) {
         for (unsigned w = 0; w < n; w++) {
-            if (i == 1) /* the first round warms up */
+            if (i == 1) { /* the first round warms up */
                 ways[w].rates.n = 0;
+                ways[w].cpu = (struct bench_cpu){.self = 0};
+            }
             if (!ways[w].missing && run_once(b, &ways[w]))
                 return 1;
         }
@@ -201,7 +220,7 @@ static int parse(int argc, char **argv, struct bench *b)
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {.size = (uint64_t)4 << 30, .repeats = 5, .job = {.fd = -1}};
+    static struct bench b = {.size = (uint64_t)4 << 30, .repeats = 5, .file = {.fd = -1}};
     int failed;
 
     if (parse(argc, argv, &b)) {

@@ -21,7 +21,7 @@
 
 #define WHO         "latency_bench"
 #define SEED        0x6c6174656e63u
-#define CHUNK       ((size_t)1 << 20)
+#define UNIT        ((uint64_t)1 << 20) /* file sizes are multiples of it */
 #define LARGEST     65536u /* bytes of a piece */
 #define WARM_UP     32u
 #define MAX_SAMPLES 100000ul
@@ -31,8 +31,8 @@ struct bench {
     size_t samples;
     bool json;
     struct bench_mount mount;
-    char file[4096];
-    int fd, direct; /* direct: O_DIRECT, or -1 */
+    struct bench_file file;
+    int direct; /* the file with O_DIRECT, or -1 */
     void *host;     /* LARGEST bytes, pinned where there is a GPU */
     struct pattern_pieces pieces;
     double *values;
@@ -70,7 +70,7 @@ static int read_ioctl(struct bench *b, size_t i)
     uint64_t bytes = b->pieces.bytes;
     struct gpunvme_result result;
     ssize_t n =
-        gpunvme_read(b->mount.buffer, b->fd, i * bytes, b->pieces.places[i], bytes, &result);
+        gpunvme_read(b->mount.buffer, b->file.fd, i * bytes, b->pieces.places[i], bytes, &result);
 
     if (n == (ssize_t)bytes && result.path == GPUNVME_PATH_GPU)
         return 0;
@@ -90,7 +90,7 @@ static int host_read(struct bench *b, int fd, size_t i)
 
 static int pread_cached(struct bench *b, size_t i)
 {
-    return host_read(b, b->fd, i);
+    return host_read(b, b->file.fd, i);
 }
 
 static int pread_direct(struct bench *b, size_t i)
@@ -100,7 +100,7 @@ static int pread_direct(struct bench *b, size_t i)
 
 static int pread_and_copy(struct bench *b, size_t i)
 {
-    int err = host_read(b, b->direct >= 0 ? b->direct : b->fd, i);
+    int err = host_read(b, b->direct >= 0 ? b->direct : b->file.fd, i);
 
     return err ? err
                : bench_copy_to(&b->mount.memory, i * b->pieces.bytes, b->host, b->pieces.bytes);
@@ -167,27 +167,15 @@ static int measure_all(struct bench *b)
     return err;
 }
 
-static int write_file(struct bench *b)
+static int make_file(struct bench *b, const char *dir)
 {
-    void *chunk = malloc(CHUNK);
-    int err = chunk ? 0 : -ENOMEM;
+    int err = bench_file_make(&b->file, WHO, dir, b->file_len, SEED);
 
-    b->fd = open(b->file, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
-    if (b->fd < 0)
-        err = -errno;
-    for (uint64_t at = 0; at < b->file_len && !err; at += CHUNK) {
-        pattern_host_write(chunk, CHUNK, SEED, at, false);
-        if (pwrite(b->fd, chunk, CHUNK, (off_t)at) != (ssize_t)CHUNK)
-            err = errno ? -errno : -EIO;
-    }
-    if (!err && fsync(b->fd))
-        err = -errno;
-    free(chunk);
     if (err)
-        return fail(b->file, strerror(-err));
-    b->direct = open(b->file, O_RDONLY | O_DIRECT | O_CLOEXEC);
+        return err;
+    b->direct = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (b->direct < 0)
-        fprintf(stderr, WHO ": %s: no O_DIRECT: %s\n", b->file, strerror(errno));
+        fprintf(stderr, WHO ": %s: no O_DIRECT: %s\n", b->file.path, strerror(errno));
     return 0;
 }
 
@@ -208,8 +196,7 @@ static int set_up(struct bench *b, const char *dir)
     bench_report_number(b->report, "calls", (double)b->samples);
     bench_report_number(b->report, "file", (double)b->file_len);
     bench_report_number(b->report, "seed", SEED);
-    snprintf(b->file, sizeof(b->file), "%s/latency-bench.%ld", dir, (long)getpid());
-    return write_file(b);
+    return make_file(b, dir);
 }
 
 static void tear_down(struct bench *b)
@@ -220,10 +207,7 @@ static void tear_down(struct bench *b)
     free(b->values);
     if (b->direct >= 0)
         close(b->direct);
-    if (b->fd >= 0) {
-        close(b->fd);
-        unlink(b->file);
-    }
+    bench_file_close(&b->file);
 }
 
 static int parse(int argc, char **argv, struct bench *b)
@@ -241,12 +225,12 @@ static int parse(int argc, char **argv, struct bench *b)
             return 1;
     }
     return optind + 1 != argc || b->samples < 1 || b->samples > MAX_SAMPLES ||
-           b->file_len < CHUNK || b->file_len > (uint64_t)1 << 40;
+           b->file_len < UNIT || b->file_len > (uint64_t)1 << 40;
 }
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.file_len = (uint64_t)256 << 20, .samples = 2000, .fd = -1, .direct = -1};
+    struct bench b = {.file_len = (uint64_t)256 << 20, .samples = 2000, .file = {.fd = -1}, .direct = -1};
     int err;
 
     if (parse(argc, argv, &b)) {

@@ -52,8 +52,7 @@ struct bench {
     struct computer computer;
     struct pattern_pieces whole, small;
     double micros[MAX_SMALLS];
-    char file[4096];
-    int fd;
+    struct bench_file file;
     struct bench_report *report;
 };
 
@@ -124,7 +123,7 @@ static int stop_computing(struct computer *c)
 static int read_piece(struct bench *b, uint64_t to, uint64_t from, uint64_t len)
 {
     struct gpunvme_result result;
-    ssize_t n = gpunvme_read(b->mount.buffer, b->fd, to, from, len, &result);
+    ssize_t n = gpunvme_read(b->mount.buffer, b->file.fd, to, from, len, &result);
 
     if (n == (ssize_t)len && result.path == GPUNVME_PATH_GPU)
         return 0;
@@ -219,25 +218,6 @@ static int measure_all(struct bench *b)
     return err;
 }
 
-static int write_file(struct bench *b)
-{
-    void *chunk = malloc(UNIT);
-    int err = chunk ? 0 : -ENOMEM;
-
-    b->fd = open(b->file, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
-    if (b->fd < 0)
-        err = -errno;
-    for (uint64_t at = 0; at < b->size && !err; at += UNIT) {
-        pattern_host_write(chunk, UNIT, SEED, at, false);
-        if (pwrite(b->fd, chunk, UNIT, (off_t)at) != (ssize_t)UNIT)
-            err = errno ? -errno : -EIO;
-    }
-    if (!err && fsync(b->fd))
-        err = -errno;
-    free(chunk);
-    return err ? fail(b->file, strerror(-err)) : 0;
-}
-
 /* Whether contexts on the device share it through MPS. */
 static const char *sharing(const struct bench *b)
 {
@@ -277,8 +257,7 @@ static int set_up(struct bench *b, const char *dir)
     bench_report_text(b->report, "sharing", sharing(b));
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "seed", SEED);
-    snprintf(b->file, sizeof(b->file), "%s/mixed-bench.%ld", dir, (long)getpid());
-    return write_file(b);
+    return bench_file_make(&b->file, WHO, dir, b->size, SEED);
 }
 
 static void tear_down(struct bench *b)
@@ -287,10 +266,7 @@ static void tear_down(struct bench *b)
     bench_pieces_free(&b->small, b->mount.memory.on_gpu);
     bench_lane_close(&b->computer.lane);
     bench_mount_close(&b->mount);
-    if (b->fd >= 0) {
-        close(b->fd);
-        unlink(b->file);
-    }
+    bench_file_close(&b->file);
 }
 
 static int parse(int argc, char **argv, struct bench *b)
@@ -313,7 +289,7 @@ static int parse(int argc, char **argv, struct bench *b)
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {.size = (uint64_t)1 << 30, .repeats = 10, .fd = -1};
+    static struct bench b = {.size = (uint64_t)1 << 30, .repeats = 10, .file = {.fd = -1}};
     int err;
 
     if (parse(argc, argv, &b)) {

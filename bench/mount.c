@@ -1,8 +1,13 @@
 #include "bench/mount.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define CHUNK ((uint64_t)4 << 20)
 
 static int fail(const char *who, const char *object, int err, const char *what)
 {
@@ -70,4 +75,50 @@ void bench_mount_describe(const struct bench_mount *m, struct bench_report *r)
     bench_report_number(r, "queues", m->info.queues);
     bench_report_number(r, "depth", m->info.depth);
     bench_report_number(r, "max_command", m->info.max_command);
+}
+
+int bench_file_create(struct bench_file *f, const char *who, const char *dir)
+{
+    snprintf(f->path, sizeof(f->path), "%s/%s.%ld.XXXXXX", dir, who, (long)getpid());
+    f->fd = mkostemp(f->path, O_CLOEXEC);
+    return f->fd < 0 ? fail(who, f->path, -errno, strerror(errno)) : 0;
+}
+
+int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,
+                     uint64_t seed)
+{
+    void *chunk = malloc(CHUNK);
+    int err = chunk ? 0 : -ENOMEM;
+
+    for (uint64_t end = at + len; at < end && !err; at += CHUNK) {
+        uint64_t n = end - at < CHUNK ? end - at : CHUNK;
+
+        pattern_host_write(chunk, n, seed, at, false);
+        errno = 0;
+        if (pwrite(f->fd, chunk, n, (off_t)at) != (ssize_t)n)
+            err = errno ? -errno : -EIO;
+    }
+    free(chunk);
+    return err ? fail(who, f->path, err, strerror(-err)) : 0;
+}
+
+int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint64_t bytes,
+                    uint64_t seed)
+{
+    int err = bench_file_create(f, who, dir);
+
+    if (!err)
+        err = bench_file_write(f, who, 0, bytes, seed);
+    if (!err && fsync(f->fd))
+        err = fail(who, f->path, -errno, strerror(errno));
+    return err;
+}
+
+void bench_file_close(struct bench_file *f)
+{
+    if (f->fd < 0)
+        return;
+    close(f->fd);
+    unlink(f->path);
+    f->fd = -1;
 }

@@ -1,4 +1,4 @@
-/* A mount that a benchmark reads from, and a registered buffer to read to. */
+/* A mount that a benchmark reads from, a registered buffer to read to, and files to read. */
 #ifndef BENCH_MOUNT_H
 #define BENCH_MOUNT_H
 
@@ -18,5 +18,21 @@ int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, ui
 void bench_mount_close(struct bench_mount *m);
 /* Puts executor, tier and queues into the report. */
 void bench_mount_describe(const struct bench_mount *m, struct bench_report *r);
+
+/* A new file. All zero, with fd -1, before it is made; either way bench_file_close() removes it. */
+struct bench_file {
+    char path[4096];
+    int fd; /* for reading and writing, through the page cache */
+};
+
+/* -errno, told on stderr; so do the next ones. */
+int bench_file_create(struct bench_file *f, const char *who, const char *dir);
+/* Its bytes [at, at + len) become the pattern of the same place. */
+int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,
+                     uint64_t seed);
+/* Creates it with the first `bytes` of the pattern, on the drive when this returns. */
+int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint64_t bytes,
+                    uint64_t seed);
+void bench_file_close(struct bench_file *f);
 
 #endif

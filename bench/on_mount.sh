@@ -1,11 +1,12 @@
 #!/bin/bash
 # Runs a program over a fresh mount in memory: on_mount.sh SIZE OPTIONS PROGRAM [ARGUMENT...]
 # SIZE is the image's (8G); OPTIONS are mount options ("-": none). The mount point is given to the
-# program as its last argument. The programs of this project are taken from PATH.
+# program as its last argument, the daemon's process in the environment variable BENCH_DAEMON. The
+# programs of this project are taken from PATH.
 set -euo pipefail
 
 [ $# -ge 3 ] || {
-    sed -n '2,4s/^# //p' "$0" >&2
+    sed -n '2,5s/^# //p' "$0" >&2
     exit 2
 }
 size=$1 options=$2
@@ -34,6 +35,7 @@ args=(-f)
 [ "$options" = - ] || args+=(-o "$options")
 gpunvmefs "$dir/image" "$dir/mnt" "${args[@]}" &
 daemon=$!
+export BENCH_DAEMON=$daemon
 for _ in $(seq 300); do
     if mountpoint -q "$dir/mnt"; then
         "$@" "$dir/mnt"

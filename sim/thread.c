@@ -239,6 +239,7 @@ static void *thread_main(void *arg)
     struct rest rest = {.since = sim_now(), .ns = PARK_FIRST_NS};
     uint64_t next_due;
 
+    pthread_setname_np(pthread_self(), "sim");
     while (!atomic_load(&th->stop)) {
         if (locked_round(th, &next_due))
             rest = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
