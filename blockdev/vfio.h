@@ -26,7 +26,7 @@ struct nvme_vfio_opts {
     /*
      * Drive a device that no IOMMU guards, through VFIO's noiommu mode, for root. The drive can
      * then write to any memory of the machine: for machines of one's own only. Memory comes from
-     * the large pages that root has reserved, at least one must be free (-ENOMEM).
+     * the large pages that root has reserved, of which 8 must be free at least (-ENOMEM).
      */
     bool noiommu;
 };

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <linux/vfio.h>
 
@@ -41,6 +42,13 @@ extern const struct vfio_api vfio_group_api;   /* container and group: every ker
 extern const struct vfio_api vfio_iommufd_api; /* /dev/iommu and a character device a drive: 6.6 */
 extern const struct vfio_api vfio_noiommu_api; /* the group interface, and no IOMMU behind it */
 
+/* A process that keeps this one's memory until its files are closed, however it ends. */
+struct vfio_guard {
+    pid_t pid; /* 0: none */
+    int process;
+    char *stack;
+};
+
 struct vfio {
     struct nvme_transport t;
     const struct vfio_api *api;
@@ -53,6 +61,7 @@ struct vfio {
     struct vfio_region_info bar0, config;
     pthread_mutex_t lock; /* protects iova, and orders map and unmap */
     struct nvme_iova iova;
+    struct vfio_guard guard; /* of a noiommu drive */
 };
 
 /* As nvme_vfio_open(), for a machine below root (pci.h). */
@@ -101,6 +110,13 @@ int vfio_noiommu_map(const struct nvme_mem *mem, uint64_t *iova);
  * -EFAULT: they are not, or not all are there; -EPERM: the kernel does not tell us.
  */
 int vfio_physical_address(const uint64_t *entries, size_t n, uint64_t *address);
+
+/* --- vfio_guard.c ---------------------------------------------------------------------------- */
+
+/* -ENOSYS before Linux 5.9; errors of clone(2). g is all 0. */
+int vfio_guard_start(struct vfio_guard *g);
+/* Once the drive is quiet. Also of a guard that was not started. */
+void vfio_guard_end(struct vfio_guard *g);
 
 /* --- vfio_pci.c: the device ------------------------------------------------------------------ */
 

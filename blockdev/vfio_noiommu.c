@@ -14,6 +14,8 @@
 #include "blockdev/vfio_internal.h"
 
 #define POOL "%s/sys/kernel/mm/hugepages/hugepages-2048kB/"
+/* Admin queue, a queue pair with its lists and bounce memory, and what a tool takes beside. */
+#define LEAST 8
 
 /* An entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst of the kernel). */
 #define ENTRY_PRESENT (1ull << 63)
@@ -79,14 +81,15 @@ static int check_memory(const char *root, const struct vfio_why *why)
         return nvme_why(why->text, why->len, -ENOTSUP,
                         "this kernel has no large pages of 2 MiB (CONFIG_HUGETLBFS), which a "
                         "drive without an IOMMU needs");
-    return available > promised ? 0 : nvme_vfio_no_large_page(why->text, why->len);
+    return available - promised >= LEAST ? 0 : nvme_vfio_no_large_page(why->text, why->len);
 }
 
 int nvme_vfio_no_large_page(char *why, size_t len)
 {
-    return nvme_why(why, len, -ENOMEM,
-                    "no large page of 2 MiB is free, and a drive without an IOMMU reaches no other "
-                    "memory: echo 64 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+    return nvme_why(
+        why, len, -ENOMEM,
+        "too few large pages of 2 MiB are free, and a drive without an IOMMU reaches no "
+        "other memory: echo 64 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
 }
 
 static int noiommu_open(struct vfio *v, const char *root, const struct nvme_pci *p,
@@ -101,12 +104,22 @@ static int noiommu_open(struct vfio *v, const char *root, const struct nvme_pci 
                         p->bdf))
         return nvme_why(why->text, why->len, -ENOTSUP,
                         "VFIO has no group for it: type gpunvme unbind and bind again");
+    rc = vfio_guard_start(&v->guard);
+    if (rc)
+        return nvme_why(why->text, why->len, rc, "its memory cannot be guarded: %s", strerror(-rc));
     snprintf(node, sizeof(node), "noiommu-%s", group);
     v->t.physical = true;
     return vfio_group_join(v, root, node, VFIO_NOIOMMU_IOMMU, p->bdf, why);
 }
 
+/* The guard goes last: the kernel resets the drive when it is closed. */
+static void noiommu_close(struct vfio *v)
+{
+    vfio_group_close(v);
+    vfio_guard_end(&v->guard);
+}
+
 const struct vfio_api vfio_noiommu_api = {
     .open = noiommu_open,
-    .close = vfio_group_close,
+    .close = noiommu_close,
 };

@@ -2,13 +2,19 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <linux/memfd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -72,6 +78,116 @@ TEST(PhysicalMap, TakesNoOrdinaryMemory)
     EXPECT_EQ(vfio_noiommu_map(&mem, &iova), -EFAULT);
     munmap(mem.addr, 4096);
     close(fd);
+}
+
+/* --- The guard of memory --------------------------------------------------------------------- */
+
+class Guard : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* whose child a guard becomes */
+        ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+    }
+
+    void TearDown() override
+    {
+        close(said[0]);
+        close(said[1]);
+        prctl(PR_SET_CHILD_SUBREAPER, 0);
+    }
+
+    /* A process with memory and a guard for it, which waits to be killed. */
+    pid_t process()
+    {
+        struct vfio_guard g = {};
+        pid_t pid = fork();
+
+        if (pid)
+            return pid;
+        int fd = memfd_create("guarded", MFD_CLOEXEC);
+        if (ftruncate(fd, 4096) ||
+            mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED ||
+            vfio_guard_start(&g))
+            _exit(1);
+        if (write(said[1], &g.pid, sizeof(g.pid)) != sizeof(g.pid))
+            _exit(1);
+        for (;;)
+            pause();
+    }
+
+    static std::string file(pid_t pid, const char *name)
+    {
+        std::ifstream in("/proc/" + std::to_string(pid) + "/" + name);
+
+        return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    }
+
+    static size_t descriptors(pid_t pid)
+    {
+        std::filesystem::directory_iterator folder("/proc/" + std::to_string(pid) + "/fd");
+
+        return (size_t)std::distance(begin(folder), end(folder));
+    }
+
+    static bool soon(const std::function<bool()> &is)
+    {
+        for (int i = 0; i < 2000; i++, usleep(10000))
+            if (is())
+                return true;
+        return false;
+    }
+
+    int said[2];
+};
+
+TEST_F(Guard, KeepsMemoryAndNothingElseUntilItsProcessHasEnded)
+{
+    pid_t owner = process(), guard = 0;
+    int status;
+
+    ASSERT_EQ(read(said[0], &guard, sizeof(guard)), (ssize_t)sizeof(guard));
+    EXPECT_TRUE(soon([&] { return descriptors(guard) == 1; })) << "its process's, to wait for";
+    EXPECT_TRUE(soon([&] { return file(guard, "comm") == "vfio-guard\n"; }));
+    kill(guard, SIGSTOP);
+    kill(owner, SIGKILL);
+    ASSERT_EQ(waitpid(owner, &status, 0), owner);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    EXPECT_NE(file(guard, "maps").find("memfd:guarded"), std::string::npos);
+    kill(guard, SIGCONT);
+    EXPECT_TRUE(soon([&] { return waitpid(guard, &status, WNOHANG | __WALL) == guard; }));
+    EXPECT_TRUE(WIFEXITED(status));
+}
+
+TEST_F(Guard, IsNotEndedByWhatEndsItsProcess)
+{
+    pid_t owner = process(), guard = 0;
+    int status;
+
+    ASSERT_EQ(read(said[0], &guard, sizeof(guard)), (ssize_t)sizeof(guard));
+    for (int signal : {SIGTERM, SIGINT, SIGHUP})
+        kill(guard, signal);
+    usleep(20000);
+    EXPECT_EQ(waitpid(guard, &status, WNOHANG | __WALL), -1) << "it is its process's child";
+    EXPECT_EQ(kill(guard, 0), 0);
+    EXPECT_NE(file(guard, "stat").find(") S "), std::string::npos) << "it sleeps";
+    kill(owner, SIGKILL);
+    waitpid(owner, &status, 0);
+    EXPECT_TRUE(soon([&] { return waitpid(guard, &status, WNOHANG | __WALL) == guard; }));
+}
+
+TEST_F(Guard, IsTakenBack)
+{
+    struct vfio_guard g = {};
+    int status;
+
+    ASSERT_EQ(vfio_guard_start(&g), 0);
+    EXPECT_GT(g.pid, 0);
+    vfio_guard_end(&g);
+    EXPECT_EQ(g.pid, 0);
+    EXPECT_EQ(waitpid(-1, &status, WNOHANG | __WALL), -1) << "no child is left";
+    vfio_guard_end(&g);
 }
 
 /* --- Opening --------------------------------------------------------------------------------- */
@@ -141,12 +257,12 @@ TEST_F(NoiommuOpen, WantsVfioAsTheDriver)
     refused(-ENODEV, "not an NVMe controller");
 }
 
-TEST_F(NoiommuOpen, WantsALargePage)
+TEST_F(NoiommuOpen, WantsLargePages)
 {
     pool(0, 0);
-    refused(-ENOMEM, "no large page of 2 MiB is free");
-    pool(3, 3);
-    refused(-ENOMEM, "no large page of 2 MiB is free");
+    refused(-ENOMEM, "too few large pages of 2 MiB are free");
+    pool(10, 3);
+    refused(-ENOMEM, "too few large pages of 2 MiB are free");
     tree.remove(POOL);
     refused(-ENOTSUP, "this kernel has no large pages of 2 MiB");
 }

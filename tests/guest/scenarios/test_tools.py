@@ -80,6 +80,15 @@ def one_line(output):
     return len(said) == 1 and said[0].count(": ") >= 2
 
 
+def test_what_an_iommu_guards_is_driven_with_it(guest):
+    output = guest.run("""
+        gpunvme bind -f "$(bdf_of one)" >/dev/null
+        mkfs.gpunvme -qf --noiommu "vfio:$(bdf_of one)" && exit 1
+        gpunvme unbind "$(bdf_of one)" >/dev/null
+    """)
+    assert "an IOMMU guards it" in output, output
+
+
 def test_a_group_is_taken_as_a_whole(guest):
     output = guest.run("""
         gpunvme bind "$(bdf_of first)" >/dev/null
