@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "blockdev/wait.h"
 #include "cuda/gq_exec.h"
 
 #define PAGE_MASK       ((uint64_t)NVME_PAGE_SIZE - 1)
@@ -256,8 +257,23 @@ static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     (void)chunk;
     l->run.kick = x->rings ? cpu_of(x)->transport : NULL;
     l->run.flags = &x->flags;
-    l->run.cancel = l->cancel;
+    l->started_ns = nvme_now_ns();
     return 0;
+}
+
+/* What keeps a run from beginning when its turn has come, with no command sent. */
+static enum gq_outcome too_late(struct gq_launch *l)
+{
+    uint64_t passed = nvme_now_ns() - l->started_ns;
+
+    if (l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED))
+        return GQ_OUT_CANCELLED;
+    if (!l->run.budget_ns)
+        return GQ_OUT_RUNNING;
+    if (passed >= l->run.budget_ns)
+        return GQ_OUT_TIMED_OUT;
+    l->run.budget_ns -= passed;
+    return GQ_OUT_RUNNING;
 }
 
 static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
@@ -265,12 +281,16 @@ static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chun
     struct gq_cpu *cpu = cpu_of(x);
     const struct gq_port *ports[GQ_MAX_QUEUES];
     struct gq_cpu_drive d = {&l->run, ports, l->states, l->run.n_queues};
+    enum gq_outcome outcome = too_late(l);
 
-    for (unsigned i = 0; i < d.n; i++)
+    l->run.cancel = l->cancel;
+    for (unsigned i = 0; i < d.n; i++) {
         ports[i] = &cpu->ports[l->queues[i]];
+        l->states[i].outcome = outcome;
+    }
     if (l->is_write)
         move_pieces(chunk);
-    if (chunk->n_cmds)
+    if (chunk->n_cmds && outcome == GQ_OUT_RUNNING)
         drive_all(cpu, &d);
     if (!l->is_write)
         move_pieces(chunk);

@@ -53,14 +53,27 @@ static void wake_controller(const struct gq_cuda *cu)
         cu->transport->ops->kick(cu->transport);
 }
 
+/*
+ * Shared. Who has it already must not wait for it again behind somebody who wants it alone:
+ * -EAGAIN.
+ */
+static int enter_gate(struct gq_cuda *cu, const struct gq_launch *l)
+{
+    if (!l->beside)
+        return -pthread_rwlock_rdlock(&cu->gate);
+    return pthread_rwlock_tryrdlock(&cu->gate) ? -EAGAIN : 0;
+}
+
 /* Takes the gate; wait() opens it again, or start() itself when nothing was launched. */
 static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
     struct cuda_slot *slot = &cu->slots[l->slot];
     cudaError_t err;
+    int busy = enter_gate(cu, l);
 
-    pthread_rwlock_rdlock(&cu->gate);
+    if (busy)
+        return busy;
     /* Relaxed: the launch orders it before the kernel. */
     __atomic_store_n(slot->flags, 0, __ATOMIC_RELAXED);
     l->run.flags = slot->flags;

@@ -47,16 +47,17 @@ static int set_max_command(struct gq_engine *e)
 static int open_executor(struct gq_engine *e)
 {
     enum gq_executor_kind kind = e->opts.executor;
+    unsigned runs = GQ_MAX_SLOTS * GQ_SLOT_RUNS;
     char why[sizeof(e->info.fallback)] = "";
     int err;
 
     if (kind != GQ_EXECUTOR_CPU) {
-        err = gq_cuda_open(e->ctrlr, &e->opts, GQ_MAX_SLOTS, &e->exec, why, sizeof(why));
+        err = gq_cuda_open(e->ctrlr, &e->opts, runs, &e->exec, why, sizeof(why));
         if (!err || kind == GQ_EXECUTOR_CUDA || err == -ENOTSUP)
             return err;
     }
     snprintf(e->info.fallback, sizeof(e->info.fallback), "%s", why);
-    return gq_cpu_open(e->ctrlr, &e->opts, GQ_MAX_SLOTS, &e->exec);
+    return gq_cpu_open(e->ctrlr, &e->opts, runs, &e->exec);
 }
 
 static void close_queue(struct gq_engine *e, unsigned i)
@@ -138,15 +139,19 @@ static int open_queues(struct gq_engine *e)
     return err;
 }
 
+static void close_chunk(struct gq_engine *e, struct gq_chunk *chunk)
+{
+    e->exec->ops->chunk_free(e->exec, chunk);
+    free(chunk->stream);
+}
+
 static void close_slots(struct gq_engine *e)
 {
     while (e->n_slots) {
         struct gq_slot_res *slot = &e->slots[--e->n_slots];
 
-        for (unsigned i = 0; i < 2; i++) {
-            e->exec->ops->chunk_free(e->exec, &slot->chunks[i]);
-            free(slot->chunks[i].stream);
-        }
+        for (unsigned i = 0; i < GQ_SLOT_CHUNKS; i++)
+            close_chunk(e, &slot->chunks[i]);
     }
 }
 
@@ -163,24 +168,28 @@ static int open_chunk(struct gq_engine *e, struct gq_chunk *chunk)
     return err;
 }
 
+static int open_slot(struct gq_engine *e, struct gq_slot_res *slot)
+{
+    unsigned n = 0;
+    int err = 0;
+
+    while (n < GQ_SLOT_CHUNKS && !err) {
+        err = open_chunk(e, &slot->chunks[n]);
+        n += !err;
+    }
+    while (err && n)
+        close_chunk(e, &slot->chunks[--n]);
+    return err;
+}
+
 static int open_slots(struct gq_engine *e)
 {
     unsigned n = e->n_queues < GQ_MAX_SLOTS ? e->n_queues : GQ_MAX_SLOTS;
     int err = 0;
 
     while (e->n_slots < n && !err) {
-        struct gq_slot_res *slot = &e->slots[e->n_slots];
-
-        err = open_chunk(e, &slot->chunks[0]);
-        if (err)
-            break;
-        err = open_chunk(e, &slot->chunks[1]);
-        if (err) {
-            e->exec->ops->chunk_free(e->exec, &slot->chunks[0]);
-            free(slot->chunks[0].stream);
-            break;
-        }
-        e->n_slots++;
+        err = open_slot(e, &e->slots[e->n_slots]);
+        e->n_slots += !err;
     }
     if (err)
         close_slots(e);
@@ -205,7 +214,7 @@ static int map_staging(struct gq_engine *e, size_t len, bool host)
  */
 static int open_staging(struct gq_engine *e)
 {
-    uint64_t parts = 2 * e->n_slots, len;
+    uint64_t parts = (uint64_t)GQ_SLOT_CHUNKS * e->n_slots, len;
     int err;
 
     e->chunk_staging = e->opts.staging / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;

@@ -8,7 +8,7 @@
 #include "cuda/gq.h"
 #include "cuda/gq_work.h"
 
-#define GQ_CHUNK_CMDS   32768u
+#define GQ_CHUNK_CMDS   16384u
 #define GQ_CHUNK_PIECES 4096u
 
 /*
@@ -28,11 +28,13 @@ struct gq_chunk {
 /* Where one run takes place: which queues, with what state. */
 struct gq_launch {
     struct gq_run run;
-    unsigned slot;                  /* numbered from 0; one run at a time in each */
-    uint16_t queues[GQ_MAX_QUEUES]; /* numbers, as given to port_add() */
-    struct gq_state *states;        /* run.n_queues of them, from slot_states() */
-    const volatile uint32_t *cancel;
+    unsigned slot;                   /* numbered from 0; one run at a time in each */
+    uint16_t queues[GQ_MAX_QUEUES];  /* numbers, as given to port_add() */
+    struct gq_state *states;         /* run.n_queues of them, from slot_states() */
+    const volatile uint32_t *cancel; /* NULL: never; may become another before wait() */
     bool is_write;
+    bool beside;         /* the caller has another run under way */
+    uint64_t started_ns; /* the executor's */
 };
 
 /* Memory taken in by the executor, whole pages around what was asked for. */
@@ -72,9 +74,10 @@ struct gq_exec_ops {
     struct gq_state *(*slot_states)(struct gq_exec *x, unsigned slot);
     /*
      * Runs the chunk: its pieces before its commands (writes) or after them (reads). start()
-     * may return before the run has ended; wait() does not. An error means that the executor
-     * itself failed, and that nothing is known about the commands, nor whether the run has ended:
-     * the executor frees nothing any more that it may reach.
+     * may return before the run has ended; wait() does not. -EAGAIN from start(): not beside
+     * another run of the same caller, since somebody waits for all runs to end. Any other error
+     * means that the executor itself failed, and that nothing is known about the commands, nor
+     * whether the run has ended: the executor frees nothing any more that it may reach.
      */
     int (*start)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
     int (*wait)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);

@@ -9,7 +9,9 @@
 #include "cuda/gq_region.h"
 #include "cuda/gq_ringer.h"
 
-#define GQ_MAX_SLOTS 8u
+#define GQ_MAX_SLOTS   8u
+#define GQ_SLOT_RUNS   2u /* chunks of a transfer under way at once */
+#define GQ_SLOT_CHUNKS 3u /* and one that is planned meanwhile */
 
 enum gq_queue_use {
     GQ_QUEUE_FREE,
@@ -31,10 +33,16 @@ struct gq_queue {
 
 /* What one transfer at a time needs beside queues. */
 struct gq_slot_res {
-    struct gq_chunk chunks[2]; /* one runs while the other is planned */
+    struct gq_chunk chunks[GQ_SLOT_CHUNKS];
     bool leased;
     unsigned holds; /* quarantined queues that may still write to this slot's staging */
 };
+
+/* The executor's number of a slot's i-th run. */
+static inline unsigned gq_run_slot(unsigned slot, unsigned i)
+{
+    return i * GQ_MAX_SLOTS + slot;
+}
 
 struct gq_engine {
     struct nvme_ctrlr *ctrlr;

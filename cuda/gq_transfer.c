@@ -1,4 +1,8 @@
-/* One transfer: chunk after chunk, the next one planned while the last one runs. */
+/*
+ * One transfer, chunk by chunk. A large one has two under way at once, each on half of its queues,
+ * so that one half works while the other is between chunks; the next one is planned meanwhile.
+ * Whatever order they end in, they are taken in stream order.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -7,17 +11,43 @@
 #define NS_PER_MS        1000000u
 #define COMMANDS_A_QUEUE 8u
 #define QUEUES_ENOUGH    8u
+/* A transfer that takes longer than this many commands runs two chunks at a time. */
+#define COMMANDS_TO_SPLIT 1024u
 
+/* A chunk under way, on queues of its own. */
+struct chunk_run {
+    struct gq_launch launch;
+    const uint16_t *queues; /* of the transfer's lease: launch.run.n_queues */
+    unsigned n_queues;
+};
+
+/*
+ * Chunks are numbered in stream order: chunk i is in the slot's chunks[i % GQ_SLOT_CHUNKS] and is
+ * run by runs[i % n_runs].
+ */
 struct transfer {
     struct gq_engine *e;
     const struct gq_request *req;
     struct gq_result *result;
-    struct gq_plan plan;
-    struct gq_plan done; /* the plan at the first byte that is not known to have been moved */
+    struct gq_plan plan; /* of the next chunk */
+    struct gq_plan done; /* at the first byte that is not known to have been moved */
+    struct gq_plan after[GQ_SLOT_CHUNKS]; /* the plan behind each chunk */
     struct gq_lease lease;
     uint64_t deadline_ns; /* of the whole transfer; 0: none */
-    struct gq_launch launch;
+    struct chunk_run runs[GQ_SLOT_RUNS];
+    unsigned n_runs;
+    unsigned planned, started, ended; /* chunks of this lease */
 };
+
+static struct gq_chunk *chunk_of(struct transfer *t, unsigned i)
+{
+    return &t->e->slots[t->lease.slot].chunks[i % GQ_SLOT_CHUNKS];
+}
+
+static struct chunk_run *run_of(struct transfer *t, unsigned i)
+{
+    return &t->runs[i % t->n_runs];
+}
 
 static bool is_cancelled(const struct gq_request *req)
 {
@@ -34,62 +64,61 @@ static uint32_t group_shift(uint32_t cmds, uint32_t queues)
     return shift;
 }
 
-static void set_up_run(struct transfer *t, const struct gq_chunk *chunk)
+static void set_up_run(struct transfer *t, struct chunk_run *run, const struct gq_chunk *chunk)
 {
     struct gq_engine *e = t->e;
-    struct gq_launch *l = &t->launch;
+    struct gq_launch *l = &run->launch;
+    unsigned slot = gq_run_slot(t->lease.slot, (unsigned)(run - t->runs));
 
     *l = (struct gq_launch){
         .run = {.cmds = chunk->cmds,
                 .results = chunk->results,
                 .command_ns = (uint64_t)e->opts.deadline_ms * NS_PER_MS,
                 .n_cmds = chunk->n_cmds,
-                .n_queues = t->lease.n,
-                .group_shift = group_shift(chunk->n_cmds, t->lease.n),
+                .n_queues = run->n_queues,
+                .group_shift = group_shift(chunk->n_cmds, run->n_queues),
                 .nsid = e->ns.nsid,
                 .opcode = t->req->op == GQ_WRITE ? NVME_IO_WRITE : NVME_IO_READ},
-        .slot = t->lease.slot,
-        .states = e->exec->ops->slot_states(e->exec, t->lease.slot),
+        .slot = slot,
+        .states = e->exec->ops->slot_states(e->exec, slot),
         .cancel = t->req->cancel,
         .is_write = t->req->op == GQ_WRITE,
+        .beside = t->started > t->ended,
     };
-    memcpy(l->queues, t->lease.queues, t->lease.n * sizeof(l->queues[0]));
-    for (unsigned i = 0; i < t->lease.n; i++) {
+    memcpy(l->queues, run->queues, run->n_queues * sizeof(l->queues[0]));
+    for (unsigned i = 0; i < run->n_queues; i++) {
         l->states[i] = e->queues[l->queues[i]].state;
         l->states[i].sent = 0;
         l->states[i].outcome = GQ_OUT_RUNNING;
     }
 }
 
-/* 0, or why no chunk may be started any more. */
-static int check_time(struct transfer *t)
+/* 0 and what time is left, or why no chunk may be started any more. */
+static int check_time(struct transfer *t, uint64_t *budget_ns)
 {
     uint64_t now;
 
-    if (is_cancelled(t->req)) {
-        t->result->cancelled = true;
+    *budget_ns = 0;
+    if (is_cancelled(t->req))
         return -ECANCELED;
-    }
     if (!t->deadline_ns)
         return 0;
     now = gq_now_ns();
-    if (now >= t->deadline_ns) {
-        t->result->timed_out = true;
+    if (now >= t->deadline_ns)
         return -ETIMEDOUT;
-    }
-    t->launch.run.budget_ns = t->deadline_ns - now;
+    *budget_ns = t->deadline_ns - now;
     return 0;
 }
 
 /* What the run has come to, as far as its queues tell: 0, -ERESTART, -ETIMEDOUT or -ECANCELED. */
-static int take_states(struct transfer *t)
+static int take_states(struct transfer *t, const struct chunk_run *run)
 {
     bool late = false, cancelled = false, left = false;
 
-    for (unsigned i = 0; i < t->lease.n; i++) {
-        struct gq_queue *q = &t->e->queues[t->lease.queues[i]];
+    for (unsigned i = 0; i < run->n_queues; i++) {
+        struct gq_queue *q = &t->e->queues[run->queues[i]];
 
-        q->state = t->launch.states[i];
+        q->state = run->launch.states[i];
         t->result->commands += q->state.sent;
         late |= q->state.outcome == GQ_OUT_TIMED_OUT || q->state.outcome == GQ_OUT_BROKEN;
         cancelled |= q->state.outcome == GQ_OUT_CANCELLED;
@@ -98,8 +127,6 @@ static int take_states(struct transfer *t)
     /* Before a reset nothing is late: it ends what has not completed, and all begins again. */
     if (left)
         return -ERESTART;
-    t->result->timed_out |= late;
-    t->result->cancelled |= cancelled;
     if (late)
         return -ETIMEDOUT;
     return cancelled ? -ECANCELED : 0;
@@ -133,10 +160,10 @@ static void take_results(struct transfer *t, const struct gq_chunk *chunk)
 }
 
 /* The executor failed, so the queues' state is unknown: treat all as having commands in flight. */
-static void distrust(struct transfer *t)
+static void distrust(struct transfer *t, const struct chunk_run *run)
 {
-    for (unsigned i = 0; i < t->lease.n; i++) {
-        struct gq_state *state = &t->e->queues[t->lease.queues[i]].state;
+    for (unsigned i = 0; i < run->n_queues; i++) {
+        struct gq_state *state = &t->e->queues[run->queues[i]].state;
 
         state->in_flight = t->e->opts.depth - 1;
         state->outcome = GQ_OUT_BROKEN;
@@ -148,56 +175,117 @@ static void distrust(struct transfer *t)
     pthread_mutex_unlock(&t->e->lock);
 }
 
-static bool plan_chunk(struct transfer *t, unsigned i)
+/* False: there is nothing left to plan, or no room for it. */
+static bool plan_chunk(struct transfer *t)
 {
     uint64_t part = t->e->chunk_staging;
+    unsigned i = t->planned % GQ_SLOT_CHUNKS;
 
-    return gq_plan_next(&t->plan, &t->e->slots[t->lease.slot].chunks[i],
-                        (2 * t->lease.slot + i) * part, part);
+    if (t->planned - t->ended == GQ_SLOT_CHUNKS ||
+        !gq_plan_next(&t->plan, chunk_of(t, i), (GQ_SLOT_CHUNKS * t->lease.slot + i) * part, part))
+        return false;
+    t->after[i] = t->plan;
+    t->planned++;
+    return true;
 }
 
-/* Runs chunks[cur]; the next one is planned meanwhile: *more tells whether there is one. */
-static int run_chunk(struct transfer *t, unsigned cur, bool *more)
+/* -EAGAIN: only when the chunk that is under way has ended. */
+static int start_chunk(struct transfer *t)
 {
-    const struct gq_exec_ops *ops = t->e->exec->ops;
-    struct gq_chunk *chunk = &t->e->slots[t->lease.slot].chunks[cur];
+    const struct gq_chunk *chunk = chunk_of(t, t->started);
+    struct chunk_run *run = run_of(t, t->started);
     int err;
 
-    set_up_run(t, chunk);
-    err = check_time(t);
+    set_up_run(t, run, chunk);
+    err = check_time(t, &run->launch.run.budget_ns);
     if (err)
         return err;
-    err = ops->start(t->e->exec, &t->launch, chunk);
-    if (!err) {
-        *more = plan_chunk(t, cur ^ 1);
-        err = ops->wait(t->e->exec, &t->launch, chunk);
+    err = t->e->exec->ops->start(t->e->exec, &run->launch, chunk);
+    if (!err)
+        t->started++;
+    else if (err != -EAGAIN)
+        distrust(t, run);
+    return err;
+}
+
+/* Plans ahead, and starts as much as may be under way. 0, or why nothing more is to be started. */
+static int start_chunks(struct transfer *t)
+{
+    bool planned = true;
+    int err = 0;
+
+    while (!err && planned) {
+        while (!err && t->started < t->planned && t->started - t->ended < t->n_runs)
+            err = start_chunk(t);
+        planned = !err && plan_chunk(t);
     }
+    return err == -EAGAIN ? 0 : err;
+}
+
+/* Waits for the oldest chunk under way, and takes what it has come to. */
+static int end_chunk(struct transfer *t)
+{
+    const struct gq_chunk *chunk = chunk_of(t, t->ended);
+    struct chunk_run *run = run_of(t, t->ended);
+    int err = t->e->exec->ops->wait(t->e->exec, &run->launch, chunk);
+
     if (err) {
-        distrust(t);
-        return err;
+        distrust(t, run);
+    } else {
+        err = take_states(t, run);
+        t->result->timed_out |= err == -ETIMEDOUT;
+        t->result->cancelled |= err == -ECANCELED;
+        take_results(t, chunk);
+        err = t->result->nvme_status ? -EIO : err;
     }
-    err = take_states(t);
-    take_results(t, chunk);
-    return t->result->nvme_status ? -EIO : err;
+    if (!err)
+        t->done = t->after[t->ended % GQ_SLOT_CHUNKS];
+    t->ended++;
+    return err;
+}
+
+/* After an error the chunks behind it are of no use: they are told to end, and do not count. */
+static void abandon_chunks(struct transfer *t)
+{
+    static const uint32_t cancel = 1;
+
+    for (; t->ended < t->started; t->ended++) {
+        struct chunk_run *run = run_of(t, t->ended);
+
+        run->launch.cancel = &cancel;
+        if (t->e->exec->ops->wait(t->e->exec, &run->launch, chunk_of(t, t->ended)))
+            distrust(t, run);
+        else
+            take_states(t, run);
+    }
+}
+
+/* Each run gets a share of the queues that were leased. */
+static void share_queues(struct transfer *t)
+{
+    unsigned n = t->lease.n;
+
+    t->n_runs = n > 1 && gq_plan_estimate(&t->done) > COMMANDS_TO_SPLIT ? GQ_SLOT_RUNS : 1;
+    for (unsigned i = 0; i < t->n_runs; i++) {
+        t->runs[i].queues = &t->lease.queues[i * n / t->n_runs];
+        t->runs[i].n_queues = (i + 1) * n / t->n_runs - i * n / t->n_runs;
+    }
 }
 
 static int run_chunks(struct transfer *t)
 {
-    unsigned cur = 0;
-    bool more;
+    int stop = 0, err = 0;
 
+    share_queues(t);
     t->plan = t->done;
-    more = plan_chunk(t, cur);
-    while (more) {
-        struct gq_plan next = t->plan;
-        int err = run_chunk(t, cur, &more);
-
-        if (err)
-            return err;
-        t->done = next;
-        cur ^= 1;
-    }
-    return 0;
+    t->planned = t->started = t->ended = 0;
+    do {
+        stop = stop ? stop : start_chunks(t);
+        if (t->ended < t->started)
+            err = end_chunk(t);
+    } while (!err && (t->ended < t->started || (!stop && t->ended < t->planned)));
+    abandon_chunks(t);
+    return err ? err : stop;
 }
 
 static unsigned resets_settled(struct gq_engine *e)

@@ -1,0 +1,226 @@
+/* Transfers of several chunks, two of them under way at a time: what counts is the stream's order.
+ */
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "tests/cuda/gq_rig.h"
+
+namespace
+{
+
+class GqChunks : public GqTest
+{
+};
+
+constexpr uint64_t kBytes = 4u << 20; /* 8,192 commands: chunks of 1,024, 2,048, 4,096 and 1,024 */
+constexpr uint64_t kFirstChunk = 1024;
+constexpr uint64_t kSecondChunk = kFirstChunk + 2048;
+
+/* A command for each block of 512 bytes. */
+class Chunks
+{
+  public:
+    explicit Chunks(const Executor &x) : rig(x, 512, kBytes)
+    {
+        rig.opts.max_command = 512;
+    }
+
+    void open()
+    {
+        rig.open();
+        memory = std::make_unique<Memory>(rig.x.kind, kBytes);
+        buffer = rig.add(*memory, 0, kBytes);
+    }
+
+    ~Chunks()
+    {
+        if (buffer)
+            gq_buffer_unregister(buffer);
+    }
+
+    int read()
+    {
+        return rig.move(GQ_READ, buffer, 0, {{0, kBytes}}, 0, kBytes);
+    }
+
+    void fail(uint64_t lba, uint16_t status)
+    {
+        sim_fault f = {};
+
+        f.kind = SIM_FAULT_STATUS;
+        f.first_lba = lba;
+        f.lbas = 1;
+        f.status = status;
+        rig.fault(f);
+    }
+
+    /* The bytes that the last read answers for. */
+    bool is_right()
+    {
+        Bytes got = memory->read(0, rig.result.bytes);
+
+        return std::equal(got.begin(), got.end(), rig.media.begin());
+    }
+
+    Rig rig;
+    std::unique_ptr<Memory> memory;
+    gq_buffer *buffer = nullptr;
+};
+
+TEST_P(GqChunks, ReadsAndWritesAllOfThem)
+{
+    Chunks c(GetParam());
+    Bytes data = random_bytes(kBytes, 7);
+
+    c.open();
+    ASSERT_EQ(c.read(), 0);
+    EXPECT_EQ(c.rig.result.bytes, kBytes);
+    EXPECT_EQ(c.rig.result.commands, kBytes / 512);
+    EXPECT_TRUE(c.is_right());
+    c.memory->write(0, data);
+    ASSERT_EQ(c.rig.move(GQ_WRITE, c.buffer, 0, {{0, kBytes}}, 0, kBytes), 0);
+    EXPECT_TRUE(c.rig.peek(0, kBytes) == data);
+}
+
+TEST_P(GqChunks, ErrorOfTheFirstHidesThoseOfTheNext)
+{
+    Chunks c(GetParam());
+
+    c.open();
+    c.fail(kFirstChunk + 1, NVME_ERR_INTERNAL);
+    c.fail(kFirstChunk - 1, NVME_ERR_UNRECOVERED_READ);
+    EXPECT_EQ(c.read(), -EIO);
+    EXPECT_EQ(c.rig.result.nvme_status & 0x7ff, NVME_ERR_UNRECOVERED_READ);
+    EXPECT_EQ(c.rig.result.bytes, (kFirstChunk - 1) * 512);
+    EXPECT_TRUE(c.is_right());
+    EXPECT_EQ(c.rig.stats().quarantined, 0u);
+}
+
+TEST_P(GqChunks, EveryChunkMayFail)
+{
+    for (uint64_t lba : {kFirstChunk, kSecondChunk - 1, kSecondChunk, kBytes / 512 - 1}) {
+        Chunks c(GetParam());
+
+        c.open();
+        c.fail(lba, NVME_ERR_UNRECOVERED_READ);
+        EXPECT_EQ(c.read(), -EIO);
+        EXPECT_EQ(c.rig.result.bytes, lba * 512);
+        EXPECT_TRUE(c.is_right());
+        EXPECT_FALSE(c.rig.result.timed_out || c.rig.result.cancelled || c.rig.result.unsettled);
+    }
+}
+
+TEST_P(GqChunks, LostCommandCostsOnlyItsQueue)
+{
+    Chunks c(GetParam());
+    sim_fault lose = {};
+
+    c.rig.opts.deadline_ms = 200;
+    c.open();
+    lose.kind = SIM_FAULT_LOSE;
+    lose.times = 1;
+    lose.first_lba = 10;
+    lose.lbas = 1;
+    c.rig.fault(lose);
+    EXPECT_EQ(c.read(), -ETIMEDOUT);
+    EXPECT_TRUE(c.rig.result.timed_out && c.rig.result.unsettled);
+    EXPECT_EQ(c.rig.result.bytes, 10u * 512);
+    EXPECT_EQ(c.rig.stats().quarantined, 1u);
+    EXPECT_EQ(c.read(), 0) << "by the other queues";
+    EXPECT_EQ(gq_engine_recover(c.rig.e), 0);
+    EXPECT_EQ(c.read(), 0);
+    EXPECT_TRUE(c.is_right());
+}
+
+TEST_P(GqChunks, DeadlineIsThatOfAll)
+{
+    Chunks c(GetParam());
+    auto start = std::chrono::steady_clock::now();
+
+    c.rig.cfg.latency_ns = 20000000;
+    c.rig.opts.queues = 2;
+    c.rig.opts.depth = 32;
+    c.open();
+    c.rig.req.deadline_ms = 100;
+    EXPECT_EQ(c.read(), -ETIMEDOUT);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_TRUE(c.rig.result.timed_out);
+    EXPECT_LT(c.rig.result.bytes, kBytes);
+    EXPECT_TRUE(c.is_right());
+    EXPECT_EQ(gq_engine_recover(c.rig.e), 0);
+}
+
+TEST_P(GqChunks, CancelTellsWhatIsCertain)
+{
+    Chunks c(GetParam());
+    uint32_t cancel = 0;
+
+    c.rig.opts.depth = 8;
+    c.rig.cfg.latency_ns = 2000000;
+    c.open();
+    c.rig.req.cancel = &cancel;
+    std::thread canceller([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
+    });
+    EXPECT_EQ(c.read(), -ECANCELED);
+    canceller.join();
+    EXPECT_TRUE(c.rig.result.cancelled);
+    EXPECT_LT(c.rig.result.bytes, kBytes);
+    EXPECT_TRUE(c.is_right());
+    EXPECT_EQ(c.rig.stats().quarantined, 0u);
+}
+
+TEST_P(GqChunks, ResetsRunThemAgain)
+{
+    Chunks c(GetParam());
+    std::atomic<bool> stop{false};
+
+    c.rig.opts.depth = 16;
+    c.rig.cfg.latency_ns = 200000;
+    c.open();
+    std::thread resetter([&] {
+        for (unsigned i = 0; i < 5 && !stop; i++) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            EXPECT_EQ(nvme_ctrlr_reset(c.rig.c, i), 0);
+        }
+    });
+    for (unsigned i = 0; i < 3; i++) {
+        c.memory->fill(0xa5);
+        EXPECT_EQ(c.read(), 0);
+        EXPECT_EQ(c.rig.result.bytes, kBytes);
+        EXPECT_TRUE(c.is_right());
+    }
+    stop = true;
+    resetter.join();
+    EXPECT_GE(c.rig.stats().restarts, 1u);
+    EXPECT_EQ(c.rig.stats().timeouts, 0u);
+}
+
+/* Registering waits for runs to end, and a transfer must not wait for it between two of its own. */
+TEST_P(GqChunks, BuffersComeAndGoMeanwhile)
+{
+    Chunks c(GetParam());
+    std::atomic<bool> stop{false};
+
+    c.open();
+    Memory other(c.rig.x.kind, 65536);
+    std::thread registrar([&] {
+        while (!stop)
+            gq_buffer_unregister(c.rig.add(other, 0, 65536));
+    });
+    for (unsigned i = 0; i < 5; i++) {
+        EXPECT_EQ(c.read(), 0);
+        EXPECT_TRUE(c.is_right());
+    }
+    stop = true;
+    registrar.join();
+    EXPECT_EQ(c.rig.stats().timeouts, 0u);
+}
+
+GQ_FOR_EXECUTORS(GqChunks);
+
+} // namespace
