@@ -196,6 +196,7 @@ struct ffs_map {
     size_t count;
     uint64_t start;      /* of the first segment, bytes: request offset rounded down */
     uint64_t len;        /* bytes of the request that exist: clipped at the end of the file */
+    uint64_t size;       /* of the file, bytes; maps for reading */
     uint64_t generation; /* grows when a mapping of the inode changes */
     void *internal;
 };
@@ -206,6 +207,9 @@ struct ffs_map {
  * Every write completed before the call is on the device.
  */
 int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
+/* The same of no more than `max` segments: len is clipped at the end of the last one, too. */
+int ffs_map_read_some(struct ffs_inode *inode, uint64_t offset, uint64_t len, size_t max,
+                      struct ffs_map *out);
 void ffs_map_release(struct ffs_map *map);
 
 /*

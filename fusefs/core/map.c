@@ -42,15 +42,17 @@ static int reserve(struct ffs_map *map, size_t *room, size_t n)
     return 0;
 }
 
-/* Lists [first, end) in map. Under ffs.meta. */
-static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_map *map)
+/* Lists [first, end) in map, at most max segments of it. Under ffs.meta. */
+static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t max,
+                   struct ffs_map *map)
 {
     struct ffs_run runs[FFS_RUNS];
     size_t room = 0;
     map->start = ffs_offset_of(first);
     map->generation = atomic_load_explicit(&inode->map_generation, memory_order_relaxed);
-    while (first < end) {
-        ssize_t n = ffs_extent_list(inode, first, end, runs, FFS_RUNS);
+    while (first < end && map->count < max) {
+        size_t most = ffs_min(max - map->count, FFS_RUNS);
+        ssize_t n = ffs_extent_list(inode, first, end, runs, most);
         int err = n < 0 ? (int)n : reserve(map, &room, (size_t)n);
         if (err)
             return err;
@@ -70,26 +72,39 @@ static void discard(struct ffs_map *map)
 
 /* --- For reading ----------------------------------------------------------------------------- */
 
-static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+/* Up to where the segments go: as far as `len` says, or less. */
+static void clip(struct ffs_map *map, uint64_t offset)
+{
+    const struct ffs_segment *last = map->count ? &map->segments[map->count - 1] : NULL;
+    if (last)
+        map->len = ffs_min(map->len, last->offset + last->len - offset);
+}
+
+static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, size_t max,
+                    struct ffs_map *out)
 {
     struct held *h = out->internal;
     int err = ffs_file_open(inode, &h->file);
     if (err)
         return err;
+    out->size = h->file.size;
     if (offset < h->file.size)
         out->len = ffs_min(len, h->file.size - offset);
     uint64_t end = out->len ? ffs_block_up(offset + out->len) : ffs_block_of(offset);
 
     /* Listed and pinned in one go, so that nothing is freed in between. */
     ffs_meta_read(inode->fs);
-    err = collect(inode, ffs_block_of(offset), end, out);
+    err = collect(inode, ffs_block_of(offset), end, max, out);
     if (!err)
         err = ffs_pin_add(inode->fs, out->segments, out->count, &h->pin);
     ffs_meta_done(inode->fs);
+    if (!err)
+        clip(out, offset);
     return err;
 }
 
-int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+int ffs_map_read_some(struct ffs_inode *inode, uint64_t offset, uint64_t len, size_t max,
+                      struct ffs_map *out)
 {
     struct held *h = calloc(1, sizeof(*h));
     if (!h)
@@ -98,11 +113,16 @@ int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct 
     *out = (struct ffs_map){.internal = h};
     /* Waits for writers, so that what they wrote is on the device. */
     pthread_rwlock_rdlock(&inode->data);
-    int err = map_read(inode, offset, len, out);
+    int err = map_read(inode, offset, len, max, out);
     pthread_rwlock_unlock(&inode->data);
     if (err)
         discard(out);
     return err;
+}
+
+int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+{
+    return ffs_map_read_some(inode, offset, len, SIZE_MAX, out);
 }
 
 void ffs_map_release(struct ffs_map *map)
@@ -151,7 +171,7 @@ static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, str
         return err;
     out->len = len;
     ffs_meta_read(inode->fs);
-    err = collect(inode, first, end, out);
+    err = collect(inode, first, end, SIZE_MAX, out);
     ffs_meta_done(inode->fs);
     return err;
 }

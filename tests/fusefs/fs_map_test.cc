@@ -191,6 +191,8 @@ TEST_F(FsMap, AMapOfManyExtentsIsWhatTheListingHas)
         ffs_map map;
         uint64_t len = std::min(kEnd - from, 800 * kBlock), at = from;
         ASSERT_EQ(ffs_map_read(f, from, len, &map), 0);
+        EXPECT_EQ(map.size, kEnd);
+        EXPECT_EQ(map.len, len);
         for (size_t i = 0, j = 0; i < map.count; i++) {
             const ffs_segment &got = map.segments[i];
             while (all[j].offset + all[j].len <= got.offset)
@@ -205,6 +207,23 @@ TEST_F(FsMap, AMapOfManyExtentsIsWhatTheListingHas)
         EXPECT_EQ(at, from + len);
         ffs_map_release(&map);
     }
+}
+
+TEST_F(FsMap, AMapOfSomeSegmentsEndsWithTheLastOfThem)
+{
+    Inode f = create("f");
+    for (uint64_t i = 0; i < 100; i++)
+        write(f, 8192 * i, "x");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read_some(f, 8200, 500000, 37, &map), 0);
+    ASSERT_EQ(map.count, 37u);
+    const ffs_segment &last = map.segments[36];
+    EXPECT_EQ(8200 + map.len, last.offset + last.len);
+    ffs_map_release(&map);
+    ASSERT_EQ(ffs_map_read_some(f, 8200, 5000, 37, &map), 0);
+    EXPECT_EQ(map.len, 5000u);
+    EXPECT_EQ(map.count, 2u);
+    ffs_map_release(&map);
 }
 
 // --- What a crash leaves ------------------------------------------------------------------------
