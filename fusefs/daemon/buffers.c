@@ -25,8 +25,9 @@ struct buffer {
     uint64_t id, key, len;
     uid_t uid;
     const void *owner;
-    struct gq_buffer *gq; /* with an engine */
-    unsigned char *start; /* without one: where the buffer's first byte is mapped, */
+    enum buffer_kind kind;
+    struct gq_buffer *gq; /* with an engine, unless it is a list */
+    unsigned char *start; /* else: where the buffer's first byte is mapped, */
     void *map;            /* and the mapping's first page */
     size_t map_len;
     struct buffer *next;     /* in its bucket, or in a list of buffers to end */
@@ -150,8 +151,8 @@ static void tell_unreachable(struct buffers *t)
                               "transfers of such buffers go through host memory");
 }
 
-int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
-                uint64_t *id, uint64_t *key)
+static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer *what, uint64_t *id,
+               uint64_t *key)
 {
     int err = reserve(t, mem->len);
     if (err)
@@ -160,8 +161,10 @@ int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const vo
     err = b ? 0 : -ENOMEM;
     if (err)
         goto unreserve;
-    *b = (struct buffer){.len = mem->len, .uid = uid, .owner = owner};
-    err = t->engine ? gq_buffer_register(t->engine, mem, &b->gq) : map_host(b, mem);
+    *b = *what;
+    b->len = mem->len;
+    err = t->engine && b->kind == BUFFER_DATA ? gq_buffer_register(t->engine, mem, &b->gq)
+                                              : map_host(b, mem);
     if (err)
         goto free_buffer;
     if (b->gq && !gq_buffer_is_reachable(b->gq))
@@ -179,6 +182,18 @@ free_buffer:
 unreserve:
     unreserve(t, mem->len);
     return err;
+}
+
+int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                uint64_t *id, uint64_t *key)
+{
+    return add(t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_DATA}, id, key);
+}
+
+int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                     uint64_t *id, uint64_t *key)
+{
+    return add(t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_LIST}, id, key);
 }
 
 /* Constant time is not needed: a key is 64 random bits and a guess costs a system call. */
@@ -282,12 +297,14 @@ unsigned buffers_count(struct buffers *t)
     return count;
 }
 
-int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid,
+int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, enum buffer_kind kind,
                      _Atomic uint32_t *cancel, struct buffer_use *use)
 {
     pthread_mutex_lock(&t->lock);
     struct buffer *b = *find(t, id);
     int err = check(b, key, uid);
+    if (!err && b->kind != kind)
+        err = -EINVAL;
     if (!err) {
         *use =
             (struct buffer_use){.buffer = b, .cancel = cancel, .next = b->uses, .link = &b->uses};
@@ -317,6 +334,12 @@ uint64_t buffer_len(const struct buffer *b)
 struct gq_buffer *buffer_gq(const struct buffer *b)
 {
     return b->gq && gq_buffer_is_reachable(b->gq) ? b->gq : NULL;
+}
+
+void *buffer_list(const struct buffer *b)
+{
+    assert(b->kind == BUFFER_LIST);
+    return b->start;
 }
 
 int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len)

@@ -31,6 +31,12 @@ void buffers_close(struct buffers *t);
  */
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key);
+/*
+ * The same for memory that holds lists: mapped into this process alone, no use for transfers. The
+ * client writes to it whenever it likes.
+ */
+int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                     uint64_t *id, uint64_t *key);
 /* -ENOENT (no such id), -EACCES (key or user). Nothing reaches the memory when it returns. */
 int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid);
 /* All buffers of one open file description. */
@@ -52,14 +58,18 @@ struct buffer_use {
     struct buffer_use **link;
 };
 
-/* Errors as buffers_remove(). */
-int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid,
+enum buffer_kind { BUFFER_DATA, BUFFER_LIST };
+
+/* Errors as buffers_remove(); -EINVAL: a buffer of the other kind. */
+int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, enum buffer_kind kind,
                      _Atomic uint32_t *cancel, struct buffer_use *use);
 void buffer_use_end(struct buffers *t, struct buffer_use *use);
 
 uint64_t buffer_len(const struct buffer *b);
 /* For gq_transfer(); NULL without an engine, and when the drive cannot reach the memory. */
 struct gq_buffer *buffer_gq(const struct buffer *b);
+/* A list's first byte. */
+void *buffer_list(const struct buffer *b);
 /* Copies between the buffer and host memory. The range must lie inside the buffer. */
 int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len);
 int buffer_get(struct buffer *b, uint64_t offset, void *dst, size_t len);

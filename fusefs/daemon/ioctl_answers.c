@@ -80,7 +80,10 @@ static int hold_memory(int fd, uint64_t offset, uint64_t len)
     return offset + len <= (uint64_t)st.st_size ? 0 : -ERANGE;
 }
 
-static int register_fd(struct daemon *d, struct open_file *file, uid_t uid,
+typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                      uint64_t *id, uint64_t *key);
+
+static int register_fd(struct daemon *d, struct open_file *file, uid_t uid, add_fn add,
                        struct gpunvme_ioc_register *reg)
 {
     struct gq_mem mem = {.kind = GQ_MEM_FD,
@@ -92,7 +95,7 @@ static int register_fd(struct daemon *d, struct open_file *file, uid_t uid,
         return err;
     err = hold_memory(mem.fd, reg->offset, reg->len);
     if (!err)
-        err = buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
+        err = add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
     close(mem.fd);
     return err;
 }
@@ -114,13 +117,19 @@ int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
                    struct gpunvme_ioc_register *reg)
 {
     uint32_t executor = executor_of(&d->stack);
-    if (reg->flags || reg->len == 0)
+    bool list = reg->flags == GPUNVME_REGISTER_LIST;
+    if ((reg->flags && !list) || reg->len == 0)
+        return -EINVAL;
+    if (list && (reg->kind != GPUNVME_MEM_FD || reg->offset % _Alignof(struct gpunvme_piece)))
         return -EINVAL;
     if (reg->len > INT64_MAX || reg->offset > INT64_MAX - reg->len)
         return -EOVERFLOW;
+    if (list)
+        return register_fd(d, file, uid, buffers_add_list, reg);
     switch (reg->kind) {
     case GPUNVME_MEM_FD:
-        return executor == GPUNVME_EXECUTOR_CUDA ? -EOPNOTSUPP : register_fd(d, file, uid, reg);
+        return executor == GPUNVME_EXECUTOR_CUDA ? -EOPNOTSUPP
+                                                 : register_fd(d, file, uid, buffers_add, reg);
     case GPUNVME_MEM_CUDA_IPC:
         return executor == GPUNVME_EXECUTOR_CUDA ? register_ipc(d, file, uid, reg) : -EOPNOTSUPP;
     default:

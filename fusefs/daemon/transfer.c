@@ -23,7 +23,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static bool cancelled(const struct transfer *t)
+bool transfer_is_cancelled(const struct transfer *t)
 {
     return atomic_load_explicit(&t->cancel, memory_order_relaxed) != 0;
 }
@@ -63,8 +63,7 @@ static void log_fallback(struct daemon *d, int err, unsigned nvme_status)
                  d->opts->device, strerror(-err), nvme_status);
 }
 
-/* The GPU path cannot, at this point or at all. 0: go on through host memory. */
-static int fall_back(struct transfer *t, int err)
+int transfer_fall_back(struct transfer *t, int err)
 {
     if (!may_fall_back(t, err))
         return err;
@@ -126,7 +125,7 @@ static int move_range(struct transfer *t, uint64_t len, bool *ended)
     while (len > 0 && !*ended) {
         uint64_t asked;
         uint64_t moved;
-        if (cancelled(t))
+        if (transfer_is_cancelled(t))
             return -ECANCELED;
         bool gpu = t->gpu;
         int err = piece(t, len, &asked, &moved);
@@ -135,7 +134,7 @@ static int move_range(struct transfer *t, uint64_t len, bool *ended)
         t->done += moved;
         len -= moved;
         if (err && gpu)
-            err = fall_back(t, err);
+            err = transfer_fall_back(t, err);
         else if (!err && moved < asked)
             *ended = true;
         if (err)
@@ -154,6 +153,13 @@ static int move_part(struct transfer *t, uint64_t len, bool *ended)
     return err;
 }
 
+int transfer_read(struct transfer *t)
+{
+    bool ended;
+    t->done = 0;
+    return move_range(t, t->rw.len, &ended);
+}
+
 /* The executor writes whole blocks; what stands over at either side is at most a block each. */
 static int move_write(struct transfer *t)
 {
@@ -170,11 +176,9 @@ static int move_write(struct transfer *t)
 
 static int move_all(struct transfer *t)
 {
-    bool ended;
-    t->gpu = buffer_gq(t->use.buffer) != NULL;
     if (!t->gpu && t->no_fallback)
         return -EREMOTEIO;
-    return t->write ? move_write(t) : move_range(t, t->rw.len, &ended);
+    return t->write ? move_write(t) : transfer_read(t);
 }
 
 static int64_t deadline_of(const struct gpunvme_ioc_rw *rw)
@@ -217,27 +221,42 @@ static int run_with_buffer(struct transfer *t, char *last)
     return err;
 }
 
-void transfer_run(struct transfer *t)
+int transfer_begin(struct transfer *t)
 {
     struct daemon *d = t->daemon;
     struct gpunvme_ioc_rw *rw = &t->rw;
-    char last = 0;
     t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) || d->opts->gpu == GPU_REQUIRE;
     t->deadline = deadline_of(rw);
     t->done = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
+    int err =
+        buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, BUFFER_DATA, &t->cancel, &t->use);
+    if (!err)
+        t->gpu = buffer_gq(t->use.buffer) != NULL;
+    return err;
+}
+
+void transfer_end(struct transfer *t)
+{
+    buffer_use_end(t->daemon->buffers, &t->use);
+    if (t->rw.path & GPUNVME_PATH_BOUNCE)
+        atomic_fetch_add_explicit(&t->daemon->bounced.transfers, 1, memory_order_relaxed);
+}
+
+void transfer_run(struct transfer *t)
+{
+    struct gpunvme_ioc_rw *rw = &t->rw;
+    char last = 0;
     uint64_t size = t->write ? size_of(t->inode) : 0;
-    t->error = buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, &t->cancel, &t->use);
+    t->error = transfer_begin(t);
     if (t->error)
         return;
     t->error = run_with_buffer(t, &last);
-    buffer_use_end(d->buffers, &t->use);
+    transfer_end(t);
 
-    if (rw->path & GPUNVME_PATH_BOUNCE)
-        atomic_fetch_add_explicit(&d->bounced.transfers, 1, memory_order_relaxed);
     t->error = verdict(t, t->error);
     rw->bytes = t->done;
     if (t->write && t->done)
-        notify_written(d->session, ffs_ino(t->inode), rw->file_offset, t->done,
+        notify_written(t->daemon->session, ffs_ino(t->inode), rw->file_offset, t->done,
                        rw->file_offset + t->done > size, last);
 }
 

@@ -39,6 +39,20 @@ void transfer_run(struct transfer *t);
 /* After the reply: returns queues to service that no transfer could recover. */
 void transfer_recover(struct daemon *d);
 
+/*
+ * The parts of it, for batches: reads that share buffer, deadline and cancel flag (readv.c).
+ *
+ * begin: clears what is out, takes hold of the buffer and sets t->gpu; on 0 end has to follow.
+ * read: the range of rw, as READ does it; t->done is what it moved. The path is added to rw.path.
+ * fall_back: after the GPU path failed with err: 0 when host memory may do better, and then
+ * t->gpu is false.
+ */
+int transfer_begin(struct transfer *t);
+void transfer_end(struct transfer *t);
+int transfer_read(struct transfer *t);
+int transfer_fall_back(struct transfer *t, int err);
+bool transfer_is_cancelled(const struct transfer *t);
+
 /* The part that goes around the ordinary path (transfer_gpu.c), used by transfer_run(). */
 
 /* One piece of at most len bytes at t->done; what it moved is added to t->done. */
@@ -47,5 +61,10 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved);
 int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved);
 /* Milliseconds until the caller's deadline, at least 1; 0: no deadline. -ETIMEDOUT: it passed. */
 int transfer_time_left(const struct transfer *t, unsigned *ms);
+/*
+ * Ends the commands that a transfer left under way, before it lets go of the blocks: late ones
+ * would read or write what belongs to someone else by then. False: they cannot be ended.
+ */
+bool transfer_settle(struct daemon *d);
 
 #endif

@@ -46,11 +46,10 @@ static struct gq_extent *extents_of(const struct ffs_map *map, uint32_t lba_size
 }
 
 /*
- * Ends the commands that a transfer left under way, before it lets go of the blocks: late ones
- * would read or write what belongs to someone else by then. A controller that has failed for good
- * carries out nothing any more, unless it could not even be stopped.
+ * A controller that has failed for good carries out nothing any more, unless it could not even be
+ * stopped.
  */
-static bool settle(struct daemon *d)
+bool transfer_settle(struct daemon *d)
 {
     int err = gq_engine_recover(d->stack.engine);
     if (!err || (err == -EIO && nvme_ctrlr_settled(d->stack.ctrlr)))
@@ -89,7 +88,7 @@ static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, 
     if (!t->rw.nvme_status)
         t->rw.nvme_status = result.nvme_status;
     t->needs_recovery |= err == -ENODEV;
-    *stuck = result.unsettled && !settle(d);
+    *stuck = result.unsettled && !transfer_settle(d);
     return err;
 }
 

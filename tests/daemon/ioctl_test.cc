@@ -91,7 +91,7 @@ TEST_F(IoctlTest, InfoAndStatsWorkOnDirectories)
 TEST_F(IoctlTest, UnknownRequestsAreNotOurs)
 {
     uint64_t word = 0;
-    EXPECT_EQ(issue(fd_, _IOWR('G', 0x67, uint64_t), &word), -ENOTTY);
+    EXPECT_EQ(issue(fd_, _IOWR('G', 0x6f, uint64_t), &word), -ENOTTY);
     EXPECT_EQ(issue(fd_, _IOWR('Q', 0x60, uint64_t), &word), -ENOTTY);
     EXPECT_EQ(issue(fd_, _IO('G', 0x7f), nullptr), -ENOTTY);
     EXPECT_EQ(issue(fd_, TCGETS, &word), -ENOTTY);
@@ -216,11 +216,24 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadRegistration{"size", [](gpunvme_ioc_register &r) { r.abi.size++; }, -EINVAL},
         BadRegistration{"version", [](gpunvme_ioc_register &r) { r.abi.version = 9; }, -EPROTO},
-        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 1; }, -EINVAL},
+        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 2; }, -EINVAL},
         BadRegistration{"unknown_kind", [](gpunvme_ioc_register &r) { r.kind = 77; }, -EINVAL},
         BadRegistration{"kind_of_another_executor",
                         [](gpunvme_ioc_register &r) { r.kind = GPUNVME_MEM_CUDA_IPC; },
                         -EOPNOTSUPP},
+        BadRegistration{"list_of_gpu_memory",
+                        [](gpunvme_ioc_register &r) {
+                            r.kind = GPUNVME_MEM_CUDA_IPC;
+                            r.flags = GPUNVME_REGISTER_LIST;
+                        },
+                        -EINVAL},
+        BadRegistration{"list_at_an_odd_offset",
+                        [](gpunvme_ioc_register &r) {
+                            r.flags = GPUNVME_REGISTER_LIST;
+                            r.offset = 4;
+                            r.len = 4096;
+                        },
+                        -EINVAL},
         BadRegistration{"empty", [](gpunvme_ioc_register &r) { r.len = 0; }, -EINVAL},
         BadRegistration{"longer_than_the_memory",
                         [](gpunvme_ioc_register &r) { r.len = kBuffer + 1; }, -ERANGE},
@@ -268,6 +281,27 @@ TEST_F(IoctlTest, TokenIsGoodForOneRegistration)
     close(memory);
     ASSERT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), 0);
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), -ENOENT);
+}
+
+TEST_F(IoctlTest, ListsAreSealedAndNotForTransfers)
+{
+    int memory = shared_memory(kBuffer);
+    auto reg = abi_struct<gpunvme_ioc_register>();
+    reg.kind = GPUNVME_MEM_FD;
+    reg.flags = GPUNVME_REGISTER_LIST;
+    reg.len = kBuffer;
+    reg.token = token_of(fd_, memory);
+    ASSERT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), 0);
+    EXPECT_EQ(ftruncate(memory, 0), -1);
+    auto rw = abi_struct<gpunvme_ioc_rw>();
+    rw.id = reg.id;
+    rw.key = reg.key;
+    rw.len = 4096;
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_READ, &rw), -EINVAL);
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_WRITE, &rw), -EINVAL);
+    rw.key++;
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_READ, &rw), -EACCES);
+    close(memory);
 }
 
 TEST_F(IoctlTest, BuffersAreLimitedInNumber)
