@@ -12,10 +12,10 @@ __global__ void __launch_bounds__(GQ_LANES)
     const struct gq_port port = ports[blockIdx.x];
     struct gq_worker w;
 
-    gq_begin(&w, &run, &port, &states[blockIdx.x], blockIdx.x);
+    gq_begin(&w, gq_whole_group(), &run, &port, &states[blockIdx.x], blockIdx.x);
     while (gq_round(&w) != GQ_ROUND_ENDED)
         ;
-    gq_end(&w, &states[blockIdx.x]);
+    gq_end(&w);
 }
 
 /* The completion at ring position pos, counted from the queue's start; false after the deadline. */

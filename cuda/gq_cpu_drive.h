@@ -19,7 +19,7 @@ void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
     unsigned running = 0;
 
     for (unsigned i = first; i < d->n; i += step) {
-        gq_begin(&workers[i], d->run, d->ports[i], &d->states[i], i);
+        gq_begin(&workers[i], gq_whole_group(), d->run, d->ports[i], &d->states[i], i);
         running++;
     }
     while (running) {
@@ -29,7 +29,7 @@ void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
             enum gq_round round = ended[i] ? GQ_ROUND_IDLE : gq_round(&workers[i]);
 
             if (round == GQ_ROUND_ENDED) {
-                gq_end(&workers[i], &d->states[i]);
+                gq_end(&workers[i]);
                 ended[i] = true;
                 running--;
             }

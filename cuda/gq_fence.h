@@ -61,12 +61,26 @@ GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
     return value;
 }
 
+/* A sign of life: carries nothing but itself. */
+GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(sign), "r"(value) : "memory");
+}
+
 /* Nanoseconds of a clock that runs evenly; only differences have a meaning. */
 GQ_FN uint64_t gq_clock_ns(void)
 {
     uint64_t ns;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
     return ns;
+}
+
+/* The number of the thread in its warp; blocks may have more than one dimension. */
+GQ_FN uint32_t gq_thread(void)
+{
+    uint32_t thread;
+    asm("mov.u32 %0, %%laneid;" : "=r"(thread));
+    return thread;
 }
 
 #else
@@ -109,6 +123,11 @@ GQ_FN void gq_fence_results(void)
 GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 {
     return __atomic_load_n(flag, __ATOMIC_RELAXED);
+}
+
+GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
+{
+    __atomic_store_n(sign, value, __ATOMIC_RELAXED);
 }
 
 GQ_FN uint64_t gq_clock_ns(void)

@@ -1,5 +1,6 @@
 #include "cuda/gq_kernels.h"
 
+#include "cuda/gq_bytes.h"
 #include "cuda/gq_copier.h"
 #include "cuda/gq_protocol.h"
 
@@ -16,74 +17,10 @@ __global__ void __launch_bounds__(GQ_LANES)
     const struct gq_port port = a.ports[a.queues[blockIdx.x]];
     struct gq_worker w;
 
-    gq_begin(&w, &a.run, &port, &a.states[blockIdx.x], blockIdx.x);
+    gq_begin(&w, gq_whole_group(), &a.run, &port, &a.states[blockIdx.x], blockIdx.x);
     while (gq_round(&w) != GQ_ROUND_ENDED)
         ;
-    gq_end(&w, &a.states[blockIdx.x]);
-}
-
-/*
- * The threads of a block copy len bytes in units of T; both addresses are aligned to it. The
- * source may be host memory, so four loads are on their way at a time.
- */
-template <typename T> __device__ void copy_units(uint64_t dst, uint64_t src, uint64_t n)
-{
-    const T *from = (const T *)src;
-    T *to = (T *)dst;
-    uint64_t i = threadIdx.x;
-
-    for (; i + 3 * kCopyThreads < n; i += 4 * kCopyThreads) {
-        T v[4];
-#pragma unroll
-        for (unsigned k = 0; k < 4; k++)
-            v[k] = __ldcv(&from[i + k * kCopyThreads]);
-#pragma unroll
-        for (unsigned k = 0; k < 4; k++)
-            to[i + k * kCopyThreads] = v[k];
-    }
-    for (; i < n; i += kCopyThreads)
-        to[i] = __ldcv(&from[i]);
-}
-
-/* Bytes up to an aligned address, units, bytes after the last: src and dst are congruent. */
-template <typename T> __device__ void copy_congruent(uint64_t dst, uint64_t src, uint64_t len)
-{
-    uint64_t head = (sizeof(T) - dst % sizeof(T)) % sizeof(T);
-    uint64_t units;
-
-    head = head < len ? head : len;
-    units = (len - head) / sizeof(T);
-    copy_units<unsigned char>(dst, src, head);
-    copy_units<T>(dst + head, src + head, units);
-    head += units * sizeof(T);
-    copy_units<unsigned char>(dst + head, src + head, len - head);
-}
-
-__device__ void copy_block(uint64_t dst, uint64_t src, uint64_t len)
-{
-    if (((dst ^ src) & 15) == 0)
-        copy_congruent<uint4>(dst, src, len);
-    else if (((dst ^ src) & 3) == 0)
-        copy_congruent<unsigned int>(dst, src, len);
-    else
-        copy_units<unsigned char>(dst, src, len);
-}
-
-/* `threads` threads, numbered from `first`, write zeros. */
-__device__ void zero_bytes(uint64_t dst, uint64_t len, uint64_t first, uint64_t threads)
-{
-    uint64_t head = (16 - dst % 16) % 16;
-    uint64_t units, tail;
-
-    head = head < len ? head : len;
-    units = (len - head) / 16;
-    tail = head + units * 16;
-    for (uint64_t i = first; i < head; i += threads)
-        ((unsigned char *)dst)[i] = 0;
-    for (uint64_t i = first; i < units; i += threads)
-        ((uint4 *)(dst + head))[i] = make_uint4(0, 0, 0, 0);
-    for (uint64_t i = tail + first; i < len; i += threads)
-        ((unsigned char *)dst)[i] = 0;
+    gq_end(&w);
 }
 
 /* Copies of a failed command's staging are left out: they would hand on somebody else's bytes. */
@@ -96,9 +33,9 @@ __global__ void __launch_bounds__(kCopyThreads)
         if (piece.cmd != GQ_PIECE_ALWAYS && results[piece.cmd] != GQ_ENDED)
             continue;
         if (piece.src)
-            copy_block(piece.dst, piece.src, piece.len);
+            gq_copy_bytes(piece.dst, piece.src, piece.len, threadIdx.x, kCopyThreads);
         else
-            zero_bytes(piece.dst, piece.len, threadIdx.x, kCopyThreads);
+            gq_zero_bytes(piece.dst, piece.len, threadIdx.x, kCopyThreads);
     }
 }
 
@@ -107,14 +44,14 @@ __global__ void __launch_bounds__(kCopyThreads) gather(const struct gq_gather *c
     for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
         const struct gq_gather copy = copies[i];
 
-        copy_block(copy.dst, copy.src, copy.len);
+        gq_copy_bytes(copy.dst, copy.src, copy.len, threadIdx.x, kCopyThreads);
     }
 }
 
 __global__ void __launch_bounds__(kCopyThreads) fill_zero(uint64_t dst, uint64_t len)
 {
-    zero_bytes(dst, len, (uint64_t)blockIdx.x * kCopyThreads + threadIdx.x,
-               (uint64_t)gridDim.x * kCopyThreads);
+    gq_zero_bytes(dst, len, (uint64_t)blockIdx.x * kCopyThreads + threadIdx.x,
+                  (uint64_t)gridDim.x * kCopyThreads);
 }
 
 unsigned blocks_for(uint64_t n)

@@ -91,7 +91,9 @@ static void add_cmd(const struct gq_plan *p, struct gq_chunk *chunk, const struc
     struct gq_cmd *cmd = &chunk->cmds[chunk->n_cmds];
 
     assert(chunk->n_cmds < p->cmds && len && len <= p->env.max_command);
-    gq_region_prps(region, off, len, cmd);
+    assert(off % 4 == 0 && off + len <= region->pages * NVME_PAGE_SIZE);
+    cmd->prp1 = region->iova + off;
+    cmd->prp2 = gq_prp2(region->iova, region->prps.iova, off, len);
     cmd->slba = dev / p->env.lba_size;
     cmd->nlb = (uint32_t)(len / p->env.lba_size - 1);
     cmd->reserved = 0;
@@ -118,7 +120,7 @@ static uint64_t step_direct(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
 
     if (chunk->n_cmds == p->cmds)
         return 0;
-    n = gq_region_clip(mem, n, lba);
+    n = gq_prp_clip(mem, n, lba);
     add_cmd(p, chunk, p->env.buffer, mem, dev, n);
     return n;
 }
@@ -149,7 +151,7 @@ static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
 
     cap = cap < lba ? lba : cap - cap % lba;
     n = min64(staged_length(p, dev, mem, left), cap - lead);
-    cover = gq_region_clip(off, (lead + n + lba - 1) / lba * lba, lba);
+    cover = gq_prp_clip(off, (lead + n + lba - 1) / lba * lba, lba);
     n = min64(n, cover - lead);
     if (chunk->n_cmds == p->cmds || chunk->n_pieces == GQ_CHUNK_PIECES ||
         chunk->staging_used + cover > room)

@@ -3,13 +3,14 @@
  * for warps, the C compiler for a host thread that plays 1 or 32 lanes.
  *
  * The group owns the queue pair: nobody else touches its rings or doorbells, hence no locks and
- * no atomics. A round is harvest (with retire inside), reserve, fill, publish, watch; what
+ * no atomics. It works through its share of a list, here of commands; gq_reads_protocol.h has the
+ * same for reads. A round is harvest (with retire inside), reserve, put, publish, watch; what
  * completed makes room for new commands in the same round, so that the queue stays full:
  *
- *   harvest  up to GQ_LANES CQEs in arrival order, told new from old by the phase
- *   retire   each CQE finds its command by CID; the status is kept, the CID freed
+ *   harvest  CQEs in arrival order, one for each lane, told new from old by the phase
+ *   retire   each CQE finds its command by CID; the CID is freed
  *   reserve  how many commands can go now: free CIDs, what is left of the list, lanes
- *   fill     the lanes write that many SQEs side by side
+ *   put      the lanes write that many SQEs side by side
  *   publish  one fence, then both doorbells
  *   watch    flags of the host, deadlines
  *
@@ -44,17 +45,28 @@
 #include "blockdev/transport.h"
 #endif
 
-/* One group's view of its queue pair during a run. Same for all lanes. */
+/* One group's view of its queue pair during a run. Same for all lanes, but for the group. */
 struct gq_worker {
+    struct gq_group group;
     const struct gq_run *run;
     const struct gq_port *port;
+    struct gq_state *state;
     uint32_t rank; /* among run->n_queues */
     uint32_t sq_tail, cq_head, phase;
-    uint32_t n_free;      /* CIDs on the stack */
-    uint32_t next, share; /* commands of this group: sent so far, and in all */
-    uint32_t owed;        /* completions taken since the last CQ doorbell */
+    uint32_t n_free; /* CIDs on the stack */
+    uint32_t share;  /* of the list, this group's */
+    uint32_t sent;   /* commands */
+    uint32_t signs;  /* rounds that got on */
+    uint32_t owed;   /* completions taken since the last CQ doorbell */
     uint32_t outcome;
     uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to look again */
+};
+
+/* What a completion tells of a command. */
+struct gq_ended {
+    uint32_t cmd; /* its index; at least GQ_SLOT_FREE: not to be believed */
+    uint32_t tag; /* as given to gq_put() */
+    uint32_t status;
 };
 
 #define GQ_FLAGS_NS 500000u /* how soon a group notices what the host wants */
@@ -89,41 +101,43 @@ GQ_FN uint32_t gq_share(const struct gq_run *run, uint32_t rank)
     return (mine << run->group_shift) - ((groups - 1) % run->n_queues == rank ? missing : 0);
 }
 
-GQ_FN void gq_begin(struct gq_worker *w, const struct gq_run *run, const struct gq_port *port,
-                    const struct gq_state *state, uint32_t rank)
+GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_run *run,
+                    const struct gq_port *port, struct gq_state *state, uint32_t rank)
 {
+    w->group = group;
     w->run = run;
     w->port = port;
+    w->state = state;
     w->rank = rank;
     w->sq_tail = state->sq_tail;
     w->cq_head = state->cq_head;
     w->phase = state->phase;
     w->n_free = port->depth - 1;
-    w->next = 0;
     w->share = gq_share(run, rank);
+    w->sent = 0;
+    w->signs = 0;
     w->owed = 0;
     w->outcome = GQ_OUT_RUNNING;
-    w->start_ns = GQ_UNIFORM64(gq_clock_ns());
+    w->start_ns = GQ_SAME64(gq_clock_ns());
     w->now_ns = w->start_ns;
     w->flags_ns = w->start_ns;
     w->scan_ns = w->start_ns + run->command_ns / 8;
     GQ_FOR_LANES(lane)
     {
-        for (uint32_t cid = lane; cid < port->depth - 1; cid += GQ_LANES) {
+        for (uint32_t cid = lane; cid < port->depth - 1; cid += w->group.lanes) {
             port->free_cids[cid] = cid;
             port->slots[cid].cmd = GQ_SLOT_FREE;
         }
     }
 }
 
-GQ_FN uint32_t gq_reserve(const struct gq_worker *w)
+/* How many of n commands can go now, at most one for each lane. */
+GQ_FN uint32_t gq_reserve(const struct gq_worker *w, uint32_t n)
 {
-    uint32_t n = w->share - w->next;
-
     if (w->outcome != GQ_OUT_RUNNING)
         return 0;
     n = n < w->n_free ? n : w->n_free;
-    return n < GQ_LANES ? n : GQ_LANES;
+    return n < w->group.lanes ? n : w->group.lanes;
 }
 
 GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const struct gq_cmd *cmd,
@@ -151,30 +165,30 @@ GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const str
 #endif
 }
 
-/* n as gq_reserve() returned it; lane i has the i-th of the commands to come in `next`. */
-GQ_FN void gq_fill(struct gq_worker *w, GQ_LANE_PARAM(struct gq_cmd, next), uint32_t n)
+/* Inside a region: this lane's command is number i of those that go now, below gq_reserve(). */
+GQ_FN void gq_put(const struct gq_worker *w, uint32_t i, const struct gq_cmd *cmd, uint32_t index,
+                  uint32_t tag)
 {
     const struct gq_port *port = w->port;
+    uint32_t cid = port->free_cids[w->n_free - 1 - i];
+    uint32_t pos = w->sq_tail + i;
 
-    GQ_FOR_LANES(lane)
-    {
-        if (lane < n) {
-            uint32_t index = gq_stripe(w, w->next + lane);
-            uint32_t cid = port->free_cids[w->n_free - 1 - lane];
-            uint32_t pos = w->sq_tail + lane;
+    if (pos >= port->depth)
+        pos -= port->depth;
+    port->slots[cid].cmd = index;
+    port->slots[cid].tag = tag;
+    port->slots[cid].sent_ns = w->now_ns;
+    gq_store_sqe(&port->sq[pos], w->run, cmd, cid);
+}
 
-            if (pos >= port->depth)
-                pos -= port->depth;
-            port->slots[cid].cmd = index;
-            port->slots[cid].sent_ns = w->now_ns;
-            gq_store_sqe(&port->sq[pos], w->run, &GQ_AT(next), cid);
-        }
-    }
-    w->next += n;
+/* After the region: n commands were put. */
+GQ_FN void gq_advance(struct gq_worker *w, uint32_t n)
+{
+    w->sent += n;
     w->n_free -= n;
     w->sq_tail += n;
-    if (w->sq_tail >= port->depth)
-        w->sq_tail -= port->depth;
+    if (w->sq_tail >= w->port->depth)
+        w->sq_tail -= w->port->depth;
 }
 
 /* Wakes a parked software controller; hardware and GPUs have nothing to wake. */
@@ -189,10 +203,10 @@ GQ_FN void gq_kick(const struct gq_run *run)
 }
 
 /*
- * The lanes met at the end of gq_fill() and of gq_harvest(), so their entries, and their loads of
- * CQEs, come before this fence; and the lane that fences is the one that stores the doorbells, for
- * only then is the pair a release. After the CQ doorbell the controller may have those entries'
- * places.
+ * The lanes met after they put their commands and at the end of gq_harvest(), so their entries, and
+ * their loads of CQEs, come before this fence; and the lane that fences is the one that stores the
+ * doorbells, for only then is the pair a release. After the CQ doorbell the controller may have
+ * those entries' places.
  */
 GQ_FN void gq_publish(struct gq_worker *w, uint32_t sent)
 {
@@ -211,23 +225,28 @@ GQ_FN void gq_publish(struct gq_worker *w, uint32_t sent)
 }
 
 /*
- * Lane i takes the i-th of n completions (their last dwords). A CID that is not in flight, or comes
- * twice, means that the controller and this queue no longer agree: nothing it says later can be
- * believed.
+ * Lane i has the last dword of the i-th of n completions, and looks up its command. A CID that is
+ * not in flight, or comes twice, means that the controller and this queue no longer agree: nothing
+ * it says later can be believed.
  */
-GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t n)
+GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t n,
+                     GQ_LANE_OUT(struct gq_ended, ended))
 {
     const struct gq_port *port = w->port;
-    GQ_LANE_VAR(uint32_t, cmd);
     GQ_LANE_VAR(uint32_t, bad);
 
     GQ_FOR_LANES(lane)
     {
         uint32_t cid = GQ_AT(dw3) & 0xffffu;
 
+        GQ_AT(ended).cmd = GQ_SLOT_FREE;
         if (lane < n) {
-            GQ_AT(cmd) = cid < port->depth - 1 ? port->slots[cid].cmd : GQ_SLOT_FREE;
-            GQ_AT(bad) = GQ_AT(cmd) >= GQ_SLOT_FREE;
+            if (cid < port->depth - 1) {
+                GQ_AT(ended).cmd = port->slots[cid].cmd;
+                GQ_AT(ended).tag = port->slots[cid].tag;
+            }
+            GQ_AT(ended).status = NVME_STATUS(GQ_AT(dw3) >> 16);
+            GQ_AT(bad) = GQ_AT(ended).cmd >= GQ_SLOT_FREE;
         }
     }
     /* Each lane signs the slot it frees: of two lanes with the same CID, one signature stays. */
@@ -243,7 +262,6 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t
         if (lane < n && !GQ_AT(bad)) {
             GQ_AT(bad) = port->slots[cid].cmd != GQ_SLOT_FREE + lane;
             port->free_cids[w->n_free + lane] = cid;
-            w->run->results[GQ_AT(cmd)] = GQ_ENDED | NVME_STATUS(GQ_AT(dw3) >> 16);
         }
     }
     if (GQ_BALLOT(bad) != 0)
@@ -252,14 +270,16 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t
         w->n_free += n;
 }
 
-/* Returns how many commands completed. */
-GQ_FN uint32_t gq_harvest(struct gq_worker *w)
+/* Returns how many commands completed, and the i-th of them in lane i. */
+GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_OUT(struct gq_ended, ended))
 {
     const struct gq_port *port = w->port;
     uint32_t in_flight = gq_in_flight(w), n;
     GQ_LANE_VAR(uint32_t, dw3);
     GQ_LANE_VAR(uint32_t, ready);
 
+    if (in_flight == 0)
+        return 0;
     GQ_FOR_LANES(lane)
     {
         uint32_t pos = w->cq_head + lane, phase = w->phase;
@@ -282,7 +302,7 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w)
         w->phase ^= 1;
     }
     w->owed += n;
-    gq_retire(w, dw3, n);
+    gq_retire(w, dw3, n, ended);
     return n;
 }
 
@@ -294,7 +314,7 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
 
     GQ_FOR_LANES(lane)
     {
-        for (uint32_t cid = lane; cid < port->depth - 1; cid += GQ_LANES) {
+        for (uint32_t cid = lane; cid < port->depth - 1; cid += w->group.lanes) {
             if (port->slots[cid].cmd < GQ_SLOT_FREE &&
                 w->now_ns - port->slots[cid].sent_ns >= w->run->command_ns)
                 GQ_AT(late) = 1;
@@ -306,17 +326,27 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
 /*
  * What the host wants, GQ_FLAG_*. All groups look at the same word, and a GPU fetches a word of
  * host memory for one of them after the other, a microsecond each: 30 M commands a second was all
- * that any number of groups could do when they looked in every round. So they look now and then.
+ * that any number of groups could do when they looked in every round. So they look now and then,
+ * and tell the host in turn that they get on.
  */
 GQ_FN uint32_t gq_flags(struct gq_worker *w)
 {
     const struct gq_run *run = w->run;
-    uint32_t flags = gq_load_flag(run->flags);
+    uint32_t flags = run->flags ? gq_load_flag(run->flags) : 0;
 
     w->flags_ns = w->now_ns + GQ_FLAGS_NS;
     if (run->cancel && gq_load_flag(run->cancel) != 0)
         flags |= GQ_FLAG_CANCEL;
-    return GQ_UNIFORM32(flags);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (run->leave[i] && gq_load_flag(run->leave[i]) == run->leave_value)
+            flags |= GQ_FLAG_LEAVE;
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_store_sign(&w->state->signs, w->signs);
+    }
+    return GQ_SAME32(flags);
 }
 
 /*
@@ -330,7 +360,7 @@ GQ_FN void gq_watch(struct gq_worker *w)
     uint32_t flags = 0;
     bool late;
 
-    w->now_ns = GQ_UNIFORM64(gq_clock_ns());
+    w->now_ns = GQ_SAME64(gq_clock_ns());
     if (w->outcome == GQ_OUT_BROKEN)
         return;
     late = run->budget_ns && w->now_ns - w->start_ns >= run->budget_ns;
@@ -348,23 +378,17 @@ GQ_FN void gq_watch(struct gq_worker *w)
         w->outcome = GQ_OUT_CANCELLED;
 }
 
-GQ_FN enum gq_round gq_round(struct gq_worker *w)
+/* CQ doorbells that could go alone wait: see above. */
+GQ_FN bool gq_must_publish(const struct gq_worker *w, uint32_t sent, uint32_t ended)
 {
-    GQ_LANE_VAR(struct gq_cmd, next);
-    uint32_t sent, ended;
+    return sent || (w->owed && (!ended || w->owed >= w->port->depth / 4));
+}
 
-    GQ_FOR_LANES(lane)
-    {
-        if (lane < w->share - w->next)
-            GQ_AT(next) = w->run->cmds[gq_stripe(w, w->next + lane)];
-    }
-    ended = gq_in_flight(w) ? gq_harvest(w) : 0;
-    sent = gq_reserve(w);
-    if (sent)
-        gq_fill(w, next, sent);
-    if (sent || (w->owed && (!ended || w->owed >= w->port->depth / 4)))
-        gq_publish(w, sent);
-    if (gq_in_flight(w) == 0 && w->next == w->share && w->outcome != GQ_OUT_BROKEN) {
+/* The end of a round. left: not all is sent; busy: something was done. */
+GQ_FN enum gq_round gq_end_round(struct gq_worker *w, bool left, bool busy)
+{
+    w->signs += busy;
+    if (gq_in_flight(w) == 0 && !left && w->outcome != GQ_OUT_BROKEN) {
         w->outcome = GQ_OUT_DONE;
         return GQ_ROUND_ENDED;
     }
@@ -373,12 +397,44 @@ GQ_FN enum gq_round gq_round(struct gq_worker *w)
         return GQ_ROUND_ENDED;
     if (w->outcome == GQ_OUT_CANCELLED && gq_in_flight(w) == 0)
         return GQ_ROUND_ENDED;
-    return sent || ended ? GQ_ROUND_BUSY : GQ_ROUND_IDLE;
+    return busy ? GQ_ROUND_BUSY : GQ_ROUND_IDLE;
+}
+
+/* A round through the list of commands. */
+GQ_FN enum gq_round gq_round(struct gq_worker *w)
+{
+    GQ_LANE_VAR(struct gq_cmd, next);
+    GQ_LANE_VAR(struct gq_ended, ended);
+    uint32_t sent, n;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < w->share - w->sent)
+            GQ_AT(next) = w->run->cmds[gq_stripe(w, w->sent + lane)];
+    }
+    n = gq_harvest(w, ended);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n && GQ_AT(ended).cmd < GQ_SLOT_FREE)
+            w->run->results[GQ_AT(ended).cmd] = GQ_ENDED | GQ_AT(ended).status;
+    }
+    sent = gq_reserve(w, w->share - w->sent);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < sent)
+            gq_put(w, lane, &GQ_AT(next), gq_stripe(w, w->sent + lane), 0);
+    }
+    gq_advance(w, sent);
+    if (gq_must_publish(w, sent, n))
+        gq_publish(w, sent);
+    return gq_end_round(w, w->sent < w->share, sent || n);
 }
 
 /* Hands the queue back to the host, with all results written before it. */
-GQ_FN void gq_end(struct gq_worker *w, struct gq_state *state)
+GQ_FN void gq_end(struct gq_worker *w)
 {
+    struct gq_state *state = w->state;
+
     if (w->owed)
         gq_publish(w, 0);
     GQ_FOR_LANES(lane)
@@ -389,7 +445,8 @@ GQ_FN void gq_end(struct gq_worker *w, struct gq_state *state)
             state->cq_head = w->cq_head;
             state->phase = w->phase;
             state->in_flight = gq_in_flight(w);
-            state->sent = w->next;
+            state->sent = w->sent;
+            state->signs = w->signs;
             state->outcome = w->outcome;
         }
     }

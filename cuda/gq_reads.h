@@ -28,27 +28,47 @@ struct gq_file_map {
     uint32_t lba_size;
 };
 
-/* Memory that the controller reaches, as gq_region.h lays out its PRP table. */
+/* Memory that the controller reaches, with a table of PRPs (gq_prp.h). */
 struct gq_target {
     uint64_t base;      /* its first page, as the executor addresses it */
     uint64_t iova;      /* the same for the controller */
-    uint64_t prps_iova; /* of the region's table */
-    uint64_t len;       /* bytes, whole pages */
+    uint64_t prps_iova; /* of the table */
+    uint64_t head;      /* bytes from there to the first that may be read to */
+    uint64_t len;       /* bytes that may be read to */
 };
 
 /* One read. Any alignment. */
 struct gq_read {
     uint64_t file_offset;
-    uint64_t at; /* byte of the target's first page, where the first byte goes */
+    uint64_t at; /* where its first byte goes: counted from the first that may be read to */
     uint64_t len;
 };
 static_assert(sizeof(struct gq_read) == 24, "lists are arrays of it");
 
+/* The work of a run: a list of reads, or one read that is shared out in units. */
+struct gq_reads {
+    struct gq_file_map map;
+    struct gq_target target;
+    /*
+     * For what cannot go straight to its place: GQ_STAGING_LBAS for each queue, an area; from a
+     * page's start on. Of target only base and iova.
+     */
+    struct gq_target staging;
+    const struct gq_read *list; /* gq_run.n_cmds of them; NULL: there is only `whole` */
+    struct gq_read whole;
+    uint32_t unit; /* bytes, whole LBAs, a power of two: whole is cut at multiples in the file */
+    uint32_t max_command; /* bytes a command carries at most, whole LBAs */
+};
+#define GQ_STAGING_LBAS 32u
+
 /*
- * The result of a read: GQ_READ_OK, all its bytes up to the file's end are there; GQ_ENDED | status
- * of the first of its commands that failed; GQ_READ_LOST, not known or never sent.
+ * The result of a read, or unit: GQ_READ_OK, all its bytes up to the file's end are there; GQ_ENDED
+ * | status of one of its commands that failed; GQ_READ_LOST, not known or never sent;
+ * GQ_READ_INVALID, it starts before the map or leaves the target. Whoever starts a run sets all to
+ * GQ_READ_OK, only failures are stored.
  */
-#define GQ_READ_OK   0u
-#define GQ_READ_LOST 0x40000000u
+#define GQ_READ_OK      0u
+#define GQ_READ_LOST    0x40000000u
+#define GQ_READ_INVALID 0x20000000u
 
 #endif

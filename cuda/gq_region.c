@@ -49,29 +49,3 @@ void gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r)
     t->ops->unmap(t, r->iova);
     nvme_dma_free(c, &r->prps);
 }
-
-uint64_t gq_region_clip(uint64_t off, uint64_t len, uint32_t lba_size)
-{
-    uint64_t first = off / NVME_PAGE_SIZE;
-    uint64_t last = (off + len - 1) / NVME_PAGE_SIZE;
-
-    if (last <= first + 1 || last % GQ_PRP_DATA != 0)
-        return len;
-    len = last * NVME_PAGE_SIZE - off;
-    return len - len % lba_size;
-}
-
-void gq_region_prps(const struct gq_region *r, uint64_t off, uint64_t len, struct gq_cmd *cmd)
-{
-    uint64_t second = off / NVME_PAGE_SIZE + 1;
-    uint64_t last = (off + len - 1) / NVME_PAGE_SIZE;
-
-    assert(off % 4 == 0 && last < r->pages);
-    cmd->prp1 = r->iova + off;
-    if (last < second)
-        cmd->prp2 = 0;
-    else if (last == second)
-        cmd->prp2 = r->iova + last * NVME_PAGE_SIZE;
-    else
-        cmd->prp2 = r->prps.iova + second / GQ_PRP_DATA * NVME_PAGE_SIZE + second % GQ_PRP_DATA * 8;
-}

@@ -42,27 +42,34 @@ static_assert(sizeof(struct gq_piece) == 32, "pieces are read by a kernel");
 #define GQ_FLAG_CANCEL 1u /* send no more, drain, end */
 #define GQ_FLAG_LEAVE  2u /* before a reset: end now, with what is in flight */
 
-/* What all queues working on one list of commands share; read-only while they run. */
+/*
+ * What all queues working on one list share, of commands, or of reads (gq_reads.h: then cmds is
+ * not looked at); read-only while they run.
+ */
 struct gq_run {
     const struct gq_cmd *cmds;
-    uint32_t *results;
-    const volatile uint32_t *flags;  /* GQ_FLAG_*, the executor's */
+    uint32_t *results;               /* n_cmds; of reads: may be NULL */
+    const volatile uint32_t *flags;  /* GQ_FLAG_*, the executor's; NULL: none */
     const volatile uint32_t *cancel; /* the caller's, not zero: as GQ_FLAG_CANCEL; NULL: never */
-    struct nvme_transport *kick;     /* CPU only: woken after doorbell stores; may be NULL */
-    uint64_t command_ns;             /* a command not completed after this is lost */
-    uint64_t budget_ns;              /* for the whole list; 0: no limit */
-    uint32_t n_cmds;
+    /* Each a word that is leave_value when what it stands for is gone: as GQ_FLAG_LEAVE; or NULL.
+     */
+    const volatile uint32_t *leave[2];
+    struct nvme_transport *kick; /* CPU only: woken after doorbell stores; may be NULL */
+    uint64_t command_ns;         /* a command not completed after this is lost */
+    uint64_t budget_ns;          /* for the whole list; 0: no limit */
+    uint32_t n_cmds;             /* of the list: commands, or reads */
     uint32_t n_queues;
-    uint32_t group_shift; /* commands go to queues in groups of 1 << group_shift */
+    uint32_t group_shift; /* they go to queues in groups of 1 << group_shift */
     uint32_t nsid;
     uint32_t opcode; /* NVME_IO_READ or NVME_IO_WRITE */
+    uint32_t leave_value;
 };
 
 /* A command in flight, found by its CID. */
 struct gq_slot {
     uint64_t sent_ns;
-    uint32_t cmd; /* index in gq_run.cmds, or at least GQ_SLOT_FREE */
-    uint32_t reserved;
+    uint32_t cmd; /* index in the list, or at least GQ_SLOT_FREE */
+    uint32_t tag; /* of whoever sent it */
 };
 #define GQ_SLOT_FREE 0xf0000000u
 
@@ -95,6 +102,7 @@ struct gq_state {
     uint32_t in_flight;
     uint32_t sent; /* commands sent by this run */
     uint32_t outcome;
+    uint32_t signs; /* of life: changes once in a while as long as the run gets on */
 };
 
 #endif

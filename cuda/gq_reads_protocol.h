@@ -1,0 +1,486 @@
+/*
+ * Reads by a group of lanes: the queue protocol (gq_protocol.h) with the work of cutting reads into
+ * commands done by the lanes.
+ *
+ * Each lane works at a read of its own, and has the next command of it ready before it can go. A
+ * round:
+ *
+ *   fetch    lanes without a read ahead load one of the group's share
+ *   put      the ready commands go to the ring, as many as there are free CIDs
+ *   harvest  CQEs, as for lists of commands; failures go to the results
+ *   publish  one fence, then both doorbells
+ *   prepare  each lane whose command went makes its next: finds the extent, cuts at its end, at
+ * what a command carries, and where a list of PRPs must end; zeros are written by all lanes watch
+ * flags of the host, deadlines
+ *
+ * Reads and SQEs are on their way over the bus while the CQEs are waited for, and commands are made
+ * while the controller has work, so a round costs hardly more than one trip.
+ *
+ * What has no whole LBA, or goes to an address that is no multiple of 4, is read into staging, an
+ * LBA for each lane of the queue, and copied by all lanes once its completion was seen; its lane
+ * waits for that. A long read sends only its ends that way.
+ *
+ * Every function is called by all lanes of the group together, but where it says otherwise.
+ */
+#ifndef CUDA_GQ_READS_PROTOCOL_H
+#define CUDA_GQ_READS_PROTOCOL_H
+
+#include "cuda/gq_bytes.h"
+#include "cuda/gq_protocol.h"
+#include "cuda/gq_prp.h"
+#include "cuda/gq_reads.h"
+
+#define GQ_ZEROS_A_ROUND 32768u /* bytes that a lane has written at most, so that rounds end soon \
+                                 */
+#define GQ_NO_READ UINT32_MAX
+
+/* How far a lane is with its read. */
+struct gq_cursor {
+    uint64_t offset;   /* of the next byte in the file */
+    uint64_t at;       /* and in the target, from its first page on */
+    uint64_t left;     /* bytes; 0: the read is done with, but for commands in flight */
+    uint64_t from, to; /* in the file, the extent that was found last; empty: none */
+    uint64_t lba;      /* its first */
+    uint32_t index;    /* of the read */
+};
+
+enum gq_lane_state {
+    GQ_LANE_FREE,   /* to make a command */
+    GQ_LANE_READY,  /* with a command to send */
+    GQ_LANE_WAITING /* for what was staged */
+};
+
+/* A command that is ready, and where its bytes go when it is a staged one. */
+struct gq_ready {
+    struct gq_cmd cmd;
+    uint64_t dst, src;
+    uint32_t staged; /* bytes; 0: none */
+    uint32_t zeros;  /* bytes to be written to dst now, and no command */
+};
+
+/* A worker at reads. */
+struct gq_reader {
+    struct gq_worker w;
+    const struct gq_reads *reads;
+    uint32_t next;      /* of the group's share: read ahead so far */
+    uint32_t lba_shift; /* an LBA has 1 << lba_shift bytes */
+    GQ_LANE_MEMBER(struct gq_cursor, cur);
+    GQ_LANE_MEMBER(struct gq_read, ahead);
+    GQ_LANE_MEMBER(uint32_t, ahead_index); /* GQ_NO_READ: none */
+    GQ_LANE_MEMBER(struct gq_ready, ready);
+    GQ_LANE_MEMBER(uint32_t, lane_state);
+    GQ_LANE_MEMBER(uint64_t, staging); /* the lane's, for the controller */
+    GQ_LANE_MEMBER(uint32_t, bad);     /* the lowest index that this lane saw fail */
+};
+
+/* How many bytes a read will have: less than asked for at the file's end. Of any lane. */
+GQ_FN uint64_t gq_read_bytes(const struct gq_file_map *map, uint64_t offset, uint64_t len)
+{
+    if (offset >= map->end)
+        return 0;
+    return len < map->end - offset ? len : map->end - offset;
+}
+
+/* `whole` is cut into this many units, of which the first and the last may be shorter. */
+GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
+{
+    uint64_t offset = reads->whole.file_offset, unit = reads->unit;
+    uint64_t len = gq_read_bytes(&reads->map, offset, reads->whole.len);
+
+    return len ? (offset + len - 1) / unit - offset / unit + 1 : 0;
+}
+
+/* Bytes of `whole` before unit i. */
+GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
+{
+    uint64_t unit = reads->unit;
+
+    return i ? i * unit - (reads->whole.file_offset & (unit - 1)) : 0;
+}
+
+/* Of any lane: read or unit i, as it is asked for. */
+GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
+{
+    struct gq_read read;
+    uint64_t start, end;
+
+    if (reads->list)
+        return reads->list[i];
+    read = reads->whole;
+    start = gq_unit_start(reads, i);
+    end = gq_unit_start(reads, i + 1);
+    read.file_offset += start;
+    read.at += start;
+    read.len = (end < read.len ? end : read.len) - start;
+    return read;
+}
+
+/* Of any lane: which part of the target a read may fill is the target's business to say. */
+GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *read)
+{
+    uint64_t room = reads->target.len;
+
+    return read->at <= room && read->len <= room - read->at && reads->map.count &&
+           read->file_offset >= reads->map.extents[0].offset;
+}
+
+/* Inside a region. */
+GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
+{
+    if (r->w.run->results)
+        r->w.run->results[index] = result;
+    if (index < GQ_AT(r->bad))
+        GQ_AT(r->bad) = index;
+}
+
+/*
+ * rank: of run->n_queues groups; area: of the staging, which nobody else uses meanwhile. run and
+ * reads stay where they are until the end.
+ */
+GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const struct gq_run *run,
+                          const struct gq_reads *reads, const struct gq_port *port,
+                          struct gq_state *state, uint32_t rank, uint32_t area)
+{
+    struct gq_worker *w = &r->w;
+    uint32_t lba_size = reads->map.lba_size;
+
+    gq_begin(w, group, run, port, state, rank);
+    r->reads = reads;
+    r->next = 0;
+    r->lba_shift = gq_prefix_ones(lba_size - 1);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(r->cur).left = 0;
+        GQ_AT(r->cur).from = 0;
+        GQ_AT(r->cur).to = 0;
+        GQ_AT(r->cur).index = GQ_NO_READ;
+        GQ_AT(r->ahead_index) = GQ_NO_READ;
+        GQ_AT(r->lane_state) = GQ_LANE_FREE;
+        GQ_AT(r->staging) = ((uint64_t)area * GQ_STAGING_LBAS + lane) << r->lba_shift;
+        GQ_AT(r->bad) = GQ_NO_READ;
+    }
+}
+
+/* Lanes without a read ahead load the next of the group's share. */
+GQ_FN void gq_fetch(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, wants);
+    uint32_t mask, n;
+
+    if (r->next == w->share)
+        return;
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(wants) = GQ_AT(r->ahead_index) == GQ_NO_READ;
+    }
+    mask = GQ_BALLOT(wants);
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t j = r->next + gq_ones_before(mask, lane);
+
+        if (GQ_AT(wants) && j < w->share) {
+            GQ_AT(r->ahead_index) = gq_stripe(w, j);
+            GQ_AT(r->ahead) = gq_load_read(r->reads, GQ_AT(r->ahead_index));
+        }
+    }
+    n = gq_count_ones(mask);
+    r->next += n < w->share - r->next ? n : w->share - r->next;
+}
+
+/* Writes the SQEs of ready commands: how many. */
+GQ_FN uint32_t gq_put_ready(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, is_ready);
+    uint32_t mask, n;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(is_ready) = GQ_AT(r->lane_state) == GQ_LANE_READY;
+    }
+    mask = GQ_BALLOT(is_ready);
+    n = gq_reserve(w, gq_count_ones(mask));
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t i = gq_ones_before(mask, lane);
+
+        if (GQ_AT(is_ready) && i < n) {
+            uint32_t staged = GQ_AT(r->ready).staged;
+
+            gq_put(w, i, &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index, staged ? lane + 1 : 0);
+            GQ_AT(r->lane_state) = staged ? GQ_LANE_WAITING : GQ_LANE_FREE;
+        }
+    }
+    gq_advance(w, n);
+    return n;
+}
+
+/* The staged command of lane `owner` has ended; its bytes go where they belong if it went well. */
+GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint64_t, dst);
+    GQ_LANE_VAR(uint64_t, src);
+    GQ_LANE_VAR(uint32_t, len);
+    uint64_t to, from;
+    uint32_t n;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(dst) = GQ_AT(r->ready).dst;
+        GQ_AT(src) = GQ_AT(r->ready).src;
+        GQ_AT(len) = GQ_AT(r->ready).staged;
+    }
+    to = GQ_FROM64(dst, owner);
+    from = GQ_FROM64(src, owner);
+    n = good ? GQ_FROM32(len, owner) : 0;
+    GQ_FOR_LANES(lane)
+    {
+        gq_copy_bytes(to, from, n, lane, w->group.lanes);
+        if (lane == owner)
+            GQ_AT(r->lane_state) = GQ_LANE_FREE;
+    }
+}
+
+/* What n completions mean to their reads. */
+GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended), uint32_t n)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, tag);
+    GQ_LANE_VAR(uint32_t, failed);
+    uint32_t mask;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n && GQ_AT(ended).cmd < GQ_SLOT_FREE) {
+            GQ_AT(tag) = GQ_AT(ended).tag;
+            GQ_AT(failed) = GQ_AT(ended).status != 0;
+            if (GQ_AT(failed))
+                gq_fail_read(r, lane, GQ_AT(ended).cmd, GQ_ENDED | GQ_AT(ended).status);
+        }
+    }
+    mask = GQ_BALLOT(tag);
+    while (mask) {
+        uint32_t i = gq_take_one(&mask);
+
+        gq_unstage(r, GQ_FROM32(tag, i) - 1, !GQ_FROM32(failed, i));
+    }
+}
+
+/* Of any lane: where in the map the next byte is. */
+GQ_FN void gq_find_extent(const struct gq_file_map *map, struct gq_cursor *cur)
+{
+    uint32_t low = 0, n = map->count;
+
+    if (cur->offset >= cur->from && cur->offset < cur->to)
+        return;
+    while (n > 1) {
+        uint32_t half = n / 2;
+
+        if (map->extents[low + half].offset <= cur->offset)
+            low += half;
+        n -= half;
+    }
+    cur->from = map->extents[low].offset;
+    cur->lba = map->extents[low].lba;
+    cur->to = low + 1 < map->count ? map->extents[low + 1].offset : map->end;
+}
+
+/* Inside a region: whole LBAs from the next byte on, n bytes at least one of them; how many go. */
+GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n,
+                              struct gq_cmd *cmd)
+{
+    const struct gq_target *t = &r->reads->target;
+    uint32_t lba_size = 1u << r->lba_shift;
+
+    n &= ~(uint64_t)(lba_size - 1);
+    n = n < r->reads->max_command ? n : r->reads->max_command;
+    n = gq_prp_clip(at, n, lba_size);
+    cmd->prp1 = t->iova + at;
+    cmd->prp2 = gq_prp2(t->iova, t->prps_iova, at, n);
+    cmd->nlb = (uint32_t)(n >> r->lba_shift) - 1;
+    return n;
+}
+
+/* Inside a region: the lane's next command, or zeros. left is not 0. */
+GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
+{
+    const struct gq_reads *reads = r->reads;
+    struct gq_cursor *cur = &GQ_AT(r->cur);
+    struct gq_ready *ready = &GQ_AT(r->ready);
+    uint32_t lba_size = 1u << r->lba_shift, lead;
+    uint64_t n;
+
+    gq_find_extent(&reads->map, cur);
+    n = cur->left < cur->to - cur->offset ? cur->left : cur->to - cur->offset;
+    lead = (uint32_t)(cur->offset - cur->from) & (lba_size - 1);
+    ready->cmd.slba = cur->lba + ((cur->offset - cur->from) >> r->lba_shift);
+    ready->dst = reads->target.base + cur->at;
+    ready->staged = 0;
+    if (cur->lba == GQ_LBA_ZERO) {
+        n = n < GQ_ZEROS_A_ROUND ? n : GQ_ZEROS_A_ROUND;
+        ready->zeros = (uint32_t)n;
+    } else if (lead == 0 && n >= lba_size && cur->at % 4 == 0) {
+        n = gq_make_direct(r, cur->at, n, &ready->cmd);
+        GQ_AT(r->lane_state) = GQ_LANE_READY;
+    } else {
+        n = n < lba_size - lead ? n : lba_size - lead;
+        ready->cmd.prp1 = reads->staging.iova + GQ_AT(r->staging);
+        ready->cmd.prp2 = 0;
+        ready->cmd.nlb = 0;
+        ready->src = reads->staging.base + GQ_AT(r->staging) + lead;
+        ready->staged = (uint32_t)n;
+        GQ_AT(r->lane_state) = GQ_LANE_READY;
+    }
+    cur->offset += n;
+    cur->at += n;
+    cur->left -= n;
+}
+
+/* Inside a region: the read that is ahead becomes the lane's. */
+GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
+{
+    const struct gq_reads *reads = r->reads;
+    struct gq_cursor *cur = &GQ_AT(r->cur);
+    const struct gq_read *read = &GQ_AT(r->ahead);
+
+    cur->index = GQ_AT(r->ahead_index);
+    GQ_AT(r->ahead_index) = GQ_NO_READ;
+    if (!gq_read_is_valid(reads, read)) {
+        gq_fail_read(r, lane, cur->index, GQ_READ_INVALID);
+        return;
+    }
+    cur->offset = read->file_offset;
+    cur->at = reads->target.head + read->at;
+    cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
+}
+
+/* All lanes write what each of them has found to be zeros. */
+GQ_FN void gq_write_zeros(struct gq_reader *r, GQ_LANE_PARAM(uint32_t, zeros))
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint64_t, dst);
+    uint32_t mask = GQ_BALLOT(zeros);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(dst) = GQ_AT(r->ready).dst;
+    }
+    while (mask) {
+        uint32_t i = gq_take_one(&mask);
+        uint64_t to = GQ_FROM64(dst, i);
+        uint32_t n = GQ_FROM32(zeros, i);
+
+        GQ_FOR_LANES(lane)
+        {
+            gq_zero_bytes(to, n, lane, w->group.lanes);
+        }
+    }
+}
+
+/* Gives lanes that are free their next commands. Returns whether it did something. */
+GQ_FN bool gq_prepare(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, zeros);
+    GQ_LANE_VAR(uint32_t, busy);
+
+    if (w->outcome != GQ_OUT_RUNNING)
+        return false;
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(r->ready).zeros = 0;
+        if (GQ_AT(r->lane_state) == GQ_LANE_FREE) {
+            if (GQ_AT(r->cur).left == 0 && GQ_AT(r->ahead_index) != GQ_NO_READ) {
+                gq_take_read(r, lane);
+                GQ_AT(busy) = 1;
+            }
+            if (GQ_AT(r->cur).left != 0) {
+                gq_make_ready(r, lane);
+                GQ_AT(busy) = 1;
+            }
+        }
+        GQ_AT(zeros) = GQ_AT(r->ready).zeros;
+    }
+    gq_write_zeros(r, zeros);
+    return GQ_BALLOT(busy) != 0;
+}
+
+/* Is there something that has not been sent? */
+GQ_FN bool gq_reads_left(const struct gq_reader *r)
+{
+    const struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, left);
+
+    if (r->next < w->share)
+        return true;
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(left) = GQ_AT(r->lane_state) != GQ_LANE_FREE || GQ_AT(r->cur).left != 0 ||
+                      GQ_AT(r->ahead_index) != GQ_NO_READ;
+    }
+    return GQ_BALLOT(left) != 0;
+}
+
+GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(struct gq_ended, ended);
+    uint32_t sent, n;
+    bool made;
+
+    gq_fetch(r);
+    sent = gq_put_ready(r);
+    n = gq_harvest(w, ended);
+    if (n)
+        gq_settle(r, ended, n);
+    if (gq_must_publish(w, sent, n))
+        gq_publish(w, sent);
+    made = gq_prepare(r);
+    return gq_end_round(w, gq_reads_left(r), sent || n || made);
+}
+
+/* Reads that did not end, of those that were taken on. */
+GQ_FN void gq_lose_reads(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t cid = lane; cid < w->port->depth - 1; cid += w->group.lanes) {
+            uint32_t index = w->port->slots[cid].cmd;
+
+            if (index < GQ_SLOT_FREE)
+                gq_fail_read(r, lane, index, GQ_READ_LOST);
+        }
+        if (GQ_AT(r->lane_state) != GQ_LANE_FREE || GQ_AT(r->cur).left != 0)
+            gq_fail_read(r, lane, GQ_AT(r->cur).index, GQ_READ_LOST);
+        if (GQ_AT(r->ahead_index) != GQ_NO_READ)
+            gq_fail_read(r, lane, GQ_AT(r->ahead_index), GQ_READ_LOST);
+        for (uint32_t j = r->next + lane; j < w->share; j += w->group.lanes)
+            gq_fail_read(r, lane, gq_stripe(w, j), GQ_READ_LOST);
+    }
+}
+
+/*
+ * Hands the queue back with all results written: the lowest index of a read or unit of this group
+ * that is not GQ_READ_OK; GQ_NO_READ: none.
+ */
+GQ_FN uint32_t gq_reads_end(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    uint32_t bad = GQ_NO_READ;
+
+    if (w->outcome != GQ_OUT_DONE)
+        gq_lose_reads(r);
+    for (uint32_t i = 0; i < w->group.lanes; i++) {
+        uint32_t of_lane = GQ_FROM32(r->bad, i);
+
+        bad = of_lane < bad ? of_lane : bad;
+    }
+    gq_end(w);
+    return bad;
+}
+
+#endif
