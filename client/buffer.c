@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "client/direct.h"
 #include "client/socket.h"
 
 static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
@@ -30,12 +31,16 @@ static void buffer_link(struct gpunvme_buffer *b)
     if (b->next)
         b->next->link = &b->next;
     g->buffers = b;
+    for (struct gpunvme_direct *d = g->directs; d; d = d->next)
+        direct_buffer_add(d, b);
     pthread_mutex_unlock(&g->lock);
 }
 
 static void buffer_unlink(struct gpunvme_buffer *b)
 {
     pthread_mutex_lock(&b->owner->lock);
+    for (struct gpunvme_direct *d = b->owner->directs; d; d = d->next)
+        direct_buffer_remove(d, b);
     *b->link = b->next;
     if (b->next)
         b->next->link = b->link;

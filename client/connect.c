@@ -75,6 +75,8 @@ void gpunvme_disconnect(struct gpunvme *g)
 {
     if (!g)
         return;
+    while (g->directs)
+        gpunvme_direct_close(g->directs);
     pipeline_free(g->pipeline); /* its staging are buffers */
     while (g->buffers)
         gpunvme_unregister(g->buffers);

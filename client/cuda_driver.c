@@ -13,6 +13,8 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef struct CUctx *CUcontext;
 typedef struct CUstr *CUstream;
+typedef struct CUmod *CUmodule;
+typedef struct CUfunc *CUfunction;
 typedef unsigned long long CUdeviceptr;
 typedef struct {
     char bytes[16];
@@ -28,36 +30,49 @@ enum {
     CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
     CU_MEMORYTYPE_DEVICE = 2,
     CU_MEMHOSTREGISTER_PORTABLE = 1,
+    CU_MEMHOSTREGISTER_DEVICEMAP = 2,
+    CU_MEMHOSTREGISTER_IOMEMORY = 4,
+    CU_MEMHOSTREGISTER_READ_ONLY = 8,
+    CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
     CU_STREAM_NON_BLOCKING = 1,
     CUDA_ERROR_INVALID_VALUE = 1,
 };
 
-#define DRIVER_FUNCTIONS(X)                                                                    \
-    X(cuInit, "cuInit", (unsigned))                                                            \
-    X(cuGetErrorString, "cuGetErrorString", (CUresult, const char **))                         \
-    X(cuDriverGetVersion, "cuDriverGetVersion", (int *))                                       \
-    X(cuDeviceGetCount, "cuDeviceGetCount", (int *))                                           \
-    X(cuDeviceGet, "cuDeviceGet", (CUdevice *, int))                                           \
-    X(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice))                             \
-    X(cuDeviceGetName, "cuDeviceGetName", (char *, int, CUdevice))                             \
-    X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char *, int, CUdevice))                     \
-    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))           \
-    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                   \
-    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                    \
-    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext *))                                    \
-    X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr))              \
-    X(cuMemGetAddressRange, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr)) \
-    X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr))                 \
-    X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                    \
-    X(cuMemFree, "cuMemFree_v2", (CUdeviceptr))                                                \
-    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t))                          \
-    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))                    \
-    X(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned))                   \
-    X(cuMemHostUnregister, "cuMemHostUnregister", (void *))                                    \
-    X(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned))                                \
-    X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                       \
-    X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                  \
-    X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream))
+#define DRIVER_FUNCTIONS(X)                                                                        \
+    X(cuInit, "cuInit", (unsigned))                                                                \
+    X(cuGetErrorString, "cuGetErrorString", (CUresult, const char **))                             \
+    X(cuDriverGetVersion, "cuDriverGetVersion", (int *))                                           \
+    X(cuDeviceGetCount, "cuDeviceGetCount", (int *))                                               \
+    X(cuDeviceGet, "cuDeviceGet", (CUdevice *, int))                                               \
+    X(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice))                                 \
+    X(cuDeviceGetName, "cuDeviceGetName", (char *, int, CUdevice))                                 \
+    X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char *, int, CUdevice))                         \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))               \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                       \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                        \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext *))                                        \
+    X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr))                  \
+    X(cuMemGetAddressRange, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr))     \
+    X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr))                     \
+    X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                        \
+    X(cuMemFree, "cuMemFree_v2", (CUdeviceptr))                                                    \
+    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t))                              \
+    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))                        \
+    X(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned))                       \
+    X(cuMemHostUnregister, "cuMemHostUnregister", (void *))                                        \
+    X(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned))                                    \
+    X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                           \
+    X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                      \
+    X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream))                \
+    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2",                                   \
+      (CUdeviceptr *, void *, unsigned))                                                           \
+    X(cuModuleLoadData, "cuModuleLoadData", (CUmodule *, const void *))                            \
+    X(cuModuleUnload, "cuModuleUnload", (CUmodule))                                                \
+    X(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *))          \
+    X(cuFuncGetAttribute, "cuFuncGetAttribute", (int *, int, CUfunction))                          \
+    X(cuLaunchKernel, "cuLaunchKernel",                                                            \
+      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
+       void **, void **))
 
 #define CUDA_MAX_DEVICES 64
 
@@ -385,4 +400,77 @@ int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
     CUresult result = cu->cuStreamSynchronize(stream);
     pop_context(cu);
     return result ? driver_failed(cu, result, "copy") : 0;
+}
+
+static unsigned host_flags(enum cuda_host_kind kind)
+{
+    unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    if (kind == CUDA_HOST_READ_ONLY)
+        flags |= CU_MEMHOSTREGISTER_READ_ONLY;
+    if (kind == CUDA_HOST_REGISTERS)
+        flags |= CU_MEMHOSTREGISTER_IOMEMORY;
+    return flags;
+}
+
+int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
+                    enum cuda_host_kind kind, uint64_t *mapped)
+{
+    CUdeviceptr ptr = 0;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemHostRegister(addr, len, host_flags(kind));
+    if (!result) {
+        result = cu->cuMemHostGetDevicePointer(&ptr, addr, 0);
+        if (result)
+            cu->cuMemHostUnregister(addr);
+    }
+    pop_context(cu);
+    *mapped = ptr;
+    return result ? driver_failed(cu, result, "memory shared with the mount") : 0;
+}
+
+int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
+                     struct cuda_kernel *out)
+{
+    CUmodule module;
+    CUfunction function;
+    int registers;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuModuleLoadData(&module, image);
+    if (!result) {
+        result = cu->cuModuleGetFunction(&function, module, name);
+        if (!result)
+            result = cu->cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+        if (result)
+            cu->cuModuleUnload(module);
+    }
+    pop_context(cu);
+    if (result)
+        return driver_failed(cu, result, "the library's kernel");
+    *out = (struct cuda_kernel){.module = module, .function = function};
+    return 0;
+}
+
+void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel)
+{
+    if (!kernel->module || push_context(cu, device))
+        return;
+    cu->cuModuleUnload(kernel->module);
+    pop_context(cu);
+    *kernel = (struct cuda_kernel){0};
+}
+
+int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                       unsigned threads, void *stream, void **args)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result =
+        cu->cuLaunchKernel(kernel->function, 1, 1, 1, threads, 1, 1, 0, stream, args, NULL);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "launch") : 0;
 }

@@ -53,6 +53,33 @@ int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const 
 int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len);
 void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr);
 
+enum cuda_host_kind {
+    CUDA_HOST_MEMORY,
+    CUDA_HOST_READ_ONLY, /* mapped without the right to write */
+    CUDA_HOST_REGISTERS, /* of a PCI device */
+};
+/*
+ * Host memory that kernels of the device may use, whole pages, until it is unpinned; *mapped: where
+ * it is for them.
+ */
+int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
+                    enum cuda_host_kind kind, uint64_t *mapped);
+
+struct cuda_kernel {
+    void *module, *function;
+};
+/*
+ * Code for the device, and its kernel of this name, there at once: CUDA would load it at its first
+ * launch, which waits for kernels that are running.
+ */
+int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
+                     struct cuda_kernel *out);
+/* No launch of it may be under way. Nothing, for a kernel that is all zero. */
+void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel);
+/* One block, in the stream given, of the device's primary context; args as cuLaunchKernel(). */
+int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                       unsigned threads, void *stream, void **args);
+
 /* Copies of one stream run one after the other, and by themselves once started. */
 int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);

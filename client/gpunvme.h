@@ -35,7 +35,7 @@ struct gpunvme_buffer;
 
 /* path: anything on the mount. -ENOTTY: not a gpunvmefs mount; -EPROTO: other ABI version. */
 int gpunvme_connect(const char *path, struct gpunvme **out);
-/* Buffers not unregistered yet end with it. */
+/* Buffers not unregistered yet end with it, and so do handles of the direct path. */
 void gpunvme_disconnect(struct gpunvme *g);
 int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out);
 int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out);

@@ -1,0 +1,14 @@
+/* The argument of the library's own kernel: all it needs, so that it loads nothing first. */
+#ifndef CLIENT_DEVICE_GD_LAUNCH_H
+#define CLIENT_DEVICE_GD_LAUNCH_H
+
+#include "client/device/gd_types.h"
+
+struct gd_launch {
+    struct gpunvme_device_file file;
+    struct gd_buffer buffer; /* holds addr */
+    uint64_t addr, len, offset;
+    int64_t *bytes;
+};
+
+#endif

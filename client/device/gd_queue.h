@@ -1,0 +1,155 @@
+/*
+ * Taking a leased queue, and giving it back. Every function is called by all lanes of a group
+ * together; w is what they share.
+ */
+#ifndef CLIENT_DEVICE_GD_QUEUE_H
+#define CLIENT_DEVICE_GD_QUEUE_H
+
+#include <errno.h>
+
+#include "client/device/gd_sync.h"
+#include "cuda/gq_reads_protocol.h"
+
+/* How old the knowledge may be that the leases are good: far below GPUNVME_LEASE_GRACE_MS. */
+#define GD_CHECK_NS 1000000u
+
+struct gd_reader {
+    struct gq_group group;
+    const struct gpunvme_device_file *file;
+    uint32_t queue;
+};
+
+GQ_FN bool gd_revoked(const uint32_t *lease)
+{
+    return gq_load_flag(lease) != GD_LEASE_VALID;
+}
+
+/* One lane's look. A word of host memory costs a microsecond: once in a while somebody pays. */
+GQ_FN bool gd_look(const struct gpunvme_device_file *f)
+{
+    uint64_t now = gq_clock_ns(), checked = gd_load64(f->checked_ns);
+
+    if (now - checked < GD_CHECK_NS)
+        return false;
+    if (gd_revoked(f->set.lease) || gd_revoked(f->lease))
+        return true;
+    gd_store64(f->checked_ns, now);
+    return false;
+}
+
+/* Have the leases ended? Late by GD_CHECK_NS at most. */
+GQ_FN bool gd_stale(const struct gd_reader *w)
+{
+    GQ_LANE_VAR(uint32_t, stale);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(stale) = gd_look(w->file);
+    }
+    return GQ_BALLOT(stale) != 0;
+}
+
+/* Tries one queue. */
+GQ_FN bool gd_try(const struct gd_reader *w, uint32_t queue)
+{
+    GQ_LANE_VAR(uint32_t, got);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(got) = gd_try_lock(&w->file->set.locks[queue]);
+    }
+    return GQ_BALLOT(got) != 0;
+}
+
+/*
+ * Looks at all locks, from one on. The first free queue; n_queues: all are taken; above: all are
+ * lost.
+ */
+GQ_FN uint32_t gd_find_free(const struct gd_reader *w, uint32_t first)
+{
+    const struct gd_set *s = &w->file->set;
+    uint32_t lost = 0;
+
+    for (uint32_t i = 0; i < s->n_queues; i += w->group.lanes) {
+        uint32_t left = s->n_queues - i, mask;
+        GQ_LANE_VAR(uint32_t, free);
+        GQ_LANE_VAR(uint32_t, gone);
+
+        GQ_FOR_LANES(lane)
+        {
+            if (lane < left) {
+                uint32_t state = gd_load32(&s->locks[(first + i + lane) % s->n_queues]);
+
+                GQ_AT(free) = state == GD_FREE;
+                GQ_AT(gone) = state == GD_LOST;
+            }
+        }
+        mask = GQ_BALLOT(free);
+        if (mask != 0)
+            return (first + i + gq_prefix_ones(~mask)) % s->n_queues;
+        lost += gq_count_ones(GQ_BALLOT(gone));
+    }
+    return lost == s->n_queues ? s->n_queues + 1 : s->n_queues;
+}
+
+/* While all queues are taken. 0, or why waiting must end. */
+GQ_FN int gd_wait(const struct gd_reader *w, uint64_t start_ns)
+{
+    uint64_t now = GQ_SAME64(gq_clock_ns());
+
+    if (gd_stale(w))
+        return -ESTALE;
+    if (now - start_ns >= w->file->set.command_ns)
+        return -ETIMEDOUT;
+    gd_pause();
+    return 0;
+}
+
+/*
+ * A queue for the group, in w->queue: 0, -ESTALE, or -ETIMEDOUT when none was free for as long as a
+ * command may take, or all are lost.
+ */
+GQ_FN int gd_take(struct gd_reader *w)
+{
+    const struct gd_set *s = &w->file->set;
+    uint64_t start = GQ_SAME64(gq_clock_ns());
+    int err;
+
+    if (s->n_queues == 0 || gd_stale(w))
+        return -ESTALE;
+    w->queue = GQ_SAME32(gd_seed()) % s->n_queues;
+    while (!gd_try(w, w->queue)) {
+        uint32_t found = gd_find_free(w, w->queue);
+
+        if (found > s->n_queues)
+            return gd_stale(w) ? -ESTALE : -ETIMEDOUT;
+        if (found < s->n_queues) {
+            w->queue = found;
+            continue;
+        }
+        err = gd_wait(w, start);
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+/* After a run: the queue goes on, unless commands may be in flight that nobody waits for. */
+GQ_FN void gd_give(const struct gd_reader *w)
+{
+    const struct gd_set *s = &w->file->set;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            const struct gq_state *state = &s->queues[w->queue].state;
+            bool lost = state->in_flight != 0 || state->outcome == GQ_OUT_BROKEN;
+
+            gd_unlock(&s->locks[w->queue], lost ? GD_LOST : GD_FREE);
+        }
+    }
+}
+
+#endif

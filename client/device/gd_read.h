@@ -1,0 +1,153 @@
+/*
+ * Reads through leased queues, by groups of lanes. Every function is called by all lanes of the
+ * group together; but for those of lists, with the same arguments. They return 0 or -errno.
+ *
+ * When one has returned, what was read is in memory, and loads of the group see it: each command's
+ * completion was loaded with acquire at system scope by one lane (gq_load_cqe), after which the
+ * lanes met. The acquire throws away what the SM's cache still had of those lines, the meeting
+ * hands the order on to the other lanes. So ordinary loads do; ld.volatile or __ldcv() would add
+ * nothing. Threads outside the group see it after whatever else synchronises them with the group,
+ * __syncthreads() for a block. Stores of the group to the same memory from before the read are
+ * behind it as well: the fence in front of the doorbell waits for them.
+ */
+#ifndef CLIENT_DEVICE_GD_READ_H
+#define CLIENT_DEVICE_GD_READ_H
+
+#include "client/device/gd_queue.h"
+
+/* Is [addr, addr + len) inside the buffer? */
+GQ_FN bool gd_holds(const struct gd_buffer *b, uint64_t addr, uint64_t len)
+{
+    return b->len != 0 && addr >= b->addr && addr - b->addr <= b->len &&
+           len <= b->len - (addr - b->addr);
+}
+
+GQ_FN struct gd_buffer gd_load_buffer(const struct gd_buffer *at)
+{
+    return (struct gd_buffer){
+        .addr = gd_load64(&at->addr),
+        .len = gd_load64(&at->len),
+        .target = {.base = gd_load64(&at->target.base),
+                   .iova = gd_load64(&at->target.iova),
+                   .prps_iova = gd_load64(&at->target.prps_iova),
+                   .head = gd_load64(&at->target.head),
+                   .len = gd_load64(&at->target.len)},
+    };
+}
+
+/* The buffer around [addr, addr + len), each lane looking at entries of its own: 0 or -EFAULT. */
+GQ_FN int gd_find_buffer(const struct gd_reader *w, uint64_t addr, uint64_t len,
+                         struct gd_buffer *out)
+{
+    const struct gd_set *s = &w->file->set;
+    uint32_t n = s->n_queues ? gd_load32(s->n_buffers) : 0, mask;
+
+    for (uint32_t i = 0; i < n; i += w->group.lanes) {
+        GQ_LANE_VAR(uint32_t, found);
+
+        GQ_FOR_LANES(lane)
+        {
+            if (i + lane < n) {
+                struct gd_buffer b = {.addr = gd_load64(&s->buffers[i + lane].addr),
+                                      .len = gd_load64(&s->buffers[i + lane].len)};
+
+                GQ_AT(found) = gd_holds(&b, addr, len);
+            }
+        }
+        mask = GQ_BALLOT(found);
+        if (mask != 0) {
+            *out = gd_load_buffer(&s->buffers[i + gq_prefix_ones(~mask)]);
+            return 0;
+        }
+    }
+    return s->n_queues ? -EFAULT : -ESTALE;
+}
+
+/* What the end of a run means to reads of it that have not succeeded. */
+GQ_FN int gd_error(uint32_t outcome)
+{
+    if (outcome == GQ_OUT_LEFT)
+        return -ESTALE;
+    return outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
+}
+
+/* The most bytes, as a power of two, that a command carries. */
+GQ_FN uint32_t gd_unit(uint32_t max_command)
+{
+    while (max_command & (max_command - 1))
+        max_command &= max_command - 1;
+    return max_command;
+}
+
+GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct gd_buffer *b)
+{
+    return (struct gq_reads){
+        .map = f->map,
+        .target = b->target,
+        .staging = f->set.staging,
+        .list = NULL,
+        .whole = {0, 0, 0},
+        .unit = gd_unit(f->set.max_command),
+        .max_command = f->set.max_command,
+    };
+}
+
+GQ_FN struct gq_run gd_run(const struct gpunvme_device_file *f, uint32_t n, uint32_t groups)
+{
+    return (struct gq_run){
+        .cmds = NULL,
+        .results = NULL,
+        .flags = NULL,
+        .cancel = NULL,
+        .leave = {f->set.lease, f->lease},
+        .kick = NULL,
+        .command_ns = f->set.command_ns,
+        .budget_ns = 0,
+        .n_cmds = n,
+        .n_queues = groups,
+        .group_shift = 0,
+        .nsid = f->set.nsid,
+        .opcode = NVME_IO_READ,
+        .leave_value = GD_LEASE_REVOKED,
+    };
+}
+
+/* Drives the queue until the work is done. Returns what gq_reads_end() does. */
+GQ_FN uint32_t gd_drive(const struct gd_reader *w, const struct gq_run *run,
+                        const struct gq_reads *reads, uint32_t rank)
+{
+    struct gd_queue *q = &w->file->set.queues[w->queue];
+    const struct gq_port port = q->port;
+    struct gq_reader r;
+
+    gq_reads_begin(&r, w->group, run, reads, &port, &q->state, rank, w->queue);
+    while (gq_reads_round(&r) != GQ_ROUND_ENDED)
+        ;
+    return gq_reads_end(&r);
+}
+
+/*
+ * The rank-th of `groups` parts of one read, len bytes, which end before the file does, to byte
+ * `at` of the buffer.
+ */
+GQ_FN int gd_read_part(struct gq_group group, const struct gpunvme_device_file *f,
+                       const struct gd_buffer *b, struct gq_read read, uint32_t rank,
+                       uint32_t groups)
+{
+    struct gd_reader self = {.group = group, .file = f, .queue = 0}, *w = &self;
+    struct gq_reads reads = gd_reads(f, b);
+    struct gq_run run;
+    uint32_t bad;
+    int err = gd_take(w);
+
+    if (err)
+        return err;
+    reads.whole = read;
+    run = gd_run(f, (uint32_t)gq_count_units(&reads), groups);
+    bad = gd_drive(w, &run, &reads, rank);
+    err = bad == GQ_NO_READ ? 0 : gd_error(f->set.queues[w->queue].state.outcome);
+    gd_give(w);
+    return err;
+}
+
+#endif

@@ -1,0 +1,121 @@
+/*
+ * The locks of leased queues, and the words around them. Readers share queues with all warps of all
+ * kernels of the process, or with all its threads. All PTX of the direct path that the queue code
+ * (cuda/gq_fence.h) does not have.
+ *
+ * A lock orders what its owners do to the queue: gd_try_lock() acquires, gd_unlock() releases. On a
+ * GPU both are of one lane, at the scope of the device, and the lanes meet after the one and before
+ * the other; the meeting hands the order on to all of them.
+ */
+#ifndef CLIENT_DEVICE_GD_SYNC_H
+#define CLIENT_DEVICE_GD_SYNC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/device/gd_types.h"
+#include "cuda/gq_fence.h"
+
+#ifdef __CUDACC__
+
+/* Takes a lock that is GD_FREE. */
+GQ_FN bool gd_try_lock(uint32_t *lock)
+{
+    uint32_t old;
+    asm volatile("atom.acquire.gpu.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(old)
+                 : "l"(lock), "r"(GD_FREE), "r"(GD_TAKEN)
+                 : "memory");
+    return old == GD_FREE;
+}
+
+GQ_FN void gd_unlock(uint32_t *lock, uint32_t state)
+{
+    asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(lock), "r"(state) : "memory");
+}
+
+/* Words that others change meanwhile: from memory that all SMs see, not from this one's cache. */
+GQ_FN uint32_t gd_load32(const uint32_t *at)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+
+GQ_FN uint64_t gd_load64(const uint64_t *at)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+    return value;
+}
+
+GQ_FN void gd_store64(uint64_t *at, uint64_t value)
+{
+    asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
+/* For a host that looks at the word before the stream has come this far. */
+GQ_FN void gd_store_result(int64_t *at, int64_t value)
+{
+    asm volatile("st.release.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
+GQ_FN void gd_pause(void)
+{
+    __nanosleep(200);
+}
+
+/* Where to begin the search for a queue: warps that run at one time begin at different ones. */
+GQ_FN uint32_t gd_seed(void)
+{
+    uint32_t sm, warp;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp));
+    return sm + 7 * warp;
+}
+
+#else
+
+#include <sched.h>
+
+GQ_FN bool gd_try_lock(uint32_t *lock)
+{
+    uint32_t expected = GD_FREE;
+
+    return __atomic_compare_exchange_n(lock, &expected, GD_TAKEN, false, __ATOMIC_ACQUIRE,
+                                       __ATOMIC_RELAXED);
+}
+
+GQ_FN void gd_unlock(uint32_t *lock, uint32_t state)
+{
+    __atomic_store_n(lock, state, __ATOMIC_RELEASE);
+}
+
+GQ_FN uint32_t gd_load32(const uint32_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
+GQ_FN uint64_t gd_load64(const uint64_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
+GQ_FN void gd_store64(uint64_t *at, uint64_t value)
+{
+    __atomic_store_n(at, value, __ATOMIC_RELAXED);
+}
+
+GQ_FN void gd_pause(void)
+{
+    sched_yield();
+}
+
+GQ_FN uint32_t gd_seed(void)
+{
+    return (uint32_t)sched_getcpu();
+}
+
+#endif
+
+#endif

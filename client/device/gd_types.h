@@ -1,0 +1,62 @@
+/*
+ * What the library lays out for those who read through leased queues: in memory of the GPU, or of
+ * the process on mounts without one. Plain data; C11 and CUDA.
+ */
+#ifndef CLIENT_DEVICE_GD_TYPES_H
+#define CLIENT_DEVICE_GD_TYPES_H
+
+#include "cuda/gq_reads.h"
+#include "cuda/gq_work.h"
+
+#define GD_MAX_QUEUES 64u /* as GPUNVME_LEASE_MAX */
+#define GD_GROUP      32u /* lanes that drive a queue together, at most */
+
+/* The locks, a word for each queue, in one piece so that a warp sees all of them at a glance. */
+#define GD_FREE  0u
+#define GD_TAKEN 1u
+#define GD_LOST \
+    2u /* commands may be in flight that nobody waits for: until new queues are leased */
+
+/* State of a lease, as its page has it: anything else is a lease that has ended. */
+#define GD_LEASE_VALID   1u
+#define GD_LEASE_REVOKED 2u
+
+/* A queue pair and what whoever has its lock works with. */
+struct gd_queue {
+    struct gq_port port;
+    struct gq_state state;
+    struct gq_read reads[GD_GROUP];
+    uint32_t results[GD_GROUP];
+};
+
+/* Registered memory. Written by the host while kernels look; an entry of length 0 is none. */
+struct gd_buffer {
+    uint64_t addr; /* of its first byte, as the reader addresses it */
+    uint64_t len;  /* bytes */
+    struct gq_target target;
+};
+
+/* All that a lease of queues gives. Constant while any read is under way, but for the locks. */
+struct gd_set {
+    struct gd_queue *queues;
+    uint32_t *locks;
+    const struct gd_buffer *buffers;
+    const uint32_t *n_buffers; /* entries in use, or once in use */
+    const uint32_t *lease;     /* the state in the lease's page, in host memory */
+    struct gq_target staging;  /* GD_GROUP LBAs for each queue */
+    uint64_t command_ns;       /* a command not completed after this is lost; waits end by it */
+    uint32_t n_queues;
+    uint32_t nsid;
+    uint32_t max_command; /* bytes */
+    uint32_t reserved;
+};
+
+/* A leased file, as `struct gpunvme_device_file` (gpunvme_device.h). */
+struct gpunvme_device_file {
+    struct gq_file_map map;
+    struct gd_set set;
+    const uint32_t *lease; /* the state in the extents' page, in host memory */
+    uint64_t *checked_ns;  /* when somebody last looked at both states */
+};
+
+#endif

@@ -1,0 +1,148 @@
+/* The handle of the direct path: what it takes to have one, and to have it again. */
+#include "client/direct.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/device/image.h"
+
+#define DEFAULT_QUEUES 16u
+#define DEFAULT_DEPTH  64u
+#define PAGE           4096u
+#define KERNEL         "gpunvme_direct_read"
+
+static int set_wants(struct gpunvme_direct *d, const struct gpunvme_direct_options *o)
+{
+    d->want_queues = o && o->queues ? o->queues : DEFAULT_QUEUES;
+    d->want_depth = o && o->depth ? o->depth : DEFAULT_DEPTH;
+    if (d->want_queues > GPUNVME_LEASE_MAX || d->want_depth < 2)
+        return gpunvme_fail(-EINVAL, "%u queues of %u entries cannot be leased", d->want_queues,
+                            d->want_depth);
+    return 0;
+}
+
+/* Where the mount's executor is, there the buffers are. */
+static int open_place(struct gpunvme_direct *d)
+{
+    struct gpunvme *g = d->g;
+    struct cuda_driver *cu = NULL;
+    int device = CUDA_NO_DEVICE, err = 0;
+    if (g->info.executor == GPUNVME_EXECUTOR_CUDA) {
+        err = gpunvme_cuda(g, &cu);
+        if (!err)
+            err = cuda_driver_find(cu, g->info.gpu_uuid, &device);
+    }
+    if (!err)
+        err = place_open(&d->place, cu, device);
+    if (!err && cu && direct_image())
+        err = cuda_driver_load(cu, device, direct_image(), KERNEL, &d->kernel);
+    return err;
+}
+
+/* A page more than its LBAs, which begin at a page of their own. */
+static int alloc_staging(struct gpunvme_direct *d)
+{
+    size_t len = (size_t)d->want_queues * GD_GROUP * d->g->info.lba_size;
+    return gpunvme_alloc(d->g, len + PAGE, &d->staging);
+}
+
+static void link_direct(struct gpunvme_direct *d)
+{
+    struct gpunvme *g = d->g;
+    pthread_mutex_lock(&g->lock);
+    d->next = g->directs;
+    d->link = &g->directs;
+    if (d->next)
+        d->next->link = &d->next;
+    g->directs = d;
+    for (struct gpunvme_buffer *b = g->buffers; b; b = b->next)
+        direct_buffer_add(d, b);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void unlink_direct(struct gpunvme_direct *d)
+{
+    pthread_mutex_lock(&d->g->lock);
+    if (d->link) {
+        *d->link = d->next;
+        if (d->next)
+            d->next->link = d->link;
+    }
+    pthread_mutex_unlock(&d->g->lock);
+}
+
+int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
+                        struct gpunvme_direct **out)
+{
+    if (!g->info.direct)
+        return gpunvme_fail(-EPERM, "the mount does not trust this user with the direct path "
+                                    "(mount option direct=)");
+    struct gpunvme_direct *d = calloc(1, sizeof(*d));
+    if (!d)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    d->g = g;
+    pthread_mutex_init(&d->lock, NULL);
+    int err = set_wants(d, options);
+    if (!err)
+        err = open_place(d);
+    if (!err)
+        err = alloc_staging(d);
+    if (!err)
+        err = direct_buffers_open(d);
+    if (!err)
+        err = direct_queues_lease(d);
+    if (err) {
+        gpunvme_direct_close(d);
+        return err;
+    }
+    link_direct(d);
+    *out = d;
+    return 0;
+}
+
+/* The staging goes after the queues that could still fill it. */
+void gpunvme_direct_close(struct gpunvme_direct *d)
+{
+    if (!d)
+        return;
+    while (d->files)
+        gpunvme_file_close(d->files);
+    unlink_direct(d);
+    direct_queues_end(d);
+    if (d->staging)
+        gpunvme_unregister(d->staging);
+    direct_buffers_close(d);
+    if (d->place.cuda)
+        cuda_driver_unload(d->place.cuda, d->place.device, &d->kernel);
+    place_close(&d->place);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+/* A file that cannot be had again stays disabled; the others go on, and the first error is told. */
+static int renew_files(struct gpunvme_direct *d)
+{
+    int first = 0;
+    for (struct gpunvme_file *f = d->files; f; f = f->next) {
+        int err = direct_file_renew(f);
+        first = first ? first : err;
+    }
+    return first;
+}
+
+int gpunvme_direct_renew(struct gpunvme_direct *d)
+{
+    int err = 0;
+    pthread_mutex_lock(&d->lock);
+    for (struct gpunvme_file *f = d->files; f && !err; f = f->next)
+        err = direct_file_disable(f);
+    if (!err) {
+        direct_queues_end(d);
+        err = direct_queues_lease(d);
+    }
+    if (!err)
+        err = renew_files(d);
+    pthread_mutex_unlock(&d->lock);
+    return err;
+}

@@ -1,0 +1,112 @@
+/* The table in which kernels find the buffer around an address. */
+#include "client/direct.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TABLE_AT 256u
+
+int direct_buffers_open(struct gpunvme_direct *d)
+{
+    d->max_buffers = d->g->info.max_buffers;
+    d->buffers = calloc(d->max_buffers, sizeof(*d->buffers));
+    d->buffer_ids = calloc(d->max_buffers, sizeof(*d->buffer_ids));
+    if (!d->buffers || !d->buffer_ids)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    return place_alloc(&d->place, TABLE_AT + d->max_buffers * sizeof(*d->buffers), &d->buffers_at);
+}
+
+void direct_buffers_close(struct gpunvme_direct *d)
+{
+    place_free(&d->place, d->buffers_at);
+    free(d->buffers);
+    free(d->buffer_ids);
+}
+
+int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_buffer *out)
+{
+    struct gpunvme_ioc_buffer_iova where = {.id = b->id, .key = b->key};
+    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_BUFFER_IOVA, &where, sizeof(where));
+    if (err)
+        return gpunvme_fail(err, "BUFFER_IOVA: %s", strerror(-err));
+    *out = (struct gd_buffer){
+        .addr = (uintptr_t)b->addr,
+        .len = b->len,
+        .target = {.base = (uintptr_t)b->addr - where.head,
+                   .iova = where.iova,
+                   .prps_iova = where.prps_iova,
+                   .head = where.head,
+                   .len = b->len},
+    };
+    return 0;
+}
+
+/*
+ * Kernels may be looking. The entry is there before the number says so, and whoever looks for this
+ * buffer does so after it was registered; to all others a half of it means nothing, since an
+ * entry without address or length holds no memory.
+ */
+static int put_entry(struct gpunvme_direct *d, uint32_t i, const struct gd_buffer *entry)
+{
+    uint64_t at = d->buffers_at + TABLE_AT + i * sizeof(*entry);
+    int err = place_put(&d->place, at, entry, sizeof(*entry));
+    if (err || i < d->n_buffers)
+        return err;
+    uint32_t n = i + 1;
+    err = place_put(&d->place, d->buffers_at, &n, sizeof(n));
+    if (!err)
+        d->n_buffers = n;
+    return err;
+}
+
+static uint32_t find_id(const struct gpunvme_direct *d, uint64_t id)
+{
+    uint32_t i = 0;
+    while (i < d->n_buffers && d->buffer_ids[i] != id)
+        i++;
+    return i;
+}
+
+void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
+{
+    struct gd_buffer entry;
+    if (!b->shared || direct_locate(d->g, b, &entry))
+        return;
+    pthread_mutex_lock(&d->lock);
+    uint32_t i = find_id(d, 0); /* a free entry, or a new one */
+    if (i < d->max_buffers && put_entry(d, i, &entry) == 0) {
+        d->buffers[i] = entry;
+        d->buffer_ids[i] = b->id;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
+{
+    const struct gd_buffer none = {0};
+    if (!b->shared)
+        return;
+    pthread_mutex_lock(&d->lock);
+    uint32_t i = find_id(d, b->id);
+    if (i < d->n_buffers) {
+        (void)put_entry(d, i, &none); /* a GPU that fails here reads nothing any more */
+        d->buffers[i] = none;
+        d->buffer_ids[i] = 0;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len, struct gd_buffer *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; i < d->n_buffers && !found; i++) {
+        const struct gd_buffer *b = &d->buffers[i];
+        found = addr >= b->addr && addr - b->addr <= b->len && len <= b->len - (addr - b->addr);
+        if (found)
+            *out = *b;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return found ? 0 : gpunvme_fail(-EFAULT, "not inside a registered buffer the drive reaches");
+}

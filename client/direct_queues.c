@@ -1,0 +1,237 @@
+/* Leased queue pairs: their rings and doorbells, and what drives them, where the GPU sees it. */
+#include "client/direct.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/socket.h"
+
+#define ALIGNMENT  256u
+#define NS_PER_MS  1000000u
+#define IDLE_MS    1000u /* beyond the deadline of a command */
+#define DOORBELL   sizeof(uint32_t)
+#define STATE_SIZE sizeof(struct gpunvme_lease_page)
+
+static_assert(GD_MAX_QUEUES == GPUNVME_LEASE_MAX, "a lease fits");
+static_assert(GD_LEASE_VALID == GPUNVME_LEASE_VALID && GD_LEASE_REVOKED == GPUNVME_LEASE_REVOKED,
+              "kernels read the state as the daemon writes it");
+
+void direct_lease_end(int fd, uint64_t id, uint64_t key)
+{
+    struct gpunvme_ioc_lease_end end = {.id = id, .key = key};
+    if (id)
+        (void)gpunvme_ioctl(fd, GPUNVME_IOC_LEASE_END, &end, sizeof(end)); /* or it was revoked */
+}
+
+int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
+                      struct place_map *out)
+{
+    struct gpunvme_ask ask = {.what = GPUNVME_ASK_PAGE, .id = id, .key = key};
+    struct gpunvme_told told;
+    int fd;
+    int err = socket_ask(d->g, &ask, &told, &fd, 1);
+    if (err)
+        return err;
+    if (told.len < len)
+        err = gpunvme_fail(-EPROTO, "a lease's page is too short");
+    if (!err)
+        err = place_share(&d->place, fd, 0, len, PLACE_READ_ONLY, out);
+    close(fd);
+    return err;
+}
+
+static int lease_failed(int err)
+{
+    if (err == -EPERM)
+        return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
+    if (err == -ENOTSUP || err == -ENOTTY)
+        return gpunvme_fail(-ENOTSUP, "this mount's drive cannot be shared by the queue");
+    return gpunvme_fail(err, "QUEUE_LEASE: %s", strerror(-err));
+}
+
+static int take_lease(struct gpunvme_direct *d)
+{
+    struct gpunvme_ioc_queue_lease lease = {.queues = d->want_queues, .depth = d->want_depth};
+    int err = gpunvme_ioctl(d->g->fd, GPUNVME_IOC_QUEUE_LEASE, &lease, sizeof(lease));
+    if (err)
+        return lease_failed(err);
+    d->lease = lease;
+    if (lease.queues == 0 || lease.queues > d->want_queues || lease.depth < 2)
+        return gpunvme_fail(-EPROTO, "the mount leased %u queues of %u entries", lease.queues,
+                            lease.depth);
+    return 0;
+}
+
+/* Both doorbells are mapped together: they are neighbours. */
+static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_told *told, int fd,
+                           struct place_map *out, uint64_t *first)
+{
+    uint64_t low = told->sq_doorbell, high = told->cq_doorbell;
+    if (low > high) {
+        low = told->cq_doorbell;
+        high = told->sq_doorbell;
+    }
+    *first = low;
+    return place_share(&d->place, fd, low, high + DOORBELL - low, PLACE_DOORBELLS, out);
+}
+
+static bool rings_fit(const struct gpunvme_told *told, uint32_t depth)
+{
+    uint64_t sq = (uint64_t)depth * sizeof(struct nvme_sqe);
+    uint64_t cq = (uint64_t)depth * sizeof(struct nvme_cqe);
+    return sq <= told->len && told->sq_offset <= told->len - sq && cq <= told->len &&
+           told->cq_offset <= told->len - cq;
+}
+
+static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port *port)
+{
+    struct direct_queue *q = &d->queues[index];
+    struct gpunvme_ask ask = {
+        .what = GPUNVME_ASK_QUEUE, .id = d->lease.id, .key = d->lease.key, .index = index};
+    struct gpunvme_told told;
+    uint64_t first = 0;
+    int fds[SOCKET_FDS];
+    int err = socket_ask(d->g, &ask, &told, fds, 2);
+    if (err)
+        return err;
+    if (!rings_fit(&told, d->lease.depth))
+        err = gpunvme_fail(-EPROTO, "the rings of a leased queue are too short");
+    if (!err)
+        err = place_share(&d->place, fds[0], 0, told.len, PLACE_MEMORY, &q->rings);
+    if (!err)
+        err = share_doorbells(d, &told, fds[1], &q->doorbells, &first);
+    close(fds[0]);
+    close(fds[1]);
+    if (err)
+        return err;
+    port->sq = (struct nvme_sqe *)(uintptr_t)(q->rings.at + told.sq_offset);
+    port->cq = (struct nvme_cqe *)(uintptr_t)(q->rings.at + told.cq_offset);
+    port->sq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + told.sq_doorbell - first);
+    port->cq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + told.cq_doorbell - first);
+    port->depth = d->lease.depth;
+    return 0;
+}
+
+/* One piece of memory of the place: the locks, the queues, each queue's slots and free CIDs. */
+struct arena {
+    uint64_t queues, slots, cids, len; /* offsets */
+    uint32_t n, depth;
+};
+
+static struct arena arena_of(const struct gpunvme_direct *d)
+{
+    struct arena a = {.n = d->lease.queues, .depth = d->lease.depth};
+    a.queues = GD_MAX_QUEUES * sizeof(uint32_t);
+    a.slots = a.queues + a.n * sizeof(struct gd_queue);
+    a.slots = (a.slots + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    a.cids = a.slots + (uint64_t)a.n * a.depth * sizeof(struct gq_slot);
+    a.len = a.cids + (uint64_t)a.n * a.depth * sizeof(uint32_t);
+    return a;
+}
+
+static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct gd_queue *queues)
+{
+    int err = 0;
+    for (uint32_t i = 0; i < a->n && !err; i++) {
+        struct gq_port *port = &queues[i].port;
+        uint64_t slots = d->arena + a->slots + (uint64_t)i * a->depth * sizeof(struct gq_slot);
+        uint64_t cids = d->arena + a->cids + (uint64_t)i * a->depth * sizeof(uint32_t);
+        err = share_queue(d, i, port);
+        port->slots = (struct gq_slot *)(uintptr_t)slots;
+        port->free_cids = (uint32_t *)(uintptr_t)cids;
+        queues[i].state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
+    }
+    return err;
+}
+
+static int build_arena(struct gpunvme_direct *d, const struct arena *a)
+{
+    struct gd_queue *queues = calloc(a->n, sizeof(*queues));
+    int err =
+        queues ? place_alloc(&d->place, a->len, &d->arena) : gpunvme_fail(-ENOMEM, "out of memory");
+    if (!err)
+        err = share_queues(d, a, queues);
+    if (!err)
+        err = place_put(&d->place, d->arena + a->queues, queues, a->n * sizeof(*queues));
+    free(queues);
+    return err;
+}
+
+static void build_set(struct gpunvme_direct *d, const struct arena *a,
+                      const struct gq_target *staging)
+{
+    d->set = (struct gd_set){
+        .queues = (struct gd_queue *)(uintptr_t)(d->arena + a->queues),
+        .locks = (uint32_t *)(uintptr_t)d->arena,
+        .buffers = (const struct gd_buffer *)(uintptr_t)(d->buffers_at + ALIGNMENT),
+        .n_buffers = (const uint32_t *)(uintptr_t)d->buffers_at,
+        .lease = (const uint32_t *)(uintptr_t)d->page.at,
+        .staging = *staging,
+        .command_ns = (uint64_t)d->lease.deadline_ms * NS_PER_MS,
+        .n_queues = d->lease.queues,
+        .nsid = d->lease.nsid,
+        .max_command = d->lease.max_command,
+    };
+}
+
+int direct_queues_lease(struct gpunvme_direct *d)
+{
+    struct gd_buffer staging;
+    int err = direct_locate(d->g, d->staging, &staging);
+    if (!err)
+        err = take_lease(d);
+    if (!err)
+        err = direct_share_page(d, d->lease.id, d->lease.key, STATE_SIZE, &d->page);
+    struct arena a = arena_of(d);
+    if (!err)
+        err = build_arena(d, &a);
+    if (err) {
+        direct_queues_end(d);
+        return err;
+    }
+    build_set(d, &a, &staging.target);
+    return 0;
+}
+
+static bool idle(struct gpunvme_direct *d)
+{
+    uint32_t locks[GD_MAX_QUEUES];
+    if (place_get(&d->place, locks, d->arena, sizeof(locks)))
+        return true; /* a GPU that is gone drives nothing */
+    for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
+        if (locks[i] == GD_TAKEN)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * A kernel that still reads has its command's deadline; one that a debugger holds, or that died
+ * with its queue, has no more than that either.
+ */
+static void await_idle(struct gpunvme_direct *d)
+{
+    const struct timespec step = {.tv_nsec = NS_PER_MS};
+    for (uint32_t ms = 0; ms < d->lease.deadline_ms + IDLE_MS && !idle(d); ms++)
+        nanosleep(&step, NULL);
+}
+
+/* The queues go first: then nothing reaches the memory that is given back after them. */
+void direct_queues_end(struct gpunvme_direct *d)
+{
+    if (d->arena)
+        await_idle(d);
+    direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
+    for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
+        place_unshare(&d->place, &d->queues[i].rings);
+        place_unshare(&d->place, &d->queues[i].doorbells);
+    }
+    place_unshare(&d->place, &d->page);
+    place_free(&d->place, d->arena);
+    d->arena = 0;
+    d->lease = (struct gpunvme_ioc_queue_lease){0};
+}
