@@ -125,6 +125,15 @@ void gq_buffer_unregister(struct gq_buffer *b);
 uint64_t gq_buffer_len(const struct gq_buffer *b);
 /* False: the controller cannot reach the memory. Copies work, transfers end with -ENOTSUP. */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
+/* Where the controller finds the buffer, until it is unregistered (gq_region.h has the table). */
+struct gq_buffer_iova {
+    uint64_t iova;  /* of the first page; the pages follow one another */
+    uint64_t prps;  /* of the table of PRP entries for them */
+    uint64_t pages; /* of 4096 bytes */
+    uint64_t head;  /* bytes from the first page to the buffer's first byte */
+};
+/* -ENOTSUP when the controller cannot reach the memory. */
+int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out);
 
 /* A run of blocks on the device, or a run of zeros (hole, unwritten). */
 struct gq_extent {

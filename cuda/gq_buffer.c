@@ -177,6 +177,17 @@ bool gq_buffer_is_reachable(const struct gq_buffer *b)
     return !b->unreachable;
 }
 
+int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out)
+{
+    if (b->unreachable)
+        return -ENOTSUP;
+    *out = (struct gq_buffer_iova){.iova = b->region.iova,
+                                   .prps = b->region.prps.iova,
+                                   .pages = b->region.pages,
+                                   .head = b->import.head};
+    return 0;
+}
+
 static int check_range(const struct gq_buffer *b, uint64_t offset, size_t len)
 {
     return offset <= b->len && len <= b->len - offset ? 0 : -EINVAL;

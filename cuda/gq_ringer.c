@@ -9,6 +9,7 @@
 struct bell {
     volatile uint32_t *sq, *cq;
     uint32_t sq_tail, cq_head; /* rung last */
+    uint32_t depth;            /* 0: nothing is rung */
 };
 
 struct gq_ringer {
@@ -47,11 +48,18 @@ static void unlock(struct gq_ringer *r)
  * The tail is loaded first and rung last. An executor frees completions before it sends what fills
  * their places, so a head that is at least as new as the tail goes out before it; the other way
  * round the controller could find its CQ full for no reason.
+ *
+ * Each word is loaded once, for its owner may change it at any time. What is no place in the queue
+ * is not passed on: some controllers stall for good on it.
  */
 static bool pass_on(const struct gq_shadow *shadow, struct bell *bell)
 {
     uint32_t tail = __atomic_load_n(&shadow->sq_tail, __ATOMIC_ACQUIRE);
     uint32_t head = __atomic_load_n(&shadow->cq_head, __ATOMIC_ACQUIRE);
+    if (tail >= bell->depth)
+        tail = bell->sq_tail;
+    if (head >= bell->depth)
+        head = bell->cq_head;
     bool changed = tail != bell->sq_tail || head != bell->cq_head;
 
     if (head != bell->cq_head)
@@ -68,8 +76,10 @@ static bool pass_all(struct gq_ringer *r)
 {
     bool changed = false;
 
-    for (unsigned i = 0; i < r->n && !r->silent; i++)
-        changed = pass_on(&r->shadows[i], &r->bells[i]) || changed;
+    for (unsigned i = 0; i < r->n && !r->silent; i++) {
+        if (r->bells[i].depth)
+            changed = pass_on(&r->shadows[i], &r->bells[i]) || changed;
+    }
     if (changed && r->t->ops->kick)
         r->t->ops->kick(r->t);
     return changed;
@@ -160,9 +170,17 @@ void gq_ringer_add(struct gq_ringer *r, unsigned i, const struct nvme_qpair *qp)
     lock(r);
     r->bells[i].sq = qp->sq_doorbell;
     r->bells[i].cq = qp->cq_doorbell;
+    r->bells[i].depth = qp->depth;
     set(r, i, 0, 0);
     if (r->n <= i)
         r->n = i + 1;
+    unlock(r);
+}
+
+void gq_ringer_remove(struct gq_ringer *r, unsigned i)
+{
+    lock(r);
+    r->bells[i].depth = 0;
     unlock(r);
 }
 

@@ -3,7 +3,8 @@
  *
  * The executor stores its tails and heads to shadows, in ordinary memory that it reaches; the
  * thread passes on what has changed. It polls while the executor drives queues, and sleeps when
- * nothing is driven.
+ * nothing is driven. Shadows may be shared with whoever drives the queues: values beyond a queue's
+ * depth are not passed on.
  */
 #ifndef CUDA_GQ_RINGER_H
 #define CUDA_GQ_RINGER_H
@@ -28,6 +29,8 @@ void gq_ringer_close(struct gq_ringer *r);
 
 /* Shadow i stands for this pair's doorbells; both start at 0, as those of a fresh pair. */
 void gq_ringer_add(struct gq_ringer *r, unsigned i, const struct nvme_qpair *qp);
+/* Nothing is rung for pair i any more; its place may be added again. */
+void gq_ringer_remove(struct gq_ringer *r, unsigned i);
 /*
  * Pair i was created again (0, 0), or the host has rung itself: what the doorbells hold now. Rings
  * nothing. The pair is not driven meanwhile.

@@ -30,6 +30,7 @@ struct Bells : nvme_transport {
         for (unsigned i = 0; i < 2; i++) {
             nvme_qpair qp = {};
 
+            qp.depth = 4096;
             qp.sq_doorbell = &words[2 * i];
             qp.cq_doorbell = &words[2 * i + 1];
             gq_ringer_add(r, i, &qp);
@@ -133,6 +134,41 @@ TEST(GqRinger, SilentOneRingsNothing)
     gq_ringer_end(b.r);
     EXPECT_EQ(b.load(0) | b.load(1), 0u);
     EXPECT_EQ(b.kicks, 0u);
+}
+
+/* Shadows may be in the hands of another process. */
+TEST(GqRinger, PassesOnNoPlaceBeyondTheQueue)
+{
+    Bells b;
+
+    gq_ringer_begin(b.r);
+    b.store(0, 4096, UINT32_MAX);
+    b.store(1, 1, 1);
+    EXPECT_TRUE(b.waits_for(2, 1)) << "one bad pair keeps nobody waiting";
+    b.store(0, 9, UINT32_MAX);
+    EXPECT_TRUE(b.waits_for(0, 9));
+    b.store(0, 4095, 4095);
+    EXPECT_TRUE(b.waits_for(0, 4095));
+    b.store(0, UINT32_MAX, 4096);
+    gq_ringer_end(b.r);
+    EXPECT_EQ(b.load(0), 4095u);
+    EXPECT_EQ(b.load(1), 4095u);
+}
+
+TEST(GqRinger, RingsNothingForAPairThatWasRemoved)
+{
+    Bells b;
+
+    gq_ringer_begin(b.r);
+    b.store(0, 3, 3);
+    EXPECT_TRUE(b.waits_for(0, 3));
+    gq_ringer_remove(b.r, 0);
+    b.store(0, 5, 5);
+    b.store(1, 7, 7);
+    EXPECT_TRUE(b.waits_for(2, 7));
+    gq_ringer_end(b.r);
+    EXPECT_EQ(b.load(0), 3u);
+    EXPECT_EQ(b.load(1), 3u);
 }
 
 } // namespace
