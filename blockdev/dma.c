@@ -31,17 +31,23 @@ static int memory_fill(const struct nvme_ctrlr *c, int fd, size_t len)
     return errno == ENOSPC ? -ENOMEM : -errno;
 }
 
-/* A memfd mapped MAP_SHARED: it keeps its pages across fork, and others can map it by its fd. */
+/*
+ * A memfd mapped MAP_SHARED: it keeps its pages across fork, and others can map it by its fd. They
+ * cannot resize it: a page missing under our mapping would be a signal.
+ */
 static int memory_create(const struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
 {
     bool large = c->t->physical;
     int rc;
 
     out->len = len;
-    out->fd = memfd_create("nvme-dma", MFD_CLOEXEC | (large ? MFD_HUGETLB | MFD_HUGE_2MB : 0u));
+    out->fd = memfd_create("nvme-dma", MFD_CLOEXEC | MFD_ALLOW_SEALING |
+                                           (large ? MFD_HUGETLB | MFD_HUGE_2MB : 0u));
     if (out->fd < 0)
         return -errno;
     rc = memory_fill(c, out->fd, mapped_len(c, len));
+    if (!rc && fcntl(out->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        rc = -errno;
     if (rc)
         goto close_fd;
     out->addr = mmap(NULL, mapped_len(c, len), PROT_READ | PROT_WRITE,

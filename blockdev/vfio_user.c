@@ -271,6 +271,8 @@ void vfio_user_close(struct nvme_transport *t)
 
     if (t->removal_fd >= 0)
         close(t->removal_fd);
+    if (t->doorbells_fd >= 0)
+        close(t->doorbells_fd);
     shutdown(u->conn.fd, SHUT_RDWR);
     close(u->conn.fd);
     if (t->doorbells)

@@ -1,5 +1,6 @@
 /* Opening: the connection, what both sides can do, the device, its doorbells. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,19 @@ static int set_up_config(struct vfio_user *u, const struct vfio_user_why *why)
 }
 
 /*
+ * For other processes, where none of them can cut the file short under our mapping. Without the
+ * descriptor they cannot have the doorbells, and nothing else is lost.
+ */
+static void hand_on_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals >= 0 && seals & F_SEAL_SHRINK)
+        u->t.doorbells_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    u->t.doorbells_fd_offset = d->file_offset;
+}
+
+/*
  * Ordinary memory for the CPU. A GPU can store to it too if the file lives in memory (tmpfs,
  * memfd): cudaHostRegister() pins such pages, and refuses those of a file on a disk.
  */
@@ -133,6 +147,7 @@ static int map_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *
                               strerror(errno));
     u->t.doorbells = p;
     u->t.doorbells_len = d->len;
+    hand_on_doorbells(u, d, fd);
     return 0;
 }
 
@@ -181,6 +196,7 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
     }
     u->t.ops = &vfio_user_ops;
     u->t.removal_fd = -1;
+    u->t.doorbells_fd = -1;
     u->conn = (struct vfio_user_conn){.fd = socket, .timeout_ms = timeout_ms};
     pthread_mutex_init(&u->lock, NULL);
     nvme_iova_init(&u->iova);
