@@ -32,11 +32,24 @@ static uint64_t commands_so_far(struct sim *s)
     return n;
 }
 
+/*
+ * Somebody else than the driver drives queues, and may do so for a moment after they and his memory
+ * are gone.
+ */
+static bool may_be_a_holders(struct sim *s, enum sim_event e)
+{
+    return atomic_load_explicit(&s->attended, memory_order_relaxed) &&
+           (e == SIM_EV_DB_INVALID_QUEUE || e == SIM_EV_PRP_UNMAPPED ||
+            e == SIM_EV_UNMAP_IN_FLIGHT);
+}
+
 void sim_flag(struct sim *s, enum sim_event e, const char *fmt, ...)
 {
     char detail[96];
     va_list ap;
 
+    if (may_be_a_holders(s, e))
+        return;
     va_start(ap, fmt);
     vsnprintf(detail, sizeof(detail), fmt, ap);
     va_end(ap);

@@ -18,6 +18,8 @@
 #include "blockdev/nvme_spec.h"
 #include "sim/sim.h"
 
+#define SIM_SPIN_US     200u /* after the last work, where there are cores to spare */
+#define SIM_SPIN_FEW_US 20u
 #define SIM_MAX_THREADS 64u
 #define SIM_MAX_FAULTS  64u
 #define SIM_BATCH       32u   /* commands fetched from one queue at a time */
@@ -172,6 +174,7 @@ struct sim {
     struct sim_thread *threads;
     unsigned n_threads;
     unsigned spin_us;
+    _Atomic unsigned attended; /* holders of queues who do not kick: see sim_attend() */
 
     pthread_mutex_t reg_lock; /* registers */
     uint64_t asq, acq;
@@ -243,6 +246,7 @@ static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 }
 void sim_wake_all(struct sim *s);
 void sim_kick(struct nvme_transport *t);
+void sim_attend(struct nvme_transport *t, int change);
 bool sim_drained(struct sim *s);
 /* Waits until the mover has nothing of ours; threads must not be paused. 0 or -ETIMEDOUT. */
 int sim_drain(struct sim *s);

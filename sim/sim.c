@@ -153,7 +153,7 @@ static struct sim *new_sim(const struct sim_config *cfg)
         s->ns[i].fd = -1;
     }
     /* Spinning pays where there are cores to spare for it; elsewhere it robs the driver. */
-    s->spin_us = cpus > (long)cfg->threads + 2 ? 200 : 20;
+    s->spin_us = cpus > (long)cfg->threads + 2 ? SIM_SPIN_US : SIM_SPIN_FEW_US;
     return s;
 }
 

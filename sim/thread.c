@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 #define PARK_WATCH_NS (1000 * 1000ull) /* the thread that watches all doorbells */
 #define PARK_LONG_NS  (4000 * 1000ull) /* the same, after a long idle time */
 #define LONG_IDLE_NS  (2000 * 1000 * 1000ull)
+#define ATTENDED_NS   (20 * 1000ull) /* the same, while somebody cannot kick */
+#define ATTENDED_SPIN (10 * 1000 * 1000ull)
 #define PARK_MAX_NS   (100 * 1000 * 1000ull) /* the others, and a controller that is disabled */
 #define SWEEP_IDLE    64u                    /* rounds */
 #define SWEEP_BUSY    4096u
@@ -112,6 +115,18 @@ void sim_kick(struct nvme_transport *t)
         sim_wake(&s->threads[0]); /* a doorbell of nobody, perhaps: let it look */
 }
 
+/* Stores of the last one that nobody has looked at yet are looked at while they count as his. */
+void sim_attend(struct nvme_transport *t, int change)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+
+    sim_pause(s);
+    sim_sweep_doorbells(&s->threads[0], s->doorbells_len / sizeof(uint32_t));
+    atomic_fetch_add(&s->attended, (unsigned)change);
+    sim_resume(s);
+    sim_wake_all(s);
+}
+
 /* Real queues' words while idle, the whole page now and then: a page is 1024 loads. */
 static void look_for_strays(struct sim_thread *th, bool idle)
 {
@@ -208,10 +223,24 @@ struct rest {
     uint64_t ns;    /* the next sleep */
 };
 
+static bool is_attended(const struct sim_thread *th)
+{
+    return th->index == 0 && atomic_load_explicit(&th->s->attended, memory_order_relaxed);
+}
+
+/* Spinning long needs a core to spare for it, as spin_us has it. */
+static uint64_t spin_ns(const struct sim_thread *th)
+{
+    return is_attended(th) && th->s->spin_us >= SIM_SPIN_US ? ATTENDED_SPIN
+                                                            : th->s->spin_us * 1000u;
+}
+
 static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
 {
     if (th->index != 0 || !atomic_load(&th->s->running))
         return PARK_MAX_NS;
+    if (is_attended(th))
+        return ATTENDED_NS;
     return idle_ns < LONG_IDLE_NS ? PARK_WATCH_NS : PARK_LONG_NS;
 }
 
@@ -220,7 +249,7 @@ static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 {
     uint64_t now = sim_now(), longest = longest_sleep(th, now - r->since);
 
-    if (now - r->since < th->s->spin_us * 1000u || atomic_load(&th->moving) ||
+    if (now - r->since < spin_ns(th) || atomic_load(&th->moving) ||
         (next_due != UINT64_MAX && next_due < now + PARK_FIRST_NS)) {
         sched_yield();
         return;
@@ -240,6 +269,7 @@ static void *thread_main(void *arg)
     uint64_t next_due;
 
     pthread_setname_np(pthread_self(), "sim");
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* ns; the default would double a short sleep */
     while (!atomic_load(&th->stop)) {
         if (locked_round(th, &next_due))
             rest = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
