@@ -231,6 +231,23 @@ int ffs_map_write_end(struct ffs_map *map, uint64_t written);
  */
 void ffs_map_abandon(struct ffs_map *map);
 
+/*
+ * Counts the changes of an inode's extents and size, from 1 on, in a word that others may read. The
+ * change is complete when the word says so: it is stored (release) at the end of the handle, so
+ * that whoever has heard of a write or truncate that was completed, and then loads the word
+ * (acquire), finds it counted. The caller keeps watch, word and a reference on the inode until
+ * ffs_watch_remove().
+ */
+struct ffs_watch {
+    uint64_t changes; /* protected by the file system's lock, as all of it */
+    uint64_t *word;   /* NULL: told to nobody yet */
+    struct ffs_watch *next;
+};
+void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w);
+/* From now on, changes stand in *word; those since ffs_watch_add() at once. */
+void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *word);
+void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w);
+
 /* Extents as they are, for listing: up to max segments from `offset` on; the count, or -errno. */
 ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max);
 

@@ -130,7 +130,11 @@ struct ffs_inode {
     struct ffs_tx *dirty_in;        /* handle that has a copy of the old `d` */
     uint64_t stored_map_generation; /* map_generation at the last ffs_tx_end() */
     uint64_t orphan_prev;           /* a hint: who is before it in the orphan list; 0: unknown */
+    struct ffs_watch *watches;      /* protected by ffs.meta */
 };
+
+/* Under ffs.meta: a handle has changed extents or size. */
+void ffs_watches_tell(struct ffs_inode *inode);
 
 /* ffs_iget() for who holds ffs.meta already, shared or in a handle. */
 int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out);

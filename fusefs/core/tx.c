@@ -164,8 +164,10 @@ static void store_inode(struct ffs_tx *tx, const struct ffs_tx_inode *e)
         inode->d.version = lay_put64(lay_get64(inode->d.version) + 1);
     *ffs_inode_slot(e->buf, inode->ino) = inode->d;
     if (e->fresh || map_generation != inode->stored_map_generation ||
-        data_changed(&e->before, &inode->d))
+        data_changed(&e->before, &inode->d)) {
         atomic_store(&inode->data_tid, tid);
+        ffs_watches_tell(inode);
+    }
     atomic_store(&inode->tid, tid);
     inode->stored_map_generation = map_generation;
     inode->dirty_in = NULL;

@@ -1,0 +1,45 @@
+/*
+ * Words that follow the changes of an inode's extents and size.
+ */
+#include "fusefs/core/state.h"
+
+static void store(const struct ffs_watch *w)
+{
+    /* Release: who sees the new count sees what the change was about. */
+    if (w->word)
+        __atomic_store_n(w->word, w->changes, __ATOMIC_RELEASE);
+}
+
+void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w)
+{
+    pthread_rwlock_wrlock(&inode->fs->meta);
+    *w = (struct ffs_watch){.changes = 1, .next = inode->watches};
+    inode->watches = w;
+    pthread_rwlock_unlock(&inode->fs->meta);
+}
+
+void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *word)
+{
+    pthread_rwlock_wrlock(&inode->fs->meta);
+    w->word = word;
+    store(w);
+    pthread_rwlock_unlock(&inode->fs->meta);
+}
+
+void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w)
+{
+    struct ffs_watch **at = &inode->watches;
+    pthread_rwlock_wrlock(&inode->fs->meta);
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    pthread_rwlock_unlock(&inode->fs->meta);
+}
+
+void ffs_watches_tell(struct ffs_inode *inode)
+{
+    for (struct ffs_watch *w = inode->watches; w; w = w->next) {
+        w->changes++;
+        store(w);
+    }
+}
