@@ -18,6 +18,7 @@
 #define MAX_IO (1u << 20)
 
 struct buffers;
+struct leases;
 struct fdsocket;
 struct workers;
 struct fuse_session;
@@ -27,7 +28,7 @@ struct open_file {
     struct ffs_inode *inode; /* a reference */
     int flags;               /* of open(2) */
     bool directory;
-    struct open_file *next; /* protected by daemon.files_lock */
+    struct open_file *next; /* protected by daemon.files_lock; of the leases once it is closed */
     struct open_file **link;
 };
 
@@ -54,6 +55,7 @@ struct daemon {
     struct stack stack;
     struct fuse_session *session;
     struct buffers *buffers;
+    struct leases *leases;
     struct fdsocket *socket;
     struct workers *workers;
     struct bounce_pool bounces;
@@ -80,8 +82,13 @@ ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t le
 
 /* Takes the reference on inode, also when it fails. */
 struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory);
-/* Ends the buffers registered through it and drops the inode. */
+/*
+ * It is closed: ends the buffers registered through it and drops the inode. Where it has leases,
+ * which may take admin commands to end, another thread does, after them.
+ */
 void file_free(struct daemon *d, struct open_file *file);
+/* What file_free() leaves to that thread. */
+void file_end(struct daemon *d, struct open_file *file);
 /* Those whose RELEASE never came because the connection was cut. */
 void files_free_all(struct daemon *d);
 

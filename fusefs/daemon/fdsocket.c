@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/closer.h"
 
 #define MAX_TOKENS      256
@@ -48,6 +49,7 @@ struct fdsocket {
     struct token tokens[MAX_TOKENS];                /* protected by lock */
     struct connection connections[MAX_CONNECTIONS]; /* the thread's own */
     struct closer closer;                           /* the thread's own */
+    struct fdsocket_answers answers;
 };
 
 static time_t now(void)
@@ -143,20 +145,67 @@ static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
     return found;
 }
 
+static bool send_token(struct fdsocket *s, struct connection *c, int fd)
+{
+    uint64_t token = token_make(s, fd, c->uid);
+    if (!token) {
+        close(fd);
+        return false;
+    }
+    return send(c->fd, &token, sizeof(token), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)sizeof(token);
+}
+
+static bool send_told(int socket, const struct gpunvme_told *told, const int *fds, size_t n)
+{
+    union {
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {.iov_base = (void *)told, .iov_len = sizeof(*told)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    *c = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof(int))};
+    memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+    return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*told);
+}
+
+static bool answer_ask(struct fdsocket *s, struct connection *c, const struct gpunvme_ask *ask)
+{
+    struct gpunvme_told told = {0};
+    int fds[2];
+    if (!s->answers.answer)
+        return false;
+    int n = s->answers.answer(s->answers.context, ask, c->uid, &told, fds);
+    if (n <= 0)
+        return false;
+    bool sent = send_told(c->fd, &told, fds, (size_t)n);
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+    return sent;
+}
+
 /*
- * One message of 8 zero bytes with a descriptor. False ends the connection; a descriptor that was
- * not received is the kernel's to close.
+ * One message: 8 zero bytes with a descriptor, or a struct gpunvme_ask without one. False ends the
+ * connection; a descriptor that was not received is the kernel's to close.
  */
 static bool serve_message(struct fdsocket *s, struct connection *c)
 {
     if (closer_is_busy(&s->closer, c->uid))
         return false;
-    uint64_t zero = 1;
+    union {
+        uint64_t zero;
+        struct gpunvme_ask ask;
+    } in = {.ask.what = 1};
     union {
         char bytes[CMSG_SPACE(4 * sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct iovec iov = {.iov_base = &zero, .iov_len = sizeof(zero)};
+    struct iovec iov = {.iov_base = &in, .iov_len = sizeof(in)};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
                          .msg_control = control.bytes,
@@ -164,19 +213,15 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
     ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
+    c->expires = now() + LIFETIME_S;
     int fd = received_fd(s, &msg, c->uid);
-    if (fd < 0)
-        return false;
-    uint64_t token = 0;
-    if (n == (ssize_t)sizeof(zero) && zero == 0)
-        token = token_make(s, fd, c->uid);
-    if (!token) {
+    if (fd >= 0 && n == (ssize_t)sizeof(in.zero) && in.zero == 0)
+        return send_token(s, c, fd);
+    if (fd >= 0) {
         close(fd);
         return false;
     }
-    c->expires = now() + LIFETIME_S;
-    return send(c->fd, &token, sizeof(token), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-           (ssize_t)sizeof(token);
+    return n == (ssize_t)sizeof(in.ask) && msg.msg_controllen == 0 && answer_ask(s, c, &in.ask);
 }
 
 static struct connection *free_connection(struct fdsocket *s, uid_t uid)
@@ -270,11 +315,13 @@ static int listen_abstract(struct fdsocket *s)
     return err;
 }
 
-int fdsocket_open(struct fdsocket **out)
+int fdsocket_open(const struct fdsocket_answers *answers, struct fdsocket **out)
 {
     struct fdsocket *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
+    if (answers)
+        s->answers = *answers;
     for (size_t i = 0; i < MAX_CONNECTIONS; i++)
         s->connections[i].fd = -1;
     int err = listen_abstract(s);

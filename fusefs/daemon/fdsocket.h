@@ -1,6 +1,7 @@
 /*
- * File descriptors for REGISTER. A restricted FUSE ioctl carries no descriptor, so a client sends
- * it over a UNIX socket first and gets a token that stands for it.
+ * File descriptors beside the ioctls, over a UNIX socket, since a restricted FUSE ioctl carries
+ * none. For REGISTER a client sends one and gets a token that stands for it; for a lease it asks
+ * and gets descriptors (struct gpunvme_ask).
  *
  * The socket has an abstract name, so that none is left behind by a daemon that was killed. A
  * token is 64 random bits, bound to the user the kernel names for the connection, good once and
@@ -18,8 +19,22 @@ extern "C" {
 #endif
 
 struct fdsocket;
+struct gpunvme_ask;
+struct gpunvme_told;
 
-int fdsocket_open(struct fdsocket **out);
+/* Who answers what is asked over the socket. */
+struct fdsocket_answers {
+    /*
+     * Fills in what is told and up to 2 descriptors, which are closed once they are sent. How
+     * many, or -errno: the connection ends then. Called by the socket's thread.
+     */
+    int (*answer)(void *context, const struct gpunvme_ask *ask, uid_t uid,
+                  struct gpunvme_told *told, int fds[2]);
+    void *context;
+};
+
+/* answers: copied; NULL: nothing may be asked. */
+int fdsocket_open(const struct fdsocket_answers *answers, struct fdsocket **out);
 void fdsocket_close(struct fdsocket *s);
 /* "@NAME": the abstract name NAME. */
 const char *fdsocket_name(const struct fdsocket *s);

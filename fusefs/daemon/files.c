@@ -2,6 +2,7 @@
 
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
+#include "fusefs/daemon/lease.h"
 
 #define BOUNCE_ALIGNMENT 4096u
 
@@ -82,6 +83,13 @@ struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags,
     return file;
 }
 
+void file_end(struct daemon *d, struct open_file *file)
+{
+    buffers_release(d->buffers, file);
+    ffs_iput(file->inode, 1);
+    free(file);
+}
+
 void file_free(struct daemon *d, struct open_file *file)
 {
     pthread_mutex_lock(&d->files_lock);
@@ -89,9 +97,8 @@ void file_free(struct daemon *d, struct open_file *file)
     if (file->next)
         file->next->link = file->link;
     pthread_mutex_unlock(&d->files_lock);
-    buffers_release(d->buffers, file);
-    ffs_iput(file->inode, 1);
-    free(file);
+    if (!leases_release(d->leases, file))
+        file_end(d, file);
 }
 
 void files_free_all(struct daemon *d)

@@ -8,6 +8,7 @@
 #include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/ioctl.h"
+#include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/log.h"
 #include "fusefs/daemon/ops.h"
 #include "fusefs/daemon/transfer.h"
@@ -30,6 +31,7 @@ struct call {
     struct daemon *daemon;
     struct open_file *file;
     uid_t uid;
+    fuse_req_t req; /* to ask for the caller's groups */
 };
 
 typedef int (*answer_fn)(const struct call *call, void *arg);
@@ -39,6 +41,7 @@ static int answer_info(const struct call *call, void *arg)
     struct gpunvme_ioc_info *info = arg;
     struct gpunvme_abi abi = info->abi;
     ioctl_fill_info(call->daemon, info);
+    info->direct = leases_allow(call->daemon->opts, call->req) == 0;
     info->abi = abi;
     return 0;
 }
@@ -68,22 +71,53 @@ static int answer_extents(const struct call *call, void *arg)
     return call->file->directory ? -EISDIR : ioctl_extents(call->file->inode, arg);
 }
 
+static int answer_queue_lease(const struct call *call, void *arg)
+{
+    struct daemon *d = call->daemon;
+    int err = leases_allow(d->opts, call->req);
+    return err ? err : leases_add_queues(d->leases, call->file, call->uid, arg);
+}
+
+static int answer_extent_lease(const struct call *call, void *arg)
+{
+    struct daemon *d = call->daemon;
+    int err = leases_allow(d->opts, call->req);
+    return err ? err : leases_add_extents(d->leases, call->file, call->uid, arg);
+}
+
+static int answer_lease_end(const struct call *call, void *arg)
+{
+    const struct gpunvme_ioc_lease_end *end = arg;
+    return leases_end(call->daemon->leases, end->id, end->key, call->uid);
+}
+
+static int answer_buffer_iova(const struct call *call, void *arg)
+{
+    struct daemon *d = call->daemon;
+    int err = leases_allow(d->opts, call->req);
+    return err ? err : ioctl_buffer_iova(d, call->uid, arg);
+}
+
 static const struct request {
     unsigned cmd;
-    uint32_t size;
-    uint32_t first_size; /* that it had at first, and answers to still; 0: never another */
-    answer_fn answer;    /* NULL: a transfer */
-    bool waits;          /* for the executor, perhaps: not for the session's threads */
+    uint32_t old_sizes[2]; /* that its struct had once, and answers to still; 0: none */
+    answer_fn answer;      /* NULL: a transfer */
+    bool waits;            /* for the executor or the drive: not for the session's threads */
 } requests[] = {
-    {GPUNVME_IOC_INFO, sizeof(struct gpunvme_ioc_info),
-     offsetof(struct gpunvme_ioc_info, tier_note), answer_info, false},
-    {GPUNVME_IOC_REGISTER, sizeof(struct gpunvme_ioc_register), 0, answer_register, true},
-    {GPUNVME_IOC_UNREGISTER, sizeof(struct gpunvme_ioc_unregister), 0, answer_unregister, true},
-    {GPUNVME_IOC_READ, sizeof(struct gpunvme_ioc_rw), 0, NULL, true},
-    {GPUNVME_IOC_WRITE, sizeof(struct gpunvme_ioc_rw), 0, NULL, true},
-    {GPUNVME_IOC_EXTENTS, sizeof(struct gpunvme_ioc_extents), 0, answer_extents, false},
-    {GPUNVME_IOC_STATS, sizeof(struct gpunvme_ioc_stats),
-     offsetof(struct gpunvme_ioc_stats, aborts), answer_stats, false},
+    {GPUNVME_IOC_INFO,
+     {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct)},
+     answer_info,
+     false},
+    {GPUNVME_IOC_REGISTER, {0}, answer_register, true},
+    {GPUNVME_IOC_UNREGISTER, {0}, answer_unregister, true},
+    {GPUNVME_IOC_READ, {0}, NULL, true},
+    {GPUNVME_IOC_WRITE, {0}, NULL, true},
+    {GPUNVME_IOC_EXTENTS, {0}, answer_extents, false},
+    {GPUNVME_IOC_STATS, {offsetof(struct gpunvme_ioc_stats, aborts)}, answer_stats, false},
+    {GPUNVME_IOC_QUEUE_LEASE, {0}, answer_queue_lease, true},
+    {GPUNVME_IOC_EXTENT_LEASE, {0}, answer_extent_lease, true},
+    {GPUNVME_IOC_LEASE_END, {0}, answer_lease_end, true},
+    {GPUNVME_IOC_BUFFER_IOVA, {0}, answer_buffer_iova, true},
 };
 
 struct transfer_job {
@@ -104,8 +138,22 @@ struct answer_job {
         struct gpunvme_ioc_info info;
         struct gpunvme_ioc_extents extents;
         struct gpunvme_ioc_stats stats;
+        struct gpunvme_ioc_queue_lease queues;
+        struct gpunvme_ioc_extent_lease lease;
+        struct gpunvme_ioc_lease_end end;
+        struct gpunvme_ioc_buffer_iova iova;
     } arg;
 };
+
+static bool is_old_size(const struct request *r, unsigned cmd)
+{
+    for (size_t i = 0; i < sizeof(r->old_sizes) / sizeof(r->old_sizes[0]); i++) {
+        uint32_t size = r->old_sizes[i];
+        if (size && cmd == _IOC(_IOC_DIR(r->cmd), 'G', _IOC_NR(cmd), size))
+            return true;
+    }
+    return false;
+}
 
 /* -EINVAL: one of ours with a struct of another size; -ENOTTY: none of ours. */
 static int find_request(unsigned cmd, const struct request **out)
@@ -115,8 +163,7 @@ static int find_request(unsigned cmd, const struct request **out)
         if (_IOC_TYPE(cmd) != _IOC_TYPE(r->cmd) || _IOC_NR(cmd) != _IOC_NR(r->cmd))
             continue;
         *out = r;
-        bool old = r->first_size && cmd == _IOC(_IOC_DIR(r->cmd), 'G', _IOC_NR(cmd), r->first_size);
-        return cmd == r->cmd || old ? 0 : -EINVAL;
+        return cmd == r->cmd || is_old_size(r, cmd) ? 0 : -EINVAL;
     }
     return -ENOTTY;
 }
@@ -262,7 +309,7 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
               unsigned flags, const void *in, size_t in_size, size_t out_size)
 {
     const struct request *r;
-    struct call call = {op_daemon(req), op_file(fi), fuse_req_ctx(req)->uid};
+    struct call call = {op_daemon(req), op_file(fi), fuse_req_ctx(req)->uid, req};
     (void)arg;
     (void)flags;
     if (cmd == FS_IOC_SHUTDOWN) {

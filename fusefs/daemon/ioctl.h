@@ -12,6 +12,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info);
 void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats);
 int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
                    struct gpunvme_ioc_register *reg);
+int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iova *arg);
 int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out);
 
 #endif

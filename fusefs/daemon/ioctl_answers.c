@@ -7,6 +7,7 @@
 
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/ioctl.h"
+#include "fusefs/daemon/lease.h"
 
 static uint32_t executor_of(const struct stack *s)
 {
@@ -29,7 +30,8 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
                                       .lba_size = s->bdev->info.lba_size,
                                       .max_command = gq->max_command,
                                       .max_buffers = d->opts->max_buffers,
-                                      .block_size = 4096};
+                                      .block_size = 4096,
+                                      .lease_queues = leases_queues(d->leases)};
     memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));
     memcpy(info->gpu_uuid, gq->gpu_uuid, sizeof(info->gpu_uuid));
     snprintf(info->executor_name, sizeof(info->executor_name), "%.63s", gq->device);
@@ -135,6 +137,27 @@ int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
     default:
         return -EINVAL;
     }
+}
+
+/* A use, so that the buffer does not end meanwhile; nothing is moved that could be cancelled. */
+int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iova *arg)
+{
+    _Atomic uint32_t cancel = 0;
+    struct gq_buffer_iova iova;
+    struct buffer_use use;
+    int err = buffer_use_begin(d->buffers, arg->id, arg->key, uid, BUFFER_DATA, &cancel, &use);
+    if (err)
+        return err;
+    struct gq_buffer *gq = buffer_gq(use.buffer);
+    err = gq ? gq_buffer_iova(gq, &iova) : -ENOTSUP;
+    buffer_use_end(d->buffers, &use);
+    if (err)
+        return err;
+    arg->iova = iova.iova;
+    arg->prps_iova = iova.prps;
+    arg->pages = iova.pages;
+    arg->head = iova.head;
+    return 0;
 }
 
 /* Collects what is allocated; *more: there is another extent after those that found room. */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fuse_opt.h>
+#include <grp.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,7 @@ static const struct word words[] = {
 enum key {
     KEY_NUMBER,
     KEY_WORD,
+    KEY_DIRECT,
     KEY_READ_ONLY,
     KEY_NOIOMMU,
     KEY_NAMED,
@@ -91,6 +93,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("gpu=", KEY_WORD),
     FUSE_OPT_KEY("executor=", KEY_WORD),
     FUSE_OPT_KEY("doorbells=", KEY_WORD),
+    FUSE_OPT_KEY("direct=", KEY_DIRECT),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
     FUSE_OPT_KEY("fsname=", KEY_NAMED),
@@ -173,6 +176,35 @@ static int take_word(struct options *opts, const char *arg)
     return fail(opts, arg, "unknown value, see gpunvmefs -h");
 }
 
+/* A group of a name, or a number, that need not be any group's yet. */
+static int take_group(struct options *opts, const char *arg, const char *name)
+{
+    char *end;
+    errno = 0;
+    unsigned long id = strtoul(name, &end, 10);
+    bool number = *name >= '0' && *name <= '9' && *end == '\0' && errno == 0 && id < UINT32_MAX;
+    const struct group *group = number ? NULL : getgrnam(name);
+    if (!number && !group)
+        return fail(opts, arg, "no such group, expected none, root, all, or a group's name or id");
+    opts->direct = DIRECT_GROUP;
+    opts->direct_group = number ? (gid_t)id : group->gr_gid;
+    return 0;
+}
+
+static int take_direct(struct options *opts, const char *arg)
+{
+    const char *who = strchr(arg, '=') + 1;
+    if (strcmp(who, "none") == 0)
+        opts->direct = DIRECT_NONE;
+    else if (strcmp(who, "root") == 0)
+        opts->direct = DIRECT_ROOT;
+    else if (strcmp(who, "all") == 0)
+        opts->direct = DIRECT_ALL;
+    else
+        return take_group(opts, arg, who);
+    return 0;
+}
+
 static int take_operand(struct options *opts, const char *arg)
 {
     char **place = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
@@ -192,6 +224,8 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
         return take_number(opts, arg);
     case KEY_WORD:
         return take_word(opts, arg);
+    case KEY_DIRECT:
+        return take_direct(opts, arg);
     case FUSE_OPT_KEY_NONOPT:
         return take_operand(opts, arg);
     case KEY_REMOUNT:
@@ -362,6 +396,8 @@ void options_print_help(void)
           "                         who drives the queues of the GPU path (auto)\n"
           "  -o doorbells=auto|cpu|direct\n"
           "                         who rings the doorbells of the GPU path (auto)\n"
+          "  -o direct=none|root|GROUP|all\n"
+          "                         who may drive queues of the drive himself (none)\n"
           "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
           "  -o max_buffers=N       buffers registered at once (1024)\n"

@@ -5,6 +5,7 @@
 #define FUSEFS_DAEMON_OPTIONS_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "blockdev/device.h"
 #include "cuda/gq.h"
@@ -24,6 +25,13 @@ enum gpu_policy {
     GPU_OFF,      /* no executor: every transfer takes the bounce path */
 };
 
+enum direct_policy {
+    DIRECT_NONE = 0, /* nobody leases */
+    DIRECT_ROOT,
+    DIRECT_GROUP, /* members of options.direct_group, and root */
+    DIRECT_ALL,
+};
+
 struct options {
     char *device;        /* as given, but with an absolute path */
     struct bd_name name; /* what it means; the namespace is the one to mount */
@@ -31,6 +39,8 @@ struct options {
     unsigned gpu;        /* enum gpu_policy */
     unsigned executor;
     unsigned doorbells; /* enum gq_doorbells */
+    unsigned direct;    /* enum direct_policy */
+    gid_t direct_group; /* with DIRECT_GROUP */
     unsigned cuda_device;
     unsigned nsid;          /* 0: not given */
     unsigned queues, depth; /* of the executor; 0: its default */

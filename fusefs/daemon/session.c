@@ -12,6 +12,7 @@
 #include "fusefs/daemon/background.h"
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/fdsocket.h"
+#include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/log.h"
 #include "fusefs/daemon/ops.h"
 #include "fusefs/daemon/readahead.h"
@@ -167,7 +168,9 @@ static int start_services(struct daemon *d)
 {
     int err = buffers_open(d->opts->max_buffers, d->stack.engine, &d->buffers);
     if (!err)
-        err = fdsocket_open(&d->socket);
+        err = leases_open(d, &d->leases);
+    if (!err)
+        err = fdsocket_open(&(struct fdsocket_answers){leases_answer, d->leases}, &d->socket);
     if (!err)
         err = workers_open(TRANSFER_THREADS, &d->workers);
     if (err)
@@ -178,6 +181,8 @@ static int start_services(struct daemon *d)
 /* Transfers first: they use buffers, and their replies need the session. */
 static void stop_transfers(struct daemon *d)
 {
+    if (d->leases)
+        leases_revoke_all(d->leases);
     if (d->buffers)
         buffers_cancel_all(d->buffers);
     if (d->workers)
@@ -189,6 +194,8 @@ static void stop_services(struct daemon *d)
     files_free_all(d);
     if (d->socket)
         fdsocket_close(d->socket);
+    if (d->leases)
+        leases_close(d->leases);
     if (d->buffers)
         buffers_close(d->buffers);
     bounce_pool_free(&d->bounces);

@@ -13,6 +13,8 @@
 /* Queue pairs of the ordinary path, at most; and at most half of what there are. */
 #define CPU_QUEUES 4u
 #define CPU_DEPTH  128
+/* Of the executor, when nobody says how many. */
+#define ENGINE_QUEUES 16u
 
 struct problem {
     const char *device;
@@ -33,9 +35,9 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, i
 }
 
 /* A drive with two pairs serves both paths with one each. */
-static unsigned cpu_queues(const struct nvme_ctrlr *c)
+unsigned stack_cpu_queues(const struct stack *s)
 {
-    unsigned half = nvme_ctrlr_info(c)->io_queues / 2;
+    unsigned half = nvme_ctrlr_info(s->ctrlr)->io_queues / 2;
 
     if (half == 0)
         return 1;
@@ -56,7 +58,7 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
     int err = nvme_ctrlr_open(s->drive.transport, &nvme, &s->ctrlr);
     if (err)
         return fail(p, err, "the controller does not start: %s", why[0] ? why : strerror(-err));
-    err = bd_open_namespace(s->ctrlr, opts->name.nsid, cpu_queues(s->ctrlr), CPU_DEPTH, &s->bdev,
+    err = bd_open_namespace(s->ctrlr, opts->name.nsid, stack_cpu_queues(s), CPU_DEPTH, &s->bdev,
                             why, sizeof(why));
     if (err)
         return fail(p, err, "%s", why);
@@ -72,6 +74,16 @@ static int refuse_cpu(const struct options *opts, const struct problem *p, int e
         snprintf(why, sizeof(why), "the CUDA executor does not start: %s", strerror(-err));
     return fail(p, -ENODEV, "%s: %s", opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda",
                 why);
+}
+
+/* Where queues may be leased, the executor leaves half of a drive's few. 0: its default. */
+static unsigned engine_queues(const struct options *opts, const struct stack *s)
+{
+    unsigned rest = nvme_ctrlr_info(s->ctrlr)->io_queues - stack_cpu_queues(s);
+
+    if (opts->queues || opts->direct == DIRECT_NONE || rest >= 2 * ENGINE_QUEUES)
+        return opts->queues;
+    return rest > 1 ? rest / 2 : 1;
 }
 
 static int open_engine(const struct options *opts, struct stack *s, const struct problem *p)
@@ -96,7 +108,7 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                                 demanded ? GQ_EXECUTOR_CUDA : (enum gq_executor_kind)opts->executor,
                             .doorbells = (enum gq_doorbells)opts->doorbells,
                             .cuda_device = (int)opts->cuda_device,
-                            .queues = opts->queues,
+                            .queues = engine_queues(opts, s),
                             .depth = opts->depth,
                             .deadline_ms = opts->deadline_ms,
                             .max_buffers = opts->max_buffers};

@@ -42,6 +42,8 @@ struct stack {
  */
 int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,
                size_t len);
+/* Queue pairs of the ordinary path. There is a controller. */
+unsigned stack_cpu_queues(const struct stack *s);
 /*
  * Nothing may use the stack any more. 0, the error of the file system's last writes, or what the
  * drive's release said.

@@ -25,7 +25,7 @@ class FdSocket : public ::testing::Test
   protected:
     void SetUp() override
     {
-        ASSERT_EQ(fdsocket_open(&socket_), 0);
+        ASSERT_EQ(fdsocket_open(nullptr, &socket_), 0);
         memory_ = memfd_create("fdsocket", MFD_CLOEXEC);
         ASSERT_GE(memory_, 0);
     }

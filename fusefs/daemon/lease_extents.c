@@ -1,0 +1,128 @@
+/*
+ * Leases of extents, and the memory that leases share with their holders.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/lease_internal.h"
+
+#define PAGE 4096u
+
+static struct gpunvme_lease_extent *extents_of(const struct lease *l)
+{
+    return (struct gpunvme_lease_extent *)((char *)l->page + GPUNVME_LEASE_EXTENTS_AT);
+}
+
+/* Nobody but this mapping writes to it, and nobody makes it shorter under the mapping. */
+static int seal(int fd)
+{
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+    return fcntl(fd, F_ADD_SEALS, seals) == 0 ? 0 : -errno;
+}
+
+/* For others, a descriptor that was never open for writing; without /proc the seals must do. */
+static int read_only(int fd)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int other = open(path, O_RDONLY | O_CLOEXEC);
+    if (other < 0)
+        return fd;
+    close(fd);
+    return other;
+}
+
+int lease_page_make(struct lease *l, uint64_t extents)
+{
+    uint64_t len = GPUNVME_LEASE_EXTENTS_AT + extents * sizeof(struct gpunvme_lease_extent);
+    l->page_len = (len + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    int fd = memfd_create("gpunvme-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    void *at = MAP_FAILED;
+    if (ftruncate(fd, (off_t)l->page_len) == 0)
+        at = mmap(NULL, l->page_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int err = at == MAP_FAILED ? -errno : seal(fd);
+    if (!err) {
+        l->page = at;
+        l->page_fd = read_only(fd);
+        __atomic_store_n(&l->page->state, GPUNVME_LEASE_VALID, __ATOMIC_RELEASE);
+        return 0;
+    }
+    if (at != MAP_FAILED)
+        munmap(at, l->page_len);
+    close(fd);
+    return err;
+}
+
+void lease_page_end(struct lease *l)
+{
+    if (!l->page)
+        return;
+    munmap(l->page, l->page_len);
+    close(l->page_fd);
+}
+
+/* Does b go on where a ends? */
+static bool joins(const struct ffs_segment *a, const struct ffs_segment *b)
+{
+    bool zeros = a->device == FFS_HOLE || a->unwritten;
+    bool zeros_too = b->device == FFS_HOLE || b->unwritten;
+    return zeros || zeros_too ? zeros && zeros_too : a->device + a->len == b->device;
+}
+
+/* Into out where it is not NULL; how many there are. */
+static uint64_t convert(const struct ffs_map *map, uint32_t lba_size,
+                        struct gpunvme_lease_extent *out)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < map->count; i++) {
+        const struct ffs_segment *s = &map->segments[i];
+        bool zeros = s->device == FFS_HOLE || s->unwritten;
+        if (i > 0 && joins(s - 1, s))
+            continue;
+        if (out)
+            out[n] = (struct gpunvme_lease_extent){
+                .offset = s->offset, .lba = zeros ? UINT64_MAX : s->device / lba_size};
+        n++;
+    }
+    return n;
+}
+
+/* The watch comes before the map: a change in between is counted, never missed. */
+int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count)
+{
+    uint32_t lba_size = t->d->stack.bdev->info.lba_size;
+    ffs_watch_add(inode, &l->watch);
+    int err = ffs_map_read(inode, 0, INT64_MAX, &l->map);
+    if (err)
+        goto unwatch;
+    *count = convert(&l->map, lba_size, NULL);
+    err = lease_page_make(l, *count);
+    if (err)
+        goto release;
+    convert(&l->map, lba_size, extents_of(l));
+    ffs_watch_share(inode, &l->watch, &l->page->generation);
+    ffs_iref(inode, 1);
+    l->inode = inode;
+    return 0;
+release:
+    ffs_map_release(&l->map);
+unwatch:
+    ffs_watch_remove(inode, &l->watch);
+    return err;
+}
+
+/* Lets the blocks go. */
+void lease_extents_end(struct lease *l)
+{
+    if (!l->inode)
+        return;
+    ffs_watch_remove(l->inode, &l->watch);
+    ffs_map_release(&l->map);
+    ffs_iput(l->inode, 1);
+    l->inode = NULL;
+}

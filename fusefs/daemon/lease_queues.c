@@ -1,0 +1,186 @@
+/*
+ * Leases of queue pairs: made, handed out, deleted. How doorbells reach the controller.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/lease_internal.h"
+
+#define SHADOWS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_shadow))
+/* Of the queue pairs that nobody has, one in so many is left free. */
+#define SPARE 8u
+
+static struct nvme_transport *transport_of(const struct leases *t)
+{
+    return nvme_ctrlr_transport(t->ctrlr);
+}
+
+static int map_shadows(struct leases *t)
+{
+    t->shadows_fd = memfd_create("gpunvme-shadows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (t->shadows_fd < 0)
+        return -errno;
+    if (ftruncate(t->shadows_fd, SHADOWS_LEN) != 0 ||
+        fcntl(t->shadows_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return -errno;
+    void *at = mmap(NULL, SHADOWS_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, t->shadows_fd, 0);
+    if (at == MAP_FAILED)
+        return -errno;
+    t->shadows = at;
+    return 0;
+}
+
+static unsigned count_free(const struct leases *t)
+{
+    const struct stack *s = &t->d->stack;
+    unsigned all = nvme_ctrlr_info(t->ctrlr)->io_queues;
+    unsigned used = stack_cpu_queues(s) + s->engine_info.queues;
+    unsigned left = all > used ? all - used : 0;
+    left -= (left + SPARE - 1) / SPARE;
+    return left < GQ_MAX_QUEUES ? left : GQ_MAX_QUEUES;
+}
+
+int lease_queues_open(struct leases *t)
+{
+    if (!t->ctrlr)
+        return 0;
+    t->max_queues = count_free(t);
+    if (transport_of(t)->doorbells_fd >= 0)
+        return 0;
+    int err = map_shadows(t);
+    return err ? err : gq_ringer_open(transport_of(t), t->shadows, &t->ringer);
+}
+
+void lease_queues_close(struct leases *t)
+{
+    if (t->ringer)
+        gq_ringer_close(t->ringer);
+    if (t->shadows)
+        munmap(t->shadows, SHADOWS_LEN);
+    if (t->shadows_fd >= 0)
+        close(t->shadows_fd);
+}
+
+int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth)
+{
+    int err = 0;
+    l->pairs = calloc(n, sizeof(*l->pairs));
+    if (!l->pairs)
+        return -ENOMEM;
+    while (l->n_pairs < n && !err) {
+        l->pairs[l->n_pairs].shadow = LEASE_NO_SHADOW;
+        err = nvme_qpair_create(t->ctrlr, depth, &l->pairs[l->n_pairs].qp);
+        l->n_pairs += !err;
+    }
+    if (!l->n_pairs)
+        return err == -ENOSPC ? -EBUSY : err;
+    struct nvme_transport *transport = transport_of(t);
+    if (transport->ops->attend)
+        transport->ops->attend(transport, 1);
+    if (t->ringer)
+        gq_ringer_begin(t->ringer);
+    return 0;
+}
+
+/* There are as many as queues that may be leased. */
+static unsigned take_shadow(struct leases *t)
+{
+    unsigned i = 0;
+    while (t->shadow_taken[i])
+        i++;
+    t->shadow_taken[i] = true;
+    return i;
+}
+
+void lease_queues_start(struct leases *t, struct lease *l)
+{
+    for (unsigned i = 0; i < l->n_pairs && t->ringer; i++) {
+        l->pairs[i].shadow = take_shadow(t);
+        gq_ringer_add(t->ringer, l->pairs[i].shadow, &l->pairs[i].qp);
+    }
+}
+
+void lease_queues_stop(struct leases *t, struct lease *l)
+{
+    for (unsigned i = 0; i < l->n_pairs && t->ringer; i++)
+        gq_ringer_remove(t->ringer, l->pairs[i].shadow);
+}
+
+void lease_queues_forget(struct leases *t, struct lease *l)
+{
+    for (unsigned i = 0; i < l->n_pairs; i++) {
+        if (l->pairs[i].shadow != LEASE_NO_SHADOW)
+            t->shadow_taken[l->pairs[i].shadow] = false;
+    }
+    t->queues -= l->n_pairs;
+    l->n_pairs = 0;
+}
+
+/*
+ * Pairs of before a reset only give their memory back. One that cannot be deleted may have commands
+ * under way: the reset ends them, or the controller has failed for good.
+ */
+void lease_queues_delete(struct leases *t, struct lease *l)
+{
+    struct nvme_transport *transport = transport_of(t);
+    unsigned epoch = nvme_ctrlr_epoch(t->ctrlr);
+    int failed = 0;
+    for (unsigned i = 0; i < l->n_pairs; i++) {
+        int err = nvme_qpair_delete(t->ctrlr, &l->pairs[i].qp);
+        failed = err ? err : failed;
+    }
+    if (failed)
+        nvme_ctrlr_reset(t->ctrlr, epoch);
+    if (t->ringer)
+        gq_ringer_end(t->ringer);
+    if (transport->ops->attend)
+        transport->ops->attend(transport, -1);
+}
+
+static uint64_t doorbell_at(const struct nvme_transport *transport, const volatile uint32_t *bell)
+{
+    const volatile char *first = (const volatile char *)transport->doorbells;
+    return transport->doorbells_fd_offset + (uint64_t)((const volatile char *)bell - first);
+}
+
+static void tell_doorbells(const struct leases *t, const struct lease_pair *p,
+                           struct gpunvme_told *told, int *fd)
+{
+    const struct nvme_transport *transport = transport_of(t);
+    if (t->ringer) {
+        *fd = t->shadows_fd;
+        told->doorbells_len = SHADOWS_LEN;
+        told->sq_doorbell =
+            p->shadow * sizeof(struct gq_shadow) + offsetof(struct gq_shadow, sq_tail);
+        told->cq_doorbell =
+            p->shadow * sizeof(struct gq_shadow) + offsetof(struct gq_shadow, cq_head);
+    } else {
+        *fd = transport->doorbells_fd;
+        told->doorbells_len = transport->doorbells_fd_offset + transport->doorbells_len;
+        told->sq_doorbell = doorbell_at(transport, p->qp.sq_doorbell);
+        told->cq_doorbell = doorbell_at(transport, p->qp.cq_doorbell);
+    }
+}
+
+int lease_queues_tell(const struct leases *t, const struct lease *l, uint64_t index,
+                      struct gpunvme_told *told, int fds[2])
+{
+    int doorbells;
+    if (index >= l->n_pairs || l->revoked)
+        return -ENOENT;
+    const struct lease_pair *p = &l->pairs[index];
+    *told = (struct gpunvme_told){.len = p->qp.sq_len + p->qp.cq_len, .cq_offset = p->qp.sq_len};
+    tell_doorbells(t, p, told, &doorbells);
+    fds[0] = fcntl(p->qp.fd, F_DUPFD_CLOEXEC, 0);
+    if (fds[0] < 0)
+        return -errno;
+    fds[1] = fcntl(doorbells, F_DUPFD_CLOEXEC, 0);
+    if (fds[1] >= 0)
+        return 2;
+    int err = -errno;
+    close(fds[0]);
+    return err;
+}
