@@ -36,6 +36,8 @@ static void parameters(const struct bench *b, const struct gq_figures *f, struct
     bench_report_number(r, "sim_threads", b->stack.sim_threads);
     bench_report_number(r, "commands", (double)f->commands);
     bench_report_number(r, "seed", SEED);
+    if (b->stack.is_cuda)
+        bench_report_number(r, "multiprocessors", bench_gpu_processors());
 }
 
 static int report(const struct bench *b, struct gq_figures *f)

@@ -19,6 +19,12 @@ int kernel_empty(void);
 /* Every multiprocessor computes, for a time that grows with `work`; stream: a cudaStream_t. -EIO.
  */
 int kernel_compute(void *stream, uint64_t work);
+/*
+ * A kernel asks through pinned memory and the calling thread answers, one round after the other;
+ * microseconds of each, as the GPU sees them. With `relay` the answer reaches the asking block in
+ * memory of the GPU, by a second block that waits for it in pinned memory. -ENOMEM, -EIO.
+ */
+int kernel_ping_pong(bool relay, unsigned rounds, double *micros);
 
 #ifdef __cplusplus
 }

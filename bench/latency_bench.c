@@ -22,7 +22,7 @@
 #define WHO         "latency_bench"
 #define SEED        0x6c6174656e63u
 #define UNIT        ((uint64_t)1 << 20) /* file sizes are multiples of it */
-#define LARGEST     65536u /* bytes of a piece */
+#define LARGEST     65536u              /* bytes of a piece */
 #define WARM_UP     32u
 #define MAX_SAMPLES 100000ul
 
@@ -33,7 +33,7 @@ struct bench {
     struct bench_mount mount;
     struct bench_file file;
     int direct; /* the file with O_DIRECT, or -1 */
-    void *host;     /* LARGEST bytes, pinned where there is a GPU */
+    void *host; /* LARGEST bytes, pinned where there is a GPU */
     struct pattern_pieces pieces;
     double *values;
     struct bench_report *report;
@@ -142,13 +142,40 @@ static int new_pieces(struct bench *b, uint64_t bytes)
                              b->file_len, &state);
 }
 
+#ifdef GPUNVME_HAVE_CUDA
+static int measure_ping_pong(struct bench *b, const char *name, bool relay)
+{
+    unsigned rounds = (unsigned)b->samples;
+    int err = kernel_ping_pong(relay, WARM_UP, b->values);
+
+    if (!err)
+        err = kernel_ping_pong(relay, rounds, b->values);
+    if (err)
+        return fail(name, "the GPU failed, or was not answered");
+    bench_report_values(b->report, name, "us", b->values, rounds, NULL);
+    return 0;
+}
+
+/* What a launch and a word over the bus cost, for comparison. */
+static int measure_gpu(struct bench *b)
+{
+    int err = measure(b, "empty kernel and synchronise", launch);
+
+    if (!err)
+        err = measure_ping_pong(b, "GPU - CPU ping-pong, pinned memory", false);
+    if (!err)
+        err = measure_ping_pong(b, "GPU - CPU ping-pong, on to GPU memory", true);
+    return err;
+}
+#endif
+
 static int measure_all(struct bench *b)
 {
     int err = measure(b, "INFO ioctl", info);
 
 #ifdef GPUNVME_HAVE_CUDA
     if (!err && b->mount.memory.on_gpu)
-        err = measure(b, "empty kernel and synchronise", launch);
+        err = measure_gpu(b);
 #endif
     if (!err)
         err = new_pieces(b, 4096);
@@ -224,13 +251,14 @@ static int parse(int argc, char **argv, struct bench *b)
         else
             return 1;
     }
-    return optind + 1 != argc || b->samples < 1 || b->samples > MAX_SAMPLES ||
-           b->file_len < UNIT || b->file_len > (uint64_t)1 << 40;
+    return optind + 1 != argc || b->samples < 1 || b->samples > MAX_SAMPLES || b->file_len < UNIT ||
+           b->file_len > (uint64_t)1 << 40;
 }
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.file_len = (uint64_t)256 << 20, .samples = 2000, .file = {.fd = -1}, .direct = -1};
+    struct bench b = {
+        .file_len = (uint64_t)256 << 20, .samples = 2000, .file = {.fd = -1}, .direct = -1};
     int err;
 
     if (parse(argc, argv, &b)) {

@@ -85,17 +85,17 @@ int bench_file_create(struct bench_file *f, const char *who, const char *dir)
 }
 
 int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,
-                     uint64_t seed)
+                     uint64_t seed, uint64_t place)
 {
     void *chunk = malloc(CHUNK);
     int err = chunk ? 0 : -ENOMEM;
 
-    for (uint64_t end = at + len; at < end && !err; at += CHUNK) {
-        uint64_t n = end - at < CHUNK ? end - at : CHUNK;
+    for (uint64_t done = 0; done < len && !err; done += CHUNK) {
+        uint64_t n = len - done < CHUNK ? len - done : CHUNK;
 
-        pattern_host_write(chunk, n, seed, at, false);
+        pattern_host_write(chunk, n, seed, place + done, false);
         errno = 0;
-        if (pwrite(f->fd, chunk, n, (off_t)at) != (ssize_t)n)
+        if (pwrite(f->fd, chunk, n, (off_t)(at + done)) != (ssize_t)n)
             err = errno ? -errno : -EIO;
     }
     free(chunk);
@@ -108,7 +108,7 @@ int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint
     int err = bench_file_create(f, who, dir);
 
     if (!err)
-        err = bench_file_write(f, who, 0, bytes, seed);
+        err = bench_file_write(f, who, 0, bytes, seed, 0);
     if (!err && fsync(f->fd))
         err = fail(who, f->path, -errno, strerror(errno));
     return err;

@@ -27,9 +27,9 @@ struct bench_file {
 
 /* -errno, told on stderr; so do the next ones. */
 int bench_file_create(struct bench_file *f, const char *who, const char *dir);
-/* Its bytes [at, at + len) become the pattern of the same place. */
+/* Its bytes [at, at + len) become the pattern from `place` on. */
 int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,
-                     uint64_t seed);
+                     uint64_t seed, uint64_t place);
 /* Creates it with the first `bytes` of the pattern, on the drive when this returns. */
 int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint64_t bytes,
                     uint64_t seed);

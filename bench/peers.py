@@ -1,36 +1,62 @@
 #!/usr/bin/env python3
 """How fast does a file reach GPU memory by the Python libraries that people use today?
 
-KvikIO with 1, 4 and 16 threads, and safetensors, where they are importable; in turn with a pinned
-copy of the same size. Every byte is verified on the GPU, over zeros. Needs PyTorch. Without a GPU
-the same in host memory, where the library can. Exit 77: nothing to measure here.
+KvikIO, InstantTensor, fastsafetensors, Run:ai model streamer and safetensors, where they are
+importable, in turn with a pinned copy of the same size; with -l the READ ioctl of a mount in the
+same run. And one 4 KiB read after another by KvikIO and READ. Every byte is verified on the GPU,
+over zeros. Needs PyTorch. A library that fails is told on stderr and left out. Exit 77: nothing to
+measure here.
 """
 
 import argparse
+import ctypes
 import importlib
 import json
 import os
 import platform
+import random
+import resource
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 
 SEED = 0x7065657273
 CHUNK = 16 << 20
+TENSOR = 64 << 20  # bytes of a tensor in the file
+HEADER = 4096  # bytes in front of the first one
+SMALL = 4096
 MASK = (1 << 64) - 1
+MIB = 1 << 20
+
+torch = None  # import_libraries()
+
+
+def warn(message):
+    print(f"peers.py: {message}", file=sys.stderr, flush=True)
 
 
 def import_or_none(name):
     try:
         return importlib.import_module(name)
-    except ImportError:
-        print(f"peers.py: {name}: not importable", file=sys.stderr)
+    except Exception as error:  # pylint: disable=broad-except  # libraries fail in their own ways
+        warn(f"{name}: not importable: {error}")
         return None
 
 
-torch = import_or_none("torch")
+def use_wheels(folder, target):
+    """Unpacks the wheels of a folder and puts them in front of what is installed."""
+    wheels = [os.path.join(folder, name) for name in sorted(os.listdir(folder))
+              if name.endswith(".whl")]
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps",
+                    "--no-compile", "--target", target] + wheels, check=True,
+                   stdout=sys.stderr)
+    sys.path.insert(0, target)
 
+
+# --- The contents -------------------------------------------------------------------------------
 
 def signed(x):
     """The 64-bit pattern as PyTorch wants it."""
@@ -52,109 +78,342 @@ def pattern(offset, length, device):
     return x ^ shifted(x, 31)
 
 
-def verify(tensor, who):
+def check(tensor, offset, who):
+    """The bytes of a tensor against those that begin at the offset."""
     words = tensor.view(torch.int64)
     for at in range(0, tensor.numel(), CHUNK):
         part = words[at // 8:(at + CHUNK) // 8]
-        if not torch.equal(part, pattern(at, CHUNK, tensor.device)):
-            sys.exit(f"peers.py: {who}: WRONG BYTES at {at}")
+        if not torch.equal(part, pattern(offset + at, part.numel() * 8, tensor.device)):
+            sys.exit(f"peers.py: {who}: WRONG BYTES at {offset + at}")
 
+
+def tensor_names(size):
+    return {f"t{at // TENSOR:05}": at for at in range(0, size, TENSOR)}
+
+
+def write_contents(path, size, header):
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with open(path, "wb") as f:
+        f.write(header)
+        for at in range(0, size, CHUNK):
+            f.write(memoryview(pattern(at, CHUNK, device).cpu().numpy()))
+
+
+def safetensors_header(size):
+    tensors = {name: {"dtype": "U8", "shape": [min(TENSOR, size - at)],
+                      "data_offsets": [at, min(at + TENSOR, size)]}
+               for name, at in tensor_names(size).items()}
+    text = json.dumps(tensors).encode()
+    text += b" " * ((-len(text) - 8) % HEADER)
+    return len(text).to_bytes(8, "little") + text
+
+
+# --- Ways ---------------------------------------------------------------------------------------
+
+class Job:
+    """What is read: a safetensors file, and a file of the same contents on a mount, if any."""
+
+    def __init__(self, path, size, device, mount):
+        self.path, self.size, self.device, self.mount = path, size, device, mount
+        with open(path, "rb") as f:
+            self.start = 8 + int.from_bytes(f.read(8), "little")
+        self.target = torch.zeros(size, dtype=torch.uint8, device=device)
+
+
+class Way:
+    """One way: read() is timed; verify() looks at what it returned."""
+
+    def __init__(self, name, job):
+        self.name, self.job = name, job
+
+    def prepare(self):
+        self.job.target.zero_()
+
+    def verify(self, _):
+        check(self.job.target, 0, self.name)
+
+
+class PlainCopy(Way):
+    def __init__(self, job):
+        super().__init__("plain copy", job)
+        self.source = torch.zeros(job.size, dtype=torch.uint8, pin_memory=job.device == "cuda")
+
+    def read(self):
+        self.job.target.copy_(self.source)
+
+    def verify(self, _):
+        pass
+
+
+class Read(Way):
+    def __init__(self, job):
+        super().__init__("READ ioctl, 1 thread", job)
+
+    def read(self):
+        self.job.mount.read(0, 0, self.job.size)
+
+
+class KvikIO(Way):
+    def __init__(self, job, library, threads, buffer):
+        super().__init__(f"KvikIO, {threads} thread{'s' * (threads > 1)}, "
+                         f"{buffer // MIB} MiB buffers", job)
+        self.library, self.threads, self.buffer = library, threads, buffer
+        # kvikio takes host memory as an object with the buffer protocol.
+        self.memory = job.target if job.device == "cuda" else job.target.numpy()
+
+    def prepare(self):
+        super().prepare()
+        self.library.defaults.set({"num_threads": self.threads, "task_size": self.buffer,
+                                   "bounce_buffer_size": self.buffer})
+
+    def read(self):
+        with self.library.CuFile(self.job.path, "r") as f:
+            if f.read(self.memory, file_offset=self.job.start) != self.job.size:
+                raise OSError("short read")
+
+
+class Tensors(Way):
+    """Loaders of safetensors files: read() returns {name: tensor}."""
+
+    def __init__(self, name, job, load):
+        super().__init__(name, job)
+        self.load = load
+
+    def prepare(self):
+        pass
+
+    def read(self):
+        return self.load(self.job.path, self.job.device)
+
+    def verify(self, result):
+        wanted = tensor_names(self.job.size)
+        if set(result) != set(wanted):
+            sys.exit(f"peers.py: {self.name}: tensors are missing")
+        for name, at in wanted.items():
+            check(result[name], at, self.name)
+
+
+def load_instanttensor(library, backend):
+    def load(path, _):
+        with library.safe_open(path, framework="pt", device=0, backend=backend) as f:
+            return dict(f.tensors())
+    return load
+
+
+def load_fastsafetensors(library):
+    def load(path, device):
+        with library.fastsafe_open([path], framework="pt", device=device, nogds=True) as f:
+            return {name: f.get_tensor(name) for name in f.keys()}
+    return load
+
+
+def load_runai(library):
+    def load(path, device):
+        with library.SafetensorsStreamer() as streamer:
+            streamer.stream_file(path)
+            return {name: tensor.to(device) for name, tensor in streamer.get_tensors()}
+    return load
+
+
+def find_ways(job, libraries):
+    ways = [PlainCopy(job)]
+    if job.mount:
+        ways.append(Read(job))
+    if kvikio := libraries["kvikio"]:
+        ways += [KvikIO(job, kvikio, threads, buffer) for buffer in (MIB, 16 * MIB)
+                 for threads in (1, 4, 16)]
+    if (library := libraries["instanttensor"]) and job.device == "cuda":
+        ways += [Tensors(f"InstantTensor, {backend.name}", job,
+                         load_instanttensor(library, backend))
+                 for backend in (library.Backend.MMAP, library.Backend.URING_BUFFERED)]
+    if (library := libraries["fastsafetensors"]) and job.device == "cuda":
+        ways.append(Tensors("fastsafetensors, 16 threads", job, load_fastsafetensors(library)))
+    if library := libraries["runai_model_streamer"]:
+        ways.append(Tensors("Run:ai streamer, 16 threads", job, load_runai(library)))
+    if library := libraries["safetensors"]:
+        load_file = importlib.import_module("safetensors.torch").load_file
+        ways.append(Tensors("safetensors load_file", job,
+                            lambda path, device: load_file(path, device=device)))
+    return ways
+
+
+# --- READ of a mount, by libgpunvme -------------------------------------------------------------
+
+class Options(ctypes.Structure):
+    _fields_ = [("path", ctypes.c_uint32), ("threads", ctypes.c_uint32),
+                ("chunk", ctypes.c_size_t), ("crossover", ctypes.c_uint64)]
+
+
+PATH_GPU = 1
+
+
+class Mount:
+    """A file of the contents on a mount, and the target as a buffer of it."""
+
+    def __init__(self, library, folder):
+        self.library = ctypes.CDLL(library, use_errno=False)
+        self.library.gpunvme_error.restype = ctypes.c_char_p
+        self.library.gpunvme_read.restype = ctypes.c_ssize_t
+        self.library.gpunvme_read.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t,
+                                              ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p]
+        self.library.gpunvme_buffer_len.restype = ctypes.c_size_t
+        self.library.gpunvme_buffer_len.argtypes = [ctypes.c_void_p]
+        self.path = os.path.join(folder, f"peers.{os.getpid()}")
+        self.handle, self.buffer, self.fd = ctypes.c_void_p(), ctypes.c_void_p(), -1
+        self.must(self.library.gpunvme_connect(folder.encode(), ctypes.byref(self.handle)))
+        options = Options(path=PATH_GPU)
+        self.must(self.library.gpunvme_set_options(self.handle, ctypes.byref(options)))
+
+    def must(self, result):
+        if result < 0:
+            raise OSError(self.library.gpunvme_error().decode())
+        return result
+
+    def open(self, target):
+        write_contents(self.path, target.numel(), b"")
+        self.fd = os.open(self.path, os.O_RDONLY)
+        os.unlink(self.path)
+        self.must(self.library.gpunvme_register(
+            self.handle, ctypes.c_void_p(target.data_ptr()), ctypes.c_size_t(target.numel()),
+            ctypes.byref(self.buffer)))
+
+    def read(self, to, offset, length):
+        if self.must(self.library.gpunvme_read(self.buffer, self.fd, to, offset, length,
+                                               None)) != length:
+            raise OSError("short read")
+
+    def do_nothing(self):
+        self.library.gpunvme_buffer_len(self.buffer)
+
+    def close(self):
+        self.library.gpunvme_disconnect(self.handle)
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+# --- Measuring ----------------------------------------------------------------------------------
 
 def synchronize(device):
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-class PlainCopy:
-    name = "plain copy"
-
-    def __init__(self, files, size, device):
-        self.source = torch.zeros(size, dtype=torch.uint8, pin_memory=device == "cuda")
-        self.target = torch.empty(size, dtype=torch.uint8, device=device)
-
-    def read(self):
-        self.target.copy_(self.source)
-        return None
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
-class KvikIO:
-    def __init__(self, files, size, device, threads, library):
-        self.name = f"KvikIO, {threads} thread{'s' if threads > 1 else ''}"
-        self.threads, self.library, self.path = threads, library, files["plain"]
-        self.target = torch.zeros(size, dtype=torch.uint8, device=device)
-        # kvikio takes host memory as an object with the buffer protocol.
-        self.memory = self.target if device == "cuda" else self.target.numpy()
-
-    def read(self):
-        self.library.defaults.set({"num_threads": self.threads, "task_size": CHUNK,
-                                   "bounce_buffer_size": CHUNK})
-        self.target.zero_()
-        with self.library.CuFile(self.path, "r") as f:
-            if f.read(self.memory) != self.target.numel():
-                sys.exit(f"peers.py: {self.name}: short read")
-        return self.target
-
-
-class SafeTensors:
-    name = "safetensors load_file"
-
-    def __init__(self, files, size, device, library):
-        self.path, self.device = files["safetensors"], device
-        self.load = importlib.import_module("safetensors.torch").load_file
-
-    def read(self):
-        return self.load(self.path, device=self.device)["data"]
-
-
-def write_files(folder, size, with_safetensors):
-    files = {"plain": os.path.join(folder, "plain")}
-    header = json.dumps({"data": {"dtype": "U8", "shape": [size],
-                                  "data_offsets": [0, size]}}).encode()
-    header += b" " * (-len(header) % 8)
-    heads = {"plain": b""}
-    if with_safetensors:
-        files["safetensors"] = os.path.join(folder, "file.safetensors")
-        heads["safetensors"] = len(header).to_bytes(8, "little") + header
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    for kind, path in files.items():
-        with open(path, "wb") as f:
-            f.write(heads[kind])
-            for at in range(0, size, CHUNK):
-                f.write(memoryview(pattern(at, CHUNK, device).cpu().numpy()))
-    return files
-
-
-def find_ways(files, size, device, kvikio, safetensors):
-    ways = [PlainCopy(files, size, device)]
-    if kvikio:
-        ways += [KvikIO(files, size, device, threads, kvikio) for threads in (1, 4, 16)]
-    if safetensors:
-        ways.append(SafeTensors(files, size, device, safetensors))
-    return ways
-
-
-def run_once(way, size, device):
-    synchronize(device)
-    start = time.monotonic()
+def run_once(way):
+    """GB/s, and seconds of CPU for a GB."""
+    job = way.job
+    way.prepare()
+    synchronize(job.device)
+    cpu, start = cpu_seconds(), time.monotonic()
     result = way.read()
-    synchronize(device)
-    rate = size / (time.monotonic() - start) / 1e9
-    if result is not None:
-        verify(result, way.name)
-    return rate
+    synchronize(job.device)
+    took, cpu = time.monotonic() - start, cpu_seconds() - cpu
+    way.verify(result)
+    return job.size * 1e-9 / took, cpu / (job.size * 1e-9)
 
+
+def run_all(ways, repeats):
+    """{name: [(GB/s, CPU s/GB)]}, without ways that fail."""
+    found = {way.name: [] for way in ways}
+    for turn in range(repeats + 1):
+        for way in ways:
+            if way.name not in found:
+                continue
+            try:
+                sample = run_once(way)
+            except Exception as error:  # pylint: disable=broad-except
+                warn(f"{way.name}: {type(error).__name__}: {error}")
+                del found[way.name]
+                continue
+            if turn > 0:  # the first warms up
+                found[way.name].append(sample)
+    return found
+
+
+def time_calls(call, places):
+    """Microseconds of each call(i, place)."""
+    times = []
+    for i, place in enumerate(places):
+        start = time.perf_counter()
+        call(i, place)
+        times.append((time.perf_counter() - start) * 1e6)
+    return times
+
+
+def check_small(job, places, who):
+    synchronize(job.device)
+    for i, place in enumerate(places):
+        check(job.target[i * SMALL:(i + 1) * SMALL], place, who)
+
+
+def latencies(job, kvikio, calls):
+    """{name: [microseconds]} of one 4 KiB read after another, into GPU memory."""
+    numbers = random.Random(SEED)
+    places = [numbers.randrange(job.size // SMALL) * SMALL for _ in range(calls)]
+    found, ways = {}, {}
+    if job.mount:
+        found["a call of a library that does nothing"] = \
+            time_calls(lambda i, place: job.mount.do_nothing(), places)
+        ways["READ ioctl, 4 KiB"] = lambda i, at: job.mount.read(i * SMALL, at, SMALL)
+    if kvikio and job.device == "cuda":
+        kvikio.defaults.set({"num_threads": 1, "task_size": 4 * MIB, "bounce_buffer_size": MIB})
+        f = kvikio.CuFile(job.path, "r")
+        slices = [job.target[i * SMALL:(i + 1) * SMALL] for i in range(calls)]
+        ways["KvikIO read, 4 KiB"] = \
+            lambda i, at: f.read(slices[i], file_offset=job.start + at)
+        ways["KvikIO raw_read, 4 KiB"] = \
+            lambda i, at: f.raw_read(slices[i], file_offset=job.start + at)
+    for name, call in ways.items():
+        try:
+            job.target.zero_()
+            synchronize(job.device)
+            time_calls(call, places[:32])
+            found[name] = time_calls(call, places)
+            check_small(job, places, name)
+        except Exception as error:  # pylint: disable=broad-except
+            warn(f"{name}: {type(error).__name__}: {error}")
+            found.pop(name, None)
+    return found
+
+
+# --- Reporting ----------------------------------------------------------------------------------
 
 def percentile(values, p):
     return sorted(values)[int(p * (len(values) - 1) + 0.5)]
 
 
-def row_of(way, rates, base):
-    row = {"name": way.name, "unit": "GB/s", "median": statistics.median_low(rates),
-           "p5": percentile(rates, 0.05), "p95": percentile(rates, 0.95),
-           "p99": percentile(rates, 0.99), "samples": len(rates)}
+def row_of(name, unit, values, base=None):
+    row = {"name": name, "unit": unit, "median": statistics.median_low(values),
+           "p5": percentile(values, 0.05), "p95": percentile(values, 0.95),
+           "p99": percentile(values, 0.99), "samples": len(values)}
     if base:
         row.update(against=base["name"], ratio=row["median"] / base["median"])
     return row
+
+
+def rows_of(samples, small):
+    rows = []
+    for name, values in samples.items():
+        rows.append(row_of(name, "GB/s", [rate for rate, _ in values], rows[0] if rows else None))
+    by_name = {row["name"]: row for row in rows}
+    if read := by_name.get("READ ioctl, 1 thread"):
+        for kind in ("KvikIO", "InstantTensor"):
+            peers = [row for row in rows if row["name"].startswith(kind)]
+            if peers:
+                best = max(peers, key=lambda row: row["median"])
+                values = [rate for rate, _ in samples[read["name"]]]
+                rows.append(row_of(f"READ ioctl beside the best of {kind}", "GB/s", values, best))
+    for name, values in samples.items():
+        rows.append(row_of(f"{name}: CPU of the application", "s/GB", [cpu for _, cpu in values]))
+    kvikio = None
+    for name in sorted(small, key=lambda name: not name.startswith("KvikIO read")):
+        rows.append(row_of(name, "us", small[name], kvikio))
+        kvikio = kvikio or (rows[-1] if name.startswith("KvikIO read") else None)
+    return rows
 
 
 def cpu_name():
@@ -163,12 +422,10 @@ def cpu_name():
     return names[0] if names else "unknown"
 
 
-def report(args, ways, rates, device, libraries):
-    rows = []
-    for way in ways:
-        rows.append(row_of(way, rates[way.name], rows[0] if rows else None))
+def report(args, rows, device, libraries):
     parameters = {"bytes": args.size << 20, "seed": SEED}
-    parameters.update({module.__name__: module.__version__ for module in libraries if module})
+    parameters.update({name: getattr(module, "__version__", "unknown")
+                       for name, module in libraries.items() if module})
     return {"schema_version": 1, "program": "peers.py",
             "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "kernel": platform.release(),
                         "gpu": torch.cuda.get_device_name() if device == "cuda" else None},
@@ -181,41 +438,67 @@ def print_report(found, as_json):
         return
     for row in found["results"]:
         ratio = f"  {row['ratio']:.3f} of {row['against']}" if "ratio" in row else ""
-        print(f"{row['name']:<44} {row['median']:10.3f} GB/s [{row['p5']:.3f}, {row['p95']:.3f}, "
-              f"{row['p99']:.3f}]{ratio}")
+        print(f"{row['name']:<56} {row['median']:10.3f} {row['unit']} [{row['p5']:.3f}, "
+              f"{row['p95']:.3f}, {row['p99']:.3f}]{ratio}")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("-s", dest="size", type=int, default=4096, help="MiB, a multiple of 16")
     parser.add_argument("-r", dest="repeats", type=int, default=5)
+    parser.add_argument("-n", dest="calls", type=int, default=2000, help="small reads")
+    parser.add_argument("-l", dest="library", help="libgpunvme.so: the directory is on a mount")
+    parser.add_argument("-f", dest="files", help="where the libraries' file is made instead")
+    parser.add_argument("-w", dest="wheels", default=os.environ.get("PEERS_WHEELS"),
+                        help="a folder of wheels to use (environment: PEERS_WHEELS)")
     parser.add_argument("-o", dest="output", choices=["json"])
-    parser.add_argument("directory", help="where the files are made")
+    parser.add_argument("directory", help="where files are made")
     args = parser.parse_args()
-    if args.size < 16 or args.size % 16 or args.repeats < 1:
-        parser.error("-s: a multiple of 16; -r: 1 or more")
+    if args.size < 16 or args.size % 16 or args.repeats < 1 or args.calls < 1:
+        parser.error("-s: a multiple of 16; -r, -n: 1 or more")
     return args
+
+
+def measure(args, folder, device, libraries):
+    size = args.size << 20
+    path = os.path.join(folder, "file.safetensors")
+    write_contents(path, size, safetensors_header(size))
+    mount = Mount(args.library, args.directory) if args.library and device == "cuda" else None
+    job = Job(path, size, device, mount)
+    if mount:
+        mount.open(job.target)
+    samples = run_all(find_ways(job, libraries), args.repeats)
+    small = latencies(job, libraries["kvikio"], min(args.calls, size // SMALL))
+    if mount:
+        mount.close()
+    return rows_of(samples, small)
+
+
+def import_libraries():
+    global torch  # pylint: disable=global-statement
+    os.environ.setdefault("RUNAI_STREAMER_CONCURRENCY", "16")
+    torch = import_or_none("torch")
+    return {name: import_or_none(name)
+            for name in ("kvikio", "instanttensor", "fastsafetensors", "runai_model_streamer",
+                         "safetensors")}
 
 
 def main():
     args = arguments()
-    kvikio, safetensors = import_or_none("kvikio"), import_or_none("safetensors")
-    if not torch or not (kvikio or safetensors):
-        print("peers.py: neither KvikIO nor safetensors with PyTorch here", file=sys.stderr)
-        return 77
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    size = args.size << 20
-    with tempfile.TemporaryDirectory(prefix="gpunvme-peers-", dir=args.directory) as folder:
-        files = write_files(folder, size, safetensors)
-        ways = find_ways(files, size, device, kvikio, safetensors)
-        rates = {way.name: [] for way in ways}
-        for turn in range(args.repeats + 1):
-            for way in ways:
-                rate = run_once(way, size, device)
-                if turn > 0:  # the first warms up
-                    rates[way.name].append(rate)
-    print_report(report(args, ways, rates, device, (torch, kvikio, safetensors)),
-                 args.output == "json")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
+    with tempfile.TemporaryDirectory(prefix="gpunvme-wheels-") as wheels, \
+            tempfile.TemporaryDirectory(prefix="gpunvme-peers-",
+                                        dir=args.files or args.directory) as folder:
+        if args.wheels:
+            use_wheels(args.wheels, wheels)
+        libraries = import_libraries()
+        if not torch or not any(libraries.values()):
+            warn("PyTorch or all of the libraries are missing here")
+            return 77
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        rows = measure(args, folder, device, libraries)
+        print_report(report(args, rows, device, dict(libraries, torch=torch)),
+                     args.output == "json")
     return 0
 
 

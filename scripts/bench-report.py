@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs the benchmarks, or reads what they wrote, and makes a report.
 
-In the folder given by --out: NAME.json (what each printed), report.md (tables), and a PNG for each
-sweep where matplotlib is importable. Prints the tables.
+In the folder given by --out: NAME.json (what each printed), NAME.log (what it complained of),
+report.md (tables), and a PNG for each sweep and each list of ways, where matplotlib is importable.
+Prints the tables. A program that fails, or finds no time left, has a line that says so.
 """
 
 import argparse
@@ -11,8 +12,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MIB_PER_FILE = {"gpu": 4096, "cpu": 256}
@@ -23,6 +26,13 @@ class Job:
 
     def __init__(self, name, command, needs=None):
         self.name, self.command, self.needs = name, command, needs
+
+
+def script(name):
+    return os.path.join(ROOT, "bench", name)
+
+
+WITH_MPS = ("bash", script("with_mps.sh"))
 
 
 def has_gpu():
@@ -39,50 +49,77 @@ def controller_threads(wanted):
 
 def on_mount(mib, *options, threads=4):
     options = ",".join(options + (f"sim_threads={controller_threads(threads)}",))
-    return ["bash", os.path.join(ROOT, "bench/on_mount.sh"), f"{2 * mib + 512}M", options]
+    return ["bash", script("on_mount.sh"), f"{2 * mib + 512}M", options]
 
 
-def jobs(build, quick, gpu):
-    """All benchmarks in the order in which they run."""
-    mib = MIB_PER_FILE["gpu" if gpu else "cpu"] // (4 if quick else 1)
-    repeats = "3" if quick else "5"
-    few, many = controller_threads(4), controller_threads(8)
-    few_mib = min(mib, 1024)
-    no_gpu = None if gpu else "needs a GPU"
-    served = ("gpu=require",) if gpu else ()
-    mps = no_gpu or (None if shutil.which("nvidia-cuda-mps-control")
-                     else "nvidia-cuda-mps-control is not in PATH")
+class Jobs:
+    """All benchmarks, in the order in which they run: what matters most comes first."""
 
-    def program(name):
-        return os.path.join(build, "bench", name)
+    def __init__(self, build, quick, gpu):
+        self.build, self.quick = build, quick
+        self.mib = MIB_PER_FILE["gpu" if gpu else "cpu"] // (4 if quick else 1)
+        self.few_mib = min(self.mib, 1024)
+        self.repeats = "3" if quick else "5"
+        self.served = ("gpu=require",) if gpu else ("executor=cpu",)
+        self.no_gpu = None if gpu else "needs a GPU"
+        self.no_mps = self.no_gpu or (None if shutil.which("nvidia-cuda-mps-control") else
+                                      "nvidia-cuda-mps-control is not in PATH")
 
-    gq = [program("gq_bench"), "-n", repeats]
-    pieces = ["-s", str(few_mib)]
-    bounce_mib = min(mib, 256 if quick else 1024)
-    bounce = [program("bounce_bench"), "-r", repeats, "-s", str(bounce_mib)]
-    mixed = on_mount(few_mib, *served) + [program("mixed_bench"), "-n",
-                                          "3" if quick else "10"] + pieces
-    with_mps = ["bash", os.path.join(ROOT, "bench/with_mps.sh")]
-    return [
-        Job("gq-in-order", gq + ["-t", few, "-s", str(mib)]),
-        Job("gq-64k", gq + ["-t", few, "-p", "64"] + pieces),
-        Job("gq-4k", gq + ["-t", many, "-p", "4"] + pieces),
-        Job("scale", [program("scale_bench"), "-n", repeats]),
-        Job("rate", [program("rate_bench"), "-n", repeats], no_gpu),
-        Job("file", on_mount(mib, *served) + [program("ioctl_bench"), "-p", "-s", str(mib), "-r",
-                                              repeats]),
-        Job("file-tmpfs", [program("ioctl_bench"), "-p", "-s", str(mib), "-r", repeats,
-                           "/dev/shm"]),
-        Job("latency", on_mount(256, *served) + [program("latency_bench"), "-n",
-                                                 "500" if quick else "2000"]),
-        Job("mixed", mixed),
-        Job("mixed-mps", with_mps + mixed, mps),
-        Job("bounce-no-gpu-path", on_mount(bounce_mib, "executor=cpu", threads=8) + bounce),
-        Job("bounce-crossover", on_mount(bounce_mib, *served) + bounce + ["-d"]),
-        Job("fs", [program("fs_bench")] + (["-n", "100000"] if quick else [])),
-        Job("python-peers", [sys.executable, os.path.join(ROOT, "bench/peers.py"), "-s", str(mib),
-                             "-r", repeats, "/dev/shm"], no_gpu),
-    ]
+    def program(self, name):
+        return os.path.join(self.build, "bench", name)
+
+    def mounted(self, mib, name, *arguments):
+        return on_mount(mib, *self.served) + [self.program(name)] + list(arguments)
+
+    def queues(self):
+        few, many = controller_threads(4), controller_threads(8)
+        gq = [self.program("gq_bench"), "-n", self.repeats]
+        pieces = ["-s", str(self.few_mib)]
+        confined = [*WITH_MPS, sys.executable, script("few_sms.py"), *gq]
+        return [
+            Job("gq-in-order", gq + ["-t", few, "-s", str(self.mib)]),
+            Job("gq-64k", gq + ["-t", few, "-p", "64"] + pieces),
+            Job("gq-4k", gq + ["-t", many, "-p", "4"] + pieces),
+            Job("few-sms-64k", confined + ["-t", few, "-p", "64"] + pieces, self.no_mps),
+            Job("rate", [self.program("rate_bench"), "-n", self.repeats], self.no_gpu),
+            Job("scale", [self.program("scale_bench"), "-n", "2" if self.quick else "3"]),
+        ]
+
+    def files(self):
+        sized = ["-s", str(self.mib), "-r", self.repeats]
+        few = ["-s", str(self.few_mib), "-r", self.repeats]
+        library = os.path.join(self.build, "client/libgpunvme.so")
+        return [
+            Job("file", self.mounted(self.mib, "ioctl_bench", "-p", *sized)),
+            Job("python-peers", on_mount(self.mib, *self.served)
+                + [sys.executable, script("peers.py"), *sized, "-l", library, "-f", "/dev/shm"],
+                self.no_gpu),
+            Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
+            Job("many-files", self.mounted(self.few_mib, "files_bench", *few)),
+            Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *sized, "/dev/shm"]),
+        ]
+
+    def latencies(self):
+        mixed = self.mounted(self.few_mib, "mixed_bench", "-n", "3" if self.quick else "10", "-s",
+                             str(self.few_mib))
+        return [
+            Job("latency", self.mounted(256, "latency_bench", "-n",
+                                        "500" if self.quick else "2000")),
+            Job("mixed", mixed),
+            Job("mixed-mps", [*WITH_MPS, *mixed], self.no_mps),
+        ]
+
+    def rest(self):
+        mib = min(self.mib, 256 if self.quick else 1024)
+        bounce = [self.program("bounce_bench"), "-r", self.repeats, "-s", str(mib)]
+        return [
+            Job("bounce-crossover", on_mount(mib, *self.served) + bounce + ["-d"]),
+            Job("bounce-no-gpu-path", on_mount(mib, "executor=cpu", threads=8) + bounce),
+            Job("fs", [self.program("fs_bench"), "-n", "100000"]),
+        ]
+
+    def all(self):
+        return self.queues() + self.files() + self.latencies() + self.rest()
 
 
 def put_json_option(command):
@@ -92,17 +129,34 @@ def put_json_option(command):
     return command + ["-o", "json"]
 
 
+def run_to_its_end(command, log, limit):
+    """As subprocess.run(), but a command that takes too long may clean up: mounts, daemons, MPS."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL,
+                          start_new_session=True) as process:
+        try:
+            stdout, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, stdout)
+
+
 def run(job, out, limit):
     """The report of one program, with "command"; or with "failed" instead of results."""
     report = {"program": job.name, "command": shell_line(job.command)}
     missing = [w for w in job.command if "/bench/" in w and not os.path.exists(w)]
+    if limit <= 0:
+        return dict(report, failed="not run: no time left")
     needs = job.needs or (f"{missing[0]} is not built" if missing else None)
     if needs:
         return dict(report, failed="not run: " + needs)
     try:
         with open(os.path.join(out, job.name + ".log"), "w", encoding="utf-8") as log:
-            done = subprocess.run(put_json_option(job.command), stdout=subprocess.PIPE, stderr=log,
-                                  stdin=subprocess.DEVNULL, timeout=limit, check=False)
+            done = run_to_its_end(put_json_option(job.command), log, limit)
         if done.returncode == 77:
             return dict(report, failed="not run: " + last_line(out, job.name))
         if done.returncode != 0:
@@ -110,7 +164,7 @@ def run(job, out, limit):
                         + last_line(out, job.name))
         return dict(json.loads(done.stdout), command=report["command"])
     except subprocess.TimeoutExpired:
-        return dict(report, failed=f"FAILED: not done after {limit} s")
+        return dict(report, failed=f"FAILED: not done after {limit:.0f} s")
     except (OSError, ValueError) as error:
         return dict(report, failed=f"FAILED: {error}")
 
@@ -134,14 +188,14 @@ def run_all(args):
     for folder in ("mkfs", "fusefs/daemon"):
         os.environ["PATH"] = os.path.join(build, folder) + os.pathsep + os.environ["PATH"]
     reports = {}
-    for job in jobs(build, args.quick, gpu):
+    end = time.monotonic() + args.budget if args.budget else float("inf")
+    for job in Jobs(build, args.quick, gpu).all():
         if args.only and job.name not in args.only:
             continue
         print(f"== {job.name}", file=sys.stderr, flush=True)
-        started = datetime.datetime.now()
-        reports[job.name] = run(job, args.out, args.limit)
-        seconds = (datetime.datetime.now() - started).total_seconds()
-        reports[job.name]["seconds"] = round(seconds, 1)
+        started = time.monotonic()
+        reports[job.name] = run(job, args.out, min(args.limit, end - started))
+        reports[job.name]["seconds"] = round(time.monotonic() - started, 1)
         if "failed" in reports[job.name]:
             print(f"   {reports[job.name]['failed']}", file=sys.stderr, flush=True)
         with open(os.path.join(args.out, job.name + ".json"), "w", encoding="utf-8") as f:
@@ -162,6 +216,26 @@ def read_all(files):
 
 def number(value):
     return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"
+
+
+def ways(report):
+    """The results that are ways to do one thing, in GB/s."""
+    return [row for row in report["results"] if "sweep" not in row and row["unit"] == "GB/s"]
+
+
+def plot_ways(name, report, out, pyplot):
+    """A PNG with a bar for each way: its name."""
+    rows = ways(report)[::-1]
+    figure, axes = pyplot.subplots(figsize=(7, 0.6 + 0.32 * len(rows)))
+    spread = [[row["median"] - row["p5"] for row in rows],
+              [row["p95"] - row["median"] for row in rows]]
+    axes.barh([row["name"] for row in rows], [row["median"] for row in rows], xerr=spread)
+    axes.set(title=name, xlabel="GB/s")
+    axes.grid(True, axis="x", alpha=0.3)
+    file = f"{name}.png"
+    figure.savefig(os.path.join(out, file), dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
+    return file
 
 
 def plain_table(report):
@@ -249,40 +323,89 @@ def revision():
     return done.stdout.strip() or "unknown"
 
 
-def driver():
+def gpu_fields():
+    """Name, link and driver of the first GPU."""
+    fields = "name,pcie.link.gen.max,pcie.link.width.max,driver_version"
     try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
                               capture_output=True, text=True, timeout=60, check=False)
-        return done.stdout.split("\n")[0].strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+        name, generation, width, version = done.stdout.split("\n")[0].split(", ")
+        return name, f"PCIe Gen{generation} x{width}", version
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return "unknown", "", ""
 
 
-def machine_line(reports):
+def machine_block(reports):
     machines = [r["machine"] for r in reports.values() if "machine" in r]
     if not machines:
-        return "Machine: unknown."
+        return ["Machine: unknown."]
     m = next((m for m in machines if m.get("gpu")), machines[0])
-    gpu = f"{m['gpu']}, driver {driver() or 'unknown'}" if m.get("gpu") else "no GPU"
-    return f"Machine: {m['cpu']}, {m['cores']} cores, {gpu}, Linux {m['kernel']}."
+    gpu, link, version = gpu_fields() if m.get("gpu") else ("none", "", "")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return ["| machine | |", "|---|---|", f"| GPU | {m.get('gpu') or gpu} |",
+            f"| its link | {link or 'unknown'} |", f"| driver | {version or 'none'} |",
+            f"| processor | {m['cpu']}, {m['cores']} cores, {memory:.0f} GiB |",
+            f"| kernel | Linux {m['kernel']} |"]
 
 
-def write_report(reports, out, title):
+# --- Kernels -------------------------------------------------------------------------------------
+
+def demangled(name):
+    """The first name inside a mangled one that is no namespace without a name."""
+    while match := re.search(r"\d+(?=[A-Za-z_])", name):
+        length = int(match.group())
+        own, name = name[match.end():match.end() + length], name[match.end() + length:]
+        if not own.startswith("_GLOBAL__"):
+            return own
+    return name
+
+
+def kernel_table(build):
+    """Registers and memory of each kernel, where cuobjdump is there to ask."""
+    program = os.path.join(build, "fusefs/daemon/gpunvmefs")
+    tool = shutil.which("cuobjdump") or shutil.which("cuobjdump", path="/usr/local/cuda/bin")
+    if not tool or not os.path.exists(program):
+        return []
+    done = subprocess.run([tool, "--dump-resource-usage", program], capture_output=True, text=True,
+                          timeout=60, check=False)
+    found = re.findall(r"Function (\S+):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+)", done.stdout)
+    if not found:
+        return []
+    lines = ["", "## Kernels", "", "`cuobjdump --dump-resource-usage gpunvmefs`", "",
+             "| kernel | registers a thread | stack, bytes | shared memory a block, bytes |",
+             "|---" * 4 + "|"]
+    return lines + [f"| {demangled(name)} | {regs} | {stack} | {shared} |"
+                    for name, regs, stack, shared in sorted(set(found))]
+
+
+# --- The report ----------------------------------------------------------------------------------
+
+
+
+def section(name, report, out, pyplot):
+    lines = ["", f"## {name}", "", f"`{report.get('command', report['program'])}`", ""]
+    if "failed" in report:
+        return lines + [report["failed"]]
+    described = [f"{key} {value}" for key, value in report.get("parameters", {}).items()]
+    lines += [", ".join(described), ""] if described else []
+    lines += plain_table(report)
+    if pyplot and len(ways(report)) > 3:
+        lines += ["", f"![{name}]({plot_ways(name, report, out, pyplot)})"]
+    plots = plot_all(name, report, out, pyplot) if pyplot else {}
+    for sweep, by_series in sweeps(report).items():
+        lines += [""] + sweep_table(sweep, by_series)
+        lines += ["", f"![{sweep}]({plots[sweep]})"] if sweep in plots else []
+    return lines
+
+
+def write_report(reports, out, title, build):
     pyplot = import_pyplot()
-    lines = [f"# {title}", "", machine_line(reports), "",
-             "GB/s = 1e9 bytes a second. What is listed was verified byte by byte."]
+    lines = [f"# {title}", ""] + machine_block(reports)
+    lines += ["", "GB/s = 1e9 bytes a second; s/GB = seconds of CPU for 1e9 bytes, which is cores "
+              "for each GB/s. What is listed was verified byte by byte."]
     for name, report in reports.items():
-        lines += ["", f"## {name}", "", f"`{report.get('command', report['program'])}`", ""]
-        if "failed" in report:
-            lines += [report["failed"]]
-            continue
-        described = [f"{key} {value}" for key, value in report.get("parameters", {}).items()]
-        lines += [", ".join(described), ""] if described else []
-        plots = plot_all(name, report, out, pyplot) if pyplot else {}
-        lines += plain_table(report)
-        for sweep, by_series in sweeps(report).items():
-            lines += [""] + sweep_table(sweep, by_series)
-            lines += ["", f"![{sweep}]({plots[sweep]})"] if sweep in plots else []
+        lines += section(name, report, out, pyplot)
+    lines += kernel_table(build)
     text = "\n".join(lines) + "\n"
     with open(os.path.join(out, "report.md"), "w", encoding="utf-8") as f:
         f.write(text)
@@ -295,6 +418,7 @@ def main():
     parser.add_argument("--out", default="bench-report", help="folder for the report")
     parser.add_argument("--quick", action="store_true", help="smaller and fewer")
     parser.add_argument("--only", type=lambda s: s.split(","), help="names, with commas between")
+    parser.add_argument("--budget", type=int, help="seconds for all; the last may find none left")
     parser.add_argument("--limit", type=int, default=180, help="seconds for one program")
     parser.add_argument("json", nargs="*", help="read these instead of running anything")
     args = parser.parse_args()
@@ -303,7 +427,7 @@ def main():
     if not reports:
         sys.exit("bench-report.py: nothing to report, see --only")
     title = "Benchmarks" if args.json else f"Benchmarks of {revision()}, {datetime.date.today()}"
-    print(write_report(reports, args.out, title), end="")
+    print(write_report(reports, args.out, title, args.build_dir), end="")
     return 1 if any("FAILED" in r.get("failed", "") for r in reports.values()) else 0
 
 

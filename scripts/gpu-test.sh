@@ -19,7 +19,9 @@ Without options all of them but the demo, in this order:
   GPUNVME_NO_SETUP  1: install nothing
   GPUNVME_PREFIX    a folder with library packages unpacked in it, for machines without network
   BENCH_SECONDS     limit of one benchmark (180)
+  BENCH_BUDGET      limit of all of them (450; 170 when quick): what finds no time left is left out
   BENCH_QUICK       1: smaller benchmarks and fewer repeats
+  PEERS_WHEELS      a folder of wheels of libraries to compare with (bench/peers.py)
 USAGE
 }
 
@@ -142,10 +144,13 @@ step_memcheck() {
 
 # Tables, plots and JSON stay in the build folder; the tables go into ours too.
 step_bench() {
-    local rc=0 out=$BUILD_DIR/bench-report args=()
-    [ "${BENCH_QUICK:-0}" = 0 ] || args+=(--quick)
+    local rc=0 out=$BUILD_DIR/bench-report args=() budget=450
+    if [ "${BENCH_QUICK:-0}" != 0 ]; then
+        args+=(--quick)
+        budget=170
+    fi
     python3 -B "$GPUNVME_ROOT/scripts/bench-report.py" --build-dir "$BUILD_DIR" --out "$out" \
-        --limit "${BENCH_SECONDS:-180}" ${args[@]+"${args[@]}"} >"$WORK/bench.md" || rc=$?
+        --limit "${BENCH_SECONDS:-180}" --budget "${BENCH_BUDGET:-$budget}" ${args[@]+"${args[@]}"} >"$WORK/bench.md" || rc=$?
     row_of benchmarks "$rc" "report in $out"
     while IFS= read -r line; do
         TABLE+=("    $line")
