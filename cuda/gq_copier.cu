@@ -74,8 +74,11 @@ __device__ void copy_batch(const uint64_t *words)
     }
 }
 
-__global__ void __launch_bounds__(GQ_COPIER_THREADS)
-    copier(const __grid_constant__ struct gq_copier_launch l)
+} // namespace
+
+/* By this name it is found in a fatbin, too: libgpunvme has it in one. */
+extern "C" __global__ void __launch_bounds__(GQ_COPIER_THREADS)
+    gq_copier_kernel(const __grid_constant__ struct gq_copier_launch l)
 {
     __shared__ uint64_t words[kWords];
     __shared__ bool more;
@@ -107,13 +110,11 @@ __global__ void __launch_bounds__(GQ_COPIER_THREADS)
         *(volatile uint32_t *)&l.ended[blockIdx.x] = l.launch[blockIdx.x];
 }
 
-} // namespace
-
 extern "C" cudaError_t gq_copier_load(void)
 {
     struct cudaFuncAttributes attr;
 
-    return cudaFuncGetAttributes(&attr, (const void *)copier);
+    return cudaFuncGetAttributes(&attr, (const void *)gq_copier_kernel);
 }
 
 extern "C" cudaError_t gq_copier_run(const struct gq_copier_launch *l, unsigned blocks,
@@ -121,5 +122,6 @@ extern "C" cudaError_t gq_copier_run(const struct gq_copier_launch *l, unsigned 
 {
     void *args[] = {(void *)l};
 
-    return cudaLaunchKernel((const void *)copier, blocks, GQ_COPIER_THREADS, args, 0, stream);
+    return cudaLaunchKernel((const void *)gq_copier_kernel, blocks, GQ_COPIER_THREADS, args, 0,
+                            stream);
 }

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/gq_mailbox.h"
 #include "cuda/gq_work.h"
 
 #ifdef __cplusplus
@@ -16,13 +17,6 @@ struct gq_kernel_run {
     const struct gq_port *ports;    /* device memory, by queue number */
     struct gq_state *states;        /* mapped host memory, by rank */
     uint16_t queues[GQ_MAX_QUEUES]; /* queue numbers, by rank */
-};
-
-/* One copy of the gather kernel. */
-struct gq_gather {
-    uint64_t dst;
-    uint64_t src;
-    uint64_t len;
 };
 
 /*

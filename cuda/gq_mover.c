@@ -2,7 +2,8 @@
  * Copies between pinned host memory and a GPU's memory, by channels: each is a stream of its own,
  * used by one thread. Large pieces go to the copy engine, many to a call; small ones to the copier
  * (gq_copier.h), which reads the host memory itself, for the copy engine takes ten times as long
- * over them; odd ones to a kernel of the same kind that is launched for them.
+ * over them; odd ones to a kernel of the same kind that is launched for them. Small ones with a
+ * route (gq_route.h) are made by the process that owns the buffer.
  *
  * A submission that the copier does not take whole ends in an event. Once the event has passed, the
  * bytes are in place: the copy engine and the kernel have both written through to the GPU's L2 (or,
@@ -16,16 +17,20 @@
 
 #include "cuda/gq_copier.h"
 #include "cuda/gq_kernels.h"
+#include "cuda/gq_route.h"
 
 #define CHANNELS     8u
 #define RING         32u  /* submissions in flight on a channel */
 #define MAX_COPIES   512u /* pieces of one submission */
 #define KERNEL_BELOW (64u << 10)
 
+/* Its end is that of all its parts. */
 struct submission {
     cudaEvent_t event;
-    bool by_copier; /* then its end is the ticket's, not the event's */
+    bool by_event;  /* part of it was launched, and ends with the event */
+    bool by_copier; /* part of it was posted here, and ends with the ticket */
     struct gq_copier_ticket ticket;
+    struct gq_routed routed;
 };
 
 struct channel {
@@ -43,8 +48,11 @@ struct channel {
 struct gq_mover {
     struct nvme_mover table;
     int device;
+    unsigned copier_blocks; /* of a channel */
+    struct gq_routes *routes;
     struct channel channels[CHANNELS];
 };
+static_assert(MAX_COPIES <= GQ_ROUTE_COPIES, "routes take any submission");
 
 /* -errno for what CUDA said, which is taken back so that no later call reports it again. */
 static int to_errno(cudaError_t err)
@@ -61,28 +69,60 @@ static int bind_device(const struct gq_mover *m)
     return to_errno(cudaSetDevice(m->device));
 }
 
-/* 1: it has ended, 0: it has not, -EIO. */
-static int ended(struct channel *ch, const struct submission *sub)
+static struct gq_gather *row_of(struct channel *ch, const struct submission *sub)
 {
-    cudaError_t err;
+    return ch->gathers + (size_t)(sub - ch->ring) * MAX_COPIES;
+}
 
-    if (sub->by_copier)
-        return gq_copier_poll(ch->copier, &sub->ticket);
-    err = cudaEventQuery(sub->event);
+static int launch(struct channel *ch, struct submission *sub, const struct gq_gather *small,
+                  unsigned n_large, unsigned n_small, bool to_device);
+
+/* What another process did not do is done here. 1, 0 or -EIO. */
+static int end_routed(struct gq_mover *m, struct channel *ch, struct submission *sub)
+{
+    unsigned channel = (unsigned)(ch - m->channels), lost;
+    int rc;
+
+    gq_routes_lock(m->routes, channel);
+    rc = gq_routes_poll(m->routes, channel, &sub->routed, &lost);
+    gq_routes_unlock(m->routes, channel);
+    if (rc >= 0)
+        return rc;
+    return launch(ch, sub, row_of(ch, sub) + sub->routed.parts[lost].first, 0,
+                  sub->routed.parts[lost].n, true);
+}
+
+static int end_event(struct submission *sub)
+{
+    cudaError_t err = cudaEventQuery(sub->event);
+
     if (err == cudaErrorNotReady) {
         cudaGetLastError();
         return 0;
     }
+    sub->by_event = false;
     return err == cudaSuccess ? 1 : -EIO;
 }
 
+/* 1: it has ended, 0: it has not, -EIO. */
+static int ended(struct gq_mover *m, struct channel *ch, struct submission *sub)
+{
+    int rc = sub->by_event ? end_event(sub) : 1;
+
+    if (rc > 0 && sub->by_copier)
+        rc = gq_copier_poll(ch->copier, &sub->ticket);
+    if (rc > 0 && sub->routed.n_parts)
+        rc = end_routed(m, ch, sub);
+    return rc;
+}
+
 /* Tickets end in order, so it is enough to look at the oldest that has not. */
-static int advance(struct channel *ch)
+static int advance(struct gq_mover *m, struct channel *ch)
 {
     int rc = 1;
 
     while (ch->done < ch->submitted && rc > 0) {
-        rc = ended(ch, &ch->ring[(ch->done + 1) % RING]);
+        rc = ended(m, ch, &ch->ring[(ch->done + 1) % RING]);
         ch->done += rc > 0;
     }
     return rc < 0 ? rc : 0;
@@ -145,13 +185,13 @@ static int launch(struct channel *ch, struct submission *sub, const struct gq_ga
 {
     cudaError_t err = cudaSuccess;
 
-    sub->by_copier = false;
     if (n_large)
         err = copy_large(ch, n_large, to_device);
     if (err == cudaSuccess && n_small)
         err = gq_kernel_gather(small, n_small, ch->stream);
     if (err == cudaSuccess)
         err = cudaEventRecord(sub->event, ch->stream);
+    sub->by_event = err == cudaSuccess;
     return err == cudaSuccess ? 0 : -EIO;
 }
 
@@ -167,25 +207,59 @@ static int give_to_copier(struct channel *ch, struct submission *sub, const stru
     return gq_copier_submit(ch->copier, small, n, &sub->ticket);
 }
 
+static int submit_here(struct channel *ch, struct submission *sub, const struct gq_gather *small,
+                       unsigned n_large, unsigned n_small, bool to_device)
+{
+    int err = -ENOSPC;
+
+    sub->by_event = sub->by_copier = false;
+    if (n_large + n_small == 0)
+        return 0;
+    if (n_large == 0)
+        err = give_to_copier(ch, sub, small, n_small);
+    if (err == -ENOSPC) {
+        sub->by_copier = false;
+        err = launch(ch, sub, small, n_large, n_small, to_device);
+    }
+    return err;
+}
+
+/* Those that have a route to others, the rest here; all of it or, with an error, nothing. */
+static int submit_routed(struct gq_mover *m, struct channel *ch, struct submission *sub,
+                         struct gq_gather *small, unsigned n_large, unsigned n_small)
+{
+    unsigned channel = (unsigned)(ch - m->channels);
+    int err;
+
+    gq_routes_lock(m->routes, channel);
+    err = gq_routes_plan(m->routes, channel, small, n_small, &sub->routed);
+    if (!err)
+        err = submit_here(ch, sub, small, n_large, sub->routed.n_local, true);
+    if (!err)
+        gq_routes_post(m->routes, channel, &sub->routed);
+    gq_routes_unlock(m->routes, channel);
+    return err;
+}
+
 static int mover_submit(void *ctx, unsigned channel, bool to_device, const struct nvme_copy *copies,
                         unsigned n, uint64_t *ticket)
 {
     struct gq_mover *m = ctx;
     struct channel *ch = &m->channels[channel];
     struct submission *sub = &ch->ring[(ch->submitted + 1) % RING];
-    struct gq_gather *small = ch->gathers + (ch->submitted + 1) % RING * MAX_COPIES;
     unsigned n_large, n_small;
-    int err = -ENOSPC;
+    int err;
 
-    if (bind_device(m) || advance(ch))
+    if (bind_device(m) || advance(m, ch))
         return -EIO;
     if (ch->submitted - ch->done == RING)
         return -EAGAIN;
-    sort_pieces(ch, small, to_device, copies, n, &n_large, &n_small);
-    if (n_large == 0)
-        err = give_to_copier(ch, sub, small, n_small);
-    if (err == -ENOSPC)
-        err = launch(ch, sub, small, n_large, n_small, to_device);
+    sort_pieces(ch, row_of(ch, sub), to_device, copies, n, &n_large, &n_small);
+    sub->routed.n_parts = 0;
+    if (to_device && n_small && gq_routes_exist(m->routes))
+        err = submit_routed(m, ch, sub, row_of(ch, sub), n_large, n_small);
+    else
+        err = submit_here(ch, sub, row_of(ch, sub), n_large, n_small, to_device);
     if (err)
         return err;
     *ticket = ++ch->submitted;
@@ -199,7 +273,7 @@ static int mover_poll(void *ctx, unsigned channel, uint64_t ticket)
 
     if (ch->done >= ticket)
         return 1;
-    if (bind_device(m) || advance(ch))
+    if (bind_device(m) || advance(m, ch))
         return -EIO;
     return ch->done >= ticket;
 }
@@ -283,13 +357,13 @@ void gq_mover_close(struct gq_mover *m)
     bind_device(m);
     for (unsigned i = 0; i < CHANNELS; i++)
         close_channel(&m->channels[i]);
+    gq_routes_close(m->routes);
     free(m);
 }
 
 int gq_mover_open(int cuda_device, struct gq_mover **out)
 {
     struct gq_mover *m = calloc(1, sizeof(*m));
-    unsigned blocks = 0;
     int err;
 
     if (!m)
@@ -298,9 +372,11 @@ int gq_mover_open(int cuda_device, struct gq_mover **out)
     m->table = (struct nvme_mover){.ops = &mover_ops, .ctx = m, .channels = CHANNELS};
     err = bind_device(m);
     if (!err)
-        err = copier_blocks(cuda_device, &blocks);
+        err = copier_blocks(cuda_device, &m->copier_blocks);
+    if (!err)
+        err = gq_routes_open(CHANNELS, &m->routes);
     for (unsigned i = 0; i < CHANNELS && !err; i++)
-        err = open_channel(&m->channels[i], blocks);
+        err = open_channel(&m->channels[i], m->copier_blocks);
     if (err) {
         gq_mover_close(m);
         return err;
@@ -312,4 +388,10 @@ int gq_mover_open(int cuda_device, struct gq_mover **out)
 const struct nvme_mover *gq_mover_table(const struct gq_mover *m)
 {
     return &m->table;
+}
+
+struct gq_routes *gq_mover_routes(struct gq_mover *m, unsigned *blocks)
+{
+    *blocks = m->copier_blocks;
+    return m->routes;
 }

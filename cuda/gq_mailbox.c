@@ -1,0 +1,207 @@
+#include "cuda/gq_mailbox.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SHORTEST 512u
+#define LONGEST  (64u << 10)
+
+/* Acquire: what was written before the count is there. */
+static uint32_t count(const struct gq_copier_counts *c, unsigned block)
+{
+    return __atomic_load_n(&c->of[block], __ATOMIC_ACQUIRE);
+}
+
+/* Numbers wrap around: their distance does not. */
+static bool has_reached(uint32_t count, uint32_t number)
+{
+    return (int32_t)(count - number) >= 0;
+}
+
+/* At most the boxes there are, whatever a kernel of another process claims to have done. */
+static unsigned under_way(const struct gq_poster *p, unsigned block)
+{
+    uint32_t n = p->posted[block] - count(&p->m->done, block);
+
+    return n < GQ_COPIER_BOXES ? n : GQ_COPIER_BOXES;
+}
+
+/* Little work stays on few blocks, and the others end. */
+static unsigned least_busy(const struct gq_poster *p)
+{
+    unsigned best = 0, least = under_way(p, 0);
+
+    for (unsigned b = 1; b < p->blocks && least; b++) {
+        unsigned n = under_way(p, b);
+
+        if (n < least) {
+            best = b;
+            least = n;
+        }
+    }
+    return best;
+}
+
+bool gq_copier_takes(const struct gq_gather *copy)
+{
+    return copy->len >= SHORTEST && copy->len <= LONGEST && (copy->len & (copy->len - 1)) == 0 &&
+           ((copy->dst | copy->src) & 15) == 0;
+}
+
+/* How many copies from the first one have its length, and fit into a box. */
+static unsigned batch_len(const struct gq_gather *copies, unsigned n)
+{
+    unsigned i = 1;
+
+    n = n < GQ_COPIER_BATCH ? n : GQ_COPIER_BATCH;
+    while (i < n && copies[i].len == copies[0].len)
+        i++;
+    return i;
+}
+
+int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, unsigned n)
+{
+    unsigned boxes = p->blocks * GQ_COPIER_BOXES, full = 0, batches = 0;
+
+    for (unsigned i = 0; i < n; batches++)
+        i += batch_len(copies + i, n - i);
+    for (unsigned b = 0; b < p->blocks; b++)
+        full += under_way(p, b);
+    if (batches > boxes)
+        return -ENOSPC;
+    return batches > boxes - full ? -EAGAIN : 0;
+}
+
+/*
+ * The head goes last: who sees it sees all that was stored before, but for the words that he loaded
+ * together with it, those of the first line. These all get this filling's tag, used or not, or a
+ * word of 128 fillings ago might pass for a new one. The count is for the keeper, who must see the
+ * box as well.
+ */
+static void post(struct gq_poster *p, unsigned block, const struct gq_gather *copies, unsigned n)
+{
+    uint32_t batch = p->posted[block]++;
+    uint64_t tag = GQ_COPIER_TAG(batch / GQ_COPIER_BOXES + 1);
+    uint64_t shift = (uint64_t)__builtin_ctzll(copies[0].len);
+    uint64_t *words = p->m->boxes[block * GQ_COPIER_BOXES + batch % GQ_COPIER_BOXES].words;
+
+    words[1] = tag;
+    for (unsigned i = 0; i < n; i++) {
+        words[2 + 2 * i] = copies[i].dst | tag;
+        words[3 + 2 * i] = copies[i].src | tag;
+    }
+    for (unsigned i = 2 + 2 * n; i < GQ_COPIER_LINE; i++)
+        words[i] = tag;
+    __atomic_store_n(&words[0], n | shift << 8 | tag, __ATOMIC_RELEASE);
+    __atomic_store_n(&p->m->posted.of[block], p->posted[block], __ATOMIC_RELEASE);
+}
+
+void gq_poster_post(struct gq_poster *p, const struct gq_gather *copies, unsigned n,
+                    struct gq_copier_ticket *ticket)
+{
+    while (n) {
+        unsigned in_box = batch_len(copies, n);
+
+        post(p, least_busy(p), copies, in_box);
+        copies += in_box;
+        n -= in_box;
+    }
+    memcpy(ticket->need, p->posted, sizeof(ticket->need));
+}
+
+bool gq_poster_done(const struct gq_poster *p, const struct gq_copier_ticket *ticket)
+{
+    for (unsigned b = 0; b < p->blocks; b++) {
+        if (!has_reached(count(&p->m->done, b), ticket->need[b]))
+            return false;
+    }
+    return true;
+}
+
+bool gq_poster_is_stuck(const struct gq_poster *p)
+{
+    for (unsigned b = 0; b < p->blocks; b++) {
+        if (under_way(p, b) && has_reached(count(&p->m->ended, b), count(&p->m->launched, b)))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Both sides exchange asleep: whoever comes second sees what the other stored before, the keeper
+ * the work, or the poster that he has to be woken. He may be awake and about to launch; then
+ * nothing is done.
+ */
+void gq_mailbox_ring(struct gq_mailbox_head *head, const struct gq_poster *p)
+{
+    if (gq_poster_is_stuck(p) && __atomic_exchange_n(&head->asleep, 0, __ATOMIC_ACQ_REL))
+        syscall(SYS_futex, &head->asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device, unsigned blocks)
+{
+    const struct gq_mailboxes *there = (const struct gq_mailboxes *)(uintptr_t)device;
+
+    *k = (struct gq_keeper){.m = m, .blocks = blocks};
+    k->launch.boxes = there->boxes;
+    k->launch.done = (uint32_t *)(uintptr_t)there->done.of;
+    k->launch.ended = (uint32_t *)(uintptr_t)there->ended.of;
+}
+
+static bool has_ended(const struct gq_keeper *k, unsigned block, uint32_t launch)
+{
+    return has_reached(count(&k->m->ended, block), launch);
+}
+
+static bool is_behind(const struct gq_keeper *k, unsigned block)
+{
+    return count(&k->m->posted, block) != count(&k->m->done, block);
+}
+
+/* A stream in which nothing runs, or GQ_KEEPER_STREAMS. */
+static unsigned free_stream(const struct gq_keeper *k)
+{
+    for (unsigned i = 0; i < GQ_KEEPER_STREAMS; i++) {
+        bool ended = true;
+
+        for (unsigned b = 0; b < k->blocks; b++)
+            ended = ended && has_ended(k, b, k->in_stream[i][b]);
+        if (ended)
+            return i;
+    }
+    return GQ_KEEPER_STREAMS;
+}
+
+int gq_keeper_look(struct gq_keeper *k)
+{
+    unsigned stream;
+    bool needed = false;
+
+    for (unsigned b = 0; b < k->blocks && !needed; b++)
+        needed = is_behind(k, b) && has_ended(k, b, k->launched[b]);
+    stream = needed ? free_stream(k) : GQ_KEEPER_STREAMS;
+    if (stream == GQ_KEEPER_STREAMS)
+        return 0; /* the keeper looks again */
+    for (unsigned b = 0; b < k->blocks; b++) {
+        bool start = has_ended(k, b, k->launched[b]);
+
+        k->launch.first[b] = count(&k->m->done, b);
+        k->launch.launch[b] = start ? ++k->launched[b] : 0;
+        if (start)
+            k->in_stream[stream][b] = k->launched[b];
+        __atomic_store_n(&k->m->launched.of[b], k->launched[b], __ATOMIC_RELEASE);
+    }
+    return k->run(k->ctx, &k->launch, k->blocks, stream);
+}
+
+bool gq_keeper_has_work(const struct gq_keeper *k)
+{
+    for (unsigned b = 0; b < k->blocks; b++) {
+        if (is_behind(k, b))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,174 @@
+/* A process that plays a remote copier: keeper and kernel are one thread, copies are memcpy(). */
+#ifndef TESTS_CUDA_GQ_FAKE_REMOTE_H
+#define TESTS_CUDA_GQ_FAKE_REMOTE_H
+
+#include <atomic>
+#include <cstring>
+#include <linux/futex.h>
+#include <stdexcept>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "cuda/gq_route.h"
+
+class FakeRemote
+{
+  public:
+    /*
+     * Blocks with nothing to do for `idle` rounds end, as the kernel does after a while. Counts its
+     * copies; ThreadSanitizer, which does not know that mailboxes are mapped twice, sees by that
+     * count what comes before what: sync() it before posting and after polling.
+     */
+    FakeRemote(int fd, size_t len, unsigned sets, unsigned blocks, std::atomic<uint64_t> &copies,
+               unsigned idle = 50)
+        : copies_(copies), len_(len), idle_(idle), sets_(sets)
+    {
+        void *at = mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+        if (at == MAP_FAILED)
+            throw std::runtime_error("mmap");
+        head_ = static_cast<gq_mailbox_head *>(at);
+        for (unsigned i = 0; i < sets; i++) {
+            gq_mailboxes *m = gq_mailbox_set(head_, i);
+
+            gq_keeper_init(&sets_[i].keeper, m, (uint64_t)m, blocks);
+            sets_[i].keeper.run = run;
+            sets_[i].keeper.ctx = &sets_[i];
+            sets_[i].blocks.resize(blocks);
+        }
+        thread_ = std::thread([this] { serve(); });
+    }
+
+    ~FakeRemote()
+    {
+        stop_ = true;
+        wake();
+        thread_.join();
+        munmap(head_, len_);
+    }
+
+    static void sync(std::atomic<uint64_t> &copies)
+    {
+        copies.fetch_add(0);
+    }
+
+    bool is_asleep() const
+    {
+        return __atomic_load_n(&head_->asleep, __ATOMIC_SEQ_CST) != 0;
+    }
+
+    std::atomic<uint64_t> launches{0};
+
+  private:
+    struct Block {
+        uint32_t launch = 0, batch = 0; /* launch 0: does not run */
+        unsigned idle = 0;
+    };
+    struct Set {
+        gq_keeper keeper;
+        std::vector<Block> blocks;
+        bool launched = false;
+    };
+
+    static int run(void *ctx, const gq_copier_launch *l, unsigned blocks, unsigned stream)
+    {
+        Set *set = static_cast<Set *>(ctx);
+
+        if (stream >= GQ_KEEPER_STREAMS)
+            return -1;
+        for (unsigned b = 0; b < blocks; b++) {
+            if (l->launch[b])
+                set->blocks[b] = {l->launch[b], l->first[b], 0};
+        }
+        set->launched = true;
+        return 0;
+    }
+
+    /* The kernel's part: a box is new when its words bear the number of its filling. */
+    bool serve_block(Set &set, unsigned b)
+    {
+        Block &k = set.blocks[b];
+        gq_mailboxes *m = set.keeper.m;
+        gq_copier_box *box = &m->boxes[b * GQ_COPIER_BOXES + k.batch % GQ_COPIER_BOXES];
+        uint64_t tag = GQ_COPIER_TAG(k.batch / GQ_COPIER_BOXES + 1);
+        uint64_t head = __atomic_load_n(&box->words[0], __ATOMIC_ACQUIRE);
+
+        if (!k.launch)
+            return false;
+        if ((head & ~GQ_COPIER_VALUE) != tag) {
+            if (++k.idle == idle_) {
+                __atomic_store_n(&m->ended.of[b], k.launch, __ATOMIC_RELEASE);
+                k.launch = 0;
+            }
+            return false;
+        }
+        k.idle = 0;
+        sync(copies_);
+        for (unsigned i = 0; i < (head & 0xff); i++) {
+            memcpy((void *)(box->words[2 + 2 * i] & GQ_COPIER_VALUE),
+                   (void *)(box->words[3 + 2 * i] & GQ_COPIER_VALUE), 1ull << (head >> 8 & 0xff));
+            copies_++;
+        }
+        __atomic_store_n(&m->done.of[b], ++k.batch, __ATOMIC_RELEASE);
+        return true;
+    }
+
+    bool serve_set(Set &set)
+    {
+        bool busy = false;
+
+        gq_keeper_look(&set.keeper);
+        launches += set.launched;
+        set.launched = false;
+        for (unsigned b = 0; b < set.blocks.size(); b++) {
+            serve_block(set, b);
+            busy |= set.blocks[b].launch != 0;
+        }
+        return busy || gq_keeper_has_work(&set.keeper);
+    }
+
+    void serve()
+    {
+        while (!stop_) {
+            bool busy = false;
+
+            for (Set &set : sets_)
+                busy |= serve_set(set);
+            if (!busy)
+                sleep();
+        }
+    }
+
+    /* As a keeper in its own thread has to. */
+    void sleep()
+    {
+        const timespec bound = {5, 0};
+        bool work = false;
+
+        __atomic_exchange_n(&head_->asleep, 1, __ATOMIC_ACQ_REL);
+        for (Set &set : sets_)
+            work |= gq_keeper_has_work(&set.keeper);
+        if (!work && !stop_)
+            syscall(SYS_futex, &head_->asleep, FUTEX_WAIT, 1, &bound, nullptr, 0);
+        __atomic_store_n(&head_->asleep, 0, __ATOMIC_SEQ_CST);
+    }
+
+    void wake()
+    {
+        __atomic_store_n(&head_->asleep, 0, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &head_->asleep, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    }
+
+    std::atomic<uint64_t> &copies_;
+    gq_mailbox_head *head_;
+    size_t len_;
+    unsigned idle_;
+    std::vector<Set> sets_;
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+#endif

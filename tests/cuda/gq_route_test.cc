@@ -1,0 +1,511 @@
+/* Copies that another process makes: which go there, and what becomes of those it does not make. */
+#include <cerrno>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <memory>
+#include <random>
+
+#include "tests/cuda/gq_fake_remote.h"
+
+namespace
+{
+
+using Bytes = std::vector<unsigned char>;
+using Clock = std::chrono::steady_clock;
+
+constexpr unsigned kChannels = 4, kBlocks = 3;
+constexpr size_t kLen = 4 << 20;
+
+Bytes random_bytes(size_t len, unsigned seed)
+{
+    std::mt19937 rng(seed);
+    Bytes out(len);
+
+    for (auto &b : out)
+        b = (unsigned char)rng();
+    return out;
+}
+
+uint64_t address(const void *p)
+{
+    return (uint64_t)(uintptr_t)p;
+}
+
+/* A remote's process has the media and its buffer at other addresses; `here` is made by us. */
+struct Owner {
+    gq_remote *remote = nullptr;
+    Bytes *media_there;
+    Bytes here = Bytes(kLen, 0), there = Bytes(kLen, 0);
+    std::atomic<int> dropped{0};
+    std::atomic<uint64_t> copies{0};
+    std::unique_ptr<FakeRemote> process;
+};
+
+class GqRoute : public testing::Test
+{
+  protected:
+    GqRoute()
+    {
+        EXPECT_EQ(gq_routes_open(kChannels, &routes), 0);
+    }
+    ~GqRoute() override
+    {
+        for (auto &o : owners)
+            end(*o);
+        gq_routes_close(routes);
+    }
+
+    Owner &owner(bool answers = true, bool routed = true)
+    {
+        owners.push_back(std::make_unique<Owner>());
+        Owner &o = *owners.back();
+
+        o.media_there = &media_there;
+        open(o);
+        if (answers)
+            answer(o);
+        if (routed)
+            add_route(o);
+        return o;
+    }
+    void open(Owner &o)
+    {
+        gq_remote_options opts = {};
+
+        opts.media = media.data();
+        opts.media_len = media.size();
+        opts.blocks = kBlocks;
+        opts.dropped = [](void *ctx) { static_cast<Owner *>(ctx)->dropped++; };
+        opts.ctx = &o;
+        ASSERT_EQ(gq_remote_open(routes, &opts, &o.remote), 0);
+    }
+    static void answer(Owner &o)
+    {
+        o.process = std::make_unique<FakeRemote>(gq_remote_fd(o.remote), gq_remote_len(o.remote),
+                                                 kChannels, kBlocks, o.copies);
+    }
+    void add_route(Owner &o)
+    {
+        gq_route r = {address(o.here.data()), kLen, address(o.there.data()),
+                      address(media_there.data())};
+
+        ASSERT_EQ(gq_route_add(o.remote, &r), 0);
+    }
+    static void end(Owner &o)
+    {
+        if (o.remote)
+            gq_remote_close(o.remote);
+        o.remote = nullptr;
+        o.process.reset();
+    }
+
+    gq_gather read(const Owner &o, size_t at, size_t from, size_t len) const
+    {
+        return {address(o.here.data() + at), address(media.data() + from), len};
+    }
+
+    int submit(std::vector<gq_gather> &copies, gq_routed *routed, unsigned channel = 0)
+    {
+        for (auto &o : owners)
+            FakeRemote::sync(o->copies);
+        gq_routes_lock(routes, channel);
+        int err = gq_routes_plan(routes, channel, copies.data(), (unsigned)copies.size(), routed);
+        if (!err)
+            gq_routes_post(routes, channel, routed);
+        gq_routes_unlock(routes, channel);
+        return err;
+    }
+    int poll(gq_routed *routed, unsigned *lost, unsigned channel = 0)
+    {
+        gq_routes_lock(routes, channel);
+        int rc = gq_routes_poll(routes, channel, routed, lost);
+        gq_routes_unlock(routes, channel);
+        for (auto &o : owners)
+            FakeRemote::sync(o->copies);
+        return rc;
+    }
+    /* 1, or -ESTALE and which part. */
+    int wait(gq_routed *routed, unsigned *lost, unsigned channel = 0)
+    {
+        int rc = 0;
+
+        for (auto since = Clock::now(); rc == 0 && Clock::now() - since < std::chrono::seconds(30);)
+            rc = poll(routed, lost, channel);
+        return rc;
+    }
+    static void make(const gq_gather &g)
+    {
+        memcpy((void *)g.dst, (const void *)g.src, g.len);
+    }
+
+    gq_routes *routes = nullptr;
+    const Bytes media = random_bytes(kLen, 1);
+    Bytes media_there = media;
+    std::vector<std::unique_ptr<Owner>> owners;
+    gq_routed routed = {};
+    unsigned lost = UINT32_MAX;
+};
+
+TEST_F(GqRoute, ReadsIntoItsBufferAreMadeByTheOwner)
+{
+    Owner &o = owner();
+    std::vector<gq_gather> copies;
+
+    for (unsigned i = 0; i < 200; i++)
+        copies.push_back(read(o, i * 8192, (199 - i) * 4096, 4096));
+    ASSERT_EQ(submit(copies, &routed), 0);
+    EXPECT_EQ(routed.n_local, 0u);
+    ASSERT_EQ(routed.n_parts, 1u);
+    ASSERT_EQ(wait(&routed, &lost), 1);
+    for (unsigned i = 0; i < 200; i++)
+        ASSERT_EQ(memcmp(&o.there[i * 8192], &media[(199 - i) * 4096], 4096), 0) << i;
+    EXPECT_EQ(o.here, Bytes(kLen, 0)) << "made here as well";
+    EXPECT_EQ(o.copies, 200u);
+}
+
+TEST_F(GqRoute, WhatIsNoPowerOfTwoIsCutIntoSome)
+{
+    Owner &o = owner();
+    std::vector<gq_gather> copies = {read(o, 0, 8192, 12288), read(o, 1 << 20, 512, 65024),
+                                     read(o, 2 << 20, 0, 512)};
+
+    ASSERT_EQ(submit(copies, &routed), 0);
+    EXPECT_EQ(routed.n_local, 0u);
+    ASSERT_EQ(wait(&routed, &lost), 1);
+    EXPECT_EQ(memcmp(&o.there[0], &media[8192], 12288), 0);
+    EXPECT_EQ(memcmp(&o.there[1 << 20], &media[512], 65024), 0);
+    EXPECT_EQ(memcmp(&o.there[2 << 20], &media[0], 512), 0);
+    EXPECT_GT(o.copies, 3u);
+}
+
+TEST_F(GqRoute, EverythingElseStaysHereInOrder)
+{
+    Owner &o = owner();
+    Bytes bounce(8192), other(8192);
+    std::vector<gq_gather> mine = {
+        {address(other.data()), address(media.data()), 4096},   /* no buffer of his */
+        {address(o.here.data()), address(bounce.data()), 4096}, /* not from the media */
+        {address(o.here.data() + kLen - 4096), address(media.data()), 8192}, /* past its end */
+        {address(o.here.data() + 8), address(media.data()), 4096},           /* not aligned */
+        read(o, 0, 0, 520), /* no mailbox says that */
+    };
+    std::vector<gq_gather> copies = mine;
+
+    copies.insert(copies.begin() + 2, read(o, 8192, 8192, 4096));
+    ASSERT_EQ(submit(copies, &routed), 0);
+    ASSERT_EQ(routed.n_local, mine.size());
+    ASSERT_EQ(routed.n_parts, 1u);
+    for (unsigned i = 0; i < mine.size(); i++)
+        EXPECT_EQ(memcmp(&copies[i], &mine[i], sizeof(mine[i])), 0) << i;
+    EXPECT_EQ(routed.parts[0].first, mine.size());
+    EXPECT_EQ(routed.parts[0].n, 1u);
+    EXPECT_EQ(wait(&routed, &lost), 1);
+}
+
+TEST_F(GqRoute, WithoutRoutesNothingIsLookedAt)
+{
+    Owner &o = owner(true, false);
+    std::vector<gq_gather> copies = {read(o, 0, 0, 4096)};
+
+    EXPECT_FALSE(gq_routes_exist(routes));
+    add_route(o);
+    EXPECT_TRUE(gq_routes_exist(routes));
+    gq_route_remove(routes, address(o.here.data()));
+    EXPECT_FALSE(gq_routes_exist(routes));
+    ASSERT_EQ(submit(copies, &routed), 0);
+    EXPECT_EQ(routed.n_local, 1u);
+    EXPECT_EQ(wait(&routed, &lost), 1);
+}
+
+TEST_F(GqRoute, TwoOwnersGetWhatIsTheirs)
+{
+    Owner &a = owner(), &b = owner();
+    std::vector<gq_gather> copies;
+
+    for (unsigned i = 0; i < 60; i++)
+        copies.push_back(read(i % 3 ? a : b, i * 4096, i * 4096, 4096));
+    ASSERT_EQ(submit(copies, &routed), 0);
+    EXPECT_EQ(routed.n_parts, 2u);
+    ASSERT_EQ(wait(&routed, &lost), 1);
+    for (unsigned i = 0; i < 60; i++)
+        ASSERT_EQ(memcmp(&(i % 3 ? a : b).there[i * 4096], &media[i * 4096], 4096), 0) << i;
+    EXPECT_EQ(a.copies, 40u);
+    EXPECT_EQ(b.copies, 20u);
+}
+
+TEST_F(GqRoute, AKeeperThatSleepsIsWoken)
+{
+    Owner &o = owner();
+
+    for (unsigned round = 0; round < 20; round++) {
+        std::vector<gq_gather> copies = {read(o, round * 4096, 4096, 4096)};
+        auto since = Clock::now();
+
+        while (!o.process->is_asleep() && Clock::now() - since < std::chrono::seconds(10))
+            std::this_thread::yield();
+        ASSERT_TRUE(o.process->is_asleep()) << "it parks when there is nothing to do";
+        ASSERT_EQ(submit(copies, &routed), 0);
+        ASSERT_EQ(wait(&routed, &lost), 1);
+    }
+    EXPECT_GE(o.process->launches, 20u) << "each time its kernel had ended";
+    EXPECT_EQ(o.dropped, 0);
+}
+
+TEST_F(GqRoute, WhoDoesNotAnswerIsGivenUpOnce)
+{
+    Owner &o = owner(false), &fine = owner();
+    std::vector<gq_gather> copies = {read(fine, 0, 0, 4096), read(o, 0, 4096, 4096),
+                                     read(o, 4096, 8192, 4096)};
+    gq_routed second = {};
+    std::vector<gq_gather> more = copies;
+
+    ASSERT_EQ(submit(copies, &routed), 0);
+    ASSERT_EQ(submit(more, &second), 0);
+    ASSERT_EQ(wait(&routed, &lost), -ESTALE);
+    const gq_route_part &part = routed.parts[lost];
+    ASSERT_EQ(part.n, 2u);
+    for (unsigned i = 0; i < part.n; i++)
+        make(copies[part.first + i]);
+    EXPECT_EQ(memcmp(&o.here[0], &media[4096], 8192), 0) << "the list is what was to be copied";
+    EXPECT_EQ(wait(&routed, &lost), 1) << "the part counts as done";
+    EXPECT_EQ(wait(&second, &lost), -ESTALE);
+    EXPECT_EQ(wait(&second, &lost), 1);
+    EXPECT_EQ(memcmp(&fine.there[0], &media[0], 4096), 0) << "its neighbour was served";
+    EXPECT_EQ(o.dropped, 1);
+    ASSERT_EQ(submit(copies, &routed), 0);
+    EXPECT_EQ(routed.n_local, 2u) << "no more is sent there";
+    EXPECT_EQ(wait(&routed, &lost), 1);
+}
+
+TEST_F(GqRoute, WhatAnEndedOwnerHasNotMadeComesBackAtOnce)
+{
+    Owner &o = owner(false);
+    std::vector<gq_gather> copies = {read(o, 0, 4096, 4096)};
+
+    ASSERT_EQ(submit(copies, &routed), 0);
+    EXPECT_EQ(poll(&routed, &lost), 0);
+    end(o);
+    EXPECT_FALSE(gq_routes_exist(routes));
+    owner(); /* takes the slot */
+    EXPECT_EQ(poll(&routed, &lost), -ESTALE);
+    EXPECT_EQ(lost, 0u);
+    EXPECT_EQ(poll(&routed, &lost), 1);
+    EXPECT_EQ(o.dropped, 0);
+}
+
+TEST_F(GqRoute, ARemovedRouteLetsWhatIsUnderWayEnd)
+{
+    Owner &o = owner(false);
+    std::vector<gq_gather> copies = {read(o, 0, 4096, 4096)};
+
+    ASSERT_EQ(submit(copies, &routed), 0);
+    gq_route_remove(routes, address(o.here.data()));
+    EXPECT_EQ(poll(&routed, &lost), 0);
+    answer(o);
+    EXPECT_EQ(wait(&routed, &lost), 1);
+    EXPECT_EQ(memcmp(&o.there[0], &media[4096], 4096), 0);
+}
+
+TEST_F(GqRoute, FullMailboxesTakeNothing)
+{
+    Owner &o = owner(false);
+    std::vector<gq_routed> parts;
+    int err = 0;
+
+    for (unsigned i = 0; i < 100 && !err; i++) {
+        std::vector<gq_gather> copies = {read(o, i * 4096, i * 4096, 4096)};
+
+        parts.emplace_back();
+        err = submit(copies, &parts.back());
+    }
+    EXPECT_EQ(err, -EAGAIN);
+    parts.pop_back();
+    EXPECT_EQ(parts.size(), kBlocks * GQ_COPIER_BOXES);
+    answer(o);
+    for (auto &p : parts)
+        ASSERT_EQ(wait(&p, &lost), 1);
+}
+
+TEST_F(GqRoute, WhatNeverFitsStaysHere)
+{
+    Owner &o = owner();
+    std::vector<gq_gather> copies;
+
+    /* Neighbours in the list of different lengths do not share a box. */
+    for (unsigned i = 0; i < kBlocks * GQ_COPIER_BOXES + 1; i++)
+        copies.push_back(read(o, i * 4096, 0, i % 2 ? 512 : 1024));
+    ASSERT_EQ(submit(copies, &routed), 0);
+    EXPECT_EQ(routed.n_local, copies.size());
+    EXPECT_EQ(routed.n_parts, 0u);
+}
+
+TEST_F(GqRoute, CountersThatLieHurtNobody)
+{
+    Owner &o = owner(false);
+    Bytes counts = random_bytes(sizeof(gq_copier_counts), 7);
+    void *at = mmap(nullptr, gq_remote_len(o.remote), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    gq_remote_fd(o.remote), 0);
+    ASSERT_NE(at, MAP_FAILED);
+    gq_mailboxes *m = gq_mailbox_set(static_cast<gq_mailbox_head *>(at), 0);
+    std::mt19937 rng(8);
+    unsigned refused = 0, done = 0, stale = 0;
+
+    for (unsigned round = 0; round < 2000 && !o.dropped; round++) {
+        std::vector<gq_gather> copies;
+
+        for (auto *c : {&m->posted, &m->done, &m->ended, &m->launched}) {
+            for (auto &n : c->of)
+                __atomic_store_n(&n, (uint32_t)rng(), __ATOMIC_RELAXED);
+        }
+        __atomic_store_n(&static_cast<gq_mailbox_head *>(at)->asleep, rng(), __ATOMIC_RELAXED);
+        for (unsigned i = 0; i < 40; i++)
+            copies.push_back(read(o, i * 4096, i * 4096, 4096));
+        int err = submit(copies, &routed);
+        ASSERT_TRUE(err == 0 || err == -EAGAIN) << err;
+        refused += err != 0;
+        int rc = err ? 0 : poll(&routed, &lost);
+        done += rc == 1;
+        stale += rc == -ESTALE;
+    }
+    EXPECT_GT(refused + done + stale, 0u);
+    EXPECT_EQ(ftruncate(gq_remote_fd(o.remote), 0), -1) << "the memory cannot be cut";
+    munmap(at, gq_remote_len(o.remote));
+}
+
+TEST_F(GqRoute, RefusesAddressesThatAMailboxCannotSay)
+{
+    Owner &o = owner(true, false);
+    gq_route r = {address(o.here.data()), kLen, 1ull << 60, address(media_there.data())};
+
+    EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
+    r.there = GQ_COPIER_VALUE - kLen + 1;
+    EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
+    r = {address(o.here.data()), kLen, 4096, UINT64_MAX};
+    EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
+}
+
+TEST_F(GqRoute, OnlySoManyAtOnce)
+{
+    gq_remote *one_more;
+    gq_remote_options opts = {};
+
+    for (unsigned i = 0; i < GQ_REMOTES; i++)
+        owner(false, i == 0);
+    opts.blocks = 1;
+    EXPECT_EQ(gq_remote_open(routes, &opts, &one_more), -EMFILE);
+    for (unsigned i = 1; i < GQ_ROUTES; i++)
+        add_route(*owners[i % GQ_REMOTES]);
+    gq_route r = {0x1000, 4096, 0x1000, 0x1000};
+    EXPECT_EQ(gq_route_add(owners[0]->remote, &r), -ENOSPC);
+}
+
+/* A channel's thread: copies with random places; what is lost is made by it. */
+class Worker
+{
+  public:
+    Worker(gq_routes *routes, unsigned channel, const Bytes &media, Owner &o)
+        : routes_(routes), channel_(channel), media_(media), owner_(o)
+    {
+    }
+    void run(std::atomic<bool> &stop)
+    {
+        std::mt19937 rng(channel_);
+
+        for (; !stop; rounds++) {
+            std::vector<gq_gather> copies;
+
+            for (unsigned i = 0; i < 32; i++) {
+                size_t at = (channel_ * 32 + i) * 4096, from = rng() % (kLen / 4096) * 4096;
+                copies.push_back({address(&owner_.here[at]), address(&media_[from]), 4096});
+            }
+            std::vector<gq_gather> wanted = copies;
+            if (transfer(copies))
+                check(wanted);
+        }
+    }
+    uint64_t rounds = 0, wrong = 0;
+
+  private:
+    bool transfer(std::vector<gq_gather> &copies)
+    {
+        gq_routed routed;
+        unsigned lost;
+        int rc = 0;
+
+        FakeRemote::sync(owner_.copies);
+        gq_routes_lock(routes_, channel_);
+        int err =
+            gq_routes_plan(routes_, channel_, copies.data(), (unsigned)copies.size(), &routed);
+        if (!err)
+            gq_routes_post(routes_, channel_, &routed);
+        gq_routes_unlock(routes_, channel_);
+        if (err)
+            return false;
+        here_ = routed.n_local != 0;
+        for (unsigned i = 0; i < routed.n_local; i++)
+            memcpy((void *)copies[i].dst, (const void *)copies[i].src, copies[i].len);
+        while (rc != 1) {
+            gq_routes_lock(routes_, channel_);
+            rc = gq_routes_poll(routes_, channel_, &routed, &lost);
+            gq_routes_unlock(routes_, channel_);
+            here_ |= rc < 0;
+            for (unsigned i = 0; rc < 0 && i < routed.parts[lost].n; i++) {
+                const gq_gather &g = copies[routed.parts[lost].first + i];
+                memcpy((void *)g.dst, (const void *)g.src, g.len);
+            }
+        }
+        return true;
+    }
+    /* All copies of a submission have one owner, so they went one way. */
+    void check(const std::vector<gq_gather> &wanted)
+    {
+        FakeRemote::sync(owner_.copies);
+        for (const auto &g : wanted) {
+            size_t at = g.dst - address(owner_.here.data());
+            const Bytes &got = here_ ? owner_.here : owner_.there;
+
+            wrong += memcmp(&got[at], (const void *)g.src, g.len) != 0;
+        }
+    }
+
+    gq_routes *routes_;
+    unsigned channel_;
+    const Bytes &media_;
+    Owner &owner_;
+    bool here_ = false; /* the last submission was copied here, at least in the end */
+};
+
+TEST_F(GqRoute, OwnersComeAndGoWhileChannelsCopy)
+{
+    Owner &o = owner();
+    std::atomic<bool> stop{false};
+    std::vector<Worker> workers;
+    std::vector<std::thread> threads;
+
+    for (unsigned i = 0; i < kChannels; i++)
+        workers.emplace_back(routes, i, media, o);
+    for (auto &w : workers)
+        threads.emplace_back([&w, &stop] { w.run(stop); });
+    for (unsigned i = 0; i < 30; i++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        if (i % 3)
+            gq_route_remove(routes, address(o.here.data()));
+        else
+            end(o);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        if (i % 3 == 0) {
+            open(o);
+            answer(o);
+        }
+        add_route(o);
+    }
+    stop = true;
+    for (auto &t : threads)
+        t.join();
+    for (auto &w : workers) {
+        EXPECT_GT(w.rounds, 0u);
+        EXPECT_EQ(w.wrong, 0u);
+    }
+}
+
+} // namespace
