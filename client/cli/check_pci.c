@@ -42,7 +42,7 @@ static void check_group(struct check *c, const char *root, const struct nvme_pci
     if (pci->iommu_group < 0) {
         check_add(
             c, CHECK_WARN, "group",
-            "switch the IOMMU on (docs/hardware.md); without one only the kernel can drive it",
+            "switch the IOMMU on; docs/hardware.md says what it means to do without (noiommu)",
             "no IOMMU guards it");
         return;
     }
