@@ -15,6 +15,7 @@
 #define LONG_IDLE_NS  (2000 * 1000 * 1000ull)
 #define ATTENDED_NS   (20 * 1000ull) /* the same, while somebody cannot kick */
 #define ATTENDED_SPIN (10 * 1000 * 1000ull)
+#define ATTENDED_IDLE (100 * 1000 * 1000ull) /* PARK_FIRST_NS from here on */
 #define PARK_MAX_NS   (100 * 1000 * 1000ull) /* the others, and a controller that is disabled */
 #define SWEEP_IDLE    64u                    /* rounds */
 #define SWEEP_BUSY    4096u
@@ -240,7 +241,7 @@ static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
     if (th->index != 0 || !atomic_load(&th->s->running))
         return PARK_MAX_NS;
     if (is_attended(th))
-        return ATTENDED_NS;
+        return idle_ns < ATTENDED_IDLE ? ATTENDED_NS : PARK_FIRST_NS;
     return idle_ns < LONG_IDLE_NS ? PARK_WATCH_NS : PARK_LONG_NS;
 }
 

@@ -1,0 +1,78 @@
+/* Queues driven by somebody who cannot kick: the controller notices him all the same, and soon. */
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "rig.h"
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+
+/* Rings as a GPU would, and waits without a word to the controller: us until the completion. */
+double ring_silently(Rig &r, Queue &q, const struct nvme_sqe &sqe)
+{
+    r.put(q, sqe);
+    auto start = Clock::now();
+    __atomic_store_n(&r.t->doorbells[2 * q.qid], q.tail, __ATOMIC_RELEASE);
+    struct nvme_cqe cqe;
+    auto *cq = q.cq->as<struct nvme_cqe>();
+    uint16_t *status = &cq[q.head].status;
+    while ((__atomic_load_n(status, __ATOMIC_ACQUIRE) & 1) != q.phase)
+        ;
+    std::chrono::duration<double, std::micro> took = Clock::now() - start;
+    EXPECT_TRUE(r.next(q, &cqe));
+    return took.count();
+}
+
+/* The median of single reads, each after so long a pause that the controller sleeps. */
+double usual_us(Rig &r, Queue &q, Dma &buf)
+{
+    std::vector<double> all;
+    for (int i = 0; i < 41; i++) {
+        usleep(25000);
+        all.push_back(ring_silently(r, q, io(NVME_IO_READ, 0, 1, buf.iova)));
+    }
+    std::nth_element(all.begin(), all.begin() + 20, all.end());
+    return all[20];
+}
+
+TEST(Attended, NoticesDoorbellsSoonerThanWhenItSleeps)
+{
+    Rig r(small_config());
+    Queue &q = r.create(1, 8);
+    auto buf = r.dma(4096);
+    double alone = usual_us(r, q, *buf);
+    r.t->ops->attend(r.t, 1);
+    double attended = usual_us(r, q, *buf);
+    r.t->ops->attend(r.t, -1);
+    printf("median of a read: %.1f us, attended %.1f us\n", alone, attended);
+    EXPECT_LT(attended, alone);
+}
+
+TEST(Attended, WhatAHolderLeavesBehindIsNoMistakeOfTheDriver)
+{
+    Rig r(small_config());
+    Queue &q = r.create(1, 8);
+    auto buf = r.dma(4096);
+    r.t->ops->attend(r.t, 1);
+    uint64_t gone = buf->iova;
+    buf->unmap();
+    EXPECT_NE(r.run(q, io(NVME_IO_READ, 0, 1, gone)), 0u);
+    ASSERT_EQ(r.remove_sq(1), 0u);
+    ASSERT_EQ(r.remove_cq(1), 0u);
+    __atomic_store_n(&r.t->doorbells[2], 5u, __ATOMIC_RELEASE);
+    r.t->ops->attend(r.t, -1);
+    usleep(20000);
+    EXPECT_EQ(sim_violations(r.sim), 0u);
+    r.doorbell(1, false, 6);
+    for (int i = 0; i < 1000 && !r.events(SIM_EV_DB_INVALID_QUEUE); i++)
+        usleep(1000);
+    EXPECT_TRUE(r.only(SIM_EV_DB_INVALID_QUEUE)) << "nobody attends any more";
+}
+
+} // namespace
