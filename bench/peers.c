@@ -134,6 +134,8 @@ static int ring_read(struct io_uring *ring, struct peer_job *job, unsigned lane,
     if (!sqe)
         return -EBUSY;
     io_uring_prep_read(sqe, job->fd, job->lanes[lane].buffer, PEER_CHUNK, at);
+    /* By the ring's own threads: bytes in the page cache would be copied in this one. */
+    io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
     io_uring_sqe_set_data64(sqe, at / PEER_CHUNK * RING_LANES + lane);
     err = io_uring_submit(ring);
     return err < 0 ? err : 0;

@@ -33,7 +33,7 @@ struct sweep {
 
 static const struct sweep sweeps[] = {
     {"queues, 4 KiB reads", "queues", QUEUES, SMALL, {1, 2, 4, 8, 16, 32}},
-    {"queues, 256 KiB reads", "queues", QUEUES, 262144, {1, 2, 4, 8, 16, 32}},
+    {"queues, 64 KiB reads", "queues", QUEUES, 65536, {1, 2, 4, 8, 16, 32}},
     {"entries a queue, 4 KiB reads", "depth", DEPTH, SMALL, {4, 16, 64, 256, 1024}},
     {"controller threads, 4 KiB reads", "controller", CONTROLLER, SMALL, {1, 2, 4, 8, 12}},
     {"application threads, 4 KiB reads", "readers", READERS, SMALL, {1, 2, 4, 8}},

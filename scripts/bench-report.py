@@ -22,10 +22,11 @@ MIB_PER_FILE = {"gpu": 4096, "cpu": 256}
 
 
 class Job:
-    """A program to run. `needs`: why it cannot run here, or None."""
+    """A program to run. `needs`: why it cannot run here, or None; `folder`: its last argument."""
 
-    def __init__(self, name, command, needs=None):
-        self.name, self.command, self.needs = name, command, needs
+    def __init__(self, name, command, needs=None, folder=None):
+        self.name, self.needs = name, needs
+        self.command = command + ["-o", "json"] + ([folder] if folder else [])
 
 
 def script(name):
@@ -92,11 +93,11 @@ class Jobs:
         return [
             Job("file", self.mounted(self.mib, "ioctl_bench", "-p", *sized)),
             Job("python-peers", on_mount(self.mib, *self.served)
-                + [sys.executable, script("peers.py"), *sized, "-l", library, "-f", "/dev/shm"],
+                + [sys.executable, script("peers.py"), *sized, "-f", "/dev/shm", "-l", library],
                 self.no_gpu),
             Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
             Job("many-files", self.mounted(self.few_mib, "files_bench", *few)),
-            Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *sized, "/dev/shm"]),
+            Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *sized], folder="/dev/shm"),
         ]
 
     def latencies(self):
@@ -120,13 +121,6 @@ class Jobs:
 
     def all(self):
         return self.queues() + self.files() + self.latencies() + self.rest()
-
-
-def put_json_option(command):
-    """`-o json` goes before the last argument where that is a directory, else at the end."""
-    if os.path.isdir(command[-1]):
-        return command[:-1] + ["-o", "json", command[-1]]
-    return command + ["-o", "json"]
 
 
 def run_to_its_end(command, log, limit):
@@ -156,7 +150,7 @@ def run(job, out, limit):
         return dict(report, failed="not run: " + needs)
     try:
         with open(os.path.join(out, job.name + ".log"), "w", encoding="utf-8") as log:
-            done = run_to_its_end(put_json_option(job.command), log, limit)
+            done = run_to_its_end(job.command, log, limit)
         if done.returncode == 77:
             return dict(report, failed="not run: " + last_line(out, job.name))
         if done.returncode != 0:
@@ -178,8 +172,9 @@ def last_line(out, name):
 def shell_line(command):
     """As one would type it: without the folders of programs and scripts."""
     words = [os.path.relpath(w, ROOT) if w.startswith(ROOT + "/bench/") else
-             os.path.basename(w) if "/bench/" in w or w == sys.executable else w for w in command]
-    return " ".join(words)
+             os.path.basename(w) if "/bench/" in w or w == sys.executable or w.endswith(".so") else w
+             for w in command]
+    return " ".join(words).replace(" -o json", "")
 
 
 def run_all(args):
