@@ -220,6 +220,13 @@ static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
+/* Before its memory is freed, which must know of one that does not stop (dma.c). */
+static void quieten(struct nvme_ctrlr *c)
+{
+    if (!nvme_quieten(c))
+        nvme_ctrlr_fail(c, false);
+}
+
 /* From registers to a controller that takes I/O queues; undoes its own steps on failure. */
 static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
@@ -247,7 +254,7 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return 0;
 
 disable:
-    nvme_quieten(c);
+    quieten(c);
     nvme_admin_teardown(c);
     return rc;
 }
@@ -291,7 +298,7 @@ void nvme_ctrlr_close(struct nvme_ctrlr *c)
 {
     assert(!c->users && "a user of the controller outlives it");
     nvme_shutdown(c);
-    nvme_quieten(c);
+    quieten(c);
     nvme_dma_free_orphans(c);
     nvme_ns_forget(c);
     nvme_admin_teardown(c);

@@ -112,7 +112,10 @@ int nvme_device_reset(struct nvme_ctrlr *c)
 
 bool nvme_quieten(struct nvme_ctrlr *c)
 {
-    return nvme_gone(c) || nvme_disable(c) == 0 || nvme_device_reset(c) == 0;
+    /* Registers that do not answer prove nothing where no IOMMU takes the memory away. */
+    if (nvme_gone(c))
+        return !c->t->physical;
+    return nvme_disable(c) == 0 || nvme_device_reset(c) == 0;
 }
 
 int nvme_enable(struct nvme_ctrlr *c)

@@ -140,8 +140,9 @@ void nvme_ctrlr_progress(struct nvme_ctrlr *c);
 /*
  * False when a controller that failed for good could not be stopped: it may still write to memory
  * that is mapped. Unmapping memory (transport.h) ends that for the memory unmapped. One that is
- * gone (its registers read all-ones) counts as stopped; a vfio-user server that was cut off because
- * it did not answer is taken for gone, too, for nothing is left to stop it with.
+ * gone (its registers read all-ones) counts as stopped, unless addresses are physical; a vfio-user
+ * server that was cut off because it did not answer is taken for gone, too, for nothing is left to
+ * stop it with.
  */
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
 /* What a transport's reset() is given in the formula below. */

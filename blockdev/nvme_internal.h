@@ -108,6 +108,10 @@ int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32
 /* Asks for `wanted` I/O queue pairs; *granted is what may be used, at least 1. */
 int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *granted);
 
+/* reset.c */
+/* For good. settled: it is certain that it touches no memory any more (nvme_quieten()). */
+void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled);
+
 /* namespace.c */
 /* Are the controller's namespaces in use as they were? 0, -ENXIO, or what Identify said. */
 int nvme_ns_verify(struct nvme_ctrlr *c);

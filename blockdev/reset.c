@@ -140,7 +140,7 @@ static int restart(struct nvme_ctrlr *c)
     return come_back(c);
 }
 
-static void fail_for_good(struct nvme_ctrlr *c, bool settled)
+void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled)
 {
     __atomic_store_n(&c->settled, settled, __ATOMIC_RELEASE);
     __atomic_store_n(&c->health, NVME_FAILED, __ATOMIC_RELEASE);
@@ -167,7 +167,7 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     pthread_mutex_lock(&c->admin_lock);
     if (in_vain(c) || restart(c)) {
         settled = nvme_quieten(c);
-        fail_for_good(c, settled);
+        nvme_ctrlr_fail(c, settled);
     }
     if (settled)
         next_epoch(c);

@@ -408,4 +408,28 @@ TEST_F(Physical, MemoryIsKeptFromAControllerThatDoesNotStop)
     close(dma.fd);
 }
 
+TEST_F(Physical, AControllerThatVanishesIsNotTakenForStopped)
+{
+    fake.gone = true;
+    nvme_ctrlr_close(c);
+    c = nullptr;
+    EXPECT_EQ(free_pages(), before - 1) << "the admin queue's, until the process ends";
+}
+
+TEST_F(Physical, AnEndOrAStartThatDoesNotStopItKeepsMemory)
+{
+    nvme_ctrlr *second = nullptr;
+
+    fake.never_disabled = true;
+    nvme_ctrlr_close(c);
+    c = nullptr;
+    EXPECT_EQ(free_pages(), before - 1);
+    fake.never_disabled = false;
+    fake.csts = 0;
+    fake.lose_opcode = NVME_ADMIN_IDENTIFY;
+    fake.on_enable = [this] { fake.never_disabled = true; };
+    EXPECT_NE(nvme_ctrlr_open(&fake.t, &opts, &second), 0);
+    EXPECT_EQ(free_pages(), before - 2);
+}
+
 } // namespace
