@@ -191,7 +191,7 @@ int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_res
  */
 struct gq_readv {
     struct gq_buffer *buffer;
-    const struct gq_file_extent *extents; /* cover every read up to `end` */
+    const struct gq_file_extent *extents; /* ascending; the last one's run is up to `end` */
     size_t n_extents;
     uint64_t end; /* of the file, bytes */
     const struct gq_read *reads;
@@ -203,9 +203,15 @@ struct gq_readv {
 #define GQ_READV_EXTENTS 65536u /* of a map at most */
 
 /*
- * 0 when every read ended, whatever its result; result->bytes: of those that are GQ_READ_OK.
- * -E2BIG: the map has more than GQ_READV_EXTENTS extents. Otherwise as gq_transfer(), and then the
- * results of reads that did end are right.
+ * 0 when every read ended, whatever its result; result->bytes: of those that are GQ_READ_OK. A read
+ * that is not inside the buffer or the map ends with GQ_READ_INVALID, and the others go on. What
+ * starts or ends inside an LBA, or goes to an address that is no multiple of 4, takes a command for
+ * each LBA there: a long read should not.
+ *
+ * -E2BIG: the map has more than GQ_READV_EXTENTS extents; -EINVAL: it is no map of this namespace;
+ * -ENOTSUP: the controller cannot reach the buffer. Otherwise as gq_transfer(), and then the
+ * results of reads that did end are right. A reset in between is not seen here either: reads that
+ * had ended may be read again.
  */
 int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result);
 

@@ -187,6 +187,7 @@ static int cpu_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
     chunk->cmds = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->cmds));
     chunk->results = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->results));
     chunk->pieces = malloc(GQ_CHUNK_PIECES * sizeof(*chunk->pieces));
+    chunk->reads = (struct gq_read *)(void *)chunk->cmds;
     if (chunk->cmds && chunk->results && chunk->pieces)
         return 0;
     cpu_chunk_free(x, chunk);
@@ -276,11 +277,17 @@ static enum gq_outcome too_late(struct gq_launch *l)
     return GQ_OUT_RUNNING;
 }
 
+static void lose_reads(const struct gq_launch *l)
+{
+    for (uint32_t i = 0; i < l->run.n_cmds; i++)
+        l->run.results[i] = GQ_READ_LOST;
+}
+
 static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct gq_cpu *cpu = cpu_of(x);
     const struct gq_port *ports[GQ_MAX_QUEUES];
-    struct gq_cpu_drive d = {&l->run, ports, l->states, l->run.n_queues};
+    struct gq_cpu_drive d = {&l->run, ports, l->states, l->run.n_queues, l->reads, l->queues};
     enum gq_outcome outcome = too_late(l);
 
     l->run.cancel = l->cancel;
@@ -292,6 +299,8 @@ static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chun
         move_pieces(chunk);
     if (chunk->n_cmds && outcome == GQ_OUT_RUNNING)
         drive_all(cpu, &d);
+    else if (l->reads)
+        lose_reads(l);
     if (!l->is_write)
         move_pieces(chunk);
     return 0;

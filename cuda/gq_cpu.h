@@ -2,7 +2,7 @@
 #ifndef CUDA_GQ_CPU_H
 #define CUDA_GQ_CPU_H
 
-#include "cuda/gq_work.h"
+#include "cuda/gq_reads.h"
 
 /* The work of one run: queue i of n is driven with rank i. */
 struct gq_cpu_drive {
@@ -10,6 +10,8 @@ struct gq_cpu_drive {
     const struct gq_port *const *ports;
     struct gq_state *states;
     unsigned n;
+    const struct gq_reads *reads; /* NULL: run is of commands */
+    const uint16_t *areas;        /* of staging, for reads */
 };
 
 void gq_cpu_drive_1(const struct gq_cpu_drive *d, unsigned first, unsigned step);

@@ -5,7 +5,29 @@
 #include <sched.h>
 
 #include "cuda/gq_cpu.h"
-#include "cuda/gq_protocol.h"
+#include "cuda/gq_reads_protocol.h"
+
+static void begin_rank(struct gq_reader *r, const struct gq_cpu_drive *d, unsigned i)
+{
+    if (d->reads)
+        gq_reads_begin(r, gq_whole_group(), d->run, d->reads, d->ports[i], &d->states[i], i,
+                       d->areas[i]);
+    else
+        gq_begin(&r->w, gq_whole_group(), d->run, d->ports[i], &d->states[i], i);
+}
+
+static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive *d)
+{
+    enum gq_round round = d->reads ? gq_reads_round(r) : gq_round(&r->w);
+
+    if (round == GQ_ROUND_ENDED) {
+        if (d->reads)
+            gq_reads_end(r);
+        else
+            gq_end(&r->w);
+    }
+    return round;
+}
 
 /*
  * One thread drives ranks first, first + step, ... below n: each has a turn of one round, so that
@@ -14,22 +36,21 @@
  */
 void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
 {
-    struct gq_worker workers[GQ_MAX_QUEUES];
+    struct gq_reader readers[GQ_MAX_QUEUES];
     bool ended[GQ_MAX_QUEUES] = {false};
     unsigned running = 0;
 
     for (unsigned i = first; i < d->n; i += step) {
-        gq_begin(&workers[i], gq_whole_group(), d->run, d->ports[i], &d->states[i], i);
+        begin_rank(&readers[i], d, i);
         running++;
     }
     while (running) {
         bool idle = true;
 
         for (unsigned i = first; i < d->n; i += step) {
-            enum gq_round round = ended[i] ? GQ_ROUND_IDLE : gq_round(&workers[i]);
+            enum gq_round round = ended[i] ? GQ_ROUND_IDLE : turn_of_rank(&readers[i], d);
 
             if (round == GQ_ROUND_ENDED) {
-                gq_end(&workers[i]);
                 ended[i] = true;
                 running--;
             }

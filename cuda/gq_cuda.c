@@ -25,7 +25,7 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
         .run = l->run, .ports = cu->ports, .states = cu->slots[l->slot].states};
 
     memcpy(k.queues, l->queues, sizeof(k.queues));
-    return gq_kernel_run(&k, cu->slots[l->slot].stream);
+    return gq_kernel_run(&k, l->reads, cu->slots[l->slot].stream);
 }
 
 static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,

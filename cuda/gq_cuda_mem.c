@@ -312,6 +312,7 @@ int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
     if (err)
         return err;
     chunk->cmds = block;
+    chunk->reads = block;
     chunk->pieces = (struct gq_piece *)(void *)((char *)block + cmds);
     chunk->results = (uint32_t *)(void *)((char *)block + cmds + pieces);
     return 0;

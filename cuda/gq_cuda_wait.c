@@ -14,7 +14,7 @@
 struct watch {
     uint64_t start_ns, sign_ns;
     uint64_t leave_ns; /* 0: not asked to leave */
-    uint32_t ended;    /* commands, when it was looked at last */
+    uint32_t signs;    /* of life, when they were looked at last */
 };
 
 /* Forwards what the GPU cannot see: the caller's flag, and the engine's. Returns the engine's. */
@@ -39,12 +39,12 @@ static bool all_ended(const struct gq_launch *l)
     return true;
 }
 
-static uint32_t count_ended(const struct gq_chunk *chunk)
+static uint32_t count_signs(const struct gq_launch *l)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < chunk->n_cmds; i++)
-        n += __atomic_load_n(&chunk->results[i], __ATOMIC_RELAXED) != GQ_PENDING;
+    for (unsigned i = 0; i < l->run.n_queues; i++)
+        n += __atomic_load_n(&l->states[i].signs, __ATOMIC_RELAXED);
     return n;
 }
 
@@ -58,14 +58,13 @@ static uint64_t min64(uint64_t a, uint64_t b)
  * eight times within a command's deadline; and at once at the end of its budget, or when it is told
  * to. What is still there GQ_HANG_MS later does not run as written.
  */
-static bool hangs(struct watch *w, const struct gq_launch *l, const struct gq_chunk *chunk,
-                  bool leave)
+static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
 {
     uint64_t now = nvme_now_ns(), limit;
-    uint32_t ended = count_ended(chunk);
+    uint32_t signs = count_signs(l);
 
-    if (ended != w->ended) {
-        w->ended = ended;
+    if (signs != w->signs) {
+        w->signs = signs;
         w->sign_ns = now;
     }
     if (leave && !w->leave_ns)
@@ -106,7 +105,7 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
         running = running && !all_ended(l);
         if (!running || i % ASK_CUDA_EVERY == 0)
             err = query(stream);
-        if (err == cudaErrorNotReady && i % ASK_CUDA_EVERY == 0 && hangs(&w, l, chunk, leave)) {
+        if (err == cudaErrorNotReady && i % ASK_CUDA_EVERY == 0 && hangs(&w, l, leave)) {
             __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);
             return -EIO;
         }

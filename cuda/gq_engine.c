@@ -152,6 +152,7 @@ static void close_slots(struct gq_engine *e)
 
         for (unsigned i = 0; i < GQ_SLOT_CHUNKS; i++)
             close_chunk(e, &slot->chunks[i]);
+        free(slot->map);
     }
 }
 
@@ -209,8 +210,8 @@ static int map_staging(struct gq_engine *e, size_t len, bool host)
 }
 
 /*
- * Every chunk of every slot has a part of its own, so that late data of one cannot hit another. A
- * controller that cannot reach the device's memory gets the host's: tier 1.
+ * Every chunk of every slot has a part of its own, and every queue, so that late data of one cannot
+ * hit another. A controller that cannot reach the device's memory gets the host's: tier 1.
  */
 static int open_staging(struct gq_engine *e)
 {
@@ -220,7 +221,8 @@ static int open_staging(struct gq_engine *e)
     e->chunk_staging = e->opts.staging / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
     if (e->chunk_staging < NVME_PAGE_SIZE)
         e->chunk_staging = NVME_PAGE_SIZE;
-    len = e->chunk_staging * parts;
+    e->queue_staging = e->chunk_staging * parts;
+    len = e->queue_staging + (uint64_t)e->n_queues * GQ_STAGING_LBAS * e->ns.lba_size;
     err = map_staging(e, len, false);
     if (err == -EFAULT && e->exec->tier > 1) {
         e->exec->tier = 1;
@@ -298,8 +300,14 @@ static int open_parts(struct gq_engine *e)
     err = open_staging(e);
     if (err)
         goto close_slots;
+    err = e->exec->ops->staging_alloc(
+        e->exec, e->n_slots * GQ_READV_EXTENTS * sizeof(struct gq_file_extent), false, &e->maps);
+    if (err)
+        goto close_staging;
     return 0;
 
+close_staging:
+    close_staging(e);
 close_slots:
     close_slots(e);
 close_queues:
@@ -376,6 +384,7 @@ void gq_engine_close(struct gq_engine *e)
         if (e->buffers[i])
             gq_buffer_close(e->buffers[i]);
     }
+    e->exec->ops->staging_free(e->exec, &e->maps);
     close_staging(e);
     close_slots(e);
     close_ringer(e);

@@ -6,6 +6,7 @@
 #define CUDA_GQ_EXEC_H
 
 #include "cuda/gq.h"
+#include "cuda/gq_reads.h"
 #include "cuda/gq_work.h"
 
 #define GQ_CHUNK_CMDS   16384u
@@ -17,6 +18,7 @@
  */
 struct gq_chunk {
     struct gq_cmd *cmds;
+    struct gq_read *reads; /* the memory of cmds: it holds one or the other */
     uint32_t *results;
     struct gq_piece *pieces;
     uint64_t *stream; /* position in the transfer of each command's first byte */
@@ -28,6 +30,7 @@ struct gq_chunk {
 /* Where one run takes place: which queues, with what state. */
 struct gq_launch {
     struct gq_run run;
+    const struct gq_reads *reads;    /* NULL: run is of commands; else of reads, without pieces */
     unsigned slot;                   /* numbered from 0; one run at a time in each */
     uint16_t queues[GQ_MAX_QUEUES];  /* numbers, as given to port_add() */
     struct gq_state *states;         /* run.n_queues of them, from slot_states() */
@@ -68,12 +71,13 @@ struct gq_exec_ops {
     void (*port_remove)(struct gq_exec *x, unsigned i);
     /* The commands of queue i as its last run left them: depth - 1, by CID. */
     int (*port_slots)(struct gq_exec *x, unsigned i, struct gq_slot *out);
-    /* The chunk's arrays: GQ_CHUNK_CMDS commands, GQ_CHUNK_PIECES pieces. */
+    /* The chunk's arrays: GQ_CHUNK_CMDS commands or reads, GQ_CHUNK_PIECES pieces. */
     int (*chunk_alloc)(struct gq_exec *x, struct gq_chunk *chunk);
     void (*chunk_free)(struct gq_exec *x, struct gq_chunk *chunk);
     struct gq_state *(*slot_states)(struct gq_exec *x, unsigned slot);
     /*
-     * Runs the chunk: its pieces before its commands (writes) or after them (reads). start()
+     * Runs the chunk: its pieces before its commands (writes) or after them (reads); a run of
+     * reads has an area of staging for each queue number. start()
      * may return before the run has ended; wait() does not. -EAGAIN from start(): not beside
      * another run of the same caller, since somebody waits for all runs to end. Any other error
      * means that the executor itself failed, and that nothing is known about the commands, nor

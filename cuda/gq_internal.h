@@ -34,6 +34,8 @@ struct gq_queue {
 /* What one transfer at a time needs beside queues. */
 struct gq_slot_res {
     struct gq_chunk chunks[GQ_SLOT_CHUNKS];
+    struct gq_file_extent *map; /* what the slot's part of engine.maps holds */
+    size_t map_extents;
     bool leased;
     unsigned holds; /* quarantined queues that may still write to this slot's staging */
 };
@@ -58,6 +60,8 @@ struct gq_engine {
     struct gq_import staging_mem;
     struct gq_region staging;
     uint64_t chunk_staging; /* bytes of staging for each chunk of each slot */
+    uint64_t queue_staging; /* byte of it from which on each queue has an area for reads */
+    struct gq_import maps;  /* GQ_READV_EXTENTS extents for each slot, the executor's */
 
     pthread_mutex_t lock;   /* protects all below, and the counts inside queues, slots, buffers */
     pthread_cond_t changed; /* a lease, a buffer's use or a transfer ended */
@@ -99,6 +103,8 @@ int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
 void gq_buffer_leave(struct gq_buffer *b);
 /* Unregisters a buffer when the queues are gone already. */
 void gq_buffer_close(struct gq_buffer *b);
+/* Before its memory goes: no copier of another process is sent copies into it any more. */
+void gq_buffer_unroute(struct gq_buffer *b);
 
 /*
  * Takes a slot and up to `want` queues, at least one; a large transfer leaves some to others.

@@ -2,7 +2,7 @@
 
 #include "cuda/gq_bytes.h"
 #include "cuda/gq_copier.h"
-#include "cuda/gq_protocol.h"
+#include "cuda/gq_reads_protocol.h"
 
 namespace
 {
@@ -21,6 +21,22 @@ __global__ void __launch_bounds__(GQ_LANES)
     while (gq_round(&w) != GQ_ROUND_ENDED)
         ;
     gq_end(&w);
+}
+
+/* The same for reads. The areas of staging are the queues' own. */
+__global__ void __launch_bounds__(GQ_LANES, 1)
+    drive_reads(const __grid_constant__ struct gq_kernel_run a,
+                const __grid_constant__ struct gq_reads reads)
+{
+    const uint16_t queue = a.queues[blockIdx.x];
+    const struct gq_port port = a.ports[queue];
+    struct gq_reader r;
+
+    gq_reads_begin(&r, gq_whole_group(), &a.run, &reads, &port, &a.states[blockIdx.x], blockIdx.x,
+                   queue);
+    while (gq_reads_round(&r) != GQ_ROUND_ENDED)
+        ;
+    gq_reads_end(&r);
 }
 
 /* Copies of a failed command's staging are left out: they would hand on somebody else's bytes. */
@@ -63,8 +79,9 @@ unsigned blocks_for(uint64_t n)
 
 extern "C" cudaError_t gq_kernels_load(void)
 {
-    const void *kernels[] = {(const void *)drive_queues, (const void *)move_pieces,
-                             (const void *)gather, (const void *)fill_zero};
+    const void *kernels[] = {(const void *)drive_queues, (const void *)drive_reads,
+                             (const void *)move_pieces, (const void *)gather,
+                             (const void *)fill_zero};
 
     for (const void *kernel : kernels) {
         struct cudaFuncAttributes attr;
@@ -80,12 +97,13 @@ extern "C" cudaError_t gq_kernels_load(void)
  * By cudaLaunchKernel(), whose answer is about this launch alone. After <<<>>> only
  * cudaGetLastError() tells, and that may be an older error of the same thread.
  */
-extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, cudaStream_t stream)
+extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
+                                     cudaStream_t stream)
 {
-    void *args[] = {(void *)run};
+    void *args[] = {(void *)run, (void *)reads};
 
-    return cudaLaunchKernel((const void *)drive_queues, run->run.n_queues, GQ_LANES, args, 0,
-                            stream);
+    return cudaLaunchKernel(reads ? (const void *)drive_reads : (const void *)drive_queues,
+                            run->run.n_queues, GQ_LANES, args, 0, stream);
 }
 
 extern "C" cudaError_t gq_kernel_pieces(const struct gq_piece *pieces, uint32_t n,

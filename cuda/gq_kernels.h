@@ -5,7 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/gq_mailbox.h"
-#include "cuda/gq_work.h"
+#include "cuda/gq_reads.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,8 +25,9 @@ struct gq_kernel_run {
  */
 cudaError_t gq_kernels_load(void);
 
-/* A warp for each queue of the run. */
-cudaError_t gq_kernel_run(const struct gq_kernel_run *run, cudaStream_t stream);
+/* A warp for each queue of the run. reads: NULL for commands. */
+cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
+                          cudaStream_t stream);
 /* results may be NULL when no piece depends on a command. */
 cudaError_t gq_kernel_pieces(const struct gq_piece *pieces, uint32_t n, const uint32_t *results,
                              cudaStream_t stream);

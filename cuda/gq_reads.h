@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "cuda/gq_fence.h"
 #include "cuda/gq_work.h"
 
 #define GQ_LBA_ZERO UINT64_MAX /* in place of an LBA: reads as zeros */
@@ -23,10 +24,18 @@ static_assert(sizeof(struct gq_file_extent) == 16, "one load of a lane");
 /* Ascending and without gaps from extents[0].offset on; found by binary search. */
 struct gq_file_map {
     const struct gq_file_extent *extents;
-    uint64_t end; /* of the file, bytes: reads are short there */
+    uint64_t end; /* of the file, bytes: reads are short there; 0 without extents */
     uint32_t count;
     uint32_t lba_size;
 };
+
+/* How many bytes a read will have: less than asked for at the file's end. */
+GQ_FN uint64_t gq_read_bytes(const struct gq_file_map *map, uint64_t offset, uint64_t len)
+{
+    if (offset >= map->end)
+        return 0;
+    return len < map->end - offset ? len : map->end - offset;
+}
 
 /* Memory that the controller reaches, with a table of PRPs (gq_prp.h). */
 struct gq_target {

@@ -30,8 +30,9 @@
 #include "cuda/gq_prp.h"
 #include "cuda/gq_reads.h"
 
-#define GQ_ZEROS_A_ROUND 32768u /* bytes that a lane has written at most, so that rounds end soon \
-                                 */
+#define GQ_ZEROS_A_ROUND                                                     \
+    32768u /* bytes that a lane has written at most, so that rounds end soon \
+            */
 #define GQ_NO_READ UINT32_MAX
 
 /* How far a lane is with its read. */
@@ -73,14 +74,6 @@ struct gq_reader {
     GQ_LANE_MEMBER(uint32_t, bad);     /* the lowest index that this lane saw fail */
 };
 
-/* How many bytes a read will have: less than asked for at the file's end. Of any lane. */
-GQ_FN uint64_t gq_read_bytes(const struct gq_file_map *map, uint64_t offset, uint64_t len)
-{
-    if (offset >= map->end)
-        return 0;
-    return len < map->end - offset ? len : map->end - offset;
-}
-
 /* `whole` is cut into this many units, of which the first and the last may be shorter. */
 GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
 {
@@ -120,8 +113,8 @@ GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *
 {
     uint64_t room = reads->target.len;
 
-    return read->at <= room && read->len <= room - read->at && reads->map.count &&
-           read->file_offset >= reads->map.extents[0].offset;
+    return read->at <= room && read->len <= room - read->at &&
+           (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
 }
 
 /* Inside a region. */

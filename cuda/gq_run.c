@@ -5,6 +5,29 @@
 
 #define NS_PER_MS 1000000u
 
+int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result)
+{
+    *result = (struct gq_result){0};
+    pthread_mutex_lock(&e->lock);
+    e->transfers++;
+    pthread_mutex_unlock(&e->lock);
+    return gq_buffer_enter(e, b);
+}
+
+void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *r)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stats.transfers++;
+    e->stats.commands += r->commands;
+    *(is_write ? &e->stats.bytes_written : &e->stats.bytes_read) += r->bytes;
+    e->stats.timeouts += r->timed_out;
+    e->stats.errors += r->nvme_status != 0;
+    e->stats.cancelled += r->cancelled;
+    e->transfers--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
 uint64_t gq_job_deadline(unsigned deadline_ms)
 {
     return deadline_ms ? gq_now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;

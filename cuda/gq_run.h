@@ -29,6 +29,14 @@ struct gq_job {
     struct gq_lease lease;
 };
 
+/*
+ * Around each call: it counts as a transfer under way, and its result begins empty. -ESTALE: there
+ * is no such buffer; otherwise the caller leaves it (gq_buffer_leave) before gq_job_leave(), which
+ * follows in any case and adds the result to what the engine has counted.
+ */
+int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result);
+void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *result);
+
 /* deadline_ms as in gq_request. */
 uint64_t gq_job_deadline(unsigned deadline_ms);
 /*

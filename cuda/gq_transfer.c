@@ -201,33 +201,14 @@ static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq
     return gq_job_do(&t.job);
 }
 
-static void account(struct gq_engine *e, const struct gq_request *req, const struct gq_result *r)
-{
-    pthread_mutex_lock(&e->lock);
-    e->stats.transfers++;
-    e->stats.commands += r->commands;
-    *(req->op == GQ_WRITE ? &e->stats.bytes_written : &e->stats.bytes_read) += r->bytes;
-    e->stats.timeouts += r->timed_out;
-    e->stats.errors += r->nvme_status != 0;
-    e->stats.cancelled += r->cancelled;
-    e->transfers--;
-    pthread_cond_broadcast(&e->changed);
-    pthread_mutex_unlock(&e->lock);
-}
-
 int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result)
 {
-    int err;
+    int err = gq_job_enter(e, req->buffer, result);
 
-    *result = (struct gq_result){0};
-    pthread_mutex_lock(&e->lock);
-    e->transfers++;
-    pthread_mutex_unlock(&e->lock);
-    err = gq_buffer_enter(e, req->buffer);
     if (!err) {
         err = transfer(e, req, result);
         gq_buffer_leave(req->buffer);
     }
-    account(e, req, result);
+    gq_job_leave(e, req->op == GQ_WRITE, result);
     return err;
 }

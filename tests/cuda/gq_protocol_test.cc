@@ -67,7 +67,7 @@ struct Ring : nvme_transport {
         r.n_queues = 1;
         r.nsid = 1;
         r.opcode = NVME_IO_READ;
-        gq_cpu_drive d = {&r, ports, &state, 1};
+        gq_cpu_drive d = {&r, ports, &state, 1, nullptr, nullptr};
         drive(&d, 0, 1);
     }
 };

@@ -1,0 +1,366 @@
+/* Many reads at once, of every shape, against the bytes of the file. */
+#include <cerrno>
+
+#include "tests/cuda/gq_file.h"
+#include "tests/cuda/gq_rig.h"
+
+namespace
+{
+
+class GqReadv : public GqTest
+{
+};
+
+struct Shape {
+    size_t n;
+    uint64_t min, max; /* bytes of a read */
+    uint64_t align;    /* of offsets, addresses and lengths */
+};
+
+/* Places one after another, in no order of the file; every tenth read may reach past the end. */
+std::vector<gq_read> draw_reads(const File &file, std::mt19937 &rng, const Shape &shape)
+{
+    std::vector<gq_read> reads;
+    uint64_t at = 0, past = file.bytes.size() / 10;
+
+    for (size_t i = 0; i < shape.n; i++) {
+        uint64_t span = file.bytes.size() + (rng() % 10 == 0 ? past : 0);
+        uint64_t len = shape.min + rng() % (shape.max - shape.min + 1);
+
+        len = std::max(len / shape.align * shape.align, shape.align);
+        at += rng() % 3 * shape.align;
+        reads.push_back({rng() % span / shape.align * shape.align, at, len});
+        at += len;
+    }
+    std::shuffle(reads.begin(), reads.end(), rng);
+    return reads;
+}
+
+uint64_t room_for(const std::vector<gq_read> &reads)
+{
+    uint64_t room = 0;
+
+    for (const gq_read &r : reads)
+        room = std::max(room, r.at + r.len);
+    return room;
+}
+
+/* Reads them into a buffer that begins at byte `start`; nothing else in memory may change. */
+void read_and_compare(Rig &rig, const File &file, const std::vector<gq_read> &reads, size_t start)
+{
+    uint64_t room = room_for(reads), bytes = 0;
+    Memory m(rig.x.kind, start + room + 100);
+    gq_buffer *b = rig.add(m, start, room);
+    Bytes want(start + room + 100, 0xa5);
+    Batch batch(b, file, reads);
+
+    EXPECT_EQ(batch.run(rig), 0);
+    gq_buffer_unregister(b);
+    for (size_t i = 0; i < reads.size(); i++) {
+        ASSERT_EQ(batch.results[i], GQ_READ_OK) << "read " << i;
+        Bytes part = file.part(reads[i].file_offset, reads[i].len);
+        std::copy(part.begin(), part.end(), want.begin() + (ptrdiff_t)(start + reads[i].at));
+        bytes += part.size();
+    }
+    EXPECT_EQ(rig.result.bytes, bytes);
+    ASSERT_TRUE(m.read(0, want.size()) == want);
+}
+
+void read_shapes(Rig &rig, const std::vector<Shape> &shapes, size_t start)
+{
+    std::mt19937 rng(11);
+
+    rig.open();
+    for (const Shape &shape : shapes) {
+        SCOPED_TRACE(testing::Message() << shape.n << " of " << shape.min << ".." << shape.max);
+        File file(rig, rng, 20, 400, true);
+        read_and_compare(rig, file, draw_reads(file, rng, shape), start);
+    }
+}
+
+TEST_P(GqReadv, ReadsWholeLbasOf512Bytes)
+{
+    Rig rig(GetParam(), 512);
+
+    rig.cfg.reorder = true;
+    read_shapes(rig,
+                {{1, 512, 512, 512},
+                 {3000, 512, 512, 512},
+                 {600, 4096, 4096, 4096},
+                 {70, 65536, 65536, 512},
+                 {4, 1u << 20, 3u << 19, 512}},
+                4096);
+}
+
+TEST_P(GqReadv, ReadsWholeLbasOf4096Bytes)
+{
+    Rig rig(GetParam(), 4096);
+
+    rig.cfg.reorder = true;
+    read_shapes(rig,
+                {{1, 4096, 4096, 4096},
+                 {1500, 4096, 4096, 4096},
+                 {70, 65536, 65536, 4096},
+                 {4, 1u << 20, 3u << 19, 4096}},
+                8192);
+}
+
+TEST_P(GqReadv, ReadsAnyBytesToAnyPlaceOn512ByteLbas)
+{
+    Rig rig(GetParam(), 512);
+
+    rig.cfg.reorder = true;
+    read_shapes(rig,
+                {{1, 1, 1, 1},
+                 {500, 1, 40, 1},
+                 {300, 1, 3000, 1},
+                 {20, 1, 100000, 1},
+                 {200, 100, 20000, 4}},
+                1235);
+}
+
+TEST_P(GqReadv, ReadsAnyBytesToAnyPlaceOn4096ByteLbas)
+{
+    Rig rig(GetParam(), 4096);
+
+    rig.cfg.reorder = true;
+    read_shapes(rig, {{1, 1, 1, 1}, {500, 1, 40, 1}, {200, 1, 20000, 1}, {200, 100, 20000, 4}},
+                1236);
+}
+
+TEST_P(GqReadv, FindsItsWayInMapsOfAnySize)
+{
+    for (size_t extents : {1, 2, 3, 5, 64, 1000, 10000}) {
+        Rig rig(GetParam(), 512);
+        std::mt19937 rng(extents);
+
+        SCOPED_TRACE(extents);
+        rig.open();
+        File file(rig, rng, extents, extents > 100 ? 1 : 64, extents % 2 == 0);
+        read_and_compare(rig, file, draw_reads(file, rng, {400, 1, 5000, 1}), 17);
+        read_and_compare(rig, file, draw_reads(file, rng, {5, 9000, 500000, 4}), 4);
+    }
+}
+
+TEST_P(GqReadv, CutsReadsAtWhatACommandCarries)
+{
+    for (unsigned bytes : {512, 4096, 8192, 65536, 1 << 20}) {
+        Rig rig(GetParam(), 512);
+
+        SCOPED_TRACE(bytes);
+        /* A controller cannot say 4096 or less: there the engine's own limit is meant. */
+        rig.cfg.mdts = std::max(bytes, 8192u);
+        rig.opts.max_command = bytes;
+        read_shapes(rig, {{30, 1, 200000, 4}, {40, 512, 100000, 512}}, 512);
+    }
+}
+
+/* A command whose list of PRPs would end in the entry that points to the next page is cut. */
+TEST_P(GqReadv, FollowsChainedListsFromAnyPage)
+{
+    Rig rig(GetParam(), 512, 16u << 20);
+    std::vector<uint64_t> starts, lens;
+
+    rig.cfg.mdts = 4u << 20;
+    rig.open();
+    File file(rig, {{0, 8}}, 12u << 20);
+    for (uint64_t page : {0, 1, 2, 509, 510, 511, 512, 1021})
+        starts.insert(starts.end(), {page * 4096, page * 4096 + 512, page * 4096 + 4092});
+    for (uint64_t pages : {1, 2, 3, 510, 511, 512, 1024})
+        lens.insert(lens.end(), {pages * 4096, pages * 4096 + 512});
+    Memory m(rig.x.kind, 9u << 20);
+    gq_buffer *b = rig.add(m, 0, 9u << 20);
+    for (uint64_t at : starts) {
+        for (uint64_t len : lens) {
+            Batch batch(b, file, {{1024, at, len}});
+
+            ASSERT_EQ(batch.run(rig), 0);
+            ASSERT_EQ(batch.results[0], GQ_READ_OK);
+            ASSERT_TRUE(m.read(at, len) == file.part(1024, len)) << at << " " << len;
+        }
+    }
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqReadv, TakesListsOfManyChunks)
+{
+    Rig rig(GetParam(), 512);
+    std::mt19937 rng(5);
+
+    rig.opts.queues = 8;
+    rig.opts.depth = 64;
+    rig.open();
+    File file(rig, rng, 50, 200, true);
+    read_and_compare(rig, file, draw_reads(file, rng, {60000, 1, 1024, 512}), 0);
+    EXPECT_EQ(rig.stats().transfers, 1u);
+    EXPECT_EQ(rig.stats().bytes_read, rig.result.bytes);
+    EXPECT_EQ(rig.stats().commands, rig.result.commands);
+}
+
+TEST_P(GqReadv, HolesAreZerosAndSendNothing)
+{
+    Rig rig(GetParam());
+
+    rig.open();
+    File file(rig, {{0, GQ_LBA_ZERO}}, 3000000);
+    read_and_compare(rig, file, {{5, 3, 2000001}, {0, 2000007, 1}, {2999999, 2000009, 100}}, 1);
+    EXPECT_EQ(rig.result.commands, 0u);
+}
+
+TEST_P(GqReadv, ReadsAreShortAtTheEnd)
+{
+    Rig rig(GetParam(), 4096);
+
+    rig.open();
+    File file(rig, {{0, 7}}, 10001);
+    read_and_compare(rig, file,
+                     {{8192, 0, 8192},
+                      {10000, 9000, 5},
+                      {10001, 9008, 4096},
+                      {UINT64_MAX, 14000, 4096},
+                      {0, 20480, 0}},
+                     0);
+    EXPECT_EQ(rig.result.bytes, 1810u);
+    EXPECT_EQ(rig.result.commands, 2u);
+}
+
+TEST_P(GqReadv, ReadsNothingOfAnEmptyFile)
+{
+    Rig rig(GetParam());
+
+    rig.open();
+    File file(rig, {}, 0);
+    read_and_compare(rig, file, {{0, 0, 4096}, {5, 5000, 1}}, 0);
+}
+
+TEST_P(GqReadv, SendsNoMoreCommandsThanItTakes)
+{
+    Rig rig(GetParam(), 512);
+
+    rig.opts.max_command = 65536;
+    rig.open();
+    File file(rig, {{0, 100}, {1u << 20, 5000}}, 2u << 20);
+    read_and_compare(rig, file, {{0, 0, 1u << 20}}, 4096);
+    EXPECT_EQ(rig.result.commands, 16u);
+    read_and_compare(rig, file, {{(1u << 20) - 512, 0, 1024}}, 4096);
+    EXPECT_EQ(rig.result.commands, 2u) << "one for each extent";
+    read_and_compare(rig, file, {{100, 0, 65536}}, 4096);
+    EXPECT_EQ(rig.result.commands, 3u) << "an end, what is whole, an end";
+}
+
+/* Two ways to the same bytes. */
+TEST_P(GqReadv, ReadsWhatTransfersRead)
+{
+    Rig rig(GetParam(), 512);
+    std::mt19937 rng(77);
+    const size_t room = 1u << 20;
+
+    rig.open();
+    Memory m(rig.x.kind, 2 * room);
+    gq_buffer *b = rig.add(m, 0, 2 * room);
+    for (unsigned round = 0; round < 30; round++) {
+        File file(rig, rng, 1 + rng() % 30, 100, true);
+        uint64_t offset = rng() % file.bytes.size();
+        uint64_t len = 1 + rng() % std::min<uint64_t>(file.bytes.size() - offset, room);
+        Batch batch(b, file, {});
+
+        for (uint64_t at = 0; at < len;) {
+            uint64_t n = std::min<uint64_t>(1 + rng() % 60000, len - at);
+
+            batch.reads.push_back({offset + at, at, n});
+            at += n;
+        }
+        ASSERT_EQ(batch.run(rig), 0);
+        EXPECT_EQ(rig.result.bytes, len);
+        ASSERT_EQ(rig.move(GQ_READ, b, room, file.stream(), offset, len), 0);
+        ASSERT_TRUE(m.read(0, len) == m.read(room, len)) << "round " << round;
+    }
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqReadv, ReadsOutsideTheBufferOrTheMapAreInvalidAndSpoilNoOther)
+{
+    Rig rig(GetParam(), 512);
+
+    rig.open();
+    File file(rig, {{0, 100}}, 65536);
+    file.extents[0].offset = 4096;
+    Memory m(rig.x.kind, 16384);
+    gq_buffer *b = rig.add(m, 3, 8192);
+    Batch batch(b, file,
+                {{4096, 0, 512},
+                 {4096, 8192, 1},
+                 {4096, 1, 8192},
+                 {4096, UINT64_MAX, 2},
+                 {4096, 2, UINT64_MAX},
+                 {0, 0, 512},
+                 {5000, 512, 512},
+                 {4096, 8192, 0}});
+    EXPECT_EQ(batch.run(rig), 0);
+    for (size_t i = 0; i < batch.reads.size(); i++) {
+        bool good = i == 0 || i == 6 || i == 7;
+
+        EXPECT_EQ(batch.results[i], good ? GQ_READ_OK : GQ_READ_INVALID) << i;
+    }
+    EXPECT_EQ(rig.result.bytes, 1024u);
+    EXPECT_TRUE(m.read(3 + 1024, 8192) == Bytes(8192, 0xa5));
+    gq_buffer_unregister(b);
+}
+
+TEST_P(GqReadv, RefusesMapsThatCannotBe)
+{
+    Rig rig(GetParam(), 512);
+    struct {
+        const char *why;
+        std::vector<gq_file_extent> extents;
+        uint64_t end;
+    } maps[] = {
+        {"an extent in the middle of an LBA", {{0, 0}, {100, 5}}, 4096},
+        {"not ascending", {{0, 0}, {4096, 5}, {4096, 9}}, 8192},
+        {"ends before its last extent", {{0, 0}, {4096, 5}}, 4096},
+        {"past the namespace", {{0, 16380}}, 4096},
+        {"an LBA that wraps", {{0, UINT64_MAX - 1}}, 4096},
+        {"longer than the namespace", {{0, 1}}, UINT64_MAX},
+        {"no extents, but an end", {}, 512},
+    };
+
+    rig.open();
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+    for (auto &map : maps) {
+        File file(map.extents, map.end);
+        Batch batch(b, file, {{0, 0, 512}});
+
+        EXPECT_EQ(batch.run(rig), -EINVAL) << map.why;
+        EXPECT_EQ(batch.results[0], GQ_READ_LOST);
+    }
+    File large(std::vector<gq_file_extent>(GQ_READV_EXTENTS + 1), 512);
+    EXPECT_EQ(Batch(b, large, {{0, 0, 512}}).run(rig), -E2BIG);
+    File good(rig, {{0, 0}}, 4096);
+    EXPECT_EQ(Batch(b, good, {}).run(rig), 0) << "nothing is nothing";
+    EXPECT_EQ(rig.stats().commands, 0u);
+    gq_buffer_unregister(b);
+    EXPECT_EQ(Batch(b, good, {{0, 0, 512}}).run(rig), -ESTALE);
+}
+
+TEST_P(GqReadv, MemoryThatTheControllerCannotReachIsNotSupported)
+{
+    Rig rig(GetParam(), 512);
+    gq_buffer *b = nullptr;
+
+    if (rig.x.kind != GQ_EXECUTOR_CUDA)
+        GTEST_SKIP() << "all memory is the host's";
+    rig.no_peer = true;
+    rig.open();
+    File file(rig, {{0, 0}}, 4096);
+    Memory m(rig.x.kind, 4096);
+    gq_mem mem = m.part(0, 4096);
+    mem.copies_will_do = true;
+    ASSERT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
+    EXPECT_EQ(Batch(b, file, {{0, 0, 512}}).run(rig), -ENOTSUP);
+    gq_buffer_unregister(b);
+}
+
+GQ_FOR_EXECUTORS(GqReadv);
+
+} // namespace
