@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 
+#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/fdsocket.h"
 #include "tests/daemon/tokens.h"
 
@@ -25,7 +26,8 @@ class FdSocket : public ::testing::Test
   protected:
     void SetUp() override
     {
-        ASSERT_EQ(fdsocket_open(nullptr, &socket_), 0);
+        fdsocket_answers answers = {answer, this};
+        ASSERT_EQ(fdsocket_open(&answers, &socket_), 0);
         memory_ = memfd_create("fdsocket", MFD_CLOEXEC);
         ASSERT_GE(memory_, 0);
     }
@@ -39,9 +41,55 @@ class FdSocket : public ::testing::Test
         return token_for(fdsocket_name(socket_), fd);
     }
 
+    // Knows lease 7: its page is the memory, its queues too, with doorbells.
+    static int answer(void *context, const gpunvme_ask *ask, uid_t uid, gpunvme_told *told,
+                      int fds[2])
+    {
+        auto *self = static_cast<FdSocket *>(context);
+        if (ask->id != 7 || uid != getuid())
+            return -ENOENT;
+        *told = {ask->index, 0, 0, 0, 0, 0};
+        fds[0] = dup(self->memory_);
+        fds[1] = ask->what == GPUNVME_ASK_QUEUE ? dup(self->memory_) : -1;
+        return ask->what == GPUNVME_ASK_QUEUE ? 2 : 1;
+    }
+
     fdsocket *socket_ = nullptr;
     int memory_ = -1;
 };
+
+// The answer to what was sent last; -1: the connection ended. Closes what came with it.
+int fds_told(int s, gpunvme_told *told)
+{
+    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+    iovec iov = {told, sizeof(*told)};
+    msghdr msg = {};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof(control);
+    if (recvmsg(s, &msg, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*told)))
+        return -1;
+    cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    size_t n = c ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+    for (size_t i = 0; i < n; i++) {
+        int fd;
+        memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+        close(fd);
+    }
+    return static_cast<int>(n);
+}
+
+int asked(int s, uint64_t what, uint64_t id, uint64_t index)
+{
+    gpunvme_ask ask = {what, id, 0, index};
+    gpunvme_told told = {};
+    if (send(s, &ask, sizeof(ask), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(ask)))
+        return -1;
+    int n = fds_told(s, &told);
+    EXPECT_TRUE(n < 0 || told.len == index);
+    return n;
+}
 
 // Both ends of a TCP connection over the loopback.
 void connected(int ends[2])
@@ -149,6 +197,71 @@ TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
     EXPECT_NE(token(memory_), 0u);
     close(s);
     close(ends[1]);
+}
+
+TEST_F(FdSocket, AConnectionAsksForManyThings)
+{
+    int s = connect_to(fdsocket_name(socket_));
+    for (uint64_t i = 0; i < 100; i++) {
+        EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, i), 1);
+        EXPECT_EQ(asked(s, GPUNVME_ASK_QUEUE, 7, i), 2);
+    }
+    uint64_t token;
+    EXPECT_TRUE(send_word(s, memory_, 0)) << "tokens too";
+    EXPECT_EQ(recv(s, &token, sizeof(token), MSG_WAITALL), 8);
+    EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, 1), 1);
+    EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 8, 1), -1) << "nobody's lease";
+    EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, 1), -1) << "closed by then";
+    close(s);
+}
+
+TEST_F(FdSocket, QuestionsSentTogetherAreAnsweredInTurn)
+{
+    gpunvme_ask asks[3] = {};
+    gpunvme_told told;
+    for (uint64_t i = 0; i < 3; i++)
+        asks[i] = {GPUNVME_ASK_PAGE, 7, 0, i};
+    int s = connect_to(fdsocket_name(socket_));
+    ASSERT_EQ(send(s, asks, sizeof(asks), 0), static_cast<ssize_t>(sizeof(asks)));
+    for (uint64_t i = 0; i < 3; i++) {
+        EXPECT_EQ(fds_told(s, &told), 1);
+        EXPECT_EQ(told.len, i);
+    }
+    close(s);
+}
+
+// Of every length but a question's, with and without a descriptor.
+TEST_F(FdSocket, QuestionsOfAnotherShapeEndTheConnection)
+{
+    char bytes[200] = {};
+    gpunvme_ask good = {GPUNVME_ASK_PAGE, 7, 0, 0};
+    gpunvme_told told;
+    memcpy(bytes, &good, sizeof(good));
+    for (size_t len : {1, 7, 8, 9, 16, 31, 33, 40}) {
+        int s = connect_to(fdsocket_name(socket_));
+        ASSERT_EQ(send(s, bytes, len, MSG_NOSIGNAL), static_cast<ssize_t>(len));
+        while (fds_told(s, &told) > 0)
+            EXPECT_GE(len, sizeof(good));
+        EXPECT_EQ(recv(s, bytes + 100, 1, 0), 0) << len;
+        close(s);
+    }
+    int s = connect_to(fdsocket_name(socket_));
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    iovec iov = {&good, sizeof(good)};
+    msghdr msg = {};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof(control);
+    cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &memory_, sizeof(memory_));
+    ASSERT_GT(sendmsg(s, &msg, MSG_NOSIGNAL), 0);
+    EXPECT_EQ(fds_told(s, &told), -1) << "a question brings no descriptor";
+    close(s);
+    EXPECT_NE(token(memory_), 0u);
 }
 
 } // namespace

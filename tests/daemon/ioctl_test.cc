@@ -110,7 +110,7 @@ TEST_F(IoctlTest, StructOfAnotherSizeOrVersionIsRefused)
 }
 
 // Programs built when the structs were shorter: their requests have other numbers.
-TEST_F(IoctlTest, StructsOfTheFirstSizeAreStillAnswered)
+TEST_F(IoctlTest, StructsOfOlderSizesAreStillAnswered)
 {
     auto info = abi_struct<gpunvme_ioc_info>();
     info.abi.size = offsetof(gpunvme_ioc_info, tier_note);
@@ -119,6 +119,11 @@ TEST_F(IoctlTest, StructsOfTheFirstSizeAreStillAnswered)
     EXPECT_EQ(info.block_size, 4096u);
     EXPECT_EQ(info.socket[0], '@');
     EXPECT_EQ(info.tier_note[0], 'x') << "nothing past the end of the caller's struct";
+    info.abi.size = offsetof(gpunvme_ioc_info, direct);
+    info.lease_queues = 77;
+    ASSERT_EQ(issue(fd_, _IOC(_IOC_READ | _IOC_WRITE, 'G', 0x60, info.abi.size), &info), 0);
+    EXPECT_NE(info.tier_note[0], 'x');
+    EXPECT_EQ(info.lease_queues, 77u);
     auto stats = abi_struct<gpunvme_ioc_stats>();
     stats.abi.size = offsetof(gpunvme_ioc_stats, aborts);
     stats.aborts = 77;

@@ -10,7 +10,8 @@
  *   clear | remove | stick | ask_back                   sim_clear_faults(), sim_remove(), ...
  *   power_cut SEED                                      sim_power_cut()
  *
- * The environment says what the drive cannot do: PUPPET_NO_RESET, PUPPET_NO_ABORT.
+ * The environment says what the drive cannot do: PUPPET_NO_RESET, PUPPET_NO_ABORT; or that its
+ * doorbells are not to be handed on: PUPPET_KEEP_DOORBELLS.
  */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
@@ -145,6 +146,8 @@ static int run(const struct options *opts, const struct fuse_args *args)
     struct nvme_transport_ops ops = *drive_ops; /* outlives the session */
     ops.close = close_drive;
     drive.transport->ops = &ops;
+    if (getenv("PUPPET_KEEP_DOORBELLS"))
+        drive.transport->doorbells_fd = -1;
     /* It ends with the process, for it waits for the test. */
     if (pthread_create(&thread, NULL, listen_to_test, sim) == 0)
         pthread_detach(thread);
