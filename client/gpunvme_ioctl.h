@@ -294,6 +294,14 @@ struct gpunvme_ask {
  */
 #define GPUNVME_ASK_QUEUE 2u
 
+/*
+ * What a copier of the application's own needs, two descriptors: the memory of its mailboxes
+ * (cuda/gq_mailbox.h), and what the drive's bytes are a mapping of, from its start, read-only. Told
+ * as struct gpunvme_told_copier. For a lease of queues of a simulated drive whose executor is CUDA,
+ * else the socket closes.
+ */
+#define GPUNVME_ASK_COPIER 3u
+
 struct gpunvme_told {
     uint64_t len;                      /* of the first descriptor's memory, bytes */
     uint64_t sq_offset, cq_offset;     /* in it */
@@ -301,6 +309,34 @@ struct gpunvme_told {
     uint64_t sq_doorbell, cq_doorbell; /* offsets of 32-bit words in it */
 };
 #define GPUNVME_LEASE_EXTENTS_AT 64u
+
+struct gpunvme_told_copier {
+    uint64_t len;       /* of the first descriptor's memory, bytes */
+    uint64_t media_len; /* of the second one's */
+    uint32_t layout;    /* GPUNVME_COPIER_LAYOUT: of the mailboxes */
+    uint32_t sets;      /* of mailboxes, each with a kernel of its own while it has work */
+    uint32_t blocks;    /* of such a kernel */
+    uint32_t reserved[5];
+};
+#define GPUNVME_COPIER_LAYOUT 1u
+
+/*
+ * From now on the copier that was asked for makes reads into a buffer: until the buffer or the
+ * lease ends, or the copier has not answered for a second, from when on the daemon makes them. For
+ * the speed of leased queues alone: reads of a simulated drive are right without it. -ENOTSUP where
+ * there are no copiers, -ENOENT (lease, buffer, or nobody has asked), -EACCES, -EINVAL, -ENOSPC.
+ */
+struct gpunvme_ioc_copier {
+    struct gpunvme_abi abi;
+    uint64_t lease_id; /* of queues */
+    uint64_t lease_key;
+    uint64_t id; /* of the buffer */
+    uint64_t key;
+    uint64_t addr;  /* the caller's of the buffer's first page, as BUFFER_IOVA has it */
+    uint64_t media; /* where the caller's copier has the first byte of the drive */
+    uint32_t flags; /* 0 */
+    uint32_t reserved;
+};
 
 #define GPUNVME_IOC_INFO       _IOWR('G', 0x60, struct gpunvme_ioc_info)
 #define GPUNVME_IOC_REGISTER   _IOWR('G', 0x61, struct gpunvme_ioc_register)
@@ -315,6 +351,7 @@ struct gpunvme_told {
 #define GPUNVME_IOC_EXTENT_LEASE _IOWR('G', 0x69, struct gpunvme_ioc_extent_lease)
 #define GPUNVME_IOC_LEASE_END    _IOWR('G', 0x6a, struct gpunvme_ioc_lease_end)
 #define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
+#define GPUNVME_IOC_COPIER       _IOWR('G', 0x6c, struct gpunvme_ioc_copier)
 
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
@@ -330,6 +367,8 @@ static_assert(sizeof(struct gpunvme_ioc_lease_end) == 24, "lease end");
 static_assert(sizeof(struct gpunvme_ioc_buffer_iova) == 56, "buffer iova");
 static_assert(sizeof(struct gpunvme_ask) == 32, "ask");
 static_assert(sizeof(struct gpunvme_told) == 48, "told");
+static_assert(sizeof(struct gpunvme_told_copier) == 48, "told of a copier");
+static_assert(sizeof(struct gpunvme_ioc_copier) == 64, "copier");
 static_assert(sizeof(struct gpunvme_ioc_register) == 120, "register");
 static_assert(sizeof(struct gpunvme_ioc_unregister) == 24, "unregister");
 static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");

@@ -81,6 +81,7 @@ static void give_up(struct gq_buffer *b)
 {
     struct gq_engine *e = b->engine;
 
+    gq_buffer_unroute(b);
     e->exec->ops->quiesce(e->exec);
     if (!b->unreachable)
         gq_region_unmap(e->ctrlr, &b->region);

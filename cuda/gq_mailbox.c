@@ -175,14 +175,19 @@ static unsigned free_stream(const struct gq_keeper *k)
     return GQ_KEEPER_STREAMS;
 }
 
+bool gq_keeper_is_needed(const struct gq_keeper *k)
+{
+    for (unsigned b = 0; b < k->blocks; b++) {
+        if (is_behind(k, b) && has_ended(k, b, k->launched[b]))
+            return true;
+    }
+    return false;
+}
+
 int gq_keeper_look(struct gq_keeper *k)
 {
-    unsigned stream;
-    bool needed = false;
+    unsigned stream = gq_keeper_is_needed(k) ? free_stream(k) : GQ_KEEPER_STREAMS;
 
-    for (unsigned b = 0; b < k->blocks && !needed; b++)
-        needed = is_behind(k, b) && has_ended(k, b, k->launched[b]);
-    stream = needed ? free_stream(k) : GQ_KEEPER_STREAMS;
     if (stream == GQ_KEEPER_STREAMS)
         return 0; /* the keeper looks again */
     for (unsigned b = 0; b < k->blocks; b++) {
@@ -195,13 +200,4 @@ int gq_keeper_look(struct gq_keeper *k)
         __atomic_store_n(&k->m->launched.of[b], k->launched[b], __ATOMIC_RELEASE);
     }
     return k->run(k->ctx, &k->launch, k->blocks, stream);
-}
-
-bool gq_keeper_has_work(const struct gq_keeper *k)
-{
-    for (unsigned b = 0; b < k->blocks; b++) {
-        if (is_behind(k, b))
-            return true;
-    }
-    return false;
 }

@@ -136,8 +136,8 @@ struct gq_keeper {
 void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device, unsigned blocks);
 /* When a block has work and no kernel: launches all that have none. What run() says, else 0. */
 int gq_keeper_look(struct gq_keeper *k);
-/* Something is posted and not done. */
-bool gq_keeper_has_work(const struct gq_keeper *k);
+/* Some block has work and no kernel: it has to look, now or once a stream is free. */
+bool gq_keeper_is_needed(const struct gq_keeper *k);
 
 #ifdef __cplusplus
 }

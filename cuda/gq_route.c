@@ -222,6 +222,16 @@ size_t gq_remote_len(const struct gq_remote *m)
     return GQ_MAILBOX_BYTES(m->routes->n_channels);
 }
 
+unsigned gq_remote_sets(const struct gq_remote *m)
+{
+    return m->routes->n_channels;
+}
+
+unsigned gq_remote_blocks(const struct gq_remote *m)
+{
+    return m->opts.blocks;
+}
+
 /* Addresses must leave room for a mailbox's tags. */
 static bool can_be(uint64_t at, uint64_t len)
 {
@@ -245,13 +255,13 @@ int gq_route_add(struct gq_remote *m, const struct gq_route *route)
     return err;
 }
 
-void gq_route_remove(struct gq_routes *r, uint64_t device)
+void gq_route_remove(struct gq_routes *r, const void *owner)
 {
     if (!gq_routes_exist(r))
         return;
     lock_all(r);
     for (unsigned i = r->n_ways; i-- > 0;) {
-        if (r->ways[i].route.device == device)
+        if (r->ways[i].route.owner == owner)
             remove_way(r, i);
     }
     unlock_all(r);

@@ -51,18 +51,21 @@ void gq_remote_close(struct gq_remote *m);
 /* The memory of its mailboxes, a set for each channel; the remote's, and cannot be resized. */
 int gq_remote_fd(const struct gq_remote *m);
 size_t gq_remote_len(const struct gq_remote *m);
+unsigned gq_remote_sets(const struct gq_remote *m);
+unsigned gq_remote_blocks(const struct gq_remote *m); /* of each set */
 
 /* One buffer's way, in addresses of the device here and there. */
 struct gq_route {
-    uint64_t device; /* here */
+    const void *owner; /* the buffer, for gq_route_remove() */
+    uint64_t device;   /* here */
     uint64_t len;
     uint64_t there;       /* the same byte as `device` */
     uint64_t media_there; /* the same byte as gq_remote_options.media */
 };
 /* -ENOSPC: there are GQ_ROUTES; -EINVAL: nothing that mailboxes can say. */
 int gq_route_add(struct gq_remote *m, const struct gq_route *route);
-/* All routes that begin at `device`. Before that memory goes. */
-void gq_route_remove(struct gq_routes *r, uint64_t device);
+/* All routes of a buffer. Before its memory goes. */
+void gq_route_remove(struct gq_routes *r, const void *owner);
 
 /* What is under way on routes, of one submission; the channel's thread keeps it. */
 struct gq_route_part {

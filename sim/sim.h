@@ -184,6 +184,17 @@ int sim_doorbells_fd(const struct sim *s);
  */
 int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova);
 
+/*
+ * What the bytes of a namespace are a mapping of, for other processes to map; the simulator's. fd
+ * -1: nothing. Copies to and from devices take them straight from base where it could be pinned.
+ */
+struct sim_media {
+    int fd;
+    const void *base;
+    size_t len; /* bytes, whole pages */
+};
+void sim_get_media(struct sim *s, uint32_t nsid, struct sim_media *out);
+
 /* The media of a namespace as the host sees it, for tests: contents as of the last completion. */
 int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len);
 

@@ -98,6 +98,13 @@ static int answer_buffer_iova(const struct call *call, void *arg)
     return err ? err : ioctl_buffer_iova(d, call->uid, arg);
 }
 
+static int answer_copier(const struct call *call, void *arg)
+{
+    struct daemon *d = call->daemon;
+    int err = leases_allow(d->opts, call->req);
+    return err ? err : leases_copier(d->leases, call->uid, arg);
+}
+
 static const struct request {
     unsigned cmd;
     uint32_t old_sizes[2]; /* that its struct had once, and answers to still; 0: none */
@@ -118,6 +125,7 @@ static const struct request {
     {GPUNVME_IOC_EXTENT_LEASE, {0}, answer_extent_lease, true},
     {GPUNVME_IOC_LEASE_END, {0}, answer_lease_end, true},
     {GPUNVME_IOC_BUFFER_IOVA, {0}, answer_buffer_iova, true},
+    {GPUNVME_IOC_COPIER, {0}, answer_copier, true},
 };
 
 struct transfer_job {
@@ -142,6 +150,7 @@ struct answer_job {
         struct gpunvme_ioc_extent_lease lease;
         struct gpunvme_ioc_lease_end end;
         struct gpunvme_ioc_buffer_iova iova;
+        struct gpunvme_ioc_copier copier;
     } arg;
 };
 

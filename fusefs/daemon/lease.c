@@ -9,6 +9,7 @@
 #include <syslog.h>
 
 #include "blockdev/wait.h"
+#include "fusefs/daemon/copier.h"
 #include "fusefs/daemon/lease_internal.h"
 #include "fusefs/daemon/log.h"
 
@@ -112,8 +113,10 @@ static void delete_queues(struct leases *t, struct lease *l)
 /* Of leases that are out of the table: all queues before the first block is let go. */
 static void end_list(struct leases *t, struct lease *list)
 {
-    for (struct lease *l = list; l; l = l->next)
+    for (struct lease *l = list; l; l = l->next) {
+        copier_end(l->copier); /* first: a holder who is gone answers nothing any more */
         delete_queues(t, l);
+    }
     while (list) {
         struct lease *l = list;
         list = l->next;
@@ -401,7 +404,7 @@ int leases_answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
 {
     struct leases *t = context;
     pthread_mutex_lock(&t->lock);
-    const struct lease *l = *find(t, ask->id);
+    struct lease *l = *find(t, ask->id);
     int n = check(l, ask->key, uid);
     if (!n && ask->what == GPUNVME_ASK_PAGE && ask->index == 0) {
         *told = (struct gpunvme_told){.len = l->page_len};
@@ -409,9 +412,22 @@ int leases_answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
         n = fds[0] < 0 ? -errno : 1;
     } else if (!n && ask->what == GPUNVME_ASK_QUEUE) {
         n = lease_queues_tell(t, l, ask->index, told, fds);
+    } else if (!n && ask->what == GPUNVME_ASK_COPIER && ask->index == 0) {
+        n = l->n_pairs ? copier_tell(t->d, &l->copier, told, fds) : -ENOENT;
     }
     pthread_mutex_unlock(&t->lock);
     return n;
+}
+
+int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *arg)
+{
+    pthread_mutex_lock(&t->lock);
+    const struct lease *l = *find(t, arg->lease_id);
+    int err = check(l, arg->lease_key, uid);
+    if (!err)
+        err = copier_route(t->d, l->copier, uid, arg);
+    pthread_mutex_unlock(&t->lock);
+    return err;
 }
 
 unsigned leases_queues(const struct leases *t)

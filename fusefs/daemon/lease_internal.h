@@ -34,6 +34,7 @@ struct lease {
     uint64_t delete_at;   /* nvme_now_ns() */
     bool deleting;        /* which is under way: the table's thread has the pairs */
     unsigned resets_seen; /* of the table's, before the pairs were made */
+    struct gq_remote *copier; /* of its holder, once he has asked; NULL: none */
 
     /* Extents. */
     struct ffs_inode *inode; /* a reference; NULL: a lease of queues */

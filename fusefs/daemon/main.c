@@ -4,6 +4,7 @@
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include <errno.h>
+#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,25 @@ static unsigned default_threads(void)
     return processors >= 16 ? 4 : processors >= 8 ? 2 : 1;
 }
 
+/*
+ * The image for applications' copiers, opened once more: only to read, and without the lock, which
+ * would outlive this process in their hands.
+ */
+static void share_media(struct sim *sim, uint32_t nsid, struct drive *out)
+{
+    struct sim_media media;
+    char path[64];
+    sim_get_media(sim, nsid, &media);
+    if (media.fd < 0)
+        return;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", media.fd);
+    out->media_fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (out->media_fd < 0)
+        return;
+    out->media = media.base;
+    out->media_len = media.len;
+}
+
 /* What was flushed must survive the machine, as it would on a drive. */
 static int open_image(const struct options *opts, const char *path, struct drive *out)
 {
@@ -75,6 +95,7 @@ static int open_image(const struct options *opts, const char *path, struct drive
         return err;
     out->context = sim;
     out->release = free_sim;
+    share_media(sim, opts->name.nsid, out);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
+#include <unistd.h>
 
 #include "blockdev/vfio.h"
 #include "fusefs/daemon/log.h"
@@ -205,6 +206,8 @@ int stack_close(struct stack *s)
     else if (s->drive.transport)
         s->drive.transport->ops->close(s->drive.transport);
     int end = s->drive.release ? s->drive.release(s->drive.context) : 0;
+    if (s->drive.media)
+        close(s->drive.media_fd);
     *s = (struct stack){0};
     return err ? err : end;
 }

@@ -21,6 +21,13 @@ struct drive {
     struct bd_dev *bdev;
     int (*release)(void *context); /* after the transport has been closed; may be NULL */
     void *context;
+    /*
+     * Of a drive simulated in this process: what its bytes are mapped from, for applications'
+     * copiers (copier.h), and where. NULL: none; the descriptor is closed after release().
+     */
+    const void *media;
+    size_t media_len;
+    int media_fd;
 };
 
 struct stack {

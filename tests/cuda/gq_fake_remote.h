@@ -127,7 +127,7 @@ class FakeRemote
             serve_block(set, b);
             busy |= set.blocks[b].launch != 0;
         }
-        return busy || gq_keeper_has_work(&set.keeper);
+        return busy || gq_keeper_is_needed(&set.keeper);
     }
 
     void serve()
@@ -150,7 +150,7 @@ class FakeRemote
 
         __atomic_exchange_n(&head_->asleep, 1, __ATOMIC_ACQ_REL);
         for (Set &set : sets_)
-            work |= gq_keeper_has_work(&set.keeper);
+            work |= gq_keeper_is_needed(&set.keeper);
         if (!work && !stop_)
             syscall(SYS_futex, &head_->asleep, FUTEX_WAIT, 1, &bound, nullptr, 0);
         __atomic_store_n(&head_->asleep, 0, __ATOMIC_SEQ_CST);

@@ -86,7 +86,7 @@ class GqRoute : public testing::Test
     }
     void add_route(Owner &o)
     {
-        gq_route r = {address(o.here.data()), kLen, address(o.there.data()),
+        gq_route r = {&o, address(o.here.data()), kLen, address(o.there.data()),
                       address(media_there.data())};
 
         ASSERT_EQ(gq_route_add(o.remote, &r), 0);
@@ -210,7 +210,7 @@ TEST_F(GqRoute, WithoutRoutesNothingIsLookedAt)
     EXPECT_FALSE(gq_routes_exist(routes));
     add_route(o);
     EXPECT_TRUE(gq_routes_exist(routes));
-    gq_route_remove(routes, address(o.here.data()));
+    gq_route_remove(routes, &o);
     EXPECT_FALSE(gq_routes_exist(routes));
     ASSERT_EQ(submit(copies, &routed), 0);
     EXPECT_EQ(routed.n_local, 1u);
@@ -299,7 +299,7 @@ TEST_F(GqRoute, ARemovedRouteLetsWhatIsUnderWayEnd)
     std::vector<gq_gather> copies = {read(o, 0, 4096, 4096)};
 
     ASSERT_EQ(submit(copies, &routed), 0);
-    gq_route_remove(routes, address(o.here.data()));
+    gq_route_remove(routes, &o);
     EXPECT_EQ(poll(&routed, &lost), 0);
     answer(o);
     EXPECT_EQ(wait(&routed, &lost), 1);
@@ -375,12 +375,12 @@ TEST_F(GqRoute, CountersThatLieHurtNobody)
 TEST_F(GqRoute, RefusesAddressesThatAMailboxCannotSay)
 {
     Owner &o = owner(true, false);
-    gq_route r = {address(o.here.data()), kLen, 1ull << 60, address(media_there.data())};
+    gq_route r = {&o, address(o.here.data()), kLen, 1ull << 60, address(media_there.data())};
 
     EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
     r.there = GQ_COPIER_VALUE - kLen + 1;
     EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
-    r = {address(o.here.data()), kLen, 4096, UINT64_MAX};
+    r = {&o, address(o.here.data()), kLen, 4096, UINT64_MAX};
     EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
 }
 
@@ -395,7 +395,7 @@ TEST_F(GqRoute, OnlySoManyAtOnce)
     EXPECT_EQ(gq_remote_open(routes, &opts, &one_more), -EMFILE);
     for (unsigned i = 1; i < GQ_ROUTES; i++)
         add_route(*owners[i % GQ_REMOTES]);
-    gq_route r = {0x1000, 4096, 0x1000, 0x1000};
+    gq_route r = {nullptr, 0x1000, 4096, 0x1000, 0x1000};
     EXPECT_EQ(gq_route_add(owners[0]->remote, &r), -ENOSPC);
 }
 
@@ -489,7 +489,7 @@ TEST_F(GqRoute, OwnersComeAndGoWhileChannelsCopy)
     for (unsigned i = 0; i < 30; i++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         if (i % 3)
-            gq_route_remove(routes, address(o.here.data()));
+            gq_route_remove(routes, &o);
         else
             end(o);
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

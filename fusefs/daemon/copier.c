@@ -1,0 +1,77 @@
+#include "fusefs/daemon/copier.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "cuda/gq_remote.h"
+#include "fusefs/daemon/buffers.h"
+#include "fusefs/daemon/log.h"
+
+static_assert(sizeof(struct gpunvme_told_copier) == sizeof(struct gpunvme_told), "told alike");
+
+static void dropped(void *context)
+{
+    const struct daemon *d = context;
+    log_line(LOG_WARNING,
+             "%s: an application's copier does not answer, its reads are copied here, slowly",
+             d->opts->device);
+}
+
+static int make(struct daemon *d, struct gq_remote **out)
+{
+    const struct drive *drive = &d->stack.drive;
+    const struct gq_remote_options opts = {
+        .media = drive->media, .media_len = drive->media_len, .dropped = dropped, .ctx = d};
+    if (!drive->media || !d->stack.engine)
+        return -ENOTSUP;
+    return gq_remote_open_on(d->stack.engine, &opts, out);
+}
+
+int copier_tell(struct daemon *d, struct gq_remote **copier, struct gpunvme_told *told, int fds[2])
+{
+    int err = *copier ? 0 : make(d, copier);
+    if (err)
+        return err;
+    const struct gpunvme_told_copier answer = {.len = gq_remote_len(*copier),
+                                               .media_len = d->stack.drive.media_len,
+                                               .layout = GPUNVME_COPIER_LAYOUT,
+                                               .sets = gq_remote_sets(*copier),
+                                               .blocks = gq_remote_blocks(*copier)};
+    memcpy(told, &answer, sizeof(answer));
+    fds[0] = fcntl(gq_remote_fd(*copier), F_DUPFD_CLOEXEC, 0);
+    if (fds[0] < 0)
+        return -errno;
+    fds[1] = fcntl(d->stack.drive.media_fd, F_DUPFD_CLOEXEC, 0);
+    if (fds[1] >= 0)
+        return 2;
+    err = -errno;
+    close(fds[0]);
+    return err;
+}
+
+int copier_route(struct daemon *d, struct gq_remote *copier, uid_t uid,
+                 const struct gpunvme_ioc_copier *arg)
+{
+    _Atomic uint32_t cancel = 0;
+    struct buffer_use use;
+    if (arg->flags || arg->reserved || arg->addr % 4096 || arg->media % 4096)
+        return -EINVAL;
+    if (!copier)
+        return -ENOENT;
+    int err = buffer_use_begin(d->buffers, arg->id, arg->key, uid, BUFFER_DATA, &cancel, &use);
+    if (err)
+        return err;
+    struct gq_buffer *b = buffer_gq(use.buffer);
+    err = b ? gq_buffer_route(b, copier, arg->addr, arg->media) : -ENOTSUP;
+    buffer_use_end(d->buffers, &use);
+    return err;
+}
+
+void copier_end(struct gq_remote *copier)
+{
+    if (copier)
+        gq_remote_close(copier);
+}
