@@ -61,6 +61,8 @@ enum {
     X(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned))                       \
     X(cuMemHostUnregister, "cuMemHostUnregister", (void *))                                        \
     X(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned))                                    \
+    X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", (CUstream *, unsigned, int))       \
+    X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", (int *, int *))                  \
     X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                           \
     X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                      \
     X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream))                \
@@ -359,6 +361,23 @@ void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
     pop_context(cu);
 }
 
+int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream)
+{
+    CUstream made;
+    int least, greatest;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuCtxGetStreamPriorityRange(&least, &greatest);
+    if (!result)
+        result = cu->cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, greatest);
+    pop_context(cu);
+    if (result)
+        return driver_failed(cu, result, "cuStreamCreateWithPriority");
+    *stream = made;
+    return 0;
+}
+
 int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream)
 {
     CUstream made;
@@ -466,11 +485,17 @@ void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *
 int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
                        unsigned threads, void *stream, void **args)
 {
+    return cuda_driver_launch_blocks(cu, device, kernel, 1, threads, stream, args);
+}
+
+int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                              unsigned blocks, unsigned threads, void *stream, void **args)
+{
     int err = push_context(cu, device);
     if (err)
         return err;
     CUresult result =
-        cu->cuLaunchKernel(kernel->function, 1, 1, 1, threads, 1, 1, 0, stream, args, NULL);
+        cu->cuLaunchKernel(kernel->function, blocks, 1, 1, threads, 1, 1, 0, stream, args, NULL);
     pop_context(cu);
     return result ? driver_failed(cu, result, "launch") : 0;
 }

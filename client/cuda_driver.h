@@ -80,8 +80,14 @@ void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *
 int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
                        unsigned threads, void *stream, void **args);
 
+/* The same with many blocks. */
+int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                              unsigned blocks, unsigned threads, void *stream, void **args);
+
 /* Copies of one stream run one after the other, and by themselves once started. */
 int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
+/* One whose kernels come before those of others that wait. */
+int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream);
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
 /* Between memory of the device and pinned memory, either way. */
 int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,

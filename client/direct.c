@@ -87,6 +87,8 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     if (!err)
         err = open_place(d);
     if (!err)
+        err = copier_open(g, &d->place, &d->copier);
+    if (!err)
         err = alloc_staging(d);
     if (!err)
         err = direct_buffers_open(d);
@@ -113,6 +115,7 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
     if (d->staging)
         gpunvme_unregister(d->staging);
     direct_buffers_close(d);
+    copier_close(d->copier);
     if (d->place.cuda)
         cuda_driver_unload(d->place.cuda, d->place.device, &d->kernel);
     place_close(&d->place);

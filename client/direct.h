@@ -3,6 +3,7 @@
 #define CLIENT_DIRECT_H
 
 #include "client/device/gd_types.h"
+#include "client/copier.h"
 #include "client/internal.h"
 #include "client/place.h"
 
@@ -16,6 +17,7 @@ struct gpunvme_direct {
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
     struct place place;
     struct cuda_kernel kernel;
+    struct copier *copier; /* NULL: none */
     uint32_t want_queues, want_depth;
 
     /* The lease; constant but for opening, renewing and closing. */

@@ -73,6 +73,8 @@ void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
     struct gd_buffer entry;
     if (!b->shared || direct_locate(d->g, b, &entry))
         return;
+    if (d->copier)
+        copier_add(d->copier, b, entry.target.base);
     pthread_mutex_lock(&d->lock);
     uint32_t i = find_id(d, 0); /* a free entry, or a new one */
     if (i < d->max_buffers && put_entry(d, i, &entry) == 0) {
@@ -87,6 +89,8 @@ void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer 
     const struct gd_buffer none = {0};
     if (!b->shared)
         return;
+    if (d->copier)
+        copier_remove(d->copier, b);
     pthread_mutex_lock(&d->lock);
     uint32_t i = find_id(d, b->id);
     if (i < d->n_buffers) {

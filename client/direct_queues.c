@@ -194,6 +194,8 @@ int direct_queues_lease(struct gpunvme_direct *d)
         return err;
     }
     build_set(d, &a, &staging.target);
+    if (d->copier)
+        (void)copier_attach(d->copier, d->lease.id, d->lease.key); /* or it is slow */
     return 0;
 }
 
@@ -226,6 +228,8 @@ void direct_queues_end(struct gpunvme_direct *d)
     if (d->arena)
         await_idle(d);
     direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
+    if (d->copier)
+        copier_detach(d->copier);
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
         place_unshare(&d->place, &d->queues[i].rings);
         place_unshare(&d->place, &d->queues[i].doorbells);

@@ -2,28 +2,36 @@
 
 #include <stddef.h>
 
-#ifdef DIRECT_FATBIN
-
 /* The assembler puts the file here as it is; the driver finds its size in it. */
-extern const char direct_fatbin[] __attribute__((visibility("hidden")));
-__asm__(".pushsection .rodata\n"
-        ".balign 16\n"
-        ".global direct_fatbin\n"
-        ".hidden direct_fatbin\n"
-        "direct_fatbin:\n"
-        ".incbin \"" DIRECT_FATBIN "\"\n"
-        ".popsection\n");
+#define EMBED(name, file)                                           \
+    extern const char name[] __attribute__((visibility("hidden"))); \
+    __asm__(".pushsection .rodata\n"                                \
+            ".balign 16\n"                                          \
+            ".global " #name "\n"                                   \
+            ".hidden " #name "\n" #name ":\n"                       \
+            ".incbin \"" file "\"\n"                                \
+            ".popsection\n")
 
-const void *direct_image(void)
-{
-    return direct_fatbin;
-}
-
+#ifdef DIRECT_FATBIN
+EMBED(direct_fatbin, DIRECT_FATBIN);
+#define DIRECT_IMAGE direct_fatbin
 #else
+#define DIRECT_IMAGE NULL
+#endif
+
+#ifdef COPIER_FATBIN
+EMBED(copier_fatbin, COPIER_FATBIN);
+#define COPIER_IMAGE copier_fatbin
+#else
+#define COPIER_IMAGE NULL
+#endif
 
 const void *direct_image(void)
 {
-    return NULL;
+    return DIRECT_IMAGE;
 }
 
-#endif
+const void *copier_image(void)
+{
+    return COPIER_IMAGE;
+}

@@ -4,5 +4,7 @@
 
 /* NULL where the library was built without a CUDA compiler. */
 const void *direct_image(void);
+/* The copier's (client/copier.h), apart from them. */
+const void *copier_image(void);
 
 #endif

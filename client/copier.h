@@ -1,0 +1,36 @@
+/*
+ * A copier for simulated drives: a kernel in this process's own context that makes the copies of
+ * leased queues, for the daemon's are made in turns of milliseconds while a kernel of ours runs.
+ * Everything works without it, slower; drives of hardware need none. This is the keeper's half of
+ * cuda/gq_mailbox.h: a thread that launches the kernel where copies are posted and none runs, and
+ * sleeps meanwhile.
+ *
+ * The kernel takes up to 16 blocks of 256 threads for each of the drive's threads, and ends when it
+ * has had nothing to do for 0.2 ms. A kernel of the application's that waits for reads on every
+ * multiprocessor and leaves no room for one more block keeps it from starting: after a second the
+ * daemon copies again, and such reads may end by their deadline.
+ */
+#ifndef CLIENT_COPIER_H
+#define CLIENT_COPIER_H
+
+#include "client/internal.h"
+#include "client/place.h"
+
+struct copier;
+
+/* *out NULL, and 0: none is needed here, or the library has no code for it. */
+int copier_open(struct gpunvme *g, const struct place *p, struct copier **out);
+void copier_close(struct copier *c); /* NULL: nothing */
+
+/*
+ * Serves the queues of a lease from now on, and all buffers that it knows. An error: not at all.
+ * Detached when the lease has ended; nothing if it is not attached.
+ */
+int copier_attach(struct copier *c, uint64_t id, uint64_t key);
+void copier_detach(struct copier *c);
+
+/* Buffers; base: the address of the first page. What cannot be served is copied by the daemon. */
+void copier_add(struct copier *c, const struct gpunvme_buffer *b, uint64_t base);
+void copier_remove(struct copier *c, const struct gpunvme_buffer *b);
+
+#endif

@@ -1,0 +1,23 @@
+# gpunvme_fatbin(VAR SOURCE ... DEPENDS ...): device code of one CUDA file as the driver API loads
+# it, for programs that carry it and find the driver at run time. VAR: the file, made when a target
+# depends on it.
+function(gpunvme_fatbin var source)
+    cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+    get_filename_component(name ${source} NAME_WE)
+    set(out ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
+    set(code)
+    foreach(arch ${GPUNVME_CUDA_ARCHITECTURES})
+        list(APPEND code -gencode=arch=compute_${arch},code=sm_${arch})
+    endforeach()
+    # The last one also as PTX, for devices that come later.
+    list(GET GPUNVME_CUDA_ARCHITECTURES -1 arch)
+    list(APPEND code -gencode=arch=compute_${arch},code=compute_${arch})
+    add_custom_command(
+        OUTPUT ${out}
+        COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++17 -O3 ${code} -I${PROJECT_SOURCE_DIR}
+                -o ${out} ${source}
+        DEPENDS ${source} ${ARG_DEPENDS}
+        COMMENT "Compiling ${name}.fatbin"
+        VERBATIM)
+    set(${var} ${out} PARENT_SCOPE)
+endfunction()
