@@ -119,6 +119,7 @@ static const struct request {
     {GPUNVME_IOC_UNREGISTER, {0}, answer_unregister, true},
     {GPUNVME_IOC_READ, {0}, NULL, true},
     {GPUNVME_IOC_WRITE, {0}, NULL, true},
+    {GPUNVME_IOC_READV, {0}, NULL, true},
     {GPUNVME_IOC_EXTENTS, {0}, answer_extents, false},
     {GPUNVME_IOC_STATS, {offsetof(struct gpunvme_ioc_stats, aborts)}, answer_stats, false},
     {GPUNVME_IOC_QUEUE_LEASE, {0}, answer_queue_lease, true},
@@ -177,7 +178,7 @@ static int find_request(unsigned cmd, const struct request **out)
     return -ENOTTY;
 }
 
-static int check_abi(const struct gpunvme_abi *abi, uint32_t size)
+int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)
 {
     if (abi->version != GPUNVME_ABI_VERSION)
         return -EPROTO;
@@ -188,7 +189,7 @@ static void run_answer(struct job *job)
 {
     struct answer_job *a = (struct answer_job *)job;
     const struct request *r = a->request;
-    int err = check_abi((const struct gpunvme_abi *)&a->arg, a->size);
+    int err = ioctl_check_abi((const struct gpunvme_abi *)&a->arg, a->size);
     if (!err)
         err = r->answer(&a->call, &a->arg);
     if (err)
@@ -261,7 +262,7 @@ static int check_transfer(const struct open_file *file, const struct transfer *t
 {
     int mode = file->flags & O_ACCMODE;
     const struct gpunvme_ioc_rw *rw = &t->rw;
-    int err = check_abi(&rw->abi, sizeof(*rw));
+    int err = ioctl_check_abi(&rw->abi, sizeof(*rw));
     if (err)
         return err;
     if (rw->flags & ~GPUNVME_NO_FALLBACK)
@@ -337,6 +338,8 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
         op_reply(req, err);
     else if (r->answer)
         answer(req, r, &call, in, size);
+    else if (cmd == GPUNVME_IOC_READV)
+        ioctl_readv(req, call.file, in);
     else
         transfer(req, cmd, &call, in);
 }

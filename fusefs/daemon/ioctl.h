@@ -1,5 +1,5 @@
 /*
- * What the ioctls that are answered at once do; ioctl.c decodes and replies.
+ * What the ioctls that are answered at once do, and READV; ioctl.c decodes and replies.
  */
 #ifndef FUSEFS_DAEMON_IOCTL_H
 #define FUSEFS_DAEMON_IOCTL_H
@@ -7,6 +7,13 @@
 #include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
+
+struct fuse_req;
+
+/* -EPROTO: another version; -EINVAL: the struct is of another size. */
+int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size);
+/* in: a struct gpunvme_ioc_readv. Replies, perhaps later. */
+void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void *in);
 
 void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info);
 void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats);

@@ -50,12 +50,14 @@ gpunvme_ioc_stats stats_of(int fd)
     return stats;
 }
 
-Buffer::Buffer(int fd, size_t len) : len_(len), reg_(abi_struct<gpunvme_ioc_register>())
+Buffer::Buffer(int fd, size_t len, uint32_t flags)
+    : len_(len), reg_(abi_struct<gpunvme_ioc_register>())
 {
     int memory = shared_memory(len);
     void *at = mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
     data_ = at == MAP_FAILED ? nullptr : static_cast<unsigned char *>(at);
     reg_.kind = GPUNVME_MEM_FD;
+    reg_.flags = flags;
     reg_.len = len;
     reg_.token = token_of(fd, memory);
     error_ = issue(fd, GPUNVME_IOC_REGISTER, &reg_);
@@ -85,6 +87,17 @@ gpunvme_ioc_rw Buffer::request(uint64_t file_offset, uint64_t buffer_offset, uin
     rw.buffer_offset = buffer_offset;
     rw.len = len;
     return rw;
+}
+
+gpunvme_ioc_readv Buffer::batch(const Buffer &list, uint64_t count) const
+{
+    auto v = abi_struct<gpunvme_ioc_readv>();
+    v.id = reg_.id;
+    v.key = reg_.key;
+    v.list_id = list.reg_.id;
+    v.list_key = list.reg_.key;
+    v.count = count;
+    return v;
 }
 
 ssize_t Buffer::move(int fd, unsigned long request, gpunvme_ioc_rw rw, gpunvme_ioc_rw *out) const

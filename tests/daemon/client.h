@@ -25,7 +25,7 @@ int issue(int fd, unsigned long request, void *arg);
 class Buffer
 {
   public:
-    Buffer(int fd, size_t len);
+    Buffer(int fd, size_t len, uint32_t flags = 0); // GPUNVME_REGISTER_LIST
     ~Buffer();
     Buffer(const Buffer &) = delete;
     Buffer &operator=(const Buffer &) = delete;
@@ -57,6 +57,13 @@ class Buffer
                  gpunvme_ioc_rw *rw = nullptr) const;
     ssize_t write(int fd, uint64_t file_offset, uint64_t buffer_offset, uint64_t len,
                   gpunvme_ioc_rw *rw = nullptr) const;
+
+    // READV of `count` pieces of the list from the first on.
+    gpunvme_ioc_readv batch(const Buffer &list, uint64_t count) const;
+    gpunvme_piece *pieces() const
+    {
+        return reinterpret_cast<gpunvme_piece *>(data_);
+    }
 
   private:
     ssize_t move(int fd, unsigned long request, gpunvme_ioc_rw rw, gpunvme_ioc_rw *out) const;

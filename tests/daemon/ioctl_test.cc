@@ -288,27 +288,6 @@ TEST_F(IoctlTest, TokenIsGoodForOneRegistration)
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), -ENOENT);
 }
 
-TEST_F(IoctlTest, ListsAreSealedAndNotForTransfers)
-{
-    int memory = shared_memory(kBuffer);
-    auto reg = abi_struct<gpunvme_ioc_register>();
-    reg.kind = GPUNVME_MEM_FD;
-    reg.flags = GPUNVME_REGISTER_LIST;
-    reg.len = kBuffer;
-    reg.token = token_of(fd_, memory);
-    ASSERT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), 0);
-    EXPECT_EQ(ftruncate(memory, 0), -1);
-    auto rw = abi_struct<gpunvme_ioc_rw>();
-    rw.id = reg.id;
-    rw.key = reg.key;
-    rw.len = 4096;
-    EXPECT_EQ(issue(fd_, GPUNVME_IOC_READ, &rw), -EINVAL);
-    EXPECT_EQ(issue(fd_, GPUNVME_IOC_WRITE, &rw), -EINVAL);
-    rw.key++;
-    EXPECT_EQ(issue(fd_, GPUNVME_IOC_READ, &rw), -EACCES);
-    close(memory);
-}
-
 TEST_F(IoctlTest, BuffersAreLimitedInNumber)
 {
     std::vector<std::unique_ptr<Buffer>> buffers;
@@ -379,6 +358,102 @@ TEST_F(IoctlTest, ReadIsShortAtTheEndOfTheFileOnly)
     EXPECT_EQ(buffer.read(fd_, 100000, 0, 4096), 0);
     EXPECT_EQ(buffer.read(fd_, 1ull << 60, 0, 4096), 0);
     EXPECT_EQ(buffer.read(fd_, 0, 0, 0), 0);
+}
+
+// --- Lists and batches ---------------------------------------------------------------------------
+
+struct BadBatch {
+    const char *name;
+    std::function<void(gpunvme_ioc_readv &)> spoil;
+    int error;
+};
+
+void PrintTo(const BadBatch &b, std::ostream *os)
+{
+    *os << b.name;
+}
+
+class BadBatchTest : public IoctlTest, public ::testing::WithParamInterface<BadBatch>
+{
+};
+
+TEST_P(BadBatchTest, IsRefusedAndChangesNothing)
+{
+    Buffer buffer(fd_, kBuffer), list(fd_, 4096, GPUNVME_REGISTER_LIST);
+    ASSERT_EQ(list.error(), 0);
+    list.pieces()[0] = {0, 0, 4096, 77};
+    gpunvme_ioc_readv v = buffer.batch(list, 1);
+    GetParam().spoil(v);
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_READV, &v), GetParam().error);
+    EXPECT_EQ(list.pieces()[0].result, 77);
+    EXPECT_EQ(buffer.data()[0], 0);
+    EXPECT_EQ(list.unregister(fd_), 0);
+    EXPECT_EQ(buffer.unregister(fd_), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Batches, BadBatchTest,
+    ::testing::Values(
+        BadBatch{"size", [](gpunvme_ioc_readv &v) { v.abi.size = 80; }, -EINVAL},
+        BadBatch{"version", [](gpunvme_ioc_readv &v) { v.abi.version = 0; }, -EPROTO},
+        BadBatch{"unknown_flag", [](gpunvme_ioc_readv &v) { v.flags = 2; }, -EINVAL},
+        BadBatch{"empty", [](gpunvme_ioc_readv &v) { v.count = 0; }, -EINVAL},
+        BadBatch{"too_long", [](gpunvme_ioc_readv &v) { v.count = GPUNVME_PIECES_MAX + 1; },
+                 -EINVAL},
+        BadBatch{"past_the_list", [](gpunvme_ioc_readv &v) { v.first = 4096 / 24; }, -ERANGE},
+        BadBatch{"far_past_the_list", [](gpunvme_ioc_readv &v) { v.first = UINT64_MAX; }, -ERANGE},
+        BadBatch{"list_key", [](gpunvme_ioc_readv &v) { v.list_key++; }, -EACCES},
+        BadBatch{"list_id", [](gpunvme_ioc_readv &v) { v.list_id++; }, -ENOENT},
+        BadBatch{"buffer_key", [](gpunvme_ioc_readv &v) { v.key++; }, -EACCES},
+        BadBatch{"buffer_as_list",
+                 [](gpunvme_ioc_readv &v) {
+                     v.list_id = v.id;
+                     v.list_key = v.key;
+                 },
+                 -EINVAL},
+        BadBatch{"list_as_buffer",
+                 [](gpunvme_ioc_readv &v) {
+                     v.id = v.list_id;
+                     v.key = v.list_key;
+                 },
+                 -EINVAL}),
+    [](const auto &info) { return info.param.name; });
+
+TEST_F(IoctlTest, ListsAreNotForTransfers)
+{
+    Buffer list(fd_, 8192, GPUNVME_REGISTER_LIST);
+    ASSERT_EQ(list.error(), 0);
+    EXPECT_EQ(list.read(fd_, 0, 0, 4096), -EINVAL);
+    EXPECT_EQ(list.write(fd_, 0, 0, 4096), -EINVAL);
+    EXPECT_EQ(stats_of(fd_).buffers, 1u);
+}
+
+TEST_F(IoctlTest, ABatchNeedsTheOpenModeOfReadAndTheSameUser)
+{
+    Buffer buffer(fd_, 4096), list(fd_, 4096, GPUNVME_REGISTER_LIST);
+    list.pieces()[0] = {99990, 0, 4096, 77};
+    int writer = open_on(mounted->path("file"), O_WRONLY);
+    int dir = open_on(mounted->mountpoint(), O_RDONLY | O_DIRECTORY);
+    gpunvme_ioc_readv v = buffer.batch(list, 1);
+    EXPECT_EQ(issue(writer, GPUNVME_IOC_READV, &v), -EBADF);
+    EXPECT_EQ(issue(dir, GPUNVME_IOC_READV, &v), -EISDIR);
+    if (geteuid() == 0) {
+        ASSERT_EQ(seteuid(1234), 0);
+        int err = issue(fd_, GPUNVME_IOC_READV, &v);
+        ASSERT_EQ(seteuid(0), 0);
+        EXPECT_EQ(err, -EACCES);
+    }
+    EXPECT_EQ(list.pieces()[0].result, 77);
+    gpunvme_ioc_stats before = stats_of(fd_);
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_READV, &v), 0);
+    EXPECT_EQ(list.pieces()[0].result, 10);
+    EXPECT_EQ(buffer.data()[9], 'd');
+    EXPECT_EQ(v.bytes, 10u);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_EQ(stats_of(fd_).gpu_read_bytes, before.gpu_read_bytes + 10);
+    EXPECT_GT(stats_of(fd_).gpu_commands, before.gpu_commands);
+    close(writer);
+    close(dir);
 }
 
 gpunvme_ioc_extents extents_of(int fd, uint64_t offset, uint32_t max, int *err)

@@ -153,6 +153,35 @@ TEST_F(LifetimeTest, SignalEndsAReadShort)
     }
 }
 
+TEST_F(LifetimeTest, SignalEndsABatch)
+{
+    constexpr uint64_t kPieces = 20000;
+    struct sigaction action = {};
+    action.sa_handler = ignore;
+    ASSERT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);
+    Buffer buffer(fd_, kFile), list(fd_, kPieces * sizeof(gpunvme_piece), GPUNVME_REGISTER_LIST);
+    for (uint64_t i = 0; i < kPieces; i++)
+        list.pieces()[i] = {i * 4096 % (kFile - 65536), 0, 65536, 77};
+    std::atomic<bool> done{false};
+    gpunvme_ioc_readv v = buffer.batch(list, kPieces);
+    int err = 0;
+    std::thread reader([&] {
+        err = issue(fd_, GPUNVME_IOC_READV, &v);
+        done = true;
+    });
+    usleep(300000);
+    for (int i = 0; i < 3000 && !done; i++) {
+        pthread_kill(reader.native_handle(), SIGUSR1);
+        usleep(10000);
+    }
+    reader.join();
+    EXPECT_EQ(err, -EINTR);
+    for (uint64_t i = 0; i < kPieces; i++)
+        ASSERT_TRUE(list.pieces()[i].result == 65536 || list.pieces()[i].result == -ECANCELED) << i;
+    EXPECT_EQ(list.pieces()[kPieces - 1].result, -ECANCELED);
+    EXPECT_EQ(v.bytes % 65536, 0u);
+}
+
 TEST_F(LifetimeTest, UnregisteringEndsATransferOfAnotherThread)
 {
     int owner = open_on(mounted_->path("file"), O_RDONLY);

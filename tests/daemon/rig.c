@@ -11,6 +11,7 @@
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
 #include "fusefs/daemon/notify.h"
+#include "fusefs/daemon/readv.h"
 #include "fusefs/daemon/transfer.h"
 #include "mkfs/mkfs_core.h"
 
@@ -45,13 +46,13 @@ struct rig_notified rig_notified(void)
     return n;
 }
 
-static int make_image(struct rig *r)
+static int make_image(struct rig *r, uint64_t bytes)
 {
     struct mkfs_params params = {.uuid = "0123456789abcdef"};
     struct mkfs_plan plan;
     struct bd_dev *dev;
     r->image = memfd_create("image", MFD_CLOEXEC);
-    if (r->image < 0 || ftruncate(r->image, IMAGE_BYTES) != 0)
+    if (r->image < 0 || ftruncate(r->image, (off_t)bytes) != 0)
         return -errno;
     snprintf(r->path, sizeof(r->path), "/proc/%d/fd/%d", (int)getpid(), r->image);
     int err = bd_file_open(r->path, BD_OPEN_EXCLUSIVE, 0, &dev);
@@ -141,7 +142,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
     pthread_mutex_init(&r->daemon.recovery, NULL);
     pthread_mutex_init(&r->daemon.files_lock, NULL);
     r->daemon.opts = &r->opts;
-    int err = make_image(r);
+    int err = make_image(r, config->image_bytes ? config->image_bytes : IMAGE_BYTES);
     if (!err)
         err = open_stack(r, config);
     if (err)
@@ -189,6 +190,14 @@ int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len)
     return ffs_read(r->file, offset, data, len) == (ssize_t)len ? 0 : -EIO;
 }
 
+int rig_fragment(struct rig *r, uint64_t from, uint64_t to)
+{
+    int err = 0;
+    for (uint64_t at = from; at < to && !err; at += 8192)
+        err = ffs_fallocate(r->file, 0, at, 4096);
+    return err;
+}
+
 uint64_t rig_free_bytes(struct rig *r)
 {
     struct ffs_statfs st;
@@ -196,23 +205,36 @@ uint64_t rig_free_bytes(struct rig *r)
     return st.free_blocks * 4096;
 }
 
+typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                      uint64_t *id, uint64_t *key);
+
+static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid, add_fn add,
+                      struct rig_buffer *out)
+{
+    struct gq_mem mem = *what;
+    mem.kind = GQ_MEM_FD;
+    mem.fd = memfd_create("buffer", MFD_CLOEXEC);
+    if (mem.fd < 0 || ftruncate(mem.fd, (off_t)(mem.offset + mem.len)) != 0)
+        return -errno;
+    *out = (struct rig_buffer){.len = mem.len};
+    out->data = mmap(NULL, mem.len, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, (off_t)mem.offset);
+    int err = add(r->daemon.buffers, &mem, uid, r, &out->id, &out->key);
+    close(mem.fd);
+    return err;
+}
+
 int rig_register_for(struct rig *r, uint64_t len, uint32_t uid, bool copies_will_do,
                      struct rig_buffer *out)
 {
-    off_t start = r->unreachable ? UNREACHABLE_OFFSET : 0;
-    int fd = memfd_create("buffer", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, start + (off_t)len) != 0)
-        return -errno;
-    struct gq_mem mem = {.kind = GQ_MEM_FD,
-                         .fd = fd,
-                         .offset = (uint64_t)start,
+    struct gq_mem mem = {.offset = r->unreachable ? UNREACHABLE_OFFSET : 0,
                          .len = len,
                          .copies_will_do = copies_will_do};
-    *out = (struct rig_buffer){.len = len};
-    out->data = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, start);
-    int err = buffers_add(r->daemon.buffers, &mem, uid, r, &out->id, &out->key);
-    close(fd);
-    return err;
+    return add_memory(r, &mem, uid, buffers_add, out);
+}
+
+int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
+{
+    return add_memory(r, &(struct gq_mem){.len = len}, uid, buffers_add_list, out);
 }
 
 int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
@@ -270,4 +292,26 @@ int rig_transfer(struct rig *r, bool write, uint32_t uid, struct gpunvme_ioc_rw 
 int rig_transfer_cancelled(struct rig *r, bool write, struct gpunvme_ioc_rw *rw)
 {
     return run(r, write, 0, 1, rw);
+}
+
+static int run_readv(struct rig *r, uint32_t uid, uint32_t cancel, struct gpunvme_ioc_readv *v)
+{
+    struct readv readv = {.t = {.daemon = &r->daemon, .inode = r->file, .uid = uid}, .v = *v};
+    atomic_init(&readv.t.cancel, cancel);
+    readv_run(&readv);
+    r->quarantined = quarantined(r);
+    if (readv.t.needs_recovery)
+        transfer_recover(&r->daemon);
+    *v = readv.v;
+    return readv.t.error;
+}
+
+int rig_readv(struct rig *r, uint32_t uid, struct gpunvme_ioc_readv *v)
+{
+    return run_readv(r, uid, 0, v);
+}
+
+int rig_readv_cancelled(struct rig *r, struct gpunvme_ioc_readv *v)
+{
+    return run_readv(r, 0, 1, v);
 }

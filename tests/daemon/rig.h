@@ -21,7 +21,8 @@ struct rig_config {
     bool gpu_off;         /* -o gpu=off */
     /* Of the drive; 0: no limit. With one, few and small commands are under way at a time. */
     uint64_t bytes_per_sec;
-    bool unreachable; /* the drive cannot reach the memory of buffers */
+    bool unreachable;     /* the drive cannot reach the memory of buffers */
+    uint64_t image_bytes; /* 0: 128 MiB */
 };
 
 struct rig;
@@ -36,6 +37,8 @@ uint16_t rig_gpu_queue(struct rig *r);
 /* Writes file bytes the ordinary way; offset may leave a hole. */
 int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t len);
 int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len);
+/* One unwritten block every 8192 bytes of [from, to). */
+int rig_fragment(struct rig *r, uint64_t from, uint64_t to);
 uint64_t rig_free_bytes(struct rig *r);
 
 struct rig_buffer {
@@ -47,6 +50,8 @@ int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *o
 /* copies_will_do: as gq_mem has it; rig_register() sets it. */
 int rig_register_for(struct rig *r, uint64_t len, uint32_t uid, bool copies_will_do,
                      struct rig_buffer *out);
+/* Memory for lists. */
+int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid);
 /* Unmaps this side's memory. */
 void rig_forget(struct rig_buffer *b);
@@ -56,6 +61,9 @@ unsigned rig_buffers(struct rig *r);
 int rig_transfer(struct rig *r, bool write, uint32_t uid, struct gpunvme_ioc_rw *rw);
 /* The same, cancelled from the start. */
 int rig_transfer_cancelled(struct rig *r, bool write, struct gpunvme_ioc_rw *rw);
+/* The same of READV. */
+int rig_readv(struct rig *r, uint32_t uid, struct gpunvme_ioc_readv *v);
+int rig_readv_cancelled(struct rig *r, struct gpunvme_ioc_readv *v);
 /* Queues out of service when the last transfer let go of its blocks. */
 unsigned rig_quarantined(struct rig *r);
 /* What the last notification to the kernel said; zero when there was none since the last call. */

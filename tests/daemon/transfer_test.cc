@@ -102,7 +102,7 @@ TEST_F(Transfer, ReadErrorIsAnErrorWithoutFallback)
 
 TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
 {
-    open({200, 0, false, 0, false});
+    open({200, 0, false, 0, false, 0});
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
     gpunvme_ioc_rw rw = request();
     ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
@@ -117,7 +117,7 @@ TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
 
 TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
 {
-    open({2000, 0, false, 0, false});
+    open({2000, 0, false, 0, false, 0});
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
     gpunvme_ioc_rw rw = request();
     rw.deadline_ms = 50;
@@ -128,7 +128,7 @@ TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
 // A late command would move data of blocks that may be someone else's by then.
 TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
 {
-    open({100, 0, false, 0, false});
+    open({100, 0, false, 0, false, 0});
     for (bool write : {false, true}) {
         fail(SIM_FAULT_LOSE, write ? kWrite : kRead, 0, 1);
         gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
@@ -201,7 +201,7 @@ TEST_F(Transfer, CancelledTransferThatMovedNothingIsInterrupted)
 
 TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
 {
-    open({0, 0, false, 8u << 20, false});
+    open({0, 0, false, 8u << 20, false, 0});
     sim_stats before = {}, now = {};
     sim_get_stats(rig_sim(rig_), &before);
     gpunvme_ioc_rw rw = request();
@@ -220,7 +220,7 @@ TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
 
 TEST_F(Transfer, WithoutAnExecutorEverythingGoesThroughHostMemory)
 {
-    open({0, 0, true, 0, false});
+    open({0, 0, true, 0, false, 0});
     gpunvme_ioc_rw rw = request();
     ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
@@ -312,7 +312,7 @@ TEST_F(Transfer, RefusesWhatIsNotTheCallersBuffer)
 
 TEST_F(Transfer, BuffersAreLimitedInNumber)
 {
-    open({0, 2, false, 0, false});
+    open({0, 2, false, 0, false, 0});
     rig_buffer second = {}, third = {};
     EXPECT_EQ(rig_register(rig_, 4096, 0, &second), 0);
     EXPECT_EQ(rig_register(rig_, 4096, 0, &third), -EMFILE);
@@ -326,7 +326,7 @@ TEST_F(Transfer, BuffersAreLimitedInNumber)
 // A file of holes costs whoever sends it nothing, but tables have to be built for all of it.
 TEST_F(Transfer, BuffersAreLimitedInBytes)
 {
-    open({0, 0, true, 0, false});
+    open({0, 0, true, 0, false, 0});
     uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
     rig_buffer holes = {}, small = {};
