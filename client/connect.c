@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/internal.h"
+#include "client/list.h"
 #include "client/pipeline.h"
 
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
@@ -78,6 +79,7 @@ void gpunvme_disconnect(struct gpunvme *g)
     while (g->directs)
         gpunvme_direct_close(g->directs);
     pipeline_free(g->pipeline); /* its staging are buffers */
+    lists_free(g);
     while (g->buffers)
         gpunvme_unregister(g->buffers);
     cuda_driver_close(g->cuda);

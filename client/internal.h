@@ -16,13 +16,14 @@ struct gpunvme {
     struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
     dev_t dev;                    /* of the mount's files */
     struct gpunvme_options options;
-    /* Protects cuda and pipeline (set once), buffers, their users, and directs. */
+    /* Protects cuda and pipeline (set once), buffers, their users, directs and lists. */
     pthread_mutex_t lock;
     pthread_cond_t unused; /* a buffer has no users any more */
     struct cuda_driver *cuda;
     struct pipeline *pipeline;
     struct gpunvme_buffer *buffers;
     struct gpunvme_direct *directs;
+    struct list *lists; /* that no READV uses now */
 };
 
 struct gpunvme_buffer {
@@ -52,6 +53,12 @@ int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out);
  */
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
 
+/* A transfer's hold on a buffer. -EINTR: it is being unregistered. */
+int gpunvme_use_begin(struct gpunvme_buffer *b);
+void gpunvme_use_end(struct gpunvme_buffer *b);
+/* Why the pipeline is right for a transfer of so many bytes; NULL: it is not. */
+const char *gpunvme_why_bounce(struct gpunvme_buffer *b, size_t len);
+
 /* What a transfer is to move. */
 struct range {
     bool write;
@@ -70,5 +77,12 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
 /* The same through pinned host memory of this process (bounce.c). */
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err);
+
+/* What one call did becomes part of the sum. */
+void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,
+                        uint32_t nvme_status);
+/* Where the mount had to go through its own host memory: says so, and takes the pipeline next. */
+void gpunvme_note_fallback(struct gpunvme_buffer *b, const struct range *r,
+                           struct gpunvme_result *result);
 
 #endif

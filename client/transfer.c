@@ -18,13 +18,14 @@ static int transfer_failed(int err, const struct gpunvme_ioc_rw *rw)
     return gpunvme_fail(err, "transfer: %s", strerror(-err));
 }
 
-static void add_result(struct gpunvme_result *sum, const struct gpunvme_ioc_rw *rw)
+void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,
+                        uint32_t nvme_status)
 {
-    sum->commands += rw->commands;
-    if (rw->path)
-        sum->path = !sum->path || sum->path == rw->path ? rw->path : GPUNVME_PATH_MIXED;
+    sum->commands += commands;
+    if (path)
+        sum->path = !sum->path || sum->path == path ? path : GPUNVME_PATH_MIXED;
     if (!sum->nvme_status)
-        sum->nvme_status = rw->nvme_status;
+        sum->nvme_status = nvme_status;
 }
 
 size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, uint32_t flags,
@@ -41,7 +42,7 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
                                     .len = r->len - done};
         *err =
             gpunvme_ioctl(r->fd, r->write ? GPUNVME_IOC_WRITE : GPUNVME_IOC_READ, &rw, sizeof(rw));
-        add_result(result, &rw);
+        gpunvme_add_result(result, rw.path, rw.commands, rw.nvme_status);
         if (*err)
             transfer_failed(*err, &rw);
         else if (!rw.bytes)
@@ -51,8 +52,7 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
     return done;
 }
 
-/* Transfers of a buffer that is being unregistered are not begun. */
-static int begin_use(struct gpunvme_buffer *b)
+int gpunvme_use_begin(struct gpunvme_buffer *b)
 {
     pthread_mutex_lock(&b->owner->lock);
     bool ending = atomic_load_explicit(&b->ending, memory_order_relaxed);
@@ -62,7 +62,7 @@ static int begin_use(struct gpunvme_buffer *b)
     return ending ? gpunvme_fail(-EINTR, "the buffer was unregistered") : 0;
 }
 
-static void end_use(struct gpunvme_buffer *b)
+void gpunvme_use_end(struct gpunvme_buffer *b)
 {
     struct gpunvme *g = b->owner;
     pthread_mutex_lock(&g->lock);
@@ -78,8 +78,7 @@ static int64_t now_s(void)
     return (int64_t)ts.tv_sec;
 }
 
-/* Why the pipeline is right for this transfer; NULL: it is not. */
-static const char *why_bounce(struct gpunvme_buffer *b, size_t len)
+const char *gpunvme_why_bounce(struct gpunvme_buffer *b, size_t len)
 {
     const struct gpunvme_options *o = &b->owner->options;
     if (o->path == GPUNVME_PATH_BOUNCE)
@@ -104,9 +103,8 @@ static const char *why_fallback(const struct gpunvme_buffer *b, const struct ran
     return "the mount's executor could not serve all of it";
 }
 
-/* A read that the mount served through its own host memory; the pipeline does that better. */
-static void note_fallback(struct gpunvme_buffer *b, const struct range *r,
-                          struct gpunvme_result *result)
+void gpunvme_note_fallback(struct gpunvme_buffer *b, const struct range *r,
+                           struct gpunvme_result *result)
 {
     if (result->path == GPUNVME_PATH_GPU || !result->path)
         return;
@@ -120,7 +118,7 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
 {
     uint32_t flags = b->owner->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
     size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
-    note_fallback(b, r, result);
+    gpunvme_note_fallback(b, r, result);
     return done;
 }
 
@@ -129,11 +127,11 @@ static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
                         struct gpunvme_result *result)
 {
     struct gpunvme_result sum = {.why = ""};
-    int err = begin_use(b);
+    int err = gpunvme_use_begin(b);
     if (err)
         return err;
     size_t done = 0;
-    const char *why = why_bounce(b, r->len);
+    const char *why = gpunvme_why_bounce(b, r->len);
     if (why && b->owner->options.path == GPUNVME_PATH_GPU) {
         err = gpunvme_fail(-EREMOTEIO, "%s", why);
     } else if (why) {
@@ -142,7 +140,7 @@ static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
     } else {
         done = by_the_mount(b, r, &sum, &err);
     }
-    end_use(b);
+    gpunvme_use_end(b);
     if (result)
         *result = sum;
     return done || !err ? (ssize_t)done : err;

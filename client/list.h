@@ -1,0 +1,23 @@
+/*
+ * Memory for the pieces of READV, shared with the mount when it is first needed and then kept. Each
+ * call of READV has a list of its own.
+ */
+#ifndef CLIENT_LIST_H
+#define CLIENT_LIST_H
+
+#include "client/internal.h"
+
+struct list {
+    struct list *next;
+    uint64_t id, key;
+    size_t room; /* pieces */
+    struct gpunvme_piece *pieces;
+};
+
+/* With room for n pieces, at most GPUNVME_PIECES_MAX. */
+int list_get(struct gpunvme *g, size_t n, struct list **out);
+void list_put(struct gpunvme *g, struct list *l);
+/* All that are not in use: all, when g ends. */
+void lists_free(struct gpunvme *g);
+
+#endif

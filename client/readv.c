@@ -1,0 +1,155 @@
+#include <errno.h>
+#include <string.h>
+
+#include "client/internal.h"
+#include "client/list.h"
+
+/* The pieces of a call, in the order in which they are read. */
+struct batch {
+    struct gpunvme_buffer *b;
+    int fd;
+    uint32_t flags;
+    struct gpunvme_piece *pieces;
+    size_t n, done; /* pieces, those that have a result */
+    struct gpunvme_result *result;
+};
+
+/* Whatever the mount says of a buffer that it does not know any more. */
+static int unless_ended(const struct gpunvme_buffer *b, int err)
+{
+    if (!err || !atomic_load_explicit(&b->ending, memory_order_relaxed))
+        return err;
+    return gpunvme_fail(-EINTR, "the buffer was unregistered");
+}
+
+/* --- By READV -------------------------------------------------------------------------------- */
+
+static int readv_failed(int err)
+{
+    if (err == -ENOTTY)
+        return gpunvme_fail(err, "not a file of the buffer's mount");
+    if (err == -EREMOTEIO)
+        return gpunvme_fail(err, "the GPU path cannot serve this batch");
+    return gpunvme_fail(err, "READV: %s", strerror(-err));
+}
+
+static void copy_in(struct list *l, const struct gpunvme_piece *pieces, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        l->pieces[i] = pieces[i];
+        l->pieces[i].result = -ECANCELED; /* unless the mount knows better */
+    }
+}
+
+/* The next n pieces. */
+static int read_turn(struct batch *batch, struct list *l, size_t n)
+{
+    struct gpunvme_piece *pieces = batch->pieces + batch->done;
+    struct gpunvme_ioc_readv v = {.flags = batch->flags,
+                                  .id = batch->b->id,
+                                  .key = batch->b->key,
+                                  .list_id = l->id,
+                                  .list_key = l->key,
+                                  .count = n};
+    copy_in(l, pieces, n);
+    int err = gpunvme_ioctl(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v));
+    for (size_t i = 0; i < n; i++)
+        pieces[i].result = l->pieces[i].result;
+    batch->done += n;
+    gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
+    return err ? unless_ended(batch->b, readv_failed(err)) : 0;
+}
+
+static int read_listed(struct batch *batch, struct list *l)
+{
+    int err = 0;
+    while (batch->done < batch->n && !err) {
+        size_t left = batch->n - batch->done;
+        err = read_turn(batch, l, left < l->room ? left : l->room);
+    }
+    return err;
+}
+
+/* --- One by one ------------------------------------------------------------------------------ */
+
+typedef size_t (*read_fn)(const struct batch *batch, const struct range *r, int *err);
+
+static size_t read_shared(const struct batch *batch, const struct range *r, int *err)
+{
+    return gpunvme_transfer_shared(batch->b, r, batch->flags, batch->result, err);
+}
+
+static size_t read_bounced(const struct batch *batch, const struct range *r, int *err)
+{
+    return gpunvme_transfer_bounced(batch->b, r, batch->result, err);
+}
+
+/* What is wrong with the call, not with a piece. */
+static bool ends_all(int err)
+{
+    return err == -EBADF || err == -ENOTTY || err == -EISDIR || err == -EINTR;
+}
+
+static int read_singly(struct batch *batch, read_fn read)
+{
+    for (; batch->done < batch->n; batch->done++) {
+        struct gpunvme_piece *p = &batch->pieces[batch->done];
+        struct range r = {.fd = batch->fd,
+                          .buffer_offset = p->buffer_offset,
+                          .file_offset = p->file_offset,
+                          .len = p->len};
+        int err = p->len > INT32_MAX ? -EINVAL : 0;
+        size_t done = err ? 0 : read(batch, &r, &err);
+        err = unless_ended(batch->b, err);
+        if (ends_all(err))
+            return err;
+        p->result = err ? err : (int32_t)done;
+    }
+    return 0;
+}
+
+/* --- The call -------------------------------------------------------------------------------- */
+
+/* Without room for a list at the mount, or when that knows no lists, READ does the same slowly. */
+static int read_by_the_mount(struct batch *batch)
+{
+    struct gpunvme *g = batch->b->owner;
+    struct list *l;
+    size_t n = batch->n < GPUNVME_PIECES_MAX ? batch->n : GPUNVME_PIECES_MAX;
+    batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
+    if (list_get(g, n, &l) != 0)
+        return read_singly(batch, read_shared);
+    int err = read_listed(batch, l);
+    list_put(g, l);
+    gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
+    return err;
+}
+
+/* A batch has no length that the crossover could mean: what counts is that it is one call. */
+static int read_batch(struct batch *batch)
+{
+    const char *why = gpunvme_why_bounce(batch->b, SIZE_MAX);
+    if (!why)
+        return read_by_the_mount(batch);
+    if (batch->b->owner->options.path == GPUNVME_PATH_GPU)
+        return gpunvme_fail(-EREMOTEIO, "%s", why);
+    batch->result->why = why;
+    return read_singly(batch, read_bounced);
+}
+
+int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
+                  struct gpunvme_result *result)
+{
+    struct gpunvme_result sum = {.why = ""};
+    struct batch batch = {.b = b, .fd = fd, .pieces = pieces, .n = n, .result = &sum};
+    int err = gpunvme_use_begin(b);
+    if (!err) {
+        err = n ? read_batch(&batch) : 0;
+        gpunvme_use_end(b);
+    }
+    for (size_t i = batch.done; i < n; i++)
+        pieces[i].result = -ECANCELED;
+    if (result)
+        *result = sum;
+    return err;
+}

@@ -1,0 +1,236 @@
+// Batches of reads by the library, over mounts of several kinds.
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/gpunvme.h"
+#include "tests/e2e/mounted.h"
+
+namespace
+{
+
+constexpr size_t kFile = (2u << 20) + 4321, kHole = 1u << 20, kHoleLength = 300000;
+constexpr size_t kRoom = 4u << 20;
+
+struct Way {
+    const char *name;
+    const char *options;
+    uint32_t path; // that batches of a shared buffer take
+};
+
+class ReadvTest : public ::testing::TestWithParam<Way>
+{
+  protected:
+    void SetUp() override
+    {
+        std::string why = why_no_mount();
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        mount_ = std::make_unique<Mounted>(128u << 20);
+        ASSERT_TRUE(mount_->mount(GetParam().options)) << mount_->log();
+        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_alloc(g_, kRoom, &shared_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_register(g_, own_.data(), own_.size(), &local_), 0) << gpunvme_error();
+        for (char &c : file_)
+            c = static_cast<char>(random_());
+        std::fill_n(file_.begin() + kHole, kHoleLength, 0);
+        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_GE(fd_, 0);
+        size_t rest = kHole + kHoleLength;
+        ASSERT_EQ(pwrite(fd_, file_.data(), kHole, 0), static_cast<ssize_t>(kHole));
+        ASSERT_EQ(pwrite(fd_, &file_[rest], kFile - rest, static_cast<off_t>(rest)),
+                  static_cast<ssize_t>(kFile - rest));
+    }
+    void TearDown() override
+    {
+        if (fd_ >= 0)
+            close(fd_);
+        gpunvme_disconnect(g_);
+        if (mount_ && g_) {
+            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        }
+    }
+
+    static int32_t expected(const gpunvme_piece &p)
+    {
+        size_t left = p.file_offset >= kFile ? 0 : kFile - p.file_offset;
+        return static_cast<int32_t>(std::min<size_t>(p.len, left));
+    }
+    // Side by side in [at, ...) of the buffer.
+    std::vector<gpunvme_piece> some_pieces(size_t n, uint32_t most, size_t at, unsigned seed)
+    {
+        std::mt19937 random(seed);
+        std::vector<gpunvme_piece> pieces(n);
+        for (gpunvme_piece &p : pieces) {
+            p = {random() % (kFile + 10000), at, static_cast<uint32_t>(random() % most), 77};
+            at += p.len;
+        }
+        return pieces;
+    }
+    void expect_pieces(gpunvme_buffer *b, const std::vector<gpunvme_piece> &pieces)
+    {
+        const char *data = static_cast<const char *>(gpunvme_buffer_addr(b));
+        for (size_t i = 0; i < pieces.size(); i++) {
+            const gpunvme_piece &p = pieces[i];
+            ASSERT_EQ(p.result, expected(p)) << i;
+            ASSERT_TRUE(p.result == 0 || memcmp(data + p.buffer_offset, &file_[p.file_offset],
+                                                static_cast<size_t>(p.result)) == 0)
+                << i;
+        }
+    }
+
+    std::unique_ptr<Mounted> mount_;
+    gpunvme *g_ = nullptr;
+    gpunvme_buffer *shared_ = nullptr, *local_ = nullptr;
+    int fd_ = -1;
+    std::mt19937 random_{3};
+    std::vector<char> file_ = std::vector<char>(kFile), own_ = std::vector<char>(kRoom);
+};
+
+TEST_P(ReadvTest, EveryPieceGetsWhatPreadGives)
+{
+    for (unsigned round = 0; round < 3; round++) {
+        auto pieces = some_pieces(500 * round + 1, 3000, round, round);
+        gpunvme_result r = {};
+        ASSERT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), &r), 0)
+            << gpunvme_error();
+        EXPECT_EQ(r.path, GetParam().path) << r.why;
+        expect_pieces(shared_, pieces);
+    }
+    EXPECT_EQ(gpunvme_readv(shared_, fd_, nullptr, 0, nullptr), 0);
+}
+
+TEST_P(ReadvTest, MemoryTheMountCannotTakeBounces)
+{
+    auto pieces = some_pieces(300, 9000, 5, 1);
+    gpunvme_result r = {};
+    ASSERT_EQ(gpunvme_readv(local_, fd_, pieces.data(), pieces.size(), &r), 0) << gpunvme_error();
+    EXPECT_EQ(r.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_STRNE(r.why, "");
+    expect_pieces(local_, pieces);
+}
+
+TEST_P(ReadvTest, APieceThatCannotBeHasItsOwnErrorOnEveryWay)
+{
+    for (gpunvme_buffer *b : {shared_, local_}) {
+        std::vector<gpunvme_piece> pieces = {{0, kRoom, 1, 7},
+                                             {UINT64_MAX - 5, 0, 4096, 7},
+                                             {0, 0, 1u << 31, 7},
+                                             {1ull << 60, 0, 100, 7},
+                                             {50, 60, 70, 7}};
+        ASSERT_EQ(gpunvme_readv(b, fd_, pieces.data(), pieces.size(), nullptr), 0)
+            << gpunvme_error();
+        const int results[] = {-ERANGE, -EOVERFLOW, -EINVAL, 0, 70};
+        for (int i = 0; i < 5; i++)
+            EXPECT_EQ(pieces[i].result, results[i]) << i;
+    }
+}
+
+TEST_P(ReadvTest, WhatIsWrongWithTheCallIsItsError)
+{
+    int write_only = open(mount_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
+    int directory = open(mount_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
+    int foreign = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    const struct {
+        int fd, error;
+    } odd[] = {{write_only, -EBADF}, {directory, -EISDIR}, {foreign, -ENOTTY}, {-1, -EBADF}};
+    for (gpunvme_buffer *b : {shared_, local_}) {
+        for (const auto &o : odd) {
+            std::vector<gpunvme_piece> pieces = {{0, 0, 10, 7}, {10, 10, 10, 7}};
+            EXPECT_EQ(gpunvme_readv(b, o.fd, pieces.data(), 2, nullptr), o.error);
+            EXPECT_EQ(pieces[0].result, -ECANCELED);
+            EXPECT_EQ(pieces[1].result, -ECANCELED);
+        }
+    }
+    for (int fd : {write_only, directory, foreign})
+        close(fd);
+    gpunvme_options only_gpu = {};
+    only_gpu.path = GPUNVME_PATH_GPU;
+    ASSERT_EQ(gpunvme_set_options(g_, &only_gpu), 0);
+    gpunvme_piece piece = {0, 0, 10, 7};
+    EXPECT_EQ(gpunvme_readv(local_, fd_, &piece, 1, nullptr), -EREMOTEIO);
+    EXPECT_EQ(piece.result, -ECANCELED);
+}
+
+TEST_P(ReadvTest, ManyThreadsReadAtOnce)
+{
+    constexpr size_t kThreads = 6;
+    std::vector<std::thread> threads;
+    std::atomic<int> failed{0};
+    for (size_t t = 0; t < kThreads; t++) {
+        threads.emplace_back([&, t] {
+            for (unsigned i = 0; i < 10; i++) {
+                auto pieces = some_pieces(200, 1000, t * 200000, i + 100);
+                if (gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr) != 0)
+                    failed++;
+                expect_pieces(shared_, pieces);
+            }
+        });
+    }
+    for (std::thread &t : threads)
+        t.join();
+    EXPECT_EQ(failed, 0);
+}
+
+TEST_P(ReadvTest, UnregisteringEndsABatchOfAnotherThread)
+{
+    for (gpunvme_buffer *b : {shared_, local_}) {
+        std::vector<gpunvme_piece> pieces(100000, gpunvme_piece{100, 200, 4000, 7});
+        const char *data = static_cast<const char *>(gpunvme_buffer_addr(b));
+        std::atomic<bool> begun{false};
+        int err = 1;
+        std::thread reader([&] {
+            begun = true;
+            err = gpunvme_readv(b, fd_, pieces.data(), pieces.size(), nullptr);
+        });
+        while (!begun || (b == local_ && data[200] != file_[100]))
+            std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        EXPECT_EQ(gpunvme_unregister(b), 0);
+        reader.join();
+        EXPECT_TRUE(err == 0 || err == -EINTR) << err;
+        for (const gpunvme_piece &p : pieces)
+            ASSERT_TRUE(p.result == 4000 || (err && p.result == -ECANCELED)) << p.result;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mounts, ReadvTest,
+                         ::testing::Values(Way{"executor", "executor=cpu", GPUNVME_PATH_GPU},
+                                           Way{"no_room_for_lists", "executor=cpu,max_buffers=1",
+                                               GPUNVME_PATH_GPU},
+                                           Way{"off", "gpu=off", GPUNVME_PATH_BOUNCE}),
+                         [](const auto &info) { return info.param.name; });
+
+// More pieces than one call of the mount takes.
+class LongBatch : public ReadvTest
+{
+};
+
+TEST_P(LongBatch, IsSentInTurns)
+{
+    constexpr size_t kPieces = GPUNVME_PIECES_MAX + 1000;
+    std::vector<gpunvme_piece> pieces(kPieces, gpunvme_piece{1ull << 40, 0, 4096, 7});
+    auto some = some_pieces(900, 1000, 0, 8);
+    std::copy(some.begin(), some.end(), pieces.end() - 900);
+    gpunvme_result r = {};
+    ASSERT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), kPieces, &r), 0) << gpunvme_error();
+    EXPECT_EQ(r.path, GPUNVME_PATH_GPU);
+    expect_pieces(shared_, pieces);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mounts, LongBatch,
+                         ::testing::Values(Way{"executor", "executor=cpu", GPUNVME_PATH_GPU}),
+                         [](const auto &info) { return info.param.name; });
+
+} // namespace
