@@ -101,9 +101,12 @@ class Jobs:
         ]
 
     def latencies(self):
+        sized = ["-s", str(self.few_mib), "-r", self.repeats]
         mixed = self.mounted(self.few_mib, "mixed_bench", "-n", "3" if self.quick else "10", "-s",
                              str(self.few_mib))
         return [
+            Job("readv", on_mount(self.few_mib, *self.served, threads=8)
+                + [self.program("readv_bench"), *sized]),
             Job("latency", self.mounted(256, "latency_bench", "-n",
                                         "500" if self.quick else "2000")),
             Job("mixed", mixed),

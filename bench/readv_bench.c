@@ -1,0 +1,245 @@
+/*
+ * Small reads in batches, from one thread: how many reach GPU memory in a second?
+ *
+ * For each size of a read, in one run and in turn: READV of a file on the mount, at random places,
+ * and what the bus allows for copies of that size (a bare kernel that gathers the same pieces out
+ * of pinned memory; not without a GPU); then a plain copy of as many bytes. The memory is checked
+ * after each run, over poison. Also what a piece costs the processors, for READV.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/cpu.h"
+#include "bench/mount.h"
+#include "bench/report.h"
+
+#define WHO  "readv_bench"
+#define SEED 0x7265616476u
+#define UNIT ((uint64_t)16 << 20) /* sizes of files are multiples of it */
+
+static const uint64_t read_sizes[] = {512, 4096, 65536};
+
+struct bench {
+    uint64_t size; /* of the file, and of what a run reads */
+    size_t batch;  /* pieces of a call */
+    unsigned repeats;
+    bool json;
+    struct bench_mount mount;
+    struct bench_file file;
+    void *host; /* the file's bytes, pinned where there is a GPU */
+    struct pattern_pieces pieces;
+    struct gpunvme_piece *list;
+    struct bench_cpu cpu;
+    struct bench_report *report;
+};
+
+static int fail(const char *object, const char *what)
+{
+    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    return -EIO;
+}
+
+static int check_batch(const struct gpunvme_piece *pieces, size_t n, uint64_t bytes)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (pieces[i].result != (int32_t)bytes)
+            return fail("READV", pieces[i].result < 0 ? strerror(-pieces[i].result) : "short");
+    }
+    return 0;
+}
+
+static int readv_all(struct bench *b)
+{
+    struct bench_cpu start = bench_cpu_now();
+    int err = 0;
+
+    for (size_t at = 0, n; at < b->pieces.n && !err; at += n) {
+        struct gpunvme_result result;
+
+        n = b->pieces.n - at < b->batch ? b->pieces.n - at : b->batch;
+        err = gpunvme_readv(b->mount.buffer, b->file.fd, b->list + at, n, &result);
+        if (err)
+            return fail("READV", gpunvme_error());
+        if (result.path != GPUNVME_PATH_GPU)
+            return fail("READV", "not by the GPU path");
+    }
+    bench_cpu_add(&b->cpu, &start);
+    return check_batch(b->list, b->pieces.n, b->pieces.bytes);
+}
+
+static int gather_all(struct bench *b)
+{
+    return bench_gather(&b->mount.memory, b->host, &b->pieces) ? fail("gather", "the GPU failed")
+                                                               : 0;
+}
+
+static int copy_all(struct bench *b)
+{
+    return bench_copy(&b->mount.memory, b->size, b->host, b->size) ? fail("copy", "the GPU failed")
+                                                                   : 0;
+}
+
+static int run_once(struct bench *b, int (*run)(struct bench *b), struct bench_samples *rates)
+{
+    int err = bench_poison(&b->mount.memory, SEED);
+    double start = bench_seconds();
+
+    if (!err)
+        err = run(b);
+    bench_add(rates, (double)b->size * 1e-9 / (bench_seconds() - start));
+    return err || run == copy_all ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
+}
+
+static int new_pieces(struct bench *b, uint64_t bytes)
+{
+    uint64_t state = SEED;
+    int err = bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, bytes, b->size,
+                                &state);
+
+    free(b->list);
+    b->list = err ? NULL : calloc(b->pieces.n, sizeof(b->list[0]));
+    if (!b->list)
+        return fail("memory", "not enough of it");
+    for (size_t i = 0; i < b->pieces.n; i++)
+        b->list[i] = (struct gpunvme_piece){
+            .file_offset = b->pieces.places[i], .buffer_offset = i * bytes, .len = (uint32_t)bytes};
+    return 0;
+}
+
+static void report_cpu(struct bench *b, uint64_t bytes)
+{
+    double pieces = (double)b->pieces.n * b->repeats;
+    char key[64];
+
+    snprintf(key, sizeof(key), "caller_ns_a_read_of_%llu", (unsigned long long)bytes);
+    bench_report_number(b->report, key, b->cpu.self * 1e9 / pieces);
+    if (!bench_cpu_knows_daemon())
+        return;
+    snprintf(key, sizeof(key), "daemon_ns_a_read_of_%llu", (unsigned long long)bytes);
+    bench_report_number(b->report, key, b->cpu.daemon * 1e9 / pieces);
+}
+
+static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *rates)
+{
+    static const char *const ways[] = {"plain copy", "gather kernel", "READV"};
+    char names[3][64];
+
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof(names[i]), "%s, %llu B", ways[i], (unsigned long long)bytes);
+        if (rates[i].n == 0)
+            continue;
+        bench_report_row(b->report, names[i], "GB/s", &rates[i],
+                         i == 0 ? NULL : names[i == 2 && rates[1].n ? 1 : 0]);
+        bench_report_point(b->report, "bytes of a read", ways[i], (double)bytes);
+    }
+}
+
+/* The first round warms up. */
+static int measure(struct bench *b, uint64_t bytes)
+{
+    struct bench_samples rates[3] = {{.n = 0}};
+    int err = new_pieces(b, bytes);
+
+    for (unsigned i = 0; i <= b->repeats && !err; i++) {
+        if (i == 1) {
+            memset(rates, 0, sizeof(rates));
+            b->cpu = (struct bench_cpu){0};
+        }
+        err = run_once(b, copy_all, &rates[0]);
+        if (!err && b->mount.memory.on_gpu)
+            err = run_once(b, gather_all, &rates[1]);
+        if (!err)
+            err = run_once(b, readv_all, &rates[2]);
+    }
+    if (!err) {
+        report_rows(b, bytes, rates);
+        report_cpu(b, bytes);
+    }
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    return err;
+}
+
+static int measure_all(struct bench *b)
+{
+    int err = 0;
+
+    b->report = bench_report_new(WHO, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
+    if (!b->report)
+        return fail("memory", "not enough of it");
+    bench_mount_describe(&b->mount, b->report);
+    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    bench_report_number(b->report, "bytes", (double)b->size);
+    bench_report_number(b->report, "batch", (double)b->batch);
+    bench_report_number(b->report, "seed", SEED);
+    for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++)
+        err = measure(b, read_sizes[i]);
+    if (err)
+        bench_report_drop(b->report);
+    else
+        bench_report_end(b->report);
+    return err;
+}
+
+static int set_up(struct bench *b, const char *dir)
+{
+    if (bench_mount_open(&b->mount, WHO, dir, b->size))
+        return -EIO;
+    if (!b->mount.g)
+        return fail(dir, "not on a gpunvmefs mount");
+    b->host = bench_host_alloc(b->mount.memory.on_gpu, b->size);
+    if (!b->host)
+        return fail("memory", "not enough of it");
+    pattern_host_write(b->host, b->size, SEED, 0, false);
+    return bench_file_make(&b->file, WHO, dir, b->size, SEED);
+}
+
+static void tear_down(struct bench *b)
+{
+    free(b->list);
+    if (b->host)
+        bench_host_free(b->mount.memory.on_gpu, b->host);
+    bench_file_close(&b->file);
+    bench_mount_close(&b->mount);
+}
+
+static int parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:n:r:o:h")) != -1) {
+        if (opt == 's')
+            b->size = strtoull(optarg, NULL, 10) << 20;
+        else if (opt == 'n')
+            b->batch = strtoul(optarg, NULL, 10);
+        else if (opt == 'r')
+            b->repeats = (unsigned)strtoul(optarg, NULL, 10);
+        else if (opt == 'o' && strcmp(optarg, "json") == 0)
+            b->json = true;
+        else
+            return 1;
+    }
+    return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
+           b->size < UNIT || b->size % UNIT || b->batch < 1;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {
+        .size = (uint64_t)1 << 30, .batch = 262144, .repeats = 5, .file = {.fd = -1}};
+
+    if (parse(argc, argv, &b)) {
+        fputs("usage: readv_bench [-s MiB, a multiple of 16] [-n READS of a batch] [-r REPEATS]\n"
+              "                   [-o json] DIRECTORY\n",
+              stderr);
+        return 2;
+    }
+    int err = set_up(&b, argv[optind]);
+
+    if (!err)
+        err = measure_all(&b);
+    tear_down(&b);
+    return err ? 1 : 0;
+}
