@@ -199,8 +199,8 @@ struct gpunvme_ioc_stats {
  * A lease belongs to the open file description it was taken through and ends with it, by LEASE_END,
  * or by the daemon (revocation): `state` in its page becomes GPUNVME_LEASE_REVOKED, its holder has
  * GPUNVME_LEASE_GRACE_MS to end it, and then its queues are deleted, which ends their commands. The
- * daemon revokes when the controller is reset (the queues are gone at once then), when the mount
- * ends, and when the file system needs the blocks back.
+ * daemon revokes queues when the controller is reset (they are gone at once then), and all leases
+ * when the mount ends (at once).
  */
 #define GPUNVME_LEASE_GRACE_MS 2000u
 #define GPUNVME_LEASE_MAX      64u /* queues of a lease */

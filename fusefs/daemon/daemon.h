@@ -28,6 +28,7 @@ struct open_file {
     struct ffs_inode *inode; /* a reference */
     int flags;               /* of open(2) */
     bool directory;
+    bool leases; /* were taken through it; set under their lock, read when it is closed */
     struct open_file *next; /* protected by daemon.files_lock; of the leases once it is closed */
     struct open_file **link;
 };

@@ -70,7 +70,7 @@ static int draw(struct lease *l)
     return 0;
 }
 
-static struct lease *new_lease(const struct open_file *file, uid_t uid)
+static struct lease *new_lease(struct open_file *file, uid_t uid)
 {
     struct lease *l = calloc(1, sizeof(*l));
     if (l)
@@ -92,6 +92,7 @@ static int publish(struct leases *t, struct lease *l)
         lease_queues_start(t, l);
         l->next = t->first;
         t->first = l;
+        l->owner->leases = true;
     }
     pthread_mutex_unlock(&t->lock);
     return err;
@@ -163,17 +164,14 @@ int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid)
 
 bool leases_release(struct leases *t, struct open_file *file)
 {
-    bool any = false;
+    if (!file->leases)
+        return false;
     pthread_mutex_lock(&t->lock);
-    for (const struct lease *l = t->first; l && !any; l = l->next)
-        any = l->owner == file;
-    if (any) {
-        file->next = t->closed;
-        t->closed = file;
-        pthread_cond_broadcast(&t->changed);
-    }
+    file->next = t->closed;
+    t->closed = file;
+    pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
-    return any;
+    return true;
 }
 
 /* Under the lock. Only the thread that runs it deletes, so no lease is being deleted here. */
@@ -322,7 +320,7 @@ static int check_queues(const struct leases *t, const struct gpunvme_ioc_queue_l
     return t->ctrlr ? 0 : -ENOTSUP;
 }
 
-int leases_add_queues(struct leases *t, const struct open_file *file, uid_t uid,
+int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
                       struct gpunvme_ioc_queue_lease *arg)
 {
     unsigned granted;
@@ -368,7 +366,7 @@ static int check_extents(const struct leases *t, const struct open_file *file,
     return t->ctrlr ? 0 : -ENOTSUP;
 }
 
-int leases_add_extents(struct leases *t, const struct open_file *file, uid_t uid,
+int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
                        struct gpunvme_ioc_extent_lease *arg)
 {
     unsigned granted;

@@ -27,9 +27,9 @@
 struct leases;
 struct fuse_req;
 
-/* Those of all mounts of one daemon together, and of one user. */
-#define LEASES_MAX     1024u
-#define LEASES_OF_USER 256u
+/* At a time in all, and of one user: each holds a descriptor and a page of memory. */
+#define LEASES_MAX     4096u
+#define LEASES_OF_USER 2048u
 
 /* The stack is open. */
 int leases_open(struct daemon *d, struct leases **out);
@@ -49,17 +49,17 @@ unsigned leases_queues(const struct leases *t);
  * with physical addresses), -EMFILE (too many leases), -EBUSY (all queue pairs are leased), -EAGAIN
  * (the controller was reset meanwhile), -EBADF (not open for reading), -EISDIR, -ENOMEM, -EIO.
  */
-int leases_add_queues(struct leases *t, const struct open_file *file, uid_t uid,
+int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
                       struct gpunvme_ioc_queue_lease *arg);
-int leases_add_extents(struct leases *t, const struct open_file *file, uid_t uid,
+int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
                        struct gpunvme_ioc_extent_lease *arg);
 /* When it returns, the queues are deleted. -ENOENT (no such id), -EACCES (key or user). */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid);
 /* The ioctl of the same name: copier_route() (copier.h). -ENOENT, -EACCES. */
 int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *arg);
 /*
- * The file is closed. False: it has no leases, nothing happens. True: a thread of the table's ends
- * them, which may take admin commands, and calls file_end() afterwards.
+ * The file is closed. False: it never had leases, nothing happens. True: a thread of the table's
+ * ends them, which may take admin commands, and calls file_end() afterwards.
  */
 bool leases_release(struct leases *t, struct open_file *file);
 

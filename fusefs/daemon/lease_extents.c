@@ -43,7 +43,8 @@ int lease_page_make(struct lease *l, uint64_t extents)
     if (fd < 0)
         return -errno;
     void *at = MAP_FAILED;
-    if (ftruncate(fd, (off_t)l->page_len) == 0)
+    /* Allocated here and now: a page missing later would be a signal. */
+    if (fallocate(fd, 0, 0, (off_t)l->page_len) == 0)
         at = mmap(NULL, l->page_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int err = at == MAP_FAILED ? -errno : seal(fd);
     if (!err) {

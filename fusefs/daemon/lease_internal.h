@@ -20,7 +20,7 @@ struct lease_pair {
 struct lease {
     uint64_t id, key;
     uid_t uid;
-    const struct open_file *owner;
+    struct open_file *owner;
     struct lease *next; /* in the table, or in a list of leases to end */
 
     struct gpunvme_lease_page *page; /* shared; what follows it too */
@@ -29,11 +29,11 @@ struct lease {
 
     /* Queues: protected by the table's lock while the lease is in the table. */
     struct lease_pair *pairs;
-    unsigned n_pairs;     /* 0: none, or deleted */
-    bool revoked;         /* and to be deleted at delete_at, */
-    uint64_t delete_at;   /* nvme_now_ns() */
-    bool deleting;        /* which is under way: the table's thread has the pairs */
-    unsigned resets_seen; /* of the table's, before the pairs were made */
+    unsigned n_pairs;         /* 0: none, or deleted */
+    bool revoked;             /* and to be deleted at delete_at, */
+    uint64_t delete_at;       /* nvme_now_ns() */
+    bool deleting;            /* which is under way: the table's thread has the pairs */
+    unsigned resets_seen;     /* of the table's, before the pairs were made */
     struct gq_remote *copier; /* of its holder, once he has asked; NULL: none */
 
     /* Extents. */
