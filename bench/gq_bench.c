@@ -1,9 +1,10 @@
 /*
  * How close do reads by the queue code come to a plain copy of the same size?
  *
- * Media in memory behind the simulator, read by gq_transfer, in turn with a pinned cudaMemcpy (CPU
- * executor: memcpy) and a kernel that gathers the same pieces from pinned memory, which is what the
- * bus allows for small reads. Every byte is checked after every read, over poison.
+ * Media in memory behind the simulator, read by gq_transfer or gq_readv, in turn with a pinned
+ * cudaMemcpy (CPU executor: memcpy) and a kernel that gathers the same pieces from pinned memory,
+ * which is what the bus allows for small reads. Every byte is checked after every read, over
+ * poison.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -30,6 +31,8 @@ static void parameters(const struct bench *b, const struct gq_figures *f, struct
     bench_report_text(r, "executor", info->device);
     bench_report_number(r, "bytes", (double)b->stack.size);
     bench_report_number(r, "piece", (double)b->piece);
+    bench_report_number(r, "lba", (double)b->stack.lba);
+    bench_report_number(r, "extents", b->stack.batch);
     bench_report_number(r, "queues", info->queues);
     bench_report_number(r, "depth", info->depth);
     bench_report_number(r, "max_command", info->max_command);
@@ -45,6 +48,9 @@ static int report(const struct bench *b, struct gq_figures *f)
     const char *gpu = b->stack.is_cuda ? bench_gpu_name() : NULL;
     struct bench_report *r = bench_report_new("gq_bench", b->json, gpu);
     struct bench_samples rates = f->reads;
+    const char *what = b->stack.batch ? "gq_readv" : "gq_transfer";
+    const char *of_gather =
+        b->stack.batch ? "gq_readv, of the gather" : "gq_transfer, of the gather";
     double m_per_gb = 1e3 * (double)f->commands / (double)b->stack.size;
 
     if (!r)
@@ -55,9 +61,9 @@ static int report(const struct bench *b, struct gq_figures *f)
     bench_report_row(r, "plain copy", "GB/s", &f->copies, NULL);
     if (f->gathers.n)
         bench_report_row(r, "gather", "GB/s", &f->gathers, "plain copy");
-    bench_report_row(r, "gq_transfer", "GB/s", &f->reads, "plain copy");
+    bench_report_row(r, what, "GB/s", &f->reads, "plain copy");
     if (f->gathers.n)
-        bench_report_row(r, "gq_transfer, of the gather", "GB/s", &f->reads, "gather");
+        bench_report_row(r, of_gather, "GB/s", &f->reads, "gather");
     bench_report_row(r, "commands", "M/s", &rates, NULL);
     bench_report_end(r);
     return 0;
@@ -65,11 +71,13 @@ static int report(const struct bench *b, struct gq_figures *f)
 
 static int usage(FILE *to)
 {
-    fprintf(to, "usage: gq_bench [-x cpu|cuda|auto] [-s MIB] [-p PIECE_KIB] [-n REPEATS]\n"
-                "                [-c MAX_COMMAND_KIB] [-q QUEUES] [-d DEPTH] [-t SIM_THREADS]\n"
-                "                [-l CPU_LANES] [-o json]\n"
+    fprintf(to, "usage: gq_bench [-x cpu|cuda|auto] [-s MIB] [-p PIECE_KIB] [-v EXTENTS]\n"
+                "                [-n REPEATS] [-c MAX_COMMAND_KIB] [-q QUEUES] [-d DEPTH]\n"
+                "                [-t SIM_THREADS] [-l CPU_LANES] [-o json]\n"
                 "  -s  a multiple of 16 and of the piece\n"
-                "  -p  reads pieces of this size at random places, instead of all in order\n");
+                "  -p  reads pieces of this size at random places, instead of all in order;\n"
+                "      0.5: 512 bytes, from LBAs of that size\n"
+                "  -v  by one gq_readv() of a file of so many extents, with -p\n");
     return to == stdout ? 0 : 2;
 }
 
@@ -82,6 +90,9 @@ static int set_number(struct bench *b, int option, unsigned long n)
     case 'p':
         b->piece = (uint64_t)n << 10;
         return b->piece % GQ_STACK_LBA ? -EINVAL : 0;
+    case 'v':
+        b->stack.batch = (unsigned)n;
+        return n <= GQ_READV_EXTENTS ? 0 : -EINVAL;
     case 'n':
         b->repeats = (unsigned)n;
         return n < BENCH_MAX_SAMPLES ? 0 : -EINVAL;
@@ -117,6 +128,10 @@ static int set_option(struct bench *b, int option, const char *arg)
         b->json = true;
         return strcmp(arg, "json") ? -EINVAL : 0;
     }
+    if (option == 'p' && !strcmp(arg, "0.5")) {
+        b->piece = b->stack.lba = 512;
+        return 0;
+    }
     n = strtoul(arg, &end, 10);
     return *end || n == 0 || n > 1ul << 24 ? -EINVAL : set_number(b, option, n);
 }
@@ -128,7 +143,7 @@ int main(int argc, char **argv)
     int option, err;
     char why[128];
 
-    while ((option = getopt(argc, argv, "hx:s:p:n:c:q:d:t:l:o:")) != -1) {
+    while ((option = getopt(argc, argv, "hx:s:p:v:n:c:q:d:t:l:o:")) != -1) {
         if (option == 'h')
             return usage(stdout);
         if (set_option(&b, option, optarg ? optarg : ""))
@@ -136,7 +151,8 @@ int main(int argc, char **argv)
     }
     if (!b.stack.size)
         b.stack.size = gq_probe(0, why, sizeof(why)) ? (uint64_t)256 << 20 : (uint64_t)4 << 30;
-    if (optind != argc || (b.piece && (b.stack.size % b.piece || UNIT % b.piece)))
+    if (optind != argc || (b.stack.batch && !b.piece) ||
+        (b.piece && (b.stack.size % b.piece || UNIT % b.piece)))
         return usage(stderr);
     err = gq_stack_open(&b.stack);
     if (!err)

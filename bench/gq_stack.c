@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MAX_SOURCE ((uint64_t)1 << 30) /* pinned */
-#define GATHER_MIN 4096u               /* the kernel's piece */
+#define GATHER_MIN 512u                /* of the kernel */
 #define WHOLE      (1u << 20)          /* pieces of what is read as a whole */
 
 static int fail(const struct gq_stack *s, const char *object, int err, const char *advice)
@@ -93,7 +93,7 @@ static int transfer(struct gq_stack *s, enum gq_op op, const struct gq_extent *e
 
 static int open_drive(struct gq_stack *s)
 {
-    struct sim_config cfg = {.ns[0] = {.bytes = s->size, .lba_size = GQ_STACK_LBA},
+    struct sim_config cfg = {.ns[0] = {.bytes = s->size, .lba_size = s->lba},
                              .namespaces = 1,
                              .threads = s->sim_threads,
                              .mdts = 4u << 20};
@@ -160,8 +160,10 @@ static int fill(struct gq_stack *s)
 
 int gq_stack_open(struct gq_stack *s)
 {
-    int err = open_drive(s);
+    int err;
 
+    s->lba = s->lba ? s->lba : GQ_STACK_LBA;
+    err = open_drive(s);
     if (!err)
         err = open_engine(s);
     if (!err)
@@ -208,12 +210,39 @@ struct work {
     struct pattern_pieces pieces;
     struct gq_extent *extents;
     size_t n_extents;
+    /* Of a batch: all pieces, and the media as a file. */
+    struct gq_file_extent *map;
+    struct gq_read *reads;
+    uint32_t *results;
 };
 
 static void free_work(struct gq_stack *s, struct work *w)
 {
     bench_pieces_free(&w->pieces, s->is_cuda);
     free(w->extents);
+    free(w->map);
+    free(w->reads);
+    free(w->results);
+}
+
+static int make_batch(struct gq_stack *s, struct work *w)
+{
+    const struct pattern_pieces *p = &w->pieces;
+    uint64_t lbas = s->size / s->lba;
+
+    w->map = calloc(s->batch, sizeof(*w->map));
+    w->reads = calloc(p->n, sizeof(*w->reads));
+    w->results = calloc(p->n, sizeof(*w->results));
+    if (!w->map || !w->reads || !w->results)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < s->batch; i++) {
+        uint64_t lba = i * lbas / s->batch;
+
+        w->map[i] = (struct gq_file_extent){lba * s->lba, lba};
+    }
+    for (uint64_t i = 0; i < p->n; i++)
+        w->reads[i] = (struct gq_read){p->places[i], i * p->bytes, p->bytes};
+    return 0;
 }
 
 static int make_work(struct gq_stack *s, uint64_t piece, bool random, struct work *w)
@@ -228,9 +257,9 @@ static int make_work(struct gq_stack *s, uint64_t piece, bool random, struct wor
     if (err || !w->extents)
         return -ENOMEM;
     for (size_t i = 0; i < w->n_extents; i++)
-        w->extents[i] = (struct gq_extent){w->pieces.places[i] / GQ_STACK_LBA,
-                                           random ? w->pieces.bytes : s->size};
-    return 0;
+        w->extents[i] =
+            (struct gq_extent){w->pieces.places[i] / s->lba, random ? w->pieces.bytes : s->size};
+    return s->batch ? make_batch(s, w) : 0;
 }
 
 static int time_copy(struct gq_stack *s, struct bench_samples *samples)
@@ -254,13 +283,36 @@ static int time_gather(struct gq_stack *s, const struct work *w, struct bench_sa
     return err ? err : bench_verify(&s->memory, &w->pieces, s->who);
 }
 
+static int read_batch(struct gq_stack *s, const struct work *w, uint64_t *commands)
+{
+    struct gq_readv req = {.buffer = s->buffer,
+                           .extents = w->map,
+                           .n_extents = s->batch,
+                           .end = s->size,
+                           .reads = w->reads,
+                           .results = w->results,
+                           .n = w->pieces.n};
+    struct gq_result result;
+    int err = gq_readv(s->engine, &req, &result);
+
+    *commands = result.commands;
+    if (!err && result.bytes != s->size)
+        err = -EIO;
+    if (err)
+        fprintf(stderr, "%s: NVMe status %#x (%s), %" PRIu64 " bytes\n", s->who, result.nvme_status,
+                nvme_status_text(result.nvme_status), result.bytes);
+    return err;
+}
+
 static int time_read(struct gq_stack *s, const struct work *w, struct gq_figures *out)
 {
     double start;
     int err = bench_poison(&s->memory, s->seed);
 
     start = bench_seconds();
-    if (!err)
+    if (!err && s->batch)
+        err = read_batch(s, w, &out->commands);
+    else if (!err)
         err = transfer(s, GQ_READ, w->extents, w->n_extents, s->readers ? s->readers : 1,
                        &out->commands);
     bench_add(&out->reads, (double)s->size / (bench_seconds() - start) * 1e-9);

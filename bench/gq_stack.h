@@ -16,6 +16,8 @@
 struct gq_stack {
     const char *who; /* for messages */
     uint64_t size;   /* bytes of media and memory, whole MiB */
+    uint32_t lba;    /* bytes; 0: GQ_STACK_LBA */
+    unsigned batch;  /* extents of the map of one gq_readv() of all pieces; 0: gq_transfer() */
     unsigned sim_threads;
     unsigned readers; /* threads that read a part each, at most GQ_STACK_READERS; 0: one */
     uint64_t seed;

@@ -5,12 +5,13 @@
 #include <errno.h>
 
 static constexpr unsigned kThreads = 256, kWarp = 32;
-/* Of a warp's turn: 16 bytes a lane, several loads in flight. */
-static constexpr unsigned kLoads = 8, kChunk = kLoads * kWarp * sizeof(uint4);
+static constexpr unsigned kLine = kWarp * sizeof(uint4); /* a load of a warp */
 
-/* A warp takes chunks of 4 KiB in turn; pieces are whole chunks. */
+/* A warp takes chunks of kLoads lines in turn, all in flight together; pieces are whole chunks. */
+template <unsigned kLoads>
 __global__ void gather(char *memory, const char *source, struct pattern_pieces p)
 {
+    constexpr unsigned kChunk = kLoads * kLine;
     uint64_t warp = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
     uint64_t warps = (uint64_t)gridDim.x * blockDim.x / kWarp, per_piece = p.bytes / kChunk;
     unsigned lane = threadIdx.x % kWarp;
@@ -51,7 +52,10 @@ static int ended(cudaStream_t stream)
 
 extern "C" int kernel_gather(void *memory, const void *source, const struct pattern_pieces *p)
 {
-    gather<<<512, kThreads>>>((char *)memory, (const char *)source, *p);
+    if (p->bytes % (8 * kLine) == 0)
+        gather<8><<<512, kThreads>>>((char *)memory, (const char *)source, *p);
+    else
+        gather<1><<<512, kThreads>>>((char *)memory, (const char *)source, *p);
     return ended(0);
 }
 

@@ -2,7 +2,8 @@
  * How many commands a second does the queue protocol alone carry?
  *
  * A GPU sends reads to a controller that completes them at once and moves nothing: threads of the
- * CPU, or (tier 3) warps of the same GPU. In turn with the protocol that published code uses, a
+ * CPU, or (tier 3) warps of the same GPU. It sends commands that the host has made, and reads of a
+ * file, whose commands it makes itself; in turn with the protocol that published code uses, a
  * block that owns a queue pair and meets at a barrier for each batch. Every status is checked, and
  * the controller's count and sum of the LBAs it saw.
  */
@@ -22,10 +23,14 @@
 #define DEPTH       256u
 #define BATCH       128u /* of the reference */
 #define COMMAND_NS  5000000000u
+#define LBA         512u
 #define DOORBELL_AT 128u /* bytes from one to the next: no two share a cache line */
 
 /* After a multiple of these all rings are where they began, which the reference relies on. */
 #define COMMANDS_OF (2u * DEPTH * MAX_QUEUES)
+
+/* Who sends what. */
+enum way { WARP_COMMANDS, WARP_READS, BLOCK_COMMANDS };
 
 struct rate {
     unsigned threads, repeats, commands;
@@ -34,7 +39,9 @@ struct rate {
     cudaStream_t stream, serve_stream;
     char *rings, *doorbells; /* of the set-up under way */
     size_t ring_len;
-    struct gq_cmd *cmds;
+    struct gq_cmd *cmds;         /* pinned */
+    struct gq_read *reads;       /* pinned: the same of a file of one extent */
+    struct gq_file_extent *map;  /* on the GPU */
     uint32_t *results, *checked; /* on the GPU, and what came back */
     struct gq_port ports[MAX_QUEUES];
     struct gq_port *gpu_ports;
@@ -124,8 +131,24 @@ static int open_queues(struct rate *r, unsigned n, bool on_gpu)
     return err;
 }
 
+/* No bytes move, so any addresses will do. */
+static cudaError_t launch(struct rate *r, const struct gq_run *run, enum way way)
+{
+    struct gq_reads reads = {
+        .map = {.extents = r->map, .end = (uint64_t)r->commands * LBA, .count = 1, .lba_size = LBA},
+        .target = {.len = UINT64_MAX},
+        .list = r->reads,
+        .max_command = LBA};
+
+    if (way == BLOCK_COMMANDS)
+        return rate_block_owned(run, r->gpu_ports, r->states, BATCH, r->stream);
+    if (way == WARP_READS)
+        return rate_warp_reads(run, &reads, r->gpu_ports, r->states, r->stream);
+    return rate_warp_owned(run, r->gpu_ports, r->states, r->stream);
+}
+
 /* One list of commands through the queues; commands a second in *rate. */
-static int run_once(struct rate *r, unsigned n, bool reference, double *rate)
+static int run_once(struct rate *r, unsigned n, enum way way, double *rate)
 {
     struct gq_run run = {.cmds = r->cmds,
                          .results = r->results,
@@ -145,17 +168,16 @@ static int run_once(struct rate *r, unsigned n, bool reference, double *rate)
         err = cuda(cudaStreamSynchronize(r->stream), "results");
     start = bench_seconds();
     if (!err)
-        err = cuda(reference ? rate_block_owned(&run, r->gpu_ports, r->states, BATCH, r->stream)
-                             : rate_warp_owned(&run, r->gpu_ports, r->states, r->stream),
-                   "launch");
+        err = cuda(launch(r, &run, way), "launch");
     if (!err)
         err = cuda(cudaStreamSynchronize(r->stream), "run");
     *rate = r->commands / (bench_seconds() - start);
     return err;
 }
 
-static int check_results(struct rate *r, unsigned n)
+static int check_results(struct rate *r, unsigned n, enum way way)
 {
+    uint32_t good = way == WARP_READS ? GQ_READ_OK : GQ_ENDED;
     int err = cuda(cudaMemcpyAsync(r->checked, r->results, r->commands * sizeof(uint32_t),
                                    cudaMemcpyDeviceToHost, r->stream),
                    "results");
@@ -165,7 +187,7 @@ static int check_results(struct rate *r, unsigned n)
     for (unsigned i = 0; i < n && !err; i++)
         err = r->states[i].outcome == GQ_OUT_DONE ? 0 : -EIO;
     for (unsigned i = 0; i < r->commands && !err; i++)
-        err = r->checked[i] == GQ_ENDED ? 0 : -EIO;
+        err = r->checked[i] == good ? 0 : -EIO;
     if (err)
         fprintf(stderr, "rate_bench: a command was not completed with success\n");
     return err;
@@ -189,25 +211,26 @@ static int check_served(const struct rate *r, unsigned n, unsigned rounds)
 }
 
 /* The first round warms up. */
-static int run_rounds(struct rate *r, unsigned n, bool reference, struct bench_samples *samples)
+static int run_rounds(struct rate *r, unsigned n, enum way way, struct bench_samples *samples)
 {
     int err = 0;
 
     for (unsigned i = 0; i <= r->repeats && !err; i++) {
         double rate;
 
-        err = run_once(r, n, reference, &rate);
+        err = run_once(r, n, way, &rate);
         if (!err)
-            err = check_results(r, n);
+            err = check_results(r, n, way);
         if (!err && i > 0)
             bench_add(samples, rate * 1e-6);
     }
     return err;
 }
 
-static int measure_cpu(struct rate *r, unsigned n, bool reference)
+static int measure_cpu(struct rate *r, unsigned n, enum way way)
 {
-    unsigned gpu_threads = n * (reference ? BATCH : 32u);
+    static const char *names[] = {"warp-owned", "warp-owned, reads", "block-owned"};
+    unsigned gpu_threads = n * (way == BLOCK_COMMANDS ? BATCH : 32u);
     struct bench_samples samples = {.n = 0};
     struct null_ctrlr *c;
     char name[64];
@@ -217,14 +240,13 @@ static int measure_cpu(struct rate *r, unsigned n, bool reference)
         return err;
     err = null_ctrlr_start(r->queues, n, r->threads, &c);
     if (!err) {
-        err = run_rounds(r, n, reference, &samples);
+        err = run_rounds(r, n, way, &samples);
         null_ctrlr_stop(c);
     }
     if (!err)
         err = check_served(r, n, r->repeats + 1);
     free_rings(r, false);
-    snprintf(name, sizeof(name), "%s, %u threads of the GPU",
-             reference ? "block-owned" : "warp-owned", gpu_threads);
+    snprintf(name, sizeof(name), "%s, %u threads of the GPU", names[way], gpu_threads);
     if (!err)
         bench_report_row(r->report, name, "M/s", &samples, NULL);
     return err;
@@ -253,7 +275,7 @@ static int measure_gpu(struct rate *r, unsigned n)
         err = cuda(rate_serve(r->gpu_ports, n, &r->gpu_flags[1], r->served, r->serve_stream),
                    "controller");
     if (!err)
-        err = run_rounds(r, n, false, &samples);
+        err = run_rounds(r, n, WARP_COMMANDS, &samples);
     end = set_stop(r, 1);
     if (!end)
         end = cuda(cudaStreamSynchronize(r->serve_stream), "controller");
@@ -266,6 +288,19 @@ static int measure_gpu(struct rate *r, unsigned n)
     if (!err)
         bench_report_row(r->report, "warp-owned, tier 3: all on the GPU", "M/s", &samples, NULL);
     return err;
+}
+
+static int alloc_reads(struct rate *r)
+{
+    size_t list = r->commands * sizeof(*r->reads);
+
+    if (cuda(cudaHostAlloc((void **)&r->reads, list, cudaHostAllocMapped), "reads") ||
+        cuda(cudaMalloc((void **)&r->map, sizeof(*r->map)), "map") ||
+        cuda(cudaMemset(r->map, 0, sizeof(*r->map)), "map"))
+        return -ENOMEM;
+    for (uint64_t i = 0; i < r->commands; i++)
+        r->reads[i] = (struct gq_read){i * LBA, i * LBA, LBA};
+    return 0;
 }
 
 static int alloc_all(struct rate *r)
@@ -293,7 +328,7 @@ static int alloc_all(struct rate *r)
     memset(r->cmds, 0, list);
     for (unsigned i = 0; i < r->commands; i++)
         r->cmds[i].slba = i;
-    return 0;
+    return alloc_reads(r);
 }
 
 static int measure_all(struct rate *r)
@@ -302,9 +337,11 @@ static int measure_all(struct rate *r)
     int err = 0;
 
     for (unsigned i = 0; i < sizeof(blocks) / sizeof(blocks[0]) && !err; i++)
-        err = measure_cpu(r, blocks[i], true);
+        err = measure_cpu(r, blocks[i], BLOCK_COMMANDS);
     for (unsigned i = 0; i < sizeof(warps) / sizeof(warps[0]) && !err; i++)
-        err = measure_cpu(r, warps[i], false);
+        err = measure_cpu(r, warps[i], WARP_COMMANDS);
+    for (unsigned i = 0; i < sizeof(warps) / sizeof(warps[0]) && !err; i++)
+        err = measure_cpu(r, warps[i], WARP_READS);
     return err ? err : measure_gpu(r, MAX_QUEUES);
 }
 

@@ -1,6 +1,6 @@
 #include "bench/rate_kernels.h"
 
-#include "cuda/gq_protocol.h"
+#include "cuda/gq_reads_protocol.h"
 
 namespace
 {
@@ -16,6 +16,21 @@ __global__ void __launch_bounds__(GQ_LANES)
     while (gq_round(&w) != GQ_ROUND_ENDED)
         ;
     gq_end(&w);
+}
+
+__global__ void __launch_bounds__(GQ_LANES, 1)
+    warp_reads(const __grid_constant__ struct gq_run run,
+               const __grid_constant__ struct gq_reads reads, const struct gq_port *ports,
+               struct gq_state *states)
+{
+    const struct gq_port port = ports[blockIdx.x];
+    struct gq_reader r;
+
+    gq_reads_begin(&r, gq_whole_group(), &run, &reads, &port, &states[blockIdx.x], blockIdx.x,
+                   blockIdx.x);
+    while (gq_reads_round(&r) != GQ_ROUND_ENDED)
+        ;
+    gq_reads_end(&r);
 }
 
 /* The completion at ring position pos, counted from the queue's start; false after the deadline. */
@@ -106,8 +121,8 @@ __global__ void __launch_bounds__(GQ_LANES)
 
 extern "C" cudaError_t rate_load(void)
 {
-    const void *kernels[] = {(const void *)warp_owned, (const void *)block_owned,
-                             (const void *)serve};
+    const void *kernels[] = {(const void *)warp_owned, (const void *)warp_reads,
+                             (const void *)block_owned, (const void *)serve};
 
     for (const void *kernel : kernels) {
         struct cudaFuncAttributes attr;
@@ -125,6 +140,15 @@ extern "C" cudaError_t rate_warp_owned(const struct gq_run *run, const struct gq
     void *args[] = {(void *)run, &ports, &states};
 
     return cudaLaunchKernel((const void *)warp_owned, run->n_queues, GQ_LANES, args, 0, stream);
+}
+
+extern "C" cudaError_t rate_warp_reads(const struct gq_run *run, const struct gq_reads *reads,
+                                       const struct gq_port *ports, struct gq_state *states,
+                                       cudaStream_t stream)
+{
+    void *args[] = {(void *)run, (void *)reads, &ports, &states};
+
+    return cudaLaunchKernel((const void *)warp_reads, run->n_queues, GQ_LANES, args, 0, stream);
 }
 
 extern "C" cudaError_t rate_block_owned(const struct gq_run *run, const struct gq_port *ports,

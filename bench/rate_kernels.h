@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/gq_work.h"
+#include "cuda/gq_reads.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,6 +13,11 @@ extern "C" {
 /* Our protocol: a warp owns a queue pair. run.n_queues warps. */
 cudaError_t rate_warp_owned(const struct gq_run *run, const struct gq_port *ports,
                             struct gq_state *states, cudaStream_t stream);
+
+/* The same for reads (gq_reads_protocol.h). */
+cudaError_t rate_warp_reads(const struct gq_run *run, const struct gq_reads *reads,
+                            const struct gq_port *ports, struct gq_state *states,
+                            cudaStream_t stream);
 
 /*
  * The reference point: a block of `batch` threads owns a queue pair and sends that many commands at
