@@ -1,81 +1,11 @@
 /* Reads into GPU memory that belongs to another process. */
 #include <cerrno>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "tests/cuda/gq_child.h"
 #include "tests/cuda/gq_rig.h"
 
 namespace
 {
-
-/* The program beside this one, with a pipe each way. It ends when its stdin does. */
-class Child
-{
-  public:
-    explicit Child(size_t len)
-    {
-        int to[2], from[2];
-        std::string size = std::to_string(len), path = program();
-        char *argv[] = {path.data(), size.data(), nullptr};
-        posix_spawn_file_actions_t actions;
-
-        if (pipe(to) || pipe(from))
-            throw std::runtime_error("pipe");
-        posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, to[0], 0);
-        posix_spawn_file_actions_adddup2(&actions, from[1], 1);
-        posix_spawn_file_actions_addclose(&actions, to[1]);
-        posix_spawn_file_actions_addclose(&actions, from[0]);
-        int err = posix_spawn(&pid_, path.c_str(), &actions, nullptr, argv, environ);
-        posix_spawn_file_actions_destroy(&actions);
-        close(to[0]);
-        close(from[1]);
-        in_ = to[1];
-        out_ = from[0];
-        if (err)
-            throw std::runtime_error("posix_spawn");
-    }
-
-    ~Child()
-    {
-        close(in_);
-        close(out_);
-        waitpid(pid_, nullptr, 0);
-    }
-
-    Bytes read(size_t n)
-    {
-        Bytes out(n);
-        size_t done = 0;
-        ssize_t got = 1;
-
-        while (done < n && got > 0) {
-            got = ::read(out_, out.data() + done, n - done);
-            done += got > 0 ? (size_t)got : 0;
-        }
-        out.resize(done);
-        return out;
-    }
-
-    void go()
-    {
-        EXPECT_EQ(write(in_, "x", 1), 1);
-    }
-
-  private:
-    static std::string program()
-    {
-        char self[4096];
-        ssize_t n = readlink("/proc/self/exe", self, sizeof(self));
-        std::string path(self, n > 0 ? (size_t)n : 0);
-
-        return path.substr(0, path.rfind('/')) + "/gq_ipc_child";
-    }
-
-    pid_t pid_ = 0;
-    int in_ = -1, out_ = -1;
-};
 
 class GqIpc : public GqTest
 {
@@ -100,7 +30,7 @@ TEST_P(GqIpc, FillsExactlyTheBufferInTheOtherProcess)
     Rig rig(GetParam(), 512);
 
     rig.open();
-    Child child(kLen);
+    Child child("gq_ipc_child", {std::to_string(kLen)});
     Bytes handle = child.read(64);
     ASSERT_EQ(handle.size(), 64u);
     gq_mem mem = memory(handle, 70001, 900000);
@@ -121,7 +51,7 @@ TEST_P(GqIpc, SharesOneAllocationBetweenBuffers)
     gq_buffer *b[2] = {};
 
     rig.open();
-    Child child(kLen);
+    Child child("gq_ipc_child", {std::to_string(kLen)});
     Bytes handle = child.read(64);
     ASSERT_EQ(handle.size(), 64u);
     for (unsigned i = 0; i < 2; i++) {
@@ -142,7 +72,7 @@ TEST_P(GqIpc, RefusesHandlesAndRangesThatCannotBe)
     gq_buffer *b = nullptr;
 
     rig.open();
-    Child child(kLen);
+    Child child("gq_ipc_child", {std::to_string(kLen)});
     Bytes handle = child.read(64);
     ASSERT_EQ(handle.size(), 64u);
     for (auto [offset, len] : {std::pair<uint64_t, uint64_t>{64u << 20, 4096},

@@ -1,0 +1,181 @@
+/* Reads into GPU memory of another process, whose own copier makes the copies. */
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <sys/mman.h>
+
+#include "cuda/gq_remote.h"
+#include "tests/cuda/gq_child.h"
+#include "tests/cuda/gq_rig.h"
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kLen = 2u << 20;
+
+/* Media on tmpfs: CUDA pins no pages of most other file systems. */
+class GqRemote : public GqTest
+{
+  protected:
+    void SetUp() override
+    {
+        GqTest::SetUp();
+        if (IsSkipped())
+            return;
+        setenv("TMPDIR", "/dev/shm", 1);
+        rig = std::make_unique<Rig>(GetParam(), 4096);
+        rig->open();
+        sim_get_media(rig->s, 1, &media);
+        gq_remote_options opts = {};
+        opts.media = media.base;
+        opts.media_len = media.len;
+        opts.dropped = [](void *ctx) { static_cast<GqRemote *>(ctx)->dropped++; };
+        opts.ctx = this;
+        ASSERT_EQ(gq_remote_open_on(rig->e, &opts, &remote), 0);
+        start();
+    }
+
+    void TearDown() override
+    {
+        if (b)
+            gq_buffer_unregister(b);
+        if (remote)
+            gq_remote_close(remote);
+        child.reset();
+        rig.reset();
+    }
+
+    void start()
+    {
+        child = std::make_unique<Child>(
+            "gq_remote_child",
+            std::vector<std::string>{std::to_string(gq_remote_sets(remote)),
+                                     std::to_string(gq_remote_blocks(remote)),
+                                     std::to_string(gq_remote_len(remote)),
+                                     std::to_string(media.len), std::to_string(kLen)},
+            std::vector<int>{gq_remote_fd(remote), media.fd});
+        Bytes said = child->read(80);
+        ASSERT_EQ(said.size(), 80u) << "no GPU memory, or it cannot be shared";
+        gq_mem mem = {};
+        uint64_t at[2];
+        mem.kind = GQ_MEM_CUDA_IPC;
+        mem.fd = -1;
+        mem.len = kLen;
+        std::copy_n(said.begin(), 64, mem.ipc);
+        memcpy(at, &said[64], sizeof(at));
+        ASSERT_EQ(gq_buffer_register(rig->e, &mem, &b), 0);
+        ASSERT_EQ(gq_buffer_route(b, remote, at[0], at[1]), 0);
+    }
+
+    /* 4 KiB pieces of the media, none beside another: what they hold together. */
+    Bytes scatter(uint64_t seed)
+    {
+        std::mt19937_64 rng(seed);
+        Bytes want;
+
+        pieces.clear();
+        for (size_t i = 0; i < kLen / 4096; i++) {
+            uint64_t lba = rng() % (rig->media.size() / 4096);
+            pieces.push_back({lba, 4096});
+            want.insert(want.end(), rig->media.begin() + (ptrdiff_t)lba * 4096,
+                        rig->media.begin() + (ptrdiff_t)(lba + 1) * 4096);
+        }
+        return want;
+    }
+    int read_pieces()
+    {
+        return rig->move(GQ_READ, b, 0, pieces, 0, kLen);
+    }
+    Bytes held()
+    {
+        Bytes out(kLen);
+
+        EXPECT_EQ(gq_buffer_get(b, 0, out.data(), kLen), 0);
+        return out;
+    }
+
+    /* Batches that the child has copied. */
+    uint64_t batches()
+    {
+        void *at =
+            mmap(nullptr, gq_remote_len(remote), PROT_READ, MAP_SHARED, gq_remote_fd(remote), 0);
+        uint64_t sum = 0;
+
+        EXPECT_NE(at, MAP_FAILED);
+        for (unsigned i = 0; i < gq_remote_sets(remote); i++) {
+            for (uint32_t n : gq_mailbox_set(static_cast<gq_mailbox_head *>(at), i)->done.of)
+                sum += n;
+        }
+        munmap(at, gq_remote_len(remote));
+        return sum;
+    }
+
+    std::unique_ptr<Rig> rig;
+    sim_media media = {};
+    gq_remote *remote = nullptr;
+    std::unique_ptr<Child> child;
+    gq_buffer *b = nullptr;
+    std::vector<gq_extent> pieces;
+    std::atomic<int> dropped{0};
+};
+
+TEST_P(GqRemote, TheOwnerCopiesSmallReads)
+{
+    for (unsigned round = 0; round < 20; round++) {
+        uint64_t before = batches();
+        Bytes want = scatter(round);
+
+        ASSERT_EQ(read_pieces(), 0);
+        ASSERT_TRUE(held() == want) << round;
+        EXPECT_GT(batches(), before);
+    }
+    EXPECT_EQ(dropped, 0);
+    Bytes want = held();
+    child->go();
+    EXPECT_TRUE(child->read(kLen) == want) << "it sees the same memory";
+}
+
+TEST_P(GqRemote, AWholeMegabyteGoesByTheCopyEngine)
+{
+    ASSERT_EQ(rig->move(GQ_READ, b, 0, {{0, kLen}}, 0, kLen), 0);
+    EXPECT_TRUE(held() == Bytes(rig->media.begin(), rig->media.begin() + kLen));
+}
+
+TEST_P(GqRemote, AKilledOwnerHoldsUpNobodyForLong)
+{
+    Bytes want = scatter(7);
+
+    ASSERT_EQ(read_pieces(), 0);
+    child->kill();
+    want = scatter(8);
+    auto since = Clock::now();
+    ASSERT_EQ(read_pieces(), 0);
+    EXPECT_LT(Clock::now() - since, std::chrono::seconds(8));
+    EXPECT_TRUE(held() == want) << "the daemon made the copies";
+    EXPECT_EQ(dropped, 1);
+    want = scatter(9);
+    ASSERT_EQ(read_pieces(), 0);
+    EXPECT_TRUE(held() == want);
+}
+
+TEST_P(GqRemote, AfterItsRouteAndItsRemoteEndedAllIsCopiedHere)
+{
+    Bytes want = scatter(3);
+
+    ASSERT_EQ(read_pieces(), 0);
+    gq_remote_close(remote);
+    remote = nullptr;
+    want = scatter(4);
+    ASSERT_EQ(read_pieces(), 0);
+    EXPECT_TRUE(held() == want);
+    EXPECT_EQ(dropped, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Executors, GqRemote, testing::Values(kExecutors[2]),
+                         [](const testing::TestParamInfo<Executor> &i) {
+                             return std::string(i.param.name);
+                         });
+
+} // namespace
