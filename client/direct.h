@@ -72,8 +72,8 @@ int direct_file_renew(struct gpunvme_file *f);
 /* Until then, without touching a queue, reads are -ESTALE. */
 int direct_file_disable(struct gpunvme_file *f);
 
-/* The read, on the thread that calls (direct_cpu.c): bytes or -errno. */
+/* The read, not of 0 bytes nor past the end, on the thread that calls (direct_cpu.c). */
 int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buffer *b, void *dst,
-                        uint64_t n, uint64_t offset);
+                        uint64_t len, uint64_t offset);
 
 #endif

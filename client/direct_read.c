@@ -4,19 +4,17 @@
 #include "client/device/gd_launch.h"
 #include "client/direct.h"
 
-#define MAX_READ  ((uint64_t)INT64_MAX)
-#define WARP      32u
-#define MAX_WARPS 32u /* of a block */
+#define MAX_READ ((uint64_t)INT64_MAX)
+#define WARP     32u
 
 /*
- * A warp for each queue that gets something to do: one for what a single command carries, so that a
- * small read is one warp's.
+ * A warp for each queue that the kernel may want to use (gd_queues_for): one for a small read, for
+ * which the launch is most of the time.
  */
 static unsigned warps_for(const struct gd_set *set, uint64_t n)
 {
-    uint64_t units = n / set->max_command + 1;
-    uint64_t most = set->n_queues < MAX_WARPS ? set->n_queues : MAX_WARPS;
-    return (unsigned)(units < most ? units : most);
+    uint64_t want = n / set->max_command / GD_QUEUE_COMMANDS + 1;
+    return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
 }
 
 static int launch(struct gpunvme_file *f, const struct gd_buffer *b, void *ptr, uint64_t n,
@@ -44,11 +42,13 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
         return gpunvme_fail(-EINVAL, "read of %zu bytes at %llu", n, (unsigned long long)offset);
     if (f->device.set.n_queues == 0)
         return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
-    int err = direct_buffer_find(f->d, (uintptr_t)ptr, n, &b);
+    uint64_t left = offset < f->device.map.end ? f->device.map.end - offset : 0;
+    uint64_t len = n < left ? n : left;
+    int err = direct_buffer_find(f->d, (uintptr_t)ptr, len, &b);
     if (err)
         return err;
     if (f->d->place.cuda)
-        return launch(f, &b, ptr, n, offset, stream, bytes);
-    *bytes = direct_cpu_read(&f->device, &b, ptr, n, offset);
+        return launch(f, &b, ptr, len, offset, stream, bytes);
+    *bytes = len ? direct_cpu_read(&f->device, &b, ptr, len, offset) : 0;
     return 0;
 }

@@ -39,3 +39,28 @@ function(gpunvme_public_library target)
     install(FILES ${PROJECT_BINARY_DIR}/gpunvme.pc
             DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()
+
+# gpunvme_device_headers(TOP HEADER...): installs headers of device code, named from the top of the
+# tree. TOP goes beside the other public headers, the rest below gpunvme/ with their folders.
+# Includes are written from the top of the tree here, and from the file itself where it is
+# installed, so that nvcc finds them with the one include folder.
+function(gpunvme_device_headers top)
+    set(out ${CMAKE_CURRENT_BINARY_DIR}/include)
+    foreach(header ${top} ${ARGN})
+        if(header STREQUAL top)
+            get_filename_component(installed ${header} NAME)
+            set(to_tree gpunvme)
+        else()
+            set(installed gpunvme/${header})
+            get_filename_component(folder ${header} DIRECTORY)
+            file(RELATIVE_PATH to_tree ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_SOURCE_DIR})
+            string(REGEX REPLACE "/$" "" to_tree "${to_tree}")
+        endif()
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+                     ${PROJECT_SOURCE_DIR}/${header})
+        file(READ ${PROJECT_SOURCE_DIR}/${header} text)
+        string(REGEX REPLACE "#include \"([a-z]+/)" "#include \"${to_tree}/\\1" text "${text}")
+        file(WRITE ${out}/${installed} "${text}")
+    endforeach()
+    install(DIRECTORY ${out}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endfunction()

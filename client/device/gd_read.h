@@ -118,11 +118,15 @@ GQ_FN uint32_t gd_drive(const struct gd_reader *w, const struct gq_run *run,
 {
     struct gd_queue *q = &w->file->set.queues[w->queue];
     const struct gq_port port = q->port;
+    enum gq_round round = GQ_ROUND_BUSY;
     struct gq_reader r;
 
     gq_reads_begin(&r, w->group, run, reads, &port, &q->state, rank, w->queue);
-    while (gq_reads_round(&r) != GQ_ROUND_ENDED)
-        ;
+    while (round != GQ_ROUND_ENDED) {
+        if (round == GQ_ROUND_IDLE)
+            gd_idle();
+        round = gq_reads_round(&r);
+    }
     return gq_reads_end(&r);
 }
 

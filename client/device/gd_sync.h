@@ -60,9 +60,15 @@ GQ_FN void gd_store_result(int64_t *at, int64_t value)
     asm volatile("st.release.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
+/* Between two looks at locks that others hold. */
 GQ_FN void gd_pause(void)
 {
     __nanosleep(200);
+}
+
+/* Between two looks at a queue: other warps run meanwhile as it is. */
+GQ_FN void gd_idle(void)
+{
 }
 
 /* Where to begin the search for a queue: warps that run at one time begin at different ones. */
@@ -107,6 +113,12 @@ GQ_FN void gd_store64(uint64_t *at, uint64_t value)
 }
 
 GQ_FN void gd_pause(void)
+{
+    sched_yield();
+}
+
+/* The controller may need this very core. */
+GQ_FN void gd_idle(void)
 {
     sched_yield();
 }

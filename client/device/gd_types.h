@@ -11,6 +11,10 @@
 #define GD_MAX_QUEUES 64u /* as GPUNVME_LEASE_MAX */
 #define GD_GROUP      32u /* lanes that drive a queue together, at most */
 
+/* How one long read is shared out: so many queues at most, each with so many commands at least. */
+#define GD_READ_QUEUES    8u
+#define GD_QUEUE_COMMANDS 4u
+
 /* The locks, a word for each queue, in one piece so that a warp sees all of them at a glance. */
 #define GD_FREE  0u
 #define GD_TAKEN 1u

@@ -6,7 +6,8 @@ usage: check_headers.py ROOT CC CXX [COMPILER-FLAG...] | --self-test CC CXX
 
 A header that its includer parameterises says so by an error, '#error "define NAME (VALUE ...': it is
 compiled with that value. A header that is a template for several inclusions says "included once for
-each" in its comment, and is included once.
+each" in its comment, and is included once. One of device code alone says '#error "NAME is for CUDA';
+nvcc compiles it where it is used.
 """
 
 import concurrent.futures
@@ -22,6 +23,7 @@ import tree
 CHECKED_SUFFIX = ".h"
 TEMPLATE = "included once for each"
 CXX_INCLUDE = re.compile(r"#include <\w+>")
+FOR_CUDA = re.compile(r'#error "\S+ is for CUDA')
 PARAMETER = re.compile(r'#error "define (\w+) \((\w+)')
 
 
@@ -32,7 +34,7 @@ def compile_alone(root, name, command):
         command + ["-I", root, "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-fsyntax-only",
                    "-x", language, "-"],
         input=f'#include "{name}"\n' * times, capture_output=True, text=True, check=False)
-    if run.returncode == 0:
+    if run.returncode == 0 or FOR_CUDA.search(run.stderr):
         return []
     parameter = PARAMETER.search(run.stderr)
     if parameter and f"-D{parameter.group(1)}={parameter.group(2)}" not in command:
@@ -68,6 +70,7 @@ def self_test(cc, cxx):
         "a/lanes.h": ('#pragma once\n#ifndef N\n#error "define N (1 or 32)"\n#endif\nint n[N];\n',
                       False),
         "a/template.h": ("/* included once for each kind */\nint twice(void) { return 2; }\n", False),
+        "a/device.h": ('#pragma once\n#error "device.h is for CUDA C++"\n', False),
         "tests/cxx.h": ("#pragma once\n#include <string>\nstd::string s();\n", False),
         "a/not_cxx.h": ("#pragma once\n/* __cplusplus */\nint new(void);\n", True),
     }

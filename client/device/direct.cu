@@ -1,0 +1,12 @@
+// The library's own kernel: gpunvme_read_async() in a stream.
+#include "client/device/gd_launch.h"
+#include "client/device/gd_pread.h"
+
+extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES)
+    gpunvme_direct_read(const __grid_constant__ struct gd_launch l)
+{
+    int64_t bytes = gd_pread_block(&l.file, &l.buffer, l.addr, l.len, l.offset);
+
+    if (threadIdx.x == 0)
+        gd_store_result(l.bytes, bytes);
+}

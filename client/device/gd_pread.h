@@ -1,0 +1,158 @@
+/*
+ * Reads by a block, a warp, or the threads of a warp that come together: CUDA only. What the
+ * functions promise stands in gpunvme_device.h.
+ */
+#ifndef CLIENT_DEVICE_GD_PREAD_H
+#define CLIENT_DEVICE_GD_PREAD_H
+
+#ifndef __CUDACC__
+#error "gd_pread.h is for CUDA C++"
+#endif
+
+#include "client/device/gd_read.h"
+
+/*
+ * Queues for one read of so many commands. Each keeps 32 commands under way, and warps that poll
+ * host memory are in the way of the bytes: more than eight made long reads slower.
+ */
+GQ_FN uint32_t gd_queues_for(const struct gd_set *set, uint64_t commands)
+{
+    uint32_t most = set->n_queues < GD_READ_QUEUES ? set->n_queues : GD_READ_QUEUES;
+    uint64_t want = commands / GD_QUEUE_COMMANDS + 1;
+
+    return want < most ? (uint32_t)want : most;
+}
+
+/* The rank-th of `groups` parts of a read of len bytes, not 0, before the end of the file. */
+GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file *f,
+                        const struct gd_buffer *known, uint64_t dst, uint64_t len, uint64_t offset,
+                        uint32_t rank, uint32_t groups)
+{
+    struct gd_reader self = {.group = group, .file = f, .queue = 0};
+    struct gq_read read = {.file_offset = offset, .at = 0, .len = len};
+    struct gd_buffer b;
+    int err = 0;
+
+    if (known)
+        b = *known;
+    else
+        err = gd_find_buffer(&self, dst, len, &b);
+    read.at = dst - b.addr;
+    return err ? err : gd_read_part(group, f, &b, read, rank, groups);
+}
+
+GQ_FN int64_t gd_pread_warp(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
+                            uint64_t offset)
+{
+    const struct gpunvme_device_file f = *file;
+    uint64_t len = gq_read_bytes(&f.map, offset, n);
+    int err = len ? gd_pread_part(gq_whole_group(), &f, NULL, dst, len, offset, 0, 1) : 0;
+
+    return err ? err : (int64_t)len;
+}
+
+/* The threads of a warp that are in the mask. */
+GQ_FN struct gq_group gd_group(uint32_t mask)
+{
+    return (struct gq_group){mask, (uint32_t)__popc(mask & ((1u << gq_thread()) - 1u)),
+                             (uint32_t)__popc(mask)};
+}
+
+/*
+ * known: the buffer around dst; NULL: to be found. The first warps read, each its part; a block of
+ * less than a warp is one group all the same.
+ */
+GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, const struct gd_buffer *known,
+                             uint64_t dst, uint64_t n, uint64_t offset)
+{
+    __shared__ int worst;
+    uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
+    uint32_t me = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    uint32_t warps = threads < GQ_LANES ? 1 : threads / GQ_LANES, groups;
+    uint64_t len = gq_read_bytes(&f->map, offset, n);
+    int err;
+
+    groups = gd_queues_for(&f->set, len / gd_unit(f->set.max_command));
+    groups = groups < warps ? groups : warps;
+    if (me == 0)
+        worst = 0;
+    __syncthreads();
+    if (len != 0 && me / GQ_LANES < groups) {
+        struct gq_group group =
+            threads < GQ_LANES ? gd_group((1u << threads) - 1u) : gq_whole_group();
+
+        err = gd_pread_part(group, f, known, dst, len, offset, me / GQ_LANES, groups);
+        if (err && group.rank == 0)
+            atomicMin(&worst, err);
+    }
+    __syncthreads();
+    err = worst;
+    __syncthreads(); /* the next read sets it back */
+    return err ? err : (int64_t)len;
+}
+
+/* Each lane's own read to the same buffer, of the same file: bytes or -errno for each. */
+GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_file *f,
+                           const struct gd_buffer *b, struct gq_read read)
+{
+    struct gd_reader self = {.group = group, .file = f, .queue = 0}, *w = &self;
+    struct gq_reads reads = gd_reads(f, b);
+    struct gq_run run = gd_run(f, group.lanes, 1);
+    struct gd_queue *q;
+    uint32_t result = GQ_READ_LOST, outcome;
+    int err = gd_take(w);
+
+    if (err)
+        return err;
+    q = &f->set.queues[w->queue];
+    GQ_FOR_LANES(lane)
+    {
+        q->reads[lane] = read;
+        q->results[lane] = GQ_READ_OK;
+    }
+    reads.list = q->reads;
+    run.results = q->results;
+    gd_drive(w, &run, &reads, 0);
+    outcome = q->state.outcome;
+    GQ_FOR_LANES(lane)
+    {
+        result = q->results[lane];
+    }
+    gd_give(w);
+    if (result == GQ_READ_OK)
+        return (int64_t)read.len;
+    return result == GQ_READ_INVALID ? -EFAULT : gd_error(outcome);
+}
+
+/*
+ * The lanes that came together, of one file. Lane 0's buffer decides who goes with it, and the
+ * others try again without it.
+ */
+GQ_FN int64_t gd_pread_lane(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
+                            uint64_t offset)
+{
+    const struct gpunvme_device_file f = *file;
+    uint64_t len = gq_read_bytes(&f.map, offset, n);
+    uint32_t mask;
+
+    if (len == 0)
+        return 0;
+    mask = __match_any_sync(__activemask(), (unsigned long long)file);
+    for (;;) {
+        struct gd_reader self = {.group = gd_group(mask), .file = &f, .queue = 0}, *w = &self;
+        uint64_t first = GQ_SAME64(dst), first_len = GQ_SAME64(len);
+        struct gd_buffer b;
+        int err = gd_find_buffer(w, first, first_len, &b);
+        bool with = w->group.rank == 0 || (!err && gd_holds(&b, dst, len));
+        uint32_t together = __ballot_sync(mask, with);
+
+        if (with && err)
+            return err;
+        if (with)
+            return gd_read_list(gd_group(together), &f, &b,
+                                {.file_offset = offset, .at = dst - b.addr, .len = len});
+        mask &= ~together;
+    }
+}
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * libgpunvme in kernels: a thread, a warp or a block reads from a file, while the kernel runs,
+ * without the CPU. For CUDA C++ (compute capability 8.0 or newer), header only.
+ *
+ *     // host: d by gpunvme_direct_open(), the buffer around dst by gpunvme_register()
+ *     gpunvme_file_open(d, fd, &f);
+ *     kernel<<<blocks, threads, 0, stream>>>(gpunvme_file_device(f), dst);
+ *
+ *     // device
+ *     int64_t got = gpunvme_pread_warp(file, dst, 65536, offset);
+ *
+ * What all of them share:
+ *  - n bytes at offset of the file go to dst, memory inside one registered buffer. Any alignment;
+ *    whole blocks of 4 KiB to addresses that are multiples of 4 are fastest.
+ *  - The result is the number of bytes, less than n only at the end of the file, or -errno:
+ *      -EFAULT     dst is not inside a registered buffer that the drive reaches
+ *      -EIO        the drive could not read
+ *      -ESTALE     the leases have ended: gpunvme_direct_renew(), after the kernel
+ *      -ETIMEDOUT  a command was lost, or no queue was free, for as long as a command may take
+ *    After an error dst holds some of the bytes, or none.
+ *  - The callers see the bytes when the function returns, by ordinary loads. So do threads that
+ *    synchronise with them afterwards, by __syncthreads() for example.
+ *  - Callers wait for a queue if all are taken; queues belong to a read only as long as it lasts.
+ *    They may hold locks of their own, but no more warps should wait than are resident.
+ *  - No function is called from a kernel of another context than the device's primary one.
+ */
+#ifndef GPUNVME_DEVICE_H
+#define GPUNVME_DEVICE_H
+
+#ifndef __CUDACC__
+#error "gpunvme_device.h is for CUDA C++"
+#endif
+
+#include "client/device/gd_pread.h"
+
+/*
+ * Called by one thread, or by any of a warp at a time, each for itself: those that arrive together
+ * are served together, through one queue.
+ */
+static inline __device__ __noinline__ int64_t gpunvme_pread(const struct gpunvme_device_file *file,
+                                                            void *dst, uint64_t n, uint64_t offset)
+{
+    return gd_pread_lane(file, (uint64_t)dst, n, offset);
+}
+
+/* Called by all threads of a warp, for one read: the same arguments, and the same result. */
+static inline __device__ __noinline__ int64_t
+gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
+{
+    return gd_pread_warp(file, (uint64_t)dst, n, offset);
+}
+
+/*
+ * Called by all threads of a block, for one read: the same arguments, and the same result. Long
+ * reads go through several queues, one for each of the first warps. A barrier for the block, before
+ * and after.
+ */
+static inline __device__ __noinline__ int64_t
+gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
+{
+    const struct gpunvme_device_file f = *file;
+
+    return gd_pread_block(&f, NULL, (uint64_t)dst, n, offset);
+}
+
+/* Bytes of the file, as it was leased. */
+static inline __device__ uint64_t gpunvme_size(const struct gpunvme_device_file *file)
+{
+    return file->map.end;
+}
+
+#endif
