@@ -2,8 +2,8 @@
 #ifndef CLIENT_DIRECT_H
 #define CLIENT_DIRECT_H
 
-#include "client/device/gd_types.h"
 #include "client/copier.h"
+#include "client/device/gd_types.h"
 #include "client/internal.h"
 #include "client/place.h"
 

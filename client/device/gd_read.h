@@ -119,7 +119,7 @@ GQ_FN uint32_t gd_drive(const struct gd_reader *w, const struct gq_run *run,
     struct gd_queue *q = &w->file->set.queues[w->queue];
     const struct gq_port port = q->port;
     enum gq_round round = GQ_ROUND_BUSY;
-    struct gq_reader r;
+    struct gq_reader r = {0};
 
     gq_reads_begin(&r, w->group, run, reads, &port, &q->state, rank, w->queue);
     while (round != GQ_ROUND_ENDED) {
