@@ -129,9 +129,9 @@ static void end_list(struct leases *t, struct lease *list)
     }
 }
 
+/* Under the lock, whose release puts this before all that is done to the queues afterwards. */
 static void set_revoked(struct lease *l)
 {
-    /* Release: nothing of what follows, the end of its queues above all, is seen before it. */
     __atomic_store_n(&l->page->state, GPUNVME_LEASE_REVOKED, __ATOMIC_RELEASE);
 }
 

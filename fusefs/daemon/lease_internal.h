@@ -72,7 +72,7 @@ struct leases {
 /* Without a controller, nothing. */
 int lease_queues_open(struct leases *t);
 void lease_queues_close(struct leases *t);
-/* Makes the pairs of l, at most n; the table has promised them. */
+/* Makes the pairs of l, at most n; the table has promised them. On an error some may be there. */
 int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth);
 /* Under the lock: the pairs' doorbells work from now on, or no more. */
 void lease_queues_start(struct leases *t, struct lease *l);

@@ -77,12 +77,14 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
     }
     if (!l->n_pairs)
         return err == -ENOSPC ? -EBUSY : err;
+    if (err == -ENOSPC) /* the drive has fewer: these will do */
+        err = 0;
     struct nvme_transport *transport = transport_of(t);
     if (transport->ops->attend)
         transport->ops->attend(transport, 1);
     if (t->ringer)
         gq_ringer_begin(t->ringer);
-    return 0;
+    return err;
 }
 
 /* There are as many as queues that may be leased. */

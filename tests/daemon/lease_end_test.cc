@@ -7,12 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -182,6 +185,46 @@ TEST_F(LeaseRecovery, RevokedQueuesAreOthersAfterTheGraceTime)
     EXPECT_EQ(Queues(fd_).error(), 0);
     EXPECT_FALSE(all.map(fd_)) << "its queues are gone";
     EXPECT_EQ(all.end(fd_), 0);
+}
+
+// Resets fall into every moment of a lease's life; each ends in an orderly way.
+TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
+{
+    ASSERT_NO_FATAL_FAILURE(start_puppet());
+    std::atomic<bool> stop{false};
+    std::atomic<unsigned> good{0};
+    Buffer buffer(fd_, kFile);
+    int error;
+    uint64_t iova = iova_of(fd_, buffer, &error).iova;
+    std::vector<std::thread> holders;
+    for (int i = 0; i < 3; i++) {
+        holders.emplace_back([&] {
+            while (!stop) {
+                Queues q(fd_, 2);
+                if (q.error())
+                    continue;
+                if (q.map(fd_) && q.run(q.told().queues - 1, kRead, 0, 8, iova) == 0)
+                    good++;
+                EXPECT_EQ(q.end(fd_), 0);
+            }
+        });
+    }
+    for (int i = 0; i < 5; i++) {
+        unsigned before = good;
+        for (int wait = 0; wait < 2000 && good < before + 5; wait++)
+            usleep(10000);
+        EXPECT_GE(good, before + 5) << "after " << i << " resets";
+        tell("fault fatal 2 0 0 1 0 0");
+        posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+        char byte;
+        EXPECT_EQ(pread(fd_, &byte, 1, 0), 1);
+    }
+    stop = true;
+    for (std::thread &t : holders)
+        t.join();
+    EXPECT_GE(stats_of(fd_).controller_resets, 1u);
+    Queues all(fd_, GPUNVME_LEASE_MAX);
+    EXPECT_EQ(all.told().queues, info_of(fd_).lease_queues) << "none is lost";
 }
 
 // As on a PCI drive, whose doorbells are not handed out.
