@@ -28,6 +28,24 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
     return gq_kernel_run(&k, l->reads, cu->slots[l->slot].stream);
 }
 
+/* One queue's commands, with nothing to do before or after them. */
+static bool suits_resident(const struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    return l->run.n_queues == 1 && chunk->n_cmds && !chunk->n_pieces && !l->reads;
+}
+
+static int post(struct gq_cuda *cu, const struct gq_launch *l)
+{
+    struct gq_resident_list list = {
+        .run = l->run, .state = l->states, .first = l->states[0], .queue = l->queues[0]};
+
+    if (l->run.n_cmds <= GQ_RESIDENT_CMDS) {
+        memcpy(list.cmds, l->run.cmds, l->run.n_cmds * sizeof(list.cmds[0]));
+        list.run.cmds = NULL;
+    }
+    return gq_resident_post(cu->resident, &list);
+}
+
 static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
                               const struct gq_chunk *chunk)
 {
@@ -64,31 +82,39 @@ static int enter_gate(struct gq_cuda *cu, const struct gq_launch *l)
     return pthread_rwlock_tryrdlock(&cu->gate) ? -EAGAIN : 0;
 }
 
+/* Either way the controller wakes up while the GPU begins. */
+static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    int err = suits_resident(l, chunk) ? post(cu, l) : -EBUSY;
+
+    wake_controller(cu);
+    l->resident = err != -EBUSY;
+    return l->resident ? err : gq_cuda_errno(launch_all(cu, l, chunk));
+}
+
 /* Takes the gate; wait() opens it again, or start() itself when nothing was launched. */
 static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
     struct cuda_slot *slot = &cu->slots[l->slot];
-    cudaError_t err;
-    int busy = enter_gate(cu, l);
+    int err = enter_gate(cu, l);
 
-    if (busy)
-        return busy;
-    /* Relaxed: the launch orders it before the kernel. */
+    if (err)
+        return err;
+    /* Relaxed: the launch, or the post, orders it before the kernel. */
     __atomic_store_n(slot->flags, 0, __ATOMIC_RELAXED);
     l->run.flags = slot->flags;
-    err = cudaSetDevice(cu->device);
-    if (err == cudaSuccess)
-        err = launch_all(cu, l, chunk);
-    if (err == cudaSuccess) {
-        wake_controller(cu);
+    l->resident = false;
+    err = gq_cuda_errno(cudaSetDevice(cu->device));
+    if (!err)
+        err = begin_run(cu, l, chunk);
+    if (!err)
         return 0;
-    }
     /* What was launched before is told to leave. */
     __atomic_store_n(slot->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
     gq_cuda_wait_run(cu, l, chunk);
     pthread_rwlock_unlock(&cu->gate);
-    return gq_cuda_errno(err);
+    return err;
 }
 
 /*
@@ -110,6 +136,8 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     struct gq_cuda *cu = gq_cuda_of(x);
     int err = gq_cuda_wait_run(cu, l, chunk);
 
+    if (!err && l->resident)
+        gq_resident_done(cu->resident);
     if (!err)
         err = flush_writes(cu, l);
     pthread_rwlock_unlock(&cu->gate);
@@ -229,9 +257,12 @@ static int open_device(struct gq_cuda *cu, unsigned slots)
     err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));
     if (err)
         goto free_ports;
-    err = gq_mover_open(cu->device, &cu->mover);
+    err = gq_resident_open(cu->ports, &cu->resident);
     if (err)
         goto destroy_stream;
+    err = gq_mover_open(cu->device, &cu->mover);
+    if (err)
+        goto close_resident;
     err = open_slots(cu, slots);
     if (err)
         goto close_mover;
@@ -239,6 +270,8 @@ static int open_device(struct gq_cuda *cu, unsigned slots)
 
 close_mover:
     gq_mover_close(cu->mover);
+close_resident:
+    gq_resident_close(cu->resident);
 destroy_stream:
     cudaStreamDestroy(cu->copy_stream);
 free_ports:
@@ -251,6 +284,7 @@ static void close_device(struct gq_cuda *cu)
     cudaSetDevice(cu->device);
     close_slots(cu);
     gq_mover_close(cu->mover);
+    gq_resident_close(cu->resident);
     cudaStreamDestroy(cu->copy_stream);
     cudaFree(cu->ports);
 }

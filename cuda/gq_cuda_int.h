@@ -8,6 +8,7 @@
 
 #include "cuda/gq_exec.h"
 #include "cuda/gq_mover.h"
+#include "cuda/gq_resident.h"
 
 struct cuda_slot {
     cudaStream_t stream;
@@ -25,6 +26,7 @@ struct gq_cuda {
     int device;
     struct nvme_transport *transport;
     struct gq_mover *mover;
+    struct gq_resident *resident;
     pthread_rwlock_t gate;
     /*
      * Atomic. A kernel did not end in time and may go on for ever: what it reaches is not freed any

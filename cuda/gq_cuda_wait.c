@@ -87,25 +87,40 @@ static cudaError_t query(cudaStream_t stream)
     return err;
 }
 
+/* Of a resident kernel's stream, too: but that it has ended says nothing. */
+static cudaError_t ask(const struct gq_cuda *cu, const struct gq_launch *l)
+{
+    cudaError_t err;
+
+    if (!l->resident)
+        return query(cu->slots[l->slot].stream);
+    err = query(gq_resident_stream(cu->resident));
+    return err == cudaSuccess ? cudaErrorNotReady : err;
+}
+
 /*
  * Looks at memory as long as that can tell something new, for asking CUDA takes locks that the
  * threads which launch copies need; asks now and then all the same, since a kernel that faulted
- * says nothing.
+ * says nothing. When the queues have been handed back, only pieces behind them are waited for.
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk)
 {
-    cudaStream_t stream = cu->slots[l->slot].stream;
     struct watch w = {.start_ns = nvme_now_ns(), .sign_ns = nvme_now_ns()};
-    bool running = chunk->n_cmds != 0;
+    bool running = chunk->n_cmds != 0, behind = !l->is_write && chunk->n_pieces;
     cudaError_t err = cudaErrorNotReady;
 
     for (unsigned i = 1; err == cudaErrorNotReady; i++) {
         bool leave = forward_flags(cu, l) & GQ_FLAG_LEAVE;
 
         running = running && !all_ended(l);
+        if (!running && !behind)
+            return 0;
+        if (l->resident && gq_resident_keep(cu->resident))
+            return -EIO;
         if (!running || i % ASK_CUDA_EVERY == 0)
-            err = query(stream);
-        if (err == cudaErrorNotReady && i % ASK_CUDA_EVERY == 0 && hangs(&w, l, leave)) {
+            err = ask(cu, l);
+        if (err == cudaErrorNotReady && i % ASK_CUDA_EVERY == 0 &&
+            (gq_cuda_stuck(cu) || hangs(&w, l, leave))) {
             __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);
             return -EIO;
         }

@@ -37,7 +37,8 @@ struct gq_launch {
     const volatile uint32_t *cancel; /* NULL: never; may become another before wait() */
     bool is_write;
     bool beside;         /* the caller has another run under way */
-    uint64_t started_ns; /* the executor's */
+    uint64_t started_ns; /* the executor's, and the next */
+    bool resident;
 };
 
 /* Memory taken in by the executor, whole pages around what was asked for. */

@@ -3,6 +3,7 @@
 #include "cuda/gq_bytes.h"
 #include "cuda/gq_copier.h"
 #include "cuda/gq_reads_protocol.h"
+#include "cuda/gq_resident.h"
 
 namespace
 {
@@ -90,7 +91,9 @@ extern "C" cudaError_t gq_kernels_load(void)
         if (err != cudaSuccess)
             return err;
     }
-    return gq_copier_load();
+    cudaError_t err = gq_resident_load();
+
+    return err == cudaSuccess ? gq_copier_load() : err;
 }
 
 /*

@@ -430,26 +430,32 @@ GQ_FN enum gq_round gq_round(struct gq_worker *w)
     return gq_end_round(w, w->sent < w->share, sent || n);
 }
 
-/* Hands the queue back to the host, with all results written before it. */
+/*
+ * Hands the queue back to the host. All results and the state are written before its outcome, so
+ * that who sees the outcome may read them. The CQ doorbell needs no fence: completions are taken by
+ * loads that acquire.
+ */
 GQ_FN void gq_end(struct gq_worker *w)
 {
     struct gq_state *state = w->state;
 
-    if (w->owed)
-        gq_publish(w, 0);
     GQ_FOR_LANES(lane)
     {
-        gq_fence_results();
         if (lane == 0) {
+            if (w->owed)
+                gq_store_doorbell(w->port->cq_doorbell, w->cq_head);
             state->sq_tail = w->sq_tail;
             state->cq_head = w->cq_head;
             state->phase = w->phase;
             state->in_flight = gq_in_flight(w);
             state->sent = w->sent;
             state->signs = w->signs;
-            state->outcome = w->outcome;
+            gq_fence_results();
+            gq_store_sign(&state->outcome, w->outcome);
         }
     }
+    if (w->owed)
+        gq_kick(w->run);
 }
 
 #endif
