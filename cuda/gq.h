@@ -197,6 +197,16 @@ struct gq_readv {
     const struct gq_read *reads;
     uint32_t *results; /* n of them, filled in by gq_readv() */
     size_t n;
+    /*
+     * Instead of a list, with `reads` NULL: fill() writes reads [first, first + n), perhaps of no
+     * bytes, to where the executor finds them; take() is told what became of those that did not get
+     * lost. In the calling thread, while other reads are under way; after a reset for reads that
+     * had ended, too.
+     */
+    void (*fill)(void *context, size_t first, size_t n, struct gq_read *reads);
+    void (*take)(void *context, size_t first, size_t n, const struct gq_read *reads,
+                 const uint32_t *results);
+    void *context;
     unsigned deadline_ms;            /* as in gq_request */
     const volatile uint32_t *cancel; /* as in gq_request */
 };

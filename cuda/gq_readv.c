@@ -68,7 +68,10 @@ static bool fill_part(struct readv *v)
     if (n == 0 || v->filled - v->ended == GQ_SLOT_CHUNKS)
         return false;
     *part = (struct part){.first = v->next, .n = n};
-    memcpy(chunk->reads, &v->req->reads[v->next], n * sizeof(*chunk->reads));
+    if (v->req->reads)
+        memcpy(chunk->reads, &v->req->reads[v->next], n * sizeof(*chunk->reads));
+    else
+        v->req->fill(v->req->context, v->next, n, chunk->reads);
     memset(chunk->results, 0, n * sizeof(*chunk->results));
     static_assert(GQ_READ_OK == 0, "results begin as it");
     for (size_t i = 0; i < n; i++)
@@ -112,16 +115,16 @@ static int start_parts(struct readv *v)
 }
 
 /* How many bytes came, where not all reads went well. */
-static uint64_t count_bytes(struct readv *v, const struct part *part)
+static uint64_t count_bytes(struct readv *v, const struct gq_chunk *chunk)
 {
     struct gq_result *result = v->job.result;
     uint64_t bytes = 0;
 
-    for (size_t i = part->first; i < part->first + part->n; i++) {
-        uint32_t r = v->req->results[i];
+    for (size_t i = 0; i < chunk->n_cmds; i++) {
+        uint32_t r = chunk->results[i];
 
         if (r == GQ_READ_OK)
-            bytes += bytes_of(v, &v->req->reads[i]);
+            bytes += bytes_of(v, &chunk->reads[i]);
         else if ((r & GQ_ENDED) && !result->nvme_status)
             result->nvme_status = (uint16_t)(r & 0xffffu);
     }
@@ -132,17 +135,20 @@ static uint64_t count_bytes(struct readv *v, const struct part *part)
 static void take_part(struct readv *v, int err)
 {
     const struct part *part = part_of(v, v->ended);
-    const uint32_t *results = chunk_of(v, v->ended)->results;
+    const struct gq_chunk *chunk = chunk_of(v, v->ended);
     uint64_t bytes = part->bytes;
     uint32_t bad = 0;
 
     if (run_of(v, v->ended)->failed) /* whatever they say, it is not known */
         return;
-    memcpy(&v->req->results[part->first], results, part->n * sizeof(*results));
+    if (v->req->reads)
+        memcpy(&v->req->results[part->first], chunk->results, part->n * sizeof(*chunk->results));
+    else
+        v->req->take(v->req->context, part->first, part->n, chunk->reads, chunk->results);
     for (size_t i = 0; i < part->n; i++)
-        bad |= results[i];
+        bad |= chunk->results[i];
     if (bad)
-        bytes = count_bytes(v, part);
+        bytes = count_bytes(v, chunk);
     if (err) {
         v->unsure += bytes;
         return;
@@ -303,7 +309,7 @@ int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *
 {
     int err;
 
-    for (size_t i = 0; i < req->n; i++)
+    for (size_t i = 0; req->reads && i < req->n; i++)
         req->results[i] = GQ_READ_LOST;
     err = gq_job_enter(e, req->buffer, result);
     if (!err) {

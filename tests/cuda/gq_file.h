@@ -98,8 +98,14 @@ struct Batch {
         v.extents = file.extents.data();
         v.n_extents = file.extents.size();
         v.end = file.end;
-        v.reads = reads.data();
-        v.results = results.data();
+        if (by_functions) {
+            v.fill = fill;
+            v.take = take;
+            v.context = this;
+        } else {
+            v.reads = reads.data();
+            v.results = results.data();
+        }
         v.n = reads.size();
         v.deadline_ms = rig.req.deadline_ms;
         v.cancel = rig.req.cancel;
@@ -111,8 +117,24 @@ struct Batch {
         return (size_t)std::count(results.begin(), results.end(), value);
     }
 
+    static void fill(void *context, size_t first, size_t n, gq_read *to)
+    {
+        const auto *batch = static_cast<const Batch *>(context);
+        std::copy_n(batch->reads.begin() + (ptrdiff_t)first, n, to);
+    }
+    static void take(void *context, size_t first, size_t n, const gq_read *reads,
+                     const uint32_t *results)
+    {
+        auto *batch = static_cast<Batch *>(context);
+        for (size_t i = 0; i < n; i++) {
+            EXPECT_EQ(reads[i].at, batch->reads[first + i].at);
+            batch->results[first + i] = results[i];
+        }
+    }
+
     gq_buffer *b;
     const File &file;
+    bool by_functions = false; /* instead of lists */
     std::vector<gq_read> reads;
     std::vector<uint32_t> results;
 };

@@ -307,6 +307,33 @@ TEST_P(GqReadv, ReadsOutsideTheBufferOrTheMapAreInvalidAndSpoilNoOther)
     gq_buffer_unregister(b);
 }
 
+TEST_P(GqReadv, FunctionsTakeThePlaceOfLists)
+{
+    Rig rig(GetParam(), 512);
+    std::mt19937 rng(3);
+
+    rig.open();
+    File file(rig, rng, 20, 400, true);
+    std::vector<gq_read> reads = draw_reads(file, rng, {40000, 4, 64, 4});
+    for (size_t i = 0; i < reads.size(); i += 7)
+        reads[i].len = 0;
+    reads[5] = {0, UINT64_MAX, 4};
+    uint64_t room = 40000 * 100;
+    Memory listed(rig.x.kind, room), asked(rig.x.kind, room);
+    gq_buffer *a = rig.add(listed, 0, room), *b = rig.add(asked, 0, room);
+    Batch list(a, file, reads), functions(b, file, reads);
+    functions.by_functions = true;
+    EXPECT_EQ(list.run(rig), 0);
+    uint64_t bytes = rig.result.bytes;
+    EXPECT_EQ(functions.run(rig), 0);
+    EXPECT_EQ(rig.result.bytes, bytes);
+    EXPECT_EQ(functions.results, list.results);
+    EXPECT_EQ(functions.count(GQ_READ_OK), reads.size() - 1);
+    gq_buffer_unregister(a);
+    gq_buffer_unregister(b);
+    EXPECT_TRUE(asked.read(0, room) == listed.read(0, room));
+}
+
 TEST_P(GqReadv, RefusesMapsThatCannotBe)
 {
     Rig rig(GetParam(), 512);
