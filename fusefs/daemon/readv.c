@@ -1,15 +1,14 @@
 #include "fusefs/daemon/readv.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 /*
- * Pieces of one call of the engine. A batch of more is read by two threads, so that one prepares
- * its pieces while those of the other are under way.
+ * Where the places of a piece in file and buffer do not differ by whole units of what the drive can
+ * address, a batch takes a command for each LBA. A longer one is read by itself, by few commands.
  */
-#define CHUNK 16384u
+#define LONG_PIECE   65536u
+#define ADDRESS_UNIT 4u
 
 enum state { OPEN, DONE, FAILED }; /* FAILED: the drive has refused it */
 
@@ -18,30 +17,15 @@ struct batch {
     volatile struct gpunvme_piece *pieces; /* the client's memory */
     uint64_t count;
     uint64_t buffer_len;
-    uint8_t *states; /* enum state; a piece belongs to one thread at a time */
+    uint8_t *states; /* enum state */
+    uint64_t bytes;  /* of pieces that are done */
 
     /* The part of the file that is mapped now. */
     struct gq_file_extent *extents;
     size_t n_extents;
     uint64_t start, end; /* file bytes */
     uint64_t size;       /* of the file */
-    _Atomic uint64_t next;
-
-    pthread_mutex_t lock; /* protects the rest while there are two threads */
-    int error;            /* the first of the engine's */
-    bool stuck;           /* commands may be under way for ever */
-    uint64_t bytes;
 };
-
-/* What one thread has at the engine; lies in a bounce buffer. */
-struct chunk {
-    struct gq_read reads[CHUNK];
-    uint32_t results[CHUNK];
-    uint32_t places[CHUNK]; /* of the reads' pieces in the batch */
-    size_t n;
-    uint64_t bytes; /* of pieces that are done */
-};
-static_assert(sizeof(struct chunk) <= MAX_IO, "fits a bounce buffer");
 
 /* --- Pieces ---------------------------------------------------------------------------------- */
 
@@ -67,137 +51,86 @@ static void finish(struct batch *b, uint64_t i, int32_t result)
     b->states[i] = DONE;
 }
 
-/*
- * Makes reads of those of [first, end) that lie in the part of the file that is mapped; the others
- * stay as they are. What needs no reading is done.
- */
-static void prepare(struct batch *b, uint64_t first, uint64_t end, struct chunk *c)
+/* --- By the engine --------------------------------------------------------------------------- */
+
+/* Bytes to read for a piece in the part of the file that is mapped; -ESRCH: it is not in there. */
+static int64_t clip(const struct batch *b, const struct gpunvme_piece *p)
 {
-    c->n = 0;
-    for (uint64_t i = first; i < end; i++) {
+    if (p->file_offset >= b->size)
+        return 0;
+    uint64_t left = b->size - p->file_offset;
+    uint64_t len = p->len < left ? p->len : left;
+    if (p->file_offset < b->start || p->file_offset + len > b->end)
+        return -ESRCH;
+    if (len > LONG_PIECE && (p->file_offset - p->buffer_offset) % ADDRESS_UNIT)
+        return -ESRCH;
+    return (int64_t)len;
+}
+
+/*
+ * Makes reads of pieces [first, first + n). Those that are done already, that need no reading, or
+ * that the engine is not for, become reads of nothing.
+ */
+static void fill(void *context, size_t first, size_t n, struct gq_read *reads)
+{
+    struct batch *b = context;
+    for (size_t k = 0; k < n; k++) {
+        uint64_t i = first + k;
+        reads[k] = (struct gq_read){.file_offset = b->start};
         if (b->states[i] != OPEN)
             continue;
         struct gpunvme_piece p = copy_out(&b->pieces[i]);
         int err = check(b, &p);
-        uint64_t len = p.len;
-        if (p.file_offset >= b->size)
-            len = 0;
-        else if (len > b->size - p.file_offset)
-            len = b->size - p.file_offset;
-        if (err || len == 0) {
+        int64_t len = err ? 0 : clip(b, &p);
+        if (len > 0)
+            reads[k] = (struct gq_read){p.file_offset, p.buffer_offset, (uint64_t)len};
+        else if (len == 0)
             finish(b, i, err);
-            continue;
-        }
-        if (p.file_offset < b->start || p.file_offset + len > b->end)
-            continue;
-        c->reads[c->n] =
-            (struct gq_read){.file_offset = p.file_offset, .at = p.buffer_offset, .len = len};
-        c->places[c->n] = (uint32_t)i;
-        c->results[c->n++] = GQ_READ_LOST;
     }
 }
 
-/* Results of the engine become those of pieces; the NVMe status of one that failed, or 0. */
-static uint16_t take_results(struct batch *b, struct chunk *c)
+static void take(void *context, size_t first, size_t n, const struct gq_read *reads,
+                 const uint32_t *results)
 {
-    uint16_t status = 0;
-    for (size_t k = 0; k < c->n; k++) {
-        if (c->results[k] == GQ_READ_OK) {
-            finish(b, c->places[k], (int32_t)c->reads[k].len);
-            c->bytes += c->reads[k].len;
-        } else if (c->results[k] & GQ_ENDED) {
-            b->states[c->places[k]] = FAILED;
-            status = (uint16_t)c->results[k];
+    struct batch *b = context;
+    for (size_t k = 0; k < n; k++) {
+        if (reads[k].len == 0)
+            continue;
+        if (results[k] == GQ_READ_OK) {
+            finish(b, first + k, (int32_t)reads[k].len);
+            b->bytes += reads[k].len;
+        } else if (results[k] & GQ_ENDED) {
+            b->states[first + k] = FAILED;
         }
     }
-    return status;
 }
 
-/* --- By the engine --------------------------------------------------------------------------- */
-
-static void account(struct batch *b, const struct gq_result *result, uint16_t status, int err)
-{
-    struct transfer *t = &b->r->t;
-    bool stuck = result->unsettled && !transfer_settle(t->daemon);
-    pthread_mutex_lock(&b->lock);
-    t->rw.commands += result->commands;
-    if (!t->rw.nvme_status)
-        t->rw.nvme_status = status ? status : result->nvme_status;
-    t->needs_recovery |= err == -ENODEV;
-    b->stuck |= stuck;
-    pthread_mutex_unlock(&b->lock);
-}
-
-static int read_chunk(struct batch *b, struct chunk *c)
+/* *stuck: commands may be under way for ever. */
+static int run_engine(struct batch *b, bool *stuck)
 {
     struct transfer *t = &b->r->t;
     struct gq_result result = {0};
     unsigned left;
     int err = transfer_time_left(t, &left);
-    if (err || c->n == 0)
+    if (err)
         return err;
     struct gq_readv req = {.buffer = buffer_gq(t->use.buffer),
                            .extents = b->extents,
                            .n_extents = b->n_extents,
-                           .end = b->end < b->size ? b->end : b->size,
-                           .reads = c->reads,
-                           .results = c->results,
-                           .n = c->n,
+                           .end = b->end,
+                           .n = b->count,
+                           .fill = fill,
+                           .take = take,
+                           .context = b,
                            .deadline_ms = left,
                            .cancel = (const volatile uint32_t *)&t->cancel};
     err = gq_readv(t->daemon->stack.engine, &req, &result);
-    account(b, &result, take_results(b, c), err);
+    t->rw.commands += result.commands;
+    if (!t->rw.nvme_status)
+        t->rw.nvme_status = result.nvme_status;
+    t->needs_recovery |= err == -ENODEV;
+    *stuck = result.unsettled && !transfer_settle(t->daemon);
     return err;
-}
-
-static bool has_failed(struct batch *b)
-{
-    pthread_mutex_lock(&b->lock);
-    bool failed = b->error != 0;
-    pthread_mutex_unlock(&b->lock);
-    return failed || transfer_is_cancelled(&b->r->t);
-}
-
-static void end_work(struct batch *b, const struct chunk *c, int err)
-{
-    pthread_mutex_lock(&b->lock);
-    if (!b->error)
-        b->error = err;
-    if (c)
-        b->bytes += c->bytes;
-    pthread_mutex_unlock(&b->lock);
-}
-
-/* Chunk after chunk, until there are no more. */
-static void *work(void *arg)
-{
-    struct batch *b = arg;
-    struct bounce_pool *pool = &b->r->t.daemon->bounces;
-    struct bounce *memory = bounce_get(pool);
-    struct chunk *c = memory ? memory->data : NULL;
-    int err = c ? 0 : -ENOMEM;
-    if (c)
-        c->bytes = 0;
-    while (!err && !has_failed(b)) {
-        uint64_t first = atomic_fetch_add_explicit(&b->next, CHUNK, memory_order_relaxed);
-        if (first >= b->count)
-            break;
-        prepare(b, first, b->count - first < CHUNK ? b->count : first + CHUNK, c);
-        err = read_chunk(b, c);
-    }
-    end_work(b, c, err);
-    if (memory)
-        bounce_put(pool, memory);
-    return NULL;
-}
-
-static void work_all(struct batch *b)
-{
-    pthread_t second;
-    bool helped = b->count > CHUNK && pthread_create(&second, NULL, work, b) == 0;
-    work(b);
-    if (helped)
-        pthread_join(second, NULL);
 }
 
 /* --- The map --------------------------------------------------------------------------------- */
@@ -244,24 +177,24 @@ static int translate(struct batch *b, const struct ffs_map *map)
 static int read_part(struct batch *b, uint64_t *start, uint64_t *end)
 {
     struct ffs_map map;
+    bool stuck = false;
     int err = ffs_map_read_some(b->r->t.inode, *start, *end - *start, GQ_READV_EXTENTS, &map);
     if (err)
         return err;
     b->start = map.start;
     b->end = *start + map.len;
     b->size = map.size;
-    atomic_store_explicit(&b->next, 0, memory_order_relaxed);
     err = translate(b, &map);
-    if (!err)
-        work_all(b);
+    if (!err && map.len)
+        err = run_engine(b, &stuck);
     free(b->extents);
-    if (b->stuck)
+    if (stuck)
         ffs_map_abandon(&map);
     else
         ffs_map_release(&map);
     *start = b->end;
     *end = *end < b->size ? *end : b->size;
-    return err ? err : b->error;
+    return err;
 }
 
 /*
@@ -357,9 +290,7 @@ static int run_with_list(struct readv *r, const struct buffer *list)
     b.states = calloc(v->count, 1);
     if (!b.states)
         return -ENOMEM;
-    pthread_mutex_init(&b.lock, NULL);
     int err = read_all(&b);
-    pthread_mutex_destroy(&b.lock);
     free(b.states);
     r->v.bytes = b.bytes;
     return err;

@@ -18,7 +18,7 @@ namespace
 {
 
 constexpr uint64_t kBytes = 4u << 20, kHole = 1u << 20, kHoleLength = 300000;
-constexpr uint64_t kPieces = 40000; // more than one thread takes at once
+constexpr uint64_t kPieces = 40000; // more than the engine takes at once
 constexpr uint16_t kUnrecoveredRead = 0x281;
 constexpr uint8_t kRead = 2;
 
@@ -197,6 +197,19 @@ TEST_F(Readv, OnlyTheNamedPiecesOfTheListAreReadAndChanged)
     expect_pieces(7, 4);
     EXPECT_EQ(pieces()[3].result, -1);
     EXPECT_EQ(pieces()[7].result, -1);
+}
+
+// A batch would take a command for each LBA of it.
+TEST_F(Readv, ALongPieceAtAnOddAddressIsReadByFewCommands)
+{
+    open();
+    pieces()[0] = {4097, 0, 1u << 20, -1};
+    pieces()[1] = {4097, 3u << 20, 100, -1};
+    gpunvme_ioc_readv v = request(2);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_LT(v.commands, 500u);
+    expect_pieces(2);
 }
 
 // More extents than one map of the executor's holds: parts, and pieces that lie in two of them.
