@@ -33,7 +33,7 @@ struct bench {
     uint64_t size; /* bytes of memory, at most of all files together */
     unsigned repeats;
     bool json;
-    char dir[4096];
+    char dir[2048];
     uint64_t bytes; /* of a file */
     unsigned files;
     struct bench_mount mount;
@@ -77,7 +77,7 @@ static int read_pinned(struct bench *b, int fd, unsigned i)
 
 static int read_one(struct bench *b, read_fn read_file, unsigned i)
 {
-    char path[8192];
+    char path[4096];
     int fd, err;
 
     path_of(b, i, path, sizeof(path));
@@ -154,7 +154,7 @@ static int make_all(struct bench *b)
 
 static void remove_all(struct bench *b)
 {
-    char path[8192];
+    char path[4096];
 
     for (unsigned i = 0; i < b->files; i++) {
         path_of(b, i, path, sizeof(path));

@@ -2,9 +2,9 @@
  * One file, one application thread: how fast do its bytes reach GPU memory?
  *
  * Ways, in one run and in turn: a pinned cudaMemcpy of the same size (the PCIe limit), the READ
- * ioctl, and what people do today (-p: all of it). Every byte that reached the GPU is checked there
- * after each run, over poison. What each costs the CPU is told too. On a mount whose executor is
- * the CPU: the same, in host memory.
+ * ioctl, the direct path where the mount lends it, and what people do today (-p: all of it). Every
+ * byte that reached the GPU is checked there after each run, over poison. What each costs the CPU
+ * is told too. On a mount whose executor is the CPU: the same, in host memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "bench/cpu.h"
+#include "bench/direct.h"
 #include "bench/mount.h"
 #include "bench/peers.h"
 #include "bench/report.h"
@@ -29,6 +30,7 @@ struct bench {
     unsigned repeats;
     bool json, all_peers;
     struct bench_mount mount;
+    struct bench_direct direct;
     struct peer_job job;
     struct pattern_pieces pieces; /* the whole file */
     struct bench_file file;
@@ -71,6 +73,11 @@ static int read_ioctl(struct bench *b)
     return -EIO;
 }
 
+static int read_direct(struct bench *b)
+{
+    return bench_direct_read(&b->direct, WHO, b->mount.memory.addr, b->size, 0);
+}
+
 static int run_once(struct bench *b, struct way *w)
 {
     bool verified = w->run != plain_copy;
@@ -105,12 +112,15 @@ static int set_up(struct bench *b, const char *dir)
         return 1;
     b->job.path = b->file.path;
     b->job.fd = b->file.fd;
+    if (b->mount.g && b->mount.info.direct)
+        return bench_direct_open(&b->direct, &b->mount, WHO, b->file.fd) != 0;
     return 0;
 }
 
 static void tear_down(struct bench *b)
 {
     peers_close(&b->job);
+    bench_direct_close(&b->direct);
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     bench_mount_close(&b->mount);
     bench_file_close(&b->file);
@@ -123,6 +133,8 @@ static unsigned list_ways(const struct bench *b, struct way *ways)
     ways[n++] = (struct way){.name = "plain copy", .run = plain_copy};
     if (b->mount.g)
         ways[n++] = (struct way){.name = "READ ioctl", .run = read_ioctl};
+    if (b->direct.file)
+        ways[n++] = (struct way){.name = "direct path", .run = read_direct};
     for (const struct peer *p = peers; p->name; p++) {
         if (b->all_peers || p == peers)
             ways[n++] = (struct way){.name = p->name, .peer = p};

@@ -2,8 +2,9 @@
  * How long does one small read take, end to end, and what of it is the road there?
  *
  * On a mount, one call after another: an ioctl that does nothing (INFO), an empty kernel and its
- * synchronisation, the READ ioctl of small pieces, and reads of the host, with and without page
- * cache. Every piece is verified. Latencies in microseconds.
+ * synchronisation, a word between GPU and CPU, the READ ioctl of small pieces, the direct path
+ * where the mount lends it, and reads of the host, with and without page cache. Every piece is
+ * verified. Latencies in microseconds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/direct.h"
 #include "bench/mount.h"
 #include "bench/report.h"
 #ifdef GPUNVME_HAVE_CUDA
+#include "bench/direct_kernels.h"
 #include "bench/kernels.h"
 #endif
 
@@ -24,16 +27,19 @@
 #define UNIT        ((uint64_t)1 << 20) /* file sizes are multiples of it */
 #define LARGEST     65536u              /* bytes of a piece */
 #define WARM_UP     32u
+#define REST_US     1000u /* everything that waits for work has parked itself */
 #define MAX_SAMPLES 100000ul
 
 struct bench {
     uint64_t file_len;
     size_t samples;
     bool json;
+    unsigned rest_us; /* before each call */
     struct bench_mount mount;
+    struct bench_direct direct; /* where the mount lends it */
     struct bench_file file;
-    int direct; /* the file with O_DIRECT, or -1 */
-    void *host; /* LARGEST bytes, pinned where there is a GPU */
+    int uncached; /* the file with O_DIRECT, or -1 */
+    void *host;   /* LARGEST bytes, pinned where there is a GPU */
     struct pattern_pieces pieces;
     double *values;
     struct bench_report *report;
@@ -77,6 +83,14 @@ static int read_ioctl(struct bench *b, size_t i)
     return fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
+static int read_direct(struct bench *b, size_t i)
+{
+    uint64_t bytes = b->pieces.bytes;
+    char *to = (char *)b->mount.memory.addr + i * bytes;
+
+    return bench_direct_read(&b->direct, WHO, to, bytes, b->pieces.places[i]);
+}
+
 static int host_read(struct bench *b, int fd, size_t i)
 {
     struct pattern_pieces one = b->pieces;
@@ -95,12 +109,12 @@ static int pread_cached(struct bench *b, size_t i)
 
 static int pread_direct(struct bench *b, size_t i)
 {
-    return host_read(b, b->direct, i);
+    return host_read(b, b->uncached, i);
 }
 
 static int pread_and_copy(struct bench *b, size_t i)
 {
-    int err = host_read(b, b->direct >= 0 ? b->direct : b->file.fd, i);
+    int err = host_read(b, b->uncached >= 0 ? b->uncached : b->file.fd, i);
 
     return err ? err
                : bench_copy_to(&b->mount.memory, i * b->pieces.bytes, b->host, b->pieces.bytes);
@@ -113,8 +127,11 @@ static int measure(struct bench *b, const char *name, call_fn call)
     for (size_t i = 0; i < WARM_UP && !err; i++)
         err = call(b, i % b->samples);
     for (size_t i = 0; i < b->samples && !err; i++) {
-        double start = bench_seconds();
+        double start;
 
+        if (b->rest_us)
+            usleep(b->rest_us);
+        start = bench_seconds();
         err = call(b, i);
         b->values[i] = (bench_seconds() - start) * 1e6;
     }
@@ -131,6 +148,38 @@ static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
     if (!err)
         err = measure(b, name, call);
     return err ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
+}
+
+#ifdef GPUNVME_HAVE_CUDA
+static int measure_in_kernel(struct bench *b, const char *name)
+{
+    const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);
+    int err = bench_poison(&b->mount.memory, SEED);
+
+    /* The first run warms up. */
+    for (unsigned i = 0; i < 2 && !err; i++)
+        err = kernel_direct_reads(file, &b->pieces, b->mount.memory.addr, b->values);
+    if (err)
+        return fail(name, "a read or the GPU failed");
+    bench_report_values(b->report, name, "us", b->values, b->pieces.n, NULL);
+    return bench_verify(&b->mount.memory, &b->pieces, WHO);
+}
+#endif
+
+/* One after the other, and from a host and a GPU that have been idle. */
+static int measure_direct(struct bench *b)
+{
+    int err = measure_to_buffer(b, "direct path, 4 KiB", read_direct);
+
+    b->rest_us = REST_US;
+    if (!err)
+        err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", read_direct);
+    b->rest_us = 0;
+#ifdef GPUNVME_HAVE_CUDA
+    if (!err && b->mount.memory.on_gpu)
+        err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel");
+#endif
+    return err;
 }
 
 static int new_pieces(struct bench *b, uint64_t bytes)
@@ -181,7 +230,9 @@ static int measure_all(struct bench *b)
         err = new_pieces(b, 4096);
     if (!err)
         err = measure_to_buffer(b, "READ ioctl, 4 KiB", read_ioctl);
-    if (!err && b->direct >= 0)
+    if (!err && b->direct.file)
+        err = measure_direct(b);
+    if (!err && b->uncached >= 0)
         err = measure(b, "pread O_DIRECT, 4 KiB, host", pread_direct);
     if (!err)
         err = measure_to_buffer(b, "pread and copy, 4 KiB", pread_and_copy);
@@ -200,9 +251,11 @@ static int make_file(struct bench *b, const char *dir)
 
     if (err)
         return err;
-    b->direct = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-    if (b->direct < 0)
+    b->uncached = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (b->uncached < 0)
         fprintf(stderr, WHO ": %s: no O_DIRECT: %s\n", b->file.path, strerror(errno));
+    if (b->mount.info.direct)
+        return bench_direct_open(&b->direct, &b->mount, WHO, b->file.fd);
     return 0;
 }
 
@@ -228,12 +281,13 @@ static int set_up(struct bench *b, const char *dir)
 
 static void tear_down(struct bench *b)
 {
+    bench_direct_close(&b->direct);
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     bench_host_free(b->mount.memory.on_gpu, b->host);
     bench_mount_close(&b->mount);
     free(b->values);
-    if (b->direct >= 0)
-        close(b->direct);
+    if (b->uncached >= 0)
+        close(b->uncached);
     bench_file_close(&b->file);
 }
 
@@ -258,7 +312,7 @@ static int parse(int argc, char **argv, struct bench *b)
 int main(int argc, char **argv)
 {
     struct bench b = {
-        .file_len = (uint64_t)256 << 20, .samples = 2000, .file = {.fd = -1}, .direct = -1};
+        .file_len = (uint64_t)256 << 20, .samples = 2000, .file = {.fd = -1}, .uncached = -1};
     int err;
 
     if (parse(argc, argv, &b)) {

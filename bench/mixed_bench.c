@@ -1,10 +1,11 @@
 /*
  * What do reads and computing cost each other?
  *
- * The READ ioctl of a whole file and of 4 KiB, and a kernel of the same application that keeps
- * every multiprocessor busy (CPU executor: a thread that computes): each alone, then both. The
- * daemon that serves READ is another process, so without MPS the GPU is time-sliced between the
- * two. What the last read of each row left in memory is verified.
+ * Reads of a whole file and of 4 KiB, by the READ ioctl and, where the mount lends it, by the
+ * direct path; and a kernel of the same application that keeps every multiprocessor busy (CPU
+ * executor: a thread that computes): each alone, then both. The daemon that serves READ is another
+ * process, so without MPS the GPU is time-sliced between the two; the direct path's kernels are the
+ * application's own. What the last read of each row left in memory is verified.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/direct.h"
 #include "bench/mount.h"
 #include "bench/report.h"
 #ifdef GPUNVME_HAVE_CUDA
@@ -49,6 +51,8 @@ struct bench {
     unsigned repeats;
     bool json;
     struct bench_mount mount;
+    struct bench_direct direct; /* where the mount lends it */
+    bool by_direct;             /* reads take it */
     struct computer computer;
     struct pattern_pieces whole, small;
     double micros[MAX_SMALLS];
@@ -95,13 +99,13 @@ static void *compute(void *arg)
 {
     struct computer *c = arg;
 
-    while (!atomic_load(&c->stop) && !c->err) {
+    do {
         double start = bench_seconds();
 
         c->err = compute_step(c, c->work);
         if (c->steps < MAX_STEPS)
             c->rates[c->steps++] = 1 / (bench_seconds() - start);
-    }
+    } while (!atomic_load(&c->stop) && !c->err);
     return NULL;
 }
 
@@ -123,8 +127,11 @@ static int stop_computing(struct computer *c)
 static int read_piece(struct bench *b, uint64_t to, uint64_t from, uint64_t len)
 {
     struct gpunvme_result result;
-    ssize_t n = gpunvme_read(b->mount.buffer, b->file.fd, to, from, len, &result);
+    ssize_t n;
 
+    if (b->by_direct)
+        return bench_direct_read(&b->direct, WHO, (char *)b->mount.memory.addr + to, len, from);
+    n = gpunvme_read(b->mount.buffer, b->file.fd, to, from, len, &result);
     if (n == (ssize_t)len && result.path == GPUNVME_PATH_GPU)
         return 0;
     return fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
@@ -180,11 +187,12 @@ static int compute_alone(struct bench *b)
 /* One kind of read, alone or beside computing: its row, and that of the computing. */
 static int measure(struct bench *b, bool whole, bool computing)
 {
-    const char *what = whole ? "READ ioctl, whole file" : "READ ioctl, 4 KiB";
     struct bench_samples samples = {.n = 0};
-    char alone[64], name[64], beside[64];
+    char what[64], alone[96], name[96], beside[96];
     int err = bench_poison(&b->mount.memory, SEED), end;
 
+    snprintf(what, sizeof(what), "%s, %s", b->by_direct ? "direct path" : "READ ioctl",
+             whole ? "whole file" : "4 KiB");
     snprintf(alone, sizeof(alone), "%s, alone", what);
     snprintf(name, sizeof(name), "%s, %s", what, computing ? "beside computing" : "alone");
     snprintf(beside, sizeof(beside), "computing beside %s", what);
@@ -206,15 +214,26 @@ static int measure(struct bench *b, bool whole, bool computing)
     return computing ? report_computing(b, beside, "computing alone") : 0;
 }
 
-static int measure_all(struct bench *b)
+/* By the path that is chosen. */
+static int measure_path(struct bench *b)
 {
     struct bench_samples warm_up = {.n = 0};
     int err = read_whole(b, 1, &warm_up);
 
-    if (!err)
-        err = compute_alone(b);
     for (unsigned i = 0; i < 4 && !err; i++)
         err = measure(b, i < 2, i % 2 == 1);
+    return err;
+}
+
+static int measure_all(struct bench *b)
+{
+    int err = compute_alone(b);
+
+    if (!err)
+        err = measure_path(b);
+    b->by_direct = true;
+    if (!err && b->direct.file)
+        err = measure_path(b);
     return err;
 }
 
@@ -257,7 +276,10 @@ static int set_up(struct bench *b, const char *dir)
     bench_report_text(b->report, "sharing", sharing(b));
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "seed", SEED);
-    return bench_file_make(&b->file, WHO, dir, b->size, SEED);
+    err = bench_file_make(&b->file, WHO, dir, b->size, SEED);
+    if (!err && b->mount.info.direct)
+        err = bench_direct_open(&b->direct, &b->mount, WHO, b->file.fd);
+    return err;
 }
 
 static void tear_down(struct bench *b)
@@ -265,6 +287,7 @@ static void tear_down(struct bench *b)
     bench_pieces_free(&b->whole, b->mount.memory.on_gpu);
     bench_pieces_free(&b->small, b->mount.memory.on_gpu);
     bench_lane_close(&b->computer.lane);
+    bench_direct_close(&b->direct);
     bench_mount_close(&b->mount);
     bench_file_close(&b->file);
 }

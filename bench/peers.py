@@ -3,9 +3,9 @@
 
 KvikIO, InstantTensor, fastsafetensors, Run:ai model streamer and safetensors, where they are
 importable, in turn with a pinned copy of the same size; with -l the READ ioctl of a mount in the
-same run. And one 4 KiB read after another by KvikIO and READ. Every byte is verified on the GPU,
-over zeros. Needs PyTorch. A library that fails is told on stderr and left out. Exit 77: nothing to
-measure here.
+same run, and the direct path where the mount lends it. And one 4 KiB read after another. Every byte
+is verified on the GPU, over zeros. Needs PyTorch. A library that fails is told on stderr and left
+out. Exit 77: nothing to measure here.
 """
 
 import argparse
@@ -154,6 +154,14 @@ class Read(Way):
         self.job.mount.read(0, 0, self.job.size)
 
 
+class Direct(Way):
+    def __init__(self, job):
+        super().__init__("direct path, 1 thread", job)
+
+    def read(self):
+        self.job.mount.read_direct(0, 0, self.job.size)
+
+
 class KvikIO(Way):
     def __init__(self, job, library, threads, buffer):
         super().__init__(f"KvikIO, {threads} thread{'s' * (threads > 1)}, "
@@ -222,6 +230,8 @@ def find_ways(job, libraries):
     ways = [PlainCopy(job)]
     if job.mount:
         ways.append(Read(job))
+    if job.mount and job.mount.file:
+        ways.append(Direct(job))
     if kvikio := libraries["kvikio"]:
         ways += [KvikIO(job, kvikio, threads, buffer) for buffer in (MIB, 16 * MIB)
                  for threads in (1, 4, 16)]
@@ -263,6 +273,11 @@ class Mount:
         self.library.gpunvme_buffer_len.argtypes = [ctypes.c_void_p]
         self.path = os.path.join(folder, f"peers.{os.getpid()}")
         self.handle, self.buffer, self.fd = ctypes.c_void_p(), ctypes.c_void_p(), -1
+        self.target = self.bytes = None
+        self.library.gpunvme_read_async.argtypes = [ctypes.c_void_p, ctypes.c_void_p,
+                                                    ctypes.c_size_t, ctypes.c_uint64,
+                                                    ctypes.c_void_p, ctypes.c_void_p]
+        self.direct, self.file = ctypes.c_void_p(), ctypes.c_void_p()
         self.must(self.library.gpunvme_connect(folder.encode(), ctypes.byref(self.handle)))
         options = Options(path=PATH_GPU)
         self.must(self.library.gpunvme_set_options(self.handle, ctypes.byref(options)))
@@ -279,6 +294,25 @@ class Mount:
         self.must(self.library.gpunvme_register(
             self.handle, ctypes.c_void_p(target.data_ptr()), ctypes.c_size_t(target.numel()),
             ctypes.byref(self.buffer)))
+        try:
+            self.open_direct(target)
+        except OSError as error:
+            warn(f"direct path: {error}")
+
+    def open_direct(self, target):
+        """Where the mount lends it."""
+        self.must(self.library.gpunvme_direct_open(self.handle, None, ctypes.byref(self.direct)))
+        self.must(self.library.gpunvme_file_open(self.direct, self.fd, ctypes.byref(self.file)))
+        self.target = target.data_ptr()
+        self.bytes = torch.zeros(1, dtype=torch.int64, pin_memory=True)
+
+    def read_direct(self, to, offset, length):
+        """In the default stream, and the wait for its end."""
+        self.must(self.library.gpunvme_read_async(self.file, self.target + to, length, offset,
+                                                  None, self.bytes.data_ptr()))
+        torch.cuda.default_stream().synchronize()
+        if self.bytes[0] != length:
+            raise OSError(f"direct path: {int(self.bytes[0])} instead of {length} bytes")
 
     def read(self, to, offset, length):
         if self.must(self.library.gpunvme_read(self.buffer, self.fd, to, offset, length,
@@ -289,6 +323,8 @@ class Mount:
         self.library.gpunvme_buffer_len(self.buffer)
 
     def close(self):
+        if self.direct:
+            self.library.gpunvme_direct_close(self.direct)
         self.library.gpunvme_disconnect(self.handle)
         if self.fd >= 0:
             os.close(self.fd)
@@ -359,6 +395,8 @@ def small_ways(job, kvikio, calls):
     if job.mount:
         ways["a call of a library that does nothing"] = lambda i, at: job.mount.do_nothing()
         ways["READ ioctl, 4 KiB"] = lambda i, at: job.mount.read(i * SMALL, at, SMALL)
+    if job.mount and job.mount.file:
+        ways["direct path, 4 KiB"] = lambda i, at: job.mount.read_direct(i * SMALL, at, SMALL)
     if kvikio and job.device == "cuda":
         kvikio.defaults.set({"num_threads": 1, "task_size": 4 * MIB, "bounce_buffer_size": MIB})
         f = kvikio.CuFile(job.path, "r")
@@ -409,13 +447,13 @@ def rows_of(samples, small):
     for name, values in samples.items():
         rows.append(row_of(name, "GB/s", [rate for rate, _ in values], rows[0] if rows else None))
     by_name = {row["name"]: row for row in rows}
-    if read := by_name.get("READ ioctl, 1 thread"):
+    for ours in ("READ ioctl, 1 thread", "direct path, 1 thread"):
         for kind in ("KvikIO", "InstantTensor"):
-            peers = [row for row in rows if row["name"].startswith(kind)]
-            if peers:
+            peers = [row for name, row in by_name.items() if name.startswith(kind)]
+            if ours in samples and peers:
                 best = max(peers, key=lambda row: row["median"])
-                values = [rate for rate, _ in samples[read["name"]]]
-                rows.append(row_of(f"READ ioctl beside the best of {kind}", "GB/s", values, best))
+                rows.append(row_of(f"{ours}, beside the best of {kind}", "GB/s",
+                                   [rate for rate, _ in samples[ours]], best))
     for name, values in samples.items():
         rows.append(row_of(f"{name}: CPU of the application", "s/GB", [cpu for _, cpu in values]))
     kvikio = None

@@ -1,7 +1,6 @@
+#include "bench/kernel_times.cuh"
 #include "bench/kernels.h"
 
-#include <cuda_runtime.h>
-#include <errno.h>
 #include <time.h>
 
 namespace
@@ -16,61 +15,53 @@ struct words {
 };
 
 struct board {
-    struct words *host;          /* pinned: the GPU asks, the CPU answers */
-    volatile uint32_t *relayed;  /* device memory: the answer, handed on */
-    unsigned long long *ticks;   /* device memory, of each round */
-    unsigned long long *elapsed; /* device memory: ns and ticks of all rounds */
-    unsigned rounds;
+    struct words *host;         /* pinned: the GPU asks, the CPU answers */
+    volatile uint32_t *relayed; /* device memory: the answer, handed on */
+    struct kernel_times times;  /* of each round */
 };
-
-__device__ uint64_t now_ns()
-{
-    uint64_t t;
-
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-}
 
 /* False when the limit has passed; reading the clock takes longer than a look. */
 __device__ bool wait_for(const volatile uint32_t *word, uint32_t value, uint64_t limit)
 {
     for (unsigned looks = 1; *word != value; looks++) {
-        if (looks % 1024 == 0 && now_ns() > limit)
+        if (looks % 1024 == 0 && kernel_ns() > limit)
             return false;
     }
     return true;
 }
 
+__device__ void hand_on(const struct board &b, uint64_t limit)
+{
+    for (uint32_t i = 1; i <= b.times.n && wait_for(&b.host->pong, i, limit); i++)
+        *b.relayed = i;
+}
+
 /* Block 0 asks. With a second block, that one takes the answer from the host and hands it on. */
 __global__ void ping_pong(struct board b)
 {
-    uint64_t start = now_ns(), first = (uint64_t)clock64();
+    struct kernel_clock clock = kernel_clock_start();
+    uint64_t limit = clock.ns + kLimitNs;
     const volatile uint32_t *answer = gridDim.x > 1 ? b.relayed : &b.host->pong;
 
-    for (uint32_t i = 1; i <= b.rounds; i++) {
+    if (blockIdx.x == 1) {
+        hand_on(b, limit);
+        return;
+    }
+    for (uint32_t i = 1; i <= b.times.n; i++) {
         uint64_t asked = (uint64_t)clock64();
 
-        if (blockIdx.x == 1) {
-            if (!wait_for(&b.host->pong, i, start + kLimitNs))
-                return;
-            *b.relayed = i;
-            continue;
-        }
         b.host->ping = i;
-        if (!wait_for(answer, i, start + kLimitNs))
+        if (!wait_for(answer, i, limit))
             return;
-        b.ticks[i - 1] = (uint64_t)clock64() - asked;
+        b.times.ticks[i - 1] = (uint64_t)clock64() - asked;
     }
-    if (blockIdx.x == 0) {
-        b.elapsed[0] = now_ns() - start;
-        b.elapsed[1] = (uint64_t)clock64() - first;
-    }
+    kernel_clock_end(clock, b.times);
 }
 
 /* The CPU's side. */
 bool answer(struct words *w, unsigned rounds)
 {
-    time_t limit = time(nullptr) + kLimitNs / 1000000000u + 1;
+    time_t limit = time(nullptr) + (time_t)(kLimitNs / 1000000000u) + 1;
 
     for (uint32_t i = 1; i <= rounds; i++) {
         for (unsigned looks = 1; w->ping != i; looks++) {
@@ -82,26 +73,6 @@ bool answer(struct words *w, unsigned rounds)
     return true;
 }
 
-/* Ticks of the multiprocessor become microseconds by the time of all rounds. */
-int take_times(const struct board *b, double *micros)
-{
-    unsigned long long elapsed[2];
-
-    if (cudaMemcpy(elapsed, b->elapsed, sizeof(elapsed), cudaMemcpyDeviceToHost) != cudaSuccess ||
-        elapsed[1] == 0)
-        return -EIO;
-    static_assert(sizeof(double) == sizeof(*b->ticks), "copied in place");
-    if (cudaMemcpy(micros, b->ticks, b->rounds * sizeof(*b->ticks), cudaMemcpyDeviceToHost) !=
-        cudaSuccess)
-        return -EIO;
-    for (unsigned i = 0; i < b->rounds; i++) {
-        double ticks = (double)((const unsigned long long *)micros)[i];
-
-        micros[i] = ticks * (double)elapsed[0] / (double)elapsed[1] * 1e-3;
-    }
-    return 0;
-}
-
 int play(const struct board *b, bool relay, double *micros)
 {
     bool answered;
@@ -109,31 +80,30 @@ int play(const struct board *b, bool relay, double *micros)
     ping_pong<<<relay ? 2 : 1, 1>>>(*b);
     if (cudaGetLastError() != cudaSuccess)
         return -EIO;
-    answered = answer(b->host, b->rounds);
+    answered = answer(b->host, b->times.n);
     if (cudaStreamSynchronize(0) != cudaSuccess || !answered)
         return -EIO;
-    return take_times(b, micros);
+    return kernel_times_take(&b->times, micros);
 }
 
 } // namespace
 
 extern "C" int kernel_ping_pong(bool relay, unsigned rounds, double *micros)
 {
-    size_t ticks = rounds * sizeof(unsigned long long);
-    struct board b = {nullptr, nullptr, nullptr, nullptr, rounds};
-    char *device = nullptr;
-    int err = -ENOMEM;
+    struct board b = {};
+    int err = kernel_times_open(&b.times, rounds);
 
-    if (cudaHostAlloc((void **)&b.host, sizeof(*b.host), cudaHostAllocDefault) == cudaSuccess &&
-        cudaMalloc((void **)&device, ticks + 256) == cudaSuccess &&
-        cudaMemset(device, 0, ticks + 256) == cudaSuccess) {
+    if (!err &&
+        (cudaHostAlloc((void **)&b.host, sizeof(*b.host), cudaHostAllocDefault) != cudaSuccess ||
+         cudaMalloc((void **)&b.relayed, sizeof(*b.relayed)) != cudaSuccess ||
+         cudaMemset((void *)b.relayed, 0, sizeof(*b.relayed)) != cudaSuccess))
+        err = -ENOMEM;
+    if (!err) {
         b.host->ping = b.host->pong = 0;
-        b.relayed = (volatile uint32_t *)device;
-        b.elapsed = (unsigned long long *)(device + 128);
-        b.ticks = (unsigned long long *)(device + 256);
         err = play(&b, relay, micros);
     }
-    cudaFree(device);
+    kernel_times_close(&b.times);
+    cudaFree((void *)b.relayed);
     cudaFreeHost(b.host);
     return err;
 }

@@ -33,6 +33,7 @@ def script(name):
     return os.path.join(ROOT, "bench", name)
 
 
+DIRECT = ("direct=all",)
 WITH_MPS = ("bash", script("with_mps.sh"))
 
 
@@ -69,8 +70,8 @@ class Jobs:
     def program(self, name):
         return os.path.join(self.build, "bench", name)
 
-    def mounted(self, mib, name, *arguments):
-        return on_mount(mib, *self.served) + [self.program(name)] + list(arguments)
+    def mounted(self, mib, name, *arguments, lends=()):
+        return on_mount(mib, *self.served, *lends) + [self.program(name)] + list(arguments)
 
     def queues(self):
         few, many = controller_threads(4), controller_threads(8)
@@ -81,6 +82,8 @@ class Jobs:
             Job("gq-in-order", gq + ["-t", few, "-s", str(self.mib)]),
             Job("gq-64k", gq + ["-t", few, "-p", "64"] + pieces),
             Job("gq-4k", gq + ["-t", many, "-p", "4"] + pieces),
+            Job("gq-readv-4k", gq + ["-t", many, "-p", "4", "-v", "64"] + pieces),
+            Job("gq-readv-512", gq + ["-t", many, "-p", "0.5", "-v", "64"] + pieces),
             Job("few-sms-64k", confined + ["-t", few, "-p", "64"] + pieces, self.no_mps),
             Job("rate", [self.program("rate_bench"), "-n", self.repeats], self.no_gpu),
             Job("scale", [self.program("scale_bench"), "-n", "2" if self.quick else "3"]),
@@ -92,7 +95,8 @@ class Jobs:
         library = os.path.join(self.build, "client/libgpunvme.so")
         return [
             Job("file", self.mounted(self.mib, "ioctl_bench", "-p", *sized)),
-            Job("python-peers", on_mount(self.mib, *self.served)
+            Job("file-direct", self.mounted(self.mib, "ioctl_bench", *sized, lends=DIRECT)),
+            Job("python-peers", on_mount(self.mib, *self.served, *DIRECT)
                 + [sys.executable, script("peers.py"), *sized, "-f", "/dev/shm", "-l", library],
                 self.no_gpu),
             Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
@@ -100,17 +104,19 @@ class Jobs:
             Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *sized], folder="/dev/shm"),
         ]
 
-    def latencies(self):
+    def small_reads(self):
         sized = ["-s", str(self.few_mib), "-r", self.repeats]
-        mixed = self.mounted(self.few_mib, "mixed_bench", "-n", "3" if self.quick else "10", "-s",
-                             str(self.few_mib))
+        mixed = ["mixed_bench", "-n", "3" if self.quick else "10", "-s", str(self.few_mib)]
+        alone = self.mounted(self.few_mib, *mixed)
+        calls = ["latency_bench", "-n", "500" if self.quick else "2000"]
         return [
             Job("readv", on_mount(self.few_mib, *self.served, threads=8)
                 + [self.program("readv_bench"), *sized]),
-            Job("latency", self.mounted(256, "latency_bench", "-n",
-                                        "500" if self.quick else "2000")),
-            Job("mixed", mixed),
-            Job("mixed-mps", [*WITH_MPS, *mixed], self.no_mps),
+            Job("latency", self.mounted(256, *calls)),
+            Job("latency-direct", self.mounted(256, *calls, lends=DIRECT)),
+            Job("mixed", alone),
+            Job("mixed-direct", self.mounted(self.few_mib, *mixed, lends=DIRECT)),
+            Job("mixed-mps", [*WITH_MPS, *alone], self.no_mps),
         ]
 
     def rest(self):
@@ -123,7 +129,7 @@ class Jobs:
         ]
 
     def all(self):
-        return self.queues() + self.files() + self.latencies() + self.rest()
+        return self.queues() + self.files() + self.small_reads() + self.rest()
 
 
 def run_to_its_end(command, log, limit):
