@@ -46,7 +46,9 @@ int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, ui
         m->g = NULL;
         return fail(who, dir, err, gpunvme_error());
     }
-    err = gpunvme_info(m->g, &m->info);
+    err = gpunvme_set_options(m->g, &(struct gpunvme_options){.path = GPUNVME_PATH_GPU});
+    if (!err)
+        err = gpunvme_info(m->g, &m->info);
     if (!err && m->info.executor == GPUNVME_EXECUTOR_NONE)
         return fail(who, dir, -ENOTSUP, "the mount has no GPU path");
     if (!err)

@@ -13,7 +13,10 @@ struct bench_mount {
     struct bench_memory memory; /* the buffer's */
 };
 
-/* -errno, told on stderr. Either way bench_mount_close() ends it. */
+/*
+ * Transfers take the GPU path, however short. -errno, told on stderr. Either way
+ * bench_mount_close() ends it.
+ */
 int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, uint64_t bytes);
 void bench_mount_close(struct bench_mount *m);
 /* Puts executor, tier and queues into the report. */

@@ -11,8 +11,6 @@
 #define DEFAULT_THREADS 8 /* the mount serves as many transfers at once */
 #define DEFAULT_CHUNK   ((size_t)2 << 20)
 #define MAX_CHUNK       ((size_t)256 << 20)
-/* The GPU path always, until bounce_bench has measured on a GPU where the two meet. */
-#define DEFAULT_CROSSOVER 0
 
 static unsigned default_threads(void)
 {
@@ -32,8 +30,6 @@ int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options
         g->options.threads = default_threads();
     if (!g->options.chunk)
         g->options.chunk = DEFAULT_CHUNK;
-    if (!g->options.crossover)
-        g->options.crossover = DEFAULT_CROSSOVER;
     pipeline_free(g->pipeline);
     g->pipeline = NULL;
     return 0;

@@ -56,9 +56,6 @@ int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer *
 /* A transfer's hold on a buffer. -EINTR: it is being unregistered. */
 int gpunvme_use_begin(struct gpunvme_buffer *b);
 void gpunvme_use_end(struct gpunvme_buffer *b);
-/* Why the pipeline is right for a transfer of so many bytes; NULL: it is not. */
-const char *gpunvme_why_bounce(struct gpunvme_buffer *b, size_t len);
-
 /* What a transfer is to move. */
 struct range {
     bool write;
@@ -67,6 +64,9 @@ struct range {
     uint64_t file_offset;
     size_t len;
 };
+
+/* Why the pipeline is right for a transfer (r NULL: for a batch); NULL: it is not. */
+const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r);
 
 /*
  * Through the mount's ioctls, until all is moved, the file ends, or an error, which goes to *err

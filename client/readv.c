@@ -128,7 +128,7 @@ static int read_by_the_mount(struct batch *batch)
 /* A batch has no length that the crossover could mean: what counts is that it is one call. */
 static int read_batch(struct batch *batch)
 {
-    const char *why = gpunvme_why_bounce(batch->b, SIZE_MAX);
+    const char *why = gpunvme_why_bounce(batch->b, NULL);
     if (!why)
         return read_by_the_mount(batch);
     if (batch->b->owner->options.path == GPUNVME_PATH_GPU)

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -6,6 +7,12 @@
 
 #define AVOID_GPU_S 10
 #define BLOCK       4096u
+/*
+ * Where the two ways of a read meet, with one thread (bounce_bench, bench/RESULTS.md): the kernel
+ * reads ahead for small ones, unless the file is open with O_DIRECT.
+ */
+#define CROSSOVER        (128u << 10)
+#define CROSSOVER_DIRECT (16u << 10)
 
 static int transfer_failed(int err, const struct gpunvme_ioc_rw *rw)
 {
@@ -78,7 +85,14 @@ static int64_t now_s(void)
     return (int64_t)ts.tv_sec;
 }
 
-const char *gpunvme_why_bounce(struct gpunvme_buffer *b, size_t len)
+static uint64_t crossover(const struct gpunvme_options *o, const struct range *r)
+{
+    if (o->crossover || r->write)
+        return o->crossover;
+    return fcntl(r->fd, F_GETFL) & O_DIRECT ? CROSSOVER_DIRECT : CROSSOVER;
+}
+
+const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r)
 {
     const struct gpunvme_options *o = &b->owner->options;
     if (o->path == GPUNVME_PATH_BOUNCE)
@@ -87,7 +101,7 @@ const char *gpunvme_why_bounce(struct gpunvme_buffer *b, size_t len)
         return b->why_not;
     if (o->path == GPUNVME_PATH_GPU || b->device == CUDA_NO_DEVICE)
         return NULL;
-    if (len < o->crossover)
+    if (r && r->len < crossover(o, r))
         return "shorter than the crossover";
     if (now_s() < atomic_load_explicit(&b->avoid_gpu, memory_order_relaxed))
         return "the mount had to fall back less than ten seconds ago";
@@ -131,7 +145,7 @@ static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
     if (err)
         return err;
     size_t done = 0;
-    const char *why = gpunvme_why_bounce(b, r->len);
+    const char *why = gpunvme_why_bounce(b, r);
     if (why && b->owner->options.path == GPUNVME_PATH_GPU) {
         err = gpunvme_fail(-EREMOTEIO, "%s", why);
     } else if (why) {

@@ -158,7 +158,11 @@ class Reader
     // Without its parts a reader cannot go on.
     explicit Reader(const std::string &mountpoint) : expected_(kBuffer), got_(kBuffer)
     {
+        // Without a crossover: short reads, too, are to take the path that is tested.
+        struct gpunvme_options options = {};
+        options.crossover = 1;
         if (gpunvme_connect(mountpoint.c_str(), &mount_) != 0 ||
+            gpunvme_set_options(mount_, &options) != 0 ||
             gpunvme_alloc(mount_, kBuffer, &buffer_) != 0)
             throw std::runtime_error(gpunvme_error());
     }
