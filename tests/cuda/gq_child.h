@@ -36,9 +36,9 @@ class Child
         posix_spawn_file_actions_addclose(&actions, from[0]);
         /* Out of the way of the numbers they are to have. */
         for (size_t i = 0; i < fds.size(); i++)
-            posix_spawn_file_actions_adddup2(&actions, fds[i], 100 + (int)i);
+            posix_spawn_file_actions_adddup2(&actions, fds[i], 300 + (int)i);
         for (size_t i = 0; i < fds.size(); i++)
-            posix_spawn_file_actions_adddup2(&actions, 100 + (int)i, 3 + (int)i);
+            posix_spawn_file_actions_adddup2(&actions, 300 + (int)i, 3 + (int)i);
         int err = posix_spawn(&pid_, path.c_str(), &actions, nullptr, argv.data(), environ);
         posix_spawn_file_actions_destroy(&actions);
         close(to[0]);
