@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 
-SHARES = (2, 4, 8, 16, 50, 100)  # percent
+SHARES = (4, 8, 16, 100)  # percent
 SWEEP = "multiprocessors"
 WANTED = {"plain copy", "gather", "gq_transfer"}
 

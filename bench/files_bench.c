@@ -26,7 +26,7 @@
 
 static const struct {
     unsigned kib, files; /* as many, unless the memory is too small */
-} sizes[] = {{4, 10000}, {64, 10000}, {256, 4000}, {1024, 1000}, {16384, 64}};
+} sizes[] = {{4, 4000}, {64, 10000}, {256, 2000}, {1024, 1000}, {16384, 64}};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
 struct bench {

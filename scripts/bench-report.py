@@ -22,10 +22,11 @@ MIB_PER_FILE = {"gpu": 4096, "cpu": 256}
 
 
 class Job:
-    """A program to run. `needs`: why it cannot run here, or None; `folder`: its last argument."""
+    """A program to run. `needs`: why it cannot run here, or None; `folder`: its last argument;
+    `limit`: seconds that are ample."""
 
-    def __init__(self, name, command, needs=None, folder=None):
-        self.name, self.needs = name, needs
+    def __init__(self, name, command, needs=None, folder=None, limit=180):
+        self.name, self.needs, self.limit = name, needs, limit
         self.command = command + ["-o", "json"] + ([folder] if folder else [])
 
 
@@ -77,16 +78,13 @@ class Jobs:
         few, many = controller_threads(4), controller_threads(8)
         gq = [self.program("gq_bench"), "-n", self.repeats]
         pieces = ["-s", str(self.few_mib)]
-        confined = [*WITH_MPS, sys.executable, script("few_sms.py"), *gq]
         return [
             Job("gq-in-order", gq + ["-t", few, "-s", str(self.mib)]),
             Job("gq-64k", gq + ["-t", few, "-p", "64"] + pieces),
             Job("gq-4k", gq + ["-t", many, "-p", "4"] + pieces),
             Job("gq-readv-4k", gq + ["-t", many, "-p", "4", "-v", "64"] + pieces),
             Job("gq-readv-512", gq + ["-t", many, "-p", "0.5", "-v", "64"] + pieces),
-            Job("few-sms-64k", confined + ["-t", few, "-p", "64"] + pieces, self.no_mps),
             Job("rate", [self.program("rate_bench"), "-n", self.repeats], self.no_gpu),
-            Job("scale", [self.program("scale_bench"), "-n", "2" if self.quick else "3"]),
         ]
 
     def files(self):
@@ -95,13 +93,12 @@ class Jobs:
         library = os.path.join(self.build, "client/libgpunvme.so")
         return [
             Job("file", self.mounted(self.mib, "ioctl_bench", "-p", *sized)),
-            Job("file-direct", self.mounted(self.mib, "ioctl_bench", *sized, lends=DIRECT)),
+            Job("file-direct", self.mounted(self.mib, "ioctl_bench", *sized, lends=DIRECT),
+                limit=60),
             Job("python-peers", on_mount(self.mib, *self.served, *DIRECT)
                 + [sys.executable, script("peers.py"), *sized, "-f", "/dev/shm", "-l", library],
                 self.no_gpu),
             Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
-            Job("many-files", self.mounted(self.few_mib, "files_bench", *few)),
-            Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *sized], folder="/dev/shm"),
         ]
 
     def small_reads(self):
@@ -113,18 +110,26 @@ class Jobs:
             Job("readv", on_mount(self.few_mib, *self.served, threads=8)
                 + [self.program("readv_bench"), *sized]),
             Job("latency", self.mounted(256, *calls)),
-            Job("latency-direct", self.mounted(256, *calls, lends=DIRECT)),
+            Job("latency-direct", self.mounted(256, *calls, lends=DIRECT), limit=60),
             Job("mixed", alone),
-            Job("mixed-direct", self.mounted(self.few_mib, *mixed, lends=DIRECT)),
+            Job("mixed-direct", self.mounted(self.few_mib, *mixed, lends=DIRECT), limit=60),
             Job("mixed-mps", [*WITH_MPS, *alone], self.no_mps),
         ]
 
     def rest(self):
+        few = ["-s", str(self.few_mib), "-r", self.repeats]
+        confined = [*WITH_MPS, sys.executable, script("few_sms.py"), self.program("gq_bench"),
+                    "-n", self.repeats, "-t", controller_threads(4), "-p", "64", "-s",
+                    str(self.few_mib)]
         mib = min(self.mib, 256 if self.quick else 1024)
         bounce = [self.program("bounce_bench"), "-r", self.repeats, "-s", str(mib)]
         return [
+            Job("few-sms-64k", confined, self.no_mps),
+            Job("scale", [self.program("scale_bench"), "-n", "2" if self.quick else "3"]),
+            Job("many-files", self.mounted(self.few_mib, "files_bench", *few)),
             Job("bounce-crossover", on_mount(mib, *self.served) + bounce + ["-d"]),
             Job("bounce-no-gpu-path", on_mount(mib, "executor=cpu", threads=8) + bounce),
+            Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *few], folder="/dev/shm"),
             Job("fs", [self.program("fs_bench"), "-n", "100000"]),
         ]
 
@@ -179,10 +184,14 @@ def last_line(out, name):
 
 
 def shell_line(command):
-    """As one would type it: without the folders of programs and scripts."""
-    words = [os.path.relpath(w, ROOT) if w.startswith(ROOT + "/bench/") else
-             os.path.basename(w) if "/bench/" in w or w == sys.executable or w.endswith(".so") else w
-             for w in command]
+    """As one would type it: without the folders of programs, scripts and libraries."""
+    words = []
+    for word in command:
+        if word.startswith(ROOT + "/bench/"):
+            word = os.path.relpath(word, ROOT)
+        elif "/bench/" in word or word == sys.executable or word.endswith(".so"):
+            word = os.path.basename(word)
+        words.append(word)
     return " ".join(words).replace(" -o json", "")
 
 
@@ -198,7 +207,7 @@ def run_all(args):
             continue
         print(f"== {job.name}", file=sys.stderr, flush=True)
         started = time.monotonic()
-        reports[job.name] = run(job, args.out, min(args.limit, end - started))
+        reports[job.name] = run(job, args.out, min(args.limit, job.limit, end - started))
         reports[job.name]["seconds"] = round(time.monotonic() - started, 1)
         if "failed" in reports[job.name]:
             print(f"   {reports[job.name]['failed']}", file=sys.stderr, flush=True)
