@@ -2,7 +2,7 @@
 #include "client/device/gd_launch.h"
 #include "client/device/gd_pread.h"
 
-extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES)
+extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
     gpunvme_direct_read(const __grid_constant__ struct gd_launch l)
 {
     int64_t bytes = gd_pread_block(&l.file, &l.buffer, l.addr, l.len, l.offset);

@@ -1,0 +1,291 @@
+// The direct path from kernels of this process, and in its streams.
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "client/gpunvme.h"
+#include "tests/client/direct_kernels.h"
+#include "tests/e2e/mounted.h"
+
+namespace
+{
+
+constexpr size_t kPage = 4096, kFile = (64u << 20) + 1232, kRoom = 96u << 20;
+constexpr size_t kHole = 20u << 20, kHoleLength = 300000;
+
+// Memory that host and device share; null when there is none.
+template <typename T> T *shared(size_t n)
+{
+    void *p = nullptr;
+    return cudaHostAlloc(&p, n * sizeof(T), cudaHostAllocMapped) == cudaSuccess
+               ? static_cast<T *>(memset(p, 0, n * sizeof(T)))
+               : nullptr;
+}
+
+unsigned char *device_memory(size_t n)
+{
+    void *p = nullptr;
+    return cudaMalloc(&p, n) == cudaSuccess ? static_cast<unsigned char *>(p) : nullptr;
+}
+
+class DirectGpu : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        int devices = 0;
+        std::string why = why_no_mount();
+        if (why.empty() && (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0))
+            why = "no CUDA device";
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        mount_ = std::make_unique<Mounted>(512u << 20);
+        ASSERT_TRUE(mount_->mount("direct=root,deadline=5000")) << mount_->log();
+        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        memory_ = device_memory(kRoom);
+        ASSERT_EQ(gpunvme_register(g_, memory_, kRoom, &buffer_), 0) << gpunvme_error();
+        bytes_ = shared<int64_t>(64);
+        ASSERT_TRUE(memory_ && bytes_);
+        ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+        make_file();
+        ASSERT_EQ(gpunvme_direct_open(g_, nullptr, &d_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+    }
+
+    void TearDown() override
+    {
+        gpunvme_direct_close(d_);
+        gpunvme_disconnect(g_);
+        if (fd_ >= 0)
+            close(fd_);
+        if (mount_ && mount_->pid() > 0) {
+            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        }
+        cudaFree(memory_);
+        cudaFreeHost(bytes_);
+        cudaFreeHost(requests_);
+        if (stream_)
+            cudaStreamDestroy(stream_);
+    }
+
+    void make_file()
+    {
+        auto *words = reinterpret_cast<uint64_t *>(file_.data());
+        for (size_t i = 0; i < kFile / 8; i++)
+            words[i] = CONTENT_WORD(i);
+        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_GE(fd_, 0);
+        ASSERT_EQ(pwrite(fd_, file_.data(), kFile, 0), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(fsync(fd_), 0);
+    }
+    void punch_hole()
+    {
+        ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kHole, kHoleLength),
+                  0);
+        std::fill_n(&file_[kHole], kHoleLength, 0);
+        ASSERT_EQ(gpunvme_file_refresh(f_), 1) << gpunvme_error();
+    }
+
+    ::testing::AssertionResult holds(const unsigned char *dst, size_t n, uint64_t offset)
+    {
+        std::vector<char> got(n);
+        if (cudaMemcpyAsync(got.data(), dst, n, cudaMemcpyDeviceToHost, stream_) != cudaSuccess ||
+            cudaStreamSynchronize(stream_) != cudaSuccess)
+            return ::testing::AssertionFailure() << "the GPU fails";
+        for (size_t i = 0; i < n; i++) {
+            if (got[i] != file_[offset + i])
+                return ::testing::AssertionFailure()
+                       << "byte " << i << " of " << n << " at " << offset;
+        }
+        return ::testing::AssertionSuccess();
+    }
+
+    // Requests next to each other in the buffer, with gaps, of up to `most` bytes.
+    struct request *make_requests(unsigned n, size_t most, unsigned seed)
+    {
+        std::mt19937 rng(seed);
+        requests_ = shared<struct request>(n);
+        for (unsigned i = 0; i < n; i++) {
+            size_t len = 1 + rng() % most, shift = rng() % 64;
+            uint64_t offset = rng() % kFile;
+            if (i % 2) {
+                len = most;
+                shift = 0;
+                offset -= offset % kPage;
+            }
+            requests_[i] = {memory_ + i * (most + 64) + shift, len, offset, -1000};
+        }
+        return requests_;
+    }
+    void expect_answers(unsigned n)
+    {
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        for (unsigned i = 0; i < n; i++) {
+            const struct request *r = &requests_[i];
+            size_t want = std::min<size_t>(r->n, kFile - r->offset);
+            ASSERT_EQ(r->result, static_cast<int64_t>(want)) << i;
+            ASSERT_TRUE(holds(r->dst, want, r->offset)) << i;
+        }
+    }
+
+    std::unique_ptr<Mounted> mount_;
+    struct gpunvme *g_ = nullptr;
+    struct gpunvme_buffer *buffer_ = nullptr;
+    struct gpunvme_direct *d_ = nullptr;
+    struct gpunvme_file *f_ = nullptr;
+    unsigned char *memory_ = nullptr;
+    int64_t *bytes_ = nullptr;
+    struct request *requests_ = nullptr;
+    cudaStream_t stream_ = nullptr;
+    int fd_ = -1;
+    std::vector<char> file_ = std::vector<char>(kFile);
+};
+
+TEST_F(DirectGpu, ReadsInAStreamAnythingAnywhere)
+{
+    std::mt19937 rng(3);
+    ASSERT_NO_FATAL_FAILURE(punch_hole());
+    for (int i = 0; i < 150; i++) {
+        size_t most = i % 10 == 0 ? kFile : i % 3 ? 3 * kPage : 1u << 20;
+        uint64_t offset = i % 5 ? rng() % kFile : kHole + rng() % kHoleLength;
+        size_t n = rng() % most, at = rng() % (kRoom - kFile);
+        size_t want = std::min<size_t>(n, kFile - offset);
+        *bytes_ = -1000;
+        ASSERT_EQ(gpunvme_read_async(f_, memory_ + at, n, offset, stream_, bytes_), 0)
+            << gpunvme_error();
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_EQ(*bytes_, static_cast<int64_t>(want)) << n << " at " << offset;
+        ASSERT_TRUE(holds(memory_ + at, want, offset));
+    }
+    EXPECT_EQ(gpunvme_read_async(f_, memory_ + kRoom - 10, 11, 0, stream_, bytes_), -EFAULT);
+    EXPECT_EQ(gpunvme_read_async(f_, memory_, 10, kFile, nullptr, bytes_), 0);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(*bytes_, 0);
+}
+
+TEST_F(DirectGpu, KeepsTheOrderOfItsStream)
+{
+    constexpr size_t kPiece = 1u << 20;
+    unsigned char *copies = memory_ + (64u << 20);
+    for (int i = 0; i < 16; i++) {
+        uint64_t offset = static_cast<uint64_t>(i) * 3 * kPiece + 4 * static_cast<uint64_t>(i);
+        ASSERT_EQ(launch_fill(memory_, 0x11, kPiece, stream_), cudaSuccess);
+        ASSERT_EQ(gpunvme_read_async(f_, memory_, kPiece, offset, stream_, &bytes_[i]), 0);
+        ASSERT_EQ(launch_copy(copies + i * kPiece, memory_, kPiece, stream_), cudaSuccess);
+    }
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    for (int i = 0; i < 16; i++) {
+        EXPECT_EQ(bytes_[i], static_cast<int64_t>(kPiece));
+        EXPECT_TRUE(holds(copies + i * kPiece, kPiece,
+                          static_cast<uint64_t>(i) * 3 * kPiece + 4 * static_cast<uint64_t>(i)));
+    }
+}
+
+TEST_F(DirectGpu, WarpsReadManyMoreThanThereAreQueues)
+{
+    constexpr unsigned kReads = 600;
+    make_requests(kReads, 70000, 4);
+    ASSERT_EQ(launch_warps(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    expect_answers(kReads);
+}
+
+TEST_F(DirectGpu, ThreadsReadEachForItself)
+{
+    constexpr unsigned kReads = 4001;
+    make_requests(kReads, 9000, 5);
+    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    expect_answers(kReads);
+}
+
+TEST_F(DirectGpu, ThreadsOfAWarpReadToSeveralBuffersOrNone)
+{
+    struct gpunvme_buffer *second;
+    unsigned char *other = device_memory(64 * kPage);
+    ASSERT_EQ(gpunvme_register(g_, other, 32 * kPage, &second), 0) << gpunvme_error();
+    make_requests(64, kPage, 6);
+    for (unsigned i = 0; i < 64; i += 5)
+        requests_[i].dst = other + i * kPage; // half of them beyond what is registered
+    for (unsigned i = 1; i < 64; i += 7)
+        requests_[i].n = 0;
+    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, 64, stream_), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    for (unsigned i = 0; i < 64; i++) {
+        struct request *r = &requests_[i];
+        size_t want = std::min<size_t>(r->n, kFile - r->offset);
+        bool outside = i % 5 == 0 && i >= 32 && want;
+        ASSERT_EQ(r->result, outside ? -EFAULT : static_cast<int64_t>(want)) << i;
+        if (!outside) {
+            ASSERT_TRUE(holds(r->dst, want, r->offset)) << i;
+        }
+    }
+    EXPECT_EQ(gpunvme_unregister(second), 0);
+    cudaFree(other);
+}
+
+TEST_F(DirectGpu, BlocksReadLongPiecesTogether)
+{
+    for (unsigned threads : {20u, 32u, 100u, 256u}) {
+        make_requests(10, 7u << 20, threads);
+        ASSERT_EQ(launch_blocks(gpunvme_file_device(f_), requests_, 10, threads, stream_),
+                  cudaSuccess);
+        expect_answers(10);
+        cudaFreeHost(requests_);
+        requests_ = nullptr;
+    }
+}
+
+// A kernel that had the old bytes in its cache sees the new ones.
+TEST_F(DirectGpu, LoadsSeeWhatWasRead)
+{
+    constexpr unsigned kWarps = 256;
+    auto *wrong = shared<unsigned long long>(1);
+    auto *last = shared<int64_t>(kWarps);
+    ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), memory_, kWarps, 200, wrong, last, stream_),
+              cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(*wrong, 0u);
+    EXPECT_EQ(std::count(last, last + kWarps, static_cast<int64_t>(kPage)), kWarps);
+    cudaFreeHost(wrong);
+    cudaFreeHost(last);
+}
+
+TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
+{
+    constexpr unsigned kWarps = 64;
+    auto *wrong = shared<unsigned long long>(1);
+    auto *last = shared<int64_t>(kWarps);
+    ASSERT_EQ(
+        launch_rereads(gpunvme_file_device(f_), memory_, kWarps, UINT64_MAX, wrong, last, stream_),
+        cudaSuccess);
+    usleep(100000);
+    close(fd_);
+    fd_ = -1;
+    kill(mount_->pid(), SIGTERM);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(*wrong, 0u);
+    for (unsigned i = 0; i < kWarps; i++) {
+        EXPECT_TRUE(last[i] == -ESTALE || last[i] == -ETIMEDOUT) << last[i];
+    }
+    int err = gpunvme_read_async(f_, memory_, kPage, 0, stream_, bytes_);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(err ? err : *bytes_, -ESTALE);
+    gpunvme_direct_close(d_);
+    d_ = nullptr;
+    gpunvme_disconnect(g_);
+    g_ = nullptr;
+    EXPECT_TRUE(mount_->ended()) << mount_->log();
+    cudaFreeHost(wrong);
+    cudaFreeHost(last);
+}
+
+} // namespace
