@@ -273,7 +273,7 @@ static int parse(int argc, char **argv, struct bench *b)
 int main(int argc, char **argv)
 {
     static struct bench b = {.size = (uint64_t)1 << 30, .repeats = 3};
-    int err;
+    int err, failed;
 
     if (parse(argc, argv, &b)) {
         fputs("usage: " WHO " [-s MiB, 16 or more] [-r REPEATS] [-o json] DIRECTORY\n"
@@ -284,10 +284,7 @@ int main(int argc, char **argv)
     err = set_up(&b, argv[optind]);
     if (!err)
         err = measure_sizes(&b);
-    if (b.report && err)
-        bench_report_drop(b.report);
-    else if (b.report)
-        bench_report_end(b.report);
+    failed = bench_report_close(b.report, err);
     tear_down(&b);
-    return err ? 1 : 0;
+    return failed;
 }

@@ -313,7 +313,7 @@ int main(int argc, char **argv)
 {
     struct bench b = {
         .file_len = (uint64_t)256 << 20, .samples = 2000, .file = {.fd = -1}, .uncached = -1};
-    int err;
+    int err, failed;
 
     if (parse(argc, argv, &b)) {
         fputs("usage: " WHO " [-s FILE_MIB] [-n CALLS] [-o json] DIRECTORY\n", stderr);
@@ -322,10 +322,7 @@ int main(int argc, char **argv)
     err = set_up(&b, argv[optind]);
     if (!err)
         err = measure_all(&b);
-    if (b.report && err)
-        bench_report_drop(b.report);
-    else if (b.report)
-        bench_report_end(b.report);
+    failed = bench_report_close(b.report, err);
     tear_down(&b);
-    return err ? 1 : 0;
+    return failed;
 }

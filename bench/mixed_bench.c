@@ -313,7 +313,7 @@ static int parse(int argc, char **argv, struct bench *b)
 int main(int argc, char **argv)
 {
     static struct bench b = {.size = (uint64_t)1 << 30, .repeats = 10, .file = {.fd = -1}};
-    int err;
+    int err, failed;
 
     if (parse(argc, argv, &b)) {
         fputs("usage: " WHO " [-s MiB, a multiple of 16] [-n REPEATS, at most 81] [-o json]"
@@ -324,10 +324,7 @@ int main(int argc, char **argv)
     err = set_up(&b, argv[optind]);
     if (!err)
         err = measure_all(&b);
-    if (b.report && err)
-        bench_report_drop(b.report);
-    else if (b.report)
-        bench_report_end(b.report);
+    failed = bench_report_close(b.report, err);
     tear_down(&b);
-    return err ? 1 : 0;
+    return failed;
 }

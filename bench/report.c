@@ -220,3 +220,12 @@ void bench_report_drop(struct bench_report *r)
     json_object_put(r->root);
     free(r);
 }
+
+int bench_report_close(struct bench_report *r, int err)
+{
+    if (r && err)
+        bench_report_drop(r);
+    else if (r)
+        bench_report_end(r);
+    return err || !r ? 1 : 0;
+}

@@ -49,6 +49,8 @@ void bench_report_point(struct bench_report *r, const char *sweep, const char *s
 void bench_report_end(struct bench_report *r);
 /* Prints nothing, for a benchmark that failed. */
 void bench_report_drop(struct bench_report *r);
+/* The one or the other: the exit status of a benchmark that ended with err. r may be NULL. */
+int bench_report_close(struct bench_report *r, int err);
 
 #ifdef __cplusplus
 }

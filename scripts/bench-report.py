@@ -98,6 +98,7 @@ class Jobs:
             Job("python-peers", on_mount(self.mib, *self.served, *DIRECT)
                 + [sys.executable, script("peers.py"), *sized, "-f", "/dev/shm", "-l", library],
                 self.no_gpu),
+            Job("writes", self.mounted(self.mib, "write_bench", *sized)),
             Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
         ]
 
