@@ -103,6 +103,11 @@ static int publish(struct leases *t, struct lease *l)
 /* The pairs are the caller's: the lease is out of the table, or marked as deleting. */
 static void delete_queues(struct leases *t, struct lease *l)
 {
+    pthread_mutex_lock(&t->lock);
+    struct gq_remote *copier = l->copier;
+    l->copier = NULL;
+    pthread_mutex_unlock(&t->lock);
+    copier_end(copier); /* first: a holder who is gone answers nothing any more */
     if (!l->n_pairs)
         return;
     lease_queues_delete(t, l);
@@ -114,10 +119,8 @@ static void delete_queues(struct leases *t, struct lease *l)
 /* Of leases that are out of the table: all queues before the first block is let go. */
 static void end_list(struct leases *t, struct lease *list)
 {
-    for (struct lease *l = list; l; l = l->next) {
-        copier_end(l->copier); /* first: a holder who is gone answers nothing any more */
+    for (struct lease *l = list; l; l = l->next)
         delete_queues(t, l);
-    }
     while (list) {
         struct lease *l = list;
         list = l->next;
@@ -411,7 +414,7 @@ int leases_answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
     } else if (!n && ask->what == GPUNVME_ASK_QUEUE) {
         n = lease_queues_tell(t, l, ask->index, told, fds);
     } else if (!n && ask->what == GPUNVME_ASK_COPIER && ask->index == 0) {
-        n = l->n_pairs ? copier_tell(t->d, &l->copier, told, fds) : -ENOENT;
+        n = l->n_pairs && !l->revoked ? copier_tell(t->d, &l->copier, told, fds) : -ENOENT;
     }
     pthread_mutex_unlock(&t->lock);
     return n;
