@@ -95,6 +95,13 @@ int end_lease(int fd, uint64_t id, uint64_t key)
     return issue(fd, GPUNVME_IOC_LEASE_END, &end);
 }
 
+std::string name_of(int fd)
+{
+    char name[64] = "";
+    std::string link = "/proc/self/fd/" + std::to_string(fd);
+    return readlink(link.c_str(), name, sizeof(name) - 1) < 0 ? "" : name;
+}
+
 uint32_t state_of(const Shared &page)
 {
     return __atomic_load_n(&page.as<gpunvme_lease_page>()->state, __ATOMIC_ACQUIRE);
@@ -120,6 +127,7 @@ bool Queues::map(int fd)
         good = fds.size() == 2;
         if (!good)
             break;
+        doorbells_ = name_of(fds[1]);
         memory_.emplace_back(fds[0], told.len, true);
         memory_.emplace_back(fds[1], told.doorbells_len, true);
         const Shared &rings = memory_[2 * i], &bells = memory_[2 * i + 1];

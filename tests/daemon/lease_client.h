@@ -58,6 +58,11 @@ class Queues
     // One command of `blocks` LBAs; its status, or -ETIMEDOUT.
     int run(size_t i, uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t prp1,
             uint64_t prp2 = 0);
+    // What the kernel calls the file of the doorbells.
+    const std::string &doorbells() const
+    {
+        return doorbells_;
+    }
     const gpunvme_ioc_queue_lease &told() const
     {
         return told_;
@@ -68,6 +73,7 @@ class Queues
     gpunvme_ioc_queue_lease told_;
     Shared page_;
     std::vector<Shared> memory_;
+    std::string doorbells_;
     std::vector<nvme_ring> rings_;
 };
 

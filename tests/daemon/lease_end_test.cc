@@ -238,6 +238,7 @@ TEST_F(LeaseRecovery, TheDaemonPassesOnDoorbellsThatItKeeps)
     Queues queues(fd_, 4), bad(fd_);
     Extents extents(fd_);
     ASSERT_TRUE(queues.map(fd_) && bad.map(fd_) && extents.map(fd_));
+    EXPECT_NE(queues.doorbells().find("shadows"), std::string::npos) << queues.doorbells();
     __atomic_store_n(bad.ring(0).sq_doorbell, UINT32_MAX, __ATOMIC_RELEASE);
     __atomic_store_n(bad.ring(0).cq_doorbell, 64u, __ATOMIC_RELEASE);
     for (size_t i = 0; i < 4; i++)
@@ -311,6 +312,7 @@ TEST_F(LeaseServed, LeasedQueuesReadAFileIntoABuffer)
     Queues queues(fd_, 2);
     Extents extents(fd_);
     ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
+    EXPECT_NE(queues.doorbells().find("sim-doorbells"), std::string::npos) << queues.doorbells();
     ASSERT_TRUE(reads(&queues, 0, extents, iova, 0, kFile / 2));
     ASSERT_TRUE(reads(&queues, 1, extents, iova, kFile / 2, kFile));
     EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
