@@ -103,15 +103,15 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     return 0;
 }
 
-/* The staging goes after the queues that could still fill it. */
+/* The queues go first: a command that was lost may be under way, to blocks and to the staging. */
 void gpunvme_direct_close(struct gpunvme_direct *d)
 {
     if (!d)
         return;
-    while (d->files)
-        gpunvme_file_close(d->files);
     unlink_direct(d);
     direct_queues_end(d);
+    while (d->files)
+        gpunvme_file_close(d->files);
     if (d->staging)
         gpunvme_unregister(d->staging);
     direct_buffers_close(d);

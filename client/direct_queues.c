@@ -49,7 +49,11 @@ static int lease_failed(int err)
     if (err == -EPERM)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
     if (err == -ENOTSUP || err == -ENOTTY)
-        return gpunvme_fail(-ENOTSUP, "this mount's drive cannot be shared by the queue");
+        return gpunvme_fail(-ENOTSUP, "this mount has no drive whose queues could be leased");
+    if (err == -EBUSY)
+        return gpunvme_fail(err, "all queues of the drive that may be leased are");
+    if (err == -EAGAIN)
+        return gpunvme_fail(err, "the drive was reset meanwhile: try again");
     return gpunvme_fail(err, "QUEUE_LEASE: %s", strerror(-err));
 }
 

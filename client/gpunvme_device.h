@@ -17,7 +17,8 @@
  *      -EIO        the drive could not read
  *      -ESTALE     the leases have ended: gpunvme_direct_renew(), after the kernel
  *      -ETIMEDOUT  a command was lost, or no queue was free, for as long as a command may take
- *    After an error dst holds some of the bytes, or none.
+ *    After an error dst holds some of the bytes, or none; a command that was lost may still write
+ *    to it until the leases are renewed or ended.
  *  - The callers see the bytes when the function returns, by ordinary loads. So do threads that
  *    synchronise with them afterwards, by __syncthreads() for example.
  *  - Callers wait for a queue if all are taken; queues belong to a read only as long as it lasts.
