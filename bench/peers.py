@@ -250,6 +250,12 @@ def find_ways(job, libraries):
     return ways
 
 
+def chosen(ways, only):
+    ours = (PlainCopy, Read, Direct)
+    return [way for way in ways
+            if not only or isinstance(way, ours) or way.name.startswith(only)]
+
+
 # --- READ of a mount, by libgpunvme -------------------------------------------------------------
 
 class Options(ctypes.Structure):
@@ -504,6 +510,7 @@ def arguments():
     parser.add_argument("-f", dest="files", help="where the libraries' file is made instead")
     parser.add_argument("-w", dest="wheels", default=os.environ.get("PEERS_WHEELS"),
                         help="a folder of wheels to use (environment: PEERS_WHEELS)")
+    parser.add_argument("--only", help="of the libraries, those whose name begins so")
     parser.add_argument("-o", dest="output", choices=["json"])
     parser.add_argument("directory", help="where files are made")
     args = parser.parse_args()
@@ -520,7 +527,7 @@ def measure(args, folder, device, libraries):
     job = Job(path, size, device, mount)
     if mount:
         mount.open(job.target)
-    samples = run_all(find_ways(job, libraries), args.repeats)
+    samples = run_all(chosen(find_ways(job, libraries), args.only), args.repeats)
     small = latencies(job, libraries["kvikio"], min(args.calls, size // SMALL))
     if mount:
         mount.close()

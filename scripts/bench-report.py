@@ -90,14 +90,15 @@ class Jobs:
     def files(self):
         sized = ["-s", str(self.mib), "-r", self.repeats]
         few = ["-s", str(self.few_mib), "-r", self.repeats]
-        library = os.path.join(self.build, "client/libgpunvme.so")
+        peers = [sys.executable, script("peers.py"), *sized, "-f", "/dev/shm", "-l",
+                 os.path.join(self.build, "client/libgpunvme.so")]
         return [
             Job("file", self.mounted(self.mib, "ioctl_bench", "-p", *sized)),
             Job("file-direct", self.mounted(self.mib, "ioctl_bench", *sized, lends=DIRECT),
                 limit=60),
-            Job("python-peers", on_mount(self.mib, *self.served, *DIRECT)
-                + [sys.executable, script("peers.py"), *sized, "-f", "/dev/shm", "-l", library],
-                self.no_gpu),
+            Job("python-peers", on_mount(self.mib, *self.served) + peers, self.no_gpu),
+            Job("kvikio-direct", on_mount(self.mib, *self.served, *DIRECT) + peers
+                + ["--only", "KvikIO"], self.no_gpu, limit=90),
             Job("writes", self.mounted(self.mib, "write_bench", *sized)),
             Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
         ]
