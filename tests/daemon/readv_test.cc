@@ -413,7 +413,6 @@ TEST_F(Readv, AListThatChangesUnderWayHarmsNobody)
         gpunvme_ioc_readv v = request(kCount);
         EXPECT_EQ(rig_readv(rig_, 0, &v), 0);
         EXPECT_EQ(v.path & ~GPUNVME_PATH_MIXED, 0u);
-        spread(kCount, 64);
     }
     stop = true;
     changer.join();

@@ -22,7 +22,7 @@ struct rig {
     struct sim *sim;
     struct daemon daemon;
     struct ffs_inode *file;
-    unsigned quarantined;
+    _Atomic unsigned quarantined; /* transfers of several threads store it */
     bool unreachable;
     int image;
     char path[64];
