@@ -117,7 +117,7 @@ static int time_copy(struct bench *b, struct bench_samples *out)
 
 static int time_read(struct bench *b, const struct bench_file *f, struct bench_samples *out)
 {
-    struct gpunvme_result result;
+    struct gpunvme_result result = {.path = 0};
     int err = bench_poison(&b->mount.memory, SEED);
     double start = bench_seconds();
     ssize_t n = err ? err : gpunvme_read(b->mount.buffer, f->fd, 0, 0, b->size, &result);
