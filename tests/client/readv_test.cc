@@ -79,11 +79,12 @@ class ReadvTest : public ::testing::TestWithParam<Way>
     }
     void expect_pieces(gpunvme_buffer *b, const std::vector<gpunvme_piece> &pieces)
     {
-        const char *data = static_cast<const char *>(gpunvme_buffer_addr(b));
+        std::vector<char> data(kRoom);
+        ASSERT_EQ(gpunvme_copy_out(b, 0, data.data(), kRoom), 0) << gpunvme_error();
         for (size_t i = 0; i < pieces.size(); i++) {
             const gpunvme_piece &p = pieces[i];
             ASSERT_EQ(p.result, expected(p)) << i;
-            ASSERT_TRUE(p.result == 0 || memcmp(data + p.buffer_offset, &file_[p.file_offset],
+            ASSERT_TRUE(p.result == 0 || memcmp(&data[p.buffer_offset], &file_[p.file_offset],
                                                 static_cast<size_t>(p.result)) == 0)
                 << i;
         }
@@ -184,6 +185,10 @@ TEST_P(ReadvTest, ManyThreadsReadAtOnce)
 
 TEST_P(ReadvTest, UnregisteringEndsABatchOfAnotherThread)
 {
+    gpunvme_ioc_info info;
+    ASSERT_EQ(gpunvme_info(g_, &info), 0);
+    if (info.executor == GPUNVME_EXECUTOR_CUDA)
+        GTEST_SKIP() << "looks into memory of the host to see when the batch has begun";
     std::vector<gpunvme_piece> pieces(100000, gpunvme_piece{100, 200, 4000, 7});
     const auto *data = static_cast<const volatile char *>(gpunvme_buffer_addr(shared_)) + 200;
     const char *want = std::find_if(&file_[100], &file_[4000], [](char c) { return c != 0; });
@@ -200,7 +205,8 @@ TEST_P(ReadvTest, UnregisteringEndsABatchOfAnotherThread)
 }
 
 INSTANTIATE_TEST_SUITE_P(Mounts, ReadvTest,
-                         ::testing::Values(Way{"executor", "executor=cpu", GPUNVME_PATH_GPU},
+                         ::testing::Values(Way{"automatic", "executor=auto", GPUNVME_PATH_GPU},
+                                           Way{"cpu", "executor=cpu", GPUNVME_PATH_GPU},
                                            Way{"no_room_for_lists", "executor=cpu,max_buffers=1",
                                                GPUNVME_PATH_GPU},
                                            Way{"off", "gpu=off", GPUNVME_PATH_BOUNCE}),
@@ -224,7 +230,7 @@ TEST_P(LongBatch, IsSentInTurns)
 }
 
 INSTANTIATE_TEST_SUITE_P(Mounts, LongBatch,
-                         ::testing::Values(Way{"executor", "executor=cpu", GPUNVME_PATH_GPU}),
+                         ::testing::Values(Way{"automatic", "executor=auto", GPUNVME_PATH_GPU}),
                          [](const auto &info) { return info.param.name; });
 
 } // namespace
