@@ -34,6 +34,7 @@ struct channel {
     struct gq_gather pieces[MOST_PIECES];
     unsigned n_pieces;
     unsigned part_pieces[GQ_REMOTES]; /* of each part */
+    uint64_t full_since[GQ_REMOTES];  /* since when a remote has no room; 0: it has */
 };
 
 struct way {
@@ -156,8 +157,10 @@ static int fill_in(struct gq_remote *m, const struct gq_remote_options *o)
         free(m->posters);
         return err;
     }
-    for (unsigned i = 0; i < r->n_channels; i++)
+    for (unsigned i = 0; i < r->n_channels; i++) {
+        r->channels[i].full_since[m - r->remotes] = 0;
         m->posters[i] = (struct gq_poster){.m = gq_mailbox_set(m->head, i), .blocks = o->blocks};
+    }
     return 0;
 }
 
@@ -332,6 +335,45 @@ static bool add_pieces(struct channel *ch, struct gq_gather g)
     return true;
 }
 
+static void drop(struct gq_remote *m)
+{
+    uint32_t live = LIVE;
+
+    if (__atomic_compare_exchange_n(&m->state, &live, DROPPED, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE) &&
+        m->opts.dropped)
+        m->opts.dropped(m->opts.ctx);
+}
+
+/* Is the waiting that began at *since (0: now) too long? */
+static bool is_overdue(uint64_t *since)
+{
+    uint64_t now = now_ns();
+
+    if (!*since)
+        *since = now;
+    return now - *since >= GQ_REMOTE_PATIENCE_MS * 1000000ull;
+}
+
+/* Room for n pieces: as gq_poster_room(). A remote may claim for ever that it has none. */
+static int find_room(struct gq_routes *r, unsigned channel, uint8_t remote,
+                     const struct gq_gather *pieces, unsigned n)
+{
+    struct gq_remote *m = &r->remotes[remote];
+    uint64_t *since = &r->channels[channel].full_since[remote];
+    int err = gq_poster_room(&m->posters[channel], pieces, n);
+
+    if (err != -EAGAIN) {
+        *since = 0;
+        return err;
+    }
+    gq_mailbox_ring(m->head, &m->posters[channel]);
+    if (!is_overdue(since))
+        return -EAGAIN;
+    drop(m);
+    return -ENOSPC;
+}
+
 /* The pieces of one remote: 0, -EAGAIN, or -ENOSPC and none. */
 static int plan_remote(struct gq_routes *r, unsigned channel, unsigned n, uint8_t remote)
 {
@@ -345,8 +387,7 @@ static int plan_remote(struct gq_routes *r, unsigned channel, unsigned n, uint8_
             fits = add_pieces(ch, ch->moved[i]);
     }
     if (fits)
-        err = gq_poster_room(&r->remotes[remote].posters[channel], ch->pieces + before,
-                             ch->n_pieces - before);
+        err = find_room(r, channel, remote, ch->pieces + before, ch->n_pieces - before);
     if (err)
         ch->n_pieces = before;
     return err;
@@ -434,21 +475,10 @@ void gq_routes_post(struct gq_routes *r, unsigned channel, struct gq_routed *rou
     }
 }
 
-static void drop(struct gq_remote *m)
-{
-    uint32_t live = LIVE;
-
-    if (__atomic_compare_exchange_n(&m->state, &live, DROPPED, false, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE) &&
-        m->opts.dropped)
-        m->opts.dropped(m->opts.ctx);
-}
-
 /* 1, 0, or -ESTALE. Its patience ends whatever the remote claims to be doing. */
 static int poll_part(struct gq_remote *m, unsigned channel, struct gq_route_part *part)
 {
     struct gq_poster *p;
-    uint64_t now;
 
     if (m->generation != part->generation || state_of(m) != LIVE)
         return -ESTALE;
@@ -456,10 +486,7 @@ static int poll_part(struct gq_remote *m, unsigned channel, struct gq_route_part
     if (gq_poster_done(p, &part->ticket))
         return 1;
     gq_mailbox_ring(m->head, p);
-    now = now_ns();
-    if (!part->waited_ns)
-        part->waited_ns = now;
-    if (now - part->waited_ns < GQ_REMOTE_PATIENCE_MS * 1000000ull)
+    if (!is_overdue(&part->waited_ns))
         return 0;
     drop(m);
     return -ESTALE;

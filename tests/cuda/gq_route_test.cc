@@ -372,6 +372,26 @@ TEST_F(GqRoute, CountersThatLieHurtNobody)
     munmap(at, gq_remote_len(o.remote));
 }
 
+TEST_F(GqRoute, WhoNeverHasRoomIsGivenUp)
+{
+    Owner &o = owner(false);
+    void *at = mmap(nullptr, gq_remote_len(o.remote), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    gq_remote_fd(o.remote), 0);
+    ASSERT_NE(at, MAP_FAILED);
+    for (auto &n : gq_mailbox_set(static_cast<gq_mailbox_head *>(at), 0)->done.of)
+        __atomic_store_n(&n, 1000000u, __ATOMIC_RELAXED);
+    std::vector<gq_gather> copies = {read(o, 0, 0, 4096)};
+    int err = -EAGAIN;
+
+    for (auto since = Clock::now();
+         err == -EAGAIN && Clock::now() - since < std::chrono::seconds(30);)
+        err = submit(copies, &routed);
+    ASSERT_EQ(err, 0) << "nothing is under way, so nobody polls";
+    EXPECT_EQ(routed.n_local, 1u);
+    EXPECT_EQ(o.dropped, 1);
+    munmap(at, gq_remote_len(o.remote));
+}
+
 TEST_F(GqRoute, RefusesAddressesThatAMailboxCannotSay)
 {
     Owner &o = owner(true, false);
