@@ -1,4 +1,5 @@
 /* Queues of every shape: depth, wrap, order, number, and how many threads use them at once. */
+#include <chrono>
 #include <memory>
 #include <sys/mman.h>
 #include <thread>
@@ -39,6 +40,27 @@ TEST_P(GqQueue, WorksAtAnyDepthWithCompletionsOutOfOrder)
         SCOPED_TRACE(depth);
         read_all(rig);
     }
+}
+
+/* What serves short lists on a GPU leaves after a while, just now perhaps, and has to come back. */
+TEST_P(GqQueue, ServesShortReadsAfterPausesOfAnyLength)
+{
+    Rig rig(GetParam(), 512, 64u << 10);
+
+    rig.open();
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+    for (uint64_t i = 0; i < 1500; i++) {
+        auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(i % 500);
+        uint64_t lba = i * 37 % 120;
+
+        while (std::chrono::steady_clock::now() < until)
+            ;
+        ASSERT_EQ(rig.move(GQ_READ, b, 0, {{lba, 4096}}, 0, 4096), 0) << i;
+        ASSERT_EQ(m.read(0, 4096)[i % 4096], rig.media[lba * 512 + i % 4096]) << i;
+    }
+    EXPECT_EQ(rig.stats().timeouts, 0u);
+    gq_buffer_unregister(b);
 }
 
 TEST_P(GqQueue, KeepsPhaseAndPositionFromTransferToTransfer)
