@@ -1,7 +1,7 @@
 #!/bin/bash
 # An installed tree serves other projects: the programs are where they belong and find their
 # library, and a C program that knows only the prefix compiles against it and runs, by pkg-config
-# and by CMake.
+# and by CMake. Where there is nvcc, kernels compile against the headers for devices.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -46,5 +46,13 @@ cmake --build "$prefix/build" >/dev/null
     warn "uses_library: fails when built with CMake"
     failed=1
 }
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+if [ ! -x "$nvcc" ]; then
+    say "install: no nvcc, gpunvme_device.h is not compiled"
+elif ! "$nvcc" -std=c++17 -arch=sm_80 -Xcompiler=-Wall,-Wextra -Werror=all-warnings \
+    "$(pkg-config --cflags gpunvme)" -c -o "$prefix/uses_device.o" "$src/uses_device.cu"; then
+    warn "uses_device: does not compile"
+    failed=1
+fi
 [ "$failed" = 1 ] || say "install: programs, library, header, pkg-config and CMake package work"
 exit "$failed"
