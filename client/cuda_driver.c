@@ -94,24 +94,25 @@ static int driver_failed(struct cuda_driver *cu, CUresult result, const char *wh
     return gpunvme_fail(-EIO, "%s: %s", what, text ? text : "unknown CUDA error");
 }
 
-static int load_symbol(struct cuda_driver *cu, const char *symbol, void *slot)
-{
-    void *address = dlsym(cu->library, symbol);
-    if (!address)
-        return gpunvme_fail(-ENODEV, "libcuda.so.1 has no %s: the driver is too old", symbol);
-    memcpy(slot, &address, sizeof(address));
-    return 0;
-}
+static const struct {
+    const char *symbol;
+    size_t slot; /* where its address goes in struct cuda_driver */
+} driver_functions[] = {
+#define DRIVER_ENTRY(name, symbol, args) {symbol, offsetof(struct cuda_driver, name)},
+    DRIVER_FUNCTIONS(DRIVER_ENTRY)
+#undef DRIVER_ENTRY
+};
 
 static int load_functions(struct cuda_driver *cu)
 {
-    int err = 0;
-#define DRIVER_LOAD(name, symbol, args) \
-    if (!err)                           \
-        err = load_symbol(cu, symbol, &cu->name);
-    DRIVER_FUNCTIONS(DRIVER_LOAD)
-#undef DRIVER_LOAD
-    return err;
+    for (size_t i = 0; i < sizeof(driver_functions) / sizeof(driver_functions[0]); i++) {
+        void *address = dlsym(cu->library, driver_functions[i].symbol);
+        if (!address)
+            return gpunvme_fail(-ENODEV, "libcuda.so.1 has no %s: the driver is too old",
+                                driver_functions[i].symbol);
+        memcpy((char *)cu + driver_functions[i].slot, &address, sizeof(address));
+    }
+    return 0;
 }
 
 static int init_driver(struct cuda_driver *cu)

@@ -70,7 +70,7 @@ static uint32_t find_id(const struct gpunvme_direct *d, uint64_t id)
 
 void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
 {
-    struct gd_buffer entry;
+    struct gd_buffer entry = {0};
     if (!b->shared || direct_locate(d->g, b, &entry))
         return;
     if (d->copier)

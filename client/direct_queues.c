@@ -154,9 +154,10 @@ static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct 
 
 static int build_arena(struct gpunvme_direct *d, const struct arena *a)
 {
-    struct gd_queue *queues = calloc(a->n, sizeof(*queues));
-    int err =
-        queues ? place_alloc(&d->place, a->len, &d->arena) : gpunvme_fail(-ENOMEM, "out of memory");
+    struct gd_queue *queues = calloc(GD_MAX_QUEUES, sizeof(*queues));
+    if (!queues)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    int err = place_alloc(&d->place, a->len, &d->arena);
     if (!err)
         err = share_queues(d, a, queues);
     if (!err)
@@ -165,8 +166,15 @@ static int build_arena(struct gpunvme_direct *d, const struct arena *a)
     return err;
 }
 
+/* From the first page that is all its own: there is one to spare. */
+static struct gq_target staging_of(const struct gd_buffer *b)
+{
+    uint64_t skip = b->target.head ? NVME_PAGE_SIZE : 0;
+    return (struct gq_target){.base = b->target.base + skip, .iova = b->target.iova + skip};
+}
+
 static void build_set(struct gpunvme_direct *d, const struct arena *a,
-                      const struct gq_target *staging)
+                      const struct gd_buffer *staging)
 {
     d->set = (struct gd_set){
         .queues = (struct gd_queue *)(uintptr_t)(d->arena + a->queues),
@@ -174,7 +182,7 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
         .buffers = (const struct gd_buffer *)(uintptr_t)(d->buffers_at + ALIGNMENT),
         .n_buffers = (const uint32_t *)(uintptr_t)d->buffers_at,
         .lease = (const uint32_t *)(uintptr_t)d->page.at,
-        .staging = *staging,
+        .staging = staging_of(staging),
         .command_ns = (uint64_t)d->lease.deadline_ms * NS_PER_MS,
         .n_queues = d->lease.queues,
         .nsid = d->lease.nsid,
@@ -184,7 +192,7 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
 
 int direct_queues_lease(struct gpunvme_direct *d)
 {
-    struct gd_buffer staging;
+    struct gd_buffer staging = {0};
     int err = direct_locate(d->g, d->staging, &staging);
     if (!err)
         err = take_lease(d);
@@ -197,7 +205,7 @@ int direct_queues_lease(struct gpunvme_direct *d)
         direct_queues_end(d);
         return err;
     }
-    build_set(d, &a, &staging.target);
+    build_set(d, &a, &staging);
     if (d->copier)
         (void)copier_attach(d->copier, d->lease.id, d->lease.key); /* or it is slow */
     return 0;

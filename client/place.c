@@ -63,10 +63,11 @@ int place_alloc(const struct place *p, size_t len, uint64_t *addr)
         err = cuda_driver_alloc(p->cuda, p->device, len, addr);
     else
         *addr = (uintptr_t)aligned_alloc(ALIGNMENT, len);
-    if (!err && !*addr)
-        err = gpunvme_fail(-ENOMEM, "out of memory");
-    if (!err)
-        err = clear(p, *addr, len);
+    if (err)
+        return err;
+    if (!*addr)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    err = clear(p, *addr, len);
     if (err) {
         place_free(p, *addr);
         *addr = 0;
