@@ -114,6 +114,14 @@ ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, ui
  */
 int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
                   struct gpunvme_result *result);
+/*
+ * Memory for n pieces, at most GPUNVME_PIECES_MAX, that gpunvme_readv() reads where they are.
+ * Others it copies, which counts where reads are as short as a sector. Zeroed; ends with g at the
+ * latest.
+ */
+int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out);
+/* No gpunvme_readv() may be reading them. NULL does nothing. */
+void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces);
 
 /*
  * The direct path: queue pairs of the drive and extents of files are leased from the mount once,

@@ -16,14 +16,15 @@ struct gpunvme {
     struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
     dev_t dev;                    /* of the mount's files */
     struct gpunvme_options options;
-    /* Protects cuda and pipeline (set once), buffers, their users, directs and lists. */
+    /* Protects cuda and pipeline (set once), buffers, their users, directs, lists and pieces. */
     pthread_mutex_t lock;
     pthread_cond_t unused; /* a buffer has no users any more */
     struct cuda_driver *cuda;
     struct pipeline *pipeline;
     struct gpunvme_buffer *buffers;
     struct gpunvme_direct *directs;
-    struct list *lists; /* that no READV uses now */
+    struct list *lists;  /* that no READV uses now */
+    struct list *pieces; /* that belong to the caller */
 };
 
 struct gpunvme_buffer {

@@ -107,9 +107,57 @@ void list_put(struct gpunvme *g, struct list *l)
     pthread_mutex_unlock(&g->lock);
 }
 
+static bool has(const struct list *l, const struct gpunvme_piece *pieces, size_t n)
+{
+    uintptr_t at = (uintptr_t)pieces - (uintptr_t)l->pieces;
+    return at < size_of(l) && at % sizeof(*pieces) == 0 && n <= l->room - at / sizeof(*pieces);
+}
+
+struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+{
+    pthread_mutex_lock(&g->lock);
+    struct list *l = g->pieces;
+    while (l && !has(l, pieces, n))
+        l = l->next;
+    pthread_mutex_unlock(&g->lock);
+    return l;
+}
+
+int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out)
+{
+    struct list *l;
+    if (n == 0 || n > GPUNVME_PIECES_MAX)
+        return gpunvme_fail(-EINVAL, "%zu pieces", n);
+    int err = list_new(g, n, &l);
+    if (err)
+        return err;
+    pthread_mutex_lock(&g->lock);
+    l->next = g->pieces;
+    g->pieces = l;
+    pthread_mutex_unlock(&g->lock);
+    *out = l->pieces;
+    return 0;
+}
+
+void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces)
+{
+    pthread_mutex_lock(&g->lock);
+    struct list **link = &g->pieces;
+    while (*link && (*link)->pieces != pieces)
+        link = &(*link)->next;
+    struct list *l = *link;
+    if (l)
+        *link = l->next;
+    pthread_mutex_unlock(&g->lock);
+    if (l)
+        list_free(g, l);
+}
+
 void lists_free(struct gpunvme *g)
 {
     struct list *l;
     while ((l = take(g)))
         list_free(g, l);
+    while (g->pieces)
+        gpunvme_pieces_free(g, g->pieces->pieces);
 }

@@ -17,7 +17,9 @@ struct list {
 /* With room for n pieces, at most GPUNVME_PIECES_MAX. */
 int list_get(struct gpunvme *g, size_t n, struct list **out);
 void list_put(struct gpunvme *g, struct list *l);
-/* All that are not in use: all, when g ends. */
+/* The list of gpunvme_pieces_alloc() that has these pieces, or NULL. */
+struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n);
+/* All that are not in use, and the caller's: all, when g ends. */
 void lists_free(struct gpunvme *g);
 
 #endif

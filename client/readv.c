@@ -37,30 +37,51 @@ static void copy_in(struct list *l, const struct gpunvme_piece *pieces, size_t n
 {
     for (size_t i = 0; i < n; i++) {
         l->pieces[i] = pieces[i];
-        l->pieces[i].result = -ECANCELED; /* unless the mount knows better */
+        l->pieces[i].result = -ECANCELED;
     }
 }
 
-/* The next n pieces. */
-static int read_turn(struct batch *batch, struct list *l, size_t n)
+/* Pieces [first, first + n) of the list. *begun: they have results. */
+static int read_list(const struct batch *batch, const struct list *l, size_t first, size_t n,
+                     bool *begun)
 {
-    struct gpunvme_piece *pieces = batch->pieces + batch->done;
     struct gpunvme_ioc_readv v = {.flags = batch->flags,
                                   .id = batch->b->id,
                                   .key = batch->b->key,
                                   .list_id = l->id,
                                   .list_key = l->key,
-                                  .count = n};
-    copy_in(l, pieces, n);
+                                  .first = first,
+                                  .count = n,
+                                  .bytes = UINT64_MAX}; /* if the mount does not even see it */
     int err = gpunvme_ioctl(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v));
-    for (size_t i = 0; i < n; i++)
-        pieces[i].result = l->pieces[i].result;
-    batch->done += n;
+    *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT);
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
     return err ? unless_ended(batch->b, readv_failed(err)) : 0;
 }
 
-static int read_listed(struct batch *batch, struct list *l)
+/* The pieces are a part of l. */
+static int read_in_place(struct batch *batch, const struct list *l)
+{
+    bool begun;
+    int err = read_list(batch, l, (size_t)(batch->pieces - l->pieces), batch->n, &begun);
+    batch->done = begun ? batch->n : 0;
+    return err;
+}
+
+/* The next n pieces, by way of l. */
+static int read_turn(struct batch *batch, struct list *l, size_t n)
+{
+    struct gpunvme_piece *pieces = batch->pieces + batch->done;
+    bool begun;
+    copy_in(l, pieces, n);
+    int err = read_list(batch, l, 0, n, &begun);
+    for (size_t i = 0; i < n; i++)
+        pieces[i].result = l->pieces[i].result;
+    batch->done += n;
+    return err;
+}
+
+static int read_copied(struct batch *batch, struct list *l)
 {
     int err = 0;
     while (batch->done < batch->n && !err) {
@@ -111,16 +132,24 @@ static int read_singly(struct batch *batch, read_fn read)
 /* --- The call -------------------------------------------------------------------------------- */
 
 /* Without room for a list at the mount, or when that knows no lists, READ does the same slowly. */
-static int read_by_the_mount(struct batch *batch)
+static int read_by_way_of_list(struct batch *batch)
 {
     struct gpunvme *g = batch->b->owner;
     struct list *l;
     size_t n = batch->n < GPUNVME_PIECES_MAX ? batch->n : GPUNVME_PIECES_MAX;
-    batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
     if (list_get(g, n, &l) != 0)
         return read_singly(batch, read_shared);
-    int err = read_listed(batch, l);
+    int err = read_copied(batch, l);
     list_put(g, l);
+    return err;
+}
+
+static int read_by_the_mount(struct batch *batch)
+{
+    struct gpunvme *g = batch->b->owner;
+    const struct list *own = list_of(g, batch->pieces, batch->n);
+    batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
+    int err = own ? read_in_place(batch, own) : read_by_way_of_list(batch);
     gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
     return err;
 }

@@ -111,6 +111,37 @@ TEST_P(ReadvTest, EveryPieceGetsWhatPreadGives)
     EXPECT_EQ(gpunvme_readv(shared_, fd_, nullptr, 0, nullptr), 0);
 }
 
+// In the middle of the memory: the pieces around them stay as they are.
+TEST_P(ReadvTest, PiecesOfItsOwnAreReadWhereTheyAre)
+{
+    gpunvme_piece *own = nullptr;
+    int err = gpunvme_pieces_alloc(g_, 3000, &own);
+    if (std::string(GetParam().name) == "no_room_for_lists") {
+        EXPECT_EQ(err, -EMFILE);
+        return;
+    }
+    ASSERT_EQ(err, 0) << gpunvme_error();
+    EXPECT_EQ(own[2999].len, 0u);
+    auto pieces = some_pieces(1000, 1500, 0, 9);
+    std::copy(pieces.begin(), pieces.end(), own + 1000);
+    own[999].result = own[2000].result = 77;
+    gpunvme_result r = {};
+    ASSERT_EQ(gpunvme_readv(shared_, fd_, own + 1000, 1000, &r), 0) << gpunvme_error();
+    EXPECT_EQ(r.path, GetParam().path) << r.why;
+    expect_pieces(shared_, {own + 1000, own + 2000});
+    EXPECT_EQ(own[999].result, 77);
+    EXPECT_EQ(own[2000].result, 77);
+    EXPECT_EQ(gpunvme_readv(shared_, -1, own + 1000, 2, nullptr), -EBADF);
+    EXPECT_EQ(own[1000].result, -ECANCELED);
+    ASSERT_EQ(gpunvme_readv(local_, fd_, own + 1000, 100, nullptr), 0) << "bounced";
+    expect_pieces(local_, {own + 1000, own + 1100});
+    gpunvme_pieces_free(g_, own);
+    gpunvme_pieces_free(g_, nullptr);
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, 1, &own), 0) << "left for disconnecting to free";
+    EXPECT_EQ(gpunvme_pieces_alloc(g_, 0, &own), -EINVAL);
+    EXPECT_EQ(gpunvme_pieces_alloc(g_, GPUNVME_PIECES_MAX + 1, &own), -EINVAL);
+}
+
 TEST_P(ReadvTest, MemoryTheMountCannotTakeBounces)
 {
     auto pieces = some_pieces(300, 9000, 5, 1);
