@@ -10,6 +10,9 @@
 #define LONG_PIECE   65536u
 #define ADDRESS_UNIT 4u
 
+/* A look at so many pieces costs what an extent costs in a map. */
+#define PIECES_AN_EXTENT 8u
+
 enum state { OPEN, DONE, FAILED }; /* FAILED: the drive has refused it */
 
 struct batch {
@@ -173,27 +176,59 @@ static int translate(struct batch *b, const struct ffs_map *map)
     return 0;
 }
 
-/* All pieces in the part of [start, end) that one map can hold; *start goes to its end. */
-static int read_part(struct batch *b, uint64_t *start, uint64_t *end)
+/* All pieces in the part of the file that is mapped, which begins for them at `start`. */
+static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
 {
-    struct ffs_map map;
     bool stuck = false;
-    int err = ffs_map_read_some(b->r->t.inode, *start, *end - *start, GQ_READV_EXTENTS, &map);
-    if (err)
-        return err;
-    b->start = map.start;
-    b->end = *start + map.len;
-    b->size = map.size;
-    err = translate(b, &map);
-    if (!err && map.len)
+    b->start = map->start;
+    b->end = start + map->len;
+    b->size = map->size;
+    int err = translate(b, map);
+    if (!err && map->len)
         err = run_engine(b, &stuck);
     free(b->extents);
     if (stuck)
-        ffs_map_abandon(&map);
+        ffs_map_abandon(map);
     else
-        ffs_map_release(&map);
-    *start = b->end;
-    *end = *end < b->size ? *end : b->size;
+        ffs_map_release(map);
+    return err;
+}
+
+/*
+ * A file of few extents is sooner mapped as a whole than many pieces are looked through. *mapped:
+ * it was one, and has been read.
+ */
+static int read_whole(struct batch *b, bool *mapped)
+{
+    struct ffs_map map;
+    size_t few = b->count / PIECES_AN_EXTENT;
+    if (few > GQ_READV_EXTENTS)
+        few = GQ_READV_EXTENTS;
+    *mapped = false;
+    int err = few ? ffs_map_read_some(b->r->t.inode, 0, INT64_MAX, few, &map) : 0;
+    if (err || !few)
+        return err;
+    *mapped = map.len == map.size;
+    if (*mapped)
+        return read_mapped(b, 0, &map);
+    ffs_map_release(&map);
+    return 0;
+}
+
+/* What the pieces span, a map after the other. */
+static int read_span(struct batch *b)
+{
+    uint64_t start, end;
+    int err = 0;
+    span(b, &start, &end);
+    while (!err && start < end && !transfer_is_cancelled(&b->r->t)) {
+        struct ffs_map map;
+        err = ffs_map_read_some(b->r->t.inode, start, end - start, GQ_READV_EXTENTS, &map);
+        if (!err)
+            err = read_mapped(b, start, &map);
+        start = b->end;
+        end = end < b->size ? end : b->size;
+    }
     return err;
 }
 
@@ -204,11 +239,10 @@ static int read_part(struct batch *b, uint64_t *start, uint64_t *end)
 static int read_by_engine(struct batch *b)
 {
     struct transfer *t = &b->r->t;
-    uint64_t start, end;
-    int err = 0;
-    span(b, &start, &end);
-    while (!err && start < end && !transfer_is_cancelled(t))
-        err = read_part(b, &start, &end);
+    bool mapped;
+    int err = read_whole(b, &mapped);
+    if (!err && !mapped)
+        err = read_span(b);
     if (b->bytes)
         t->rw.path |= GPUNVME_PATH_GPU;
     if (!err || err == -E2BIG)
