@@ -2,7 +2,8 @@
  * Small reads in batches, from one thread: how many reach GPU memory in a second?
  *
  * For each size of a read, in one run and in turn: READV of a file on the mount, at random places,
- * and what the bus allows for copies of that size (a bare kernel that gathers the same pieces out
+ * of pieces that the mount reads where they are and of pieces that the library copies for it, and
+ * what the bus allows for copies of that size (a bare kernel that gathers the same pieces out
  * of pinned memory; not without a GPU); then a plain copy of as many bytes. The memory is checked
  * after each run, over poison. Also what a piece costs the processors, for READV.
  */
@@ -19,6 +20,7 @@
 #define WHO  "readv_bench"
 #define SEED 0x7265616476u
 #define UNIT ((uint64_t)16 << 20) /* sizes of files are multiples of it */
+#define WAYS 4u
 
 static const uint64_t read_sizes[] = {512, 4096, 65536};
 
@@ -31,7 +33,9 @@ struct bench {
     struct bench_file file;
     void *host; /* the file's bytes, pinned where there is a GPU */
     struct pattern_pieces pieces;
-    struct gpunvme_piece *list;
+    struct gpunvme_piece *copied; /* all of them, in plain memory, */
+    struct gpunvme_piece **own;   /* and batch by batch in memory of the library's */
+    size_t batches;
     struct bench_cpu cpu;
     struct bench_report *report;
 };
@@ -51,23 +55,39 @@ static int check_batch(const struct gpunvme_piece *pieces, size_t n, uint64_t by
     return 0;
 }
 
-static int readv_all(struct bench *b)
+static size_t batch_len(const struct bench *b, size_t i)
 {
-    struct bench_cpu start = bench_cpu_now();
-    int err = 0;
+    size_t left = b->pieces.n - i * b->batch;
 
-    for (size_t at = 0, n; at < b->pieces.n && !err; at += n) {
+    return left < b->batch ? left : b->batch;
+}
+
+static int read_batches(struct bench *b, bool own)
+{
+    for (size_t i = 0; i < b->batches; i++) {
+        struct gpunvme_piece *pieces = own ? b->own[i] : b->copied + i * b->batch;
         struct gpunvme_result result;
 
-        n = b->pieces.n - at < b->batch ? b->pieces.n - at : b->batch;
-        err = gpunvme_readv(b->mount.buffer, b->file.fd, b->list + at, n, &result);
-        if (err)
+        if (gpunvme_readv(b->mount.buffer, b->file.fd, pieces, batch_len(b, i), &result))
             return fail("READV", gpunvme_error());
         if (result.path != GPUNVME_PATH_GPU)
             return fail("READV", "not by the GPU path");
     }
+    return 0;
+}
+
+static int readv_own(struct bench *b)
+{
+    struct bench_cpu start = bench_cpu_now();
+    int err = read_batches(b, true);
+
     bench_cpu_add(&b->cpu, &start);
-    return check_batch(b->list, b->pieces.n, b->pieces.bytes);
+    return err;
+}
+
+static int readv_copied(struct bench *b)
+{
+    return read_batches(b, false);
 }
 
 static int gather_all(struct bench *b)
@@ -93,20 +113,56 @@ static int run_once(struct bench *b, int (*run)(struct bench *b), struct bench_s
     return err || run == copy_all ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
 }
 
+static void drop_pieces(struct bench *b)
+{
+    for (size_t i = 0; b->own && i < b->batches; i++)
+        gpunvme_pieces_free(b->mount.g, b->own[i]);
+    free(b->own);
+    free(b->copied);
+    b->own = NULL;
+    b->copied = NULL;
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+}
+
+static int list_pieces(struct bench *b, uint64_t bytes)
+{
+    for (size_t i = 0; i < b->pieces.n; i++)
+        b->copied[i] = (struct gpunvme_piece){
+            .file_offset = b->pieces.places[i], .buffer_offset = i * bytes, .len = (uint32_t)bytes};
+    for (size_t i = 0; i < b->batches; i++) {
+        size_t n = batch_len(b, i);
+
+        if (gpunvme_pieces_alloc(b->mount.g, n, &b->own[i]))
+            return fail("pieces", gpunvme_error());
+        memcpy(b->own[i], b->copied + i * b->batch, n * sizeof(b->copied[0]));
+    }
+    return 0;
+}
+
 static int new_pieces(struct bench *b, uint64_t bytes)
 {
     uint64_t state = SEED;
-    int err = bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, bytes, b->size,
-                                &state);
 
-    free(b->list);
-    b->list = err ? NULL : calloc(b->pieces.n, sizeof(b->list[0]));
-    if (!b->list)
+    if (bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, bytes, b->size,
+                          &state))
         return fail("memory", "not enough of it");
-    for (size_t i = 0; i < b->pieces.n; i++)
-        b->list[i] = (struct gpunvme_piece){
-            .file_offset = b->pieces.places[i], .buffer_offset = i * bytes, .len = (uint32_t)bytes};
-    return 0;
+    b->batches = (b->pieces.n + b->batch - 1) / b->batch;
+    b->copied = calloc(b->pieces.n, sizeof(b->copied[0]));
+    b->own = calloc(b->batches, sizeof(*b->own));
+    if (!b->copied || !b->own)
+        return fail("memory", "not enough of it");
+    return list_pieces(b, bytes);
+}
+
+/* Outside of what is timed; the bytes are looked at too. */
+static int check_results(const struct bench *b, bool own)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < b->batches && !err; i++)
+        err = check_batch(own ? b->own[i] : b->copied + i * b->batch, batch_len(b, i),
+                          b->pieces.bytes);
+    return err;
 }
 
 static void report_cpu(struct bench *b, uint64_t bytes)
@@ -124,15 +180,16 @@ static void report_cpu(struct bench *b, uint64_t bytes)
 
 static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *rates)
 {
-    static const char *const ways[] = {"plain copy", "gather kernel", "READV"};
-    char names[3][64];
+    static const char *const ways[WAYS] = {"plain copy", "gather kernel", "READV",
+                                           "READV, pieces copied"};
+    char names[WAYS][64];
 
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < WAYS; i++) {
         snprintf(names[i], sizeof(names[i]), "%s, %llu B", ways[i], (unsigned long long)bytes);
         if (rates[i].n == 0)
             continue;
         bench_report_row(b->report, names[i], "GB/s", &rates[i],
-                         i == 0 ? NULL : names[i == 2 && rates[1].n ? 1 : 0]);
+                         i == 0 ? NULL : names[i >= 2 && rates[1].n ? 1 : 0]);
         bench_report_point(b->report, "bytes of a read", ways[i], (double)bytes);
     }
 }
@@ -140,7 +197,7 @@ static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *r
 /* The first round warms up. */
 static int measure(struct bench *b, uint64_t bytes)
 {
-    struct bench_samples rates[3] = {{.n = 0}};
+    struct bench_samples rates[WAYS] = {{.n = 0}};
     int err = new_pieces(b, bytes);
 
     for (unsigned i = 0; i <= b->repeats && !err; i++) {
@@ -152,13 +209,19 @@ static int measure(struct bench *b, uint64_t bytes)
         if (!err && b->mount.memory.on_gpu)
             err = run_once(b, gather_all, &rates[1]);
         if (!err)
-            err = run_once(b, readv_all, &rates[2]);
+            err = run_once(b, readv_own, &rates[2]);
+        if (!err)
+            err = check_results(b, true);
+        if (!err)
+            err = run_once(b, readv_copied, &rates[3]);
+        if (!err)
+            err = check_results(b, false);
     }
     if (!err) {
         report_rows(b, bytes, rates);
         report_cpu(b, bytes);
     }
-    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    drop_pieces(b);
     return err;
 }
 
@@ -198,7 +261,6 @@ static int set_up(struct bench *b, const char *dir)
 
 static void tear_down(struct bench *b)
 {
-    free(b->list);
     if (b->host)
         bench_host_free(b->mount.memory.on_gpu, b->host);
     bench_file_close(&b->file);
@@ -222,7 +284,7 @@ static int parse(int argc, char **argv, struct bench *b)
             return 1;
     }
     return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
-           b->size < UNIT || b->size % UNIT || b->batch < 1;
+           b->size < UNIT || b->size % UNIT || b->batch < 1 || b->batch > GPUNVME_PIECES_MAX;
 }
 
 int main(int argc, char **argv)
