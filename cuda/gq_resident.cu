@@ -42,8 +42,14 @@ __global__ void __launch_bounds__(GQ_LANES)
         const struct gq_port port = l.ports[box.list.queue];
         struct gq_worker w;
 
-        if (threadIdx.x == 0 && !box.list.run.cmds)
+        const bool inside = !box.list.run.cmds;
+
+        __syncwarp();
+        if (inside && threadIdx.x == 0)
             box.list.run.cmds = box.list.cmds;
+        if (!inside)
+            gq_fence_entries(); /* what this processor holds of the commands may be of a list before
+                                 */
         __syncwarp();
         gq_begin(&w, gq_whole_group(), &box.list.run, &port, &box.list.first, 0);
         w.state = box.list.state;
