@@ -189,6 +189,7 @@ TEST_P(GqReadv, TakesListsOfManyChunks)
 
     rig.opts.queues = 8;
     rig.opts.depth = 64;
+    rig.opts.cpu_threads = 3;
     rig.open();
     File file(rig, rng, 50, 200, true);
     read_and_compare(rig, file, draw_reads(file, rng, {60000, 1, 1024, 512}), 0);
