@@ -14,7 +14,8 @@ int direct_buffers_open(struct gpunvme_direct *d)
     d->buffer_ids = calloc(d->max_buffers, sizeof(*d->buffer_ids));
     if (!d->buffers || !d->buffer_ids)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    return place_alloc(&d->place, TABLE_AT + d->max_buffers * sizeof(*d->buffers), &d->buffers_at);
+    size_t room = d->max_buffers + GD_GROUP; /* so that groups look at whole pieces of it */
+    return place_alloc(&d->place, TABLE_AT + room * sizeof(*d->buffers), &d->buffers_at);
 }
 
 void direct_buffers_close(struct gpunvme_direct *d)

@@ -72,6 +72,8 @@ GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, const struct g
     uint64_t len = gq_read_bytes(&f->map, offset, n);
     int err;
 
+    if (f->set.n_queues == 0)
+        return -ESTALE;
     groups = gd_queues_for(&f->set, len / gd_unit(f->set.max_command));
     groups = groups < warps ? groups : warps;
     if (me == 0)

@@ -35,32 +35,39 @@ GQ_FN struct gd_buffer gd_load_buffer(const struct gd_buffer *at)
     };
 }
 
-/* The buffer around [addr, addr + len), each lane looking at entries of its own: 0 or -EFAULT. */
+/*
+ * The buffer around [addr, addr + len), each lane looking at entries of its own: 0, -EFAULT, or
+ * -ESTALE where there is no table any more. The first entries are there in any case, and loaded
+ * while the number of them is.
+ */
 GQ_FN int gd_find_buffer(const struct gd_reader *w, uint64_t addr, uint64_t len,
                          struct gd_buffer *out)
 {
     const struct gd_set *s = &w->file->set;
-    uint32_t n = s->n_queues ? gd_load32(s->n_buffers) : 0, mask;
+    uint32_t n, i = 0;
 
-    for (uint32_t i = 0; i < n; i += w->group.lanes) {
+    if (s->n_queues == 0)
+        return -ESTALE;
+    n = gd_load32(s->n_buffers);
+    do {
+        uint32_t mask;
         GQ_LANE_VAR(uint32_t, found);
 
         GQ_FOR_LANES(lane)
         {
-            if (i + lane < n) {
-                struct gd_buffer b = {.addr = gd_load64(&s->buffers[i + lane].addr),
-                                      .len = gd_load64(&s->buffers[i + lane].len)};
+            struct gd_buffer b = {.addr = gd_load64(&s->buffers[i + lane].addr),
+                                  .len = gd_load64(&s->buffers[i + lane].len)};
 
-                GQ_AT(found) = gd_holds(&b, addr, len);
-            }
+            GQ_AT(found) = gd_holds(&b, addr, len);
         }
         mask = GQ_BALLOT(found);
         if (mask != 0) {
             *out = gd_load_buffer(&s->buffers[i + gq_prefix_ones(~mask)]);
             return 0;
         }
-    }
-    return s->n_queues ? -EFAULT : -ESTALE;
+        i += w->group.lanes;
+    } while (i < n);
+    return -EFAULT;
 }
 
 /* What the end of a run means to reads of it that have not succeeded. */

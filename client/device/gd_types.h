@@ -44,11 +44,11 @@ struct gd_buffer {
 struct gd_set {
     struct gd_queue *queues;
     uint32_t *locks;
-    const struct gd_buffer *buffers;
-    const uint32_t *n_buffers; /* entries in use, or once in use */
-    const uint32_t *lease;     /* the state in the lease's page, in host memory */
-    struct gq_target staging;  /* GD_GROUP LBAs for each queue */
-    uint64_t command_ns;       /* a command not completed after this is lost; waits end by it */
+    const struct gd_buffer *buffers; /* with GD_GROUP more entries than can be in use */
+    const uint32_t *n_buffers;       /* entries in use, or once in use */
+    const uint32_t *lease;           /* the state in the lease's page, in host memory */
+    struct gq_target staging;        /* GD_GROUP LBAs for each queue */
+    uint64_t command_ns; /* a command not completed after this is lost; waits end by it */
     uint32_t n_queues;
     uint32_t nsid;
     uint32_t max_command; /* bytes */

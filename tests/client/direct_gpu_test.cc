@@ -138,6 +138,23 @@ class DirectGpu : public ::testing::Test
         }
     }
 
+    // Of leases that have ended and are not renewed, in each form.
+    void expect_stale()
+    {
+        const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+        make_requests(4, kPage, 7);
+        for (int form = 0; form < 3; form++) {
+            cudaError_t err = form == 0   ? launch_threads(f, requests_, 4, stream_)
+                              : form == 1 ? launch_warps(f, requests_, 4, stream_)
+                                          : launch_blocks(f, requests_, 4, 64, stream_);
+            ASSERT_EQ(err, cudaSuccess);
+            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+            for (int i = 0; i < 4; i++) {
+                EXPECT_EQ(requests_[i].result, -ESTALE) << form << ", " << i;
+            }
+        }
+    }
+
     std::unique_ptr<Mounted> mount_;
     struct gpunvme *g_ = nullptr;
     struct gpunvme_buffer *buffer_ = nullptr;
@@ -279,6 +296,9 @@ TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
     int err = gpunvme_read_async(f_, memory_, kPage, 0, stream_, bytes_);
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     EXPECT_EQ(err ? err : *bytes_, -ESTALE);
+    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_EQ(gpunvme_read_async(f_, memory_, kPage, 0, stream_, bytes_), -ESTALE);
+    expect_stale();
     gpunvme_direct_close(d_);
     d_ = nullptr;
     gpunvme_disconnect(g_);
