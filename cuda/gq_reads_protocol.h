@@ -420,12 +420,13 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
     GQ_LANE_VAR(struct gq_ended, ended);
-    uint32_t sent, n;
+    uint32_t under_way = gq_in_flight(w), sent, n;
     bool made;
 
     gq_fetch(r);
     sent = gq_put_ready(r);
-    n = gq_harvest(w, ended);
+    /* The first commands of a run wait for no look at CQEs that cannot be there. */
+    n = under_way ? gq_harvest(w, ended) : 0;
     if (n)
         gq_settle(r, ended, n);
     if (gq_must_publish(w, sent, n))
