@@ -291,6 +291,38 @@ TEST_F(Readv, ALostCommandFallsBackAndTheQueueReturns)
     }
 }
 
+TEST_F(Readv, AControllerThatStopsIsResetAndTheRestIsRead)
+{
+    rig_config config = {};
+    config.deadline_ms = 300;
+    open(config);
+    fail(SIM_FAULT_FATAL, 0, 30000, 1);
+    spread(kPieces, 64);
+    gpunvme_ioc_readv v = request(kPieces);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.bytes, bytes_of(kPieces));
+    expect_pieces(kPieces);
+}
+
+// Two, for a controller that three in a row do not help is given up.
+TEST_F(Readv, ResetsByOthersAreNotSeen)
+{
+    open();
+    spread(kPieces, 64);
+    gpunvme_ioc_readv v = request(kPieces);
+    std::atomic<int> err{1};
+    std::thread reader([&] { err = rig_readv(rig_, 0, &v); });
+    for (int i = 0; i < 2 && err == 1; i++) {
+        EXPECT_EQ(rig_reset(rig_), 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    reader.join();
+    EXPECT_EQ(err, 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_EQ(v.bytes, bytes_of(kPieces));
+    expect_pieces(kPieces);
+}
+
 TEST_F(Readv, TheCallersDeadlineEndsTheBatch)
 {
     rig_config config = {};

@@ -173,6 +173,12 @@ struct sim *rig_sim(struct rig *r)
     return r->sim;
 }
 
+int rig_reset(struct rig *r)
+{
+    struct nvme_ctrlr *c = r->daemon.stack.ctrlr;
+    return nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c));
+}
+
 /* The block device has taken the first four queue pairs. */
 uint16_t rig_gpu_queue(struct rig *r)
 {

@@ -32,6 +32,8 @@ int rig_open(const struct rig_config *config, struct rig **out);
 int rig_close(struct rig *r);
 
 struct sim *rig_sim(struct rig *r);
+/* As whoever else finds trouble would. */
+int rig_reset(struct rig *r);
 /* The executor's one queue. */
 uint16_t rig_gpu_queue(struct rig *r);
 /* Writes file bytes the ordinary way; offset may leave a hole. */
