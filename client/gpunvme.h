@@ -109,8 +109,9 @@ ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, ui
 
 /*
  * Many reads of one file, in any order, each with its own result (gpunvme_piece): 0 when every
- * piece has one. Made for small reads: one call moves up to GPUNVME_PIECES_MAX of them, more are
- * sent in turns. result->commands and path are those of all.
+ * piece has one, which may be an error; else -errno, and pieces that were not read have -ECANCELED.
+ * Made for small reads: one call of the mount moves up to GPUNVME_PIECES_MAX of them, more are sent
+ * in turns; the crossover means nothing here. result->commands and path are those of all.
  */
 int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
                   struct gpunvme_result *result);
