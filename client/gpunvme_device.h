@@ -19,8 +19,9 @@
  *      -ETIMEDOUT  a command was lost, or no queue was free, for as long as a command may take
  *    After an error dst holds some of the bytes, or none; a command that was lost may still write
  *    to it until the leases are renewed or ended.
- *  - The callers see the bytes when the function returns, by ordinary loads. So do threads that
- *    synchronise with them afterwards, by __syncthreads() for example.
+ *  - The callers see the bytes when the function returns, by ordinary loads; not by __ldg() or
+ *    through const __restrict__ pointers, for which memory must not change while the kernel runs.
+ *    So do threads that synchronise with them afterwards, by __syncthreads() for example.
  *  - Callers wait for a queue if all are taken; queues belong to a read only as long as it lasts.
  *    They may hold locks of their own, but no more warps should wait than are resident.
  *  - No function is called from a kernel of another context than the device's primary one.

@@ -19,19 +19,20 @@ struct gd_reader {
     uint32_t queue;
 };
 
-GQ_FN bool gd_revoked(const uint32_t *lease)
-{
-    return gq_load_flag(lease) != GD_LEASE_VALID;
-}
-
-/* One lane's look. A word of host memory costs a microsecond: once in a while somebody pays. */
+/*
+ * One lane's look. A word of host memory costs a microsecond, both together hardly more: once in a
+ * while somebody pays.
+ */
 GQ_FN bool gd_look(const struct gpunvme_device_file *f)
 {
     uint64_t now = gq_clock_ns(), checked = gd_load64(f->checked_ns);
+    uint32_t of_queues, of_extents;
 
     if (now - checked < GD_CHECK_NS)
         return false;
-    if (gd_revoked(f->set.lease) || gd_revoked(f->lease))
+    of_queues = gq_load_flag(f->set.lease);
+    of_extents = gq_load_flag(f->lease);
+    if (of_queues != GD_LEASE_VALID || of_extents != GD_LEASE_VALID)
         return true;
     gd_store64(f->checked_ns, now);
     return false;
