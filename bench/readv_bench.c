@@ -165,17 +165,22 @@ static int check_results(const struct bench *b, bool own)
     return err;
 }
 
-static void report_cpu(struct bench *b, uint64_t bytes)
+static void report_cpu(struct bench *b, const char *whose, double seconds)
 {
-    double pieces = (double)b->pieces.n * b->repeats;
-    char key[64];
+    struct bench_samples sample = {.n = 0};
+    char name[64];
 
-    snprintf(key, sizeof(key), "caller_ns_a_read_of_%llu", (unsigned long long)bytes);
-    bench_report_number(b->report, key, b->cpu.self * 1e9 / pieces);
-    if (!bench_cpu_knows_daemon())
-        return;
-    snprintf(key, sizeof(key), "daemon_ns_a_read_of_%llu", (unsigned long long)bytes);
-    bench_report_number(b->report, key, b->cpu.daemon * 1e9 / pieces);
+    snprintf(name, sizeof(name), "READV, %llu B: CPU of %s", (unsigned long long)b->pieces.bytes,
+             whose);
+    bench_add(&sample, seconds * 1e9 / ((double)b->pieces.n * b->repeats));
+    bench_report_row(b->report, name, "ns/read", &sample, NULL);
+}
+
+static void report_costs(struct bench *b)
+{
+    report_cpu(b, "the application", b->cpu.self);
+    if (bench_cpu_knows_daemon())
+        report_cpu(b, "the daemon", b->cpu.daemon);
 }
 
 static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *rates)
@@ -219,7 +224,7 @@ static int measure(struct bench *b, uint64_t bytes)
     }
     if (!err) {
         report_rows(b, bytes, rates);
-        report_cpu(b, bytes);
+        report_costs(b);
     }
     drop_pieces(b);
     return err;
