@@ -83,6 +83,7 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
         return gpunvme_fail(-ENOMEM, "out of memory");
     d->g = g;
     pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->lease_lock, NULL);
     int err = set_wants(d, options);
     if (!err)
         err = open_place(d);
@@ -120,6 +121,7 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
         cuda_driver_unload(d->place.cuda, d->place.device, &d->kernel);
     place_close(&d->place);
     pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->lease_lock);
     free(d);
 }
 
@@ -137,7 +139,7 @@ static int renew_files(struct gpunvme_direct *d)
 int gpunvme_direct_renew(struct gpunvme_direct *d)
 {
     int err = 0;
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&d->lease_lock);
     for (struct gpunvme_file *f = d->files; f && !err; f = f->next)
         err = direct_file_disable(f);
     if (!err) {
@@ -146,6 +148,6 @@ int gpunvme_direct_renew(struct gpunvme_direct *d)
     }
     if (!err)
         err = renew_files(d);
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_unlock(&d->lease_lock);
     return err;
 }

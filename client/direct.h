@@ -28,17 +28,21 @@ struct gpunvme_direct {
     struct gd_set set;
     struct gpunvme_buffer *staging;
 
-    pthread_mutex_t lock;      /* protects files and buffers; taken after g->lock */
+    /* Protects files, and all leases: opened, refreshed, renewed, closed by one thread at a time.
+     */
+    pthread_mutex_t lease_lock;
+    struct gpunvme_file *files;
+
+    pthread_mutex_t lock;      /* protects buffers; taken after g->lock */
     struct gd_buffer *buffers; /* as they are in the place */
     uint64_t *buffer_ids;
     uint32_t n_buffers, max_buffers;
     uint64_t buffers_at; /* in the place: their number, and from 256 on the table */
-    struct gpunvme_file *files;
 };
 
 struct gpunvme_file {
     struct gpunvme_direct *d;
-    struct gpunvme_file *next, **link;     /* in d->files: d->lock */
+    struct gpunvme_file *next, **link;     /* in d->files: d->lease_lock */
     int fd;                                /* the caller's open file description */
     struct gpunvme_ioc_extent_lease lease; /* id 0: none */
     struct place_map page;

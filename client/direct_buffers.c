@@ -29,6 +29,10 @@ int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_b
 {
     struct gpunvme_ioc_buffer_iova where = {.id = b->id, .key = b->key};
     int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_BUFFER_IOVA, &where, sizeof(where));
+    if (err == -EPERM)
+        return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
+    if (err == -ENOTSUP || err == -ENOTTY)
+        return gpunvme_fail(-ENOTSUP, "the drive does not reach registered memory: no direct path");
     if (err)
         return gpunvme_fail(err, "BUFFER_IOVA: %s", strerror(-err));
     *out = (struct gd_buffer){

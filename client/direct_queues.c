@@ -15,6 +15,7 @@
 #define IDLE_MS    1000u /* beyond the deadline of a command */
 #define DOORBELL   sizeof(uint32_t)
 #define STATE_SIZE sizeof(struct gpunvme_lease_page)
+#define MAX_DEPTH  65536u /* of an NVMe queue */
 
 static_assert(GD_MAX_QUEUES == GPUNVME_LEASE_MAX, "a lease fits");
 static_assert(GD_LEASE_VALID == GPUNVME_LEASE_VALID && GD_LEASE_REVOKED == GPUNVME_LEASE_REVOKED,
@@ -57,6 +58,19 @@ static int lease_failed(int err)
     return gpunvme_fail(err, "QUEUE_LEASE: %s", strerror(-err));
 }
 
+static int check_lease(const struct gpunvme_direct *d)
+{
+    const struct gpunvme_ioc_queue_lease *l = &d->lease;
+    if (l->queues == 0 || l->queues > d->want_queues || l->depth < 2 || l->depth > MAX_DEPTH)
+        return gpunvme_fail(-EPROTO, "the mount leased %u queues of %u entries", l->queues,
+                            l->depth);
+    if (l->lba_size != d->g->info.lba_size || l->lba_size < sizeof(uint32_t) ||
+        (l->lba_size & (l->lba_size - 1)) || l->max_command < l->lba_size)
+        return gpunvme_fail(-EPROTO, "the mount leased queues of LBAs of %u bytes, commands of %u",
+                            l->lba_size, l->max_command);
+    return 0;
+}
+
 static int take_lease(struct gpunvme_direct *d)
 {
     struct gpunvme_ioc_queue_lease lease = {.queues = d->want_queues, .depth = d->want_depth};
@@ -64,10 +78,7 @@ static int take_lease(struct gpunvme_direct *d)
     if (err)
         return lease_failed(err);
     d->lease = lease;
-    if (lease.queues == 0 || lease.queues > d->want_queues || lease.depth < 2)
-        return gpunvme_fail(-EPROTO, "the mount leased %u queues of %u entries", lease.queues,
-                            lease.depth);
-    return 0;
+    return check_lease(d);
 }
 
 /* Both doorbells are mapped together: they are neighbours. */
@@ -83,12 +94,21 @@ static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_told *
     return place_share(&d->place, fd, low, high + DOORBELL - low, PLACE_DOORBELLS, out);
 }
 
-static bool rings_fit(const struct gpunvme_told *told, uint32_t depth)
+/* n things of `size` bytes at an offset that they may lie at, in memory of len bytes? */
+static bool fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t len)
 {
-    uint64_t sq = (uint64_t)depth * sizeof(struct nvme_sqe);
-    uint64_t cq = (uint64_t)depth * sizeof(struct nvme_cqe);
-    return sq <= told->len && told->sq_offset <= told->len - sq && cq <= told->len &&
-           told->cq_offset <= told->len - cq;
+    return offset % size == 0 && n * size <= len && offset <= len - n * size;
+}
+
+static int check_told(const struct gpunvme_told *t, uint32_t depth)
+{
+    if (!fits(t->sq_offset, depth, sizeof(struct nvme_sqe), t->len) ||
+        !fits(t->cq_offset, depth, sizeof(struct nvme_cqe), t->len))
+        return gpunvme_fail(-EPROTO, "the rings of a leased queue are not where they may be");
+    if (!fits(t->sq_doorbell, 1, DOORBELL, t->doorbells_len) ||
+        !fits(t->cq_doorbell, 1, DOORBELL, t->doorbells_len))
+        return gpunvme_fail(-EPROTO, "the doorbells of a leased queue are not where they may be");
+    return 0;
 }
 
 static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port *port)
@@ -102,8 +122,7 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
     int err = socket_ask(d->g, &ask, &told, fds, 2);
     if (err)
         return err;
-    if (!rings_fit(&told, d->lease.depth))
-        err = gpunvme_fail(-EPROTO, "the rings of a leased queue are too short");
+    err = check_told(&told, d->lease.depth);
     if (!err)
         err = place_share(&d->place, fds[0], 0, told.len, PLACE_MEMORY, &q->rings);
     if (!err)
@@ -249,5 +268,6 @@ void direct_queues_end(struct gpunvme_direct *d)
     place_unshare(&d->place, &d->page);
     place_free(&d->place, d->arena);
     d->arena = 0;
+    d->set = (struct gd_set){0}; /* of files that are opened before there are queues again */
     d->lease = (struct gpunvme_ioc_queue_lease){0};
 }

@@ -69,6 +69,8 @@ static int lease_take(struct gpunvme_file *f, struct lease *l)
     }
     if (l->ioc.count > UINT32_MAX)
         err = gpunvme_fail(-EFBIG, "the file has more extents than a lease can hold");
+    else if (l->ioc.size && !l->ioc.count)
+        err = gpunvme_fail(-EPROTO, "a lease of a file without extents");
     size_t len = GPUNVME_LEASE_EXTENTS_AT + l->ioc.count * sizeof(struct gpunvme_lease_extent);
     if (!err)
         err = direct_share_page(f->d, l->ioc.id, l->ioc.key, len, &l->page);
@@ -133,16 +135,26 @@ static int take_fd(struct gpunvme_file *f, int fd)
     return f->fd >= 0 ? 0 : gpunvme_fail(-errno, "file: %s", strerror(errno));
 }
 
+/* Under the lease lock. */
 static void file_link(struct gpunvme_file *f)
 {
     struct gpunvme_direct *d = f->d;
-    pthread_mutex_lock(&d->lock);
     f->next = d->files;
     f->link = &d->files;
     if (f->next)
         f->next->link = &f->next;
     d->files = f;
-    pthread_mutex_unlock(&d->lock);
+}
+
+/* At once: or the queues of another thread's renewal would pass it by. */
+static int renew_and_link(struct gpunvme_file *f)
+{
+    pthread_mutex_lock(&f->d->lease_lock);
+    int err = direct_file_renew(f);
+    if (!err)
+        file_link(f);
+    pthread_mutex_unlock(&f->d->lease_lock);
+    return err;
 }
 
 static void file_free(struct gpunvme_file *f)
@@ -167,12 +179,11 @@ int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **ou
         err = place_alloc(&d->place, sizeof(f->device) + sizeof(uint64_t), &f->device_at);
     f->checked_at = f->device_at + sizeof(f->device);
     if (!err)
-        err = direct_file_renew(f);
+        err = renew_and_link(f);
     if (err) {
         file_free(f);
         return err;
     }
-    file_link(f);
     *out = f;
     return 0;
 }
@@ -181,15 +192,16 @@ void gpunvme_file_close(struct gpunvme_file *f)
 {
     if (!f)
         return;
-    pthread_mutex_lock(&f->d->lock);
+    pthread_mutex_lock(&f->d->lease_lock);
     *f->link = f->next;
     if (f->next)
         f->next->link = f->link;
-    pthread_mutex_unlock(&f->d->lock);
+    pthread_mutex_unlock(&f->d->lease_lock);
     file_free(f);
 }
 
-int gpunvme_file_refresh(struct gpunvme_file *f)
+/* Under the lease lock. */
+static int refresh(struct gpunvme_file *f)
 {
     const struct gpunvme_lease_page *page = f->page.addr;
     uint32_t state = __atomic_load_n(&page->state, __ATOMIC_ACQUIRE);
@@ -198,6 +210,14 @@ int gpunvme_file_refresh(struct gpunvme_file *f)
         return 0;
     int err = direct_file_renew(f);
     return err ? err : 1;
+}
+
+int gpunvme_file_refresh(struct gpunvme_file *f)
+{
+    pthread_mutex_lock(&f->d->lease_lock);
+    int err = refresh(f);
+    pthread_mutex_unlock(&f->d->lease_lock);
+    return err;
 }
 
 uint64_t gpunvme_file_size(const struct gpunvme_file *f)

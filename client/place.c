@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/error.h"
@@ -96,6 +97,17 @@ static int pin(const struct place *p, struct place_map *m, enum place_access acc
     return err;
 }
 
+/* Beyond the end of a file, a mapping is good for a SIGBUS. Registers have no size to ask for. */
+static int check_size(int fd, uint64_t end)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
+    if (S_ISREG(st.st_mode) && (uint64_t)st.st_size < end)
+        return gpunvme_fail(-EPROTO, "the mount shares memory that ends too early");
+    return 0;
+}
+
 int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
                 enum place_access access, struct place_map *out)
 {
@@ -104,13 +116,16 @@ int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
     if (len == 0 || len > SIZE_MAX / 2 || offset > INT64_MAX - len)
         return gpunvme_fail(-EPROTO, "the mount shares memory of %zu bytes at %llu", len,
                             (unsigned long long)offset);
+    int err = check_size(fd, offset + len);
+    if (err)
+        return err;
     size_t whole = (head + len + page - 1) / page * page;
     int rights = access == PLACE_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
     void *addr = mmap(NULL, whole, rights, MAP_SHARED, fd, (off_t)(offset - head));
     if (addr == MAP_FAILED)
         return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
     struct place_map m = {.addr = addr, .len = whole, .at = (uintptr_t)addr};
-    int err = p->cuda ? pin(p, &m, access) : 0;
+    err = p->cuda ? pin(p, &m, access) : 0;
     if (err) {
         munmap(addr, whole);
         return err;

@@ -40,7 +40,10 @@ enum place_access {
     PLACE_DOORBELLS, /* memory, or registers of a drive */
 };
 
-/* [offset, offset + len), which need be no whole pages; `at` and addr are of `offset` itself. */
+/*
+ * [offset, offset + len), which need be no whole pages; `at` and addr are of `offset` itself.
+ * -EPROTO: the file is shorter.
+ */
 int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
                 enum place_access access, struct place_map *out);
 void place_unshare(const struct place *p, struct place_map *m);

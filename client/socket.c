@@ -2,12 +2,36 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define SOCKET_TIMEOUT_S 10
+#define MS_PER_S         1000
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * MS_PER_S + ts.tv_nsec / (1000 * 1000);
+}
+
+/* Until there is something to receive, whatever signals come meanwhile. */
+static int await(int s)
+{
+    int64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
+    struct pollfd p = {.fd = s, .events = POLLIN};
+    for (int64_t left; (left = end - now_ms()) > 0;) {
+        int n = poll(&p, 1, (int)left);
+        if (n > 0)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+    }
+    return -ETIMEDOUT;
+}
 
 static int socket_connect(const char *path)
 {
@@ -29,7 +53,7 @@ static int socket_connect(const char *path)
         size++;
     if (connect(s, (struct sockaddr *)&addr, size) == 0)
         return s;
-    int err = -errno;
+    int err = errno == EAGAIN ? -ETIMEDOUT : -errno; /* nobody accepts */
     close(s);
     return err;
 }
@@ -66,10 +90,14 @@ int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token)
     if (s < 0)
         return s;
     int err = send_fd(s, fd);
-    if (!err && recv(s, token, sizeof(*token), MSG_WAITALL) != (ssize_t)sizeof(*token))
+    if (!err)
+        err = await(s);
+    if (!err && recv(s, token, sizeof(*token), MSG_DONTWAIT) != (ssize_t)sizeof(*token))
         err = -EIO;
     close(s);
-    return err ? gpunvme_fail(err, "the mount's socket did not take the memory") : 0;
+    return err ? gpunvme_fail(err, "the mount's socket did not take the memory: %s",
+                              err == -EIO ? "it was closed" : strerror(-err))
+               : 0;
 }
 
 /* How many descriptors the message brought; those that there is no room for are closed. */
@@ -105,7 +133,7 @@ static int receive(int s, struct gpunvme_told *told, int *fds, unsigned n)
                          .msg_iovlen = 1,
                          .msg_control = control.bytes,
                          .msg_controllen = sizeof(control.bytes)};
-    ssize_t got = recvmsg(s, &msg, MSG_WAITALL | MSG_CMSG_CLOEXEC);
+    ssize_t got = recvmsg(s, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0)
         return -errno;
     unsigned came = take_fds(&msg, fds, n);
@@ -114,6 +142,15 @@ static int receive(int s, struct gpunvme_told *told, int *fds, unsigned n)
     for (unsigned i = 0; i < came && i < n; i++)
         close(fds[i]);
     return got ? -EPROTO : -ENOENT;
+}
+
+static int ask_failed(int err)
+{
+    if (err == -ENOENT)
+        return gpunvme_fail(err, "the mount closed its socket: the lease has ended");
+    if (err == -EPROTO)
+        return gpunvme_fail(err, "the mount's socket answered nonsense");
+    return gpunvme_fail(err, "the mount's socket does not hand out the lease: %s", strerror(-err));
 }
 
 int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_told *told,
@@ -125,9 +162,9 @@ int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_
         return s;
     int err = send(s, ask, sizeof(*ask), MSG_NOSIGNAL) == (ssize_t)sizeof(*ask) ? 0 : -EIO;
     if (!err)
+        err = await(s);
+    if (!err)
         err = receive(s, told, fds, n);
     close(s);
-    return err ? gpunvme_fail(err, "the mount's socket does not hand out the lease: %s",
-                              strerror(-err))
-               : 0;
+    return err ? ask_failed(err) : 0;
 }

@@ -4,6 +4,8 @@
 
 #include "client/internal.h"
 
+/* Both wait for 10 s at most, signals or not: -ETIMEDOUT. */
+
 /* Hands the memory fd to the daemon; the token stands for it in REGISTER. */
 int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token);
 
@@ -11,7 +13,7 @@ int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token);
 #define SOCKET_FDS 2
 /*
  * A part of a lease: exactly n descriptors, the caller's from now on. -EPROTO: another number of
- * them.
+ * them; -ENOENT: the daemon knows no such lease.
  */
 int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_told *told,
                int *fds, unsigned n);
