@@ -26,6 +26,11 @@
 #define USER_TOKENS      64
 #define USER_CONNECTIONS 16
 #define LIFETIME_S       10 /* of a token, and of a connection that says nothing */
+/*
+ * Of a connection: a few answers that wait to be read. More, each with descriptors, would count
+ * against those that this process may have on their way to everybody.
+ */
+#define ANSWER_BYTES 4096
 
 struct token {
     uint64_t value; /* 0: free */
@@ -242,11 +247,13 @@ static bool accept_one(struct fdsocket *s)
 {
     struct ucred peer;
     socklen_t len = sizeof(peer);
+    int answer_bytes = ANSWER_BYTES;
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
     struct connection *c = NULL;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0)
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &answer_bytes, sizeof(answer_bytes)) == 0)
         c = free_connection(s, peer.uid);
     if (c)
         *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now() + LIFETIME_S};

@@ -5,7 +5,8 @@
  *
  * The socket has an abstract name, so that none is left behind by a daemon that was killed. A
  * token is 64 random bits, bound to the user the kernel names for the connection, good once and
- * for a few seconds; tokens and connections are bounded in number.
+ * for a few seconds; tokens and connections are bounded in number, and so are answers that nobody
+ * reads: a connection ends at a handful of them.
  */
 #ifndef FUSEFS_DAEMON_FDSOCKET_H
 #define FUSEFS_DAEMON_FDSOCKET_H

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -46,6 +47,7 @@ class FdSocket : public ::testing::Test
                       int fds[2])
     {
         auto *self = static_cast<FdSocket *>(context);
+        std::lock_guard<std::mutex> waits(self->gate_);
         if (ask->id != 7 || uid != getuid())
             return -ENOENT;
         *told = {ask->index, 0, 0, 0, 0, 0};
@@ -56,6 +58,7 @@ class FdSocket : public ::testing::Test
 
     fdsocket *socket_ = nullptr;
     int memory_ = -1;
+    std::mutex gate_; // keeps whoever answers waiting
 };
 
 // The answer to what was sent last; -1: the connection ended. Closes what came with it.
@@ -179,7 +182,8 @@ TEST_F(FdSocket, OnlyMemoryIsTaken)
     EXPECT_NE(token(memory_), 0u);
 }
 
-// close(2) of such a socket waits until the peer has read all of it, or is gone.
+// close(2) of such a socket waits until the peer has read all of it, or is gone: it must not be the
+// test's, so the socket's thread is kept busy until the test has closed its own.
 TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
 {
     int ends[2];
@@ -189,9 +193,17 @@ TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
     while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
         ;
     ASSERT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
+    gpunvme_ask ask = {GPUNVME_ASK_PAGE, 7, 0, 0};
+    gpunvme_told told;
+    std::unique_lock<std::mutex> busy(gate_);
+    int before = connect_to(fdsocket_name(socket_));
+    ASSERT_GT(send(before, &ask, sizeof(ask), 0), 0);
     int s = connect_to(fdsocket_name(socket_));
     EXPECT_TRUE(send_word(s, ends[0], 0));
     close(ends[0]);
+    busy.unlock();
+    EXPECT_EQ(fds_told(before, &told), 1);
+    close(before);
     char byte;
     EXPECT_EQ(recv(s, &byte, 1, 0), 0) << "kept waiting, or taken";
     EXPECT_NE(token(memory_), 0u);
@@ -228,6 +240,21 @@ TEST_F(FdSocket, QuestionsSentTogetherAreAnsweredInTurn)
         EXPECT_EQ(told.len, i);
     }
     close(s);
+}
+
+TEST_F(FdSocket, AnswersThatNobodyReadsEndTheConnection)
+{
+    gpunvme_ask ask = {GPUNVME_ASK_QUEUE, 7, 0, 1};
+    gpunvme_told told;
+    int s = connect_to(fdsocket_name(socket_)), asks = 0, answers = 0;
+    while (asks < 1000 && send(s, &ask, sizeof(ask), MSG_NOSIGNAL) > 0)
+        asks++;
+    while (fds_told(s, &told) == 2)
+        answers++;
+    EXPECT_GE(answers, 3);
+    EXPECT_LT(answers, 30) << "descriptors pile up";
+    close(s);
+    EXPECT_NE(token(memory_), 0u);
 }
 
 // Of every length but a question's, with and without a descriptor.
