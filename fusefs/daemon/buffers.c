@@ -41,6 +41,7 @@ struct buffers {
     atomic_bool told;      /* that some memory is out of the drive's reach */
     pthread_mutex_t lock;  /* protects everything below, and the lists of uses */
     pthread_cond_t unused; /* some buffer's last use has ended */
+    bool cancelled;        /* buffers_cancel_all() */
     unsigned count;
     uint64_t bytes;
     struct buffer *buckets[BUCKETS];
@@ -272,6 +273,7 @@ void buffers_release(struct buffers *t, const void *owner)
 void buffers_cancel_all(struct buffers *t)
 {
     pthread_mutex_lock(&t->lock);
+    t->cancelled = true;
     for (size_t i = 0; i < BUCKETS; i++) {
         for (struct buffer *b = t->buckets[i]; b; b = b->next) {
             for (struct buffer_use *u = b->uses; u; u = u->next)
@@ -305,6 +307,8 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
     int err = check(b, key, uid);
     if (!err && b->kind != kind)
         err = -EINVAL;
+    if (!err && t->cancelled)
+        err = -EINTR;
     if (!err) {
         *use =
             (struct buffer_use){.buffer = b, .cancel = cancel, .next = b->uses, .link = &b->uses};

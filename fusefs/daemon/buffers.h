@@ -41,7 +41,7 @@ int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, con
 int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid);
 /* All buffers of one open file description. */
 void buffers_release(struct buffers *t, const void *owner);
-/* Cancels every transfer that uses a buffer. */
+/* Cancels every transfer that uses a buffer, and those to come: the mount ends. */
 void buffers_cancel_all(struct buffers *t);
 /* Registered now, those that wait for their transfers included. */
 unsigned buffers_count(struct buffers *t);
@@ -60,7 +60,7 @@ struct buffer_use {
 
 enum buffer_kind { BUFFER_DATA, BUFFER_LIST };
 
-/* Errors as buffers_remove(); -EINVAL: a buffer of the other kind. */
+/* Errors as buffers_remove(); -EINVAL: a buffer of the other kind; -EINTR: all are cancelled. */
 int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, enum buffer_kind kind,
                      _Atomic uint32_t *cancel, struct buffer_use *use);
 void buffer_use_end(struct buffers *t, struct buffer_use *use);

@@ -264,6 +264,11 @@ unsigned rig_buffers(struct rig *r)
     return buffers_count(r->daemon.buffers);
 }
 
+void rig_cancel_all(struct rig *r)
+{
+    buffers_cancel_all(r->daemon.buffers);
+}
+
 static unsigned quarantined(struct rig *r)
 {
     struct gq_stats stats = {0};

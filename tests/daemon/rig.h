@@ -58,6 +58,8 @@ int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid);
 /* Unmaps this side's memory. */
 void rig_forget(struct rig_buffer *b);
 unsigned rig_buffers(struct rig *r);
+/* As when the mount ends. */
+void rig_cancel_all(struct rig *r);
 
 /* rw is filled in but for its abi. Returns what the ioctl would. */
 int rig_transfer(struct rig *r, bool write, uint32_t uid, struct gpunvme_ioc_rw *rw);

@@ -199,6 +199,17 @@ TEST_F(Transfer, CancelledTransferThatMovedNothingIsInterrupted)
     }
 }
 
+TEST_F(Transfer, NothingBeginsOnceAllAreCancelled)
+{
+    open();
+    rig_cancel_all(rig_);
+    for (bool write : {false, true}) {
+        gpunvme_ioc_rw rw = request();
+        EXPECT_EQ(rig_transfer(rig_, write, 0, &rw), -EINTR);
+        EXPECT_EQ(rw.bytes, 0u);
+    }
+}
+
 TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
 {
     open({0, 0, false, 8u << 20, false, 0});
