@@ -241,17 +241,32 @@ static bool can_be(uint64_t at, uint64_t len)
     return at <= GQ_COPIER_VALUE && len <= GQ_COPIER_VALUE - at;
 }
 
+/* The way of m to the same buffer, else a new one's place. Under all locks. */
+static unsigned place_of(const struct gq_remote *m, const struct gq_route *route)
+{
+    const struct gq_routes *r = m->routes;
+    unsigned i = 0;
+
+    while (i < r->n_ways &&
+           (r->ways[i].remote != index_of(m) || r->ways[i].route.owner != route->owner))
+        i++;
+    return i;
+}
+
 int gq_route_add(struct gq_remote *m, const struct gq_route *route)
 {
     struct gq_routes *r = m->routes;
     int err = -ENOSPC;
+    unsigned at;
 
     if (!can_be(route->there, route->len) || !can_be(route->media_there, m->opts.media_len))
         return -EINVAL;
     lock_all(r);
-    if (r->n_ways < GQ_ROUTES) {
-        r->ways[r->n_ways] = (struct way){.route = *route, .remote = (uint8_t)index_of(m)};
-        __atomic_store_n(&r->n_ways, r->n_ways + 1, __ATOMIC_RELAXED);
+    at = place_of(m, route);
+    if (at < GQ_ROUTES) {
+        r->ways[at] = (struct way){.route = *route, .remote = (uint8_t)index_of(m)};
+        if (at == r->n_ways)
+            __atomic_store_n(&r->n_ways, at + 1, __ATOMIC_RELAXED);
         err = 0;
     }
     unlock_all(r);

@@ -62,7 +62,10 @@ struct gq_route {
     uint64_t there;       /* the same byte as `device` */
     uint64_t media_there; /* the same byte as gq_remote_options.media */
 };
-/* -ENOSPC: there are GQ_ROUTES; -EINVAL: nothing that mailboxes can say. */
+/*
+ * Takes the place of the remote's earlier route of the same owner. -ENOSPC: there are GQ_ROUTES;
+ * -EINVAL: nothing that mailboxes can say.
+ */
 int gq_route_add(struct gq_remote *m, const struct gq_route *route);
 /* All routes of a buffer. Before its memory goes. */
 void gq_route_remove(struct gq_routes *r, const void *owner);

@@ -202,6 +202,21 @@ TEST_F(GqRoute, EverythingElseStaysHereInOrder)
     EXPECT_EQ(wait(&routed, &lost), 1);
 }
 
+TEST_F(GqRoute, AskingAgainAndAgainTakesNobodysPlace)
+{
+    Owner &a = owner(), &b = owner(true, false);
+
+    for (unsigned i = 0; i <= GQ_ROUTES; i++)
+        ASSERT_NO_FATAL_FAILURE(add_route(a));
+    ASSERT_NO_FATAL_FAILURE(add_route(b));
+    std::vector<gq_gather> copies = {read(a, 0, 8192, 4096), read(b, 4096, 0, 4096)};
+    ASSERT_EQ(submit(copies, &routed), 0);
+    EXPECT_EQ(routed.n_local, 0u);
+    ASSERT_EQ(wait(&routed, &lost), 1);
+    EXPECT_EQ(memcmp(&a.there[0], &media[8192], 4096), 0);
+    EXPECT_EQ(memcmp(&b.there[4096], &media[0], 4096), 0);
+}
+
 TEST_F(GqRoute, WithoutRoutesNothingIsLookedAt)
 {
     Owner &o = owner(true, false);
@@ -413,9 +428,13 @@ TEST_F(GqRoute, OnlySoManyAtOnce)
         owner(false, i == 0);
     opts.blocks = 1;
     EXPECT_EQ(gq_remote_open(routes, &opts, &one_more), -EMFILE);
-    for (unsigned i = 1; i < GQ_ROUTES; i++)
-        add_route(*owners[i % GQ_REMOTES]);
+    Bytes buffers(GQ_ROUTES);
     gq_route r = {nullptr, 0x1000, 4096, 0x1000, 0x1000};
+    for (unsigned i = 1; i < GQ_ROUTES; i++) {
+        r.owner = &buffers[i];
+        ASSERT_EQ(gq_route_add(owners[i % GQ_REMOTES]->remote, &r), 0);
+    }
+    r.owner = &buffers[0];
     EXPECT_EQ(gq_route_add(owners[0]->remote, &r), -ENOSPC);
 }
 
