@@ -1,0 +1,138 @@
+/*
+ * Fuzz entry of the descriptors' socket: the input becomes what one client sends, in messages of
+ * any length, with and without descriptors.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/gpunvme_ioctl.h"
+#include "fusefs/daemon/fdsocket.h"
+
+#define LEASE_ID 7u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct fuzz {
+    struct fdsocket *socket;
+    int memory;
+};
+
+/* Keeps the contract of those who answer: as many descriptors as it says. */
+static int answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
+                  struct gpunvme_told *told, int fds[2])
+{
+    const struct fuzz *f = context;
+    int n = ask->what == GPUNVME_ASK_QUEUE ? 2 : 1;
+
+    if (uid != getuid() || ask->id != LEASE_ID)
+        return -ENOENT;
+    *told = (struct gpunvme_told){.len = ask->index};
+    for (int i = 0; i < n; i++)
+        fds[i] = dup(f->memory);
+    return n;
+}
+
+static struct fuzz *start(void)
+{
+    struct fuzz *f = calloc(1, sizeof(*f));
+
+    if (!f)
+        abort();
+    f->memory = memfd_create("fuzz", MFD_CLOEXEC);
+    if (f->memory < 0 || fdsocket_open(&(struct fdsocket_answers){answer, f}, &f->socket) != 0)
+        abort();
+    return f;
+}
+
+static int connect_to(const char *name)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    struct timeval patience = {.tv_sec = 5};
+    size_t len = strlen(name);
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memcpy(addr.sun_path + 1, name + 1, len - 1);
+    if (s < 0 ||
+        connect(s, (struct sockaddr *)&addr,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) != 0 ||
+        setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0)
+        abort();
+    return s;
+}
+
+static void send_with_fds(int s, const void *data, size_t len, int fd, unsigned n)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {0};
+    struct iovec iov = {.iov_base = (void *)data, .iov_len = len};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+
+    if (n > 0) {
+        h.msg_control = control;
+        h.msg_controllen = CMSG_SPACE(n * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        *c = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+                              .cmsg_type = SCM_RIGHTS,
+                              .cmsg_len = CMSG_LEN(n * sizeof(int))};
+        for (unsigned i = 0; i < n; i++)
+            memcpy(CMSG_DATA(c) + i * sizeof(int), &fd, sizeof(fd));
+    }
+    (void)!sendmsg(s, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* What the server says until it hangs up, which it must; tokens are used, for there are few. */
+static void take_answers(const struct fuzz *f, int s)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+    uint64_t words[6];
+    ssize_t n;
+
+    do {
+        struct iovec iov = {.iov_base = words, .iov_len = sizeof(words)};
+        struct msghdr h = {.msg_iov = &iov,
+                           .msg_iovlen = 1,
+                           .msg_control = control,
+                           .msg_controllen = sizeof(control)};
+        int fd;
+
+        n = recvmsg(s, &h, MSG_CMSG_CLOEXEC);
+        if (n < 0 && errno == EAGAIN)
+            abort();
+        struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&h) : NULL;
+        for (size_t i = 0; c && CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+            close(fd);
+        }
+        for (ssize_t i = 0; i < n / 8; i++) {
+            if (fdsocket_take(f->socket, words[i], getuid(), &fd) == 0)
+                close(fd);
+        }
+    } while (n > 0);
+}
+
+/* Messages begin with a byte of what comes along and one of how long they are. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct fuzz *f;
+
+    if (!f)
+        f = start();
+    int s = connect_to(fdsocket_name(f->socket));
+    for (size_t at = 0; at + 2 <= size;) {
+        unsigned n = data[at] & 7, len = data[at + 1];
+        int fd = data[at] & 8 ? STDERR_FILENO : f->memory;
+
+        at += 2;
+        len = len < size - at ? len : (unsigned)(size - at);
+        send_with_fds(s, data + at, len, fd, n);
+        at += len;
+    }
+    shutdown(s, SHUT_WR);
+    take_answers(f, s);
+    close(s);
+    return 0;
+}
