@@ -42,7 +42,7 @@ bool nvme_ctrlr_alive(struct nvme_ctrlr *c)
     if (nvme_ctrlr_failed(c))
         return false;
     /* All-ones, a device that is gone, has the fatal bit set too. */
-    csts = c->t->ops->read32(c->t, NVME_REG_CSTS);
+    csts = nvme_csts(c);
     return (csts & (NVME_CSTS_CFS | NVME_CSTS_RDY)) == NVME_CSTS_RDY;
 }
 
@@ -90,7 +90,7 @@ static void explain_status(const struct nvme_opts *opts, const char *step, uint1
 static void explain_errno(struct nvme_ctrlr *c, const struct nvme_opts *opts, const char *step,
                           int rc)
 {
-    if (rc == -EIO && nvme_gone(c))
+    if (rc == -EIO && nvme_silent(c))
         explain(opts, step, "its registers read all-ones, the device does not answer");
     else if (rc == -EIO && !nvme_ctrlr_alive(c))
         explain(opts, step, "the controller has failed (CSTS.CFS)");
@@ -204,7 +204,7 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
         return rc;
     }
     rc = nvme_disable_any(c);
-    if (rc && !nvme_gone(c) && nvme_device_reset(c) == 0)
+    if (rc && !nvme_silent(c) && nvme_device_reset(c) == 0)
         rc = 0;
     if (rc)
         explain_errno(c, opts, "reset (CC.EN to 0)", rc);

@@ -9,11 +9,16 @@
 #define SQE_LOG2       6u
 #define CQE_LOG2       4u
 
-#define REGS_GONE 0xffffffffu /* what reads return from a device that is not there */
+#define REGS_GONE      0xffffffffu /* what reads return from a device that is not there */
+#define SILENT_POLL_NS 10000000    /* such reads are errors on the bus: not too many of them */
 
 static uint32_t read32(struct nvme_ctrlr *c, enum nvme_reg reg)
 {
-    return c->t->ops->read32(c->t, reg);
+    uint32_t value = c->t->ops->read32(c->t, reg);
+
+    if (value == REGS_GONE)
+        __atomic_store_n(&c->unanswered, true, __ATOMIC_RELAXED);
+    return value;
 }
 
 static void write32(struct nvme_ctrlr *c, enum nvme_reg reg, uint32_t value)
@@ -48,6 +53,11 @@ int nvme_check_cap(const struct nvme_ctrlr *c, const char **what)
     return 0;
 }
 
+uint32_t nvme_csts(struct nvme_ctrlr *c)
+{
+    return read32(c, NVME_REG_CSTS);
+}
+
 /*
  * Waits until (CSTS & mask) == value. One unit more than CAP.TO: the timer is the controller's,
  * and a controller that says 0 still needs a moment. stop_on_fatal: CSTS.CFS ends the wait.
@@ -60,7 +70,7 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
 
     for (;;) {
         bool late = nvme_now_ns() >= deadline;
-        uint32_t csts = read32(c, NVME_REG_CSTS);
+        uint32_t csts = nvme_csts(c);
 
         if (csts == REGS_GONE)
             return -EIO;
@@ -70,13 +80,52 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
             return -EIO;
         if (late)
             return -ETIMEDOUT;
-        nvme_wait_once(&wait);
+        /* Disabled by somebody else meanwhile: it will not be ready. */
+        if (nvme_wait_once(&wait) && value == NVME_CSTS_RDY &&
+            !(read32(c, NVME_REG_CC) & NVME_CC_EN))
+            return -EIO;
     }
+}
+
+uint64_t nvme_cap(struct nvme_ctrlr *c)
+{
+    uint64_t cap = c->t->ops->read64(c->t, NVME_REG_CAP);
+
+    if (!nvme_cap_answered(cap))
+        __atomic_store_n(&c->unanswered, true, __ATOMIC_RELAXED);
+    return cap;
+}
+
+bool nvme_silent(struct nvme_ctrlr *c)
+{
+    return !nvme_cap_answered(nvme_cap(c));
 }
 
 bool nvme_gone(struct nvme_ctrlr *c)
 {
-    return read32(c, NVME_REG_CSTS) == REGS_GONE;
+    const struct timespec pause = {.tv_sec = 0, .tv_nsec = SILENT_POLL_NS};
+    uint64_t deadline = nvme_deadline_ms(NVME_GONE_MS);
+
+    for (;;) {
+        bool late = nvme_now_ns() >= deadline;
+
+        if (!nvme_silent(c))
+            return false;
+        if (late)
+            return true;
+        nanosleep(&pause, NULL);
+    }
+}
+
+void nvme_answered(struct nvme_ctrlr *c)
+{
+    __atomic_store_n(&c->unanswered, false, __ATOMIC_RELAXED);
+}
+
+bool nvme_overtaken(struct nvme_ctrlr *c)
+{
+    return __atomic_load_n(&c->unanswered, __ATOMIC_RELAXED) ||
+           (!(read32(c, NVME_REG_CC) & NVME_CC_EN) && !(nvme_csts(c) & NVME_CSTS_RDY));
 }
 
 unsigned nvme_ready_ms(const struct nvme_ctrlr *c)
@@ -97,8 +146,12 @@ int nvme_disable(struct nvme_ctrlr *c)
 
 int nvme_disable_any(struct nvme_ctrlr *c)
 {
+    uint32_t cc = read32(c, NVME_REG_CC);
+
+    if (cc == REGS_GONE)
+        return -EIO;
     /* If somebody has just enabled it: EN may change only once RDY has followed. */
-    if (read32(c, NVME_REG_CC) & NVME_CC_EN)
+    if (cc & NVME_CC_EN)
         wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, nvme_ready_ms(c), true);
     return nvme_disable(c);
 }
@@ -113,7 +166,7 @@ int nvme_device_reset(struct nvme_ctrlr *c)
 bool nvme_quieten(struct nvme_ctrlr *c)
 {
     /* Registers that do not answer prove nothing where no IOMMU takes the memory away. */
-    if (nvme_gone(c))
+    if (nvme_silent(c))
         return !c->t->physical;
     return nvme_disable(c) == 0 || nvme_device_reset(c) == 0;
 }

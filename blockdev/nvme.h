@@ -128,10 +128,11 @@ unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c);
 /*
  * Controller reset (3.7.2) of the controller as it was in `epoch`: stops all users, disables it
  * (CC.EN, and the transport's reset() where that does not help), enables it, checks that it is the
- * same one with the same namespaces, lets the users resume. When somebody else has reset it since,
- * returns the outcome of that. Called by a user, who must be stopped himself: his own stop() is
- * called too and must not wait for the calling thread. 0; -EIO: failed for good. A controller that
- * completes no I/O command between NVME_RESETS_IN_VAIN resets is given up.
+ * same one with the same namespaces, lets the users resume. A reset from outside that comes in
+ * between makes it begin anew. When it was called for this epoch already, returns the outcome of
+ * that. Called by a user, who must be stopped himself: his own stop() is called too and must not
+ * wait for the calling thread. 0; -EIO: failed for good. A controller that completes no I/O command
+ * between NVME_RESETS_IN_VAIN resets is given up.
  */
 #define NVME_RESETS_IN_VAIN 3
 int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch);
@@ -148,9 +149,15 @@ bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
 /* What a transport's reset() is given in the formula below. */
 #define NVME_DEVICE_RESET_MS 5000u
 /*
+ * How long a reset waits for registers that read all-ones before it takes the controller for gone.
+ * They do so too while somebody resets it from outside (the kernel, asked through sysfs, turns
+ * memory decoding off meanwhile), and PCI Express gives a function a second to come back.
+ */
+#define NVME_GONE_MS 1000u
+/*
  * Longest time nvme_ctrlr_reset() takes besides its users' stop() and resume(), ms:
- * 7 * (CAP.TO + 1) * 500 + 5 * admin_timeout_ms + 2 * NVME_DEVICE_RESET_MS. A controller that
- * answers takes as long as its CSTS.RDY does.
+ * 7 * (CAP.TO + 1) * 500 + 5 * admin_timeout_ms + 2 * (NVME_DEVICE_RESET_MS + NVME_GONE_MS). A
+ * controller that answers takes as long as its CSTS.RDY does, one that is gone NVME_GONE_MS.
  */
 unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c);
 

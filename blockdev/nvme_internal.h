@@ -52,6 +52,7 @@ struct nvme_ctrlr {
     bool settled;            /* atomic; once it has failed: nothing of it touches memory */
     unsigned epoch;          /* atomic; written with admin_lock held */
     unsigned vain;           /* atomic; resets since an I/O command has completed */
+    bool unanswered;         /* atomic; nobody answered a read since nvme_answered() */
 
     pthread_mutex_t reset_lock; /* users; held during a reset */
     struct nvme_user *users;
@@ -89,7 +90,13 @@ int nvme_device_reset(struct nvme_ctrlr *c);
 bool nvme_quieten(struct nvme_ctrlr *c);
 int nvme_enable(struct nvme_ctrlr *c);
 void nvme_shutdown(struct nvme_ctrlr *c);
-bool nvme_gone(struct nvme_ctrlr *c); /* registers read all-ones */
+uint32_t nvme_csts(struct nvme_ctrlr *c);
+uint64_t nvme_cap(struct nvme_ctrlr *c);
+bool nvme_silent(struct nvme_ctrlr *c); /* nobody answers now: CAP */
+bool nvme_gone(struct nvme_ctrlr *c);   /* and go on doing so: waits for NVME_GONE_MS */
+/* Has somebody else reset it since nvme_answered()? Nobody answered a read, or it is disabled. */
+bool nvme_overtaken(struct nvme_ctrlr *c);
+void nvme_answered(struct nvme_ctrlr *c);
 /* Longest wait for CSTS.RDY to follow CC.EN. */
 unsigned nvme_ready_ms(const struct nvme_ctrlr *c);
 

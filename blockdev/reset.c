@@ -31,7 +31,7 @@ bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
 unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c)
 {
     return 7 * nvme_ready_ms(c) + (1 + 2 * VERIFY_TIMEOUTS) * c->admin_timeout_ms +
-           2 * NVME_DEVICE_RESET_MS;
+           2 * (NVME_DEVICE_RESET_MS + NVME_GONE_MS);
 }
 
 void nvme_ctrlr_add_user(struct nvme_ctrlr *c, struct nvme_user *u)
@@ -117,23 +117,50 @@ static int verify(struct nvme_ctrlr *c)
 /* From disabled to the controller it was. */
 static int come_back(struct nvme_ctrlr *c)
 {
+    uint64_t cap = nvme_cap(c);
     int rc;
 
-    if (c->t->ops->read64(c->t, NVME_REG_CAP) != c->cap)
-        return nvme_gone(c) ? -EIO : -ENXIO;
+    if (cap != c->cap)
+        return nvme_cap_answered(cap) ? -ENXIO : -EIO;
     nvme_admin_renew(c);
     rc = nvme_enable(c);
     return rc ? rc : verify(c);
 }
 
+static int try_registers(struct nvme_ctrlr *c, int (*disable)(struct nvme_ctrlr *))
+{
+    int rc;
+
+    nvme_answered(c);
+    rc = disable(c);
+    return rc ? rc : come_back(c);
+}
+
+/*
+ * -ENODEV: it is gone. When somebody else resets it meanwhile, as may happen several times, it
+ * begins anew, but not for longer than a single try may take.
+ */
+static int restart_by_registers(struct nvme_ctrlr *c)
+{
+    uint64_t until = nvme_deadline_ms(NVME_GONE_MS + nvme_ready_ms(c));
+    int rc = nvme_gone(c) ? -ENODEV : try_registers(c, nvme_disable_any);
+
+    while (rc && rc != -ENXIO && rc != -ENODEV) {
+        if (nvme_gone(c))
+            return -ENODEV;
+        if (!nvme_overtaken(c) || nvme_now_ns() >= until)
+            return rc;
+        rc = try_registers(c, nvme_disable);
+    }
+    return rc;
+}
+
 /* By its registers, else from outside. On failure its state is not known. */
 static int restart(struct nvme_ctrlr *c)
 {
-    int rc = nvme_disable_any(c);
+    int rc = restart_by_registers(c);
 
-    if (!rc)
-        rc = come_back(c);
-    if (!rc || rc == -ENXIO || nvme_gone(c))
+    if (!rc || rc == -ENXIO || rc == -ENODEV)
         return rc;
     if (nvme_device_reset(c))
         return rc;

@@ -6,6 +6,8 @@
  *
  * A controller that is gone (pulled, its server ended) answers register reads with all-ones, and
  * the doorbells stay memory that can be stored to: nothing faults, and waits find it out by CSTS.
+ * One that somebody else resets does the same for a while (in QEMU with zeros), so only time tells
+ * (NVME_GONE_MS), and nvme_cap_answered().
  */
 #ifndef BLOCKDEV_TRANSPORT_H
 #define BLOCKDEV_TRANSPORT_H
@@ -135,6 +137,14 @@ struct nvme_transport {
      */
     int removal_fd;
 };
+
+/* Has a controller answered? Neither half of CAP can be all-ones or 0 (3.1.4.1: MQES, CSS). */
+static inline bool nvme_cap_answered(uint64_t cap)
+{
+    uint32_t low = (uint32_t)cap, high = (uint32_t)(cap >> 32);
+
+    return low && high && low != UINT32_MAX && high != UINT32_MAX;
+}
 
 #ifdef __cplusplus
 }

@@ -125,7 +125,8 @@ int vfio_pci_open(struct vfio *v, const struct vfio_why *why);
 /* Bus mastering off, and the doorbells unmapped. Also after an open that failed half-way. */
 void vfio_pci_close(struct vfio *v);
 int vfio_pci_reset(struct vfio *v);
-/* vfio_reset.c: 0, -EIO, or -ETIMEDOUT after NVME_DEVICE_RESET_MS; then the kernel still tries. */
+/* vfio_reset.c: 0, -EIO, or -ETIMEDOUT after that time; then the kernel still tries. */
+#define VFIO_FUNCTION_RESET_MS (NVME_DEVICE_RESET_MS - NVME_GONE_MS)
 int vfio_reset_function(int device);
 
 uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset);

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blockdev/nvme_spec.h"
+#include "blockdev/nvme.h"
 #include "blockdev/pci_sysfs.h"
 #include "blockdev/vfio_internal.h"
 #include "blockdev/wait.h"
@@ -367,14 +367,27 @@ static int give_up(struct vfio *v)
     return -EIO;
 }
 
+/* Somebody else may reset it right after us. */
+static bool comes_back(struct vfio *v)
+{
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
+    uint64_t deadline = nvme_deadline_ms(NVME_GONE_MS);
+
+    while (!nvme_cap_answered(vfio_read64(&v->t, NVME_REG_CAP))) {
+        if (nvme_now_ns() >= deadline)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
 int vfio_pci_reset(struct vfio *v)
 {
     if (is_gone(v))
         return -EIO;
     if (!v->can_reset)
         return -ENOTSUP;
-    if (is_unplugged(v) || vfio_reset_function(v->device) || master_bus(v) ||
-        vfio_read32(&v->t, NVME_REG_VS) == UINT32_MAX)
+    if (is_unplugged(v) || vfio_reset_function(v->device) || master_bus(v) || !comes_back(v))
         return give_up(v);
     return 0;
 }

@@ -104,7 +104,7 @@ static int start(struct reset *r)
 
 static int wait_for_end(struct reset *r)
 {
-    uint64_t ns = nvme_deadline_ms(NVME_DEVICE_RESET_MS);
+    uint64_t ns = nvme_deadline_ms(VFIO_FUNCTION_RESET_MS);
     struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u),
                              .tv_nsec = (long)(ns % 1000000000u)};
     int rc = 0;

@@ -37,11 +37,13 @@ struct Fake {
     uint64_t cap = 63ull | 1ull << 16 | 1ull << 37;
     bool never_ready = false, never_disabled = false, fatal_on_enable = false, gone = false;
     bool shutdown_never_ends = false;
+    unsigned silent = 0;    /* so many register reads find nobody; writes meanwhile are lost */
+    uint32_t silence = ~0u; /* what they read; 0 in QEMU */
     bool has_reset = false, reset_fails = false;
     int lose_opcode = -1; /* admin opcode that is never completed */
     bool abort_works = false;
     std::function<void(unsigned qid, unsigned cid)> on_abort = [](unsigned, unsigned) {};
-    std::function<void()> on_enable = [] {};
+    std::function<void()> on_enable = [] {}, on_read = [] {};
     /* Says of an I/O command whether it is lost. */
     std::function<bool(const nvme_sqe &)> loses = [](const nvme_sqe &) { return false; };
     std::function<uint16_t(const nvme_sqe &)> io_status = [](const nvme_sqe &) { return 0; };
@@ -128,8 +130,8 @@ struct Fake {
             sq_head = cq_tail = 0;
             phase = 1;
             std::fill(doorbells.begin(), doorbells.end(), 0);
-            on_enable();
             csts = fatal_on_enable ? NVME_CSTS_CFS : never_ready ? 0 : NVME_CSTS_RDY;
+            on_enable();
         }
         if (was && !(value & NVME_CC_EN) && !never_disabled)
             csts = 0;
@@ -338,6 +340,19 @@ struct Fake {
         return 0;
     }
 
+    /* By somebody else, behind the driver's back: the next `reads` of registers find nobody. */
+    void reset_from_outside(unsigned reads)
+    {
+        cc = csts = 0;
+        silent = reads;
+    }
+
+    bool answers()
+    {
+        on_read();
+        return !gone && !(silent && silent--);
+    }
+
     unsigned count(int opcode) const
     {
         unsigned n = 0;
@@ -353,25 +368,30 @@ struct Fake {
             [](nvme_transport *t, uint32_t reg) -> uint32_t {
                 Fake *f = of(t);
                 std::lock_guard<std::mutex> guard(f->lock);
-                if (f->gone)
-                    return ~0u;
+                if (!f->answers())
+                    return f->silence;
                 return reg == NVME_REG_CC     ? f->cc
                        : reg == NVME_REG_CSTS ? f->csts
                        : reg == NVME_REG_VS   ? f->version
                                               : 0;
             },
             [](nvme_transport *t, uint32_t) -> uint64_t {
-                return of(t)->gone ? ~0ull : of(t)->cap;
+                std::lock_guard<std::mutex> guard(of(t)->lock);
+                return of(t)->answers() ? of(t)->cap : of(t)->silence * 0x100000001ull;
             },
             [](nvme_transport *t, uint32_t reg, uint32_t value) {
                 std::lock_guard<std::mutex> guard(of(t)->lock);
+                if (of(t)->silent)
+                    return;
                 if (reg == NVME_REG_CC)
                     of(t)->write_cc(value);
                 else if (reg == NVME_REG_AQA)
                     of(t)->aqa = value;
             },
             [](nvme_transport *t, uint32_t reg, uint64_t value) {
-                (reg == NVME_REG_ASQ ? of(t)->asq : of(t)->acq) = value;
+                std::lock_guard<std::mutex> guard(of(t)->lock);
+                if (!of(t)->silent)
+                    (reg == NVME_REG_ASQ ? of(t)->asq : of(t)->acq) = value;
             },
             [](nvme_transport *t, const nvme_mem *mem, uint64_t *iova) -> int {
                 Fake *f = of(t);

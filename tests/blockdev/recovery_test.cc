@@ -16,7 +16,8 @@ namespace
 using Bytes = std::vector<uint8_t>;
 
 constexpr unsigned ADMIN_MS = 200, IO_MS = 40;
-constexpr unsigned SLACK_MS = 5000; /* of a loaded machine with sanitizers, on top of a bound */
+constexpr unsigned SILENT_READS = 10; /* a tenth of NVME_GONE_MS */
+constexpr unsigned SLACK_MS = 5000;   /* of a loaded machine with sanitizers, on top of a bound */
 
 uint64_t elapsed_ms(std::chrono::steady_clock::time_point since)
 {
@@ -241,6 +242,63 @@ TEST_F(Recovery, ControllerThatIsNotEnabledIsReset)
     expect_works();
 }
 
+// While somebody else resets it, its registers read all-ones: it is waited for.
+TEST_F(Recovery, ControllerThatAnswersAgainIsReset)
+{
+    fake.has_reset = true;
+    fake.loses = [this](const nvme_sqe &) {
+        fake.reset_from_outside(SILENT_READS);
+        fake.loses = [](const nvme_sqe &) { return false; };
+        return true;
+    };
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({0, 0, 1});
+    EXPECT_EQ(fake.device_resets, 0u);
+    expect_works();
+}
+
+TEST_F(Recovery, ResetFromOutsideAtAnyReadOfAResetMakesItBeginAnew)
+{
+    fake.has_reset = true;
+    for (unsigned at = 0; at < 24; at++) {
+        unsigned read = 0;
+        fake.enables = 0;
+        fake.silence = at % 2 ? ~0u : 0;
+        fake.on_read = [this, at, &read] {
+            if (read++ == at / 2)
+                fake.reset_from_outside(2);
+        };
+        ASSERT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0) << at;
+        fake.on_read = [] {};
+        ASSERT_TRUE(reads(0, 8192)) << at;
+        EXPECT_EQ(fake.device_resets, 0u) << at;
+        EXPECT_LE(fake.enables, 2u) << at;
+    }
+    expect_works();
+}
+
+TEST_F(Recovery, SeveralResetsFromOutsideInAResetAreSurvived)
+{
+    unsigned n = 5;
+    fake.on_enable = [this, &n] {
+        if (n && n--)
+            fake.reset_from_outside(SILENT_READS);
+    };
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.enables, 6u);
+    expect_works();
+}
+
+TEST_F(Recovery, ResetsFromOutsideWithoutEndKeepTheBound)
+{
+    fake.has_reset = true;
+    fake.on_enable = [this] { fake.reset_from_outside(SILENT_READS); };
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
+    EXPECT_LT(elapsed_ms(start), nvme_ctrlr_reset_ms(c) + SLACK_MS);
+    expect_given_up(true);
+}
+
 TEST_F(Recovery, ResetFromOutsideHealsWhatTheRegistersCannot)
 {
     fake.has_reset = true;
@@ -344,7 +402,10 @@ TEST_F(Recovery, ResetsBetweenWhichSomethingCompletesAreNotInVain)
 TEST_F(Recovery, ControllerThatIsPulledIsGivenUp)
 {
     fake.loses = [this](const nvme_sqe &) { return fake.gone = true; };
+    auto start = std::chrono::steady_clock::now();
     expect_given_up(true);
+    EXPECT_GE(elapsed_ms(start), NVME_GONE_MS) << "it might have come back";
+    EXPECT_LT(elapsed_ms(start), NVME_GONE_MS + SLACK_MS);
     expect_rungs({0, 0, 0});
 }
 

@@ -78,11 +78,11 @@ def pull(guest, name):
 
 
 def test_a_drive_that_is_pulled_is_given_up(guest, lab):
-    """With D = 1 s, all ends within 2 D + 1 s, and the mount can be left. The daemon's own end is
+    """With D = 1 s, all ends within 2 D + 2 s, and the mount can be left. The daemon's own end is
     not seen here: QEMU does not tell the port that the slot is empty, as hardware does, so the
     kernel tries for a minute to reset the drive, and then QEMU crashes. Last in this file."""
     writer = pull(guest, "pulled")
-    with at_most(3):
+    with at_most(4):
         assert writer.wait(60) == 3
     with at_most(1):
         guest.run("""
