@@ -219,17 +219,11 @@ static int parse(int argc, char **argv, struct bench *b)
     int opt;
 
     while ((opt = getopt(argc, argv, "s:c:r:o:dh")) != -1) {
-        if (opt == 's')
-            b->largest = strtoull(optarg, NULL, 10) << 20;
-        else if (opt == 'c')
+        if (opt == 'c')
             b->chunk = strtoull(optarg, NULL, 10) << 10;
-        else if (opt == 'r')
-            b->repeats = (unsigned)strtoul(optarg, NULL, 10);
         else if (opt == 'd')
             b->direct = true;
-        else if (opt == 'o' && strcmp(optarg, "json") == 0)
-            b->json = true;
-        else
+        else if (!bench_option(opt, &b->largest, &b->repeats, &b->json))
             return 1;
     }
     return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||

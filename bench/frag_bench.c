@@ -224,15 +224,9 @@ static int parse(int argc, char **argv, struct bench *b)
     int opt;
 
     while ((opt = getopt(argc, argv, "s:r:k:o:h")) != -1) {
-        if (opt == 's')
-            b->size = strtoull(optarg, NULL, 10) << 20;
-        else if (opt == 'r')
-            b->repeats = (unsigned)strtoul(optarg, NULL, 10);
-        else if (opt == 'k' && is_swept((unsigned)strtoul(optarg, NULL, 10)))
+        if (opt == 'k' && is_swept((unsigned)strtoul(optarg, NULL, 10)))
             b->only_kib = (unsigned)strtoul(optarg, NULL, 10);
-        else if (opt == 'o' && strcmp(optarg, "json") == 0)
-            b->json = true;
-        else
+        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
     b->dir = argv[optind];

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -215,15 +214,9 @@ static int parse(int argc, char **argv, struct bench *b)
     int opt;
 
     while ((opt = getopt(argc, argv, "s:r:o:ph")) != -1) {
-        if (opt == 's')
-            b->size = strtoull(optarg, NULL, 10) << 20;
-        else if (opt == 'r')
-            b->repeats = (unsigned)strtoul(optarg, NULL, 10);
-        else if (opt == 'o' && strcmp(optarg, "json") == 0)
-            b->json = true;
-        else if (opt == 'p')
+        if (opt == 'p')
             b->all_peers = true;
-        else
+        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
     return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||

@@ -15,6 +15,19 @@ struct bench_report {
     struct json_object *root, *parameters, *results;
 };
 
+bool bench_option(int opt, uint64_t *size, unsigned *repeats, bool *json)
+{
+    if (opt == 's')
+        *size = strtoull(optarg, NULL, 10) << 20;
+    else if (opt == 'r')
+        *repeats = (unsigned)strtoul(optarg, NULL, 10);
+    else if (opt == 'o' && strcmp(optarg, "json") == 0)
+        *json = true;
+    else
+        return false;
+    return true;
+}
+
 double bench_seconds(void)
 {
     struct timespec ts;

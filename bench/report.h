@@ -20,6 +20,12 @@ struct bench_samples {
     unsigned n;
 };
 
+/*
+ * The options that programs share: -s MiB, -r REPEATS and -o json, as getopt() found them; the size
+ * in bytes. False: another one.
+ */
+bool bench_option(int opt, uint64_t *size, unsigned *repeats, bool *json);
+
 double bench_seconds(void); /* monotonic */
 /* More than BENCH_MAX_SAMPLES are left out. */
 void bench_add(struct bench_samples *s, double value);
