@@ -1,12 +1,10 @@
 // The command `gpunvme` over a mount: what it prints is JSON that says what happened.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <json-c/json.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
-#include <memory>
 #include <random>
 #include <sstream>
 
@@ -14,6 +12,7 @@
 #include <xxhash.h>
 
 #include "client/gpunvme.h"
+#include "tests/client/json.h"
 #include "tests/e2e/mounted.h"
 
 namespace
@@ -34,32 +33,6 @@ std::string xxh3(const std::string &bytes)
     snprintf(text, sizeof(text), "%016llx",
              static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
     return text;
-}
-
-struct JsonFree {
-    void operator()(struct json_object *o) const
-    {
-        json_object_put(o);
-    }
-};
-using Json = std::unique_ptr<struct json_object, JsonFree>;
-
-struct json_object *member(struct json_object *o, const char *key)
-{
-    struct json_object *value = nullptr;
-    EXPECT_TRUE(json_object_object_get_ex(o, key, &value)) << key;
-    return value;
-}
-
-std::string text(struct json_object *o, const char *key)
-{
-    const char *value = json_object_get_string(member(o, key));
-    return value ? value : "";
-}
-
-uint64_t number(struct json_object *o, const char *key)
-{
-    return json_object_get_uint64(member(o, key));
 }
 
 class CommandOnMount : public ::testing::Test
