@@ -2,23 +2,54 @@
  * Who may lease.
  */
 #include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/ops.h"
 
-/* The kernel names one group; the others are asked for, now: they are those of the moment. */
+#define GROUPS "Groups:"
+
+/* Is the group one of those in a line of them? */
+static bool lists(const char *line, gid_t group)
+{
+    char *end = NULL;
+    for (const char *at = line;; at = end) {
+        unsigned long id = strtoul(at, &end, 10);
+        if (end == at)
+            return false;
+        if (id == group)
+            return true;
+    }
+}
+
+/*
+ * The kernel names one group; the others are asked for, now: they are those of the moment. Not by
+ * fuse_req_getgroups(), which reads past its buffer in libfuse before 3.17 (pull request 966).
+ */
 static bool is_member(fuse_req_t req, gid_t group)
 {
-    if (fuse_req_ctx(req)->gid == group)
-        return true;
-    int n = fuse_req_getgroups(req, 0, NULL);
-    gid_t *groups = n > 0 ? malloc((size_t)n * sizeof(*groups)) : NULL;
-    int got = groups ? fuse_req_getgroups(req, n, groups) : 0;
+    const struct fuse_ctx *caller = fuse_req_ctx(req);
+    char path[64];
+    char *line = NULL;
+    size_t size = 0;
     bool found = false;
-    for (int i = 0; i < got && i < n && !found; i++)
-        found = groups[i] == group;
-    free(groups);
+    if (caller->gid == group)
+        return true;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)caller->pid, (int)caller->pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    while (getline(&line, &size, f) > 0) {
+        if (strncmp(line, GROUPS, strlen(GROUPS)) == 0) {
+            found = lists(line + strlen(GROUPS), group);
+            break;
+        }
+    }
+    free(line);
+    fclose(f);
     return found;
 }
 
