@@ -72,19 +72,30 @@ static void unlink_direct(struct gpunvme_direct *d)
     pthread_mutex_unlock(&d->g->lock);
 }
 
-int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
-                        struct gpunvme_direct **out)
+static int check_mount(const struct gpunvme *g)
 {
     if (!g->info.direct)
         return gpunvme_fail(-EPERM, "the mount does not trust this user with the direct path "
                                     "(mount option direct=)");
+    if (g->info.executor == GPUNVME_EXECUTOR_NONE)
+        return gpunvme_fail(-ENOTSUP, "the mount has no executor, and so no direct path: %s",
+                            g->info.fallback);
+    return 0;
+}
+
+int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
+                        struct gpunvme_direct **out)
+{
+    int err = check_mount(g);
+    if (err)
+        return err;
     struct gpunvme_direct *d = calloc(1, sizeof(*d));
     if (!d)
         return gpunvme_fail(-ENOMEM, "out of memory");
     d->g = g;
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->lease_lock, NULL);
-    int err = set_wants(d, options);
+    err = set_wants(d, options);
     if (!err)
         err = open_place(d);
     if (!err)

@@ -32,7 +32,8 @@ int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_b
     if (err == -EPERM)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
     if (err == -ENOTSUP || err == -ENOTTY)
-        return gpunvme_fail(-ENOTSUP, "the drive does not reach registered memory: no direct path");
+        return gpunvme_fail(-ENOTSUP, "the drive does not reach registered memory%s%s",
+                            g->info.tier_note[0] ? ": " : "", g->info.tier_note);
     if (err)
         return gpunvme_fail(err, "BUFFER_IOVA: %s", strerror(-err));
     *out = (struct gd_buffer){

@@ -76,7 +76,9 @@ int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_b
 int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
 /*
  * Returns when nothing can reach the memory any more; frees it if gpunvme_alloc() made it. Ends the
- * transfers of other threads through it: they return what they have moved, or -EINTR.
+ * transfers of other threads through it: they return what they have moved, or -EINTR. Of reads of
+ * the direct path it knows nothing: none to this memory may be under way. An error is that of the
+ * mount, which may be gone: b has ended all the same.
  */
 int gpunvme_unregister(struct gpunvme_buffer *b);
 void *gpunvme_buffer_addr(const struct gpunvme_buffer *b); /* device or host address */
@@ -131,32 +133,52 @@ void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces);
  * with the reason in gpunvme_error(), where the drive or the GPU cannot.
  *
  * Leases can be revoked (the drive was reset, the mount ends). Reads then end with -ESTALE or
- * -ETIMEDOUT, and so does all that follows, until gpunvme_direct_renew() has taken new ones.
+ * -ETIMEDOUT, and so does all that follows, until gpunvme_direct_renew() has taken new ones. Where
+ * the daemon was killed they end with -ETIMEDOUT, and renewing fails.
+ *
+ * A handle may have brothers, each with queues of its own. Threads may use one together; whoever
+ * closes or renews something sees to it that no read of it is under way. Waits for the drive are
+ * bounded by the mount's deadline of a command, those for the mount's socket by 10 s an answer; a
+ * daemon that is stopped (SIGSTOP) holds what opens, renews and closes as it holds open(2).
  */
 struct gpunvme_direct;
 struct gpunvme_file;
 
 /* Zero in a field means its default. */
 struct gpunvme_direct_options {
-    uint32_t queues; /* to lease: 16, fewer where the mount gives fewer */
-    uint32_t depth;  /* entries of each: 64 */
+    uint32_t queues; /* to lease, at most GPUNVME_LEASE_MAX: 16, or what the mount has left */
+    uint32_t depth;  /* entries of each, at least 2: 64 */
 };
 
-/* Buffers of g are reached by it, those registered later too. options may be NULL. */
+/*
+ * Buffers of g are reached by it, those registered later too; it takes one of the mount's
+ * max_buffers for itself. options may be NULL. Errors also: -EBUSY (all queues are leased), -EAGAIN
+ * (the drive was reset meanwhile), -EINVAL (options), -ENOMEM; -EPROTO and -ETIMEDOUT (the mount
+ * answers wrongly, or not).
+ */
 int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
                         struct gpunvme_direct **out);
-/* No read may be under way. Files not closed yet end with it. */
+/* No read may be under way. Files not closed yet end with it. NULL does nothing. */
 void gpunvme_direct_close(struct gpunvme_direct *d);
-/* After -ESTALE or -ETIMEDOUT, with no read under way: new queues, and new extents of all files. */
+/*
+ * After -ESTALE or -ETIMEDOUT, with no read under way: new queues, and new extents of all files.
+ * Errors are those of gpunvme_direct_open() and gpunvme_file_open(): reads stay -ESTALE, those of
+ * all files or of the ones without new extents, and it may be tried again.
+ */
 int gpunvme_direct_renew(struct gpunvme_direct *d);
 
-/* fd is open for reading; it may be closed afterwards. */
+/*
+ * fd is open for reading; it may be closed afterwards. -EBADF, -EISDIR, -ENOTTY: it is no file of
+ * the mount that can be read; -EMFILE: the mount's limit of leases (docs/ioctl.md), or this
+ * process's of descriptors.
+ */
 int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out);
+/* No read of it may be under way: its blocks may be another file's at once. NULL does nothing. */
 void gpunvme_file_close(struct gpunvme_file *f);
 /*
  * Reads see the file as it was when it was opened here or last refreshed; blocks that it has lost
- * since keep what they held. 0: nothing has changed; 1: extents and size are new now. No read of
- * the file may be under way.
+ * since keep what they held. 0: nothing has changed; 1: extents and size are new now; -errno: it is
+ * as it was. No read of the file may be under way.
  */
 int gpunvme_file_refresh(struct gpunvme_file *f);
 uint64_t gpunvme_file_size(const struct gpunvme_file *f);
@@ -167,13 +189,18 @@ uint64_t gpunvme_file_size(const struct gpunvme_file *f);
  * turn to end, *bytes is what pread(2) would return, or -errno: memory that the GPU reaches and
  * the caller keeps until then (pinned host memory, or the device's). On a mount without a GPU: host
  * memory from gpunvme_alloc(), stream NULL, and the read has ended when the call returns.
+ *
+ * 0: the read was sent off, and *bytes will tell; else it was not, and *bytes is as before: -EFAULT
+ * (not inside one buffer), -ESTALE, -EINVAL, -ENOTSUP (the library has no kernels), or what CUDA
+ * said. A graph that captured the call reads the file as it is known now: not after refreshing or
+ * renewing.
  */
 int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
                        int64_t *bytes);
 
 /*
- * What kernels of the application's own take as an argument: see gpunvme_device.h. Device memory;
- * good until the file is closed or refreshed.
+ * What kernels of the application's own take as an argument: see gpunvme_device.h. Device memory,
+ * the same until the file is closed; refreshing and renewing change what is there.
  */
 struct gpunvme_device_file;
 const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file *f);

@@ -52,6 +52,8 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
         {"gpu_uuid", "GPU UUID:", gpu, 0},
     };
     print_fields(out, fields, sizeof(fields) / sizeof(fields[0]));
+    cli_out_flag(out, "direct", "Direct path for you:", info->direct);
+    cli_out_number(out, "lease_queues", "Queues to lease:", info->lease_queues);
 }
 
 static void print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)

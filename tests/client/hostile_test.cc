@@ -225,7 +225,7 @@ class Hostile : public ::testing::Test
     }
 
     // Fails as told, says why, and leaves no descriptor, lease or buffer behind.
-    void refuses(int want, const std::string &says)
+    void refuses(int want, const std::string &says, bool leased = true)
     {
         server_.settle();
         size_t before = open_descriptors();
@@ -235,9 +235,7 @@ class Hostile : public ::testing::Test
         EXPECT_NE(std::string(gpunvme_error()).find(says), std::string::npos) << gpunvme_error();
         server_.settle();
         EXPECT_EQ(open_descriptors(), before);
-        if (m_.fail_queues == 0 && m_.fail_iova == 0 && m_.fail_register == 0) {
-            EXPECT_EQ(m_.lease_ends, leases + 1);
-        }
+        EXPECT_EQ(m_.lease_ends, leases + (leased ? 1 : 0));
     }
 
     void refuses_file(int want, const std::string &says)
@@ -280,15 +278,21 @@ TEST_F(Hostile, RefusalsAreSaidInWords)
                                                                      {-EAGAIN, "reset"},
                                                                      {-ENOTCONN, "connected"}}) {
         m_.fail_queues = err;
-        refuses(err, says);
+        refuses(err, says, false);
     }
     m_.fail_queues = -ENOTTY;
-    refuses(-ENOTSUP, "no drive");
+    refuses(-ENOTSUP, "no drive", false);
     m_.fail_iova = -ENOTSUP;
-    refuses(-ENOTSUP, "does not reach");
+    refuses(-ENOTSUP, "does not reach", false);
     m_.fail_register = -EMFILE;
-    refuses(-EMFILE, "limit");
-    EXPECT_EQ(m_.lease_ends, 0u);
+    refuses(-EMFILE, "limit", false);
+}
+
+TEST_F(Hostile, AMountThatDrivesNoQueuesSaysWhy)
+{
+    m_.info.executor = GPUNVME_EXECUTOR_NONE;
+    snprintf(m_.info.fallback, sizeof(m_.info.fallback), "gpu=off");
+    refuses(-ENOTSUP, "gpu=off", false);
 }
 
 TEST_F(Hostile, LeasesOfNoUseAreGivenBack)

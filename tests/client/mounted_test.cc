@@ -86,6 +86,21 @@ TEST_F(CommandOnMount, InfoTellsWhoServesTheMount)
     EXPECT_EQ(number(root.get(), "block_size"), 4096u);
     EXPECT_EQ(text(root.get(), "fs_uuid").size(), 36u);
     EXPECT_EQ(number(root.get(), "gpu_transfers"), 0u);
+    EXPECT_FALSE(flag(root.get(), "direct"));
+    EXPECT_EQ(number(root.get(), "lease_queues"), 0u);
+}
+
+TEST_F(CommandOnMount, InfoTellsOfTheDirectPath)
+{
+    ASSERT_TRUE(mount_->unmount()) << mount_->log();
+    ASSERT_TRUE(mount_->mount("direct=all")) << mount_->log();
+    Json root = json({"info", mount_->mountpoint()});
+    EXPECT_TRUE(flag(root.get(), "direct"));
+    EXPECT_GT(number(root.get(), "lease_queues"), 0u);
+    std::string output;
+    EXPECT_EQ(run_program({GPUNVME, "info", mount_->mountpoint()}, &output), 0);
+    EXPECT_NE(output.find("Direct path for you:"), std::string::npos) << output;
+    EXPECT_NE(output.find("Queues to lease:"), std::string::npos) << output;
 }
 
 TEST_F(CommandOnMount, ReadTellsBytesPathAndChecksumOfEachFile)
