@@ -66,7 +66,7 @@ GQ_FN int gd_find_buffer(const struct gd_reader *w, uint64_t addr, uint64_t len,
             return 0;
         }
         i += w->group.lanes;
-    } while (i < n);
+    } while (i < GQ_SAME32(n)); /* others may be adding to the table: all lanes leave together */
     return -EFAULT;
 }
 
