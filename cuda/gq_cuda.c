@@ -88,8 +88,8 @@ static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_ch
     int err = suits_resident(l, chunk) ? post(cu, l) : -EBUSY;
 
     wake_controller(cu);
-    l->resident = err != -EBUSY;
-    return l->resident ? err : gq_cuda_errno(launch_all(cu, l, chunk));
+    l->resident = !err; /* a post that failed has given the box back */
+    return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
 }
 
 /* Takes the gate; wait() opens it again, or start() itself when nothing was launched. */

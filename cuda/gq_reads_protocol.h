@@ -10,8 +10,8 @@
  *   harvest  CQEs, as for lists of commands; failures go to the results
  *   publish  one fence, then both doorbells
  *   prepare  each lane whose command went makes its next: finds the extent, cuts at its end, at
- * what a command carries, and where a list of PRPs must end; zeros are written by all lanes watch
- * flags of the host, deadlines
+ *            what a command carries, and where a list of PRPs must end; zeros are written by all
+ *   watch    flags of the host, deadlines
  *
  * Reads and SQEs are on their way over the bus while the CQEs are waited for, and commands are made
  * while the controller has work, so a round costs hardly more than one trip.
@@ -30,10 +30,9 @@
 #include "cuda/gq_prp.h"
 #include "cuda/gq_reads.h"
 
-#define GQ_ZEROS_A_ROUND                                                     \
-    32768u /* bytes that a lane has written at most, so that rounds end soon \
-            */
-#define GQ_NO_READ UINT32_MAX
+/* Bytes that a lane has written at most, so that rounds end soon. */
+#define GQ_ZEROS_A_ROUND 32768u
+#define GQ_NO_READ       UINT32_MAX
 
 /* How far a lane is with its read. */
 struct gq_cursor {

@@ -87,10 +87,15 @@ static bool is_running(const struct gq_resident *r)
 /* A kernel that has ended without the list will not take it any more. */
 int gq_resident_keep(struct gq_resident *r)
 {
+    int err;
+
     if (!has_ended(r) || !is_running(r))
         return 0;
     r->launch.launch++;
-    return to_errno(gq_resident_run(&r->launch, r->stream));
+    err = to_errno(gq_resident_run(&r->launch, r->stream));
+    if (err)
+        r->launch.launch--; /* it will not end */
+    return err;
 }
 
 int gq_resident_post(struct gq_resident *r, const struct gq_resident_list *list)
@@ -103,8 +108,9 @@ int gq_resident_post(struct gq_resident *r, const struct gq_resident_list *list)
     memcpy(payload, list, sizeof(*list));
     r->state = list->state;
     r->launch.list++;
+    /* Release: who has seen all words, and fenced, sees the commands that are not among them. */
     for (unsigned i = 0; i < GQ_RESIDENT_WORDS; i++)
-        __atomic_store_n(&r->box[i], (uint64_t)r->launch.list << 32 | payload[i], __ATOMIC_RELAXED);
+        __atomic_store_n(&r->box[i], (uint64_t)r->launch.list << 32 | payload[i], __ATOMIC_RELEASE);
     err = gq_resident_keep(r);
     if (err)
         gq_resident_done(r);

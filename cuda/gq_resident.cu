@@ -47,9 +47,9 @@ __global__ void __launch_bounds__(GQ_LANES)
         __syncwarp();
         if (inside && threadIdx.x == 0)
             box.list.run.cmds = box.list.cmds;
+        /* The processor's cache may have commands of a list before: as the host releases them. */
         if (!inside)
-            gq_fence_entries(); /* what this processor holds of the commands may be of a list before
-                                 */
+            gq_fence_entries();
         __syncwarp();
         gq_begin(&w, gq_whole_group(), &box.list.run, &port, &box.list.first, 0);
         w.state = box.list.state;
