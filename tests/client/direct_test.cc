@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -356,6 +357,94 @@ TEST_F(DirectOne, TheMountsEndIsTheLeases)
     g_ = nullptr;
     d_ = nullptr;
     EXPECT_TRUE(mount_->ended()) << mount_->log();
+}
+
+TEST_F(DirectOne, ADaemonThatWasKilledCostsDeadlinesOnly)
+{
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> readers;
+    for (size_t t = 0; t < 4; t++) {
+        readers.emplace_back([&, t] {
+            while (!stop)
+                read(f_, t * (kRoom / 4), 3 * kPage, data_);
+        });
+    }
+    usleep(50000);
+    kill(mount_->pid(), SIGKILL);
+    int64_t n = read_until_it_fails();
+    stop = true;
+    for (std::thread &t : readers)
+        t.join();
+    EXPECT_EQ(n, -ETIMEDOUT);
+    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_STRNE(gpunvme_error(), "no error");
+    EXPECT_EQ(read(f_, 0, kPage, data_), -ESTALE);
+    EXPECT_LE(gpunvme_file_refresh(f_), 0);
+    struct gpunvme_direct *other;
+    EXPECT_LT(gpunvme_direct_open(g_, nullptr, &other), 0);
+    close(fd_);
+    fd_ = -1;
+    gpunvme_disconnect(g_);
+    g_ = nullptr;
+    d_ = nullptr;
+    EXPECT_FALSE(mount_->unmount());
+}
+
+TEST_F(DirectOne, SeveralHandlesAreIndependent)
+{
+    struct gpunvme_direct_options o = {2, 8};
+    struct gpunvme_direct *second;
+    struct gpunvme_file *of_second;
+    ASSERT_EQ(gpunvme_direct_open(g_, &o, &second), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_file_open(second, fd_, &of_second), 0) << gpunvme_error();
+    EXPECT_EQ(read(of_second, 0, kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(0, kFile, 0));
+    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    EXPECT_EQ(read(of_second, 0, kPage, data_), static_cast<int64_t>(kPage));
+    gpunvme_direct_close(d_); // and its file
+    EXPECT_EQ(read(of_second, kPage, kPage, data_), static_cast<int64_t>(kPage));
+    EXPECT_TRUE(holds(kPage, kPage, data_));
+    d_ = second;
+    f_ = of_second;
+}
+
+// Only what is being read must stay: all else of the handle changes meanwhile.
+TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
+{
+    std::atomic<bool> stop{false};
+    std::atomic<int> failed{0}, read_wrong{0};
+    std::thread buffers([&] {
+        while (!stop) {
+            struct gpunvme_buffer *b;
+            int64_t bytes;
+            if (gpunvme_alloc(g_, 2 * kPage, &b)) {
+                failed++;
+                continue;
+            }
+            void *to = gpunvme_buffer_addr(b);
+            failed += gpunvme_read_async(f_, to, kPage, data_, nullptr, &bytes) || bytes != kPage ||
+                      memcmp(to, &file_[data_], kPage) != 0;
+            gpunvme_unregister(b);
+        }
+    });
+    std::thread files([&] {
+        while (!stop) {
+            struct gpunvme_file *f;
+            if (gpunvme_file_open(d_, fd_, &f)) {
+                failed++;
+                continue;
+            }
+            failed += read(f, kRoom - kPage, kPage, data_) != kPage;
+            gpunvme_file_close(f);
+        }
+    });
+    for (int i = 0; i < 300; i++)
+        read_wrong += read(f_, 0, 5 * kPage, data_) != 5 * kPage || !holds(0, 5 * kPage, data_);
+    stop = true;
+    buffers.join();
+    files.join();
+    EXPECT_EQ(read_wrong, 0);
+    EXPECT_EQ(failed, 0) << gpunvme_error();
 }
 
 // All queues that there are; those of somebody who was killed come back soon.
