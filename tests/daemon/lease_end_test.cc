@@ -98,6 +98,66 @@ TEST_F(LeaseTest, TheEndOfTheMountRevokes)
     fd_ = -1;
 }
 
+// A holder that does nothing keeps nobody waiting, and finds out when it goes on.
+TEST_F(LeaseTest, TheMountEndsWhileAHolderIsStopped)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    int up[2];
+    ASSERT_EQ(pipe(up), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open_on(mounted_->path("file"), O_RDONLY);
+        Queues queues(fd, 4);
+        Extents extents(fd);
+        bool good = queues.map(fd) && extents.map(fd) && write(up[1], &good, sizeof(good)) > 0;
+        raise(SIGSTOP);
+        good = good && queues.state() == GPUNVME_LEASE_REVOKED &&
+               extents.state() == GPUNVME_LEASE_REVOKED && queues.run(0, kRead, 0, 1, 0) == -ESTALE;
+        _exit(good ? 0 : 1);
+    }
+    bool good = false;
+    int status = -1;
+    EXPECT_EQ(read(up[0], &good, sizeof(good)), static_cast<ssize_t>(sizeof(good)));
+    EXPECT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+    EXPECT_TRUE(WIFSTOPPED(status));
+    close(fd_);
+    fd_ = -1;
+    kill(mounted_->pid(), SIGTERM);
+    EXPECT_TRUE(mounted_->ended()) << mounted_->log();
+    kill(pid, SIGCONT);
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+    close(up[0]);
+    close(up[1]);
+}
+
+// What was mapped stays; nobody is left to revoke it, and commands are not answered any more.
+TEST_F(LeaseTest, AKilledDaemonTakesNoMemoryFromItsHolders)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    ASSERT_EQ(fsync(fd_), 0);
+    Queues queues(fd_, 2);
+    Extents extents(fd_);
+    ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
+    uint64_t lba = extents.lba(kPage, queues.told().lba_size);
+    kill(mounted_->pid(), SIGKILL);
+    EXPECT_FALSE(mounted_->ended());
+    EXPECT_EQ(queues.state(), GPUNVME_LEASE_VALID);
+    EXPECT_EQ(extents.generation(), extents.told().generation);
+    EXPECT_EQ(extents.lba(kPage, queues.told().lba_size), lba);
+    nvme_sqe sqe = {};
+    nvme_cqe cqe;
+    for (uint32_t i = 0; i + 1 < queues.told().depth; i++)
+        nvme_ring_post(&queues.ring(1), &sqe);
+    nvme_ring_doorbell(&queues.ring(1));
+    EXPECT_FALSE(nvme_ring_poll(&queues.ring(1), &cqe));
+    close(fd_);
+    ASSERT_TRUE(mounted_->mount("executor=cpu,direct=root")) << mounted_->log();
+    fd_ = open_on(mounted_->path("file"), O_RDWR);
+    Queues again(fd_, 2);
+    EXPECT_TRUE(again.map(fd_));
+}
+
 // A drive that can be told to fail, by puppet.c.
 class LeaseRecovery : public LeaseTest
 {
