@@ -498,10 +498,8 @@ static int poll_part(struct gq_remote *m, unsigned channel, struct gq_route_part
     if (m->generation != part->generation || state_of(m) != LIVE)
         return -ESTALE;
     p = &m->posters[channel];
-    if (gq_poster_done(p, &part->ticket)) {
-        m->routes->channels[channel].full_since[part->remote] = 0; /* it has room again */
+    if (gq_poster_done(p, &part->ticket))
         return 1;
-    }
     gq_mailbox_ring(m->head, p);
     if (!is_overdue(&part->waited_ns))
         return 0;

@@ -341,29 +341,6 @@ TEST_F(GqRoute, FullMailboxesTakeNothing)
         ASSERT_EQ(wait(&p, &lost), 1);
 }
 
-/* A submission that found no room may never be tried again: the next has patience of its own. */
-TEST_F(GqRoute, PatienceBeginsAnewOnceThereWasRoom)
-{
-    Owner &o = owner(false);
-    const unsigned boxes = kBlocks * GQ_COPIER_BOXES;
-
-    for (unsigned round = 0; round < 2; round++) {
-        std::vector<gq_routed> parts(boxes + 1);
-
-        for (unsigned i = 0; i <= boxes; i++) {
-            std::vector<gq_gather> copies = {read(o, i * 4096, i * 4096, 4096)};
-
-            ASSERT_EQ(submit(copies, &parts[i]), i < boxes ? 0 : -EAGAIN) << round;
-        }
-        answer(o);
-        for (unsigned i = 0; i < boxes; i++)
-            ASSERT_EQ(wait(&parts[i], &lost), 1);
-        o.process.reset();
-        std::this_thread::sleep_for(std::chrono::milliseconds(GQ_REMOTE_PATIENCE_MS + 100));
-    }
-    EXPECT_EQ(o.dropped, 0);
-}
-
 TEST_F(GqRoute, WhatNeverFitsStaysHere)
 {
     Owner &o = owner();
