@@ -40,7 +40,8 @@ void test_mem_write(const struct test_mem *m, size_t offset, const void *src, si
         return;
     }
 #endif
-    memcpy(at, src, len);
+    if (len > 0) /* nothing may come from nowhere */
+        memcpy(at, src, len);
 }
 
 void test_mem_read(const struct test_mem *m, size_t offset, void *dst, size_t len)
@@ -53,7 +54,8 @@ void test_mem_read(const struct test_mem *m, size_t offset, void *dst, size_t le
         return;
     }
 #endif
-    memcpy(dst, at, len);
+    if (len > 0)
+        memcpy(dst, at, len);
 }
 
 bool test_mem_export(const struct test_mem *m, unsigned char ipc[64])

@@ -431,7 +431,7 @@ TEST_F(Readv, AListThatChangesUnderWayHarmsNobody)
 {
     open();
     std::atomic<bool> stop{false};
-    constexpr uint64_t kCount = 20000;
+    constexpr uint64_t kCount = 5000;
     spread(kCount, 64);
     std::thread changer([&] {
         std::mt19937_64 random(9);
