@@ -278,7 +278,8 @@ struct gpunvme_ioc_buffer_iova {
 
 /*
  * What a client asks for over the socket, in one message, and gets in one: a struct
- * gpunvme_told with descriptors (SCM_RIGHTS). The socket closes on nonsense.
+ * gpunvme_told with descriptors (SCM_RIGHTS). The socket closes on nonsense, and when a client asks
+ * on while more than two answers wait to be read.
  */
 struct gpunvme_ask {
     uint64_t what; /* GPUNVME_ASK_* */
@@ -302,6 +303,7 @@ struct gpunvme_ask {
  */
 #define GPUNVME_ASK_COPIER 3u
 
+/* Rings begin at multiples of their entries' size; the files are at least as long as told. */
 struct gpunvme_told {
     uint64_t len;                      /* of the first descriptor's memory, bytes */
     uint64_t sq_offset, cq_offset;     /* in it */
