@@ -303,7 +303,7 @@ struct gpunvme_ask {
  */
 #define GPUNVME_ASK_COPIER 3u
 
-/* Rings begin at multiples of their entries' size; the files are at least as long as told. */
+/* Rings begin at multiples of their entries' size, in a file that is as long as told. */
 struct gpunvme_told {
     uint64_t len;                      /* of the first descriptor's memory, bytes */
     uint64_t sq_offset, cq_offset;     /* in it */

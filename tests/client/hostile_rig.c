@@ -42,7 +42,7 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
     case GPUNVME_IOC_REGISTER:
         return mount->fail_register;
     case GPUNVME_IOC_UNREGISTER:
-        mount->unregistered++;
+        __atomic_fetch_add(&mount->unregistered, 1, __ATOMIC_RELAXED);
         return 0;
     case GPUNVME_IOC_BUFFER_IOVA:
         return mount->fail_iova;
@@ -53,7 +53,7 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
         *(struct gpunvme_ioc_extent_lease *)arg = mount->extents;
         return mount->fail_extents;
     case GPUNVME_IOC_LEASE_END:
-        mount->lease_ends++;
+        __atomic_fetch_add(&mount->lease_ends, 1, __ATOMIC_RELAXED);
         return 0;
     default:
         abort();
