@@ -97,13 +97,16 @@ static int pin(const struct place *p, struct place_map *m, enum place_access acc
     return err;
 }
 
-/* Beyond the end of a file, a mapping is good for a SIGBUS. Registers have no size to ask for. */
-static int check_size(int fd, uint64_t end)
+/*
+ * Beyond the page in which a file ends, a mapping is good for a SIGBUS. Registers have no size to
+ * ask for.
+ */
+static int check_size(int fd, uint64_t end, uint64_t page)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
         return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
-    if (S_ISREG(st.st_mode) && (uint64_t)st.st_size < end)
+    if (S_ISREG(st.st_mode) && ((uint64_t)st.st_size + page - 1) / page * page < end)
         return gpunvme_fail(-EPROTO, "the mount shares memory that ends too early");
     return 0;
 }
@@ -116,7 +119,7 @@ int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
     if (len == 0 || len > SIZE_MAX / 2 || offset > INT64_MAX - len)
         return gpunvme_fail(-EPROTO, "the mount shares memory of %zu bytes at %llu", len,
                             (unsigned long long)offset);
-    int err = check_size(fd, offset + len);
+    int err = check_size(fd, offset + len, page);
     if (err)
         return err;
     size_t whole = (head + len + page - 1) / page * page;

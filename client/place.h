@@ -42,7 +42,7 @@ enum place_access {
 
 /*
  * [offset, offset + len), which need be no whole pages; `at` and addr are of `offset` itself.
- * -EPROTO: the file is shorter.
+ * -EPROTO: the file has not as many pages.
  */
 int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
                 enum place_access access, struct place_map *out);

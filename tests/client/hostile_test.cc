@@ -336,8 +336,16 @@ TEST_F(Hostile, RingsAndDoorbellsLieInTheirMemory)
     bad("doorbells", [](Answer *a) { a->told.doorbells_len = 0; });
     bad("ends too early", [](Answer *a) { a->told.len = 1u << 20; });
     bad("shares memory", [](Answer *a) { a->told.len = UINT64_MAX; });
-    bad("ends too early", [](Answer *a) { a->files = {4095, 4096}; });
-    bad("ends too early", [](Answer *a) { a->files = {4096, 4095}; });
+    bad("ends too early", [](Answer *a) { a->files = {0, 4096}; });
+    bad("ends too early", [](Answer *a) { a->files = {4096, 0}; });
+}
+
+// As an image may, whose size is no multiple of a page.
+TEST_F(Hostile, MemoryMayEndWithinAPage)
+{
+    struct gpunvme_direct *d;
+    server_.queue.files = {kPage - 1, kPage};
+    EXPECT_EQ(open_direct(&d), 0) << gpunvme_error();
 }
 
 TEST_F(Hostile, DescriptorsAreCountedAndMapped)
