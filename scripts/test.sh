@@ -54,7 +54,7 @@ skipped_tests() {
 # has one thread, most seeds of what is drawn at random, and transfers by 32 lanes of one thread.
 TSAN_SPARED='*FsCorrupt.*:FsBig.*:Crash.*:CrashFiles.*:FsNames.LinksAreLimited:'
 TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:*/FsData.*/4:*/FsData.*/5:CommandOnMount.AFullDevice*:'
-TSAN_SPARED+='*/GqTransfer.*/Cpu32*'
+TSAN_SPARED+='*/GqTransfer.*/Cpu32*:*/GqReadv.*/Cpu32*:*/GqChunks.*/Cpu32*'
 
 SUMMARY=()
 FAILED=0
