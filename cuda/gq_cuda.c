@@ -28,10 +28,14 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
     return gq_kernel_run(&k, l->reads, cu->slots[l->slot].stream);
 }
 
-/* One queue's commands, with nothing to do before or after them. */
+/* A longer list is worth a launch, and must not keep the only warp that stays from short ones. */
+#define SHORT_LIST 8u
+
+/* A few commands of one queue, with nothing to do before or after them. */
 static bool suits_resident(const struct gq_launch *l, const struct gq_chunk *chunk)
 {
-    return l->run.n_queues == 1 && chunk->n_cmds && !chunk->n_pieces && !l->reads;
+    return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST &&
+           !chunk->n_pieces && !l->reads;
 }
 
 static int post(struct gq_cuda *cu, const struct gq_launch *l)
