@@ -41,29 +41,36 @@ static int map(struct list *l, int fd)
     return 0;
 }
 
-static int list_new(struct gpunvme *g, size_t room, struct list **out)
+/* l->room is set. */
+static int map_and_share(struct gpunvme *g, struct list *l, int fd)
 {
-    int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int err = map(l, fd);
+    if (err)
+        return err;
+    err = share(g, l, fd);
+    if (err)
+        munmap(l->pieces, size_of(l));
+    return err;
+}
+
+/* NULL with an error in *err. */
+static struct list *list_new(struct gpunvme *g, size_t room, int *err)
+{
     struct list *l = calloc(1, sizeof(*l));
-    int err = 0;
-    if (fd < 0 || !l)
-        err = gpunvme_fail(-ENOMEM, "a list of %zu pieces: out of memory or descriptors", room);
-    if (!err) {
+    int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (!l || fd < 0) {
+        *err = gpunvme_fail(-ENOMEM, "a list of %zu pieces: out of memory or descriptors", room);
+    } else {
         l->room = room;
-        err = map(l, fd);
-    }
-    if (!err) {
-        err = share(g, l, fd);
-        if (err)
-            munmap(l->pieces, size_of(l));
+        *err = map_and_share(g, l, fd);
     }
     if (fd >= 0)
         close(fd);
-    if (err)
+    if (*err) {
         free(l);
-    else
-        *out = l;
-    return err;
+        return NULL;
+    }
+    return l;
 }
 
 /* The mount lets go of it when g->fd is closed at the latest. */
@@ -89,14 +96,15 @@ int list_get(struct gpunvme *g, size_t n, struct list **out)
 {
     size_t room = LEAST_ROOM;
     struct list *l = take(g);
+    int err = 0;
     if (l && l->room < n) {
         list_free(g, l);
         l = NULL;
     }
-    *out = l;
     while (room < n)
         room *= 2;
-    return l ? 0 : list_new(g, room, out);
+    *out = l ? l : list_new(g, room, &err);
+    return err;
 }
 
 void list_put(struct gpunvme *g, struct list *l)
@@ -125,11 +133,11 @@ struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size
 
 int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out)
 {
-    struct list *l;
+    int err;
     if (n == 0 || n > GPUNVME_PIECES_MAX)
         return gpunvme_fail(-EINVAL, "%zu pieces", n);
-    int err = list_new(g, n, &l);
-    if (err)
+    struct list *l = list_new(g, n, &err);
+    if (!l)
         return err;
     pthread_mutex_lock(&g->lock);
     l->next = g->pieces;
