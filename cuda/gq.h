@@ -122,7 +122,6 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
  * (queues with timed-out commands into it are deleted first). Frees the object.
  */
 void gq_buffer_unregister(struct gq_buffer *b);
-uint64_t gq_buffer_len(const struct gq_buffer *b);
 /* False: the controller cannot reach the memory. Copies work, transfers end with -ENOTSUP. */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
 /* Where the controller finds the buffer, until it is unregistered (gq_region.h has the table). */

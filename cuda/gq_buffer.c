@@ -168,11 +168,6 @@ void gq_buffer_close(struct gq_buffer *b)
     give_up(b);
 }
 
-uint64_t gq_buffer_len(const struct gq_buffer *b)
-{
-    return b->len;
-}
-
 bool gq_buffer_is_reachable(const struct gq_buffer *b)
 {
     return !b->unreachable;

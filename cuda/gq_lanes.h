@@ -50,15 +50,6 @@ GQ_FN struct gq_group gq_whole_group(void)
     return (struct gq_group){GQ_LANE_ALL, gq_thread(), GQ_LANES};
 }
 
-/* Of the threads that call it together, as many as there are. */
-GQ_FN struct gq_group gq_group_here(void)
-{
-    uint32_t mask = __activemask();
-
-    return (struct gq_group){mask, (uint32_t)__popc(mask & ((1u << gq_thread()) - 1u)),
-                             (uint32_t)__popc(mask)};
-}
-
 /* Bit i: lane i's value is true. */
 GQ_FN uint32_t gq_ballot(struct gq_group g, bool value)
 {

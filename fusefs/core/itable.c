@@ -356,8 +356,3 @@ uint32_t ffs_generation(const struct ffs_inode *inode)
     /* Set once, before anyone else finds the inode. */
     return lay_get32(inode->d.generation);
 }
-
-struct ffs_inode *ffs_inode_file(struct ffs *fs)
-{
-    return &fs->inode_file;
-}

@@ -61,7 +61,6 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out);
 void ffs_tx_end(struct ffs_tx *tx);
 /* Failure: every block and inode is as it was before the handle. Frees it, drops ffs.meta. */
 void ffs_tx_abort(struct ffs_tx *tx);
-struct ffs *ffs_tx_fs(struct ffs_tx *tx);
 /* Blocks the handle may still dirty, or of metadata free, before it gets -ENOSPC for want of room.
  */
 unsigned ffs_tx_left(const struct ffs_tx *tx);
@@ -155,8 +154,6 @@ int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode);
 /* The orphan list: inodes to finish at the next mount (unlinked, or truncate under way). */
 int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode);
 int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
-/* The pseudo inode behind the inode table; lives in the superblock. */
-struct ffs_inode *ffs_inode_file(struct ffs *fs);
 
 /* --- Commit and state --------------------------------------------------------------------------
  */

@@ -53,11 +53,6 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
     return 0;
 }
 
-struct ffs *ffs_tx_fs(struct ffs_tx *tx)
-{
-    return tx->fs;
-}
-
 unsigned ffs_tx_left(const struct ffs_tx *tx)
 {
     unsigned blocks = tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
