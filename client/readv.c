@@ -11,6 +11,7 @@ struct batch {
     uint32_t flags;
     struct gpunvme_piece *pieces;
     size_t n, done; /* pieces, those that have a result */
+    size_t turn;    /* at most in one call of the mount */
     struct gpunvme_result *result;
 };
 
@@ -30,6 +31,8 @@ static int readv_failed(int err)
         return gpunvme_fail(err, "not a file of the buffer's mount");
     if (err == -EREMOTEIO)
         return gpunvme_fail(err, "the GPU path cannot serve this batch");
+    if (err == -E2BIG)
+        return gpunvme_fail(err, "the mount does not take so long a piece");
     return gpunvme_fail(err, "READV: %s", strerror(-err));
 }
 
@@ -56,38 +59,38 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
     int err = gpunvme_ioctl(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v));
     *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT);
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
+    return err || *begun ? err : -ENOTTY; /* others may answer 0 to what they do not know */
+}
+
+/*
+ * The next pieces in one call: where they are, if they are a part of l, else by way of it. None of
+ * them, if they are too long together for the mount, but fewer from now on.
+ */
+static int read_turn(struct batch *batch, struct list *l, bool in_place)
+{
+    struct gpunvme_piece *pieces = batch->pieces + batch->done;
+    size_t left = batch->n - batch->done;
+    size_t n = left < batch->turn ? left : batch->turn;
+    bool begun;
+    if (!in_place)
+        copy_in(l, pieces, n);
+    int err = read_list(batch, l, in_place ? (size_t)(pieces - l->pieces) : 0, n, &begun);
+    if (err == -E2BIG && n > 1) {
+        batch->turn = n / 2;
+        return 0;
+    }
+    for (size_t i = 0; begun && !in_place && i < n; i++)
+        pieces[i].result = l->pieces[i].result;
+    batch->done += begun ? n : 0;
     return err ? unless_ended(batch->b, readv_failed(err)) : 0;
 }
 
-/* The pieces are a part of l. */
-static int read_in_place(struct batch *batch, const struct list *l)
-{
-    bool begun;
-    int err = read_list(batch, l, (size_t)(batch->pieces - l->pieces), batch->n, &begun);
-    batch->done = begun ? batch->n : 0;
-    return err;
-}
-
-/* The next n pieces, by way of l. */
-static int read_turn(struct batch *batch, struct list *l, size_t n)
-{
-    struct gpunvme_piece *pieces = batch->pieces + batch->done;
-    bool begun;
-    copy_in(l, pieces, n);
-    int err = read_list(batch, l, 0, n, &begun);
-    for (size_t i = 0; i < n; i++)
-        pieces[i].result = l->pieces[i].result;
-    batch->done += n;
-    return err;
-}
-
-static int read_copied(struct batch *batch, struct list *l)
+static int read_turns(struct batch *batch, struct list *l, bool in_place)
 {
     int err = 0;
-    while (batch->done < batch->n && !err) {
-        size_t left = batch->n - batch->done;
-        err = read_turn(batch, l, left < l->room ? left : l->room);
-    }
+    batch->turn = l->room;
+    while (batch->done < batch->n && !err)
+        err = read_turn(batch, l, in_place);
     return err;
 }
 
@@ -139,7 +142,7 @@ static int read_by_way_of_list(struct batch *batch)
     size_t n = batch->n < GPUNVME_PIECES_MAX ? batch->n : GPUNVME_PIECES_MAX;
     if (list_get(g, n, &l) != 0)
         return read_singly(batch, read_shared);
-    int err = read_copied(batch, l);
+    int err = read_turns(batch, l, false);
     list_put(g, l);
     return err;
 }
@@ -147,9 +150,9 @@ static int read_by_way_of_list(struct batch *batch)
 static int read_by_the_mount(struct batch *batch)
 {
     struct gpunvme *g = batch->b->owner;
-    const struct list *own = list_of(g, batch->pieces, batch->n);
+    struct list *own = list_of(g, batch->pieces, batch->n);
     batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
-    int err = own ? read_in_place(batch, own) : read_by_way_of_list(batch);
+    int err = own ? read_turns(batch, own, true) : read_by_way_of_list(batch);
     gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
     return err;
 }

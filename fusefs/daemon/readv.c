@@ -13,6 +13,9 @@
 /* A look at so many pieces costs what an extent costs in a map. */
 #define PIECES_AN_EXTENT 8u
 
+/* How often a piece may be read: by the engine, and after an error of that by itself. */
+#define TRIES 2u
+
 enum state { OPEN, DONE, FAILED }; /* FAILED: the drive has refused it */
 
 struct batch {
@@ -22,6 +25,11 @@ struct batch {
     uint64_t buffer_len;
     uint8_t *states; /* enum state */
     uint64_t bytes;  /* of pieces that are done */
+
+    uint64_t limit;     /* of all pieces together, bytes */
+    uint64_t tried;     /* bytes of pieces that were read or have failed */
+    uint64_t under_way; /* bytes that the engine has and has not answered for, */
+    size_t filled;      /* in pieces up to here */
 
     /* The part of the file that is mapped now. */
     struct gq_file_extent *extents;
@@ -46,6 +54,15 @@ static int check(const struct batch *b, const struct gpunvme_piece *p)
         return -EOVERFLOW;
     return p->buffer_offset > b->buffer_len || p->len > b->buffer_len - p->buffer_offset ? -ERANGE
                                                                                          : 0;
+}
+
+/*
+ * False only for a list that has become longer since it was measured: as it was, each try of each
+ * piece has room.
+ */
+static bool has_room(const struct batch *b, uint64_t len)
+{
+    return len <= TRIES * b->limit - b->tried - b->under_way;
 }
 
 static void finish(struct batch *b, uint64_t i, int32_t result)
@@ -77,6 +94,9 @@ static int64_t clip(const struct batch *b, const struct gpunvme_piece *p)
 static void fill(void *context, size_t first, size_t n, struct gq_read *reads)
 {
     struct batch *b = context;
+    if (first < b->filled) /* it begins anew, after a reset: nothing is under way */
+        b->under_way = 0;
+    b->filled = first + n;
     for (size_t k = 0; k < n; k++) {
         uint64_t i = first + k;
         reads[k] = (struct gq_read){.file_offset = b->start};
@@ -85,10 +105,12 @@ static void fill(void *context, size_t first, size_t n, struct gq_read *reads)
         struct gpunvme_piece p = copy_out(&b->pieces[i]);
         int err = check(b, &p);
         int64_t len = err ? 0 : clip(b, &p);
-        if (len > 0)
+        if (len > 0 && has_room(b, (uint64_t)len)) {
             reads[k] = (struct gq_read){p.file_offset, p.buffer_offset, (uint64_t)len};
-        else if (len == 0)
+            b->under_way += reads[k].len;
+        } else if (len == 0) {
             finish(b, i, err);
+        }
     }
 }
 
@@ -99,12 +121,16 @@ static void take(void *context, size_t first, size_t n, const struct gq_read *re
     for (size_t k = 0; k < n; k++) {
         if (reads[k].len == 0)
             continue;
+        b->under_way -= reads[k].len;
         if (results[k] == GQ_READ_OK) {
             finish(b, first + k, (int32_t)reads[k].len);
             b->bytes += reads[k].len;
         } else if (results[k] & GQ_ENDED) {
             b->states[first + k] = FAILED;
         }
+        /* What a reset took along does not count: it is tried again whatever the list says. */
+        if (b->states[first + k] != OPEN)
+            b->tried += reads[k].len;
     }
 }
 
@@ -128,6 +154,7 @@ static int run_engine(struct batch *b, bool *stuck)
                            .deadline_ms = left,
                            .cancel = (const volatile uint32_t *)&t->cancel};
     err = gq_readv(t->daemon->stack.engine, &req, &result);
+    b->under_way = b->filled = 0;
     t->rw.commands += result.commands;
     if (!t->rw.nvme_status)
         t->rw.nvme_status = result.nvme_status;
@@ -263,6 +290,8 @@ static int read_piece(struct batch *b, uint64_t i)
     t->rw.buffer_offset = p.buffer_offset;
     t->rw.len = p.len;
     int err = check(b, &p);
+    if (!err && !has_room(b, p.len))
+        err = -E2BIG;
     if (!err && b->states[i] == FAILED)
         err = transfer_fall_back(t, -EIO);
     if (!err)
@@ -272,6 +301,7 @@ static int read_piece(struct batch *b, uint64_t i)
     if (err == -ECANCELED || (err == -ETIMEDOUT && t->deadline))
         return err;
     b->bytes += err ? 0 : t->done;
+    b->tried += t->done;
     finish(b, i, err ? err : (int32_t)t->done);
     return 0;
 }
@@ -311,6 +341,15 @@ static int read_all(struct batch *b)
     return err == -ECANCELED ? -EINTR : err;
 }
 
+/* Of all pieces as they stand; no sum of 2^20 lengths overflows. */
+static uint64_t length(const struct batch *b)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < b->count; i++)
+        sum += b->pieces[i].len;
+    return sum;
+}
+
 static int run_with_list(struct readv *r, const struct buffer *list)
 {
     const struct gpunvme_ioc_readv *v = &r->v;
@@ -321,6 +360,9 @@ static int run_with_list(struct readv *r, const struct buffer *list)
     if (!r->t.gpu && r->t.no_fallback)
         return -EREMOTEIO;
     b.pieces = (volatile struct gpunvme_piece *)buffer_list(list) + v->first;
+    b.limit = b.buffer_len > READV_BYTES ? b.buffer_len : READV_BYTES;
+    if (length(&b) > b.limit)
+        return -E2BIG;
     b.states = calloc(v->count, 1);
     if (!b.states)
         return -ENOMEM;

@@ -194,6 +194,25 @@ TEST_P(ReadvTest, WhatIsWrongWithTheCallIsItsError)
     EXPECT_EQ(piece.result, -ECANCELED);
 }
 
+// Past the end of the file a length costs nothing, and counts all the same.
+TEST_P(ReadvTest, PiecesTooLongTogetherForOneCallAreReadBySeveral)
+{
+    constexpr size_t kLong = 3000, kShort = 200;
+    std::vector<gpunvme_piece> pieces(kLong, gpunvme_piece{1ull << 40, 0, kRoom, 77});
+    for (const gpunvme_piece &p : some_pieces(kShort, 5000, 0, 4))
+        pieces.insert(pieces.begin() + static_cast<long>(random_() % pieces.size()), p);
+    auto again = pieces;
+    ASSERT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr), 0)
+        << gpunvme_error();
+    expect_pieces(shared_, pieces);
+    gpunvme_piece *own = nullptr;
+    if (gpunvme_pieces_alloc(g_, again.size(), &own) != 0)
+        return; // no room for lists
+    std::copy(again.begin(), again.end(), own);
+    ASSERT_EQ(gpunvme_readv(shared_, fd_, own, again.size(), nullptr), 0) << gpunvme_error();
+    expect_pieces(shared_, {own, own + again.size()});
+}
+
 TEST_P(ReadvTest, ManyThreadsReadAtOnce)
 {
     constexpr size_t kThreads = 6;

@@ -241,6 +241,80 @@ TEST_F(Readv, AFileInVeryManyExtentsIsReadInParts)
     expect_pieces(kCount);
 }
 
+// --- How long a list may be ----------------------------------------------------------------------
+
+constexpr uint64_t kMost = 4ull << 30; // bytes of all pieces, for a buffer that is shorter
+
+TEST_P(ReadvWays, AListThatIsTooLongInBytesIsRefusedWhole)
+{
+    rig_config config = {};
+    config.gpu_off = GetParam();
+    open(config);
+    constexpr uint64_t kCount = kMost / kBytes + 1;
+    std::fill_n(pieces(), kCount, gpunvme_piece{1ull << 40, 0, kBytes, -1}); // past the end
+    pieces()[kCount - 1] = {100, 200, 1, -1};
+    memset(buffer_.data, 0xee, kBytes);
+    gpunvme_ioc_readv v = request(kCount);
+    EXPECT_EQ(rig_readv(rig_, 0, &v), -E2BIG);
+    EXPECT_EQ(v.bytes, 0u);
+    EXPECT_EQ(pieces()[0].result, -1);
+    EXPECT_EQ(pieces()[kCount - 1].result, -1);
+    EXPECT_EQ(buffer_.data[200], 0xee);
+    pieces()[0].len--;
+    v = request(kCount);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0) << "just as long as it may be";
+    expect_pieces(kCount);
+}
+
+// A slow batch, of which the last pieces are empty until it has begun.
+class ReadvGrowing : public ReadvWays
+{
+  protected:
+    static constexpr uint64_t kZeros = 1u << 30, kGrown = kPieces - 3000;
+
+    void SetUp() override
+    {
+        rig_config config = {};
+        config.gpu_off = GetParam();
+        config.bytes_per_sec = 8u << 20;
+        open(config);
+        ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
+    }
+    void read_and_grow(gpunvme_ioc_readv *v)
+    {
+        std::fill_n(pieces(), kPieces, gpunvme_piece{kZeros, 0, 0, -1});
+        spread(2000, 512);
+        sim_stats before = {}, now = {};
+        sim_get_stats(rig_sim(rig_), &before);
+        std::atomic<int> err{1};
+        std::thread reader([&] { err = rig_readv(rig_, 0, v); });
+        while (err == 1 && now.reads <= before.reads + 10) {
+            std::this_thread::yield();
+            sim_get_stats(rig_sim(rig_), &now);
+        }
+        for (uint64_t i = kGrown; i < kPieces; i++)
+            pieces()[i].len = kBytes;
+        reader.join();
+        EXPECT_EQ(err, 0);
+    }
+};
+
+TEST_P(ReadvGrowing, IsNotReadToItsEnd)
+{
+    gpunvme_ioc_readv v;
+    do {
+        v = request(kPieces);
+        read_and_grow(&v);
+    } while (pieces()[kGrown].result == 0); // too late
+    EXPECT_EQ(pieces()[0].result, expected(pieces()[0]));
+    EXPECT_EQ(pieces()[kGrown].result, static_cast<int32_t>(kBytes));
+    EXPECT_EQ(pieces()[kPieces - 1].result, -E2BIG);
+    EXPECT_LE(v.bytes, 2 * kMost);
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, ReadvGrowing, ::testing::Values(false, true),
+                         [](const auto &info) { return info.param ? "bounce" : "gpu"; });
+
 // --- When the drive fails ------------------------------------------------------------------------
 
 TEST_F(Readv, APieceTheDriveRefusesIsReadThroughHostMemory)
