@@ -122,14 +122,12 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 }
 
 /*
- * Tier 2 with hardware: the drive wrote data to the GPU and CQEs to host memory, and a CQE may
- * have overtaken the data. The flush makes all writes that arrived at the GPU's bus interface
- * visible to work launched later, before the caller hears of them. A software controller's
- * copies are complete before it posts a CQE, and need nothing.
+ * Data that went to the GPU by itself: the flush makes all writes that arrived at its bus interface
+ * visible to work launched later, before the caller hears of them.
  */
 static int flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
 {
-    if (l->is_write || cu->exec.tier < 2 || !cu->transport->doorbells_are_mmio)
+    if (l->is_write || cu->exec.tier < 2 || gq_cqe_covers_device(cu->transport))
         return 0;
     return gq_cuda_errno(cudaDeviceFlushGPUDirectRDMAWrites(
         cudaFlushGPUDirectRDMAWritesTargetCurrentDevice, cudaFlushGPUDirectRDMAWritesToOwner));

@@ -209,32 +209,46 @@ static int map_staging(struct gq_engine *e, size_t len, bool host)
     return err;
 }
 
+static void close_staging(struct gq_engine *e)
+{
+    gq_region_unmap(e->ctrlr, &e->staging);
+    e->exec->ops->staging_free(e->exec, &e->staging_mem);
+}
+
+/*
+ * The device's memory, where what is staged is copied from without a trip over the bus. A
+ * controller that cannot reach it gets the host's: tier 1. So does one whose CQE says nothing of
+ * data there, for pieces are copied as soon as the CQE was seen, before any flush.
+ */
+static int place_staging(struct gq_engine *e, size_t len)
+{
+    int err = map_staging(e, len, false);
+
+    if (e->exec->tier < 2)
+        return err;
+    if (err == -EFAULT)
+        e->exec->tier = 1;
+    else if (err || gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr)))
+        return err;
+    else
+        close_staging(e);
+    return map_staging(e, len, true);
+}
+
 /*
  * Every chunk of every slot has a part of its own, and every queue, so that late data of one cannot
- * hit another. A controller that cannot reach the device's memory gets the host's: tier 1.
+ * hit another.
  */
 static int open_staging(struct gq_engine *e)
 {
-    uint64_t parts = (uint64_t)GQ_SLOT_CHUNKS * e->n_slots, len;
-    int err;
+    uint64_t parts = (uint64_t)GQ_SLOT_CHUNKS * e->n_slots;
 
     e->chunk_staging = e->opts.staging / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
     if (e->chunk_staging < NVME_PAGE_SIZE)
         e->chunk_staging = NVME_PAGE_SIZE;
     e->queue_staging = e->chunk_staging * parts;
-    len = e->queue_staging + (uint64_t)e->n_queues * GQ_STAGING_LBAS * e->ns.lba_size;
-    err = map_staging(e, len, false);
-    if (err == -EFAULT && e->exec->tier > 1) {
-        e->exec->tier = 1;
-        err = map_staging(e, len, true);
-    }
-    return err;
-}
-
-static void close_staging(struct gq_engine *e)
-{
-    gq_region_unmap(e->ctrlr, &e->staging);
-    e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    return place_staging(e, e->queue_staging +
+                                (uint64_t)e->n_queues * GQ_STAGING_LBAS * e->ns.lba_size);
 }
 
 static int open_locks(struct gq_engine *e)

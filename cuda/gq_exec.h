@@ -9,6 +9,10 @@
 #include "cuda/gq_reads.h"
 #include "cuda/gq_work.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define GQ_CHUNK_CMDS   16384u
 #define GQ_CHUNK_PIECES 4096u
 
@@ -57,7 +61,7 @@ struct gq_exec_ops {
     void (*release)(struct gq_exec *x, struct gq_import *imp);
     /*
      * Page-aligned memory for staging, not yet mapped for the controller. host: not the device's,
-     * for controllers that cannot reach that.
+     * for controllers that cannot reach that, or whose CQEs do not cover it.
      */
     int (*staging_alloc)(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
     void (*staging_free)(struct gq_exec *x, struct gq_import *imp);
@@ -107,6 +111,16 @@ struct gq_exec {
     uint8_t gpu_uuid[16]; /* zero without a GPU */
 };
 
+/*
+ * Has what a read wrote to device memory arrived there once its CQE is seen in host memory? A
+ * software controller, whose doorbells are ordinary memory, posts a CQE after its copies are
+ * complete. A drive's writes go to two targets, and nothing orders the two.
+ */
+static inline bool gq_cqe_covers_device(const struct nvme_transport *t)
+{
+    return !t->doorbells_are_mmio;
+}
+
 #define GQ_NOTE_ASKED "a CPU thread rings the doorbells, as asked"
 
 /* slots: runs at once. */
@@ -115,5 +129,9 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned sl
 /* -ENODEV without a device, with a sentence in why; without CUDA in the build always so. */
 int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
                  struct gq_exec **out, char *why, size_t why_len);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -30,7 +30,8 @@
  * controller posts the CQE only after its copies to GPU memory have completed (nvme_mover), which
  * is the same promise. A drive that writes data into GPU memory and CQEs into host memory aims at
  * two targets, and nothing orders the two: there the engine flushes GPUDirect writes after the
- * run, before the caller is told (gq_cuda.c).
+ * run, before the caller is told (gq_cuda.c), and staging, which is read during the run, is host
+ * memory (gq_engine.c).
  */
 #ifndef CUDA_GQ_PROTOCOL_H
 #define CUDA_GQ_PROTOCOL_H

@@ -121,6 +121,7 @@ void Rig::open()
     must(err, "sim_create");
     if (no_peer)
         t->ops = without_peers(t->ops);
+    t->doorbells_are_mmio = is_drive;
     driver.why = why;
     driver.why_len = sizeof(why);
     err = nvme_ctrlr_open(t, &driver, &c);

@@ -76,8 +76,9 @@ class Rig
     sim_config cfg = {};
     gq_options opts = {};
     nvme_opts driver = {};
-    bool no_peer = false; /* the controller cannot reach device memory */
-    Bytes media;          /* what the namespace held at first */
+    bool no_peer = false;  /* the controller cannot reach device memory */
+    bool is_drive = false; /* the controller says that it is hardware */
+    Bytes media;           /* what the namespace held at first */
     sim *s = nullptr;
     nvme_ctrlr *c = nullptr;
     gq_engine *e = nullptr;

@@ -1,0 +1,157 @@
+/*
+ * Where staging lies. In place of CUDA the engine gets the CPU executor, which calls a part of its
+ * memory the device's: the controller reaches that by a mover only.
+ */
+#include <cstring>
+#include <map>
+
+#include "cuda/gq_exec.h"
+#include "tests/cuda/gq_file.h"
+
+namespace
+{
+
+const Executor kCpu = {"Cpu32", GQ_EXECUTOR_CPU, 32};
+
+/* Copies at once: a ticket is done when it is given out. */
+int submit(void *, unsigned, bool to_device, const nvme_copy *copies, unsigned n, uint64_t *ticket)
+{
+    for (unsigned i = 0; i < n; i++) {
+        void *there = (void *)(uintptr_t)copies[i].device;
+
+        memcpy(to_device ? there : copies[i].host, to_device ? copies[i].host : there,
+               copies[i].len);
+    }
+    *ticket = 1;
+    return 0;
+}
+
+const nvme_mover_ops kMoverOps = {64, submit, [](void *, unsigned, uint64_t) { return 1; },
+                                  [](void *, void *, size_t) { return 0; }, [](void *, void *) {}};
+const nvme_mover kMover = {&kMoverOps, nullptr, 4};
+
+/* The allocations that there are, by address: the host's, or else the device's. */
+std::map<uint64_t, bool> is_host;
+gq_exec_ops cpu_ops, device_ops;
+
+int staging_alloc(gq_exec *x, size_t len, bool host, gq_import *out)
+{
+    int err = cpu_ops.staging_alloc(x, len, host, out);
+
+    if (err)
+        return err;
+    is_host[out->base] = host;
+    if (!host) {
+        out->mem.device = out->base;
+        out->mem.addr = nullptr;
+        out->mem.mover = &kMover;
+    }
+    return 0;
+}
+
+void staging_free(gq_exec *x, gq_import *imp)
+{
+    EXPECT_EQ(is_host.erase(imp->base), 1u);
+    cpu_ops.staging_free(x, imp);
+}
+
+unsigned allocations(bool host)
+{
+    unsigned n = 0;
+
+    for (const auto &a : is_host)
+        n += a.second == host;
+    return n;
+}
+
+} // namespace
+
+extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsigned slots,
+                                   gq_exec **out, char *, size_t)
+{
+    int err = gq_cpu_open(c, opts, slots, out);
+
+    if (err)
+        return err;
+    cpu_ops = device_ops = *(*out)->ops;
+    device_ops.staging_alloc = staging_alloc;
+    device_ops.staging_free = staging_free;
+    (*out)->ops = &device_ops;
+    (*out)->kind = GQ_EXECUTOR_CUDA;
+    (*out)->tier = 2;
+    return 0;
+}
+
+namespace
+{
+
+struct Case {
+    const char *name;
+    bool is_drive, no_peer;
+    unsigned tier;
+    bool host;
+};
+
+void PrintTo(const Case &c, std::ostream *os)
+{
+    *os << c.name;
+}
+
+class Staging : public testing::TestWithParam<Case>
+{
+  protected:
+    Staging()
+    {
+        rig.opts.executor = GQ_EXECUTOR_CUDA;
+        rig.is_drive = GetParam().is_drive;
+        rig.no_peer = GetParam().no_peer;
+        rig.open();
+    }
+
+    Rig rig{kCpu};
+};
+
+/* The map of extents is the device's in any case: no controller touches it. */
+TEST_P(Staging, IsWhereACqeTellsOfIt)
+{
+    gq_info info;
+
+    gq_engine_info(rig.e, &info);
+    EXPECT_EQ(info.tier, GetParam().tier);
+    EXPECT_EQ(allocations(true), GetParam().host ? 1u : 0u);
+    EXPECT_EQ(allocations(false), GetParam().host ? 1u : 2u);
+    rig.close();
+    EXPECT_TRUE(is_host.empty());
+}
+
+TEST_P(Staging, CarriesWhatIsNotAligned)
+{
+    Memory m(GQ_EXECUTOR_CPU, 64u << 10);
+    gq_buffer *b = rig.add(m, 3, 40000);
+    File file(rig, {{0, 100}}, 100000);
+    Batch batch(b, file, {{1, 2, 300}, {4097, 2000, 5000}});
+    Bytes data = random_bytes(2048, 7);
+
+    ASSERT_EQ(rig.move(GQ_READ, b, 5, {{2000, 65536}}, 77, 1000), 0);
+    EXPECT_EQ(m.read(3 + 5, 1000), rig.peek(2000 * 512 + 77, 1000));
+    ASSERT_EQ(batch.run(rig), 0);
+    EXPECT_EQ(m.read(3 + 2, 300), file.part(1, 300));
+    EXPECT_EQ(m.read(3 + 2000, 5000), file.part(4097, 5000));
+    m.write(3 + 6, data);
+    ASSERT_EQ(rig.move(GQ_WRITE, b, 6, {{3000, 65536}}, 512, data.size()), 0);
+    EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
+}
+
+const Case kCases[] = {
+    {"Simulated", false, false, 2, false},
+    {"SimulatedWithoutPeers", false, true, 1, true},
+    {"Drive", true, false, 2, true},
+    {"DriveWithoutPeers", true, true, 1, true},
+};
+
+INSTANTIATE_TEST_SUITE_P(Controllers, Staging, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<Case> &i) {
+                             return std::string(i.param.name);
+                         });
+
+} // namespace
