@@ -28,7 +28,7 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
                         const struct gd_buffer *known, uint64_t dst, uint64_t len, uint64_t offset,
                         uint32_t rank, uint32_t groups)
 {
-    struct gd_reader self = {.group = group, .file = f, .queue = 0};
+    struct gd_reader self = {.group = group, .file = f};
     struct gq_read read = {.file_offset = offset, .at = 0, .len = len};
     struct gd_buffer b;
     int err = 0;
@@ -41,10 +41,28 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
     return err ? err : gd_read_part(group, f, &b, read, rank, groups);
 }
 
+/*
+ * For its fields to be in registers. Word by word: what is copied as a whole is handed on by the
+ * caller's stack.
+ */
+GQ_FN struct gpunvme_device_file gd_load_file(const struct gpunvme_device_file *file)
+{
+    union {
+        struct gpunvme_device_file file;
+        uint64_t words[sizeof(struct gpunvme_device_file) / sizeof(uint64_t)];
+    } copy;
+    const uint64_t *from = (const uint64_t *)file;
+
+#pragma unroll
+    for (uint32_t i = 0; i < sizeof(copy) / sizeof(uint64_t); i++)
+        copy.words[i] = from[i];
+    return copy.file;
+}
+
 GQ_FN int64_t gd_pread_warp(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                             uint64_t offset)
 {
-    const struct gpunvme_device_file f = *file;
+    const struct gpunvme_device_file f = gd_load_file(file);
     uint64_t len = gq_read_bytes(&f.map, offset, n);
     int err = len ? gd_pread_part(gq_whole_group(), &f, NULL, dst, len, offset, 0, 1) : 0;
 
@@ -97,11 +115,11 @@ GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, const struct g
 GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_file *f,
                            const struct gd_buffer *b, struct gq_read read)
 {
-    struct gd_reader self = {.group = group, .file = f, .queue = 0}, *w = &self;
+    struct gd_reader self = {.group = group, .file = f}, *w = &self;
     struct gq_reads reads = gd_reads(f, b);
     struct gq_run run = gd_run(f, group.lanes, 1);
     struct gd_queue *q;
-    uint32_t result = GQ_READ_LOST, outcome;
+    uint32_t result = GQ_READ_LOST;
     int err = gd_take(w);
 
     if (err)
@@ -115,7 +133,6 @@ GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_fi
     reads.list = q->reads;
     run.results = q->results;
     gd_drive(w, &run, &reads, 0);
-    outcome = q->state.outcome;
     GQ_FOR_LANES(lane)
     {
         result = q->results[lane];
@@ -123,7 +140,7 @@ GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_fi
     gd_give(w);
     if (result == GQ_READ_OK)
         return (int64_t)read.len;
-    return result == GQ_READ_INVALID ? -EFAULT : gd_error(outcome);
+    return result == GQ_READ_INVALID ? -EFAULT : gd_error(w->outcome);
 }
 
 /*
@@ -133,7 +150,7 @@ GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_fi
 GQ_FN int64_t gd_pread_lane(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                             uint64_t offset)
 {
-    const struct gpunvme_device_file f = *file;
+    const struct gpunvme_device_file f = gd_load_file(file);
     uint64_t len = gq_read_bytes(&f.map, offset, n);
     uint32_t mask;
 
@@ -141,7 +158,7 @@ GQ_FN int64_t gd_pread_lane(const struct gpunvme_device_file *file, uint64_t dst
         return 0;
     mask = __match_any_sync(__activemask(), (unsigned long long)file);
     for (;;) {
-        struct gd_reader self = {.group = gd_group(mask), .file = &f, .queue = 0}, *w = &self;
+        struct gd_reader self = {.group = gd_group(mask), .file = &f}, *w = &self;
         uint64_t first = GQ_SAME64(dst), first_len = GQ_SAME64(len);
         struct gd_buffer b;
         int err = gd_find_buffer(w, first, first_len, &b);

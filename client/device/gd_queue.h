@@ -17,15 +17,16 @@ struct gd_reader {
     struct gq_group group;
     const struct gpunvme_device_file *file;
     uint32_t queue;
+    uint32_t in_flight, outcome; /* of the last run, as it left the queue */
 };
 
 /*
- * One lane's look. A word of host memory costs a microsecond, both together hardly more: once in a
- * while somebody pays.
+ * One lane's look: have the leases ended? checked: what checked_ns said a moment ago. A word of
+ * host memory costs a microsecond, both together hardly more: once in a while somebody pays.
  */
-GQ_FN bool gd_look(const struct gpunvme_device_file *f)
+GQ_FN bool gd_look(const struct gpunvme_device_file *f, uint64_t checked)
 {
-    uint64_t now = gq_clock_ns(), checked = gd_load64(f->checked_ns);
+    uint64_t now = gq_clock_ns();
     uint32_t of_queues, of_extents;
 
     if (now - checked < GD_CHECK_NS)
@@ -38,30 +39,30 @@ GQ_FN bool gd_look(const struct gpunvme_device_file *f)
     return false;
 }
 
-/* Have the leases ended? Late by GD_CHECK_NS at most. */
-GQ_FN bool gd_stale(const struct gd_reader *w)
+/*
+ * Tries one queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, told late
+ * by GD_CHECK_NS at most. When somebody last looked is loaded while the lock is on its way.
+ */
+GQ_FN int gd_try(const struct gd_reader *w, uint32_t queue)
 {
+    uint32_t *lock = &w->file->set.locks[queue];
+    GQ_LANE_VAR(uint32_t, got);
     GQ_LANE_VAR(uint32_t, stale);
 
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0)
-            GQ_AT(stale) = gd_look(w->file);
-    }
-    return GQ_BALLOT(stale) != 0;
-}
+        if (lane == 0) {
+            uint64_t checked = gd_load64(w->file->checked_ns);
 
-/* Tries one queue. */
-GQ_FN bool gd_try(const struct gd_reader *w, uint32_t queue)
-{
-    GQ_LANE_VAR(uint32_t, got);
-
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0)
-            GQ_AT(got) = gd_try_lock(&w->file->set.locks[queue]);
+            GQ_AT(got) = gd_try_lock(lock);
+            GQ_AT(stale) = gd_look(w->file, checked);
+            if (GQ_AT(got) && GQ_AT(stale))
+                gd_unlock(lock, GD_FREE);
+        }
     }
-    return GQ_BALLOT(got) != 0;
+    if (GQ_BALLOT(stale) != 0)
+        return -ESTALE;
+    return GQ_BALLOT(got) != 0 ? 0 : -EAGAIN;
 }
 
 /*
@@ -100,12 +101,31 @@ GQ_FN int gd_wait(const struct gd_reader *w, uint64_t start_ns)
 {
     uint64_t now = GQ_SAME64(gq_clock_ns());
 
-    if (gd_stale(w))
-        return -ESTALE;
     if (now - start_ns >= w->file->set.command_ns)
         return -ETIMEDOUT;
     gd_pause();
     return 0;
+}
+
+/* After a try in vain: any queue, in w->queue, as gd_take() returns. */
+GQ_FN int gd_take_any(struct gd_reader *w)
+{
+    const struct gd_set *s = &w->file->set;
+    uint64_t start = GQ_SAME64(gq_clock_ns());
+    int err;
+
+    do {
+        uint32_t found = gd_find_free(w, w->queue);
+
+        if (found > s->n_queues)
+            return -ETIMEDOUT;
+        if (found < s->n_queues)
+            w->queue = found;
+        err = found < s->n_queues ? 0 : gd_wait(w, start);
+        if (!err)
+            err = gd_try(w, w->queue);
+    } while (err == -EAGAIN);
+    return err;
 }
 
 /*
@@ -115,41 +135,24 @@ GQ_FN int gd_wait(const struct gd_reader *w, uint64_t start_ns)
 GQ_FN int gd_take(struct gd_reader *w)
 {
     const struct gd_set *s = &w->file->set;
-    uint64_t start = GQ_SAME64(gq_clock_ns());
     int err;
 
-    if (s->n_queues == 0 || gd_stale(w))
+    if (s->n_queues == 0)
         return -ESTALE;
     w->queue = GQ_SAME32(gd_seed()) % s->n_queues;
-    while (!gd_try(w, w->queue)) {
-        uint32_t found = gd_find_free(w, w->queue);
-
-        if (found > s->n_queues)
-            return gd_stale(w) ? -ESTALE : -ETIMEDOUT;
-        if (found < s->n_queues) {
-            w->queue = found;
-            continue;
-        }
-        err = gd_wait(w, start);
-        if (err)
-            return err;
-    }
-    return 0;
+    err = gd_try(w, w->queue);
+    return err == -EAGAIN ? gd_take_any(w) : err;
 }
 
 /* After a run: the queue goes on, unless commands may be in flight that nobody waits for. */
 GQ_FN void gd_give(const struct gd_reader *w)
 {
-    const struct gd_set *s = &w->file->set;
+    bool lost = w->in_flight != 0 || w->outcome == GQ_OUT_BROKEN;
 
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0) {
-            const struct gq_state *state = &s->queues[w->queue].state;
-            bool lost = state->in_flight != 0 || state->outcome == GQ_OUT_BROKEN;
-
-            gd_unlock(&s->locks[w->queue], lost ? GD_LOST : GD_FREE);
-        }
+        if (lane == 0)
+            gd_unlock(&w->file->set.locks[w->queue], lost ? GD_LOST : GD_FREE);
     }
 }
 

@@ -35,10 +35,32 @@ GQ_FN struct gd_buffer gd_load_buffer(const struct gd_buffer *at)
     };
 }
 
+/* What lane i has. */
+GQ_FN struct gd_buffer gd_buffer_of(const struct gd_reader *w,
+                                    GQ_LANE_PARAM(struct gd_buffer, entry), uint32_t i)
+{
+#ifdef __CUDACC__
+    int from = (int)gq_thread_of(w->group, i);
+
+    return (struct gd_buffer){
+        .addr = __shfl_sync(w->group.mask, entry.addr, from),
+        .len = __shfl_sync(w->group.mask, entry.len, from),
+        .target = {.base = __shfl_sync(w->group.mask, entry.target.base, from),
+                   .iova = __shfl_sync(w->group.mask, entry.target.iova, from),
+                   .prps_iova = __shfl_sync(w->group.mask, entry.target.prps_iova, from),
+                   .head = __shfl_sync(w->group.mask, entry.target.head, from),
+                   .len = __shfl_sync(w->group.mask, entry.target.len, from)},
+    };
+#else
+    (void)w;
+    return entry[i];
+#endif
+}
+
 /*
  * The buffer around [addr, addr + len), each lane looking at entries of its own: 0, -EFAULT, or
  * -ESTALE where there is no table any more. The first entries are there in any case, and loaded
- * while the number of them is.
+ * while the number of them is; whole, so that the one that is found is there at once.
  */
 GQ_FN int gd_find_buffer(const struct gd_reader *w, uint64_t addr, uint64_t len,
                          struct gd_buffer *out)
@@ -52,17 +74,16 @@ GQ_FN int gd_find_buffer(const struct gd_reader *w, uint64_t addr, uint64_t len,
     do {
         uint32_t mask;
         GQ_LANE_VAR(uint32_t, found);
+        GQ_LANE_VAR(struct gd_buffer, entry);
 
         GQ_FOR_LANES(lane)
         {
-            struct gd_buffer b = {.addr = gd_load64(&s->buffers[i + lane].addr),
-                                  .len = gd_load64(&s->buffers[i + lane].len)};
-
-            GQ_AT(found) = gd_holds(&b, addr, len);
+            GQ_AT(entry) = gd_load_buffer(&s->buffers[i + lane]);
+            GQ_AT(found) = gd_holds(&GQ_AT(entry), addr, len);
         }
         mask = GQ_BALLOT(found);
         if (mask != 0) {
-            *out = gd_load_buffer(&s->buffers[i + gq_prefix_ones(~mask)]);
+            *out = gd_buffer_of(w, entry, gq_prefix_ones(~mask));
             return 0;
         }
         i += w->group.lanes;
@@ -119,22 +140,42 @@ GQ_FN struct gq_run gd_run(const struct gpunvme_device_file *f, uint32_t n, uint
     };
 }
 
-/* Drives the queue until the work is done. Returns what gq_reads_end() does. */
-GQ_FN uint32_t gd_drive(const struct gd_reader *w, const struct gq_run *run,
-                        const struct gq_reads *reads, uint32_t rank)
+/*
+ * After gd_take(). The leases are good, as far as that knows: both were looked at within
+ * GD_CHECK_NS, so the run's own first look at them, two words of host memory, waits its turn.
+ */
+GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct gq_run *run,
+                    const struct gq_reads *reads, const struct gq_port *port, uint32_t rank)
 {
-    struct gd_queue *q = &w->file->set.queues[w->queue];
-    const struct gq_port port = q->port;
+    struct gq_state *state = &w->file->set.queues[w->queue].state;
+
+    gq_reads_begin(r, w->group, run, reads, port, state, rank, w->queue);
+    r->w.flags_ns += GQ_FLAGS_NS;
+}
+
+/* Before gd_give(). Returns what gq_reads_end() does. */
+GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
+{
+    w->in_flight = gq_in_flight(&r->w);
+    w->outcome = r->w.outcome;
+    return gq_reads_end(r);
+}
+
+/* Drives the queue until the work is done. Returns what gq_reads_end() does. */
+GQ_FN uint32_t gd_drive(struct gd_reader *w, const struct gq_run *run, const struct gq_reads *reads,
+                        uint32_t rank)
+{
+    const struct gq_port port = w->file->set.queues[w->queue].port;
     enum gq_round round = GQ_ROUND_BUSY;
     struct gq_reader r = {0};
 
-    gq_reads_begin(&r, w->group, run, reads, &port, &q->state, rank, w->queue);
+    gd_begin(w, &r, run, reads, &port, rank);
     while (round != GQ_ROUND_ENDED) {
         if (round == GQ_ROUND_IDLE)
             gd_idle();
         round = gq_reads_round(&r);
     }
-    return gq_reads_end(&r);
+    return gd_end(w, &r);
 }
 
 /*
@@ -145,7 +186,7 @@ GQ_FN int gd_read_part(struct gq_group group, const struct gpunvme_device_file *
                        const struct gd_buffer *b, struct gq_read read, uint32_t rank,
                        uint32_t groups)
 {
-    struct gd_reader self = {.group = group, .file = f, .queue = 0}, *w = &self;
+    struct gd_reader self = {.group = group, .file = f}, *w = &self;
     struct gq_reads reads = gd_reads(f, b);
     struct gq_run run;
     uint32_t bad;
@@ -156,7 +197,7 @@ GQ_FN int gd_read_part(struct gq_group group, const struct gpunvme_device_file *
     reads.whole = read;
     run = gd_run(f, (uint32_t)gq_count_units(&reads), groups);
     bad = gd_drive(w, &run, &reads, rank);
-    err = bad == GQ_NO_READ ? 0 : gd_error(f->set.queues[w->queue].state.outcome);
+    err = bad == GQ_NO_READ ? 0 : gd_error(w->outcome);
     gd_give(w);
     return err;
 }
