@@ -17,18 +17,21 @@ __device__ bool is_new(uint64_t word, uint32_t fill)
 
 /*
  * The first warp waits for the box's next filling and takes it into shared memory: the first line
- * with one load a lane, the rest once it is known how much there is. False after the idle time.
+ * with one load a lane, the rest once it is known how much there is. The head acquires: words
+ * beyond its line, which alone may bear the tag of 128 fillings ago, are loaded after it, and so
+ * are the bytes to copy, by all threads that meet this warp. False after the idle time.
  */
 __device__ bool take(const struct gq_copier_box *box, uint32_t fill, uint64_t *words)
 {
-    const volatile uint64_t *from = box->words;
+    const uint64_t *from = box->words;
     uint64_t since = gq_clock_ns();
     unsigned lane = threadIdx.x % GQ_LANES, wanted = GQ_COPIER_LINE;
 
     while (true) {
-        uint64_t low = lane < wanted ? from[lane] : GQ_COPIER_TAG(fill);
-        uint64_t high = wanted > GQ_LANES && lane < wanted - GQ_LANES ? from[GQ_LANES + lane]
-                                                                      : GQ_COPIER_TAG(fill);
+        uint64_t high = wanted > GQ_LANES && lane < wanted - GQ_LANES
+                            ? gq_load_word(&from[GQ_LANES + lane])
+                            : GQ_COPIER_TAG(fill);
+        uint64_t low = lane < wanted ? gq_acquire_word(&from[lane]) : GQ_COPIER_TAG(fill);
         uint64_t head = GQ_UNIFORM64(low);
 
         if (is_new(head, fill)) {
@@ -103,11 +106,18 @@ extern "C" __global__ void __launch_bounds__(GQ_COPIER_THREADS)
         __syncthreads();
         if (threadIdx.x == 0) {
             gq_fence_results();
-            *(volatile uint32_t *)&l.done[blockIdx.x] = batch;
+            gq_store_sign(&l.done[blockIdx.x], batch);
         }
     }
-    if (threadIdx.x == 0)
-        *(volatile uint32_t *)&l.ended[blockIdx.x] = l.launch[blockIdx.x];
+    /*
+     * The last count before the end: the keeper, who sees the end, has the next launch begin with
+     * the batch that the count names. By an older one it would copy a batch again that the poster
+     * may have been told is done, over bytes that have changed since.
+     */
+    if (threadIdx.x == 0) {
+        gq_fence_results();
+        gq_store_sign(&l.ended[blockIdx.x], l.launch[blockIdx.x]);
+    }
 }
 
 extern "C" cudaError_t gq_copier_load(void)

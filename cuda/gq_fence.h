@@ -1,10 +1,11 @@
 /*
  * Loads, stores and fences that the controller or the host takes part in. All PTX is here.
  *
- * Three orders matter, and each function names the one it makes:
+ * Four orders matter, and each function names the one it makes:
  *  - SQEs before the doorbell: the controller that sees the new tail must see the entries;
  *  - the CQE's phase before everything read after it: the data, and the slot it frees;
- *  - all results before the state that tells the host that a queue has stopped.
+ *  - all results before the state that tells the host that a queue has stopped, or a count;
+ *  - a new word of a box before everything read after it: what the host wrote before it.
  */
 #ifndef CUDA_GQ_FENCE_H
 #define CUDA_GQ_FENCE_H
@@ -61,7 +62,26 @@ GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
     return value;
 }
 
-/* A sign of life: carries nothing but itself. */
+/*
+ * A word of a box that the host fills, and that says itself whether it is new. Loads of several
+ * words go over the bus together when the one that acquires comes last.
+ */
+GQ_FN uint64_t gq_load_word(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+/* The same. What is read after a new word, also by lanes met since, is not older than its store. */
+GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+/* A sign of life: carries nothing but itself, or what a fence right before it says. */
 GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
 {
     asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(sign), "r"(value) : "memory");
