@@ -108,7 +108,7 @@ int gq_resident_post(struct gq_resident *r, const struct gq_resident_list *list)
     memcpy(payload, list, sizeof(*list));
     r->state = list->state;
     r->launch.list++;
-    /* Release: who has seen all words, and fenced, sees the commands that are not among them. */
+    /* Release, each: who acquires any of them sees the commands that are not among them. */
     for (unsigned i = 0; i < GQ_RESIDENT_WORDS; i++)
         __atomic_store_n(&r->box[i], (uint64_t)r->launch.list << 32 | payload[i], __ATOMIC_RELEASE);
     err = gq_resident_keep(r);

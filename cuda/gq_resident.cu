@@ -7,15 +7,19 @@ namespace
 
 constexpr uint64_t kIdleNs = 200000;
 
-/* Waits for list number `list` and takes it into shared memory. False after the idle time. */
+/*
+ * Waits for list number `list` and takes it into shared memory. Each lane acquires: commands that
+ * are not in the box, the flags and a queue's entries are as the host had them when it posted,
+ * whatever the processor's cache has of a list before. False after the idle time.
+ */
 __device__ bool take(const uint64_t *box, uint32_t list, uint32_t *out)
 {
-    const volatile uint64_t *from = box;
     uint64_t since = gq_clock_ns();
     unsigned lane = threadIdx.x;
 
     while (true) {
-        uint64_t low = from[lane], high = from[GQ_LANES + lane];
+        uint64_t high = gq_load_word(&box[GQ_LANES + lane]);
+        uint64_t low = gq_acquire_word(&box[lane]);
 
         if (__all_sync(GQ_LANE_ALL, low >> 32 == list && high >> 32 == list)) {
             out[lane] = (uint32_t)low;
@@ -47,9 +51,6 @@ __global__ void __launch_bounds__(GQ_LANES)
         __syncwarp();
         if (inside && threadIdx.x == 0)
             box.list.run.cmds = box.list.cmds;
-        /* The processor's cache may have commands of a list before: as the host releases them. */
-        if (!inside)
-            gq_fence_entries();
         __syncwarp();
         gq_begin(&w, gq_whole_group(), &box.list.run, &port, &box.list.first, 0);
         w.state = box.list.state;
@@ -57,9 +58,10 @@ __global__ void __launch_bounds__(GQ_LANES)
             ;
         gq_end(&w);
     }
+    /* The last list's outcome before the end: who sees the end launches anew for a list without. */
     if (threadIdx.x == 0) {
         gq_fence_results();
-        *(volatile uint32_t *)l.ended = l.launch;
+        gq_store_sign(l.ended, l.launch);
     }
 }
 
