@@ -37,6 +37,8 @@ static int open_place(struct gpunvme_direct *d)
         err = place_open(&d->place, cu, device);
     if (!err && cu && direct_image())
         err = cuda_driver_load(cu, device, direct_image(), KERNEL, &d->kernel);
+    if (!err && cu)
+        err = direct_service_open(&d->place, &d->service);
     return err;
 }
 
@@ -121,6 +123,7 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
     if (!d)
         return;
     unlink_direct(d);
+    direct_service_close(d->service);
     direct_queues_end(d);
     while (d->files)
         gpunvme_file_close(d->files);

@@ -4,6 +4,7 @@
 
 #include "client/copier.h"
 #include "client/device/gd_types.h"
+#include "client/direct_service.h"
 #include "client/internal.h"
 #include "client/place.h"
 
@@ -17,7 +18,8 @@ struct gpunvme_direct {
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
     struct place place;
     struct cuda_kernel kernel;
-    struct copier *copier; /* NULL: none */
+    struct direct_service *service; /* NULL: none */
+    struct copier *copier;          /* NULL: none */
     uint32_t want_queues, want_depth;
 
     /* The lease; constant but for opening, renewing and closing. */

@@ -17,38 +17,66 @@ static unsigned warps_for(const struct gd_set *set, uint64_t n)
     return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
 }
 
-static int launch(struct gpunvme_file *f, const struct gd_buffer *b, void *ptr, uint64_t n,
-                  uint64_t offset, void *stream, int64_t *bytes)
+static int no_kernels(void)
 {
-    struct gpunvme_direct *d = f->d;
+    return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
+}
+
+static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    void *args[] = {l};
     if (!d->kernel.function)
-        return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
-    struct gd_launch l = {.file = f->device,
-                          .buffer = *b,
-                          .addr = (uintptr_t)ptr,
-                          .len = n,
-                          .offset = offset,
-                          .bytes = bytes};
-    void *args[] = {&l};
+        return no_kernels();
     return cuda_driver_launch(d->place.cuda, d->place.device, &d->kernel,
-                              warps_for(&f->device.set, n) * WARP, stream, args);
+                              warps_for(&l->file.set, l->len) * WARP, stream, args);
+}
+
+/* What there is to do: len is not beyond the end of the file. */
+static int make_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset,
+                     struct gd_launch *out)
+{
+    if (n > MAX_READ || offset > MAX_READ)
+        return gpunvme_fail(-EINVAL, "read of %zu bytes at %llu", n, (unsigned long long)offset);
+    if (f->device.set.n_queues == 0)
+        return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
+    *out = (struct gd_launch){.file = f->device,
+                              .addr = (uintptr_t)ptr,
+                              .len = gq_read_bytes(&f->device.map, offset, n),
+                              .offset = offset};
+    return direct_buffer_find(f->d, out->addr, out->len, &out->buffer);
+}
+
+static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
+{
+    if (l->len == 0)
+        return 0;
+    return direct_cpu_read(&f->device, &l->buffer, (void *)(uintptr_t)l->addr, l->len, l->offset);
 }
 
 int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
                        int64_t *bytes)
 {
-    struct gd_buffer b;
-    if (n > MAX_READ || offset > MAX_READ)
-        return gpunvme_fail(-EINVAL, "read of %zu bytes at %llu", n, (unsigned long long)offset);
-    if (f->device.set.n_queues == 0)
-        return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
-    uint64_t left = offset < f->device.map.end ? f->device.map.end - offset : 0;
-    uint64_t len = n < left ? n : left;
-    int err = direct_buffer_find(f->d, (uintptr_t)ptr, len, &b);
+    struct gd_launch l;
+    int err = make_read(f, ptr, n, offset, &l);
     if (err)
         return err;
+    l.bytes = bytes;
     if (f->d->place.cuda)
-        return launch(f, &b, ptr, len, offset, stream, bytes);
-    *bytes = len ? direct_cpu_read(&f->device, &b, ptr, len, offset) : 0;
+        return launch(f->d, &l, stream);
+    *bytes = read_here(f, &l);
     return 0;
+}
+
+ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
+{
+    struct gd_launch l;
+    int err = make_read(f, ptr, n, offset, &l);
+    if (err)
+        return err;
+    if (f->d->place.cuda && !f->d->service)
+        return no_kernels();
+    int64_t got = f->d->service ? direct_service_read(f->d->service, &l) : read_here(f, &l);
+    if (got < 0)
+        return gpunvme_fail((int)got, "read through leased queues: %s", strerror((int)-got));
+    return got;
 }

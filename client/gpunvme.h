@@ -199,6 +199,16 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
                        int64_t *bytes);
 
 /*
+ * The same for a host that waits: bytes or -errno, with fewer bytes than asked for only at the end
+ * of the file or after an error in the middle. In no order with streams: work that uses the bytes
+ * is started after it has returned, work that uses what was there before has ended. The quickest
+ * way to read a little after a little: a block of threads stays on the GPU while such reads come
+ * one after another, of all threads in turn, and leaves after 0.2 ms without one. -ETIMEDOUT also
+ * when other kernels leave it no room.
+ */
+ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset);
+
+/*
  * What kernels of the application's own take as an argument: see gpunvme_device.h. Device memory,
  * the same until the file is closed; refreshing and renewing change what is there.
  */

@@ -26,6 +26,13 @@ EMBED(copier_fatbin, COPIER_FATBIN);
 #define COPIER_IMAGE NULL
 #endif
 
+#ifdef SERVICE_FATBIN
+EMBED(service_fatbin, SERVICE_FATBIN);
+#define SERVICE_IMAGE service_fatbin
+#else
+#define SERVICE_IMAGE NULL
+#endif
+
 const void *direct_image(void)
 {
     return DIRECT_IMAGE;
@@ -34,4 +41,9 @@ const void *direct_image(void)
 const void *copier_image(void)
 {
     return COPIER_IMAGE;
+}
+
+const void *service_image(void)
+{
+    return SERVICE_IMAGE;
 }

@@ -190,6 +190,36 @@ TEST_F(DirectGpu, ReadsInAStreamAnythingAnywhere)
     EXPECT_EQ(*bytes_, 0);
 }
 
+TEST_F(DirectGpu, AHostReadsOnePieceAfterAnother)
+{
+    std::mt19937 rng(9);
+    for (int i = 0; i < 400; i++) {
+        size_t most = i % 50 == 0 ? 1u << 20 : 3 * kPage, n = rng() % most, at = rng() % kPage;
+        uint64_t offset = i % 3 ? rng() % kFile / kPage * kPage : rng() % kFile;
+        size_t want = std::min<size_t>(n, kFile - offset);
+        if (i % 40 == 0)
+            usleep(2000); // the block leaves meanwhile
+        ASSERT_EQ(gpunvme_file_read(f_, memory_ + at, n, offset), static_cast<ssize_t>(want))
+            << n << " at " << offset << ": " << gpunvme_error();
+        ASSERT_TRUE(holds(memory_ + at, want, offset)) << i;
+    }
+    EXPECT_EQ(gpunvme_file_read(f_, memory_, kRoom, 0), static_cast<ssize_t>(kFile)) << "two parts";
+    EXPECT_TRUE(holds(memory_, kFile, 0));
+    EXPECT_EQ(gpunvme_file_read(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
+    EXPECT_EQ(gpunvme_file_read(f_, memory_, 10, kFile), 0);
+}
+
+// The block that stays has read the extents before, and its processor may still have them.
+TEST_F(DirectGpu, AHostSeesARefreshedFileAtOnce)
+{
+    ASSERT_EQ(gpunvme_file_read(f_, memory_, kPage, kHole), static_cast<ssize_t>(kPage));
+    ASSERT_TRUE(holds(memory_, kPage, kHole));
+    ASSERT_NO_FATAL_FAILURE(punch_hole());
+    ASSERT_EQ(gpunvme_file_read(f_, memory_, kHoleLength, kHole),
+              static_cast<ssize_t>(kHoleLength));
+    EXPECT_TRUE(holds(memory_, kHoleLength, kHole));
+}
+
 TEST_F(DirectGpu, KeepsTheOrderOfItsStream)
 {
     constexpr size_t kPiece = 1u << 20;

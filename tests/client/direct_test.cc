@@ -185,6 +185,22 @@ TEST_P(Direct, EndsWhereTheFileDoes)
     EXPECT_EQ(read(f_, 0, 0, 10), 0);
 }
 
+TEST_P(Direct, AHostThatWaitsReadsTheSame)
+{
+    std::mt19937 rng(8);
+    for (int i = 0; i < 100; i++) {
+        size_t most = i % 10 == 0 ? kFile : 3 * kPage, n = rng() % most;
+        uint64_t offset = rng() % (kFile + kPage);
+        size_t want = offset < kFile ? std::min<size_t>(n, kFile - offset) : 0;
+        size_t at = rng() % (kRoom - most);
+        ASSERT_EQ(gpunvme_file_read(f_, memory_ + at, n, offset), static_cast<ssize_t>(want))
+            << n << " at " << offset;
+        ASSERT_TRUE(holds(at, want, offset));
+    }
+    EXPECT_EQ(gpunvme_file_read(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
+    EXPECT_EQ(gpunvme_file_read(f_, memory_, 10, UINT64_MAX), -EINVAL);
+}
+
 TEST_P(Direct, ManyThreadsShareFewQueues)
 {
     std::vector<std::thread> threads;

@@ -1,0 +1,148 @@
+#include "client/direct_service.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/device/gd_service.h"
+#include "client/device/image.h"
+#include "client/error.h"
+
+#define KERNEL   "gpunvme_direct_serve"
+#define PAGE     4096u
+#define NS_PER_S 1000000000u
+#define THREADS  (GD_READ_QUEUES * 32u)
+#define PART     ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
+#define PATIENCE 3u /* deadlines of a command: for a queue, for the part, and one to be sure */
+
+struct direct_service {
+    struct place place;
+    struct cuda_kernel kernel;
+    void *stream;
+    struct gd_service *memory; /* a page of its own, mapped at: */
+    uint64_t device;
+
+    pthread_mutex_t lock; /* protects the box, and with it the memory: one read at a time */
+    struct gq_box box;
+};
+
+static int run(void *ctx, const struct gq_box_launch *box)
+{
+    struct direct_service *s = ctx;
+    struct gd_service_launch l = {
+        .box = *box,
+        .answer = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, answer))};
+    void *args[] = {&l};
+    return cuda_driver_launch(s->place.cuda, s->place.device, &s->kernel, THREADS, s->stream, args);
+}
+
+static int open_memory(struct direct_service *s)
+{
+    static_assert(sizeof(struct gd_service) <= PAGE, "one page");
+    void *page = aligned_alloc(PAGE, PAGE);
+    if (!page)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    memset(page, 0, PAGE);
+    int err =
+        cuda_driver_map(s->place.cuda, s->place.device, page, PAGE, CUDA_HOST_MEMORY, &s->device);
+    if (err) {
+        free(page);
+        return err;
+    }
+    s->memory = page;
+    gq_box_init(&s->box, &s->memory->box, s->device + offsetof(struct gd_service, box));
+    s->box.run = run;
+    s->box.ctx = s;
+    return 0;
+}
+
+int direct_service_open(const struct place *p, struct direct_service **out)
+{
+    *out = NULL;
+    if (!service_image())
+        return 0;
+    struct direct_service *s = calloc(1, sizeof(*s));
+    if (!s)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    s->place = *p;
+    pthread_mutex_init(&s->lock, NULL);
+    int err = cuda_driver_load(p->cuda, p->device, service_image(), KERNEL, &s->kernel);
+    if (!err)
+        err = cuda_driver_stream_urgent(p->cuda, p->device, &s->stream);
+    if (!err)
+        err = open_memory(s);
+    if (err) {
+        direct_service_close(s);
+        return err;
+    }
+    *out = s;
+    return 0;
+}
+
+void direct_service_close(struct direct_service *s)
+{
+    if (!s)
+        return;
+    const struct place *p = &s->place;
+    if (s->stream) {
+        (void)cuda_driver_copy_wait(p->cuda, p->device, s->stream);
+        cuda_driver_stream_free(p->cuda, p->device, s->stream);
+    }
+    if (s->memory)
+        cuda_driver_unpin(p->cuda, p->device, s->memory);
+    free(s->memory);
+    cuda_driver_unload(p->cuda, p->device, &s->kernel);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* Under the lock. The answer to piece `number`. */
+static int64_t wait_for(struct direct_service *s, uint32_t number, uint64_t patience_ns)
+{
+    uint64_t start = now_ns(), answer;
+    for (;;) {
+        bool late = now_ns() - start >= patience_ns, alone = gq_box_is_alone(&s->box);
+        answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
+        if (answer >> 32 == number)
+            return (int32_t)(uint32_t)answer;
+        int err = alone ? gq_box_run(&s->box) : 0;
+        if (err || late) {
+            gq_box_take_back(&s->box);
+            return err ? err : -ETIMEDOUT;
+        }
+    }
+}
+
+static int64_t read_part(struct direct_service *s, const struct gd_launch *part)
+{
+    pthread_mutex_lock(&s->lock);
+    uint32_t number = gq_box_put(&s->box, part, sizeof(*part));
+    int64_t bytes = wait_for(s, number, PATIENCE * part->file.set.command_ns);
+    pthread_mutex_unlock(&s->lock);
+    return bytes;
+}
+
+int64_t direct_service_read(struct direct_service *s, const struct gd_launch *read)
+{
+    struct gd_launch part = *read;
+    uint64_t done = 0;
+    while (done < read->len) {
+        part.addr = read->addr + done;
+        part.offset = read->offset + done;
+        part.len = read->len - done < PART ? read->len - done : PART;
+        int64_t got = read_part(s, &part);
+        if (got < 0)
+            return done ? (int64_t)done : got;
+        done += (uint64_t)got;
+    }
+    return (int64_t)done;
+}

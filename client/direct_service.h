@@ -1,0 +1,24 @@
+/*
+ * Reads that a host waits for, without a launch: a block of threads stays on the GPU while reads
+ * come one after another, and leaves when none has come for 0.2 ms (cuda/gq_box.h).
+ */
+#ifndef CLIENT_DIRECT_SERVICE_H
+#define CLIENT_DIRECT_SERVICE_H
+
+#include "client/device/gd_launch.h"
+#include "client/place.h"
+
+struct direct_service;
+
+/* The place is a GPU. *out NULL, and 0: the library has no code for it. */
+int direct_service_open(const struct place *p, struct direct_service **out);
+/* Waits for the block to leave. NULL: nothing. */
+void direct_service_close(struct direct_service *s);
+/*
+ * Bytes, of which only an error in the middle makes fewer than asked for, or -errno. Threads take
+ * turns. -ETIMEDOUT also when the block did not answer in time, for want of room on the GPU: a read
+ * that it has taken may still go on then.
+ */
+int64_t direct_service_read(struct direct_service *s, const struct gd_launch *read);
+
+#endif

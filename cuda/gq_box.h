@@ -1,0 +1,110 @@
+/*
+ * A box in host memory, by which a host hands one piece of work after another to a kernel that
+ * stays on the GPU: a launch takes as long as all the rest of a small read.
+ *
+ * Every word carries in its upper half the number of the piece: a reader knows of each word whether
+ * it is new, however the bus may have cut its loads. Pieces have numbers from 1 on. The kernel ends
+ * by itself when it has had nothing to do for a while, and is launched again with the next piece;
+ * so calls that wait for running kernels wait a fraction of a millisecond.
+ *
+ * One piece is under way at a time. How its end is told is between host and kernel.
+ */
+#ifndef CUDA_GQ_BOX_H
+#define CUDA_GQ_BOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/gq_fence.h"
+
+#define GQ_BOX_WORDS 64u /* two for each lane of a warp */
+#define GQ_BOX_BYTES (GQ_BOX_WORDS * sizeof(uint32_t))
+
+/* Memory that both sides reach; begins as zeros. */
+struct gq_box_memory {
+    uint64_t words[GQ_BOX_WORDS];
+    uint32_t ended; /* number of the launch that has ended */
+};
+
+/* What one launch of the kernel is told. */
+struct gq_box_launch {
+    struct gq_box_memory *box; /* as the kernel has it */
+    uint32_t launch, first;    /* its number, and that of the piece it begins with */
+};
+
+/* The number after this one: 0 is nobody's. */
+GQ_FN uint32_t gq_box_next(uint32_t number)
+{
+    return number + 1 ? number + 1 : 1;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The host's half, of one thread at a time. */
+struct gq_box {
+    struct gq_box_memory *memory;
+    struct gq_box_launch launch;
+    int (*run)(void *ctx, const struct gq_box_launch *l); /* launches the kernel: 0 or -errno */
+    void *ctx;
+};
+
+/* device: where the kernel has the memory. run and ctx are the caller's to set. */
+void gq_box_init(struct gq_box *b, struct gq_box_memory *memory, uint64_t device);
+/*
+ * Hands over len bytes, at most GQ_BOX_BYTES: the number of the piece. All that was written before
+ * is seen by a kernel that has taken it and fenced.
+ */
+uint32_t gq_box_put(struct gq_box *b, const void *piece, size_t len);
+/* A piece that nobody has taken yet never will be; one that was goes on. */
+void gq_box_take_back(struct gq_box *b);
+/* No kernel is there. What the last one has told before it left is seen. */
+bool gq_box_is_alone(const struct gq_box *b);
+/* Launches one, when there is none: what run() says. It begins with the piece put last. */
+int gq_box_run(struct gq_box *b);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __CUDACC__
+
+#include "cuda/gq_lanes.h"
+
+/*
+ * A whole warp waits for a piece and takes it into shared memory, GQ_BOX_WORDS; the lanes have met
+ * then. False after idle_ns.
+ */
+GQ_FN bool gq_box_take(const struct gq_box_memory *box, uint32_t number, uint64_t idle_ns,
+                       uint32_t *out)
+{
+    const volatile uint64_t *from = box->words;
+    uint64_t since = gq_clock_ns();
+    uint32_t lane = gq_thread();
+
+    while (true) {
+        uint64_t low = from[lane], high = from[GQ_LANES + lane];
+
+        if (__all_sync(GQ_LANE_ALL, low >> 32 == number && high >> 32 == number)) {
+            out[lane] = (uint32_t)low;
+            out[GQ_LANES + lane] = (uint32_t)high;
+            __syncwarp();
+            return true;
+        }
+        if (__any_sync(GQ_LANE_ALL, gq_clock_ns() - since > idle_ns))
+            return false;
+    }
+}
+
+/* One thread, last of all: what it has told comes before. */
+GQ_FN void gq_box_leave(const struct gq_box_launch *l)
+{
+    gq_fence_results();
+    *(volatile uint32_t *)&l->box->ended = l->launch;
+}
+
+#endif
+
+#endif

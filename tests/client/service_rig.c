@@ -1,0 +1,230 @@
+#include "tests/client/service_rig.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/device/gd_service.h"
+#include "client/device/image.h"
+#include "client/direct_service.h"
+
+#define IDLE_ROUNDS 200u /* after which the block leaves */
+
+struct service_rig {
+    struct direct_service *service;
+    struct gpunvme_device_file file;
+    struct gd_service_launch launch;
+    pthread_t thread;
+    bool running; /* until it is joined */
+    _Atomic uint64_t fail_from, bytes;
+    _Atomic int fail, fail_launches, held;
+    _Atomic bool hold, stick;
+    _Atomic unsigned reads, launches;
+};
+
+static struct service_rig *rig; /* one at a time: fakes find it here */
+
+int service_rig_open(uint64_t command_ns, struct service_rig **out)
+{
+    struct service_rig *r = calloc(1, sizeof(*r));
+    const struct place place = {.cuda = (struct cuda_driver *)r};
+    if (!r)
+        return -ENOMEM;
+    rig = r;
+    r->file.set.command_ns = command_ns;
+    r->fail_from = UINT64_MAX;
+    int err = direct_service_open(&place, &r->service);
+    if (err)
+        free(r);
+    else
+        *out = r;
+    return err;
+}
+
+void service_rig_close(struct service_rig *r)
+{
+    direct_service_close(r->service);
+    free(r);
+}
+
+int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
+{
+    const struct gd_launch read = {
+        .file = r->file, .addr = offset + 1, .len = len, .offset = offset};
+    return direct_service_read(r->service, &read);
+}
+
+unsigned service_rig_reads(const struct service_rig *r)
+{
+    return r->reads;
+}
+
+uint64_t service_rig_bytes(const struct service_rig *r)
+{
+    return r->bytes;
+}
+
+unsigned service_rig_launches(const struct service_rig *r)
+{
+    return r->launches;
+}
+
+void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err)
+{
+    r->fail = err;
+    r->fail_from = offset;
+}
+
+void service_rig_hold(struct service_rig *r, bool hold)
+{
+    r->hold = hold;
+}
+
+void service_rig_stick(struct service_rig *r, bool stick)
+{
+    r->stick = stick;
+}
+
+void service_rig_fail_launches(struct service_rig *r, int err)
+{
+    r->fail_launches = err;
+}
+
+int service_rig_held(const struct service_rig *r)
+{
+    return r->held;
+}
+
+/* --- The block ------------------------------------------------------------------------------- */
+
+static bool take(const struct gq_box_memory *box, uint32_t number, uint32_t *out)
+{
+    for (unsigned i = 0; i < GQ_BOX_WORDS; i++) {
+        uint64_t word = __atomic_load_n(&box->words[i], __ATOMIC_ACQUIRE);
+        if (word >> 32 != number)
+            return false;
+        out[i] = (uint32_t)word;
+    }
+    return true;
+}
+
+static void answer(const struct gd_service_launch *l, uint32_t number, const struct gd_launch *read)
+{
+    /* The address tells the offset, so that parts that go to the wrong place are found out. */
+    int64_t bytes = read->addr == read->offset + 1 ? (int64_t)read->len : -EFAULT;
+    rig->reads++;
+    while (rig->stick)
+        sched_yield();
+    if (read->offset >= rig->fail_from)
+        bytes = rig->fail;
+    else
+        rig->bytes += read->len;
+    __atomic_store_n(l->answer, (uint64_t)number << 32 | (uint32_t)bytes, __ATOMIC_RELEASE);
+}
+
+static void *serve(void *arg)
+{
+    const struct gd_service_launch *l = arg;
+    union {
+        uint32_t words[GQ_BOX_WORDS];
+        struct gd_launch read;
+    } piece;
+    uint32_t number = l->box.first;
+    while (rig->hold)
+        sched_yield();
+    for (unsigned idle = 0; idle < IDLE_ROUNDS; idle++) {
+        if (take(l->box.box, number, piece.words)) {
+            answer(l, number, &piece.read);
+            number = gq_box_next(number);
+            idle = 0;
+        }
+        sched_yield();
+    }
+    __atomic_store_n(&l->box.box->ended, l->box.launch, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* --- The driver ------------------------------------------------------------------------------ */
+
+int gpunvme_fail(int err, const char *fmt, ...)
+{
+    (void)fmt;
+    return err;
+}
+
+const void *service_image(void)
+{
+    return "code";
+}
+
+int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
+                     struct cuda_kernel *out)
+{
+    (void)cu, (void)device, (void)image, (void)name;
+    out->module = rig;
+    rig->held++;
+    return 0;
+}
+
+void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel)
+{
+    (void)cu, (void)device;
+    if (kernel->module)
+        rig->held--;
+}
+
+int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream)
+{
+    (void)cu, (void)device;
+    *stream = rig;
+    rig->held++;
+    return 0;
+}
+
+void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
+{
+    (void)cu, (void)device, (void)stream;
+    rig->held--;
+}
+
+int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
+{
+    (void)cu, (void)device, (void)stream;
+    if (rig->running)
+        pthread_join(rig->thread, NULL);
+    rig->running = false;
+    return 0;
+}
+
+int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
+                    enum cuda_host_kind kind, uint64_t *mapped)
+{
+    (void)cu, (void)device, (void)len, (void)kind;
+    *mapped = (uintptr_t)addr;
+    rig->held++;
+    return 0;
+}
+
+void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
+{
+    (void)cu, (void)device, (void)addr;
+    rig->held--;
+}
+
+/* Launches of one stream run one after the other: the one before has said that it ends. */
+int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                       unsigned threads, void *stream, void **args)
+{
+    (void)kernel, (void)threads;
+    if (rig->fail_launches)
+        return rig->fail_launches;
+    cuda_driver_copy_wait(cu, device, stream);
+    memcpy(&rig->launch, args[0], sizeof(rig->launch));
+    if (pthread_create(&rig->thread, NULL, serve, &rig->launch) != 0)
+        return -EAGAIN;
+    rig->running = true;
+    rig->launches++;
+    return 0;
+}

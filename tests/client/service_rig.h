@@ -1,0 +1,42 @@
+/*
+ * Reads by the block that stays (client/direct_service.h) without a GPU: the driver's functions are
+ * fakes, and the block is a thread that answers, when it is let to, from what the read asks for.
+ */
+#ifndef TESTS_CLIENT_SERVICE_RIG_H
+#define TESTS_CLIENT_SERVICE_RIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct service_rig;
+
+/* command_ns: the drive's deadline, which waits are counted in. */
+int service_rig_open(uint64_t command_ns, struct service_rig **out);
+void service_rig_close(struct service_rig *r);
+/* What direct_service_read() says of len bytes at offset. */
+int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset);
+
+/* Reads that were begun, and the bytes of all; launches that worked. */
+unsigned service_rig_reads(const struct service_rig *r);
+uint64_t service_rig_bytes(const struct service_rig *r);
+unsigned service_rig_launches(const struct service_rig *r);
+
+/* What a read from this offset on runs into: -errno. */
+void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err);
+/* A launch takes nothing until it is let. */
+void service_rig_hold(struct service_rig *r, bool hold);
+/* A read that is begun does not end until it is let. */
+void service_rig_stick(struct service_rig *r, bool stick);
+void service_rig_fail_launches(struct service_rig *r, int err);
+/* Streams, kernels and mappings that are there. */
+int service_rig_held(const struct service_rig *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

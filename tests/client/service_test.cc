@@ -1,0 +1,128 @@
+// The host's half of reads by a block that stays: what it hands over, how long it waits, what is
+// told.
+#include <atomic>
+#include <cerrno>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/service_rig.h"
+
+namespace
+{
+
+constexpr uint64_t kPart = 64u << 20, kMs = 1000000, kPatient = 20000 * kMs, kHasty = 20 * kMs;
+
+class Service : public ::testing::Test
+{
+  protected:
+    void start(uint64_t command_ns)
+    {
+        ASSERT_EQ(service_rig_open(command_ns, &rig_), 0);
+    }
+    void TearDown() override
+    {
+        if (rig_)
+            service_rig_close(rig_);
+    }
+    struct service_rig *rig_ = nullptr;
+};
+
+TEST_F(Service, NothingRunsBeforeTheFirstRead)
+{
+    start(kPatient);
+    EXPECT_EQ(service_rig_launches(rig_), 0u);
+    EXPECT_EQ(service_rig_read(rig_, 0, 5), 0);
+    EXPECT_EQ(service_rig_reads(rig_), 0u) << "there is nothing to ask for";
+    EXPECT_EQ(service_rig_read(rig_, 4096, 8192), 4096);
+    EXPECT_EQ(service_rig_launches(rig_), 1u);
+    EXPECT_EQ(service_rig_held(rig_), 3);
+}
+
+TEST_F(Service, ABlockThatLeftIsLaunchedAgain)
+{
+    start(kPatient);
+    for (unsigned i = 1; i <= 20; i++) {
+        ASSERT_EQ(service_rig_read(rig_, i, i), i);
+        if (i % 5 == 0)
+            usleep(20000);
+    }
+    EXPECT_EQ(service_rig_reads(rig_), 20u) << "each once";
+    EXPECT_GE(service_rig_launches(rig_), 1u);
+}
+
+TEST_F(Service, LongReadsGoInParts)
+{
+    start(kPatient);
+    EXPECT_EQ(service_rig_read(rig_, 3 * kPart + 5, 77), static_cast<int64_t>(3 * kPart + 5));
+    EXPECT_EQ(service_rig_reads(rig_), 4u);
+    EXPECT_EQ(service_rig_bytes(rig_), 3 * kPart + 5);
+}
+
+TEST_F(Service, AnErrorIsToldOrWhatCameBeforeIt)
+{
+    start(kPatient);
+    service_rig_fail_from(rig_, 2 * kPart, -ESTALE);
+    EXPECT_EQ(service_rig_read(rig_, 3 * kPart, 0), static_cast<int64_t>(2 * kPart));
+    EXPECT_EQ(service_rig_reads(rig_), 3u) << "not beyond the error";
+    EXPECT_EQ(service_rig_read(rig_, kPart, 2 * kPart), -ESTALE);
+    EXPECT_EQ(service_rig_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
+}
+
+TEST_F(Service, ThreadsTakeTurns)
+{
+    constexpr unsigned kThreads = 4, kReads = 50;
+    std::vector<std::thread> threads;
+    std::atomic<unsigned> wrong{0};
+    start(kPatient);
+    for (unsigned t = 0; t < kThreads; t++)
+        threads.emplace_back([&, t] {
+            for (unsigned i = 1; i <= kReads; i++)
+                wrong += service_rig_read(rig_, t * 1000 + i, t) != t * 1000 + i;
+        });
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_EQ(wrong, 0u);
+    EXPECT_EQ(service_rig_reads(rig_), kThreads * kReads);
+}
+
+TEST_F(Service, AGpuWithoutRoomIsNotWaitedForForever)
+{
+    start(kHasty);
+    service_rig_hold(rig_, true);
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), -ETIMEDOUT);
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), -ETIMEDOUT);
+    EXPECT_EQ(service_rig_launches(rig_), 1u) << "one waits for room, not one for each read";
+    service_rig_hold(rig_, false);
+    int64_t got = -ETIMEDOUT;
+    for (int i = 0; i < 1000 && got == -ETIMEDOUT; i++) // it may be slow to come
+        got = service_rig_read(rig_, 4096, 0);
+    EXPECT_EQ(got, 4096);
+    EXPECT_EQ(service_rig_bytes(rig_) % 4096, 0u);
+}
+
+TEST_F(Service, TheAnswerToAReadThatWasGivenUpIsNobodys)
+{
+    start(kHasty);
+    service_rig_stick(rig_, true);
+    EXPECT_EQ(service_rig_read(rig_, 100, 0), -ETIMEDOUT);
+    service_rig_stick(rig_, false);
+    int64_t got = -ETIMEDOUT;
+    for (int i = 0; i < 1000 && got == -ETIMEDOUT; i++)
+        got = service_rig_read(rig_, 7, 0);
+    EXPECT_EQ(got, 7);
+}
+
+TEST_F(Service, ALaunchThatFailsIsTold)
+{
+    start(kPatient);
+    service_rig_fail_launches(rig_, -EIO);
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), -EIO);
+    service_rig_fail_launches(rig_, 0);
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), 4096);
+    EXPECT_EQ(service_rig_reads(rig_), 1u) << "what was taken back is not read later";
+}
+
+} // namespace
