@@ -56,7 +56,7 @@ static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
 int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
                        int64_t *bytes)
 {
-    struct gd_launch l;
+    struct gd_launch l = {0};
     int err = make_read(f, ptr, n, offset, &l);
     if (err)
         return err;
@@ -69,7 +69,7 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
 
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
 {
-    struct gd_launch l;
+    struct gd_launch l = {0};
     int err = make_read(f, ptr, n, offset, &l);
     if (err)
         return err;
