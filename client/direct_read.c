@@ -35,10 +35,14 @@ static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 static int make_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset,
                      struct gd_launch *out)
 {
-    if (n > MAX_READ || offset > MAX_READ)
-        return gpunvme_fail(-EINVAL, "read of %zu bytes at %llu", n, (unsigned long long)offset);
-    if (f->device.set.n_queues == 0)
-        return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
+    if (n > MAX_READ || offset > MAX_READ) {
+        gpunvme_fail(-EINVAL, "read of %zu bytes at %llu", n, (unsigned long long)offset);
+        return -EINVAL;
+    }
+    if (f->device.set.n_queues == 0) {
+        gpunvme_fail(-ESTALE, "the leases have ended: renew them");
+        return -ESTALE;
+    }
     *out = (struct gd_launch){.file = f->device,
                               .addr = (uintptr_t)ptr,
                               .len = gq_read_bytes(&f->device.map, offset, n),
@@ -56,7 +60,7 @@ static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
 int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
                        int64_t *bytes)
 {
-    struct gd_launch l = {0};
+    struct gd_launch l;
     int err = make_read(f, ptr, n, offset, &l);
     if (err)
         return err;
@@ -69,7 +73,7 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
 
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
 {
-    struct gd_launch l = {0};
+    struct gd_launch l;
     int err = make_read(f, ptr, n, offset, &l);
     if (err)
         return err;

@@ -55,7 +55,7 @@ struct gq_box {
 void gq_box_init(struct gq_box *b, struct gq_box_memory *memory, uint64_t device);
 /*
  * Hands over len bytes, at most GQ_BOX_BYTES: the number of the piece. All that was written before
- * is seen by a kernel that has taken it and fenced.
+ * is seen by the kernel that takes it.
  */
 uint32_t gq_box_put(struct gq_box *b, const void *piece, size_t len);
 /* A piece that nobody has taken yet never will be; one that was goes on. */
@@ -75,17 +75,18 @@ int gq_box_run(struct gq_box *b);
 
 /*
  * A whole warp waits for a piece and takes it into shared memory, GQ_BOX_WORDS; the lanes have met
- * then. False after idle_ns.
+ * then. Each lane acquires: what the host wrote before it put the piece is seen, whatever the
+ * processor's cache has of a piece before. False after idle_ns.
  */
 GQ_FN bool gq_box_take(const struct gq_box_memory *box, uint32_t number, uint64_t idle_ns,
                        uint32_t *out)
 {
-    const volatile uint64_t *from = box->words;
     uint64_t since = gq_clock_ns();
     uint32_t lane = gq_thread();
 
     while (true) {
-        uint64_t low = from[lane], high = from[GQ_LANES + lane];
+        uint64_t high = gq_load_word(&box->words[GQ_LANES + lane]);
+        uint64_t low = gq_acquire_word(&box->words[lane]);
 
         if (__all_sync(GQ_LANE_ALL, low >> 32 == number && high >> 32 == number)) {
             out[lane] = (uint32_t)low;
@@ -102,7 +103,7 @@ GQ_FN bool gq_box_take(const struct gq_box_memory *box, uint32_t number, uint64_
 GQ_FN void gq_box_leave(const struct gq_box_launch *l)
 {
     gq_fence_results();
-    *(volatile uint32_t *)&l->box->ended = l->launch;
+    gq_store_sign(&l->box->ended, l->launch);
 }
 
 #endif

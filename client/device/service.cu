@@ -24,8 +24,6 @@ extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
 
         if (__syncthreads_or(left))
             break;
-        // This processor's cache may be older than the file's extents, which the host has copied.
-        gq_fence_entries();
         int64_t bytes =
             gd_pread_block(&read->file, &read->buffer, read->addr, read->len, read->offset);
 
