@@ -8,6 +8,9 @@ namespace
 
 constexpr unsigned kWarp = 32;
 
+using reader = void (*)(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to,
+                        struct kernel_times times, unsigned *wrong);
+
 /* One warp, one read after another. *wrong: how many were not served whole. */
 __global__ void __launch_bounds__(kWarp)
     read_pieces(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to,
@@ -16,7 +19,7 @@ __global__ void __launch_bounds__(kWarp)
     struct kernel_clock clock = kernel_clock_start();
     unsigned bad = 0;
 
-    for (unsigned i = 0; i < times.n; i++) {
+    for (unsigned i = 0; i < p.n; i++) {
         uint64_t asked = (uint64_t)clock64();
         int64_t got = gpunvme_pread_warp(file, to + i * p.bytes, p.bytes, p.gpu_places[i]);
 
@@ -30,16 +33,114 @@ __global__ void __launch_bounds__(kWarp)
     }
 }
 
-int run(const struct gpunvme_device_file *file, const struct pattern_pieces *p, void *to,
-        const struct kernel_times *times, unsigned *wrong, double *micros)
+/* Of one read: where the clock stood at the end of each phase, at[0] at its start. */
+struct stamps {
+    uint64_t at[DIRECT_PHASES + 1];
+};
+
+/* What gd_read_part() does with a queue that it has, round by round. */
+__device__ bool drive(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
+                      struct stamps &s)
+{
+    struct gq_reads reads = gd_reads(w->file, b);
+    const struct gq_port port = w->file->set.queues[w->queue].port;
+    enum gq_round round = GQ_ROUND_BUSY;
+    struct gq_reader r = {};
+    uint64_t rung = 0, look = 0;
+    struct gq_run run;
+    bool good;
+
+    reads.whole = read;
+    run = gd_run(w->file, (uint32_t)gq_count_units(&reads), 1);
+    gd_begin(w, &r, &run, &reads, &port, 0);
+    s.at[DIRECT_BEGIN + 1] = (uint64_t)clock64();
+    while (round != GQ_ROUND_ENDED) {
+        look = (uint64_t)clock64();
+        if (rung == 0 && r.w.sent != 0)
+            rung = look;
+        round = gq_reads_round(&r);
+    }
+    s.at[DIRECT_SEND + 1] = rung;
+    s.at[DIRECT_WAIT + 1] = look;
+    s.at[DIRECT_RETIRE + 1] = (uint64_t)clock64();
+    good = gd_end(w, &r) == GQ_NO_READ;
+    gd_give(w);
+    s.at[DIRECT_GIVE + 1] = (uint64_t)clock64();
+    return good;
+}
+
+/* As gpunvme_pread_warp(), with stamps in between. */
+__device__ bool read_in_phases(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
+                               uint64_t offset, struct stamps &s)
+{
+    s.at[0] = (uint64_t)clock64();
+    const struct gpunvme_device_file f = gd_load_file(file);
+    struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
+    struct gd_buffer b;
+
+    if (gq_read_bytes(&f.map, offset, n) != n || gd_find_buffer(w, dst, n, &b) != 0)
+        return false;
+    s.at[DIRECT_FIND + 1] = (uint64_t)clock64();
+    if (gd_take(w) != 0)
+        return false;
+    s.at[DIRECT_TAKE + 1] = (uint64_t)clock64();
+    return drive(w, &b, {.file_offset = offset, .at = dst - b.addr, .len = n}, s);
+}
+
+/* The same reads, with the time of each phase: of phase k at k * n. */
+__global__ void __launch_bounds__(kWarp)
+    read_pieces_in_phases(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to,
+                          struct kernel_times times, unsigned *wrong)
+{
+    struct kernel_clock clock = kernel_clock_start();
+    unsigned bad = 0;
+
+#pragma unroll 1
+    for (unsigned i = 0; i < p.n; i++) {
+        struct stamps s = {};
+
+        bad += !read_in_phases(file, (uint64_t)to + i * p.bytes, p.bytes, p.gpu_places[i], s);
+        bad += GQ_UNIFORM64(gq_clock_ns()) == 0; /* waits for it, as rounds do */
+        s.at[DIRECT_CLOCK + 1] = (uint64_t)clock64();
+#pragma unroll
+        for (unsigned k = 0; k < DIRECT_PHASES; k++) {
+            if (threadIdx.x == 0)
+                times.ticks[k * p.n + i] = s.at[k + 1] - s.at[k];
+        }
+    }
+    if (threadIdx.x == 0) {
+        kernel_clock_end(clock, times);
+        *wrong = bad;
+    }
+}
+
+int run(reader read, const struct gpunvme_device_file *file, const struct pattern_pieces *p,
+        void *to, const struct kernel_times *times, unsigned *wrong, double *micros)
 {
     unsigned bad = 0;
 
-    read_pieces<<<1, kWarp>>>(file, *p, (char *)to, *times, wrong);
+    read<<<1, kWarp>>>(file, *p, (char *)to, *times, wrong);
     if (cudaGetLastError() != cudaSuccess || cudaStreamSynchronize(0) != cudaSuccess ||
         cudaMemcpy(&bad, wrong, sizeof(bad), cudaMemcpyDeviceToHost) != cudaSuccess || bad)
         return -EIO;
     return kernel_times_take(times, micros);
+}
+
+/* times_each: of each read. */
+int open_and_run(reader read, unsigned times_each, const struct gpunvme_device_file *file,
+                 const struct pattern_pieces *p, void *to, double *micros)
+{
+    struct kernel_times times;
+    unsigned *wrong = nullptr;
+    int err = kernel_times_open(&times, (unsigned)p->n * times_each);
+
+    if (!err && cudaMalloc((void **)&wrong, sizeof(*wrong)) != cudaSuccess)
+        err = -ENOMEM;
+    if (!err)
+        err = run(read, file, p, to, &times, wrong, micros);
+    cudaFree(wrong);
+    kernel_times_close(&times);
+    return err;
 }
 
 } // namespace
@@ -47,15 +148,11 @@ int run(const struct gpunvme_device_file *file, const struct pattern_pieces *p, 
 extern "C" int kernel_direct_reads(const struct gpunvme_device_file *file,
                                    const struct pattern_pieces *p, void *to, double *micros)
 {
-    struct kernel_times times;
-    unsigned *wrong = nullptr;
-    int err = kernel_times_open(&times, (unsigned)p->n);
+    return open_and_run(read_pieces, 1, file, p, to, micros);
+}
 
-    if (!err && cudaMalloc((void **)&wrong, sizeof(*wrong)) != cudaSuccess)
-        err = -ENOMEM;
-    if (!err)
-        err = run(file, p, to, &times, wrong, micros);
-    cudaFree(wrong);
-    kernel_times_close(&times);
-    return err;
+extern "C" int kernel_direct_phases(const struct gpunvme_device_file *file,
+                                    const struct pattern_pieces *p, void *to, double *micros)
+{
+    return open_and_run(read_pieces_in_phases, DIRECT_PHASES, file, p, to, micros);
 }

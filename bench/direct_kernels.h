@@ -16,6 +16,23 @@ struct pattern_pieces;
 int kernel_direct_reads(const struct gpunvme_device_file *file, const struct pattern_pieces *p,
                         void *to, double *micros);
 
+/* What such a read does, in this order. */
+enum direct_phase {
+    DIRECT_FIND,   /* loads the file's fields, finds the buffer */
+    DIRECT_TAKE,   /* takes a queue, looks after the leases */
+    DIRECT_BEGIN,  /* loads the queue's state, counts the work */
+    DIRECT_SEND,   /* makes the command, up to its doorbell, and the rest of that round */
+    DIRECT_WAIT,   /* looks in vain for the completion */
+    DIRECT_RETIRE, /* the look that sees it, and what it means */
+    DIRECT_GIVE,   /* gives the queue back */
+    DIRECT_CLOCK,  /* and no part of it: one look at the clock, of which each round takes one */
+    DIRECT_PHASES
+};
+
+/* The same reads with stamps in between: DIRECT_PHASES * pieces, those of one phase together. */
+int kernel_direct_phases(const struct gpunvme_device_file *file, const struct pattern_pieces *p,
+                         void *to, double *micros);
+
 #ifdef __cplusplus
 }
 #endif

@@ -164,6 +164,34 @@ static int measure_in_kernel(struct bench *b, const char *name)
     bench_report_values(b->report, name, "us", b->values, b->pieces.n, NULL);
     return bench_verify(&b->mount.memory, &b->pieces, WHO);
 }
+
+/* Where the time of such a read goes. */
+static int measure_phases(struct bench *b)
+{
+    static const char *const names[DIRECT_PHASES] = {
+        [DIRECT_FIND] = "  inside: find the buffer",
+        [DIRECT_TAKE] = "  inside: take a queue",
+        [DIRECT_BEGIN] = "  inside: load its state",
+        [DIRECT_SEND] = "  inside: make the command, ring",
+        [DIRECT_WAIT] = "  inside: wait for the completion",
+        [DIRECT_RETIRE] = "  inside: see it, retire",
+        [DIRECT_GIVE] = "  inside: give the queue back",
+        [DIRECT_CLOCK] = "  one look at the clock",
+    };
+    const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);
+    double *values = calloc(DIRECT_PHASES * b->pieces.n, sizeof(*values));
+    int err = values ? bench_poison(&b->mount.memory, SEED) : fail("memory", "not enough of it");
+
+    /* The first run warms up. */
+    for (unsigned i = 0; i < 2 && !err; i++) {
+        if (kernel_direct_phases(file, &b->pieces, b->mount.memory.addr, values))
+            err = fail("direct path, in phases", "a read or the GPU failed");
+    }
+    for (size_t k = 0; k < DIRECT_PHASES && !err; k++)
+        bench_report_values(b->report, names[k], "us", &values[k * b->pieces.n], b->pieces.n, NULL);
+    free(values);
+    return err ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
+}
 #endif
 
 /* One after the other, and from a host and a GPU that have been idle. */
@@ -178,6 +206,8 @@ static int measure_direct(struct bench *b)
 #ifdef GPUNVME_HAVE_CUDA
     if (!err && b->mount.memory.on_gpu)
         err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel");
+    if (!err && b->mount.memory.on_gpu)
+        err = measure_phases(b);
 #endif
     return err;
 }
