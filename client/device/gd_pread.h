@@ -42,8 +42,8 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
 }
 
 /*
- * For its fields to be in registers. Word by word: what is copied as a whole is handed on by the
- * caller's stack.
+ * All of it in one trip. As a copy of the struct it would be handed on by the caller's stack, and
+ * ordinary loads of its words are put off to where each is needed, one trip after the other.
  */
 GQ_FN struct gpunvme_device_file gd_load_file(const struct gpunvme_device_file *file)
 {
@@ -55,7 +55,7 @@ GQ_FN struct gpunvme_device_file gd_load_file(const struct gpunvme_device_file *
 
 #pragma unroll
     for (uint32_t i = 0; i < sizeof(copy) / sizeof(uint64_t); i++)
-        copy.words[i] = from[i];
+        copy.words[i] = gd_load64(&from[i]);
     return copy.file;
 }
 
