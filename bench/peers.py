@@ -283,6 +283,9 @@ class Mount:
         self.library.gpunvme_read_async.argtypes = [ctypes.c_void_p, ctypes.c_void_p,
                                                     ctypes.c_size_t, ctypes.c_uint64,
                                                     ctypes.c_void_p, ctypes.c_void_p]
+        self.library.gpunvme_file_read.restype = ctypes.c_ssize_t
+        self.library.gpunvme_file_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p,
+                                                   ctypes.c_size_t, ctypes.c_uint64]
         self.direct, self.file = ctypes.c_void_p(), ctypes.c_void_p()
         self.must(self.library.gpunvme_connect(folder.encode(), ctypes.byref(self.handle)))
         options = Options(path=PATH_GPU)
@@ -319,6 +322,12 @@ class Mount:
         torch.cuda.default_stream().synchronize()
         if self.bytes[0] != length:
             raise OSError(f"direct path: {int(self.bytes[0])} instead of {length} bytes")
+
+    def read_and_wait(self, to, offset, length):
+        """By the block of threads that stays on the GPU."""
+        if self.must(self.library.gpunvme_file_read(self.file, self.target + to, length,
+                                                    offset)) != length:
+            raise OSError("direct path: short read")
 
     def read(self, to, offset, length):
         if self.must(self.library.gpunvme_read(self.buffer, self.fd, to, offset, length,
@@ -402,7 +411,10 @@ def small_ways(job, kvikio, calls):
         ways["a call of a library that does nothing"] = lambda i, at: job.mount.do_nothing()
         ways["READ ioctl, 4 KiB"] = lambda i, at: job.mount.read(i * SMALL, at, SMALL)
     if job.mount and job.mount.file:
-        ways["direct path, 4 KiB"] = lambda i, at: job.mount.read_direct(i * SMALL, at, SMALL)
+        ways["direct path, in a stream, 4 KiB"] = \
+            lambda i, at: job.mount.read_direct(i * SMALL, at, SMALL)
+        ways["direct path, one after another, 4 KiB"] = \
+            lambda i, at: job.mount.read_and_wait(i * SMALL, at, SMALL)
     if kvikio and job.device == "cuda":
         kvikio.defaults.set({"num_threads": 1, "task_size": 4 * MIB, "bounce_buffer_size": MIB})
         f = kvikio.CuFile(job.path, "r")
