@@ -52,11 +52,14 @@ static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *grant
     return err;
 }
 
-static void unreserve(struct leases *t, unsigned queues)
+/* l: what it holds besides queues is free; NULL: it was never made. */
+static void unreserve(struct leases *t, struct lease *l, unsigned queues)
 {
     pthread_mutex_lock(&t->lock);
     t->count--;
     t->queues -= queues;
+    if (l)
+        lease_extents_forget(t, l);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -126,9 +129,9 @@ static void end_list(struct leases *t, struct lease *list)
         list = l->next;
         lease_extents_end(l);
         lease_page_end(l);
+        unreserve(t, l, 0);
         free(l->pairs);
         free(l);
-        unreserve(t, 0);
     }
 }
 
@@ -338,7 +341,7 @@ int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
         depth = info->max_queue_depth;
     struct lease *l = new_lease(file, uid);
     if (!l) {
-        unreserve(t, granted);
+        unreserve(t, NULL, granted);
         return -ENOMEM;
     }
     err = make_queues(t, l, granted, depth);
@@ -381,7 +384,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
         return err;
     struct lease *l = new_lease(file, uid);
     if (!l) {
-        unreserve(t, 0);
+        unreserve(t, NULL, 0);
         return -ENOMEM;
     }
     err = lease_extents_make(l, file->inode, t, &count);

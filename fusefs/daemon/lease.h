@@ -31,6 +31,15 @@ struct fuse_req;
 #define LEASES_MAX     4096u
 #define LEASES_OF_USER 2048u
 
+/*
+ * Segments of the files whose extents are leased, likewise, a segment as often as it is leased.
+ * Each takes up to 96 bytes for the map, the pin and what the holder shares. A lease counts for as
+ * many as it may come to while it is being made, first LEASE_SEGMENTS_FEW, then all that is left.
+ */
+#define LEASE_SEGMENTS_MAX     (4u << 20)
+#define LEASE_SEGMENTS_OF_USER (2u << 20)
+#define LEASE_SEGMENTS_FEW     (64u << 10)
+
 /* The stack is open. */
 int leases_open(struct daemon *d, struct leases **out);
 /* Every state becomes REVOKED, at the end of the session: no request arrives any more. */
@@ -46,8 +55,9 @@ unsigned leases_queues(const struct leases *t);
 /*
  * Both fill in what arg has as out; file owns the lease. They send admin commands or wait for
  * writers of the file. -EINVAL (flags, numbers), -ENOTSUP (no NVMe controller of this mount, or one
- * with physical addresses), -EMFILE (too many leases), -EBUSY (all queue pairs are leased), -EAGAIN
- * (the controller was reset meanwhile), -EBADF (not open for reading), -EISDIR, -ENOMEM, -EIO.
+ * with physical addresses), -EMFILE (too many leases), -EBUSY (all queue pairs, or segments, are
+ * leased), -EDQUOT (by this user: his share of segments), -EAGAIN (the controller was reset
+ * meanwhile), -EBADF (not open for reading), -EISDIR, -ENOMEM, -EIO.
  */
 int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
                       struct gpunvme_ioc_queue_lease *arg);

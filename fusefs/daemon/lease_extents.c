@@ -93,12 +93,81 @@ static uint64_t convert(const struct ffs_map *map, uint32_t lba_size,
     return n;
 }
 
+/* --- Segments -------------------------------------------------------------------------------- */
+
+/* Under the lock. */
+static void count_for(struct leases *t, struct lease *l, uint32_t n)
+{
+    struct lease **link = &t->counted;
+    if (l->segments && !n) {
+        while (*link && *link != l)
+            link = &(*link)->next_counted;
+        *link = l->next_counted;
+    } else if (n && !l->segments) {
+        l->next_counted = t->counted;
+        t->counted = l;
+    }
+    l->segments = n;
+}
+
+void lease_extents_forget(struct leases *t, struct lease *l)
+{
+    count_for(t, l, 0);
+}
+
+/* Under the lock: what l may have besides all others, and why no more. */
+static int count_left(const struct leases *t, const struct lease *l, uint32_t *left)
+{
+    uint32_t of_all = LEASE_SEGMENTS_MAX, of_user = LEASE_SEGMENTS_OF_USER;
+    for (const struct lease *other = t->counted; other; other = other->next_counted) {
+        if (other == l)
+            continue;
+        of_all -= other->segments;
+        of_user -= other->uid == l->uid ? other->segments : 0;
+    }
+    *left = of_user < of_all ? of_user : of_all;
+    return of_user <= of_all ? -EDQUOT : -EBUSY;
+}
+
+/* Takes n segments for l, or as many as are left: then *refused is why. None: an error. */
+static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *refused)
+{
+    uint32_t left;
+    pthread_mutex_lock(&t->lock);
+    *refused = count_left(t, l, &left);
+    count_for(t, l, n < left ? n : left);
+    pthread_mutex_unlock(&t->lock);
+    return l->segments ? 0 : *refused;
+}
+
+/* The map of a whole file, within what is left. */
+static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
+{
+    const uint32_t tries[] = {LEASE_SEGMENTS_FEW, LEASE_SEGMENTS_OF_USER};
+    int refused = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        int err = take_segments(t, l, tries[i], &refused);
+        if (!err)
+            err = ffs_map_read_some(inode, 0, INT64_MAX, l->segments, &l->map);
+        if (err)
+            return err;
+        if (l->map.len == l->map.size) {
+            pthread_mutex_lock(&t->lock);
+            count_for(t, l, (uint32_t)l->map.count);
+            pthread_mutex_unlock(&t->lock);
+            return 0;
+        }
+        ffs_map_release(&l->map);
+    }
+    return refused;
+}
+
 /* The watch comes before the map: a change in between is counted, never missed. */
 int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count)
 {
     uint32_t lba_size = t->d->stack.bdev->info.lba_size;
     ffs_watch_add(inode, &l->watch);
-    int err = ffs_map_read(inode, 0, INT64_MAX, &l->map);
+    int err = map_whole(t, l, inode);
     if (err)
         goto unwatch;
     *count = convert(&l->map, lba_size, NULL);

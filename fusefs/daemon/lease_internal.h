@@ -40,6 +40,8 @@ struct lease {
     struct ffs_inode *inode; /* a reference; NULL: a lease of queues */
     struct ffs_map map;
     struct ffs_watch watch;
+    uint32_t segments;          /* that it counts for; 0: it is not in the table's list of these, */
+    struct lease *next_counted; /* protected by the table's lock, as that */
 };
 
 struct leases {
@@ -59,6 +61,7 @@ struct leases {
     pthread_mutex_t lock; /* protects the rest; not held while the driver is called */
     pthread_cond_t changed;
     struct lease *first;
+    struct lease *counted;    /* leases that have segments, also those that are being made */
     struct open_file *closed; /* files whose leases the thread is to end, by open_file.next */
     unsigned count;
     unsigned queues; /* leased, or promised to a lease that is being made */
@@ -87,8 +90,11 @@ int lease_queues_tell(const struct leases *t, const struct lease *l, uint64_t in
 
 /* --- lease_extents.c --- */
 
+/* On an error l may count for segments still: forget() comes in any case. */
 int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count);
 void lease_extents_end(struct lease *l);
+/* Under the lock: its memory is free. */
+void lease_extents_forget(struct leases *t, struct lease *l);
 /* A page of its own, with room for extents behind it: VALID, and seals on it. */
 int lease_page_make(struct lease *l, uint64_t extents);
 void lease_page_end(struct lease *l);

@@ -10,6 +10,7 @@
 
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
+#include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/notify.h"
 #include "fusefs/daemon/readv.h"
 #include "fusefs/daemon/transfer.h"
@@ -22,6 +23,7 @@ struct rig {
     struct sim *sim;
     struct daemon daemon;
     struct ffs_inode *file;
+    struct open_file *open;       /* with leases */
     _Atomic unsigned quarantined; /* transfers of several threads store it */
     bool unreachable;
     int image;
@@ -125,6 +127,23 @@ static int open_file(struct rig *r)
     return err;
 }
 
+static int open_leases(struct rig *r)
+{
+    int err = leases_open(&r->daemon, &r->daemon.leases);
+    if (err)
+        return err;
+    ffs_iref(r->file, 1);
+    r->open = file_new(&r->daemon, r->file, O_RDWR, false);
+    return r->open ? 0 : -ENOMEM;
+}
+
+static void close_leases(struct rig *r)
+{
+    files_free_all(&r->daemon);
+    if (r->daemon.leases)
+        leases_close(r->daemon.leases);
+}
+
 int rig_open(const struct rig_config *config, struct rig **out)
 {
     struct rig *r = calloc(1, sizeof(*r));
@@ -134,6 +153,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
                                .gpu = config->gpu_off ? GPU_OFF : GPU_AUTO,
                                .executor = GQ_EXECUTOR_CPU,
                                .queues = 1,
+                               .direct = config->leases ? DIRECT_ALL : DIRECT_NONE,
                                .depth = config->bytes_per_sec ? 4 : 0,
                                .max_buffers = config->max_buffers ? config->max_buffers : 1024,
                                .deadline_ms = config->deadline_ms ? config->deadline_ms : 10000,
@@ -152,11 +172,14 @@ int rig_open(const struct rig_config *config, struct rig **out)
     r->unreachable = config->unreachable;
     r->daemon.bounces.fs = r->daemon.stack.fs;
     err = buffers_open(r->opts.max_buffers, r->daemon.stack.engine, &r->daemon.buffers);
-    return err ? err : open_file(r);
+    if (!err)
+        err = open_file(r);
+    return err || !config->leases ? err : open_leases(r);
 }
 
 int rig_close(struct rig *r)
 {
+    close_leases(r);
     if (r->daemon.buffers)
         buffers_close(r->daemon.buffers);
     bounce_pool_free(&r->daemon.bounces);
@@ -325,4 +348,15 @@ int rig_readv(struct rig *r, uint32_t uid, struct gpunvme_ioc_readv *v)
 int rig_readv_cancelled(struct rig *r, struct gpunvme_ioc_readv *v)
 {
     return run_readv(r, 0, 1, v);
+}
+
+int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lease *out)
+{
+    *out = (struct gpunvme_ioc_extent_lease){.flags = 0};
+    return leases_add_extents(r->daemon.leases, r->open, uid, out);
+}
+
+int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
+{
+    return leases_end(r->daemon.leases, id, key, uid);
 }

@@ -23,6 +23,7 @@ struct rig_config {
     uint64_t bytes_per_sec;
     bool unreachable;     /* the drive cannot reach the memory of buffers */
     uint64_t image_bytes; /* 0: 128 MiB */
+    bool leases;          /* may be taken, by everybody */
 };
 
 struct rig;
@@ -68,6 +69,10 @@ int rig_transfer_cancelled(struct rig *r, bool write, struct gpunvme_ioc_rw *rw)
 /* The same of READV. */
 int rig_readv(struct rig *r, uint32_t uid, struct gpunvme_ioc_readv *v);
 int rig_readv_cancelled(struct rig *r, struct gpunvme_ioc_readv *v);
+/* Leases through the one open file; the rest of out is as the ioctl told it. 0 or -errno. */
+int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lease *out);
+int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
+
 /* Queues out of service when the last transfer let go of its blocks. */
 unsigned rig_quarantined(struct rig *r);
 /* What the last notification to the kernel said; zero when there was none since the last call. */

@@ -1,0 +1,99 @@
+// What all leases of a user, and of a mount, may come to together.
+#include <errno.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/daemon/rig.h"
+
+namespace
+{
+
+// As in fusefs/daemon/lease.h, which C++ does not read.
+constexpr uint64_t kSegments = 4u << 20, kSegmentsOfUser = 2u << 20;
+// The file has so many: an extent and a hole behind it, again and again.
+constexpr uint64_t kOfFile = 70000;
+
+class LeaseBounds : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        rig_config config = {};
+        config.image_bytes = 256u << 20;
+        config.leases = true;
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_EQ(rig_fragment(rig_, 0, kOfFile / 2 * 8192), 0);
+        ASSERT_EQ(rig_write_file(rig_, kOfFile / 2 * 8192 - 1, "", 1), 0);
+    }
+    void TearDown() override
+    {
+        if (rig_) {
+            EXPECT_EQ(rig_close(rig_), 0);
+        }
+    }
+    struct Lease {
+        uint64_t id, key;
+    };
+    // Leases of the file until there are no more; why.
+    int lease_all(uint32_t uid, std::vector<Lease> *leases)
+    {
+        for (;;) {
+            gpunvme_ioc_extent_lease lease;
+            int err = rig_lease_extents(rig_, uid, &lease);
+            if (err)
+                return err;
+            leases->push_back({lease.id, lease.key});
+        }
+    }
+
+    rig *rig_ = nullptr;
+};
+
+TEST_F(LeaseBounds, TheSegmentsOfOneUserAreBoundedAndThoseOfAll)
+{
+    constexpr size_t kEach = kSegmentsOfUser / kOfFile;
+    std::vector<Lease> first, second, third;
+    EXPECT_EQ(lease_all(1, &first), -EDQUOT);
+    EXPECT_EQ(first.size(), kEach);
+    EXPECT_EQ(lease_all(2, &second), -EDQUOT) << "has a share of his own";
+    EXPECT_EQ(second.size(), kEach);
+    size_t left = (kSegments - 2 * kEach * kOfFile) / kOfFile;
+    EXPECT_EQ(lease_all(3, &third), -EBUSY);
+    EXPECT_EQ(third.size(), left);
+
+    ASSERT_EQ(rig_lease_end(rig_, 2, second[0].id, second[0].key), 0);
+    EXPECT_EQ(lease_all(1, &first), -EDQUOT) << "what another gives back is not his";
+    EXPECT_EQ(first.size(), kEach);
+    EXPECT_EQ(lease_all(3, &third), -EBUSY);
+    EXPECT_EQ(third.size(), left + 1);
+}
+
+TEST_F(LeaseBounds, LeasesThatAreMadeAtOnceAreBoundedAsWell)
+{
+    std::vector<std::thread> threads;
+    std::vector<std::vector<Lease>> leases(4);
+    std::atomic<unsigned> refused{0};
+    for (auto &mine : leases)
+        threads.emplace_back([&] { refused += lease_all(1, &mine) == -EDQUOT; });
+    size_t all = 0;
+    for (size_t i = 0; i < threads.size(); i++) {
+        threads[i].join();
+        all += leases[i].size();
+    }
+    EXPECT_EQ(refused, threads.size());
+    EXPECT_LE(all, kSegmentsOfUser / kOfFile);
+    EXPECT_GE(all, 1u);
+    for (const auto &mine : leases) {
+        for (const Lease &lease : mine)
+            ASSERT_EQ(rig_lease_end(rig_, 1, lease.id, lease.key), 0);
+    }
+    std::vector<Lease> again;
+    EXPECT_EQ(lease_all(1, &again), -EDQUOT);
+    EXPECT_EQ(again.size(), kSegmentsOfUser / kOfFile) << "all came back";
+}
+
+} // namespace
