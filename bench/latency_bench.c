@@ -91,6 +91,15 @@ static int read_direct(struct bench *b, size_t i)
     return bench_direct_read(&b->direct, WHO, to, bytes, b->pieces.places[i]);
 }
 
+static int read_by_block(struct bench *b, size_t i)
+{
+    uint64_t bytes = b->pieces.bytes;
+    char *to = (char *)b->mount.memory.addr + i * bytes;
+    ssize_t n = gpunvme_file_read(b->direct.file, to, bytes, b->pieces.places[i]);
+
+    return n == (ssize_t)bytes ? 0 : fail("direct path", n < 0 ? gpunvme_error() : "short");
+}
+
 static int host_read(struct bench *b, int fd, size_t i)
 {
     struct pattern_pieces one = b->pieces;
@@ -199,6 +208,8 @@ static int measure_direct(struct bench *b)
 {
     int err = measure_to_buffer(b, "direct path, 4 KiB", read_direct);
 
+    if (!err)
+        err = measure_to_buffer(b, "direct path, 4 KiB, by a block that stays", read_by_block);
     b->rest_us = REST_US;
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", read_direct);
