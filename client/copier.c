@@ -156,6 +156,19 @@ static int check_told(const struct gpunvme_told_copier *t)
     return 0;
 }
 
+/* The socket has closed on the question; the ioctl knows why. */
+static int refused(const struct copier *c, int err)
+{
+    struct gpunvme_ioc_copier arg = {.lease_id = c->lease_id, .lease_key = c->lease_key};
+    int why = gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPIER, &arg, sizeof(arg));
+    if (why != -EDQUOT && why != -EBUSY)
+        return err;
+    (void)gpunvme_fail(why, why == -EDQUOT
+                                ? "this user has as many copiers on the mount as one may have"
+                                : "all copiers of the mount are taken");
+    return why;
+}
+
 static int share(struct copier *c, struct gpunvme_told_copier *t)
 {
     const struct gpunvme_ask ask = {
@@ -164,7 +177,7 @@ static int share(struct copier *c, struct gpunvme_told_copier *t)
     int fds[SOCKET_FDS];
     int err = socket_ask(c->g, &ask, &told, fds, 2);
     if (err)
-        return err;
+        return refused(c, err);
     memcpy(t, &told, sizeof(*t));
     err = check_told(t);
     if (!err)

@@ -10,6 +10,7 @@
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/log.h"
 
+static_assert(COPIERS_OF_USER * 2 == GQ_REMOTES, "nobody has more than half");
 static_assert(sizeof(struct gpunvme_told_copier) == sizeof(struct gpunvme_told), "told alike");
 
 static void dropped(void *context)
@@ -27,7 +28,8 @@ static int make(struct daemon *d, struct gq_remote **out)
         .media = drive->media, .media_len = drive->media_len, .dropped = dropped, .ctx = d};
     if (!drive->media || !d->stack.engine)
         return -ENOTSUP;
-    return gq_remote_open_on(d->stack.engine, &opts, out);
+    int err = gq_remote_open_on(d->stack.engine, &opts, out);
+    return err == -EMFILE ? -EBUSY : err;
 }
 
 int copier_tell(struct daemon *d, struct gq_remote **copier, struct gpunvme_told *told, int fds[2])

@@ -14,9 +14,12 @@
 
 struct gq_remote;
 
+/* Of one user at a time: half of those that a mount has (GQ_REMOTES). */
+#define COPIERS_OF_USER 4u
+
 /*
  * GPUNVME_ASK_COPIER: 2 descriptors, or -errno. *copier NULL: made, and the caller's until
- * copier_end(). Calls for one *copier come one at a time.
+ * copier_end(). -EBUSY: there are as many as a mount has. Calls for one *copier come one at a time.
  */
 int copier_tell(struct daemon *d, struct gq_remote **copier, struct gpunvme_told *told, int fds[2]);
 /* GPUNVME_IOC_COPIER. copier NULL (nobody has asked): -ENOENT. */

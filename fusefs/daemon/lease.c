@@ -403,6 +403,27 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
     return 0;
 }
 
+/* Under the lock. */
+static bool may_have_copier(const struct leases *t, uid_t uid)
+{
+    unsigned of_user = 0;
+    for (const struct lease *l = t->first; l; l = l->next)
+        of_user += l->copier && l->uid == uid;
+    return of_user < COPIERS_OF_USER;
+}
+
+/* Under the lock. The socket only closes on an error; the ioctl says why. */
+static int tell_copier(const struct leases *t, struct lease *l, struct gpunvme_told *told,
+                       int fds[2])
+{
+    if (!l->n_pairs || l->revoked)
+        return -ENOENT;
+    int n = l->copier || may_have_copier(t, l->uid) ? copier_tell(t->d, &l->copier, told, fds)
+                                                    : -EDQUOT;
+    l->no_copier = n == -EDQUOT || n == -EBUSY ? n : 0;
+    return n;
+}
+
 int leases_answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
                   struct gpunvme_told *told, int fds[2])
 {
@@ -417,7 +438,7 @@ int leases_answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
     } else if (!n && ask->what == GPUNVME_ASK_QUEUE) {
         n = lease_queues_tell(t, l, ask->index, told, fds);
     } else if (!n && ask->what == GPUNVME_ASK_COPIER && ask->index == 0) {
-        n = l->n_pairs && !l->revoked ? copier_tell(t->d, &l->copier, told, fds) : -ENOENT;
+        n = tell_copier(t, l, told, fds);
     }
     pthread_mutex_unlock(&t->lock);
     return n;
@@ -429,7 +450,7 @@ int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *
     const struct lease *l = *find(t, arg->lease_id);
     int err = check(l, arg->lease_key, uid);
     if (!err)
-        err = copier_route(t->d, l->copier, uid, arg);
+        err = l->no_copier ? l->no_copier : copier_route(t->d, l->copier, uid, arg);
     pthread_mutex_unlock(&t->lock);
     return err;
 }

@@ -65,7 +65,10 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
                        struct gpunvme_ioc_extent_lease *arg);
 /* When it returns, the queues are deleted. -ENOENT (no such id), -EACCES (key or user). */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid);
-/* The ioctl of the same name: copier_route() (copier.h). -ENOENT, -EACCES. */
+/*
+ * The ioctl of the same name: copier_route() (copier.h). -ENOENT, -EACCES; when the lease's holder
+ * has asked for a copier in vain: -EDQUOT (he has COPIERS_OF_USER), -EBUSY (the mount has no more).
+ */
 int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *arg);
 /*
  * The file is closed. False: it never had leases, nothing happens. True: a thread of the table's

@@ -34,7 +34,8 @@ struct lease {
     uint64_t delete_at;       /* nvme_now_ns() */
     bool deleting;            /* which is under way: the table's thread has the pairs */
     unsigned resets_seen;     /* of the table's, before the pairs were made */
-    struct gq_remote *copier; /* of its holder, once he has asked; NULL: none */
+    struct gq_remote *copier; /* of its holder, once he has asked; NULL: none, */
+    int no_copier;            /* -EDQUOT, -EBUSY: he has asked in vain */
 
     /* Extents. */
     struct ffs_inode *inode; /* a reference; NULL: a lease of queues */

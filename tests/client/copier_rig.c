@@ -125,14 +125,14 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
         return -ENOTTY;
     memcpy(&rig->last, arg, size);
     rig->calls++;
-    return 0;
+    return rig->mount.refusal;
 }
 
 int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_told *told,
                int *fds, unsigned n)
 {
     (void)g;
-    if (ask->what != GPUNVME_ASK_COPIER || ask->key != ask->id + 1 || n != 2)
+    if (ask->what != GPUNVME_ASK_COPIER || ask->key != ask->id + 1 || n != 2 || rig->mount.refusal)
         return -ENOENT;
     memcpy(told, &rig->mount.told, sizeof(*told));
     for (unsigned i = 0; i < n; i++)

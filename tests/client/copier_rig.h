@@ -22,6 +22,7 @@ struct copier_rig_mount {
     const char *transport;
     struct gpunvme_told_copier told;
     int fds[2];
+    int refusal; /* not 0: the socket closes, and this is what the ioctl says */
 };
 
 /* 0 and a rig, whose copier may be missing, or what copier_open() said. */

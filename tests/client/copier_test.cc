@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "client/gpunvme.h"
 #include "cuda/gq_route.h"
 #include "tests/client/copier_rig.h"
 
@@ -41,7 +42,7 @@ class CopierTest : public ::testing::Test
         opts.media_len = kMedia;
         opts.blocks = kBlocks;
         ASSERT_EQ(gq_remote_open(routes_, &opts, &remote_), 0);
-        mount_ = {"sim", {}, {gq_remote_fd(remote_), media_fd_}};
+        mount_ = {"sim", {}, {gq_remote_fd(remote_), media_fd_}, 0};
         mount_.told.len = gq_remote_len(remote_);
         mount_.told.media_len = kMedia;
         mount_.told.layout = GPUNVME_COPIER_LAYOUT;
@@ -198,6 +199,24 @@ TEST_F(CopierTest, OthersThanSimulatedDrivesHaveNone)
         mount_.transport = gpu ? "vfio" : "sim";
         ASSERT_EQ(copier_rig_open(&mount_, gpu, &rig_), 0);
         EXPECT_FALSE(copier_rig_has_copier(rig_));
+        copier_rig_close(rig_);
+        rig_ = nullptr;
+    }
+}
+
+TEST_F(CopierTest, WhoGetsNoneHearsWhy)
+{
+    const struct {
+        int refusal, error;
+        const char *word;
+    } all[] = {
+        {-EDQUOT, -EDQUOT, "this user"}, {-EBUSY, -EBUSY, "all copiers"}, {-ENOENT, -ENOENT, ""}};
+    for (const auto &a : all) {
+        mount_.refusal = a.refusal;
+        ASSERT_EQ(copier_rig_open(&mount_, true, &rig_), 0);
+        EXPECT_EQ(copier_rig_attach(rig_, 7), a.error);
+        EXPECT_NE(strstr(gpunvme_error(), a.word), nullptr) << gpunvme_error();
+        EXPECT_EQ(copier_rig_held(rig_), 1);
         copier_rig_close(rig_);
         rig_ = nullptr;
     }

@@ -1,4 +1,4 @@
-// What all leases of a user, and of a mount, may come to together.
+// What all leases of a user, and of a mount, may come to together, and their copiers.
 #include <errno.h>
 
 #include <atomic>
@@ -94,6 +94,63 @@ TEST_F(LeaseBounds, LeasesThatAreMadeAtOnceAreBoundedAsWell)
     std::vector<Lease> again;
     EXPECT_EQ(lease_all(1, &again), -EDQUOT);
     EXPECT_EQ(again.size(), kSegmentsOfUser / kOfFile) << "all came back";
+}
+
+class CopierBounds : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        rig_config config = {};
+        config.leases = config.copiers = true;
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+    }
+    void TearDown() override
+    {
+        if (rig_) {
+            EXPECT_EQ(rig_close(rig_), 0);
+        }
+    }
+    gpunvme_ioc_queue_lease lease(uint32_t uid)
+    {
+        gpunvme_ioc_queue_lease queues;
+        EXPECT_EQ(rig_lease_queue(rig_, uid, &queues), 0);
+        return queues;
+    }
+    int ask(uint32_t uid, const gpunvme_ioc_queue_lease &l)
+    {
+        return rig_ask_copier(rig_, uid, l.id, l.key);
+    }
+    int route(uint32_t uid, const gpunvme_ioc_queue_lease &l)
+    {
+        return rig_copier(rig_, uid, l.id, l.key);
+    }
+
+    rig *rig_ = nullptr;
+};
+
+constexpr unsigned kOfUser = 4, kUsers = 2; // that have them all
+
+TEST_F(CopierBounds, OneUserLeavesAsManyForOthers)
+{
+    gpunvme_ioc_queue_lease first = {};
+    for (uint32_t uid = 1; uid <= kUsers; uid++) {
+        for (unsigned i = 0; i < kOfUser; i++) {
+            first = lease(uid);
+            EXPECT_EQ(ask(uid, first), 2);
+        }
+        gpunvme_ioc_queue_lease more = lease(uid);
+        EXPECT_EQ(route(uid, more), -ENOENT) << "nobody has asked";
+        EXPECT_EQ(ask(uid, more), -EDQUOT);
+        EXPECT_EQ(route(uid, more), -EDQUOT);
+        EXPECT_EQ(ask(uid, first), 2) << "the one that he has, again";
+    }
+    gpunvme_ioc_queue_lease other = lease(9);
+    EXPECT_EQ(ask(9, other), -EBUSY);
+    EXPECT_EQ(route(9, other), -EBUSY);
+    ASSERT_EQ(rig_lease_end(rig_, kUsers, first.id, first.key), 0);
+    EXPECT_EQ(ask(9, other), 2);
+    EXPECT_NE(route(9, other), -EBUSY);
 }
 
 } // namespace

@@ -17,6 +17,7 @@
 #include "mkfs/mkfs_core.h"
 
 #define IMAGE_BYTES (128u << 20)
+#define MEDIA_BYTES (1u << 20)
 
 struct rig {
     struct options opts;
@@ -24,6 +25,7 @@ struct rig {
     struct daemon daemon;
     struct ffs_inode *file;
     struct open_file *open;       /* with leases */
+    void *media;                  /* with copiers */
     _Atomic unsigned quarantined; /* transfers of several threads store it */
     bool unreachable;
     int image;
@@ -127,8 +129,21 @@ static int open_file(struct rig *r)
     return err;
 }
 
-static int open_leases(struct rig *r)
+/* What the mover of a simulated drive copies from; on a GPU, an image that is mapped. */
+static int open_media(struct rig *r)
 {
+    struct drive *drive = &r->daemon.stack.drive;
+    drive->media_len = MEDIA_BYTES;
+    drive->media_fd = fcntl(r->image, F_DUPFD_CLOEXEC, 0);
+    r->media = mmap(NULL, drive->media_len, PROT_READ, MAP_SHARED, r->image, 0);
+    drive->media = r->media != MAP_FAILED ? r->media : NULL;
+    return drive->media ? 0 : -errno;
+}
+
+static int open_leases(struct rig *r, bool copiers)
+{
+    if (copiers && open_media(r) != 0)
+        return -ENOMEM;
     int err = leases_open(&r->daemon, &r->daemon.leases);
     if (err)
         return err;
@@ -174,7 +189,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
     err = buffers_open(r->opts.max_buffers, r->daemon.stack.engine, &r->daemon.buffers);
     if (!err)
         err = open_file(r);
-    return err || !config->leases ? err : open_leases(r);
+    return err || !config->leases ? err : open_leases(r, config->copiers);
 }
 
 int rig_close(struct rig *r)
@@ -186,6 +201,8 @@ int rig_close(struct rig *r)
     if (r->file)
         ffs_iput(r->file, 1);
     int err = r->daemon.stack.bdev ? stack_close(&r->daemon.stack) : 0;
+    if (r->media)
+        munmap(r->media, MEDIA_BYTES);
     close(r->image);
     free(r);
     return err;
@@ -359,4 +376,27 @@ int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lea
 int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
 {
     return leases_end(r->daemon.leases, id, key, uid);
+}
+
+int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease *out)
+{
+    *out = (struct gpunvme_ioc_queue_lease){.queues = 1};
+    return leases_add_queues(r->daemon.leases, r->open, uid, out);
+}
+
+int rig_ask_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
+{
+    const struct gpunvme_ask ask = {.what = GPUNVME_ASK_COPIER, .id = id, .key = key};
+    struct gpunvme_told told;
+    int fds[2];
+    int n = leases_answer(r->daemon.leases, &ask, uid, &told, fds);
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+    return n;
+}
+
+int rig_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
+{
+    const struct gpunvme_ioc_copier arg = {.lease_id = id, .lease_key = key};
+    return leases_copier(r->daemon.leases, uid, &arg);
 }

@@ -24,6 +24,7 @@ struct rig_config {
     bool unreachable;     /* the drive cannot reach the memory of buffers */
     uint64_t image_bytes; /* 0: 128 MiB */
     bool leases;          /* may be taken, by everybody */
+    bool copiers;         /* the drive is one that leases' holders may copy for */
 };
 
 struct rig;
@@ -71,7 +72,13 @@ int rig_readv(struct rig *r, uint32_t uid, struct gpunvme_ioc_readv *v);
 int rig_readv_cancelled(struct rig *r, struct gpunvme_ioc_readv *v);
 /* Leases through the one open file; the rest of out is as the ioctl told it. 0 or -errno. */
 int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lease *out);
+int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease *out);
 int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
+
+/* GPUNVME_ASK_COPIER: how many descriptors came, which are closed, or -errno. */
+int rig_ask_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
+/* COPIER of the same lease, for no buffer at all. */
+int rig_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 
 /* Queues out of service when the last transfer let go of its blocks. */
 unsigned rig_quarantined(struct rig *r);
