@@ -38,7 +38,7 @@ struct stamps {
     uint64_t at[DIRECT_PHASES + 1];
 };
 
-/* What gd_read_part() does with a queue that it has, round by round. */
+/* As gd_read_part(), round by round. */
 __device__ bool drive(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                       struct stamps &s)
 {
@@ -64,6 +64,7 @@ __device__ bool drive(struct gd_reader *w, const struct gd_buffer *b, struct gq_
     s.at[DIRECT_WAIT + 1] = look;
     s.at[DIRECT_RETIRE + 1] = (uint64_t)clock64();
     good = gd_end(w, &r) == GQ_NO_READ;
+    s.at[DIRECT_END + 1] = (uint64_t)clock64();
     gd_give(w);
     s.at[DIRECT_GIVE + 1] = (uint64_t)clock64();
     return good;
@@ -76,14 +77,21 @@ __device__ bool read_in_phases(const struct gpunvme_device_file *file, uint64_t 
     s.at[0] = (uint64_t)clock64();
     const struct gpunvme_device_file f = gd_load_file(file);
     struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
+    struct gd_table table;
     struct gd_buffer b;
 
-    if (gq_read_bytes(&f.map, offset, n) != n || gd_find_buffer(w, dst, n, &b) != 0)
+    if (gq_read_bytes(&f.map, offset, n) != n || f.set.n_queues == 0)
         return false;
-    s.at[DIRECT_FIND + 1] = (uint64_t)clock64();
+    s.at[DIRECT_FILE + 1] = (uint64_t)clock64();
+    gd_load_table(w, 0, &table);
     if (gd_take(w) != 0)
         return false;
     s.at[DIRECT_TAKE + 1] = (uint64_t)clock64();
+    if (gd_find_buffer(w, &table, dst, n, &b) != 0) {
+        gd_give(w);
+        return false;
+    }
+    s.at[DIRECT_FIND + 1] = (uint64_t)clock64();
     return drive(w, &b, {.file_offset = offset, .at = dst - b.addr, .len = n}, s);
 }
 

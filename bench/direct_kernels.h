@@ -18,13 +18,15 @@ int kernel_direct_reads(const struct gpunvme_device_file *file, const struct pat
 
 /* What such a read does, in this order. */
 enum direct_phase {
-    DIRECT_FIND,   /* loads the file's fields, finds the buffer */
-    DIRECT_TAKE,   /* takes a queue, looks after the leases */
+    DIRECT_FILE,   /* loads the file's fields */
+    DIRECT_TAKE,   /* takes a queue and looks after the leases, loads the table of buffers */
+    DIRECT_FIND,   /* finds the buffer in it */
     DIRECT_BEGIN,  /* loads the queue's state, counts the work */
     DIRECT_SEND,   /* makes the command, up to its doorbell, and the rest of that round */
     DIRECT_WAIT,   /* looks in vain for the completion */
     DIRECT_RETIRE, /* the look that sees it, and what it means */
-    DIRECT_GIVE,   /* gives the queue back */
+    DIRECT_END,    /* stores the queue's state */
+    DIRECT_GIVE,   /* unlocks it */
     DIRECT_CLOCK,  /* and no part of it: one look at the clock, of which each round takes one */
     DIRECT_PHASES
 };

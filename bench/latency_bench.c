@@ -178,13 +178,15 @@ static int measure_in_kernel(struct bench *b, const char *name)
 static int measure_phases(struct bench *b)
 {
     static const char *const names[DIRECT_PHASES] = {
+        [DIRECT_FILE] = "  inside: load the file's fields",
+        [DIRECT_TAKE] = "  inside: take a queue, load the buffers",
         [DIRECT_FIND] = "  inside: find the buffer",
-        [DIRECT_TAKE] = "  inside: take a queue",
-        [DIRECT_BEGIN] = "  inside: load its state",
+        [DIRECT_BEGIN] = "  inside: load the queue's state",
         [DIRECT_SEND] = "  inside: make the command, ring",
         [DIRECT_WAIT] = "  inside: wait for the completion",
         [DIRECT_RETIRE] = "  inside: see it, retire",
-        [DIRECT_GIVE] = "  inside: give the queue back",
+        [DIRECT_END] = "  inside: store the queue's state",
+        [DIRECT_GIVE] = "  inside: unlock it",
         [DIRECT_CLOCK] = "  one look at the clock",
     };
     const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);

@@ -8,6 +8,11 @@ int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buf
                         uint64_t len, uint64_t offset)
 {
     struct gq_read read = {.file_offset = offset, .at = (uintptr_t)dst - b->addr, .len = len};
-    int err = gd_read_part(gq_whole_group(), f, b, read, 0, 1);
+    struct gd_reader self = {.group = gq_whole_group(), .file = f};
+    int err = gd_take(&self);
+    if (err)
+        return err;
+    err = gd_read_part(&self, b, read, 0, 1);
+    gd_give(&self);
     return err ? err : (int64_t)len;
 }

@@ -12,12 +12,13 @@
 #include "client/device/gd_read.h"
 
 /*
- * Queues for one read of so many commands. Each keeps 32 commands under way, and warps that poll
+ * Queues for one read of len bytes. Each keeps 32 commands under way, and warps that poll
  * host memory are in the way of the bytes: more than eight made long reads slower.
  */
-GQ_FN uint32_t gd_queues_for(const struct gd_set *set, uint64_t commands)
+GQ_FN uint32_t gd_queues_for(const struct gd_set *set, uint64_t len)
 {
     uint32_t most = set->n_queues < GD_READ_QUEUES ? set->n_queues : GD_READ_QUEUES;
+    uint64_t commands = len >> gq_prefix_ones(gd_unit(set->max_command) - 1);
     uint64_t want = commands / GD_QUEUE_COMMANDS + 1;
 
     return want < most ? (uint32_t)want : most;
@@ -28,17 +29,27 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
                         const struct gd_buffer *known, uint64_t dst, uint64_t len, uint64_t offset,
                         uint32_t rank, uint32_t groups)
 {
-    struct gd_reader self = {.group = group, .file = f};
-    struct gq_read read = {.file_offset = offset, .at = 0, .len = len};
+    struct gd_reader self = {.group = group, .file = f}, *w = &self;
+    struct gd_table table;
     struct gd_buffer b;
-    int err = 0;
+    int err;
 
+    if (f->set.n_queues == 0)
+        return -ESTALE;
+    if (!known)
+        gd_load_table(w, 0, &table); /* on its way while the queue is taken */
+    err = gd_take(w);
+    if (err)
+        return err;
     if (known)
         b = *known;
     else
-        err = gd_find_buffer(&self, dst, len, &b);
-    read.at = dst - b.addr;
-    return err ? err : gd_read_part(group, f, &b, read, rank, groups);
+        err = gd_find_buffer(w, &table, dst, len, &b);
+    if (!err)
+        err = gd_read_part(w, &b, {.file_offset = offset, .at = dst - b.addr, .len = len}, rank,
+                           groups);
+    gd_give(w);
+    return err;
 }
 
 /*
@@ -92,7 +103,7 @@ GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, const struct g
 
     if (f->set.n_queues == 0)
         return -ESTALE;
-    groups = gd_queues_for(&f->set, len / gd_unit(f->set.max_command));
+    groups = gd_queues_for(&f->set, len);
     groups = groups < warps ? groups : warps;
     if (me == 0)
         worst = 0;
@@ -156,14 +167,22 @@ GQ_FN int64_t gd_pread_lane(const struct gpunvme_device_file *file, uint64_t dst
 
     if (len == 0)
         return 0;
+    if (f.set.n_queues == 0)
+        return -ESTALE;
     mask = __match_any_sync(__activemask(), (unsigned long long)file);
     for (;;) {
         struct gd_reader self = {.group = gd_group(mask), .file = &f}, *w = &self;
         uint64_t first = GQ_SAME64(dst), first_len = GQ_SAME64(len);
+        struct gd_table table;
         struct gd_buffer b;
-        int err = gd_find_buffer(w, first, first_len, &b);
-        bool with = w->group.rank == 0 || (!err && gd_holds(&b, dst, len));
-        uint32_t together = __ballot_sync(mask, with);
+        uint32_t together;
+        bool with;
+        int err;
+
+        gd_load_table(w, 0, &table);
+        err = gd_find_buffer(w, &table, first, first_len, &b);
+        with = w->group.rank == 0 || (!err && gd_holds(&b, dst, len));
+        together = __ballot_sync(mask, with);
 
         if (with && err)
             return err;

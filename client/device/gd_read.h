@@ -57,38 +57,52 @@ GQ_FN struct gd_buffer gd_buffer_of(const struct gd_reader *w,
 #endif
 }
 
+/* Entries of the table of buffers, one a lane, and how many are in use. */
+struct gd_table {
+    uint32_t n;
+    GQ_LANE_MEMBER(struct gd_buffer, entry);
+};
+
 /*
- * The buffer around [addr, addr + len), each lane looking at entries of its own: 0, -EFAULT, or
- * -ESTALE where there is no table any more. The first entries are there in any case, and loaded
- * while the number of them is; whole, so that the one that is found is there at once.
+ * From entry i on, of a file that has queues: without queues there is no table. The first entries
+ * are there in any case, and loaded while the number of them is; whole, so that the one that is
+ * found is there at once. Nothing waits for them yet.
  */
-GQ_FN int gd_find_buffer(const struct gd_reader *w, uint64_t addr, uint64_t len,
-                         struct gd_buffer *out)
+GQ_FN void gd_load_table(const struct gd_reader *w, uint32_t i, struct gd_table *t)
 {
     const struct gd_set *s = &w->file->set;
-    uint32_t n, i = 0;
 
-    if (s->n_queues == 0)
-        return -ESTALE;
-    n = gd_load32(s->n_buffers);
-    do {
+    t->n = gd_load32(s->n_buffers);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(t->entry) = gd_load_buffer(&s->buffers[i + lane]);
+    }
+}
+
+/* The buffer around [addr, addr + len), or -EFAULT. t: as loaded from entry 0 on. */
+GQ_FN int gd_find_buffer(const struct gd_reader *w, struct gd_table *t, uint64_t addr, uint64_t len,
+                         struct gd_buffer *out)
+{
+    uint32_t i = 0;
+
+    for (;;) {
         uint32_t mask;
         GQ_LANE_VAR(uint32_t, found);
-        GQ_LANE_VAR(struct gd_buffer, entry);
 
         GQ_FOR_LANES(lane)
         {
-            GQ_AT(entry) = gd_load_buffer(&s->buffers[i + lane]);
-            GQ_AT(found) = gd_holds(&GQ_AT(entry), addr, len);
+            GQ_AT(found) = gd_holds(&GQ_AT(t->entry), addr, len);
         }
         mask = GQ_BALLOT(found);
         if (mask != 0) {
-            *out = gd_buffer_of(w, entry, gq_prefix_ones(~mask));
+            *out = gd_buffer_of(w, t->entry, gq_prefix_ones(~mask));
             return 0;
         }
         i += w->group.lanes;
-    } while (i < GQ_SAME32(n)); /* others may be adding to the table: all lanes leave together */
-    return -EFAULT;
+        if (i >= GQ_SAME32(t->n)) /* others may be adding to it: all lanes leave together */
+            return -EFAULT;
+        gd_load_table(w, i, t);
+    }
 }
 
 /* What the end of a run means to reads of it that have not succeeded. */
@@ -180,26 +194,17 @@ GQ_FN uint32_t gd_drive(struct gd_reader *w, const struct gq_run *run, const str
 
 /*
  * The rank-th of `groups` parts of one read, len bytes, which end before the file does, to byte
- * `at` of the buffer.
+ * `at` of the buffer. Between gd_take() and gd_give().
  */
-GQ_FN int gd_read_part(struct gq_group group, const struct gpunvme_device_file *f,
-                       const struct gd_buffer *b, struct gq_read read, uint32_t rank,
-                       uint32_t groups)
+GQ_FN int gd_read_part(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
+                       uint32_t rank, uint32_t groups)
 {
-    struct gd_reader self = {.group = group, .file = f}, *w = &self;
-    struct gq_reads reads = gd_reads(f, b);
+    struct gq_reads reads = gd_reads(w->file, b);
     struct gq_run run;
-    uint32_t bad;
-    int err = gd_take(w);
 
-    if (err)
-        return err;
     reads.whole = read;
-    run = gd_run(f, (uint32_t)gq_count_units(&reads), groups);
-    bad = gd_drive(w, &run, &reads, rank);
-    err = bad == GQ_NO_READ ? 0 : gd_error(w->outcome);
-    gd_give(w);
-    return err;
+    run = gd_run(w->file, (uint32_t)gq_count_units(&reads), groups);
+    return gd_drive(w, &run, &reads, rank) == GQ_NO_READ ? 0 : gd_error(w->outcome);
 }
 
 #endif
