@@ -28,12 +28,9 @@ TEST_P(GqRecover, LostCommandIsAborted)
 TEST_P(GqRecover, SeveralLostCommandsAreAborted)
 {
     Small s(GetParam());
-    sim_fault f = once(SIM_FAULT_LOSE);
 
-    f.times = 4;
     s.open();
-    s.rig.fault(f);
-    EXPECT_EQ(s.read(0, 20, 100), -ETIMEDOUT);
+    EXPECT_EQ(s.lose(4), -ETIMEDOUT);
     EXPECT_EQ(s.rig.result.bytes, 0u);
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
     s.expect_rungs(4, 0, 0);
@@ -59,6 +56,7 @@ TEST_P(GqRecover, LostDeletionLeadsToAReset)
     Small s(GetParam());
 
     s.rig.cfg.no_abort = true;
+    s.rig.driver.admin_timeout_ms = kLostAdminMs;
     s.open();
     s.lose_one();
     s.rig.fault(lost_admin(NVME_ADMIN_DELETE_SQ));
@@ -71,6 +69,7 @@ TEST_P(GqRecover, LostAbortLeadsToAReset)
 {
     Small s(GetParam());
 
+    s.rig.driver.admin_timeout_ms = kLostAdminMs;
     s.open();
     s.lose_one();
     s.rig.fault(lost_admin(NVME_ADMIN_ABORT));
@@ -85,6 +84,7 @@ TEST_P(GqRecoverSlow, QueueThatIsRefusedAfterAResetCostsAnother)
     sim_fault refuse = lost_admin(NVME_ADMIN_CREATE_SQ);
 
     s.rig.cfg.no_abort = true;
+    s.rig.driver.admin_timeout_ms = kLostAdminMs;
     s.open();
     s.lose_one();
     refuse.times = 2; /* in the second rung, and after the first reset */
@@ -140,6 +140,7 @@ TEST_P(GqRecoverSlow, RecoveryKeepsItsBound)
     Small s(GetParam());
     sim_fault lose_all = once(SIM_FAULT_LOSE);
 
+    s.rig.driver.admin_timeout_ms = kLostAdminMs;
     s.open();
     s.lose_one();
     lose_all.admin = true;
