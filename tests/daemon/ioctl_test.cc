@@ -51,6 +51,10 @@ class IoctlTest : public ::testing::Test
         if (!mounted)
             GTEST_SKIP() << why_no_mount();
         fd_ = open_on(mounted->path("file"), O_RDWR);
+        // What an earlier test closed ends with its RELEASE, for which close() does not wait.
+        for (int i = 0; i < 3000 && stats_of(fd_).buffers != 0; i++)
+            usleep(10000);
+        ASSERT_EQ(stats_of(fd_).buffers, 0u);
     }
     void TearDown() override
     {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -162,9 +163,24 @@ bool Mounted::mount(const std::string &options, int input)
     return false;
 }
 
+// Whoever looks at all mounts of the machine has this one open for a moment, and so has a daemon
+// that was sent one of its own files: it is tried again for a while.
+bool Mounted::let_go()
+{
+    for (int i = 0; i < 1000; i++) {
+        if (umount(mountpoint_.c_str()) == 0)
+            return true;
+        if (errno != EBUSY)
+            break;
+        usleep(10000);
+    }
+    perror(("umount " + mountpoint_).c_str());
+    return false;
+}
+
 bool Mounted::unmount()
 {
-    bool unmounted = umount(mountpoint_.c_str()) == 0;
+    bool unmounted = let_go();
     if (!unmounted) { // a test that failed still has files open
         umount2(mountpoint_.c_str(), MNT_DETACH);
         kill(daemon_, SIGTERM);

@@ -34,7 +34,8 @@ class Mounted
     {
         program_ = program;
     }
-    // Unmounts and waits for the daemon: true when it ended with status 0.
+    // Unmounts, which open files may delay for ten seconds, and waits for the daemon: true when
+    // nothing was open any more and it ended with status 0.
     bool unmount();
     // After a signal to it: waits for the daemon, true when it ended with status 0.
     bool ended();
@@ -64,6 +65,7 @@ class Mounted
 
   private:
     bool serving() const;
+    bool let_go();
 
     std::string dir_, image_, mountpoint_, program_;
     bool own_image_ = true;
