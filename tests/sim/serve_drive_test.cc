@@ -76,7 +76,7 @@ TEST_F(Drive, OptionsReachTheController)
 
 TEST_F(Drive, ImageKeepsWhatWasWritten)
 {
-    std::string image = ::testing::TempDir() + "gpunvme-serve-image";
+    std::string image = ::testing::TempDir() + "gpunvme-serve-" + std::to_string(getpid());
     std::ofstream(image) << std::string(1 << 20, '\0');
     {
         Server server({"--strict", "--image=" + image, "--lba=4096"});
