@@ -1,6 +1,5 @@
 /*
- * Many reads at once: the list goes to the executor in chunks, two of them under way at a time,
- * each on half of the queues, and a third is filled meanwhile. The host looks at no read but to
+ * Many reads at once: the list goes to the executor in parts. The host looks at no read but to
  * count its bytes.
  */
 #include <errno.h>
@@ -20,52 +19,29 @@ struct part {
     uint64_t bytes; /* if all goes well */
 };
 
-/*
- * Parts are numbered in the order of the list: part i is in the slot's chunks[i % GQ_SLOT_CHUNKS]
- * and is run by runs[i % n_runs].
- */
 struct readv {
     struct gq_job job;
     const struct gq_readv *req;
-    struct gq_reads reads[GQ_SLOT_RUNS];
-    struct gq_job_run runs[GQ_SLOT_RUNS];
+    struct gq_reads reads[GQ_SLOT_CHUNKS];
     struct part parts[GQ_SLOT_CHUNKS];
-    unsigned n_runs;
-    unsigned filled, started, ended; /* parts of this lease */
-    size_t next, room;               /* of the list, what the next part begins with; its size */
-    size_t done;                     /* reads whose results stand */
-    uint64_t sure, unsure;           /* bytes of those, and of parts that may run once more */
-    uint16_t status;                 /* the first error of those */
+    size_t next, room;     /* of the list, what the next part begins with; its size */
+    size_t done;           /* reads whose results stand */
+    uint64_t sure, unsure; /* bytes of those, and of parts that may run once more */
+    uint16_t status;       /* the first error of those */
 };
-
-static struct part *part_of(struct readv *v, unsigned i)
-{
-    return &v->parts[i % GQ_SLOT_CHUNKS];
-}
-
-static struct gq_chunk *chunk_of(struct readv *v, unsigned i)
-{
-    return &v->job.e->slots[v->job.lease.slot].chunks[i % GQ_SLOT_CHUNKS];
-}
-
-static struct gq_job_run *run_of(struct readv *v, unsigned i)
-{
-    return &v->runs[i % v->n_runs];
-}
 
 static uint64_t bytes_of(const struct readv *v, const struct gq_read *read)
 {
     return gq_read_bytes(&v->reads[0].map, read->file_offset, read->len);
 }
 
-/* False: there is nothing left to fill, or no room for it. */
-static bool fill_part(struct readv *v)
+static bool fill_part(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
+    struct readv *v = (struct readv *)job;
     size_t n = v->req->n - v->next < v->room ? v->req->n - v->next : v->room;
-    struct part *part = part_of(v, v->filled);
-    struct gq_chunk *chunk = chunk_of(v, v->filled);
+    struct part *part = &v->parts[i % GQ_SLOT_CHUNKS];
 
-    if (n == 0 || v->filled - v->ended == GQ_SLOT_CHUNKS)
+    if (n == 0)
         return false;
     *part = (struct part){.first = v->next, .n = n};
     if (v->req->reads)
@@ -74,44 +50,13 @@ static bool fill_part(struct readv *v)
         v->req->fill(v->req->context, v->next, n, chunk->reads);
     memset(chunk->results, 0, n * sizeof(*chunk->results));
     static_assert(GQ_READ_OK == 0, "results begin as it");
-    for (size_t i = 0; i < n; i++)
-        part->bytes += bytes_of(v, &chunk->reads[i]);
+    for (size_t k = 0; k < n; k++)
+        part->bytes += bytes_of(v, &chunk->reads[k]);
     chunk->n_cmds = (uint32_t)n;
     chunk->n_pieces = 0;
     v->next += n;
-    v->filled++;
     v->room = 2 * v->room < GQ_CHUNK_CMDS ? 2 * v->room : GQ_CHUNK_CMDS;
     return true;
-}
-
-static int start_part(struct readv *v)
-{
-    const struct gq_chunk *chunk = chunk_of(v, v->started);
-    struct gq_job_run *run = run_of(v, v->started);
-    struct gq_reads *reads = &v->reads[v->started % v->n_runs];
-    int err;
-
-    reads->list = chunk->reads;
-    run->launch.reads = reads;
-    run->launch.run =
-        (struct gq_run){.results = chunk->results, .n_cmds = chunk->n_cmds, .opcode = NVME_IO_READ};
-    err = gq_job_start(&v->job, run, chunk, v->started > v->ended);
-    v->started += !err;
-    return err;
-}
-
-/* Fills ahead, and starts as much as may be under way. 0, or why nothing more is to be started. */
-static int start_parts(struct readv *v)
-{
-    bool filled = true;
-    int err = 0;
-
-    while (!err && filled) {
-        while (!err && v->started < v->filled && v->started - v->ended < v->n_runs)
-            err = start_part(v);
-        filled = !err && fill_part(v);
-    }
-    return err == -EAGAIN ? 0 : err;
 }
 
 /* How many bytes came, where not all reads went well. */
@@ -131,43 +76,35 @@ static uint64_t count_bytes(struct readv *v, const struct gq_chunk *chunk)
     return bytes;
 }
 
-/* err: what the run of the oldest part under way came to. */
-static void take_part(struct readv *v, int err)
+static int take_part(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
-    const struct part *part = part_of(v, v->ended);
-    const struct gq_chunk *chunk = chunk_of(v, v->ended);
+    struct readv *v = (struct readv *)job;
+    const struct part *part = &v->parts[i % GQ_SLOT_CHUNKS];
     uint64_t bytes = part->bytes;
     uint32_t bad = 0;
 
-    if (run_of(v, v->ended)->failed) /* whatever they say, it is not known */
-        return;
     if (v->req->reads)
         memcpy(&v->req->results[part->first], chunk->results, part->n * sizeof(*chunk->results));
     else
         v->req->take(v->req->context, part->first, part->n, chunk->reads, chunk->results);
-    for (size_t i = 0; i < part->n; i++)
-        bad |= chunk->results[i];
+    for (size_t k = 0; k < part->n; k++)
+        bad |= chunk->results[k];
     if (bad)
         bytes = count_bytes(v, chunk);
     if (err) {
         v->unsure += bytes;
-        return;
+        return err;
     }
     v->sure += bytes;
-    v->status = v->job.result->nvme_status;
+    v->status = job->result->nvme_status;
     v->done = part->first + part->n;
+    return 0;
 }
 
-static int end_part(struct readv *v)
+/* Reads that did end count, but the part may run once more. */
+static void take_part_behind(struct gq_job *job, unsigned i, const struct gq_chunk *chunk)
 {
-    uint64_t commands = v->job.result->commands;
-    int err = gq_job_wait(&v->job, run_of(v, v->ended), chunk_of(v, v->ended));
-
-    take_part(v, err);
-    v->ended++;
-    if (!err && v->job.result->commands != commands)
-        nvme_ctrlr_progress(v->job.e->ctrlr);
-    return err;
+    take_part(job, i, chunk, -ECANCELED);
 }
 
 static uint64_t queues_wanted(const struct readv *v)
@@ -187,8 +124,10 @@ static int put_map(struct readv *v)
     uint64_t at = e->maps.base + v->job.lease.slot * room;
     int err;
 
-    for (unsigned i = 0; i < GQ_SLOT_RUNS; i++)
+    for (unsigned i = 0; i < GQ_SLOT_CHUNKS; i++) {
         v->reads[i].map.extents = (const struct gq_file_extent *)(uintptr_t)at;
+        v->reads[i].list = slot->chunks[i].reads;
+    }
     if (slot->map_extents == v->req->n_extents &&
         (len == 0 || !memcmp(slot->map, v->req->extents, len)))
         return 0;
@@ -205,32 +144,20 @@ static int put_map(struct readv *v)
     return 0;
 }
 
-/* After an error nothing more is started; what is under way is told to end. */
 static int run_parts(struct gq_job *job)
 {
     struct readv *v = (struct readv *)job;
-    int err = put_map(v), stop = 0;
+    int err = put_map(v);
 
-    v->n_runs = job->lease.n > 1 && v->req->n - v->done > READS_TO_SPLIT ? GQ_SLOT_RUNS : 1;
-    gq_job_share(job, v->runs, v->n_runs);
     v->next = v->done;
     v->room = FIRST_CHUNK;
     v->unsure = 0;
     job->result->nvme_status = v->status;
-    v->filled = v->started = v->ended = 0;
     if (err)
         return err;
-    do {
-        stop = stop ? stop : start_parts(v);
-        if (v->ended < v->started)
-            err = end_part(v);
-    } while (!err && (v->ended < v->started || (!stop && v->ended < v->filled)));
-    for (; v->ended < v->started; v->ended++) {
-        gq_job_abandon(job, run_of(v, v->ended), chunk_of(v, v->ended));
-        take_part(v, -ECANCELED);
-    }
+    err = gq_job_lists(job, v->req->n - v->done > READS_TO_SPLIT);
     job->want = queues_wanted(v);
-    return err ? err : stop;
+    return err;
 }
 
 /* The extent up to `end`: whole LBAs but for the file's last, and of this namespace. */
@@ -277,7 +204,7 @@ static void describe(struct readv *v)
         .max_command = e->info.max_command,
     };
 
-    for (unsigned i = 0; i < GQ_SLOT_RUNS; i++)
+    for (unsigned i = 0; i < GQ_SLOT_CHUNKS; i++)
         v->reads[i] = reads;
 }
 
@@ -287,7 +214,12 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
                               .buffer = req->buffer,
                               .cancel = req->cancel,
                               .result = result,
-                              .work = run_parts},
+                              .opcode = NVME_IO_READ,
+                              .reads = v.reads,
+                              .work = run_parts,
+                              .fill = fill_part,
+                              .take = take_part,
+                              .take_behind = take_part_behind},
                       .req = req};
     int err = check_map(e, req);
 

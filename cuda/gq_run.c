@@ -33,16 +33,27 @@ uint64_t gq_job_deadline(unsigned deadline_ms)
     return deadline_ms ? gq_now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
 }
 
-void gq_job_share(const struct gq_job *j, struct gq_job_run *runs, unsigned n)
+/* Deals the queues of the lease to the runs. */
+static void share_queues(struct gq_job *j)
 {
-    for (unsigned i = 0; i < n; i++) {
-        unsigned first = i * j->lease.n / n;
+    for (unsigned i = 0; i < j->n_runs; i++) {
+        unsigned first = i * j->lease.n / j->n_runs;
 
-        runs[i].queues = &j->lease.queues[first];
-        runs[i].n_queues = (i + 1) * j->lease.n / n - first;
-        runs[i].slot = gq_run_slot(j->lease.slot, i);
-        runs[i].failed = false;
+        j->runs[i].queues = &j->lease.queues[first];
+        j->runs[i].n_queues = (i + 1) * j->lease.n / j->n_runs - first;
+        j->runs[i].slot = gq_run_slot(j->lease.slot, i);
+        j->runs[i].failed = false;
     }
+}
+
+static struct gq_chunk *chunk_of(const struct gq_job *j, unsigned i)
+{
+    return &j->e->slots[j->lease.slot].chunks[i % GQ_SLOT_CHUNKS];
+}
+
+static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
+{
+    return &j->runs[i % j->n_runs];
 }
 
 /* Larger groups keep neighbours on one queue; small lists are spread over all of them. */
@@ -55,25 +66,32 @@ static uint32_t group_shift(uint32_t cmds, uint32_t queues)
     return shift;
 }
 
-static void set_up(struct gq_job *j, struct gq_job_run *run, bool beside)
+static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_t budget_ns)
 {
     struct gq_engine *e = j->e;
     struct gq_launch *l = &run->launch;
+    const struct gq_chunk *chunk = chunk_of(j, i);
 
-    l->run.command_ns = (uint64_t)e->opts.deadline_ms * NS_PER_MS;
-    l->run.n_queues = run->n_queues;
-    l->run.group_shift = group_shift(l->run.n_cmds, run->n_queues);
-    l->run.nsid = e->ns.nsid;
+    l->run = (struct gq_run){.cmds = chunk->cmds,
+                             .results = chunk->results,
+                             .n_cmds = chunk->n_cmds,
+                             .n_queues = run->n_queues,
+                             .group_shift = group_shift(chunk->n_cmds, run->n_queues),
+                             .command_ns = (uint64_t)e->opts.deadline_ms * NS_PER_MS,
+                             .budget_ns = budget_ns,
+                             .nsid = e->ns.nsid,
+                             .opcode = j->opcode};
+    l->reads = j->reads ? &j->reads[i % GQ_SLOT_CHUNKS] : NULL;
     l->slot = run->slot;
     l->states = e->exec->ops->slot_states(e->exec, run->slot);
     l->cancel = j->cancel;
-    l->is_write = l->run.opcode == NVME_IO_WRITE;
-    l->beside = beside;
+    l->is_write = j->opcode == NVME_IO_WRITE;
+    l->beside = j->started > j->ended;
     memcpy(l->queues, run->queues, run->n_queues * sizeof(l->queues[0]));
-    for (unsigned i = 0; i < run->n_queues; i++) {
-        l->states[i] = e->queues[l->queues[i]].state;
-        l->states[i].sent = 0;
-        l->states[i].outcome = GQ_OUT_RUNNING;
+    for (unsigned q = 0; q < run->n_queues; q++) {
+        l->states[q] = e->queues[l->queues[q]].state;
+        l->states[q].sent = 0;
+        l->states[q].outcome = GQ_OUT_RUNNING;
     }
 }
 
@@ -111,24 +129,53 @@ static void distrust(struct gq_job *j, struct gq_job_run *run)
     pthread_mutex_unlock(&j->e->lock);
 }
 
-int gq_job_start(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk,
-                 bool beside)
+/* -ECANCELED, -ETIMEDOUT: it is too late; -EAGAIN: not beside the other; else the executor's. */
+static int start_list(struct gq_job *j)
 {
-    int err = check_time(j, &run->launch.run.budget_ns);
+    struct gq_job_run *run = run_of(j, j->started);
+    uint64_t budget_ns;
+    int err = check_time(j, &budget_ns);
 
     if (err)
         return err;
-    set_up(j, run, beside);
-    err = j->e->exec->ops->start(j->e->exec, &run->launch, chunk);
+    set_up(j, run, j->started, budget_ns);
+    err = j->e->exec->ops->start(j->e->exec, &run->launch, chunk_of(j, j->started));
     if (err && err != -EAGAIN)
         distrust(j, run);
+    j->started += !err;
     return err;
 }
 
-/* What the run has come to, as far as its queues tell: 0, -ERESTART, -ETIMEDOUT or -ECANCELED. */
+/* False: there is nothing left to fill in, or no room for it. */
+static bool fill_list(struct gq_job *j)
+{
+    if (j->filled - j->ended == GQ_SLOT_CHUNKS || !j->fill(j, j->filled, chunk_of(j, j->filled)))
+        return false;
+    j->filled++;
+    return true;
+}
+
+/* Fills ahead, and starts as much as may be under way. 0, or why nothing more is to be started. */
+static int start_lists(struct gq_job *j)
+{
+    bool filled = true;
+    int err = 0;
+
+    while (!err && filled) {
+        while (!err && j->started < j->filled && j->started - j->ended < j->n_runs)
+            err = start_list(j);
+        filled = !err && fill_list(j);
+    }
+    return err == -EAGAIN ? 0 : err;
+}
+
+/*
+ * What the run has come to, as far as its queues tell: 0, -ERESTART, -ETIMEDOUT or -ECANCELED.
+ * Commands that completed are a sign of life for the driver.
+ */
 static int take_states(struct gq_job *j, const struct gq_job_run *run)
 {
-    bool late = false, cancelled = false, left = false;
+    bool late = false, cancelled = false, left = false, completed = false;
 
     for (unsigned i = 0; i < run->n_queues; i++) {
         struct gq_queue *q = &j->e->queues[run->queues[i]];
@@ -138,7 +185,10 @@ static int take_states(struct gq_job *j, const struct gq_job_run *run)
         late |= q->state.outcome == GQ_OUT_TIMED_OUT || q->state.outcome == GQ_OUT_BROKEN;
         cancelled |= q->state.outcome == GQ_OUT_CANCELLED;
         left |= q->state.outcome == GQ_OUT_LEFT;
+        completed |= q->state.sent > q->state.in_flight;
     }
+    if (completed)
+        nvme_ctrlr_progress(j->e->ctrlr);
     /* Before a reset nothing is late: it ends what has not completed, and all begins again. */
     if (left)
         return -ERESTART;
@@ -147,29 +197,61 @@ static int take_states(struct gq_job *j, const struct gq_job_run *run)
     return cancelled ? -ECANCELED : 0;
 }
 
-int gq_job_wait(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk)
+static int wait_run(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk)
 {
     int err = j->e->exec->ops->wait(j->e->exec, &run->launch, chunk);
 
-    if (err) {
-        distrust(j, run);
-        return err;
-    }
-    err = take_states(j, run);
-    j->result->timed_out |= err == -ETIMEDOUT;
-    j->result->cancelled |= err == -ECANCELED;
+    if (!err)
+        return take_states(j, run);
+    distrust(j, run);
     return err;
 }
 
-void gq_job_abandon(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk)
+/* Waits for the oldest list under way, and takes it. */
+static int end_list(struct gq_job *j)
+{
+    const struct gq_chunk *chunk = chunk_of(j, j->ended);
+    struct gq_job_run *run = run_of(j, j->ended);
+    int err = wait_run(j, run, chunk);
+
+    if (!run->failed) {
+        j->result->timed_out |= err == -ETIMEDOUT;
+        j->result->cancelled |= err == -ECANCELED;
+        err = j->take(j, j->ended, chunk, err);
+    }
+    j->ended++;
+    return err;
+}
+
+/* The same for a list whose results may be of no use any more: it is told to end. */
+static void abandon_list(struct gq_job *j)
 {
     static const uint32_t cancel = 1;
+    const struct gq_chunk *chunk = chunk_of(j, j->ended);
+    struct gq_job_run *run = run_of(j, j->ended);
 
     run->launch.cancel = &cancel;
-    if (j->e->exec->ops->wait(j->e->exec, &run->launch, chunk))
-        distrust(j, run);
-    else
-        take_states(j, run);
+    wait_run(j, run, chunk);
+    if (!run->failed && j->take_behind)
+        j->take_behind(j, j->ended, chunk);
+    j->ended++;
+}
+
+int gq_job_lists(struct gq_job *j, bool split)
+{
+    int stop = 0, err = 0;
+
+    j->n_runs = split && j->lease.n > 1 ? GQ_SLOT_RUNS : 1;
+    share_queues(j);
+    j->filled = j->started = j->ended = 0;
+    do {
+        stop = stop ? stop : start_lists(j);
+        if (j->ended < j->started)
+            err = end_list(j);
+    } while (!err && (j->ended < j->started || (!stop && j->ended < j->filled)));
+    while (j->ended < j->started)
+        abandon_list(j);
+    return err ? err : stop;
 }
 
 static unsigned resets_settled(struct gq_engine *e)

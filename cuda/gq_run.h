@@ -1,6 +1,8 @@
 /*
- * Runs of an engine's queues: what transfers of every kind have in common. A job leases queues, and
- * its runs, each on a share of them, work through lists, one list at a time.
+ * Runs of an engine's queues: what transfers of every kind have in common. A job leases queues and
+ * works through lists, each in a chunk of its slot. A large job has two lists under way at once,
+ * each on half of its queues, so that one half works while the other is between lists; a third is
+ * filled in meanwhile. Whatever order they end in, they are taken in the order they were filled in.
  *
  * Everything here is called by the job's own thread.
  */
@@ -24,9 +26,30 @@ struct gq_job {
     struct gq_result *result; /* all but bytes and nvme_status are filled in here */
     uint64_t deadline_ns;     /* gq_now_ns(), of the whole job; 0: none */
     uint64_t want;            /* queues; looked at before each lease */
-    /* Does all that is left, with the lease. -ERESTART: a reset came, call it again. */
+    uint32_t opcode;
+    const struct gq_reads *reads; /* of each of the slot's chunks; NULL: lists are of commands */
+    /*
+     * Does all that is left, with the lease, by gq_job_lists(). -ERESTART: a reset came, call it
+     * again.
+     */
     int (*work)(struct gq_job *j);
+
+    /* Lists are numbered from 0 in each lease; list i is in chunk i % GQ_SLOT_CHUNKS. */
+
+    /* Fills list i in. False: there is nothing left. */
+    bool (*fill)(struct gq_job *j, unsigned i, struct gq_chunk *chunk);
+    /*
+     * List i, the next in order, has ended: err is 0, -ERESTART, -ETIMEDOUT or -ECANCELED by what
+     * the queues say. Returns 0, or why no other list counts.
+     */
+    int (*take)(struct gq_job *j, unsigned i, const struct gq_chunk *chunk, int err);
+    /* So has a list behind that one, which was told to end. NULL: it is of no use. */
+    void (*take_behind)(struct gq_job *j, unsigned i, const struct gq_chunk *chunk);
+
     struct gq_lease lease;
+    struct gq_job_run runs[GQ_SLOT_RUNS]; /* list i is run by runs[i % n_runs] */
+    unsigned n_runs;
+    unsigned filled, started, ended; /* lists of this lease */
 };
 
 /*
@@ -45,22 +68,12 @@ uint64_t gq_job_deadline(unsigned deadline_ms);
  */
 int gq_job_do(struct gq_job *j);
 
-/* Deals the queues of the lease to n runs, no more than there are queues. */
-void gq_job_share(const struct gq_job *j, struct gq_job_run *runs, unsigned n);
 /*
- * Starts chunk. The caller has set in run->launch what tells of the list: n_cmds, opcode, and what
- * the executor needs beside the chunk; the rest is filled in. beside: another run of the job is
- * under way. -ECANCELED, -ETIMEDOUT: it is too late to start any; -EAGAIN: not beside another;
- * another error of the executor.
+ * Works through the lists until fill() has no more, or one does not end well: then nothing more is
+ * started, and what is under way is told to end. split: two at once, where there are queues for it.
+ * 0; what take() said; -ECANCELED or -ETIMEDOUT when it was too late to start the next; another
+ * error of the executor, and nothing is known of the list, nor is it taken.
  */
-int gq_job_start(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk,
-                 bool beside);
-/*
- * Waits for what was started. 0, -ERESTART, -ETIMEDOUT, -ECANCELED by what the queues say; another
- * error of the executor, with run->failed.
- */
-int gq_job_wait(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk);
-/* The same for a run whose results are of no use any more: it is told to end. */
-void gq_job_abandon(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk);
+int gq_job_lists(struct gq_job *j, bool split);
 
 #endif

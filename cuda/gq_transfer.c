@@ -1,8 +1,4 @@
-/*
- * One transfer, chunk by chunk. A large one has two under way at once, each on half of its queues,
- * so that one half works while the other is between chunks; the next one is planned meanwhile.
- * Whatever order they end in, they are taken in stream order.
- */
+/* One transfer: lists of commands, each a chunk of the stream. */
 #include <errno.h>
 
 #include "cuda/gq_run.h"
@@ -12,45 +8,22 @@
 /* A transfer of more commands than this has two chunks under way at a time. */
 #define COMMANDS_TO_SPLIT 1024u
 
-/*
- * Chunks are numbered in stream order: chunk i is in the slot's chunks[i % GQ_SLOT_CHUNKS] and is
- * run by runs[i % n_runs].
- */
 struct transfer {
     struct gq_job job;
     const struct gq_request *req;
     struct gq_plan plan; /* of the next chunk */
     struct gq_plan done; /* at the first byte that is not known to have been moved */
     struct gq_plan after[GQ_SLOT_CHUNKS]; /* the plan behind each chunk */
-    struct gq_job_run runs[GQ_SLOT_RUNS];
-    unsigned n_runs;
-    unsigned planned, started, ended; /* chunks of this lease */
 };
 
-static struct gq_chunk *chunk_of(struct transfer *t, unsigned i)
+/* Results in stream order: bytes up to the first command not known to have succeeded. */
+static void take_results(struct gq_result *result, const struct gq_chunk *chunk)
 {
-    return &t->job.e->slots[t->job.lease.slot].chunks[i % GQ_SLOT_CHUNKS];
-}
-
-static struct gq_job_run *run_of(struct transfer *t, unsigned i)
-{
-    return &t->runs[i % t->n_runs];
-}
-
-/*
- * Results in stream order: bytes up to the first command not known to have succeeded. Commands that
- * completed are a sign of life for the driver.
- */
-static void take_results(struct transfer *t, const struct gq_chunk *chunk)
-{
-    struct gq_result *result = t->job.result;
     bool whole = true;
-    uint32_t ended = 0;
 
     for (uint32_t i = 0; i < chunk->n_cmds; i++) {
         uint32_t r = chunk->results[i];
 
-        ended += r != GQ_PENDING;
         if (r == GQ_ENDED)
             continue;
         if (whole)
@@ -61,69 +34,29 @@ static void take_results(struct transfer *t, const struct gq_chunk *chunk)
     }
     if (whole)
         result->bytes = chunk->end;
-    if (ended)
-        nvme_ctrlr_progress(t->job.e->ctrlr);
 }
 
-/* False: there is nothing left to plan, or no room for it. */
-static bool plan_chunk(struct transfer *t)
+static bool plan_chunk(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
-    uint64_t part = t->job.e->chunk_staging;
-    unsigned i = t->planned % GQ_SLOT_CHUNKS;
+    struct transfer *t = (struct transfer *)job;
+    unsigned at = i % GQ_SLOT_CHUNKS;
+    uint64_t part = job->e->chunk_staging;
 
-    if (t->planned - t->ended == GQ_SLOT_CHUNKS ||
-        !gq_plan_next(&t->plan, chunk_of(t, i), (GQ_SLOT_CHUNKS * t->job.lease.slot + i) * part,
-                      part))
+    if (!gq_plan_next(&t->plan, chunk, (GQ_SLOT_CHUNKS * job->lease.slot + at) * part, part))
         return false;
-    t->after[i] = t->plan;
-    t->planned++;
+    t->after[at] = t->plan;
     return true;
 }
 
-static int start_chunk(struct transfer *t)
+static int take_chunk(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
-    const struct gq_chunk *chunk = chunk_of(t, t->started);
-    struct gq_job_run *run = run_of(t, t->started);
-    int err;
+    struct transfer *t = (struct transfer *)job;
 
-    run->launch.run =
-        (struct gq_run){.cmds = chunk->cmds,
-                        .results = chunk->results,
-                        .n_cmds = chunk->n_cmds,
-                        .opcode = t->req->op == GQ_WRITE ? NVME_IO_WRITE : NVME_IO_READ};
-    err = gq_job_start(&t->job, run, chunk, t->started > t->ended);
-    t->started += !err;
-    return err;
-}
-
-/* Plans ahead, and starts as much as may be under way. 0, or why nothing more is to be started. */
-static int start_chunks(struct transfer *t)
-{
-    bool planned = true;
-    int err = 0;
-
-    while (!err && planned) {
-        while (!err && t->started < t->planned && t->started - t->ended < t->n_runs)
-            err = start_chunk(t);
-        planned = !err && plan_chunk(t);
-    }
-    return err == -EAGAIN ? 0 : err;
-}
-
-/* Waits for the oldest chunk under way, and takes what it has come to. */
-static int end_chunk(struct transfer *t)
-{
-    const struct gq_chunk *chunk = chunk_of(t, t->ended);
-    struct gq_job_run *run = run_of(t, t->ended);
-    int err = gq_job_wait(&t->job, run, chunk);
-
-    if (!run->failed)
-        take_results(t, chunk);
-    if (t->job.result->nvme_status)
+    take_results(job->result, chunk);
+    if (job->result->nvme_status)
         err = -EIO;
     if (!err)
-        t->done = t->after[t->ended % GQ_SLOT_CHUNKS];
-    t->ended++;
+        t->done = t->after[i % GQ_SLOT_CHUNKS];
     return err;
 }
 
@@ -143,22 +76,12 @@ static uint64_t queues_wanted(const struct gq_plan *plan)
 static int run_chunks(struct gq_job *job)
 {
     struct transfer *t = (struct transfer *)job;
-    int stop = 0, err = 0;
+    int err;
 
-    t->n_runs =
-        job->lease.n > 1 && gq_plan_estimate(&t->done) > COMMANDS_TO_SPLIT ? GQ_SLOT_RUNS : 1;
-    gq_job_share(job, t->runs, t->n_runs);
     t->plan = t->done;
-    t->planned = t->started = t->ended = 0;
-    do {
-        stop = stop ? stop : start_chunks(t);
-        if (t->ended < t->started)
-            err = end_chunk(t);
-    } while (!err && (t->ended < t->started || (!stop && t->ended < t->planned)));
-    for (; t->ended < t->started; t->ended++)
-        gq_job_abandon(job, run_of(t, t->ended), chunk_of(t, t->ended));
+    err = gq_job_lists(job, gq_plan_estimate(&t->done) > COMMANDS_TO_SPLIT);
     job->want = queues_wanted(&t->done);
-    return err ? err : stop;
+    return err;
 }
 
 static int check_request(const struct gq_engine *e, const struct gq_request *req,
@@ -190,7 +113,10 @@ static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq
                                  .buffer = req->buffer,
                                  .cancel = req->cancel,
                                  .result = result,
-                                 .work = run_chunks},
+                                 .opcode = req->op == GQ_WRITE ? NVME_IO_WRITE : NVME_IO_READ,
+                                 .work = run_chunks,
+                                 .fill = plan_chunk,
+                                 .take = take_chunk},
                          .req = req};
     int err = check_request(e, req, &t.done);
 
