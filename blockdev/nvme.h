@@ -146,7 +146,11 @@ void nvme_ctrlr_progress(struct nvme_ctrlr *c);
  * stop it with.
  */
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
-/* What a transport's reset() is given in the formula below. */
+/*
+ * What a transport's reset() is given in the formula below. The kernel may take a minute over a PCI
+ * drive that does not come back, also over its config space while somebody else resets it: only a
+ * thread that is left behind waits for that.
+ */
 #define NVME_DEVICE_RESET_MS 5000u
 /*
  * How long a reset waits for registers that read all-ones before it takes the controller for gone.

@@ -5,6 +5,10 @@
  * `root` is the folder that holds sys/, proc/ and dev/: "" for the running system; tests have a
  * tree of their own. Functions return 0 or -errno; those with `why` put a sentence there on an
  * error: what is wrong and what to do, without the name of the device.
+ *
+ * What is read is what the kernel remembers, but for the link's speed and width: for those it wakes
+ * a device that sleeps. bind() and unbind() wait while it resets the device, up to a minute where
+ * that does not come back, and no signal ends the wait: not for threads that serve others.
  */
 #ifndef BLOCKDEV_PCI_H
 #define BLOCKDEV_PCI_H

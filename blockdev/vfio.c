@@ -161,6 +161,7 @@ static void destroy(struct vfio *v)
     vfio_pci_close(v);
     v->api->close(v);
     nvme_iova_destroy(&v->iova);
+    pthread_rwlock_destroy(&v->access);
     pthread_mutex_destroy(&v->lock);
     free(v);
 }
@@ -197,6 +198,7 @@ static struct vfio *create(const struct vfio_api *api)
     v->group = -1;
     v->device = -1;
     pthread_mutex_init(&v->lock, NULL);
+    pthread_rwlock_init(&v->access, NULL);
     nvme_iova_init(&v->iova);
     return v;
 }

@@ -6,6 +6,10 @@
  * doorbells, up to the MSI-X table; closing hands the device back quiet. iommufd where the kernel
  * has it, else the group interface. Memory is mapped up to RLIMIT_MEMLOCK, except for root; of
  * device memory only addresses exist, which VFIO cannot map (-EFAULT).
+ *
+ * The kernel waits up to a minute for a device that does not come back from a reset, its own or one
+ * asked for through sysfs, and nothing gets a thread out of that. reset() and register accesses do
+ * not wait for it: registers read all-ones while a reset() is under way. Opening and closing do.
  */
 #ifndef BLOCKDEV_VFIO_H
 #define BLOCKDEV_VFIO_H

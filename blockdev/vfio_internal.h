@@ -57,7 +57,8 @@ struct vfio {
     int device; /* registers, config space, resets, interrupts */
     uint32_t ioas;
     bool can_reset;
-    bool gone; /* atomic; set once, when a reset has failed */
+    bool away;               /* during a reset, and for good once one has failed; */
+    pthread_rwlock_t access; /* protects it, and is held while a register is read or written */
     struct vfio_region_info bar0, config;
     pthread_mutex_t lock; /* protects iova, and orders map and unmap */
     struct nvme_iova iova;
@@ -125,8 +126,19 @@ int vfio_pci_open(struct vfio *v, const struct vfio_why *why);
 /* Bus mastering off, and the doorbells unmapped. Also after an open that failed half-way. */
 void vfio_pci_close(struct vfio *v);
 int vfio_pci_reset(struct vfio *v);
-/* vfio_reset.c: 0, -EIO, or -ETIMEDOUT after that time; then the kernel still tries. */
+
+/* --- vfio_reset.c ---------------------------------------------------------------------------- */
+
+/*
+ * Runs work in a thread of its own and waits for it: its result, or -ETIMEDOUT after ms; the thread
+ * ends by itself then, when the kernel lets it go. What work is given is a copy that has nothing
+ * but the device's file, by a descriptor of its own, and the place of config space in it.
+ */
+typedef int (*vfio_work_fn)(const struct vfio *v);
+int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work);
+/* What config space and the reset may take together. */
 #define VFIO_FUNCTION_RESET_MS (NVME_DEVICE_RESET_MS - NVME_GONE_MS)
+/* 0 or -EIO; for a work, since only the kernel knows when it returns. */
 int vfio_reset_function(int device);
 
 uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset);

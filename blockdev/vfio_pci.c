@@ -29,38 +29,57 @@
 
 /* --- Registers ------------------------------------------------------------------------------- */
 
-static const struct vfio *vfio_of(const struct nvme_transport *t)
+static struct vfio *vfio_of(struct nvme_transport *t)
 {
-    return (const struct vfio *)t;
+    return (struct vfio *)t;
 }
 
 /*
- * While the kernel still waits for a device that does not come back from its reset, whoever
- * accesses its file waits, too: nobody must.
+ * While the kernel resets a device for us, whoever accesses its registers waits in the kernel until
+ * that is over, up to a minute when it does not come back. So nobody does: the reset begins when
+ * the last one is out, and nobody gets in meanwhile.
  */
-static bool is_gone(const struct vfio *v)
+static void set_away(struct vfio *v, bool away)
 {
-    return __atomic_load_n(&v->gone, __ATOMIC_ACQUIRE);
+    pthread_rwlock_wrlock(&v->access);
+    v->away = away;
+    pthread_rwlock_unlock(&v->access);
+}
+
+static bool is_away(struct vfio *v)
+{
+    bool away;
+
+    pthread_rwlock_rdlock(&v->access);
+    away = v->away;
+    pthread_rwlock_unlock(&v->access);
+    return away;
 }
 
 /* All-ones when the device does not answer, as the bus would say it. */
-static void bar0_read(const struct nvme_transport *t, uint32_t offset, void *out, size_t len)
+static void bar0_read(struct nvme_transport *t, uint32_t offset, void *out, size_t len)
 {
-    const struct vfio *v = vfio_of(t);
+    struct vfio *v = vfio_of(t);
+    ssize_t n = -1;
 
-    if (is_gone(v) || pread(v->device, out, len, (off_t)(v->bar0.offset + offset)) != (ssize_t)len)
+    pthread_rwlock_rdlock(&v->access);
+    if (!v->away)
+        n = pread(v->device, out, len, (off_t)(v->bar0.offset + offset));
+    pthread_rwlock_unlock(&v->access);
+    if (n != (ssize_t)len)
         memset(out, 0xff, len);
 }
 
 /* A write to a device that is gone is lost, as on the bus. */
-static void bar0_write(const struct nvme_transport *t, uint32_t offset, const void *data,
-                       size_t len)
+static void bar0_write(struct nvme_transport *t, uint32_t offset, const void *data, size_t len)
 {
-    const struct vfio *v = vfio_of(t);
+    struct vfio *v = vfio_of(t);
     ssize_t n = 0;
 
-    if (!is_gone(v))
+    pthread_rwlock_rdlock(&v->access);
+    if (!v->away)
         n = pwrite(v->device, data, len, (off_t)(v->bar0.offset + offset));
+    pthread_rwlock_unlock(&v->access);
     (void)n;
 }
 
@@ -342,7 +361,7 @@ int vfio_pci_open(struct vfio *v, const struct vfio_why *why)
 
 void vfio_pci_close(struct vfio *v)
 {
-    if (v->config.size && !is_gone(v))
+    if (v->config.size && !is_away(v))
         set_command(v, PCI_COMMAND_MASTER, 0);
     if (v->t.doorbells)
         munmap((void *)(uintptr_t)v->t.doorbells, v->t.doorbells_len);
@@ -359,10 +378,22 @@ static bool is_unplugged(const struct vfio *v)
            (status | PCI_STATUS_CAP_LIST) == UINT16_MAX;
 }
 
+/*
+ * All that may wait for the kernel: is it there, its reset, and what that has switched off. Config
+ * space waits for anybody's reset. When it is too late, and nobody waits for this any more, it is
+ * done all the same: a controller that was reset is disabled and asks nothing of the bus.
+ */
+static int renew(const struct vfio *v)
+{
+    int rc = is_unplugged(v) ? -EIO : vfio_reset_function(v->device);
+
+    return rc ? rc : master_bus(v);
+}
+
 /* From now on registers read all-ones without asking, and doorbells are ordinary memory. */
 static int give_up(struct vfio *v)
 {
-    __atomic_store_n(&v->gone, true, __ATOMIC_RELEASE);
+    set_away(v, true);
     bury_doorbells(v);
     return -EIO;
 }
@@ -383,11 +414,14 @@ static bool comes_back(struct vfio *v)
 
 int vfio_pci_reset(struct vfio *v)
 {
-    if (is_gone(v))
+    int rc;
+
+    if (is_away(v))
         return -EIO;
     if (!v->can_reset)
         return -ENOTSUP;
-    if (is_unplugged(v) || vfio_reset_function(v->device) || master_bus(v) || !comes_back(v))
-        return give_up(v);
-    return 0;
+    set_away(v, true);
+    rc = vfio_bounded(v, VFIO_FUNCTION_RESET_MS, renew);
+    set_away(v, rc != 0);
+    return rc || !comes_back(v) ? give_up(v) : 0;
 }

@@ -1,6 +1,8 @@
 /*
- * Function level reset with an end: the kernel waits up to a minute for a device to come back, and
- * no signal gets a thread out of there. So a thread of its own waits, and is left behind.
+ * What a device takes its time for, with an end: while the kernel resets it, for us or for somebody
+ * else, and waits up to a minute for it to come back, nothing gets a thread out of an access to its
+ * config space or out of the reset itself, no signal either. So a thread of its own waits there,
+ * and is left behind.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,15 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blockdev/nvme.h"
 #include "blockdev/vfio_internal.h"
 #include "blockdev/wait.h"
 
 #define BUSY_MS 1000u /* how long the kernel may refuse because others hold the device's lock */
 #define POLL_NS 1000000
 
-struct reset {
-    int device;
+struct call {
+    struct vfio v; /* of the device its file and where config space is; no more */
+    vfio_work_fn work;
     pthread_mutex_t lock; /* protects what follows */
     pthread_cond_t ended;
     bool over, left; /* whoever of the two is last frees it */
@@ -27,36 +29,108 @@ struct reset {
 };
 
 /* NULL with errno. */
-static struct reset *create(int device)
+static struct call *create(const struct vfio *v, vfio_work_fn work)
 {
-    struct reset *r = calloc(1, sizeof(*r));
+    struct call *c = calloc(1, sizeof(*c));
     pthread_condattr_t attr;
 
-    if (!r)
+    if (!c)
         return NULL;
     /* A descriptor of its own: the transport may be closed before the kernel lets go. */
-    r->device = fcntl(device, F_DUPFD_CLOEXEC, 0);
-    if (r->device < 0) {
-        free(r);
+    c->v.device = fcntl(v->device, F_DUPFD_CLOEXEC, 0);
+    if (c->v.device < 0) {
+        free(c);
         return NULL;
     }
-    pthread_mutex_init(&r->lock, NULL);
+    c->v.config = v->config;
+    c->work = work;
+    pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->ended, &attr);
+    pthread_cond_init(&c->ended, &attr);
     pthread_condattr_destroy(&attr);
-    return r;
+    return c;
 }
 
-static void destroy(struct reset *r)
+static void destroy(struct call *c)
 {
-    close(r->device);
-    pthread_cond_destroy(&r->ended);
-    pthread_mutex_destroy(&r->lock);
-    free(r);
+    close(c->v.device);
+    pthread_cond_destroy(&c->ended);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
 }
 
-static int reset_function(int device)
+static void *run(void *arg)
+{
+    struct call *c = arg;
+    int rc = c->work(&c->v);
+    bool left;
+
+    pthread_mutex_lock(&c->lock);
+    c->rc = rc;
+    c->over = true;
+    left = c->left;
+    pthread_cond_signal(&c->ended);
+    pthread_mutex_unlock(&c->lock);
+    if (left)
+        destroy(c);
+    return NULL;
+}
+
+/* Without signals: those are for the threads of the program. */
+static int start(struct call *c)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&thread, NULL, run, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!rc)
+        pthread_detach(thread);
+    return -rc;
+}
+
+static int wait_for_end(struct call *c, unsigned ms)
+{
+    uint64_t ns = nvme_deadline_ms(ms);
+    struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u),
+                             .tv_nsec = (long)(ns % 1000000000u)};
+    int rc = 0;
+    bool over;
+
+    pthread_mutex_lock(&c->lock);
+    while (!c->over && rc == 0)
+        rc = pthread_cond_timedwait(&c->ended, &c->lock, &until);
+    over = c->over;
+    c->left = true;
+    rc = over ? c->rc : -ETIMEDOUT;
+    pthread_mutex_unlock(&c->lock);
+    if (over)
+        destroy(c);
+    return rc;
+}
+
+int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work)
+{
+    struct call *c = create(v, work);
+    int rc;
+
+    if (!c)
+        return -errno;
+    rc = start(c);
+    if (rc) {
+        destroy(c);
+        return rc;
+    }
+    return wait_for_end(c, ms);
+}
+
+/* --- The reset ------------------------------------------------------------------------------- */
+
+int vfio_reset_function(int device)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
     uint64_t deadline = nvme_deadline_ms(BUSY_MS);
@@ -67,72 +141,4 @@ static int reset_function(int device)
         nanosleep(&pause, NULL);
     }
     return 0;
-}
-
-static void *run(void *arg)
-{
-    struct reset *r = arg;
-    int rc = reset_function(r->device);
-    bool left;
-
-    pthread_mutex_lock(&r->lock);
-    r->rc = rc;
-    r->over = true;
-    left = r->left;
-    pthread_cond_signal(&r->ended);
-    pthread_mutex_unlock(&r->lock);
-    if (left)
-        destroy(r);
-    return NULL;
-}
-
-/* Without signals: those are for the threads of the program. */
-static int start(struct reset *r)
-{
-    pthread_t thread;
-    sigset_t all, before;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, NULL, run, r);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!rc)
-        pthread_detach(thread);
-    return -rc;
-}
-
-static int wait_for_end(struct reset *r)
-{
-    uint64_t ns = nvme_deadline_ms(VFIO_FUNCTION_RESET_MS);
-    struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u),
-                             .tv_nsec = (long)(ns % 1000000000u)};
-    int rc = 0;
-    bool over;
-
-    pthread_mutex_lock(&r->lock);
-    while (!r->over && rc == 0)
-        rc = pthread_cond_timedwait(&r->ended, &r->lock, &until);
-    over = r->over;
-    r->left = true;
-    rc = over ? r->rc : -ETIMEDOUT;
-    pthread_mutex_unlock(&r->lock);
-    if (over)
-        destroy(r);
-    return rc;
-}
-
-int vfio_reset_function(int device)
-{
-    struct reset *r = create(device);
-    int rc;
-
-    if (!r)
-        return -errno;
-    rc = start(r);
-    if (rc) {
-        destroy(r);
-        return rc;
-    }
-    return wait_for_end(r);
 }

@@ -360,14 +360,4 @@ TEST_F(VfioOpen, SaysThatRightsAreMissing)
     EXPECT_TRUE(says("no rights on")) << why;
 }
 
-TEST(VfioReset, OfSomethingElseFailsAndLeavesNothing)
-{
-    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    ASSERT_GE(fd, 0);
-    EXPECT_EQ(vfio_reset_function(fd), -EIO);
-    EXPECT_EQ(vfio_reset_function(-1), -EBADF);
-    close(fd);
-}
-
 } // namespace
