@@ -247,7 +247,7 @@ static void announce(const struct copier *c, const struct known *k)
 
 int copier_attach(struct copier *c, uint64_t id, uint64_t key)
 {
-    struct gpunvme_told_copier told;
+    struct gpunvme_told_copier told = {0};
     c->lease_id = id;
     c->lease_key = key;
     atomic_store(&c->stopping, false);
