@@ -212,7 +212,7 @@ static void abort_unfetched(struct sim *s, struct sim_sq *sq)
     while (sq->head != sq->tail && sim_cq_has_room(sq->cq)) {
         struct nvme_sqe sqe;
         sim_fetch(th, sq, &sqe);
-        sim_post(th, sq, sqe.cid, NVME_ERR_SQ_DELETED, 0);
+        sim_post(sq, sqe.cid, NVME_ERR_SQ_DELETED, 0);
     }
 }
 
@@ -394,9 +394,17 @@ static void flip_bit(struct admin *a)
     }
 }
 
+static struct sim_cmd *keep(struct admin *a)
+{
+    struct sim_cmd *cmd = sim_slot_take(a->th, &a->s->sqs[0]);
+
+    cmd->sqe = *a->sqe;
+    return cmd;
+}
+
 static uint16_t hold_back(struct admin *a, uint64_t ns)
 {
-    struct sim_cmd *cmd = sim_slot_take(a->th, &a->s->sqs[0], a->sqe);
+    struct sim_cmd *cmd = keep(a);
 
     cmd->due = sim_now() + ns; /* the heap is for I/O commands; run_held() looks for these */
     if (cmd->due < a->s->admin_due)
@@ -412,7 +420,7 @@ static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
     case SIM_FAULT_STATUS:
         return f->status;
     case SIM_FAULT_LOSE:
-        sim_slot_take(a->th, &a->s->sqs[0], a->sqe)->state = SIM_CMD_LOST;
+        keep(a)->state = SIM_CMD_LOST;
         return SIM_HELD;
     case SIM_FAULT_LATE:
         return hold_back(a, f->delay_ns);
@@ -455,7 +463,7 @@ static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *slot)
     if (st == SIM_AGAIN)
         hold_back(&a, 0);
     else if (st != SIM_HELD)
-        sim_post(th, cmd.sq, cmd.sqe.cid, st, a.result);
+        sim_post(cmd.sq, cmd.sqe.cid, st, a.result);
 }
 
 /* What LATE and HANG held back and is due by now. */
@@ -502,7 +510,7 @@ static bool run_all(struct sim *s, struct sim_thread *th)
         }
         worked = true;
         if (st != SIM_HELD)
-            sim_post(th, sq, sqe.cid, st, a.result);
+            sim_post(sq, sqe.cid, st, a.result);
     }
     return worked;
 }

@@ -17,7 +17,7 @@ struct walk {
     bool reached;
 };
 
-static uint16_t wrong(struct walk *w, enum sim_event e, uint64_t addr, uint16_t status)
+static SIM_RARE uint16_t wrong(struct walk *w, enum sim_event e, uint64_t addr, uint16_t status)
 {
     if (!w->probe)
         sim_flag(w->th->s, e, "address %#llx, opcode %#x, CID %u", (unsigned long long)addr,
@@ -30,7 +30,8 @@ static void probe(struct walk *w, uint64_t addr, size_t len)
     w->reached |= addr < w->probe->iova + w->probe->len && w->probe->iova < addr + len;
 }
 
-static bool merged(struct sim_thread *th, const struct sim_mapping *m, uint64_t offset, size_t len)
+static inline bool merged(struct sim_thread *th, const struct sim_mapping *m, uint64_t offset,
+                          size_t len)
 {
     if (!th->n_pieces)
         return false;
@@ -45,7 +46,7 @@ static bool merged(struct sim_thread *th, const struct sim_mapping *m, uint64_t 
     return false;
 }
 
-static uint16_t add_piece(struct walk *w, uint64_t addr, size_t len)
+static SIM_HOT uint16_t add_piece(struct walk *w, uint64_t addr, size_t len)
 {
     struct sim_thread *th = w->th;
 
@@ -61,6 +62,7 @@ static uint16_t add_piece(struct walk *w, uint64_t addr, size_t len)
         return NVME_OK;
     if (th->n_pieces == SIM_MAX_PIECES)
         return NVME_ERR_INVALID_SGL_COUNT;
+    th->host_pieces += m->host != NULL;
     th->pieces[th->n_pieces++] = (struct sim_piece){.host = m->host ? m->host + offset : NULL,
                                                     .device = m->device + offset,
                                                     .len = len,
@@ -123,25 +125,31 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
     return NVME_OK;
 }
 
-static uint16_t walk_prp(struct walk *w, size_t len)
+/* What lies behind the first page. */
+static SIM_APART uint16_t walk_prp2(struct walk *w, size_t len)
+{
+    uint64_t prp2 = w->sqe->prp2;
+
+    if (len > NVME_PAGE_SIZE)
+        return walk_prp_list(w, prp2, len);
+    if (!page_aligned(prp2))
+        return wrong(w, SIM_EV_PRP_MISALIGNED, prp2, NVME_ERR_INVALID_PRP_OFFSET);
+    return add_piece(w, prp2, len);
+}
+
+static SIM_HOT uint16_t walk_prp(struct walk *w, size_t len)
 {
     uint64_t prp1 = w->sqe->prp1, prp2 = w->sqe->prp2;
     size_t first = NVME_PAGE_SIZE - (prp1 & (NVME_PAGE_SIZE - 1));
 
     if (prp1 & 3)
         return wrong(w, SIM_EV_PRP_MISALIGNED, prp1, NVME_ERR_INVALID_PRP_OFFSET);
-    first = first < len ? first : len;
-    uint16_t st = add_piece(w, prp1, first);
+    uint16_t st = add_piece(w, prp1, first < len ? first : len);
     if (st != NVME_OK)
         return st;
-    len -= first;
-    if (!len)
-        return prp2 ? wrong(w, SIM_EV_RESERVED_FIELD, prp2, NVME_ERR_INVALID_FIELD) : NVME_OK;
-    if (len > NVME_PAGE_SIZE)
-        return walk_prp_list(w, prp2, len);
-    if (!page_aligned(prp2))
-        return wrong(w, SIM_EV_PRP_MISALIGNED, prp2, NVME_ERR_INVALID_PRP_OFFSET);
-    return add_piece(w, prp2, len);
+    if (first < len)
+        return walk_prp2(w, len - first);
+    return prp2 ? wrong(w, SIM_EV_RESERVED_FIELD, prp2, NVME_ERR_INVALID_FIELD) : NVME_OK;
 }
 
 static uint16_t check_descriptor(struct walk *w, const struct nvme_sgl_desc *d)
@@ -194,7 +202,7 @@ static uint16_t walk_segment(struct walk *w, struct nvme_sgl_desc *link, size_t 
                : wrong(w, SIM_EV_SGL_INVALID, link->addr, NVME_ERR_INVALID_SGL_SEGMENT);
 }
 
-static uint16_t walk_sgl(struct walk *w, size_t len)
+static SIM_APART uint16_t walk_sgl(struct walk *w, size_t len)
 {
     struct nvme_sgl_desc d;
 
@@ -213,7 +221,7 @@ static uint16_t walk_sgl(struct walk *w, size_t len)
     return st;
 }
 
-static uint16_t walk_data(struct walk *w, size_t len)
+static SIM_HOT uint16_t walk_data(struct walk *w, size_t len)
 {
     switch (w->sqe->flags & 0xc0) {
     case NVME_PSDT_PRP:
@@ -229,7 +237,7 @@ uint16_t sim_pieces(struct sim_thread *th, const struct nvme_sqe *sqe, size_t le
 {
     struct walk w = {.th = th, .sqe = sqe};
 
-    th->n_pieces = 0;
+    th->n_pieces = th->host_pieces = 0;
     return walk_data(&w, len);
 }
 

@@ -54,7 +54,7 @@ void sim_hang(struct sim *s, uint64_t ns)
     atomic_store(&s->hung_until, ns ? sim_now() + ns : UINT64_MAX);
 }
 
-bool sim_hung(struct sim *s)
+bool sim_still_hung(struct sim *s)
 {
     uint64_t until = atomic_load_explicit(&s->hung_until, memory_order_relaxed);
 
@@ -62,11 +62,6 @@ bool sim_hung(struct sim *s)
         return until != 0;
     atomic_compare_exchange_strong(&s->hung_until, &until, 0);
     return false;
-}
-
-bool sim_idle(struct sim *s)
-{
-    return sim_dead(s) || sim_hung(s);
 }
 
 int sim_add_fault(struct sim *s, const struct sim_fault *f)

@@ -25,24 +25,6 @@ void sim_slots_reset(struct sim_thread *th)
     th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
 }
 
-struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *sqe)
-{
-    struct sim_cmd *cmd = &th->slots[th->free_head]; /* fetching stops before there is none */
-
-    th->free_head = cmd->next;
-    th->free_slots--;
-    *cmd = (struct sim_cmd){.sqe = *sqe, .sq = sq, .state = SIM_CMD_HELD, .next = SIM_NO_SLOT};
-    return cmd;
-}
-
-void sim_slot_free(struct sim_thread *th, struct sim_cmd *cmd)
-{
-    cmd->state = SIM_CMD_FREE;
-    cmd->next = th->free_head;
-    th->free_head = index_of(th, cmd);
-    th->free_slots++;
-}
-
 static bool earlier(const struct sim_cmd *a, const struct sim_cmd *b)
 {
     return a->due != b->due ? a->due < b->due : a->order < b->order;
@@ -90,17 +72,8 @@ static void heap_remove(struct sim_thread *th, unsigned i)
             sift_down(th, k);
 }
 
-void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+static SIM_RARE void wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
-    if (cmd->dead) {
-        sim_slot_free(th, cmd);
-        return;
-    }
-    if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq) && !sim_idle(th->s)) {
-        sim_post(th, cmd->sq, cmd->sqe.cid, status, 0);
-        sim_slot_free(th, cmd);
-        return;
-    }
     cmd->state = SIM_CMD_DONE;
     cmd->status = status;
     cmd->next = SIM_NO_SLOT;
@@ -109,6 +82,16 @@ void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
     else
         th->slots[th->done.tail].next = index_of(th, cmd);
     th->done.tail = index_of(th, cmd);
+}
+
+void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+{
+    if (cmd->dead)
+        sim_slot_free(th, cmd);
+    else if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq) && !sim_idle(th->s))
+        sim_complete(th, cmd, status);
+    else
+        wait_for_room(th, cmd, status);
 }
 
 /* One pass over those that wait for room; a full CQ does not hold up the others. */
@@ -124,8 +107,7 @@ bool sim_done_flush(struct sim_thread *th)
         i = cmd->next;
         sim_sq_look(th, cmd->sq);
         if (sim_cq_has_room(cmd->sq->cq)) {
-            sim_post(th, cmd->sq, cmd->sqe.cid, cmd->status, 0);
-            sim_slot_free(th, cmd);
+            sim_complete(th, cmd, cmd->status);
             posted = true;
         } else {
             sim_finish(th, cmd, cmd->status);
@@ -141,14 +123,14 @@ bool sim_held_run(struct sim_thread *th, uint64_t *next_due)
     if (!th->n_heap)
         return false;
     uint64_t now = sim_now();
-    while (th->n_heap && !sim_move_blocked(th)) {
+    while (th->n_heap && !th->blocked) {
         struct sim_cmd *cmd = &th->slots[th->heap[0]];
 
         if (cmd->due > now)
             break;
         heap_remove(th, 0);
         ran = true;
-        uint16_t status = cmd->decided ? cmd->status : sim_io_run(th, cmd->sq, &cmd->sqe, cmd);
+        uint16_t status = cmd->decided ? cmd->status : sim_io_run(th, cmd);
         if (status != SIM_MOVING)
             sim_finish(th, cmd, status);
     }

@@ -10,6 +10,7 @@
 #ifndef SIM_INTERNAL_H
 #define SIM_INTERNAL_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -38,6 +39,10 @@
 #define SIM_ABORT_LIMIT         4u /* Abort commands at a time: ACL + 1 */
 #define SIM_NSID_ALL            UINT32_MAX
 #define SIM_CACHE_LINE          64
+/* What every command goes through; what few do, with code of its own; what none should. */
+#define SIM_HOT   inline __attribute__((always_inline))
+#define SIM_APART __attribute__((noinline))
+#define SIM_RARE  __attribute__((noinline, cold))
 
 /* Memory the driver has mapped. Changes only while all threads are paused. */
 struct sim_mapping {
@@ -74,7 +79,7 @@ struct sim_ns {
 };
 
 struct sim_cq {
-    unsigned char *ring; /* NULL: does not exist */
+    _Alignas(SIM_CACHE_LINE) unsigned char *ring; /* NULL: does not exist */
     _Atomic uint32_t *doorbell;
     uint64_t iova;
     uint32_t size, head, tail, seen;
@@ -84,7 +89,7 @@ struct sim_cq {
 };
 
 struct sim_sq {
-    const unsigned char *ring; /* NULL: does not exist */
+    _Alignas(SIM_CACHE_LINE) const unsigned char *ring; /* NULL: does not exist */
     _Atomic uint32_t *doorbell;
     struct sim_cq *cq;
     uint64_t *cids; /* bitmap of identifiers in flight */
@@ -97,21 +102,21 @@ struct sim_sq {
 
 enum sim_cmd_state { SIM_CMD_FREE, SIM_CMD_HELD, SIM_CMD_LOST, SIM_CMD_MOVING, SIM_CMD_DONE };
 
-/* A command that could not be completed in the round that fetched it. */
+/* A command from when it is fetched until it is completed. */
 struct sim_cmd {
-    struct nvme_sqe sqe;
+    _Alignas(SIM_CACHE_LINE) struct nvme_sqe sqe;
     struct sim_sq *sq;
-    uint64_t due, order; /* heap key */
-    uint64_t number;
-    enum sim_cmd_state state;
-    uint16_t status;
-    bool decided; /* complete with status, move nothing */
-    bool corrupt;
-    bool dead;     /* its queue is gone: post nothing */
-    bool queued;   /* all its copies have been submitted */
-    unsigned subs; /* submissions that carry copies of it */
     uint32_t next; /* list link */
+    uint16_t status;
+    uint8_t state; /* enum sim_cmd_state */
+    bool decided;  /* complete with status, move nothing */
+    bool corrupt;
+    bool dead;           /* its queue is gone: post nothing */
+    bool queued;         /* all its copies have been submitted */
+    unsigned subs;       /* submissions that carry copies of it */
+    uint64_t due, order; /* heap key */
 };
+static_assert(sizeof(struct sim_cmd) == 2 * SIM_CACHE_LINE, "a command is two lines");
 
 struct sim_piece {
     unsigned char *host; /* NULL: device memory */
@@ -150,13 +155,14 @@ struct sim_thread {
     unsigned n_heap;
     struct sim_list done; /* completed, waiting for room in the CQ */
     struct sim_piece *pieces;
-    unsigned n_pieces;
+    unsigned n_pieces, host_pieces; /* and how many of them are host memory */
     struct sim_move *move;
+    bool blocked; /* a command waits for room for its copies; the pieces are its own meanwhile */
     struct sim_counters count;
+    _Atomic unsigned moving; /* commands in the hands of the mover; stored by who has the lock */
     unsigned rounds;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
-    _Atomic unsigned moving;                          /* commands in the hands of the mover */
     _Atomic bool stop;
 };
 
@@ -281,14 +287,28 @@ void sim_controller_stop(struct sim *s);
 
 /* event.c */
 void sim_flag(struct sim *s, enum sim_event e, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+    __attribute__((format(printf, 3, 4), cold));
 
 /* iova.c */
 int sim_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
 int sim_unmap(struct nvme_transport *t, uint64_t iova);
 void sim_unmap_all(struct sim *s);
+/* The last mapping that starts at or below iova: its index, or the table's size. */
+size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova);
 /* The mapping that holds [iova, iova + len), or NULL. *hint remembers where the last one was. */
-const struct sim_mapping *sim_lookup(const struct sim *s, size_t *hint, uint64_t iova, size_t len);
+static inline const struct sim_mapping *sim_lookup(const struct sim *s, size_t *hint, uint64_t iova,
+                                                   size_t len)
+{
+    const struct sim_iova_table *t = &s->iova;
+
+    if (*hint >= t->n || iova - t->at[*hint].iova >= t->at[*hint].len)
+        *hint = sim_mapping_below(t, iova);
+    if (*hint == t->n)
+        return NULL;
+    const struct sim_mapping *m = &t->at[*hint];
+    uint64_t offset = iova - m->iova;
+    return m->dying || offset >= m->len || len > m->len - offset ? NULL : m;
+}
 /* Host memory only: its address, or NULL. */
 unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 
@@ -296,9 +316,18 @@ unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq);
 bool sim_sq_has_new(struct sim_sq *sq);
 void sim_sq_look(struct sim_thread *th, struct sim_sq *sq);
-bool sim_cq_has_room(const struct sim_cq *cq);
-void sim_post(struct sim_thread *th, struct sim_sq *sq, uint16_t cid, uint16_t status,
-              uint32_t result);
+/* Ring entries from one index to another. */
+static inline uint32_t sim_distance(uint32_t from, uint32_t to, uint32_t size)
+{
+    return to >= from ? to - from : to + size - from;
+}
+static inline bool sim_cq_has_room(const struct sim_cq *cq)
+{
+    return sim_distance(cq->head, cq->tail, cq->size) < cq->size - 1;
+}
+void sim_post(struct sim_sq *sq, uint16_t cid, uint16_t status, uint32_t result);
+/* Posts the completion of a slot's command, which is over: its CQ has room. */
+void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
 /* Takes the SQE at the head; the SQ must not be empty. */
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe);
 /* Looks at the first words of the doorbells for stores to queues that do not exist. */
@@ -308,10 +337,29 @@ size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
 
 /* hold.c */
 void sim_slots_reset(struct sim_thread *th);
-struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *sqe);
-void sim_slot_free(struct sim_thread *th, struct sim_cmd *cmd);
+/* A held command that is not in the heap; the caller fills in its SQE. There must be a slot. */
+static inline struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq *sq)
+{
+    struct sim_cmd *cmd = &th->slots[th->free_head];
+
+    th->free_head = cmd->next;
+    th->free_slots--;
+    cmd->sq = sq;
+    cmd->state = SIM_CMD_HELD;
+    cmd->status = NVME_OK;
+    cmd->decided = cmd->corrupt = cmd->dead = cmd->queued = false;
+    cmd->subs = 0;
+    return cmd;
+}
+static inline void sim_slot_free(struct sim_thread *th, struct sim_cmd *cmd)
+{
+    cmd->state = SIM_CMD_FREE;
+    cmd->next = th->free_head;
+    th->free_head = (uint32_t)(cmd - th->slots);
+    th->free_slots++;
+}
 void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
-/* Completes a slot's command, now or when the CQ has room. */
+/* The same as sim_complete(), now or when the CQ has room. */
 void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
 bool sim_done_flush(struct sim_thread *th);
 bool sim_held_run(struct sim_thread *th, uint64_t *next_due);
@@ -327,15 +375,14 @@ bool sim_admin_run(struct sim *s);
 
 /* io.c */
 #define SIM_MOVING 0xffffu /* in place of a status: the mover has the command */
-/*
- * Runs one I/O command. cmd is its slot, or NULL for one run as it is fetched (it gets a slot when
- * the mover takes it). Returns its status, or SIM_MOVING.
- */
-uint16_t sim_io_run(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
-                    struct sim_cmd *cmd);
-void sim_io_arrive(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
-                   uint64_t now);
-struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid);
+/* Runs one I/O command. Returns its status, or SIM_MOVING. */
+uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
+/* What has been fetched from one queue, for whose completions there is room. */
+void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n);
+static inline struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid)
+{
+    return nsid >= 1 && nsid <= s->cfg.namespaces ? &s->ns[nsid - 1] : NULL;
+}
 /* Bytes of data that travel with the command; 0 for one that has none, or a bad namespace. */
 size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe);
 static inline uint64_t sim_slba(const struct nvme_sqe *sqe)
@@ -372,27 +419,29 @@ void sim_cache_free(struct sim_ns *ns);
 const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
                                         const struct nvme_sqe *sqe);
 void sim_hang(struct sim *s, uint64_t ns);
-bool sim_hung(struct sim *s);
-/* Does nothing, for now or for good: halted, gone or hung. */
-bool sim_idle(struct sim *s);
+/* Of a controller that was hung: whether its time is not up yet. */
+bool sim_still_hung(struct sim *s);
+static inline bool sim_hung(struct sim *s)
+{
+    return atomic_load_explicit(&s->hung_until, memory_order_relaxed) && sim_still_hung(s);
+}
 /* Will never again do what it has fetched: halted or gone. */
 static inline bool sim_dead(struct sim *s)
 {
     return atomic_load_explicit(&s->halted, memory_order_relaxed) ||
            atomic_load_explicit(&s->gone, memory_order_relaxed);
 }
+/* Does nothing, for now or for good: halted, gone or hung. */
+static inline bool sim_idle(struct sim *s)
+{
+    return sim_dead(s) || sim_hung(s);
+}
 
 /* move.c */
-struct sim_transfer {
-    struct sim_ns *ns;
-    uint64_t lba;
-    uint32_t lbas;
-    bool write, fua;
-};
 int sim_mover_attach(struct sim *s, const struct nvme_mover *mover);
 void sim_mover_detach(struct sim *s);
-bool sim_move_blocked(const struct sim_thread *th);
-void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_transfer *x);
+/* A read or write whose data are th->pieces. */
+void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
 bool sim_move_work(struct sim_thread *th);
 void sim_move_submit(struct sim_thread *th);
 

@@ -8,11 +8,6 @@
 #define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
 #define WZ_CDW12_VALID (RW_CDW12_VALID | NVME_WZ_DEAC)
 
-struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid)
-{
-    return nsid >= 1 && nsid <= s->cfg.namespaces ? &s->ns[nsid - 1] : NULL;
-}
-
 size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
 {
     const struct sim_ns *ns = sim_ns_get(s, sqe->nsid);
@@ -26,11 +21,13 @@ size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
     return 0;
 }
 
-static uint16_t flagged(struct sim_thread *th, enum sim_event e, const struct sim_sq *sq,
-                        const struct nvme_sqe *q, uint16_t status)
+static SIM_RARE uint16_t flagged(struct sim_thread *th, enum sim_event e, const struct sim_cmd *cmd,
+                                 uint16_t status)
 {
-    sim_flag(th->s, e, "SQ %u CID %u opcode %#x NSID %u LBA %llu+%u", sq->id, q->cid, q->opcode,
-             q->nsid, (unsigned long long)sim_slba(q), sim_nlb(q));
+    const struct nvme_sqe *q = &cmd->sqe;
+
+    sim_flag(th->s, e, "SQ %u CID %u opcode %#x NSID %u LBA %llu+%u", cmd->sq->id, q->cid,
+             q->opcode, q->nsid, (unsigned long long)sim_slba(q), sim_nlb(q));
     return status;
 }
 
@@ -60,16 +57,12 @@ static bool in_range(const struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 }
 
 /* Read, write, write zeroes: what they have in common. */
-static uint16_t check_range(struct sim_thread *th, const struct sim_sq *sq,
-                            const struct nvme_sqe *q, const struct sim_ns *ns)
+static inline uint16_t check_range(struct sim_thread *th, const struct sim_cmd *cmd,
+                                   const struct sim_ns *ns)
 {
-    size_t bytes = sim_data_bytes(th->s, q);
-
-    if (bytes > th->s->cfg.mdts)
-        return flagged(th, SIM_EV_TRANSFER_TOO_LARGE, sq, q, NVME_ERR_INVALID_FIELD);
-    if (!in_range(ns, sim_slba(q), sim_nlb(q)))
-        return flagged(th, SIM_EV_LBA_RANGE, sq, q, NVME_ERR_LBA_RANGE);
-    if (ns->read_only && q->opcode != NVME_IO_READ)
+    if (!in_range(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe)))
+        return flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
+    if (ns->read_only && cmd->sqe.opcode != NVME_IO_READ)
         return SIM_ERR_WRITE_PROTECTED;
     return NVME_OK;
 }
@@ -115,10 +108,7 @@ static void flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme
 
 static bool all_host(const struct sim_thread *th)
 {
-    for (unsigned i = 0; i < th->n_pieces; i++)
-        if (!th->pieces[i].host)
-            return false;
-    return true;
+    return th->host_pieces == th->n_pieces;
 }
 
 static void count_transfer(struct sim_thread *th, const struct nvme_sqe *q, size_t bytes)
@@ -129,13 +119,15 @@ static void count_transfer(struct sim_thread *th, const struct nvme_sqe *q, size
     sim_count(read ? &th->count.read_bytes : &th->count.written_bytes, bytes);
 }
 
-static uint16_t transfer(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
-                         struct sim_ns *ns, struct sim_cmd *cmd)
+static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
 {
-    size_t bytes = sim_data_bytes(th->s, q);
-    bool write = q->opcode == NVME_IO_WRITE, fua = q->cdw12 & NVME_RW_FUA;
-    uint16_t st = check_range(th, sq, q, ns);
+    const struct nvme_sqe *q = &cmd->sqe;
+    size_t bytes = (size_t)sim_nlb(q) << ns->lba_shift;
+    bool write = q->opcode == NVME_IO_WRITE;
 
+    if (bytes > th->s->cfg.mdts)
+        return flagged(th, SIM_EV_TRANSFER_TOO_LARGE, cmd, NVME_ERR_INVALID_FIELD);
+    uint16_t st = check_range(th, cmd, ns);
     if (st == NVME_OK)
         st = sim_pieces(th, q, bytes);
     if (st != NVME_OK)
@@ -146,17 +138,13 @@ static uint16_t transfer(struct sim_thread *th, struct sim_sq *sq, const struct 
     if (write && cached(th, ns) && sim_cache_before_write(ns, sim_slba(q), sim_nlb(q)) != 0)
         return NVME_ERR_INTERNAL;
     if (!all_host(th)) {
-        if (!cmd)
-            cmd = sim_slot_take(th, sq, q);
-        struct sim_transfer x = {
-            .ns = ns, .lba = sim_slba(q), .lbas = sim_nlb(q), .write = write, .fua = fua};
-        sim_move_start(th, cmd, &x);
+        sim_move_start(th, cmd, ns);
         return SIM_MOVING;
     }
     host_copy(th, ns, q);
-    if (cmd && cmd->corrupt)
+    if (cmd->corrupt)
         flip_bit(th, ns, q);
-    if (write && fua && cached(th, ns))
+    if (write && (q->cdw12 & NVME_RW_FUA) && cached(th, ns))
         sim_cache_durable(ns, sim_slba(q), sim_nlb(q));
     return NVME_OK;
 }
@@ -169,10 +157,10 @@ static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lb
     return NVME_OK;
 }
 
-static uint16_t write_zeroes(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
-                             struct sim_ns *ns)
+static uint16_t write_zeroes(struct sim_thread *th, const struct sim_cmd *cmd, struct sim_ns *ns)
 {
-    uint16_t st = check_range(th, sq, q, ns);
+    const struct nvme_sqe *q = &cmd->sqe;
+    uint16_t st = check_range(th, cmd, ns);
 
     if (st == NVME_OK)
         st = zero_range(th, ns, sim_slba(q), sim_nlb(q));
@@ -197,32 +185,32 @@ static uint16_t fetch_ranges(struct sim_thread *th, const struct nvme_sqe *q,
     return st;
 }
 
-static uint16_t dataset_management(struct sim_thread *th, struct sim_sq *sq,
-                                   const struct nvme_sqe *q, struct sim_ns *ns)
+static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *cmd,
+                                   struct sim_ns *ns)
 {
     struct nvme_dsm_range ranges[NVME_DSM_MAX_RANGES] = {0};
-    unsigned n = (q->cdw10 & 0xff) + 1;
-    uint16_t st = fetch_ranges(th, q, ranges);
+    unsigned n = (cmd->sqe.cdw10 & 0xff) + 1;
+    uint16_t st = fetch_ranges(th, &cmd->sqe, ranges);
 
     for (unsigned i = 0; st == NVME_OK && i < n; i++)
         if (!in_range(ns, ranges[i].slba, ranges[i].lbas))
-            st = flagged(th, SIM_EV_LBA_RANGE, sq, q, NVME_ERR_LBA_RANGE);
+            st = flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
     if (st == NVME_OK && ns->read_only)
         st = SIM_ERR_WRITE_PROTECTED;
-    if (!(q->cdw11 & NVME_DSM_DEALLOCATE))
+    if (!(cmd->sqe.cdw11 & NVME_DSM_DEALLOCATE))
         return st; /* hints only */
     for (unsigned i = 0; st == NVME_OK && i < n; i++)
         st = zero_range(th, ns, ranges[i].slba, ranges[i].lbas);
     return st;
 }
 
-static uint16_t flush(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q)
+static uint16_t flush(struct sim_thread *th, const struct sim_cmd *cmd)
 {
     struct sim *s = th->s;
-    struct sim_ns *ns = sim_ns_get(s, q->nsid);
+    struct sim_ns *ns = sim_ns_get(s, cmd->sqe.nsid);
 
-    if (!ns && q->nsid != SIM_NSID_ALL)
-        return flagged(th, SIM_EV_BAD_NSID, sq, q, NVME_ERR_INVALID_NS);
+    if (!ns && cmd->sqe.nsid != SIM_NSID_ALL)
+        return flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
     sim_count(&th->count.flushes, 1);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         if (!ns || ns == &s->ns[i])
@@ -230,9 +218,9 @@ static uint16_t flush(struct sim_thread *th, struct sim_sq *sq, const struct nvm
     return NVME_OK;
 }
 
-uint16_t sim_io_run(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
-                    struct sim_cmd *cmd)
+uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd)
 {
+    const struct nvme_sqe *q = &cmd->sqe;
     struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
 
     switch (q->opcode) {
@@ -243,30 +231,30 @@ uint16_t sim_io_run(struct sim_thread *th, struct sim_sq *sq, const struct nvme_
     case NVME_IO_FLUSH:
         break;
     default:
-        return flagged(th, SIM_EV_BAD_OPCODE, sq, q, NVME_ERR_INVALID_OPCODE);
+        return flagged(th, SIM_EV_BAD_OPCODE, cmd, NVME_ERR_INVALID_OPCODE);
     }
     if (!reserved_clear(q))
-        return flagged(th, SIM_EV_RESERVED_FIELD, sq, q, NVME_ERR_INVALID_FIELD);
+        return flagged(th, SIM_EV_RESERVED_FIELD, cmd, NVME_ERR_INVALID_FIELD);
     if (q->opcode == NVME_IO_FLUSH)
-        return flush(th, sq, q);
+        return flush(th, cmd);
     if (!ns)
-        return flagged(th, SIM_EV_BAD_NSID, sq, q, NVME_ERR_INVALID_NS);
+        return flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
     if (q->opcode == NVME_IO_WRITE_ZEROES)
-        return write_zeroes(th, sq, q, ns);
+        return write_zeroes(th, cmd, ns);
     if (q->opcode == NVME_IO_DSM)
-        return dataset_management(th, sq, q, ns);
-    return transfer(th, sq, q, ns, cmd);
+        return dataset_management(th, cmd, ns);
+    return transfer(th, cmd, ns);
 }
 
-static void arrive_faulty(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q,
-                          const struct sim_fault *f, uint64_t now)
+static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_fault *f,
+                          uint64_t now)
 {
     if (f->kind == SIM_FAULT_FATAL || f->kind == SIM_FAULT_REMOVE) {
         atomic_store(f->kind == SIM_FAULT_FATAL ? &th->s->halted : &th->s->gone, true);
+        sim_slot_free(th, cmd);
         return;
     }
-    struct sim_cmd *cmd = sim_slot_take(th, sq, q);
-    uint64_t due = sim_due(th, q, now);
+    uint64_t due = sim_due(th, &cmd->sqe, now);
     switch (f->kind) {
     case SIM_FAULT_HANG:
         sim_hang(th->s, f->delay_ns);
@@ -282,7 +270,7 @@ static void arrive_faulty(struct sim_thread *th, struct sim_sq *sq, const struct
         due += f->delay_ns;
         break;
     case SIM_FAULT_CORRUPT:
-        cmd->corrupt = q->opcode == NVME_IO_READ || q->opcode == NVME_IO_WRITE;
+        cmd->corrupt = cmd->sqe.opcode == NVME_IO_READ || cmd->sqe.opcode == NVME_IO_WRITE;
         break;
     case SIM_FAULT_FATAL:
     case SIM_FAULT_REMOVE:
@@ -291,24 +279,45 @@ static void arrive_faulty(struct sim_thread *th, struct sim_sq *sq, const struct
     sim_hold(th, cmd, due);
 }
 
-void sim_io_arrive(struct sim_thread *th, struct sim_sq *sq, const struct nvme_sqe *q, uint64_t now)
+static void run_now(struct sim_thread *th, struct sim_cmd *cmd)
+{
+    if (th->blocked) {
+        sim_hold(th, cmd, 0);
+        return;
+    }
+    uint16_t status = sim_io_run(th, cmd);
+    if (status != SIM_MOVING)
+        sim_complete(th, cmd, status);
+}
+
+static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
 {
     struct sim *s = th->s;
-    const struct sim_fault *f = s->n_faults ? sim_fault_match(s, sq, q) : NULL;
 
-    if (sim_hung(s)) { /* by a command of the same batch */
-        sim_hold(th, sim_slot_take(th, sq, q), now);
+    if (sim_dead(s)) { /* by a command of the same batch, with which this one is lost */
+        sim_slot_free(th, cmd);
         return;
     }
-    if (f) {
-        arrive_faulty(th, sq, q, f, now);
-        return;
+    const struct sim_fault *f = s->n_faults ? sim_fault_match(s, cmd->sq, &cmd->sqe) : NULL;
+    if (sim_hung(s))
+        sim_hold(th, cmd, now);
+    else if (f)
+        arrive_faulty(th, cmd, f, now);
+    else if (s->delays)
+        sim_hold(th, cmd, sim_due(th, &cmd->sqe, now));
+    else
+        run_now(th, cmd);
+}
+
+void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n)
+{
+    bool plain = !th->s->delays && !th->s->n_faults; /* nothing but a fault ends it in a round */
+    uint64_t now = plain ? 0 : sim_now();
+
+    for (unsigned i = 0; i < n; i++) {
+        if (plain)
+            run_now(th, cmds[i]);
+        else
+            arrive_one(th, cmds[i], now);
     }
-    if (s->delays || sim_move_blocked(th)) {
-        sim_hold(th, sim_slot_take(th, sq, q), s->delays ? sim_due(th, q, now) : 0);
-        return;
-    }
-    uint16_t status = sim_io_run(th, sq, q, NULL);
-    if (status != SIM_MOVING)
-        sim_post(th, sq, q->cid, status, 0);
 }

@@ -9,30 +9,18 @@
 #define IOVA_END   (1ull << 52)
 #define IOVA_GUARD 0x10000ull
 
-const struct sim_mapping *sim_lookup(const struct sim *s, size_t *hint, uint64_t iova, size_t len)
+size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova)
 {
-    const struct sim_iova_table *t = &s->iova;
     size_t lo = 0, hi = t->n;
 
-    if (*hint < t->n && iova - t->at[*hint].iova < t->at[*hint].len) {
-        lo = *hint;
-    } else {
-        while (lo < hi) { /* the last mapping that starts at or below iova */
-            size_t mid = (lo + hi) / 2;
-            if (t->at[mid].iova <= iova)
-                lo = mid + 1;
-            else
-                hi = mid;
-        }
-        if (lo-- == 0)
-            return NULL;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (t->at[mid].iova <= iova)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
-    const struct sim_mapping *m = &t->at[lo];
-    uint64_t offset = iova - m->iova;
-    if (m->dying || offset >= m->len || len > m->len - offset)
-        return NULL;
-    *hint = lo;
-    return m;
+    return lo ? lo - 1 : t->n;
 }
 
 unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len)

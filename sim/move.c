@@ -21,14 +21,14 @@
 #define RING_LEAST    (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
 
 struct copy_ref {
-    uint32_t slot;
+    struct sim_cmd *cmd;
     void *media; /* of a bounced write: where the bytes go once they are here */
 };
 
 struct sub {
     struct nvme_copy *copies;
     struct copy_ref *refs;
-    uint64_t ticket, ring_end;
+    uint64_t ticket, ring_end, bytes;
     unsigned n;
     bool to_device, refused;
 };
@@ -52,45 +52,47 @@ struct sim_move {
     void *bounce;
     bool pinned;
 
-    /* The command whose copies are being queued, and how far that is. */
+    /* With th->blocked: the command whose copies are being queued, and how many bytes are. */
     struct sim_cmd *cur;
-    struct sim_transfer x;
-    unsigned piece;
-    size_t done_of_piece;
-    unsigned char *media;
+    size_t queued;
 };
 
-bool sim_move_blocked(const struct sim_thread *th)
+/* Release: whoever sees 0 sees what the copies have written. */
+static void count_moving(struct sim_thread *th, unsigned change)
 {
-    return th->move && th->move->cur;
+    unsigned now = atomic_load_explicit(&th->moving, memory_order_relaxed) + change;
+
+    atomic_store_explicit(&th->moving, now, memory_order_release);
 }
 
-static void complete(struct sim_thread *th, struct sim_cmd *cmd)
+/* Its bytes are on the media. */
+static void written(struct sim_thread *th, const struct sim_cmd *cmd)
 {
-    struct sim *s = th->s;
-    struct sim_ns *ns = sim_ns_get(s, cmd->sqe.nsid);
-    bool write = cmd->sqe.opcode == NVME_IO_WRITE;
+    struct sim_ns *ns = sim_ns_get(th->s, cmd->sqe.nsid);
 
-    atomic_fetch_sub(&th->moving, 1);
-    if (!cmd->dead && write && cmd->status == NVME_OK) {
-        if (cmd->corrupt)
-            ns->base[sim_slba(&cmd->sqe) << ns->lba_shift] ^= 1;
-        if ((cmd->sqe.cdw12 & NVME_RW_FUA) && ns->track && s->wce)
-            sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
-    }
+    if (cmd->corrupt)
+        ns->base[sim_slba(&cmd->sqe) << ns->lba_shift] ^= 1;
+    if ((cmd->sqe.cdw12 & NVME_RW_FUA) && ns->track && th->s->wce)
+        sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
+}
+
+static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd)
+{
+    count_moving(th, -1u);
+    if (cmd->sqe.opcode == NVME_IO_WRITE && !cmd->dead && cmd->status == NVME_OK)
+        written(th, cmd);
     sim_finish(th, cmd, cmd->status);
 }
 
-static void copy_done(struct sim_thread *th, struct sub *sub, unsigned i, bool ok)
+static void copy_done(struct sim_thread *th, const struct copy_ref *ref,
+                      const struct nvme_copy *copy, bool ok)
 {
-    struct sim_cmd *cmd = &th->slots[sub->refs[i].slot];
+    struct sim_cmd *cmd = ref->cmd;
 
     if (!ok)
         cmd->status = NVME_ERR_DATA_TRANSFER;
-    else if (sub->refs[i].media && !cmd->dead)
-        sim_copy_from_target(sub->refs[i].media, sub->copies[i].host, sub->copies[i].len);
-    if (ok)
-        sim_count(&th->count.device_bytes, sub->copies[i].len);
+    else if (ref->media && !cmd->dead)
+        sim_copy_from_target(ref->media, copy->host, copy->len);
     if (--cmd->subs == 0 && cmd->queued)
         complete(th, cmd);
 }
@@ -99,8 +101,10 @@ static void sub_done(struct sim_thread *th, struct sub *sub, bool ok)
 {
     struct sim_move *m = th->move;
 
+    if (ok)
+        sim_count(&th->count.device_bytes, sub->bytes);
     for (unsigned i = 0; i < sub->n; i++)
-        copy_done(th, sub, i, ok);
+        copy_done(th, &sub->refs[i], &sub->copies[i], ok);
     if (sub->ring_end)
         m->ring[sub->to_device].tail = sub->ring_end;
     m->free[m->n_free++] = sub;
@@ -173,17 +177,18 @@ void sim_move_submit(struct sim_thread *th)
 static struct sub *filling(struct sim_thread *th, bool to_device)
 {
     struct sim_move *m = th->move;
+    struct sub *sub = m->fill[to_device];
 
-    if (m->fill[to_device] && m->fill[to_device]->n == m->max_copies && !send(th, to_device))
+    if (sub && sub->n < m->max_copies)
+        return sub;
+    if ((sub && !send(th, to_device)) || !m->n_free)
         return NULL;
-    if (!m->fill[to_device] && m->n_free) {
-        struct sub *sub = m->free[--m->n_free];
-        sub->n = 0;
-        sub->ring_end = 0;
-        sub->to_device = to_device;
-        m->fill[to_device] = sub;
-    }
-    return m->fill[to_device];
+    sub = m->free[--m->n_free];
+    sub->n = 0;
+    sub->ring_end = sub->bytes = 0;
+    sub->to_device = to_device;
+    m->fill[to_device] = sub;
+    return sub;
 }
 
 /* Bounce memory for up to *len bytes, contiguous; shortens *len. NULL when there is too little. */
@@ -210,95 +215,134 @@ static uint64_t region(const struct sim_piece *p, uint32_t nsid, bool bounced)
     return p->mapping + (bounced ? 1 : 2 * nsid);
 }
 
-/* Queues one copy of up to len bytes of a piece. Returns its bytes, 0 for none now. */
-static size_t queue_copy(struct sim_thread *th, const struct sim_piece *p, size_t len)
+/* Bounce memory in place of the media, with a read's bytes in it; as ring_take(). */
+static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct sub *sub,
+                             const unsigned char *media, size_t *len)
 {
-    struct sim_move *m = th->move;
-    uint64_t device = p->device + m->done_of_piece;
-    bool to_device = !m->x.write;
-    struct sub *sub = filling(th, to_device);
-    unsigned char *host = m->media;
+    struct ring *r = &th->move->ring[sub->to_device];
+    unsigned char *host = ring_take(r, len);
+
+    if (!host)
+        return NULL;
+    sub->ring_end = r->head;
+    if (!sub->to_device)
+        return host;
+    sim_copy_to_target(host, media, *len);
+    if (cmd->corrupt) {
+        host[sim_random(&th->rng) % *len] ^= 1;
+        cmd->corrupt = false; /* done: the rest is copied as it is */
+    }
+    return host;
+}
+
+static SIM_HOT void add_copy(struct sub *sub, struct sim_cmd *cmd, const struct sim_piece *p,
+                             size_t len, unsigned char *host, unsigned char *media)
+{
+    bool bounced = host != media;
+
+    sub->copies[sub->n] = (struct nvme_copy){
+        .host = host, .device = p->device, .len = len, .region = region(p, cmd->sqe.nsid, bounced)};
+    sub->refs[sub->n++] =
+        (struct copy_ref){.cmd = cmd, .media = bounced && !sub->to_device ? media : NULL};
+    sub->bytes += len;
+    cmd->subs++;
+}
+
+/* Queues one copy of a piece's first bytes. How many, 0 for none now. */
+static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned,
+                         const struct sim_piece *p, unsigned char *media)
+{
+    struct sub *sub = filling(th, cmd->sqe.opcode != NVME_IO_WRITE);
+    unsigned char *host = media;
+    size_t len = p->len;
 
     if (!sub)
         return 0;
-    if (!m->x.ns->pinned || (m->cur->corrupt && to_device)) {
-        host = ring_take(&m->ring[to_device], &len);
-        if (!host)
-            return 0;
-        sub->ring_end = m->ring[to_device].head;
-        if (to_device)
-            sim_copy_to_target(host, m->media, len);
-        if (m->cur->corrupt && to_device) {
-            host[sim_random(&th->rng) % len] ^= 1;
-            m->cur->corrupt = false; /* done: the rest is copied as it is */
-        }
-    }
-    sub->copies[sub->n] =
-        (struct nvme_copy){.host = host,
-                           .device = device,
-                           .len = len,
-                           .region = region(p, m->cur->sqe.nsid, host != m->media)};
-    sub->refs[sub->n++] =
-        (struct copy_ref){.slot = (uint32_t)(m->cur - th->slots),
-                          .media = host != m->media && !to_device ? m->media : NULL};
-    m->cur->subs++;
+    if (!pinned || (cmd->corrupt && sub->to_device))
+        host = bounce(th, cmd, sub, media, &len);
+    if (!host)
+        return 0;
+    add_copy(sub, cmd, p, len, host, media);
     return len;
 }
 
-static size_t move_some(struct sim_thread *th, const struct sim_piece *p, size_t len)
+static size_t host_copy(const struct sim_cmd *cmd, const struct sim_piece *p, unsigned char *media)
 {
-    struct sim_move *m = th->move;
-
-    if (!p->host)
-        return queue_copy(th, p, len);
-    if (m->x.write)
-        sim_copy_from_target(m->media, p->host + m->done_of_piece, len);
+    if (cmd->sqe.opcode == NVME_IO_WRITE)
+        sim_copy_from_target(media, p->host, p->len);
     else
-        sim_copy_to_target(p->host + m->done_of_piece, m->media, len);
-    return len;
+        sim_copy_to_target(p->host, media, p->len);
+    return p->len;
 }
 
-/* Queues copies of the current command until all are, or until something is full. */
-static bool fill_current(struct sim_thread *th)
+/* The bytes of a piece from one on. */
+static struct sim_piece from(const struct sim_piece *p, size_t at)
 {
-    struct sim_move *m = th->move;
-    bool progress = false;
+    return (struct sim_piece){.host = p->host ? p->host + at : NULL,
+                              .device = p->device + at,
+                              .len = p->len - at,
+                              .mapping = p->mapping};
+}
 
-    while (m->piece < th->n_pieces && !m->cur->dead) {
-        const struct sim_piece *p = &th->pieces[m->piece];
-        size_t n = move_some(th, p, p->len - m->done_of_piece);
+/* Queues copies of a command, of whose bytes some are queued already. False: something is full. */
+static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
+                                   const struct sim_ns *ns, size_t queued)
+{
+    unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
+    size_t start = 0; /* of the piece */
 
-        if (!n)
-            return progress;
-        progress = true;
-        m->media += n;
-        m->done_of_piece += n;
-        if (m->done_of_piece == p->len) {
-            m->piece++;
-            m->done_of_piece = 0;
+    for (unsigned i = 0; i < th->n_pieces && !cmd->dead; start += th->pieces[i++].len) {
+        while (queued < start + th->pieces[i].len) {
+            struct sim_piece p = from(&th->pieces[i], queued - start);
+            size_t n = p.host ? host_copy(cmd, &p, media + queued)
+                              : queue_copy(th, cmd, ns->pinned, &p, media + queued);
+
+            queued += n;
+            if (!n) {
+                th->move->cur = cmd;
+                th->move->queued = queued;
+                return false;
+            }
         }
     }
-    struct sim_cmd *cmd = m->cur;
-    m->cur = NULL;
     cmd->queued = true;
     if (!cmd->subs)
         complete(th, cmd);
     return true;
 }
 
-void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_transfer *x)
+/* All of them, when each piece is one copy from or to the media and there is room. */
+static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
+                                   const struct sim_ns *ns)
+{
+    struct sub *sub = th->move->fill[cmd->sqe.opcode != NVME_IO_WRITE];
+    unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
+
+    if (!sub || th->n_pieces > th->move->max_copies - sub->n || !ns->pinned || cmd->corrupt ||
+        th->host_pieces)
+        return false;
+    for (unsigned i = 0; i < th->n_pieces; media += th->pieces[i++].len)
+        add_copy(sub, cmd, &th->pieces[i], th->pieces[i].len, media, media);
+    cmd->queued = true;
+    return true;
+}
+
+void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns)
+{
+    cmd->state = SIM_CMD_MOVING;
+    count_moving(th, 1);
+    if (!queue_straight(th, cmd, ns))
+        th->blocked = !queue_copies(th, cmd, ns, 0);
+}
+
+/* Goes on with the command that waits for room. */
+static bool unblock(struct sim_thread *th)
 {
     struct sim_move *m = th->move;
+    size_t before = m->queued;
 
-    cmd->state = SIM_CMD_MOVING;
-    cmd->status = NVME_OK;
-    atomic_fetch_add(&th->moving, 1);
-    m->cur = cmd;
-    m->x = *x;
-    m->piece = 0;
-    m->done_of_piece = 0;
-    m->media = x->ns->base + (x->lba << x->ns->lba_shift);
-    fill_current(th);
+    th->blocked = !queue_copies(th, m->cur, sim_ns_get(th->s, m->cur->sqe.nsid), m->queued);
+    return !th->blocked || m->queued > before;
 }
 
 bool sim_move_work(struct sim_thread *th)
@@ -306,7 +350,9 @@ bool sim_move_work(struct sim_thread *th)
     struct sim_move *m = th->move;
     bool worked = false;
 
-    while (m && m->n_flying) {
+    if (!m)
+        return false;
+    while (m->n_flying) {
         struct sub *sub = m->flying[m->first];
         int rc = sub->refused ? -EIO : mover_poll(m, sub);
 
@@ -317,8 +363,8 @@ bool sim_move_work(struct sim_thread *th)
         sub_done(th, sub, rc > 0);
         worked = true;
     }
-    if (m && m->cur)
-        worked |= fill_current(th);
+    if (th->blocked)
+        worked |= unblock(th);
     sim_move_submit(th);
     return worked;
 }
@@ -394,8 +440,10 @@ static void install(struct sim *s, const struct nvme_mover *mover, struct sim_mo
 {
     sim_pause(s);
     s->mover = mover;
-    for (unsigned i = 0; i < s->n_threads; i++)
+    for (unsigned i = 0; i < s->n_threads; i++) {
         s->threads[i].move = moves[i];
+        s->threads[i].blocked = false;
+    }
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         s->ns[i].pinned = pinned[i];
     sim_resume(s);

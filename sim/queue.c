@@ -24,11 +24,6 @@ static void note_seen(struct sim_thread *th, uint16_t qid, bool cq, uint32_t val
     sim_count(&th->count.doorbells, 1);
 }
 
-static uint32_t distance(uint32_t from, uint32_t to, uint32_t size)
-{
-    return to >= from ? to - from : to + size - from;
-}
-
 static void tail_moved(struct sim_thread *th, struct sim_sq *sq, uint32_t tail)
 {
     sq->seen = tail;
@@ -37,8 +32,8 @@ static void tail_moved(struct sim_thread *th, struct sim_sq *sq, uint32_t tail)
         sim_flag(th->s, SIM_EV_DB_OUT_OF_RANGE, "SQ %u tail %u of %u", sq->id, tail, sq->size);
         return;
     }
-    uint32_t used = distance(sq->reported, sq->tail, sq->size);
-    if (used + distance(sq->tail, tail, sq->size) > sq->size - 1) {
+    uint32_t used = sim_distance(sq->reported, sq->tail, sq->size);
+    if (used + sim_distance(sq->tail, tail, sq->size) > sq->size - 1) {
         sim_flag(th->s, SIM_EV_SQ_OVERRUN, "SQ %u tail %u to %u, head %u", sq->id, sq->tail, tail,
                  sq->reported);
         return;
@@ -52,7 +47,7 @@ static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)
     note_seen(th, cq->id, true, head);
     if (head >= cq->size)
         sim_flag(th->s, SIM_EV_DB_OUT_OF_RANGE, "CQ %u head %u of %u", cq->id, head, cq->size);
-    else if (distance(cq->head, head, cq->size) > distance(cq->head, cq->tail, cq->size))
+    else if (sim_distance(cq->head, head, cq->size) > sim_distance(cq->head, cq->tail, cq->size))
         sim_flag(th->s, SIM_EV_CQ_HEAD_PAST_TAIL, "CQ %u head %u to %u, tail %u", cq->id, cq->head,
                  head, cq->tail);
     else
@@ -71,11 +66,6 @@ void sim_sq_look(struct sim_thread *th, struct sim_sq *sq)
         head_moved(th, sq->cq, head);
 }
 
-bool sim_cq_has_room(const struct sim_cq *cq)
-{
-    return distance(cq->head, cq->tail, cq->size) < cq->size - 1;
-}
-
 bool sim_sq_has_new(struct sim_sq *sq)
 {
     if (!sq->ring)
@@ -85,14 +75,12 @@ bool sim_sq_has_new(struct sim_sq *sq)
            atomic_load_explicit(sq->cq->doorbell, memory_order_relaxed) != sq->cq->seen;
 }
 
-void sim_post(struct sim_thread *th, struct sim_sq *sq, uint16_t cid, uint16_t status,
-              uint32_t result)
+void sim_post(struct sim_sq *sq, uint16_t cid, uint16_t status, uint32_t result)
 {
     struct sim_cq *cq = sq->cq;
     uint32_t *dw = (uint32_t *)(void *)(cq->ring + (size_t)cq->tail * sizeof(struct nvme_cqe));
     uint32_t last = (uint32_t)cid | (uint32_t)(status << 1 | cq->phase) << 16;
 
-    (void)th;
     dw[0] = result;
     dw[1] = 0;
     dw[2] = sq->head | (uint32_t)sq->id << 16;
@@ -106,44 +94,67 @@ void sim_post(struct sim_thread *th, struct sim_sq *sq, uint16_t cid, uint16_t s
     }
 }
 
-void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe)
+void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+{
+    sim_post(cmd->sq, cmd->sqe.cid, status, 0);
+    sim_slot_free(th, cmd);
+}
+
+static SIM_HOT void fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe)
 {
     memcpy(sqe, sq->ring + (size_t)sq->head * sizeof(*sqe), sizeof(*sqe));
     if (++sq->head == sq->size)
         sq->head = 0;
-    sim_count(&th->count.commands, 1);
     uint64_t *word = &sq->cids[sqe->cid / 64], bit = 1ull << (sqe->cid % 64);
     if (*word & bit)
         sim_flag(th->s, SIM_EV_CID_REUSE, "SQ %u CID %u", sq->id, sqe->cid);
     *word |= bit;
 }
 
+void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe)
+{
+    sim_count(&th->count.commands, 1);
+    fetch(th, sq, sqe);
+}
+
 static unsigned fetchable(const struct sim_thread *th, const struct sim_sq *sq)
 {
     const struct sim_cq *cq = sq->cq;
-    unsigned n = distance(sq->head, sq->tail, sq->size);
-    unsigned room = cq->size - 1 - distance(cq->head, cq->tail, cq->size);
+    unsigned n = sim_distance(sq->head, sq->tail, sq->size);
+    unsigned room = cq->size - 1 - sim_distance(cq->head, cq->tail, cq->size);
 
     n = n < room ? n : room;
     n = n < SIM_BATCH ? n : SIM_BATCH;
     return n < th->free_slots ? n : th->free_slots;
 }
 
+/* The driver has just written them elsewhere: they arrive while those before them run. */
+static void prefetch_next(const struct sim_sq *sq)
+{
+    uint32_t at = sq->head;
+
+    for (unsigned i = 0; i < SIM_BATCH && at != sq->tail; i++) {
+        __builtin_prefetch(sq->ring + (size_t)at * sizeof(struct nvme_sqe));
+        at = at + 1 == sq->size ? 0 : at + 1;
+    }
+}
+
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
 {
-    struct nvme_sqe batch[SIM_BATCH];
-    struct sim *s = th->s;
+    struct sim_cmd *batch[SIM_BATCH];
 
     sim_sq_look(th, sq);
-    if (sq->head == sq->tail || sq->deleting || sim_move_blocked(th))
+    if (sq->head == sq->tail || sq->deleting || th->blocked)
         return false;
     unsigned n = fetchable(th, sq);
+    sim_count(&th->count.commands, n);
     /* All are marked in flight before the first completes: so were they in the driver's eyes. */
-    for (unsigned i = 0; i < n; i++)
-        sim_fetch(th, sq, &batch[i]);
-    uint64_t now = n && (s->delays || s->n_faults) ? sim_now() : 0;
-    for (unsigned i = 0; i < n && !sim_dead(s); i++)
-        sim_io_arrive(th, sq, &batch[i], now);
+    for (unsigned i = 0; i < n; i++) {
+        batch[i] = sim_slot_take(th, sq);
+        fetch(th, sq, &batch[i]->sqe);
+    }
+    prefetch_next(sq);
+    sim_io_arrive(th, batch, n);
     return n > 0;
 }
 

@@ -45,7 +45,7 @@ static int init_thread(struct sim *s, struct sim_thread *th, unsigned index)
     th->s = s;
     th->index = index;
     th->rng = s->cfg.seed + index;
-    th->slots = calloc(SIM_SLOTS, sizeof(*th->slots));
+    th->slots = aligned_alloc(SIM_CACHE_LINE, SIM_SLOTS * sizeof(*th->slots));
     th->heap = calloc(SIM_SLOTS, sizeof(*th->heap));
     th->pieces = calloc(SIM_MAX_PIECES, sizeof(*th->pieces));
     th->sqs = calloc(s->cfg.io_queues, sizeof(struct sim_sq *));
@@ -68,6 +68,14 @@ static int init_threads(struct sim *s)
     return rc;
 }
 
+/* Zeroed, on cache lines of its own: threads write to neighbours with every command. */
+static void *alloc_lines(size_t bytes)
+{
+    void *p = aligned_alloc(SIM_CACHE_LINE, bytes);
+
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
 static int init_queues(struct sim *s)
 {
     unsigned n = s->cfg.io_queues + 1;
@@ -77,8 +85,8 @@ static int init_queues(struct sim *s)
     s->seen = calloc(s->doorbells_len / sizeof(uint32_t), sizeof(*s->seen));
     s->owner = calloc(2 * n, sizeof(*s->owner));
     s->admin_pieces = calloc(SIM_MAX_PIECES, sizeof(*s->admin_pieces));
-    s->sqs = calloc(n, sizeof(*s->sqs));
-    s->cqs = calloc(n, sizeof(*s->cqs));
+    s->sqs = alloc_lines(n * sizeof(*s->sqs));
+    s->cqs = alloc_lines(n * sizeof(*s->cqs));
     if (!s->seen || !s->owner || !s->admin_pieces || !s->sqs || !s->cqs)
         return -ENOMEM;
     for (unsigned q = 0; q < n; q++) {
