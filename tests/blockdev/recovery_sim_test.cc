@@ -157,7 +157,7 @@ TEST(NvmeRecovery, ControllerThatHangsIsResetForAllThreads)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 300;
-    rig.opts.admin_timeout_ms = 500;
+    rig.opts.admin_timeout_ms = 1000;
     rig.open(2, 16);
     Load load(rig, 4);
     load.wait_rounds(4);
@@ -171,7 +171,7 @@ TEST(NvmeRecovery, LostAbortIsHealedByAReset)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 100;
-    rig.opts.admin_timeout_ms = 200;
+    rig.opts.admin_timeout_ms = 1000; /* missed by the lost one only, on a busy machine, too */
     rig.open(2, 16);
     sim_fault f = fault(SIM_FAULT_LOSE, NVME_ADMIN_ABORT, 1);
     f.admin = true;
@@ -197,7 +197,7 @@ TEST(NvmeRecovery, PulledDriveEndsEverythingInTime)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 300;
-    rig.opts.admin_timeout_ms = 500;
+    rig.opts.admin_timeout_ms = 1000;
     rig.open(2, 16);
     Load load(rig, 6);
     load.wait_rounds(6);
