@@ -195,13 +195,19 @@ class LeaseRecovery : public LeaseTest
         ASSERT_GT(recv(control_, answer, sizeof(answer) - 1, 0), 0);
         ASSERT_STREQ(answer, "ok\n") << command;
     }
+    // Past the page cache, which need not let go of a page when it is asked to.
+    void read_drive()
+    {
+        alignas(kPage) char page[kPage];
+        int direct = open_on(mounted_->path("file"), O_RDONLY | O_DIRECT);
+        EXPECT_EQ(pread(direct, page, kPage, 0), static_cast<ssize_t>(kPage));
+        close(direct);
+    }
     // The next read of the daemon's finds the controller failed, and resets it.
     void reset()
     {
-        char byte;
         tell("fault fatal 2 0 0 1 0 0");
-        posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
-        EXPECT_EQ(pread(fd_, &byte, 1, 0), 1);
+        read_drive();
         EXPECT_EQ(stats_of(fd_).controller_resets, 1u);
     }
 
@@ -275,9 +281,7 @@ TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
             usleep(10000);
         EXPECT_GE(good, before + 5) << "after " << i << " resets";
         tell("fault fatal 2 0 0 1 0 0");
-        posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
-        char byte;
-        EXPECT_EQ(pread(fd_, &byte, 1, 0), 1);
+        read_drive();
     }
     stop = true;
     for (std::thread &t : holders)
