@@ -110,16 +110,27 @@ static void sub_done(struct sim_thread *th, struct sub *sub, bool ok)
     m->free[m->n_free++] = sub;
 }
 
+/* False: another thread is in it. There is other work meanwhile, and nothing to sleep for. */
+static bool enter_channel(struct sim_move *m)
+{
+    return !m->channel_lock || pthread_mutex_trylock(m->channel_lock) == 0;
+}
+
+static void leave_channel(struct sim_move *m)
+{
+    if (m->channel_lock)
+        pthread_mutex_unlock(m->channel_lock);
+}
+
 static int mover_submit(struct sim_move *m, struct sub *sub)
 {
     const struct nvme_mover *mv = m->mover;
 
-    if (m->channel_lock)
-        pthread_mutex_lock(m->channel_lock);
+    if (!enter_channel(m))
+        return -EAGAIN;
     int rc =
         mv->ops->submit(mv->ctx, m->channel, sub->to_device, sub->copies, sub->n, &sub->ticket);
-    if (m->channel_lock)
-        pthread_mutex_unlock(m->channel_lock);
+    leave_channel(m);
     return rc;
 }
 
@@ -127,11 +138,10 @@ static int mover_poll(struct sim_move *m, const struct sub *sub)
 {
     const struct nvme_mover *mv = m->mover;
 
-    if (m->channel_lock)
-        pthread_mutex_lock(m->channel_lock);
+    if (!enter_channel(m))
+        return 0;
     int rc = mv->ops->poll(mv->ctx, m->channel, sub->ticket);
-    if (m->channel_lock)
-        pthread_mutex_unlock(m->channel_lock);
+    leave_channel(m);
     return rc;
 }
 

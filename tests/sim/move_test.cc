@@ -61,6 +61,8 @@ struct FakeMover {
     {
         EXPECT_LE(n, ops.max_copies);
         EXPECT_LT(ch, jobs.size());
+        for (inside++; stuck; std::this_thread::yield())
+            ;
         if (jobs[ch].size() >= depth)
             return -EAGAIN;
         *ticket = ++tickets;
@@ -101,6 +103,8 @@ struct FakeMover {
     std::atomic<uint64_t> tickets{0}, submissions{0};
     std::atomic<std::chrono::milliseconds> hold{std::chrono::milliseconds(0)};
     std::atomic<bool> fail{false};
+    std::atomic<bool> stuck{false}; /* who submits stays inside */
+    std::atomic<unsigned> inside{0};
 };
 
 struct sim_config config()
@@ -304,6 +308,43 @@ TEST(MoveChannels, ThreadsShareChannelsWhenThereAreFew)
     for (int i = 0; i < 60; i++)
         for (auto *each : q)
             ASSERT_TRUE(r.next(*each, &cqe));
+    EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
+}
+
+TEST(MoveChannels, WhoFindsHisTakenDoesOtherWork)
+{
+    FakeMover fake(1 << 20, 8, 1);
+    struct sim_config c = config();
+    c.threads = 2;
+    Rig r(c);
+    struct nvme_mem mem = {};
+    mem.device = DEVICE;
+    mem.len = fake.memory.size();
+    mem.fd = -1;
+    mem.mover = &fake.mover;
+    uint64_t iova;
+    Queue *q[2] = {&r.create(1, 8), &r.create(2, 8)};
+    auto host = r.dma(4096);
+    ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
+    /* The thread of the second queue looks at the admin queue, too, and would pause all for it. */
+    for (int i = 0; i < 2; i++)
+        ASSERT_EQ(r.run(*q[1], io(NVME_IO_READ, 0, 1, host->iova)), 0);
+    fake.stuck = true;
+    r.put(*q[0], io(NVME_IO_READ, 0, 1, iova));
+    r.ring(*q[0]);
+    while (!fake.inside)
+        std::this_thread::yield();
+    r.put(*q[1], io(NVME_IO_READ, 1, 1, iova + 4096, 0, 1));
+    r.ring(*q[1]);
+    r.put(*q[1], io(NVME_IO_READ, 2, 1, host->iova, 0, 2));
+    r.ring(*q[1]);
+    struct nvme_cqe cqe = {};
+    EXPECT_TRUE(r.next(*q[1], &cqe));
+    EXPECT_EQ(cqe.cid, 2);
+    fake.stuck = false;
+    EXPECT_TRUE(r.next(*q[0], &cqe));
+    EXPECT_TRUE(r.next(*q[1], &cqe));
+    EXPECT_EQ(cqe.cid, 1);
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
 }
 
