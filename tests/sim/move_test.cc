@@ -334,8 +334,11 @@ TEST(MoveChannels, WhoFindsHisTakenDoesOtherWork)
     r.ring(*q[0]);
     while (!fake.inside)
         std::this_thread::yield();
+    uint64_t fetched = r.stats().commands;
     r.put(*q[1], io(NVME_IO_READ, 1, 1, iova + 4096, 0, 1));
     r.ring(*q[1]);
+    while (r.stats().commands == fetched) /* in a round before that of the next command */
+        std::this_thread::yield();
     r.put(*q[1], io(NVME_IO_READ, 2, 1, host->iova, 0, 2));
     r.ring(*q[1]);
     struct nvme_cqe cqe = {};
