@@ -18,6 +18,14 @@ constexpr uint64_t kBytes = 4u << 20;
 constexpr uint16_t kUnrecoveredRead = 0x281; // media error, unrecovered read
 constexpr uint16_t kWriteFault = 0x280;
 
+// The defaults, but for one field.
+template <typename T> rig_config with(T rig_config::*field, T value)
+{
+    rig_config config = {};
+    config.*field = value;
+    return config;
+}
+
 class Transfer : public ::testing::Test
 {
   protected:
@@ -102,7 +110,7 @@ TEST_F(Transfer, ReadErrorIsAnErrorWithoutFallback)
 
 TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
 {
-    open({200, 0, false, 0, false, 0});
+    open(with(&rig_config::deadline_ms, 200u));
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
     gpunvme_ioc_rw rw = request();
     ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
@@ -117,7 +125,7 @@ TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
 
 TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
 {
-    open({2000, 0, false, 0, false, 0});
+    open(with(&rig_config::deadline_ms, 2000u));
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
     gpunvme_ioc_rw rw = request();
     rw.deadline_ms = 50;
@@ -128,7 +136,7 @@ TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
 // A late command would move data of blocks that may be someone else's by then.
 TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
 {
-    open({100, 0, false, 0, false, 0});
+    open(with(&rig_config::deadline_ms, 100u));
     for (bool write : {false, true}) {
         fail(SIM_FAULT_LOSE, write ? kWrite : kRead, 0, 1);
         gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
@@ -212,7 +220,7 @@ TEST_F(Transfer, NothingBeginsOnceAllAreCancelled)
 
 TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
 {
-    open({0, 0, false, 8u << 20, false, 0});
+    open(with(&rig_config::bytes_per_sec, uint64_t{8u << 20}));
     sim_stats before = {}, now = {};
     sim_get_stats(rig_sim(rig_), &before);
     gpunvme_ioc_rw rw = request();
@@ -231,7 +239,7 @@ TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
 
 TEST_F(Transfer, WithoutAnExecutorEverythingGoesThroughHostMemory)
 {
-    open({0, 0, true, 0, false, 0});
+    open(with(&rig_config::gpu_off, true));
     gpunvme_ioc_rw rw = request();
     ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
@@ -323,7 +331,7 @@ TEST_F(Transfer, RefusesWhatIsNotTheCallersBuffer)
 
 TEST_F(Transfer, BuffersAreLimitedInNumber)
 {
-    open({0, 2, false, 0, false, 0});
+    open(with(&rig_config::max_buffers, 2u));
     rig_buffer second = {}, third = {};
     EXPECT_EQ(rig_register(rig_, 4096, 0, &second), 0);
     EXPECT_EQ(rig_register(rig_, 4096, 0, &third), -EMFILE);
@@ -337,7 +345,7 @@ TEST_F(Transfer, BuffersAreLimitedInNumber)
 // A file of holes costs whoever sends it nothing, but tables have to be built for all of it.
 TEST_F(Transfer, BuffersAreLimitedInBytes)
 {
-    open({0, 0, true, 0, false, 0});
+    open(with(&rig_config::gpu_off, true));
     uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
     rig_buffer holes = {}, small = {};
