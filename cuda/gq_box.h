@@ -99,7 +99,7 @@ GQ_FN bool gq_box_take(const struct gq_box_memory *box, uint32_t number, uint64_
     }
 }
 
-/* One thread, last of all: what it has told comes before. */
+/* One thread, last of all. Who sees that it is gone has seen the ends of all pieces it took. */
 GQ_FN void gq_box_leave(const struct gq_box_launch *l)
 {
     gq_fence_results();

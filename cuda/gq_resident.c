@@ -6,10 +6,11 @@
 #include <string.h>
 
 struct gq_resident {
-    struct gq_resident_launch launch; /* box and ended are pinned memory */
-    uint64_t *box;
+    const struct gq_port *ports;
+    struct gq_box_memory *memory; /* pinned */
     cudaStream_t stream;
     bool busy; /* atomic; the rest is the list's poster's */
+    struct gq_box box;
     struct gq_state *state;
 };
 
@@ -32,29 +33,38 @@ static cudaError_t open_stream(struct gq_resident *r)
     return cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest);
 }
 
+static int run(void *ctx, const struct gq_box_launch *box)
+{
+    const struct gq_resident *r = ctx;
+    const struct gq_resident_launch l = {.box = *box, .ports = r->ports};
+
+    return to_errno(gq_resident_run(&l, r->stream));
+}
+
 int gq_resident_open(const struct gq_port *ports, struct gq_resident **out)
 {
-    size_t box = GQ_RESIDENT_WORDS * sizeof(uint64_t), len = box + sizeof(uint32_t);
     struct gq_resident *r = calloc(1, sizeof(*r));
     int err;
 
     if (!r)
         return -ENOMEM;
-    err =
-        to_errno(cudaHostAlloc((void **)&r->box, len, cudaHostAllocPortable | cudaHostAllocMapped));
+    r->ports = ports;
+    err = to_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),
+                                 cudaHostAllocPortable | cudaHostAllocMapped));
     if (err)
         goto free_resident;
-    memset(r->box, 0, len);
-    r->launch = (struct gq_resident_launch){
-        .box = r->box, .ended = (uint32_t *)(void *)((char *)r->box + box), .ports = ports};
+    memset(r->memory, 0, sizeof(*r->memory));
+    gq_box_init(&r->box, r->memory, (uintptr_t)r->memory);
+    r->box.run = run;
+    r->box.ctx = r;
     err = to_errno(open_stream(r));
     if (err)
-        goto free_box;
+        goto free_memory;
     *out = r;
     return 0;
 
-free_box:
-    cudaFreeHost(r->box);
+free_memory:
+    cudaFreeHost(r->memory);
 free_resident:
     free(r);
     return err;
@@ -64,19 +74,13 @@ void gq_resident_close(struct gq_resident *r)
 {
     cudaStreamSynchronize(r->stream);
     cudaStreamDestroy(r->stream);
-    cudaFreeHost(r->box);
+    cudaFreeHost(r->memory);
     free(r);
 }
 
 cudaStream_t gq_resident_stream(const struct gq_resident *r)
 {
     return r->stream;
-}
-
-static bool has_ended(const struct gq_resident *r)
-{
-    /* Acquire: the outcome of its last list came before. */
-    return __atomic_load_n(r->launch.ended, __ATOMIC_ACQUIRE) == r->launch.launch;
 }
 
 static bool is_running(const struct gq_resident *r)
@@ -87,30 +91,19 @@ static bool is_running(const struct gq_resident *r)
 /* A kernel that has ended without the list will not take it any more. */
 int gq_resident_keep(struct gq_resident *r)
 {
-    int err;
-
-    if (!has_ended(r) || !is_running(r))
+    if (!gq_box_is_alone(&r->box) || !is_running(r))
         return 0;
-    r->launch.launch++;
-    err = to_errno(gq_resident_run(&r->launch, r->stream));
-    if (err)
-        r->launch.launch--; /* it will not end */
-    return err;
+    return gq_box_run(&r->box);
 }
 
 int gq_resident_post(struct gq_resident *r, const struct gq_resident_list *list)
 {
-    uint32_t payload[GQ_RESIDENT_WORDS] = {0};
     int err;
 
     if (__atomic_exchange_n(&r->busy, true, __ATOMIC_ACQUIRE))
         return -EBUSY;
-    memcpy(payload, list, sizeof(*list));
     r->state = list->state;
-    r->launch.list++;
-    /* Release, each: who acquires any of them sees the commands that are not among them. */
-    for (unsigned i = 0; i < GQ_RESIDENT_WORDS; i++)
-        __atomic_store_n(&r->box[i], (uint64_t)r->launch.list << 32 | payload[i], __ATOMIC_RELEASE);
+    gq_box_put(&r->box, list, sizeof(*list));
     err = gq_resident_keep(r);
     if (err)
         gq_resident_done(r);

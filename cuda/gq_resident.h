@@ -1,10 +1,6 @@
 /*
- * Short lists, without a launch: a warp that stays on the GPU takes them out of a box in host
- * memory, one at a time, and drives a queue through each as a launched kernel would. A launch takes
- * as long as all the rest of a small read.
- *
- * The kernel ends by itself when it has had nothing to do for a while, and is launched again with
- * the next list; so calls that wait for running kernels wait a fraction of a millisecond.
+ * Short lists, without a launch: a warp that stays on the GPU takes them out of a box (gq_box.h),
+ * one at a time, and drives a queue through each as a launched kernel would.
  */
 #ifndef CUDA_GQ_RESIDENT_H
 #define CUDA_GQ_RESIDENT_H
@@ -13,6 +9,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "cuda/gq_box.h"
 #include "cuda/gq_work.h"
 
 #ifdef __cplusplus
@@ -30,19 +27,11 @@ struct gq_resident_list {
     struct gq_cmd cmds[GQ_RESIDENT_CMDS];
 };
 
-/*
- * The box. Every word carries in its upper half the number of the list: a reader knows of each word
- * whether it is new, however the bus may have cut its loads.
- */
-#define GQ_RESIDENT_WORDS 64u
-static_assert(sizeof(struct gq_resident_list) <= GQ_RESIDENT_WORDS * sizeof(uint32_t),
-              "a list fits into the box");
+static_assert(sizeof(struct gq_resident_list) <= GQ_BOX_BYTES, "a list fits into the box");
 
 struct gq_resident_launch {
-    const uint64_t *box;         /* GQ_RESIDENT_WORDS */
-    uint32_t *ended;             /* number of the launch that has ended */
+    struct gq_box_launch box;
     const struct gq_port *ports; /* device memory, by queue number */
-    uint32_t launch, list;       /* its number, and that of the list it begins with */
 };
 cudaError_t gq_resident_load(void);
 cudaError_t gq_resident_run(const struct gq_resident_launch *l, cudaStream_t stream);
