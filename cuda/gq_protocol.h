@@ -55,6 +55,7 @@ struct gq_worker {
     uint32_t rank; /* among run->n_queues */
     uint32_t sq_tail, cq_head, phase;
     uint32_t n_free; /* CIDs on the stack */
+    uint32_t fresh;  /* of them, from the bottom on, never taken: entry i is CID i, not in memory */
     uint32_t share;  /* of the list, this group's */
     uint32_t sent;   /* commands */
     uint32_t signs;  /* rounds that got on */
@@ -114,6 +115,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->cq_head = state->cq_head;
     w->phase = state->phase;
     w->n_free = port->depth - 1;
+    w->fresh = w->n_free;
     w->share = gq_share(run, rank);
     w->sent = 0;
     w->signs = 0;
@@ -125,10 +127,8 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->scan_ns = w->start_ns + run->command_ns / 8;
     GQ_FOR_LANES(lane)
     {
-        for (uint32_t cid = lane; cid < port->depth - 1; cid += w->group.lanes) {
-            port->free_cids[cid] = cid;
+        for (uint32_t cid = lane; cid < port->depth - 1; cid += w->group.lanes)
             port->slots[cid].cmd = GQ_SLOT_FREE;
-        }
     }
 }
 
@@ -171,7 +171,8 @@ GQ_FN void gq_put(const struct gq_worker *w, uint32_t i, const struct gq_cmd *cm
                   uint32_t tag)
 {
     const struct gq_port *port = w->port;
-    uint32_t cid = port->free_cids[w->n_free - 1 - i];
+    uint32_t top = w->n_free - 1 - i;
+    uint32_t cid = top < w->fresh ? top : port->free_cids[top];
     uint32_t pos = w->sq_tail + i;
 
     if (pos >= port->depth)
@@ -187,6 +188,7 @@ GQ_FN void gq_advance(struct gq_worker *w, uint32_t n)
 {
     w->sent += n;
     w->n_free -= n;
+    w->fresh = w->n_free < w->fresh ? w->n_free : w->fresh;
     w->sq_tail += n;
     if (w->sq_tail >= w->port->depth)
         w->sq_tail -= w->port->depth;

@@ -76,10 +76,11 @@ struct gq_reader {
 /* `whole` is cut into this many units, of which the first and the last may be shorter. */
 GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
 {
-    uint64_t offset = reads->whole.file_offset, unit = reads->unit;
+    uint64_t offset = reads->whole.file_offset;
     uint64_t len = gq_read_bytes(&reads->map, offset, reads->whole.len);
+    uint32_t shift = gq_prefix_ones(reads->unit - 1);
 
-    return len ? (offset + len - 1) / unit - offset / unit + 1 : 0;
+    return len ? ((offset + len - 1) >> shift) - (offset >> shift) + 1 : 0;
 }
 
 /* Bytes of `whole` before unit i. */
@@ -431,6 +432,11 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
     if (gq_must_publish(w, sent, n))
         gq_publish(w, sent);
     made = gq_prepare(r);
+    /* Nor do they wait for a look at the clock: what was made goes first. */
+    if (made && w->signs == 0 && !sent) {
+        w->signs = 1;
+        return GQ_ROUND_BUSY;
+    }
     return gq_end_round(w, gq_reads_left(r), sent || n || made);
 }
 
@@ -463,12 +469,18 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
 GQ_FN uint32_t gq_reads_end(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
-    uint32_t bad = GQ_NO_READ;
+    uint32_t bad = GQ_NO_READ, mask;
+    GQ_LANE_VAR(uint32_t, failed);
 
     if (w->outcome != GQ_OUT_DONE)
         gq_lose_reads(r);
-    for (uint32_t i = 0; i < w->group.lanes; i++) {
-        uint32_t of_lane = GQ_FROM32(r->bad, i);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(failed) = GQ_AT(r->bad) != GQ_NO_READ;
+    }
+    mask = GQ_BALLOT(failed);
+    while (mask) {
+        uint32_t of_lane = GQ_FROM32(r->bad, gq_take_one(&mask));
 
         bad = of_lane < bad ? of_lane : bad;
     }
