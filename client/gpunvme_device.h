@@ -60,7 +60,7 @@ gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
 {
-    const struct gpunvme_device_file f = *file;
+    const struct gpunvme_device_file f = gd_load_file(file);
 
     return gd_pread_block(&f, NULL, (uint64_t)dst, n, offset);
 }

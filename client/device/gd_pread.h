@@ -89,7 +89,8 @@ GQ_FN struct gq_group gd_group(uint32_t mask)
 
 /*
  * known: the buffer around dst; NULL: to be found. The first warps read, each its part; a block of
- * less than a warp is one group all the same.
+ * less than a warp is one group all the same. All threads pass the same barriers, whatever comes of
+ * it: f may be in memory that is written again once the first of them has returned.
  */
 GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, const struct gd_buffer *known,
                              uint64_t dst, uint64_t n, uint64_t offset)
@@ -97,16 +98,14 @@ GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, const struct g
     __shared__ int worst;
     uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
     uint32_t me = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    uint32_t warps = threads < GQ_LANES ? 1 : threads / GQ_LANES, groups;
+    uint32_t warps = threads < GQ_LANES ? 1 : threads / GQ_LANES;
     uint64_t len = gq_read_bytes(&f->map, offset, n);
+    uint32_t queues = gd_queues_for(&f->set, len);
+    uint32_t groups = queues < warps ? queues : warps;
     int err;
 
-    if (f->set.n_queues == 0)
-        return -ESTALE;
-    groups = gd_queues_for(&f->set, len);
-    groups = groups < warps ? groups : warps;
     if (me == 0)
-        worst = 0;
+        worst = queues ? 0 : -ESTALE;
     __syncthreads();
     if (len != 0 && me / GQ_LANES < groups) {
         struct gq_group group =
