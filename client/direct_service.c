@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "client/device/gd_service.h"
@@ -38,17 +38,29 @@ static int run(void *ctx, const struct gq_box_launch *box)
     return cuda_driver_launch(s->place.cuda, s->place.device, &s->kernel, THREADS, s->stream, args);
 }
 
+/*
+ * A page that no child of fork() has: where both had it, the parent's next store could go to a copy
+ * of it, and the block would look at the other one ever after.
+ */
+static void *new_page(void)
+{
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    (void)madvise(page, PAGE, MADV_DONTFORK); /* a refusal is no harm to who does not fork */
+    return page;
+}
+
 static int open_memory(struct direct_service *s)
 {
     static_assert(sizeof(struct gd_service) <= PAGE, "one page");
-    void *page = aligned_alloc(PAGE, PAGE);
+    void *page = new_page();
     if (!page)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    memset(page, 0, PAGE);
     int err =
         cuda_driver_map(s->place.cuda, s->place.device, page, PAGE, CUDA_HOST_MEMORY, &s->device);
     if (err) {
-        free(page);
+        munmap(page, PAGE);
         return err;
     }
     s->memory = page;
@@ -90,9 +102,10 @@ void direct_service_close(struct direct_service *s)
         (void)cuda_driver_copy_wait(p->cuda, p->device, s->stream);
         cuda_driver_stream_free(p->cuda, p->device, s->stream);
     }
-    if (s->memory)
+    if (s->memory) {
         cuda_driver_unpin(p->cuda, p->device, s->memory);
-    free(s->memory);
+        munmap(s->memory, PAGE);
+    }
     cuda_driver_unload(p->cuda, p->device, &s->kernel);
     pthread_mutex_destroy(&s->lock);
     free(s);

@@ -16,6 +16,7 @@ struct service_rig {
     struct direct_service *service;
     struct gpunvme_device_file file;
     struct gd_service_launch launch;
+    void *page;
     pthread_t thread;
     bool running; /* until it is joined */
     _Atomic uint64_t fail_from, bytes;
@@ -90,6 +91,11 @@ void service_rig_stick(struct service_rig *r, bool stick)
 void service_rig_fail_launches(struct service_rig *r, int err)
 {
     r->fail_launches = err;
+}
+
+void *service_rig_page(const struct service_rig *r)
+{
+    return r->page;
 }
 
 int service_rig_held(const struct service_rig *r)
@@ -203,6 +209,7 @@ int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
 {
     (void)cu, (void)device, (void)len, (void)kind;
     *mapped = (uintptr_t)addr;
+    rig->page = addr;
     rig->held++;
     return 0;
 }

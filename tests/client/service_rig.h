@@ -32,6 +32,8 @@ void service_rig_hold(struct service_rig *r, bool hold);
 /* A read that is begun does not end until it is let. */
 void service_rig_stick(struct service_rig *r, bool stick);
 void service_rig_fail_launches(struct service_rig *r, int err);
+/* The page that host and block share. */
+void *service_rig_page(const struct service_rig *r);
 /* Streams, kernels and mappings that are there. */
 int service_rig_held(const struct service_rig *r);
 

@@ -2,6 +2,8 @@
 // told.
 #include <atomic>
 #include <cerrno>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -123,6 +125,22 @@ TEST_F(Service, ALaunchThatFailsIsTold)
     service_rig_fail_launches(rig_, 0);
     EXPECT_EQ(service_rig_read(rig_, 4096, 0), 4096);
     EXPECT_EQ(service_rig_reads(rig_), 1u) << "what was taken back is not read later";
+}
+
+TEST_F(Service, AChildHasNoPartInTheSharedPage)
+{
+    int status = 0;
+    start(kPatient);
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        unsigned char there;
+        bool none = mincore(service_rig_page(rig_), 1, &there) != 0 && errno == ENOMEM;
+        _exit(none ? 0 : 1);
+    }
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), 4096) << "and the parent has it still";
 }
 
 } // namespace
