@@ -139,7 +139,9 @@ struct gpunvme_piece {
  * with its own result. Returns 0 when every piece has one; otherwise (-EINTR, -ETIMEDOUT) the
  * pieces without a better one have -ECANCELED. Errors before any piece was read: those of READ for
  * buffer and list, -ERANGE (past the end of the list), -EINVAL (list_id is not a list, count 0 or
- * over GPUNVME_PIECES_MAX).
+ * over GPUNVME_PIECES_MAX), -E2BIG (all pieces together are longer than the buffer, or than 4 GiB
+ * if that is more: make several calls of it). A piece may have -E2BIG too, if the list has become
+ * longer since it was measured.
  */
 struct gpunvme_ioc_readv {
     struct gpunvme_abi abi;
@@ -235,7 +237,8 @@ struct gpunvme_ioc_queue_lease {
 
 /*
  * The extents of a file, from its start to its end, pinned: the blocks are given to nobody else
- * while the lease lasts, whatever becomes of the file. On a file open for reading.
+ * while the lease lasts, whatever becomes of the file. On a file open for reading. -EDQUOT: this
+ * user has too many extents leased, -EBUSY: all users together have; -EMFILE: too many leases.
  */
 struct gpunvme_ioc_extent_lease {
     struct gpunvme_abi abi;
@@ -327,6 +330,8 @@ struct gpunvme_told_copier {
  * lease ends, or the copier has not answered for a second, from when on the daemon makes them. For
  * the speed of leased queues alone: reads of a simulated drive are right without it. -ENOTSUP where
  * there are no copiers, -ENOENT (lease, buffer, or nobody has asked), -EACCES, -EINVAL, -ENOSPC.
+ * After a question that the socket closed on: -EDQUOT, this user has as many copiers as one may
+ * have; -EBUSY, all of the mount's are taken.
  */
 struct gpunvme_ioc_copier {
     struct gpunvme_abi abi;
