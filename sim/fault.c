@@ -51,7 +51,10 @@ const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
 
 void sim_hang(struct sim *s, uint64_t ns)
 {
-    atomic_store(&s->hung_until, ns ? sim_now() + ns : UINT64_MAX);
+    uint64_t until = ns ? sim_now() + ns : UINT64_MAX, was = atomic_load(&s->hung_until);
+
+    while (was < until && !atomic_compare_exchange_weak(&s->hung_until, &was, until))
+        ; /* the longest of several counts */
 }
 
 bool sim_still_hung(struct sim *s)

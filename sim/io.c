@@ -299,10 +299,10 @@ static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
         return;
     }
     const struct sim_fault *f = s->n_faults ? sim_fault_match(s, cmd->sq, &cmd->sqe) : NULL;
-    if (sim_hung(s))
-        sim_hold(th, cmd, now);
-    else if (f)
+    if (f) /* hung or not: a rule that fired has its effect */
         arrive_faulty(th, cmd, f, now);
+    else if (sim_hung(s)) /* by a command of the same batch */
+        sim_hold(th, cmd, now);
     else if (s->delays)
         sim_hold(th, cmd, sim_due(th, &cmd->sqe, now));
     else

@@ -243,6 +243,21 @@ TEST_F(Recovery, AHangForEverEndsWithAReset)
     EXPECT_EQ(read(), 0);
 }
 
+/* They were fetched together, and each rule has fired once. */
+TEST_F(Recovery, AFaultOfTheSameBatchAsAHangHasItsEffect)
+{
+    add(SIM_FAULT_HANG, 20 * MS);
+    add(SIM_FAULT_STATUS);
+    add(SIM_FAULT_HANG, 1);
+    for (uint16_t cid = 0; cid < 4; cid++)
+        r.put(*q, io(NVME_IO_READ, cid, 1, buf->iova, 0, cid));
+    auto start = Clock::now();
+    r.ring(*q);
+    for (uint16_t cid = 0; cid < 4; cid++)
+        EXPECT_EQ(next_status(*q), cid == 1 ? NVME_ERR_INTERNAL : 0) << cid;
+    EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(20));
+}
+
 TEST_F(Recovery, AnAdminCommandCanHangTheController)
 {
     add(SIM_FAULT_HANG, 40 * MS, true);
