@@ -139,7 +139,13 @@ int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t io
     return map(t, mem, &iova);
 }
 
-/* Commands that have not moved their data and now cannot: they fail when their time comes. */
+/* Some of its copies are not queued yet; there is one such command a thread (th->blocked). */
+static bool waits_for_room(const struct sim_cmd *cmd)
+{
+    return cmd->state == SIM_CMD_MOVING && !cmd->queued;
+}
+
+/* Commands that have not moved all their data and now cannot: they fail when their time comes. */
 static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
 {
     bool any = false;
@@ -152,7 +158,10 @@ static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
             continue;
         any = true;
         cmd->decided = cmd->state == SIM_CMD_HELD;
-        cmd->status = cmd->decided ? NVME_ERR_DATA_TRANSFER : cmd->status;
+        if (waits_for_room(cmd))
+            th->n_pieces = 0; /* they are its own, and what is queued is all */
+        if (cmd->decided || waits_for_room(cmd))
+            cmd->status = NVME_ERR_DATA_TRANSFER;
     }
     return any;
 }

@@ -198,6 +198,32 @@ TEST_P(Move, CopiesSayToWhichMappingTheyBelong)
     EXPECT_EQ(r.t->ops->unmap(r.t, second), 0);
 }
 
+/* The second command is half queued when the host's memory of all of them goes away. */
+TEST_P(Move, MemoryOfACommandThatWaitsForRoomCanGoAway)
+{
+    auto list = r.dma(4096), host = r.dma(4096);
+    for (int i = 1; i < 16; i++)
+        list->as<uint64_t>()[i - 1] = i < 15 ? iova + 8192 * i : host->iova;
+    fake.hold = std::chrono::milliseconds(200);
+    for (uint16_t cid = 0; cid < 3; cid++)
+        r.put(*q, io(NVME_IO_READ, 0, 16, iova, list->iova, cid));
+    r.ring(*q);
+    while (fake.submissions < fake.depth)
+        std::this_thread::yield();
+    host.reset();
+    fake.hold = std::chrono::milliseconds(0);
+    std::set<uint16_t> failed;
+    for (int i = 0; i < 3; i++) {
+        struct nvme_cqe cqe = {};
+        ASSERT_TRUE(r.next(*q, &cqe));
+        if (NVME_STATUS(cqe.status) == NVME_ERR_DATA_TRANSFER)
+            failed.insert(cqe.cid);
+    }
+    EXPECT_EQ(failed, (std::set<uint16_t>{1, 2}));
+    EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
+    unmap();
+}
+
 TEST_P(Move, FailedCopiesFailTheirCommands)
 {
     fake.fail = true;
