@@ -195,11 +195,12 @@ TEST_F(Recovery, LateAdminCommandMovesItsDataLate)
 TEST_F(Recovery, MemoryOfALateAdminCommandIsInUse)
 {
     auto page = r.dma(4096);
-    add(SIM_FAULT_LATE, 30 * MS, true);
+    add(SIM_FAULT_LATE, 1000 * MS, true);
     struct nvme_sqe s = admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, page->iova);
+    uint64_t before = r.stats().commands;
     r.put(r.aq, s);
     r.ring(r.aq);
-    EXPECT_TRUE(r.quiet(r.aq, 5));
+    wait_commands(before + 1); /* before that its memory would not be in use */
     page.reset();
     EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
     EXPECT_EQ(next_status(r.aq), NVME_ERR_DATA_TRANSFER);
