@@ -34,11 +34,13 @@ struct fuse_req;
 /*
  * Segments of the files whose extents are leased, likewise, a segment as often as it is leased.
  * Each takes up to 96 bytes for the map, the pin and what the holder shares. A lease counts for as
- * many as it may come to while it is being made, first LEASE_SEGMENTS_FEW, then all that is left.
+ * many as it may come to while it is being made: LEASE_SEGMENTS_FEW, then LEASE_SEGMENTS_MORE times
+ * as many, and so on; so others that are made meanwhile find what is left.
  */
 #define LEASE_SEGMENTS_MAX     (4u << 20)
 #define LEASE_SEGMENTS_OF_USER (2u << 20)
 #define LEASE_SEGMENTS_FEW     (64u << 10)
+#define LEASE_SEGMENTS_MORE    2u
 
 /* The stack is open. */
 int leases_open(struct daemon *d, struct leases **out);

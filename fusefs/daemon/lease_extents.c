@@ -143,10 +143,9 @@ static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *ref
 /* The map of a whole file, within what is left. */
 static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 {
-    const uint32_t tries[] = {LEASE_SEGMENTS_FEW, LEASE_SEGMENTS_OF_USER};
     int refused = 0;
-    for (unsigned i = 0; i < 2; i++) {
-        int err = take_segments(t, l, tries[i], &refused);
+    for (uint32_t n = LEASE_SEGMENTS_FEW; n <= LEASE_SEGMENTS_OF_USER; n *= LEASE_SEGMENTS_MORE) {
+        int err = take_segments(t, l, n, &refused);
         if (!err)
             err = ffs_map_read_some(inode, 0, INT64_MAX, l->segments, &l->map);
         if (err)
@@ -158,6 +157,8 @@ static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
             return 0;
         }
         ffs_map_release(&l->map);
+        if (l->segments < n)
+            break;
     }
     return refused;
 }

@@ -96,6 +96,27 @@ TEST_F(LeaseBounds, LeasesThatAreMadeAtOnceAreBoundedAsWell)
     EXPECT_EQ(again.size(), kSegmentsOfUser / kOfFile) << "all came back";
 }
 
+TEST_F(LeaseBounds, OneThatIsBeingMadeLeavesRoomForOthers)
+{
+    constexpr unsigned kLeases = 50;
+    std::vector<std::thread> threads;
+    std::atomic<unsigned> refused{0};
+    for (unsigned i = 0; i < 3; i++) {
+        threads.emplace_back([&] {
+            for (unsigned k = 0; k < kLeases; k++) {
+                gpunvme_ioc_extent_lease lease;
+                if (rig_lease_extents(rig_, 1, &lease))
+                    refused++;
+                else
+                    rig_lease_end(rig_, 1, lease.id, lease.key);
+            }
+        });
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_EQ(refused, 0u) << "all of them come to a tenth of what a user may have";
+}
+
 class CopierBounds : public ::testing::Test
 {
   protected:
