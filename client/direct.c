@@ -124,6 +124,7 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
         return;
     unlink_direct(d);
     direct_service_close(d->service);
+    d->service = NULL;
     direct_queues_end(d);
     while (d->files)
         gpunvme_file_close(d->files);

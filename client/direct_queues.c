@@ -239,7 +239,7 @@ static bool idle(struct gpunvme_direct *d)
         if (locks[i] == GD_TAKEN)
             return false;
     }
-    return true;
+    return direct_service_has_left(d->service); /* or it may be about to take one */
 }
 
 /*

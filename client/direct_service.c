@@ -159,3 +159,13 @@ int64_t direct_service_read(struct direct_service *s, const struct gd_launch *re
     }
     return (int64_t)done;
 }
+
+bool direct_service_has_left(struct direct_service *s)
+{
+    if (!s)
+        return true;
+    pthread_mutex_lock(&s->lock);
+    bool alone = gq_box_is_alone(&s->box);
+    pthread_mutex_unlock(&s->lock);
+    return alone;
+}

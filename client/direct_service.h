@@ -5,6 +5,8 @@
 #ifndef CLIENT_DIRECT_SERVICE_H
 #define CLIENT_DIRECT_SERVICE_H
 
+#include <stdbool.h>
+
 #include "client/device/gd_launch.h"
 #include "client/place.h"
 
@@ -20,5 +22,7 @@ void direct_service_close(struct direct_service *s);
  * that it has taken may still go on then.
  */
 int64_t direct_service_read(struct direct_service *s, const struct gd_launch *read);
+/* No block is there, nor on its way: what it was told of may go. NULL: none ever was. */
+bool direct_service_has_left(struct direct_service *s);
 
 #endif

@@ -57,6 +57,11 @@ int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
     return direct_service_read(r->service, &read);
 }
 
+bool service_rig_has_left(const struct service_rig *r)
+{
+    return direct_service_has_left(r->service);
+}
+
 unsigned service_rig_reads(const struct service_rig *r)
 {
     return r->reads;

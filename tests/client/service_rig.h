@@ -20,6 +20,8 @@ void service_rig_close(struct service_rig *r);
 /* What direct_service_read() says of len bytes at offset. */
 int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset);
 
+bool service_rig_has_left(const struct service_rig *r);
+
 /* Reads that were begun, and the bytes of all; launches that worked. */
 unsigned service_rig_reads(const struct service_rig *r);
 uint64_t service_rig_bytes(const struct service_rig *r);

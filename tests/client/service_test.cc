@@ -105,6 +105,19 @@ TEST_F(Service, AGpuWithoutRoomIsNotWaitedForForever)
     EXPECT_EQ(service_rig_bytes(rig_) % 4096, 0u);
 }
 
+TEST_F(Service, ABlockIsThereAsLongAsItMayLookAtItsRead)
+{
+    start(kHasty);
+    EXPECT_TRUE(service_rig_has_left(rig_));
+    service_rig_stick(rig_, true);
+    EXPECT_EQ(service_rig_read(rig_, 100, 0), -ETIMEDOUT);
+    EXPECT_FALSE(service_rig_has_left(rig_));
+    service_rig_stick(rig_, false);
+    for (int i = 0; i < 30000 && !service_rig_has_left(rig_); i++)
+        usleep(1000);
+    EXPECT_TRUE(service_rig_has_left(rig_));
+}
+
 TEST_F(Service, TheAnswerToAReadThatWasGivenUpIsNobodys)
 {
     start(kHasty);
