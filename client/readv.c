@@ -64,7 +64,7 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
 
 /*
  * The next pieces in one call: where they are, if they are a part of l, else by way of it. None of
- * them, if they are too long together for the mount, but fewer from now on.
+ * them, if they are too long together for the mount, but fewer the next time.
  */
 static int read_turn(struct batch *batch, struct list *l, bool in_place)
 {
@@ -82,6 +82,7 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
     for (size_t i = 0; begun && !in_place && i < n; i++)
         pieces[i].result = l->pieces[i].result;
     batch->done += begun ? n : 0;
+    batch->turn = 2 * n < l->room ? 2 * n : l->room; /* long pieces may be few */
     return err ? unless_ended(batch->b, readv_failed(err)) : 0;
 }
 
