@@ -39,7 +39,9 @@ function(gpunvme_test_properties name)
     get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
     list(APPEND ARG_LABELS ${folder})
     list(REMOVE_DUPLICATES ARG_LABELS)
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    # COST: the long ones begin first, so that none runs alone at the end.
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
+                         LABELS "${ARG_LABELS}")
 endfunction()
 
 # gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [TIMEOUT s]): a GoogleTest program known to
