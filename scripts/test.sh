@@ -56,7 +56,8 @@ skipped_tests() {
 TSAN_SPARED='*FsCorrupt.*:FsBig.*:Crash.*:CrashFiles.*:FsNames.LinksAreLimited:'
 TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:*/FsData.*/4:*/FsData.*/5:CommandOnMount.AFullDevice*:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu32*:*/GqReadv.*/Cpu32*:*/GqChunks.*/Cpu32*:'
-TSAN_SPARED+='*/GqTransfer.*/Cpu1:*/GqReadv.*/Cpu1:LeaseBounds.TheSegmentsOfOneUser*'
+TSAN_SPARED+='*/GqTransfer.*/Cpu1:*/GqReadv.*/Cpu1:LeaseBounds.TheSegmentsOfOneUser*:'
+TSAN_SPARED+='*/ReadvGrowing.*/bounce:Readv.AFileInVeryManyExtents*'
 
 SUMMARY=()
 FAILED=0
