@@ -25,6 +25,15 @@ int kernel_compute(void *stream, uint64_t work);
  * memory of the GPU, by a second block that waits for it in pinned memory. -ENOMEM, -EIO.
  */
 int kernel_ping_pong(bool relay, unsigned rounds, double *micros);
+/*
+ * What a read of 4 KiB that a thread of the host serves cannot do without, and nothing else: a
+ * kernel stores an entry of 64 bytes and its doorbell, the calling thread sees them, page i of
+ * `source` is copied to page i of `to`, the thread stores a completion, the kernel sees it. To
+ * memory of the GPU the copy is made by a second block, which is told and tells by words in pinned
+ * memory; to pinned memory by the calling thread. source is pinned memory; both have `rounds`
+ * pages. Microseconds of each round, as the GPU sees them. -ENOMEM, -EIO.
+ */
+int kernel_bare_reads(const void *source, void *to, bool on_gpu, unsigned rounds, double *micros);
 
 #ifdef __cplusplus
 }

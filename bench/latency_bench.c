@@ -2,9 +2,9 @@
  * How long does one small read take, end to end, and what of it is the road there?
  *
  * On a mount, one call after another: an ioctl that does nothing (INFO), an empty kernel and its
- * synchronisation, a word between GPU and CPU, the READ ioctl of small pieces, the direct path
- * where the mount lends it, and reads of the host, with and without page cache. Every piece is
- * verified. Latencies in microseconds.
+ * synchronisation, a word between GPU and CPU, the hops of a read without a drive, the READ ioctl
+ * of small pieces, reads of the host, with and without page cache, and the direct path where the
+ * mount lends it. Every piece is verified. Latencies in microseconds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,10 +25,14 @@
 #define WHO         "latency_bench"
 #define SEED        0x6c6174656e63u
 #define UNIT        ((uint64_t)1 << 20) /* file sizes are multiples of it */
-#define LARGEST     65536u              /* bytes of a piece */
+#define SMALL       4096u
+#define LARGEST     65536u /* bytes of a piece */
 #define WARM_UP     32u
 #define REST_US     1000u /* everything that waits for work has parked itself */
 #define MAX_SAMPLES 100000ul
+
+#define IN_ORDER  0u
+#define PING_PONG "GPU - CPU ping-pong, pinned memory"
 
 struct bench {
     uint64_t file_len;
@@ -170,7 +174,7 @@ static int measure_in_kernel(struct bench *b, const char *name)
         err = kernel_direct_reads(file, &b->pieces, b->mount.memory.addr, b->values);
     if (err)
         return fail(name, "a read or the GPU failed");
-    bench_report_values(b->report, name, "us", b->values, b->pieces.n, NULL);
+    bench_report_values(b->report, name, "us", b->values, b->pieces.n, PING_PONG);
     return bench_verify(&b->mount.memory, &b->pieces, WHO);
 }
 
@@ -205,30 +209,9 @@ static int measure_phases(struct bench *b)
 }
 #endif
 
-/* One after the other, and from a host and a GPU that have been idle. */
-static int measure_direct(struct bench *b)
+/* Their places in the file: random ones by the state, or IN_ORDER. */
+static int new_pieces(struct bench *b, uint64_t bytes, uint64_t state)
 {
-    int err = measure_to_buffer(b, "direct path, 4 KiB", read_direct);
-
-    if (!err)
-        err = measure_to_buffer(b, "direct path, 4 KiB, by a block that stays", read_by_block);
-    b->rest_us = REST_US;
-    if (!err)
-        err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", read_direct);
-    b->rest_us = 0;
-#ifdef GPUNVME_HAVE_CUDA
-    if (!err && b->mount.memory.on_gpu)
-        err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel");
-    if (!err && b->mount.memory.on_gpu)
-        err = measure_phases(b);
-#endif
-    return err;
-}
-
-static int new_pieces(struct bench *b, uint64_t bytes)
-{
-    uint64_t state = SEED;
-
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->samples * bytes, bytes,
                              b->file_len, &state);
@@ -238,14 +221,52 @@ static int new_pieces(struct bench *b, uint64_t bytes)
 static int measure_ping_pong(struct bench *b, const char *name, bool relay)
 {
     unsigned rounds = (unsigned)b->samples;
-    int err = kernel_ping_pong(relay, WARM_UP, b->values);
+    int err = 0;
 
-    if (!err)
+    /* The first run warms up. */
+    for (unsigned i = 0; i < 2 && !err; i++)
         err = kernel_ping_pong(relay, rounds, b->values);
     if (err)
         return fail(name, "the GPU failed, or was not answered");
     bench_report_values(b->report, name, "us", b->values, rounds, NULL);
     return 0;
+}
+
+static int measure_least(struct bench *b, const char *name, const struct bench_memory *source,
+                         const struct bench_memory *to)
+{
+    int err = bench_poison(to, SEED);
+
+    /* The first run warms up. */
+    for (unsigned i = 0; i < 2 && !err; i++)
+        err =
+            kernel_bare_reads(source->addr, to->addr, to->on_gpu, (unsigned)b->samples, b->values);
+    if (err)
+        return fail(name, "the GPU failed, or was not answered");
+    bench_report_values(b->report, name, "us", b->values, b->samples, PING_PONG);
+    return bench_verify(to, &b->pieces, WHO);
+}
+
+/* What is the road's, of a read inside a kernel, and not the queues' or the drive's. */
+static int measure_least_reads(struct bench *b)
+{
+    uint64_t len = b->samples * SMALL;
+    struct bench_memory source = {.addr = bench_host_alloc(true, len), .len = len};
+    struct bench_memory to = {.addr = bench_host_alloc(true, len), .len = len};
+    int err = source.addr && to.addr ? 0 : fail("memory", "not enough of it");
+
+    if (!err)
+        err = bench_fill(&source, len, SEED);
+    if (!err)
+        err = new_pieces(b, SMALL, IN_ORDER);
+    if (!err)
+        err = measure_least(b, "the least a read into GPU memory can take", &source,
+                            &b->mount.memory);
+    if (!err)
+        err = measure_least(b, "the least a read into pinned memory can take", &source, &to);
+    bench_host_free(true, source.addr);
+    bench_host_free(true, to.addr);
+    return err;
 }
 
 /* What a launch and a word over the bus cost, for comparison. */
@@ -254,13 +275,74 @@ static int measure_gpu(struct bench *b)
     int err = measure(b, "empty kernel and synchronise", launch);
 
     if (!err)
-        err = measure_ping_pong(b, "GPU - CPU ping-pong, pinned memory", false);
+        err = measure_ping_pong(b, PING_PONG, false);
     if (!err)
         err = measure_ping_pong(b, "GPU - CPU ping-pong, on to GPU memory", true);
-    return err;
+    return err ? err : measure_least_reads(b);
 }
 #endif
 
+static int measure_host_reads(struct bench *b)
+{
+    int err = 0;
+
+    if (b->uncached >= 0)
+        err = measure(b, "pread O_DIRECT, 4 KiB, host", pread_direct);
+    if (!err)
+        err = measure_to_buffer(b, "pread and copy, 4 KiB", pread_and_copy);
+    return err ? err : measure(b, "pread from page cache, 4 KiB, host", pread_cached);
+}
+
+static int measure_reads(struct bench *b)
+{
+    int err = new_pieces(b, SMALL, SEED);
+
+    if (!err)
+        err = measure_to_buffer(b, "READ ioctl, 4 KiB", read_ioctl);
+    if (!err)
+        err = measure_host_reads(b);
+    if (!err)
+        err = new_pieces(b, LARGEST, SEED);
+    return err ? err : measure_to_buffer(b, "READ ioctl, 64 KiB", read_ioctl);
+}
+
+/* One after the other, and from a host and a GPU that have been idle. */
+static int measure_direct_calls(struct bench *b)
+{
+    int err = measure_to_buffer(b, "direct path, 4 KiB", read_direct);
+
+    if (!err)
+        err = measure_to_buffer(b, "direct path, 4 KiB, by a block that stays", read_by_block);
+    b->rest_us = REST_US;
+    if (!err)
+        err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", read_direct);
+    b->rest_us = 0;
+    return err;
+}
+
+static int measure_direct(struct bench *b)
+{
+    int err = bench_direct_open(&b->direct, &b->mount, WHO, b->file.fd);
+
+    if (!err)
+        err = new_pieces(b, SMALL, SEED);
+    /* The daemon's warp and copier stay for 0.2 ms after the last READ, in turns with ours. */
+    usleep(REST_US);
+    if (!err)
+        err = measure_direct_calls(b);
+#ifdef GPUNVME_HAVE_CUDA
+    if (!err && b->mount.memory.on_gpu)
+        err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel");
+    if (!err && b->mount.memory.on_gpu)
+        err = measure_phases(b);
+#endif
+    return err;
+}
+
+/*
+ * The direct path comes last, and READ not after it: without MPS the daemon's kernels, and the
+ * copier that the direct path keeps in this process, take turns of milliseconds.
+ */
 static int measure_all(struct bench *b)
 {
     int err = measure(b, "INFO ioctl", info);
@@ -270,21 +352,9 @@ static int measure_all(struct bench *b)
         err = measure_gpu(b);
 #endif
     if (!err)
-        err = new_pieces(b, 4096);
-    if (!err)
-        err = measure_to_buffer(b, "READ ioctl, 4 KiB", read_ioctl);
-    if (!err && b->direct.file)
+        err = measure_reads(b);
+    if (!err && b->mount.info.direct)
         err = measure_direct(b);
-    if (!err && b->uncached >= 0)
-        err = measure(b, "pread O_DIRECT, 4 KiB, host", pread_direct);
-    if (!err)
-        err = measure_to_buffer(b, "pread and copy, 4 KiB", pread_and_copy);
-    if (!err)
-        err = measure(b, "pread from page cache, 4 KiB, host", pread_cached);
-    if (!err)
-        err = new_pieces(b, LARGEST);
-    if (!err)
-        err = measure_to_buffer(b, "READ ioctl, 64 KiB", read_ioctl);
     return err;
 }
 
@@ -297,8 +367,6 @@ static int make_file(struct bench *b, const char *dir)
     b->uncached = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (b->uncached < 0)
         fprintf(stderr, WHO ": %s: no O_DIRECT: %s\n", b->file.path, strerror(errno));
-    if (b->mount.info.direct)
-        return bench_direct_open(&b->direct, &b->mount, WHO, b->file.fd);
     return 0;
 }
 

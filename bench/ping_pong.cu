@@ -1,12 +1,16 @@
 #include "bench/kernel_times.cuh"
 #include "bench/kernels.h"
+#include "cuda/gq_fence.h"
 
+#include <string.h>
 #include <time.h>
 
 namespace
 {
 
 constexpr uint64_t kLimitNs = 5000000000u; /* of all rounds: nobody waits for ever */
+constexpr unsigned kMovers = 256;
+constexpr size_t kPage = kMovers * sizeof(uint4); /* of a round: one load a thread */
 
 /* Words that one side writes and the other reads, on lines of their own. */
 struct words {
@@ -58,16 +62,28 @@ __global__ void ping_pong(struct board b)
     kernel_clock_end(clock, b.times);
 }
 
-/* The CPU's side. */
+/* The CPU's side waits, until `limit`; what it reads after that is what came before the word. */
+bool seen(const volatile uint32_t *word, uint32_t value, time_t limit)
+{
+    for (unsigned looks = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) != value; looks++) {
+        if (looks % (1u << 20) == 0 && time(nullptr) > limit)
+            return false;
+    }
+    return true;
+}
+
+time_t host_limit()
+{
+    return time(nullptr) + (time_t)(kLimitNs / 1000000000u) + 1;
+}
+
 bool answer(struct words *w, unsigned rounds)
 {
-    time_t limit = time(nullptr) + (time_t)(kLimitNs / 1000000000u) + 1;
+    time_t limit = host_limit();
 
     for (uint32_t i = 1; i <= rounds; i++) {
-        for (unsigned looks = 1; w->ping != i; looks++) {
-            if (looks % (1u << 20) == 0 && time(nullptr) > limit)
-                return false;
-        }
+        if (!seen(&w->ping, i, limit))
+            return false;
         w->pong = i;
     }
     return true;
@@ -84,6 +100,119 @@ int play(const struct board *b, bool relay, double *micros)
     if (cudaStreamSynchronize(0) != cudaSuccess || !answered)
         return -EIO;
     return kernel_times_take(&b->times, micros);
+}
+
+/* What is between the two sides of a read, in pinned memory; each side writes lines of its own. */
+struct road {
+    alignas(128) uint4 entry[4];
+    alignas(128) volatile uint32_t doorbell;
+    alignas(128) uint64_t order; /* to the block that moves pages */
+    alignas(128) uint32_t moved; /* by it */
+    alignas(128) uint64_t completion;
+};
+
+struct bare_reads {
+    struct road *road;
+    const char *source; /* pinned, a page for each round */
+    char *to;           /* memory of the GPU for as many, or pinned memory */
+    struct kernel_times times;
+};
+
+/* As wait_for(); what is read after it was there before the word, as after a completion. */
+__device__ bool wait_acquire(const uint64_t *word, uint64_t value, uint64_t limit)
+{
+    for (unsigned looks = 1; gq_acquire_word(word) != value; looks++) {
+        if (looks % 1024 == 0 && kernel_ns() > limit)
+            return false;
+    }
+    return true;
+}
+
+__device__ void ask_for_pages(const struct bare_reads &b, uint64_t limit)
+{
+    struct kernel_clock clock = kernel_clock_start();
+
+    for (uint32_t i = 1; i <= b.times.n; i++) {
+        uint64_t asked = (uint64_t)clock64();
+
+        for (unsigned k = 0; k < 4; k++)
+            b.road->entry[k] = make_uint4(i, i, i, i);
+        gq_fence_entries(); /* the entry before its doorbell */
+        gq_store_doorbell(&b.road->doorbell, i);
+        if (!wait_acquire(&b.road->completion, i, limit))
+            return;
+        b.times.ticks[i - 1] = (uint64_t)clock64() - asked;
+    }
+    kernel_clock_end(clock, b.times);
+}
+
+/* As the copier of a simulated drive: all threads, one page for each order. */
+__device__ void move_pages(const struct bare_reads &b, uint64_t limit)
+{
+    __shared__ bool ordered;
+
+    for (uint32_t i = 1; i <= b.times.n; i++) {
+        size_t at = (i - 1) * kPage + threadIdx.x * sizeof(uint4);
+
+        if (threadIdx.x == 0)
+            ordered = wait_acquire(&b.road->order, i, limit);
+        __syncthreads();
+        if (!ordered)
+            return;
+        *(uint4 *)(b.to + at) = __ldcv((const uint4 *)(b.source + at));
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            gq_fence_results(); /* everybody's bytes, for they met, before the word */
+            gq_store_sign(&b.road->moved, i);
+        }
+    }
+}
+
+/* Block 0 reads. The second one, if any, moves the bytes. */
+__global__ void __launch_bounds__(kMovers) read_bare(const __grid_constant__ struct bare_reads b)
+{
+    uint64_t limit = kernel_ns() + kLimitNs;
+
+    if (blockIdx.x == 1)
+        move_pages(b, limit);
+    else if (threadIdx.x == 0)
+        ask_for_pages(b, limit);
+}
+
+/* As a thread of a drive that does nothing but what a read cannot do without. */
+bool serve(const struct bare_reads &b, bool mover)
+{
+    struct road *r = b.road;
+    time_t limit = host_limit();
+
+    for (uint32_t i = 1; i <= b.times.n; i++) {
+        size_t at = (i - 1) * kPage;
+
+        if (!seen(&r->doorbell, i, limit) || r->entry[0].x != i || r->entry[3].w != i)
+            return false;
+        if (mover) {
+            __atomic_store_n(&r->order, i, __ATOMIC_RELEASE);
+            if (!seen(&r->moved, i, limit))
+                return false;
+        } else {
+            memcpy(b.to + at, b.source + at, kPage);
+        }
+        __atomic_store_n(&r->completion, i, __ATOMIC_RELEASE); /* after the bytes */
+    }
+    return true;
+}
+
+int read_and_serve(const struct bare_reads &b, bool mover, double *micros)
+{
+    bool served;
+
+    read_bare<<<mover ? 2 : 1, kMovers>>>(b);
+    if (cudaGetLastError() != cudaSuccess)
+        return -EIO;
+    served = serve(b, mover);
+    if (cudaStreamSynchronize(0) != cudaSuccess || !served)
+        return -EIO;
+    return kernel_times_take(&b.times, micros);
 }
 
 } // namespace
@@ -105,5 +234,23 @@ extern "C" int kernel_ping_pong(bool relay, unsigned rounds, double *micros)
     kernel_times_close(&b.times);
     cudaFree((void *)b.relayed);
     cudaFreeHost(b.host);
+    return err;
+}
+
+extern "C" int kernel_bare_reads(const void *source, void *to, bool on_gpu, unsigned rounds,
+                                 double *micros)
+{
+    struct bare_reads b = {nullptr, (const char *)source, (char *)to, {}};
+    int err = kernel_times_open(&b.times, rounds);
+
+    if (!err &&
+        cudaHostAlloc((void **)&b.road, sizeof(*b.road), cudaHostAllocDefault) != cudaSuccess)
+        err = -ENOMEM;
+    if (!err) {
+        memset((void *)b.road, 0, sizeof(*b.road));
+        err = read_and_serve(b, on_gpu, micros);
+    }
+    kernel_times_close(&b.times);
+    cudaFreeHost(b.road);
     return err;
 }
