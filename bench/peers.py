@@ -4,12 +4,12 @@
 KvikIO, InstantTensor, fastsafetensors, Run:ai model streamer and safetensors, where they are
 importable, in turn with a pinned copy of the same size; with -l the READ ioctl of a mount in the
 same run, and the direct path where the mount lends it. And one 4 KiB read after another. Every byte
-is verified on the GPU, over zeros. Needs PyTorch. A library that fails is told on stderr and left
-out. Exit 77: nothing to measure here.
+is verified on the GPU, over zeros. Needs PyTorch. A library that fails, or takes too long, is told
+on stderr and left out. Exit 77: nothing to measure here.
 """
 
 import argparse
-import ctypes
+import contextlib
 import importlib
 import importlib.metadata
 import json
@@ -31,6 +31,7 @@ HEADER = 4096  # bytes in front of the first one
 SMALL = 4096
 MASK = (1 << 64) - 1
 MIB = 1 << 20
+BEST_SETTINGS = 3  # of KvikIO's
 
 torch = None  # import_libraries()
 
@@ -48,13 +49,19 @@ def import_or_none(name):
 
 
 def use_wheels(folder, target):
-    """Unpacks the wheels of a folder and puts them in front of what is installed."""
-    wheels = [os.path.join(folder, name) for name in sorted(os.listdir(folder))
-              if name.endswith(".whl")]
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps",
-                    "--no-compile", "--target", target] + wheels, check=True,
-                   stdout=sys.stderr)
-    sys.path.insert(0, target)
+    """Unpacks the wheels of a folder that fit, and puts them in front of what is installed."""
+    for name in sorted(os.listdir(folder)):
+        if not name.endswith(".whl"):
+            continue
+        place = os.path.join(target, name)  # pip puts nothing into folders that are there
+        done = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index",
+                               "--no-deps", "--no-compile", "--disable-pip-version-check",
+                               "--target", place, os.path.join(folder, name)],
+                              capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            sys.path.insert(0, place)
+        else:
+            warn(f"{name}: {done.stderr.strip().rsplit(chr(10), 1)[-1]}")
 
 
 # --- The contents -------------------------------------------------------------------------------
@@ -114,8 +121,8 @@ def safetensors_header(size):
 class Job:
     """What is read: a safetensors file, and a file of the same contents on a mount, if any."""
 
-    def __init__(self, path, size, device, mount):
-        self.path, self.size, self.device, self.mount = path, size, device, mount
+    def __init__(self, path, size, device):
+        self.path, self.size, self.device, self.mount = path, size, device, None
         with open(path, "rb") as f:
             self.start = 8 + int.from_bytes(f.read(8), "little")
         self.target = torch.zeros(size, dtype=torch.uint8, device=device)
@@ -126,6 +133,7 @@ class Way:
 
     def __init__(self, name, job):
         self.name, self.job = name, job
+        self.spent = 0.0  # seconds, in all turns
 
     def prepare(self):
         self.job.target.zero_()
@@ -169,18 +177,19 @@ class KvikIO(Way):
         self.library, self.threads, self.buffer = library, threads, buffer
         # kvikio takes host memory as an object with the buffer protocol.
         self.memory = job.target if job.device == "cuda" else job.target.numpy()
+        self.file = None
 
     def prepare(self):
         """With a first read: other settings cost it new threads and pinned buffers."""
+        self.file = self.file or self.library.CuFile(self.job.path, "r")
         self.library.defaults.set({"num_threads": self.threads, "task_size": self.buffer,
                                    "bounce_buffer_size": self.buffer})
         self.read()
         super().prepare()
 
     def read(self):
-        with self.library.CuFile(self.job.path, "r") as f:
-            if f.read(self.memory, file_offset=self.job.start) != self.job.size:
-                raise OSError("short read")
+        if self.file.read(self.memory, file_offset=self.job.start) != self.job.size:
+            raise OSError("short read")
 
 
 class Tensors(Way):
@@ -230,11 +239,9 @@ def find_ways(job, libraries):
     ways = [PlainCopy(job)]
     if job.mount:
         ways.append(Read(job))
-    if job.mount and job.mount.file:
-        ways.append(Direct(job))
     if kvikio := libraries["kvikio"]:
-        ways += [KvikIO(job, kvikio, threads, buffer) for buffer in (MIB, 16 * MIB)
-                 for threads in (1, 4, 16)]
+        ways += [KvikIO(job, kvikio, threads, buffer) for buffer in (MIB, 4 * MIB, 16 * MIB)
+                 for threads in (1, 4, 8, 16)]
     if (library := libraries["instanttensor"]) and job.device == "cuda":
         ways += [Tensors(f"InstantTensor, {backend.name}", job,
                          load_instanttensor(library, backend))
@@ -243,106 +250,16 @@ def find_ways(job, libraries):
         ways.append(Tensors("fastsafetensors, 16 threads", job, load_fastsafetensors(library)))
     if library := libraries["runai_model_streamer"]:
         ways.append(Tensors("Run:ai streamer, 16 threads", job, load_runai(library)))
-    if library := libraries["safetensors"]:
-        load_file = importlib.import_module("safetensors.torch").load_file
+    if libraries["safetensors"] and (library := import_or_none("safetensors.torch")):
         ways.append(Tensors("safetensors load_file", job,
-                            lambda path, device: load_file(path, device=device)))
+                            lambda path, device: library.load_file(path, device=device)))
     return ways
 
 
 def chosen(ways, only):
-    ours = (PlainCopy, Read, Direct)
+    ours = (PlainCopy, Read)
     return [way for way in ways
             if not only or isinstance(way, ours) or way.name.startswith(only)]
-
-
-# --- READ of a mount, by libgpunvme -------------------------------------------------------------
-
-class Options(ctypes.Structure):
-    _fields_ = [("path", ctypes.c_uint32), ("threads", ctypes.c_uint32),
-                ("chunk", ctypes.c_size_t), ("crossover", ctypes.c_uint64)]
-
-
-PATH_GPU = 1
-
-
-class Mount:
-    """A file of the contents on a mount, and the target as a buffer of it."""
-
-    def __init__(self, library, folder):
-        self.library = ctypes.CDLL(library, use_errno=False)
-        self.library.gpunvme_error.restype = ctypes.c_char_p
-        self.library.gpunvme_read.restype = ctypes.c_ssize_t
-        self.library.gpunvme_read.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t,
-                                              ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p]
-        self.library.gpunvme_buffer_len.restype = ctypes.c_size_t
-        self.library.gpunvme_buffer_len.argtypes = [ctypes.c_void_p]
-        self.path = os.path.join(folder, f"peers.{os.getpid()}")
-        self.handle, self.buffer, self.fd = ctypes.c_void_p(), ctypes.c_void_p(), -1
-        self.target = self.bytes = None
-        self.library.gpunvme_read_async.argtypes = [ctypes.c_void_p, ctypes.c_void_p,
-                                                    ctypes.c_size_t, ctypes.c_uint64,
-                                                    ctypes.c_void_p, ctypes.c_void_p]
-        self.library.gpunvme_file_read.restype = ctypes.c_ssize_t
-        self.library.gpunvme_file_read.argtypes = [ctypes.c_void_p, ctypes.c_void_p,
-                                                   ctypes.c_size_t, ctypes.c_uint64]
-        self.direct, self.file = ctypes.c_void_p(), ctypes.c_void_p()
-        self.must(self.library.gpunvme_connect(folder.encode(), ctypes.byref(self.handle)))
-        options = Options(path=PATH_GPU)
-        self.must(self.library.gpunvme_set_options(self.handle, ctypes.byref(options)))
-
-    def must(self, result):
-        if result < 0:
-            raise OSError(self.library.gpunvme_error().decode())
-        return result
-
-    def open(self, target):
-        write_contents(self.path, target.numel(), b"")
-        self.fd = os.open(self.path, os.O_RDONLY)
-        os.unlink(self.path)
-        self.must(self.library.gpunvme_register(
-            self.handle, ctypes.c_void_p(target.data_ptr()), ctypes.c_size_t(target.numel()),
-            ctypes.byref(self.buffer)))
-        try:
-            self.open_direct(target)
-        except OSError as error:
-            warn(f"direct path: {error}")
-
-    def open_direct(self, target):
-        """Where the mount lends it."""
-        self.must(self.library.gpunvme_direct_open(self.handle, None, ctypes.byref(self.direct)))
-        self.must(self.library.gpunvme_file_open(self.direct, self.fd, ctypes.byref(self.file)))
-        self.target = target.data_ptr()
-        self.bytes = torch.zeros(1, dtype=torch.int64, pin_memory=True)
-
-    def read_direct(self, to, offset, length):
-        """In the default stream, and the wait for its end."""
-        self.must(self.library.gpunvme_read_async(self.file, self.target + to, length, offset,
-                                                  None, self.bytes.data_ptr()))
-        torch.cuda.default_stream().synchronize()
-        if self.bytes[0] != length:
-            raise OSError(f"direct path: {int(self.bytes[0])} instead of {length} bytes")
-
-    def read_and_wait(self, to, offset, length):
-        """By the block of threads that stays on the GPU."""
-        if self.must(self.library.gpunvme_file_read(self.file, self.target + to, length,
-                                                    offset)) != length:
-            raise OSError("direct path: short read")
-
-    def read(self, to, offset, length):
-        if self.must(self.library.gpunvme_read(self.buffer, self.fd, to, offset, length,
-                                               None)) != length:
-            raise OSError("short read")
-
-    def do_nothing(self):
-        self.library.gpunvme_buffer_len(self.buffer)
-
-    def close(self):
-        if self.direct:
-            self.library.gpunvme_direct_close(self.direct)
-        self.library.gpunvme_disconnect(self.handle)
-        if self.fd >= 0:
-            os.close(self.fd)
 
 
 # --- Measuring ----------------------------------------------------------------------------------
@@ -370,21 +287,51 @@ def run_once(way):
     return job.size * 1e-9 / took, cpu / (job.size * 1e-9)
 
 
-def run_all(ways, repeats):
+@contextlib.contextmanager
+def limited(way, seconds):
+    """For all turns of a way together. Ends it when the library comes back to Python."""
+    def expire(*_):
+        raise TimeoutError(f"more than {seconds} s")
+
+    started = time.monotonic()
+    signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds - way.spent, 1e-3))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        way.spent += time.monotonic() - started
+
+
+def run_all(ways, turns, limit):
     """{name: [(GB/s, CPU s/GB)]}, without ways that fail."""
     found = {way.name: [] for way in ways}
-    for turn in range(repeats + 1):
-        for way in ways:
-            if way.name not in found:
-                continue
-            try:
-                sample = run_once(way)
-            except Exception as error:  # pylint: disable=broad-except
-                warn(f"{way.name}: {type(error).__name__}: {error}")
-                del found[way.name]
-                continue
-            if turn > 0:  # the first warms up
-                found[way.name].append(sample)
+    for way in ways * turns:
+        if way.name not in found:
+            continue
+        try:
+            with limited(way, limit):
+                found[way.name].append(run_once(way))
+        except Exception as error:  # pylint: disable=broad-except
+            warn(f"{way.name}: left out: {type(error).__name__}: {error}")
+            del found[way.name]
+    return found
+
+
+def run_warm(ways, repeats, limit):
+    """As run_all(), after a first turn."""
+    found = run_all(ways, repeats + 1, limit)
+    return {name: samples[1:] for name, samples in found.items()}
+
+
+def run_best(ways, repeats, limit):
+    """As run_warm(). Of KvikIO's many settings those take turns that did best in a trial."""
+    settings = [way for way in ways if isinstance(way, KvikIO)]
+    trial = run_all(settings, 1, limit)
+    best = sorted(trial, key=trial.get, reverse=True)[:BEST_SETTINGS]
+    found = run_warm([way for way in ways if way not in settings or way.name in best],
+                     repeats, limit)
+    found.update({name: samples for name, samples in trial.items() if name not in best})
     return found
 
 
@@ -410,11 +357,6 @@ def small_ways(job, kvikio, calls):
     if job.mount:
         ways["a call of a library that does nothing"] = lambda i, at: job.mount.do_nothing()
         ways["READ ioctl, 4 KiB"] = lambda i, at: job.mount.read(i * SMALL, at, SMALL)
-    if job.mount and job.mount.file:
-        ways["direct path, in a stream, 4 KiB"] = \
-            lambda i, at: job.mount.read_direct(i * SMALL, at, SMALL)
-        ways["direct path, one after another, 4 KiB"] = \
-            lambda i, at: job.mount.read_and_wait(i * SMALL, at, SMALL)
     if kvikio and job.device == "cuda":
         kvikio.defaults.set({"num_threads": 1, "task_size": 4 * MIB, "bounce_buffer_size": MIB})
         f = kvikio.CuFile(job.path, "r")
@@ -426,12 +368,19 @@ def small_ways(job, kvikio, calls):
     return ways
 
 
-def latencies(job, kvikio, calls):
+def small_direct_ways(mount):
+    return {"direct path, in a stream, 4 KiB":
+            lambda i, at: mount.read_direct(i * SMALL, at, SMALL),
+            "direct path, one after another, 4 KiB":
+            lambda i, at: mount.read_and_wait(i * SMALL, at, SMALL)}
+
+
+def latencies(job, ways, calls):
     """{name: [microseconds]} of one small read after another, without ways that fail."""
     numbers = random.Random(SEED)
     places = [numbers.randrange(job.size // SMALL) * SMALL for _ in range(calls)]
     found = {}
-    for name, call in small_ways(job, kvikio, calls).items():
+    for name, call in ways.items():
         try:
             job.target.zero_()
             synchronize(job.device)
@@ -490,7 +439,10 @@ def cpu_name():
 def version(name, module):
     """A distribution need not be called as its module is."""
     found = getattr(module, "__version__", None)
-    return found or importlib.metadata.version(name)
+    try:
+        return found or importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def report(args, rows, device, libraries):
@@ -518,6 +470,8 @@ def arguments():
     parser.add_argument("-s", dest="size", type=int, default=4096, help="MiB, a multiple of 16")
     parser.add_argument("-r", dest="repeats", type=int, default=5)
     parser.add_argument("-n", dest="calls", type=int, default=2000, help="small reads")
+    parser.add_argument("-t", dest="limit", type=float, default=30,
+                        help="seconds that one way may take for all its large reads")
     parser.add_argument("-l", dest="library", help="libgpunvme.so: the directory is on a mount")
     parser.add_argument("-f", dest="files", help="where the libraries' file is made instead")
     parser.add_argument("-w", dest="wheels", default=os.environ.get("PEERS_WHEELS"),
@@ -528,21 +482,45 @@ def arguments():
     args = parser.parse_args()
     if args.size < 16 or args.size % 16 or args.repeats < 1 or args.calls < 1:
         parser.error("-s: a multiple of 16; -r, -n: 1 or more")
+    if args.wheels and not os.path.isdir(args.wheels):
+        parser.error(f"-w: {args.wheels}: not a folder")
     return args
+
+
+def open_mount(args, target):
+    mount = importlib.import_module("peers_mount").Mount(args.library, args.directory)
+    write_contents(mount.path, target.numel(), b"")
+    mount.open(target)
+    return mount
+
+
+def measure_direct(args, job, samples, small, calls):
+    """
+    After all else: once the direct path is open, a copier of this process's makes READ's copies
+    too, in turns with the daemon's kernels where there is no MPS.
+    """
+    try:
+        job.mount.open_direct()
+    except OSError as error:
+        warn(f"direct path: {error}")
+        return
+    samples.update(run_warm([Direct(job)], args.repeats, args.limit))
+    small.update(latencies(job, small_direct_ways(job.mount), calls))
 
 
 def measure(args, folder, device, libraries):
     size = args.size << 20
+    calls = min(args.calls, size // SMALL)
     path = os.path.join(folder, "file.safetensors")
     write_contents(path, size, safetensors_header(size))
-    mount = Mount(args.library, args.directory) if args.library and device == "cuda" else None
-    job = Job(path, size, device, mount)
-    if mount:
-        mount.open(job.target)
-    samples = run_all(chosen(find_ways(job, libraries), args.only), args.repeats)
-    small = latencies(job, libraries["kvikio"], min(args.calls, size // SMALL))
-    if mount:
-        mount.close()
+    job = Job(path, size, device)
+    if args.library and device == "cuda":
+        job.mount = open_mount(args, job.target)
+    samples = run_best(chosen(find_ways(job, libraries), args.only), args.repeats, args.limit)
+    small = latencies(job, small_ways(job, libraries["kvikio"], calls), calls)
+    if job.mount:
+        measure_direct(args, job, samples, small, calls)
+        job.mount.close()
     return rows_of(samples, small)
 
 
