@@ -74,6 +74,11 @@ class Jobs:
     def mounted(self, mib, name, *arguments, lends=()):
         return on_mount(mib, *self.served, *lends) + [self.program(name)] + list(arguments)
 
+    def peers(self, *arguments):
+        return on_mount(self.mib, *self.served, *DIRECT) + [
+            sys.executable, script("peers.py"), "-s", str(self.mib), "-r", self.repeats, "-f",
+            "/dev/shm", "-l", os.path.join(self.build, "client/libgpunvme.so"), *arguments]
+
     def queues(self):
         few, many = controller_threads(4), controller_threads(8)
         gq = [self.program("gq_bench"), "-n", self.repeats]
@@ -89,36 +94,33 @@ class Jobs:
 
     def files(self):
         sized = ["-s", str(self.mib), "-r", self.repeats]
-        few = ["-s", str(self.few_mib), "-r", self.repeats]
-        peers = [sys.executable, script("peers.py"), *sized, "-f", "/dev/shm", "-l",
-                 os.path.join(self.build, "client/libgpunvme.so")]
         return [
             Job("file", self.mounted(self.mib, "ioctl_bench", "-p", *sized)),
             Job("file-direct", self.mounted(self.mib, "ioctl_bench", *sized, lends=DIRECT),
                 limit=60),
-            Job("python-peers", on_mount(self.mib, *self.served) + peers, self.no_gpu),
-            Job("kvikio-direct", on_mount(self.mib, *self.served, *DIRECT) + peers
-                + ["--only", "KvikIO"], self.no_gpu, limit=90),
-            Job("writes", self.mounted(self.mib, "write_bench", *sized)),
-            Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
+            Job("kvikio", self.peers("--only", "KvikIO"), self.no_gpu, limit=120),
         ]
 
     def small_reads(self):
         sized = ["-s", str(self.few_mib), "-r", self.repeats]
-        mixed = ["mixed_bench", "-n", "3" if self.quick else "10", "-s", str(self.few_mib)]
-        alone = self.mounted(self.few_mib, *mixed)
         calls = ["latency_bench", "-n", "500" if self.quick else "2000"]
         return [
+            Job("latency", self.mounted(256, *calls, lends=DIRECT), limit=60),
             Job("readv", on_mount(self.few_mib, *self.served, threads=8)
                 + [self.program("readv_bench"), *sized]),
-            Job("latency", self.mounted(256, *calls)),
-            Job("latency-direct", self.mounted(256, *calls, lends=DIRECT), limit=60),
+        ]
+
+    def mixed(self):
+        mixed = ["mixed_bench", "-n", "3" if self.quick else "10", "-s", str(self.few_mib)]
+        alone = self.mounted(self.few_mib, *mixed)
+        return [
             Job("mixed", alone),
             Job("mixed-direct", self.mounted(self.few_mib, *mixed, lends=DIRECT), limit=60),
             Job("mixed-mps", [*WITH_MPS, *alone], self.no_mps),
         ]
 
     def rest(self):
+        sized = ["-s", str(self.mib), "-r", self.repeats]
         few = ["-s", str(self.few_mib), "-r", self.repeats]
         confined = [*WITH_MPS, sys.executable, script("few_sms.py"), self.program("gq_bench"),
                     "-n", self.repeats, "-t", controller_threads(4), "-p", "64", "-s",
@@ -126,6 +128,9 @@ class Jobs:
         mib = min(self.mib, 256 if self.quick else 1024)
         bounce = [self.program("bounce_bench"), "-r", self.repeats, "-s", str(mib)]
         return [
+            Job("python-peers", self.peers(), self.no_gpu),
+            Job("writes", self.mounted(self.mib, "write_bench", *sized)),
+            Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
             Job("few-sms-64k", confined, self.no_mps),
             Job("scale", [self.program("scale_bench"), "-n", "2" if self.quick else "3"]),
             Job("many-files", self.mounted(self.few_mib, "files_bench", *few)),
@@ -136,7 +141,7 @@ class Jobs:
         ]
 
     def all(self):
-        return self.queues() + self.files() + self.small_reads() + self.rest()
+        return self.small_reads() + self.files() + self.queues() + self.mixed() + self.rest()
 
 
 def run_to_its_end(command, log, limit):
