@@ -3,7 +3,9 @@
  *
  * Four orders matter, and each function names the one it makes:
  *  - SQEs before the doorbell: the controller that sees the new tail must see the entries;
- *  - the CQE's phase before everything read after it: the data, and the slot it frees;
+ *  - the CQE's phase before everything read after it: the data, and the slot it frees. Either the
+ *    load acquires, or a relaxed load and a fence behind it by the same lane do so together; the
+ *    fence in front of a doorbell serves for both, and waits for loads and stores side by side;
  *  - all results before the state that tells the host that a queue has stopped, or a count;
  *  - a new word of a box before everything read after it: what the host wrote before it.
  */
@@ -28,9 +30,10 @@ GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 }
 
 /*
- * Run by the lane that stores the doorbell, right before it and after the lanes have met: orders,
- * at system scope, what all lanes stored before the meeting before the doorbell. A fence of another
- * lane would not do, a release is a fence and a store of one thread.
+ * Run by all lanes, after they have met and right before lane 0 stores the doorbells. Orders, at
+ * system scope, what all lanes stored before the meeting before the doorbells: a release is a fence
+ * and a store of one thread, lane 0's. And it orders what a lane looked at by gq_peek_cqe() before
+ * all that it reads from here on: an acquire is a load and a fence of one thread, each lane's own.
  */
 GQ_FN void gq_fence_entries(void)
 {
@@ -46,6 +49,17 @@ GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
     uint32_t dw3;
     asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
+    return dw3;
+}
+
+/*
+ * The same, and nobody waits for it yet: relaxed, it acquires by the gq_fence_entries() that the
+ * lane runs next, and its value is not to be looked at before.
+ */
+GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
+{
+    uint32_t dw3;
+    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
     return dw3;
 }
 
@@ -133,6 +147,12 @@ typedef uint32_t __attribute__((may_alias)) gq_dword;
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
     return __atomic_load_n((const gq_dword *)(const void *)&cqe->cid, __ATOMIC_ACQUIRE);
+}
+
+/* Acquires by itself, for the fence that follows does nothing here. */
+GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
+{
+    return gq_load_cqe(cqe);
 }
 
 GQ_FN void gq_fence_results(void)

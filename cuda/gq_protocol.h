@@ -4,19 +4,21 @@
  *
  * The group owns the queue pair: nobody else touches its rings or doorbells, hence no locks and
  * no atomics. It works through its share of a list, here of commands; gq_reads_protocol.h has the
- * same for reads. A round is harvest (with retire inside), reserve, put, publish, watch; what
- * completed makes room for new commands in the same round, so that the queue stays full:
+ * same for reads. A round:
  *
- *   harvest  CQEs in arrival order, one for each lane, told new from old by the phase
- *   retire   each CQE finds its command by CID; the CID is freed
- *   reserve  how many commands can go now: free CIDs, what is left of the list, lanes
+ *   reserve  how many commands can go now: free CIDs, what was fetched, lanes
+ *   look     the next CQEs are loaded, one for each lane; nobody waits for them if something goes
  *   put      the lanes write that many SQEs side by side
+ *   fetch    the commands that go next are loaded
  *   publish  one fence, then both doorbells
+ *   harvest  CQEs in arrival order, told new from old by the phase
+ *   retire   each CQE finds its command by CID; the CID is freed
  *   watch    flags of the host, deadlines
  *
- * Over a bus a round costs two round trips: the CQEs and the list's next commands are loaded
- * together, and the fence waits for the SQEs. CQ doorbells that could go alone wait for the next
- * SQ doorbell, for want of work, or until a quarter of the CQ is owed.
+ * Over a bus a round costs one round trip: the fence waits for CQEs, commands and SQEs at once, and
+ * what completed is seen to while the controller has work again. A round that sends nothing has no
+ * fence: its look waits for itself. CQ doorbells that could go alone wait for the next SQ doorbell,
+ * for want of work, or until half of the CQ is owed.
  *
  * At most depth - 1 commands are in flight. That bounds the CQ as well, and it keeps the SQ from
  * overrunning without looking at SQHD: a completed command was fetched, so tail - head as the
@@ -26,12 +28,12 @@
  *
  * "CQE seen, so data visible" (reads). A controller writes a command's data before its CQE. In
  * host memory both writes come from one requester to one target, and PCIe keeps posted writes in
- * order; gq_load_cqe() keeps this side's later loads behind the load of the phase. A software
- * controller posts the CQE only after its copies to GPU memory have completed (nvme_mover), which
- * is the same promise. A drive that writes data into GPU memory and CQEs into host memory aims at
- * two targets, and nothing orders the two: there the engine flushes GPUDirect writes after the
- * run, before the caller is told (gq_cuda.c), and staging, which is read during the run, is host
- * memory (gq_engine.c).
+ * order; on this side loads that come later stay behind the load of the phase (gq_fence.h). A
+ * software controller posts the CQE only after its copies to GPU memory have completed
+ * (nvme_mover), which is the same promise. A drive that writes data into GPU memory and CQEs into
+ * host memory aims at two targets, and nothing orders the two: there the engine flushes GPUDirect
+ * writes after the run, before the caller is told (gq_cuda.c), and staging, which is read during
+ * the run, is host memory (gq_engine.c).
  */
 #ifndef CUDA_GQ_PROTOCOL_H
 #define CUDA_GQ_PROTOCOL_H
@@ -57,11 +59,14 @@ struct gq_worker {
     uint32_t n_free; /* CIDs on the stack */
     uint32_t fresh;  /* of them, from the bottom on, never taken: entry i is CID i, not in memory */
     uint32_t share;  /* of the list, this group's */
-    uint32_t sent;   /* commands */
-    uint32_t signs;  /* rounds that got on */
-    uint32_t owed;   /* completions taken since the last CQ doorbell */
+    uint32_t fetched; /* of the share, from its start */
+    uint32_t sent;    /* commands */
+    uint32_t signs;   /* rounds that got on */
+    uint32_t owed;    /* completions taken since the last CQ doorbell */
     uint32_t outcome;
     uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to look again */
+    /* Of a list of commands: fetched and not sent. Lane j % lanes has the j-th of the share. */
+    GQ_LANE_MEMBER(struct gq_cmd, next);
 };
 
 /* What a completion tells of a command. */
@@ -117,6 +122,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->n_free = port->depth - 1;
     w->fresh = w->n_free;
     w->share = gq_share(run, rank);
+    w->fetched = 0;
     w->sent = 0;
     w->signs = 0;
     w->owed = 0;
@@ -125,20 +131,24 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->now_ns = w->start_ns;
     w->flags_ns = w->start_ns;
     w->scan_ns = w->start_ns + run->command_ns / 8;
+    /* Each lane stores once at least: port and state are there before the first round then. */
     GQ_FOR_LANES(lane)
     {
-        for (uint32_t cid = lane; cid < port->depth - 1; cid += w->group.lanes)
+        uint32_t cid = lane < port->depth - 1 ? lane : 0;
+
+        do {
             port->slots[cid].cmd = GQ_SLOT_FREE;
+            cid += w->group.lanes;
+        } while (cid < port->depth - 1);
     }
 }
 
-/* How many of n commands can go now, at most one for each lane. */
+/* How many of n commands can go now. */
 GQ_FN uint32_t gq_reserve(const struct gq_worker *w, uint32_t n)
 {
     if (w->outcome != GQ_OUT_RUNNING)
         return 0;
-    n = n < w->n_free ? n : w->n_free;
-    return n < w->group.lanes ? n : w->group.lanes;
+    return n < w->n_free ? n : w->n_free;
 }
 
 GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const struct gq_cmd *cmd,
@@ -206,22 +216,31 @@ GQ_FN void gq_kick(const struct gq_run *run)
 }
 
 /*
- * The lanes met after they put their commands and at the end of gq_harvest(), so their entries, and
- * their loads of CQEs, come before this fence; and the lane that fences is the one that stores the
- * doorbells, for only then is the pair a release. After the CQ doorbell the controller may have
- * those entries' places.
+ * After a put. The lanes met since they wrote their entries; the completions that the CQ doorbell
+ * gives back were taken in earlier rounds, and the controller may have their places.
  */
-GQ_FN void gq_publish(struct gq_worker *w, uint32_t sent)
+GQ_FN void gq_publish(struct gq_worker *w)
 {
+    gq_fence_entries();
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            gq_fence_entries();
             if (w->owed)
                 gq_store_doorbell(w->port->cq_doorbell, w->cq_head);
-            if (sent)
-                gq_store_doorbell(w->port->sq_doorbell, w->sq_tail);
+            gq_store_doorbell(w->port->sq_doorbell, w->sq_tail);
         }
+    }
+    w->owed = 0;
+    gq_kick(w->run);
+}
+
+/* The CQ doorbell alone. It needs no fence: the lanes met after loads that acquired. */
+GQ_FN void gq_give_entries(struct gq_worker *w)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_store_doorbell(w->port->cq_doorbell, w->cq_head);
     }
     w->owed = 0;
     gq_kick(w->run);
@@ -273,39 +292,75 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t
         w->n_free += n;
 }
 
-/* Returns how many commands completed, and the i-th of them in lane i. */
-GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_OUT(struct gq_ended, ended))
+/*
+ * Loads the next CQEs, the i-th in lane i; returns how many. sends: the round has something to
+ * publish, whose fence these loads wait for; otherwise they wait for themselves.
+ */
+GQ_FN uint32_t gq_look(const struct gq_worker *w, bool sends, GQ_LANE_OUT(uint32_t, dw3))
 {
     const struct gq_port *port = w->port;
-    uint32_t in_flight = gq_in_flight(w), n;
-    GQ_LANE_VAR(uint32_t, dw3);
-    GQ_LANE_VAR(uint32_t, ready);
+    uint32_t in_flight = gq_in_flight(w);
+    uint32_t n = in_flight < w->group.lanes ? in_flight : w->group.lanes;
 
-    if (in_flight == 0)
+    if (n == 0)
         return 0;
     GQ_FOR_LANES(lane)
     {
-        uint32_t pos = w->cq_head + lane, phase = w->phase;
+        uint32_t pos = w->cq_head + lane;
 
-        if (pos >= port->depth) {
-            pos -= port->depth;
-            phase ^= 1;
+        if (lane < n) {
+            const struct nvme_cqe *cqe = &port->cq[pos < port->depth ? pos : pos - port->depth];
+
+            GQ_AT(dw3) = sends ? gq_peek_cqe(cqe) : gq_load_cqe(cqe);
         }
-        if (lane < in_flight) {
-            GQ_AT(dw3) = gq_load_cqe(&port->cq[pos]);
-            GQ_AT(ready) = NVME_CQE_PHASE(GQ_AT(dw3) >> 16) == phase;
-        }
+    }
+    return n;
+}
+
+/* Of `looked` CQEs. Returns how many commands completed, and the i-th of them in lane i. */
+GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t looked,
+                          GQ_LANE_OUT(struct gq_ended, ended))
+{
+    uint32_t depth = w->port->depth, n;
+    GQ_LANE_VAR(uint32_t, ready);
+
+    if (looked == 0)
+        return 0;
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t phase = w->cq_head + lane < depth ? w->phase : w->phase ^ 1;
+
+        GQ_AT(ready) = lane < looked && NVME_CQE_PHASE(GQ_AT(dw3) >> 16) == phase;
     }
     n = gq_prefix_ones(GQ_BALLOT(ready));
     if (n == 0)
         return 0;
     w->cq_head += n;
-    if (w->cq_head >= port->depth) {
-        w->cq_head -= port->depth;
+    if (w->cq_head >= depth) {
+        w->cq_head -= depth;
         w->phase ^= 1;
     }
     w->owed += n;
     gq_retire(w, dw3, n, ended);
+    return n;
+}
+
+/*
+ * The second half of a round that has put `sent` commands and looked at `looked` CQEs before that.
+ * The doorbells go first, so that the controller has work meanwhile. CQ doorbells that could go
+ * alone wait: see above.
+ */
+GQ_FN uint32_t gq_publish_and_harvest(struct gq_worker *w, uint32_t sent,
+                                      GQ_LANE_PARAM(uint32_t, dw3), uint32_t looked,
+                                      GQ_LANE_OUT(struct gq_ended, ended))
+{
+    uint32_t n;
+
+    if (sent)
+        gq_publish(w);
+    n = gq_harvest(w, dw3, looked, ended);
+    if (!sent && w->owed && (n == 0 || w->owed >= w->port->depth / 2))
+        gq_give_entries(w);
     return n;
 }
 
@@ -381,12 +436,6 @@ GQ_FN void gq_watch(struct gq_worker *w)
         w->outcome = GQ_OUT_CANCELLED;
 }
 
-/* CQ doorbells that could go alone wait: see above. */
-GQ_FN bool gq_must_publish(const struct gq_worker *w, uint32_t sent, uint32_t ended)
-{
-    return sent || (w->owed && (!ended || w->owed >= w->port->depth / 4));
-}
-
 /* The end of a round. left: not all is sent; busy: something was done. */
 GQ_FN enum gq_round gq_end_round(struct gq_worker *w, bool left, bool busy)
 {
@@ -403,50 +452,81 @@ GQ_FN enum gq_round gq_end_round(struct gq_worker *w, bool left, bool busy)
     return busy ? GQ_ROUND_BUSY : GQ_ROUND_IDLE;
 }
 
-/* A round through the list of commands. */
-GQ_FN enum gq_round gq_round(struct gq_worker *w)
+/* The command that the lane has, or will fetch, is number w->sent + this of the share. */
+GQ_FN uint32_t gq_turn_of(const struct gq_worker *w, uint32_t lane)
 {
-    GQ_LANE_VAR(struct gq_cmd, next);
-    GQ_LANE_VAR(struct gq_ended, ended);
-    uint32_t sent, n;
+    uint32_t lanes = w->group.lanes;
+
+    return (lane + lanes - w->sent % lanes) % lanes;
+}
+
+/* Lanes that have sent their command load the next: it is there when the round is over. */
+GQ_FN void gq_fetch_cmds(struct gq_worker *w)
+{
+    uint32_t left = w->share - w->sent;
 
     GQ_FOR_LANES(lane)
     {
-        if (lane < w->share - w->sent)
-            GQ_AT(next) = w->run->cmds[gq_stripe(w, w->sent + lane)];
+        uint32_t i = gq_turn_of(w, lane);
+
+        if (i < left && w->sent + i >= w->fetched)
+            GQ_AT(w->next) = w->run->cmds[gq_stripe(w, w->sent + i)];
     }
-    n = gq_harvest(w, ended);
+    w->fetched = w->sent + (left < w->group.lanes ? left : w->group.lanes);
+}
+
+/* Writes the SQEs of the next n commands. */
+GQ_FN void gq_put_cmds(struct gq_worker *w, uint32_t n)
+{
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t i = gq_turn_of(w, lane);
+
+        if (i < n)
+            gq_put(w, i, &GQ_AT(w->next), gq_stripe(w, w->sent + i), 0);
+    }
+    gq_advance(w, n);
+}
+
+/* A round through the list of commands. */
+GQ_FN enum gq_round gq_round(struct gq_worker *w)
+{
+    GQ_LANE_VAR(uint32_t, dw3);
+    GQ_LANE_VAR(struct gq_ended, ended);
+    uint32_t sent, looked, n;
+
+    if (w->fetched == 0 && w->share) {
+        gq_fetch_cmds(w);
+        return GQ_ROUND_BUSY;
+    }
+    sent = gq_reserve(w, w->fetched - w->sent);
+    looked = gq_look(w, sent != 0, dw3);
+    if (sent) {
+        gq_put_cmds(w, sent);
+        gq_fetch_cmds(w);
+    }
+    n = gq_publish_and_harvest(w, sent, dw3, looked, ended);
     GQ_FOR_LANES(lane)
     {
         if (lane < n && GQ_AT(ended).cmd < GQ_SLOT_FREE)
             w->run->results[GQ_AT(ended).cmd] = GQ_ENDED | GQ_AT(ended).status;
     }
-    sent = gq_reserve(w, w->share - w->sent);
-    GQ_FOR_LANES(lane)
-    {
-        if (lane < sent)
-            gq_put(w, lane, &GQ_AT(next), gq_stripe(w, w->sent + lane), 0);
-    }
-    gq_advance(w, sent);
-    if (gq_must_publish(w, sent, n))
-        gq_publish(w, sent);
     return gq_end_round(w, w->sent < w->share, sent || n);
 }
 
 /*
  * Hands the queue back to the host. All results and the state are written before its outcome, so
- * that who sees the outcome may read them. The CQ doorbell needs no fence: completions are taken by
- * loads that acquire.
+ * that who sees the outcome may read them.
  */
 GQ_FN void gq_end(struct gq_worker *w)
 {
     struct gq_state *state = w->state;
 
+    if (w->owed)
+        gq_give_entries(w);
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            if (w->owed)
-                gq_store_doorbell(w->port->cq_doorbell, w->cq_head);
             state->sq_tail = w->sq_tail;
             state->cq_head = w->cq_head;
             state->phase = w->phase;
@@ -457,8 +537,6 @@ GQ_FN void gq_end(struct gq_worker *w)
             gq_store_sign(&state->outcome, w->outcome);
         }
     }
-    if (w->owed)
-        gq_kick(w->run);
 }
 
 #endif

@@ -6,15 +6,16 @@
  * round:
  *
  *   fetch    lanes without a read ahead load one of the group's share
+ *   look     the next CQEs are loaded, as for lists of commands
  *   put      the ready commands go to the ring, as many as there are free CIDs
- *   harvest  CQEs, as for lists of commands; failures go to the results
  *   publish  one fence, then both doorbells
+ *   harvest  CQEs; failures go to the results
  *   prepare  each lane whose command went makes its next: finds the extent, cuts at its end, at
  *            what a command carries, and where a list of PRPs must end; zeros are written by all
  *   watch    flags of the host, deadlines
  *
- * Reads and SQEs are on their way over the bus while the CQEs are waited for, and commands are made
- * while the controller has work, so a round costs hardly more than one trip.
+ * Reads, CQEs and SQEs are on their way over the bus while the fence waits for all of them, and
+ * commands are made while the controller has work, so a round costs hardly more than one trip.
  *
  * What has no whole LBA, or goes to an address that is no multiple of 4, is read into staging, an
  * LBA for each lane of the queue, and copied by all lanes once its completion was seen; its lane
@@ -24,6 +25,8 @@
  */
 #ifndef CUDA_GQ_READS_PROTOCOL_H
 #define CUDA_GQ_READS_PROTOCOL_H
+
+#include <errno.h>
 
 #include "cuda/gq_bytes.h"
 #include "cuda/gq_protocol.h"
@@ -99,6 +102,11 @@ GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
 
     if (reads->list)
         return reads->list[i];
+    if (reads->requests) {
+        const struct gq_request *asked = &reads->requests[i];
+
+        return (struct gq_read){asked->file_offset, asked->at, asked->len};
+    }
     read = reads->whole;
     start = gq_unit_start(reads, i);
     end = gq_unit_start(reads, i + 1);
@@ -113,14 +121,28 @@ GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *
 {
     uint64_t room = reads->target.len;
 
+    if (reads->requests && read->len > INT32_MAX)
+        return false;
     return read->at <= room && read->len <= room - read->at &&
            (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
+}
+
+/* What request number `index` is told instead of GQ_READ_LOST and its like. */
+GQ_FN int32_t gq_request_error(const struct gq_reader *r, uint32_t index, uint32_t result)
+{
+    if (result == GQ_READ_INVALID)
+        return r->reads->requests[index].len > INT32_MAX ? -EINVAL : -EFAULT;
+    if (result == GQ_READ_LOST && r->w.outcome == GQ_OUT_LEFT)
+        return -ESTALE;
+    return result == GQ_READ_LOST && r->w.outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
 }
 
 /* Inside a region. */
 GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
 {
-    if (r->w.run->results)
+    if (r->reads->requests)
+        r->reads->requests[index].result = gq_request_error(r, index, result);
+    else if (r->w.run->results)
         r->w.run->results[index] = result;
     if (index < GQ_AT(r->bad))
         GQ_AT(r->bad) = index;
@@ -181,24 +203,29 @@ GQ_FN void gq_fetch(struct gq_reader *r)
     r->next += n < w->share - r->next ? n : w->share - r->next;
 }
 
-/* Writes the SQEs of ready commands: how many. */
-GQ_FN uint32_t gq_put_ready(struct gq_reader *r)
+/* The lanes that have a command ready. */
+GQ_FN uint32_t gq_ready_lanes(const struct gq_reader *r)
 {
-    struct gq_worker *w = &r->w;
+    const struct gq_worker *w = &r->w;
     GQ_LANE_VAR(uint32_t, is_ready);
-    uint32_t mask, n;
 
     GQ_FOR_LANES(lane)
     {
         GQ_AT(is_ready) = GQ_AT(r->lane_state) == GQ_LANE_READY;
     }
-    mask = GQ_BALLOT(is_ready);
-    n = gq_reserve(w, gq_count_ones(mask));
+    return GQ_BALLOT(is_ready);
+}
+
+/* Writes the SQEs of the first n commands that are ready. */
+GQ_FN void gq_put_ready(struct gq_reader *r, uint32_t mask, uint32_t n)
+{
+    struct gq_worker *w = &r->w;
+
     GQ_FOR_LANES(lane)
     {
         uint32_t i = gq_ones_before(mask, lane);
 
-        if (GQ_AT(is_ready) && i < n) {
+        if (mask >> lane & 1 && i < n) {
             uint32_t staged = GQ_AT(r->ready).staged;
 
             gq_put(w, i, &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index, staged ? lane + 1 : 0);
@@ -206,7 +233,6 @@ GQ_FN uint32_t gq_put_ready(struct gq_reader *r)
         }
     }
     gq_advance(w, n);
-    return n;
 }
 
 /* The staged command of lane `owner` has ended; its bytes go where they belong if it went well. */
@@ -331,7 +357,10 @@ GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
     cur->left -= n;
 }
 
-/* Inside a region: the read that is ahead becomes the lane's. */
+/*
+ * Inside a region: the read that is ahead becomes the lane's. A request has its result now, unless
+ * it fails: whoever finds that out has met this lane since.
+ */
 GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
 {
     const struct gq_reads *reads = r->reads;
@@ -347,6 +376,8 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
     cur->offset = read->file_offset;
     cur->at = reads->target.head + read->at;
     cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
+    if (reads->requests)
+        reads->requests[cur->index].result = (int32_t)cur->left;
 }
 
 /* All lanes write what each of them has found to be zeros. */
@@ -419,20 +450,22 @@ GQ_FN bool gq_reads_left(const struct gq_reader *r)
 GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, dw3);
     GQ_LANE_VAR(struct gq_ended, ended);
-    uint32_t under_way = gq_in_flight(w), sent, n;
+    uint32_t mask, sent, looked, n;
     bool made;
 
     gq_fetch(r);
-    sent = gq_put_ready(r);
-    /* The first commands of a run wait for no look at CQEs that cannot be there. */
-    n = under_way ? gq_harvest(w, ended) : 0;
+    mask = gq_ready_lanes(r);
+    sent = gq_reserve(w, gq_count_ones(mask));
+    looked = gq_look(w, sent != 0, dw3);
+    if (sent)
+        gq_put_ready(r, mask, sent);
+    n = gq_publish_and_harvest(w, sent, dw3, looked, ended);
     if (n)
         gq_settle(r, ended, n);
-    if (gq_must_publish(w, sent, n))
-        gq_publish(w, sent);
     made = gq_prepare(r);
-    /* Nor do they wait for a look at the clock: what was made goes first. */
+    /* The first commands of a run wait for no look at the clock: what was made goes first. */
     if (made && w->signs == 0 && !sent) {
         w->signs = 1;
         return GQ_ROUND_BUSY;
