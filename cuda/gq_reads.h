@@ -55,13 +55,13 @@ struct gq_read {
 static_assert(sizeof(struct gq_read) == 24, "lists are arrays of it");
 
 /* The same with its result beside it: bytes, fewer only at the file's end, or -errno. */
-struct gq_request {
+struct gq_asked {
     uint64_t file_offset;
     uint64_t at;
     uint32_t len; /* at most INT32_MAX */
     int32_t result;
 };
-static_assert(sizeof(struct gq_request) == 24, "lists are arrays of it");
+static_assert(sizeof(struct gq_asked) == 24, "lists are arrays of it");
 
 /* The work of a run: a list of reads, or one read that is shared out in units. */
 struct gq_reads {
@@ -72,8 +72,8 @@ struct gq_reads {
      * page's start on. Of target only base and iova.
      */
     struct gq_target staging;
-    const struct gq_read *list;  /* gq_run.n_cmds of them; NULL: there is only `whole`, or these: */
-    struct gq_request *requests; /* and gq_run.results is not looked at; NULL: none */
+    const struct gq_read *list; /* gq_run.n_cmds of them; NULL: there is only `whole`, or these: */
+    struct gq_asked *asked;     /* and gq_run.results is not looked at; NULL: none */
     struct gq_read whole;
     uint32_t unit; /* bytes, whole LBAs, a power of two: whole is cut at multiples in the file */
     uint32_t max_command; /* bytes a command carries at most, whole LBAs */

@@ -102,10 +102,10 @@ GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
 
     if (reads->list)
         return reads->list[i];
-    if (reads->requests) {
-        const struct gq_request *asked = &reads->requests[i];
+    if (reads->asked) {
+        const struct gq_asked *one = &reads->asked[i];
 
-        return (struct gq_read){asked->file_offset, asked->at, asked->len};
+        return (struct gq_read){one->file_offset, one->at, one->len};
     }
     read = reads->whole;
     start = gq_unit_start(reads, i);
@@ -121,17 +121,17 @@ GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *
 {
     uint64_t room = reads->target.len;
 
-    if (reads->requests && read->len > INT32_MAX)
+    if (reads->asked && read->len > INT32_MAX)
         return false;
     return read->at <= room && read->len <= room - read->at &&
            (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
 }
 
-/* What request number `index` is told instead of GQ_READ_LOST and its like. */
-GQ_FN int32_t gq_request_error(const struct gq_reader *r, uint32_t index, uint32_t result)
+/* What number `index` that was asked for is told instead of GQ_READ_LOST and its like. */
+GQ_FN int32_t gq_asked_error(const struct gq_reader *r, uint32_t index, uint32_t result)
 {
     if (result == GQ_READ_INVALID)
-        return r->reads->requests[index].len > INT32_MAX ? -EINVAL : -EFAULT;
+        return r->reads->asked[index].len > INT32_MAX ? -EINVAL : -EFAULT;
     if (result == GQ_READ_LOST && r->w.outcome == GQ_OUT_LEFT)
         return -ESTALE;
     return result == GQ_READ_LOST && r->w.outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
@@ -140,8 +140,8 @@ GQ_FN int32_t gq_request_error(const struct gq_reader *r, uint32_t index, uint32
 /* Inside a region. */
 GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
 {
-    if (r->reads->requests)
-        r->reads->requests[index].result = gq_request_error(r, index, result);
+    if (r->reads->asked)
+        r->reads->asked[index].result = gq_asked_error(r, index, result);
     else if (r->w.run->results)
         r->w.run->results[index] = result;
     if (index < GQ_AT(r->bad))
@@ -160,6 +160,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     uint32_t lba_size = reads->map.lba_size;
 
     gq_begin(w, group, run, port, state, rank);
+    w->each = 1; /* a lane has one command ready */
     r->reads = reads;
     r->next = 0;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
@@ -228,7 +229,8 @@ GQ_FN void gq_put_ready(struct gq_reader *r, uint32_t mask, uint32_t n)
         if (mask >> lane & 1 && i < n) {
             uint32_t staged = GQ_AT(r->ready).staged;
 
-            gq_put(w, i, &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index, staged ? lane + 1 : 0);
+            gq_put(w, i, gq_free_cid(w, i), &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index,
+                   staged ? lane + 1 : 0);
             GQ_AT(r->lane_state) = staged ? GQ_LANE_WAITING : GQ_LANE_FREE;
         }
     }
@@ -272,11 +274,11 @@ GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended),
 
     GQ_FOR_LANES(lane)
     {
-        if (lane < n && GQ_AT(ended).cmd < GQ_SLOT_FREE) {
-            GQ_AT(tag) = GQ_AT(ended).tag;
-            GQ_AT(failed) = GQ_AT(ended).status != 0;
+        if (lane < n && GQ_AT(ended).cmd[0] < GQ_SLOT_FREE) {
+            GQ_AT(tag) = GQ_AT(ended).tag[0];
+            GQ_AT(failed) = GQ_AT(ended).status[0] != 0;
             if (GQ_AT(failed))
-                gq_fail_read(r, lane, GQ_AT(ended).cmd, GQ_ENDED | GQ_AT(ended).status);
+                gq_fail_read(r, lane, GQ_AT(ended).cmd[0], GQ_ENDED | GQ_AT(ended).status[0]);
         }
     }
     mask = GQ_BALLOT(tag);
@@ -358,8 +360,8 @@ GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
 }
 
 /*
- * Inside a region: the read that is ahead becomes the lane's. A request has its result now, unless
- * it fails: whoever finds that out has met this lane since.
+ * Inside a region: the read that is ahead becomes the lane's. One that was asked for has its result
+ * now, unless it fails: whoever finds that out has met this lane since.
  */
 GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
 {
@@ -376,8 +378,8 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
     cur->offset = read->file_offset;
     cur->at = reads->target.head + read->at;
     cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
-    if (reads->requests)
-        reads->requests[cur->index].result = (int32_t)cur->left;
+    if (reads->asked)
+        reads->asked[cur->index].result = (int32_t)cur->left;
 }
 
 /* All lanes write what each of them has found to be zeros. */
@@ -450,7 +452,7 @@ GQ_FN bool gq_reads_left(const struct gq_reader *r)
 GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(uint32_t, dw3);
+    GQ_LANE_VAR(struct gq_look, look);
     GQ_LANE_VAR(struct gq_ended, ended);
     uint32_t mask, sent, looked, n;
     bool made;
@@ -458,10 +460,10 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
     gq_fetch(r);
     mask = gq_ready_lanes(r);
     sent = gq_reserve(w, gq_count_ones(mask));
-    looked = gq_look(w, sent != 0, dw3);
+    looked = gq_look(w, sent != 0, look);
     if (sent)
         gq_put_ready(r, mask, sent);
-    n = gq_publish_and_harvest(w, sent, dw3, looked, ended);
+    n = gq_publish_and_harvest(w, sent, look, looked, ended);
     if (n)
         gq_settle(r, ended, n);
     made = gq_prepare(r);
