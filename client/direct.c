@@ -37,6 +37,8 @@ static int open_place(struct gpunvme_direct *d)
         err = place_open(&d->place, cu, device);
     if (!err && cu && direct_image())
         err = cuda_driver_load(cu, device, direct_image(), KERNEL, &d->kernel);
+    if (!err)
+        err = direct_readv_open(d);
     if (!err && cu)
         err = direct_service_open(&d->place, &d->service);
     return err;
@@ -132,8 +134,10 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
         gpunvme_unregister(d->staging);
     direct_buffers_close(d);
     copier_close(d->copier);
-    if (d->place.cuda)
+    if (d->place.cuda) {
         cuda_driver_unload(d->place.cuda, d->place.device, &d->kernel);
+        cuda_driver_unload(d->place.cuda, d->place.device, &d->readv_kernel);
+    }
     place_close(&d->place);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->lease_lock);

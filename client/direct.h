@@ -17,7 +17,7 @@ struct gpunvme_direct {
     struct gpunvme *g;
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
     struct place place;
-    struct cuda_kernel kernel;
+    struct cuda_kernel kernel, readv_kernel;
     struct direct_service *service; /* NULL: none */
     struct copier *copier;          /* NULL: none */
     uint32_t want_queues, want_depth;
@@ -61,6 +61,9 @@ void direct_queues_end(struct gpunvme_direct *d);
 int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
                       struct place_map *out);
 void direct_lease_end(int fd, uint64_t id, uint64_t key);
+
+/* The kernel for lists, where there is one (direct_readv.c). */
+int direct_readv_open(struct gpunvme_direct *d);
 
 /* Where registered memory is for the drive (direct_buffers.c). */
 int direct_buffers_open(struct gpunvme_direct *d);

@@ -199,7 +199,21 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
                        int64_t *bytes);
 
 /*
- * The same for a host that waits: bytes or -errno, with fewer bytes than asked for only at the end
+ * Many reads of the file, in any order, each with its own result, as gpunvme_readv() and in stream
+ * order as gpunvme_read_async(): one launch, whose warps share the list and the queues. Places in
+ * the buffer are counted from ptr; all pieces lie between it and the end of the one buffer around
+ * it. `pieces` is memory that the GPU reaches and the caller keeps, the device's for the shortest
+ * reads, pinned host memory, or of gpunvme_pieces_alloc(): read and written when it is the list's
+ * turn. Each result stands when the list's turn has ended, and says nothing before: bytes, or of
+ * gpunvme_pread() (gpunvme_device.h) the error; -EINVAL: a length of 2^31 or more. n is below 2^31.
+ *
+ * 0: the list was sent off; else it was not, with the errors of gpunvme_read_async().
+ */
+int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
+                        void *stream);
+
+/*
+ * One read for a host that waits: bytes or -errno, with fewer bytes than asked for only at the end
  * of the file or after an error in the middle. In no order with streams: work that uses the bytes
  * is started after it has returned, work that uses what was there before has ended. The quickest
  * way to read a little after a little: a block of threads stays on the GPU while such reads come

@@ -33,6 +33,7 @@
 #error "gpunvme_device.h is for CUDA C++"
 #endif
 
+#include "client/device/gd_list.h"
 #include "client/device/gd_pread.h"
 
 /*
@@ -63,6 +64,22 @@ gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t 
     const struct gpunvme_device_file f = gd_load_file(file);
 
     return gd_pread_block(&f, NULL, (uint64_t)dst, n, offset);
+}
+
+/*
+ * Called by all threads of a warp, with the same arguments: many reads, one after the other as far
+ * as the queue's depth allows, through one queue. Places in the buffer (buffer_offset) are counted
+ * from dst; all pieces lie between it and the end of the one buffer around it. Each gets its own
+ * result, which stands when the function has returned: -EINVAL for a length of 2^31 or more, else
+ * as above. Returns 0, or the error of the first piece that has one. n is below 2^31.
+ *
+ * struct gpunvme_piece { uint64_t file_offset, buffer_offset; uint32_t len; int32_t result; }
+ */
+static inline __device__ __noinline__ int
+gpunvme_preadv_warp(const struct gpunvme_device_file *file, void *dst, struct gpunvme_piece *pieces,
+                    uint32_t n)
+{
+    return gd_preadv_warp(file, (uint64_t)dst, (struct gq_asked *)pieces, n);
 }
 
 /* Bytes of the file, as it was leased. */

@@ -78,6 +78,8 @@ static void list_free(struct gpunvme *g, struct list *l)
 {
     struct gpunvme_ioc_unregister unreg = {.id = l->id, .key = l->key};
     gpunvme_ioctl(g->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
+    if (l->mapped)
+        cuda_driver_unpin(g->cuda, l->device, l->pieces);
     munmap(l->pieces, size_of(l));
     free(l);
 }
@@ -121,14 +123,43 @@ static bool has(const struct list *l, const struct gpunvme_piece *pieces, size_t
     return at < size_of(l) && at % sizeof(*pieces) == 0 && n <= l->room - at / sizeof(*pieces);
 }
 
-struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+/* Under the lock. */
+static struct list *find(const struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
 {
-    pthread_mutex_lock(&g->lock);
     struct list *l = g->pieces;
     while (l && !has(l, pieces, n))
         l = l->next;
+    return l;
+}
+
+struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+{
+    pthread_mutex_lock(&g->lock);
+    struct list *l = find(g, pieces, n);
     pthread_mutex_unlock(&g->lock);
     return l;
+}
+
+/* Under the lock. */
+static int map_for(struct list *l, const struct place *p)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (size_of(l) + page - 1) / page * page;
+    l->device = p->device;
+    return l->mapped
+               ? 0
+               : cuda_driver_map(p->cuda, p->device, l->pieces, len, CUDA_HOST_MEMORY, &l->mapped);
+}
+
+int list_map(struct gpunvme *g, const struct place *p, const struct gpunvme_piece *pieces, size_t n,
+             uint64_t *at)
+{
+    pthread_mutex_lock(&g->lock);
+    struct list *l = find(g, pieces, n);
+    int err = l ? map_for(l, p) : 0;
+    if (l && !err)
+        *at = l->mapped + ((uintptr_t)pieces - (uintptr_t)l->pieces);
+    pthread_mutex_unlock(&g->lock);
+    return err;
 }
 
 int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out)

@@ -6,12 +6,15 @@
 #define CLIENT_LIST_H
 
 #include "client/internal.h"
+#include "client/place.h"
 
 struct list {
     struct list *next;
     uint64_t id, key;
     size_t room; /* pieces */
     struct gpunvme_piece *pieces;
+    uint64_t mapped; /* where kernels of the device find them; 0: nowhere, so far */
+    int device;
 };
 
 /* With room for n pieces, at most GPUNVME_PIECES_MAX. */
@@ -19,6 +22,12 @@ int list_get(struct gpunvme *g, size_t n, struct list **out);
 void list_put(struct gpunvme *g, struct list *l);
 /* The list of gpunvme_pieces_alloc() that has these pieces, or NULL. */
 struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n);
+/*
+ * Where kernels find these pieces: *at, which stays as it is for pieces that are not the library's.
+ * Those are mapped when it is first asked for.
+ */
+int list_map(struct gpunvme *g, const struct place *p, const struct gpunvme_piece *pieces, size_t n,
+             uint64_t *at);
 /* All that are not in use, and the caller's: all, when g ends. */
 void lists_free(struct gpunvme *g);
 

@@ -19,6 +19,13 @@ EMBED(direct_fatbin, DIRECT_FATBIN);
 #define DIRECT_IMAGE NULL
 #endif
 
+#ifdef READV_FATBIN
+EMBED(readv_fatbin, READV_FATBIN);
+#define READV_IMAGE readv_fatbin
+#else
+#define READV_IMAGE NULL
+#endif
+
 #ifdef COPIER_FATBIN
 EMBED(copier_fatbin, COPIER_FATBIN);
 #define COPIER_IMAGE copier_fatbin
@@ -36,6 +43,11 @@ EMBED(service_fatbin, SERVICE_FATBIN);
 const void *direct_image(void)
 {
     return DIRECT_IMAGE;
+}
+
+const void *readv_image(void)
+{
+    return READV_IMAGE;
 }
 
 const void *copier_image(void)

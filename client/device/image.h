@@ -4,7 +4,8 @@
 
 /* NULL where the library was built without a CUDA compiler. */
 const void *direct_image(void);
-/* One kernel each: of client/direct_service.h, and of client/copier.h. */
+/* One kernel each: for lists, of client/direct_service.h, and of client/copier.h. */
+const void *readv_image(void);
 const void *service_image(void);
 const void *copier_image(void);
 

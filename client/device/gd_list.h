@@ -1,0 +1,111 @@
+/*
+ * Lists of reads through leased queues: what gpunvme_readv_async() and gpunvme_preadv_warp() do. A
+ * group works through its share of a list with a queue of its own, which is kept full: the lanes
+ * have the next reads loaded while the last ones are under way.
+ *
+ * The pieces are the list. A group loads each of its pieces once, and stores to its result when it
+ * takes it on, and again should it fail.
+ */
+#ifndef CLIENT_DEVICE_GD_LIST_H
+#define CLIENT_DEVICE_GD_LIST_H
+
+#ifdef __CUDACC__
+#include "client/device/gd_pread.h"
+#else
+#include "client/device/gd_read.h"
+#endif
+#include "client/gpunvme_ioctl.h"
+
+static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_asked) &&
+                  offsetof(struct gpunvme_piece, file_offset) ==
+                      offsetof(struct gq_asked, file_offset) &&
+                  offsetof(struct gpunvme_piece, buffer_offset) == offsetof(struct gq_asked, at) &&
+                  offsetof(struct gpunvme_piece, len) == offsetof(struct gq_asked, len) &&
+                  offsetof(struct gpunvme_piece, result) == offsetof(struct gq_asked, result),
+              "pieces are what the queue code takes");
+
+/* Pieces of a list at most: their numbers stay below those that say that there is none. */
+#define GD_MAX_PIECES 0x7fffffffu
+/* Neighbours go to one queue, so that a group loads them side by side. */
+#define GD_LIST_SHIFT 5u
+
+/* The part of the buffer from addr on, which is inside. */
+GQ_FN struct gd_buffer gd_part_from(const struct gd_buffer *b, uint64_t addr)
+{
+    struct gd_buffer part = *b;
+
+    part.addr = addr;
+    part.len -= addr - b->addr;
+    part.target.head += addr - b->addr;
+    part.target.len -= addr - b->addr;
+    return part;
+}
+
+/* Of a share for which there is no queue. */
+GQ_FN void gd_refuse_list(const struct gd_reader *w, const struct gq_run *run,
+                          struct gq_asked *list, uint32_t rank, int err)
+{
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t i = lane; i < run->n_cmds; i += w->group.lanes) {
+            if ((i >> run->group_shift) % run->n_queues == rank)
+                list[i].result = err;
+        }
+    }
+}
+
+/*
+ * The rank-th of `groups` shares of a list of n pieces, which has `at` counted from the buffer's
+ * start. 0, or the first error of one of them.
+ */
+GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_asked *list,
+                        uint32_t n, uint32_t rank, uint32_t groups)
+{
+    struct gq_reads reads = gd_reads(w->file, b);
+    struct gq_run run = gd_run(w->file, n, groups);
+    uint32_t bad;
+    int err = gd_take(w);
+
+    run.group_shift = GD_LIST_SHIFT;
+    if (err) {
+        gd_refuse_list(w, &run, list, rank, err);
+        return err;
+    }
+    reads.asked = list;
+    bad = gd_drive(w, &run, &reads, rank);
+    gd_give(w);
+    return bad == GQ_NO_READ ? 0 : list[bad].result;
+}
+
+#ifdef __CUDACC__
+
+/* All of it by this warp: what the function promises stands in gpunvme_device.h. */
+GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
+                         struct gq_asked *list, uint32_t n)
+{
+    const struct gpunvme_device_file f = gd_load_file(file);
+    struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
+    const struct gq_run run = gd_run(&f, n, 1);
+    struct gd_table table;
+    struct gd_buffer b;
+    int err = f.set.n_queues ? 0 : -ESTALE;
+
+    if (n > GD_MAX_PIECES)
+        return -EINVAL;
+    if (n == 0)
+        return 0;
+    if (!err) {
+        gd_load_table(w, 0, &table);
+        err = gd_find_buffer(w, &table, dst, 1, &b);
+    }
+    if (err) {
+        gd_refuse_list(w, &run, list, 0, err);
+        return err;
+    }
+    b = gd_part_from(&b, dst);
+    return gd_read_share(w, &b, list, n, 0, 1);
+}
+
+#endif
+
+#endif

@@ -1,0 +1,19 @@
+/* The argument of the library's own kernel for lists: all it needs, so that it loads nothing first.
+ */
+#ifndef CLIENT_DEVICE_GD_LIST_LAUNCH_H
+#define CLIENT_DEVICE_GD_LIST_LAUNCH_H
+
+#include "client/device/gd_types.h"
+
+/* A warp in a block of its own for each share: so many of them at most, with so many pieces. */
+#define GD_LIST_QUEUES  32u
+#define GD_QUEUE_PIECES 8u
+
+struct gd_list_launch {
+    struct gpunvme_device_file file;
+    struct gd_buffer buffer; /* what pieces count their places from */
+    struct gq_asked *list;
+    uint32_t n;
+};
+
+#endif
