@@ -10,19 +10,25 @@ static int fail(const char *who, int err)
     return err;
 }
 
-int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, const char *who, int fd)
+int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, const char *who,
+                           int fd, const struct gpunvme_direct_options *options)
 {
     int err = bench_lane_open(&p->lane, m->memory.on_gpu, sizeof(int64_t));
 
     if (err)
         return err;
-    err = gpunvme_direct_open(m->g, NULL, &p->d);
+    err = gpunvme_direct_open(m->g, options, &p->d);
     if (err) {
         p->d = NULL;
         return fail(who, err);
     }
     err = gpunvme_file_open(p->d, fd, &p->file);
     return err ? fail(who, err) : 0;
+}
+
+int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, const char *who, int fd)
+{
+    return bench_direct_open_with(p, m, who, fd, NULL);
 }
 
 void bench_direct_close(struct bench_direct *p)

@@ -6,6 +6,13 @@
  * what the bus allows for copies of that size (a bare kernel that gathers the same pieces out
  * of pinned memory; not without a GPU); then a plain copy of as many bytes. The memory is checked
  * after each run, over poison. Also what a piece costs the processors, for READV.
+ *
+ * Then, where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
+ * queues, of pieces in the GPU's memory. That comes last: without MPS the daemon's kernels and the
+ * copier that the direct path keeps in this process take turns of milliseconds. Reads that are
+ * shorter than the mount's LBAs have no rows:
+ *
+ *     on_mount.sh 2560M gpu=require,direct=all,sim_threads=8,sim_lba=512 readv_bench
  */
 #include <errno.h>
 #include <getopt.h>
@@ -14,6 +21,7 @@
 #include <string.h>
 
 #include "bench/cpu.h"
+#include "bench/direct.h"
 #include "bench/mount.h"
 #include "bench/report.h"
 
@@ -21,6 +29,8 @@
 #define SEED 0x7265616476u
 #define UNIT ((uint64_t)16 << 20) /* sizes of files are multiples of it */
 #define WAYS 4u
+
+enum { DIRECT_GATHER, DIRECT, DIRECT_WAYS };
 
 static const uint64_t read_sizes[] = {512, 4096, 65536};
 
@@ -37,6 +47,9 @@ struct bench {
     struct gpunvme_piece **own;   /* and batch by batch in memory of the library's */
     size_t batches;
     struct bench_cpu cpu;
+    struct gpunvme_direct_options lease;
+    struct bench_direct direct;
+    struct gpunvme_buffer *list; /* all pieces once more, where the direct path finds them */
     struct bench_report *report;
 };
 
@@ -88,6 +101,18 @@ static int readv_own(struct bench *b)
 static int readv_copied(struct bench *b)
 {
     return read_batches(b, false);
+}
+
+static int readv_direct(struct bench *b)
+{
+    struct gpunvme_piece *list = gpunvme_buffer_addr(b->list);
+
+    for (size_t i = 0; i < b->batches; i++) {
+        if (gpunvme_readv_async(b->direct.file, b->mount.memory.addr, list + i * b->batch,
+                                batch_len(b, i), b->direct.lane.stream))
+            return fail("direct path", gpunvme_error());
+    }
+    return bench_lane_wait(&b->direct.lane) ? fail("direct path", "the GPU failed") : 0;
 }
 
 static int gather_all(struct bench *b)
@@ -199,6 +224,68 @@ static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *r
     }
 }
 
+/* The pieces on their way to the direct path's list, or their results on the way back. */
+static int copy_list(struct bench *b, bool back)
+{
+    size_t bytes = b->pieces.n * sizeof(b->copied[0]);
+    int err = back ? gpunvme_copy_out(b->list, 0, b->copied, bytes)
+                   : gpunvme_copy_in(b->list, 0, b->copied, bytes);
+
+    return err ? fail("pieces", gpunvme_error()) : 0;
+}
+
+/* In turn with what the bus allows, as before. */
+static int run_direct(struct bench *b, struct bench_samples *rates)
+{
+    int err = b->mount.memory.on_gpu ? run_once(b, gather_all, &rates[DIRECT_GATHER]) : 0;
+
+    if (!err)
+        err = copy_list(b, false);
+    if (!err)
+        err = run_once(b, readv_direct, &rates[DIRECT]);
+    if (!err)
+        err = copy_list(b, true);
+    return err ? err : check_results(b, false);
+}
+
+static void report_direct(struct bench *b, uint64_t bytes, struct bench_samples *rates)
+{
+    static const char *const ways[DIRECT_WAYS] = {"gather kernel, beside the direct path",
+                                                  "direct path"};
+    char names[DIRECT_WAYS][64];
+
+    for (unsigned i = 0; i < DIRECT_WAYS; i++) {
+        snprintf(names[i], sizeof(names[i]), "%s, %llu B", ways[i], (unsigned long long)bytes);
+        if (rates[i].n == 0)
+            continue;
+        bench_report_row(b->report, names[i], "GB/s", &rates[i],
+                         i == DIRECT && rates[DIRECT_GATHER].n ? names[DIRECT_GATHER] : NULL);
+        bench_report_point(b->report, "bytes of a read", ways[i], (double)bytes);
+    }
+}
+
+/* The first round warms up. */
+static int measure_direct(struct bench *b, uint64_t bytes)
+{
+    struct bench_samples rates[DIRECT_WAYS] = {{.n = 0}};
+    int err = new_pieces(b, bytes);
+
+    if (!err && gpunvme_alloc(b->mount.g, b->pieces.n * sizeof(b->copied[0]), &b->list))
+        err = fail("pieces", gpunvme_error());
+    for (unsigned i = 0; i <= b->repeats && !err; i++) {
+        if (i == 1)
+            memset(rates, 0, sizeof(rates));
+        err = run_direct(b, rates);
+    }
+    if (!err)
+        report_direct(b, bytes, rates);
+    if (b->list)
+        gpunvme_unregister(b->list);
+    b->list = NULL;
+    drop_pieces(b);
+    return err;
+}
+
 /* The first round warms up. */
 static int measure(struct bench *b, uint64_t bytes)
 {
@@ -230,9 +317,30 @@ static int measure(struct bench *b, uint64_t bytes)
     return err;
 }
 
-static int measure_all(struct bench *b)
+static int measure_sizes(struct bench *b, int (*measure_size)(struct bench *b, uint64_t bytes))
 {
     int err = 0;
+
+    for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++) {
+        if (read_sizes[i] >= b->mount.info.lba_size)
+            err = measure_size(b, read_sizes[i]);
+    }
+    return err;
+}
+
+static int measure_all_direct(struct bench *b)
+{
+    int err = bench_direct_open_with(&b->direct, &b->mount, WHO, b->file.fd, &b->lease);
+
+    if (!err)
+        err = measure_sizes(b, measure_direct);
+    bench_direct_close(&b->direct);
+    return err;
+}
+
+static int measure_all(struct bench *b)
+{
+    int err;
 
     b->report = bench_report_new(WHO, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
     if (!b->report)
@@ -242,8 +350,9 @@ static int measure_all(struct bench *b)
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "batch", (double)b->batch);
     bench_report_number(b->report, "seed", SEED);
-    for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++)
-        err = measure(b, read_sizes[i]);
+    err = measure_sizes(b, measure);
+    if (!err && b->mount.info.direct)
+        err = measure_all_direct(b);
     if (err)
         bench_report_drop(b->report);
     else
@@ -276,9 +385,13 @@ static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:n:r:o:h")) != -1) {
+    while ((opt = getopt(argc, argv, "s:n:r:o:q:d:h")) != -1) {
         if (opt == 'n')
             b->batch = strtoul(optarg, NULL, 10);
+        else if (opt == 'q')
+            b->lease.queues = (uint32_t)strtoul(optarg, NULL, 10);
+        else if (opt == 'd')
+            b->lease.depth = (uint32_t)strtoul(optarg, NULL, 10);
         else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
@@ -288,12 +401,15 @@ static int parse(int argc, char **argv, struct bench *b)
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {
-        .size = (uint64_t)1 << 30, .batch = 262144, .repeats = 5, .file = {.fd = -1}};
+    static struct bench b = {.size = (uint64_t)1 << 30,
+                             .batch = 262144,
+                             .repeats = 5,
+                             .lease = {.queues = 32, .depth = 256},
+                             .file = {.fd = -1}};
 
     if (parse(argc, argv, &b)) {
         fputs("usage: readv_bench [-s MiB, a multiple of 16] [-n READS of a batch] [-r REPEATS]\n"
-              "                   [-o json] DIRECTORY\n",
+              "                   [-q QUEUES leased, -d of DEPTH] [-o json] DIRECTORY\n",
               stderr);
         return 2;
     }
