@@ -1,0 +1,123 @@
+/*
+ * One command on an idle queue pair, by one lane: the shortest way there and back, for a small read
+ * that somebody waits for. What is left of a round (gq_protocol.h):
+ *
+ *   send   SQE and the CQ doorbell that is owed, one fence, SQ doorbell
+ *   look   at the one CQE that can come; at the clock, and now and then at what tells to leave
+ *
+ * No slot and no list of free CIDs is touched, and nothing is stored when the completion is seen.
+ * The CID is the number of the SQ's entry: a CQE of the command before has another one, and is not
+ * believed. The CQ doorbell waits for the next command, in front of whose fence it is stored; so
+ * that fence is the last thing that has to wait for the bus, and who hands the queue on after the
+ * completion has nothing of its own to wait for either: the fence ordered all that this lane
+ * stored, but for the SQ doorbell, and the completion says that the doorbell has been there.
+ *
+ * Lanes that meet this one afterwards see the data: gq_load_cqe() acquires.
+ */
+#ifndef CUDA_GQ_SINGLE_H
+#define CUDA_GQ_SINGLE_H
+
+#include "cuda/gq_protocol.h"
+#include "cuda/gq_reads_protocol.h"
+
+/*
+ * Where an idle queue pair stands. Rings have the same depth and each command has had its one
+ * completion, so the SQ's tail and the CQ's head are the same entry.
+ */
+struct gq_position {
+    uint32_t entry; /* of both rings, the next */
+    uint32_t phase; /* of the CQE that will be there */
+    uint32_t owed;  /* not 0: the CQ doorbell has not been told of `entry` yet */
+};
+
+struct gq_single {
+    const struct gq_run *run; /* of it: leave, leave_value, kick, command_ns, nsid, opcode */
+    const struct gq_port *port;
+    struct gq_position at;       /* of the command; when it is done, of the next */
+    uint32_t outcome;            /* GQ_OUT_RUNNING, _DONE, _TIMED_OUT, _BROKEN, _LEFT */
+    uint32_t status;             /* of the completion, when it is done: 0 or the drive's error */
+    uint64_t start_ns, leave_ns; /* the latter: when to look again whether to leave */
+};
+
+/*
+ * The command that is the whole of a read: len bytes to byte `at` of the target, from its first
+ * page on. cur: the read's first byte, and the extent that has it. False: it takes more than one
+ * command, or none, or one that is staged.
+ */
+GQ_FN bool gq_make_single(const struct gq_file_map *map, const struct gq_target *target,
+                          const struct gq_cursor *cur, uint64_t at, uint64_t len,
+                          struct gq_cmd *cmd)
+{
+    uint32_t lba_size = map->lba_size, shift = gq_prefix_ones(lba_size - 1);
+    uint64_t skip = cur->offset - cur->from;
+
+    if (cur->lba == GQ_LBA_ZERO || len > cur->to - cur->offset || at % 4 != 0 ||
+        ((skip | len) & (lba_size - 1)) != 0 || gq_prp_clip(at, len, lba_size) != len)
+        return false;
+    cmd->slba = cur->lba + (skip >> shift);
+    cmd->prp1 = target->iova + at;
+    cmd->prp2 = gq_prp2(target->iova, target->prps_iova, at, len);
+    cmd->nlb = (uint32_t)(len >> shift) - 1;
+    return true;
+}
+
+/* s has run, port and at; nothing is in flight. */
+GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
+{
+    const struct gq_port *port = s->port;
+    uint32_t entry = s->at.entry;
+
+    s->outcome = GQ_OUT_RUNNING;
+    s->start_ns = gq_clock_ns();
+    s->leave_ns = s->start_ns + GQ_FLAGS_NS;
+    gq_store_sqe(&port->sq[entry], s->run, cmd, entry);
+    if (s->at.owed)
+        gq_store_doorbell(port->cq_doorbell, entry);
+    gq_fence_entries();
+    gq_store_doorbell(port->sq_doorbell, entry + 1 < port->depth ? entry + 1 : 0);
+    gq_kick(s->run);
+}
+
+/* A CQE is there. */
+GQ_FN void gq_single_seen(struct gq_single *s, uint32_t dw3)
+{
+    s->status = NVME_STATUS(dw3 >> 16);
+    s->outcome = (dw3 & 0xffffu) == s->at.entry ? GQ_OUT_DONE : GQ_OUT_BROKEN;
+    s->at.owed = 1;
+    if (++s->at.entry == s->port->depth) {
+        s->at.entry = 0;
+        s->at.phase ^= 1;
+    }
+}
+
+/* Before a deadline is blamed, too: a reset ends commands that are overdue (gq_watch). */
+GQ_FN bool gq_single_must_leave(const struct gq_run *run)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        if (run->leave[i] && gq_load_flag(run->leave[i]) == run->leave_value)
+            return true;
+    }
+    return false;
+}
+
+/* Returns s->outcome. The clock is on its way while the CQE is, and tells the time before it. */
+GQ_FN uint32_t gq_single_look(struct gq_single *s)
+{
+    const struct gq_run *run = s->run;
+    uint64_t now = gq_clock_ns();
+    uint32_t dw3 = gq_load_cqe(&s->port->cq[s->at.entry]);
+    bool late = now - s->start_ns >= run->command_ns;
+
+    if (NVME_CQE_PHASE(dw3 >> 16) == s->at.phase) {
+        gq_single_seen(s, dw3);
+    } else if (late || now >= s->leave_ns) {
+        s->leave_ns = now + GQ_FLAGS_NS;
+        if (gq_single_must_leave(run))
+            s->outcome = GQ_OUT_LEFT;
+        else if (late)
+            s->outcome = GQ_OUT_TIMED_OUT;
+    }
+    return s->outcome;
+}
+
+#endif
