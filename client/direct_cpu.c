@@ -1,6 +1,6 @@
 /* The queue protocol on the thread that calls: for mounts without a GPU. */
 #define GQ_LANES 1
-#include "client/device/gd_read.h"
+#include "client/device/gd_single.h"
 
 #include "client/direct.h"
 
@@ -9,10 +9,10 @@ int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buf
 {
     struct gq_read read = {.file_offset = offset, .at = (uintptr_t)dst - b->addr, .len = len};
     struct gd_reader self = {.group = gq_whole_group(), .file = f};
+    struct gd_extents extents;
+    gd_load_extents(&self, &extents);
     int err = gd_take(&self);
-    if (err)
-        return err;
-    err = gd_read_part(&self, b, read, 0, 1);
-    gd_give(&self);
+    if (!err)
+        err = gd_read(&self, b, &extents, read, 0, 1);
     return err ? err : (int64_t)len;
 }

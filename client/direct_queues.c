@@ -236,7 +236,7 @@ static bool idle(struct gpunvme_direct *d)
     if (place_get(&d->place, locks, d->arena, sizeof(locks)))
         return true; /* a GPU that is gone drives nothing */
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
-        if (locks[i] == GD_TAKEN)
+        if ((locks[i] & (GD_TAKEN | GD_LOST)) == GD_TAKEN)
             return false;
     }
     return direct_service_has_left(d->service); /* or it may be about to take one */

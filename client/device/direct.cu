@@ -7,6 +7,10 @@ extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
 {
     int64_t bytes = gd_pread_block(&l.file, &l.buffer, l.addr, l.len, l.offset);
 
-    if (threadIdx.x == 0)
+    if (threadIdx.x != 0)
+        return;
+    if (blockDim.x == GQ_LANES)
+        gd_store_own_result(l.bytes, bytes);
+    else
         gd_store_result(l.bytes, bytes);
 }

@@ -9,11 +9,12 @@
 #error "gd_pread.h is for CUDA C++"
 #endif
 
-#include "client/device/gd_read.h"
+#include "client/device/gd_single.h"
 
 /*
- * Queues for one read of len bytes. Each keeps 32 commands under way, and warps that poll
- * host memory are in the way of the bytes: more than eight made long reads slower.
+ * Queues for one read of len bytes, at least one: who takes it finds out that there is none. Each
+ * keeps 32 commands under way, and warps that poll host memory are in the way of the bytes: more
+ * than eight made long reads slower.
  */
 GQ_FN uint32_t gd_queues_for(const struct gd_set *set, uint64_t len)
 {
@@ -21,7 +22,9 @@ GQ_FN uint32_t gd_queues_for(const struct gd_set *set, uint64_t len)
     uint64_t commands = len >> gq_prefix_ones(gd_unit(set->max_command) - 1);
     uint64_t want = commands / GD_QUEUE_COMMANDS + 1;
 
-    return want < most ? (uint32_t)want : most;
+    if (want < most)
+        return (uint32_t)want;
+    return most ? most : 1;
 }
 
 /* The rank-th of `groups` parts of a read of len bytes, not 0, before the end of the file. */
@@ -30,24 +33,26 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
                         uint32_t rank, uint32_t groups)
 {
     struct gd_reader self = {.group = group, .file = f}, *w = &self;
+    struct gd_extents extents;
     struct gd_table table;
     struct gd_buffer b;
-    int err;
+    int err = 0;
 
     if (f->set.n_queues == 0)
         return -ESTALE;
-    if (!known)
-        gd_load_table(w, 0, &table); /* on its way while the queue is taken */
-    err = gd_take(w);
-    if (err)
-        return err;
     if (known)
         b = *known;
     else
+        gd_load_table(w, 0, &table);
+    gd_load_extents(w, &extents);
+    err = gd_take(w);
+    if (err)
+        return err;
+    if (!known)
         err = gd_find_buffer(w, &table, dst, len, &b);
     if (!err)
-        err = gd_read_part(w, &b, {.file_offset = offset, .at = dst - b.addr, .len = len}, rank,
-                           groups);
+        return gd_read(w, &b, &extents, {.file_offset = offset, .at = dst - b.addr, .len = len},
+                       rank, groups);
     gd_give(w);
     return err;
 }
@@ -87,53 +92,92 @@ GQ_FN struct gq_group gd_group(uint32_t mask)
                              (uint32_t)__popc(mask)};
 }
 
+/* A thread of a block, and the groups of it that read; a block of less than a warp is one. */
+struct gd_block {
+    uint32_t threads, me, groups;
+};
+
+/* For a read of len bytes: the first warps read, each its part. */
+GQ_FN struct gd_block gd_block_for(const struct gd_set *set, uint64_t len)
+{
+    uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
+    uint32_t warps = threads < GQ_LANES ? 1 : threads / GQ_LANES;
+    uint32_t queues = gd_queues_for(set, len);
+
+    return (struct gd_block){threads,
+                             threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z),
+                             queues < warps ? queues : warps};
+}
+
+/* The calling warp's part of a read as for gd_pread_part(), or nothing. */
+GQ_FN int gd_pread_share(struct gd_block k, const struct gpunvme_device_file *f,
+                         const struct gd_buffer *known, uint64_t dst, uint64_t len, uint64_t offset)
+{
+    uint32_t rank = k.me / GQ_LANES;
+
+    if (len == 0 || rank >= k.groups)
+        return 0;
+    return gd_pread_part(k.threads < GQ_LANES ? gd_group((1u << k.threads) - 1u) : gq_whole_group(),
+                         f, known, dst, len, offset, rank, k.groups);
+}
+
 /*
- * known: the buffer around dst; NULL: to be found. The first warps read, each its part; a block of
- * less than a warp is one group all the same. All threads pass the same barriers, whatever comes of
- * it: f may be in memory that is written again once the first of them has returned.
+ * The worst of all parts, at a barrier. A block meets once more before it comes here again: until
+ * then some may be reading yet.
+ */
+GQ_FN int gd_worst(struct gd_block k, int err)
+{
+    __shared__ int errs[GD_READ_QUEUES];
+
+    if (k.me % GQ_LANES == 0 && k.me / GQ_LANES < k.groups)
+        errs[k.me / GQ_LANES] = err;
+    __syncthreads();
+    err = 0;
+    for (uint32_t i = 0; i < k.groups; i++)
+        err = errs[i] < err ? errs[i] : err;
+    return err;
+}
+
+/*
+ * known: the buffer around dst; NULL: to be found. All threads pass the same two barriers, whatever
+ * comes of it.
  */
 GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, const struct gd_buffer *known,
                              uint64_t dst, uint64_t n, uint64_t offset)
 {
-    __shared__ int worst;
-    uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
-    uint32_t me = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    uint32_t warps = threads < GQ_LANES ? 1 : threads / GQ_LANES;
     uint64_t len = gq_read_bytes(&f->map, offset, n);
-    uint32_t queues = gd_queues_for(&f->set, len);
-    uint32_t groups = queues < warps ? queues : warps;
+    struct gd_block k = gd_block_for(&f->set, len);
     int err;
 
-    if (me == 0)
-        worst = queues ? 0 : -ESTALE;
     __syncthreads();
-    if (len != 0 && me / GQ_LANES < groups) {
-        struct gq_group group =
-            threads < GQ_LANES ? gd_group((1u << threads) - 1u) : gq_whole_group();
-
-        err = gd_pread_part(group, f, known, dst, len, offset, me / GQ_LANES, groups);
-        if (err && group.rank == 0)
-            atomicMin(&worst, err);
-    }
-    __syncthreads();
-    err = worst;
-    __syncthreads(); /* the next read sets it back */
+    err = gd_worst(k, gd_pread_share(k, f, known, dst, len, offset));
     return err ? err : (int64_t)len;
 }
 
-/* Each lane's own read to the same buffer, of the same file: bytes or -errno for each. */
+/*
+ * Each lane's own read to the same buffer, of the same file: bytes or -errno for each. A lane on
+ * its own may have the short road.
+ */
 GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_file *f,
                            const struct gd_buffer *b, struct gq_read read)
 {
     struct gd_reader self = {.group = group, .file = f}, *w = &self;
     struct gq_reads reads = gd_reads(f, b);
     struct gq_run run = gd_run(f, group.lanes, 1);
+    struct gd_extents extents;
     struct gd_queue *q;
+    struct gq_cmd cmd;
     uint32_t result = GQ_READ_LOST;
-    int err = gd_take(w);
+    int err;
 
+    gd_load_extents(w, &extents);
+    err = gd_take(w);
     if (err)
         return err;
+    if (group.lanes == 1 && gd_make_single(w, b, &extents, read, &cmd)) {
+        err = gd_read_single(w, &cmd);
+        return err ? err : (int64_t)read.len;
+    }
     q = &f->set.queues[w->queue];
     GQ_FOR_LANES(lane)
     {

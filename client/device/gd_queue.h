@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "client/device/gd_sync.h"
-#include "cuda/gq_reads_protocol.h"
+#include "cuda/gq_single.h"
 
 /* How old the knowledge may be that the leases are good: far below GPUNVME_LEASE_GRACE_MS. */
 #define GD_CHECK_NS 1000000u
@@ -17,8 +17,39 @@ struct gd_reader {
     struct gq_group group;
     const struct gpunvme_device_file *file;
     uint32_t queue;
+    struct gq_port port;         /* the queue's */
+    struct gq_position position; /* lane 0's: and where it stands, unless it is lost */
     uint32_t in_flight, outcome; /* of the last run, as it left the queue */
 };
+
+GQ_FN struct gq_position gd_position(uint32_t word)
+{
+    return (struct gq_position){.entry = word >> GD_ENTRY_SHIFT,
+                                .phase = (word & GD_ODD_PASS) == 0,
+                                .owed = word & GD_OWED};
+}
+
+GQ_FN uint32_t gd_word(struct gq_position p)
+{
+    return p.entry << GD_ENTRY_SHIFT | (p.phase ? 0 : GD_ODD_PASS) | (p.owed ? GD_OWED : 0);
+}
+
+/* It is constant, and so loaded while the lock is. */
+GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
+{
+    union {
+        struct gq_port port;
+        uint64_t words[sizeof(struct gq_port) / sizeof(uint64_t)];
+    } copy;
+    const uint64_t *from = (const uint64_t *)at;
+
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (uint32_t i = 0; i < sizeof(copy) / sizeof(uint64_t); i++)
+        copy.words[i] = gd_load64(&from[i]);
+    return copy.port;
+}
 
 /*
  * One lane's look: have the leases ended? checked: what checked_ns said a moment ago. A word of
@@ -40,29 +71,33 @@ GQ_FN bool gd_look(const struct gpunvme_device_file *f, uint64_t checked)
 }
 
 /*
- * Tries one queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, told late
- * by GD_CHECK_NS at most. When somebody last looked is loaded while the lock is on its way.
+ * Tries w->queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, told late
+ * by GD_CHECK_NS at most. All that is loaded is on its way at the same time.
  */
-GQ_FN int gd_try(const struct gd_reader *w, uint32_t queue)
+GQ_FN int gd_try(struct gd_reader *w)
 {
-    uint32_t *lock = &w->file->set.locks[queue];
-    GQ_LANE_VAR(uint32_t, got);
+    const struct gd_set *s = &w->file->set;
+    uint32_t *lock = &s->locks[w->queue], found;
+    GQ_LANE_VAR(uint32_t, word);
     GQ_LANE_VAR(uint32_t, stale);
 
+    w->port = gd_load_port(&s->queues[w->queue].port);
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
             uint64_t checked = gd_load64(w->file->checked_ns);
 
-            GQ_AT(got) = gd_try_lock(lock);
+            GQ_AT(word) = gd_try_lock(lock);
             GQ_AT(stale) = gd_look(w->file, checked);
-            if (GQ_AT(got) && GQ_AT(stale))
-                gd_unlock(lock, GD_FREE);
+            if (GQ_AT(stale) && GD_FREE(GQ_AT(word)))
+                gd_unlock(lock, GQ_AT(word));
         }
     }
-    if (GQ_BALLOT(stale) != 0)
+    found = GQ_FROM32(word, 0);
+    w->position = gd_position(found);
+    if (GQ_FROM32(stale, 0))
         return -ESTALE;
-    return GQ_BALLOT(got) != 0 ? 0 : -EAGAIN;
+    return GD_FREE(found) ? 0 : -EAGAIN;
 }
 
 /*
@@ -82,10 +117,10 @@ GQ_FN uint32_t gd_find_free(const struct gd_reader *w, uint32_t first)
         GQ_FOR_LANES(lane)
         {
             if (lane < left) {
-                uint32_t state = gd_load32(&s->locks[(first + i + lane) % s->n_queues]);
+                uint32_t word = gd_load32(&s->locks[(first + i + lane) % s->n_queues]);
 
-                GQ_AT(free) = state == GD_FREE;
-                GQ_AT(gone) = state == GD_LOST;
+                GQ_AT(free) = GD_FREE(word);
+                GQ_AT(gone) = (word & GD_LOST) != 0;
             }
         }
         mask = GQ_BALLOT(free);
@@ -123,7 +158,7 @@ GQ_FN int gd_take_any(struct gd_reader *w)
             w->queue = found;
         err = found < s->n_queues ? 0 : gd_wait(w, start);
         if (!err)
-            err = gd_try(w, w->queue);
+            err = gd_try(w);
     } while (err == -EAGAIN);
     return err;
 }
@@ -140,19 +175,26 @@ GQ_FN int gd_take(struct gd_reader *w)
     if (s->n_queues == 0)
         return -ESTALE;
     w->queue = GQ_SAME32(gd_seed()) % s->n_queues;
-    err = gd_try(w, w->queue);
+    err = gd_try(w);
     return err == -EAGAIN ? gd_take_any(w) : err;
 }
 
-/* After a run: the queue goes on, unless commands may be in flight that nobody waits for. */
-GQ_FN void gd_give(const struct gd_reader *w)
+/* The word of the lock for the next: the queue goes on, unless commands are in flight for nobody.
+ */
+GQ_FN uint32_t gd_left(const struct gd_reader *w)
 {
     bool lost = w->in_flight != 0 || w->outcome == GQ_OUT_BROKEN;
 
+    return lost ? GD_LOST : gd_word(w->position);
+}
+
+/* After a run, or none. */
+GQ_FN void gd_give(const struct gd_reader *w)
+{
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            gd_unlock(&w->file->set.locks[w->queue], lost ? GD_LOST : GD_FREE);
+            gd_unlock(&w->file->set.locks[w->queue], gd_left(w));
     }
 }
 

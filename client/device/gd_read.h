@@ -165,6 +165,10 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
 
     gq_reads_begin(r, w->group, run, reads, port, state, rank, w->queue);
     r->w.flags_ns += GQ_FLAGS_NS;
+    r->w.sq_tail = w->position.entry;
+    r->w.cq_head = w->position.entry;
+    r->w.phase = w->position.phase;
+    r->w.owed = w->position.owed != 0;
 }
 
 /* Before gd_give(). Returns what gq_reads_end() does. */
@@ -172,6 +176,7 @@ GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
 {
     w->in_flight = gq_in_flight(&r->w);
     w->outcome = r->w.outcome;
+    w->position = (struct gq_position){.entry = r->w.cq_head, .phase = r->w.phase};
     return gq_reads_end(r);
 }
 
@@ -179,11 +184,10 @@ GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
 GQ_FN uint32_t gd_drive(struct gd_reader *w, const struct gq_run *run, const struct gq_reads *reads,
                         uint32_t rank)
 {
-    const struct gq_port port = w->file->set.queues[w->queue].port;
     enum gq_round round = GQ_ROUND_BUSY;
     struct gq_reader r = {0};
 
-    gd_begin(w, &r, run, reads, &port, rank);
+    gd_begin(w, &r, run, reads, &w->port, rank);
     while (round != GQ_ROUND_ENDED) {
         if (round == GQ_ROUND_IDLE)
             gd_idle();

@@ -5,7 +5,8 @@
  *
  * A lock orders what its owners do to the queue: gd_try_lock() acquires, gd_unlock() releases. On a
  * GPU both are of one lane, at the scope of the device, and the lanes meet after the one and before
- * the other; the meeting hands the order on to all of them.
+ * the other; the meeting hands the order on to all of them. gd_unlock_fenced() waits for nothing,
+ * and releases what the same lane's last fence has ordered.
  */
 #ifndef CLIENT_DEVICE_GD_SYNC_H
 #define CLIENT_DEVICE_GD_SYNC_H
@@ -18,20 +19,29 @@
 
 #ifdef __CUDACC__
 
-/* Takes a lock that is GD_FREE. */
-GQ_FN bool gd_try_lock(uint32_t *lock)
+/* The word as it was: the lock is the caller's if that was GD_FREE. */
+GQ_FN uint32_t gd_try_lock(uint32_t *lock)
 {
-    uint32_t old;
-    asm volatile("atom.acquire.gpu.cas.b32 %0, [%1], %2, %3;"
-                 : "=r"(old)
-                 : "l"(lock), "r"(GD_FREE), "r"(GD_TAKEN)
+    uint32_t word;
+    asm volatile("atom.acquire.gpu.or.b32 %0, [%1], %2;"
+                 : "=r"(word)
+                 : "l"(lock), "r"(GD_TAKEN)
                  : "memory");
-    return old == GD_FREE;
+    return word;
 }
 
-GQ_FN void gd_unlock(uint32_t *lock, uint32_t state)
+GQ_FN void gd_unlock(uint32_t *lock, uint32_t word)
 {
-    asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(lock), "r"(state) : "memory");
+    asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(lock), "r"(word) : "memory");
+}
+
+/*
+ * The same for a lane that has stored nothing to the queue since it passed a fence: fence and store
+ * are the release, also of what owners before it did. It does not wait for its stores once more.
+ */
+GQ_FN void gd_unlock_fenced(uint32_t *lock, uint32_t word)
+{
+    asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(lock), "r"(word) : "memory");
 }
 
 /* Words that others change meanwhile: from memory that all SMs see, not from this one's cache. */
@@ -60,6 +70,16 @@ GQ_FN void gd_store_result(int64_t *at, int64_t value)
     asm volatile("st.release.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
+/*
+ * The same by the first lane of the only group that read. What a group stores to the buffer itself
+ * is behind a fence for the system of this very lane (gq_end), and what the drive wrote was there
+ * before its completion: nothing is left to wait for.
+ */
+GQ_FN void gd_store_own_result(int64_t *at, int64_t value)
+{
+    asm volatile("st.relaxed.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
 /* Between two looks at locks that others hold. */
 GQ_FN void gd_pause(void)
 {
@@ -75,8 +95,8 @@ GQ_FN void gd_idle(void)
 GQ_FN uint32_t gd_seed(void)
 {
     uint32_t sm, warp;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp));
+    asm("mov.u32 %0, %%smid;" : "=r"(sm));
+    asm("mov.u32 %0, %%warpid;" : "=r"(warp));
     return sm + 7 * warp;
 }
 
@@ -84,17 +104,20 @@ GQ_FN uint32_t gd_seed(void)
 
 #include <sched.h>
 
-GQ_FN bool gd_try_lock(uint32_t *lock)
+GQ_FN uint32_t gd_try_lock(uint32_t *lock)
 {
-    uint32_t expected = GD_FREE;
-
-    return __atomic_compare_exchange_n(lock, &expected, GD_TAKEN, false, __ATOMIC_ACQUIRE,
-                                       __ATOMIC_RELAXED);
+    return __atomic_fetch_or(lock, GD_TAKEN, __ATOMIC_ACQUIRE);
 }
 
-GQ_FN void gd_unlock(uint32_t *lock, uint32_t state)
+GQ_FN void gd_unlock(uint32_t *lock, uint32_t word)
 {
-    __atomic_store_n(lock, state, __ATOMIC_RELEASE);
+    __atomic_store_n(lock, word, __ATOMIC_RELEASE);
+}
+
+/* There are no fences here: gq_fence.h. */
+GQ_FN void gd_unlock_fenced(uint32_t *lock, uint32_t word)
+{
+    gd_unlock(lock, word);
 }
 
 GQ_FN uint32_t gd_load32(const uint32_t *at)

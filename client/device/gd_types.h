@@ -15,17 +15,27 @@
 #define GD_READ_QUEUES    8u
 #define GD_QUEUE_COMMANDS 4u
 
-/* The locks, a word for each queue, in one piece so that a warp sees all of them at a glance. */
-#define GD_FREE  0u
+/*
+ * The locks, a word for each queue, in one piece so that a warp sees all of them at a glance. The
+ * word of a queue also says where it stands (struct gq_position): who takes it has nothing more to
+ * load. As zero it is free, at entry 0 and in the first pass of its rings.
+ */
 #define GD_TAKEN 1u
 #define GD_LOST \
     2u /* commands may be in flight that nobody waits for: until new queues are leased */
+#define GD_FREE(word)  (((word) & (GD_TAKEN | GD_LOST)) == 0)
+#define GD_ODD_PASS    4u  /* the second, fourth...: CQEs of phase 0 */
+#define GD_OWED        8u  /* the CQ doorbell has not been told of the entry yet */
+#define GD_ENTRY_SHIFT 16u /* entries of rings have 16 bits */
 
 /* State of a lease, as its page has it: anything else is a lease that has ended. */
 #define GD_LEASE_VALID   1u
 #define GD_LEASE_REVOKED 2u
 
-/* A queue pair and what whoever has its lock works with. */
+/*
+ * A queue pair and what whoever has its lock works with. state: of the last run of several
+ * commands, for nobody; where the queue stands is in its lock.
+ */
 struct gd_queue {
     struct gq_port port;
     struct gq_state state;

@@ -9,7 +9,10 @@ constexpr uint64_t kIdleNs = 200000;
 
 } // namespace
 
-// The first warp waits for a read, the others for it.
+/*
+ * The first warp waits for a read, the others for it, at a barrier. They meet there for a read that
+ * takes several warps, and for the end; what one warp can do, it does without them.
+ */
 extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
     gpunvme_direct_serve(const __grid_constant__ struct gd_service_launch l)
 {
@@ -21,15 +24,25 @@ extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
 
     for (uint32_t number = l.box.first;; number = gq_box_next(number)) {
         bool left = threadIdx.x < GQ_LANES && !gq_box_take(l.box.box, number, kIdleNs, piece.words);
+        bool alone =
+            threadIdx.x < GQ_LANES && !left && gd_queues_for(&read->file.set, read->len) == 1;
 
-        if (__syncthreads_or(left))
+        if (!alone && __syncthreads_or(left))
             break;
-        int64_t bytes =
-            gd_pread_block(&read->file, &read->buffer, read->addr, read->len, read->offset);
+        struct gd_block k = gd_block_for(&read->file.set, read->len);
+        int64_t bytes = (int64_t)read->len;
+        int err =
+            gd_pread_share(k, &read->file, &read->buffer, read->addr, read->len, read->offset);
 
-        if (threadIdx.x == 0)
-            gd_store_result((int64_t *)l.answer,
-                            (int64_t)((uint64_t)number << 32 | (uint32_t)bytes));
+        if (!alone)
+            err = gd_worst(k, err);
+        if (err)
+            bytes = err;
+        int64_t answer = (int64_t)((uint64_t)number << 32 | (uint32_t)bytes);
+        if (threadIdx.x == 0 && alone)
+            gd_store_own_result((int64_t *)l.answer, answer);
+        else if (threadIdx.x == 0)
+            gd_store_result((int64_t *)l.answer, answer);
     }
     if (threadIdx.x == 0)
         gq_box_leave(&l.box);

@@ -1,0 +1,150 @@
+/*
+ * Reads that one command serves, the short road: whole LBAs of one extent, to an address that is a
+ * multiple of 4. All others take the general road (gd_read.h); gd_read() knows which. As there,
+ * every function is called by all lanes of the group together, with the same arguments.
+ *
+ * Its steps:
+ *
+ *   gd_load_table, gd_load_extents   on their way while the queue is taken
+ *   gd_take                          the queue, and where it stands
+ *   gd_find_buffer, gd_make_single   the command, from what has arrived
+ *   gd_send, gd_await                there and back, by lane 0 alone
+ *   gd_give_fenced                   the queue to the next
+ */
+#ifndef CLIENT_DEVICE_GD_SINGLE_H
+#define CLIENT_DEVICE_GD_SINGLE_H
+
+#include "client/device/gd_read.h"
+
+/* The first extents of the file, one a lane. */
+struct gd_extents {
+    GQ_LANE_MEMBER(struct gq_file_extent, entry);
+};
+
+GQ_FN void gd_load_extents(const struct gd_reader *w, struct gd_extents *x)
+{
+    const struct gq_file_map *map = &w->file->map;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(x->entry).offset = UINT64_MAX;
+        GQ_AT(x->entry).lba = GQ_LBA_ZERO;
+        if (lane < map->count) {
+            GQ_AT(x->entry).offset = gd_load64(&map->extents[lane].offset);
+            GQ_AT(x->entry).lba = gd_load64(&map->extents[lane].lba);
+        }
+    }
+}
+
+/* Where cur->offset is, which is before the file's end: at once when x has all extents. */
+GQ_FN void gd_find_extent(const struct gd_reader *w, const struct gd_extents *x,
+                          struct gq_cursor *cur)
+{
+    const struct gq_file_map *map = &w->file->map;
+    uint32_t n;
+    GQ_LANE_VAR(uint32_t, before);
+    GQ_LANE_VAR(uint64_t, offset);
+    GQ_LANE_VAR(uint64_t, lba);
+
+    if (map->count > w->group.lanes) {
+        gq_find_extent(map, cur);
+        return;
+    }
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(offset) = GQ_AT(x->entry).offset;
+        GQ_AT(lba) = GQ_AT(x->entry).lba;
+        GQ_AT(before) = GQ_AT(offset) <= cur->offset;
+    }
+    n = gq_count_ones(GQ_BALLOT(before)); /* the first is at 0 */
+    cur->from = GQ_FROM64(offset, n - 1);
+    cur->lba = GQ_FROM64(lba, n - 1);
+    cur->to = n < map->count ? GQ_FROM64(offset, n) : map->end;
+}
+
+/* The one command that does it, of a read as for gd_read(). False: it takes the general road. */
+GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
+                          const struct gd_extents *x, struct gq_read read, struct gq_cmd *cmd)
+{
+    const struct gpunvme_device_file *f = w->file;
+    struct gq_cursor cur = {.offset = read.file_offset};
+
+    if (read.len > f->set.max_command)
+        return false;
+    gd_find_extent(w, x, &cur);
+    return gq_make_single(&f->map, &b->target, &cur, b->target.head + read.at, read.len, cmd);
+}
+
+/* After gd_take(). s is lane 0's; the run stays where it is until gd_await() has returned. */
+GQ_FN void gd_send(const struct gd_reader *w, struct gq_single *s, const struct gq_run *run,
+                   const struct gq_cmd *cmd)
+{
+    s->run = run;
+    s->port = &w->port;
+    s->at = w->position;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_single_send(s, cmd);
+    }
+}
+
+/* Until the command has ended, or is lost. */
+GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            while (gq_single_look(s) == GQ_OUT_RUNNING)
+                gd_idle();
+        }
+    }
+    w->outcome = GQ_SAME32(s->outcome);
+    w->in_flight = w->outcome != GQ_OUT_DONE;
+    w->position = s->at;
+    if (w->outcome != GQ_OUT_DONE)
+        return gd_error(w->outcome);
+    return GQ_SAME32(s->status) ? -EIO : 0;
+}
+
+/* After gd_await(): lane 0 passed its fence in gd_send(), and stored nothing to the queue since. */
+GQ_FN void gd_give_fenced(const struct gd_reader *w)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gd_unlock_fenced(&w->file->set.locks[w->queue], gd_left(w));
+    }
+}
+
+/* After gd_take(); gives the queue back. */
+GQ_FN int gd_read_single(struct gd_reader *w, const struct gq_cmd *cmd)
+{
+    const struct gq_run run = gd_run(w->file, 1, 1);
+    struct gq_single s = {0};
+    int err;
+
+    gd_send(w, &s, &run, cmd);
+    err = gd_await(w, &s);
+    gd_give_fenced(w);
+    return err;
+}
+
+/*
+ * The rank-th of `groups` parts of one read, len bytes, which end before the file does, to byte
+ * `at` of the buffer. x: loaded before gd_take(). Gives the queue back.
+ */
+GQ_FN int gd_read(struct gd_reader *w, const struct gd_buffer *b, const struct gd_extents *x,
+                  struct gq_read read, uint32_t rank, uint32_t groups)
+{
+    struct gq_cmd cmd;
+    int err;
+
+    if (groups == 1 && gd_make_single(w, b, x, read, &cmd))
+        return gd_read_single(w, &cmd);
+    err = gd_read_part(w, b, read, rank, groups);
+    gd_give(w);
+    return err;
+}
+
+#endif
