@@ -38,61 +38,43 @@ struct stamps {
     uint64_t at[DIRECT_PHASES + 1];
 };
 
-/* As gd_read_part(), round by round. */
-__device__ bool drive(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
-                      struct stamps &s)
-{
-    struct gq_reads reads = gd_reads(w->file, b);
-    const struct gq_port port = w->file->set.queues[w->queue].port;
-    enum gq_round round = GQ_ROUND_BUSY;
-    struct gq_reader r = {};
-    uint64_t rung = 0, look = 0;
-    struct gq_run run;
-    bool good;
-
-    reads.whole = read;
-    run = gd_run(w->file, (uint32_t)gq_count_units(&reads), 1);
-    gd_begin(w, &r, &run, &reads, &port, 0);
-    s.at[DIRECT_BEGIN + 1] = (uint64_t)clock64();
-    while (round != GQ_ROUND_ENDED) {
-        look = (uint64_t)clock64();
-        if (rung == 0 && r.w.sent != 0)
-            rung = look;
-        round = gq_reads_round(&r);
-    }
-    s.at[DIRECT_SEND + 1] = rung;
-    s.at[DIRECT_WAIT + 1] = look;
-    s.at[DIRECT_RETIRE + 1] = (uint64_t)clock64();
-    good = gd_end(w, &r) == GQ_NO_READ;
-    s.at[DIRECT_END + 1] = (uint64_t)clock64();
-    gd_give(w);
-    s.at[DIRECT_GIVE + 1] = (uint64_t)clock64();
-    return good;
-}
-
-/* As gpunvme_pread_warp(), with stamps in between. */
+/* As gpunvme_pread_warp() of what one command serves, with stamps in between. */
 __device__ bool read_in_phases(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                                uint64_t offset, struct stamps &s)
 {
     s.at[0] = (uint64_t)clock64();
     const struct gpunvme_device_file f = gd_load_file(file);
     struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
+    const struct gq_run run = gd_run(&f, 1, 1);
+    struct gq_single single = {};
+    struct gd_extents extents;
     struct gd_table table;
     struct gd_buffer b;
+    struct gq_cmd cmd;
+    bool good;
 
     if (gq_read_bytes(&f.map, offset, n) != n || f.set.n_queues == 0)
         return false;
     s.at[DIRECT_FILE + 1] = (uint64_t)clock64();
     gd_load_table(w, 0, &table);
+    gd_load_extents(w, &extents);
     if (gd_take(w) != 0)
         return false;
     s.at[DIRECT_TAKE + 1] = (uint64_t)clock64();
-    if (gd_find_buffer(w, &table, dst, n, &b) != 0) {
+    good = gd_find_buffer(w, &table, dst, n, &b) == 0;
+    s.at[DIRECT_FIND + 1] = (uint64_t)clock64();
+    if (!good || !gd_make_single(w, &b, &extents, {offset, dst - b.addr, n}, &cmd)) {
         gd_give(w);
         return false;
     }
-    s.at[DIRECT_FIND + 1] = (uint64_t)clock64();
-    return drive(w, &b, {.file_offset = offset, .at = dst - b.addr, .len = n}, s);
+    s.at[DIRECT_MAKE + 1] = (uint64_t)clock64();
+    gd_send(w, &single, &run, &cmd);
+    s.at[DIRECT_SEND + 1] = (uint64_t)clock64();
+    good = gd_await(w, &single) == 0;
+    s.at[DIRECT_WAIT + 1] = (uint64_t)clock64();
+    gd_give_fenced(w);
+    s.at[DIRECT_GIVE + 1] = (uint64_t)clock64();
+    return good;
 }
 
 /* The same reads, with the time of each phase: of phase k at k * n. */

@@ -16,18 +16,16 @@ struct pattern_pieces;
 int kernel_direct_reads(const struct gpunvme_device_file *file, const struct pattern_pieces *p,
                         void *to, double *micros);
 
-/* What such a read does, in this order. */
+/* What such a read does where one command serves it, in this order. */
 enum direct_phase {
-    DIRECT_FILE,   /* loads the file's fields */
-    DIRECT_TAKE,   /* takes a queue and looks after the leases, loads the table of buffers */
-    DIRECT_FIND,   /* finds the buffer in it */
-    DIRECT_BEGIN,  /* loads the queue's state, counts the work */
-    DIRECT_SEND,   /* makes the command, up to its doorbell, and the rest of that round */
-    DIRECT_WAIT,   /* looks in vain for the completion */
-    DIRECT_RETIRE, /* the look that sees it, and what it means */
-    DIRECT_END,    /* stores the queue's state */
-    DIRECT_GIVE,   /* unlocks it */
-    DIRECT_CLOCK,  /* and no part of it: one look at the clock, of which each round takes one */
+    DIRECT_FILE, /* loads the file's fields */
+    DIRECT_TAKE, /* takes a queue and looks after the leases, loads the table of buffers, extents */
+    DIRECT_FIND, /* finds the buffer in the table */
+    DIRECT_MAKE, /* finds the extent, makes the command */
+    DIRECT_SEND, /* stores it, up to its doorbell */
+    DIRECT_WAIT, /* until the completion is seen */
+    DIRECT_GIVE, /* unlocks the queue */
+    DIRECT_CLOCK, /* and no part of it: one look at the clock, of which each look takes one */
     DIRECT_PHASES
 };
 

@@ -183,14 +183,12 @@ static int measure_phases(struct bench *b)
 {
     static const char *const names[DIRECT_PHASES] = {
         [DIRECT_FILE] = "  inside: load the file's fields",
-        [DIRECT_TAKE] = "  inside: take a queue, load the buffers",
+        [DIRECT_TAKE] = "  inside: take a queue, load the tables",
         [DIRECT_FIND] = "  inside: find the buffer",
-        [DIRECT_BEGIN] = "  inside: load the queue's state",
-        [DIRECT_SEND] = "  inside: make the command, ring",
+        [DIRECT_MAKE] = "  inside: make the command",
+        [DIRECT_SEND] = "  inside: store it, ring",
         [DIRECT_WAIT] = "  inside: wait for the completion",
-        [DIRECT_RETIRE] = "  inside: see it, retire",
-        [DIRECT_END] = "  inside: store the queue's state",
-        [DIRECT_GIVE] = "  inside: unlock it",
+        [DIRECT_GIVE] = "  inside: unlock the queue",
         [DIRECT_CLOCK] = "  one look at the clock",
     };
     const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);
