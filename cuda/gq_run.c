@@ -272,12 +272,13 @@ static void count_restart(struct gq_engine *e)
 }
 
 /*
- * With queues of its own, until a reset comes. *unsettled: commands may be under way that only a
- * later reset than number *settled has ended.
+ * With queues of its own, until a reset comes. *unsettled: commands may be under way, of this lease
+ * or of one before it, that only a later reset than number *settled has ended.
  */
 static int work_leased(struct gq_job *j, bool *unsettled, unsigned *settled)
 {
     struct gq_engine *e = j->e;
+    unsigned before = *settled;
     int err = gq_lease_take(e, j->want, j->deadline_ns, j->cancel, &j->lease);
 
     if (err)
@@ -288,7 +289,8 @@ static int work_leased(struct gq_job *j, bool *unsettled, unsigned *settled)
     if (e->ringer)
         gq_ringer_end(e->ringer);
     *settled = resets_settled(e); /* none can finish before the lease is given back */
-    *unsettled = gq_lease_give(e, &j->lease, j->buffer);
+    *unsettled = *unsettled && before == *settled;
+    *unsettled |= gq_lease_give(e, &j->lease, j->buffer);
     return err;
 }
 

@@ -1,4 +1,5 @@
 /* The recovery ladder, rung by rung, with one small queue. */
+#include "cuda/gq_internal.h"
 #include "tests/cuda/gq_recover_rig.h"
 
 namespace
@@ -236,6 +237,147 @@ TEST_P(GqRecover, RandomLossesAreRecoveredFrom)
     EXPECT_EQ(s.rig.stats().resets, 0u);
     sim_clear_faults(s.rig.s);
     s.expect_in_step();
+}
+
+/* The executor's calls, some of which a test puts its own around. */
+const gq_exec_ops *real_ops;
+gq_exec_ops test_ops;
+unsigned starts, waits;               /* that the test's own have seen */
+unsigned failing_start, failing_wait; /* the one of them that fails; 0: none */
+
+void put_around(gq_engine *e, decltype(gq_exec_ops::start) start, decltype(gq_exec_ops::wait) wait)
+{
+    real_ops = e->exec->ops;
+    test_ops = *real_ops;
+    test_ops.start = start;
+    test_ops.wait = wait;
+    e->exec->ops = &test_ops;
+    starts = waits = failing_start = failing_wait = 0;
+}
+
+/* The first run is told to leave, but by no reset. */
+int wait_and_leave(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    __atomic_store_n(&x->flags, waits++ ? 0u : GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
+    int err = real_ops->wait(x, l, chunk);
+    __atomic_store_n(&x->flags, 0u, __ATOMIC_RELAXED);
+    return err;
+}
+
+/* Runs are over before the next begins, also with an executor that would wait with them. */
+int start_to_end(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    int err = real_ops->start(x, l, chunk);
+
+    return err ? err : real_ops->wait(x, l, chunk);
+}
+
+int start_or_fail(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    return ++starts == failing_start ? -EIO : real_ops->start(x, l, chunk);
+}
+
+int wait_or_fail(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    int err = real_ops->wait(x, l, chunk);
+
+    return ++waits == failing_wait ? -EIO : err;
+}
+
+/* One transfer of two lists of 1,024 commands, each on queues of its own. */
+class TwoLists
+{
+  public:
+    explicit TwoLists(const Executor &x) : rig(x, 512, kMib), memory(x.kind, kMib)
+    {
+        rig.opts.max_command = 512;
+        rig.opts.deadline_ms = 1000; /* missed by no other command on a busy machine */
+    }
+
+    void open(decltype(gq_exec_ops::start) start, decltype(gq_exec_ops::wait) wait)
+    {
+        rig.open();
+        put_around(rig.e, start, wait);
+        buffer = rig.add(memory, 0, kMib);
+    }
+
+    ~TwoLists()
+    {
+        if (buffer)
+            gq_buffer_unregister(buffer);
+    }
+
+    void fault(sim_fault_kind kind, uint64_t lba)
+    {
+        sim_fault f = once(kind);
+
+        f.first_lba = lba;
+        f.lbas = 1;
+        f.status = NVME_ERR_UNRECOVERED_READ;
+        rig.fault(f);
+    }
+
+    int read()
+    {
+        return rig.move(GQ_READ, buffer, 0, {{0, kMib}}, 0, kMib);
+    }
+
+    Rig rig;
+    Memory memory;
+    gq_buffer *buffer = nullptr;
+};
+
+/* What tells a run to leave is no proof that anything has ended; a reset that settles is. */
+TEST_P(GqRecover, WhatALeaseLeftIsNotForgottenWithTheNext)
+{
+    Small s(GetParam());
+
+    s.rig.opts.queues = 2;
+    s.open();
+    put_around(s.rig.e, s.rig.e->exec->ops->start, wait_and_leave);
+    s.rig.fault(once(SIM_FAULT_LOSE));
+    EXPECT_EQ(s.read(0, 1), 0) << "by the other queue";
+    EXPECT_EQ(s.rig.stats().restarts, 1u);
+    EXPECT_EQ(s.rig.stats().quarantined, 1u);
+    EXPECT_TRUE(s.rig.result.unsettled);
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+    s.expect_in_step();
+    EXPECT_FALSE(s.rig.result.unsettled);
+}
+
+/* The transfer ends because of the first list, and the second is of no use then. */
+TEST_P(GqRecover, WhatAListOfNoUseLeftIsNotForgotten)
+{
+    TwoLists t(GetParam());
+
+    t.open(start_to_end, [](gq_exec *, gq_launch *, const gq_chunk *) { return 0; });
+    t.fault(SIM_FAULT_STATUS, 5);
+    t.fault(SIM_FAULT_LOSE, 1500);
+    EXPECT_EQ(t.read(), -EIO);
+    EXPECT_EQ(t.rig.result.bytes, 5u * 512);
+    EXPECT_EQ(t.rig.stats().quarantined, 1u);
+    EXPECT_TRUE(t.rig.result.unsettled);
+    EXPECT_EQ(gq_engine_recover(t.rig.e), 0);
+    EXPECT_EQ(t.rig.stats().quarantined, 0u);
+    EXPECT_EQ(t.read(), 0);
+    EXPECT_FALSE(t.rig.result.unsettled);
+}
+
+/* Nothing is known of the queues of a run that the executor has failed with, whichever it is. */
+TEST_P(GqRecover, RunThatTheExecutorFailedWithIsUnsettled)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        TwoLists t(GetParam());
+
+        t.open(start_or_fail, wait_or_fail);
+        (i < 2 ? failing_start : failing_wait) = 1 + i % 2;
+        EXPECT_LT(t.read(), 0) << i; /* a list beside it may miss its doorbells, and its deadline */
+        EXPECT_TRUE(t.rig.result.unsettled) << i;
+        EXPECT_GE(t.rig.stats().quarantined, 1u) << i;
+        EXPECT_EQ(gq_engine_recover(t.rig.e), 0) << i;
+        EXPECT_EQ(t.read(), -ENODEV) << i;
+        EXPECT_FALSE(t.rig.result.unsettled) << i;
+    }
 }
 
 GQ_FOR_EXECUTORS(GqRecover);
