@@ -135,7 +135,7 @@ class Small
 class Load
 {
   public:
-    Load(Rig &rig, unsigned n) : rig_(rig)
+    Load(Rig &rig, unsigned n) : results(n), rig_(rig)
     {
         for (unsigned i = 0; i < n; i++)
             memory_.push_back(std::make_unique<Memory>(rig.x.kind, kMib));
@@ -173,25 +173,25 @@ class Load
     {
         join();
         EXPECT_EQ(failed, 0u) << "the last: " << strerror(-error);
+        EXPECT_EQ(unsettled, 0u) << "resets have ended all that was left";
         for (unsigned i = 0; i < memory_.size(); i++)
             EXPECT_TRUE(rig_.peek(i * kMib, kMib) == random_bytes(kMib, 50 + i)) << i;
     }
 
     std::atomic<unsigned> rounds{0}, failed{0};
     std::atomic<int> error{0};
-    std::atomic<bool> unsettled{false};
     std::atomic<unsigned> deadline_ms{0}; /* of each transfer */
+    std::atomic<unsigned> unsettled{0};   /* transfers that ended so */
+    std::vector<gq_result> results;       /* of each thread's last one, after join() */
 
   private:
     int move(gq_op op, unsigned i, uint64_t offset, uint64_t len)
     {
         gq_extent x = {i * kMib / 512, kMib};
         gq_request req = {op, buffers_[i], offset, offset, len, &x, 1, deadline_ms, nullptr};
-        gq_result result;
-        int err = gq_transfer(rig_.e, &req, &result);
+        int err = gq_transfer(rig_.e, &req, &results[i]);
 
-        if (err)
-            unsettled = unsettled || result.unsettled;
+        unsettled += results[i].unsettled;
         return err;
     }
 

@@ -86,10 +86,11 @@ TEST_P(GqReset, ControllerThatHangsIsReset)
     b.rig.fault(once(SIM_FAULT_HANG));
     b.load.join(false);
     EXPECT_EQ(b.load.failed, 4u);
+    EXPECT_GE(b.load.unsettled, 1u);
     EXPECT_EQ(gq_engine_recover(b.rig.e), 0);
     EXPECT_EQ(b.rig.stats().resets, 1u);
     EXPECT_EQ(b.rig.stats().quarantined, 0u);
-    b.load.failed = b.load.deadline_ms = 0;
+    b.load.failed = b.load.unsettled = b.load.deadline_ms = 0;
     b.load.start();
     b.load.wait_rounds(8);
     b.load.expect_right();
@@ -119,20 +120,63 @@ void expect_dead(Rig &rig)
     gq_buffer_unregister(b);
 }
 
+/* The drive may still move data, and every load is refused. */
+void give_up(Busy &b)
+{
+    sim_stick(b.rig.s);
+    EXPECT_EQ(nvme_ctrlr_reset(b.rig.c, 0), -EIO);
+    EXPECT_FALSE(nvme_ctrlr_settled(b.rig.c));
+    auto start = Clock::now();
+    b.load.join(false);
+    EXPECT_LT(Clock::now() - start, milliseconds(kSlackMs)) << "nothing is waited for any more";
+    EXPECT_EQ(b.load.failed, 4u);
+    EXPECT_EQ(b.load.error, -EIO);
+}
+
+/* Whatever was in flight then: perhaps nothing, which no queue is held for. */
 TEST_P(GqStuck, StuckControllerThatNothingResetsIsGivenUp)
 {
     Busy b(GetParam());
 
     b.rig.cfg.no_reset = true;
     b.start();
-    sim_stick(b.rig.s);
-    EXPECT_EQ(nvme_ctrlr_reset(b.rig.c, 0), -EIO);
-    auto start = Clock::now();
-    b.load.join(false);
-    EXPECT_LT(Clock::now() - start, milliseconds(kSlackMs)) << "nothing is waited for any more";
-    EXPECT_EQ(b.load.failed, 4u);
-    EXPECT_EQ(b.load.error, -EIO);
-    EXPECT_EQ(b.load.unsettled, !nvme_ctrlr_settled(b.rig.c));
+    give_up(b);
+    EXPECT_EQ(b.load.unsettled != 0, b.rig.stats().quarantined != 0);
+    for (const gq_result &r : b.load.results)
+        EXPECT_TRUE(r.commands || !r.unsettled) << "it sent nothing";
+    expect_dead(b.rig);
+}
+
+/* Two transfers have all queues, full of what never ends; the others have sent nothing. */
+TEST_P(GqStuck, TransfersRefusedAfterARestartTellWhatTheyLeft)
+{
+    Busy b(GetParam());
+    sim_fault lose = once(SIM_FAULT_LOSE);
+    sim_stats before, now;
+    uint64_t sent = 0;
+
+    lose.times = 0;
+    b.rig.cfg.no_reset = true;
+    b.rig.opts.deadline_ms = 600000; /* none is missed before the reset */
+    b.rig.open();
+    b.rig.fault(lose);
+    const uint64_t room = b.rig.opts.queues * (b.rig.opts.depth - 1);
+    sim_get_stats(b.rig.s, &before);
+    b.load.start();
+    auto end = Clock::now() + milliseconds(kSlackMs);
+    do {
+        std::this_thread::sleep_for(milliseconds(1));
+        sim_get_stats(b.rig.s, &now);
+    } while (now.commands < before.commands + room && Clock::now() < end);
+    give_up(b);
+    EXPECT_EQ(b.load.unsettled, 2u);
+    for (const gq_result &r : b.load.results) {
+        EXPECT_EQ(r.unsettled, r.commands != 0);
+        sent += r.commands;
+    }
+    EXPECT_EQ(sent, room);
+    EXPECT_EQ(b.rig.stats().restarts, 2u);
+    EXPECT_EQ(b.rig.stats().quarantined, b.rig.opts.queues);
     expect_dead(b.rig);
 }
 
