@@ -1,5 +1,6 @@
 #include "bench/rate_kernels.h"
 
+#include "cuda/gq_list_protocol.h"
 #include "cuda/gq_reads_protocol.h"
 
 namespace

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "cuda/gq_cpu.h"
+#include "cuda/gq_list_protocol.h"
 #include "cuda/gq_reads_protocol.h"
 
 static void begin_rank(struct gq_reader *r, const struct gq_cpu_drive *d, unsigned i)

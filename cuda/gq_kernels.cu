@@ -2,6 +2,7 @@
 
 #include "cuda/gq_bytes.h"
 #include "cuda/gq_copier.h"
+#include "cuda/gq_list_protocol.h"
 #include "cuda/gq_reads_protocol.h"
 #include "cuda/gq_resident.h"
 

@@ -3,13 +3,13 @@
  * for warps, the C compiler for a host thread that plays 1 or 32 lanes.
  *
  * The group owns the queue pair: nobody else touches its rings or doorbells, hence no locks and
- * no atomics. It works through its share of a list, here of commands; gq_reads_protocol.h has the
- * same for reads. A round:
+ * no atomics. It works through its share of a list, of commands (gq_list_protocol.h) or of reads
+ * (gq_reads_protocol.h). A round:
  *
- *   reserve  how many commands can go now: free CIDs, what was fetched, lanes
- *   look     the next CQEs are loaded, one for each lane; nobody waits for them if something goes
+ *   reserve  how many commands can go now: free CIDs, what is ready
+ *   look     the next CQEs are loaded; if something goes, nobody waits for them yet
  *   put      the lanes write that many SQEs side by side
- *   fetch    the commands that go next are loaded
+ *   fetch    what goes next is loaded
  *   publish  one fence, then both doorbells
  *   harvest  CQEs in arrival order, told new from old by the phase
  *   retire   each CQE finds its command by CID; the CID is freed
@@ -48,6 +48,23 @@
 #include "blockdev/transport.h"
 #endif
 
+/*
+ * A round costs trips over a bus, and hardly more for twice the commands: a lane has up to this
+ * many of each kind of entry in it. Place h * lanes + lane is the lane's h-th.
+ */
+#define GQ_EACH 2u
+
+/* Commands of a list that go next, and the CIDs they will have. */
+struct gq_lane_next {
+    struct gq_cmd cmd[GQ_EACH];
+    uint32_t cid[GQ_EACH];
+};
+
+/* The last dwords of CQEs. */
+struct gq_look {
+    uint32_t dw3[GQ_EACH];
+};
+
 /* One group's view of its queue pair during a run. Same for all lanes, but for the group. */
 struct gq_worker {
     struct gq_group group;
@@ -65,15 +82,15 @@ struct gq_worker {
     uint32_t owed;    /* completions taken since the last CQ doorbell */
     uint32_t outcome;
     uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to look again */
-    /* Of a list of commands: fetched and not sent. Lane j % lanes has the j-th of the share. */
-    GQ_LANE_MEMBER(struct gq_cmd, next);
+    uint32_t each;                             /* entries of a lane in a round, GQ_EACH at most */
+    GQ_LANE_MEMBER(struct gq_lane_next, next); /* gq_list_protocol.h */
 };
 
-/* What a completion tells of a command. */
+/* What completions tell of their commands. */
 struct gq_ended {
-    uint32_t cmd; /* its index; at least GQ_SLOT_FREE: not to be believed */
-    uint32_t tag; /* as given to gq_put() */
-    uint32_t status;
+    uint32_t cmd[GQ_EACH]; /* its index; at least GQ_SLOT_FREE: not to be believed */
+    uint32_t tag[GQ_EACH]; /* as given to gq_put() */
+    uint32_t status[GQ_EACH];
 };
 
 #define GQ_FLAGS_NS 500000u /* how soon a group notices what the host wants */
@@ -126,6 +143,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->sent = 0;
     w->signs = 0;
     w->owed = 0;
+    w->each = GQ_EACH;
     w->outcome = GQ_OUT_RUNNING;
     w->start_ns = GQ_SAME64(gq_clock_ns());
     w->now_ns = w->start_ns;
@@ -176,13 +194,19 @@ GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const str
 #endif
 }
 
+/* Inside a region: the CID of number i of the commands that go now. */
+GQ_FN uint32_t gq_free_cid(const struct gq_worker *w, uint32_t i)
+{
+    uint32_t top = w->n_free - 1 - i;
+
+    return top < w->fresh ? top : w->port->free_cids[top];
+}
+
 /* Inside a region: this lane's command is number i of those that go now, below gq_reserve(). */
-GQ_FN void gq_put(const struct gq_worker *w, uint32_t i, const struct gq_cmd *cmd, uint32_t index,
-                  uint32_t tag)
+GQ_FN void gq_put(const struct gq_worker *w, uint32_t i, uint32_t cid, const struct gq_cmd *cmd,
+                  uint32_t index, uint32_t tag)
 {
     const struct gq_port *port = w->port;
-    uint32_t top = w->n_free - 1 - i;
-    uint32_t cid = top < w->fresh ? top : port->free_cids[top];
     uint32_t pos = w->sq_tail + i;
 
     if (pos >= port->depth)
@@ -246,12 +270,25 @@ GQ_FN void gq_give_entries(struct gq_worker *w)
     gq_kick(w->run);
 }
 
+/* Inside a region, of retire: what the CQE at a place says of its command. */
+GQ_FN void gq_find_slot(const struct gq_worker *w, uint32_t dw3, struct gq_ended *ended, uint32_t h)
+{
+    const struct gq_port *port = w->port;
+    uint32_t cid = dw3 & 0xffffu;
+
+    if (cid < port->depth - 1) {
+        ended->cmd[h] = port->slots[cid].cmd;
+        ended->tag[h] = port->slots[cid].tag;
+    }
+    ended->status[h] = NVME_STATUS(dw3 >> 16);
+}
+
 /*
- * Lane i has the last dword of the i-th of n completions, and looks up its command. A CID that is
- * not in flight, or comes twice, means that the controller and this queue no longer agree: nothing
- * it says later can be believed.
+ * Place i of the look has the i-th of n completions: finds its command. A CID that is not in
+ * flight, or comes twice, means that the controller and this queue no longer agree: nothing it says
+ * later can be believed.
  */
-GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t n,
+GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, look), uint32_t n,
                      GQ_LANE_OUT(struct gq_ended, ended))
 {
     const struct gq_port *port = w->port;
@@ -259,31 +296,32 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t
 
     GQ_FOR_LANES(lane)
     {
-        uint32_t cid = GQ_AT(dw3) & 0xffffu;
-
-        GQ_AT(ended).cmd = GQ_SLOT_FREE;
-        if (lane < n) {
-            if (cid < port->depth - 1) {
-                GQ_AT(ended).cmd = port->slots[cid].cmd;
-                GQ_AT(ended).tag = port->slots[cid].tag;
+        for (uint32_t h = 0; h < w->each; h++) {
+            GQ_AT(ended).cmd[h] = GQ_SLOT_FREE;
+            if (h * w->group.lanes + lane < n) {
+                gq_find_slot(w, GQ_AT(look).dw3[h], &GQ_AT(ended), h);
+                GQ_AT(bad) |= GQ_AT(ended).cmd[h] >= GQ_SLOT_FREE;
             }
-            GQ_AT(ended).status = NVME_STATUS(GQ_AT(dw3) >> 16);
-            GQ_AT(bad) = GQ_AT(ended).cmd >= GQ_SLOT_FREE;
         }
     }
-    /* Each lane signs the slot it frees: of two lanes with the same CID, one signature stays. */
+    /* Each place signs the slot it frees: of two with the same CID, one signature stays. */
     GQ_FOR_LANES(lane)
     {
-        if (lane < n && !GQ_AT(bad))
-            port->slots[GQ_AT(dw3) & 0xffffu].cmd = GQ_SLOT_FREE + lane;
+        for (uint32_t h = 0; h < w->each; h++) {
+            if (GQ_AT(ended).cmd[h] < GQ_SLOT_FREE)
+                port->slots[GQ_AT(look).dw3[h] & 0xffffu].cmd =
+                    GQ_SLOT_FREE + h * w->group.lanes + lane;
+        }
     }
     GQ_FOR_LANES(lane)
     {
-        uint32_t cid = GQ_AT(dw3) & 0xffffu;
+        for (uint32_t h = 0; h < w->each; h++) {
+            uint32_t cid = GQ_AT(look).dw3[h] & 0xffffu, i = h * w->group.lanes + lane;
 
-        if (lane < n && !GQ_AT(bad)) {
-            GQ_AT(bad) = port->slots[cid].cmd != GQ_SLOT_FREE + lane;
-            port->free_cids[w->n_free + lane] = cid;
+            if (GQ_AT(ended).cmd[h] < GQ_SLOT_FREE) {
+                GQ_AT(bad) |= port->slots[cid].cmd != GQ_SLOT_FREE + i;
+                port->free_cids[w->n_free + i] = cid;
+            }
         }
     }
     if (GQ_BALLOT(bad) != 0)
@@ -293,46 +331,59 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t
 }
 
 /*
- * Loads the next CQEs, the i-th in lane i; returns how many. sends: the round has something to
- * publish, whose fence these loads wait for; otherwise they wait for themselves.
+ * Loads the next CQEs, place by place; returns how many. sends: the round has something to publish,
+ * whose fence these loads wait for. Otherwise each waits for itself, so a lane loads one.
  */
-GQ_FN uint32_t gq_look(const struct gq_worker *w, bool sends, GQ_LANE_OUT(uint32_t, dw3))
+GQ_FN uint32_t gq_look(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct gq_look, look))
 {
     const struct gq_port *port = w->port;
-    uint32_t in_flight = gq_in_flight(w);
-    uint32_t n = in_flight < w->group.lanes ? in_flight : w->group.lanes;
+    uint32_t in_flight = gq_in_flight(w), n = w->group.lanes * (sends ? w->each : 1);
 
+    n = in_flight < n ? in_flight : n;
     if (n == 0)
         return 0;
     GQ_FOR_LANES(lane)
     {
-        uint32_t pos = w->cq_head + lane;
+        for (uint32_t h = 0; h < w->each; h++) {
+            uint32_t i = h * w->group.lanes + lane, pos = w->cq_head + i;
 
-        if (lane < n) {
-            const struct nvme_cqe *cqe = &port->cq[pos < port->depth ? pos : pos - port->depth];
+            if (i < n) {
+                const struct nvme_cqe *cqe = &port->cq[pos < port->depth ? pos : pos - port->depth];
 
-            GQ_AT(dw3) = sends ? gq_peek_cqe(cqe) : gq_load_cqe(cqe);
+                GQ_AT(look).dw3[h] = sends || h > 0 ? gq_peek_cqe(cqe) : gq_load_cqe(cqe);
+            }
         }
     }
     return n;
 }
 
-/* Of `looked` CQEs. Returns how many commands completed, and the i-th of them in lane i. */
-GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uint32_t looked,
+/* How many of the `looked` CQEs are new. */
+GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, look),
+                            uint32_t looked)
+{
+    uint32_t n = 0;
+
+    for (uint32_t h = 0; h < w->each; h++) {
+        GQ_LANE_VAR(uint32_t, is_new);
+
+        GQ_FOR_LANES(lane)
+        {
+            uint32_t i = h * w->group.lanes + lane;
+            uint32_t phase = w->cq_head + i < w->port->depth ? w->phase : w->phase ^ 1;
+
+            GQ_AT(is_new) = i < looked && NVME_CQE_PHASE(GQ_AT(look).dw3[h] >> 16) == phase;
+        }
+        n += n == h * w->group.lanes ? gq_prefix_ones(GQ_BALLOT(is_new)) : 0;
+    }
+    return n;
+}
+
+/* Of `looked` CQEs. Returns how many commands completed, and the i-th of them at place i. */
+GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, look), uint32_t looked,
                           GQ_LANE_OUT(struct gq_ended, ended))
 {
-    uint32_t depth = w->port->depth, n;
-    GQ_LANE_VAR(uint32_t, ready);
+    uint32_t depth = w->port->depth, n = looked ? gq_count_new(w, look, looked) : 0;
 
-    if (looked == 0)
-        return 0;
-    GQ_FOR_LANES(lane)
-    {
-        uint32_t phase = w->cq_head + lane < depth ? w->phase : w->phase ^ 1;
-
-        GQ_AT(ready) = lane < looked && NVME_CQE_PHASE(GQ_AT(dw3) >> 16) == phase;
-    }
-    n = gq_prefix_ones(GQ_BALLOT(ready));
     if (n == 0)
         return 0;
     w->cq_head += n;
@@ -341,7 +392,7 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uin
         w->phase ^= 1;
     }
     w->owed += n;
-    gq_retire(w, dw3, n, ended);
+    gq_retire(w, look, n, ended);
     return n;
 }
 
@@ -351,14 +402,14 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_PARAM(uint32_t, dw3), uin
  * alone wait: see above.
  */
 GQ_FN uint32_t gq_publish_and_harvest(struct gq_worker *w, uint32_t sent,
-                                      GQ_LANE_PARAM(uint32_t, dw3), uint32_t looked,
+                                      GQ_LANE_PARAM(struct gq_look, look), uint32_t looked,
                                       GQ_LANE_OUT(struct gq_ended, ended))
 {
     uint32_t n;
 
     if (sent)
         gq_publish(w);
-    n = gq_harvest(w, dw3, looked, ended);
+    n = gq_harvest(w, look, looked, ended);
     if (!sent && w->owed && (n == 0 || w->owed >= w->port->depth / 2))
         gq_give_entries(w);
     return n;
@@ -450,68 +501,6 @@ GQ_FN enum gq_round gq_end_round(struct gq_worker *w, bool left, bool busy)
     if (w->outcome == GQ_OUT_CANCELLED && gq_in_flight(w) == 0)
         return GQ_ROUND_ENDED;
     return busy ? GQ_ROUND_BUSY : GQ_ROUND_IDLE;
-}
-
-/* The command that the lane has, or will fetch, is number w->sent + this of the share. */
-GQ_FN uint32_t gq_turn_of(const struct gq_worker *w, uint32_t lane)
-{
-    uint32_t lanes = w->group.lanes;
-
-    return (lane + lanes - w->sent % lanes) % lanes;
-}
-
-/* Lanes that have sent their command load the next: it is there when the round is over. */
-GQ_FN void gq_fetch_cmds(struct gq_worker *w)
-{
-    uint32_t left = w->share - w->sent;
-
-    GQ_FOR_LANES(lane)
-    {
-        uint32_t i = gq_turn_of(w, lane);
-
-        if (i < left && w->sent + i >= w->fetched)
-            GQ_AT(w->next) = w->run->cmds[gq_stripe(w, w->sent + i)];
-    }
-    w->fetched = w->sent + (left < w->group.lanes ? left : w->group.lanes);
-}
-
-/* Writes the SQEs of the next n commands. */
-GQ_FN void gq_put_cmds(struct gq_worker *w, uint32_t n)
-{
-    GQ_FOR_LANES(lane)
-    {
-        uint32_t i = gq_turn_of(w, lane);
-
-        if (i < n)
-            gq_put(w, i, &GQ_AT(w->next), gq_stripe(w, w->sent + i), 0);
-    }
-    gq_advance(w, n);
-}
-
-/* A round through the list of commands. */
-GQ_FN enum gq_round gq_round(struct gq_worker *w)
-{
-    GQ_LANE_VAR(uint32_t, dw3);
-    GQ_LANE_VAR(struct gq_ended, ended);
-    uint32_t sent, looked, n;
-
-    if (w->fetched == 0 && w->share) {
-        gq_fetch_cmds(w);
-        return GQ_ROUND_BUSY;
-    }
-    sent = gq_reserve(w, w->fetched - w->sent);
-    looked = gq_look(w, sent != 0, dw3);
-    if (sent) {
-        gq_put_cmds(w, sent);
-        gq_fetch_cmds(w);
-    }
-    n = gq_publish_and_harvest(w, sent, dw3, looked, ended);
-    GQ_FOR_LANES(lane)
-    {
-        if (lane < n && GQ_AT(ended).cmd < GQ_SLOT_FREE)
-            w->run->results[GQ_AT(ended).cmd] = GQ_ENDED | GQ_AT(ended).status;
-    }
-    return gq_end_round(w, w->sent < w->share, sent || n);
 }
 
 /*

@@ -160,6 +160,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     uint32_t lba_size = reads->map.lba_size;
 
     gq_begin(w, group, run, port, state, rank);
+    w->each = 1; /* a lane has one command ready */
     r->reads = reads;
     r->next = 0;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
@@ -228,7 +229,8 @@ GQ_FN void gq_put_ready(struct gq_reader *r, uint32_t mask, uint32_t n)
         if (mask >> lane & 1 && i < n) {
             uint32_t staged = GQ_AT(r->ready).staged;
 
-            gq_put(w, i, &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index, staged ? lane + 1 : 0);
+            gq_put(w, i, gq_free_cid(w, i), &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index,
+                   staged ? lane + 1 : 0);
             GQ_AT(r->lane_state) = staged ? GQ_LANE_WAITING : GQ_LANE_FREE;
         }
     }
@@ -272,11 +274,11 @@ GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended),
 
     GQ_FOR_LANES(lane)
     {
-        if (lane < n && GQ_AT(ended).cmd < GQ_SLOT_FREE) {
-            GQ_AT(tag) = GQ_AT(ended).tag;
-            GQ_AT(failed) = GQ_AT(ended).status != 0;
+        if (lane < n && GQ_AT(ended).cmd[0] < GQ_SLOT_FREE) {
+            GQ_AT(tag) = GQ_AT(ended).tag[0];
+            GQ_AT(failed) = GQ_AT(ended).status[0] != 0;
             if (GQ_AT(failed))
-                gq_fail_read(r, lane, GQ_AT(ended).cmd, GQ_ENDED | GQ_AT(ended).status);
+                gq_fail_read(r, lane, GQ_AT(ended).cmd[0], GQ_ENDED | GQ_AT(ended).status[0]);
         }
     }
     mask = GQ_BALLOT(tag);
@@ -450,7 +452,7 @@ GQ_FN bool gq_reads_left(const struct gq_reader *r)
 GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(uint32_t, dw3);
+    GQ_LANE_VAR(struct gq_look, look);
     GQ_LANE_VAR(struct gq_ended, ended);
     uint32_t mask, sent, looked, n;
     bool made;
@@ -458,10 +460,10 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
     gq_fetch(r);
     mask = gq_ready_lanes(r);
     sent = gq_reserve(w, gq_count_ones(mask));
-    looked = gq_look(w, sent != 0, dw3);
+    looked = gq_look(w, sent != 0, look);
     if (sent)
         gq_put_ready(r, mask, sent);
-    n = gq_publish_and_harvest(w, sent, dw3, looked, ended);
+    n = gq_publish_and_harvest(w, sent, look, looked, ended);
     if (n)
         gq_settle(r, ended, n);
     made = gq_prepare(r);

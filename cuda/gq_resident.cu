@@ -1,6 +1,6 @@
 #include "cuda/gq_resident.h"
 
-#include "cuda/gq_protocol.h"
+#include "cuda/gq_list_protocol.h"
 
 namespace
 {
