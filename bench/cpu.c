@@ -77,23 +77,30 @@ static double seconds(struct timeval t)
     return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
 }
 
+static double used_here(void)
+{
+    struct rusage used;
+
+    return getrusage(RUSAGE_SELF, &used) ? 0 : seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+/* This process comes last here and first below: what the looks themselves take is not counted. */
 struct bench_cpu bench_cpu_now(void)
 {
     struct bench_cpu now = {.self = 0};
-    struct rusage used;
 
-    if (getrusage(RUSAGE_SELF, &used) == 0)
-        now.self = seconds(used.ru_utime) + seconds(used.ru_stime);
     if (bench_cpu_knows_daemon())
         add_daemon(&now);
+    now.self = used_here();
     return now;
 }
 
 void bench_cpu_add(struct bench_cpu *sum, const struct bench_cpu *start)
 {
+    double self = used_here();
     struct bench_cpu now = bench_cpu_now();
 
-    sum->self += now.self - start->self;
+    sum->self += self - start->self;
     sum->daemon += now.daemon - start->daemon;
     sum->drive += now.drive - start->drive;
 }
