@@ -254,6 +254,39 @@ TEST_F(DirectGpu, ThreadsReadEachForItself)
     expect_answers(kReads);
 }
 
+// Every second read is of whole blocks, which one command serves: the short road, and the general.
+TEST_F(DirectGpu, ReadsOfOneCommandAndOthersShareQueues)
+{
+    constexpr unsigned kReads = 500;
+    const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+    for (unsigned form = 0; form < 4; form++) {
+        make_requests(kReads, 2 * kPage, 20 + form);
+        cudaError_t err = form == 0   ? launch_threads(f, requests_, kReads, stream_)
+                          : form == 1 ? launch_warps(f, requests_, kReads, stream_)
+                          : form == 2 ? launch_blocks(f, requests_, kReads, 32, stream_)
+                                      : launch_blocks(f, requests_, kReads, 256, stream_);
+        ASSERT_EQ(err, cudaSuccess);
+        ASSERT_NO_FATAL_FAILURE(expect_answers(kReads)) << form;
+        cudaFreeHost(requests_);
+        requests_ = nullptr;
+    }
+}
+
+TEST_F(DirectGpu, AHostReadsBlocksByBothWaysInTurn)
+{
+    for (int i = 0; i < 300; i++) {
+        uint64_t offset = static_cast<uint64_t>(i) * 7 * kPage, n = i % 5 ? kPage : 3u << 20;
+        if (i % 3 == 0) {
+            ASSERT_EQ(gpunvme_read_async(f_, memory_, n, offset, stream_, bytes_), 0);
+            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        } else {
+            *bytes_ = gpunvme_file_read(f_, memory_, n, offset);
+        }
+        ASSERT_EQ(*bytes_, static_cast<int64_t>(n)) << i;
+        ASSERT_TRUE(holds(memory_, n, offset)) << i;
+    }
+}
+
 TEST_F(DirectGpu, ThreadsOfAWarpReadToSeveralBuffersOrNone)
 {
     struct gpunvme_buffer *second;
