@@ -166,7 +166,6 @@ static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct 
         err = share_queue(d, i, port);
         port->slots = (struct gq_slot *)(uintptr_t)slots;
         port->free_cids = (uint32_t *)(uintptr_t)cids;
-        queues[i].state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
     }
     return err;
 }
