@@ -331,11 +331,13 @@ class TwoLists
 TEST_P(GqRecover, WhatALeaseLeftIsNotForgottenWithTheNext)
 {
     Small s(GetParam());
+    sim_fault lose = once(SIM_FAULT_LOSE);
 
     s.rig.opts.queues = 2;
     s.open();
     put_around(s.rig.e, s.rig.e->exec->ops->start, wait_and_leave);
-    s.rig.fault(once(SIM_FAULT_LOSE));
+    lose.qid = s.rig.e->queues[0].qp.qid; /* which may be looked at after the other's */
+    s.rig.fault(lose);
     EXPECT_EQ(s.read(0, 1), 0) << "by the other queue";
     EXPECT_EQ(s.rig.stats().restarts, 1u);
     EXPECT_EQ(s.rig.stats().quarantined, 1u);
