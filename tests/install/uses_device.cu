@@ -18,3 +18,9 @@ __global__ void each_block(const struct gpunvme_device_file *file, char *to, int
 {
     results[blockIdx.x] = gpunvme_pread_block(file, to, gpunvme_size(file), 0);
 }
+
+__global__ void each_list(const struct gpunvme_device_file *file, char *to,
+                          struct gpunvme_piece *pieces, int *errors)
+{
+    errors[blockIdx.x] = gpunvme_preadv_warp(file, to, pieces + blockIdx.x * 1000ull, 1000);
+}
