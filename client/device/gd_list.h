@@ -26,8 +26,6 @@ static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_asked) &&
 
 /* Pieces of a list at most: their numbers stay below those that say that there is none. */
 #define GD_MAX_PIECES 0x7fffffffu
-/* Neighbours go to one queue, so that a group loads them side by side. */
-#define GD_LIST_SHIFT 5u
 
 /* The part of the buffer from addr on, which is inside. */
 GQ_FN struct gd_buffer gd_part_from(const struct gd_buffer *b, uint64_t addr)
@@ -39,6 +37,19 @@ GQ_FN struct gd_buffer gd_part_from(const struct gd_buffer *b, uint64_t addr)
     part.target.head += addr - b->addr;
     part.target.len -= addr - b->addr;
     return part;
+}
+
+/*
+ * Neighbours go to one queue, so that a group loads them side by side: as many as it has lanes,
+ * fewer in a list that is too short for that.
+ */
+GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
+{
+    uint32_t shift = 0;
+
+    while (shift < 5 && (groups << (shift + 1)) <= n)
+        shift++;
+    return shift;
 }
 
 /* Of a share for which there is no queue. */
@@ -66,7 +77,7 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
     uint32_t bad;
     int err = gd_take(w);
 
-    run.group_shift = GD_LIST_SHIFT;
+    run.group_shift = gd_list_shift(n, groups);
     if (err) {
         gd_refuse_list(w, &run, list, rank, err);
         return err;
