@@ -95,9 +95,9 @@ int gq_probe(int cuda_device, char *why, size_t len);
 
 /* Where a buffer's memory is. */
 enum gq_mem_kind {
-    GQ_MEM_HOST = 1, /* this process's memory: addr. CPU executor only */
-    GQ_MEM_FD = 2,   /* memfd or shared file mapping: fd (duplicated), offset. CPU executor only */
-    GQ_MEM_CUDA = 3, /* this process's device pointer: addr. CUDA only */
+    GQ_MEM_HOST = 1,     /* this process's memory: addr. CPU executor only */
+    GQ_MEM_FD = 2,       /* memfd or shared file mapping: fd (duplicated), offset. CUDA pins it */
+    GQ_MEM_CUDA = 3,     /* this process's device pointer: addr. CUDA only */
     GQ_MEM_CUDA_IPC = 4, /* another process's: base handle, offset from the base. CUDA only */
 };
 

@@ -3,17 +3,13 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "blockdev/wait.h"
-#include "cuda/gq_exec.h"
+#include "cuda/gq_host.h"
 
 #define PAGE_MASK       ((uint64_t)NVME_PAGE_SIZE - 1)
 #define MAX_CPU_THREADS 64u
@@ -49,39 +45,6 @@ static int import_host(const struct gq_mem *mem, struct gq_import *out)
     return 0;
 }
 
-static int import_fd(const struct gq_mem *mem, struct gq_import *out)
-{
-    uint64_t start = mem->offset & ~PAGE_MASK;
-    uint64_t end = mem->offset + mem->len;
-    struct stat st;
-    void *addr;
-    int fd;
-
-    if (end < mem->offset || end > INT64_MAX - PAGE_MASK)
-        return -EINVAL;
-    if (fstat(mem->fd, &st))
-        return -errno;
-    if ((uint64_t)st.st_size < end)
-        return -EFAULT;
-    end = (end + PAGE_MASK) & ~PAGE_MASK;
-    fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    addr = mmap(NULL, end - start, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)start);
-    if (addr == MAP_FAILED) {
-        int err = -errno;
-
-        close(fd);
-        return err == -ENOMEM ? err : -EFAULT;
-    }
-    out->head = mem->offset - start;
-    out->base = (uint64_t)(uintptr_t)addr;
-    out->mapping = addr;
-    out->map_len = end - start;
-    out->mem = (struct nvme_mem){.addr = addr, .len = out->map_len, .fd = fd, .fd_offset = start};
-    return 0;
-}
-
 static int cpu_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
 {
     (void)x;
@@ -89,35 +52,22 @@ static int cpu_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_imp
     if (mem->kind == GQ_MEM_HOST)
         return import_host(mem, out);
     if (mem->kind == GQ_MEM_FD)
-        return import_fd(mem, out);
+        return gq_host_import(mem, out);
     return -ENOTSUP;
 }
 
 static void cpu_release(struct gq_exec *x, struct gq_import *imp)
 {
     (void)x;
-    if (!imp->mapping)
-        return;
-    munmap(imp->mapping, imp->map_len);
-    close(imp->mem.fd);
+    gq_host_release(imp);
 }
 
 /* All memory of this executor is the host's. */
 static int cpu_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
 {
-    int fd = memfd_create("gq-staging", MFD_CLOEXEC), err;
-
+    (void)x;
     (void)host;
-    if (fd < 0)
-        return -errno;
-    if (ftruncate(fd, (off_t)len)) {
-        err = -errno;
-        close(fd);
-        return err;
-    }
-    err = cpu_import(x, &(struct gq_mem){.kind = GQ_MEM_FD, .fd = fd, .len = len}, out);
-    close(fd);
-    return err;
+    return gq_host_alloc(len, out);
 }
 
 static int cpu_shared_alloc(struct gq_exec *x, size_t len, void **out)

@@ -146,8 +146,8 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     return err;
 }
 
-static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len,
-                enum cudaMemcpyKind kind)
+/* Buffers are the device's memory or pinned host memory: CUDA tells by the address. */
+static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len)
 {
     cudaError_t err;
 
@@ -156,7 +156,7 @@ static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len,
     pthread_mutex_lock(&cu->copy_lock);
     err = cudaSetDevice(cu->device);
     if (err == cudaSuccess)
-        err = cudaMemcpyAsync(dst, src, len, kind, cu->copy_stream);
+        err = cudaMemcpyAsync(dst, src, len, cudaMemcpyDefault, cu->copy_stream);
     if (err == cudaSuccess)
         err = cudaStreamSynchronize(cu->copy_stream);
     pthread_mutex_unlock(&cu->copy_lock);
@@ -165,20 +165,19 @@ static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len,
 
 static int cuda_put(struct gq_exec *x, uint64_t dst, const void *src, size_t len)
 {
-    return copy(gq_cuda_of(x), (void *)(uintptr_t)dst, src, len, cudaMemcpyHostToDevice);
+    return copy(gq_cuda_of(x), (void *)(uintptr_t)dst, src, len);
 }
 
 static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
 {
-    return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len, cudaMemcpyDeviceToHost);
+    return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
 }
 
 static int cuda_port_slots(struct gq_exec *x, unsigned i, struct gq_slot *out)
 {
     const struct gq_port *port = &gq_cuda_of(x)->host_ports[i];
 
-    return copy(gq_cuda_of(x), out, port->slots, (port->depth - 1) * sizeof(*out),
-                cudaMemcpyDeviceToHost);
+    return copy(gq_cuda_of(x), out, port->slots, (port->depth - 1) * sizeof(*out));
 }
 
 /* By a kernel: the driver's own fill is not ordered against a device's DMA. */

@@ -7,10 +7,9 @@
 #include <cuda.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "cuda/gq_cuda_int.h"
+#include "cuda/gq_host.h"
 
 #define PAGE_MASK    ((uint64_t)NVME_PAGE_SIZE - 1)
 #define MAPPED_FLAGS (cudaHostAllocPortable | cudaHostAllocMapped)
@@ -103,28 +102,6 @@ static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct
     return 0;
 }
 
-int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
-{
-    struct gq_cuda *cu = gq_cuda_of(x);
-
-    *out = (struct gq_import){.mem.fd = -1};
-    if (gq_cuda_stuck(cu))
-        return -EIO;
-    if (mem->kind == GQ_MEM_CUDA)
-        return import_local(cu, mem, out);
-    if (mem->kind == GQ_MEM_CUDA_IPC)
-        return import_ipc(cu, mem, out);
-    return -ENOTSUP;
-}
-
-void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
-{
-    if (gq_cuda_stuck(gq_cuda_of(x)))
-        return;
-    if (imp->mapping && cudaIpcCloseMemHandle(imp->mapping) != cudaSuccess)
-        cudaGetLastError();
-}
-
 /*
  * Host memory, made reachable for the GPU. "Already registered" is a failure: CUDA then still
  * means the pages that were at this address when it was told of them, which may be others.
@@ -142,6 +119,59 @@ static int map_host(void *addr, size_t len, unsigned flags, void **device)
     return gq_cuda_errno(err);
 }
 
+/* Host memory, by the GPU's address of it. The controller reaches it as it does the host's. */
+static int pin(struct gq_import *imp)
+{
+    void *device;
+    int err = map_host(imp->mem.addr, imp->mem.len, 0, &device);
+
+    if (err) {
+        gq_host_release(imp);
+        return err;
+    }
+    imp->base = (uint64_t)(uintptr_t)device;
+    return 0;
+}
+
+static void unpin(struct gq_import *imp)
+{
+    cudaHostUnregister(imp->mem.addr);
+    gq_host_release(imp);
+}
+
+static int import_host(const struct gq_mem *mem, struct gq_import *out)
+{
+    int err = gq_host_import(mem, out);
+
+    return err ? err : pin(out);
+}
+
+int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+
+    *out = (struct gq_import){.mem.fd = -1};
+    if (gq_cuda_stuck(cu))
+        return -EIO;
+    if (mem->kind == GQ_MEM_CUDA)
+        return import_local(cu, mem, out);
+    if (mem->kind == GQ_MEM_CUDA_IPC)
+        return import_ipc(cu, mem, out);
+    if (mem->kind == GQ_MEM_FD)
+        return import_host(mem, out);
+    return -ENOTSUP;
+}
+
+void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
+{
+    if (gq_cuda_stuck(gq_cuda_of(x)))
+        return;
+    if (imp->mem.addr)
+        unpin(imp);
+    else if (imp->mapping && cudaIpcCloseMemHandle(imp->mapping) != cudaSuccess)
+        cudaGetLastError();
+}
+
 /* cudaMalloc promises 256 bytes of alignment, the controller wants pages: one page more. */
 static int alloc_device_staging(const struct gq_cuda *cu, size_t len, struct gq_import *out)
 {
@@ -155,32 +185,11 @@ static int alloc_device_staging(const struct gq_cuda *cu, size_t len, struct gq_
     return 0;
 }
 
-/* A memfd, since a controller in another process can only reach what it can map by a file. */
 static int alloc_host_staging(size_t len, struct gq_import *out)
 {
-    void *device, *addr;
-    int fd = memfd_create("gq-staging", MFD_CLOEXEC), err;
+    int err = gq_host_alloc(len, out);
 
-    if (fd < 0)
-        return -errno;
-    addr = ftruncate(fd, (off_t)len) ? MAP_FAILED
-                                     : mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (addr == MAP_FAILED) {
-        err = -errno;
-        goto close_fd;
-    }
-    err = map_host(addr, len, 0, &device);
-    if (err)
-        goto unmap;
-    out->base = (uint64_t)(uintptr_t)device;
-    out->mem = (struct nvme_mem){.addr = addr, .len = len, .fd = fd};
-    return 0;
-
-unmap:
-    munmap(addr, len);
-close_fd:
-    close(fd);
-    return err;
+    return err ? err : pin(out);
 }
 
 int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
@@ -193,13 +202,10 @@ void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
 {
     if (gq_cuda_stuck(gq_cuda_of(x)))
         return;
-    if (!imp->mem.addr) {
+    if (imp->mem.addr)
+        unpin(imp);
+    else
         cudaFree(imp->mapping);
-        return;
-    }
-    cudaHostUnregister(imp->mem.addr);
-    munmap(imp->mem.addr, imp->mem.len);
-    close(imp->mem.fd);
 }
 
 static int send_port(struct gq_cuda *cu, unsigned i)

@@ -1,4 +1,5 @@
 /* Queues of every shape: depth, wrap, order, number, and how many threads use them at once. */
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <sys/mman.h>
@@ -166,28 +167,92 @@ TEST_P(GqQueue, ServesManyThreadsAtOnce)
     EXPECT_EQ(rig.stats().buffers, 0u);
 }
 
-/* A memfd is what another process hands to the CPU executor. */
-TEST(GqQueueMemory, ReadsIntoAMemfdFromAnyOffset)
+/* What another process hands over by descriptor: 200000 bytes at an odd place of it. */
+class SharedMemory : public GqQueue
 {
-    Rig rig(kExecutors[0], 512, 1u << 20);
-    int fd = memfd_create("gq-test", MFD_CLOEXEC);
+  protected:
+    static constexpr size_t kAll = 300000, kAt = 5003, kLen = 200000;
+
+    void TearDown() override
+    {
+        close(fd_);
+    }
+    gq_buffer *add(Rig &rig)
+    {
+        gq_mem mem = {GQ_MEM_FD, nullptr, fd_, kAt, kLen, {}, false};
+        gq_buffer *b = nullptr;
+
+        EXPECT_EQ(ftruncate(fd_, kAll), 0);
+        EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
+        return b;
+    }
+    Bytes all()
+    {
+        Bytes got(kAll);
+
+        EXPECT_EQ(pread(fd_, got.data(), kAll, 0), (ssize_t)kAll);
+        return got;
+    }
+
+    int fd_ = memfd_create("gq-test", MFD_CLOEXEC);
+};
+
+/* Also where the controller reaches no memory of a device. */
+TEST_P(SharedMemory, IsReadIntoFromAnyOffset)
+{
+    for (bool no_peer : {false, true}) {
+        Rig rig(GetParam(), 512, 1u << 20);
+        rig.no_peer = no_peer;
+        rig.open();
+        gq_buffer *b = add(rig);
+        ASSERT_TRUE(b && gq_buffer_is_reachable(b));
+        ASSERT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 77, kLen), 0);
+        Bytes got = all();
+        EXPECT_TRUE(std::equal(got.begin() + kAt, got.begin() + kAt + kLen, &rig.media[77]));
+        EXPECT_EQ(got[kAt - 1] | got[kAt + kLen], 0);
+        ASSERT_EQ(rig.move(GQ_READ, b, 1000, {{GQ_LBA_ZERO, 8192}, {0, 4096}}, 5, 12000), 0);
+        got = all();
+        EXPECT_EQ(std::count(&got[kAt + 1000], &got[kAt + 1000 + 8187], 0), 8187) << "a hole";
+        EXPECT_TRUE(std::equal(&got[kAt + 9187], &got[kAt + 13000], rig.media.begin()));
+        gq_buffer_unregister(b);
+    }
+}
+
+TEST_P(SharedMemory, IsWrittenFromAndCopied)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    Bytes data = random_bytes(70000, 5), back(data.size());
 
     rig.open();
-    ASSERT_EQ(ftruncate(fd, 300000), 0);
-    gq_mem mem = {GQ_MEM_FD, nullptr, fd, 5003, 200000, {}, false};
-    gq_buffer *b = nullptr;
-    ASSERT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
-    ASSERT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 77, 200000), 0);
-    Bytes got(300000);
-    ASSERT_EQ(pread(fd, got.data(), got.size(), 0), 300000);
-    EXPECT_TRUE(std::equal(got.begin() + 5003, got.begin() + 205003, rig.media.begin() + 77));
-    EXPECT_EQ(got[5002] | got[205003], 0);
+    gq_buffer *b = add(rig);
+    ASSERT_TRUE(b);
+    ASSERT_EQ(gq_buffer_put(b, 300, data.data(), data.size()), 0);
+    Bytes got = all();
+    EXPECT_TRUE(std::equal(data.begin(), data.end(), &got[kAt + 300]));
+    ASSERT_EQ(rig.move(GQ_WRITE, b, 300, {{16, 69632}}, 0, 69632), 0);
+    EXPECT_TRUE(rig.peek(8192, 69632) == Bytes(data.begin(), data.begin() + 69632));
+    ASSERT_EQ(gq_buffer_zero(b, 301, 10), 0);
+    ASSERT_EQ(gq_buffer_get(b, 300, back.data(), back.size()), 0);
+    std::fill_n(data.begin() + 1, 10, 0);
+    EXPECT_TRUE(back == data);
     gq_buffer_unregister(b);
-    mem.len = 300000;
-    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -EFAULT) << "past the end of the file";
-    close(fd);
+}
+
+TEST_P(SharedMemory, IsRefusedPastItsEnd)
+{
+    Rig rig(GetParam(), 512, 1u << 20);
+    gq_mem mem = {GQ_MEM_FD, nullptr, fd_, kAt, kAll, {}, true};
+    gq_buffer *b = nullptr;
+
+    rig.open();
+    ASSERT_EQ(ftruncate(fd_, kAll), 0);
+    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -EFAULT);
+    mem.offset = UINT64_MAX - 4096;
+    EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -EINVAL) << "wraps";
+    EXPECT_EQ(rig.stats().buffers, 0u);
 }
 
 GQ_FOR_EXECUTORS(GqQueue);
+GQ_FOR_EXECUTORS(SharedMemory);
 
 } // namespace
