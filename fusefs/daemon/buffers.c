@@ -20,9 +20,15 @@
  * together cost a sixteenth of the memory at most.
  */
 #define MEMORY_TIMES 32u
+/*
+ * Host memory for a GPU is pinned, also pages that its owner never touched: one part of the
+ * machine's memory in so many, as much as tmpfs takes by default.
+ */
+#define PINNED_PART 2u
 
 struct buffer {
     uint64_t id, key, len;
+    uint64_t pinned; /* len, or 0 */
     uid_t uid;
     const void *owner;
     enum buffer_kind kind;
@@ -37,13 +43,14 @@ struct buffer {
 struct buffers {
     struct gq_engine *engine;
     unsigned max;
-    uint64_t max_bytes;
+    uint64_t max_bytes, max_pinned;
+    bool pins;             /* the engine pins host memory */
     atomic_bool told;      /* that some memory is out of the drive's reach */
     pthread_mutex_t lock;  /* protects everything below, and the lists of uses */
     pthread_cond_t unused; /* some buffer's last use has ended */
     bool cancelled;        /* buffers_cancel_all() */
     unsigned count;
-    uint64_t bytes;
+    uint64_t bytes, pinned;
     struct buffer *buckets[BUCKETS];
 };
 
@@ -54,6 +61,13 @@ static uint64_t memory_of_machine(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 1u << 30;
 }
 
+static bool is_cuda(const struct gq_engine *engine)
+{
+    struct gq_info info;
+    gq_engine_info(engine, &info);
+    return info.executor == GQ_EXECUTOR_CUDA;
+}
+
 int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
 {
     struct buffers *t = calloc(1, sizeof(*t));
@@ -62,6 +76,8 @@ int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
     t->engine = engine;
     t->max = max;
     t->max_bytes = memory_of_machine() * MEMORY_TIMES;
+    t->max_pinned = memory_of_machine() / PINNED_PART;
+    t->pins = engine && is_cuda(engine);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->unused, NULL);
     *out = t;
@@ -88,7 +104,6 @@ static void unmap(struct buffer *b)
         gq_buffer_unregister(b->gq);
     else
         munmap(b->map, b->map_len);
-    free(b);
 }
 
 static struct buffer **find(struct buffers *t, uint64_t id)
@@ -106,25 +121,27 @@ static int draw(uint64_t *value)
 }
 
 /* Room is taken before the memory is registered, so that the limits are never passed. */
-static int reserve(struct buffers *t, uint64_t len)
+static int reserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
     int err = t->count < t->max ? 0 : -EMFILE;
-    if (!err && len > t->max_bytes - t->bytes)
+    if (!err && (b->len > t->max_bytes - t->bytes || b->pinned > t->max_pinned - t->pinned))
         err = -ENOMEM;
     if (!err) {
         t->count++;
-        t->bytes += len;
+        t->bytes += b->len;
+        t->pinned += b->pinned;
     }
     pthread_mutex_unlock(&t->lock);
     return err;
 }
 
-static void unreserve(struct buffers *t, uint64_t len)
+static void unreserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
     t->count--;
-    t->bytes -= len;
+    t->bytes -= b->len;
+    t->pinned -= b->pinned;
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -152,36 +169,42 @@ static void tell_unreachable(struct buffers *t)
                               "transfers of such buffers go through host memory");
 }
 
-static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer *what, uint64_t *id,
-               uint64_t *key)
+static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b)
 {
-    int err = reserve(t, mem->len);
+    int err = t->engine && b->kind == BUFFER_DATA ? gq_buffer_register(t->engine, mem, &b->gq)
+                                                  : map_host(b, mem);
     if (err)
         return err;
-    struct buffer *b = calloc(1, sizeof(*b));
-    err = b ? 0 : -ENOMEM;
-    if (err)
-        goto unreserve;
-    *b = *what;
-    b->len = mem->len;
-    err = t->engine && b->kind == BUFFER_DATA ? gq_buffer_register(t->engine, mem, &b->gq)
-                                              : map_host(b, mem);
-    if (err)
-        goto free_buffer;
     if (b->gq && !gq_buffer_is_reachable(b->gq))
         tell_unreachable(t);
     err = publish(t, b);
-    if (err) {
+    if (err)
         unmap(b);
+    return err;
+}
+
+static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer *what, uint64_t *id,
+               uint64_t *key)
+{
+    struct buffer *b = calloc(1, sizeof(*b));
+    if (!b)
+        return -ENOMEM;
+    *b = *what;
+    b->len = mem->len;
+    b->pinned = t->pins && b->kind == BUFFER_DATA && mem->kind == GQ_MEM_FD ? mem->len : 0;
+    int err = reserve(t, b);
+    if (err)
+        goto free_buffer;
+    err = take_in(t, mem, b);
+    if (err)
         goto unreserve;
-    }
     *id = b->id;
     *key = b->key;
     return 0;
+unreserve:
+    unreserve(t, b);
 free_buffer:
     free(b);
-unreserve:
-    unreserve(t, mem->len);
     return err;
 }
 
@@ -214,9 +237,9 @@ static void end(struct buffers *t, struct buffer *b)
     while (b->uses)
         pthread_cond_wait(&t->unused, &t->lock);
     pthread_mutex_unlock(&t->lock);
-    uint64_t len = b->len;
     unmap(b);
-    unreserve(t, len);
+    unreserve(t, b);
+    free(b);
 }
 
 int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)

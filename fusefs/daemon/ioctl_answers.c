@@ -118,7 +118,6 @@ static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
 int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
                    struct gpunvme_ioc_register *reg)
 {
-    uint32_t executor = executor_of(&d->stack);
     bool list = reg->flags == GPUNVME_REGISTER_LIST;
     if ((reg->flags && !list) || reg->len == 0)
         return -EINVAL;
@@ -130,10 +129,10 @@ int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
         return register_fd(d, file, uid, buffers_add_list, reg);
     switch (reg->kind) {
     case GPUNVME_MEM_FD:
-        return executor == GPUNVME_EXECUTOR_CUDA ? -EOPNOTSUPP
-                                                 : register_fd(d, file, uid, buffers_add, reg);
+        return register_fd(d, file, uid, buffers_add, reg);
     case GPUNVME_MEM_CUDA_IPC:
-        return executor == GPUNVME_EXECUTOR_CUDA ? register_ipc(d, file, uid, reg) : -EOPNOTSUPP;
+        return executor_of(&d->stack) == GPUNVME_EXECUTOR_CUDA ? register_ipc(d, file, uid, reg)
+                                                               : -EOPNOTSUPP;
     default:
         return -EINVAL;
     }
