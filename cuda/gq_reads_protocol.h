@@ -127,14 +127,20 @@ GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *
            (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
 }
 
+/* What the end of a run means to reads that it did not come to, or has lost. */
+GQ_FN int gq_lost_error(uint32_t outcome)
+{
+    if (outcome == GQ_OUT_LEFT)
+        return -ESTALE;
+    return outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
+}
+
 /* What number `index` that was asked for is told instead of GQ_READ_LOST and its like. */
-GQ_FN int32_t gq_asked_error(const struct gq_reader *r, uint32_t index, uint32_t result)
+GQ_FN int gq_asked_error(const struct gq_reader *r, uint32_t index, uint32_t result)
 {
     if (result == GQ_READ_INVALID)
         return r->reads->asked[index].len > INT32_MAX ? -EINVAL : -EFAULT;
-    if (result == GQ_READ_LOST && r->w.outcome == GQ_OUT_LEFT)
-        return -ESTALE;
-    return result == GQ_READ_LOST && r->w.outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
+    return result == GQ_READ_LOST ? gq_lost_error(r->w.outcome) : -EIO;
 }
 
 /* Inside a region. */

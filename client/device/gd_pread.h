@@ -194,7 +194,7 @@ GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_fi
     gd_give(w);
     if (result == GQ_READ_OK)
         return (int64_t)read.len;
-    return result == GQ_READ_INVALID ? -EFAULT : gd_error(w->outcome);
+    return result == GQ_READ_INVALID ? -EFAULT : gq_lost_error(w->outcome);
 }
 
 /*

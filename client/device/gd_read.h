@@ -105,14 +105,6 @@ GQ_FN int gd_find_buffer(const struct gd_reader *w, struct gd_table *t, uint64_t
     }
 }
 
-/* What the end of a run means to reads of it that have not succeeded. */
-GQ_FN int gd_error(uint32_t outcome)
-{
-    if (outcome == GQ_OUT_LEFT)
-        return -ESTALE;
-    return outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
-}
-
 /* The most bytes, as a power of two, that a command carries. */
 GQ_FN uint32_t gd_unit(uint32_t max_command)
 {
@@ -208,7 +200,7 @@ GQ_FN int gd_read_part(struct gd_reader *w, const struct gd_buffer *b, struct gq
 
     reads.whole = read;
     run = gd_run(w->file, (uint32_t)gq_count_units(&reads), groups);
-    return gd_drive(w, &run, &reads, rank) == GQ_NO_READ ? 0 : gd_error(w->outcome);
+    return gd_drive(w, &run, &reads, rank) == GQ_NO_READ ? 0 : gq_lost_error(w->outcome);
 }
 
 #endif

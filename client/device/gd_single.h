@@ -103,7 +103,7 @@ GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
     w->in_flight = w->outcome != GQ_OUT_DONE;
     w->position = s->at;
     if (w->outcome != GQ_OUT_DONE)
-        return gd_error(w->outcome);
+        return gq_lost_error(w->outcome);
     return GQ_SAME32(s->status) ? -EIO : 0;
 }
 
