@@ -19,6 +19,7 @@ static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
     b->len = len;
     b->fd = -1;
     b->device = CUDA_NO_DEVICE;
+    b->pinned_for = CUDA_NO_DEVICE;
     return b;
 }
 
@@ -107,7 +108,7 @@ static int share(struct gpunvme_buffer *b)
         return gpunvme_fail(-ENOTSUP, "this mount is served by the %s: use gpunvme_alloc()",
                             info->executor_name);
     if (b->device == CUDA_NO_DEVICE)
-        return gpunvme_fail(-ENOTSUP, "host memory cannot be registered: use read(2)");
+        return gpunvme_fail(-ENOTSUP, "host memory cannot be registered: use gpunvme_alloc_host()");
     return register_cuda(b);
 }
 
@@ -167,16 +168,20 @@ static int alloc_shared(struct gpunvme_buffer *b)
     return err ? err : share_host(b);
 }
 
-static int alloc_cuda(struct gpunvme_buffer *b)
+static int find_gpu(struct gpunvme_buffer *b, int *device)
 {
     struct cuda_driver *cu;
+    int err = gpunvme_cuda(b->owner, &cu);
+    return err ? err : cuda_driver_find(cu, b->owner->info.gpu_uuid, device);
+}
+
+static int alloc_cuda(struct gpunvme_buffer *b)
+{
     uint64_t addr;
     int device;
-    int err = gpunvme_cuda(b->owner, &cu);
+    int err = find_gpu(b, &device);
     if (!err)
-        err = cuda_driver_find(cu, b->owner->info.gpu_uuid, &device);
-    if (!err)
-        err = cuda_driver_alloc(cu, device, b->len, &addr);
+        err = cuda_driver_alloc(b->owner->cuda, device, b->len, &addr);
     if (err)
         return err;
     b->device = device;
@@ -184,8 +189,45 @@ static int alloc_cuda(struct gpunvme_buffer *b)
     return register_cuda(b);
 }
 
+/* Kernels and the host name places in a buffer by one address. */
+static int pin(struct gpunvme_buffer *b, int device)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (b->len + page - 1) / page * page;
+    uint64_t mapped;
+    int err = cuda_driver_map(b->owner->cuda, device, b->addr, whole, CUDA_HOST_MEMORY, &mapped);
+    if (err)
+        return err;
+    b->pinned_for = device;
+    if (mapped == (uintptr_t)b->addr)
+        return 0;
+    return gpunvme_fail(-ENOTSUP, "this GPU has host memory at other addresses than the host");
+}
+
+/* Pinned before the mount pins it, so that its pages are this process's. */
+static int alloc_pinned(struct gpunvme_buffer *b)
+{
+    int device;
+    int err = find_gpu(b, &device);
+    if (!err)
+        err = alloc_host(b);
+    if (!err)
+        err = pin(b, device);
+    return err ? err : share_host(b);
+}
+
+/* Memory that the mount does not take is filled by read(2) as well. */
+static int alloc_staging(struct gpunvme_buffer *b)
+{
+    int err = alloc_host(b);
+    if (!err && b->owner->info.executor != GPUNVME_EXECUTOR_CUDA)
+        (void)share_host(b);
+    return err;
+}
+
 static void free_memory(struct gpunvme_buffer *b)
 {
+    if (b->pinned_for != CUDA_NO_DEVICE)
+        cuda_driver_unpin(b->owner->cuda, b->pinned_for, b->addr);
     if (b->allocated && b->device != CUDA_NO_DEVICE && b->addr)
         cuda_driver_free(b->owner->cuda, b->device, (uintptr_t)b->addr);
     else if (b->allocated && b->addr)
@@ -194,7 +236,8 @@ static void free_memory(struct gpunvme_buffer *b)
         close(b->fd);
 }
 
-int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+static int alloc(struct gpunvme *g, size_t len, int (*make)(struct gpunvme_buffer *b),
+                 struct gpunvme_buffer **out)
 {
     if (!len)
         return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
@@ -202,7 +245,7 @@ int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
     if (!b)
         return -ENOMEM;
     b->allocated = true;
-    int err = g->info.executor == GPUNVME_EXECUTOR_CUDA ? alloc_cuda(b) : alloc_shared(b);
+    int err = make(b);
     if (err) {
         free_memory(b);
         free(b);
@@ -213,24 +256,21 @@ int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
     return 0;
 }
 
+int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+{
+    bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
+    return alloc(g, len, cuda ? alloc_cuda : alloc_shared, out);
+}
+
+int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+{
+    bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
+    return alloc(g, len, cuda ? alloc_pinned : alloc_shared, out);
+}
+
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
 {
-    struct gpunvme_buffer *b = buffer_new(g, len);
-    if (!b)
-        return -ENOMEM;
-    b->allocated = true;
-    int err = alloc_host(b);
-    if (err) {
-        free_memory(b);
-        free(b);
-        return err;
-    }
-    /* Memory that the mount does not take is filled by read(2) as well. */
-    if (g->info.executor != GPUNVME_EXECUTOR_CUDA)
-        (void)share_host(b);
-    buffer_link(b);
-    *out = b;
-    return 0;
+    return alloc(g, len, alloc_staging, out);
 }
 
 /* Until the last transfer has let go of it. */

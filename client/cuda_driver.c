@@ -36,6 +36,7 @@ enum {
     CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
     CU_STREAM_NON_BLOCKING = 1,
     CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
 };
 
 #define DRIVER_FUNCTIONS(X)                                                                        \
@@ -91,7 +92,8 @@ static int driver_failed(struct cuda_driver *cu, CUresult result, const char *wh
 {
     const char *text = NULL;
     cu->cuGetErrorString(result, &text);
-    return gpunvme_fail(-EIO, "%s: %s", what, text ? text : "unknown CUDA error");
+    return gpunvme_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO, "%s: %s", what,
+                        text ? text : "unknown CUDA error");
 }
 
 static const struct {

@@ -75,7 +75,14 @@ int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_b
 /* Allocates and registers: GPU memory when the executor is CUDA, shared host memory otherwise. */
 int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
 /*
- * Returns when nothing can reach the memory any more; frees it if gpunvme_alloc() made it. Ends the
+ * Host memory, zeroed, and registered. When the executor is CUDA it is pinned, here and by the
+ * mount, and kernels on the mount's GPU reach it at the same address; else it is gpunvme_alloc().
+ * -ENODEV: this process does not see that GPU; -ENOMEM: more than can be pinned, or than the mount
+ * pins (docs/ioctl.md). Pinning counts, and takes, every page.
+ */
+int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
+/*
+ * Returns when nothing can reach the memory any more; frees it if the library made it. Ends the
  * transfers of other threads through it: they return what they have moved, or -EINTR. Of reads of
  * the direct path it knows nothing: none to this memory may be under way. An error is that of the
  * mount, which may be gone: b has ended all the same.

@@ -35,7 +35,8 @@ struct gpunvme_buffer {
     size_t len;
     int device;     /* CUDA ordinal, or CUDA_NO_DEVICE for host memory */
     int fd;         /* memfd behind host memory, or -1 */
-    bool allocated; /* by gpunvme_alloc() */
+    int pinned_for; /* CUDA ordinal whose kernels reach the host memory, or CUDA_NO_DEVICE */
+    bool allocated; /* by this library */
     bool shared;    /* registered at the mount; else its transfers bounce here, for the reason: */
     char why_not[160];
     unsigned users;            /* transfers under way: owner->lock */
@@ -49,7 +50,7 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size);
 /* The CUDA driver of the handle, opened when it is first asked for. */
 int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out);
 /*
- * Host memory, registered at the mount where that takes such memory and has room for one more
+ * Host memory, registered at the mount where its executor is not CUDA and it has room for one more
  * buffer.
  */
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
