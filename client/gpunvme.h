@@ -130,7 +130,7 @@ int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces
  * latest.
  */
 int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out);
-/* No gpunvme_readv() may be reading them. NULL does nothing. */
+/* No gpunvme_readv() or gpunvme_readv_async() may be reading them. NULL does nothing. */
 void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces);
 
 /*
