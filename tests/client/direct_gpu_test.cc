@@ -99,7 +99,7 @@ class DirectGpu : public ::testing::Test
     ::testing::AssertionResult holds(const unsigned char *dst, size_t n, uint64_t offset)
     {
         std::vector<char> got(n);
-        if (cudaMemcpyAsync(got.data(), dst, n, cudaMemcpyDeviceToHost, stream_) != cudaSuccess ||
+        if (cudaMemcpyAsync(got.data(), dst, n, cudaMemcpyDefault, stream_) != cudaSuccess ||
             cudaStreamSynchronize(stream_) != cudaSuccess)
             return ::testing::AssertionFailure() << "the GPU fails";
         for (size_t i = 0; i < n; i++) {
@@ -111,8 +111,12 @@ class DirectGpu : public ::testing::Test
     }
 
     // Requests next to each other in the buffer, with gaps, of up to `most` bytes.
-    struct request *make_requests(unsigned n, size_t most, unsigned seed)
+    struct request *make_requests(unsigned n, size_t most, unsigned seed,
+                                  unsigned char *to = nullptr)
     {
+        if (!to)
+            to = memory_;
+        cudaFreeHost(requests_);
         std::mt19937 rng(seed);
         requests_ = shared<struct request>(n);
         for (unsigned i = 0; i < n; i++) {
@@ -123,7 +127,7 @@ class DirectGpu : public ::testing::Test
                 shift = 0;
                 offset -= offset % kPage;
             }
-            requests_[i] = {memory_ + i * (most + 64) + shift, len, offset, -1000};
+            requests_[i] = {to + i * (most + 64) + shift, len, offset, -1000};
         }
         return requests_;
     }
@@ -136,6 +140,38 @@ class DirectGpu : public ::testing::Test
             ASSERT_EQ(r->result, static_cast<int64_t>(want)) << i;
             ASSERT_TRUE(holds(r->dst, want, r->offset)) << i;
         }
+    }
+
+    // Host memory that kernels reach, as long as the mount is connected; null when there is none.
+    unsigned char *host_memory(size_t n)
+    {
+        struct gpunvme_buffer *b = nullptr;
+        return gpunvme_alloc_host(g_, n, &b) == 0
+                   ? static_cast<unsigned char *>(gpunvme_buffer_addr(b))
+                   : nullptr;
+    }
+    // The host looks by itself, without CUDA.
+    void expect_in_host_memory(unsigned n)
+    {
+        ASSERT_NO_FATAL_FAILURE(expect_answers(n));
+        for (unsigned i = 0; i < n; i++) {
+            const struct request *r = &requests_[i];
+            ASSERT_EQ(memcmp(r->dst, &file_[r->offset], static_cast<size_t>(r->result)), 0) << i;
+        }
+    }
+    // Kernels that had the old bytes of `dst` in their cache see the new ones.
+    void expect_fresh_loads(unsigned char *dst)
+    {
+        constexpr unsigned kWarps = 256;
+        auto *wrong = shared<unsigned long long>(1);
+        auto *last = shared<int64_t>(kWarps);
+        ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), dst, kWarps, 200, wrong, last, stream_),
+                  cudaSuccess);
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        EXPECT_EQ(*wrong, 0u);
+        EXPECT_EQ(std::count(last, last + kWarps, static_cast<int64_t>(kPage)), kWarps);
+        cudaFreeHost(wrong);
+        cudaFreeHost(last);
     }
 
     // Of leases that have ended and are not renewed, in each form.
@@ -319,24 +355,92 @@ TEST_F(DirectGpu, BlocksReadLongPiecesTogether)
         ASSERT_EQ(launch_blocks(gpunvme_file_device(f_), requests_, 10, threads, stream_),
                   cudaSuccess);
         expect_answers(10);
-        cudaFreeHost(requests_);
-        requests_ = nullptr;
     }
 }
 
-// A kernel that had the old bytes in its cache sees the new ones.
 TEST_F(DirectGpu, LoadsSeeWhatWasRead)
 {
-    constexpr unsigned kWarps = 256;
-    auto *wrong = shared<unsigned long long>(1);
-    auto *last = shared<int64_t>(kWarps);
-    ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), memory_, kWarps, 200, wrong, last, stream_),
-              cudaSuccess);
+    expect_fresh_loads(memory_);
+}
+
+TEST_F(DirectGpu, LoadsSeeWhatWasReadIntoHostMemory)
+{
+    auto *host = host_memory(kRoom);
+    ASSERT_TRUE(host) << gpunvme_error();
+    expect_fresh_loads(host);
+}
+
+TEST_F(DirectGpu, KernelsReadIntoHostMemory)
+{
+    const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+    auto *host = host_memory(kRoom);
+    ASSERT_TRUE(host) << gpunvme_error();
+    make_requests(600, 70000, 14, host);
+    ASSERT_EQ(launch_warps(f, requests_, 600, stream_), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(expect_in_host_memory(600));
+    make_requests(4001, 9000, 15, host);
+    ASSERT_EQ(launch_threads(f, requests_, 4001, stream_), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(expect_in_host_memory(4001));
+    make_requests(10, 7u << 20, 16, host);
+    ASSERT_EQ(launch_blocks(f, requests_, 10, 256, stream_), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(expect_in_host_memory(10));
+}
+
+TEST_F(DirectGpu, ThreadsOfAWarpReadToHostAndDeviceMemory)
+{
+    constexpr unsigned kReads = 1000;
+    auto *host = host_memory(kRoom);
+    ASSERT_TRUE(host) << gpunvme_error();
+    make_requests(kReads, 9000, 17);
+    for (unsigned i = 0; i < kReads; i += 3)
+        requests_[i].dst = host + (requests_[i].dst - memory_);
+    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    expect_answers(kReads);
+}
+
+// The host looks as soon as it is told, and as soon as the stream has ended.
+TEST_F(DirectGpu, AHostSeesWhatWasReadIntoHostMemory)
+{
+    std::mt19937 rng(18);
+    auto *host = host_memory(4u << 20);
+    ASSERT_TRUE(host) << gpunvme_error();
+    ASSERT_NO_FATAL_FAILURE(punch_hole());
+    for (int i = 0; i < 400; i++) {
+        size_t n = 1 + rng() % (i % 20 ? 3 * kPage : 2u << 20), at = rng() % kPage;
+        uint64_t offset = i % 3 ? rng() % kFile : kHole + rng() % kHoleLength;
+        if (i % 2)
+            offset -= offset % kPage;
+        size_t want = std::min<size_t>(n, kFile - offset);
+        memset(host + at, 0x5a, n);
+        if (i % 4) {
+            *bytes_ = gpunvme_file_read(f_, host + at, n, offset);
+        } else {
+            *bytes_ = -1000;
+            ASSERT_EQ(gpunvme_read_async(f_, host + at, n, offset, stream_, bytes_), 0);
+            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        }
+        ASSERT_EQ(*bytes_, static_cast<int64_t>(want)) << n << " at " << offset;
+        ASSERT_EQ(memcmp(host + at, &file_[offset], want), 0) << n << " at " << offset;
+    }
+}
+
+TEST_F(DirectGpu, AListIsReadIntoHostMemory)
+{
+    constexpr size_t kPieces = 2000, kMost = 5000;
+    std::mt19937 rng(19);
+    struct gpunvme_piece *pieces = nullptr;
+    auto *host = host_memory(kPieces * kMost);
+    ASSERT_TRUE(host) << gpunvme_error();
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, kPieces, &pieces), 0) << gpunvme_error();
+    for (size_t i = 0; i < kPieces; i++)
+        pieces[i] = {rng() % kFile, i * kMost, static_cast<uint32_t>(1 + rng() % kMost), -1};
+    ASSERT_EQ(gpunvme_readv_async(f_, host, pieces, kPieces, stream_), 0) << gpunvme_error();
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(*wrong, 0u);
-    EXPECT_EQ(std::count(last, last + kWarps, static_cast<int64_t>(kPage)), kWarps);
-    cudaFreeHost(wrong);
-    cudaFreeHost(last);
+    for (size_t i = 0; i < kPieces; i++) {
+        size_t want = std::min<size_t>(pieces[i].len, kFile - pieces[i].file_offset);
+        ASSERT_EQ(pieces[i].result, static_cast<int32_t>(want)) << i;
+        ASSERT_EQ(memcmp(host + i * kMost, &file_[pieces[i].file_offset], want), 0) << i;
+    }
 }
 
 TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
