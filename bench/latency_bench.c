@@ -42,8 +42,9 @@ struct bench {
     struct bench_mount mount;
     struct bench_direct direct; /* where the mount lends it */
     struct bench_file file;
-    int uncached; /* the file with O_DIRECT, or -1 */
-    void *host;   /* LARGEST bytes, pinned where there is a GPU */
+    int uncached;                  /* the file with O_DIRECT, or -1 */
+    void *host;                    /* LARGEST bytes, pinned where there is a GPU */
+    const struct bench_memory *to; /* of a registered buffer, where calls read to */
     struct pattern_pieces pieces;
     double *values;
     struct bench_report *report;
@@ -90,7 +91,7 @@ static int read_ioctl(struct bench *b, size_t i)
 static int read_direct(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
-    char *to = (char *)b->mount.memory.addr + i * bytes;
+    char *to = (char *)b->to->addr + i * bytes;
 
     return bench_direct_read(&b->direct, WHO, to, bytes, b->pieces.places[i]);
 }
@@ -98,7 +99,7 @@ static int read_direct(struct bench *b, size_t i)
 static int read_by_block(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
-    char *to = (char *)b->mount.memory.addr + i * bytes;
+    char *to = (char *)b->to->addr + i * bytes;
     ssize_t n = gpunvme_file_read(b->direct.file, to, bytes, b->pieces.places[i]);
 
     return n == (ssize_t)bytes ? 0 : fail("direct path", n < 0 ? gpunvme_error() : "short");
@@ -156,26 +157,46 @@ static int measure(struct bench *b, const char *name, call_fn call)
 /* Reads into the buffer, and a look at what is there afterwards. */
 static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
 {
-    int err = bench_poison(&b->mount.memory, SEED);
+    int err = bench_poison(b->to, SEED);
 
     if (!err)
         err = measure(b, name, call);
-    return err ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
+    return err ? err : bench_verify(b->to, &b->pieces, WHO);
 }
 
 #ifdef GPUNVME_HAVE_CUDA
 static int measure_in_kernel(struct bench *b, const char *name)
 {
     const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);
-    int err = bench_poison(&b->mount.memory, SEED);
+    int err = bench_poison(b->to, SEED);
 
     /* The first run warms up. */
     for (unsigned i = 0; i < 2 && !err; i++)
-        err = kernel_direct_reads(file, &b->pieces, b->mount.memory.addr, b->values);
+        err = kernel_direct_reads(file, &b->pieces, b->to->addr, b->values);
     if (err)
         return fail(name, "a read or the GPU failed");
     bench_report_values(b->report, name, "us", b->values, b->pieces.n, PING_PONG);
-    return bench_verify(&b->mount.memory, &b->pieces, WHO);
+    return bench_verify(b->to, &b->pieces, WHO);
+}
+
+/* The same into host memory of the library's. */
+static int measure_pinned(struct bench *b)
+{
+    struct bench_memory to = {.len = b->samples * SMALL};
+    struct gpunvme_buffer *buffer;
+    int err = gpunvme_alloc_host(b->mount.g, to.len, &buffer);
+
+    if (err)
+        return fail("pinned memory", gpunvme_error());
+    to.addr = gpunvme_buffer_addr(buffer);
+    b->to = &to;
+    err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel, into pinned memory");
+    if (!err)
+        err = measure_to_buffer(b, "direct path, 4 KiB, by a block that stays, into pinned memory",
+                                read_by_block);
+    b->to = &b->mount.memory;
+    gpunvme_unregister(buffer);
+    return err;
 }
 
 /* Where the time of such a read goes. */
@@ -333,6 +354,8 @@ static int measure_direct(struct bench *b)
         err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel");
     if (!err && b->mount.memory.on_gpu)
         err = measure_phases(b);
+    if (!err && b->mount.memory.on_gpu)
+        err = measure_pinned(b);
 #endif
     return err;
 }
@@ -374,6 +397,7 @@ static int set_up(struct bench *b, const char *dir)
 
     if (err)
         return err;
+    b->to = &b->mount.memory;
     if (!b->mount.g)
         return fail(dir, "is not on a mount of gpunvmefs");
     b->host = bench_host_alloc(b->mount.memory.on_gpu, LARGEST);
