@@ -161,6 +161,7 @@ struct sim_thread {
     struct sim_counters count;
     _Atomic unsigned moving; /* commands in the hands of the mover; stored by who has the lock */
     unsigned rounds;
+    unsigned spins; /* rounds in vain since the last work, or 0 after a sleep; the thread's own */
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
     _Atomic bool stop;

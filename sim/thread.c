@@ -20,6 +20,8 @@
 #define SWEEP_IDLE    64u                    /* rounds */
 #define SWEEP_BUSY    4096u
 #define WATCH_ROUNDS  16u
+#define SPINS_A_LOOK  32u /* rounds in vain from one look around to the next */
+#define SPINS_A_YIELD 64u /* likewise, where there are cores to spare */
 
 uint64_t sim_now(void)
 {
@@ -128,6 +130,15 @@ void sim_attend(struct nvme_transport *t, int change)
     sim_wake_all(s);
 }
 
+/*
+ * A thread that waits for a doorbell or the mover answers the sooner the less it does meanwhile: it
+ * looks at the affairs of others now and then, and before and after it sleeps.
+ */
+static bool looks_around(const struct sim_thread *th, bool worked)
+{
+    return (worked ? th->rounds % WATCH_ROUNDS : th->spins % SPINS_A_LOOK) == 0;
+}
+
 /* Real queues' words while idle, the whole page now and then: a page is 1024 loads. */
 static void look_for_strays(struct sim_thread *th, bool idle)
 {
@@ -136,7 +147,7 @@ static void look_for_strays(struct sim_thread *th, bool idle)
 
     if (all)
         sim_sweep_doorbells(th, s->doorbells_len / sizeof(uint32_t));
-    else if (idle)
+    else if (idle && looks_around(th, false))
         sim_sweep_doorbells(th, sim_doorbell_word(s, s->cfg.io_queues, true) + 1);
 }
 
@@ -182,7 +193,7 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
         if (!ran) /* it waits for something that the other threads must do */
             sim_nap();
     }
-    if (th->index == 0 && (!worked || th->rounds % WATCH_ROUNDS == 0) && anyone_parked(th->s, 1))
+    if (th->index == 0 && looks_around(th, worked) && anyone_parked(th->s, 1))
         wake_owners(th->s);
     return worked;
 }
@@ -229,11 +240,22 @@ static bool is_attended(const struct sim_thread *th)
     return th->index == 0 && atomic_load_explicit(&th->s->attended, memory_order_relaxed);
 }
 
-/* Spinning long needs a core to spare for it, as spin_us has it. */
+/* As spin_us has it. */
+static bool has_cores_to_spare(const struct sim_thread *th)
+{
+    return th->s->spin_us >= SIM_SPIN_US;
+}
+
+/* Spinning long needs a core to spare for it. */
 static uint64_t spin_ns(const struct sim_thread *th)
 {
-    return is_attended(th) && th->s->spin_us >= SIM_SPIN_US ? ATTENDED_SPIN
-                                                            : th->s->spin_us * 1000u;
+    return is_attended(th) && has_cores_to_spare(th) ? ATTENDED_SPIN : th->s->spin_us * 1000u;
+}
+
+static void spin(struct sim_thread *th)
+{
+    if (++th->spins % SPINS_A_YIELD == 0 || !has_cores_to_spare(th))
+        sched_yield();
 }
 
 static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
@@ -252,9 +274,10 @@ static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 
     if (now - r->since < spin_ns(th) || atomic_load(&th->moving) ||
         (next_due != UINT64_MAX && next_due < now + PARK_FIRST_NS)) {
-        sched_yield();
+        spin(th);
         return;
     }
+    th->spins = 0;
     uint64_t ns = r->ns < longest ? r->ns : longest;
     if (next_due != UINT64_MAX && next_due - now < ns)
         ns = next_due - now;
@@ -272,10 +295,12 @@ static void *thread_main(void *arg)
     pthread_setname_np(pthread_self(), "sim");
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* ns; the default would double a short sleep */
     while (!atomic_load(&th->stop)) {
-        if (locked_round(th, &next_due))
+        if (locked_round(th, &next_due)) {
             rest = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
-        else
+            th->spins = 1;
+        } else {
             idle(th, &rest, next_due);
+        }
     }
     return NULL;
 }
