@@ -9,6 +9,7 @@
 struct gq_copier {
     struct gq_poster poster;
     struct gq_keeper keeper;
+    int device;
     unsigned idle_polls;
     cudaStream_t streams[GQ_KEEPER_STREAMS];
 };
@@ -45,8 +46,9 @@ static int open_streams(struct gq_copier *c)
 static int run(void *ctx, const struct gq_copier_launch *l, unsigned blocks, unsigned stream)
 {
     struct gq_copier *c = ctx;
+    int err = to_errno(cudaSetDevice(c->device)); /* of the calling thread, whichever it is */
 
-    return to_errno(gq_copier_run(l, blocks, c->streams[stream]));
+    return err ? err : to_errno(gq_copier_run(l, blocks, c->streams[stream]));
 }
 
 int gq_copier_open(unsigned blocks, struct gq_copier **out)
@@ -67,7 +69,9 @@ int gq_copier_open(unsigned blocks, struct gq_copier **out)
     gq_keeper_init(&c->keeper, m, (uint64_t)(uintptr_t)m, blocks);
     c->keeper.run = run;
     c->keeper.ctx = c;
-    err = open_streams(c);
+    err = to_errno(cudaGetDevice(&c->device));
+    if (!err)
+        err = open_streams(c);
     if (err)
         goto free_memory;
     *out = c;

@@ -24,7 +24,7 @@ cudaError_t gq_copier_run(const struct gq_copier_launch *l, unsigned blocks, cud
 /* A kernel and its mailboxes; used by one thread. */
 struct gq_copier;
 
-/* blocks: 1 to GQ_COPIER_BLOCKS. -ENOMEM, -EIO. */
+/* On the current device. blocks: 1 to GQ_COPIER_BLOCKS. -ENOMEM, -EIO. */
 int gq_copier_open(unsigned blocks, struct gq_copier **out);
 /* Waits for the kernel to end. No copy may be under way. */
 void gq_copier_close(struct gq_copier *c);

@@ -19,7 +19,7 @@
 #include "cuda/gq_kernels.h"
 #include "cuda/gq_route.h"
 
-#define CHANNELS     8u
+#define CHANNELS     16u
 #define RING         32u  /* submissions in flight on a channel */
 #define MAX_COPIES   512u /* pieces of one submission */
 #define KERNEL_BELOW (64u << 10)
@@ -63,7 +63,10 @@ static int to_errno(cudaError_t err)
     return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
-/* The device is a property of the calling thread: threads come from the controller. */
+/*
+ * The device is a property of the calling thread, and threads come from the controller. What is
+ * launched or pinned needs it; a look at an event, or at a mailbox, does not.
+ */
 static int bind_device(const struct gq_mover *m)
 {
     return to_errno(cudaSetDevice(m->device));
@@ -74,8 +77,9 @@ static struct gq_gather *row_of(struct channel *ch, const struct submission *sub
     return ch->gathers + (size_t)(sub - ch->ring) * MAX_COPIES;
 }
 
-static int launch(struct channel *ch, struct submission *sub, const struct gq_gather *small,
-                  unsigned n_large, unsigned n_small, bool to_device);
+static int launch(const struct gq_mover *m, struct channel *ch, struct submission *sub,
+                  const struct gq_gather *small, unsigned n_large, unsigned n_small,
+                  bool to_device);
 
 /* What another process did not do is done here. 1, 0 or -EIO. */
 static int end_routed(struct gq_mover *m, struct channel *ch, struct submission *sub)
@@ -88,7 +92,7 @@ static int end_routed(struct gq_mover *m, struct channel *ch, struct submission 
     gq_routes_unlock(m->routes, channel);
     if (rc >= 0)
         return rc;
-    return launch(ch, sub, row_of(ch, sub) + sub->routed.parts[lost].first, 0,
+    return launch(m, ch, sub, row_of(ch, sub) + sub->routed.parts[lost].first, 0,
                   sub->routed.parts[lost].n, true);
 }
 
@@ -180,11 +184,13 @@ static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
 }
 
 /* Launched for these pieces, with an event behind them. */
-static int launch(struct channel *ch, struct submission *sub, const struct gq_gather *small,
-                  unsigned n_large, unsigned n_small, bool to_device)
+static int launch(const struct gq_mover *m, struct channel *ch, struct submission *sub,
+                  const struct gq_gather *small, unsigned n_large, unsigned n_small, bool to_device)
 {
     cudaError_t err = cudaSuccess;
 
+    if (bind_device(m))
+        return -EIO;
     if (n_large)
         err = copy_large(ch, n_large, to_device);
     if (err == cudaSuccess && n_small)
@@ -207,8 +213,9 @@ static int give_to_copier(struct channel *ch, struct submission *sub, const stru
     return gq_copier_submit(ch->copier, small, n, &sub->ticket);
 }
 
-static int submit_here(struct channel *ch, struct submission *sub, const struct gq_gather *small,
-                       unsigned n_large, unsigned n_small, bool to_device)
+static int submit_here(const struct gq_mover *m, struct channel *ch, struct submission *sub,
+                       const struct gq_gather *small, unsigned n_large, unsigned n_small,
+                       bool to_device)
 {
     int err = -ENOSPC;
 
@@ -219,7 +226,7 @@ static int submit_here(struct channel *ch, struct submission *sub, const struct 
         err = give_to_copier(ch, sub, small, n_small);
     if (err == -ENOSPC) {
         sub->by_copier = false;
-        err = launch(ch, sub, small, n_large, n_small, to_device);
+        err = launch(m, ch, sub, small, n_large, n_small, to_device);
     }
     return err;
 }
@@ -234,7 +241,7 @@ static int submit_routed(struct gq_mover *m, struct channel *ch, struct submissi
     gq_routes_lock(m->routes, channel);
     err = gq_routes_plan(m->routes, channel, small, n_small, &sub->routed);
     if (!err)
-        err = submit_here(ch, sub, small, n_large, sub->routed.n_local, true);
+        err = submit_here(m, ch, sub, small, n_large, sub->routed.n_local, true);
     if (!err)
         gq_routes_post(m->routes, channel, &sub->routed);
     gq_routes_unlock(m->routes, channel);
@@ -250,7 +257,7 @@ static int mover_submit(void *ctx, unsigned channel, bool to_device, const struc
     unsigned n_large, n_small;
     int err;
 
-    if (bind_device(m) || advance(m, ch))
+    if (advance(m, ch))
         return -EIO;
     if (ch->submitted - ch->done == RING)
         return -EAGAIN;
@@ -259,7 +266,7 @@ static int mover_submit(void *ctx, unsigned channel, bool to_device, const struc
     if (to_device && n_small && gq_routes_exist(m->routes))
         err = submit_routed(m, ch, sub, row_of(ch, sub), n_large, n_small);
     else
-        err = submit_here(ch, sub, row_of(ch, sub), n_large, n_small, to_device);
+        err = submit_here(m, ch, sub, row_of(ch, sub), n_large, n_small, to_device);
     if (err)
         return err;
     *ticket = ++ch->submitted;
@@ -273,7 +280,7 @@ static int mover_poll(void *ctx, unsigned channel, uint64_t ticket)
 
     if (ch->done >= ticket)
         return 1;
-    if (bind_device(m) || advance(m, ch))
+    if (advance(m, ch))
         return -EIO;
     return ch->done >= ticket;
 }
