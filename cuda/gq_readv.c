@@ -9,7 +9,7 @@
 #include "cuda/gq_run.h"
 
 #define READS_A_QUEUE  8u
-#define QUEUES_ENOUGH  16u
+#define QUEUES_ENOUGH  32u
 #define FIRST_CHUNK    1024u
 #define READS_TO_SPLIT 1024u
 

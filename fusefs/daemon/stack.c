@@ -15,7 +15,7 @@
 #define CPU_QUEUES 4u
 #define CPU_DEPTH  128
 /* Of the executor, when nobody says how many. */
-#define ENGINE_QUEUES 16u
+#define ENGINE_QUEUES 43u
 
 struct problem {
     const char *device;
