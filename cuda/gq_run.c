@@ -207,20 +207,31 @@ static int wait_run(struct gq_job *j, struct gq_job_run *run, const struct gq_ch
     return err;
 }
 
-/* Waits for the oldest list under way, and takes it. */
-static int end_list(struct gq_job *j)
+/* The queues of a list that has ended go on with what is filled. 0, or why nothing more may be. */
+static int start_next(struct gq_job *j)
 {
-    const struct gq_chunk *chunk = chunk_of(j, j->ended);
-    struct gq_job_run *run = run_of(j, j->ended);
-    int err = wait_run(j, run, chunk);
+    int err = j->started < j->filled ? start_list(j) : 0;
 
-    if (!run->failed) {
-        j->result->timed_out |= err == -ETIMEDOUT;
-        j->result->cancelled |= err == -ECANCELED;
-        err = j->take(j, j->ended, chunk, err);
-    }
+    return err == -EAGAIN ? 0 : err;
+}
+
+/* Waits for the oldest list under way, starts the next, and takes it meanwhile. *stop as above. */
+static int end_list(struct gq_job *j, int *stop)
+{
+    unsigned i = j->ended;
+    const struct gq_chunk *chunk = chunk_of(j, i);
+    struct gq_job_run *run = run_of(j, i);
+    int err = wait_run(j, run, chunk);
+    bool failed = run->failed;
+
     j->ended++;
-    return err;
+    if (!err && !*stop)
+        *stop = start_next(j);
+    if (failed)
+        return err;
+    j->result->timed_out |= err == -ETIMEDOUT;
+    j->result->cancelled |= err == -ECANCELED;
+    return j->take(j, i, chunk, err);
 }
 
 /* The same for a list whose results may be of no use any more: it is told to end. */
@@ -247,7 +258,7 @@ int gq_job_lists(struct gq_job *j, bool split)
     do {
         stop = stop ? stop : start_lists(j);
         if (j->ended < j->started)
-            err = end_list(j);
+            err = end_list(j, &stop);
     } while (!err && (j->ended < j->started || (!stop && j->ended < j->filled)));
     while (j->ended < j->started)
         abandon_list(j);
