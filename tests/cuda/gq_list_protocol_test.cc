@@ -20,7 +20,7 @@ struct Way {
     uint32_t lanes;
 };
 
-constexpr uint32_t kEach = 2; /* entries of a lane in a round */
+constexpr uint32_t kEach = 4; /* entries of a lane in a round */
 constexpr uint64_t kLong = 10000000000u;
 
 uint16_t status_of(uint64_t slba)
