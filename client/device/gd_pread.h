@@ -192,9 +192,10 @@ GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_fi
         result = q->results[lane];
     }
     gd_give(w);
+    err = GQ_BALLOT(result != GQ_READ_OK) ? gd_run_error(w) : 0;
     if (result == GQ_READ_OK)
         return (int64_t)read.len;
-    return result == GQ_READ_INVALID ? -EFAULT : gq_lost_error(w->outcome);
+    return result == GQ_READ_INVALID ? -EFAULT : err;
 }
 
 /*

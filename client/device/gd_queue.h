@@ -71,6 +71,28 @@ GQ_FN bool gd_look(const struct gpunvme_device_file *f, uint64_t checked)
 }
 
 /*
+ * What the drive's refusal of a command means: -EIO, or -ESTALE when the leases have ended, for
+ * then queues are taken from under those who still read.
+ */
+GQ_FN int gd_refused_error(const struct gd_reader *w)
+{
+    GQ_LANE_VAR(uint32_t, stale);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(stale) = gd_look(w->file, 0);
+    }
+    return GQ_FROM32(stale, 0) ? -ESTALE : -EIO;
+}
+
+/* What the end of a run means to its reads that failed. */
+GQ_FN int gd_run_error(const struct gd_reader *w)
+{
+    return w->outcome == GQ_OUT_DONE ? gd_refused_error(w) : gq_lost_error(w->outcome);
+}
+
+/*
  * Tries w->queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, told late
  * by GD_CHECK_NS at most. All that is loaded is on its way at the same time.
  */

@@ -200,7 +200,7 @@ GQ_FN int gd_read_part(struct gd_reader *w, const struct gd_buffer *b, struct gq
 
     reads.whole = read;
     run = gd_run(w->file, (uint32_t)gq_count_units(&reads), groups);
-    return gd_drive(w, &run, &reads, rank) == GQ_NO_READ ? 0 : gq_lost_error(w->outcome);
+    return gd_drive(w, &run, &reads, rank) == GQ_NO_READ ? 0 : gd_run_error(w);
 }
 
 #endif

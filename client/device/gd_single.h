@@ -102,9 +102,7 @@ GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
     w->outcome = GQ_SAME32(s->outcome);
     w->in_flight = w->outcome != GQ_OUT_DONE;
     w->position = s->at;
-    if (w->outcome != GQ_OUT_DONE)
-        return gq_lost_error(w->outcome);
-    return GQ_SAME32(s->status) ? -EIO : 0;
+    return w->outcome == GQ_OUT_DONE && !GQ_SAME32(s->status) ? 0 : gd_run_error(w);
 }
 
 /* After gd_await(): lane 0 passed its fence in gd_send(), and stored nothing to the queue since. */
