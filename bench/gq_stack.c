@@ -96,7 +96,8 @@ static int open_drive(struct gq_stack *s)
     struct sim_config cfg = {.ns[0] = {.bytes = s->size, .lba_size = s->lba},
                              .namespaces = 1,
                              .threads = s->sim_threads,
-                             .mdts = 4u << 20};
+                             .mdts = 4u << 20,
+                             .doorbell_stride = SIM_STRIDE_LINES};
     struct nvme_transport *t;
     int err = sim_create(&cfg, &s->sim, &t);
 

@@ -160,7 +160,7 @@ struct sim_thread {
     bool blocked; /* a command waits for room for its copies; the pieces are its own meanwhile */
     struct sim_counters count;
     _Atomic unsigned moving; /* commands in the hands of the mover; stored by who has the lock */
-    unsigned rounds;
+    unsigned rounds, sweeps;
     unsigned spins; /* rounds in vain since the last work, or 0 after a sleep; the thread's own */
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
@@ -331,8 +331,8 @@ void sim_post(struct sim_sq *sq, uint16_t cid, uint16_t status, uint32_t result)
 void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
 /* Takes the SQE at the head; the SQ must not be empty. */
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe);
-/* Looks at the first words of the doorbells for stores to queues that do not exist. */
-void sim_sweep_doorbells(struct sim_thread *th, size_t words);
+/* Looks at every step-th of these doorbell words for stores to queues that do not exist. */
+void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t step);
 void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq);
 size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
 

@@ -159,12 +159,12 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
 }
 
 /* Doorbell words that belong to no queue: a store there is a mistake. */
-void sim_sweep_doorbells(struct sim_thread *th, size_t words)
+void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t step)
 {
     struct sim *s = th->s;
     size_t stride = (size_t)1 << s->cfg.doorbell_stride;
 
-    for (size_t w = 0; w < words; w++) {
+    for (size_t w = from; w < to; w += step) {
         uint32_t v = atomic_load_explicit(&s->doorbells[w], memory_order_relaxed);
         if (v == atomic_load_explicit(&s->seen[w], memory_order_relaxed))
             continue;

@@ -18,6 +18,8 @@ extern "C" {
 struct sim;
 
 #define SIM_MAX_NAMESPACES 8
+/* A doorbell_stride with which each queue pair's doorbells have a cache line of their own. */
+#define SIM_STRIDE_LINES 3u
 
 struct sim_ns_config {
     const char *path;  /* image file; NULL: anonymous memory, zeroed */

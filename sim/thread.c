@@ -124,7 +124,7 @@ void sim_attend(struct nvme_transport *t, int change)
     struct sim *s = ((struct sim_transport *)t)->s;
 
     sim_pause(s);
-    sim_sweep_doorbells(&s->threads[0], s->doorbells_len / sizeof(uint32_t));
+    sim_sweep_doorbells(&s->threads[0], 0, s->doorbells_len / sizeof(uint32_t), 1);
     atomic_fetch_add(&s->attended, (unsigned)change);
     sim_resume(s);
     sim_wake_all(s);
@@ -139,16 +139,24 @@ static bool looks_around(const struct sim_thread *th, bool worked)
     return (worked ? th->rounds % WATCH_ROUNDS : th->spins % SPINS_A_LOOK) == 0;
 }
 
-/* Real queues' words while idle, the whole page now and then: a page is 1024 loads. */
+static void sweep_a_page(struct sim_thread *th)
+{
+    size_t words = NVME_PAGE_SIZE / sizeof(uint32_t);
+    size_t from = th->sweeps++ % (th->s->doorbells_len / NVME_PAGE_SIZE) * words;
+
+    sim_sweep_doorbells(th, from, from + words, 1);
+}
+
+/* Real queues' words while idle, a page of all words now and then: these are 1024 loads. */
 static void look_for_strays(struct sim_thread *th, bool idle)
 {
     struct sim *s = th->s;
-    bool all = ++th->rounds % (idle ? SWEEP_IDLE : SWEEP_BUSY) == 0;
 
-    if (all)
-        sim_sweep_doorbells(th, s->doorbells_len / sizeof(uint32_t));
+    if (++th->rounds % (idle ? SWEEP_IDLE : SWEEP_BUSY) == 0)
+        sweep_a_page(th);
     else if (idle && looks_around(th, false))
-        sim_sweep_doorbells(th, sim_doorbell_word(s, s->cfg.io_queues, true) + 1);
+        sim_sweep_doorbells(th, 0, sim_doorbell_word(s, s->cfg.io_queues, true) + 1,
+                            (size_t)1 << s->cfg.doorbell_stride);
 }
 
 static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin)

@@ -106,6 +106,7 @@ static int open_stack(struct rig *r, const struct rig_config *config)
     struct drive drive = {.release = release_sim, .context = r};
     struct sim_config sim = {.ns[0] = {.path = r->path, .lba_size = 512},
                              .namespaces = 1,
+                             .doorbell_stride = SIM_STRIDE_LINES,
                              .mdts = config->bytes_per_sec ? 65536 : 0,
                              .bytes_per_sec = config->bytes_per_sec};
     int err = sim_create(&sim, &r->sim, &drive.transport);

@@ -36,6 +36,21 @@ TEST_F(Judge, DoorbellBetweenTheStrides)
     EXPECT_TRUE(wide.only(SIM_EV_DB_INVALID_QUEUE)); /* without a kick: it looks by itself */
 }
 
+TEST_F(Judge, DoorbellsOfSeveralPages)
+{
+    struct sim_config c = small_config();
+    c.io_queues = 128;
+    c.doorbell_stride = SIM_STRIDE_LINES;
+    Rig wide(c);
+    ASSERT_EQ(wide.t->doorbells_len, 3u * 4096);
+    wide.create(128, 16);
+    EXPECT_EQ(wide.run(*wide.queues[0], io(NVME_IO_FLUSH, 0, 1, 0)), NVME_OK);
+    for (size_t w : {1u, 1024u + 8u, 2048u + 24u}) {
+        __atomic_store_n(&wide.t->doorbells[w], 1, __ATOMIC_RELEASE);
+        EXPECT_TRUE(wide.only(SIM_EV_DB_INVALID_QUEUE)) << w;
+    }
+}
+
 TEST_F(Judge, TailNotBelowTheQueueSize)
 {
     r.doorbell(1, false, 16);
