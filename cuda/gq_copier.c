@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ASK_CUDA_EVERY 4096u /* polls in vain */
+#define LOOK_EVERY     16u   /* polls in vain: each submission looks, and the kernel mostly runs */
+#define ASK_CUDA_EVERY 4096u /* likewise, a multiple */
 
 struct gq_copier {
     struct gq_poster poster;
@@ -124,6 +125,8 @@ int gq_copier_poll(struct gq_copier *c, const struct gq_copier_ticket *ticket)
 
     if (gq_poster_done(&c->poster, ticket))
         return 1;
-    err = ++c->idle_polls % ASK_CUDA_EVERY ? 0 : check_streams(c);
+    if (++c->idle_polls % LOOK_EVERY)
+        return 0;
+    err = c->idle_polls % ASK_CUDA_EVERY ? 0 : check_streams(c);
     return err ? err : gq_keeper_look(&c->keeper);
 }

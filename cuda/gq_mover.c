@@ -120,12 +120,12 @@ static int ended(struct gq_mover *m, struct channel *ch, struct submission *sub)
     return rc;
 }
 
-/* Tickets end in order, so it is enough to look at the oldest that has not. */
-static int advance(struct gq_mover *m, struct channel *ch)
+/* To the ticket, if all have ended up to it: they end in order. 0 or -EIO. */
+static int advance(struct gq_mover *m, struct channel *ch, uint64_t ticket)
 {
     int rc = 1;
 
-    while (ch->done < ch->submitted && rc > 0) {
+    while (ch->done < ticket && rc > 0) {
         rc = ended(m, ch, &ch->ring[(ch->done + 1) % RING]);
         ch->done += rc > 0;
     }
@@ -257,10 +257,11 @@ static int mover_submit(void *ctx, unsigned channel, bool to_device, const struc
     unsigned n_large, n_small;
     int err;
 
-    if (advance(m, ch))
-        return -EIO;
-    if (ch->submitted - ch->done == RING)
-        return -EAGAIN;
+    if (ch->submitted - ch->done == RING) {
+        err = advance(m, ch, ch->done + 1);
+        if (err || ch->submitted - ch->done == RING)
+            return err ? err : -EAGAIN;
+    }
     sort_pieces(ch, row_of(ch, sub), to_device, copies, n, &n_large, &n_small);
     sub->routed.n_parts = 0;
     if (to_device && n_small && gq_routes_exist(m->routes))
@@ -278,9 +279,7 @@ static int mover_poll(void *ctx, unsigned channel, uint64_t ticket)
     struct gq_mover *m = ctx;
     struct channel *ch = &m->channels[channel];
 
-    if (ch->done >= ticket)
-        return 1;
-    if (advance(m, ch))
+    if (advance(m, ch, ticket))
         return -EIO;
     return ch->done >= ticket;
 }

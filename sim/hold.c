@@ -17,9 +17,8 @@ void sim_slots_reset(struct sim_thread *th)
 {
     for (uint32_t i = 0; i < SIM_SLOTS; i++) {
         th->slots[i].state = SIM_CMD_FREE;
-        th->slots[i].next = i + 1 < SIM_SLOTS ? i + 1 : SIM_NO_SLOT;
+        th->free[i] = &th->slots[SIM_SLOTS - 1 - i];
     }
-    th->free_head = 0;
     th->free_slots = SIM_SLOTS;
     th->n_heap = 0;
     th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};

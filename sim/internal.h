@@ -149,7 +149,7 @@ struct sim_thread {
     size_t last_mapping; /* where the last lookup hit */
     uint64_t rng, order;
     struct sim_cmd *slots;
-    uint32_t free_head;
+    struct sim_cmd **free; /* a stack of slots: no look into one finds the next */
     unsigned free_slots;
     uint32_t *heap; /* of held commands */
     unsigned n_heap;
@@ -313,7 +313,7 @@ static inline const struct sim_mapping *sim_lookup(const struct sim *s, size_t *
 /* Host memory only: its address, or NULL. */
 unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 
-/* queue.c */
+/* queue.c: what sim_sq_look() has seen is fetched by sim_sq_poll(). */
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq);
 bool sim_sq_has_new(struct sim_sq *sq);
 void sim_sq_look(struct sim_thread *th, struct sim_sq *sq);
@@ -341,10 +341,8 @@ void sim_slots_reset(struct sim_thread *th);
 /* A held command that is not in the heap; the caller fills in its SQE. There must be a slot. */
 static inline struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq *sq)
 {
-    struct sim_cmd *cmd = &th->slots[th->free_head];
+    struct sim_cmd *cmd = th->free[--th->free_slots];
 
-    th->free_head = cmd->next;
-    th->free_slots--;
     cmd->sq = sq;
     cmd->state = SIM_CMD_HELD;
     cmd->status = NVME_OK;
@@ -355,9 +353,7 @@ static inline struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq
 static inline void sim_slot_free(struct sim_thread *th, struct sim_cmd *cmd)
 {
     cmd->state = SIM_CMD_FREE;
-    cmd->next = th->free_head;
-    th->free_head = (uint32_t)(cmd - th->slots);
-    th->free_slots++;
+    th->free[th->free_slots++] = cmd;
 }
 void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
 /* The same as sim_complete(), now or when the CQ has room. */

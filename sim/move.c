@@ -11,6 +11,7 @@
 #include "sim/internal.h"
 
 #define SUBS          32u /* submissions of a thread being filled or under way */
+#define AHEAD         6u  /* commands that are prefetched before their copies are accounted for */
 #define FLYING_ENOUGH 2u
 #define FLYING_MOST   16u
 #define COPIES_ENOUGH 32u
@@ -97,14 +98,26 @@ static void copy_done(struct sim_thread *th, const struct copy_ref *ref,
         complete(th, cmd);
 }
 
+/* Since it was fetched many others have been: by now it is far from the core. */
+static void prefetch_cmd(const struct sim_cmd *cmd)
+{
+    __builtin_prefetch(&cmd->sqe, 1);
+    __builtin_prefetch(&cmd->sq, 1);
+}
+
 static void sub_done(struct sim_thread *th, struct sub *sub, bool ok)
 {
     struct sim_move *m = th->move;
 
     if (ok)
         sim_count(&th->count.device_bytes, sub->bytes);
-    for (unsigned i = 0; i < sub->n; i++)
+    for (unsigned i = 0; i < sub->n && i < AHEAD; i++)
+        prefetch_cmd(sub->refs[i].cmd);
+    for (unsigned i = 0; i < sub->n; i++) {
+        if (i + AHEAD < sub->n)
+            prefetch_cmd(sub->refs[i + AHEAD].cmd);
         copy_done(th, &sub->refs[i], &sub->copies[i], ok);
+    }
     if (sub->ring_end)
         m->ring[sub->to_device].tail = sub->ring_end;
     m->free[m->n_free++] = sub;

@@ -24,6 +24,15 @@ static void note_seen(struct sim_thread *th, uint16_t qid, bool cq, uint32_t val
     sim_count(&th->count.doorbells, 1);
 }
 
+/* The driver has just written them elsewhere: they arrive while other work is done. */
+static void prefetch_entries(const struct sim_sq *sq, uint32_t from)
+{
+    for (unsigned i = 0; i < 2 * SIM_BATCH && from != sq->tail; i++) {
+        __builtin_prefetch(sq->ring + (size_t)from * sizeof(struct nvme_sqe));
+        from = from + 1 == sq->size ? 0 : from + 1;
+    }
+}
+
 static void tail_moved(struct sim_thread *th, struct sim_sq *sq, uint32_t tail)
 {
     sq->seen = tail;
@@ -38,7 +47,9 @@ static void tail_moved(struct sim_thread *th, struct sim_sq *sq, uint32_t tail)
                  sq->reported);
         return;
     }
+    uint32_t from = sq->tail;
     sq->tail = tail;
+    prefetch_entries(sq, from);
 }
 
 static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)
@@ -128,22 +139,10 @@ static unsigned fetchable(const struct sim_thread *th, const struct sim_sq *sq)
     return n < th->free_slots ? n : th->free_slots;
 }
 
-/* The driver has just written them elsewhere: they arrive while those before them run. */
-static void prefetch_next(const struct sim_sq *sq)
-{
-    uint32_t at = sq->head;
-
-    for (unsigned i = 0; i < SIM_BATCH && at != sq->tail; i++) {
-        __builtin_prefetch(sq->ring + (size_t)at * sizeof(struct nvme_sqe));
-        at = at + 1 == sq->size ? 0 : at + 1;
-    }
-}
-
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
 {
     struct sim_cmd *batch[SIM_BATCH];
 
-    sim_sq_look(th, sq);
     if (sq->head == sq->tail || sq->deleting || th->blocked)
         return false;
     unsigned n = fetchable(th, sq);
@@ -153,7 +152,6 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
         batch[i] = sim_slot_take(th, sq);
         fetch(th, sq, &batch[i]->sqe);
     }
-    prefetch_next(sq);
     sim_io_arrive(th, batch, n);
     return n > 0;
 }

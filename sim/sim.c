@@ -33,6 +33,7 @@ static int check_config(struct sim_config *c)
 static void free_thread(struct sim_thread *th)
 {
     free(th->slots);
+    free(th->free);
     free(th->heap);
     free(th->pieces);
     free(th->sqs);
@@ -46,10 +47,11 @@ static int init_thread(struct sim *s, struct sim_thread *th, unsigned index)
     th->index = index;
     th->rng = s->cfg.seed + index;
     th->slots = aligned_alloc(SIM_CACHE_LINE, SIM_SLOTS * sizeof(*th->slots));
+    th->free = calloc(SIM_SLOTS, sizeof(struct sim_cmd *));
     th->heap = calloc(SIM_SLOTS, sizeof(*th->heap));
     th->pieces = calloc(SIM_MAX_PIECES, sizeof(*th->pieces));
     th->sqs = calloc(s->cfg.io_queues, sizeof(struct sim_sq *));
-    if (!th->slots || !th->heap || !th->pieces || !th->sqs)
+    if (!th->slots || !th->free || !th->heap || !th->pieces || !th->sqs)
         return -ENOMEM;
     sim_slots_reset(th);
     return 0;

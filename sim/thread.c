@@ -159,23 +159,46 @@ static void look_for_strays(struct sim_thread *th, bool idle)
                             (size_t)1 << s->cfg.doorbell_stride);
 }
 
+/* Each load waits for what another has written: not one after the other. */
+static void look_at_queues(struct sim_thread *th)
+{
+    for (unsigned i = 0; i < th->n_sqs; i++)
+        __builtin_prefetch((const void *)th->sqs[i]->doorbell);
+    for (unsigned i = 0; i < th->n_sqs; i++)
+        sim_sq_look(th, th->sqs[i]);
+}
+
+static bool poll_queues(struct sim_thread *th)
+{
+    bool worked = false;
+    unsigned q = th->turn < th->n_sqs ? th->turn : 0;
+
+    th->turn = q + 1;
+    for (unsigned i = 0; i < th->n_sqs; i++) {
+        worked |= sim_sq_poll(th, th->sqs[q]);
+        q = q + 1 < th->n_sqs ? q + 1 : 0;
+    }
+    return worked;
+}
+
 static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin)
 {
     struct sim *s = th->s;
-    bool worked = sim_move_work(th);
+    bool active = s->running && !sim_idle(s);
 
+    if (active) /* first: the entries arrive while the mover's are completed */
+        look_at_queues(th);
+    bool worked = sim_move_work(th);
     *next_due = UINT64_MAX;
     *admin = false;
-    if (!s->running || sim_idle(s)) {
+    if (!active) {
         if (sim_hung(s))
             *next_due = atomic_load(&s->hung_until);
         return worked;
     }
     worked |= sim_done_flush(th);
     worked |= sim_held_run(th, next_due);
-    for (unsigned i = 0; i < th->n_sqs; i++)
-        worked |= sim_sq_poll(th, th->sqs[(th->turn + i) % th->n_sqs]);
-    th->turn++;
+    worked |= poll_queues(th);
     sim_move_submit(th);
     if (th->index == 0) {
         *admin =
