@@ -99,15 +99,10 @@ struct gq_state {
     uint32_t sq_tail;
     uint32_t cq_head;
     uint32_t phase; /* of the CQE expected at cq_head */
-    uint32_t owed;  /* not 0: the CQ doorbell has not been told of cq_head; nothing is in flight */
     uint32_t in_flight;
     uint32_t sent; /* commands sent by this run */
     uint32_t outcome;
-    uint32_t status; /* beside it, of the one command of a list (gq_single_tell) */
-    uint32_t signs;  /* of life: changes once in a while as long as the run gets on */
-    uint32_t reserved;
+    uint32_t signs; /* of life: changes once in a while as long as the run gets on */
 };
-static_assert(offsetof(struct gq_state, outcome) % 8 == 0 && sizeof(struct gq_state) % 8 == 0,
-              "outcome and status are stored as one word");
 
 #endif
