@@ -6,9 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SHORTEST 512u
-#define LONGEST  (64u << 10)
-
 /* Acquire: what was written before the count is there. */
 static uint32_t count(const struct gq_copier_counts *c, unsigned block)
 {
@@ -43,12 +40,6 @@ static unsigned least_busy(const struct gq_poster *p)
         }
     }
     return best;
-}
-
-bool gq_copier_takes(const struct gq_gather *copy)
-{
-    return copy->len >= SHORTEST && copy->len <= LONGEST && (copy->len & (copy->len - 1)) == 0 &&
-           ((copy->dst | copy->src) & 15) == 0;
 }
 
 /* How many copies from the first one have its length, and fit into a box. */

@@ -26,11 +26,13 @@ struct gq_gather {
     uint64_t len;
 };
 
-#define GQ_COPIER_BLOCKS  16u /* of a set at most; each has mailboxes of its own */
-#define GQ_COPIER_BOXES   4u  /* of a block, filled and emptied in turn */
-#define GQ_COPIER_BATCH   31u /* copies in a box */
-#define GQ_COPIER_LINE    16u /* words that are looked at together */
-#define GQ_COPIER_THREADS 256u
+#define GQ_COPIER_BLOCKS   16u /* of a set at most; each has mailboxes of its own */
+#define GQ_COPIER_BOXES    4u  /* of a block, filled and emptied in turn */
+#define GQ_COPIER_BATCH    31u /* copies in a box */
+#define GQ_COPIER_LINE     16u /* words that are looked at together */
+#define GQ_COPIER_THREADS  256u
+#define GQ_COPIER_SHORTEST 512u
+#define GQ_COPIER_LONGEST  (64u << 10)
 
 /*
  * A mailbox. Every word carries in its seven uppermost bits, which no address of a process has,
@@ -95,7 +97,11 @@ struct gq_copier_ticket {
 };
 
 /* Is it something that a mailbox can say? A power of two, 512 bytes to 64 KiB, aligned to 16. */
-bool gq_copier_takes(const struct gq_gather *copy);
+static inline bool gq_copier_takes(const struct gq_gather *copy)
+{
+    return copy->len >= GQ_COPIER_SHORTEST && copy->len <= GQ_COPIER_LONGEST &&
+           (copy->len & (copy->len - 1)) == 0 && ((copy->dst | copy->src) & 15) == 0;
+}
 /* n copies that it takes: 0, -EAGAIN: no room for all now, -ENOSPC: there never is. */
 int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, unsigned n);
 /* n copies that have room. */

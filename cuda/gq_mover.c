@@ -140,34 +140,48 @@ static struct gq_gather direction(const struct nvme_copy *c, bool to_device)
                      : (struct gq_gather){host, c->device, c->len};
 }
 
-/* Sorts the pieces, neighbours of a region joined, into the engine's list and the kernel's. */
-static void sort_pieces(struct channel *ch, struct gq_gather *small, bool to_device,
-                        const struct nvme_copy *copies, unsigned n, unsigned *n_large,
-                        unsigned *n_small)
+/* What a submission's pieces have become; the large ones are in the channel's lists. */
+struct sorted {
+    struct gq_gather *small;
+    unsigned n_large, n_small;
+    bool plain; /* the copier takes all */
+};
+
+static inline void put_piece(struct channel *ch, struct sorted *s, const struct gq_gather *g)
 {
-    unsigned i = 0;
-
-    *n_large = *n_small = 0;
-    while (i < n) {
-        struct gq_gather g = direction(&copies[i], to_device);
-        uint64_t region = copies[i++].region;
-
-        while (i < n && copies[i].region == region) {
-            struct gq_gather next = direction(&copies[i], to_device);
-
-            if (next.dst != g.dst + g.len || next.src != g.src + g.len)
-                break;
-            g.len += next.len;
-            i++;
-        }
-        if (g.len < KERNEL_BELOW) {
-            small[(*n_small)++] = g;
-        } else {
-            ch->dsts[*n_large] = (void *)(uintptr_t)g.dst;
-            ch->srcs[*n_large] = (const void *)(uintptr_t)g.src;
-            ch->lens[(*n_large)++] = g.len;
-        }
+    if (g->len < KERNEL_BELOW) {
+        s->small[s->n_small++] = *g;
+        s->plain = s->plain && gq_copier_takes(g);
+        return;
     }
+    ch->dsts[s->n_large] = (void *)(uintptr_t)g->dst;
+    ch->srcs[s->n_large] = (const void *)(uintptr_t)g->src;
+    ch->lens[s->n_large++] = g->len;
+    s->plain = false;
+}
+
+/* Neighbours of a region are joined. */
+static struct sorted sort_pieces(struct channel *ch, struct gq_gather *small, bool to_device,
+                                 const struct nvme_copy *copies, unsigned n)
+{
+    struct sorted s = {.small = small, .plain = true};
+    struct gq_gather g = {0};
+
+    for (unsigned i = 0; i < n; i++) {
+        struct gq_gather next = direction(&copies[i], to_device);
+
+        if (i && next.dst == g.dst + g.len && next.src == g.src + g.len &&
+            copies[i].region == copies[i - 1].region) {
+            g.len += next.len;
+            continue;
+        }
+        if (i)
+            put_piece(ch, &s, &g);
+        g = next;
+    }
+    if (n)
+        put_piece(ch, &s, &g);
+    return s;
 }
 
 static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
@@ -201,47 +215,35 @@ static int launch(const struct gq_mover *m, struct channel *ch, struct submissio
     return err == cudaSuccess ? 0 : -EIO;
 }
 
-/* -ENOSPC: not for the copier. */
-static int give_to_copier(struct channel *ch, struct submission *sub, const struct gq_gather *small,
-                          unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        if (!gq_copier_takes(&small[i]))
-            return -ENOSPC;
-    }
-    sub->by_copier = true;
-    return gq_copier_submit(ch->copier, small, n, &sub->ticket);
-}
-
 static int submit_here(const struct gq_mover *m, struct channel *ch, struct submission *sub,
-                       const struct gq_gather *small, unsigned n_large, unsigned n_small,
-                       bool to_device)
+                       const struct sorted *s, bool to_device)
 {
     int err = -ENOSPC;
 
     sub->by_event = sub->by_copier = false;
-    if (n_large + n_small == 0)
+    if (s->n_large + s->n_small == 0)
         return 0;
-    if (n_large == 0)
-        err = give_to_copier(ch, sub, small, n_small);
-    if (err == -ENOSPC) {
-        sub->by_copier = false;
-        err = launch(m, ch, sub, small, n_large, n_small, to_device);
-    }
+    if (s->plain)
+        err = gq_copier_submit(ch->copier, s->small, s->n_small, &sub->ticket);
+    sub->by_copier = err != -ENOSPC;
+    if (err == -ENOSPC) /* not for the copier, or too much for it */
+        err = launch(m, ch, sub, s->small, s->n_large, s->n_small, to_device);
     return err;
 }
 
 /* Those that have a route to others, the rest here; all of it or, with an error, nothing. */
 static int submit_routed(struct gq_mover *m, struct channel *ch, struct submission *sub,
-                         struct gq_gather *small, unsigned n_large, unsigned n_small)
+                         struct sorted *s)
 {
     unsigned channel = (unsigned)(ch - m->channels);
     int err;
 
     gq_routes_lock(m->routes, channel);
-    err = gq_routes_plan(m->routes, channel, small, n_small, &sub->routed);
-    if (!err)
-        err = submit_here(m, ch, sub, small, n_large, sub->routed.n_local, true);
+    err = gq_routes_plan(m->routes, channel, s->small, s->n_small, &sub->routed);
+    if (!err) {
+        s->n_small = sub->routed.n_local;
+        err = submit_here(m, ch, sub, s, true);
+    }
     if (!err)
         gq_routes_post(m->routes, channel, &sub->routed);
     gq_routes_unlock(m->routes, channel);
@@ -254,7 +256,7 @@ static int mover_submit(void *ctx, unsigned channel, bool to_device, const struc
     struct gq_mover *m = ctx;
     struct channel *ch = &m->channels[channel];
     struct submission *sub = &ch->ring[(ch->submitted + 1) % RING];
-    unsigned n_large, n_small;
+    struct sorted sorted;
     int err;
 
     if (ch->submitted - ch->done == RING) {
@@ -262,12 +264,12 @@ static int mover_submit(void *ctx, unsigned channel, bool to_device, const struc
         if (err || ch->submitted - ch->done == RING)
             return err ? err : -EAGAIN;
     }
-    sort_pieces(ch, row_of(ch, sub), to_device, copies, n, &n_large, &n_small);
+    sorted = sort_pieces(ch, row_of(ch, sub), to_device, copies, n);
     sub->routed.n_parts = 0;
-    if (to_device && n_small && gq_routes_exist(m->routes))
-        err = submit_routed(m, ch, sub, row_of(ch, sub), n_large, n_small);
+    if (to_device && sorted.n_small && gq_routes_exist(m->routes))
+        err = submit_routed(m, ch, sub, &sorted);
     else
-        err = submit_here(m, ch, sub, row_of(ch, sub), n_large, n_small, to_device);
+        err = submit_here(m, ch, sub, &sorted, to_device);
     if (err)
         return err;
     *ticket = ++ch->submitted;

@@ -71,7 +71,7 @@ static void heap_remove(struct sim_thread *th, unsigned i)
             sift_down(th, k);
 }
 
-static SIM_RARE void wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
     cmd->state = SIM_CMD_DONE;
     cmd->status = status;
@@ -81,16 +81,6 @@ static SIM_RARE void wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, u
     else
         th->slots[th->done.tail].next = index_of(th, cmd);
     th->done.tail = index_of(th, cmd);
-}
-
-void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
-{
-    if (cmd->dead)
-        sim_slot_free(th, cmd);
-    else if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq) && !sim_idle(th->s))
-        sim_complete(th, cmd, status);
-    else
-        wait_for_room(th, cmd, status);
 }
 
 /* One pass over those that wait for room; a full CQ does not hold up the others. */

@@ -326,9 +326,24 @@ static inline bool sim_cq_has_room(const struct sim_cq *cq)
 {
     return sim_distance(cq->head, cq->tail, cq->size) < cq->size - 1;
 }
-void sim_post(struct sim_sq *sq, uint16_t cid, uint16_t status, uint32_t result);
-/* Posts the completion of a slot's command, which is over: its CQ has room. */
-void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
+static inline void sim_post(struct sim_sq *sq, uint16_t cid, uint16_t status, uint32_t result)
+{
+    struct sim_cq *cq = sq->cq;
+    uint64_t *qw = (uint64_t *)(void *)(cq->ring + (size_t)cq->tail * sizeof(struct nvme_cqe));
+    uint32_t *dw = (uint32_t *)&qw[1];
+    uint32_t last = (uint32_t)cid | (uint32_t)(status << 1 | cq->phase) << 16;
+
+    qw[0] = result;
+    dw[0] = sq->head | (uint32_t)sq->id << 16;
+    sq->reported = sq->head;
+    sq->cids[cid / 64] &= ~(1ull << (cid % 64));
+    /* Release: whoever sees the phase sees the data of the command and the rest of the entry. */
+    atomic_store_explicit((_Atomic uint32_t *)&dw[1], last, memory_order_release);
+    if (++cq->tail == cq->size) {
+        cq->tail = 0;
+        cq->phase ^= 1;
+    }
+}
 /* Takes the SQE at the head; the SQ must not be empty. */
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe);
 /* Looks at every step-th of these doorbell words for stores to queues that do not exist. */
@@ -355,9 +370,14 @@ static inline void sim_slot_free(struct sim_thread *th, struct sim_cmd *cmd)
     cmd->state = SIM_CMD_FREE;
     th->free[th->free_slots++] = cmd;
 }
+/* Posts the completion of a slot's command, which is over: its CQ has room. */
+static inline void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+{
+    sim_post(cmd->sq, cmd->sqe.cid, status, 0);
+    sim_slot_free(th, cmd);
+}
 void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
-/* The same as sim_complete(), now or when the CQ has room. */
-void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
+SIM_RARE void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
 bool sim_done_flush(struct sim_thread *th);
 bool sim_held_run(struct sim_thread *th, uint64_t *next_due);
 uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now);
@@ -434,11 +454,25 @@ static inline bool sim_idle(struct sim *s)
     return sim_dead(s) || sim_hung(s);
 }
 
+/* The same as sim_complete(), now or when the CQ has room. */
+static inline void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+{
+    if (cmd->dead)
+        sim_slot_free(th, cmd);
+    else if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq) && !sim_idle(th->s))
+        sim_complete(th, cmd, status);
+    else
+        sim_wait_for_room(th, cmd, status);
+}
+
 /* move.c */
 int sim_mover_attach(struct sim *s, const struct nvme_mover *mover);
 void sim_mover_detach(struct sim *s);
 /* A read or write whose data are th->pieces. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
+/* A read of one piece of device memory from pinned media. False: nothing done, there is no room. */
+bool sim_move_read(struct sim_thread *th, struct sim_cmd *cmd, unsigned char *media,
+                   uint64_t device, size_t len, uint64_t mapping);
 bool sim_move_work(struct sim_thread *th);
 void sim_move_submit(struct sim_thread *th);
 

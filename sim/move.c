@@ -85,8 +85,8 @@ static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd)
     sim_finish(th, cmd, cmd->status);
 }
 
-static void copy_done(struct sim_thread *th, const struct copy_ref *ref,
-                      const struct nvme_copy *copy, bool ok)
+static SIM_HOT void copy_done(struct sim_thread *th, const struct copy_ref *ref,
+                              const struct nvme_copy *copy, bool ok)
 {
     struct sim_cmd *cmd = ref->cmd;
 
@@ -356,6 +356,21 @@ void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim
     count_moving(th, 1);
     if (!queue_straight(th, cmd, ns))
         th->blocked = !queue_copies(th, cmd, ns, 0);
+}
+
+bool sim_move_read(struct sim_thread *th, struct sim_cmd *cmd, unsigned char *media,
+                   uint64_t device, size_t len, uint64_t mapping)
+{
+    struct sim_piece p = {.device = device, .len = len, .mapping = mapping};
+    struct sub *sub = th->move->fill[true];
+
+    if (!sub || sub->n == th->move->max_copies)
+        return false;
+    add_copy(sub, cmd, &p, len, media, media);
+    cmd->state = SIM_CMD_MOVING;
+    cmd->queued = true;
+    count_moving(th, 1);
+    return true;
 }
 
 /* Goes on with the command that waits for room. */

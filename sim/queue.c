@@ -86,31 +86,6 @@ bool sim_sq_has_new(struct sim_sq *sq)
            atomic_load_explicit(sq->cq->doorbell, memory_order_relaxed) != sq->cq->seen;
 }
 
-void sim_post(struct sim_sq *sq, uint16_t cid, uint16_t status, uint32_t result)
-{
-    struct sim_cq *cq = sq->cq;
-    uint32_t *dw = (uint32_t *)(void *)(cq->ring + (size_t)cq->tail * sizeof(struct nvme_cqe));
-    uint32_t last = (uint32_t)cid | (uint32_t)(status << 1 | cq->phase) << 16;
-
-    dw[0] = result;
-    dw[1] = 0;
-    dw[2] = sq->head | (uint32_t)sq->id << 16;
-    sq->reported = sq->head;
-    sq->cids[cid / 64] &= ~(1ull << (cid % 64));
-    /* Release: whoever sees the phase sees the data of the command and the rest of the entry. */
-    atomic_store_explicit((_Atomic uint32_t *)&dw[3], last, memory_order_release);
-    if (++cq->tail == cq->size) {
-        cq->tail = 0;
-        cq->phase ^= 1;
-    }
-}
-
-void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
-{
-    sim_post(cmd->sq, cmd->sqe.cid, status, 0);
-    sim_slot_free(th, cmd);
-}
-
 static SIM_HOT void fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe)
 {
     memcpy(sqe, sq->ring + (size_t)sq->head * sizeof(*sqe), sizeof(*sqe));

@@ -174,6 +174,54 @@ TEST_P(Move, ManyCommandsShareSubmissions)
     unmap();
 }
 
+/* One page each, from pinned media: the shortest road, which leaves all that is wrong to others. */
+TEST_P(Move, WrongReadsAmongGoodOnesAreJudged)
+{
+    struct {
+        uint16_t status;
+        enum sim_event event;
+        struct nvme_sqe sqe;
+    } wrong[] = {
+        {NVME_ERR_LBA_RANGE, SIM_EV_LBA_RANGE, io(NVME_IO_READ, 2048, 1, iova)},
+        {NVME_ERR_INVALID_PRP_OFFSET, SIM_EV_PRP_MISALIGNED, io(NVME_IO_READ, 0, 1, iova + 2)},
+        {NVME_ERR_INVALID_FIELD, SIM_EV_RESERVED_FIELD, io(NVME_IO_READ, 0, 1, iova, iova)},
+        {NVME_ERR_INVALID_FIELD, SIM_EV_RESERVED_FIELD, io(NVME_IO_READ, 0, 1, iova)},
+        {NVME_ERR_INVALID_FIELD, SIM_EV_RESERVED_FIELD, io(NVME_IO_READ, 0, 1, iova)},
+        {NVME_ERR_DATA_TRANSFER, SIM_EV_PRP_UNMAPPED, io(NVME_IO_READ, 0, 1, iova + (1 << 20))},
+        {NVME_ERR_INVALID_NS, SIM_EV_BAD_NSID, io(NVME_IO_READ, 0, 1, iova)},
+    };
+    constexpr uint16_t kWrong = sizeof(wrong) / sizeof(wrong[0]), kAll = 2 * kWrong;
+    wrong[3].sqe.cdw15 = 1;
+    wrong[4].sqe.cdw12 |= 1u << 20;
+    wrong[6].sqe.nsid = 9;
+    for (uint16_t i = 0; i < kAll; i++) {
+        fill(fake.memory.data() + 4096 * i, 4096, i);
+        ASSERT_EQ(r.run(*q, io(NVME_IO_WRITE, i, 1, iova + 4096 * i)), 0);
+    }
+    memset(fake.memory.data(), 0, fake.memory.size());
+    for (uint16_t i = 0; i < kAll; i++) {
+        struct nvme_sqe sqe = i % 2 ? wrong[i / 2].sqe : io(NVME_IO_READ, i, 1, iova + 4096 * i);
+        sqe.cid = i;
+        r.put(*q, sqe);
+    }
+    r.ring(*q);
+    for (uint16_t i = 0; i < kAll; i++) {
+        struct nvme_cqe cqe = {};
+        ASSERT_TRUE(r.next(*q, &cqe));
+        EXPECT_EQ(NVME_STATUS(cqe.status), cqe.cid % 2 ? wrong[cqe.cid / 2].status : 0) << cqe.cid;
+    }
+    for (uint16_t i = 0; i < kAll; i += 2)
+        EXPECT_TRUE(holds(fake.memory.data() + 4096 * i, 4096, i)) << i;
+    for (auto &w : wrong)
+        EXPECT_GT(r.events(w.event), 0u) << sim_event_name(w.event);
+    EXPECT_EQ(r.events(SIM_EV_RESERVED_FIELD), 3u);
+    for (auto &w : wrong)
+        sim_forgive(r.sim, w.event);
+    EXPECT_EQ(sim_violations(r.sim), 0u);
+    EXPECT_EQ(r.stats().reads, kWrong);
+    unmap();
+}
+
 /* Two allocations may lie side by side, on the device and on the media, and are still two. */
 TEST_P(Move, CopiesSayToWhichMappingTheyBelong)
 {
