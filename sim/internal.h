@@ -324,7 +324,9 @@ static inline uint32_t sim_distance(uint32_t from, uint32_t to, uint32_t size)
 }
 static inline bool sim_cq_has_room(const struct sim_cq *cq)
 {
-    return sim_distance(cq->head, cq->tail, cq->size) < cq->size - 1;
+    uint32_t next = cq->tail + 1;
+
+    return (next == cq->size ? 0 : next) != cq->head;
 }
 static inline void sim_post(struct sim_sq *sq, uint16_t cid, uint16_t status, uint32_t result)
 {
@@ -455,7 +457,7 @@ static inline bool sim_idle(struct sim *s)
 }
 
 /* The same as sim_complete(), now or when the CQ has room. */
-static inline void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
     if (cmd->dead)
         sim_slot_free(th, cmd);
