@@ -24,7 +24,8 @@ struct batch {
     uint64_t count;
     uint64_t buffer_len;
     uint8_t *states; /* enum state */
-    uint64_t bytes;  /* of pieces that are done */
+    uint64_t done;   /* pieces, */
+    uint64_t bytes;  /* and of them */
 
     uint64_t limit;     /* of all pieces together, bytes */
     uint64_t tried;     /* bytes of pieces that were read or have failed */
@@ -69,6 +70,7 @@ static void finish(struct batch *b, uint64_t i, int32_t result)
 {
     b->pieces[i].result = result;
     b->states[i] = DONE;
+    b->done++;
 }
 
 /* --- By the engine --------------------------------------------------------------------------- */
@@ -308,7 +310,7 @@ static int read_piece(struct batch *b, uint64_t i)
 
 static int read_rest(struct batch *b)
 {
-    for (uint64_t i = 0; i < b->count; i++) {
+    for (uint64_t i = 0; i < b->count && b->done < b->count; i++) {
         int err = b->states[i] == DONE ? 0 : read_piece(b, i);
         if (err)
             return err;
