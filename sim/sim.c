@@ -16,7 +16,7 @@ static int check_config(struct sim_config *c)
 {
     c->namespaces = or_default(c->namespaces, 1);
     c->threads = or_default(c->threads, 1);
-    c->io_queues = or_default(c->io_queues, 128);
+    c->io_queues = or_default(c->io_queues, 112);
     c->max_depth = or_default(c->max_depth, 4096);
     c->mdts = or_default(c->mdts, 1u << 20);
     if (c->namespaces > SIM_MAX_NAMESPACES || c->threads > SIM_MAX_THREADS)

@@ -34,7 +34,7 @@ struct sim_config {
     struct sim_ns_config ns[SIM_MAX_NAMESPACES];
     unsigned namespaces;      /* 1 */
     unsigned threads;         /* controller threads: 1 */
-    unsigned io_queues;       /* pairs offered: 128 */
+    unsigned io_queues;       /* pairs offered: 112 */
     unsigned max_depth;       /* CAP.MQES + 1: 4096 */
     unsigned mdts;            /* bytes, a power of two from 8192 to 8 MiB: 1 MiB */
     unsigned doorbell_stride; /* CAP.DSTRD: 0 */
