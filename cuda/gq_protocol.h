@@ -52,7 +52,9 @@
  * A round costs trips over a bus, and hardly more for twice the commands: a lane has up to this
  * many of each kind of entry in it. Place h * lanes + lane is the lane's h-th.
  */
+#ifndef GQ_EACH
 #define GQ_EACH 4u
+#endif
 
 /* Commands of a list that go next, and the CIDs they will have. */
 struct gq_lane_next {

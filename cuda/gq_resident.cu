@@ -1,5 +1,7 @@
 #include "cuda/gq_resident.h"
 
+/* Short lists, that somebody waits for: what a lane does not do takes no time. */
+#define GQ_EACH 1u
 #include "cuda/gq_list_protocol.h"
 
 namespace
