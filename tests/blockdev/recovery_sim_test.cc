@@ -12,6 +12,7 @@
 namespace
 {
 
+constexpr unsigned TRIES = 3;        /* how often a command is sent again: BD_RETRIES */
 constexpr unsigned SLACK_MS = 10000; /* of a loaded machine with sanitizers, on top of a bound */
 
 /* Threads that write, read back and compare, each its own MiB, until told to stop. */
@@ -20,6 +21,7 @@ class Load
   public:
     Load(Rig &r, unsigned n) : rig(r)
     {
+        EXPECT_LE(n, MOST);
         for (unsigned i = 0; i < n; i++)
             threads.emplace_back([this, i] { work(i); });
     }
@@ -37,6 +39,15 @@ class Load
     {
         for (unsigned until = rounds + n; rounds < until && !errors;)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+
+    /* Returns once each thread has made another round, or none succeeds any more. */
+    void wait_for_each()
+    {
+        for (unsigned i = 0; i < threads.size(); i++) {
+            for (unsigned until = rounds_of[i] + 1; rounds_of[i] < until && !errors;)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
     }
 
     /* Returns once n threads have met an error. */
@@ -71,10 +82,13 @@ class Load
                 return;
             }
             wrong += back != data;
+            rounds_of[index]++;
             rounds++;
         }
     }
 
+    static constexpr unsigned MOST = 16;
+    std::atomic<unsigned> rounds_of[MOST] = {};
     Rig &rig;
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
@@ -103,6 +117,8 @@ TEST(NvmeRecovery, TransfersOfManyThreadsGoOnAcrossResets)
     Load load(rig, 6);
     for (unsigned i = 0; i < 12; i++) {
         load.wait_rounds(2);
+        if (i % TRIES == 0) /* no command meets more resets than that */
+            load.wait_for_each();
         ASSERT_EQ(nvme_ctrlr_reset(rig.c, i), 0);
     }
     load.wait_rounds(6);
