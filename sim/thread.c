@@ -132,11 +132,12 @@ void sim_attend(struct nvme_transport *t, int change)
 
 /*
  * A thread that waits for a doorbell or the mover answers the sooner the less it does meanwhile: it
- * looks at the affairs of others now and then, and before and after it sleeps.
+ * looks at the affairs of others now and then, and after it has slept. One counter, whatever the
+ * rounds bring: with work every few rounds it looks no less often.
  */
 static bool looks_around(const struct sim_thread *th, bool worked)
 {
-    return (worked ? th->rounds % WATCH_ROUNDS : th->spins % SPINS_A_LOOK) == 0;
+    return th->spins == 0 || th->rounds % (worked ? WATCH_ROUNDS : SPINS_A_LOOK) == 0;
 }
 
 static void sweep_a_page(struct sim_thread *th)
