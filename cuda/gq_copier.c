@@ -108,6 +108,10 @@ int gq_copier_submit(struct gq_copier *c, const struct gq_gather *copies, unsign
 /* A kernel that faulted counts no further; CUDA knows, and is asked seldom, for it takes locks. */
 static int check_streams(struct gq_copier *c)
 {
+    int bound = to_errno(cudaSetDevice(c->device));
+
+    if (bound)
+        return bound;
     for (unsigned i = 0; i < GQ_KEEPER_STREAMS; i++) {
         cudaError_t err = cudaStreamQuery(c->streams[i]);
 

@@ -64,8 +64,8 @@ static int to_errno(cudaError_t err)
 }
 
 /*
- * The device is a property of the calling thread, and threads come from the controller. What is
- * launched or pinned needs it; a look at an event, or at a mailbox, does not.
+ * The device is a property of the calling thread, and threads come from the controller. Whatever
+ * calls CUDA needs it; looks at mailboxes do not.
  */
 static int bind_device(const struct gq_mover *m)
 {
@@ -96,22 +96,28 @@ static int end_routed(struct gq_mover *m, struct channel *ch, struct submission 
                   sub->routed.parts[lost].n, true);
 }
 
-static int end_event(struct submission *sub)
+static int end_event(const struct gq_mover *m, struct submission *sub)
 {
-    cudaError_t err = cudaEventQuery(sub->event);
+    cudaError_t err;
+
+    if (bind_device(m))
+        return -EIO;
+    err = cudaEventQuery(sub->event);
 
     if (err == cudaErrorNotReady) {
         cudaGetLastError();
         return 0;
     }
+    if (err != cudaSuccess)
+        return -EIO; /* and whoever asks again is told the same */
     sub->by_event = false;
-    return err == cudaSuccess ? 1 : -EIO;
+    return 1;
 }
 
 /* 1: it has ended, 0: it has not, -EIO. */
 static int ended(struct gq_mover *m, struct channel *ch, struct submission *sub)
 {
-    int rc = sub->by_event ? end_event(sub) : 1;
+    int rc = sub->by_event ? end_event(m, sub) : 1;
 
     if (rc > 0 && sub->by_copier)
         rc = gq_copier_poll(ch->copier, &sub->ticket);
