@@ -168,11 +168,14 @@ static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
 static int measure_in_kernel(struct bench *b, const char *name)
 {
     const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);
-    int err = bench_poison(b->to, SEED);
+    int err = 0;
 
     /* The first run warms up. */
-    for (unsigned i = 0; i < 2 && !err; i++)
-        err = kernel_direct_reads(file, &b->pieces, b->to->addr, b->values);
+    for (unsigned i = 0; i < 2 && !err; i++) {
+        err = bench_poison(b->to, SEED);
+        if (!err)
+            err = kernel_direct_reads(file, &b->pieces, b->to->addr, b->values);
+    }
     if (err)
         return fail(name, "a read or the GPU failed");
     bench_report_values(b->report, name, "us", b->values, b->pieces.n, PING_PONG);
@@ -214,11 +217,12 @@ static int measure_phases(struct bench *b)
     };
     const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);
     double *values = calloc(DIRECT_PHASES * b->pieces.n, sizeof(*values));
-    int err = values ? bench_poison(&b->mount.memory, SEED) : fail("memory", "not enough of it");
+    int err = values ? 0 : fail("memory", "not enough of it");
 
     /* The first run warms up. */
     for (unsigned i = 0; i < 2 && !err; i++) {
-        if (kernel_direct_phases(file, &b->pieces, b->mount.memory.addr, values))
+        err = bench_poison(&b->mount.memory, SEED);
+        if (!err && kernel_direct_phases(file, &b->pieces, b->mount.memory.addr, values))
             err = fail("direct path, in phases", "a read or the GPU failed");
     }
     for (size_t k = 0; k < DIRECT_PHASES && !err; k++)
@@ -254,12 +258,15 @@ static int measure_ping_pong(struct bench *b, const char *name, bool relay)
 static int measure_least(struct bench *b, const char *name, const struct bench_memory *source,
                          const struct bench_memory *to)
 {
-    int err = bench_poison(to, SEED);
+    int err = 0;
 
     /* The first run warms up. */
-    for (unsigned i = 0; i < 2 && !err; i++)
-        err =
-            kernel_bare_reads(source->addr, to->addr, to->on_gpu, (unsigned)b->samples, b->values);
+    for (unsigned i = 0; i < 2 && !err; i++) {
+        err = bench_poison(to, SEED);
+        if (!err)
+            err = kernel_bare_reads(source->addr, to->addr, to->on_gpu, (unsigned)b->samples,
+                                    b->values);
+    }
     if (err)
         return fail(name, "the GPU failed, or was not answered");
     bench_report_values(b->report, name, "us", b->values, b->samples, PING_PONG);

@@ -227,6 +227,9 @@ static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *r
 static int copy_list(struct bench *b, bool back)
 {
     size_t bytes = b->pieces.n * sizeof(b->copied[0]);
+
+    for (size_t i = 0; i < b->pieces.n && !back; i++)
+        b->copied[i].result = INT32_MIN; /* none that a run brings */
     int err = back ? gpunvme_copy_out(b->list, 0, b->copied, bytes)
                    : gpunvme_copy_in(b->list, 0, b->copied, bytes);
 
