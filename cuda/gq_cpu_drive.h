@@ -22,10 +22,12 @@ static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive
     enum gq_round round = d->reads ? gq_reads_round(r) : gq_round(&r->w);
 
     if (round == GQ_ROUND_ENDED) {
-        if (d->reads)
+        if (d->reads) {
+            gq_tell_reads(r);
             gq_reads_end(r);
-        else
+        } else {
             gq_end(&r->w);
+        }
     }
     return round;
 }

@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(GQ_LANES, 1)
                    queue);
     while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
+    gq_tell_reads(&r);
     gq_reads_end(&r);
 }
 

@@ -72,8 +72,11 @@ struct gq_reader {
     GQ_LANE_MEMBER(uint32_t, ahead_index); /* GQ_NO_READ: none */
     GQ_LANE_MEMBER(struct gq_ready, ready);
     GQ_LANE_MEMBER(uint32_t, lane_state);
-    GQ_LANE_MEMBER(uint64_t, staging); /* the lane's, for the controller */
-    GQ_LANE_MEMBER(uint32_t, bad);     /* the lowest index that this lane saw fail */
+    GQ_LANE_MEMBER(uint64_t, staging);   /* the lane's, for the controller */
+    GQ_LANE_MEMBER(uint32_t, bad);       /* the lowest index that this lane saw fail, */
+    GQ_LANE_MEMBER(uint32_t, status_of); /* or saw fail with a status, */
+    GQ_LANE_MEMBER(uint32_t, status);    /* and that */
+    GQ_LANE_MEMBER(uint64_t, bytes);     /* of the reads that this lane has taken on */
 };
 
 /* `whole` is cut into this many units, of which the first and the last may be shorter. */
@@ -154,6 +157,16 @@ GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint
         GQ_AT(r->bad) = index;
 }
 
+/* The same, by the status of a command. */
+GQ_FN void gq_refuse_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t status)
+{
+    gq_fail_read(r, lane, index, GQ_ENDED | status);
+    if (index < GQ_AT(r->status_of)) {
+        GQ_AT(r->status_of) = index;
+        GQ_AT(r->status) = status;
+    }
+}
+
 /*
  * rank: of run->n_queues groups; area: of the staging, which nobody else uses meanwhile. run and
  * reads stay where they are until the end.
@@ -180,6 +193,9 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
         GQ_AT(r->lane_state) = GQ_LANE_FREE;
         GQ_AT(r->staging) = ((uint64_t)area * GQ_STAGING_LBAS + lane) << r->lba_shift;
         GQ_AT(r->bad) = GQ_NO_READ;
+        GQ_AT(r->status_of) = GQ_NO_READ;
+        GQ_AT(r->status) = 0;
+        GQ_AT(r->bytes) = 0;
     }
 }
 
@@ -284,7 +300,7 @@ GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended),
             GQ_AT(tag) = GQ_AT(ended).tag[0];
             GQ_AT(failed) = GQ_AT(ended).status[0] != 0;
             if (GQ_AT(failed))
-                gq_fail_read(r, lane, GQ_AT(ended).cmd[0], GQ_ENDED | GQ_AT(ended).status[0]);
+                gq_refuse_read(r, lane, GQ_AT(ended).cmd[0], GQ_AT(ended).status[0]);
         }
     }
     mask = GQ_BALLOT(tag);
@@ -384,6 +400,7 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
     cur->offset = read->file_offset;
     cur->at = reads->target.head + read->at;
     cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
+    GQ_AT(r->bytes) += cur->left;
     if (reads->asked)
         reads->asked[cur->index].result = (int32_t)cur->left;
 }
@@ -500,6 +517,49 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
             gq_fail_read(r, lane, GQ_AT(r->ahead_index), GQ_READ_LOST);
         for (uint32_t j = r->next + lane; j < w->share; j += w->group.lanes)
             gq_fail_read(r, lane, gq_stripe(w, j), GQ_READ_LOST);
+    }
+}
+
+/* Of all lanes. */
+GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
+{
+    const struct gq_worker *w = &r->w;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < w->group.lanes; i++)
+        bytes += GQ_FROM64(r->bytes, i);
+    return bytes;
+}
+
+/* What the state tells of reads, for a host that asks: before gq_reads_end(), by a whole group. */
+GQ_FN void gq_tell_reads(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    uint32_t bad = GQ_NO_READ, status_of = GQ_NO_READ, status = 0, mask;
+    uint64_t bytes = gq_bytes_taken(r);
+    GQ_LANE_VAR(uint32_t, failed);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(failed) = GQ_AT(r->bad) != GQ_NO_READ;
+    }
+    mask = GQ_BALLOT(failed);
+    while (mask) {
+        uint32_t i = gq_take_one(&mask), index = GQ_FROM32(r->status_of, i);
+        uint32_t bad_of_lane = GQ_FROM32(r->bad, i), status_of_lane = GQ_FROM32(r->status, i);
+
+        bad = bad_of_lane < bad ? bad_of_lane : bad;
+        status = index < status_of ? status_of_lane : status;
+        status_of = index < status_of ? index : status_of;
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            w->state->bytes = bytes;
+            w->state->status = status;
+            w->state->status_of = status_of;
+            w->state->bad = bad;
+        }
     }
 }
 

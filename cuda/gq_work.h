@@ -103,6 +103,12 @@ struct gq_state {
     uint32_t sent; /* commands sent by this run */
     uint32_t outcome;
     uint32_t signs; /* of life: changes once in a while as long as the run gets on */
+    /* Of a run of reads that has ended, where the host asks (gq_tell_reads). */
+    uint32_t status;    /* of a command that failed, of the first read in the list that has one */
+    uint64_t bytes;     /* that the reads have which this run has taken on */
+    uint32_t status_of; /* the index of that read */
+    uint32_t bad; /* the lowest index of a read that has not all its bytes; UINT32_MAX: none */
 };
+static_assert(sizeof(struct gq_state) == 48, "states lie side by side in memory of both sides");
 
 #endif

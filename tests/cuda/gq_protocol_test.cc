@@ -28,7 +28,7 @@ struct Ring : nvme_transport {
     gq_cmd cmds[3] = {};
     uint32_t results[3] = {};
     uint32_t flags = 0;
-    gq_state state = {0, 0, 1, 0, 0, 0, 0};
+    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0};
 
     void answer(unsigned at, uint16_t cid, uint16_t status, unsigned phase = 1)
     {
@@ -168,7 +168,8 @@ TEST_P(GqProtocol, GoesOnWhereTheLastRunStopped)
 {
     Ring ring;
 
-    ring.state = {3, 3, 0, 0, 0, 0, 0};
+    ring.state.sq_tail = ring.state.cq_head = 3;
+    ring.state.phase = 0;
     ring.cq[3].status = 1; /* left from the first pass */
     ring.answer(3, 2, 0, 0);
     ring.answer(0, 1, 0, 1);

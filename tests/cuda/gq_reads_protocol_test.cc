@@ -29,7 +29,7 @@ struct Queue {
     gq_slot slots[kDepth - 1] = {};
     uint32_t free_cids[kDepth - 1] = {};
     uint32_t head = 0, posted = 0;
-    gq_state state = {0, 0, 1, 0, 0, 0, 0};
+    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0};
 
     gq_port port()
     {
@@ -186,6 +186,23 @@ TEST_P(GqReadsProtocol, OnlyTheUnitThatFailsIsMarked)
     drive.expect_outcome(GQ_OUT_DONE);
     for (size_t i = 0; i < drive.results.size(); i++)
         EXPECT_EQ(drive.results[i], i == 100000 / kUnit ? (GQ_ENDED | 0x281u) : GQ_READ_OK) << i;
+}
+
+TEST_P(GqReadsProtocol, TellsBytesAndWhatFailed)
+{
+    Fake drive;
+    uint64_t bytes = 0;
+
+    drive.bad_lba = 1000;
+    drive.go(GetParam(), 0, 412, 200000);
+    for (const Queue &q : drive.queues)
+        bytes += q.state.bytes;
+    EXPECT_EQ(bytes, 200000u) << "also of those that fail";
+    EXPECT_EQ(drive.queues[0].state.status, 0x281u);
+    EXPECT_EQ(drive.queues[0].state.status_of, 0u);
+    EXPECT_EQ(drive.queues[0].state.bad, 0u);
+    EXPECT_EQ(drive.queues[1].state.bad, UINT32_MAX);
+    EXPECT_EQ(drive.queues[1].state.status, 0u);
 }
 
 TEST_P(GqReadsProtocol, LeavesAtAWordThatSaysSo)
