@@ -4,7 +4,7 @@
  * have the next reads loaded while the last ones are under way.
  *
  * The pieces are the list. A group loads each of its pieces once, and stores to its result when it
- * takes it on, and again should it fail.
+ * takes it on, and again should it fail, or should it turn out that the leases' end made it fail.
  */
 #ifndef CLIENT_DEVICE_GD_LIST_H
 #define CLIENT_DEVICE_GD_LIST_H
@@ -52,14 +52,15 @@ GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
     return shift;
 }
 
-/* Of a share for which there is no queue. */
-GQ_FN void gd_refuse_list(const struct gd_reader *w, const struct gq_run *run,
-                          struct gq_asked *list, uint32_t rank, int err)
+/* Of a share, the results that are `was`, or with 0 all of them, become err. */
+GQ_FN void gd_tell_share(const struct gd_reader *w, const struct gq_run *run, struct gq_asked *list,
+                         uint32_t rank, int was, int err)
 {
     GQ_FOR_LANES(lane)
     {
         for (uint32_t i = lane; i < run->n_cmds; i += w->group.lanes) {
-            if ((i >> run->group_shift) % run->n_queues == rank)
+            if ((i >> run->group_shift) % run->n_queues == rank &&
+                (was == 0 || list[i].result == was))
                 list[i].result = err;
         }
     }
@@ -79,11 +80,14 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
 
     run.group_shift = gd_list_shift(n, groups);
     if (err) {
-        gd_refuse_list(w, &run, list, rank, err);
+        gd_tell_share(w, &run, list, rank, 0, err);
         return err;
     }
     reads.asked = list;
     bad = gd_drive(w, &run, &reads, rank);
+    /* Each was told when it failed, and nobody had asked yet whether the leases are to blame. */
+    if (bad != GQ_NO_READ && gd_refused_error(w) == -ESTALE)
+        gd_tell_share(w, &run, list, rank, -EIO, -ESTALE);
     gd_give(w);
     return bad == GQ_NO_READ ? 0 : list[bad].result;
 }
@@ -110,7 +114,7 @@ GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
         err = gd_find_buffer(w, &table, dst, 1, &b);
     }
     if (err) {
-        gd_refuse_list(w, &run, list, 0, err);
+        gd_tell_share(w, &run, list, 0, 0, err);
         return err;
     }
     b = gd_part_from(&b, dst);

@@ -3,6 +3,7 @@
 
 #include <climits>
 #include <cstring>
+#include <map>
 #include <random>
 #include <thread>
 #include <vector>
@@ -150,6 +151,35 @@ TEST(DirectList, LeasesThatEndMeanwhileEndTheList)
     }
     EXPECT_GT(stale, 300u);
     EXPECT_EQ(s.lock(0) & GD_LOST, GD_LOST);
+}
+
+// The queue is taken from under the list: the drive refuses what is left, and all say why.
+TEST(DirectList, CommandsThatTheLeasesEndHasRefusedAreStale)
+{
+    for (size_t outside : {size_t{3}, SIZE_MAX}) { // a piece that fails by itself, before that
+        std::atomic<unsigned> seen{0};
+        Stack s(1, 8, 1);
+        s.on_command = [&] {
+            if (++seen == 50)
+                __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+            if (seen >= 50)
+                s.status_of_next = NVME_ERR_SQ_DELETED;
+            return true;
+        };
+        List list;
+        for (unsigned i = 0; i < 256; i++)
+            list.push_back({i * 8 % (2 * kPage) / kLba * kLba,
+                            i == outside ? kPages * kPage : i * kLba, kLba, kUntouched});
+        int first = outside < list.size() ? -EFAULT : -ESTALE;
+        EXPECT_EQ(read_shares(s, list, 1), std::vector<int>{first});
+        std::map<int32_t, size_t> results;
+        for (const struct gq_asked &a : list)
+            results[a.result]++;
+        size_t failed = outside < list.size();
+        EXPECT_EQ(results[-EFAULT], failed);
+        EXPECT_EQ(results[kLba], 49u);
+        EXPECT_EQ(results[-ESTALE], list.size() - 49 - failed);
+    }
 }
 
 TEST(DirectList, LeasesThatHaveEndedReadNothing)
