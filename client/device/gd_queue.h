@@ -153,18 +153,10 @@ GQ_FN uint32_t gd_find_free(const struct gd_reader *w, uint32_t first)
     return lost == s->n_queues ? s->n_queues + 1 : s->n_queues;
 }
 
-/* While all queues are taken. 0, or why waiting must end. */
-GQ_FN int gd_wait(const struct gd_reader *w, uint64_t start_ns)
-{
-    uint64_t now = GQ_SAME64(gq_clock_ns());
-
-    if (now - start_ns >= w->file->set.command_ns)
-        return -ETIMEDOUT;
-    gd_pause();
-    return 0;
-}
-
-/* After a try in vain: any queue, in w->queue, as gd_take() returns. */
+/*
+ * After a try in vain: any queue, in w->queue, as gd_take() returns. A queue that looked free may
+ * be somebody else's by the time of the try, again and again: that, too, goes on only for so long.
+ */
 GQ_FN int gd_take_any(struct gd_reader *w)
 {
     const struct gd_set *s = &w->file->set;
@@ -178,11 +170,11 @@ GQ_FN int gd_take_any(struct gd_reader *w)
             return -ETIMEDOUT;
         if (found < s->n_queues)
             w->queue = found;
-        err = found < s->n_queues ? 0 : gd_wait(w, start);
-        if (!err)
-            err = gd_try(w);
-    } while (err == -EAGAIN);
-    return err;
+        else
+            gd_pause();
+        err = gd_try(w);
+    } while (err == -EAGAIN && GQ_SAME64(gq_clock_ns()) - start < s->command_ns);
+    return err == -EAGAIN ? -ETIMEDOUT : err;
 }
 
 /*
