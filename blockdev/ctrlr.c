@@ -110,6 +110,8 @@ static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
     if (facts->mdts != 0 && facts->mdts < c->info.max_transfer)
         c->info.max_transfer = (uint32_t)facts->mdts;
     c->info.max_queue_depth = NVME_CAP_MQES(c->cap) + 1;
+    if (c->info.max_queue_depth > NVME_MAX_DEPTH)
+        c->info.max_queue_depth = NVME_MAX_DEPTH;
     if (shutdown_ms < NVME_SHUTDOWN_MS)
         shutdown_ms = NVME_SHUTDOWN_MS;
     if (shutdown_ms > NVME_SHUTDOWN_MAX_MS)

@@ -18,7 +18,7 @@ extern "C" {
 struct nvme_ctrlr_info {
     char serial[21], model[41], firmware[9]; /* trimmed, printable */
     uint32_t max_transfer;    /* bytes a command may carry (MDTS, and what a PRP list allows) */
-    uint32_t max_queue_depth; /* entries of an I/O queue (CAP.MQES + 1) */
+    uint32_t max_queue_depth; /* entries of an I/O queue (CAP.MQES + 1), 65,535 at most */
     unsigned io_queues;       /* queue pairs granted */
     uint32_t namespaces;      /* NN */
     bool volatile_cache;      /* VWC present */

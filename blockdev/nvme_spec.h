@@ -80,6 +80,13 @@ static_assert(sizeof(struct nvme_sqe) == 64, "SQE is 64 bytes");
 static_assert(offsetof(struct nvme_sqe, prp1) == 24, "DPTR at byte 24");
 static_assert(offsetof(struct nvme_sqe, cdw10) == 40, "CDW10 at byte 40");
 
+/*
+ * Entries of a queue that are made use of: one less than there may be, so that a command can have
+ * the number of its entry as its CID (cuda/gq_single.h). FFFFh is nobody's: errors of no command
+ * are logged under it.
+ */
+#define NVME_MAX_DEPTH 0xffffu
+
 enum nvme_psdt {
     NVME_PSDT_PRP = 0x00,
     NVME_PSDT_SGL = 0x40, /* SGL for data, MPTR is a contiguous buffer */

@@ -15,7 +15,6 @@
 #define IDLE_MS    1000u /* beyond the deadline of a command */
 #define DOORBELL   sizeof(uint32_t)
 #define STATE_SIZE sizeof(struct gpunvme_lease_page)
-#define MAX_DEPTH  65536u /* of an NVMe queue */
 
 static_assert(GD_MAX_QUEUES == GPUNVME_LEASE_MAX, "a lease fits");
 static_assert(GD_LEASE_VALID == GPUNVME_LEASE_VALID && GD_LEASE_REVOKED == GPUNVME_LEASE_REVOKED,
@@ -61,7 +60,7 @@ static int lease_failed(int err)
 static int check_lease(const struct gpunvme_direct *d)
 {
     const struct gpunvme_ioc_queue_lease *l = &d->lease;
-    if (l->queues == 0 || l->queues > d->want_queues || l->depth < 2 || l->depth > MAX_DEPTH)
+    if (l->queues == 0 || l->queues > d->want_queues || l->depth < 2 || l->depth > NVME_MAX_DEPTH)
         return gpunvme_fail(-EPROTO, "the mount leased %u queues of %u entries", l->queues,
                             l->depth);
     if (l->lba_size != d->g->info.lba_size || l->lba_size < sizeof(uint32_t) ||

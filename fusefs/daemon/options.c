@@ -27,7 +27,7 @@ static const struct number numbers[] = {
     {"nsid", offsetof(struct options, nsid), 1, BD_NSID_MAX},
     {"cuda_device", offsetof(struct options, cuda_device), 0, 255},
     {"queues", offsetof(struct options, queues), 1, 1024},
-    {"depth", offsetof(struct options, depth), 2, 65536},
+    {"depth", offsetof(struct options, depth), 2, NVME_MAX_DEPTH},
     {"max_buffers", offsetof(struct options, max_buffers), 1, 65536},
     {"deadline", offsetof(struct options, deadline_ms), 1, 3600000},
     {"commit", offsetof(struct options, commit_s), 1, 3600},

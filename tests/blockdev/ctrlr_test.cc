@@ -176,6 +176,15 @@ TEST_F(Ctrlr, QueuesOfTwoEntriesWork)
     EXPECT_EQ(nvme_ctrlr_info(c)->max_queue_depth, 2u);
 }
 
+TEST_F(Ctrlr, QueuesHaveNoEntryWhoseNumberCommandsMayNotHave)
+{
+    fake.cap |= 0xffff;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_queue_depth, 65535u);
+    struct nvme_qpair qp;
+    EXPECT_EQ(nvme_qpair_create(c, 65536, &qp), -EINVAL);
+}
+
 TEST_F(Ctrlr, LongestReadyTimeIsNotWaitedForInVain)
 {
     fake.cap |= 0xffull << 24;
