@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/device/image.h"
+#include "client/list.h"
 
 #define DEFAULT_QUEUES 16u
 #define DEFAULT_DEPTH  64u
@@ -51,18 +52,22 @@ static int alloc_staging(struct gpunvme_direct *d)
     return gpunvme_alloc(d->g, len + PAGE, &d->staging);
 }
 
-static void link_direct(struct gpunvme_direct *d)
+static int link_direct(struct gpunvme_direct *d)
 {
     struct gpunvme *g = d->g;
     pthread_mutex_lock(&g->lock);
-    d->next = g->directs;
-    d->link = &g->directs;
-    if (d->next)
-        d->next->link = &d->next;
-    g->directs = d;
-    for (struct gpunvme_buffer *b = g->buffers; b; b = b->next)
-        direct_buffer_add(d, b);
+    int err = lists_map(g, &d->place);
+    if (!err) {
+        d->next = g->directs;
+        d->link = &g->directs;
+        if (d->next)
+            d->next->link = &d->next;
+        g->directs = d;
+        for (struct gpunvme_buffer *b = g->buffers; b; b = b->next)
+            direct_buffer_add(d, b);
+    }
     pthread_mutex_unlock(&g->lock);
+    return err;
 }
 
 static void unlink_direct(struct gpunvme_direct *d)
@@ -110,11 +115,12 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
         err = direct_buffers_open(d);
     if (!err)
         err = direct_queues_lease(d);
+    if (!err)
+        err = link_direct(d);
     if (err) {
         gpunvme_direct_close(d);
         return err;
     }
-    link_direct(d);
     *out = d;
     return 0;
 }

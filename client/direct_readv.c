@@ -41,21 +41,12 @@ static void read_here(const struct gd_list_launch *l)
     (void)gd_read_share(&self, &l->buffer, l->list, l->n, 0, 1);
 }
 
-/* Where kernels find the pieces: *list. */
-static int locate_pieces(struct gpunvme_direct *d, struct gpunvme_piece *pieces, size_t n,
-                         struct gq_asked **list)
-{
-    uint64_t at = (uintptr_t)pieces;
-    int err = d->place.cuda ? list_map(d->g, &d->place, pieces, n, &at) : 0;
-    *list = (struct gq_asked *)(uintptr_t)at;
-    return err;
-}
-
 int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
                         void *stream)
 {
     struct gd_list_launch l = {.file = f->device, .n = (uint32_t)n};
     struct gd_buffer around;
+    uint64_t at;
     if (n > GD_MAX_PIECES)
         return gpunvme_fail(-EINVAL, "a list of %zu pieces", n);
     if (l.file.set.n_queues == 0)
@@ -64,9 +55,10 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
     if (err || n == 0)
         return err;
     l.buffer = gd_part_from(&around, (uintptr_t)ptr);
-    err = locate_pieces(f->d, pieces, n, &l.list);
+    err = list_locate(f->d->g, pieces, n, &at);
     if (err)
         return err;
+    l.list = (struct gq_asked *)(uintptr_t)at;
     if (f->d->place.cuda)
         return launch(f->d, &l, stream);
     read_here(&l);

@@ -127,7 +127,8 @@ int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces
 /*
  * Memory for n pieces, at most GPUNVME_PIECES_MAX, that gpunvme_readv() reads where they are.
  * Others it copies, which counts where reads are as short as a sector. Zeroed; ends with g at the
- * latest.
+ * latest. For gpunvme_readv_async() it is mapped to the GPU here, or by gpunvme_direct_open() if
+ * that comes later, which CUDA forbids while a stream is captured.
  */
 int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out);
 /* No gpunvme_readv() or gpunvme_readv_async() may be reading them. NULL does nothing. */
@@ -214,7 +215,9 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
  * stands when that turn has ended, and says nothing before: bytes, -EINVAL for a length of 2^31 or
  * more, or an error as in gpunvme_device.h. n is below 2^31.
  *
- * 0: the list was sent off; else it was not, with the errors of gpunvme_read_async().
+ * 0: the list was sent off; else it was not, with the errors of gpunvme_read_async(); -EINVAL also
+ * where n runs past the end of pieces of gpunvme_pieces_alloc(). A graph may capture the call, like
+ * that one.
  */
 int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
                         void *stream);

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "client/direct.h"
 #include "client/socket.h"
 
 #define LEAST_ROOM 4096u
@@ -117,47 +118,75 @@ void list_put(struct gpunvme *g, struct list *l)
     pthread_mutex_unlock(&g->lock);
 }
 
-static bool has(const struct list *l, const struct gpunvme_piece *pieces, size_t n)
+/* Bytes from its start; not below size_of(l) for what is elsewhere. */
+static size_t offset_in(const struct list *l, const struct gpunvme_piece *pieces)
 {
-    uintptr_t at = (uintptr_t)pieces - (uintptr_t)l->pieces;
-    return at < size_of(l) && at % sizeof(*pieces) == 0 && n <= l->room - at / sizeof(*pieces);
+    return (uintptr_t)pieces - (uintptr_t)l->pieces;
 }
 
-/* Under the lock. */
-static struct list *find(const struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+/* Under the lock: the list in which the pieces begin. */
+static struct list *find(const struct gpunvme *g, const struct gpunvme_piece *pieces)
 {
     struct list *l = g->pieces;
-    while (l && !has(l, pieces, n))
+    while (l && offset_in(l, pieces) >= size_of(l))
         l = l->next;
     return l;
+}
+
+static bool has(const struct list *l, const struct gpunvme_piece *pieces, size_t n)
+{
+    return n <= (size_of(l) - offset_in(l, pieces)) / sizeof(*pieces);
 }
 
 struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
 {
     pthread_mutex_lock(&g->lock);
-    struct list *l = find(g, pieces, n);
+    struct list *l = find(g, pieces);
     pthread_mutex_unlock(&g->lock);
-    return l;
+    return l && offset_in(l, pieces) % sizeof(*pieces) == 0 && has(l, pieces, n) ? l : NULL;
 }
 
-/* Under the lock. */
+int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n, uint64_t *at)
+{
+    int err = 0;
+    *at = (uintptr_t)pieces;
+    pthread_mutex_lock(&g->lock);
+    const struct list *l = find(g, pieces);
+    if (l && !has(l, pieces, n))
+        err = gpunvme_fail(-EINVAL, "a list of %zu pieces runs past the end of its memory", n);
+    else if (l && l->mapped)
+        *at = l->mapped + offset_in(l, pieces);
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+/* Under the lock. All places that there are with CUDA are the mount's GPU. */
 static int map_for(struct list *l, const struct place *p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (size_of(l) + page - 1) / page * page;
+    if (l->mapped || !p->cuda)
+        return 0;
     l->device = p->device;
-    return l->mapped
-               ? 0
-               : cuda_driver_map(p->cuda, p->device, l->pieces, len, CUDA_HOST_MEMORY, &l->mapped);
+    return cuda_driver_map(p->cuda, p->device, l->pieces, len, CUDA_HOST_MEMORY, &l->mapped);
 }
 
-int list_map(struct gpunvme *g, const struct place *p, const struct gpunvme_piece *pieces, size_t n,
-             uint64_t *at)
+int lists_map(struct gpunvme *g, const struct place *p)
+{
+    int err = 0;
+    for (struct list *l = g->pieces; l && !err; l = l->next)
+        err = map_for(l, p);
+    return err;
+}
+
+/* Mapped by whoever comes second: this, or a handle of the direct path. */
+static int map_and_link(struct gpunvme *g, struct list *l)
 {
     pthread_mutex_lock(&g->lock);
-    struct list *l = find(g, pieces, n);
-    int err = l ? map_for(l, p) : 0;
-    if (l && !err)
-        *at = l->mapped + ((uintptr_t)pieces - (uintptr_t)l->pieces);
+    int err = g->directs ? map_for(l, &g->directs->place) : 0;
+    if (!err) {
+        l->next = g->pieces;
+        g->pieces = l;
+    }
     pthread_mutex_unlock(&g->lock);
     return err;
 }
@@ -170,10 +199,11 @@ int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out
     struct list *l = list_new(g, n, &err);
     if (!l)
         return err;
-    pthread_mutex_lock(&g->lock);
-    l->next = g->pieces;
-    g->pieces = l;
-    pthread_mutex_unlock(&g->lock);
+    err = map_and_link(g, l);
+    if (err) {
+        list_free(g, l);
+        return err;
+    }
     *out = l->pieces;
     return 0;
 }

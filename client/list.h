@@ -13,7 +13,7 @@ struct list {
     uint64_t id, key;
     size_t room; /* pieces */
     struct gpunvme_piece *pieces;
-    uint64_t mapped; /* where kernels of the device find them; 0: nowhere, so far */
+    uint64_t mapped; /* where kernels of the device find them; 0: nowhere */
     int device;
 };
 
@@ -23,11 +23,12 @@ void list_put(struct gpunvme *g, struct list *l);
 /* The list of gpunvme_pieces_alloc() that has these pieces, or NULL. */
 struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n);
 /*
- * Where kernels find these pieces: *at, which stays as it is for pieces that are not the library's.
- * Those are mapped when it is first asked for.
+ * Where the direct path finds these pieces: *at; nothing is mapped for it. -EINVAL: they begin in
+ * such a list, and n runs past its end.
  */
-int list_map(struct gpunvme *g, const struct place *p, const struct gpunvme_piece *pieces, size_t n,
-             uint64_t *at);
+int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n, uint64_t *at);
+/* Under g->lock: the lists that there are, for kernels of the place. Later ones come mapped. */
+int lists_map(struct gpunvme *g, const struct place *p);
 /* All that are not in use, and the caller's: all, when g ends. */
 void lists_free(struct gpunvme *g);
 

@@ -58,9 +58,7 @@ class ListGpu : public ::testing::Test
         ASSERT_EQ(gpunvme_alloc(g_, kMost * sizeof(struct gpunvme_piece), &list_), 0);
         ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
         make_file();
-        struct gpunvme_direct_options o = {20, 64};
-        ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+        open_direct();
     }
 
     void TearDown() override
@@ -77,6 +75,12 @@ class ListGpu : public ::testing::Test
             cudaStreamDestroy(stream_);
     }
 
+    void open_direct()
+    {
+        struct gpunvme_direct_options o = {20, 64};
+        ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+    }
     void make_file()
     {
         std::mt19937_64 rng(21);
@@ -200,6 +204,37 @@ TEST_F(ListGpu, ReadsListsInMemoryOfTheHost)
     }
     gpunvme_pieces_free(g_, librarys);
     cudaFreeHost(own);
+}
+
+// Whether the pieces or the handle came first.
+TEST_F(ListGpu, ACaptureMayBeTheFirstUseOfTheLibrarysPieces)
+{
+    const size_t n = 3000;
+    Pieces pieces = any_pieces(n, 27);
+    struct gpunvme_piece *before, *after;
+    gpunvme_direct_close(d_);
+    d_ = nullptr;
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, n, &before), 0) << gpunvme_error();
+    ASSERT_NO_FATAL_FAILURE(open_direct());
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, n, &after), 0) << gpunvme_error();
+    for (struct gpunvme_piece *where : {before, after}) {
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        std::copy(pieces.begin(), pieces.end(), where);
+        ASSERT_NO_FATAL_FAILURE(poison());
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        EXPECT_EQ(gpunvme_readv_async(f_, memory(), where, n + 1, stream_), -EINVAL);
+        EXPECT_EQ(gpunvme_readv_async(f_, memory(), where, n, stream_), 0) << gpunvme_error();
+        ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+        EXPECT_EQ(where[0].result, kUntouched);
+        ASSERT_EQ(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
+        ASSERT_EQ(cudaGraphLaunch(exec, stream_), cudaSuccess);
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_NO_FATAL_FAILURE(expect_read(Pieces(where, where + n)));
+        cudaGraphExecDestroy(exec);
+        cudaGraphDestroy(graph);
+    }
 }
 
 TEST_F(ListGpu, WhatIsWrongWithAPieceIsItsResult)

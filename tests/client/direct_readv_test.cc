@@ -255,6 +255,7 @@ TEST_P(List, PiecesMayBeTheLibrarys)
     ASSERT_EQ(gpunvme_readv_async(f_, memory_, own + 100, 200, nullptr), 0) << gpunvme_error();
     std::copy(own + 100, own + 300, pieces.begin());
     EXPECT_TRUE(are_read(pieces));
+    EXPECT_EQ(gpunvme_readv_async(f_, memory_, own + 100, 201, nullptr), -EINVAL) << "past its end";
     gpunvme_pieces_free(g_, own);
 }
 
