@@ -8,6 +8,10 @@
  * regions, whose index is always called lane, as GQ_AT(name). All other variables are the same for
  * all lanes, and are assigned outside regions from values that are.
  *
+ * Loops inside a region make the same number of turns in every lane where they can: behind one that
+ * did not, ptxas of CUDA 13.0 left out, in one of several kernels that had it inlined, that the
+ * lanes meet. The lane that was through first went on alone and waited for the others for ever.
+ *
  * The group itself is w->group: regions stand where a w with such a member is in scope.
  */
 #ifndef CUDA_GQ_LANES_H

@@ -151,15 +151,17 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->now_ns = w->start_ns;
     w->flags_ns = w->start_ns;
     w->scan_ns = w->start_ns + run->command_ns / 8;
-    /* Each lane stores once at least: port and state are there before the first round then. */
+    /*
+     * As many turns in each lane (gq_lanes.h), and in each a store: port and state are there before
+     * the first round then.
+     */
     GQ_FOR_LANES(lane)
     {
-        uint32_t cid = lane < port->depth - 1 ? lane : 0;
+        for (uint32_t first = 0; first < port->depth - 1; first += w->group.lanes) {
+            uint32_t cid = first + lane;
 
-        do {
-            port->slots[cid].cmd = GQ_SLOT_FREE;
-            cid += w->group.lanes;
-        } while (cid < port->depth - 1);
+            port->slots[cid < port->depth - 1 ? cid : 0].cmd = GQ_SLOT_FREE;
+        }
     }
 }
 
@@ -425,8 +427,10 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
 
     GQ_FOR_LANES(lane)
     {
-        for (uint32_t cid = lane; cid < port->depth - 1; cid += w->group.lanes) {
-            if (port->slots[cid].cmd < GQ_SLOT_FREE &&
+        for (uint32_t first = 0; first < port->depth - 1; first += w->group.lanes) {
+            uint32_t cid = first + lane;
+
+            if (cid < port->depth - 1 && port->slots[cid].cmd < GQ_SLOT_FREE &&
                 w->now_ns - port->slots[cid].sent_ns >= w->run->command_ns)
                 GQ_AT(late) = 1;
         }
