@@ -7,6 +7,7 @@
 #include "cuda/gq_cpu.h"
 #include "cuda/gq_list_protocol.h"
 #include "cuda/gq_reads_protocol.h"
+#include "cuda/gq_single.h"
 
 static void begin_rank(struct gq_reader *r, const struct gq_cpu_drive *d, unsigned i)
 {
@@ -32,6 +33,20 @@ static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive
     return round;
 }
 
+/* A list of one command, as the warp that stays on a GPU drives it. */
+static void drive_single(const struct gq_cpu_drive *d)
+{
+    struct gq_state *state = &d->states[0];
+    struct gq_single s = {
+        .run = d->run, .port = d->ports[0], .at = {state->sq_tail, state->phase, state->owed}};
+
+    gq_single_send(&s, &d->run->cmds[0]);
+    while (gq_single_look(&s) == GQ_OUT_RUNNING)
+        sched_yield();
+    gq_single_tell(&s, state);
+    gq_single_take(state, d->run->results);
+}
+
 /*
  * One thread drives ranks first, first + step, ... below n: each has a turn of one round, so that
  * all queues stay busy. With nothing to do anywhere the thread yields, for the controller may
@@ -43,6 +58,10 @@ void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
     bool ended[GQ_MAX_QUEUES] = {false};
     unsigned running = 0;
 
+    if (d->n == 1 && !d->reads && gq_single_suits(d->run, d->ports[0], d->states)) {
+        drive_single(d);
+        return;
+    }
     for (unsigned i = first; i < d->n; i += step) {
         begin_rank(&readers[i], d, i);
         running++;

@@ -38,18 +38,6 @@ static bool suits_resident(const struct gq_launch *l, const struct gq_chunk *chu
            !chunk->n_pieces && !l->reads;
 }
 
-static int post(struct gq_cuda *cu, const struct gq_launch *l)
-{
-    struct gq_resident_list list = {
-        .run = l->run, .state = l->states, .first = l->states[0], .queue = l->queues[0]};
-
-    if (l->run.n_cmds <= GQ_RESIDENT_CMDS) {
-        memcpy(list.cmds, l->run.cmds, l->run.n_cmds * sizeof(list.cmds[0]));
-        list.run.cmds = NULL;
-    }
-    return gq_resident_post(cu->resident, &list);
-}
-
 static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
                               const struct gq_chunk *chunk)
 {
@@ -89,8 +77,10 @@ static int enter_gate(struct gq_cuda *cu, const struct gq_launch *l)
 /* Either way the controller wakes up while the GPU begins. */
 static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_chunk *chunk)
 {
-    int err = suits_resident(l, chunk) ? post(cu, l) : -EBUSY;
+    int err = -EBUSY;
 
+    if (suits_resident(l, chunk))
+        err = gq_resident_post(cu->resident, &l->run, &cu->host_ports[l->queues[0]], l->states);
     wake_controller(cu);
     l->resident = !err; /* a post that failed has given the box back */
     return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
@@ -258,7 +248,7 @@ static int open_device(struct gq_cuda *cu, unsigned slots)
     err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));
     if (err)
         goto free_ports;
-    err = gq_resident_open(cu->ports, &cu->resident);
+    err = gq_resident_open(&cu->resident);
     if (err)
         goto destroy_stream;
     err = gq_mover_open(cu->device, &cu->mover);

@@ -101,6 +101,13 @@ GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
     asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(sign), "r"(value) : "memory");
 }
 
+/* Two signs, the first at a multiple of 8, by one store: who sees one of them sees the other. */
+GQ_FN void gq_store_signs(uint32_t *first, uint32_t value, uint32_t second)
+{
+    uint64_t both = (uint64_t)second << 32 | value;
+    asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(first), "l"(both) : "memory");
+}
+
 /* Nanoseconds of a clock that runs evenly; only differences have a meaning. */
 GQ_FN uint64_t gq_clock_ns(void)
 {
@@ -168,6 +175,13 @@ GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
 {
     __atomic_store_n(sign, value, __ATOMIC_RELAXED);
+}
+
+/* A host has no use for one store of both: the first is the later. */
+GQ_FN void gq_store_signs(uint32_t *first, uint32_t value, uint32_t second)
+{
+    __atomic_store_n(first + 1, second, __ATOMIC_RELAXED);
+    __atomic_store_n(first, value, __ATOMIC_RELEASE);
 }
 
 GQ_FN uint64_t gq_clock_ns(void)

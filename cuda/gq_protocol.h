@@ -144,7 +144,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->fetched = 0;
     w->sent = 0;
     w->signs = 0;
-    w->owed = 0;
+    w->owed = state->owed;
     w->each = GQ_EACH;
     w->outcome = GQ_OUT_RUNNING;
     w->start_ns = GQ_SAME64(gq_clock_ns());
@@ -525,6 +525,7 @@ GQ_FN void gq_end(struct gq_worker *w)
             state->sq_tail = w->sq_tail;
             state->cq_head = w->cq_head;
             state->phase = w->phase;
+            state->owed = 0;
             state->in_flight = gq_in_flight(w);
             state->sent = w->sent;
             state->signs = w->signs;

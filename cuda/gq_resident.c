@@ -5,13 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GQ_LANES 1u
+#include "cuda/gq_single.h"
+
 struct gq_resident {
-    const struct gq_port *ports;
     struct gq_box_memory *memory; /* pinned */
     cudaStream_t stream;
     bool busy; /* atomic; the rest is the list's poster's */
     struct gq_box box;
     struct gq_state *state;
+    uint32_t *single_result; /* NULL: the list is not driven by gq_single.h */
 };
 
 static int to_errno(cudaError_t err)
@@ -36,19 +39,17 @@ static cudaError_t open_stream(struct gq_resident *r)
 static int run(void *ctx, const struct gq_box_launch *box)
 {
     const struct gq_resident *r = ctx;
-    const struct gq_resident_launch l = {.box = *box, .ports = r->ports};
 
-    return to_errno(gq_resident_run(&l, r->stream));
+    return to_errno(gq_resident_run(box, r->stream));
 }
 
-int gq_resident_open(const struct gq_port *ports, struct gq_resident **out)
+int gq_resident_open(struct gq_resident **out)
 {
     struct gq_resident *r = calloc(1, sizeof(*r));
     int err;
 
     if (!r)
         return -ENOMEM;
-    r->ports = ports;
     err = to_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),
                                  cudaHostAllocPortable | cudaHostAllocMapped));
     if (err)
@@ -96,21 +97,49 @@ int gq_resident_keep(struct gq_resident *r)
     return gq_box_run(&r->box);
 }
 
-int gq_resident_post(struct gq_resident *r, const struct gq_resident_list *list)
+static void put(struct gq_resident *r, const struct gq_run *run, const struct gq_port *port)
+{
+    const struct gq_state *state = r->state;
+    struct gq_resident_list list = {.run = *run,
+                                    .port = *port,
+                                    .state = r->state,
+                                    .sq_tail = state->sq_tail,
+                                    .cq_head = state->cq_head,
+                                    .phase = state->phase,
+                                    .owed = state->owed,
+                                    .single = r->single_result != NULL};
+
+    if (run->n_cmds <= GQ_RESIDENT_CMDS) {
+        memcpy(list.cmds, run->cmds, run->n_cmds * sizeof(list.cmds[0]));
+        list.run.cmds = NULL;
+    }
+    gq_box_put(&r->box, &list, sizeof(list));
+}
+
+static void leave(struct gq_resident *r)
+{
+    __atomic_store_n(&r->busy, false, __ATOMIC_RELEASE);
+}
+
+int gq_resident_post(struct gq_resident *r, const struct gq_run *run, const struct gq_port *port,
+                     struct gq_state *state)
 {
     int err;
 
     if (__atomic_exchange_n(&r->busy, true, __ATOMIC_ACQUIRE))
         return -EBUSY;
-    r->state = list->state;
-    gq_box_put(&r->box, list, sizeof(*list));
+    r->state = state;
+    r->single_result = gq_single_suits(run, port, state) ? run->results : NULL;
+    put(r, run, port);
     err = gq_resident_keep(r);
     if (err)
-        gq_resident_done(r);
+        leave(r);
     return err;
 }
 
 void gq_resident_done(struct gq_resident *r)
 {
-    __atomic_store_n(&r->busy, false, __ATOMIC_RELEASE);
+    if (r->single_result)
+        gq_single_take(r->state, r->single_result);
+    leave(r);
 }

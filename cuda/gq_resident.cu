@@ -3,40 +3,65 @@
 /* Short lists, that somebody waits for: what a lane does not do takes no time. */
 #define GQ_EACH 1u
 #include "cuda/gq_list_protocol.h"
+#include "cuda/gq_single.h"
 
 namespace
 {
 
 constexpr uint64_t kIdleNs = 200000;
 
-/* One warp, one queue at a time; see drive_queues() in gq_kernels.cu. */
-__global__ void __launch_bounds__(GQ_LANES)
-    serve(const __grid_constant__ struct gq_resident_launch l)
+/* By one lane. */
+__device__ __forceinline__ void drive_single(const struct gq_resident_list *list)
+{
+    const struct gq_port port = list->port;
+    struct gq_single s = {
+        .run = &list->run, .port = &port, .at = {list->sq_tail, list->phase, list->owed}};
+
+    gq_single_send(&s, &list->cmds[0]);
+    while (gq_single_look(&s) == GQ_OUT_RUNNING)
+        ;
+    gq_single_tell(&s, list->state);
+}
+
+/* By the warp; see drive_queues() in gq_kernels.cu. */
+__device__ __forceinline__ void drive_list(struct gq_resident_list *list)
+{
+    const struct gq_port port = list->port;
+    struct gq_state first = {.sq_tail = list->sq_tail,
+                             .cq_head = list->cq_head,
+                             .phase = list->phase,
+                             .owed = list->owed};
+    struct gq_worker w;
+
+    __syncwarp();
+    if (threadIdx.x == 0 && !list->run.cmds)
+        list->run.cmds = list->cmds;
+    __syncwarp();
+    gq_begin(&w, gq_whole_group(), &list->run, &port, &first, 0);
+    w.state = list->state;
+    while (gq_round(&w) != GQ_ROUND_ENDED)
+        ;
+    gq_end(&w);
+}
+
+/* One warp, one queue at a time. */
+__global__ void __launch_bounds__(GQ_LANES) serve(const __grid_constant__ struct gq_box_launch l)
 {
     __shared__ union {
         uint32_t words[GQ_BOX_WORDS];
         struct gq_resident_list list;
     } box;
 
-    for (uint32_t number = l.box.first; gq_box_take(l.box.box, number, kIdleNs, box.words);
+    for (uint32_t number = l.first; gq_box_take(l.box, number, kIdleNs, box.words);
          number = gq_box_next(number)) {
-        const struct gq_port port = l.ports[box.list.queue];
-        struct gq_worker w;
-
-        const bool inside = !box.list.run.cmds;
-
+        if (!box.list.single)
+            drive_list(&box.list);
+        else if (threadIdx.x == 0)
+            drive_single(&box.list);
         __syncwarp();
-        if (inside && threadIdx.x == 0)
-            box.list.run.cmds = box.list.cmds;
-        __syncwarp();
-        gq_begin(&w, gq_whole_group(), &box.list.run, &port, &box.list.first, 0);
-        w.state = box.list.state;
-        while (gq_round(&w) != GQ_ROUND_ENDED)
-            ;
-        gq_end(&w);
     }
     if (threadIdx.x == 0)
-        gq_box_leave(&l.box);
+        gq_box_leave(&l);
 }
 
 } // namespace
@@ -48,7 +73,7 @@ extern "C" cudaError_t gq_resident_load(void)
     return cudaFuncGetAttributes(&attr, (const void *)serve);
 }
 
-extern "C" cudaError_t gq_resident_run(const struct gq_resident_launch *l, cudaStream_t stream)
+extern "C" cudaError_t gq_resident_run(const struct gq_box_launch *l, cudaStream_t stream)
 {
     void *args[] = {(void *)l};
 

@@ -18,37 +18,36 @@ extern "C" {
 
 #define GQ_RESIDENT_CMDS 2u /* that travel with the list */
 
-/* A list: what a launched kernel has as its argument, and what it reads over the bus. */
+/* A list, with all that a launched kernel has as its argument, or goes to memory for. */
 struct gq_resident_list {
     struct gq_run run; /* cmds NULL: those below */
+    struct gq_port port;
     struct gq_state *state;
-    struct gq_state first; /* what *state holds */
-    uint32_t queue;
+    uint32_t sq_tail, cq_head, phase, owed; /* what *state holds */
+    uint32_t single;                        /* not 0: it is driven by gq_single.h */
     struct gq_cmd cmds[GQ_RESIDENT_CMDS];
 };
 
 static_assert(sizeof(struct gq_resident_list) <= GQ_BOX_BYTES, "a list fits into the box");
 
-struct gq_resident_launch {
-    struct gq_box_launch box;
-    const struct gq_port *ports; /* device memory, by queue number */
-};
 cudaError_t gq_resident_load(void);
-cudaError_t gq_resident_run(const struct gq_resident_launch *l, cudaStream_t stream);
+cudaError_t gq_resident_run(const struct gq_box_launch *l, cudaStream_t stream);
 
 struct gq_resident;
 
-/* ports: device memory, by queue number. -ENOMEM, -EIO. */
-int gq_resident_open(const struct gq_port *ports, struct gq_resident **out);
+/* -ENOMEM, -EIO. */
+int gq_resident_open(struct gq_resident **out);
 /* Waits for the kernel to end. */
 void gq_resident_close(struct gq_resident *r);
 /*
- * Hands a list over; state->outcome tells when it has ended, then gq_resident_done(). -EBUSY:
- * another list is under way; -EIO.
+ * Hands a run of one queue over; state->outcome tells when it has ended, and gq_resident_done()
+ * fills in the rest of state, and the results. -EBUSY: another list is under way; -EIO.
  */
-int gq_resident_post(struct gq_resident *r, const struct gq_resident_list *list);
+int gq_resident_post(struct gq_resident *r, const struct gq_run *run, const struct gq_port *port,
+                     struct gq_state *state);
 /* Called again and again until the list has ended: the kernel may just have left. -EIO. */
 int gq_resident_keep(struct gq_resident *r);
+/* The list has ended. */
 void gq_resident_done(struct gq_resident *r);
 cudaStream_t gq_resident_stream(const struct gq_resident *r);
 

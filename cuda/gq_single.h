@@ -31,12 +31,14 @@ struct gq_position {
 };
 
 struct gq_single {
-    const struct gq_run *run; /* of it: leave, leave_value, kick, command_ns, nsid, opcode */
+    /* Of it: flags, leave, leave_value, kick, command_ns, budget_ns, nsid, opcode. */
+    const struct gq_run *run;
     const struct gq_port *port;
     struct gq_position at;       /* of the command; when it is done, of the next */
     uint32_t outcome;            /* GQ_OUT_RUNNING, _DONE, _TIMED_OUT, _BROKEN, _LEFT */
     uint32_t status;             /* of the completion, when it is done: 0 or the drive's error */
-    uint64_t start_ns, leave_ns; /* the latter: when to look again whether to leave */
+    uint64_t start_ns, limit_ns; /* how long the command may take */
+    uint64_t leave_ns;           /* when to look again whether to leave */
 };
 
 /*
@@ -61,7 +63,15 @@ GQ_FN bool gq_make_single(const struct gq_file_map *map, const struct gq_target 
     return true;
 }
 
-/* s has run, port and at; nothing is in flight. */
+/* Its own deadline, or the list's. */
+GQ_FN uint64_t gq_single_limit(const struct gq_run *run)
+{
+    if (run->budget_ns && run->budget_ns < run->command_ns)
+        return run->budget_ns;
+    return run->command_ns;
+}
+
+/* s has run, port and at, and is zero beside them; nothing is in flight. */
 GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
 {
     const struct gq_port *port = s->port;
@@ -69,6 +79,7 @@ GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
 
     s->outcome = GQ_OUT_RUNNING;
     s->start_ns = gq_clock_ns();
+    s->limit_ns = gq_single_limit(s->run);
     s->leave_ns = s->start_ns + GQ_FLAGS_NS;
     gq_store_sqe(&port->sq[entry], s->run, cmd, entry);
     if (s->at.owed)
@@ -90,9 +101,14 @@ GQ_FN void gq_single_seen(struct gq_single *s, uint32_t dw3)
     }
 }
 
-/* Before a deadline is blamed, too: a reset ends commands that are overdue (gq_watch). */
+/*
+ * Before a deadline is blamed, too: a reset ends commands that are overdue (gq_watch). To be
+ * cancelled is to send no more, and the only command is on its way.
+ */
 GQ_FN bool gq_single_must_leave(const struct gq_run *run)
 {
+    if (run->flags && gq_load_flag(run->flags) & GQ_FLAG_LEAVE)
+        return true;
     for (uint32_t i = 0; i < 2; i++) {
         if (run->leave[i] && gq_load_flag(run->leave[i]) == run->leave_value)
             return true;
@@ -106,7 +122,7 @@ GQ_FN uint32_t gq_single_look(struct gq_single *s)
     const struct gq_run *run = s->run;
     uint64_t now = gq_clock_ns();
     uint32_t dw3 = gq_load_cqe(&s->port->cq[s->at.entry]);
-    bool late = now - s->start_ns >= run->command_ns;
+    bool late = now - s->start_ns >= s->limit_ns;
 
     if (NVME_CQE_PHASE(dw3 >> 16) == s->at.phase) {
         gq_single_seen(s, dw3);
@@ -118,6 +134,59 @@ GQ_FN uint32_t gq_single_look(struct gq_single *s)
             s->outcome = GQ_OUT_TIMED_OUT;
     }
     return s->outcome;
+}
+
+/*
+ * The only command of a list, on a queue that the host keeps (gq_state). What else the run tells,
+ * the host works out: so that the end of the command is one store, and waits for nothing.
+ *
+ *   who drives   gq_single_send(), gq_single_look() until it has ended, gq_single_tell()
+ *   the host     gq_single_take(), when it has seen the outcome
+ */
+
+/*
+ * state is what the host has, before the run. The ring's last entry is not for this road: its
+ * number is no CID of gq_port.slots, by which commands that are left in flight are found.
+ */
+GQ_FN bool gq_single_suits(const struct gq_run *run, const struct gq_port *port,
+                           const struct gq_state *state)
+{
+    return run->n_cmds == 1 && state->sq_tail == state->cq_head && state->sq_tail < port->depth - 1;
+}
+
+/* The command in flight, for who recovers the queue: as the slots of a round. */
+GQ_FN void gq_single_note(const struct gq_single *s)
+{
+    for (uint32_t cid = 0; cid < s->port->depth - 1; cid++)
+        s->port->slots[cid].cmd = GQ_SLOT_FREE;
+    s->port->slots[s->at.entry].cmd = 0;
+}
+
+/*
+ * The outcome, and the status. What this lane stored for others to see was fenced before the
+ * doorbell, but for the note of a command that is lost.
+ */
+GQ_FN void gq_single_tell(const struct gq_single *s, struct gq_state *state)
+{
+    if (s->outcome == GQ_OUT_TIMED_OUT || s->outcome == GQ_OUT_LEFT) {
+        gq_single_note(s);
+        gq_fence_results();
+    }
+    gq_store_signs(&state->outcome, s->outcome, s->status);
+}
+
+/* state as it was before the run, but for outcome and status. */
+GQ_FN void gq_single_take(struct gq_state *state, uint32_t *result)
+{
+    bool done = state->outcome == GQ_OUT_DONE, seen = done || state->outcome == GQ_OUT_BROKEN;
+
+    state->sq_tail++;
+    state->cq_head += seen;
+    state->owed = done;
+    state->in_flight = !done;
+    state->sent = 1;
+    if (done)
+        *result = GQ_ENDED | state->status;
 }
 
 #endif

@@ -99,16 +99,20 @@ struct gq_state {
     uint32_t sq_tail;
     uint32_t cq_head;
     uint32_t phase; /* of the CQE expected at cq_head */
+    uint32_t owed;  /* not 0: the CQ doorbell has not been told of cq_head; nothing is in flight */
     uint32_t in_flight;
     uint32_t sent; /* commands sent by this run */
     uint32_t outcome;
+    /* Beside it: of the one command of a list (gq_single_tell), or, of a run of reads, below. */
+    uint32_t status;
     uint32_t signs; /* of life: changes once in a while as long as the run gets on */
     /* Of a run of reads that has ended, where the host asks (gq_tell_reads). */
-    uint32_t status;    /* of a command that failed, of the first read in the list that has one */
+    uint32_t status_of; /* the index of the first read in the list with a status: it is `status` */
     uint64_t bytes;     /* that the reads have which this run has taken on */
-    uint32_t status_of; /* the index of that read */
     uint32_t bad; /* the lowest index of a read that has not all its bytes; UINT32_MAX: none */
+    uint32_t reserved;
 };
-static_assert(sizeof(struct gq_state) == 48, "states lie side by side in memory of both sides");
+static_assert(offsetof(struct gq_state, outcome) % 8 == 0 && sizeof(struct gq_state) == 56,
+              "states lie side by side in memory of both sides; outcome and status are one store");
 
 #endif

@@ -28,7 +28,7 @@ struct Ring : nvme_transport {
     gq_cmd cmds[3] = {};
     uint32_t results[3] = {};
     uint32_t flags = 0;
-    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
     void answer(unsigned at, uint16_t cid, uint16_t status, unsigned phase = 1)
     {
@@ -149,19 +149,21 @@ TEST_P(GqProtocol, LeavesAQueueThatCompletesWhatWasNotSent)
     Ring ring;
 
     ring.cq[0].status = 1;
-    ring.run(GetParam(), 1, kLong);
-    EXPECT_EQ(ring.state.outcome, (uint32_t)GQ_OUT_BROKEN) << "CID 0, while CID 2 is in flight";
+    ring.run(GetParam(), 2, kLong);
+    EXPECT_EQ(ring.state.outcome, (uint32_t)GQ_OUT_BROKEN) << "CID 0, and 1 and 2 are in flight";
 }
 
 TEST_P(GqProtocol, TakesNoEntryOfTheLastPass)
 {
-    Ring ring;
+    for (uint32_t n : {1u, 2u}) {
+        Ring ring;
 
-    ring.answer(0, 0, 0, 0);
-    ring.run(GetParam(), 1, kShort);
-    EXPECT_EQ(ring.state.outcome, (uint32_t)GQ_OUT_TIMED_OUT);
-    EXPECT_EQ(ring.state.in_flight, 1u);
-    EXPECT_EQ(ring.results[0], GQ_PENDING);
+        ring.answer(0, 0, 0, 0);
+        ring.run(GetParam(), n, kShort);
+        EXPECT_EQ(ring.state.outcome, (uint32_t)GQ_OUT_TIMED_OUT);
+        EXPECT_EQ(ring.state.in_flight, n);
+        EXPECT_EQ(ring.results[0], GQ_PENDING);
+    }
 }
 
 TEST_P(GqProtocol, GoesOnWhereTheLastRunStopped)

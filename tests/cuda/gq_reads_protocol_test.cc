@@ -29,7 +29,7 @@ struct Queue {
     gq_slot slots[kDepth - 1] = {};
     uint32_t free_cids[kDepth - 1] = {};
     uint32_t head = 0, posted = 0;
-    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
     gq_port port()
     {
