@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MAX_SOURCE ((uint64_t)1 << 30) /* pinned */
 #define GATHER_MIN 512u                /* of the kernel */
@@ -213,8 +215,7 @@ struct work {
     size_t n_extents;
     /* Of a batch: all pieces, and the media as a file. */
     struct gq_file_extent *map;
-    struct gq_read *reads;
-    uint32_t *results;
+    struct gq_buffer *list;
 };
 
 static void free_work(struct gq_stack *s, struct work *w)
@@ -222,28 +223,45 @@ static void free_work(struct gq_stack *s, struct work *w)
     bench_pieces_free(&w->pieces, s->is_cuda);
     free(w->extents);
     free(w->map);
-    free(w->reads);
-    free(w->results);
+    if (w->list)
+        gq_buffer_unregister(w->list);
+}
+
+static int make_list(struct gq_stack *s, struct work *w)
+{
+    const struct pattern_pieces *p = &w->pieces;
+    struct gq_mem mem = {.kind = GQ_MEM_FD, .len = p->n * sizeof(struct gq_asked), .is_list = true};
+    struct gq_asked *list;
+    int err;
+
+    mem.fd = memfd_create("pieces", MFD_CLOEXEC);
+    if (mem.fd < 0)
+        return -errno;
+    err = ftruncate(mem.fd, (off_t)mem.len) ? -errno : 0;
+    if (!err)
+        err = gq_buffer_register(s->engine, &mem, &w->list);
+    close(mem.fd);
+    if (err)
+        return err;
+    list = gq_buffer_list(w->list);
+    for (uint64_t i = 0; i < p->n; i++)
+        list[i] = (struct gq_asked){p->places[i], i * p->bytes, (uint32_t)p->bytes, 0};
+    return 0;
 }
 
 static int make_batch(struct gq_stack *s, struct work *w)
 {
-    const struct pattern_pieces *p = &w->pieces;
     uint64_t lbas = s->size / s->lba;
 
     w->map = calloc(s->batch, sizeof(*w->map));
-    w->reads = calloc(p->n, sizeof(*w->reads));
-    w->results = calloc(p->n, sizeof(*w->results));
-    if (!w->map || !w->reads || !w->results)
+    if (!w->map)
         return -ENOMEM;
     for (uint64_t i = 0; i < s->batch; i++) {
         uint64_t lba = i * lbas / s->batch;
 
         w->map[i] = (struct gq_file_extent){lba * s->lba, lba};
     }
-    for (uint64_t i = 0; i < p->n; i++)
-        w->reads[i] = (struct gq_read){p->places[i], i * p->bytes, p->bytes};
-    return 0;
+    return make_list(s, w);
 }
 
 static int make_work(struct gq_stack *s, uint64_t piece, bool random, struct work *w)
@@ -290,14 +308,15 @@ static int read_batch(struct gq_stack *s, const struct work *w, uint64_t *comman
                            .extents = w->map,
                            .n_extents = s->batch,
                            .end = s->size,
-                           .reads = w->reads,
-                           .results = w->results,
-                           .n = w->pieces.n};
+                           .list = w->list,
+                           .n = w->pieces.n,
+                           .most = UINT64_MAX,
+                           .odd_most = UINT64_MAX};
     struct gq_result result;
     int err = gq_readv(s->engine, &req, &result);
 
     *commands = result.commands;
-    if (!err && result.bytes != s->size)
+    if (!err && (result.partial || result.bytes != s->size))
         err = -EIO;
     if (err)
         fprintf(stderr, "%s: NVMe status %#x (%s), %" PRIu64 " bytes\n", s->who, result.nvme_status,

@@ -137,11 +137,10 @@ struct gpunvme_piece {
 /*
  * Many reads of one file in one call: pieces [first, first + count) of the list, in any order, each
  * with its own result. Returns 0 when every piece has one; otherwise (-EINTR, -ETIMEDOUT) the
- * pieces without a better one have -ECANCELED. Errors before any piece was read: those of READ for
- * buffer and list, -ERANGE (past the end of the list), -EINVAL (list_id is not a list, count 0 or
- * over GPUNVME_PIECES_MAX), -E2BIG (all pieces together are longer than the buffer, or than 4 GiB
- * if that is more: make several calls of it). A piece may have -E2BIG too, if the list has become
- * longer since it was measured.
+ * pieces without a better one have -ECANCELED. -E2BIG: all pieces together have more bytes than one
+ * call has to read (the buffer's length, or 4 GiB if that is more); those that have -E2BIG, too,
+ * were not read. Errors before any piece was read: those of READ for buffer and list, -ERANGE (past
+ * the end of the list), -EINVAL (list_id is not a list, count 0 or over GPUNVME_PIECES_MAX).
  */
 struct gpunvme_ioc_readv {
     struct gpunvme_abi abi;

@@ -109,12 +109,18 @@ struct gq_mem {
     uint64_t len;          /* bytes, > 0, any alignment */
     unsigned char ipc[64]; /* cudaIpcMemHandle_t */
     bool copies_will_do;   /* register it also when the controller cannot reach it */
+    /*
+     * For lists of gq_readv(), and for nothing else: host memory (GQ_MEM_FD; with the CPU executor
+     * GQ_MEM_HOST, too), from a multiple of 8 on, that the controller cannot reach.
+     */
+    bool is_list;
 };
 
 /*
  * Maps the memory for the controller and prebuilds its PRP lists. The buffer covers exactly
- * [start, start + len) of the memory. -EINVAL (empty, overflow, bad handle), -ENOTSUP (kind not of
- * this executor), -EMFILE (max_buffers), -ENOMEM, -EFAULT (not mappable).
+ * [start, start + len) of the memory. Memory that is pinned (GQ_MEM_FD with CUDA) gets all its
+ * pages first, while transfers go on. -EINVAL (empty, overflow, bad handle, not for a list),
+ * -ENOTSUP (kind not of this executor), -EMFILE (max_buffers), -ENOMEM, -EFAULT (not mappable).
  */
 int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer **out);
 /*
@@ -122,6 +128,8 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
  * (queues with timed-out commands into it are deleted first). Frees the object.
  */
 void gq_buffer_unregister(struct gq_buffer *b);
+/* The first byte of a list, of which the host may write each, whenever it likes. */
+void *gq_buffer_list(const struct gq_buffer *b);
 /* False: the controller cannot reach the memory. Copies work, transfers end with -ENOTSUP. */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
 /* Where the controller finds the buffer, until it is unregistered (gq_region.h has the table). */
@@ -162,6 +170,8 @@ struct gq_result {
     uint64_t commands;    /* NVMe commands sent */
     uint16_t nvme_status; /* first error in stream order, 0 for none */
     bool timed_out, cancelled;
+    bool partial;   /* these two of gq_readv() */
+    uint64_t taken; /* bytes */
     /* Commands may be under way still, and move data until gq_engine_recover() has returned 0. */
     bool unsettled;
 };
@@ -184,43 +194,47 @@ struct gq_result {
 int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
 
 /*
- * Many reads of one file at once, into one buffer: extents and PRPs are worked out by the executor
- * (gq_reads.h), the host copies map and list. A read's `at` counts from the buffer's first byte.
- * results[i] is as gq_reads.h has it.
+ * Many reads of one file at once, into one buffer, from a list that the executor reads and answers
+ * where it lies (struct gq_asked: `at` counts from the buffer's first byte). Others may write to
+ * the list meanwhile: a piece is read as it was or as it is, inside the buffer in any case, and
+ * results are what stands there in the end.
  */
 struct gq_readv {
     struct gq_buffer *buffer;
     const struct gq_file_extent *extents; /* ascending; the last one's run is up to `end` */
     size_t n_extents;
-    uint64_t end; /* of the file, bytes */
-    const struct gq_read *reads;
-    uint32_t *results; /* n of them, filled in by gq_readv() */
-    size_t n;
-    /*
-     * Instead of a list, with `reads` NULL: fill() writes reads [first, first + n), perhaps of no
-     * bytes, to where the executor finds them; take() is told what became of those that did not get
-     * lost. In the calling thread, while other reads are under way; after a reset for reads that
-     * had ended, too.
-     */
-    void (*fill)(void *context, size_t first, size_t n, struct gq_read *reads);
-    void (*take)(void *context, size_t first, size_t n, const struct gq_read *reads,
-                 const uint32_t *results);
-    void *context;
+    uint64_t end;           /* of the file, bytes, */
+    bool goes_on;           /* or of the part of it that is mapped */
+    struct gq_buffer *list; /* registered with is_list; pieces [first, first + n) of it */
+    uint64_t first, n;
+    uint64_t most;                   /* bytes; see below */
+    uint64_t odd_most;               /* bytes of a piece; see below */
     unsigned deadline_ms;            /* as in gq_request */
     const volatile uint32_t *cancel; /* as in gq_request */
 };
-#define GQ_READV_EXTENTS 65536u /* of a map at most */
+#define GQ_READV_EXTENTS 65536u     /* of a map at most */
+#define GQ_READV_PIECES  (1u << 28) /* of a list in one call */
 
 /*
- * 0 when every read ended, whatever its result; result->bytes: of those that are GQ_READ_OK. A read
- * that is not inside the buffer or the map ends with GQ_READ_INVALID, and the others go on. What
- * starts or ends inside an LBA, or goes to an address that is no multiple of 4, takes a command for
- * each LBA there: a long read should not.
+ * 0 when every piece has a result: its bytes, short only at the end of the file, or
+ *   -EIO        the drive has refused it
+ *   -EAGAIN     it is left to the caller: more than odd_most bytes, which would take a command for
+ *               each LBA of them, since the places in file and buffer do not go together; or past
+ *               INT64_MAX in the file
+ *   -EINVAL, -EFAULT   2^31 bytes or more, not inside the buffer
+ *   -E2BIG      left, since one queue alone had read more than `most` bytes of the list before. So
+ *               a list of that many bytes is read whole, and of a longer one no more than so much
+ *               by each queue of the engine, but for half a millisecond's.
+ * With a part of a file (it goes on, or the first extent is not at 0) pieces that are not inside it
+ * are left as they are, with their results; bytes and `partial` tell of the run alone.
  *
- * -E2BIG: the map has more than GQ_READV_EXTENTS extents; -EINVAL: it is no map of this namespace;
- * -ENOTSUP: the controller cannot reach the buffer. Otherwise as gq_transfer(), and then the
- * results of reads that did end are right. A reset in between is not seen here either: reads that
- * had ended may be read again.
+ * result->bytes: of pieces with a result that is none of those; result->taken: of all that were
+ * begun with. partial: there are others.
+ *
+ * -E2BIG: more than GQ_READV_EXTENTS extents or GQ_READV_PIECES pieces; -EINVAL: no map of this
+ * namespace, no list, or not inside it; -ENOTSUP: the controller cannot reach the buffer. Otherwise
+ * as gq_transfer(), and then the results of pieces that did end are right; others have -ECANCELED
+ * or -ETIMEDOUT, too. A reset in between is not seen here either: it begins anew.
  */
 int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result);
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cuda/gq_host.h"
 #include "cuda/gq_internal.h"
 
 /* A stale pointer may not be looked into, so the table is searched for it. */
@@ -58,22 +59,55 @@ static bool table_is_full(struct gq_engine *e)
     return full;
 }
 
-/* The executor may not run anything while memory is mapped or unmapped. */
-static int take_in(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer *b)
+/*
+ * What can be done beside running transfers. Pages that nobody has touched yet, perhaps half of the
+ * machine's memory, are made here and not when they are pinned.
+ */
+static int map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_import *out)
+{
+    int err = gq_host_import(mem, out);
+
+    if (err || e->exec->kind != GQ_EXECUTOR_CUDA)
+        return err;
+    err = gq_host_populate(out);
+    if (err)
+        gq_host_release(out);
+    return err;
+}
+
+static int map_for_controller(struct gq_buffer *b, const struct gq_mem *mem)
 {
     int err;
 
-    e->exec->ops->quiesce(e->exec);
-    err = e->exec->ops->import(e->exec, mem, &b->import);
-    if (!err) {
-        err = gq_region_map(e->ctrlr, &b->import, &b->region);
-        b->unreachable = err == -EFAULT && mem->copies_will_do;
-        if (b->unreachable)
-            err = 0;
-        if (err)
-            e->exec->ops->release(e->exec, &b->import);
+    if (b->is_list) {
+        b->region.base = b->import.base;
+        b->unreachable = true;
+        return b->import.mem.addr && b->import.head % sizeof(uint64_t) == 0 ? 0 : -EINVAL;
     }
-    e->exec->ops->resume(e->exec);
+    err = gq_region_map(b->engine->ctrlr, &b->import, &b->region);
+    b->unreachable = err == -EFAULT && mem->copies_will_do;
+    return b->unreachable ? 0 : err;
+}
+
+/* The executor may not run anything while memory is mapped or unmapped. */
+static int take_in(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer *b)
+{
+    const struct gq_exec_ops *ops = e->exec->ops;
+    bool is_file = mem->kind == GQ_MEM_FD;
+    int err = is_file ? map_file(e, mem, &b->import) : 0;
+
+    if (err)
+        return err;
+    ops->quiesce(e->exec);
+    err = ops->import(e->exec, mem, &b->import);
+    if (err && is_file)
+        gq_host_release(&b->import);
+    if (!err) {
+        err = map_for_controller(b, mem);
+        if (err)
+            ops->release(e->exec, &b->import);
+    }
+    ops->resume(e->exec);
     return err;
 }
 
@@ -104,6 +138,7 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
         return -ENOMEM;
     b->engine = e;
     b->len = mem->len;
+    b->is_list = mem->is_list;
     err = take_in(e, mem, b);
     if (err) {
         free(b);
@@ -166,6 +201,12 @@ void gq_buffer_close(struct gq_buffer *b)
 {
     withdraw(b);
     give_up(b);
+}
+
+void *gq_buffer_list(const struct gq_buffer *b)
+{
+    assert(b->is_list);
+    return (char *)b->import.mem.addr + b->import.head;
 }
 
 bool gq_buffer_is_reachable(const struct gq_buffer *b)

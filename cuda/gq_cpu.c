@@ -48,12 +48,9 @@ static int import_host(const struct gq_mem *mem, struct gq_import *out)
 static int cpu_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
 {
     (void)x;
-    *out = (struct gq_import){.mem.fd = -1};
     if (mem->kind == GQ_MEM_HOST)
         return import_host(mem, out);
-    if (mem->kind == GQ_MEM_FD)
-        return gq_host_import(mem, out);
-    return -ENOTSUP;
+    return mem->kind == GQ_MEM_FD ? 0 : -ENOTSUP;
 }
 
 static void cpu_release(struct gq_exec *x, struct gq_import *imp)
@@ -137,7 +134,6 @@ static int cpu_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
     chunk->cmds = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->cmds));
     chunk->results = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->results));
     chunk->pieces = malloc(GQ_CHUNK_PIECES * sizeof(*chunk->pieces));
-    chunk->reads = (struct gq_read *)(void *)chunk->cmds;
     if (chunk->cmds && chunk->results && chunk->pieces)
         return 0;
     cpu_chunk_free(x, chunk);
@@ -230,7 +226,7 @@ static enum gq_outcome too_late(struct gq_launch *l)
 static void lose_reads(const struct gq_launch *l)
 {
     for (uint32_t i = 0; i < l->run.n_cmds; i++)
-        l->run.results[i] = GQ_READ_LOST;
+        l->reads->asked[i].result = -ECANCELED;
 }
 
 static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)

@@ -125,12 +125,9 @@ static int pin(struct gq_import *imp)
     void *device;
     int err = map_host(imp->mem.addr, imp->mem.len, 0, &device);
 
-    if (err) {
-        gq_host_release(imp);
-        return err;
-    }
-    imp->base = (uint64_t)(uintptr_t)device;
-    return 0;
+    if (!err)
+        imp->base = (uint64_t)(uintptr_t)device;
+    return err;
 }
 
 static void unpin(struct gq_import *imp)
@@ -139,18 +136,10 @@ static void unpin(struct gq_import *imp)
     gq_host_release(imp);
 }
 
-static int import_host(const struct gq_mem *mem, struct gq_import *out)
-{
-    int err = gq_host_import(mem, out);
-
-    return err ? err : pin(out);
-}
-
 int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
 
-    *out = (struct gq_import){.mem.fd = -1};
     if (gq_cuda_stuck(cu))
         return -EIO;
     if (mem->kind == GQ_MEM_CUDA)
@@ -158,7 +147,7 @@ int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import
     if (mem->kind == GQ_MEM_CUDA_IPC)
         return import_ipc(cu, mem, out);
     if (mem->kind == GQ_MEM_FD)
-        return import_host(mem, out);
+        return pin(out);
     return -ENOTSUP;
 }
 
@@ -189,7 +178,12 @@ static int alloc_host_staging(size_t len, struct gq_import *out)
 {
     int err = gq_host_alloc(len, out);
 
-    return err ? err : pin(out);
+    if (err)
+        return err;
+    err = pin(out);
+    if (err)
+        gq_host_release(out);
+    return err;
 }
 
 int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
@@ -318,7 +312,6 @@ int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
     if (err)
         return err;
     chunk->cmds = block;
-    chunk->reads = block;
     chunk->pieces = (struct gq_piece *)(void *)((char *)block + cmds);
     chunk->results = (uint32_t *)(void *)((char *)block + cmds + pieces);
     return 0;

@@ -18,11 +18,10 @@ extern "C" {
 
 /*
  * A bounded part of a transfer, ready to run. The arrays are the executor's (both sides reach
- * them) but for stream, which only the host reads.
+ * them) but for stream, which only the host reads. Of a list of reads n_cmds is all there is.
  */
 struct gq_chunk {
     struct gq_cmd *cmds;
-    struct gq_read *reads; /* the memory of cmds: it holds one or the other */
     uint32_t *results;
     struct gq_piece *pieces;
     uint64_t *stream; /* position in the transfer of each command's first byte */
@@ -34,7 +33,7 @@ struct gq_chunk {
 /* Where one run takes place: which queues, with what state. */
 struct gq_launch {
     struct gq_run run;
-    const struct gq_reads *reads;    /* NULL: run is of commands; else of reads, without pieces */
+    const struct gq_reads *reads;    /* NULL: run is of commands; else of these (asked) */
     unsigned slot;                   /* numbered from 0; one run at a time in each */
     uint16_t queues[GQ_MAX_QUEUES];  /* numbers, as given to port_add() */
     struct gq_state *states;         /* run.n_queues of them, from slot_states() */
@@ -57,6 +56,7 @@ struct gq_import {
 struct gq_exec;
 
 struct gq_exec_ops {
+    /* Of GQ_MEM_FD *out is what gq_host_import() made, which stays the caller's on an error. */
     int (*import)(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
     void (*release)(struct gq_exec *x, struct gq_import *imp);
     /*
@@ -76,7 +76,7 @@ struct gq_exec_ops {
     void (*port_remove)(struct gq_exec *x, unsigned i);
     /* The commands of queue i as its last run left them: depth - 1, by CID. */
     int (*port_slots)(struct gq_exec *x, unsigned i, struct gq_slot *out);
-    /* The chunk's arrays: GQ_CHUNK_CMDS commands or reads, GQ_CHUNK_PIECES pieces. */
+    /* The chunk's arrays: GQ_CHUNK_CMDS commands, GQ_CHUNK_PIECES pieces. */
     int (*chunk_alloc)(struct gq_exec *x, struct gq_chunk *chunk);
     void (*chunk_free)(struct gq_exec *x, struct gq_chunk *chunk);
     struct gq_state *(*slot_states)(struct gq_exec *x, unsigned slot);

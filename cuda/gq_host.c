@@ -8,6 +8,10 @@
 
 #define PAGE_MASK ((uint64_t)NVME_PAGE_SIZE - 1)
 
+#ifndef MADV_POPULATE_WRITE /* of glibc before 2.35 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
 int gq_host_import(const struct gq_mem *mem, struct gq_import *out)
 {
     uint64_t start = mem->offset & ~PAGE_MASK;
@@ -39,6 +43,20 @@ int gq_host_import(const struct gq_mem *mem, struct gq_import *out)
     out->map_len = end - start;
     out->mem = (struct nvme_mem){.addr = addr, .len = out->map_len, .fd = fd, .fd_offset = start};
     return 0;
+}
+
+/* Kernels before 5.14 do not know the advice: there the file is given its blocks, as yet unmapped.
+ */
+int gq_host_populate(const struct gq_import *imp)
+{
+    int err = madvise(imp->mapping, imp->map_len, MADV_POPULATE_WRITE) ? errno : 0;
+
+    if (err == EINVAL)
+        err = fallocate(imp->mem.fd, FALLOC_FL_KEEP_SIZE, (off_t)imp->mem.fd_offset,
+                        (off_t)imp->map_len)
+                  ? errno
+                  : 0;
+    return err ? -ENOMEM : 0;
 }
 
 int gq_host_alloc(size_t len, struct gq_import *out)

@@ -9,6 +9,11 @@
  * -EINVAL, -EFAULT (it ends too early, or cannot be mapped), -ENOMEM.
  */
 int gq_host_import(const struct gq_mem *mem, struct gq_import *out);
+/*
+ * Has all its pages there, so that whoever pins them waits for none. -ENOMEM: there is no room for
+ * them, whatever the kernel calls it.
+ */
+int gq_host_populate(const struct gq_import *imp);
 /* Zeroed pages, behind a descriptor for controllers of other processes. */
 int gq_host_alloc(size_t len, struct gq_import *out);
 /* What either made; nothing, for an import without a mapping. */

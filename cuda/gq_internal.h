@@ -87,6 +87,7 @@ struct gq_buffer {
     struct gq_region region;
     uint64_t len;
     bool unreachable; /* for the controller: not mapped */
+    bool is_list;     /* and that on purpose */
     unsigned users;   /* transfers and copies under way */
     unsigned holds;   /* quarantined queues with commands into it */
 };

@@ -7,6 +7,7 @@
 #define CUDA_GQ_READS_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cuda/gq_fence.h"
@@ -74,6 +75,10 @@ struct gq_reads {
     struct gq_target staging;
     const struct gq_read *list; /* gq_run.n_cmds of them; NULL: there is only `whole`, or these: */
     struct gq_asked *asked;     /* and gq_run.results is not looked at; NULL: none */
+    /* Of `asked`, whose host goes through what was not read (gq_readv); 0: it does not. */
+    uint64_t most; /* a group that has taken on more bytes than that leaves the rest of its share */
+    uint64_t odd_most; /* of a read to an address that asks for a command each LBA */
+    bool goes_on;      /* the file does, behind map.end */
     struct gq_read whole;
     uint32_t unit; /* bytes, whole LBAs, a power of two: whole is cut at multiples in the file */
     uint32_t max_command; /* bytes a command carries at most, whole LBAs */
@@ -89,5 +94,8 @@ struct gq_reads {
 #define GQ_READ_OK      0u
 #define GQ_READ_LOST    0x40000000u
 #define GQ_READ_INVALID 0x20000000u
+/* Of `asked` alone: left to the host; left since the group had taken on too much. */
+#define GQ_READ_LEFT 0x10000000u
+#define GQ_READ_OVER 0x08000000u
 
 #endif

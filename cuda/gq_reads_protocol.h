@@ -26,146 +26,8 @@
 #ifndef CUDA_GQ_READS_PROTOCOL_H
 #define CUDA_GQ_READS_PROTOCOL_H
 
-#include <errno.h>
-
 #include "cuda/gq_bytes.h"
-#include "cuda/gq_protocol.h"
-#include "cuda/gq_prp.h"
-#include "cuda/gq_reads.h"
-
-/* Bytes that a lane has written at most, so that rounds end soon. */
-#define GQ_ZEROS_A_ROUND 32768u
-#define GQ_NO_READ       UINT32_MAX
-
-/* How far a lane is with its read. */
-struct gq_cursor {
-    uint64_t offset;   /* of the next byte in the file */
-    uint64_t at;       /* and in the target, from its first page on */
-    uint64_t left;     /* bytes; 0: the read is done with, but for commands in flight */
-    uint64_t from, to; /* in the file, the extent that was found last; empty: none */
-    uint64_t lba;      /* its first */
-    uint32_t index;    /* of the read */
-};
-
-enum gq_lane_state {
-    GQ_LANE_FREE,   /* to make a command */
-    GQ_LANE_READY,  /* with a command to send */
-    GQ_LANE_WAITING /* for what was staged */
-};
-
-/* A command that is ready, and where its bytes go when it is a staged one. */
-struct gq_ready {
-    struct gq_cmd cmd;
-    uint64_t dst, src;
-    uint32_t staged; /* bytes; 0: none */
-    uint32_t zeros;  /* bytes to be written to dst now, and no command */
-};
-
-/* A worker at reads. */
-struct gq_reader {
-    struct gq_worker w;
-    const struct gq_reads *reads;
-    uint32_t next;      /* of the group's share: read ahead so far */
-    uint32_t lba_shift; /* an LBA has 1 << lba_shift bytes */
-    GQ_LANE_MEMBER(struct gq_cursor, cur);
-    GQ_LANE_MEMBER(struct gq_read, ahead);
-    GQ_LANE_MEMBER(uint32_t, ahead_index); /* GQ_NO_READ: none */
-    GQ_LANE_MEMBER(struct gq_ready, ready);
-    GQ_LANE_MEMBER(uint32_t, lane_state);
-    GQ_LANE_MEMBER(uint64_t, staging);   /* the lane's, for the controller */
-    GQ_LANE_MEMBER(uint32_t, bad);       /* the lowest index that this lane saw fail, */
-    GQ_LANE_MEMBER(uint32_t, status_of); /* or saw fail with a status, */
-    GQ_LANE_MEMBER(uint32_t, status);    /* and that */
-    GQ_LANE_MEMBER(uint64_t, bytes);     /* of the reads that this lane has taken on */
-};
-
-/* `whole` is cut into this many units, of which the first and the last may be shorter. */
-GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
-{
-    uint64_t offset = reads->whole.file_offset;
-    uint64_t len = gq_read_bytes(&reads->map, offset, reads->whole.len);
-    uint32_t shift = gq_prefix_ones(reads->unit - 1);
-
-    return len ? ((offset + len - 1) >> shift) - (offset >> shift) + 1 : 0;
-}
-
-/* Bytes of `whole` before unit i. */
-GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
-{
-    uint64_t unit = reads->unit;
-
-    return i ? i * unit - (reads->whole.file_offset & (unit - 1)) : 0;
-}
-
-/* Of any lane: read or unit i, as it is asked for. */
-GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
-{
-    struct gq_read read;
-    uint64_t start, end;
-
-    if (reads->list)
-        return reads->list[i];
-    if (reads->asked) {
-        const struct gq_asked *one = &reads->asked[i];
-
-        return (struct gq_read){one->file_offset, one->at, one->len};
-    }
-    read = reads->whole;
-    start = gq_unit_start(reads, i);
-    end = gq_unit_start(reads, i + 1);
-    read.file_offset += start;
-    read.at += start;
-    read.len = (end < read.len ? end : read.len) - start;
-    return read;
-}
-
-/* Of any lane: which part of the target a read may fill is the target's business to say. */
-GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *read)
-{
-    uint64_t room = reads->target.len;
-
-    if (reads->asked && read->len > INT32_MAX)
-        return false;
-    return read->at <= room && read->len <= room - read->at &&
-           (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
-}
-
-/* What the end of a run means to reads that it did not come to, or has lost. */
-GQ_FN int gq_lost_error(uint32_t outcome)
-{
-    if (outcome == GQ_OUT_LEFT)
-        return -ESTALE;
-    return outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
-}
-
-/* What number `index` that was asked for is told instead of GQ_READ_LOST and its like. */
-GQ_FN int gq_asked_error(const struct gq_reader *r, uint32_t index, uint32_t result)
-{
-    if (result == GQ_READ_INVALID)
-        return r->reads->asked[index].len > INT32_MAX ? -EINVAL : -EFAULT;
-    return result == GQ_READ_LOST ? gq_lost_error(r->w.outcome) : -EIO;
-}
-
-/* Inside a region. */
-GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
-{
-    if (r->reads->asked)
-        r->reads->asked[index].result = gq_asked_error(r, index, result);
-    else if (r->w.run->results)
-        r->w.run->results[index] = result;
-    if (index < GQ_AT(r->bad))
-        GQ_AT(r->bad) = index;
-}
-
-/* The same, by the status of a command. */
-GQ_FN void gq_refuse_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t status)
-{
-    gq_fail_read(r, lane, index, GQ_ENDED | status);
-    if (index < GQ_AT(r->status_of)) {
-        GQ_AT(r->status_of) = index;
-        GQ_AT(r->status) = status;
-    }
-}
+#include "cuda/gq_reads_cut.h"
 
 /*
  * rank: of run->n_queues groups; area: of the staging, which nobody else uses meanwhile. run and
@@ -311,100 +173,6 @@ GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended),
     }
 }
 
-/* Of any lane: where in the map the next byte is. */
-GQ_FN void gq_find_extent(const struct gq_file_map *map, struct gq_cursor *cur)
-{
-    uint32_t low = 0, n = map->count;
-
-    if (cur->offset >= cur->from && cur->offset < cur->to)
-        return;
-    while (n > 1) {
-        uint32_t half = n / 2;
-
-        if (map->extents[low + half].offset <= cur->offset)
-            low += half;
-        n -= half;
-    }
-    cur->from = map->extents[low].offset;
-    cur->lba = map->extents[low].lba;
-    cur->to = low + 1 < map->count ? map->extents[low + 1].offset : map->end;
-}
-
-/* Inside a region: whole LBAs from the next byte on, n bytes at least one of them; how many go. */
-GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n,
-                              struct gq_cmd *cmd)
-{
-    const struct gq_target *t = &r->reads->target;
-    uint32_t lba_size = 1u << r->lba_shift;
-
-    n &= ~(uint64_t)(lba_size - 1);
-    n = n < r->reads->max_command ? n : r->reads->max_command;
-    n = gq_prp_clip(at, n, lba_size);
-    cmd->prp1 = t->iova + at;
-    cmd->prp2 = gq_prp2(t->iova, t->prps_iova, at, n);
-    cmd->nlb = (uint32_t)(n >> r->lba_shift) - 1;
-    return n;
-}
-
-/* Inside a region: the lane's next command, or zeros. left is not 0. */
-GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
-{
-    const struct gq_reads *reads = r->reads;
-    struct gq_cursor *cur = &GQ_AT(r->cur);
-    struct gq_ready *ready = &GQ_AT(r->ready);
-    uint32_t lba_size = 1u << r->lba_shift, lead;
-    uint64_t n;
-
-    gq_find_extent(&reads->map, cur);
-    n = cur->left < cur->to - cur->offset ? cur->left : cur->to - cur->offset;
-    lead = (uint32_t)(cur->offset - cur->from) & (lba_size - 1);
-    ready->cmd.slba = cur->lba + ((cur->offset - cur->from) >> r->lba_shift);
-    ready->dst = reads->target.base + cur->at;
-    ready->staged = 0;
-    if (cur->lba == GQ_LBA_ZERO) {
-        n = n < GQ_ZEROS_A_ROUND ? n : GQ_ZEROS_A_ROUND;
-        ready->zeros = (uint32_t)n;
-    } else if (lead == 0 && n >= lba_size && cur->at % 4 == 0) {
-        n = gq_make_direct(r, cur->at, n, &ready->cmd);
-        GQ_AT(r->lane_state) = GQ_LANE_READY;
-    } else {
-        n = n < lba_size - lead ? n : lba_size - lead;
-        ready->cmd.prp1 = reads->staging.iova + GQ_AT(r->staging);
-        ready->cmd.prp2 = 0;
-        ready->cmd.nlb = 0;
-        ready->src = reads->staging.base + GQ_AT(r->staging) + lead;
-        ready->staged = (uint32_t)n;
-        GQ_AT(r->lane_state) = GQ_LANE_READY;
-    }
-    cur->offset += n;
-    cur->at += n;
-    cur->left -= n;
-}
-
-/*
- * Inside a region: the read that is ahead becomes the lane's. One that was asked for has its result
- * now, unless it fails: whoever finds that out has met this lane since.
- */
-GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
-{
-    const struct gq_reads *reads = r->reads;
-    struct gq_cursor *cur = &GQ_AT(r->cur);
-    const struct gq_read *read = &GQ_AT(r->ahead);
-
-    cur->index = GQ_AT(r->ahead_index);
-    GQ_AT(r->ahead_index) = GQ_NO_READ;
-    if (!gq_read_is_valid(reads, read)) {
-        gq_fail_read(r, lane, cur->index, GQ_READ_INVALID);
-        return;
-    }
-    cur->offset = read->file_offset;
-    cur->at = reads->target.head + read->at;
-    cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
-    GQ_AT(r->bytes) += cur->left;
-    if (reads->asked)
-        reads->asked[cur->index].result = (int32_t)cur->left;
-}
-
 /* All lanes write what each of them has found to be zeros. */
 GQ_FN void gq_write_zeros(struct gq_reader *r, GQ_LANE_PARAM(uint32_t, zeros))
 {
@@ -472,12 +240,47 @@ GQ_FN bool gq_reads_left(const struct gq_reader *r)
     return GQ_BALLOT(left) != 0;
 }
 
+/* Of all lanes. */
+GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
+{
+    const struct gq_worker *w = &r->w;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < w->group.lanes; i++)
+        bytes += GQ_FROM64(r->bytes, i);
+    return bytes;
+}
+
+/* What has not been sent fails. What is in flight, also for a lane that waits for it, does not. */
+GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
+{
+    struct gq_worker *w = &r->w;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(r->lane_state) == GQ_LANE_READY || GQ_AT(r->cur).left != 0)
+            gq_fail_read(r, lane, GQ_AT(r->cur).index, result);
+        if (GQ_AT(r->ahead_index) != GQ_NO_READ)
+            gq_fail_read(r, lane, GQ_AT(r->ahead_index), result);
+        for (uint32_t j = r->next + lane; j < w->share; j += w->group.lanes)
+            gq_fail_read(r, lane, gq_stripe(w, j), result);
+        if (GQ_AT(r->lane_state) == GQ_LANE_READY)
+            GQ_AT(r->lane_state) = GQ_LANE_FREE;
+        GQ_AT(r->cur).left = 0;
+        GQ_AT(r->ahead_index) = GQ_NO_READ;
+    }
+    r->next = w->share;
+}
+
 GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
     GQ_LANE_VAR(struct gq_look, look);
     GQ_LANE_VAR(struct gq_ended, ended);
+    const struct gq_reads *reads = r->reads;
     uint32_t mask, sent, looked, n;
+    enum gq_round round;
+    uint64_t flags_ns;
     bool made;
 
     gq_fetch(r);
@@ -495,10 +298,16 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
         w->signs = 1;
         return GQ_ROUND_BUSY;
     }
-    return gq_end_round(w, gq_reads_left(r), sent || n || made);
+    flags_ns = w->flags_ns;
+    round = gq_end_round(w, gq_reads_left(r), sent || n || made);
+    /* As often as the host's flags are looked at, and what is in flight ends as always. */
+    if (reads->most && w->flags_ns != flags_ns && w->outcome == GQ_OUT_RUNNING &&
+        gq_bytes_taken(r) > reads->most)
+        gq_drop_reads(r, GQ_READ_OVER);
+    return round;
 }
 
-/* Reads that did not end, of those that were taken on. */
+/* Reads that did not end. */
 GQ_FN void gq_lose_reads(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -511,24 +320,10 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
             if (index < GQ_SLOT_FREE)
                 gq_fail_read(r, lane, index, GQ_READ_LOST);
         }
-        if (GQ_AT(r->lane_state) != GQ_LANE_FREE || GQ_AT(r->cur).left != 0)
+        if (GQ_AT(r->lane_state) == GQ_LANE_WAITING)
             gq_fail_read(r, lane, GQ_AT(r->cur).index, GQ_READ_LOST);
-        if (GQ_AT(r->ahead_index) != GQ_NO_READ)
-            gq_fail_read(r, lane, GQ_AT(r->ahead_index), GQ_READ_LOST);
-        for (uint32_t j = r->next + lane; j < w->share; j += w->group.lanes)
-            gq_fail_read(r, lane, gq_stripe(w, j), GQ_READ_LOST);
     }
-}
-
-/* Of all lanes. */
-GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
-{
-    const struct gq_worker *w = &r->w;
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < w->group.lanes; i++)
-        bytes += GQ_FROM64(r->bytes, i);
-    return bytes;
+    gq_drop_reads(r, GQ_READ_LOST);
 }
 
 /* What the state tells of reads, for a host that asks: before gq_reads_end(), by a whole group. */

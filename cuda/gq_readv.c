@@ -1,6 +1,6 @@
 /*
- * Many reads at once: the list goes to the executor in parts. The host looks at no read but to
- * count its bytes.
+ * Many reads at once: one run over the whole list, which lies where the caller has it. The host
+ * looks at a piece only where something went wrong.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,108 +8,62 @@
 
 #include "cuda/gq_run.h"
 
-#define READS_A_QUEUE  8u
-#define QUEUES_ENOUGH  32u
-#define FIRST_CHUNK    1024u
-#define READS_TO_SPLIT 1024u
-
-/* What a chunk holds of the list. */
-struct part {
-    size_t first, n;
-    uint64_t bytes; /* if all goes well */
-};
+#define READS_A_QUEUE 8u
+#define QUEUES_ENOUGH 32u
 
 struct readv {
     struct gq_job job;
     const struct gq_readv *req;
-    struct gq_reads reads[GQ_SLOT_CHUNKS];
-    struct part parts[GQ_SLOT_CHUNKS];
-    size_t next, room;     /* of the list, what the next part begins with; its size */
-    size_t done;           /* reads whose results stand */
-    uint64_t sure, unsure; /* bytes of those, and of parts that may run once more */
-    uint16_t status;       /* the first error of those */
+    struct gq_reads reads;
+    volatile struct gq_asked *pieces; /* as the host addresses them */
+    bool told;          /* the pieces have results by a run whose queues are known to have ended */
+    bool bad;           /* not all of them are bytes */
+    uint64_t taken;     /* bytes that run has begun with */
+    uint16_t status;    /* of a command of its that failed, */
+    uint32_t status_of; /* and the number of its piece */
 };
 
-static uint64_t bytes_of(const struct readv *v, const struct gq_read *read)
+/* There is one list: all. */
+static bool fill_list(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
-    return gq_read_bytes(&v->reads[0].map, read->file_offset, read->len);
-}
+    const struct readv *v = (const struct readv *)job;
 
-static bool fill_part(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
-{
-    struct readv *v = (struct readv *)job;
-    size_t n = v->req->n - v->next < v->room ? v->req->n - v->next : v->room;
-    struct part *part = &v->parts[i % GQ_SLOT_CHUNKS];
-
-    if (n == 0)
-        return false;
-    *part = (struct part){.first = v->next, .n = n};
-    if (v->req->reads)
-        memcpy(chunk->reads, &v->req->reads[v->next], n * sizeof(*chunk->reads));
-    else
-        v->req->fill(v->req->context, v->next, n, chunk->reads);
-    memset(chunk->results, 0, n * sizeof(*chunk->results));
-    static_assert(GQ_READ_OK == 0, "results begin as it");
-    for (size_t k = 0; k < n; k++)
-        part->bytes += bytes_of(v, &chunk->reads[k]);
-    chunk->n_cmds = (uint32_t)n;
+    chunk->n_cmds = (uint32_t)v->req->n;
     chunk->n_pieces = 0;
-    v->next += n;
-    v->room = 2 * v->room < GQ_CHUNK_CMDS ? 2 * v->room : GQ_CHUNK_CMDS;
-    return true;
+    return i == 0;
 }
 
-/* How many bytes came, where not all reads went well. */
-static uint64_t count_bytes(struct readv *v, const struct gq_chunk *chunk)
+static void take_state(struct readv *v, const struct gq_state *state)
 {
-    struct gq_result *result = v->job.result;
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < chunk->n_cmds; i++) {
-        uint32_t r = chunk->results[i];
-
-        if (r == GQ_READ_OK)
-            bytes += bytes_of(v, &chunk->reads[i]);
-        else if ((r & GQ_ENDED) && !result->nvme_status)
-            result->nvme_status = (uint16_t)(r & 0xffffu);
+    v->taken += state->bytes;
+    v->bad |= state->bad != UINT32_MAX;
+    if (state->status && state->status_of < v->status_of) {
+        v->status = (uint16_t)state->status;
+        v->status_of = state->status_of;
     }
-    return bytes;
 }
 
-static int take_part(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
+/* What the queues say of the whole list. */
+static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
     struct readv *v = (struct readv *)job;
-    const struct part *part = &v->parts[i % GQ_SLOT_CHUNKS];
-    uint64_t bytes = part->bytes;
-    uint32_t bad = 0;
+    const struct gq_launch *l = &job->runs[0].launch;
 
-    if (v->req->reads)
-        memcpy(&v->req->results[part->first], chunk->results, part->n * sizeof(*chunk->results));
-    else
-        v->req->take(v->req->context, part->first, part->n, chunk->reads, chunk->results);
-    for (size_t k = 0; k < part->n; k++)
-        bad |= chunk->results[k];
-    if (bad)
-        bytes = count_bytes(v, chunk);
-    if (err) {
-        v->unsure += bytes;
-        return err;
-    }
-    v->sure += bytes;
-    v->status = job->result->nvme_status;
-    v->done = part->first + part->n;
-    return 0;
+    (void)i;
+    (void)chunk;
+    v->told = true;
+    v->bad = err != 0;
+    v->taken = 0;
+    v->status = 0;
+    v->status_of = UINT32_MAX;
+    for (unsigned q = 0; q < l->run.n_queues; q++)
+        take_state(v, &l->states[q]);
+    return err;
 }
 
-/* Reads that did end count, but the part may run once more. */
-static void take_part_behind(struct gq_job *job, unsigned i, const struct gq_chunk *chunk)
+static uint64_t queues_wanted(const struct gq_readv *req)
 {
-    take_part(job, i, chunk, -ECANCELED);
-}
-
-static uint64_t queues_wanted(const struct readv *v)
-{
-    size_t n = (v->req->n - v->done + READS_A_QUEUE - 1) / READS_A_QUEUE;
+    uint64_t n = (req->n + READS_A_QUEUE - 1) / READS_A_QUEUE;
 
     return n < QUEUES_ENOUGH ? n : QUEUES_ENOUGH;
 }
@@ -124,10 +78,7 @@ static int put_map(struct readv *v)
     uint64_t at = e->maps.base + v->job.lease.slot * room;
     int err;
 
-    for (unsigned i = 0; i < GQ_SLOT_CHUNKS; i++) {
-        v->reads[i].map.extents = (const struct gq_file_extent *)(uintptr_t)at;
-        v->reads[i].list = slot->chunks[i].reads;
-    }
+    v->reads.map.extents = (const struct gq_file_extent *)(uintptr_t)at;
     if (slot->map_extents == v->req->n_extents &&
         (len == 0 || !memcmp(slot->map, v->req->extents, len)))
         return 0;
@@ -144,19 +95,14 @@ static int put_map(struct readv *v)
     return 0;
 }
 
-static int run_parts(struct gq_job *job)
+static int run_list(struct gq_job *job)
 {
     struct readv *v = (struct readv *)job;
     int err = put_map(v);
 
-    v->next = v->done;
-    v->room = FIRST_CHUNK;
-    v->unsure = 0;
-    job->result->nvme_status = v->status;
-    if (err)
-        return err;
-    err = gq_job_lists(job, v->req->n - v->done > READS_TO_SPLIT);
-    job->want = queues_wanted(v);
+    if (!err)
+        err = gq_job_lists(job, false);
+    v->told = v->told && !job->runs[0].failed;
     return err;
 }
 
@@ -186,14 +132,30 @@ static int check_map(const struct gq_engine *e, const struct gq_readv *req)
     return 0;
 }
 
+static int check(const struct gq_engine *e, const struct gq_readv *req)
+{
+    uint64_t room = req->list->len / sizeof(struct gq_asked);
+    int err = check_map(e, req);
+
+    if (err)
+        return err;
+    if (req->n > GQ_READV_PIECES)
+        return -E2BIG;
+    if (!req->list->is_list || req->first > room || req->n > room - req->first)
+        return -EINVAL;
+    return req->buffer->unreachable ? -ENOTSUP : 0;
+}
+
 static void describe(struct readv *v)
 {
+    const struct gq_readv *req = v->req;
     const struct gq_engine *e = v->job.e;
-    const struct gq_buffer *b = v->job.buffer;
-    const struct gq_reads reads = {
-        .map = {.end = v->req->end,
-                .count = (uint32_t)v->req->n_extents,
-                .lba_size = e->ns.lba_size},
+    const struct gq_buffer *b = req->buffer, *list = req->list;
+    uint64_t first = req->first * sizeof(struct gq_asked);
+
+    v->pieces = (struct gq_asked *)gq_buffer_list(list) + req->first;
+    v->reads = (struct gq_reads){
+        .map = {.end = req->end, .count = (uint32_t)req->n_extents, .lba_size = e->ns.lba_size},
         .target = {.base = b->region.base,
                    .iova = b->region.iova,
                    .prps_iova = b->region.prps.iova,
@@ -201,11 +163,44 @@ static void describe(struct readv *v)
                    .len = b->len},
         .staging = {.base = e->staging.base + e->queue_staging,
                     .iova = e->staging.iova + e->queue_staging},
+        .asked = (struct gq_asked *)(uintptr_t)(list->import.base + list->import.head + first),
+        .most = req->most,
+        .odd_most = req->odd_most,
+        .goes_on = req->goes_on,
         .max_command = e->info.max_command,
     };
+}
 
-    for (unsigned i = 0; i < GQ_SLOT_CHUNKS; i++)
-        v->reads[i] = reads;
+/* What the list says now: of the executor's memory only bytes that a run has begun with. */
+static uint64_t count_bytes(const struct readv *v)
+{
+    uint64_t bytes = 0;
+
+    for (uint64_t i = 0; i < v->req->n && bytes < v->taken; i++) {
+        int32_t result = v->pieces[i].result;
+
+        bytes += result > 0 ? (uint64_t)result : 0;
+    }
+    return bytes < v->taken ? bytes : v->taken;
+}
+
+/* Nothing is known of any piece. */
+static void lose_all(const struct readv *v)
+{
+    for (uint64_t i = 0; i < v->req->n; i++)
+        v->pieces[i].result = -ECANCELED;
+}
+
+static void conclude(const struct readv *v)
+{
+    struct gq_result *result = v->job.result;
+
+    if (!v->told)
+        lose_all(v);
+    result->partial = v->bad || !v->told;
+    result->taken = v->told ? v->taken : 0;
+    result->bytes = !v->told ? 0 : v->bad ? count_bytes(v) : v->taken;
+    result->nvme_status = v->status;
 }
 
 static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
@@ -215,37 +210,40 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
                               .cancel = req->cancel,
                               .result = result,
                               .opcode = NVME_IO_READ,
-                              .reads = v.reads,
-                              .work = run_parts,
-                              .fill = fill_part,
-                              .take = take_part,
-                              .take_behind = take_part_behind},
+                              .reads = &v.reads,
+                              .want = queues_wanted(req),
+                              .work = run_list,
+                              .fill = fill_list,
+                              .take = take_list},
                       .req = req};
-    int err = check_map(e, req);
+    int err = check(e, req);
+
+    if (err || req->n == 0)
+        return err;
+    describe(&v);
+    v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
+    err = gq_job_do(&v.job);
+    conclude(&v);
+    return err;
+}
+
+static int readv_from(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
+{
+    int err = gq_buffer_enter(e, req->list);
 
     if (err)
         return err;
-    if (req->buffer->unreachable)
-        return -ENOTSUP;
-    if (req->n == 0)
-        return 0;
-    describe(&v);
-    v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
-    v.job.want = queues_wanted(&v);
-    err = gq_job_do(&v.job);
-    result->bytes = v.sure + v.unsure;
+    err = readv(e, req, result);
+    gq_buffer_leave(req->list);
     return err;
 }
 
 int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
 {
-    int err;
+    int err = gq_job_enter(e, req->buffer, result);
 
-    for (size_t i = 0; req->reads && i < req->n; i++)
-        req->results[i] = GQ_READ_LOST;
-    err = gq_job_enter(e, req->buffer, result);
     if (!err) {
-        err = readv(e, req, result);
+        err = readv_from(e, req, result);
         gq_buffer_leave(req->buffer);
     }
     gq_job_leave(e, false, result);

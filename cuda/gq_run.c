@@ -81,7 +81,7 @@ static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_
                              .budget_ns = budget_ns,
                              .nsid = e->ns.nsid,
                              .opcode = j->opcode};
-    l->reads = j->reads ? &j->reads[i % GQ_SLOT_CHUNKS] : NULL;
+    l->reads = j->reads;
     l->slot = run->slot;
     l->states = e->exec->ops->slot_states(e->exec, run->slot);
     l->cancel = j->cancel;
@@ -91,6 +91,8 @@ static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_
     for (unsigned q = 0; q < run->n_queues; q++) {
         l->states[q] = e->queues[l->queues[q]].state;
         l->states[q].sent = 0;
+        l->states[q].bytes = 0;
+        l->states[q].status = 0;
         l->states[q].outcome = GQ_OUT_RUNNING;
     }
 }
@@ -234,17 +236,14 @@ static int end_list(struct gq_job *j, int *stop)
     return j->take(j, i, chunk, err);
 }
 
-/* The same for a list whose results may be of no use any more: it is told to end. */
+/* The same for a list whose results are of no use any more: it is told to end. */
 static void abandon_list(struct gq_job *j)
 {
     static const uint32_t cancel = 1;
-    const struct gq_chunk *chunk = chunk_of(j, j->ended);
     struct gq_job_run *run = run_of(j, j->ended);
 
     run->launch.cancel = &cancel;
-    wait_run(j, run, chunk);
-    if (!run->failed && j->take_behind)
-        j->take_behind(j, j->ended, chunk);
+    wait_run(j, run, chunk_of(j, j->ended));
     j->ended++;
 }
 

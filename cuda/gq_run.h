@@ -27,7 +27,7 @@ struct gq_job {
     uint64_t deadline_ns;     /* gq_now_ns(), of the whole job; 0: none */
     uint64_t want;            /* queues; looked at before each lease */
     uint32_t opcode;
-    const struct gq_reads *reads; /* of each of the slot's chunks; NULL: lists are of commands */
+    const struct gq_reads *reads; /* the list, and the only one; NULL: lists are of commands */
     /*
      * Does all that is left, with the lease, by gq_job_lists(). -ERESTART: a reset came, call it
      * again.
@@ -43,8 +43,6 @@ struct gq_job {
      * the queues say. Returns 0, or why no other list counts.
      */
     int (*take)(struct gq_job *j, unsigned i, const struct gq_chunk *chunk, int err);
-    /* So has a list behind that one, which was told to end. NULL: it is of no use. */
-    void (*take_behind)(struct gq_job *j, unsigned i, const struct gq_chunk *chunk);
 
     struct gq_lease lease;
     struct gq_job_run runs[GQ_SLOT_RUNS]; /* list i is run by runs[i % n_runs] */

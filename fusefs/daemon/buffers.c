@@ -25,6 +25,7 @@
  * machine's memory in so many, as much as tmpfs takes by default.
  */
 #define PINNED_PART 2u
+#define USER_PART   2u /* of that, for the buffers of one user */
 
 struct buffer {
     uint64_t id, key, len;
@@ -32,12 +33,19 @@ struct buffer {
     uid_t uid;
     const void *owner;
     enum buffer_kind kind;
-    struct gq_buffer *gq; /* with an engine, unless it is a list */
+    struct gq_buffer *gq; /* with an engine */
     unsigned char *start; /* else: where the buffer's first byte is mapped, */
     void *map;            /* and the mapping's first page */
     size_t map_len;
     struct buffer *next;     /* in its bucket, or in a list of buffers to end */
     struct buffer_use *uses; /* protected by the table's lock */
+};
+
+/* Who has pinned memory. */
+struct user {
+    uid_t uid;
+    uint64_t pinned;
+    struct user *next;
 };
 
 struct buffers {
@@ -51,6 +59,7 @@ struct buffers {
     bool cancelled;        /* buffers_cancel_all() */
     unsigned count;
     uint64_t bytes, pinned;
+    struct user *users;
     struct buffer *buckets[BUCKETS];
 };
 
@@ -120,17 +129,60 @@ static int draw(uint64_t *value)
     return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
 }
 
+/* Under the lock: the link to the user, or to the end of the list. */
+static struct user **find_user(struct buffers *t, uid_t uid)
+{
+    struct user **link = &t->users;
+    while (*link && (*link)->uid != uid)
+        link = &(*link)->next;
+    return link;
+}
+
+/* Under the lock. One user leaves room for others. */
+static int pin(struct buffers *t, const struct buffer *b)
+{
+    uint64_t most = t->max_pinned / USER_PART;
+    struct user **link = find_user(t, b->uid);
+    struct user *u = *link;
+    if (b->pinned > t->max_pinned - t->pinned || b->pinned > most - (u ? u->pinned : 0))
+        return -ENOMEM;
+    if (!u) {
+        *link = u = calloc(1, sizeof(*u));
+        if (!u)
+            return -ENOMEM;
+        u->uid = b->uid;
+    }
+    u->pinned += b->pinned;
+    t->pinned += b->pinned;
+    return 0;
+}
+
+/* Under the lock. */
+static void unpin(struct buffers *t, const struct buffer *b)
+{
+    struct user **link = find_user(t, b->uid);
+    struct user *u = *link;
+    assert(u && u->pinned >= b->pinned);
+    t->pinned -= b->pinned;
+    u->pinned -= b->pinned;
+    if (u->pinned == 0) {
+        *link = u->next;
+        free(u);
+    }
+}
+
 /* Room is taken before the memory is registered, so that the limits are never passed. */
 static int reserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
     int err = t->count < t->max ? 0 : -EMFILE;
-    if (!err && (b->len > t->max_bytes - t->bytes || b->pinned > t->max_pinned - t->pinned))
+    if (!err && b->len > t->max_bytes - t->bytes)
         err = -ENOMEM;
+    if (!err && b->pinned)
+        err = pin(t, b);
     if (!err) {
         t->count++;
         t->bytes += b->len;
-        t->pinned += b->pinned;
     }
     pthread_mutex_unlock(&t->lock);
     return err;
@@ -141,7 +193,8 @@ static void unreserve(struct buffers *t, const struct buffer *b)
     pthread_mutex_lock(&t->lock);
     t->count--;
     t->bytes -= b->len;
-    t->pinned -= b->pinned;
+    if (b->pinned)
+        unpin(t, b);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -171,11 +224,12 @@ static void tell_unreachable(struct buffers *t)
 
 static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b)
 {
-    int err = t->engine && b->kind == BUFFER_DATA ? gq_buffer_register(t->engine, mem, &b->gq)
-                                                  : map_host(b, mem);
+    struct gq_mem what = *mem;
+    what.is_list = b->kind == BUFFER_LIST;
+    int err = t->engine ? gq_buffer_register(t->engine, &what, &b->gq) : map_host(b, mem);
     if (err)
         return err;
-    if (b->gq && !gq_buffer_is_reachable(b->gq))
+    if (b->kind == BUFFER_DATA && b->gq && !gq_buffer_is_reachable(b->gq))
         tell_unreachable(t);
     err = publish(t, b);
     if (err)
@@ -191,7 +245,7 @@ static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer 
         return -ENOMEM;
     *b = *what;
     b->len = mem->len;
-    b->pinned = t->pins && b->kind == BUFFER_DATA && mem->kind == GQ_MEM_FD ? mem->len : 0;
+    b->pinned = t->pins && mem->kind == GQ_MEM_FD ? mem->len : 0;
     int err = reserve(t, b);
     if (err)
         goto free_buffer;
@@ -366,7 +420,13 @@ struct gq_buffer *buffer_gq(const struct buffer *b)
 void *buffer_list(const struct buffer *b)
 {
     assert(b->kind == BUFFER_LIST);
-    return b->start;
+    return b->gq ? gq_buffer_list(b->gq) : b->start;
+}
+
+struct gq_buffer *buffer_gq_list(const struct buffer *b)
+{
+    assert(b->kind == BUFFER_LIST);
+    return b->gq;
 }
 
 int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len)

@@ -26,14 +26,15 @@ void buffers_close(struct buffers *t);
 /*
  * Registers memory; mem.fd stays the caller's. With mem.copies_will_do, memory that the drive
  * cannot reach becomes a buffer for the bounce path, which is said in the log, once. -EMFILE when
- * max are registered, -ENOMEM when they would cost too much memory, -EOPNOTSUPP for a kind the
- * executor does not take, otherwise as gq_buffer_register().
+ * max are registered, -ENOMEM when they would cost too much memory, all together or, of memory that
+ * is pinned, this user's; -EOPNOTSUPP for a kind the executor does not take, otherwise as
+ * gq_buffer_register().
  */
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key);
 /*
- * The same for memory that holds lists: mapped into this process alone, no use for transfers. The
- * client writes to it whenever it likes.
+ * The same for memory that holds lists: this process and the executor reach it, the drive does not.
+ * The client writes to it whenever it likes.
  */
 int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                      uint64_t *id, uint64_t *key);
@@ -68,8 +69,9 @@ void buffer_use_end(struct buffers *t, struct buffer_use *use);
 uint64_t buffer_len(const struct buffer *b);
 /* For gq_transfer(); NULL without an engine, and when the drive cannot reach the memory. */
 struct gq_buffer *buffer_gq(const struct buffer *b);
-/* A list's first byte. */
+/* A list's first byte; and the list for gq_readv(), NULL without an engine. */
 void *buffer_list(const struct buffer *b);
+struct gq_buffer *buffer_gq_list(const struct buffer *b);
 /* Copies between the buffer and host memory. The range must lie inside the buffer. */
 int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len);
 int buffer_get(struct buffer *b, uint64_t offset, void *dst, size_t len);

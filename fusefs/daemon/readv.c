@@ -16,28 +16,38 @@
 /* How often a piece may be read: by the engine, and after an error of that by itself. */
 #define TRIES 2u
 
-enum state { OPEN, DONE, FAILED }; /* FAILED: the drive has refused it */
+/* The result of a piece that nobody has looked at. */
+#define UNREAD (-EAGAIN)
 
 struct batch {
     struct readv *r;
+    const struct buffer *list;
     volatile struct gpunvme_piece *pieces; /* the client's memory */
     uint64_t count;
     uint64_t buffer_len;
-    uint8_t *states; /* enum state */
-    uint64_t done;   /* pieces, */
-    uint64_t bytes;  /* and of them */
+    uint64_t at;    /* pieces before it are done with, */
+    uint64_t bytes; /* and of them; before, of what the engine has read */
+    bool told;      /* each piece has a result, or is UNREAD */
+    bool whole;     /* the engine has read them all */
+    bool too_long;  /* some piece was left for that */
 
-    uint64_t limit;     /* of all pieces together, bytes */
-    uint64_t tried;     /* bytes of pieces that were read or have failed */
-    uint64_t under_way; /* bytes that the engine has and has not answered for, */
-    size_t filled;      /* in pieces up to here */
+    uint64_t limit; /* of all pieces together, bytes */
+    uint64_t tried; /* bytes of pieces that were read or have failed */
 
     /* The part of the file that is mapped now. */
     struct gq_file_extent *extents;
     size_t n_extents;
-    uint64_t start, end; /* file bytes */
-    uint64_t size;       /* of the file */
+    uint64_t end;  /* file bytes */
+    uint64_t size; /* of the file */
 };
+
+static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_asked) &&
+                  offsetof(struct gpunvme_piece, file_offset) ==
+                      offsetof(struct gq_asked, file_offset) &&
+                  offsetof(struct gpunvme_piece, buffer_offset) == offsetof(struct gq_asked, at) &&
+                  offsetof(struct gpunvme_piece, len) == offsetof(struct gq_asked, len) &&
+                  offsetof(struct gpunvme_piece, result) == offsetof(struct gq_asked, result),
+              "pieces are what the executor takes");
 
 /* --- Pieces ---------------------------------------------------------------------------------- */
 
@@ -57,83 +67,37 @@ static int check(const struct batch *b, const struct gpunvme_piece *p)
                                                                                          : 0;
 }
 
-/*
- * False only for a list that has become longer since it was measured: as it was, each try of each
- * piece has room.
- */
+/* Each try of each piece has room in a list that is as long as it may be. */
 static bool has_room(const struct batch *b, uint64_t len)
 {
-    return len <= TRIES * b->limit - b->tried - b->under_way;
+    return b->tried < TRIES * b->limit && len <= TRIES * b->limit - b->tried;
 }
 
-static void finish(struct batch *b, uint64_t i, int32_t result)
+static void mark_unread(struct batch *b)
 {
-    b->pieces[i].result = result;
-    b->states[i] = DONE;
-    b->done++;
+    for (uint64_t i = 0; i < b->count; i++)
+        b->pieces[i].result = UNREAD;
+    b->told = true;
 }
 
 /* --- By the engine --------------------------------------------------------------------------- */
 
-/* Bytes to read for a piece in the part of the file that is mapped; -ESRCH: it is not in there. */
-static int64_t clip(const struct batch *b, const struct gpunvme_piece *p)
+static int call_engine(struct batch *b, unsigned left, struct gq_result *result)
 {
-    if (p->file_offset >= b->size)
-        return 0;
-    uint64_t left = b->size - p->file_offset;
-    uint64_t len = p->len < left ? p->len : left;
-    if (p->file_offset < b->start || p->file_offset + len > b->end)
-        return -ESRCH;
-    if (len > LONG_PIECE && (p->file_offset - p->buffer_offset) % ADDRESS_UNIT)
-        return -ESRCH;
-    return (int64_t)len;
-}
-
-/*
- * Makes reads of pieces [first, first + n). Those that are done already, that need no reading, or
- * that the engine is not for, become reads of nothing.
- */
-static void fill(void *context, size_t first, size_t n, struct gq_read *reads)
-{
-    struct batch *b = context;
-    if (first < b->filled) /* it begins anew, after a reset: nothing is under way */
-        b->under_way = 0;
-    b->filled = first + n;
-    for (size_t k = 0; k < n; k++) {
-        uint64_t i = first + k;
-        reads[k] = (struct gq_read){.file_offset = b->start};
-        if (b->states[i] != OPEN)
-            continue;
-        struct gpunvme_piece p = copy_out(&b->pieces[i]);
-        int err = check(b, &p);
-        int64_t len = err ? 0 : clip(b, &p);
-        if (len > 0 && has_room(b, (uint64_t)len)) {
-            reads[k] = (struct gq_read){p.file_offset, p.buffer_offset, (uint64_t)len};
-            b->under_way += reads[k].len;
-        } else if (len == 0) {
-            finish(b, i, err);
-        }
-    }
-}
-
-static void take(void *context, size_t first, size_t n, const struct gq_read *reads,
-                 const uint32_t *results)
-{
-    struct batch *b = context;
-    for (size_t k = 0; k < n; k++) {
-        if (reads[k].len == 0)
-            continue;
-        b->under_way -= reads[k].len;
-        if (results[k] == GQ_READ_OK) {
-            finish(b, first + k, (int32_t)reads[k].len);
-            b->bytes += reads[k].len;
-        } else if (results[k] & GQ_ENDED) {
-            b->states[first + k] = FAILED;
-        }
-        /* What a reset took along does not count: it is tried again whatever the list says. */
-        if (b->states[first + k] != OPEN)
-            b->tried += reads[k].len;
-    }
+    struct transfer *t = &b->r->t;
+    struct gq_readv req = {.buffer = buffer_gq(t->use.buffer),
+                           .extents = b->extents,
+                           .n_extents = b->n_extents,
+                           .end = b->end,
+                           .goes_on = b->end < b->size,
+                           .list = buffer_gq_list(b->list),
+                           .first = b->r->v.first,
+                           .n = b->count,
+                           .most = b->limit - b->tried,
+                           .odd_most = LONG_PIECE,
+                           .deadline_ms = left,
+                           .cancel = (const volatile uint32_t *)&t->cancel};
+    return gq_readv(t->daemon->stack.engine, &req, result);
 }
 
 /* *stuck: commands may be under way for ever. */
@@ -145,18 +109,11 @@ static int run_engine(struct batch *b, bool *stuck)
     int err = transfer_time_left(t, &left);
     if (err)
         return err;
-    struct gq_readv req = {.buffer = buffer_gq(t->use.buffer),
-                           .extents = b->extents,
-                           .n_extents = b->n_extents,
-                           .end = b->end,
-                           .n = b->count,
-                           .fill = fill,
-                           .take = take,
-                           .context = b,
-                           .deadline_ms = left,
-                           .cancel = (const volatile uint32_t *)&t->cancel};
-    err = gq_readv(t->daemon->stack.engine, &req, &result);
-    b->under_way = b->filled = 0;
+    err = call_engine(b, left, &result);
+    b->tried += result.taken;
+    b->bytes += result.bytes;
+    b->told |= !err || result.partial;
+    b->whole = !err && !result.partial;
     t->rw.commands += result.commands;
     if (!t->rw.nvme_status)
         t->rw.nvme_status = result.nvme_status;
@@ -209,11 +166,10 @@ static int translate(struct batch *b, const struct ffs_map *map)
 static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
 {
     bool stuck = false;
-    b->start = map->start;
     b->end = start + map->len;
     b->size = map->size;
     int err = translate(b, map);
-    if (!err && map->len)
+    if (!err && (map->len || b->end == 0))
         err = run_engine(b, &stuck);
     free(b->extents);
     if (stuck)
@@ -244,13 +200,18 @@ static int read_whole(struct batch *b, bool *mapped)
     return 0;
 }
 
-/* What the pieces span, a map after the other. */
+/*
+ * What the pieces span, a map after the other: each run leaves alone what is not in its part. More
+ * is not begun than a list may have.
+ */
 static int read_span(struct batch *b)
 {
     uint64_t start, end;
     int err = 0;
+    mark_unread(b);
     span(b, &start, &end);
-    while (!err && start < end && !transfer_is_cancelled(&b->r->t)) {
+    while (!err && start < end && !b->whole && b->tried < b->limit &&
+           !transfer_is_cancelled(&b->r->t)) {
         struct ffs_map map;
         err = ffs_map_read_some(b->r->t.inode, start, end - start, GQ_READV_EXTENTS, &map);
         if (!err)
@@ -274,64 +235,89 @@ static int read_by_engine(struct batch *b)
         err = read_span(b);
     if (b->bytes)
         t->rw.path |= GPUNVME_PATH_GPU;
-    if (!err || err == -E2BIG)
-        return 0;
-    return transfer_fall_back(t, err);
+    return err ? transfer_fall_back(t, err) : 0;
 }
 
 /* --- One by one ------------------------------------------------------------------------------ */
 
-/* As READ does it; but what the drive has refused is not asked of it by the executor again. */
-static int read_piece(struct batch *b, uint64_t i)
+static bool is_open(int32_t result)
+{
+    return result < 0 && result != -E2BIG;
+}
+
+/* The next piece has this result, which stands there. */
+static void finish(struct batch *b, int32_t result)
+{
+    b->bytes += result > 0 ? (uint64_t)result : 0;
+    b->too_long |= result == -E2BIG;
+    b->at++;
+}
+
+static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refused)
 {
     struct transfer *t = &b->r->t;
-    struct gpunvme_piece p = copy_out(&b->pieces[i]);
-    bool gpu = t->gpu;
+    int err = check(b, p);
     t->done = 0;
-    t->rw.file_offset = p.file_offset;
-    t->rw.buffer_offset = p.buffer_offset;
-    t->rw.len = p.len;
-    int err = check(b, &p);
-    if (!err && !has_room(b, p.len))
+    t->rw.file_offset = p->file_offset;
+    t->rw.buffer_offset = p->buffer_offset;
+    t->rw.len = p->len;
+    if (!err && !has_room(b, p->len))
         err = -E2BIG;
-    if (!err && b->states[i] == FAILED)
+    if (!err && refused)
         err = transfer_fall_back(t, -EIO);
-    if (!err)
-        err = transfer_read(t);
-    if (b->states[i] == FAILED)
+    return err ? err : transfer_read(t);
+}
+
+/* As READ does it; but what the drive has refused is not asked of it by the executor again. */
+static int read_piece(struct batch *b, int32_t result)
+{
+    struct transfer *t = &b->r->t;
+    struct gpunvme_piece p = copy_out(&b->pieces[b->at]);
+    bool gpu = t->gpu, refused = result == -EIO && t->rw.nvme_status;
+    int err = try_piece(b, &p, refused);
+    if (refused)
         t->gpu = gpu;
     if (err == -ECANCELED || (err == -ETIMEDOUT && t->deadline))
         return err;
-    b->bytes += err ? 0 : t->done;
     b->tried += t->done;
-    finish(b, i, err ? err : (int32_t)t->done);
+    result = err ? err : (int32_t)t->done;
+    b->pieces[b->at].result = result;
+    finish(b, result);
     return 0;
 }
 
 static int read_rest(struct batch *b)
 {
-    for (uint64_t i = 0; i < b->count && b->done < b->count; i++) {
-        int err = b->states[i] == DONE ? 0 : read_piece(b, i);
-        if (err)
-            return err;
+    int err = 0;
+    while (b->at < b->count && !err) {
+        int32_t result = b->pieces[b->at].result;
+        if (is_open(result))
+            err = read_piece(b, result);
+        else
+            finish(b, result);
     }
-    return 0;
+    return err;
 }
 
-static void give_rest(struct batch *b, int result)
+static void give_rest(struct batch *b, int32_t error)
 {
-    for (uint64_t i = 0; i < b->count; i++) {
-        if (b->states[i] != DONE)
-            finish(b, i, result);
+    while (b->at < b->count) {
+        int32_t result = b->pieces[b->at].result;
+        if (is_open(result))
+            b->pieces[b->at].result = result = error;
+        finish(b, result);
     }
 }
 
 /* --- The call -------------------------------------------------------------------------------- */
 
-static int read_all(struct batch *b)
+/* What is not whole after the engine, with err of its last run. */
+static int read_others(struct batch *b, int err)
 {
     struct transfer *t = &b->r->t;
-    int err = t->gpu ? read_by_engine(b) : 0;
+    b->bytes = 0;
+    if (!b->told)
+        mark_unread(b);
     if (err && err != -ECANCELED && !(err == -ETIMEDOUT && t->deadline)) {
         give_rest(b, err); /* no fallback: that is the result of all pieces that are left */
         return 0;
@@ -343,19 +329,19 @@ static int read_all(struct batch *b)
     return err == -ECANCELED ? -EINTR : err;
 }
 
-/* Of all pieces as they stand; no sum of 2^20 lengths overflows. */
-static uint64_t length(const struct batch *b)
+static int read_all(struct batch *b)
 {
-    uint64_t sum = 0;
-    for (uint64_t i = 0; i < b->count; i++)
-        sum += b->pieces[i].len;
-    return sum;
+    int err = b->r->t.gpu ? read_by_engine(b) : 0;
+    if (!b->whole)
+        err = read_others(b, err);
+    return !err && b->too_long ? -E2BIG : err;
 }
 
 static int run_with_list(struct readv *r, const struct buffer *list)
 {
     const struct gpunvme_ioc_readv *v = &r->v;
-    struct batch b = {.r = r, .count = v->count, .buffer_len = buffer_len(r->t.use.buffer)};
+    struct batch b = {
+        .r = r, .list = list, .count = v->count, .buffer_len = buffer_len(r->t.use.buffer)};
     uint64_t room = buffer_len(list) / sizeof(struct gpunvme_piece);
     if (v->first > room || v->count > room - v->first)
         return -ERANGE;
@@ -363,13 +349,7 @@ static int run_with_list(struct readv *r, const struct buffer *list)
         return -EREMOTEIO;
     b.pieces = (volatile struct gpunvme_piece *)buffer_list(list) + v->first;
     b.limit = b.buffer_len > READV_BYTES ? b.buffer_len : READV_BYTES;
-    if (length(&b) > b.limit)
-        return -E2BIG;
-    b.states = calloc(v->count, 1);
-    if (!b.states)
-        return -ENOMEM;
     int err = read_all(&b);
-    free(b.states);
     r->v.bytes = b.bytes;
     return err;
 }

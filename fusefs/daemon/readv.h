@@ -3,9 +3,10 @@
  * likes, also meanwhile. What a piece says is copied once, checked, and used; a piece that changes
  * under way is read as it was or as it is, within the buffer in any case.
  *
- * The executor works out extents and PRPs by itself (gq_readv()): what the daemon does for a piece
- * is one pass of arithmetic. What it could not read, for whatever reason, is read again as READ
- * would, piece by piece.
+ * The executor reads and answers the list where it is (gq_readv()): while all goes well the daemon
+ * looks at no piece. What the executor did not read, for whatever reason, its results tell, and the
+ * daemon reads it as READ would, piece by piece. They are the client's memory, too: who changes
+ * them has pieces of his own read once more, or not at all.
  */
 #ifndef FUSEFS_DAEMON_READV_H
 #define FUSEFS_DAEMON_READV_H
@@ -14,9 +15,10 @@
 #include "fusefs/daemon/transfer.h"
 
 /*
- * What the lengths of a list's pieces may come to together, whether or not there is as much in the
- * file: the buffer's length, as for READ, or this where the buffer is shorter. It is as long as the
- * longest piece at least, and 4 KiB for each of GPUNVME_PIECES_MAX.
+ * So many bytes of a list are read in any case: the buffer's length, as for READ, or this where the
+ * buffer is shorter. It is as long as the longest piece at least, and 4 KiB for each of
+ * GPUNVME_PIECES_MAX. Of a longer list each queue of the executor reads so much at most
+ * (gq_readv()), and the daemon twice as much.
  */
 #define READV_BYTES (4ull << 30)
 static_assert(READV_BYTES > UINT32_MAX, "one piece is never too much");
@@ -33,8 +35,7 @@ struct readv {
 
 /*
  * Everything it waits for is bounded. The list has a result in each piece unless t.error says that
- * nothing was begun: -E2BIG is a list that is too long in bytes. Of one that has become longer
- * since, no more than twice as much is read, and the pieces beyond that have -E2BIG.
+ * nothing was begun. -E2BIG: some pieces have it, too, for the list was too long in bytes.
  */
 void readv_run(struct readv *r);
 

@@ -3,6 +3,8 @@
 #define TESTS_CUDA_GQ_FILE_H
 
 #include <algorithm>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/cuda/gq_rig.h"
 
@@ -82,6 +84,41 @@ struct File {
     }
 };
 
+/* Memory for a list of n pieces, registered with the rig's engine. */
+class List
+{
+  public:
+    List(const Rig &rig, size_t n) : len_(std::max<size_t>(n, 1) * sizeof(gq_asked))
+    {
+        gq_mem mem = {};
+
+        mem.kind = GQ_MEM_FD;
+        mem.fd = memfd_create("list", MFD_CLOEXEC);
+        mem.len = len_;
+        mem.is_list = true;
+        EXPECT_EQ(ftruncate(mem.fd, (off_t)len_), 0);
+        pieces = (gq_asked *)mmap(nullptr, len_, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, 0);
+        EXPECT_EQ(gq_buffer_register(rig.e, &mem, &buffer), 0);
+        close(mem.fd);
+    }
+    ~List()
+    {
+        if (buffer)
+            gq_buffer_unregister(buffer);
+        munmap(pieces, len_);
+    }
+    List(const List &) = delete;
+    List &operator=(const List &) = delete;
+
+    gq_buffer *buffer = nullptr;
+    gq_asked *pieces; /* as a client has them: at an address of its own */
+
+  private:
+    size_t len_;
+};
+
+constexpr int32_t kUntouched = 0x5a5a5a5a;
+
 struct Batch {
     Batch(gq_buffer *buffer, const File &f, std::vector<gq_read> list)
         : b(buffer), file(f), reads(std::move(list))
@@ -91,52 +128,64 @@ struct Batch {
     /* With the rig's deadline and cancel; the result is the rig's. */
     int run(Rig &rig)
     {
+        List list(rig, reads.size());
+
+        for (size_t i = 0; i < reads.size(); i++)
+            list.pieces[i] = {reads[i].file_offset, reads[i].at, (uint32_t)reads[i].len,
+                              kUntouched};
+        int err = run_list(rig, list);
+        results.clear();
+        for (size_t i = 0; i < reads.size(); i++)
+            results.push_back(list.pieces[i].result);
+        return err;
+    }
+
+    int run_list(Rig &rig, const List &list) const
+    {
         struct gq_readv v = {};
 
-        results.assign(reads.size(), 0x5a5a5a5a);
         v.buffer = b;
         v.extents = file.extents.data();
         v.n_extents = file.extents.size();
         v.end = file.end;
-        if (by_functions) {
-            v.fill = fill;
-            v.take = take;
-            v.context = this;
-        } else {
-            v.reads = reads.data();
-            v.results = results.data();
-        }
+        v.goes_on = goes_on;
+        v.list = list.buffer;
         v.n = reads.size();
+        v.most = most;
+        v.odd_most = odd_most;
         v.deadline_ms = rig.req.deadline_ms;
         v.cancel = rig.req.cancel;
         return gq_readv(rig.e, &v, &rig.result);
     }
 
-    size_t count(uint32_t value) const
+    bool is_good(size_t i) const
+    {
+        uint64_t offset = reads[i].file_offset;
+        uint64_t left = offset < file.end ? file.end - offset : 0;
+
+        return results[i] == (int32_t)std::min(reads[i].len, left);
+    }
+
+    size_t count_good() const
+    {
+        size_t n = 0;
+
+        for (size_t i = 0; i < reads.size(); i++)
+            n += is_good(i);
+        return n;
+    }
+
+    size_t count(int32_t value) const
     {
         return (size_t)std::count(results.begin(), results.end(), value);
     }
 
-    static void fill(void *context, size_t first, size_t n, gq_read *to)
-    {
-        const auto *batch = static_cast<const Batch *>(context);
-        std::copy_n(batch->reads.begin() + (ptrdiff_t)first, n, to);
-    }
-    static void take(void *context, size_t first, size_t n, const gq_read *reads,
-                     const uint32_t *results)
-    {
-        auto *batch = static_cast<Batch *>(context);
-        for (size_t i = 0; i < n; i++) {
-            EXPECT_EQ(reads[i].at, batch->reads[first + i].at);
-            batch->results[first + i] = results[i];
-        }
-    }
-
     gq_buffer *b;
     const File &file;
-    bool by_functions = false; /* instead of lists */
+    bool goes_on = false;
+    uint64_t most = UINT64_MAX, odd_most = UINT64_MAX;
     std::vector<gq_read> reads;
-    std::vector<uint32_t> results;
+    std::vector<int32_t> results;
 };
 
 #endif

@@ -1,11 +1,17 @@
 /*
- * Where staging lies. In place of CUDA the engine gets the CPU executor, which calls a part of its
- * memory the device's: the controller reaches that by a mover only.
+ * Where staging lies, and when pages of files are made. In place of CUDA the engine gets the CPU
+ * executor, which calls a part of its memory the device's: the controller reaches that by a mover
+ * only.
  */
 #include <cstring>
 #include <map>
 
 #include "cuda/gq_exec.h"
+extern "C" {
+#include "cuda/gq_host.h"
+}
+#include <sys/stat.h>
+
 #include "tests/cuda/gq_file.h"
 
 namespace
@@ -55,6 +61,25 @@ void staging_free(gq_exec *x, gq_import *imp)
     cpu_ops.staging_free(x, imp);
 }
 
+/* A file that is registered, and how much of it was there when the executor was asked to rest. */
+int watched = -1;
+long long there;
+
+long long bytes_there(int fd)
+{
+    struct stat st = {};
+
+    EXPECT_EQ(fstat(fd, &st), 0);
+    return (long long)st.st_blocks * 512;
+}
+
+void quiesce(gq_exec *x)
+{
+    if (watched >= 0)
+        there = bytes_there(watched);
+    cpu_ops.quiesce(x);
+}
+
 unsigned allocations(bool host)
 {
     unsigned n = 0;
@@ -76,6 +101,7 @@ extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsign
     cpu_ops = device_ops = *(*out)->ops;
     device_ops.staging_alloc = staging_alloc;
     device_ops.staging_free = staging_free;
+    device_ops.quiesce = quiesce;
     (*out)->ops = &device_ops;
     (*out)->kind = GQ_EXECUTOR_CUDA;
     (*out)->tier = 2;
@@ -140,6 +166,54 @@ TEST_P(Staging, CarriesWhatIsNotAligned)
     m.write(3 + 6, data);
     ASSERT_EQ(rig.move(GQ_WRITE, b, 6, {{3000, 65536}}, 512, data.size()), 0);
     EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
+}
+
+/* Pinning waits for nobody's pages, for while it lasts nothing else runs. */
+TEST(Pages, OfAFileAreThereBeforeTheExecutorRests)
+{
+    constexpr long long kLen = 1 << 20;
+    Rig rig(kCpu);
+
+    rig.opts.executor = GQ_EXECUTOR_CUDA;
+    rig.open();
+    for (bool is_list : {false, true}) {
+        gq_mem mem = {};
+        gq_buffer *b = nullptr;
+
+        mem.kind = GQ_MEM_FD;
+        mem.fd = watched = memfd_create("sparse", MFD_CLOEXEC);
+        mem.len = kLen - 100;
+        mem.offset = 8;
+        mem.is_list = is_list;
+        ASSERT_EQ(ftruncate(mem.fd, kLen), 0);
+        ASSERT_EQ(pwrite(mem.fd, "kept", 4, 4096), 4);
+        EXPECT_LT(bytes_there(mem.fd), kLen);
+        ASSERT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
+        EXPECT_EQ(there, kLen);
+        char kept[5] = "";
+        EXPECT_EQ(pread(mem.fd, kept, 4, 4096), 4);
+        EXPECT_STREQ(kept, "kept");
+        watched = -1;
+        gq_buffer_unregister(b);
+        close(mem.fd);
+    }
+}
+
+TEST(Pages, ThatCannotBeAreAnError)
+{
+    gq_mem mem = {};
+    gq_import import = {};
+
+    mem.kind = GQ_MEM_FD;
+    mem.fd = memfd_create("short", MFD_CLOEXEC);
+    mem.len = 1 << 20;
+    ASSERT_EQ(ftruncate(mem.fd, 1 << 20), 0);
+    ASSERT_EQ(gq_host_import(&mem, &import), 0);
+    EXPECT_EQ(gq_host_populate(&import), 0);
+    ASSERT_EQ(ftruncate(mem.fd, 4096), 0);
+    EXPECT_EQ(gq_host_populate(&import), -ENOMEM);
+    gq_host_release(&import);
+    close(mem.fd);
 }
 
 const Case kCases[] = {

@@ -21,30 +21,75 @@ extern "C" void __wrap_gq_engine_info(const gq_engine *e, gq_info *out)
 namespace
 {
 
-// Half of the machine's memory, of holes: what is pinned counts, touched or not.
-TEST(Pinned, IsHalfOfTheMachinesMemoryAtMost)
-{
-    const rig_config config = {};
-    rig *r = nullptr;
-    rig_buffer whole = {}, first = {}, second = {}, more = {}, list = {};
-    uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    uint64_t half = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page / 2;
-    uint64_t quarter = half / 2 / page * page;
+constexpr uint64_t kList = 4080;
 
-    ASSERT_EQ(rig_open(&config, &r), 0);
-    EXPECT_EQ(rig_register(r, half + 1, 0, &whole), -ENOMEM);
-    EXPECT_EQ(rig_register(r, quarter, 0, &first), 0);
-    EXPECT_EQ(rig_register(r, half - quarter, 0, &second), 0);
-    EXPECT_EQ(rig_register(r, 1, 0, &more), -ENOMEM);
-    rig_forget(&more);
-    EXPECT_EQ(rig_register_list(r, page, 0, &list), 0) << "is not pinned";
-    EXPECT_EQ(rig_unregister(r, &list, 0), 0);
-    EXPECT_EQ(rig_unregister(r, &first, 0), 0);
-    EXPECT_EQ(rig_register(r, 1, 0, &more), 0);
-    EXPECT_EQ(rig_buffers(r), 2u);
-    for (rig_buffer *b : {&whole, &first, &second, &more, &list})
-        rig_forget(b);
-    EXPECT_EQ(rig_close(r), 0);
+uint64_t half_of_memory()
+{
+    return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+           static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+}
+
+class Pinned : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        const rig_config config = {};
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+    }
+    void TearDown() override
+    {
+        EXPECT_EQ(rig_close(rig_), 0);
+    }
+    // Of holes: what is pinned counts, touched or not.
+    int add(uint64_t len, uint32_t uid)
+    {
+        rig_buffer b = {};
+        int err = rig_register(rig_, len, uid, &b);
+        rig_forget(&b);
+        last_ = err ? last_ : b;
+        return err;
+    }
+    int add_list(uint64_t len, uint32_t uid)
+    {
+        rig_buffer b = {};
+        int err = rig_register_list(rig_, len, uid, &b);
+        rig_forget(&b);
+        last_ = err ? last_ : b;
+        return err;
+    }
+
+    const uint64_t half_ = half_of_memory(), quarter_ = half_ / 2;
+    rig *rig_ = nullptr;
+    rig_buffer last_ = {}; // that was registered
+};
+
+TEST_F(Pinned, IsHalfOfTheMachinesMemoryAtMost)
+{
+    EXPECT_EQ(add(quarter_, 1), 0);
+    EXPECT_EQ(add(quarter_ - 1, 2), 0);
+    rig_buffer second = last_;
+    EXPECT_EQ(add(half_ - 2 * quarter_ + 2, 3), -ENOMEM);
+    EXPECT_EQ(add(half_ - 2 * quarter_ + 1, 3), 0);
+    EXPECT_EQ(add(1, 4), -ENOMEM);
+    EXPECT_EQ(add_list(24, 4), -ENOMEM);
+    EXPECT_EQ(rig_unregister(rig_, &second, 2), 0);
+    EXPECT_EQ(add(1, 4), 0);
+    EXPECT_EQ(rig_buffers(rig_), 3u);
+}
+
+TEST_F(Pinned, OneUserHasHalfOfThatAtMost)
+{
+    EXPECT_EQ(add(quarter_ + 1, 1), -ENOMEM);
+    EXPECT_EQ(add_list(kList, 1), 0) << "is pinned, too";
+    EXPECT_EQ(add(quarter_ - kList + 1, 1), -ENOMEM);
+    EXPECT_EQ(add(quarter_ - kList, 1), 0);
+    rig_buffer most = last_;
+    EXPECT_EQ(add(1, 1), -ENOMEM);
+    EXPECT_EQ(add_list(24, 1), -ENOMEM);
+    EXPECT_EQ(add(quarter_, 2), 0) << "another's";
+    EXPECT_EQ(rig_unregister(rig_, &most, 1), 0);
+    EXPECT_EQ(add(quarter_ - kList, 1), 0) << "all that was given back";
 }
 
 } // namespace
