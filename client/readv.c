@@ -57,14 +57,24 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
                                   .count = n,
                                   .bytes = UINT64_MAX}; /* if the mount does not even see it */
     int err = gpunvme_ioctl(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v));
-    *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT);
+    *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
+                                       (err == -E2BIG && v.path)); /* earlier mounts read none */
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
     return err || *begun ? err : -ENOTTY; /* others may answer 0 to what they do not know */
 }
 
+/* Of pieces that were too long together: as many as were read before the first that was not. */
+static size_t count_read(const struct gpunvme_piece *pieces, size_t n)
+{
+    size_t i = 0;
+    while (i < n && pieces[i].result != -E2BIG)
+        i++;
+    return i;
+}
+
 /*
- * The next pieces in one call: where they are, if they are a part of l, else by way of it. None of
- * them, if they are too long together for the mount, but fewer the next time.
+ * The next pieces in one call: where they are, if they are a part of l, else by way of it. If they
+ * are too long together for the mount, some of them, and fewer are tried the next time.
  */
 static int read_turn(struct batch *batch, struct list *l, bool in_place)
 {
@@ -75,14 +85,15 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
     if (!in_place)
         copy_in(l, pieces, n);
     int err = read_list(batch, l, in_place ? (size_t)(pieces - l->pieces) : 0, n, &begun);
+    batch->turn = 2 * n < l->room ? 2 * n : l->room; /* long pieces may be few */
     if (err == -E2BIG && n > 1) {
         batch->turn = n / 2;
-        return 0;
+        n = begun ? count_read(in_place ? pieces : l->pieces, n) : 0;
+        err = 0;
     }
     for (size_t i = 0; begun && !in_place && i < n; i++)
         pieces[i].result = l->pieces[i].result;
     batch->done += begun ? n : 0;
-    batch->turn = 2 * n < l->room ? 2 * n : l->room; /* long pieces may be few */
     return err ? unless_ended(batch->b, readv_failed(err)) : 0;
 }
 

@@ -194,25 +194,6 @@ TEST_P(ReadvTest, WhatIsWrongWithTheCallIsItsError)
     EXPECT_EQ(piece.result, -ECANCELED);
 }
 
-// Past the end of the file a length costs nothing, and counts all the same.
-TEST_P(ReadvTest, PiecesTooLongTogetherForOneCallAreReadBySeveral)
-{
-    constexpr size_t kLong = 3000, kShort = 200;
-    std::vector<gpunvme_piece> pieces(kLong, gpunvme_piece{1ull << 40, 0, kRoom, 77});
-    for (const gpunvme_piece &p : some_pieces(kShort, 5000, 0, 4))
-        pieces.insert(pieces.begin() + static_cast<long>(random_() % pieces.size()), p);
-    auto again = pieces;
-    ASSERT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr), 0)
-        << gpunvme_error();
-    expect_pieces(shared_, pieces);
-    gpunvme_piece *own = nullptr;
-    if (gpunvme_pieces_alloc(g_, again.size(), &own) != 0)
-        return; // no room for lists
-    std::copy(again.begin(), again.end(), own);
-    ASSERT_EQ(gpunvme_readv(shared_, fd_, own, again.size(), nullptr), 0) << gpunvme_error();
-    expect_pieces(shared_, {own, own + again.size()});
-}
-
 TEST_P(ReadvTest, ManyThreadsReadAtOnce)
 {
     constexpr size_t kThreads = 6;
@@ -260,6 +241,46 @@ INSTANTIATE_TEST_SUITE_P(Mounts, ReadvTest,
                                            Way{"no_room_for_lists", "executor=cpu,max_buffers=1",
                                                GPUNVME_PATH_GPU},
                                            Way{"off", "gpu=off", GPUNVME_PATH_BOUNCE}),
+                         [](const auto &info) { return info.param.name; });
+
+// More bytes than one call of a mount with one queue reads, and small pieces among the long ones.
+class LongInBytes : public ReadvTest
+{
+};
+
+TEST_P(LongInBytes, IsReadByAsManyCallsAsItTakes)
+{
+    constexpr size_t kLong = 2600, kShort = 200, kHalf = kRoom / 2; // 5.1 GiB
+    constexpr uint64_t kZeros = 64u << 20;
+    ASSERT_EQ(ftruncate(fd_, 2 * static_cast<off_t>(kZeros)), 0);
+    std::vector<gpunvme_piece> pieces(kLong, gpunvme_piece{kZeros, kHalf, kHalf, 77});
+    auto some = some_pieces(kShort, 5000, 0, 4);
+    for (gpunvme_piece &p : some) {
+        p.file_offset %= kFile - 5000; // behind it the file goes on now
+        pieces.insert(pieces.begin() + static_cast<long>(random_() % pieces.size()), p);
+    }
+    gpunvme_piece *own = nullptr;
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, pieces.size(), &own), 0) << gpunvme_error();
+    std::copy(pieces.begin(), pieces.end(), own);
+    gpunvme_ioc_stats before, after;
+    ASSERT_EQ(gpunvme_stats(g_, &before), 0);
+    ASSERT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr), 0)
+        << gpunvme_error();
+    ASSERT_EQ(gpunvme_stats(g_, &after), 0);
+    EXPECT_GT(after.gpu_transfers, before.gpu_transfers + 1) << "more than one call";
+    ASSERT_EQ(gpunvme_readv(shared_, fd_, own, pieces.size(), nullptr), 0) << gpunvme_error();
+    for (size_t i = 0; i < pieces.size(); i++) {
+        ASSERT_EQ(pieces[i].result, static_cast<int32_t>(pieces[i].len)) << i;
+        ASSERT_EQ(own[i].result, static_cast<int32_t>(pieces[i].len)) << i;
+    }
+    pieces.erase(std::remove_if(pieces.begin(), pieces.end(),
+                                [](const gpunvme_piece &p) { return p.len == kHalf; }),
+                 pieces.end());
+    expect_pieces(shared_, pieces);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mounts, LongInBytes,
+                         ::testing::Values(Way{"cpu", "executor=cpu,queues=1", GPUNVME_PATH_GPU}),
                          [](const auto &info) { return info.param.name; });
 
 // More pieces than one call of the mount takes.
