@@ -2,99 +2,25 @@
 // a drive that fails when it is told to.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cstring>
-#include <memory>
 #include <random>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include "client/gpunvme.h"
-#include "tests/e2e/mounted.h"
+#include "tests/client/mount_rig.h"
 
 namespace
 {
 
-constexpr size_t kPage = 4096, kFile = (4u << 20) + 1234, kRoom = 8u << 20;
-constexpr int kRead = 2, kAny = -1;
-constexpr auto kLong = std::chrono::seconds(60); // a bound, not an expectation
+using namespace mount_rig;
 
-struct Way {
-    const char *name;
-    const char *options;
-    uint32_t queues, depth;
-};
+constexpr uint64_t kData = kPage; // a page of the file that is no hole: to read it takes a command
 
-class DirectBase : public ::testing::Test
+class DirectBase : public MountRig
 {
   protected:
-    void start(const std::string &options, uint32_t queues, uint32_t depth)
-    {
-        mount_ = std::make_unique<Mounted>(128u << 20);
-        mount_->use_program(GPUNVME_PUPPET);
-        int ends[2];
-        ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-        control_ = ends[0];
-        ASSERT_TRUE(mount_->mount(options, ends[1])) << mount_->log();
-        close(ends[1]);
-        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_alloc(g_, kRoom, &buffer_), 0) << gpunvme_error();
-        memory_ = static_cast<char *>(gpunvme_buffer_addr(buffer_));
-        make_file();
-        struct gpunvme_direct_options o = {queues, depth};
-        ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
-    }
-
-    void TearDown() override
-    {
-        gpunvme_direct_close(d_);
-        gpunvme_disconnect(g_);
-        if (fd_ >= 0)
-            close(fd_);
-        if (mount_ && mount_->pid() > 0) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
-        if (control_ >= 0)
-            close(control_);
-    }
-
-    // Pieces of all lengths, written out of order, with holes and unwritten blocks between them.
-    void make_file()
-    {
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_GE(fd_, 0);
-        std::mt19937 rng(5);
-        ASSERT_EQ(ftruncate(fd_, kFile), 0);
-        for (int i = 0; i < 400; i++) {
-            size_t at = rng() % kFile, len = std::min<size_t>(kFile - at, 1 + rng() % 20000);
-            for (size_t j = 0; j < len; j++)
-                file_[at + j] = static_cast<char>(rng());
-            ASSERT_EQ(pwrite(fd_, &file_[at], len, static_cast<off_t>(at)),
-                      static_cast<ssize_t>(len));
-        }
-        for (int i = 0; i < 30; i++) {
-            size_t at = rng() % (kFile / kPage) * kPage;
-            fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
-                      3 * kPage);
-            fallocate(fd_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at), kPage);
-            std::fill_n(&file_[at], std::min(kFile - at, 3 * kPage), 0);
-        }
-        ASSERT_EQ(fsync(fd_), 0);
-        while (std::count(&file_[data_], &file_[data_ + kPage], 0) > 100)
-            data_ += kPage;
-    }
-
     // What *bytes said, or the call itself.
     int64_t read(struct gpunvme_file *f, size_t at, size_t n, uint64_t offset)
     {
@@ -102,42 +28,6 @@ class DirectBase : public ::testing::Test
         int err = gpunvme_read_async(f, memory_ + at, n, offset, nullptr, &bytes);
         return err ? err : bytes;
     }
-
-    ::testing::AssertionResult holds(size_t at, size_t n, uint64_t offset)
-    {
-        if (memcmp(memory_ + at, &file_[offset], n) == 0)
-            return ::testing::AssertionSuccess();
-        size_t i = 0;
-        while (memory_[at + i] == file_[offset + i])
-            i++;
-        return ::testing::AssertionFailure()
-               << "byte " << i << " of " << n << " at " << offset << ", read to " << at;
-    }
-
-    void tell(const std::string &command)
-    {
-        char answer[16] = "";
-        std::string line = command + "\n";
-        ASSERT_EQ(send(control_, line.data(), line.size(), MSG_NOSIGNAL),
-                  static_cast<ssize_t>(line.size()));
-        ASSERT_GT(recv(control_, answer, sizeof(answer) - 1, 0), 0);
-        ASSERT_STREQ(answer, "ok\n") << command;
-    }
-    void fault(const std::string &kind, int opcode, unsigned times, unsigned status = 0)
-    {
-        tell("fault " + kind + " " + std::to_string(opcode) + " 0 0 " + std::to_string(times) +
-             " " + std::to_string(status) + " 0");
-    }
-
-    std::unique_ptr<Mounted> mount_;
-    struct gpunvme *g_ = nullptr;
-    struct gpunvme_buffer *buffer_ = nullptr;
-    struct gpunvme_direct *d_ = nullptr;
-    struct gpunvme_file *f_ = nullptr;
-    char *memory_ = nullptr;
-    int fd_ = -1, control_ = -1;
-    size_t data_ = 0; // a page of the file that is no hole: to read it takes a command
-    std::vector<char> file_ = std::vector<char>(kFile);
 };
 
 class Direct : public DirectBase, public ::testing::WithParamInterface<Way>
@@ -145,33 +35,16 @@ class Direct : public DirectBase, public ::testing::WithParamInterface<Way>
   protected:
     void SetUp() override
     {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        start(GetParam().options, GetParam().queues, GetParam().depth);
+        start(GetParam(), GPUNVME_PUPPET);
     }
+    const std::vector<size_t> most_ = {kFile,     3 * kPage, 3 * kPage, 100000,    3 * kPage,
+                                       3 * kPage, 100000,    3 * kPage, 3 * kPage, 100000};
 };
 
 TEST_P(Direct, ReadsAnythingAnywhereAndTouchesNothingElse)
 {
-    std::mt19937 rng(6);
-    for (int i = 0; i < 300; i++) {
-        size_t most = i % 10 == 0 ? kFile : i % 3 ? 3 * kPage : 100000;
-        uint64_t offset = rng() % kFile;
-        size_t n = rng() % most, at = kPage + rng() % (kRoom - most - 2 * kPage);
-        if (i % 4 == 0) {
-            offset -= offset % kPage;
-            at -= at % kPage;
-        }
-        size_t want = std::min<size_t>(n, kFile - offset);
-        memset(memory_ + at - 64, 0x5a, 64);
-        memset(memory_ + at + want, 0x5a, 64);
-        std::vector<char> around(64, 0x5a);
-        ASSERT_EQ(read(f_, at, n, offset), static_cast<int64_t>(want)) << n << " at " << offset;
-        ASSERT_TRUE(holds(at, want, offset));
-        ASSERT_EQ(memcmp(memory_ + at + want, around.data(), 64), 0) << n << " at " << offset;
-        ASSERT_EQ(memcmp(memory_ + at - 64, around.data(), 64), 0) << n << " at " << offset;
-    }
+    expect_reads(300, most_,
+                 [this](size_t at, size_t n, uint64_t offset) { return read(f_, at, n, offset); });
 }
 
 TEST_P(Direct, EndsWhereTheFileDoes)
@@ -187,40 +60,26 @@ TEST_P(Direct, EndsWhereTheFileDoes)
 
 TEST_P(Direct, AHostThatWaitsReadsTheSame)
 {
-    std::mt19937 rng(8);
-    for (int i = 0; i < 100; i++) {
-        size_t most = i % 10 == 0 ? kFile : 3 * kPage, n = rng() % most;
-        uint64_t offset = rng() % (kFile + kPage);
-        size_t want = offset < kFile ? std::min<size_t>(n, kFile - offset) : 0;
-        size_t at = rng() % (kRoom - most);
-        ASSERT_EQ(gpunvme_file_read(f_, memory_ + at, n, offset), static_cast<ssize_t>(want))
-            << n << " at " << offset;
-        ASSERT_TRUE(holds(at, want, offset));
-    }
+    expect_reads(100, most_, [this](size_t at, size_t n, uint64_t offset) {
+        return gpunvme_file_read(f_, memory_ + at, n, offset);
+    });
     EXPECT_EQ(gpunvme_file_read(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
     EXPECT_EQ(gpunvme_file_read(f_, memory_, 10, UINT64_MAX), -EINVAL);
 }
 
 TEST_P(Direct, ManyThreadsShareFewQueues)
 {
-    std::vector<std::thread> threads;
-    std::vector<std::string> wrong(8);
-    for (size_t t = 0; t < wrong.size(); t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 rng(static_cast<unsigned>(t));
-            const size_t mine = t * (kRoom / 8);
-            for (int i = 0; i < 200; i++) {
-                uint64_t offset = rng() % (kFile - 50000);
-                size_t n = 1 + rng() % 50000;
-                if (read(f_, mine, n, offset) != static_cast<int64_t>(n) || !holds(mine, n, offset))
-                    wrong[t] = std::to_string(n) + " at " + std::to_string(offset);
-            }
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
-    for (const std::string &w : wrong)
-        EXPECT_EQ(w, "");
+    in_threads(8, [this](size_t t) {
+        std::mt19937 rng(static_cast<unsigned>(t));
+        const size_t mine = t << 20;
+        for (int i = 0; i < 200; i++) {
+            uint64_t offset = rng() % (kFile - 50000);
+            size_t n = 1 + rng() % 50000;
+            if (read(f_, mine, n, offset) != static_cast<int64_t>(n) || !holds(mine, n, offset))
+                return std::to_string(n) + " at " + std::to_string(offset);
+        }
+        return std::string();
+    });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -235,21 +94,14 @@ class DirectOne : public DirectBase
   protected:
     void SetUp() override
     {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        start("executor=cpu,direct=root,deadline=1000", 3, 16);
+        start({"", "executor=cpu,direct=root,deadline=1000", 3, 16}, GPUNVME_PUPPET);
     }
-    // The first result that is not a full read; 0 when the time is up.
     int64_t read_until_it_fails()
     {
-        auto end = std::chrono::steady_clock::now() + kLong;
-        while (std::chrono::steady_clock::now() < end) {
-            int64_t n = read(f_, 0, kPage, data_);
-            if (n != static_cast<int64_t>(kPage))
-                return n;
-        }
-        return 0;
+        return until_it_fails([this] {
+            int64_t n = read(f_, 0, kPage, kData);
+            return n == static_cast<int64_t>(kPage) ? 0 : n;
+        });
     }
 };
 
@@ -296,12 +148,12 @@ TEST_F(DirectOne, BuffersComeAndGo)
     struct gpunvme_buffer *later;
     std::vector<char> own(kPage);
     int64_t bytes;
-    ASSERT_EQ(gpunvme_alloc(g_, 3 * kPage, &later), 0);
+    ASSERT_EQ(gpunvme_alloc(g_, 2 * kPage, &later), 0);
     char *addr = static_cast<char *>(gpunvme_buffer_addr(later));
-    EXPECT_EQ(gpunvme_read_async(f_, addr, 3 * kPage, 0, nullptr, &bytes), 0) << gpunvme_error();
-    EXPECT_EQ(bytes, static_cast<int64_t>(3 * kPage));
-    EXPECT_EQ(memcmp(addr, file_.data(), 3 * kPage), 0);
-    EXPECT_EQ(gpunvme_read_async(f_, addr, 3 * kPage + 1, 0, nullptr, &bytes), -EFAULT);
+    EXPECT_EQ(gpunvme_read_async(f_, addr, 2 * kPage, 0, nullptr, &bytes), 0) << gpunvme_error();
+    EXPECT_EQ(bytes, static_cast<int64_t>(2 * kPage));
+    EXPECT_EQ(memcmp(addr, file_.data(), 2 * kPage), 0);
+    EXPECT_EQ(gpunvme_read_async(f_, addr, 2 * kPage + 1, 0, nullptr, &bytes), -EFAULT);
     EXPECT_EQ(gpunvme_read_async(f_, own.data(), kPage, 0, nullptr, &bytes), -EFAULT);
     EXPECT_EQ(gpunvme_unregister(later), 0);
     EXPECT_EQ(gpunvme_read_async(f_, addr, kPage, 0, nullptr, &bytes), -EFAULT);
@@ -328,17 +180,17 @@ TEST_F(DirectOne, RefusesWhatIsNoFileToRead)
 TEST_F(DirectOne, AnErrorOfTheDriveIsTheReads)
 {
     ASSERT_NO_FATAL_FAILURE(fault("status", kRead, 1, 0x281)); // unrecovered read error
-    EXPECT_EQ(read(f_, 0, kPage, data_), -EIO);
-    EXPECT_EQ(read(f_, 0, kPage, data_), static_cast<int64_t>(kPage));
-    EXPECT_TRUE(holds(0, kPage, data_));
+    EXPECT_EQ(read(f_, 0, kPage, kData), -EIO);
+    EXPECT_EQ(read(f_, 0, kPage, kData), static_cast<int64_t>(kPage));
+    EXPECT_TRUE(holds(0, kPage, kData));
 }
 
 TEST_F(DirectOne, ALostCommandCostsAQueueAndNewOnesCanBeHad)
 {
     ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 3));
     for (int i = 0; i < 3; i++)
-        EXPECT_EQ(read(f_, 0, kPage, data_), -ETIMEDOUT) << i;
-    EXPECT_EQ(read(f_, 0, kPage, data_), -ETIMEDOUT) << "all three are lost";
+        EXPECT_EQ(read(f_, 0, kPage, kData), -ETIMEDOUT) << i;
+    EXPECT_EQ(read(f_, 0, kPage, kData), -ETIMEDOUT) << "all three are lost";
     ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
     EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
@@ -347,14 +199,9 @@ TEST_F(DirectOne, ALostCommandCostsAQueueAndNewOnesCanBeHad)
 TEST_F(DirectOne, AResetEndsTheLeasesAndTheyAreRenewed)
 {
     ASSERT_NO_FATAL_FAILURE(fault("fatal", kAny, 1));
-    int64_t n = read_until_it_fails();
-    EXPECT_TRUE(n == -ETIMEDOUT || n == -ESTALE) << n;
-    int other = open(mount_->path("other").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    EXPECT_EQ(write(other, "x", 1), 1); // the daemon finds out, and resets
-    EXPECT_EQ(fsync(other), 0);
-    close(other);
-    n = read_until_it_fails();
-    EXPECT_TRUE(n == -ETIMEDOUT || n == -ESTALE) << n;
+    expect_gone(read_until_it_fails());
+    write_another_file(); // the daemon finds out, and resets
+    expect_gone(read_until_it_fails());
     ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
     EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
@@ -362,17 +209,11 @@ TEST_F(DirectOne, AResetEndsTheLeasesAndTheyAreRenewed)
 
 TEST_F(DirectOne, TheMountsEndIsTheLeases)
 {
-    close(fd_);
-    fd_ = -1;
-    kill(mount_->pid(), SIGTERM);
-    int64_t n = read_until_it_fails();
-    EXPECT_TRUE(n == -ETIMEDOUT || n == -ESTALE) << n;
+    end_the_mount();
+    expect_gone(read_until_it_fails());
     EXPECT_LT(gpunvme_direct_renew(d_), 0);
     EXPECT_EQ(read(f_, 0, kPage, 0), -ESTALE);
-    gpunvme_disconnect(g_); // the handle with it
-    g_ = nullptr;
-    d_ = nullptr;
-    EXPECT_TRUE(mount_->ended()) << mount_->log();
+    expect_ended();
 }
 
 TEST_F(DirectOne, ADaemonThatWasKilledCostsDeadlinesOnly)
@@ -382,7 +223,7 @@ TEST_F(DirectOne, ADaemonThatWasKilledCostsDeadlinesOnly)
     for (size_t t = 0; t < 4; t++) {
         readers.emplace_back([&, t] {
             while (!stop)
-                read(f_, t * (kRoom / 4), 3 * kPage, data_);
+                read(f_, t * (kRoom / 4), 3 * kPage, kData);
         });
     }
     usleep(50000);
@@ -394,7 +235,7 @@ TEST_F(DirectOne, ADaemonThatWasKilledCostsDeadlinesOnly)
     EXPECT_EQ(n, -ETIMEDOUT);
     EXPECT_LT(gpunvme_direct_renew(d_), 0);
     EXPECT_STRNE(gpunvme_error(), "no error");
-    EXPECT_EQ(read(f_, 0, kPage, data_), -ESTALE);
+    EXPECT_EQ(read(f_, 0, kPage, kData), -ESTALE);
     EXPECT_LE(gpunvme_file_refresh(f_), 0);
     struct gpunvme_direct *other;
     EXPECT_LT(gpunvme_direct_open(g_, nullptr, &other), 0);
@@ -416,10 +257,10 @@ TEST_F(DirectOne, SeveralHandlesAreIndependent)
     EXPECT_EQ(read(of_second, 0, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
     ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
-    EXPECT_EQ(read(of_second, 0, kPage, data_), static_cast<int64_t>(kPage));
+    EXPECT_EQ(read(of_second, 0, kPage, kData), static_cast<int64_t>(kPage));
     gpunvme_direct_close(d_); // and its file
-    EXPECT_EQ(read(of_second, kPage, kPage, data_), static_cast<int64_t>(kPage));
-    EXPECT_TRUE(holds(kPage, kPage, data_));
+    EXPECT_EQ(read(of_second, kPage, kPage, kData), static_cast<int64_t>(kPage));
+    EXPECT_TRUE(holds(kPage, kPage, kData));
     d_ = second;
     f_ = of_second;
 }
@@ -438,8 +279,8 @@ TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
                 continue;
             }
             void *to = gpunvme_buffer_addr(b);
-            failed += gpunvme_read_async(f_, to, kPage, data_, nullptr, &bytes) || bytes != kPage ||
-                      memcmp(to, &file_[data_], kPage) != 0;
+            failed += gpunvme_read_async(f_, to, kPage, kData, nullptr, &bytes) || bytes != kPage ||
+                      memcmp(to, &file_[kData], kPage) != 0;
             gpunvme_unregister(b);
         }
     });
@@ -450,12 +291,12 @@ TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
                 failed++;
                 continue;
             }
-            failed += read(f, kRoom - kPage, kPage, data_) != kPage;
+            failed += read(f, kRoom - kPage, kPage, kData) != kPage;
             gpunvme_file_close(f);
         }
     });
     for (int i = 0; i < 300; i++)
-        read_wrong += read(f_, 0, 5 * kPage, data_) != 5 * kPage || !holds(0, 5 * kPage, data_);
+        read_wrong += read(f_, 0, 5 * kPage, kData) != 5 * kPage || !holds(0, 5 * kPage, kData);
     stop = true;
     buffers.join();
     files.join();
@@ -515,20 +356,19 @@ TEST_F(DirectOne, AKilledReaderLeavesItsQueues)
     EXPECT_TRUE(holds(0, kFile, 0));
 }
 
-TEST(DirectRight, IsTheMountsToGive)
+class DirectRight : public DirectBase
 {
-    std::string why = why_no_mount();
-    if (!why.empty())
-        GTEST_SKIP() << why;
-    Mounted m(64u << 20);
-    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
-    struct gpunvme *g;
-    struct gpunvme_direct *d;
-    ASSERT_EQ(gpunvme_connect(m.mountpoint().c_str(), &g), 0) << gpunvme_error();
-    EXPECT_EQ(gpunvme_direct_open(g, nullptr, &d), -EPERM);
+  protected:
+    void SetUp() override
+    {
+        start("executor=cpu");
+    }
+};
+
+TEST_F(DirectRight, IsTheMountsToGive)
+{
+    EXPECT_EQ(gpunvme_direct_open(g_, nullptr, &d_), -EPERM);
     EXPECT_NE(std::string(gpunvme_error()).find("direct="), std::string::npos) << gpunvme_error();
-    gpunvme_disconnect(g);
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 } // namespace

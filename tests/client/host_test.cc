@@ -1,69 +1,31 @@
 // Host memory of the library's, which any mount reads to and kernels reach: as any buffer.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <random>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include "client/gpunvme.h"
-#include "tests/e2e/mounted.h"
+#include "tests/client/mount_rig.h"
 
 namespace
 {
 
-constexpr size_t kFile = (6u << 20) + 4321, kHole = 2u << 20, kHoleLength = 300000;
-constexpr size_t kRoom = (8u << 20) + 123; // no whole pages
-constexpr char kGuard = 0x5a;
+using namespace mount_rig;
 
-class HostMemory : public ::testing::Test
+class HostMemory : public MountRig
 {
   protected:
     void SetUp() override
     {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(128u << 20);
-        ASSERT_TRUE(mount_->mount("direct=all,deadline=5000")) << mount_->log();
-        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        start("direct=all,deadline=5000");
+    }
+    int alloc(struct gpunvme_buffer **out) override
+    {
         take_only(GPUNVME_PATH_GPU);
-        ASSERT_EQ(gpunvme_alloc_host(g_, kRoom, &buffer_), 0) << gpunvme_error();
-        memory_ = static_cast<char *>(gpunvme_buffer_addr(buffer_));
-        ASSERT_EQ(gpunvme_buffer_len(buffer_), kRoom);
-        make_file();
-    }
-    void TearDown() override
-    {
-        if (fd_ >= 0)
-            close(fd_);
-        gpunvme_direct_close(d_);
-        if (g_) {
-            gpunvme_disconnect(g_);
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
-    }
-
-    void make_file()
-    {
-        std::mt19937 rng(8);
-        for (char &c : file_)
-            c = static_cast<char>(rng());
-        std::fill_n(file_.begin() + kHole, kHoleLength, 0);
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_GE(fd_, 0);
-        size_t rest = kHole + kHoleLength;
-        ASSERT_EQ(pwrite(fd_, file_.data(), kHole, 0), static_cast<ssize_t>(kHole));
-        ASSERT_EQ(pwrite(fd_, &file_[rest], kFile - rest, static_cast<off_t>(rest)),
-                  static_cast<ssize_t>(kFile - rest));
-        ASSERT_EQ(fsync(fd_), 0);
+        return gpunvme_alloc_host(g_, kRoom, out);
     }
     void take_only(uint32_t path)
     {
@@ -71,55 +33,18 @@ class HostMemory : public ::testing::Test
         o.path = path;
         ASSERT_EQ(gpunvme_set_options(g_, &o), 0) << gpunvme_error();
     }
-    void open_direct()
-    {
-        struct gpunvme_direct_options o = {4, 16};
-        ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
-    }
     unsigned buffers()
     {
         struct gpunvme_ioc_stats stats = {};
         EXPECT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
         return static_cast<unsigned>(stats.buffers);
     }
-
-    // `rounds` reads of any length to any place, by `read`: what it says, and every byte around.
-    template <typename Read> void expect_reads(int rounds, size_t most, Read read)
-    {
-        std::mt19937 rng(4);
-        for (int i = 0; i < rounds; i++) {
-            uint64_t offset = i % 3 ? rng() % kFile : kHole + rng() % kHoleLength;
-            size_t n = rng() % most, at = 1 + rng() % (kRoom - most - 1);
-            size_t want = std::min<size_t>(n, kFile - offset);
-            if (i % 4 == 0) {
-                offset -= offset % 4096;
-                at -= at % 4096;
-                want = std::min<size_t>(n, kFile - offset);
-            }
-            memset(memory_, kGuard, kRoom);
-            ASSERT_EQ(read(at, n, offset), static_cast<ssize_t>(want))
-                << n << " at " << offset << ": " << gpunvme_error();
-            ASSERT_EQ(memcmp(memory_ + at, &file_[offset], want), 0) << n << " at " << offset;
-            EXPECT_EQ(std::count(memory_, memory_ + at, kGuard), static_cast<ptrdiff_t>(at));
-            EXPECT_EQ(std::count(memory_ + at + want, memory_ + kRoom, kGuard),
-                      static_cast<ptrdiff_t>(kRoom - at - want));
-        }
-    }
-
-    std::unique_ptr<Mounted> mount_;
-    gpunvme *g_ = nullptr;
-    gpunvme_buffer *buffer_ = nullptr;
-    gpunvme_direct *d_ = nullptr;
-    gpunvme_file *f_ = nullptr;
-    char *memory_ = nullptr;
-    int fd_ = -1;
-    std::vector<char> file_ = std::vector<char>(kFile);
 };
 
 TEST_F(HostMemory, IsReadIntoByTheExecutor)
 {
-    expect_reads(60, 1u << 20, [this](size_t at, size_t n, uint64_t offset) {
+    ASSERT_EQ(gpunvme_buffer_len(buffer_), kRoom);
+    expect_reads(60, {1u << 20}, [this](size_t at, size_t n, uint64_t offset) {
         gpunvme_result r = {};
         ssize_t got = gpunvme_read(buffer_, fd_, at, offset, n, &r);
         EXPECT_TRUE(got <= 0 || r.path == GPUNVME_PATH_GPU) << r.path << ": " << r.why;
@@ -131,15 +56,15 @@ TEST_F(HostMemory, IsReadIntoByTheExecutor)
 TEST_F(HostMemory, IsReadIntoByThePipeline)
 {
     take_only(GPUNVME_PATH_BOUNCE);
-    expect_reads(10, 1u << 20, [this](size_t at, size_t n, uint64_t offset) {
+    expect_reads(10, {1u << 20}, [this](size_t at, size_t n, uint64_t offset) {
         return gpunvme_read(buffer_, fd_, at, offset, n, nullptr);
     });
 }
 
 TEST_F(HostMemory, IsReadIntoByTheDirectPath)
 {
-    ASSERT_NO_FATAL_FAILURE(open_direct());
-    expect_reads(60, 200000, [this](size_t at, size_t n, uint64_t offset) {
+    ASSERT_NO_FATAL_FAILURE(open_direct(4, 16));
+    expect_reads(60, {200000}, [this](size_t at, size_t n, uint64_t offset) {
         return gpunvme_file_read(f_, memory_ + at, n, offset);
     });
     EXPECT_EQ(gpunvme_file_read(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
@@ -159,10 +84,9 @@ TEST_F(HostMemory, HoldsTheBytesOfAList)
     ASSERT_EQ(gpunvme_readv(buffer_, fd_, pieces.data(), pieces.size(), &r), 0) << gpunvme_error();
     EXPECT_EQ(r.path, static_cast<uint32_t>(GPUNVME_PATH_GPU)) << r.why;
     for (const gpunvme_piece &p : pieces) {
-        ASSERT_EQ(p.result, static_cast<int32_t>(std::min<size_t>(p.len, kFile - p.file_offset)));
-        ASSERT_EQ(
-            memcmp(memory_ + p.buffer_offset, &file_[p.file_offset], static_cast<size_t>(p.result)),
-            0);
+        size_t n = bytes_of(p.len, p.file_offset);
+        ASSERT_EQ(p.result, static_cast<int32_t>(n));
+        ASSERT_TRUE(holds(p.buffer_offset, n, p.file_offset));
     }
 }
 
@@ -198,11 +122,11 @@ TEST_F(HostMemory, IsFilledBesideMemoryOfTheExecutors)
 {
     gpunvme_buffer *other = nullptr;
     std::vector<char> got(kFile);
-    ASSERT_NO_FATAL_FAILURE(open_direct());
+    ASSERT_NO_FATAL_FAILURE(open_direct(4, 16));
     ASSERT_EQ(gpunvme_alloc(g_, kFile, &other), 0) << gpunvme_error();
     auto *there = static_cast<char *>(gpunvme_buffer_addr(other));
     for (int i = 0; i < 5; i++) {
-        memset(memory_, kGuard, kRoom);
+        poison();
         std::thread beside([&] {
             EXPECT_EQ(gpunvme_read(other, fd_, 0, 0, kFile / 2, nullptr),
                       static_cast<ssize_t>(kFile / 2));
@@ -215,7 +139,7 @@ TEST_F(HostMemory, IsFilledBesideMemoryOfTheExecutors)
         EXPECT_EQ(gpunvme_file_read(f_, there + kFile / 2, kFile - kFile / 2, kFile / 2),
                   static_cast<ssize_t>(kFile - kFile / 2));
         ASSERT_EQ(gpunvme_copy_out(other, 0, got.data(), kFile), 0) << gpunvme_error();
-        ASSERT_EQ(memcmp(memory_, file_.data(), kFile), 0) << i;
+        ASSERT_TRUE(holds(0, kFile, 0)) << i;
         ASSERT_TRUE(got == file_) << i;
     }
     EXPECT_EQ(gpunvme_unregister(other), 0);
@@ -224,7 +148,7 @@ TEST_F(HostMemory, IsFilledBesideMemoryOfTheExecutors)
 // An address that comes again means the new pages, to the mount and to the direct path.
 TEST_F(HostMemory, LeavesNothingBehind)
 {
-    ASSERT_NO_FATAL_FAILURE(open_direct());
+    ASSERT_NO_FATAL_FAILURE(open_direct(4, 16));
     unsigned before = buffers();
     for (int i = 0; i < 10; i++) {
         gpunvme_buffer *b = nullptr;
@@ -275,7 +199,7 @@ TEST_F(HostMemory, OfAKilledProcessIsLetGo)
         usleep(10000);
     EXPECT_EQ(buffers(), before);
     EXPECT_EQ(gpunvme_read(buffer_, fd_, 0, 0, kFile, nullptr), static_cast<ssize_t>(kFile));
-    EXPECT_EQ(memcmp(memory_, file_.data(), kFile), 0);
+    EXPECT_TRUE(holds(0, kFile, 0));
 }
 
 } // namespace
