@@ -87,8 +87,9 @@ run_suite() {
     fi
     say "$kind: tests"
     log=$(mktemp)
+    # Two a processor: the tests spend half of their time waiting for each other's processes.
     if ! GTEST_FILTER=$filter "$@" ctest --test-dir "$dir" --output-on-failure --no-tests=error \
-        -j "$(nproc)" ${ctest_args[@]+"${ctest_args[@]}"} \
+        -j $((2 * $(nproc))) ${ctest_args[@]+"${ctest_args[@]}"} \
         ${CTEST_ARGS[@]+"${CTEST_ARGS[@]}"} 2>&1 | tee "$log"; then
         FAILED=1
     fi
