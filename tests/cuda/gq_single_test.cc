@@ -28,7 +28,7 @@ struct Drive : nvme_transport {
     bool mute = false, alone = true; /* each command, and its completion given back */
     gq_slot slots[kDepth - 1] = {};
     uint32_t free_cids[kDepth - 1] = {}, results[2] = {}, flags = 0, cancel = 0;
-    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0};
+    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     uint64_t plain = 0; /* what the last command read */
 
     Drive() : nvme_transport()
@@ -267,7 +267,7 @@ TEST_P(GqSingleList, OwesOneDoorbellThatTheNextListPays)
 
 TEST_P(GqSingleList, LeavesNoCommandThatSlotsCannotTell)
 {
-    d.state = {kDepth - 1, kDepth - 1, 1, 0, 0, 0, 0, 0, 0, 0};
+    d.state = {kDepth - 1, kDepth - 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     d.sq_doorbell = d.head = kDepth - 1;
     d.mute = true;
     d.rig.run.command_ns = kShort;
