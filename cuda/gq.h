@@ -207,7 +207,7 @@ struct gq_readv {
     bool goes_on;           /* or of the part of it that is mapped */
     struct gq_buffer *list; /* registered with is_list; pieces [first, first + n) of it */
     uint64_t first, n;
-    uint64_t most;                   /* bytes; see below */
+    uint64_t most;                   /* bytes, not 0; see below */
     uint64_t odd_most;               /* bytes of a piece; see below */
     unsigned deadline_ms;            /* as in gq_request */
     const volatile uint32_t *cancel; /* as in gq_request */
@@ -222,14 +222,15 @@ struct gq_readv {
  *               each LBA of them, since the places in file and buffer do not go together; or past
  *               INT64_MAX in the file
  *   -EINVAL, -EFAULT   2^31 bytes or more, not inside the buffer
- *   -E2BIG      left, since one queue alone had read more than `most` bytes of the list before. So
- *               a list of that many bytes is read whole, and of a longer one no more than so much
- *               by each queue of the engine, but for half a millisecond's.
+ *   -E2BIG      left, since one queue alone had begun with more than `most` bytes of the list. So a
+ *               list of that many bytes is read whole, and of a longer one no more than so much by
+ *               each queue, but for half a millisecond's.
  * With a part of a file (it goes on, or the first extent is not at 0) pieces that are not inside it
  * are left as they are, with their results; bytes and `partial` tell of the run alone.
  *
- * result->bytes: of pieces with a result that is none of those; result->taken: of all that were
- * begun with. partial: there are others.
+ * result->bytes: of the pieces that have bytes; result->taken: of all that were begun with.
+ * partial: some have none of these but an error. With an error of the call and without partial, the
+ * list is as it was.
  *
  * -E2BIG: more than GQ_READV_EXTENTS extents or GQ_READV_PIECES pieces; -EINVAL: no map of this
  * namespace, no list, or not inside it; -ENOTSUP: the controller cannot reach the buffer. Otherwise

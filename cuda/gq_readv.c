@@ -141,7 +141,7 @@ static int check(const struct gq_engine *e, const struct gq_readv *req)
         return err;
     if (req->n > GQ_READV_PIECES)
         return -E2BIG;
-    if (!req->list->is_list || req->first > room || req->n > room - req->first)
+    if (!req->most || !req->list->is_list || req->first > room || req->n > room - req->first)
         return -EINVAL;
     return req->buffer->unreachable ? -ENOTSUP : 0;
 }
