@@ -1,7 +1,8 @@
 /*
  * Reads of file ranges whose extents and PRPs the executor works out itself: what the host hands
  * to a kernel, or to a host thread, that drives queue pairs. The host copies a map, a list is taken
- * where it is, and nothing is done for a single command. Plain data in memory that both sides reach; C11 and CUDA.
+ * where it is, and nothing is done for a single command. Plain data in memory that both sides
+ * reach; C11 and CUDA.
  */
 #ifndef CUDA_GQ_READS_H
 #define CUDA_GQ_READS_H
