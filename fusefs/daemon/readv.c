@@ -68,9 +68,13 @@ static int check(const struct batch *b, const struct gpunvme_piece *p)
 }
 
 /* Each try of each piece has room in a list that is as long as it may be. */
-static bool has_room(const struct batch *b, uint64_t len)
+static bool has_room(const struct batch *b, const struct gpunvme_piece *p)
 {
-    return b->tried < TRIES * b->limit && len <= TRIES * b->limit - b->tried;
+    struct ffs_attr attr;
+    ffs_getattr(b->r->t.inode, &attr);
+    uint64_t left = p->file_offset < attr.size ? attr.size - p->file_offset : 0;
+    uint64_t len = p->len < left ? p->len : left;
+    return b->tried <= TRIES * b->limit && len <= TRIES * b->limit - b->tried;
 }
 
 static void mark_unread(struct batch *b)
@@ -261,7 +265,7 @@ static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refuse
     t->rw.file_offset = p->file_offset;
     t->rw.buffer_offset = p->buffer_offset;
     t->rw.len = p->len;
-    if (!err && !has_room(b, p->len))
+    if (!err && !has_room(b, p))
         err = -E2BIG;
     if (!err && refused)
         err = transfer_fall_back(t, -EIO);
