@@ -38,6 +38,7 @@ static bool suits_resident(const struct gq_launch *l, const struct gq_chunk *chu
            !chunk->n_pieces && !l->reads;
 }
 
+/* What a read moves afterwards is launched when its commands have ended: gq_cuda_wait_run(). */
 static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
                               const struct gq_chunk *chunk)
 {
@@ -48,8 +49,6 @@ static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
         err = gq_kernel_pieces(chunk->pieces, chunk->n_pieces, chunk->results, stream);
     if (err == cudaSuccess && chunk->n_cmds)
         err = launch_commands(cu, l);
-    if (err == cudaSuccess && !l->is_write && chunk->n_pieces)
-        err = gq_kernel_pieces(chunk->pieces, chunk->n_pieces, chunk->results, stream);
     return err;
 }
 

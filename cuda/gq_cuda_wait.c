@@ -6,6 +6,7 @@
 
 #include "blockdev/wait.h"
 #include "cuda/gq_cuda_int.h"
+#include "cuda/gq_kernels.h"
 
 #define ASK_CUDA_EVERY 4096u /* looks at memory */
 #define HANG_NS        (GQ_HANG_MS * 1000000ull)
@@ -99,22 +100,41 @@ static cudaError_t ask(const struct gq_cuda *cu, const struct gq_launch *l)
 }
 
 /*
+ * The pieces of a read go behind its commands by the host's hand, not by the stream's order: a
+ * kernel that waits for another holds up what other streams launch through the same hardware queue,
+ * and that may be the simulated drive's copier, without which the other never ends.
+ */
+static cudaError_t move_pieces(const struct gq_cuda *cu, const struct gq_launch *l,
+                               const struct gq_chunk *chunk)
+{
+    cudaError_t err =
+        gq_kernel_pieces(chunk->pieces, chunk->n_pieces, chunk->results, cu->slots[l->slot].stream);
+
+    return err == cudaSuccess ? cudaErrorNotReady : err;
+}
+
+/*
  * Looks at memory as long as that can tell something new, for asking CUDA takes locks that the
  * threads which launch copies need; asks now and then all the same, since a kernel that faulted
- * says nothing. When the queues have been handed back, only pieces behind them are waited for.
+ * says nothing. When the queues have been handed back, only pieces are left, if there are any.
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct watch w = {.start_ns = nvme_now_ns(), .sign_ns = nvme_now_ns()};
-    bool running = chunk->n_cmds != 0, behind = !l->is_write && chunk->n_pieces;
+    bool running = chunk->n_cmds != 0, pieces = !l->is_write && chunk->n_pieces, moving = false;
     cudaError_t err = cudaErrorNotReady;
 
     for (unsigned i = 1; err == cudaErrorNotReady; i++) {
         bool leave = forward_flags(cu, l) & GQ_FLAG_LEAVE;
 
         running = running && !all_ended(l);
-        if (!running && !behind)
+        if (!running && !pieces)
             return 0;
+        if (!running && !moving) {
+            moving = true;
+            err = move_pieces(cu, l, chunk);
+            continue;
+        }
         if (l->resident && gq_resident_keep(cu->resident))
             return -EIO;
         if (!running || i % ASK_CUDA_EVERY == 0)
