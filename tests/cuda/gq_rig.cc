@@ -1,5 +1,6 @@
 #include "tests/cuda/gq_rig.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -11,8 +12,11 @@ Bytes random_bytes(size_t n, uint64_t seed)
     std::mt19937_64 rng(seed);
     Bytes out(n);
 
-    for (size_t i = 0; i < n; i++)
-        out[i] = (uint8_t)rng();
+    for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
+        uint64_t word = rng();
+
+        memcpy(&out[i], &word, std::min(n - i, sizeof(word)));
+    }
     return out;
 }
 

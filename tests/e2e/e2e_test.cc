@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -207,11 +208,13 @@ class Reader
                    << " of " << exists << ", " << gpunvme_error();
         if (gpunvme_copy_out(buffer_, buffer_offset, got_.data(), exists) != 0)
             return ::testing::AssertionFailure() << gpunvme_error();
-        auto bad = std::mismatch(got_.begin(), got_.begin() + n, expected_.begin());
-        if (bad.first != got_.begin() + n)
+        // memcmp: a loop over every byte takes half of the test under a sanitizer.
+        if (memcmp(got_.data(), expected_.data(), exists) != 0) {
+            auto bad = std::mismatch(got_.begin(), got_.begin() + n, expected_.begin());
             return ::testing::AssertionFailure()
                    << file.name << ": GPU read at " << offset << "+" << len << " into buffer byte "
                    << buffer_offset << " is wrong at byte " << (bad.first - got_.begin());
+        }
         if (n > 0 && r.path != kGpuPath)
             return ::testing::AssertionFailure() << file.name << ": took path " << r.path;
         return ::testing::AssertionSuccess();
