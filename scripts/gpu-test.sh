@@ -116,7 +116,7 @@ MEMCHECK_SKIP+=':*GqRemote*/Cuda*'
 MEMCHECK_FILTER="-$MEMCHECK_SKIP:*/Cpu*:*/Lanes*"
 
 step_memcheck() {
-    local tool command status rc=0 count=0 late=0
+    local tool command status failed rc=0 count=0 late=0
     tool=$(command -v compute-sanitizer || true)
     if [ -z "$tool" ]; then
         row memcheck "NOT RUN: compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin"
@@ -137,8 +137,9 @@ step_memcheck() {
             >"$WORK/memcheck.log" 2>&1 </dev/null || status=$?
         # What is asked here is whether kernels leave their memory. Tests that ran into a deadline,
         # for the reason above, are counted; without the tool they have to pass (--tests).
-        if [ "$status" != 0 ] && grep -q 'ERROR SUMMARY: 0 errors' "$WORK/memcheck.log"; then
-            late=$((late + $(grep -c '^\[  FAILED  \] .* ms)' "$WORK/memcheck.log")))
+        failed=$(grep -c '^\[  FAILED  \] .* ms)' "$WORK/memcheck.log" || true)
+        if [ "$failed" != 0 ] && grep -q 'ERROR SUMMARY: 0 errors' "$WORK/memcheck.log"; then
+            late=$((late + failed))
         elif [ "$status" != 0 ]; then
             rc=$status
             tail -n 60 "$WORK/memcheck.log"
