@@ -139,6 +139,11 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
             return -EIO;
         if (!running || i % ASK_CUDA_EVERY == 0)
             err = ask(cu, l);
+        /* Since the look at its queues a kernel may have ended: the next look tells. */
+        if (err == cudaSuccess && running && all_ended(l)) {
+            err = cudaErrorNotReady;
+            continue;
+        }
         if (err == cudaErrorNotReady && i % ASK_CUDA_EVERY == 0 &&
             (gq_cuda_stuck(cu) || hangs(&w, l, leave))) {
             __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);
