@@ -262,8 +262,10 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
             gq_fail_read(r, lane, GQ_AT(r->cur).index, result);
         if (GQ_AT(r->ahead_index) != GQ_NO_READ)
             gq_fail_read(r, lane, GQ_AT(r->ahead_index), result);
-        for (uint32_t j = r->next + lane; j < w->share; j += w->group.lanes)
-            gq_fail_read(r, lane, gq_stripe(w, j), result);
+        for (uint32_t first = r->next; first < w->share; first += w->group.lanes) {
+            if (first + lane < w->share)
+                gq_fail_read(r, lane, gq_stripe(w, first + lane), result);
+        }
         if (GQ_AT(r->lane_state) == GQ_LANE_READY)
             GQ_AT(r->lane_state) = GQ_LANE_FREE;
         GQ_AT(r->cur).left = 0;
@@ -314,11 +316,11 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
 
     GQ_FOR_LANES(lane)
     {
-        for (uint32_t cid = lane; cid < w->port->depth - 1; cid += w->group.lanes) {
-            uint32_t index = w->port->slots[cid].cmd;
+        for (uint32_t first = 0; first < w->port->depth - 1; first += w->group.lanes) {
+            uint32_t cid = first + lane;
 
-            if (index < GQ_SLOT_FREE)
-                gq_fail_read(r, lane, index, GQ_READ_LOST);
+            if (cid < w->port->depth - 1 && w->port->slots[cid].cmd < GQ_SLOT_FREE)
+                gq_fail_read(r, lane, w->port->slots[cid].cmd, GQ_READ_LOST);
         }
         if (GQ_AT(r->lane_state) == GQ_LANE_WAITING)
             gq_fail_read(r, lane, GQ_AT(r->cur).index, GQ_READ_LOST);

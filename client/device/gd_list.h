@@ -58,8 +58,10 @@ GQ_FN void gd_tell_share(const struct gd_reader *w, const struct gq_run *run, st
 {
     GQ_FOR_LANES(lane)
     {
-        for (uint32_t i = lane; i < run->n_cmds; i += w->group.lanes) {
-            if ((i >> run->group_shift) % run->n_queues == rank &&
+        for (uint32_t first = 0; first < run->n_cmds; first += w->group.lanes) {
+            uint32_t i = first + lane;
+
+            if (i < run->n_cmds && (i >> run->group_shift) % run->n_queues == rank &&
                 (was == 0 || list[i].result == was))
                 list[i].result = err;
         }
