@@ -6,7 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PAGE_MASK ((uint64_t)NVME_PAGE_SIZE - 1)
+#define PAGE_MASK     ((uint64_t)NVME_PAGE_SIZE - 1)
+#define POPULATE_STEP (16ull << 20) /* bytes, some milliseconds */
 
 #ifndef MADV_POPULATE_WRITE /* of glibc before 2.35 */
 #define MADV_POPULATE_WRITE 23
@@ -45,17 +46,41 @@ int gq_host_import(const struct gq_mem *mem, struct gq_import *out)
     return 0;
 }
 
-/* Kernels before 5.14 do not know the advice: there the file is given its blocks, as yet unmapped.
+/*
+ * Kernels before 5.14 do not know the advice: there the file is given its blocks, as yet unmapped.
+ * None behind its last page, nor behind its end, where seals may forbid it.
  */
+static int give_blocks(const struct gq_import *imp, uint64_t at, uint64_t len)
+{
+    uint64_t start = imp->mem.fd_offset + at, end = start + len, size;
+    struct stat st;
+
+    if (fstat(imp->mem.fd, &st))
+        return -1;
+    size = (uint64_t)st.st_size;
+    if (end >= size + NVME_PAGE_SIZE)
+        return -1;
+    end = end < size ? end : size;
+    return fallocate(imp->mem.fd, FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
+}
+
+static int populate(const struct gq_import *imp, uint64_t at, uint64_t len)
+{
+    int err = madvise((char *)imp->mapping + at, len, MADV_POPULATE_WRITE);
+
+    return err && errno == EINVAL ? give_blocks(imp, at, len) : err;
+}
+
+/* In steps: what else in this process maps memory waits for each of them. */
 int gq_host_populate(const struct gq_import *imp)
 {
-    int err = madvise(imp->mapping, imp->map_len, MADV_POPULATE_WRITE) ? errno : 0;
+    int err = 0;
 
-    if (err == EINVAL)
-        err = fallocate(imp->mem.fd, FALLOC_FL_KEEP_SIZE, (off_t)imp->mem.fd_offset,
-                        (off_t)imp->map_len)
-                  ? errno
-                  : 0;
+    for (uint64_t at = 0; at < imp->map_len && !err; at += POPULATE_STEP) {
+        uint64_t left = imp->map_len - at;
+
+        err = populate(imp, at, left < POPULATE_STEP ? left : POPULATE_STEP);
+    }
     return err ? -ENOMEM : 0;
 }
 

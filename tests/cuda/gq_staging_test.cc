@@ -3,6 +3,7 @@
  * executor, which calls a part of its memory the device's: the controller reaches that by a mover
  * only.
  */
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -10,6 +11,8 @@
 extern "C" {
 #include "cuda/gq_host.h"
 }
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "tests/cuda/gq_file.h"
@@ -80,6 +83,10 @@ void quiesce(gq_exec *x)
     cpu_ops.quiesce(x);
 }
 
+/* Kernels before 5.14 do not know MADV_POPULATE_WRITE. */
+bool is_old_kernel;
+size_t longest; /* that was made by one call */
+
 unsigned allocations(bool host)
 {
     unsigned n = 0;
@@ -90,6 +97,17 @@ unsigned allocations(bool host)
 }
 
 } // namespace
+
+extern "C" int __real_madvise(void *addr, size_t len, int advice);
+
+extern "C" int __wrap_madvise(void *addr, size_t len, int advice)
+{
+    longest = std::max(longest, len);
+    if (!is_old_kernel)
+        return __real_madvise(addr, len, advice);
+    errno = EINVAL;
+    return -1;
+}
 
 extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsigned slots,
                                    gq_exec **out, char *, size_t)
@@ -168,8 +186,49 @@ TEST_P(Staging, CarriesWhatIsNotAligned)
     EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
 }
 
+class Pages : public testing::TestWithParam<bool>
+{
+  protected:
+    Pages()
+    {
+        is_old_kernel = GetParam();
+        longest = 0;
+    }
+
+    ~Pages() override
+    {
+        if (mem.fd >= 0)
+            close(mem.fd);
+        watched = -1;
+        is_old_kernel = false;
+    }
+
+    /* Of len bytes, without a page. */
+    void make(long long len)
+    {
+        mem.kind = GQ_MEM_FD;
+        mem.fd = memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        ASSERT_EQ(ftruncate(mem.fd, len), 0);
+    }
+
+    /* Its pages from `offset` on, up to `end`. */
+    int populate(long long offset, long long end)
+    {
+        gq_import import = {};
+
+        mem.offset = (uint64_t)offset;
+        mem.len = (uint64_t)(end - offset);
+        EXPECT_EQ(gq_host_import(&mem, &import), 0);
+        int err = gq_host_populate(&import);
+        gq_host_release(&import);
+        return err;
+    }
+
+    gq_mem mem = {};
+};
+
 /* Pinning waits for nobody's pages, for while it lasts nothing else runs. */
-TEST(Pages, OfAFileAreThereBeforeTheExecutorRests)
+TEST_P(Pages, OfAFileAreThereBeforeTheExecutorRests)
 {
     constexpr long long kLen = 1 << 20;
     Rig rig(kCpu);
@@ -177,15 +236,13 @@ TEST(Pages, OfAFileAreThereBeforeTheExecutorRests)
     rig.opts.executor = GQ_EXECUTOR_CUDA;
     rig.open();
     for (bool is_list : {false, true}) {
-        gq_mem mem = {};
         gq_buffer *b = nullptr;
 
-        mem.kind = GQ_MEM_FD;
-        mem.fd = watched = memfd_create("sparse", MFD_CLOEXEC);
+        make(kLen);
+        watched = mem.fd;
         mem.len = kLen - 100;
         mem.offset = 8;
         mem.is_list = is_list;
-        ASSERT_EQ(ftruncate(mem.fd, kLen), 0);
         ASSERT_EQ(pwrite(mem.fd, "kept", 4, 4096), 4);
         EXPECT_LT(bytes_there(mem.fd), kLen);
         ASSERT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
@@ -196,25 +253,53 @@ TEST(Pages, OfAFileAreThereBeforeTheExecutorRests)
         watched = -1;
         gq_buffer_unregister(b);
         close(mem.fd);
+        mem.fd = -1;
     }
 }
 
-TEST(Pages, ThatCannotBeAreAnError)
+TEST_P(Pages, ThatCannotBeAreAnError)
 {
-    gq_mem mem = {};
     gq_import import = {};
 
-    mem.kind = GQ_MEM_FD;
-    mem.fd = memfd_create("short", MFD_CLOEXEC);
+    make(1 << 20);
     mem.len = 1 << 20;
-    ASSERT_EQ(ftruncate(mem.fd, 1 << 20), 0);
     ASSERT_EQ(gq_host_import(&mem, &import), 0);
     EXPECT_EQ(gq_host_populate(&import), 0);
     ASSERT_EQ(ftruncate(mem.fd, 4096), 0);
     EXPECT_EQ(gq_host_populate(&import), -ENOMEM);
+    EXPECT_EQ(bytes_there(mem.fd), 4096) << "none past the file's end";
     gq_host_release(&import);
-    close(mem.fd);
 }
+
+/* A file has whole pages, whatever its length, and may be sealed against growth. */
+TEST_P(Pages, AreThoseThatWereAskedFor)
+{
+    make(40000);
+    ASSERT_EQ(fcntl(mem.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    EXPECT_EQ(populate(5000, 9000), 0);
+    EXPECT_EQ(bytes_there(mem.fd), 8192);
+    EXPECT_EQ(populate(36000, 40000), 0);
+    EXPECT_EQ(bytes_there(mem.fd), 8192 + 8192);
+    struct stat st = {};
+    EXPECT_EQ(fstat(mem.fd, &st), 0);
+    EXPECT_EQ(st.st_size, 40000);
+}
+
+/* Others who map something meanwhile do not wait for all of them. */
+TEST_P(Pages, AreMadeInSteps)
+{
+    constexpr long long kLen = (40 << 20) + 4096;
+
+    make(kLen);
+    EXPECT_EQ(populate(0, kLen), 0);
+    EXPECT_EQ(bytes_there(mem.fd), kLen);
+    EXPECT_LE(longest, 16u << 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Pages, testing::Bool(),
+                         [](const testing::TestParamInfo<bool> &i) {
+                             return std::string(i.param ? "Old" : "New");
+                         });
 
 const Case kCases[] = {
     {"Simulated", false, false, 2, false},
