@@ -9,6 +9,7 @@
 #include "cuda/gq_kernels.h"
 
 #define ASK_CUDA_EVERY 4096u /* looks at memory */
+#define LOOKS_FOR_ONE  512u  /* that a short list is worth before others may have the processor */
 #define HANG_NS        (GQ_HANG_MS * 1000000ull)
 
 /* When the kernel was seen to do something, and what it has been told since. */
@@ -149,7 +150,8 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
             __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);
             return -EIO;
         }
-        sched_yield();
+        if (!l->resident || i > LOOKS_FOR_ONE)
+            sched_yield();
     }
     return gq_cuda_errno(err);
 }
