@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cuda/gq_cuda_int.h"
+#include "cuda/gq_gate.h"
 #include "cuda/gq_kernels.h"
 
 static struct gq_state *cuda_slot_states(struct gq_exec *x, unsigned slot)
@@ -62,17 +63,6 @@ static void wake_controller(const struct gq_cuda *cu)
         cu->transport->ops->kick(cu->transport);
 }
 
-/*
- * Shared. Who has it already must not wait for it again behind somebody who wants it alone:
- * -EAGAIN.
- */
-static int enter_gate(struct gq_cuda *cu, const struct gq_launch *l)
-{
-    if (!l->beside)
-        return -pthread_rwlock_rdlock(&cu->gate);
-    return pthread_rwlock_tryrdlock(&cu->gate) ? -EAGAIN : 0;
-}
-
 /* Either way the controller wakes up while the GPU begins. */
 static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_chunk *chunk)
 {
@@ -90,7 +80,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 {
     struct gq_cuda *cu = gq_cuda_of(x);
     struct cuda_slot *slot = &cu->slots[l->slot];
-    int err = enter_gate(cu, l);
+    int err = gq_gate_enter(&cu->gate, l);
 
     if (err)
         return err;
@@ -279,21 +269,13 @@ static void close_device(struct gq_cuda *cu)
     cudaFree(cu->ports);
 }
 
-/* A waiting registration goes before new runs, or it might wait for ever. */
 static int open_locks(struct gq_cuda *cu)
 {
-    pthread_rwlockattr_t attr;
-    int err = pthread_rwlockattr_init(&attr);
+    int err = gq_gate_init(&cu->gate);
 
-    if (err)
-        return -err;
-    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    err = pthread_rwlock_init(&cu->gate, &attr);
-    pthread_rwlockattr_destroy(&attr);
-    if (err)
-        return -err;
-    pthread_mutex_init(&cu->copy_lock, NULL);
-    return 0;
+    if (!err)
+        pthread_mutex_init(&cu->copy_lock, NULL);
+    return err;
 }
 
 static void close_locks(struct gq_cuda *cu)

@@ -84,7 +84,8 @@ struct gq_exec_ops {
      * Runs the chunk: its pieces before its commands (writes) or after them (reads); a run of
      * reads has an area of staging for each queue number. start()
      * may return before the run has ended; wait() does not. -EAGAIN from start(): not beside
-     * another run of the same caller, since somebody waits for all runs to end. Any other error
+     * another run of the same caller, since somebody waits for all runs to end; -ECANCELED,
+     * -ETIMEDOUT: the run was cancelled, or its budget spent, before its turn came. Any other error
      * means that the executor itself failed, and that nothing is known about the commands, nor
      * whether the run has ended: the executor frees nothing any more that it may reach.
      */

@@ -131,6 +131,11 @@ static void distrust(struct gq_job *j, struct gq_job_run *run)
     pthread_mutex_unlock(&j->e->lock);
 }
 
+static bool has_not_begun(int err)
+{
+    return err == -EAGAIN || err == -ECANCELED || err == -ETIMEDOUT;
+}
+
 /* -ECANCELED, -ETIMEDOUT: it is too late; -EAGAIN: not beside the other; else the executor's. */
 static int start_list(struct gq_job *j)
 {
@@ -142,7 +147,7 @@ static int start_list(struct gq_job *j)
         return err;
     set_up(j, run, j->started, budget_ns);
     err = j->e->exec->ops->start(j->e->exec, &run->launch, chunk_of(j, j->started));
-    if (err && err != -EAGAIN)
+    if (err && !has_not_begun(err))
         distrust(j, run);
     j->started += !err;
     return err;

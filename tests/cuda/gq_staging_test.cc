@@ -1,7 +1,7 @@
 /*
- * Where staging lies, and when pages of files are made. In place of CUDA the engine gets the CPU
- * executor, which calls a part of its memory the device's: the controller reaches that by a mover
- * only.
+ * Where staging lies, when pages of files are made, and runs that do not begin. In place of CUDA
+ * the engine gets the CPU executor, which calls a part of its memory the device's: the controller
+ * reaches that by a mover only.
  */
 #include <algorithm>
 #include <cstring>
@@ -83,6 +83,14 @@ void quiesce(gq_exec *x)
     cpu_ops.quiesce(x);
 }
 
+/* What the executor says of a run; 0: as it is. */
+int refusal;
+
+int start(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    return refusal ? refusal : cpu_ops.start(x, l, chunk);
+}
+
 /* Kernels before 5.14 do not know MADV_POPULATE_WRITE. */
 bool is_old_kernel;
 size_t longest; /* that was made by one call */
@@ -120,6 +128,7 @@ extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsign
     device_ops.staging_alloc = staging_alloc;
     device_ops.staging_free = staging_free;
     device_ops.quiesce = quiesce;
+    device_ops.start = start;
     (*out)->ops = &device_ops;
     (*out)->kind = GQ_EXECUTOR_CUDA;
     (*out)->tier = 2;
@@ -184,6 +193,30 @@ TEST_P(Staging, CarriesWhatIsNotAligned)
     m.write(3 + 6, data);
     ASSERT_EQ(rig.move(GQ_WRITE, b, 6, {{3000, 65536}}, 512, data.size()), 0);
     EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
+}
+
+/* A run whose turn did not come in time says nothing against the executor, nor about queues. */
+TEST(Runs, ThatDidNotBeginLeaveTheEngineInService)
+{
+    Rig rig(kCpu);
+    Memory m(GQ_EXECUTOR_CPU, 64u << 10);
+
+    rig.opts.executor = GQ_EXECUTOR_CUDA;
+    rig.open();
+    gq_buffer *b = rig.add(m, 0, 40000);
+    File file(rig, {{0, 100}}, 100000);
+    Batch batch(b, file, {{1, 2, 300}});
+    for (int err : {-ETIMEDOUT, -ECANCELED}) {
+        refusal = err;
+        EXPECT_EQ(rig.move(GQ_READ, b, 0, {{2000, 65536}}, 0, 4096), err);
+        EXPECT_EQ(batch.run(rig), err);
+        refusal = 0;
+        EXPECT_EQ(rig.move(GQ_READ, b, 0, {{2000, 65536}}, 0, 4096), 0);
+        EXPECT_EQ(batch.run(rig), 0);
+    }
+    gq_stats stats = {};
+    gq_engine_stats(rig.e, &stats);
+    EXPECT_EQ(stats.quarantined, 0u);
 }
 
 class Pages : public testing::TestWithParam<bool>

@@ -1,0 +1,71 @@
+#include "cuda/gq_gate.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "blockdev/wait.h"
+
+#define NS_PER_SEC 1000000000u
+#define STEP_NS    2000000u /* how soon a run that waits finds out that it is cancelled */
+
+int gq_gate_init(pthread_rwlock_t *gate)
+{
+    pthread_rwlockattr_t attr;
+    int err = pthread_rwlockattr_init(&attr);
+
+    if (err)
+        return -err;
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    err = pthread_rwlock_init(gate, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    return -err;
+}
+
+/* What keeps a run from waiting on, or -EAGAIN. */
+static int too_late(const struct gq_launch *l, uint64_t waited)
+{
+    if (l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED))
+        return -ECANCELED;
+    return l->run.budget_ns && waited >= l->run.budget_ns ? -ETIMEDOUT : -EAGAIN;
+}
+
+static int wait_a_step(pthread_rwlock_t *gate, uint64_t now)
+{
+    uint64_t until = now + STEP_NS;
+    struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_SEC),
+                          .tv_nsec = (long)(until % NS_PER_SEC)};
+
+    return -pthread_rwlock_clockrdlock(gate, CLOCK_MONOTONIC, &ts);
+}
+
+/* A budget of 0 is none, so of one that is spent 1 is left. */
+static void spend(struct gq_launch *l, uint64_t waited)
+{
+    if (l->run.budget_ns)
+        l->run.budget_ns = waited < l->run.budget_ns ? l->run.budget_ns - waited : 1;
+}
+
+static int wait_for(pthread_rwlock_t *gate, struct gq_launch *l)
+{
+    uint64_t start = nvme_now_ns(), now = start;
+    int err;
+
+    do {
+        err = wait_a_step(gate, now);
+        now = nvme_now_ns();
+        if (err == -ETIMEDOUT)
+            err = too_late(l, now - start);
+    } while (err == -EAGAIN);
+    if (!err)
+        spend(l, now - start);
+    return err;
+}
+
+int gq_gate_enter(pthread_rwlock_t *gate, struct gq_launch *l)
+{
+    int err = pthread_rwlock_tryrdlock(gate);
+
+    if (!err)
+        return 0;
+    return l->beside ? -EAGAIN : wait_for(gate, l);
+}

@@ -1,0 +1,118 @@
+/* Who gets through the gate of an executor, and how long others wait. */
+#include <atomic>
+#include <gtest/gtest.h>
+#include <thread>
+
+extern "C" {
+#include "cuda/gq_gate.h"
+}
+
+namespace
+{
+
+class GqGate : public testing::Test
+{
+  protected:
+    GqGate()
+    {
+        EXPECT_EQ(gq_gate_init(&gate), 0);
+    }
+
+    ~GqGate() override
+    {
+        let_go();
+        pthread_rwlock_destroy(&gate);
+    }
+
+    /* Somebody has it alone. */
+    void take()
+    {
+        std::atomic<bool> taken{false};
+
+        leave = false;
+        alone = std::thread([&] {
+            pthread_rwlock_wrlock(&gate);
+            taken = true;
+            while (!leave)
+                std::this_thread::yield();
+            pthread_rwlock_unlock(&gate);
+        });
+        while (!taken)
+            std::this_thread::yield();
+    }
+
+    void let_go()
+    {
+        leave = true;
+        if (alone.joinable())
+            alone.join();
+    }
+
+    int enter(uint64_t budget_ns)
+    {
+        l.run.budget_ns = budget_ns;
+        return gq_gate_enter(&gate, &l);
+    }
+
+    pthread_rwlock_t gate;
+    std::thread alone;
+    std::atomic<bool> leave{false};
+    gq_launch l = {};
+};
+
+TEST_F(GqGate, IsShared)
+{
+    ASSERT_EQ(enter(1), 0);
+    l.beside = true;
+    ASSERT_EQ(enter(0), 0);
+    EXPECT_NE(pthread_rwlock_trywrlock(&gate), 0);
+    pthread_rwlock_unlock(&gate);
+    pthread_rwlock_unlock(&gate);
+    EXPECT_EQ(pthread_rwlock_trywrlock(&gate), 0);
+    pthread_rwlock_unlock(&gate);
+}
+
+TEST_F(GqGate, IsWaitedForNoLongerThanARunMayTake)
+{
+    take();
+    EXPECT_EQ(enter(1000000), -ETIMEDOUT);
+}
+
+TEST_F(GqGate, IsNotWaitedForByARunThatIsCancelled)
+{
+    uint32_t cancel = 1;
+
+    take();
+    l.cancel = &cancel;
+    EXPECT_EQ(enter(0), -ECANCELED);
+}
+
+TEST_F(GqGate, IsNotWaitedForBesideAnotherRun)
+{
+    take();
+    l.beside = true;
+    EXPECT_EQ(enter(0), -EAGAIN);
+}
+
+/* The other may let go before the wait begins: then once more. */
+TEST_F(GqGate, TakesTheWaitFromTheBudget)
+{
+    constexpr uint64_t kBudget = 60000000000u;
+    bool waited = false;
+
+    for (unsigned i = 0; i < 1000 && !waited; i++) {
+        take();
+        std::thread run([this] {
+            ASSERT_EQ(enter(kBudget), 0);
+            pthread_rwlock_unlock(&gate);
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        let_go();
+        run.join();
+        waited = l.run.budget_ns < kBudget;
+        EXPECT_GT(l.run.budget_ns, 0u);
+    }
+    EXPECT_TRUE(waited);
+}
+
+} // namespace
