@@ -54,12 +54,13 @@ static int run(void *ctx, const struct gq_copier_launch *l, unsigned blocks, uns
 
 int gq_copier_open(unsigned blocks, struct gq_copier **out)
 {
-    struct gq_copier *c = calloc(1, sizeof(*c));
+    struct gq_copier *c = aligned_alloc(_Alignof(struct gq_copier), sizeof(*c));
     struct gq_mailboxes *m;
     int err;
 
     if (!c)
         return -ENOMEM;
+    memset(c, 0, sizeof(*c));
     err = to_errno(
         cudaHostAlloc((void **)&m, sizeof(*m), cudaHostAllocPortable | cudaHostAllocMapped));
     if (err)

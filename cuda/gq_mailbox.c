@@ -57,49 +57,51 @@ int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, un
 {
     unsigned boxes = p->blocks * GQ_COPIER_BOXES, full = 0, batches = 0;
 
-    for (unsigned i = 0; i < n; batches++)
-        i += batch_len(copies + i, n - i);
     for (unsigned b = 0; b < p->blocks; b++)
         full += under_way(p, b);
+    if (n <= boxes - full)
+        return 0;
+    for (unsigned i = 0; i < n; batches++)
+        i += batch_len(copies + i, n - i);
     if (batches > boxes)
         return -ENOSPC;
     return batches > boxes - full ? -EAGAIN : 0;
 }
 
 /*
+ * The first copies, as far as they have one length and fit into a box: how many.
+ *
  * The head goes last: who sees it sees all that was stored before, but for the words that he loaded
  * together with it, those of the first line. These all get this filling's tag, used or not, or a
  * word of 128 fillings ago might pass for a new one. The count is for the keeper, who must see the
  * box as well.
  */
-static void post(struct gq_poster *p, unsigned block, const struct gq_gather *copies, unsigned n)
+static unsigned post(struct gq_poster *p, unsigned block, const struct gq_gather *copies,
+                     unsigned n)
 {
     uint32_t batch = p->posted[block]++;
-    uint64_t tag = GQ_COPIER_TAG(batch / GQ_COPIER_BOXES + 1);
-    uint64_t shift = (uint64_t)__builtin_ctzll(copies[0].len);
+    uint64_t tag = GQ_COPIER_TAG(batch / GQ_COPIER_BOXES + 1), len = copies[0].len;
+    uint64_t shift = (uint64_t)__builtin_ctzll(len);
     uint64_t *words = p->m->boxes[block * GQ_COPIER_BOXES + batch % GQ_COPIER_BOXES].words;
+    unsigned most = n < GQ_COPIER_BATCH ? n : GQ_COPIER_BATCH, in_box = 0;
 
     words[1] = tag;
-    for (unsigned i = 0; i < n; i++) {
-        words[2 + 2 * i] = copies[i].dst | tag;
-        words[3 + 2 * i] = copies[i].src | tag;
+    for (; in_box < most && copies[in_box].len == len; in_box++) {
+        words[2 + 2 * in_box] = copies[in_box].dst | tag;
+        words[3 + 2 * in_box] = copies[in_box].src | tag;
     }
-    for (unsigned i = 2 + 2 * n; i < GQ_COPIER_LINE; i++)
+    for (unsigned i = 2 + 2 * in_box; i < GQ_COPIER_LINE; i++)
         words[i] = tag;
-    __atomic_store_n(&words[0], n | shift << 8 | tag, __ATOMIC_RELEASE);
+    __atomic_store_n(&words[0], in_box | shift << 8 | tag, __ATOMIC_RELEASE);
     __atomic_store_n(&p->m->posted.of[block], p->posted[block], __ATOMIC_RELEASE);
+    return in_box;
 }
 
 void gq_poster_post(struct gq_poster *p, const struct gq_gather *copies, unsigned n,
                     struct gq_copier_ticket *ticket)
 {
-    while (n) {
-        unsigned in_box = batch_len(copies, n);
-
-        post(p, least_busy(p), copies, in_box);
-        copies += in_box;
-        n -= in_box;
-    }
+    for (unsigned done = 0; done < n;)
+        done += post(p, least_busy(p), copies + done, n - done);
     memcpy(ticket->need, p->posted, sizeof(ticket->need));
 }
 

@@ -84,12 +84,15 @@ static inline struct gq_mailboxes *gq_mailbox_set(struct gq_mailbox_head *head, 
     return (struct gq_mailboxes *)(void *)((char *)(head + 1) + (size_t)i * GQ_MAILBOX_SET_BYTES);
 }
 
+/* What threads write all the time lies that far apart: processors fetch cache lines in pairs. */
+#define GQ_APART __attribute__((aligned(128)))
+
 /* The poster's half; used by one thread. */
 struct gq_poster {
     struct gq_mailboxes *m;
     unsigned blocks; /* 1 to GQ_COPIER_BLOCKS */
     uint32_t posted[GQ_COPIER_BLOCKS];
-};
+} GQ_APART;
 
 /* How many batches of each block a ticket waits for. */
 struct gq_copier_ticket {

@@ -171,22 +171,23 @@ static struct sorted sort_pieces(struct channel *ch, struct gq_gather *small, bo
                                  const struct nvme_copy *copies, unsigned n)
 {
     struct sorted s = {.small = small, .plain = true};
-    struct gq_gather g = {0};
+    struct gq_gather g;
 
-    for (unsigned i = 0; i < n; i++) {
+    if (!n)
+        return s;
+    g = direction(&copies[0], to_device);
+    for (unsigned i = 1; i < n; i++) {
         struct gq_gather next = direction(&copies[i], to_device);
 
-        if (i && next.dst == g.dst + g.len && next.src == g.src + g.len &&
+        if (next.dst == g.dst + g.len && next.src == g.src + g.len &&
             copies[i].region == copies[i - 1].region) {
             g.len += next.len;
             continue;
         }
-        if (i)
-            put_piece(ch, &s, &g);
+        put_piece(ch, &s, &g);
         g = next;
     }
-    if (n)
-        put_piece(ch, &s, &g);
+    put_piece(ch, &s, &g);
     return s;
 }
 

@@ -35,7 +35,7 @@ struct channel {
     unsigned n_pieces;
     unsigned part_pieces[GQ_REMOTES]; /* of each part */
     uint64_t full_since[GQ_REMOTES];  /* since when a remote has no room; 0: it has */
-};
+} GQ_APART;
 
 struct way {
     struct gq_route route;
@@ -71,11 +71,12 @@ int gq_routes_open(unsigned channels, struct gq_routes **out)
     if (!r)
         return -ENOMEM;
     r->n_channels = channels;
-    r->channels = calloc(channels, sizeof(*r->channels));
+    r->channels = aligned_alloc(_Alignof(struct channel), channels * sizeof(*r->channels));
     if (!r->channels) {
         free(r);
         return -ENOMEM;
     }
+    memset(r->channels, 0, channels * sizeof(*r->channels));
     for (unsigned i = 0; i < channels; i++)
         pthread_mutex_init(&r->channels[i].lock, NULL);
     *out = r;
@@ -149,7 +150,7 @@ static int fill_in(struct gq_remote *m, const struct gq_remote_options *o)
     int err;
 
     m->opts = *o;
-    m->posters = calloc(r->n_channels, sizeof(*m->posters));
+    m->posters = aligned_alloc(_Alignof(struct gq_poster), r->n_channels * sizeof(*m->posters));
     if (!m->posters)
         return -ENOMEM;
     err = make_memory(m, gq_remote_len(m));
@@ -302,13 +303,29 @@ static bool can_split(const struct gq_gather *g)
     return g->len && g->len % 512 == 0 && ((g->dst | g->src) & 15) == 0;
 }
 
+/* Of a remote that is live. */
+static inline bool leads(const struct gq_remote *m, const struct way *w, const struct gq_gather *g)
+{
+    return lies_in(g->dst, g->len, w->route.device, w->route.len) &&
+           lies_in(g->src, g->len, (uint64_t)(uintptr_t)m->opts.media, m->opts.media_len);
+}
+
 static bool takes(const struct gq_routes *r, const struct way *w, const struct gq_gather *g)
 {
     const struct gq_remote *m = &r->remotes[w->remote];
 
-    return lies_in(g->dst, g->len, w->route.device, w->route.len) &&
-           lies_in(g->src, g->len, (uint64_t)(uintptr_t)m->opts.media, m->opts.media_len) &&
-           state_of(m) == LIVE;
+    return leads(m, w, g) && state_of(m) == LIVE;
+}
+
+/* As the owner has it. */
+static inline struct gq_gather move(const struct gq_remote *m, const struct way *w,
+                                    const struct gq_gather *g)
+{
+    return (struct gq_gather){
+        .dst = w->route.there + (g->dst - w->route.device),
+        .src = w->route.media_there + (g->src - (uint64_t)(uintptr_t)m->opts.media),
+        .len = g->len,
+    };
 }
 
 /* The remote that copy i goes to, and how that one sees it; NO_REMOTE. */
@@ -322,12 +339,7 @@ static uint8_t find_owner(const struct gq_routes *r, struct channel *ch, const s
         if (!takes(r, w, g))
             continue;
         ch->hint = at;
-        *moved = (struct gq_gather){
-            .dst = w->route.there + (g->dst - w->route.device),
-            .src = w->route.media_there +
-                   (g->src - (uint64_t)(uintptr_t)r->remotes[w->remote].opts.media),
-            .len = g->len,
-        };
+        *moved = move(&r->remotes[w->remote], w, g);
         return can_split(moved) ? w->remote : NO_REMOTE;
     }
     return NO_REMOTE;
@@ -439,13 +451,54 @@ static unsigned find_owners(struct gq_routes *r, struct channel *ch, const struc
     return wanted;
 }
 
-int gq_routes_plan(struct gq_routes *r, unsigned channel, struct gq_gather *copies, unsigned n,
-                   struct gq_routed *out)
+/*
+ * Most submissions go where the last one went, and each copy is one piece: these are made in one
+ * pass, and there is nothing to sort. False: it is none of those.
+ */
+static bool move_whole(const struct gq_routes *r, struct channel *ch,
+                       const struct gq_gather *copies, unsigned n)
+{
+    const struct way *w = &r->ways[ch->hint];
+    const struct gq_remote *m = &r->remotes[w->remote];
+
+    if (ch->hint >= r->n_ways || state_of(m) != LIVE)
+        return false;
+    for (unsigned i = 0; i < n; i++) {
+        ch->pieces[i] = move(m, w, &copies[i]);
+        if (!leads(m, w, &copies[i]) || !gq_copier_takes(&ch->pieces[i]))
+            return false;
+    }
+    ch->n_pieces = n;
+    return true;
+}
+
+/* Such a one: as gq_routes_plan(), or -ENOSPC: it has to be seen to in parts. */
+static int plan_whole(struct gq_routes *r, unsigned channel, const struct gq_gather *copies,
+                      unsigned n, struct gq_routed *out)
+{
+    struct channel *ch = &r->channels[channel];
+    uint8_t remote = r->ways[ch->hint].remote;
+    int err = -ENOSPC;
+
+    if (move_whole(r, ch, copies, n))
+        err = find_room(r, channel, remote, ch->pieces, n);
+    if (err)
+        return err;
+    out->n_local = 0;
+    out->n_parts = 1;
+    out->parts[0] = (struct gq_route_part){
+        .remote = remote, .n = (uint16_t)n, .generation = r->remotes[remote].generation};
+    ch->part_pieces[0] = n;
+    return 0;
+}
+
+/* Any submission: as gq_routes_plan(). */
+static int plan_parts(struct gq_routes *r, unsigned channel, struct gq_gather *copies, unsigned n,
+                      struct gq_routed *out)
 {
     struct channel *ch = &r->channels[channel];
     unsigned wanted = find_owners(r, ch, copies, n), at = 0;
 
-    assert(n <= GQ_ROUTE_COPIES);
     out->n_parts = 0;
     out->n_local = n;
     ch->n_pieces = 0;
@@ -474,6 +527,15 @@ int gq_routes_plan(struct gq_routes *r, unsigned channel, struct gq_gather *copi
     }
     memcpy(copies, ch->sorted, n * sizeof(*copies));
     return 0;
+}
+
+int gq_routes_plan(struct gq_routes *r, unsigned channel, struct gq_gather *copies, unsigned n,
+                   struct gq_routed *out)
+{
+    assert(n <= GQ_ROUTE_COPIES);
+    int err = plan_whole(r, channel, copies, n, out);
+
+    return err == -ENOSPC ? plan_parts(r, channel, copies, n, out) : err;
 }
 
 void gq_routes_post(struct gq_routes *r, unsigned channel, struct gq_routed *routed)
