@@ -328,12 +328,12 @@ static inline bool sim_cq_has_room(const struct sim_cq *cq)
 
     return (next == cq->size ? 0 : next) != cq->head;
 }
-static inline void sim_post(struct sim_sq *sq, uint16_t cid, uint16_t status, uint32_t result)
+static inline void sim_post(struct sim_sq *sq, uint32_t cid, uint32_t status, uint32_t result)
 {
     struct sim_cq *cq = sq->cq;
     uint64_t *qw = (uint64_t *)(void *)(cq->ring + (size_t)cq->tail * sizeof(struct nvme_cqe));
     uint32_t *dw = (uint32_t *)&qw[1];
-    uint32_t last = (uint32_t)cid | (uint32_t)(status << 1 | cq->phase) << 16;
+    uint32_t last = cid | (status << 1 | cq->phase) << 16;
 
     qw[0] = result;
     dw[0] = sq->head | (uint32_t)sq->id << 16;
@@ -456,15 +456,21 @@ static inline bool sim_idle(struct sim *s)
     return sim_dead(s) || sim_hung(s);
 }
 
-/* The same as sim_complete(), now or when the CQ has room. */
-static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+/* The same as sim_complete(), now or when the CQ has room; for one who has asked sim_idle(). */
+static SIM_HOT void sim_finish_knowing(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status,
+                                       bool idle)
 {
     if (cmd->dead)
         sim_slot_free(th, cmd);
-    else if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq) && !sim_idle(th->s))
+    else if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq) && !idle)
         sim_complete(th, cmd, status);
     else
         sim_wait_for_room(th, cmd, status);
+}
+
+static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+{
+    sim_finish_knowing(th, cmd, status, sim_idle(th->s));
 }
 
 /* move.c */
@@ -472,9 +478,6 @@ int sim_mover_attach(struct sim *s, const struct nvme_mover *mover);
 void sim_mover_detach(struct sim *s);
 /* A read or write whose data are th->pieces. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
-/* A read of one piece of device memory from pinned media. False: nothing done, there is no room. */
-bool sim_move_read(struct sim_thread *th, struct sim_cmd *cmd, unsigned char *media,
-                   uint64_t device, size_t len, uint64_t mapping);
 bool sim_move_work(struct sim_thread *th);
 void sim_move_submit(struct sim_thread *th);
 

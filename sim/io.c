@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sim/internal.h"
+#include "sim/move.h"
 
 /* Bits of CDW12 that mean something here; protection information and directives are not offered. */
 #define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
@@ -289,38 +289,103 @@ static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const stru
 }
 
 /*
- * Most commands are reads of one piece of device memory, in one page, from media that is pinned.
- * False, and nothing done, for all others and whatever is wrong: these are sim_io_run()'s.
+ * Most commands are reads of one piece of device memory, in one page, from media that is pinned,
+ * and most of a batch have a namespace and a mapping in common: what follows from these two is
+ * worked out once. The others, and whatever is wrong, are sim_io_run()'s.
  */
-static SIM_HOT bool read_plainly(struct sim_thread *th, struct sim_cmd *cmd)
+struct plain {
+    uint64_t head; /* of such an entry, but for the CID */
+    uint64_t iova, len, device, region;
+    unsigned char *media;
+    uint64_t lbas;
+    unsigned lba_shift;
+    struct sim_sub *sub;
+    unsigned room;  /* in it, copies; 0: nothing of this holds */
+    unsigned reads; /* that were queued, and their bytes; they are counted together */
+    uint64_t bytes;
+};
+
+/* An entry as words of two fields each, or one. */
+enum { HEAD, CDW2_3, MPTR, PRP1, PRP2, SLBA, CDW12_13, CDW14_15, WORDS };
+#define HEAD_CID       0xffff0000ull
+#define CDW12_13_VALID (0xffull << 32 | RW_CDW12_VALID)
+static_assert(WORDS * sizeof(uint64_t) == sizeof(struct nvme_sqe), "all of an entry");
+
+static inline uint64_t word(const struct nvme_sqe *q, unsigned i)
 {
-    const struct nvme_sqe *q = &cmd->sqe;
+    uint64_t w;
+
+    memcpy(&w, (const unsigned char *)q + i * sizeof(w), sizeof(w));
+    return w;
+}
+
+/* Works it out for a command like this one. False: it is none for the short way. */
+static bool aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q)
+{
     const struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
 
-    if (q->opcode != NVME_IO_READ || q->flags || !ns || !ns->pinned || cmd->corrupt)
+    p->room = 0;
+    if (q->opcode != NVME_IO_READ || th->blocked || !ns || !ns->pinned)
         return false;
-    size_t bytes = (size_t)sim_nlb(q) << ns->lba_shift;
-    if (q->prp2 | (q->prp1 & 3) || bytes > NVME_PAGE_SIZE - (q->prp1 & (NVME_PAGE_SIZE - 1)) ||
-        reserved_of_all(q) | reserved_of_rw(q) || !in_range(ns, sim_slba(q), sim_nlb(q)))
+    const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, q->prp1, 1);
+    struct sim_sub *sub = m && !m->host ? sim_sub_of_reads(th) : NULL;
+    if (!sub)
         return false;
-    const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, q->prp1, bytes);
-    if (!m || m->host)
-        return false;
-    if (!sim_move_read(th, cmd, ns->base + (sim_slba(q) << ns->lba_shift),
-                       m->device + (q->prp1 - m->iova), bytes, m->iova))
-        return false;
-    count_transfer(th, true, bytes);
+    *p = (struct plain){.head = NVME_IO_READ | (uint64_t)q->nsid << 32,
+                        .iova = m->iova,
+                        .len = m->len,
+                        .device = m->device,
+                        .region = sim_region(m->iova, q->nsid, false),
+                        .media = ns->base,
+                        .lbas = ns->lbas,
+                        .lba_shift = ns->lba_shift,
+                        .sub = sub,
+                        .room = th->move->max_copies - sub->n,
+                        .reads = p->reads,
+                        .bytes = p->bytes};
     return true;
 }
 
-static SIM_HOT void run_now(struct sim_thread *th, struct sim_cmd *cmd)
+/* False, and nothing done, for what is not as aim() had it. */
+static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
+{
+    const struct nvme_sqe *q = &cmd->sqe;
+    uint64_t lba = word(q, SLBA), lbas = (word(q, CDW12_13) & 0xffff) + 1;
+    uint64_t bytes = lbas << p->lba_shift, offset = word(q, PRP1) - p->iova;
+    uint64_t odd = ((word(q, HEAD) ^ p->head) & ~HEAD_CID) | word(q, CDW2_3) | word(q, MPTR) |
+                   word(q, PRP2) | (word(q, CDW12_13) & ~CDW12_13_VALID) | word(q, CDW14_15) |
+                   (offset & 3);
+
+    /* Mappings are whole pages: with its first byte, all that lies in one page is inside. */
+    if (!p->room || odd || offset >= p->len || lba > p->lbas || lbas > p->lbas - lba ||
+        (offset & (NVME_PAGE_SIZE - 1)) + bytes > NVME_PAGE_SIZE)
+        return false;
+    struct nvme_copy copy = {.host = p->media + (lba << p->lba_shift),
+                             .device = p->device + offset,
+                             .len = bytes,
+                             .region = p->region};
+    sim_add_copy(p->sub, cmd, copy, NULL);
+    cmd->state = SIM_CMD_MOVING;
+    cmd->queued = true;
+    p->room--;
+    p->reads++;
+    p->bytes += bytes;
+    return true;
+}
+
+static void count_plain(struct sim_thread *th, const struct plain *p)
+{
+    sim_count(&th->count.reads, p->reads);
+    sim_count(&th->count.read_bytes, p->bytes);
+    sim_count_moving(th, p->reads);
+}
+
+static void run_now(struct sim_thread *th, struct sim_cmd *cmd)
 {
     if (th->blocked) {
         sim_hold(th, cmd, 0);
         return;
     }
-    if (read_plainly(th, cmd))
-        return;
     uint16_t status = sim_io_run(th, cmd);
     if (status != SIM_MOVING)
         sim_complete(th, cmd, status);
@@ -345,15 +410,26 @@ static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
         run_now(th, cmd);
 }
 
+static SIM_APART void arrive_otherwise(struct sim_thread *th, struct plain *p, struct sim_cmd *cmd)
+{
+    if (aim(th, p, &cmd->sqe) && read_plainly(p, cmd))
+        return;
+    p->room = 0; /* it may fill up the submission, or send it */
+    run_now(th, cmd);
+}
+
 void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n)
 {
-    bool plain = !th->s->delays && !th->s->n_faults; /* nothing but a fault ends it in a round */
-    uint64_t now = plain ? 0 : sim_now();
+    if (!th->s->delays && !th->s->n_faults) { /* nothing but a fault ends it in a round */
+        struct plain p = {0};
 
-    for (unsigned i = 0; i < n; i++) {
-        if (plain)
-            run_now(th, cmds[i]);
-        else
-            arrive_one(th, cmds[i], now);
+        for (unsigned i = 0; i < n; i++)
+            if (!read_plainly(&p, cmds[i]))
+                arrive_otherwise(th, &p, cmds[i]);
+        count_plain(th, &p);
+        return;
     }
+    uint64_t now = sim_now();
+    for (unsigned i = 0; i < n; i++)
+        arrive_one(th, cmds[i], now);
 }

@@ -8,10 +8,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "sim/internal.h"
+#include "sim/move.h"
 
-#define SUBS          32u /* submissions of a thread being filled or under way */
-#define AHEAD         6u  /* commands that are prefetched before their copies are accounted for */
+#define AHEAD         6u /* commands that are prefetched before their copies are accounted for */
 #define FLYING_ENOUGH 2u
 #define FLYING_MOST   16u
 #define COPIES_ENOUGH 32u
@@ -20,51 +19,6 @@
 #define RING_BYTES    (2u << 20) /* bounce memory of a thread and direction */
 #define RING_ALIGN    64u
 #define RING_LEAST    (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
-
-struct copy_ref {
-    struct sim_cmd *cmd;
-    void *media; /* of a bounced write: where the bytes go once they are here */
-};
-
-struct sub {
-    struct nvme_copy *copies;
-    struct copy_ref *refs;
-    uint64_t ticket, ring_end, bytes;
-    unsigned n;
-    bool to_device, refused;
-};
-
-struct ring {
-    unsigned char *base;
-    uint64_t head, tail; /* bytes ever taken and given back */
-};
-
-struct sim_move {
-    const struct nvme_mover *mover;
-    pthread_mutex_t *channel_lock; /* NULL: the channel is this thread's alone */
-    unsigned channel, max_copies;
-    struct sub subs[SUBS];
-    struct sub *fill[2]; /* being filled, by to_device */
-    struct sub *free[SUBS];
-    unsigned n_free;
-    struct sub *flying[SUBS]; /* FIFO */
-    unsigned first, n_flying;
-    struct ring ring[2];
-    void *bounce;
-    bool pinned;
-
-    /* With th->blocked: the command whose copies are being queued, and how many bytes are. */
-    struct sim_cmd *cur;
-    size_t queued;
-};
-
-/* Release: whoever sees 0 sees what the copies have written. */
-static void count_moving(struct sim_thread *th, unsigned change)
-{
-    unsigned now = atomic_load_explicit(&th->moving, memory_order_relaxed) + change;
-
-    atomic_store_explicit(&th->moving, now, memory_order_release);
-}
 
 /* Its bytes are on the media. */
 static void written(struct sim_thread *th, const struct sim_cmd *cmd)
@@ -77,25 +31,24 @@ static void written(struct sim_thread *th, const struct sim_cmd *cmd)
         sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
 }
 
-static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd)
+static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd, bool idle)
 {
-    count_moving(th, -1u);
     if (cmd->sqe.opcode == NVME_IO_WRITE && !cmd->dead && cmd->status == NVME_OK)
         written(th, cmd);
-    sim_finish(th, cmd, cmd->status);
+    sim_finish_knowing(th, cmd, cmd->status, idle);
 }
 
-static SIM_HOT void copy_done(struct sim_thread *th, const struct copy_ref *ref,
-                              const struct nvme_copy *copy, bool ok)
+/* Copies that failed, and bounced writes: what their commands get of it. */
+static SIM_APART void hand_over(const struct sim_sub *sub, bool ok)
 {
-    struct sim_cmd *cmd = ref->cmd;
+    for (unsigned i = 0; i < sub->n; i++) {
+        const struct sim_copy_ref *ref = &sub->refs[i];
 
-    if (!ok)
-        cmd->status = NVME_ERR_DATA_TRANSFER;
-    else if (ref->media && !cmd->dead)
-        sim_copy_from_target(ref->media, copy->host, copy->len);
-    if (--cmd->subs == 0 && cmd->queued)
-        complete(th, cmd);
+        if (!ok)
+            ref->cmd->status = NVME_ERR_DATA_TRANSFER;
+        else if (ref->media && !ref->cmd->dead)
+            sim_copy_from_target(ref->media, sub->copies[i].host, sub->copies[i].len);
+    }
 }
 
 /* Since it was fetched many others have been: by now it is far from the core. */
@@ -105,19 +58,29 @@ static void prefetch_cmd(const struct sim_cmd *cmd)
     __builtin_prefetch(&cmd->sq, 1);
 }
 
-static void sub_done(struct sim_thread *th, struct sub *sub, bool ok)
+static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
 {
     struct sim_move *m = th->move;
+    bool idle = sim_idle(th->s);
+    unsigned over = 0;
 
     if (ok)
         sim_count(&th->count.device_bytes, sub->bytes);
+    if (!ok || !sub->to_device)
+        hand_over(sub, ok);
     for (unsigned i = 0; i < sub->n && i < AHEAD; i++)
         prefetch_cmd(sub->refs[i].cmd);
     for (unsigned i = 0; i < sub->n; i++) {
+        struct sim_cmd *cmd = sub->refs[i].cmd;
+
         if (i + AHEAD < sub->n)
             prefetch_cmd(sub->refs[i + AHEAD].cmd);
-        copy_done(th, &sub->refs[i], &sub->copies[i], ok);
+        if (--cmd->subs == 0 && cmd->queued) {
+            complete(th, cmd, idle);
+            over++;
+        }
     }
+    sim_count_moving(th, -over);
     if (sub->ring_end)
         m->ring[sub->to_device].tail = sub->ring_end;
     m->free[m->n_free++] = sub;
@@ -135,7 +98,7 @@ static void leave_channel(struct sim_move *m)
         pthread_mutex_unlock(m->channel_lock);
 }
 
-static int mover_submit(struct sim_move *m, struct sub *sub)
+static int mover_submit(struct sim_move *m, struct sim_sub *sub)
 {
     const struct nvme_mover *mv = m->mover;
 
@@ -147,7 +110,7 @@ static int mover_submit(struct sim_move *m, struct sub *sub)
     return rc;
 }
 
-static int mover_poll(struct sim_move *m, const struct sub *sub)
+static int mover_poll(struct sim_move *m, const struct sim_sub *sub)
 {
     const struct nvme_mover *mv = m->mover;
 
@@ -162,7 +125,7 @@ static int mover_poll(struct sim_move *m, const struct sub *sub)
 static bool send(struct sim_thread *th, bool to_device)
 {
     struct sim_move *m = th->move;
-    struct sub *sub = m->fill[to_device];
+    struct sim_sub *sub = m->fill[to_device];
 
     if (!sub || !sub->n)
         return true;
@@ -171,12 +134,12 @@ static bool send(struct sim_thread *th, bool to_device)
         return false;
     m->fill[to_device] = NULL;
     sub->refused = rc != 0; /* ends in its turn: bounce memory is given back in order */
-    m->flying[(m->first + m->n_flying++) % SUBS] = sub;
+    m->flying[(m->first + m->n_flying++) % SIM_SUBS] = sub;
     return true;
 }
 
 /* Many small copies: a mover may move such submissions side by side, so they need not wait. */
-static bool is_worth_sending(const struct sub *sub)
+static bool is_worth_sending(const struct sim_sub *sub)
 {
     return sub && sub->n >= COPIES_ENOUGH && sub->copies[0].len <= COPY_SMALL;
 }
@@ -197,10 +160,10 @@ void sim_move_submit(struct sim_thread *th)
 }
 
 /* A submission with room for one more copy, or NULL. */
-static struct sub *filling(struct sim_thread *th, bool to_device)
+static struct sim_sub *filling(struct sim_thread *th, bool to_device)
 {
     struct sim_move *m = th->move;
-    struct sub *sub = m->fill[to_device];
+    struct sim_sub *sub = m->fill[to_device];
 
     if (sub && sub->n < m->max_copies)
         return sub;
@@ -215,7 +178,7 @@ static struct sub *filling(struct sim_thread *th, bool to_device)
 }
 
 /* Bounce memory for up to *len bytes, contiguous; shortens *len. NULL when there is too little. */
-static unsigned char *ring_take(struct ring *r, size_t *len)
+static unsigned char *ring_take(struct sim_ring *r, size_t *len)
 {
     uint64_t at = r->head % RING_BYTES, to_end = RING_BYTES - at;
     uint64_t room = RING_BYTES - (r->head - r->tail);
@@ -230,19 +193,11 @@ static unsigned char *ring_take(struct ring *r, size_t *len)
     return r->base + at;
 }
 
-/* The device's side is one mapping; the host's is one namespace's media, or the bounce memory. */
-static uint64_t region(const struct sim_piece *p, uint32_t nsid, bool bounced)
-{
-    static_assert(2 * (SIM_MAX_NAMESPACES + 1) < NVME_PAGE_SIZE, "fits below a mapping's address");
-
-    return p->mapping + (bounced ? 1 : 2 * nsid);
-}
-
 /* Bounce memory in place of the media, with a read's bytes in it; as ring_take(). */
-static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct sub *sub,
+static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct sim_sub *sub,
                              const unsigned char *media, size_t *len)
 {
-    struct ring *r = &th->move->ring[sub->to_device];
+    struct sim_ring *r = &th->move->ring[sub->to_device];
     unsigned char *host = ring_take(r, len);
 
     if (!host)
@@ -258,24 +213,23 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct 
     return host;
 }
 
-static SIM_HOT void add_copy(struct sub *sub, struct sim_cmd *cmd, const struct sim_piece *p,
+static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const struct sim_piece *p,
                              size_t len, unsigned char *host, unsigned char *media)
 {
     bool bounced = host != media;
+    struct nvme_copy copy = {.host = host,
+                             .device = p->device,
+                             .len = len,
+                             .region = sim_region(p->mapping, cmd->sqe.nsid, bounced)};
 
-    sub->copies[sub->n] = (struct nvme_copy){
-        .host = host, .device = p->device, .len = len, .region = region(p, cmd->sqe.nsid, bounced)};
-    sub->refs[sub->n++] =
-        (struct copy_ref){.cmd = cmd, .media = bounced && !sub->to_device ? media : NULL};
-    sub->bytes += len;
-    cmd->subs++;
+    sim_add_copy(sub, cmd, copy, bounced && !sub->to_device ? media : NULL);
 }
 
 /* Queues one copy of a piece's first bytes. How many, 0 for none now. */
 static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned,
                          const struct sim_piece *p, unsigned char *media)
 {
-    struct sub *sub = filling(th, cmd->sqe.opcode != NVME_IO_WRITE);
+    struct sim_sub *sub = filling(th, cmd->sqe.opcode != NVME_IO_WRITE);
     unsigned char *host = media;
     size_t len = p->len;
 
@@ -329,8 +283,10 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
         }
     }
     cmd->queued = true;
-    if (!cmd->subs)
-        complete(th, cmd);
+    if (!cmd->subs) {
+        complete(th, cmd, sim_idle(th->s));
+        sim_count_moving(th, -1u);
+    }
     return true;
 }
 
@@ -338,7 +294,7 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
 static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns)
 {
-    struct sub *sub = th->move->fill[cmd->sqe.opcode != NVME_IO_WRITE];
+    struct sim_sub *sub = th->move->fill[cmd->sqe.opcode != NVME_IO_WRITE];
     unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
 
     if (!sub || th->n_pieces > th->move->max_copies - sub->n || !ns->pinned || cmd->corrupt ||
@@ -353,24 +309,14 @@ static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns)
 {
     cmd->state = SIM_CMD_MOVING;
-    count_moving(th, 1);
+    sim_count_moving(th, 1);
     if (!queue_straight(th, cmd, ns))
         th->blocked = !queue_copies(th, cmd, ns, 0);
 }
 
-bool sim_move_read(struct sim_thread *th, struct sim_cmd *cmd, unsigned char *media,
-                   uint64_t device, size_t len, uint64_t mapping)
+struct sim_sub *sim_sub_of_reads(struct sim_thread *th)
 {
-    struct sim_piece p = {.device = device, .len = len, .mapping = mapping};
-    struct sub *sub = th->move->fill[true];
-
-    if (!sub || sub->n == th->move->max_copies)
-        return false;
-    add_copy(sub, cmd, &p, len, media, media);
-    cmd->state = SIM_CMD_MOVING;
-    cmd->queued = true;
-    count_moving(th, 1);
-    return true;
+    return filling(th, true);
 }
 
 /* Goes on with the command that waits for room. */
@@ -391,12 +337,12 @@ bool sim_move_work(struct sim_thread *th)
     if (!m)
         return false;
     while (m->n_flying) {
-        struct sub *sub = m->flying[m->first];
+        struct sim_sub *sub = m->flying[m->first];
         int rc = sub->refused ? -EIO : mover_poll(m, sub);
 
         if (rc == 0)
             break;
-        m->first = (m->first + 1) % SUBS;
+        m->first = (m->first + 1) % SIM_SUBS;
         m->n_flying--;
         sub_done(th, sub, rc > 0);
         worked = true;
@@ -415,7 +361,7 @@ static void move_free(struct sim_move *m)
         m->mover->ops->unpin(m->mover->ctx, m->bounce);
     if (m->bounce)
         munmap(m->bounce, 2 * RING_BYTES);
-    for (unsigned i = 0; i < SUBS; i++) {
+    for (unsigned i = 0; i < SIM_SUBS; i++) {
         free(m->subs[i].copies);
         free(m->subs[i].refs);
     }
@@ -447,8 +393,8 @@ static int move_new(struct sim *s, const struct nvme_mover *mover, unsigned inde
     m->channel = index % mover->channels;
     m->channel_lock = s->n_threads > mover->channels ? &s->channel_locks[m->channel] : NULL;
     m->max_copies = mover->ops->max_copies < MAX_COPIES ? mover->ops->max_copies : MAX_COPIES;
-    for (unsigned i = 0; i < SUBS; i++) {
-        struct sub *sub = &m->subs[i];
+    for (unsigned i = 0; i < SIM_SUBS; i++) {
+        struct sim_sub *sub = &m->subs[i];
 
         sub->copies = calloc(m->max_copies, sizeof(*sub->copies));
         sub->refs = calloc(m->max_copies, sizeof(*sub->refs));

@@ -86,21 +86,28 @@ bool sim_sq_has_new(struct sim_sq *sq)
            atomic_load_explicit(sq->cq->doorbell, memory_order_relaxed) != sq->cq->seen;
 }
 
-static SIM_HOT void fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe)
+static inline void mark_in_flight(struct sim_thread *th, const struct sim_sq *sq, uint32_t cid)
 {
-    memcpy(sqe, sq->ring + (size_t)sq->head * sizeof(*sqe), sizeof(*sqe));
-    if (++sq->head == sq->size)
-        sq->head = 0;
-    uint64_t *word = &sq->cids[sqe->cid / 64], bit = 1ull << (sqe->cid % 64);
+    uint64_t *word = &sq->cids[cid / 64], bit = 1ull << (cid % 64);
+
     if (*word & bit)
-        sim_flag(th->s, SIM_EV_CID_REUSE, "SQ %u CID %u", sq->id, sqe->cid);
+        sim_flag(th->s, SIM_EV_CID_REUSE, "SQ %u CID %u", sq->id, cid);
     *word |= bit;
+}
+
+/* From the entry at head: the head behind it. */
+static SIM_HOT uint32_t fetch(struct sim_thread *th, const struct sim_sq *sq, uint32_t head,
+                              struct nvme_sqe *sqe)
+{
+    memcpy(sqe, sq->ring + (size_t)head * sizeof(*sqe), sizeof(*sqe));
+    mark_in_flight(th, sq, sqe->cid);
+    return head + 1 == sq->size ? 0 : head + 1;
 }
 
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe)
 {
     sim_count(&th->count.commands, 1);
-    fetch(th, sq, sqe);
+    sq->head = fetch(th, sq, sq->head, sqe);
 }
 
 static unsigned fetchable(const struct sim_thread *th, const struct sim_sq *sq)
@@ -121,12 +128,14 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
     if (sq->head == sq->tail || sq->deleting || th->blocked)
         return false;
     unsigned n = fetchable(th, sq);
+    uint32_t head = sq->head;
     sim_count(&th->count.commands, n);
     /* All are marked in flight before the first completes: so were they in the driver's eyes. */
     for (unsigned i = 0; i < n; i++) {
         batch[i] = sim_slot_take(th, sq);
-        fetch(th, sq, &batch[i]->sqe);
+        head = fetch(th, sq, head, &batch[i]->sqe);
     }
+    sq->head = head;
     sim_io_arrive(th, batch, n);
     return n > 0;
 }

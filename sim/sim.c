@@ -84,7 +84,7 @@ static int init_queues(struct sim *s)
     size_t bytes = (size_t)(2 * n) << (2 + s->cfg.doorbell_stride);
 
     s->doorbells_len = (bytes + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
-    s->seen = calloc(s->doorbells_len / sizeof(uint32_t), sizeof(*s->seen));
+    s->seen = alloc_lines(s->doorbells_len);
     s->owner = calloc(2 * n, sizeof(*s->owner));
     s->admin_pieces = calloc(SIM_MAX_PIECES, sizeof(*s->admin_pieces));
     s->sqs = alloc_lines(n * sizeof(*s->sqs));

@@ -189,11 +189,21 @@ TEST_P(Move, WrongReadsAmongGoodOnesAreJudged)
         {NVME_ERR_INVALID_FIELD, SIM_EV_RESERVED_FIELD, io(NVME_IO_READ, 0, 1, iova)},
         {NVME_ERR_DATA_TRANSFER, SIM_EV_PRP_UNMAPPED, io(NVME_IO_READ, 0, 1, iova + (1 << 20))},
         {NVME_ERR_INVALID_NS, SIM_EV_BAD_NSID, io(NVME_IO_READ, 0, 1, iova)},
+        {NVME_ERR_INVALID_FIELD, SIM_EV_RESERVED_FIELD, io(NVME_IO_READ, 0, 1, iova)},
+        {NVME_ERR_INVALID_FIELD, SIM_EV_RESERVED_FIELD, io(NVME_IO_READ, 0, 1, iova)},
+        {NVME_ERR_INVALID_FIELD, SIM_EV_RESERVED_FIELD, io(NVME_IO_READ, 0, 1, iova)},
+        {NVME_ERR_INVALID_FIELD, SIM_EV_RESERVED_FIELD, io(NVME_IO_READ, 0, 1, iova)},
+        {NVME_ERR_DATA_TRANSFER, SIM_EV_PRP_UNMAPPED, io(NVME_IO_READ, 0, 1, iova + 512)},
+        {NVME_ERR_INVALID_OPCODE, SIM_EV_BAD_OPCODE, io(0x7f, 0, 1, iova)},
     };
     constexpr uint16_t kWrong = sizeof(wrong) / sizeof(wrong[0]), kAll = 2 * kWrong;
     wrong[3].sqe.cdw15 = 1;
     wrong[4].sqe.cdw12 |= 1u << 20;
     wrong[6].sqe.nsid = 9;
+    wrong[7].sqe.cdw3 = 1;
+    wrong[8].sqe.mptr = 8;
+    wrong[9].sqe.cdw13 = 0x100;
+    wrong[10].sqe.flags = 1;
     for (uint16_t i = 0; i < kAll; i++) {
         fill(fake.memory.data() + 4096 * i, 4096, i);
         ASSERT_EQ(r.run(*q, io(NVME_IO_WRITE, i, 1, iova + 4096 * i)), 0);
@@ -214,7 +224,7 @@ TEST_P(Move, WrongReadsAmongGoodOnesAreJudged)
         EXPECT_TRUE(holds(fake.memory.data() + 4096 * i, 4096, i)) << i;
     for (auto &w : wrong)
         EXPECT_GT(r.events(w.event), 0u) << sim_event_name(w.event);
-    EXPECT_EQ(r.events(SIM_EV_RESERVED_FIELD), 3u);
+    EXPECT_EQ(r.events(SIM_EV_RESERVED_FIELD), 7u);
     for (auto &w : wrong)
         sim_forgive(r.sim, w.event);
     EXPECT_EQ(sim_violations(r.sim), 0u);
@@ -244,6 +254,56 @@ TEST_P(Move, CopiesSayToWhichMappingTheyBelong)
     EXPECT_EQ(fake.regions[1], fake.regions[2]);
     EXPECT_EQ(r.t->ops->unmap(r.t, first), 0);
     EXPECT_EQ(r.t->ops->unmap(r.t, second), 0);
+}
+
+/* Bounds of each are its own: the namespaces and the mappings differ in size. */
+TEST(MoveBatch, ReadsMayDifferInNamespaceAndMapping)
+{
+    constexpr uint16_t kReads = 32;
+    FakeMover fake(1 << 20, 24);
+    struct sim_config c = config();
+    c.namespaces = 2;
+    c.ns[1].bytes = 1 << 20;
+    c.ns[1].lba_size = 512;
+    Rig r(c);
+    Queue &q = r.create(1, 64);
+    uint64_t iova[2], lba[2] = {0, 2048 - kReads};
+    auto host = r.dma(4096);
+    for (uint64_t i = 0; i < 2; i++) {
+        struct nvme_mem mem = {};
+        mem.device = DEVICE + (i << 19);
+        mem.len = i ? 8192 : 1 << 19;
+        mem.fd = -1;
+        mem.mover = &fake.mover;
+        ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova[i]), 0);
+    }
+    for (uint16_t i = 0; i < kReads; i++) {
+        struct nvme_sqe sqe = io(NVME_IO_WRITE, lba[i % 2] + i, 1, host->iova);
+        sqe.nsid = 1 + i % 2;
+        fill(host->addr, 4096, i);
+        ASSERT_EQ(r.run(q, sqe), 0);
+    }
+    for (uint16_t i = 0; i < kReads; i++) {
+        uint64_t at = i % 4 == 3 ? iova[1] + i / 4 * 512u : iova[0] + i * 4096u;
+        struct nvme_sqe sqe = io(NVME_IO_READ, lba[i % 2] + i, 1, at, 0, i);
+        sqe.nsid = 1 + i % 2;
+        r.put(q, sqe);
+    }
+    r.ring(q);
+    for (uint16_t i = 0; i < kReads; i++) {
+        struct nvme_cqe cqe = {};
+        ASSERT_TRUE(r.next(q, &cqe));
+        ASSERT_EQ(NVME_STATUS(cqe.status), 0);
+    }
+    for (uint16_t i = 0; i < kReads; i++) {
+        size_t at = i % 4 == 3 ? (1u << 19) + i / 4 * 512u : i * 4096u;
+        fill(host->addr, 4096, i);
+        EXPECT_EQ(memcmp(&fake.memory[at], host->addr, i % 2 ? 512 : 4096), 0) << i;
+    }
+    EXPECT_EQ(r.stats().reads, kReads);
+    EXPECT_EQ(r.stats().read_bytes, kReads / 2 * (4096u + 512u));
+    EXPECT_EQ(r.t->ops->unmap(r.t, iova[0]), 0);
+    EXPECT_EQ(r.t->ops->unmap(r.t, iova[1]), 0);
 }
 
 /* The second command is half queued when the host's memory of all of them goes away. */
