@@ -10,6 +10,10 @@
 
 #define READS_A_QUEUE 8u
 #define QUEUES_ENOUGH 32u
+/* As for transfers (gq_transfer.c): of longer reads more queues are in the way of their bytes. */
+#define LONG_READ      16384u
+#define QUEUES_OF_LONG 8u
+#define SAMPLES        8u
 
 struct readv {
     struct gq_job job;
@@ -61,11 +65,22 @@ static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chun
     return err;
 }
 
-static uint64_t queues_wanted(const struct gq_readv *req)
+/* A guess from some of them, on which only the number of queues depends. */
+static bool reads_are_long(const struct readv *v)
 {
-    uint64_t n = (req->n + READS_A_QUEUE - 1) / READS_A_QUEUE;
+    uint64_t bytes = 0;
 
-    return n < QUEUES_ENOUGH ? n : QUEUES_ENOUGH;
+    for (uint64_t i = 0; i < SAMPLES; i++)
+        bytes += v->pieces[i * v->req->n / SAMPLES].len;
+    return bytes >= SAMPLES * LONG_READ;
+}
+
+static uint64_t queues_wanted(const struct readv *v)
+{
+    uint64_t n = (v->req->n + READS_A_QUEUE - 1) / READS_A_QUEUE;
+    uint64_t enough = reads_are_long(v) ? QUEUES_OF_LONG : QUEUES_ENOUGH;
+
+    return n < enough ? n : enough;
 }
 
 /* Copies the map to the slot's part of the executor's memory, where it is not already. */
@@ -211,7 +226,6 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
                               .result = result,
                               .opcode = NVME_IO_READ,
                               .reads = &v.reads,
-                              .want = queues_wanted(req),
                               .work = run_list,
                               .fill = fill_list,
                               .take = take_list},
@@ -221,6 +235,7 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
     if (err || req->n == 0)
         return err;
     describe(&v);
+    v.job.want = queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     err = gq_job_do(&v.job);
     conclude(&v);
