@@ -478,6 +478,8 @@ int sim_mover_attach(struct sim *s, const struct nvme_mover *mover);
 void sim_mover_detach(struct sim *s);
 /* A read or write whose data are th->pieces. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
+/* Sees what the mover has done; sim_move_work() completes it. */
+void sim_move_look(struct sim_thread *th);
 bool sim_move_work(struct sim_thread *th);
 void sim_move_submit(struct sim_thread *th);
 

@@ -329,6 +329,20 @@ static bool unblock(struct sim_thread *th)
     return !th->blocked || m->queued > before;
 }
 
+void sim_move_look(struct sim_thread *th)
+{
+    struct sim_move *m = th->move;
+
+    for (; m && m->n_ended < m->n_flying; m->n_ended++) {
+        struct sim_sub *sub = m->flying[(m->first + m->n_ended) % SIM_SUBS];
+        int rc = sub->refused ? -EIO : mover_poll(m, sub);
+
+        if (rc == 0)
+            return;
+        sub->failed = rc < 0;
+    }
+}
+
 bool sim_move_work(struct sim_thread *th)
 {
     struct sim_move *m = th->move;
@@ -336,15 +350,12 @@ bool sim_move_work(struct sim_thread *th)
 
     if (!m)
         return false;
-    while (m->n_flying) {
+    for (; m->n_ended; m->n_ended--) {
         struct sim_sub *sub = m->flying[m->first];
-        int rc = sub->refused ? -EIO : mover_poll(m, sub);
 
-        if (rc == 0)
-            break;
         m->first = (m->first + 1) % SIM_SUBS;
         m->n_flying--;
-        sub_done(th, sub, rc > 0);
+        sub_done(th, sub, !sub->failed);
         worked = true;
     }
     if (th->blocked)

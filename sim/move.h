@@ -21,6 +21,7 @@ struct sim_sub {
     uint64_t ticket, ring_end, bytes;
     unsigned n;
     bool to_device, refused;
+    bool failed; /* of one that has ended */
 };
 
 struct sim_ring {
@@ -38,6 +39,7 @@ struct sim_move {
     unsigned n_free;
     struct sim_sub *flying[SIM_SUBS]; /* FIFO */
     unsigned first, n_flying;
+    unsigned n_ended; /* of them, the first ones: sim_move_look() has seen it */
     struct sim_ring ring[2];
     void *bounce;
     bool pinned;

@@ -160,12 +160,16 @@ static void look_for_strays(struct sim_thread *th, bool idle)
                             (size_t)1 << s->cfg.doorbell_stride);
 }
 
-/* Each load waits for what another has written: not one after the other. */
-static void look_at_queues(struct sim_thread *th)
+/*
+ * Each load waits for what another has written: not one after the other. The doorbells arrive while
+ * the mover is asked, and the entries while what it has done is completed.
+ */
+static void look(struct sim_thread *th, bool at_queues)
 {
-    for (unsigned i = 0; i < th->n_sqs; i++)
+    for (unsigned i = 0; at_queues && i < th->n_sqs; i++)
         __builtin_prefetch((const void *)th->sqs[i]->doorbell);
-    for (unsigned i = 0; i < th->n_sqs; i++)
+    sim_move_look(th);
+    for (unsigned i = 0; at_queues && i < th->n_sqs; i++)
         sim_sq_look(th, th->sqs[i]);
 }
 
@@ -187,8 +191,7 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     struct sim *s = th->s;
     bool active = s->running && !sim_idle(s);
 
-    if (active) /* first: the entries arrive while the mover's are completed */
-        look_at_queues(th);
+    look(th, active);
     bool worked = sim_move_work(th);
     *next_due = UINT64_MAX;
     *admin = false;
