@@ -25,7 +25,7 @@
  * machine's memory in so many, as much as tmpfs takes by default.
  */
 #define PINNED_PART 2u
-#define USER_PART   2u /* of that, for the buffers of one user */
+#define USER_PART   2u /* of either, for the buffers of one user */
 
 struct buffer {
     uint64_t id, key, len;
@@ -41,10 +41,11 @@ struct buffer {
     struct buffer_use *uses; /* protected by the table's lock */
 };
 
-/* Who has pinned memory. */
+/* Who has buffers. */
 struct user {
     uid_t uid;
-    uint64_t pinned;
+    unsigned count;
+    uint64_t bytes, pinned;
     struct user *next;
 };
 
@@ -138,13 +139,18 @@ static struct user **find_user(struct buffers *t, uid_t uid)
     return link;
 }
 
-/* Under the lock. One user leaves room for others. */
-static int pin(struct buffers *t, const struct buffer *b)
+/* Is there room for what b adds, of which one user leaves a part for others? */
+static bool has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
 {
-    uint64_t most = t->max_pinned / USER_PART;
-    struct user **link = find_user(t, b->uid);
-    struct user *u = *link;
-    if (b->pinned > t->max_pinned - t->pinned || b->pinned > most - (u ? u->pinned : 0))
+    return b <= max - all && b <= max / USER_PART - of_user;
+}
+
+/* Under the lock. */
+static int charge(struct buffers *t, const struct buffer *b)
+{
+    struct user **link = find_user(t, b->uid), *u = *link;
+    if (!has_room(b->len, t->max_bytes, t->bytes, u ? u->bytes : 0) ||
+        !has_room(b->pinned, t->max_pinned, t->pinned, u ? u->pinned : 0))
         return -ENOMEM;
     if (!u) {
         *link = u = calloc(1, sizeof(*u));
@@ -152,38 +158,20 @@ static int pin(struct buffers *t, const struct buffer *b)
             return -ENOMEM;
         u->uid = b->uid;
     }
+    u->count++;
+    u->bytes += b->len;
     u->pinned += b->pinned;
+    t->count++;
+    t->bytes += b->len;
     t->pinned += b->pinned;
     return 0;
-}
-
-/* Under the lock. */
-static void unpin(struct buffers *t, const struct buffer *b)
-{
-    struct user **link = find_user(t, b->uid);
-    struct user *u = *link;
-    assert(u && u->pinned >= b->pinned);
-    t->pinned -= b->pinned;
-    u->pinned -= b->pinned;
-    if (u->pinned == 0) {
-        *link = u->next;
-        free(u);
-    }
 }
 
 /* Room is taken before the memory is registered, so that the limits are never passed. */
 static int reserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
-    int err = t->count < t->max ? 0 : -EMFILE;
-    if (!err && b->len > t->max_bytes - t->bytes)
-        err = -ENOMEM;
-    if (!err && b->pinned)
-        err = pin(t, b);
-    if (!err) {
-        t->count++;
-        t->bytes += b->len;
-    }
+    int err = t->count < t->max ? charge(t, b) : -EMFILE;
     pthread_mutex_unlock(&t->lock);
     return err;
 }
@@ -191,10 +179,17 @@ static int reserve(struct buffers *t, const struct buffer *b)
 static void unreserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
+    struct user **link = find_user(t, b->uid), *u = *link;
+    assert(u && u->count && u->bytes >= b->len && u->pinned >= b->pinned);
     t->count--;
     t->bytes -= b->len;
-    if (b->pinned)
-        unpin(t, b);
+    t->pinned -= b->pinned;
+    u->bytes -= b->len;
+    u->pinned -= b->pinned;
+    if (--u->count == 0) {
+        *link = u->next;
+        free(u);
+    }
     pthread_mutex_unlock(&t->lock);
 }
 

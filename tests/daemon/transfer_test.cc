@@ -350,6 +350,8 @@ TEST_F(Transfer, BuffersAreLimitedInBytes)
     uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
     rig_buffer holes = {}, small = {};
     EXPECT_EQ(rig_register(rig_, 32 * memory, 0, &holes), -ENOMEM);
+    rig_forget(&holes);
+    EXPECT_EQ(rig_register(rig_, 16 * memory + 1, 0, &holes), -ENOMEM) << "half is for others";
     EXPECT_EQ(rig_register(rig_, 4096, 0, &small), 0);
     EXPECT_EQ(rig_unregister(rig_, &small, 0), 0);
     rig_forget(&holes);
