@@ -557,8 +557,7 @@ TEST_F(Readv, ResultsThatOthersWriteHarmNobody)
     std::thread changer([&] {
         const int32_t odd[] = {-EIO, -EAGAIN, -E2BIG, -1, 0, INT32_MAX, INT32_MIN};
         for (uint64_t i = 0; !stop; i++) {
-            volatile gpunvme_piece &p = pieces()[i * 7 % kCount];
-            p.result = odd[i % 7];
+            static_cast<volatile gpunvme_piece *>(pieces())[i * 7 % kCount].result = odd[i % 7];
             if (i % 64 == 0) // others need the processor, too
                 std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
