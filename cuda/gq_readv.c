@@ -9,10 +9,14 @@
 #include "cuda/gq_run.h"
 
 #define READS_A_QUEUE 8u
-#define QUEUES_ENOUGH 32u
-/* As for transfers (gq_transfer.c): of longer reads more queues are in the way of their bytes. */
-#define LONG_READ      16384u
-#define QUEUES_OF_LONG 8u
+/*
+ * Who waits for completions reads host memory over the link that carries the data, so no more
+ * queues than the reads need: 512 bytes want all of them, of 4 KiB five do as well as 32, and of 64
+ * KiB 32 cost a twentieth.
+ */
+#define QUEUES_ENOUGH  32u
+#define LONG_READ      2048u /* bytes; of such reads: */
+#define QUEUES_OF_LONG 12u
 #define SAMPLES        8u
 
 struct readv {
