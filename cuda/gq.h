@@ -226,7 +226,8 @@ struct gq_readv {
  *               list of that many bytes is read whole, and of a longer one no more than so much by
  *               each queue, but for half a millisecond's.
  * With a part of a file (it goes on, or the first extent is not at 0) pieces that are not inside it
- * are left as they are, with their results; bytes and `partial` tell of the run alone.
+ * and those that the run has not begun with are left as they are, with their results; bytes and
+ * `partial` tell of the run alone.
  *
  * result->bytes: of the pieces that have bytes; result->taken: of all that were begun with.
  * partial: some have none of these but an error. With an error of the call and without partial, the
@@ -235,7 +236,8 @@ struct gq_readv {
  * -E2BIG: more than GQ_READV_EXTENTS extents or GQ_READV_PIECES pieces; -EINVAL: no map of this
  * namespace, no list, or not inside it; -ENOTSUP: the controller cannot reach the buffer. Otherwise
  * as gq_transfer(), and then the results of pieces that did end are right; others have -ECANCELED
- * or -ETIMEDOUT, too. A reset in between is not seen here either: it begins anew.
+ * or -ETIMEDOUT, too, or -ESTALE: a reset came, which is not seen here either as long as all can
+ * begin anew, and nothing could any more.
  */
 int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result);
 

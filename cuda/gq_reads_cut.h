@@ -246,13 +246,20 @@ GQ_FN bool gq_is_for_host(const struct gq_reads *reads, const struct gq_read *re
     return len > reads->odd_most && (read->file_offset - reads->target.head - read->at) % 4;
 }
 
-/* With a part of a map the result may be that of another part's run: it stays. */
-GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index)
+/* Does the host go through the reads, with a map of a part of the file at a time? */
+GQ_FN bool gq_is_part(const struct gq_reads *reads)
 {
-    const struct gq_reads *reads = r->reads;
+    return reads->most && (reads->goes_on || gq_map_start(&reads->map) != 0);
+}
 
-    if (!reads->goes_on && gq_map_start(&reads->map) == 0)
-        gq_fail_read(r, lane, index, GQ_READ_LEFT);
+/*
+ * A read that is not begun with. With a part of a map its result may be that of another part's
+ * run: it stays.
+ */
+GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
+{
+    if (!gq_is_part(r->reads))
+        gq_fail_read(r, lane, index, result);
     else if (index < GQ_AT(r->bad))
         GQ_AT(r->bad) = index;
 }
@@ -271,7 +278,7 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
     cur->index = GQ_AT(r->ahead_index);
     GQ_AT(r->ahead_index) = GQ_NO_READ;
     if (reads->most && gq_is_for_host(reads, read)) {
-        gq_leave_read(r, lane, cur->index);
+        gq_leave_read(r, lane, cur->index, GQ_READ_LEFT);
         return;
     }
     if (!gq_read_is_valid(reads, read)) {

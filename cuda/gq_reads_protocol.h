@@ -251,7 +251,10 @@ GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
     return bytes;
 }
 
-/* What has not been sent fails. What is in flight, also for a lane that waits for it, does not. */
+/*
+ * What was begun with and has not been sent fails, what was not begun with is left. What is in
+ * flight, also for a lane that waits for it, is neither.
+ */
 GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 {
     struct gq_worker *w = &r->w;
@@ -261,10 +264,10 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
         if (GQ_AT(r->lane_state) == GQ_LANE_READY || GQ_AT(r->cur).left != 0)
             gq_fail_read(r, lane, GQ_AT(r->cur).index, result);
         if (GQ_AT(r->ahead_index) != GQ_NO_READ)
-            gq_fail_read(r, lane, GQ_AT(r->ahead_index), result);
+            gq_leave_read(r, lane, GQ_AT(r->ahead_index), result);
         for (uint32_t first = r->next; first < w->share; first += w->group.lanes) {
             if (first + lane < w->share)
-                gq_fail_read(r, lane, gq_stripe(w, first + lane), result);
+                gq_leave_read(r, lane, gq_stripe(w, first + lane), result);
         }
         if (GQ_AT(r->lane_state) == GQ_LANE_READY)
             GQ_AT(r->lane_state) = GQ_LANE_FREE;

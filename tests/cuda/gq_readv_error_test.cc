@@ -294,6 +294,89 @@ TEST_P(GqReadvError, LongerListIsReadAsFarAsItMayBe)
     w.expect_what_is_ok();
 }
 
+/* The same list with the file's second half for a map: what the first half's run left is there. */
+class SecondHalf : public Slow
+{
+  public:
+    explicit SecondHalf(const Executor &x)
+        : Slow(x), half({{kMib / 2, kMib / 2 / 512}}, kMib), part(b, half, batch->reads),
+          list(rig, part.reads.size())
+    {
+        for (size_t i = 0; i < part.reads.size(); i++) {
+            const gq_read &r = part.reads[i];
+
+            list.pieces[i] = {r.file_offset, r.at, 512, is_inside(i) ? kUntouched : 512};
+        }
+    }
+
+    bool is_inside(size_t i) const
+    {
+        return part.reads[i].file_offset >= kMib / 2;
+    }
+
+    /* All but what was begun with is as it was. Of these, how many pieces were not. */
+    size_t count_untouched(int32_t error)
+    {
+        Bytes got = memory.read(0, kMib);
+        size_t n = 0;
+
+        for (size_t i = 0; i < part.reads.size(); i++) {
+            const gq_asked &p = list.pieces[i];
+
+            n += p.result == kUntouched;
+            if (!is_inside(i))
+                EXPECT_EQ(p.result, 512) << i;
+            else if (p.result == 512)
+                EXPECT_TRUE(std::equal(&got[p.at], &got[p.at] + 512, &rig.media[p.file_offset]));
+            else
+                EXPECT_TRUE(p.result == kUntouched || p.result == error) << i << ": " << p.result;
+        }
+        return n;
+    }
+
+    File half;
+    Batch part;
+    List list;
+};
+
+TEST_P(GqReadvError, CancelOfARunOfAPartLeavesWhatItHasNotBegunWith)
+{
+    SecondHalf w(GetParam());
+    uint32_t cancel = 0;
+
+    w.rig.req.cancel = &cancel;
+    std::thread canceller([&] {
+        while (w.rig.sent() == 0)
+            std::this_thread::yield();
+        __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
+    });
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), -ECANCELED);
+    canceller.join();
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_GE(w.count_untouched(-ECANCELED), 1u);
+}
+
+TEST_P(GqReadvError, DeadlineOfARunOfAPartLeavesWhatItHasNotBegunWith)
+{
+    SecondHalf w(GetParam());
+
+    w.rig.req.deadline_ms = 20;
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), -ETIMEDOUT);
+    EXPECT_EQ(gq_engine_recover(w.rig.e), 0) << "nothing moves from here on";
+    EXPECT_GE(w.count_untouched(-ETIMEDOUT), 1u);
+}
+
+TEST_P(GqReadvError, LongerListOfAPartLeavesWhatItHasNotBegunWith)
+{
+    SecondHalf w(GetParam());
+
+    w.part.most = 100 * 512;
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), 0);
+    EXPECT_GT(w.rig.result.taken, w.part.most);
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_GE(w.count_untouched(-E2BIG), 1u);
+}
+
 /* Pieces that grow, shrink and point elsewhere: nothing but the buffer is written to. */
 TEST_P(GqReadvError, ListThatChangesUnderWayLeavesNeitherBufferNorLimit)
 {
