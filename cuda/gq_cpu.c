@@ -225,6 +225,8 @@ static enum gq_outcome too_late(struct gq_launch *l)
 
 static void lose_reads(const struct gq_launch *l)
 {
+    if (l->reads->is_part)
+        return;
     for (uint32_t i = 0; i < l->run.n_cmds; i++)
         l->reads->asked[i].result = -ECANCELED;
 }

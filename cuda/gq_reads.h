@@ -80,6 +80,7 @@ struct gq_reads {
     uint64_t most; /* a group that has taken on more bytes than that leaves the rest of its share */
     uint64_t odd_most; /* of a read to an address that asks for a command each LBA */
     bool goes_on;      /* the file does, behind map.end */
+    bool is_part; /* of the file, the map: what is not begun with may have a result, it stays */
     struct gq_read whole;
     uint32_t unit; /* bytes, whole LBAs, a power of two: whole is cut at multiples in the file */
     uint32_t max_command; /* bytes a command carries at most, whole LBAs */

@@ -246,19 +246,10 @@ GQ_FN bool gq_is_for_host(const struct gq_reads *reads, const struct gq_read *re
     return len > reads->odd_most && (read->file_offset - reads->target.head - read->at) % 4;
 }
 
-/* Does the host go through the reads, with a map of a part of the file at a time? */
-GQ_FN bool gq_is_part(const struct gq_reads *reads)
-{
-    return reads->most && (reads->goes_on || gq_map_start(&reads->map) != 0);
-}
-
-/*
- * A read that is not begun with. With a part of a map its result may be that of another part's
- * run: it stays.
- */
+/* A read that is not begun with. */
 GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
 {
-    if (!gq_is_part(r->reads))
+    if (!r->reads->is_part)
         gq_fail_read(r, lane, index, result);
     else if (index < GQ_AT(r->bad))
         GQ_AT(r->bad) = index;

@@ -165,6 +165,11 @@ static int check(const struct gq_engine *e, const struct gq_readv *req)
     return req->buffer->unreachable ? -ENOTSUP : 0;
 }
 
+static uint64_t map_start(const struct gq_readv *req)
+{
+    return req->n_extents ? req->extents[0].offset : 0;
+}
+
 static void describe(struct readv *v)
 {
     const struct gq_readv *req = v->req;
@@ -186,8 +191,17 @@ static void describe(struct readv *v)
         .most = req->most,
         .odd_most = req->odd_most,
         .goes_on = req->goes_on,
+        .is_part = req->goes_on || map_start(req) != 0,
         .max_command = e->info.max_command,
     };
+}
+
+/* Is it for runs with this map? Of a whole file's, all pieces are. */
+static bool is_inside(const struct readv *v, uint64_t i)
+{
+    uint64_t offset = v->pieces[i].file_offset;
+
+    return offset >= map_start(v->req) && (!v->req->goes_on || offset < v->req->end);
 }
 
 /* What the list says now: of the executor's memory only bytes that a run has begun with. */
@@ -198,16 +212,20 @@ static uint64_t count_bytes(const struct readv *v)
     for (uint64_t i = 0; i < v->req->n && bytes < v->taken; i++) {
         int32_t result = v->pieces[i].result;
 
-        bytes += result > 0 ? (uint64_t)result : 0;
+        bytes += result > 0 && is_inside(v, i) ? (uint64_t)result : 0;
     }
     return bytes < v->taken ? bytes : v->taken;
 }
 
-/* Nothing is known of any piece. */
+/* Nothing is known of any piece. Of a part of a file all stay that no run has come to. */
 static void lose_all(const struct readv *v)
 {
-    for (uint64_t i = 0; i < v->req->n; i++)
-        v->pieces[i].result = -ECANCELED;
+    uint64_t n = v->reads.is_part && !v->job.runs[0].failed ? 0 : v->req->n;
+
+    for (uint64_t i = 0; i < n; i++) {
+        if (is_inside(v, i))
+            v->pieces[i].result = -ECANCELED;
+    }
 }
 
 static void conclude(const struct readv *v)

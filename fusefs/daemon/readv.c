@@ -290,11 +290,15 @@ static int read_piece(struct batch *b, int32_t result)
     return 0;
 }
 
+/* Of a list that the engine has found to be too long, what nobody has looked at is left. */
 static int read_rest(struct batch *b)
 {
+    bool over = b->tried > b->limit;
     int err = 0;
     while (b->at < b->count && !err) {
         int32_t result = b->pieces[b->at].result;
+        if (over && result == UNREAD)
+            b->pieces[b->at].result = result = -E2BIG;
         if (is_open(result))
             err = read_piece(b, result);
         else

@@ -377,6 +377,32 @@ TEST_P(GqReadvError, LongerListOfAPartLeavesWhatItHasNotBegunWith)
     EXPECT_GE(w.count_untouched(-E2BIG), 1u);
 }
 
+TEST_P(GqReadvError, RunOfAPartThatIsCancelledBeforeItStartsLeavesAll)
+{
+    SecondHalf w(GetParam());
+    uint32_t cancel = 1;
+
+    w.rig.req.cancel = &cancel;
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), -ECANCELED);
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_EQ(w.count_untouched(0), 4096u);
+    EXPECT_EQ(w.rig.result.bytes, 0u);
+}
+
+TEST_P(GqReadvError, RunOfAPartCountsItsOwnBytes)
+{
+    SecondHalf w(GetParam());
+
+    w.rig.fault(fault_at(SIM_FAULT_STATUS, 2000, NVME_ERR_UNRECOVERED_READ));
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), 0);
+    EXPECT_EQ(w.count_untouched(-EIO), 0u);
+    auto refused = [](const gq_asked &p) { return p.result == -EIO; };
+    auto n = (uint64_t)std::count_if(w.list.pieces, w.list.pieces + 8192, refused);
+    EXPECT_GE(n, 1u);
+    EXPECT_EQ(w.rig.result.taken, 4096u * 512);
+    EXPECT_EQ(w.rig.result.bytes, (4096u - n) * 512);
+}
+
 /* Pieces that grow, shrink and point elsewhere: nothing but the buffer is written to. */
 TEST_P(GqReadvError, ListThatChangesUnderWayLeavesNeitherBufferNorLimit)
 {

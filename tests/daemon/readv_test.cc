@@ -284,6 +284,29 @@ TEST_P(ReadvWays, ALongerListIsReadAsFarAsItMayBe)
             << i << ": " << pieces()[i].result;
 }
 
+// The later part of a map has pieces enough for that: those of the first one, behind them, stay.
+TEST_F(Readv, ATooLongListOfPartsKeepsWhatTheyHaveRead)
+{
+    rig_config config = {};
+    config.image_bytes = 512u << 20;
+    open(config);
+    ASSERT_EQ(rig_fragment(rig_, 8u << 20, (8u << 20) + 36000 * 8192ull), 0);
+    ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
+    constexpr uint32_t kLength = kBytes - 65536;
+    constexpr uint64_t kLong = 3 * kMost / kLength, kCount = kLong + 1000;
+    spread(kCount, 64);
+    std::fill_n(pieces(), kLong, gpunvme_piece{kZeros, 0, kLength, -1});
+    for (uint64_t i = kLong; i < kCount; i++)
+        pieces()[i].buffer_offset = kLength + (i - kLong) * 64;
+    gpunvme_ioc_readv v = request(kCount);
+    EXPECT_EQ(rig_readv(rig_, 0, &v), -E2BIG);
+    EXPECT_GE(v.bytes, kMost - kBytes);
+    EXPECT_LE(v.bytes, kMost + kMost / 2) << "nor is the rest read piece by piece";
+    EXPECT_EQ(v.bytes, bytes_of(kCount));
+    EXPECT_EQ(pieces()[kLong - 1].result, -E2BIG);
+    expect_pieces(kCount, kLong);
+}
+
 // A slow batch, of which the last pieces are empty until it has begun.
 class ReadvGrowing : public ReadvWays
 {
