@@ -198,6 +198,9 @@ int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_res
  * where it lies (struct gq_asked: `at` counts from the buffer's first byte). Others may write to
  * the list meanwhile: a piece is read as it was or as it is, inside the buffer in any case, and
  * results are what stands there in the end.
+ *
+ * A long list is read by several runs, one after the other, of about 1 GiB or 1,048,576 pieces each
+ * as far as some of the pieces tell: who waits for runs to end waits for one of them.
  */
 struct gq_readv {
     struct gq_buffer *buffer;
@@ -222,9 +225,9 @@ struct gq_readv {
  *               each LBA of them, since the places in file and buffer do not go together; or past
  *               INT64_MAX in the file
  *   -EINVAL, -EFAULT   2^31 bytes or more, not inside the buffer
- *   -E2BIG      left, since one queue alone had begun with more than `most` bytes of the list. So a
- *               list of that many bytes is read whole, and of a longer one no more than so much by
- *               each queue, but for half a millisecond's.
+ *   -E2BIG      left, since more than `most` bytes of the list had been begun with, by one queue
+ *               alone or by all in the runs before. So a list of that many bytes is read whole, and
+ *               of a longer one no more than so much by each queue, but for half a millisecond's.
  * With a part of a file (it goes on, or the first extent is not at 0) pieces that are not inside it
  * and those that the run has not begun with are left as they are, with their results; bytes and
  * `partial` tell of the run alone.

@@ -1,5 +1,5 @@
 /*
- * Many reads at once: one run over the whole list, which lies where the caller has it. The host
+ * Many reads at once: runs over slices of the list, which lies where the caller has it. The host
  * looks at a piece only where something went wrong.
  */
 #include <errno.h>
@@ -18,40 +18,56 @@
 #define LONG_READ      2048u /* bytes; of such reads: */
 #define QUEUES_OF_LONG 12u
 #define SAMPLES        8u
+#define GOLDEN_RATIO   0x9e3779b9u /* its part behind the point, of 2^32 */
+/*
+ * Between two slices the executor's gate opens for whoever waits for runs to end. A slice takes the
+ * link some 20 ms, a hundred times what it costs to drain a run and to launch the next.
+ */
+#define SLICE_BYTES  (1ull << 30)
+#define SLICE_PIECES (1ull << 20)
+
+/* What the queues say of a run. */
+struct tally {
+    bool told;      /* the pieces have results: the queues are known to have ended */
+    bool bad;       /* not all of them are bytes */
+    uint64_t taken; /* bytes that it has begun with */
+    uint16_t status;
+    uint32_t status_of; /* the number of its first piece with a status, which that is */
+};
 
 struct readv {
     struct gq_job job;
     const struct gq_readv *req;
-    struct gq_reads reads;
-    volatile struct gq_asked *pieces; /* as the host addresses them */
-    bool told;          /* the pieces have results by a run whose queues are known to have ended */
-    bool bad;           /* not all of them are bytes */
-    uint64_t taken;     /* bytes that run has begun with */
-    uint16_t status;    /* of a command of its that failed, */
-    uint32_t status_of; /* and the number of its piece */
+    struct gq_reads reads;            /* of the slice */
+    struct gq_asked *asked;           /* all pieces, as the executor addresses them, */
+    volatile struct gq_asked *pieces; /* and as the host does */
+    uint64_t at, n;                   /* the slice's first piece, and how many it has */
+    uint64_t slices;                  /* that may still be cut off */
+    struct tally last;                /* of the last run over the slice, */
+    struct tally all;                 /* and of the pieces before it */
 };
 
-/* There is one list: all. */
+/* There is one list: the slice. */
 static bool fill_list(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
     const struct readv *v = (const struct readv *)job;
 
-    chunk->n_cmds = (uint32_t)v->req->n;
+    chunk->n_cmds = (uint32_t)v->n;
     chunk->n_pieces = 0;
     return i == 0;
 }
 
-static void take_state(struct readv *v, const struct gq_state *state)
+static void take_state(struct tally *t, const struct gq_state *state)
 {
-    v->taken += state->bytes;
-    v->bad |= state->bad != UINT32_MAX;
-    if (state->status && state->status_of < v->status_of) {
-        v->status = (uint16_t)state->status;
-        v->status_of = state->status_of;
+    t->taken += state->bytes;
+    t->bad |= state->bad != UINT32_MAX;
+    if (state->status && state->status_of < t->status_of) {
+        t->status = (uint16_t)state->status;
+        t->status_of = state->status_of;
     }
 }
 
-/* What the queues say of the whole list. */
+/* What the queues say of the slice. */
 static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
     struct readv *v = (struct readv *)job;
@@ -59,32 +75,74 @@ static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chun
 
     (void)i;
     (void)chunk;
-    v->told = true;
-    v->bad = err != 0;
-    v->taken = 0;
-    v->status = 0;
-    v->status_of = UINT32_MAX;
+    v->last = (struct tally){.told = true, .bad = err != 0, .status_of = UINT32_MAX};
     for (unsigned q = 0; q < l->run.n_queues; q++)
-        take_state(v, &l->states[q]);
+        take_state(&v->last, &l->states[q]);
     return err;
 }
 
-/* A guess from some of them, on which only the number of queues depends. */
-static bool reads_are_long(const struct readv *v)
+/*
+ * A guess at the bytes of the pieces from `first` on, by some of them: not at even distances, for
+ * many a list repeats itself.
+ */
+static uint64_t guess_bytes(const struct readv *v, uint64_t first)
 {
-    uint64_t bytes = 0;
+    uint64_t n = v->req->n - first, bytes = 0;
 
-    for (uint64_t i = 0; i < SAMPLES; i++)
-        bytes += v->pieces[i * v->req->n / SAMPLES].len;
-    return bytes >= SAMPLES * LONG_READ;
+    for (uint32_t i = 0; i < SAMPLES; i++)
+        bytes += v->pieces[first + (i * GOLDEN_RATIO * n >> 32)].len;
+    return bytes * n / SAMPLES;
 }
 
 static uint64_t queues_wanted(const struct readv *v)
 {
     uint64_t n = (v->req->n + READS_A_QUEUE - 1) / READS_A_QUEUE;
-    uint64_t enough = reads_are_long(v) ? QUEUES_OF_LONG : QUEUES_ENOUGH;
+    bool are_long = guess_bytes(v, 0) >= v->req->n * LONG_READ;
+    uint64_t enough = are_long ? QUEUES_OF_LONG : QUEUES_ENOUGH;
 
     return n < enough ? n : enough;
+}
+
+/*
+ * Twice what a list needs that is as long as it may be. Of one that only looks as if it were long
+ * the rest is one slice then.
+ */
+static uint64_t slices_enough(const struct gq_readv *req)
+{
+    return 2 * (req->most / SLICE_BYTES + req->n / SLICE_PIECES + 1);
+}
+
+static uint64_t rounded(uint64_t n, uint64_t unit)
+{
+    return n / unit + (n % unit >= unit / 2);
+}
+
+/* The next slice begins where the last has ended: all that is left, or an even part of it. */
+static void cut_slice(struct readv *v)
+{
+    uint64_t left = v->req->n - v->at;
+    uint64_t slices = left ? rounded(guess_bytes(v, v->at), SLICE_BYTES) : 0;
+
+    if (slices < rounded(left, SLICE_PIECES))
+        slices = rounded(left, SLICE_PIECES);
+    if (slices < 2 || !v->slices) {
+        v->n = left;
+        return;
+    }
+    v->slices--;
+    v->n = (left + slices - 1) / slices;
+}
+
+/* The slice is done with. */
+static void pass_slice(struct readv *v)
+{
+    v->all.bad |= v->last.bad;
+    v->all.taken += v->last.taken;
+    if (!v->all.status)
+        v->all.status = v->last.status;
+    v->last = (struct tally){0};
+    v->at += v->n;
+    cut_slice(v);
 }
 
 /* Copies the map to the slot's part of the executor's memory, where it is not already. */
@@ -114,14 +172,28 @@ static int put_map(struct readv *v)
     return 0;
 }
 
+static int run_slice(struct readv *v)
+{
+    uint64_t most = v->req->most - v->all.taken;
+    int err;
+
+    v->reads.asked = v->asked + v->at;
+    v->reads.most = most ? most : 1; /* what follows may be without bytes */
+    err = gq_job_lists(&v->job, false);
+    v->last.told = v->last.told && !v->job.runs[0].failed;
+    if (!err)
+        pass_slice(v);
+    return err;
+}
+
+/* To its end, or until it is known to be too long. */
 static int run_list(struct gq_job *job)
 {
     struct readv *v = (struct readv *)job;
     int err = put_map(v);
 
-    if (!err)
-        err = gq_job_lists(job, false);
-    v->told = v->told && !job->runs[0].failed;
+    while (!err && v->at < v->req->n && v->all.taken <= v->req->most)
+        err = run_slice(v);
     return err;
 }
 
@@ -178,6 +250,7 @@ static void describe(struct readv *v)
     uint64_t first = req->first * sizeof(struct gq_asked);
 
     v->pieces = (struct gq_asked *)gq_buffer_list(list) + req->first;
+    v->asked = (struct gq_asked *)(uintptr_t)(list->import.base + list->import.head + first);
     v->reads = (struct gq_reads){
         .map = {.end = req->end, .count = (uint32_t)req->n_extents, .lba_size = e->ns.lba_size},
         .target = {.base = b->region.base,
@@ -187,8 +260,6 @@ static void describe(struct readv *v)
                    .len = b->len},
         .staging = {.base = e->staging.base + e->queue_staging,
                     .iova = e->staging.iova + e->queue_staging},
-        .asked = (struct gq_asked *)(uintptr_t)(list->import.base + list->import.head + first),
-        .most = req->most,
         .odd_most = req->odd_most,
         .goes_on = req->goes_on,
         .is_part = req->goes_on || map_start(req) != 0,
@@ -209,35 +280,41 @@ static uint64_t count_bytes(const struct readv *v)
 {
     uint64_t bytes = 0;
 
-    for (uint64_t i = 0; i < v->req->n && bytes < v->taken; i++) {
+    for (uint64_t i = 0; i < v->at && bytes < v->all.taken; i++) {
         int32_t result = v->pieces[i].result;
 
         bytes += result > 0 && is_inside(v, i) ? (uint64_t)result : 0;
     }
-    return bytes < v->taken ? bytes : v->taken;
+    return bytes < v->all.taken ? bytes : v->all.taken;
 }
 
-/* Nothing is known of any piece. Of a part of a file all stay that no run has come to. */
-static void lose_all(const struct readv *v)
+/*
+ * No run has come to pieces from `at` on, or nothing is known of the one that has: then also of a
+ * part of a file its pieces have lost what stood there.
+ */
+static void lose_rest(const struct readv *v, int32_t error)
 {
-    uint64_t n = v->reads.is_part && !v->job.runs[0].failed ? 0 : v->req->n;
+    uint64_t end = v->req->n;
 
-    for (uint64_t i = 0; i < n; i++) {
+    if (v->reads.is_part)
+        end = v->job.runs[0].failed ? v->at + v->n : v->at;
+    for (uint64_t i = v->at; i < end; i++) {
         if (is_inside(v, i))
-            v->pieces[i].result = -ECANCELED;
+            v->pieces[i].result = error;
     }
 }
 
-static void conclude(const struct readv *v)
+static void conclude(struct readv *v, int err)
 {
     struct gq_result *result = v->job.result;
 
-    if (!v->told)
-        lose_all(v);
-    result->partial = v->bad || !v->told;
-    result->taken = v->told ? v->taken : 0;
-    result->bytes = !v->told ? 0 : v->bad ? count_bytes(v) : v->taken;
-    result->nvme_status = v->status;
+    if (v->last.told)
+        pass_slice(v);
+    lose_rest(v, err ? -ECANCELED : -E2BIG);
+    result->partial = v->all.bad || v->at < v->req->n;
+    result->taken = v->all.taken;
+    result->bytes = result->partial ? count_bytes(v) : v->all.taken;
+    result->nvme_status = v->all.status;
 }
 
 static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
@@ -251,16 +328,18 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
                               .work = run_list,
                               .fill = fill_list,
                               .take = take_list},
-                      .req = req};
+                      .req = req,
+                      .slices = slices_enough(req)};
     int err = check(e, req);
 
     if (err || req->n == 0)
         return err;
     describe(&v);
+    cut_slice(&v);
     v.job.want = queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     err = gq_job_do(&v.job);
-    conclude(&v);
+    conclude(&v, err);
     return err;
 }
 

@@ -27,14 +27,14 @@ struct gq_job {
     uint64_t deadline_ns;     /* gq_now_ns(), of the whole job; 0: none */
     uint64_t want;            /* queues; looked at before each lease */
     uint32_t opcode;
-    const struct gq_reads *reads; /* the list, and the only one; NULL: lists are of commands */
+    const struct gq_reads *reads; /* the list of a call, its only one; NULL: lists of commands */
     /*
      * Does all that is left, with the lease, by gq_job_lists(). -ERESTART: a reset came, call it
      * again.
      */
     int (*work)(struct gq_job *j);
 
-    /* Lists are numbered from 0 in each lease; list i is in chunk i % GQ_SLOT_CHUNKS. */
+    /* Lists are numbered from 0 by each gq_job_lists(); list i is in chunk i % GQ_SLOT_CHUNKS. */
 
     /* Fills list i in. False: there is nothing left. */
     bool (*fill)(struct gq_job *j, unsigned i, struct gq_chunk *chunk);
@@ -47,7 +47,7 @@ struct gq_job {
     struct gq_lease lease;
     struct gq_job_run runs[GQ_SLOT_RUNS]; /* list i is run by runs[i % n_runs] */
     unsigned n_runs;
-    unsigned filled, started, ended; /* lists of this lease */
+    unsigned filled, started, ended; /* lists of this call */
 };
 
 /*
