@@ -1,6 +1,5 @@
 // Batches of reads: what each piece gets, and what becomes of them when something fails.
 #include <errno.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,106 +11,12 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/daemon/rig.h"
+#include "tests/daemon/readv_rig.h"
 
 namespace
 {
 
-constexpr uint64_t kBytes = 4u << 20, kHole = 1u << 20, kHoleLength = 300000;
-constexpr uint64_t kPieces = 40000; // more than the engine takes at once
 constexpr uint16_t kUnrecoveredRead = 0x281;
-constexpr uint8_t kRead = 2;
-
-class Readv : public ::testing::Test
-{
-  protected:
-    void open(const rig_config &config = {})
-    {
-        ASSERT_EQ(rig_open(&config, &rig_), 0);
-        ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
-        ASSERT_EQ(rig_register_list(rig_, kPieces * sizeof(gpunvme_piece), 0, &list_), 0);
-        content_.resize(kBytes - 777);
-        for (unsigned char &c : content_)
-            c = static_cast<unsigned char>(random_());
-        std::fill_n(content_.begin() + kHole, kHoleLength, 0);
-        uint64_t rest = kHole + kHoleLength;
-        ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), kHole), 0);
-        ASSERT_EQ(rig_write_file(rig_, rest, &content_[rest], content_.size() - rest), 0);
-    }
-    void TearDown() override
-    {
-        rig_forget(&buffer_);
-        rig_forget(&list_);
-        if (rig_) {
-            EXPECT_EQ(rig_close(rig_), 0);
-        }
-    }
-    void fail(sim_fault_kind kind, uint16_t status, unsigned skip, unsigned times)
-    {
-        sim_fault fault = {};
-        fault.kind = kind;
-        fault.opcode = kRead;
-        fault.match_opcode = true;
-        fault.qid = rig_gpu_queue(rig_);
-        fault.status = status;
-        fault.skip = skip;
-        fault.times = times;
-        ASSERT_EQ(sim_add_fault(rig_sim(rig_), &fault), 0);
-    }
-    gpunvme_piece *pieces() const
-    {
-        return reinterpret_cast<gpunvme_piece *>(list_.data);
-    }
-    gpunvme_ioc_readv request(uint64_t count, uint32_t flags = 0) const
-    {
-        gpunvme_ioc_readv v = {};
-        v.flags = flags;
-        v.id = buffer_.id;
-        v.key = buffer_.key;
-        v.list_id = list_.id;
-        v.list_key = list_.key;
-        v.count = count;
-        return v;
-    }
-    // n reads of `len` bytes each from anywhere, side by side in the buffer.
-    void spread(uint64_t n, uint32_t len)
-    {
-        for (uint64_t i = 0; i < n; i++)
-            pieces()[i] = {random_() % content_.size(), i * len % (kBytes - len), len, -1};
-        memset(buffer_.data, 0xee, kBytes);
-    }
-    int32_t expected(const gpunvme_piece &p) const
-    {
-        uint64_t size = content_.size();
-        return static_cast<int32_t>(
-            p.file_offset >= size ? 0 : std::min<uint64_t>(p.len, size - p.file_offset));
-    }
-    bool holds(const gpunvme_piece &p) const
-    {
-        return p.result == 0 || memcmp(buffer_.data + p.buffer_offset, &content_[p.file_offset],
-                                       static_cast<size_t>(p.result)) == 0;
-    }
-    void expect_pieces(uint64_t n, uint64_t from = 0)
-    {
-        for (uint64_t i = from; i < n; i++) {
-            const gpunvme_piece &p = pieces()[i];
-            ASSERT_EQ(p.result, expected(p)) << i << ": " << p.file_offset << "+" << p.len;
-            ASSERT_TRUE(holds(p)) << i << ": " << p.file_offset << "+" << p.len;
-        }
-    }
-    uint64_t bytes_of(uint64_t n) const
-    {
-        uint64_t bytes = 0;
-        for (uint64_t i = 0; i < n; i++)
-            bytes += static_cast<uint64_t>(std::max(pieces()[i].result, 0));
-        return bytes;
-    }
-
-    rig *rig_ = nullptr;
-    rig_buffer buffer_ = {}, list_ = {};
-    std::vector<unsigned char> content_;
-    std::mt19937_64 random_{4};
-};
 
 // Neighbours in the buffer, none of which may touch the other; holes and the end of the file.
 void any_alignment(std::mt19937_64 &random, uint64_t size, gpunvme_piece *pieces, uint64_t n)
@@ -123,10 +28,6 @@ void any_alignment(std::mt19937_64 &random, uint64_t size, gpunvme_piece *pieces
         at += len + 1;
     }
 }
-
-class ReadvWays : public Readv, public ::testing::WithParamInterface<bool>
-{
-};
 
 TEST_P(ReadvWays, PiecesOfAnyAlignmentGetWhatPreadGives)
 {
@@ -240,121 +141,6 @@ TEST_F(Readv, AFileInVeryManyExtentsIsReadInParts)
     EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
     expect_pieces(kCount);
 }
-
-// --- How long a list may be ----------------------------------------------------------------------
-
-constexpr uint64_t kMost = 4ull << 30; // bytes of all pieces, for a buffer that is shorter
-
-constexpr uint64_t kZeros = 1u << 30;
-
-TEST_P(ReadvWays, AListOfJustAsManyBytesAsItMayHaveIsReadWhole)
-{
-    rig_config config = {};
-    config.gpu_off = GetParam();
-    open(config);
-    ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
-    constexpr uint64_t kCount = kMost / kBytes;
-    std::fill_n(pieces(), kCount, gpunvme_piece{kZeros, 0, kBytes, -1});
-    std::fill_n(pieces() + kCount, kCount, gpunvme_piece{1ull << 40, 0, kBytes, -1});
-    gpunvme_ioc_readv v = request(2 * kCount);
-    ASSERT_EQ(rig_readv(rig_, 0, &v), 0) << "what is past the end is no byte";
-    EXPECT_EQ(v.bytes, kMost);
-    for (uint64_t i = 0; i < 2 * kCount; i++)
-        ASSERT_EQ(pieces()[i].result, i < kCount ? static_cast<int32_t>(kBytes) : 0) << i;
-}
-
-// One queue: it stops soon after its bytes are more than the list may have.
-TEST_P(ReadvWays, ALongerListIsReadAsFarAsItMayBe)
-{
-    rig_config config = {};
-    config.gpu_off = GetParam();
-    open(config);
-    ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
-    constexpr uint64_t kCount = 3 * kMost / kBytes;
-    std::fill_n(pieces(), kCount, gpunvme_piece{kZeros, 0, kBytes, -1});
-    gpunvme_ioc_readv v = request(kCount);
-    EXPECT_EQ(rig_readv(rig_, 0, &v), -E2BIG);
-    EXPECT_EQ(v.path, GetParam() ? GPUNVME_PATH_BOUNCE : GPUNVME_PATH_GPU);
-    EXPECT_GE(v.bytes, kMost - kBytes);
-    EXPECT_LE(v.bytes, 2 * kMost);
-    EXPECT_EQ(v.bytes, bytes_of(kCount));
-    for (uint64_t i = 0; i < kCount; i++)
-        ASSERT_TRUE(pieces()[i].result == static_cast<int32_t>(kBytes) ||
-                    pieces()[i].result == -E2BIG)
-            << i << ": " << pieces()[i].result;
-}
-
-// The later part of a map has pieces enough for that: those of the first one, behind them, stay.
-TEST_F(Readv, ATooLongListOfPartsKeepsWhatTheyHaveRead)
-{
-    rig_config config = {};
-    config.image_bytes = 512u << 20;
-    open(config);
-    ASSERT_EQ(rig_fragment(rig_, 8u << 20, (8u << 20) + 36000 * 8192ull), 0);
-    ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
-    constexpr uint32_t kLength = kBytes - 65536;
-    constexpr uint64_t kLong = 3 * kMost / kLength, kCount = kLong + 1000;
-    spread(kCount, 64);
-    std::fill_n(pieces(), kLong, gpunvme_piece{kZeros, 0, kLength, -1});
-    for (uint64_t i = kLong; i < kCount; i++)
-        pieces()[i].buffer_offset = kLength + (i - kLong) * 64;
-    gpunvme_ioc_readv v = request(kCount);
-    EXPECT_EQ(rig_readv(rig_, 0, &v), -E2BIG);
-    EXPECT_GE(v.bytes, kMost - kBytes);
-    EXPECT_LE(v.bytes, kMost + kMost / 2) << "nor is the rest read piece by piece";
-    EXPECT_EQ(v.bytes, bytes_of(kCount));
-    EXPECT_EQ(pieces()[kLong - 1].result, -E2BIG);
-    expect_pieces(kCount, kLong);
-}
-
-// A slow batch, of which the last pieces are empty until it has begun.
-class ReadvGrowing : public ReadvWays
-{
-  protected:
-    static constexpr uint64_t kGrown = kPieces - 3000;
-
-    void SetUp() override
-    {
-        rig_config config = {};
-        config.gpu_off = GetParam();
-        config.bytes_per_sec = 8u << 20;
-        open(config);
-        ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
-    }
-    void read_and_grow(gpunvme_ioc_readv *v)
-    {
-        std::fill_n(pieces(), kPieces, gpunvme_piece{kZeros, 0, 0, -1});
-        spread(2000, 512);
-        sim_stats before = {}, now = {};
-        sim_get_stats(rig_sim(rig_), &before);
-        std::atomic<int> err{1};
-        std::thread reader([&] { err = rig_readv(rig_, 0, v); });
-        while (err == 1 && now.reads <= before.reads + 10) {
-            std::this_thread::yield();
-            sim_get_stats(rig_sim(rig_), &now);
-        }
-        for (uint64_t i = kGrown; i < kPieces; i++)
-            pieces()[i].len = kBytes;
-        reader.join();
-        EXPECT_TRUE(err == -E2BIG || (err == 0 && pieces()[kGrown].result == 0)) << err;
-    }
-};
-
-TEST_P(ReadvGrowing, IsNotReadToItsEnd)
-{
-    gpunvme_ioc_readv v;
-    do {
-        v = request(kPieces);
-        read_and_grow(&v);
-    } while (pieces()[kGrown].result == 0); // too late
-    EXPECT_EQ(pieces()[0].result, expected(pieces()[0]));
-    EXPECT_EQ(pieces()[kGrown].result, static_cast<int32_t>(kBytes));
-    EXPECT_EQ(pieces()[kPieces - 1].result, -E2BIG);
-    EXPECT_LE(v.bytes, 2 * kMost);
-}
-
-INSTANTIATE_TEST_SUITE_P(Paths, ReadvGrowing, ::testing::Values(false, true),
-                         [](const auto &info) { return info.param ? "bounce" : "gpu"; });
 
 // --- When the drive fails ------------------------------------------------------------------------
 
