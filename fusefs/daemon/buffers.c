@@ -25,7 +25,7 @@
  * machine's memory in so many, as much as tmpfs takes by default.
  */
 #define PINNED_PART 2u
-#define USER_PART   2u /* of either, for the buffers of one user */
+#define USER_PART   2u /* of either, and of the buffers' number, for one user */
 
 struct buffer {
     uint64_t id, key, len;
@@ -145,10 +145,18 @@ static bool has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
     return b <= max - all && b <= max / USER_PART - of_user;
 }
 
+static bool has_all_places(const struct buffers *t, const struct user *u)
+{
+    unsigned most = (t->max + USER_PART - 1) / USER_PART; /* also of one place */
+    return t->count == t->max || (u && u->count >= most);
+}
+
 /* Under the lock. */
 static int charge(struct buffers *t, const struct buffer *b)
 {
     struct user **link = find_user(t, b->uid), *u = *link;
+    if (has_all_places(t, u))
+        return -EMFILE;
     if (!has_room(b->len, t->max_bytes, t->bytes, u ? u->bytes : 0) ||
         !has_room(b->pinned, t->max_pinned, t->pinned, u ? u->pinned : 0))
         return -ENOMEM;
@@ -171,7 +179,7 @@ static int charge(struct buffers *t, const struct buffer *b)
 static int reserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
-    int err = t->count < t->max ? charge(t, b) : -EMFILE;
+    int err = charge(t, b);
     pthread_mutex_unlock(&t->lock);
     return err;
 }

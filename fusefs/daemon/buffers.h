@@ -26,8 +26,9 @@ void buffers_close(struct buffers *t);
 /*
  * Registers memory; mem.fd stays the caller's. With mem.copies_will_do, memory that the drive
  * cannot reach becomes a buffer for the bounce path, which is said in the log, once. -EMFILE when
- * max are registered, -ENOMEM when they would cost too much memory, all together or this user's;
- * -EOPNOTSUPP for a kind the executor does not take, otherwise as gq_buffer_register().
+ * max are registered, or half of that by this user, -ENOMEM when they would cost too much memory,
+ * all together or this user's; -EOPNOTSUPP for a kind the executor does not take, otherwise as
+ * gq_buffer_register().
  */
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key);

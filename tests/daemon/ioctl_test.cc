@@ -30,7 +30,7 @@ class IoctlTest : public ::testing::Test
         if (!why_no_mount().empty())
             return;
         mounted = new Mounted(64u << 20);
-        if (!mounted->mount("executor=cpu,max_buffers=4"))
+        if (!mounted->mount("executor=cpu,max_buffers=8"))
             fprintf(stderr, "%s\n", mounted->log().c_str());
         int fd = open_on(mounted->path("file"), O_RDWR | O_CREAT);
         std::string data(100000, 'd');
@@ -76,7 +76,7 @@ TEST_F(IoctlTest, InfoDescribesTheMount)
     EXPECT_EQ(info.executor, GPUNVME_EXECUTOR_CPU);
     EXPECT_EQ(info.tier, 1u);
     EXPECT_EQ(info.block_size, 4096u);
-    EXPECT_EQ(info.max_buffers, 4u);
+    EXPECT_EQ(info.max_buffers, 8u);
     EXPECT_GT(info.queues, 0u);
     EXPECT_STREQ(info.transport, "sim");
     EXPECT_EQ(info.socket[0], '@');

@@ -331,15 +331,30 @@ TEST_F(Transfer, RefusesWhatIsNotTheCallersBuffer)
 
 TEST_F(Transfer, BuffersAreLimitedInNumber)
 {
-    open(with(&rig_config::max_buffers, 2u));
-    rig_buffer second = {}, third = {};
+    open(with(&rig_config::max_buffers, 3u));
+    rig_buffer second = {};
+    auto add = [&](uint32_t uid) {
+        rig_buffer b = {};
+        int err = rig_register(rig_, 4096, uid, &b);
+        rig_forget(&b);
+        return err;
+    };
     EXPECT_EQ(rig_register(rig_, 4096, 0, &second), 0);
-    EXPECT_EQ(rig_register(rig_, 4096, 0, &third), -EMFILE);
+    EXPECT_EQ(add(0), -EMFILE) << "half, rounded up, of one user";
+    EXPECT_EQ(add(1), 0);
+    EXPECT_EQ(add(1), -EMFILE) << "all together";
     EXPECT_EQ(rig_unregister(rig_, &second, 0), 0);
-    rig_forget(&third);
-    EXPECT_EQ(rig_register(rig_, 4096, 0, &third), 0);
+    EXPECT_EQ(add(1), 0);
+    EXPECT_EQ(add(0), -EMFILE);
     rig_forget(&second);
-    rig_forget(&third);
+}
+
+TEST_F(Transfer, TheOnlyBufferMayBeAnybodys)
+{
+    open(with(&rig_config::max_buffers, 1u));
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);
+    rig_forget(&buffer_);
+    EXPECT_EQ(rig_register(rig_, 4096, 1, &buffer_), 0);
 }
 
 // A file of holes costs whoever sends it nothing, but tables have to be built for all of it.
