@@ -208,6 +208,7 @@ static void answer(fuse_req_t req, const struct request *r, const struct call *c
         return;
     }
     a->job.run = run_answer;
+    a->job.uid = call->uid;
     a->req = req;
     a->request = r;
     a->call = *call;

@@ -5,53 +5,81 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define BUFFER_THREADS 4u
+#define BUFFER_THREADS 8u
+#define USER_THREADS   4u /* of these */
 
 struct lane {
     pthread_cond_t wake;
     struct job *first, **last;
 };
 
-struct workers {
-    pthread_mutex_t lock; /* protects everything below but the threads */
-    struct lane lanes[2]; /* by enum work */
-    bool closing;
-    unsigned count;
-    pthread_t threads[];
+struct worker {
+    struct workers *all;
+    enum work kind;
+    pthread_t thread;
+    bool busy; /* protected by the lock, */
+    uid_t uid; /* and for whom */
 };
 
-/* The queue is empty only when NULL comes back: then the workers are closing. */
-static struct job *take(struct workers *w, struct lane *lane)
+struct workers {
+    pthread_mutex_t lock; /* protects everything below but counts and threads */
+    struct lane lanes[2]; /* by enum work */
+    bool closing;
+    unsigned wanted, count; /* threads; those that have begun */
+    struct worker threads[];
+};
+
+/* Does the user leave threads to others? */
+static bool may_begin(const struct workers *w, enum work kind, uid_t uid)
 {
+    unsigned n = 0;
+    if (kind != WORK_BUFFER)
+        return true;
+    for (unsigned i = 0; i < w->wanted; i++) {
+        const struct worker *other = &w->threads[i];
+        n += other->kind == kind && other->busy && other->uid == uid;
+    }
+    return n < USER_THREADS;
+}
+
+/* The link to the next job that may begin, or to the end. When the workers are closing all may. */
+static struct job **find(struct workers *w, enum work kind)
+{
+    struct job **link = &w->lanes[kind].first;
+    while (*link && !w->closing && !may_begin(w, kind, (*link)->uid))
+        link = &(*link)->next;
+    return link;
+}
+
+/* NULL: the workers are closing, and the queue is empty. */
+static struct job *take(struct worker *self)
+{
+    struct workers *w = self->all;
+    struct lane *lane = &w->lanes[self->kind];
+    struct job **link, *job;
     pthread_mutex_lock(&w->lock);
-    while (!lane->first && !w->closing)
+    self->busy = false;
+    while (!*(link = find(w, self->kind)) && !w->closing)
         pthread_cond_wait(&lane->wake, &w->lock);
-    struct job *job = lane->first;
+    job = *link;
     if (job) {
-        lane->first = job->next;
-        if (!lane->first)
-            lane->last = &lane->first;
+        *link = job->next;
+        if (lane->last == &job->next)
+            lane->last = link;
+        self->busy = true;
+        self->uid = job->uid;
     }
     pthread_mutex_unlock(&w->lock);
     return job;
 }
 
-static void *work_on(struct workers *w, enum work kind)
+/* Who has ended a user's job looks for the next itself, so nobody is woken for it. */
+static void *work(void *arg)
 {
     struct job *job;
-    while ((job = take(w, &w->lanes[kind])))
+    while ((job = take(arg)))
         job->run(job);
     return NULL;
-}
-
-static void *transfers(void *arg)
-{
-    return work_on(arg, WORK_TRANSFER);
-}
-
-static void *buffers(void *arg)
-{
-    return work_on(arg, WORK_BUFFER);
 }
 
 int workers_open(unsigned n_transfers, struct workers **out)
@@ -60,14 +88,19 @@ int workers_open(unsigned n_transfers, struct workers **out)
     struct workers *w = calloc(1, sizeof(*w) + all * sizeof(w->threads[0]));
     if (!w)
         return -ENOMEM;
+    w->wanted = all;
     pthread_mutex_init(&w->lock, NULL);
     for (unsigned i = 0; i < 2; i++) {
         w->lanes[i].last = &w->lanes[i].first;
         pthread_cond_init(&w->lanes[i].wake, NULL);
     }
+    for (unsigned i = 0; i < all; i++) {
+        w->threads[i].all = w;
+        w->threads[i].kind = i < n_transfers ? WORK_TRANSFER : WORK_BUFFER;
+    }
     for (; w->count < all; w->count++) {
-        int err = pthread_create(&w->threads[w->count], NULL,
-                                 w->count < n_transfers ? transfers : buffers, w);
+        struct worker *self = &w->threads[w->count];
+        int err = pthread_create(&self->thread, NULL, work, self);
         if (err) {
             workers_close(w);
             return -err;
@@ -96,7 +129,7 @@ void workers_close(struct workers *w)
         pthread_cond_broadcast(&w->lanes[i].wake);
     pthread_mutex_unlock(&w->lock);
     for (unsigned i = 0; i < w->count; i++)
-        pthread_join(w->threads[i], NULL);
+        pthread_join(w->threads[i].thread, NULL);
     for (unsigned i = 0; i < 2; i++)
         pthread_cond_destroy(&w->lanes[i].wake);
     pthread_mutex_destroy(&w->lock);
