@@ -71,22 +71,41 @@ GQ_FN uint64_t gq_single_limit(const struct gq_run *run)
     return run->command_ns;
 }
 
-/* s has run, port and at, and is zero beside them; nothing is in flight. */
-GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
+/*
+ * s has run, port and at, and is zero beside them; nothing is in flight. The command's time begins.
+ */
+GQ_FN void gq_single_start(struct gq_single *s)
 {
-    const struct gq_port *port = s->port;
-    uint32_t entry = s->at.entry;
-
     s->outcome = GQ_OUT_RUNNING;
     s->start_ns = gq_clock_ns();
     s->limit_ns = gq_single_limit(s->run);
     s->leave_ns = s->start_ns + GQ_FLAGS_NS;
-    gq_store_sqe(&port->sq[entry], s->run, cmd, entry);
+}
+
+/* In front of the fence: the completion before this command has been seen. */
+GQ_FN void gq_single_give(const struct gq_single *s)
+{
     if (s->at.owed)
-        gq_store_doorbell(port->cq_doorbell, entry);
-    gq_fence_entries();
-    gq_store_doorbell(port->sq_doorbell, entry + 1 < port->depth ? entry + 1 : 0);
+        gq_store_doorbell(s->port->cq_doorbell, s->at.entry);
+}
+
+/* Behind the fence. */
+GQ_FN void gq_single_ring(const struct gq_single *s)
+{
+    uint32_t next = s->at.entry + 1;
+
+    gq_store_doorbell(s->port->sq_doorbell, next < s->port->depth ? next : 0);
     gq_kick(s->run);
+}
+
+/* s as for gq_single_start(). */
+GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
+{
+    gq_single_start(s);
+    gq_store_sqe(&s->port->sq[s->at.entry], s->run, cmd, s->at.entry);
+    gq_single_give(s);
+    gq_fence_entries();
+    gq_single_ring(s);
 }
 
 /* A CQE is there. */
@@ -116,23 +135,30 @@ GQ_FN bool gq_single_must_leave(const struct gq_run *run)
     return false;
 }
 
+/* At `now`, or later, there was no CQE. */
+GQ_FN void gq_single_watch(struct gq_single *s, uint64_t now)
+{
+    bool late = now - s->start_ns >= s->limit_ns;
+
+    if (!late && now < s->leave_ns)
+        return;
+    s->leave_ns = now + GQ_FLAGS_NS;
+    if (gq_single_must_leave(s->run))
+        s->outcome = GQ_OUT_LEFT;
+    else if (late)
+        s->outcome = GQ_OUT_TIMED_OUT;
+}
+
 /* Returns s->outcome. The clock is on its way while the CQE is, and tells the time before it. */
 GQ_FN uint32_t gq_single_look(struct gq_single *s)
 {
-    const struct gq_run *run = s->run;
     uint64_t now = gq_clock_ns();
     uint32_t dw3 = gq_load_cqe(&s->port->cq[s->at.entry]);
-    bool late = now - s->start_ns >= s->limit_ns;
 
-    if (NVME_CQE_PHASE(dw3 >> 16) == s->at.phase) {
+    if (NVME_CQE_PHASE(dw3 >> 16) == s->at.phase)
         gq_single_seen(s, dw3);
-    } else if (late || now >= s->leave_ns) {
-        s->leave_ns = now + GQ_FLAGS_NS;
-        if (gq_single_must_leave(run))
-            s->outcome = GQ_OUT_LEFT;
-        else if (late)
-            s->outcome = GQ_OUT_TIMED_OUT;
-    }
+    else
+        gq_single_watch(s, now);
     return s->outcome;
 }
 

@@ -52,12 +52,12 @@ GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
 }
 
 /*
- * One lane's look: have the leases ended? checked: what checked_ns said a moment ago. A word of
- * host memory costs a microsecond, both together hardly more: once in a while somebody pays.
+ * One lane's look: have the leases ended? checked: what checked_ns said a moment ago, at `now`. A
+ * word of host memory costs a microsecond, both together hardly more: once in a while somebody
+ * pays.
  */
-GQ_FN bool gd_look(const struct gpunvme_device_file *f, uint64_t checked)
+GQ_FN bool gd_look(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {
-    uint64_t now = gq_clock_ns();
     uint32_t of_queues, of_extents;
 
     if (now - checked < GD_CHECK_NS)
@@ -81,7 +81,7 @@ GQ_FN int gd_refused_error(const struct gd_reader *w)
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            GQ_AT(stale) = gd_look(w->file, 0);
+            GQ_AT(stale) = gd_look(w->file, gq_clock_ns(), 0);
     }
     return GQ_FROM32(stale, 0) ? -ESTALE : -EIO;
 }
@@ -110,7 +110,7 @@ GQ_FN int gd_try(struct gd_reader *w)
             uint64_t checked = gd_load64(w->file->checked_ns);
 
             GQ_AT(word) = gd_try_lock(lock);
-            GQ_AT(stale) = gd_look(w->file, checked);
+            GQ_AT(stale) = gd_look(w->file, gq_clock_ns(), checked);
             if (GQ_AT(stale) && GD_FREE(GQ_AT(word)))
                 gd_unlock(lock, GQ_AT(word));
         }

@@ -89,7 +89,16 @@ GQ_FN void gd_send(const struct gd_reader *w, struct gq_single *s, const struct 
     }
 }
 
-/* Until the command has ended, or is lost. */
+/* After the command has ended, or is lost: 0 or -errno. */
+GQ_FN int gd_ended(struct gd_reader *w, const struct gq_single *s)
+{
+    w->outcome = GQ_SAME32(s->outcome);
+    w->in_flight = w->outcome != GQ_OUT_DONE;
+    w->position = s->at;
+    return w->outcome == GQ_OUT_DONE && !GQ_SAME32(s->status) ? 0 : gd_run_error(w);
+}
+
+/* Until it has. */
 GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
 {
     GQ_FOR_LANES(lane)
@@ -99,13 +108,10 @@ GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
                 gd_idle();
         }
     }
-    w->outcome = GQ_SAME32(s->outcome);
-    w->in_flight = w->outcome != GQ_OUT_DONE;
-    w->position = s->at;
-    return w->outcome == GQ_OUT_DONE && !GQ_SAME32(s->status) ? 0 : gd_run_error(w);
+    return gd_ended(w, s);
 }
 
-/* After gd_await(): lane 0 passed its fence in gd_send(), and stored nothing to the queue since. */
+/* After gd_ended(): lane 0 passed its fence in gd_send(), and stored nothing to the queue since. */
 GQ_FN void gd_give_fenced(const struct gd_reader *w)
 {
     GQ_FOR_LANES(lane)
