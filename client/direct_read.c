@@ -71,6 +71,29 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
     return 0;
 }
 
+/* The host has the extents in the page of their lease. */
+static bool one_command(const struct gpunvme_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
+{
+    struct gq_file_map map = f->device.map;
+    map.extents = (const void *)((const char *)f->page.addr + GPUNVME_LEASE_EXTENTS_AT);
+    return direct_command(&map, &l->buffer, l->addr - l->buffer.addr, l->len, l->offset,
+                          f->device.set.max_command, cmd);
+}
+
+static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
+{
+    struct gq_cmd cmd;
+    const struct direct_service_read r = {
+        .file = &f->device,
+        .file_at = f->device_at,
+        .addr = l->addr,
+        .len = l->len,
+        .offset = l->offset,
+        .command = l->len && one_command(f, l, &cmd) ? &cmd : NULL,
+    };
+    return direct_service_read(f->d->service, &r);
+}
+
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
 {
     struct gd_launch l;
@@ -79,7 +102,7 @@ ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
         return err;
     if (f->d->place.cuda && !f->d->service)
         return no_kernels();
-    int64_t got = f->d->service ? direct_service_read(f->d->service, &l) : read_here(f, &l);
+    int64_t got = f->d->service ? read_by_block(f, &l) : read_here(f, &l);
     if (got < 0)
         return gpunvme_fail((int)got, "read through leased queues: %s", strerror((int)-got));
     return got;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -10,12 +11,13 @@
 #include "client/device/image.h"
 #include "client/error.h"
 
-#define KERNEL   "gpunvme_direct_serve"
-#define PAGE     4096u
-#define NS_PER_S 1000000000u
-#define THREADS  (GD_READ_QUEUES * 32u)
-#define PART     ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
-#define PATIENCE 3u /* deadlines of a command: for a queue, for the part, and one to be sure */
+#define KERNEL      "gpunvme_direct_serve"
+#define PAGE        4096u
+#define NS_PER_S    1000000000u
+#define THREADS     (GD_READ_QUEUES * 32u)
+#define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
+#define CLOCK_LOOKS 64u                  /* of looks, the clock is looked at with one */
+#define PATIENCE    3u /* deadlines of a command: for a queue, for the part, and one to be sure */
 
 struct direct_service {
     struct place place;
@@ -26,6 +28,7 @@ struct direct_service {
 
     pthread_mutex_t lock; /* protects the box, and with it the memory: one read at a time */
     struct gq_box box;
+    struct gd_set set; /* of whose queues the block that was launched last takes one */
 };
 
 static int run(void *ctx, const struct gq_box_launch *box)
@@ -33,7 +36,8 @@ static int run(void *ctx, const struct gq_box_launch *box)
     struct direct_service *s = ctx;
     struct gd_service_launch l = {
         .box = *box,
-        .answer = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, answer))};
+        .answer = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, answer)),
+        .set = s->set};
     void *args[] = {&l};
     return cuda_driver_launch(s->place.cuda, s->place.device, &s->kernel, THREADS, s->stream, args);
 }
@@ -118,13 +122,14 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* Under the lock. The answer to piece `number`. */
-static int64_t wait_for(struct direct_service *s, uint32_t number, uint64_t patience_ns)
+/* Under the lock. The answer to the read `number`: 0 or -errno. */
+static int wait_for(struct direct_service *s, uint32_t number, uint64_t patience_ns)
 {
-    uint64_t start = now_ns(), answer;
-    for (;;) {
-        bool late = now_ns() - start >= patience_ns, alone = gq_box_is_alone(&s->box);
-        answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
+    uint64_t start = now_ns();
+    for (unsigned looks = 1;; looks++) {
+        bool late = looks % CLOCK_LOOKS == 0 && now_ns() - start >= patience_ns;
+        bool alone = gq_box_is_alone(&s->box);
+        uint64_t answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
         if (answer >> 32 == number)
             return (int32_t)(uint32_t)answer;
         int err = alone ? gq_box_run(&s->box) : 0;
@@ -135,27 +140,57 @@ static int64_t wait_for(struct direct_service *s, uint32_t number, uint64_t pati
     }
 }
 
-static int64_t read_part(struct direct_service *s, const struct gd_launch *part)
+/* Under the lock. Does the block that is there, or comes next, drive the queues of the read? */
+static bool knows(struct direct_service *s, const struct gd_set *set)
 {
-    pthread_mutex_lock(&s->lock);
-    uint32_t number = gq_box_put(&s->box, part, sizeof(*part));
-    int64_t bytes = wait_for(s, number, PATIENCE * part->file.set.command_ns);
-    pthread_mutex_unlock(&s->lock);
-    return bytes;
+    if (gq_box_is_alone(&s->box))
+        s->set = *set;
+    return memcmp(&s->set, set, sizeof(*set)) == 0;
 }
 
-int64_t direct_service_read(struct direct_service *s, const struct gd_launch *read)
+static union gd_ask ask_command(const struct gpunvme_device_file *f, const struct gq_cmd *cmd)
 {
-    struct gd_launch part = *read;
+    return (union gd_ask){.command = {.opcode = NVME_IO_READ,
+                                      .nsid = f->set.nsid,
+                                      .lease = (uintptr_t)f->lease,
+                                      .checked_ns = (uintptr_t)f->checked_ns,
+                                      .prp1 = cmd->prp1,
+                                      .prp2 = cmd->prp2,
+                                      .slba = cmd->slba,
+                                      .nlb = cmd->nlb}};
+}
+
+/* done: bytes of it that were read before. */
+static union gd_ask ask_part(const struct direct_service_read *r, uint64_t done)
+{
+    uint64_t left = r->len - done;
+    return (union gd_ask){.read = {.file = r->file_at,
+                                   .addr = r->addr + done,
+                                   .len = left < PART ? left : PART,
+                                   .offset = r->offset + done}};
+}
+
+/* 0 or -errno. */
+static int read_part(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+{
+    const struct gd_set *set = &r->file->set;
+    pthread_mutex_lock(&s->lock);
+    bool command = knows(s, set) && r->command;
+    union gd_ask ask = command ? ask_command(r->file, r->command) : ask_part(r, done);
+    uint32_t number = gq_box_put(&s->box, &ask, sizeof(ask));
+    int err = wait_for(s, number, PATIENCE * set->command_ns);
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *r)
+{
     uint64_t done = 0;
-    while (done < read->len) {
-        part.addr = read->addr + done;
-        part.offset = read->offset + done;
-        part.len = read->len - done < PART ? read->len - done : PART;
-        int64_t got = read_part(s, &part);
-        if (got < 0)
-            return done ? (int64_t)done : got;
-        done += (uint64_t)got;
+    while (done < r->len) {
+        int err = read_part(s, r, done);
+        if (err)
+            return done ? (int64_t)done : err;
+        done += r->len - done < PART ? r->len - done : PART;
     }
     return (int64_t)done;
 }

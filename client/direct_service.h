@@ -7,10 +7,18 @@
 
 #include <stdbool.h>
 
-#include "client/device/gd_launch.h"
+#include "client/device/gd_types.h"
 #include "client/place.h"
 
 struct direct_service;
+
+/* Inside of one buffer, not past the end of the file. */
+struct direct_service_read {
+    const struct gpunvme_device_file *file;
+    uint64_t file_at; /* in the place */
+    uint64_t addr, len, offset;
+    const struct gq_cmd *command; /* that is all of it; NULL: there is no such one */
+};
 
 /* The place is a GPU. *out NULL, and 0: the library has no code for it. */
 int direct_service_open(const struct place *p, struct direct_service **out);
@@ -21,7 +29,7 @@ void direct_service_close(struct direct_service *s);
  * turns. -ETIMEDOUT also when the block did not answer in time, for want of room on the GPU: a read
  * that it has taken may still go on then.
  */
-int64_t direct_service_read(struct direct_service *s, const struct gd_launch *read);
+int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *read);
 /* No block is there, nor on its way: what it was told of may go. NULL: none ever was. */
 bool direct_service_has_left(struct direct_service *s);
 

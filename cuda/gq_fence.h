@@ -177,6 +177,12 @@ GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
     __atomic_store_n(sign, value, __ATOMIC_RELAXED);
 }
 
+/* Acquires, as on a GPU. */
+GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
 /* A host has no use for one store of both: the first is the later. */
 GQ_FN void gq_store_signs(uint32_t *first, uint32_t value, uint32_t second)
 {

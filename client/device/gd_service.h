@@ -1,21 +1,51 @@
-/* What the block that stays on the GPU is told: reads come as struct gd_launch, without `bytes`. */
+/* What host and block that stays on the GPU tell each other (gd_stay.h). */
 #ifndef CLIENT_DEVICE_GD_SERVICE_H
 #define CLIENT_DEVICE_GD_SERVICE_H
 
-#include "client/device/gd_launch.h"
+#include "client/device/gd_types.h"
 #include "cuda/gq_box.h"
 
-static_assert(sizeof(struct gd_launch) <= GQ_BOX_BYTES, "a read fits into the box");
+/* Of the box only so many words are looked at: 128 bytes, which one load of a warp brings. */
+#define GD_ASK_WORDS 16u
+
+/* A read, as the host asks for it. */
+union gd_ask {
+    uint32_t words[GD_ASK_WORDS];
+    /*
+     * One that a single command serves, which the host has made: it lies as in the ring, but for
+     * the CID, and where a read command has nothing stands what else there is to know.
+     */
+    struct {
+        uint32_t opcode, nsid;
+        uint64_t lease, checked_ns; /* of the file, as in struct gpunvme_device_file */
+        uint64_t prp1, prp2, slba;
+        uint32_t nlb, reserved[3];
+    } command;
+    /* Any other one. */
+    struct {
+        uint32_t opcode; /* 0: it is no command */
+        uint32_t reserved;
+        uint64_t file; /* struct gpunvme_device_file, where the GPU has it */
+        uint64_t addr, len, offset;
+    } read;
+};
+static_assert(sizeof(union gd_ask) == sizeof(struct nvme_sqe) &&
+                  sizeof(union gd_ask) == GD_ASK_WORDS * sizeof(uint32_t),
+              "a word of the box has a dword of the command");
+#define GD_ASK_LEASE      2u /* first word of two */
+#define GD_ASK_CHECKED_NS 4u
 
 /* In host memory. */
 struct gd_service {
     struct gq_box_memory box;
-    uint64_t answer; /* the read's number in the upper half, in the lower its bytes or -errno */
+    uint64_t answer; /* the read's number in the upper half, in the lower 0 or -errno */
 };
 
+/* What one launch is told. */
 struct gd_service_launch {
     struct gq_box_launch box;
     uint64_t *answer;
+    struct gd_set set; /* whose queues serve single commands */
 };
 
 #endif

@@ -135,6 +135,11 @@ GQ_FN void gd_store64(uint64_t *at, uint64_t value)
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
 }
 
+GQ_FN void gd_store_own_result(int64_t *at, int64_t value)
+{
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
 GQ_FN void gd_pause(void)
 {
     sched_yield();

@@ -91,6 +91,11 @@ class Stack
         return memcmp(pages[0].bytes + at, &content_[offset], len) == 0;
     }
 
+    bool is_media(size_t at, uint64_t len, uint64_t lba) const
+    {
+        return memcmp(pages[0].bytes + at, &media_[lba * kLba], len) == 0;
+    }
+
     uint32_t lock(uint32_t queue)
     {
         return __atomic_load_n(&locks[queue], __ATOMIC_ACQUIRE);
@@ -129,6 +134,8 @@ class Stack
         uint64_t len = (sqe.cdw12 + 1) * kLba, first = kPage - sqe.prp1 % kPage;
         uint32_t at = r.posted % depth_, phase = (r.posted / depth_ & 1) ^ 1;
         commands++;
+        odd_commands += sqe.opcode != NVME_IO_READ || sqe.flags || sqe.nsid != 1 || sqe.cdw2 ||
+                        sqe.cdw3 || sqe.mptr || sqe.cdw13 || sqe.cdw14 || sqe.cdw15;
         if (on_command && !on_command())
             return;
         memcpy(reinterpret_cast<void *>(sqe.prp1), &media_[slba * kLba], std::min(len, first));
@@ -163,7 +170,7 @@ class Stack
     gpunvme_device_file file = {};
     // Of the controller; on_command: set before the first read, false: never completed.
     std::function<bool()> on_command;
-    std::atomic<unsigned> commands{0}, status_of_next{0}, cid_error{0};
+    std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
 };
 
 } // namespace direct_stack

@@ -1,3 +1,12 @@
+#define GQ_LANES 32u
+
+/* The block's clock can be stopped. */
+#define gq_clock_ns clock_of_the_machine
+#include "cuda/gq_fence.h"
+#undef gq_clock_ns
+static uint64_t gq_clock_ns(void);
+#include "client/device/gd_stay.h"
+
 #include "tests/client/service_rig.h"
 
 #include <errno.h>
@@ -6,11 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/device/gd_service.h"
 #include "client/device/image.h"
-#include "client/direct_service.h"
-
-#define IDLE_ROUNDS 200u /* after which the block leaves */
+#include "client/direct.h"
 
 struct service_rig {
     struct direct_service *service;
@@ -19,13 +25,18 @@ struct service_rig {
     void *page;
     pthread_t thread;
     bool running; /* until it is joined */
-    _Atomic uint64_t fail_from, bytes;
+    _Atomic uint64_t fail_from, bytes, stopped_ns;
     _Atomic int fail, fail_launches, held;
     _Atomic bool hold, stick;
     _Atomic unsigned reads, launches;
 };
 
 static struct service_rig *rig; /* one at a time: fakes find it here */
+
+static uint64_t gq_clock_ns(void)
+{
+    return rig->stopped_ns ? rig->stopped_ns : clock_of_the_machine();
+}
 
 int service_rig_open(uint64_t command_ns, struct service_rig **out)
 {
@@ -52,8 +63,19 @@ void service_rig_close(struct service_rig *r)
 
 int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
 {
-    const struct gd_launch read = {
-        .file = r->file, .addr = offset + 1, .len = len, .offset = offset};
+    const struct direct_service_read read = {
+        .file = &r->file, .addr = offset + 1, .len = len, .offset = offset};
+    return direct_service_read(r->service, &read);
+}
+
+int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
+                            const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset)
+{
+    struct gq_cmd cmd;
+    struct direct_service_read read = {
+        .file = f, .addr = offset + 1, .len = len, .offset = offset, .command = &cmd};
+    if (!direct_command(&f->map, b, at, len, offset, f->set.max_command, &cmd))
+        return -ENOTSUP;
     return direct_service_read(r->service, &read);
 }
 
@@ -88,6 +110,16 @@ void service_rig_hold(struct service_rig *r, bool hold)
     r->hold = hold;
 }
 
+void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns)
+{
+    r->stopped_ns = gq_clock_ns() + later_ns;
+}
+
+void service_rig_run_clock(struct service_rig *r)
+{
+    r->stopped_ns = 0;
+}
+
 void service_rig_stick(struct service_rig *r, bool stick)
 {
     r->stick = stick;
@@ -110,49 +142,30 @@ int service_rig_held(const struct service_rig *r)
 
 /* --- The block ------------------------------------------------------------------------------- */
 
-static bool take(const struct gq_box_memory *box, uint32_t number, uint32_t *out)
-{
-    for (unsigned i = 0; i < GQ_BOX_WORDS; i++) {
-        uint64_t word = __atomic_load_n(&box->words[i], __ATOMIC_ACQUIRE);
-        if (word >> 32 != number)
-            return false;
-        out[i] = (uint32_t)word;
-    }
-    return true;
-}
-
-static void answer(const struct gd_service_launch *l, uint32_t number, const struct gd_launch *read)
+static void answer(const struct gd_service_launch *l, uint32_t number, const union gd_ask *ask)
 {
     /* The address tells the offset, so that parts that go to the wrong place are found out. */
-    int64_t bytes = read->addr == read->offset + 1 ? (int64_t)read->len : -EFAULT;
+    int err = ask->read.addr == ask->read.offset + 1 ? 0 : -EFAULT;
     rig->reads++;
     while (rig->stick)
         sched_yield();
-    if (read->offset >= rig->fail_from)
-        bytes = rig->fail;
+    if (ask->read.offset >= rig->fail_from)
+        err = rig->fail;
     else
-        rig->bytes += read->len;
-    __atomic_store_n(l->answer, (uint64_t)number << 32 | (uint32_t)bytes, __ATOMIC_RELEASE);
+        rig->bytes += ask->read.len;
+    __atomic_store_n(l->answer, (uint64_t)number << 32 | (uint32_t)err, __ATOMIC_RELEASE);
 }
 
+/* As the kernel, with reads that are no commands made up. */
 static void *serve(void *arg)
 {
     const struct gd_service_launch *l = arg;
-    union {
-        uint32_t words[GQ_BOX_WORDS];
-        struct gd_launch read;
-    } piece;
     uint32_t number = l->box.first;
+    union gd_ask ask;
     while (rig->hold)
         sched_yield();
-    for (unsigned idle = 0; idle < IDLE_ROUNDS; idle++) {
-        if (take(l->box.box, number, piece.words)) {
-            answer(l, number, &piece.read);
-            number = gq_box_next(number);
-            idle = 0;
-        }
-        sched_yield();
-    }
+    for (; gd_stay(l, &number, &ask); number = gq_box_next(number))
+        answer(l, number, &ask);
     __atomic_store_n(&l->box.box->ended, l->box.launch, __ATOMIC_RELEASE);
     return NULL;
 }

@@ -1,0 +1,341 @@
+// Reads of one command by the block that stays: both halves of it, against a controller.
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/direct_stack.h"
+
+extern "C" {
+#include "tests/client/service_rig.h"
+}
+
+namespace
+{
+
+using direct_stack::kLba;
+using direct_stack::kPage;
+using direct_stack::kPages;
+using direct_stack::Stack;
+
+constexpr uint32_t kDepth = 4;
+constexpr uint32_t kFree = 0;
+constexpr uint64_t kMs = 1000000;
+constexpr int64_t kWhole = kPage;
+
+// Goes before the queues that it drives.
+class Block
+{
+  public:
+    Block()
+    {
+        EXPECT_EQ(service_rig_open(10000 * kMs, &rig_), 0);
+    }
+    ~Block()
+    {
+        service_rig_run_clock(rig_);
+        service_rig_close(rig_);
+    }
+    // To page `page` of the stack's memory.
+    int64_t read(Stack &s, size_t page, uint64_t offset)
+    {
+        return read(s, s.file, page, offset);
+    }
+    int64_t read(Stack &s, const gpunvme_device_file &file, size_t page, uint64_t offset,
+                 uint64_t len = kPage)
+    {
+        uint64_t memory = reinterpret_cast<uint64_t>(s.pages.data()), all = kPages * kPage;
+        gd_buffer b = {memory + 64, all - 64, {memory, memory, 0, 64, all - 64}};
+        return service_rig_command(rig_, &file, &b, page * kPage - 64, len, offset);
+    }
+    // What is no command, and is answered from what it asks for.
+    int64_t read_otherwise(uint64_t len, uint64_t offset)
+    {
+        return service_rig_read(rig_, len, offset);
+    }
+    unsigned others() const
+    {
+        return service_rig_reads(rig_);
+    }
+    // A block whose clock stands never leaves.
+    void stop_clock(uint64_t later_ns = 0)
+    {
+        service_rig_stop_clock(rig_, later_ns);
+    }
+    bool has_left() const
+    {
+        return service_rig_has_left(rig_);
+    }
+    void await_leaving()
+    {
+        service_rig_run_clock(rig_);
+        while (!has_left())
+            std::this_thread::yield();
+    }
+
+  private:
+    struct service_rig *rig_ = nullptr;
+};
+
+unsigned count(Stack &s, uint32_t n_queues, uint32_t state)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < n_queues; i++) {
+        uint32_t word = s.lock(i); // one that is lost may be taken as well
+        n += (word & GD_LOST ? GD_LOST : word & GD_TAKEN) == state;
+    }
+    return n;
+}
+
+// The pages of the file's first two extents: no hole.
+uint64_t page_of(unsigned i)
+{
+    return i % 5 * kPage;
+}
+
+TEST(ServiceCommand, RingsGoRoundAndBytesAreRight)
+{
+    for (uint32_t n_queues : {1u, 3u, 4u}) {
+        Stack s(n_queues, kDepth, 20);
+        Block block;
+        for (unsigned i = 0; i < 10 * kDepth; i++) {
+            ASSERT_EQ(block.read(s, 1 + i % 7, page_of(i)), kWhole) << i << " of " << n_queues;
+            ASSERT_TRUE(s.holds((1 + i % 7) * kPage, kPage, page_of(i))) << i;
+        }
+        block.await_leaving();
+        EXPECT_EQ(s.commands, 10 * kDepth);
+        EXPECT_EQ(s.odd_commands, 0u);
+        EXPECT_EQ(block.others(), 0u) << "all were commands";
+    }
+}
+
+TEST(ServiceCommand, WhatIsNoCommandIsNotMadeOne)
+{
+    Stack s(4, kDepth, 20);
+    Block block;
+    uint64_t hole = 5 * kPage;
+    EXPECT_EQ(block.read(s, s.file, 1, hole), -ENOTSUP);
+    EXPECT_EQ(block.read(s, s.file, 1, kPage, 2 * kPage), -ENOTSUP) << "over the edge of an extent";
+    EXPECT_EQ(block.read(s, s.file, 1, 7), -ENOTSUP);
+    EXPECT_EQ(block.read(s, s.file, 1, 2 * kPage, 3 * kPage), -ENOTSUP) << "longer than a command";
+    EXPECT_EQ(block.read(s, s.file, 1, kLba, kLba), static_cast<int64_t>(kLba));
+    EXPECT_TRUE(s.holds(kPage, kLba, kLba));
+}
+
+// The answer comes before the queue is given back.
+bool come_to_be(Stack &s, uint32_t n_queues, uint32_t state, unsigned n)
+{
+    for (int i = 0; i < 10000 && count(s, n_queues, state) != n; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return count(s, n_queues, state) == n;
+}
+
+TEST(ServiceCommand, AQueueIsKeptOnlyWhereOthersAreLeft)
+{
+    for (uint32_t n_queues : {1u, 3u, 4u}) {
+        Stack s(n_queues, kDepth, 3);
+        Block block;
+        block.stop_clock();
+        for (unsigned i = 0; i < 3; i++) {
+            ASSERT_EQ(block.read(s, 1, 0), kWhole);
+            ASSERT_TRUE(come_to_be(s, n_queues, GD_TAKEN, n_queues < 4 ? 0 : 1)) << n_queues;
+        }
+        block.await_leaving();
+        EXPECT_EQ(count(s, n_queues, kFree), n_queues) << "who leaves gives it back";
+    }
+}
+
+TEST(ServiceCommand, AQueueIsKeptForAWhile)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    std::atomic<bool> long_one{false};
+    s.on_command = [&] {
+        if (long_one) {
+            block.stop_clock(2 * kMs);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20)); // it is looked at
+        }
+        return true;
+    };
+    block.stop_clock();
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    std::vector<uint32_t> before = s.locks;
+    for (unsigned i = 0; i < 10; i++)
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_EQ(s.locks, before);
+    long_one = true;
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
+    EXPECT_FALSE(block.has_left());
+}
+
+TEST(ServiceCommand, ForAReadThatIsNoCommandTheQueueIsGivenBack)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    block.stop_clock();
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_EQ(block.read_otherwise(100, 7), 100);
+    EXPECT_EQ(count(s, 4, kFree), 4u);
+    EXPECT_EQ(block.read(s, 1, 0), kWhole);
+}
+
+// Where the rings of a queue stand goes from hand to hand.
+TEST(ServiceCommand, QueuesAreSharedWithOthersWhoRead)
+{
+    Stack s(4, kDepth, 20);
+    Block block;
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    std::vector<std::string> wrong(2);
+    for (size_t t = 0; t < wrong.size(); t++)
+        threads.emplace_back([&, t] {
+            for (unsigned i = 0; !stop || i < 50; i++) {
+                size_t at = (20 + 8 * t) * kPage;
+                uint64_t offset = page_of(i), len = i % 3 ? kPage : kPage + 5;
+                if (s.read(at, len, offset) != static_cast<int64_t>(len) ||
+                    !s.holds(at, len, offset))
+                    wrong[t] = std::to_string(len) + " at " + std::to_string(offset);
+            }
+        });
+    for (unsigned i = 0; i < 300; i++) {
+        ASSERT_EQ(block.read(s, 1, page_of(i)), kWhole) << i;
+        ASSERT_TRUE(s.holds(kPage, kPage, page_of(i))) << i;
+    }
+    stop = true;
+    for (std::thread &t : threads)
+        t.join();
+    for (const std::string &w : wrong)
+        EXPECT_EQ(w, "");
+}
+
+TEST(ServiceCommand, FilesTakeTurns)
+{
+    Stack s(4, kDepth, 20);
+    Block block;
+    uint32_t lease = GD_LEASE_VALID;
+    uint64_t checked = 0;
+    gpunvme_device_file other = s.file;
+    std::vector<gq_file_extent> extents = {{0, 11}, {4 * kPage, 900}};
+    other.map = {extents.data(), 8 * kPage, 2, kLba};
+    other.lease = &lease;
+    other.checked_ns = &checked;
+    for (unsigned i = 0; i < 20; i++) {
+        ASSERT_EQ(block.read(s, 1, page_of(i)), kWhole);
+        ASSERT_TRUE(s.holds(kPage, kPage, page_of(i))) << i;
+        uint64_t place = i % 4 * kPage, lba = extents[0].lba + place / kLba;
+        ASSERT_EQ(block.read(s, other, 2, place), kWhole);
+        ASSERT_TRUE(s.is_media(2 * kPage, kPage, lba)) << i;
+        extents[0].lba = 11 + i % 3; // another file, with all of it in the same places
+    }
+}
+
+// Of a queue that is kept the lease is good; each command's extents may have ended.
+TEST(ServiceCommand, TheExtentsOfEachCommandAreLookedAt)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    uint32_t lease = GD_LEASE_REVOKED;
+    uint64_t checked = 0;
+    gpunvme_device_file other = s.file;
+    other.lease = &lease;
+    other.checked_ns = &checked;
+    block.stop_clock();
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_EQ(block.read(s, other, 2, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 1u);
+    EXPECT_EQ(block.read(s, 1, 0), kWhole) << "the other file's lease is good";
+    __atomic_store_n(&lease, GD_LEASE_VALID, __ATOMIC_RELAXED);
+    EXPECT_EQ(block.read(s, other, 2, 0), kWhole);
+    EXPECT_NE(checked, 0u);
+}
+
+TEST(ServiceCommand, NothingIsSentOnceTheLeaseIsKnownToHaveEnded)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    block.stop_clock();
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+    ASSERT_EQ(block.read(s, 1, 0), kWhole) << "it was good a moment ago";
+    block.stop_clock(kMs);
+    for (unsigned i = 0; i < 5; i++)
+        EXPECT_EQ(block.read(s, 1, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 2u);
+    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
+    for (uint32_t i = 0; i < 4; i++)
+        EXPECT_EQ(s.lock(i) & GD_OWED, 0u) << "the CQ doorbell was told all the same";
+}
+
+TEST(ServiceCommand, ALeaseThatEndsTakesTheCommandUnderWayWithIt)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    s.on_command = [&] {
+        __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+        return false;
+    };
+    EXPECT_EQ(block.read(s, 1, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 1u);
+    block.await_leaving();
+    EXPECT_EQ(count(s, 4, GD_LOST), 1u);
+    EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
+}
+
+TEST(ServiceCommand, ACommandThatIsLostCostsItsQueue)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    std::atomic<bool> lose{true};
+    s.file.set.command_ns = 50000000;
+    s.on_command = [&] { return !lose.exchange(false); };
+    EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT);
+    for (unsigned i = 0; i < 3 * kDepth; i++)
+        ASSERT_EQ(block.read(s, 1, page_of(i % 2)), kWhole) << i;
+    EXPECT_EQ(count(s, 4, GD_LOST), 1u);
+    block.await_leaving();
+    EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
+}
+
+TEST(ServiceCommand, TheDrivesErrorIsToldAndTheQueueGoesOn)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    for (unsigned i = 0; i < 3 * kDepth; i++) {
+        s.status_of_next = i % 3 == 1 ? 0x281 : 0;
+        ASSERT_EQ(block.read(s, 1, 0), i % 3 == 1 ? -EIO : kWhole) << i;
+    }
+    block.await_leaving();
+    EXPECT_EQ(count(s, 4, kFree), 4u);
+}
+
+TEST(ServiceCommand, ACompletionOfAnotherCommandIsNotBelieved)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    s.cid_error = 1;
+    EXPECT_EQ(block.read(s, 1, 0), -EIO);
+    EXPECT_EQ(count(s, 4, GD_LOST), 1u);
+}
+
+// Queues that the block was not launched with are for the general road, until it has left.
+TEST(ServiceCommand, OtherQueuesWaitForAnotherBlock)
+{
+    Stack first(4, kDepth, 3), second(4, kDepth, 3);
+    Block block;
+    ASSERT_EQ(block.read(first, 1, 0), kWhole);
+    for (unsigned i = 0; i < 5; i++)
+        ASSERT_EQ(block.read(second, 1, 0), kWhole);
+    EXPECT_EQ(second.commands + block.others(), 5u);
+    block.await_leaving();
+    unsigned before = second.commands;
+    EXPECT_EQ(block.read(second, 1, 0), kWhole);
+    EXPECT_EQ(second.commands, before + 1);
+    EXPECT_EQ(first.commands, 1u);
+}
+
+} // namespace
