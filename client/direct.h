@@ -26,7 +26,8 @@ struct gpunvme_direct {
     struct gpunvme_ioc_queue_lease lease; /* id 0: none */
     struct place_map page;
     struct direct_queue queues[GD_MAX_QUEUES];
-    uint64_t arena; /* locks, queues, and their slots, in the place */
+    const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* theirs, for the host */
+    uint64_t arena;                            /* locks, queues, and their slots, in the place */
     struct gd_set set;
     struct gpunvme_buffer *staging;
 

@@ -130,6 +130,7 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
     close(fds[1]);
     if (err)
         return err;
+    d->cqs[index] = (const void *)((const char *)q->rings.addr + told.cq_offset);
     port->sq = (struct nvme_sqe *)(uintptr_t)(q->rings.at + told.sq_offset);
     port->cq = (struct nvme_cqe *)(uintptr_t)(q->rings.at + told.cq_offset);
     port->sq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + told.sq_doorbell - first);

@@ -90,6 +90,7 @@ static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
         .len = l->len,
         .offset = l->offset,
         .command = l->len && one_command(f, l, &cmd) ? &cmd : NULL,
+        .cqs = f->d->cqs,
     };
     return direct_service_read(f->d->service, &r);
 }

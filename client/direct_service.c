@@ -37,6 +37,7 @@ static int run(void *ctx, const struct gq_box_launch *box)
     struct gd_service_launch l = {
         .box = *box,
         .answer = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, answer)),
+        .sent = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, sent)),
         .set = s->set};
     void *args[] = {&l};
     return cuda_driver_launch(s->place.cuda, s->place.device, &s->kernel, THREADS, s->stream, args);
@@ -122,16 +123,33 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* Under the lock. The answer to the read `number`: 0 or -errno. */
-static int wait_for(struct direct_service *s, uint32_t number, uint64_t patience_ns)
+/*
+ * Its command has ended well, which the block may not know yet. The look at the CQE acquires: what
+ * was read is in memory, for this thread and for what it starts.
+ */
+static bool has_ended(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs)
+{
+    uint64_t sent = __atomic_load_n(&s->memory->sent, __ATOMIC_ACQUIRE);
+    return sent >> 32 == number && gd_has_ended(sent, cqs);
+}
+
+/*
+ * Under the lock. The end of the read `number`: 0 or -errno. The block's answer counts more than
+ * the completion, which may be another command's by the time it is looked at.
+ */
+static int wait_for(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs,
+                    uint64_t patience_ns)
 {
     uint64_t start = now_ns();
     for (unsigned looks = 1;; looks++) {
         bool late = looks % CLOCK_LOOKS == 0 && now_ns() - start >= patience_ns;
         bool alone = gq_box_is_alone(&s->box);
+        bool ended = has_ended(s, number, cqs);
         uint64_t answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
         if (answer >> 32 == number)
             return (int32_t)(uint32_t)answer;
+        if (ended)
+            return 0;
         int err = alone ? gq_box_run(&s->box) : 0;
         if (err || late) {
             gq_box_take_back(&s->box);
@@ -178,7 +196,7 @@ static int read_part(struct direct_service *s, const struct direct_service_read 
     bool command = knows(s, set) && r->command;
     union gd_ask ask = command ? ask_command(r->file, r->command) : ask_part(r, done);
     uint32_t number = gq_box_put(&s->box, &ask, sizeof(ask));
-    int err = wait_for(s, number, PATIENCE * set->command_ns);
+    int err = wait_for(s, number, r->cqs, PATIENCE * set->command_ns);
     pthread_mutex_unlock(&s->lock);
     return err;
 }

@@ -17,7 +17,8 @@ struct direct_service_read {
     const struct gpunvme_device_file *file;
     uint64_t file_at; /* in the place */
     uint64_t addr, len, offset;
-    const struct gq_cmd *command; /* that is all of it; NULL: there is no such one */
+    const struct gq_cmd *command;      /* that is all of it; NULL: there is no such one */
+    const struct nvme_cqe *const *cqs; /* of the queues in file->set, as the host has them */
 };
 
 /* The place is a GPU. *out NULL, and 0: the library has no code for it. */

@@ -39,12 +39,31 @@ static_assert(sizeof(union gd_ask) == sizeof(struct nvme_sqe) &&
 struct gd_service {
     struct gq_box_memory box;
     uint64_t answer; /* the read's number in the upper half, in the lower 0 or -errno */
+    uint64_t sent;   /* likewise, where the completion of its command will be: gd_sent() */
 };
+
+/* The command of a read is on its way: by which queue of the lease, and what its CQE will be. */
+GQ_FN uint64_t gd_sent(uint32_t number, uint32_t queue, uint32_t entry, uint32_t phase)
+{
+    return (uint64_t)number << 32 | queue << 17 | phase << 16 | entry;
+}
+
+/*
+ * The other side's: has it ended well? cqs: of the lease's queues. A failure, or what cannot be, is
+ * for the block to tell.
+ */
+GQ_FN bool gd_has_ended(uint64_t sent, const struct nvme_cqe *const *cqs)
+{
+    uint32_t entry = sent & 0xffffu, phase = sent >> 16 & 1u;
+    uint32_t dw3 = gq_load_cqe(&cqs[(uint32_t)sent >> 17][entry]);
+
+    return dw3 == ((phase << 16) | entry);
+}
 
 /* What one launch is told. */
 struct gd_service_launch {
     struct gq_box_launch box;
-    uint64_t *answer;
+    uint64_t *answer, *sent;
     struct gd_set set; /* whose queues serve single commands */
 };
 

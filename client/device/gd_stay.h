@@ -9,7 +9,9 @@
  * of its extents' lease. That the leases are good is known from GD_CHECK_NS before the doorbell on,
  * as for all reads (gd_queue.h).
  *
- * When a completion is there, the block reads no data and touches nothing of the file any more.
+ * The host is told where the completion will be, and looks at it as well: it need not wait until
+ * the warp has seen it and told. So the warp reads no data, and once a completion may be there it
+ * touches nothing of the file any more, which may be closed already.
  */
 #ifndef CLIENT_DEVICE_GD_STAY_H
 #define CLIENT_DEVICE_GD_STAY_H
@@ -125,6 +127,7 @@ GQ_FN uint32_t gd_command_dword(uint32_t i, uint32_t word, uint32_t entry)
 
 /*
  * The command in `seen`, to the queue that the warp has: 0, or -ESTALE when the leases have ended.
+ * That it is sent is told behind the doorbell, in no order: the word says all there is to know.
  * While the fence waits, nobody waits for the clock and the time of the last look at the leases.
  */
 GQ_FN int gd_stay_send(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
@@ -150,8 +153,12 @@ GQ_FN int gd_stay_send(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
     {
         if (lane == 0) {
             GQ_AT(stale) = gd_look(t->file, s->start_ns, checked);
-            if (!GQ_AT(stale))
+            if (!GQ_AT(stale)) {
                 gq_single_ring(s);
+                gd_store_own_result(
+                    (int64_t *)t->launch->sent,
+                    (int64_t)gd_sent(t->number, w->queue, s->at.entry, s->at.phase));
+            }
         }
     }
     w->position.owed = 0;
@@ -255,10 +262,7 @@ GQ_FN bool gd_stay(const struct gd_service_launch *l, uint32_t *number, union gd
 {
     struct gpunvme_device_file file = {.set = l->set};
     struct gd_reader reader = {.group = gq_whole_group(), .file = &file}, *w = &reader;
-    /*
-     * While a command is under way only the queues' lease is looked at: its host may see the
-     * completion before the warp does, and close the file.
-     */
+    /* While a command is under way only the queues' lease is looked at: the file may be closed. */
     const struct gq_run run = gd_run(&file, 1, 1);
     struct gq_single single = {.run = &run, .port = &reader.port};
     struct gd_stay stay = {.launch = l,

@@ -1,6 +1,7 @@
 // Reads of one command by the block that stays: both halves of it, against a controller.
 #include <cerrno>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -60,10 +61,20 @@ class Block
     {
         return service_rig_reads(rig_);
     }
+    void mute()
+    {
+        service_rig_mute(rig_);
+    }
     // A block whose clock stands never leaves.
     void stop_clock(uint64_t later_ns = 0)
     {
         service_rig_stop_clock(rig_, later_ns);
+    }
+    void await_look_at_clock() const
+    {
+        unsigned looks = service_rig_clock_looks(rig_);
+        while (service_rig_clock_looks(rig_) < looks + 2) // one may have begun before
+            std::this_thread::yield();
     }
     bool has_left() const
     {
@@ -156,7 +167,7 @@ TEST(ServiceCommand, AQueueIsKeptForAWhile)
     s.on_command = [&] {
         if (long_one) {
             block.stop_clock(2 * kMs);
-            std::this_thread::sleep_for(std::chrono::milliseconds(20)); // it is looked at
+            block.await_look_at_clock();
         }
         return true;
     };
@@ -247,6 +258,9 @@ TEST(ServiceCommand, TheExtentsOfEachCommandAreLookedAt)
     ASSERT_EQ(block.read(s, 1, 0), kWhole);
     EXPECT_EQ(block.read(s, other, 2, 0), -ESTALE);
     EXPECT_EQ(s.commands, 1u);
+    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
+    for (uint32_t i = 0; i < 4; i++)
+        EXPECT_EQ(s.lock(i) & GD_OWED, 0u) << "the CQ doorbell was told all the same";
     EXPECT_EQ(block.read(s, 1, 0), kWhole) << "the other file's lease is good";
     __atomic_store_n(&lease, GD_LEASE_VALID, __ATOMIC_RELAXED);
     EXPECT_EQ(block.read(s, other, 2, 0), kWhole);
@@ -266,8 +280,6 @@ TEST(ServiceCommand, NothingIsSentOnceTheLeaseIsKnownToHaveEnded)
         EXPECT_EQ(block.read(s, 1, 0), -ESTALE);
     EXPECT_EQ(s.commands, 2u);
     EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
-    for (uint32_t i = 0; i < 4; i++)
-        EXPECT_EQ(s.lock(i) & GD_OWED, 0u) << "the CQ doorbell was told all the same";
 }
 
 TEST(ServiceCommand, ALeaseThatEndsTakesTheCommandUnderWayWithIt)
@@ -320,6 +332,50 @@ TEST(ServiceCommand, ACompletionOfAnotherCommandIsNotBelieved)
     s.cid_error = 1;
     EXPECT_EQ(block.read(s, 1, 0), -EIO);
     EXPECT_EQ(count(s, 4, GD_LOST), 1u);
+}
+
+TEST(ServiceCommand, TheHostSeesCompletionsByItself)
+{
+    Stack s(4, kDepth, 20);
+    Block block;
+    block.mute();
+    for (unsigned i = 0; i < 10 * kDepth; i++) {
+        ASSERT_EQ(block.read(s, 1 + i % 7, page_of(i)), kWhole) << i;
+        ASSERT_TRUE(s.holds((1 + i % 7) * kPage, kPage, page_of(i))) << i;
+    }
+    EXPECT_EQ(s.commands, 10 * kDepth);
+}
+
+TEST(ServiceCommand, WhatDidNotEndWellIsForTheBlockToTell)
+{
+    for (bool status : {true, false}) {
+        Stack s(4, kDepth, 3);
+        Block block;
+        block.mute();
+        block.stop_clock(); // or another block would try again
+        s.file.set.command_ns = 30 * kMs;
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        s.status_of_next = status ? 0x281 : 0;
+        s.cid_error = status ? 0 : 1;
+        EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT) << "nobody has told";
+        EXPECT_EQ(s.commands, 2u);
+    }
+}
+
+// The host may know of the end before the block does.
+TEST(ServiceCommand, AFileMayBeClosedWhenItsReadHasEnded)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    for (unsigned i = 0; i < 100; i++) {
+        auto lease = std::make_unique<uint32_t>(GD_LEASE_VALID);
+        auto checked = std::make_unique<uint64_t>(0);
+        gpunvme_device_file file = s.file;
+        file.lease = lease.get();
+        file.checked_ns = checked.get();
+        ASSERT_EQ(block.read(s, file, 1, 0), kWhole) << i;
+        block.stop_clock(kMs / 2); // all that is due now and then is due at once
+    }
 }
 
 // Queues that the block was not launched with are for the general road, until it has left.

@@ -22,19 +22,22 @@ struct service_rig {
     struct direct_service *service;
     struct gpunvme_device_file file;
     struct gd_service_launch launch;
+    const struct nvme_cqe *cqs[GD_MAX_QUEUES];
+    uint64_t nowhere;
     void *page;
     pthread_t thread;
     bool running; /* until it is joined */
     _Atomic uint64_t fail_from, bytes, stopped_ns;
     _Atomic int fail, fail_launches, held;
-    _Atomic bool hold, stick;
-    _Atomic unsigned reads, launches;
+    _Atomic bool hold, stick, mute;
+    _Atomic unsigned reads, launches, clock_looks;
 };
 
 static struct service_rig *rig; /* one at a time: fakes find it here */
 
 static uint64_t gq_clock_ns(void)
 {
+    rig->clock_looks++;
     return rig->stopped_ns ? rig->stopped_ns : clock_of_the_machine();
 }
 
@@ -72,8 +75,14 @@ int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_f
                             const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset)
 {
     struct gq_cmd cmd;
-    struct direct_service_read read = {
-        .file = f, .addr = offset + 1, .len = len, .offset = offset, .command = &cmd};
+    struct direct_service_read read = {.file = f,
+                                       .addr = offset + 1,
+                                       .len = len,
+                                       .offset = offset,
+                                       .command = &cmd,
+                                       .cqs = r->cqs};
+    for (uint32_t i = 0; i < f->set.n_queues; i++)
+        r->cqs[i] = f->set.queues[i].port.cq;
     if (!direct_command(&f->map, b, at, len, offset, f->set.max_command, &cmd))
         return -ENOTSUP;
     return direct_service_read(r->service, &read);
@@ -110,9 +119,19 @@ void service_rig_hold(struct service_rig *r, bool hold)
     r->hold = hold;
 }
 
+void service_rig_mute(struct service_rig *r)
+{
+    r->mute = true;
+}
+
 void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns)
 {
     r->stopped_ns = gq_clock_ns() + later_ns;
+}
+
+unsigned service_rig_clock_looks(const struct service_rig *r)
+{
+    return r->clock_looks;
 }
 
 void service_rig_run_clock(struct service_rig *r)
@@ -247,6 +266,8 @@ int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_ker
         return rig->fail_launches;
     cuda_driver_copy_wait(cu, device, stream);
     memcpy(&rig->launch, args[0], sizeof(rig->launch));
+    if (rig->mute)
+        rig->launch.answer = &rig->nowhere;
     if (pthread_create(&rig->thread, NULL, serve, &rig->launch) != 0)
         return -EAGAIN;
     rig->running = true;
