@@ -71,11 +71,12 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 }
 
 #define GQ_BALLOT(name) gq_ballot(w->group, (name) != 0)
-/* What lane i has; i is the same for all. */
+/* What lane i has; i may differ from lane to lane. */
 #define GQ_FROM32(name, i) \
     __shfl_sync(w->group.mask, (uint32_t)(name), (int)gq_thread_of(w->group, i))
 #define GQ_FROM64(name, i) \
     __shfl_sync(w->group.mask, (unsigned long long)(name), (int)gq_thread_of(w->group, i))
+#define GQ_PART_FROM64(name, i, part) GQ_FROM64((name).part, i)
 /* An expression that may come out differently for each lane: lane 0's. */
 #define GQ_SAME32(expr) GQ_FROM32(expr, 0)
 #define GQ_SAME64(expr) GQ_FROM64(expr, 0)
@@ -116,11 +117,12 @@ GQ_FN uint32_t gq_ballot(const uint32_t *values)
     return mask;
 }
 
-#define GQ_BALLOT(name)    gq_ballot(name)
-#define GQ_FROM32(name, i) ((uint32_t)(name)[i])
-#define GQ_FROM64(name, i) ((uint64_t)(name)[i])
-#define GQ_SAME32(expr)    (expr)
-#define GQ_SAME64(expr)    (expr)
+#define GQ_BALLOT(name)               gq_ballot(name)
+#define GQ_FROM32(name, i)            ((uint32_t)(name)[i])
+#define GQ_FROM64(name, i)            ((uint64_t)(name)[i])
+#define GQ_PART_FROM64(name, i, part) ((uint64_t)(name)[i].part)
+#define GQ_SAME32(expr)               (expr)
+#define GQ_SAME64(expr)               (expr)
 
 #endif
 

@@ -39,17 +39,28 @@ struct gq_ready {
     uint64_t dst, src;
     uint32_t staged; /* bytes; 0: none */
     uint32_t zeros;  /* bytes to be written to dst now, and no command */
+    uint32_t cid;    /* that it will have, if it goes next */
+};
+
+/* Words of a list: neighbours are loaded by neighbours, as many of them thrice as a read has. */
+#define GQ_READ_WORDS 3u
+struct gq_words {
+    uint64_t first, second, third;
 };
 
 /* A worker at reads. */
 struct gq_reader {
     struct gq_worker w;
     const struct gq_reads *reads;
-    uint32_t next;      /* of the group's share: read ahead so far */
-    uint32_t lba_shift; /* an LBA has 1 << lba_shift bytes */
+    uint32_t next;       /* of the group's share: handed to lanes so far; the next are held, */
+    uint32_t held_first; /* lane i has number held_first + i, */
+    uint32_t held_end;   /* up to here, */
+    uint32_t coming;     /* and as many more are on their way */
+    uint32_t lba_shift;  /* an LBA has 1 << lba_shift bytes */
+    uint32_t ready_lanes, going; /* who has a command ready; how many of them go next */
     GQ_LANE_MEMBER(struct gq_cursor, cur);
-    GQ_LANE_MEMBER(struct gq_read, ahead);
-    GQ_LANE_MEMBER(uint32_t, ahead_index); /* GQ_NO_READ: none */
+    GQ_LANE_MEMBER(struct gq_read, held);
+    GQ_LANE_MEMBER(struct gq_words, words); /* of what is coming */
     GQ_LANE_MEMBER(struct gq_ready, ready);
     GQ_LANE_MEMBER(uint32_t, lane_state);
     GQ_LANE_MEMBER(uint64_t, staging);   /* the lane's, for the controller */
@@ -78,22 +89,18 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
     return i ? i * unit - (reads->whole.file_offset & (unit - 1)) : 0;
 }
 
-/* Read or unit i, as it is asked for. */
-GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
+/* The list of either kind; NULL: there are units. */
+GQ_FN const void *gq_reads_list(const struct gq_reads *reads)
 {
-    struct gq_read read;
-    uint64_t start, end;
+    return reads->list ? (const void *)reads->list : (const void *)reads->asked;
+}
 
-    if (reads->list)
-        return reads->list[i];
-    if (reads->asked) {
-        const struct gq_asked *one = &reads->asked[i];
+/* Unit i of `whole`. */
+GQ_FN struct gq_read gq_unit(const struct gq_reads *reads, uint32_t i)
+{
+    struct gq_read read = reads->whole;
+    uint64_t start = gq_unit_start(reads, i), end = gq_unit_start(reads, i + 1);
 
-        return (struct gq_read){one->file_offset, one->at, one->len};
-    }
-    read = reads->whole;
-    start = gq_unit_start(reads, i);
-    end = gq_unit_start(reads, i + 1);
     read.file_offset += start;
     read.at += start;
     read.len = (end < read.len ? end : read.len) - start;
@@ -256,18 +263,17 @@ GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uin
 }
 
 /*
- * The read that is ahead becomes the lane's: a copy, whatever is written to the
- * list since, for the lanes have met after it was loaded. One that was asked for has its result
- * now, unless it fails: whoever finds that out has met this lane since.
+ * The read becomes the lane's: a copy, whatever is written to the list since, for the lanes have
+ * met after it was loaded. One that was asked for has its result now, unless it fails: whoever
+ * finds that out has met this lane since.
  */
-GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane)
+GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read *read,
+                        uint32_t index)
 {
     const struct gq_reads *reads = r->reads;
     struct gq_cursor *cur = &GQ_AT(r->cur);
-    const struct gq_read *read = &GQ_AT(r->ahead);
 
-    cur->index = GQ_AT(r->ahead_index);
-    GQ_AT(r->ahead_index) = GQ_NO_READ;
+    cur->index = index;
     if (reads->most && gq_is_for_host(reads, read)) {
         gq_leave_read(r, lane, cur->index, GQ_READ_LEFT);
         return;

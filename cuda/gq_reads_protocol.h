@@ -5,13 +5,14 @@
  * Each lane works at a read of its own, and has the next command of it ready before it can go. A
  * round:
  *
- *   fetch    lanes without a read ahead load one of the group's share
  *   look     the next CQEs are loaded, as for lists of commands
  *   put      the ready commands go to the ring, as many as there are free CIDs
+ *   fetch    the next reads of the group's share are loaded, one for each lane
  *   publish  one fence, then both doorbells
  *   harvest  CQEs; failures go to the results
- *   prepare  each lane whose command went makes its next: finds the extent, cuts at its end, at
- *            what a command carries, and where a list of PRPs must end; zeros are written by all
+ *   prepare  each lane whose command went makes its next: gets a read if it has none, finds the
+ *            extent, cuts at its end, at what a command carries, and where a list of PRPs must end;
+ *            zeros are written by all
  *   watch    flags of the host, deadlines
  *
  * Reads, CQEs and SQEs are on their way over the bus while the fence waits for all of them, and
@@ -27,7 +28,7 @@
 #define CUDA_GQ_READS_PROTOCOL_H
 
 #include "cuda/gq_bytes.h"
-#include "cuda/gq_reads_cut.h"
+#include "cuda/gq_reads_fetch.h"
 
 /*
  * rank: of run->n_queues groups; area: of the staging, which nobody else uses meanwhile. run and
@@ -43,7 +44,8 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     gq_begin(w, group, run, port, state, rank);
     w->each = 1; /* a lane has one command ready */
     r->reads = reads;
-    r->next = 0;
+    r->next = r->held_first = r->held_end = r->coming = 0;
+    r->ready_lanes = r->going = 0;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
     GQ_FOR_LANES(lane)
     {
@@ -51,7 +53,6 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
         GQ_AT(r->cur).from = 0;
         GQ_AT(r->cur).to = 0;
         GQ_AT(r->cur).index = GQ_NO_READ;
-        GQ_AT(r->ahead_index) = GQ_NO_READ;
         GQ_AT(r->lane_state) = GQ_LANE_FREE;
         GQ_AT(r->staging) = ((uint64_t)area * GQ_STAGING_LBAS + lane) << r->lba_shift;
         GQ_AT(r->bad) = GQ_NO_READ;
@@ -61,64 +62,24 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     }
 }
 
-/* Lanes without a read ahead load the next of the group's share. */
-GQ_FN void gq_fetch(struct gq_reader *r)
-{
-    struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(uint32_t, wants);
-    uint32_t mask, n;
-
-    if (r->next == w->share)
-        return;
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(wants) = GQ_AT(r->ahead_index) == GQ_NO_READ;
-    }
-    mask = GQ_BALLOT(wants);
-    GQ_FOR_LANES(lane)
-    {
-        uint32_t j = r->next + gq_ones_before(mask, lane);
-
-        if (GQ_AT(wants) && j < w->share) {
-            GQ_AT(r->ahead_index) = gq_stripe(w, j);
-            GQ_AT(r->ahead) = gq_load_read(r->reads, GQ_AT(r->ahead_index));
-        }
-    }
-    n = gq_count_ones(mask);
-    r->next += n < w->share - r->next ? n : w->share - r->next;
-}
-
-/* The lanes that have a command ready. */
-GQ_FN uint32_t gq_ready_lanes(const struct gq_reader *r)
-{
-    const struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(uint32_t, is_ready);
-
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(is_ready) = GQ_AT(r->lane_state) == GQ_LANE_READY;
-    }
-    return GQ_BALLOT(is_ready);
-}
-
-/* Writes the SQEs of the first n commands that are ready. */
-GQ_FN void gq_put_ready(struct gq_reader *r, uint32_t mask, uint32_t n)
+/* Writes the SQEs of the commands that go. */
+GQ_FN void gq_put_ready(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
 
     GQ_FOR_LANES(lane)
     {
-        uint32_t i = gq_ones_before(mask, lane);
+        uint32_t i = gq_ones_before(r->ready_lanes, lane);
 
-        if (mask >> lane & 1 && i < n) {
+        if (r->ready_lanes >> lane & 1 && i < r->going) {
             uint32_t staged = GQ_AT(r->ready).staged;
 
-            gq_put(w, i, gq_free_cid(w, i), &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index,
+            gq_put(w, i, GQ_AT(r->ready).cid, &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index,
                    staged ? lane + 1 : 0);
             GQ_AT(r->lane_state) = staged ? GQ_LANE_WAITING : GQ_LANE_FREE;
         }
     }
-    gq_advance(w, n);
+    gq_advance(w, r->going);
 }
 
 /* The staged command of lane `owner` has ended; its bytes go where they belong if it went well. */
@@ -202,26 +163,47 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
     struct gq_worker *w = &r->w;
     GQ_LANE_VAR(uint32_t, zeros);
     GQ_LANE_VAR(uint32_t, busy);
+    uint32_t dealt;
 
     if (w->outcome != GQ_OUT_RUNNING)
         return false;
+    dealt = gq_deal(r);
     GQ_FOR_LANES(lane)
     {
         GQ_AT(r->ready).zeros = 0;
-        if (GQ_AT(r->lane_state) == GQ_LANE_FREE) {
-            if (GQ_AT(r->cur).left == 0 && GQ_AT(r->ahead_index) != GQ_NO_READ) {
-                gq_take_read(r, lane);
-                GQ_AT(busy) = 1;
-            }
-            if (GQ_AT(r->cur).left != 0) {
-                gq_make_ready(r, lane);
-                GQ_AT(busy) = 1;
-            }
+        if (GQ_AT(r->lane_state) == GQ_LANE_FREE && GQ_AT(r->cur).left != 0) {
+            gq_make_ready(r, lane);
+            GQ_AT(busy) = 1;
         }
         GQ_AT(zeros) = GQ_AT(r->ready).zeros;
     }
     gq_write_zeros(r, zeros);
-    return GQ_BALLOT(busy) != 0;
+    return dealt || GQ_BALLOT(busy) != 0;
+}
+
+/*
+ * At the end of a round: what goes in the next, and by which CIDs. They are loaded that early since
+ * a load that is waited for between a look and its fence waits for the look as well: what a warp
+ * has asked for comes in that order.
+ */
+GQ_FN void gq_line_up(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, is_ready);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(is_ready) = GQ_AT(r->lane_state) == GQ_LANE_READY;
+    }
+    r->ready_lanes = GQ_BALLOT(is_ready);
+    r->going = gq_reserve(w, gq_count_ones(r->ready_lanes));
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t i = gq_ones_before(r->ready_lanes, lane);
+
+        if (GQ_AT(is_ready) && i < r->going)
+            GQ_AT(r->ready).cid = gq_free_cid(w, i);
+    }
 }
 
 /* Is there something that has not been sent? */
@@ -234,8 +216,7 @@ GQ_FN bool gq_reads_left(const struct gq_reader *r)
         return true;
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(left) = GQ_AT(r->lane_state) != GQ_LANE_FREE || GQ_AT(r->cur).left != 0 ||
-                      GQ_AT(r->ahead_index) != GQ_NO_READ;
+        GQ_AT(left) = GQ_AT(r->lane_state) != GQ_LANE_FREE || GQ_AT(r->cur).left != 0;
     }
     return GQ_BALLOT(left) != 0;
 }
@@ -263,8 +244,6 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
     {
         if (GQ_AT(r->lane_state) == GQ_LANE_READY || GQ_AT(r->cur).left != 0)
             gq_fail_read(r, lane, GQ_AT(r->cur).index, result);
-        if (GQ_AT(r->ahead_index) != GQ_NO_READ)
-            gq_leave_read(r, lane, GQ_AT(r->ahead_index), result);
         for (uint32_t first = r->next; first < w->share; first += w->group.lanes) {
             if (first + lane < w->share)
                 gq_leave_read(r, lane, gq_stripe(w, first + lane), result);
@@ -272,28 +251,27 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
         if (GQ_AT(r->lane_state) == GQ_LANE_READY)
             GQ_AT(r->lane_state) = GQ_LANE_FREE;
         GQ_AT(r->cur).left = 0;
-        GQ_AT(r->ahead_index) = GQ_NO_READ;
     }
-    r->next = w->share;
+    r->next = r->held_end = w->share;
+    r->coming = 0;
 }
 
-GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
+/* A round but for what goes next. */
+GQ_FN enum gq_round gq_reads_work(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
     GQ_LANE_VAR(struct gq_look, look);
     GQ_LANE_VAR(struct gq_ended, ended);
     const struct gq_reads *reads = r->reads;
-    uint32_t mask, sent, looked, n;
+    uint32_t sent = r->going, looked, n;
     enum gq_round round;
     uint64_t flags_ns;
     bool made;
 
-    gq_fetch(r);
-    mask = gq_ready_lanes(r);
-    sent = gq_reserve(w, gq_count_ones(mask));
     looked = gq_look(w, sent != 0, look);
     if (sent)
-        gq_put_ready(r, mask, sent);
+        gq_put_ready(r);
+    gq_fetch(r);
     n = gq_publish_and_harvest(w, sent, look, looked, ended);
     if (n)
         gq_settle(r, ended, n);
@@ -309,6 +287,14 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
     if (reads->most && w->flags_ns != flags_ns && w->outcome == GQ_OUT_RUNNING &&
         gq_bytes_taken(r) > reads->most)
         gq_drop_reads(r, GQ_READ_OVER);
+    return round;
+}
+
+GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
+{
+    enum gq_round round = gq_reads_work(r);
+
+    gq_line_up(r);
     return round;
 }
 
