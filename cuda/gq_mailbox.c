@@ -68,19 +68,26 @@ int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, un
     return batches > boxes - full ? -EAGAIN : 0;
 }
 
+/* How many words a filling writes at least: the first line, which says of itself all that it has.
+ */
+static unsigned words_written(uint32_t fill)
+{
+    return fill % GQ_COPIER_RENEWAL ? GQ_COPIER_LINE : GQ_COPIER_WORDS;
+}
+
 /*
  * The first copies, as far as they have one length and fit into a box: how many.
  *
- * The head goes last: who sees it sees all that was stored before, but for the words that he loaded
- * together with it, those of the first line. These all get this filling's tag, used or not, or a
- * word of 128 fillings ago might pass for a new one. The count is for the keeper, who must see the
- * box as well.
+ * The head goes last: who sees it sees all that was stored before, but for words that he loaded
+ * together with it. A word of 128 fillings ago would pass for a new one: all get the tag of every
+ * 64th filling, used or not, so that none is as old as that. The count is for the keeper, who must
+ * see the box as well.
  */
 static unsigned post(struct gq_poster *p, unsigned block, const struct gq_gather *copies,
                      unsigned n)
 {
-    uint32_t batch = p->posted[block]++;
-    uint64_t tag = GQ_COPIER_TAG(batch / GQ_COPIER_BOXES + 1), len = copies[0].len;
+    uint32_t batch = p->posted[block]++, fill = batch / GQ_COPIER_BOXES + 1;
+    uint64_t tag = GQ_COPIER_TAG(fill), len = copies[0].len;
     uint64_t shift = (uint64_t)__builtin_ctzll(len);
     uint64_t *words = p->m->boxes[block * GQ_COPIER_BOXES + batch % GQ_COPIER_BOXES].words;
     unsigned most = n < GQ_COPIER_BATCH ? n : GQ_COPIER_BATCH, in_box = 0;
@@ -90,7 +97,7 @@ static unsigned post(struct gq_poster *p, unsigned block, const struct gq_gather
         words[2 + 2 * in_box] = copies[in_box].dst | tag;
         words[3 + 2 * in_box] = copies[in_box].src | tag;
     }
-    for (unsigned i = 2 + 2 * in_box; i < GQ_COPIER_LINE; i++)
+    for (unsigned i = 2 + 2 * in_box; i < words_written(fill); i++)
         words[i] = tag;
     __atomic_store_n(&words[0], in_box | shift << 8 | tag, __ATOMIC_RELEASE);
     __atomic_store_n(&p->m->posted.of[block], p->posted[block], __ATOMIC_RELEASE);

@@ -29,8 +29,10 @@ struct gq_gather {
 #define GQ_COPIER_BLOCKS   16u /* of a set at most; each has mailboxes of its own */
 #define GQ_COPIER_BOXES    4u  /* of a block, filled and emptied in turn */
 #define GQ_COPIER_BATCH    31u /* copies in a box */
-#define GQ_COPIER_LINE     16u /* words that are looked at together */
-#define GQ_COPIER_THREADS  256u
+#define GQ_COPIER_WORDS    (2 + 2 * GQ_COPIER_BATCH)
+#define GQ_COPIER_LINE     16u  /* of them, which are looked at together */
+#define GQ_COPIER_RENEWAL  64u  /* each such filling writes all words */
+#define GQ_COPIER_THREADS  288u /* of a block: one warp of nine takes what comes next */
 #define GQ_COPIER_SHORTEST 512u
 #define GQ_COPIER_LONGEST  (64u << 10)
 
@@ -41,7 +43,7 @@ struct gq_gather {
  * words[2 + 2 i], words[3 + 2 i]: destination and source of copy i.
  */
 struct gq_copier_box {
-    uint64_t words[2 + 2 * GQ_COPIER_BATCH];
+    uint64_t words[GQ_COPIER_WORDS];
 };
 static_assert(sizeof(struct gq_copier_box) == 512, "a box is four lines of 128 bytes");
 

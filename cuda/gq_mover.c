@@ -23,6 +23,11 @@
 #define RING         32u  /* submissions in flight on a channel */
 #define MAX_COPIES   512u /* pieces of one submission */
 #define KERNEL_BELOW (64u << 10)
+/*
+ * Blocks that take a submission of small pieces whole. More of them have no more of the link, and
+ * whatever else goes over it waits behind what they have asked for.
+ */
+#define BLOCKS_ENOUGH ((MAX_COPIES / GQ_COPIER_BATCH + GQ_COPIER_BOXES) / GQ_COPIER_BOXES)
 
 /* Its end is that of all its parts. */
 struct submission {
@@ -53,6 +58,7 @@ struct gq_mover {
     struct channel channels[CHANNELS];
 };
 static_assert(MAX_COPIES <= GQ_ROUTE_COPIES, "routes take any submission");
+static_assert(BLOCKS_ENOUGH <= GQ_COPIER_BLOCKS, "blocks have mailboxes");
 
 /* -errno for what CUDA said, which is taken back so that no later call reports it again. */
 static int to_errno(cudaError_t err)
@@ -360,8 +366,8 @@ static int copier_blocks(int device, unsigned *blocks)
     int err = to_errno(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
 
     *blocks = err ? 0 : (unsigned)processors / CHANNELS;
-    if (*blocks > GQ_COPIER_BLOCKS)
-        *blocks = GQ_COPIER_BLOCKS;
+    if (*blocks > BLOCKS_ENOUGH)
+        *blocks = BLOCKS_ENOUGH;
     if (*blocks == 0)
         *blocks = 1;
     return err;

@@ -1,0 +1,69 @@
+/* What whoever takes a box out of a mailbox may rely on. */
+#include <gtest/gtest.h>
+#include <memory>
+
+extern "C" {
+#include "cuda/gq_mailbox.h"
+}
+
+namespace
+{
+
+/* One block, whose kernel does each batch as soon as it is posted. */
+class GqMailbox : public testing::Test
+{
+  protected:
+    void post(unsigned n)
+    {
+        gq_gather copies[GQ_COPIER_BATCH];
+        gq_copier_ticket ticket;
+
+        for (unsigned i = 0; i < n; i++)
+            copies[i] = {0x10000 + i * 512, 0x20000 + i * 512, 512};
+        ASSERT_EQ(gq_poster_room(&poster, copies, n), 0);
+        gq_poster_post(&poster, copies, n, &ticket);
+        m->done.of[0] = poster.posted[0];
+    }
+
+    /* The box that is filled next, and the number of that filling. */
+    const gq_copier_box &next_box() const
+    {
+        return m->boxes[poster.posted[0] % GQ_COPIER_BOXES];
+    }
+
+    uint32_t next_fill() const
+    {
+        return poster.posted[0] / GQ_COPIER_BOXES + 1;
+    }
+
+    std::unique_ptr<gq_mailboxes> m = std::make_unique<gq_mailboxes>();
+    gq_poster poster = {.m = m.get(), .blocks = 1, .posted = {}};
+};
+
+/* All words are loaded at once, so none may bear the tag of a filling before it is written. */
+TEST_F(GqMailbox, NoWordLooksNewBeforeItIsFilled)
+{
+    for (unsigned batch = 0; batch < 600 * GQ_COPIER_BOXES; batch++) {
+        for (unsigned i = 0; i < GQ_COPIER_WORDS; i++)
+            ASSERT_NE(next_box().words[i] >> GQ_COPIER_TAG_SHIFT, next_fill() & 0x7f)
+                << "word " << i << ", filling " << next_fill();
+        post(next_fill() % 128 == 1 ? GQ_COPIER_BATCH : 1);
+    }
+}
+
+TEST_F(GqMailbox, ABoxSaysHowMuchThereIs)
+{
+    for (unsigned n = 1; n <= GQ_COPIER_BATCH; n++) {
+        const gq_copier_box &box = next_box();
+        uint64_t tag = GQ_COPIER_TAG(next_fill());
+
+        post(n);
+        EXPECT_EQ(box.words[0], tag | 9u << 8 | n);
+        for (unsigned i = 0; i < n; i++) {
+            EXPECT_EQ(box.words[2 + 2 * i], tag | (0x10000 + i * 512));
+            EXPECT_EQ(box.words[3 + 2 * i], tag | (0x20000 + i * 512));
+        }
+    }
+}
+
+} // namespace
