@@ -95,6 +95,22 @@ GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
     return value;
 }
 
+/*
+ * Between warps of a block: what one stored, or lanes that it met, before the release is seen by
+ * the other after the acquire.
+ */
+GQ_FN uint32_t gq_acquire_near(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+GQ_FN void gq_release_near(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
 /* A sign of life: carries nothing but itself, or what a fence right before it says. */
 GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
 {

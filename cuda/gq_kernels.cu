@@ -25,17 +25,120 @@ __global__ void __launch_bounds__(GQ_LANES)
     gq_end(&w);
 }
 
-/* The same for reads. The areas of staging are the queues' own. */
-__global__ void __launch_bounds__(GQ_LANES, 1)
+/* Words of neighbours in a list, as a warp loads and stores them: side by side, each line once. */
+struct words {
+    uint64_t of[GQ_READ_WORDS];
+};
+
+__device__ void load_words(struct words *words, const uint64_t *list, uint32_t n)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
+        uint32_t i = k * GQ_LANES + gq_thread();
+
+        if (i < n)
+            words->of[k] = gq_load_word(&list[i]);
+    }
+}
+
+__device__ void store_words(const struct words *words, uint64_t *to, uint32_t n)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
+        uint32_t i = k * GQ_LANES + gq_thread();
+
+        if (i < n)
+            to[i] = words->of[k];
+    }
+}
+
+/* The results of n reads that are in the ring, unless they fail, go into the words. */
+__device__ void answer(const struct gq_file_map *map, const uint64_t *ring, uint32_t n,
+                       struct words *words)
+{
+    const uint64_t *mine = &ring[GQ_READ_WORDS * (gq_thread() < n ? gq_thread() : 0)];
+    uint64_t result = gq_read_bytes(map, mine[0], (uint32_t)mine[2]);
+
+#pragma unroll
+    for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
+        uint32_t i = k * GQ_LANES + gq_thread();
+        uint64_t of_read = __shfl_sync(GQ_LANE_ALL, result, (int)(i / GQ_READ_WORDS));
+
+        if (i % GQ_READ_WORDS == GQ_READ_WORDS - 1)
+            words->of[k] = (uint32_t)words->of[k] | of_read << 32;
+    }
+}
+
+/* Waits for room in the ring. False: nothing is wanted any more. */
+__device__ bool has_room(const struct gq_feed *feed, uint32_t group)
+{
+    while (!GQ_UNIFORM32(gq_acquire_near(&feed->stop))) {
+        if (GQ_UNIFORM32(group - gq_acquire_near(&feed->taken)) < GQ_FEED_GROUPS) {
+            __syncwarp(); /* lane 0 has acquired for all */
+            return true;
+        }
+        __nanosleep(100);
+    }
+    return false;
+}
+
+/* The share of a list, a group after the other, while the one behind it is on its way. */
+__device__ void feed_reads(const struct gq_run *run, const struct gq_reads *reads, uint32_t rank,
+                           struct gq_feed *feed)
+{
+    const struct gq_worker w = {
+        .group = gq_whole_group(), .run = run, .rank = rank, .share = gq_share(run, rank)};
+    uint64_t *list = reads->asked ? (uint64_t *)reads->asked : (uint64_t *)reads->list;
+    uint32_t n = w.share ? gq_neighbours(&w, 0) : 0;
+    uint64_t *at = list + GQ_READ_WORDS * (uint64_t)gq_stripe(&w, 0);
+    struct words words = {}, behind = {};
+
+    load_words(&words, at, GQ_READ_WORDS * n);
+    for (uint32_t first = n, group = 0; n && has_room(feed, group); group++) {
+        uint64_t *ring = feed->words[group % GQ_FEED_GROUPS];
+        uint32_t n_behind = first < w.share ? gq_neighbours(&w, first) : 0;
+        uint64_t *at_behind = list + GQ_READ_WORDS * (uint64_t)gq_stripe(&w, first);
+
+        load_words(&behind, at_behind, GQ_READ_WORDS * n_behind);
+        store_words(&words, ring, GQ_READ_WORDS * n);
+        __syncwarp();
+        if (gq_feed_answers(reads)) {
+            answer(&reads->map, ring, n, &words);
+            store_words(&words, at, GQ_READ_WORDS * n);
+            __syncwarp();
+        }
+        if (gq_thread() == 0)
+            gq_release_near(&feed->filled, group + 1);
+        words = behind;
+        at = at_behind;
+        n = n_behind;
+        first += n_behind;
+    }
+    if (gq_thread() == 0)
+        gq_release_near(&feed->over, 1);
+}
+
+/* The same for reads; a list is fed by a second warp. The areas of staging are the queues' own. */
+__global__ void __launch_bounds__(2 * GQ_LANES, 1)
     drive_reads(const __grid_constant__ struct gq_kernel_run a,
                 const __grid_constant__ struct gq_reads reads)
 {
+    __shared__ struct gq_feed feed;
     const uint16_t queue = a.queues[blockIdx.x];
     const struct gq_port port = a.ports[queue];
     struct gq_reader r;
 
+    if (threadIdx.x == 0)
+        feed.filled = feed.taken = feed.stop = feed.over = 0;
+    __syncthreads();
+    if (threadIdx.x >= GQ_LANES) {
+        feed_reads(&a.run, &reads, blockIdx.x, &feed);
+        return;
+    }
     gq_reads_begin(&r, gq_whole_group(), &a.run, &reads, &port, &a.states[blockIdx.x], blockIdx.x,
                    queue);
+    if (blockDim.x > GQ_LANES)
+        r.feed = &feed;
     while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
     gq_tell_reads(&r);
@@ -106,9 +209,10 @@ extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const stru
                                      cudaStream_t stream)
 {
     void *args[] = {(void *)run, (void *)reads};
+    unsigned warps = reads && (reads->list || reads->asked) ? 2 : 1;
 
     return cudaLaunchKernel(reads ? (const void *)drive_reads : (const void *)drive_queues,
-                            run->run.n_queues, GQ_LANES, args, 0, stream);
+                            run->run.n_queues, warps * GQ_LANES, args, 0, stream);
 }
 
 extern "C" cudaError_t gq_kernel_pieces(const struct gq_piece *pieces, uint32_t n,

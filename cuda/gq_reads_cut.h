@@ -9,6 +9,7 @@
 
 #include <errno.h>
 
+#include "cuda/gq_feed.h"
 #include "cuda/gq_protocol.h"
 #include "cuda/gq_prp.h"
 #include "cuda/gq_reads.h"
@@ -42,16 +43,14 @@ struct gq_ready {
     uint32_t cid;    /* that it will have, if it goes next */
 };
 
-/* Words of a list: neighbours are loaded by neighbours, as many of them thrice as a read has. */
-#define GQ_READ_WORDS 3u
-struct gq_words {
-    uint64_t first, second, third;
-};
-
 /* A worker at reads. */
 struct gq_reader {
     struct gq_worker w;
     const struct gq_reads *reads;
+#ifdef __CUDACC__
+    struct gq_feed *feed; /* who feeds the lanes; NULL: they load for themselves */
+    uint32_t fed;         /* groups that were taken from there */
+#endif
     uint32_t next;       /* of the group's share: handed to lanes so far; the next are held, */
     uint32_t held_first; /* lane i has number held_first + i, */
     uint32_t held_end;   /* up to here, */
@@ -60,7 +59,7 @@ struct gq_reader {
     uint32_t ready_lanes, going; /* who has a command ready; how many of them go next */
     GQ_LANE_MEMBER(struct gq_cursor, cur);
     GQ_LANE_MEMBER(struct gq_read, held);
-    GQ_LANE_MEMBER(struct gq_words, words); /* of what is coming */
+    GQ_LANE_MEMBER(struct gq_read, ahead); /* of what is coming */
     GQ_LANE_MEMBER(struct gq_ready, ready);
     GQ_LANE_MEMBER(uint32_t, lane_state);
     GQ_LANE_MEMBER(uint64_t, staging);   /* the lane's, for the controller */
@@ -89,22 +88,68 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
     return i ? i * unit - (reads->whole.file_offset & (unit - 1)) : 0;
 }
 
-/* The list of either kind; NULL: there are units. */
-GQ_FN const void *gq_reads_list(const struct gq_reads *reads)
+/* Read or unit i, as it is asked for. */
+GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
 {
-    return reads->list ? (const void *)reads->list : (const void *)reads->asked;
-}
+    struct gq_read read;
+    uint64_t start, end;
 
-/* Unit i of `whole`. */
-GQ_FN struct gq_read gq_unit(const struct gq_reads *reads, uint32_t i)
-{
-    struct gq_read read = reads->whole;
-    uint64_t start = gq_unit_start(reads, i), end = gq_unit_start(reads, i + 1);
+    if (reads->list)
+        return reads->list[i];
+    if (reads->asked) {
+        const struct gq_asked *one = &reads->asked[i];
 
+        return (struct gq_read){one->file_offset, one->at, one->len};
+    }
+    read = reads->whole;
+    start = gq_unit_start(reads, i);
+    end = gq_unit_start(reads, i + 1);
     read.file_offset += start;
     read.at += start;
     read.len = (end < read.len ? end : read.len) - start;
     return read;
+}
+
+/* Does another warp load the list? */
+GQ_FN bool gq_is_fed(const struct gq_reader *r)
+{
+#ifdef __CUDACC__
+    return r->feed != NULL;
+#else
+    (void)r;
+    return false;
+#endif
+}
+
+/*
+ * By all lanes: the next n neighbours, each lane's read being ahead of it then. 0: they have not
+ * come yet.
+ */
+GQ_FN uint32_t gq_take_fed(struct gq_reader *r, uint32_t n)
+{
+#ifdef __CUDACC__
+    if (n == 0 || !gq_feed_has(r->feed, r->fed))
+        return 0;
+    if (r->w.group.rank < n)
+        r->ahead = gq_feed_read(r->feed, r->fed, r->w.group.rank, r->reads->asked != NULL);
+    gq_feed_took(r->feed, ++r->fed);
+    return n;
+#else
+    (void)r;
+    (void)n;
+    return 0;
+#endif
+}
+
+/* By all lanes: who feeds them does nothing any more. */
+GQ_FN void gq_stop_feed(struct gq_reader *r)
+{
+#ifdef __CUDACC__
+    if (r->feed)
+        gq_feed_stop(r->feed);
+#else
+    (void)r;
+#endif
 }
 
 /* Which part of the target a read may fill is the target's business to say. */
@@ -264,8 +309,8 @@ GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uin
 
 /*
  * The read becomes the lane's: a copy, whatever is written to the list since, for the lanes have
- * met after it was loaded. One that was asked for has its result now, unless it fails: whoever
- * finds that out has met this lane since.
+ * met after it was loaded. One that was asked for has its result now, or had it when it was fed,
+ * unless it fails: whoever finds that out has met this lane since.
  */
 GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read *read,
                         uint32_t index)
@@ -286,7 +331,7 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read
     cur->at = reads->target.head + read->at;
     cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
     GQ_AT(r->bytes) += cur->left;
-    if (reads->asked)
+    if (reads->asked && !(gq_is_fed(r) && gq_feed_answers(reads)))
         reads->asked[cur->index].result = (int32_t)cur->left;
 }
 

@@ -1,38 +1,14 @@
 /*
- * How a group of lanes gets at its share of a list of reads: neighbours are loaded together, one
- * for each lane, while those before them are handed out.
- *
- * A list may lie in host memory. A GPU fetches a line of that for one load after the other, so that
- * lanes which loaded their reads field by field, 24 bytes apart, would wait for three trips over
- * the bus and, where the link is busy, take a multiple of the time of a round. Hence lanes load
- * words side by side, each line once, and get their reads out of each other's words.
+ * How a group of lanes gets at its share of a list of reads: neighbours come together, one for each
+ * lane, and are handed out to lanes that have none. They are loaded by the lanes themselves while
+ * those before them are handed out, or fed by another warp (gq_feed.h).
  *
  * Every function is called by all lanes of the group together, but where it says otherwise.
  */
 #ifndef CUDA_GQ_READS_FETCH_H
 #define CUDA_GQ_READS_FETCH_H
 
-#include <stddef.h>
-#include <string.h>
-
 #include "cuda/gq_reads_cut.h"
-
-static_assert(offsetof(struct gq_asked, file_offset) == 0 && offsetof(struct gq_asked, at) == 8 &&
-                  offsetof(struct gq_asked, len) == 16,
-              "a read of either kind is three words, of the last of which only half may count");
-
-/* By anybody: word i of a list. */
-GQ_FN uint64_t gq_list_word(const void *list, uint64_t i)
-{
-#ifdef __CUDACC__
-    return gq_load_word((const uint64_t *)list + i);
-#else
-    uint64_t word;
-
-    memcpy(&word, (const unsigned char *)list + i * sizeof(word), sizeof(word));
-    return word;
-#endif
-}
 
 /* How many reads from number `first` of the share on are neighbours, a lane each at most. */
 GQ_FN uint32_t gq_neighbours(const struct gq_worker *w, uint32_t first)
@@ -43,67 +19,38 @@ GQ_FN uint32_t gq_neighbours(const struct gq_worker *w, uint32_t first)
     return n < w->share - first ? n : w->share - first;
 }
 
-/* Loads the neighbours that come next, unless some are on their way. */
+/* Loads the neighbours that come next, unless they are on their way or fed. */
 GQ_FN void gq_fetch(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
-    const void *list = gq_reads_list(r->reads);
-    uint32_t words;
-    uint64_t at;
 
-    if (r->coming || r->held_end == w->share)
+    if (r->coming || gq_is_fed(r))
         return;
     r->coming = gq_neighbours(w, r->held_end);
-    if (!list)
-        return;
-    words = GQ_READ_WORDS * r->coming;
-    at = GQ_READ_WORDS * (uint64_t)gq_stripe(w, r->held_end);
     GQ_FOR_LANES(lane)
     {
-        uint32_t second = w->group.lanes + lane, third = 2 * w->group.lanes + lane;
-
-        if (lane < words)
-            GQ_AT(r->words).first = gq_list_word(list, at + lane);
-        if (second < words)
-            GQ_AT(r->words).second = gq_list_word(list, at + second);
-        if (third < words)
-            GQ_AT(r->words).third = gq_list_word(list, at + third);
+        if (lane < r->coming)
+            GQ_AT(r->ahead) = gq_load_read(r->reads, gq_stripe(w, r->held_end + lane));
     }
 }
 
-/* Inside a region, by all lanes: word i of those that were loaded together, another for each. */
-GQ_FN uint64_t gq_word_of(const struct gq_reader *r, uint32_t i)
-{
-    const struct gq_worker *w = &r->w;
-    uint32_t from = i % w->group.lanes, turn = i / w->group.lanes;
-    uint64_t first = GQ_PART_FROM64(r->words, from, first);
-    uint64_t second = GQ_PART_FROM64(r->words, from, second);
-    uint64_t third = GQ_PART_FROM64(r->words, from, third);
-
-    return turn == 0 ? first : turn == 1 ? second : third;
-}
-
-/* What was on its way is held: each lane has one of the reads. */
-GQ_FN void gq_turn_over(struct gq_reader *r)
+/* What comes next is held. False: it is not there yet, or nothing is left. */
+GQ_FN bool gq_turn_over(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
-    const struct gq_reads *reads = r->reads;
 
+    if (gq_is_fed(r))
+        r->coming = gq_take_fed(r, gq_neighbours(w, r->held_end));
+    if (!r->coming)
+        return false;
     GQ_FOR_LANES(lane)
     {
-        if (gq_reads_list(reads)) {
-            uint64_t offset = gq_word_of(r, GQ_READ_WORDS * lane);
-            uint64_t at = gq_word_of(r, GQ_READ_WORDS * lane + 1);
-            uint64_t len = gq_word_of(r, GQ_READ_WORDS * lane + 2);
-
-            GQ_AT(r->held) = (struct gq_read){offset, at, reads->list ? len : (uint32_t)len};
-        } else if (lane < r->coming) {
-            GQ_AT(r->held) = gq_unit(reads, gq_stripe(w, r->held_end + lane));
-        }
+        GQ_AT(r->held) = GQ_AT(r->ahead);
     }
     r->held_first = r->held_end;
     r->held_end += r->coming;
     r->coming = 0;
+    return true;
 }
 
 /* Inside a region, by all lanes: number j of the share, if it is held, another for each. */
@@ -149,9 +96,8 @@ GQ_FN uint32_t gq_deal(struct gq_reader *r)
 {
     uint32_t n = gq_hand_out(r);
 
-    if (r->next != r->held_end || !r->coming)
+    if (r->next != r->held_end || !gq_turn_over(r))
         return n;
-    gq_turn_over(r);
     return n + gq_hand_out(r);
 }
 

@@ -7,7 +7,8 @@
  *
  *   look     the next CQEs are loaded, as for lists of commands
  *   put      the ready commands go to the ring, as many as there are free CIDs
- *   fetch    the next reads of the group's share are loaded, one for each lane
+ *   fetch    the next reads of the group's share are loaded, one for each lane, unless another
+ *            warp has done that
  *   publish  one fence, then both doorbells
  *   harvest  CQEs; failures go to the results
  *   prepare  each lane whose command went makes its next: gets a read if it has none, finds the
@@ -44,6 +45,10 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     gq_begin(w, group, run, port, state, rank);
     w->each = 1; /* a lane has one command ready */
     r->reads = reads;
+#ifdef __CUDACC__
+    r->feed = NULL;
+    r->fed = 0;
+#endif
     r->next = r->held_first = r->held_end = r->coming = 0;
     r->ready_lanes = r->going = 0;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
@@ -240,6 +245,7 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 {
     struct gq_worker *w = &r->w;
 
+    gq_stop_feed(r);
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(r->lane_state) == GQ_LANE_READY || GQ_AT(r->cur).left != 0)
