@@ -2,10 +2,11 @@
  * What do reads and computing cost each other?
  *
  * Reads of a whole file and of 4 KiB, by the READ ioctl and, where the mount lends it, by the
- * direct path; and a kernel of the same application that keeps every multiprocessor busy (CPU
- * executor: a thread that computes): each alone, then both. The daemon that serves READ is another
- * process, so without MPS the GPU is time-sliced between the two; the direct path's kernels are the
- * application's own. What the last read of each row left in memory is verified.
+ * direct path, in a stream and by a block that stays on the GPU; and a kernel of the same
+ * application that keeps every multiprocessor busy (CPU executor: a thread that computes): each
+ * alone, then both. The daemon that serves READ is another process, so without MPS the GPU is
+ * time-sliced between the two; the direct path's kernels are the application's own. What the last
+ * read of each row left in memory is verified.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,13 +47,18 @@ struct computer {
     int err;
 };
 
+enum way { BY_IOCTL, IN_STREAM, BY_BLOCK };
+
+static const char *const way_names[] = {"READ ioctl", "direct path",
+                                        "direct path by a block that stays"};
+
 struct bench {
     uint64_t size;
     unsigned repeats;
     bool json;
     struct bench_mount mount;
     struct bench_direct direct; /* where the mount lends it */
-    bool by_direct;             /* reads take it */
+    enum way way;
     struct computer computer;
     struct pattern_pieces whole, small;
     double micros[MAX_SMALLS];
@@ -126,15 +132,19 @@ static int stop_computing(struct computer *c)
 
 static int read_piece(struct bench *b, uint64_t to, uint64_t from, uint64_t len)
 {
-    struct gpunvme_result result;
+    struct gpunvme_result result = {.path = GPUNVME_PATH_GPU};
+    char *addr = (char *)b->mount.memory.addr + to;
     ssize_t n;
 
-    if (b->by_direct)
-        return bench_direct_read(&b->direct, WHO, (char *)b->mount.memory.addr + to, len, from);
-    n = gpunvme_read(b->mount.buffer, b->file.fd, to, from, len, &result);
+    if (b->way == IN_STREAM)
+        return bench_direct_read(&b->direct, WHO, addr, len, from);
+    if (b->way == BY_BLOCK)
+        n = gpunvme_file_read(b->direct.file, addr, len, from);
+    else
+        n = gpunvme_read(b->mount.buffer, b->file.fd, to, from, len, &result);
     if (n == (ssize_t)len && result.path == GPUNVME_PATH_GPU)
         return 0;
-    return fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return fail(way_names[b->way], n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
 static int read_whole(struct bench *b, unsigned repeats, struct bench_samples *samples)
@@ -191,8 +201,7 @@ static int measure(struct bench *b, bool whole, bool computing)
     char what[64], alone[96], name[96], beside[96];
     int err = bench_poison(&b->mount.memory, SEED), end;
 
-    snprintf(what, sizeof(what), "%s, %s", b->by_direct ? "direct path" : "READ ioctl",
-             whole ? "whole file" : "4 KiB");
+    snprintf(what, sizeof(what), "%s, %s", way_names[b->way], whole ? "whole file" : "4 KiB");
     snprintf(alone, sizeof(alone), "%s, alone", what);
     snprintf(name, sizeof(name), "%s, %s", what, computing ? "beside computing" : "alone");
     snprintf(beside, sizeof(beside), "computing beside %s", what);
@@ -214,15 +223,25 @@ static int measure(struct bench *b, bool whole, bool computing)
     return computing ? report_computing(b, beside, "computing alone") : 0;
 }
 
-/* By the path that is chosen. */
-static int measure_path(struct bench *b)
+static int measure_small(struct bench *b)
+{
+    int err = measure(b, false, false);
+
+    return err ? err : measure(b, false, true);
+}
+
+static int measure_way(struct bench *b, enum way way)
 {
     struct bench_samples warm_up = {.n = 0};
-    int err = read_whole(b, 1, &warm_up);
+    int err;
 
-    for (unsigned i = 0; i < 4 && !err; i++)
-        err = measure(b, i < 2, i % 2 == 1);
-    return err;
+    b->way = way;
+    err = read_whole(b, 1, &warm_up);
+    if (!err && way != BY_BLOCK)
+        err = measure(b, true, false);
+    if (!err && way != BY_BLOCK)
+        err = measure(b, true, true);
+    return err ? err : measure_small(b);
 }
 
 static int measure_all(struct bench *b)
@@ -230,10 +249,11 @@ static int measure_all(struct bench *b)
     int err = compute_alone(b);
 
     if (!err)
-        err = measure_path(b);
-    b->by_direct = true;
+        err = measure_way(b, BY_IOCTL);
     if (!err && b->direct.file)
-        err = measure_path(b);
+        err = measure_way(b, IN_STREAM);
+    if (!err && b->direct.file)
+        err = measure_way(b, BY_BLOCK);
     return err;
 }
 
