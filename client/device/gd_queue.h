@@ -179,18 +179,23 @@ GQ_FN int gd_take_any(struct gd_reader *w)
 
 /*
  * A queue for the group, in w->queue: 0, -ESTALE, or -ETIMEDOUT when none was free for as long as a
- * command may take, or all are lost.
+ * command may take, or all are lost. first: the one to try first; any number.
  */
-GQ_FN int gd_take(struct gd_reader *w)
+GQ_FN int gd_take_from(struct gd_reader *w, uint32_t first)
 {
     const struct gd_set *s = &w->file->set;
     int err;
 
     if (s->n_queues == 0)
         return -ESTALE;
-    w->queue = GQ_SAME32(gd_seed()) % s->n_queues;
+    w->queue = first % s->n_queues;
     err = gd_try(w);
     return err == -EAGAIN ? gd_take_any(w) : err;
+}
+
+GQ_FN int gd_take(struct gd_reader *w)
+{
+    return gd_take_from(w, GQ_SAME32(gd_seed()));
 }
 
 /* The word of the lock for the next: the queue goes on, unless commands are in flight for nobody.

@@ -165,11 +165,15 @@ GQ_FN int gd_stay_send(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
     return GQ_FROM32(stale, 0) ? -ESTALE : 0;
 }
 
-/* A queue, and with it where it stands. */
+/*
+ * A queue, and with it where it stands. The one that it had last comes last: to try the next one is
+ * a trip, which is all the time that who waits has to take it. Where all others are taken, too, he
+ * would hardly ever find it free.
+ */
 GQ_FN int gd_stay_take(struct gd_stay *t)
 {
     struct gd_reader *w = t->reader;
-    int err = gd_take(w);
+    int err = gd_take_from(w, w->queue + 1);
 
     t->holds = !err;
     t->taken_ns = t->now_ns;
@@ -272,8 +276,10 @@ GQ_FN bool gd_stay(const struct gd_service_launch *l, uint32_t *number, union gd
                            .next = *number,
                            .since_ns = GQ_SAME64(gq_clock_ns())};
     GQ_LANE_VAR(uint64_t, seen);
-    bool asked = gd_stay_serve(&stay, seen);
+    bool asked;
 
+    reader.queue = GQ_SAME32(gd_seed());
+    asked = gd_stay_serve(&stay, seen);
     gd_let_go(&stay);
     *number = stay.number;
     if (!asked)
