@@ -1,6 +1,6 @@
 /*
  * Reads that a host waits for, without a launch: a block of threads stays on the GPU while reads
- * come one after another, and leaves when none has come for 0.2 ms (cuda/gq_box.h).
+ * come one after another, and leaves when none has come for 0.2 ms, or after 0.1 s (cuda/gq_box.h).
  */
 #ifndef CLIENT_DIRECT_SERVICE_H
 #define CLIENT_DIRECT_SERVICE_H

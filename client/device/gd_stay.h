@@ -19,9 +19,10 @@
 #include "client/device/gd_service.h"
 #include "client/device/gd_single.h"
 
-#define GD_STAY_NS    200000u  /* without a read, and the block leaves */
-#define GD_HOLD_NS    1000000u /* a queue that others may wait for */
-#define GD_HOLD_LEAST 4u       /* queues of a lease of which one is kept */
+#define GD_STAY_NS    200000u    /* without a read, and the block leaves */
+#define GD_SERVE_NS   100000000u /* with reads that come without a pause, likewise: see gd_stay() */
+#define GD_HOLD_NS    1000000u   /* a queue that others may wait for */
+#define GD_HOLD_LEAST 4u         /* queues of a lease of which one is kept */
 #define GD_CLOCK_LOOKS \
     8u /* of looks, the clock is looked at with one: it may take longer than they */
 
@@ -46,6 +47,7 @@ struct gd_stay {
     uint32_t next;               /* that of the read which is waited for */
     uint64_t now_ns;             /* when the clock was last looked at */
     uint64_t since_ns, taken_ns; /* then: the last command ended, the queue was taken */
+    uint64_t until_ns;           /* when to leave, whatever comes */
 };
 
 /* A word of the box, or the half of a CQE that has CID and status: upper halves tell what is new.
@@ -228,7 +230,15 @@ GQ_FN void gd_stay_attend(struct gd_stay *t, uint32_t news, GQ_LANE_PARAM(uint64
         gd_stay_ended(t);
 }
 
-/* Until a read has come that is no command: true. False: nothing has come for GD_STAY_NS. */
+/* While no command is under way, and news is what a look has found: time to leave? */
+GQ_FN bool gd_stay_is_over(const struct gd_stay *t, uint32_t news)
+{
+    bool asked = (news & GD_SEEN_READ) == GD_SEEN_READ;
+
+    return t->now_ns >= t->until_ns || (!asked && t->now_ns - t->since_ns > GD_STAY_NS);
+}
+
+/* Until a read has come that is no command: true. False: it is time to leave. */
 GQ_FN bool gd_stay_serve(struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
@@ -243,9 +253,9 @@ GQ_FN bool gd_stay_serve(struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
         news = gd_look_around(t, seen);
         if (t->busy)
             gd_stay_attend(t, news, seen, timed);
+        if (!t->busy && gd_stay_is_over(t, news))
+            return false;
         if (t->busy || (news & GD_SEEN_READ) != GD_SEEN_READ) {
-            if (!t->busy && t->now_ns - t->since_ns > GD_STAY_NS)
-                return false;
             gd_idle();
             continue;
         }
@@ -261,8 +271,13 @@ GQ_FN bool gd_stay_serve(struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
  * Serves commands until there is something for the block to do. *number: of the read that is waited
  * for. True: a read that is no command has come, *number is its, and it is in out; the lanes have
  * met. False: time to leave. No queue is the warp's then.
+ *
+ * until_ns: GD_SERVE_NS after the block has come. Calls of other threads that wait for all kernels
+ * of the process, as those that free memory do, would else wait as long as reads come. A read that
+ * has come by then is for the next block.
  */
-GQ_FN bool gd_stay(const struct gd_service_launch *l, uint32_t *number, union gd_ask *out)
+GQ_FN bool gd_stay(const struct gd_service_launch *l, uint64_t until_ns, uint32_t *number,
+                   union gd_ask *out)
 {
     struct gpunvme_device_file file = {.set = l->set};
     struct gd_reader reader = {.group = gq_whole_group(), .file = &file}, *w = &reader;
@@ -274,7 +289,8 @@ GQ_FN bool gd_stay(const struct gd_service_launch *l, uint32_t *number, union gd
                            .file = &file,
                            .single = &single,
                            .next = *number,
-                           .since_ns = GQ_SAME64(gq_clock_ns())};
+                           .since_ns = GQ_SAME64(gq_clock_ns()),
+                           .until_ns = GQ_SAME64(until_ns)};
     GQ_LANE_VAR(uint64_t, seen);
     bool asked;
 

@@ -10,9 +10,10 @@ extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
     gpunvme_direct_serve(const __grid_constant__ struct gd_service_launch l)
 {
     __shared__ union gd_ask ask;
+    const uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;
 
     for (uint32_t number = l.box.first;; number = gq_box_next(number)) {
-        bool left = threadIdx.x < GQ_LANES && !gd_stay(&l, &number, &ask);
+        bool left = threadIdx.x < GQ_LANES && !gd_stay(&l, until_ns, &number, &ask);
 
         if (__syncthreads_or(left))
             break;

@@ -24,7 +24,7 @@ using direct_stack::Stack;
 
 constexpr uint32_t kDepth = 4;
 constexpr uint32_t kFree = 0;
-constexpr uint64_t kMs = 1000000;
+constexpr uint64_t kMs = 1000000, kServe = 100 * kMs;
 constexpr int64_t kWhole = kPage;
 
 // Goes before the queues that it drives.
@@ -80,11 +80,19 @@ class Block
     {
         return service_rig_has_left(rig_);
     }
-    void await_leaving()
+    void await_leaving() const
     {
-        service_rig_run_clock(rig_);
         while (!has_left())
             std::this_thread::yield();
+    }
+    void leave()
+    {
+        service_rig_run_clock(rig_);
+        await_leaving();
+    }
+    unsigned launches() const
+    {
+        return service_rig_launches(rig_);
     }
 
   private:
@@ -116,7 +124,7 @@ TEST(ServiceCommand, RingsGoRoundAndBytesAreRight)
             ASSERT_EQ(block.read(s, 1 + i % 7, page_of(i)), kWhole) << i << " of " << n_queues;
             ASSERT_TRUE(s.holds((1 + i % 7) * kPage, kPage, page_of(i))) << i;
         }
-        block.await_leaving();
+        block.leave();
         EXPECT_EQ(s.commands, 10 * kDepth);
         EXPECT_EQ(s.odd_commands, 0u);
         EXPECT_EQ(block.others(), 0u) << "all were commands";
@@ -154,7 +162,7 @@ TEST(ServiceCommand, AQueueIsKeptOnlyWhereOthersAreLeft)
             ASSERT_EQ(block.read(s, 1, 0), kWhole);
             ASSERT_TRUE(come_to_be(s, n_queues, GD_TAKEN, n_queues < 4 ? 0 : 1)) << n_queues;
         }
-        block.await_leaving();
+        block.leave();
         EXPECT_EQ(count(s, n_queues, kFree), n_queues) << "who leaves gives it back";
     }
 }
@@ -181,6 +189,34 @@ TEST(ServiceCommand, AQueueIsKeptForAWhile)
     ASSERT_EQ(block.read(s, 1, 0), kWhole);
     EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
     EXPECT_FALSE(block.has_left());
+}
+
+// Others may wait for all kernels, and reads would come for ever.
+TEST(ServiceCommand, TheBlockLeavesAfterAWhileThoughReadsCome)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    std::atomic<uint64_t> later{0};
+    s.on_command = [&] {
+        if (uint64_t ns = later.exchange(0)) {
+            block.stop_clock(ns);
+            block.await_look_at_clock();
+        }
+        return true;
+    };
+    for (unsigned launches = 1; launches <= 3; launches++) {
+        block.stop_clock();
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        EXPECT_EQ(block.launches(), launches);
+        later = kServe / 2;
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        EXPECT_FALSE(block.has_left());
+        later = 2 * kServe;
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        block.await_leaving();
+        EXPECT_EQ(count(s, 4, kFree), 4u);
+    }
 }
 
 // The one that is not free, of all.
@@ -350,7 +386,7 @@ TEST(ServiceCommand, ALeaseThatEndsTakesTheCommandUnderWayWithIt)
     };
     EXPECT_EQ(block.read(s, 1, 0), -ESTALE);
     EXPECT_EQ(s.commands, 1u);
-    block.await_leaving();
+    block.leave();
     EXPECT_EQ(count(s, 4, GD_LOST), 1u);
     EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
 }
@@ -366,7 +402,7 @@ TEST(ServiceCommand, ACommandThatIsLostCostsItsQueue)
     for (unsigned i = 0; i < 3 * kDepth; i++)
         ASSERT_EQ(block.read(s, 1, page_of(i % 2)), kWhole) << i;
     EXPECT_EQ(count(s, 4, GD_LOST), 1u);
-    block.await_leaving();
+    block.leave();
     EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
 }
 
@@ -378,7 +414,7 @@ TEST(ServiceCommand, TheDrivesErrorIsToldAndTheQueueGoesOn)
         s.status_of_next = i % 3 == 1 ? 0x281 : 0;
         ASSERT_EQ(block.read(s, 1, 0), i % 3 == 1 ? -EIO : kWhole) << i;
     }
-    block.await_leaving();
+    block.leave();
     EXPECT_EQ(count(s, 4, kFree), 4u);
 }
 
@@ -445,7 +481,7 @@ TEST(ServiceCommand, OtherQueuesWaitForAnotherBlock)
     for (unsigned i = 0; i < 5; i++)
         ASSERT_EQ(block.read(second, 1, 0), kWhole);
     EXPECT_EQ(second.commands + block.others(), 5u);
-    block.await_leaving();
+    block.leave();
     unsigned before = second.commands;
     EXPECT_EQ(block.read(second, 1, 0), kWhole);
     EXPECT_EQ(second.commands, before + 1);

@@ -183,7 +183,8 @@ static void *serve(void *arg)
     union gd_ask ask;
     while (rig->hold)
         sched_yield();
-    for (; gd_stay(l, &number, &ask); number = gq_box_next(number))
+    uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;
+    for (; gd_stay(l, until_ns, &number, &ask); number = gq_box_next(number))
         answer(l, number, &ask);
     __atomic_store_n(&l->box.box->ended, l->box.launch, __ATOMIC_RELEASE);
     return NULL;
