@@ -99,6 +99,11 @@ struct nvme_transport_ops {
      */
     void (*kick)(struct nvme_transport *t);
     /*
+     * Optional (NULL for hardware): so many queues are about to get work from somebody who cannot
+     * kick. What is parked of a software controller wakes up in time.
+     */
+    void (*expect)(struct nvme_transport *t, unsigned queues);
+    /*
      * Optional (NULL for hardware): +1 or -1 of somebody who rings doorbells and cannot kick, a GPU
      * of another process. A software controller stays awake as long as there are any.
      */

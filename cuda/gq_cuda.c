@@ -57,10 +57,10 @@ static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
  * A parked software controller hears nothing of a GPU's doorbells: wakes it before the first. Who
  * rings for the GPU wakes it himself.
  */
-static void wake_controller(const struct gq_cuda *cu)
+static void wake_controller(const struct gq_cuda *cu, unsigned queues)
 {
-    if (cu->exec.rings && cu->transport->ops->kick)
-        cu->transport->ops->kick(cu->transport);
+    if (cu->exec.rings && cu->transport->ops->expect)
+        cu->transport->ops->expect(cu->transport, queues);
 }
 
 /* Either way the controller wakes up while the GPU begins. */
@@ -70,7 +70,7 @@ static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_ch
 
     if (suits_resident(l, chunk))
         err = gq_resident_post(cu->resident, &l->run, &cu->host_ports[l->queues[0]], l->states);
-    wake_controller(cu);
+    wake_controller(cu, l->run.n_queues);
     l->resident = !err; /* a post that failed has given the box back */
     return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
 }

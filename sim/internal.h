@@ -228,6 +228,7 @@ struct sim {
     _Atomic uint64_t bandwidth_free_at;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint64_t kicks;
+    _Atomic bool expected; /* work for more than one thread: see sim_expect() */
 
     _Atomic uint64_t events[SIM_EV_COUNT];
     pthread_mutex_t event_lock; /* violations */
@@ -253,6 +254,7 @@ static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 }
 void sim_wake_all(struct sim *s);
 void sim_kick(struct nvme_transport *t);
+void sim_expect(struct nvme_transport *t, unsigned queues);
 void sim_attend(struct nvme_transport *t, int change);
 bool sim_drained(struct sim *s);
 /* Waits until the mover has nothing of ours; threads must not be paused. 0 or -ETIMEDOUT. */

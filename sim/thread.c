@@ -118,6 +118,16 @@ void sim_kick(struct nvme_transport *t)
         sim_wake(&s->threads[0]); /* a doorbell of nobody, perhaps: let it look */
 }
 
+/* Thread 0 wakes the others, which takes a while: who expects the work has it to get on with. */
+void sim_expect(struct nvme_transport *t, unsigned queues)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+
+    if (queues > 1)
+        atomic_store(&s->expected, true);
+    sim_wake(&s->threads[0]);
+}
+
 /* Stores of the last one that nobody has looked at yet are looked at while they count as his. */
 void sim_attend(struct nvme_transport *t, int change)
 {
@@ -212,6 +222,16 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     return worked;
 }
 
+/* By thread 0: what others have to be woken for. */
+static void wake_others(struct sim *s, bool look)
+{
+    if (atomic_load_explicit(&s->expected, memory_order_relaxed) &&
+        atomic_exchange(&s->expected, false))
+        sim_wake_all(s);
+    if (look && anyone_parked(s, 1))
+        wake_owners(s);
+}
+
 static bool locked_round(struct sim_thread *th, uint64_t *next_due)
 {
     bool admin;
@@ -228,8 +248,8 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
         if (!ran) /* it waits for something that the other threads must do */
             sim_nap();
     }
-    if (th->index == 0 && looks_around(th, worked) && anyone_parked(th->s, 1))
-        wake_owners(th->s);
+    if (th->index == 0)
+        wake_others(th->s, looks_around(th, worked));
     return worked;
 }
 

@@ -75,6 +75,7 @@ static const struct nvme_transport_ops transport_ops = {
     .map = sim_map,
     .unmap = sim_unmap,
     .kick = sim_kick,
+    .expect = sim_expect,
     .attend = sim_attend,
     .reset = transport_reset,
     .close = transport_close,

@@ -406,7 +406,8 @@ struct Fake {
                 return of(t)->maps.erase(iova) ? 0 : -ENOENT;
             },
             [](nvme_transport *t) { of(t)->run(); },
-            nullptr, /* attend: it does everything inside kick() */
+            nullptr, /* expect, attend: it does everything inside kick() */
+            nullptr,
             [](nvme_transport *t) -> int {
                 std::lock_guard<std::mutex> guard(of(t)->lock);
                 return of(t)->device_reset();
