@@ -341,12 +341,33 @@ static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
         *r = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
 }
 
+/*
+ * With two processors for each thread, each keeps to a share of them: of threads that are woken
+ * together two are put on one processor now and then, where one works for milliseconds while the
+ * other waits and processors have nothing to do.
+ */
+static void keep_apart(const struct sim_thread *th)
+{
+    unsigned n = th->s->n_threads, i = 0;
+    cpu_set_t all, mine;
+
+    if (sched_getaffinity(0, sizeof(all), &all) || (unsigned)CPU_COUNT(&all) < 2 * n)
+        return;
+    CPU_ZERO(&mine);
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &all) && i++ % n == th->index)
+            CPU_SET(cpu, &mine);
+    }
+    sched_setaffinity(0, sizeof(mine), &mine);
+}
+
 static void *thread_main(void *arg)
 {
     struct sim_thread *th = arg;
     struct rest rest = {.since = sim_now(), .ns = PARK_FIRST_NS};
     uint64_t next_due;
 
+    keep_apart(th);
     pthread_setname_np(pthread_self(), "sim");
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* ns; the default would double a short sleep */
     while (!atomic_load(&th->stop)) {
