@@ -106,12 +106,18 @@ GQ_FN void gd_let_go(struct gd_stay *t)
     t->holds = false;
 }
 
-/* The command under way has ended, or is lost. */
+/*
+ * The command under way has ended, or is lost. That it failed is told before anybody else has the
+ * queue, who goes round and has a completion in the same place, one that looks well to the host.
+ */
 GQ_FN void gd_stay_ended(struct gd_stay *t)
 {
     struct gd_reader *w = t->reader;
+    int err = gd_ended(w, t->single);
 
-    gd_tell(t, gd_ended(w, t->single));
+    gd_tell(t, err);
+    if (err)
+        gq_fence_results();
     t->busy = false;
     t->since_ns = t->now_ns;
     if (w->in_flight || w->outcome == GQ_OUT_BROKEN || t->file->set.n_queues < GD_HOLD_LEAST ||

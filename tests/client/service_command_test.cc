@@ -115,20 +115,73 @@ uint64_t page_of(unsigned i)
     return i % 5 * kPage;
 }
 
-TEST(ServiceCommand, RingsGoRoundAndBytesAreRight)
+class Rings : public ::testing::TestWithParam<uint32_t>
+{
+};
+
+TEST_P(Rings, GoRoundAndBytesAreRight)
 {
     for (uint32_t n_queues : {1u, 3u, 4u}) {
-        Stack s(n_queues, kDepth, 20);
+        Stack s(n_queues, GetParam(), 20);
         Block block;
-        for (unsigned i = 0; i < 10 * kDepth; i++) {
+        for (unsigned i = 0; i < 40; i++) {
             ASSERT_EQ(block.read(s, 1 + i % 7, page_of(i)), kWhole) << i << " of " << n_queues;
             ASSERT_TRUE(s.holds((1 + i % 7) * kPage, kPage, page_of(i))) << i;
         }
         block.leave();
-        EXPECT_EQ(s.commands, 10 * kDepth);
+        EXPECT_EQ(s.commands, 40u);
         EXPECT_EQ(s.odd_commands, 0u);
         EXPECT_EQ(block.others(), 0u) << "all were commands";
     }
+}
+
+INSTANTIATE_TEST_SUITE_P(Depths, Rings, ::testing::Values(2u, 3u, 4u, 65535u));
+
+// Entries of a CQ of the most entries, of the last queue, as the controller goes round twice.
+TEST(ServiceCommand, OnlyTheCompletionThatIsWaitedForIsBelieved)
+{
+    constexpr uint32_t kQueue = GD_MAX_QUEUES - 1, kMostDepth = 65535;
+    std::vector<nvme_cqe> cq(kMostDepth);
+    std::vector<const nvme_cqe *> cqs(GD_MAX_QUEUES);
+    cqs[kQueue] = cq.data();
+    for (uint32_t entry : {0u, 1u, kMostDepth - 1}) {
+        nvme_cqe &there = cq[entry];
+        for (uint16_t phase : {1, 0, 1}) {
+            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "of before";
+            there.cid = static_cast<uint16_t>(entry + 1);
+            there.status = phase;
+            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "another's";
+            there.cid = static_cast<uint16_t>(entry);
+            there.status = static_cast<uint16_t>(0x281 << 1 | phase);
+            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "an error";
+            there.status = phase;
+            EXPECT_TRUE(service_rig_has_ended(cqs.data(), kQueue, entry, phase));
+            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase ^ 1u)) << "later";
+        }
+    }
+}
+
+TEST(ServiceCommand, ThreadsTakeTurns)
+{
+    constexpr size_t kThreads = 4;
+    Stack s(4, 2, 20);
+    Block block;
+    std::vector<std::thread> threads;
+    std::vector<std::string> wrong(kThreads);
+    for (size_t t = 0; t < kThreads; t++)
+        threads.emplace_back([&, t] {
+            for (unsigned i = 0; i < 100; i++) {
+                size_t page = 1 + t;
+                if (block.read(s, page, page_of(i + t)) != kWhole ||
+                    !s.holds(page * kPage, kPage, page_of(i + t)))
+                    wrong[t] += std::to_string(i) + ", ";
+            }
+        });
+    for (std::thread &t : threads)
+        t.join();
+    for (const std::string &w : wrong)
+        EXPECT_EQ(w, "");
+    EXPECT_EQ(s.commands, 100 * kThreads);
 }
 
 TEST(ServiceCommand, WhatIsNoCommandIsNotMadeOne)

@@ -22,7 +22,6 @@ struct service_rig {
     struct direct_service *service;
     struct gpunvme_device_file file;
     struct gd_service_launch launch;
-    const struct nvme_cqe *cqs[GD_MAX_QUEUES];
     uint64_t nowhere;
     void *page;
     pthread_t thread;
@@ -74,18 +73,21 @@ int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
 int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
                             const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset)
 {
+    const struct nvme_cqe *cqs[GD_MAX_QUEUES];
     struct gq_cmd cmd;
-    struct direct_service_read read = {.file = f,
-                                       .addr = offset + 1,
-                                       .len = len,
-                                       .offset = offset,
-                                       .command = &cmd,
-                                       .cqs = r->cqs};
+    struct direct_service_read read = {
+        .file = f, .addr = offset + 1, .len = len, .offset = offset, .command = &cmd, .cqs = cqs};
     for (uint32_t i = 0; i < f->set.n_queues; i++)
-        r->cqs[i] = f->set.queues[i].port.cq;
+        cqs[i] = f->set.queues[i].port.cq;
     if (!direct_command(&f->map, b, at, len, offset, f->set.max_command, &cmd))
         return -ENOTSUP;
     return direct_service_read(r->service, &read);
+}
+
+bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, uint32_t entry,
+                           uint32_t phase)
+{
+    return gd_has_ended(gd_sent(UINT32_MAX, queue, entry, phase), cqs);
 }
 
 bool service_rig_has_left(const struct service_rig *r)

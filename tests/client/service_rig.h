@@ -27,6 +27,10 @@ int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset);
 int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
                             const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset);
 
+/* What the host makes of the CQE in this place, which is to have that phase. */
+bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, uint32_t entry,
+                           uint32_t phase);
+
 bool service_rig_has_left(const struct service_rig *r);
 
 /* Reads that are no commands: that were begun, and the bytes of all. Launches that worked. */
