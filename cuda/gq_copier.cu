@@ -7,6 +7,7 @@ namespace
 {
 
 constexpr uint64_t kIdleNs = 200000;
+constexpr uint64_t kStayNs = 100000000; /* calls like cudaFree() wait for all kernels */
 constexpr unsigned kUnroll = 8;
 constexpr unsigned kCopying = GQ_COPIER_THREADS - GQ_LANES; /* the last warp takes */
 constexpr unsigned kBarrier = 1;                            /* of those who copy */
@@ -26,15 +27,17 @@ __device__ unsigned words_of(uint64_t head)
  * bus if it is there and has no more than `wanted` words, for as many are loaded at once; otherwise
  * the first line is looked at, and the rest loaded once it is known how much there is. Each word
  * says whether it is new, and the head acquires: the bytes are loaded after it by all threads that
- * meet this warp. False after the idle time.
+ * meet this warp. False after the idle time, and when it is time to leave.
  */
 __device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned wanted,
-                     uint64_t *words)
+                     uint64_t leave_ns, uint64_t *words)
 {
     const uint64_t *from = box->words;
     uint64_t since = gq_clock_ns();
     unsigned lane = threadIdx.x % GQ_LANES;
 
+    if (GQ_UNIFORM32(since > leave_ns))
+        return false;
     while (true) {
         uint64_t high = wanted > GQ_LANES && lane < wanted - GQ_LANES
                             ? gq_load_word(&from[GQ_LANES + lane])
@@ -114,6 +117,7 @@ extern "C" __global__ void __launch_bounds__(GQ_COPIER_THREADS)
     __shared__ uint64_t slots[2][GQ_COPIER_WORDS];
     const struct gq_copier_box *boxes = l.boxes + blockIdx.x * GQ_COPIER_BOXES;
     const bool takes = threadIdx.x >= kCopying;
+    const uint64_t leave_ns = gq_clock_ns() + kStayNs;
     uint32_t batch = l.first[blockIdx.x];
     bool copies, taken = false; /* batch number `batch` */
 
@@ -127,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(GQ_COPIER_THREADS)
         copies = taken;
         if (takes)
             came = take(&boxes[next % GQ_COPIER_BOXES], next / GQ_COPIER_BOXES + 1,
-                        copies ? words_of(words[0]) : GQ_COPIER_LINE, slots[next % 2]);
+                        copies ? words_of(words[0]) : GQ_COPIER_LINE, leave_ns, slots[next % 2]);
         else if (copies)
             copy_and_count(words, &l.done[blockIdx.x], next);
         batch = next;
