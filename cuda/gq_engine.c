@@ -7,7 +7,7 @@
 #include "cuda/gq_internal.h"
 
 #define DEFAULT_QUEUES      43u /* a batch takes 32, for a lease leaves a quarter to others */
-#define DEFAULT_DEPTH       256u
+#define DEFAULT_DEPTH       1024u
 #define DEFAULT_DEADLINE_MS 10000u
 #define DEFAULT_BUFFERS     1024u
 #define DEFAULT_STAGING     (16u << 20)
