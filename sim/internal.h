@@ -38,6 +38,8 @@
 #define SIM_AER_LIMIT           4u
 #define SIM_ABORT_LIMIT         4u /* Abort commands at a time: ACL + 1 */
 #define SIM_NSID_ALL            UINT32_MAX
+#define SIM_EXPECTED            1u /* work: thread 0 stays awake, */
+#define SIM_EXPECTED_OF_ALL     2u /* and wakes the others */
 #define SIM_CACHE_LINE          64
 /* What every command goes through; what few do, with code of its own; what none should. */
 #define SIM_HOT   inline __attribute__((always_inline))
@@ -228,7 +230,7 @@ struct sim {
     _Atomic uint64_t bandwidth_free_at;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint64_t kicks;
-    _Atomic bool expected; /* work for more than one thread: see sim_expect() */
+    _Atomic unsigned expected; /* SIM_EXPECTED...: see sim_expect() */
 
     _Atomic uint64_t events[SIM_EV_COUNT];
     pthread_mutex_t event_lock; /* violations */

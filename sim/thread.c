@@ -118,13 +118,16 @@ void sim_kick(struct nvme_transport *t)
         sim_wake(&s->threads[0]); /* a doorbell of nobody, perhaps: let it look */
 }
 
-/* Thread 0 wakes the others, which takes a while: who expects the work has it to get on with. */
+/*
+ * Thread 0 wakes the others, which takes a while: who expects the work has it to get on with. What
+ * is expected is written down before the look whether it is parked, and park() looks for it after:
+ * a thread that is about to sleep again, for milliseconds, does not.
+ */
 void sim_expect(struct nvme_transport *t, unsigned queues)
 {
     struct sim *s = ((struct sim_transport *)t)->s;
 
-    if (queues > 1)
-        atomic_store(&s->expected, true);
+    atomic_fetch_or(&s->expected, queues > 1 ? SIM_EXPECTED_OF_ALL : SIM_EXPECTED);
     sim_wake(&s->threads[0]);
 }
 
@@ -222,14 +225,18 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     return worked;
 }
 
-/* By thread 0: what others have to be woken for. */
-static void wake_others(struct sim *s, bool look)
+/* By thread 0: what others have to be woken for. Returns whether it is to stay awake itself. */
+static bool wake_others(struct sim *s, bool look)
 {
-    if (atomic_load_explicit(&s->expected, memory_order_relaxed) &&
-        atomic_exchange(&s->expected, false))
+    unsigned expected = atomic_load_explicit(&s->expected, memory_order_relaxed)
+                            ? atomic_exchange(&s->expected, 0)
+                            : 0;
+
+    if (expected & SIM_EXPECTED_OF_ALL)
         sim_wake_all(s);
     if (look && anyone_parked(s, 1))
         wake_owners(s);
+    return expected != 0;
 }
 
 static bool locked_round(struct sim_thread *th, uint64_t *next_due)
@@ -249,7 +256,7 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
             sim_nap();
     }
     if (th->index == 0)
-        wake_others(th->s, looks_around(th, worked));
+        worked |= wake_others(th->s, looks_around(th, worked));
     return worked;
 }
 
@@ -258,6 +265,8 @@ static bool news_for(struct sim_thread *th)
     struct sim *s = th->s;
 
     if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed))
+        return true;
+    if (th->index == 0 && atomic_load(&s->expected)) /* see sim_expect() */
         return true;
     for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
         for (unsigned cq = 0; cq < 2; cq++) {
