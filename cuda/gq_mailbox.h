@@ -128,8 +128,11 @@ struct gq_copier_launch {
     uint32_t first[GQ_COPIER_BLOCKS];  /* the batch it begins with */
 };
 
-/* Blocks end one by one, so launches overlap, each in a stream whose last launch has ended. */
-#define GQ_KEEPER_STREAMS 4u
+/*
+ * Blocks end one by one, so launches overlap, each in a stream whose last launch has ended. Of no
+ * more blocks than streams none has to wait for another to end, which takes up to 0.1 s.
+ */
+#define GQ_KEEPER_STREAMS 5u
 
 /* The keeper's half; used by one thread. */
 struct gq_keeper {

@@ -59,6 +59,7 @@ struct gq_mover {
 };
 static_assert(MAX_COPIES <= GQ_ROUTE_COPIES, "routes take any submission");
 static_assert(BLOCKS_ENOUGH <= GQ_COPIER_BLOCKS, "blocks have mailboxes");
+static_assert(BLOCKS_ENOUGH <= GQ_KEEPER_STREAMS, "a block that has work is launched at once");
 
 /* -errno for what CUDA said, which is taken back so that no later call reports it again. */
 static int to_errno(cudaError_t err)

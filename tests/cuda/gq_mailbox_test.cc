@@ -66,4 +66,24 @@ TEST_F(GqMailbox, ABoxSaysHowMuchThereIs)
     }
 }
 
+/* Blocks get work one after the other, while those before them stay and the others end. */
+TEST(GqKeeper, ABlockIsLaunchedWhileAllOthersRun)
+{
+    auto m = std::make_unique<gq_mailboxes>();
+    gq_keeper keeper;
+
+    gq_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), GQ_KEEPER_STREAMS);
+    keeper.run = [](void *, const gq_copier_launch *, unsigned, unsigned) { return 0; };
+    for (unsigned block = 0; block < GQ_KEEPER_STREAMS; block++) {
+        uint32_t before = m->launched.of[block];
+
+        m->posted.of[block]++;
+        EXPECT_EQ(gq_keeper_look(&keeper), 0);
+        EXPECT_EQ(m->launched.of[block], before + 1) << "block " << block;
+        for (unsigned other = block + 1; other < GQ_KEEPER_STREAMS; other++)
+            m->ended.of[other] = m->launched.of[other];
+    }
+    EXPECT_FALSE(gq_keeper_is_needed(&keeper));
+}
+
 } // namespace
