@@ -37,7 +37,7 @@ struct gq_options {
     enum gq_executor_kind executor;
     enum gq_doorbells doorbells;
     int cuda_device;      /* ordinal */
-    unsigned queues;      /* queue pairs to own: 22, fewer where the controller gives fewer */
+    unsigned queues;      /* queue pairs to own: 43, fewer where the controller gives fewer */
     unsigned depth;       /* entries a queue: 1,024 */
     unsigned cpu_lanes;   /* CPU executor: lanes of a group, 1 or 32 (lockstep): 1 */
     unsigned cpu_threads; /* CPU executor: threads a transfer may use: 1 */

@@ -4,8 +4,8 @@
  * done. A launch for each batch would do as well, were it not that launches wait behind every warp
  * that polls host memory.
  *
- * The kernel ends by itself when it has had nothing to do for a while, and is launched again with
- * the next batch; so calls that wait for running kernels wait a fraction of a millisecond.
+ * The kernel ends by itself when it has had nothing to do for a while, or has been there for 0.1 s,
+ * and is launched again with the next batch; so calls that wait for running kernels wait no longer.
  */
 #ifndef CUDA_GQ_COPIER_H
 #define CUDA_GQ_COPIER_H

@@ -7,7 +7,7 @@
 #include "client/cli/check.h"
 
 #define CSS_NVM      0x1u
-#define MQES_SMALL   63u     /* a GPU queue is 256 entries deep where it can be */
+#define MQES_SMALL   63u     /* a GPU queue is 1,024 entries deep where it can be */
 #define MDTS_SMALL   131072u /* below, commands cost more than they carry */
 #define ONCS_DSM     (1u << 2)
 #define ONCS_ZEROES  (1u << 3)
