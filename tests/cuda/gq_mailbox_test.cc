@@ -36,6 +36,17 @@ class GqMailbox : public testing::Test
         return poster.posted[0] / GQ_COPIER_BOXES + 1;
     }
 
+    /* With the box that is filled next, from here on. */
+    void expect_no_word_looks_new(unsigned batches)
+    {
+        for (unsigned batch = 0; batch < batches; batch++) {
+            for (unsigned i = 0; i < GQ_COPIER_WORDS; i++)
+                ASSERT_NE(next_box().words[i] >> GQ_COPIER_TAG_SHIFT, next_fill() & 0x7f)
+                    << "word " << i << ", filling " << next_fill();
+            post(next_fill() % 128 == 1 ? GQ_COPIER_BATCH : 1);
+        }
+    }
+
     std::unique_ptr<gq_mailboxes> m = std::make_unique<gq_mailboxes>();
     gq_poster poster = {.m = m.get(), .blocks = 1, .posted = {}};
 };
@@ -43,12 +54,15 @@ class GqMailbox : public testing::Test
 /* All words are loaded at once, so none may bear the tag of a filling before it is written. */
 TEST_F(GqMailbox, NoWordLooksNewBeforeItIsFilled)
 {
-    for (unsigned batch = 0; batch < 600 * GQ_COPIER_BOXES; batch++) {
-        for (unsigned i = 0; i < GQ_COPIER_WORDS; i++)
-            ASSERT_NE(next_box().words[i] >> GQ_COPIER_TAG_SHIFT, next_fill() & 0x7f)
-                << "word " << i << ", filling " << next_fill();
-        post(next_fill() % 128 == 1 ? GQ_COPIER_BATCH : 1);
-    }
+    expect_no_word_looks_new(600 * GQ_COPIER_BOXES);
+}
+
+/* Tags go on where the number of batches begins at 0 again. */
+TEST_F(GqMailbox, NoWordLooksNewWhereNumbersWrapAround)
+{
+    poster.posted[0] = m->done.of[0] = 0 - 100 * GQ_COPIER_BOXES;
+    expect_no_word_looks_new(600 * GQ_COPIER_BOXES);
+    EXPECT_EQ(poster.posted[0], 500 * GQ_COPIER_BOXES);
 }
 
 TEST_F(GqMailbox, ABoxSaysHowMuchThereIs)
