@@ -322,7 +322,7 @@ struct gpunvme_told_copier {
     uint32_t blocks;    /* of such a kernel */
     uint32_t reserved[5];
 };
-#define GPUNVME_COPIER_LAYOUT 2u
+#define GPUNVME_COPIER_LAYOUT 3u
 
 /*
  * From now on the copier that was asked for makes reads into a buffer: until the buffer or the

@@ -6,68 +6,118 @@
 namespace
 {
 
-constexpr uint64_t kIdleNs = 200000;
+constexpr uint64_t kIdleNs = 1000000;   /* who calls again is there before it leaves */
 constexpr uint64_t kStayNs = 100000000; /* calls like cudaFree() wait for all kernels */
+constexpr unsigned kNapNs = 32;
 constexpr unsigned kUnroll = 8;
-constexpr unsigned kCopying = GQ_COPIER_THREADS - GQ_LANES; /* the last warp takes */
-constexpr unsigned kBarrier = 1;                            /* of those who copy */
+constexpr unsigned kAhead = 4; /* batches that are taken before the first of them is copied */
+constexpr unsigned kCopyWarps = GQ_COPIER_THREADS / GQ_LANES - 2; /* then one that takes, */
+constexpr unsigned kCopying = kCopyWarps * GQ_LANES;              /* and one that counts */
+
+/*
+ * What the warps of a block have between them. Batches have numbers; a batch without copies is the
+ * end. Whoever sees a number has what its writer saw and stored before.
+ */
+struct desk {
+    uint64_t words[kAhead][GQ_COPIER_WORDS];
+    uint32_t taken;              /* batches, ever */
+    uint32_t copied[kCopyWarps]; /* by each warp its part of them */
+    uint32_t counted;            /* copied by all */
+};
 
 __device__ bool is_new(uint64_t word, uint32_t fill)
 {
     return word >> GQ_COPIER_TAG_SHIFT == (fill & 0x7fu);
 }
 
+__device__ unsigned copies_of(uint64_t head)
+{
+    return min((unsigned)(head & 0xffu), GQ_COPIER_BATCH);
+}
+
 __device__ unsigned words_of(uint64_t head)
 {
-    return 2 + 2 * (unsigned)(head & 0xffu);
+    return 2 + 2 * copies_of(head);
+}
+
+/* By a warp: waits until numbers, one a lane, have all come to one; others bring them there. */
+__device__ void await(const uint32_t *number, uint32_t wanted)
+{
+    while (__any_sync(GQ_LANE_ALL, (int32_t)(gq_acquire_near(number) - wanted) < 0))
+        __nanosleep(kNapNs);
+}
+
+/* By a warp: what its lanes have done so far stands behind the number. */
+__device__ void announce(uint32_t *number, uint32_t value)
+{
+    __syncwarp();
+    if (gq_thread() == 0)
+        gq_release_near(number, value);
 }
 
 /*
  * A warp waits for the box's next filling and takes it into shared memory: with one trip over the
- * bus if it is there and has no more than `wanted` words, for as many are loaded at once; otherwise
+ * bus if it is there and has no more than *wanted words, for as many are loaded at once; otherwise
  * the first line is looked at, and the rest loaded once it is known how much there is. Each word
  * says whether it is new, and the head acquires: the bytes are loaded after it by all threads that
  * meet this warp. False after the idle time, and when it is time to leave.
  */
-__device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned wanted,
+__device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned *wanted,
                      uint64_t leave_ns, uint64_t *words)
 {
     const uint64_t *from = box->words;
-    uint64_t since = gq_clock_ns();
-    unsigned lane = threadIdx.x % GQ_LANES;
+    uint64_t since = gq_clock_ns(), now = since;
+    unsigned lane = gq_thread();
 
-    if (GQ_UNIFORM32(since > leave_ns))
-        return false;
-    while (true) {
-        uint64_t high = wanted > GQ_LANES && lane < wanted - GQ_LANES
-                            ? gq_load_word(&from[GQ_LANES + lane])
-                            : GQ_COPIER_TAG(fill);
-        uint64_t low = lane < wanted ? gq_acquire_word(&from[lane]) : GQ_COPIER_TAG(fill);
+    while (GQ_UNIFORM32(now <= leave_ns && now - since <= kIdleNs)) {
+        unsigned n = *wanted;
+        uint64_t high = n > GQ_LANES && lane < n - GQ_LANES ? gq_load_word(&from[GQ_LANES + lane])
+                                                            : GQ_COPIER_TAG(fill);
+        uint64_t low = lane < n ? gq_acquire_word(&from[lane]) : GQ_COPIER_TAG(fill);
         uint64_t head = GQ_UNIFORM64(low);
+        bool has_batch = is_new(head, fill) && copies_of(head) != 0;
+        unsigned all = has_batch ? words_of(head) : GQ_COPIER_LINE;
 
-        if (is_new(head, fill)) {
-            unsigned all = words_of(head);
-
+        *wanted = all;
+        if (has_batch && all <= n &&
+            __all_sync(GQ_LANE_ALL, (lane >= all || is_new(low, fill)) &&
+                                        (GQ_LANES + lane >= all || is_new(high, fill)))) {
             words[lane] = low & GQ_COPIER_VALUE;
             words[GQ_LANES + lane] = high & GQ_COPIER_VALUE;
-            __syncwarp();
-            if (all <= wanted &&
-                __all_sync(GQ_LANE_ALL, (lane >= all || is_new(low, fill)) &&
-                                            (GQ_LANES + lane >= all || is_new(high, fill))))
-                return true;
-            wanted = all > wanted ? all : wanted;
-        } else if (GQ_UNIFORM32(gq_clock_ns() - since > kIdleNs)) {
-            return false;
-        } else {
-            wanted = GQ_COPIER_LINE;
+            return true;
         }
+        now = gq_clock_ns();
     }
+    return false;
+}
+
+/* By a warp: takes batches from number `batch` on, until none has come for a while. */
+__device__ void take_all(struct desk *d, const struct gq_copier_box *boxes, uint32_t batch)
+{
+    const uint64_t leave_ns = gq_clock_ns() + kStayNs;
+    unsigned wanted = GQ_COPIER_LINE;
+    bool came;
+
+    do {
+        uint64_t *words = d->words[batch % kAhead];
+
+        await(&d->counted, batch + 1 - kAhead);
+        came = take(&boxes[batch % GQ_COPIER_BOXES], batch / GQ_COPIER_BOXES + 1, &wanted, leave_ns,
+                    words);
+        if (!came && GQ_UNIFORM32(gq_acquire_near(&d->counted)) != batch) {
+            came = true; /* the time is idle once all is copied */
+            continue;
+        }
+        if (!came && gq_thread() == 0)
+            words[0] = 0;
+        announce(&d->taken, ++batch);
+    } while (came);
 }
 
 /* By kCopying threads: the batch's bytes in units of 16, dealt in turn, each kUnroll at once. */
 __device__ void copy_batch(const uint64_t *words)
 {
-    unsigned n = (unsigned)(words[0] & 0xffu), shift = (unsigned)(words[0] >> 8 & 0xffu) - 4;
+    unsigned n = copies_of(words[0]), shift = (unsigned)(words[0] >> 8 & 0xffu) - 4;
     unsigned units = n << shift, mask = (1u << shift) - 1;
 
     for (unsigned at = threadIdx.x; at < units; at += kUnroll * kCopying) {
@@ -90,62 +140,76 @@ __device__ void copy_batch(const uint64_t *words)
     }
 }
 
-/* A batch that was taken; count: batches done with it. */
-__device__ void copy_and_count(const uint64_t *words, uint32_t *done, uint32_t count)
+/* By each of the warps that copy: nobody waits for another. */
+__device__ void copy_all(struct desk *d, uint32_t batch)
 {
-    copy_batch(words);
-    /* Everybody's bytes before the count: they met, and the thread that fences stores it. */
-    asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kCopying) : "memory");
-    if (threadIdx.x == 0) {
-        gq_fence_results();
-        gq_store_sign(done, count);
-    }
+    unsigned n;
+
+    do {
+        const uint64_t *words = d->words[batch % kAhead];
+
+        await(&d->taken, ++batch);
+        n = copies_of(words[0]);
+        copy_batch(words);
+        announce(&d->copied[threadIdx.x / GQ_LANES], batch);
+    } while (n);
+}
+
+/*
+ * By a warp. The fence is for everybody's bytes: what a warp stored before it announced its part is
+ * in front of the count, which the thread that fences stores. Of the end, what is stored is that,
+ * behind the last count: the keeper, who sees it, has the next launch begin with the batch that the
+ * count names. By an older one it would copy a batch again that the poster may have been told is
+ * done, over bytes that have changed since.
+ */
+__device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32_t *ended,
+                          uint32_t launch)
+{
+    unsigned lane = gq_thread() < kCopyWarps ? gq_thread() : 0, n;
+
+    do {
+        const uint64_t *words = d->words[batch % kAhead];
+
+        await(&d->copied[lane], ++batch);
+        n = copies_of(words[0]);
+        __syncwarp();
+        if (gq_thread() == 0) {
+            gq_fence_results();
+            gq_store_sign(n ? done : ended, n ? batch : launch);
+        }
+        announce(&d->counted, batch);
+    } while (n);
 }
 
 } // namespace
 
 /*
- * A batch is copied while the next, of the same size as a rule, is taken: a trip over the bus in
- * which the block would ask for nothing else. All meet between two batches. The end is a turn in
- * which there was none to copy and none came.
+ * Boxes are taken ahead, copied, and counted by warps of their own: a trip over the bus, the bytes
+ * of the batch before, and the fence behind those before that. In all of them the block would
+ * otherwise ask for nothing else.
  *
  * By this name it is found in a fatbin, too: libgpunvme has it in one.
  */
 extern "C" __global__ void __launch_bounds__(GQ_COPIER_THREADS)
     gq_copier_kernel(const __grid_constant__ struct gq_copier_launch l)
 {
-    __shared__ uint64_t slots[2][GQ_COPIER_WORDS];
-    const struct gq_copier_box *boxes = l.boxes + blockIdx.x * GQ_COPIER_BOXES;
-    const bool takes = threadIdx.x >= kCopying;
-    const uint64_t leave_ns = gq_clock_ns() + kStayNs;
-    uint32_t batch = l.first[blockIdx.x];
-    bool copies, taken = false; /* batch number `batch` */
+    __shared__ struct desk d;
+    const uint32_t launch = l.launch[blockIdx.x], first = l.first[blockIdx.x];
+    const unsigned warp = threadIdx.x / GQ_LANES;
 
-    if (l.launch[blockIdx.x] == 0)
+    if (launch == 0)
         return;
-    do {
-        const uint64_t *words = slots[batch % 2];
-        uint32_t next = batch + taken;
-        bool came = false;
-
-        copies = taken;
-        if (takes)
-            came = take(&boxes[next % GQ_COPIER_BOXES], next / GQ_COPIER_BOXES + 1,
-                        copies ? words_of(words[0]) : GQ_COPIER_LINE, leave_ns, slots[next % 2]);
-        else if (copies)
-            copy_and_count(words, &l.done[blockIdx.x], next);
-        batch = next;
-        taken = __syncthreads_or(came);
-    } while (copies || taken);
-    /*
-     * The last count before the end: the keeper, who sees the end, has the next launch begin with
-     * the batch that the count names. By an older one it would copy a batch again that the poster
-     * may have been told is done, over bytes that have changed since.
-     */
-    if (threadIdx.x == 0) {
-        gq_fence_results();
-        gq_store_sign(&l.ended[blockIdx.x], l.launch[blockIdx.x]);
-    }
+    if (threadIdx.x < kCopyWarps)
+        d.copied[threadIdx.x] = first;
+    if (threadIdx.x == 0)
+        d.taken = d.counted = first;
+    __syncthreads();
+    if (warp < kCopyWarps)
+        copy_all(&d, first);
+    else if (warp == kCopyWarps)
+        take_all(&d, l.boxes + blockIdx.x * GQ_COPIER_BOXES, first);
+    else
+        count_all(&d, first, &l.done[blockIdx.x], &l.ended[blockIdx.x], launch);
 }
 
 extern "C" cudaError_t gq_copier_load(void)

@@ -26,13 +26,13 @@ struct gq_gather {
     uint64_t len;
 };
 
-#define GQ_COPIER_BLOCKS   16u /* of a set at most; each has mailboxes of its own */
-#define GQ_COPIER_BOXES    4u  /* of a block, filled and emptied in turn */
+#define GQ_COPIER_BLOCKS   8u  /* of a set at most; each has mailboxes of its own */
+#define GQ_COPIER_BOXES    8u  /* of a block, filled and emptied in turn */
 #define GQ_COPIER_BATCH    31u /* copies in a box */
 #define GQ_COPIER_WORDS    (2 + 2 * GQ_COPIER_BATCH)
 #define GQ_COPIER_LINE     16u  /* of them, which are looked at together */
 #define GQ_COPIER_RENEWAL  64u  /* each such filling writes all words */
-#define GQ_COPIER_THREADS  288u /* of a block: one warp of nine takes what comes next */
+#define GQ_COPIER_THREADS  320u /* of a block: of ten warps one takes boxes, one counts */
 #define GQ_COPIER_SHORTEST 512u
 #define GQ_COPIER_LONGEST  (64u << 10)
 
@@ -132,7 +132,7 @@ struct gq_copier_launch {
  * Blocks end one by one, so launches overlap, each in a stream whose last launch has ended. Of no
  * more blocks than streams none has to wait for another to end, which takes up to 0.1 s.
  */
-#define GQ_KEEPER_STREAMS 5u
+#define GQ_KEEPER_STREAMS 4u
 
 /* The keeper's half; used by one thread. */
 struct gq_keeper {

@@ -24,10 +24,10 @@
 #define MAX_COPIES   512u /* pieces of one submission */
 #define KERNEL_BELOW (64u << 10)
 /*
- * Blocks that take a submission of small pieces whole. More of them have no more of the link, and
- * whatever else goes over it waits behind what they have asked for.
+ * Blocks of a channel that keep the link full, if each always has a batch under way. More of them
+ * have no more of it, and whatever else goes over it waits behind what they have asked for.
  */
-#define BLOCKS_ENOUGH ((MAX_COPIES / GQ_COPIER_BATCH + GQ_COPIER_BOXES) / GQ_COPIER_BOXES)
+#define BLOCKS_ENOUGH 4u
 
 /* Its end is that of all its parts. */
 struct submission {
@@ -59,6 +59,8 @@ struct gq_mover {
 };
 static_assert(MAX_COPIES <= GQ_ROUTE_COPIES, "routes take any submission");
 static_assert(BLOCKS_ENOUGH <= GQ_COPIER_BLOCKS, "blocks have mailboxes");
+static_assert(MAX_COPIES <= BLOCKS_ENOUGH * GQ_COPIER_BOXES * GQ_COPIER_BATCH,
+              "room for equal ones");
 static_assert(BLOCKS_ENOUGH <= GQ_KEEPER_STREAMS, "a block that has work is launched at once");
 
 /* -errno for what CUDA said, which is taken back so that no later call reports it again. */
