@@ -32,7 +32,7 @@ GQ_FN bool gq_feed_answers(const struct gq_reads *reads)
 
 #ifdef __CUDACC__
 
-#define GQ_FEED_GROUPS 4u
+#define GQ_FEED_GROUPS 8u
 
 /* Zeroed before anybody uses it. Neighbours that are handed on together are a group. */
 struct gq_feed {

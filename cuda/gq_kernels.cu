@@ -25,38 +25,43 @@ __global__ void __launch_bounds__(GQ_LANES)
     gq_end(&w);
 }
 
-/* Words of neighbours in a list, as a warp loads and stores them: side by side, each line once. */
-struct words {
-    uint64_t of[GQ_READ_WORDS];
+/* Neighbours in a list, their words as a warp loads and stores them: side by side, each line once.
+ */
+struct neighbours {
+    uint64_t *at;
+    uint32_t n; /* reads */
+    uint64_t words[GQ_READ_WORDS];
 };
 
-__device__ void load_words(struct words *words, const uint64_t *list, uint32_t n)
+/* A feeder's turn: as many groups come with one trip over the bus. */
+constexpr uint32_t kTurn = GQ_FEED_GROUPS / 2;
+
+__device__ void load_words(struct neighbours *g)
 {
 #pragma unroll
     for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
         uint32_t i = k * GQ_LANES + gq_thread();
 
-        if (i < n)
-            words->of[k] = gq_load_word(&list[i]);
+        if (i < GQ_READ_WORDS * g->n)
+            g->words[k] = gq_load_word(&g->at[i]);
     }
 }
 
-__device__ void store_words(const struct words *words, uint64_t *to, uint32_t n)
+__device__ void store_words(const struct neighbours *g, uint64_t *to)
 {
 #pragma unroll
     for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
         uint32_t i = k * GQ_LANES + gq_thread();
 
-        if (i < n)
-            to[i] = words->of[k];
+        if (i < GQ_READ_WORDS * g->n)
+            to[i] = g->words[k];
     }
 }
 
-/* The results of n reads that are in the ring, unless they fail, go into the words. */
-__device__ void answer(const struct gq_file_map *map, const uint64_t *ring, uint32_t n,
-                       struct words *words)
+/* The results of reads that are in the ring, unless they fail, go into the words. */
+__device__ void answer(const struct gq_file_map *map, const uint64_t *ring, struct neighbours *g)
 {
-    const uint64_t *mine = &ring[GQ_READ_WORDS * (gq_thread() < n ? gq_thread() : 0)];
+    const uint64_t *mine = &ring[GQ_READ_WORDS * (gq_thread() < g->n ? gq_thread() : 0)];
     uint64_t result = gq_read_bytes(map, mine[0], (uint32_t)mine[2]);
 
 #pragma unroll
@@ -65,7 +70,7 @@ __device__ void answer(const struct gq_file_map *map, const uint64_t *ring, uint
         uint64_t of_read = __shfl_sync(GQ_LANE_ALL, result, (int)(i / GQ_READ_WORDS));
 
         if (i % GQ_READ_WORDS == GQ_READ_WORDS - 1)
-            words->of[k] = (uint32_t)words->of[k] | of_read << 32;
+            g->words[k] = (uint32_t)g->words[k] | of_read << 32;
     }
 }
 
@@ -82,37 +87,56 @@ __device__ bool has_room(const struct gq_feed *feed, uint32_t group)
     return false;
 }
 
-/* The share of a list, a group after the other, while the one behind it is on its way. */
+/* The groups of the share from read `first` on are on their way. Where the next turn begins. */
+__device__ uint32_t load_turn(const struct gq_worker *w, uint64_t *list, uint32_t first,
+                              struct neighbours *turn)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < kTurn; k++) {
+        turn[k].n = first < w->share ? gq_neighbours(w, first) : 0;
+        turn[k].at = list + GQ_READ_WORDS * (uint64_t)gq_stripe(w, first);
+        load_words(&turn[k]);
+        first += turn[k].n;
+    }
+    return first;
+}
+
+__device__ void feed_group(const struct gq_reads *reads, struct gq_feed *feed, uint32_t group,
+                           struct neighbours *g)
+{
+    uint64_t *ring = feed->words[group % GQ_FEED_GROUPS];
+
+    store_words(g, ring);
+    __syncwarp();
+    if (gq_feed_answers(reads)) {
+        answer(&reads->map, ring, g);
+        store_words(g, g->at);
+        __syncwarp();
+    }
+    if (gq_thread() == 0)
+        gq_release_near(&feed->filled, group + 1);
+}
+
+/* The share of a list, a turn after the other, while the one behind it is on its way. */
 __device__ void feed_reads(const struct gq_run *run, const struct gq_reads *reads, uint32_t rank,
                            struct gq_feed *feed)
 {
     const struct gq_worker w = {
         .group = gq_whole_group(), .run = run, .rank = rank, .share = gq_share(run, rank)};
     uint64_t *list = reads->asked ? (uint64_t *)reads->asked : (uint64_t *)reads->list;
-    uint32_t n = w.share ? gq_neighbours(&w, 0) : 0;
-    uint64_t *at = list + GQ_READ_WORDS * (uint64_t)gq_stripe(&w, 0);
-    struct words words = {}, behind = {};
+    struct neighbours turn[kTurn] = {}, behind[kTurn] = {};
+    uint32_t first = load_turn(&w, list, 0, turn), group = 0;
+    bool wanted = true;
 
-    load_words(&words, at, GQ_READ_WORDS * n);
-    for (uint32_t first = n, group = 0; n && has_room(feed, group); group++) {
-        uint64_t *ring = feed->words[group % GQ_FEED_GROUPS];
-        uint32_t n_behind = first < w.share ? gq_neighbours(&w, first) : 0;
-        uint64_t *at_behind = list + GQ_READ_WORDS * (uint64_t)gq_stripe(&w, first);
-
-        load_words(&behind, at_behind, GQ_READ_WORDS * n_behind);
-        store_words(&words, ring, GQ_READ_WORDS * n);
-        __syncwarp();
-        if (gq_feed_answers(reads)) {
-            answer(&reads->map, ring, n, &words);
-            store_words(&words, at, GQ_READ_WORDS * n);
-            __syncwarp();
+    while (wanted && turn[0].n) {
+        first = load_turn(&w, list, first, behind);
+#pragma unroll
+        for (uint32_t k = 0; k < kTurn; k++) {
+            wanted = wanted && turn[k].n && has_room(feed, group);
+            if (wanted)
+                feed_group(reads, feed, group++, &turn[k]);
+            turn[k] = behind[k];
         }
-        if (gq_thread() == 0)
-            gq_release_near(&feed->filled, group + 1);
-        words = behind;
-        at = at_behind;
-        n = n_behind;
-        first += n_behind;
     }
     if (gq_thread() == 0)
         gq_release_near(&feed->over, 1);
