@@ -85,6 +85,7 @@ struct gq_worker {
     uint32_t outcome;
     uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to look again */
     uint32_t each;                             /* entries of a lane in a round, GQ_EACH at most */
+    uint32_t looks;                            /* CQEs that a round looks at that sends something */
     GQ_LANE_MEMBER(struct gq_lane_next, next); /* gq_list_protocol.h */
 };
 
@@ -146,6 +147,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->signs = 0;
     w->owed = state->owed;
     w->each = GQ_EACH;
+    w->looks = w->each * group.lanes;
     w->outcome = GQ_OUT_RUNNING;
     w->start_ns = GQ_SAME64(gq_clock_ns());
     w->now_ns = w->start_ns;
@@ -341,7 +343,7 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, look), u
 GQ_FN uint32_t gq_look(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct gq_look, look))
 {
     const struct gq_port *port = w->port;
-    uint32_t in_flight = gq_in_flight(w), n = w->group.lanes * (sends ? w->each : 1);
+    uint32_t in_flight = gq_in_flight(w), n = sends ? w->looks : w->group.lanes;
 
     n = in_flight < n ? in_flight : n;
     if (n == 0)

@@ -57,6 +57,8 @@ struct gq_reader {
     uint32_t coming;     /* and as many more are on their way */
     uint32_t lba_shift;  /* an LBA has 1 << lba_shift bytes */
     uint32_t ready_lanes, going; /* who has a command ready; how many of them go next */
+    uint32_t put;                /* commands in the ring that the controller knows nothing of, */
+    bool holds_back;             /* and the next round does not tell it either */
     GQ_LANE_MEMBER(struct gq_cursor, cur);
     GQ_LANE_MEMBER(struct gq_read, held);
     GQ_LANE_MEMBER(struct gq_read, ahead); /* of what is coming */

@@ -16,6 +16,10 @@
  *            zeros are written by all
  *   watch    flags of the host, deadlines
  *
+ * Where more has ended than a round has sent, every other round does not look and publishes
+ * nothing: on a link that is full of short reads a fence takes ten times as long as making commands
+ * does.
+ *
  * Reads, CQEs and SQEs are on their way over the bus while the fence waits for all of them, and
  * commands are made while the controller has work, so a round costs hardly more than one trip.
  *
@@ -43,14 +47,16 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     uint32_t lba_size = reads->map.lba_size;
 
     gq_begin(w, group, run, port, state, rank);
-    w->each = 1; /* a lane has one command ready */
+    w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* one of the round before, one of this */
+    w->looks = group.lanes;
     r->reads = reads;
 #ifdef __CUDACC__
     r->feed = NULL;
     r->fed = 0;
 #endif
     r->next = r->held_first = r->held_end = r->coming = 0;
-    r->ready_lanes = r->going = 0;
+    r->ready_lanes = r->going = r->put = 0;
+    r->holds_back = false;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
     GQ_FOR_LANES(lane)
     {
@@ -85,6 +91,7 @@ GQ_FN void gq_put_ready(struct gq_reader *r)
         }
     }
     gq_advance(w, r->going);
+    r->put += r->going;
 }
 
 /* The staged command of lane `owner` has ended; its bytes go where they belong if it went well. */
@@ -118,24 +125,32 @@ GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
 GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended), uint32_t n)
 {
     struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(uint32_t, tag);
-    GQ_LANE_VAR(uint32_t, failed);
+    GQ_LANE_VAR(uint32_t, staged); /* a byte for each place: the tag, and 0x80 when it failed */
     uint32_t mask;
 
     GQ_FOR_LANES(lane)
     {
-        if (lane < n && GQ_AT(ended).cmd[0] < GQ_SLOT_FREE) {
-            GQ_AT(tag) = GQ_AT(ended).tag[0];
-            GQ_AT(failed) = GQ_AT(ended).status[0] != 0;
-            if (GQ_AT(failed))
-                gq_refuse_read(r, lane, GQ_AT(ended).cmd[0], GQ_AT(ended).status[0]);
+        for (uint32_t h = 0; h < w->each; h++) {
+            uint32_t status = GQ_AT(ended).status[h], tag = GQ_AT(ended).tag[h];
+
+            if (h * w->group.lanes + lane >= n || GQ_AT(ended).cmd[h] >= GQ_SLOT_FREE)
+                continue;
+            if (status)
+                gq_refuse_read(r, lane, GQ_AT(ended).cmd[h], status);
+            if (tag)
+                GQ_AT(staged) |= (status ? tag | 0x80u : tag) << 8 * h;
         }
     }
-    mask = GQ_BALLOT(tag);
-    while (mask) {
-        uint32_t i = gq_take_one(&mask);
+    for (mask = GQ_BALLOT(staged); mask; mask = GQ_BALLOT(staged)) {
+        uint32_t i = gq_take_one(&mask), of_lane = GQ_FROM32(staged, i);
+        uint32_t shift = gq_prefix_ones(~of_lane) & ~7u, one = of_lane >> shift & 0xffu;
 
-        gq_unstage(r, GQ_FROM32(tag, i) - 1, !GQ_FROM32(failed, i));
+        gq_unstage(r, (one & 0x7fu) - 1, !(one & 0x80u));
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == i)
+                GQ_AT(staged) &= ~(0xffu << shift);
+        }
     }
 }
 
@@ -187,9 +202,9 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
 }
 
 /*
- * At the end of a round: what goes in the next, and by which CIDs. They are loaded that early since
- * a load that is waited for between a look and its fence waits for the look as well: what a warp
- * has asked for comes in that order.
+ * At the end of a round: what goes in the next, whether that is a whole one, and by which CIDs.
+ * They are loaded that early since a load that is waited for between a look and its fence waits for
+ * the look as well: what a warp has asked for comes in that order.
  */
 GQ_FN void gq_line_up(struct gq_reader *r)
 {
@@ -202,6 +217,8 @@ GQ_FN void gq_line_up(struct gq_reader *r)
     }
     r->ready_lanes = GQ_BALLOT(is_ready);
     r->going = gq_reserve(w, gq_count_ones(r->ready_lanes));
+    r->holds_back =
+        !r->holds_back && w->looks > w->group.lanes && w->sent && r->going && r->next != w->share;
     GQ_FOR_LANES(lane)
     {
         uint32_t i = gq_ones_before(r->ready_lanes, lane);
@@ -262,44 +279,55 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
     r->coming = 0;
 }
 
-/* A round but for what goes next. */
-GQ_FN enum gq_round gq_reads_work(struct gq_reader *r)
+/* Tells the controller what was put, takes and settles what has ended: how many. */
+GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_look, look),
+                           uint32_t looked)
 {
     struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(struct gq_look, look);
     GQ_LANE_VAR(struct gq_ended, ended);
-    const struct gq_reads *reads = r->reads;
-    uint32_t sent = r->going, looked, n;
-    enum gq_round round;
-    uint64_t flags_ns;
-    bool made;
+    uint32_t n;
 
-    looked = gq_look(w, sent != 0, look);
-    if (sent)
-        gq_put_ready(r);
-    gq_fetch(r);
-    n = gq_publish_and_harvest(w, sent, look, looked, ended);
+    n = gq_publish_and_harvest(w, r->put, look, looked, ended);
+    r->put = 0;
+    /* What a look in vain brings over the bus is no data. */
+    w->looks = w->group.lanes * (n == looked ? w->each : n / w->group.lanes + 1);
     if (n)
         gq_settle(r, ended, n);
-    made = gq_prepare(r);
-    /* The first commands of a run wait for no look at the clock: what was made goes first. */
-    if (made && w->signs == 0 && !sent) {
-        w->signs = 1;
-        return GQ_ROUND_BUSY;
-    }
-    flags_ns = w->flags_ns;
-    round = gq_end_round(w, gq_reads_left(r), sent || n || made);
+    return n;
+}
+
+/* The end of a round. busy: something was done. */
+GQ_FN enum gq_round gq_watch_reads(struct gq_reader *r, bool busy)
+{
+    struct gq_worker *w = &r->w;
+    uint64_t flags_ns = w->flags_ns;
+    enum gq_round round = gq_end_round(w, gq_reads_left(r), busy);
+
     /* As often as the host's flags are looked at, and what is in flight ends as always. */
-    if (reads->most && w->flags_ns != flags_ns && w->outcome == GQ_OUT_RUNNING &&
-        gq_bytes_taken(r) > reads->most)
+    if (r->reads->most && w->flags_ns != flags_ns && w->outcome == GQ_OUT_RUNNING &&
+        gq_bytes_taken(r) > r->reads->most)
         gq_drop_reads(r, GQ_READ_OVER);
     return round;
 }
 
 GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
-    enum gq_round round = gq_reads_work(r);
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(struct gq_look, look);
+    bool whole = !r->holds_back, sends = r->put || r->going, made;
+    uint32_t looked = whole ? gq_look(w, sends, look) : 0, n;
+    enum gq_round round = GQ_ROUND_BUSY;
 
+    if (r->going)
+        gq_put_ready(r);
+    gq_fetch(r);
+    n = whole ? gq_exchange(r, look, looked) : 0;
+    made = gq_prepare(r);
+    /* The first commands of a run wait for no look at the clock: what was made goes first. */
+    if (made && w->signs == 0 && !sends)
+        w->signs = 1;
+    else if (whole)
+        round = gq_watch_reads(r, sends || n || made);
     gq_line_up(r);
     return round;
 }
