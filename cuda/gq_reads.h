@@ -65,6 +65,24 @@ struct gq_asked {
 };
 static_assert(sizeof(struct gq_asked) == 24, "lists are arrays of it");
 
+/*
+ * Who waits for completions reads host memory over the link that carries the data, so a list has no
+ * more queues than it needs: 512 bytes want all there are, of 4 KiB five do as well as 32, and of
+ * 64 KiB 32 cost a twentieth. How long its reads are is guessed by some of them: not at even
+ * distances, for many a list repeats itself.
+ */
+#define GQ_LONG_READ      2048u /* bytes; of such reads: */
+#define GQ_QUEUES_OF_LONG 12u
+#define GQ_READ_SAMPLES   8u
+
+/* Which of n reads the i-th of the samples is. */
+GQ_FN uint64_t gq_read_sample(uint32_t i, uint64_t n)
+{
+    const uint32_t golden_ratio = 0x9e3779b9u; /* its part behind the point, of 2^32 */
+
+    return i * golden_ratio * n >> 32;
+}
+
 /* The work of a run: a list of reads, or one read that is shared out in units. */
 struct gq_reads {
     struct gq_file_map map;

@@ -9,16 +9,7 @@
 #include "cuda/gq_run.h"
 
 #define READS_A_QUEUE 8u
-/*
- * Who waits for completions reads host memory over the link that carries the data, so no more
- * queues than the reads need: 512 bytes want all of them, of 4 KiB five do as well as 32, and of 64
- * KiB 32 cost a twentieth.
- */
-#define QUEUES_ENOUGH  32u
-#define LONG_READ      2048u /* bytes; of such reads: */
-#define QUEUES_OF_LONG 12u
-#define SAMPLES        8u
-#define GOLDEN_RATIO   0x9e3779b9u /* its part behind the point, of 2^32 */
+#define QUEUES_ENOUGH 32u
 /*
  * Between two slices the executor's gate opens for whoever waits for runs to end. A slice takes the
  * link some 20 ms, a hundred times what it costs to drain a run and to launch the next.
@@ -81,24 +72,21 @@ static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chun
     return err;
 }
 
-/*
- * A guess at the bytes of the pieces from `first` on, by some of them: not at even distances, for
- * many a list repeats itself.
- */
+/* A guess at the bytes of the pieces from `first` on. */
 static uint64_t guess_bytes(const struct readv *v, uint64_t first)
 {
     uint64_t n = v->req->n - first, bytes = 0;
 
-    for (uint32_t i = 0; i < SAMPLES; i++)
-        bytes += v->pieces[first + (i * GOLDEN_RATIO * n >> 32)].len;
-    return bytes * n / SAMPLES;
+    for (uint32_t i = 0; i < GQ_READ_SAMPLES; i++)
+        bytes += v->pieces[first + gq_read_sample(i, n)].len;
+    return bytes * n / GQ_READ_SAMPLES;
 }
 
 static uint64_t queues_wanted(const struct readv *v)
 {
     uint64_t n = (v->req->n + READS_A_QUEUE - 1) / READS_A_QUEUE;
-    bool are_long = guess_bytes(v, 0) >= v->req->n * LONG_READ;
-    uint64_t enough = are_long ? QUEUES_OF_LONG : QUEUES_ENOUGH;
+    bool are_long = guess_bytes(v, 0) >= v->req->n * GQ_LONG_READ;
+    uint64_t enough = are_long ? GQ_QUEUES_OF_LONG : QUEUES_ENOUGH;
 
     return n < enough ? n : enough;
 }

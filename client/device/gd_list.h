@@ -52,6 +52,30 @@ GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
     return shift;
 }
 
+/*
+ * How many of the groups share a list of n pieces: each of them comes to the same, for lengths are
+ * only read. n is not 0.
+ */
+GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_asked *list, uint32_t n,
+                              uint32_t groups)
+{
+    GQ_LANE_VAR(uint64_t, lens);
+    uint64_t all = 0;
+
+    if (groups <= GQ_QUEUES_OF_LONG)
+        return groups;
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t first = 0; first < GQ_READ_SAMPLES; first += w->group.lanes) {
+            if (first + lane < GQ_READ_SAMPLES)
+                GQ_AT(lens) += list[gq_read_sample(first + lane, n)].len;
+        }
+    }
+    for (uint32_t i = 0; i < w->group.lanes; i++)
+        all += GQ_FROM64(lens, i);
+    return all >= (uint64_t)GQ_READ_SAMPLES * GQ_LONG_READ ? GQ_QUEUES_OF_LONG : groups;
+}
+
 /* Of a share, the results that are `was`, or with 0 all of them, become err. */
 GQ_FN void gd_tell_share(const struct gd_reader *w, const struct gq_run *run, struct gq_asked *list,
                          uint32_t rank, int was, int err)
@@ -70,17 +94,20 @@ GQ_FN void gd_tell_share(const struct gd_reader *w, const struct gq_run *run, st
 
 /*
  * The rank-th of `groups` shares of a list of n pieces, which has `at` counted from the buffer's
- * start. 0, or the first error of one of them.
+ * start; of long pieces the last groups have none. 0, or the first error of one of them.
  */
 GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_asked *list,
                         uint32_t n, uint32_t rank, uint32_t groups)
 {
     struct gq_reads reads = gd_reads(w->file, b);
-    struct gq_run run = gd_run(w->file, n, groups);
-    uint32_t bad;
-    int err = gd_take(w);
+    uint32_t sharing = gd_list_groups(w, list, n, groups), bad;
+    struct gq_run run = gd_run(w->file, n, sharing);
+    int err;
 
-    run.group_shift = gd_list_shift(n, groups);
+    if (rank >= sharing)
+        return 0;
+    err = gd_take(w);
+    run.group_shift = gd_list_shift(n, sharing);
     if (err) {
         gd_tell_share(w, &run, list, rank, 0, err);
         return err;

@@ -1,7 +1,9 @@
 // Lists of the direct path as warps read them: each of several groups of 32 lanes a share.
 #include <errno.h>
 
+#include <algorithm>
 #include <climits>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <random>
@@ -91,6 +93,37 @@ TEST(DirectList, SharesAreDealtWithoutGaps)
             ASSERT_NO_FATAL_FAILURE(expect_read(s, list)) << n << " by " << groups;
         }
     }
+}
+
+// Pieces of one length, of which a share of `groups` is read alone: how many have a result?
+ptrdiff_t count_read(uint32_t len, uint32_t rank, uint32_t groups)
+{
+    Stack s(1, 8, 30);
+    List list;
+    for (unsigned i = 0; i < 2 * groups; i++)
+        list.push_back({i * kLba, i * kLba, len, kUntouched});
+    EXPECT_EQ(direct_list_read(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart,
+                               list.data(), static_cast<uint32_t>(list.size()), rank, groups),
+              0);
+    return std::count_if(list.begin(), list.end(),
+                         [](const struct gq_asked &a) { return a.result != kUntouched; });
+}
+
+TEST(DirectList, LongPiecesAreSharedByFewGroups)
+{
+    constexpr uint32_t kGroups = GQ_QUEUES_OF_LONG + 8;
+    EXPECT_EQ(count_read(GQ_LONG_READ, GQ_QUEUES_OF_LONG, kGroups), 0);
+    EXPECT_EQ(count_read(GQ_LONG_READ - 1, GQ_QUEUES_OF_LONG, kGroups), 2);
+    // 40 pieces in groups of two: eight have four pieces, four have two
+    EXPECT_EQ(count_read(GQ_LONG_READ, 0, kGroups), 4);
+    EXPECT_EQ(count_read(GQ_LONG_READ, GQ_QUEUES_OF_LONG - 1, kGroups), 2);
+
+    Stack s(3, 8, 30);
+    List list;
+    for (unsigned i = 0; i < 40; i++)
+        list.push_back({i * kLba, i * (GQ_LONG_READ + 4u), GQ_LONG_READ, kUntouched});
+    EXPECT_EQ(read_shares(s, list, kGroups), std::vector<int>(kGroups, 0));
+    expect_read(s, list);
 }
 
 TEST(DirectList, OfEachShareTheFirstErrorIsTold)
