@@ -56,12 +56,18 @@ static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
     return &j->runs[i % j->n_runs];
 }
 
-/* Larger groups keep neighbours on one queue; small lists are spread over all of them. */
-static uint32_t group_shift(uint32_t cmds, uint32_t queues)
+/*
+ * Larger groups keep neighbours on one queue; small lists are spread over all of them. A list of
+ * reads lies in host memory, where each page that a queue comes to costs it a translation: long
+ * ones are dealt in groups that fill most of a page.
+ */
+static uint32_t group_shift(const struct gq_job *j, uint32_t cmds, uint32_t queues)
 {
     uint32_t shift = 0;
 
     while (shift < 5 && (queues << (shift + 1)) <= cmds)
+        shift++;
+    while (j->reads && shift >= 5 && shift < 7 && (queues << (shift + 4)) <= cmds)
         shift++;
     return shift;
 }
@@ -76,7 +82,7 @@ static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_
                              .results = chunk->results,
                              .n_cmds = chunk->n_cmds,
                              .n_queues = run->n_queues,
-                             .group_shift = group_shift(chunk->n_cmds, run->n_queues),
+                             .group_shift = group_shift(j, chunk->n_cmds, run->n_queues),
                              .command_ns = (uint64_t)e->opts.deadline_ms * NS_PER_MS,
                              .budget_ns = budget_ns,
                              .nsid = e->ns.nsid,
