@@ -6,11 +6,13 @@
 namespace
 {
 
-constexpr uint64_t kIdleNs = 1000000;   /* who calls again is there before it leaves */
+constexpr uint64_t kIdleNs = 200000;
+constexpr uint64_t kRestNs = 1000000; /* the same after many batches: more like them may follow */
+constexpr uint32_t kMany = 64;
 constexpr uint64_t kStayNs = 100000000; /* calls like cudaFree() wait for all kernels */
 constexpr unsigned kNapNs = 32;
 constexpr unsigned kUnroll = 8;
-constexpr unsigned kAhead = 4; /* batches that are taken before the first of them is copied */
+constexpr unsigned kAhead = 4; /* batches that are taken before the first of them is counted */
 constexpr unsigned kCopyWarps = GQ_COPIER_THREADS / GQ_LANES - 2; /* then one that takes, */
 constexpr unsigned kCopying = kCopyWarps * GQ_LANES;              /* and one that counts */
 
@@ -60,16 +62,16 @@ __device__ void announce(uint32_t *number, uint32_t value)
  * bus if it is there and has no more than *wanted words, for as many are loaded at once; otherwise
  * the first line is looked at, and the rest loaded once it is known how much there is. Each word
  * says whether it is new, and the head acquires: the bytes are loaded after it by all threads that
- * meet this warp. False after the idle time, and when it is time to leave.
+ * are told of it. False after the idle time, and when it is time to leave.
  */
 __device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned *wanted,
-                     uint64_t leave_ns, uint64_t *words)
+                     uint64_t idle_ns, uint64_t leave_ns, uint64_t *words)
 {
     const uint64_t *from = box->words;
     uint64_t since = gq_clock_ns(), now = since;
     unsigned lane = gq_thread();
 
-    while (GQ_UNIFORM32(now <= leave_ns && now - since <= kIdleNs)) {
+    while (GQ_UNIFORM32(now <= leave_ns && now - since <= idle_ns)) {
         unsigned n = *wanted;
         uint64_t high = n > GQ_LANES && lane < n - GQ_LANES ? gq_load_word(&from[GQ_LANES + lane])
                                                             : GQ_COPIER_TAG(fill);
@@ -79,7 +81,9 @@ __device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned *w
         unsigned all = has_batch ? words_of(head) : GQ_COPIER_LINE;
 
         *wanted = all;
-        if (has_batch && all <= n &&
+        if (has_batch && all > n)
+            continue; /* the rest at once; the clock is next */
+        if (has_batch &&
             __all_sync(GQ_LANE_ALL, (lane >= all || is_new(low, fill)) &&
                                         (GQ_LANES + lane >= all || is_new(high, fill)))) {
             words[lane] = low & GQ_COPIER_VALUE;
@@ -91,19 +95,20 @@ __device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned *w
     return false;
 }
 
-/* By a warp: takes batches from number `batch` on, until none has come for a while. */
-__device__ void take_all(struct desk *d, const struct gq_copier_box *boxes, uint32_t batch)
+/* By a warp: takes batches from number `first` on, until none has come for a while. */
+__device__ void take_all(struct desk *d, const struct gq_copier_box *boxes, uint32_t first)
 {
     const uint64_t leave_ns = gq_clock_ns() + kStayNs;
     unsigned wanted = GQ_COPIER_LINE;
+    uint32_t batch = first;
     bool came;
 
     do {
         uint64_t *words = d->words[batch % kAhead];
 
         await(&d->counted, batch + 1 - kAhead);
-        came = take(&boxes[batch % GQ_COPIER_BOXES], batch / GQ_COPIER_BOXES + 1, &wanted, leave_ns,
-                    words);
+        came = take(&boxes[batch % GQ_COPIER_BOXES], batch / GQ_COPIER_BOXES + 1, &wanted,
+                    batch - first > kMany ? kRestNs : kIdleNs, leave_ns, words);
         if (!came && GQ_UNIFORM32(gq_acquire_near(&d->counted)) != batch) {
             came = true; /* the time is idle once all is copied */
             continue;
