@@ -168,7 +168,7 @@ static unsigned free_stream(const struct gq_keeper *k)
         bool ended = true;
 
         for (unsigned b = 0; b < k->blocks; b++)
-            ended = ended && has_ended(k, b, k->in_stream[i][b]);
+            ended = ended && (!k->in_stream[i][b] || has_ended(k, b, k->in_stream[i][b]));
         if (ended)
             return i;
     }
@@ -193,8 +193,10 @@ int gq_keeper_look(struct gq_keeper *k)
     for (unsigned b = 0; b < k->blocks; b++) {
         bool start = has_ended(k, b, k->launched[b]);
 
+        if (start && ++k->launched[b] == 0)
+            k->launched[b] = 1; /* 0 says that it does not start */
         k->launch.first[b] = count(&k->m->done, b);
-        k->launch.launch[b] = start ? ++k->launched[b] : 0;
+        k->launch.launch[b] = start ? k->launched[b] : 0;
         if (start)
             k->in_stream[stream][b] = k->launched[b];
         __atomic_store_n(&k->m->launched.of[b], k->launched[b], __ATOMIC_RELEASE);

@@ -100,4 +100,26 @@ TEST(GqKeeper, ABlockIsLaunchedWhileAllOthersRun)
     EXPECT_FALSE(gq_keeper_is_needed(&keeper));
 }
 
+/* A kernel takes 0 for a block that is not started, so its work would wait for ever. */
+TEST(GqKeeper, NumbersOfLaunchesWrapAroundPastZero)
+{
+    auto m = std::make_unique<gq_mailboxes>();
+    gq_keeper keeper;
+
+    gq_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), 1);
+    keeper.run = [](void *, const gq_copier_launch *l, unsigned, unsigned) {
+        return l->launch[0] ? 0 : -1;
+    };
+    keeper.launched[0] = m->ended.of[0] = UINT32_MAX - 3 * GQ_KEEPER_STREAMS;
+    for (unsigned i = 0; i < 6 * GQ_KEEPER_STREAMS; i++) {
+        m->posted.of[0]++;
+        ASSERT_TRUE(gq_keeper_is_needed(&keeper));
+        ASSERT_EQ(gq_keeper_look(&keeper), 0);
+        ASSERT_FALSE(gq_keeper_is_needed(&keeper)) << "it was launched";
+        m->done.of[0]++;
+        m->ended.of[0] = m->launched.of[0];
+    }
+    EXPECT_EQ(m->launched.of[0], 3 * GQ_KEEPER_STREAMS);
+}
+
 } // namespace
