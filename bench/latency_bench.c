@@ -28,7 +28,7 @@
 #define SMALL       4096u
 #define LARGEST     65536u /* bytes of a piece */
 #define WARM_UP     32u
-#define REST_US     1000u /* everything that waits for work has parked itself */
+#define REST_US     3000u /* everything that waits for work has parked itself */
 #define MAX_SAMPLES 100000ul
 
 #define IN_ORDER  0u
@@ -352,7 +352,7 @@ static int measure_direct(struct bench *b)
 
     if (!err)
         err = new_pieces(b, SMALL, SEED);
-    /* The daemon's warp and copier stay for 0.2 ms after the last READ, in turns with ours. */
+    /* The daemon's warp and copier stay for up to 1 ms after the last READ, in turns with ours. */
     usleep(REST_US);
     if (!err)
         err = measure_direct_calls(b);
