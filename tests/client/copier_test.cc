@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "client/gpunvme.h"
+#include "cuda/gq_mailbox.h"
 #include "cuda/gq_route.h"
 #include "tests/client/copier_rig.h"
 
@@ -238,7 +239,7 @@ TEST_F(CopierTest, NonsenseIsNotBelieved)
     told([](gpunvme_told_copier &t) { t.sets = 0; });
     told([](gpunvme_told_copier &t) { t.sets = 1000000; });
     told([](gpunvme_told_copier &t) { t.blocks = 0; });
-    told([](gpunvme_told_copier &t) { t.blocks = 17; });
+    told([](gpunvme_told_copier &t) { t.blocks = GQ_COPIER_BLOCKS + 1; });
     told([](gpunvme_told_copier &t) { t.len--; });
 }
 
