@@ -20,9 +20,9 @@
 /* A read up to here is over before a worker would have woken up. */
 #define INLINE_READ (1u << 20)
 /*
- * Reads and batches that session threads run at a time: as many as the executor runs at all, and
- * half of the threads. When long transfers keep the executor busy, these wait, and the rest must
- * serve the mount.
+ * Reads that session threads run at a time: as many as the executor runs at all, and half of the
+ * threads. When long transfers keep the executor busy, these wait, and the rest must serve the
+ * mount.
  */
 #define INLINE_MAX 8u
 
@@ -243,23 +243,15 @@ static void run_transfer(struct job *job)
     free(tj);
 }
 
-/* Relaxed: a count of threads that says nothing about memory. */
-static bool begin_inline(struct daemon *d)
+static bool may_run_inline(struct daemon *d, const struct transfer *t)
 {
+    if (t->write || t->rw.len > INLINE_READ)
+        return false;
+    /* Relaxed: a count of threads that says nothing about memory. */
     if (atomic_fetch_add_explicit(&d->inline_reads, 1, memory_order_relaxed) < INLINE_MAX)
         return true;
     atomic_fetch_sub_explicit(&d->inline_reads, 1, memory_order_relaxed);
     return false;
-}
-
-void ioctl_run_read(struct daemon *d, struct job *job)
-{
-    if (!begin_inline(d)) {
-        workers_add(d->workers, WORK_TRANSFER, job);
-        return;
-    }
-    job->run(job);
-    atomic_fetch_sub_explicit(&d->inline_reads, 1, memory_order_relaxed);
 }
 
 static bool overflows(uint64_t offset, uint64_t len)
@@ -302,10 +294,12 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
     if (err)
         goto refuse;
     fuse_req_interrupt_func(req, cancel_transfer, &job->transfer);
-    if (job->transfer.write || job->transfer.rw.len > INLINE_READ)
+    if (!may_run_inline(call->daemon, &job->transfer)) {
         workers_add(call->daemon->workers, WORK_TRANSFER, &job->job);
-    else
-        ioctl_run_read(call->daemon, &job->job);
+        return;
+    }
+    run_transfer(&job->job);
+    atomic_fetch_sub_explicit(&call->daemon->inline_reads, 1, memory_order_relaxed);
     return;
 refuse:
     free(job);

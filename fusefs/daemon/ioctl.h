@@ -9,15 +9,9 @@
 #include "fusefs/daemon/daemon.h"
 
 struct fuse_req;
-struct job;
 
 /* -EPROTO: another version; -EINVAL: the struct is of another size. */
 int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size);
-/*
- * Runs it on this session thread, as far as there are enough of them, for a worker takes tens of
- * microseconds to wake up; otherwise, and then later, on one.
- */
-void ioctl_run_read(struct daemon *d, struct job *job);
 /* in: a struct gpunvme_ioc_readv. Replies, perhaps later. */
 void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void *in);
 

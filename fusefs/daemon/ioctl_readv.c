@@ -67,5 +67,5 @@ void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void 
     job->readv.t.inode = file->inode;
     job->readv.t.uid = fuse_req_ctx(req)->uid;
     fuse_req_interrupt_func(req, cancel, &job->readv);
-    ioctl_run_read(op_daemon(req), &job->job);
+    workers_add(op_daemon(req)->workers, WORK_TRANSFER, &job->job);
 }
