@@ -35,8 +35,10 @@ enum {
     CU_MEMHOSTREGISTER_READ_ONLY = 8,
     CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
     CU_STREAM_NON_BLOCKING = 1,
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_READY = 600,
 };
 
 #define DRIVER_FUNCTIONS(X)                                                                        \
@@ -66,6 +68,8 @@ enum {
     X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", (int *, int *))                  \
     X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                           \
     X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                      \
+    X(cuStreamQuery, "cuStreamQuery", (CUstream))                                                  \
+    X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int *))             \
     X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream))                \
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2",                                   \
       (CUdeviceptr *, void *, unsigned))                                                           \
@@ -422,6 +426,22 @@ int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
     CUresult result = cu->cuStreamSynchronize(stream);
     pop_context(cu);
     return result ? driver_failed(cu, result, "copy") : 0;
+}
+
+int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
+{
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* else it breaks what another thread captures */
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    cu->cuThreadExchangeStreamCaptureMode(&mode);
+    CUresult result = cu->cuStreamQuery(stream);
+    cu->cuThreadExchangeStreamCaptureMode(&mode);
+    pop_context(cu);
+    if (result == 0 || result == CUDA_ERROR_NOT_READY)
+        return 0;
+    driver_failed(cu, result, "the CUDA context has failed, start the process anew");
+    return -EIO;
 }
 
 static unsigned host_flags(enum cuda_host_kind kind)

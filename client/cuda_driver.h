@@ -94,5 +94,10 @@ int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uin
                            uint64_t src, size_t len);
 /* Until all copies of the stream are done; the first error of them. */
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream);
+/*
+ * Without waiting: -EIO when the context has failed, as any kernel's fault makes it, for good. For
+ * now and then: threads that poll it keep others from the driver.
+ */
+int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream);
 
 #endif

@@ -18,6 +18,7 @@
 #define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
 #define CLOCK_LOOKS 64u                  /* of looks, the clock is looked at with one */
 #define PATIENCE    3u /* deadlines of a command: for a queue, for the part, and one to be sure */
+#define CHECK_NS    (NS_PER_S / 10) /* of a read's waiting, between two questions to the driver */
 
 struct direct_service {
     struct place place;
@@ -29,6 +30,7 @@ struct direct_service {
     pthread_mutex_t lock; /* protects the box, and with it the memory: one read at a time */
     struct gq_box box;
     struct gd_set set; /* of whose queues the block that was launched last takes one */
+    bool failed;       /* the context had, when the driver was asked last */
 };
 
 static int run(void *ctx, const struct gq_box_launch *box)
@@ -133,6 +135,20 @@ static bool has_ended(struct direct_service *s, uint32_t number, const struct nv
     return sent >> 32 == number && gd_has_ended(sent, cqs);
 }
 
+/* What is no failure of CUDA's, which leaves a sentence of its own. */
+static int say(int err)
+{
+    return err ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err)) : 0;
+}
+
+/* Under the lock. A block whose context fails is gone without a word. */
+static int check(struct direct_service *s)
+{
+    int err = cuda_driver_stream_check(s->place.cuda, s->place.device, s->stream);
+    s->failed = err != 0;
+    return err;
+}
+
 /*
  * Under the lock. The end of the read `number`: 0 or -errno. The block's answer counts more than
  * the completion, which may be another command's by the time it is looked at.
@@ -140,20 +156,25 @@ static bool has_ended(struct direct_service *s, uint32_t number, const struct nv
 static int wait_for(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs,
                     uint64_t patience_ns)
 {
-    uint64_t start = now_ns();
+    uint64_t start = now_ns(), check_ns = CHECK_NS;
     for (unsigned looks = 1;; looks++) {
-        bool late = looks % CLOCK_LOOKS == 0 && now_ns() - start >= patience_ns;
+        uint64_t waited_ns = looks % CLOCK_LOOKS == 0 ? now_ns() - start : 0;
+        bool late = waited_ns >= patience_ns;
         bool alone = gq_box_is_alone(&s->box);
         bool ended = has_ended(s, number, cqs);
         uint64_t answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
         if (answer >> 32 == number)
-            return (int32_t)(uint32_t)answer;
+            return say((int32_t)(uint32_t)answer);
         if (ended)
             return 0;
         int err = alone ? gq_box_run(&s->box) : 0;
+        if (!err && (late || waited_ns >= check_ns)) {
+            err = check(s);
+            check_ns = waited_ns + CHECK_NS;
+        }
         if (err || late) {
             gq_box_take_back(&s->box);
-            return err ? err : -ETIMEDOUT;
+            return err ? err : say(-ETIMEDOUT);
         }
     }
 }
@@ -188,15 +209,23 @@ static union gd_ask ask_part(const struct direct_service_read *r, uint64_t done)
                                    .offset = r->offset + done}};
 }
 
-/* 0 or -errno. */
-static int read_part(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+/* Under the lock. */
+static int hand_over(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
 {
     const struct gd_set *set = &r->file->set;
-    pthread_mutex_lock(&s->lock);
     bool command = knows(s, set) && r->command;
     union gd_ask ask = command ? ask_command(r->file, r->command) : ask_part(r, done);
     uint32_t number = gq_box_put(&s->box, &ask, sizeof(ask));
-    int err = wait_for(s, number, r->cqs, PATIENCE * set->command_ns);
+    return wait_for(s, number, r->cqs, PATIENCE * set->command_ns);
+}
+
+/* 0 or -errno. */
+static int read_part(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+{
+    pthread_mutex_lock(&s->lock);
+    int err = s->failed ? check(s) : 0;
+    if (!err)
+        err = hand_over(s, r, done);
     pthread_mutex_unlock(&s->lock);
     return err;
 }

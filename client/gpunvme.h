@@ -228,7 +228,8 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
  * is started after it has returned, work that uses what was there before has ended. The quickest
  * way to read a little after a little: a block of threads stays on the GPU while such reads come
  * one after another, of all threads in turn, and leaves after 0.2 ms without one. -ETIMEDOUT also
- * when other kernels leave it no room.
+ * when other kernels leave it no room; -EIO also when a kernel's fault has ended the process's use
+ * of CUDA.
  */
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset);
 

@@ -17,6 +17,7 @@ static uint64_t gq_clock_ns(void);
 
 #include "client/device/image.h"
 #include "client/direct.h"
+#include "client/error.h"
 
 struct service_rig {
     struct direct_service *service;
@@ -28,8 +29,9 @@ struct service_rig {
     bool running; /* until it is joined */
     _Atomic uint64_t fail_from, bytes, stopped_ns;
     _Atomic int fail, fail_launches, held;
+    _Atomic bool fail_stream;
     _Atomic bool hold, stick, mute;
-    _Atomic unsigned reads, launches, clock_looks;
+    _Atomic unsigned reads, launches, clock_looks, checks;
 };
 
 static struct service_rig *rig; /* one at a time: fakes find it here */
@@ -151,6 +153,16 @@ void service_rig_fail_launches(struct service_rig *r, int err)
     r->fail_launches = err;
 }
 
+void service_rig_fail_stream(struct service_rig *r)
+{
+    r->fail_stream = true;
+}
+
+unsigned service_rig_checks(const struct service_rig *r)
+{
+    return r->checks;
+}
+
 void *service_rig_page(const struct service_rig *r)
 {
     return r->page;
@@ -194,12 +206,6 @@ static void *serve(void *arg)
 
 /* --- The driver ------------------------------------------------------------------------------ */
 
-int gpunvme_fail(int err, const char *fmt, ...)
-{
-    (void)fmt;
-    return err;
-}
-
 const void *service_image(void)
 {
     return "code";
@@ -242,6 +248,13 @@ int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
         pthread_join(rig->thread, NULL);
     rig->running = false;
     return 0;
+}
+
+int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
+{
+    (void)cu, (void)device, (void)stream;
+    rig->checks++;
+    return rig->fail_stream ? gpunvme_fail(-EIO, "what CUDA says") : 0;
 }
 
 int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,

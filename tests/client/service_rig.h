@@ -51,6 +51,10 @@ void service_rig_stick(struct service_rig *r, bool stick);
 /* Before the first read: what the block answers is not seen. */
 void service_rig_mute(struct service_rig *r);
 void service_rig_fail_launches(struct service_rig *r, int err);
+/* From now on the driver says, when it is asked, that the context has failed: "what CUDA says". */
+void service_rig_fail_stream(struct service_rig *r);
+/* How often it was asked. */
+unsigned service_rig_checks(const struct service_rig *r);
 /* The page that host and block share. */
 void *service_rig_page(const struct service_rig *r);
 /* Streams, kernels and mappings that are there. */

@@ -2,6 +2,7 @@
 // told.
 #include <atomic>
 #include <cerrno>
+#include <string>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
@@ -10,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "client/gpunvme.h"
 #include "tests/client/service_rig.h"
 
 namespace
@@ -138,6 +140,42 @@ TEST_F(Service, ALaunchThatFailsIsTold)
     service_rig_fail_launches(rig_, 0);
     EXPECT_EQ(service_rig_read(rig_, 4096, 0), 4096);
     EXPECT_EQ(service_rig_reads(rig_), 1u) << "what was taken back is not read later";
+}
+
+TEST_F(Service, AFailedContextIsToldLongBeforeTheDeadline)
+{
+    start(kPatient);
+    service_rig_hold(rig_, true);
+    service_rig_fail_stream(rig_);
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), -EIO);
+    EXPECT_STREQ(gpunvme_error(), "what CUDA says");
+    EXPECT_EQ(service_rig_checks(rig_), 1u);
+    service_rig_hold(rig_, false);
+}
+
+TEST_F(Service, WhatComesAfterAFailedContextIsNotHandedOver)
+{
+    start(kPatient);
+    service_rig_hold(rig_, true);
+    service_rig_fail_stream(rig_);
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), -EIO);
+    service_rig_hold(rig_, false); // it would be read now
+    std::thread([this] {
+        EXPECT_EQ(service_rig_read(rig_, 4096, 0), -EIO);
+        EXPECT_STREQ(gpunvme_error(), "what CUDA says") << "each thread is told";
+    }).join();
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), -EIO);
+    EXPECT_EQ(service_rig_reads(rig_), 0u);
+}
+
+TEST_F(Service, TheDriverIsAskedRarely)
+{
+    start(kHasty);
+    service_rig_hold(rig_, true);
+    EXPECT_EQ(service_rig_read(rig_, 4096, 0), -ETIMEDOUT);
+    EXPECT_NE(std::string(gpunvme_error()).find("timed out"), std::string::npos) << gpunvme_error();
+    EXPECT_EQ(service_rig_checks(rig_), 1u) << "when it was given up";
+    service_rig_hold(rig_, false);
 }
 
 TEST_F(Service, AChildHasNoPartInTheSharedPage)
