@@ -16,9 +16,9 @@
  *            zeros are written by all
  *   watch    flags of the host, deadlines
  *
- * Where more has ended than a round has sent, every other round does not look and publishes
- * nothing: on a link that is full of short reads a fence takes ten times as long as making commands
- * does.
+ * Where all that a round looked at had ended, and the controller has more to do, the next one does
+ * not look and publishes nothing: on a link that is full of short reads a fence takes ten times as
+ * long as making commands does.
  *
  * Reads, CQEs and SQEs are on their way over the bus while the fence waits for all of them, and
  * commands are made while the controller has work, so a round costs hardly more than one trip.
