@@ -101,9 +101,9 @@ ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
     int err = make_read(f, ptr, n, offset, &l);
     if (err)
         return err;
-    if (f->d->place.cuda && !f->d->service)
-        return no_kernels();
-    int64_t got = f->d->service ? read_by_block(f, &l) : read_here(f, &l);
+    if (f->d->place.cuda)
+        return f->d->service ? read_by_block(f, &l) : no_kernels();
+    int64_t got = read_here(f, &l);
     if (got < 0)
         return gpunvme_fail((int)got, "read through leased queues: %s", strerror((int)-got));
     return got;
