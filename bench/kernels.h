@@ -14,6 +14,17 @@ struct pattern_pieces;
 /* Copies the pieces out of `source`, pinned memory of the host that holds the pattern, to memory
  * of the GPU. What one launch reaches is what the bus allows for reads of that size. -EIO. */
 int kernel_gather(void *memory, const void *source, const struct pattern_pieces *p);
+/*
+ * The same with all else that such reads bring over the bus, and no protocol: for each piece a word
+ * of 16 bytes out of a box, one of a CQE, an SQE written, and of a list, unless that is NULL, 24
+ * bytes read and written. What one launch reaches is what reads through queues may come near. The
+ * number of pieces is a multiple of 32, rings has KERNEL_RINGS_BYTES, zeroed, list 24 bytes for
+ * each piece, zeroed, both pinned. -EIO.
+ */
+int kernel_traffic(void *memory, const void *source, const struct pattern_pieces *p, void *rings,
+                   void *list);
+#define KERNEL_RINGS_BYTES (4u << 20)
+#define KERNEL_LIST_BYTES  24u /* for each piece */
 /* Does nothing. -EIO. */
 int kernel_empty(void);
 /* Every multiprocessor computes, for a time that grows with `work`; stream: a cudaStream_t. -EIO.

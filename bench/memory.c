@@ -9,9 +9,9 @@
 
 #ifdef GPUNVME_HAVE_CUDA
 #include <cuda_runtime_api.h>
+#endif
 
 #include "bench/kernels.h"
-#endif
 
 #define PAGE 4096u
 
@@ -202,6 +202,37 @@ int bench_gather(const struct bench_memory *m, const void *from, const struct pa
     for (uint64_t i = 0; i < p->n; i++)
         memcpy((char *)m->addr + i * p->bytes, (const char *)from + p->places[i], p->bytes);
     return 0;
+}
+
+int bench_traffic_open(struct bench_traffic *t, uint64_t max_pieces)
+{
+    *t = (struct bench_traffic){.rings = bench_host_alloc(true, KERNEL_RINGS_BYTES),
+                                .list = bench_host_alloc(true, max_pieces * KERNEL_LIST_BYTES)};
+    if (t->rings && t->list)
+        return 0;
+    bench_traffic_close(t);
+    return -ENOMEM;
+}
+
+void bench_traffic_close(struct bench_traffic *t)
+{
+    if (t->rings)
+        bench_host_free(true, t->rings);
+    if (t->list)
+        bench_host_free(true, t->list);
+    *t = (struct bench_traffic){.rings = NULL};
+}
+
+int bench_traffic(const struct bench_memory *m, const void *from, const struct pattern_pieces *p,
+                  const struct bench_traffic *t, bool with_list)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (m->on_gpu)
+        return kernel_traffic(m->addr, from, p, t->rings, with_list ? t->list : NULL);
+#endif
+    (void)t;
+    (void)with_list;
+    return bench_gather(m, from, p);
 }
 
 int bench_lane_open(struct bench_lane *l, bool gpu, size_t len)

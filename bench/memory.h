@@ -48,6 +48,17 @@ int bench_copy(const struct bench_memory *m, uint64_t len, const void *from, siz
 int bench_copy_to(const struct bench_memory *m, uint64_t offset, const void *from, size_t len);
 /* The pieces, out of memory from bench_host_alloc() that holds the pattern. */
 int bench_gather(const struct bench_memory *m, const void *from, const struct pattern_pieces *p);
+/*
+ * The same with all that reads through queues bring over the bus (kernel_traffic()), of which a
+ * list is a part, or not. Where there is no GPU, the gather alone.
+ */
+struct bench_traffic {
+    void *rings, *list;
+};
+int bench_traffic_open(struct bench_traffic *t, uint64_t max_pieces);
+void bench_traffic_close(struct bench_traffic *t);
+int bench_traffic(const struct bench_memory *m, const void *from, const struct pattern_pieces *p,
+                  const struct bench_traffic *t, bool with_list);
 
 /* A buffer of the host and copies out of it that go on by themselves. */
 struct bench_lane {

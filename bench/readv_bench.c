@@ -4,8 +4,9 @@
  * For each size of a read, in one run and in turn: READV of a file on the mount, at random places,
  * of pieces that the mount reads where they are and of pieces that the library copies for it, and
  * what the bus allows for copies of that size (a bare kernel that gathers the same pieces out
- * of pinned memory; not without a GPU); then a plain copy of as many bytes. The memory is checked
- * after each run, over poison. Also what a piece costs the processors, for READV.
+ * of pinned memory; not without a GPU), without and with the entries, completions and lists that
+ * come over it beside them; then a plain copy of as many bytes. The memory is checked after each
+ * run, over poison. Also what a piece costs the processors, for READV.
  *
  * Then, where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
  * queues, of pieces in the GPU's memory. That comes last: without MPS the daemon's kernels and the
@@ -28,9 +29,9 @@
 #define WHO  "readv_bench"
 #define SEED 0x7265616476u
 #define UNIT ((uint64_t)16 << 20) /* sizes of files are multiples of it */
-#define WAYS 4u
 
-enum { DIRECT_GATHER, DIRECT, DIRECT_WAYS };
+enum { COPY, GATHER, TRAFFIC, OWN, COPIED, WAYS };
+enum { DIRECT_GATHER, DIRECT_TRAFFIC, DIRECT, DIRECT_WAYS };
 
 static const uint64_t read_sizes[] = {512, 4096, 65536};
 
@@ -43,6 +44,7 @@ struct bench {
     struct bench_file file;
     void *host; /* the file's bytes, pinned where there is a GPU */
     struct pattern_pieces pieces;
+    struct bench_traffic traffic;
     struct gpunvme_piece *copied; /* all of them, in plain memory, */
     struct gpunvme_piece **own;   /* and batch by batch in memory of the library's */
     size_t batches;
@@ -115,6 +117,23 @@ static int gather_all(struct bench *b)
 {
     return bench_gather(&b->mount.memory, b->host, &b->pieces) ? fail("gather", "the GPU failed")
                                                                : 0;
+}
+
+static int move_traffic(struct bench *b, bool with_list)
+{
+    int err = bench_traffic(&b->mount.memory, b->host, &b->pieces, &b->traffic, with_list);
+
+    return err ? fail("traffic", "the GPU failed") : 0;
+}
+
+static int traffic_of_readv(struct bench *b)
+{
+    return move_traffic(b, true);
+}
+
+static int traffic_of_direct(struct bench *b)
+{
+    return move_traffic(b, false);
 }
 
 static int copy_all(struct bench *b)
@@ -209,8 +228,8 @@ static void report_costs(struct bench *b)
 
 static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *rates)
 {
-    static const char *const ways[WAYS] = {"plain copy", "gather kernel", "READV",
-                                           "READV, pieces copied"};
+    static const char *const ways[WAYS] = {"plain copy", "gather kernel", "READV's traffic alone",
+                                           "READV", "READV, pieces copied"};
     char names[WAYS][64];
 
     for (unsigned i = 0; i < WAYS; i++) {
@@ -218,7 +237,9 @@ static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *r
         if (rates[i].n == 0)
             continue;
         bench_report_row(b->report, names[i], "GB/s", &rates[i],
-                         i == 0 ? NULL : names[i >= 2 && rates[1].n ? 1 : 0]);
+                         i == COPY                       ? NULL
+                         : i > GATHER && rates[GATHER].n ? names[GATHER]
+                                                         : names[COPY]);
         bench_report_point(b->report, "bytes of a read", ways[i], (double)bytes);
     }
 }
@@ -239,8 +260,12 @@ static int copy_list(struct bench *b, bool back)
 /* In turn with what the bus allows, as before. */
 static int run_direct(struct bench *b, struct bench_samples *rates)
 {
-    int err = b->mount.memory.on_gpu ? run_once(b, gather_all, &rates[DIRECT_GATHER]) : 0;
+    int err = 0;
 
+    if (b->mount.memory.on_gpu)
+        err = run_once(b, gather_all, &rates[DIRECT_GATHER]);
+    if (!err && b->mount.memory.on_gpu)
+        err = run_once(b, traffic_of_direct, &rates[DIRECT_TRAFFIC]);
     if (!err)
         err = copy_list(b, false);
     if (!err)
@@ -253,7 +278,7 @@ static int run_direct(struct bench *b, struct bench_samples *rates)
 static void report_direct(struct bench *b, uint64_t bytes, struct bench_samples *rates)
 {
     static const char *const ways[DIRECT_WAYS] = {"gather kernel, beside the direct path",
-                                                  "direct path"};
+                                                  "direct path's traffic alone", "direct path"};
     char names[DIRECT_WAYS][64];
 
     for (unsigned i = 0; i < DIRECT_WAYS; i++) {
@@ -261,7 +286,7 @@ static void report_direct(struct bench *b, uint64_t bytes, struct bench_samples 
         if (rates[i].n == 0)
             continue;
         bench_report_row(b->report, names[i], "GB/s", &rates[i],
-                         i == DIRECT && rates[DIRECT_GATHER].n ? names[DIRECT_GATHER] : NULL);
+                         i > DIRECT_GATHER && rates[DIRECT_GATHER].n ? names[DIRECT_GATHER] : NULL);
         bench_report_point(b->report, "bytes of a read", ways[i], (double)bytes);
     }
 }
@@ -299,15 +324,17 @@ static int measure(struct bench *b, uint64_t bytes)
             memset(rates, 0, sizeof(rates));
             b->cpu = (struct bench_cpu){0};
         }
-        err = run_once(b, copy_all, &rates[0]);
+        err = run_once(b, copy_all, &rates[COPY]);
         if (!err && b->mount.memory.on_gpu)
-            err = run_once(b, gather_all, &rates[1]);
+            err = run_once(b, gather_all, &rates[GATHER]);
+        if (!err && b->mount.memory.on_gpu)
+            err = run_once(b, traffic_of_readv, &rates[TRAFFIC]);
         if (!err)
-            err = run_once(b, readv_own, &rates[2]);
+            err = run_once(b, readv_own, &rates[OWN]);
         if (!err)
             err = check_results(b, true);
         if (!err)
-            err = run_once(b, readv_copied, &rates[3]);
+            err = run_once(b, readv_copied, &rates[COPIED]);
         if (!err)
             err = check_results(b, false);
     }
@@ -371,6 +398,8 @@ static int set_up(struct bench *b, const char *dir)
     b->host = bench_host_alloc(b->mount.memory.on_gpu, b->size);
     if (!b->host)
         return fail("memory", "not enough of it");
+    if (b->mount.memory.on_gpu && bench_traffic_open(&b->traffic, b->size / read_sizes[0]))
+        return fail("memory", "not enough of it");
     pattern_host_write(b->host, b->size, SEED, 0, false);
     return bench_file_make(&b->file, WHO, dir, b->size, SEED);
 }
@@ -379,6 +408,7 @@ static void tear_down(struct bench *b)
 {
     if (b->host)
         bench_host_free(b->mount.memory.on_gpu, b->host);
+    bench_traffic_close(&b->traffic);
     bench_file_close(&b->file);
     bench_mount_close(&b->mount);
 }
