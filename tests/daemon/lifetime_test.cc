@@ -29,6 +29,16 @@ constexpr size_t kFile = 32u << 20;
 // Few commands fit into the queue, so that a cancelled read has little to wait for.
 constexpr const char *kSlow = "executor=cpu,sim_bandwidth=16,sim_mdts=131072,queues=1,depth=4";
 
+// A batch that takes longer than any wait of Mounted.
+constexpr uint64_t kPieces = 20000, kPiece = 131072;
+
+// Its list.
+void fill_in(const Buffer &list)
+{
+    for (uint64_t i = 0; i < kPieces; i++)
+        list.pieces()[i] = {i * 4096 % (kFile - kPiece), 0, kPiece, 77};
+}
+
 class LifetimeTest : public ::testing::Test
 {
   protected:
@@ -72,6 +82,20 @@ class LifetimeTest : public ::testing::Test
             int fd = open_on(mounted_->path("file"), O_RDONLY);
             Buffer buffer(fd, kFile);
             _exit(buffer.read(fd, 0, 0, kFile) == static_cast<ssize_t>(kFile) ? 0 : 1);
+        }
+        return pid;
+    }
+    // A process with two buffers that reads such a batch.
+    pid_t batching_process() const
+    {
+        pid_t pid = fork();
+        if (pid == 0) {
+            int fd = open_on(mounted_->path("file"), O_RDONLY);
+            Buffer buffer(fd, kFile),
+                list(fd, kPieces * sizeof(gpunvme_piece), GPUNVME_REGISTER_LIST);
+            fill_in(list);
+            gpunvme_ioc_readv v = buffer.batch(list, kPieces);
+            _exit(issue(fd, GPUNVME_IOC_READV, &v) == 0 ? 0 : 1);
         }
         return pid;
     }
@@ -155,13 +179,11 @@ TEST_F(LifetimeTest, SignalEndsAReadShort)
 
 TEST_F(LifetimeTest, SignalEndsABatch)
 {
-    constexpr uint64_t kPieces = 20000;
     struct sigaction action = {};
     action.sa_handler = ignore;
     ASSERT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);
     Buffer buffer(fd_, kFile), list(fd_, kPieces * sizeof(gpunvme_piece), GPUNVME_REGISTER_LIST);
-    for (uint64_t i = 0; i < kPieces; i++)
-        list.pieces()[i] = {i * 4096 % (kFile - 65536), 0, 65536, 77};
+    fill_in(list);
     std::atomic<bool> done{false};
     gpunvme_ioc_readv v = buffer.batch(list, kPieces);
     int err = 0;
@@ -177,9 +199,10 @@ TEST_F(LifetimeTest, SignalEndsABatch)
     reader.join();
     EXPECT_EQ(err, -EINTR);
     for (uint64_t i = 0; i < kPieces; i++)
-        ASSERT_TRUE(list.pieces()[i].result == 65536 || list.pieces()[i].result == -ECANCELED) << i;
+        ASSERT_TRUE(list.pieces()[i].result == kPiece || list.pieces()[i].result == -ECANCELED)
+            << i;
     EXPECT_EQ(list.pieces()[kPieces - 1].result, -ECANCELED);
-    EXPECT_EQ(v.bytes % 65536, 0u);
+    EXPECT_EQ(v.bytes % kPiece, 0u);
 }
 
 TEST_F(LifetimeTest, UnregisteringEndsATransferOfAnotherThread)
@@ -211,6 +234,23 @@ TEST_F(LifetimeTest, SignalToTheDaemonEndsTransfersAndTheMount)
     int status;
     ASSERT_EQ(waitpid(pid, &status, 0), pid);
     EXPECT_NE(status, 0) << "the read did not get all of it";
+}
+
+// Who ends the mount waits for the threads that read requests: none of them may be in a batch.
+TEST_F(LifetimeTest, SignalToTheDaemonEndsBatchesAndTheMount)
+{
+    pid_t pid = batching_process();
+    ASSERT_TRUE(buffers_become(2));
+    usleep(300000);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, WNOHANG), 0) << "the batch is still running";
+    close(fd_);
+    fd_ = -1;
+    ASSERT_EQ(kill(mounted_->pid(), SIGTERM), 0);
+    EXPECT_TRUE(mounted_->ended()) << mounted_->log();
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 1) << "the batch ended with an error";
 }
 
 TEST_F(LifetimeTest, OrdinaryOperationsGoOnDuringALongTransfer)
