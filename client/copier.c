@@ -11,9 +11,14 @@
 #include "client/socket.h"
 #include "cuda/gq_mailbox.h"
 
-#define KERNEL      "gq_copier_kernel"
-#define MAX_SETS    64u
-#define AWAKE_NS    100000u /* after the last launch */
+#define KERNEL   "gq_copier_kernel"
+#define MAX_SETS 64u
+#define AWAKE_NS 100000u /* after the last launch */
+/*
+ * Where other kernels of the application fill the GPU, a block that has left waits for some of
+ * theirs to end, a millisecond or so, before it finds room again.
+ */
+#define IDLE_NS     2000000u
 #define NS_PER_S    1000000000u
 #define SLEEP_S     1 /* at most, before it looks again */
 #define INITIAL_MAX 16u
@@ -196,7 +201,7 @@ static int open_set(struct copier *c, unsigned i, unsigned blocks)
     uint64_t there = c->mailboxes.at + (uint64_t)((char *)m - (char *)c->head);
     int err = 0;
     s->copier = c;
-    gq_keeper_init(&s->keeper, m, there, blocks);
+    gq_keeper_init(&s->keeper, m, there, blocks, IDLE_NS);
     s->keeper.run = launch;
     s->keeper.ctx = s;
     for (unsigned k = 0; k < GQ_KEEPER_STREAMS && !err; k++)

@@ -6,10 +6,10 @@
  * sleeps meanwhile.
  *
  * The kernel takes a few blocks of 320 threads for each of the drive's threads, which end when they
- * have had nothing to do for 0.2 ms, 1 ms after much, or after 0.1 s, to be launched anew. A kernel
- * of the application's that waits for reads on every multiprocessor and leaves no room for one more
- * block keeps it from starting: after a second the daemon copies again, and such reads may end by
- * their deadline.
+ * have had nothing to do for 2 ms, or after 0.1 s, to be launched anew. A kernel of the
+ * application's that waits for reads on every multiprocessor and leaves no room for one more block
+ * keeps it from starting: after a second the daemon copies again, and such reads may end by their
+ * deadline.
  */
 #ifndef CLIENT_COPIER_H
 #define CLIENT_COPIER_H

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define IDLE_NS        400000u /* without MPS it takes turns with the application's kernels */
 #define LOOK_EVERY     16u   /* polls in vain: each submission looks, and the kernel mostly runs */
 #define ASK_CUDA_EVERY 4096u /* likewise, a multiple */
 
@@ -68,7 +69,7 @@ int gq_copier_open(unsigned blocks, struct gq_copier **out)
     memset(m, 0, sizeof(*m));
     c->poster = (struct gq_poster){.m = m, .blocks = blocks};
     /* Pinned memory has the same address for the GPU as for the host. */
-    gq_keeper_init(&c->keeper, m, (uint64_t)(uintptr_t)m, blocks);
+    gq_keeper_init(&c->keeper, m, (uint64_t)(uintptr_t)m, blocks, IDLE_NS);
     c->keeper.run = run;
     c->keeper.ctx = c;
     err = to_errno(cudaGetDevice(&c->device));

@@ -6,8 +6,7 @@
 namespace
 {
 
-constexpr uint64_t kIdleNs = 200000;
-constexpr uint64_t kRestNs = 1000000; /* the same after many batches: more like them may follow */
+constexpr uint64_t kRestNs = 1000000; /* idle at least, after many batches: more may follow */
 constexpr uint32_t kMany = 64;
 constexpr uint64_t kStayNs = 100000000; /* calls like cudaFree() wait for all kernels */
 constexpr unsigned kNapNs = 32;
@@ -96,7 +95,8 @@ __device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned *w
 }
 
 /* By a warp: takes batches from number `first` on, until none has come for a while. */
-__device__ void take_all(struct desk *d, const struct gq_copier_box *boxes, uint32_t first)
+__device__ void take_all(struct desk *d, const struct gq_copier_box *boxes, uint32_t first,
+                         uint64_t idle_ns)
 {
     const uint64_t leave_ns = gq_clock_ns() + kStayNs;
     unsigned wanted = GQ_COPIER_LINE;
@@ -108,7 +108,7 @@ __device__ void take_all(struct desk *d, const struct gq_copier_box *boxes, uint
 
         await(&d->counted, batch + 1 - kAhead);
         came = take(&boxes[batch % GQ_COPIER_BOXES], batch / GQ_COPIER_BOXES + 1, &wanted,
-                    batch - first > kMany ? kRestNs : kIdleNs, leave_ns, words);
+                    batch - first > kMany ? max(idle_ns, kRestNs) : idle_ns, leave_ns, words);
         if (!came && GQ_UNIFORM32(gq_acquire_near(&d->counted)) != batch) {
             came = true; /* the time is idle once all is copied */
             continue;
@@ -212,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(GQ_COPIER_THREADS)
     if (warp < kCopyWarps)
         copy_all(&d, first);
     else if (warp == kCopyWarps)
-        take_all(&d, l.boxes + blockIdx.x * GQ_COPIER_BOXES, first);
+        take_all(&d, l.boxes + blockIdx.x * GQ_COPIER_BOXES, first, l.idle_ns);
     else
         count_all(&d, first, &l.done[blockIdx.x], &l.ended[blockIdx.x], launch);
 }

@@ -141,11 +141,13 @@ void gq_mailbox_ring(struct gq_mailbox_head *head, const struct gq_poster *p)
         syscall(SYS_futex, &head->asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device, unsigned blocks)
+void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device, unsigned blocks,
+                    uint64_t idle_ns)
 {
     const struct gq_mailboxes *there = (const struct gq_mailboxes *)(uintptr_t)device;
 
     *k = (struct gq_keeper){.m = m, .blocks = blocks};
+    k->launch.idle_ns = idle_ns;
     k->launch.boxes = there->boxes;
     k->launch.done = (uint32_t *)(uintptr_t)there->done.of;
     k->launch.ended = (uint32_t *)(uintptr_t)there->ended.of;

@@ -126,6 +126,7 @@ struct gq_copier_launch {
     uint32_t *ended;                   /* of each block: number of the launch that has ended */
     uint32_t launch[GQ_COPIER_BLOCKS]; /* number of this launch of the block; 0: not started */
     uint32_t first[GQ_COPIER_BLOCKS];  /* the batch it begins with */
+    uint64_t idle_ns; /* it ends when it has had nothing to do for so long, or longer after much */
 };
 
 /*
@@ -147,7 +148,8 @@ struct gq_keeper {
 };
 
 /* device: where the kernel has m. */
-void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device, unsigned blocks);
+void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device, unsigned blocks,
+                    uint64_t idle_ns);
 /* When a block has work and no kernel: launches all that have none. What run() says, else 0. */
 int gq_keeper_look(struct gq_keeper *k);
 /* Some block has work and no kernel: it has to look, now or once a stream is free. */

@@ -34,7 +34,7 @@ class FakeRemote
         for (unsigned i = 0; i < sets; i++) {
             gq_mailboxes *m = gq_mailbox_set(head_, i);
 
-            gq_keeper_init(&sets_[i].keeper, m, (uint64_t)m, blocks);
+            gq_keeper_init(&sets_[i].keeper, m, (uint64_t)m, blocks, 0);
             sets_[i].keeper.run = run;
             sets_[i].keeper.ctx = &sets_[i];
             sets_[i].blocks.resize(blocks);

@@ -86,7 +86,7 @@ TEST(GqKeeper, ABlockIsLaunchedWhileAllOthersRun)
     auto m = std::make_unique<gq_mailboxes>();
     gq_keeper keeper;
 
-    gq_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), GQ_KEEPER_STREAMS);
+    gq_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), GQ_KEEPER_STREAMS, 0);
     keeper.run = [](void *, const gq_copier_launch *, unsigned, unsigned) { return 0; };
     for (unsigned block = 0; block < GQ_KEEPER_STREAMS; block++) {
         uint32_t before = m->launched.of[block];
@@ -106,7 +106,7 @@ TEST(GqKeeper, NumbersOfLaunchesWrapAroundPastZero)
     auto m = std::make_unique<gq_mailboxes>();
     gq_keeper keeper;
 
-    gq_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), 1);
+    gq_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), 1, 0);
     keeper.run = [](void *, const gq_copier_launch *l, unsigned, unsigned) {
         return l->launch[0] ? 0 : -1;
     };

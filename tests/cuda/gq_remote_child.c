@@ -63,7 +63,8 @@ static bool open_sets(struct gq_mailbox_head *head, const char *there, unsigned 
         struct gq_mailboxes *m = gq_mailbox_set(head, i);
 
         gq_keeper_init(&sets[i].keeper, m,
-                       (uint64_t)(uintptr_t)there + (uint64_t)((char *)m - (char *)head), blocks);
+                       (uint64_t)(uintptr_t)there + (uint64_t)((char *)m - (char *)head), blocks,
+                       400000);
         sets[i].keeper.run = run;
         sets[i].keeper.ctx = &sets[i];
         for (unsigned k = 0; k < GQ_KEEPER_STREAMS && ok; k++)
