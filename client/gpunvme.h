@@ -211,9 +211,10 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
  * order as gpunvme_read_async(): one launch, whose warps share the list and the queues. Places in
  * the buffer are counted from ptr; all pieces lie between it and the end of the one buffer around
  * it. `pieces` is memory that the GPU reaches and the caller keeps (the device's, pinned host
- * memory, or of gpunvme_pieces_alloc()), read and written when it is the list's turn. A result
- * stands when that turn has ended, and says nothing before: bytes, -EINVAL for a length of 2^31 or
- * more, or an error as in gpunvme_device.h. n is below 2^31.
+ * memory, or of gpunvme_pieces_alloc()), read and written when it is the list's turn; who changes
+ * lengths meanwhile may have pieces left out, whose results stay as they were. A result stands when
+ * that turn has ended, and says nothing before: bytes, -EINVAL for a length of 2^31 or more, or an
+ * error as in gpunvme_device.h. n is below 2^31.
  *
  * 0: the list was sent off; else it was not, with the errors of gpunvme_read_async(); -EINVAL also
  * where n runs past the end of pieces of gpunvme_pieces_alloc(). A graph may capture the call, like
