@@ -263,12 +263,14 @@ int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct c
 {
     struct kernel *k = malloc(sizeof(*k));
     struct stream *s = stream;
+    const struct gq_copier_launch *l = args[0];
     (void)kernel;
-    if (!k || rig->fail || threads != GQ_COPIER_THREADS) {
+    /* One that may not be idle for a moment would be launched for each batch. */
+    if (!k || rig->fail || threads != GQ_COPIER_THREADS || l->idle_ns == 0) {
         free(k);
         return -EIO;
     }
-    *k = (struct kernel){*(const struct gq_copier_launch *)args[0], blocks};
+    *k = (struct kernel){*l, blocks};
     cuda_driver_copy_wait(cu, device, stream);
     s->running = pthread_create(&s->thread, NULL, run_kernel, k) == 0;
     rig->launches++;
