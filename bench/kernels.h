@@ -42,9 +42,12 @@ int kernel_ping_pong(bool relay, unsigned rounds, double *micros);
  * `source` is copied to page i of `to`, the thread stores a completion, the kernel sees it. To
  * memory of the GPU the copy is made by a second block, which is told and tells by words in pinned
  * memory; to pinned memory by the calling thread. source is pinned memory; both have `rounds`
- * pages. Microseconds of each round, as the GPU sees them. -ENOMEM, -EIO.
+ * pages. Microseconds of each round, as the GPU sees them. With `by_host` the thread first tells
+ * the kernel to begin, which need not see the end; microseconds as the thread sees them. -ENOMEM,
+ * -EIO.
  */
-int kernel_bare_reads(const void *source, void *to, bool on_gpu, unsigned rounds, double *micros);
+int kernel_bare_reads(const void *source, void *to, bool on_gpu, bool by_host, unsigned rounds,
+                      double *micros);
 
 #ifdef __cplusplus
 }

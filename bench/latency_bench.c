@@ -256,7 +256,7 @@ static int measure_ping_pong(struct bench *b, const char *name, bool relay)
 }
 
 static int measure_least(struct bench *b, const char *name, const struct bench_memory *source,
-                         const struct bench_memory *to)
+                         const struct bench_memory *to, bool by_host)
 {
     int err = 0;
 
@@ -264,8 +264,8 @@ static int measure_least(struct bench *b, const char *name, const struct bench_m
     for (unsigned i = 0; i < 2 && !err; i++) {
         err = bench_poison(to, SEED);
         if (!err)
-            err = kernel_bare_reads(source->addr, to->addr, to->on_gpu, (unsigned)b->samples,
-                                    b->values);
+            err = kernel_bare_reads(source->addr, to->addr, to->on_gpu, by_host,
+                                    (unsigned)b->samples, b->values);
     }
     if (err)
         return fail(name, "the GPU failed, or was not answered");
@@ -273,7 +273,7 @@ static int measure_least(struct bench *b, const char *name, const struct bench_m
     return bench_verify(to, &b->pieces, WHO);
 }
 
-/* What is the road's, of a read inside a kernel, and not the queues' or the drive's. */
+/* What is the road's, of reads without a launch, and not the queues' or the drive's. */
 static int measure_least_reads(struct bench *b)
 {
     uint64_t len = b->samples * SMALL;
@@ -287,9 +287,12 @@ static int measure_least_reads(struct bench *b)
         err = new_pieces(b, SMALL, IN_ORDER);
     if (!err)
         err = measure_least(b, "the least a read into GPU memory can take", &source,
-                            &b->mount.memory);
+                            &b->mount.memory, false);
     if (!err)
-        err = measure_least(b, "the least a read into pinned memory can take", &source, &to);
+        err = measure_least(b, "the least a read into GPU memory can take, by a block that stays",
+                            &source, &b->mount.memory, true);
+    if (!err)
+        err = measure_least(b, "the least a read into pinned memory can take", &source, &to, false);
     bench_host_free(true, source.addr);
     bench_host_free(true, to.addr);
     return err;

@@ -355,7 +355,7 @@ def small_ways(job, kvikio, calls):
     """{name: call(i, place)} of 4 KiB reads into GPU memory."""
     ways = {}
     if job.mount:
-        ways["a call of a library that does nothing"] = lambda i, at: job.mount.do_nothing()
+        ways["a call of a library that does nothing"] = job.mount.idler()
         ways["READ ioctl, 4 KiB"] = lambda i, at: job.mount.read(i * SMALL, at, SMALL)
     if kvikio and job.device == "cuda":
         kvikio.defaults.set({"num_threads": 1, "task_size": 4 * MIB, "bounce_buffer_size": MIB})
@@ -371,8 +371,7 @@ def small_ways(job, kvikio, calls):
 def small_direct_ways(mount):
     return {"direct path, in a stream, 4 KiB":
             lambda i, at: mount.read_direct(i * SMALL, at, SMALL),
-            "direct path, one after another, 4 KiB":
-            lambda i, at: mount.read_and_wait(i * SMALL, at, SMALL)}
+            "direct path, one after another, 4 KiB": mount.reader(SMALL)}
 
 
 def latencies(job, ways, calls):

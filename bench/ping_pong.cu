@@ -104,6 +104,7 @@ int play(const struct board *b, bool relay, double *micros)
 
 /* What is between the two sides of a read, in pinned memory; each side writes lines of its own. */
 struct road {
+    alignas(128) uint64_t request; /* of who reads on the host */
     alignas(128) uint4 entry[4];
     alignas(128) volatile uint32_t doorbell;
     alignas(128) uint64_t order; /* to the block that moves pages */
@@ -115,6 +116,7 @@ struct bare_reads {
     struct road *road;
     const char *source; /* pinned, a page for each round */
     char *to;           /* memory of the GPU for as many, or pinned memory */
+    bool by_host;       /* it asks for each, and waits for the end itself */
     struct kernel_times times;
 };
 
@@ -135,11 +137,13 @@ __device__ void ask_for_pages(const struct bare_reads &b, uint64_t limit)
     for (uint32_t i = 1; i <= b.times.n; i++) {
         uint64_t asked = (uint64_t)clock64();
 
+        if (b.by_host && !wait_acquire(&b.road->request, i, limit))
+            return;
         for (unsigned k = 0; k < 4; k++)
             b.road->entry[k] = make_uint4(i, i, i, i);
         gq_fence_entries(); /* the entry before its doorbell */
         gq_store_doorbell(&b.road->doorbell, i);
-        if (!wait_acquire(&b.road->completion, i, limit))
+        if (!b.by_host && !wait_acquire(&b.road->completion, i, limit))
             return;
         b.times.ticks[i - 1] = (uint64_t)clock64() - asked;
     }
@@ -179,15 +183,25 @@ __global__ void __launch_bounds__(kMovers) read_bare(const __grid_constant__ str
         ask_for_pages(b, limit);
 }
 
-/* As a thread of a drive that does nothing but what a read cannot do without. */
-bool serve(const struct bare_reads &b, bool mover)
+double host_micros()
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
+}
+
+/* As a thread of a drive that does nothing but what a read cannot do without, and who reads. */
+bool serve(const struct bare_reads &b, bool mover, double *micros)
 {
     struct road *r = b.road;
     time_t limit = host_limit();
 
     for (uint32_t i = 1; i <= b.times.n; i++) {
         size_t at = (i - 1) * kPage;
+        double asked = host_micros();
 
+        __atomic_store_n(&r->request, i, __ATOMIC_RELEASE);
         if (!seen(&r->doorbell, i, limit) || r->entry[0].x != i || r->entry[3].w != i)
             return false;
         if (mover) {
@@ -198,6 +212,7 @@ bool serve(const struct bare_reads &b, bool mover)
             memcpy(b.to + at, b.source + at, kPage);
         }
         __atomic_store_n(&r->completion, i, __ATOMIC_RELEASE); /* after the bytes */
+        micros[i - 1] = host_micros() - asked;
     }
     return true;
 }
@@ -209,10 +224,10 @@ int read_and_serve(const struct bare_reads &b, bool mover, double *micros)
     read_bare<<<mover ? 2 : 1, kMovers>>>(b);
     if (cudaGetLastError() != cudaSuccess)
         return -EIO;
-    served = serve(b, mover);
+    served = serve(b, mover, micros);
     if (cudaStreamSynchronize(0) != cudaSuccess || !served)
         return -EIO;
-    return kernel_times_take(&b.times, micros);
+    return b.by_host ? 0 : kernel_times_take(&b.times, micros);
 }
 
 } // namespace
@@ -237,10 +252,10 @@ extern "C" int kernel_ping_pong(bool relay, unsigned rounds, double *micros)
     return err;
 }
 
-extern "C" int kernel_bare_reads(const void *source, void *to, bool on_gpu, unsigned rounds,
-                                 double *micros)
+extern "C" int kernel_bare_reads(const void *source, void *to, bool on_gpu, bool by_host,
+                                 unsigned rounds, double *micros)
 {
-    struct bare_reads b = {nullptr, (const char *)source, (char *)to, {}};
+    struct bare_reads b = {nullptr, (const char *)source, (char *)to, by_host, {}};
     int err = kernel_times_open(&b.times, rounds);
 
     if (!err &&
