@@ -19,10 +19,14 @@
 #include "client/device/gd_service.h"
 #include "client/device/gd_single.h"
 
-#define GD_STAY_NS    200000u    /* without a read, and the block leaves */
-#define GD_SERVE_NS   100000000u /* with reads that come without a pause, likewise: see gd_stay() */
-#define GD_HOLD_NS    1000000u   /* a queue that others may wait for */
-#define GD_HOLD_LEAST 4u         /* queues of a lease of which one is kept */
+#define GD_STAY_NS  200000u    /* without a read, and the block leaves */
+#define GD_SERVE_NS 100000000u /* with reads that come without a pause, likewise: see gd_stay() */
+/*
+ * A queue that others may wait for. The next one is mostly another controller thread's, who sleeps
+ * by then, as the copier does that it asks: one read waits for both.
+ */
+#define GD_HOLD_NS    10000000u
+#define GD_HOLD_LEAST 4u /* queues of a lease of which one is kept */
 #define GD_CLOCK_LOOKS \
     8u /* of looks, the clock is looked at with one: it may take longer than they */
 

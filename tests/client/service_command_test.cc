@@ -24,7 +24,7 @@ using direct_stack::Stack;
 
 constexpr uint32_t kDepth = 4;
 constexpr uint32_t kFree = 0;
-constexpr uint64_t kMs = 1000000, kServe = 100 * kMs;
+constexpr uint64_t kMs = 1000000, kHold = 10 * kMs, kServe = 100 * kMs;
 constexpr int64_t kWhole = kPage;
 
 // Goes before the queues that it drives.
@@ -227,7 +227,7 @@ TEST(ServiceCommand, AQueueIsKeptForAWhile)
     std::atomic<bool> long_one{false};
     s.on_command = [&] {
         if (long_one) {
-            block.stop_clock(2 * kMs);
+            block.stop_clock(kHold + kMs);
             block.await_look_at_clock();
         }
         return true;
@@ -289,13 +289,13 @@ TEST(ServiceCommand, AQueueThatWasKeptIsTheLastToBeTakenAgain)
     std::atomic<bool> long_one{false};
     s.on_command = [&] {
         if (long_one.exchange(false)) {
-            block.stop_clock(2 * kMs);
+            block.stop_clock(kHold + kMs);
             block.await_look_at_clock();
         }
         return true;
     };
     block.stop_clock();
-    for (unsigned i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         ASSERT_EQ(block.read(s, 1, 0), kWhole);
         uint32_t kept = taken(s.locks);
         ASSERT_LT(kept, 4u);
