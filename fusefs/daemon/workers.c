@@ -2,23 +2,15 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define BUFFER_THREADS 8u
 #define USER_THREADS   4u /* of these */
-/* Who sends one batch after another sends the next sooner, with two threads to wake up for it. */
-#define LINGER_NS 300000
-#define NS_PER_S  1000000000
 
 struct lane {
     pthread_cond_t wake;
     struct job *first, **last;
-    bool lingering;      /* a worker is awake for the next job, until: */
-    _Atomic bool called; /* there is one; stored under the lock, looked at without */
 };
 
 struct worker {
@@ -59,29 +51,6 @@ static struct job **find(struct workers *w, enum work kind)
     return link;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
-}
-
-/*
- * Under the lock, which is open meanwhile. From the sleep that follows a transfer of milliseconds a
- * thread takes 50 us to wake up.
- */
-static void linger(struct workers *w, struct lane *lane)
-{
-    int64_t until = now_ns() + LINGER_NS;
-    lane->lingering = true;
-    atomic_store(&lane->called, false);
-    pthread_mutex_unlock(&w->lock);
-    while (!atomic_load_explicit(&lane->called, memory_order_relaxed) && now_ns() < until)
-        sched_yield();
-    pthread_mutex_lock(&w->lock);
-    lane->lingering = false;
-}
-
 /* NULL: the workers are closing, and the queue is empty. */
 static struct job *take(struct worker *self)
 {
@@ -89,8 +58,6 @@ static struct job *take(struct worker *self)
     struct lane *lane = &w->lanes[self->kind];
     struct job **link, *job;
     pthread_mutex_lock(&w->lock);
-    if (self->kind == WORK_TRANSFER && self->busy && !lane->first && !lane->lingering)
-        linger(w, lane);
     self->busy = false;
     while (!*(link = find(w, self->kind)) && !w->closing)
         pthread_cond_wait(&lane->wake, &w->lock);
@@ -150,10 +117,7 @@ void workers_add(struct workers *w, enum work kind, struct job *job)
     pthread_mutex_lock(&w->lock);
     *lane->last = job;
     lane->last = &job->next;
-    if (lane->lingering && !lane->called)
-        lane->called = true;
-    else
-        pthread_cond_signal(&lane->wake);
+    pthread_cond_signal(&lane->wake);
     pthread_mutex_unlock(&w->lock);
 }
 

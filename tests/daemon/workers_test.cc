@@ -43,11 +43,6 @@ class Workers : public ::testing::Test
         all_.push_back(new Work{{run, uid, nullptr}, this});
         workers_add(workers_, kind, &all_.back()->j);
     }
-    void hold()
-    {
-        std::lock_guard<std::mutex> hold(lock_);
-        held_ = true;
-    }
     void let_go()
     {
         std::lock_guard<std::mutex> hold(lock_);
@@ -112,20 +107,6 @@ TEST_F(Workers, EveryJobIsRunInTheEnd)
     for (uid_t i = 0; i < 10; i++)
         add(WORK_BUFFER, 1);
     EXPECT_TRUE(begin(1, 110)) << "after they have slept";
-}
-
-// One of them is awake for what comes next: jobs beside that one find the others asleep.
-TEST_F(Workers, TransfersBeginOneAfterAnotherAndTogether)
-{
-    let_go();
-    for (size_t i = 1; i <= 1000; i++) {
-        add(WORK_TRANSFER, 1);
-        ASSERT_TRUE(begin(1, i));
-    }
-    hold();
-    for (unsigned i = 0; i < kTransfers; i++)
-        add(WORK_TRANSFER, 2);
-    EXPECT_TRUE(begin(2, kTransfers)) << "none waits for another to end";
 }
 
 TEST_F(Workers, CloseRunsWhatIsQueued)
