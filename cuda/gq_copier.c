@@ -12,6 +12,11 @@ struct gq_copier {
     struct gq_poster poster;
     struct gq_keeper keeper;
     int device;
+    /*
+     * A launch had. None is tried again: it would copy what nobody waits for any more, over bytes
+     * that have changed since.
+     */
+    bool failed;
     unsigned idle_polls;
     cudaStream_t streams[GQ_KEEPER_STREAMS];
 };
@@ -96,15 +101,21 @@ void gq_copier_close(struct gq_copier *c)
     free(c);
 }
 
+static void look(struct gq_copier *c)
+{
+    c->failed = c->failed || gq_keeper_look(&c->keeper) != 0;
+}
+
 int gq_copier_submit(struct gq_copier *c, const struct gq_gather *copies, unsigned n,
                      struct gq_copier_ticket *ticket)
 {
-    int err = gq_poster_room(&c->poster, copies, n);
+    int err = c->failed ? -EIO : gq_poster_room(&c->poster, copies, n);
 
     if (err)
         return err;
     gq_poster_post(&c->poster, copies, n, ticket);
-    return gq_keeper_look(&c->keeper);
+    look(c);
+    return 0;
 }
 
 /* A kernel that faulted counts no further; CUDA knows, and is asked seldom, for it takes locks. */
@@ -134,5 +145,8 @@ int gq_copier_poll(struct gq_copier *c, const struct gq_copier_ticket *ticket)
     if (++c->idle_polls % LOOK_EVERY)
         return 0;
     err = c->idle_polls % ASK_CUDA_EVERY ? 0 : check_streams(c);
-    return err ? err : gq_keeper_look(&c->keeper);
+    if (err)
+        return err;
+    look(c);
+    return c->failed && gq_poster_is_stuck(&c->poster) ? -EIO : 0;
 }

@@ -31,7 +31,7 @@ void gq_copier_close(struct gq_copier *c);
 
 /*
  * n copies that it takes (gq_copier_takes()): 0 and a ticket; -EAGAIN when the mailboxes have no
- * room for all now, -ENOSPC when they never have; -EIO.
+ * room for all now, -ENOSPC when they never have; -EIO, and ever after, when a launch has failed.
  */
 int gq_copier_submit(struct gq_copier *c, const struct gq_gather *copies, unsigned n,
                      struct gq_copier_ticket *ticket);

@@ -186,22 +186,42 @@ bool gq_keeper_is_needed(const struct gq_keeper *k)
     return false;
 }
 
+static void set_launched(struct gq_keeper *k, unsigned block, uint32_t launch)
+{
+    k->launched[block] = launch;
+    __atomic_store_n(&k->m->launched.of[block], launch, __ATOMIC_RELEASE);
+}
+
+/* What was to be launched in the stream was not, and will not end. */
+static void take_back(struct gq_keeper *k, unsigned stream)
+{
+    for (unsigned b = 0; b < k->blocks; b++) {
+        if (!k->launch.launch[b])
+            continue;
+        k->in_stream[stream][b] = 0;
+        set_launched(k, b, count(&k->m->ended, b)); /* of the last that there was */
+    }
+}
+
 int gq_keeper_look(struct gq_keeper *k)
 {
     unsigned stream = gq_keeper_is_needed(k) ? free_stream(k) : GQ_KEEPER_STREAMS;
+    int err;
 
     if (stream == GQ_KEEPER_STREAMS)
         return 0; /* the keeper looks again */
     for (unsigned b = 0; b < k->blocks; b++) {
-        bool start = has_ended(k, b, k->launched[b]);
+        uint32_t next = k->launched[b] + 1 ? k->launched[b] + 1 : 1; /* 0: it does not start */
 
-        if (start && ++k->launched[b] == 0)
-            k->launched[b] = 1; /* 0 says that it does not start */
-        k->launch.first[b] = count(&k->m->done, b);
-        k->launch.launch[b] = start ? k->launched[b] : 0;
-        if (start)
-            k->in_stream[stream][b] = k->launched[b];
-        __atomic_store_n(&k->m->launched.of[b], k->launched[b], __ATOMIC_RELEASE);
+        k->launch.launch[b] = has_ended(k, b, k->launched[b]) ? next : 0;
+        if (!k->launch.launch[b])
+            continue;
+        k->launch.first[b] = count(&k->m->done, b); /* what it was at the end, or it copies again */
+        k->in_stream[stream][b] = next;
+        set_launched(k, b, next);
     }
-    return k->run(k->ctx, &k->launch, k->blocks, stream);
+    err = k->run(k->ctx, &k->launch, k->blocks, stream);
+    if (err)
+        take_back(k, stream);
+    return err;
 }

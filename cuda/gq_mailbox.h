@@ -150,7 +150,10 @@ struct gq_keeper {
 /* device: where the kernel has m. */
 void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device, unsigned blocks,
                     uint64_t idle_ns);
-/* When a block has work and no kernel: launches all that have none. What run() says, else 0. */
+/*
+ * When a block has work and no kernel: launches all that have none. What run() says, else 0; after
+ * an error they have none still, and what was posted is copied by the next that is launched.
+ */
 int gq_keeper_look(struct gq_keeper *k);
 /* Some block has work and no kernel: it has to look, now or once a stream is free. */
 bool gq_keeper_is_needed(const struct gq_keeper *k);

@@ -1,5 +1,8 @@
 /* What whoever takes a box out of a mailbox may rely on. */
 #include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
 #include <memory>
 
 extern "C" {
@@ -98,6 +101,40 @@ TEST(GqKeeper, ABlockIsLaunchedWhileAllOthersRun)
             m->ended.of[other] = m->launched.of[other];
     }
     EXPECT_FALSE(gq_keeper_is_needed(&keeper));
+}
+
+/* Whoever waits for it would wait for ever, were it taken for one that has not ended. */
+TEST(GqKeeper, ALaunchThatFailedIsNoLaunch)
+{
+    auto m = std::make_unique<gq_mailboxes>();
+    gq_poster poster = {m.get(), 2, {}};
+    gq_keeper keeper;
+    int result = 0;
+
+    gq_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), 2, 0);
+    keeper.run = [](void *ctx, const gq_copier_launch *, unsigned, unsigned) {
+        return *static_cast<int *>(ctx);
+    };
+    keeper.ctx = &result;
+    for (unsigned i = 0; i < 2 * GQ_KEEPER_STREAMS; i++) {
+        gq_copier_ticket ticket;
+        gq_gather copy = {uint64_t{1} << 20, uint64_t{1} << 21, 512};
+
+        gq_poster_post(&poster, &copy, 1, &ticket);
+        result = -EIO;
+        for (unsigned tries = 0; tries <= GQ_KEEPER_STREAMS; tries++) {
+            EXPECT_EQ(gq_keeper_look(&keeper), -EIO);
+            EXPECT_TRUE(gq_keeper_is_needed(&keeper));
+            EXPECT_TRUE(gq_poster_is_stuck(&poster));
+        }
+        result = 0;
+        EXPECT_EQ(gq_keeper_look(&keeper), 0);
+        EXPECT_FALSE(gq_keeper_is_needed(&keeper));
+        EXPECT_FALSE(gq_poster_is_stuck(&poster));
+        EXPECT_EQ(m->launched.of[0], i + 1) << "by the number that was not used";
+        memcpy(m->done.of, m->posted.of, sizeof(m->done.of));
+        memcpy(m->ended.of, m->launched.of, sizeof(m->ended.of));
+    }
 }
 
 /* A kernel takes 0 for a block that is not started, so its work would wait for ever. */
