@@ -1,0 +1,165 @@
+/* The daemon's copier without a device: what CUDA answers, and the kernel counts, is made up. */
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "cuda/gq_copier.h"
+
+namespace
+{
+
+constexpr unsigned kBlocks = 2, kPolls = 64;
+constexpr gq_gather kCopy = {uint64_t{1} << 20, uint64_t{1} << 21, 4096};
+
+cudaError_t launch_result;
+unsigned launches;
+gq_mailboxes *mailboxes;
+
+} // namespace
+
+extern "C" {
+cudaError_t __wrap_cudaHostAlloc(void **out, size_t len, unsigned)
+{
+    *out = mailboxes = static_cast<gq_mailboxes *>(calloc(1, len));
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t __wrap_cudaFreeHost(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaSetDevice(int)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaGetLastError()
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    *stream = reinterpret_cast<cudaStream_t>(&launches);
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_gq_copier_run(const gq_copier_launch *, unsigned, cudaStream_t)
+{
+    launches++;
+    return launch_result;
+}
+}
+
+namespace
+{
+
+class GqCopier : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        launches = 0;
+        launch_result = cudaSuccess;
+        ASSERT_EQ(gq_copier_open(kBlocks, &copier_), 0);
+    }
+    void TearDown() override
+    {
+        gq_copier_close(copier_);
+    }
+    int submit()
+    {
+        return gq_copier_submit(copier_, &kCopy, 1, &ticket_);
+    }
+    // The last answer of as many questions as it takes to look at all.
+    int poll() const
+    {
+        int rc = 0;
+        for (unsigned i = 0; i < kPolls && rc == 0; i++)
+            rc = gq_copier_poll(copier_, &ticket_);
+        return rc;
+    }
+    // The kernel has copied all there is.
+    static void count_all()
+    {
+        memcpy(mailboxes->done.of, mailboxes->posted.of, sizeof(mailboxes->done.of));
+    }
+    // And has left.
+    static void leave()
+    {
+        memcpy(mailboxes->ended.of, mailboxes->launched.of, sizeof(mailboxes->ended.of));
+    }
+
+    gq_copier *copier_ = nullptr;
+    gq_copier_ticket ticket_ = {};
+};
+
+TEST_F(GqCopier, IsLaunchedForWorkAndAgainWhenItHasLeft)
+{
+    for (unsigned i = 1; i <= 3; i++) {
+        ASSERT_EQ(submit(), 0);
+        EXPECT_EQ(launches, i);
+        EXPECT_EQ(poll(), 0) << "it is not done";
+        count_all();
+        EXPECT_EQ(poll(), 1);
+        leave();
+    }
+}
+
+TEST_F(GqCopier, LeavingWithWorkUndoneIsSeenByWhoWaits)
+{
+    ASSERT_EQ(submit(), 0);
+    leave();
+    EXPECT_EQ(poll(), 0);
+    EXPECT_EQ(launches, 2u);
+    count_all();
+    EXPECT_EQ(poll(), 1);
+}
+
+TEST_F(GqCopier, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
+{
+    launch_result = cudaErrorLaunchOutOfResources;
+    ASSERT_EQ(submit(), 0) << "who waits is told";
+    EXPECT_EQ(poll(), -EIO);
+    launch_result = cudaSuccess;
+    EXPECT_EQ(poll(), -EIO);
+    EXPECT_EQ(submit(), -EIO);
+    EXPECT_EQ(launches, 1u) << "what was posted must not be copied any more";
+}
+
+TEST_F(GqCopier, AFailedLaunchLeavesWhatAKernelHasTaken)
+{
+    gq_copier_ticket first;
+
+    ASSERT_EQ(submit(), 0);
+    first = ticket_;
+    mailboxes->ended.of[1] = mailboxes->launched.of[1]; // block 0 stays
+    launch_result = cudaErrorLaunchOutOfResources;
+    ASSERT_EQ(submit(), 0);
+    EXPECT_EQ(poll(), -EIO);
+    mailboxes->done.of[0] = mailboxes->posted.of[0];
+    EXPECT_EQ(gq_copier_poll(copier_, &first), 1);
+}
+
+} // namespace
