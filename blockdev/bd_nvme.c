@@ -232,6 +232,24 @@ static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
     }
 }
 
+/* Where FUA is ignored, what was written with it is durable, or has failed, by a FLUSH of its own.
+ */
+static void flush_ignored_fua(struct bd_queue *q, struct bd_io *ios, size_t n)
+{
+    struct bd_io flush = {.op = BD_FLUSH};
+    bool written = false;
+
+    for (size_t i = 0; i < n; i++)
+        written = written || (ios[i].flags & BD_FUA && !ios[i].error);
+    if (!written || !q->d->c->info.ignores_fua)
+        return;
+    run(q, &flush, 1);
+    for (size_t i = 0; i < n; i++) {
+        if (ios[i].flags & BD_FUA)
+            bd_io_fail(&ios[i], flush.error, flush.nvme_status);
+    }
+}
+
 static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
 {
     struct nvme_bdev *d = bdev_of(dev);
@@ -245,6 +263,7 @@ static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
     }
     run(q, ios, n);
     redo_refused_zeroes(q, ios, n);
+    flush_ignored_fua(q, ios, n);
     bd_queue_give(d, q);
     for (size_t i = 0; i < n && !rc; i++)
         rc = ios[i].error;

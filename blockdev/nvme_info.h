@@ -22,6 +22,7 @@ struct nvme_ctrlr_info {
     unsigned io_queues;       /* queue pairs granted */
     uint32_t namespaces;      /* NN */
     bool volatile_cache;      /* VWC present */
+    bool ignores_fua;         /* known to: after a write with FUA only FLUSH makes it durable */
     bool sgl;                 /* SGLs supported for the NVM command set */
     bool write_zeroes, dsm;   /* ONCS */
     uint64_t max_zeroes;      /* bytes of one WRITE ZEROES (WZSL); 0: no limit */

@@ -264,6 +264,51 @@ TEST_F(Recovery, FlushOrFuaThatNeverCompletesIsNeverReportedDone)
         EXPECT_TRUE(sqe.cdw12 & NVME_RW_FUA);
 }
 
+class IgnoresFua : public Recovery
+{
+  protected:
+    void SetUp() override
+    {
+        memcpy(&fake.id_ctrl[24], "QEMU NVMe Ctrl                          ", 40);
+        Recovery::SetUp();
+    }
+
+    int write(uint32_t flags)
+    {
+        return bd_write(dev, 0, page.data(), page.size(), flags);
+    }
+
+    Bytes page = Bytes(4096);
+};
+
+TEST_F(Recovery, FuaIsTakenAtItsWord)
+{
+    Bytes page(4096);
+    EXPECT_EQ(bd_write(dev, 0, page.data(), page.size(), BD_FUA), 0);
+    EXPECT_EQ(fake.sent.size(), 1u);
+}
+
+TEST_F(IgnoresFua, AFlushFollows)
+{
+    EXPECT_EQ(write(0), 0);
+    ASSERT_EQ(fake.sent.size(), 1u);
+    EXPECT_EQ(write(BD_FUA), 0);
+    ASSERT_EQ(fake.sent.size(), 3u);
+    EXPECT_EQ(fake.sent[1].opcode, NVME_IO_WRITE);
+    EXPECT_EQ(fake.sent[2].opcode, NVME_IO_FLUSH);
+}
+
+TEST_F(IgnoresFua, AWriteWhoseFlushFailsHasFailed)
+{
+    fake.io_status = [](const nvme_sqe &sqe) -> uint16_t {
+        return sqe.opcode == NVME_IO_FLUSH ? NVME_ERR_INTERNAL | NVME_STATUS_DNR : 0;
+    };
+    EXPECT_EQ(write(0), 0);
+    EXPECT_EQ(write(BD_FUA), -EIO);
+    lose(NVME_IO_FLUSH, 4);
+    EXPECT_EQ(write(BD_FUA), -ETIMEDOUT);
+}
+
 TEST_F(Recovery, ControllerThatFailsEveryTimeIsGivenUp)
 {
     fatal_at(NVME_IO_READ);
