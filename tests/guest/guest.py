@@ -142,8 +142,9 @@ class Guest:
             for namespace in controller.namespaces:
                 path = os.path.join(self.folder, namespace.image)
                 if not os.path.exists(path):
-                    subprocess.run(["qemu-img", "create", "-q", "-f", namespace.format, path,
-                                    namespace.size], check=True, timeout=60)
+                    subprocess.run(["qemu-img", "create", "-q", "-f", namespace.format,
+                                    *namespace.image_options(), path, namespace.size],
+                                   check=True, timeout=60)
 
     def _start(self, kernel, kvm):
         monitor, monitor_qemu = socket.socketpair()

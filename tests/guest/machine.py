@@ -6,11 +6,15 @@ from dataclasses import dataclass, field
 @dataclass
 class Namespace:
     """`image` is the name of a file in the run's folder; it is made when it is not there. A fresh
-    qcow2 has a volatile cache: a power cut loses what was not flushed."""
+    qcow2 has a volatile cache: a power cut loses clusters that nobody flushed since their first
+    write. One for each block of the file system, so that no block is saved by its neighbours."""
     image: str
     size: str = "256M"
     lba: int = 512
     format: str = "raw"
+
+    def image_options(self):
+        return ["-o", "cluster_size=4096"] if self.format == "qcow2" else []
 
 
 @dataclass
