@@ -95,6 +95,7 @@ void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer 
     const struct gd_buffer none = {0};
     if (!b->shared)
         return;
+    direct_service_settle(d->service);
     if (d->copier)
         copier_remove(d->copier, b);
     pthread_mutex_lock(&d->lock);

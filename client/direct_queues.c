@@ -242,13 +242,13 @@ static bool idle(struct gpunvme_direct *d)
 }
 
 /*
- * A kernel that still reads has its command's deadline; one that a debugger holds, or that died
- * with its queue, has no more than that either.
+ * A kernel that still reads has a deadline until there is a queue, and its command's; one that a
+ * debugger holds, or that died with its queue, has no more than that either.
  */
 static void await_idle(struct gpunvme_direct *d)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
-    for (uint32_t ms = 0; ms < d->lease.deadline_ms + IDLE_MS && !idle(d); ms++)
+    for (uint64_t ms = 0; ms < 2 * (uint64_t)d->lease.deadline_ms + IDLE_MS && !idle(d); ms++)
         nanosleep(&step, NULL);
 }
 

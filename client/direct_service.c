@@ -14,6 +14,7 @@
 #define KERNEL      "gpunvme_direct_serve"
 #define PAGE        4096u
 #define NS_PER_S    1000000000u
+#define NS_PER_MS   1000000u
 #define THREADS     (GD_READ_QUEUES * 32u)
 #define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
 #define CLOCK_LOOKS 64u                  /* of looks, the clock is looked at with one */
@@ -30,6 +31,7 @@ struct direct_service {
     pthread_mutex_t lock; /* protects the box, and with it the memory: one read at a time */
     struct gq_box box;
     struct gd_set set; /* of whose queues the block that was launched last takes one */
+    bool given_up;     /* atomic: a read was, which a block may be at that has not left since */
     bool failed;       /* the context had, when the driver was asked last */
 };
 
@@ -174,6 +176,7 @@ static int wait_for(struct direct_service *s, uint32_t number, const struct nvme
         }
         if (err || late) {
             gq_box_take_back(&s->box);
+            __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
             return err ? err : say(-ETIMEDOUT);
         }
     }
@@ -250,4 +253,23 @@ bool direct_service_has_left(struct direct_service *s)
     bool alone = gq_box_is_alone(&s->box);
     pthread_mutex_unlock(&s->lock);
     return alone;
+}
+
+/* Under the lock, so that no other read keeps the block. It has a command for each of its waits. */
+static void await_leaving(struct direct_service *s)
+{
+    const struct timespec step = {.tv_nsec = NS_PER_MS};
+    uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
+    while (!gq_box_is_alone(&s->box) && !s->failed && now_ns() < end)
+        nanosleep(&step, NULL);
+    __atomic_store_n(&s->given_up, false, __ATOMIC_RELEASE); /* it is waited for once */
+}
+
+void direct_service_settle(struct direct_service *s)
+{
+    if (!s || !__atomic_load_n(&s->given_up, __ATOMIC_ACQUIRE))
+        return;
+    pthread_mutex_lock(&s->lock);
+    await_leaving(s);
+    pthread_mutex_unlock(&s->lock);
 }

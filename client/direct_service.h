@@ -32,6 +32,12 @@ void direct_service_close(struct direct_service *s);
  * CUDA context has failed, within 0.1 s of waiting in vain, and from then on at once.
  */
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *read);
+/*
+ * Before what reads used goes: if one was given up since the last call, waits for the block to
+ * leave, for as long as it may take to find a queue and to end a command, and a second. NULL:
+ * nothing.
+ */
+void direct_service_settle(struct direct_service *s);
 /* No block is there, nor on its way: what it was told of may go. NULL: none ever was. */
 bool direct_service_has_left(struct direct_service *s);
 

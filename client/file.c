@@ -23,6 +23,7 @@ struct lease {
 
 static void lease_drop(struct gpunvme_file *f, struct lease *l)
 {
+    direct_service_settle(f->d->service);
     direct_lease_end(f->fd, l->ioc.id, l->ioc.key);
     place_unshare(&f->d->place, &l->page);
     place_free(&f->d->place, l->extents_at);

@@ -97,6 +97,11 @@ bool service_rig_has_left(const struct service_rig *r)
     return direct_service_has_left(r->service);
 }
 
+void service_rig_settle(struct service_rig *r)
+{
+    direct_service_settle(r->service);
+}
+
 unsigned service_rig_reads(const struct service_rig *r)
 {
     return r->reads;

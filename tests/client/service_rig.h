@@ -32,6 +32,7 @@ bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, ui
                            uint32_t phase);
 
 bool service_rig_has_left(const struct service_rig *r);
+void service_rig_settle(struct service_rig *r);
 
 /* Reads that are no commands: that were begun, and the bytes of all. Launches that worked. */
 unsigned service_rig_reads(const struct service_rig *r);

@@ -120,6 +120,31 @@ TEST_F(Service, ABlockIsThereAsLongAsItMayLookAtItsRead)
     EXPECT_TRUE(service_rig_has_left(rig_));
 }
 
+TEST_F(Service, WhatAReadUsesIsThereUntilItIsNotAtItAnyMore)
+{
+    start(kHasty);
+    service_rig_settle(rig_); // nothing to wait for
+    service_rig_stick(rig_, true);
+    EXPECT_EQ(service_rig_read(rig_, 100, 0), -ETIMEDOUT);
+    std::thread later([this] {
+        usleep(50000);
+        service_rig_stick(rig_, false);
+    });
+    service_rig_settle(rig_);
+    EXPECT_TRUE(service_rig_has_left(rig_));
+    later.join();
+}
+
+TEST_F(Service, ABlockThatNeverLeavesIsNotWaitedForForever)
+{
+    start(kHasty);
+    service_rig_stick(rig_, true);
+    EXPECT_EQ(service_rig_read(rig_, 100, 0), -ETIMEDOUT);
+    service_rig_settle(rig_);
+    EXPECT_FALSE(service_rig_has_left(rig_));
+    service_rig_stick(rig_, false);
+}
+
 TEST_F(Service, TheAnswerToAReadThatWasGivenUpIsNobodys)
 {
     start(kHasty);
