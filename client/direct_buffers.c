@@ -2,6 +2,7 @@
 #include "client/direct.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,15 +49,28 @@ int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_b
     return 0;
 }
 
+static uint64_t entry_at(const struct gpunvme_direct *d, uint32_t i)
+{
+    return d->buffers_at + TABLE_AT + i * sizeof(struct gd_buffer);
+}
+
+static int put_len(struct gpunvme_direct *d, uint32_t i, uint64_t len)
+{
+    return place_put(&d->place, entry_at(d, i) + offsetof(struct gd_buffer, len), &len,
+                     sizeof(len));
+}
+
 /*
- * Kernels may be looking. The entry is there before the number says so, and whoever looks for this
- * buffer does so after it was registered; to all others a half of it means nothing, since an
- * entry without address or length holds no memory.
+ * Into a free entry. Kernels may be looking: the length comes after the rest, for without one an
+ * entry holds no memory, not even what another one holds, too; and the number after a new entry.
  */
 static int put_entry(struct gpunvme_direct *d, uint32_t i, const struct gd_buffer *entry)
 {
-    uint64_t at = d->buffers_at + TABLE_AT + i * sizeof(*entry);
-    int err = place_put(&d->place, at, entry, sizeof(*entry));
+    struct gd_buffer rest = *entry;
+    rest.len = 0;
+    int err = place_put(&d->place, entry_at(d, i), &rest, sizeof(rest));
+    if (!err)
+        err = put_len(d, i, entry->len);
     if (err || i < d->n_buffers)
         return err;
     uint32_t n = i + 1;
@@ -92,7 +106,6 @@ void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
 
 void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
 {
-    const struct gd_buffer none = {0};
     if (!b->shared)
         return;
     direct_service_settle(d->service);
@@ -101,8 +114,8 @@ void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer 
     pthread_mutex_lock(&d->lock);
     uint32_t i = find_id(d, b->id);
     if (i < d->n_buffers) {
-        (void)put_entry(d, i, &none); /* a GPU that fails here reads nothing any more */
-        d->buffers[i] = none;
+        (void)put_len(d, i, 0); /* a GPU that fails here reads nothing any more */
+        d->buffers[i] = (struct gd_buffer){0};
         d->buffer_ids[i] = 0;
     }
     pthread_mutex_unlock(&d->lock);
