@@ -80,6 +80,9 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err);
 
+/* err, but -ENOTTY for the -ENOENT of another mount of ours, which does not know the buffer. */
+int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err);
+
 /* What one call did becomes part of the sum. */
 void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,
                         uint32_t nvme_status);

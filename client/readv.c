@@ -60,6 +60,7 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
     *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
                                        (err == -E2BIG && v.path)); /* earlier mounts read none */
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
+    err = gpunvme_unless_other_mount(batch->b->owner, batch->fd, err);
     return err || *begun ? err : -ENOTTY; /* others may answer 0 to what they do not know */
 }
 

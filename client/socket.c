@@ -141,6 +141,8 @@ static int receive(int s, struct gpunvme_told *told, int *fds, unsigned n)
         return 0;
     for (unsigned i = 0; i < came && i < n; i++)
         close(fds[i]);
+    if (came < n && (msg.msg_flags & MSG_CTRUNC))
+        return -EMFILE; /* of this process: the message has room for all */
     return got ? -EPROTO : -ENOENT;
 }
 

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/internal.h"
@@ -14,8 +15,16 @@
 #define CROSSOVER        (128u << 10)
 #define CROSSOVER_DIRECT (16u << 10)
 
+int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err)
+{
+    struct stat st;
+    return err == -ENOENT && fstat(fd, &st) == 0 && st.st_dev != g->dev ? -ENOTTY : err;
+}
+
 static int transfer_failed(int err, const struct gpunvme_ioc_rw *rw)
 {
+    if (err == -ENOTTY)
+        return gpunvme_fail(err, "not a file of the buffer's mount");
     if (err == -EIO && rw->nvme_status)
         return gpunvme_fail(err, "the drive answered NVMe status 0x%x", rw->nvme_status);
     if (err == -ERANGE)
@@ -50,6 +59,7 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
         *err =
             gpunvme_ioctl(r->fd, r->write ? GPUNVME_IOC_WRITE : GPUNVME_IOC_READ, &rw, sizeof(rw));
         gpunvme_add_result(result, rw.path, rw.commands, rw.nvme_status);
+        *err = gpunvme_unless_other_mount(b->owner, r->fd, *err);
         if (*err)
             transfer_failed(*err, &rw);
         else if (!rw.bytes)

@@ -2,6 +2,7 @@
 // a drive that fails when it is told to.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -178,6 +179,48 @@ TEST_F(DirectOne, RefusesWhatIsNoFileToRead)
     struct gpunvme_direct *d;
     struct gpunvme_direct_options o = {GPUNVME_LEASE_MAX + 1, 0};
     EXPECT_EQ(gpunvme_direct_open(g_, &o, &d), -EINVAL);
+}
+
+TEST_F(DirectOne, RefusesAFileOfAnotherMount)
+{
+    Mounted other(128u << 20);
+    ASSERT_TRUE(other.mount("executor=cpu")) << other.log();
+    int fd = open(other.path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    ASSERT_EQ(ftruncate(fd, kPage), 0);
+    struct gpunvme_piece piece = {0, 0, kPage, 0};
+    struct gpunvme_file *f;
+    EXPECT_EQ(gpunvme_read(buffer_, fd, 0, 0, kPage, nullptr), -ENOTTY);
+    EXPECT_EQ(gpunvme_write(buffer_, fd, 0, 0, kPage, nullptr), -ENOTTY);
+    EXPECT_EQ(gpunvme_readv(buffer_, fd, &piece, 1, nullptr), -ENOTTY);
+    EXPECT_EQ(gpunvme_file_open(d_, fd, &f), -ENOTTY);
+    close(fd);
+    EXPECT_TRUE(other.unmount()) << other.log();
+}
+
+// Whether the descriptor that is one too many is the library's own, or comes over the socket.
+TEST_F(DirectOne, WithTooFewDescriptorsSaysSo)
+{
+    struct gpunvme_direct_options o = {1, 8};
+    struct rlimit usual, few;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    few = usual;
+    int opened = 0, lowest_free = dup(fd_);
+    close(lowest_free);
+    for (int more = 0; more < 32 && opened < 2; more++) {
+        struct gpunvme_direct *d = nullptr;
+        struct gpunvme_file *f = nullptr;
+        few.rlim_cur = static_cast<rlim_t>(lowest_free + more);
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        int err_of_file = gpunvme_file_open(d_, fd_, &f);
+        int err_of_queues = err_of_file ? err_of_file : gpunvme_direct_open(g_, &o, &d);
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        opened = (err_of_file == 0) + (err_of_queues == 0);
+        EXPECT_TRUE(!err_of_file || err_of_file == -EMFILE) << more << ": " << err_of_file;
+        EXPECT_TRUE(!err_of_queues || err_of_queues == -EMFILE) << more << ": " << err_of_queues;
+        gpunvme_direct_close(d);
+        gpunvme_file_close(f);
+    }
+    EXPECT_EQ(opened, 2) << "a few are enough";
 }
 
 TEST_F(DirectOne, AnErrorOfTheDriveIsTheReads)
