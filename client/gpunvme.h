@@ -178,7 +178,8 @@ int gpunvme_direct_renew(struct gpunvme_direct *d);
 /*
  * fd is open for reading; it may be closed afterwards. -EBADF, -EISDIR, -ENOTTY: it is no file of
  * the mount that can be read; -EMFILE: the mount's limit of leases (docs/ioctl.md), or this
- * process's of descriptors.
+ * process's of descriptors; -EDQUOT, -EBUSY: this user, or all, have leased as many extents as the
+ * mount lets them.
  */
 int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out);
 /* No read of it may be under way: its blocks may be another file's at once. NULL does nothing. */
@@ -229,8 +230,9 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
  * is started after it has returned, work that uses what was there before has ended. The quickest
  * way to read a little after a little: a block of threads stays on the GPU while such reads come
  * one after another, of all threads in turn, and leaves after 0.2 ms without one. -ETIMEDOUT also
- * when other kernels leave it no room; -EIO also when a kernel's fault has ended the process's use
- * of CUDA.
+ * when other kernels leave it no room: such a read may go on, and closing or refreshing the file
+ * and unregistering the buffer wait for it. -EIO also when a kernel's fault has ended the process's
+ * use of CUDA.
  */
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset);
 

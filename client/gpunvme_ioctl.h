@@ -78,7 +78,7 @@ struct gpunvme_ioc_info {
  * and ends with it. `id` and `key` together are the right to use it, on any file of the mount that
  * the user who registered it has open.
  *
- * A file descriptor (memfd, for mounts whose executor is the CPU) is first sent over the socket:
+ * A file descriptor (of a memfd) is first sent over the socket:
  * one message of 8 zero bytes with SCM_RIGHTS; the answer is 8 bytes, the token, good for one
  * REGISTER by the same user.
  */
@@ -327,8 +327,9 @@ struct gpunvme_told_copier {
 /*
  * From now on the copier that was asked for makes reads into a buffer: until the buffer or the
  * lease ends, or the copier has not answered for a second, from when on the daemon makes them. For
- * the speed of leased queues alone: reads of a simulated drive are right without it. -ENOTSUP where
- * there are no copiers, -ENOENT (lease, buffer, or nobody has asked), -EACCES, -EINVAL, -ENOSPC.
+ * the speed of leased queues alone: reads of a simulated drive are right without it. -ENOENT (lease,
+ * buffer, nobody has asked, or there are no copiers), -ENOTSUP (a buffer that the drive does not
+ * reach), -EACCES, -EINVAL, -ENOSPC.
  * After a question that the socket closed on: -EDQUOT, this user has as many copiers as one may
  * have; -EBUSY, all of the mount's are taken.
  */
