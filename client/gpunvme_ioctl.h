@@ -327,11 +327,10 @@ struct gpunvme_told_copier {
 /*
  * From now on the copier that was asked for makes reads into a buffer: until the buffer or the
  * lease ends, or the copier has not answered for a second, from when on the daemon makes them. For
- * the speed of leased queues alone: reads of a simulated drive are right without it. -ENOENT (lease,
- * buffer, nobody has asked, or there are no copiers), -ENOTSUP (a buffer that the drive does not
- * reach), -EACCES, -EINVAL, -ENOSPC.
- * After a question that the socket closed on: -EDQUOT, this user has as many copiers as one may
- * have; -EBUSY, all of the mount's are taken.
+ * the speed of leased queues alone: reads of a simulated drive are right without it. -ENOENT
+ * (lease, buffer, nobody has asked, or there are no copiers), -ENOTSUP (a buffer that the drive
+ * does not reach), -EACCES, -EINVAL, -ENOSPC. After a question that the socket closed on: -EDQUOT,
+ * this user has as many copiers as one may have; -EBUSY, all of the mount's are taken.
  */
 struct gpunvme_ioc_copier {
     struct gpunvme_abi abi;

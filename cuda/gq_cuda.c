@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "cuda/gq_cuda_int.h"
-#include "cuda/gq_gate.h"
 #include "cuda/gq_kernels.h"
 
 static struct gq_state *cuda_slot_states(struct gq_exec *x, unsigned slot)
@@ -96,7 +95,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
     /* What was launched before is told to leave. */
     __atomic_store_n(slot->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
     gq_cuda_wait_run(cu, l, chunk);
-    pthread_rwlock_unlock(&cu->gate);
+    gq_gate_leave(&cu->gate);
     return err;
 }
 
@@ -121,7 +120,7 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
         gq_resident_done(cu->resident);
     if (!err)
         err = flush_writes(cu, l);
-    pthread_rwlock_unlock(&cu->gate);
+    gq_gate_leave(&cu->gate);
     return err;
 }
 
@@ -181,13 +180,13 @@ static void cuda_quiesce(struct gq_exec *x)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
 
-    pthread_rwlock_wrlock(&cu->gate);
+    gq_gate_take(&cu->gate);
     cudaSetDevice(cu->device);
 }
 
 static void cuda_resume(struct gq_exec *x)
 {
-    pthread_rwlock_unlock(&gq_cuda_of(x)->gate);
+    gq_gate_give(&gq_cuda_of(x)->gate);
 }
 
 static void close_slots(struct gq_cuda *cu)
@@ -281,7 +280,7 @@ static int open_locks(struct gq_cuda *cu)
 static void close_locks(struct gq_cuda *cu)
 {
     pthread_mutex_destroy(&cu->copy_lock);
-    pthread_rwlock_destroy(&cu->gate);
+    gq_gate_destroy(&cu->gate);
 }
 
 static void cuda_close(struct gq_exec *x)

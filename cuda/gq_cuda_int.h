@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "cuda/gq_exec.h"
+#include "cuda/gq_gate.h"
 #include "cuda/gq_mover.h"
 #include "cuda/gq_resident.h"
 
@@ -27,7 +28,7 @@ struct gq_cuda {
     struct nvme_transport *transport;
     struct gq_mover *mover;
     struct gq_resident *resident;
-    pthread_rwlock_t gate;
+    struct gq_gate gate;
     /*
      * Atomic. A kernel did not end in time and may go on for ever: what it reaches is not freed any
      * more, and nothing is called that may wait for the device.

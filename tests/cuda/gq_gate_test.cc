@@ -2,6 +2,7 @@
 #include <atomic>
 #include <gtest/gtest.h>
 #include <thread>
+#include <vector>
 
 extern "C" {
 #include "cuda/gq_gate.h"
@@ -21,7 +22,7 @@ class GqGate : public testing::Test
     ~GqGate() override
     {
         let_go();
-        pthread_rwlock_destroy(&gate);
+        gq_gate_destroy(&gate);
     }
 
     /* Somebody has it alone. */
@@ -31,11 +32,11 @@ class GqGate : public testing::Test
 
         leave = false;
         alone = std::thread([&] {
-            pthread_rwlock_wrlock(&gate);
+            gq_gate_take(&gate);
             taken = true;
             while (!leave)
                 std::this_thread::yield();
-            pthread_rwlock_unlock(&gate);
+            gq_gate_give(&gate);
         });
         while (!taken)
             std::this_thread::yield();
@@ -54,7 +55,7 @@ class GqGate : public testing::Test
         return gq_gate_enter(&gate, &l);
     }
 
-    pthread_rwlock_t gate;
+    gq_gate gate;
     std::thread alone;
     std::atomic<bool> leave{false};
     gq_launch l = {};
@@ -65,11 +66,11 @@ TEST_F(GqGate, IsShared)
     ASSERT_EQ(enter(1), 0);
     l.beside = true;
     ASSERT_EQ(enter(0), 0);
-    EXPECT_NE(pthread_rwlock_trywrlock(&gate), 0);
-    pthread_rwlock_unlock(&gate);
-    pthread_rwlock_unlock(&gate);
-    EXPECT_EQ(pthread_rwlock_trywrlock(&gate), 0);
-    pthread_rwlock_unlock(&gate);
+    EXPECT_NE(pthread_rwlock_trywrlock(&gate.lock), 0);
+    gq_gate_leave(&gate);
+    gq_gate_leave(&gate);
+    EXPECT_EQ(pthread_rwlock_trywrlock(&gate.lock), 0);
+    pthread_rwlock_unlock(&gate.lock);
 }
 
 TEST_F(GqGate, IsWaitedForNoLongerThanARunMayTake)
@@ -94,6 +95,39 @@ TEST_F(GqGate, IsNotWaitedForBesideAnotherRun)
     EXPECT_EQ(enter(0), -EAGAIN);
 }
 
+/* As clients do that register buffers: of four there is always one who waits for it alone. */
+TEST_F(GqGate, LetsRunsInBetweenThoseWhoWantItAlone)
+{
+    constexpr uint64_t kBudget = 30000000000u; /* they come between in milliseconds, or never */
+    std::atomic<bool> end{false};
+    std::atomic<unsigned> begun{0};
+    std::vector<std::thread> others;
+
+    for (unsigned i = 0; i < 4; i++)
+        others.emplace_back([&] {
+            for (begun++; !end;) {
+                gq_gate_take(&gate);
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                gq_gate_give(&gate);
+                std::this_thread::sleep_for(std::chrono::microseconds(200));
+            }
+        });
+    while (begun < 4)
+        std::this_thread::yield();
+    int err = 0;
+    unsigned runs = 0;
+    for (l.run.budget_ns = kBudget; runs < 20 && !err; runs += !err) {
+        err = gq_gate_enter(&gate, &l);
+        if (!err)
+            gq_gate_leave(&gate);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    end = true;
+    for (std::thread &t : others)
+        t.join();
+    EXPECT_EQ(err, 0) << "after " << runs << " runs";
+}
+
 /* The other may let go before the wait begins: then once more. */
 TEST_F(GqGate, TakesTheWaitFromTheBudget)
 {
@@ -104,7 +138,7 @@ TEST_F(GqGate, TakesTheWaitFromTheBudget)
         take();
         std::thread run([this] {
             ASSERT_EQ(enter(kBudget), 0);
-            pthread_rwlock_unlock(&gate);
+            gq_gate_leave(&gate);
         });
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         let_go();
