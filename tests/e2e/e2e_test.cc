@@ -34,7 +34,9 @@ constexpr Scale kUsual = {1u << 30, 1000, 1500, 500};
 const Scale kScale = getenv("GPUNVME_TEST_SMALL") ? Scale{8u << 20, 80, 60, 40} : kUsual;
 // A drive without an IOMMU reaches no buffers.
 const uint32_t kGpuPath = getenv("GPUNVME_TEST_NOIOMMU") ? GPUNVME_PATH_BOUNCE : GPUNVME_PATH_GPU;
-const uint64_t kImage = 4 * kScale.largest + std::min<uint64_t>(16 * kScale.largest, 1u << 30);
+// No larger than they need: a mount with a GPU pins all of it, and a virtual machine gets memory
+// that it has not used for a while by less than half a gigabyte a second.
+const uint64_t kImage = 2 * kScale.largest + std::min<uint64_t>(8 * kScale.largest, 1u << 29);
 constexpr size_t kBuffer = 4u << 20;
 
 using Rng = std::mt19937_64;
