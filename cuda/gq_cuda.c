@@ -79,7 +79,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 {
     struct gq_cuda *cu = gq_cuda_of(x);
     struct cuda_slot *slot = &cu->slots[l->slot];
-    int err = gq_gate_enter(&cu->gate, l);
+    int err = gq_gate_enter(&cu->gate, l, &cu->exec.flags);
 
     if (err)
         return err;

@@ -85,9 +85,10 @@ struct gq_exec_ops {
      * reads has an area of staging for each queue number. start()
      * may return before the run has ended; wait() does not. -EAGAIN from start(): not beside
      * another run of the same caller, since somebody waits for all runs to end; -ECANCELED,
-     * -ETIMEDOUT: the run was cancelled, or its budget spent, before its turn came. Any other error
-     * means that the executor itself failed, and that nothing is known about the commands, nor
-     * whether the run has ended: the executor frees nothing any more that it may reach.
+     * -ETIMEDOUT: the run was cancelled, or its budget spent, before its turn came; -ERESTART: so
+     * were all runs asked to leave. None of these has begun. Any other error means that the
+     * executor itself failed, and that nothing is known about the commands, nor whether the run has
+     * ended: the executor frees nothing any more that it may reach.
      */
     int (*start)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
     int (*wait)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);

@@ -29,9 +29,14 @@ void gq_gate_destroy(struct gq_gate *g)
     pthread_rwlock_destroy(&g->lock);
 }
 
-/* What keeps a run from waiting on, or -EAGAIN. */
-static int too_late(const struct gq_launch *l, uint64_t waited)
+/*
+ * What keeps a run from waiting on, or -EAGAIN. Before a reset nothing is late: the run begins
+ * again behind it, or learns then that it may not.
+ */
+static int too_late(const struct gq_launch *l, const uint32_t *flags, uint64_t waited)
 {
+    if (__atomic_load_n(flags, __ATOMIC_RELAXED) & GQ_FLAG_LEAVE)
+        return -ERESTART;
     if (l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED))
         return -ECANCELED;
     return l->run.budget_ns && waited >= l->run.budget_ns ? -ETIMEDOUT : -EAGAIN;
@@ -53,7 +58,7 @@ static void spend(struct gq_launch *l, uint64_t waited)
         l->run.budget_ns = waited < l->run.budget_ns ? l->run.budget_ns - waited : 1;
 }
 
-static int wait_for(struct gq_gate *g, struct gq_launch *l)
+static int wait_for(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
 {
     uint64_t start = nvme_now_ns(), now = start;
     int err;
@@ -62,20 +67,20 @@ static int wait_for(struct gq_gate *g, struct gq_launch *l)
         err = wait_a_step(g, now);
         now = nvme_now_ns();
         if (err == -ETIMEDOUT)
-            err = too_late(l, now - start);
+            err = too_late(l, flags, now - start);
     } while (err == -EAGAIN);
     if (!err)
         spend(l, now - start);
     return err;
 }
 
-int gq_gate_enter(struct gq_gate *g, struct gq_launch *l)
+int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
 {
     int err = pthread_rwlock_tryrdlock(&g->lock);
 
     if (!err)
         return 0;
-    return l->beside ? -EAGAIN : wait_for(g, l);
+    return l->beside ? -EAGAIN : wait_for(g, l, flags);
 }
 
 void gq_gate_leave(struct gq_gate *g)

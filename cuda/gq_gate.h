@@ -24,10 +24,11 @@ void gq_gate_destroy(struct gq_gate *g);
 
 /*
  * Shared, for a run. Behind others it waits until the run is cancelled, -ECANCELED, or its budget
- * is spent, -ETIMEDOUT, from which the wait is taken. Who has the gate for another run must not
- * wait behind somebody who wants it alone: -EAGAIN.
+ * is spent, -ETIMEDOUT, from which the wait is taken, or all runs are asked to leave, -ERESTART:
+ * flags are the executor's, GQ_FLAG_LEAVE. Who has the gate for another run must not wait behind
+ * somebody who wants it alone: -EAGAIN.
  */
-int gq_gate_enter(struct gq_gate *g, struct gq_launch *l);
+int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags);
 void gq_gate_leave(struct gq_gate *g);
 
 /* Alone; runs that wait have it before the next who takes it. By the same thread, as any lock. */

@@ -139,10 +139,13 @@ static void distrust(struct gq_job *j, struct gq_job_run *run)
 
 static bool has_not_begun(int err)
 {
-    return err == -EAGAIN || err == -ECANCELED || err == -ETIMEDOUT;
+    return err == -EAGAIN || err == -ECANCELED || err == -ETIMEDOUT || err == -ERESTART;
 }
 
-/* -ECANCELED, -ETIMEDOUT: it is too late; -EAGAIN: not beside the other; else the executor's. */
+/*
+ * -ECANCELED, -ETIMEDOUT: it is too late; -ERESTART: a reset comes first; -EAGAIN: not beside the
+ * other; else the executor's.
+ */
 static int start_list(struct gq_job *j)
 {
     struct gq_job_run *run = run_of(j, j->started);

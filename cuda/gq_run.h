@@ -69,8 +69,9 @@ int gq_job_do(struct gq_job *j);
 /*
  * Works through the lists until fill() has no more, or one does not end well: then nothing more is
  * started, and what is under way is told to end. split: two at once, where there are queues for it.
- * 0; what take() said; -ECANCELED or -ETIMEDOUT when it was too late to start the next; another
- * error of the executor, and nothing is known of the list, nor is it taken.
+ * 0; what take() said; -ECANCELED or -ETIMEDOUT when it was too late to start the next, -ERESTART
+ * when a reset has to come first; another error of the executor, and nothing is known of the list,
+ * nor is it taken.
  */
 int gq_job_lists(struct gq_job *j, bool split);
 

@@ -1,5 +1,6 @@
 /* Who gets through the gate of an executor, and how long others wait. */
 #include <atomic>
+#include <cerrno>
 #include <gtest/gtest.h>
 #include <thread>
 #include <vector>
@@ -52,13 +53,14 @@ class GqGate : public testing::Test
     int enter(uint64_t budget_ns)
     {
         l.run.budget_ns = budget_ns;
-        return gq_gate_enter(&gate, &l);
+        return gq_gate_enter(&gate, &l, &flags);
     }
 
     gq_gate gate;
     std::thread alone;
     std::atomic<bool> leave{false};
     gq_launch l = {};
+    uint32_t flags = 0; /* the executor's */
 };
 
 TEST_F(GqGate, IsShared)
@@ -86,6 +88,19 @@ TEST_F(GqGate, IsNotWaitedForByARunThatIsCancelled)
     take();
     l.cancel = &cancel;
     EXPECT_EQ(enter(0), -ECANCELED);
+}
+
+/* A reset waits for all runs; one that waits at the gate as well, however late it is otherwise. */
+TEST_F(GqGate, IsNotWaitedForBeforeAReset)
+{
+    uint32_t cancel = 1;
+
+    take();
+    flags = GQ_FLAG_LEAVE;
+    EXPECT_EQ(enter(10000000000u), -ERESTART);
+    EXPECT_EQ(enter(1), -ERESTART);
+    l.cancel = &cancel;
+    EXPECT_EQ(enter(0), -ERESTART);
 }
 
 TEST_F(GqGate, IsNotWaitedForBesideAnotherRun)
@@ -117,7 +132,7 @@ TEST_F(GqGate, LetsRunsInBetweenThoseWhoWantItAlone)
     int err = 0;
     unsigned runs = 0;
     for (l.run.budget_ns = kBudget; runs < 20 && !err; runs += !err) {
-        err = gq_gate_enter(&gate, &l);
+        err = gq_gate_enter(&gate, &l, &flags);
         if (!err)
             gq_gate_leave(&gate);
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -284,6 +284,21 @@ int wait_or_fail(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
     return ++waits == failing_wait ? -EIO : err;
 }
 
+std::atomic<bool> is_waiting; /* the run, to begin */
+
+/* As at a gate that is not opened before the reset is over. */
+int start_after_reset(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    auto end = Clock::now() + milliseconds(kSlackMs);
+
+    if (starts++)
+        return real_ops->start(x, l, chunk);
+    is_waiting = true;
+    while (!(__atomic_load_n(&x->flags, __ATOMIC_RELAXED) & GQ_FLAG_LEAVE) && Clock::now() < end)
+        std::this_thread::sleep_for(milliseconds(1));
+    return -ERESTART;
+}
+
 /* One transfer of two lists of 1,024 commands, each on queues of its own. */
 class TwoLists
 {
@@ -345,6 +360,27 @@ TEST_P(GqRecover, WhatALeaseLeftIsNotForgottenWithTheNext)
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
     s.expect_in_step();
     EXPECT_FALSE(s.rig.result.unsettled);
+}
+
+/* A run that has not begun has nothing in flight: its queues come back, and go on. */
+TEST_P(GqRecover, RunThatWaitsToBeginGivesWayToAReset)
+{
+    Small s(GetParam());
+
+    s.open();
+    is_waiting = false;
+    put_around(s.rig.e, start_after_reset, s.rig.e->exec->ops->wait);
+    std::thread resetter([&] {
+        while (!is_waiting)
+            std::this_thread::sleep_for(milliseconds(1));
+        EXPECT_EQ(nvme_ctrlr_reset(s.rig.c, 0), 0);
+    });
+    EXPECT_EQ(s.read(0, 1), 0);
+    resetter.join();
+    EXPECT_FALSE(s.rig.result.unsettled);
+    EXPECT_EQ(s.rig.stats().restarts, 1u);
+    EXPECT_EQ(s.rig.stats().resets, 1u);
+    s.expect_in_step();
 }
 
 /* The transfer ends because of the first list, and the second is of no use then. */
