@@ -130,6 +130,19 @@ bool gq_poster_is_stuck(const struct gq_poster *p)
     return false;
 }
 
+void gq_poster_take_back(struct gq_poster *p)
+{
+    for (unsigned b = 0; b < p->blocks; b++) {
+        /* Of a filling that is neither the last nor the next one of any box. */
+        uint64_t none = GQ_COPIER_TAG(p->posted[b] / GQ_COPIER_BOXES + GQ_COPIER_RENEWAL);
+
+        for (unsigned i = 0; i < GQ_COPIER_BOXES; i++)
+            __atomic_store_n(&p->m->boxes[b * GQ_COPIER_BOXES + i].words[0], none,
+                             __ATOMIC_RELEASE);
+        __atomic_store_n(&p->m->posted.of[b], count(&p->m->done, b), __ATOMIC_RELEASE);
+    }
+}
+
 /*
  * Both sides exchange asleep: whoever comes second sees what the other stored before, the keeper
  * the work, or the poster that he has to be woken. He may be awake and about to launch; then
@@ -160,7 +173,8 @@ static bool has_ended(const struct gq_keeper *k, unsigned block, uint32_t launch
 
 static bool is_behind(const struct gq_keeper *k, unsigned block)
 {
-    return count(&k->m->posted, block) != count(&k->m->done, block);
+    /* By distance: a kernel counts, too, what it had before the poster took the rest back. */
+    return !has_reached(count(&k->m->done, block), count(&k->m->posted, block));
 }
 
 /* A stream in which nothing runs, or GQ_KEEPER_STREAMS. */

@@ -116,6 +116,11 @@ void gq_poster_post(struct gq_poster *p, const struct gq_gather *copies, unsigne
 bool gq_poster_done(const struct gq_poster *p, const struct gq_copier_ticket *ticket);
 /* Some block has work and no kernel. */
 bool gq_poster_is_stuck(const struct gq_poster *p);
+/*
+ * Nothing is posted any more. What no kernel has taken yet none will take; a few batches a block
+ * may be under way, and end while that kernel has its turn.
+ */
+void gq_poster_take_back(struct gq_poster *p);
 /* After posting, and whenever a ticket is waited for in vain: wakes a keeper that is needed. */
 void gq_mailbox_ring(struct gq_mailbox_head *head, const struct gq_poster *p);
 

@@ -209,6 +209,8 @@ void gq_remote_close(struct gq_remote *m)
         if (r->ways[i].remote == index_of(m))
             remove_way(r, i);
     }
+    for (unsigned i = 0; i < r->n_channels; i++)
+        gq_poster_take_back(&m->posters[i]);
     munmap(m->head, gq_remote_len(m));
     close(m->fd);
     free(m->posters);
@@ -283,6 +285,8 @@ void gq_route_remove(struct gq_routes *r, const void *owner)
         if (r->ways[i].route.owner == owner)
             remove_way(r, i);
     }
+    for (unsigned i = 0; i < r->n_channels; i++) /* whoever had no room may not come again */
+        memset(r->channels[i].full_since, 0, sizeof(r->channels[i].full_since));
     unlock_all(r);
 }
 
@@ -557,29 +561,33 @@ static int poll_part(struct gq_remote *m, unsigned channel, struct gq_route_part
 {
     struct gq_poster *p;
 
-    if (m->generation != part->generation || state_of(m) != LIVE)
+    if (m->generation != part->generation || state_of(m) == FREE)
         return -ESTALE;
     p = &m->posters[channel];
     if (gq_poster_done(p, &part->ticket))
         return 1;
     gq_mailbox_ring(m->head, p);
-    if (!is_overdue(&part->waited_ns))
+    if (state_of(m) == LIVE && !is_overdue(&part->waited_ns))
         return 0;
     drop(m);
+    gq_poster_take_back(p); /* or it were copied later, over what has been read since */
     return -ESTALE;
 }
 
 int gq_routes_poll(struct gq_routes *r, unsigned channel, struct gq_routed *routed, unsigned *lost)
 {
-    for (unsigned i = 0; i < routed->n_parts; i++) {
+    int all = 1;
+
+    for (unsigned i = 0; i < routed->n_parts; i++) { /* each: their patience ends together */
         struct gq_route_part *part = &routed->parts[i];
         int rc = part->done ? 1 : poll_part(&r->remotes[part->remote], channel, part);
 
         part->done = rc != 0;
-        if (rc < 0)
+        if (rc < 0) {
             *lost = i;
-        if (rc <= 0)
             return rc;
+        }
+        all = all && rc;
     }
-    return 1;
+    return all;
 }

@@ -292,6 +292,42 @@ TEST_F(GqRoute, WhoDoesNotAnswerIsGivenUpOnce)
     EXPECT_EQ(wait(&routed, &lost), 1);
 }
 
+/* Other kernels had the GPU, say. By then the buffer may hold what was read after that. */
+TEST_F(GqRoute, WhoWasGivenUpMakesNothingLater)
+{
+    for (bool ends : {false, true}) {
+        Owner &o = owner(false);
+        std::vector<gq_gather> copies = {read(o, 0, 4096, 4096), read(o, 8192, 0, 512)};
+
+        ASSERT_EQ(submit(copies, &routed), 0);
+        EXPECT_EQ(poll(&routed, &lost), 0);
+        int fd = dup(gq_remote_fd(o.remote));
+        size_t len = gq_remote_len(o.remote);
+        if (ends)
+            end(o);
+        else
+            EXPECT_EQ(wait(&routed, &lost), -ESTALE);
+        o.process = std::make_unique<FakeRemote>(fd, len, kChannels, kBlocks, o.copies);
+        close(fd);
+        while (!o.process->is_asleep()) /* when there is nothing to do */
+            std::this_thread::yield();
+        EXPECT_EQ(o.copies, 0u) << ends;
+    }
+}
+
+TEST_F(GqRoute, ThePatienceWithSeveralEndsTogether)
+{
+    Owner &a = owner(false), &b = owner(false);
+    std::vector<gq_gather> copies = {read(a, 0, 0, 4096), read(b, 0, 4096, 4096)};
+
+    ASSERT_EQ(submit(copies, &routed), 0);
+    ASSERT_EQ(wait(&routed, &lost), -ESTALE);
+    usleep(50000); /* they were asked one after the other */
+    EXPECT_EQ(poll(&routed, &lost), -ESTALE);
+    EXPECT_EQ(poll(&routed, &lost), 1);
+    EXPECT_EQ(a.dropped + b.dropped, 2);
+}
+
 TEST_F(GqRoute, WhatAnEndedOwnerHasNotMadeComesBackAtOnce)
 {
     Owner &o = owner(false);
