@@ -211,6 +211,7 @@ struct sim {
     unsigned aers;
     struct sim_piece *admin_pieces;
     _Atomic bool running;
+    _Atomic bool stalled; /* an unmapping waited for copies in vain; none has ended since */
     bool wce;
     uint64_t delete_deadline; /* of the queue deletion that waits for copies */
     uint64_t admin_due;       /* of the first admin command held back; UINT64_MAX: none */

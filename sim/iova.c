@@ -232,10 +232,13 @@ static struct sim_mapping *find_start(struct sim *s, uint64_t iova)
     return NULL;
 }
 
-/* Waits for copies already under way; others may come and go meanwhile. 0 or -ETIMEDOUT. */
+/*
+ * Waits for copies already under way; others may come and go meanwhile. 0 or -ETIMEDOUT. Copies
+ * that never end are waited for once: a client may have many buffers.
+ */
 static int wait_for_copies(struct sim *s, uint64_t iova)
 {
-    uint64_t deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
+    uint64_t deadline = sim_now() + (atomic_load(&s->stalled) ? 0 : SIM_DRAIN_MS * 1000000ull);
 
     for (;;) {
         bool busy = false;
@@ -246,8 +249,10 @@ static int wait_for_copies(struct sim *s, uint64_t iova)
         sim_resume(s);
         if (!busy)
             return 0;
-        if (sim_now() > deadline)
+        if (sim_now() > deadline) {
+            atomic_store(&s->stalled, true);
             return -ETIMEDOUT;
+        }
         sim_nap();
     }
 }

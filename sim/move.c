@@ -64,6 +64,8 @@ static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
     bool idle = sim_idle(th->s);
     unsigned over = 0;
 
+    if (atomic_load_explicit(&th->s->stalled, memory_order_relaxed))
+        atomic_store(&th->s->stalled, false);
     if (ok)
         sim_count(&th->count.device_bytes, sub->bytes);
     if (!ok || !sub->to_device)

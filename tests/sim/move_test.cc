@@ -84,7 +84,7 @@ struct FakeMover {
     }
     int poll(unsigned ch, uint64_t ticket)
     {
-        if (!jobs[ch].empty() && jobs[ch].front().polls-- <= 0 &&
+        if (!never_ends && !jobs[ch].empty() && jobs[ch].front().polls-- <= 0 &&
             Clock::now() >= jobs[ch].front().ready)
             finish_first(ch);
         if (!jobs[ch].empty() && jobs[ch].front().ticket <= ticket)
@@ -102,7 +102,7 @@ struct FakeMover {
     size_t pin_limit = SIZE_MAX, depth = 2;
     std::atomic<uint64_t> tickets{0}, submissions{0};
     std::atomic<std::chrono::milliseconds> hold{std::chrono::milliseconds(0)};
-    std::atomic<bool> fail{false};
+    std::atomic<bool> fail{false}, never_ends{false};
     std::atomic<bool> stuck{false}; /* who submits stays inside */
     std::atomic<unsigned> inside{0};
 };
@@ -116,7 +116,9 @@ struct sim_config config()
 
 /* With the parameter true the mover pins the media, with false it pins bounce memory only. */
 struct Move : ::testing::TestWithParam<bool> {
-    Move() : fake(1 << 20), r(config()), q(&r.create(1, 64))
+    static constexpr size_t HALF = 512 << 10;
+
+    Move() : fake(2 * HALF), r(config()), q(&r.create(1, 64))
     {
         if (!GetParam())
             fake.pin_limit = 4 << 20;
@@ -135,6 +137,20 @@ struct Move : ::testing::TestWithParam<bool> {
     {
         EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
         EXPECT_TRUE(fake.pins.empty());
+    }
+    /* Instead of all of it. */
+    void map_halves(uint64_t *first, uint64_t *second)
+    {
+        struct nvme_mem mem = {};
+
+        unmap();
+        mem.fd = -1;
+        mem.mover = &fake.mover;
+        mem.device = DEVICE;
+        mem.len = HALF;
+        ASSERT_EQ(r.t->ops->map(r.t, &mem, first), 0);
+        mem.device += HALF;
+        ASSERT_EQ(r.t->ops->map(r.t, &mem, second), 0);
     }
     FakeMover fake;
     Rig r;
@@ -235,18 +251,10 @@ TEST_P(Move, WrongReadsAmongGoodOnesAreJudged)
 /* Two allocations may lie side by side, on the device and on the media, and are still two. */
 TEST_P(Move, CopiesSayToWhichMappingTheyBelong)
 {
-    uint64_t first = iova, second;
-    struct nvme_mem mem = {};
+    uint64_t first, second;
 
-    unmap();
-    mem.fd = -1;
-    mem.mover = &fake.mover;
-    mem.device = DEVICE;
-    mem.len = fake.memory.size() / 2;
-    ASSERT_EQ(r.t->ops->map(r.t, &mem, &first), 0);
-    mem.device += mem.len;
-    ASSERT_EQ(r.t->ops->map(r.t, &mem, &second), 0);
-    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, first + mem.len - 4096)), 0);
+    ASSERT_NO_FATAL_FAILURE(map_halves(&first, &second));
+    ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, first + HALF - 4096)), 0);
     ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 1, 1, second)), 0);
     ASSERT_EQ(r.run(*q, io(NVME_IO_READ, 2, 1, second + 4096)), 0);
     ASSERT_EQ(fake.regions.size(), 3u);
@@ -370,6 +378,33 @@ TEST_P(Move, UnmapWaitsForCopiesAndTells)
     EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
 }
 
+struct MoveStuck : Move {
+};
+
+TEST_P(MoveStuck, UnmapWaitsOnceForCopiesThatDoNotEnd)
+{
+    uint64_t first, second;
+    auto unmap_in = [&](uint64_t at, int result) {
+        auto start = Clock::now();
+        EXPECT_EQ(r.t->ops->unmap(r.t, at), result);
+        return Clock::now() - start;
+    };
+
+    ASSERT_NO_FATAL_FAILURE(map_halves(&first, &second));
+    fake.never_ends = true;
+    r.put(*q, io(NVME_IO_READ, 0, 2, first + HALF - 4096, second));
+    r.ring(*q);
+    while (!fake.submissions)
+        std::this_thread::yield();
+    auto waited = unmap_in(first, -ETIMEDOUT);
+    EXPECT_LT(unmap_in(second, -ETIMEDOUT), waited / 2);
+    fake.never_ends = false;
+    while (r.t->ops->unmap(r.t, first) == -ETIMEDOUT)
+        std::this_thread::yield();
+    unmap_in(second, 0);
+    EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
+}
+
 TEST_P(Move, DeletingTheQueueWaitsForItsCopies)
 {
     fake.hold = std::chrono::milliseconds(200);
@@ -417,6 +452,7 @@ TEST_P(Move, HostAndDevicePagesMayMix)
 
 INSTANTIATE_TEST_SUITE_P(Pinned, Move, ::testing::Values(true));
 INSTANTIATE_TEST_SUITE_P(Bounced, Move, ::testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(Pinned, MoveStuck, ::testing::Values(true));
 
 TEST(MoveChannels, ThreadsShareChannelsWhenThereAreFew)
 {
