@@ -268,6 +268,12 @@ static bool news_for(struct sim_thread *th)
         return true;
     if (th->index == 0 && atomic_load(&s->expected)) /* see sim_expect() */
         return true;
+    /*
+     * No round looks at doorbells then. Who enables the controller wakes all threads afterwards,
+     * and who sleeps through a hang has its end in next_due.
+     */
+    if (!atomic_load(&s->running) || sim_idle(s))
+        return false;
     for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
         for (unsigned cq = 0; cq < 2; cq++) {
             size_t w = sim_doorbell_word(s, q, cq);

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <thread>
+#include <time.h>
 #include <unistd.h>
 
 #include "rig.h"
@@ -242,6 +243,51 @@ TEST_F(Recovery, AHangForEverEndsWithAReset)
     EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY) << "it looks healthy";
     start_again();
     EXPECT_EQ(read(), 0);
+}
+
+/* Seconds of processor time that the process takes of half a second, in which this thread sleeps.
+ */
+double load()
+{
+    struct timespec before, after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    return static_cast<double>(after.tv_sec - before.tv_sec) +
+           static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9;
+}
+
+/* What nobody is going to look at keeps no thread awake. */
+TEST_F(Recovery, ADoorbellIsNoLoadWhileDisabled)
+{
+    r.disable();
+    r.doorbell(0, false, 1);
+    EXPECT_LT(load(), 0.25);
+    start_again();
+    EXPECT_EQ(read(), 0);
+}
+
+TEST_F(Recovery, ADoorbellIsNoLoadWhileHalted)
+{
+    add(SIM_FAULT_FATAL);
+    submit(0);
+    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS))
+        std::this_thread::yield();
+    submit(1);
+    EXPECT_LT(load(), 0.25);
+    start_again();
+    EXPECT_EQ(read(), 0);
+}
+
+TEST_F(Recovery, ADoorbellIsNoLoadWhileHungAndLookedAtBehind)
+{
+    add(SIM_FAULT_HANG, 1000 * MS);
+    submit(0);
+    wait_commands(3);
+    submit_identify(3);
+    EXPECT_LT(load(), 0.25);
+    EXPECT_EQ(next_status(*q), 0);
+    EXPECT_EQ(next_status(r.aq), 0);
 }
 
 /* They were fetched together, and each rule has fired once. */
