@@ -17,6 +17,7 @@ struct gq_copier {
      * that have changed since.
      */
     bool failed;
+    bool faulted; /* the context has: nothing runs any more */
     unsigned idle_polls;
     cudaStream_t streams[GQ_KEEPER_STREAMS];
 };
@@ -101,23 +102,6 @@ void gq_copier_close(struct gq_copier *c)
     free(c);
 }
 
-static void look(struct gq_copier *c)
-{
-    c->failed = c->failed || gq_keeper_look(&c->keeper) != 0;
-}
-
-int gq_copier_submit(struct gq_copier *c, const struct gq_gather *copies, unsigned n,
-                     struct gq_copier_ticket *ticket)
-{
-    int err = c->failed ? -EIO : gq_poster_room(&c->poster, copies, n);
-
-    if (err)
-        return err;
-    gq_poster_post(&c->poster, copies, n, ticket);
-    look(c);
-    return 0;
-}
-
 /* A kernel that faulted counts no further; CUDA knows, and is asked seldom, for it takes locks. */
 static int check_streams(struct gq_copier *c)
 {
@@ -136,17 +120,40 @@ static int check_streams(struct gq_copier *c)
     return 0;
 }
 
-int gq_copier_poll(struct gq_copier *c, const struct gq_copier_ticket *ticket)
+static void look(struct gq_copier *c)
 {
-    int err;
+    c->failed = c->failed || gq_keeper_look(&c->keeper) != 0;
+}
 
-    if (gq_poster_done(&c->poster, ticket))
-        return 1;
+/* By who waits in vain, for copies or for room. */
+static void look_now_and_then(struct gq_copier *c)
+{
     if (++c->idle_polls % LOOK_EVERY)
-        return 0;
-    err = c->idle_polls % ASK_CUDA_EVERY ? 0 : check_streams(c);
+        return;
+    if (c->idle_polls % ASK_CUDA_EVERY == 0 && check_streams(c))
+        c->failed = c->faulted = true;
+    look(c);
+}
+
+int gq_copier_submit(struct gq_copier *c, const struct gq_gather *copies, unsigned n,
+                     struct gq_copier_ticket *ticket)
+{
+    int err = c->failed ? -EIO : gq_poster_room(&c->poster, copies, n);
+
+    if (err == -EAGAIN)
+        look_now_and_then(c);
     if (err)
         return err;
+    gq_poster_post(&c->poster, copies, n, ticket);
     look(c);
-    return c->failed && gq_poster_is_stuck(&c->poster) ? -EIO : 0;
+    return 0;
+}
+
+/* A batch that a kernel may have taken is waited for: it would be copied after it has failed. */
+int gq_copier_poll(struct gq_copier *c, const struct gq_copier_ticket *ticket)
+{
+    if (gq_poster_done(&c->poster, ticket))
+        return 1;
+    look_now_and_then(c);
+    return c->faulted || (c->failed && gq_poster_is_lost(&c->poster, ticket)) ? -EIO : 0;
 }

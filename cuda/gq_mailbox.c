@@ -130,6 +130,22 @@ bool gq_poster_is_stuck(const struct gq_poster *p)
     return false;
 }
 
+bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copier_ticket *ticket)
+{
+    bool missing = false;
+
+    for (unsigned b = 0; b < p->blocks; b++) {
+        /* In this order: what a kernel had counted when it ended is seen. */
+        bool gone = has_reached(count(&p->m->ended, b), count(&p->m->launched, b));
+        bool done = has_reached(count(&p->m->done, b), ticket->need[b]);
+
+        if (!done && !gone)
+            return false;
+        missing |= !done;
+    }
+    return missing;
+}
+
 void gq_poster_take_back(struct gq_poster *p)
 {
     for (unsigned b = 0; b < p->blocks; b++) {

@@ -11,10 +11,10 @@
 namespace
 {
 
-constexpr unsigned kBlocks = 2, kPolls = 64;
+constexpr unsigned kBlocks = 2, kPolls = 64, kManyPolls = 10000;
 constexpr gq_gather kCopy = {uint64_t{1} << 20, uint64_t{1} << 21, 4096};
 
-cudaError_t launch_result;
+cudaError_t launch_result, stream_result;
 unsigned launches;
 gq_mailboxes *mailboxes;
 
@@ -60,6 +60,11 @@ cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t)
     return cudaSuccess;
 }
 
+cudaError_t __wrap_cudaStreamQuery(cudaStream_t)
+{
+    return stream_result;
+}
+
 cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
 {
     return cudaSuccess;
@@ -81,7 +86,7 @@ class GqCopier : public testing::Test
     void SetUp() override
     {
         launches = 0;
-        launch_result = cudaSuccess;
+        launch_result = stream_result = cudaSuccess;
         ASSERT_EQ(gq_copier_open(kBlocks, &copier_), 0);
     }
     void TearDown() override
@@ -157,9 +162,25 @@ TEST_F(GqCopier, AFailedLaunchLeavesWhatAKernelHasTaken)
     mailboxes->ended.of[1] = mailboxes->launched.of[1]; // block 0 stays
     launch_result = cudaErrorLaunchOutOfResources;
     ASSERT_EQ(submit(), 0);
-    EXPECT_EQ(poll(), -EIO);
+    EXPECT_EQ(poll(), 0) << "some of it may be copied yet";
     mailboxes->done.of[0] = mailboxes->posted.of[0];
     EXPECT_EQ(gq_copier_poll(copier_, &first), 1);
+    EXPECT_EQ(poll(), -EIO);
+}
+
+TEST_F(GqCopier, AFaultIsSeenByWhoWaitsForCopiesOrForRoom)
+{
+    int rc;
+
+    do
+        rc = submit();
+    while (rc == 0);
+    EXPECT_EQ(rc, -EAGAIN);
+    stream_result = cudaErrorIllegalAddress;
+    for (unsigned i = 0; i < kManyPolls && rc == -EAGAIN; i++)
+        rc = submit();
+    EXPECT_EQ(rc, -EIO);
+    EXPECT_EQ(gq_copier_poll(copier_, &ticket_), -EIO);
 }
 
 } // namespace
