@@ -33,6 +33,7 @@
 struct submission {
     cudaEvent_t event;
     bool by_event;  /* part of it was launched, and ends with the event */
+    bool failed;    /* how it ended */
     bool by_copier; /* part of it was posted here, and ends with the ticket */
     struct gq_copier_ticket ticket;
     struct gq_routed routed;
@@ -43,6 +44,7 @@ struct channel {
     struct gq_copier *copier;
     struct submission ring[RING];
     struct gq_gather *gathers; /* pinned: RING rows of MAX_COPIES, read by the kernel */
+    uint64_t failed;           /* the last ticket that ended so */
     uint64_t submitted, done;  /* tickets: of the last submission, and of the last that ended */
     /* The copy engine's list, only while it is submitted. */
     void *dsts[MAX_COPIES];
@@ -135,16 +137,20 @@ static int ended(struct gq_mover *m, struct channel *ch, struct submission *sub)
     return rc;
 }
 
-/* To the ticket, if all have ended up to it: they end in order. 0 or -EIO. */
-static int advance(struct gq_mover *m, struct channel *ch, uint64_t ticket)
+/* To the ticket, if all have ended up to it: they end in order, each well or not. */
+static void advance(struct gq_mover *m, struct channel *ch, uint64_t ticket)
 {
     int rc = 1;
 
-    while (ch->done < ticket && rc > 0) {
-        rc = ended(m, ch, &ch->ring[(ch->done + 1) % RING]);
-        ch->done += rc > 0;
+    while (ch->done < ticket && rc) {
+        struct submission *sub = &ch->ring[(ch->done + 1) % RING];
+
+        rc = ended(m, ch, sub);
+        sub->failed = rc < 0;
+        ch->done += rc != 0;
+        if (rc < 0)
+            ch->failed = ch->done;
     }
-    return rc < 0 ? rc : 0;
 }
 
 static struct gq_gather direction(const struct nvme_copy *c, bool to_device)
@@ -276,9 +282,9 @@ static int mover_submit(void *ctx, unsigned channel, bool to_device, const struc
     int err;
 
     if (ch->submitted - ch->done == RING) {
-        err = advance(m, ch, ch->done + 1);
-        if (err || ch->submitted - ch->done == RING)
-            return err ? err : -EAGAIN;
+        advance(m, ch, ch->done + 1);
+        if (ch->submitted - ch->done == RING)
+            return -EAGAIN;
     }
     sorted = sort_pieces(ch, row_of(ch, sub), to_device, copies, n);
     sub->routed.n_parts = 0;
@@ -297,9 +303,13 @@ static int mover_poll(void *ctx, unsigned channel, uint64_t ticket)
     struct gq_mover *m = ctx;
     struct channel *ch = &m->channels[channel];
 
-    if (advance(m, ch, ticket))
-        return -EIO;
-    return ch->done >= ticket;
+    advance(m, ch, ticket);
+    if (ch->done < ticket)
+        return 0;
+    if (ticket + RING <=
+        ch->submitted) /* its place is another's, where threads share the channel */
+        return ticket <= ch->failed ? -EIO : 1;
+    return ch->ring[ticket % RING].failed ? -EIO : 1;
 }
 
 /* Memory that is pinned already, by another engine say, serves as well. */
