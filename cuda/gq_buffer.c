@@ -117,9 +117,10 @@ static void give_up(struct gq_buffer *b)
 
     gq_buffer_unroute(b);
     e->exec->ops->quiesce(e->exec);
-    if (!b->unreachable)
-        gq_region_unmap(e->ctrlr, &b->region);
-    e->exec->ops->release(e->exec, &b->import);
+    if (b->unreachable || !gq_region_unmap(e->ctrlr, &b->region))
+        e->exec->ops->release(e->exec, &b->import);
+    else
+        e->exec->in_reach = true;
     e->exec->ops->resume(e->exec);
     free(b);
 }

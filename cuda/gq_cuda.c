@@ -287,7 +287,7 @@ static void cuda_close(struct gq_exec *x)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
 
-    if (gq_cuda_stuck(cu))
+    if (gq_cuda_stuck(cu) || x->in_reach)
         return;
     close_device(cu);
     gq_cuda_unmap_doorbells(cu);

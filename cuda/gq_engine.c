@@ -211,8 +211,10 @@ static int map_staging(struct gq_engine *e, size_t len, bool host)
 
 static void close_staging(struct gq_engine *e)
 {
-    gq_region_unmap(e->ctrlr, &e->staging);
-    e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    if (!gq_region_unmap(e->ctrlr, &e->staging))
+        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    else
+        e->exec->in_reach = true;
 }
 
 /*

@@ -108,6 +108,7 @@ struct gq_exec {
     unsigned tier;  /* of data and queues: 1 or 2 */
     bool rings;     /* stores to the controller's doorbells itself */
     char note[192]; /* why it does not ring itself, and what to do */
+    bool in_reach;  /* memory of it that the controller may still reach: it is not closed */
     uint32_t flags; /* atomic; GQ_FLAG_LEAVE asks all runs to leave */
     char device[128];
     uint8_t gpu_uuid[16]; /* zero without a GPU */

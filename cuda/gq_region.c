@@ -42,10 +42,13 @@ int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_r
     return 0;
 }
 
-void gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r)
+int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r)
 {
     struct nvme_transport *t = nvme_ctrlr_transport(c);
+    int err = t->ops->unmap(t, r->iova);
 
-    t->ops->unmap(t, r->iova);
+    if (err == -ETIMEDOUT) /* a software controller's copies are under way */
+        return err;
     nvme_dma_free(c, &r->prps);
+    return 0;
 }

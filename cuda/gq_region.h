@@ -15,6 +15,7 @@ struct gq_region {
 
 /* Maps whole pages and builds the table. Errors: those of map(), -ENOMEM. */
 int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out);
-void gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r);
+/* An error: the controller may still reach the memory, which must not be given back. */
+int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r);
 
 #endif
