@@ -4,12 +4,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
-#define SLOTS      (sizeof(((struct closer *)0)->slots) / sizeof(struct closing *))
-#define OF_ONE     4u /* slots that one user may fill */
-#define END_WAIT_S 1
+#include "blockdev/wait.h"
+#include "fusefs/daemon/join.h"
+
+#define SLOTS       (sizeof(((struct closer *)0)->slots) / sizeof(struct closing *))
+#define OF_ONE      4u /* slots that one user may fill */
+#define END_WAIT_MS 1000u
 
 struct closing {
     pthread_t thread;
@@ -78,14 +80,12 @@ bool closer_is_busy(struct closer *c, uid_t uid)
 
 void closer_end(struct closer *c)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += END_WAIT_S;
+    uint64_t until = nvme_deadline_ms(END_WAIT_MS);
     for (size_t i = 0; i < SLOTS; i++) {
         struct closing *k = c->slots[i];
         if (!k)
             continue;
-        if (pthread_timedjoin_np(k->thread, NULL, &until) == 0)
+        if (join_until(k->thread, until) == 0)
             free(k);
         else
             pthread_detach(k->thread); /* which keeps k */

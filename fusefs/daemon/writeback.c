@@ -8,15 +8,17 @@
 #include <string.h>
 #include <sys/vfs.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "blockdev/wait.h"
 #include "fusefs/daemon/daemon.h"
+#include "fusefs/daemon/join.h"
 #include "fusefs/daemon/log.h"
 
 /* FILEID_INO64_GEN of linux/exportfs.h: how the kernel's FUSE makes file handles. */
 #define HANDLE_TYPE  0x81
 #define HANDLE_WORDS 3
+#define MS_PER_S     1000ull
 
 struct target {
     uint64_t ino;
@@ -106,12 +108,10 @@ static int open_mount(const char *mountpoint)
 static int run(struct work *w, unsigned seconds)
 {
     pthread_t thread;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += seconds;
+    uint64_t until = nvme_deadline_ms(seconds * MS_PER_S);
     int err = -pthread_create(&thread, NULL, sync_files, w);
     if (!err)
-        err = -(seconds ? pthread_timedjoin_np(thread, NULL, &until) : pthread_join(thread, NULL));
+        err = seconds ? join_until(thread, until) : -pthread_join(thread, NULL);
     if (err == -ETIMEDOUT) {
         pthread_detach(thread);
         return err;

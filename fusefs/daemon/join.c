@@ -1,0 +1,20 @@
+#include "fusefs/daemon/join.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "blockdev/wait.h"
+
+#define NAP_NS 1000000
+
+/* In naps, for the sanitizer of threads does not know that pthread_clockjoin_np() joins. */
+int join_until(pthread_t thread, uint64_t until_ns)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    int err = pthread_tryjoin_np(thread, NULL);
+    while (err == EBUSY && nvme_now_ns() < until_ns) {
+        nanosleep(&nap, NULL);
+        err = pthread_tryjoin_np(thread, NULL);
+    }
+    return err == EBUSY ? -ETIMEDOUT : -err;
+}

@@ -1,0 +1,99 @@
+// Descriptors that close slowly are waited for when the daemon ends, for a moment.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "fusefs/daemon/closer.h"
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+}
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+
+bool is_set_back; // the time of day, by an hour, each time that it has been looked at
+constexpr time_t kHour = 3600;
+
+// Two ends of a TCP connection of this machine.
+void connect_ends(int ends[2])
+{
+    sockaddr_in at = {};
+    socklen_t len = sizeof(at);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr *>(&at), len), 0);
+    ASSERT_EQ(listen(listener, 1), 0);
+    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr *>(&at), &len), 0);
+    ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(connect(ends[0], reinterpret_cast<sockaddr *>(&at), len), 0);
+    ends[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    ASSERT_GE(ends[1], 0);
+    close(listener);
+}
+
+// close(2) of it waits until the peer has read all of it, or is gone.
+void fill_up(int fd, int seconds)
+{
+    char block[65536] = {};
+    linger slow = {1, seconds};
+    while (send(fd, block, sizeof(block), MSG_DONTWAIT) > 0)
+        ;
+    ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
+}
+
+TEST(Closer, WaitsAMomentByWhicheverClock)
+{
+    closer c = {};
+    int ends[2];
+    ASSERT_NO_FATAL_FAILURE(connect_ends(ends));
+    ASSERT_NO_FATAL_FAILURE(fill_up(ends[0], 30));
+    closer_close(&c, ends[0], 1);
+    is_set_back = true;
+    auto start = Clock::now();
+    closer_end(&c);
+    auto took = Clock::now() - start;
+    is_set_back = false;
+    close(ends[1]);
+    EXPECT_GE(took, std::chrono::milliseconds(900));
+    EXPECT_LT(took, std::chrono::seconds(20));
+}
+
+// On a busy machine the thread that closes may come late: then once more.
+TEST(Closer, WaitsNoLongerThanItTakes)
+{
+    bool at_once = false;
+    for (int i = 0; i < 10 && !at_once; i++) {
+        closer c = {};
+        int ends[2];
+        char byte;
+        ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+        closer_close(&c, ends[1], 1);
+        auto start = Clock::now();
+        closer_end(&c);
+        at_once = Clock::now() - start < std::chrono::milliseconds(900);
+        EXPECT_EQ(read(ends[0], &byte, 1), 0) << "it is closed";
+        close(ends[0]);
+    }
+    EXPECT_TRUE(at_once);
+}
+
+} // namespace
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+    int err = __real_clock_gettime(clock, ts);
+    if (is_set_back && clock == CLOCK_REALTIME)
+        ts->tv_sec += kHour;
+    return err;
+}
