@@ -188,7 +188,7 @@ class ListOne : public ListBase
   protected:
     void SetUp() override
     {
-        start({"", "executor=cpu,direct=root,deadline=1000", 3, 16}, GPUNVME_PUPPET);
+        start({"", "executor=cpu,direct=root,deadline=2000", 3, 16}, GPUNVME_PUPPET);
     }
     // The first result that is an error, or what the call returned.
     int64_t read_until_it_fails()

@@ -98,7 +98,7 @@ class DirectOne : public DirectBase
   protected:
     void SetUp() override
     {
-        start({"", "executor=cpu,direct=root,deadline=1000", 3, 16}, GPUNVME_PUPPET);
+        start({"", "executor=cpu,direct=root,deadline=2000", 3, 16}, GPUNVME_PUPPET);
     }
     int64_t read_until_it_fails()
     {
