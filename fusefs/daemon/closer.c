@@ -17,14 +17,19 @@ struct closing {
     pthread_t thread;
     int fd;
     uid_t uid;
-    _Atomic bool done; /* the thread's last word; orders nothing, the join does */
+    /*
+     * Set by the thread when it ends, and by who waits for it no longer. The second of them frees
+     * this.
+     */
+    _Atomic bool left;
 };
 
 static void *close_it(void *arg)
 {
     struct closing *k = arg;
     close(k->fd);
-    atomic_store_explicit(&k->done, true, memory_order_relaxed);
+    if (atomic_exchange(&k->left, true))
+        free(k);
     return NULL;
 }
 
@@ -32,7 +37,7 @@ static void reap(struct closer *c)
 {
     for (size_t i = 0; i < SLOTS; i++) {
         struct closing *k = c->slots[i];
-        if (!k || !atomic_load_explicit(&k->done, memory_order_relaxed))
+        if (!k || !atomic_load(&k->left))
             continue;
         pthread_join(k->thread, NULL);
         free(k);
@@ -78,17 +83,24 @@ bool closer_is_busy(struct closer *c, uid_t uid)
     return of_user >= OF_ONE || all > SLOTS - OF_ONE;
 }
 
+static void end(struct closing *k, uint64_t until)
+{
+    pthread_t thread = k->thread;
+    if (join_until(thread, until) == 0) {
+        free(k);
+        return;
+    }
+    pthread_detach(thread);
+    if (atomic_exchange(&k->left, true))
+        free(k);
+}
+
 void closer_end(struct closer *c)
 {
     uint64_t until = nvme_deadline_ms(END_WAIT_MS);
     for (size_t i = 0; i < SLOTS; i++) {
-        struct closing *k = c->slots[i];
-        if (!k)
-            continue;
-        if (join_until(k->thread, until) == 0)
-            free(k);
-        else
-            pthread_detach(k->thread); /* which keeps k */
+        if (c->slots[i])
+            end(c->slots[i], until);
         c->slots[i] = NULL;
     }
 }
