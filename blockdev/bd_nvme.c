@@ -232,8 +232,7 @@ static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
     }
 }
 
-/* Where FUA is ignored, what was written with it is durable, or has failed, by a FLUSH of its own.
- */
+/* Where FUA is ignored, what was written with it is durable, or has failed, by a FLUSH. */
 static void flush_ignored_fua(struct bd_queue *q, struct bd_io *ios, size_t n)
 {
     struct bd_io flush = {.op = BD_FLUSH};

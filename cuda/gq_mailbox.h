@@ -116,8 +116,7 @@ void gq_poster_post(struct gq_poster *p, const struct gq_gather *copies, unsigne
 bool gq_poster_done(const struct gq_poster *p, const struct gq_copier_ticket *ticket);
 /* Some block has work and no kernel. */
 bool gq_poster_is_stuck(const struct gq_poster *p);
-/* What is missing of the ticket waits for kernels that are not there: none of it is being copied.
- */
+/* What is missing of the ticket waits for kernels that are not there: nobody is copying it. */
 bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copier_ticket *ticket);
 /*
  * Nothing is posted any more. What no kernel has taken yet none will take; a few batches a block

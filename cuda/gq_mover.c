@@ -306,8 +306,7 @@ static int mover_poll(void *ctx, unsigned channel, uint64_t ticket)
     advance(m, ch, ticket);
     if (ch->done < ticket)
         return 0;
-    if (ticket + RING <=
-        ch->submitted) /* its place is another's, where threads share the channel */
+    if (ticket + RING <= ch->submitted) /* its place is another's: threads share channels */
         return ticket <= ch->failed ? -EIO : 1;
     return ch->ring[ticket % RING].failed ? -EIO : 1;
 }
