@@ -1,7 +1,7 @@
 # Libraries of others, each as an imported target PkgConfig::NAME.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3>=3.10)
+pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3>=3.13)
 pkg_check_modules(libnvme REQUIRED IMPORTED_TARGET libnvme)
 pkg_check_modules(libisal REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(uuid REQUIRED IMPORTED_TARGET uuid)

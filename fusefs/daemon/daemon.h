@@ -67,7 +67,6 @@ struct daemon {
     pthread_mutex_t files_lock;
     struct open_file *files; /* protected by files_lock */
     int verdict;             /* pipe to the waiting parent, or -1 */
-    bool aborted;            /* the connection was: see session_run() */
 };
 
 /* NULL when memory is short. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/uio.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -220,26 +221,54 @@ static int loop(struct daemon *d)
     return err;
 }
 
+/*
+ * umount(2) aborts the connection: threads that take a request from it just then are told
+ * ECONNABORTED, the others ENODEV. libfuse knows the latter as the end. Of the former it complains
+ * on stderr, in threads that it cancels meanwhile: one that dies there keeps stderr's lock, for
+ * which the next one waits for ever (libfuse 3.14, glibc 2.36 and 2.39).
+ */
+static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
+{
+    (void)userdata;
+    ssize_t n = read(fd, buf, len);
+    if (n < 0 && errno == ECONNABORTED)
+        errno = ENODEV;
+    return n;
+}
+
+static ssize_t answer(int fd, struct iovec *iov, int count, void *userdata)
+{
+    (void)userdata;
+    return writev(fd, iov, count);
+}
+
+/* Nonzero: it is not mounted. */
+static int mount_session(struct fuse_session *session, const char *mountpoint)
+{
+    static const struct fuse_custom_io io = {.read = receive, .writev = answer};
+    if (fuse_session_mount(session, mountpoint) != 0)
+        return -1;
+    int err = fuse_session_custom_io(session, &io, fuse_session_fd(session));
+    if (err)
+        fuse_session_unmount(session);
+    return err;
+}
+
 static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
 {
     char said[256];
     int status = EXIT_MOUNT;
     log_capture();
     d->session = new_session(args, d);
-    int err = d->session ? fuse_session_mount(d->session, d->opts->mountpoint) : -1;
+    int err = d->session ? mount_session(d->session, d->opts->mountpoint) : -1;
     log_captured(said, sizeof(said));
     if (err) {
         log_line(LOG_ERR, "%s: cannot be mounted on: %s", d->opts->mountpoint,
                  said[0] ? said : "fusermount3 refused");
         goto destroy;
     }
-    /*
-     * A positive value is a signal's number, and none reaches the loop. umount(2) aborts the
-     * connection: the thread that happens to read just then is told so, the others see the end.
-     */
-    err = loop(d);
-    d->aborted = err == -ECONNABORTED;
-    status = err && !d->aborted ? EXIT_SYSTEM : 0;
+    /* A positive value is a signal's number, and none reaches the loop. */
+    status = loop(d) ? EXIT_SYSTEM : 0;
     stop_transfers(d);
     fuse_session_unmount(d->session);
 destroy:
@@ -283,12 +312,5 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
 out:
     if (d.verdict >= 0)
         background_failed(d.verdict, status);
-    /*
-     * libfuse says that the connection was aborted on stderr, thread by thread, and cancels the
-     * threads meanwhile: one may be gone with a lock of stdio that exit(3) would wait for. All is
-     * closed by now.
-     */
-    if (d.aborted)
-        _exit(status);
     return status;
 }

@@ -19,7 +19,7 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len);
 /*
  * Mounts, serves until unmounted or told to end by SIGTERM, SIGINT or SIGHUP, and unmounts. The
  * signals are blocked in the caller. The drive is the session's from then on. Returns an exit
- * status, or ends the process with it; what went wrong has been said.
+ * status; what went wrong has been said.
  */
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
                 int verdict);

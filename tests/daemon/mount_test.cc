@@ -274,6 +274,23 @@ TEST_F(MountTest, SignalWithOpenFilesKeepsWhatAMappingWrote)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
+// Threads that take a request just when umount(2) aborts the connection are told so, and libfuse
+// would have them complain while it cancels them, which can keep the daemon from its end for ever.
+TEST_F(MountTest, EndsWhenThreadsFindTheConnectionAborted)
+{
+    Mounted m(kImage);
+    m.use_program(GPUNVME_PUPPET);
+    setenv("PUPPET_ABORTED", "1", 1);
+    int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_TRUE(m.mount("gpu=off", input)) << m.log();
+    unsetenv("PUPPET_ABORTED");
+    close(input);
+    std::ofstream(m.path("file")) << "kept";
+    EXPECT_TRUE(m.unmount()) << m.log();
+    EXPECT_EQ(m.log().find("fuse: "), std::string::npos) << m.log();
+    EXPECT_TRUE(fsck_is_clean(m));
+}
+
 TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
 {
     Mounted m(kImage);

@@ -11,7 +11,8 @@
  *   power_cut SEED                                      sim_power_cut()
  *
  * The environment says what the drive cannot do: PUPPET_NO_RESET, PUPPET_NO_ABORT; or that its
- * doorbells are not to be handed on: PUPPET_KEEP_DOORBELLS.
+ * doorbells are not to be handed on: PUPPET_KEEP_DOORBELLS. With PUPPET_ABORTED all threads of the
+ * session find their connection aborted when it ends, as some do by chance.
  */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
@@ -29,6 +30,17 @@
 #include "fusefs/daemon/session.h"
 #include "fusefs/daemon/shutdown.h"
 #include "sim/sim.h"
+
+ssize_t __real_read(int fd, void *buf, size_t len);
+ssize_t __wrap_read(int fd, void *buf, size_t len);
+
+ssize_t __wrap_read(int fd, void *buf, size_t len)
+{
+    ssize_t n = __real_read(fd, buf, len);
+    if (n < 0 && errno == ENODEV && getenv("PUPPET_ABORTED"))
+        errno = ECONNABORTED;
+    return n;
+}
 
 static const char *const kinds[] = {"status", "lose", "late", "fatal", "corrupt", "hang", "remove"};
 
