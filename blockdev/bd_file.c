@@ -5,13 +5,13 @@
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "blockdev/bdev.h"
+#include "blockdev/file_lock.h"
 
 #define ZEROES_CHUNK  (256u << 10)
 #define DMA_ALIGNMENT 4096u
@@ -231,9 +231,7 @@ static int lock(int fd, uint32_t flags)
         kind = LOCK_EX;
     else if (flags & BD_OPEN_READ_ONLY)
         return 0;
-    if (flock(fd, kind | LOCK_NB) == 0)
-        return 0;
-    return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    return bd_file_lock(fd, kind);
 }
 
 static int file_size(const struct file_dev *f, uint64_t *bytes, uint32_t *own_lba)

@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "blockdev/file_lock.h"
 #include "sim/internal.h"
 
 static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64_t *bytes)
@@ -14,8 +14,9 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
     if (ns->fd < 0)
         return -errno;
     /* Readers share; a writer excludes everyone, or two file systems would corrupt the image. */
-    if (flock(ns->fd, (cfg->read_only ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    int rc = bd_file_lock(ns->fd, cfg->read_only ? LOCK_SH : LOCK_EX);
+    if (rc)
+        return rc;
     off_t end = lseek(ns->fd, 0, SEEK_END);
     if (end < 0)
         return -errno;

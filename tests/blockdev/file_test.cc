@@ -16,6 +16,18 @@
 
 #include "blockdev/bdev.h"
 
+static unsigned lock_is_had; /* times still that it is found so */
+
+extern "C" int __real_flock(int fd, int operation);
+extern "C" int __wrap_flock(int fd, int operation)
+{
+    if (!lock_is_had)
+        return __real_flock(fd, operation);
+    lock_is_had--;
+    errno = EWOULDBLOCK;
+    return -1;
+}
+
 namespace
 {
 
@@ -179,6 +191,14 @@ TEST_F(File, CloseReleasesTheLock)
     ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
     bd_close(dev);
     ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+}
+
+// A process that was killed and waited for can still have it for milliseconds.
+TEST_F(File, TheLockOfOneThatIsJustGoingIsWaitedFor)
+{
+    lock_is_had = 10;
+    ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    EXPECT_EQ(lock_is_had, 0u);
 }
 
 TEST_F(File, ThingsThatAreNotDevicesAreRefused)

@@ -16,7 +16,7 @@ import tree
 PROJECT = {
     "layout": [],
     "blockdev": [],
-    "sim": ["blockdev/transport.h", "blockdev/nvme_spec.h"],
+    "sim": ["blockdev/transport.h", "blockdev/nvme_spec.h", "blockdev/file_lock.h"],
     "cuda": ["layout/", "blockdev/"],
     "sim/serve": ["sim/sim.h", "blockdev/transport.h", "blockdev/nvme_spec.h",
                   "blockdev/vfio_user_spec.h"],
