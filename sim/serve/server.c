@@ -253,6 +253,17 @@ static int time_left(const struct server *s)
     return s->deadline > now ? (int)(s->deadline - now) : 0;
 }
 
+/*
+ * poll() may have looked at the client just before it hung up, and at the listener after the next
+ * one came: that one is not a second.
+ */
+static bool is_quiet(int client)
+{
+    struct pollfd p = {.fd = client, .events = POLLIN};
+
+    return poll(&p, 1, 0) == 0;
+}
+
 static int turn(struct server *s)
 {
     bool take = s->client < 0 || !s->o->wait_second;
@@ -276,7 +287,7 @@ static int turn(struct server *s)
         return drop_torn(s);
     if (p[2].revents)
         return serve_client(s);
-    if (p[3].revents)
+    if (p[3].revents && is_quiet(s->client))
         take_client(s);
     return 0;
 }
