@@ -220,9 +220,12 @@ TEST_P(ReadvTest, UnregisteringEndsABatchOfAnotherThread)
     ASSERT_EQ(gpunvme_info(g_, &info), 0);
     if (info.executor == GPUNVME_EXECUTOR_CUDA)
         GTEST_SKIP() << "looks into memory of the host to see when the batch has begun";
-    std::vector<gpunvme_piece> pieces(100000, gpunvme_piece{100, 200, 4000, 7});
-    const auto *data = static_cast<const volatile char *>(gpunvme_buffer_addr(shared_)) + 200;
-    const char *want = std::find_if(&file_[100], &file_[4000], [](char c) { return c != 0; });
+    constexpr uint32_t kPieces = 100000, kLen = kRoom / kPieces;
+    std::vector<gpunvme_piece> pieces(kPieces);
+    for (uint64_t i = 0; i < kPieces; i++) // each has a place: a drive with threads writes at once
+        pieces[i] = {100, i * kLen, kLen, 7};
+    const auto *data = static_cast<const volatile char *>(gpunvme_buffer_addr(shared_));
+    const char *want = std::find_if(&file_[100], &file_[100 + kLen], [](char c) { return c != 0; });
     int err = 1;
     std::thread reader(
         [&] { err = gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr); });
@@ -232,7 +235,7 @@ TEST_P(ReadvTest, UnregisteringEndsABatchOfAnotherThread)
     reader.join();
     EXPECT_TRUE(err == 0 || err == -EINTR) << err;
     for (const gpunvme_piece &p : pieces)
-        ASSERT_TRUE(p.result == 4000 || (err && p.result == -ECANCELED)) << p.result;
+        ASSERT_TRUE(p.result == int32_t{kLen} || (err && p.result == -ECANCELED)) << p.result;
 }
 
 INSTANTIATE_TEST_SUITE_P(Mounts, ReadvTest,
