@@ -31,7 +31,7 @@ void bd_progress(struct nvme_bdev *d)
 /* Longer than any owner of a queue is without a completion and without a step up the ladder. */
 static uint64_t stuck_ms(const struct nvme_bdev *d)
 {
-    return 2 * (d->c->io_timeout_ms + bd_climb_ms(d));
+    return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_climb_ms(d));
 }
 
 static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)

@@ -23,7 +23,7 @@ uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
 {
     const struct nvme_bdev *d = (const struct nvme_bdev *)dev;
 
-    return (1 + BD_RETRIES) * (d->c->io_timeout_ms + bd_climb_ms(d));
+    return (1 + BD_RETRIES) * (d->c->io_timeout_ms + d->c->t->durable_ms + bd_climb_ms(d));
 }
 
 /* Asks for the end of what had expired by `now`. False when the admin queue is of no use. */

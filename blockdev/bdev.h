@@ -103,17 +103,18 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
  * passing (DNR clear) are retried a few times; "not yet" (nvme_status_not_yet()) is no
  * failure before the command's deadline.
  *
- * A command that misses the io_timeout_ms of nvme_opts is aborted, or ended with its queue pair or
- * by a reset of the controller, and sent again, three times; then it ends with -ETIMEDOUT. When the
- * controller fails for good everything ends with -EIO. Nothing ends while the controller may still
- * move its data, and no flush or BD_FUA write succeeds but by its own completion.
+ * A command that misses the io_timeout_ms of nvme_opts (a flush and a BD_FUA write have the
+ * transport's durable_ms besides) is aborted, or ended with its queue pair or by a reset of the
+ * controller, and sent again, three times; then it ends with -ETIMEDOUT. When the controller fails
+ * for good everything ends with -EIO. Nothing ends while the controller may still move its data,
+ * and no flush or BD_FUA write succeeds but by its own completion.
  */
 int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsigned depth,
                  struct bd_dev **out);
 /*
  * Longest time one command of such a device takes, ms, when every attempt climbs the whole ladder:
- * 4 * (io_timeout_ms + 500 + (2 + 2 * queues) * admin_timeout_ms + nvme_ctrlr_reset_ms()), besides
- * what other users of the controller take to stop and resume.
+ * 4 * (io_timeout_ms + the transport's durable_ms + 500 + (2 + 2 * queues) * admin_timeout_ms +
+ * nvme_ctrlr_reset_ms()), besides what other users of the controller take to stop and resume.
  */
 uint64_t bd_nvme_command_ms(const struct bd_dev *dev);
 

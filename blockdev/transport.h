@@ -141,6 +141,11 @@ struct nvme_transport {
      * transport soon. -1: the system never asks. The transport's; poll it, do not read it.
      */
     int removal_fd;
+    /*
+     * By how much a FLUSH, or a write with FUA, may take longer than other commands: for a
+     * controller that writes to a file whose disk may have gigabytes to write before. 0 for drives.
+     */
+    unsigned durable_ms;
 };
 
 /* Has a controller answered? Neither half of CAP can be all-ones or 0 (3.1.4.1: MQES, CSS). */

@@ -169,6 +169,27 @@ TEST(NvmeRecovery, LateWriteDoesNotOvertakeALaterOne)
     EXPECT_EQ(rig.peek(0, 4096), second);
 }
 
+// As the file of a simulated drive does, whose disk has much to write before.
+TEST(NvmeRecovery, WhatIsToBeDurableHasMoreTimeWhereTheTransportSaysSo)
+{
+    Rig rig;
+    rig.opts.io_timeout_ms = 100;
+    rig.open(2, 8);
+    nvme_ctrlr_transport(rig.c)->durable_ms = 60000;
+    for (uint8_t opcode : {NVME_IO_FLUSH, NVME_IO_WRITE}) {
+        sim_fault late = fault(SIM_FAULT_LATE, opcode, 1);
+        late.delay_ns = 500000000;
+        rig.fault(late);
+    }
+    sim_stats before, after;
+    sim_get_stats(rig.sim, &before);
+    Bytes data = random_bytes(4096, 1);
+    EXPECT_EQ(bd_flush(rig.dev), 0);
+    EXPECT_EQ(bd_write(rig.dev, 0, data.data(), 4096, BD_FUA), 0);
+    sim_get_stats(rig.sim, &after);
+    EXPECT_EQ(after.commands, before.commands + 2) << "and no Abort";
+}
+
 TEST(NvmeRecovery, ControllerThatHangsIsResetForAllThreads)
 {
     Rig rig;
