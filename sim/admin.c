@@ -291,7 +291,7 @@ static uint16_t set_features(struct admin *a)
             return NVME_ERR_INVALID_FIELD;
         a->s->wce = a->sqe->cdw11 & 1;
         for (unsigned i = 0; !a->s->wce && i < a->s->cfg.namespaces; i++)
-            sim_media_flush(a->s, &a->s->ns[i]);
+            sim_media_flush(&a->s->ns[i]);
         return NVME_OK;
     default:
         return NVME_ERR_INVALID_FIELD;

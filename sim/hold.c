@@ -174,6 +174,22 @@ static void abort_slot(struct sim_thread *th, struct sim_cmd *cmd, uint16_t stat
     sim_finish(th, cmd, status);
 }
 
+bool sim_held_flushed(struct sim_thread *th, uint64_t flush, uint16_t status)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (cmd->state != SIM_CMD_HELD || cmd->due != SIM_NEVER || cmd->flush > flush)
+            continue;
+        unheap(th, cmd);
+        sim_finish(th, cmd, status);
+        any = true;
+    }
+    return any;
+}
+
 bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status)
 {
     struct sim_thread *th = &s->threads[sim_owner(s, sqid, false)];

@@ -77,6 +77,8 @@ struct sim_ns {
     uint32_t lba_size;
     unsigned lba_shift;
     bool read_only, null_media, is_file, track, pinned;
+    bool in_memory; /* a file there is nothing to sync of */
+    bool syncs;     /* what is durable is so by fdatasync(): see flush.c */
     struct sim_undo undo;
 };
 
@@ -117,7 +119,9 @@ struct sim_cmd {
     bool queued;         /* all its copies have been submitted */
     unsigned subs;       /* submissions that carry copies of it */
     uint64_t due, order; /* heap key */
+    uint64_t flush;      /* with due == SIM_NEVER: which of the flusher's it waits for */
 };
+#define SIM_NEVER UINT64_MAX
 static_assert(sizeof(struct sim_cmd) == 2 * SIM_CACHE_LINE, "a command is two lines");
 
 struct sim_piece {
@@ -159,6 +163,7 @@ struct sim_thread {
     struct sim_piece *pieces;
     unsigned n_pieces, host_pieces; /* and how many of them are host memory */
     struct sim_move *move;
+    uint64_t flushed; /* of the flusher's, what has been looked at */
     bool blocked; /* a command waits for room for its copies; the pieces are its own meanwhile */
     struct sim_counters count;
     _Atomic unsigned moving; /* commands in the hands of the mover; stored by who has the lock */
@@ -172,6 +177,16 @@ struct sim_thread {
 struct sim_fault_slot {
     struct sim_fault f;
     _Atomic uint64_t matches, fired;
+};
+
+struct sim_flusher {
+    pthread_mutex_t lock; /* protects asked and stop */
+    pthread_cond_t wake;
+    uint64_t asked;
+    bool stop, started;
+    pthread_t thread;
+    _Atomic uint64_t done; /* tried: all that was asked for, up to this one */
+    _Atomic bool failed;   /* one of them has; stored before done */
 };
 
 #define SIM_VIOLATIONS_KEPT 16u
@@ -222,9 +237,10 @@ struct sim {
     _Atomic uint32_t *doorbells;
     size_t doorbells_len;
     int doorbells_fd;
-    _Atomic uint32_t *seen;      /* by doorbell word: last value looked at */
-    _Atomic uint8_t *owner;      /* by 2 * queue id + (1 for a CQ): thread that serves it */
-    _Atomic unsigned top_queue;  /* highest id of a queue that exists */
+    _Atomic uint32_t *seen;     /* by doorbell word: last value looked at */
+    _Atomic uint8_t *owner;     /* by 2 * queue id + (1 for a CQ): thread that serves it */
+    _Atomic unsigned top_queue; /* highest id of a queue that exists */
+    struct sim_flusher flusher;
     _Atomic bool halted;         /* CSTS.CFS */
     _Atomic bool gone;           /* power cut or pulled out: registers read all-ones */
     _Atomic uint64_t hung_until; /* 0: it works; UINT64_MAX: until a reset */
@@ -387,6 +403,8 @@ void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
 SIM_RARE void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
 bool sim_done_flush(struct sim_thread *th);
 bool sim_held_run(struct sim_thread *th, uint64_t *next_due);
+/* Ends those that waited for the flusher, up to its number `flush`. False: there were none. */
+bool sim_held_flushed(struct sim_thread *th, uint64_t flush, uint16_t status);
 uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now);
 /* All paused: ends a held or lost command. */
 bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status);
@@ -398,9 +416,11 @@ void sim_forget_all(struct sim_thread *th);
 bool sim_admin_run(struct sim *s);
 
 /* io.c */
-#define SIM_MOVING 0xffffu /* in place of a status: the mover has the command */
+#define SIM_MOVING 0xffffu /* in place of a status: the mover or the flusher has the command */
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
+/* What it wrote is on the media. NVME_OK, or SIM_MOVING until that is durable. */
+uint16_t sim_io_written(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns);
 /* What has been fetched from one queue, for whose completions there is room. */
 void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n);
 static inline struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid)
@@ -430,7 +450,25 @@ void sim_media_close(struct sim_ns *ns);
 void sim_copy_to_target(void *target, const void *media, size_t len);
 void sim_copy_from_target(void *media, const void *target, size_t len);
 void sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
-void sim_media_flush(struct sim *s, struct sim_ns *ns);
+/* Waits for it, as only who has no commands may. */
+void sim_media_flush(struct sim_ns *ns);
+static inline bool sim_syncs(const struct sim *s)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        any |= s->ns[i].syncs;
+    return any;
+}
+
+/* flush.c */
+int sim_flusher_start(struct sim *s);
+void sim_flusher_stop(struct sim *s);
+/* The command waits until what is on the media is durable. SIM_MOVING. */
+uint16_t sim_flush_wait(struct sim_thread *th, struct sim_cmd *cmd);
+/* Ends those that have waited long enough. */
+bool sim_flush_run(struct sim_thread *th);
+bool sim_flush_news(struct sim_thread *th);
 
 /* cache.c */
 int sim_cache_before_write(struct sim_ns *ns, uint64_t lba, uint64_t lbas);

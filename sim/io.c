@@ -128,6 +128,15 @@ static inline void count_transfer(struct sim_thread *th, bool read, size_t bytes
     sim_count(read ? &th->count.read_bytes : &th->count.written_bytes, bytes);
 }
 
+uint16_t sim_io_written(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
+{
+    bool fua = cmd->sqe.cdw12 & NVME_RW_FUA;
+
+    if (fua && cached(th, ns))
+        sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
+    return ns->syncs && (fua || !th->s->wce) ? sim_flush_wait(th, cmd) : NVME_OK;
+}
+
 static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
 {
     const struct nvme_sqe *q = &cmd->sqe;
@@ -153,9 +162,7 @@ static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_
     host_copy(th, ns, q);
     if (cmd->corrupt)
         flip_bit(th, ns, q);
-    if (write && (q->cdw12 & NVME_RW_FUA) && cached(th, ns))
-        sim_cache_durable(ns, sim_slba(q), sim_nlb(q));
-    return NVME_OK;
+    return write ? sim_io_written(th, cmd, ns) : NVME_OK;
 }
 
 static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lba, uint64_t lbas)
@@ -166,16 +173,14 @@ static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lb
     return NVME_OK;
 }
 
-static uint16_t write_zeroes(struct sim_thread *th, const struct sim_cmd *cmd, struct sim_ns *ns)
+static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
 {
     const struct nvme_sqe *q = &cmd->sqe;
     uint16_t st = check_range(th, cmd, ns);
 
     if (st == NVME_OK)
         st = zero_range(th, ns, sim_slba(q), sim_nlb(q));
-    if (st == NVME_OK && (q->cdw12 & NVME_RW_FUA) && cached(th, ns))
-        sim_cache_durable(ns, sim_slba(q), sim_nlb(q));
-    return st;
+    return st == NVME_OK ? sim_io_written(th, cmd, ns) : st;
 }
 
 /* Copies the range list out first: it must not change between the check and the work. */
@@ -213,18 +218,23 @@ static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *
     return st;
 }
 
-static uint16_t flush(struct sim_thread *th, const struct sim_cmd *cmd)
+static uint16_t flush(struct sim_thread *th, struct sim_cmd *cmd)
 {
     struct sim *s = th->s;
     struct sim_ns *ns = sim_ns_get(s, cmd->sqe.nsid);
+    bool syncs = false;
 
     if (!ns && cmd->sqe.nsid != SIM_NSID_ALL)
         return flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
     sim_count(&th->count.flushes, 1);
-    for (unsigned i = 0; i < s->cfg.namespaces; i++)
-        if (!ns || ns == &s->ns[i])
-            sim_media_flush(s, &s->ns[i]);
-    return NVME_OK;
+    for (unsigned i = 0; i < s->cfg.namespaces; i++) {
+        if (ns && ns != &s->ns[i])
+            continue;
+        if (s->ns[i].track)
+            sim_cache_flush(&s->ns[i]);
+        syncs |= s->ns[i].syncs;
+    }
+    return syncs ? sim_flush_wait(th, cmd) : NVME_OK;
 }
 
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd)

@@ -1,12 +1,21 @@
 /* Where a namespace's bytes are: an image file or anonymous memory, mapped shared. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "blockdev/file_lock.h"
 #include "sim/internal.h"
+
+static bool is_in_memory(int fd)
+{
+    struct statfs st;
+
+    return fstatfs(fd, &st) == 0 && (st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC);
+}
 
 static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64_t *bytes)
 {
@@ -24,6 +33,7 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
         return -EINVAL;
     *bytes = cfg->bytes ? cfg->bytes : (uint64_t)end;
     ns->is_file = true;
+    ns->in_memory = is_in_memory(ns->fd);
     return 0;
 }
 
@@ -160,10 +170,10 @@ void sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
         sim_copy_from_target(ns->base + offset + done, zeros, ns->lba_size);
 }
 
-void sim_media_flush(struct sim *s, struct sim_ns *ns)
+void sim_media_flush(struct sim_ns *ns)
 {
     if (ns->track)
         sim_cache_flush(ns);
-    if (s->cfg.flush_to_disk && ns->is_file && !ns->read_only)
+    if (ns->syncs)
         fdatasync(ns->fd);
 }

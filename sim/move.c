@@ -20,21 +20,21 @@
 #define RING_ALIGN    64u
 #define RING_LEAST    (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
 
-/* Its bytes are on the media. */
-static void written(struct sim_thread *th, const struct sim_cmd *cmd)
+/* Its bytes are on the media. Has it ended with that? */
+static bool written(struct sim_thread *th, struct sim_cmd *cmd)
 {
     struct sim_ns *ns = sim_ns_get(th->s, cmd->sqe.nsid);
 
     if (cmd->corrupt)
         ns->base[sim_slba(&cmd->sqe) << ns->lba_shift] ^= 1;
-    if ((cmd->sqe.cdw12 & NVME_RW_FUA) && ns->track && th->s->wce)
-        sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
+    return sim_io_written(th, cmd, ns) == NVME_OK;
 }
 
 static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd, bool idle)
 {
-    if (cmd->sqe.opcode == NVME_IO_WRITE && !cmd->dead && cmd->status == NVME_OK)
-        written(th, cmd);
+    if (cmd->sqe.opcode == NVME_IO_WRITE && !cmd->dead && cmd->status == NVME_OK &&
+        !written(th, cmd))
+        return;
     sim_finish_knowing(th, cmd, cmd->status, idle);
 }
 

@@ -146,7 +146,7 @@ void sim_disable(struct sim *s)
 static void shut_down(struct sim *s)
 {
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
-        sim_media_flush(s, &s->ns[i]);
+        sim_media_flush(&s->ns[i]);
     s->shst = NVME_CSTS_SHST_COMPLETE;
 }
 

@@ -110,12 +110,14 @@ static int open_media(struct sim *s)
             return rc;
         ns->track =
             s->cfg.track_cache && !s->cfg.no_volatile_cache && !ns->null_media && !ns->read_only;
+        ns->syncs = s->cfg.flush_to_disk && ns->is_file && !ns->in_memory && !ns->read_only;
     }
     return 0;
 }
 
 static void destroy(struct sim *s)
 {
+    sim_flusher_stop(s);
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++) {
         sim_cache_free(&s->ns[i]);
         sim_media_close(&s->ns[i]);
@@ -199,6 +201,8 @@ int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_trans
         rc = init_queues(s);
     if (rc == 0)
         rc = open_media(s);
+    if (rc == 0)
+        rc = sim_flusher_start(s);
     if (rc == 0)
         rc = sim_attach(s, transport);
     if (rc) {

@@ -52,8 +52,9 @@ struct sim_config {
      */
     bool track_cache;
     /*
-     * FLUSH also syncs the image file. Without it what was flushed survives the end of this
-     * process, not of this machine.
+     * FLUSH, FUA and writes without a volatile cache also sync an image file, by a thread that
+     * takes its time: nvme_transport.durable_ms. When a sync fails, all that follow do. Without it
+     * what was flushed survives the end of this process, not of this machine.
      */
     bool flush_to_disk;
 };

@@ -214,6 +214,7 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
         return worked;
     }
     worked |= sim_done_flush(th);
+    worked |= sim_flush_run(th);
     worked |= sim_held_run(th, next_due);
     worked |= poll_queues(th);
     sim_move_submit(th);
@@ -274,6 +275,8 @@ static bool news_for(struct sim_thread *th)
      */
     if (!atomic_load(&s->running) || sim_idle(s))
         return false;
+    if (sim_flush_news(th))
+        return true;
     for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
         for (unsigned cq = 0; cq < 2; cq++) {
             size_t w = sim_doorbell_word(s, q, cq);

@@ -8,6 +8,9 @@
 
 #include "sim/internal.h"
 
+/* A bound, no more: 10 GB of dirty pages at 17 MB/s. */
+#define SYNC_MS 600000u
+
 static struct sim *of(struct nvme_transport *t)
 {
     return ((struct sim_transport *)t)->s;
@@ -146,6 +149,7 @@ int sim_transport_create(struct sim *s)
     st->t.doorbells_are_mmio = false;
     st->t.doorbells_fd = s->doorbells_fd;
     st->t.doorbells_fd_offset = NVME_REG_DOORBELLS;
+    st->t.durable_ms = sim_syncs(s) ? SYNC_MS : 0;
     s->transport = st;
     return 0;
 }

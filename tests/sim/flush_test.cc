@@ -1,0 +1,307 @@
+/* An image file on a disk: what is durable when, and what goes on while the disk takes its time. */
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+/* The disk: a sync takes until it is let go. */
+static struct {
+    std::mutex lock;
+    std::condition_variable changed;
+    bool held, fails;
+    unsigned begun;
+} disk;
+static long file_system = EXT4_SUPER_MAGIC;
+
+extern "C" int __wrap_fdatasync(int fd);
+extern "C" int __wrap_fdatasync(int)
+{
+    std::unique_lock<std::mutex> hold(disk.lock);
+    disk.begun++;
+    disk.changed.notify_all();
+    disk.changed.wait(hold, [] { return !disk.held; });
+    errno = EIO;
+    return disk.fails ? -1 : 0;
+}
+
+extern "C" int __wrap_fstatfs64(int fd, struct statfs *st);
+extern "C" int __wrap_fstatfs64(int, struct statfs *st)
+{
+    *st = {};
+    st->f_type = file_system;
+    return 0;
+}
+
+namespace
+{
+
+struct Image {
+    Image()
+    {
+        int fd = mkstemp(path.data());
+        EXPECT_EQ(ftruncate(fd, 4 << 20), 0);
+        close(fd);
+    }
+    ~Image()
+    {
+        unlink(path.c_str());
+    }
+    struct sim_config config() const
+    {
+        struct sim_config c = small_config();
+        c.ns[0].bytes = 0;
+        c.ns[0].path = path.c_str();
+        c.flush_to_disk = true;
+        return c;
+    }
+    std::string path = ::testing::TempDir() + "gpunvme-flush-XXXXXX";
+};
+
+struct Flush : ::testing::Test {
+    Flush()
+    {
+        disk.held = disk.fails = false;
+        disk.begun = 0;
+        start();
+    }
+    ~Flush() override
+    {
+        let_go();
+        file_system = EXT4_SUPER_MAGIC;
+    }
+    void start()
+    {
+        buf.reset();
+        r.reset();
+        r = std::make_unique<Rig>(image.config());
+        q = &r->create(1, 16);
+        buf = r->dma(4096);
+    }
+    void submit(const struct nvme_sqe &s)
+    {
+        r->put(*q, s);
+        r->ring(*q);
+    }
+    static struct nvme_sqe flush(uint16_t cid)
+    {
+        struct nvme_sqe s = {};
+        s.cid = cid;
+        s.nsid = 1;
+        return s;
+    }
+    struct nvme_sqe write(uint16_t cid, bool fua) const
+    {
+        struct nvme_sqe s = io(NVME_IO_WRITE, 3, 1, buf->iova, 0, cid);
+        s.cdw12 |= fua ? NVME_RW_FUA : 0;
+        return s;
+    }
+    struct nvme_sqe read(uint16_t cid) const
+    {
+        return io(NVME_IO_READ, 0, 1, buf->iova, 0, cid);
+    }
+    static void hold()
+    {
+        std::lock_guard<std::mutex> lock(disk.lock);
+        disk.held = true;
+    }
+    static void let_go()
+    {
+        std::lock_guard<std::mutex> lock(disk.lock);
+        disk.held = false;
+        disk.changed.notify_all();
+    }
+    static bool begins(unsigned n)
+    {
+        std::unique_lock<std::mutex> lock(disk.lock);
+        return disk.changed.wait_for(lock, std::chrono::seconds(10),
+                                     [n] { return disk.begun >= n; });
+    }
+    /* The next completion is of this command and says this. */
+    void ends(uint16_t cid, uint16_t status)
+    {
+        struct nvme_cqe cqe = {};
+        ASSERT_TRUE(r->next(*q, &cqe));
+        EXPECT_EQ(cqe.cid, cid);
+        EXPECT_EQ(NVME_STATUS(cqe.status), status);
+    }
+
+    Image image;
+    std::unique_ptr<Rig> r;
+    Queue *q;
+    std::unique_ptr<Dma> buf;
+};
+
+TEST_F(Flush, OthersGoOnWhileTheDiskTakesItsTime)
+{
+    hold();
+    submit(flush(1));
+    ASSERT_TRUE(begins(1));
+    submit(read(2));
+    ends(2, NVME_OK);
+    submit(write(3, false));
+    ends(3, NVME_OK);
+    EXPECT_TRUE(r->quiet(*q));
+    let_go();
+    ends(1, NVME_OK);
+}
+
+TEST_F(Flush, AWriteWithFuaIsOnTheDiskWhenItEnds)
+{
+    hold();
+    submit(write(1, true));
+    ASSERT_TRUE(begins(1));
+    EXPECT_TRUE(r->quiet(*q));
+    let_go();
+    ends(1, NVME_OK);
+    submit(io(NVME_IO_WRITE_ZEROES, 3, 1, 0, 0, 2));
+    ends(2, NVME_OK);
+    EXPECT_EQ(disk.begun, 1u) << "without FUA";
+}
+
+/* A device of one page, whose copies end as soon as they are asked for. */
+struct Device {
+    Device()
+    {
+        ops.max_copies = 8;
+        ops.submit = [](void *, unsigned, bool, const struct nvme_copy *c, unsigned n, uint64_t *) {
+            for (unsigned i = 0; i < n; i++)
+                memset(c[i].host, 'd', c[i].len);
+            return 0;
+        };
+        ops.poll = [](void *, unsigned, uint64_t) { return 1; };
+        ops.pin = [](void *, void *, size_t) { return 0; };
+        ops.unpin = [](void *, void *) {};
+        mover.ops = &ops;
+        mover.channels = 4;
+        mem.device = 0x7000000000;
+        mem.len = 4096;
+        mem.fd = -1;
+        mem.mover = &mover;
+    }
+    struct nvme_mover_ops ops = {};
+    struct nvme_mover mover = {};
+    struct nvme_mem mem = {};
+};
+
+TEST_F(Flush, SoIsAWriteFromTheMemoryOfADevice)
+{
+    Device device;
+    uint64_t iova;
+    ASSERT_EQ(r->t->ops->map(r->t, &device.mem, &iova), 0);
+    struct nvme_sqe s = io(NVME_IO_WRITE, 3, 1, iova, 0, 1);
+    s.cdw12 |= NVME_RW_FUA;
+    hold();
+    submit(s);
+    ASSERT_TRUE(begins(1));
+    EXPECT_TRUE(r->quiet(*q));
+    let_go();
+    ends(1, NVME_OK);
+    char byte = 0;
+    EXPECT_EQ(sim_peek(r->sim, 1, 3 * 4096, &byte, 1), 0);
+    EXPECT_EQ(byte, 'd');
+    EXPECT_EQ(r->t->ops->unmap(r->t, iova), 0);
+}
+
+TEST_F(Flush, WithoutACacheEveryWriteIs)
+{
+    struct nvme_sqe off = admin_cmd(NVME_ADMIN_SET_FEATURES, NVME_FEAT_VOLATILE_WRITE_CACHE, 0);
+    ASSERT_EQ(r->admin(off), 0);
+    unsigned before = disk.begun;
+    submit(write(1, false));
+    ends(1, NVME_OK);
+    EXPECT_EQ(disk.begun, before + 1);
+}
+
+/* What came while a sync was under way is not part of it. */
+TEST_F(Flush, OneSyncServesAllThatWaited)
+{
+    hold();
+    submit(flush(1));
+    ASSERT_TRUE(begins(1));
+    for (uint16_t cid = 2; cid < 8; cid++)
+        submit(flush(cid));
+    submit(read(8));
+    ends(8, NVME_OK);
+    let_go();
+    for (uint16_t cid = 1; cid < 8; cid++) {
+        struct nvme_cqe cqe;
+        ASSERT_TRUE(r->next(*q, &cqe));
+        EXPECT_EQ(NVME_STATUS(cqe.status), NVME_OK);
+    }
+    EXPECT_EQ(disk.begun, 2u);
+}
+
+TEST_F(Flush, AFailureStays)
+{
+    disk.fails = true;
+    submit(flush(1));
+    ends(1, NVME_ERR_WRITE_FAULT);
+    disk.fails = false;
+    submit(write(2, true));
+    ends(2, NVME_ERR_WRITE_FAULT);
+    submit(read(3));
+    ends(3, NVME_OK);
+}
+
+TEST_F(Flush, CanBeAborted)
+{
+    hold();
+    submit(flush(1));
+    ASSERT_TRUE(begins(1));
+    uint32_t result = 9;
+    struct nvme_sqe abort = admin_cmd(NVME_ADMIN_ABORT, 1 | 1u << 16, 0);
+    abort.cid = 77;
+    ASSERT_EQ(r->admin(abort, &result), 0);
+    EXPECT_EQ(result, 0u);
+    ends(1, NVME_ERR_ABORT_REQUESTED);
+    let_go();
+    submit(flush(1)); /* the identifier is free again, and the old sync ends nothing */
+    ends(1, NVME_OK);
+    EXPECT_TRUE(r->quiet(*q));
+}
+
+TEST_F(Flush, AQueueIsDeletedAndAControllerResetMeanwhile)
+{
+    hold();
+    submit(flush(1));
+    ASSERT_TRUE(begins(1));
+    EXPECT_EQ(r->remove_sq(1), 0);
+    EXPECT_EQ(r->remove_cq(1), 0);
+    q = &r->create(1, 16);
+    submit(flush(2));
+    submit(read(3));
+    ends(3, NVME_OK);
+    r->disable();
+    r->queues.clear();
+    r->enable();
+    q = &r->create(1, 16);
+    let_go();
+    submit(flush(4));
+    ends(4, NVME_OK);
+    EXPECT_TRUE(r->quiet(*q));
+}
+
+TEST_F(Flush, InMemoryThereIsNothingToWaitFor)
+{
+    EXPECT_GT(r->t->durable_ms, 0u);
+    file_system = TMPFS_MAGIC;
+    start();
+    EXPECT_EQ(r->t->durable_ms, 0u);
+    disk.begun = 0;
+    submit(flush(1));
+    ends(1, NVME_OK);
+    submit(write(2, true));
+    ends(2, NVME_OK);
+    EXPECT_EQ(disk.begun, 0u);
+}
+
+} // namespace
