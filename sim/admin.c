@@ -290,9 +290,7 @@ static uint16_t set_features(struct admin *a)
         if (a->s->cfg.no_volatile_cache)
             return NVME_ERR_INVALID_FIELD;
         a->s->wce = a->sqe->cdw11 & 1;
-        for (unsigned i = 0; !a->s->wce && i < a->s->cfg.namespaces; i++)
-            sim_media_flush(&a->s->ns[i]);
-        return NVME_OK;
+        return a->s->wce ? NVME_OK : sim_flush_now(a->s);
     default:
         return NVME_ERR_INVALID_FIELD;
     }

@@ -8,13 +8,28 @@
 
 #include "sim/internal.h"
 
-static bool sync_images(struct sim *s)
+/*
+ * A failure stays: what the kernel could not write it has dropped, and says so once.
+ */
+static void sync_images(struct sim *s)
 {
-    bool ok = true;
-
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
-        ok &= !s->ns[i].syncs || fdatasync(s->ns[i].fd) == 0;
-    return ok;
+        if (s->ns[i].syncs && fdatasync(s->ns[i].fd) != 0)
+            atomic_store(&s->flusher.failed, true);
+}
+
+static uint16_t verdict(struct sim *s)
+{
+    return atomic_load(&s->flusher.failed) ? NVME_ERR_WRITE_FAULT : NVME_OK;
+}
+
+uint16_t sim_flush_now(struct sim *s)
+{
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        if (s->ns[i].track)
+            sim_cache_flush(&s->ns[i]);
+    sync_images(s);
+    return verdict(s);
 }
 
 /* What was asked for before. Under the lock, which is open meanwhile. */
@@ -24,8 +39,7 @@ static void serve(struct sim *s)
     uint64_t asked = f->asked;
 
     pthread_mutex_unlock(&f->lock);
-    if (!sync_images(s))
-        atomic_store(&f->failed, true);
+    sync_images(s);
     atomic_store(&f->done, asked);
     atomic_fetch_add(&s->kicks, 1); /* see sim_kick() */
     sim_wake_all(s);
@@ -96,10 +110,6 @@ bool sim_flush_news(struct sim_thread *th)
     return atomic_load_explicit(&th->s->flusher.done, memory_order_relaxed) != th->flushed;
 }
 
-/*
- * A failure stays: what the kernel could not write it has dropped, and a later fdatasync(2) says
- * nothing of it.
- */
 bool sim_flush_run(struct sim_thread *th)
 {
     struct sim_flusher *f = &th->s->flusher;
@@ -107,6 +117,5 @@ bool sim_flush_run(struct sim_thread *th)
     if (!sim_flush_news(th))
         return false;
     th->flushed = atomic_load(&f->done); /* before failed, which is stored before it */
-    return sim_held_flushed(th, th->flushed,
-                            atomic_load(&f->failed) ? NVME_ERR_WRITE_FAULT : NVME_OK);
+    return sim_held_flushed(th, th->flushed, verdict(th->s));
 }

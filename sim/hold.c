@@ -178,13 +178,13 @@ bool sim_held_flushed(struct sim_thread *th, uint64_t flush, uint16_t status)
 {
     bool any = false;
 
-    for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+    for (uint32_t i = 0; th->n_heap && i < SIM_SLOTS; i++) {
         struct sim_cmd *cmd = &th->slots[i];
 
         if (cmd->state != SIM_CMD_HELD || cmd->due != SIM_NEVER || cmd->flush > flush)
             continue;
         unheap(th, cmd);
-        sim_finish(th, cmd, status);
+        sim_finish(th, cmd, cmd->decided ? cmd->status : status);
         any = true;
     }
     return any;

@@ -447,11 +447,10 @@ bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
 /* media.c */
 int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg);
 void sim_media_close(struct sim_ns *ns);
-void sim_copy_to_target(void *target, const void *media, size_t len);
-void sim_copy_from_target(void *media, const void *target, size_t len);
-void sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
-/* Waits for it, as only who has no commands may. */
-void sim_media_flush(struct sim_ns *ns);
+/* Bytes from an offset on. A status: of what the disk cannot give, or has no room for. */
+uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len);
+uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len);
+uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 static inline bool sim_syncs(const struct sim *s)
 {
     bool any = false;
@@ -461,7 +460,14 @@ static inline bool sim_syncs(const struct sim *s)
     return any;
 }
 
+/* copy.c: false where the media is not to be had; before the first, sim_copy_guard(). */
+void sim_copy_guard(void);
+bool sim_copy_to_target(void *target, const void *media, size_t len);
+bool sim_copy_from_target(void *media, const void *target, size_t len);
+
 /* flush.c */
+/* Waits for the disk: at a shutdown, and when the cache is switched off. A status. */
+uint16_t sim_flush_now(struct sim *s);
 int sim_flusher_start(struct sim *s);
 void sim_flusher_stop(struct sim *s);
 /* The command waits until what is on the media is durable. SIM_MOVING. */

@@ -83,18 +83,17 @@ static bool cached(const struct sim_thread *th, const struct sim_ns *ns)
     return ns->track && th->s->wce;
 }
 
-static void host_copy(struct sim_thread *th, struct sim_ns *ns, const struct nvme_sqe *q)
+static uint16_t host_copy(struct sim_thread *th, const struct sim_ns *ns, const struct nvme_sqe *q)
 {
-    unsigned char *media = ns->base + (sim_slba(q) << ns->lba_shift);
+    uint64_t at = sim_slba(q) << ns->lba_shift;
+    uint16_t st = NVME_OK;
 
-    for (unsigned i = 0; i < th->n_pieces; i++) {
+    for (unsigned i = 0; i < th->n_pieces && st == NVME_OK; at += th->pieces[i++].len) {
         const struct sim_piece *p = &th->pieces[i];
-        if (q->opcode == NVME_IO_READ)
-            sim_copy_to_target(p->host, media, p->len);
-        else
-            sim_copy_from_target(media, p->host, p->len);
-        media += p->len;
+        st = q->opcode == NVME_IO_READ ? sim_media_read(ns, at, p->host, p->len)
+                                       : sim_media_write(ns, at, p->host, p->len);
     }
+    return st;
 }
 
 /* One bit of the data, drawn from the seed: in memory for a read, on the media for a write. */
@@ -159,18 +158,17 @@ static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_
         sim_move_start(th, cmd, ns);
         return SIM_MOVING;
     }
-    host_copy(th, ns, q);
-    if (cmd->corrupt)
+    st = host_copy(th, ns, q);
+    if (st == NVME_OK && cmd->corrupt)
         flip_bit(th, ns, q);
-    return write ? sim_io_written(th, cmd, ns) : NVME_OK;
+    return st == NVME_OK && write ? sim_io_written(th, cmd, ns) : st;
 }
 
 static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 {
     if (cached(th, ns) && sim_cache_before_write(ns, lba, lbas) != 0)
         return NVME_ERR_INTERNAL;
-    sim_media_zero(ns, lba, lbas);
-    return NVME_OK;
+    return sim_media_zero(ns, lba, lbas);
 }
 
 static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)

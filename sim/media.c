@@ -4,17 +4,21 @@
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "blockdev/file_lock.h"
 #include "sim/internal.h"
 
+/* Not a device, whose node may be. */
 static bool is_in_memory(int fd)
 {
-    struct statfs st;
+    struct statfs fs;
+    struct stat st;
 
-    return fstatfs(fd, &st) == 0 && (st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC);
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fstatfs(fd, &fs) == 0 &&
+           (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
 
 static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64_t *bytes)
@@ -51,6 +55,7 @@ static int map_media(struct sim_ns *ns)
     int prot = PROT_READ | (ns->read_only ? 0 : PROT_WRITE);
     void *base = mmap(NULL, ns->len, prot, MAP_SHARED, ns->fd, 0);
 
+    sim_copy_guard();
     if (base == MAP_FAILED)
         return -errno;
     madvise(base, ns->len, MADV_HUGEPAGE); /* a wish: large copies run faster */
@@ -96,57 +101,47 @@ void sim_media_close(struct sim_ns *ns)
     ns->fd = -1;
 }
 
-/*
- * A driver may read and write the same LBA at one time; what it then reads is undefined, and that
- * is no mistake. ThreadSanitizer would call it one, so in its build the media's side of a copy is
- * hidden from it and the target's side, where a race is the driver's, is reported by hand.
- */
-#if defined(__SANITIZE_THREAD__)
-#define SIM_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SIM_TSAN 1
-#endif
-#endif
-
-#ifdef SIM_TSAN
-void __tsan_read_range(void *addr, unsigned long len);
-void __tsan_write_range(void *addr, unsigned long len);
-
-__attribute__((no_sanitize("thread"))) static void copy_unseen(void *to, const void *from,
-                                                               size_t len)
+static int read_file(int fd, uint64_t offset, unsigned char *to, size_t len)
 {
-    volatile unsigned char *d = to;
-    const volatile unsigned char *s = from;
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pread(fd, to + done, len - done, (off_t)(offset + done));
 
-    for (; len >= 8 && !((uintptr_t)d & 7) && !((uintptr_t)s & 7); len -= 8, d += 8, s += 8)
-        *(volatile uint64_t *)d = *(const volatile uint64_t *)s;
-    while (len--)
-        *d++ = *s++;
+        if (n <= 0)
+            return n ? -errno : -EIO; /* somebody has cut it */
+        done += (size_t)n;
+    }
+    return 0;
 }
 
-void sim_copy_to_target(void *target, const void *media, size_t len)
+static int write_file(int fd, uint64_t offset, const unsigned char *from, size_t len)
 {
-    __tsan_write_range(target, len);
-    copy_unseen(target, media, len);
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pwrite(fd, from + done, len - done, (off_t)(offset + done));
+
+        if (n < 0)
+            return -errno;
+        done += (size_t)n;
+    }
+    return 0;
 }
 
-void sim_copy_from_target(void *media, const void *target, size_t len)
+/* Where the mapping fails the file says why, or serves. */
+uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len)
 {
-    __tsan_read_range((void *)(uintptr_t)target, len);
-    copy_unseen(media, target, len);
-}
-#else
-void sim_copy_to_target(void *target, const void *media, size_t len)
-{
-    memcpy(target, media, len);
+    if (sim_copy_to_target(to, ns->base + offset, len) || read_file(ns->fd, offset, to, len) == 0)
+        return NVME_OK;
+    return NVME_ERR_UNRECOVERED_READ;
 }
 
-void sim_copy_from_target(void *media, const void *target, size_t len)
+uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len)
 {
-    memcpy(media, target, len);
+    if (sim_copy_from_target(ns->base + offset, from, len))
+        return NVME_OK;
+    int err = write_file(ns->fd, offset, from, len);
+    if (err == -ENOSPC || err == -EDQUOT)
+        return NVME_ERR_CAPACITY;
+    return err ? NVME_ERR_WRITE_FAULT : NVME_OK;
 }
-#endif
 
 /* A hole gives the memory back, but pinned pages must stay the ones the device knows. */
 static bool punch(struct sim_ns *ns, uint64_t offset, uint64_t bytes)
@@ -159,21 +154,15 @@ static bool punch(struct sim_ns *ns, uint64_t offset, uint64_t bytes)
                      (off_t)bytes) == 0;
 }
 
-void sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
+uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 {
     uint64_t offset = lba << ns->lba_shift, bytes = lbas << ns->lba_shift;
     static const unsigned char zeros[NVME_PAGE_SIZE];
+    uint16_t st = NVME_OK;
 
     if (ns->null_media || punch(ns, offset, bytes))
-        return;
-    for (uint64_t done = 0; done < bytes; done += ns->lba_size)
-        sim_copy_from_target(ns->base + offset + done, zeros, ns->lba_size);
-}
-
-void sim_media_flush(struct sim_ns *ns)
-{
-    if (ns->track)
-        sim_cache_flush(ns);
-    if (ns->syncs)
-        fdatasync(ns->fd);
+        return NVME_OK;
+    for (uint64_t done = 0; done < bytes && st == NVME_OK; done += ns->lba_size)
+        st = sim_media_write(ns, offset + done, zeros, ns->lba_size);
+    return st;
 }

@@ -20,34 +20,54 @@
 #define RING_ALIGN    64u
 #define RING_LEAST    (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
 
-/* Its bytes are on the media. Has it ended with that? */
-static bool written(struct sim_thread *th, struct sim_cmd *cmd)
+/* Its bytes are on the media. Its status, or SIM_MOVING. */
+static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
 {
     struct sim_ns *ns = sim_ns_get(th->s, cmd->sqe.nsid);
 
     if (cmd->corrupt)
         ns->base[sim_slba(&cmd->sqe) << ns->lba_shift] ^= 1;
-    return sim_io_written(th, cmd, ns) == NVME_OK;
+    return sim_io_written(th, cmd, ns);
 }
 
 static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd, bool idle)
 {
-    if (cmd->sqe.opcode == NVME_IO_WRITE && !cmd->dead && cmd->status == NVME_OK &&
-        !written(th, cmd))
-        return;
-    sim_finish_knowing(th, cmd, cmd->status, idle);
+    if (cmd->sqe.opcode == NVME_IO_WRITE && !cmd->dead && cmd->status == NVME_OK)
+        cmd->status = written(th, cmd);
+    if (cmd->status != SIM_MOVING)
+        sim_finish_knowing(th, cmd, cmd->status, idle);
+}
+
+static void note(struct sim_cmd *cmd, uint16_t status)
+{
+    if (status != NVME_OK)
+        cmd->status = status;
+}
+
+static uint16_t media_write(const struct sim_ns *ns, const unsigned char *media, const void *from,
+                            size_t len)
+{
+    return sim_media_write(ns, (uint64_t)(media - ns->base), from, len);
+}
+
+static uint16_t media_read(const struct sim_ns *ns, const unsigned char *media, void *to,
+                           size_t len)
+{
+    return sim_media_read(ns, (uint64_t)(media - ns->base), to, len);
 }
 
 /* Copies that failed, and bounced writes: what their commands get of it. */
-static SIM_APART void hand_over(const struct sim_sub *sub, bool ok)
+static SIM_APART void hand_over(struct sim *s, const struct sim_sub *sub, bool ok)
 {
     for (unsigned i = 0; i < sub->n; i++) {
         const struct sim_copy_ref *ref = &sub->refs[i];
+        struct sim_cmd *cmd = ref->cmd;
 
         if (!ok)
-            ref->cmd->status = NVME_ERR_DATA_TRANSFER;
-        else if (ref->media && !ref->cmd->dead)
-            sim_copy_from_target(ref->media, sub->copies[i].host, sub->copies[i].len);
+            cmd->status = NVME_ERR_DATA_TRANSFER;
+        else if (ref->media && !cmd->dead)
+            note(cmd, media_write(sim_ns_get(s, cmd->sqe.nsid), ref->media, sub->copies[i].host,
+                                  sub->copies[i].len));
     }
 }
 
@@ -69,7 +89,7 @@ static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
     if (ok)
         sim_count(&th->count.device_bytes, sub->bytes);
     if (!ok || !sub->to_device)
-        hand_over(sub, ok);
+        hand_over(th->s, sub, ok);
     for (unsigned i = 0; i < sub->n && i < AHEAD; i++)
         prefetch_cmd(sub->refs[i].cmd);
     for (unsigned i = 0; i < sub->n; i++) {
@@ -207,7 +227,7 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct 
     sub->ring_end = r->head;
     if (!sub->to_device)
         return host;
-    sim_copy_to_target(host, media, *len);
+    note(cmd, media_read(sim_ns_get(th->s, cmd->sqe.nsid), media, host, *len));
     if (cmd->corrupt) {
         host[sim_random(&th->rng) % *len] ^= 1;
         cmd->corrupt = false; /* done: the rest is copied as it is */
@@ -245,12 +265,11 @@ static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned
     return len;
 }
 
-static size_t host_copy(const struct sim_cmd *cmd, const struct sim_piece *p, unsigned char *media)
+static size_t host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const struct sim_piece *p,
+                        unsigned char *media)
 {
-    if (cmd->sqe.opcode == NVME_IO_WRITE)
-        sim_copy_from_target(media, p->host, p->len);
-    else
-        sim_copy_to_target(p->host, media, p->len);
+    note(cmd, cmd->sqe.opcode == NVME_IO_WRITE ? media_write(ns, media, p->host, p->len)
+                                               : media_read(ns, media, p->host, p->len));
     return p->len;
 }
 
@@ -273,7 +292,7 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
     for (unsigned i = 0; i < th->n_pieces && !cmd->dead; start += th->pieces[i++].len) {
         while (queued < start + th->pieces[i].len) {
             struct sim_piece p = from(&th->pieces[i], queued - start);
-            size_t n = p.host ? host_copy(cmd, &p, media + queued)
+            size_t n = p.host ? host_copy(cmd, ns, &p, media + queued)
                               : queue_copy(th, cmd, ns->pinned, &p, media + queued);
 
             queued += n;

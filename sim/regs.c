@@ -145,8 +145,7 @@ void sim_disable(struct sim *s)
 
 static void shut_down(struct sim *s)
 {
-    for (unsigned i = 0; i < s->cfg.namespaces; i++)
-        sim_media_flush(&s->ns[i]);
+    sim_flush_now(s);
     s->shst = NVME_CSTS_SHST_COMPLETE;
 }
 
@@ -258,7 +257,7 @@ void sim_controller_stop(struct sim *s)
     s->running = false;
     atomic_store(&s->top_queue, 0);
     s->aers = 0;
-    s->wce = true;
+    s->wce = !s->cfg.no_volatile_cache;
     s->granted = s->cfg.io_queues;
     s->delete_deadline = 0;
     s->admin_due = UINT64_MAX;

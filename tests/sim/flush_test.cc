@@ -18,6 +18,7 @@ static struct {
     std::mutex lock;
     std::condition_variable changed;
     bool held, fails;
+    int refuses; /* writes, with this error */
     unsigned begun;
 } disk;
 static long file_system = EXT4_SUPER_MAGIC;
@@ -31,6 +32,16 @@ extern "C" int __wrap_fdatasync(int)
     disk.changed.wait(hold, [] { return !disk.held; });
     errno = EIO;
     return disk.fails ? -1 : 0;
+}
+
+extern "C" ssize_t __real_pwrite64(int fd, const void *from, size_t len, off_t at);
+extern "C" ssize_t __wrap_pwrite64(int fd, const void *from, size_t len, off_t at);
+extern "C" ssize_t __wrap_pwrite64(int fd, const void *from, size_t len, off_t at)
+{
+    if (!disk.refuses)
+        return __real_pwrite64(fd, from, len, at);
+    errno = disk.refuses;
+    return -1;
 }
 
 extern "C" int __wrap_fstatfs64(int fd, struct statfs *st);
@@ -48,7 +59,7 @@ struct Image {
     Image()
     {
         int fd = mkstemp(path.data());
-        EXPECT_EQ(ftruncate(fd, 4 << 20), 0);
+        EXPECT_EQ(ftruncate(fd, 8 << 20), 0);
         close(fd);
     }
     ~Image()
@@ -70,6 +81,7 @@ struct Flush : ::testing::Test {
     Flush()
     {
         disk.held = disk.fails = false;
+        disk.refuses = 0;
         disk.begun = 0;
         start();
     }
@@ -250,6 +262,56 @@ TEST_F(Flush, AFailureStays)
     ends(2, NVME_ERR_WRITE_FAULT);
     submit(read(3));
     ends(3, NVME_OK);
+}
+
+/* What cannot be mapped: as a bad sector, or as a sparse file on a full disk. */
+TEST_F(Flush, WhatTheFileCannotGiveOrHoldIsAnErrorAndTheRestIsNot)
+{
+    constexpr uint64_t kGone = 512;
+    ASSERT_EQ(truncate(image.path.c_str(), 1 << 20), 0);
+    submit(io(NVME_IO_READ, kGone, 1, buf->iova, 0, 1));
+    ends(1, NVME_ERR_UNRECOVERED_READ);
+    for (auto [error, status] : {std::pair<int, uint16_t>{ENOSPC, NVME_ERR_CAPACITY},
+                                 {EDQUOT, NVME_ERR_CAPACITY},
+                                 {EIO, NVME_ERR_WRITE_FAULT}}) {
+        disk.refuses = error;
+        submit(io(NVME_IO_WRITE, kGone, 1, buf->iova, 0, 2));
+        ends(2, status);
+        submit(io(NVME_IO_WRITE_ZEROES, kGone, 1, 0, 0, 3));
+        ends(3, status);
+    }
+    submit(write(4, true));
+    ends(4, NVME_OK);
+    submit(flush(5));
+    ends(5, NVME_OK);
+    submit(read(6));
+    ends(6, NVME_OK);
+    disk.refuses = 0; /* there is room again */
+    fill(buf->addr, 4096, 7);
+    submit(io(NVME_IO_WRITE, kGone, 1, buf->iova, 0, 7));
+    ends(7, NVME_OK);
+    memset(buf->addr, 0, 4096);
+    submit(io(NVME_IO_READ, kGone, 1, buf->iova, 0, 8));
+    ends(8, NVME_OK);
+    EXPECT_TRUE(holds(buf->addr, 4096, 7));
+}
+
+/* Through bounce memory: the media cannot be pinned. */
+TEST_F(Flush, SoItIsForTheMemoryOfADevice)
+{
+    Device device;
+    uint64_t iova;
+    device.ops.pin = [](void *, void *, size_t len) { return len > 4 << 20 ? -EINVAL : 0; };
+    ASSERT_EQ(r->t->ops->map(r->t, &device.mem, &iova), 0);
+    ASSERT_EQ(truncate(image.path.c_str(), 1 << 20), 0);
+    disk.refuses = ENOSPC;
+    submit(io(NVME_IO_READ, 512, 1, iova, 0, 1));
+    ends(1, NVME_ERR_UNRECOVERED_READ);
+    submit(io(NVME_IO_WRITE, 512, 1, iova, 0, 2));
+    ends(2, NVME_ERR_CAPACITY);
+    submit(io(NVME_IO_WRITE, 0, 1, iova, 0, 3));
+    ends(3, NVME_OK);
+    EXPECT_EQ(r->t->ops->unmap(r->t, iova), 0);
 }
 
 TEST_F(Flush, CanBeAborted)
