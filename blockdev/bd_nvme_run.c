@@ -18,7 +18,8 @@ static void post_within_deadline(struct bd_queue *q, struct bd_slot *slot)
 void bd_post(struct bd_queue *q, struct bd_slot *slot)
 {
     const struct nvme_ctrlr *c = q->d->c;
-    bool durable = slot->io->op == BD_FLUSH || slot->io->flags & BD_FUA;
+    bool durable = slot->io->op == BD_FLUSH || slot->io->flags & BD_FUA ||
+                   (slot->io->op != BD_READ && !q->d->dev.info.volatile_cache);
 
     slot->deadline = nvme_deadline_ms(c->io_timeout_ms + (durable ? c->t->durable_ms : 0));
     post_within_deadline(q, slot);

@@ -103,7 +103,7 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
  * passing (DNR clear) are retried a few times; "not yet" (nvme_status_not_yet()) is no
  * failure before the command's deadline.
  *
- * A command that misses the io_timeout_ms of nvme_opts (a flush and a BD_FUA write have the
+ * A command that misses the io_timeout_ms of nvme_opts (what makes data durable has the
  * transport's durable_ms besides) is aborted, or ended with its queue pair or by a reset of the
  * controller, and sent again, three times; then it ends with -ETIMEDOUT. When the controller fails
  * for good everything ends with -EIO. Nothing ends while the controller may still move its data,

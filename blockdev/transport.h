@@ -142,8 +142,9 @@ struct nvme_transport {
      */
     int removal_fd;
     /*
-     * By how much a FLUSH, or a write with FUA, may take longer than other commands: for a
-     * controller that writes to a file whose disk may have gigabytes to write before. 0 for drives.
+     * By how much a FLUSH, a write with FUA, or without a volatile cache any write, may take longer
+     * than other commands: for a controller that writes to a file whose disk may have gigabytes to
+     * write before. 0 for drives.
      */
     unsigned durable_ms;
 };
