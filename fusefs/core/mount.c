@@ -246,6 +246,7 @@ static void init_locks(struct ffs *fs)
     pthread_cond_init(&fs->background.wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&fs->background.lock, NULL);
+    pthread_mutex_init(&fs->flushes.lock, NULL);
 }
 
 static void destroy(struct ffs *fs)
@@ -262,6 +263,7 @@ static void destroy(struct ffs *fs)
     pthread_rwlock_destroy(&fs->inode_file.data);
     pthread_cond_destroy(&fs->background.wake);
     pthread_mutex_destroy(&fs->background.lock);
+    pthread_mutex_destroy(&fs->flushes.lock);
     free(fs);
 }
 

@@ -2,7 +2,8 @@
  * The mounted file system, and how its parts report trouble. Private to the storage half.
  *
  * Order of locks, outermost first: journal.commit_lock, ffs.meta, then the leaf locks
- * (cache.lock, alloc.lock, home.lock, itable.lock), of which a thread holds one at a time.
+ * (cache.lock, alloc.lock, home.lock, itable.lock, flushes.lock), of which a thread holds one at a
+ * time.
  */
 #ifndef FUSEFS_CORE_STATE_H
 #define FUSEFS_CORE_STATE_H
@@ -28,6 +29,12 @@ struct ffs_background {
     bool running, stop, hurry;
 };
 
+struct ffs_flushes {
+    pthread_mutex_t lock; /* held while one is made; protects error */
+    _Atomic uint64_t begun;
+    int error; /* of the last */
+};
+
 struct ffs {
     struct bd_dev *dev;
     struct ffs_mount_opts opts;
@@ -41,6 +48,7 @@ struct ffs {
     struct ffs_home home;
     struct ffs_itable itable;
     struct ffs_background background;
+    struct ffs_flushes flushes;
     struct ffs_buf *super; /* held from mount to unmount */
     struct ffs_inode inode_file;
 };

@@ -10,11 +10,23 @@
 
 #define DEFAULT_COMMIT_MS 5000u
 
+/*
+ * One at a time: each has a queue pair for as long as it takes, and others have reads to make. One
+ * that is under way may have begun too early for the caller; the next one serves all who wait.
+ */
 int ffs_flush(struct ffs *fs)
 {
+    struct ffs_flushes *f = &fs->flushes;
     if (ffs_health(fs) & FFS_FAILED)
         return -EIO;
-    int err = bd_flush(fs->dev);
+    uint64_t seen = atomic_load(&f->begun);
+    pthread_mutex_lock(&f->lock);
+    if (atomic_load(&f->begun) == seen) {
+        atomic_store(&f->begun, seen + 1);
+        f->error = bd_flush(fs->dev);
+    }
+    int err = f->error;
+    pthread_mutex_unlock(&f->lock);
     return err ? ffs_fail(fs, "flush", err) : 0;
 }
 

@@ -4,8 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -139,4 +143,64 @@ TEST_F(FsThreads, AWriterWaitsForAMapForWriting)
     ASSERT_EQ(ffs_map_write_end(&map, 4096), 0);
     other.join();
     EXPECT_EQ(read(f, 0, 8), "secondff");
+}
+
+// A drive whose flushes take until they are let go.
+static struct {
+    std::mutex lock;
+    std::condition_variable changed;
+    const bd_ops *real;
+    unsigned begun, under_way, most;
+    bool held;
+} slow;
+
+static int submit_slowly(bd_dev *dev, bd_io *ios, size_t n)
+{
+    if (ios[0].op != BD_FLUSH)
+        return slow.real->submit(dev, ios, n);
+    std::unique_lock<std::mutex> hold(slow.lock);
+    slow.begun++;
+    slow.most = std::max(slow.most, ++slow.under_way);
+    slow.changed.notify_all();
+    slow.changed.wait(hold, [] { return !slow.held; });
+    slow.under_way--;
+    return 0;
+}
+
+// Each has a queue pair of the drive for as long as it takes.
+TEST_F(FsThreads, FlushesAreMadeOneAtATimeAndServeAllWhoWait)
+{
+    unmount();
+    opts.no_thread = true;
+    ASSERT_EQ(mount(), 0);
+    create("f");
+    ASSERT_EQ(ffs_sync(fs), 0);
+    bd_ops ops = *device.dev()->ops;
+    slow.real = device.dev()->ops;
+    slow.held = true;
+    ops.submit = submit_slowly;
+    device.dev()->ops = &ops;
+    std::vector<std::thread> all;
+    std::atomic<int> failed{0};
+    auto sync = [&] { failed += ffs_sync(fs) != 0; };
+    all.emplace_back(sync);
+    {
+        std::unique_lock<std::mutex> hold(slow.lock);
+        slow.changed.wait(hold, [] { return slow.begun == 1; });
+    }
+    for (int i = 0; i < 6; i++)
+        all.emplace_back(sync);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for them to come that far
+    EXPECT_EQ(slow.begun, 1u);
+    {
+        std::lock_guard<std::mutex> hold(slow.lock);
+        slow.held = false;
+        slow.changed.notify_all();
+    }
+    for (std::thread &t : all)
+        t.join();
+    device.dev()->ops = slow.real;
+    EXPECT_EQ(failed, 0);
+    EXPECT_EQ(slow.most, 1u);
+    EXPECT_GE(slow.begun, 2u) << "the first began before the others were asked for";
 }
