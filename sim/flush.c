@@ -8,9 +8,7 @@
 
 #include "sim/internal.h"
 
-/*
- * A failure stays: what the kernel could not write it has dropped, and says so once.
- */
+/* A failure stays: what the kernel could not write it has dropped, and says so once. */
 static void sync_images(struct sim *s)
 {
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
