@@ -2,7 +2,6 @@
  * Copies between the media and what a command names. The media is a mapping, mostly of a file: a
  * part that the disk under it has no room for, or cannot read, shows by SIGBUS, and ends the copy.
  */
-#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
@@ -70,8 +69,7 @@ static _Thread_local struct {
 } copying;
 static struct sigaction before;
 
-/* What is none of ours is his who was there before; without one the access is repeated, and kills.
- */
+/* What is none of ours is for who was there before; without one the access, repeated, kills. */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
     if ((uintptr_t)info->si_addr - copying.media < copying.len) {
@@ -114,26 +112,25 @@ static void end(void)
     copying.len = 0;
 }
 
-bool sim_copy_to_target(void *target, const void *media, size_t len)
+static bool try(void (*copy)(void *, const void *, size_t), void *to, const void *from, size_t len,
+                const void *media)
 {
     bool whole = sigsetjmp(copying.env, 0) == 0;
 
     if (whole) {
         begin(media, len);
-        copy_out(target, media, len);
+        copy(to, from, len);
     }
     end();
     return whole;
 }
 
+bool sim_copy_to_target(void *target, const void *media, size_t len)
+{
+    return try(copy_out, target, media, len, media);
+}
+
 bool sim_copy_from_target(void *media, const void *target, size_t len)
 {
-    bool whole = sigsetjmp(copying.env, 0) == 0;
-
-    if (whole) {
-        begin(media, len);
-        copy_in(media, target, len);
-    }
-    end();
-    return whole;
+    return try(copy_in, media, target, len, media);
 }
