@@ -190,6 +190,24 @@ TEST(NvmeRecovery, WhatIsToBeDurableHasMoreTimeWhereTheTransportSaysSo)
     EXPECT_EQ(after.commands, before.commands + 2) << "and no Abort";
 }
 
+TEST(NvmeRecovery, SoHasAnyWriteOfADriveWithoutAVolatileCache)
+{
+    Rig rig;
+    rig.opts.io_timeout_ms = 100;
+    rig.cfg.no_volatile_cache = true;
+    rig.open(2, 8);
+    nvme_ctrlr_transport(rig.c)->durable_ms = 60000;
+    sim_fault late = fault(SIM_FAULT_LATE, NVME_IO_WRITE, 1);
+    late.delay_ns = 500000000;
+    rig.fault(late);
+    sim_stats before, after;
+    sim_get_stats(rig.sim, &before);
+    Bytes data = random_bytes(4096, 1);
+    EXPECT_EQ(bd_write(rig.dev, 0, data.data(), 4096, 0), 0);
+    sim_get_stats(rig.sim, &after);
+    EXPECT_EQ(after.commands, before.commands + 1) << "and no Abort";
+}
+
 TEST(NvmeRecovery, ControllerThatHangsIsResetForAllThreads)
 {
     Rig rig;

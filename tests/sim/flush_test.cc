@@ -83,18 +83,18 @@ struct Flush : ::testing::Test {
         disk.held = disk.fails = false;
         disk.refuses = 0;
         disk.begun = 0;
-        start();
+        start(image.config());
     }
     ~Flush() override
     {
         let_go();
         file_system = EXT4_SUPER_MAGIC;
     }
-    void start()
+    void start(const struct sim_config &c)
     {
         buf.reset();
         r.reset();
-        r = std::make_unique<Rig>(image.config());
+        r = std::make_unique<Rig>(c);
         q = &r->create(1, 16);
         buf = r->dma(4096);
     }
@@ -233,6 +233,16 @@ TEST_F(Flush, WithoutACacheEveryWriteIs)
     EXPECT_EQ(disk.begun, before + 1);
 }
 
+TEST_F(Flush, SoItIsOfADriveThatNeverHadOne)
+{
+    struct sim_config c = image.config();
+    c.no_volatile_cache = true;
+    start(c);
+    submit(write(1, false));
+    ends(1, NVME_OK);
+    EXPECT_EQ(disk.begun, 1u);
+}
+
 /* What came while a sync was under way is not part of it. */
 TEST_F(Flush, OneSyncServesAllThatWaited)
 {
@@ -250,6 +260,16 @@ TEST_F(Flush, OneSyncServesAllThatWaited)
         EXPECT_EQ(NVME_STATUS(cqe.status), NVME_OK);
     }
     EXPECT_EQ(disk.begun, 2u);
+}
+
+TEST_F(Flush, AFailureStaysThatSwitchingOffTheCacheHasMet)
+{
+    struct nvme_sqe off = admin_cmd(NVME_ADMIN_SET_FEATURES, NVME_FEAT_VOLATILE_WRITE_CACHE, 0);
+    disk.fails = true;
+    EXPECT_EQ(r->admin(off), NVME_ERR_WRITE_FAULT);
+    disk.fails = false;
+    submit(flush(1));
+    ends(1, NVME_ERR_WRITE_FAULT);
 }
 
 TEST_F(Flush, AFailureStays)
@@ -356,7 +376,7 @@ TEST_F(Flush, InMemoryThereIsNothingToWaitFor)
 {
     EXPECT_GT(r->t->durable_ms, 0u);
     file_system = TMPFS_MAGIC;
-    start();
+    start(image.config());
     EXPECT_EQ(r->t->durable_ms, 0u);
     disk.begun = 0;
     submit(flush(1));
