@@ -50,6 +50,18 @@ skipped_tests() {
     ' "$1/Testing/Temporary/LastTest.log" 2>/dev/null || true
 }
 
+# The cases that failed, each with the first thing it said: the whole output may be very long.
+failed_cases() {
+    awk '
+        /^\[ RUN      \]/ { name = $4; said = ""; lines = 0 }
+        lines > 0 { sub(/^ +/, ""); said = said "; " $0; lines-- }
+        /: Failure$/ && said == "" { said = $0; lines = 3 }
+        /^\[       OK \]|^\[  SKIPPED \]/ { name = "" }
+        name != "" && /^\[  FAILED  \]/ { print "  failed: " name ": " substr(said, 1, 400); name = "" }
+        name != "" && /^<end of output>/ { print "  did not end: " name; name = "" }
+    ' "$1/Testing/Temporary/LastTest.log" 2>/dev/null || true
+}
+
 # ThreadSanitizer looks for races and takes ten times as long as anything else: it is spared what
 # has one thread, most seeds of what is drawn at random, and transfers by 32 lanes of one thread, or
 # by one lane where the same with a thread that rings for it (Tier0) is there, too.
@@ -101,7 +113,7 @@ run_suite() {
     local line
     while IFS= read -r line; do
         SUMMARY+=("$line")
-    done < <(skipped_tests "$dir")
+    done < <(skipped_tests "$dir" && failed_cases "$dir")
 }
 
 kinds=() CTEST_ARGS=()
