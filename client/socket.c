@@ -51,11 +51,15 @@ static int socket_connect(const char *path)
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
     if (path[0] != '@')
         size++;
-    if (connect(s, (struct sockaddr *)&addr, size) == 0)
+    int64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
+    int err;
+    do
+        err = connect(s, (struct sockaddr *)&addr, size) == 0 ? 0 : -errno;
+    while (err == -EINTR && now_ms() < end); /* signals, while nobody accepts */
+    if (!err)
         return s;
-    int err = errno == EAGAIN ? -ETIMEDOUT : -errno; /* nobody accepts */
     close(s);
-    return err;
+    return err == -EAGAIN || err == -EINTR ? -ETIMEDOUT : err;
 }
 
 static int open_socket(struct gpunvme *g)

@@ -56,13 +56,12 @@ class Server
     Server()
     {
         name_ = "@gpunvme-hostile-" + std::to_string(getpid());
-        struct sockaddr_un addr = {};
-        addr.sun_family = AF_UNIX;
-        memcpy(addr.sun_path, name_.data(), name_.size());
-        addr.sun_path[0] = '\0';
+        addr_.sun_family = AF_UNIX;
+        memcpy(addr_.sun_path, name_.data(), name_.size());
+        addr_.sun_path[0] = '\0';
+        size_ = static_cast<socklen_t>(offsetof(struct sockaddr_un, sun_path) + name_.size());
         listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        auto size = static_cast<socklen_t>(offsetof(struct sockaddr_un, sun_path) + name_.size());
-        EXPECT_EQ(bind(listener_, reinterpret_cast<struct sockaddr *>(&addr), size), 0);
+        EXPECT_EQ(bind(listener_, address(), size_), 0);
         EXPECT_EQ(listen(listener_, 8), 0);
         thread_ = std::thread([this] { run(); });
     }
@@ -76,6 +75,21 @@ class Server
     {
         return name_;
     }
+    // A client that says nothing; -1 with EAGAIN: there is no room for one more.
+    int connected() const
+    {
+        int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (connect(s, address(), size_) == 0)
+            return s;
+        int err = errno;
+        close(s);
+        errno = err;
+        return -1;
+    }
+    bool is_busy() const
+    {
+        return busy_;
+    }
     // After an answer: until its descriptors are closed here.
     void settle() const
     {
@@ -88,6 +102,11 @@ class Server
     std::atomic<unsigned> asked{0}, delay_us{0};
 
   private:
+    const struct sockaddr *address() const
+    {
+        return reinterpret_cast<const struct sockaddr *>(&addr_);
+    }
+
     void run()
     {
         int s;
@@ -175,6 +194,8 @@ class Server
     }
 
     std::string name_;
+    struct sockaddr_un addr_ = {};
+    socklen_t size_ = 0;
     std::atomic<bool> busy_{false};
     int listener_;
     std::thread thread_;
@@ -440,18 +461,44 @@ TEST_F(Hostile, FilesComeAndGoWhileLeasesAreRenewed)
     EXPECT_EQ(failed, 0);
 }
 
-TEST_F(Hostile, SignalsDoNotKeepTheLibraryFromAnswers)
+// While a signal comes every 2 ms.
+void with_signals(const std::function<void()> &work)
 {
     struct sigaction action = {}, before;
     struct itimerval often = {{0, 2000}, {0, 2000}}, never = {};
-    struct gpunvme_direct *d;
     action.sa_handler = [](int) {};
     sigaction(SIGALRM, &action, &before);
-    server_.delay_us = 20000;
     setitimer(ITIMER_REAL, &often, nullptr);
-    EXPECT_EQ(open_direct(&d), 0) << gpunvme_error();
+    work();
     setitimer(ITIMER_REAL, &never, nullptr);
     sigaction(SIGALRM, &before, nullptr);
+}
+
+TEST_F(Hostile, SignalsDoNotKeepTheLibraryFromAnswers)
+{
+    struct gpunvme_direct *d;
+    server_.delay_us = 20000;
+    with_signals([&] { EXPECT_EQ(open_direct(&d), 0) << gpunvme_error(); });
+}
+
+// As many others are connected as the socket lets wait.
+TEST_F(Hostile, NorFromWaitingForItsTurn)
+{
+    std::vector<int> others = {server_.connected()};
+    while (!server_.is_busy())
+        std::this_thread::yield();
+    while (others.back() >= 0)
+        others.push_back(server_.connected());
+    EXPECT_EQ(errno, EAGAIN);
+    others.pop_back();
+    std::thread leaving([&] {
+        usleep(50000);
+        for (int s : others)
+            close(s);
+    });
+    struct gpunvme_direct *d;
+    with_signals([&] { EXPECT_EQ(open_direct(&d), 0) << gpunvme_error(); });
+    leaving.join();
 }
 
 TEST_F(Hostile, ASilentSocketIsGivenUp)
