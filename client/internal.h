@@ -80,6 +80,15 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err);
 
+/*
+ * A call of the mount that a signal has ended is made again for what is left, as reads of other
+ * files are: may this one be, after err? *vain counts those in a row that moved nothing, for a
+ * mount that is ending says the same; the caller sets it to 0 when something was moved.
+ */
+bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *vain);
+
+/* err, but -EINTR, whatever the mount says of a buffer that it does not know any more. */
+int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err);
 /* err, but -ENOTTY for the -ENOENT of another mount of ours, which does not know the buffer. */
 int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err);
 

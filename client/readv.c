@@ -12,16 +12,9 @@ struct batch {
     struct gpunvme_piece *pieces;
     size_t n, done; /* pieces, those that have a result */
     size_t turn;    /* at most in one call of the mount */
+    unsigned vain;  /* see gpunvme_was_interrupted() */
     struct gpunvme_result *result;
 };
-
-/* Whatever the mount says of a buffer that it does not know any more. */
-static int unless_ended(const struct gpunvme_buffer *b, int err)
-{
-    if (!err || !atomic_load_explicit(&b->ending, memory_order_relaxed))
-        return err;
-    return gpunvme_fail(-EINTR, "the buffer was unregistered");
-}
 
 /* --- By READV -------------------------------------------------------------------------------- */
 
@@ -64,11 +57,11 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
     return err || *begun ? err : -ENOTTY; /* others may answer 0 to what they do not know */
 }
 
-/* Of pieces that were too long together: as many as were read before the first that was not. */
+/* Of pieces that were too long together, or were interrupted: those before the first unread one. */
 static size_t count_read(const struct gpunvme_piece *pieces, size_t n)
 {
     size_t i = 0;
-    while (i < n && pieces[i].result != -E2BIG)
+    while (i < n && pieces[i].result != -E2BIG && pieces[i].result != -ECANCELED)
         i++;
     return i;
 }
@@ -86,16 +79,20 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
     if (!in_place)
         copy_in(l, pieces, n);
     int err = read_list(batch, l, in_place ? (size_t)(pieces - l->pieces) : 0, n, &begun);
+    bool too_long = err == -E2BIG && n > 1;
     batch->turn = 2 * n < l->room ? 2 * n : l->room; /* long pieces may be few */
-    if (err == -E2BIG && n > 1) {
+    if (too_long)
         batch->turn = n / 2;
+    if (too_long || gpunvme_was_interrupted(batch->b, err, &batch->vain)) {
         n = begun ? count_read(in_place ? pieces : l->pieces, n) : 0;
         err = 0;
     }
     for (size_t i = 0; begun && !in_place && i < n; i++)
         pieces[i].result = l->pieces[i].result;
     batch->done += begun ? n : 0;
-    return err ? unless_ended(batch->b, readv_failed(err)) : 0;
+    if (begun && n)
+        batch->vain = 0;
+    return err ? gpunvme_unless_ended(batch->b, readv_failed(err)) : 0;
 }
 
 static int read_turns(struct batch *batch, struct list *l, bool in_place)
@@ -137,7 +134,7 @@ static int read_singly(struct batch *batch, read_fn read)
                           .len = p->len};
         int err = p->len > INT32_MAX ? -EINVAL : 0;
         size_t done = err ? 0 : read(batch, &r, &err);
-        err = unless_ended(batch->b, err);
+        err = gpunvme_unless_ended(batch->b, err);
         if (ends_all(err))
             return err;
         p->result = err ? err : (int32_t)done;

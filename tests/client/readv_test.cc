@@ -2,10 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -212,6 +214,36 @@ TEST_P(ReadvTest, ManyThreadsReadAtOnce)
     for (std::thread &t : threads)
         t.join();
     EXPECT_EQ(failed, 0);
+}
+
+// While a timer's or a profiler's handler runs every 200 us: until the executor has noticed some.
+TEST_P(ReadvTest, SignalsEndNeitherReadsNorBatches)
+{
+    struct sigaction act = {}, before;
+    act.sa_handler = [](int) {};
+    ASSERT_EQ(sigaction(SIGUSR1, &act, &before), 0);
+    std::atomic<bool> stop{false};
+    std::thread pest([&, reader = pthread_self()] {
+        while (!stop) {
+            pthread_kill(reader, SIGUSR1);
+            usleep(200);
+        }
+    });
+    gpunvme_ioc_stats stats = {};
+    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    auto noticed = [&] { return stats.cancelled || GetParam().path != GPUNVME_PATH_GPU; };
+    for (unsigned i = 0; (i < 10 || !noticed()) && std::chrono::steady_clock::now() < end; i++) {
+        auto pieces = some_pieces(1000, 3000, 0, i);
+        EXPECT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr), 0)
+            << gpunvme_error();
+        expect_pieces(shared_, pieces);
+        EXPECT_EQ(gpunvme_read(shared_, fd_, 0, 0, kRoom, nullptr), static_cast<ssize_t>(kFile));
+        EXPECT_EQ(gpunvme_stats(g_, &stats), 0);
+    }
+    stop = true;
+    pest.join();
+    sigaction(SIGUSR1, &before, nullptr);
+    EXPECT_TRUE(noticed());
 }
 
 TEST_P(ReadvTest, UnregisteringEndsABatchOfAnotherThread)
