@@ -187,7 +187,7 @@ int ffs_checkpoint(struct ffs *fs, uint64_t next_tid)
     int err = write_home(fs);
     /* What is in place must be durable before the log forgets it. */
     if (!err)
-        err = bd_flush(fs->dev);
+        err = ffs_flush(fs);
     if (!err)
         err = ffs_log_reset(fs, next_tid);
     if (err)

@@ -133,7 +133,7 @@ int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx)
     if (!err)
         err = flush_staged(&w);
     if (!err)
-        err = bd_flush(fs->dev);
+        err = ffs_flush(fs);
     if (!err)
         err = put_commit(&w, tx->tid);
     if (err)

@@ -30,9 +30,8 @@ struct ffs_background {
 };
 
 struct ffs_flushes {
-    pthread_mutex_t lock; /* held while one is made; protects error */
+    pthread_mutex_t lock; /* held while one is made, until its failure is the file system's */
     _Atomic uint64_t begun;
-    int error; /* of the last */
 };
 
 struct ffs {

@@ -12,22 +12,24 @@
 
 /*
  * One at a time: each has a queue pair for as long as it takes, and others have reads to make. One
- * that is under way may have begun too early for the caller; the next one serves all who wait.
+ * that is under way may have begun too early for the caller; the next one serves all who wait. The
+ * kernel tells of pages that it could not write, and dropped, once: who waits for a flush that
+ * fails finds the file system failed, and flushes no more.
  */
 int ffs_flush(struct ffs *fs)
 {
     struct ffs_flushes *f = &fs->flushes;
-    if (ffs_health(fs) & FFS_FAILED)
-        return -EIO;
     uint64_t seen = atomic_load(&f->begun);
     pthread_mutex_lock(&f->lock);
-    if (atomic_load(&f->begun) == seen) {
+    int err = ffs_health(fs) & FFS_FAILED ? -EIO : 0;
+    if (!err && atomic_load(&f->begun) == seen) {
         atomic_store(&f->begun, seen + 1);
-        f->error = bd_flush(fs->dev);
+        err = bd_flush(fs->dev);
+        if (err)
+            err = ffs_fail(fs, "flush", err);
     }
-    int err = f->error;
     pthread_mutex_unlock(&f->lock);
-    return err ? ffs_fail(fs, "flush", err) : 0;
+    return err;
 }
 
 int ffs_sync(struct ffs *fs)

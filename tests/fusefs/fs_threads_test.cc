@@ -12,6 +12,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "tests/fusefs/fs_fixture.h"
 
@@ -145,12 +146,13 @@ TEST_F(FsThreads, AWriterWaitsForAMapForWriting)
     EXPECT_EQ(read(f, 0, 8), "secondff");
 }
 
-// A drive whose flushes take until they are let go.
+// A drive whose flushes take until they are let go. An error is told once, as fdatasync(2) does.
 static struct {
     std::mutex lock;
     std::condition_variable changed;
     const bd_ops *real;
     unsigned begun, under_way, most;
+    int error;
     bool held;
 } slow;
 
@@ -164,43 +166,63 @@ static int submit_slowly(bd_dev *dev, bd_io *ios, size_t n)
     slow.changed.notify_all();
     slow.changed.wait(hold, [] { return !slow.held; });
     slow.under_way--;
-    return 0;
+    ios[0].error = std::exchange(slow.error, 0);
+    return ios[0].error;
 }
 
-// Each has a queue pair of the drive for as long as it takes.
-TEST_F(FsThreads, FlushesAreMadeOneAtATimeAndServeAllWhoWait)
+class FsFlushes : public FsThreads
 {
-    unmount();
-    opts.no_thread = true;
-    ASSERT_EQ(mount(), 0);
-    create("f");
-    ASSERT_EQ(ffs_sync(fs), 0);
-    bd_ops ops = *device.dev()->ops;
-    slow.real = device.dev()->ops;
-    slow.held = true;
-    ops.submit = submit_slowly;
-    device.dev()->ops = &ops;
-    std::vector<std::thread> all;
-    std::atomic<int> failed{0};
-    auto sync = [&] { failed += ffs_sync(fs) != 0; };
-    all.emplace_back(sync);
+  protected:
+    // One flush is under way while six others are asked for: how many calls failed.
+    int sync_by_seven(int error)
     {
-        std::unique_lock<std::mutex> hold(slow.lock);
-        slow.changed.wait(hold, [] { return slow.begun == 1; });
-    }
-    for (int i = 0; i < 6; i++)
+        unmount();
+        opts.no_thread = true;
+        EXPECT_EQ(mount(), 0);
+        create("f");
+        EXPECT_EQ(ffs_sync(fs), 0);
+        bd_ops ops = *device.dev()->ops;
+        slow.real = device.dev()->ops;
+        slow.begun = slow.most = 0;
+        slow.error = error;
+        slow.held = true;
+        ops.submit = submit_slowly;
+        device.dev()->ops = &ops;
+        std::vector<std::thread> all;
+        std::atomic<int> failed{0};
+        auto sync = [&] { failed += ffs_sync(fs) != 0; };
         all.emplace_back(sync);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for them to come that far
-    EXPECT_EQ(slow.begun, 1u);
-    {
-        std::lock_guard<std::mutex> hold(slow.lock);
-        slow.held = false;
-        slow.changed.notify_all();
+        {
+            std::unique_lock<std::mutex> hold(slow.lock);
+            slow.changed.wait(hold, [] { return slow.begun == 1; });
+        }
+        for (int i = 0; i < 6; i++)
+            all.emplace_back(sync);
+        std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for them to come that far
+        EXPECT_EQ(slow.begun, 1u);
+        {
+            std::lock_guard<std::mutex> hold(slow.lock);
+            slow.held = false;
+            slow.changed.notify_all();
+        }
+        for (std::thread &t : all)
+            t.join();
+        device.dev()->ops = slow.real;
+        return failed;
     }
-    for (std::thread &t : all)
-        t.join();
-    device.dev()->ops = slow.real;
-    EXPECT_EQ(failed, 0);
+};
+
+// Each has a queue pair of the drive for as long as it takes.
+TEST_F(FsFlushes, AreMadeOneAtATimeAndServeAllWhoWait)
+{
+    EXPECT_EQ(sync_by_seven(0), 0);
     EXPECT_EQ(slow.most, 1u);
     EXPECT_GE(slow.begun, 2u) << "the first began before the others were asked for";
+}
+
+TEST_F(FsFlushes, FailForAllWhoWaitAndAreNotTriedAgain)
+{
+    check_at_end = false;
+    EXPECT_EQ(sync_by_seven(-EIO), 7);
+    EXPECT_EQ(slow.begun, 1u);
 }
