@@ -36,13 +36,16 @@ static int undo_alloc(struct sim_undo *u, size_t cap, uint32_t lba_size)
     return 0;
 }
 
-static void undo_put(struct sim_undo *u, uint64_t lba, const void *data, uint32_t lba_size)
+/* data may be of the media: -EIO when that cannot be read. */
+static int undo_put(struct sim_undo *u, uint64_t lba, const void *data, uint32_t lba_size)
 {
     size_t i = probe(u, lba);
 
+    if (!sim_copy_to_target(u->data + i * lba_size, data, lba_size))
+        return -EIO;
     u->lba[i] = lba;
-    sim_copy_from_target(u->data + i * lba_size, data, lba_size);
     u->n++;
+    return 0;
 }
 
 static int undo_grow(struct sim_undo *u, uint32_t lba_size)
@@ -54,7 +57,7 @@ static int undo_grow(struct sim_undo *u, uint32_t lba_size)
         return rc;
     for (size_t i = 0; i < u->cap; i++)
         if (u->lba[i] != FREE_KEY)
-            undo_put(&bigger, u->lba[i], u->data + i * lba_size, lba_size);
+            (void)undo_put(&bigger, u->lba[i], u->data + i * lba_size, lba_size); /* of memory */
     free(u->lba);
     free(u->data);
     *u = bigger;
@@ -92,7 +95,7 @@ int sim_cache_before_write(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
         if (u->n * 2 >= u->cap)
             rc = undo_grow(u, ns->lba_size);
         if (rc == 0 && u->lba[probe(u, l)] == FREE_KEY)
-            undo_put(u, l, ns->base + (l << ns->lba_shift), ns->lba_size);
+            rc = undo_put(u, l, ns->base + (l << ns->lba_shift), ns->lba_size);
     }
     pthread_mutex_unlock(&ns->lock);
     return rc;

@@ -69,18 +69,30 @@ static _Thread_local struct {
 } copying;
 static struct sigaction before;
 
-/* What is none of ours is for who was there before; without one the access, repeated, kills. */
+/* What is none of ours is for who was there before, and else kills. */
+static void pass_on(int sig, siginfo_t *info, void *context)
+{
+    bool has_handler = before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN;
+
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(sig, info, context);
+    } else if (has_handler) {
+        before.sa_handler(sig);
+    } else if (before.sa_handler == SIG_DFL || info->si_code > 0) {
+        signal(sig, SIG_DFL);
+        raise(sig); /* blocked until this handler returns */
+    }
+}
+
+/* By kill(2) it comes with a code of 0 or less, and no address. */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
-    if ((uintptr_t)info->si_addr - copying.media < copying.len) {
+    if (info->si_code > 0 && (uintptr_t)info->si_addr - copying.media < copying.len) {
         /* The copy is left for good, and with it what the handler has blocked. */
         pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)context)->uc_sigmask, NULL);
         siglongjmp(copying.env, 1);
     }
-    if (before.sa_flags & SA_SIGINFO)
-        before.sa_sigaction(sig, info, context);
-    else
-        signal(sig, SIG_DFL);
+    pass_on(sig, info, context);
 }
 
 static void install(void)

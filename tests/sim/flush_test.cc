@@ -1,6 +1,7 @@
 /* An image file on a disk: what is durable when, and what goes on while the disk takes its time. */
 #include <cerrno>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -332,6 +333,31 @@ TEST_F(Flush, SoItIsForTheMemoryOfADevice)
     submit(io(NVME_IO_WRITE, 0, 1, iova, 0, 3));
     ends(3, NVME_OK);
     EXPECT_EQ(r->t->ops->unmap(r->t, iova), 0);
+}
+
+/* What it held before is to be remembered, and cannot be read. */
+TEST_F(Flush, SoItIsWithACacheThatIsTracked)
+{
+    struct sim_config c = image.config();
+    c.track_cache = true;
+    start(c);
+    ASSERT_EQ(truncate(image.path.c_str(), 1 << 20), 0);
+    submit(io(NVME_IO_WRITE, 512, 1, buf->iova, 0, 1));
+    ends(1, NVME_ERR_INTERNAL);
+    submit(write(2, false));
+    ends(2, NVME_OK);
+}
+
+TEST_F(Flush, ABusErrorOfNoCopyKills)
+{
+    buf.reset();
+    r.reset(); /* with its threads: the death is a fork's */
+    EXPECT_DEATH(
+        {
+            raise(SIGBUS);
+            _exit(0);
+        },
+        "");
 }
 
 TEST_F(Flush, CanBeAborted)
