@@ -11,9 +11,14 @@
 /* A failure stays: what the kernel could not write it has dropped, and says so once. */
 static void sync_images(struct sim *s)
 {
-    for (unsigned i = 0; i < s->cfg.namespaces; i++)
-        if (s->ns[i].syncs && fdatasync(s->ns[i].fd) != 0)
+    for (unsigned i = 0; i < s->cfg.namespaces; i++) {
+        if (!s->ns[i].syncs)
+            continue;
+        pthread_mutex_lock(&s->flusher.syncing);
+        if (fdatasync(s->ns[i].fd) != 0)
             atomic_store(&s->flusher.failed, true);
+        pthread_mutex_unlock(&s->flusher.syncing);
+    }
 }
 
 static uint16_t verdict(struct sim *s)
@@ -68,6 +73,7 @@ int sim_flusher_start(struct sim *s)
 
     if (!sim_syncs(s))
         return 0;
+    pthread_mutex_init(&f->syncing, NULL);
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->wake, NULL);
     rc = pthread_create(&f->thread, NULL, flusher_main, s);
@@ -88,6 +94,7 @@ void sim_flusher_stop(struct sim *s)
     pthread_join(f->thread, NULL);
     pthread_cond_destroy(&f->wake);
     pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->syncing);
 }
 
 uint16_t sim_flush_wait(struct sim_thread *th, struct sim_cmd *cmd)

@@ -180,13 +180,14 @@ struct sim_fault_slot {
 };
 
 struct sim_flusher {
-    pthread_mutex_t lock; /* protects asked and stop */
+    pthread_mutex_t syncing; /* held from a sync to the storing of its failure, told once */
+    pthread_mutex_t lock;    /* protects asked and stop */
     pthread_cond_t wake;
     uint64_t asked;
     bool stop, started;
     pthread_t thread;
     _Atomic uint64_t done; /* tried: all that was asked for, up to this one */
-    _Atomic bool failed;   /* one of them has; stored before done */
+    _Atomic bool failed;   /* one of all syncs has; stored before done */
 };
 
 #define SIM_VIOLATIONS_KEPT 16u

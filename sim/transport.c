@@ -8,8 +8,12 @@
 
 #include "sim/internal.h"
 
-/* A bound, no more: 10 GB of dirty pages at 17 MB/s. */
-#define SYNC_MS 600000u
+/*
+ * Bounds, no more: 10 GB of dirty pages at 17 MB/s; and what comes while a sync is under way waits
+ * for the next one as well.
+ */
+#define SYNC_MS    600000u
+#define DURABLE_MS (2 * SYNC_MS)
 
 static struct sim *of(struct nvme_transport *t)
 {
@@ -149,7 +153,7 @@ int sim_transport_create(struct sim *s)
     st->t.doorbells_are_mmio = false;
     st->t.doorbells_fd = s->doorbells_fd;
     st->t.doorbells_fd_offset = NVME_REG_DOORBELLS;
-    st->t.durable_ms = sim_syncs(s) ? SYNC_MS : 0;
+    st->t.durable_ms = sim_syncs(s) ? DURABLE_MS : 0;
     s->transport = st;
     return 0;
 }
