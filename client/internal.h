@@ -81,9 +81,14 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err);
 
 /*
- * A call of the mount that a signal has ended is made again for what is left, as reads of other
- * files are: may this one be, after err? *vain counts those in a row that moved nothing, for a
- * mount that is ending says the same; the caller sets it to 0 when something was moved.
+ * A transfer's call of the mount, as gpunvme_ioctl(). One that a signal has ended is made again for
+ * what is left, as reads of other files are; after one in vain, which moved nothing, handlers wait
+ * for the end of the next, or signals that come often would leave no time for anything.
+ */
+int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned vain);
+/*
+ * May a call be made again after err? *vain counts those in vain in a row, for a mount that is
+ * ending says the same; the caller sets it to 0 when something was moved.
  */
 bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *vain);
 

@@ -12,7 +12,7 @@ struct batch {
     struct gpunvme_piece *pieces;
     size_t n, done; /* pieces, those that have a result */
     size_t turn;    /* at most in one call of the mount */
-    unsigned vain;  /* see gpunvme_was_interrupted() */
+    unsigned vain;  /* see gpunvme_call() */
     struct gpunvme_result *result;
 };
 
@@ -49,7 +49,7 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
                                   .first = first,
                                   .count = n,
                                   .bytes = UINT64_MAX}; /* if the mount does not even see it */
-    int err = gpunvme_ioctl(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v));
+    int err = gpunvme_call(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v), batch->vain);
     *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
                                        (err == -E2BIG && v.path)); /* earlier mounts read none */
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);

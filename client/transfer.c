@@ -6,9 +6,8 @@
 
 #include "client/internal.h"
 
-#define AVOID_GPU_S   10
-#define BLOCK         4096u
-#define CALLS_IN_VAIN 100u
+#define AVOID_GPU_S 10
+#define BLOCK       4096u
 /*
  * Where the two ways of a read meet, with one thread (bounce_bench, bench/RESULTS.md): the kernel
  * reads ahead for small ones, unless the file is open with O_DIRECT.
@@ -45,12 +44,6 @@ void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t comm
         sum->nvme_status = nvme_status;
 }
 
-bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *vain)
-{
-    return err == -EINTR && !atomic_load_explicit(&b->ending, memory_order_relaxed) &&
-           ++*vain < CALLS_IN_VAIN;
-}
-
 int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err)
 {
     if (!err || !atomic_load_explicit(&b->ending, memory_order_relaxed))
@@ -60,15 +53,15 @@ int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err)
 
 /* One call, for what is left of the range: 0 or -errno. */
 static int call_mount(const struct gpunvme_buffer *b, const struct range *r, size_t done,
-                      struct gpunvme_ioc_rw *rw)
+                      struct gpunvme_ioc_rw *rw, unsigned vain)
 {
+    unsigned long request = r->write ? GPUNVME_IOC_WRITE : GPUNVME_IOC_READ;
     rw->id = b->id;
     rw->key = b->key;
     rw->file_offset = r->file_offset + done;
     rw->buffer_offset = r->buffer_offset + done;
     rw->len = r->len - done;
-    int err =
-        gpunvme_ioctl(r->fd, r->write ? GPUNVME_IOC_WRITE : GPUNVME_IOC_READ, rw, sizeof(*rw));
+    int err = gpunvme_call(r->fd, request, rw, sizeof(*rw), vain);
     return gpunvme_unless_other_mount(b->owner, r->fd, err);
 }
 
@@ -80,7 +73,7 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
     *err = 0;
     while (done < r->len && !*err) {
         struct gpunvme_ioc_rw rw = {.flags = flags};
-        *err = call_mount(b, r, done, &rw);
+        *err = call_mount(b, r, done, &rw, vain);
         gpunvme_add_result(result, rw.path, rw.commands, rw.nvme_status);
         if (gpunvme_was_interrupted(b, *err, &vain))
             *err = 0;

@@ -109,6 +109,9 @@ class Server
 
     void run()
     {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, nullptr); // they are for the library's callers
         int s;
         while ((s = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0) {
             busy_ = true;

@@ -1,6 +1,7 @@
 #include "tests/client/signal_rig.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "client/list.h"
@@ -15,7 +16,8 @@ static struct list list;
 static void start(struct signal_rig *r)
 {
     rig = r;
-    r->calls = 0;
+    r->calls = r->held = 0;
+    r->faults_held = false;
     buffer.owner = &mount;
     buffer.shared = true;
     atomic_store(&buffer.ending, false);
@@ -72,10 +74,20 @@ static void read_nothing_of_list(struct gpunvme_ioc_readv *v)
     v->bytes = 0;
 }
 
+static void look_at_mask(void)
+{
+    sigset_t mask;
+
+    pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    rig->held += sigismember(&mask, SIGUSR1) == 1;
+    rig->faults_held |= sigismember(&mask, SIGSEGV) == 1 || sigismember(&mask, SIGTERM) == 1;
+}
+
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 {
     bool vain = ++rig->calls % (rig->vain + 1ull) != 0;
 
+    look_at_mask();
     (void)fd, (void)size;
     if (rig->calls == rig->ends_with)
         atomic_store(&buffer.ending, true);

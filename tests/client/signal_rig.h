@@ -20,6 +20,8 @@ struct signal_rig {
     unsigned ends_with; /* the call in which somebody unregisters the buffer; 0: none */
     bool ended;         /* it comes when that is done: there is no such buffer */
     unsigned calls;     /* out */
+    unsigned held;      /* out: those of them during which SIGUSR1 was blocked */
+    bool faults_held;   /* out: SIGSEGV or SIGTERM was, in any */
 };
 
 /* All of a file without an end: as gpunvme_read() and gpunvme_readv(). */

@@ -1,6 +1,7 @@
 // Calls of the mount that signals end: the library's caller does not see them.
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -67,6 +68,30 @@ TEST(Signals, DoNotKeepABufferThatIsUnregistered)
         EXPECT_STREQ(gpunvme_error(), "the buffer was unregistered");
         expect_all(list, -ECANCELED);
     }
+}
+
+// Else one that comes every millisecond would leave no time for a piece that takes longer.
+TEST(Signals, WithAHandlerWaitForTheCallAfterOneInVain)
+{
+    struct sigaction act = {}, usr1, segv;
+    act.sa_handler = [](int) {};
+    sigaction(SIGUSR1, &act, &usr1);
+    sigaction(SIGSEGV, &act, &segv);
+    signal_rig r = {};
+    r.vain = 3;
+    EXPECT_EQ(signal_rig_read(&r, kLong, nullptr), ssize_t{kLong});
+    EXPECT_EQ(r.held, 3 * kCalls) << "of four calls the first is like any other";
+    auto list = pieces();
+    EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), nullptr), 0);
+    EXPECT_EQ(r.held, r.calls / 4 * 3);
+    EXPECT_FALSE(r.faults_held) << "it would be killed without its handler, or not be killed";
+    sigset_t mask;
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    EXPECT_EQ(sigismember(&mask, SIGUSR1), 0);
+    sigaction(SIGUSR1, &usr1, nullptr);
+    sigaction(SIGSEGV, &segv, nullptr);
+    EXPECT_EQ(signal_rig_read(&r, kLong, nullptr), ssize_t{kLong});
+    EXPECT_EQ(r.held, 0u) << "without a handler it kills";
 }
 
 // A mount that ends answers as if there were nothing but signals.
