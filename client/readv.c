@@ -83,14 +83,16 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
     batch->turn = 2 * n < l->room ? 2 * n : l->room; /* long pieces may be few */
     if (too_long)
         batch->turn = n / 2;
+    if (!begun)
+        n = 0;
     if (too_long || gpunvme_was_interrupted(batch->b, err, &batch->vain)) {
-        n = begun ? count_read(in_place ? pieces : l->pieces, n) : 0;
+        n = count_read(in_place ? pieces : l->pieces, n);
         err = 0;
     }
-    for (size_t i = 0; begun && !in_place && i < n; i++)
+    for (size_t i = 0; !in_place && i < n; i++)
         pieces[i].result = l->pieces[i].result;
-    batch->done += begun ? n : 0;
-    if (begun && n)
+    batch->done += n;
+    if (n)
         batch->vain = 0;
     return err ? gpunvme_unless_ended(batch->b, readv_failed(err)) : 0;
 }
