@@ -46,11 +46,6 @@ struct Fault : ::testing::Test {
     {
         return r.run(q, io(NVME_IO_READ, lba, 1, buf->iova));
     }
-    void wait_commands(uint64_t n)
-    {
-        while (r.stats().commands < n)
-            std::this_thread::yield();
-    }
     Rig r;
     Queue &q;
     std::unique_ptr<Dma> buf;
@@ -167,7 +162,7 @@ TEST_F(Fault, LostCommandCanBeAborted)
 {
     add(SIM_FAULT_LOSE, 1);
     submit(1);
-    wait_commands(3);
+    r.wait_commands(3);
     EXPECT_TRUE(r.quiet(q));
     uint32_t result = 9;
     ASSERT_EQ(r.admin(admin_cmd(NVME_ADMIN_ABORT, 1 | 0u << 16, 0), &result), 0);
@@ -183,7 +178,7 @@ TEST_F(Fault, DeletingTheQueueEndsItsCommands)
 {
     add(SIM_FAULT_LOSE, 3);
     submit(3);
-    wait_commands(5);
+    r.wait_commands(5);
     ASSERT_EQ(r.remove_sq(1), 0);
     for (int i = 0; i < 3; i++) {
         struct nvme_cqe cqe;
@@ -211,7 +206,7 @@ TEST_F(Fault, ResetForgetsEverything)
 {
     add(SIM_FAULT_LATE);
     submit(20);
-    wait_commands(22);
+    r.wait_commands(22);
     r.disable();
     sim_clear_faults(r.sim);
     r.enable();

@@ -72,8 +72,7 @@ TEST_F(Judge, TailMovedOntoEntriesNotReported)
         r.put(q, io(NVME_IO_READ, 0, 1, buf->iova, 0, i));
     uint64_t before = r.stats().commands;
     r.ring(q);
-    while (r.stats().commands < before + 15)
-        std::this_thread::yield();
+    r.wait_commands(before + 15);
     r.put(q, io(NVME_IO_READ, 0, 1, buf->iova, 0, 15));
     r.ring(q);
     EXPECT_TRUE(r.only(SIM_EV_SQ_OVERRUN));

@@ -77,11 +77,6 @@ struct Recovery : ::testing::Test {
         struct nvme_cqe cqe;
         return r.next(from, &cqe) ? NVME_STATUS(cqe.status) : 0xffff;
     }
-    void wait_commands(uint64_t n)
-    {
-        while (r.stats().commands < n)
-            std::this_thread::yield();
-    }
     void start_again()
     {
         r.disable();
@@ -101,7 +96,7 @@ TEST_F(Recovery, AbortEndsACommandThatIsHeldBack)
 {
     add(SIM_FAULT_LATE, 3600000 * MS);
     submit(4);
-    wait_commands(3);
+    r.wait_commands(3);
     EXPECT_EQ(abort(1, 5), 1u); /* no such command */
     EXPECT_EQ(abort(2, 4), 1u); /* no such queue */
     EXPECT_EQ(abort(1, 4), 0u);
@@ -133,7 +128,7 @@ TEST_F(NoAbort, AbortCompletesAndEndsNothing)
 {
     add(SIM_FAULT_LATE, 50 * MS);
     submit(4);
-    wait_commands(3);
+    r.wait_commands(3);
     EXPECT_EQ(abort(1, 4), 1u);
     EXPECT_EQ(next_status(*q), 0);
 }
@@ -201,7 +196,7 @@ TEST_F(Recovery, MemoryOfALateAdminCommandIsInUse)
     uint64_t before = r.stats().commands;
     r.put(r.aq, s);
     r.ring(r.aq);
-    wait_commands(before + 1); /* before that its memory would not be in use */
+    r.wait_commands(before + 1); /* before that its memory would not be in use */
     page.reset();
     EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
     EXPECT_EQ(next_status(r.aq), NVME_ERR_DATA_TRANSFER);
@@ -237,7 +232,7 @@ TEST_F(Recovery, AHangForEverEndsWithAReset)
 {
     add(SIM_FAULT_HANG);
     submit(0);
-    wait_commands(3); /* the thread of the other queue could be faster */
+    r.wait_commands(3); /* the thread of the other queue could be faster */
     submit_identify(3);
     EXPECT_TRUE(r.quiet(*q));
     EXPECT_TRUE(r.quiet(r.aq, 1));
@@ -284,7 +279,7 @@ TEST_F(Recovery, ADoorbellIsNoLoadWhileHungAndLookedAtBehind)
 {
     add(SIM_FAULT_HANG, 1000 * MS);
     submit(0);
-    wait_commands(3);
+    r.wait_commands(3);
     submit_identify(3);
     EXPECT_LT(load(), 0.25);
     EXPECT_EQ(next_status(*q), 0);
@@ -311,7 +306,7 @@ TEST_F(Recovery, AnAdminCommandCanHangTheController)
     add(SIM_FAULT_HANG, 40 * MS, true);
     auto start = Clock::now();
     submit_identify(3);
-    wait_commands(3); /* the thread of the other queue could be faster */
+    r.wait_commands(3); /* the thread of the other queue could be faster */
     EXPECT_EQ(read(), 0);
     EXPECT_EQ(next_status(r.aq), 0);
     EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(40));
@@ -335,7 +330,7 @@ TEST_F(Recovery, ResetFromOutsideStopsAndKeepsTheMap)
     add(SIM_FAULT_LATE, 300 * MS);
     memset(buf->addr, 0xee, 4096);
     submit(0);
-    wait_commands(3);
+    r.wait_commands(3);
     ASSERT_EQ(reset(), 0);
     EXPECT_EQ(r.read32(NVME_REG_CC), 0u);
     EXPECT_EQ(r.read32(NVME_REG_CSTS), 0u);
@@ -365,7 +360,7 @@ TEST_F(NoAbort, UnmappingIsAllowedOnceAStuckControllerIsGivenUp)
 {
     add(SIM_FAULT_LOSE);
     submit(0);
-    wait_commands(3);
+    r.wait_commands(3);
     sim_stick(r.sim);
     r.write32(NVME_REG_CC, 0);
     ASSERT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
@@ -422,7 +417,7 @@ TEST_F(Removal, ByHand)
 {
     add(SIM_FAULT_LOSE);
     submit(0);
-    wait_commands(3);
+    r.wait_commands(3);
     sim_remove(r.sim);
     expect_gone();
     plug_in();

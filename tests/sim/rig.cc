@@ -256,6 +256,14 @@ bool Rig::next(Queue &q, struct nvme_cqe *cqe, bool tell)
     return true;
 }
 
+void Rig::wait_commands(uint64_t n)
+{
+    auto end = Clock::now() + std::chrono::seconds(10);
+    while (stats().commands < n && Clock::now() < end)
+        std::this_thread::yield();
+    EXPECT_GE(stats().commands, n);
+}
+
 bool Rig::quiet(Queue &q, unsigned ms)
 {
     auto end = Clock::now() + std::chrono::milliseconds(ms);

@@ -66,6 +66,8 @@ class Rig
     void ring(Queue &q);
     /* The next completion, waiting for it; false after ten seconds. */
     bool next(Queue &q, struct nvme_cqe *cqe, bool tell = true);
+    /* Until the controller has fetched n of all queues; a failure after ten seconds. */
+    void wait_commands(uint64_t n);
     /* Is a completion there, now or in a few milliseconds? Does not take it. */
     bool quiet(Queue &q, unsigned ms = 20);
     /* One command and its status. */
