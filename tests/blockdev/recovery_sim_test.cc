@@ -181,13 +181,11 @@ TEST(NvmeRecovery, WhatIsToBeDurableHasMoreTimeWhereTheTransportSaysSo)
         late.delay_ns = 500000000;
         rig.fault(late);
     }
-    sim_stats before, after;
-    sim_get_stats(rig.sim, &before);
+    uint64_t before = rig.stats().commands;
     Bytes data = random_bytes(4096, 1);
     EXPECT_EQ(bd_flush(rig.dev), 0);
     EXPECT_EQ(bd_write(rig.dev, 0, data.data(), 4096, BD_FUA), 0);
-    sim_get_stats(rig.sim, &after);
-    EXPECT_EQ(after.commands, before.commands + 2) << "and no Abort";
+    EXPECT_EQ(rig.stats().commands, before + 2) << "and no Abort";
 }
 
 TEST(NvmeRecovery, SoHasAnyWriteOfADriveWithoutAVolatileCache)
@@ -200,12 +198,10 @@ TEST(NvmeRecovery, SoHasAnyWriteOfADriveWithoutAVolatileCache)
     sim_fault late = fault(SIM_FAULT_LATE, NVME_IO_WRITE, 1);
     late.delay_ns = 500000000;
     rig.fault(late);
-    sim_stats before, after;
-    sim_get_stats(rig.sim, &before);
+    uint64_t before = rig.stats().commands;
     Bytes data = random_bytes(4096, 1);
     EXPECT_EQ(bd_write(rig.dev, 0, data.data(), 4096, 0), 0);
-    sim_get_stats(rig.sim, &after);
-    EXPECT_EQ(after.commands, before.commands + 1) << "and no Abort";
+    EXPECT_EQ(rig.stats().commands, before + 1) << "and no Abort";
 }
 
 TEST(NvmeRecovery, ControllerThatHangsIsResetForAllThreads)
