@@ -144,8 +144,8 @@ struct nvme_transport {
     /*
      * By how much a FLUSH, a write with FUA, or without a volatile cache any write, may take longer
      * than other commands: for a controller that writes to a file whose disk may have gigabytes to
-     * write before. 0 for drives. Queues that are driven by others than bd_nvme (a GPU) do not
-     * know of it: where it is not 0 there is a volatile cache, and they send neither of the two.
+     * write before. 0 for drives. Only bd_nvme waits so long: whoever drives a queue himself (a
+     * GPU) sends none of these, as long as the mount's drives on files have a volatile cache.
      */
     unsigned durable_ms;
 };

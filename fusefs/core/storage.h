@@ -164,8 +164,9 @@ int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
  */
 int ffs_commit(struct ffs *fs, uint64_t tid);
 /*
- * Makes data durable that no commit carries along. What a flush that fails has lost, for whichever
- * file, the next one would not miss: so a failure is for good, as one of a commit.
+ * Makes what was written before durable: the log, and data that no commit carries along. What a
+ * flush that fails has lost, for whichever file, the next one would not miss: so a failure is for
+ * good, and everyone's who waits.
  */
 int ffs_flush(struct ffs *fs);
 uint64_t ffs_running_tid(struct ffs *fs);
