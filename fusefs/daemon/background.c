@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/log.h"
-#include "fusefs/daemon/options.h"
+#include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/mount_options.h"
 
 /* A child that died without a word closes the pipe by dying. */
 static int wait_for_verdict(int fd, pid_t child)

@@ -11,7 +11,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/daemon_log.h"
 
 #define BUCKETS 1024u
 /*

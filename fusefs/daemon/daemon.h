@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "fusefs/core/ffs.h"
-#include "fusefs/daemon/options.h"
+#include "fusefs/daemon/mount_options.h"
 #include "fusefs/daemon/stack.h"
 
 /* What one READ or WRITE request carries at most, and so the size of a bounce buffer. */

@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include "client/gpunvme_ioctl.h"
+#include "fusefs/daemon/buffer_transfer.h"
+#include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fdsocket.h"
+#include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/ioctl.h"
 #include "fusefs/daemon/lease.h"
-#include "fusefs/daemon/log.h"
-#include "fusefs/daemon/ops.h"
-#include "fusefs/daemon/transfer.h"
 #include "fusefs/daemon/workers.h"
 
 /* _IOR('X', 125, uint32_t): its argument is an input, but the encoding hides it from FUSE. */

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/daemon/buffer_readv.h"
+#include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/ioctl.h"
-#include "fusefs/daemon/ops.h"
-#include "fusefs/daemon/readv.h"
 #include "fusefs/daemon/workers.h"
 
 struct readv_job {

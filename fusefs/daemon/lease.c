@@ -9,9 +9,9 @@
 #include <syslog.h>
 
 #include "blockdev/wait.h"
-#include "fusefs/daemon/copier.h"
+#include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/lease_copy.h"
 #include "fusefs/daemon/lease_internal.h"
-#include "fusefs/daemon/log.h"
 
 #define DEFAULT_DEPTH 64u
 

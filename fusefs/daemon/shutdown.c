@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/daemon.h"
-#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/writeback.h"
 
 /* How often the loop is woken until it has seen that the session is to end. */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "blockdev/vfio.h"
-#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/daemon_log.h"
 
 /* Queue pairs of the ordinary path, at most; and at most half of what there are. */
 #define CPU_QUEUES 4u

@@ -10,7 +10,7 @@
 #include "blockdev/nvme.h"
 #include "cuda/gq.h"
 #include "fusefs/core/ffs.h"
-#include "fusefs/daemon/options.h"
+#include "fusefs/daemon/mount_options.h"
 
 /*
  * What the device string named: a controller behind a transport, or (transport NULL) a block

@@ -12,8 +12,8 @@
 
 #include "blockdev/wait.h"
 #include "fusefs/daemon/daemon.h"
+#include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/join.h"
-#include "fusefs/daemon/log.h"
 
 /* FILEID_INO64_GEN of linux/exportfs.h: how the kernel's FUSE makes file handles. */
 #define HANDLE_TYPE  0x81

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/daemon/rig.h"
+#include "tests/daemon/daemon_rig.h"
 
 #define FILE_BYTES   ((1u << 20) - 777)
 #define BUFFER_BYTES (256u << 10)

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda/gq.h"
-#include "tests/daemon/rig.h"
+#include "tests/daemon/daemon_rig.h"
 
 extern "C" void __real_gq_engine_info(const gq_engine *e, gq_info *out);
 

@@ -25,9 +25,9 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/log.h"
-#include "fusefs/daemon/options.h"
-#include "fusefs/daemon/session.h"
+#include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/fuse_session.h"
+#include "fusefs/daemon/mount_options.h"
 #include "fusefs/daemon/shutdown.h"
 #include "sim/sim.h"
 

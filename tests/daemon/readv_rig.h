@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/daemon/rig.h"
+#include "tests/daemon/daemon_rig.h"
 
 constexpr uint64_t kBytes = 4u << 20, kHole = 1u << 20, kHoleLength = 300000;
 constexpr uint64_t kPieces = 40000; // more than the engine takes at once

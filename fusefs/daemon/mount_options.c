@@ -1,6 +1,6 @@
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
-#include "fusefs/daemon/options.h"
+#include "fusefs/daemon/mount_options.h"
 
 #include <errno.h>
 #include <fuse_opt.h>

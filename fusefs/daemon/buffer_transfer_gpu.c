@@ -4,8 +4,8 @@
 #include <syslog.h>
 #include <time.h>
 
-#include "fusefs/daemon/log.h"
-#include "fusefs/daemon/transfer.h"
+#include "fusefs/daemon/buffer_transfer.h"
+#include "fusefs/daemon/daemon_log.h"
 
 #define BLOCK 4096u
 

@@ -2,8 +2,8 @@
  * The daemon's transfers without FUSE: an image in memory, a simulated controller that can be
  * told to fail, one file, and memfd buffers. In C, because the daemon's headers are C11.
  */
-#ifndef TESTS_DAEMON_RIG_H
-#define TESTS_DAEMON_RIG_H
+#ifndef TESTS_DAEMON_DAEMON_RIG_H
+#define TESTS_DAEMON_DAEMON_RIG_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/fuse_ops.h"
 
 /* The listing may stay in the kernel until a name of the directory changes. */
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

@@ -1,8 +1,8 @@
 /*
  * The FUSE session: from a drive and a mountpoint to a mount, and back.
  */
-#ifndef FUSEFS_DAEMON_SESSION_H
-#define FUSEFS_DAEMON_SESSION_H
+#ifndef FUSEFS_DAEMON_FUSE_SESSION_H
+#define FUSEFS_DAEMON_FUSE_SESSION_H
 
 #include <stddef.h>
 

@@ -2,7 +2,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/fuse_ops.h"
 
 /*
  * "." and ".." come from NFS export, "." with a node id that may be long gone. What is not there

@@ -1,4 +1,4 @@
-#include "fusefs/daemon/session.h"
+#include "fusefs/daemon/fuse_session.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,10 +12,10 @@
 
 #include "fusefs/daemon/background.h"
 #include "fusefs/daemon/buffers.h"
+#include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fdsocket.h"
+#include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/lease.h"
-#include "fusefs/daemon/log.h"
-#include "fusefs/daemon/ops.h"
 #include "fusefs/daemon/readahead.h"
 #include "fusefs/daemon/shutdown.h"
 #include "fusefs/daemon/workers.h"

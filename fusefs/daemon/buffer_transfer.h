@@ -1,8 +1,8 @@
 /*
  * READ and WRITE: bytes between a file and a registered buffer.
  */
-#ifndef FUSEFS_DAEMON_TRANSFER_H
-#define FUSEFS_DAEMON_TRANSFER_H
+#ifndef FUSEFS_DAEMON_BUFFER_TRANSFER_H
+#define FUSEFS_DAEMON_BUFFER_TRANSFER_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  * Where the daemon's lines go: standard error while it is in the foreground or starting, the
  * system log once it is in the background.
  */
-#ifndef FUSEFS_DAEMON_LOG_H
-#define FUSEFS_DAEMON_LOG_H
+#ifndef FUSEFS_DAEMON_DAEMON_LOG_H
+#define FUSEFS_DAEMON_DAEMON_LOG_H
 
 #include <stddef.h>
 

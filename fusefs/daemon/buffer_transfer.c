@@ -1,12 +1,12 @@
-#include "fusefs/daemon/transfer.h"
+#include "fusefs/daemon/buffer_transfer.h"
 
 #include <errno.h>
 #include <string.h>
 #include <syslog.h>
 #include <time.h>
 
-#include "fusefs/daemon/log.h"
-#include "fusefs/daemon/notify.h"
+#include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/fuse_notify.h"
 
 #define BLOCK 4096u
 /*

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/gpu_bound.h"
-#include "fusefs/daemon/ops.h"
 
 /* XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux. */
 #define MAX_SIZE 65536u

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/lease.h"
-#include "fusefs/daemon/ops.h"
 
 #define GROUPS "Groups:"
 

@@ -1,6 +1,6 @@
 #include <errno.h>
 
-#include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/fuse_ops.h"
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {

@@ -1,4 +1,4 @@
-#include "fusefs/daemon/copier.h"
+#include "fusefs/daemon/lease_copy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 
 #include "cuda/gq_remote.h"
 #include "fusefs/daemon/buffers.h"
-#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/daemon_log.h"
 
 static_assert(COPIERS_OF_USER * 2 == GQ_REMOTES, "nobody has more than half");
 static_assert(sizeof(struct gpunvme_told_copier) == sizeof(struct gpunvme_told), "told alike");

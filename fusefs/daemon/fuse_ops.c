@@ -1,4 +1,4 @@
-#include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/fuse_ops.h"
 
 #include <errno.h>
 

@@ -8,11 +8,11 @@
  * daemon reads it as READ would, piece by piece. They are the client's memory, too: who changes
  * them has pieces of his own read once more, or not at all.
  */
-#ifndef FUSEFS_DAEMON_READV_H
-#define FUSEFS_DAEMON_READV_H
+#ifndef FUSEFS_DAEMON_BUFFER_READV_H
+#define FUSEFS_DAEMON_BUFFER_READV_H
 
 #include "client/gpunvme_ioctl.h"
-#include "fusefs/daemon/transfer.h"
+#include "fusefs/daemon/buffer_transfer.h"
 
 /*
  * So many bytes of a list are read in any case: the buffer's length, as for READ, or this where the

@@ -1,6 +1,6 @@
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
-#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/daemon_log.h"
 
 #include <fuse_log.h>
 #include <fuse_lowlevel.h>

@@ -2,8 +2,8 @@
  * The FUSE operations: each decodes its arguments, calls the file system and replies exactly
  * once. Node ids are inode numbers; the kernel's lookup count of an inode is held as references.
  */
-#ifndef FUSEFS_DAEMON_OPS_H
-#define FUSEFS_DAEMON_OPS_H
+#ifndef FUSEFS_DAEMON_FUSE_OPS_H
+#define FUSEFS_DAEMON_FUSE_OPS_H
 
 #ifndef FUSE_USE_VERSION
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)

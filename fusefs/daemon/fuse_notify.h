@@ -1,8 +1,8 @@
 /*
  * Telling the kernel that a file changed behind its page cache.
  */
-#ifndef FUSEFS_DAEMON_NOTIFY_H
-#define FUSEFS_DAEMON_NOTIFY_H
+#ifndef FUSEFS_DAEMON_FUSE_NOTIFY_H
+#define FUSEFS_DAEMON_FUSE_NOTIFY_H
 
 #include <stdbool.h>
 #include <stdint.h>

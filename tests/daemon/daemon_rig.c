@@ -1,4 +1,4 @@
-#include "tests/daemon/rig.h"
+#include "tests/daemon/daemon_rig.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,12 +8,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/buffer_readv.h"
+#include "fusefs/daemon/buffer_transfer.h"
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
+#include "fusefs/daemon/fuse_notify.h"
 #include "fusefs/daemon/lease.h"
-#include "fusefs/daemon/notify.h"
-#include "fusefs/daemon/readv.h"
-#include "fusefs/daemon/transfer.h"
 #include "mkfs/mkfs_core.h"
 
 #define IMAGE_BYTES (128u << 20)

@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/background.h"
-#include "fusefs/daemon/log.h"
-#include "fusefs/daemon/options.h"
-#include "fusefs/daemon/session.h"
+#include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/fuse_session.h"
+#include "fusefs/daemon/mount_options.h"
 #include "fusefs/daemon/shutdown.h"
 #include "layout/format.h"
 #include "sim/sim.h"

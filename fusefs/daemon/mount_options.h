@@ -1,8 +1,8 @@
 /*
  * The command line of the daemon.
  */
-#ifndef FUSEFS_DAEMON_OPTIONS_H
-#define FUSEFS_DAEMON_OPTIONS_H
+#ifndef FUSEFS_DAEMON_MOUNT_OPTIONS_H
+#define FUSEFS_DAEMON_MOUNT_OPTIONS_H
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-#include "fusefs/daemon/readv.h"
+#include "fusefs/daemon/buffer_readv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/daemon/rig.h"
+#include "tests/daemon/daemon_rig.h"
 
 namespace
 {

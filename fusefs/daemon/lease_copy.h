@@ -4,8 +4,8 @@
  * therefore bring a copier of his own (cuda/gq_route.h). A real drive has none of this: everything
  * here is -ENOTSUP then, and everything else works without.
  */
-#ifndef FUSEFS_DAEMON_COPIER_H
-#define FUSEFS_DAEMON_COPIER_H
+#ifndef FUSEFS_DAEMON_LEASE_COPY_H
+#define FUSEFS_DAEMON_LEASE_COPY_H
 
 #include <sys/types.h>
 

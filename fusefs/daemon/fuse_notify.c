@@ -1,12 +1,12 @@
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
-#include "fusefs/daemon/notify.h"
+#include "fusefs/daemon/fuse_notify.h"
 
 #include <errno.h>
 #include <fuse_lowlevel.h>
 #include <syslog.h>
 
-#include "fusefs/daemon/log.h"
+#include "fusefs/daemon/daemon_log.h"
 
 /*
  * The kernel takes a file's size from replies to its own requests; an O_APPEND write before the

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/ops.h"
+#include "fusefs/daemon/fuse_ops.h"
 
 /*
  * Pages stay valid from one open to the next: nobody changes a file behind the kernel but the

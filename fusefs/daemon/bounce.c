@@ -1,0 +1,54 @@
+/*
+ * The pool of bounce buffers: host memory for requests and for the bounce path.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "fusefs/daemon/daemon.h"
+
+#define BOUNCE_ALIGNMENT 4096u
+
+struct bounce *bounce_get(struct bounce_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct bounce *b = pool->free;
+    if (b)
+        pool->free = b->next;
+    pthread_mutex_unlock(&pool->lock);
+    if (b)
+        return b;
+    b = malloc(sizeof(*b));
+    if (!b)
+        return NULL;
+    /* A device that has failed gives no memory, and whoever asks is to hear of the failure. */
+    b->data = ffs_dma_alloc(pool->fs, MAX_IO);
+    b->plain = !b->data;
+    if (b->plain)
+        b->data = aligned_alloc(BOUNCE_ALIGNMENT, MAX_IO);
+    if (b->data)
+        return b;
+    free(b);
+    return NULL;
+}
+
+/* As many stay as threads ever needed one at the same time. */
+void bounce_put(struct bounce_pool *pool, struct bounce *b)
+{
+    pthread_mutex_lock(&pool->lock);
+    b->next = pool->free;
+    pool->free = b;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void bounce_pool_free(struct bounce_pool *pool)
+{
+    struct bounce *b;
+    while ((b = pool->free)) {
+        pool->free = b->next;
+        if (b->plain)
+            free(b->data);
+        else
+            ffs_dma_free(pool->fs, b->data, MAX_IO);
+        free(b);
+    }
+}
