@@ -1,3 +1,6 @@
+/*
+ * Fork into the background, and the pipe on which the child reports.
+ */
 #include "fusefs/daemon/background.h"
 
 #include <errno.h>
@@ -8,7 +11,10 @@
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/mount_options.h"
 
-/* A child that died without a word closes the pipe by dying. */
+/*
+ * EOF without a byte: the child ended before it reported. Its wait status
+ * decides.
+ */
 static int wait_for_verdict(int fd, pid_t child)
 {
     unsigned char status;
@@ -49,7 +55,7 @@ int background_start(int *verdict)
 static void tell(int verdict, unsigned char status)
 {
     ssize_t n = write(verdict, &status, 1);
-    (void)n; /* a parent that was killed does not want to know */
+    (void)n; /* EPIPE: the parent was killed; nothing depends on its status */
     close(verdict);
 }
 

@@ -1,19 +1,23 @@
 /*
- * Going into the background. The fork comes before the device and the GPU are opened: CUDA does
- * not survive it. The parent stays until the child is serving or has failed, and exits with the
- * status the child tells it.
+ * Start in the background. The fork precedes the opening of the device and of
+ * CUDA: a CUDA context does not survive a fork. The parent waits until the
+ * child serves or has failed, and exits with the status that the child reports
+ * through a pipe.
  */
 #ifndef FUSEFS_DAEMON_BACKGROUND_H
 #define FUSEFS_DAEMON_BACKGROUND_H
 
 /*
- * Returns in the child alone, with the descriptor the verdict goes to in *verdict; -errno when
- * there is no child.
+ * Returns in the child alone, with the write end of the pipe in *verdict;
+ * -errno when the fork failed. The parent exits in here.
  */
 int background_start(int *verdict);
-/* The mount is being served: lets the parent exit with 0, and goes on without a terminal. */
+/*
+ * The mount is served: the parent exits with 0, log lines go to syslog, and
+ * descriptors 0 to 2 become /dev/null. Closes verdict.
+ */
 void background_ready(int verdict);
-/* Lets the parent exit with status. */
+/* The parent exits with status. Closes verdict. */
 void background_failed(int verdict, int status);
 
 #endif

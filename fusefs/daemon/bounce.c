@@ -20,7 +20,10 @@ struct bounce *bounce_get(struct bounce_pool *pool)
     b = malloc(sizeof(*b));
     if (!b)
         return NULL;
-    /* A device that has failed gives no memory, and whoever asks is to hear of the failure. */
+    /*
+     * A failed device gives no DMA memory. Heap memory lets the request reach
+     * the core, which returns the device's error.
+     */
     b->data = ffs_dma_alloc(pool->fs, MAX_IO);
     b->plain = !b->data;
     if (b->plain)
@@ -31,7 +34,10 @@ struct bounce *bounce_get(struct bounce_pool *pool)
     return NULL;
 }
 
-/* As many stay as threads ever needed one at the same time. */
+/*
+ * Buffers are kept: the pool never exceeds the largest number of concurrent
+ * requests.
+ */
 void bounce_put(struct bounce_pool *pool, struct bounce *b)
 {
     pthread_mutex_lock(&pool->lock);

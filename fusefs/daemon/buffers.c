@@ -1,3 +1,6 @@
+/*
+ * The table of registered buffers: limits, lookup by id and key, uses, removal.
+ */
 #include "fusefs/daemon/buffers.h"
 
 #include <assert.h>
@@ -15,33 +18,35 @@
 
 #define BUCKETS 1024u
 /*
- * Registered bytes in all, in units of the machine's memory. Each costs the executor 1/512 byte of
- * pinned memory for PRP lists, also where a sparse file has none of its own, so that all buffers
- * together cost a sixteenth of the memory at most.
+ * Limit of registered bytes, as a multiple of the machine's memory. Each byte
+ * costs the executor 1/512 byte of pinned memory for PRP lists, also in holes
+ * of a sparse file. All buffers together therefore pin at most 1/16 of the
+ * memory for lists.
  */
 #define MEMORY_TIMES 32u
 /*
- * Host memory for a GPU is pinned, also pages that its owner never touched: one part of the
- * machine's memory in so many, as much as tmpfs takes by default.
+ * Host memory registered with a GPU is pinned, including pages that were never
+ * touched. The limit is 1/PINNED_PART of the machine's memory, the default size
+ * of a tmpfs.
  */
 #define PINNED_PART 2u
-#define USER_PART   2u /* of either, and of the buffers' number, for one user */
+#define USER_PART   2u /* one user's part of either limit and of the number of buffers */
 
 struct buffer {
     uint64_t id, key, len;
-    uint64_t pinned; /* len, or 0 */
+    uint64_t pinned; /* bytes pinned: len, or 0 */
     uid_t uid;
     const void *owner;
     enum buffer_kind kind;
-    struct gq_buffer *gq; /* with an engine */
-    unsigned char *start; /* else: where the buffer's first byte is mapped, */
-    void *map;            /* and the mapping's first page */
+    struct gq_buffer *gq; /* NULL without an engine */
+    unsigned char *start; /* without an engine: first byte of the buffer, */
+    void *map;            /* first page of its mapping */
     size_t map_len;
-    struct buffer *next;     /* in its bucket, or in a list of buffers to end */
+    struct buffer *next;     /* in its bucket, or in a list of removed buffers */
     struct buffer_use *uses; /* protected by the table's lock */
 };
 
-/* Who has buffers. */
+/* What one user has registered. */
 struct user {
     uid_t uid;
     unsigned count;
@@ -54,10 +59,10 @@ struct buffers {
     unsigned max;
     uint64_t max_bytes, max_pinned;
     bool pins;             /* the engine pins host memory */
-    atomic_bool told;      /* that some memory is out of the drive's reach */
-    pthread_mutex_t lock;  /* protects everything below, and the lists of uses */
-    pthread_cond_t unused; /* some buffer's last use has ended */
-    bool cancelled;        /* buffers_cancel_all() */
+    atomic_bool told;      /* the unreachable-memory warning was logged */
+    pthread_mutex_t lock;  /* protects the fields below and all lists of uses */
+    pthread_cond_t unused; /* signalled when a use ends */
+    bool cancelled;        /* buffers_cancel_all() was called */
     unsigned count;
     uint64_t bytes, pinned;
     struct user *users;
@@ -107,7 +112,10 @@ static int map_host(struct buffer *b, const struct gq_mem *mem)
     return 0;
 }
 
-/* Lets the memory go. With an engine: when it returns, no command can reach the memory. */
+/*
+ * Releases the memory. With an engine, no command can reach the memory
+ * afterwards.
+ */
 static void unmap(struct buffer *b)
 {
     if (b->gq)
@@ -130,7 +138,7 @@ static int draw(uint64_t *value)
     return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
 }
 
-/* Under the lock: the link to the user, or to the end of the list. */
+/* The link to the user's record, or to the end of the list. Lock held. */
 static struct user **find_user(struct buffers *t, uid_t uid)
 {
     struct user **link = &t->users;
@@ -139,7 +147,9 @@ static struct user **find_user(struct buffers *t, uid_t uid)
     return link;
 }
 
-/* Is there room for what b adds, of which one user leaves a part for others? */
+/*
+ * False when b more units would exceed max in all, or one user's part of max.
+ */
 static bool has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
 {
     return b <= max - all && b <= max / USER_PART - of_user;
@@ -147,11 +157,11 @@ static bool has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
 
 static bool has_all_places(const struct buffers *t, const struct user *u)
 {
-    unsigned most = (t->max + USER_PART - 1) / USER_PART; /* also of one place */
+    unsigned most = (t->max + USER_PART - 1) / USER_PART; /* rounded up: at least 1 */
     return t->count == t->max || (u && u->count >= most);
 }
 
-/* Under the lock. */
+/* Lock held. -EMFILE, -ENOMEM. */
 static int charge(struct buffers *t, const struct buffer *b)
 {
     struct user **link = find_user(t, b->uid), *u = *link;
@@ -175,7 +185,10 @@ static int charge(struct buffers *t, const struct buffer *b)
     return 0;
 }
 
-/* Room is taken before the memory is registered, so that the limits are never passed. */
+/*
+ * The charge precedes the registration, so that concurrent calls cannot exceed
+ * a limit.
+ */
 static int reserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
@@ -201,7 +214,7 @@ static void unreserve(struct buffers *t, const struct buffer *b)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Ids are never 0, so that a struct left zeroed names no buffer. */
+/* Ids are never 0: a zeroed struct names no buffer. */
 static int publish(struct buffers *t, struct buffer *b)
 {
     int err = draw(&b->key);
@@ -277,7 +290,10 @@ int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, con
     return add(t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_LIST}, id, key);
 }
 
-/* Constant time is not needed: a key is 64 random bits and a guess costs a system call. */
+/*
+ * The comparison need not take constant time: a key is 64 random bits and each
+ * guess costs a system call.
+ */
 static int check(const struct buffer *b, uint64_t key, uid_t uid)
 {
     if (!b)
@@ -285,7 +301,10 @@ static int check(const struct buffer *b, uint64_t key, uid_t uid)
     return b->key == key && b->uid == uid ? 0 : -EACCES;
 }
 
-/* b is out of the table, so no new use can begin. Each use ends within its transfer's deadline. */
+/*
+ * b has left the table, so no use can begin. Each use ends within its
+ * transfer's deadline.
+ */
 static void end(struct buffers *t, struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
@@ -313,7 +332,7 @@ int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)
     return err;
 }
 
-/* Takes the buffers of owner (NULL: all) out of the table. */
+/* Removes the buffers of owner from the table; owner NULL: all buffers. */
 static struct buffer *take(struct buffers *t, const void *owner)
 {
     struct buffer *taken = NULL;

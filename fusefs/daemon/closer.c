@@ -1,3 +1,6 @@
+/*
+ * Threads that close descriptors received from clients.
+ */
 #include "fusefs/daemon/closer.h"
 
 #include <errno.h>
@@ -10,7 +13,7 @@
 #include "fusefs/daemon/join.h"
 
 #define SLOTS       (sizeof(((struct closer *)0)->slots) / sizeof(struct closing *))
-#define OF_ONE      4u /* slots that one user may fill */
+#define OF_ONE      4u /* slots of one user */
 #define END_WAIT_MS 1000u
 
 struct closing {
@@ -18,8 +21,8 @@ struct closing {
     int fd;
     uid_t uid;
     /*
-     * Set by the thread when it ends, and by who waits for it no longer. The second of them frees
-     * this.
+     * Set by the thread at its end, and by closer_end() when it stops waiting.
+     * The second of the two frees the struct.
      */
     _Atomic bool left;
 };
@@ -55,7 +58,10 @@ static struct closing **free_slot(struct closer *c)
     return NULL;
 }
 
-/* Without a place or a thread fd stays open: a descriptor is lost, but nobody waits. */
+/*
+ * Without a free slot or a thread, fd remains open: one descriptor is lost, but
+ * the caller does not block.
+ */
 void closer_close(struct closer *c, int fd, uid_t uid)
 {
     struct closing **slot = free_slot(c);
@@ -79,7 +85,7 @@ bool closer_is_busy(struct closer *c, uid_t uid)
         all += c->slots[i] != NULL;
         of_user += c->slots[i] && c->slots[i]->uid == uid;
     }
-    /* A message brings up to OF_ONE descriptors. */
+    /* One message carries up to OF_ONE descriptors. */
     return of_user >= OF_ONE || all > SLOTS - OF_ONE;
 }
 

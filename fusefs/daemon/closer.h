@@ -1,7 +1,7 @@
 /*
- * Closes descriptors of files that others chose. close(2) may wait for whoever stands behind the
- * file (a FUSE server, the peer of a socket that lingers), perhaps for ever, so each is closed by a
- * thread of its own.
+ * Closes descriptors received from clients. close(2) may block for an unbounded
+ * time in the file's implementation (a FUSE server, a TCP socket with
+ * SO_LINGER), so each descriptor is closed by a thread of its own.
  */
 #ifndef FUSEFS_DAEMON_CLOSER_H
 #define FUSEFS_DAEMON_CLOSER_H
@@ -11,16 +11,21 @@
 
 struct closing;
 
-/* One thread uses it. */
+/* Used by one thread only. */
 struct closer {
     struct closing *slots[16];
 };
 
-/* Takes fd, which came from uid. */
+/* Takes ownership of fd, which uid sent. */
 void closer_close(struct closer *c, int fd, uid_t uid);
-/* Too much that came from uid is being closed: take nothing more. */
+/*
+ * True when uid's slots, or all slots but one user's share, are busy: receive
+ * no more descriptors.
+ */
 bool closer_is_busy(struct closer *c, uid_t uid);
-/* Gives what is still being closed a moment, then leaves it to its thread. */
+/*
+ * Waits up to 1 s for the close calls under way, then detaches their threads.
+ */
 void closer_end(struct closer *c);
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * The daemon as its FUSE operations see it.
- */
+/* The daemon's state, as the FUSE operations and the ioctls use it. */
 #ifndef FUSEFS_DAEMON_DAEMON_H
 #define FUSEFS_DAEMON_DAEMON_H
 
@@ -14,7 +12,7 @@
 #include "fusefs/daemon/mount_options.h"
 #include "fusefs/daemon/stack.h"
 
-/* What one READ or WRITE request carries at most, and so the size of a bounce buffer. */
+/* Limit of one READ or WRITE request, bytes; the size of a bounce buffer. */
 #define MAX_IO (1u << 20)
 
 struct buffers;
@@ -23,20 +21,26 @@ struct fdsocket;
 struct workers;
 struct fuse_session;
 
-/* An open file description, or an open directory: fuse_file_info.fh. */
+/*
+ * An open file description or an open directory; fuse_file_info.fh points to
+ * it.
+ */
 struct open_file {
     struct ffs_inode *inode; /* a reference */
-    int flags;               /* of open(2) */
+    int flags;               /* flags of open(2) */
     bool directory;
-    bool leases; /* were taken through it; set under their lock, read when it is closed */
-    struct open_file *next; /* protected by daemon.files_lock; of the leases once it is closed */
+    bool leases; /* a lease was taken through it; written under the leases' lock, read at RELEASE */
+    struct open_file *next; /* protected by daemon.files_lock; after RELEASE by the leases' lock */
     struct open_file **link;
 };
 
-/* Page-aligned memory of MAX_IO bytes, which the device reaches directly where it can. */
+/*
+ * Page-aligned memory of MAX_IO bytes, from the device's DMA memory unless
+ * plain.
+ */
 struct bounce {
     void *data;
-    bool plain; /* it cannot: what goes through it is copied once more */
+    bool plain; /* heap memory out of the device's reach: the core copies once more */
     struct bounce *next;
 };
 
@@ -46,7 +50,7 @@ struct bounce_pool {
     struct bounce *free; /* protected by lock */
 };
 
-/* Transfers that went through host memory; the executor counts its own. */
+/* Transfers through host memory. The executor counts its own. */
 struct bounce_stats {
     _Atomic uint64_t transfers, read_bytes, written_bytes;
 };
@@ -62,34 +66,42 @@ struct daemon {
     struct bounce_pool bounces;
     struct bounce_stats bounced;
     _Atomic int64_t fallback_logged; /* CLOCK_MONOTONIC seconds of the last line, 0: none yet */
-    _Atomic unsigned inline_reads;   /* transfers that session threads are running */
+    _Atomic unsigned inline_reads;   /* transfers that session threads run now */
     pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */
     pthread_mutex_t files_lock;
     struct open_file *files; /* protected by files_lock */
-    int verdict;             /* pipe to the waiting parent, or -1 */
+    int verdict;             /* write end of the parent's pipe, or -1 */
 };
 
-/* NULL when memory is short. */
+/* NULL: out of memory. */
 struct bounce *bounce_get(struct bounce_pool *pool);
 void bounce_put(struct bounce_pool *pool, struct bounce *b);
 void bounce_pool_free(struct bounce_pool *pool);
 
 /*
- * As ffs_read(), but short only at the end of the file: when some bytes in front of an error were
- * read, the error is returned. A short reply would mean the end of the file to the kernel.
+ * As ffs_read(), but short only at the end of the file: an error after some
+ * bytes is returned as the error. The kernel takes a short reply for the end of
+ * the file.
  */
 ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
 
-/* Takes the reference on inode, also when it fails. */
+/* Takes over the reference on inode, also on failure (NULL). */
 struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory);
 /*
- * It is closed: ends the buffers registered through it and drops the inode. Where it has leases,
- * which may take admin commands to end, another thread does, after them.
+ * RELEASE: removes the buffers registered through the file and drops the inode.
+ * A file with leases is passed to the leases' thread, since ending a lease may
+ * take admin commands.
  */
 void file_free(struct daemon *d, struct open_file *file);
-/* What file_free() leaves to that thread. */
+/*
+ * The second half of file_free(), called by the leases' thread after the leases
+ * have ended.
+ */
 void file_end(struct daemon *d, struct open_file *file);
-/* Those whose RELEASE never came because the connection was cut. */
+/*
+ * Frees the files whose RELEASE never arrived because the connection was
+ * aborted.
+ */
 void files_free_all(struct daemon *d);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * The descriptor socket: connections, tokens, and the thread that serves them.
+ */
 #include "fusefs/daemon/fdsocket.h"
 
 #include <errno.h>
@@ -22,13 +25,13 @@
 
 #define MAX_TOKENS      256
 #define MAX_CONNECTIONS 64
-/* Of one user, so that nobody keeps the others out. */
+/* Limits of one user, so that one user cannot exhaust the table. */
 #define USER_TOKENS      64
 #define USER_CONNECTIONS 16
-#define LIFETIME_S       10 /* of a token, and of a connection that says nothing */
+#define LIFETIME_S       10 /* of a token, and of a connection without messages */
 /*
- * Of a connection: a few answers that wait to be read. More, each with descriptors, would count
- * against those that this process may have on their way to everybody.
+ * Send buffer of a connection: a few unread replies. Unread replies hold
+ * descriptors in flight, which count against this process's limit.
  */
 #define ANSWER_BYTES 4096
 
@@ -52,8 +55,8 @@ struct fdsocket {
     char name[64];
     pthread_mutex_t lock;
     struct token tokens[MAX_TOKENS];                /* protected by lock */
-    struct connection connections[MAX_CONNECTIONS]; /* the thread's own */
-    struct closer closer;                           /* the thread's own */
+    struct connection connections[MAX_CONNECTIONS]; /* used by the thread only */
+    struct closer closer;                           /* used by the thread only */
     struct fdsocket_answers answers;
 };
 
@@ -65,8 +68,9 @@ static time_t now(void)
 }
 
 /*
- * Memory, as memfd_create() makes it: the only kind of file that has seals. Closing it never waits
- * for anybody. Huge pages are not taken: one that is missing at a fault would kill the daemon.
+ * True for a memfd: no other kind of file has seals, and its close(2) never
+ * blocks. hugetlbfs is excluded: a huge page that is missing at a fault raises
+ * SIGBUS in the daemon.
  */
 static bool is_memory(int fd)
 {
@@ -95,7 +99,9 @@ static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
     return of_user < USER_TOKENS ? found : NULL;
 }
 
-/* The token that now stands for fd, or 0: too many wait. */
+/*
+ * The token that stands for fd, or 0 when the user or the table has too many.
+ */
 static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
 {
     uint64_t value = 0;
@@ -130,7 +136,7 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
     return err;
 }
 
-/* The one descriptor of memory that came along, or -1; whatever else came is closed. */
+/* The first memfd of the message, or -1. All other descriptors are closed. */
 static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
 {
     int found = -1;
@@ -195,8 +201,9 @@ static bool answer_ask(struct fdsocket *s, struct connection *c, const struct gp
 }
 
 /*
- * One message: 8 zero bytes with a descriptor, or a struct gpunvme_ask without one. False ends the
- * connection; a descriptor that was not received is the kernel's to close.
+ * Serves one message: 8 zero bytes with a descriptor, or a struct gpunvme_ask
+ * without one. Returns false to end the connection. The kernel closes
+ * descriptors that were not received.
  */
 static bool serve_message(struct fdsocket *s, struct connection *c)
 {
@@ -242,7 +249,10 @@ static struct connection *free_connection(struct fdsocket *s, uid_t uid)
     return of_user < USER_CONNECTIONS ? found : NULL;
 }
 
-/* False when descriptors or memory are short: the connection stays in the listener's queue. */
+/*
+ * False when descriptors or memory are short: the connection remains in the
+ * listener's queue.
+ */
 static bool accept_one(struct fdsocket *s)
 {
     struct ucred peer;
@@ -274,8 +284,9 @@ static void serve_connection(struct fdsocket *s, struct connection *c, short eve
 }
 
 /*
- * Entry 0 is the stop event, 1 the listener, the others are connections; fd -1 is skipped, as is
- * for a second a listener whose connection cannot be taken.
+ * Entry 0 is the stop event, entry 1 the listener, the rest are connections.
+ * poll(2) skips fd -1. The listener is skipped for 1 s after an accept4(2) that
+ * failed for want of descriptors or memory.
  */
 static void *serve(void *arg)
 {
@@ -359,7 +370,7 @@ void fdsocket_close(struct fdsocket *s)
 {
     uint64_t one = 1;
     ssize_t n = write(s->stop, &one, sizeof(one));
-    (void)n; /* an eventfd of ours takes 8 bytes */
+    (void)n; /* cannot fail: the counter is far from its limit */
     pthread_join(s->thread, NULL);
     closer_end(&s->closer);
     for (size_t i = 0; i < MAX_TOKENS; i++) {

@@ -1,12 +1,13 @@
 /*
- * File descriptors beside the ioctls, over a UNIX socket, since a restricted FUSE ioctl carries
- * none. For REGISTER a client sends one and gets a token that stands for it; for a lease it asks
- * and gets descriptors (struct gpunvme_ask).
+ * The descriptor socket: a UNIX socket that carries the file descriptors which
+ * a restricted FUSE ioctl cannot carry. For REGISTER a client sends a
+ * descriptor and receives a token that stands for it. For a lease a client
+ * sends a struct gpunvme_ask and receives descriptors.
  *
- * The socket has an abstract name, so that none is left behind by a daemon that was killed. A
- * token is 64 random bits, bound to the user the kernel names for the connection, good once and
- * for a few seconds; tokens and connections are bounded in number, and so are answers that nobody
- * reads: a connection ends at a handful of them.
+ * The socket has an abstract name, so a killed daemon leaves no file behind. A
+ * token is 64 random bits, bound to the connection's user (SO_PEERCRED), valid
+ * once and for LIFETIME_S seconds. Tokens, connections and unread replies are
+ * bounded in number: a connection with too many unread replies is closed.
  */
 #ifndef FUSEFS_DAEMON_FDSOCKET_H
 #define FUSEFS_DAEMON_FDSOCKET_H
@@ -23,25 +24,27 @@ struct fdsocket;
 struct gpunvme_ask;
 struct gpunvme_told;
 
-/* Who answers what is asked over the socket. */
+/* Serves requests for descriptors. */
 struct fdsocket_answers {
     /*
-     * Fills in what is told and up to 2 descriptors, which are closed once they are sent. How
-     * many, or -errno: the connection ends then. Called by the socket's thread.
+     * Fills in *told and up to 2 descriptors, which the socket closes after
+     * sending. Returns the number of descriptors, or -errno: then the
+     * connection is closed. Called by the socket's thread.
      */
     int (*answer)(void *context, const struct gpunvme_ask *ask, uid_t uid,
                   struct gpunvme_told *told, int fds[2]);
     void *context;
 };
 
-/* answers: copied; NULL: nothing may be asked. */
+/* answers is copied; NULL: every request for descriptors is refused. */
 int fdsocket_open(const struct fdsocket_answers *answers, struct fdsocket **out);
 void fdsocket_close(struct fdsocket *s);
-/* "@NAME": the abstract name NAME. */
+/* "@NAME" stands for the abstract name NAME. */
 const char *fdsocket_name(const struct fdsocket *s);
 /*
- * The descriptor behind a token, now the caller's. -ENOENT (none such, used or too old), -EACCES
- * (another user's; the token stays good for its owner).
+ * Takes the descriptor behind a token; it becomes the caller's. -ENOENT (no
+ * such token, used or expired), -EACCES (another user's token, which remains
+ * valid).
  */
 int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd);
 

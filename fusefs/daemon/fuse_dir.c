@@ -1,10 +1,16 @@
+/*
+ * Directory operations: OPENDIR, READDIR, READDIRPLUS, and RELEASE.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fusefs/daemon/fuse_ops.h"
 
-/* The listing may stay in the kernel until a name of the directory changes. */
+/*
+ * cache_readdir and keep_cache: the kernel caches the listing until a name of
+ * the directory changes.
+ */
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct ffs_inode *inode;
@@ -32,10 +38,13 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     op_reply(req, 0);
 }
 
-/* Names for readdirplus, collected first: emit must not call back into the file system. */
+/*
+ * A name for READDIRPLUS. Names are collected first: emit must not call into
+ * the file system.
+ */
 struct name {
     uint64_t ino, cookie;
-    struct ffs_inode *inode; /* with the reference the kernel is given, or NULL */
+    struct ffs_inode *inode; /* holds the reference given to the kernel; NULL: none */
     uint8_t type;
     char text[256];
 };
@@ -99,8 +108,8 @@ static int emit_plus(void *arg, const char *name, size_t len, uint64_t ino, uint
 }
 
 /*
- * The kernel holds the directory against changes of its names while it waits for the reply, so a
- * name still means the inode whose number was listed. "." and ".." count no lookup.
+ * The kernel holds the directory's lock until the reply, so a listed name still
+ * means the inode that was listed with it. "." and ".." count no lookup.
  */
 static void add_plus(struct listing *l, struct name *n)
 {
@@ -120,7 +129,7 @@ static void reply_plus(struct listing *l)
         add_plus(l, &l->names[i]);
     if (fuse_reply_buf(l->req, l->data, l->used) == 0)
         return;
-    /* The kernel did not take the reply: the lookups counted in it never were. */
+    /* The kernel did not take the reply, so the lookups in it do not count. */
     for (size_t i = 0; i < l->count; i++) {
         if (l->names[i].inode)
             ffs_iput(l->names[i].inode, 1);

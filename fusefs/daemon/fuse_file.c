@@ -1,3 +1,6 @@
+/*
+ * File operations: OPEN, CREATE, READ, WRITE, FSYNC, FALLOCATE, LSEEK.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -5,8 +8,9 @@
 #include "fusefs/daemon/fuse_ops.h"
 
 /*
- * Pages stay valid from one open to the next: nobody changes a file behind the kernel but the
- * WRITE ioctl, and that invalidates what it wrote. O_DIRECT is the kernel's business.
+ * keep_cache: pages remain valid across opens, since all changes pass through
+ * the kernel, except those of the WRITE ioctl, which invalidates the range it
+ * wrote. The kernel itself handles O_DIRECT.
  */
 static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_file_info *fi)
 {
@@ -47,7 +51,10 @@ reply:
         file_free(d, op_file(fi));
 }
 
-/* Replies with an entry and an open file; the inode comes with the reference of the entry. */
+/*
+ * Replies with an entry and an open file. The inode carries the entry's
+ * reference.
+ */
 static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
                          struct fuse_file_info *fi)
 {
@@ -70,7 +77,9 @@ static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
     }
 }
 
-/* The kernel believed the name was free. Another's file there is opened, unless O_EXCL. */
+/*
+ * CREATE of a name that exists by now: opens that file, unless O_EXCL is given.
+ */
 static int open_existing(struct ffs_inode *dir, const char *name, int flags, struct ffs_inode **out)
 {
     int err = ffs_lookup(dir, name, out);
@@ -111,7 +120,10 @@ void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file
     reply_create(req, err, inode, fi);
 }
 
-/* A short reply would mean the end of the file, so more than a bounce buffer holds is an error. */
+/*
+ * A request beyond MAX_IO is an error: the kernel takes a short reply for the
+ * end of the file.
+ */
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
     struct bounce_pool *pool = &op_daemon(req)->bounces;
@@ -140,7 +152,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
         fuse_reply_write(req, (size_t)n);
 }
 
-/* Of directories too. */
+/* Also serves FSYNCDIR. */
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
     (void)ino;

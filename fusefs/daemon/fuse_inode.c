@@ -1,3 +1,6 @@
+/*
+ * Inode operations: LOOKUP, FORGET, GETATTR, SETATTR, READLINK, STATFS.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -5,8 +8,9 @@
 #include "fusefs/daemon/fuse_ops.h"
 
 /*
- * "." and ".." come from NFS export, "." with a node id that may be long gone. What is not there
- * is remembered by the kernel too: names appear only through it.
+ * "." and ".." come from NFS export; with "." the node id may be stale. A
+ * negative entry is cached like any other: names appear only through this
+ * kernel.
  */
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
@@ -31,7 +35,10 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     op_reply_entry(req, err, inode);
 }
 
-/* The kernel's count keeps the inode in use, so that finding it cannot fail. */
+/*
+ * The kernel's lookup count keeps the inode in memory, so ffs_iget() cannot
+ * fail.
+ */
 static void forget(struct ffs *fs, uint64_t ino, uint64_t count)
 {
     struct ffs_inode *inode;
@@ -92,7 +99,10 @@ static const struct {
     {FUSE_SET_ATTR_CTIME, FFS_SET_CTIME},
 };
 
-/* "Now" comes with the time as well; the file system's own clock is what counts then. */
+/*
+ * FUSE sets the plain bit beside the NOW bit. The file system's own clock takes
+ * precedence.
+ */
 static uint32_t set_of(int fuse)
 {
     uint32_t set = 0;
@@ -144,7 +154,10 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
     fuse_reply_readlink(req, target);
 }
 
-/* Inodes are made as needed: there can be as many more as there are free blocks. */
+/*
+ * Inodes are allocated from free blocks, so the number of free inodes is that
+ * of free blocks.
+ */
 void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
     struct ffs_statfs s;

@@ -1,3 +1,6 @@
+/*
+ * The GPU-bound flag as the extended attribute GPU_BOUND_XATTR.
+ */
 #include "fusefs/daemon/gpu_bound.h"
 
 #include <errno.h>

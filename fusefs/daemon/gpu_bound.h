@@ -1,8 +1,9 @@
 /*
- * The GPU-bound flag of a file or directory (FORMAT.md 3.6) as an extended attribute: "1" or "0".
+ * The GPU-bound flag of a file or directory (FORMAT.md 3.6) as an extended
+ * attribute, "1" or "0".
  *
- * It stands in no list of attributes: a program that copies a file's attributes sets them once the
- * data is there, when it is too late for this one.
+ * LISTXATTR omits it: a program that copies a file sets the attributes after
+ * the data, when a file with blocks no longer takes the flag.
  */
 #ifndef FUSEFS_DAEMON_GPU_BOUND_H
 #define FUSEFS_DAEMON_GPU_BOUND_H
@@ -15,9 +16,12 @@
 #define GPU_BOUND_XATTR "user.gpunvme.gpu_bound"
 
 bool gpu_bound_is(const char *name);
-/* 1, the length; writes nothing when size is 0. */
+/* Returns 1, the length. size 0: writes nothing. */
 ssize_t gpu_bound_get(struct ffs_inode *inode, char *value, size_t size);
-/* -EINVAL: not "0" or "1", a file that has blocks already, or neither file nor directory. */
+/*
+ * -EINVAL: not "0" or "1", a file with blocks, or neither a file nor a
+ * directory.
+ */
 int gpu_bound_set(struct ffs_inode *inode, const char *value, size_t size);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * The ioctls: decoding, checks, dispatch to a thread, and the reply.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,24 +17,30 @@
 #include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/workers.h"
 
-/* _IOR('X', 125, uint32_t): its argument is an input, but the encoding hides it from FUSE. */
+/*
+ * _IOR('X', 125, uint32_t). The encoding declares the argument as output, so
+ * FUSE passes no input.
+ */
 #define FS_IOC_SHUTDOWN 0x8004587du
 #define ROOT_INO        1u
-/* A read up to here is over before a worker would have woken up. */
+/*
+ * Limit of a read that the session thread runs itself: it ends sooner than a
+ * worker wakes up.
+ */
 #define INLINE_READ (1u << 20)
 /*
- * Reads that session threads run at a time: as many as the executor runs at all, and half of the
- * threads. When long transfers keep the executor busy, these wait, and the rest must serve the
- * mount.
+ * Reads that session threads run concurrently: the executor's own concurrency,
+ * and half of the session threads. The other half serves the mount while long
+ * transfers keep these waiting.
  */
 #define INLINE_MAX 8u
 
-/* What an ioctl other than a transfer knows of its caller. */
+/* The caller of an ioctl other than a transfer. */
 struct call {
     struct daemon *daemon;
     struct open_file *file;
     uid_t uid;
-    fuse_req_t req; /* to ask for the caller's groups */
+    fuse_req_t req; /* unreplied: names the caller's process for the group check */
 };
 
 typedef int (*answer_fn)(const struct call *call, void *arg);
@@ -107,9 +116,9 @@ static int answer_copier(const struct call *call, void *arg)
 
 static const struct request {
     unsigned cmd;
-    uint32_t old_sizes[2]; /* that its struct had once, and answers to still; 0: none */
+    uint32_t old_sizes[2]; /* earlier sizes of its struct that are still accepted; 0: none */
     answer_fn answer;      /* NULL: a transfer */
-    bool waits;            /* for the executor or the drive: not for the session's threads */
+    bool waits;            /* may block on the executor or the drive: runs in a worker */
 } requests[] = {
     {GPUNVME_IOC_INFO,
      {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct)},
@@ -140,7 +149,7 @@ struct answer_job {
     fuse_req_t req;
     const struct request *request;
     uint32_t size;    /* of the caller's struct */
-    struct call call; /* the open file lives as long as its ioctl runs */
+    struct call call; /* the open file outlives its ioctl */
     union {
         struct gpunvme_ioc_register reg;
         struct gpunvme_ioc_unregister unreg;
@@ -165,7 +174,10 @@ static bool is_old_size(const struct request *r, unsigned cmd)
     return false;
 }
 
-/* -EINVAL: one of ours with a struct of another size; -ENOTTY: none of ours. */
+/*
+ * -EINVAL: a gpunvmefs ioctl with a struct of another size; -ENOTTY: any other
+ * command.
+ */
 static int find_request(unsigned cmd, const struct request **out)
 {
     for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
@@ -227,7 +239,10 @@ static void cancel_transfer(fuse_req_t req, void *data)
     atomic_store_explicit(&t->cancel, 1, memory_order_relaxed);
 }
 
-/* The struct goes back with an error too: it says how far the transfer came, and why no further. */
+/*
+ * The reply carries the struct also with an error: it holds the bytes moved and
+ * the NVMe status.
+ */
 static void run_transfer(struct job *job)
 {
     struct transfer_job *tj = (struct transfer_job *)job;
@@ -235,7 +250,10 @@ static void run_transfer(struct job *job)
     struct daemon *d = t->daemon;
     fuse_req_t req = tj->req;
     transfer_run(t);
-    /* Waits for an interrupt being delivered; after it nothing refers to the transfer. */
+    /*
+     * Waits for an interrupt in delivery. Nothing refers to the transfer
+     * afterwards.
+     */
     fuse_req_interrupt_func(req, NULL, NULL);
     fuse_reply_ioctl(req, t->error, &t->rw, sizeof(t->rw));
     if (t->needs_recovery)
@@ -247,7 +265,7 @@ static bool may_run_inline(struct daemon *d, const struct transfer *t)
 {
     if (t->write || t->rw.len > INLINE_READ)
         return false;
-    /* Relaxed: a count of threads that says nothing about memory. */
+    /* Relaxed: the counter limits threads and orders no memory. */
     if (atomic_fetch_add_explicit(&d->inline_reads, 1, memory_order_relaxed) < INLINE_MAX)
         return true;
     atomic_fetch_sub_explicit(&d->inline_reads, 1, memory_order_relaxed);
@@ -270,7 +288,7 @@ static int check_transfer(const struct open_file *file, const struct transfer *t
         return -EINVAL;
     if (file->directory)
         return -EISDIR;
-    /* At an offset of its own, a write would break the promise of O_APPEND. */
+    /* A write at a given offset contradicts O_APPEND. */
     if (t->write ? mode == O_RDONLY || (file->flags & O_APPEND) : mode == O_WRONLY)
         return -EBADF;
     return overflows(rw->file_offset, rw->len) || overflows(rw->buffer_offset, rw->len) ? -EOVERFLOW

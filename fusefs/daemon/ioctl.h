@@ -1,5 +1,6 @@
 /*
- * What the ioctls that are answered at once do, and READV; ioctl.c decodes and replies.
+ * The requests behind the ioctls. ioctl.c decodes and replies; READV replies
+ * itself.
  */
 #ifndef FUSEFS_DAEMON_IOCTL_H
 #define FUSEFS_DAEMON_IOCTL_H
@@ -10,9 +11,11 @@
 
 struct fuse_req;
 
-/* -EPROTO: another version; -EINVAL: the struct is of another size. */
+/* -EPROTO: another ABI version; -EINVAL: another struct size. */
 int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size);
-/* in: a struct gpunvme_ioc_readv. Replies, perhaps later. */
+/*
+ * in: a struct gpunvme_ioc_readv. Replies in this call or later from a worker.
+ */
 void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void *in);
 
 void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info);

@@ -1,3 +1,6 @@
+/*
+ * The READV ioctl: decoding, checks, and the reply.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -21,14 +24,17 @@ static void cancel(fuse_req_t req, void *data)
     atomic_store_explicit(&r->t.cancel, 1, memory_order_relaxed);
 }
 
-/* The struct goes back with an error too: it says how far the batch came. */
+/* The reply carries the struct also with an error: it holds the bytes read. */
 static void run(struct job *job)
 {
     struct readv_job *rj = (struct readv_job *)job;
     struct readv *r = &rj->readv;
     struct daemon *d = r->t.daemon;
     readv_run(r);
-    /* Waits for an interrupt being delivered; after it nothing refers to the batch. */
+    /*
+     * Waits for an interrupt in delivery. Nothing refers to the batch
+     * afterwards.
+     */
     fuse_req_interrupt_func(rj->req, NULL, NULL);
     fuse_reply_ioctl(rj->req, r->t.error, &r->v, sizeof(r->v));
     if (r->t.needs_recovery)

@@ -1,3 +1,6 @@
+/*
+ * The requests behind the ioctls: INFO, STATS, REGISTER, BUFFER_IOVA, EXTENTS.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -67,9 +70,9 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
 }
 
 /*
- * The memory must not be able to shrink while it is mapped here: touching a page past its end
- * would kill the daemon, and with it everybody's mount. So it is sealed, which memory from
- * memfd_create() with MFD_ALLOW_SEALING lets us do.
+ * Seals the memory against shrinking: a fault beyond its end would raise SIGBUS
+ * in the daemon and end the mount. memfd_create() with MFD_ALLOW_SEALING
+ * permits the seal.
  */
 static int hold_memory(int fd, uint64_t offset, uint64_t len)
 {
@@ -138,7 +141,10 @@ int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
     }
 }
 
-/* A use, so that the buffer does not end meanwhile; nothing is moved that could be cancelled. */
+/*
+ * The use keeps the buffer registered during the query. No transfer runs, so
+ * cancel has no effect.
+ */
 int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iova *arg)
 {
     _Atomic uint32_t cancel = 0;
@@ -159,7 +165,10 @@ int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iov
     return 0;
 }
 
-/* Collects what is allocated; *more: there is another extent after those that found room. */
+/*
+ * Collects allocated extents from out->file_offset on. *more: out->max was
+ * reached before the last.
+ */
 static int collect(struct ffs_inode *inode, struct gpunvme_ioc_extents *out, bool *more)
 {
     struct ffs_segment batch[64];

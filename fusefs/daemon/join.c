@@ -1,3 +1,6 @@
+/*
+ * pthread_join() with a deadline.
+ */
 #include "fusefs/daemon/join.h"
 
 #include <errno.h>
@@ -7,7 +10,7 @@
 
 #define NAP_NS 1000000
 
-/* In naps, for the sanitizer of threads does not know that pthread_clockjoin_np() joins. */
+/* Polls: ThreadSanitizer does not model pthread_clockjoin_np(). */
 int join_until(pthread_t thread, uint64_t until_ns)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};

@@ -4,7 +4,10 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* until_ns: as nvme_now_ns() counts, for nobody sets that clock. 0 or -ETIMEDOUT: not joined. */
+/*
+ * until_ns: on the clock of nvme_now_ns() (CLOCK_MONOTONIC). Returns 0, or
+ * -ETIMEDOUT: not joined.
+ */
 int join_until(pthread_t thread, uint64_t until_ns);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * Copy kernels of applications that lease queues of a simulated drive.
+ */
 #include "fusefs/daemon/lease_copy.h"
 
 #include <errno.h>

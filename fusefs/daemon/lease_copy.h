@@ -1,8 +1,9 @@
 /*
- * Copiers of applications. A simulated drive copies by work on the GPU, and the daemon's work waits
- * for its turn while a kernel of an application runs. Whoever leases queues of such a drive may
- * therefore bring a copier of his own (cuda/gq_route.h). A real drive has none of this: everything
- * here is -ENOTSUP then, and everything else works without.
+ * Copy kernels of applications. A simulated drive copies data by work on the
+ * GPU, and the daemon's work waits while a kernel of an application runs. An
+ * application that leases queues of such a drive may therefore run a copy
+ * kernel of its own (cuda/gq_route.h). With a real drive every function here
+ * returns -ENOTSUP, and leases work without them.
  */
 #ifndef FUSEFS_DAEMON_LEASE_COPY_H
 #define FUSEFS_DAEMON_LEASE_COPY_H
@@ -14,18 +15,19 @@
 
 struct gq_remote;
 
-/* Of one user at a time: half of those that a mount has (GQ_REMOTES). */
+/* Limit of one user: half of the mount's GQ_REMOTES. */
 #define COPIERS_OF_USER 4u
 
 /*
- * GPUNVME_ASK_COPIER: 2 descriptors, or -errno. *copier NULL: made, and the caller's until
- * copier_end(). -EBUSY: there are as many as a mount has. Calls for one *copier come one at a time.
+ * Serves GPUNVME_ASK_COPIER. Returns 2 descriptors in fds, or -errno. *copier
+ * NULL: opened, and the caller's until copier_end(). -EBUSY: the mount has no
+ * more. Calls for one *copier are serialised by the caller.
  */
 int copier_tell(struct daemon *d, struct gq_remote **copier, struct gpunvme_told *told, int fds[2]);
-/* GPUNVME_IOC_COPIER. copier NULL (nobody has asked): -ENOENT. */
+/* Serves GPUNVME_IOC_COPIER. copier NULL (never requested): -ENOENT. */
 int copier_route(struct daemon *d, struct gq_remote *copier, uid_t uid,
                  const struct gpunvme_ioc_copier *arg);
-/* NULL: nothing. What it has not copied the daemon copies. */
+/* copier may be NULL. The daemon makes the copies that it had not finished. */
 void copier_end(struct gq_remote *copier);
 
 #endif
