@@ -1,44 +1,49 @@
+/*
+ * READV: batches of reads through the executor, and the remaining pieces one by
+ * one.
+ */
 #include "fusefs/daemon/buffer_readv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 /*
- * Where the places of a piece in file and buffer do not differ by whole units of what the drive can
- * address, a batch takes a command for each LBA. A longer one is read by itself, by few commands.
+ * When file_offset and buffer_offset of a piece differ by no multiple of
+ * ADDRESS_UNIT, a batch takes one command per LBA. A piece longer than
+ * LONG_PIECE bytes is then read by itself, by fewer commands.
  */
 #define LONG_PIECE   65536u
 #define ADDRESS_UNIT 4u
 
-/* A look at so many pieces costs what an extent costs in a map. */
+/* Cost of one extent in a map, in pieces scanned. */
 #define PIECES_AN_EXTENT 8u
 
-/* How often a piece may be read: by the engine, and after an error of that by itself. */
+/* Attempts to read a piece: by the engine, and alone after an engine error. */
 #define TRIES 2u
 
-/* The result of a piece that nobody has looked at. */
+/* Result of a piece that has not been looked at. */
 #define UNREAD (-EAGAIN)
 
 struct batch {
     struct readv *r;
     const struct buffer *list;
-    volatile struct gpunvme_piece *pieces; /* the client's memory */
+    volatile struct gpunvme_piece *pieces; /* memory shared with the client */
     uint64_t count;
     uint64_t buffer_len;
-    uint64_t at;    /* pieces before it are done with, */
-    uint64_t bytes; /* and of them; before, of what the engine has read */
-    bool told;      /* each piece has a result, or is UNREAD */
-    bool whole;     /* the engine has read them all */
-    bool too_long;  /* some piece was left for that */
+    uint64_t at;    /* index of the next piece to finish */
+    uint64_t bytes; /* bytes of the finished pieces; in the engine phase, bytes it read */
+    bool told;      /* each piece has a result, or UNREAD */
+    bool whole;     /* the engine has read all pieces */
+    bool too_long;  /* a piece was left out for the limit */
 
-    uint64_t limit; /* of all pieces together, bytes */
-    uint64_t tried; /* bytes of pieces that were read or have failed */
+    uint64_t limit; /* bytes, of all pieces together */
+    uint64_t tried; /* bytes of pieces that were read or failed */
 
-    /* The part of the file that is mapped now. */
+    /* The mapped part of the file. */
     struct gq_file_extent *extents;
     size_t n_extents;
-    uint64_t end;  /* file bytes */
-    uint64_t size; /* of the file */
+    uint64_t end;  /* end of the part, file bytes */
+    uint64_t size; /* size of the file, bytes */
 };
 
 static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_asked) &&
@@ -67,7 +72,7 @@ static int check(const struct batch *b, const struct gpunvme_piece *p)
                                                                                          : 0;
 }
 
-/* Each try of each piece has room in a list that is as long as it may be. */
+/* True when the piece fits in TRIES times the limit. */
 static bool has_room(const struct batch *b, const struct gpunvme_piece *p)
 {
     struct ffs_attr attr;
@@ -104,7 +109,7 @@ static int call_engine(struct batch *b, unsigned left, struct gq_result *result)
     return gq_readv(t->daemon->stack.engine, &req, result);
 }
 
-/* *stuck: commands may be under way for ever. */
+/* *stuck: commands may remain in flight for an unbounded time. */
 static int run_engine(struct batch *b, bool *stuck)
 {
     struct transfer *t = &b->r->t;
@@ -129,8 +134,8 @@ static int run_engine(struct batch *b, bool *stuck)
 /* --- The map --------------------------------------------------------------------------------- */
 
 /*
- * What the pieces span, as far as that can be said of pieces that may change. Nothing relies on it:
- * what lies elsewhere later is read by itself.
+ * The range that the pieces span at the time of the scan. The client may change
+ * them meanwhile: pieces outside the range are read one by one.
  */
 static void span(const struct batch *b, uint64_t *start, uint64_t *end)
 {
@@ -146,11 +151,11 @@ static void span(const struct batch *b, uint64_t *start, uint64_t *end)
     }
 }
 
-/* The map in the executor's terms; extents that touch become one. */
+/* Converts the map to the executor's extents and merges adjacent ones. */
 static int translate(struct batch *b, const struct ffs_map *map)
 {
     unsigned shift = (unsigned)__builtin_ctz(b->r->t.daemon->stack.engine_info.lba_size);
-    uint64_t expected = 0; /* on the device, if the segment goes on where the last one ended */
+    uint64_t expected = 0; /* device offset that continues the previous segment */
     b->n_extents = 0;
     b->extents = malloc((map->count + 1) * sizeof(b->extents[0]));
     if (!b->extents)
@@ -166,7 +171,7 @@ static int translate(struct batch *b, const struct ffs_map *map)
     return 0;
 }
 
-/* All pieces in the part of the file that is mapped, which begins for them at `start`. */
+/* Runs all pieces against the map, which starts at file byte `start`. */
 static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
 {
     bool stuck = false;
@@ -184,8 +189,8 @@ static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
 }
 
 /*
- * A file of few extents is sooner mapped as a whole than many pieces are looked through. *mapped:
- * it was one, and has been read.
+ * A whole map of few extents costs less than a scan of many pieces. *mapped:
+ * the file had few extents and the engine ran.
  */
 static int read_whole(struct batch *b, bool *mapped)
 {
@@ -205,8 +210,8 @@ static int read_whole(struct batch *b, bool *mapped)
 }
 
 /*
- * What the pieces span, a map after the other: each run leaves alone what is not in its part. More
- * is not begun than a list may have.
+ * Maps the span part by part; each run leaves out pieces beyond its part. Stops
+ * at the limit of bytes.
  */
 static int read_span(struct batch *b)
 {
@@ -227,8 +232,8 @@ static int read_span(struct batch *b)
 }
 
 /*
- * What the engine can read. 0 when the rest can be read otherwise. A signal, and the end of the
- * caller's time, end the batch.
+ * Reads by the engine. 0: the remaining pieces can be read one by one. A signal
+ * and the caller's deadline end the batch.
  */
 static int read_by_engine(struct batch *b)
 {
@@ -249,7 +254,7 @@ static bool is_open(int32_t result)
     return result < 0 && result != -E2BIG;
 }
 
-/* The next piece has this result, which stands there. */
+/* Counts the next piece, whose result is stored. */
 static void finish(struct batch *b, int32_t result)
 {
     b->bytes += result > 0 ? (uint64_t)result : 0;
@@ -272,7 +277,9 @@ static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refuse
     return err ? err : transfer_read(t);
 }
 
-/* As READ does it; but what the drive has refused is not asked of it by the executor again. */
+/*
+ * As READ, but a piece that the drive refused does not use the executor again.
+ */
 static int read_piece(struct batch *b, int32_t result)
 {
     struct transfer *t = &b->r->t;
@@ -290,7 +297,10 @@ static int read_piece(struct batch *b, int32_t result)
     return 0;
 }
 
-/* Of a list that the engine has found to be too long, what nobody has looked at is left. */
+/*
+ * Reads the remaining pieces. When the engine has exceeded the limit, pieces
+ * without a result get -E2BIG.
+ */
 static int read_rest(struct batch *b)
 {
     bool over = b->tried > b->limit;
@@ -319,7 +329,10 @@ static void give_rest(struct batch *b, int32_t error)
 
 /* --- The call -------------------------------------------------------------------------------- */
 
-/* What is not whole after the engine, with err of its last run. */
+/*
+ * Reads the pieces that the engine has not read. err is the error of its last
+ * run.
+ */
 static int read_others(struct batch *b, int err)
 {
     struct transfer *t = &b->r->t;
@@ -327,7 +340,7 @@ static int read_others(struct batch *b, int err)
     if (!b->told)
         mark_unread(b);
     if (err && err != -ECANCELED && !(err == -ETIMEDOUT && t->deadline)) {
-        give_rest(b, err); /* no fallback: that is the result of all pieces that are left */
+        give_rest(b, err); /* no fallback: the result of all remaining pieces */
         return 0;
     }
     if (!err)

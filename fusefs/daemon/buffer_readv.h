@@ -1,12 +1,14 @@
 /*
- * READV: many reads of one file, described by a list in memory that the client writes to as it
- * likes, also meanwhile. What a piece says is copied once, checked, and used; a piece that changes
- * under way is read as it was or as it is, within the buffer in any case.
+ * READV: many reads of one file, described by a list in memory that the client
+ * may write to at any time. A piece is copied once, checked and used. A piece
+ * that changes meanwhile is read in its old or its new form, always within the
+ * buffer.
  *
- * The executor reads and answers the list where it is (gq_readv()): while all goes well the daemon
- * looks at no piece. What the executor did not read, for whatever reason, its results tell, and the
- * daemon reads it as READ would, piece by piece. They are the client's memory, too: who changes
- * them has pieces of his own read once more, or not at all.
+ * The executor reads and answers the list in place (gq_readv()); without errors
+ * the daemon touches no piece. Pieces that the executor did not read carry an
+ * error in their result, and the daemon reads them one by one, as READ does.
+ * The results, too, are the client's memory: a client that changes them has its
+ * own pieces read again, or not at all.
  */
 #ifndef FUSEFS_DAEMON_BUFFER_READV_H
 #define FUSEFS_DAEMON_BUFFER_READV_H
@@ -15,10 +17,10 @@
 #include "fusefs/daemon/buffer_transfer.h"
 
 /*
- * So many bytes of a list are read in any case: the buffer's length, as for READ, or this where the
- * buffer is shorter. It is as long as the longest piece at least, and 4 KiB for each of
- * GPUNVME_PIECES_MAX. Of a longer list each queue of the executor reads so much at most
- * (gq_readv()), and the daemon twice as much.
+ * Lower bound of the bytes that one list may read; the bound is the buffer's
+ * length where that is longer. It covers the longest piece, and 4 KiB for each
+ * of GPUNVME_PIECES_MAX. Beyond the bound each queue of the executor reads at
+ * most as much again (gq_readv()), and the daemon twice as much.
  */
 #define READV_BYTES (4ull << 30)
 static_assert(READV_BYTES > UINT32_MAX, "one piece is never too much");
@@ -26,16 +28,18 @@ static_assert(READV_BYTES >= 4096ull * GPUNVME_PIECES_MAX, "nor is a list of blo
 
 struct readv {
     /*
-     * The caller sets daemon, inode and uid. The rest is how the pieces are read; its cancel,
-     * error and needs_recovery are those of the call.
+     * daemon, inode and uid are set by the caller. cancel, error and
+     * needs_recovery belong to the whole call, the other fields to the piece
+     * being read.
      */
     struct transfer t;
-    struct gpunvme_ioc_readv v; /* in and out; flags, first and count are checked here */
+    struct gpunvme_ioc_readv v; /* in and out; flags, first and count are checked by readv_run() */
 };
 
 /*
- * Everything it waits for is bounded. The list has a result in each piece unless t.error says that
- * nothing was begun. -E2BIG: some pieces have it, too, for the list was too long in bytes.
+ * Every wait is bounded. Each piece has a result unless t.error says that
+ * nothing was begun. With -E2BIG the list exceeded its bytes, and some pieces
+ * have the result -E2BIG, too.
  */
 void readv_run(struct readv *r);
 

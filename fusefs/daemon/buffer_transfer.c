@@ -1,3 +1,7 @@
+/*
+ * READ and WRITE of registered buffers: ranges, fallback to the bounce path,
+ * deadlines.
+ */
 #include "fusefs/daemon/buffer_transfer.h"
 
 #include <errno.h>
@@ -10,12 +14,12 @@
 
 #define BLOCK 4096u
 /*
- * One launch moves this much. A read pins blocks, but hinders nobody; a write keeps other writers
- * and ordinary reads of the file waiting.
+ * Bytes of one run of the executor. A read pins blocks and blocks no other
+ * request; a write blocks other writers and ordinary reads of the file.
  */
 #define READ_PIECE  (4ull << 30)
 #define WRITE_PIECE (256ull << 20)
-/* Time between two lines about transfers that took the bounce path. */
+/* Minimum time between two log lines about the fallback. */
 #define FALLBACK_LOG_S 60
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -28,7 +32,10 @@ bool transfer_is_cancelled(const struct transfer *t)
     return atomic_load_explicit(&t->cancel, memory_order_relaxed) != 0;
 }
 
-/* The device or the executor failed, and host memory may do better. */
+/*
+ * True for errors of the device or the executor that a transfer through host
+ * memory may avoid.
+ */
 static bool may_fall_back(const struct transfer *t, int err)
 {
     switch (err) {
@@ -41,14 +48,17 @@ static bool may_fall_back(const struct transfer *t, int err)
         return true;
     case -ETIMEDOUT:
         return t->deadline == 0;
-    case -ENOSPC: /* for the whole piece; ffs_write() takes what there is room for */
+    case -ENOSPC: /* no room for the whole piece; ffs_write() writes a part */
         return t->write;
     default:
         return false;
     }
 }
 
-/* One line, then silence for a while: a quarantined executor would say it for every transfer. */
+/*
+ * One line per FALLBACK_LOG_S: with a quarantined executor every transfer falls
+ * back.
+ */
 static void log_fallback(struct daemon *d, int err, unsigned nvme_status)
 {
     struct timespec ts;
@@ -75,7 +85,10 @@ int transfer_fall_back(struct transfer *t, int err)
     return 0;
 }
 
-/* At most MAX_IO bytes through host memory; *moved is short at the end of the file or the room. */
+/*
+ * Moves at most MAX_IO bytes through host memory. *moved is short at the end of
+ * the file or of the free space.
+ */
 static int bounce_piece(struct transfer *t, uint64_t len, uint64_t *moved)
 {
     struct daemon *d = t->daemon;
@@ -101,7 +114,7 @@ static int bounce_piece(struct transfer *t, uint64_t len, uint64_t *moved)
     return 0;
 }
 
-/* One piece by whichever way is open; *asked is what it tried to move. */
+/* Moves one piece by the current path; *asked is its length. */
 static int piece(struct transfer *t, uint64_t len, uint64_t *asked, uint64_t *moved)
 {
     unsigned left;
@@ -118,7 +131,7 @@ static int piece(struct transfer *t, uint64_t len, uint64_t *asked, uint64_t *mo
     return bounce_piece(t, *asked, moved);
 }
 
-/* Moves the next len bytes. *ended: the file or the room ended first. */
+/* Moves the next len bytes. *ended: the file or the free space ended first. */
 static int move_range(struct transfer *t, uint64_t len, bool *ended)
 {
     *ended = false;
@@ -143,7 +156,10 @@ static int move_range(struct transfer *t, uint64_t len, bool *ended)
     return 0;
 }
 
-/* Through host memory, whatever the way of the rest: a part of a block. */
+/*
+ * Moves a part of a block through host memory, without changing the path of the
+ * rest.
+ */
 static int move_part(struct transfer *t, uint64_t len, bool *ended)
 {
     bool gpu = t->gpu;
@@ -160,7 +176,10 @@ int transfer_read(struct transfer *t)
     return move_range(t, t->rw.len, &ended);
 }
 
-/* The executor writes whole blocks; what stands over at either side is at most a block each. */
+/*
+ * The executor writes whole blocks; the unaligned head and tail are less than a
+ * block each.
+ */
 static int move_write(struct transfer *t)
 {
     bool ended = false;
@@ -191,9 +210,9 @@ static int64_t deadline_of(const struct gpunvme_ioc_rw *rw)
 }
 
 /*
- * A read is short only at the end of the file, so what stopped it earlier is its error, with
- * `bytes` telling how far it came; except a signal. A write that came some way is short, as
- * write(2), and the next one meets the error.
+ * A read is short only at the end of the file: an earlier stop returns its
+ * error, with `bytes` set, except after a signal. A partial write returns
+ * success, as write(2), and the next call meets the error.
  */
 static int verdict(const struct transfer *t, int err)
 {

@@ -1,3 +1,6 @@
+/*
+ * The GPU path of READ and WRITE: extents of a file for the executor.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +26,7 @@ int transfer_time_left(const struct transfer *t, unsigned *ms)
     return 0;
 }
 
-/* The map in the executor's terms; extents that touch become one. */
+/* Converts the map to the executor's extents and merges adjacent ones. */
 static struct gq_extent *extents_of(const struct ffs_map *map, uint32_t lba_size, bool write,
                                     size_t *count)
 {
@@ -46,8 +49,8 @@ static struct gq_extent *extents_of(const struct ffs_map *map, uint32_t lba_size
 }
 
 /*
- * A controller that has failed for good carries out nothing any more, unless it could not even be
- * stopped.
+ * A controller that has failed for good executes no commands, unless it could
+ * not be stopped.
  */
 bool transfer_settle(struct daemon *d)
 {
@@ -59,7 +62,10 @@ bool transfer_settle(struct daemon *d)
     return false;
 }
 
-/* Moves map->len bytes; *moved of them for certain. *stuck: commands may be under way for ever. */
+/*
+ * Moves map->len bytes; *moved of them are confirmed. *stuck: commands may
+ * remain in flight for an unbounded time.
+ */
 static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, bool *stuck)
 {
     struct daemon *d = t->daemon;
@@ -110,8 +116,8 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
 }
 
 /*
- * Only whole blocks become part of the file: what follows the last byte written in a new block
- * would be what the drive held there before.
+ * Only whole blocks become part of the file: a new block holds stale data
+ * behind the last byte written.
  */
 int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
 {

@@ -1,3 +1,6 @@
+/*
+ * Log lines of the daemon and of libfuse.
+ */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/daemon_log.h"
@@ -13,12 +16,12 @@
 #include <unistd.h>
 
 /*
- * Global because the system log and libfuse's log function are: neither passes a context.
- * Release/acquire orders openlog() before the first syslog() of another thread.
+ * Global because syslog(3) and libfuse's log function pass no context. Release
+ * and acquire order openlog() before the first syslog() of another thread.
  */
 static atomic_bool to_syslog;
 
-/* Written by the main thread only, while no other thread can call libfuse. */
+/* Written by the main thread only, before another thread can call libfuse. */
 static bool capturing;
 static char captured[512];
 
@@ -27,7 +30,7 @@ void log_text(int level, const char *line)
     if (atomic_load_explicit(&to_syslog, memory_order_acquire))
         syslog(level, "%s", line);
     else
-        dprintf(STDERR_FILENO, "gpunvmefs: %s\n", line); /* takes no lock of stderr's */
+        dprintf(STDERR_FILENO, "gpunvmefs: %s\n", line); /* unlike stdio, takes no lock */
 }
 
 void log_line(int level, const char *format, ...)
@@ -46,7 +49,7 @@ void log_to_syslog(void)
     atomic_store_explicit(&to_syslog, true, memory_order_release);
 }
 
-/* libfuse ends its messages with a newline and begins them with "fuse: ". */
+/* libfuse ends its messages with a newline and starts them with "fuse: ". */
 static void trim(char *text)
 {
     static const char prefix[] = "fuse: ";
@@ -61,7 +64,7 @@ static void trim(char *text)
         memmove(text, text + strlen(prefix), len - strlen(prefix) + 1);
 }
 
-/* The levels of libfuse are those of syslog(3). */
+/* libfuse's levels equal those of syslog(3). */
 static void from_libfuse(enum fuse_log_level level, const char *format, va_list args)
 {
     char text[512];

@@ -1,3 +1,6 @@
+/*
+ * Operations on names: MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME.
+ */
 #include <errno.h>
 
 #include "fusefs/daemon/fuse_ops.h"
@@ -41,7 +44,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
     op_reply_entry(req, err, inode);
 }
 
-/* The entry in the reply tells the kernel the new link count. */
+/* The entry in the reply carries the new link count. */
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
     struct ffs_inode *dir;

@@ -1,3 +1,6 @@
+/*
+ * Notifications to the kernel about changes behind its page cache.
+ */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/fuse_notify.h"
@@ -9,8 +12,9 @@
 #include "fusefs/daemon/daemon_log.h"
 
 /*
- * The kernel takes a file's size from replies to its own requests; an O_APPEND write before the
- * next of them would go to the old end. Storing the last byte moves the size at once.
+ * The kernel learns a file's size from replies to its own requests; an O_APPEND
+ * write before the next such reply would use the old end. Storing the last byte
+ * into the page cache moves the size at once.
  */
 static void push_size(struct fuse_session *session, uint64_t ino, uint64_t size, char last)
 {
@@ -25,7 +29,7 @@ void notify_written(struct fuse_session *session, uint64_t ino, uint64_t offset,
     if (grew)
         push_size(session, ino, offset + len, last);
     int err = fuse_lowlevel_notify_inval_inode(session, ino, (off_t)offset, (off_t)len);
-    /* -ENOENT: the kernel has forgotten the inode, so it has no page of it. */
+    /* -ENOENT: the kernel has forgotten the inode and holds no page of it. */
     if (err && err != -ENOENT && err != -ENODEV && err != -ENOTCONN)
         log_line(LOG_ERR, "inode %llu: the page cache was not invalidated after a GPU write: %d",
                  (unsigned long long)ino, err);

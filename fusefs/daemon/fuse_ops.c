@@ -1,3 +1,6 @@
+/*
+ * The table of FUSE operations, and their common parts.
+ */
 #include "fusefs/daemon/fuse_ops.h"
 
 #include <errno.h>
@@ -55,7 +58,10 @@ void op_entry(struct daemon *d, struct ffs_inode *inode, struct fuse_entry_param
     op_stat(&attr, &e->attr);
 }
 
-/* A reply that the kernel did not take (the caller was killed) counts no lookup. */
+/*
+ * A reply that the kernel did not take (its process was killed) counts no
+ * lookup.
+ */
 void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode)
 {
     struct fuse_entry_param e;
@@ -69,8 +75,9 @@ void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode)
 }
 
 /*
- * Not here, on purpose: access (default_permissions), flush (nothing waits for close(2)), locks
- * (the kernel keeps them: one mount, one machine), copy_file_range (the kernel reads and writes).
+ * Absent on purpose: access (default_permissions), flush (close(2) need not
+ * wait), locks (local to the kernel: one mount, one machine), copy_file_range
+ * (the kernel reads and writes).
  */
 const struct fuse_lowlevel_ops daemon_ops = {
     .init = op_init,

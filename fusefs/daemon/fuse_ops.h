@@ -1,6 +1,7 @@
 /*
- * The FUSE operations: each decodes its arguments, calls the file system and replies exactly
- * once. Node ids are inode numbers; the kernel's lookup count of an inode is held as references.
+ * The FUSE operations: each decodes its arguments, calls the file system and
+ * replies exactly once. A node id is an inode number; the kernel's lookup count
+ * of an inode is held as references.
  */
 #ifndef FUSEFS_DAEMON_FUSE_OPS_H
 #define FUSEFS_DAEMON_FUSE_OPS_H
@@ -15,21 +16,27 @@
 
 extern const struct fuse_lowlevel_ops daemon_ops;
 
-/* ops.c: what the operations share. */
+/* Common parts (fuse_ops.c). */
 struct daemon *op_daemon(fuse_req_t req);
-/* The inode of a node id, with a reference. */
+/* The inode of a node id, with a reference. 0 or -errno. */
 int op_node(fuse_req_t req, fuse_ino_t ino, struct ffs_inode **out);
 struct open_file *op_file(const struct fuse_file_info *fi);
 struct ffs_cred op_cred(fuse_req_t req);
 /* err is 0 or -errno. */
 void op_reply(fuse_req_t req, int err);
 void op_stat(const struct ffs_attr *attr, struct stat *st);
-/* Attributes and timeouts of the inode; the kernel counts a lookup if it takes the reply. */
+/*
+ * Fills in attributes and timeouts. The kernel counts a lookup if it takes the
+ * reply.
+ */
 void op_entry(struct daemon *d, struct ffs_inode *inode, struct fuse_entry_param *e);
-/* Replies with an entry, or err. The reference becomes the kernel's, or is dropped. */
+/*
+ * Replies with an entry, or with err. The reference becomes the kernel's, or is
+ * dropped.
+ */
 void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode);
 
-/* inode.c */
+/* fuse_inode.c */
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count);
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
@@ -39,7 +46,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 void op_readlink(fuse_req_t req, fuse_ino_t ino);
 void op_statfs(fuse_req_t req, fuse_ino_t ino);
 
-/* name.c */
+/* fuse_name.c */
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
@@ -49,7 +56,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                const char *new_name, unsigned flags);
 
-/* dir.c */
+/* fuse_dir.c */
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after,
                 struct fuse_file_info *fi);
@@ -57,7 +64,7 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after,
                     struct fuse_file_info *fi);
 void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 
-/* file.c */
+/* fuse_file.c */
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *fi);
@@ -70,7 +77,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
                   struct fuse_file_info *fi);
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
 
-/* xattr.c */
+/* fuse_xattr.c */
 void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
                  int flags);
 void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
@@ -81,7 +88,7 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
               unsigned flags, const void *in, size_t in_size, size_t out_size);
 
-/* session.c */
+/* fuse_session.c */
 void op_init(void *userdata, struct fuse_conn_info *conn);
 
 #endif

@@ -1,3 +1,6 @@
+/*
+ * The FUSE session: mount, negotiation of capabilities, services, loop.
+ */
 #include "fusefs/daemon/fuse_session.h"
 
 #include <errno.h>
@@ -21,15 +24,19 @@
 #include "fusefs/daemon/workers.h"
 
 /*
- * More threads than transfers and unregistrations can keep waiting at once on a small machine;
- * idle ones cost nothing but a stack.
+ * More threads than transfers and unregistrations can block at once on a small
+ * machine. An idle thread costs its stack only.
  */
 #define SESSION_THREADS  16
 #define TRANSFER_THREADS 8
 #define BACKGROUND_MAX   64
-#define READ_AHEAD       (2 * MAX_IO) /* one request is served while another is on its way */
+#define READ_AHEAD                                        \
+    (2 * MAX_IO) /*                                       \
+                  * two requests: the second is in flight \
+                  * while the first is served             \
+                  */
 
-/* The mount of a daemon that died answers nothing but ENOTCONN. */
+/* The mount of a dead daemon answers every request with ENOTCONN. */
 static int clean_stale_mount(const char *path)
 {
     if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
@@ -76,7 +83,7 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len)
     return 0;
 }
 
-/* libfuse takes from the arguments what it understands, so it is given a copy. */
+/* libfuse consumes the arguments it knows, so it gets a copy. */
 static struct fuse_session *new_session(const struct fuse_args *args, struct daemon *d)
 {
     struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
@@ -115,9 +122,12 @@ static void configure(struct fuse_conn_info *conn)
     conn->max_read = MAX_IO;
     conn->max_background = BACKGROUND_MAX;
     conn->congestion_threshold = BACKGROUND_MAX * 3 / 4;
-    /* "." and ".." of NFS file handles. */
+    /* LOOKUP of "." and ".." for NFS file handles. */
     want(conn, FUSE_CAP_EXPORT_SUPPORT);
-    /* Nobody but this mount changes files, so neither a new mtime nor an open says anything. */
+    /*
+     * Only this mount changes files, so neither a new mtime nor an open
+     * invalidates pages.
+     */
     if (conn->capable & FUSE_CAP_EXPLICIT_INVAL_DATA) {
         conn->want |= FUSE_CAP_EXPLICIT_INVAL_DATA;
         conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
@@ -128,13 +138,16 @@ static void configure(struct fuse_conn_info *conn)
                    FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_ATOMIC_O_TRUNC |
                    FUSE_CAP_IOCTL_DIR);
     /*
-     * The kernel clears set-id bits when somebody without CAP_FSETID writes, as it does for other
-     * file systems: it knows who that is.
+     * The kernel clears set-id bits after a write without CAP_FSETID, as with
+     * other file systems: it knows the capabilities of the process.
      */
     conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
-    /* A completed write(2) has reached the file system, so that a GPU read sees it. */
+    /*
+     * A completed write(2) has reached the file system, so that a GPU read sees
+     * it.
+     */
     conn->want &= ~(unsigned)FUSE_CAP_WRITEBACK_CACHE;
-    /* Replies come from memory; a pipe in between would be one more copy. */
+    /* Replies come from memory; a pipe would add a copy. */
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
 }
 
@@ -146,7 +159,7 @@ void session_warn_noiommu(const struct options *opts)
              opts->device);
 }
 
-/* The first thing the kernel says to a mount: from here on it is served. */
+/* INIT, the kernel's first request: the mount is served from now on. */
 void op_init(void *userdata, struct fuse_conn_info *conn)
 {
     struct daemon *d = userdata;
@@ -156,7 +169,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
         conn->max_readahead = READ_AHEAD;
     if (d->verdict >= 0) {
         background_ready(d->verdict);
-        if (d->opts->noiommu) /* said on the terminal before, and now in the log */
+        if (d->opts->noiommu) /* printed on the terminal before; repeated in the log */
             session_warn_noiommu(d->opts);
     }
     d->verdict = -1;
@@ -179,7 +192,7 @@ static int start_services(struct daemon *d)
     return err;
 }
 
-/* Transfers first: they use buffers, and their replies need the session. */
+/* Transfers end first: they use buffers, and their replies need the session. */
 static void stop_transfers(struct daemon *d)
 {
     if (d->leases)
@@ -222,10 +235,11 @@ static int loop(struct daemon *d)
 }
 
 /*
- * umount(2) aborts the connection: threads that take a request from it just then are told
- * ECONNABORTED, the others ENODEV. libfuse knows the latter as the end. Of the former it complains
- * on stderr, in threads that it cancels meanwhile: one that dies there keeps stderr's lock, for
- * which the next one waits for ever (libfuse 3.14, glibc 2.36 and 2.39).
+ * umount(2) aborts the connection. A read(2) of the connection at that moment
+ * returns ECONNABORTED, a later one ENODEV. libfuse takes ENODEV for the end,
+ * but prints ECONNABORTED to stderr, in threads that it cancels meanwhile. A
+ * thread cancelled there keeps stderr's lock, and the next thread waits for
+ * that lock without end (libfuse 3.14, glibc 2.36 and 2.39).
  */
 static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
 {
@@ -242,7 +256,7 @@ static ssize_t answer(int fd, struct iovec *iov, int count, void *userdata)
     return writev(fd, iov, count);
 }
 
-/* Nonzero: it is not mounted. */
+/* Nonzero: not mounted. */
 static int mount_session(struct fuse_session *session, const char *mountpoint)
 {
     static const struct fuse_custom_io io = {.read = receive, .writev = answer};
@@ -267,7 +281,7 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
                  said[0] ? said : "fusermount3 refused");
         goto destroy;
     }
-    /* A positive value is a signal's number, and none reaches the loop. */
+    /* A positive value is a signal's number; no signal reaches the loop. */
     status = loop(d) ? EXIT_SYSTEM : 0;
     stop_transfers(d);
     fuse_session_unmount(d->session);

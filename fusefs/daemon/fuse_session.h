@@ -1,6 +1,4 @@
-/*
- * The FUSE session: from a drive and a mountpoint to a mount, and back.
- */
+/* The FUSE session: from a drive and a mountpoint to a mount, and back. */
 #ifndef FUSEFS_DAEMON_FUSE_SESSION_H
 #define FUSEFS_DAEMON_FUSE_SESSION_H
 
@@ -11,21 +9,25 @@
 struct fuse_args;
 
 /*
- * Is the mountpoint a directory on which nothing is mounted? Replaces it by its absolute path. A
- * mount left there by a daemon that died is removed. 0, or -errno with a line in why.
+ * Checks that the mountpoint is a directory without a mount, and makes its path
+ * absolute. The mount of a dead daemon is removed. 0, or -errno with a line in
+ * why.
  */
 int session_check_mountpoint(struct options *opts, char *why, size_t len);
 
 /*
- * Mounts, serves until unmounted or told to end by SIGTERM, SIGINT or SIGHUP, and unmounts. The
- * signals are blocked in the caller. The drive is the session's from then on. Returns an exit
- * status; what went wrong has been said.
+ * Mounts, serves until the unmount or until SIGTERM, SIGINT or SIGHUP, and
+ * unmounts. The caller has blocked these signals. Takes over the drive, also on
+ * failure. Returns an exit status; errors have been logged.
  */
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
                 int verdict);
-/* Says what -o noiommu means, to the terminal or to the log. */
+/* Logs the consequence of -o noiommu. */
 void session_warn_noiommu(const struct options *opts);
-/* Are the arguments that are left libfuse's? 0, or -EINVAL with a line in why. */
+/*
+ * Checks that libfuse knows the remaining arguments. 0, or -EINVAL with a line
+ * in why.
+ */
 int session_check_arguments(const struct fuse_args *args, char *why, size_t len);
 
 #endif

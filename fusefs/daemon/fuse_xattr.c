@@ -1,3 +1,6 @@
+/*
+ * Operations on extended attributes.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +12,8 @@
 #define MAX_SIZE 65536u
 
 /*
- * "system." holds access control lists, which nobody would enforce here. Who may use "trusted."
- * and "security." is the kernel's business.
+ * "system." is refused: it holds ACLs, which this file system does not enforce.
+ * The kernel checks access to "trusted." and "security.".
  */
 static int check_name(const char *name)
 {
@@ -37,7 +40,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
     op_reply(req, err);
 }
 
-/* size 0 asks for the length alone. */
+/* size 0: replies with the length only. */
 static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t size)
 {
     if (n < 0)

@@ -1,5 +1,6 @@
 /*
- * gpunvmefs: mounts a file system that lives on an NVMe drive, and lets GPUs read its files.
+ * gpunvmefs: mounts a file system on an NVMe drive and serves GPU reads and
+ * writes of its files.
  */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
@@ -30,7 +31,10 @@ static int refuse(const char *object, const char *what)
     return -EINVAL;
 }
 
-/* The simulated controller judges the driver: a mistake is a bug, and never passes in silence. */
+/*
+ * The simulated controller checks the driver. Each violation is a bug in the
+ * driver: it is logged and becomes the exit status.
+ */
 static int free_sim(void *context)
 {
     char text[2048];
@@ -45,7 +49,10 @@ static int free_sim(void *context)
     return mistakes ? -EPROTO : 0;
 }
 
-/* Two threads feed a GPU's link and four do it with ease; small machines have one to give. */
+/*
+ * Two threads nearly saturate a GPU's link, four do; a small machine
+ * spares one.
+ */
 static unsigned default_threads(void)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -53,8 +60,8 @@ static unsigned default_threads(void)
 }
 
 /*
- * The image for applications' copiers, opened once more: only to read, and without the lock, which
- * would outlive this process in their hands.
+ * A second descriptor of the image for applications' copy kernels, read-only
+ * and without the lock: the lock would outlive this process in theirs.
  */
 static void share_media(struct sim *sim, uint32_t nsid, struct drive *out)
 {
@@ -71,7 +78,10 @@ static void share_media(struct sim *sim, uint32_t nsid, struct drive *out)
     out->media_len = media.len;
 }
 
-/* What was flushed must survive the machine, as it would on a drive. */
+/*
+ * flush_to_disk: flushed data must survive a crash of the machine, as on a
+ * drive.
+ */
 static int open_image(const struct options *opts, const char *path, struct drive *out)
 {
     struct sim_config config = {
@@ -121,7 +131,7 @@ static int open_controller(const struct options *opts, struct drive *out)
     return err;
 }
 
-/* A file that can hold a file system, or a block device. */
+/* Accepts a block device, and a regular file large enough for a file system. */
 static int check_file(const struct options *opts, const struct stat *st)
 {
     const char *path = opts->name.path;
@@ -139,7 +149,7 @@ static int check_file(const struct options *opts, const struct stat *st)
     return 0;
 }
 
-/* What can be seen of the device without opening it; *st is of its path. */
+/* Checks of the device path that need no open; *st describes the path. */
 static int check_device(const struct options *opts, struct stat *st)
 {
     *st = (struct stat){0};
@@ -167,7 +177,10 @@ static int open_drive(const struct options *opts, struct drive *out)
                                : open_image(opts, opts->name.path, out);
 }
 
-/* Found before the fork: what the user got wrong is said at once, by the program he started. */
+/*
+ * Checks before the fork: the messages reach the terminal, and the status the
+ * calling process.
+ */
 static int check_start(struct options *opts, struct fuse_args *args)
 {
     char why[512];
@@ -185,7 +198,10 @@ static int check_start(struct options *opts, struct fuse_args *args)
     return 0;
 }
 
-/* A registered buffer takes up to two descriptors, more in all than is usual for a process. */
+/*
+ * A registered buffer takes up to two descriptors: the soft limit is raised to
+ * the hard one.
+ */
 static void allow_descriptors(void)
 {
     struct rlimit limit;

@@ -1,3 +1,7 @@
+/*
+ * The table of leases: creation, removal, revocation at a reset, and the thread
+ * that deletes queues.
+ */
 #include "fusefs/daemon/lease.h"
 
 #include <errno.h>
@@ -32,7 +36,10 @@ static int check(const struct lease *l, uint64_t key, uid_t uid)
     return l->key == key && l->uid == uid ? 0 : -EACCES;
 }
 
-/* A place is taken before anything is made, so that the limits are never passed. */
+/*
+ * The limits are charged before the lease is made, so that concurrent calls
+ * cannot exceed them.
+ */
 static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *granted)
 {
     unsigned of_user = 0;
@@ -52,7 +59,7 @@ static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *grant
     return err;
 }
 
-/* l: what it holds besides queues is free; NULL: it was never made. */
+/* l: freed apart from its queues; NULL: never created. */
 static void unreserve(struct leases *t, struct lease *l, unsigned queues)
 {
     pthread_mutex_lock(&t->lock);
@@ -81,7 +88,7 @@ static struct lease *new_lease(struct open_file *file, uid_t uid)
     return l;
 }
 
-/* Ids are never 0. Queues that a reset has ended since they were made are not handed out. */
+/* Ids are never 0. -EAGAIN: a reset deleted the queues since their creation. */
 static int publish(struct leases *t, struct lease *l)
 {
     int err;
@@ -101,16 +108,22 @@ static int publish(struct leases *t, struct lease *l)
     return err;
 }
 
-/* --- Their end ------------------------------------------------------------------------------- */
+/*
+ * --- Removal
+ * ---------------------------------------------------------------------------------
+ */
 
-/* The pairs are the caller's: the lease is out of the table, or marked as deleting. */
+/*
+ * Precondition: the lease has left the table or is marked deleting, so the
+ * pairs are the caller's.
+ */
 static void delete_queues(struct leases *t, struct lease *l)
 {
     pthread_mutex_lock(&t->lock);
     struct gq_remote *copier = l->copier;
     l->copier = NULL;
     pthread_mutex_unlock(&t->lock);
-    copier_end(copier); /* first: a holder who is gone answers nothing any more */
+    copier_end(copier); /* closed before the queues: a holder that has exited no longer copies */
     if (!l->n_pairs)
         return;
     lease_queues_delete(t, l);
@@ -119,7 +132,10 @@ static void delete_queues(struct leases *t, struct lease *l)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Of leases that are out of the table: all queues before the first block is let go. */
+/*
+ * Ends leases that have left the table. All queues are deleted before the first
+ * block is unpinned.
+ */
 static void end_list(struct leases *t, struct lease *list)
 {
     for (struct lease *l = list; l; l = l->next)
@@ -135,13 +151,19 @@ static void end_list(struct leases *t, struct lease *list)
     }
 }
 
-/* Under the lock, whose release puts this before all that is done to the queues afterwards. */
+/*
+ * Lock held. The release store orders REVOKED before every later operation on
+ * the queues.
+ */
 static void set_revoked(struct lease *l)
 {
     __atomic_store_n(&l->page->state, GPUNVME_LEASE_REVOKED, __ATOMIC_RELEASE);
 }
 
-/* Takes a lease out, under the lock. What its holder still rings is not passed on. */
+/*
+ * Removes a lease from the table; lock held. Its proxied doorbells are no
+ * longer forwarded.
+ */
 static struct lease *take(struct leases *t, struct lease **link)
 {
     struct lease *l = *link;
@@ -152,7 +174,10 @@ static struct lease *take(struct leases *t, struct lease **link)
     return l;
 }
 
-/* Waits while the table's thread deletes the lease's queues: bounded, as that is. */
+/*
+ * Waits while the table's thread deletes the lease's queues. The deletion is
+ * bounded by admin timeouts.
+ */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid)
 {
     struct lease *l = NULL;
@@ -180,7 +205,7 @@ bool leases_release(struct leases *t, struct open_file *file)
     return true;
 }
 
-/* Under the lock. Only the thread that runs it deletes, so no lease is being deleted here. */
+/* Lock held. Called by the table's thread alone, so no lease is in deletion. */
 static struct lease *take_of(struct leases *t, const struct open_file *file)
 {
     struct lease *list = NULL;
@@ -198,7 +223,7 @@ static struct lease *take_of(struct leases *t, const struct open_file *file)
 
 /* --- Revocation ------------------------------------------------------------------------------ */
 
-/* Under the lock. */
+/* Lock held. */
 static void revoke(struct leases *t, struct lease *l)
 {
     if (l->revoked)
@@ -226,7 +251,10 @@ static void stop(struct nvme_user *u)
         log_line(LOG_WARNING, "%s: a reset ends %u leases of queues", t->d->opts->device, revoked);
 }
 
-/* The thread returns their memory once nobody can mistake another's queue for his. */
+/*
+ * The table's thread frees the queues after the grace time: until then a late
+ * doorbell store of the holder cannot reach another holder's queue.
+ */
 static void resume(struct nvme_user *u, int err)
 {
     struct leases *t = (struct leases *)((char *)u - offsetof(struct leases, user));
@@ -243,7 +271,7 @@ void leases_revoke_all(struct leases *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* The revoked lease whose queues are to be deleted first. Under the lock. */
+/* The revoked lease with the earliest delete_at. Lock held. */
 static struct lease *next_to_delete(struct leases *t)
 {
     struct lease *found = NULL;
@@ -254,7 +282,7 @@ static struct lease *next_to_delete(struct leases *t)
     return found;
 }
 
-/* Under the lock, which it lets go meanwhile. */
+/* Lock held; released during the deletion. */
 static void delete_revoked(struct leases *t, struct lease *l)
 {
     l->deleting = true;
@@ -302,7 +330,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* --- Made ------------------------------------------------------------------------------------ */
+/*
+ * --- Creation
+ * --------------------------------------------------------------------------------
+ */
 
 static int make_queues(struct leases *t, struct lease *l, unsigned n, uint32_t depth)
 {
@@ -313,7 +344,7 @@ static int make_queues(struct leases *t, struct lease *l, unsigned n, uint32_t d
     if (!err)
         err = lease_queues_make(t, l, n, depth);
     pthread_mutex_lock(&t->lock);
-    t->queues -= n - l->n_pairs; /* the drive had fewer */
+    t->queues -= n - l->n_pairs; /* the drive had fewer queues */
     pthread_mutex_unlock(&t->lock);
     return err ? err : publish(t, l);
 }
@@ -397,13 +428,13 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
     }
     arg->size = size;
     arg->count = count;
-    arg->generation = 1; /* what a watch begins with */
+    arg->generation = 1; /* first generation of a watch */
     arg->id = l->id;
     arg->key = l->key;
     return 0;
 }
 
-/* Under the lock. */
+/* Lock held. */
 static bool may_have_copier(const struct leases *t, uid_t uid)
 {
     unsigned of_user = 0;
@@ -412,7 +443,10 @@ static bool may_have_copier(const struct leases *t, uid_t uid)
     return of_user < COPIERS_OF_USER;
 }
 
-/* Under the lock. The socket only closes on an error; the ioctl says why. */
+/*
+ * Lock held. The socket only closes the connection on an error; the ioctl
+ * returns the stored error.
+ */
 static int tell_copier(const struct leases *t, struct lease *l, struct gpunvme_told *told,
                        int fds[2])
 {
@@ -460,9 +494,15 @@ unsigned leases_queues(const struct leases *t)
     return t->max_queues;
 }
 
-/* --- The life of the table ------------------------------------------------------------------- */
+/*
+ * --- Opening and closing
+ * ---------------------------------------------------------------------
+ */
 
-/* A controller that knows addresses of the machine only would reach all memory for its holder. */
+/*
+ * A controller with physical addresses would give a holder access to all memory
+ * of the machine.
+ */
 static struct nvme_ctrlr *leasable(const struct daemon *d)
 {
     struct nvme_ctrlr *c = d->opts->direct == DIRECT_NONE ? NULL : d->stack.ctrlr;

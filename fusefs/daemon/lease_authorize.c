@@ -1,6 +1,4 @@
-/*
- * Who may lease.
- */
+/* Authorization of leases: the mount option direct=. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,7 +10,7 @@
 
 #define GROUPS "Groups:"
 
-/* Is the group one of those in a line of them? */
+/* True when line, a list of numbers, contains group. */
 static bool lists(const char *line, gid_t group)
 {
     char *end = NULL;
@@ -26,8 +24,9 @@ static bool lists(const char *line, gid_t group)
 }
 
 /*
- * The kernel names one group; the others are asked for, now: they are those of the moment. Not by
- * fuse_req_getgroups(), which reads past its buffer in libfuse before 3.17 (pull request 966).
+ * FUSE passes one group; the supplementary groups are read from /proc at the
+ * time of the request. fuse_req_getgroups() is not used: it reads past its
+ * buffer in libfuse before 3.17 (pull request 966).
  */
 static bool is_member(fuse_req_t req, gid_t group)
 {

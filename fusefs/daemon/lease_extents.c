@@ -1,6 +1,4 @@
-/*
- * Leases of extents, and the memory that leases share with their holders.
- */
+/* Leases of extents, and the pages that leases share with their holders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,14 +14,20 @@ static struct gpunvme_lease_extent *extents_of(const struct lease *l)
     return (struct gpunvme_lease_extent *)((char *)l->page + GPUNVME_LEASE_EXTENTS_AT);
 }
 
-/* Nobody but this mapping writes to it, and nobody makes it shorter under the mapping. */
+/*
+ * Only this mapping writes to the memory, and the file keeps its size under the
+ * mapping.
+ */
 static int seal(int fd)
 {
     int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
     return fcntl(fd, F_ADD_SEALS, seals) == 0 ? 0 : -errno;
 }
 
-/* For others, a descriptor that was never open for writing; without /proc the seals must do. */
+/*
+ * Replaces fd by a descriptor without write access. Without /proc, fd is kept:
+ * the seals forbid writing.
+ */
 static int read_only(int fd)
 {
     char path[32];
@@ -43,7 +47,10 @@ int lease_page_make(struct lease *l, uint64_t extents)
     if (fd < 0)
         return -errno;
     void *at = MAP_FAILED;
-    /* Allocated here and now: a page missing later would be a signal. */
+    /*
+     * Allocates all pages now: a page that cannot be allocated at a fault would
+     * raise SIGBUS.
+     */
     if (fallocate(fd, 0, 0, (off_t)l->page_len) == 0)
         at = mmap(NULL, l->page_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int err = at == MAP_FAILED ? -errno : seal(fd);
@@ -67,7 +74,7 @@ void lease_page_end(struct lease *l)
     close(l->page_fd);
 }
 
-/* Does b go on where a ends? */
+/* True when b continues a on the device, or both read as zeros. */
 static bool joins(const struct ffs_segment *a, const struct ffs_segment *b)
 {
     bool zeros = a->device == FFS_HOLE || a->unwritten;
@@ -75,7 +82,7 @@ static bool joins(const struct ffs_segment *a, const struct ffs_segment *b)
     return zeros || zeros_too ? zeros && zeros_too : a->device + a->len == b->device;
 }
 
-/* Into out where it is not NULL; how many there are. */
+/* Writes the extents to out (NULL: counts only). Returns their number. */
 static uint64_t convert(const struct ffs_map *map, uint32_t lba_size,
                         struct gpunvme_lease_extent *out)
 {
@@ -95,7 +102,7 @@ static uint64_t convert(const struct ffs_map *map, uint32_t lba_size,
 
 /* --- Segments -------------------------------------------------------------------------------- */
 
-/* Under the lock. */
+/* Lock held. */
 static void count_for(struct leases *t, struct lease *l, uint32_t n)
 {
     struct lease **link = &t->counted;
@@ -115,7 +122,10 @@ void lease_extents_forget(struct leases *t, struct lease *l)
     count_for(t, l, 0);
 }
 
-/* Under the lock: what l may have besides all others, and why no more. */
+/*
+ * Lock held. Stores the segments left for l beside all other leases; returns
+ * the error that applies when these do not suffice.
+ */
 static int count_left(const struct leases *t, const struct lease *l, uint32_t *left)
 {
     uint32_t of_all = LEASE_SEGMENTS_MAX, of_user = LEASE_SEGMENTS_OF_USER;
@@ -129,7 +139,10 @@ static int count_left(const struct leases *t, const struct lease *l, uint32_t *l
     return of_user <= of_all ? -EDQUOT : -EBUSY;
 }
 
-/* Takes n segments for l, or as many as are left: then *refused is why. None: an error. */
+/*
+ * Charges l with n segments, or with those that are left; *refused is the error
+ * for want of more. Returns *refused when none is left.
+ */
 static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *refused)
 {
     uint32_t left;
@@ -140,7 +153,7 @@ static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *ref
     return l->segments ? 0 : *refused;
 }
 
-/* The map of a whole file, within what is left. */
+/* The map of a whole file, within the segments left. */
 static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 {
     int refused = 0;
@@ -163,7 +176,10 @@ static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
     return refused;
 }
 
-/* The watch comes before the map: a change in between is counted, never missed. */
+/*
+ * The watch precedes the map: a change between the two increments the
+ * generation.
+ */
 int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count)
 {
     uint32_t lba_size = t->d->stack.bdev->info.lba_size;
@@ -187,7 +203,7 @@ unwatch:
     return err;
 }
 
-/* Lets the blocks go. */
+/* Unpins the blocks. */
 void lease_extents_end(struct lease *l)
 {
     if (!l->inode)

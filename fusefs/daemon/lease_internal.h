@@ -1,5 +1,5 @@
 /*
- * The table of leases from inside: lease.c, and the files of its two kinds.
+ * The table of leases, shared by lease.c, lease_queues.c and lease_extents.c.
  */
 #ifndef FUSEFS_DAEMON_LEASE_INTERNAL_H
 #define FUSEFS_DAEMON_LEASE_INTERNAL_H
@@ -11,61 +11,62 @@
 
 #define LEASE_NO_SHADOW GQ_MAX_QUEUES
 
-/* Queue pairs of a lease. */
+/* A leased queue pair. */
 struct lease_pair {
     struct nvme_qpair qp;
-    unsigned shadow; /* its place in the table's shadows; LEASE_NO_SHADOW: none */
+    unsigned shadow; /* index of its proxied doorbells, or LEASE_NO_SHADOW */
 };
 
 struct lease {
     uint64_t id, key;
     uid_t uid;
     struct open_file *owner;
-    struct lease *next; /* in the table, or in a list of leases to end */
+    struct lease *next; /* in the table, or in a list of removed leases */
 
-    struct gpunvme_lease_page *page; /* shared; what follows it too */
+    struct gpunvme_lease_page *page; /* shared with the holder, as are the extents behind it */
     size_t page_len;
     int page_fd;
 
-    /* Queues: protected by the table's lock while the lease is in the table. */
+    /* Queues. Protected by the table's lock while the lease is in the table. */
     struct lease_pair *pairs;
     unsigned n_pairs;         /* 0: none, or deleted */
-    bool revoked;             /* and to be deleted at delete_at, */
+    bool revoked;             /* the pairs are deleted at delete_at */
     uint64_t delete_at;       /* nvme_now_ns() */
-    bool deleting;            /* which is under way: the table's thread has the pairs */
-    unsigned resets_seen;     /* of the table's, before the pairs were made */
-    struct gq_remote *copier; /* of its holder, once he has asked; NULL: none, */
-    int no_copier;            /* -EDQUOT, -EBUSY: he has asked in vain */
+    bool deleting;            /* the table's thread deletes the pairs now */
+    unsigned resets_seen;     /* leases.resets before the pairs were created */
+    struct gq_remote *copier; /* the holder's copy kernel; NULL: none */
+    int no_copier;            /* -EDQUOT or -EBUSY: error of the holder's last request for one */
 
     /* Extents. */
     struct ffs_inode *inode; /* a reference; NULL: a lease of queues */
     struct ffs_map map;
     struct ffs_watch watch;
-    uint32_t segments;          /* that it counts for; 0: it is not in the table's list of these, */
-    struct lease *next_counted; /* protected by the table's lock, as that */
+    uint32_t segments;          /* charged; 0: not in leases.counted */
+    struct lease *next_counted; /* protected by the table's lock, as is segments */
 };
 
 struct leases {
     struct daemon *d;
-    struct nvme_ctrlr *ctrlr; /* NULL: nothing can be leased */
-    struct nvme_user user;    /* of the controller, while it has one */
+    struct nvme_ctrlr *ctrlr; /* NULL: leases are not supported */
+    struct nvme_user user;    /* registered with ctrlr, if there is one */
     unsigned max_queues;
     /*
-     * Where the doorbells cannot be handed on: shadows in memory that all holders share, and who
-     * passes them on.
+     * Proxied doorbells, where the controller's cannot be mapped by
+     * applications: memory shared with all holders, and the thread that
+     * forwards the values.
      */
-    struct gq_ringer *ringer; /* NULL: the controller's own */
+    struct gq_ringer *ringer; /* NULL: holders map the controller's doorbells */
     struct gq_shadow *shadows;
     int shadows_fd;
 
     pthread_t thread;
-    pthread_mutex_t lock; /* protects the rest; not held while the driver is called */
+    pthread_mutex_t lock; /* protects the fields below; not held during calls of the driver */
     pthread_cond_t changed;
     struct lease *first;
-    struct lease *counted;    /* leases that have segments, also those that are being made */
-    struct open_file *closed; /* files whose leases the thread is to end, by open_file.next */
+    struct lease *counted;    /* leases charged with segments, including those in creation */
+    struct open_file *closed; /* files whose leases the thread ends, linked by open_file.next */
     unsigned count;
-    unsigned queues; /* leased, or promised to a lease that is being made */
+    unsigned queues; /* leased, or reserved for a lease in creation */
     unsigned resets;
     bool shadow_taken[GQ_MAX_QUEUES];
     bool stopping;
@@ -73,30 +74,45 @@ struct leases {
 
 /* --- lease_queues.c --- */
 
-/* Without a controller, nothing. */
+/* Does nothing without a controller. */
 int lease_queues_open(struct leases *t);
 void lease_queues_close(struct leases *t);
-/* Makes the pairs of l, at most n; the table has promised them. On an error some may be there. */
+/*
+ * Creates up to n pairs, which the caller has reserved. On an error l->n_pairs
+ * may be above 0.
+ */
 int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth);
-/* Under the lock: the pairs' doorbells work from now on, or no more. */
+/* Start and stop forwarding of the pairs' proxied doorbells. Lock held. */
 void lease_queues_start(struct leases *t, struct lease *l);
 void lease_queues_stop(struct leases *t, struct lease *l);
-/* Deletes the pairs, by a reset where that fails. They were stopped, or never started. */
+/*
+ * Deletes the pairs; resets the controller when a deletion fails. Precondition:
+ * stopped, or never started.
+ */
 void lease_queues_delete(struct leases *t, struct lease *l);
-/* Under the lock: nothing is left of the deleted pairs. */
+/* Returns the deleted pairs to the limits. Lock held. */
 void lease_queues_forget(struct leases *t, struct lease *l);
-/* Under the lock. How many descriptors, or -errno. */
+/*
+ * Fills in *told and fds for pair index. Lock held. Returns the number of
+ * descriptors, or -errno.
+ */
 int lease_queues_tell(const struct leases *t, const struct lease *l, uint64_t index,
                       struct gpunvme_told *told, int fds[2]);
 
 /* --- lease_extents.c --- */
 
-/* On an error l may count for segments still: forget() comes in any case. */
+/*
+ * On an error l may remain charged: the caller calls lease_extents_forget() in
+ * either case.
+ */
 int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count);
 void lease_extents_end(struct lease *l);
-/* Under the lock: its memory is free. */
+/* Ends the charge; the memory is free. Lock held. */
 void lease_extents_forget(struct leases *t, struct lease *l);
-/* A page of its own, with room for extents behind it: VALID, and seals on it. */
+/*
+ * Allocates the shared page with room for extents behind it, sealed, in state
+ * VALID.
+ */
 int lease_page_make(struct lease *l, uint64_t extents);
 void lease_page_end(struct lease *l);
 

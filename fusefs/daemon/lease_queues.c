@@ -1,5 +1,6 @@
 /*
- * Leases of queue pairs: made, handed out, deleted. How doorbells reach the controller.
+ * Leases of queue pairs: creation, descriptors for the holder, deletion,
+ * doorbells.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 #include "fusefs/daemon/lease_internal.h"
 
 #define SHADOWS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_shadow))
-/* Of the queue pairs that nobody has, one in so many is left free. */
+/* 1/SPARE of the free queue pairs is never leased. */
 #define SPARE 8u
 
 static struct nvme_transport *transport_of(const struct leases *t)
@@ -77,7 +78,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
     }
     if (!l->n_pairs)
         return err == -ENOSPC ? -EBUSY : err;
-    if (err == -ENOSPC) /* the drive has fewer: these will do */
+    if (err == -ENOSPC) /* the drive has fewer queues than it reported */
         err = 0;
     struct nvme_transport *transport = transport_of(t);
     if (transport->ops->attend)
@@ -122,8 +123,9 @@ void lease_queues_forget(struct leases *t, struct lease *l)
 }
 
 /*
- * Pairs of before a reset only give their memory back. One that cannot be deleted may have commands
- * under way: the reset ends them, or the controller has failed for good.
+ * Pairs from before a reset only release their memory. A pair that cannot be
+ * deleted may have commands in flight: the reset ends them, or the controller
+ * has failed for good.
  */
 void lease_queues_delete(struct leases *t, struct lease *l)
 {

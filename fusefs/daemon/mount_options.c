@@ -1,3 +1,6 @@
+/*
+ * The command line: parsing, checks, help.
+ */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/mount_options.h"
@@ -14,12 +17,15 @@
 #define BUFFERS_DEFAULT 1024u
 #define DEADLINE_MS     10000u
 #define COMMIT_S        5u
-/* Nobody but this mount changes the image, so what the kernel knows stays true. */
+/*
+ * Only this mount changes the image, so cached attributes and names remain
+ * valid.
+ */
 #define TIMEOUT_S 86400u
 
 struct number {
     const char *name;
-    size_t offset; /* of an unsigned in struct options */
+    size_t offset; /* offset of an unsigned in struct options */
     unsigned long min, max;
 };
 
@@ -108,7 +114,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("-f", KEY_FOREGROUND),
     FUSE_OPT_KEY("-d", KEY_DEBUG),
     FUSE_OPT_KEY("debug", KEY_DEBUG),
-    /* Of fstab and mount(8); libfuse knows only some of them. */
+    /* Options of fstab(5) and mount(8) that libfuse does not all know. */
     FUSE_OPT_KEY("defaults", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("auto", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("noauto", FUSE_OPT_KEY_DISCARD),
@@ -136,7 +142,7 @@ static unsigned *field(struct options *opts, size_t offset)
     return (unsigned *)((char *)opts + offset);
 }
 
-/* arg is NAME=VALUE. */
+/* arg has the form NAME=VALUE. */
 static bool is_named(const char *arg, const char *name)
 {
     size_t len = strlen(name);
@@ -176,7 +182,7 @@ static int take_word(struct options *opts, const char *arg)
     return fail(opts, arg, "unknown value, see gpunvmefs -h");
 }
 
-/* A group of a name, or a number, that need not be any group's yet. */
+/* A group's name, or a number, for which no group need exist. */
 static int take_group(struct options *opts, const char *arg, const char *name)
 {
     char *end;
@@ -214,7 +220,7 @@ static int take_operand(struct options *opts, const char *arg)
     return *place ? 0 : fail(opts, arg, "out of memory");
 }
 
-/* 1 keeps the argument for libfuse, 0 takes it, -1 refuses. */
+/* 1 keeps the argument for libfuse, 0 consumes it, -1 is an error. */
 static int take(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct options *opts = data;
@@ -274,13 +280,13 @@ static const char *prefix_of(enum bd_kind kind)
     }
 }
 
-/* A path must stay right when the daemon has left the directory. */
+/* The path must remain valid after chdir("/"). */
 static int make_device_absolute(struct options *opts)
 {
     if (opts->name.kind == BD_KIND_VFIO)
         return 0;
     char *path = realpath(opts->name.path, NULL);
-    if (!path) /* it is looked at, and refused in words, when it is opened */
+    if (!path) /* a missing file is reported when it is opened */
         return 0;
     char *absolute;
     int n = asprintf(&absolute, "%s%s", prefix_of(opts->name.kind), path);
@@ -293,7 +299,7 @@ static int make_device_absolute(struct options *opts)
     return n < 0 ? fail(opts, opts->device, "out of memory") : 0;
 }
 
-/* Which controller and which of its namespaces. */
+/* Determines the controller and the namespace. */
 static int check_device(struct options *opts)
 {
     char why[256];
@@ -309,7 +315,9 @@ static int check_device(struct options *opts)
     return make_device_absolute(opts);
 }
 
-/* Options this file system always mounts with; the name may hold commas. */
+/*
+ * Adds the options that every mount uses. The device's name may contain commas.
+ */
 static int add_fixed(struct options *opts, struct fuse_args *args)
 {
     char *list = NULL;

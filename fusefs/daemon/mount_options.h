@@ -1,6 +1,4 @@
-/*
- * The command line of the daemon.
- */
+/* The command line of the daemon, parsed. */
 #ifndef FUSEFS_DAEMON_MOUNT_OPTIONS_H
 #define FUSEFS_DAEMON_MOUNT_OPTIONS_H
 
@@ -14,28 +12,28 @@
 extern "C" {
 #endif
 
-/* Exit statuses, as mount(8) has them. */
+/* Exit statuses, as of mount(8). */
 #define EXIT_USAGE  1
 #define EXIT_SYSTEM 2
 #define EXIT_MOUNT  32
 
 enum gpu_policy {
-    GPU_AUTO = 0, /* whatever executor there is; the bounce path when it cannot */
-    GPU_REQUIRE,  /* CUDA or nothing */
+    GPU_AUTO = 0, /* any executor; without one, the bounce path */
+    GPU_REQUIRE,  /* the CUDA executor, or the mount fails */
     GPU_OFF,      /* no executor: every transfer takes the bounce path */
 };
 
 enum direct_policy {
-    DIRECT_NONE = 0, /* nobody leases */
+    DIRECT_NONE = 0, /* leases are refused */
     DIRECT_ROOT,
     DIRECT_GROUP, /* members of options.direct_group, and root */
     DIRECT_ALL,
 };
 
 struct options {
-    char *device;        /* as given, but with an absolute path */
-    struct bd_name name; /* what it means; the namespace is the one to mount */
-    char *mountpoint;    /* as given until the daemon has made it absolute */
+    char *device;        /* as given, with an absolute path */
+    struct bd_name name; /* parsed from device; holds the namespace to mount */
+    char *mountpoint;    /* as given, then made absolute by session_check_mountpoint() */
     unsigned gpu;        /* enum gpu_policy */
     unsigned executor;
     unsigned doorbells; /* enum gq_doorbells */
@@ -49,7 +47,7 @@ struct options {
     unsigned commit_s;
     unsigned attr_timeout_s, entry_timeout_s;
     unsigned sim_threads, sim_lba, sim_mdts;    /* 0: the simulator's default */
-    unsigned sim_latency_us, sim_bandwidth_mib; /* 0: as fast as it can */
+    unsigned sim_latency_us, sim_bandwidth_mib; /* lower bounds; 0: none */
     bool read_only;
     bool noiommu;
     bool foreground, debug;
@@ -63,8 +61,8 @@ struct options {
 struct fuse_args;
 
 /*
- * Takes what is ours out of args and leaves libfuse's options, with those that this file system
- * always sets. 0, or -EINVAL with a line in opts->problem.
+ * Consumes the options of gpunvmefs in args and leaves those of libfuse, with
+ * the ones that every mount uses. 0, or -EINVAL with one line in opts->problem.
  */
 int options_parse(struct options *opts, struct fuse_args *args);
 void options_free(struct options *opts);

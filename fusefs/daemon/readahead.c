@@ -1,3 +1,6 @@
+/*
+ * Sets the read-ahead window of the mount in sysfs.
+ */
 #include "fusefs/daemon/readahead.h"
 
 #include <fcntl.h>
@@ -5,7 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The mount's backing device in sysfs bears the number that stat(2) gives for its files. */
+/*
+ * The sysfs name of the mount's backing device is the device number in
+ * statx(2).
+ */
 static int open_setting(const char *mountpoint)
 {
     struct statx st;

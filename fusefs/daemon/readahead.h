@@ -1,5 +1,6 @@
 /*
- * How far the kernel reads ahead. FUSE starts with 128 KiB, an eighth of what one READ carries.
+ * The kernel's read-ahead window. FUSE starts with 128 KiB, 1/8 of the largest
+ * READ.
  */
 #ifndef FUSEFS_DAEMON_READAHEAD_H
 #define FUSEFS_DAEMON_READAHEAD_H
@@ -7,9 +8,9 @@
 #include <stdint.h>
 
 /*
- * Raises it for what is mounted at `mountpoint`. To be called before the kernel has the answer to
- * INIT, which lowers it to what that says: so this asks the mount nothing. Returns the bytes set,
- * or 0 when it stays as it is, for want of privilege or of sysfs.
+ * Raises the window of the mount at `mountpoint`. Must precede the reply to
+ * INIT, whose max_readahead lowers the window; therefore no request is sent to
+ * the mount. Returns the bytes set, or 0 without privilege or sysfs.
  */
 uint32_t readahead_raise(const char *mountpoint, uint32_t bytes);
 

@@ -1,3 +1,6 @@
+/*
+ * The thread that ends the session: signals, and removal of the drive.
+ */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/shutdown.h"
@@ -20,9 +23,9 @@
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/writeback.h"
 
-/* How often the loop is woken until it has seen that the session is to end. */
+/* Interval of wake-ups until the loop has seen the end of the session. */
 #define WAKE_MS 50
-/* For the kernel to write back what mappings changed, when the system asks for the drive. */
+/* Bound of the write-back of mappings before a removal. */
 #define REMOVAL_S 10
 
 static sigset_t watched(void)
@@ -47,7 +50,7 @@ static void wake(int sig)
     (void)sig; /* interrupts the wait in fuse_session_loop_mt() */
 }
 
-/* Without privilege only fusermount3 may unmount. */
+/* Without privilege only fusermount3 can unmount. */
 static int unmount_by_helper(const char *mountpoint, bool lazily)
 {
     char *argv[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", (char *)mountpoint, NULL};
@@ -74,14 +77,14 @@ static void end_session(struct daemon *d)
 {
     int err = unmount(d->opts->mountpoint, false);
     if (!err)
-        return; /* the kernel closes the connection, and that ends the loop */
+        return; /* the kernel aborts the connection, which ends the loop */
     log_line(LOG_WARNING, "%s: %s, files open there are cut off", d->opts->mountpoint,
              strerror(-err));
     write_back(d, 0);
     fuse_session_exit(d->session);
 }
 
-/* Whoever asks waits for us, so nothing waits for those who have files open there. */
+/* The system waits for the drive, so open files are not waited for. */
 static void hand_drive_back(struct daemon *d)
 {
     log_line(LOG_WARNING, "%s: the system asks for the drive, unmounting %s", d->opts->device,
@@ -92,9 +95,10 @@ static void hand_drive_back(struct daemon *d)
 }
 
 /*
- * A drive that is gone is given up at once, before anybody has to wait for it. What another process
- * served is asked for by nobody, and a mount that answers EIO is better than none, for what is
- * under it would be taken for the file system; whoever unplugs a device of this machine waits.
+ * A drive that is gone is declared failed at once, so that requests end. A
+ * vfio-user drive is not handed back: no process waits for it, and a mount that
+ * returns EIO hides the directory below, which would be mistaken for the file
+ * system. A PCI drive is handed back, since its removal waits.
  */
 static void lose_drive(struct daemon *d, const struct nvme_transport *t)
 {
@@ -115,7 +119,9 @@ static void take_signal(struct shutdown *s)
     end_session(s->daemon);
 }
 
-/* Until the loop has returned it may be about to wait, so one wake-up is not enough. */
+/*
+ * The loop may be about to block until it has returned, so the wake-up repeats.
+ */
 static void *watch(void *arg)
 {
     struct shutdown *s = arg;
@@ -134,7 +140,7 @@ static void *watch(void *arg)
         if (p[1].revents)
             take_signal(s);
         if (t && p[2].revents) {
-            p[2].fd = -1; /* it stays readable */
+            p[2].fd = -1; /* remains readable */
             lose_drive(s->daemon, t);
         }
     }
@@ -164,7 +170,7 @@ void shutdown_unwatch(struct shutdown *s)
 {
     uint64_t one = 1;
     ssize_t n = write(s->stop, &one, sizeof(one));
-    (void)n; /* an eventfd of ours takes 8 bytes */
+    (void)n; /* cannot fail: the counter is far from its limit */
     pthread_join(s->thread, NULL);
     close(s->signals);
     close(s->stop);

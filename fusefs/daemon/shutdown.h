@@ -1,6 +1,4 @@
-/*
- * The end of a session by signal, or because the system asks for the drive back.
- */
+/* The end of a session by signal, or by removal of the drive. */
 #ifndef FUSEFS_DAEMON_SHUTDOWN_H
 #define FUSEFS_DAEMON_SHUTDOWN_H
 
@@ -11,10 +9,11 @@
 struct daemon;
 
 /*
- * A thread waits for SIGTERM, SIGINT and SIGHUP, which all other threads block. Unmounting is
- * asked of the kernel while the session still serves, so that pages written through mappings
- * reach the file; only when files are open on the mount is the session ended under them. When the
- * system asks for the drive (hot unplug), the mount is taken away lazily and the session ended.
+ * A thread waits for SIGTERM, SIGINT and SIGHUP, which all other threads block.
+ * It unmounts while the session still serves, so that pages written through
+ * mappings reach the file. With files open on the mount, the session ends under
+ * them. On removal of the drive (hot unplug) the mount is detached lazily and
+ * the session ended.
  */
 struct shutdown {
     struct daemon *daemon;
@@ -23,9 +22,12 @@ struct shutdown {
     int stop;    /* eventfd: the session has ended */
 };
 
-/* For the thread that will run the session's loop, with the signals blocked. */
+/*
+ * Called by the thread that runs the session's loop, with the signals blocked.
+ * 0 or -errno.
+ */
 int shutdown_watch(struct shutdown *s, struct daemon *d);
-/* The loop has returned. */
+/* Called after the loop has returned. */
 void shutdown_unwatch(struct shutdown *s);
 void shutdown_block_signals(void);
 

@@ -1,3 +1,7 @@
+/*
+ * Opens and closes the layers below the session: controller, block device,
+ * executor, file system.
+ */
 #include "fusefs/daemon/stack.h"
 
 #include <errno.h>
@@ -11,10 +15,13 @@
 #include "blockdev/vfio.h"
 #include "fusefs/daemon/daemon_log.h"
 
-/* Queue pairs of the ordinary path, at most; and at most half of what there are. */
+/*
+ * Queue pairs of the ordinary path: at most CPU_QUEUES, and at most half of the
+ * controller's.
+ */
 #define CPU_QUEUES 4u
 #define CPU_DEPTH  128
-/* Of the executor, when nobody says how many. */
+/* The executor's default number of queues. */
 #define ENGINE_QUEUES 43u
 
 struct problem {
@@ -35,7 +42,7 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, i
     return err;
 }
 
-/* A drive with two pairs serves both paths with one each. */
+/* A drive with two pairs has one for each path. */
 unsigned stack_cpu_queues(const struct stack *s)
 {
     unsigned half = nvme_ctrlr_info(s->ctrlr)->io_queues / 2;
@@ -67,7 +74,7 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
     return 0;
 }
 
-/* Why there is no CUDA device, in words. */
+/* Reports why there is no CUDA device. */
 static int refuse_cpu(const struct options *opts, const struct problem *p, int err)
 {
     char why[256] = "";
@@ -77,7 +84,10 @@ static int refuse_cpu(const struct options *opts, const struct problem *p, int e
                 why);
 }
 
-/* Where queues may be leased, the executor leaves half of a drive's few. 0: its default. */
+/*
+ * With leases, the executor leaves half of a drive's few queue pairs. 0: its
+ * default.
+ */
 static unsigned engine_queues(const struct options *opts, const struct stack *s)
 {
     unsigned rest = nvme_ctrlr_info(s->ctrlr)->io_queues - stack_cpu_queues(s);
@@ -129,7 +139,10 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
     return 0;
 }
 
-/* The block device and the executor, users too, do what there is to do. */
+/*
+ * The block device and the executor, users of the controller as well, stop and
+ * resume themselves.
+ */
 static void stop(struct nvme_user *u)
 {
     (void)u;
@@ -187,8 +200,8 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
 }
 
 /*
- * From the top down. The executor's queues go before the block device's, both before the
- * controller, whose closing closes the transport.
+ * Closes in reverse order. The executor's queues precede the block device's,
+ * and both precede the controller, whose close closes the transport.
  */
 int stack_close(struct stack *s)
 {

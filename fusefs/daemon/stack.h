@@ -1,5 +1,6 @@
 /*
- * Everything below the FUSE session: controller, block device, executor, file system.
+ * The layers below the FUSE session: controller, block device, executor, file
+ * system.
  */
 #ifndef FUSEFS_DAEMON_STACK_H
 #define FUSEFS_DAEMON_STACK_H
@@ -13,17 +14,18 @@
 #include "fusefs/daemon/mount_options.h"
 
 /*
- * What the device string named: a controller behind a transport, or (transport NULL) a block
- * device that the kernel drives.
+ * The device that the device string names: a controller behind a transport, or
+ * (transport NULL) a block device of the kernel.
  */
 struct drive {
     struct nvme_transport *transport;
     struct bd_dev *bdev;
-    int (*release)(void *context); /* after the transport has been closed; may be NULL */
+    int (*release)(void *context); /* called after the transport's close; NULL: nothing */
     void *context;
     /*
-     * Of a drive simulated in this process: what its bytes are mapped from, for applications'
-     * copiers (copier.h), and where. NULL: none; the descriptor is closed after release().
+     * The mapped image of a drive simulated in this process, for applications'
+     * copy kernels (lease_copy.h). NULL: none. The descriptor is closed after
+     * release().
      */
     const void *media;
     size_t media_len;
@@ -33,27 +35,27 @@ struct drive {
 struct stack {
     struct drive drive;
     struct nvme_ctrlr *ctrlr;   /* NULL: no NVMe controller */
-    struct bd_dev *bdev;        /* what the file system lives on */
+    struct bd_dev *bdev;        /* holds the file system */
     struct gq_engine *engine;   /* NULL: every transfer takes the bounce path */
     struct gq_info engine_info; /* zero without an engine */
     struct ffs *fs;
-    char no_engine[128];      /* why there is no engine; empty when there is one */
+    char no_engine[128];      /* the reason why there is no engine; otherwise empty */
     const char *device;       /* its name, for messages */
-    struct nvme_user watcher; /* of the controller's resets, while watching */
+    struct nvme_user watcher; /* notified of controller resets, if watching */
     bool watching;
 };
 
 /*
- * Builds the stack; the drive is the stack's from then on, also when it fails. 0, or -errno with
+ * Opens the stack and takes over the drive, also on failure. 0, or -errno with
  * a sentence that names the device in why.
  */
 int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,
                size_t len);
-/* Queue pairs of the ordinary path. There is a controller. */
+/* Queue pairs of the ordinary path. Precondition: there is a controller. */
 unsigned stack_cpu_queues(const struct stack *s);
 /*
- * Nothing may use the stack any more. 0, the error of the file system's last writes, or what the
- * drive's release said.
+ * Precondition: the stack is unused. Returns 0, the error of the file system's
+ * last writes, or the result of drive.release().
  */
 int stack_close(struct stack *s);
 

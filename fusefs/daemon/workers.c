@@ -1,3 +1,6 @@
+/*
+ * Worker threads for transfers and for registrations.
+ */
 #include "fusefs/daemon/workers.h"
 
 #include <errno.h>
@@ -6,7 +9,7 @@
 #include <stdlib.h>
 
 #define BUFFER_THREADS 8u
-#define USER_THREADS   4u /* of these */
+#define USER_THREADS   4u /* of BUFFER_THREADS, for one user */
 
 struct lane {
     pthread_cond_t wake;
@@ -17,19 +20,19 @@ struct worker {
     struct workers *all;
     enum work kind;
     pthread_t thread;
-    bool busy; /* protected by the lock, */
-    uid_t uid; /* and for whom */
+    bool busy; /* protected by the lock, as is uid */
+    uid_t uid; /* of the running job */
 };
 
 struct workers {
-    pthread_mutex_t lock; /* protects everything below but counts and threads */
-    struct lane lanes[2]; /* by enum work */
+    pthread_mutex_t lock; /* protects all fields below except wanted, count and thread ids */
+    struct lane lanes[2]; /* indexed by enum work */
     bool closing;
-    unsigned wanted, count; /* threads; those that have begun */
+    unsigned wanted, count; /* threads requested, threads started */
     struct worker threads[];
 };
 
-/* Does the user leave threads to others? */
+/* True when the user runs fewer than USER_THREADS jobs of this kind. */
 static bool may_begin(const struct workers *w, enum work kind, uid_t uid)
 {
     unsigned n = 0;
@@ -42,7 +45,10 @@ static bool may_begin(const struct workers *w, enum work kind, uid_t uid)
     return n < USER_THREADS;
 }
 
-/* The link to the next job that may begin, or to the end. When the workers are closing all may. */
+/*
+ * The link to the first job that may begin, or to the end. While closing, every
+ * job may begin.
+ */
 static struct job **find(struct workers *w, enum work kind)
 {
     struct job **link = &w->lanes[kind].first;
@@ -51,7 +57,7 @@ static struct job **find(struct workers *w, enum work kind)
     return link;
 }
 
-/* NULL: the workers are closing, and the queue is empty. */
+/* NULL: closing, and the queue is empty. */
 static struct job *take(struct worker *self)
 {
     struct workers *w = self->all;
@@ -73,7 +79,10 @@ static struct job *take(struct worker *self)
     return job;
 }
 
-/* Who has ended a user's job looks for the next itself, so nobody is woken for it. */
+/*
+ * A thread that ends a user's job takes the next job itself, so no other thread
+ * is woken for it.
+ */
 static void *work(void *arg)
 {
     struct job *job;

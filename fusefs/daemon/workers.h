@@ -1,11 +1,12 @@
 /*
- * Threads that run what takes long. The session's own threads must stay free: they serve the READ
- * and WRITE requests that a transfer's page cache invalidation waits for, and the interrupts that
- * cancel transfers.
+ * Worker threads for requests that block. Session threads must remain free:
+ * they serve the READ and WRITE requests that a page cache invalidation waits
+ * for, and the interrupts that cancel transfers.
  *
- * Transfers have threads of their own, so that the registration and the end of a buffer, which
- * wait for the executor, do not stand in line behind them: an end is what cancels them. One user's
- * work on buffers takes half of its threads at most: pinning much memory takes long.
+ * Transfers and buffers have separate threads, so that registration and removal
+ * of a buffer, which wait for the executor, do not queue behind transfers: a
+ * removal cancels them. One user's jobs on buffers take at most half of the
+ * buffer threads, since pinning much memory takes long.
  */
 #ifndef FUSEFS_DAEMON_WORKERS_H
 #define FUSEFS_DAEMON_WORKERS_H
@@ -16,18 +17,21 @@ struct workers;
 
 enum work { WORK_TRANSFER, WORK_BUFFER };
 
-/* Begins a struct of the caller's. */
+/* First member of the caller's struct. */
 struct job {
-    void (*run)(struct job *job); /* answers the request and frees the job */
-    uid_t uid;                    /* whose it is; of WORK_BUFFER */
+    void (*run)(struct job *job); /* replies and frees the job */
+    uid_t uid;                    /* the caller; used with WORK_BUFFER */
     struct job *next;
 };
 
-/* transfers: threads for them. */
+/* transfers: number of threads for WORK_TRANSFER. 0 or -errno. */
 int workers_open(unsigned transfers, struct workers **out);
-/* Jobs begin in the order they were added in, but for those of a user with threads enough. */
+/*
+ * Jobs begin in the order of their addition, except those of a user at the
+ * limit of threads.
+ */
 void workers_add(struct workers *w, enum work kind, struct job *job);
-/* Runs what is queued to its end, then ends the threads. */
+/* Runs the queued jobs to their end, then joins the threads. */
 void workers_close(struct workers *w);
 
 #endif

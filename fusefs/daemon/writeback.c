@@ -1,3 +1,6 @@
+/*
+ * Write-back of pages that programs dirtied through mappings.
+ */
 #include "fusefs/daemon/writeback.h"
 
 #include <errno.h>
@@ -15,7 +18,7 @@
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/join.h"
 
-/* FILEID_INO64_GEN of linux/exportfs.h: how the kernel's FUSE makes file handles. */
+/* FILEID_INO64_GEN of linux/exportfs.h: the type of FUSE's file handles. */
 #define HANDLE_TYPE  0x81
 #define HANDLE_WORDS 3
 #define MS_PER_S     1000ull
@@ -25,7 +28,7 @@ struct target {
     uint32_t generation;
 };
 
-/* Dirty pages need a mapping, and a mapping keeps its file open. */
+/* Dirty pages need a writable mapping, and a mapping keeps its file open. */
 static bool may_be_dirty(const struct open_file *file)
 {
     return !file->directory && (file->flags & O_ACCMODE) == O_RDWR;
@@ -49,8 +52,8 @@ static struct target *list_targets(struct daemon *d, size_t *count)
 }
 
 /*
- * By handle, for the file may have no name any more. syncfs(2) would not do: for FUSE it starts
- * the writes and does not wait for them.
+ * Opens by handle, since the file may have no name. syncfs(2) does not suffice:
+ * for FUSE it starts the writes without waiting for them.
  */
 static int sync_file(int mount_fd, const struct target *t)
 {
@@ -69,9 +72,9 @@ static int sync_file(int mount_fd, const struct target *t)
     return err;
 }
 
-/* What the writing thread knows; its own from the moment on when nobody waits for it any more. */
+/* State of the writing thread. After a timeout the thread owns it. */
 struct work {
-    int fd; /* the mount */
+    int fd; /* the mount's root */
     size_t count;
     struct target *targets;
     int err;
@@ -100,11 +103,14 @@ static int open_mount(const char *mountpoint)
     int fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC))
         return fd;
-    close(fd); /* somebody has unmounted it already, lazily */
+    close(fd); /* unmounted lazily before */
     return -1;
 }
 
-/* 0, what a file's write said, or -ETIMEDOUT: the thread goes on, and keeps w. */
+/*
+ * 0, the error of a file's write, or -ETIMEDOUT: the thread continues and owns
+ * w.
+ */
 static int run(struct work *w, unsigned seconds)
 {
     pthread_t thread;
