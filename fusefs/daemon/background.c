@@ -30,7 +30,7 @@ static int wait_for_verdict(int fd, pid_t child)
     return EXIT_SYSTEM;
 }
 
-int background_start(int *verdict)
+int background_start(int *status_fd)
 {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0)
@@ -48,18 +48,18 @@ int background_start(int *verdict)
     }
     close(fds[0]);
     setsid();
-    *verdict = fds[1];
+    *status_fd = fds[1];
     return chdir("/") == 0 ? 0 : -errno;
 }
 
-static void tell(int verdict, unsigned char status)
+static void report(int status_fd, unsigned char status)
 {
-    ssize_t n = write(verdict, &status, 1);
+    ssize_t n = write(status_fd, &status, 1);
     (void)n; /* EPIPE: the parent was killed; nothing depends on its status */
-    close(verdict);
+    close(status_fd);
 }
 
-void background_ready(int verdict)
+void background_ready(int status_fd)
 {
     log_to_syslog();
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -67,10 +67,10 @@ void background_ready(int verdict)
         dup2(null, fd);
     if (null > 2)
         close(null);
-    tell(verdict, 0);
+    report(status_fd, 0);
 }
 
-void background_failed(int verdict, int status)
+void background_failed(int status_fd, int status)
 {
-    tell(verdict, (unsigned char)status);
+    report(status_fd, (unsigned char)status);
 }

@@ -8,16 +8,16 @@
 #define FUSEFS_DAEMON_BACKGROUND_H
 
 /*
- * Returns in the child alone, with the write end of the pipe in *verdict;
+ * Returns in the child alone, with the write end of the pipe in *status_fd;
  * -errno when the fork failed. The parent exits in here.
  */
-int background_start(int *verdict);
+int background_start(int *status_fd);
 /*
  * The mount is served: the parent exits with 0, log lines go to syslog, and
- * descriptors 0 to 2 become /dev/null. Closes verdict.
+ * descriptors 0 to 2 become /dev/null. Closes status_fd.
  */
-void background_ready(int verdict);
-/* The parent exits with status. Closes verdict. */
-void background_failed(int verdict, int status);
+void background_ready(int status_fd);
+/* The parent exits with status. Closes status_fd. */
+void background_failed(int status_fd, int status);
 
 #endif

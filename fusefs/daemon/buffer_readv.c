@@ -30,11 +30,11 @@ struct batch {
     volatile struct gpunvme_piece *pieces; /* memory shared with the client */
     uint64_t count;
     uint64_t buffer_len;
-    uint64_t at;    /* index of the next piece to finish */
-    uint64_t bytes; /* bytes of the finished pieces; in the engine phase, bytes it read */
-    bool told;      /* each piece has a result, or UNREAD */
-    bool whole;     /* the engine has read all pieces */
-    bool too_long;  /* a piece was left out for the limit */
+    uint64_t at;      /* index of the next piece to finish */
+    uint64_t bytes;   /* bytes of the finished pieces; in the engine phase, bytes it read */
+    bool has_results; /* each piece has a result, or UNREAD */
+    bool whole;       /* the engine has read all pieces */
+    bool too_long;    /* a piece was left out for the limit */
 
     uint64_t limit; /* bytes, of all pieces together */
     uint64_t tried; /* bytes of pieces that were read or failed */
@@ -86,7 +86,7 @@ static void mark_unread(struct batch *b)
 {
     for (uint64_t i = 0; i < b->count; i++)
         b->pieces[i].result = UNREAD;
-    b->told = true;
+    b->has_results = true;
 }
 
 /* --- By the engine --------------------------------------------------------------------------- */
@@ -121,7 +121,7 @@ static int run_engine(struct batch *b, bool *stuck)
     err = call_engine(b, left, &result);
     b->tried += result.taken;
     b->bytes += result.bytes;
-    b->told |= !err || result.partial;
+    b->has_results |= !err || result.partial;
     b->whole = !err && !result.partial;
     t->rw.commands += result.commands;
     if (!t->rw.nvme_status)
@@ -337,7 +337,7 @@ static int read_others(struct batch *b, int err)
 {
     struct transfer *t = &b->r->t;
     b->bytes = 0;
-    if (!b->told)
+    if (!b->has_results)
         mark_unread(b);
     if (err && err != -ECANCELED && !(err == -ETIMEDOUT && t->deadline)) {
         give_rest(b, err); /* no fallback: the result of all remaining pieces */

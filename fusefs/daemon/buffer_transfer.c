@@ -17,8 +17,8 @@
  * Bytes of one run of the executor. A read pins blocks and blocks no other
  * request; a write blocks other writers and ordinary reads of the file.
  */
-#define READ_PIECE  (4ull << 30)
-#define WRITE_PIECE (256ull << 20)
+#define READ_CHUNK  (4ull << 30)
+#define WRITE_CHUNK (256ull << 20)
 /* Minimum time between two log lines about the fallback. */
 #define FALLBACK_LOG_S 60
 
@@ -48,7 +48,7 @@ static bool may_fall_back(const struct transfer *t, int err)
         return true;
     case -ETIMEDOUT:
         return t->deadline == 0;
-    case -ENOSPC: /* no room for the whole piece; ffs_write() writes a part */
+    case -ENOSPC: /* no room for the whole chunk; ffs_write() writes a part */
         return t->write;
     default:
         return false;
@@ -89,7 +89,7 @@ int transfer_fall_back(struct transfer *t, int err)
  * Moves at most MAX_IO bytes through host memory. *moved is short at the end of
  * the file or of the free space.
  */
-static int bounce_piece(struct transfer *t, uint64_t len, uint64_t *moved)
+static int bounce_chunk(struct transfer *t, uint64_t len, uint64_t *moved)
 {
     struct daemon *d = t->daemon;
     uint64_t offset = t->rw.file_offset + t->done;
@@ -114,21 +114,21 @@ static int bounce_piece(struct transfer *t, uint64_t len, uint64_t *moved)
     return 0;
 }
 
-/* Moves one piece by the current path; *asked is its length. */
-static int piece(struct transfer *t, uint64_t len, uint64_t *asked, uint64_t *moved)
+/* Moves one chunk by the current path; *wanted is its length. */
+static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64_t *moved)
 {
     unsigned left;
     int err = transfer_time_left(t, &left);
-    *asked = *moved = 0;
+    *wanted = *moved = 0;
     if (err)
         return err;
     if (t->gpu) {
-        *asked = least(len, t->write ? WRITE_PIECE : READ_PIECE);
-        return t->write ? transfer_gpu_write(t, *asked, moved)
-                        : transfer_gpu_read(t, *asked, moved);
+        *wanted = least(len, t->write ? WRITE_CHUNK : READ_CHUNK);
+        return t->write ? transfer_gpu_write(t, *wanted, moved)
+                        : transfer_gpu_read(t, *wanted, moved);
     }
-    *asked = least(len, MAX_IO);
-    return bounce_piece(t, *asked, moved);
+    *wanted = least(len, MAX_IO);
+    return bounce_chunk(t, *wanted, moved);
 }
 
 /* Moves the next len bytes. *ended: the file or the free space ended first. */
@@ -136,19 +136,19 @@ static int move_range(struct transfer *t, uint64_t len, bool *ended)
 {
     *ended = false;
     while (len > 0 && !*ended) {
-        uint64_t asked;
+        uint64_t wanted;
         uint64_t moved;
         if (transfer_is_cancelled(t))
             return -ECANCELED;
         bool gpu = t->gpu;
-        int err = piece(t, len, &asked, &moved);
+        int err = move_chunk(t, len, &wanted, &moved);
         if (moved)
             t->rw.path |= gpu ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
         t->done += moved;
         len -= moved;
         if (err && gpu)
             err = transfer_fall_back(t, err);
-        else if (!err && moved < asked)
+        else if (!err && moved < wanted)
             *ended = true;
         if (err)
             return err;
@@ -214,7 +214,7 @@ static int64_t deadline_of(const struct gpunvme_ioc_rw *rw)
  * error, with `bytes` set, except after a signal. A partial write returns
  * success, as write(2), and the next call meets the error.
  */
-static int verdict(const struct transfer *t, int err)
+static int final_error(const struct transfer *t, int err)
 {
     if (err == -ECANCELED)
         return t->done ? 0 : -EINTR;
@@ -272,7 +272,7 @@ void transfer_run(struct transfer *t)
     t->error = run_with_buffer(t, &last);
     transfer_end(t);
 
-    t->error = verdict(t, t->error);
+    t->error = final_error(t, t->error);
     rw->bytes = t->done;
     if (t->write && t->done)
         notify_written(t->daemon->session, ffs_ino(t->inode), rw->file_offset, t->done,

@@ -59,7 +59,7 @@ struct buffers {
     unsigned max;
     uint64_t max_bytes, max_pinned;
     bool pins;             /* the engine pins host memory */
-    atomic_bool told;      /* the unreachable-memory warning was logged */
+    atomic_bool warned;    /* the unreachable-memory warning was logged */
     pthread_mutex_t lock;  /* protects the fields below and all lists of uses */
     pthread_cond_t unused; /* signalled when a use ends */
     bool cancelled;        /* buffers_cancel_all() was called */
@@ -231,9 +231,9 @@ static int publish(struct buffers *t, struct buffer *b)
     return err;
 }
 
-static void tell_unreachable(struct buffers *t)
+static void warn_unreachable(struct buffers *t)
 {
-    if (!atomic_exchange_explicit(&t->told, true, memory_order_relaxed))
+    if (!atomic_exchange_explicit(&t->warned, true, memory_order_relaxed))
         log_line(LOG_WARNING, "the drive cannot reach the memory of a buffer that was registered; "
                               "transfers of such buffers go through host memory");
 }
@@ -246,7 +246,7 @@ static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b
     if (err)
         return err;
     if (b->kind == BUFFER_DATA && b->gq && !gq_buffer_is_reachable(b->gq))
-        tell_unreachable(t);
+        warn_unreachable(t);
     err = publish(t, b);
     if (err)
         unmap(b);

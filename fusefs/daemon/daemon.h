@@ -70,7 +70,7 @@ struct daemon {
     pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */
     pthread_mutex_t files_lock;
     struct open_file *files; /* protected by files_lock */
-    int verdict;             /* write end of the parent's pipe, or -1 */
+    int status_fd;           /* write end of the parent's pipe, or -1 */
 };
 
 /* NULL: out of memory. */

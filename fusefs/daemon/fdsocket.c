@@ -33,7 +33,7 @@
  * Send buffer of a connection: a few unread replies. Unread replies hold
  * descriptors in flight, which count against this process's limit.
  */
-#define ANSWER_BYTES 4096
+#define REPLY_BYTES 4096
 
 struct token {
     uint64_t value; /* 0: free */
@@ -57,7 +57,7 @@ struct fdsocket {
     struct token tokens[MAX_TOKENS];                /* protected by lock */
     struct connection connections[MAX_CONNECTIONS]; /* used by the thread only */
     struct closer closer;                           /* used by the thread only */
-    struct fdsocket_answers answers;
+    struct fdsocket_handler handler;
 };
 
 static time_t now(void)
@@ -167,13 +167,13 @@ static bool send_token(struct fdsocket *s, struct connection *c, int fd)
            (ssize_t)sizeof(token);
 }
 
-static bool send_told(int socket, const struct gpunvme_told *told, const int *fds, size_t n)
+static bool send_reply(int socket, const struct gpunvme_told *reply, const int *fds, size_t n)
 {
     union {
         char bytes[CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr align;
     } control = {0};
-    struct iovec iov = {.iov_base = (void *)told, .iov_len = sizeof(*told)};
+    struct iovec iov = {.iov_base = (void *)reply, .iov_len = sizeof(*reply)};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
                          .msg_control = control.bytes,
@@ -182,19 +182,20 @@ static bool send_told(int socket, const struct gpunvme_told *told, const int *fd
     *c = (struct cmsghdr){
         .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof(int))};
     memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-    return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*told);
+    return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*reply);
 }
 
-static bool answer_ask(struct fdsocket *s, struct connection *c, const struct gpunvme_ask *ask)
+static bool serve_request(struct fdsocket *s, struct connection *c,
+                          const struct gpunvme_ask *request)
 {
-    struct gpunvme_told told = {0};
+    struct gpunvme_told reply = {0};
     int fds[2];
-    if (!s->answers.answer)
+    if (!s->handler.serve)
         return false;
-    int n = s->answers.answer(s->answers.context, ask, c->uid, &told, fds);
+    int n = s->handler.serve(s->handler.context, request, c->uid, &reply, fds);
     if (n <= 0)
         return false;
-    bool sent = send_told(c->fd, &told, fds, (size_t)n);
+    bool sent = send_reply(c->fd, &reply, fds, (size_t)n);
     for (int i = 0; i < n; i++)
         close(fds[i]);
     return sent;
@@ -211,8 +212,8 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
         return false;
     union {
         uint64_t zero;
-        struct gpunvme_ask ask;
-    } in = {.ask.what = 1};
+        struct gpunvme_ask request;
+    } in = {.request.what = 1};
     union {
         char bytes[CMSG_SPACE(4 * sizeof(int))];
         struct cmsghdr align;
@@ -233,7 +234,8 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
         close(fd);
         return false;
     }
-    return n == (ssize_t)sizeof(in.ask) && msg.msg_controllen == 0 && answer_ask(s, c, &in.ask);
+    return n == (ssize_t)sizeof(in.request) && msg.msg_controllen == 0 &&
+           serve_request(s, c, &in.request);
 }
 
 static struct connection *free_connection(struct fdsocket *s, uid_t uid)
@@ -257,13 +259,13 @@ static bool accept_one(struct fdsocket *s)
 {
     struct ucred peer;
     socklen_t len = sizeof(peer);
-    int answer_bytes = ANSWER_BYTES;
+    int reply_bytes = REPLY_BYTES;
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
     struct connection *c = NULL;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &answer_bytes, sizeof(answer_bytes)) == 0)
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &reply_bytes, sizeof(reply_bytes)) == 0)
         c = free_connection(s, peer.uid);
     if (c)
         *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now() + LIFETIME_S};
@@ -333,13 +335,13 @@ static int listen_abstract(struct fdsocket *s)
     return err;
 }
 
-int fdsocket_open(const struct fdsocket_answers *answers, struct fdsocket **out)
+int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out)
 {
     struct fdsocket *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
-    if (answers)
-        s->answers = *answers;
+    if (handler)
+        s->handler = *handler;
     for (size_t i = 0; i < MAX_CONNECTIONS; i++)
         s->connections[i].fd = -1;
     int err = listen_abstract(s);

@@ -25,19 +25,19 @@ struct gpunvme_ask;
 struct gpunvme_told;
 
 /* Serves requests for descriptors. */
-struct fdsocket_answers {
+struct fdsocket_handler {
     /*
-     * Fills in *told and up to 2 descriptors, which the socket closes after
+     * Fills in *reply and up to 2 descriptors, which the socket closes after
      * sending. Returns the number of descriptors, or -errno: then the
      * connection is closed. Called by the socket's thread.
      */
-    int (*answer)(void *context, const struct gpunvme_ask *ask, uid_t uid,
-                  struct gpunvme_told *told, int fds[2]);
+    int (*serve)(void *context, const struct gpunvme_ask *request, uid_t uid,
+                 struct gpunvme_told *reply, int fds[2]);
     void *context;
 };
 
-/* answers is copied; NULL: every request for descriptors is refused. */
-int fdsocket_open(const struct fdsocket_answers *answers, struct fdsocket **out);
+/* handler is copied; NULL: every request for descriptors is refused. */
+int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out);
 void fdsocket_close(struct fdsocket *s);
 /* "@NAME" stands for the abstract name NAME. */
 const char *fdsocket_name(const struct fdsocket *s);

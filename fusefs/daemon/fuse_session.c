@@ -41,11 +41,11 @@ static int clean_stale_mount(const char *path)
 {
     if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
         return -ENOTCONN;
-    log_line(LOG_NOTICE, "%s: removed the mount of a daemon that died", path);
+    log_line(LOG_NOTICE, "%s: removed the mount of a dead daemon", path);
     return 0;
 }
 
-static int look_at(const char *path, struct statx *st)
+static int stat_mountpoint(const char *path, struct statx *st)
 {
     int err = statx(AT_FDCWD, path, AT_NO_AUTOMOUNT, STATX_TYPE, st) == 0 ? 0 : -errno;
     if (err != -ENOTCONN)
@@ -60,7 +60,7 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len)
 {
     struct statx st;
     const char *hint = "";
-    int err = look_at(opts->mountpoint, &st);
+    int err = stat_mountpoint(opts->mountpoint, &st);
     if (!err && !S_ISDIR(st.stx_mode))
         err = -ENOTDIR;
     if (!err && (st.stx_attributes_mask & st.stx_attributes & STATX_ATTR_MOUNT_ROOT)) {
@@ -70,7 +70,7 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len)
     if (err == -ENOENT)
         hint = ", make the directory first";
     if (err == -ENOTCONN)
-        hint = ": the mount of a daemon that died, unmount it first";
+        hint = ": the mount of a dead daemon, unmount it first";
     char *path = err ? NULL : realpath(opts->mountpoint, NULL);
     if (!err && !path)
         err = -errno;
@@ -99,15 +99,15 @@ static struct fuse_session *new_session(const struct fuse_args *args, struct dae
 
 int session_check_arguments(const struct fuse_args *args, char *why, size_t len)
 {
-    char said[256];
+    char text[256];
     log_capture();
     struct fuse_session *session = new_session(args, NULL);
-    log_captured(said, sizeof(said));
+    log_captured(text, sizeof(text));
     if (session) {
         fuse_session_destroy(session);
         return 0;
     }
-    snprintf(why, len, "options: %s, see gpunvmefs -h", said[0] ? said : "not understood");
+    snprintf(why, len, "options: %s, see gpunvmefs -h", text[0] ? text : "not understood");
     return -EINVAL;
 }
 
@@ -167,12 +167,12 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
     configure(conn);
     if (readahead_raise(d->opts->mountpoint, READ_AHEAD))
         conn->max_readahead = READ_AHEAD;
-    if (d->verdict >= 0) {
-        background_ready(d->verdict);
+    if (d->status_fd >= 0) {
+        background_ready(d->status_fd);
         if (d->opts->noiommu) /* printed on the terminal before; repeated in the log */
             session_warn_noiommu(d->opts);
     }
-    d->verdict = -1;
+    d->status_fd = -1;
     log_line(LOG_INFO, "%s on %s: %s%s%s%s%s", d->opts->device, d->opts->mountpoint,
              d->stack.engine ? gq->device : d->stack.no_engine, gq->fallback[0] ? "; " : "",
              gq->fallback, gq->tier_note[0] ? "; " : "", gq->tier_note);
@@ -184,7 +184,7 @@ static int start_services(struct daemon *d)
     if (!err)
         err = leases_open(d, &d->leases);
     if (!err)
-        err = fdsocket_open(&(struct fdsocket_answers){leases_answer, d->leases}, &d->socket);
+        err = fdsocket_open(&(struct fdsocket_handler){leases_serve, d->leases}, &d->socket);
     if (!err)
         err = workers_open(TRANSFER_THREADS, &d->workers);
     if (err)
@@ -250,7 +250,7 @@ static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
     return n;
 }
 
-static ssize_t answer(int fd, struct iovec *iov, int count, void *userdata)
+static ssize_t reply(int fd, struct iovec *iov, int count, void *userdata)
 {
     (void)userdata;
     return writev(fd, iov, count);
@@ -259,7 +259,7 @@ static ssize_t answer(int fd, struct iovec *iov, int count, void *userdata)
 /* Nonzero: not mounted. */
 static int mount_session(struct fuse_session *session, const char *mountpoint)
 {
-    static const struct fuse_custom_io io = {.read = receive, .writev = answer};
+    static const struct fuse_custom_io io = {.read = receive, .writev = reply};
     if (fuse_session_mount(session, mountpoint) != 0)
         return -1;
     int err = fuse_session_custom_io(session, &io, fuse_session_fd(session));
@@ -270,15 +270,15 @@ static int mount_session(struct fuse_session *session, const char *mountpoint)
 
 static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
 {
-    char said[256];
+    char text[256];
     int status = EXIT_MOUNT;
     log_capture();
     d->session = new_session(args, d);
     int err = d->session ? mount_session(d->session, d->opts->mountpoint) : -1;
-    log_captured(said, sizeof(said));
+    log_captured(text, sizeof(text));
     if (err) {
         log_line(LOG_ERR, "%s: cannot be mounted on: %s", d->opts->mountpoint,
-                 said[0] ? said : "fusermount3 refused");
+                 text[0] ? text : "fusermount3 refused");
         goto destroy;
     }
     /* A positive value is a signal's number; no signal reaches the loop. */
@@ -304,11 +304,11 @@ static int serve(struct daemon *d, const struct fuse_args *args)
 }
 
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
-                int verdict)
+                int status_fd)
 {
     char why[640];
     struct daemon d = {.opts = opts,
-                       .verdict = verdict,
+                       .status_fd = status_fd,
                        .bounces.lock = PTHREAD_MUTEX_INITIALIZER,
                        .recovery = PTHREAD_MUTEX_INITIALIZER,
                        .files_lock = PTHREAD_MUTEX_INITIALIZER};
@@ -324,7 +324,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
         status = EXIT_SYSTEM;
     }
 out:
-    if (d.verdict >= 0)
-        background_failed(d.verdict, status);
+    if (d.status_fd >= 0)
+        background_failed(d.status_fd, status);
     return status;
 }

@@ -21,7 +21,7 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len);
  * failure. Returns an exit status; errors have been logged.
  */
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
-                int verdict);
+                int status_fd);
 /* Logs the consequence of -o noiommu. */
 void session_warn_noiommu(const struct options *opts);
 /*

@@ -214,11 +214,11 @@ static void allow_descriptors(void)
 static int start(struct options *opts, struct fuse_args *args)
 {
     struct drive drive;
-    int verdict = -1;
+    int status_fd = -1;
     int status = check_start(opts, args);
     if (status)
         return status;
-    int err = opts->foreground ? 0 : background_start(&verdict);
+    int err = opts->foreground ? 0 : background_start(&status_fd);
     if (err) {
         log_line(LOG_ERR, "cannot go into the background: %s", strerror(-err));
         return EXIT_SYSTEM;
@@ -228,9 +228,9 @@ static int start(struct options *opts, struct fuse_args *args)
     if (opts->noiommu)
         session_warn_noiommu(opts);
     if (open_drive(opts, &drive) == 0)
-        return session_run(opts, args, &drive, verdict);
-    if (verdict >= 0)
-        background_failed(verdict, EXIT_MOUNT);
+        return session_run(opts, args, &drive, status_fd);
+    if (status_fd >= 0)
+        background_failed(status_fd, EXIT_MOUNT);
     return EXIT_MOUNT;
 }
 

@@ -43,9 +43,9 @@ struct call {
     fuse_req_t req; /* unreplied: names the caller's process for the group check */
 };
 
-typedef int (*answer_fn)(const struct call *call, void *arg);
+typedef int (*handle_fn)(const struct call *call, void *arg);
 
-static int answer_info(const struct call *call, void *arg)
+static int handle_info(const struct call *call, void *arg)
 {
     struct gpunvme_ioc_info *info = arg;
     struct gpunvme_abi abi = info->abi;
@@ -55,7 +55,7 @@ static int answer_info(const struct call *call, void *arg)
     return 0;
 }
 
-static int answer_stats(const struct call *call, void *arg)
+static int handle_stats(const struct call *call, void *arg)
 {
     struct gpunvme_ioc_stats *stats = arg;
     struct gpunvme_abi abi = stats->abi;
@@ -64,50 +64,50 @@ static int answer_stats(const struct call *call, void *arg)
     return 0;
 }
 
-static int answer_register(const struct call *call, void *arg)
+static int handle_register(const struct call *call, void *arg)
 {
     return ioctl_register(call->daemon, call->file, call->uid, arg);
 }
 
-static int answer_unregister(const struct call *call, void *arg)
+static int handle_unregister(const struct call *call, void *arg)
 {
     const struct gpunvme_ioc_unregister *u = arg;
     return buffers_remove(call->daemon->buffers, u->id, u->key, call->uid);
 }
 
-static int answer_extents(const struct call *call, void *arg)
+static int handle_extents(const struct call *call, void *arg)
 {
     return call->file->directory ? -EISDIR : ioctl_extents(call->file->inode, arg);
 }
 
-static int answer_queue_lease(const struct call *call, void *arg)
+static int handle_queue_lease(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
     return err ? err : leases_add_queues(d->leases, call->file, call->uid, arg);
 }
 
-static int answer_extent_lease(const struct call *call, void *arg)
+static int handle_extent_lease(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
     return err ? err : leases_add_extents(d->leases, call->file, call->uid, arg);
 }
 
-static int answer_lease_end(const struct call *call, void *arg)
+static int handle_lease_end(const struct call *call, void *arg)
 {
     const struct gpunvme_ioc_lease_end *end = arg;
     return leases_end(call->daemon->leases, end->id, end->key, call->uid);
 }
 
-static int answer_buffer_iova(const struct call *call, void *arg)
+static int handle_buffer_iova(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
     return err ? err : ioctl_buffer_iova(d, call->uid, arg);
 }
 
-static int answer_copier(const struct call *call, void *arg)
+static int handle_copier(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
@@ -117,25 +117,25 @@ static int answer_copier(const struct call *call, void *arg)
 static const struct request {
     unsigned cmd;
     uint32_t old_sizes[2]; /* earlier sizes of its struct that are still accepted; 0: none */
-    answer_fn answer;      /* NULL: a transfer */
+    handle_fn handle;      /* NULL: a transfer */
     bool waits;            /* may block on the executor or the drive: runs in a worker */
 } requests[] = {
     {GPUNVME_IOC_INFO,
      {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct)},
-     answer_info,
+     handle_info,
      false},
-    {GPUNVME_IOC_REGISTER, {0}, answer_register, true},
-    {GPUNVME_IOC_UNREGISTER, {0}, answer_unregister, true},
+    {GPUNVME_IOC_REGISTER, {0}, handle_register, true},
+    {GPUNVME_IOC_UNREGISTER, {0}, handle_unregister, true},
     {GPUNVME_IOC_READ, {0}, NULL, true},
     {GPUNVME_IOC_WRITE, {0}, NULL, true},
     {GPUNVME_IOC_READV, {0}, NULL, true},
-    {GPUNVME_IOC_EXTENTS, {0}, answer_extents, false},
-    {GPUNVME_IOC_STATS, {offsetof(struct gpunvme_ioc_stats, aborts)}, answer_stats, false},
-    {GPUNVME_IOC_QUEUE_LEASE, {0}, answer_queue_lease, true},
-    {GPUNVME_IOC_EXTENT_LEASE, {0}, answer_extent_lease, true},
-    {GPUNVME_IOC_LEASE_END, {0}, answer_lease_end, true},
-    {GPUNVME_IOC_BUFFER_IOVA, {0}, answer_buffer_iova, true},
-    {GPUNVME_IOC_COPIER, {0}, answer_copier, true},
+    {GPUNVME_IOC_EXTENTS, {0}, handle_extents, false},
+    {GPUNVME_IOC_STATS, {offsetof(struct gpunvme_ioc_stats, aborts)}, handle_stats, false},
+    {GPUNVME_IOC_QUEUE_LEASE, {0}, handle_queue_lease, true},
+    {GPUNVME_IOC_EXTENT_LEASE, {0}, handle_extent_lease, true},
+    {GPUNVME_IOC_LEASE_END, {0}, handle_lease_end, true},
+    {GPUNVME_IOC_BUFFER_IOVA, {0}, handle_buffer_iova, true},
+    {GPUNVME_IOC_COPIER, {0}, handle_copier, true},
 };
 
 struct transfer_job {
@@ -144,7 +144,7 @@ struct transfer_job {
     struct transfer transfer;
 };
 
-struct answer_job {
+struct request_job {
     struct job job;
     fuse_req_t req;
     const struct request *request;
@@ -197,13 +197,13 @@ int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)
     return abi->size == size ? 0 : -EINVAL;
 }
 
-static void run_answer(struct job *job)
+static void run_request(struct job *job)
 {
-    struct answer_job *a = (struct answer_job *)job;
+    struct request_job *a = (struct request_job *)job;
     const struct request *r = a->request;
     int err = ioctl_check_abi((const struct gpunvme_abi *)&a->arg, a->size);
     if (!err)
-        err = r->answer(&a->call, &a->arg);
+        err = r->handle(&a->call, &a->arg);
     if (err)
         op_reply(a->req, err);
     else
@@ -211,15 +211,15 @@ static void run_answer(struct job *job)
     free(a);
 }
 
-static void answer(fuse_req_t req, const struct request *r, const struct call *call, const void *in,
-                   uint32_t size)
+static void start_request(fuse_req_t req, const struct request *r, const struct call *call,
+                          const void *in, uint32_t size)
 {
-    struct answer_job *a = malloc(sizeof(*a));
+    struct request_job *a = malloc(sizeof(*a));
     if (!a) {
         op_reply(req, -ENOMEM);
         return;
     }
-    a->job.run = run_answer;
+    a->job.run = run_request;
     a->job.uid = call->uid;
     a->req = req;
     a->request = r;
@@ -229,7 +229,7 @@ static void answer(fuse_req_t req, const struct request *r, const struct call *c
     if (r->waits)
         workers_add(call->daemon->workers, WORK_BUFFER, &a->job);
     else
-        run_answer(&a->job);
+        run_request(&a->job);
 }
 
 static void cancel_transfer(fuse_req_t req, void *data)
@@ -355,8 +355,8 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
         err = -EINVAL;
     if (err)
         op_reply(req, err);
-    else if (r->answer)
-        answer(req, r, &call, in, size);
+    else if (r->handle)
+        start_request(req, r, &call, in, size);
     else if (cmd == GPUNVME_IOC_READV)
         ioctl_readv(req, call.file, in);
     else

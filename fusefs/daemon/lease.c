@@ -123,7 +123,8 @@ static void delete_queues(struct leases *t, struct lease *l)
     struct gq_remote *copier = l->copier;
     l->copier = NULL;
     pthread_mutex_unlock(&t->lock);
-    copier_end(copier); /* closed before the queues: a holder that has exited no longer copies */
+    /* Closed before the queues: a holder that has exited no longer copies. */
+    lease_copy_end(copier);
     if (!l->n_pairs)
         return;
     lease_queues_delete(t, l);
@@ -447,32 +448,32 @@ static bool may_have_copier(const struct leases *t, uid_t uid)
  * Lock held. The socket only closes the connection on an error; the ioctl
  * returns the stored error.
  */
-static int tell_copier(const struct leases *t, struct lease *l, struct gpunvme_told *told,
-                       int fds[2])
+static int reply_copier(const struct leases *t, struct lease *l, struct gpunvme_told *reply,
+                        int fds[2])
 {
     if (!l->n_pairs || l->revoked)
         return -ENOENT;
-    int n = l->copier || may_have_copier(t, l->uid) ? copier_tell(t->d, &l->copier, told, fds)
+    int n = l->copier || may_have_copier(t, l->uid) ? lease_copy_reply(t->d, &l->copier, reply, fds)
                                                     : -EDQUOT;
     l->no_copier = n == -EDQUOT || n == -EBUSY ? n : 0;
     return n;
 }
 
-int leases_answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
-                  struct gpunvme_told *told, int fds[2])
+int leases_serve(void *context, const struct gpunvme_ask *request, uid_t uid,
+                 struct gpunvme_told *reply, int fds[2])
 {
     struct leases *t = context;
     pthread_mutex_lock(&t->lock);
-    struct lease *l = *find(t, ask->id);
-    int n = check(l, ask->key, uid);
-    if (!n && ask->what == GPUNVME_ASK_PAGE && ask->index == 0) {
-        *told = (struct gpunvme_told){.len = l->page_len};
+    struct lease *l = *find(t, request->id);
+    int n = check(l, request->key, uid);
+    if (!n && request->what == GPUNVME_ASK_PAGE && request->index == 0) {
+        *reply = (struct gpunvme_told){.len = l->page_len};
         fds[0] = fcntl(l->page_fd, F_DUPFD_CLOEXEC, 0);
         n = fds[0] < 0 ? -errno : 1;
-    } else if (!n && ask->what == GPUNVME_ASK_QUEUE) {
-        n = lease_queues_tell(t, l, ask->index, told, fds);
-    } else if (!n && ask->what == GPUNVME_ASK_COPIER && ask->index == 0) {
-        n = tell_copier(t, l, told, fds);
+    } else if (!n && request->what == GPUNVME_ASK_QUEUE) {
+        n = lease_queues_reply(t, l, request->index, reply, fds);
+    } else if (!n && request->what == GPUNVME_ASK_COPIER && request->index == 0) {
+        n = reply_copier(t, l, reply, fds);
     }
     pthread_mutex_unlock(&t->lock);
     return n;
@@ -484,7 +485,7 @@ int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *
     const struct lease *l = *find(t, arg->lease_id);
     int err = check(l, arg->lease_key, uid);
     if (!err)
-        err = l->no_copier ? l->no_copier : copier_route(t->d, l->copier, uid, arg);
+        err = l->no_copier ? l->no_copier : lease_copy_route(t->d, l->copier, uid, arg);
     pthread_mutex_unlock(&t->lock);
     return err;
 }

@@ -88,7 +88,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
  */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid);
 /*
- * Serves GPUNVME_IOC_COPIER by copier_route() (lease_copy.h). -ENOENT, -EACCES,
+ * Serves GPUNVME_IOC_COPIER by lease_copy_route() (lease_copy.h). -ENOENT, -EACCES,
  * and the error of the lease's last GPUNVME_ASK_COPIER: -EDQUOT (the user has
  * COPIERS_OF_USER), -EBUSY (the mount has no more).
  */
@@ -100,8 +100,8 @@ int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *
  */
 bool leases_release(struct leases *t, struct open_file *file);
 
-/* struct fdsocket_answers.answer; context is the table. */
-int leases_answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
-                  struct gpunvme_told *told, int fds[2]);
+/* struct fdsocket_handler.serve; context is the table. */
+int leases_serve(void *context, const struct gpunvme_ask *request, uid_t uid,
+                 struct gpunvme_told *reply, int fds[2]);
 
 #endif

@@ -13,14 +13,14 @@
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon_log.h"
 
-static_assert(COPIERS_OF_USER * 2 == GQ_REMOTES, "nobody has more than half");
-static_assert(sizeof(struct gpunvme_told_copier) == sizeof(struct gpunvme_told), "told alike");
+static_assert(COPIERS_OF_USER * 2 == GQ_REMOTES, "one user has at most half");
+static_assert(sizeof(struct gpunvme_told_copier) == sizeof(struct gpunvme_told), "one size of message");
 
 static void dropped(void *context)
 {
     const struct daemon *d = context;
     log_line(LOG_WARNING,
-             "%s: an application's copier does not answer, its reads are copied here, slowly",
+             "%s: an application's copy kernel does not respond, the daemon copies for it, slowly",
              d->opts->device);
 }
 
@@ -35,17 +35,18 @@ static int make(struct daemon *d, struct gq_remote **out)
     return err == -EMFILE ? -EBUSY : err;
 }
 
-int copier_tell(struct daemon *d, struct gq_remote **copier, struct gpunvme_told *told, int fds[2])
+int lease_copy_reply(struct daemon *d, struct gq_remote **copier, struct gpunvme_told *reply,
+                     int fds[2])
 {
     int err = *copier ? 0 : make(d, copier);
     if (err)
         return err;
-    const struct gpunvme_told_copier answer = {.len = gq_remote_len(*copier),
-                                               .media_len = d->stack.drive.media_len,
-                                               .layout = GPUNVME_COPIER_LAYOUT,
-                                               .sets = gq_remote_sets(*copier),
-                                               .blocks = gq_remote_blocks(*copier)};
-    memcpy(told, &answer, sizeof(answer));
+    const struct gpunvme_told_copier full = {.len = gq_remote_len(*copier),
+                                             .media_len = d->stack.drive.media_len,
+                                             .layout = GPUNVME_COPIER_LAYOUT,
+                                             .sets = gq_remote_sets(*copier),
+                                             .blocks = gq_remote_blocks(*copier)};
+    memcpy(reply, &full, sizeof(full));
     fds[0] = fcntl(gq_remote_fd(*copier), F_DUPFD_CLOEXEC, 0);
     if (fds[0] < 0)
         return -errno;
@@ -57,8 +58,8 @@ int copier_tell(struct daemon *d, struct gq_remote **copier, struct gpunvme_told
     return err;
 }
 
-int copier_route(struct daemon *d, struct gq_remote *copier, uid_t uid,
-                 const struct gpunvme_ioc_copier *arg)
+int lease_copy_route(struct daemon *d, struct gq_remote *copier, uid_t uid,
+                     const struct gpunvme_ioc_copier *arg)
 {
     _Atomic uint32_t cancel = 0;
     struct buffer_use use;
@@ -75,7 +76,7 @@ int copier_route(struct daemon *d, struct gq_remote *copier, uid_t uid,
     return err;
 }
 
-void copier_end(struct gq_remote *copier)
+void lease_copy_end(struct gq_remote *copier)
 {
     if (copier)
         gq_remote_close(copier);

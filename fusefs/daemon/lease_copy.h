@@ -20,14 +20,15 @@ struct gq_remote;
 
 /*
  * Serves GPUNVME_ASK_COPIER. Returns 2 descriptors in fds, or -errno. *copier
- * NULL: opened, and the caller's until copier_end(). -EBUSY: the mount has no
+ * NULL: opened, and the caller's until lease_copy_end(). -EBUSY: the mount has no
  * more. Calls for one *copier are serialised by the caller.
  */
-int copier_tell(struct daemon *d, struct gq_remote **copier, struct gpunvme_told *told, int fds[2]);
+int lease_copy_reply(struct daemon *d, struct gq_remote **copier, struct gpunvme_told *reply,
+                     int fds[2]);
 /* Serves GPUNVME_IOC_COPIER. copier NULL (never requested): -ENOENT. */
-int copier_route(struct daemon *d, struct gq_remote *copier, uid_t uid,
-                 const struct gpunvme_ioc_copier *arg);
+int lease_copy_route(struct daemon *d, struct gq_remote *copier, uid_t uid,
+                     const struct gpunvme_ioc_copier *arg);
 /* copier may be NULL. The daemon makes the copies that it had not finished. */
-void copier_end(struct gq_remote *copier);
+void lease_copy_end(struct gq_remote *copier);
 
 #endif

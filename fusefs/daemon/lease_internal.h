@@ -93,11 +93,11 @@ void lease_queues_delete(struct leases *t, struct lease *l);
 /* Returns the deleted pairs to the limits. Lock held. */
 void lease_queues_forget(struct leases *t, struct lease *l);
 /*
- * Fills in *told and fds for pair index. Lock held. Returns the number of
+ * Fills in *reply and fds for pair index. Lock held. Returns the number of
  * descriptors, or -errno.
  */
-int lease_queues_tell(const struct leases *t, const struct lease *l, uint64_t index,
-                      struct gpunvme_told *told, int fds[2]);
+int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t index,
+                       struct gpunvme_told *reply, int fds[2]);
 
 /* --- lease_extents.c --- */
 

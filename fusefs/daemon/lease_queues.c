@@ -150,34 +150,34 @@ static uint64_t doorbell_at(const struct nvme_transport *transport, const volati
     return transport->doorbells_fd_offset + (uint64_t)((const volatile char *)bell - first);
 }
 
-static void tell_doorbells(const struct leases *t, const struct lease_pair *p,
-                           struct gpunvme_told *told, int *fd)
+static void reply_doorbells(const struct leases *t, const struct lease_pair *p,
+                            struct gpunvme_told *reply, int *fd)
 {
     const struct nvme_transport *transport = transport_of(t);
     if (t->ringer) {
         *fd = t->shadows_fd;
-        told->doorbells_len = SHADOWS_LEN;
-        told->sq_doorbell =
+        reply->doorbells_len = SHADOWS_LEN;
+        reply->sq_doorbell =
             p->shadow * sizeof(struct gq_shadow) + offsetof(struct gq_shadow, sq_tail);
-        told->cq_doorbell =
+        reply->cq_doorbell =
             p->shadow * sizeof(struct gq_shadow) + offsetof(struct gq_shadow, cq_head);
     } else {
         *fd = transport->doorbells_fd;
-        told->doorbells_len = transport->doorbells_fd_offset + transport->doorbells_len;
-        told->sq_doorbell = doorbell_at(transport, p->qp.sq_doorbell);
-        told->cq_doorbell = doorbell_at(transport, p->qp.cq_doorbell);
+        reply->doorbells_len = transport->doorbells_fd_offset + transport->doorbells_len;
+        reply->sq_doorbell = doorbell_at(transport, p->qp.sq_doorbell);
+        reply->cq_doorbell = doorbell_at(transport, p->qp.cq_doorbell);
     }
 }
 
-int lease_queues_tell(const struct leases *t, const struct lease *l, uint64_t index,
-                      struct gpunvme_told *told, int fds[2])
+int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t index,
+                       struct gpunvme_told *reply, int fds[2])
 {
     int doorbells;
     if (index >= l->n_pairs || l->revoked)
         return -ENOENT;
     const struct lease_pair *p = &l->pairs[index];
-    *told = (struct gpunvme_told){.len = p->qp.sq_len + p->qp.cq_len, .cq_offset = p->qp.sq_len};
-    tell_doorbells(t, p, told, &doorbells);
+    *reply = (struct gpunvme_told){.len = p->qp.sq_len + p->qp.cq_len, .cq_offset = p->qp.sq_len};
+    reply_doorbells(t, p, reply, &doorbells);
     fds[0] = fcntl(p->qp.fd, F_DUPFD_CLOEXEC, 0);
     if (fds[0] < 0)
         return -errno;

@@ -199,25 +199,25 @@ static int take_group(struct options *opts, const char *arg, const char *name)
 
 static int take_direct(struct options *opts, const char *arg)
 {
-    const char *who = strchr(arg, '=') + 1;
-    if (strcmp(who, "none") == 0)
+    const char *value = strchr(arg, '=') + 1;
+    if (strcmp(value, "none") == 0)
         opts->direct = DIRECT_NONE;
-    else if (strcmp(who, "root") == 0)
+    else if (strcmp(value, "root") == 0)
         opts->direct = DIRECT_ROOT;
-    else if (strcmp(who, "all") == 0)
+    else if (strcmp(value, "all") == 0)
         opts->direct = DIRECT_ALL;
     else
-        return take_group(opts, arg, who);
+        return take_group(opts, arg, value);
     return 0;
 }
 
 static int take_operand(struct options *opts, const char *arg)
 {
-    char **place = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
-    if (!place)
+    char **slot = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
+    if (!slot)
         return fail(opts, arg, "one operand too many, expected DEVICE MOUNTPOINT");
-    *place = strdup(arg);
-    return *place ? 0 : fail(opts, arg, "out of memory");
+    *slot = strdup(arg);
+    return *slot ? 0 : fail(opts, arg, "out of memory");
 }
 
 /* 1 keeps the argument for libfuse, 0 consumes it, -1 is an error. */
@@ -399,13 +399,13 @@ void options_print_help(void)
           "  -o noiommu             drive a vfio: device that no IOMMU guards: it can then write\n"
           "                         to any memory of the machine\n"
           "  -o gpu=auto|require|off\n"
-          "                         use an executor if there is one; only CUDA; none (auto)\n"
+          "                         an executor if there is one, CUDA only, none (auto)\n"
           "  -o executor=auto|cuda|cpu\n"
-          "                         who drives the queues of the GPU path (auto)\n"
+          "                         what drives the queues of the GPU path (auto)\n"
           "  -o doorbells=auto|cpu|direct\n"
-          "                         who rings the doorbells of the GPU path (auto)\n"
+          "                         what rings the doorbells of the GPU path (auto)\n"
           "  -o direct=none|root|GROUP|all\n"
-          "                         who may drive queues of the drive himself (none)\n"
+          "                         users that may lease queues of the drive (none)\n"
           "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
           "  -o max_buffers=N       buffers registered at once (1024)\n"
@@ -416,7 +416,7 @@ void options_print_help(void)
           "  -o sim_threads=N, sim_lba=512|4096, sim_mdts=BYTES\n"
           "                         the simulated controller\n"
           "  -o sim_latency=US, sim_bandwidth=MIB\n"
-          "                         time a command takes, and bytes a second, at least\n"
+          "                         least time of a command, largest MiB per second\n"
           "\n"
           "Other options are those of mount.fuse3(8). Details: gpunvmefs(8).\n",
           stdout);

@@ -87,7 +87,7 @@ static void end_session(struct daemon *d)
 /* The system waits for the drive, so open files are not waited for. */
 static void hand_drive_back(struct daemon *d)
 {
-    log_line(LOG_WARNING, "%s: the system asks for the drive, unmounting %s", d->opts->device,
+    log_line(LOG_WARNING, "%s: the system requests the drive, unmounting %s", d->opts->device,
              d->opts->mountpoint);
     write_back(d, REMOVAL_S);
     unmount(d->opts->mountpoint, true);

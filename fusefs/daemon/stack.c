@@ -155,7 +155,7 @@ static void resume(struct nvme_user *u, int err)
         log_line(LOG_CRIT, "%s: the drive is gone or does not come back after a reset", s->device);
         ffs_device_lost(s->fs);
     } else {
-        log_line(LOG_WARNING, "%s: the drive failed and was reset, what was under way goes on",
+        log_line(LOG_WARNING, "%s: the drive failed and was reset, commands in flight are repeated",
                  s->device);
     }
 }

@@ -11,7 +11,7 @@
 #define BUFFER_THREADS 8u
 #define USER_THREADS   4u /* of BUFFER_THREADS, for one user */
 
-struct lane {
+struct job_queue {
     pthread_cond_t wake;
     struct job *first, **last;
 };
@@ -25,8 +25,8 @@ struct worker {
 };
 
 struct workers {
-    pthread_mutex_t lock; /* protects all fields below except wanted, count and thread ids */
-    struct lane lanes[2]; /* indexed by enum work */
+    pthread_mutex_t lock;       /* protects all fields below except wanted, count and thread ids */
+    struct job_queue queues[2]; /* indexed by enum work */
     bool closing;
     unsigned wanted, count; /* threads requested, threads started */
     struct worker threads[];
@@ -51,7 +51,7 @@ static bool may_begin(const struct workers *w, enum work kind, uid_t uid)
  */
 static struct job **find(struct workers *w, enum work kind)
 {
-    struct job **link = &w->lanes[kind].first;
+    struct job **link = &w->queues[kind].first;
     while (*link && !w->closing && !may_begin(w, kind, (*link)->uid))
         link = &(*link)->next;
     return link;
@@ -61,17 +61,17 @@ static struct job **find(struct workers *w, enum work kind)
 static struct job *take(struct worker *self)
 {
     struct workers *w = self->all;
-    struct lane *lane = &w->lanes[self->kind];
+    struct job_queue *queue = &w->queues[self->kind];
     struct job **link, *job;
     pthread_mutex_lock(&w->lock);
     self->busy = false;
     while (!*(link = find(w, self->kind)) && !w->closing)
-        pthread_cond_wait(&lane->wake, &w->lock);
+        pthread_cond_wait(&queue->wake, &w->lock);
     job = *link;
     if (job) {
         *link = job->next;
-        if (lane->last == &job->next)
-            lane->last = link;
+        if (queue->last == &job->next)
+            queue->last = link;
         self->busy = true;
         self->uid = job->uid;
     }
@@ -100,8 +100,8 @@ int workers_open(unsigned n_transfers, struct workers **out)
     w->wanted = all;
     pthread_mutex_init(&w->lock, NULL);
     for (unsigned i = 0; i < 2; i++) {
-        w->lanes[i].last = &w->lanes[i].first;
-        pthread_cond_init(&w->lanes[i].wake, NULL);
+        w->queues[i].last = &w->queues[i].first;
+        pthread_cond_init(&w->queues[i].wake, NULL);
     }
     for (unsigned i = 0; i < all; i++) {
         w->threads[i].all = w;
@@ -121,12 +121,12 @@ int workers_open(unsigned n_transfers, struct workers **out)
 
 void workers_add(struct workers *w, enum work kind, struct job *job)
 {
-    struct lane *lane = &w->lanes[kind];
+    struct job_queue *queue = &w->queues[kind];
     job->next = NULL;
     pthread_mutex_lock(&w->lock);
-    *lane->last = job;
-    lane->last = &job->next;
-    pthread_cond_signal(&lane->wake);
+    *queue->last = job;
+    queue->last = &job->next;
+    pthread_cond_signal(&queue->wake);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -135,12 +135,12 @@ void workers_close(struct workers *w)
     pthread_mutex_lock(&w->lock);
     w->closing = true;
     for (unsigned i = 0; i < 2; i++)
-        pthread_cond_broadcast(&w->lanes[i].wake);
+        pthread_cond_broadcast(&w->queues[i].wake);
     pthread_mutex_unlock(&w->lock);
     for (unsigned i = 0; i < w->count; i++)
         pthread_join(w->threads[i].thread, NULL);
     for (unsigned i = 0; i < 2; i++)
-        pthread_cond_destroy(&w->lanes[i].wake);
+        pthread_cond_destroy(&w->queues[i].wake);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }

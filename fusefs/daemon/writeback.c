@@ -142,6 +142,6 @@ void write_back(struct daemon *d, unsigned seconds)
     w->targets = list_targets(d, &w->count);
     int err = run(w, seconds);
     if (err)
-        log_line(LOG_WARNING, "%s: what mappings changed may not all be written back: %s",
+        log_line(LOG_WARNING, "%s: pages changed through mappings may be lost: %s",
                  d->opts->mountpoint, strerror(-err));
 }

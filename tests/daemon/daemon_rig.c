@@ -390,7 +390,7 @@ int rig_ask_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
     const struct gpunvme_ask ask = {.what = GPUNVME_ASK_COPIER, .id = id, .key = key};
     struct gpunvme_told told;
     int fds[2];
-    int n = leases_answer(r->daemon.leases, &ask, uid, &told, fds);
+    int n = leases_serve(r->daemon.leases, &ask, uid, &told, fds);
     for (int i = 0; i < n; i++)
         close(fds[i]);
     return n;

@@ -27,7 +27,7 @@ class FdSocket : public ::testing::Test
   protected:
     void SetUp() override
     {
-        fdsocket_answers answers = {answer, this};
+        fdsocket_handler answers = {answer, this};
         ASSERT_EQ(fdsocket_open(&answers, &socket_), 0);
         memory_ = memfd_create("fdsocket", MFD_CLOEXEC);
         ASSERT_GE(memory_, 0);

@@ -371,7 +371,7 @@ TEST_F(Recovery, TheDriveIsHandedBackWhenTheSystemAsks)
     tell("ask_back");
     EXPECT_TRUE(mounted_->ended()) << mounted_->log();
     EXPECT_LT(watch.seconds(), 10 + kGone);
-    EXPECT_NE(mounted_->log().find("asks for the drive"), std::string::npos);
+    EXPECT_NE(mounted_->log().find("requests the drive"), std::string::npos);
     EXPECT_LT(ftruncate(fd, 0), 0) << "the file is cut off";
     munmap(at, 4096);
     close(fd);
