@@ -1,7 +1,7 @@
 #include "bench/direct_kernels.h"
 #include "bench/kernel_times.cuh"
 #include "bench/pattern.h"
-#include "client/gpunvme_device.h"
+#include "gpunvme/gpunvme_device.h"
 
 namespace
 {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "bench/cpu.h"
-#include "bench/direct.h"
+#include "bench/direct_bench_kernels.h"
 #include "bench/mount.h"
 #include "bench/peers.h"
 #include "bench/report.h"

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/direct.h"
+#include "bench/direct_bench_kernels.h"
 #include "bench/mount.h"
 #include "bench/report.h"
 #ifdef GPUNVME_HAVE_CUDA

@@ -4,7 +4,7 @@
 
 #include "bench/memory.h"
 #include "bench/report.h"
-#include "client/gpunvme.h"
+#include "gpunvme/gpunvme.h"
 
 struct bench_mount {
     struct gpunvme *g; /* NULL: the directory is on another file system */

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "blockdev/nvme_spec.h"
+#include "blockdev/nvme/nvme_spec.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,6 +1,6 @@
 #include "bench/kernel_times.cuh"
 #include "bench/kernels.h"
-#include "cuda/gq_fence.h"
+#include "cuda/queue/gq_fence.h"
 
 #include <string.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 #include "bench/rate_kernels.h"
 
-#include "cuda/gq_list_protocol.h"
-#include "cuda/gq_reads_protocol.h"
+#include "cuda/queue/gq_list_protocol.h"
+#include "cuda/queue/gq_reads_protocol.h"
 
 namespace
 {

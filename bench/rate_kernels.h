@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/gq_reads.h"
+#include "cuda/queue/gq_reads.h"
 
 #ifdef __cplusplus
 extern "C" {

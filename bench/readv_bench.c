@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "bench/cpu.h"
-#include "bench/direct.h"
+#include "bench/direct_bench_kernels.h"
 #include "bench/mount.h"
 #include "bench/report.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "blockdev/bdev.h"
-#include "blockdev/file_lock.h"
+#include "support/file_lock.h"
 
 #define ZEROES_CHUNK  (256u << 10)
 #define DMA_ALIGNMENT 4096u

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "blockdev/bd_nvme.h"
-#include "blockdev/prp.h"
-#include "blockdev/wait.h"
+#include "blockdev/nvme/nvme_prp.h"
+#include "support/wait.h"
 
 /* A thread that waits for a queue; on its own stack, linked into the device's list. */
 struct bd_waiter {

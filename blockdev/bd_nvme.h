@@ -9,8 +9,8 @@
 #include <pthread.h>
 
 #include "blockdev/bdev.h"
-#include "blockdev/nvme_internal.h"
-#include "blockdev/nvme_queue.h"
+#include "blockdev/nvme/nvme_internal.h"
+#include "blockdev/nvme/nvme_queue.h"
 
 #define BD_BOUNCE_MAX    (128u << 10) /* bytes of one bounced command */
 #define BD_BOUNCE_BUDGET (16u << 20)  /* bytes of bounce memory of one queue */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "blockdev/bd_nvme.h"
-#include "blockdev/prp.h"
+#include "blockdev/nvme/nvme_prp.h"
 
 #define DWORD_MASK   3u
 #define DSM_MAX_LBAS (1ull << 31)

@@ -7,7 +7,7 @@
 #include <errno.h>
 
 #include "blockdev/bd_nvme.h"
-#include "blockdev/wait.h"
+#include "support/wait.h"
 
 /*
  * Two admin timeouts for the Aborts; then, each behind the other queues' owners, one for creating

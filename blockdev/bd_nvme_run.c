@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "blockdev/bd_nvme.h"
-#include "blockdev/wait.h"
+#include "support/wait.h"
 
 #define SLEEPS_PER_CHECK   512u /* some 50 ms: with vfio-user a register takes milliseconds */
 #define HARVESTS_PER_CHECK 64u

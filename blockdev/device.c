@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blockdev/pci.h"
-#include "blockdev/vfio.h"
-#include "blockdev/vfio_user.h"
+#include "blockdev/pci/pci.h"
+#include "blockdev/vfio/vfio.h"
+#include "blockdev/vfio_user/vfio_user.h"
 
 /* A tool has one thread, which keeps this many commands under way. */
 #define TOOL_QUEUES 1u

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "blockdev/bdev.h"
-#include "blockdev/nvme.h"
+#include "blockdev/nvme/nvme.h"
 
 #ifdef __cplusplus
 extern "C" {

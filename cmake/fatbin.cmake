@@ -15,6 +15,7 @@ function(gpunvme_fatbin var source)
     add_custom_command(
         OUTPUT ${out}
         COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++17 -O3 ${code} -I${PROJECT_SOURCE_DIR}
+                -I${PROJECT_SOURCE_DIR}/include
                 -o ${out} ${source}
         DEPENDS ${source} ${ARG_DEPENDS}
         COMMENT "Compiling ${name}.fatbin"

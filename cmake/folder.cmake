@@ -1,10 +1,8 @@
-# gpunvme_library(NAME SOURCES ... LINKS ...): the static library of a folder. Includes are
-# written from the top of the tree ("blockdev/nvme.h"), so that a reader sees which folder a
-# header comes from; LINKS is the folder's whole list of what it may use.
+# gpunvme_library(NAME SOURCES ... LINKS ...): the static library of a folder. LINKS is the
+# folder's whole list of the libraries it may use.
 function(gpunvme_library name)
     cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
     add_library(${name} STATIC ${ARG_SOURCES})
-    target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(${name} PUBLIC ${ARG_LINKS})
 endfunction()
 
@@ -15,7 +13,6 @@ function(gpunvme_program name)
     set(target prog_${name})
     add_executable(${target} ${ARG_SOURCES})
     set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
-    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
     target_compile_definitions(${target} PRIVATE GPUNVME_VERSION="${PROJECT_VERSION}")
     target_link_libraries(${target} PRIVATE ${ARG_LINKS})
     if(ARG_SBIN)
@@ -49,7 +46,6 @@ endfunction()
 function(gpunvme_test name)
     cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
     # gtest.h once for all tests that are C++ alone: half of what they take to compile.
     if(NOT "${ARG_SOURCES}" MATCHES "\\.(c|cu)(;|$)")
@@ -76,7 +72,6 @@ function(gpunvme_fuzzer name)
         return()
     endif()
     add_executable(${name} ${ARG_SOURCES})
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(${name} PRIVATE ${ARG_LINKS})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     set(found ${CMAKE_CURRENT_BINARY_DIR}/${name}-corpus)

@@ -16,7 +16,7 @@ function(gpunvme_public_library target)
         SOVERSION ${PROJECT_VERSION_MAJOR}
         INSTALL_RPATH "")
     target_include_directories(${target} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-    install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gpunvme)
     install(TARGETS ${target} EXPORT gpunvmeTargets
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
             ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -41,15 +41,16 @@ function(gpunvme_public_library target)
 endfunction()
 
 # gpunvme_device_headers(TOP HEADER...): installs headers of device code, named from the top of the
-# tree. TOP goes beside the other public headers, the rest below gpunvme/ with their folders.
+# tree. TOP goes beside the other public headers in gpunvme/, the rest below it with their folders.
 # Includes are written from the top of the tree here, and from the file itself where it is
 # installed, so that nvcc finds them with the one include folder.
 function(gpunvme_device_headers top)
     set(out ${CMAKE_CURRENT_BINARY_DIR}/include)
     foreach(header ${top} ${ARGN})
         if(header STREQUAL top)
-            get_filename_component(installed ${header} NAME)
-            set(to_tree gpunvme)
+            get_filename_component(name ${header} NAME)
+            set(installed gpunvme/${name})
+            set(to_tree .)
         else()
             set(installed gpunvme/${header})
             get_filename_component(folder ${header} DIRECTORY)
@@ -59,7 +60,8 @@ function(gpunvme_device_headers top)
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
                      ${PROJECT_SOURCE_DIR}/${header})
         file(READ ${PROJECT_SOURCE_DIR}/${header} text)
-        string(REGEX REPLACE "#include \"([a-z]+/)" "#include \"${to_tree}/\\1" text "${text}")
+        string(REPLACE "#include \"gpunvme/" "#include \"${to_tree}/" text "${text}")
+        string(REGEX REPLACE "#include \"([a-z_]+/)" "#include \"${to_tree}/\\1" text "${text}")
         file(WRITE ${out}/${installed} "${text}")
     endforeach()
     install(DIRECTORY ${out}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "blockdev/nvme.h"
-#include "cuda/gq_reads.h"
+#include "blockdev/nvme/nvme.h"
+#include "cuda/queue/gq_reads.h"
 
 #ifdef __cplusplus
 extern "C" {

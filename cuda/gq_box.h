@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda/gq_fence.h"
+#include "cuda/queue/gq_fence.h"
 
 #define GQ_BOX_WORDS 64u /* two for each lane of a warp */
 #define GQ_BOX_BYTES (GQ_BOX_WORDS * sizeof(uint32_t))
@@ -71,7 +71,7 @@ int gq_box_run(struct gq_box *b);
 
 #ifdef __CUDACC__
 
-#include "cuda/gq_lanes.h"
+#include "cuda/queue/gq_lanes.h"
 
 /*
  * A whole warp waits for a piece and takes it into shared memory, GQ_BOX_WORDS; the lanes have met

@@ -1,7 +1,7 @@
 #include "cuda/gq_copier.h"
 
-#include "cuda/gq_fence.h"
-#include "cuda/gq_lanes.h"
+#include "cuda/queue/gq_fence.h"
+#include "cuda/queue/gq_lanes.h"
 
 namespace
 {

@@ -6,8 +6,8 @@
 #define CUDA_GQ_EXEC_H
 
 #include "cuda/gq.h"
-#include "cuda/gq_reads.h"
-#include "cuda/gq_work.h"
+#include "cuda/queue/gq_reads.h"
+#include "cuda/queue/gq_work.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cuda/exec_cuda/gq_kernels.h"
 #include "cuda/gq_copier.h"
-#include "cuda/gq_kernels.h"
 #include "cuda/gq_route.h"
 
 #define CHANNELS     16u

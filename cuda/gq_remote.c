@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "cuda/gq_internal.h"
+#include "cuda/engine/gq_internal.h"
 #include "cuda/gq_mover.h"
 
 /* Only the CUDA executor's memory has a mover. */

@@ -48,7 +48,7 @@ lint_cppcheck() {
     mapfile -t files < <(tree_files '*.c' | grep -v '^tests/')
     cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr \
         --error-exitcode=1 --suppressions-list=.cppcheck-suppressions --suppress=unmatchedSuppression \
-        -D_GNU_SOURCE -I . -j "$(nproc)" "${files[@]}"
+        -D_GNU_SOURCE -I . -I include -j "$(nproc)" "${files[@]}"
 }
 
 configure_clang() {

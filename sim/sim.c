@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/internal.h"
+#include "sim/sim_internal.h"
 
 static unsigned or_default(unsigned v, unsigned d)
 {

@@ -3,8 +3,8 @@
 #include <libnvme.h>
 #include <string.h>
 
-#include "blockdev/identify.h"
-#include "client/cli/check.h"
+#include "blockdev/nvme/nvme_identify.h"
+#include "client/cli/cli_check.h"
 
 #define CSS_NVM      0x1u
 #define MQES_SMALL   63u     /* a GPU queue is 1,024 entries deep where it can be */

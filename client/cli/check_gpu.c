@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blockdev/pci_sysfs.h"
-#include "client/cli/check.h"
+#include "blockdev/pci/pci_sysfs.h"
+#include "client/cli/cli_check.h"
 #include "client/cli/gpus.h"
-#include "client/cuda_driver.h"
-#include "client/gpunvme.h"
+#include "client/lib/cuda_driver.h"
+#include "gpunvme/gpunvme.h"
 
 /*
  * From 550.54 on the modules could not map another device's registers for the GPU on newer kernels;

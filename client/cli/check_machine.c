@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "blockdev/pci_sysfs.h"
-#include "client/cli/check.h"
+#include "blockdev/pci/pci_sysfs.h"
+#include "client/cli/cli_check.h"
 
 #define MEMLOCK_ENOUGH (1ull << 30) /* queues, bounce memory and some registered buffers */
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blockdev/pci_sysfs.h"
-#include "client/cli/check.h"
+#include "blockdev/pci/pci_sysfs.h"
+#include "client/cli/cli_check.h"
 #include "client/cli/gpus.h"
 
 #define BAR0_MIN 0x2000u /* registers and a page of doorbells */

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/gpunvme.h"
+#include "gpunvme/gpunvme.h"
 
 #define DEFAULT_BUFFER (256u << 20)
 #define MAX_BUFFER     ((size_t)1 << 40)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blockdev/pci_sysfs.h"
+#include "blockdev/pci/pci_sysfs.h"
 
 #define DEVICES       "%s/sys/bus/pci/devices/"
 #define VENDOR_NVIDIA 0x10de

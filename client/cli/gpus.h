@@ -2,7 +2,7 @@
 #ifndef CLIENT_CLI_GPUS_H
 #define CLIENT_CLI_GPUS_H
 
-#include "blockdev/pci.h"
+#include "blockdev/pci/pci.h"
 
 #ifdef __cplusplus
 extern "C" {

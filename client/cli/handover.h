@@ -2,7 +2,7 @@
 #ifndef CLIENT_CLI_HANDOVER_H
 #define CLIENT_CLI_HANDOVER_H
 
-#include "blockdev/pci.h"
+#include "blockdev/pci/pci.h"
 #include "client/cli/cli.h"
 
 /* 0 and the drive, or the status to exit with plus one. */

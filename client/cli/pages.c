@@ -5,7 +5,7 @@
 #include <libnvme.h>
 #include <string.h>
 
-#include "blockdev/identify.h"
+#include "blockdev/nvme/nvme_identify.h"
 
 enum kind { NUMBER, HEX, FLAG, TEXT, BYTES, ID };
 

@@ -14,7 +14,7 @@
 #else
 #include "client/device/gd_read.h"
 #endif
-#include "client/gpunvme_ioctl.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_asked) &&
                   offsetof(struct gpunvme_piece, file_offset) ==

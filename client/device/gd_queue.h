@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "client/device/gd_sync.h"
-#include "cuda/gq_single.h"
+#include "cuda/queue/gq_single.h"
 
 /* How old the knowledge may be that the leases are good: far below GPUNVME_LEASE_GRACE_MS. */
 #define GD_CHECK_NS 1000000u

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "client/device/gd_types.h"
-#include "cuda/gq_fence.h"
+#include "cuda/queue/gq_fence.h"
 
 #ifdef __CUDACC__
 

@@ -5,8 +5,8 @@
 #ifndef CLIENT_DEVICE_GD_TYPES_H
 #define CLIENT_DEVICE_GD_TYPES_H
 
-#include "cuda/gq_reads.h"
-#include "cuda/gq_work.h"
+#include "cuda/queue/gq_reads.h"
+#include "cuda/queue/gq_work.h"
 
 #define GD_MAX_QUEUES 64u /* as GPUNVME_LEASE_MAX */
 #define GD_GROUP      32u /* lanes that drive a queue together, at most */

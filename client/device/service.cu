@@ -1,6 +1,6 @@
 // The block that stays for reads that a host waits for, one after another.
+#include "client/device/gd_persistent.h"
 #include "client/device/gd_pread.h"
-#include "client/device/gd_stay.h"
 
 /*
  * The first warp serves what a single command can, the others wait for it at a barrier. They meet

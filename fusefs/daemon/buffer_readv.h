@@ -13,8 +13,8 @@
 #ifndef FUSEFS_DAEMON_BUFFER_READV_H
 #define FUSEFS_DAEMON_BUFFER_READV_H
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/buffer_transfer.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 /*
  * Lower bound of the bytes that one list may read; the bound is the buffer's

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 struct transfer {
     struct daemon *daemon;

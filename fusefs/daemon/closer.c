@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "blockdev/wait.h"
 #include "fusefs/daemon/join.h"
+#include "support/wait.h"
 
 #define SLOTS       (sizeof(((struct closer *)0)->slots) / sizeof(struct closing *))
 #define OF_ONE      4u /* slots of one user */

@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/closer.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 #define MAX_TOKENS      256
 #define MAX_CONNECTIONS 64

@@ -8,7 +8,6 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/buffer_transfer.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fdsocket.h"
@@ -16,6 +15,7 @@
 #include "fusefs/daemon/ioctl.h"
 #include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/workers.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 /*
  * _IOR('X', 125, uint32_t). The encoding declares the argument as output, so

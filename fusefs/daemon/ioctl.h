@@ -5,9 +5,9 @@
 #ifndef FUSEFS_DAEMON_IOCTL_H
 #define FUSEFS_DAEMON_IOCTL_H
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 struct fuse_req;
 

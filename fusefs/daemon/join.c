@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <time.h>
 
-#include "blockdev/wait.h"
+#include "support/wait.h"
 
 #define NAP_NS 1000000
 

@@ -12,10 +12,10 @@
 #include <sys/random.h>
 #include <syslog.h>
 
-#include "blockdev/wait.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/lease_copy.h"
 #include "fusefs/daemon/lease_internal.h"
+#include "support/wait.h"
 
 #define DEFAULT_DEPTH 64u
 

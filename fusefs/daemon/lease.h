@@ -25,8 +25,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/daemon.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 struct leases;
 struct fuse_req;

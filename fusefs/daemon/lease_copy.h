@@ -10,8 +10,8 @@
 
 #include <sys/types.h>
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/daemon.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 struct gq_remote;
 

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "cuda/gq_ringer.h"
+#include "cuda/engine/gq_doorbell_proxy.h"
 #include "fusefs/daemon/lease.h"
 
 #define LEASE_NO_SHADOW GQ_MAX_QUEUES

@@ -12,7 +12,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "blockdev/vfio.h"
+#include "blockdev/vfio/vfio.h"
 #include "fusefs/daemon/daemon_log.h"
 
 /*

@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "blockdev/bdev.h"
-#include "blockdev/nvme.h"
+#include "blockdev/nvme/nvme.h"
 #include "cuda/gq.h"
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/mount_options.h"

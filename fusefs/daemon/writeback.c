@@ -13,10 +13,10 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "blockdev/wait.h"
 #include "fusefs/daemon/daemon.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/join.h"
+#include "support/wait.h"
 
 /* FILEID_INO64_GEN of linux/exportfs.h: the type of FUSE's file handles. */
 #define HANDLE_TYPE  0x81

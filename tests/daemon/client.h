@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "client/gpunvme_ioctl.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 // A struct with its abi header filled in.
 template <typename T> T abi_struct()

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/gpunvme_ioctl.h"
+#include "gpunvme/gpunvme_ioctl.h"
 #include "sim/sim.h"
 
 #ifdef __cplusplus

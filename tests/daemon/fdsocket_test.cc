@@ -15,8 +15,8 @@
 
 #include <gtest/gtest.h>
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/fdsocket.h"
+#include "gpunvme/gpunvme_ioctl.h"
 #include "tests/daemon/tokens.h"
 
 namespace

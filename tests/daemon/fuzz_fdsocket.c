@@ -10,8 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "client/gpunvme_ioctl.h"
 #include "fusefs/daemon/fdsocket.h"
+#include "gpunvme/gpunvme_ioctl.h"
 
 #define LEASE_ID 7u
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "blockdev/nvme_queue.h"
-#include "client/gpunvme_ioctl.h"
+#include "blockdev/nvme/nvme_queue.h"
+#include "gpunvme/gpunvme_ioctl.h"
 #include "tests/daemon/client.h"
 
 // What the mount's socket answers: descriptors (none when it closed the connection).

@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/gpunvme.h"
+#include "gpunvme/gpunvme.h"
 #include "tests/daemon/client.h"
 #include "tests/e2e/mounted.h"
 

@@ -20,7 +20,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/gpunvme.h"
+#include "gpunvme/gpunvme.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
 

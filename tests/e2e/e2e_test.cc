@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "client/gpunvme.h"
+#include "gpunvme/gpunvme.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
 

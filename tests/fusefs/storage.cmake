@@ -1,6 +1,5 @@
 # The storage half: storage_*_test.cc, on a device in memory that can be cut off from power.
 add_library(storage_fixture STATIC crash_dev.c image_check.c storage_fixture.cc)
-target_include_directories(storage_fixture PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtest)
 
 foreach(name alloc cache crash crash_files inode thread tx)

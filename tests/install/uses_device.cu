@@ -1,6 +1,6 @@
 // Kernels of somebody else's, who knows of gpunvme only what is installed.
-#include <gpunvme.h>
-#include <gpunvme_device.h>
+#include <gpunvme/gpunvme.h>
+#include <gpunvme/gpunvme_device.h>
 
 __global__ void each_thread(const struct gpunvme_device_file *file, char *to, int64_t *results)
 {

@@ -1,5 +1,5 @@
 /* Knows of gpunvme only what is installed: asks about a folder that is no gpunvmefs mount. */
-#include <gpunvme.h>
+#include <gpunvme/gpunvme.h>
 #include <stdio.h>
 
 int main(void)

@@ -1,7 +1,7 @@
 /* dump.gpunvme shows what is there, in both formats. */
 #include <json-c/json.h>
 
-#include "tests/mkfs/rig.h"
+#include "tests/mkfs/mkfs_rig.h"
 
 namespace
 {

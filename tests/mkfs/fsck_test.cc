@@ -6,7 +6,7 @@
 #include <set>
 
 #include "blockdev/bdev.h"
-#include "tests/mkfs/rig.h"
+#include "tests/mkfs/mkfs_rig.h"
 
 namespace
 {

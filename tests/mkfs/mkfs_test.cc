@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "mkfs/mkfs_core.h"
-#include "tests/mkfs/rig.h"
+#include "tests/mkfs/mkfs_rig.h"
 
 namespace
 {

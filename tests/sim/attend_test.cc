@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "rig.h"
+#include "sim_test_rig.h"
 
 namespace
 {

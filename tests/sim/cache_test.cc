@@ -7,7 +7,7 @@
 #include <string>
 #include <unistd.h>
 
-#include "rig.h"
+#include "sim_test_rig.h"
 
 namespace
 {

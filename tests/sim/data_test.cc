@@ -3,7 +3,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-#include "rig.h"
+#include "sim_test_rig.h"
 
 namespace
 {

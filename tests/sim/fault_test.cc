@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "rig.h"
+#include "sim_test_rig.h"
 
 namespace
 {

@@ -12,7 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "rig.h"
+#include "sim_test_rig.h"
 
 /* The disk: a sync takes until it is let go. */
 static struct {

@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "blockdev/nvme_spec.h"
-#include "sim/serve/dma.h"
-#include "sim/serve/session.h"
+#include "blockdev/nvme/nvme_spec.h"
+#include "sim/serve/serve_dma.h"
+#include "sim/serve/serve_session.h"
 
 #define FILE_BYTES 65536
 #define RAW        0x80 /* of the first byte: what follows is sent as it is */

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include "rig.h"
+#include "sim_test_rig.h"
 
 namespace
 {

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "blockdev/bdev.h"
-#include "blockdev/nvme.h"
-#include "blockdev/vfio_user.h"
+#include "blockdev/nvme/nvme.h"
+#include "blockdev/vfio_user/vfio_user.h"
 #include "serve_rig.h"
 
 namespace

@@ -12,8 +12,8 @@
 
 #include <sys/types.h>
 
-#include "blockdev/nvme_spec.h"
-#include "blockdev/vfio_user_spec.h"
+#include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/vfio_user/vfio_user_spec.h"
 
 /* Counts of what a process holds, to see that nothing leaks. */
 struct Holdings {

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "serve_rig.h"
-#include "sim/serve/fault_spec.h"
+#include "sim/serve/serve_fault_spec.h"
 
 namespace
 {

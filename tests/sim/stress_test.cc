@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "rig.h"
+#include "sim_test_rig.h"
 
 namespace
 {

@@ -31,7 +31,7 @@ def compile_alone(root, name, command):
     times = 1 if TEMPLATE in tree.read(root, name) else 2
     language = "c++" if "++" in os.path.basename(command[0]) else "c"
     run = subprocess.run(
-        command + ["-I", root, "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-fsyntax-only",
+        command + ["-I", root, "-I", os.path.join(root, "include"), "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-fsyntax-only",
                    "-x", language, "-"],
         input=f'#include "{name}"\n' * times, capture_output=True, text=True, check=False)
     if run.returncode == 0 or FOR_CUDA.search(run.stderr):

@@ -14,19 +14,22 @@ import tree
 # What the files of a folder may include of this tree, besides the folder itself. The longest
 # folder that matches a file decides.
 PROJECT = {
-    "layout": [],
-    "blockdev": [],
-    "sim": ["blockdev/transport.h", "blockdev/nvme_spec.h", "blockdev/file_lock.h"],
-    "cuda": ["layout/", "blockdev/"],
-    "sim/serve": ["sim/sim.h", "blockdev/transport.h", "blockdev/nvme_spec.h",
-                  "blockdev/vfio_user_spec.h"],
-    "client": ["cuda/"],
-    "client/cli": ["client/", "blockdev/"],
-    "fusefs/core": ["layout/", "blockdev/"],
-    "fusefs": ["layout/", "blockdev/", "cuda/", "client/gpunvme_ioctl.h"],
-    "fusefs/daemon/gpunvmefs.c": ["fusefs/", "layout/", "blockdev/", "cuda/", "client/gpunvme_ioctl.h",
-                             "sim/sim.h"],
-    "mkfs": ["layout/", "blockdev/", "fusefs/core/"],
+    "support": [],
+    "layout": ["support/"],
+    "blockdev": ["support/"],
+    "sim": ["support/", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h"],
+    "sim/serve": ["support/", "sim/sim.h", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h",
+                  "blockdev/vfio_user/vfio_user_spec.h"],
+    "cuda": ["support/", "layout/", "blockdev/"],
+    "cuda/queue": ["support/", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h"],
+    "include": ["client/device/"],
+    "client": ["support/", "gpunvme/", "cuda/"],
+    "client/cli": ["support/", "gpunvme/", "client/", "blockdev/"],
+    "fusefs/core": ["support/", "layout/", "blockdev/"],
+    "fusefs": ["support/", "layout/", "blockdev/", "cuda/", "gpunvme/gpunvme_ioctl.h"],
+    "fusefs/daemon/gpunvmefs.c": ["support/", "fusefs/", "layout/", "blockdev/", "cuda/",
+                             "gpunvme/gpunvme_ioctl.h", "sim/sim.h"],
+    "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/"],
 }
 
 # Libraries of others, and who may use them.
@@ -42,8 +45,8 @@ LIBRARIES = {
     r"gtest|gmock": [],
 }
 
-# Installed headers lie side by side in an include folder, so they name each other without ours.
-INSTALLED = ("client/gpunvme.h", "client/gpunvme_ioctl.h")
+# Public headers lie in include/gpunvme/, and name each other without a folder.
+PUBLIC = "include/gpunvme/"
 
 UNCHECKED = ("tests/", "bench/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -60,11 +63,11 @@ def project_rule(name):
 
 def check_own(root, name, target):
     """What is wrong with an include of this tree, or None."""
-    if name in INSTALLED:
-        ok = f"client/{target}" in INSTALLED
+    if name.startswith(PUBLIC) and "/" not in target:
+        ok = os.path.isfile(os.path.join(root, PUBLIC, target))
         return None if ok else f'"{target}" is not installed beside this public header'
-    if not os.path.isfile(os.path.join(root, target)):
-        return f'"{target}" is no file of this tree, written from its top'
+    if not any(os.path.isfile(os.path.join(root, top, target)) for top in ("", "include")):
+        return f'"{target}" is no file of this tree, written from its top or from include/'
     folder = project_rule(name)
     if folder is None:
         return f"folder {name.split('/')[0]}/ is not in the table of check_includes.py"
@@ -114,18 +117,18 @@ def self_test():
         "layout/a.h": ("", False),
         "layout/up.c": ('#include "blockdev/bdev.h"\n', True),
         "blockdev/bdev.h": ("", False),
-        "blockdev/nvme.h": ("", False),
+        "blockdev/nvme/nvme.h": ("", False),
         "blockdev/relative.c": ('#include "bdev.h"\n', True),
         "sim/sim.h": ("", False),
-        "sim/wide.c": ('#include "blockdev/nvme.h"\n', True),
-        "client/gpunvme_ioctl.h": ("", False),
-        "client/gpunvme.h": ('#include "gpunvme_ioctl.h"\n', False),
+        "sim/wide.c": ('#include "blockdev/nvme/nvme.h"\n', True),
+        "include/gpunvme/gpunvme_ioctl.h": ("", False),
+        "include/gpunvme/gpunvme.h": ('#include "gpunvme_ioctl.h"\n', False),
         "fusefs/core/fuse.c": ("#include <fuse_lowlevel.h>\n", True),
         "fusefs/daemon/fuse_ops.c": ("#include <fuse_lowlevel.h>\n", False),
         "fusefs/daemon/gpunvmefs.c": ('#include "sim/sim.h"\n', False),
         "fusefs/daemon/other.c": ('#include "sim/sim.h"\n', True),
-        "fusefs/daemon/client.c": ('#include "client/gpunvme.h"\n', True),
-        "fusefs/daemon/abi.c": ('#include "client/gpunvme_ioctl.h"\n', False),
+        "fusefs/daemon/client.c": ('#include "gpunvme/gpunvme.h"\n', True),
+        "fusefs/daemon/abi.c": ('#include "gpunvme/gpunvme_ioctl.h"\n', False),
         "layout/spaced.c": ('  #  include  "sim/sim.h"\n', True),
         "strange/a.c": ('#include "layout/a.h"\n', True),
         "tests/sim/any.c": ('#include "fusefs/daemon/x.h"\n', False),

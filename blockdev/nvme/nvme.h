@@ -1,0 +1,196 @@
+/*
+ * The user-space NVMe driver: one controller over a transport, its admin queue, its namespaces,
+ * and I/O queue pairs whose rings are handed to whoever drives them (a CPU thread, a GPU).
+ *
+ * Functions return 0 or -errno; every wait is bounded (CAP.TO for the controller's state, the
+ * deadline in nvme_opts for commands) and ends in -ETIMEDOUT. Admin functions lock inside; each
+ * takes at most admin_timeout_ms, however many commands it sends, once it has the lock.
+ * Sections are of the NVM Express Base Specification 2.0.
+ */
+#ifndef BLOCKDEV_NVME_NVME_H
+#define BLOCKDEV_NVME_NVME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blockdev/nvme/nvme_info.h"
+#include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct nvme_ctrlr;
+
+struct nvme_opts {
+    unsigned io_queues;        /* queue pairs to ask for; 0: as many as the controller has */
+    unsigned admin_timeout_ms; /* 0: 10,000 */
+    unsigned io_timeout_ms;    /* for commands sent by bd_nvme_open's device; 0: 10,000 */
+    char *why;                 /* when not NULL: nvme_ctrlr_open() says here why it failed */
+    size_t why_len;            /* bytes of why, 0 byte included */
+};
+
+/*
+ * Resets the controller (3.5.1; by CC.EN, else by the transport), enables and identifies it, asks
+ * for I/O queues. Takes the transport only on success: nvme_ctrlr_close() then closes it; on
+ * failure it stays the caller's. -ETIMEDOUT (not ready within CAP.TO), -EIO (CSTS.CFS, or registers
+ * that read all-ones), -ENOTSUP (no NVM command set, or no 4 KiB pages), -EPROTO (Identify data
+ * that cannot be).
+ */
+int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts,
+                    struct nvme_ctrlr **out);
+/* Orderly shutdown (3.6.1): queues must be gone. Disables the controller, closes the transport. */
+void nvme_ctrlr_close(struct nvme_ctrlr *c);
+
+const struct nvme_ctrlr_info *nvme_ctrlr_info(const struct nvme_ctrlr *c);
+struct nvme_transport *nvme_ctrlr_transport(struct nvme_ctrlr *c);
+/* -ENODEV when the namespace is not active. */
+int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
+/*
+ * Ids of active namespaces in ascending order; returns how many there are, or -errno. Where the
+ * controller has no list (NVMe 1.0), the first 1024 ids are tried.
+ */
+int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max);
+
+/*
+ * An I/O queue pair. The rings are shared memory (memfd, MAP_SHARED, page-aligned, zeroed, phase
+ * starts at 1), so they can be registered with CUDA. The driver creates and deletes the queues;
+ * head, tail and phase belong to whoever drives them.
+ */
+struct nvme_qpair {
+    uint16_t qid;
+    uint32_t depth; /* entries of both rings; at most depth - 1 commands in flight */
+    struct nvme_sqe *sq;
+    struct nvme_cqe *cq;
+    volatile uint32_t *sq_doorbell;
+    volatile uint32_t *cq_doorbell;
+    size_t sq_len, cq_len;     /* bytes mapped behind sq and cq, whole pages */
+    uint64_t sq_iova, cq_iova; /* where the controller sees them */
+    int fd;                    /* the memory behind both rings */
+    unsigned epoch;            /* of the controller when the queues were created */
+};
+
+/* -ENOSPC when all queue pairs are taken; -EINVAL when depth is < 2 or over max_queue_depth. */
+int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out);
+/*
+ * Deletes SQ, then CQ (5.7, 5.6), then frees the rings: after it returns 0 no command of this
+ * queue can touch memory any more. On an error the rings stay mapped, for the controller may
+ * still reach them, until the controller is reset: the controller keeps them from then on, and
+ * the pair is gone for the caller either way. -ENODEV for a pair that is gone already.
+ */
+int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
+/*
+ * Deletes and creates the queues again with zeroed rings, phase 1. Same memory, same qid. After a
+ * controller reset, which has ended the queues already, it only creates. On an error the queues
+ * may still exist: nothing is freed, and only nvme_ctrlr_reset() helps.
+ */
+int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
+
+/*
+ * Recovery, cheapest rung first; every rung is bounded. Who drives a queue pair and misses a
+ * completion reads CSTS (nvme_ctrlr_alive), aborts the command, recreates the queue pair, resets
+ * the controller, and gives up when that fails: from then on everything ends with -EIO.
+ */
+
+/* Reads CSTS: false when the controller has failed, shows a fatal status, is not ready or gone. */
+bool nvme_ctrlr_alive(struct nvme_ctrlr *c);
+
+/*
+ * Asks to end command cid of queue qid (5.1). 0: the controller says that it has ended it: its
+ * completion is in the queue or will be at once. -EAGAIN: it did not, the command goes on. Other
+ * errors as nvme_admin().
+ */
+int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid);
+
+/* Somebody who drives queue pairs, and what a reset asks of him. */
+struct nvme_user {
+    /*
+     * When it returns, nothing rings a doorbell or reads a ring of his queue pairs until
+     * resume(). Bounded. Must not call the driver: the reset holds its locks.
+     */
+    void (*stop)(struct nvme_user *u);
+    /*
+     * err 0: the controller works again and has no I/O queues; recreate each pair, then send again
+     * what was under way. Otherwise it has failed for good, and err (-EIO) is what commands under
+     * way end with. Either way no command of before can touch memory any more, unless
+     * nvme_ctrlr_settled() says otherwise.
+     */
+    void (*resume)(struct nvme_user *u, int err);
+    struct nvme_user *next; /* the controller's */
+};
+void nvme_ctrlr_add_user(struct nvme_ctrlr *c, struct nvme_user *u);
+void nvme_ctrlr_remove_user(struct nvme_ctrlr *c, struct nvme_user *u); /* waits for a reset */
+
+/* Counts resets. Taken before the command that got into trouble was sent, or right after. */
+unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c);
+/*
+ * Controller reset (3.7.2) of the controller as it was in `epoch`: stops all users, disables it
+ * (CC.EN, and the transport's reset() where that does not help), enables it, checks that it is the
+ * same one with the same namespaces, lets the users resume. A reset from outside that comes in
+ * between makes it begin anew. When it was called for this epoch already, returns the outcome of
+ * that. Called by a user, who must be stopped himself: his own stop() is called too and must not
+ * wait for the calling thread. 0; -EIO: failed for good. A controller that completes no I/O command
+ * between NVME_RESETS_IN_VAIN resets is given up.
+ */
+#define NVME_RESETS_IN_VAIN 3
+int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch);
+/* Some I/O command has completed: resets are not in vain. Cheap; call it once a harvest. */
+void nvme_ctrlr_progress(struct nvme_ctrlr *c);
+/*
+ * False when a controller that failed for good could not be stopped: it may still write to memory
+ * that is mapped. Unmapping memory (transport.h) ends that for the memory unmapped. One that is
+ * gone (its registers read all-ones) counts as stopped, unless addresses are physical; a vfio-user
+ * server that was cut off because it did not answer is taken for gone, too, for nothing is left to
+ * stop it with.
+ */
+bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
+/*
+ * What a transport's reset() is given in the formula below. The kernel may take a minute over a PCI
+ * drive that does not come back, also over its config space while somebody else resets it: only a
+ * thread that is left behind waits for that.
+ */
+#define NVME_DEVICE_RESET_MS 5000u
+/*
+ * How long a reset waits for registers that read all-ones before it takes the controller for gone.
+ * They do so too while somebody resets it from outside (the kernel, asked through sysfs, turns
+ * memory decoding off meanwhile), and PCI Express gives a function a second to come back.
+ */
+#define NVME_GONE_MS 1000u
+/*
+ * Longest time nvme_ctrlr_reset() takes besides its users' stop() and resume(), ms:
+ * 7 * (CAP.TO + 1) * 500 + 5 * admin_timeout_ms + 2 * (NVME_DEVICE_RESET_MS + NVME_GONE_MS). A
+ * controller that answers takes as long as its CSTS.RDY does, one that is gone NVME_GONE_MS.
+ */
+unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c);
+
+/*
+ * Sends one admin command and waits. data (may be NULL) is bounced; 4 KiB at most. A status other
+ * than success returns nvme_status_errno() of it. cqe may be NULL.
+ *
+ * -ETIMEDOUT: the command missed its deadline. It may still be carried out, and write into the
+ * driver's own page; it does not touch data. From then on, as after a fatal status, the admin queue
+ * is unusable: every call fails with -EIO at once, until nvme_ctrlr_reset() has succeeded.
+ */
+int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len, bool to_device,
+               struct nvme_cqe *cqe);
+
+/*
+ * Shared memory (memfd) mapped into the controller: for PRP lists, staging, bounce buffers.
+ * -EINVAL; -E2BIG (more than a large page, where addresses are physical); -ENOMEM; errors of map().
+ */
+struct nvme_dma {
+    void *addr;
+    size_t len; /* bytes, whole pages */
+    uint64_t iova;
+    int fd;
+};
+int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
+void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,206 @@
+/* The admin queue: one command at a time, each with a deadline. */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_identify.h"
+#include "blockdev/nvme/nvme_internal.h"
+#include "support/wait.h"
+
+/* admin_mem: one page each for the SQ, the CQ and the data of the command under way. */
+#define ADMIN_PAGES     3
+#define ADMIN_DATA_PAGE 2
+
+static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "admin SQ in a page");
+
+/* Number of Queues takes 1 to 65535, as 0-based values in both halves of the dword. */
+#define MAX_QUEUES_ASKED 65535u
+
+#define SLEEPS_PER_CHECK 64u
+
+#define ABORT_NOT_DONE 1u /* dword 0 of Abort's completion */
+
+int nvme_admin_setup(struct nvme_ctrlr *c)
+{
+    int rc = nvme_dma_alloc(c, ADMIN_PAGES * NVME_PAGE_SIZE, &c->admin_mem);
+
+    if (!rc)
+        nvme_admin_renew(c);
+    return rc;
+}
+
+void nvme_admin_renew(struct nvme_ctrlr *c)
+{
+    struct nvme_qpair qp = {.depth = NVME_ADMIN_DEPTH};
+
+    memset(c->admin_mem.addr, 0, c->admin_mem.len);
+    qp.sq = c->admin_mem.addr;
+    qp.cq = (struct nvme_cqe *)((char *)c->admin_mem.addr + NVME_PAGE_SIZE);
+    qp.sq_doorbell = nvme_ctrlr_doorbell(c, 0);
+    qp.cq_doorbell = nvme_ctrlr_doorbell(c, 1);
+    nvme_ring_init(&c->admin_ring, &qp);
+    __atomic_store_n(&c->health, NVME_WELL, __ATOMIC_RELEASE);
+}
+
+void nvme_admin_teardown(struct nvme_ctrlr *c)
+{
+    nvme_dma_free(c, &c->admin_mem);
+}
+
+static void *data_page(struct nvme_ctrlr *c)
+{
+    return (char *)c->admin_mem.addr + ADMIN_DATA_PAGE * NVME_PAGE_SIZE;
+}
+
+static uint64_t command_deadline(const struct nvme_ctrlr *c)
+{
+    uint64_t deadline = nvme_deadline_ms(c->admin_timeout_ms);
+
+    return c->admin_until && c->admin_until < deadline ? c->admin_until : deadline;
+}
+
+/*
+ * Waits for the completion of cid. Any other completion is nobody's: only one command is under
+ * way. A command that misses its deadline may still write the data page and complete later, so
+ * the queue is not used again before a reset has ended it.
+ */
+static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline,
+                           struct nvme_cqe *cqe)
+{
+    struct nvme_wait wait = {0};
+    unsigned sleeps = 0;
+
+    for (;;) {
+        bool late = nvme_now_ns() >= deadline;
+
+        if (nvme_ring_poll(&c->admin_ring, cqe)) {
+            nvme_ring_release(&c->admin_ring);
+            if (cqe->cid == cid)
+                return 0;
+        }
+        /* Before a deadline is blamed, and now and then: a register may take milliseconds. */
+        if ((late || (nvme_wait_once(&wait) && ++sleeps % SLEEPS_PER_CHECK == 0)) &&
+            !nvme_ctrlr_alive(c)) {
+            nvme_ctrlr_sicken(c);
+            return -EIO;
+        }
+        if (late) {
+            nvme_ctrlr_sicken(c);
+            return -ETIMEDOUT;
+        }
+    }
+}
+
+static int execute_once(struct nvme_ctrlr *c, struct nvme_sqe *sqe, uint64_t deadline,
+                        struct nvme_cqe *cqe)
+{
+    int rc;
+
+    if (!nvme_ctrlr_well(c))
+        return -EIO;
+    sqe->cid = c->admin_cid++;
+    nvme_ring_post(&c->admin_ring, sqe);
+    nvme_ring_doorbell(&c->admin_ring);
+    nvme_ctrlr_kick(c);
+    rc = wait_completion(c, sqe->cid, deadline, cqe);
+    return rc ? rc : nvme_status_errno(NVME_STATUS(cqe->status));
+}
+
+static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *cqe)
+{
+    uint64_t deadline = command_deadline(c);
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = NVME_PATIENCE_NS};
+    int rc;
+
+    *cqe = (struct nvme_cqe){0};
+    for (;;) {
+        rc = execute_once(c, sqe, deadline, cqe);
+        if (!rc || !nvme_ctrlr_well(c) || !nvme_status_not_yet(NVME_STATUS(cqe->status)) ||
+            nvme_now_ns() + NVME_PATIENCE_NS >= deadline)
+            return rc;
+        nanosleep(&pause, NULL);
+    }
+}
+
+int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len,
+                      bool to_device, struct nvme_cqe *cqe)
+{
+    struct nvme_cqe unused;
+    int rc;
+
+    assert(len <= NVME_PAGE_SIZE);
+    if (data) {
+        memset(data_page(c), 0, NVME_PAGE_SIZE);
+        if (to_device)
+            memcpy(data_page(c), data, len);
+        sqe->prp1 = c->admin_mem.iova + ADMIN_DATA_PAGE * NVME_PAGE_SIZE;
+    }
+    if (!cqe)
+        cqe = &unused;
+    rc = execute(c, sqe, cqe);
+    c->admin_status = NVME_STATUS(cqe->status);
+    if (!rc && data && !to_device)
+        memcpy(data, data_page(c), len);
+    return rc;
+}
+
+void nvme_admin_begin(struct nvme_ctrlr *c)
+{
+    pthread_mutex_lock(&c->admin_lock);
+    c->admin_until = nvme_deadline_ms(c->admin_timeout_ms);
+}
+
+void nvme_admin_end(struct nvme_ctrlr *c)
+{
+    c->admin_until = 0;
+    pthread_mutex_unlock(&c->admin_lock);
+}
+
+int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len, bool to_device,
+               struct nvme_cqe *cqe)
+{
+    int rc;
+
+    nvme_admin_begin(c);
+    rc = nvme_admin_locked(c, sqe, data, len, to_device, cqe);
+    nvme_admin_end(c);
+    return rc;
+}
+
+int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid)
+{
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_ABORT, .cdw10 = (uint32_t)cid << 16 | qid};
+    struct nvme_cqe cqe;
+    int rc = nvme_admin(c, &sqe, NULL, 0, false, &cqe);
+
+    if (rc)
+        return rc;
+    return cqe.result & ABORT_NOT_DONE ? -EAGAIN : 0;
+}
+
+int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32_t nsid, void *page)
+{
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_IDENTIFY, .nsid = nsid, .cdw10 = cns};
+
+    return nvme_admin_locked(c, &sqe, page, NVME_IDENTIFY_LEN, false, NULL);
+}
+
+int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *granted)
+{
+    unsigned ask = wanted < MAX_QUEUES_ASKED ? wanted : MAX_QUEUES_ASKED;
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_SET_FEATURES,
+                           .cdw10 = NVME_FEAT_NUM_QUEUES,
+                           .cdw11 = (ask - 1) << 16 | (ask - 1)};
+    struct nvme_cqe cqe;
+    unsigned sqs, cqs;
+    int rc = nvme_admin_locked(c, &sqe, NULL, 0, false, &cqe);
+
+    if (rc)
+        return rc;
+    sqs = (cqe.result & 0xffff) + 1;
+    cqs = (cqe.result >> 16) + 1;
+    *granted = sqs < cqs ? sqs : cqs;
+    if (*granted > ask)
+        *granted = ask;
+    return 0;
+}

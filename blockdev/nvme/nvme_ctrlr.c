@@ -1,0 +1,309 @@
+/* One controller from open to close. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_identify.h"
+#include "blockdev/nvme/nvme_internal.h"
+
+#define VERSION_2_0 0x00020000u
+
+/* Read without the admin lock: release and acquire, so that whoever sees it sees its cause. */
+static enum nvme_health health(const struct nvme_ctrlr *c)
+{
+    return __atomic_load_n(&c->health, __ATOMIC_ACQUIRE);
+}
+
+bool nvme_ctrlr_failed(const struct nvme_ctrlr *c)
+{
+    return health(c) == NVME_FAILED;
+}
+
+bool nvme_ctrlr_well(const struct nvme_ctrlr *c)
+{
+    return health(c) == NVME_WELL;
+}
+
+void nvme_ctrlr_sicken(struct nvme_ctrlr *c)
+{
+    enum nvme_health well = NVME_WELL;
+
+    /* What has failed for good stays so. */
+    __atomic_compare_exchange_n(&c->health, &well, NVME_SICK, false, __ATOMIC_ACQ_REL,
+                                __ATOMIC_ACQUIRE);
+}
+
+bool nvme_ctrlr_alive(struct nvme_ctrlr *c)
+{
+    uint32_t csts;
+
+    if (nvme_ctrlr_failed(c))
+        return false;
+    /* All-ones, a device that is gone, has the fatal bit set too. */
+    csts = nvme_csts(c);
+    return (csts & (NVME_CSTS_CFS | NVME_CSTS_RDY)) == NVME_CSTS_RDY;
+}
+
+static size_t doorbell_stride(const struct nvme_ctrlr *c)
+{
+    return (size_t)4 << NVME_CAP_DSTRD(c->cap);
+}
+
+volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index)
+{
+    return c->t->doorbells + index * (doorbell_stride(c) / sizeof(uint32_t));
+}
+
+void nvme_ctrlr_kick(struct nvme_ctrlr *c)
+{
+    if (c->t->ops->kick)
+        c->t->ops->kick(c->t);
+}
+
+const struct nvme_ctrlr_info *nvme_ctrlr_info(const struct nvme_ctrlr *c)
+{
+    return &c->info;
+}
+
+struct nvme_transport *nvme_ctrlr_transport(struct nvme_ctrlr *c)
+{
+    return c->t;
+}
+
+/* Where nvme_ctrlr_open() explains itself. */
+static void explain(const struct nvme_opts *opts, const char *step, const char *what)
+{
+    if (opts->why && opts->why_len > 0)
+        snprintf(opts->why, opts->why_len, "%s: %s", step, what);
+}
+
+static void explain_status(const struct nvme_opts *opts, const char *step, uint16_t status)
+{
+    char what[160];
+
+    snprintf(what, sizeof(what), "refused with status %#x, %s", status, nvme_status_text(status));
+    explain(opts, step, what);
+}
+
+static void explain_errno(struct nvme_ctrlr *c, const struct nvme_opts *opts, const char *step,
+                          int rc)
+{
+    if (rc == -EIO && nvme_silent(c))
+        explain(opts, step, "its registers read all-ones, the device does not answer");
+    else if (rc == -EIO && !nvme_ctrlr_alive(c))
+        explain(opts, step, "the controller has failed (CSTS.CFS)");
+    else if (rc == -ETIMEDOUT)
+        explain(opts, step, "the controller did not answer in time");
+    else if (c->admin_status)
+        explain_status(opts, step, c->admin_status);
+    else
+        explain(opts, step, strerror(-rc));
+}
+
+static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
+{
+    uint64_t shutdown_ms = facts->rtd3e_us / 1000;
+
+    c->info.max_transfer = c->t->physical ? NVME_PHYSICAL_MAX : NVME_MAX_TRANSFER;
+    if (facts->mdts != 0 && facts->mdts < c->info.max_transfer)
+        c->info.max_transfer = (uint32_t)facts->mdts;
+    c->info.max_queue_depth = NVME_CAP_MQES(c->cap) + 1;
+    if (c->info.max_queue_depth > NVME_MAX_DEPTH)
+        c->info.max_queue_depth = NVME_MAX_DEPTH;
+    if (shutdown_ms < NVME_SHUTDOWN_MS)
+        shutdown_ms = NVME_SHUTDOWN_MS;
+    if (shutdown_ms > NVME_SHUTDOWN_MAX_MS)
+        shutdown_ms = NVME_SHUTDOWN_MAX_MS;
+    c->shutdown_ms = (unsigned)shutdown_ms;
+}
+
+static int identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+{
+    static const char step[] = "Identify Controller";
+    struct nvme_id_facts facts;
+    const char *what;
+    void *page = malloc(NVME_IDENTIFY_LEN);
+    int rc;
+
+    if (!page)
+        return -ENOMEM;
+    rc = nvme_admin_identify(c, NVME_CNS_CTRL, 0, page);
+    if (rc) {
+        explain_errno(c, opts, step, rc);
+    } else {
+        rc = nvme_parse_ctrlr(page, &c->info, &facts, &what);
+        if (rc)
+            explain(opts, step, what);
+        else
+            set_limits(c, &facts);
+    }
+    free(page);
+    return rc;
+}
+
+/*
+ * Limits that came with NVMe 2.0. Earlier controllers are not asked, since many count the refusal
+ * as an error; one that refuses has none. Only a dead admin queue is an error.
+ */
+static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+{
+    void *page;
+    int rc;
+
+    if (c->t->ops->read32(c->t, NVME_REG_VS) < VERSION_2_0)
+        return 0;
+    page = malloc(NVME_IDENTIFY_LEN);
+    if (!page)
+        return -ENOMEM;
+    rc = nvme_admin_identify(c, NVME_CNS_CTRL_NVM, 0, page);
+    if (!rc)
+        nvme_parse_ctrlr_nvm(page, &c->info);
+    free(page);
+    if (nvme_ctrlr_well(c))
+        return 0;
+    explain_errno(c, opts, "Identify Controller, NVM command set", rc);
+    return rc;
+}
+
+/* Queue pairs whose doorbells lie in what the transport has mapped; the first is the admin's. */
+static unsigned queues_with_doorbells(const struct nvme_ctrlr *c)
+{
+    size_t pairs = c->t->doorbells_len / (2 * doorbell_stride(c)) - 1;
+
+    return pairs < NVME_MAX_QPAIRS ? (unsigned)pairs : NVME_MAX_QPAIRS;
+}
+
+static int ask_queues(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+{
+    static const char step[] = "Set Features, Number of Queues";
+    unsigned wanted = queues_with_doorbells(c);
+    int rc;
+
+    if (wanted == 0) {
+        explain(opts, step, "no doorbells for an I/O queue (CAP.DSTRD)");
+        return -EPROTO;
+    }
+    if (opts->io_queues != 0 && opts->io_queues < wanted)
+        wanted = opts->io_queues;
+    c->queues_asked = wanted;
+    rc = nvme_admin_set_queues(c, wanted, &c->info.io_queues);
+    if (rc)
+        explain_errno(c, opts, step, rc);
+    return rc;
+}
+
+static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+{
+    const char *what = NULL;
+    int rc;
+
+    c->cap = c->t->ops->read64(c->t, NVME_REG_CAP);
+    rc = nvme_check_cap(c, &what);
+    if (rc) {
+        explain(opts, "capabilities", what);
+        return rc;
+    }
+    rc = nvme_disable_any(c);
+    if (rc && !nvme_silent(c) && nvme_device_reset(c) == 0)
+        rc = 0;
+    if (rc)
+        explain_errno(c, opts, "reset (CC.EN to 0)", rc);
+    return rc;
+}
+
+static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+{
+    int rc = nvme_enable(c);
+
+    if (rc)
+        explain_errno(c, opts, "enable (CC.EN to 1)", rc);
+    return rc;
+}
+
+/* Before its memory is freed, which must know of one that does not stop (dma.c). */
+static void quieten(struct nvme_ctrlr *c)
+{
+    if (!nvme_quieten(c))
+        nvme_ctrlr_fail(c, false);
+}
+
+/* From registers to a controller that takes I/O queues; undoes its own steps on failure. */
+static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+{
+    int rc = reset_and_check(c, opts);
+
+    if (rc)
+        return rc;
+    rc = nvme_admin_setup(c);
+    if (rc) {
+        explain_errno(c, opts, "admin queue memory", rc);
+        return rc;
+    }
+    rc = enable(c, opts);
+    if (rc)
+        goto disable;
+    rc = identify(c, opts);
+    if (rc)
+        goto disable;
+    rc = identify_limits(c, opts);
+    if (rc)
+        goto disable;
+    rc = ask_queues(c, opts);
+    if (rc)
+        goto disable;
+    return 0;
+
+disable:
+    quieten(c);
+    nvme_admin_teardown(c);
+    return rc;
+}
+
+static void destroy(struct nvme_ctrlr *c)
+{
+    pthread_mutex_destroy(&c->reset_lock);
+    pthread_mutex_destroy(&c->admin_lock);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts, struct nvme_ctrlr **out)
+{
+    static const struct nvme_opts defaults;
+    struct nvme_ctrlr *c = calloc(1, sizeof(*c));
+    int rc;
+
+    if (!c)
+        return -ENOMEM;
+    if (!opts)
+        opts = &defaults;
+    c->t = t;
+    c->admin_timeout_ms = opts->admin_timeout_ms ? opts->admin_timeout_ms : NVME_DEFAULT_MS;
+    c->io_timeout_ms = opts->io_timeout_ms ? opts->io_timeout_ms : NVME_DEFAULT_MS;
+    pthread_mutex_init(&c->reset_lock, NULL);
+    pthread_mutex_init(&c->admin_lock, NULL);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_lock(&c->admin_lock);
+    rc = bring_up(c, opts);
+    pthread_mutex_unlock(&c->admin_lock);
+    if (rc) {
+        destroy(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void nvme_ctrlr_close(struct nvme_ctrlr *c)
+{
+    assert(!c->users && "a user of the controller outlives it");
+    nvme_shutdown(c);
+    quieten(c);
+    nvme_dma_free_orphans(c);
+    nvme_ns_forget(c);
+    nvme_admin_teardown(c);
+    c->t->ops->close(c->t);
+    destroy(c);
+}

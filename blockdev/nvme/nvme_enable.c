@@ -1,0 +1,194 @@
+/* Reset, enable and shutdown: CC and CSTS (Base 3.5.1, 3.6.1). */
+#include <errno.h>
+
+#include "blockdev/nvme/nvme_internal.h"
+#include "support/wait.h"
+
+#define CAP_TO_UNIT_MS 500u
+#define CSS_NVM        0x1u
+#define SQE_LOG2       6u
+#define CQE_LOG2       4u
+
+#define REGS_GONE      0xffffffffu /* what reads return from a device that is not there */
+#define SILENT_POLL_NS 10000000    /* such reads are errors on the bus: not too many of them */
+
+static uint32_t read32(struct nvme_ctrlr *c, enum nvme_reg reg)
+{
+    uint32_t value = c->t->ops->read32(c->t, reg);
+
+    if (value == REGS_GONE)
+        __atomic_store_n(&c->unanswered, true, __ATOMIC_RELAXED);
+    return value;
+}
+
+static void write32(struct nvme_ctrlr *c, enum nvme_reg reg, uint32_t value)
+{
+    c->t->ops->write32(c->t, reg, value);
+}
+
+int nvme_check_cap(const struct nvme_ctrlr *c, const char **what)
+{
+    size_t admin_doorbells = (size_t)8 << NVME_CAP_DSTRD(c->cap);
+
+    if (c->cap == UINT64_MAX) {
+        *what = "its registers read all-ones, the device does not answer";
+        return -EIO;
+    }
+    if (!(NVME_CAP_CSS(c->cap) & CSS_NVM)) {
+        *what = "it has no NVM command set (CAP.CSS)";
+        return -ENOTSUP;
+    }
+    if (NVME_CAP_MPSMIN(c->cap) > NVME_CAP_MPSMAX(c->cap) || NVME_CAP_MQES(c->cap) == 0) {
+        *what = "its capabilities cannot be (CAP.MPSMIN, CAP.MQES)";
+        return -EPROTO;
+    }
+    if (NVME_CAP_MPSMIN(c->cap) > 0) {
+        *what = "it has no 4 KiB memory pages (CAP.MPSMIN)";
+        return -ENOTSUP;
+    }
+    if (admin_doorbells > c->t->doorbells_len) {
+        *what = "its doorbell stride exceeds its doorbells (CAP.DSTRD)";
+        return -EPROTO;
+    }
+    return 0;
+}
+
+uint32_t nvme_csts(struct nvme_ctrlr *c)
+{
+    return read32(c, NVME_REG_CSTS);
+}
+
+/*
+ * Waits until (CSTS & mask) == value. One unit more than CAP.TO: the timer is the controller's,
+ * and a controller that says 0 still needs a moment. stop_on_fatal: CSTS.CFS ends the wait.
+ */
+static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsigned ms,
+                     bool stop_on_fatal)
+{
+    uint64_t deadline = nvme_deadline_ms(ms);
+    struct nvme_wait wait = {0};
+
+    for (;;) {
+        bool late = nvme_now_ns() >= deadline;
+        uint32_t csts = nvme_csts(c);
+
+        if (csts == REGS_GONE)
+            return -EIO;
+        if ((csts & mask) == value)
+            return 0;
+        if (stop_on_fatal && csts & NVME_CSTS_CFS)
+            return -EIO;
+        if (late)
+            return -ETIMEDOUT;
+        /* Disabled by somebody else meanwhile: it will not be ready. */
+        if (nvme_wait_once(&wait) && value == NVME_CSTS_RDY &&
+            !(read32(c, NVME_REG_CC) & NVME_CC_EN))
+            return -EIO;
+    }
+}
+
+uint64_t nvme_cap(struct nvme_ctrlr *c)
+{
+    uint64_t cap = c->t->ops->read64(c->t, NVME_REG_CAP);
+
+    if (!nvme_cap_answered(cap))
+        __atomic_store_n(&c->unanswered, true, __ATOMIC_RELAXED);
+    return cap;
+}
+
+bool nvme_silent(struct nvme_ctrlr *c)
+{
+    return !nvme_cap_answered(nvme_cap(c));
+}
+
+bool nvme_gone(struct nvme_ctrlr *c)
+{
+    const struct timespec pause = {.tv_sec = 0, .tv_nsec = SILENT_POLL_NS};
+    uint64_t deadline = nvme_deadline_ms(NVME_GONE_MS);
+
+    for (;;) {
+        bool late = nvme_now_ns() >= deadline;
+
+        if (!nvme_silent(c))
+            return false;
+        if (late)
+            return true;
+        nanosleep(&pause, NULL);
+    }
+}
+
+void nvme_answered(struct nvme_ctrlr *c)
+{
+    __atomic_store_n(&c->unanswered, false, __ATOMIC_RELAXED);
+}
+
+bool nvme_overtaken(struct nvme_ctrlr *c)
+{
+    return __atomic_load_n(&c->unanswered, __ATOMIC_RELAXED) ||
+           (!(read32(c, NVME_REG_CC) & NVME_CC_EN) && !(nvme_csts(c) & NVME_CSTS_RDY));
+}
+
+unsigned nvme_ready_ms(const struct nvme_ctrlr *c)
+{
+    return (NVME_CAP_TO(c->cap) + 1) * CAP_TO_UNIT_MS;
+}
+
+int nvme_disable(struct nvme_ctrlr *c)
+{
+    uint32_t cc = read32(c, NVME_REG_CC);
+
+    if (cc == REGS_GONE)
+        return -EIO;
+    if (cc & NVME_CC_EN)
+        write32(c, NVME_REG_CC, cc & ~NVME_CC_EN);
+    return wait_csts(c, NVME_CSTS_RDY, 0, nvme_ready_ms(c), false);
+}
+
+int nvme_disable_any(struct nvme_ctrlr *c)
+{
+    uint32_t cc = read32(c, NVME_REG_CC);
+
+    if (cc == REGS_GONE)
+        return -EIO;
+    /* If somebody has just enabled it: EN may change only once RDY has followed. */
+    if (cc & NVME_CC_EN)
+        wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, nvme_ready_ms(c), true);
+    return nvme_disable(c);
+}
+
+int nvme_device_reset(struct nvme_ctrlr *c)
+{
+    int rc = c->t->ops->reset ? c->t->ops->reset(c->t) : -ENOTSUP;
+
+    return rc ? rc : nvme_disable(c);
+}
+
+bool nvme_quieten(struct nvme_ctrlr *c)
+{
+    /* Registers that do not answer prove nothing where no IOMMU takes the memory away. */
+    if (nvme_silent(c))
+        return !c->t->physical;
+    return nvme_disable(c) == 0 || nvme_device_reset(c) == 0;
+}
+
+int nvme_enable(struct nvme_ctrlr *c)
+{
+    uint32_t entries = NVME_ADMIN_DEPTH - 1;
+    uint32_t cc = NVME_CC_EN | SQE_LOG2 << NVME_CC_IOSQES_SHIFT | CQE_LOG2 << NVME_CC_IOCQES_SHIFT;
+
+    write32(c, NVME_REG_AQA, entries << 16 | entries);
+    c->t->ops->write64(c->t, NVME_REG_ASQ, c->admin_mem.iova);
+    c->t->ops->write64(c->t, NVME_REG_ACQ, c->admin_mem.iova + NVME_PAGE_SIZE);
+    write32(c, NVME_REG_CC, cc);
+    return wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, nvme_ready_ms(c), true);
+}
+
+void nvme_shutdown(struct nvme_ctrlr *c)
+{
+    uint32_t cc = read32(c, NVME_REG_CC);
+
+    if (cc == REGS_GONE || !(cc & NVME_CC_EN))
+        return;
+    write32(c, NVME_REG_CC, (cc & ~NVME_CC_SHN_MASK) | NVME_CC_SHN_NORMAL);
+    wait_csts(c, NVME_CSTS_SHST_MASK, NVME_CSTS_SHST_COMPLETE, c->shutdown_ms, true);
+}

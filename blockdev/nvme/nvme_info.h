@@ -1,0 +1,52 @@
+/*
+ * What the driver tells about controllers, namespaces and NVMe statuses.
+ *
+ * Free of wire format, because libnvme and nvme_spec.h use the same names: a source file includes
+ * either nvme_spec.h or <libnvme.h>, and both kinds include this.
+ */
+#ifndef BLOCKDEV_NVME_NVME_INFO_H
+#define BLOCKDEV_NVME_NVME_INFO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct nvme_ctrlr_info {
+    char serial[21], model[41], firmware[9]; /* trimmed, printable */
+    uint32_t max_transfer;    /* bytes a command may carry (MDTS, and what a PRP list allows) */
+    uint32_t max_queue_depth; /* entries of an I/O queue (CAP.MQES + 1), 65,535 at most */
+    unsigned io_queues;       /* queue pairs granted */
+    uint32_t namespaces;      /* NN */
+    bool volatile_cache;      /* VWC present */
+    bool ignores_fua;         /* known to: after a write with FUA only FLUSH makes it durable */
+    bool sgl;                 /* SGLs supported for the NVM command set */
+    bool write_zeroes, dsm;   /* ONCS */
+    uint64_t max_zeroes;      /* bytes of one WRITE ZEROES (WZSL); 0: no limit */
+    uint64_t max_dsm_lbas;    /* of one DSM range (DMRSL, DMSL); 0: no limit */
+};
+
+struct nvme_ns_info {
+    uint32_t nsid;
+    uint32_t lba_size;           /* bytes */
+    uint64_t lbas;               /* NSZE */
+    uint16_t metadata;           /* bytes of metadata per LBA */
+    bool read_only;              /* write protected (NSATTR) */
+    uint8_t nguid[16], eui64[8]; /* zero where there is none */
+};
+
+/* NVMe status (nvme_spec.h) to -errno, and to words: one table for the whole project. */
+int nvme_status_errno(uint16_t status);
+bool nvme_status_retryable(uint16_t status); /* DNR clear and not caused by the command itself */
+/* The controller cannot do it just now, and will a little later. */
+bool nvme_status_not_yet(uint16_t status);
+const char *nvme_status_text(uint16_t status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,142 @@
+/* The controller from inside the driver: for blockdev's own sources and their tests. */
+#ifndef BLOCKDEV_NVME_NVME_INTERNAL_H
+#define BLOCKDEV_NVME_NVME_INTERNAL_H
+
+#include <pthread.h>
+
+#include "blockdev/nvme/nvme.h"
+#include "blockdev/nvme/nvme_queue.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NVME_ADMIN_DEPTH     32u
+#define NVME_MAX_QPAIRS      1024u
+#define NVME_DEFAULT_MS      10000u
+#define NVME_MAX_TRANSFER    (16u << 20) /* bytes; what the driver makes PRP lists for */
+#define NVME_PHYSICAL_MAX    (1u << 20)  /* the same with physical addresses: lists of a page */
+#define NVME_QID_WORDS       (NVME_MAX_QPAIRS / 64 + 1)
+#define NVME_PATIENCE_NS     10000000u /* between two tries of a command that came too early */
+#define NVME_SHUTDOWN_MS     1000u     /* at least; a controller may announce more (RTD3E) */
+#define NVME_SHUTDOWN_MAX_MS 60000u
+
+/* DMA memory that a controller may still reach although its user has let go of it. */
+struct nvme_orphan {
+    struct nvme_dma dma;
+    struct nvme_orphan *next;
+};
+
+/* A namespace that somebody uses: a reset must find it as it was. */
+struct nvme_known_ns {
+    struct nvme_ns_info info;
+    struct nvme_known_ns *next;
+};
+
+enum nvme_health {
+    NVME_WELL,
+    NVME_SICK,   /* fatal status, gone, or an admin command lost: no admin commands until a reset */
+    NVME_FAILED, /* for good */
+};
+
+/* Locks are taken in this order: reset_lock, admin_lock, lock. */
+struct nvme_ctrlr {
+    struct nvme_transport *t;
+    struct nvme_ctrlr_info info;
+    uint64_t cap;
+    unsigned admin_timeout_ms, io_timeout_ms;
+    unsigned shutdown_ms;
+    unsigned queues_asked;
+
+    enum nvme_health health; /* atomic */
+    bool settled;            /* atomic; once it has failed: nothing of it touches memory */
+    unsigned epoch;          /* atomic; written with admin_lock held */
+    unsigned vain;           /* atomic; resets since an I/O command has completed */
+    bool unanswered;         /* atomic; nobody answered a read since nvme_answered() */
+
+    pthread_mutex_t reset_lock; /* users; held during a reset */
+    struct nvme_user *users;
+
+    pthread_mutex_t admin_lock; /* admin queue and its data page: one command at a time */
+    struct nvme_dma admin_mem;  /* SQ page, CQ page, data page */
+    struct nvme_ring admin_ring;
+    uint16_t admin_cid;
+    uint16_t admin_status; /* of the last command: what the controller said, 0 when nothing */
+    uint64_t admin_until;  /* ns; when not 0, no command waits longer */
+    struct nvme_known_ns *known;
+
+    pthread_mutex_t lock; /* the rest */
+    uint64_t qids[NVME_QID_WORDS];
+    uint64_t lost_qids[NVME_QID_WORDS]; /* of pairs that only a reset ends */
+    struct nvme_orphan *orphans;
+};
+
+/* ctrlr.c */
+bool nvme_ctrlr_failed(const struct nvme_ctrlr *c);
+/* Nothing but a reset helps: admin commands fail until then. */
+void nvme_ctrlr_sicken(struct nvme_ctrlr *c);
+bool nvme_ctrlr_well(const struct nvme_ctrlr *c);
+/* Doorbell number `index`: 2 * qid for the SQ, 2 * qid + 1 for the CQ. */
+volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index);
+void nvme_ctrlr_kick(struct nvme_ctrlr *c);
+
+/* enable.c: the controller's state machine (3.5.1, 3.6.1). The ASQ and ACQ are in admin_mem. */
+int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);
+int nvme_disable_any(struct nvme_ctrlr *c); /* from any state: at most 2 * nvme_ready_ms() */
+int nvme_disable(struct nvme_ctrlr *c);     /* from enabled, or from an enable that failed */
+/* From outside, by the transport: it ends disabled. -ENOTSUP where that cannot be done. */
+int nvme_device_reset(struct nvme_ctrlr *c);
+/* By all means: true when it is certain that it touches no memory any more. */
+bool nvme_quieten(struct nvme_ctrlr *c);
+int nvme_enable(struct nvme_ctrlr *c);
+void nvme_shutdown(struct nvme_ctrlr *c);
+uint32_t nvme_csts(struct nvme_ctrlr *c);
+uint64_t nvme_cap(struct nvme_ctrlr *c);
+bool nvme_silent(struct nvme_ctrlr *c); /* nobody answers now: CAP */
+bool nvme_gone(struct nvme_ctrlr *c);   /* and go on doing so: waits for NVME_GONE_MS */
+/* Has somebody else reset it since nvme_answered()? Nobody answered a read, or it is disabled. */
+bool nvme_overtaken(struct nvme_ctrlr *c);
+void nvme_answered(struct nvme_ctrlr *c);
+/* Longest wait for CSTS.RDY to follow CC.EN. */
+unsigned nvme_ready_ms(const struct nvme_ctrlr *c);
+
+/* admin.c; with admin_lock held but for setup, teardown and begin */
+int nvme_admin_setup(struct nvme_ctrlr *c);
+void nvme_admin_teardown(struct nvme_ctrlr *c);
+/* The queue of a disabled controller as it was at first. */
+void nvme_admin_renew(struct nvme_ctrlr *c);
+/* Takes admin_lock; all commands until nvme_admin_end() share one admin_timeout_ms. */
+void nvme_admin_begin(struct nvme_ctrlr *c);
+void nvme_admin_end(struct nvme_ctrlr *c);
+int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len,
+                      bool to_device, struct nvme_cqe *cqe);
+int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32_t nsid,
+                        void *page);
+/* Asks for `wanted` I/O queue pairs; *granted is what may be used, at least 1. */
+int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *granted);
+
+/* reset.c */
+/* For good. settled: it is certain that it touches no memory any more (nvme_quieten()). */
+void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled);
+
+/* namespace.c */
+/* Are the controller's namespaces in use as they were? 0, -ENXIO, or what Identify said. */
+int nvme_ns_verify(struct nvme_ctrlr *c);
+void nvme_ns_forget(struct nvme_ctrlr *c);
+
+/* qpair.c */
+/* A reset has ended all queues: ids of abandoned pairs can be taken again. */
+void nvme_qpair_return_lost(struct nvme_ctrlr *c);
+
+/* dma.c */
+/* Keeps the memory mapped until a reset or nvme_ctrlr_close(). */
+void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma);
+void nvme_dma_free_orphans(struct nvme_ctrlr *c);
+/* Takes the memory from the controller already; it is still to be freed. */
+void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,152 @@
+/* First fit over the gaps of a sorted table: mappings come and go rarely, commands never ask. */
+#include "blockdev/nvme/nvme_iova.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE 4096ull
+/* So low that neither the end of a range nor the page kept free behind it overflows. */
+#define LAST_ADDRESS (UINT64_MAX - 2 * PAGE)
+
+void nvme_iova_init(struct nvme_iova *v)
+{
+    *v = (struct nvme_iova){0};
+}
+
+void nvme_iova_destroy(struct nvme_iova *v)
+{
+    free(v->windows);
+    free(v->used);
+    nvme_iova_init(v);
+}
+
+static uint64_t end_of(const struct nvme_iova_range *r)
+{
+    return r->start + r->len;
+}
+
+int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last)
+{
+    struct nvme_iova_range *windows;
+    uint64_t start, end;
+
+    if (first > last || first > LAST_ADDRESS ||
+        (v->n_windows && first < end_of(&v->windows[v->n_windows - 1])))
+        return -EINVAL;
+    last = last < LAST_ADDRESS ? last : LAST_ADDRESS;
+    start = first ? (first + PAGE - 1) & ~(PAGE - 1) : PAGE;
+    end = (last + 1) & ~(PAGE - 1);
+    if (start >= end)
+        return -EINVAL;
+    windows = realloc(v->windows, (v->n_windows + 1) * sizeof(*windows));
+    if (!windows)
+        return -ENOMEM;
+    v->windows = windows;
+    windows[v->n_windows++] = (struct nvme_iova_range){.start = start, .len = end - start};
+    return 0;
+}
+
+/* Gap i lies below used range i; its ends leave a page free to the ranges on both sides. */
+static uint64_t gap_start(const struct nvme_iova *v, size_t i)
+{
+    return i ? end_of(&v->used[i - 1]) + PAGE : 0;
+}
+
+static uint64_t gap_end(const struct nvme_iova *v, size_t i)
+{
+    return i < v->n_used ? v->used[i].start - PAGE : UINT64_MAX;
+}
+
+/* Where len bytes fit into gap i within a window, or 0. */
+static uint64_t fit(const struct nvme_iova *v, const struct nvme_iova_range *window, size_t i,
+                    size_t len, size_t align)
+{
+    uint64_t start = gap_start(v, i), end = gap_end(v, i);
+
+    if (start < window->start)
+        start = window->start;
+    if (end > end_of(window))
+        end = end_of(window);
+    if (start > UINT64_MAX - (align - 1))
+        return 0;
+    start = (start + align - 1) & ~((uint64_t)align - 1);
+    return start < end && len <= end - start ? start : 0;
+}
+
+static uint64_t find_room(const struct nvme_iova *v, size_t len, size_t align, size_t *place)
+{
+    for (size_t w = 0; w < v->n_windows; w++) {
+        for (*place = 0; *place <= v->n_used; ++*place) {
+            uint64_t start = fit(v, &v->windows[w], *place, len, align);
+
+            if (start)
+                return start;
+        }
+    }
+    return 0;
+}
+
+static int grow(struct nvme_iova *v)
+{
+    size_t capacity = v->capacity ? v->capacity * 2 : 64;
+    struct nvme_iova_range *used = realloc(v->used, capacity * sizeof(*used));
+
+    if (!used)
+        return -ENOMEM;
+    v->used = used;
+    v->capacity = capacity;
+    return 0;
+}
+
+int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, uint64_t *iova)
+{
+    uint64_t start;
+    size_t place;
+
+    assert(len && len % PAGE == 0);
+    assert(align >= PAGE && (align & (align - 1)) == 0);
+    start = find_room(v, len, align, &place);
+    if (!start)
+        return -ENOSPC;
+    if (v->n_used == v->capacity && grow(v))
+        return -ENOMEM;
+    memmove(&v->used[place + 1], &v->used[place], (v->n_used++ - place) * sizeof(v->used[0]));
+    v->used[place] = (struct nvme_iova_range){.start = start, .len = len, .owner = owner};
+    *iova = start;
+    return 0;
+}
+
+/* The first used range that starts at or above iova. */
+static size_t lower_bound(const struct nvme_iova *v, uint64_t iova)
+{
+    size_t lo = 0, hi = v->n_used;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (v->used[mid].start < iova)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+const struct nvme_iova_range *nvme_iova_find(const struct nvme_iova *v, uint64_t iova)
+{
+    size_t i = lower_bound(v, iova);
+
+    return i < v->n_used && v->used[i].start == iova ? &v->used[i] : NULL;
+}
+
+int nvme_iova_give(struct nvme_iova *v, uint64_t iova)
+{
+    size_t i = lower_bound(v, iova);
+
+    if (i == v->n_used || v->used[i].start != iova)
+        return -ENOENT;
+    memmove(&v->used[i], &v->used[i + 1], (--v->n_used - i) * sizeof(v->used[0]));
+    return 0;
+}

@@ -1,0 +1,156 @@
+/* Namespaces: which there are, and what they are like. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_identify.h"
+#include "blockdev/nvme/nvme_internal.h"
+
+#define NS_WITHOUT_LIST 1024u
+
+/* With admin_lock held. */
+static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
+{
+    const char *what;
+    void *page = malloc(NVME_IDENTIFY_LEN);
+    int rc;
+
+    if (!page)
+        return -ENOMEM;
+    rc = nvme_admin_identify(c, NVME_CNS_NS, nsid, page);
+    if (!rc)
+        rc = nvme_parse_ns(page, nsid, out, &what);
+    free(page);
+    return rc;
+}
+
+/* What is told of a namespace somebody may rely on. With admin_lock held. */
+static int remember(struct nvme_ctrlr *c, const struct nvme_ns_info *info)
+{
+    struct nvme_known_ns *known = c->known;
+
+    while (known && known->info.nsid != info->nsid)
+        known = known->next;
+    if (!known) {
+        known = malloc(sizeof(*known));
+        if (!known)
+            return -ENOMEM;
+        known->next = c->known;
+        c->known = known;
+    }
+    known->info = *info;
+    return 0;
+}
+
+int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
+{
+    int rc;
+
+    if (nsid == 0 || nsid > c->info.namespaces)
+        return -ENODEV;
+    nvme_admin_begin(c);
+    rc = identify(c, nsid, out);
+    if (!rc)
+        rc = remember(c, out);
+    nvme_admin_end(c);
+    return rc;
+}
+
+/* A namespace that has grown still holds what it held. */
+static bool as_it_was(const struct nvme_ns_info *now, const struct nvme_ns_info *then)
+{
+    return now->lba_size == then->lba_size && now->metadata == then->metadata &&
+           now->lbas >= then->lbas && memcmp(now->nguid, then->nguid, sizeof(now->nguid)) == 0 &&
+           memcmp(now->eui64, then->eui64, sizeof(now->eui64)) == 0;
+}
+
+int nvme_ns_verify(struct nvme_ctrlr *c)
+{
+    for (const struct nvme_known_ns *known = c->known; known; known = known->next) {
+        struct nvme_ns_info now;
+        int rc = identify(c, known->info.nsid, &now);
+
+        if (rc == -ENODEV || rc == -EPROTO || (!rc && !as_it_was(&now, &known->info)))
+            return -ENXIO;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+void nvme_ns_forget(struct nvme_ctrlr *c)
+{
+    while (c->known) {
+        struct nvme_known_ns *known = c->known;
+
+        c->known = known->next;
+        free(known);
+    }
+}
+
+/* One page of ids, those after `after`; returns how many. */
+static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t after)
+{
+    int rc;
+
+    nvme_admin_begin(c);
+    rc = nvme_admin_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
+    nvme_admin_end(c);
+    return rc ? rc : nvme_parse_ns_list(page, after, c->info.namespaces, ids);
+}
+
+/*
+ * Controllers of NVMe 1.0 have no list: each id is asked for. NN was small in their time, and what
+ * lies above NS_WITHOUT_LIST is not looked for.
+ */
+static int list_each(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
+{
+    uint32_t last = c->info.namespaces;
+    struct nvme_ns_info ns;
+    int have = 0;
+
+    if (last > NS_WITHOUT_LIST)
+        last = NS_WITHOUT_LIST;
+    for (uint32_t nsid = 1; nsid <= last; nsid++) {
+        int rc;
+
+        nvme_admin_begin(c);
+        rc = identify(c, nsid, &ns);
+        nvme_admin_end(c);
+        /* A namespace with nonsense for data is there all the same. */
+        if (rc == -ENODEV)
+            continue;
+        if (rc && rc != -EPROTO)
+            return rc;
+        if ((unsigned)have < max)
+            nsids[have] = nsid;
+        have++;
+    }
+    return have;
+}
+
+int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
+{
+    uint32_t *ids = calloc(NVME_NS_LIST_IDS, sizeof(*ids));
+    void *page = malloc(NVME_IDENTIFY_LEN);
+    uint32_t after = 0;
+    unsigned have = 0;
+    int n = ids && page ? 0 : -ENOMEM;
+
+    /* Ids ascend, each page begins after the last, so NN bounds the number of pages. */
+    while (n >= 0) {
+        n = list_page(c, page, ids, after);
+        for (int i = 0; i < n; i++, have++) {
+            if (have < max)
+                nsids[have] = ids[i];
+            after = ids[i];
+        }
+        if (n < (int)NVME_NS_LIST_IDS)
+            break;
+    }
+    free(page);
+    free(ids);
+    if (after == 0 && (n == -EINVAL || n == -ENOTSUP))
+        return list_each(c, nsids, max);
+    return n < 0 ? n : (int)have;
+}

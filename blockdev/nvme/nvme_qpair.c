@@ -1,0 +1,235 @@
+/* I/O queue pairs: rings in shared memory, created and deleted through the admin queue. */
+#include <errno.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_internal.h"
+
+#define QUEUE_CONTIGUOUS 1u /* CDW11 of both creations: PC */
+
+static size_t whole_pages(size_t len)
+{
+    return (len + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
+}
+
+/* Both rings lie in one piece of memory, the SQ first. */
+static struct nvme_dma rings(const struct nvme_qpair *qp)
+{
+    return (struct nvme_dma){
+        .addr = qp->sq, .len = qp->sq_len + qp->cq_len, .iova = qp->sq_iova, .fd = qp->fd};
+}
+
+static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
+{
+    struct nvme_dma mem;
+    int rc;
+
+    qp->sq_len = whole_pages(qp->depth * sizeof(struct nvme_sqe));
+    qp->cq_len = whole_pages(qp->depth * sizeof(struct nvme_cqe));
+    rc = nvme_dma_alloc(c, qp->sq_len + qp->cq_len, &mem);
+    if (rc)
+        return rc;
+    qp->sq = mem.addr;
+    qp->cq = (struct nvme_cqe *)((char *)mem.addr + qp->sq_len);
+    qp->sq_iova = mem.iova;
+    qp->cq_iova = mem.iova + qp->sq_len;
+    qp->fd = mem.fd;
+    return 0;
+}
+
+/* Queue ids are 1 to io_queues; bit qid of the map is set while the pair exists. */
+static int take_qid(struct nvme_ctrlr *c, uint16_t *out)
+{
+    int rc = -ENOSPC;
+
+    pthread_mutex_lock(&c->lock);
+    for (unsigned qid = 1; qid <= c->info.io_queues; qid++) {
+        if (c->qids[qid / 64] & 1ull << qid % 64)
+            continue;
+        c->qids[qid / 64] |= 1ull << qid % 64;
+        *out = (uint16_t)qid;
+        rc = 0;
+        break;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+static void put_qid(struct nvme_ctrlr *c, uint16_t qid)
+{
+    pthread_mutex_lock(&c->lock);
+    c->qids[qid / 64] &= ~(1ull << qid % 64);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int create_cq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+{
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_CREATE_CQ,
+                           .prp1 = qp->cq_iova,
+                           .cdw10 = (qp->depth - 1) << 16 | qp->qid,
+                           .cdw11 = QUEUE_CONTIGUOUS};
+
+    return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
+}
+
+static int create_sq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+{
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_CREATE_SQ,
+                           .prp1 = qp->sq_iova,
+                           .cdw10 = (qp->depth - 1) << 16 | qp->qid,
+                           .cdw11 = (uint32_t)qp->qid << 16 | QUEUE_CONTIGUOUS};
+
+    return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
+}
+
+static int delete_queue(struct nvme_ctrlr *c, enum nvme_admin_opcode opcode, uint16_t qid)
+{
+    struct nvme_sqe sqe = {.opcode = (uint8_t)opcode, .cdw10 = qid};
+
+    return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
+}
+
+/* With admin_lock held, so that a reset comes before or after both. */
+static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+{
+    int rc = create_cq(c, qp);
+
+    if (rc)
+        return rc;
+    rc = create_sq(c, qp);
+    /* A completion queue that cannot be deleted either is the reset's to remove. */
+    if (rc && delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
+        nvme_ctrlr_sicken(c);
+    return rc;
+}
+
+static int delete_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+{
+    int rc = delete_queue(c, NVME_ADMIN_DELETE_SQ, qp->qid);
+
+    return rc ? rc : delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid);
+}
+
+/* A reset has ended the queues of every earlier epoch. With admin_lock held. */
+static bool ended(const struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+{
+    return qp->epoch != nvme_ctrlr_epoch(c);
+}
+
+/* The controller may still know the queues: their memory and their id stay taken until a reset. */
+static void abandon(struct nvme_ctrlr *c, struct nvme_qpair *qp)
+{
+    struct nvme_dma mem = rings(qp);
+
+    nvme_dma_orphan(c, &mem);
+    pthread_mutex_lock(&c->lock);
+    c->lost_qids[qp->qid / 64] |= 1ull << qp->qid % 64;
+    pthread_mutex_unlock(&c->lock);
+    memset(qp, 0, sizeof(*qp));
+    qp->fd = -1;
+}
+
+void nvme_qpair_return_lost(struct nvme_ctrlr *c)
+{
+    pthread_mutex_lock(&c->lock);
+    for (unsigned i = 0; i < NVME_QID_WORDS; i++) {
+        c->qids[i] &= ~c->lost_qids[i];
+        c->lost_qids[i] = 0;
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Creates the queues of a pair. When they may exist although that failed, the pair is gone. */
+static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
+{
+    int rc;
+
+    nvme_admin_begin(c);
+    qp->epoch = nvme_ctrlr_epoch(c);
+    rc = create_queues(c, qp);
+    if (rc && !nvme_ctrlr_well(c))
+        abandon(c, qp);
+    nvme_admin_end(c);
+    return rc;
+}
+
+/* Queue 0 is the admin queue: so is named only a pair that an error has ended already. */
+static bool is_gone(const struct nvme_qpair *qp)
+{
+    return qp->qid == 0;
+}
+
+int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out)
+{
+    struct nvme_qpair qp = {.depth = depth};
+    struct nvme_dma mem;
+    int rc;
+
+    if (depth < 2 || depth > c->info.max_queue_depth)
+        return -EINVAL;
+    rc = take_qid(c, &qp.qid);
+    if (rc)
+        return rc;
+    rc = alloc_rings(c, &qp);
+    if (rc)
+        goto put_qid;
+    qp.sq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp.qid);
+    qp.cq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp.qid + 1);
+    rc = create_pair(c, &qp);
+    if (rc)
+        goto free_rings;
+    *out = qp;
+    return 0;
+
+free_rings:
+    if (is_gone(&qp))
+        return rc;
+    mem = rings(&qp);
+    nvme_dma_free(c, &mem);
+put_qid:
+    put_qid(c, qp.qid);
+    return rc;
+}
+
+int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)
+{
+    struct nvme_dma mem = rings(qp);
+    int rc = 0;
+
+    if (is_gone(qp))
+        return -ENODEV;
+    nvme_admin_begin(c);
+    if (!ended(c, qp))
+        rc = delete_queues(c, qp);
+    if (rc)
+        abandon(c, qp);
+    nvme_admin_end(c);
+    if (rc)
+        return rc;
+    nvme_dma_free(c, &mem);
+    put_qid(c, qp->qid);
+    memset(qp, 0, sizeof(*qp));
+    qp->fd = -1;
+    return 0;
+}
+
+int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp)
+{
+    int rc = 0;
+
+    if (is_gone(qp))
+        return -ENODEV;
+    nvme_admin_begin(c);
+    if (!ended(c, qp))
+        rc = delete_queues(c, qp);
+    if (!rc) {
+        /* The queues have ended: nothing else writes here now. */
+        memset(qp->sq, 0, qp->sq_len + qp->cq_len);
+        qp->epoch = nvme_ctrlr_epoch(c);
+        rc = create_queues(c, qp);
+    }
+    /* What is left of the pair cannot be told: no command may rely on it. */
+    if (rc)
+        nvme_ctrlr_sicken(c);
+    nvme_admin_end(c);
+    return rc;
+}

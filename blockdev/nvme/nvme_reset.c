@@ -1,0 +1,217 @@
+/* Resetting a controller that is in use: its users stopped, the same drive again or none. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_identify.h"
+#include "blockdev/nvme/nvme_internal.h"
+#include "support/wait.h"
+
+/* How long Identify and Set Features may take together after an enable, of admin timeouts. */
+#define VERIFY_TIMEOUTS 2u
+
+unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c)
+{
+    /* Acquire: who sees the new epoch sees what the reset has set up. */
+    return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
+}
+
+void nvme_ctrlr_progress(struct nvme_ctrlr *c)
+{
+    /* Read first: the line stays shared between those who harvest. */
+    if (__atomic_load_n(&c->vain, __ATOMIC_RELAXED))
+        __atomic_store_n(&c->vain, 0, __ATOMIC_RELAXED);
+}
+
+bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
+{
+    return !nvme_ctrlr_failed(c) || __atomic_load_n(&c->settled, __ATOMIC_ACQUIRE);
+}
+
+unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c)
+{
+    return 7 * nvme_ready_ms(c) + (1 + 2 * VERIFY_TIMEOUTS) * c->admin_timeout_ms +
+           2 * (NVME_DEVICE_RESET_MS + NVME_GONE_MS);
+}
+
+void nvme_ctrlr_add_user(struct nvme_ctrlr *c, struct nvme_user *u)
+{
+    pthread_mutex_lock(&c->reset_lock);
+    u->next = c->users;
+    c->users = u;
+    pthread_mutex_unlock(&c->reset_lock);
+}
+
+void nvme_ctrlr_remove_user(struct nvme_ctrlr *c, struct nvme_user *u)
+{
+    struct nvme_user **at = &c->users;
+
+    pthread_mutex_lock(&c->reset_lock);
+    while (*at != u)
+        at = &(*at)->next;
+    *at = u->next;
+    pthread_mutex_unlock(&c->reset_lock);
+}
+
+static void stop_users(struct nvme_ctrlr *c)
+{
+    for (struct nvme_user *u = c->users; u; u = u->next)
+        u->stop(u);
+}
+
+static void resume_users(struct nvme_ctrlr *c, int err)
+{
+    for (struct nvme_user *u = c->users; u; u = u->next)
+        u->resume(u, err);
+}
+
+/* Everything that was decided at open must hold still: nothing is asked anew. */
+static bool same_ctrlr(const struct nvme_ctrlr *c, const struct nvme_ctrlr_info *now,
+                       const struct nvme_id_facts *facts)
+{
+    return strcmp(now->serial, c->info.serial) == 0 && strcmp(now->model, c->info.model) == 0 &&
+           (facts->mdts == 0 || facts->mdts >= c->info.max_transfer) &&
+           now->namespaces >= c->info.namespaces && now->volatile_cache <= c->info.volatile_cache;
+}
+
+static int verify_ctrlr(struct nvme_ctrlr *c)
+{
+    struct nvme_ctrlr_info now;
+    struct nvme_id_facts facts;
+    const char *what;
+    void *page = malloc(NVME_IDENTIFY_LEN);
+    int rc;
+
+    if (!page)
+        return -ENOMEM;
+    rc = nvme_admin_identify(c, NVME_CNS_CTRL, 0, page);
+    if (!rc && (nvme_parse_ctrlr(page, &now, &facts, &what) || !same_ctrlr(c, &now, &facts)))
+        rc = -ENXIO;
+    free(page);
+    return rc;
+}
+
+static int verify_queues(struct nvme_ctrlr *c)
+{
+    unsigned granted;
+    int rc = nvme_admin_set_queues(c, c->queues_asked, &granted);
+
+    return !rc && granted < c->info.io_queues ? -ENXIO : rc;
+}
+
+/* 0; -ENXIO: another controller, or not what it was; other errors may pass. */
+static int verify(struct nvme_ctrlr *c)
+{
+    int rc;
+
+    c->admin_until = nvme_deadline_ms((uint64_t)VERIFY_TIMEOUTS * c->admin_timeout_ms);
+    rc = verify_ctrlr(c);
+    if (!rc)
+        rc = nvme_ns_verify(c);
+    if (!rc)
+        rc = verify_queues(c);
+    c->admin_until = 0;
+    return rc;
+}
+
+/* From disabled to the controller it was. */
+static int come_back(struct nvme_ctrlr *c)
+{
+    uint64_t cap = nvme_cap(c);
+    int rc;
+
+    if (cap != c->cap)
+        return nvme_cap_answered(cap) ? -ENXIO : -EIO;
+    nvme_admin_renew(c);
+    rc = nvme_enable(c);
+    return rc ? rc : verify(c);
+}
+
+static int try_registers(struct nvme_ctrlr *c, int (*disable)(struct nvme_ctrlr *))
+{
+    int rc;
+
+    nvme_answered(c);
+    rc = disable(c);
+    return rc ? rc : come_back(c);
+}
+
+/*
+ * -ENODEV: it is gone. When somebody else resets it meanwhile, as may happen several times, it
+ * begins anew, but not for longer than a single try may take.
+ */
+static int restart_by_registers(struct nvme_ctrlr *c)
+{
+    uint64_t until = nvme_deadline_ms(NVME_GONE_MS + nvme_ready_ms(c));
+    int rc = nvme_gone(c) ? -ENODEV : try_registers(c, nvme_disable_any);
+
+    while (rc && rc != -ENXIO && rc != -ENODEV) {
+        if (nvme_gone(c))
+            return -ENODEV;
+        if (!nvme_overtaken(c) || nvme_now_ns() >= until)
+            return rc;
+        rc = try_registers(c, nvme_disable);
+    }
+    return rc;
+}
+
+/* By its registers, else from outside. On failure its state is not known. */
+static int restart(struct nvme_ctrlr *c)
+{
+    int rc = restart_by_registers(c);
+
+    if (!rc || rc == -ENXIO || rc == -ENODEV)
+        return rc;
+    if (nvme_device_reset(c))
+        return rc;
+    return come_back(c);
+}
+
+void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled)
+{
+    __atomic_store_n(&c->settled, settled, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->health, NVME_FAILED, __ATOMIC_RELEASE);
+}
+
+/* All queues have ended, of whatever pairs: nothing that was sent can touch memory. */
+static void next_epoch(struct nvme_ctrlr *c)
+{
+    __atomic_store_n(&c->epoch, c->epoch + 1, __ATOMIC_RELEASE);
+    nvme_qpair_return_lost(c);
+    nvme_dma_free_orphans(c);
+}
+
+static bool in_vain(struct nvme_ctrlr *c)
+{
+    return __atomic_fetch_add(&c->vain, 1, __ATOMIC_RELAXED) >= NVME_RESETS_IN_VAIN;
+}
+
+/* With the users stopped. The admin lock keeps others' commands out until it is over. */
+static void restart_or_fail(struct nvme_ctrlr *c)
+{
+    bool settled = true;
+
+    pthread_mutex_lock(&c->admin_lock);
+    if (in_vain(c) || restart(c)) {
+        settled = nvme_quieten(c);
+        nvme_ctrlr_fail(c, settled);
+    }
+    if (settled)
+        next_epoch(c);
+    pthread_mutex_unlock(&c->admin_lock);
+}
+
+int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch)
+{
+    int rc;
+
+    pthread_mutex_lock(&c->reset_lock);
+    if (!nvme_ctrlr_failed(c) && nvme_ctrlr_epoch(c) == epoch) {
+        stop_users(c);
+        restart_or_fail(c);
+        resume_users(c, nvme_ctrlr_failed(c) ? -EIO : 0);
+    }
+    rc = nvme_ctrlr_failed(c) ? -EIO : 0;
+    pthread_mutex_unlock(&c->reset_lock);
+    return rc;
+}

@@ -1,0 +1,216 @@
+/*
+ * NVMe wire format: what travels between a driver and a controller.
+ *
+ * Names and sections follow the NVM Express Base Specification 2.0 (BASE) and the NVM Command Set
+ * Specification 1.0 (NVM). Identify data comes from libnvme; what is here is what libnvme leaves
+ * out (queue entries, PRPs) or what code on a GPU must be able to include. C11 and CUDA.
+ *
+ * Everything on the wire is little-endian, and so is every machine this runs on.
+ */
+#ifndef BLOCKDEV_NVME_NVME_SPEC_H
+#define BLOCKDEV_NVME_NVME_SPEC_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the NVMe structs are used in place and need a little-endian host"
+#endif
+
+#define NVME_PAGE_SIZE    4096u /* CC.MPS = 0: the only memory page size used */
+#define NVME_PRP_PER_PAGE (NVME_PAGE_SIZE / 8u)
+
+/* Registers: BASE 3.1.3 (offsets in BAR0). */
+enum nvme_reg {
+    NVME_REG_CAP = 0x00,
+    NVME_REG_VS = 0x08,
+    NVME_REG_INTMS = 0x0c,
+    NVME_REG_INTMC = 0x10,
+    NVME_REG_CC = 0x14,
+    NVME_REG_CSTS = 0x1c,
+    NVME_REG_AQA = 0x24,
+    NVME_REG_ASQ = 0x28,
+    NVME_REG_ACQ = 0x30,
+    NVME_REG_DOORBELLS = 0x1000, /* SQ y tail: +(2y)<<(2+DSTRD); CQ y head: +(2y+1)<<(2+DSTRD) */
+};
+
+#define NVME_CAP_MQES(cap)   ((uint32_t)((cap)&0xffff)) /* 0-based */
+#define NVME_CAP_CQR(cap)    ((uint32_t)(((cap) >> 16) & 0x1))
+#define NVME_CAP_TO(cap)     ((uint32_t)(((cap) >> 24) & 0xff)) /* units of 500 ms */
+#define NVME_CAP_DSTRD(cap)  ((uint32_t)(((cap) >> 32) & 0xf))
+#define NVME_CAP_CSS(cap)    ((uint32_t)(((cap) >> 37) & 0xff))
+#define NVME_CAP_MPSMIN(cap) ((uint32_t)(((cap) >> 48) & 0xf))
+#define NVME_CAP_MPSMAX(cap) ((uint32_t)(((cap) >> 52) & 0xf))
+
+#define NVME_CC_EN           (1u << 0)
+#define NVME_CC_CSS_SHIFT    4
+#define NVME_CC_MPS_SHIFT    7
+#define NVME_CC_AMS_SHIFT    11
+#define NVME_CC_SHN_SHIFT    14
+#define NVME_CC_SHN_MASK     (3u << NVME_CC_SHN_SHIFT)
+#define NVME_CC_SHN_NORMAL   (1u << NVME_CC_SHN_SHIFT)
+#define NVME_CC_IOSQES_SHIFT 16
+#define NVME_CC_IOCQES_SHIFT 20
+
+#define NVME_CSTS_RDY           (1u << 0)
+#define NVME_CSTS_CFS           (1u << 1)
+#define NVME_CSTS_SHST_MASK     (3u << 2)
+#define NVME_CSTS_SHST_COMPLETE (2u << 2)
+
+/* Submission queue entry: BASE 3.3.3.1, figure 88. Dwords 10 to 15 belong to the command. */
+struct nvme_sqe {
+    uint8_t opcode;
+    uint8_t flags; /* bits 7:6 PSDT, see nvme_psdt */
+    uint16_t cid;
+    uint32_t nsid;
+    uint32_t cdw2;
+    uint32_t cdw3;
+    uint64_t mptr;
+    uint64_t prp1; /* or the first half of an SGL descriptor */
+    uint64_t prp2;
+    uint32_t cdw10;
+    uint32_t cdw11;
+    uint32_t cdw12;
+    uint32_t cdw13;
+    uint32_t cdw14;
+    uint32_t cdw15;
+};
+static_assert(sizeof(struct nvme_sqe) == 64, "SQE is 64 bytes");
+static_assert(offsetof(struct nvme_sqe, prp1) == 24, "DPTR at byte 24");
+static_assert(offsetof(struct nvme_sqe, cdw10) == 40, "CDW10 at byte 40");
+
+/*
+ * Entries of a queue that are made use of: one less than there may be, so that a command can have
+ * the number of its entry as its CID (cuda/gq_single.h). FFFFh is nobody's: errors of no command
+ * are logged under it.
+ */
+#define NVME_MAX_DEPTH 0xffffu
+
+enum nvme_psdt {
+    NVME_PSDT_PRP = 0x00,
+    NVME_PSDT_SGL = 0x40, /* SGL for data, MPTR is a contiguous buffer */
+};
+
+/* SGL descriptor: BASE 4.1.2. */
+struct nvme_sgl_desc {
+    uint64_t addr;
+    uint32_t length;
+    uint8_t reserved[3];
+    uint8_t type; /* 7:4 descriptor type, 3:0 sub type */
+};
+static_assert(sizeof(struct nvme_sgl_desc) == 16, "SGL descriptor is 16 bytes");
+#define NVME_SGL_DATA_BLOCK   0x00
+#define NVME_SGL_SEGMENT      0x20
+#define NVME_SGL_LAST_SEGMENT 0x30
+
+/* Completion queue entry: BASE 3.3.3.2, figure 90. */
+struct nvme_cqe {
+    uint32_t result;
+    uint32_t reserved;
+    uint16_t sq_head;
+    uint16_t sq_id;
+    uint16_t cid;
+    uint16_t status; /* bit 0 phase, 8:1 SC, 11:9 SCT, 13:12 CRD, 14 M, 15 DNR */
+};
+static_assert(sizeof(struct nvme_cqe) == 16, "CQE is 16 bytes");
+static_assert(offsetof(struct nvme_cqe, status) == 14, "status at byte 14");
+
+#define NVME_CQE_PHASE(status) ((status)&1u)
+
+/*
+ * "NVMe status" everywhere in this project: the CQE's status word shifted right by one, that is
+ * SC in 7:0, SCT in 10:8, CRD in 12:11, M in 13, DNR in 14. Zero is success.
+ */
+#define NVME_STATUS(cqe_status)   ((uint16_t)((cqe_status) >> 1))
+#define NVME_STATUS_SC(st)        ((st)&0xffu)
+#define NVME_STATUS_SCT(st)       (((st) >> 8) & 0x7u)
+#define NVME_STATUS_DNR           (1u << 14)
+#define NVME_STATUS_MAKE(sct, sc) ((uint16_t)(((sct) << 8) | (sc)))
+
+enum nvme_admin_opcode {
+    NVME_ADMIN_DELETE_SQ = 0x00,
+    NVME_ADMIN_CREATE_SQ = 0x01,
+    NVME_ADMIN_DELETE_CQ = 0x04,
+    NVME_ADMIN_CREATE_CQ = 0x05,
+    NVME_ADMIN_IDENTIFY = 0x06,
+    NVME_ADMIN_ABORT = 0x08,
+    NVME_ADMIN_SET_FEATURES = 0x09,
+    NVME_ADMIN_GET_FEATURES = 0x0a,
+    NVME_ADMIN_ASYNC_EVENT = 0x0c,
+};
+
+enum nvme_io_opcode {
+    NVME_IO_FLUSH = 0x00,
+    NVME_IO_WRITE = 0x01,
+    NVME_IO_READ = 0x02,
+    NVME_IO_WRITE_ZEROES = 0x08,
+    NVME_IO_DSM = 0x09,
+};
+
+/* CDW12 of READ and WRITE (NVM 3.2.4, 3.2.6): number of LBAs in 15:0 is 0-based. */
+#define NVME_RW_FUA         (1u << 30)
+#define NVME_RW_MAX_LBAS    65536u
+#define NVME_WZ_DEAC        (1u << 25)
+#define NVME_DSM_DEALLOCATE (1u << 2) /* CDW11 */
+
+/* One range of a Dataset Management command: NVM 3.2.3.1. */
+struct nvme_dsm_range {
+    uint32_t attributes;
+    uint32_t lbas;
+    uint64_t slba;
+};
+static_assert(sizeof(struct nvme_dsm_range) == 16, "DSM range is 16 bytes");
+#define NVME_DSM_MAX_RANGES 256u
+
+#define NVME_FEAT_NUM_QUEUES           0x07u
+#define NVME_FEAT_VOLATILE_WRITE_CACHE 0x06u
+
+enum nvme_identify_cns {
+    NVME_CNS_NS = 0x00,
+    NVME_CNS_CTRL = 0x01,
+    NVME_CNS_ACTIVE_NS_LIST = 0x02,
+    NVME_CNS_CTRL_NVM = 0x06, /* of the I/O command set, CSI in CDW11: 0 */
+};
+
+/* Status code types (BASE 3.3.3.2.1) and the codes used by name in this project. */
+enum nvme_sct {
+    NVME_SCT_ITS_GENERIC = 0,
+    NVME_SCT_ITS_COMMAND = 1,
+    NVME_SCT_ITS_MEDIA = 2,
+    NVME_SCT_ITS_PATH = 3,
+};
+
+/* SCT << 8 | SC */
+enum nvme_status_value {
+    NVME_OK = 0x000,
+    NVME_ERR_INVALID_OPCODE = 0x001,
+    NVME_ERR_INVALID_FIELD = 0x002,
+    NVME_ERR_CID_CONFLICT = 0x003,
+    NVME_ERR_DATA_TRANSFER = 0x004,
+    NVME_ERR_POWER_LOSS = 0x005,
+    NVME_ERR_INTERNAL = 0x006,
+    NVME_ERR_ABORT_REQUESTED = 0x007,
+    NVME_ERR_SQ_DELETED = 0x008,
+    NVME_ERR_INVALID_NS = 0x00b,
+    NVME_ERR_INVALID_SGL_SEGMENT = 0x00d,
+    NVME_ERR_INVALID_SGL_COUNT = 0x00e,
+    NVME_ERR_INVALID_SGL_LENGTH = 0x00f,
+    NVME_ERR_INVALID_SGL_TYPE = 0x011,
+    NVME_ERR_INVALID_PRP_OFFSET = 0x013,
+    NVME_ERR_INTERRUPTED = 0x021,
+    NVME_ERR_TRANSPORT = 0x022,
+    NVME_ERR_MEDIA_NOT_READY = 0x024, /* of an admin command */
+    NVME_ERR_LBA_RANGE = 0x080,
+    NVME_ERR_CAPACITY = 0x081,
+    NVME_ERR_NS_NOT_READY = 0x082,
+    NVME_ERR_CQ_INVALID = 0x100,
+    NVME_ERR_QID_INVALID = 0x101,
+    NVME_ERR_QUEUE_SIZE = 0x102,
+    NVME_ERR_ABORT_LIMIT = 0x103,
+    NVME_ERR_QUEUE_DELETION = 0x10c,
+    NVME_ERR_WRITE_FAULT = 0x280,
+    NVME_ERR_UNRECOVERED_READ = 0x281,
+};
+
+#endif

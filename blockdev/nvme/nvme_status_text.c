@@ -1,0 +1,9 @@
+/* Words for statuses, libnvme's; apart from status.c, whose wire names clash with libnvme's. */
+#include <libnvme.h>
+
+#include "blockdev/nvme/nvme_info.h"
+
+const char *nvme_status_text(uint16_t status)
+{
+    return nvme_status_to_string(status & 0x7ff, false);
+}

@@ -1,0 +1,96 @@
+/*
+ * NVMe controllers on the PCI bus as the kernel shows them in sysfs: who they are, who drives
+ * them, who uses them, and how to hand them from the kernel's driver to VFIO and back.
+ *
+ * `root` is the folder that holds sys/, proc/ and dev/: "" for the running system; tests have a
+ * tree of their own. Functions return 0 or -errno; those with `why` put a sentence there on an
+ * error: what is wrong and what to do, without the name of the device.
+ *
+ * What is read is what the kernel remembers, but for the link's speed and width: for those it wakes
+ * a device that sleeps. bind() and unbind() wait while it resets the device, up to a minute where
+ * that does not come back, and no signal ends the wait: not for threads that serve others.
+ */
+#ifndef BLOCKDEV_PCI_PCI_H
+#define BLOCKDEV_PCI_PCI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NVME_PCI_CLASS 0x010802u /* mass storage, non-volatile memory, NVM Express I/O */
+#define NVME_BDF_LEN   13        /* "0000:c1:00.0" and its 0 */
+
+struct nvme_pci {
+    char bdf[NVME_BDF_LEN];
+    uint16_t vendor, device, subsystem_vendor, subsystem_device;
+    uint32_t class_code;    /* 24 bits */
+    char driver[32];        /* "nvme", "vfio-pci", empty: none */
+    char kernel_name[32];   /* "nvme0" when the kernel's driver has it */
+    int iommu_group;        /* -1: no IOMMU, also in VFIO's noiommu mode */
+    bool iommu_identity;    /* the group's domain is identity (iommu=pt) */
+    unsigned group_devices; /* in that group, bridges not counted, itself included */
+    int numa_node;          /* -1: not said */
+    uint64_t bar0_len;      /* bytes */
+    char link_speed[32];    /* as sysfs says it: "16.0 GT/s PCIe" */
+    unsigned link_width, link_width_max;
+    bool can_reset;
+};
+
+/* "c1:00.0" or "0000:c1:00.0" to the long form in lower case; -EINVAL for anything else. */
+int nvme_pci_parse(const char *text, char bdf[NVME_BDF_LEN]);
+/* -ENODEV: no such device. Works for any PCI device; look at class_code. */
+int nvme_pci_read(const char *root, const char *bdf, struct nvme_pci *out);
+/* The same for a device that must be an NVMe controller: -EINVAL, -ENODEV. */
+int nvme_pci_find(const char *root, const char *bdf, struct nvme_pci *out, char *why, size_t len);
+/* All NVMe controllers, ascending by address; the caller frees *out. */
+int nvme_pci_list(const char *root, struct nvme_pci **out, size_t *n);
+
+/*
+ * May nobody else be harmed by taking this drive? 0; -EBUSY with who uses it in why: a block device
+ * of it or of its partitions is mounted, is swap, belongs to LVM, md, dm or bcache (sysfs holders),
+ * or is open exclusively by somebody, or the kernel is just starting it; -EEXIST: not in use, but a
+ * namespace holds a signature that is not ours (what kind is in why). When a block device of it
+ * cannot be looked at, the error of that: -EACCES without root. Only the kernel's driver shows
+ * block devices: under another driver nothing is known, and the answer is 0.
+ */
+int nvme_pci_check_unused(const char *root, const char *bdf, char *why, size_t len);
+/*
+ * Can VFIO give this device to us, now? 0; -ENODEV (absent, or no NVMe controller); -EBUSY (bound
+ * to another driver: bind it first); -EXDEV (others in its IOMMU group are not bound to VFIO, named
+ * in why); -ENOTSUP (no IOMMU, or the VFIO module is not loaded).
+ */
+int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len);
+/*
+ * The same for VFIO's noiommu mode. -EINVAL: an IOMMU guards it; -ENOTSUP: the mode is off, or not
+ * in this kernel, or VFIO is not loaded.
+ */
+int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len);
+
+/*
+ * Hands the device to `driver` ("vfio-pci") with driver_override, whatever drives it now; does
+ * nothing when it is there already. Does not ask whether its block devices are in use. When the
+ * driver does not take it, it goes back to where it was. -ENOENT: the driver is not loaded;
+ * -ENOTSUP: vfio-pci, and there is no IOMMU; -EBUSY: somebody uses it through VFIO; -EACCES: not
+ * root; -ETIMEDOUT: the driver did not take it.
+ */
+int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
+/* Of these errors those that can be told beforehand; changes nothing. */
+int nvme_pci_check_bind(const char *root, const char *bdf, const char *driver, char *why,
+                        size_t len);
+/*
+ * Takes driver_override back and lets the kernel choose its driver; 0 also when none wants it.
+ * -EBUSY: somebody uses it through VFIO. -EACCES.
+ */
+int nvme_pci_unbind(const char *root, const char *bdf, char *why, size_t len);
+/* -EBUSY, as that; changes nothing. */
+int nvme_pci_check_unbind(const char *root, const char *bdf, char *why, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

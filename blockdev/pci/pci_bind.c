@@ -1,0 +1,292 @@
+/* Which driver has a PCI device, and handing it from one to another. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "blockdev/pci/pci.h"
+#include "blockdev/pci/pci_sysfs.h"
+#include "support/wait.h"
+
+#define VFIO_DRIVER "vfio-pci"
+#define STUB_DRIVER "pci-stub" /* keeps a device from others and does nothing: VFIO allows it */
+#define BIND_MS     1000       /* the kernel binds before write() returns; this is for stragglers */
+#define POLL_NS     5000000
+
+#define NO_IOMMU                                                               \
+    "no IOMMU guards it: switch VT-d or AMD-Vi on in the BIOS, and boot with " \
+    "intel_iommu=on on Intel"
+
+#define DEVICES        "%s/sys/bus/pci/devices/"
+#define NOIOMMU_SWITCH "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
+
+/* --- May VFIO have it ------------------------------------------------------------------------ */
+
+/* Drivers of neighbours that never touch the device's memory: none, VFIO's and the stub. */
+static bool leaves_alone(const char *root, const struct nvme_pci *mate)
+{
+    return !mate->driver[0] || strcmp(mate->driver, VFIO_DRIVER) == 0 ||
+           strcmp(mate->driver, STUB_DRIVER) == 0 || mate->class_code >> 8 == 0x0604 ||
+           nvme_sysfs_exists(DEVICES "%s/vfio-dev", root, mate->bdf);
+}
+
+/* An IOMMU group is given away whole: its members could reach each other's memory. */
+static int check_group(const char *root, const struct nvme_pci *p, char *why, size_t len)
+{
+    struct sysfs_names names;
+    struct nvme_pci mate;
+    int rc =
+        nvme_sysfs_names(&names, "%s/sys/kernel/iommu_groups/%d/devices", root, p->iommu_group);
+
+    if (rc)
+        return nvme_why(why, len, rc, "IOMMU group %d cannot be read: %s", p->iommu_group,
+                        strerror(-rc));
+    for (int i = 0; !rc && i < names.n; i++) {
+        if (nvme_pci_read(root, names.entries[i]->d_name, &mate) || strcmp(mate.bdf, p->bdf) == 0 ||
+            leaves_alone(root, &mate))
+            continue;
+        rc = nvme_why(why, len, -EXDEV,
+                      "shares IOMMU group %d with %s, which %s drives: bind that to " VFIO_DRIVER
+                      " too, or use a slot with a group of its own",
+                      p->iommu_group, mate.bdf, mate.driver);
+    }
+    nvme_sysfs_names_free(&names);
+    return rc;
+}
+
+static int check_driver(const char *root, const struct nvme_pci *p, char *why, size_t len)
+{
+    if (strcmp(p->driver, VFIO_DRIVER) == 0 ||
+        (p->driver[0] && nvme_sysfs_exists(DEVICES "%s/vfio-dev", root, p->bdf)))
+        return 0;
+    if (!nvme_sysfs_exists("%s/sys/bus/pci/drivers/" VFIO_DRIVER, root))
+        return nvme_why(why, len, -ENOTSUP, "VFIO is not loaded: run modprobe " VFIO_DRIVER);
+    if (p->driver[0])
+        return nvme_why(why, len, -EBUSY, "%s drives it: hand it over with gpunvme bind %s",
+                        p->driver, p->bdf);
+    return nvme_why(why, len, -EBUSY, "no driver has it: hand it to VFIO with gpunvme bind %s",
+                    p->bdf);
+}
+
+/* vfio-pci takes nothing without an IOMMU, unless the machine's owner has said that it shall. */
+static bool noiommu_is_on(const char *root)
+{
+    char unsafe[SYSFS_NAME];
+
+    nvme_sysfs_text(unsafe, sizeof(unsafe), "%s" NOIOMMU_SWITCH, root);
+    return unsafe[0] == 'Y';
+}
+
+static int check_noiommu_mode(const char *root, const char *bdf, char *why, size_t len)
+{
+    if (noiommu_is_on(root) || !nvme_sysfs_exists("%s/sys/bus/pci/drivers/" VFIO_DRIVER, root))
+        return 0;
+    if (!nvme_sysfs_exists("%s" NOIOMMU_SWITCH, root))
+        return nvme_why(why, len, -ENOTSUP,
+                        "no IOMMU guards it, and this kernel has no noiommu mode of VFIO "
+                        "(CONFIG_VFIO_NOIOMMU)");
+    return nvme_why(why, len, -ENOTSUP,
+                    "VFIO's noiommu mode is off: echo 1 > " NOIOMMU_SWITCH ", then gpunvme bind %s",
+                    bdf);
+}
+
+int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len)
+{
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    if (rc)
+        return rc;
+    if (p.iommu_group >= 0)
+        return nvme_why(why, len, -EINVAL, "an IOMMU guards it (group %d): leave noiommu out",
+                        p.iommu_group);
+    rc = check_noiommu_mode(root, p.bdf, why, len);
+    return rc ? rc : check_driver(root, &p, why, len);
+}
+
+int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len)
+{
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    if (rc)
+        return rc;
+    if (p.iommu_group < 0)
+        return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
+    rc = check_driver(root, &p, why, len);
+    return rc ? rc : check_group(root, &p, why, len);
+}
+
+/* --- Handing over ---------------------------------------------------------------------------- */
+
+static int explain_write(int rc, const char *what, char *why, size_t len)
+{
+    if (rc == -EACCES || rc == -EPERM || rc == -EROFS)
+        return nvme_why(why, len, rc == -EROFS ? rc : -EACCES, "cannot %s: needs root%s", what,
+                        rc == -EROFS ? " outside a container" : "");
+    return rc ? nvme_why(why, len, rc, "cannot %s: %s", what, strerror(-rc)) : 0;
+}
+
+static bool driver_is(const char *root, const char *bdf, const char *driver)
+{
+    char now[SYSFS_NAME];
+
+    nvme_sysfs_link(now, sizeof(now), DEVICES "%s/driver", root, bdf);
+    return strcmp(now, driver) == 0;
+}
+
+static int wait_for_driver(const char *root, const char *bdf, const char *driver)
+{
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
+    uint64_t deadline = nvme_deadline_ms(BIND_MS);
+
+    while (!driver_is(root, bdf, driver)) {
+        if (nvme_now_ns() > deadline)
+            return -ETIMEDOUT;
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+/*
+ * Taking a device from vfio-pci waits, for as long as it takes, until its user closes it. A group
+ * can be opened once only, and not while somebody has its device: so it tells beforehand.
+ */
+static bool vfio_in_use(const char *root, const struct nvme_pci *p)
+{
+    char path[PATH_MAX], group[SYSFS_NAME];
+    int fd;
+
+    if (strcmp(p->driver, VFIO_DRIVER) != 0)
+        return false;
+    nvme_sysfs_link(group, sizeof(group), DEVICES "%s/iommu_group", root, p->bdf);
+    snprintf(path, sizeof(path), "%s/dev/vfio/%s%s", root, p->iommu_group < 0 ? "noiommu-" : "",
+             group);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return errno == EBUSY;
+    close(fd);
+    return false;
+}
+
+static int check_release(const char *root, const struct nvme_pci *p, char *why, size_t len)
+{
+    return vfio_in_use(root, p)
+               ? nvme_why(why, len, -EBUSY, "a program uses it through VFIO: end that first")
+               : 0;
+}
+
+/* Takes the device from whoever drives it now. */
+static int release(const char *root, const struct nvme_pci *p, char *why, size_t len)
+{
+    int rc = check_release(root, p, why, len);
+
+    if (rc || !p->driver[0])
+        return rc;
+    rc = nvme_sysfs_write(p->bdf, DEVICES "%s/driver/unbind", root, p->bdf);
+    if (rc == -ENODEV || rc == -ENOENT) /* somebody was faster */
+        rc = 0;
+    return explain_write(rc, "take it from its driver", why, len);
+}
+
+static int set_override(const char *root, const char *bdf, const char *driver)
+{
+    return nvme_sysfs_write(driver, DEVICES "%s/driver_override", root, bdf);
+}
+
+static int probe(const char *root, const char *bdf)
+{
+    return nvme_sysfs_write(bdf, "%s/sys/bus/pci/drivers_probe", root);
+}
+
+static int hand_over(const char *root, const struct nvme_pci *p, const char *driver, char *why,
+                     size_t len)
+{
+    int rc = release(root, p, why, len);
+
+    if (rc)
+        return rc;
+    rc = probe(root, p->bdf);
+    if (rc == -EACCES || rc == -EPERM || rc == -EROFS)
+        return explain_write(rc, "give it to a driver", why, len);
+    if (wait_for_driver(root, p->bdf, driver) == 0)
+        return 0;
+    return nvme_why(why, len, rc ? rc : -ETIMEDOUT,
+                    "%s did not take it: dmesg may say why. It was given back to the kernel",
+                    driver);
+}
+
+static int check_bind(const char *root, const struct nvme_pci *p, const char *driver, char *why,
+                      size_t len)
+{
+    if (!nvme_sysfs_exists("%s/sys/bus/pci/drivers/%s", root, driver))
+        return nvme_why(why, len, -ENOENT, "the driver %s is not loaded: run modprobe %s", driver,
+                        driver);
+    if (strcmp(driver, VFIO_DRIVER) == 0 && p->iommu_group < 0 && !noiommu_is_on(root))
+        return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
+    return check_release(root, p, why, len);
+}
+
+int nvme_pci_check_bind(const char *root, const char *bdf, const char *driver, char *why,
+                        size_t len)
+{
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    if (rc || strcmp(p.driver, driver) == 0)
+        return rc;
+    return check_bind(root, &p, driver, why, len);
+}
+
+int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len)
+{
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    if (rc || strcmp(p.driver, driver) == 0)
+        return rc;
+    rc = check_bind(root, &p, driver, why, len);
+    if (rc)
+        return rc;
+    rc = explain_write(set_override(root, p.bdf, driver), "choose its driver", why, len);
+    if (rc)
+        return rc;
+    rc = hand_over(root, &p, driver, why, len);
+    if (rc) {
+        set_override(root, p.bdf, "\n");
+        probe(root, p.bdf);
+    }
+    return rc;
+}
+
+int nvme_pci_check_unbind(const char *root, const char *bdf, char *why, size_t len)
+{
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    return rc ? rc : check_release(root, &p, why, len);
+}
+
+int nvme_pci_unbind(const char *root, const char *bdf, char *why, size_t len)
+{
+    char chosen[SYSFS_NAME];
+    struct nvme_pci p;
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    if (rc)
+        return rc;
+    nvme_sysfs_text(chosen, sizeof(chosen), DEVICES "%s/driver_override", root, p.bdf);
+    if (strcmp(p.driver, VFIO_DRIVER) != 0 && strcmp(chosen, VFIO_DRIVER) != 0)
+        return 0;
+    rc = release(root, &p, why, len);
+    if (rc)
+        return rc;
+    rc = set_override(root, p.bdf, "\n");
+    if (!rc)
+        rc = probe(root, p.bdf);
+    /* With no driver of its own loaded the device stays without one. */
+    return rc == -EINVAL || rc == -ENODEV ? 0 : explain_write(rc, "give it back", why, len);
+}

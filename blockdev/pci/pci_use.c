@@ -1,0 +1,367 @@
+/* Who uses a drive: mounts, swap, volume managers, exclusive openers; and what it bears. */
+#include <blkid/blkid.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "blockdev/pci/pci.h"
+#include "blockdev/pci/pci_sysfs.h"
+
+/* A volume of LVM on md on a partition is three deep. Deeper than this is a circle or a joke. */
+#define MAX_DEPTH     8
+#define SUBJECT       256    /* "nvme0n1p3, part of LVM volume vg-root" */
+#define OWN_MAGIC     "GNsb" /* how a gpunvmefs superblock begins (the tests compare) */
+#define OWN_MAGIC_LEN 4
+
+/* What can be said against taking the drive, the weightiest last. */
+enum use_rank {
+    USE_NONE,
+    USE_SIGNATURE,
+    USE_UNKNOWN, /* cannot be looked at */
+    USE_EXCLUSIVE,
+    USE_HELD,
+    USE_MOUNTED,
+    USE_SYSTEM, /* this system runs from it */
+};
+
+struct use {
+    const char *root;
+    enum use_rank rank; /* of the sentence in why */
+    int rc;
+    char *why;
+    size_t len;
+};
+
+/* Keeps the weightiest sentence. */
+SYSFS_PRINTF(4, 5)
+static void object(struct use *u, enum use_rank rank, int rc, const char *sentence, ...)
+{
+    va_list args;
+
+    if (rank <= u->rank)
+        return;
+    u->rank = rank;
+    u->rc = rc;
+    if (!u->why || u->len == 0)
+        return;
+    va_start(args, sentence);
+    vsnprintf(u->why, u->len, sentence, args);
+    va_end(args);
+}
+
+/* --- Mounts and swap ------------------------------------------------------------------------- */
+
+static bool runs_the_system(const char *mount_point)
+{
+    static const char *const points[] = {"/", "/boot", "/boot/efi", "/efi", "/usr"};
+
+    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
+        if (strcmp(mount_point, points[i]) == 0)
+            return true;
+    return false;
+}
+
+struct mount {
+    char *device; /* "259:1" */
+    char *point;
+    char *source; /* "/dev/nvme0n1p1"; file systems over several devices show only this */
+};
+
+/* Takes a line of mountinfo apart in place: "ID PARENT M:N ROOT POINT ... - TYPE SOURCE ...". */
+static bool parse_mount(char *line, struct mount *m)
+{
+    char *save = NULL, *dash = strstr(line, " - "), *field = strtok_r(line, " \n", &save);
+
+    for (int i = 0; field && i < 2; i++)
+        field = strtok_r(NULL, " \n", &save);
+    m->device = field;
+    field = strtok_r(NULL, " \n", &save);
+    m->point = field ? strtok_r(NULL, " \n", &save) : NULL;
+    if (!dash || !m->device || !m->point || m->point > dash)
+        return false;
+    dash += 3;
+    field = strtok_r(dash, " \n", &save);
+    m->source = field ? strtok_r(NULL, " \n", &save) : NULL;
+    return m->source != NULL;
+}
+
+static bool is_device_path(const char *path, const char *name)
+{
+    return strncmp(path, "/dev/", 5) == 0 && strcmp(path + 5, name) == 0;
+}
+
+static void find_mount(struct use *u, const char *subject, const char *name)
+{
+    char path[PATH_MAX], device[SYSFS_NAME], *line = NULL;
+    struct mount m;
+    size_t size = 0;
+    FILE *f;
+
+    nvme_sysfs_text(device, sizeof(device), "%s/sys/class/block/%s/dev", u->root, name);
+    snprintf(path, sizeof(path), "%s/proc/self/mountinfo", u->root);
+    f = fopen(path, "re");
+    if (!f) {
+        object(u, USE_UNKNOWN, -errno, "/proc/self/mountinfo: %s", strerror(errno));
+        return;
+    }
+    while (getline(&line, &size, f) > 0) {
+        bool system;
+
+        if (!parse_mount(line, &m) ||
+            (strcmp(m.device, device) != 0 && !is_device_path(m.source, name)))
+            continue;
+        nvme_sysfs_printable(m.point);
+        system = runs_the_system(m.point);
+        object(u, system ? USE_SYSTEM : USE_MOUNTED, -EBUSY, "%s is mounted on %s%s", subject,
+               m.point, system ? ": this system runs from it" : "");
+    }
+    free(line);
+    fclose(f);
+}
+
+static void find_swap(struct use *u, const char *subject, const char *name)
+{
+    char path[PATH_MAX], *line = NULL;
+    size_t size = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/proc/swaps", u->root);
+    f = fopen(path, "re");
+    if (!f)
+        return; /* a kernel without swap */
+    while (getline(&line, &size, f) > 0) {
+        line[strcspn(line, " \t\n")] = 0;
+        if (is_device_path(line, name))
+            object(u, USE_MOUNTED, -EBUSY, "%s is swap space in use", subject);
+    }
+    free(line);
+    fclose(f);
+}
+
+/* --- Holders: device mapper, md, bcache ------------------------------------------------------ */
+
+static void describe_mapped(const struct use *u, const char *holder, char *text, size_t len)
+{
+    static const struct {
+        const char *prefix, *kind;
+    } kinds[] = {{"LVM-", "LVM volume"},
+                 {"CRYPT-", "encrypted volume"},
+                 {"mpath-", "multipath device"},
+                 {"", "device mapper volume"}};
+    char name[SYSFS_NAME], uuid[SYSFS_NAME];
+    size_t i = 0;
+
+    nvme_sysfs_text(uuid, sizeof(uuid), "%s/sys/class/block/%s/dm/uuid", u->root, holder);
+    nvme_sysfs_text(name, sizeof(name), "%s/sys/class/block/%s/dm/name", u->root, holder);
+    while (strncmp(uuid, kinds[i].prefix, strlen(kinds[i].prefix)) != 0)
+        i++;
+    snprintf(text, len, "%s %.63s", kinds[i].kind, name[0] ? name : holder);
+}
+
+static void describe_holder(const struct use *u, const char *holder, char *text, size_t len)
+{
+    if (strncmp(holder, "dm-", 3) == 0)
+        describe_mapped(u, holder, text, len);
+    else if (strncmp(holder, "md", 2) == 0)
+        snprintf(text, len, "md array %.63s", holder);
+    else
+        snprintf(text, len, "%.63s", holder);
+    nvme_sysfs_printable(text);
+}
+
+/* What is on a block device, and on what is made of it. subject: how sentences call it. */
+static void look_at(struct use *u, const char *subject, const char *name, int depth);
+
+static void look_at_holders(struct use *u, const char *subject, const char *name, int depth)
+{
+    char text[SYSFS_NAME * 2], whole[SUBJECT];
+    struct sysfs_names holders;
+    int bare = (int)strlen(subject) - (depth > 0); /* without the comma that ends an insertion */
+
+    if (nvme_sysfs_names(&holders, "%s/sys/class/block/%s/holders", u->root, name))
+        return;
+    for (int i = 0; i < holders.n; i++) {
+        const char *holder = holders.entries[i]->d_name;
+
+        describe_holder(u, holder, text, sizeof(text));
+        object(u, USE_HELD, -EBUSY, "%.*s belongs to %s", bare, subject, text);
+        snprintf(whole, sizeof(whole), "%.*s, part of %s,", bare, subject, text);
+        if (depth < MAX_DEPTH)
+            look_at(u, whole, holder, depth + 1);
+    }
+    nvme_sysfs_names_free(&holders);
+}
+
+static void look_at(struct use *u, const char *subject, const char *name, int depth)
+{
+    find_mount(u, subject, name);
+    find_swap(u, subject, name);
+    look_at_holders(u, subject, name, depth);
+}
+
+/* --- Exclusive openers, signatures ----------------------------------------------------------- */
+
+static blkid_probe new_probe(int fd)
+{
+    blkid_probe probe = blkid_new_probe();
+
+    if (!probe || blkid_probe_set_device(probe, fd, 0, 0) == 0)
+        return probe;
+    blkid_free_probe(probe);
+    return NULL;
+}
+
+static void describe_signature(struct use *u, const char *name, blkid_probe probe)
+{
+    const char *type;
+
+    if (blkid_probe_lookup_value(probe, "TYPE", &type, NULL) == 0)
+        object(u, USE_SIGNATURE, -EEXIST, "%s holds %s", name, type);
+    else if (blkid_probe_lookup_value(probe, "PTTYPE", &type, NULL) == 0)
+        object(u, USE_SIGNATURE, -EEXIST, "%s holds a partition table (%s)", name, type);
+    else
+        object(u, USE_SIGNATURE, -EEXIST, "%s holds an unknown signature", name);
+}
+
+static void find_signature(struct use *u, const char *name, int fd)
+{
+    char magic[OWN_MAGIC_LEN];
+    blkid_probe probe;
+
+    if (pread(fd, magic, sizeof(magic), 0) == OWN_MAGIC_LEN &&
+        memcmp(magic, OWN_MAGIC, OWN_MAGIC_LEN) == 0)
+        return;
+    probe = new_probe(fd);
+    if (!probe) {
+        object(u, USE_UNKNOWN, -EIO, "%s cannot be read", name);
+        return;
+    }
+    blkid_probe_enable_superblocks(probe, 1);
+    blkid_probe_set_superblocks_flags(probe, BLKID_SUBLKS_TYPE);
+    blkid_probe_enable_partitions(probe, 1);
+    switch (blkid_do_safeprobe(probe)) {
+    case 0:
+        describe_signature(u, name, probe);
+        break;
+    case 1:
+        break;
+    case -2:
+        object(u, USE_SIGNATURE, -EEXIST, "%s holds several signatures", name);
+        break;
+    default:
+        object(u, USE_UNKNOWN, -EIO, "%s cannot be read", name);
+    }
+    blkid_free_probe(probe);
+}
+
+/*
+ * O_EXCL fails while a file system (of any mount namespace), a volume manager or a program has
+ * claimed the device: it finds also those who leave no trace in our /proc and /sys.
+ */
+static void open_exclusively(struct use *u, const char *name, bool is_disk)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/dev/%s", u->root, name);
+    fd = open(path, O_RDONLY | O_EXCL | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == EBUSY)
+        object(u, USE_EXCLUSIVE, -EBUSY, "%s is claimed by a program or a file system", name);
+    else if (fd < 0)
+        object(u, USE_UNKNOWN, -errno, "/dev/%s cannot be opened to see what is on it: %s", name,
+               strerror(errno));
+    else if (is_disk)
+        find_signature(u, name, fd);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* --- The drive's block devices --------------------------------------------------------------- */
+
+static const char *skip_number(const char *s, char letter)
+{
+    if (!s || *s != letter || !isdigit((unsigned char)s[1]))
+        return NULL;
+    for (s++; isdigit((unsigned char)*s);)
+        s++;
+    return s;
+}
+
+/*
+ * The block device of a namespace as it appears below its controller: "nvme0n1" is itself; with
+ * multipath "nvme0c1n1" is one hidden path to "nvme0n1". False for anything else.
+ */
+static bool disk_name(const char *name, char disk[SYSFS_NAME])
+{
+    const char *subsystem, *path, *end;
+
+    if (strncmp(name, "nvme", 4) != 0)
+        return false;
+    subsystem = skip_number(name + 3, 'e');
+    path = skip_number(subsystem, 'c');
+    end = skip_number(path ? path : subsystem, 'n');
+    if (!end || *end)
+        return false;
+    snprintf(disk, SYSFS_NAME, "%.*s%s", (int)(subsystem - name), name, path ? path : subsystem);
+    return true;
+}
+
+static void look_at_disk(struct use *u, const char *disk)
+{
+    struct sysfs_names parts;
+
+    look_at(u, disk, disk, 0);
+    open_exclusively(u, disk, true);
+    if (nvme_sysfs_names(&parts, "%s/sys/class/block/%s", u->root, disk))
+        return;
+    for (int i = 0; i < parts.n; i++) {
+        const char *part = parts.entries[i]->d_name;
+
+        if (!nvme_sysfs_exists("%s/sys/class/block/%s/%s/partition", u->root, disk, part))
+            continue;
+        look_at(u, part, part, 0);
+        open_exclusively(u, part, false);
+    }
+    nvme_sysfs_names_free(&parts);
+}
+
+/* Until the controller is live its namespaces are not there to look at. */
+static void look_at_state(struct use *u, const struct nvme_pci *p)
+{
+    static const char *const starting[] = {"new", "connecting", "resetting"};
+    char state[SYSFS_NAME];
+
+    nvme_sysfs_text(state, sizeof(state), "%s/sys/bus/pci/devices/%s/nvme/%s/state", u->root,
+                    p->bdf, p->kernel_name);
+    for (size_t i = 0; i < sizeof(starting) / sizeof(starting[0]); i++)
+        if (strcmp(state, starting[i]) == 0)
+            object(u, USE_EXCLUSIVE, -EBUSY, "the kernel is starting or resetting it: try again");
+}
+
+int nvme_pci_check_unused(const char *root, const char *bdf, char *why, size_t len)
+{
+    struct use u = {.root = root, .rank = USE_NONE, .why = why, .len = len};
+    struct sysfs_names names;
+    struct nvme_pci p;
+    char disk[SYSFS_NAME];
+    int rc = nvme_pci_find(root, bdf, &p, why, len);
+
+    if (rc || !p.kernel_name[0])
+        return rc;
+    look_at_state(&u, &p);
+    rc = nvme_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/nvme/%s", root, p.bdf, p.kernel_name);
+    if (rc)
+        return nvme_why(why, len, rc, "its sysfs folder cannot be read: %s", strerror(-rc));
+    for (int i = 0; i < names.n; i++)
+        if (disk_name(names.entries[i]->d_name, disk) &&
+            nvme_sysfs_exists("%s/sys/class/block/%s", root, disk))
+            look_at_disk(&u, disk);
+    nvme_sysfs_names_free(&names);
+    return u.rank == USE_NONE ? 0 : u.rc;
+}

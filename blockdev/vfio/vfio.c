@@ -1,0 +1,256 @@
+/* The VFIO transport: what the two kernel interfaces have in common. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/pci/pci_sysfs.h"
+#include "blockdev/vfio/vfio_internal.h"
+#include "support/wait.h"
+
+#define POLL_NS 10000000
+
+static struct vfio *vfio_of(struct nvme_transport *t)
+{
+    return (struct vfio *)t;
+}
+
+/* --- Answers of the kernel ------------------------------------------------------------------- */
+
+int vfio_query(int fd, unsigned long request, size_t fixed, void *answer)
+{
+    uint32_t *argsz = answer; /* the first field of every such struct */
+
+    *argsz = (uint32_t)fixed;
+    if (ioctl(fd, request, answer))
+        return -errno;
+    if (*argsz > VFIO_ANSWER)
+        return -E2BIG;
+    if (*argsz <= fixed)
+        return 0;
+    /* It has more to say, and has told how much. */
+    return ioctl(fd, request, answer) ? -errno : 0;
+}
+
+const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16_t id, size_t min)
+{
+    struct vfio_info_cap_header cap;
+
+    /* Offsets must ascend, so that no chain is a circle. */
+    for (uint32_t at = first, next; at && at < len && len - at >= sizeof(cap); at = next) {
+        memcpy(&cap, (const char *)answer + at, sizeof(cap));
+        if (cap.id == id)
+            return len - at >= min ? (const char *)answer + at : NULL;
+        next = cap.next > at ? cap.next : 0;
+    }
+    return NULL;
+}
+
+bool vfio_wait_turn(uint64_t deadline)
+{
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
+
+    if (nvme_now_ns() > deadline)
+        return false;
+    nanosleep(&pause, NULL);
+    return true;
+}
+
+int vfio_open_node(const char *path, const struct vfio_why *why)
+{
+    uint64_t deadline = nvme_deadline_ms(VFIO_TURN_MS);
+    int fd;
+
+    while ((fd = open(path, O_RDWR | O_CLOEXEC)) < 0 && errno == EBUSY)
+        if (!vfio_wait_turn(deadline))
+            break;
+    if (fd >= 0)
+        return fd;
+    switch (errno) {
+    case ENOENT:
+    case ENXIO:
+        return nvme_why(why->text, why->len, -ENOTSUP,
+                        "%s is missing: run modprobe vfio-pci and bind the drive again", path);
+    case EACCES:
+    case EPERM:
+        return nvme_why(why->text, why->len, -EACCES,
+                        "no rights on %s: run as root, or chown it to the user", path);
+    case EBUSY:
+        return nvme_why(why->text, why->len, -EBUSY, "another program uses it (%s is busy)", path);
+    }
+    return nvme_why(why->text, why->len, -errno, "%s: %s", path, strerror(errno));
+}
+
+/* --- Memory ---------------------------------------------------------------------------------- */
+
+static bool whole_pages(const struct nvme_mem *mem)
+{
+    return mem->len && ((uintptr_t)mem->addr | mem->len) % NVME_PAGE_SIZE == 0;
+}
+
+static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
+{
+    /* Large memory begins on a large page, so that the IOMMU needs few entries for it. */
+    size_t align = mem->len >= NVME_LARGE_PAGE ? NVME_LARGE_PAGE : NVME_PAGE_SIZE;
+    struct vfio *v = vfio_of(t);
+    int rc;
+
+    if (!mem->addr)
+        return -EFAULT; /* the kernel pins pages of the process; device memory has none */
+    if (!whole_pages(mem))
+        return -EINVAL;
+    if (v->t.physical)
+        return vfio_noiommu_map(mem, iova);
+    pthread_mutex_lock(&v->lock);
+    rc = nvme_iova_take(&v->iova, mem->len, align, NULL, iova);
+    if (!rc) {
+        rc = v->api->map(v, mem->addr, mem->len, *iova);
+        if (rc)
+            nvme_iova_give(&v->iova, *iova);
+    }
+    pthread_mutex_unlock(&v->lock);
+    return rc;
+}
+
+static int vfio_unmap(struct nvme_transport *t, uint64_t iova)
+{
+    struct vfio *v = vfio_of(t);
+    const struct nvme_iova_range *r;
+    int rc = -ENOENT;
+
+    if (v->t.physical)
+        return 0; /* nothing can be taken from the drive */
+    pthread_mutex_lock(&v->lock);
+    r = nvme_iova_find(&v->iova, iova);
+    if (r)
+        rc = v->api->unmap(v, iova, r->len);
+    if (!rc)
+        nvme_iova_give(&v->iova, iova);
+    pthread_mutex_unlock(&v->lock);
+    return rc;
+}
+
+bool nvme_vfio_memlock_low(char *why, size_t len)
+{
+    struct rlimit limit;
+
+    if (geteuid() == 0 || getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return false;
+    nvme_why(why, len, 0,
+             "memory for DMA is locked, and the limit is %llu KiB: raise it with ulimit -l, in "
+             "/etc/security/limits.conf or with LimitMEMLOCK= of systemd",
+             (unsigned long long)limit.rlim_cur / 1024);
+    return true;
+}
+
+/* --- Opening and closing --------------------------------------------------------------------- */
+
+static int vfio_reset(struct nvme_transport *t)
+{
+    return vfio_pci_reset(vfio_of(t));
+}
+
+/* Bus mastering ends first: from then on the drive reaches no memory, mapped or not. */
+static void destroy(struct vfio *v)
+{
+    vfio_pci_close(v);
+    v->api->close(v);
+    nvme_iova_destroy(&v->iova);
+    pthread_rwlock_destroy(&v->access);
+    pthread_mutex_destroy(&v->lock);
+    free(v);
+}
+
+static void vfio_close(struct nvme_transport *t)
+{
+    destroy(vfio_of(t));
+}
+
+static const struct nvme_transport_ops vfio_ops = {
+    .name = "vfio",
+    .read32 = vfio_read32,
+    .read64 = vfio_read64,
+    .write32 = vfio_write32,
+    .write64 = vfio_write64,
+    .map = vfio_map,
+    .unmap = vfio_unmap,
+    .reset = vfio_reset,
+    .close = vfio_close,
+};
+
+static struct vfio *create(const struct vfio_api *api)
+{
+    struct vfio *v = calloc(1, sizeof(*v));
+
+    if (!v)
+        return NULL;
+    v->t.ops = &vfio_ops;
+    v->t.doorbells_are_mmio = true;
+    v->t.removal_fd = -1;
+    v->t.doorbells_fd = -1;
+    v->api = api;
+    v->space = -1;
+    v->group = -1;
+    v->device = -1;
+    pthread_mutex_init(&v->lock, NULL);
+    pthread_rwlock_init(&v->access, NULL);
+    nvme_iova_init(&v->iova);
+    return v;
+}
+
+static const struct vfio_api *choose_api(const char *root, const char *bdf,
+                                         enum nvme_vfio_api wanted, const struct vfio_why *why)
+{
+    if (wanted != NVME_VFIO_GROUP && vfio_iommufd_usable(root, bdf))
+        return &vfio_iommufd_api;
+    if (wanted != NVME_VFIO_IOMMUFD)
+        return &vfio_group_api;
+    nvme_why(why->text, why->len, 0,
+             "this kernel has no iommufd for it, or there are no rights on it: /dev/iommu and "
+             "/dev/vfio/devices");
+    return NULL;
+}
+
+int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_opts *opts,
+                      struct nvme_transport **out, char *why, size_t len)
+{
+    const struct vfio_why w = {.text = why, .len = len};
+    const struct vfio_api *api;
+    struct nvme_pci p;
+    struct vfio *v;
+    bool noiommu = opts && opts->noiommu;
+    int rc = noiommu ? nvme_pci_check_noiommu(root, bdf, why, len)
+                     : nvme_pci_check_vfio(root, bdf, why, len);
+
+    if (!rc)
+        rc = nvme_pci_find(root, bdf, &p, why, len);
+    if (rc)
+        return rc;
+    api = noiommu ? &vfio_noiommu_api
+                  : choose_api(root, p.bdf, opts ? opts->api : NVME_VFIO_AUTO, &w);
+    if (!api)
+        return -ENOTSUP;
+    v = create(api);
+    if (!v)
+        return nvme_why(why, len, -ENOMEM, "out of memory");
+    rc = api->open(v, root, &p, &w);
+    if (!rc)
+        rc = vfio_pci_open(v, &w);
+    if (rc) {
+        destroy(v);
+        return rc;
+    }
+    *out = &v->t;
+    return 0;
+}
+
+int nvme_vfio_open(const char *bdf, const struct nvme_vfio_opts *opts, struct nvme_transport **out,
+                   char *why, size_t len)
+{
+    return nvme_vfio_open_at("", bdf, opts, out, why, len);
+}

@@ -1,0 +1,59 @@
+/*
+ * A PCI NVMe controller through VFIO, as a transport (transport.h).
+ *
+ * The kernel resets the function when it is opened and when it is closed, also because its user
+ * has died. Opening turns bus mastering on (the enable happens through nvme.h) and maps the
+ * doorbells, up to the MSI-X table; closing hands the device back quiet. iommufd where the kernel
+ * has it, else the group interface. Memory is mapped up to RLIMIT_MEMLOCK, except for root; of
+ * device memory only addresses exist, which VFIO cannot map (-EFAULT).
+ *
+ * The kernel waits up to a minute for a device that does not come back from a reset, its own or one
+ * asked for through sysfs, and nothing gets a thread out of that. reset() and register accesses do
+ * not wait for it: registers read all-ones while a reset() is under way. Opening and closing do.
+ */
+#ifndef BLOCKDEV_VFIO_VFIO_H
+#define BLOCKDEV_VFIO_VFIO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "blockdev/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum nvme_vfio_api { NVME_VFIO_AUTO = 0, NVME_VFIO_GROUP, NVME_VFIO_IOMMUFD };
+
+struct nvme_vfio_opts {
+    enum nvme_vfio_api api;
+    /*
+     * Drive a device that no IOMMU guards, through VFIO's noiommu mode, for root. The drive can
+     * then write to any memory of the machine: for machines of one's own only. Memory comes from
+     * the large pages that root has reserved, of which 8 must be free at least (-ENOMEM).
+     */
+    bool noiommu;
+};
+
+/*
+ * bdf: as nvme_pci_parse() takes it. opts may be NULL. On an error why has a sentence: what is
+ * wrong and what to do. -EINVAL (no such name), -ENODEV, -EBUSY, -EXDEV, -ENOTSUP as
+ * nvme_pci_check_vfio(), with noiommu as nvme_pci_check_noiommu(); -EACCES (rights on /dev/vfio/N);
+ * -EPROTO (BAR0 too small, its doorbells not mappable).
+ */
+int nvme_vfio_open(const char *bdf, const struct nvme_vfio_opts *opts, struct nvme_transport **out,
+                   char *why, size_t len);
+
+/*
+ * For whoever had -ENOMEM from map(): whether RLIMIT_MEMLOCK bounds this process, and then in why
+ * what to do about it.
+ */
+bool nvme_vfio_memlock_low(char *why, size_t len);
+/* The same of a transport with physical addresses. -ENOMEM. */
+int nvme_vfio_no_large_page(char *why, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

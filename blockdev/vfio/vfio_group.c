@@ -1,0 +1,181 @@
+/* VFIO's older interface: an IOMMU group goes into a container, which has the address space. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "blockdev/pci/pci_sysfs.h"
+#include "blockdev/vfio/vfio_internal.h"
+
+/* The interrupt window of x86, for kernels before 5.4, which do not tell what to avoid. */
+#define MSI_FIRST 0xfee00000u
+#define MSI_LAST  0xfeefffffu
+/* The least that IOMMUs translate: 39 bits (VT-d with three levels). */
+#define LAST_IOVA ((1ull << 39) - 1)
+
+static int open_container(struct vfio *v, const char *root, int type, const struct vfio_why *why)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/dev/vfio/vfio", root);
+    v->space = vfio_open_node(path, why);
+    if (v->space < 0)
+        return v->space;
+    if (ioctl(v->space, VFIO_GET_API_VERSION) != VFIO_API_VERSION)
+        return nvme_why(why->text, why->len, -ENOTSUP, "%s speaks no VFIO that is known here",
+                        path);
+    if (ioctl(v->space, VFIO_CHECK_EXTENSION, type) != 1)
+        return nvme_why(why->text, why->len, -ENOTSUP,
+                        type == VFIO_NOIOMMU_IOMMU
+                            ? "VFIO's noiommu mode is off (enable_unsafe_noiommu_mode)"
+                            : "VFIO has no driver for this IOMMU: run modprobe vfio_iommu_type1");
+    return 0;
+}
+
+static int open_group(struct vfio *v, const char *root, const char *node,
+                      const struct vfio_why *why)
+{
+    struct vfio_group_status status = {.argsz = sizeof(status)};
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/dev/vfio/%s", root, node);
+    v->group = vfio_open_node(path, why);
+    if (v->group < 0)
+        return v->group;
+    if (ioctl(v->group, VFIO_GROUP_GET_STATUS, &status))
+        return nvme_why(why->text, why->len, -ENOTSUP, "%s is no VFIO group: %s", path,
+                        strerror(errno));
+    if (!(status.flags & VFIO_GROUP_FLAGS_VIABLE))
+        return nvme_why(why->text, why->len, -EXDEV,
+                        "others in its IOMMU group %s have drivers: bind them to vfio-pci too",
+                        node);
+    return 0;
+}
+
+static int open_device(struct vfio *v, int type, const char *bdf, const struct vfio_why *why)
+{
+    if (ioctl(v->group, VFIO_GROUP_SET_CONTAINER, &v->space))
+        return nvme_why(why->text, why->len, -errno, "its group does not join a container: %s",
+                        strerror(errno));
+    if (ioctl(v->space, VFIO_SET_IOMMU, type))
+        return errno == EPERM
+                   ? nvme_why(why->text, why->len, -ENOTSUP,
+                              "the IOMMU does not remap interrupts: VFIO wants that (the option "
+                              "allow_unsafe_interrupts of vfio_iommu_type1 does without)")
+                   : nvme_why(why->text, why->len, -errno, "the IOMMU does not take it: %s",
+                              strerror(errno));
+    v->device = ioctl(v->group, VFIO_GROUP_GET_DEVICE_FD, bdf);
+    if (v->device < 0)
+        return nvme_why(why->text, why->len, -errno, "VFIO does not open it: %s", strerror(errno));
+    return 0;
+}
+
+int vfio_group_join(struct vfio *v, const char *root, const char *node, int type, const char *bdf,
+                    const struct vfio_why *why)
+{
+    int rc = open_container(v, root, type, why);
+
+    if (!rc)
+        rc = open_group(v, root, node, why);
+    return rc ? rc : open_device(v, type, bdf, why);
+}
+
+static int default_windows(struct nvme_iova *iova)
+{
+    int rc = nvme_iova_allow(iova, 0, MSI_FIRST - 1);
+
+    return rc ? rc : nvme_iova_allow(iova, MSI_LAST + 1ull, LAST_IOVA);
+}
+
+int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len)
+{
+    const struct vfio_iommu_type1_info *info = answer;
+    const struct vfio_iommu_type1_info_cap_iova_range *cap = NULL;
+    size_t room;
+
+    if (info->flags & VFIO_IOMMU_INFO_CAPS)
+        cap = vfio_find_cap(answer, len, info->cap_offset, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE,
+                            sizeof(*cap));
+    if (!cap)
+        return default_windows(iova);
+    room = (len - (size_t)((const char *)cap - (const char *)answer) - sizeof(*cap)) /
+           sizeof(cap->iova_ranges[0]);
+    for (size_t i = 0; i < cap->nr_iovas && i < room; i++) {
+        int rc = nvme_iova_allow(iova, cap->iova_ranges[i].start, cap->iova_ranges[i].end);
+
+        if (rc == -ENOMEM)
+            return rc;
+    }
+    return iova->n_windows ? 0 : -EPROTO;
+}
+
+static int read_windows(struct vfio *v, const struct vfio_why *why)
+{
+    _Alignas(8) char answer[VFIO_ANSWER] = {0};
+    const struct vfio_iommu_type1_info *info = (const void *)answer;
+    int rc = vfio_query(v->space, VFIO_IOMMU_GET_INFO, sizeof(*info), answer);
+
+    if (!rc)
+        rc = vfio_group_windows(&v->iova, answer, info->argsz);
+    return rc ? nvme_why(why->text, why->len, rc, "the IOMMU does not tell its addresses: %s",
+                         strerror(-rc))
+              : 0;
+}
+
+static int group_open(struct vfio *v, const char *root, const struct nvme_pci *p,
+                      const struct vfio_why *why)
+{
+    char node[16];
+    int rc;
+
+    snprintf(node, sizeof(node), "%d", p->iommu_group);
+    rc = vfio_group_join(v, root, node, VFIO_TYPE1v2_IOMMU, p->bdf, why);
+    return rc ? rc : read_windows(v, why);
+}
+
+/* -ENOMEM: also past RLIMIT_MEMLOCK. -ENOSPC: the container's limit of mappings (65,535). */
+static int group_map(struct vfio *v, void *addr, size_t len, uint64_t iova)
+{
+    struct vfio_iommu_type1_dma_map map = {
+        .argsz = sizeof(map),
+        .flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE,
+        .vaddr = (uintptr_t)addr,
+        .iova = iova,
+        .size = len,
+    };
+
+    return ioctl(v->space, VFIO_IOMMU_MAP_DMA, &map) ? -errno : 0;
+}
+
+static int group_unmap(struct vfio *v, uint64_t iova, size_t len)
+{
+    struct vfio_iommu_type1_dma_unmap unmap = {
+        .argsz = sizeof(unmap),
+        .iova = iova,
+        .size = len,
+    };
+
+    if (ioctl(v->space, VFIO_IOMMU_UNMAP_DMA, &unmap))
+        return -errno;
+    return unmap.size == len ? 0 : -EIO;
+}
+
+/* The device goes first: the kernel resets it while the IOMMU still guards it. */
+void vfio_group_close(struct vfio *v)
+{
+    if (v->device >= 0)
+        close(v->device);
+    if (v->group >= 0)
+        close(v->group);
+    if (v->space >= 0)
+        close(v->space);
+}
+
+const struct vfio_api vfio_group_api = {
+    .open = group_open,
+    .map = group_map,
+    .unmap = group_unmap,
+    .close = vfio_group_close,
+};

@@ -1,0 +1,87 @@
+/*
+ * The guard of a noiommu drive's memory.
+ *
+ * When a process is killed, the kernel lets go of its memory first and of its files then, and with
+ * the VFIO file of the drive, which is reset at that: DMA under way in between would hit pages that
+ * are somebody else's by then. The guard is a process that shares this one's memory and has nothing
+ * else of it. It ends when this one has ended, its files included, so that the memory stays until
+ * the drive is quiet. (With an IOMMU the kernel pins the pages itself.)
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "blockdev/vfio/vfio_internal.h"
+
+#define STACK_LEN (16u << 10)
+
+/*
+ * Runs in the memory of whoever started it, errno and all: bare system calls only. All signals are
+ * blocked but the two that cannot be.
+ */
+__attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(void *context)
+{
+    int process = *(const int *)context;
+    struct pollfd ended = {.fd = process, .events = POLLIN};
+
+    /* Not to hold open what its process closes, the drive least of all. */
+    if (process > 0)
+        syscall(SYS_close_range, 0u, (unsigned)process - 1, 0u);
+    syscall(SYS_close_range, (unsigned)process + 1, UINT_MAX, 0u);
+    syscall(SYS_prctl, PR_SET_NAME, "vfio-guard");
+    /* A process counts as ended when all its threads have closed their files. */
+    while (syscall(SYS_ppoll, &ended, 1u, NULL, NULL, 0u) <= 0)
+        ;
+    syscall(SYS_exit_group, 0);
+    return 0;
+}
+
+static int start(struct vfio_guard *g, int process)
+{
+    sigset_t all, before;
+
+    g->process = process;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    g->pid = clone(guard, g->stack + STACK_LEN, CLONE_VM, &g->process);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return g->pid < 0 ? -errno : 0;
+}
+
+int vfio_guard_start(struct vfio_guard *g)
+{
+    int process, rc;
+
+    /* A guard that could not close files would be worse than none. */
+    if (syscall(SYS_close_range, UINT_MAX, UINT_MAX, 0u))
+        return -errno;
+    process = (int)syscall(SYS_pidfd_open, getpid(), 0u);
+    if (process < 0)
+        return -errno;
+    g->stack = aligned_alloc(16, STACK_LEN);
+    rc = g->stack ? start(g, process) : -ENOMEM;
+    close(process);
+    if (rc) {
+        free(g->stack);
+        *g = (struct vfio_guard){0};
+    }
+    return rc;
+}
+
+void vfio_guard_end(struct vfio_guard *g)
+{
+    if (!g->pid)
+        return;
+    kill(g->pid, SIGKILL);
+    while (waitpid(g->pid, NULL, __WALL) < 0 && errno == EINTR)
+        ;
+    free(g->stack);
+    *g = (struct vfio_guard){0};
+}

@@ -1,0 +1,169 @@
+/* VFIO's newer interface: each device is a file of its own, iommufd has the address spaces. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "blockdev/pci/pci_sysfs.h"
+#include "blockdev/vfio/vfio_internal.h"
+#include "blockdev/vfio/vfio_iommufd_abi.h"
+#include "support/wait.h"
+
+#define MAX_WINDOWS 256u /* reserved ranges are a handful */
+
+/* The name of the device's file, "vfio0": sysfs has it as a folder of the device. */
+static int device_path(const char *root, const char *bdf, char path[PATH_MAX])
+{
+    struct sysfs_names names;
+    int rc = nvme_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/vfio-dev", root, bdf);
+
+    if (rc)
+        return rc;
+    rc = names.n > 0 ? 0 : -ENOENT;
+    if (!rc)
+        snprintf(path, PATH_MAX, "%s/dev/vfio/devices/%s", root, names.entries[0]->d_name);
+    nvme_sysfs_names_free(&names);
+    return rc;
+}
+
+bool vfio_iommufd_usable(const char *root, const char *bdf)
+{
+    char path[PATH_MAX], iommu[PATH_MAX];
+
+    snprintf(iommu, sizeof(iommu), "%s/dev/iommu", root);
+    return device_path(root, bdf, path) == 0 && access(path, R_OK | W_OK) == 0 &&
+           access(iommu, R_OK | W_OK) == 0;
+}
+
+static int open_files(struct vfio *v, const char *root, const char *bdf, const struct vfio_why *why)
+{
+    char path[PATH_MAX];
+    int rc;
+
+    snprintf(path, sizeof(path), "%s/dev/iommu", root);
+    v->space = vfio_open_node(path, why);
+    if (v->space < 0)
+        return v->space;
+    rc = device_path(root, bdf, path);
+    if (rc)
+        return nvme_why(why->text, why->len, -ENOTSUP, "it has no file below /dev/vfio/devices");
+    v->device = vfio_open_node(path, why);
+    return v->device < 0 ? v->device : 0;
+}
+
+/* EINVAL: the device has a user already; EBUSY: its group has. */
+static int bind_device(struct vfio *v, const struct vfio_why *why)
+{
+    struct vfio_bind_iommufd ask = {.argsz = sizeof(ask), .iommufd = v->space};
+    uint64_t deadline = nvme_deadline_ms(VFIO_TURN_MS);
+    bool taken;
+
+    while (ioctl(v->device, VFIO_BIND_IOMMUFD, &ask)) {
+        taken = errno == EBUSY || errno == EINVAL;
+        if (taken && vfio_wait_turn(deadline))
+            continue;
+        return taken ? nvme_why(why->text, why->len, -EBUSY,
+                                "another program uses it or a device of its IOMMU group")
+                     : nvme_why(why->text, why->len, -errno, "VFIO does not open it: %s",
+                                strerror(errno));
+    }
+    return 0;
+}
+
+static int attach_device(struct vfio *v, const struct vfio_why *why)
+{
+    struct iommufd_ioas_alloc alloc = {.size = sizeof(alloc)};
+    struct vfio_attach_iommufd ask = {.argsz = sizeof(ask)};
+
+    if (ioctl(v->space, IOMMUFD_IOAS_ALLOC, &alloc))
+        return nvme_why(why->text, why->len, -errno, "no address space from iommufd: %s",
+                        strerror(errno));
+    v->ioas = alloc.out_ioas_id;
+    ask.pt_id = v->ioas;
+    if (ioctl(v->device, VFIO_ATTACH_IOMMUFD, &ask) == 0)
+        return 0;
+    if (errno == EPERM)
+        return nvme_why(why->text, why->len, -ENOTSUP,
+                        "the IOMMU does not remap interrupts: VFIO wants that");
+    return nvme_why(why->text, why->len, -errno, "the IOMMU does not take it: %s", strerror(errno));
+}
+
+/* After the attachment: it is the device that narrows the addresses. */
+static int read_windows(struct vfio *v, const struct vfio_why *why)
+{
+    struct iommufd_range *ranges = calloc(MAX_WINDOWS, sizeof(*ranges));
+    struct iommufd_iova_ranges ask = {
+        .size = sizeof(ask),
+        .ioas_id = v->ioas,
+        .num_iovas = MAX_WINDOWS,
+        .allowed_iovas = (uintptr_t)ranges,
+    };
+    int rc = ranges ? 0 : -ENOMEM;
+
+    if (!rc && ioctl(v->space, IOMMUFD_IOVA_RANGES, &ask))
+        rc = -errno;
+    for (uint32_t i = 0; !rc && i < ask.num_iovas && i < MAX_WINDOWS; i++)
+        if (nvme_iova_allow(&v->iova, ranges[i].start, ranges[i].last) == -ENOMEM)
+            rc = -ENOMEM;
+    free(ranges);
+    if (!rc && !v->iova.n_windows)
+        rc = -EPROTO;
+    return rc ? nvme_why(why->text, why->len, rc, "the IOMMU does not tell its addresses: %s",
+                         strerror(-rc))
+              : 0;
+}
+
+static int iommufd_open(struct vfio *v, const char *root, const struct nvme_pci *p,
+                        const struct vfio_why *why)
+{
+    int rc = open_files(v, root, p->bdf, why);
+
+    /* Until it is bound the device answers nothing; until it is attached its DMA is blocked. */
+    if (!rc)
+        rc = bind_device(v, why);
+    if (!rc)
+        rc = attach_device(v, why);
+    return rc ? rc : read_windows(v, why);
+}
+
+/* -ENOMEM: also past RLIMIT_MEMLOCK. */
+static int iommufd_map(struct vfio *v, void *addr, size_t len, uint64_t iova)
+{
+    struct iommufd_map map = {
+        .size = sizeof(map),
+        .flags = IOMMUFD_MAP_FIXED_IOVA | IOMMUFD_MAP_WRITEABLE | IOMMUFD_MAP_READABLE,
+        .ioas_id = v->ioas,
+        .user_va = (uintptr_t)addr,
+        .length = len,
+        .iova = iova,
+    };
+
+    return ioctl(v->space, IOMMUFD_IOAS_MAP, &map) ? -errno : 0;
+}
+
+static int iommufd_unmap(struct vfio *v, uint64_t iova, size_t len)
+{
+    struct iommufd_unmap unmap = {
+        .size = sizeof(unmap), .ioas_id = v->ioas, .iova = iova, .length = len};
+
+    return ioctl(v->space, IOMMUFD_IOAS_UNMAP, &unmap) ? -errno : 0;
+}
+
+/* The device goes first: the kernel resets it, and detaches it from the address space. */
+static void iommufd_close(struct vfio *v)
+{
+    if (v->device >= 0)
+        close(v->device);
+    if (v->space >= 0)
+        close(v->space);
+}
+
+const struct vfio_api vfio_iommufd_api = {
+    .open = iommufd_open,
+    .map = iommufd_map,
+    .unmap = iommufd_unmap,
+    .close = iommufd_close,
+};

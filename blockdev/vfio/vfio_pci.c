@@ -1,0 +1,427 @@
+/*
+ * The device behind VFIO: registers, doorbells, config space, reset.
+ *
+ * Registers are read and written through the device's file. That costs a system call, but a file
+ * access to a device that is gone, asleep or in the middle of a reset fails or waits, where an
+ * access to mapped memory ends the process with SIGBUS; and registers are for rare moments. Only
+ * doorbells are mapped. The kernel takes that mapping away in one case alone, a reset that the
+ * device does not survive: then ordinary memory takes its place.
+ */
+#include <errno.h>
+#include <linux/pci_regs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "blockdev/nvme/nvme.h"
+#include "blockdev/pci/pci_sysfs.h"
+#include "blockdev/vfio/vfio_internal.h"
+#include "support/wait.h"
+
+#define MAX_CAPS    48u /* all that fit into 192 bytes of 4 */
+#define CAP_MISSING 0
+#define CAP_TO_MS   500u /* unit of CAP.TO */
+#define POLL_NS     1000000
+
+/* --- Registers ------------------------------------------------------------------------------- */
+
+static struct vfio *vfio_of(struct nvme_transport *t)
+{
+    return (struct vfio *)t;
+}
+
+/*
+ * While the kernel resets a device for us, whoever accesses its registers waits in the kernel until
+ * that is over, up to a minute when it does not come back. So nobody does: the reset begins when
+ * the last one is out, and nobody gets in meanwhile.
+ */
+static void set_away(struct vfio *v, bool away)
+{
+    pthread_rwlock_wrlock(&v->access);
+    v->away = away;
+    pthread_rwlock_unlock(&v->access);
+}
+
+static bool is_away(struct vfio *v)
+{
+    bool away;
+
+    pthread_rwlock_rdlock(&v->access);
+    away = v->away;
+    pthread_rwlock_unlock(&v->access);
+    return away;
+}
+
+/* All-ones when the device does not answer, as the bus would say it. */
+static void bar0_read(struct nvme_transport *t, uint32_t offset, void *out, size_t len)
+{
+    struct vfio *v = vfio_of(t);
+    ssize_t n = -1;
+
+    pthread_rwlock_rdlock(&v->access);
+    if (!v->away)
+        n = pread(v->device, out, len, (off_t)(v->bar0.offset + offset));
+    pthread_rwlock_unlock(&v->access);
+    if (n != (ssize_t)len)
+        memset(out, 0xff, len);
+}
+
+/* A write to a device that is gone is lost, as on the bus. */
+static void bar0_write(struct nvme_transport *t, uint32_t offset, const void *data, size_t len)
+{
+    struct vfio *v = vfio_of(t);
+    ssize_t n = 0;
+
+    pthread_rwlock_rdlock(&v->access);
+    if (!v->away)
+        n = pwrite(v->device, data, len, (off_t)(v->bar0.offset + offset));
+    pthread_rwlock_unlock(&v->access);
+    (void)n;
+}
+
+uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset)
+{
+    uint32_t value;
+
+    bar0_read(t, offset, &value, sizeof(value));
+    return value;
+}
+
+/* The kernel accesses 64 bits at once or as two halves, the lower first (3.1.3 allows both). */
+uint64_t vfio_read64(struct nvme_transport *t, uint32_t offset)
+{
+    uint64_t value;
+
+    bar0_read(t, offset, &value, sizeof(value));
+    return value;
+}
+
+void vfio_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
+{
+    bar0_write(t, offset, &value, sizeof(value));
+}
+
+void vfio_write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
+{
+    bar0_write(t, offset, &value, sizeof(value));
+}
+
+/* --- Config space ---------------------------------------------------------------------------- */
+
+static int config_read(const struct vfio *v, uint32_t offset, void *out, size_t len)
+{
+    ssize_t n = pread(v->device, out, len, (off_t)(v->config.offset + offset));
+
+    if (n == (ssize_t)len)
+        return 0;
+    return n < 0 ? -errno : -EIO;
+}
+
+static int set_command(const struct vfio *v, uint16_t clear, uint16_t set)
+{
+    uint16_t command;
+    ssize_t n;
+    int rc = config_read(v, PCI_COMMAND, &command, sizeof(command));
+
+    if (rc)
+        return rc;
+    command = (uint16_t)((command & ~clear) | set);
+    n = pwrite(v->device, &command, sizeof(command), (off_t)(v->config.offset + PCI_COMMAND));
+    if (n == (ssize_t)sizeof(command))
+        return 0;
+    return n < 0 ? -errno : -EIO;
+}
+
+/* Registers answer, and no interrupt line is pulled: completions are polled for. */
+static int decode_memory(const struct vfio *v)
+{
+    return set_command(v, PCI_COMMAND_MASTER, PCI_COMMAND_MEMORY | PCI_COMMAND_INTX_DISABLE);
+}
+
+static int master_bus(const struct vfio *v)
+{
+    return set_command(v, 0, PCI_COMMAND_MEMORY | PCI_COMMAND_INTX_DISABLE | PCI_COMMAND_MASTER);
+}
+
+/* Where the capability is, or CAP_MISSING. */
+static uint8_t find_capability(const struct vfio *v, uint8_t id)
+{
+    uint8_t at, cap[2];
+
+    if (config_read(v, PCI_CAPABILITY_LIST, &at, 1))
+        return CAP_MISSING;
+    for (unsigned i = 0; i < MAX_CAPS; i++) {
+        at &= 0xfc;
+        if (at < PCI_STD_HEADER_SIZEOF || config_read(v, at, cap, sizeof(cap)))
+            return CAP_MISSING;
+        if (cap[0] == id)
+            return at;
+        at = cap[1];
+    }
+    return CAP_MISSING;
+}
+
+/* A structure of MSI-X that lies in BAR0 behind the doorbells' beginning bounds them. */
+static uint64_t below(uint64_t limit, uint32_t location)
+{
+    uint32_t offset = location & PCI_MSIX_TABLE_OFFSET;
+
+    if (location & PCI_MSIX_TABLE_BIR || offset < NVME_REG_DOORBELLS)
+        return limit;
+    return offset < limit ? offset : limit;
+}
+
+/*
+ * The kernel lets the table be mapped where the IOMMU remaps interrupts; but a stray doorbell must
+ * not reach it.
+ */
+static uint64_t doorbells_limit(const struct vfio *v)
+{
+    uint8_t at = find_capability(v, PCI_CAP_ID_MSIX);
+    uint32_t table, pba;
+    uint64_t limit = v->bar0.size;
+
+    if (at == CAP_MISSING || config_read(v, at + PCI_MSIX_TABLE, &table, sizeof(table)) ||
+        config_read(v, at + PCI_MSIX_PBA, &pba, sizeof(pba)))
+        return limit;
+    return below(below(limit, table), pba);
+}
+
+/* --- Doorbells ------------------------------------------------------------------------------- */
+
+/* The end of what can be mapped at the first doorbell; 0: nothing. */
+static uint64_t mappable_end(const void *answer, size_t len)
+{
+    const struct vfio_region_info *info = answer;
+    const struct vfio_region_info_cap_sparse_mmap *cap = NULL;
+    size_t room;
+
+    if (!(info->flags & VFIO_REGION_INFO_FLAG_MMAP))
+        return 0;
+    if (info->flags & VFIO_REGION_INFO_FLAG_CAPS)
+        cap = vfio_find_cap(answer, len, info->cap_offset, VFIO_REGION_INFO_CAP_SPARSE_MMAP,
+                            sizeof(*cap));
+    if (!cap)
+        return info->size;
+    room = (len - (size_t)((const char *)cap - (const char *)answer) - sizeof(*cap)) /
+           sizeof(cap->areas[0]);
+    for (size_t i = 0; i < cap->nr_areas && i < room; i++) {
+        uint64_t start = cap->areas[i].offset, size = cap->areas[i].size;
+
+        if (start <= NVME_REG_DOORBELLS && size > NVME_REG_DOORBELLS - start &&
+            size <= info->size - start)
+            return start + size;
+    }
+    return 0;
+}
+
+size_t vfio_doorbells_len(const void *answer, size_t len, uint64_t limit)
+{
+    uint64_t end = mappable_end(answer, len);
+
+    end = end < limit ? end : limit;
+    if (end < NVME_REG_DOORBELLS + NVME_PAGE_SIZE)
+        return 0;
+    return (end - NVME_REG_DOORBELLS) & ~(size_t)(NVME_PAGE_SIZE - 1);
+}
+
+static int map_doorbells(struct vfio *v, size_t len, const struct vfio_why *why)
+{
+    void *p;
+
+    if (len == 0)
+        return nvme_why(why->text, why->len, -EPROTO,
+                        "its doorbells cannot be mapped: they share a page with other things in "
+                        "BAR0 (%llu bytes)",
+                        (unsigned long long)v->bar0.size);
+    p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, v->device,
+             (off_t)(v->bar0.offset + NVME_REG_DOORBELLS));
+    if (p == MAP_FAILED)
+        return nvme_why(why->text, why->len, -errno, "its doorbells cannot be mapped: %s",
+                        strerror(errno));
+    v->t.doorbells = p;
+    v->t.doorbells_len = len;
+    return 0;
+}
+
+/* The device is gone, and stores to its doorbells must not fault: they go to memory from now on. */
+static void bury_doorbells(const struct vfio *v)
+{
+    (void)mmap((void *)(uintptr_t)v->t.doorbells, v->t.doorbells_len, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+/* --- Opening --------------------------------------------------------------------------------- */
+
+static int read_info(struct vfio *v, const struct vfio_why *why)
+{
+    _Alignas(8) char answer[VFIO_ANSWER] = {0};
+    const struct vfio_device_info *info = (const void *)answer;
+    int rc = vfio_query(v->device, VFIO_DEVICE_GET_INFO, sizeof(*info), answer);
+
+    if (rc)
+        return nvme_why(why->text, why->len, rc, "VFIO says nothing about it: %s", strerror(-rc));
+    if (!(info->flags & VFIO_DEVICE_FLAGS_PCI) || info->num_regions <= VFIO_PCI_CONFIG_REGION_INDEX)
+        return nvme_why(why->text, why->len, -EPROTO, "VFIO does not show it as a PCI device");
+    v->can_reset = info->flags & VFIO_DEVICE_FLAGS_RESET;
+    return 0;
+}
+
+static int read_region(const struct vfio *v, uint32_t index, char answer[VFIO_ANSWER],
+                       struct vfio_region_info *out, const struct vfio_why *why)
+{
+    struct vfio_region_info *info = (void *)answer;
+    int rc;
+
+    memset(answer, 0, VFIO_ANSWER);
+    info->index = index;
+    rc = vfio_query(v->device, VFIO_DEVICE_GET_REGION_INFO, sizeof(*info), answer);
+    if (rc)
+        return nvme_why(why->text, why->len, rc, "VFIO says nothing about region %u: %s", index,
+                        strerror(-rc));
+    *out = *info;
+    return 0;
+}
+
+/*
+ * The kernel has reset the device when it was opened. One that cannot be reset may still run with
+ * the queues of somebody before us: it must stop before it may use the bus.
+ */
+static void quiet_controller(struct vfio *v)
+{
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
+    uint32_t cc = vfio_read32(&v->t, NVME_REG_CC);
+    uint64_t deadline;
+
+    if (cc == UINT32_MAX || !(cc & NVME_CC_EN))
+        return;
+    deadline = nvme_deadline_ms((NVME_CAP_TO(vfio_read64(&v->t, NVME_REG_CAP)) + 1) * CAP_TO_MS);
+    vfio_write32(&v->t, NVME_REG_CC, cc & ~NVME_CC_EN);
+    while (vfio_read32(&v->t, NVME_REG_CSTS) & NVME_CSTS_RDY && nvme_now_ns() < deadline)
+        nanosleep(&pause, NULL);
+}
+
+/* The kernel tells by an eventfd that the device shall be given back (hot unplug, unbind). */
+static void watch_removal(struct vfio *v)
+{
+    _Alignas(8) char ask[sizeof(struct vfio_irq_set) + sizeof(int)];
+    struct vfio_irq_set *set = (void *)ask;
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+    *set = (struct vfio_irq_set){.argsz = sizeof(ask),
+                                 .flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
+                                 .index = VFIO_PCI_REQ_IRQ_INDEX,
+                                 .count = 1};
+    memcpy(set->data, &fd, sizeof(fd));
+    if (fd >= 0 && ioctl(v->device, VFIO_DEVICE_SET_IRQS, set)) {
+        close(fd); /* a kernel that does not tell */
+        fd = -1;
+    }
+    v->t.removal_fd = fd;
+}
+
+static int open_bar0(struct vfio *v, const struct vfio_why *why)
+{
+    _Alignas(8) char answer[VFIO_ANSWER];
+    int rc = read_region(v, VFIO_PCI_CONFIG_REGION_INDEX, answer, &v->config, why);
+
+    if (!rc)
+        rc = read_region(v, VFIO_PCI_BAR0_REGION_INDEX, answer, &v->bar0, why);
+    if (rc)
+        return rc;
+    if (v->bar0.size < NVME_REG_DOORBELLS + NVME_PAGE_SIZE)
+        return nvme_why(why->text, why->len, -EPROTO,
+                        "BAR0 has %llu bytes, too few for an NVMe controller",
+                        (unsigned long long)v->bar0.size);
+    rc = decode_memory(v);
+    if (rc)
+        return nvme_why(why->text, why->len, rc, "its config space does not answer: %s",
+                        strerror(-rc));
+    return map_doorbells(v, vfio_doorbells_len(answer, v->bar0.argsz, doorbells_limit(v)), why);
+}
+
+int vfio_pci_open(struct vfio *v, const struct vfio_why *why)
+{
+    int rc = read_info(v, why);
+
+    if (!rc)
+        rc = open_bar0(v, why);
+    if (rc)
+        return rc;
+    quiet_controller(v);
+    watch_removal(v);
+    rc = master_bus(v);
+    return rc ? nvme_why(why->text, why->len, rc, "bus mastering does not go on: %s", strerror(-rc))
+              : 0;
+}
+
+void vfio_pci_close(struct vfio *v)
+{
+    if (v->config.size && !is_away(v))
+        set_command(v, PCI_COMMAND_MASTER, 0);
+    if (v->t.doorbells)
+        munmap((void *)(uintptr_t)v->t.doorbells, v->t.doorbells_len);
+    if (v->t.removal_fd >= 0)
+        close(v->t.removal_fd);
+}
+
+/* Nothing answers at its place on the bus: its capability list is the kernel's own memory. */
+static bool is_unplugged(const struct vfio *v)
+{
+    uint16_t status;
+
+    return config_read(v, PCI_STATUS, &status, sizeof(status)) ||
+           (status | PCI_STATUS_CAP_LIST) == UINT16_MAX;
+}
+
+/*
+ * All that may wait for the kernel: is it there, its reset, and what that has switched off. Config
+ * space waits for anybody's reset. When it is too late, and nobody waits for this any more, it is
+ * done all the same: a controller that was reset is disabled and asks nothing of the bus.
+ */
+static int renew(const struct vfio *v)
+{
+    int rc = is_unplugged(v) ? -EIO : vfio_reset_function(v->device);
+
+    return rc ? rc : master_bus(v);
+}
+
+/* From now on registers read all-ones without asking, and doorbells are ordinary memory. */
+static int give_up(struct vfio *v)
+{
+    set_away(v, true);
+    bury_doorbells(v);
+    return -EIO;
+}
+
+/* Somebody else may reset it right after us. */
+static bool comes_back(struct vfio *v)
+{
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
+    uint64_t deadline = nvme_deadline_ms(NVME_GONE_MS);
+
+    while (!nvme_cap_answered(vfio_read64(&v->t, NVME_REG_CAP))) {
+        if (nvme_now_ns() >= deadline)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+int vfio_pci_reset(struct vfio *v)
+{
+    int rc;
+
+    if (is_away(v))
+        return -EIO;
+    if (!v->can_reset)
+        return -ENOTSUP;
+    set_away(v, true);
+    rc = vfio_bounded(v, VFIO_FUNCTION_RESET_MS, renew);
+    set_away(v, rc != 0);
+    return rc || !comes_back(v) ? give_up(v) : 0;
+}

@@ -1,0 +1,144 @@
+/*
+ * What a device takes its time for, with an end: while the kernel resets it, for us or for somebody
+ * else, and waits up to a minute for it to come back, nothing gets a thread out of an access to its
+ * config space or out of the reset itself, no signal either. So a thread of its own waits there,
+ * and is left behind.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "blockdev/vfio/vfio_internal.h"
+#include "support/wait.h"
+
+#define BUSY_MS 1000u /* how long the kernel may refuse because others hold the device's lock */
+#define POLL_NS 1000000
+
+struct call {
+    struct vfio v; /* of the device its file and where config space is; no more */
+    vfio_work_fn work;
+    pthread_mutex_t lock; /* protects what follows */
+    pthread_cond_t ended;
+    bool over, left; /* whoever of the two is last frees it */
+    int rc;
+};
+
+/* NULL with errno. */
+static struct call *create(const struct vfio *v, vfio_work_fn work)
+{
+    struct call *c = calloc(1, sizeof(*c));
+    pthread_condattr_t attr;
+
+    if (!c)
+        return NULL;
+    /* A descriptor of its own: the transport may be closed before the kernel lets go. */
+    c->v.device = fcntl(v->device, F_DUPFD_CLOEXEC, 0);
+    if (c->v.device < 0) {
+        free(c);
+        return NULL;
+    }
+    c->v.config = v->config;
+    c->work = work;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->ended, &attr);
+    pthread_condattr_destroy(&attr);
+    return c;
+}
+
+static void destroy(struct call *c)
+{
+    close(c->v.device);
+    pthread_cond_destroy(&c->ended);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static void *run(void *arg)
+{
+    struct call *c = arg;
+    int rc = c->work(&c->v);
+    bool left;
+
+    pthread_mutex_lock(&c->lock);
+    c->rc = rc;
+    c->over = true;
+    left = c->left;
+    pthread_cond_signal(&c->ended);
+    pthread_mutex_unlock(&c->lock);
+    if (left)
+        destroy(c);
+    return NULL;
+}
+
+/* Without signals: those are for the threads of the program. */
+static int start(struct call *c)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&thread, NULL, run, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!rc)
+        pthread_detach(thread);
+    return -rc;
+}
+
+static int wait_for_end(struct call *c, unsigned ms)
+{
+    uint64_t ns = nvme_deadline_ms(ms);
+    struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u),
+                             .tv_nsec = (long)(ns % 1000000000u)};
+    int rc = 0;
+    bool over;
+
+    pthread_mutex_lock(&c->lock);
+    while (!c->over && rc == 0)
+        rc = pthread_cond_timedwait(&c->ended, &c->lock, &until);
+    over = c->over;
+    c->left = true;
+    rc = over ? c->rc : -ETIMEDOUT;
+    pthread_mutex_unlock(&c->lock);
+    if (over)
+        destroy(c);
+    return rc;
+}
+
+int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work)
+{
+    struct call *c = create(v, work);
+    int rc;
+
+    if (!c)
+        return -errno;
+    rc = start(c);
+    if (rc) {
+        destroy(c);
+        return rc;
+    }
+    return wait_for_end(c, ms);
+}
+
+/* --- The reset ------------------------------------------------------------------------------- */
+
+int vfio_reset_function(int device)
+{
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
+    uint64_t deadline = nvme_deadline_ms(BUSY_MS);
+
+    while (ioctl(device, VFIO_DEVICE_RESET)) {
+        if (errno != EAGAIN || nvme_now_ns() > deadline)
+            return -EIO;
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}

@@ -1,0 +1,295 @@
+/*
+ * The vfio-user transport. Registers are messages, each a round trip of up to milliseconds;
+ * doorbells are a page of the server's, mapped; memory is lent to the server by its descriptor.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/vfio_user/vfio_user_internal.h"
+
+/* Configuration space (PCI Local Bus Specification 3.0, 6.2.2). */
+#define PCI_COMMAND 0x04u
+/*
+ * Memory space, bus master, INTx off: without bus mastering the first admin completion of some
+ * servers ends in CSTS.CFS, and nobody listens to interrupts.
+ */
+#define PCI_COMMAND_ON 0x0406u
+
+static struct vfio_user *of(struct nvme_transport *t)
+{
+    return (struct vfio_user *)t;
+}
+
+static void *doorbell_page(const struct nvme_transport *t)
+{
+    return (void *)(uintptr_t)t->doorbells;
+}
+
+/*
+ * From now on doorbell stores go nowhere: not into a file that a new server may use again, nor,
+ * where the old one has cut it short, into SIGBUS. The pages are replaced in one go, so that no
+ * store of another thread ever finds them missing; by mremap(), for ThreadSanitizer takes an mmap()
+ * there for a write. Should it fail, they stay as they are.
+ */
+static void detach_doorbells(const struct vfio_user *u)
+{
+    size_t len = u->t.doorbells_len;
+
+    if (!u->t.doorbells)
+        return;
+    void *pages = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED)
+        return;
+    if (mremap(pages, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, doorbell_page(&u->t)) == MAP_FAILED)
+        munmap(pages, len);
+}
+
+static int break_off(struct vfio_user *u, const char *trouble)
+{
+    detach_doorbells(u);
+    return vfio_user_break(&u->conn, trouble);
+}
+
+int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m)
+{
+    bool gone = u->conn.gone;
+    int rc = vfio_user_call(&u->conn, m);
+
+    if (u->conn.gone && !gone)
+        detach_doorbells(u);
+    return rc;
+}
+
+struct access {
+    struct vfio_user_region_access head;
+    unsigned char data[8];
+};
+static_assert(sizeof(struct access) == sizeof(struct vfio_user_region_access) + 8, "no hole");
+
+int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uint64_t offset,
+                     void *data, uint32_t count)
+{
+    struct access sent = {.head = {.offset = offset, .region = region, .count = count}};
+    struct access got = {0};
+    bool is_read = command == VFIO_USER_REGION_READ;
+    struct vfio_user_msg m = {.command = command,
+                              .payload = &sent,
+                              .len = sizeof(sent.head) + (is_read ? 0 : count),
+                              .fd = -1,
+                              .reply = &got,
+                              .reply_max = sizeof(got.head) + (is_read ? count : 0)};
+    int rc;
+
+    if (!is_read)
+        memcpy(sent.data, data, count);
+    rc = vfio_user_exchange(u, &m);
+    if (rc)
+        return rc;
+    if (m.reply_len != m.reply_max || got.head.count != count)
+        return break_off(u, "an access of another size than asked for");
+    if (is_read)
+        memcpy(data, got.data, count);
+    return 0;
+}
+
+/* A write that fails is lost, a read leaves *value alone. */
+static void access_register(struct nvme_transport *t, uint16_t command, uint32_t offset,
+                            void *value, uint32_t count)
+{
+    struct vfio_user *u = of(t);
+
+    assert(offset + count <= NVME_REG_DOORBELLS);
+    pthread_mutex_lock(&u->lock);
+    vfio_user_access(u, command, VFIO_PCI_BAR0_REGION_INDEX, offset, value, count);
+    pthread_mutex_unlock(&u->lock);
+}
+
+/* All-ones for a register that cannot be read, as on a bus without the device. */
+static uint32_t read32(struct nvme_transport *t, uint32_t offset)
+{
+    uint32_t value = UINT32_MAX;
+
+    access_register(t, VFIO_USER_REGION_READ, offset, &value, sizeof(value));
+    return value;
+}
+
+static uint64_t read64(struct nvme_transport *t, uint32_t offset)
+{
+    uint64_t value = UINT64_MAX;
+
+    access_register(t, VFIO_USER_REGION_READ, offset, &value, sizeof(value));
+    return value;
+}
+
+static void write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
+{
+    access_register(t, VFIO_USER_REGION_WRITE, offset, &value, sizeof(value));
+}
+
+static void write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
+{
+    access_register(t, VFIO_USER_REGION_WRITE, offset, &value, sizeof(value));
+}
+
+/*
+ * A map in one piece, however large: no capability of a server limits its size, and servers
+ * translate a ring or an SGL segment within one map only.
+ */
+static int map_message(struct vfio_user *u, const struct nvme_mem *mem, uint64_t iova)
+{
+    struct vfio_user_dma_map map = {.argsz = sizeof(map),
+                                    .flags =
+                                        VFIO_USER_DMA_READ_ALLOWED | VFIO_USER_DMA_WRITE_ALLOWED,
+                                    .offset = mem->fd_offset,
+                                    .addr = iova,
+                                    .size = mem->len};
+    struct vfio_user_msg m = {
+        .command = VFIO_USER_DMA_MAP, .payload = &map, .len = sizeof(map), .fd = mem->fd};
+
+    return vfio_user_exchange(u, &m);
+}
+
+/* A server that refuses a map does so for lack of room, or since it cannot map such a file. */
+static int map_errno(int rc)
+{
+    if (rc <= 0)
+        return rc ? -EIO : 0;
+    return rc == ENOSPC || rc == ENOMEM ? -rc : -EFAULT;
+}
+
+static int map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
+{
+    struct vfio_user *u = of(t);
+    int rc;
+
+    if (!mem->addr || mem->fd < 0)
+        return -EFAULT;
+    if (!mem->len || ((uintptr_t)mem->addr | mem->len | mem->fd_offset) % NVME_PAGE_SIZE)
+        return -EINVAL;
+    pthread_mutex_lock(&u->lock);
+    if (u->conn.gone)
+        rc = -EIO;
+    else if (u->iova.n_used >= u->max_dma_maps)
+        rc = -ENOSPC;
+    else
+        rc = nvme_iova_take(&u->iova, mem->len, NVME_PAGE_SIZE, NULL, iova);
+    if (rc == 0) {
+        rc = map_errno(map_message(u, mem, *iova));
+        if (rc)
+            nvme_iova_give(&u->iova, *iova);
+    }
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+/*
+ * The server answers when nothing of it can reach the memory any more. One that does not give it
+ * up is disconnected; its process may still hold the file, so its pages must not be used again
+ * for anything secret, but no address of it means them any more.
+ */
+static int unmap_message(struct vfio_user *u, const struct nvme_iova_range *range)
+{
+    struct vfio_user_dma_unmap unmap = {
+        .argsz = sizeof(unmap), .addr = range->start, .size = range->len};
+    struct vfio_user_dma_unmap echo;
+    struct vfio_user_msg m = {.command = VFIO_USER_DMA_UNMAP,
+                              .payload = &unmap,
+                              .len = sizeof(unmap),
+                              .fd = -1,
+                              .reply = &echo,
+                              .reply_max = sizeof(echo)};
+    int rc = vfio_user_exchange(u, &m);
+
+    if (rc > 0)
+        break_off(u, "memory that is not given back");
+    return rc ? -EIO : 0;
+}
+
+static int unmap(struct nvme_transport *t, uint64_t iova)
+{
+    struct vfio_user *u = of(t);
+    const struct nvme_iova_range *range;
+    int rc = -ENOENT;
+
+    pthread_mutex_lock(&u->lock);
+    range = nvme_iova_find(&u->iova, iova);
+    if (range) {
+        rc = unmap_message(u, range);
+        nvme_iova_give(&u->iova, iova);
+    }
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+int vfio_user_command_on(struct vfio_user *u)
+{
+    uint16_t command = PCI_COMMAND_ON;
+
+    return vfio_user_access(u, VFIO_USER_REGION_WRITE, VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND,
+                            &command, sizeof(command));
+}
+
+/* A reset may clear the command register; and some servers answer it without resetting anything. */
+static int reset_locked(struct vfio_user *u)
+{
+    struct vfio_user_msg m = {.command = VFIO_USER_DEVICE_RESET, .fd = -1};
+    uint32_t cc = UINT32_MAX;
+    int rc = vfio_user_exchange(u, &m);
+
+    if (rc == 0)
+        rc = vfio_user_command_on(u);
+    if (rc == 0)
+        rc = vfio_user_access(u, VFIO_USER_REGION_READ, VFIO_PCI_BAR0_REGION_INDEX, NVME_REG_CC,
+                              &cc, sizeof(cc));
+    return rc || cc & NVME_CC_EN ? -EIO : 0;
+}
+
+static int reset(struct nvme_transport *t)
+{
+    struct vfio_user *u = of(t);
+    int rc = -ENOTSUP;
+
+    pthread_mutex_lock(&u->lock);
+    if (u->conn.gone)
+        rc = -EIO;
+    else if (u->can_reset)
+        rc = reset_locked(u);
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+/* The server lets go of all memory when the connection ends. */
+void vfio_user_close(struct nvme_transport *t)
+{
+    struct vfio_user *u = of(t);
+
+    if (t->removal_fd >= 0)
+        close(t->removal_fd);
+    if (t->doorbells_fd >= 0)
+        close(t->doorbells_fd);
+    shutdown(u->conn.fd, SHUT_RDWR);
+    close(u->conn.fd);
+    if (t->doorbells)
+        munmap(doorbell_page(t), t->doorbells_len);
+    nvme_iova_destroy(&u->iova);
+    pthread_mutex_destroy(&u->lock);
+    free(u);
+}
+
+const struct nvme_transport_ops vfio_user_ops = {
+    .name = "vfio-user",
+    .read32 = read32,
+    .read64 = read64,
+    .write32 = write32,
+    .write64 = write64,
+    .map = map,
+    .unmap = unmap,
+    .reset = reset,
+    .close = vfio_user_close,
+};

@@ -1,0 +1,306 @@
+/* Messages over the socket: one command at a time, each with a deadline. */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "blockdev/vfio_user/vfio_user_internal.h"
+#include "support/wait.h"
+
+/* A command of the server with its data at most; read only to find the next message. */
+#define MAX_REFUSED (VFIO_USER_DEFAULT_DATA_XFER_SIZE + 4096u)
+
+int vfio_user_fail(const struct vfio_user_why *why, int err, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(why->text, why->len, format, args);
+    va_end(args);
+    return err;
+}
+
+static int wrong(struct vfio_user_conn *c, const char *trouble)
+{
+    c->trouble = trouble;
+    return -EPROTO;
+}
+
+int vfio_user_break(struct vfio_user_conn *c, const char *trouble)
+{
+    c->gone = true;
+    /* Both ways: the server lets go of our memory, and whoever polls the socket sees the end. */
+    shutdown(c->fd, SHUT_RDWR);
+    return wrong(c, trouble);
+}
+
+void vfio_user_close_fds(struct vfio_user_fds *fds)
+{
+    while (fds->n)
+        close(fds->fd[--fds->n]);
+}
+
+/* 0 when the socket may be ready (or broken: the next call on it tells); -ETIMEDOUT. */
+static int wait_for(const struct vfio_user_conn *c, short events, uint64_t deadline)
+{
+    for (;;) {
+        struct pollfd p = {.fd = c->fd, .events = events};
+        uint64_t now = nvme_now_ns();
+        uint64_t ms = now < deadline ? (deadline - now + 999999) / 1000000 : 0;
+
+        if (ms == 0)
+            return -ETIMEDOUT;
+        if (poll(&p, 1, ms < 1000 ? (int)ms : 1000) > 0)
+            return 0;
+    }
+}
+
+/* After a failed call on the socket: 0 to try again. */
+static int after_error(const struct vfio_user_conn *c, short events, uint64_t deadline)
+{
+    if (errno == EAGAIN || errno == EINTR)
+        return wait_for(c, events, deadline);
+    return -ECONNRESET;
+}
+
+/* One sendmsg() where the socket has room, as some servers read a payload in one go. */
+static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t len, int fd,
+                      uint64_t deadline)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {.head = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    const char *at = bytes;
+
+    control.head.cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(&control.head), &fd, sizeof(int));
+    while (len) {
+        struct iovec iov = {.iov_base = (void *)at, .iov_len = len};
+        struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+        if (fd >= 0 && at == bytes) {
+            msg.msg_control = &control;
+            msg.msg_controllen = sizeof(control);
+        }
+        ssize_t n = sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+        int rc = n < 0 ? after_error(c, POLLOUT, deadline) : 0;
+        if (rc)
+            return rc;
+        at += n < 0 ? 0 : n;
+        len -= n < 0 ? 0 : (size_t)n;
+    }
+    return 0;
+}
+
+/* Keeps the descriptors that came with a piece of a message; closes those it has no room for. */
+static void take_fds(struct msghdr *msg, struct vfio_user_fds *fds)
+{
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
+        size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+            if (fds->n < VFIO_USER_MAX_FDS)
+                fds->fd[fds->n++] = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+static int recv_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, void *bytes, size_t len,
+                      uint64_t deadline)
+{
+    char *at = bytes;
+
+    while (len) {
+        char control[CMSG_SPACE(VFIO_USER_MAX_FDS * sizeof(int))]
+            __attribute__((aligned(__alignof__(struct cmsghdr))));
+        struct iovec iov = {.iov_base = at, .iov_len = len};
+        struct msghdr msg = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof(control)};
+        ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+        if (n == 0)
+            return -ECONNRESET;
+        if (n < 0) {
+            int rc = after_error(c, POLLIN, deadline);
+            if (rc)
+                return rc;
+            continue;
+        }
+        take_fds(&msg, fds);
+        if (msg.msg_flags & MSG_CTRUNC)
+            return wrong(c, "more descriptors than were offered room");
+        at += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int skip_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, size_t len,
+                      uint64_t deadline)
+{
+    char sink[4096];
+    int rc = 0;
+
+    while (len && rc == 0) {
+        size_t piece = len < sizeof(sink) ? len : sizeof(sink);
+
+        rc = recv_bytes(c, fds, sink, piece, deadline);
+        len -= piece;
+    }
+    return rc;
+}
+
+/*
+ * A command of the server. It may ask for memory that it cannot map (DMA_READ, DMA_WRITE), but all
+ * of ours comes with a descriptor, and nobody reads the socket between our commands: refused.
+ */
+static int refuse_command(struct vfio_user_conn *c, struct vfio_user_fds *fds,
+                          const struct vfio_user_header *h, uint64_t deadline)
+{
+    struct vfio_user_header reply = {.id = h->id,
+                                     .command = h->command,
+                                     .size = sizeof(reply),
+                                     .flags = VFIO_USER_TYPE_REPLY | VFIO_USER_ERROR,
+                                     .error = EOPNOTSUPP};
+    int rc;
+
+    if (h->size - sizeof(*h) > MAX_REFUSED)
+        return wrong(c, "a command longer than there is");
+    rc = skip_bytes(c, fds, h->size - sizeof(*h), deadline);
+    vfio_user_close_fds(fds);
+    if (rc || h->flags & VFIO_USER_NO_REPLY)
+        return rc;
+    return send_bytes(c, &reply, sizeof(reply), -1, deadline);
+}
+
+static int take_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds,
+                      const struct vfio_user_header *h, uint64_t deadline)
+{
+    size_t len = h->size - sizeof(*h);
+    int rc;
+
+    if (h->id != c->id)
+        return wrong(c, "a reply with the id of another command");
+    /* Early servers leave the command out of their replies. */
+    if (h->command != m->command && h->command != 0)
+        return wrong(c, "a reply to another command");
+    if (h->flags & VFIO_USER_ERROR) {
+        /* Should be all, but some servers send along what they had prepared. */
+        rc = len <= VFIO_USER_MAX_REPLY ? skip_bytes(c, fds, len, deadline)
+                                        : wrong(c, "a reply longer than was asked for");
+        return rc ? rc : h->error > 0 && h->error < 4096 ? (int)h->error : EIO;
+    }
+    if (len > m->reply_max)
+        return wrong(c, "a reply longer than was asked for");
+    m->reply_len = len;
+    return recv_bytes(c, fds, m->reply, len, deadline);
+}
+
+/* Commands of the server may come first; the deadline bounds how many. */
+static int wait_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds,
+                      uint64_t deadline)
+{
+    for (;;) {
+        struct vfio_user_header h;
+        int rc = wait_for(c, POLLIN, deadline);
+
+        if (rc == 0)
+            rc = recv_bytes(c, fds, &h, sizeof(h), deadline);
+        if (rc)
+            return rc;
+        if (h.size < sizeof(h))
+            return wrong(c, "a message shorter than its header");
+        if ((h.flags & VFIO_USER_TYPE_MASK) == VFIO_USER_TYPE_REPLY)
+            return take_reply(c, m, fds, &h, deadline);
+        if ((h.flags & VFIO_USER_TYPE_MASK) != VFIO_USER_TYPE_COMMAND)
+            return wrong(c, "a message that is neither command nor reply");
+        rc = refuse_command(c, fds, &h, deadline);
+        if (rc)
+            return rc;
+    }
+}
+
+static int send_command(struct vfio_user_conn *c, const struct vfio_user_msg *m, uint64_t deadline)
+{
+    unsigned char bytes[sizeof(struct vfio_user_header) + VFIO_USER_MAX_COMMAND];
+    struct vfio_user_header h = {.id = ++c->id,
+                                 .command = m->command,
+                                 .size = (uint32_t)(sizeof(h) + m->len),
+                                 .flags = VFIO_USER_TYPE_COMMAND};
+
+    assert(m->len <= VFIO_USER_MAX_COMMAND);
+    memcpy(bytes, &h, sizeof(h));
+    if (m->len)
+        memcpy(bytes + sizeof(h), m->payload, m->len);
+    return send_bytes(c, bytes, h.size, m->fd, deadline);
+}
+
+int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
+{
+    uint64_t deadline = nvme_deadline_ms(c->timeout_ms);
+    struct vfio_user_fds fds = {.n = 0};
+    int rc;
+
+    m->reply_len = 0;
+    if (c->gone)
+        return -EIO;
+    rc = send_command(c, m, deadline);
+    if (rc == 0)
+        rc = wait_reply(c, m, &fds, deadline);
+    if (rc == 0 && m->fds)
+        *m->fds = fds;
+    else
+        vfio_user_close_fds(&fds);
+    if (rc < 0)
+        vfio_user_break(c, c->trouble);
+    return rc;
+}
+
+static const char *command_name(uint16_t command)
+{
+    static const char *const names[] = {
+        [VFIO_USER_VERSION] = "VERSION",
+        [VFIO_USER_DMA_MAP] = "DMA_MAP",
+        [VFIO_USER_DMA_UNMAP] = "DMA_UNMAP",
+        [VFIO_USER_DEVICE_GET_INFO] = "DEVICE_GET_INFO",
+        [VFIO_USER_DEVICE_GET_REGION_INFO] = "DEVICE_GET_REGION_INFO",
+        [VFIO_USER_REGION_READ] = "REGION_READ",
+        [VFIO_USER_REGION_WRITE] = "REGION_WRITE",
+        [VFIO_USER_DEVICE_RESET] = "DEVICE_RESET",
+    };
+
+    assert(command < sizeof(names) / sizeof(names[0]) && names[command]);
+    return names[command];
+}
+
+int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
+                      const struct vfio_user_why *why)
+{
+    const char *name = command_name(command);
+
+    if (rc > 0)
+        return vfio_user_fail(why, -EPROTO, "the server refuses %s: %s", name, strerror(rc));
+    if (rc == -ETIMEDOUT)
+        return vfio_user_fail(why, rc, "no answer to %s within %u ms%s", name, c->timeout_ms,
+                              command == VFIO_USER_VERSION
+                                  ? ": the server is busy with another client, or no vfio-user"
+                                  : "");
+    if (rc == -ECONNRESET)
+        return vfio_user_fail(why, -EPROTO, "the server closed the connection at %s", name);
+    return vfio_user_fail(why, -EPROTO, "the answer to %s is no vfio-user: %s", name, c->trouble);
+}

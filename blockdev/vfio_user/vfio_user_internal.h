@@ -1,0 +1,132 @@
+/* The vfio-user client from inside: for its own sources and their tests. */
+#ifndef BLOCKDEV_VFIO_USER_VFIO_USER_INTERNAL_H
+#define BLOCKDEV_VFIO_USER_VFIO_USER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blockdev/nvme/nvme_iova.h"
+#include "blockdev/transport.h"
+#include "blockdev/vfio_user/vfio_user_spec.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define VFIO_USER_MAX_FDS     8u    /* taken with one message, and announced to the server */
+#define VFIO_USER_MAX_COMMAND 256u  /* bytes of payload we send */
+#define VFIO_USER_MAX_REPLY   4096u /* bytes of payload we take */
+#define VFIO_USER_MAX_AREAS   64u   /* of one region */
+
+/* Where a function says in words what is wrong. */
+struct vfio_user_why {
+    char *text;
+    size_t len;
+};
+/* Returns err. */
+__attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_why *why, int err,
+                                                         const char *format, ...);
+
+/* One connection. No locks inside: one call at a time. */
+struct vfio_user_conn {
+    int fd;
+    unsigned timeout_ms; /* of each call */
+    uint16_t id;         /* of the last command */
+    bool gone;           /* broken for good: shut down, nothing is sent or read any more */
+    const char *trouble; /* what the server did wrong when it is gone by -EPROTO */
+};
+
+struct vfio_user_fds {
+    int fd[VFIO_USER_MAX_FDS];
+    unsigned n;
+};
+void vfio_user_close_fds(struct vfio_user_fds *fds);
+
+/* A command and its reply. */
+struct vfio_user_msg {
+    uint16_t command;
+    const void *payload;
+    size_t len;
+    int fd; /* sent along; -1: none */
+    void *reply;
+    size_t reply_max, reply_len;
+    struct vfio_user_fds *fds; /* which come with the reply: the caller's after success; or NULL */
+};
+
+/*
+ * Sends the command and waits for its reply. 0. The server's errno, positive, when it refuses: the
+ * connection is as good as before. Otherwise the connection is gone: -ETIMEDOUT, -ECONNRESET (the
+ * server closed it), -EPROTO (it broke the protocol), -EIO (it was gone before).
+ */
+int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m);
+/* Ends the connection because of what a reply says; trouble is a constant. Returns -EPROTO. */
+int vfio_user_break(struct vfio_user_conn *c, const char *trouble);
+/* Says what became of a call that did not return 0, and returns -ETIMEDOUT or -EPROTO. */
+int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
+                      const struct vfio_user_why *why);
+
+/*
+ * What the server says about itself, from the payloads of its replies. Each function checks
+ * everything it takes out: 0, -EPROTO (cannot be), -ENOTSUP (cannot be used).
+ */
+struct vfio_user_limits {
+    uint32_t max_dma_maps;
+};
+int vfio_user_parse_version(const void *payload, size_t len, struct vfio_user_limits *out,
+                            const struct vfio_user_why *why);
+
+int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset,
+                           const struct vfio_user_why *why);
+
+/* areas: what can be mapped; inside the region, not empty, no two overlap. */
+struct vfio_user_region {
+    uint64_t size;
+    uint64_t offset; /* of the region in its file */
+    unsigned n_areas;
+    struct vfio_user_sparse_area areas[VFIO_USER_MAX_AREAS];
+};
+int vfio_user_parse_region(const void *payload, size_t len, uint32_t index,
+                           struct vfio_user_region *out, const struct vfio_user_why *why);
+
+/* The doorbells in BAR0 as a piece of a file: whole pages. */
+struct vfio_user_doorbells {
+    unsigned area; /* which area of the region: tells which descriptor */
+    uint64_t file_offset;
+    size_t len;
+};
+int vfio_user_find_doorbells(const struct vfio_user_region *bar0, struct vfio_user_doorbells *out,
+                             const struct vfio_user_why *why);
+
+struct vfio_user {
+    struct nvme_transport t;
+    bool can_reset;
+    uint32_t max_dma_maps;
+    pthread_mutex_t lock; /* the two below: one message at a time, and what is mapped */
+    struct vfio_user_conn conn;
+    struct nvme_iova iova;
+};
+
+/* vfio_user.c. The first three locked, or before anybody else has the transport. */
+/* vfio_user_call(), and what must happen when that ends the connection. */
+int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m);
+/* REGION_READ or REGION_WRITE of up to 8 bytes; *data is set on success only. */
+int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uint64_t offset,
+                     void *data, uint32_t count);
+int vfio_user_command_on(struct vfio_user *u); /* the PCI command register */
+void vfio_user_close(struct nvme_transport *t);
+extern const struct nvme_transport_ops vfio_user_ops;
+
+/*
+ * nvme_vfio_user_open() from a connected socket on, which is taken: closed by the transport, or
+ * here when it fails.
+ */
+int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,
+                    const struct vfio_user_why *why);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

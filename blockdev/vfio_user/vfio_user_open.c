@@ -1,0 +1,284 @@
+/* Opening: the connection, what both sides can do, the device, its doorbells. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/vfio_user/vfio_user.h"
+#include "blockdev/vfio_user/vfio_user_internal.h"
+#include "support/wait.h"
+
+#define DEFAULT_MS 5000u
+
+/* Addresses that every server can hold; high enough for a stray small number to hit nothing. */
+#define IOVA_FIRST 0x100000000ull
+#define IOVA_LAST  ((1ull << 47) - 1)
+
+/* Configuration space (PCI Local Bus Specification 3.0, 6.1). */
+#define PCI_CLASS_REV  0x08u
+#define PCI_CLASS_NVME 0x010802u
+
+static int negotiate(struct vfio_user *u, const struct vfio_user_why *why)
+{
+    struct {
+        struct vfio_user_version version;
+        char caps[128];
+    } proposal = {.version = {.major = VFIO_USER_MAJOR, .minor = VFIO_USER_MINOR}};
+    int text = snprintf(proposal.caps, sizeof(proposal.caps),
+                        "{\"capabilities\":{\"" VFIO_USER_CAP_MAX_MSG_FDS
+                        "\":%u,\"" VFIO_USER_CAP_MAX_DATA_XFER_SIZE "\":%u}}",
+                        VFIO_USER_MAX_FDS, VFIO_USER_DEFAULT_DATA_XFER_SIZE);
+    unsigned char reply[VFIO_USER_MAX_REPLY];
+    struct vfio_user_limits limits = {0};
+    struct vfio_user_msg m = {.command = VFIO_USER_VERSION,
+                              .payload = &proposal,
+                              .len = sizeof(proposal.version) + (size_t)text + 1,
+                              .fd = -1,
+                              .reply = reply,
+                              .reply_max = sizeof(reply)};
+    int rc = vfio_user_exchange(u, &m);
+
+    if (rc)
+        return vfio_user_explain(&u->conn, m.command, rc, why);
+    rc = vfio_user_parse_version(reply, m.reply_len, &limits, why);
+    u->max_dma_maps = limits.max_dma_maps;
+    return rc;
+}
+
+static int get_device_info(struct vfio_user *u, const struct vfio_user_why *why)
+{
+    struct vfio_user_device_info info = {.argsz = sizeof(info)};
+    struct vfio_user_msg m = {.command = VFIO_USER_DEVICE_GET_INFO,
+                              .payload = &info,
+                              .len = sizeof(info),
+                              .fd = -1,
+                              .reply = &info,
+                              .reply_max = sizeof(info)};
+    int rc = vfio_user_exchange(u, &m);
+
+    if (rc)
+        return vfio_user_explain(&u->conn, m.command, rc, why);
+    return vfio_user_parse_device(&info, m.reply_len, &u->can_reset, why);
+}
+
+/* On success the descriptors are the caller's. */
+static int get_region(struct vfio_user *u, uint32_t index, struct vfio_user_region *out,
+                      struct vfio_user_fds *fds, const struct vfio_user_why *why)
+{
+    struct vfio_user_region_info info = {.argsz = VFIO_USER_MAX_REPLY, .index = index};
+    unsigned char reply[VFIO_USER_MAX_REPLY];
+    struct vfio_user_msg m = {.command = VFIO_USER_DEVICE_GET_REGION_INFO,
+                              .payload = &info,
+                              .len = sizeof(info),
+                              .fd = -1,
+                              .reply = reply,
+                              .reply_max = sizeof(reply),
+                              .fds = fds};
+    int rc = vfio_user_exchange(u, &m);
+
+    if (rc)
+        return vfio_user_explain(&u->conn, m.command, rc, why);
+    rc = vfio_user_parse_region(reply, m.reply_len, index, out, why);
+    if (rc)
+        vfio_user_close_fds(fds);
+    return rc;
+}
+
+static int set_up_config(struct vfio_user *u, const struct vfio_user_why *why)
+{
+    struct vfio_user_region config;
+    struct vfio_user_fds fds;
+    uint32_t class_rev = 0;
+    int rc = get_region(u, VFIO_PCI_CONFIG_REGION_INDEX, &config, &fds, why);
+
+    if (rc)
+        return rc;
+    vfio_user_close_fds(&fds);
+    rc = vfio_user_access(u, VFIO_USER_REGION_READ, VFIO_PCI_CONFIG_REGION_INDEX, PCI_CLASS_REV,
+                          &class_rev, sizeof(class_rev));
+    if (rc)
+        return vfio_user_explain(&u->conn, VFIO_USER_REGION_READ, rc, why);
+    if (class_rev >> 8 != PCI_CLASS_NVME)
+        return vfio_user_fail(why, -ENOTSUP,
+                              "the device of the server is no NVMe controller (PCI class %06x)",
+                              class_rev >> 8);
+    rc = vfio_user_command_on(u);
+    return rc ? vfio_user_explain(&u->conn, VFIO_USER_REGION_WRITE, rc, why) : 0;
+}
+
+/*
+ * For other processes, where none of them can cut the file short under our mapping. Without the
+ * descriptor they cannot have the doorbells, and nothing else is lost.
+ */
+static void hand_on_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals >= 0 && seals & F_SEAL_SHRINK)
+        u->t.doorbells_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    u->t.doorbells_fd_offset = d->file_offset;
+}
+
+/*
+ * Ordinary memory for the CPU. A GPU can store to it too if the file lives in memory (tmpfs,
+ * memfd): cudaHostRegister() pins such pages, and refuses those of a file on a disk.
+ */
+static int map_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd,
+                         const struct vfio_user_why *why)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+        return vfio_user_fail(why, -ENOTSUP, "the doorbells of the server are no shared memory");
+    /* A store beyond the end of the file would be SIGBUS. */
+    if ((uint64_t)st.st_size < d->file_offset + d->len)
+        return vfio_user_fail(why, -EPROTO, "the file of the doorbells ends before them");
+    void *p = mmap(NULL, d->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)d->file_offset);
+    if (p == MAP_FAILED)
+        return vfio_user_fail(why, -ENOTSUP, "the doorbells of the server cannot be mapped: %s",
+                              strerror(errno));
+    u->t.doorbells = p;
+    u->t.doorbells_len = d->len;
+    hand_on_doorbells(u, d, fd);
+    return 0;
+}
+
+static int set_up_bar0(struct vfio_user *u, const struct vfio_user_why *why)
+{
+    struct vfio_user_region bar0;
+    struct vfio_user_doorbells d;
+    struct vfio_user_fds fds;
+    int rc = get_region(u, VFIO_PCI_BAR0_REGION_INDEX, &bar0, &fds, why);
+
+    if (rc)
+        return rc;
+    rc = vfio_user_find_doorbells(&bar0, &d, why);
+    if (rc == 0 && fds.n == 0)
+        rc = vfio_user_fail(why, -EPROTO, "the server sends no descriptor with its doorbells");
+    /* A descriptor for each area, or one for all of them. */
+    if (rc == 0)
+        rc = map_doorbells(u, &d, fds.fd[d.area < fds.n ? d.area : 0], why);
+    vfio_user_close_fds(&fds);
+    return rc;
+}
+
+/*
+ * Readable when the connection ends, from either side, and only then: the socket itself would be
+ * with every reply.
+ */
+static int watch_end(struct vfio_user *u, const struct vfio_user_why *why)
+{
+    struct epoll_event ev = {.events = EPOLLRDHUP};
+
+    u->t.removal_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (u->t.removal_fd >= 0 && epoll_ctl(u->t.removal_fd, EPOLL_CTL_ADD, u->conn.fd, &ev) == 0)
+        return 0;
+    return vfio_user_fail(why, -errno, "epoll: %s", strerror(errno));
+}
+
+int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,
+                    const struct vfio_user_why *why)
+{
+    struct vfio_user *u = calloc(1, sizeof(*u));
+    int rc;
+
+    if (!u) {
+        close(socket);
+        return vfio_user_fail(why, -ENOMEM, "out of memory");
+    }
+    u->t.ops = &vfio_user_ops;
+    u->t.removal_fd = -1;
+    u->t.doorbells_fd = -1;
+    u->conn = (struct vfio_user_conn){.fd = socket, .timeout_ms = timeout_ms};
+    pthread_mutex_init(&u->lock, NULL);
+    nvme_iova_init(&u->iova);
+    rc = nvme_iova_allow(&u->iova, IOVA_FIRST, IOVA_LAST);
+    if (rc)
+        rc = vfio_user_fail(why, rc, "out of memory");
+    if (rc == 0)
+        rc = watch_end(u, why);
+    if (rc == 0)
+        rc = negotiate(u, why);
+    if (rc == 0)
+        rc = get_device_info(u, why);
+    if (rc == 0)
+        rc = set_up_config(u, why);
+    if (rc == 0)
+        rc = set_up_bar0(u, why);
+    if (rc) {
+        vfio_user_close(&u->t);
+        return rc;
+    }
+    *out = &u->t;
+    return 0;
+}
+
+/* connect() with a deadline: it waits while the server has as many clients waiting as it wants. */
+static int connect_within(int fd, const struct sockaddr_un *addr, unsigned timeout_ms)
+{
+    uint64_t deadline = nvme_deadline_ms(timeout_ms);
+
+    for (;;) {
+        uint64_t now = nvme_now_ns();
+        uint64_t us = now < deadline ? (deadline - now) / 1000 + 1 : 0;
+        struct timeval left = {.tv_sec = (time_t)(us / 1000000),
+                               .tv_usec = (suseconds_t)(us % 1000000)};
+
+        if (us == 0)
+            return -ETIMEDOUT;
+        if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left)))
+            return -errno;
+        if (connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0)
+            return 0;
+        if (errno != EINTR && errno != EAGAIN)
+            return -errno;
+    }
+}
+
+static int explain_connect(const char *path, int rc, unsigned timeout_ms,
+                           const struct vfio_user_why *why)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return vfio_user_fail(why, rc, "a folder; name the socket in it (SPDK calls it cntrl)");
+    if (rc == -ECONNREFUSED)
+        return vfio_user_fail(why, rc, "no server listens on it");
+    if (rc == -ETIMEDOUT)
+        return vfio_user_fail(why, rc,
+                              "the server takes no connection within %u ms: it is busy "
+                              "with other clients",
+                              timeout_ms);
+    return vfio_user_fail(why, rc, "cannot connect: %s", strerror(-rc));
+}
+
+int nvme_vfio_user_open(const char *path, const struct nvme_vfio_user_opts *opts,
+                        struct nvme_transport **out, char *why, size_t len)
+{
+    const struct vfio_user_why w = {.text = why, .len = len};
+    unsigned timeout_ms = opts && opts->timeout_ms ? opts->timeout_ms : DEFAULT_MS;
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int rc, fd;
+
+    if (strlen(path) >= sizeof(addr.sun_path))
+        return vfio_user_fail(&w, -ENAMETOOLONG, "a socket's path has at most %zu bytes",
+                              sizeof(addr.sun_path) - 1);
+    memcpy(addr.sun_path, path, strlen(path) + 1);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return vfio_user_fail(&w, -errno, "cannot make a socket: %s", strerror(errno));
+    rc = connect_within(fd, &addr, timeout_ms);
+    if (rc) {
+        close(fd);
+        return explain_connect(path, rc, timeout_ms, &w);
+    }
+    return vfio_user_start(fd, timeout_ms, out, &w);
+}

@@ -1,0 +1,82 @@
+/*
+ * A controller that is looked at through whoever drives it: Identify data through the kernel's
+ * driver or ours, registers from its BAR. Free of wire format: libnvme is behind one half of it,
+ * nvme_spec.h behind the other.
+ */
+#ifndef CLIENT_CLI_CLI_CTRLR_H
+#define CLIENT_CLI_CLI_CTRLR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/cli/cli_target.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CLI_PAGE 4096u
+
+struct cli_ctrlr;
+
+struct cli_ctrlr_ops {
+    /* Identify: 0, -errno, or an NVMe status (above 0). */
+    int (*identify)(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page);
+    void (*close)(struct cli_ctrlr *c);
+};
+
+struct cli_ctrlr {
+    const struct cli_ctrlr_ops *ops;
+    const char *through; /* who drives it, for the reader */
+    union {
+        int fd;       /* the kernel's node */
+        void *driver; /* struct nvme_ctrlr */
+    };
+};
+
+/*
+ * Opens what the target names, without disturbing anyone: -EBUSY with a sentence when somebody
+ * has it. Through VFIO and vfio-user the controller is reset, and left disabled at the end.
+ */
+int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
+                   size_t len);
+void cli_ctrlr_close(struct cli_ctrlr *c);
+
+int cli_kernel_open(const char *node, struct cli_ctrlr *out, char *why, size_t len);
+int cli_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
+                    size_t len);
+
+int cli_identify_ctrlr(struct cli_ctrlr *c, void *page);
+int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page);
+/* Active namespaces above `after`, ascending: how many, or -errno (-EPROTO: not a list). */
+int cli_identify_list(struct cli_ctrlr *c, uint32_t after, uint32_t nn, uint32_t *ids);
+/* The result of the three above in words. */
+const char *cli_identify_error(int result);
+
+/* The registers of a controller. */
+struct cli_bar {
+    const char *through;
+    volatile void *map; /* sysfs, of len bytes */
+    size_t len;
+    void *transport; /* struct nvme_transport; whose, says `owned` */
+    bool owned;
+    bool reset; /* the controller was reset to be looked at */
+};
+
+/*
+ * Of a drive of the kernel's driver, the running controller as it is (sysfs, root only). Through
+ * VFIO and vfio-user only when nobody else has it, and after a reset.
+ */
+int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, struct cli_bar *out,
+                 char *why, size_t len);
+/* The registers of a controller opened with cli_driver_open(), as it runs. */
+void cli_bar_of(struct cli_ctrlr *c, struct cli_bar *out);
+uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes);
+void cli_bar_close(struct cli_bar *bar);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,90 @@
+/* Identify and registers through our own driver: VFIO and vfio-user. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "blockdev/device.h"
+#include "blockdev/nvme/nvme.h"
+#include "blockdev/pci/pci_sysfs.h"
+#include "client/cli/cli.h"
+#include "client/cli/cli_ctrlr.h"
+
+static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
+{
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_IDENTIFY, .nsid = nsid, .cdw10 = cns};
+    struct nvme_cqe cqe = {0};
+    int err = nvme_admin(c->driver, &sqe, page, CLI_PAGE, false, &cqe);
+    int status = NVME_STATUS(cqe.status);
+    return err && status ? status : err;
+}
+
+static void close_driver(struct cli_ctrlr *c)
+{
+    nvme_ctrlr_close(c->driver);
+}
+
+static const struct cli_ctrlr_ops ops = {.identify = identify, .close = close_driver};
+
+static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_transport **out,
+                          char *why, size_t len)
+{
+    struct bd_name name = {.kind = t->way == CLI_WAY_VFIO ? BD_KIND_VFIO : BD_KIND_VFIO_USER,
+                           .nsid = 1};
+    const struct bd_open_opts opts = {.noiommu = noiommu && t->way == CLI_WAY_VFIO};
+    snprintf(name.path, sizeof(name.path), "%s", t->way == CLI_WAY_VFIO ? t->bdf : t->path);
+    if (opts.noiommu)
+        cli_error(t->bdf, "warning: without an IOMMU the drive can write to any memory of this "
+                          "machine");
+    return bd_open_transport(&name, &opts, out, why, len);
+}
+
+int cli_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
+                    size_t len)
+{
+    char said[256] = "";
+    const struct nvme_opts opts = {.io_queues = 1, .why = said, .why_len = sizeof(said)};
+    struct nvme_transport *transport;
+    struct nvme_ctrlr *driver;
+    int err = open_transport(t, noiommu, &transport, why, len);
+    if (err)
+        return err;
+    err = nvme_ctrlr_open(transport, &opts, &driver);
+    if (err) {
+        transport->ops->close(transport);
+        return nvme_why(why, len, err, "the controller does not start: %s",
+                        said[0] ? said : strerror(-err));
+    }
+    *out = (struct cli_ctrlr){.ops = &ops, .through = transport->ops->name, .driver = driver};
+    return 0;
+}
+
+int cli_transport_bar(const struct cli_target *t, bool noiommu, struct cli_bar *out, char *why,
+                      size_t len)
+{
+    struct nvme_transport *transport;
+    int err = open_transport(t, noiommu, &transport, why, len);
+    if (err)
+        return err;
+    *out = (struct cli_bar){.through = transport->ops->name,
+                            .transport = transport,
+                            .owned = true,
+                            .reset = t->way == CLI_WAY_VFIO};
+    return 0;
+}
+
+void cli_bar_of(struct cli_ctrlr *c, struct cli_bar *out)
+{
+    *out = (struct cli_bar){.through = c->through, .transport = nvme_ctrlr_transport(c->driver)};
+}
+
+uint64_t cli_transport_read(void *transport, uint32_t offset, unsigned bytes)
+{
+    struct nvme_transport *t = transport;
+    return bytes == 8 ? t->ops->read64(t, offset) : t->ops->read32(t, offset);
+}
+
+void cli_transport_close(void *transport)
+{
+    struct nvme_transport *t = transport;
+    t->ops->close(t);
+}

@@ -1,0 +1,12 @@
+/* What ctrlr.c asks of the half that knows transports. */
+#ifndef CLIENT_CLI_CLI_CTRLR_INTERNAL_H
+#define CLIENT_CLI_CLI_CTRLR_INTERNAL_H
+
+#include "client/cli/cli_ctrlr.h"
+
+int cli_transport_bar(const struct cli_target *t, bool noiommu, struct cli_bar *out, char *why,
+                      size_t len);
+uint64_t cli_transport_read(void *transport, uint32_t offset, unsigned bytes);
+void cli_transport_close(void *transport);
+
+#endif

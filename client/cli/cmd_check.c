@@ -1,0 +1,214 @@
+#include "client/cli/cli_check.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+
+static const char *const level_names[] = {"ok", "warn", "fail"};
+static const char *const level_titles[] = {"OK", "WARN", "FAIL"};
+
+void check_add(struct check *c, enum check_level level, const char *id, const char *advice,
+               const char *text, ...)
+{
+    va_list args;
+    struct check_finding *grown = realloc(c->all, (c->n + 1) * sizeof(*grown));
+    if (level > c->worst)
+        c->worst = level;
+    if (!grown) {
+        c->worst = CHECK_FAIL;
+        return;
+    }
+    c->all = grown;
+    struct check_finding *f = &c->all[c->n++];
+    *f = (struct check_finding){.level = level, .id = id};
+    snprintf(f->advice, sizeof(f->advice), "%s", advice ? advice : "");
+    va_start(args, text);
+    vsnprintf(f->text, sizeof(f->text), text, args);
+    va_end(args);
+}
+
+void check_free(struct check *c)
+{
+    free(c->all);
+    *c = (struct check){0};
+}
+
+static void print_line(FILE *to, const struct check_finding *f)
+{
+    fprintf(to, "%-4s  %-14s  %s\n", level_titles[f->level], f->id, f->text);
+    if (f->advice[0])
+        fprintf(to, "%22s%s\n", "", f->advice);
+}
+
+void check_print(const struct check *c, struct cli_out *o)
+{
+    cli_out_list(o, "checks");
+    for (size_t i = 0; i < c->n; i++) {
+        const struct check_finding *f = &c->all[i];
+        if (!o->json) {
+            print_line(o->to, f);
+            continue;
+        }
+        cli_out_open(o, NULL, "");
+        cli_out_string(o, "id", "", f->id);
+        cli_out_string(o, "level", "", level_names[f->level]);
+        cli_out_string(o, "text", "", f->text);
+        cli_out_string(o, "advice", "", f->advice);
+        cli_out_close(o);
+    }
+    cli_out_list_end(o);
+    if (o->json)
+        cli_out_string(o, "worst", "", level_names[c->worst]);
+}
+
+/* --- A drive -----------------------------------------------------------------------------------
+ */
+
+static void check_registers(struct check *c, const struct cli_bar *bar)
+{
+    check_cap(c, cli_bar_read(bar, 0, 8));
+}
+
+/* Identify and registers of the running controller, for what the bus cannot tell. */
+static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
+{
+    uint8_t page[CLI_PAGE] __attribute__((aligned(8))) = {0};
+    int result = cli_identify_ctrlr(ctrlr, page);
+    if (result) {
+        check_add(c, CHECK_FAIL, "identify", NULL, "Identify Controller: %s",
+                  cli_identify_error(result));
+        return;
+    }
+    check_ctrlr_page(c, page);
+    memset(page, 0, sizeof(page));
+    result = cli_identify_ns(ctrlr, nsid, page);
+    if (result)
+        check_add(c, CHECK_FAIL, "namespace", "gpunvme identify shows which namespaces there are",
+                  "namespace %u: %s", nsid, cli_identify_error(result));
+    else
+        check_ns_page(c, page, nsid);
+}
+
+static void check_through_kernel(struct check *c, const struct cli_target *t)
+{
+    char why[512] = "";
+    struct cli_ctrlr ctrlr;
+    struct cli_bar bar;
+    if (cli_bar_open("", t, false, &bar, why, sizeof(why)) == 0) {
+        check_registers(c, &bar);
+        cli_bar_close(&bar);
+    } else {
+        check_add(c, CHECK_WARN, "cap", "bound to vfio-pci, its registers can always be read",
+                  "registers not looked at: %s", why);
+    }
+    if (cli_ctrlr_open(t, false, &ctrlr, why, sizeof(why)) != 0) {
+        check_add(c, CHECK_WARN, "identify", NULL, "not looked at: %s", why);
+        return;
+    }
+    check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
+    cli_ctrlr_close(&ctrlr);
+}
+
+/* Whoever has it keeps it: VFIO gives a device to one user, and says so to the next. */
+static void check_through_driver(struct check *c, const struct cli_target *t, bool noiommu)
+{
+    char why[512] = "";
+    struct cli_ctrlr ctrlr;
+    struct cli_bar bar;
+    int err = cli_ctrlr_open(t, noiommu, &ctrlr, why, sizeof(why));
+    if (err) {
+        check_add(c, err == -EBUSY ? CHECK_WARN : CHECK_FAIL, "controller", NULL,
+                  "not looked at: %s", why);
+        return;
+    }
+    cli_bar_of(&ctrlr, &bar);
+    check_registers(c, &bar);
+    check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
+    cli_ctrlr_close(&ctrlr);
+}
+
+/* Through whoever has the drive now, also when the name says another. */
+static void check_controller(struct check *c, const struct cli_target *named, bool noiommu)
+{
+    char why[256];
+    struct cli_target now = *named;
+    if (named->bdf[0] && cli_target_find("", named->bdf, &now, why, sizeof(why)) != 0)
+        return;
+    now.nsid = named->nsid;
+    if (now.way == CLI_WAY_KERNEL)
+        check_through_kernel(c, &now);
+    else if (now.way != CLI_WAY_NONE)
+        check_through_driver(c, &now, noiommu);
+}
+
+static void check_drive(struct check *c, const struct cli_target *t, bool noiommu)
+{
+    struct nvme_pci pci = {.class_code = NVME_PCI_CLASS};
+    if (t->bdf[0] && nvme_pci_read("", t->bdf, &pci) != 0) {
+        check_add(c, CHECK_FAIL, "pci", "gpunvme list shows the drives", "no PCI device at %s",
+                  t->bdf);
+        return;
+    }
+    if (t->bdf[0])
+        check_pci(c, "", &pci);
+    if (pci.class_code == NVME_PCI_CLASS)
+        check_controller(c, t, noiommu);
+}
+
+/* Every drive on the bus, in one line each. */
+static void check_drives(struct check *c)
+{
+    struct nvme_pci *all;
+    size_t n;
+    int err = nvme_pci_list("", &all, &n);
+    if (err || n == 0)
+        check_add(c, CHECK_WARN, "drives", "an image file or a vfio-user server can stand for one",
+                  err ? "drives cannot be listed: %s" : "no NVMe drive on the PCI bus%s",
+                  err ? strerror(-err) : "");
+    for (size_t i = 0; !err && i < n; i++)
+        check_add(c, CHECK_OK, "drive", NULL, "%s, %s%s%s (gpunvme check %s)", all[i].bdf,
+                  all[i].driver[0] ? "driven by " : "no driver", all[i].driver,
+                  all[i].kernel_name[0] ? " of the kernel" : "", all[i].bdf);
+    free(all);
+}
+
+static int check(const struct cli_options *options, const char *object)
+{
+    char why[512] = "";
+    struct check c = {0};
+    struct cli_target target;
+    struct cli_out out;
+    if (object && cli_target_find("", object, &target, why, sizeof(why)) != 0)
+        return cli_error(object, "%s", why);
+    check_machine(&c, "");
+    check_gpu(&c, "");
+    check_cuda(&c);
+    if (object)
+        check_drive(&c, &target, options->noiommu);
+    else
+        check_drives(&c);
+    cli_out_begin(&out, options->json, stdout);
+    check_print(&c, &out);
+    cli_out_end(&out);
+    int failed = c.worst == CHECK_FAIL;
+    check_free(&c);
+    return failed;
+}
+
+int cli_check(int argc, char **argv)
+{
+    struct cli_options options;
+    int first;
+    int stop = cli_parse(argc, argv, "oN", &options, &first);
+    if (stop)
+        return stop - 1;
+    if (argc - first > 1) {
+        cli_error("check", "one device at most, see gpunvme --help");
+        return 2;
+    }
+    return check(&options, first < argc ? argv[first] : NULL);
+}

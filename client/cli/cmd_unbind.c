@@ -1,0 +1,55 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "blockdev/pci/pci.h"
+#include "client/cli/cli.h"
+#include "client/cli/handover.h"
+#include "client/cli/mounts.h"
+
+#define VFIO_DRIVER "vfio-pci"
+
+static int check_unmounted(const struct nvme_pci *pci)
+{
+    struct cli_mounts mounts;
+    int failed = 0;
+    if (cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
+        return 0; /* the group tells, too: see pci.h */
+    const struct cli_mount *m = cli_mounts_find(&mounts, pci->bdf, NULL);
+    if (m)
+        failed = cli_error(pci->bdf, "mounted on %s, unmount it first", m->point);
+    cli_mounts_free(&mounts);
+    return failed;
+}
+
+static int unbind_drive(const struct cli_options *options, const struct nvme_pci *pci)
+{
+    char why[512] = "";
+    struct nvme_pci now;
+    if (check_unmounted(pci))
+        return 1;
+    if (nvme_pci_check_unbind("", pci->bdf, why, sizeof(why)))
+        return cli_error(pci->bdf, "%s", why);
+    if (options->dry_run) {
+        printf("%s: would be given back to the kernel, from %s; nothing is done\n", pci->bdf,
+               pci->driver[0] ? pci->driver : "no driver");
+        return 0;
+    }
+    if (nvme_pci_unbind("", pci->bdf, why, sizeof(why)))
+        return cli_error(pci->bdf, "%s", why);
+    if (nvme_pci_read("", pci->bdf, &now) != 0)
+        return cli_error(pci->bdf, "gone");
+    if (!now.driver[0])
+        printf("%s: given back, and no driver has taken it (modprobe nvme?)\n", pci->bdf);
+    else
+        printf("%s: driven by %s%s%s\n", pci->bdf, now.driver, now.kernel_name[0] ? " as " : "",
+               now.kernel_name);
+    return 0;
+}
+
+int cli_unbind(int argc, char **argv)
+{
+    struct cli_options options;
+    struct nvme_pci pci;
+    int stop = cli_handover(argc, argv, "n", &options, &pci);
+    return stop ? stop - 1 : unbind_drive(&options, &pci);
+}

@@ -1,0 +1,61 @@
+#include "client/device/device_image.h"
+
+#include <stddef.h>
+
+/* The assembler puts the file here as it is; the driver finds its size in it. */
+#define EMBED(name, file)                                           \
+    extern const char name[] __attribute__((visibility("hidden"))); \
+    __asm__(".pushsection .rodata\n"                                \
+            ".balign 16\n"                                          \
+            ".global " #name "\n"                                   \
+            ".hidden " #name "\n" #name ":\n"                       \
+            ".incbin \"" file "\"\n"                                \
+            ".popsection\n")
+
+#ifdef DIRECT_FATBIN
+EMBED(direct_fatbin, DIRECT_FATBIN);
+#define DIRECT_IMAGE direct_fatbin
+#else
+#define DIRECT_IMAGE NULL
+#endif
+
+#ifdef READV_FATBIN
+EMBED(readv_fatbin, READV_FATBIN);
+#define READV_IMAGE readv_fatbin
+#else
+#define READV_IMAGE NULL
+#endif
+
+#ifdef COPIER_FATBIN
+EMBED(copier_fatbin, COPIER_FATBIN);
+#define COPIER_IMAGE copier_fatbin
+#else
+#define COPIER_IMAGE NULL
+#endif
+
+#ifdef SERVICE_FATBIN
+EMBED(service_fatbin, SERVICE_FATBIN);
+#define SERVICE_IMAGE service_fatbin
+#else
+#define SERVICE_IMAGE NULL
+#endif
+
+const void *direct_image(void)
+{
+    return DIRECT_IMAGE;
+}
+
+const void *readv_image(void)
+{
+    return READV_IMAGE;
+}
+
+const void *copier_image(void)
+{
+    return COPIER_IMAGE;
+}
+
+const void *service_image(void)
+{
+    return SERVICE_IMAGE;
+}

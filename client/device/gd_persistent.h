@@ -1,0 +1,321 @@
+/*
+ * What the first warp of a block that stays does while one read after another comes that a single
+ * command serves. The host has made the command; the warp stores it to the ring, as it was handed
+ * over, rings, and looks at its completion and at the next read at the same time: a trip over the
+ * bus has both. Every function is called by all lanes together; variables are the same for all.
+ *
+ * The queue stays the warp's between reads, for GD_HOLD_NS at most, and only where others are left
+ * for those who share the lease. Of files the warp keeps nothing: each command comes with the state
+ * of its extents' lease. That the leases are good is known from GD_CHECK_NS before the doorbell on,
+ * as for all reads (gd_queue.h).
+ *
+ * The host is told where the completion will be, and looks at it as well: it need not wait until
+ * the warp has seen it and told. So the warp reads no data, and once a completion may be there it
+ * touches nothing of the file any more, which may be closed already.
+ */
+#ifndef CLIENT_DEVICE_GD_PERSISTENT_H
+#define CLIENT_DEVICE_GD_PERSISTENT_H
+
+#include "client/device/gd_service.h"
+#include "client/device/gd_single.h"
+
+#define GD_STAY_NS  200000u    /* without a read, and the block leaves */
+#define GD_SERVE_NS 100000000u /* with reads that come without a pause, likewise: see gd_stay() */
+/*
+ * A queue that others may wait for. The next one is mostly another controller thread's, who sleeps
+ * by then, as the copier does that it asks: one read waits for both.
+ */
+#define GD_HOLD_NS    10000000u
+#define GD_HOLD_LEAST 4u /* queues of a lease of which one is kept */
+#define GD_CLOCK_LOOKS \
+    8u /* of looks, the clock is looked at with one: it may take longer than they */
+
+/* What a look may find, a bit for each lane: the words of the next read, and: */
+#define GD_SEEN_READ      ((1u << GD_ASK_WORDS) - 1u)
+#define GD_SEEN_COMPLETED (1u << GD_ASK_WORDS)
+
+#ifdef __CUDACC__
+typedef uint32_t gd_dword;
+#else
+typedef gq_dword gd_dword;
+#endif
+
+struct gd_stay {
+    const struct gd_service_launch *launch;
+    struct gd_reader *reader; /* has the queue, if: */
+    bool holds;
+    struct gpunvme_device_file *file; /* the reader's: queues, and the leases of the last command */
+    struct gq_single *single;         /* the last command; under way, if: */
+    bool busy;
+    uint32_t number;             /* its */
+    uint32_t next;               /* that of the read which is waited for */
+    uint64_t now_ns;             /* when the clock was last looked at */
+    uint64_t since_ns, taken_ns; /* then: the last command ended, the queue was taken */
+    uint64_t until_ns;           /* when to leave, whatever comes */
+};
+
+/* A word of the box, or the half of a CQE that has CID and status: upper halves tell what is new.
+ */
+GQ_FN uint64_t gd_load_news(const uint64_t *words, const struct nvme_cqe *cqe, uint32_t lane)
+{
+#ifdef __CUDACC__
+    /* One load for all: as two the second would wait for the first, for both acquire. */
+    return gq_acquire_word(lane < GD_ASK_WORDS ? &words[lane] : (const uint64_t *)&cqe->sq_head);
+#else
+    return lane < GD_ASK_WORDS ? gq_acquire_word(&words[lane]) : (uint64_t)gq_load_cqe(cqe) << 32;
+#endif
+}
+
+/* One look: GD_SEEN_*, and what the lanes have loaded. */
+GQ_FN uint32_t gd_look_around(const struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
+{
+    const struct gd_reader *w = t->reader;
+    const struct gq_position *at = &t->single->at;
+    const struct nvme_cqe *cqe = t->busy ? &w->port.cq[at->entry] : NULL;
+    GQ_LANE_VAR(uint32_t, fresh);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < GD_ASK_WORDS + t->busy)
+            GQ_AT(seen) = gd_load_news(t->launch->box.box->words, cqe, lane);
+        if (lane < GD_ASK_WORDS)
+            GQ_AT(fresh) = GQ_AT(seen) >> 32 == t->next;
+        else if (lane == GD_ASK_WORDS)
+            GQ_AT(fresh) = t->busy && NVME_CQE_PHASE(GQ_AT(seen) >> 48) == at->phase;
+    }
+    return GQ_BALLOT(fresh);
+}
+
+/* The read's end, for the host. */
+GQ_FN void gd_tell(const struct gd_stay *t, int err)
+{
+    const struct gd_reader *w = t->reader;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gd_store_own_result((int64_t *)t->launch->answer,
+                                (int64_t)((uint64_t)t->number << 32 | (uint32_t)err));
+    }
+}
+
+/*
+ * The queue to the next, if it is the warp's: since lane 0 passed the fence in front of the last
+ * doorbell, nothing was stored to it.
+ */
+GQ_FN void gd_let_go(struct gd_stay *t)
+{
+    if (t->holds)
+        gd_give_fenced(t->reader);
+    t->holds = false;
+}
+
+/*
+ * The command under way has ended, or is lost. That it failed is told before anybody else has the
+ * queue, who goes round and has a completion in the same place, one that looks well to the host.
+ */
+GQ_FN void gd_stay_ended(struct gd_stay *t)
+{
+    struct gd_reader *w = t->reader;
+    int err = gd_ended(w, t->single);
+
+    gd_tell(t, err);
+    if (err)
+        gq_fence_results();
+    t->busy = false;
+    t->since_ns = t->now_ns;
+    if (w->in_flight || w->outcome == GQ_OUT_BROKEN || t->file->set.n_queues < GD_HOLD_LEAST ||
+        t->now_ns - t->taken_ns > GD_HOLD_NS)
+        gd_let_go(t);
+}
+
+/* Dword i of the command: what is no command's is not handed on, and the CID is the entry's. */
+GQ_FN uint32_t gd_command_dword(uint32_t i, uint32_t word, uint32_t entry)
+{
+    if (i == 0)
+        return word | entry << 16;
+    return i >= GD_ASK_LEASE && i < GD_ASK_CHECKED_NS + 2 ? 0 : word;
+}
+
+/*
+ * The command in `seen`, to the queue that the warp has: 0, or -ESTALE when the leases have ended.
+ * That it is sent is told behind the doorbell, in no order: the word says all there is to know.
+ * While the fence waits, nobody waits for the clock and the time of the last look at the leases.
+ */
+GQ_FN int gd_stay_send(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
+{
+    struct gd_reader *w = t->reader;
+    struct gq_single *s = t->single;
+    gd_dword *sqe = (gd_dword *)(void *)&w->port.sq[w->position.entry];
+    uint64_t checked;
+    GQ_LANE_VAR(uint32_t, stale);
+
+    s->at = w->position;
+    gq_single_start(s);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < GD_ASK_WORDS)
+            sqe[lane] = gd_command_dword(lane, (uint32_t)GQ_AT(seen), s->at.entry);
+        if (lane == 0)
+            gq_single_give(s);
+    }
+    checked = gd_load64(t->file->checked_ns);
+    gq_fence_entries();
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(stale) = gd_look(t->file, s->start_ns, checked);
+            if (!GQ_AT(stale)) {
+                gq_single_ring(s);
+                gd_store_own_result(
+                    (int64_t *)t->launch->sent,
+                    (int64_t)gd_sent(t->number, w->queue, s->at.entry, s->at.phase));
+            }
+        }
+    }
+    w->position.owed = 0;
+    return GQ_FROM32(stale, 0) ? -ESTALE : 0;
+}
+
+/*
+ * A queue, and with it where it stands. The one that it had last comes last: to try the next one is
+ * a trip, which is all the time that who waits has to take it. Where all others are taken, too, he
+ * would hardly ever find it free.
+ */
+GQ_FN int gd_stay_take(struct gd_stay *t)
+{
+    struct gd_reader *w = t->reader;
+    int err = gd_take_from(w, w->queue + 1);
+
+    t->holds = !err;
+    t->taken_ns = t->now_ns;
+    w->in_flight = 0;
+    w->outcome = GQ_OUT_RUNNING;
+    return err;
+}
+
+/* Words i and i + 1 of the read. */
+GQ_FN uint64_t gd_two_words(const struct gd_reader *w, GQ_LANE_PARAM(uint64_t, seen), uint32_t i)
+{
+    (void)w; /* on a host */
+    return (uint64_t)GQ_FROM32(seen, i + 1) << 32 | GQ_FROM32(seen, i);
+}
+
+/* A read of one command has come. */
+GQ_FN void gd_stay_begin(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
+{
+    int err = 0;
+
+    t->file->lease = (const uint32_t *)gd_two_words(t->reader, seen, GD_ASK_LEASE);
+    t->file->checked_ns = (uint64_t *)gd_two_words(t->reader, seen, GD_ASK_CHECKED_NS);
+    if (!t->holds)
+        err = gd_stay_take(t);
+    if (!err)
+        err = gd_stay_send(t, seen);
+    t->busy = !err;
+    if (err) {
+        gd_tell(t, err);
+        gd_let_go(t);
+    }
+}
+
+/* What a look has found of the command under way. timed: the clock was looked at before. */
+GQ_FN void gd_stay_attend(struct gd_stay *t, uint32_t news, GQ_LANE_PARAM(uint64_t, seen),
+                          bool timed)
+{
+    const struct gd_reader *w = t->reader;
+    struct gq_single *s = t->single;
+
+    if (news & GD_SEEN_COMPLETED) {
+        gq_single_seen(s, (uint32_t)(GQ_FROM64(seen, GD_ASK_WORDS) >> 32));
+    } else if (timed) {
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == 0)
+                gq_single_watch(s, t->now_ns);
+        }
+        s->outcome = GQ_SAME32(s->outcome);
+    }
+    if (s->outcome != GQ_OUT_RUNNING)
+        gd_stay_ended(t);
+}
+
+/* While no command is under way, and news is what a look has found: time to leave? */
+GQ_FN bool gd_stay_is_over(const struct gd_stay *t, uint32_t news)
+{
+    bool asked = (news & GD_SEEN_READ) == GD_SEEN_READ;
+
+    return t->now_ns >= t->until_ns || (!asked && t->now_ns - t->since_ns > GD_STAY_NS);
+}
+
+/* Until a read has come that is no command: true. False: it is time to leave. */
+GQ_FN bool gd_stay_serve(struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
+{
+    const struct gd_reader *w = t->reader;
+
+    (void)w; /* on a host */
+    for (uint32_t looks = 0;; looks++) {
+        bool timed = looks % GD_CLOCK_LOOKS == 0;
+        uint32_t news;
+
+        if (timed)
+            t->now_ns = GQ_SAME64(gq_clock_ns());
+        news = gd_look_around(t, seen);
+        if (t->busy)
+            gd_stay_attend(t, news, seen, timed);
+        if (!t->busy && gd_stay_is_over(t, news))
+            return false;
+        if (t->busy || (news & GD_SEEN_READ) != GD_SEEN_READ) {
+            gd_idle();
+            continue;
+        }
+        t->number = t->next;
+        t->next = gq_box_next(t->next);
+        if (GQ_FROM32(seen, 0) == 0)
+            return true;
+        gd_stay_begin(t, seen);
+    }
+}
+
+/*
+ * Serves commands until there is something for the block to do. *number: of the read that is waited
+ * for. True: a read that is no command has come, *number is its, and it is in out; the lanes have
+ * met. False: time to leave. No queue is the warp's then.
+ *
+ * until_ns: GD_SERVE_NS after the block has come. Calls of other threads that wait for all kernels
+ * of the process, as those that free memory do, would else wait as long as reads come. A read that
+ * has come by then is for the next block.
+ */
+GQ_FN bool gd_stay(const struct gd_service_launch *l, uint64_t until_ns, uint32_t *number,
+                   union gd_ask *out)
+{
+    struct gpunvme_device_file file = {.set = l->set};
+    struct gd_reader reader = {.group = gq_whole_group(), .file = &file}, *w = &reader;
+    /* While a command is under way only the queues' lease is looked at: the file may be closed. */
+    const struct gq_run run = gd_run(&file, 1, 1);
+    struct gq_single single = {.run = &run, .port = &reader.port};
+    struct gd_stay stay = {.launch = l,
+                           .reader = &reader,
+                           .file = &file,
+                           .single = &single,
+                           .next = *number,
+                           .since_ns = GQ_SAME64(gq_clock_ns()),
+                           .until_ns = GQ_SAME64(until_ns)};
+    GQ_LANE_VAR(uint64_t, seen);
+    bool asked;
+
+    reader.queue = GQ_SAME32(gd_seed());
+    asked = gd_stay_serve(&stay, seen);
+    gd_let_go(&stay);
+    *number = stay.number;
+    if (!asked)
+        return false;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < GD_ASK_WORDS)
+            out->words[lane] = (uint32_t)GQ_AT(seen);
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,92 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "client/lib/client_internal.h"
+#include "client/lib/pipeline.h"
+
+#define DEFAULT_THREADS 8 /* the mount serves as many transfers at once */
+#define DEFAULT_CHUNK   ((size_t)2 << 20)
+#define MAX_CHUNK       ((size_t)256 << 20)
+
+static unsigned default_threads(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    if (n < 2) /* one reads while the other waits for its read */
+        return 2;
+    return n < DEFAULT_THREADS ? (unsigned)n : DEFAULT_THREADS;
+}
+
+int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options)
+{
+    if (options->path > GPUNVME_PATH_BOUNCE || options->threads > PIPELINE_MAX_THREADS ||
+        options->chunk % 4096 || options->chunk > MAX_CHUNK)
+        return gpunvme_fail(-EINVAL, "path, threads or chunk out of range");
+    g->options = *options;
+    if (!g->options.threads)
+        g->options.threads = default_threads();
+    if (!g->options.chunk)
+        g->options.chunk = DEFAULT_CHUNK;
+    pipeline_free(g->pipeline);
+    g->pipeline = NULL;
+    return 0;
+}
+
+/* Made when the first transfer needs it. */
+static int get_pipeline(struct gpunvme *g, struct pipeline **out)
+{
+    int err = 0;
+    pthread_mutex_lock(&g->lock);
+    if (!g->pipeline)
+        err = pipeline_new(g, g->options.threads, g->options.chunk, &g->pipeline);
+    *out = g->pipeline;
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+/* What the mount checks for its ioctls: without this it would depend on the length what is right.
+ */
+static int check_file(const struct gpunvme *g, const struct range *r)
+{
+    struct statx st;
+    int flags = fcntl(r->fd, F_GETFL);
+    if (flags < 0 || statx(r->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
+        return gpunvme_fail(-errno, "transfer: %s", strerror(errno));
+    if (makedev(st.stx_dev_major, st.stx_dev_minor) != g->dev)
+        return gpunvme_fail(-ENOTTY, "not a file of the buffer's mount");
+    int mode = flags & O_ACCMODE;
+    if ((flags & O_PATH) || mode == (r->write ? O_RDONLY : O_WRONLY))
+        return gpunvme_fail(-EBADF, "the file is not open for that");
+    if (r->write && (flags & O_APPEND))
+        return gpunvme_fail(-EBADF, "the file is open with O_APPEND");
+    return 0;
+}
+
+static int check_range(const struct gpunvme_buffer *b, const struct range *r)
+{
+    if (r->buffer_offset > b->len || r->len > b->len - r->buffer_offset)
+        return gpunvme_fail(-ERANGE, "transfer past the end of the buffer");
+    if (r->file_offset > INT64_MAX || r->len > INT64_MAX - r->file_offset)
+        return gpunvme_fail(-EOVERFLOW, "transfer past the largest offset of a file");
+    return 0;
+}
+
+size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
+                                struct gpunvme_result *result, int *err)
+{
+    struct pipeline *p;
+    *err = check_range(b, r);
+    if (!*err)
+        *err = check_file(b->owner, r);
+    if (!*err)
+        *err = get_pipeline(b->owner, &p);
+    if (*err)
+        return 0;
+    size_t done = pipeline_run(p, b, r, result, err);
+    if (done)
+        result->path = GPUNVME_PATH_BOUNCE;
+    return done;
+}

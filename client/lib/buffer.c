@@ -1,0 +1,337 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/lib/direct.h"
+#include "client/lib/socket.h"
+
+static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
+{
+    struct gpunvme_buffer *b = calloc(1, sizeof(*b));
+    if (!b) {
+        gpunvme_fail(-ENOMEM, "out of memory");
+        return NULL;
+    }
+    b->owner = g;
+    b->len = len;
+    b->fd = -1;
+    b->device = CUDA_NO_DEVICE;
+    b->pinned_for = CUDA_NO_DEVICE;
+    return b;
+}
+
+static void buffer_link(struct gpunvme_buffer *b)
+{
+    struct gpunvme *g = b->owner;
+    pthread_mutex_lock(&g->lock);
+    b->next = g->buffers;
+    b->link = &g->buffers;
+    if (b->next)
+        b->next->link = &b->next;
+    g->buffers = b;
+    for (struct gpunvme_direct *d = g->directs; d; d = d->next)
+        direct_buffer_add(d, b);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void buffer_unlink(struct gpunvme_buffer *b)
+{
+    pthread_mutex_lock(&b->owner->lock);
+    for (struct gpunvme_direct *d = b->owner->directs; d; d = d->next)
+        direct_buffer_remove(d, b);
+    *b->link = b->next;
+    if (b->next)
+        b->next->link = b->link;
+    pthread_mutex_unlock(&b->owner->lock);
+}
+
+int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out)
+{
+    int err = 0;
+    pthread_mutex_lock(&g->lock);
+    if (!g->cuda)
+        err = cuda_driver_open(&g->cuda);
+    *out = g->cuda;
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+static int register_failed(int err, size_t len)
+{
+    if (err == -EMFILE)
+        return gpunvme_fail(err, "the mount's limit of registered buffers is reached");
+    return gpunvme_fail(err, "REGISTER of %zu bytes: %s", len, strerror(-err));
+}
+
+static int register_at_mount(struct gpunvme_buffer *b, struct gpunvme_ioc_register *reg)
+{
+    reg->len = b->len;
+    int err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_REGISTER, reg, sizeof(*reg));
+    if (err)
+        return register_failed(err, b->len);
+    b->id = reg->id;
+    b->key = reg->key;
+    b->shared = true;
+    return 0;
+}
+
+static int register_cuda(struct gpunvme_buffer *b)
+{
+    uint8_t uuid[16];
+    struct cuda_driver *cu = b->owner->cuda;
+    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_CUDA_IPC};
+    int err = cuda_driver_uuid(cu, b->device, uuid);
+    if (err)
+        return err;
+    if (memcmp(uuid, b->owner->info.gpu_uuid, sizeof(uuid)) != 0)
+        return gpunvme_fail(-EXDEV, "the memory is on another GPU than the mount's");
+    err = cuda_driver_export(cu, b->device, (uintptr_t)b->addr, b->len, reg.ipc, &reg.offset);
+    return err ? err : register_at_mount(b, &reg);
+}
+
+/* Where the memory is. Without a driver it is the host's. */
+static int locate(struct gpunvme_buffer *b)
+{
+    struct cuda_driver *cu;
+    if (gpunvme_cuda(b->owner, &cu) == 0)
+        return cuda_driver_locate(cu, (uintptr_t)b->addr, &b->device);
+    return 0;
+}
+
+static int share(struct gpunvme_buffer *b)
+{
+    const struct gpunvme_ioc_info *info = &b->owner->info;
+    if (info->executor != GPUNVME_EXECUTOR_CUDA)
+        return gpunvme_fail(-ENOTSUP, "this mount is served by the %s: use gpunvme_alloc()",
+                            info->executor_name);
+    if (b->device == CUDA_NO_DEVICE)
+        return gpunvme_fail(-ENOTSUP, "host memory cannot be registered: use gpunvme_alloc_host()");
+    return register_cuda(b);
+}
+
+/* What the mount cannot take, the pipeline can, unless the caller wants to hear of it. */
+static bool may_stay(const struct gpunvme_buffer *b, int err)
+{
+    return b->owner->options.path != GPUNVME_PATH_GPU &&
+           (err == -ENOTSUP || err == -EXDEV || err == -ENODEV);
+}
+
+int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+{
+    if (!len)
+        return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
+    struct gpunvme_buffer *b = buffer_new(g, len);
+    if (!b)
+        return -ENOMEM;
+    b->addr = addr;
+    int err = locate(b);
+    if (!err)
+        err = share(b);
+    if (err && may_stay(b, err)) {
+        snprintf(b->why_not, sizeof(b->why_not), "%s", gpunvme_error());
+        err = 0;
+    }
+    if (err) {
+        free(b);
+        return err;
+    }
+    buffer_link(b);
+    *out = b;
+    return 0;
+}
+
+static int alloc_host(struct gpunvme_buffer *b)
+{
+    b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (b->fd < 0 || ftruncate(b->fd, (off_t)b->len) != 0)
+        return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
+    void *addr = mmap(NULL, b->len, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
+    if (addr == MAP_FAILED)
+        return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
+    b->addr = addr;
+    return 0;
+}
+
+static int share_host(struct gpunvme_buffer *b)
+{
+    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
+    int err = socket_send_memory(b->owner, b->fd, &reg.token);
+    return err ? err : register_at_mount(b, &reg);
+}
+
+static int alloc_shared(struct gpunvme_buffer *b)
+{
+    int err = alloc_host(b);
+    return err ? err : share_host(b);
+}
+
+static int find_gpu(struct gpunvme_buffer *b, int *device)
+{
+    struct cuda_driver *cu;
+    int err = gpunvme_cuda(b->owner, &cu);
+    return err ? err : cuda_driver_find(cu, b->owner->info.gpu_uuid, device);
+}
+
+static int alloc_cuda(struct gpunvme_buffer *b)
+{
+    uint64_t addr;
+    int device;
+    int err = find_gpu(b, &device);
+    if (!err)
+        err = cuda_driver_alloc(b->owner->cuda, device, b->len, &addr);
+    if (err)
+        return err;
+    b->device = device;
+    b->addr = (void *)(uintptr_t)addr;
+    return register_cuda(b);
+}
+
+/* Kernels and the host name places in a buffer by one address. */
+static int pin(struct gpunvme_buffer *b, int device)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (b->len + page - 1) / page * page;
+    uint64_t mapped;
+    int err = cuda_driver_map(b->owner->cuda, device, b->addr, whole, CUDA_HOST_MEMORY, &mapped);
+    if (err)
+        return err;
+    b->pinned_for = device;
+    if (mapped == (uintptr_t)b->addr)
+        return 0;
+    return gpunvme_fail(-ENOTSUP, "this GPU has host memory at other addresses than the host");
+}
+
+/* Pinned before the mount pins it, so that its pages are this process's. */
+static int alloc_pinned(struct gpunvme_buffer *b)
+{
+    int device;
+    int err = find_gpu(b, &device);
+    if (!err)
+        err = alloc_host(b);
+    if (!err)
+        err = pin(b, device);
+    return err ? err : share_host(b);
+}
+
+/* Memory that the mount does not take is filled by read(2) as well. */
+static int alloc_staging(struct gpunvme_buffer *b)
+{
+    int err = alloc_host(b);
+    if (!err && b->owner->info.executor != GPUNVME_EXECUTOR_CUDA)
+        (void)share_host(b);
+    return err;
+}
+
+static void free_memory(struct gpunvme_buffer *b)
+{
+    if (b->pinned_for != CUDA_NO_DEVICE)
+        cuda_driver_unpin(b->owner->cuda, b->pinned_for, b->addr);
+    if (b->allocated && b->device != CUDA_NO_DEVICE && b->addr)
+        cuda_driver_free(b->owner->cuda, b->device, (uintptr_t)b->addr);
+    else if (b->allocated && b->addr)
+        munmap(b->addr, b->len);
+    if (b->fd >= 0)
+        close(b->fd);
+}
+
+static int alloc(struct gpunvme *g, size_t len, int (*make)(struct gpunvme_buffer *b),
+                 struct gpunvme_buffer **out)
+{
+    if (!len)
+        return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
+    struct gpunvme_buffer *b = buffer_new(g, len);
+    if (!b)
+        return -ENOMEM;
+    b->allocated = true;
+    int err = make(b);
+    if (err) {
+        free_memory(b);
+        free(b);
+        return err;
+    }
+    buffer_link(b);
+    *out = b;
+    return 0;
+}
+
+int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+{
+    bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
+    return alloc(g, len, cuda ? alloc_cuda : alloc_shared, out);
+}
+
+int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+{
+    bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
+    return alloc(g, len, cuda ? alloc_pinned : alloc_shared, out);
+}
+
+int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+{
+    return alloc(g, len, alloc_staging, out);
+}
+
+/* Until the last transfer has let go of it. */
+static void await_users(struct gpunvme_buffer *b)
+{
+    struct gpunvme *g = b->owner;
+    pthread_mutex_lock(&g->lock);
+    while (b->users)
+        pthread_cond_wait(&g->unused, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+int gpunvme_unregister(struct gpunvme_buffer *b)
+{
+    struct gpunvme_ioc_unregister unreg = {.id = b->id, .key = b->key};
+    int err = 0;
+    atomic_store_explicit(&b->ending, true, memory_order_relaxed);
+    if (b->shared)
+        err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
+    if (err)
+        gpunvme_fail(err, "UNREGISTER: %s", strerror(-err));
+    await_users(b);
+    buffer_unlink(b);
+    free_memory(b);
+    free(b);
+    return err;
+}
+
+void *gpunvme_buffer_addr(const struct gpunvme_buffer *b)
+{
+    return b->addr;
+}
+
+size_t gpunvme_buffer_len(const struct gpunvme_buffer *b)
+{
+    return b->len;
+}
+
+static bool inside(const struct gpunvme_buffer *b, size_t offset, size_t len)
+{
+    return offset <= b->len && len <= b->len - offset;
+}
+
+int gpunvme_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t len)
+{
+    if (!inside(b, offset, len))
+        return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
+    if (b->device != CUDA_NO_DEVICE)
+        return cuda_driver_copy_out(b->owner->cuda, b->device, dst, (uintptr_t)b->addr + offset,
+                                    len);
+    memcpy(dst, (char *)b->addr + offset, len);
+    return 0;
+}
+
+int gpunvme_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, size_t len)
+{
+    if (!inside(b, offset, len))
+        return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
+    if (b->device != CUDA_NO_DEVICE)
+        return cuda_driver_copy_in(b->owner->cuda, b->device, (uintptr_t)b->addr + offset, src,
+                                   len);
+    memcpy((char *)b->addr + offset, src, len);
+    return 0;
+}

@@ -1,0 +1,107 @@
+/* What the files of libgpunvme share. */
+#ifndef CLIENT_LIB_CLIENT_INTERNAL_H
+#define CLIENT_LIB_CLIENT_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "client/lib/cuda_driver.h"
+#include "client/lib/error.h"
+#include "gpunvme/gpunvme.h"
+
+struct gpunvme {
+    int fd; /* directory on the mount: the open file description that owns the buffers */
+    struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
+    dev_t dev;                    /* of the mount's files */
+    struct gpunvme_options options;
+    /* Protects cuda and pipeline (set once), buffers, their users, directs, lists and pieces. */
+    pthread_mutex_t lock;
+    pthread_cond_t unused; /* a buffer has no users any more */
+    struct cuda_driver *cuda;
+    struct pipeline *pipeline;
+    struct gpunvme_buffer *buffers;
+    struct gpunvme_direct *directs;
+    struct list *lists;  /* that no READV uses now */
+    struct list *pieces; /* that belong to the caller */
+};
+
+struct gpunvme_buffer {
+    struct gpunvme *owner;
+    struct gpunvme_buffer *next, **link; /* in owner->buffers */
+    uint64_t id, key;
+    void *addr;
+    size_t len;
+    int device;     /* CUDA ordinal, or CUDA_NO_DEVICE for host memory */
+    int fd;         /* memfd behind host memory, or -1 */
+    int pinned_for; /* CUDA ordinal whose kernels reach the host memory, or CUDA_NO_DEVICE */
+    bool allocated; /* by this library */
+    bool shared;    /* registered at the mount; else its transfers bounce here, for the reason: */
+    char why_not[160];
+    unsigned users;            /* transfers under way: owner->lock */
+    _Atomic bool ending;       /* no more of them, and those under way stop */
+    _Atomic int64_t avoid_gpu; /* CLOCK_MONOTONIC s: until then transfers bounce here */
+};
+
+/* ioctl(2) with the ABI header filled in: 0 or -errno. */
+int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size);
+
+/* The CUDA driver of the handle, opened when it is first asked for. */
+int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out);
+/*
+ * Host memory, registered at the mount where its executor is not CUDA and it has room for one more
+ * buffer.
+ */
+int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
+
+/* A transfer's hold on a buffer. -EINTR: it is being unregistered. */
+int gpunvme_use_begin(struct gpunvme_buffer *b);
+void gpunvme_use_end(struct gpunvme_buffer *b);
+/* What a transfer is to move. */
+struct range {
+    bool write;
+    int fd;
+    size_t buffer_offset;
+    uint64_t file_offset;
+    size_t len;
+};
+
+/* Why the pipeline is right for a transfer (r NULL: for a batch); NULL: it is not. */
+const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r);
+
+/*
+ * Through the mount's ioctls, until all is moved, the file ends, or an error, which goes to *err
+ * and gpunvme_error(): the bytes moved. *result is added to.
+ */
+size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, uint32_t flags,
+                               struct gpunvme_result *result, int *err);
+/* The same through pinned host memory of this process (bounce.c). */
+size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
+                                struct gpunvme_result *result, int *err);
+
+/*
+ * A transfer's call of the mount, as gpunvme_ioctl(). One that a signal has ended is made again for
+ * what is left, as reads of other files are; after one in vain, which moved nothing, handlers wait
+ * for the end of the next, or signals that come often would leave no time for anything.
+ */
+int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned vain);
+/*
+ * May a call be made again after err? *vain counts those in vain in a row, for a mount that is
+ * ending says the same; the caller sets it to 0 when something was moved.
+ */
+bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *vain);
+
+/* err, but -EINTR, whatever the mount says of a buffer that it does not know any more. */
+int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err);
+/* err, but -ENOTTY for the -ENOENT of another mount of ours, which does not know the buffer. */
+int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err);
+
+/* What one call did becomes part of the sum. */
+void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,
+                        uint32_t nvme_status);
+/* Where the mount had to go through its own host memory: says so, and takes the pipeline next. */
+void gpunvme_note_fallback(struct gpunvme_buffer *b, const struct range *r,
+                           struct gpunvme_result *result);
+
+#endif

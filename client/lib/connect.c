@@ -1,0 +1,104 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/lib/client_internal.h"
+#include "client/lib/pipeline.h"
+#include "client/lib/shared_list.h"
+
+int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
+{
+    struct gpunvme_abi *abi = arg;
+    *abi = (struct gpunvme_abi){.size = size, .version = GPUNVME_ABI_VERSION};
+    return ioctl(fd, request, arg) == 0 ? 0 : -errno;
+}
+
+static int read_info(int fd, const char *path, struct gpunvme_ioc_info *info)
+{
+    memset(info, 0, sizeof(*info));
+    int err = gpunvme_ioctl(fd, GPUNVME_IOC_INFO, info, sizeof(*info));
+    if (err == -ENOTTY || err == -ENOSYS || err == -EINVAL || err == -EOPNOTSUPP)
+        return gpunvme_fail(-ENOTTY, "%s: not on a gpunvmefs mount", path);
+    if (err == -EPROTO)
+        return gpunvme_fail(err, "%s: the mount speaks another version of the interface", path);
+    return err ? gpunvme_fail(err, "%s: %s", path, strerror(-err)) : 0;
+}
+
+static int read_dev(struct gpunvme *g, const char *path)
+{
+    struct stat st;
+    if (fstat(g->fd, &st) != 0)
+        return gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
+    g->dev = st.st_dev;
+    return 0;
+}
+
+/*
+ * Devices and FIFOs are looked at with O_NONBLOCK so that opening one never blocks; what they are
+ * then shows in the answer to INFO.
+ */
+static int open_path(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return fd >= 0 ? fd : gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
+}
+
+int gpunvme_connect(const char *path, struct gpunvme **out)
+{
+    struct gpunvme *g = calloc(1, sizeof(*g));
+    if (!g)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    int err = g->fd = open_path(path);
+    if (err < 0)
+        goto free_handle;
+    err = read_info(g->fd, path, &g->info);
+    if (!err)
+        err = read_dev(g, path);
+    if (err)
+        goto close_fd;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->unused, NULL);
+    gpunvme_set_options(g, &(struct gpunvme_options){0});
+    *out = g;
+    return 0;
+close_fd:
+    close(g->fd);
+free_handle:
+    free(g);
+    return err;
+}
+
+void gpunvme_disconnect(struct gpunvme *g)
+{
+    if (!g)
+        return;
+    while (g->directs)
+        gpunvme_direct_close(g->directs);
+    pipeline_free(g->pipeline); /* its staging are buffers */
+    lists_free(g);
+    while (g->buffers)
+        gpunvme_unregister(g->buffers);
+    cuda_driver_close(g->cuda);
+    close(g->fd);
+    pthread_cond_destroy(&g->unused);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out)
+{
+    memset(out, 0, sizeof(*out));
+    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_INFO, out, sizeof(*out));
+    return err ? gpunvme_fail(err, "INFO: %s", strerror(-err)) : 0;
+}
+
+int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out)
+{
+    memset(out, 0, sizeof(*out));
+    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_STATS, out, sizeof(*out));
+    return err ? gpunvme_fail(err, "STATS: %s", strerror(-err)) : 0;
+}

@@ -1,0 +1,324 @@
+#include "client/lib/copy_kernel.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "client/device/device_image.h"
+#include "client/lib/socket.h"
+#include "cuda/gq_mailbox.h"
+
+#define KERNEL   "gq_copier_kernel"
+#define MAX_SETS 64u
+#define AWAKE_NS 100000u /* after the last launch */
+/*
+ * Where other kernels of the application fill the GPU, a block that has left waits for some of
+ * theirs to end, a millisecond or so, before it finds room again.
+ */
+#define IDLE_NS     2000000u
+#define NS_PER_S    1000000000u
+#define SLEEP_S     1 /* at most, before it looks again */
+#define INITIAL_MAX 16u
+
+/* One of the drive's threads posts here. */
+struct set {
+    struct copier *copier;
+    struct gq_keeper keeper;
+    void *streams[GQ_KEEPER_STREAMS];
+};
+
+/* A buffer that was announced, and is again for a new lease. */
+struct known {
+    uint64_t id, key, base;
+};
+
+struct copier {
+    struct gpunvme *g;
+    struct place place;
+    struct cuda_kernel kernel;
+
+    /* While attached. */
+    uint64_t lease_id, lease_key;
+    struct place_map mailboxes, media;
+    struct gq_mailbox_head *head;
+    struct set *sets;
+    unsigned n_sets;
+    pthread_t thread;
+    _Atomic bool stopping;
+
+    pthread_mutex_t lock; /* protects buffers, and whether it is attached from their view */
+    bool attached;
+    struct known *known;
+    size_t n_known, max_known;
+};
+
+int copier_open(struct gpunvme *g, const struct place *p, struct copier **out)
+{
+    *out = NULL;
+    if (!p->cuda || !copier_image() || strcmp(g->info.transport, "sim") != 0)
+        return 0;
+    struct copier *c = calloc(1, sizeof(*c));
+    if (!c)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    c->g = g;
+    c->place = *p;
+    int err = cuda_driver_load(p->cuda, p->device, copier_image(), KERNEL, &c->kernel);
+    if (err) {
+        free(c);
+        return err;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    *out = c;
+    return 0;
+}
+
+void copier_close(struct copier *c)
+{
+    if (!c)
+        return;
+    copier_detach(c);
+    cuda_driver_unload(c->place.cuda, c->place.device, &c->kernel);
+    pthread_mutex_destroy(&c->lock);
+    free(c->known);
+    free(c);
+}
+
+/* --- The thread ------------------------------------------------------------------------------ */
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static int launch(void *ctx, const struct gq_copier_launch *l, unsigned blocks, unsigned stream)
+{
+    struct set *s = ctx;
+    const struct place *p = &s->copier->place;
+    void *args[] = {(void *)l};
+    return cuda_driver_launch_blocks(p->cuda, p->device, &s->copier->kernel, blocks,
+                                     GQ_COPIER_THREADS, s->streams[stream], args);
+}
+
+static bool is_needed(const struct copier *c)
+{
+    for (unsigned i = 0; i < c->n_sets; i++) {
+        if (gq_keeper_is_needed(&c->sets[i].keeper))
+            return true;
+    }
+    return false;
+}
+
+/* The exchange comes before the last look: whoever posts after it wakes this thread. */
+static void sleep_until_rung(struct copier *c)
+{
+    const struct timespec bound = {.tv_sec = SLEEP_S};
+    __atomic_exchange_n(&c->head->asleep, 1, __ATOMIC_ACQ_REL);
+    if (!is_needed(c) && !atomic_load(&c->stopping))
+        syscall(SYS_futex, &c->head->asleep, FUTEX_WAIT, 1, &bound, NULL, 0);
+    __atomic_exchange_n(&c->head->asleep, 0, __ATOMIC_ACQ_REL);
+}
+
+/* Ends when the GPU fails: the daemon copies then, after a second without an answer. */
+static void *serve(void *arg)
+{
+    struct copier *c = arg;
+    uint64_t awake_until = 0;
+    int err = 0;
+    while (!err && !atomic_load_explicit(&c->stopping, memory_order_relaxed)) {
+        if (is_needed(c))
+            awake_until = now_ns() + AWAKE_NS;
+        else if (now_ns() >= awake_until)
+            sleep_until_rung(c);
+        for (unsigned i = 0; i < c->n_sets && !err; i++)
+            err = gq_keeper_look(&c->sets[i].keeper);
+    }
+    return NULL;
+}
+
+static void stop(struct copier *c)
+{
+    atomic_store(&c->stopping, true);
+    if (__atomic_exchange_n(&c->head->asleep, 0, __ATOMIC_ACQ_REL))
+        syscall(SYS_futex, &c->head->asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+    pthread_join(c->thread, NULL);
+}
+
+/* --- A lease --------------------------------------------------------------------------------- */
+
+static int check_told(const struct gpunvme_told_copier *t)
+{
+    if (t->layout != GPUNVME_COPIER_LAYOUT)
+        return gpunvme_fail(-EPROTO, "the mount's copiers are of another kind");
+    if (t->sets == 0 || t->sets > MAX_SETS || t->blocks == 0 || t->blocks > GQ_COPIER_BLOCKS ||
+        t->len < GQ_MAILBOX_BYTES(t->sets))
+        return gpunvme_fail(-EPROTO, "the mount has %u x %u mailboxes in %llu bytes", t->sets,
+                            t->blocks, (unsigned long long)t->len);
+    return 0;
+}
+
+/* The socket has closed on the question; the ioctl knows why. */
+static int refused(const struct copier *c, int err)
+{
+    struct gpunvme_ioc_copier arg = {.lease_id = c->lease_id, .lease_key = c->lease_key};
+    int why = gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPIER, &arg, sizeof(arg));
+    if (why != -EDQUOT && why != -EBUSY)
+        return err;
+    (void)gpunvme_fail(why, why == -EDQUOT
+                                ? "this user has as many copiers on the mount as one may have"
+                                : "all copiers of the mount are taken");
+    return why;
+}
+
+static int share(struct copier *c, struct gpunvme_told_copier *t)
+{
+    const struct gpunvme_ask ask = {
+        .what = GPUNVME_ASK_COPIER, .id = c->lease_id, .key = c->lease_key};
+    struct gpunvme_told told;
+    int fds[SOCKET_FDS];
+    int err = socket_ask(c->g, &ask, &told, fds, 2);
+    if (err)
+        return refused(c, err);
+    memcpy(t, &told, sizeof(*t));
+    err = check_told(t);
+    if (!err)
+        err = place_share(&c->place, fds[0], 0, t->len, PLACE_MEMORY, &c->mailboxes);
+    if (!err)
+        err = place_share(&c->place, fds[1], 0, t->media_len, PLACE_READ_ONLY, &c->media);
+    close(fds[0]);
+    close(fds[1]);
+    return err;
+}
+
+static int open_set(struct copier *c, unsigned i, unsigned blocks)
+{
+    struct set *s = &c->sets[i];
+    struct gq_mailboxes *m = gq_mailbox_set(c->head, i);
+    uint64_t there = c->mailboxes.at + (uint64_t)((char *)m - (char *)c->head);
+    int err = 0;
+    s->copier = c;
+    gq_keeper_init(&s->keeper, m, there, blocks, IDLE_NS);
+    s->keeper.run = launch;
+    s->keeper.ctx = s;
+    for (unsigned k = 0; k < GQ_KEEPER_STREAMS && !err; k++)
+        err = cuda_driver_stream_urgent(c->place.cuda, c->place.device, &s->streams[k]);
+    return err;
+}
+
+static int open_sets(struct copier *c, const struct gpunvme_told_copier *t)
+{
+    int err = 0;
+    c->head = c->mailboxes.addr;
+    c->sets = calloc(t->sets, sizeof(*c->sets));
+    if (!c->sets)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    while (c->n_sets < t->sets && !err)
+        err = open_set(c, c->n_sets++, t->blocks);
+    return err;
+}
+
+/* Kernels end soon: nothing is posted any more. */
+static void close_sets(struct copier *c)
+{
+    const struct place *p = &c->place;
+    for (unsigned i = 0; i < c->n_sets; i++) {
+        for (unsigned k = 0; k < GQ_KEEPER_STREAMS && c->sets[i].streams[k]; k++) {
+            (void)cuda_driver_copy_wait(p->cuda, p->device, c->sets[i].streams[k]);
+            cuda_driver_stream_free(p->cuda, p->device, c->sets[i].streams[k]);
+        }
+    }
+    free(c->sets);
+    c->sets = NULL;
+    c->n_sets = 0;
+    place_unshare(p, &c->media);
+    place_unshare(p, &c->mailboxes);
+}
+
+/* Under the lock. What the mount does not take, it copies itself. */
+static void announce(const struct copier *c, const struct known *k)
+{
+    struct gpunvme_ioc_copier arg = {.lease_id = c->lease_id,
+                                     .lease_key = c->lease_key,
+                                     .id = k->id,
+                                     .key = k->key,
+                                     .addr = k->base,
+                                     .media = c->media.at};
+    (void)gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPIER, &arg, sizeof(arg));
+}
+
+int copier_attach(struct copier *c, uint64_t id, uint64_t key)
+{
+    struct gpunvme_told_copier told = {0};
+    c->lease_id = id;
+    c->lease_key = key;
+    atomic_store(&c->stopping, false);
+    int err = share(c, &told);
+    if (!err)
+        err = open_sets(c, &told);
+    if (!err && pthread_create(&c->thread, NULL, serve, c) != 0)
+        err = gpunvme_fail(-EAGAIN, "no thread for copies");
+    if (err) {
+        close_sets(c);
+        return err;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->attached = true;
+    for (size_t i = 0; i < c->n_known; i++)
+        announce(c, &c->known[i]);
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+void copier_detach(struct copier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool attached = c->attached;
+    c->attached = false;
+    pthread_mutex_unlock(&c->lock);
+    if (!attached)
+        return;
+    stop(c);
+    close_sets(c);
+}
+
+/* --- Buffers --------------------------------------------------------------------------------- */
+
+/* Under the lock. Room for one more, or false. */
+static bool has_room(struct copier *c)
+{
+    if (c->n_known < c->max_known)
+        return true;
+    size_t max = c->max_known ? 2 * c->max_known : INITIAL_MAX;
+    struct known *more = realloc(c->known, max * sizeof(*more));
+    if (!more)
+        return false;
+    c->known = more;
+    c->max_known = max;
+    return true;
+}
+
+void copier_add(struct copier *c, const struct gpunvme_buffer *b, uint64_t base)
+{
+    const struct known k = {.id = b->id, .key = b->key, .base = base};
+    pthread_mutex_lock(&c->lock);
+    if (has_room(c)) {
+        c->known[c->n_known++] = k;
+        if (c->attached)
+            announce(c, &k);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void copier_remove(struct copier *c, const struct gpunvme_buffer *b)
+{
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = c->n_known; i-- > 0;) {
+        if (c->known[i].id == b->id)
+            c->known[i] = c->known[--c->n_known];
+    }
+    pthread_mutex_unlock(&c->lock);
+}

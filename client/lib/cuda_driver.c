@@ -1,0 +1,524 @@
+#include "client/lib/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/error.h"
+
+/* The driver's types as its ABI has them; the names are cuda.h's. */
+typedef int CUresult;
+typedef int CUdevice;
+typedef struct CUctx *CUcontext;
+typedef struct CUstr *CUstream;
+typedef struct CUmod *CUmodule;
+typedef struct CUfunc *CUfunction;
+typedef unsigned long long CUdeviceptr;
+typedef struct {
+    char bytes[16];
+} CUuuid;
+typedef struct {
+    char reserved[64];
+} CUipcMemHandle;
+
+enum {
+    CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
+    CU_MEMORYTYPE_DEVICE = 2,
+    CU_MEMHOSTREGISTER_PORTABLE = 1,
+    CU_MEMHOSTREGISTER_DEVICEMAP = 2,
+    CU_MEMHOSTREGISTER_IOMEMORY = 4,
+    CU_MEMHOSTREGISTER_READ_ONLY = 8,
+    CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
+    CU_STREAM_NON_BLOCKING = 1,
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+    CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_READY = 600,
+};
+
+#define DRIVER_FUNCTIONS(X)                                                                        \
+    X(cuInit, "cuInit", (unsigned))                                                                \
+    X(cuGetErrorString, "cuGetErrorString", (CUresult, const char **))                             \
+    X(cuDriverGetVersion, "cuDriverGetVersion", (int *))                                           \
+    X(cuDeviceGetCount, "cuDeviceGetCount", (int *))                                               \
+    X(cuDeviceGet, "cuDeviceGet", (CUdevice *, int))                                               \
+    X(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice))                                 \
+    X(cuDeviceGetName, "cuDeviceGetName", (char *, int, CUdevice))                                 \
+    X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char *, int, CUdevice))                         \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))               \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                       \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                        \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext *))                                        \
+    X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr))                  \
+    X(cuMemGetAddressRange, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr))     \
+    X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr))                     \
+    X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                        \
+    X(cuMemFree, "cuMemFree_v2", (CUdeviceptr))                                                    \
+    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t))                              \
+    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))                        \
+    X(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned))                       \
+    X(cuMemHostUnregister, "cuMemHostUnregister", (void *))                                        \
+    X(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned))                                    \
+    X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", (CUstream *, unsigned, int))       \
+    X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", (int *, int *))                  \
+    X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                           \
+    X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                      \
+    X(cuStreamQuery, "cuStreamQuery", (CUstream))                                                  \
+    X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int *))             \
+    X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream))                \
+    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2",                                   \
+      (CUdeviceptr *, void *, unsigned))                                                           \
+    X(cuModuleLoadData, "cuModuleLoadData", (CUmodule *, const void *))                            \
+    X(cuModuleUnload, "cuModuleUnload", (CUmodule))                                                \
+    X(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *))          \
+    X(cuFuncGetAttribute, "cuFuncGetAttribute", (int *, int, CUfunction))                          \
+    X(cuLaunchKernel, "cuLaunchKernel",                                                            \
+      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
+       void **, void **))
+
+#define CUDA_MAX_DEVICES 64
+
+struct cuda_driver {
+    void *library;
+#define DRIVER_MEMBER(name, symbol, args) CUresult(*name) args;
+    DRIVER_FUNCTIONS(DRIVER_MEMBER)
+#undef DRIVER_MEMBER
+    pthread_mutex_t lock;                 /* protects contexts */
+    CUcontext contexts[CUDA_MAX_DEVICES]; /* primary contexts retained, by ordinal */
+};
+
+static int driver_failed(struct cuda_driver *cu, CUresult result, const char *what)
+{
+    const char *text = NULL;
+    cu->cuGetErrorString(result, &text);
+    return gpunvme_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO, "%s: %s", what,
+                        text ? text : "unknown CUDA error");
+}
+
+static const struct {
+    const char *symbol;
+    size_t slot; /* where its address goes in struct cuda_driver */
+} driver_functions[] = {
+#define DRIVER_ENTRY(name, symbol, args) {symbol, offsetof(struct cuda_driver, name)},
+    DRIVER_FUNCTIONS(DRIVER_ENTRY)
+#undef DRIVER_ENTRY
+};
+
+static int load_functions(struct cuda_driver *cu)
+{
+    for (size_t i = 0; i < sizeof(driver_functions) / sizeof(driver_functions[0]); i++) {
+        void *address = dlsym(cu->library, driver_functions[i].symbol);
+        if (!address)
+            return gpunvme_fail(-ENODEV, "libcuda.so.1 has no %s: the driver is too old",
+                                driver_functions[i].symbol);
+        memcpy((char *)cu + driver_functions[i].slot, &address, sizeof(address));
+    }
+    return 0;
+}
+
+static int init_driver(struct cuda_driver *cu)
+{
+    int devices = 0;
+    CUresult result = cu->cuInit(0);
+    if (!result)
+        result = cu->cuDeviceGetCount(&devices);
+    if (result) {
+        driver_failed(cu, result, "cuInit");
+        return -ENODEV;
+    }
+    return devices ? 0 : gpunvme_fail(-ENODEV, "the CUDA driver sees no device");
+}
+
+int cuda_driver_open(struct cuda_driver **out)
+{
+    struct cuda_driver *cu = calloc(1, sizeof(*cu));
+    if (!cu)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    pthread_mutex_init(&cu->lock, NULL);
+    cu->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int err = cu->library ? load_functions(cu)
+                          : gpunvme_fail(-ENODEV, "no CUDA driver on this machine (libcuda.so.1)");
+    if (!err)
+        err = init_driver(cu);
+    if (err) {
+        cuda_driver_close(cu);
+        return err;
+    }
+    *out = cu;
+    return 0;
+}
+
+void cuda_driver_close(struct cuda_driver *cu)
+{
+    if (!cu)
+        return;
+    for (int i = 0; i < CUDA_MAX_DEVICES; i++) {
+        if (cu->contexts[i])
+            cu->cuDevicePrimaryCtxRelease(i);
+    }
+    if (cu->library)
+        dlclose(cu->library);
+    pthread_mutex_destroy(&cu->lock);
+    free(cu);
+}
+
+/* The device's primary context, which is also the one the CUDA runtime uses. */
+static int push_context(struct cuda_driver *cu, int device)
+{
+    CUresult result = 0;
+    if (device < 0 || device >= CUDA_MAX_DEVICES)
+        return gpunvme_fail(-ENODEV, "CUDA device %d: no such ordinal", device);
+    pthread_mutex_lock(&cu->lock);
+    if (!cu->contexts[device])
+        result = cu->cuDevicePrimaryCtxRetain(&cu->contexts[device], device);
+    pthread_mutex_unlock(&cu->lock);
+    if (!result)
+        result = cu->cuCtxPushCurrent(cu->contexts[device]);
+    return result ? driver_failed(cu, result, "CUDA context") : 0;
+}
+
+static void pop_context(struct cuda_driver *cu)
+{
+    CUcontext old;
+    cu->cuCtxPopCurrent(&old);
+}
+
+int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
+{
+    unsigned type = 0;
+    CUresult result = cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, addr);
+    *device = CUDA_NO_DEVICE;
+    if (result == CUDA_ERROR_INVALID_VALUE || (!result && type != CU_MEMORYTYPE_DEVICE))
+        return 0;
+    if (!result)
+        result = cu->cuPointerGetAttribute(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr);
+    return result ? driver_failed(cu, result, "cuPointerGetAttribute") : 0;
+}
+
+int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16])
+{
+    CUuuid id;
+    CUdevice dev;
+    CUresult result = cu->cuDeviceGet(&dev, device);
+    if (!result)
+        result = cu->cuDeviceGetUuid(&id, dev);
+    if (result)
+        return driver_failed(cu, result, "cuDeviceGetUuid");
+    memcpy(uuid, id.bytes, sizeof(id.bytes));
+    return 0;
+}
+
+int cuda_driver_devices(struct cuda_driver *cu)
+{
+    int devices = 0;
+    return cu->cuDeviceGetCount(&devices) ? 0 : devices;
+}
+
+int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_info *out)
+{
+    CUdevice dev;
+    CUresult result = cu->cuDeviceGet(&dev, device);
+    if (!result)
+        result = cu->cuDeviceGetName(out->name, sizeof(out->name), dev);
+    if (!result)
+        result = cu->cuDeviceGetPCIBusId(out->bus_id, sizeof(out->bus_id), dev);
+    if (!result)
+        result = cu->cuDriverGetVersion(&out->version);
+    return result ? driver_failed(cu, result, "CUDA device") : 0;
+}
+
+int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device)
+{
+    int devices = 0;
+    CUresult result = cu->cuDeviceGetCount(&devices);
+    if (result)
+        return driver_failed(cu, result, "cuDeviceGetCount");
+    for (int i = 0; i < devices; i++) {
+        uint8_t id[16];
+        int err = cuda_driver_uuid(cu, i, id);
+        if (err)
+            return err;
+        if (memcmp(id, uuid, sizeof(id)) == 0) {
+            *device = i;
+            return 0;
+        }
+    }
+    return gpunvme_fail(-ENODEV, "this process does not see the GPU of the mount "
+                                 "(CUDA_VISIBLE_DEVICES?)");
+}
+
+static int check_exportable(struct cuda_driver *cu, uint64_t addr)
+{
+    unsigned managed = 0;
+    int capable = 0;
+    CUresult result = cu->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, addr);
+    if (!result)
+        result = cu->cuPointerGetAttribute(&capable,
+                                           CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, addr);
+    if (result)
+        return driver_failed(cu, result, "cuPointerGetAttribute");
+    if (managed)
+        return gpunvme_fail(-ENOTSUP, "managed memory cannot be registered: use cudaMalloc");
+    if (!capable)
+        return gpunvme_fail(-ENOTSUP, "memory without a CUDA IPC handle (VMM or memory pool) "
+                                      "cannot be registered: use cudaMalloc");
+    return 0;
+}
+
+static int get_handle(struct cuda_driver *cu, uint64_t addr, size_t len, CUipcMemHandle *handle,
+                      uint64_t *offset)
+{
+    CUdeviceptr base;
+    size_t size;
+    CUresult result = cu->cuMemGetAddressRange(&base, &size, addr);
+    if (result)
+        return driver_failed(cu, result, "cuMemGetAddressRange");
+    if (len > size || addr - base > size - len)
+        return gpunvme_fail(-EINVAL, "the buffer leaves its CUDA allocation of %zu bytes", size);
+    result = cu->cuIpcGetMemHandle(handle, base);
+    if (result)
+        return driver_failed(cu, result, "cuIpcGetMemHandle");
+    *offset = addr - base;
+    return 0;
+}
+
+int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
+                       uint8_t handle[64], uint64_t *offset)
+{
+    CUipcMemHandle ipc;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    err = check_exportable(cu, addr);
+    if (!err)
+        err = get_handle(cu, addr, len, &ipc, offset);
+    pop_context(cu);
+    if (!err)
+        memcpy(handle, ipc.reserved, sizeof(ipc.reserved));
+    return err;
+}
+
+int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr)
+{
+    CUdeviceptr ptr;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemAlloc(&ptr, len);
+    pop_context(cu);
+    if (result) {
+        driver_failed(cu, result, "cuMemAlloc");
+        return -ENOMEM;
+    }
+    *addr = ptr;
+    return 0;
+}
+
+int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemFree(addr);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemFree") : 0;
+}
+
+int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t src, size_t len)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemcpyDtoH(dst, src, len);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemcpyDtoH") : 0;
+}
+
+int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
+                        size_t len)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemcpyHtoD(dst, src, len);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemcpyHtoD") : 0;
+}
+
+int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemHostRegister(addr, len, CU_MEMHOSTREGISTER_PORTABLE);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemHostRegister") : 0;
+}
+
+void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
+{
+    if (push_context(cu, device))
+        return;
+    cu->cuMemHostUnregister(addr);
+    pop_context(cu);
+}
+
+int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream)
+{
+    CUstream made;
+    int least, greatest;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuCtxGetStreamPriorityRange(&least, &greatest);
+    if (!result)
+        result = cu->cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, greatest);
+    pop_context(cu);
+    if (result)
+        return driver_failed(cu, result, "cuStreamCreateWithPriority");
+    *stream = made;
+    return 0;
+}
+
+int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream)
+{
+    CUstream made;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
+    pop_context(cu);
+    if (result)
+        return driver_failed(cu, result, "cuStreamCreate");
+    *stream = made;
+    return 0;
+}
+
+void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
+{
+    if (push_context(cu, device))
+        return;
+    cu->cuStreamDestroy(stream);
+    pop_context(cu);
+}
+
+int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,
+                           uint64_t src, size_t len)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemcpyAsync(dst, src, len, stream);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "cuMemcpyAsync") : 0;
+}
+
+int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuStreamSynchronize(stream);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "copy") : 0;
+}
+
+int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
+{
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* else it breaks what another thread captures */
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    cu->cuThreadExchangeStreamCaptureMode(&mode);
+    CUresult result = cu->cuStreamQuery(stream);
+    cu->cuThreadExchangeStreamCaptureMode(&mode);
+    pop_context(cu);
+    if (result == 0 || result == CUDA_ERROR_NOT_READY)
+        return 0;
+    driver_failed(cu, result, "the CUDA context has failed, start the process anew");
+    return -EIO;
+}
+
+static unsigned host_flags(enum cuda_host_kind kind)
+{
+    unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    if (kind == CUDA_HOST_READ_ONLY)
+        flags |= CU_MEMHOSTREGISTER_READ_ONLY;
+    if (kind == CUDA_HOST_REGISTERS)
+        flags |= CU_MEMHOSTREGISTER_IOMEMORY;
+    return flags;
+}
+
+int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
+                    enum cuda_host_kind kind, uint64_t *mapped)
+{
+    CUdeviceptr ptr = 0;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemHostRegister(addr, len, host_flags(kind));
+    if (!result) {
+        result = cu->cuMemHostGetDevicePointer(&ptr, addr, 0);
+        if (result)
+            cu->cuMemHostUnregister(addr);
+    }
+    pop_context(cu);
+    *mapped = ptr;
+    return result ? driver_failed(cu, result, "memory shared with the mount") : 0;
+}
+
+int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
+                     struct cuda_kernel *out)
+{
+    CUmodule module;
+    CUfunction function;
+    int registers;
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result = cu->cuModuleLoadData(&module, image);
+    if (!result) {
+        result = cu->cuModuleGetFunction(&function, module, name);
+        if (!result)
+            result = cu->cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+        if (result)
+            cu->cuModuleUnload(module);
+    }
+    pop_context(cu);
+    if (result)
+        return driver_failed(cu, result, "the library's kernel");
+    *out = (struct cuda_kernel){.module = module, .function = function};
+    return 0;
+}
+
+void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel)
+{
+    if (!kernel->module || push_context(cu, device))
+        return;
+    cu->cuModuleUnload(kernel->module);
+    pop_context(cu);
+    *kernel = (struct cuda_kernel){0};
+}
+
+int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                       unsigned threads, void *stream, void **args)
+{
+    return cuda_driver_launch_blocks(cu, device, kernel, 1, threads, stream, args);
+}
+
+int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                              unsigned blocks, unsigned threads, void *stream, void **args)
+{
+    int err = push_context(cu, device);
+    if (err)
+        return err;
+    CUresult result =
+        cu->cuLaunchKernel(kernel->function, blocks, 1, 1, threads, 1, 1, 0, stream, args, NULL);
+    pop_context(cu);
+    return result ? driver_failed(cu, result, "launch") : 0;
+}

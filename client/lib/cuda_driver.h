@@ -1,0 +1,103 @@
+/*
+ * The CUDA driver API, found at run time: an application that links libgpunvme needs no CUDA, and
+ * one that uses CUDA shares its driver and contexts with us.
+ *
+ * Functions return 0 or -errno and leave a sentence for gpunvme_error(). A context is made current
+ * only for the time of a call.
+ */
+#ifndef CLIENT_LIB_CUDA_DRIVER_H
+#define CLIENT_LIB_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cuda_driver;
+
+/* -ENODEV: no driver, or no device. */
+int cuda_driver_open(struct cuda_driver **out);
+void cuda_driver_close(struct cuda_driver *cu);
+
+/* How many devices this process sees. */
+int cuda_driver_devices(struct cuda_driver *cu);
+
+struct cuda_device_info {
+    char name[128];
+    char bus_id[32]; /* "0000:3B:00.0" */
+    int version;     /* newest CUDA that the driver knows: 12040 is 12.4 */
+};
+int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_info *out);
+
+#define CUDA_NO_DEVICE (-1)
+
+/* Where an address is: *device is an ordinal, or CUDA_NO_DEVICE for memory that is not a GPU's. */
+int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device);
+int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16]);
+/* The device with this UUID: -ENODEV when this process does not see it. */
+int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device);
+
+/*
+ * What another process needs to open the allocation around addr, which is on `device`: the handle
+ * of its base and addr's offset from it. -ENOTSUP: memory that has no such handle (VMM, managed,
+ * pools).
+ */
+int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
+                       uint8_t handle[64], uint64_t *offset);
+
+int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr);
+int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr);
+int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t src, size_t len);
+int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
+                        size_t len);
+
+/* Host memory that the copy engine may work on, until unpinned: before it is unmapped. */
+int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len);
+void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr);
+
+enum cuda_host_kind {
+    CUDA_HOST_MEMORY,
+    CUDA_HOST_READ_ONLY, /* mapped without the right to write */
+    CUDA_HOST_REGISTERS, /* of a PCI device */
+};
+/*
+ * Host memory that kernels of the device may use, whole pages, until it is unpinned; *mapped: where
+ * it is for them.
+ */
+int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
+                    enum cuda_host_kind kind, uint64_t *mapped);
+
+struct cuda_kernel {
+    void *module, *function;
+};
+/*
+ * Code for the device, and its kernel of this name, there at once: CUDA would load it at its first
+ * launch, which waits for kernels that are running.
+ */
+int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
+                     struct cuda_kernel *out);
+/* No launch of it may be under way. Nothing, for a kernel that is all zero. */
+void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel);
+/* One block, in the stream given, of the device's primary context; args as cuLaunchKernel(). */
+int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                       unsigned threads, void *stream, void **args);
+
+/* The same with many blocks. */
+int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                              unsigned blocks, unsigned threads, void *stream, void **args);
+
+/* Copies of one stream run one after the other, and by themselves once started. */
+int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
+/* One whose kernels come before those of others that wait. */
+int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream);
+void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
+/* Between memory of the device and pinned memory, either way. */
+int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,
+                           uint64_t src, size_t len);
+/* Until all copies of the stream are done; the first error of them. */
+int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream);
+/*
+ * Without waiting: -EIO when the context has failed, as any kernel's fault makes it, for good. For
+ * now and then: threads that poll it keep others from the driver.
+ */
+int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream);
+
+#endif

@@ -1,0 +1,178 @@
+/* The handle of the direct path: what it takes to have one, and to have it again. */
+#include "client/lib/direct.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/device/device_image.h"
+#include "client/lib/shared_list.h"
+
+#define DEFAULT_QUEUES 16u
+#define DEFAULT_DEPTH  64u
+#define PAGE           4096u
+#define KERNEL         "gpunvme_direct_read"
+
+static int set_wants(struct gpunvme_direct *d, const struct gpunvme_direct_options *o)
+{
+    d->want_queues = o && o->queues ? o->queues : DEFAULT_QUEUES;
+    d->want_depth = o && o->depth ? o->depth : DEFAULT_DEPTH;
+    if (d->want_queues > GPUNVME_LEASE_MAX || d->want_depth < 2)
+        return gpunvme_fail(-EINVAL, "%u queues of %u entries cannot be leased", d->want_queues,
+                            d->want_depth);
+    return 0;
+}
+
+/* Where the mount's executor is, there the buffers are. */
+static int open_place(struct gpunvme_direct *d)
+{
+    struct gpunvme *g = d->g;
+    struct cuda_driver *cu = NULL;
+    int device = CUDA_NO_DEVICE, err = 0;
+    if (g->info.executor == GPUNVME_EXECUTOR_CUDA) {
+        err = gpunvme_cuda(g, &cu);
+        if (!err)
+            err = cuda_driver_find(cu, g->info.gpu_uuid, &device);
+    }
+    if (!err)
+        err = place_open(&d->place, cu, device);
+    if (!err && cu && direct_image())
+        err = cuda_driver_load(cu, device, direct_image(), KERNEL, &d->kernel);
+    if (!err)
+        err = direct_readv_open(d);
+    if (!err && cu)
+        err = direct_service_open(&d->place, &d->service);
+    return err;
+}
+
+/* A page more than its LBAs, which begin at a page of their own. */
+static int alloc_staging(struct gpunvme_direct *d)
+{
+    size_t len = (size_t)d->want_queues * GD_GROUP * d->g->info.lba_size;
+    return gpunvme_alloc(d->g, len + PAGE, &d->staging);
+}
+
+static int link_direct(struct gpunvme_direct *d)
+{
+    struct gpunvme *g = d->g;
+    pthread_mutex_lock(&g->lock);
+    int err = lists_map(g, &d->place);
+    if (!err) {
+        d->next = g->directs;
+        d->link = &g->directs;
+        if (d->next)
+            d->next->link = &d->next;
+        g->directs = d;
+        for (struct gpunvme_buffer *b = g->buffers; b; b = b->next)
+            direct_buffer_add(d, b);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+static void unlink_direct(struct gpunvme_direct *d)
+{
+    pthread_mutex_lock(&d->g->lock);
+    if (d->link) {
+        *d->link = d->next;
+        if (d->next)
+            d->next->link = d->link;
+    }
+    pthread_mutex_unlock(&d->g->lock);
+}
+
+static int check_mount(const struct gpunvme *g)
+{
+    if (!g->info.direct)
+        return gpunvme_fail(-EPERM, "the mount does not trust this user with the direct path "
+                                    "(mount option direct=)");
+    if (g->info.executor == GPUNVME_EXECUTOR_NONE)
+        return gpunvme_fail(-ENOTSUP, "the mount has no executor, and so no direct path: %s",
+                            g->info.fallback);
+    return 0;
+}
+
+int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
+                        struct gpunvme_direct **out)
+{
+    int err = check_mount(g);
+    if (err)
+        return err;
+    struct gpunvme_direct *d = calloc(1, sizeof(*d));
+    if (!d)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    d->g = g;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->lease_lock, NULL);
+    err = set_wants(d, options);
+    if (!err)
+        err = open_place(d);
+    if (!err)
+        err = copier_open(g, &d->place, &d->copier);
+    if (!err)
+        err = alloc_staging(d);
+    if (!err)
+        err = direct_buffers_open(d);
+    if (!err)
+        err = direct_queues_lease(d);
+    if (!err)
+        err = link_direct(d);
+    if (err) {
+        gpunvme_direct_close(d);
+        return err;
+    }
+    *out = d;
+    return 0;
+}
+
+/* The queues go first: a command that was lost may be under way, to blocks and to the staging. */
+void gpunvme_direct_close(struct gpunvme_direct *d)
+{
+    if (!d)
+        return;
+    unlink_direct(d);
+    direct_service_close(d->service);
+    d->service = NULL;
+    direct_queues_end(d);
+    while (d->files)
+        gpunvme_file_close(d->files);
+    if (d->staging)
+        gpunvme_unregister(d->staging);
+    direct_buffers_close(d);
+    copier_close(d->copier);
+    if (d->place.cuda) {
+        cuda_driver_unload(d->place.cuda, d->place.device, &d->kernel);
+        cuda_driver_unload(d->place.cuda, d->place.device, &d->readv_kernel);
+    }
+    place_close(&d->place);
+    pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->lease_lock);
+    free(d);
+}
+
+/* A file that cannot be had again stays disabled; the others go on, and the first error is told. */
+static int renew_files(struct gpunvme_direct *d)
+{
+    int first = 0;
+    for (struct gpunvme_file *f = d->files; f; f = f->next) {
+        int err = direct_file_renew(f);
+        first = first ? first : err;
+    }
+    return first;
+}
+
+int gpunvme_direct_renew(struct gpunvme_direct *d)
+{
+    int err = 0;
+    pthread_mutex_lock(&d->lease_lock);
+    for (struct gpunvme_file *f = d->files; f && !err; f = f->next)
+        err = direct_file_disable(f);
+    if (!err) {
+        direct_queues_end(d);
+        err = direct_queues_lease(d);
+    }
+    if (!err)
+        err = renew_files(d);
+    pthread_mutex_unlock(&d->lease_lock);
+    return err;
+}

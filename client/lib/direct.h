@@ -1,0 +1,95 @@
+/* The direct path: leased queues, leased files, and where the GPU finds them. */
+#ifndef CLIENT_LIB_DIRECT_H
+#define CLIENT_LIB_DIRECT_H
+
+#include "client/device/gd_types.h"
+#include "client/lib/client_internal.h"
+#include "client/lib/copy_kernel.h"
+#include "client/lib/direct_service.h"
+#include "client/lib/memory_space.h"
+
+/* A leased queue's memory, as the daemon shares it. */
+struct direct_queue {
+    struct place_map rings, doorbells;
+};
+
+struct gpunvme_direct {
+    struct gpunvme *g;
+    struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
+    struct place place;
+    struct cuda_kernel kernel, readv_kernel;
+    struct direct_service *service; /* NULL: none */
+    struct copier *copier;          /* NULL: none */
+    uint32_t want_queues, want_depth;
+
+    /* The lease; constant but for opening, renewing and closing. */
+    struct gpunvme_ioc_queue_lease lease; /* id 0: none */
+    struct place_map page;
+    struct direct_queue queues[GD_MAX_QUEUES];
+    const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* theirs, for the host */
+    uint64_t arena;                            /* locks, queues, and their slots, in the place */
+    struct gd_set set;
+    struct gpunvme_buffer *staging;
+
+    /* Protects files, and all leases: opened, refreshed, renewed, closed by one thread at a time.
+     */
+    pthread_mutex_t lease_lock;
+    struct gpunvme_file *files;
+
+    pthread_mutex_t lock;      /* protects buffers; taken after g->lock */
+    struct gd_buffer *buffers; /* as they are in the place */
+    uint64_t *buffer_ids;
+    uint32_t n_buffers, max_buffers;
+    uint64_t buffers_at; /* in the place: their number, and from 256 on the table */
+};
+
+struct gpunvme_file {
+    struct gpunvme_direct *d;
+    struct gpunvme_file *next, **link;     /* in d->files: d->lease_lock */
+    int fd;                                /* the caller's open file description */
+    struct gpunvme_ioc_extent_lease lease; /* id 0: none */
+    struct place_map page;
+    struct gpunvme_device_file device; /* as it is in the place: */
+    uint64_t device_at;
+    uint64_t extents_at;
+    uint64_t checked_at;
+};
+
+/* Queues (direct_queues.c). Taking them needs the staging; ending waits for reads, bounded. */
+int direct_queues_lease(struct gpunvme_direct *d);
+void direct_queues_end(struct gpunvme_direct *d);
+/* The page of a lease, and its memory from the start. */
+int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
+                      struct place_map *out);
+void direct_lease_end(int fd, uint64_t id, uint64_t key);
+
+/* The kernel for lists, where there is one (direct_readv.c). */
+int direct_readv_open(struct gpunvme_direct *d);
+
+/* Where registered memory is for the drive (direct_buffers.c). */
+int direct_buffers_open(struct gpunvme_direct *d);
+void direct_buffers_close(struct gpunvme_direct *d);
+int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_buffer *out);
+/* Of memory that the drive does not reach they do nothing: reads to it are -EFAULT. */
+void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b);
+void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer *b);
+/* The entry around [addr, addr + len): -EFAULT if there is none. */
+int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len,
+                       struct gd_buffer *out);
+
+/* Files (file.c): new extents, and the device's copy of everything. */
+int direct_file_renew(struct gpunvme_file *f);
+/* Until then, without touching a queue, reads are -ESTALE. */
+int direct_file_disable(struct gpunvme_file *f);
+
+/*
+ * The one command that reads len bytes to byte `at` of the buffer; map: as the host has it. False:
+ * there is no such one, or it would be longer than max_command (direct_cpu.c).
+ */
+bool direct_command(const struct gq_file_map *map, const struct gd_buffer *b, uint64_t at,
+                    uint64_t len, uint64_t offset, uint32_t max_command, struct gq_cmd *out);
+/* The read, not of 0 bytes nor past the end, on the thread that calls (direct_cpu.c). */
+int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buffer *b, void *dst,
+                        uint64_t len, uint64_t offset);
+
+#endif

@@ -1,0 +1,272 @@
+/* Leased queue pairs: their rings and doorbells, and what drives them, where the GPU sees it. */
+#include "client/lib/direct.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/lib/socket.h"
+
+#define ALIGNMENT  256u
+#define NS_PER_MS  1000000u
+#define IDLE_MS    1000u /* beyond the deadline of a command */
+#define DOORBELL   sizeof(uint32_t)
+#define STATE_SIZE sizeof(struct gpunvme_lease_page)
+
+static_assert(GD_MAX_QUEUES == GPUNVME_LEASE_MAX, "a lease fits");
+static_assert(GD_LEASE_VALID == GPUNVME_LEASE_VALID && GD_LEASE_REVOKED == GPUNVME_LEASE_REVOKED,
+              "kernels read the state as the daemon writes it");
+
+void direct_lease_end(int fd, uint64_t id, uint64_t key)
+{
+    struct gpunvme_ioc_lease_end end = {.id = id, .key = key};
+    if (id)
+        (void)gpunvme_ioctl(fd, GPUNVME_IOC_LEASE_END, &end, sizeof(end)); /* or it was revoked */
+}
+
+int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
+                      struct place_map *out)
+{
+    struct gpunvme_ask ask = {.what = GPUNVME_ASK_PAGE, .id = id, .key = key};
+    struct gpunvme_told told;
+    int fd;
+    int err = socket_ask(d->g, &ask, &told, &fd, 1);
+    if (err)
+        return err;
+    if (told.len < len)
+        err = gpunvme_fail(-EPROTO, "a lease's page is too short");
+    if (!err)
+        err = place_share(&d->place, fd, 0, len, PLACE_READ_ONLY, out);
+    close(fd);
+    return err;
+}
+
+static int lease_failed(int err)
+{
+    if (err == -EPERM)
+        return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
+    if (err == -ENOTSUP || err == -ENOTTY)
+        return gpunvme_fail(-ENOTSUP, "this mount has no drive whose queues could be leased");
+    if (err == -EBUSY)
+        return gpunvme_fail(err, "all queues of the drive that may be leased are");
+    if (err == -EAGAIN)
+        return gpunvme_fail(err, "the drive was reset meanwhile: try again");
+    return gpunvme_fail(err, "QUEUE_LEASE: %s", strerror(-err));
+}
+
+static int check_lease(const struct gpunvme_direct *d)
+{
+    const struct gpunvme_ioc_queue_lease *l = &d->lease;
+    if (l->queues == 0 || l->queues > d->want_queues || l->depth < 2 || l->depth > NVME_MAX_DEPTH)
+        return gpunvme_fail(-EPROTO, "the mount leased %u queues of %u entries", l->queues,
+                            l->depth);
+    if (l->lba_size != d->g->info.lba_size || l->lba_size < sizeof(uint32_t) ||
+        (l->lba_size & (l->lba_size - 1)) || l->max_command < l->lba_size)
+        return gpunvme_fail(-EPROTO, "the mount leased queues of LBAs of %u bytes, commands of %u",
+                            l->lba_size, l->max_command);
+    return 0;
+}
+
+static int take_lease(struct gpunvme_direct *d)
+{
+    struct gpunvme_ioc_queue_lease lease = {.queues = d->want_queues, .depth = d->want_depth};
+    int err = gpunvme_ioctl(d->g->fd, GPUNVME_IOC_QUEUE_LEASE, &lease, sizeof(lease));
+    if (err)
+        return lease_failed(err);
+    d->lease = lease;
+    return check_lease(d);
+}
+
+/* Both doorbells are mapped together: they are neighbours. */
+static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_told *told, int fd,
+                           struct place_map *out, uint64_t *first)
+{
+    uint64_t low = told->sq_doorbell, high = told->cq_doorbell;
+    if (low > high) {
+        low = told->cq_doorbell;
+        high = told->sq_doorbell;
+    }
+    *first = low;
+    return place_share(&d->place, fd, low, high + DOORBELL - low, PLACE_DOORBELLS, out);
+}
+
+/* n things of `size` bytes at an offset that they may lie at, in memory of len bytes? */
+static bool fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t len)
+{
+    return offset % size == 0 && n * size <= len && offset <= len - n * size;
+}
+
+static int check_told(const struct gpunvme_told *t, uint32_t depth)
+{
+    if (!fits(t->sq_offset, depth, sizeof(struct nvme_sqe), t->len) ||
+        !fits(t->cq_offset, depth, sizeof(struct nvme_cqe), t->len))
+        return gpunvme_fail(-EPROTO, "the rings of a leased queue are not where they may be");
+    if (!fits(t->sq_doorbell, 1, DOORBELL, t->doorbells_len) ||
+        !fits(t->cq_doorbell, 1, DOORBELL, t->doorbells_len))
+        return gpunvme_fail(-EPROTO, "the doorbells of a leased queue are not where they may be");
+    return 0;
+}
+
+static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port *port)
+{
+    struct direct_queue *q = &d->queues[index];
+    struct gpunvme_ask ask = {
+        .what = GPUNVME_ASK_QUEUE, .id = d->lease.id, .key = d->lease.key, .index = index};
+    struct gpunvme_told told;
+    uint64_t first = 0;
+    int fds[SOCKET_FDS];
+    int err = socket_ask(d->g, &ask, &told, fds, 2);
+    if (err)
+        return err;
+    err = check_told(&told, d->lease.depth);
+    if (!err)
+        err = place_share(&d->place, fds[0], 0, told.len, PLACE_MEMORY, &q->rings);
+    if (!err)
+        err = share_doorbells(d, &told, fds[1], &q->doorbells, &first);
+    close(fds[0]);
+    close(fds[1]);
+    if (err)
+        return err;
+    d->cqs[index] = (const void *)((const char *)q->rings.addr + told.cq_offset);
+    port->sq = (struct nvme_sqe *)(uintptr_t)(q->rings.at + told.sq_offset);
+    port->cq = (struct nvme_cqe *)(uintptr_t)(q->rings.at + told.cq_offset);
+    port->sq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + told.sq_doorbell - first);
+    port->cq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + told.cq_doorbell - first);
+    port->depth = d->lease.depth;
+    return 0;
+}
+
+/* One piece of memory of the place: the locks, the queues, each queue's slots and free CIDs. */
+struct arena {
+    uint64_t queues, slots, cids, len; /* offsets */
+    uint32_t n, depth;
+};
+
+static struct arena arena_of(const struct gpunvme_direct *d)
+{
+    struct arena a = {.n = d->lease.queues, .depth = d->lease.depth};
+    a.queues = GD_MAX_QUEUES * sizeof(uint32_t);
+    a.slots = a.queues + a.n * sizeof(struct gd_queue);
+    a.slots = (a.slots + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    a.cids = a.slots + (uint64_t)a.n * a.depth * sizeof(struct gq_slot);
+    a.len = a.cids + (uint64_t)a.n * a.depth * sizeof(uint32_t);
+    return a;
+}
+
+static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct gd_queue *queues)
+{
+    int err = 0;
+    for (uint32_t i = 0; i < a->n && !err; i++) {
+        struct gq_port *port = &queues[i].port;
+        uint64_t slots = d->arena + a->slots + (uint64_t)i * a->depth * sizeof(struct gq_slot);
+        uint64_t cids = d->arena + a->cids + (uint64_t)i * a->depth * sizeof(uint32_t);
+        err = share_queue(d, i, port);
+        port->slots = (struct gq_slot *)(uintptr_t)slots;
+        port->free_cids = (uint32_t *)(uintptr_t)cids;
+    }
+    return err;
+}
+
+static int build_arena(struct gpunvme_direct *d, const struct arena *a)
+{
+    struct gd_queue *queues = calloc(GD_MAX_QUEUES, sizeof(*queues));
+    if (!queues)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    int err = place_alloc(&d->place, a->len, &d->arena);
+    if (!err)
+        err = share_queues(d, a, queues);
+    if (!err)
+        err = place_put(&d->place, d->arena + a->queues, queues, a->n * sizeof(*queues));
+    free(queues);
+    return err;
+}
+
+/* From the first page that is all its own: there is one to spare. */
+static struct gq_target staging_of(const struct gd_buffer *b)
+{
+    uint64_t skip = b->target.head ? NVME_PAGE_SIZE : 0;
+    return (struct gq_target){.base = b->target.base + skip, .iova = b->target.iova + skip};
+}
+
+static void build_set(struct gpunvme_direct *d, const struct arena *a,
+                      const struct gd_buffer *staging)
+{
+    d->set = (struct gd_set){
+        .queues = (struct gd_queue *)(uintptr_t)(d->arena + a->queues),
+        .locks = (uint32_t *)(uintptr_t)d->arena,
+        .buffers = (const struct gd_buffer *)(uintptr_t)(d->buffers_at + ALIGNMENT),
+        .n_buffers = (const uint32_t *)(uintptr_t)d->buffers_at,
+        .lease = (const uint32_t *)(uintptr_t)d->page.at,
+        .staging = staging_of(staging),
+        .command_ns = (uint64_t)d->lease.deadline_ms * NS_PER_MS,
+        .n_queues = d->lease.queues,
+        .nsid = d->lease.nsid,
+        .max_command = d->lease.max_command,
+    };
+}
+
+int direct_queues_lease(struct gpunvme_direct *d)
+{
+    struct gd_buffer staging = {0};
+    int err = direct_locate(d->g, d->staging, &staging);
+    if (!err)
+        err = take_lease(d);
+    if (!err)
+        err = direct_share_page(d, d->lease.id, d->lease.key, STATE_SIZE, &d->page);
+    struct arena a = arena_of(d);
+    if (!err)
+        err = build_arena(d, &a);
+    if (err) {
+        direct_queues_end(d);
+        return err;
+    }
+    build_set(d, &a, &staging);
+    if (d->copier)
+        (void)copier_attach(d->copier, d->lease.id, d->lease.key); /* or it is slow */
+    return 0;
+}
+
+static bool idle(struct gpunvme_direct *d)
+{
+    uint32_t locks[GD_MAX_QUEUES];
+    if (place_get(&d->place, locks, d->arena, sizeof(locks)))
+        return true; /* a GPU that is gone drives nothing */
+    for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
+        if ((locks[i] & (GD_TAKEN | GD_LOST)) == GD_TAKEN)
+            return false;
+    }
+    return direct_service_has_left(d->service); /* or it may be about to take one */
+}
+
+/*
+ * A kernel that still reads has a deadline until there is a queue, and its command's; one that a
+ * debugger holds, or that died with its queue, has no more than that either.
+ */
+static void await_idle(struct gpunvme_direct *d)
+{
+    const struct timespec step = {.tv_nsec = NS_PER_MS};
+    for (uint64_t ms = 0; ms < 2 * (uint64_t)d->lease.deadline_ms + IDLE_MS && !idle(d); ms++)
+        nanosleep(&step, NULL);
+}
+
+/* The queues go first: then nothing reaches the memory that is given back after them. */
+void direct_queues_end(struct gpunvme_direct *d)
+{
+    if (d->arena)
+        await_idle(d);
+    direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
+    if (d->copier)
+        copier_detach(d->copier);
+    for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
+        place_unshare(&d->place, &d->queues[i].rings);
+        place_unshare(&d->place, &d->queues[i].doorbells);
+    }
+    place_unshare(&d->place, &d->page);
+    place_free(&d->place, d->arena);
+    d->arena = 0;
+    d->set = (struct gd_set){0}; /* of files that are opened before there are queues again */
+    d->lease = (struct gpunvme_ioc_queue_lease){0};
+}

@@ -1,0 +1,110 @@
+#include <errno.h>
+#include <string.h>
+
+#include "client/device/gd_launch.h"
+#include "client/lib/direct.h"
+
+#define MAX_READ ((uint64_t)INT64_MAX)
+#define WARP     32u
+
+/*
+ * A warp for each queue that the kernel may want to use (gd_queues_for): one for a small read, for
+ * which the launch is most of the time.
+ */
+static unsigned warps_for(const struct gd_set *set, uint64_t n)
+{
+    uint64_t want = n / set->max_command / GD_QUEUE_COMMANDS + 1;
+    return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
+}
+
+static int no_kernels(void)
+{
+    return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
+}
+
+static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    void *args[] = {l};
+    if (!d->kernel.function)
+        return no_kernels();
+    return cuda_driver_launch(d->place.cuda, d->place.device, &d->kernel,
+                              warps_for(&l->file.set, l->len) * WARP, stream, args);
+}
+
+/* What there is to do: len is not beyond the end of the file. */
+static int make_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset,
+                     struct gd_launch *out)
+{
+    if (n > MAX_READ || offset > MAX_READ) {
+        gpunvme_fail(-EINVAL, "read of %zu bytes at %llu", n, (unsigned long long)offset);
+        return -EINVAL;
+    }
+    if (f->device.set.n_queues == 0) {
+        gpunvme_fail(-ESTALE, "the leases have ended: renew them");
+        return -ESTALE;
+    }
+    *out = (struct gd_launch){.file = f->device,
+                              .addr = (uintptr_t)ptr,
+                              .len = gq_read_bytes(&f->device.map, offset, n),
+                              .offset = offset};
+    return direct_buffer_find(f->d, out->addr, out->len, &out->buffer);
+}
+
+static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
+{
+    if (l->len == 0)
+        return 0;
+    return direct_cpu_read(&f->device, &l->buffer, (void *)(uintptr_t)l->addr, l->len, l->offset);
+}
+
+int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
+                       int64_t *bytes)
+{
+    struct gd_launch l;
+    int err = make_read(f, ptr, n, offset, &l);
+    if (err)
+        return err;
+    l.bytes = bytes;
+    if (f->d->place.cuda)
+        return launch(f->d, &l, stream);
+    *bytes = read_here(f, &l);
+    return 0;
+}
+
+/* The host has the extents in the page of their lease. */
+static bool one_command(const struct gpunvme_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
+{
+    struct gq_file_map map = f->device.map;
+    map.extents = (const void *)((const char *)f->page.addr + GPUNVME_LEASE_EXTENTS_AT);
+    return direct_command(&map, &l->buffer, l->addr - l->buffer.addr, l->len, l->offset,
+                          f->device.set.max_command, cmd);
+}
+
+static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
+{
+    struct gq_cmd cmd;
+    const struct direct_service_read r = {
+        .file = &f->device,
+        .file_at = f->device_at,
+        .addr = l->addr,
+        .len = l->len,
+        .offset = l->offset,
+        .command = l->len && one_command(f, l, &cmd) ? &cmd : NULL,
+        .cqs = f->d->cqs,
+    };
+    return direct_service_read(f->d->service, &r);
+}
+
+ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
+{
+    struct gd_launch l;
+    int err = make_read(f, ptr, n, offset, &l);
+    if (err)
+        return err;
+    if (f->d->place.cuda)
+        return f->d->service ? read_by_block(f, &l) : no_kernels();
+    int64_t got = read_here(f, &l);
+    if (got < 0)
+        return gpunvme_fail((int)got, "read through leased queues: %s", strerror((int)-got));
+    return got;
+}

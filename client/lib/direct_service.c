@@ -1,0 +1,275 @@
+#include "client/lib/direct_service.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "client/device/device_image.h"
+#include "client/device/gd_service.h"
+#include "client/lib/error.h"
+
+#define KERNEL      "gpunvme_direct_serve"
+#define PAGE        4096u
+#define NS_PER_S    1000000000u
+#define NS_PER_MS   1000000u
+#define THREADS     (GD_READ_QUEUES * 32u)
+#define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
+#define CLOCK_LOOKS 64u                  /* of looks, the clock is looked at with one */
+#define PATIENCE    3u /* deadlines of a command: for a queue, for the part, and one to be sure */
+#define CHECK_NS    (NS_PER_S / 10) /* of a read's waiting, between two questions to the driver */
+
+struct direct_service {
+    struct place place;
+    struct cuda_kernel kernel;
+    void *stream;
+    struct gd_service *memory; /* a page of its own, mapped at: */
+    uint64_t device;
+
+    pthread_mutex_t lock; /* protects the box, and with it the memory: one read at a time */
+    struct gq_box box;
+    struct gd_set set; /* of whose queues the block that was launched last takes one */
+    bool given_up;     /* atomic: a read was, which a block may be at that has not left since */
+    bool failed;       /* the context had, when the driver was asked last */
+};
+
+static int run(void *ctx, const struct gq_box_launch *box)
+{
+    struct direct_service *s = ctx;
+    struct gd_service_launch l = {
+        .box = *box,
+        .answer = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, answer)),
+        .sent = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, sent)),
+        .set = s->set};
+    void *args[] = {&l};
+    return cuda_driver_launch(s->place.cuda, s->place.device, &s->kernel, THREADS, s->stream, args);
+}
+
+/*
+ * A page that no child of fork() has: where both had it, the parent's next store could go to a copy
+ * of it, and the block would look at the other one ever after.
+ */
+static void *new_page(void)
+{
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    (void)madvise(page, PAGE, MADV_DONTFORK); /* a refusal is no harm to who does not fork */
+    return page;
+}
+
+static int open_memory(struct direct_service *s)
+{
+    static_assert(sizeof(struct gd_service) <= PAGE, "one page");
+    void *page = new_page();
+    if (!page)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    int err =
+        cuda_driver_map(s->place.cuda, s->place.device, page, PAGE, CUDA_HOST_MEMORY, &s->device);
+    if (err) {
+        munmap(page, PAGE);
+        return err;
+    }
+    s->memory = page;
+    gq_box_init(&s->box, &s->memory->box, s->device + offsetof(struct gd_service, box));
+    s->box.run = run;
+    s->box.ctx = s;
+    return 0;
+}
+
+int direct_service_open(const struct place *p, struct direct_service **out)
+{
+    *out = NULL;
+    if (!service_image())
+        return 0;
+    struct direct_service *s = calloc(1, sizeof(*s));
+    if (!s)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    s->place = *p;
+    pthread_mutex_init(&s->lock, NULL);
+    int err = cuda_driver_load(p->cuda, p->device, service_image(), KERNEL, &s->kernel);
+    if (!err)
+        err = cuda_driver_stream_urgent(p->cuda, p->device, &s->stream);
+    if (!err)
+        err = open_memory(s);
+    if (err) {
+        direct_service_close(s);
+        return err;
+    }
+    *out = s;
+    return 0;
+}
+
+void direct_service_close(struct direct_service *s)
+{
+    if (!s)
+        return;
+    const struct place *p = &s->place;
+    if (s->stream) {
+        (void)cuda_driver_copy_wait(p->cuda, p->device, s->stream);
+        cuda_driver_stream_free(p->cuda, p->device, s->stream);
+    }
+    if (s->memory) {
+        cuda_driver_unpin(p->cuda, p->device, s->memory);
+        munmap(s->memory, PAGE);
+    }
+    cuda_driver_unload(p->cuda, p->device, &s->kernel);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/*
+ * Its command has ended well, which the block may not know yet. The look at the CQE acquires: what
+ * was read is in memory, for this thread and for what it starts.
+ */
+static bool has_ended(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs)
+{
+    uint64_t sent = __atomic_load_n(&s->memory->sent, __ATOMIC_ACQUIRE);
+    return sent >> 32 == number && gd_has_ended(sent, cqs);
+}
+
+/* What is no failure of CUDA's, which leaves a sentence of its own. */
+static int say(int err)
+{
+    return err ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err)) : 0;
+}
+
+/* Under the lock. A block whose context fails is gone without a word. */
+static int check(struct direct_service *s)
+{
+    int err = cuda_driver_stream_check(s->place.cuda, s->place.device, s->stream);
+    s->failed = err != 0;
+    return err;
+}
+
+/*
+ * Under the lock. The end of the read `number`: 0 or -errno. The block's answer counts more than
+ * the completion, which may be another command's by the time it is looked at.
+ */
+static int wait_for(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs,
+                    uint64_t patience_ns)
+{
+    uint64_t start = now_ns(), check_ns = CHECK_NS;
+    for (unsigned looks = 1;; looks++) {
+        uint64_t waited_ns = looks % CLOCK_LOOKS == 0 ? now_ns() - start : 0;
+        bool late = waited_ns >= patience_ns;
+        bool alone = gq_box_is_alone(&s->box);
+        bool ended = has_ended(s, number, cqs);
+        uint64_t answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
+        if (answer >> 32 == number)
+            return say((int32_t)(uint32_t)answer);
+        if (ended)
+            return 0;
+        int err = alone ? gq_box_run(&s->box) : 0;
+        if (!err && (late || waited_ns >= check_ns)) {
+            err = check(s);
+            check_ns = waited_ns + CHECK_NS;
+        }
+        if (err || late) {
+            gq_box_take_back(&s->box);
+            __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
+            return err ? err : say(-ETIMEDOUT);
+        }
+    }
+}
+
+/* Under the lock. Does the block that is there, or comes next, drive the queues of the read? */
+static bool knows(struct direct_service *s, const struct gd_set *set)
+{
+    if (gq_box_is_alone(&s->box))
+        s->set = *set;
+    return memcmp(&s->set, set, sizeof(*set)) == 0;
+}
+
+static union gd_ask ask_command(const struct gpunvme_device_file *f, const struct gq_cmd *cmd)
+{
+    return (union gd_ask){.command = {.opcode = NVME_IO_READ,
+                                      .nsid = f->set.nsid,
+                                      .lease = (uintptr_t)f->lease,
+                                      .checked_ns = (uintptr_t)f->checked_ns,
+                                      .prp1 = cmd->prp1,
+                                      .prp2 = cmd->prp2,
+                                      .slba = cmd->slba,
+                                      .nlb = cmd->nlb}};
+}
+
+/* done: bytes of it that were read before. */
+static union gd_ask ask_part(const struct direct_service_read *r, uint64_t done)
+{
+    uint64_t left = r->len - done;
+    return (union gd_ask){.read = {.file = r->file_at,
+                                   .addr = r->addr + done,
+                                   .len = left < PART ? left : PART,
+                                   .offset = r->offset + done}};
+}
+
+/* Under the lock. */
+static int hand_over(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+{
+    const struct gd_set *set = &r->file->set;
+    bool command = knows(s, set) && r->command;
+    union gd_ask ask = command ? ask_command(r->file, r->command) : ask_part(r, done);
+    uint32_t number = gq_box_put(&s->box, &ask, sizeof(ask));
+    return wait_for(s, number, r->cqs, PATIENCE * set->command_ns);
+}
+
+/* 0 or -errno. */
+static int read_part(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+{
+    pthread_mutex_lock(&s->lock);
+    int err = s->failed ? check(s) : 0;
+    if (!err)
+        err = hand_over(s, r, done);
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *r)
+{
+    uint64_t done = 0;
+    while (done < r->len) {
+        int err = read_part(s, r, done);
+        if (err)
+            return done ? (int64_t)done : err;
+        done += r->len - done < PART ? r->len - done : PART;
+    }
+    return (int64_t)done;
+}
+
+bool direct_service_has_left(struct direct_service *s)
+{
+    if (!s)
+        return true;
+    pthread_mutex_lock(&s->lock);
+    bool alone = gq_box_is_alone(&s->box);
+    pthread_mutex_unlock(&s->lock);
+    return alone;
+}
+
+/* Under the lock, so that no other read keeps the block. It has a command for each of its waits. */
+static void await_leaving(struct direct_service *s)
+{
+    const struct timespec step = {.tv_nsec = NS_PER_MS};
+    uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
+    while (!gq_box_is_alone(&s->box) && !s->failed && now_ns() < end)
+        nanosleep(&step, NULL);
+    __atomic_store_n(&s->given_up, false, __ATOMIC_RELEASE); /* it is waited for once */
+}
+
+void direct_service_settle(struct direct_service *s)
+{
+    if (!s || !__atomic_load_n(&s->given_up, __ATOMIC_ACQUIRE))
+        return;
+    pthread_mutex_lock(&s->lock);
+    await_leaving(s);
+    pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,232 @@
+/* Leased files: extents that the GPU looks up by itself. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/lib/direct.h"
+
+static_assert(sizeof(struct gpunvme_lease_extent) == sizeof(struct gq_file_extent) &&
+                  offsetof(struct gpunvme_lease_extent, lba) ==
+                      offsetof(struct gq_file_extent, lba),
+              "the daemon's extents are what the queue code takes");
+
+/* A lease of the file's extents as they are now, and the copy of them in the place. */
+struct lease {
+    struct gpunvme_ioc_extent_lease ioc;
+    struct place_map page;
+    uint64_t extents_at;
+};
+
+static void lease_drop(struct gpunvme_file *f, struct lease *l)
+{
+    direct_service_settle(f->d->service);
+    direct_lease_end(f->fd, l->ioc.id, l->ioc.key);
+    place_unshare(&f->d->place, &l->page);
+    place_free(&f->d->place, l->extents_at);
+}
+
+static int check_extents(const struct lease *l)
+{
+    const struct gpunvme_lease_extent *e =
+        (const void *)((const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT);
+    for (uint64_t i = 0; i < l->ioc.count; i++) {
+        uint64_t least = i ? e[i - 1].offset + 1 : 0;
+        if (e[i].offset < least || (i == 0 && e[i].offset != 0))
+            return gpunvme_fail(-EPROTO, "the extents of a lease are out of order");
+    }
+    return 0;
+}
+
+static int copy_extents(struct gpunvme_file *f, struct lease *l)
+{
+    const char *from = (const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT;
+    size_t len = l->ioc.count * sizeof(struct gq_file_extent);
+    int err = check_extents(l);
+    if (!err)
+        err = place_alloc(&f->d->place, len ? len : 1, &l->extents_at);
+    return err || !len ? err : place_put(&f->d->place, l->extents_at, from, len);
+}
+
+static int lease_failed(int err)
+{
+    if (err == -EPERM)
+        return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
+    if (err == -EBADF)
+        return gpunvme_fail(err, "the file is not open for reading");
+    return gpunvme_fail(err, "EXTENT_LEASE: %s", strerror(-err));
+}
+
+static int lease_take(struct gpunvme_file *f, struct lease *l)
+{
+    *l = (struct lease){0};
+    int err = gpunvme_ioctl(f->fd, GPUNVME_IOC_EXTENT_LEASE, &l->ioc, sizeof(l->ioc));
+    if (err) {
+        l->ioc.id = 0;
+        return lease_failed(err);
+    }
+    if (l->ioc.count > UINT32_MAX)
+        err = gpunvme_fail(-EFBIG, "the file has more extents than a lease can hold");
+    else if (l->ioc.size && !l->ioc.count)
+        err = gpunvme_fail(-EPROTO, "a lease of a file without extents");
+    size_t len = GPUNVME_LEASE_EXTENTS_AT + l->ioc.count * sizeof(struct gpunvme_lease_extent);
+    if (!err)
+        err = direct_share_page(f->d, l->ioc.id, l->ioc.key, len, &l->page);
+    if (!err)
+        err = copy_extents(f, l);
+    if (err)
+        lease_drop(f, l);
+    return err;
+}
+
+static struct gpunvme_device_file device_file(const struct gpunvme_file *f, const struct lease *l)
+{
+    return (struct gpunvme_device_file){
+        .map = {.extents = (const struct gq_file_extent *)(uintptr_t)l->extents_at,
+                .end = l->ioc.size,
+                .count = (uint32_t)l->ioc.count,
+                .lba_size = f->d->lease.lba_size},
+        .set = f->d->set,
+        .lease = (const uint32_t *)(uintptr_t)l->page.at,
+        .checked_ns = (uint64_t *)(uintptr_t)f->checked_at,
+    };
+}
+
+/* What kernels see changes before the old lease ends, so that none follows it to its end. */
+int direct_file_renew(struct gpunvme_file *f)
+{
+    struct lease old = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at}, fresh;
+    int err = lease_take(f, &fresh);
+    if (err)
+        return err;
+    struct gpunvme_device_file device = device_file(f, &fresh);
+    err = place_put(&f->d->place, f->device_at, &device, sizeof(device));
+    if (err) {
+        lease_drop(f, &fresh);
+        return err;
+    }
+    f->device = device;
+    f->lease = fresh.ioc;
+    f->page = fresh.page;
+    f->extents_at = fresh.extents_at;
+    lease_drop(f, &old);
+    return 0;
+}
+
+int direct_file_disable(struct gpunvme_file *f)
+{
+    struct gpunvme_device_file device = f->device;
+    device.set = (struct gd_set){0};
+    f->device = device;
+    return place_put(&f->d->place, f->device_at, &device, sizeof(device));
+}
+
+/* Its own descriptor of the caller's open file description, which the lease belongs to. */
+static int take_fd(struct gpunvme_file *f, int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return gpunvme_fail(-errno, "file: %s", strerror(errno));
+    if (st.st_dev != f->d->g->dev)
+        return gpunvme_fail(-ENOTTY, "not a file of this mount");
+    f->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return f->fd >= 0 ? 0 : gpunvme_fail(-errno, "file: %s", strerror(errno));
+}
+
+/* Under the lease lock. */
+static void file_link(struct gpunvme_file *f)
+{
+    struct gpunvme_direct *d = f->d;
+    f->next = d->files;
+    f->link = &d->files;
+    if (f->next)
+        f->next->link = &f->next;
+    d->files = f;
+}
+
+/* At once: or the queues of another thread's renewal would pass it by. */
+static int renew_and_link(struct gpunvme_file *f)
+{
+    pthread_mutex_lock(&f->d->lease_lock);
+    int err = direct_file_renew(f);
+    if (!err)
+        file_link(f);
+    pthread_mutex_unlock(&f->d->lease_lock);
+    return err;
+}
+
+static void file_free(struct gpunvme_file *f)
+{
+    struct lease l = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at};
+    lease_drop(f, &l);
+    place_free(&f->d->place, f->device_at);
+    if (f->fd >= 0)
+        close(f->fd);
+    free(f);
+}
+
+int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out)
+{
+    struct gpunvme_file *f = calloc(1, sizeof(*f));
+    if (!f)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    f->d = d;
+    f->fd = -1;
+    int err = take_fd(f, fd);
+    if (!err)
+        err = place_alloc(&d->place, sizeof(f->device) + sizeof(uint64_t), &f->device_at);
+    f->checked_at = f->device_at + sizeof(f->device);
+    if (!err)
+        err = renew_and_link(f);
+    if (err) {
+        file_free(f);
+        return err;
+    }
+    *out = f;
+    return 0;
+}
+
+void gpunvme_file_close(struct gpunvme_file *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->d->lease_lock);
+    *f->link = f->next;
+    if (f->next)
+        f->next->link = f->link;
+    pthread_mutex_unlock(&f->d->lease_lock);
+    file_free(f);
+}
+
+/* Under the lease lock. */
+static int refresh(struct gpunvme_file *f)
+{
+    const struct gpunvme_lease_page *page = f->page.addr;
+    uint32_t state = __atomic_load_n(&page->state, __ATOMIC_ACQUIRE);
+    uint64_t generation = __atomic_load_n(&page->generation, __ATOMIC_ACQUIRE);
+    if (state == GPUNVME_LEASE_VALID && generation == f->lease.generation)
+        return 0;
+    int err = direct_file_renew(f);
+    return err ? err : 1;
+}
+
+int gpunvme_file_refresh(struct gpunvme_file *f)
+{
+    pthread_mutex_lock(&f->d->lease_lock);
+    int err = refresh(f);
+    pthread_mutex_unlock(&f->d->lease_lock);
+    return err;
+}
+
+uint64_t gpunvme_file_size(const struct gpunvme_file *f)
+{
+    return f->lease.size;
+}
+
+const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file *f)
+{
+    return (const struct gpunvme_device_file *)(uintptr_t)f->device_at;
+}

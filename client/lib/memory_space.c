@@ -1,0 +1,152 @@
+#include "client/lib/memory_space.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/lib/error.h"
+
+#define ALIGNMENT 256u
+
+int place_open(struct place *p, struct cuda_driver *cuda, int device)
+{
+    *p = (struct place){.cuda = cuda, .device = device};
+    return cuda ? cuda_driver_stream_new(cuda, device, &p->stream) : 0;
+}
+
+void place_close(struct place *p)
+{
+    if (p->stream)
+        cuda_driver_stream_free(p->cuda, p->device, p->stream);
+    p->stream = NULL;
+}
+
+/* Either side may be this process's ordinary memory: CUDA tells by the address. */
+static int copy(const struct place *p, uint64_t dst, uint64_t src, size_t len)
+{
+    int err = cuda_driver_copy_start(p->cuda, p->device, p->stream, dst, src, len);
+    return err ? err : cuda_driver_copy_wait(p->cuda, p->device, p->stream);
+}
+
+int place_put(const struct place *p, uint64_t dst, const void *src, size_t len)
+{
+    if (p->cuda)
+        return copy(p, dst, (uintptr_t)src, len);
+    memcpy((void *)(uintptr_t)dst, src, len);
+    return 0;
+}
+
+int place_get(const struct place *p, void *dst, uint64_t src, size_t len)
+{
+    if (p->cuda)
+        return copy(p, (uintptr_t)dst, src, len);
+    memcpy(dst, (const void *)(uintptr_t)src, len);
+    return 0;
+}
+
+static int clear(const struct place *p, uint64_t addr, size_t len)
+{
+    void *zeros = calloc(1, len);
+    int err = zeros ? place_put(p, addr, zeros, len) : gpunvme_fail(-ENOMEM, "out of memory");
+    free(zeros);
+    return err;
+}
+
+int place_alloc(const struct place *p, size_t len, uint64_t *addr)
+{
+    int err = 0;
+    len = (len + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *addr = 0;
+    if (p->cuda)
+        err = cuda_driver_alloc(p->cuda, p->device, len, addr);
+    else
+        *addr = (uintptr_t)aligned_alloc(ALIGNMENT, len);
+    if (err)
+        return err;
+    if (!*addr)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    err = clear(p, *addr, len);
+    if (err) {
+        place_free(p, *addr);
+        *addr = 0;
+    }
+    return err;
+}
+
+void place_free(const struct place *p, uint64_t addr)
+{
+    if (!addr)
+        return;
+    if (p->cuda)
+        cuda_driver_free(p->cuda, p->device, addr);
+    else
+        free((void *)(uintptr_t)addr);
+}
+
+/* What the registers of a drive are, memory is not: CUDA refuses one as the other. */
+static int pin(const struct place *p, struct place_map *m, enum place_access access)
+{
+    enum cuda_host_kind kind = access == PLACE_READ_ONLY ? CUDA_HOST_READ_ONLY : CUDA_HOST_MEMORY;
+    int err = cuda_driver_map(p->cuda, p->device, m->addr, m->len, kind, &m->at);
+    if (err && access == PLACE_DOORBELLS)
+        err = cuda_driver_map(p->cuda, p->device, m->addr, m->len, CUDA_HOST_REGISTERS, &m->at);
+    m->pinned = !err;
+    return err;
+}
+
+/*
+ * Beyond the page in which a file ends, a mapping is good for a SIGBUS. Registers have no size to
+ * ask for.
+ */
+static int check_size(int fd, uint64_t end, uint64_t page)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
+    if (S_ISREG(st.st_mode) && ((uint64_t)st.st_size + page - 1) / page * page < end)
+        return gpunvme_fail(-EPROTO, "the mount shares memory that ends too early");
+    return 0;
+}
+
+int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
+                enum place_access access, struct place_map *out)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), head = offset % page;
+    *out = (struct place_map){0};
+    if (len == 0 || len > SIZE_MAX / 2 || offset > INT64_MAX - len)
+        return gpunvme_fail(-EPROTO, "the mount shares memory of %zu bytes at %llu", len,
+                            (unsigned long long)offset);
+    int err = check_size(fd, offset + len, page);
+    if (err)
+        return err;
+    size_t whole = (head + len + page - 1) / page * page;
+    int rights = access == PLACE_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
+    void *addr = mmap(NULL, whole, rights, MAP_SHARED, fd, (off_t)(offset - head));
+    if (addr == MAP_FAILED)
+        return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
+    struct place_map m = {.addr = addr, .len = whole, .at = (uintptr_t)addr};
+    err = p->cuda ? pin(p, &m, access) : 0;
+    if (err) {
+        munmap(addr, whole);
+        return err;
+    }
+    *out = m;
+    out->addr = (char *)addr + head;
+    out->at += head;
+    return 0;
+}
+
+void place_unshare(const struct place *p, struct place_map *m)
+{
+    if (!m->addr)
+        return;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    void *addr = (char *)m->addr - (uintptr_t)m->addr % page;
+    if (m->pinned)
+        cuda_driver_unpin(p->cuda, p->device, addr);
+    munmap(addr, m->len);
+    *m = (struct place_map){0};
+}

@@ -1,0 +1,285 @@
+#include "client/lib/pipeline.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/lane.h"
+
+struct pipeline {
+    struct gpunvme *owner;
+    unsigned max;
+    size_t chunk;
+    pthread_mutex_t lock; /* protects the rest */
+    pthread_cond_t returned;
+    struct lane *free;
+    unsigned made;
+};
+
+/* A transfer, and what its threads have come to. */
+struct job {
+    struct gpunvme_buffer *b;
+    const struct range *r;
+    size_t chunk;
+    pthread_mutex_t lock; /* protects the rest */
+    size_t next;          /* the first byte that nobody has taken */
+    size_t end;           /* where it ends: what is before it is moved, or will be */
+    int err;              /* why it ends there */
+    char text[256];       /* in words */
+    struct gpunvme_result result;
+};
+
+struct helper {
+    pthread_t thread;
+    struct lane *lane;
+    struct job *job;
+};
+
+int pipeline_new(struct gpunvme *g, unsigned threads, size_t chunk, struct pipeline **out)
+{
+    struct pipeline *p = calloc(1, sizeof(*p));
+    if (!p)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    p->owner = g;
+    p->max = threads;
+    p->chunk = chunk;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->returned, NULL);
+    *out = p;
+    return 0;
+}
+
+void pipeline_free(struct pipeline *p)
+{
+    if (!p)
+        return;
+    while (p->free) {
+        struct lane *l = p->free;
+        p->free = l->next;
+        lane_free(l);
+    }
+    pthread_cond_destroy(&p->returned);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+/* A free lane, or a new one while there may be more; NULL with *err 0: all are in use. */
+static struct lane *get_lane(struct pipeline *p, int *err)
+{
+    struct lane *l = p->free;
+    *err = 0;
+    if (l)
+        p->free = l->next;
+    else if (p->made < p->max && (*err = lane_new(p->owner, p->chunk, &l)) == 0)
+        p->made++;
+    return l;
+}
+
+/* At least one lane, which is waited for, and at most `wanted`: how many, or -errno. */
+static int get_lanes(struct pipeline *p, unsigned wanted, struct lane **lanes)
+{
+    unsigned n = 0;
+    int err = 0;
+    pthread_mutex_lock(&p->lock);
+    while (n < wanted) {
+        lanes[n] = get_lane(p, &err);
+        if (lanes[n])
+            n++;
+        else if (n || (err && !p->made))
+            break;
+        else /* transfers of others end in bounded time */
+            pthread_cond_wait(&p->returned, &p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return n ? (int)n : err;
+}
+
+static void put_lanes(struct pipeline *p, struct lane **lanes, int n)
+{
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < n; i++) {
+        lanes[i]->next = p->free;
+        p->free = lanes[i];
+    }
+    pthread_cond_broadcast(&p->returned);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* The job ends at `at`, unless it ends earlier already. */
+static void stop_locked(struct job *j, size_t at, int err)
+{
+    if (at >= j->end)
+        return;
+    j->end = at;
+    j->err = err;
+    snprintf(j->text, sizeof(j->text), "%s", gpunvme_error());
+}
+
+static void stop(struct job *j, size_t at, int err)
+{
+    pthread_mutex_lock(&j->lock);
+    stop_locked(j, at, err);
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* Takes the next chunk. */
+static bool claim(struct job *j, struct slot *s)
+{
+    pthread_mutex_lock(&j->lock);
+    if (atomic_load_explicit(&j->b->ending, memory_order_relaxed))
+        stop_locked(j, j->next, gpunvme_fail(-EINTR, "the buffer was unregistered"));
+    s->at = j->next;
+    s->len = j->next < j->end ? j->end - j->next : 0;
+    if (s->len > j->chunk)
+        s->len = j->chunk;
+    j->next += s->len;
+    pthread_mutex_unlock(&j->lock);
+    return s->len > 0;
+}
+
+static bool is_past(struct job *j, size_t at)
+{
+    pthread_mutex_lock(&j->lock);
+    bool past = at >= j->end;
+    pthread_mutex_unlock(&j->lock);
+    return past;
+}
+
+static char *address_of(const struct job *j, const struct slot *s)
+{
+    return (char *)j->b->addr + j->r->buffer_offset + s->at;
+}
+
+/* Between file and slot; the slot keeps what was moved. */
+static void move_file(struct job *j, struct lane *l, struct slot *s)
+{
+    struct gpunvme_result result = {0};
+    int err;
+    size_t n = lane_move_file(l, s, j->r, j->r->file_offset + s->at, &result, &err);
+    pthread_mutex_lock(&j->lock);
+    if (n < s->len)
+        stop_locked(j, s->at + n, err);
+    j->result.commands += result.commands;
+    if (!j->result.nvme_status)
+        j->result.nvme_status = result.nvme_status;
+    pthread_mutex_unlock(&j->lock);
+    s->len = n;
+}
+
+/* First half of a chunk: ends with a copy under way. */
+static void begin(struct job *j, struct lane *l, struct slot *s)
+{
+    if (!j->r->write)
+        move_file(j, l, s);
+    int err = s->len ? lane_copy_start(l, s, address_of(j, s), j->r->write) : 0;
+    if (!err)
+        return;
+    stop(j, s->at, err);
+    s->len = 0;
+}
+
+/* Second half. */
+static void finish(struct job *j, struct lane *l, struct slot *s)
+{
+    if (!s->len)
+        return;
+    int err = lane_copy_wait(l, s);
+    if (err)
+        stop(j, s->at, err);
+    else if (j->r->write && !is_past(j, s->at))
+        move_file(j, l, s);
+    s->len = 0;
+}
+
+/* Chunk n is finished before n + 2 begins in its slot, and while n + 1 is being copied. */
+static void run_lane(struct job *j, struct lane *l)
+{
+    unsigned i = 0;
+    l->slots[0].len = l->slots[1].len = 0;
+    for (;; i ^= 1) {
+        finish(j, l, &l->slots[i]);
+        if (!claim(j, &l->slots[i]))
+            break;
+        begin(j, l, &l->slots[i]);
+    }
+    finish(j, l, &l->slots[i ^ 1]);
+}
+
+/* A helper whose staging cannot be pinned leaves the work to the others. */
+static void *help(void *arg)
+{
+    struct helper *h = arg;
+    struct gpunvme_buffer *b = h->job->b;
+    if (lane_attach(h->lane, b->owner->cuda, b->device) == 0)
+        run_lane(h->job, h->lane);
+    return NULL;
+}
+
+/* Starts as many as the system lets; signals are for the application's threads. */
+static int start_helpers(struct job *j, struct lane **lanes, int n, struct helper *helpers)
+{
+    sigset_t all, old;
+    int started = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (started < n) {
+        struct helper *h = &helpers[started];
+        *h = (struct helper){.lane = lanes[started], .job = j};
+        if (pthread_create(&h->thread, NULL, help, h) != 0)
+            break;
+        started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return started;
+}
+
+static int run_lanes(struct job *j, struct lane **lanes, int n)
+{
+    struct helper helpers[PIPELINE_MAX_THREADS];
+    int err = lane_attach(lanes[0], j->b->owner->cuda, j->b->device);
+    if (err)
+        return err;
+    int started = start_helpers(j, lanes + 1, n - 1, helpers);
+    run_lane(j, lanes[0]);
+    for (int i = 0; i < started; i++)
+        pthread_join(helpers[i].thread, NULL);
+    return 0;
+}
+
+/* Writes of one file exclude each other anyway, and one thread writes in order. */
+static unsigned threads_for(const struct pipeline *p, const struct range *r)
+{
+    size_t chunks = (r->len - 1) / p->chunk + 1;
+    if (r->write)
+        return 1;
+    return chunks < p->max ? (unsigned)chunks : p->max;
+}
+
+size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
+                    struct gpunvme_result *result, int *err)
+{
+    struct lane *lanes[PIPELINE_MAX_THREADS];
+    struct job j = {.b = b, .r = r, .chunk = p->chunk, .end = r->len};
+    *err = 0;
+    if (!r->len)
+        return 0;
+    int n = get_lanes(p, threads_for(p, r), lanes);
+    if (n <= 0) {
+        *err = n;
+        return 0;
+    }
+    pthread_mutex_init(&j.lock, NULL);
+    *err = run_lanes(&j, lanes, n);
+    pthread_mutex_destroy(&j.lock);
+    put_lanes(p, lanes, n);
+    if (*err)
+        return 0;
+    if (j.err)
+        *err = gpunvme_fail(j.err, "%s", j.text);
+    result->commands += j.result.commands;
+    if (!result->nvme_status)
+        result->nvme_status = j.result.nvme_status;
+    return j.end;
+}

@@ -1,0 +1,29 @@
+/*
+ * The bounce pipeline: bytes between a file and memory that the mount cannot reach, through pinned
+ * host memory. A transfer is cut into chunks that threads take in order, each with a lane of two
+ * chunks of staging: while the copy engine empties one, the other is filled.
+ */
+#ifndef CLIENT_LIB_PIPELINE_H
+#define CLIENT_LIB_PIPELINE_H
+
+#include "client/lib/client_internal.h"
+
+#define PIPELINE_MAX_THREADS 64u
+
+struct pipeline;
+
+/* At most `threads` work at the same time, for all transfers together; lanes are made as needed. */
+int pipeline_new(struct gpunvme *g, unsigned threads, size_t chunk, struct pipeline **out);
+/* NULL does nothing. No transfer may be under way. */
+void pipeline_free(struct pipeline *p);
+
+/*
+ * Moves the range: the bytes moved for certain, from its start. Short at the end of the file, or
+ * with *err (and gpunvme_error()): the first in the file, not in time. Bytes behind it may have
+ * reached the buffer. A write is moved in order, so nothing behind the error reached the file.
+ * b->ending ends it with -EINTR. Adds the commands and the drive's status to *result.
+ */
+size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
+                    struct gpunvme_result *result, int *err);
+
+#endif

@@ -1,0 +1,199 @@
+#include <errno.h>
+#include <string.h>
+
+#include "client/lib/client_internal.h"
+#include "client/lib/shared_list.h"
+
+/* The pieces of a call, in the order in which they are read. */
+struct batch {
+    struct gpunvme_buffer *b;
+    int fd;
+    uint32_t flags;
+    struct gpunvme_piece *pieces;
+    size_t n, done; /* pieces, those that have a result */
+    size_t turn;    /* at most in one call of the mount */
+    unsigned vain;  /* see gpunvme_call() */
+    struct gpunvme_result *result;
+};
+
+/* --- By READV -------------------------------------------------------------------------------- */
+
+static int readv_failed(int err)
+{
+    if (err == -ENOTTY)
+        return gpunvme_fail(err, "not a file of the buffer's mount");
+    if (err == -EREMOTEIO)
+        return gpunvme_fail(err, "the GPU path cannot serve this batch");
+    if (err == -E2BIG)
+        return gpunvme_fail(err, "the mount does not take so long a piece");
+    return gpunvme_fail(err, "READV: %s", strerror(-err));
+}
+
+static void copy_in(struct list *l, const struct gpunvme_piece *pieces, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        l->pieces[i] = pieces[i];
+        l->pieces[i].result = -ECANCELED;
+    }
+}
+
+/* Pieces [first, first + n) of the list. *begun: they have results. */
+static int read_list(const struct batch *batch, const struct list *l, size_t first, size_t n,
+                     bool *begun)
+{
+    struct gpunvme_ioc_readv v = {.flags = batch->flags,
+                                  .id = batch->b->id,
+                                  .key = batch->b->key,
+                                  .list_id = l->id,
+                                  .list_key = l->key,
+                                  .first = first,
+                                  .count = n,
+                                  .bytes = UINT64_MAX}; /* if the mount does not even see it */
+    int err = gpunvme_call(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v), batch->vain);
+    *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
+                                       (err == -E2BIG && v.path)); /* earlier mounts read none */
+    gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
+    err = gpunvme_unless_other_mount(batch->b->owner, batch->fd, err);
+    return err || *begun ? err : -ENOTTY; /* others may answer 0 to what they do not know */
+}
+
+/* Of pieces that were too long together, or were interrupted: those before the first unread one. */
+static size_t count_read(const struct gpunvme_piece *pieces, size_t n)
+{
+    size_t i = 0;
+    while (i < n && pieces[i].result != -E2BIG && pieces[i].result != -ECANCELED)
+        i++;
+    return i;
+}
+
+/*
+ * The next pieces in one call: where they are, if they are a part of l, else by way of it. If they
+ * are too long together for the mount, some of them, and fewer are tried the next time.
+ */
+static int read_turn(struct batch *batch, struct list *l, bool in_place)
+{
+    struct gpunvme_piece *pieces = batch->pieces + batch->done;
+    size_t left = batch->n - batch->done;
+    size_t n = left < batch->turn ? left : batch->turn;
+    bool begun;
+    if (!in_place)
+        copy_in(l, pieces, n);
+    int err = read_list(batch, l, in_place ? (size_t)(pieces - l->pieces) : 0, n, &begun);
+    bool too_long = err == -E2BIG && n > 1;
+    batch->turn = 2 * n < l->room ? 2 * n : l->room; /* long pieces may be few */
+    if (too_long)
+        batch->turn = n / 2;
+    if (!begun)
+        n = 0;
+    if (too_long || gpunvme_was_interrupted(batch->b, err, &batch->vain)) {
+        n = count_read(in_place ? pieces : l->pieces, n);
+        err = 0;
+    }
+    for (size_t i = 0; !in_place && i < n; i++)
+        pieces[i].result = l->pieces[i].result;
+    batch->done += n;
+    if (n)
+        batch->vain = 0;
+    return err ? gpunvme_unless_ended(batch->b, readv_failed(err)) : 0;
+}
+
+static int read_turns(struct batch *batch, struct list *l, bool in_place)
+{
+    int err = 0;
+    batch->turn = l->room;
+    while (batch->done < batch->n && !err)
+        err = read_turn(batch, l, in_place);
+    return err;
+}
+
+/* --- One by one ------------------------------------------------------------------------------ */
+
+typedef size_t (*read_fn)(const struct batch *batch, const struct range *r, int *err);
+
+static size_t read_shared(const struct batch *batch, const struct range *r, int *err)
+{
+    return gpunvme_transfer_shared(batch->b, r, batch->flags, batch->result, err);
+}
+
+static size_t read_bounced(const struct batch *batch, const struct range *r, int *err)
+{
+    return gpunvme_transfer_bounced(batch->b, r, batch->result, err);
+}
+
+/* What is wrong with the call, not with a piece. */
+static bool ends_all(int err)
+{
+    return err == -EBADF || err == -ENOTTY || err == -EISDIR || err == -EINTR;
+}
+
+static int read_singly(struct batch *batch, read_fn read)
+{
+    for (; batch->done < batch->n; batch->done++) {
+        struct gpunvme_piece *p = &batch->pieces[batch->done];
+        struct range r = {.fd = batch->fd,
+                          .buffer_offset = p->buffer_offset,
+                          .file_offset = p->file_offset,
+                          .len = p->len};
+        int err = p->len > INT32_MAX ? -EINVAL : 0;
+        size_t done = err ? 0 : read(batch, &r, &err);
+        err = gpunvme_unless_ended(batch->b, err);
+        if (ends_all(err))
+            return err;
+        p->result = err ? err : (int32_t)done;
+    }
+    return 0;
+}
+
+/* --- The call -------------------------------------------------------------------------------- */
+
+/* Without room for a list at the mount, or when that knows no lists, READ does the same slowly. */
+static int read_by_way_of_list(struct batch *batch)
+{
+    struct gpunvme *g = batch->b->owner;
+    struct list *l;
+    size_t n = batch->n < GPUNVME_PIECES_MAX ? batch->n : GPUNVME_PIECES_MAX;
+    if (list_get(g, n, &l) != 0)
+        return read_singly(batch, read_shared);
+    int err = read_turns(batch, l, false);
+    list_put(g, l);
+    return err;
+}
+
+static int read_by_the_mount(struct batch *batch)
+{
+    struct gpunvme *g = batch->b->owner;
+    struct list *own = list_of(g, batch->pieces, batch->n);
+    batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
+    int err = own ? read_turns(batch, own, true) : read_by_way_of_list(batch);
+    gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
+    return err;
+}
+
+/* A batch has no length that the crossover could mean: what counts is that it is one call. */
+static int read_batch(struct batch *batch)
+{
+    const char *why = gpunvme_why_bounce(batch->b, NULL);
+    if (!why)
+        return read_by_the_mount(batch);
+    if (batch->b->owner->options.path == GPUNVME_PATH_GPU)
+        return gpunvme_fail(-EREMOTEIO, "%s", why);
+    batch->result->why = why;
+    return read_singly(batch, read_bounced);
+}
+
+int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
+                  struct gpunvme_result *result)
+{
+    struct gpunvme_result sum = {.why = ""};
+    struct batch batch = {.b = b, .fd = fd, .pieces = pieces, .n = n, .result = &sum};
+    int err = gpunvme_use_begin(b);
+    if (!err) {
+        err = n ? read_batch(&batch) : 0;
+        gpunvme_use_end(b);
+    }
+    for (size_t i = batch.done; i < n; i++)
+        pieces[i].result = -ECANCELED;
+    if (result)
+        *result = sum;
+    return err;
+}

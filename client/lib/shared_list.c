@@ -1,0 +1,232 @@
+#include "client/lib/shared_list.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/lib/direct.h"
+#include "client/lib/socket.h"
+
+#define LEAST_ROOM 4096u
+
+static size_t size_of(const struct list *l)
+{
+    return l->room * sizeof(*l->pieces);
+}
+
+static int share(struct gpunvme *g, struct list *l, int fd)
+{
+    struct gpunvme_ioc_register reg = {
+        .kind = GPUNVME_MEM_FD, .flags = GPUNVME_REGISTER_LIST, .len = size_of(l)};
+    int err = socket_send_memory(g, fd, &reg.token);
+    if (err)
+        return err;
+    err = gpunvme_ioctl(g->fd, GPUNVME_IOC_REGISTER, &reg, sizeof(reg));
+    if (err)
+        return gpunvme_fail(err, "REGISTER of a list: %s", strerror(-err));
+    l->id = reg.id;
+    l->key = reg.key;
+    return 0;
+}
+
+static int map(struct list *l, int fd)
+{
+    if (ftruncate(fd, (off_t)size_of(l)) != 0)
+        return gpunvme_fail(-errno, "a list of %zu pieces: %s", l->room, strerror(errno));
+    void *p = mmap(NULL, size_of(l), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return gpunvme_fail(-errno, "a list of %zu pieces: %s", l->room, strerror(errno));
+    l->pieces = p;
+    return 0;
+}
+
+/* l->room is set. */
+static int map_and_share(struct gpunvme *g, struct list *l, int fd)
+{
+    int err = map(l, fd);
+    if (err)
+        return err;
+    err = share(g, l, fd);
+    if (err)
+        munmap(l->pieces, size_of(l));
+    return err;
+}
+
+/* NULL with an error in *err. */
+static struct list *list_new(struct gpunvme *g, size_t room, int *err)
+{
+    struct list *l = calloc(1, sizeof(*l));
+    int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (!l || fd < 0) {
+        *err = gpunvme_fail(-ENOMEM, "a list of %zu pieces: out of memory or descriptors", room);
+    } else {
+        l->room = room;
+        *err = map_and_share(g, l, fd);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (*err) {
+        free(l);
+        return NULL;
+    }
+    return l;
+}
+
+/* The mount lets go of it when g->fd is closed at the latest. */
+static void list_free(struct gpunvme *g, struct list *l)
+{
+    struct gpunvme_ioc_unregister unreg = {.id = l->id, .key = l->key};
+    gpunvme_ioctl(g->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
+    if (l->mapped)
+        cuda_driver_unpin(g->cuda, l->device, l->pieces);
+    munmap(l->pieces, size_of(l));
+    free(l);
+}
+
+static struct list *take(struct gpunvme *g)
+{
+    pthread_mutex_lock(&g->lock);
+    struct list *l = g->lists;
+    if (l)
+        g->lists = l->next;
+    pthread_mutex_unlock(&g->lock);
+    return l;
+}
+
+int list_get(struct gpunvme *g, size_t n, struct list **out)
+{
+    size_t room = LEAST_ROOM;
+    struct list *l = take(g);
+    int err = 0;
+    if (l && l->room < n) {
+        list_free(g, l);
+        l = NULL;
+    }
+    while (room < n)
+        room *= 2;
+    *out = l ? l : list_new(g, room, &err);
+    return err;
+}
+
+void list_put(struct gpunvme *g, struct list *l)
+{
+    pthread_mutex_lock(&g->lock);
+    l->next = g->lists;
+    g->lists = l;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Bytes from its start; not below size_of(l) for what is elsewhere. */
+static size_t offset_in(const struct list *l, const struct gpunvme_piece *pieces)
+{
+    return (uintptr_t)pieces - (uintptr_t)l->pieces;
+}
+
+/* Under the lock: the list in which the pieces begin. */
+static struct list *find(const struct gpunvme *g, const struct gpunvme_piece *pieces)
+{
+    struct list *l = g->pieces;
+    while (l && offset_in(l, pieces) >= size_of(l))
+        l = l->next;
+    return l;
+}
+
+static bool has(const struct list *l, const struct gpunvme_piece *pieces, size_t n)
+{
+    return n <= (size_of(l) - offset_in(l, pieces)) / sizeof(*pieces);
+}
+
+struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+{
+    pthread_mutex_lock(&g->lock);
+    struct list *l = find(g, pieces);
+    pthread_mutex_unlock(&g->lock);
+    return l && offset_in(l, pieces) % sizeof(*pieces) == 0 && has(l, pieces, n) ? l : NULL;
+}
+
+int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n, uint64_t *at)
+{
+    int err = 0;
+    *at = (uintptr_t)pieces;
+    pthread_mutex_lock(&g->lock);
+    const struct list *l = find(g, pieces);
+    if (l && !has(l, pieces, n))
+        err = gpunvme_fail(-EINVAL, "a list of %zu pieces runs past the end of its memory", n);
+    else if (l && l->mapped)
+        *at = l->mapped + offset_in(l, pieces);
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+/* Under the lock. All places that there are with CUDA are the mount's GPU. */
+static int map_for(struct list *l, const struct place *p)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (size_of(l) + page - 1) / page * page;
+    if (l->mapped || !p->cuda)
+        return 0;
+    l->device = p->device;
+    return cuda_driver_map(p->cuda, p->device, l->pieces, len, CUDA_HOST_MEMORY, &l->mapped);
+}
+
+int lists_map(struct gpunvme *g, const struct place *p)
+{
+    int err = 0;
+    for (struct list *l = g->pieces; l && !err; l = l->next)
+        err = map_for(l, p);
+    return err;
+}
+
+/* Mapped by whoever comes second: this, or a handle of the direct path. */
+static int map_and_link(struct gpunvme *g, struct list *l)
+{
+    pthread_mutex_lock(&g->lock);
+    int err = g->directs ? map_for(l, &g->directs->place) : 0;
+    if (!err) {
+        l->next = g->pieces;
+        g->pieces = l;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out)
+{
+    int err;
+    if (n == 0 || n > GPUNVME_PIECES_MAX)
+        return gpunvme_fail(-EINVAL, "%zu pieces", n);
+    struct list *l = list_new(g, n, &err);
+    if (!l)
+        return err;
+    err = map_and_link(g, l);
+    if (err) {
+        list_free(g, l);
+        return err;
+    }
+    *out = l->pieces;
+    return 0;
+}
+
+void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces)
+{
+    pthread_mutex_lock(&g->lock);
+    struct list **link = &g->pieces;
+    while (*link && (*link)->pieces != pieces)
+        link = &(*link)->next;
+    struct list *l = *link;
+    if (l)
+        *link = l->next;
+    pthread_mutex_unlock(&g->lock);
+    if (l)
+        list_free(g, l);
+}
+
+void lists_free(struct gpunvme *g)
+{
+    struct list *l;
+    while ((l = take(g)))
+        list_free(g, l);
+    while (g->pieces)
+        gpunvme_pieces_free(g, g->pieces->pieces);
+}

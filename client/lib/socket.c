@@ -1,0 +1,176 @@
+#include "client/lib/socket.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define SOCKET_TIMEOUT_S 10
+#define MS_PER_S         1000
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * MS_PER_S + ts.tv_nsec / (1000 * 1000);
+}
+
+/* Until there is something to receive, whatever signals come meanwhile. */
+static int await(int s)
+{
+    int64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
+    struct pollfd p = {.fd = s, .events = POLLIN};
+    for (int64_t left; (left = end - now_ms()) > 0;) {
+        int n = poll(&p, 1, (int)left);
+        if (n > 0)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+    }
+    return -ETIMEDOUT;
+}
+
+static int socket_connect(const char *path)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    struct timeval limit = {.tv_sec = SOCKET_TIMEOUT_S};
+    size_t len = strnlen(path, sizeof(addr.sun_path));
+    if (len == 0 || len == sizeof(addr.sun_path))
+        return -ENOTSUP;
+    memcpy(addr.sun_path, path, len);
+    if (path[0] == '@') /* abstract name */
+        addr.sun_path[0] = '\0';
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return -errno;
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
+    if (path[0] != '@')
+        size++;
+    int64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
+    int err;
+    do
+        err = connect(s, (struct sockaddr *)&addr, size) == 0 ? 0 : -errno;
+    while (err == -EINTR && now_ms() < end); /* signals, while nobody accepts */
+    if (!err)
+        return s;
+    close(s);
+    return err == -EAGAIN || err == -EINTR ? -ETIMEDOUT : err;
+}
+
+static int open_socket(struct gpunvme *g)
+{
+    int s = socket_connect(g->info.socket);
+    return s < 0 ? gpunvme_fail(s, "socket of the mount: %s", strerror(-s)) : s;
+}
+
+static int send_fd(int s, int fd)
+{
+    uint64_t zero = 0;
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {{0}};
+    struct iovec iov = {.iov_base = &zero, .iov_len = sizeof(zero)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    return sendmsg(s, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(zero) ? 0 : -EIO;
+}
+
+int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token)
+{
+    int s = open_socket(g);
+    if (s < 0)
+        return s;
+    int err = send_fd(s, fd);
+    if (!err)
+        err = await(s);
+    if (!err && recv(s, token, sizeof(*token), MSG_DONTWAIT) != (ssize_t)sizeof(*token))
+        err = -EIO;
+    close(s);
+    return err ? gpunvme_fail(err, "the mount's socket did not take the memory: %s",
+                              err == -EIO ? "it was closed" : strerror(-err))
+               : 0;
+}
+
+/* How many descriptors the message brought; those that there is no room for are closed. */
+static unsigned take_fds(struct msghdr *msg, int *fds, unsigned room)
+{
+    unsigned n = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+            if (n < room)
+                fds[n] = fd;
+            else
+                close(fd);
+            n++;
+        }
+    }
+    return n;
+}
+
+/* One message, whole: the daemon sends it at once. */
+static int receive(int s, struct gpunvme_told *told, int *fds, unsigned n)
+{
+    union {
+        char bytes[CMSG_SPACE(SOCKET_FDS * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {.iov_base = told, .iov_len = sizeof(*told)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = sizeof(control.bytes)};
+    ssize_t got = recvmsg(s, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0)
+        return -errno;
+    unsigned came = take_fds(&msg, fds, n);
+    if (got == (ssize_t)sizeof(*told) && came == n && !(msg.msg_flags & MSG_CTRUNC))
+        return 0;
+    for (unsigned i = 0; i < came && i < n; i++)
+        close(fds[i]);
+    if (came < n && (msg.msg_flags & MSG_CTRUNC))
+        return -EMFILE; /* of this process: the message has room for all */
+    return got ? -EPROTO : -ENOENT;
+}
+
+static int ask_failed(int err)
+{
+    if (err == -ENOENT)
+        return gpunvme_fail(err, "the mount closed its socket: the lease has ended");
+    if (err == -EPROTO)
+        return gpunvme_fail(err, "the mount's socket answered nonsense");
+    return gpunvme_fail(err, "the mount's socket does not hand out the lease: %s", strerror(-err));
+}
+
+int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_told *told,
+               int *fds, unsigned n)
+{
+    assert(n <= SOCKET_FDS);
+    int s = open_socket(g);
+    if (s < 0)
+        return s;
+    int err = send(s, ask, sizeof(*ask), MSG_NOSIGNAL) == (ssize_t)sizeof(*ask) ? 0 : -EIO;
+    if (!err)
+        err = await(s);
+    if (!err)
+        err = receive(s, told, fds, n);
+    close(s);
+    return err ? ask_failed(err) : 0;
+}

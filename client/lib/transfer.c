@@ -1,0 +1,226 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/lib/client_internal.h"
+
+#define AVOID_GPU_S 10
+#define BLOCK       4096u
+/*
+ * Where the two ways of a read meet, with one thread (bounce_bench, bench/RESULTS.md): the kernel
+ * reads ahead for small ones, unless the file is open with O_DIRECT.
+ */
+#define CROSSOVER        (128u << 10)
+#define CROSSOVER_DIRECT (16u << 10)
+
+int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err)
+{
+    struct stat st;
+    return err == -ENOENT && fstat(fd, &st) == 0 && st.st_dev != g->dev ? -ENOTTY : err;
+}
+
+static int transfer_failed(int err, const struct gpunvme_ioc_rw *rw)
+{
+    if (err == -ENOTTY)
+        return gpunvme_fail(err, "not a file of the buffer's mount");
+    if (err == -EIO && rw->nvme_status)
+        return gpunvme_fail(err, "the drive answered NVMe status 0x%x", rw->nvme_status);
+    if (err == -ERANGE)
+        return gpunvme_fail(err, "transfer past the end of the buffer");
+    if (err == -EREMOTEIO)
+        return gpunvme_fail(err, "the GPU path cannot serve this transfer");
+    return gpunvme_fail(err, "transfer: %s", strerror(-err));
+}
+
+void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,
+                        uint32_t nvme_status)
+{
+    sum->commands += commands;
+    if (path)
+        sum->path = !sum->path || sum->path == path ? path : GPUNVME_PATH_MIXED;
+    if (!sum->nvme_status)
+        sum->nvme_status = nvme_status;
+}
+
+int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err)
+{
+    if (!err || !atomic_load_explicit(&b->ending, memory_order_relaxed))
+        return err;
+    return gpunvme_fail(-EINTR, "the buffer was unregistered");
+}
+
+/* One call, for what is left of the range: 0 or -errno. */
+static int call_mount(const struct gpunvme_buffer *b, const struct range *r, size_t done,
+                      struct gpunvme_ioc_rw *rw, unsigned vain)
+{
+    unsigned long request = r->write ? GPUNVME_IOC_WRITE : GPUNVME_IOC_READ;
+    rw->id = b->id;
+    rw->key = b->key;
+    rw->file_offset = r->file_offset + done;
+    rw->buffer_offset = r->buffer_offset + done;
+    rw->len = r->len - done;
+    int err = gpunvme_call(r->fd, request, rw, sizeof(*rw), vain);
+    return gpunvme_unless_other_mount(b->owner, r->fd, err);
+}
+
+size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, uint32_t flags,
+                               struct gpunvme_result *result, int *err)
+{
+    size_t done = 0;
+    unsigned vain = 0;
+    *err = 0;
+    while (done < r->len && !*err) {
+        struct gpunvme_ioc_rw rw = {.flags = flags};
+        *err = call_mount(b, r, done, &rw, vain);
+        gpunvme_add_result(result, rw.path, rw.commands, rw.nvme_status);
+        if (gpunvme_was_interrupted(b, *err, &vain))
+            *err = 0;
+        else if (*err)
+            *err = gpunvme_unless_ended(b, transfer_failed(*err, &rw));
+        else if (!rw.bytes)
+            break;
+        else
+            vain = 0;
+        done += rw.bytes;
+    }
+    return done;
+}
+
+int gpunvme_use_begin(struct gpunvme_buffer *b)
+{
+    pthread_mutex_lock(&b->owner->lock);
+    bool ending = atomic_load_explicit(&b->ending, memory_order_relaxed);
+    if (!ending)
+        b->users++;
+    pthread_mutex_unlock(&b->owner->lock);
+    return ending ? gpunvme_fail(-EINTR, "the buffer was unregistered") : 0;
+}
+
+void gpunvme_use_end(struct gpunvme_buffer *b)
+{
+    struct gpunvme *g = b->owner;
+    pthread_mutex_lock(&g->lock);
+    if (--b->users == 0)
+        pthread_cond_broadcast(&g->unused);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static int64_t now_s(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec;
+}
+
+static uint64_t crossover(const struct gpunvme_options *o, const struct range *r)
+{
+    if (o->crossover || r->write)
+        return o->crossover;
+    return fcntl(r->fd, F_GETFL) & O_DIRECT ? CROSSOVER_DIRECT : CROSSOVER;
+}
+
+const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r)
+{
+    const struct gpunvme_options *o = &b->owner->options;
+    if (o->path == GPUNVME_PATH_BOUNCE)
+        return "asked for";
+    if (!b->shared)
+        return b->why_not;
+    if (o->path == GPUNVME_PATH_GPU || b->device == CUDA_NO_DEVICE)
+        return NULL;
+    if (r && r->len < crossover(o, r))
+        return "shorter than the crossover";
+    if (now_s() < atomic_load_explicit(&b->avoid_gpu, memory_order_relaxed))
+        return "the mount had to fall back less than ten seconds ago";
+    return NULL;
+}
+
+static const char *why_fallback(const struct gpunvme_buffer *b, const struct range *r)
+{
+    if (b->owner->info.executor == GPUNVME_EXECUTOR_NONE)
+        return "the mount has no executor";
+    if (r->write && (r->file_offset % BLOCK || r->len % BLOCK))
+        return "the executor writes whole blocks";
+    return "the mount's executor could not serve all of it";
+}
+
+void gpunvme_note_fallback(struct gpunvme_buffer *b, const struct range *r,
+                           struct gpunvme_result *result)
+{
+    if (result->path == GPUNVME_PATH_GPU || !result->path)
+        return;
+    result->why = why_fallback(b, r);
+    if (!r->write)
+        atomic_store_explicit(&b->avoid_gpu, now_s() + AVOID_GPU_S, memory_order_relaxed);
+}
+
+static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
+                           struct gpunvme_result *result, int *err)
+{
+    uint32_t flags = b->owner->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
+    size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
+    gpunvme_note_fallback(b, r, result);
+    return done;
+}
+
+/* What was moved before an error counts, as in read(2). */
+static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
+                        struct gpunvme_result *result)
+{
+    struct gpunvme_result sum = {.why = ""};
+    int err = gpunvme_use_begin(b);
+    if (err)
+        return err;
+    size_t done = 0;
+    const char *why = gpunvme_why_bounce(b, r);
+    if (why && b->owner->options.path == GPUNVME_PATH_GPU) {
+        err = gpunvme_fail(-EREMOTEIO, "%s", why);
+    } else if (why) {
+        sum.why = why;
+        done = gpunvme_transfer_bounced(b, r, &sum, &err);
+    } else {
+        done = by_the_mount(b, r, &sum, &err);
+    }
+    gpunvme_use_end(b);
+    if (result)
+        *result = sum;
+    return done || !err ? (ssize_t)done : err;
+}
+
+ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
+                     size_t len, struct gpunvme_result *result)
+{
+    return transfer(b, &(struct range){false, fd, buffer_offset, file_offset, len}, result);
+}
+
+ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
+                      size_t len, struct gpunvme_result *result)
+{
+    return transfer(b, &(struct range){true, fd, buffer_offset, file_offset, len}, result);
+}
+
+ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max)
+{
+    size_t count = 0;
+    struct gpunvme_ioc_extents ext;
+    do {
+        memset(&ext, 0, sizeof(ext));
+        ext.file_offset = offset;
+        ext.max = max - count < GPUNVME_EXTENTS_MAX ? (uint32_t)(max - count) : GPUNVME_EXTENTS_MAX;
+        int err = gpunvme_ioctl(fd, GPUNVME_IOC_EXTENTS, &ext, sizeof(ext));
+        if (err == -ENOTTY)
+            return gpunvme_fail(err, "not a file of a gpunvmefs mount");
+        if (err)
+            return gpunvme_fail(err, "EXTENTS: %s", strerror(-err));
+        if (ext.count > ext.max)
+            return gpunvme_fail(-EPROTO, "EXTENTS: more than were asked for");
+        if (!ext.count)
+            break;
+        memcpy(out + count, ext.extents, ext.count * sizeof(out[0]));
+        count += ext.count;
+        offset = out[count - 1].file_offset + out[count - 1].len;
+    } while (count < max && !(out[count - 1].flags & GPUNVME_EXTENT_LAST));
+    return (ssize_t)count;
+}

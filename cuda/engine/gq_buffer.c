@@ -1,0 +1,261 @@
+/* Registered buffers: their life, and copies in and out of them. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cuda/engine/gq_internal.h"
+#include "cuda/gq_host.h"
+
+/* A stale pointer may not be looked into, so the table is searched for it. */
+static struct gq_buffer **find(struct gq_engine *e, const struct gq_buffer *b)
+{
+    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
+        if (e->buffers[i] == b)
+            return &e->buffers[i];
+    }
+    return NULL;
+}
+
+int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b)
+{
+    bool found;
+
+    pthread_mutex_lock(&e->lock);
+    found = b && find(e, b);
+    if (found)
+        b->users++;
+    pthread_mutex_unlock(&e->lock);
+    return found ? 0 : -ESTALE;
+}
+
+void gq_buffer_leave(struct gq_buffer *b)
+{
+    struct gq_engine *e = b->engine;
+
+    pthread_mutex_lock(&e->lock);
+    b->users--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static int add_to_table(struct gq_engine *e, struct gq_buffer *b)
+{
+    struct gq_buffer **place;
+
+    pthread_mutex_lock(&e->lock);
+    place = find(e, NULL);
+    if (place)
+        *place = b;
+    pthread_mutex_unlock(&e->lock);
+    return place ? 0 : -EMFILE;
+}
+
+static bool table_is_full(struct gq_engine *e)
+{
+    bool full;
+
+    pthread_mutex_lock(&e->lock);
+    full = !find(e, NULL);
+    pthread_mutex_unlock(&e->lock);
+    return full;
+}
+
+/*
+ * What can be done beside running transfers. Pages that nobody has touched yet, perhaps half of the
+ * machine's memory, are made here and not when they are pinned.
+ */
+static int map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_import *out)
+{
+    int err = gq_host_import(mem, out);
+
+    if (err || e->exec->kind != GQ_EXECUTOR_CUDA)
+        return err;
+    err = gq_host_populate(out);
+    if (err)
+        gq_host_release(out);
+    return err;
+}
+
+static int map_for_controller(struct gq_buffer *b, const struct gq_mem *mem)
+{
+    int err;
+
+    if (b->is_list) {
+        b->region.base = b->import.base;
+        b->unreachable = true;
+        return b->import.mem.addr && b->import.head % sizeof(uint64_t) == 0 ? 0 : -EINVAL;
+    }
+    err = gq_region_map(b->engine->ctrlr, &b->import, &b->region);
+    b->unreachable = err == -EFAULT && mem->copies_will_do;
+    return b->unreachable ? 0 : err;
+}
+
+/* The executor may not run anything while memory is mapped or unmapped. */
+static int take_in(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer *b)
+{
+    const struct gq_exec_ops *ops = e->exec->ops;
+    bool is_file = mem->kind == GQ_MEM_FD;
+    int err = is_file ? map_file(e, mem, &b->import) : 0;
+
+    if (err)
+        return err;
+    ops->quiesce(e->exec);
+    err = ops->import(e->exec, mem, &b->import);
+    if (err && is_file)
+        gq_host_release(&b->import);
+    if (!err) {
+        err = map_for_controller(b, mem);
+        if (err)
+            ops->release(e->exec, &b->import);
+    }
+    ops->resume(e->exec);
+    return err;
+}
+
+static void give_up(struct gq_buffer *b)
+{
+    struct gq_engine *e = b->engine;
+
+    gq_buffer_unroute(b);
+    e->exec->ops->quiesce(e->exec);
+    if (b->unreachable || !gq_region_unmap(e->ctrlr, &b->region))
+        e->exec->ops->release(e->exec, &b->import);
+    else
+        e->exec->in_reach = true;
+    e->exec->ops->resume(e->exec);
+    free(b);
+}
+
+int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer **out)
+{
+    struct gq_buffer *b;
+    int err;
+
+    if (mem->len == 0)
+        return -EINVAL;
+    if (table_is_full(e))
+        return -EMFILE;
+    b = calloc(1, sizeof(*b));
+    if (!b)
+        return -ENOMEM;
+    b->engine = e;
+    b->len = mem->len;
+    b->is_list = mem->is_list;
+    err = take_in(e, mem, b);
+    if (err) {
+        free(b);
+        return err;
+    }
+    err = add_to_table(e, b);
+    if (err) {
+        give_up(b);
+        return err;
+    }
+    *out = b;
+    return 0;
+}
+
+/*
+ * Queues that could not be recovered forget the buffer here. The memory is safe from their late
+ * commands all the same: unmapping it puts it out of the controller's reach.
+ */
+static void forget(struct gq_engine *e, const struct gq_buffer *b)
+{
+    for (unsigned i = 0; i < e->n_queues; i++) {
+        if (e->queues[i].held_buffer == b)
+            e->queues[i].held_buffer = NULL;
+    }
+}
+
+/* Out of the table first: from then on nobody new finds it. Those inside are waited for. */
+static void withdraw(struct gq_buffer *b)
+{
+    struct gq_engine *e = b->engine;
+    struct gq_buffer **place;
+
+    pthread_mutex_lock(&e->lock);
+    place = find(e, b);
+    assert(place);
+    *place = NULL;
+    while (b->users)
+        pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void gq_buffer_unregister(struct gq_buffer *b)
+{
+    struct gq_engine *e = b->engine;
+    bool held;
+
+    withdraw(b);
+    pthread_mutex_lock(&e->lock);
+    held = b->holds != 0;
+    pthread_mutex_unlock(&e->lock);
+    if (held)
+        gq_engine_recover(e);
+    pthread_mutex_lock(&e->lock);
+    forget(e, b);
+    pthread_mutex_unlock(&e->lock);
+    give_up(b);
+}
+
+void gq_buffer_close(struct gq_buffer *b)
+{
+    withdraw(b);
+    give_up(b);
+}
+
+void *gq_buffer_list(const struct gq_buffer *b)
+{
+    assert(b->is_list);
+    return (char *)b->import.mem.addr + b->import.head;
+}
+
+bool gq_buffer_is_reachable(const struct gq_buffer *b)
+{
+    return !b->unreachable;
+}
+
+int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out)
+{
+    if (b->unreachable)
+        return -ENOTSUP;
+    *out = (struct gq_buffer_iova){.iova = b->region.iova,
+                                   .prps = b->region.prps.iova,
+                                   .pages = b->region.pages,
+                                   .head = b->import.head};
+    return 0;
+}
+
+static int check_range(const struct gq_buffer *b, uint64_t offset, size_t len)
+{
+    return offset <= b->len && len <= b->len - offset ? 0 : -EINVAL;
+}
+
+static uint64_t address(const struct gq_buffer *b, uint64_t offset)
+{
+    return b->region.base + b->import.head + offset;
+}
+
+int gq_buffer_put(struct gq_buffer *b, uint64_t offset, const void *src, size_t len)
+{
+    struct gq_exec *x = b->engine->exec;
+    int err = check_range(b, offset, len);
+
+    return err ? err : x->ops->put(x, address(b, offset), src, len);
+}
+
+int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len)
+{
+    struct gq_exec *x = b->engine->exec;
+    int err = check_range(b, offset, len);
+
+    return err ? err : x->ops->get(x, dst, address(b, offset), len);
+}
+
+int gq_buffer_zero(struct gq_buffer *b, uint64_t offset, size_t len)
+{
+    struct gq_exec *x = b->engine->exec;
+    int err = check_range(b, offset, len);
+
+    return err ? err : x->ops->zero(x, address(b, offset), len);
+}

@@ -1,0 +1,429 @@
+/* Opening and closing an engine: queues, staging, slots. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/engine/gq_internal.h"
+
+#define DEFAULT_QUEUES      43u /* a batch takes 32, for a lease leaves a quarter to others */
+#define DEFAULT_DEPTH       1024u
+#define DEFAULT_DEADLINE_MS 10000u
+#define DEFAULT_BUFFERS     1024u
+#define DEFAULT_STAGING     (16u << 20)
+
+static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
+{
+    const struct nvme_ctrlr_info *ci = nvme_ctrlr_info(e->ctrlr);
+    struct gq_options *o = &e->opts;
+
+    *o = opts ? *opts : (struct gq_options){0};
+    o->queues = o->queues ? o->queues : DEFAULT_QUEUES;
+    if (o->queues > GQ_MAX_QUEUES)
+        o->queues = GQ_MAX_QUEUES;
+    o->depth = o->depth ? o->depth : DEFAULT_DEPTH;
+    if (o->depth > ci->max_queue_depth)
+        o->depth = ci->max_queue_depth;
+    o->deadline_ms = o->deadline_ms ? o->deadline_ms : DEFAULT_DEADLINE_MS;
+    o->max_buffers = o->max_buffers ? o->max_buffers : DEFAULT_BUFFERS;
+    o->staging = o->staging ? o->staging : DEFAULT_STAGING;
+}
+
+/* What one command carries: whole LBAs, within MDTS, the option, and the field for their number. */
+static int set_max_command(struct gq_engine *e)
+{
+    uint64_t max = nvme_ctrlr_info(e->ctrlr)->max_transfer;
+    uint64_t by_count = (uint64_t)NVME_RW_MAX_LBAS * e->ns.lba_size;
+
+    if (e->opts.max_command && e->opts.max_command < max)
+        max = e->opts.max_command;
+    if (max > by_count)
+        max = by_count;
+    max -= max % e->ns.lba_size;
+    e->info.max_command = (uint32_t)max;
+    return max ? 0 : -EINVAL;
+}
+
+static int open_executor(struct gq_engine *e)
+{
+    enum gq_executor_kind kind = e->opts.executor;
+    unsigned runs = GQ_MAX_SLOTS * GQ_SLOT_RUNS;
+    char why[sizeof(e->info.fallback)] = "";
+    int err;
+
+    if (kind != GQ_EXECUTOR_CPU) {
+        err = gq_cuda_open(e->ctrlr, &e->opts, runs, &e->exec, why, sizeof(why));
+        if (!err || kind == GQ_EXECUTOR_CUDA || err == -ENOTSUP)
+            return err;
+    }
+    snprintf(e->info.fallback, sizeof(e->info.fallback), "%s", why);
+    return gq_cpu_open(e->ctrlr, &e->opts, runs, &e->exec);
+}
+
+static void close_queue(struct gq_engine *e, unsigned i)
+{
+    e->exec->ops->port_remove(e->exec, i);
+    /* On an error the rings stay mapped until the controller is reset, as its contract says. */
+    if (e->queues[i].qp.sq) /* else it is gone already */
+        nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);
+}
+
+static void close_queues(struct gq_engine *e)
+{
+    while (e->n_queues)
+        close_queue(e, --e->n_queues);
+}
+
+static void close_ringer(struct gq_engine *e)
+{
+    if (!e->ringer)
+        return;
+    gq_ringer_close(e->ringer);
+    e->exec->ops->shared_free(e->exec, e->shadows);
+}
+
+/* Only for an executor that cannot ring itself. */
+static int open_ringer(struct gq_engine *e)
+{
+    void *shadows;
+    int err;
+
+    if (e->exec->rings)
+        return 0;
+    err = e->exec->ops->shared_alloc(e->exec, GQ_MAX_QUEUES * sizeof(struct gq_shadow), &shadows);
+    if (err)
+        return err;
+    e->shadows = shadows;
+    err = gq_ringer_open(nvme_ctrlr_transport(e->ctrlr), e->shadows, &e->ringer);
+    if (err)
+        e->exec->ops->shared_free(e->exec, e->shadows);
+    return err;
+}
+
+/* Makes the pair known to the executor, with the doorbells it is to use. */
+static int add_port(struct gq_engine *e, unsigned i)
+{
+    struct nvme_qpair qp = e->queues[i].qp;
+
+    if (e->ringer) {
+        gq_ringer_add(e->ringer, i, &qp);
+        qp.sq_doorbell = &e->shadows[i].sq_tail;
+        qp.cq_doorbell = &e->shadows[i].cq_head;
+    }
+    return e->exec->ops->port_add(e->exec, i, &qp);
+}
+
+/* As many as asked for, or as the controller gives: one is enough. */
+static int open_queues(struct gq_engine *e)
+{
+    int err = 0;
+
+    while (e->n_queues < e->opts.queues) {
+        struct gq_queue *q = &e->queues[e->n_queues];
+
+        err = nvme_qpair_create(e->ctrlr, e->opts.depth, &q->qp);
+        if (err == -ENOSPC && e->n_queues)
+            return 0;
+        if (err)
+            break;
+        q->state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
+        err = add_port(e, e->n_queues);
+        if (err) {
+            nvme_qpair_delete(e->ctrlr, &q->qp);
+            break;
+        }
+        e->n_queues++;
+    }
+    if (err)
+        close_queues(e);
+    return err;
+}
+
+static void close_chunk(struct gq_engine *e, struct gq_chunk *chunk)
+{
+    e->exec->ops->chunk_free(e->exec, chunk);
+    free(chunk->stream);
+}
+
+static void close_slots(struct gq_engine *e)
+{
+    while (e->n_slots) {
+        struct gq_slot_res *slot = &e->slots[--e->n_slots];
+
+        for (unsigned i = 0; i < GQ_SLOT_CHUNKS; i++)
+            close_chunk(e, &slot->chunks[i]);
+        free(slot->map);
+    }
+}
+
+static int open_chunk(struct gq_engine *e, struct gq_chunk *chunk)
+{
+    int err;
+
+    chunk->stream = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->stream));
+    if (!chunk->stream)
+        return -ENOMEM;
+    err = e->exec->ops->chunk_alloc(e->exec, chunk);
+    if (err)
+        free(chunk->stream);
+    return err;
+}
+
+static int open_slot(struct gq_engine *e, struct gq_slot_res *slot)
+{
+    unsigned n = 0;
+    int err = 0;
+
+    while (n < GQ_SLOT_CHUNKS && !err) {
+        err = open_chunk(e, &slot->chunks[n]);
+        n += !err;
+    }
+    while (err && n)
+        close_chunk(e, &slot->chunks[--n]);
+    return err;
+}
+
+static int open_slots(struct gq_engine *e)
+{
+    unsigned n = e->n_queues < GQ_MAX_SLOTS ? e->n_queues : GQ_MAX_SLOTS;
+    int err = 0;
+
+    while (e->n_slots < n && !err) {
+        err = open_slot(e, &e->slots[e->n_slots]);
+        e->n_slots += !err;
+    }
+    if (err)
+        close_slots(e);
+    return err;
+}
+
+static int map_staging(struct gq_engine *e, size_t len, bool host)
+{
+    int err = e->exec->ops->staging_alloc(e->exec, len, host, &e->staging_mem);
+
+    if (err)
+        return err;
+    err = gq_region_map(e->ctrlr, &e->staging_mem, &e->staging);
+    if (err)
+        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    return err;
+}
+
+static void close_staging(struct gq_engine *e)
+{
+    if (!gq_region_unmap(e->ctrlr, &e->staging))
+        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    else
+        e->exec->in_reach = true;
+}
+
+/*
+ * The device's memory, where what is staged is copied from without a trip over the bus. A
+ * controller that cannot reach it gets the host's: tier 1. So does one whose CQE says nothing of
+ * data there, for pieces are copied as soon as the CQE was seen, before any flush.
+ */
+static int place_staging(struct gq_engine *e, size_t len)
+{
+    int err = map_staging(e, len, false);
+
+    if (e->exec->tier < 2)
+        return err;
+    if (err == -EFAULT)
+        e->exec->tier = 1;
+    else if (err || gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr)))
+        return err;
+    else
+        close_staging(e);
+    return map_staging(e, len, true);
+}
+
+/*
+ * Every chunk of every slot has a part of its own, and every queue, so that late data of one cannot
+ * hit another.
+ */
+static int open_staging(struct gq_engine *e)
+{
+    uint64_t parts = (uint64_t)GQ_SLOT_CHUNKS * e->n_slots;
+
+    e->chunk_staging = e->opts.staging / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
+    if (e->chunk_staging < NVME_PAGE_SIZE)
+        e->chunk_staging = NVME_PAGE_SIZE;
+    e->queue_staging = e->chunk_staging * parts;
+    return place_staging(e, e->queue_staging +
+                                (uint64_t)e->n_queues * GQ_STAGING_LBAS * e->ns.lba_size);
+}
+
+static int open_locks(struct gq_engine *e)
+{
+    pthread_condattr_t attr;
+    int err = pthread_condattr_init(&attr);
+
+    if (err)
+        return -err;
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    err = pthread_cond_init(&e->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    if (err)
+        return -err;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->recover_lock, NULL);
+    return 0;
+}
+
+static void close_locks(struct gq_engine *e)
+{
+    pthread_mutex_destroy(&e->recover_lock);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->changed);
+}
+
+static void fill_tier_note(struct gq_engine *e)
+{
+    bool no_peer = e->exec->kind == GQ_EXECUTOR_CUDA && e->exec->tier < 2;
+
+    snprintf(e->info.tier_note, sizeof(e->info.tier_note), "%s%s%s", e->exec->note,
+             e->exec->note[0] && no_peer ? "; " : "",
+             no_peer ? "the controller cannot reach GPU memory" : "");
+}
+
+static void fill_info(struct gq_engine *e)
+{
+    struct gq_info *info = &e->info;
+
+    info->executor = e->exec->kind;
+    snprintf(info->device, sizeof(info->device), "%s", e->exec->device);
+    memcpy(info->gpu_uuid, e->exec->gpu_uuid, sizeof(info->gpu_uuid));
+    info->tier = e->ringer ? 0 : e->exec->tier;
+    fill_tier_note(e);
+    info->queues = e->n_queues;
+    info->depth = e->opts.depth;
+    info->lba_size = e->ns.lba_size;
+}
+
+/* Everything that belongs to the executor. */
+static int open_parts(struct gq_engine *e)
+{
+    int err = open_ringer(e);
+
+    if (err)
+        return err;
+    err = open_queues(e);
+    if (err)
+        goto close_ringer;
+    err = open_slots(e);
+    if (err)
+        goto close_queues;
+    err = open_staging(e);
+    if (err)
+        goto close_slots;
+    err = e->exec->ops->staging_alloc(
+        e->exec, e->n_slots * GQ_READV_EXTENTS * sizeof(struct gq_file_extent), false, &e->maps);
+    if (err)
+        goto close_staging;
+    return 0;
+
+close_staging:
+    close_staging(e);
+close_slots:
+    close_slots(e);
+close_queues:
+    close_queues(e);
+close_ringer:
+    close_ringer(e);
+    return err;
+}
+
+static int check_namespace(struct gq_engine *e, uint32_t nsid)
+{
+    int err = nvme_ns_info(e->ctrlr, nsid, &e->ns);
+
+    if (err)
+        return err;
+    if ((e->ns.lba_size != 512 && e->ns.lba_size != 4096) || e->ns.metadata)
+        return -ENOTSUP;
+    return set_max_command(e);
+}
+
+int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options *opts,
+                   struct gq_engine **out)
+{
+    struct gq_engine *e = calloc(1, sizeof(*e));
+    int err;
+
+    if (!e)
+        return -ENOMEM;
+    e->ctrlr = c;
+    fill_defaults(e, opts);
+    err = check_namespace(e, nsid);
+    if (err)
+        goto free_engine;
+    err = -ENOMEM;
+    e->buffers = calloc(e->opts.max_buffers, sizeof(struct gq_buffer *));
+    if (!e->buffers)
+        goto free_engine;
+    err = open_locks(e);
+    if (err)
+        goto free_buffers;
+    err = open_executor(e);
+    if (err)
+        goto close_locks;
+    err = open_parts(e);
+    if (err)
+        goto close_executor;
+    fill_info(e);
+    gq_recover_open(e);
+    *out = e;
+    return 0;
+
+close_executor:
+    e->exec->ops->close(e->exec);
+close_locks:
+    close_locks(e);
+free_buffers:
+    free(e->buffers);
+free_engine:
+    free(e);
+    return err;
+}
+
+void gq_engine_close(struct gq_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    while (e->transfers)
+        pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    gq_recover_close(e);
+    e->exec->ops->quiesce(e->exec);
+    close_queues(e);
+    e->exec->ops->resume(e->exec);
+    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
+        if (e->buffers[i])
+            gq_buffer_close(e->buffers[i]);
+    }
+    e->exec->ops->staging_free(e->exec, &e->maps);
+    close_staging(e);
+    close_slots(e);
+    close_ringer(e);
+    e->exec->ops->close(e->exec);
+    close_locks(e);
+    free(e->buffers);
+    free(e);
+}
+
+void gq_engine_info(const struct gq_engine *e, struct gq_info *out)
+{
+    *out = e->info;
+}
+
+void gq_engine_stats(struct gq_engine *e, struct gq_stats *out)
+{
+    pthread_mutex_lock(&e->lock);
+    *out = e->stats;
+    out->quarantined = 0;
+    for (unsigned i = 0; i < e->n_queues; i++)
+        out->quarantined += e->queues[i].use >= GQ_QUEUE_QUARANTINED;
+    out->buffers = 0;
+    for (unsigned i = 0; i < e->opts.max_buffers; i++)
+        out->buffers += e->buffers[i] != NULL;
+    pthread_mutex_unlock(&e->lock);
+}

@@ -1,0 +1,102 @@
+#include "cuda/engine/gq_gate.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "support/wait.h"
+
+#define NS_PER_SEC 1000000000u
+#define STEP_NS    2000000u /* how soon a run that waits finds out that it is cancelled */
+
+int gq_gate_init(struct gq_gate *g)
+{
+    pthread_rwlockattr_t attr;
+    int err = pthread_rwlockattr_init(&attr);
+
+    if (err)
+        return -err;
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    err = pthread_rwlock_init(&g->lock, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    if (!err)
+        pthread_mutex_init(&g->alone, NULL);
+    return -err;
+}
+
+void gq_gate_destroy(struct gq_gate *g)
+{
+    pthread_mutex_destroy(&g->alone);
+    pthread_rwlock_destroy(&g->lock);
+}
+
+/*
+ * What keeps a run from waiting on, or -EAGAIN. Before a reset nothing is late: the run begins
+ * again behind it, or learns then that it may not.
+ */
+static int too_late(const struct gq_launch *l, const uint32_t *flags, uint64_t waited)
+{
+    if (__atomic_load_n(flags, __ATOMIC_RELAXED) & GQ_FLAG_LEAVE)
+        return -ERESTART;
+    if (l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED))
+        return -ECANCELED;
+    return l->run.budget_ns && waited >= l->run.budget_ns ? -ETIMEDOUT : -EAGAIN;
+}
+
+static int wait_a_step(struct gq_gate *g, uint64_t now)
+{
+    uint64_t until = now + STEP_NS;
+    struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_SEC),
+                          .tv_nsec = (long)(until % NS_PER_SEC)};
+
+    return -pthread_rwlock_clockrdlock(&g->lock, CLOCK_MONOTONIC, &ts);
+}
+
+/* A budget of 0 is none, so of one that is spent 1 is left. */
+static void spend(struct gq_launch *l, uint64_t waited)
+{
+    if (l->run.budget_ns)
+        l->run.budget_ns = waited < l->run.budget_ns ? l->run.budget_ns - waited : 1;
+}
+
+static int wait_for(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
+{
+    uint64_t start = nvme_now_ns(), now = start;
+    int err;
+
+    do {
+        err = wait_a_step(g, now);
+        now = nvme_now_ns();
+        if (err == -ETIMEDOUT)
+            err = too_late(l, flags, now - start);
+    } while (err == -EAGAIN);
+    if (!err)
+        spend(l, now - start);
+    return err;
+}
+
+int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
+{
+    int err = pthread_rwlock_tryrdlock(&g->lock);
+
+    if (!err)
+        return 0;
+    return l->beside ? -EAGAIN : wait_for(g, l, flags);
+}
+
+void gq_gate_leave(struct gq_gate *g)
+{
+    pthread_rwlock_unlock(&g->lock);
+}
+
+void gq_gate_take(struct gq_gate *g)
+{
+    pthread_mutex_lock(&g->alone);
+    pthread_rwlock_wrlock(&g->lock);
+}
+
+/* In this order: when the lock is given back, nobody else waits for it but runs. */
+void gq_gate_give(struct gq_gate *g)
+{
+    pthread_rwlock_unlock(&g->lock);
+    pthread_mutex_unlock(&g->alone);
+}

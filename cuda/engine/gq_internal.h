@@ -1,0 +1,135 @@
+/* The engine's own structures, shared by its files. */
+#ifndef CUDA_ENGINE_GQ_INTERNAL_H
+#define CUDA_ENGINE_GQ_INTERNAL_H
+
+#include <pthread.h>
+
+#include "cuda/engine/gq_doorbell_proxy.h"
+#include "cuda/engine/gq_plan.h"
+#include "cuda/engine/gq_region.h"
+#include "cuda/gq_exec.h"
+
+#define GQ_MAX_SLOTS   8u
+#define GQ_SLOT_RUNS   2u /* chunks of a transfer under way at once */
+#define GQ_SLOT_CHUNKS 3u /* and one that is planned meanwhile */
+
+enum gq_queue_use {
+    GQ_QUEUE_FREE,
+    GQ_QUEUE_LEASED,
+    GQ_QUEUE_QUARANTINED, /* commands of it may still move data, or it could not be created */
+    GQ_QUEUE_RECOVERING,  /* pair and state belong to the thread that recovers it */
+    GQ_QUEUE_GONE,        /* deleted for good: the executor cannot be trusted with it */
+};
+
+struct gq_queue {
+    struct nvme_qpair qp;
+    struct gq_state state; /* between runs */
+    enum gq_queue_use use; /* under engine.lock */
+    /* Where late data may go, until the queue's commands have ended. */
+    bool holds;
+    struct gq_buffer *held_buffer; /* NULL once it was unregistered */
+    unsigned held_slot;
+};
+
+/* What one transfer at a time needs beside queues. */
+struct gq_slot_res {
+    struct gq_chunk chunks[GQ_SLOT_CHUNKS];
+    struct gq_file_extent *map; /* what the slot's part of engine.maps holds */
+    size_t map_extents;
+    bool leased;
+    unsigned holds; /* quarantined queues that may still write to this slot's staging */
+};
+
+/* The executor's number of a slot's i-th run. */
+static inline unsigned gq_run_slot(unsigned slot, unsigned i)
+{
+    return i * GQ_MAX_SLOTS + slot;
+}
+
+struct gq_engine {
+    struct nvme_ctrlr *ctrlr;
+    struct nvme_ns_info ns;
+    struct gq_exec *exec;
+    struct gq_options opts; /* with defaults filled in */
+    struct gq_info info;
+
+    struct nvme_user user;    /* the controller's: gq_recover.c */
+    struct gq_ringer *ringer; /* NULL: the executor rings itself */
+    struct gq_shadow *shadows;
+
+    struct gq_import staging_mem;
+    struct gq_region staging;
+    uint64_t chunk_staging; /* bytes of staging for each chunk of each slot */
+    uint64_t queue_staging; /* byte of it from which on each queue has an area for reads */
+    struct gq_import maps;  /* GQ_READV_EXTENTS extents for each slot, the executor's */
+
+    pthread_mutex_t lock;   /* protects all below, and the counts inside queues, slots, buffers */
+    pthread_cond_t changed; /* a lease, a buffer's use or a transfer ended */
+    struct gq_queue queues[GQ_MAX_QUEUES];
+    unsigned n_queues;
+    struct gq_slot_res slots[GQ_MAX_SLOTS];
+    unsigned n_slots;
+    struct gq_buffer **buffers; /* opts.max_buffers; NULL: free */
+    unsigned transfers;         /* running or waiting for queues */
+    unsigned driving;           /* leases, and host threads that look into a ring */
+    bool stopped;               /* a reset is under way: nobody may start driving */
+    unsigned settled;           /* times that the commands of all queues were ended by a reset */
+    bool failed;                /* the executor failed: no run can be trusted any more */
+    bool dead;                  /* the controller failed for good */
+    struct gq_stats stats;
+
+    pthread_mutex_t recover_lock; /* one recovery at a time; taken before lock */
+};
+
+struct gq_buffer {
+    struct gq_engine *engine;
+    struct gq_import import;
+    struct gq_region region;
+    uint64_t len;
+    bool unreachable; /* for the controller: not mapped */
+    bool is_list;     /* and that on purpose */
+    unsigned users;   /* transfers and copies under way */
+    unsigned holds;   /* quarantined queues with commands into it */
+};
+
+/* Queues and a slot for one transfer. */
+struct gq_lease {
+    unsigned slot;
+    unsigned n;
+    uint16_t queues[GQ_MAX_QUEUES];
+};
+
+/* Finds the buffer and keeps it from going away; -ESTALE when it is not registered. */
+int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
+void gq_buffer_leave(struct gq_buffer *b);
+/* Unregisters a buffer when the queues are gone already. */
+void gq_buffer_close(struct gq_buffer *b);
+/* Before its memory goes: no copier of another process is sent copies into it any more. */
+void gq_buffer_unroute(struct gq_buffer *b);
+
+/*
+ * Takes a slot and up to `want` queues, at least one; a large transfer leaves some to others.
+ * Waits for the first until `deadline_ns` (gq_now_ns), or, when that is 0, as long as a command may
+ * take, not counting the time of a reset. -ENODEV when every queue or slot is
+ * quarantined, -EIO when the controller has failed for good, -ETIMEDOUT, -ECANCELED.
+ */
+int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
+                  const volatile uint32_t *cancel, struct gq_lease *out);
+/*
+ * Gives them back. Queues whose state says that commands may be in flight are quarantined, and
+ * hold b and the slot until they are recovered. Returns whether there were such queues.
+ */
+bool gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b);
+
+/* Under e->lock: the queue's commands have ended, its buffer and slot are free of it. */
+void gq_queue_settle(struct gq_engine *e, struct gq_queue *q);
+/* Under e->lock, for a pair that was created anew. */
+void gq_queue_renew(struct gq_engine *e, struct gq_queue *q);
+
+/* Makes the engine a user of its controller: resets stop it from then on. */
+void gq_recover_open(struct gq_engine *e);
+void gq_recover_close(struct gq_engine *e);
+
+uint64_t gq_now_ns(void);
+
+#endif

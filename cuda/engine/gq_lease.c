@@ -1,0 +1,166 @@
+/* Who has which queue: leases and quarantine. */
+#include <errno.h>
+#include <time.h>
+
+#include "cuda/engine/gq_internal.h"
+
+#define NS_PER_SEC   1000000000u
+#define WAIT_STEP_NS 1000000u /* how soon a waiting transfer notices its cancel flag */
+#define NS_PER_MS    1000000u
+
+uint64_t gq_now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+static int free_slot(const struct gq_engine *e)
+{
+    for (unsigned i = 0; i < e->n_slots; i++) {
+        if (!e->slots[i].leased && !e->slots[i].holds)
+            return (int)i;
+    }
+    return -1;
+}
+
+static unsigned count_queues(const struct gq_engine *e, enum gq_queue_use use)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < e->n_queues; i++)
+        n += e->queues[i].use == use;
+    return n;
+}
+
+/* Will waiting help? Not when everything that could be given back is out of service. */
+static int lost(const struct gq_engine *e)
+{
+    bool slots_lost = true;
+
+    if (e->dead)
+        return -EIO;
+    for (unsigned i = 0; i < e->n_slots; i++)
+        slots_lost = slots_lost && !e->slots[i].leased && e->slots[i].holds;
+    if (e->failed || (!e->stopped && slots_lost))
+        return -ENODEV;
+    return !e->stopped && count_queues(e, GQ_QUEUE_QUARANTINED) == e->n_queues ? -ENODEV : 0;
+}
+
+static void take(struct gq_engine *e, uint64_t want, unsigned slot, struct gq_lease *out)
+{
+    /* Small transfers find queues beside a large one. */
+    unsigned limit = e->n_queues - e->n_queues / 4;
+
+    out->slot = slot;
+    out->n = 0;
+    e->slots[slot].leased = true;
+    e->driving++;
+    for (unsigned i = 0; i < e->n_queues && out->n < limit && out->n < want; i++) {
+        if (e->queues[i].use == GQ_QUEUE_FREE) {
+            e->queues[i].use = GQ_QUEUE_LEASED;
+            out->queues[out->n++] = (uint16_t)i;
+        }
+    }
+}
+
+/* Under e->lock. Returns 0 or why waiting must end. */
+static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volatile uint32_t *cancel)
+{
+    uint64_t now = gq_now_ns(), until = now + WAIT_STEP_NS;
+    struct timespec ts;
+    int err = lost(e);
+
+    if (err)
+        return err;
+    if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED))
+        return -ECANCELED;
+    if (now >= deadline_ns)
+        return -ETIMEDOUT;
+    ts = (struct timespec){.tv_sec = (time_t)(until / NS_PER_SEC),
+                           .tv_nsec = (long)(until % NS_PER_SEC)};
+    pthread_cond_timedwait(&e->changed, &e->lock, &ts);
+    return 0;
+}
+
+static uint64_t own_deadline(const struct gq_engine *e)
+{
+    return gq_now_ns() + (uint64_t)e->opts.deadline_ms * NS_PER_MS;
+}
+
+static bool is_available(const struct gq_engine *e, int slot)
+{
+    return !e->stopped && !e->failed && !e->dead && slot >= 0 && count_queues(e, GQ_QUEUE_FREE);
+}
+
+int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
+                  const volatile uint32_t *cancel, struct gq_lease *out)
+{
+    uint64_t patience = own_deadline(e);
+    int err = 0, slot = -1;
+
+    pthread_mutex_lock(&e->lock);
+    while (!err) {
+        slot = free_slot(e);
+        if (is_available(e, slot))
+            break;
+        if (e->stopped)
+            patience = own_deadline(e);
+        err = wait_a_little(e, deadline_ns ? deadline_ns : patience, cancel);
+    }
+    if (!err)
+        take(e, want ? want : 1, (unsigned)slot, out);
+    pthread_mutex_unlock(&e->lock);
+    return err;
+}
+
+static void quarantine(struct gq_engine *e, struct gq_queue *q, unsigned slot, struct gq_buffer *b)
+{
+    q->use = GQ_QUEUE_QUARANTINED;
+    q->holds = true;
+    q->held_buffer = b;
+    q->held_slot = slot;
+    b->holds++;
+    e->slots[slot].holds++;
+}
+
+bool gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b)
+{
+    bool unsettled = false;
+
+    pthread_mutex_lock(&e->lock);
+    for (unsigned i = 0; i < l->n; i++) {
+        struct gq_queue *q = &e->queues[l->queues[i]];
+
+        if (q->state.in_flight || q->state.outcome == GQ_OUT_BROKEN) {
+            quarantine(e, q, l->slot, b);
+            unsettled = true;
+        } else {
+            q->use = GQ_QUEUE_FREE;
+        }
+    }
+    e->slots[l->slot].leased = false;
+    e->driving--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    return unsettled;
+}
+
+void gq_queue_settle(struct gq_engine *e, struct gq_queue *q)
+{
+    if (!q->holds)
+        return;
+    q->holds = false;
+    if (q->held_buffer)
+        q->held_buffer->holds--;
+    q->held_buffer = NULL;
+    e->slots[q->held_slot].holds--;
+}
+
+void gq_queue_renew(struct gq_engine *e, struct gq_queue *q)
+{
+    gq_queue_settle(e, q);
+    q->state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
+    q->use = GQ_QUEUE_FREE;
+}

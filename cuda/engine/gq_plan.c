@@ -1,0 +1,211 @@
+#include "cuda/engine/gq_plan.h"
+
+#include <errno.h>
+
+/* A piece is copied or zeroed by one group of threads, so a large one is cut up to share it. */
+#define PIECE_MAX (256u << 10)
+
+/* A read this small with ragged ends goes through staging whole: one command instead of three. */
+#define STAGE_WHOLE (16u << 10)
+
+#define FIRST_CHUNK_CMDS 1024u
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int check_extent(const struct gq_plan_env *env, const struct gq_extent *x)
+{
+    if (x->bytes == 0 || x->bytes % env->lba_size)
+        return -EINVAL;
+    if (x->lba == GQ_LBA_ZERO)
+        return env->op == GQ_READ ? 0 : -EINVAL;
+    if (x->bytes > env->ns_bytes || x->lba > (env->ns_bytes - x->bytes) / env->lba_size)
+        return -EINVAL;
+    return 0;
+}
+
+static int check_extents(const struct gq_plan_env *env, const struct gq_request *req)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < req->n_extents; i++) {
+        int err = check_extent(env, &req->extents[i]);
+
+        if (err)
+            return err;
+        if (req->extents[i].bytes > UINT64_MAX - total)
+            return -EINVAL;
+        total += req->extents[i].bytes;
+    }
+    if (req->skip > total || req->len > total - req->skip)
+        return -EINVAL;
+    return 0;
+}
+
+int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct gq_request *req)
+{
+    int err = check_extents(env, req);
+
+    if (err)
+        return err;
+    if (env->op == GQ_WRITE && (req->skip % env->lba_size || req->len % env->lba_size))
+        return -EINVAL;
+    *p = (struct gq_plan){
+        .env = *env,
+        .extents = req->extents,
+        .n_extents = req->n_extents,
+        .within = req->skip,
+        .len = req->len,
+        .cmds = FIRST_CHUNK_CMDS,
+    };
+    while (p->extent < p->n_extents && p->within >= p->extents[p->extent].bytes)
+        p->within -= p->extents[p->extent++].bytes;
+    return 0;
+}
+
+uint64_t gq_plan_estimate(const struct gq_plan *p)
+{
+    uint64_t by_size = (p->len - p->pos + p->env.max_command - 1) / p->env.max_command;
+    uint64_t by_extent = 0, bytes = 0;
+
+    for (size_t i = p->extent; i < p->n_extents && bytes < p->len + p->within; i++) {
+        bytes += p->extents[i].bytes;
+        by_extent++;
+    }
+    return by_size > by_extent ? by_size : by_extent;
+}
+
+static void add_piece(struct gq_chunk *chunk, uint64_t dst, uint64_t src, uint64_t len,
+                      uint32_t cmd)
+{
+    assert(chunk->n_pieces < GQ_CHUNK_PIECES);
+    chunk->pieces[chunk->n_pieces++] =
+        (struct gq_piece){.dst = dst, .src = src, .len = len, .cmd = cmd};
+}
+
+static void add_cmd(const struct gq_plan *p, struct gq_chunk *chunk, const struct gq_region *region,
+                    uint64_t off, uint64_t dev, uint64_t len)
+{
+    struct gq_cmd *cmd = &chunk->cmds[chunk->n_cmds];
+
+    assert(chunk->n_cmds < p->cmds && len && len <= p->env.max_command);
+    assert(off % 4 == 0 && off + len <= region->pages * NVME_PAGE_SIZE);
+    cmd->prp1 = region->iova + off;
+    cmd->prp2 = gq_prp2(region->iova, region->prps.iova, off, len);
+    cmd->slba = dev / p->env.lba_size;
+    cmd->nlb = (uint32_t)(len / p->env.lba_size - 1);
+    cmd->reserved = 0;
+    chunk->results[chunk->n_cmds] = GQ_PENDING;
+    chunk->stream[chunk->n_cmds] = p->pos;
+    chunk->n_cmds++;
+}
+
+/* Does the next command's data go to the buffer itself? left: bytes wanted of this extent. */
+static bool is_direct(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint64_t left)
+{
+    uint32_t lba = p->env.lba_size;
+
+    if (mem % 4 || dev % lba || left < lba)
+        return false;
+    return left % lba == 0 || left > STAGE_WHOLE;
+}
+
+static uint64_t step_direct(struct gq_plan *p, struct gq_chunk *chunk, uint64_t dev, uint64_t mem,
+                            uint64_t left)
+{
+    uint32_t lba = p->env.lba_size;
+    uint64_t n = min64(left - left % lba, p->env.max_command);
+
+    if (chunk->n_cmds == p->cmds)
+        return 0;
+    n = gq_prp_clip(mem, n, lba);
+    add_cmd(p, chunk, p->env.buffer, mem, dev, n);
+    return n;
+}
+
+/*
+ * How many of the bytes from dev on go through staging together: all that are left, unless whole
+ * LBAs that can go directly follow the first, partial one.
+ */
+static uint64_t staged_length(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint64_t left)
+{
+    uint32_t lba = p->env.lba_size;
+    uint64_t head = lba - dev % lba;
+
+    if (left > STAGE_WHOLE && (mem + head) % 4 == 0)
+        return min64(left, head);
+    return left;
+}
+
+/* A span of staging: off and room in the region, what is used of it in the chunk. */
+static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t dev, uint64_t mem,
+                            uint64_t left, uint64_t staging_off, uint64_t room)
+{
+    const struct gq_region *staging = p->env.staging;
+    uint32_t lba = p->env.lba_size;
+    uint64_t lead = dev % lba, off = staging_off + chunk->staging_used;
+    uint64_t cap = min64(min64(p->env.max_command, PIECE_MAX), room / 8);
+    uint64_t n, cover, buffer, staged;
+
+    cap = cap < lba ? lba : cap - cap % lba;
+    n = min64(staged_length(p, dev, mem, left), cap - lead);
+    cover = gq_prp_clip(off, (lead + n + lba - 1) / lba * lba, lba);
+    n = min64(n, cover - lead);
+    if (chunk->n_cmds == p->cmds || chunk->n_pieces == GQ_CHUNK_PIECES ||
+        chunk->staging_used + cover > room)
+        return 0;
+    buffer = p->env.buffer->base + mem;
+    staged = staging->base + off + lead;
+    if (p->env.op == GQ_READ)
+        add_piece(chunk, buffer, staged, n, chunk->n_cmds);
+    else
+        add_piece(chunk, staged, buffer, n, GQ_PIECE_ALWAYS);
+    add_cmd(p, chunk, staging, off, dev - lead, cover);
+    chunk->staging_used += cover;
+    return n;
+}
+
+static uint64_t step_zero(struct gq_plan *p, struct gq_chunk *chunk, uint64_t mem, uint64_t left)
+{
+    uint64_t n = min64(left, PIECE_MAX);
+
+    if (chunk->n_pieces == GQ_CHUNK_PIECES)
+        return 0;
+    add_piece(chunk, p->env.buffer->base + mem, 0, n, GQ_PIECE_ALWAYS);
+    return n;
+}
+
+bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_off,
+                  uint64_t staging_len)
+{
+    chunk->n_cmds = chunk->n_pieces = 0;
+    chunk->staging_used = 0;
+    chunk->start = p->pos;
+    while (p->pos < p->len) {
+        const struct gq_extent *x = &p->extents[p->extent];
+        uint64_t left = min64(x->bytes - p->within, p->len - p->pos);
+        uint64_t mem = p->env.buffer_head + p->pos;
+        uint64_t dev = x->lba * p->env.lba_size + p->within;
+        uint64_t n;
+
+        if (x->lba == GQ_LBA_ZERO)
+            n = step_zero(p, chunk, mem, left);
+        else if (is_direct(p, dev, mem, left))
+            n = step_direct(p, chunk, dev, mem, left);
+        else
+            n = step_staged(p, chunk, dev, mem, left, staging_off, staging_len);
+        if (n == 0)
+            break;
+        p->pos += n;
+        p->within += n;
+        if (p->within == x->bytes) {
+            p->within = 0;
+            p->extent++;
+        }
+    }
+    p->cmds = p->cmds < GQ_CHUNK_CMDS / 2 ? 2 * p->cmds : GQ_CHUNK_CMDS;
+    chunk->end = p->pos;
+    return chunk->end > chunk->start;
+}

@@ -1,0 +1,50 @@
+/*
+ * From a request to NVMe commands: cuts a transfer at extents, at LBAs that are only partly
+ * wanted, and at what one command may carry, chunk by chunk, so that memory stays bounded.
+ */
+#ifndef CUDA_ENGINE_GQ_PLAN_H
+#define CUDA_ENGINE_GQ_PLAN_H
+
+#include "cuda/engine/gq_region.h"
+#include "cuda/gq_exec.h"
+
+/* What a plan needs to know; the same for all its chunks. */
+struct gq_plan_env {
+    enum gq_op op;
+    uint32_t lba_size;
+    uint32_t max_command; /* bytes, a multiple of lba_size */
+    uint64_t ns_bytes;
+    const struct gq_region *buffer;
+    uint64_t buffer_head; /* bytes from the region's start to stream position 0 */
+    const struct gq_region *staging;
+};
+
+/* A cursor over the request's extents. */
+struct gq_plan {
+    struct gq_plan_env env;
+    const struct gq_extent *extents;
+    size_t n_extents;
+    size_t extent;   /* the next byte is in this one */
+    uint64_t within; /* bytes into it */
+    uint64_t pos;    /* stream position of the next byte */
+    uint64_t len;    /* of the transfer */
+    uint32_t cmds;   /* of the next chunk at most: grows, so that the first is soon under way */
+};
+
+/*
+ * Checks extents and ranges: 0, or -EINVAL (sizes not whole LBAs, overflow, past the namespace's
+ * end, skip + len past the last extent, and for writes what gq_request forbids).
+ */
+int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct gq_request *req);
+
+/*
+ * Fills a chunk (its counts and used staging are reset) with as much as fits; staging bytes
+ * [staging_off, staging_off + staging_len) are the chunk's. False when nothing was left.
+ */
+bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_off,
+                  uint64_t staging_len);
+
+/* An estimate of the commands a request needs, for choosing how many queues to take. */
+uint64_t gq_plan_estimate(const struct gq_plan *p);
+
+#endif

@@ -1,0 +1,355 @@
+/*
+ * Many reads at once: runs over slices of the list, which lies where the caller has it. The host
+ * looks at a piece only where something went wrong.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/engine/gq_run.h"
+
+#define READS_A_QUEUE 8u
+#define QUEUES_ENOUGH 32u
+/*
+ * Between two slices the executor's gate opens for whoever waits for runs to end. A slice takes the
+ * link some 20 ms, a hundred times what it costs to drain a run and to launch the next.
+ */
+#define SLICE_BYTES  (1ull << 30)
+#define SLICE_PIECES (1ull << 20)
+
+/* What the queues say of a run. */
+struct tally {
+    bool told;      /* the pieces have results: the queues are known to have ended */
+    bool bad;       /* not all of them are bytes */
+    uint64_t taken; /* bytes that it has begun with */
+    uint16_t status;
+    uint32_t status_of; /* the number of its first piece with a status, which that is */
+};
+
+struct readv {
+    struct gq_job job;
+    const struct gq_readv *req;
+    struct gq_reads reads;            /* of the slice */
+    struct gq_asked *asked;           /* all pieces, as the executor addresses them, */
+    volatile struct gq_asked *pieces; /* and as the host does */
+    uint64_t at, n;                   /* the slice's first piece, and how many it has */
+    uint64_t slices;                  /* that may still be cut off */
+    struct tally last;                /* of the last run over the slice, */
+    struct tally all;                 /* and of the pieces before it */
+};
+
+/* There is one list: the slice. */
+static bool fill_list(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
+{
+    const struct readv *v = (const struct readv *)job;
+
+    chunk->n_cmds = (uint32_t)v->n;
+    chunk->n_pieces = 0;
+    return i == 0;
+}
+
+static void take_state(struct tally *t, const struct gq_state *state)
+{
+    t->taken += state->bytes;
+    t->bad |= state->bad != UINT32_MAX;
+    if (state->status && state->status_of < t->status_of) {
+        t->status = (uint16_t)state->status;
+        t->status_of = state->status_of;
+    }
+}
+
+/* What the queues say of the slice. */
+static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
+{
+    struct readv *v = (struct readv *)job;
+    const struct gq_launch *l = &job->runs[0].launch;
+
+    (void)i;
+    (void)chunk;
+    v->last = (struct tally){.told = true, .bad = err != 0, .status_of = UINT32_MAX};
+    for (unsigned q = 0; q < l->run.n_queues; q++)
+        take_state(&v->last, &l->states[q]);
+    return err;
+}
+
+/* A guess at the bytes of the pieces from `first` on. */
+static uint64_t guess_bytes(const struct readv *v, uint64_t first)
+{
+    uint64_t n = v->req->n - first, bytes = 0;
+
+    for (uint32_t i = 0; i < GQ_READ_SAMPLES; i++)
+        bytes += v->pieces[first + gq_read_sample(i, n)].len;
+    return bytes * n / GQ_READ_SAMPLES;
+}
+
+static uint64_t queues_wanted(const struct readv *v)
+{
+    uint64_t n = (v->req->n + READS_A_QUEUE - 1) / READS_A_QUEUE;
+    bool are_long = guess_bytes(v, 0) >= v->req->n * GQ_LONG_READ;
+    uint64_t enough = are_long ? GQ_QUEUES_OF_LONG : QUEUES_ENOUGH;
+
+    return n < enough ? n : enough;
+}
+
+/*
+ * Twice what a list needs that is as long as it may be. Of one that only looks as if it were long
+ * the rest is one slice then.
+ */
+static uint64_t slices_enough(const struct gq_readv *req)
+{
+    return 2 * (req->most / SLICE_BYTES + req->n / SLICE_PIECES + 1);
+}
+
+static uint64_t rounded(uint64_t n, uint64_t unit)
+{
+    return n / unit + (n % unit >= unit / 2);
+}
+
+/* The next slice begins where the last has ended: all that is left, or an even part of it. */
+static void cut_slice(struct readv *v)
+{
+    uint64_t left = v->req->n - v->at;
+    uint64_t slices = left ? rounded(guess_bytes(v, v->at), SLICE_BYTES) : 0;
+
+    if (slices < rounded(left, SLICE_PIECES))
+        slices = rounded(left, SLICE_PIECES);
+    if (slices < 2 || !v->slices) {
+        v->n = left;
+        return;
+    }
+    v->slices--;
+    v->n = (left + slices - 1) / slices;
+}
+
+/* The slice is done with. */
+static void pass_slice(struct readv *v)
+{
+    v->all.bad |= v->last.bad;
+    v->all.taken += v->last.taken;
+    if (!v->all.status)
+        v->all.status = v->last.status;
+    v->last = (struct tally){0};
+    v->at += v->n;
+    cut_slice(v);
+}
+
+/* Copies the map to the slot's part of the executor's memory, where it is not already. */
+static int put_map(struct readv *v)
+{
+    struct gq_engine *e = v->job.e;
+    struct gq_slot_res *slot = &e->slots[v->job.lease.slot];
+    size_t room = GQ_READV_EXTENTS * sizeof(*slot->map);
+    size_t len = v->req->n_extents * sizeof(*slot->map);
+    uint64_t at = e->maps.base + v->job.lease.slot * room;
+    int err;
+
+    v->reads.map.extents = (const struct gq_file_extent *)(uintptr_t)at;
+    if (slot->map_extents == v->req->n_extents &&
+        (len == 0 || !memcmp(slot->map, v->req->extents, len)))
+        return 0;
+    if (!slot->map)
+        slot->map = malloc(room);
+    if (!slot->map)
+        return -ENOMEM;
+    slot->map_extents = 0;
+    err = e->exec->ops->put(e->exec, at, v->req->extents, len);
+    if (err)
+        return err;
+    memcpy(slot->map, v->req->extents, len);
+    slot->map_extents = v->req->n_extents;
+    return 0;
+}
+
+static int run_slice(struct readv *v)
+{
+    uint64_t most = v->req->most - v->all.taken;
+    int err;
+
+    v->reads.asked = v->asked + v->at;
+    v->reads.most = most ? most : 1; /* what follows may be without bytes */
+    err = gq_job_lists(&v->job, false);
+    v->last.told = v->last.told && !v->job.runs[0].failed;
+    if (!err)
+        pass_slice(v);
+    return err;
+}
+
+/* To its end, or until it is known to be too long. */
+static int run_list(struct gq_job *job)
+{
+    struct readv *v = (struct readv *)job;
+    int err = put_map(v);
+
+    while (!err && v->at < v->req->n && v->all.taken <= v->req->most)
+        err = run_slice(v);
+    return err;
+}
+
+/* The extent up to `end`: whole LBAs but for the file's last, and of this namespace. */
+static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_extent *x, uint64_t end)
+{
+    uint64_t lba_size = e->ns.lba_size, lbas;
+
+    if (end <= x->offset || x->offset % lba_size)
+        return false;
+    lbas = (end - x->offset - 1) / lba_size + 1;
+    return x->lba == GQ_LBA_ZERO || (lbas <= e->ns.lbas && x->lba <= e->ns.lbas - lbas);
+}
+
+static int check_map(const struct gq_engine *e, const struct gq_readv *req)
+{
+    if (req->n_extents > GQ_READV_EXTENTS)
+        return -E2BIG;
+    if (req->n_extents == 0 && req->end != 0)
+        return -EINVAL;
+    for (size_t i = 0; i < req->n_extents; i++) {
+        uint64_t end = i + 1 < req->n_extents ? req->extents[i + 1].offset : req->end;
+
+        if (!extent_is_valid(e, &req->extents[i], end))
+            return -EINVAL;
+    }
+    return 0;
+}
+
+static int check(const struct gq_engine *e, const struct gq_readv *req)
+{
+    uint64_t room = req->list->len / sizeof(struct gq_asked);
+    int err = check_map(e, req);
+
+    if (err)
+        return err;
+    if (req->n > GQ_READV_PIECES)
+        return -E2BIG;
+    if (!req->most || !req->list->is_list || req->first > room || req->n > room - req->first)
+        return -EINVAL;
+    return req->buffer->unreachable ? -ENOTSUP : 0;
+}
+
+static uint64_t map_start(const struct gq_readv *req)
+{
+    return req->n_extents ? req->extents[0].offset : 0;
+}
+
+static void describe(struct readv *v)
+{
+    const struct gq_readv *req = v->req;
+    const struct gq_engine *e = v->job.e;
+    const struct gq_buffer *b = req->buffer, *list = req->list;
+    uint64_t first = req->first * sizeof(struct gq_asked);
+
+    v->pieces = (struct gq_asked *)gq_buffer_list(list) + req->first;
+    v->asked = (struct gq_asked *)(uintptr_t)(list->import.base + list->import.head + first);
+    v->reads = (struct gq_reads){
+        .map = {.end = req->end, .count = (uint32_t)req->n_extents, .lba_size = e->ns.lba_size},
+        .target = {.base = b->region.base,
+                   .iova = b->region.iova,
+                   .prps_iova = b->region.prps.iova,
+                   .head = b->import.head,
+                   .len = b->len},
+        .staging = {.base = e->staging.base + e->queue_staging,
+                    .iova = e->staging.iova + e->queue_staging},
+        .odd_most = req->odd_most,
+        .goes_on = req->goes_on,
+        .is_part = req->goes_on || map_start(req) != 0,
+        .max_command = e->info.max_command,
+    };
+}
+
+/* Is it for runs with this map? Of a whole file's, all pieces are. */
+static bool is_inside(const struct readv *v, uint64_t i)
+{
+    uint64_t offset = v->pieces[i].file_offset;
+
+    return offset >= map_start(v->req) && (!v->req->goes_on || offset < v->req->end);
+}
+
+/* What the list says now: of the executor's memory only bytes that a run has begun with. */
+static uint64_t count_bytes(const struct readv *v)
+{
+    uint64_t bytes = 0;
+
+    for (uint64_t i = 0; i < v->at && bytes < v->all.taken; i++) {
+        int32_t result = v->pieces[i].result;
+
+        bytes += result > 0 && is_inside(v, i) ? (uint64_t)result : 0;
+    }
+    return bytes < v->all.taken ? bytes : v->all.taken;
+}
+
+/*
+ * No run has come to pieces from `at` on, or nothing is known of the one that has: then also of a
+ * part of a file its pieces have lost what stood there.
+ */
+static void lose_rest(const struct readv *v, int32_t error)
+{
+    uint64_t end = v->req->n;
+
+    if (v->reads.is_part)
+        end = v->job.runs[0].failed ? v->at + v->n : v->at;
+    for (uint64_t i = v->at; i < end; i++) {
+        if (is_inside(v, i))
+            v->pieces[i].result = error;
+    }
+}
+
+static void conclude(struct readv *v, int err)
+{
+    struct gq_result *result = v->job.result;
+
+    if (v->last.told)
+        pass_slice(v);
+    lose_rest(v, err ? -ECANCELED : -E2BIG);
+    result->partial = v->all.bad || v->at < v->req->n;
+    result->taken = v->all.taken;
+    result->bytes = result->partial ? count_bytes(v) : v->all.taken;
+    result->nvme_status = v->all.status;
+}
+
+static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
+{
+    struct readv v = {.job = {.e = e,
+                              .buffer = req->buffer,
+                              .cancel = req->cancel,
+                              .result = result,
+                              .opcode = NVME_IO_READ,
+                              .reads = &v.reads,
+                              .work = run_list,
+                              .fill = fill_list,
+                              .take = take_list},
+                      .req = req,
+                      .slices = slices_enough(req)};
+    int err = check(e, req);
+
+    if (err || req->n == 0)
+        return err;
+    describe(&v);
+    cut_slice(&v);
+    v.job.want = queues_wanted(&v);
+    v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
+    err = gq_job_do(&v.job);
+    conclude(&v, err);
+    return err;
+}
+
+static int readv_from(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
+{
+    int err = gq_buffer_enter(e, req->list);
+
+    if (err)
+        return err;
+    err = readv(e, req, result);
+    gq_buffer_leave(req->list);
+    return err;
+}
+
+int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
+{
+    int err = gq_job_enter(e, req->buffer, result);
+
+    if (!err) {
+        err = readv_from(e, req, result);
+        gq_buffer_leave(req->buffer);
+    }
+    gq_job_leave(e, false, result);
+    return err;
+}

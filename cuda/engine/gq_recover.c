@@ -1,0 +1,388 @@
+/*
+ * The way back into service: the recovery ladder of a queue, and what a reset of the controller
+ * asks of the engine (nvme.h, nvme_user).
+ *
+ * Locks: recover_lock, then the driver's, then lock. stop() and resume() are called with the
+ * driver's locks held, by whichever thread resets, and take only lock. A queue that is RECOVERING
+ * belongs to the thread that marked it: resume() leaves it alone, and that thread puts it back in
+ * service only when no reset has ended the pair behind its back.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "blockdev/nvme/nvme_queue.h"
+#include "cuda/engine/gq_internal.h"
+#include "support/wait.h"
+
+#define USER_OFFSET offsetof(struct gq_engine, user)
+
+/* A queue that cannot be created again after this many resets stays out of service. */
+#define RESETS_FOR_A_QUEUE 2u
+/* Has no commands, and cannot have any. */
+#define NO_QUEUE ((struct gq_state){.outcome = GQ_OUT_BROKEN})
+
+static void count(struct gq_engine *e, uint64_t *counter)
+{
+    pthread_mutex_lock(&e->lock);
+    ++*counter;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)
+{
+    return q->qp.epoch != nvme_ctrlr_epoch(e->ctrlr);
+}
+
+/* What the doorbells of queue i hold, rung by the host or fresh. */
+static void tell_ringer(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_t cq_head)
+{
+    if (e->ringer)
+        gq_ringer_set(e->ringer, i, sq_tail, cq_head);
+}
+
+static int create_again(struct gq_engine *e, unsigned i)
+{
+    int err = nvme_qpair_recreate(e->ctrlr, &e->queues[i].qp);
+
+    if (!err)
+        tell_ringer(e, i, 0, 0);
+    return err;
+}
+
+/* Waits for runs to leave: each sees the flag in its next round, or ends by gq_engine's bound. */
+static void stop(struct nvme_user *u)
+{
+    struct gq_engine *e = (struct gq_engine *)(void *)((char *)u - USER_OFFSET);
+
+    pthread_mutex_lock(&e->lock);
+    e->stopped = true;
+    __atomic_store_n(&e->exec->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
+    while (e->driving)
+        pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* Without leases a queue is free, or it waits for recovery, which a reset is. */
+static bool resumable(struct gq_engine *e, const struct gq_queue *q)
+{
+    bool yes;
+
+    pthread_mutex_lock(&e->lock);
+    yes = !e->failed && (q->use == GQ_QUEUE_FREE || q->use == GQ_QUEUE_QUARANTINED);
+    pthread_mutex_unlock(&e->lock);
+    return yes;
+}
+
+/* The reset has ended its commands, whether or not the pair can be had again. */
+static void resume_queue(struct gq_engine *e, unsigned i)
+{
+    struct gq_queue *q = &e->queues[i];
+    int err;
+
+    if (!resumable(e, q))
+        return;
+    err = create_again(e, i);
+    pthread_mutex_lock(&e->lock);
+    if (err) {
+        gq_queue_settle(e, q);
+        q->use = GQ_QUEUE_QUARANTINED;
+        q->state = NO_QUEUE;
+    } else {
+        gq_queue_renew(e, q);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void settle_all(struct gq_engine *e)
+{
+    for (unsigned i = 0; i < e->n_queues; i++) {
+        if (e->queues[i].use == GQ_QUEUE_QUARANTINED)
+            gq_queue_settle(e, &e->queues[i]);
+    }
+    e->settled++;
+}
+
+static void resume(struct nvme_user *u, int err)
+{
+    struct gq_engine *e = (struct gq_engine *)(void *)((char *)u - USER_OFFSET);
+
+    for (unsigned i = 0; i < e->n_queues && !err; i++)
+        resume_queue(e, i);
+    pthread_mutex_lock(&e->lock);
+    e->dead = err != 0;
+    if (nvme_ctrlr_settled(e->ctrlr))
+        settle_all(e);
+    e->stats.resets++;
+    __atomic_store_n(&e->exec->flags, 0, __ATOMIC_RELAXED);
+    e->stopped = false;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* Pairs that were created before the last reset that did not ask for this engine are done again. */
+void gq_recover_open(struct gq_engine *e)
+{
+    bool missed = false;
+
+    e->user = (struct nvme_user){.stop = stop, .resume = resume};
+    nvme_ctrlr_add_user(e->ctrlr, &e->user);
+    pthread_mutex_lock(&e->lock);
+    for (unsigned i = 0; i < e->n_queues; i++) {
+        if (!reset_since(e, &e->queues[i]) || e->queues[i].use != GQ_QUEUE_FREE)
+            continue;
+        e->queues[i].use = GQ_QUEUE_QUARANTINED;
+        missed = true;
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (missed)
+        gq_engine_recover(e);
+}
+
+void gq_recover_close(struct gq_engine *e)
+{
+    nvme_ctrlr_remove_user(e->ctrlr, &e->user);
+}
+
+/* A host thread may look into the ring of q until leave_ring(): no reset has ended the pair. */
+static bool enter_ring(struct gq_engine *e, const struct gq_queue *q)
+{
+    bool valid;
+
+    pthread_mutex_lock(&e->lock);
+    while (e->stopped)
+        pthread_cond_wait(&e->changed, &e->lock);
+    valid = !e->dead && !reset_since(e, q);
+    e->driving += valid;
+    pthread_mutex_unlock(&e->lock);
+    return valid;
+}
+
+static void leave_ring(struct gq_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->driving--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* Takes the completions that are there. False: they cannot be, and the queue is not believed. */
+static bool take_completions(struct gq_queue *q, struct nvme_ring *ring, struct gq_slot *slots)
+{
+    struct nvme_cqe cqe;
+
+    while (q->state.in_flight && nvme_ring_poll(ring, &cqe)) {
+        if (cqe.cid >= q->qp.depth - 1 || slots[cqe.cid].cmd >= GQ_SLOT_FREE)
+            return false;
+        slots[cqe.cid].cmd = GQ_SLOT_FREE;
+        q->state.in_flight--;
+    }
+    return true;
+}
+
+/*
+ * The host goes on where the run left off, and leaves the queue so that the next run does. False
+ * when there is no sense in looking again.
+ */
+static bool harvest(struct gq_engine *e, unsigned i, struct gq_slot *slots)
+{
+    struct nvme_transport *t = nvme_ctrlr_transport(e->ctrlr);
+    struct gq_queue *q = &e->queues[i];
+    struct nvme_ring ring;
+    bool good;
+
+    if (!enter_ring(e, q))
+        return false;
+    nvme_ring_init(&ring, &q->qp);
+    ring.cq_head = q->state.cq_head;
+    ring.phase = q->state.phase;
+    good = take_completions(q, &ring, slots);
+    if (ring.cq_head != q->state.cq_head) {
+        q->state.cq_head = ring.cq_head;
+        q->state.phase = ring.phase;
+        nvme_ring_release(&ring);
+        if (t->ops->kick)
+            t->ops->kick(t);
+        tell_ringer(e, i, q->state.sq_tail, ring.cq_head);
+        nvme_ctrlr_progress(e->ctrlr);
+    }
+    leave_ring(e);
+    return good;
+}
+
+/*
+ * One Abort for each command in flight. A controller that will not end one may have completed it
+ * meanwhile; if not, it is not asked again.
+ */
+static bool abort_each(struct gq_engine *e, unsigned i, struct gq_slot *slots, uint64_t until)
+{
+    struct gq_queue *q = &e->queues[i];
+
+    for (uint32_t cid = 0; cid < q->qp.depth - 1; cid++) {
+        int err;
+
+        if (slots[cid].cmd >= GQ_SLOT_FREE)
+            continue;
+        if (nvme_now_ns() >= until)
+            return false;
+        err = nvme_abort(e->ctrlr, q->qp.qid, (uint16_t)cid);
+        if (err && err != -EAGAIN)
+            return false;
+        if (!err)
+            count(e, &e->stats.aborts);
+        if (!harvest(e, i, slots) || (err && slots[cid].cmd < GQ_SLOT_FREE))
+            return false;
+    }
+    return true;
+}
+
+/* True: nothing is in flight any more, and the next run can go on from the queue's state. */
+static bool abort_commands(struct gq_engine *e, unsigned i)
+{
+    struct gq_queue *q = &e->queues[i];
+    uint64_t until = nvme_deadline_ms(GQ_ABORT_MS);
+    struct gq_slot *slots = calloc(q->qp.depth, sizeof(*slots));
+    struct nvme_wait wait = {0};
+    bool good = slots && !e->exec->ops->port_slots(e->exec, i, slots) && harvest(e, i, slots) &&
+                abort_each(e, i, slots, until);
+
+    while (good && q->state.in_flight && nvme_now_ns() < until) {
+        nvme_wait_once(&wait);
+        good = harvest(e, i, slots);
+    }
+    free(slots);
+    return good && q->state.in_flight == 0;
+}
+
+/* First rung. A queue that broke the rules is not asked, nor is one without commands in flight. */
+static bool try_abort(struct gq_engine *e, unsigned i)
+{
+    struct gq_state *state = &e->queues[i].state;
+
+    if (state->outcome == GQ_OUT_BROKEN || state->in_flight == 0 || !abort_commands(e, i))
+        return false;
+    state->outcome = GQ_OUT_DONE;
+    return true;
+}
+
+/* Second rung; after a reset the pair is only created. */
+static bool try_recreate(struct gq_engine *e, unsigned i)
+{
+    bool ended = reset_since(e, &e->queues[i]);
+
+    if (create_again(e, i))
+        return false;
+    e->queues[i].state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
+    if (!ended)
+        count(e, &e->stats.recreates);
+    return true;
+}
+
+/*
+ * The ladder. 0: the commands of the queue have ended; *usable: it can be driven again. The time
+ * of a sick controller is not wasted on its admin queue: CSTS tells.
+ */
+static int climb(struct gq_engine *e, unsigned i, bool *usable)
+{
+    struct gq_queue *q = &e->queues[i];
+
+    *usable = nvme_ctrlr_alive(e->ctrlr) && !reset_since(e, q) && try_abort(e, i);
+    for (unsigned resets = 0; !*usable; resets++) {
+        *usable = nvme_ctrlr_alive(e->ctrlr) && try_recreate(e, i);
+        if (*usable || resets == RESETS_FOR_A_QUEUE)
+            return 0;
+        if (nvme_ctrlr_reset(e->ctrlr, q->qp.epoch))
+            return -EIO;
+        q->state = NO_QUEUE;
+    }
+    return 0;
+}
+
+/* After a failure of the executor its queues are driven no more: they end, and that is all. */
+static int retire(struct gq_engine *e, struct gq_queue *q)
+{
+    unsigned epoch = q->qp.epoch;
+
+    if (!nvme_qpair_delete(e->ctrlr, &q->qp))
+        return 0;
+    return nvme_ctrlr_reset(e->ctrlr, epoch);
+}
+
+/* Claims a queue for this thread, at a time when no reset is under way. */
+static bool claim(struct gq_engine *e, struct gq_queue *q, bool *failed)
+{
+    bool mine;
+
+    pthread_mutex_lock(&e->lock);
+    while (e->stopped)
+        pthread_cond_wait(&e->changed, &e->lock);
+    mine = q->use == GQ_QUEUE_QUARANTINED && !e->dead;
+    if (mine)
+        q->use = GQ_QUEUE_RECOVERING;
+    *failed = e->failed;
+    pthread_mutex_unlock(&e->lock);
+    return mine;
+}
+
+/*
+ * Puts the queue where it belongs. False: a reset has ended the pair meanwhile, and it has to be
+ * created once more.
+ */
+static bool put_back(struct gq_engine *e, struct gq_queue *q, int err, enum gq_queue_use use)
+{
+    bool done = true;
+
+    pthread_mutex_lock(&e->lock);
+    while (e->stopped)
+        pthread_cond_wait(&e->changed, &e->lock);
+    if (!err || nvme_ctrlr_settled(e->ctrlr))
+        gq_queue_settle(e, q);
+    if (!err && use == GQ_QUEUE_FREE && reset_since(e, q))
+        done = false;
+    else
+        q->use = use;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    return done;
+}
+
+static int recover_queue(struct gq_engine *e, unsigned i)
+{
+    struct gq_queue *q = &e->queues[i];
+    enum gq_queue_use use;
+    bool failed, usable;
+    int err;
+
+    if (!claim(e, q, &failed))
+        return 0;
+    do {
+        if (failed) {
+            err = retire(e, q);
+            use = GQ_QUEUE_GONE;
+        } else {
+            err = climb(e, i, &usable);
+            use = !err && usable ? GQ_QUEUE_FREE : GQ_QUEUE_QUARANTINED;
+        }
+    } while (!put_back(e, q, err, use));
+    return err;
+}
+
+static bool is_dead(struct gq_engine *e)
+{
+    bool dead;
+
+    pthread_mutex_lock(&e->lock);
+    dead = e->dead;
+    pthread_mutex_unlock(&e->lock);
+    return dead;
+}
+
+int gq_engine_recover(struct gq_engine *e)
+{
+    int err = 0;
+
+    pthread_mutex_lock(&e->recover_lock);
+    for (unsigned i = 0; i < e->n_queues && !err; i++)
+        err = recover_queue(e, i);
+    pthread_mutex_unlock(&e->recover_lock);
+    return err || is_dead(e) ? -EIO : 0;
+}

@@ -1,0 +1,54 @@
+#include "cuda/engine/gq_region.h"
+
+#include <errno.h>
+
+static uint64_t list_pages(uint64_t pages)
+{
+    return (pages + GQ_PRP_DATA - 1) / GQ_PRP_DATA;
+}
+
+static void build_lists(struct gq_region *r)
+{
+    uint64_t *table = r->prps.addr;
+
+    for (uint64_t page = 0; page < r->pages; page++) {
+        uint64_t *list = table + page / GQ_PRP_DATA * NVME_PRP_PER_PAGE;
+
+        list[page % GQ_PRP_DATA] = r->iova + page * NVME_PAGE_SIZE;
+    }
+    for (uint64_t i = 1; i < list_pages(r->pages); i++)
+        table[i * NVME_PRP_PER_PAGE - 1] = r->prps.iova + i * NVME_PAGE_SIZE;
+}
+
+int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out)
+{
+    struct nvme_transport *t = nvme_ctrlr_transport(c);
+    int err;
+
+    *out = (struct gq_region){
+        .base = imp->base,
+        .pages = imp->mem.len / NVME_PAGE_SIZE,
+    };
+    assert(out->base % NVME_PAGE_SIZE == 0 && imp->mem.len % NVME_PAGE_SIZE == 0);
+    err = nvme_dma_alloc(c, list_pages(out->pages) * NVME_PAGE_SIZE, &out->prps);
+    if (err)
+        return err;
+    err = t->ops->map(t, &imp->mem, &out->iova);
+    if (err) {
+        nvme_dma_free(c, &out->prps);
+        return err;
+    }
+    build_lists(out);
+    return 0;
+}
+
+int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r)
+{
+    struct nvme_transport *t = nvme_ctrlr_transport(c);
+    int err = t->ops->unmap(t, r->iova);
+
+    if (err == -ETIMEDOUT) /* a software controller's copies are under way */
+        return err;
+    nvme_dma_free(c, &r->prps);
+    return 0;
+}

@@ -1,0 +1,336 @@
+#include "cuda/engine/gq_run.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define NS_PER_MS 1000000u
+
+int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result)
+{
+    *result = (struct gq_result){0};
+    pthread_mutex_lock(&e->lock);
+    e->transfers++;
+    pthread_mutex_unlock(&e->lock);
+    return gq_buffer_enter(e, b);
+}
+
+void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *r)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stats.transfers++;
+    e->stats.commands += r->commands;
+    *(is_write ? &e->stats.bytes_written : &e->stats.bytes_read) += r->bytes;
+    e->stats.timeouts += r->timed_out;
+    e->stats.errors += r->nvme_status != 0;
+    e->stats.cancelled += r->cancelled;
+    e->transfers--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+uint64_t gq_job_deadline(unsigned deadline_ms)
+{
+    return deadline_ms ? gq_now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
+}
+
+/* Deals the queues of the lease to the runs. */
+static void share_queues(struct gq_job *j)
+{
+    for (unsigned i = 0; i < j->n_runs; i++) {
+        unsigned first = i * j->lease.n / j->n_runs;
+
+        j->runs[i].queues = &j->lease.queues[first];
+        j->runs[i].n_queues = (i + 1) * j->lease.n / j->n_runs - first;
+        j->runs[i].slot = gq_run_slot(j->lease.slot, i);
+        j->runs[i].failed = false;
+    }
+}
+
+static struct gq_chunk *chunk_of(const struct gq_job *j, unsigned i)
+{
+    return &j->e->slots[j->lease.slot].chunks[i % GQ_SLOT_CHUNKS];
+}
+
+static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
+{
+    return &j->runs[i % j->n_runs];
+}
+
+/*
+ * Larger groups keep neighbours on one queue; small lists are spread over all of them. A list of
+ * reads lies in host memory, where each page that a queue comes to costs it a translation: long
+ * ones are dealt in groups that fill most of a page.
+ */
+static uint32_t group_shift(const struct gq_job *j, uint32_t cmds, uint32_t queues)
+{
+    uint32_t shift = 0;
+
+    while (shift < 5 && (queues << (shift + 1)) <= cmds)
+        shift++;
+    while (j->reads && shift >= 5 && shift < 7 && (queues << (shift + 4)) <= cmds)
+        shift++;
+    return shift;
+}
+
+static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_t budget_ns)
+{
+    struct gq_engine *e = j->e;
+    struct gq_launch *l = &run->launch;
+    const struct gq_chunk *chunk = chunk_of(j, i);
+
+    l->run = (struct gq_run){.cmds = chunk->cmds,
+                             .results = chunk->results,
+                             .n_cmds = chunk->n_cmds,
+                             .n_queues = run->n_queues,
+                             .group_shift = group_shift(j, chunk->n_cmds, run->n_queues),
+                             .command_ns = (uint64_t)e->opts.deadline_ms * NS_PER_MS,
+                             .budget_ns = budget_ns,
+                             .nsid = e->ns.nsid,
+                             .opcode = j->opcode};
+    l->reads = j->reads;
+    l->slot = run->slot;
+    l->states = e->exec->ops->slot_states(e->exec, run->slot);
+    l->cancel = j->cancel;
+    l->is_write = j->opcode == NVME_IO_WRITE;
+    l->beside = j->started > j->ended;
+    memcpy(l->queues, run->queues, run->n_queues * sizeof(l->queues[0]));
+    for (unsigned q = 0; q < run->n_queues; q++) {
+        l->states[q] = e->queues[l->queues[q]].state;
+        l->states[q].sent = 0;
+        l->states[q].bytes = 0;
+        l->states[q].status = 0;
+        l->states[q].outcome = GQ_OUT_RUNNING;
+    }
+}
+
+/* 0 and what time is left, or why no run may be started any more. */
+static int check_time(const struct gq_job *j, uint64_t *budget_ns)
+{
+    uint64_t now;
+
+    *budget_ns = 0;
+    if (j->cancel && __atomic_load_n(j->cancel, __ATOMIC_RELAXED))
+        return -ECANCELED;
+    if (!j->deadline_ns)
+        return 0;
+    now = gq_now_ns();
+    if (now >= j->deadline_ns)
+        return -ETIMEDOUT;
+    *budget_ns = j->deadline_ns - now;
+    return 0;
+}
+
+/* The executor failed, so the queues' state is unknown: treat all as having commands in flight. */
+static void distrust(struct gq_job *j, struct gq_job_run *run)
+{
+    for (unsigned i = 0; i < run->n_queues; i++) {
+        struct gq_state *state = &j->e->queues[run->queues[i]].state;
+
+        state->in_flight = j->e->opts.depth - 1;
+        state->outcome = GQ_OUT_BROKEN;
+    }
+    run->failed = true;
+    if (j->e->ringer)
+        gq_ringer_silence(j->e->ringer);
+    pthread_mutex_lock(&j->e->lock);
+    j->e->failed = true;
+    pthread_mutex_unlock(&j->e->lock);
+}
+
+static bool has_not_begun(int err)
+{
+    return err == -EAGAIN || err == -ECANCELED || err == -ETIMEDOUT || err == -ERESTART;
+}
+
+/*
+ * -ECANCELED, -ETIMEDOUT: it is too late; -ERESTART: a reset comes first; -EAGAIN: not beside the
+ * other; else the executor's.
+ */
+static int start_list(struct gq_job *j)
+{
+    struct gq_job_run *run = run_of(j, j->started);
+    uint64_t budget_ns;
+    int err = check_time(j, &budget_ns);
+
+    if (err)
+        return err;
+    set_up(j, run, j->started, budget_ns);
+    err = j->e->exec->ops->start(j->e->exec, &run->launch, chunk_of(j, j->started));
+    if (err && !has_not_begun(err))
+        distrust(j, run);
+    j->started += !err;
+    return err;
+}
+
+/* False: there is nothing left to fill in, or no room for it. */
+static bool fill_list(struct gq_job *j)
+{
+    if (j->filled - j->ended == GQ_SLOT_CHUNKS || !j->fill(j, j->filled, chunk_of(j, j->filled)))
+        return false;
+    j->filled++;
+    return true;
+}
+
+/* Fills ahead, and starts as much as may be under way. 0, or why nothing more is to be started. */
+static int start_lists(struct gq_job *j)
+{
+    bool filled = true;
+    int err = 0;
+
+    while (!err && filled) {
+        while (!err && j->started < j->filled && j->started - j->ended < j->n_runs)
+            err = start_list(j);
+        filled = !err && fill_list(j);
+    }
+    return err == -EAGAIN ? 0 : err;
+}
+
+/*
+ * What the run has come to, as far as its queues tell: 0, -ERESTART, -ETIMEDOUT or -ECANCELED.
+ * Commands that completed are a sign of life for the driver.
+ */
+static int take_states(struct gq_job *j, const struct gq_job_run *run)
+{
+    bool late = false, cancelled = false, left = false, completed = false;
+
+    for (unsigned i = 0; i < run->n_queues; i++) {
+        struct gq_queue *q = &j->e->queues[run->queues[i]];
+
+        q->state = run->launch.states[i];
+        j->result->commands += q->state.sent;
+        late |= q->state.outcome == GQ_OUT_TIMED_OUT || q->state.outcome == GQ_OUT_BROKEN;
+        cancelled |= q->state.outcome == GQ_OUT_CANCELLED;
+        left |= q->state.outcome == GQ_OUT_LEFT;
+        completed |= q->state.sent > q->state.in_flight;
+    }
+    if (completed)
+        nvme_ctrlr_progress(j->e->ctrlr);
+    /* Before a reset nothing is late: it ends what has not completed, and all begins again. */
+    if (left)
+        return -ERESTART;
+    if (late)
+        return -ETIMEDOUT;
+    return cancelled ? -ECANCELED : 0;
+}
+
+static int wait_run(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk)
+{
+    int err = j->e->exec->ops->wait(j->e->exec, &run->launch, chunk);
+
+    if (!err)
+        return take_states(j, run);
+    distrust(j, run);
+    return err;
+}
+
+/* The queues of a list that has ended go on with what is filled. 0, or why nothing more may be. */
+static int start_next(struct gq_job *j)
+{
+    int err = j->started < j->filled ? start_list(j) : 0;
+
+    return err == -EAGAIN ? 0 : err;
+}
+
+/* Waits for the oldest list under way, starts the next, and takes it meanwhile. *stop as above. */
+static int end_list(struct gq_job *j, int *stop)
+{
+    unsigned i = j->ended;
+    const struct gq_chunk *chunk = chunk_of(j, i);
+    struct gq_job_run *run = run_of(j, i);
+    int err = wait_run(j, run, chunk);
+    bool failed = run->failed;
+
+    j->ended++;
+    if (!err && !*stop)
+        *stop = start_next(j);
+    if (failed)
+        return err;
+    j->result->timed_out |= err == -ETIMEDOUT;
+    j->result->cancelled |= err == -ECANCELED;
+    return j->take(j, i, chunk, err);
+}
+
+/* The same for a list whose results are of no use any more: it is told to end. */
+static void abandon_list(struct gq_job *j)
+{
+    static const uint32_t cancel = 1;
+    struct gq_job_run *run = run_of(j, j->ended);
+
+    run->launch.cancel = &cancel;
+    wait_run(j, run, chunk_of(j, j->ended));
+    j->ended++;
+}
+
+int gq_job_lists(struct gq_job *j, bool split)
+{
+    int stop = 0, err = 0;
+
+    j->n_runs = split && j->lease.n > 1 ? GQ_SLOT_RUNS : 1;
+    share_queues(j);
+    j->filled = j->started = j->ended = 0;
+    do {
+        stop = stop ? stop : start_lists(j);
+        if (j->ended < j->started)
+            err = end_list(j, &stop);
+    } while (!err && (j->ended < j->started || (!stop && j->ended < j->filled)));
+    while (j->ended < j->started)
+        abandon_list(j);
+    return err ? err : stop;
+}
+
+static unsigned resets_settled(struct gq_engine *e)
+{
+    unsigned n;
+
+    pthread_mutex_lock(&e->lock);
+    n = e->settled;
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
+static void count_restart(struct gq_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stats.restarts++;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/*
+ * With queues of its own, until a reset comes. *unsettled: commands may be under way, of this lease
+ * or of one before it, that only a later reset than number *settled has ended.
+ */
+static int work_leased(struct gq_job *j, bool *unsettled, unsigned *settled)
+{
+    struct gq_engine *e = j->e;
+    unsigned before = *settled;
+    int err = gq_lease_take(e, j->want, j->deadline_ns, j->cancel, &j->lease);
+
+    if (err)
+        return err;
+    if (e->ringer)
+        gq_ringer_begin(e->ringer);
+    err = j->work(j);
+    if (e->ringer)
+        gq_ringer_end(e->ringer);
+    *settled = resets_settled(e); /* none can finish before the lease is given back */
+    *unsettled = *unsettled && before == *settled;
+    *unsettled |= gq_lease_give(e, &j->lease, j->buffer);
+    return err;
+}
+
+int gq_job_do(struct gq_job *j)
+{
+    bool unsettled = false;
+    unsigned settled = 0;
+    int err;
+
+    do {
+        err = work_leased(j, &unsettled, &settled);
+        if (err == -ERESTART)
+            count_restart(j->e);
+    } while (err == -ERESTART);
+    j->result->unsettled = unsettled && settled == resets_settled(j->e);
+    j->result->timed_out |= err == -ETIMEDOUT;
+    j->result->cancelled |= err == -ECANCELED;
+    return err;
+}

@@ -1,0 +1,342 @@
+/* The CPU executor: the calling thread, or a few, drive the queues; memory is host memory. */
+#include "cuda/exec_cpu/gq_cpu.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/gq_host.h"
+#include "support/wait.h"
+
+#define PAGE_MASK       ((uint64_t)NVME_PAGE_SIZE - 1)
+#define MAX_CPU_THREADS 64u
+
+struct gq_cpu {
+    struct gq_exec exec;
+    struct nvme_transport *transport;
+    void (*drive)(const struct gq_cpu_drive *d, unsigned first, unsigned step);
+    unsigned threads;
+    struct gq_state (*states)[GQ_MAX_QUEUES]; /* a row for each slot */
+    struct gq_port ports[GQ_MAX_QUEUES];
+};
+
+static struct gq_cpu *cpu_of(struct gq_exec *x)
+{
+    return (struct gq_cpu *)x;
+}
+
+static int import_host(const struct gq_mem *mem, struct gq_import *out)
+{
+    uint64_t addr = (uint64_t)(uintptr_t)mem->addr;
+    uint64_t end = addr + mem->len;
+
+    if (!mem->addr || end < addr || end > UINT64_MAX - PAGE_MASK)
+        return -EINVAL;
+    out->head = addr & PAGE_MASK;
+    out->base = addr - out->head;
+    out->mem = (struct nvme_mem){
+        .addr = (char *)mem->addr - out->head,
+        .len = ((end + PAGE_MASK) & ~PAGE_MASK) - (addr - out->head),
+        .fd = -1,
+    };
+    return 0;
+}
+
+static int cpu_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
+{
+    (void)x;
+    if (mem->kind == GQ_MEM_HOST)
+        return import_host(mem, out);
+    return mem->kind == GQ_MEM_FD ? 0 : -ENOTSUP;
+}
+
+static void cpu_release(struct gq_exec *x, struct gq_import *imp)
+{
+    (void)x;
+    gq_host_release(imp);
+}
+
+/* All memory of this executor is the host's. */
+static int cpu_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
+{
+    (void)x;
+    (void)host;
+    return gq_host_alloc(len, out);
+}
+
+static int cpu_shared_alloc(struct gq_exec *x, size_t len, void **out)
+{
+    size_t pages = (len + PAGE_MASK) & ~PAGE_MASK;
+
+    (void)x;
+    *out = aligned_alloc(NVME_PAGE_SIZE, pages);
+    if (!*out)
+        return -ENOMEM;
+    memset(*out, 0, pages);
+    return 0;
+}
+
+static void cpu_shared_free(struct gq_exec *x, void *addr)
+{
+    (void)x;
+    free(addr);
+}
+
+static int cpu_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
+{
+    struct gq_port *port = &cpu_of(x)->ports[i];
+
+    *port = (struct gq_port){
+        .sq = qp->sq,
+        .cq = qp->cq,
+        .sq_doorbell = qp->sq_doorbell,
+        .cq_doorbell = qp->cq_doorbell,
+        .slots = calloc(qp->depth, sizeof(*port->slots)),
+        .free_cids = calloc(qp->depth, sizeof(*port->free_cids)),
+        .depth = qp->depth,
+    };
+    if (port->slots && port->free_cids)
+        return 0;
+    free(port->slots);
+    free(port->free_cids);
+    return -ENOMEM;
+}
+
+static void cpu_port_remove(struct gq_exec *x, unsigned i)
+{
+    struct gq_port *port = &cpu_of(x)->ports[i];
+
+    free(port->slots);
+    free(port->free_cids);
+}
+
+static int cpu_port_slots(struct gq_exec *x, unsigned i, struct gq_slot *out)
+{
+    const struct gq_port *port = &cpu_of(x)->ports[i];
+
+    memcpy(out, port->slots, (port->depth - 1) * sizeof(*out));
+    return 0;
+}
+
+static void cpu_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
+{
+    (void)x;
+    free(chunk->cmds);
+    free(chunk->results);
+    free(chunk->pieces);
+}
+
+static int cpu_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
+{
+    chunk->cmds = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->cmds));
+    chunk->results = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->results));
+    chunk->pieces = malloc(GQ_CHUNK_PIECES * sizeof(*chunk->pieces));
+    if (chunk->cmds && chunk->results && chunk->pieces)
+        return 0;
+    cpu_chunk_free(x, chunk);
+    return -ENOMEM;
+}
+
+static struct gq_state *cpu_slot_states(struct gq_exec *x, unsigned slot)
+{
+    return cpu_of(x)->states[slot];
+}
+
+/* Copies of a failed command's staging are left out: they would hand on somebody else's bytes. */
+static void move_pieces(const struct gq_chunk *chunk)
+{
+    for (uint32_t i = 0; i < chunk->n_pieces; i++) {
+        const struct gq_piece *piece = &chunk->pieces[i];
+        void *dst = (void *)(uintptr_t)piece->dst;
+
+        if (piece->cmd != GQ_PIECE_ALWAYS && chunk->results[piece->cmd] != GQ_ENDED)
+            continue;
+        if (piece->src)
+            memcpy(dst, (const void *)(uintptr_t)piece->src, piece->len);
+        else
+            memset(dst, 0, piece->len);
+    }
+}
+
+struct drive_thread {
+    struct gq_cpu *cpu;
+    const struct gq_cpu_drive *drive;
+    unsigned first, step;
+    pthread_t thread;
+};
+
+static void *drive_main(void *arg)
+{
+    struct drive_thread *t = arg;
+
+    t->cpu->drive(t->drive, t->first, t->step);
+    return NULL;
+}
+
+/* The calling thread takes the first part, and any part for which no thread could be had. */
+static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
+{
+    struct drive_thread threads[MAX_CPU_THREADS];
+    unsigned n = cpu->threads < d->n ? cpu->threads : d->n, started = 1;
+
+    assert(n > 0);
+    for (unsigned i = 0; i < n; i++)
+        threads[i] = (struct drive_thread){.cpu = cpu, .drive = d, .first = i, .step = n};
+    while (started < n &&
+           !pthread_create(&threads[started].thread, NULL, drive_main, &threads[started]))
+        started++;
+    drive_main(&threads[0]);
+    for (unsigned i = started; i < n; i++)
+        drive_main(&threads[i]);
+    for (unsigned i = 1; i < started; i++)
+        pthread_join(threads[i].thread, NULL);
+}
+
+/*
+ * Nothing runs beside the caller: start() only sets the run up, wait() does it. Behind shadow
+ * doorbells there is nobody to kick: who passes them on does it.
+ */
+static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    (void)chunk;
+    l->run.kick = x->rings ? cpu_of(x)->transport : NULL;
+    l->run.flags = &x->flags;
+    l->started_ns = nvme_now_ns();
+    return 0;
+}
+
+/* What keeps a run from beginning when its turn has come, with no command sent. */
+static enum gq_outcome too_late(struct gq_launch *l)
+{
+    uint64_t passed = nvme_now_ns() - l->started_ns;
+
+    if (l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED))
+        return GQ_OUT_CANCELLED;
+    if (!l->run.budget_ns)
+        return GQ_OUT_RUNNING;
+    if (passed >= l->run.budget_ns)
+        return GQ_OUT_TIMED_OUT;
+    l->run.budget_ns -= passed;
+    return GQ_OUT_RUNNING;
+}
+
+static void lose_reads(const struct gq_launch *l)
+{
+    if (l->reads->is_part)
+        return;
+    for (uint32_t i = 0; i < l->run.n_cmds; i++)
+        l->reads->asked[i].result = -ECANCELED;
+}
+
+static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    struct gq_cpu *cpu = cpu_of(x);
+    const struct gq_port *ports[GQ_MAX_QUEUES];
+    struct gq_cpu_drive d = {&l->run, ports, l->states, l->run.n_queues, l->reads, l->queues};
+    enum gq_outcome outcome = too_late(l);
+
+    l->run.cancel = l->cancel;
+    for (unsigned i = 0; i < d.n; i++) {
+        ports[i] = &cpu->ports[l->queues[i]];
+        l->states[i].outcome = outcome;
+    }
+    if (l->is_write)
+        move_pieces(chunk);
+    if (chunk->n_cmds && outcome == GQ_OUT_RUNNING)
+        drive_all(cpu, &d);
+    else if (l->reads)
+        lose_reads(l);
+    if (!l->is_write)
+        move_pieces(chunk);
+    return 0;
+}
+
+static int cpu_put(struct gq_exec *x, uint64_t dst, const void *src, size_t len)
+{
+    (void)x;
+    memcpy((void *)(uintptr_t)dst, src, len);
+    return 0;
+}
+
+static int cpu_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
+{
+    (void)x;
+    memcpy(dst, (const void *)(uintptr_t)src, len);
+    return 0;
+}
+
+static int cpu_zero(struct gq_exec *x, uint64_t dst, size_t len)
+{
+    (void)x;
+    memset((void *)(uintptr_t)dst, 0, len);
+    return 0;
+}
+
+/* Host memory can be mapped while queues run. */
+static void cpu_no_quiesce(struct gq_exec *x)
+{
+    (void)x;
+}
+
+static void cpu_close(struct gq_exec *x)
+{
+    free(cpu_of(x)->states);
+    free(x);
+}
+
+static const struct gq_exec_ops cpu_ops = {
+    .import = cpu_import,
+    .release = cpu_release,
+    .staging_alloc = cpu_staging_alloc,
+    .staging_free = cpu_release,
+    .shared_alloc = cpu_shared_alloc,
+    .shared_free = cpu_shared_free,
+    .port_add = cpu_port_add,
+    .port_remove = cpu_port_remove,
+    .port_slots = cpu_port_slots,
+    .chunk_alloc = cpu_chunk_alloc,
+    .chunk_free = cpu_chunk_free,
+    .slot_states = cpu_slot_states,
+    .start = cpu_start,
+    .wait = cpu_wait,
+    .put = cpu_put,
+    .get = cpu_get,
+    .zero = cpu_zero,
+    .quiesce = cpu_no_quiesce,
+    .resume = cpu_no_quiesce,
+    .close = cpu_close,
+};
+
+int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+                struct gq_exec **out)
+{
+    unsigned lanes = opts->cpu_lanes == 32 ? 32 : 1;
+    struct gq_cpu *cpu;
+
+    if (opts->cpu_lanes > 1 && opts->cpu_lanes != 32)
+        return -EINVAL;
+    cpu = calloc(1, sizeof(*cpu));
+    if (!cpu)
+        return -ENOMEM;
+    cpu->states = calloc(slots, sizeof(*cpu->states));
+    if (!cpu->states) {
+        free(cpu);
+        return -ENOMEM;
+    }
+    cpu->exec = (struct gq_exec){.ops = &cpu_ops, .kind = GQ_EXECUTOR_CPU, .tier = 1};
+    cpu->exec.rings = opts->doorbells != GQ_DOORBELLS_CPU;
+    if (!cpu->exec.rings)
+        snprintf(cpu->exec.note, sizeof(cpu->exec.note), "%s", GQ_NOTE_ASKED);
+    cpu->transport = nvme_ctrlr_transport(c);
+    cpu->drive = lanes == 32 ? gq_cpu_drive_32 : gq_cpu_drive_1;
+    cpu->threads = opts->cpu_threads ? opts->cpu_threads : 1;
+    if (cpu->threads > MAX_CPU_THREADS)
+        cpu->threads = MAX_CPU_THREADS;
+    snprintf(cpu->exec.device, sizeof(cpu->exec.device), "CPU executor, %u lane%s", lanes,
+             lanes == 1 ? "" : "s");
+    *out = &cpu->exec;
+    return 0;
+}

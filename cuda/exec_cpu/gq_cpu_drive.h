@@ -1,0 +1,84 @@
+/*
+ * The queue protocol compiled for a host thread: included once for each number of lanes, with
+ * GQ_LANES and GQ_CPU_DRIVE (the name of the function it defines) set.
+ */
+#include <sched.h>
+
+#include "cuda/exec_cpu/gq_cpu.h"
+#include "cuda/queue/gq_list_protocol.h"
+#include "cuda/queue/gq_reads_protocol.h"
+#include "cuda/queue/gq_single.h"
+
+static void begin_rank(struct gq_reader *r, const struct gq_cpu_drive *d, unsigned i)
+{
+    if (d->reads)
+        gq_reads_begin(r, gq_whole_group(), d->run, d->reads, d->ports[i], &d->states[i], i,
+                       d->areas[i]);
+    else
+        gq_begin(&r->w, gq_whole_group(), d->run, d->ports[i], &d->states[i], i);
+}
+
+static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive *d)
+{
+    enum gq_round round = d->reads ? gq_reads_round(r) : gq_round(&r->w);
+
+    if (round == GQ_ROUND_ENDED) {
+        if (d->reads) {
+            gq_tell_reads(r);
+            gq_reads_end(r);
+        } else {
+            gq_end(&r->w);
+        }
+    }
+    return round;
+}
+
+/* A list of one command, as the warp that stays on a GPU drives it. */
+static void drive_single(const struct gq_cpu_drive *d)
+{
+    struct gq_state *state = &d->states[0];
+    struct gq_single s = {
+        .run = d->run, .port = d->ports[0], .at = {state->sq_tail, state->phase, state->owed}};
+
+    gq_single_send(&s, &d->run->cmds[0]);
+    while (gq_single_look(&s) == GQ_OUT_RUNNING)
+        sched_yield();
+    gq_single_tell(&s, state);
+    gq_single_take(state, d->run->results);
+}
+
+/*
+ * One thread drives ranks first, first + step, ... below n: each has a turn of one round, so that
+ * all queues stay busy. With nothing to do anywhere the thread yields, for the controller may
+ * need this very core. Every worker ends by its deadlines, and so does the loop.
+ */
+void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
+{
+    struct gq_reader readers[GQ_MAX_QUEUES];
+    bool ended[GQ_MAX_QUEUES] = {false};
+    unsigned running = 0;
+
+    if (d->n == 1 && !d->reads && gq_single_suits(d->run, d->ports[0], d->states)) {
+        drive_single(d);
+        return;
+    }
+    for (unsigned i = first; i < d->n; i += step) {
+        begin_rank(&readers[i], d, i);
+        running++;
+    }
+    while (running) {
+        bool idle = true;
+
+        for (unsigned i = first; i < d->n; i += step) {
+            enum gq_round round = ended[i] ? GQ_ROUND_IDLE : turn_of_rank(&readers[i], d);
+
+            if (round == GQ_ROUND_ENDED) {
+                ended[i] = true;
+                running--;
+            }
+            idle = idle && round == GQ_ROUND_IDLE;
+        }
+        if (idle)
+            sched_yield();
+    }
+}

@@ -1,0 +1,375 @@
+/*
+ * The CUDA executor: a warp drives each queue, data goes straight to GPU memory, queues stay in
+ * host memory (tier 2).
+ *
+ * Rings, doorbells and work lists are host memory that the GPU reads and writes over the bus.
+ * While a run's kernel is resident it may be waiting for copies that other threads still have to
+ * launch (a software controller's), so nothing here that makes the device wait for kernels may
+ * happen meanwhile: runs hold `gate` shared, and calls of that kind hold it alone (quiesce).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exec_cuda/gq_cuda_int.h"
+#include "cuda/exec_cuda/gq_kernels.h"
+
+static struct gq_state *cuda_slot_states(struct gq_exec *x, unsigned slot)
+{
+    return gq_cuda_of(x)->slots[slot].states;
+}
+
+static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l)
+{
+    struct gq_kernel_run k = {
+        .run = l->run, .ports = cu->ports, .states = cu->slots[l->slot].states};
+
+    memcpy(k.queues, l->queues, sizeof(k.queues));
+    return gq_kernel_run(&k, l->reads, cu->slots[l->slot].stream);
+}
+
+/* A longer list is worth a launch, and must not keep the only warp that stays from short ones. */
+#define SHORT_LIST 8u
+
+/* A few commands of one queue, with nothing to do before or after them. */
+static bool suits_resident(const struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST &&
+           !chunk->n_pieces && !l->reads;
+}
+
+/* What a read moves afterwards is launched when its commands have ended: gq_cuda_wait_run(). */
+static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
+                              const struct gq_chunk *chunk)
+{
+    cudaStream_t stream = cu->slots[l->slot].stream;
+    cudaError_t err = cudaSuccess;
+
+    if (l->is_write && chunk->n_pieces)
+        err = gq_kernel_pieces(chunk->pieces, chunk->n_pieces, chunk->results, stream);
+    if (err == cudaSuccess && chunk->n_cmds)
+        err = launch_commands(cu, l);
+    return err;
+}
+
+/*
+ * A parked software controller hears nothing of a GPU's doorbells: wakes it before the first. Who
+ * rings for the GPU wakes it himself.
+ */
+static void wake_controller(const struct gq_cuda *cu, unsigned queues)
+{
+    if (cu->exec.rings && cu->transport->ops->expect)
+        cu->transport->ops->expect(cu->transport, queues);
+}
+
+/* Either way the controller wakes up while the GPU begins. */
+static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    int err = -EBUSY;
+
+    if (suits_resident(l, chunk))
+        err = gq_resident_post(cu->resident, &l->run, &cu->host_ports[l->queues[0]], l->states);
+    wake_controller(cu, l->run.n_queues);
+    l->resident = !err; /* a post that failed has given the box back */
+    return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
+}
+
+/* Takes the gate; wait() opens it again, or start() itself when nothing was launched. */
+static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+    struct cuda_slot *slot = &cu->slots[l->slot];
+    int err = gq_gate_enter(&cu->gate, l, &cu->exec.flags);
+
+    if (err)
+        return err;
+    /* Relaxed: the launch, or the post, orders it before the kernel. */
+    __atomic_store_n(slot->flags, 0, __ATOMIC_RELAXED);
+    l->run.flags = slot->flags;
+    l->resident = false;
+    err = gq_cuda_errno(cudaSetDevice(cu->device));
+    if (!err)
+        err = begin_run(cu, l, chunk);
+    if (!err)
+        return 0;
+    /* What was launched before is told to leave. */
+    __atomic_store_n(slot->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
+    gq_cuda_wait_run(cu, l, chunk);
+    gq_gate_leave(&cu->gate);
+    return err;
+}
+
+/*
+ * Data that went to the GPU by itself: the flush makes all writes that arrived at its bus interface
+ * visible to work launched later, before the caller hears of them.
+ */
+static int flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
+{
+    if (l->is_write || cu->exec.tier < 2 || gq_cqe_covers_device(cu->transport))
+        return 0;
+    return gq_cuda_errno(cudaDeviceFlushGPUDirectRDMAWrites(
+        cudaFlushGPUDirectRDMAWritesTargetCurrentDevice, cudaFlushGPUDirectRDMAWritesToOwner));
+}
+
+static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+    int err = gq_cuda_wait_run(cu, l, chunk);
+
+    if (!err && l->resident)
+        gq_resident_done(cu->resident);
+    if (!err)
+        err = flush_writes(cu, l);
+    gq_gate_leave(&cu->gate);
+    return err;
+}
+
+/* Buffers are the device's memory or pinned host memory: CUDA tells by the address. */
+static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len)
+{
+    cudaError_t err;
+
+    if (gq_cuda_stuck(cu))
+        return -EIO;
+    pthread_mutex_lock(&cu->copy_lock);
+    err = cudaSetDevice(cu->device);
+    if (err == cudaSuccess)
+        err = cudaMemcpyAsync(dst, src, len, cudaMemcpyDefault, cu->copy_stream);
+    if (err == cudaSuccess)
+        err = cudaStreamSynchronize(cu->copy_stream);
+    pthread_mutex_unlock(&cu->copy_lock);
+    return gq_cuda_errno(err);
+}
+
+static int cuda_put(struct gq_exec *x, uint64_t dst, const void *src, size_t len)
+{
+    return copy(gq_cuda_of(x), (void *)(uintptr_t)dst, src, len);
+}
+
+static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
+{
+    return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
+}
+
+static int cuda_port_slots(struct gq_exec *x, unsigned i, struct gq_slot *out)
+{
+    const struct gq_port *port = &gq_cuda_of(x)->host_ports[i];
+
+    return copy(gq_cuda_of(x), out, port->slots, (port->depth - 1) * sizeof(*out));
+}
+
+/* By a kernel: the driver's own fill is not ordered against a device's DMA. */
+static int cuda_zero(struct gq_exec *x, uint64_t dst, size_t len)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+    cudaError_t err;
+
+    if (gq_cuda_stuck(cu))
+        return -EIO;
+    pthread_mutex_lock(&cu->copy_lock);
+    err = cudaSetDevice(cu->device);
+    if (err == cudaSuccess && len)
+        err = gq_kernel_fill(dst, len, cu->copy_stream);
+    if (err == cudaSuccess)
+        err = cudaStreamSynchronize(cu->copy_stream);
+    pthread_mutex_unlock(&cu->copy_lock);
+    return gq_cuda_errno(err);
+}
+
+static void cuda_quiesce(struct gq_exec *x)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+
+    gq_gate_take(&cu->gate);
+    cudaSetDevice(cu->device);
+}
+
+static void cuda_resume(struct gq_exec *x)
+{
+    gq_gate_give(&gq_cuda_of(x)->gate);
+}
+
+static void close_slots(struct gq_cuda *cu)
+{
+    for (unsigned i = 0; i < cu->n_slots; i++) {
+        cudaStreamDestroy(cu->slots[i].stream);
+        cudaFreeHost(cu->slots[i].states);
+    }
+}
+
+/* The states of a slot and its flags share an allocation. */
+static int open_slot(struct cuda_slot *slot)
+{
+    size_t states = GQ_MAX_QUEUES * sizeof(*slot->states);
+    int err = gq_cuda_alloc_pinned((void **)&slot->states, states + sizeof(*slot->flags));
+
+    if (err)
+        return err;
+    slot->flags = (uint32_t *)(void *)((char *)slot->states + states);
+    err = gq_cuda_errno(cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking));
+    if (err)
+        cudaFreeHost(slot->states);
+    return err;
+}
+
+static int open_slots(struct gq_cuda *cu, unsigned n)
+{
+    int err = 0;
+
+    while (cu->n_slots < n && !err) {
+        err = open_slot(&cu->slots[cu->n_slots]);
+        if (!err)
+            cu->n_slots++;
+    }
+    if (err)
+        close_slots(cu);
+    return err;
+}
+
+/* Everything else that needs the device; undone by close_device(). */
+static int open_device(struct gq_cuda *cu, unsigned slots)
+{
+    int err =
+        gq_cuda_errno(cudaMalloc((void **)&cu->ports, GQ_MAX_QUEUES * sizeof(struct gq_port)));
+    if (err)
+        return err;
+    err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));
+    if (err)
+        goto free_ports;
+    err = gq_resident_open(&cu->resident);
+    if (err)
+        goto destroy_stream;
+    err = gq_mover_open(cu->device, &cu->mover);
+    if (err)
+        goto close_resident;
+    err = open_slots(cu, slots);
+    if (err)
+        goto close_mover;
+    return 0;
+
+close_mover:
+    gq_mover_close(cu->mover);
+close_resident:
+    gq_resident_close(cu->resident);
+destroy_stream:
+    cudaStreamDestroy(cu->copy_stream);
+free_ports:
+    cudaFree(cu->ports);
+    return err;
+}
+
+static void close_device(struct gq_cuda *cu)
+{
+    cudaSetDevice(cu->device);
+    close_slots(cu);
+    gq_mover_close(cu->mover);
+    gq_resident_close(cu->resident);
+    cudaStreamDestroy(cu->copy_stream);
+    cudaFree(cu->ports);
+}
+
+static int open_locks(struct gq_cuda *cu)
+{
+    int err = gq_gate_init(&cu->gate);
+
+    if (!err)
+        pthread_mutex_init(&cu->copy_lock, NULL);
+    return err;
+}
+
+static void close_locks(struct gq_cuda *cu)
+{
+    pthread_mutex_destroy(&cu->copy_lock);
+    gq_gate_destroy(&cu->gate);
+}
+
+static void cuda_close(struct gq_exec *x)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+
+    if (gq_cuda_stuck(cu) || x->in_reach)
+        return;
+    close_device(cu);
+    gq_cuda_unmap_doorbells(cu);
+    close_locks(cu);
+    free(cu);
+}
+
+static const struct gq_exec_ops cuda_ops = {
+    .import = gq_cuda_import,
+    .release = gq_cuda_release,
+    .staging_alloc = gq_cuda_staging_alloc,
+    .staging_free = gq_cuda_staging_free,
+    .shared_alloc = gq_cuda_shared_alloc,
+    .shared_free = gq_cuda_shared_free,
+    .port_add = gq_cuda_port_add,
+    .port_remove = gq_cuda_port_remove,
+    .port_slots = cuda_port_slots,
+    .chunk_alloc = gq_cuda_chunk_alloc,
+    .chunk_free = gq_cuda_chunk_free,
+    .slot_states = cuda_slot_states,
+    .start = cuda_start,
+    .wait = cuda_wait,
+    .put = cuda_put,
+    .get = cuda_get,
+    .zero = cuda_zero,
+    .quiesce = cuda_quiesce,
+    .resume = cuda_resume,
+    .close = cuda_close,
+};
+
+/* With the device chosen: why is filled in on failure. */
+static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned slots, char *why,
+                      size_t why_len)
+{
+    int err = gq_cuda_errno(gq_kernels_load());
+
+    if (err) {
+        snprintf(why, why_len, "%s does not load the kernels", cu->exec.device);
+        return err;
+    }
+    err = gq_cuda_map_doorbells(cu, opts->doorbells);
+    if (err) {
+        snprintf(why, why_len, "%s", cu->exec.note);
+        return err;
+    }
+    err = open_device(cu, slots);
+    if (err) {
+        snprintf(why, why_len, "%s has no memory left", cu->exec.device);
+        gq_cuda_unmap_doorbells(cu);
+    }
+    return err;
+}
+
+int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+                 struct gq_exec **out, char *why, size_t why_len)
+{
+    struct gq_cuda *cu;
+    int err = gq_probe(opts->cuda_device, why, why_len);
+
+    if (err)
+        return err;
+    cu = calloc(1, sizeof(*cu));
+    if (!cu)
+        return -ENOMEM;
+    cu->exec = (struct gq_exec){.ops = &cuda_ops, .kind = GQ_EXECUTOR_CUDA, .tier = 2};
+    cu->device = opts->cuda_device;
+    cu->transport = nvme_ctrlr_transport(c);
+    err = gq_cuda_select(cu, why, why_len);
+    if (err)
+        goto free_cuda;
+    err = open_locks(cu);
+    if (err)
+        goto free_cuda;
+    err = open_parts(cu, opts, slots, why, why_len);
+    if (err)
+        goto close_locks;
+    *out = &cu->exec;
+    return 0;
+
+close_locks:
+    close_locks(cu);
+free_cuda:
+    free(cu);
+    return err;
+}

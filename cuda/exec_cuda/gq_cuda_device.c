@@ -1,0 +1,69 @@
+/* Which CUDA device, and what to say where there is none. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exec_cuda/gq_cuda_int.h"
+
+/*
+ * Both must be in place before the first CUDA call of the process. Kernels are loaded at once
+ * (gq_kernels_load says why), and streams get hardware queues of their own: with the default of
+ * eight, a copy that a resident kernel waits for could stand in line behind that kernel.
+ */
+static void set_environment(void)
+{
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
+
+static void explain(cudaError_t err, char *why, size_t len)
+{
+    int driver = 0;
+
+    cudaGetLastError();
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+        snprintf(why, len, "no NVIDIA driver on this machine");
+    else
+        snprintf(why, len, "%s", cudaGetErrorString(err));
+}
+
+int gq_probe(int cuda_device, char *why, size_t len)
+{
+    cudaError_t err;
+    int n = 0;
+
+    pthread_once(&environment_once, set_environment);
+    err = cudaGetDeviceCount(&n);
+    if (err != cudaSuccess) {
+        explain(err, why, len);
+        return -ENODEV;
+    }
+    if (cuda_device < 0 || cuda_device >= n) {
+        snprintf(why, len, "CUDA device %d asked for, %d present", cuda_device, n);
+        return -ENODEV;
+    }
+    if (len)
+        why[0] = '\0';
+    return 0;
+}
+
+/* Creates the context: the first call that can fail for reasons of the machine's. */
+int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len)
+{
+    struct cudaDeviceProp prop;
+    cudaError_t err = cudaSetDevice(cu->device);
+
+    if (err == cudaSuccess)
+        err = cudaGetDeviceProperties(&prop, cu->device);
+    if (err != cudaSuccess) {
+        explain(err, why, why_len);
+        return -ENODEV;
+    }
+    snprintf(cu->exec.device, sizeof(cu->exec.device), "%.127s", prop.name);
+    static_assert(sizeof(cu->exec.gpu_uuid) == sizeof(prop.uuid.bytes), "UUID of a device");
+    memcpy(cu->exec.gpu_uuid, prop.uuid.bytes, sizeof(cu->exec.gpu_uuid));
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* The CUDA executor's own structures, shared by its files. */
+#ifndef CUDA_EXEC_CUDA_GQ_CUDA_INT_H
+#define CUDA_EXEC_CUDA_GQ_CUDA_INT_H
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+
+#include "cuda/engine/gq_gate.h"
+#include "cuda/exec_cuda/gq_persistent.h"
+#include "cuda/gq_exec.h"
+#include "cuda/gq_mover.h"
+
+struct cuda_slot {
+    cudaStream_t stream;
+    struct gq_state *states; /* pinned: GQ_MAX_QUEUES */
+    uint32_t *flags;         /* pinned: GQ_FLAG_*, forwarded from the caller and the engine */
+};
+
+/* What was registered with CUDA: the queue pair forgets its rings when it has to be abandoned. */
+struct cuda_rings {
+    void *sq, *cq;
+};
+
+struct gq_cuda {
+    struct gq_exec exec;
+    int device;
+    struct nvme_transport *transport;
+    struct gq_mover *mover;
+    struct gq_resident *resident;
+    struct gq_gate gate;
+    /*
+     * Atomic. A kernel did not end in time and may go on for ever: what it reaches is not freed any
+     * more, and nothing is called that may wait for the device.
+     */
+    bool stuck;
+    char *doorbells;       /* as the GPU addresses them; NULL: it does not */
+    struct gq_port *ports; /* device memory: GQ_MAX_QUEUES */
+    struct gq_port host_ports[GQ_MAX_QUEUES];
+    struct cuda_rings rings[GQ_MAX_QUEUES];
+    struct cuda_slot slots[GQ_MAX_QUEUES];
+    unsigned n_slots;
+    pthread_mutex_t copy_lock; /* one put, get or zero at a time, on copy_stream */
+    cudaStream_t copy_stream;
+};
+
+static inline struct gq_cuda *gq_cuda_of(struct gq_exec *x)
+{
+    return (struct gq_cuda *)x;
+}
+
+static inline bool gq_cuda_stuck(const struct gq_cuda *cu)
+{
+    return __atomic_load_n(&cu->stuck, __ATOMIC_RELAXED);
+}
+
+/* -errno for what CUDA said, which is taken back so that no later call reports it again. */
+static inline int gq_cuda_errno(cudaError_t err)
+{
+    if (err == cudaSuccess)
+        return 0;
+    cudaGetLastError();
+    return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
+}
+
+/* gq_cuda_device.c. Creates the context: the first call that fails for reasons of the machine's. */
+int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len);
+
+/*
+ * gq_cuda_wait.c. Waits until the run's kernels have ended. -EIO: the device failed, or they do not
+ * end (stuck is set).
+ */
+int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk);
+
+/* gq_cuda_mem.c: what gq_exec_ops says of each. */
+int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
+void gq_cuda_release(struct gq_exec *x, struct gq_import *imp);
+int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
+void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp);
+int gq_cuda_shared_alloc(struct gq_exec *x, size_t len, void **out);
+void gq_cuda_shared_free(struct gq_exec *x, void *addr);
+int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
+void gq_cuda_port_remove(struct gq_exec *x, unsigned i);
+int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk);
+void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk);
+/* Pinned memory has the same address for the GPU as for the host. */
+int gq_cuda_alloc_pinned(void **out, size_t len);
+/*
+ * Makes the doorbells reachable for the GPU, or says in exec.note why it cannot ring, as asked or
+ * as it must. -ENOTSUP when it has to and cannot.
+ */
+int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want);
+void gq_cuda_unmap_doorbells(struct gq_cuda *cu);
+
+#endif

@@ -1,0 +1,359 @@
+/*
+ * Memory of the CUDA executor: other people's GPU memory taken in, host memory made reachable for
+ * the GPU (rings, doorbells, work lists), and its own. Everything here may make the device wait,
+ * and is called while no run is under way (gq_cuda.c).
+ */
+#include <assert.h>
+#include <cuda.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/exec_cuda/gq_cuda_int.h"
+#include "cuda/gq_host.h"
+
+#define PAGE_MASK    ((uint64_t)NVME_PAGE_SIZE - 1)
+#define MAPPED_FLAGS (cudaHostAllocPortable | cudaHostAllocMapped)
+
+/* Memory of others: what is named must lie inside one allocation of this device. */
+
+typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
+
+/* The runtime has no such call, and linking the driver would keep programs from starting without.
+ */
+static range_fn address_range(void)
+{
+    enum cudaDriverEntryPointQueryResult found;
+    void *fn = NULL;
+    cudaError_t err = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &fn, 12000,
+                                                       cudaEnableDefault, &found);
+
+    if (err != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return (range_fn)(uintptr_t)fn;
+}
+
+static int check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
+{
+    struct cudaPointerAttributes attr;
+    range_fn range = address_range();
+    CUdeviceptr base;
+    size_t size;
+
+    if (cudaPointerGetAttributes(&attr, (const void *)(uintptr_t)addr) != cudaSuccess) {
+        cudaGetLastError();
+        return -EINVAL;
+    }
+    if (attr.type != cudaMemoryTypeDevice || attr.device != cu->device)
+        return -EINVAL;
+    if (!range || range(&base, &size, (CUdeviceptr)addr) != CUDA_SUCCESS)
+        return -EINVAL;
+    return addr - base <= size && len <= size - (addr - base) ? 0 : -EINVAL;
+}
+
+/* A GPU's pages are larger than the controller's, so the pages around the buffer are its own. */
+static void set_device_memory(const struct gq_cuda *cu, uint64_t addr, uint64_t len,
+                              struct gq_import *out)
+{
+    out->head = addr & PAGE_MASK;
+    out->base = addr - out->head;
+    out->mem = (struct nvme_mem){
+        .device = addr - out->head,
+        .len = (out->head + len + PAGE_MASK) & ~PAGE_MASK,
+        .fd = -1,
+        .mover = gq_mover_table(cu->mover),
+    };
+}
+
+static int import_local(const struct gq_cuda *cu, const struct gq_mem *mem, struct gq_import *out)
+{
+    uint64_t addr = (uint64_t)(uintptr_t)mem->addr;
+    int err = check_range(cu, addr, mem->len);
+
+    if (!err)
+        set_device_memory(cu, addr, mem->len, out);
+    return err;
+}
+
+/* CUDA counts how often a handle is open, and gives the same address each time. */
+static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct gq_import *out)
+{
+    cudaIpcMemHandle_t handle;
+    void *base;
+    uint64_t addr;
+    int err = -EINVAL;
+
+    static_assert(sizeof(handle) == sizeof(mem->ipc), "an IPC handle is 64 bytes");
+    memcpy(&handle, mem->ipc, sizeof(handle));
+    if (cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
+        cudaGetLastError();
+        return -EINVAL;
+    }
+    addr = (uint64_t)(uintptr_t)base + mem->offset;
+    if (addr >= mem->offset)
+        err = check_range(cu, addr, mem->len);
+    if (err) {
+        cudaIpcCloseMemHandle(base);
+        return err;
+    }
+    set_device_memory(cu, addr, mem->len, out);
+    out->mapping = base;
+    return 0;
+}
+
+/*
+ * Host memory, made reachable for the GPU. "Already registered" is a failure: CUDA then still
+ * means the pages that were at this address when it was told of them, which may be others.
+ */
+static int map_host(void *addr, size_t len, unsigned flags, void **device)
+{
+    cudaError_t err =
+        cudaHostRegister(addr, len, flags | cudaHostRegisterPortable | cudaHostRegisterMapped);
+
+    if (err != cudaSuccess)
+        return gq_cuda_errno(err);
+    err = cudaHostGetDevicePointer(device, addr, 0);
+    if (err != cudaSuccess)
+        cudaHostUnregister(addr);
+    return gq_cuda_errno(err);
+}
+
+/* Host memory, by the GPU's address of it. The controller reaches it as it does the host's. */
+static int pin(struct gq_import *imp)
+{
+    void *device;
+    int err = map_host(imp->mem.addr, imp->mem.len, 0, &device);
+
+    if (!err)
+        imp->base = (uint64_t)(uintptr_t)device;
+    return err;
+}
+
+static void unpin(struct gq_import *imp)
+{
+    cudaHostUnregister(imp->mem.addr);
+    gq_host_release(imp);
+}
+
+int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+
+    if (gq_cuda_stuck(cu))
+        return -EIO;
+    if (mem->kind == GQ_MEM_CUDA)
+        return import_local(cu, mem, out);
+    if (mem->kind == GQ_MEM_CUDA_IPC)
+        return import_ipc(cu, mem, out);
+    if (mem->kind == GQ_MEM_FD)
+        return pin(out);
+    return -ENOTSUP;
+}
+
+void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
+{
+    if (gq_cuda_stuck(gq_cuda_of(x)))
+        return;
+    if (imp->mem.addr)
+        unpin(imp);
+    else if (imp->mapping && cudaIpcCloseMemHandle(imp->mapping) != cudaSuccess)
+        cudaGetLastError();
+}
+
+/* cudaMalloc promises 256 bytes of alignment, the controller wants pages: one page more. */
+static int alloc_device_staging(const struct gq_cuda *cu, size_t len, struct gq_import *out)
+{
+    uint64_t addr;
+    int err = gq_cuda_errno(cudaMalloc(&out->mapping, len + NVME_PAGE_SIZE));
+
+    if (err)
+        return err;
+    addr = ((uint64_t)(uintptr_t)out->mapping + PAGE_MASK) & ~PAGE_MASK;
+    set_device_memory(cu, addr, len, out);
+    return 0;
+}
+
+static int alloc_host_staging(size_t len, struct gq_import *out)
+{
+    int err = gq_host_alloc(len, out);
+
+    if (err)
+        return err;
+    err = pin(out);
+    if (err)
+        gq_host_release(out);
+    return err;
+}
+
+int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
+{
+    *out = (struct gq_import){.mem.fd = -1};
+    return host ? alloc_host_staging(len, out) : alloc_device_staging(gq_cuda_of(x), len, out);
+}
+
+void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
+{
+    if (gq_cuda_stuck(gq_cuda_of(x)))
+        return;
+    if (imp->mem.addr)
+        unpin(imp);
+    else
+        cudaFree(imp->mapping);
+}
+
+static int send_port(struct gq_cuda *cu, unsigned i)
+{
+    return gq_cuda_errno(cudaMemcpy(&cu->ports[i], &cu->host_ports[i], sizeof(struct gq_port),
+                                    cudaMemcpyHostToDevice));
+}
+
+/*
+ * The GPU's address of a doorbell: the host's, moved by the distance of the two mappings. Shadows
+ * are pinned memory, which has one address.
+ */
+static volatile uint32_t *doorbell(const struct gq_cuda *cu, volatile uint32_t *host)
+{
+    if (!cu->doorbells)
+        return host;
+    return (volatile uint32_t *)(void *)(cu->doorbells +
+                                         ((volatile char *)host -
+                                          (volatile char *)cu->transport->doorbells));
+}
+
+static int port_memory(struct gq_port *port)
+{
+    cudaError_t err = cudaMalloc((void **)&port->slots, port->depth * sizeof(*port->slots));
+
+    if (err == cudaSuccess)
+        err = cudaMalloc((void **)&port->free_cids, port->depth * sizeof(*port->free_cids));
+    if (err != cudaSuccess && port->slots)
+        cudaFree(port->slots);
+    return gq_cuda_errno(err);
+}
+
+int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+    struct gq_port *port = &cu->host_ports[i];
+    int err;
+
+    *port = (struct gq_port){.depth = qp->depth};
+    err = map_host(qp->sq, qp->sq_len, 0, (void **)&port->sq);
+    if (err)
+        return err;
+    err = map_host(qp->cq, qp->cq_len, 0, (void **)&port->cq);
+    if (err)
+        goto unmap_sq;
+    err = port_memory(port);
+    if (err)
+        goto unmap_cq;
+    port->sq_doorbell = doorbell(cu, qp->sq_doorbell);
+    port->cq_doorbell = doorbell(cu, qp->cq_doorbell);
+    err = send_port(cu, i);
+    if (err)
+        goto free_memory;
+    cu->rings[i] = (struct cuda_rings){.sq = qp->sq, .cq = qp->cq};
+    return 0;
+
+free_memory:
+    cudaFree(port->slots);
+    cudaFree(port->free_cids);
+unmap_cq:
+    cudaHostUnregister(qp->cq);
+unmap_sq:
+    cudaHostUnregister(qp->sq);
+    return err;
+}
+
+void gq_cuda_port_remove(struct gq_exec *x, unsigned i)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+
+    if (gq_cuda_stuck(cu))
+        return;
+    cudaSetDevice(cu->device);
+    cudaFree(cu->host_ports[i].slots);
+    cudaFree(cu->host_ports[i].free_cids);
+    cudaHostUnregister(cu->rings[i].cq);
+    cudaHostUnregister(cu->rings[i].sq);
+}
+
+/* Pinned memory has the same address for the GPU as for the host. */
+int gq_cuda_alloc_pinned(void **out, size_t len)
+{
+    return gq_cuda_errno(cudaHostAlloc(out, len, MAPPED_FLAGS));
+}
+
+int gq_cuda_shared_alloc(struct gq_exec *x, size_t len, void **out)
+{
+    int err = gq_cuda_alloc_pinned(out, len);
+
+    (void)x;
+    if (!err)
+        memset(*out, 0, len);
+    return err;
+}
+
+void gq_cuda_shared_free(struct gq_exec *x, void *addr)
+{
+    if (!gq_cuda_stuck(gq_cuda_of(x)))
+        cudaFreeHost(addr);
+}
+
+int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
+{
+    size_t cmds = GQ_CHUNK_CMDS * sizeof(*chunk->cmds);
+    size_t pieces = GQ_CHUNK_PIECES * sizeof(*chunk->pieces);
+    void *block;
+    int err = gq_cuda_alloc_pinned(&block, cmds + pieces + GQ_CHUNK_CMDS * sizeof(*chunk->results));
+
+    (void)x;
+    if (err)
+        return err;
+    chunk->cmds = block;
+    chunk->pieces = (struct gq_piece *)(void *)((char *)block + cmds);
+    chunk->results = (uint32_t *)(void *)((char *)block + cmds + pieces);
+    return 0;
+}
+
+void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
+{
+    if (!gq_cuda_stuck(gq_cuda_of(x)))
+        cudaFreeHost(chunk->cmds);
+}
+
+/*
+ * Registers of a drive are mapped by the NVIDIA driver's own look at the page tables, which many
+ * versions of it cannot do; a software controller's page is ordinary memory if its file is.
+ */
+static const char *why_not_mapped(const struct nvme_transport *t)
+{
+    if (t->doorbells_are_mmio)
+        return "the NVIDIA driver does not map a drive's registers, which takes root or "
+               "PeerMappingOverride=1, and driver 570.133, 580.65 or later, built for this kernel";
+    return "CUDA does not map the server's doorbell page, whose file must be on tmpfs (/dev/shm)";
+}
+
+int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want)
+{
+    struct nvme_transport *t = cu->transport;
+    struct gq_exec *x = &cu->exec;
+    int err = -ENOTSUP;
+
+    snprintf(x->note, sizeof(x->note), "%s", GQ_NOTE_ASKED);
+    if (want != GQ_DOORBELLS_CPU) {
+        err =
+            map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len,
+                     t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0, (void **)&cu->doorbells);
+        snprintf(x->note, sizeof(x->note), "%s", err ? why_not_mapped(t) : "");
+    }
+    x->rings = !err;
+    return err && want == GQ_DOORBELLS_DIRECT ? -ENOTSUP : 0;
+}
+
+void gq_cuda_unmap_doorbells(struct gq_cuda *cu)
+{
+    if (cu->doorbells)
+        cudaHostUnregister((void *)(uintptr_t)cu->transport->doorbells);
+}

@@ -1,0 +1,265 @@
+#include "cuda/exec_cuda/gq_kernels.h"
+
+#include "cuda/exec_cuda/gq_persistent.h"
+#include "cuda/gq_copier.h"
+#include "cuda/queue/gq_bytes.h"
+#include "cuda/queue/gq_list_protocol.h"
+#include "cuda/queue/gq_reads_protocol.h"
+
+namespace
+{
+
+constexpr unsigned kCopyThreads = 128;
+constexpr unsigned kMaxBlocks = 512;
+
+/* A block is one warp, and drives one queue until the list is done or a deadline ends it. */
+__global__ void __launch_bounds__(GQ_LANES)
+    drive_queues(const __grid_constant__ struct gq_kernel_run a)
+{
+    const struct gq_port port = a.ports[a.queues[blockIdx.x]];
+    struct gq_worker w;
+
+    gq_begin(&w, gq_whole_group(), &a.run, &port, &a.states[blockIdx.x], blockIdx.x);
+    while (gq_round(&w) != GQ_ROUND_ENDED)
+        ;
+    gq_end(&w);
+}
+
+/* Neighbours in a list, their words as a warp loads and stores them: side by side, each line once.
+ */
+struct neighbours {
+    uint64_t *at;
+    uint32_t n; /* reads */
+    uint64_t words[GQ_READ_WORDS];
+};
+
+/* A feeder's turn: as many groups come with one trip over the bus. */
+constexpr uint32_t kTurn = GQ_FEED_GROUPS / 2;
+
+__device__ void load_words(struct neighbours *g)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
+        uint32_t i = k * GQ_LANES + gq_thread();
+
+        if (i < GQ_READ_WORDS * g->n)
+            g->words[k] = gq_load_word(&g->at[i]);
+    }
+}
+
+__device__ void store_words(const struct neighbours *g, uint64_t *to)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
+        uint32_t i = k * GQ_LANES + gq_thread();
+
+        if (i < GQ_READ_WORDS * g->n)
+            to[i] = g->words[k];
+    }
+}
+
+/* The results of reads that are in the ring, unless they fail, go into the words. */
+__device__ void answer(const struct gq_file_map *map, const uint64_t *ring, struct neighbours *g)
+{
+    const uint64_t *mine = &ring[GQ_READ_WORDS * (gq_thread() < g->n ? gq_thread() : 0)];
+    uint64_t result = gq_read_bytes(map, mine[0], (uint32_t)mine[2]);
+
+#pragma unroll
+    for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
+        uint32_t i = k * GQ_LANES + gq_thread();
+        uint64_t of_read = __shfl_sync(GQ_LANE_ALL, result, (int)(i / GQ_READ_WORDS));
+
+        if (i % GQ_READ_WORDS == GQ_READ_WORDS - 1)
+            g->words[k] = (uint32_t)g->words[k] | of_read << 32;
+    }
+}
+
+/* Waits for room in the ring. False: nothing is wanted any more. */
+__device__ bool has_room(const struct gq_feed *feed, uint32_t group)
+{
+    while (!GQ_UNIFORM32(gq_acquire_near(&feed->stop))) {
+        if (GQ_UNIFORM32(group - gq_acquire_near(&feed->taken)) < GQ_FEED_GROUPS) {
+            __syncwarp(); /* lane 0 has acquired for all */
+            return true;
+        }
+        __nanosleep(100);
+    }
+    return false;
+}
+
+/* The groups of the share from read `first` on are on their way. Where the next turn begins. */
+__device__ uint32_t load_turn(const struct gq_worker *w, uint64_t *list, uint32_t first,
+                              struct neighbours *turn)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < kTurn; k++) {
+        turn[k].n = first < w->share ? gq_neighbours(w, first) : 0;
+        turn[k].at = list + GQ_READ_WORDS * (uint64_t)gq_stripe(w, first);
+        load_words(&turn[k]);
+        first += turn[k].n;
+    }
+    return first;
+}
+
+__device__ void feed_group(const struct gq_reads *reads, struct gq_feed *feed, uint32_t group,
+                           struct neighbours *g)
+{
+    uint64_t *ring = feed->words[group % GQ_FEED_GROUPS];
+
+    store_words(g, ring);
+    __syncwarp();
+    if (gq_feed_answers(reads)) {
+        answer(&reads->map, ring, g);
+        store_words(g, g->at);
+        __syncwarp();
+    }
+    if (gq_thread() == 0)
+        gq_release_near(&feed->filled, group + 1);
+}
+
+/* The share of a list, a turn after the other, while the one behind it is on its way. */
+__device__ void feed_reads(const struct gq_run *run, const struct gq_reads *reads, uint32_t rank,
+                           struct gq_feed *feed)
+{
+    const struct gq_worker w = {
+        .group = gq_whole_group(), .run = run, .rank = rank, .share = gq_share(run, rank)};
+    uint64_t *list = reads->asked ? (uint64_t *)reads->asked : (uint64_t *)reads->list;
+    struct neighbours turn[kTurn] = {}, behind[kTurn] = {};
+    uint32_t first = load_turn(&w, list, 0, turn), group = 0;
+    bool wanted = true;
+
+    while (wanted && turn[0].n) {
+        first = load_turn(&w, list, first, behind);
+#pragma unroll
+        for (uint32_t k = 0; k < kTurn; k++) {
+            wanted = wanted && turn[k].n && has_room(feed, group);
+            if (wanted)
+                feed_group(reads, feed, group++, &turn[k]);
+            turn[k] = behind[k];
+        }
+    }
+    if (gq_thread() == 0)
+        gq_release_near(&feed->over, 1);
+}
+
+/* The same for reads; a list is fed by a second warp. The areas of staging are the queues' own. */
+__global__ void __launch_bounds__(2 * GQ_LANES, 1)
+    drive_reads(const __grid_constant__ struct gq_kernel_run a,
+                const __grid_constant__ struct gq_reads reads)
+{
+    __shared__ struct gq_feed feed;
+    const uint16_t queue = a.queues[blockIdx.x];
+    const struct gq_port port = a.ports[queue];
+    struct gq_reader r;
+
+    if (threadIdx.x == 0)
+        feed.filled = feed.taken = feed.stop = feed.over = 0;
+    __syncthreads();
+    if (threadIdx.x >= GQ_LANES) {
+        feed_reads(&a.run, &reads, blockIdx.x, &feed);
+        return;
+    }
+    gq_reads_begin(&r, gq_whole_group(), &a.run, &reads, &port, &a.states[blockIdx.x], blockIdx.x,
+                   queue);
+    if (blockDim.x > GQ_LANES)
+        r.feed = &feed;
+    while (gq_reads_round(&r) != GQ_ROUND_ENDED)
+        ;
+    gq_tell_reads(&r);
+    gq_reads_end(&r);
+}
+
+/* Copies of a failed command's staging are left out: they would hand on somebody else's bytes. */
+__global__ void __launch_bounds__(kCopyThreads)
+    move_pieces(const struct gq_piece *pieces, uint32_t n, const uint32_t *results)
+{
+    for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
+        const struct gq_piece piece = pieces[i];
+
+        if (piece.cmd != GQ_PIECE_ALWAYS && results[piece.cmd] != GQ_ENDED)
+            continue;
+        if (piece.src)
+            gq_copy_bytes(piece.dst, piece.src, piece.len, threadIdx.x, kCopyThreads);
+        else
+            gq_zero_bytes(piece.dst, piece.len, threadIdx.x, kCopyThreads);
+    }
+}
+
+__global__ void __launch_bounds__(kCopyThreads) gather(const struct gq_gather *copies, uint32_t n)
+{
+    for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
+        const struct gq_gather copy = copies[i];
+
+        gq_copy_bytes(copy.dst, copy.src, copy.len, threadIdx.x, kCopyThreads);
+    }
+}
+
+__global__ void __launch_bounds__(kCopyThreads) fill_zero(uint64_t dst, uint64_t len)
+{
+    gq_zero_bytes(dst, len, (uint64_t)blockIdx.x * kCopyThreads + threadIdx.x,
+                  (uint64_t)gridDim.x * kCopyThreads);
+}
+
+unsigned blocks_for(uint64_t n)
+{
+    return n < kMaxBlocks ? (unsigned)n : kMaxBlocks;
+}
+
+} // namespace
+
+extern "C" cudaError_t gq_kernels_load(void)
+{
+    const void *kernels[] = {(const void *)drive_queues, (const void *)drive_reads,
+                             (const void *)move_pieces, (const void *)gather,
+                             (const void *)fill_zero};
+
+    for (const void *kernel : kernels) {
+        struct cudaFuncAttributes attr;
+        cudaError_t err = cudaFuncGetAttributes(&attr, kernel);
+
+        if (err != cudaSuccess)
+            return err;
+    }
+    cudaError_t err = gq_resident_load();
+
+    return err == cudaSuccess ? gq_copier_load() : err;
+}
+
+/*
+ * By cudaLaunchKernel(), whose answer is about this launch alone. After <<<>>> only
+ * cudaGetLastError() tells, and that may be an older error of the same thread.
+ */
+extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
+                                     cudaStream_t stream)
+{
+    void *args[] = {(void *)run, (void *)reads};
+    unsigned warps = reads && (reads->list || reads->asked) ? 2 : 1;
+
+    return cudaLaunchKernel(reads ? (const void *)drive_reads : (const void *)drive_queues,
+                            run->run.n_queues, warps * GQ_LANES, args, 0, stream);
+}
+
+extern "C" cudaError_t gq_kernel_pieces(const struct gq_piece *pieces, uint32_t n,
+                                        const uint32_t *results, cudaStream_t stream)
+{
+    void *args[] = {&pieces, &n, &results};
+
+    return cudaLaunchKernel((const void *)move_pieces, blocks_for(n), kCopyThreads, args, 0,
+                            stream);
+}
+
+extern "C" cudaError_t gq_kernel_gather(const struct gq_gather *copies, uint32_t n,
+                                        cudaStream_t stream)
+{
+    void *args[] = {&copies, &n};
+
+    return cudaLaunchKernel((const void *)gather, blocks_for(n), kCopyThreads, args, 0, stream);
+}
+
+extern "C" cudaError_t gq_kernel_fill(uint64_t dst, uint64_t len, cudaStream_t stream)
+{
+    void *args[] = {&dst, &len};
+
+    return cudaLaunchKernel((const void *)fill_zero, blocks_for(len / 4096 + 1), kCopyThreads, args,
+                            0, stream);
+}

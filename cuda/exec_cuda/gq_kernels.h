@@ -1,0 +1,41 @@
+/* The kernels, as C code launches them. All launches are asynchronous on the stream given. */
+#ifndef CUDA_EXEC_CUDA_GQ_KERNELS_H
+#define CUDA_EXEC_CUDA_GQ_KERNELS_H
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/gq_mailbox.h"
+#include "cuda/queue/gq_reads.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Passed to the kernel by value, so that it is there without a read over the bus. */
+struct gq_kernel_run {
+    struct gq_run run;
+    const struct gq_port *ports;    /* device memory, by queue number */
+    struct gq_state *states;        /* mapped host memory, by rank */
+    uint16_t queues[GQ_MAX_QUEUES]; /* queue numbers, by rank */
+};
+
+/*
+ * Loads every kernel now. CUDA would load each at its first launch, and that waits for kernels
+ * that are running: one of ours may be waiting for this very launch.
+ */
+cudaError_t gq_kernels_load(void);
+
+/* A warp for each queue of the run. reads: NULL for commands. */
+cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
+                          cudaStream_t stream);
+/* results may be NULL when no piece depends on a command. */
+cudaError_t gq_kernel_pieces(const struct gq_piece *pieces, uint32_t n, const uint32_t *results,
+                             cudaStream_t stream);
+cudaError_t gq_kernel_gather(const struct gq_gather *copies, uint32_t n, cudaStream_t stream);
+cudaError_t gq_kernel_fill(uint64_t dst, uint64_t len, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,145 @@
+#include "cuda/exec_cuda/gq_persistent.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GQ_LANES 1u
+#include "cuda/queue/gq_single.h"
+
+struct gq_resident {
+    struct gq_box_memory *memory; /* pinned */
+    cudaStream_t stream;
+    bool busy; /* atomic; the rest is the list's poster's */
+    struct gq_box box;
+    struct gq_state *state;
+    uint32_t *single_result; /* NULL: the list is not driven by gq_single.h */
+};
+
+static int to_errno(cudaError_t err)
+{
+    if (err == cudaSuccess)
+        return 0;
+    cudaGetLastError();
+    return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
+}
+
+/* Of the highest priority: such streams have hardware queues that others do not share. */
+static cudaError_t open_stream(struct gq_resident *r)
+{
+    int least, greatest;
+    cudaError_t err = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+
+    if (err != cudaSuccess)
+        return err;
+    return cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest);
+}
+
+static int run(void *ctx, const struct gq_box_launch *box)
+{
+    const struct gq_resident *r = ctx;
+
+    return to_errno(gq_resident_run(box, r->stream));
+}
+
+int gq_resident_open(struct gq_resident **out)
+{
+    struct gq_resident *r = calloc(1, sizeof(*r));
+    int err;
+
+    if (!r)
+        return -ENOMEM;
+    err = to_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),
+                                 cudaHostAllocPortable | cudaHostAllocMapped));
+    if (err)
+        goto free_resident;
+    memset(r->memory, 0, sizeof(*r->memory));
+    gq_box_init(&r->box, r->memory, (uintptr_t)r->memory);
+    r->box.run = run;
+    r->box.ctx = r;
+    err = to_errno(open_stream(r));
+    if (err)
+        goto free_memory;
+    *out = r;
+    return 0;
+
+free_memory:
+    cudaFreeHost(r->memory);
+free_resident:
+    free(r);
+    return err;
+}
+
+void gq_resident_close(struct gq_resident *r)
+{
+    cudaStreamSynchronize(r->stream);
+    cudaStreamDestroy(r->stream);
+    cudaFreeHost(r->memory);
+    free(r);
+}
+
+cudaStream_t gq_resident_stream(const struct gq_resident *r)
+{
+    return r->stream;
+}
+
+static bool is_running(const struct gq_resident *r)
+{
+    return __atomic_load_n(&r->state->outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING;
+}
+
+/* A kernel that has ended without the list will not take it any more. */
+int gq_resident_keep(struct gq_resident *r)
+{
+    if (!gq_box_is_alone(&r->box) || !is_running(r))
+        return 0;
+    return gq_box_run(&r->box);
+}
+
+static void put(struct gq_resident *r, const struct gq_run *run, const struct gq_port *port)
+{
+    const struct gq_state *state = r->state;
+    struct gq_resident_list list = {.run = *run,
+                                    .port = *port,
+                                    .state = r->state,
+                                    .sq_tail = state->sq_tail,
+                                    .cq_head = state->cq_head,
+                                    .phase = state->phase,
+                                    .owed = state->owed,
+                                    .single = r->single_result != NULL};
+
+    if (run->n_cmds <= GQ_RESIDENT_CMDS) {
+        memcpy(list.cmds, run->cmds, run->n_cmds * sizeof(list.cmds[0]));
+        list.run.cmds = NULL;
+    }
+    gq_box_put(&r->box, &list, sizeof(list));
+}
+
+static void leave(struct gq_resident *r)
+{
+    __atomic_store_n(&r->busy, false, __ATOMIC_RELEASE);
+}
+
+int gq_resident_post(struct gq_resident *r, const struct gq_run *run, const struct gq_port *port,
+                     struct gq_state *state)
+{
+    int err;
+
+    if (__atomic_exchange_n(&r->busy, true, __ATOMIC_ACQUIRE))
+        return -EBUSY;
+    r->state = state;
+    r->single_result = gq_single_suits(run, port, state) ? run->results : NULL;
+    put(r, run, port);
+    err = gq_resident_keep(r);
+    if (err)
+        leave(r);
+    return err;
+}
+
+void gq_resident_done(struct gq_resident *r)
+{
+    if (r->single_result)
+        gq_single_take(r->state, r->single_result);
+    leave(r);
+}

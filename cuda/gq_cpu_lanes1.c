@@ -1,4 +1,0 @@
-/* The queue protocol on a host thread, one lane: the fast form. */
-#define GQ_LANES     1u
-#define GQ_CPU_DRIVE gq_cpu_drive_1
-#include "cuda/gq_cpu_drive.h"

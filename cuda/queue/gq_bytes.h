@@ -1,0 +1,101 @@
+/*
+ * Copies and zeros by several threads together: thread number `first` of `step` calls with the
+ * rest. On a host there is one thread.
+ */
+#ifndef CUDA_QUEUE_GQ_BYTES_H
+#define CUDA_QUEUE_GQ_BYTES_H
+
+#include <stdint.h>
+
+#include "cuda/queue/gq_fence.h"
+
+#ifdef __CUDACC__
+
+/*
+ * Copies n units of T; both addresses are aligned to it. The source may be host memory, so four
+ * loads are on their way at a time; and others write it, so nothing cached is taken.
+ */
+template <typename T>
+static __device__ __forceinline__ void gq_copy_units(uint64_t dst, uint64_t src, uint64_t n,
+                                                     uint32_t first, uint32_t step)
+{
+    const T *from = (const T *)src;
+    T *to = (T *)dst;
+    uint64_t i = first;
+
+    for (; i + 3 * step < n; i += 4 * step) {
+        T v[4];
+#pragma unroll
+        for (unsigned k = 0; k < 4; k++)
+            v[k] = __ldcv(&from[i + k * step]);
+#pragma unroll
+        for (unsigned k = 0; k < 4; k++)
+            to[i + k * step] = v[k];
+    }
+    for (; i < n; i += step)
+        to[i] = __ldcv(&from[i]);
+}
+
+/* Bytes up to an aligned address, units, bytes after the last: src and dst are congruent. */
+template <typename T>
+static __device__ __forceinline__ void gq_copy_congruent(uint64_t dst, uint64_t src, uint64_t len,
+                                                         uint32_t first, uint32_t step)
+{
+    uint64_t head = (sizeof(T) - dst % sizeof(T)) % sizeof(T);
+    uint64_t units;
+
+    head = head < len ? head : len;
+    units = (len - head) / sizeof(T);
+    gq_copy_units<unsigned char>(dst, src, head, first, step);
+    gq_copy_units<T>(dst + head, src + head, units, first, step);
+    head += units * sizeof(T);
+    gq_copy_units<unsigned char>(dst + head, src + head, len - head, first, step);
+}
+
+GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+{
+    if (((dst ^ src) & 15) == 0)
+        gq_copy_congruent<uint4>(dst, src, len, first, step);
+    else if (((dst ^ src) & 3) == 0)
+        gq_copy_congruent<unsigned int>(dst, src, len, first, step);
+    else
+        gq_copy_units<unsigned char>(dst, src, len, first, step);
+}
+
+GQ_FN void gq_zero_bytes(uint64_t dst, uint64_t len, uint64_t first, uint64_t step)
+{
+    uint64_t head = (16 - dst % 16) % 16;
+    uint64_t units, tail;
+
+    head = head < len ? head : len;
+    units = (len - head) / 16;
+    tail = head + units * 16;
+    for (uint64_t i = first; i < head; i += step)
+        ((unsigned char *)dst)[i] = 0;
+    for (uint64_t i = first; i < units; i += step)
+        ((uint4 *)(dst + head))[i] = make_uint4(0, 0, 0, 0);
+    for (uint64_t i = tail + first; i < len; i += step)
+        ((unsigned char *)dst)[i] = 0;
+}
+
+#else
+
+#include <string.h>
+
+GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+{
+    (void)step;
+    if (first == 0)
+        memcpy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, len);
+}
+
+GQ_FN void gq_zero_bytes(uint64_t dst, uint64_t len, uint64_t first, uint64_t step)
+{
+    (void)step;
+    if (first == 0)
+        memset((void *)(uintptr_t)dst, 0, len);
+}
+
+#endif
+
+#endif

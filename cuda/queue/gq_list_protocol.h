@@ -1,0 +1,112 @@
+/*
+ * Lists of commands by a group of lanes: the queue protocol (gq_protocol.h) with commands that the
+ * host has made. A round sends and takes up to GQ_EACH for each lane.
+ *
+ * Every function is called by all lanes of the group together.
+ */
+#ifndef CUDA_QUEUE_GQ_LIST_PROTOCOL_H
+#define CUDA_QUEUE_GQ_LIST_PROTOCOL_H
+
+#include "cuda/queue/gq_protocol.h"
+
+/*
+ * Places are dealt to commands in turn: the command that a place has, or will fetch, is number
+ * w->sent + this of the share.
+ */
+GQ_FN uint32_t gq_turn_of(const struct gq_worker *w, uint32_t place)
+{
+    uint32_t places = GQ_EACH * w->group.lanes;
+
+    return (place + places - w->sent % places) % places;
+}
+
+/* Places whose command was sent load the next: it is there when the round is over. */
+GQ_FN void gq_fetch_cmds(struct gq_worker *w)
+{
+    uint32_t left = w->share - w->sent, places = GQ_EACH * w->group.lanes;
+
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t h = 0; h < GQ_EACH; h++) {
+            uint32_t i = gq_turn_of(w, h * w->group.lanes + lane);
+
+            if (i < left && w->sent + i >= w->fetched)
+                GQ_AT(w->next).cmd[h] = w->run->cmds[gq_stripe(w, w->sent + i)];
+        }
+    }
+    w->fetched = w->sent + (left < places ? left : places);
+}
+
+/*
+ * At the end of a round: CIDs for the commands that go next. They are loaded that early because a
+ * load that is waited for between a look and its fence may wait for the look as well: a GPU counts
+ * what is on its way, and has few counters.
+ */
+GQ_FN void gq_fetch_cids(struct gq_worker *w)
+{
+    uint32_t n = gq_reserve(w, w->fetched - w->sent);
+
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t h = 0; h < GQ_EACH; h++) {
+            uint32_t i = gq_turn_of(w, h * w->group.lanes + lane);
+
+            if (i < n)
+                GQ_AT(w->next).cid[h] = gq_free_cid(w, i);
+        }
+    }
+}
+
+/* Writes the SQEs of the next n commands. */
+GQ_FN void gq_put_cmds(struct gq_worker *w, uint32_t n)
+{
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t h = 0; h < GQ_EACH; h++) {
+            uint32_t i = gq_turn_of(w, h * w->group.lanes + lane);
+
+            if (i < n)
+                gq_put(w, i, GQ_AT(w->next).cid[h], &GQ_AT(w->next).cmd[h],
+                       gq_stripe(w, w->sent + i), 0);
+        }
+    }
+    gq_advance(w, n);
+}
+
+/* Of n completions. */
+GQ_FN void gq_store_results(struct gq_worker *w, GQ_LANE_PARAM(struct gq_ended, ended), uint32_t n)
+{
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t h = 0; h < GQ_EACH; h++) {
+            if (h * w->group.lanes + lane < n && GQ_AT(ended).cmd[h] < GQ_SLOT_FREE)
+                w->run->results[GQ_AT(ended).cmd[h]] = GQ_ENDED | GQ_AT(ended).status[h];
+        }
+    }
+}
+
+/* A round through the list of commands. The first only has them fetched. */
+GQ_FN enum gq_round gq_round(struct gq_worker *w)
+{
+    GQ_LANE_VAR(struct gq_look, look);
+    GQ_LANE_VAR(struct gq_ended, ended);
+    uint32_t sent, looked, n;
+
+    if (w->fetched == 0 && w->share) {
+        gq_fetch_cmds(w);
+        gq_fetch_cids(w);
+        return GQ_ROUND_BUSY;
+    }
+    sent = gq_reserve(w, w->fetched - w->sent);
+    looked = gq_look(w, sent != 0, look);
+    if (sent) {
+        gq_put_cmds(w, sent);
+        gq_fetch_cmds(w);
+    }
+    n = gq_publish_and_harvest(w, sent, look, looked, ended);
+    gq_fetch_cids(w);
+    gq_store_results(w, ended, n);
+    return gq_end_round(w, w->sent < w->share, sent || n);
+}
+
+#endif

@@ -1,0 +1,340 @@
+/*
+ * What a lane does for its read (gq_reads_protocol.h): it takes the read on, cuts it into commands,
+ * the next of which it has ready, and says what became of it.
+ *
+ * Every function is called by a lane for itself, inside a region, but where it says otherwise.
+ */
+#ifndef CUDA_QUEUE_GQ_READS_CUT_H
+#define CUDA_QUEUE_GQ_READS_CUT_H
+
+#include <errno.h>
+
+#include "cuda/queue/gq_prefetch.h"
+#include "cuda/queue/gq_protocol.h"
+#include "cuda/queue/gq_prp.h"
+#include "cuda/queue/gq_reads.h"
+
+/* Bytes that a lane has written at most, so that rounds end soon. */
+#define GQ_ZEROS_A_ROUND 32768u
+#define GQ_NO_READ       UINT32_MAX
+
+/* How far a lane is with its read. */
+struct gq_cursor {
+    uint64_t offset;   /* of the next byte in the file */
+    uint64_t at;       /* and in the target, from its first page on */
+    uint64_t left;     /* bytes; 0: the read is done with, but for commands in flight */
+    uint64_t from, to; /* in the file, the extent that was found last; empty: none */
+    uint64_t lba;      /* its first */
+    uint32_t index;    /* of the read */
+};
+
+enum gq_lane_state {
+    GQ_LANE_FREE,   /* to make a command */
+    GQ_LANE_READY,  /* with a command to send */
+    GQ_LANE_WAITING /* for what was staged */
+};
+
+/* A command that is ready, and where its bytes go when it is a staged one. */
+struct gq_ready {
+    struct gq_cmd cmd;
+    uint64_t dst, src;
+    uint32_t staged; /* bytes; 0: none */
+    uint32_t zeros;  /* bytes to be written to dst now, and no command */
+    uint32_t cid;    /* that it will have, if it goes next */
+};
+
+/* A worker at reads. */
+struct gq_reader {
+    struct gq_worker w;
+    const struct gq_reads *reads;
+#ifdef __CUDACC__
+    struct gq_feed *feed; /* who feeds the lanes; NULL: they load for themselves */
+    uint32_t fed;         /* groups that were taken from there */
+#endif
+    uint32_t next;       /* of the group's share: handed to lanes so far; the next are held, */
+    uint32_t held_first; /* lane i has number held_first + i, */
+    uint32_t held_end;   /* up to here, */
+    uint32_t coming;     /* and as many more are on their way */
+    uint32_t lba_shift;  /* an LBA has 1 << lba_shift bytes */
+    uint32_t ready_lanes, going; /* who has a command ready; how many of them go next */
+    uint32_t put;                /* commands in the ring that the controller knows nothing of, */
+    bool holds_back;             /* and the next round does not tell it either */
+    GQ_LANE_MEMBER(struct gq_cursor, cur);
+    GQ_LANE_MEMBER(struct gq_read, held);
+    GQ_LANE_MEMBER(struct gq_read, ahead); /* of what is coming */
+    GQ_LANE_MEMBER(struct gq_ready, ready);
+    GQ_LANE_MEMBER(uint32_t, lane_state);
+    GQ_LANE_MEMBER(uint64_t, staging);   /* the lane's, for the controller */
+    GQ_LANE_MEMBER(uint32_t, bad);       /* the lowest index that this lane saw fail, */
+    GQ_LANE_MEMBER(uint32_t, status_of); /* or saw fail with a status, */
+    GQ_LANE_MEMBER(uint32_t, status);    /* and that */
+    GQ_LANE_MEMBER(uint64_t, bytes);     /* of the reads that this lane has taken on */
+};
+
+/* By anybody: `whole` is cut into this many units, of which the first and the last may be shorter.
+ */
+GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
+{
+    uint64_t offset = reads->whole.file_offset;
+    uint64_t len = gq_read_bytes(&reads->map, offset, reads->whole.len);
+    uint32_t shift = gq_prefix_ones(reads->unit - 1);
+
+    return len ? ((offset + len - 1) >> shift) - (offset >> shift) + 1 : 0;
+}
+
+/* Bytes of `whole` before unit i. */
+GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
+{
+    uint64_t unit = reads->unit;
+
+    return i ? i * unit - (reads->whole.file_offset & (unit - 1)) : 0;
+}
+
+/* Read or unit i, as it is asked for. */
+GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
+{
+    struct gq_read read;
+    uint64_t start, end;
+
+    if (reads->list)
+        return reads->list[i];
+    if (reads->asked) {
+        const struct gq_asked *one = &reads->asked[i];
+
+        return (struct gq_read){one->file_offset, one->at, one->len};
+    }
+    read = reads->whole;
+    start = gq_unit_start(reads, i);
+    end = gq_unit_start(reads, i + 1);
+    read.file_offset += start;
+    read.at += start;
+    read.len = (end < read.len ? end : read.len) - start;
+    return read;
+}
+
+/* Does another warp load the list? */
+GQ_FN bool gq_is_fed(const struct gq_reader *r)
+{
+#ifdef __CUDACC__
+    return r->feed != NULL;
+#else
+    (void)r;
+    return false;
+#endif
+}
+
+/*
+ * By all lanes: the next n neighbours, each lane's read being ahead of it then. 0: they have not
+ * come yet.
+ */
+GQ_FN uint32_t gq_take_fed(struct gq_reader *r, uint32_t n)
+{
+#ifdef __CUDACC__
+    if (n == 0 || !gq_feed_has(r->feed, r->fed))
+        return 0;
+    if (r->w.group.rank < n)
+        r->ahead = gq_feed_read(r->feed, r->fed, r->w.group.rank, r->reads->asked != NULL);
+    gq_feed_took(r->feed, ++r->fed);
+    return n;
+#else
+    (void)r;
+    (void)n;
+    return 0;
+#endif
+}
+
+/* By all lanes: who feeds them does nothing any more. */
+GQ_FN void gq_stop_feed(struct gq_reader *r)
+{
+#ifdef __CUDACC__
+    if (r->feed)
+        gq_feed_stop(r->feed);
+#else
+    (void)r;
+#endif
+}
+
+/* Which part of the target a read may fill is the target's business to say. */
+GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *read)
+{
+    uint64_t room = reads->target.len;
+
+    if (reads->asked && read->len > INT32_MAX)
+        return false;
+    return read->at <= room && read->len <= room - read->at &&
+           (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
+}
+
+/* What the end of a run means to reads that it did not come to, or has lost. */
+GQ_FN int gq_lost_error(uint32_t outcome)
+{
+    if (outcome == GQ_OUT_LEFT)
+        return -ESTALE;
+    if (outcome == GQ_OUT_CANCELLED)
+        return -ECANCELED;
+    return outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
+}
+
+/* What number `index` that was asked for is told instead of GQ_READ_LOST and its like. */
+GQ_FN int gq_asked_error(const struct gq_reader *r, uint32_t index, uint32_t result)
+{
+    if (result == GQ_READ_INVALID)
+        return r->reads->asked[index].len > INT32_MAX ? -EINVAL : -EFAULT;
+    if (result == GQ_READ_LEFT)
+        return -EAGAIN;
+    if (result == GQ_READ_OVER)
+        return -E2BIG;
+    return result == GQ_READ_LOST ? gq_lost_error(r->w.outcome) : -EIO;
+}
+
+GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
+{
+    if (r->reads->asked)
+        r->reads->asked[index].result = gq_asked_error(r, index, result);
+    else if (r->w.run->results)
+        r->w.run->results[index] = result;
+    if (index < GQ_AT(r->bad))
+        GQ_AT(r->bad) = index;
+}
+
+/* The same, by the status of a command. */
+GQ_FN void gq_refuse_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t status)
+{
+    gq_fail_read(r, lane, index, GQ_ENDED | status);
+    if (index < GQ_AT(r->status_of)) {
+        GQ_AT(r->status_of) = index;
+        GQ_AT(r->status) = status;
+    }
+}
+
+/* Where in the map the next byte is. */
+GQ_FN void gq_find_extent(const struct gq_file_map *map, struct gq_cursor *cur)
+{
+    uint32_t low = 0, n = map->count;
+
+    if (cur->offset >= cur->from && cur->offset < cur->to)
+        return;
+    while (n > 1) {
+        uint32_t half = n / 2;
+
+        if (map->extents[low + half].offset <= cur->offset)
+            low += half;
+        n -= half;
+    }
+    cur->from = map->extents[low].offset;
+    cur->lba = map->extents[low].lba;
+    cur->to = low + 1 < map->count ? map->extents[low + 1].offset : map->end;
+}
+
+/* Whole LBAs from the next byte on, n bytes at least one of them; how many go. */
+GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n,
+                              struct gq_cmd *cmd)
+{
+    const struct gq_target *t = &r->reads->target;
+    uint32_t lba_size = 1u << r->lba_shift;
+
+    n &= ~(uint64_t)(lba_size - 1);
+    n = n < r->reads->max_command ? n : r->reads->max_command;
+    n = gq_prp_clip(at, n, lba_size);
+    cmd->prp1 = t->iova + at;
+    cmd->prp2 = gq_prp2(t->iova, t->prps_iova, at, n);
+    cmd->nlb = (uint32_t)(n >> r->lba_shift) - 1;
+    return n;
+}
+
+/* The lane's next command, or zeros. left is not 0. */
+GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
+{
+    const struct gq_reads *reads = r->reads;
+    struct gq_cursor *cur = &GQ_AT(r->cur);
+    struct gq_ready *ready = &GQ_AT(r->ready);
+    uint32_t lba_size = 1u << r->lba_shift, lead;
+    uint64_t n;
+
+    gq_find_extent(&reads->map, cur);
+    n = cur->left < cur->to - cur->offset ? cur->left : cur->to - cur->offset;
+    lead = (uint32_t)(cur->offset - cur->from) & (lba_size - 1);
+    ready->cmd.slba = cur->lba + ((cur->offset - cur->from) >> r->lba_shift);
+    ready->dst = reads->target.base + cur->at;
+    ready->staged = 0;
+    if (cur->lba == GQ_LBA_ZERO) {
+        n = n < GQ_ZEROS_A_ROUND ? n : GQ_ZEROS_A_ROUND;
+        ready->zeros = (uint32_t)n;
+    } else if (lead == 0 && n >= lba_size && cur->at % 4 == 0) {
+        n = gq_make_direct(r, cur->at, n, &ready->cmd);
+        GQ_AT(r->lane_state) = GQ_LANE_READY;
+    } else {
+        n = n < lba_size - lead ? n : lba_size - lead;
+        ready->cmd.prp1 = reads->staging.iova + GQ_AT(r->staging);
+        ready->cmd.prp2 = 0;
+        ready->cmd.nlb = 0;
+        ready->src = reads->staging.base + GQ_AT(r->staging) + lead;
+        ready->staged = (uint32_t)n;
+        GQ_AT(r->lane_state) = GQ_LANE_READY;
+    }
+    cur->offset += n;
+    cur->at += n;
+    cur->left -= n;
+}
+
+/* Where the map begins. */
+GQ_FN uint64_t gq_map_start(const struct gq_file_map *map)
+{
+    return map->count ? map->extents[0].offset : 0;
+}
+
+/*
+ * Is a read for the host, which says what is wrong with it, has it read by fewer
+ * commands, or has another part of the file's map?
+ */
+GQ_FN bool gq_is_for_host(const struct gq_reads *reads, const struct gq_read *read)
+{
+    uint64_t end = reads->map.end, len = gq_read_bytes(&reads->map, read->file_offset, read->len);
+
+    if (read->file_offset > INT64_MAX - read->len)
+        return true;
+    if (read->file_offset < gq_map_start(&reads->map))
+        return true;
+    if (reads->goes_on && (read->file_offset > end || read->len > end - read->file_offset))
+        return true;
+    return len > reads->odd_most && (read->file_offset - reads->target.head - read->at) % 4;
+}
+
+/* A read that is not begun with. */
+GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
+{
+    if (!r->reads->is_part)
+        gq_fail_read(r, lane, index, result);
+    else if (index < GQ_AT(r->bad))
+        GQ_AT(r->bad) = index;
+}
+
+/*
+ * The read becomes the lane's: a copy, whatever is written to the list since, for the lanes have
+ * met after it was loaded. One that was asked for has its result now, or had it when it was fed,
+ * unless it fails: whoever finds that out has met this lane since.
+ */
+GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read *read,
+                        uint32_t index)
+{
+    const struct gq_reads *reads = r->reads;
+    struct gq_cursor *cur = &GQ_AT(r->cur);
+
+    cur->index = index;
+    if (reads->most && gq_is_for_host(reads, read)) {
+        gq_leave_read(r, lane, cur->index, GQ_READ_LEFT);
+        return;
+    }
+    if (!gq_read_is_valid(reads, read)) {
+        gq_fail_read(r, lane, cur->index, GQ_READ_INVALID);
+        return;
+    }
+    cur->offset = read->file_offset;
+    cur->at = reads->target.head + read->at;
+    cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
+    GQ_AT(r->bytes) += cur->left;
+    if (reads->asked && !(gq_is_fed(r) && gq_feed_answers(reads)))
+        reads->asked[cur->index].result = (int32_t)cur->left;
+}
+
+#endif

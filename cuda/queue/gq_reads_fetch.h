@@ -1,0 +1,104 @@
+/*
+ * How a group of lanes gets at its share of a list of reads: neighbours come together, one for each
+ * lane, and are handed out to lanes that have none. They are loaded by the lanes themselves while
+ * those before them are handed out, or fed by another warp (gq_feed.h).
+ *
+ * Every function is called by all lanes of the group together, but where it says otherwise.
+ */
+#ifndef CUDA_QUEUE_GQ_READS_FETCH_H
+#define CUDA_QUEUE_GQ_READS_FETCH_H
+
+#include "cuda/queue/gq_reads_cut.h"
+
+/* How many reads from number `first` of the share on are neighbours, a lane each at most. */
+GQ_FN uint32_t gq_neighbours(const struct gq_worker *w, uint32_t first)
+{
+    uint32_t size = 1u << w->run->group_shift, n = size - (first & (size - 1));
+
+    n = n < w->group.lanes ? n : w->group.lanes;
+    return n < w->share - first ? n : w->share - first;
+}
+
+/* Loads the neighbours that come next, unless they are on their way or fed. */
+GQ_FN void gq_fetch(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+
+    if (r->coming || gq_is_fed(r))
+        return;
+    r->coming = gq_neighbours(w, r->held_end);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < r->coming)
+            GQ_AT(r->ahead) = gq_load_read(r->reads, gq_stripe(w, r->held_end + lane));
+    }
+}
+
+/* What comes next is held. False: it is not there yet, or nothing is left. */
+GQ_FN bool gq_turn_over(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+
+    if (gq_is_fed(r))
+        r->coming = gq_take_fed(r, gq_neighbours(w, r->held_end));
+    if (!r->coming)
+        return false;
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(r->held) = GQ_AT(r->ahead);
+    }
+    r->held_first = r->held_end;
+    r->held_end += r->coming;
+    r->coming = 0;
+    return true;
+}
+
+/* Inside a region, by all lanes: number j of the share, if it is held, another for each. */
+GQ_FN struct gq_read gq_held(const struct gq_reader *r, uint32_t j)
+{
+    const struct gq_worker *w = &r->w;
+    uint32_t i = j - r->held_first, from = i < w->group.lanes ? i : 0;
+
+    return (struct gq_read){GQ_PART_FROM64(r->held, from, file_offset),
+                            GQ_PART_FROM64(r->held, from, at), GQ_PART_FROM64(r->held, from, len)};
+}
+
+/* Gives lanes without a read one, as far as they are held. How many. */
+GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, wants);
+    uint32_t mask, n;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(wants) = GQ_AT(r->lane_state) == GQ_LANE_FREE && GQ_AT(r->cur).left == 0;
+    }
+    mask = GQ_BALLOT(wants);
+    n = gq_count_ones(mask);
+    n = n < r->held_end - r->next ? n : r->held_end - r->next;
+    if (n == 0)
+        return 0;
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t i = gq_ones_before(mask, lane);
+        struct gq_read read = gq_held(r, r->next + i);
+
+        if (GQ_AT(wants) && i < n)
+            gq_take_read(r, lane, &read, gq_stripe(w, r->next + i));
+    }
+    r->next += n;
+    return n;
+}
+
+/* The same of all that is there, held or just come. */
+GQ_FN uint32_t gq_deal(struct gq_reader *r)
+{
+    uint32_t n = gq_hand_out(r);
+
+    if (r->next != r->held_end || !gq_turn_over(r))
+        return n;
+    return n + gq_hand_out(r);
+}
+
+#endif

@@ -1,0 +1,146 @@
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "sim/serve/serve_dma.h"
+#include "sim/sim.h"
+
+/* Written by the serving thread alone; the handler, on any thread, reads host and size. */
+static struct {
+    uint64_t iova;
+    _Atomic uintptr_t host; /* 0: free */
+    _Atomic size_t size;
+} table[DMA_MAX_MAPS];
+
+static int torn = -1; /* eventfd */
+
+/* Async-signal-safe: atomics and system calls. The mapping of a file goes, its place stays. */
+static bool patch(uintptr_t at)
+{
+    for (size_t i = 0; i < DMA_MAX_MAPS; i++) {
+        uintptr_t host = atomic_load(&table[i].host);
+        size_t size = atomic_load(&table[i].size);
+
+        if (host && at - host < size)
+            return mmap((void *)host, size, PROT_READ | PROT_WRITE,
+                        MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                        0) != MAP_FAILED;
+    }
+    return false;
+}
+
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+    const uint64_t one = 1;
+    int saved = errno;
+
+    (void)context;
+    if (!patch((uintptr_t)info->si_addr) || write(torn, &one, sizeof(one)) < 0)
+        signal(sig, SIG_DFL); /* not the client's memory: the access is repeated, and kills */
+    errno = saved;
+}
+
+int dma_guard(int *torn_fd)
+{
+    struct sigaction sa = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+
+    if (torn < 0)
+        torn = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (torn < 0 || sigaction(SIGBUS, &sa, NULL) != 0)
+        return -errno;
+    *torn_fd = torn;
+    return 0;
+}
+
+static int check_file(const struct vfio_user_dma_map *m, int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode) || m->size > (uint64_t)st.st_size ||
+        m->offset > (uint64_t)st.st_size - m->size)
+        return -EINVAL;
+    return 0;
+}
+
+static int check_map(const struct vfio_user_dma_map *m, int fd)
+{
+    const uint32_t both = VFIO_USER_DMA_READ_ALLOWED | VFIO_USER_DMA_WRITE_ALLOWED;
+
+    if (m->argsz < sizeof(*m) || (m->flags & ~both) || !m->size ||
+        ((m->addr | m->size | m->offset) & (NVME_PAGE_SIZE - 1)))
+        return -EINVAL;
+    if (fd < 0 || m->flags != both)
+        return -ENOTSUP;
+    return check_file(m, fd);
+}
+
+static size_t free_place(void)
+{
+    size_t i = 0;
+
+    while (i < DMA_MAX_MAPS && atomic_load_explicit(&table[i].host, memory_order_relaxed))
+        i++;
+    return i;
+}
+
+int dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd)
+{
+    int rc = check_map(m, fd);
+    size_t i = free_place();
+
+    if (rc == 0 && i == DMA_MAX_MAPS)
+        rc = -ENOSPC;
+    if (rc)
+        return rc;
+    void *p = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+                   (off_t)m->offset);
+    if (p == MAP_FAILED)
+        return -errno;
+    table[i].iova = m->addr;
+    atomic_store(&table[i].size, m->size);
+    atomic_store(&table[i].host, (uintptr_t)p); /* last: the handler takes it for whole */
+    struct nvme_mem mem = {.addr = p, .len = m->size, .fd = -1};
+    rc = sim_map_at(t, &mem, m->addr);
+    if (rc) {
+        atomic_store(&table[i].host, 0);
+        munmap(p, m->size);
+    }
+    return rc;
+}
+
+static void release(size_t i)
+{
+    uintptr_t host = atomic_exchange(&table[i].host, 0);
+
+    munmap((void *)host, atomic_load(&table[i].size));
+}
+
+int dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u)
+{
+    if (u->argsz < sizeof(*u) || u->flags)
+        return -EINVAL;
+    for (size_t i = 0; i < DMA_MAX_MAPS; i++) {
+        if (!atomic_load(&table[i].host) || table[i].iova != u->addr ||
+            atomic_load(&table[i].size) != u->size)
+            continue;
+        int rc = t->ops->unmap(t, u->addr);
+        if (rc == 0)
+            release(i);
+        return rc;
+    }
+    return -ENOENT;
+}
+
+void dma_forget(void)
+{
+    for (size_t i = 0; i < DMA_MAX_MAPS; i++)
+        if (atomic_load(&table[i].host))
+            release(i);
+}

@@ -1,0 +1,209 @@
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "sim/serve/serve_fault_spec.h"
+
+#define MS 1000000u /* in ns */
+
+static const struct {
+    const char *name;
+    enum sim_fault_kind kind;
+} kinds[] = {
+    {"status", SIM_FAULT_STATUS},   {"lose", SIM_FAULT_LOSE}, {"late", SIM_FAULT_LATE},
+    {"fatal", SIM_FAULT_FATAL},     {"hang", SIM_FAULT_HANG}, {"remove", SIM_FAULT_REMOVE},
+    {"corrupt", SIM_FAULT_CORRUPT},
+};
+
+static const struct {
+    const char *name;
+    uint8_t opcode;
+    bool admin;
+} opcodes[] = {
+    {"flush", NVME_IO_FLUSH, false},
+    {"write", NVME_IO_WRITE, false},
+    {"read", NVME_IO_READ, false},
+    {"write-zeroes", NVME_IO_WRITE_ZEROES, false},
+    {"dsm", NVME_IO_DSM, false},
+    {"delete-sq", NVME_ADMIN_DELETE_SQ, true},
+    {"create-sq", NVME_ADMIN_CREATE_SQ, true},
+    {"delete-cq", NVME_ADMIN_DELETE_CQ, true},
+    {"create-cq", NVME_ADMIN_CREATE_CQ, true},
+    {"identify", NVME_ADMIN_IDENTIFY, true},
+    {"abort", NVME_ADMIN_ABORT, true},
+    {"set-features", NVME_ADMIN_SET_FEATURES, true},
+    {"get-features", NVME_ADMIN_GET_FEATURES, true},
+};
+
+int number_parse(const char *text, uint64_t max, uint64_t *out)
+{
+    char *end;
+
+    if (!text || !isdigit((unsigned char)*text))
+        return -EINVAL;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 0);
+    if (errno || *end || v > max)
+        return -EINVAL;
+    *out = v;
+    return 0;
+}
+
+static int parse_kind(const char *name, struct sim_fault *f)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(name, kinds[i].name) == 0) {
+            f->kind = kinds[i].kind;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+static int parse_opcode(const char *text, struct sim_fault *f)
+{
+    uint64_t n;
+
+    f->match_opcode = true;
+    for (size_t i = 0; text && i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
+        if (strcmp(text, opcodes[i].name) == 0) {
+            f->opcode = opcodes[i].opcode;
+            f->admin |= opcodes[i].admin;
+            return 0;
+        }
+    }
+    if (number_parse(text, UINT8_MAX, &n) != 0)
+        return -EINVAL;
+    f->opcode = (uint8_t)n;
+    return 0;
+}
+
+/* FIRST or FIRST+COUNT */
+static int parse_lbas(char *text, struct sim_fault *f)
+{
+    char *plus = text ? strchr(text, '+') : NULL;
+
+    if (plus)
+        *plus = '\0';
+    f->lbas = 1;
+    if (number_parse(text, UINT64_MAX / 2, &f->first_lba) != 0 ||
+        (plus && number_parse(plus + 1, UINT64_MAX / 2, &f->lbas) != 0))
+        return -EINVAL;
+    return f->lbas ? 0 : -EINVAL;
+}
+
+enum key {
+    KEY_OP,
+    KEY_ADMIN,
+    KEY_LBA,
+    KEY_QID,
+    KEY_SKIP,
+    KEY_TIMES,
+    KEY_ONE_IN,
+    KEY_STATUS,
+    KEY_MS
+};
+
+static char *const keys[] = {
+    [KEY_OP] = "op",         [KEY_ADMIN] = "admin",
+    [KEY_LBA] = "lba",       [KEY_QID] = "qid",
+    [KEY_SKIP] = "skip",     [KEY_TIMES] = "times",
+    [KEY_ONE_IN] = "one-in", [KEY_STATUS] = "status",
+    [KEY_MS] = "ms",         NULL,
+};
+
+static const uint64_t limits[] = {
+    [KEY_QID] = UINT16_MAX,    [KEY_SKIP] = UINT32_MAX, [KEY_TIMES] = UINT32_MAX,
+    [KEY_ONE_IN] = UINT32_MAX, [KEY_STATUS] = 0x7fff,   [KEY_MS] = UINT32_MAX,
+};
+
+static int set_number(enum key key, uint64_t n, struct sim_fault *f)
+{
+    switch (key) {
+    case KEY_QID:
+        f->qid = (uint16_t)n;
+        return 0;
+    case KEY_SKIP:
+        f->skip = (unsigned)n;
+        return 0;
+    case KEY_TIMES:
+        f->times = (unsigned)n;
+        return 0;
+    case KEY_ONE_IN:
+        f->one_in = (unsigned)n;
+        return 0;
+    case KEY_STATUS:
+        f->status = (uint16_t)n;
+        return 0;
+    case KEY_MS:
+        f->delay_ns = n * MS;
+        return 0;
+    default:
+        return -EINVAL;
+    }
+}
+
+static int parse_key(int key, char *value, struct sim_fault *f)
+{
+    uint64_t n;
+
+    if (key < 0)
+        return -EINVAL;
+    if (key == KEY_OP)
+        return parse_opcode(value, f);
+    if (key == KEY_LBA)
+        return parse_lbas(value, f);
+    if (key == KEY_ADMIN) {
+        f->admin = true;
+        return value ? -EINVAL : 0;
+    }
+    return number_parse(value, limits[key], &n) == 0 ? set_number((enum key)key, n, f) : -EINVAL;
+}
+
+/* What a rule cannot do without. */
+static const char *missing(const struct sim_fault *f)
+{
+    if (f->kind == SIM_FAULT_STATUS && !f->status)
+        return "status needs status=0x..., for example status=0x281";
+    if (f->kind == SIM_FAULT_LATE && !f->delay_ns)
+        return "late needs ms=MILLISECONDS";
+    if (f->admin && f->lbas)
+        return "admin commands have no LBAs";
+    return NULL;
+}
+
+int fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len)
+{
+    struct sim_fault f = {0};
+    char *copy = strdup(spec), *rest = copy, *value, *item;
+    int rc = -EINVAL;
+
+    if (!copy)
+        return -ENOMEM;
+    item = strsep(&rest, ",");
+    if (parse_kind(item, &f) != 0) {
+        snprintf(why, len, "'%s' is no fault: status, lose, late, fatal, hang, remove, corrupt",
+                 item);
+        goto out;
+    }
+    while (rest && *rest) {
+        item = rest;
+        int key = getsubopt(&rest, keys, &value);
+        if (parse_key(key, value, &f) != 0) {
+            snprintf(why, len, "'%s' is not possible there, see gpunvme-sim(1)", item);
+            goto out;
+        }
+    }
+    if (missing(&f)) {
+        snprintf(why, len, "%s", missing(&f));
+        goto out;
+    }
+    *out = f;
+    rc = 0;
+out:
+    free(copy);
+    return rc;
+}

@@ -1,0 +1,20 @@
+/* Faults on a command line: KIND[,KEY[=VALUE]]... (gpunvme-sim(1)). */
+#ifndef SIM_SERVE_SERVE_FAULT_SPEC_H
+#define SIM_SERVE_SERVE_FAULT_SPEC_H
+
+#include "sim/sim.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* 0, or -EINVAL with what is wrong in why, a sentence that fits after "--fault: ". */
+int fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len);
+/* A number, decimal or 0x..., up to max: 0 or -EINVAL. */
+int number_parse(const char *text, uint64_t max, uint64_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,17 @@
+/* gpunvme-sim: a simulated NVMe controller for other processes, over the vfio-user protocol. */
+#include <stdlib.h>
+
+#include "sim/serve/serve_server.h"
+
+#define EXIT_MISTAKES 3
+
+int main(int argc, char **argv)
+{
+    struct options o;
+
+    options_parse(&o, argc, argv);
+    int rc = server_run(&o);
+    if (rc < 0)
+        return EXIT_FAILURE;
+    return rc > 0 && o.strict ? EXIT_MISTAKES : EXIT_SUCCESS;
+}

@@ -1,0 +1,25 @@
+/* The command line of gpunvme-sim. */
+#ifndef SIM_SERVE_SERVE_OPTIONS_H
+#define SIM_SERVE_SERVE_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "sim/sim.h"
+
+#define OPTIONS_MAX_FAULTS 64
+
+struct options {
+    const char *socket;
+    struct sim_config cfg;
+    struct sim_fault faults[OPTIONS_MAX_FAULTS];
+    unsigned n_faults;
+    bool no_mmap;
+    bool stuck;       /* CSTS.RDY never follows CC.EN */
+    bool wait_second; /* a second client waits, rather than being refused */
+    bool strict;
+};
+
+/* Ends the process with a message when the command line cannot be. */
+void options_parse(struct options *o, int argc, char **argv);
+
+#endif

@@ -1,0 +1,82 @@
+#include <linux/pci_regs.h>
+#include <string.h>
+
+#include "sim/serve/serve_pci.h"
+
+#define VENDOR_ID     0x1b36 /* Red Hat: "QEMU NVM Express Controller" has these two, too */
+#define DEVICE_ID     0x0010
+#define CLASS_NVME    0x010802u /* mass storage, non-volatile memory, NVM Express I/O controller */
+#define CAP_PM        0x40
+#define CAP_EXPRESS   0x50
+#define EXPRESS_V2    2
+#define MAX_LATENCIES 0x7u /* endpoint L0s and L1 acceptable latency: no limit */
+
+static void put16(struct pci_config *c, size_t at, uint16_t v)
+{
+    memcpy(&c->bytes[at], &v, sizeof(v));
+}
+
+static void put32(struct pci_config *c, size_t at, uint32_t v)
+{
+    memcpy(&c->bytes[at], &v, sizeof(v));
+}
+
+static void allow32(struct pci_config *c, size_t at, uint32_t mask)
+{
+    memcpy(&c->writable[at], &mask, sizeof(mask));
+}
+
+static void add_capabilities(struct pci_config *c)
+{
+    put16(c, PCI_STATUS, PCI_STATUS_CAP_LIST);
+    c->bytes[PCI_CAPABILITY_LIST] = CAP_PM;
+    put16(c, CAP_PM, PCI_CAP_ID_PM | CAP_EXPRESS << 8);
+    put16(c, CAP_PM + PCI_PM_PMC, 3); /* version 1.2 */
+    put16(c, CAP_PM + PCI_PM_CTRL, PCI_PM_CTRL_NO_SOFT_RESET);
+    put16(c, CAP_EXPRESS, PCI_CAP_ID_EXP);
+    put16(c, CAP_EXPRESS + PCI_EXP_FLAGS, EXPRESS_V2 | PCI_EXP_TYPE_ENDPOINT << 4);
+    put32(c, CAP_EXPRESS + PCI_EXP_DEVCAP,
+          PCI_EXP_DEVCAP_RBER | MAX_LATENCIES << 6 | MAX_LATENCIES << 9);
+}
+
+void pci_config_init(struct pci_config *c, uint64_t bar0_bytes)
+{
+    uint64_t bar0_mask = ~(bar0_bytes - 1);
+
+    memset(c, 0, sizeof(*c));
+    put16(c, PCI_VENDOR_ID, VENDOR_ID);
+    put16(c, PCI_DEVICE_ID, DEVICE_ID);
+    put32(c, PCI_CLASS_REVISION, CLASS_NVME << 8);
+    put16(c, PCI_SUBSYSTEM_VENDOR_ID, VENDOR_ID);
+    put16(c, PCI_SUBSYSTEM_ID, DEVICE_ID);
+    put32(c, PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_64);
+    c->bytes[PCI_INTERRUPT_PIN] = 1;
+    add_capabilities(c);
+    allow32(c, PCI_COMMAND,
+            PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_PARITY | PCI_COMMAND_SERR |
+                PCI_COMMAND_INTX_DISABLE);
+    allow32(c, PCI_BASE_ADDRESS_0, (uint32_t)bar0_mask);
+    allow32(c, PCI_BASE_ADDRESS_1, (uint32_t)(bar0_mask >> 32));
+    c->writable[PCI_CACHE_LINE_SIZE] = 0xff;
+    c->writable[PCI_INTERRUPT_LINE] = 0xff;
+}
+
+void pci_config_read(const struct pci_config *c, size_t offset, void *to, size_t len)
+{
+    memcpy(to, &c->bytes[offset], len);
+}
+
+void pci_config_write(struct pci_config *c, size_t offset, const void *from, size_t len)
+{
+    const uint8_t *v = from;
+
+    for (size_t i = 0; i < len; i++) {
+        uint8_t mask = c->writable[offset + i], *b = &c->bytes[offset + i];
+        *b = (uint8_t)((*b & ~mask) | (v[i] & mask));
+    }
+}
+
+bool pci_config_bus_master(const struct pci_config *c)
+{
+    return c->bytes[PCI_COMMAND] & PCI_COMMAND_MASTER;
+}

@@ -1,0 +1,23 @@
+/* The PCI configuration space of the served controller: a type 0 header and two capabilities. */
+#ifndef SIM_SERVE_SERVE_PCI_H
+#define SIM_SERVE_SERVE_PCI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PCI_CONFIG_BYTES 4096
+
+struct pci_config {
+    uint8_t bytes[PCI_CONFIG_BYTES];
+    uint8_t writable[PCI_CONFIG_BYTES]; /* bits a write may change; others keep their value */
+};
+
+/* As after power-on. bar0_bytes: a power of two. */
+void pci_config_init(struct pci_config *c, uint64_t bar0_bytes);
+/* Range inside the space. */
+void pci_config_read(const struct pci_config *c, size_t offset, void *to, size_t len);
+void pci_config_write(struct pci_config *c, size_t offset, const void *from, size_t len);
+bool pci_config_bus_master(const struct pci_config *c);
+
+#endif

@@ -1,0 +1,137 @@
+/* Access to BAR0 and to the configuration space by message. */
+#include <errno.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "sim/serve/serve_session.h"
+
+uint64_t region_bytes(const struct session *s, uint32_t index)
+{
+    if (index == VFIO_PCI_BAR0_REGION_INDEX)
+        return s->bar0_bytes;
+    return index == VFIO_PCI_CONFIG_REGION_INDEX ? PCI_CONFIG_BYTES : 0;
+}
+
+static bool inside(const struct session *s, const struct vfio_user_region_access *a)
+{
+    uint64_t bytes = region_bytes(s, a->region);
+
+    return a->count && a->count <= bytes && a->offset <= bytes - a->count;
+}
+
+static bool is_doorbell(const struct session *s, uint64_t offset, uint32_t count)
+{
+    return offset >= NVME_REG_DOORBELLS && count == sizeof(uint32_t) &&
+           offset - NVME_REG_DOORBELLS < s->t->doorbells_len;
+}
+
+static volatile uint32_t *doorbell(const struct session *s, uint64_t offset)
+{
+    return &s->t->doorbells[(offset - NVME_REG_DOORBELLS) / sizeof(uint32_t)];
+}
+
+static uint32_t read_register(struct session *s, uint32_t offset)
+{
+    uint32_t v = s->t->ops->read32(s->t, offset);
+
+    if (!s->cut_off || v == UINT32_MAX)
+        return v;
+    if (offset == NVME_REG_CC)
+        return s->cut_off_cc;
+    return offset == NVME_REG_CSTS ? v | NVME_CSTS_CFS : v;
+}
+
+static int bar0_read(struct session *s, uint64_t offset, uint32_t count, void *to)
+{
+    uint32_t v[2] = {0};
+
+    if ((count != 4 && count != 8) || offset % count)
+        return EINVAL;
+    for (uint32_t i = 0; i < count / 4; i++, offset += 4) {
+        if (offset < NVME_REG_DOORBELLS)
+            v[i] = read_register(s, (uint32_t)offset);
+        else if (is_doorbell(s, offset, 4))
+            v[i] = *doorbell(s, offset);
+    }
+    memcpy(to, v, count);
+    return 0;
+}
+
+static void cut_off(struct session *s, uint32_t cc)
+{
+    s->cut_off = true;
+    s->cut_off_cc = cc;
+    s->t->ops->write32(s->t, NVME_REG_CC, cc & ~NVME_CC_EN);
+}
+
+static void write_cc(struct session *s, uint32_t cc)
+{
+    if ((cc & NVME_CC_EN) && !s->cut_off && !pci_config_bus_master(&s->pci)) {
+        session_mistake(s, "CC.EN set while bus mastering is off");
+        cut_off(s, cc);
+    } else if ((cc & NVME_CC_EN) && s->cut_off) {
+        s->cut_off_cc = cc;
+    } else {
+        s->cut_off = false;
+        s->t->ops->write32(s->t, NVME_REG_CC, cc);
+    }
+}
+
+static void write_config(struct session *s, uint64_t offset, const void *from, uint32_t count)
+{
+    uint32_t cc = s->t->ops->read32(s->t, NVME_REG_CC);
+
+    pci_config_write(&s->pci, offset, from, count);
+    if (pci_config_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_EN))
+        return;
+    session_mistake(s, "bus mastering switched off while CC.EN is 1");
+    cut_off(s, cc);
+}
+
+static int write_doorbell(struct session *s, uint64_t offset, uint32_t v)
+{
+    /* Release: the entries that the client wrote before it sent this. */
+    __atomic_store_n(doorbell(s, offset), v, __ATOMIC_RELEASE);
+    s->t->ops->kick(s->t);
+    return 0;
+}
+
+static int bar0_write(struct session *s, uint64_t offset, uint32_t count, const void *from)
+{
+    uint64_t v = 0;
+
+    if ((count != 4 && count != 8) || offset % count)
+        return EINVAL;
+    memcpy(&v, from, count);
+    if (is_doorbell(s, offset, count))
+        return write_doorbell(s, offset, (uint32_t)v);
+    if (offset >= NVME_REG_DOORBELLS)
+        return EINVAL;
+    if (count == 8)
+        s->t->ops->write64(s->t, (uint32_t)offset, v);
+    else if (offset == NVME_REG_CC)
+        write_cc(s, (uint32_t)v);
+    else
+        s->t->ops->write32(s->t, (uint32_t)offset, (uint32_t)v);
+    return 0;
+}
+
+int region_read(struct session *s, const struct vfio_user_region_access *a, void *to)
+{
+    if (!inside(s, a))
+        return EINVAL;
+    if (a->region == VFIO_PCI_BAR0_REGION_INDEX)
+        return bar0_read(s, a->offset, a->count, to);
+    pci_config_read(&s->pci, a->offset, to, a->count);
+    return 0;
+}
+
+int region_write(struct session *s, const struct vfio_user_region_access *a, const void *from)
+{
+    if (!inside(s, a))
+        return EINVAL;
+    if (a->region == VFIO_PCI_BAR0_REGION_INDEX)
+        return bar0_write(s, a->offset, a->count, from);
+    write_config(s, a->offset, from, a->count);
+    return 0;
+}

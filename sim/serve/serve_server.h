@@ -1,0 +1,13 @@
+/* The served controller: its socket, one client after the other, signals. */
+#ifndef SIM_SERVE_SERVE_SERVER_H
+#define SIM_SERVE_SERVE_SERVER_H
+
+#include "sim/serve/serve_options.h"
+
+/*
+ * Serves until SIGTERM or SIGINT. SIGUSR1: the controller gets stuck, SIGUSR2: it is pulled out.
+ * 0; -errno after an error line; 1 when a driver made mistakes, which have been printed.
+ */
+int server_run(const struct options *o);
+
+#endif

@@ -1,0 +1,270 @@
+/* What each message does. Nothing in a message is believed before it is checked. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "sim/serve/serve_dma.h"
+#include "sim/serve/serve_session.h"
+
+#define BAR0_MIN_BYTES 0x4000u
+
+void session_start(struct session *s)
+{
+    s->greeted = s->cut_off = false;
+    s->bar0_bytes = BAR0_MIN_BYTES;
+    while (s->bar0_bytes < NVME_REG_DOORBELLS + s->t->doorbells_len)
+        s->bar0_bytes *= 2;
+    pci_config_init(&s->pci, s->bar0_bytes);
+}
+
+void session_mistake(struct session *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(s->last_mistake, sizeof(s->last_mistake), fmt, ap);
+    va_end(ap);
+    s->mistakes++;
+}
+
+/* The payload's first len bytes; false when there are fewer. */
+static bool take(const struct message *m, void *to, size_t len)
+{
+    if (message_len(m) < len)
+        return false;
+    memcpy(to, m->payload, len);
+    return true;
+}
+
+static void put(struct reply *r, const void *from, size_t len)
+{
+    memcpy(r->payload + r->len, from, len);
+    r->len += len;
+}
+
+static int get_info(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_device_info info;
+
+    if (!take(m, &info, sizeof(info)) || info.argsz < sizeof(info))
+        return EINVAL;
+    info = (struct vfio_user_device_info){
+        .argsz = sizeof(info),
+        .flags = VFIO_DEVICE_FLAGS_PCI | (s->no_reset ? 0 : VFIO_DEVICE_FLAGS_RESET),
+        .num_regions = VFIO_PCI_NUM_REGIONS,
+        .num_irqs = VFIO_PCI_NUM_IRQS,
+    };
+    put(r, &info, sizeof(info));
+    return 0;
+}
+
+/* The doorbells lie in their file where they lie in BAR0. */
+static void put_bar0(const struct session *s, struct vfio_user_region_info *info, uint32_t room,
+                     struct reply *r)
+{
+    const struct vfio_user_sparse_mmap head = {
+        .header = {.id = VFIO_REGION_INFO_CAP_SPARSE_MMAP, .version = 1}, .nr_areas = 1};
+    const struct vfio_user_sparse_area area = {.offset = NVME_REG_DOORBELLS,
+                                               .size = s->t->doorbells_len};
+
+    info->flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
+    info->argsz = sizeof(*info) + sizeof(head) + sizeof(area);
+    if (room < info->argsz) { /* the client is to ask again with more room */
+        put(r, info, sizeof(*info));
+        return;
+    }
+    info->cap_offset = sizeof(*info);
+    put(r, info, sizeof(*info));
+    put(r, &head, sizeof(head));
+    put(r, &area, sizeof(area));
+    r->fd = sim_doorbells_fd(s->sim);
+}
+
+static int get_region_info(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_region_info in, info;
+
+    if (!take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_REGIONS)
+        return EINVAL;
+    info = (struct vfio_user_region_info){
+        .argsz = sizeof(info), .index = in.index, .size = region_bytes(s, in.index)};
+    if (info.size)
+        info.flags = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
+    if (in.index == VFIO_PCI_BAR0_REGION_INDEX && !s->no_mmap && s->peer_fds > 0)
+        put_bar0(s, &info, in.argsz, r);
+    else
+        put(r, &info, sizeof(info));
+    return 0;
+}
+
+/* INTx and the two events of VFIO, of which none ever comes; no MSI, no MSI-X. */
+static uint32_t irq_count(uint32_t index)
+{
+    return index == VFIO_PCI_MSI_IRQ_INDEX || index == VFIO_PCI_MSIX_IRQ_INDEX ? 0 : 1;
+}
+
+static int get_irq_info(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_irq_info in;
+
+    (void)s;
+    if (!take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
+        return EINVAL;
+    struct vfio_user_irq_info info = {
+        .argsz = sizeof(info),
+        .flags = VFIO_IRQ_INFO_EVENTFD,
+        .index = in.index,
+        .count = irq_count(in.index),
+    };
+    if (in.index == VFIO_PCI_INTX_IRQ_INDEX)
+        info.flags |= VFIO_IRQ_INFO_MASKABLE | VFIO_IRQ_INFO_AUTOMASKED;
+    put(r, &info, sizeof(info));
+    return 0;
+}
+
+static bool one_bit(uint32_t v)
+{
+    return v && !(v & (v - 1));
+}
+
+/* Checked and accepted; the descriptors are closed with the message, for nothing ever fires. */
+static int set_irqs(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_irq_set in;
+
+    (void)s;
+    (void)r;
+    if (!take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
+        return EINVAL;
+    uint32_t data = in.flags & VFIO_IRQ_SET_DATA_TYPE_MASK, n = irq_count(in.index);
+    uint32_t action = in.flags & VFIO_IRQ_SET_ACTION_TYPE_MASK;
+    if (in.flags != (data | action) || !one_bit(data) || !one_bit(action))
+        return EINVAL;
+    if (in.count > n || in.start > n - in.count)
+        return EINVAL;
+    if (data == VFIO_IRQ_SET_DATA_BOOL && message_len(m) != sizeof(in) + in.count)
+        return EINVAL;
+    if (data != VFIO_IRQ_SET_DATA_NONE && in.count == 0)
+        return EINVAL;
+    if (m->n_fds > (data == VFIO_IRQ_SET_DATA_EVENTFD ? in.count : 0))
+        return EINVAL;
+    return 0;
+}
+
+static int read_region(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_region_access a;
+
+    if (!take(m, &a, sizeof(a)) || message_len(m) != sizeof(a) || a.count > MESSAGE_MAX_XFER)
+        return EINVAL;
+    int rc = region_read(s, &a, r->payload + sizeof(a));
+    if (rc == 0) {
+        put(r, &a, sizeof(a));
+        r->len += a.count;
+    }
+    return rc;
+}
+
+static int write_region(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_region_access a;
+
+    if (!take(m, &a, sizeof(a)) || message_len(m) - sizeof(a) != a.count)
+        return EINVAL;
+    int rc = region_write(s, &a, m->payload + sizeof(a));
+    if (rc == 0)
+        put(r, &a, sizeof(a));
+    return rc;
+}
+
+static int map_dma(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_dma_map map;
+
+    (void)r;
+    if (!take(m, &map, sizeof(map)) || message_len(m) != sizeof(map) || m->n_fds > 1)
+        return EINVAL;
+    return -dma_map(s->t, &map, m->n_fds ? m->fds[0] : -1);
+}
+
+static int unmap_dma(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_dma_unmap unmap;
+
+    if (!take(m, &unmap, sizeof(unmap)) || message_len(m) != sizeof(unmap))
+        return EINVAL;
+    int rc = -dma_unmap(s->t, &unmap);
+    if (rc == 0)
+        put(r, &unmap, sizeof(unmap));
+    return rc;
+}
+
+/* As the kernel's VFIO: the configuration space is as it was before. */
+static int reset(struct session *s, const struct message *m, struct reply *r)
+{
+    (void)r;
+    if (message_len(m))
+        return EINVAL;
+    if (s->no_reset)
+        return ENOTSUP;
+    s->cut_off = false;
+    return -s->t->ops->reset(s->t);
+}
+
+static const struct {
+    const char *name;
+    int (*handle)(struct session *s, const struct message *m, struct reply *r);
+    bool takes_fds;
+} commands[] = {
+    [VFIO_USER_VERSION] = {"VERSION", version_agree, false},
+    [VFIO_USER_DMA_MAP] = {"DMA_MAP", map_dma, true},
+    [VFIO_USER_DMA_UNMAP] = {"DMA_UNMAP", unmap_dma, false},
+    [VFIO_USER_DEVICE_GET_INFO] = {"DEVICE_GET_INFO", get_info, false},
+    [VFIO_USER_DEVICE_GET_REGION_INFO] = {"DEVICE_GET_REGION_INFO", get_region_info, false},
+    [VFIO_USER_DEVICE_GET_IRQ_INFO] = {"DEVICE_GET_IRQ_INFO", get_irq_info, false},
+    [VFIO_USER_DEVICE_SET_IRQS] = {"DEVICE_SET_IRQS", set_irqs, true},
+    [VFIO_USER_REGION_READ] = {"REGION_READ", read_region, false},
+    [VFIO_USER_REGION_WRITE] = {"REGION_WRITE", write_region, false},
+    [VFIO_USER_DEVICE_RESET] = {"DEVICE_RESET", reset, false},
+};
+
+static bool offered(uint16_t command)
+{
+    return command < sizeof(commands) / sizeof(commands[0]) && commands[command].handle;
+}
+
+static int dispatch(struct session *s, const struct message *m, struct reply *r)
+{
+    uint16_t c = m->header.command;
+
+    if ((m->header.flags & (VFIO_USER_TYPE_MASK | VFIO_USER_ERROR)) != VFIO_USER_TYPE_COMMAND)
+        return EINVAL;
+    if (!s->greeted && c != VFIO_USER_VERSION)
+        return EINVAL;
+    if (!offered(c))
+        return ENOTSUP;
+    if (m->too_many_fds || (m->n_fds && !commands[c].takes_fds))
+        return EINVAL;
+    return commands[c].handle(s, m, r);
+}
+
+/* Asking for what is not offered is none, nor is a drive that is gone. */
+static bool is_mistake(int error)
+{
+    return error == EINVAL || error == EEXIST || error == ENOENT || error == EACCES;
+}
+
+bool session_handle(struct session *s, const struct message *m, struct reply *r)
+{
+    uint16_t c = m->header.command;
+
+    r->len = 0;
+    r->fd = -1;
+    r->error = dispatch(s, m, r);
+    if (is_mistake(r->error))
+        session_mistake(s, "%s (command %u, %u bytes): %s", offered(c) ? commands[c].name : "?", c,
+                        m->header.size, strerror(r->error));
+    return s->greeted;
+}

@@ -1,0 +1,68 @@
+/* The first message: version and capabilities. */
+#include <errno.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/serve/serve_dma.h"
+#include "sim/serve/serve_session.h"
+
+static int parse_fds(struct session *s, struct json_object *caps)
+{
+    struct json_object *fds;
+
+    if (!json_object_object_get_ex(caps, VFIO_USER_CAP_MAX_MSG_FDS, &fds))
+        return 0;
+    if (!json_object_is_type(fds, json_type_int) || json_object_get_int64(fds) < 0)
+        return EINVAL;
+    s->peer_fds = json_object_get_int64(fds) > MESSAGE_MAX_FDS
+                      ? MESSAGE_MAX_FDS
+                      : (unsigned)json_object_get_int64(fds);
+    return 0;
+}
+
+/* Of what a client can say only the number of descriptors it takes matters here. */
+static int parse_capabilities(struct session *s, const char *text, size_t len)
+{
+    struct json_object *top, *caps;
+    int rc = 0;
+
+    if (!len)
+        return 0;
+    if (text[len - 1] != '\0')
+        return EINVAL;
+    top = json_tokener_parse(text);
+    if (!json_object_is_type(top, json_type_object))
+        rc = EINVAL;
+    else if (json_object_object_get_ex(top, "capabilities", &caps))
+        rc = json_object_is_type(caps, json_type_object) ? parse_fds(s, caps) : EINVAL;
+    json_object_put(top);
+    return rc;
+}
+
+int version_agree(struct session *s, const struct message *m, struct reply *r)
+{
+    struct vfio_user_version v;
+    size_t len = message_len(m);
+
+    if (s->greeted || len < sizeof(v))
+        return EINVAL;
+    memcpy(&v, m->payload, sizeof(v));
+    if (v.major != VFIO_USER_MAJOR)
+        return EINVAL;
+    s->peer_fds = VFIO_USER_DEFAULT_MSG_FDS;
+    int rc = parse_capabilities(s, (const char *)m->payload + sizeof(v), len - sizeof(v));
+    if (rc)
+        return rc;
+    if (v.minor > VFIO_USER_MINOR)
+        v.minor = VFIO_USER_MINOR;
+    memcpy(r->payload, &v, sizeof(v));
+    int text = snprintf(
+        (char *)r->payload + sizeof(v), sizeof(r->payload) - sizeof(v),
+        "{\"capabilities\":{\"%s\":%d,\"%s\":%d,\"%s\":%d,\"%s\":%d}}", VFIO_USER_CAP_MAX_MSG_FDS,
+        MESSAGE_MAX_FDS, VFIO_USER_CAP_MAX_DATA_XFER_SIZE, MESSAGE_MAX_XFER,
+        VFIO_USER_CAP_MAX_DMA_MAPS, DMA_MAX_MAPS, VFIO_USER_CAP_PGSIZES, VFIO_USER_DEFAULT_PGSIZES);
+    r->len = sizeof(v) + (size_t)text + 1;
+    s->greeted = true;
+    return 0;
+}

@@ -1,0 +1,539 @@
+/* Admin commands. All threads are paused while one runs. BASE chapter 5. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/sim_identify.h"
+#include "sim/sim_internal.h"
+
+#define SIM_AGAIN 0xfffeu /* in place of a status: the command stays in its queue */
+#define SIM_HELD  0xfffdu /* it completes later, or never */
+
+struct admin {
+    struct sim *s;
+    struct sim_thread *th;
+    const struct nvme_sqe *sqe;
+    uint32_t result;
+};
+
+static uint16_t flagged(struct admin *a, enum sim_event e, uint16_t status)
+{
+    const struct nvme_sqe *q = a->sqe;
+
+    sim_flag(a->s, e, "admin opcode %#x, NSID %u, CDW10 %#x, CDW11 %#x", q->opcode, q->nsid,
+             q->cdw10, q->cdw11);
+    return status;
+}
+
+static uint16_t give_page(struct admin *a, const void *page)
+{
+    uint16_t st = sim_pieces(a->th, a->sqe, NVME_PAGE_SIZE);
+    const unsigned char *from = page;
+
+    for (unsigned i = 0; st == NVME_OK && i < a->th->n_pieces; i++) {
+        struct sim_piece *p = &a->th->pieces[i];
+        if (!p->host)
+            return NVME_ERR_DATA_TRANSFER;
+        memcpy(p->host, from, p->len);
+        from += p->len;
+    }
+    return st;
+}
+
+static uint16_t identify_ns(struct admin *a, void *page)
+{
+    struct sim_ns *ns = sim_ns_get(a->s, a->sqe->nsid);
+
+    if (!ns)
+        return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+    sim_identify_ns(&(struct sim_identify_ns){.nsid = a->sqe->nsid,
+                                              .lbas = ns->lbas,
+                                              .lba_shift = ns->lba_shift,
+                                              .read_only = ns->read_only},
+                    page);
+    return NVME_OK;
+}
+
+static uint32_t log2_of(uint32_t v)
+{
+    return (uint32_t)__builtin_ctz(v);
+}
+
+static uint16_t identify(struct admin *a)
+{
+    _Alignas(64) unsigned char page[NVME_PAGE_SIZE];
+    const struct sim_config *cfg = &a->s->cfg;
+    uint16_t st = NVME_OK;
+
+    switch (a->sqe->cdw10 & 0xff) {
+    case NVME_CNS_CTRL:
+        sim_identify_ctrl(&(struct sim_identify_ctrl){.namespaces = cfg->namespaces,
+                                                      .version = SIM_VERSION,
+                                                      .aer_limit = SIM_AER_LIMIT,
+                                                      .abort_limit = SIM_ABORT_LIMIT,
+                                                      .mdts_shift = log2_of(cfg->mdts / 4096),
+                                                      .sgl = !cfg->no_sgl,
+                                                      .volatile_cache = !cfg->no_volatile_cache},
+                          page);
+        break;
+    case NVME_CNS_NS:
+        st = identify_ns(a, page);
+        break;
+    case NVME_CNS_ACTIVE_NS_LIST:
+        if (a->sqe->nsid >= 0xfffffffeu)
+            return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+        sim_identify_ns_list(a->sqe->nsid, cfg->namespaces, page);
+        break;
+    case 0x03: /* namespace identification descriptors */
+        if (!sim_ns_get(a->s, a->sqe->nsid))
+            return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+        sim_identify_ns_desc(a->sqe->nsid, page);
+        break;
+    default:
+        return NVME_ERR_INVALID_FIELD;
+    }
+    return st == NVME_OK ? give_page(a, page) : st;
+}
+
+static unsigned char *ring_memory(struct admin *a, uint32_t size, size_t entry)
+{
+    if (a->sqe->prp1 & (NVME_PAGE_SIZE - 1))
+        return NULL;
+    return sim_host_at(a->th, a->sqe->prp1, size * entry);
+}
+
+/* What both kinds of queue ask for. */
+static uint16_t check_create(struct admin *a, uint32_t id, uint32_t size, bool exists)
+{
+    if (!id || id > a->s->granted || exists)
+        return NVME_ERR_QID_INVALID;
+    if (size < 2 || size > a->s->cfg.max_depth)
+        return NVME_ERR_QUEUE_SIZE;
+    if (!(a->sqe->cdw11 & 1)) /* CAP.CQR: rings must be contiguous */
+        return NVME_ERR_INVALID_FIELD;
+    return NVME_OK;
+}
+
+/* How far a thread that looks for changed doorbells must look. */
+static void note_top_queue(struct sim *s)
+{
+    unsigned top = s->cfg.io_queues;
+
+    while (top > 0 && !s->sqs[top].ring && !s->cqs[top].ring)
+        top--;
+    atomic_store(&s->top_queue, top);
+}
+
+static uint16_t create_cq(struct admin *a)
+{
+    uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
+    bool exists = id <= a->s->cfg.io_queues && a->s->cqs[id].ring;
+    uint16_t st = check_create(a, id, size, exists);
+
+    if (st == NVME_OK && (a->sqe->cdw11 & 0xfffffffeu)) /* no interrupts here: IEN and IV are 0 */
+        st = SIM_ERR_INVALID_VECTOR;
+    if (st == NVME_OK && (atomic_load(&a->s->cc) >> NVME_CC_IOCQES_SHIFT & 0xf) != 4)
+        st = NVME_ERR_QUEUE_SIZE;
+    unsigned char *ring = st == NVME_OK ? ring_memory(a, size, sizeof(struct nvme_cqe)) : NULL;
+    if (st == NVME_OK && !ring)
+        st = NVME_ERR_INVALID_FIELD;
+    if (st != NVME_OK)
+        return flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
+    struct sim_cq *cq = &a->s->cqs[id];
+    sim_doorbells_reset(a->s, (uint16_t)id, true);
+    cq->ring = ring;
+    cq->iova = a->sqe->prp1;
+    cq->size = size;
+    cq->head = cq->tail = cq->seen = 0;
+    cq->phase = 1;
+    cq->users = 0;
+    note_top_queue(a->s);
+    return NVME_OK;
+}
+
+/* Queues that share a CQ share a thread: a CQ has one writer. */
+static void adopt(struct sim *s, struct sim_sq *sq)
+{
+    struct sim_thread *th = &s->threads[sq->cq->id % s->n_threads];
+
+    th->sqs[th->n_sqs++] = sq;
+    atomic_store(&s->owner[2 * sq->id], (uint8_t)th->index);
+    atomic_store(&s->owner[2 * sq->cq->id + 1], (uint8_t)th->index);
+}
+
+static uint16_t create_sq(struct admin *a)
+{
+    uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
+    uint32_t cqid = a->sqe->cdw11 >> 16;
+    bool exists = id <= a->s->cfg.io_queues && a->s->sqs[id].ring;
+    uint16_t st = check_create(a, id, size, exists);
+
+    if (st == NVME_OK && (!cqid || cqid > a->s->granted || !a->s->cqs[cqid].ring))
+        st = NVME_ERR_CQ_INVALID;
+    if (st == NVME_OK && ((a->sqe->cdw11 & 0xfff8u) || a->sqe->cdw12 >> 16))
+        st = NVME_ERR_INVALID_FIELD;
+    if (st == NVME_OK && (atomic_load(&a->s->cc) >> NVME_CC_IOSQES_SHIFT & 0xf) != 6)
+        st = NVME_ERR_QUEUE_SIZE;
+    unsigned char *ring = st == NVME_OK ? ring_memory(a, size, sizeof(struct nvme_sqe)) : NULL;
+    if (st == NVME_OK && !ring)
+        st = NVME_ERR_INVALID_FIELD;
+    if (st != NVME_OK)
+        return flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
+    struct sim_sq *sq = &a->s->sqs[id];
+    sim_doorbells_reset(a->s, (uint16_t)id, false);
+    memset(sq->cids, 0, 65536 / 8);
+    sq->ring = ring;
+    sq->iova = a->sqe->prp1;
+    sq->cq = &a->s->cqs[cqid];
+    sq->cq->users++;
+    sq->size = size;
+    sq->head = sq->tail = sq->seen = sq->reported = 0;
+    sq->deleting = false;
+    adopt(a->s, sq);
+    note_top_queue(a->s);
+    return NVME_OK;
+}
+
+static void disown(struct sim *s, struct sim_sq *sq)
+{
+    struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
+    unsigned i = 0;
+
+    while (th->sqs[i] != sq)
+        i++;
+    th->sqs[i] = th->sqs[--th->n_sqs];
+}
+
+/* What was not fetched yet ends the same way as what was. */
+static void abort_unfetched(struct sim *s, struct sim_sq *sq)
+{
+    struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
+
+    sim_sq_look(th, sq);
+    while (sq->head != sq->tail && sim_cq_has_room(sq->cq)) {
+        struct nvme_sqe sqe;
+        sim_fetch(th, sq, &sqe);
+        sim_post(sq, sqe.cid, NVME_ERR_SQ_DELETED, 0);
+    }
+}
+
+static uint16_t delete_sq(struct admin *a)
+{
+    uint32_t id = a->sqe->cdw10 & 0xffff;
+    struct sim *s = a->s;
+
+    if (!id || id > s->cfg.io_queues || !s->sqs[id].ring)
+        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
+    struct sim_sq *sq = &s->sqs[id];
+    sq->deleting = true;
+    if (sim_queue_moving(s, sq)) { /* copies cannot be called back: the deletion waits for them */
+        if (!s->delete_deadline)
+            s->delete_deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
+        if (sim_now() < s->delete_deadline)
+            return SIM_AGAIN;
+        atomic_store(&s->halted, true);
+        return NVME_ERR_INTERNAL;
+    }
+    s->delete_deadline = 0;
+    sim_abort_queue(s, sq, NVME_ERR_SQ_DELETED);
+    abort_unfetched(s, sq);
+    disown(s, sq);
+    sq->cq->users--;
+    sq->ring = NULL;
+    sim_doorbells_reset(s, sq->id, false);
+    note_top_queue(s);
+    return NVME_OK;
+}
+
+static uint16_t delete_cq(struct admin *a)
+{
+    uint32_t id = a->sqe->cdw10 & 0xffff;
+    struct sim *s = a->s;
+
+    if (!id || id > s->cfg.io_queues || !s->cqs[id].ring)
+        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
+    if (s->cqs[id].users)
+        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QUEUE_DELETION);
+    s->cqs[id].ring = NULL;
+    sim_doorbells_reset(s, (uint16_t)id, true);
+    note_top_queue(s);
+    return NVME_OK;
+}
+
+static bool any_io_queue(const struct sim *s)
+{
+    for (unsigned q = 1; q <= s->cfg.io_queues; q++)
+        if (s->cqs[q].ring)
+            return true;
+    return false;
+}
+
+static uint16_t set_queues(struct admin *a)
+{
+    uint32_t sqs = a->sqe->cdw11 & 0xffff, cqs = a->sqe->cdw11 >> 16;
+
+    if (sqs == 0xffff || cqs == 0xffff)
+        return NVME_ERR_INVALID_FIELD;
+    if (any_io_queue(a->s))
+        return SIM_ERR_SEQUENCE;
+    uint32_t want = (sqs < cqs ? sqs : cqs) + 1;
+    a->s->granted = want < a->s->cfg.io_queues ? want : a->s->cfg.io_queues;
+    a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
+    return NVME_OK;
+}
+
+static uint16_t set_features(struct admin *a)
+{
+    switch (a->sqe->cdw10 & 0xff) {
+    case NVME_FEAT_NUM_QUEUES:
+        return set_queues(a);
+    case NVME_FEAT_VOLATILE_WRITE_CACHE:
+        if (a->s->cfg.no_volatile_cache)
+            return NVME_ERR_INVALID_FIELD;
+        a->s->wce = a->sqe->cdw11 & 1;
+        return a->s->wce ? NVME_OK : sim_flush_now(a->s);
+    default:
+        return NVME_ERR_INVALID_FIELD;
+    }
+}
+
+static uint16_t get_features(struct admin *a)
+{
+    switch (a->sqe->cdw10 & 0xff) {
+    case NVME_FEAT_NUM_QUEUES:
+        a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
+        return NVME_OK;
+    case NVME_FEAT_VOLATILE_WRITE_CACHE:
+        if (a->s->cfg.no_volatile_cache)
+            return NVME_ERR_INVALID_FIELD;
+        a->result = a->s->wce;
+        return NVME_OK;
+    default:
+        return NVME_ERR_INVALID_FIELD;
+    }
+}
+
+/* Abort commands sent and not completed, this one included. */
+static unsigned aborts_outstanding(struct admin *a)
+{
+    const struct sim_sq *sq = &a->s->sqs[0];
+    unsigned n = 1;
+
+    for (uint32_t i = sq->head; i != sq->tail; i = (i + 1) % sq->size)
+        n += sq->ring[i * sizeof(struct nvme_sqe)] == NVME_ADMIN_ABORT; /* byte 0: opcode */
+    for (uint32_t i = 0; a->th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+        const struct sim_cmd *cmd = &a->th->slots[i];
+        n += cmd->state != SIM_CMD_FREE && cmd->sq == sq && cmd->sqe.opcode == NVME_ADMIN_ABORT;
+    }
+    return n;
+}
+
+static uint16_t abort_command(struct admin *a)
+{
+    if (aborts_outstanding(a) > SIM_ABORT_LIMIT)
+        return flagged(a, SIM_EV_ABORT_LIMIT, NVME_ERR_ABORT_LIMIT);
+    uint32_t sqid = a->sqe->cdw10 & 0xffff, cid = a->sqe->cdw10 >> 16;
+    bool found = !a->s->cfg.no_abort && sqid <= a->s->cfg.io_queues && a->s->sqs[sqid].ring &&
+                 sim_abort(a->s, (uint16_t)sqid, (uint16_t)cid, NVME_ERR_ABORT_REQUESTED);
+
+    a->result = !found; /* bit 0: not aborted */
+    return NVME_OK;
+}
+
+static uint16_t async_event(struct admin *a)
+{
+    if (a->s->aers == SIM_AER_LIMIT)
+        return SIM_ERR_AER_LIMIT;
+    a->s->aers++;
+    return SIM_HELD;
+}
+
+static uint16_t run(struct admin *a)
+{
+    const struct nvme_sqe *q = a->sqe;
+
+    if (q->flags || q->cdw2 || q->cdw3 || q->mptr)
+        return flagged(a, SIM_EV_RESERVED_FIELD, NVME_ERR_INVALID_FIELD);
+    switch (q->opcode) {
+    case NVME_ADMIN_IDENTIFY:
+        return identify(a);
+    case NVME_ADMIN_CREATE_CQ:
+        return create_cq(a);
+    case NVME_ADMIN_CREATE_SQ:
+        return create_sq(a);
+    case NVME_ADMIN_DELETE_SQ:
+        return delete_sq(a);
+    case NVME_ADMIN_DELETE_CQ:
+        return delete_cq(a);
+    case NVME_ADMIN_SET_FEATURES:
+        return set_features(a);
+    case NVME_ADMIN_GET_FEATURES:
+        return get_features(a);
+    case NVME_ADMIN_ABORT:
+        return abort_command(a);
+    case NVME_ADMIN_ASYNC_EVENT:
+        return async_event(a);
+    default:
+        return flagged(a, SIM_EV_BAD_OPCODE, NVME_ERR_INVALID_OPCODE);
+    }
+}
+
+/* One bit of what Identify gave, drawn from the seed. */
+static void flip_bit(struct admin *a)
+{
+    uint64_t at = sim_random(&a->th->rng) % NVME_PAGE_SIZE;
+
+    if (a->sqe->opcode != NVME_ADMIN_IDENTIFY)
+        return;
+    for (unsigned i = 0; i < a->th->n_pieces; at -= a->th->pieces[i++].len) {
+        if (at < a->th->pieces[i].len) {
+            a->th->pieces[i].host[at] ^= (unsigned char)(1u << (sim_random(&a->th->rng) % 8));
+            return;
+        }
+    }
+}
+
+static struct sim_cmd *keep(struct admin *a)
+{
+    struct sim_cmd *cmd = sim_slot_take(a->th, &a->s->sqs[0]);
+
+    cmd->sqe = *a->sqe;
+    return cmd;
+}
+
+static uint16_t hold_back(struct admin *a, uint64_t ns)
+{
+    struct sim_cmd *cmd = keep(a);
+
+    cmd->due = sim_now() + ns; /* the heap is for I/O commands; run_held() looks for these */
+    if (cmd->due < a->s->admin_due)
+        a->s->admin_due = cmd->due;
+    return SIM_HELD;
+}
+
+static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
+{
+    uint16_t st = NVME_OK;
+
+    switch (f->kind) {
+    case SIM_FAULT_STATUS:
+        return f->status;
+    case SIM_FAULT_LOSE:
+        keep(a)->state = SIM_CMD_LOST;
+        return SIM_HELD;
+    case SIM_FAULT_LATE:
+        return hold_back(a, f->delay_ns);
+    case SIM_FAULT_HANG:
+        sim_hang(a->s, f->delay_ns);
+        return hold_back(a, 0);
+    case SIM_FAULT_FATAL:
+        atomic_store(&a->s->halted, true);
+        return SIM_HELD;
+    case SIM_FAULT_REMOVE:
+        atomic_store(&a->s->gone, true);
+        return SIM_HELD;
+    case SIM_FAULT_CORRUPT:
+        st = run(a);
+        if (st == NVME_OK)
+            flip_bit(a);
+        break;
+    }
+    return st;
+}
+
+static uint16_t arrive(struct admin *a)
+{
+    /* A deletion that waits for copies comes by again and again, and was matched the first time. */
+    const struct sim_fault *f = a->s->n_faults && !a->s->delete_deadline
+                                    ? sim_fault_match(a->s, &a->s->sqs[0], a->sqe)
+                                    : NULL;
+
+    return f ? run_faulty(a, f) : run(a);
+}
+
+/* Its slot is given back first: a command may ask to abort itself. */
+static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *slot)
+{
+    struct sim_cmd cmd = *slot;
+    struct admin a = {.s = s, .th = th, .sqe = &cmd.sqe};
+
+    sim_slot_free(th, slot);
+    uint16_t st = cmd.decided ? cmd.status : run(&a);
+    if (st == SIM_AGAIN)
+        hold_back(&a, 0);
+    else if (st != SIM_HELD)
+        sim_post(cmd.sq, cmd.sqe.cid, st, a.result);
+}
+
+/* What LATE and HANG held back and is due by now. */
+static bool run_held(struct sim *s, struct sim_thread *th)
+{
+    uint64_t now = sim_now();
+    bool worked = false;
+
+    if (s->admin_due > now)
+        return false;
+    s->admin_due = UINT64_MAX;
+    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (cmd->state != SIM_CMD_HELD || cmd->sq != &s->sqs[0])
+            continue;
+        if (cmd->due <= now && sim_cq_has_room(cmd->sq->cq)) {
+            run_late(s, th, cmd);
+            worked = true;
+        } else if (cmd->due < s->admin_due) {
+            s->admin_due = cmd->due;
+        }
+    }
+    return worked;
+}
+
+static bool run_all(struct sim *s, struct sim_thread *th)
+{
+    struct sim_sq *sq = &s->sqs[0];
+    bool worked = false;
+
+    sim_sq_look(th, sq);
+    while (sq->head != sq->tail && sim_cq_has_room(sq->cq) && th->free_slots && !sim_idle(s)) {
+        struct nvme_sqe sqe;
+        uint32_t head = sq->head;
+
+        sim_fetch(th, sq, &sqe);
+        struct admin a = {.s = s, .th = th, .sqe = &sqe};
+        uint16_t st = arrive(&a);
+        if (st == SIM_AGAIN) {
+            sq->head = head;
+            sq->cids[sqe.cid / 64] &= ~(1ull << (sqe.cid % 64));
+            break;
+        }
+        worked = true;
+        if (st != SIM_HELD)
+            sim_post(sq, sqe.cid, st, a.result);
+    }
+    return worked;
+}
+
+/* The thread's own pieces may belong to a command whose copies are half queued: use others. */
+static void swap_pieces(struct sim *s, struct sim_thread *th, unsigned n)
+{
+    struct sim_piece *t = th->pieces;
+
+    th->pieces = s->admin_pieces;
+    s->admin_pieces = t;
+    th->n_pieces = n;
+}
+
+/* Runs what is in the admin queue. true when a command was taken. */
+bool sim_admin_run(struct sim *s)
+{
+    struct sim_thread *th = &s->threads[0];
+    unsigned n = th->n_pieces;
+
+    if (!atomic_load(&s->running) || sim_idle(s) || sim_now() < s->ready_at)
+        return false;
+    swap_pieces(s, th, 0);
+    bool worked = run_held(s, th);
+    worked |= run_all(s, th);
+    swap_pieces(s, th, n);
+    return worked;
+}

@@ -1,0 +1,148 @@
+/*
+ * Copies between the media and what a command names. The media is a mapping, mostly of a file: a
+ * part that the disk under it has no room for, or cannot read, shows by SIGBUS, and ends the copy.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include "sim/sim_internal.h"
+
+/*
+ * A driver may read and write the same LBA at one time; what it then reads is undefined, and that
+ * is no mistake. ThreadSanitizer would call it one, so in its build the media's side of a copy is
+ * hidden from it and the target's side, where a race is the driver's, is reported by hand.
+ */
+#if defined(__SANITIZE_THREAD__)
+#define SIM_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SIM_TSAN 1
+#endif
+#endif
+
+#ifdef SIM_TSAN
+void __tsan_read_range(void *addr, unsigned long len);
+void __tsan_write_range(void *addr, unsigned long len);
+
+__attribute__((no_sanitize("thread"))) static void copy_unseen(void *to, const void *from,
+                                                               size_t len)
+{
+    volatile unsigned char *d = to;
+    const volatile unsigned char *s = from;
+
+    for (; len >= 8 && !((uintptr_t)d & 7) && !((uintptr_t)s & 7); len -= 8, d += 8, s += 8)
+        *(volatile uint64_t *)d = *(const volatile uint64_t *)s;
+    while (len--)
+        *d++ = *s++;
+}
+
+static void copy_out(void *target, const void *media, size_t len)
+{
+    __tsan_write_range(target, len);
+    copy_unseen(target, media, len);
+}
+
+static void copy_in(void *media, const void *target, size_t len)
+{
+    __tsan_read_range((void *)(uintptr_t)target, len);
+    copy_unseen(media, target, len);
+}
+#else
+static void copy_out(void *target, const void *media, size_t len)
+{
+    memcpy(target, media, len);
+}
+
+static void copy_in(void *media, const void *target, size_t len)
+{
+    memcpy(media, target, len);
+}
+#endif
+
+/* Of the thread's copy: where it goes on when the media is not there, and what is the media. */
+static _Thread_local struct {
+    sigjmp_buf env;
+    uintptr_t media; /* whole pages */
+    size_t len;      /* 0: there is none */
+} copying;
+static struct sigaction before;
+
+/* What is none of ours is for who was there before, and else kills. */
+static void pass_on(int sig, siginfo_t *info, void *context)
+{
+    bool has_handler = before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN;
+
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(sig, info, context);
+    } else if (has_handler) {
+        before.sa_handler(sig);
+    } else if (before.sa_handler == SIG_DFL || info->si_code > 0) {
+        signal(sig, SIG_DFL);
+        raise(sig); /* blocked until this handler returns */
+    }
+}
+
+/* By kill(2) it comes with a code of 0 or less, and no address. */
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+    if (info->si_code > 0 && (uintptr_t)info->si_addr - copying.media < copying.len) {
+        /* The copy is left for good, and with it what the handler has blocked. */
+        pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)context)->uc_sigmask, NULL);
+        siglongjmp(copying.env, 1);
+    }
+    pass_on(sig, info, context);
+}
+
+static void install(void)
+{
+    const struct sigaction sa = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+
+    sigaction(SIGBUS, &sa, &before);
+}
+
+void sim_copy_guard(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, install);
+}
+
+static void begin(const void *media, size_t len)
+{
+    uintptr_t in_page = (uintptr_t)media & (NVME_PAGE_SIZE - 1);
+
+    copying.media = (uintptr_t)media - in_page;
+    copying.len = in_page + len;
+    atomic_signal_fence(memory_order_seq_cst); /* the handler looks at them */
+}
+
+static void end(void)
+{
+    atomic_signal_fence(memory_order_seq_cst); /* it is through before they are gone */
+    copying.len = 0;
+}
+
+static bool try(void (*copy)(void *, const void *, size_t), void *to, const void *from, size_t len,
+                const void *media)
+{
+    bool whole = sigsetjmp(copying.env, 0) == 0;
+
+    if (whole) {
+        begin(media, len);
+        copy(to, from, len);
+    }
+    end();
+    return whole;
+}
+
+bool sim_copy_to_target(void *target, const void *media, size_t len)
+{
+    return try(copy_out, target, media, len, media);
+}
+
+bool sim_copy_from_target(void *media, const void *target, size_t len)
+{
+    return try(copy_in, media, target, len, media);
+}

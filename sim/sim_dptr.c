@@ -1,0 +1,258 @@
+/*
+ * Data pointers: a command's PRPs or SGL become pieces of memory, neighbours merged. BASE 4.1.
+ * What the driver got wrong is flagged and turned into the status the specification names.
+ */
+#include <string.h>
+
+#include "sim/sim_internal.h"
+
+#define SGL_TYPE(d)      ((d)->type & 0xf0)
+#define SGL_MAX_SEGMENTS 256u
+
+/* Where the pieces go: the thread's list, or a check whether they touch a mapping. */
+struct walk {
+    struct sim_thread *th;
+    const struct nvme_sqe *sqe;
+    const struct sim_mapping *probe; /* looks for it, flags nothing */
+    bool reached;
+};
+
+static SIM_RARE uint16_t wrong(struct walk *w, enum sim_event e, uint64_t addr, uint16_t status)
+{
+    if (!w->probe)
+        sim_flag(w->th->s, e, "address %#llx, opcode %#x, CID %u", (unsigned long long)addr,
+                 w->sqe->opcode, w->sqe->cid);
+    return status;
+}
+
+static void probe(struct walk *w, uint64_t addr, size_t len)
+{
+    w->reached |= addr < w->probe->iova + w->probe->len && w->probe->iova < addr + len;
+}
+
+static inline bool merged(struct sim_thread *th, const struct sim_mapping *m, uint64_t offset,
+                          size_t len)
+{
+    if (!th->n_pieces)
+        return false;
+    struct sim_piece *last = &th->pieces[th->n_pieces - 1];
+    if (last->mapping != m->iova)
+        return false;
+    if (m->host ? last->host != NULL && last->host + last->len == m->host + offset
+                : !last->host && last->device + last->len == m->device + offset) {
+        last->len += len;
+        return true;
+    }
+    return false;
+}
+
+static SIM_HOT uint16_t add_piece(struct walk *w, uint64_t addr, size_t len)
+{
+    struct sim_thread *th = w->th;
+
+    if (w->probe) {
+        probe(w, addr, len);
+        return NVME_OK;
+    }
+    const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, addr, len);
+    if (!m)
+        return wrong(w, SIM_EV_PRP_UNMAPPED, addr, NVME_ERR_DATA_TRANSFER);
+    uint64_t offset = addr - m->iova;
+    if (merged(th, m, offset, len))
+        return NVME_OK;
+    if (th->n_pieces == SIM_MAX_PIECES)
+        return NVME_ERR_INVALID_SGL_COUNT;
+    th->host_pieces += m->host != NULL;
+    th->pieces[th->n_pieces++] = (struct sim_piece){.host = m->host ? m->host + offset : NULL,
+                                                    .device = m->device + offset,
+                                                    .len = len,
+                                                    .mapping = m->iova};
+    return NVME_OK;
+}
+
+/* A list entry or segment: host memory, or NULL. Lists in device memory cannot be read. */
+static const void *list_at(struct walk *w, uint64_t addr, size_t len)
+{
+    if (w->probe)
+        probe(w, addr, len);
+    return sim_host_at(w->th, addr, len);
+}
+
+static bool page_aligned(uint64_t addr)
+{
+    return !(addr & (NVME_PAGE_SIZE - 1));
+}
+
+/* A list that ran over the end of its page shows up as a chain pointer that leads nowhere. */
+static uint16_t check_chain(struct walk *w, uint64_t list)
+{
+    const uint64_t *e = page_aligned(list) ? list_at(w, list, NVME_PAGE_SIZE) : NULL;
+    size_t hint = 0;
+
+    if (!e || !page_aligned(e[0]) || !sim_lookup(w->th->s, &hint, e[0], 1))
+        return wrong(w, SIM_EV_PRP_LIST_OVERFLOW, list, NVME_ERR_INVALID_PRP_OFFSET);
+    return NVME_OK;
+}
+
+static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
+{
+    if (list & 7)
+        return wrong(w, SIM_EV_PRP_LIST_MISALIGNED, list, NVME_ERR_INVALID_PRP_OFFSET);
+    while (len > 0) {
+        size_t room = (NVME_PAGE_SIZE - (list & (NVME_PAGE_SIZE - 1))) / 8;
+        size_t pages = (len + NVME_PAGE_SIZE - 1) / NVME_PAGE_SIZE;
+        size_t entries = pages <= room ? pages : room;
+        size_t data = pages <= room ? pages : room - 1;
+        const uint64_t *e = list_at(w, list, entries * 8);
+        uint16_t st = NVME_OK;
+
+        if (!e)
+            return wrong(w, SIM_EV_PRP_UNMAPPED, list, NVME_ERR_DATA_TRANSFER);
+        for (size_t i = 0; i < data && st == NVME_OK; i++) {
+            size_t n = len < NVME_PAGE_SIZE ? len : NVME_PAGE_SIZE;
+            st = page_aligned(e[i])
+                     ? add_piece(w, e[i], n)
+                     : wrong(w, SIM_EV_PRP_MISALIGNED, e[i], NVME_ERR_INVALID_PRP_OFFSET);
+            len -= n;
+        }
+        if (st == NVME_OK && len > 0) {
+            list = e[room - 1];
+            st = check_chain(w, list);
+        }
+        if (st != NVME_OK)
+            return st;
+    }
+    return NVME_OK;
+}
+
+/* What lies behind the first page. */
+static SIM_APART uint16_t walk_prp2(struct walk *w, size_t len)
+{
+    uint64_t prp2 = w->sqe->prp2;
+
+    if (len > NVME_PAGE_SIZE)
+        return walk_prp_list(w, prp2, len);
+    if (!page_aligned(prp2))
+        return wrong(w, SIM_EV_PRP_MISALIGNED, prp2, NVME_ERR_INVALID_PRP_OFFSET);
+    return add_piece(w, prp2, len);
+}
+
+static SIM_HOT uint16_t walk_prp(struct walk *w, size_t len)
+{
+    uint64_t prp1 = w->sqe->prp1, prp2 = w->sqe->prp2;
+    size_t first = NVME_PAGE_SIZE - (prp1 & (NVME_PAGE_SIZE - 1));
+
+    if (prp1 & 3)
+        return wrong(w, SIM_EV_PRP_MISALIGNED, prp1, NVME_ERR_INVALID_PRP_OFFSET);
+    uint16_t st = add_piece(w, prp1, first < len ? first : len);
+    if (st != NVME_OK)
+        return st;
+    if (first < len)
+        return walk_prp2(w, len - first);
+    return prp2 ? wrong(w, SIM_EV_RESERVED_FIELD, prp2, NVME_ERR_INVALID_FIELD) : NVME_OK;
+}
+
+static uint16_t check_descriptor(struct walk *w, const struct nvme_sgl_desc *d)
+{
+    bool segment = SGL_TYPE(d) == NVME_SGL_SEGMENT || SGL_TYPE(d) == NVME_SGL_LAST_SEGMENT;
+
+    if ((d->type & 0xf) || (!segment && SGL_TYPE(d) != NVME_SGL_DATA_BLOCK))
+        return wrong(w, SIM_EV_SGL_INVALID, d->type, NVME_ERR_INVALID_SGL_TYPE);
+    if (d->reserved[0] | d->reserved[1] | d->reserved[2])
+        return wrong(w, SIM_EV_RESERVED_FIELD, d->addr, NVME_ERR_INVALID_FIELD);
+    if (segment && (!d->length || d->length % sizeof(*d) || (d->addr & 7)))
+        return wrong(w, SIM_EV_SGL_INVALID, d->addr, NVME_ERR_INVALID_SGL_SEGMENT);
+    return NVME_OK;
+}
+
+static uint16_t add_data_block(struct walk *w, const struct nvme_sgl_desc *d, size_t *left)
+{
+    if (d->length > *left)
+        return wrong(w, SIM_EV_SGL_INVALID, d->addr, NVME_ERR_INVALID_SGL_LENGTH);
+    *left -= d->length;
+    return d->length ? add_piece(w, d->addr, d->length) : NVME_OK;
+}
+
+/* The data blocks of one segment. *link is its last descriptor when that leads on, else type 0. */
+static uint16_t walk_segment(struct walk *w, struct nvme_sgl_desc *link, size_t *left)
+{
+    const struct nvme_sgl_desc *d = list_at(w, link->addr, link->length);
+    size_t n = link->length / sizeof(*d);
+    bool last = SGL_TYPE(link) == NVME_SGL_LAST_SEGMENT;
+
+    if (!d)
+        return wrong(w, SIM_EV_PRP_UNMAPPED, link->addr, NVME_ERR_DATA_TRANSFER);
+    link->type = NVME_SGL_DATA_BLOCK;
+    for (size_t i = 0; i < n; i++) {
+        struct nvme_sgl_desc copy = d[i];
+        uint16_t st = check_descriptor(w, &copy);
+
+        if (st != NVME_OK)
+            return st;
+        if (SGL_TYPE(&copy) != NVME_SGL_DATA_BLOCK) {
+            if (last || i + 1 != n)
+                return wrong(w, SIM_EV_SGL_INVALID, link->addr, NVME_ERR_INVALID_SGL_SEGMENT);
+            *link = copy;
+        } else if ((st = add_data_block(w, &copy, left)) != NVME_OK) {
+            return st;
+        }
+    }
+    return last || link->type != NVME_SGL_DATA_BLOCK
+               ? NVME_OK
+               : wrong(w, SIM_EV_SGL_INVALID, link->addr, NVME_ERR_INVALID_SGL_SEGMENT);
+}
+
+static SIM_APART uint16_t walk_sgl(struct walk *w, size_t len)
+{
+    struct nvme_sgl_desc d;
+
+    if (w->th->s->cfg.no_sgl)
+        return wrong(w, SIM_EV_SGL_INVALID, w->sqe->prp1, NVME_ERR_INVALID_FIELD);
+    memcpy(&d, &w->sqe->prp1, sizeof(d));
+    uint16_t st = check_descriptor(w, &d);
+    if (st == NVME_OK && SGL_TYPE(&d) == NVME_SGL_DATA_BLOCK) {
+        st = add_data_block(w, &d, &len);
+    } else {
+        for (unsigned i = 0; st == NVME_OK && d.type != NVME_SGL_DATA_BLOCK; i++)
+            st = i < SGL_MAX_SEGMENTS ? walk_segment(w, &d, &len) : NVME_ERR_INVALID_SGL_COUNT;
+    }
+    if (st == NVME_OK && len)
+        return wrong(w, SIM_EV_SGL_INVALID, w->sqe->prp1, NVME_ERR_INVALID_SGL_LENGTH);
+    return st;
+}
+
+static SIM_HOT uint16_t walk_data(struct walk *w, size_t len)
+{
+    switch (w->sqe->flags & 0xc0) {
+    case NVME_PSDT_PRP:
+        return walk_prp(w, len);
+    case NVME_PSDT_SGL:
+        return walk_sgl(w, len);
+    default:
+        return wrong(w, SIM_EV_RESERVED_FIELD, w->sqe->flags, NVME_ERR_INVALID_FIELD);
+    }
+}
+
+uint16_t sim_pieces(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len)
+{
+    struct walk w = {.th = th, .sqe = sqe};
+
+    th->n_pieces = th->host_pieces = 0;
+    return walk_data(&w, len);
+}
+
+static size_t admin_bytes(const struct nvme_sqe *sqe)
+{
+    return sqe->opcode == NVME_ADMIN_IDENTIFY ? NVME_PAGE_SIZE : 0;
+}
+
+bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
+                         const struct sim_mapping *m)
+{
+    struct walk w = {.th = th, .sqe = &cmd->sqe, .probe = m};
+    size_t len = cmd->sq->id ? sim_data_bytes(th->s, &cmd->sqe) : admin_bytes(&cmd->sqe);
+
+    if (len)
+        walk_data(&w, len);
+    return w.reached;
+}

@@ -1,0 +1,246 @@
+/*
+ * Commands a thread knows and has not completed: delayed ones (a heap by due time), lost ones,
+ * ones the mover has, and ones whose completion queue is full.
+ */
+#include <string.h>
+
+#include "sim/sim_internal.h"
+
+#define REORDER_SPREAD_NS 20000u
+
+static uint32_t index_of(const struct sim_thread *th, const struct sim_cmd *cmd)
+{
+    return (uint32_t)(cmd - th->slots);
+}
+
+void sim_slots_reset(struct sim_thread *th)
+{
+    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+        th->slots[i].state = SIM_CMD_FREE;
+        th->free[i] = &th->slots[SIM_SLOTS - 1 - i];
+    }
+    th->free_slots = SIM_SLOTS;
+    th->n_heap = 0;
+    th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
+}
+
+static bool earlier(const struct sim_cmd *a, const struct sim_cmd *b)
+{
+    return a->due != b->due ? a->due < b->due : a->order < b->order;
+}
+
+static void sift_down(struct sim_thread *th, unsigned i)
+{
+    uint32_t *h = th->heap;
+
+    for (;;) {
+        unsigned least = i;
+        for (unsigned c = 2 * i + 1; c <= 2 * i + 2 && c < th->n_heap; c++)
+            if (earlier(&th->slots[h[c]], &th->slots[h[least]]))
+                least = c;
+        if (least == i)
+            return;
+        uint32_t t = h[i];
+        h[i] = h[least];
+        h[least] = t;
+        i = least;
+    }
+}
+
+void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due)
+{
+    unsigned i = th->n_heap++;
+
+    cmd->due = due;
+    cmd->order = th->order++;
+    while (i > 0 && earlier(cmd, &th->slots[th->heap[(i - 1) / 2]])) {
+        th->heap[i] = th->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    th->heap[i] = index_of(th, cmd);
+}
+
+static void heap_remove(struct sim_thread *th, unsigned i)
+{
+    th->heap[i] = th->heap[--th->n_heap];
+    /* Rare (abort, queue deletion) except for i = 0: rebuild rather than sift both ways. */
+    if (i == 0)
+        sift_down(th, 0);
+    else
+        for (unsigned k = th->n_heap / 2 + 1; k-- > 0;)
+            sift_down(th, k);
+}
+
+void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+{
+    cmd->state = SIM_CMD_DONE;
+    cmd->status = status;
+    cmd->next = SIM_NO_SLOT;
+    if (th->done.head == SIM_NO_SLOT)
+        th->done.head = index_of(th, cmd);
+    else
+        th->slots[th->done.tail].next = index_of(th, cmd);
+    th->done.tail = index_of(th, cmd);
+}
+
+/* One pass over those that wait for room; a full CQ does not hold up the others. */
+bool sim_done_flush(struct sim_thread *th)
+{
+    struct sim_list waiting = th->done;
+    bool posted = false;
+
+    th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
+    for (uint32_t i = waiting.head; i != SIM_NO_SLOT;) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        i = cmd->next;
+        sim_sq_look(th, cmd->sq);
+        if (sim_cq_has_room(cmd->sq->cq)) {
+            sim_complete(th, cmd, cmd->status);
+            posted = true;
+        } else {
+            sim_finish(th, cmd, cmd->status);
+        }
+    }
+    return posted;
+}
+
+bool sim_held_run(struct sim_thread *th, uint64_t *next_due)
+{
+    bool ran = false;
+
+    if (!th->n_heap)
+        return false;
+    uint64_t now = sim_now();
+    while (th->n_heap && !th->blocked) {
+        struct sim_cmd *cmd = &th->slots[th->heap[0]];
+
+        if (cmd->due > now)
+            break;
+        heap_remove(th, 0);
+        ran = true;
+        uint16_t status = cmd->decided ? cmd->status : sim_io_run(th, cmd);
+        if (status != SIM_MOVING)
+            sim_finish(th, cmd, status);
+    }
+    if (th->n_heap)
+        *next_due = th->slots[th->heap[0]].due;
+    return ran;
+}
+
+/* When the wire is free for the command's bytes: one wire for all threads. */
+static uint64_t bandwidth_due(struct sim *s, const struct nvme_sqe *sqe, uint64_t now)
+{
+    uint64_t bytes = sim_data_bytes(s, sqe);
+    uint64_t cost = (uint64_t)((double)bytes * 1e9 / (double)s->cfg.bytes_per_sec);
+    uint64_t free_at = atomic_load(&s->bandwidth_free_at), end;
+
+    do
+        end = (free_at > now ? free_at : now) + cost;
+    while (!atomic_compare_exchange_weak(&s->bandwidth_free_at, &free_at, end));
+    return end;
+}
+
+uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now)
+{
+    const struct sim_config *cfg = &th->s->cfg;
+    uint64_t due = cfg->bytes_per_sec ? bandwidth_due(th->s, sqe, now) : now;
+
+    due += cfg->latency_ns;
+    if (cfg->reorder)
+        due += sim_random(&th->rng) % REORDER_SPREAD_NS;
+    return due;
+}
+
+static void unheap(struct sim_thread *th, const struct sim_cmd *cmd)
+{
+    for (unsigned i = 0; i < th->n_heap; i++) {
+        if (th->heap[i] == index_of(th, cmd)) {
+            heap_remove(th, i);
+            return;
+        }
+    }
+}
+
+static bool abortable(const struct sim_cmd *cmd)
+{
+    return cmd->state == SIM_CMD_HELD || cmd->state == SIM_CMD_LOST;
+}
+
+static void abort_slot(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+{
+    if (cmd->state == SIM_CMD_HELD)
+        unheap(th, cmd);
+    sim_finish(th, cmd, status);
+}
+
+bool sim_held_flushed(struct sim_thread *th, uint64_t flush, uint16_t status)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; th->n_heap && i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (cmd->state != SIM_CMD_HELD || cmd->due != SIM_NEVER || cmd->flush > flush)
+            continue;
+        unheap(th, cmd);
+        sim_finish(th, cmd, cmd->decided ? cmd->status : status);
+        any = true;
+    }
+    return any;
+}
+
+bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status)
+{
+    struct sim_thread *th = &s->threads[sim_owner(s, sqid, false)];
+
+    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (abortable(cmd) && cmd->sq->id == sqid && cmd->sqe.cid == cid) {
+            abort_slot(th, cmd, status);
+            return true;
+        }
+    }
+    return false;
+}
+
+void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status)
+{
+    struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
+
+    for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++)
+        if (abortable(&th->slots[i]) && th->slots[i].sq == sq)
+            abort_slot(th, &th->slots[i], status);
+    struct sim_list waiting = th->done; /* what found no room in the CQ is lost with the queue */
+    th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
+    for (uint32_t i = waiting.head; i != SIM_NO_SLOT;) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        i = cmd->next;
+        cmd->dead = cmd->sq == sq;
+        sim_finish(th, cmd, cmd->status);
+    }
+}
+
+unsigned sim_queue_moving(struct sim *s, const struct sim_sq *sq)
+{
+    struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
+    unsigned n = 0;
+
+    for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++)
+        n += th->slots[i].state == SIM_CMD_MOVING && th->slots[i].sq == sq;
+    return n;
+}
+
+void sim_forget_all(struct sim_thread *th)
+{
+    th->n_heap = 0;
+    th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
+    for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+        if (th->slots[i].state == SIM_CMD_MOVING)
+            th->slots[i].dead = true;
+        else if (th->slots[i].state != SIM_CMD_FREE)
+            sim_slot_free(th, &th->slots[i]);
+    }
+}

@@ -1,0 +1,443 @@
+/* I/O commands: checking, and moving data between media and memory. NVM command set 3.2. */
+#include <assert.h>
+#include <string.h>
+
+#include "sim/sim_move.h"
+
+/* Bits of CDW12 that mean something here; protection information and directives are not offered. */
+#define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
+#define WZ_CDW12_VALID (RW_CDW12_VALID | NVME_WZ_DEAC)
+
+size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
+{
+    const struct sim_ns *ns = sim_ns_get(s, sqe->nsid);
+
+    if (!ns)
+        return 0;
+    if (sqe->opcode == NVME_IO_READ || sqe->opcode == NVME_IO_WRITE)
+        return (size_t)sim_nlb(sqe) << ns->lba_shift;
+    if (sqe->opcode == NVME_IO_DSM)
+        return ((sqe->cdw10 & 0xff) + 1) * sizeof(struct nvme_dsm_range);
+    return 0;
+}
+
+static SIM_RARE uint16_t flagged(struct sim_thread *th, enum sim_event e, const struct sim_cmd *cmd,
+                                 uint16_t status)
+{
+    const struct nvme_sqe *q = &cmd->sqe;
+
+    sim_flag(th->s, e, "SQ %u CID %u opcode %#x NSID %u LBA %llu+%u", cmd->sq->id, q->cid,
+             q->opcode, q->nsid, (unsigned long long)sim_slba(q), sim_nlb(q));
+    return status;
+}
+
+/* Reserved fields of all commands, 0 when they are clear; flags have more, and so has each opcode.
+ */
+static inline uint64_t reserved_of_all(const struct nvme_sqe *q)
+{
+    return q->cdw2 | q->cdw3 | q->cdw14 | q->cdw15 | q->mptr;
+}
+
+static inline uint32_t reserved_of_rw(const struct nvme_sqe *q)
+{
+    return (q->cdw12 & ~RW_CDW12_VALID) | (q->cdw13 & ~0xffu);
+}
+
+static bool reserved_clear(const struct nvme_sqe *q)
+{
+    uint32_t wrong = (reserved_of_all(q) != 0) | (q->flags & 0x3fu);
+
+    switch (q->opcode) {
+    case NVME_IO_READ:
+    case NVME_IO_WRITE:
+        return !(wrong | reserved_of_rw(q));
+    case NVME_IO_WRITE_ZEROES:
+        return !(wrong | (q->cdw12 & ~WZ_CDW12_VALID) | q->cdw13 | (q->flags & 0xc0u) |
+                 (q->prp1 != 0) | (q->prp2 != 0));
+    case NVME_IO_DSM:
+        return !(wrong | (q->cdw10 & ~0xffu) | (q->cdw11 & ~7u) | q->cdw12 | q->cdw13);
+    default:
+        return !(wrong | q->cdw10 | q->cdw11 | q->cdw12 | q->cdw13 | (q->flags & 0xc0u) |
+                 (q->prp1 != 0) | (q->prp2 != 0));
+    }
+}
+
+static bool in_range(const struct sim_ns *ns, uint64_t lba, uint64_t lbas)
+{
+    return lba <= ns->lbas && lbas <= ns->lbas - lba;
+}
+
+/* Read, write, write zeroes: what they have in common. */
+static inline uint16_t check_range(struct sim_thread *th, const struct sim_cmd *cmd,
+                                   const struct sim_ns *ns)
+{
+    if (!in_range(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe)))
+        return flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
+    if (ns->read_only && cmd->sqe.opcode != NVME_IO_READ)
+        return SIM_ERR_WRITE_PROTECTED;
+    return NVME_OK;
+}
+
+static bool cached(const struct sim_thread *th, const struct sim_ns *ns)
+{
+    return ns->track && th->s->wce;
+}
+
+static uint16_t host_copy(struct sim_thread *th, const struct sim_ns *ns, const struct nvme_sqe *q)
+{
+    uint64_t at = sim_slba(q) << ns->lba_shift;
+    uint16_t st = NVME_OK;
+
+    for (unsigned i = 0; i < th->n_pieces && st == NVME_OK; at += th->pieces[i++].len) {
+        const struct sim_piece *p = &th->pieces[i];
+        st = q->opcode == NVME_IO_READ ? sim_media_read(ns, at, p->host, p->len)
+                                       : sim_media_write(ns, at, p->host, p->len);
+    }
+    return st;
+}
+
+/* One bit of the data, drawn from the seed: in memory for a read, on the media for a write. */
+static void flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme_sqe *q)
+{
+    size_t bytes = sim_data_bytes(th->s, q);
+    assert(bytes > 0); /* a read or a write, whose namespace was found */
+    uint64_t at = sim_random(&th->rng) % bytes;
+    unsigned char bit = (unsigned char)(1u << (sim_random(&th->rng) % 8));
+
+    if (q->opcode == NVME_IO_WRITE) {
+        ns->base[(sim_slba(q) << ns->lba_shift) + at] ^= bit;
+        return;
+    }
+    for (unsigned i = 0; i < th->n_pieces; at -= th->pieces[i++].len) {
+        if (at < th->pieces[i].len) {
+            th->pieces[i].host[at] ^= bit;
+            return;
+        }
+    }
+}
+
+static bool all_host(const struct sim_thread *th)
+{
+    return th->host_pieces == th->n_pieces;
+}
+
+static inline void count_transfer(struct sim_thread *th, bool read, size_t bytes)
+{
+    sim_count(read ? &th->count.reads : &th->count.writes, 1);
+    sim_count(read ? &th->count.read_bytes : &th->count.written_bytes, bytes);
+}
+
+uint16_t sim_io_written(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
+{
+    bool fua = cmd->sqe.cdw12 & NVME_RW_FUA;
+
+    if (fua && cached(th, ns))
+        sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
+    return ns->syncs && (fua || !th->s->wce) ? sim_flush_wait(th, cmd) : NVME_OK;
+}
+
+static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
+{
+    const struct nvme_sqe *q = &cmd->sqe;
+    size_t bytes = (size_t)sim_nlb(q) << ns->lba_shift;
+    bool write = q->opcode == NVME_IO_WRITE;
+
+    if (bytes > th->s->cfg.mdts)
+        return flagged(th, SIM_EV_TRANSFER_TOO_LARGE, cmd, NVME_ERR_INVALID_FIELD);
+    uint16_t st = check_range(th, cmd, ns);
+    if (st == NVME_OK)
+        st = sim_pieces(th, q, bytes);
+    if (st != NVME_OK)
+        return st;
+    count_transfer(th, !write, bytes);
+    if (ns->null_media)
+        return NVME_OK;
+    if (write && cached(th, ns) && sim_cache_before_write(ns, sim_slba(q), sim_nlb(q)) != 0)
+        return NVME_ERR_INTERNAL;
+    if (!all_host(th)) {
+        sim_move_start(th, cmd, ns);
+        return SIM_MOVING;
+    }
+    st = host_copy(th, ns, q);
+    if (st == NVME_OK && cmd->corrupt)
+        flip_bit(th, ns, q);
+    return st == NVME_OK && write ? sim_io_written(th, cmd, ns) : st;
+}
+
+static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lba, uint64_t lbas)
+{
+    if (cached(th, ns) && sim_cache_before_write(ns, lba, lbas) != 0)
+        return NVME_ERR_INTERNAL;
+    return sim_media_zero(ns, lba, lbas);
+}
+
+static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
+{
+    const struct nvme_sqe *q = &cmd->sqe;
+    uint16_t st = check_range(th, cmd, ns);
+
+    if (st == NVME_OK)
+        st = zero_range(th, ns, sim_slba(q), sim_nlb(q));
+    return st == NVME_OK ? sim_io_written(th, cmd, ns) : st;
+}
+
+/* Copies the range list out first: it must not change between the check and the work. */
+static uint16_t fetch_ranges(struct sim_thread *th, const struct nvme_sqe *q,
+                             struct nvme_dsm_range *ranges)
+{
+    uint16_t st = sim_pieces(th, q, sim_data_bytes(th->s, q));
+    unsigned char *to = (unsigned char *)ranges;
+
+    if (st == NVME_OK && !all_host(th))
+        return NVME_ERR_DATA_TRANSFER;
+    for (unsigned i = 0; st == NVME_OK && i < th->n_pieces; i++) {
+        memcpy(to, th->pieces[i].host, th->pieces[i].len);
+        to += th->pieces[i].len;
+    }
+    return st;
+}
+
+static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *cmd,
+                                   struct sim_ns *ns)
+{
+    struct nvme_dsm_range ranges[NVME_DSM_MAX_RANGES] = {0};
+    unsigned n = (cmd->sqe.cdw10 & 0xff) + 1;
+    uint16_t st = fetch_ranges(th, &cmd->sqe, ranges);
+
+    for (unsigned i = 0; st == NVME_OK && i < n; i++)
+        if (!in_range(ns, ranges[i].slba, ranges[i].lbas))
+            st = flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
+    if (st == NVME_OK && ns->read_only)
+        st = SIM_ERR_WRITE_PROTECTED;
+    if (!(cmd->sqe.cdw11 & NVME_DSM_DEALLOCATE))
+        return st; /* hints only */
+    for (unsigned i = 0; st == NVME_OK && i < n; i++)
+        st = zero_range(th, ns, ranges[i].slba, ranges[i].lbas);
+    return st;
+}
+
+static uint16_t flush(struct sim_thread *th, struct sim_cmd *cmd)
+{
+    struct sim *s = th->s;
+    struct sim_ns *ns = sim_ns_get(s, cmd->sqe.nsid);
+    bool syncs = false;
+
+    if (!ns && cmd->sqe.nsid != SIM_NSID_ALL)
+        return flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
+    sim_count(&th->count.flushes, 1);
+    for (unsigned i = 0; i < s->cfg.namespaces; i++) {
+        if (ns && ns != &s->ns[i])
+            continue;
+        if (s->ns[i].track)
+            sim_cache_flush(&s->ns[i]);
+        syncs |= s->ns[i].syncs;
+    }
+    return syncs ? sim_flush_wait(th, cmd) : NVME_OK;
+}
+
+uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd)
+{
+    const struct nvme_sqe *q = &cmd->sqe;
+    struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
+
+    switch (q->opcode) {
+    case NVME_IO_READ:
+    case NVME_IO_WRITE:
+    case NVME_IO_WRITE_ZEROES:
+    case NVME_IO_DSM:
+    case NVME_IO_FLUSH:
+        break;
+    default:
+        return flagged(th, SIM_EV_BAD_OPCODE, cmd, NVME_ERR_INVALID_OPCODE);
+    }
+    if (!reserved_clear(q))
+        return flagged(th, SIM_EV_RESERVED_FIELD, cmd, NVME_ERR_INVALID_FIELD);
+    if (q->opcode == NVME_IO_FLUSH)
+        return flush(th, cmd);
+    if (!ns)
+        return flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
+    if (q->opcode == NVME_IO_WRITE_ZEROES)
+        return write_zeroes(th, cmd, ns);
+    if (q->opcode == NVME_IO_DSM)
+        return dataset_management(th, cmd, ns);
+    return transfer(th, cmd, ns);
+}
+
+static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_fault *f,
+                          uint64_t now)
+{
+    if (f->kind == SIM_FAULT_FATAL || f->kind == SIM_FAULT_REMOVE) {
+        atomic_store(f->kind == SIM_FAULT_FATAL ? &th->s->halted : &th->s->gone, true);
+        sim_slot_free(th, cmd);
+        return;
+    }
+    uint64_t due = sim_due(th, &cmd->sqe, now);
+    switch (f->kind) {
+    case SIM_FAULT_HANG:
+        sim_hang(th->s, f->delay_ns);
+        break;
+    case SIM_FAULT_LOSE:
+        cmd->state = SIM_CMD_LOST;
+        return;
+    case SIM_FAULT_STATUS:
+        cmd->decided = true;
+        cmd->status = f->status;
+        break;
+    case SIM_FAULT_LATE:
+        due += f->delay_ns;
+        break;
+    case SIM_FAULT_CORRUPT:
+        cmd->corrupt = cmd->sqe.opcode == NVME_IO_READ || cmd->sqe.opcode == NVME_IO_WRITE;
+        break;
+    case SIM_FAULT_FATAL:
+    case SIM_FAULT_REMOVE:
+        break;
+    }
+    sim_hold(th, cmd, due);
+}
+
+/*
+ * Most commands are reads of one piece of device memory, in one page, from media that is pinned,
+ * and most of a batch have a namespace and a mapping in common: what follows from these two is
+ * worked out once. The others, and whatever is wrong, are sim_io_run()'s.
+ */
+struct plain {
+    uint64_t head; /* of such an entry, but for the CID */
+    uint64_t iova, len, device, region;
+    unsigned char *media;
+    uint64_t lbas;
+    unsigned lba_shift;
+    struct sim_sub *sub;
+    unsigned room;  /* in it, copies; 0: nothing of this holds */
+    unsigned reads; /* that were queued, and their bytes; they are counted together */
+    uint64_t bytes;
+};
+
+/* An entry as words of two fields each, or one. */
+enum { HEAD, CDW2_3, MPTR, PRP1, PRP2, SLBA, CDW12_13, CDW14_15, WORDS };
+#define HEAD_CID       0xffff0000ull
+#define CDW12_13_VALID (0xffull << 32 | RW_CDW12_VALID)
+static_assert(WORDS * sizeof(uint64_t) == sizeof(struct nvme_sqe), "all of an entry");
+
+static inline uint64_t word(const struct nvme_sqe *q, unsigned i)
+{
+    uint64_t w;
+
+    memcpy(&w, (const unsigned char *)q + i * sizeof(w), sizeof(w));
+    return w;
+}
+
+/* Works it out for a command like this one. False: it is none for the short way. */
+static bool aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q)
+{
+    const struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
+
+    p->room = 0;
+    if (q->opcode != NVME_IO_READ || th->blocked || !ns || !ns->pinned)
+        return false;
+    const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, q->prp1, 1);
+    struct sim_sub *sub = m && !m->host ? sim_sub_of_reads(th) : NULL;
+    if (!sub)
+        return false;
+    *p = (struct plain){.head = NVME_IO_READ | (uint64_t)q->nsid << 32,
+                        .iova = m->iova,
+                        .len = m->len,
+                        .device = m->device,
+                        .region = sim_region(m->iova, q->nsid, false),
+                        .media = ns->base,
+                        .lbas = ns->lbas,
+                        .lba_shift = ns->lba_shift,
+                        .sub = sub,
+                        .room = th->move->max_copies - sub->n,
+                        .reads = p->reads,
+                        .bytes = p->bytes};
+    return true;
+}
+
+/* False, and nothing done, for what is not as aim() had it. */
+static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
+{
+    const struct nvme_sqe *q = &cmd->sqe;
+    uint64_t lba = word(q, SLBA), lbas = (word(q, CDW12_13) & 0xffff) + 1;
+    uint64_t bytes = lbas << p->lba_shift, offset = word(q, PRP1) - p->iova;
+    uint64_t odd = ((word(q, HEAD) ^ p->head) & ~HEAD_CID) | word(q, CDW2_3) | word(q, MPTR) |
+                   word(q, PRP2) | (word(q, CDW12_13) & ~CDW12_13_VALID) | word(q, CDW14_15) |
+                   (offset & 3);
+
+    /* Mappings are whole pages: with its first byte, all that lies in one page is inside. */
+    if (!p->room || odd || offset >= p->len || lba > p->lbas || lbas > p->lbas - lba ||
+        (offset & (NVME_PAGE_SIZE - 1)) + bytes > NVME_PAGE_SIZE)
+        return false;
+    struct nvme_copy copy = {.host = p->media + (lba << p->lba_shift),
+                             .device = p->device + offset,
+                             .len = bytes,
+                             .region = p->region};
+    sim_add_copy(p->sub, cmd, copy, NULL);
+    cmd->state = SIM_CMD_MOVING;
+    cmd->queued = true;
+    p->room--;
+    p->reads++;
+    p->bytes += bytes;
+    return true;
+}
+
+static void count_plain(struct sim_thread *th, const struct plain *p)
+{
+    sim_count(&th->count.reads, p->reads);
+    sim_count(&th->count.read_bytes, p->bytes);
+    sim_count_moving(th, p->reads);
+}
+
+static void run_now(struct sim_thread *th, struct sim_cmd *cmd)
+{
+    if (th->blocked) {
+        sim_hold(th, cmd, 0);
+        return;
+    }
+    uint16_t status = sim_io_run(th, cmd);
+    if (status != SIM_MOVING)
+        sim_complete(th, cmd, status);
+}
+
+static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
+{
+    struct sim *s = th->s;
+
+    if (sim_dead(s)) { /* by a command of the same batch, with which this one is lost */
+        sim_slot_free(th, cmd);
+        return;
+    }
+    const struct sim_fault *f = s->n_faults ? sim_fault_match(s, cmd->sq, &cmd->sqe) : NULL;
+    if (f) /* hung or not: a rule that fired has its effect */
+        arrive_faulty(th, cmd, f, now);
+    else if (sim_hung(s)) /* by a command of the same batch */
+        sim_hold(th, cmd, now);
+    else if (s->delays)
+        sim_hold(th, cmd, sim_due(th, &cmd->sqe, now));
+    else
+        run_now(th, cmd);
+}
+
+static SIM_APART void arrive_otherwise(struct sim_thread *th, struct plain *p, struct sim_cmd *cmd)
+{
+    if (aim(th, p, &cmd->sqe) && read_plainly(p, cmd))
+        return;
+    p->room = 0; /* it may fill up the submission, or send it */
+    run_now(th, cmd);
+}
+
+void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n)
+{
+    if (!th->s->delays && !th->s->n_faults) { /* nothing but a fault ends it in a round */
+        struct plain p = {0};
+
+        for (unsigned i = 0; i < n; i++)
+            if (!read_plainly(&p, cmds[i]))
+                arrive_otherwise(th, &p, cmds[i]);
+        count_plain(th, &p);
+        return;
+    }
+    uint64_t now = sim_now();
+    for (unsigned i = 0; i < n; i++)
+        arrive_one(th, cmds[i], now);
+}

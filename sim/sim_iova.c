@@ -1,0 +1,306 @@
+/* The controller's address space: what the driver has mapped, sorted, with guard gaps. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/sim_internal.h"
+
+#define IOVA_FIRST 0x100000000ull
+#define IOVA_END   (1ull << 52)
+#define IOVA_GUARD 0x10000ull
+
+size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova)
+{
+    size_t lo = 0, hi = t->n;
+
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (t->at[mid].iova <= iova)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo ? lo - 1 : t->n;
+}
+
+unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len)
+{
+    const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, iova, len);
+
+    return m && m->host ? m->host + (iova - m->iova) : NULL;
+}
+
+static int table_grow(struct sim_iova_table *t)
+{
+    size_t cap = t->cap ? t->cap * 2 : 64;
+    struct sim_mapping *bigger = realloc(t->at, cap * sizeof(*bigger));
+
+    if (!bigger)
+        return -ENOMEM;
+    t->at = bigger;
+    t->cap = cap;
+    return 0;
+}
+
+static uint64_t after(uint64_t iova, size_t len)
+{
+    return (iova + len + IOVA_GUARD) & ~(IOVA_GUARD - 1);
+}
+
+/* The first gap for len bytes from an address on, and the place in the table of what fills it. */
+static bool find_gap(const struct sim_iova_table *t, uint64_t from, size_t len, uint64_t *iova,
+                     size_t *place)
+{
+    const struct sim_mapping *last = t->n ? &t->at[t->n - 1] : NULL;
+    bool at_end = !last || after(last->iova, last->len) <= from;
+
+    for (*place = at_end ? t->n : 0; *place < t->n; ++*place) {
+        const struct sim_mapping *m = &t->at[*place];
+
+        if (m->iova < from && after(m->iova, m->len) <= from)
+            continue;
+        if (m->iova > from && m->iova - from >= len + IOVA_GUARD)
+            break;
+        from = after(m->iova, m->len);
+    }
+    *iova = from;
+    return from <= IOVA_END - IOVA_GUARD && len <= IOVA_END - IOVA_GUARD - from;
+}
+
+static int table_insert(struct sim_iova_table *t, size_t place, const struct nvme_mem *mem,
+                        uint64_t iova)
+{
+    if (t->n == t->cap && table_grow(t))
+        return -ENOMEM;
+    memmove(&t->at[place + 1], &t->at[place], (t->n++ - place) * sizeof(t->at[0]));
+    t->at[place] = (struct sim_mapping){
+        .iova = iova, .len = mem->len, .host = mem->addr, .device = mem->device};
+    return 0;
+}
+
+static int add_anywhere(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t *iova)
+{
+    size_t place;
+
+    if (mem->len > IOVA_END ||
+        (!find_gap(t, t->next ? t->next : IOVA_FIRST, mem->len, iova, &place) &&
+         !find_gap(t, IOVA_FIRST, mem->len, iova, &place)))
+        return -ENOSPC;
+    int rc = table_insert(t, place, mem, *iova);
+    if (rc == 0)
+        t->next = after(*iova, mem->len);
+    return rc;
+}
+
+static int add_at(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t iova)
+{
+    size_t place = 0;
+
+    while (place < t->n && t->at[place].iova + t->at[place].len <= iova)
+        place++;
+    if (place < t->n && t->at[place].iova < iova + mem->len)
+        return -EEXIST;
+    return table_insert(t, place, mem, iova);
+}
+
+/* At *iova, or, when that is 0, at a place that is then reported there. */
+static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
+{
+    struct sim *s = ((struct sim_transport *)tr)->s;
+    uint64_t start = mem->addr ? (uint64_t)(uintptr_t)mem->addr : mem->device;
+
+    if (!mem->len || ((start | mem->len) & (NVME_PAGE_SIZE - 1)))
+        return -EINVAL;
+    if (!mem->addr && !mem->mover)
+        return -EFAULT;
+    pthread_mutex_lock(&s->map_lock);
+    int rc = mem->addr ? 0 : sim_mover_attach(s, mem->mover);
+    if (rc == 0) {
+        sim_pause(s);
+        rc = *iova ? add_at(&s->iova, mem, *iova) : add_anywhere(&s->iova, mem, iova);
+        sim_resume(s);
+        if (rc && !mem->addr)
+            sim_mover_detach(s);
+    }
+    pthread_mutex_unlock(&s->map_lock);
+    return rc;
+}
+
+int sim_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
+{
+    *iova = 0;
+    return map(t, mem, iova);
+}
+
+int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova)
+{
+    if (!iova || iova % NVME_PAGE_SIZE || iova > IOVA_END || mem->len > IOVA_END - iova)
+        return -EINVAL;
+    return map(t, mem, &iova);
+}
+
+/* Some of its copies are not queued yet; there is one such command a thread (th->blocked). */
+static bool waits_for_room(const struct sim_cmd *cmd)
+{
+    return cmd->state == SIM_CMD_MOVING && !cmd->queued;
+}
+
+/* Commands that have not moved all their data and now cannot: they fail when their time comes. */
+static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
+{
+    bool any = false;
+
+    for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (cmd->state == SIM_CMD_FREE || cmd->state == SIM_CMD_DONE || cmd->dead || cmd->decided ||
+            !sim_command_reaches(th, cmd, m))
+            continue;
+        any = true;
+        cmd->decided = cmd->state == SIM_CMD_HELD;
+        if (waits_for_room(cmd))
+            th->n_pieces = 0; /* they are its own, and what is queued is all */
+        if (cmd->decided || waits_for_room(cmd))
+            cmd->status = NVME_ERR_DATA_TRANSFER;
+    }
+    return any;
+}
+
+/* Of a command whose queue is gone the lists may be gone too: it counts as reaching everything. */
+static bool copies_reach(struct sim_thread *th, const struct sim_mapping *m)
+{
+    for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
+        struct sim_cmd *cmd = &th->slots[i];
+
+        if (cmd->state == SIM_CMD_MOVING && (cmd->dead || sim_command_reaches(th, cmd, m)))
+            return true;
+    }
+    return false;
+}
+
+static bool ring_inside(uint64_t ring, const struct sim_mapping *m)
+{
+    return ring - m->iova < m->len;
+}
+
+/* All paused. A queue whose ring goes away stops for good, and so does the controller. */
+static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
+{
+    bool any = false;
+
+    for (unsigned q = 0; q <= s->cfg.io_queues; q++)
+        any |= (s->sqs[q].ring && ring_inside(s->sqs[q].iova, m)) ||
+               (s->cqs[q].ring && ring_inside(s->cqs[q].iova, m));
+    if (any) {
+        sim_controller_stop(s);
+        atomic_store(&s->halted, true);
+    }
+    return any;
+}
+
+/*
+ * All paused. Flags commands that could still reach the mapping; they fail from here on. To unmap
+ * is all that is left to a driver that has disabled a controller which does not stop: no mistake.
+ */
+static void take_out_of_service(struct sim *s, struct sim_mapping *m)
+{
+    bool given_up = s->stuck && !(atomic_load(&s->cc) & NVME_CC_EN);
+    bool reached = false;
+
+    if (atomic_load(&s->gone))
+        sim_controller_stop(s);
+    for (unsigned i = 0; i < s->n_threads; i++)
+        reached |= doom_slots(&s->threads[i], m);
+    reached |= queue_reaches(s, m);
+    if (reached && !given_up)
+        sim_flag(s, SIM_EV_UNMAP_IN_FLIGHT, "iova %#llx, %zu bytes", (unsigned long long)m->iova,
+                 m->len);
+    m->dying = true;
+}
+
+static struct sim_mapping *find_start(struct sim *s, uint64_t iova)
+{
+    for (size_t lo = 0, hi = s->iova.n; lo < hi;) {
+        size_t mid = (lo + hi) / 2;
+        if (s->iova.at[mid].iova == iova)
+            return &s->iova.at[mid];
+        if (s->iova.at[mid].iova < iova)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+/*
+ * Waits for copies already under way; others may come and go meanwhile. 0 or -ETIMEDOUT. Copies
+ * that never end are waited for once: a client may have many buffers.
+ */
+static int wait_for_copies(struct sim *s, uint64_t iova)
+{
+    uint64_t deadline = sim_now() + (atomic_load(&s->stalled) ? 0 : SIM_DRAIN_MS * 1000000ull);
+
+    for (;;) {
+        bool busy = false;
+
+        sim_pause(s);
+        for (unsigned i = 0; i < s->n_threads && !busy; i++)
+            busy = copies_reach(&s->threads[i], find_start(s, iova));
+        sim_resume(s);
+        if (!busy)
+            return 0;
+        if (sim_now() > deadline) {
+            atomic_store(&s->stalled, true);
+            return -ETIMEDOUT;
+        }
+        sim_nap();
+    }
+}
+
+static void table_remove(struct sim *s, uint64_t iova)
+{
+    struct sim_mapping *m = find_start(s, iova);
+    size_t i = (size_t)(m - s->iova.at);
+
+    memmove(m, m + 1, (s->iova.n - i - 1) * sizeof(*m));
+    s->iova.n--;
+}
+
+int sim_unmap(struct nvme_transport *tr, uint64_t iova)
+{
+    struct sim *s = ((struct sim_transport *)tr)->s;
+    int rc = -ENOENT;
+    bool device = false;
+
+    pthread_mutex_lock(&s->map_lock);
+    sim_pause(s);
+    struct sim_mapping *m = find_start(s, iova);
+    if (m) {
+        take_out_of_service(s, m);
+        device = !m->host;
+        rc = 0;
+    }
+    sim_resume(s);
+    /* Host memory is touched only under the threads' locks; copies to a device outlive a round. */
+    if (rc == 0 && device)
+        rc = wait_for_copies(s, iova);
+    if (rc == 0) {
+        sim_pause(s);
+        table_remove(s, iova);
+        sim_resume(s);
+        if (device)
+            sim_mover_detach(s);
+    }
+    pthread_mutex_unlock(&s->map_lock);
+    return rc;
+}
+
+void sim_unmap_all(struct sim *s)
+{
+    size_t n = s->iova.n;
+
+    s->iova.n = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!s->iova.at[i].host)
+            sim_mover_detach(s);
+}

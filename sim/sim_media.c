@@ -1,0 +1,168 @@
+/* Where a namespace's bytes are: an image file or anonymous memory, mapped shared. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "sim/sim_internal.h"
+#include "support/file_lock.h"
+
+/* Not a device, whose node may be. */
+static bool is_in_memory(int fd)
+{
+    struct statfs fs;
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fstatfs(fd, &fs) == 0 &&
+           (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
+static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64_t *bytes)
+{
+    ns->fd = open(cfg->path, (cfg->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+    if (ns->fd < 0)
+        return -errno;
+    /* Readers share; a writer excludes everyone, or two file systems would corrupt the image. */
+    int rc = bd_file_lock(ns->fd, cfg->read_only ? LOCK_SH : LOCK_EX);
+    if (rc)
+        return rc;
+    off_t end = lseek(ns->fd, 0, SEEK_END);
+    if (end < 0)
+        return -errno;
+    if (cfg->bytes > (uint64_t)end)
+        return -EINVAL;
+    *bytes = cfg->bytes ? cfg->bytes : (uint64_t)end;
+    ns->is_file = true;
+    ns->in_memory = is_in_memory(ns->fd);
+    return 0;
+}
+
+static int open_memory(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64_t *bytes)
+{
+    *bytes = cfg->bytes;
+    ns->fd = memfd_create("sim-media", MFD_CLOEXEC);
+    if (ns->fd < 0)
+        return -errno;
+    return ftruncate(ns->fd, (off_t)cfg->bytes) == 0 ? 0 : -errno;
+}
+
+static int map_media(struct sim_ns *ns)
+{
+    int prot = PROT_READ | (ns->read_only ? 0 : PROT_WRITE);
+    void *base = mmap(NULL, ns->len, prot, MAP_SHARED, ns->fd, 0);
+
+    sim_copy_guard();
+    if (base == MAP_FAILED)
+        return -errno;
+    madvise(base, ns->len, MADV_HUGEPAGE); /* a wish: large copies run faster */
+    ns->base = base;
+    return 0;
+}
+
+int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg)
+{
+    uint64_t bytes = cfg->bytes;
+    int rc = 0;
+
+    ns->fd = -1;
+    ns->lba_size = cfg->lba_size ? cfg->lba_size : 4096;
+    if (ns->lba_size != 512 && ns->lba_size != 4096)
+        return -EINVAL;
+    ns->lba_shift = ns->lba_size == 512 ? 9 : 12;
+    ns->read_only = cfg->read_only;
+    ns->null_media = cfg->null_media;
+    if (!cfg->null_media)
+        rc = cfg->path ? open_image(ns, cfg, &bytes) : open_memory(ns, cfg, &bytes);
+    ns->lbas = bytes >> ns->lba_shift;
+    ns->len = (size_t)((bytes + NVME_PAGE_SIZE - 1) & ~(uint64_t)(NVME_PAGE_SIZE - 1));
+    if (rc == 0 && !ns->lbas)
+        rc = -EINVAL;
+    if (rc == 0 && !ns->null_media)
+        rc = map_media(ns);
+    if (rc)
+        sim_media_close(ns);
+    return rc;
+}
+
+void sim_media_close(struct sim_ns *ns)
+{
+    if (ns->base) {
+        if (!ns->read_only && ns->is_file)
+            msync(ns->base, ns->len, MS_SYNC);
+        munmap(ns->base, ns->len);
+    }
+    ns->base = NULL;
+    if (ns->fd >= 0)
+        close(ns->fd);
+    ns->fd = -1;
+}
+
+static int read_file(int fd, uint64_t offset, unsigned char *to, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pread(fd, to + done, len - done, (off_t)(offset + done));
+
+        if (n <= 0)
+            return n ? -errno : -EIO; /* somebody has cut it */
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+static int write_file(int fd, uint64_t offset, const unsigned char *from, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pwrite(fd, from + done, len - done, (off_t)(offset + done));
+
+        if (n < 0)
+            return -errno;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* Where the mapping fails the file says why, or serves. */
+uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len)
+{
+    if (sim_copy_to_target(to, ns->base + offset, len) || read_file(ns->fd, offset, to, len) == 0)
+        return NVME_OK;
+    return NVME_ERR_UNRECOVERED_READ;
+}
+
+uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len)
+{
+    if (sim_copy_from_target(ns->base + offset, from, len))
+        return NVME_OK;
+    int err = write_file(ns->fd, offset, from, len);
+    if (err == -ENOSPC || err == -EDQUOT)
+        return NVME_ERR_CAPACITY;
+    return err ? NVME_ERR_WRITE_FAULT : NVME_OK;
+}
+
+/* A hole gives the memory back, but pinned pages must stay the ones the device knows. */
+static bool punch(struct sim_ns *ns, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t worth_it = 1 << 20;
+
+    if (ns->pinned || bytes < worth_it)
+        return false;
+    return fallocate(ns->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                     (off_t)bytes) == 0;
+}
+
+uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
+{
+    uint64_t offset = lba << ns->lba_shift, bytes = lbas << ns->lba_shift;
+    static const unsigned char zeros[NVME_PAGE_SIZE];
+    uint16_t st = NVME_OK;
+
+    if (ns->null_media || punch(ns, offset, bytes))
+        return NVME_OK;
+    for (uint64_t done = 0; done < bytes && st == NVME_OK; done += ns->lba_size)
+        st = sim_media_write(ns, offset + done, zeros, ns->lba_size);
+    return st;
+}

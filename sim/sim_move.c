@@ -1,0 +1,514 @@
+/*
+ * Commands whose memory is on a device: their copies are batched into submissions to the mover,
+ * one channel a thread. Media the mover could pin is copied straight; other media goes through
+ * rings of pinned bounce memory, one for each direction, freed in the order of submission.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "sim/sim_move.h"
+
+#define AHEAD         6u /* commands that are prefetched before their copies are accounted for */
+#define FLYING_ENOUGH 2u
+#define FLYING_MOST   16u
+#define COPIES_ENOUGH 32u
+#define COPY_SMALL    (32u << 10) /* bytes */
+#define MAX_COPIES    4096u
+#define RING_BYTES    (2u << 20) /* bounce memory of a thread and direction */
+#define RING_ALIGN    64u
+#define RING_LEAST    (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
+
+/* Its bytes are on the media. Its status, or SIM_MOVING. */
+static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
+{
+    struct sim_ns *ns = sim_ns_get(th->s, cmd->sqe.nsid);
+
+    if (cmd->corrupt)
+        ns->base[sim_slba(&cmd->sqe) << ns->lba_shift] ^= 1;
+    return sim_io_written(th, cmd, ns);
+}
+
+static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd, bool idle)
+{
+    if (cmd->sqe.opcode == NVME_IO_WRITE && !cmd->dead && cmd->status == NVME_OK)
+        cmd->status = written(th, cmd);
+    if (cmd->status != SIM_MOVING)
+        sim_finish_knowing(th, cmd, cmd->status, idle);
+}
+
+static void note(struct sim_cmd *cmd, uint16_t status)
+{
+    if (status != NVME_OK)
+        cmd->status = status;
+}
+
+static uint16_t media_write(const struct sim_ns *ns, const unsigned char *media, const void *from,
+                            size_t len)
+{
+    return sim_media_write(ns, (uint64_t)(media - ns->base), from, len);
+}
+
+static uint16_t media_read(const struct sim_ns *ns, const unsigned char *media, void *to,
+                           size_t len)
+{
+    return sim_media_read(ns, (uint64_t)(media - ns->base), to, len);
+}
+
+/* Copies that failed, and bounced writes: what their commands get of it. */
+static SIM_APART void hand_over(struct sim *s, const struct sim_sub *sub, bool ok)
+{
+    for (unsigned i = 0; i < sub->n; i++) {
+        const struct sim_copy_ref *ref = &sub->refs[i];
+        struct sim_cmd *cmd = ref->cmd;
+
+        if (!ok)
+            cmd->status = NVME_ERR_DATA_TRANSFER;
+        else if (ref->media && !cmd->dead)
+            note(cmd, media_write(sim_ns_get(s, cmd->sqe.nsid), ref->media, sub->copies[i].host,
+                                  sub->copies[i].len));
+    }
+}
+
+/* Since it was fetched many others have been: by now it is far from the core. */
+static void prefetch_cmd(const struct sim_cmd *cmd)
+{
+    __builtin_prefetch(&cmd->sqe, 1);
+    __builtin_prefetch(&cmd->sq, 1);
+}
+
+static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
+{
+    struct sim_move *m = th->move;
+    bool idle = sim_idle(th->s);
+    unsigned over = 0;
+
+    if (atomic_load_explicit(&th->s->stalled, memory_order_relaxed))
+        atomic_store(&th->s->stalled, false);
+    if (ok)
+        sim_count(&th->count.device_bytes, sub->bytes);
+    if (!ok || !sub->to_device)
+        hand_over(th->s, sub, ok);
+    for (unsigned i = 0; i < sub->n && i < AHEAD; i++)
+        prefetch_cmd(sub->refs[i].cmd);
+    for (unsigned i = 0; i < sub->n; i++) {
+        struct sim_cmd *cmd = sub->refs[i].cmd;
+
+        if (i + AHEAD < sub->n)
+            prefetch_cmd(sub->refs[i + AHEAD].cmd);
+        if (--cmd->subs == 0 && cmd->queued) {
+            complete(th, cmd, idle);
+            over++;
+        }
+    }
+    sim_count_moving(th, -over);
+    if (sub->ring_end)
+        m->ring[sub->to_device].tail = sub->ring_end;
+    m->free[m->n_free++] = sub;
+}
+
+/* False: another thread is in it. There is other work meanwhile, and nothing to sleep for. */
+static bool enter_channel(struct sim_move *m)
+{
+    return !m->channel_lock || pthread_mutex_trylock(m->channel_lock) == 0;
+}
+
+static void leave_channel(struct sim_move *m)
+{
+    if (m->channel_lock)
+        pthread_mutex_unlock(m->channel_lock);
+}
+
+static int mover_submit(struct sim_move *m, struct sim_sub *sub)
+{
+    const struct nvme_mover *mv = m->mover;
+
+    if (!enter_channel(m))
+        return -EAGAIN;
+    int rc =
+        mv->ops->submit(mv->ctx, m->channel, sub->to_device, sub->copies, sub->n, &sub->ticket);
+    leave_channel(m);
+    return rc;
+}
+
+static int mover_poll(struct sim_move *m, const struct sim_sub *sub)
+{
+    const struct nvme_mover *mv = m->mover;
+
+    if (!enter_channel(m))
+        return 0;
+    int rc = mv->ops->poll(mv->ctx, m->channel, sub->ticket);
+    leave_channel(m);
+    return rc;
+}
+
+/* Sends what is filled. false when the mover has too much in flight to take it now. */
+static bool send(struct sim_thread *th, bool to_device)
+{
+    struct sim_move *m = th->move;
+    struct sim_sub *sub = m->fill[to_device];
+
+    if (!sub || !sub->n)
+        return true;
+    int rc = mover_submit(m, sub);
+    if (rc == -EAGAIN)
+        return false;
+    m->fill[to_device] = NULL;
+    sub->refused = rc != 0; /* ends in its turn: bounce memory is given back in order */
+    m->flying[(m->first + m->n_flying++) % SIM_SUBS] = sub;
+    return true;
+}
+
+/* Many small copies: a mover may move such submissions side by side, so they need not wait. */
+static bool is_worth_sending(const struct sim_sub *sub)
+{
+    return sub && sub->n >= COPIES_ENOUGH && sub->copies[0].len <= COPY_SMALL;
+}
+
+/*
+ * One submission moves, one waits behind it, and meanwhile the next one fills: the busier the
+ * mover, the larger what it is given, and neighbours in one submission become one copy.
+ */
+void sim_move_submit(struct sim_thread *th)
+{
+    struct sim_move *m = th->move;
+
+    for (unsigned i = 0; m && i < 2; i++) {
+        if (m->n_flying < FLYING_ENOUGH ||
+            (m->n_flying < FLYING_MOST && is_worth_sending(m->fill[i])))
+            send(th, i);
+    }
+}
+
+/* A submission with room for one more copy, or NULL. */
+static struct sim_sub *filling(struct sim_thread *th, bool to_device)
+{
+    struct sim_move *m = th->move;
+    struct sim_sub *sub = m->fill[to_device];
+
+    if (sub && sub->n < m->max_copies)
+        return sub;
+    if ((sub && !send(th, to_device)) || !m->n_free)
+        return NULL;
+    sub = m->free[--m->n_free];
+    sub->n = 0;
+    sub->ring_end = sub->bytes = 0;
+    sub->to_device = to_device;
+    m->fill[to_device] = sub;
+    return sub;
+}
+
+/* Bounce memory for up to *len bytes, contiguous; shortens *len. NULL when there is too little. */
+static unsigned char *ring_take(struct sim_ring *r, size_t *len)
+{
+    uint64_t at = r->head % RING_BYTES, to_end = RING_BYTES - at;
+    uint64_t room = RING_BYTES - (r->head - r->tail);
+
+    room = room < to_end ? room : to_end;
+    if (room < *len && room < RING_LEAST && room < to_end)
+        return NULL;
+    if (!room)
+        return NULL;
+    *len = *len < room ? *len : (size_t)room;
+    r->head += (*len + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+    return r->base + at;
+}
+
+/* Bounce memory in place of the media, with a read's bytes in it; as ring_take(). */
+static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct sim_sub *sub,
+                             const unsigned char *media, size_t *len)
+{
+    struct sim_ring *r = &th->move->ring[sub->to_device];
+    unsigned char *host = ring_take(r, len);
+
+    if (!host)
+        return NULL;
+    sub->ring_end = r->head;
+    if (!sub->to_device)
+        return host;
+    note(cmd, media_read(sim_ns_get(th->s, cmd->sqe.nsid), media, host, *len));
+    if (cmd->corrupt) {
+        host[sim_random(&th->rng) % *len] ^= 1;
+        cmd->corrupt = false; /* done: the rest is copied as it is */
+    }
+    return host;
+}
+
+static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const struct sim_piece *p,
+                             size_t len, unsigned char *host, unsigned char *media)
+{
+    bool bounced = host != media;
+    struct nvme_copy copy = {.host = host,
+                             .device = p->device,
+                             .len = len,
+                             .region = sim_region(p->mapping, cmd->sqe.nsid, bounced)};
+
+    sim_add_copy(sub, cmd, copy, bounced && !sub->to_device ? media : NULL);
+}
+
+/* Queues one copy of a piece's first bytes. How many, 0 for none now. */
+static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned,
+                         const struct sim_piece *p, unsigned char *media)
+{
+    struct sim_sub *sub = filling(th, cmd->sqe.opcode != NVME_IO_WRITE);
+    unsigned char *host = media;
+    size_t len = p->len;
+
+    if (!sub)
+        return 0;
+    if (!pinned || (cmd->corrupt && sub->to_device))
+        host = bounce(th, cmd, sub, media, &len);
+    if (!host)
+        return 0;
+    add_copy(sub, cmd, p, len, host, media);
+    return len;
+}
+
+static size_t host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const struct sim_piece *p,
+                        unsigned char *media)
+{
+    note(cmd, cmd->sqe.opcode == NVME_IO_WRITE ? media_write(ns, media, p->host, p->len)
+                                               : media_read(ns, media, p->host, p->len));
+    return p->len;
+}
+
+/* The bytes of a piece from one on. */
+static struct sim_piece from(const struct sim_piece *p, size_t at)
+{
+    return (struct sim_piece){.host = p->host ? p->host + at : NULL,
+                              .device = p->device + at,
+                              .len = p->len - at,
+                              .mapping = p->mapping};
+}
+
+/* Queues copies of a command, of whose bytes some are queued already. False: something is full. */
+static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
+                                   const struct sim_ns *ns, size_t queued)
+{
+    unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
+    size_t start = 0; /* of the piece */
+
+    for (unsigned i = 0; i < th->n_pieces && !cmd->dead; start += th->pieces[i++].len) {
+        while (queued < start + th->pieces[i].len) {
+            struct sim_piece p = from(&th->pieces[i], queued - start);
+            size_t n = p.host ? host_copy(cmd, ns, &p, media + queued)
+                              : queue_copy(th, cmd, ns->pinned, &p, media + queued);
+
+            queued += n;
+            if (!n) {
+                th->move->cur = cmd;
+                th->move->queued = queued;
+                return false;
+            }
+        }
+    }
+    cmd->queued = true;
+    if (!cmd->subs) {
+        complete(th, cmd, sim_idle(th->s));
+        sim_count_moving(th, -1u);
+    }
+    return true;
+}
+
+/* All of them, when each piece is one copy from or to the media and there is room. */
+static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
+                                   const struct sim_ns *ns)
+{
+    struct sim_sub *sub = th->move->fill[cmd->sqe.opcode != NVME_IO_WRITE];
+    unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
+
+    if (!sub || th->n_pieces > th->move->max_copies - sub->n || !ns->pinned || cmd->corrupt ||
+        th->host_pieces)
+        return false;
+    for (unsigned i = 0; i < th->n_pieces; media += th->pieces[i++].len)
+        add_copy(sub, cmd, &th->pieces[i], th->pieces[i].len, media, media);
+    cmd->queued = true;
+    return true;
+}
+
+void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns)
+{
+    cmd->state = SIM_CMD_MOVING;
+    sim_count_moving(th, 1);
+    if (!queue_straight(th, cmd, ns))
+        th->blocked = !queue_copies(th, cmd, ns, 0);
+}
+
+struct sim_sub *sim_sub_of_reads(struct sim_thread *th)
+{
+    return filling(th, true);
+}
+
+/* Goes on with the command that waits for room. */
+static bool unblock(struct sim_thread *th)
+{
+    struct sim_move *m = th->move;
+    size_t before = m->queued;
+
+    th->blocked = !queue_copies(th, m->cur, sim_ns_get(th->s, m->cur->sqe.nsid), m->queued);
+    return !th->blocked || m->queued > before;
+}
+
+void sim_move_look(struct sim_thread *th)
+{
+    struct sim_move *m = th->move;
+
+    for (; m && m->n_ended < m->n_flying; m->n_ended++) {
+        struct sim_sub *sub = m->flying[(m->first + m->n_ended) % SIM_SUBS];
+        int rc = sub->refused ? -EIO : mover_poll(m, sub);
+
+        if (rc == 0)
+            return;
+        sub->failed = rc < 0;
+    }
+}
+
+bool sim_move_work(struct sim_thread *th)
+{
+    struct sim_move *m = th->move;
+    bool worked = false;
+
+    if (!m)
+        return false;
+    for (; m->n_ended; m->n_ended--) {
+        struct sim_sub *sub = m->flying[m->first];
+
+        m->first = (m->first + 1) % SIM_SUBS;
+        m->n_flying--;
+        sub_done(th, sub, !sub->failed);
+        worked = true;
+    }
+    if (th->blocked)
+        worked |= unblock(th);
+    sim_move_submit(th);
+    return worked;
+}
+
+static void move_free(struct sim_move *m)
+{
+    if (!m)
+        return;
+    if (m->pinned)
+        m->mover->ops->unpin(m->mover->ctx, m->bounce);
+    if (m->bounce)
+        munmap(m->bounce, 2 * RING_BYTES);
+    for (unsigned i = 0; i < SIM_SUBS; i++) {
+        free(m->subs[i].copies);
+        free(m->subs[i].refs);
+    }
+    free(m);
+}
+
+static int alloc_bounce(struct sim_move *m)
+{
+    void *p = mmap(NULL, 2 * RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        return -ENOMEM;
+    m->bounce = p;
+    m->ring[0].base = p;
+    m->ring[1].base = m->ring[0].base + RING_BYTES;
+    int rc = m->mover->ops->pin(m->mover->ctx, p, 2 * RING_BYTES);
+    m->pinned = rc == 0;
+    return rc ? -EFAULT : 0;
+}
+
+static int move_new(struct sim *s, const struct nvme_mover *mover, unsigned index,
+                    struct sim_move **out)
+{
+    struct sim_move *m = calloc(1, sizeof(*m));
+
+    if (!m)
+        return -ENOMEM;
+    m->mover = mover;
+    m->channel = index % mover->channels;
+    m->channel_lock = s->n_threads > mover->channels ? &s->channel_locks[m->channel] : NULL;
+    m->max_copies = mover->ops->max_copies < MAX_COPIES ? mover->ops->max_copies : MAX_COPIES;
+    for (unsigned i = 0; i < SIM_SUBS; i++) {
+        struct sim_sub *sub = &m->subs[i];
+
+        sub->copies = calloc(m->max_copies, sizeof(*sub->copies));
+        sub->refs = calloc(m->max_copies, sizeof(*sub->refs));
+        if (!sub->copies || !sub->refs) {
+            move_free(m);
+            return -ENOMEM;
+        }
+        m->free[m->n_free++] = sub;
+    }
+    int rc = alloc_bounce(m);
+    if (rc) {
+        move_free(m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+static void pin_media(struct sim *s, const struct nvme_mover *mover, bool *pinned)
+{
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        pinned[i] = s->ns[i].base && mover->ops->pin(mover->ctx, s->ns[i].base, s->ns[i].len) == 0;
+}
+
+static void install(struct sim *s, const struct nvme_mover *mover, struct sim_move **moves,
+                    const bool *pinned)
+{
+    sim_pause(s);
+    s->mover = mover;
+    for (unsigned i = 0; i < s->n_threads; i++) {
+        s->threads[i].move = moves[i];
+        s->threads[i].blocked = false;
+    }
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        s->ns[i].pinned = pinned[i];
+    sim_resume(s);
+}
+
+/* map_lock held. The first device mapping brings the mover, the last one takes it away. */
+int sim_mover_attach(struct sim *s, const struct nvme_mover *mover)
+{
+    struct sim_move *moves[SIM_MAX_THREADS] = {NULL};
+    bool pinned[SIM_MAX_NAMESPACES];
+    int rc = 0;
+
+    if (s->device_mappings) {
+        if (s->mover->ops != mover->ops || s->mover->ctx != mover->ctx)
+            return -EFAULT;
+        s->device_mappings++;
+        return 0;
+    }
+    if (!mover->channels || !mover->ops->max_copies)
+        return -EFAULT;
+    for (unsigned i = 0; i < s->n_threads && rc == 0; i++)
+        rc = move_new(s, mover, i, &moves[i]);
+    if (rc) {
+        for (unsigned i = 0; i < s->n_threads; i++)
+            move_free(moves[i]);
+        return rc;
+    }
+    pin_media(s, mover, pinned);
+    install(s, mover, moves, pinned);
+    s->device_mappings = 1;
+    return 0;
+}
+
+void sim_mover_detach(struct sim *s)
+{
+    struct sim_move *moves[SIM_MAX_THREADS] = {NULL}, *none[SIM_MAX_THREADS] = {NULL};
+    bool pinned[SIM_MAX_NAMESPACES] = {false}, unpinned[SIM_MAX_NAMESPACES] = {false};
+    const struct nvme_mover *mover = s->mover;
+
+    if (--s->device_mappings)
+        return;
+    for (unsigned i = 0; i < s->n_threads; i++)
+        moves[i] = s->threads[i].move;
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        pinned[i] = s->ns[i].pinned;
+    install(s, NULL, none, unpinned);
+    for (unsigned i = 0; i < s->n_threads; i++)
+        move_free(moves[i]);
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        if (pinned[i])
+            mover->ops->unpin(mover->ctx, s->ns[i].base);
+}

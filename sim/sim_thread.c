@@ -1,0 +1,450 @@
+/* Controller threads: rounds of work, parking when idle, being paused. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sim/sim_internal.h"
+
+#define PARK_FIRST_NS (50 * 1000ull)
+#define PARK_WATCH_NS (1000 * 1000ull) /* the thread that watches all doorbells */
+#define PARK_LONG_NS  (4000 * 1000ull) /* the same, after a long idle time */
+#define LONG_IDLE_NS  (2000 * 1000 * 1000ull)
+#define ATTENDED_NS   (20 * 1000ull) /* the same, while somebody cannot kick */
+#define ATTENDED_SPIN (10 * 1000 * 1000ull)
+#define ATTENDED_IDLE (100 * 1000 * 1000ull) /* PARK_FIRST_NS from here on */
+#define PARK_MAX_NS   (100 * 1000 * 1000ull) /* the others, and a controller that is disabled */
+#define SWEEP_IDLE    64u                    /* rounds */
+#define SWEEP_BUSY    4096u
+#define WATCH_ROUNDS  16u
+#define SPINS_A_LOOK  32u /* rounds in vain from one look around to the next */
+#define SPINS_A_YIELD 64u /* likewise, where there are cores to spare */
+
+uint64_t sim_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void sim_pause(struct sim *s)
+{
+    pthread_mutex_lock(&s->gate_lock);
+    atomic_store(&s->gate, true);
+    for (unsigned i = 0; i < s->n_threads; i++)
+        pthread_mutex_lock(&s->threads[i].lock);
+}
+
+void sim_resume(struct sim *s)
+{
+    for (unsigned i = s->n_threads; i-- > 0;)
+        pthread_mutex_unlock(&s->threads[i].lock);
+    atomic_store(&s->gate, false);
+    pthread_mutex_unlock(&s->gate_lock);
+}
+
+/* Between two pauses: lets the threads run, which a mutex alone does not promise. */
+void sim_nap(void)
+{
+    struct timespec ts = {.tv_nsec = 100 * 1000};
+
+    nanosleep(&ts, NULL);
+}
+
+/* Without it a busy thread would take its lock again before who pauses it has woken up. */
+static void pass_gate(struct sim *s)
+{
+    if (atomic_load_explicit(&s->gate, memory_order_relaxed)) {
+        pthread_mutex_lock(&s->gate_lock);
+        pthread_mutex_unlock(&s->gate_lock);
+    }
+}
+
+void sim_wake(struct sim_thread *th)
+{
+    if (atomic_load(&th->parked) && atomic_exchange(&th->parked, 0))
+        syscall(SYS_futex, &th->parked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void sim_wake_all(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n_threads; i++)
+        sim_wake(&s->threads[i]);
+}
+
+static bool anyone_parked(struct sim *s, unsigned from)
+{
+    for (unsigned i = from; i < s->n_threads; i++)
+        if (atomic_load(&s->threads[i].parked))
+            return true;
+    return false;
+}
+
+/* Wakes the owners of doorbells that changed. Reads atomics only: any thread may call it. */
+static bool wake_owners(struct sim *s)
+{
+    bool any = false;
+
+    for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
+        for (unsigned cq = 0; cq < 2; cq++) {
+            size_t w = sim_doorbell_word(s, q, cq);
+
+            if (atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) ==
+                atomic_load_explicit(&s->seen[w], memory_order_relaxed))
+                continue;
+            sim_wake(&s->threads[sim_owner(s, q, cq)]);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/*
+ * The counter orders this against park(): of the two increments one comes later and sees what was
+ * stored before the other. Either the caller sees the parked flag, or the thread sees the doorbell.
+ */
+void sim_kick(struct nvme_transport *t)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+
+    atomic_fetch_add(&s->kicks, 1);
+    if (!anyone_parked(s, 0))
+        return;
+    if (!wake_owners(s))
+        sim_wake(&s->threads[0]); /* a doorbell of nobody, perhaps: let it look */
+}
+
+/*
+ * Thread 0 wakes the others, which takes a while: who expects the work has it to get on with. What
+ * is expected is written down before the look whether it is parked, and park() looks for it after:
+ * a thread that is about to sleep again, for milliseconds, does not.
+ */
+void sim_expect(struct nvme_transport *t, unsigned queues)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+
+    atomic_fetch_or(&s->expected, queues > 1 ? SIM_EXPECTED_OF_ALL : SIM_EXPECTED);
+    sim_wake(&s->threads[0]);
+}
+
+/* Stores of the last one that nobody has looked at yet are looked at while they count as his. */
+void sim_attend(struct nvme_transport *t, int change)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+
+    sim_pause(s);
+    sim_sweep_doorbells(&s->threads[0], 0, s->doorbells_len / sizeof(uint32_t), 1);
+    atomic_fetch_add(&s->attended, (unsigned)change);
+    sim_resume(s);
+    sim_wake_all(s);
+}
+
+/*
+ * A thread that waits for a doorbell or the mover answers the sooner the less it does meanwhile: it
+ * looks at the affairs of others now and then, and after it has slept. One counter, whatever the
+ * rounds bring: with work every few rounds it looks no less often.
+ */
+static bool looks_around(const struct sim_thread *th, bool worked)
+{
+    return th->spins == 0 || th->rounds % (worked ? WATCH_ROUNDS : SPINS_A_LOOK) == 0;
+}
+
+static void sweep_a_page(struct sim_thread *th)
+{
+    size_t words = NVME_PAGE_SIZE / sizeof(uint32_t);
+    size_t from = th->sweeps++ % (th->s->doorbells_len / NVME_PAGE_SIZE) * words;
+
+    sim_sweep_doorbells(th, from, from + words, 1);
+}
+
+/* Real queues' words while idle, a page of all words now and then: these are 1024 loads. */
+static void look_for_strays(struct sim_thread *th, bool idle)
+{
+    struct sim *s = th->s;
+
+    if (++th->rounds % (idle ? SWEEP_IDLE : SWEEP_BUSY) == 0)
+        sweep_a_page(th);
+    else if (idle && looks_around(th, false))
+        sim_sweep_doorbells(th, 0, sim_doorbell_word(s, s->cfg.io_queues, true) + 1,
+                            (size_t)1 << s->cfg.doorbell_stride);
+}
+
+/*
+ * Each load waits for what another has written: not one after the other. The doorbells arrive while
+ * the mover is asked, and the entries while what it has done is completed.
+ */
+static void look(struct sim_thread *th, bool at_queues)
+{
+    for (unsigned i = 0; at_queues && i < th->n_sqs; i++)
+        __builtin_prefetch((const void *)th->sqs[i]->doorbell);
+    sim_move_look(th);
+    for (unsigned i = 0; at_queues && i < th->n_sqs; i++)
+        sim_sq_look(th, th->sqs[i]);
+}
+
+static bool poll_queues(struct sim_thread *th)
+{
+    bool worked = false;
+    unsigned q = th->turn < th->n_sqs ? th->turn : 0;
+
+    th->turn = q + 1;
+    for (unsigned i = 0; i < th->n_sqs; i++) {
+        worked |= sim_sq_poll(th, th->sqs[q]);
+        q = q + 1 < th->n_sqs ? q + 1 : 0;
+    }
+    return worked;
+}
+
+static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin)
+{
+    struct sim *s = th->s;
+    bool active = s->running && !sim_idle(s);
+
+    look(th, active);
+    bool worked = sim_move_work(th);
+    *next_due = UINT64_MAX;
+    *admin = false;
+    if (!active) {
+        if (sim_hung(s))
+            *next_due = atomic_load(&s->hung_until);
+        return worked;
+    }
+    worked |= sim_done_flush(th);
+    worked |= sim_flush_run(th);
+    worked |= sim_held_run(th, next_due);
+    worked |= poll_queues(th);
+    sim_move_submit(th);
+    if (th->index == 0) {
+        *admin =
+            sim_sq_has_new(&s->sqs[0]) || (s->admin_due != UINT64_MAX && sim_now() >= s->admin_due);
+        look_for_strays(th, !worked);
+    }
+    return worked;
+}
+
+/* By thread 0: what others have to be woken for. Returns whether it is to stay awake itself. */
+static bool wake_others(struct sim *s, bool look)
+{
+    unsigned expected = atomic_load_explicit(&s->expected, memory_order_relaxed)
+                            ? atomic_exchange(&s->expected, 0)
+                            : 0;
+
+    if (expected & SIM_EXPECTED_OF_ALL)
+        sim_wake_all(s);
+    if (look && anyone_parked(s, 1))
+        wake_owners(s);
+    return expected != 0;
+}
+
+static bool locked_round(struct sim_thread *th, uint64_t *next_due)
+{
+    bool admin;
+
+    pass_gate(th->s);
+    pthread_mutex_lock(&th->lock);
+    bool worked = round_of_work(th, next_due, &admin);
+    pthread_mutex_unlock(&th->lock);
+    if (admin) {
+        sim_pause(th->s);
+        bool ran = sim_admin_run(th->s);
+        sim_resume(th->s);
+        worked |= ran;
+        if (!ran) /* it waits for something that the other threads must do */
+            sim_nap();
+    }
+    if (th->index == 0)
+        worked |= wake_others(th->s, looks_around(th, worked));
+    return worked;
+}
+
+static bool news_for(struct sim_thread *th)
+{
+    struct sim *s = th->s;
+
+    if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed))
+        return true;
+    if (th->index == 0 && atomic_load(&s->expected)) /* see sim_expect() */
+        return true;
+    /*
+     * No round looks at doorbells then. Who enables the controller wakes all threads afterwards,
+     * and who sleeps through a hang has its end in next_due.
+     */
+    if (!atomic_load(&s->running) || sim_idle(s))
+        return false;
+    if (sim_flush_news(th))
+        return true;
+    for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
+        for (unsigned cq = 0; cq < 2; cq++) {
+            size_t w = sim_doorbell_word(s, q, cq);
+
+            if (sim_owner(s, q, cq) == th->index &&
+                atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) !=
+                    atomic_load_explicit(&s->seen[w], memory_order_relaxed))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* true when somebody woke the thread, rather than the time being up. */
+static bool park(struct sim_thread *th, uint64_t ns)
+{
+    struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
+                          .tv_nsec = (long)(ns % 1000000000u)};
+
+    atomic_store(&th->parked, 1);
+    atomic_fetch_add(&th->s->kicks, 1); /* see sim_kick() */
+    if (!news_for(th))
+        syscall(SYS_futex, &th->parked, FUTEX_WAIT_PRIVATE, 1, &ts, NULL, 0);
+    return atomic_exchange(&th->parked, 0) == 0;
+}
+
+struct rest {
+    uint64_t since; /* the last work, or call to it */
+    uint64_t ns;    /* the next sleep */
+};
+
+static bool is_attended(const struct sim_thread *th)
+{
+    return th->index == 0 && atomic_load_explicit(&th->s->attended, memory_order_relaxed);
+}
+
+/* As spin_us has it. */
+static bool has_cores_to_spare(const struct sim_thread *th)
+{
+    return th->s->spin_us >= SIM_SPIN_US;
+}
+
+/* Spinning long needs a core to spare for it. */
+static uint64_t spin_ns(const struct sim_thread *th)
+{
+    return is_attended(th) && has_cores_to_spare(th) ? ATTENDED_SPIN : th->s->spin_us * 1000u;
+}
+
+static void spin(struct sim_thread *th)
+{
+    if (++th->spins % SPINS_A_YIELD == 0 || !has_cores_to_spare(th))
+        sched_yield();
+}
+
+static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
+{
+    if (th->index != 0 || !atomic_load(&th->s->running))
+        return PARK_MAX_NS;
+    if (is_attended(th))
+        return idle_ns < ATTENDED_IDLE ? ATTENDED_NS : PARK_FIRST_NS;
+    return idle_ns < LONG_IDLE_NS ? PARK_WATCH_NS : PARK_LONG_NS;
+}
+
+/* Spins for a while after the last work, then sleeps, longer each time. */
+static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
+{
+    uint64_t now = sim_now(), longest = longest_sleep(th, now - r->since);
+
+    if (now - r->since < spin_ns(th) || atomic_load(&th->moving) ||
+        (next_due != UINT64_MAX && next_due < now + PARK_FIRST_NS)) {
+        spin(th);
+        return;
+    }
+    th->spins = 0;
+    uint64_t ns = r->ns < longest ? r->ns : longest;
+    if (next_due != UINT64_MAX && next_due - now < ns)
+        ns = next_due - now;
+    r->ns = ns * 2;
+    if (park(th, ns))
+        *r = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
+}
+
+/*
+ * With two processors for each thread, each keeps to a share of them: of threads that are woken
+ * together two are put on one processor now and then, where one works for milliseconds while the
+ * other waits and processors have nothing to do.
+ */
+static void keep_apart(const struct sim_thread *th)
+{
+    unsigned n = th->s->n_threads, i = 0;
+    cpu_set_t all, mine;
+
+    if (sched_getaffinity(0, sizeof(all), &all) || (unsigned)CPU_COUNT(&all) < 2 * n)
+        return;
+    CPU_ZERO(&mine);
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &all) && i++ % n == th->index)
+            CPU_SET(cpu, &mine);
+    }
+    sched_setaffinity(0, sizeof(mine), &mine);
+}
+
+static void *thread_main(void *arg)
+{
+    struct sim_thread *th = arg;
+    struct rest rest = {.since = sim_now(), .ns = PARK_FIRST_NS};
+    uint64_t next_due;
+
+    keep_apart(th);
+    pthread_setname_np(pthread_self(), "sim");
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* ns; the default would double a short sleep */
+    while (!atomic_load(&th->stop)) {
+        if (locked_round(th, &next_due)) {
+            rest = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
+            th->spins = 1;
+        } else {
+            idle(th, &rest, next_due);
+        }
+    }
+    return NULL;
+}
+
+int sim_threads_start(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n_threads; i++) {
+        struct sim_thread *th = &s->threads[i];
+
+        atomic_store(&th->stop, false);
+        int rc = pthread_create(&th->pthread, NULL, thread_main, th);
+        if (rc) {
+            sim_threads_stop(s);
+            return -rc;
+        }
+        th->started = true;
+    }
+    return 0;
+}
+
+void sim_threads_stop(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n_threads; i++)
+        atomic_store(&s->threads[i].stop, true);
+    atomic_fetch_add(&s->kicks, 1); /* see sim_kick() */
+    sim_wake_all(s);
+    for (unsigned i = 0; i < s->n_threads; i++) {
+        if (s->threads[i].started)
+            pthread_join(s->threads[i].pthread, NULL);
+        s->threads[i].started = false;
+    }
+}
+
+bool sim_drained(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n_threads; i++)
+        if (atomic_load(&s->threads[i].moving))
+            return false;
+    return true;
+}
+
+int sim_drain(struct sim *s)
+{
+    uint64_t deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
+
+    while (!sim_drained(s)) {
+        if (sim_now() > deadline)
+            return -ETIMEDOUT;
+        sim_wake_all(s);
+        sched_yield();
+    }
+    return 0;
+}

@@ -1,0 +1,170 @@
+/* The controller as its driver gets it: created, reset from outside, closed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "sim/sim_internal.h"
+
+/*
+ * Bounds, no more: 10 GB of dirty pages at 17 MB/s; and what comes while a sync is under way waits
+ * for the next one as well.
+ */
+#define SYNC_MS    600000u
+#define DURABLE_MS (2 * SYNC_MS)
+
+static struct sim *of(struct nvme_transport *t)
+{
+    return ((struct sim_transport *)t)->s;
+}
+
+/* What a function level reset leaves. All but the first of its life: threads paused. */
+static void registers_clear(struct sim *s)
+{
+    s->aqa = 0;
+    s->asq = s->acq = 0;
+    s->shst = 0;
+    s->stuck = false;
+    atomic_store(&s->cc, 0);
+    sim_controller_stop(s);
+}
+
+static int transport_reset(struct nvme_transport *t)
+{
+    struct sim *s = of(t);
+
+    if (s->cfg.no_reset)
+        return -ENOTSUP;
+    if (atomic_load(&s->gone))
+        return -EIO;
+    pthread_mutex_lock(&s->reg_lock);
+    sim_pause(s);
+    registers_clear(s);
+    sim_resume(s);
+    pthread_mutex_unlock(&s->reg_lock);
+    return sim_drain(s) == 0 ? 0 : -EIO;
+}
+
+static void doorbells_close(struct sim *s)
+{
+    munmap((void *)s->doorbells, s->doorbells_len);
+    close(s->doorbells_fd);
+    s->doorbells = NULL;
+    s->doorbells_fd = -1;
+}
+
+static void transport_close(struct nvme_transport *t)
+{
+    struct sim *s = of(t);
+
+    pthread_mutex_lock(&s->reg_lock);
+    if ((atomic_load(&s->cc) & NVME_CC_EN) && !atomic_load(&s->gone))
+        sim_flag(s, SIM_EV_CLOSED_ENABLED, "CC.EN is 1");
+    sim_disable(s);
+    pthread_mutex_unlock(&s->reg_lock);
+    sim_drain(s);
+    sim_threads_stop(s);
+    sim_unmap_all(s);
+    doorbells_close(s);
+    close(t->removal_fd);
+    s->transport = NULL;
+    free(t);
+}
+
+static const struct nvme_transport_ops transport_ops = {
+    .name = "sim",
+    .read32 = sim_reg_read32,
+    .read64 = sim_reg_read64,
+    .write32 = sim_reg_write32,
+    .write64 = sim_reg_write64,
+    .map = sim_map,
+    .unmap = sim_unmap,
+    .kick = sim_kick,
+    .expect = sim_expect,
+    .attend = sim_attend,
+    .reset = transport_reset,
+    .close = transport_close,
+};
+
+/*
+ * A driver in another process maps them, too, and must not be able to take them away: the seal. In
+ * the file they lie where they lie in BAR0.
+ */
+static int make_doorbells(struct sim *s, int fd)
+{
+    if (ftruncate(fd, (off_t)(NVME_REG_DOORBELLS + s->doorbells_len)) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return -errno;
+    void *p =
+        mmap(NULL, s->doorbells_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, NVME_REG_DOORBELLS);
+    if (p == MAP_FAILED)
+        return -errno;
+    s->doorbells = p;
+    s->doorbells_fd = fd;
+    return 0;
+}
+
+static int map_doorbells(struct sim *s)
+{
+    int fd = memfd_create("sim-doorbells", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return -errno;
+    int rc = make_doorbells(s, fd);
+    if (rc)
+        close(fd);
+    return rc;
+}
+
+static void reset_all(struct sim *s)
+{
+    for (size_t w = 0; w < s->doorbells_len / sizeof(uint32_t); w++)
+        atomic_store(&s->seen[w], 0);
+    for (unsigned q = 0; q <= s->cfg.io_queues; q++) {
+        s->sqs[q].doorbell = &s->doorbells[sim_doorbell_word(s, q, false)];
+        s->cqs[q].doorbell = &s->doorbells[sim_doorbell_word(s, q, true)];
+    }
+    atomic_store(&s->gone, false);
+    registers_clear(s);
+}
+
+int sim_transport_create(struct sim *s)
+{
+    struct sim_transport *st = calloc(1, sizeof(*st));
+    int rc;
+
+    if (!st)
+        return -ENOMEM;
+    st->t.removal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rc = st->t.removal_fd < 0 ? -errno : map_doorbells(s);
+    if (rc) {
+        if (st->t.removal_fd >= 0)
+            close(st->t.removal_fd);
+        free(st);
+        return rc;
+    }
+    reset_all(s);
+    st->s = s;
+    st->t.ops = &transport_ops;
+    st->t.doorbells = (volatile uint32_t *)(void *)s->doorbells;
+    st->t.doorbells_len = s->doorbells_len;
+    st->t.doorbells_are_mmio = false;
+    st->t.doorbells_fd = s->doorbells_fd;
+    st->t.doorbells_fd_offset = NVME_REG_DOORBELLS;
+    st->t.durable_ms = sim_syncs(s) ? DURABLE_MS : 0;
+    s->transport = st;
+    return 0;
+}
+
+void sim_ask_back(struct sim *s)
+{
+    if (s->transport)
+        eventfd_write(s->transport->t.removal_fd, 1);
+}
+
+int sim_doorbells_fd(const struct sim *s)
+{
+    return s->doorbells_fd;
+}

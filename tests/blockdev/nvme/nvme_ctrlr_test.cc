@@ -1,0 +1,382 @@
+/* Bringing a controller up and down, against one that fails or lies in chosen ways. */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <string>
+
+#include "tests/blockdev/nvme/nvme_fake.h"
+
+namespace
+{
+
+class Ctrlr : public ::testing::Test
+{
+  protected:
+    int open()
+    {
+        opts.admin_timeout_ms = admin_ms;
+        opts.why = why;
+        opts.why_len = sizeof(why);
+        int rc = nvme_ctrlr_open(&fake.t, &opts, &c);
+        if (rc == 0)
+            return 0;
+        EXPECT_STRNE(why, "") << "a failure must be explained";
+        EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
+        EXPECT_FALSE(fake.closed) << "on failure the transport stays the caller's";
+        return rc;
+    }
+
+    void TearDown() override
+    {
+        if (c)
+            nvme_ctrlr_close(c);
+        EXPECT_TRUE(fake.maps.empty());
+    }
+
+    unsigned admin_ms = 50;
+    Fake fake;
+    nvme_opts opts{};
+    nvme_ctrlr *c = nullptr;
+    char why[128] = "";
+};
+
+TEST_F(Ctrlr, OpensAndTellsWhatItIs)
+{
+    ASSERT_EQ(open(), 0);
+    const struct nvme_ctrlr_info *info = nvme_ctrlr_info(c);
+    EXPECT_STREQ(info->serial, "SERIAL 1");
+    EXPECT_STREQ(info->model, "A model");
+    EXPECT_STREQ(info->firmware, "1.0?") << "not printable";
+    EXPECT_EQ(info->max_transfer, 128u << 10);
+    EXPECT_EQ(info->max_queue_depth, 64u);
+    EXPECT_EQ(info->io_queues, 4u) << "the smaller of submission and completion queues";
+    EXPECT_EQ(info->namespaces, 4u);
+    EXPECT_TRUE(info->volatile_cache && info->write_zeroes && info->dsm);
+    EXPECT_FALSE(info->sgl);
+}
+
+TEST_F(Ctrlr, CloseShutsDownThenDisables)
+{
+    ASSERT_EQ(open(), 0);
+    nvme_ctrlr_close(c);
+    c = nullptr;
+    EXPECT_EQ(fake.cc & NVME_CC_SHN_MASK, NVME_CC_SHN_NORMAL);
+    EXPECT_EQ(fake.cc & NVME_CC_EN, 0u);
+    EXPECT_TRUE(fake.closed);
+}
+
+TEST_F(Ctrlr, CloseEndsAlthoughShutdownNeverDoes)
+{
+    fake.shutdown_never_ends = true;
+    ASSERT_EQ(open(), 0);
+    nvme_ctrlr_close(c);
+    c = nullptr;
+    EXPECT_TRUE(fake.closed);
+}
+
+TEST_F(Ctrlr, ResetsAControllerFoundEnabled)
+{
+    fake.cc = NVME_CC_EN;
+    fake.csts = NVME_CSTS_RDY;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(fake.cc & NVME_CC_EN, NVME_CC_EN);
+}
+
+TEST_F(Ctrlr, ResetsAControllerFoundFailed)
+{
+    fake.cc = NVME_CC_EN;
+    fake.csts = NVME_CSTS_CFS;
+    EXPECT_EQ(open(), 0);
+}
+
+TEST_F(Ctrlr, SaysWithWhichStatusAStepWasRefused)
+{
+    fake.status_of_cns[NVME_CNS_CTRL] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
+    EXPECT_EQ(open(), -EINVAL);
+    EXPECT_NE(std::string(why).find("Identify Controller"), std::string::npos) << why;
+    EXPECT_NE(std::string(why).find("status 0x4002"), std::string::npos) << why;
+}
+
+TEST_F(Ctrlr, NeverReadyTimesOut)
+{
+    fake.never_ready = true;
+    EXPECT_EQ(open(), -ETIMEDOUT);
+    EXPECT_EQ(fake.cc & NVME_CC_EN, 0u) << "left enabled";
+}
+
+TEST_F(Ctrlr, NeverDisabledTimesOut)
+{
+    fake.cc = NVME_CC_EN;
+    fake.csts = NVME_CSTS_RDY;
+    fake.never_disabled = true;
+    EXPECT_EQ(open(), -ETIMEDOUT);
+}
+
+TEST_F(Ctrlr, NeverDisabledIsResetFromOutside)
+{
+    fake.cc = NVME_CC_EN;
+    fake.csts = NVME_CSTS_RDY;
+    fake.never_disabled = fake.has_reset = true;
+    EXPECT_EQ(open(), 0);
+    EXPECT_EQ(fake.device_resets, 1u);
+}
+
+TEST_F(Ctrlr, CloseResetsFromOutsideWhatCannotBeDisabled)
+{
+    fake.has_reset = true;
+    ASSERT_EQ(open(), 0);
+    fake.never_disabled = true;
+    nvme_ctrlr_close(c);
+    c = nullptr;
+    EXPECT_EQ(fake.device_resets, 1u);
+    EXPECT_TRUE(fake.closed);
+}
+
+TEST_F(Ctrlr, FatalStatusWhileEnablingIsAnError)
+{
+    fake.fatal_on_enable = true;
+    EXPECT_EQ(open(), -EIO);
+    EXPECT_NE(std::string(why).find("CFS"), std::string::npos) << why;
+}
+
+TEST_F(Ctrlr, AbsentDeviceIsAnError)
+{
+    fake.gone = true;
+    EXPECT_EQ(open(), -EIO);
+}
+
+TEST_F(Ctrlr, NoNvmCommandSetIsNotSupported)
+{
+    fake.cap &= ~(0xffull << 37);
+    EXPECT_EQ(open(), -ENOTSUP);
+}
+
+TEST_F(Ctrlr, No4KiBPagesIsNotSupported)
+{
+    fake.cap |= 1ull << 48 | 1ull << 52;
+    EXPECT_EQ(open(), -ENOTSUP);
+}
+
+TEST_F(Ctrlr, PageSizesInWrongOrderCannotBe)
+{
+    fake.cap |= 1ull << 48;
+    EXPECT_EQ(open(), -EPROTO);
+}
+
+TEST_F(Ctrlr, QueuesOfOneEntryCannotBe)
+{
+    fake.cap &= ~0xffffull;
+    EXPECT_EQ(open(), -EPROTO);
+}
+
+TEST_F(Ctrlr, QueuesOfTwoEntriesWork)
+{
+    fake.cap = (fake.cap & ~0xffffull) | 1;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_queue_depth, 2u);
+}
+
+TEST_F(Ctrlr, QueuesHaveNoEntryWhoseNumberCommandsMayNotHave)
+{
+    fake.cap |= 0xffff;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_queue_depth, 65535u);
+    struct nvme_qpair qp;
+    EXPECT_EQ(nvme_qpair_create(c, 65536, &qp), -EINVAL);
+}
+
+TEST_F(Ctrlr, LongestReadyTimeIsNotWaitedForInVain)
+{
+    fake.cap |= 0xffull << 24;
+    ASSERT_EQ(open(), 0);
+}
+
+TEST_F(Ctrlr, LimitsOfVersionTwoAreLearnt)
+{
+    uint32_t range = 1000;
+    uint64_t size = 500;
+    fake.version = 0x00020000;
+    fake.id_nvm[1] = 3; /* WZSL */
+    memcpy(&fake.id_nvm[4], &range, 4);
+    memcpy(&fake.id_nvm[8], &size, 8);
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_zeroes, 32768u);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_dsm_lbas, 500u);
+}
+
+TEST_F(Ctrlr, EarlierVersionsAreNotAskedForTheLimits)
+{
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(fake.count(NVME_ADMIN_IDENTIFY), 1u);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_zeroes + nvme_ctrlr_info(c)->max_dsm_lbas, 0u);
+}
+
+TEST_F(Ctrlr, RefusedLimitsAreNone)
+{
+    fake.version = 0x00020000;
+    fake.status_of_cns[NVME_CNS_CTRL_NVM] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_zeroes + nvme_ctrlr_info(c)->max_dsm_lbas, 0u);
+}
+
+TEST_F(Ctrlr, EntrySizesAreSetWhenItIsEnabled)
+{
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(fake.cc, NVME_CC_EN | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
+}
+
+TEST_F(Ctrlr, DoorbellStrideBeyondTheDoorbellsCannotBe)
+{
+    fake.cap |= 0xfull << 32;
+    EXPECT_EQ(open(), -EPROTO);
+}
+
+TEST_F(Ctrlr, StrideThatLeavesNoIoDoorbellsCannotBe)
+{
+    fake.cap |= 9ull << 32; /* 2048 bytes a doorbell, 4096 in all: the admin queue's only */
+    EXPECT_EQ(open(), -EPROTO);
+}
+
+TEST_F(Ctrlr, QueueCountIsBoundedByDoorbells)
+{
+    fake.cap |= 7ull << 32; /* 512 bytes a doorbell: 4 pairs */
+    fake.queues_result = 0xfffeu << 16 | 0xfffe;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->io_queues, 3u);
+}
+
+TEST_F(Ctrlr, AsksForTheQueuesInTheOptions)
+{
+    opts.io_queues = 2;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(nvme_ctrlr_info(c)->io_queues, 2u);
+}
+
+TEST_F(Ctrlr, LostIdentifyTimesOut)
+{
+    fake.lose_opcode = NVME_ADMIN_IDENTIFY;
+    EXPECT_EQ(open(), -ETIMEDOUT);
+}
+
+TEST_F(Ctrlr, FailedSetFeaturesIsReported)
+{
+    fake.status_of_opcode[NVME_ADMIN_SET_FEATURES] = NVME_ERR_INVALID_FIELD;
+    EXPECT_EQ(open(), -EINVAL);
+}
+
+TEST_F(Ctrlr, AfterALostAdminCommandNothingIsSent)
+{
+    ASSERT_EQ(open(), 0);
+    struct nvme_ns_info ns;
+    fake.lose_opcode = NVME_ADMIN_IDENTIFY;
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -ETIMEDOUT);
+    size_t sent = fake.seen.size();
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EIO);
+    EXPECT_EQ(fake.seen.size(), sent);
+}
+
+TEST_F(Ctrlr, FatalStatusEndsAnAdminWait)
+{
+    opts.admin_timeout_ms = 50;
+    ASSERT_EQ(open(), 0);
+    nvme_sqe sqe{};
+    sqe.opcode = NVME_ADMIN_GET_FEATURES;
+    fake.csts |= NVME_CSTS_CFS;
+    fake.lose_opcode = NVME_ADMIN_GET_FEATURES;
+    EXPECT_EQ(nvme_admin(c, &sqe, nullptr, 0, false, nullptr), -EIO);
+}
+
+TEST_F(Ctrlr, CommandThatIsToBeTriedLaterIsTriedLater)
+{
+    admin_ms = 10000;
+    fake.busy = 3;
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(fake.count(NVME_ADMIN_IDENTIFY), 4u);
+}
+
+TEST_F(Ctrlr, PatienceEndsWithTheDeadline)
+{
+    admin_ms = 200;
+    fake.busy = UINT32_MAX;
+    EXPECT_EQ(open(), -EIO);
+    EXPECT_LT(fake.busy, UINT32_MAX - 1) << "tried once only";
+}
+
+TEST_F(Ctrlr, AdminReturnsTheStatusOfTheCommand)
+{
+    ASSERT_EQ(open(), 0);
+    nvme_sqe sqe{};
+    nvme_cqe cqe{};
+    sqe.opcode = NVME_ADMIN_GET_FEATURES;
+    fake.status_of_opcode[NVME_ADMIN_GET_FEATURES] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
+    EXPECT_EQ(nvme_admin(c, &sqe, nullptr, 0, false, &cqe), -EINVAL);
+    EXPECT_EQ(NVME_STATUS(cqe.status), NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR);
+}
+
+TEST_F(Ctrlr, AdminQueueSurvivesManyWraps)
+{
+    ASSERT_EQ(open(), 0);
+    struct nvme_ns_info ns;
+    for (int i = 0; i < 200; i++)
+        ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0) << i;
+}
+
+struct Lie {
+    const char *name;
+    size_t offset;
+    std::vector<uint8_t> bytes;
+    int error;
+};
+
+class LyingCtrlr : public Ctrlr, public ::testing::WithParamInterface<Lie>
+{
+};
+
+TEST_P(LyingCtrlr, IsRefused)
+{
+    memcpy(&fake.id_ctrl[GetParam().offset], GetParam().bytes.data(), GetParam().bytes.size());
+    EXPECT_EQ(open(), GetParam().error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Identify, LyingCtrlr,
+                         ::testing::Values(Lie{"NoNamespaces", 516, {0, 0, 0, 0}, -EPROTO},
+                                           Lie{"AllNamespaces", 516, {255, 255, 255, 255}, -EPROTO},
+                                           Lie{"BigSubmissionEntries", 512, {0x77}, -EPROTO},
+                                           Lie{"SmallSubmissionEntries", 512, {0x55}, -EPROTO},
+                                           Lie{"BigCompletionEntries", 513, {0x55}, -EPROTO},
+                                           Lie{"SizesInWrongOrder", 512, {0x57}, -EPROTO},
+                                           Lie{"DiscoveryController", 111, {2}, -ENOTSUP},
+                                           Lie{"AdminController", 111, {3}, -ENOTSUP}),
+                         [](const auto &info) { return info.param.name; });
+
+TEST_F(Ctrlr, ZeroesForIdentifyAreRefused)
+{
+    std::fill(fake.id_ctrl.begin(), fake.id_ctrl.end(), 0);
+    EXPECT_EQ(open(), -EPROTO);
+}
+
+TEST_F(Ctrlr, OnesForIdentifyAreRefused)
+{
+    std::fill(fake.id_ctrl.begin(), fake.id_ctrl.end(), 0xff);
+    EXPECT_EQ(open(), -ENOTSUP);
+}
+
+TEST_F(Ctrlr, UnlimitedAndAbsurdMdtsAreTheDriversOwnLimit)
+{
+    for (uint8_t mdts : {0, 20, 31, 64, 255}) {
+        fake.id_ctrl[77] = mdts;
+        ASSERT_EQ(open(), 0);
+        EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 16u << 20) << unsigned(mdts);
+        nvme_ctrlr_close(c);
+        c = nullptr;
+    }
+}
+
+TEST_F(Ctrlr, TextWithControlCharactersIsMadePrintable)
+{
+    memset(&fake.id_ctrl[24], 0x1b, 40);
+    ASSERT_EQ(open(), 0);
+    EXPECT_EQ(std::string(nvme_ctrlr_info(c)->model), std::string(40, '?'));
+}
+
+} // namespace

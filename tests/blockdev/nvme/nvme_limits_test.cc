@@ -1,0 +1,111 @@
+/* Single commands stay within what the controller says it can do. */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "blockdev/bdev.h"
+#include "tests/blockdev/nvme/nvme_fake.h"
+
+namespace
+{
+
+/* A device of 4096 LBAs of 4 KiB. */
+class Limits : public ::testing::Test
+{
+  protected:
+    void open(uint8_t wzsl, uint32_t dmrsl, uint64_t dmsl, unsigned depth = 8)
+    {
+        opts.admin_timeout_ms = opts.io_timeout_ms = timeout_ms;
+        fake.version = 0x00020000;
+        fake.id_nvm[1] = wzsl;
+        memcpy(&fake.id_nvm[4], &dmrsl, 4);
+        memcpy(&fake.id_nvm[8], &dmsl, 8);
+        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+        ASSERT_EQ(bd_nvme_open(c, 1, 1, depth, &dev), 0);
+    }
+
+    void TearDown() override
+    {
+        bd_close(dev);
+        nvme_ctrlr_close(c);
+        EXPECT_EQ(fake.mistakes, 0u);
+    }
+
+    unsigned timeout_ms = 10000;
+    Fake fake;
+    nvme_opts opts{};
+    nvme_ctrlr *c = nullptr;
+    bd_dev *dev = nullptr;
+};
+
+TEST_F(Limits, WriteZeroesIsCut)
+{
+    open(4, 0, 0); /* 64 KiB */
+    EXPECT_EQ(bd_write_zeroes(dev, 8192, 200 << 10), 0);
+    ASSERT_EQ(fake.sent.size(), 4u);
+    for (const auto &sqe : fake.sent) {
+        EXPECT_EQ(sqe.opcode, NVME_IO_WRITE_ZEROES);
+        EXPECT_LE(sqe.cdw12 + 1, 16u);
+    }
+    EXPECT_EQ(fake.sent[3].cdw10, 2u + 48);
+    EXPECT_EQ(fake.sent[3].cdw12, 1u) << "two LBAs, 0-based";
+}
+
+TEST_F(Limits, DiscardIsCutByTheRangeLimit)
+{
+    open(0, 100, 1000);
+    EXPECT_EQ(bd_discard(dev, 0, 4096ull * 250), 0);
+    EXPECT_EQ(fake.sent.size(), 3u);
+}
+
+TEST_F(Limits, DiscardIsCutByTheTotalLimit)
+{
+    open(0, 1000, 100);
+    EXPECT_EQ(bd_discard(dev, 0, 4096ull * 250), 0);
+    EXPECT_EQ(fake.sent.size(), 3u);
+}
+
+TEST_F(Limits, WithoutLimitsOneCommandDoes)
+{
+    open(0, 0, 0);
+    EXPECT_EQ(bd_discard(dev, 0, dev->info.bytes), 0);
+    EXPECT_EQ(bd_write_zeroes(dev, 0, dev->info.bytes), 0);
+    EXPECT_EQ(fake.sent.size(), 2u);
+}
+
+TEST_F(Limits, SmallestQueueIsEnough)
+{
+    fake.cap = (fake.cap & ~0xffffull) | 1; /* MQES: two entries */
+    open(0, 0, 0, 256);
+    std::vector<uint8_t> data(1 << 20, 0x33), back(1 << 20);
+    ASSERT_EQ(bd_write(dev, 0, data.data(), data.size(), 0), 0);
+    ASSERT_EQ(bd_read(dev, 0, back.data(), back.size()), 0);
+    EXPECT_EQ(back, data);
+}
+
+constexpr unsigned RETRIES = 3; /* of a command that fails */
+
+TEST_F(Limits, CommandThatComesTooEarlyIsNotCounted)
+{
+    open(0, 0, 0);
+    unsigned left = RETRIES + 1;
+    fake.io_status = [&left](const nvme_sqe &) -> uint16_t {
+        return left && left-- ? NVME_ERR_NS_NOT_READY : 0;
+    };
+    std::vector<uint8_t> page(4096);
+    EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), 0);
+    EXPECT_EQ(fake.sent.size(), RETRIES + 2);
+}
+
+TEST_F(Limits, NamespaceThatIsNeverReadyIsAnErrorAfterPauses)
+{
+    timeout_ms = 100;
+    open(0, 0, 0);
+    fake.io_status = [](const nvme_sqe &) -> uint16_t { return NVME_ERR_NS_NOT_READY; };
+    std::vector<uint8_t> page(4096);
+    EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), -EIO);
+    EXPECT_GE(fake.sent.size(), RETRIES + 1);
+    EXPECT_LT(fake.sent.size(), 100u) << "tried without a pause";
+}
+
+} // namespace

@@ -1,0 +1,174 @@
+/* Namespaces of a controller that may lie about them. */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "tests/blockdev/nvme/nvme_fake.h"
+
+namespace
+{
+
+class Namespace : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        opts.admin_timeout_ms = 1000;
+        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+    }
+
+    void TearDown() override
+    {
+        nvme_ctrlr_close(c);
+        EXPECT_TRUE(fake.maps.empty());
+    }
+
+    /* Opens again with NN namespaces. */
+    void reopen(uint32_t nn)
+    {
+        nvme_ctrlr_close(c);
+        memcpy(&fake.id_ctrl[516], &nn, 4);
+        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+    }
+
+    Fake fake;
+    nvme_opts opts{};
+    nvme_ctrlr *c = nullptr;
+    struct nvme_ns_info ns {
+    };
+};
+
+TEST_F(Namespace, IsDescribed)
+{
+    ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    EXPECT_EQ(ns.nsid, 1u);
+    EXPECT_EQ(ns.lba_size, 4096u);
+    EXPECT_EQ(ns.lbas, 4096u);
+    EXPECT_EQ(ns.metadata, 0u);
+    EXPECT_FALSE(ns.read_only);
+}
+
+TEST_F(Namespace, InactiveIsNoDevice)
+{
+    EXPECT_EQ(nvme_ns_info(c, 2, &ns), -ENODEV);
+    EXPECT_EQ(nvme_ns_info(c, 0, &ns), -ENODEV);
+    EXPECT_EQ(nvme_ns_info(c, 5, &ns), -ENODEV);
+    EXPECT_EQ(nvme_ns_info(c, UINT32_MAX, &ns), -ENODEV);
+}
+
+TEST_F(Namespace, FormatBeyondTheTableCannotBe)
+{
+    fake.id_ns[1][26] = 1;
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
+}
+
+TEST_F(Namespace, FormatAboveSixteenUsesTheHighBits)
+{
+    fake.id_ns[1][25] = 17;
+    fake.id_ns[1][26] = 1 | 1 << 5;
+    fake.id_ns[1][128 + 4 * 17 + 2] = 9;
+    ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    EXPECT_EQ(ns.lba_size, 512u);
+}
+
+TEST_F(Namespace, LbaSizesThatCannotBe)
+{
+    for (uint8_t ds : {0, 1, 8, 25, 31, 32, 63, 64, 255}) {
+        fake.id_ns[1][130] = ds;
+        EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO) << unsigned(ds);
+    }
+}
+
+TEST_F(Namespace, SizeThatOverflowsBytesCannotBe)
+{
+    memset(&fake.id_ns[1][0], 0xff, 16);
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
+}
+
+TEST_F(Namespace, CapacityOverSizeCannotBe)
+{
+    fake.id_ns[1][9] = 0x11;
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
+}
+
+TEST_F(Namespace, WriteProtectionIsSeen)
+{
+    fake.id_ns[1][99] = 1;
+    ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    EXPECT_TRUE(ns.read_only);
+}
+
+TEST_F(Namespace, ListIsInOrderAndComplete)
+{
+    uint32_t ids[2];
+    fake.ns_list = {1, 3, 4};
+    EXPECT_EQ(nvme_ns_list(c, ids, 2), 3) << "the number there is, not what fits";
+    EXPECT_EQ(ids[0], 1u);
+    EXPECT_EQ(ids[1], 3u);
+}
+
+TEST_F(Namespace, ListLongerThanOnePageIsFollowed)
+{
+    reopen(3000);
+    fake.ns_list.clear();
+    for (uint32_t id = 1; id <= 2500; id++)
+        fake.ns_list.push_back(id);
+    std::vector<uint32_t> ids(2500);
+    EXPECT_EQ(nvme_ns_list(c, ids.data(), 2500), 2500);
+    EXPECT_EQ(ids, fake.ns_list);
+}
+
+TEST_F(Namespace, ListThatDoesNotAscendIsRefused)
+{
+    uint32_t ids[4];
+    fake.ns_list = {1, 3, 2};
+    EXPECT_EQ(nvme_ns_list(c, ids, 4), -EPROTO);
+    fake.ns_list = {2, 2};
+    EXPECT_EQ(nvme_ns_list(c, ids, 4), -EPROTO);
+}
+
+TEST_F(Namespace, ListBeyondNnIsRefused)
+{
+    uint32_t ids[4];
+    fake.ns_list = {1, 5};
+    EXPECT_EQ(nvme_ns_list(c, ids, 4), -EPROTO);
+}
+
+TEST_F(Namespace, WithoutAListEachIdIsTried)
+{
+    uint32_t ids[4];
+    for (uint16_t refusal : {NVME_ERR_INVALID_FIELD, NVME_ERR_INVALID_OPCODE}) {
+        fake.status_of_cns[NVME_CNS_ACTIVE_NS_LIST] = refusal | NVME_STATUS_DNR;
+        fake.id_ns[3] = fake.id_ns[1];
+        fake.id_ns[4] = Fake::good_id_ns();
+        fake.id_ns[4][130] = 1; /* there, with nonsense for an LBA format */
+        EXPECT_EQ(nvme_ns_list(c, ids, 2), 3);
+        EXPECT_EQ(ids[0], 1u);
+        EXPECT_EQ(ids[1], 3u);
+    }
+}
+
+TEST_F(Namespace, ListThatFailsOtherwiseIsAnError)
+{
+    uint32_t ids[4];
+    fake.status_of_cns[NVME_CNS_ACTIVE_NS_LIST] = NVME_ERR_INTERNAL;
+    EXPECT_EQ(nvme_ns_list(c, ids, 4), -EIO);
+}
+
+TEST_F(Namespace, WithoutAListHugeNnIsNotTriedToTheEnd)
+{
+    uint32_t ids[4];
+    reopen(UINT32_MAX - 1);
+    fake.status_of_cns[NVME_CNS_ACTIVE_NS_LIST] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
+    EXPECT_EQ(nvme_ns_list(c, ids, 4), 1);
+}
+
+TEST_F(Namespace, FailedIdentifyKeepsItsErrno)
+{
+    fake.status_of_opcode[NVME_ADMIN_IDENTIFY] = NVME_ERR_INVALID_NS;
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -ENODEV);
+    fake.status_of_opcode[NVME_ADMIN_IDENTIFY] = NVME_ERR_INTERNAL;
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EIO);
+}
+
+} // namespace

@@ -1,0 +1,157 @@
+/* Queue pairs: what is sent to create and delete them, and what happens when that fails. */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "tests/blockdev/nvme/nvme_fake.h"
+
+namespace
+{
+
+class Qpair : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        opts.admin_timeout_ms = 50;
+        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+        maps = fake.maps.size();
+        fake.seen.clear();
+    }
+
+    void TearDown() override
+    {
+        nvme_ctrlr_close(c);
+        EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
+    }
+
+    Fake fake;
+    nvme_opts opts{};
+    nvme_ctrlr *c = nullptr;
+    nvme_qpair qp{};
+    size_t maps = 0;
+};
+
+TEST_F(Qpair, CompletionQueueComesFirst)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 64, &qp), 0);
+    ASSERT_EQ(fake.seen.size(), 2u);
+    EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_CREATE_CQ);
+    EXPECT_EQ(fake.seen[0].prp1, qp.cq_iova);
+    EXPECT_EQ(fake.seen[0].cdw10, 63u << 16 | 1u);
+    EXPECT_EQ(fake.seen[0].cdw11, 1u);
+    EXPECT_EQ(fake.seen[1].opcode, NVME_ADMIN_CREATE_SQ);
+    EXPECT_EQ(fake.seen[1].prp1, qp.sq_iova);
+    EXPECT_EQ(fake.seen[1].cdw11, 1u << 16 | 1u);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+}
+
+TEST_F(Qpair, RingsAreZeroedWholePagesAtTheirDoorbells)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 3, &qp), 0);
+    EXPECT_EQ(qp.sq_len % 4096 + qp.cq_len % 4096 + qp.sq_iova % 4096 + qp.cq_iova % 4096, 0u);
+    EXPECT_EQ(qp.sq_doorbell, fake.t.doorbells + 2);
+    EXPECT_EQ(qp.cq_doorbell, fake.t.doorbells + 3);
+    for (uint32_t i = 0; i < qp.depth; i++)
+        EXPECT_EQ(qp.cq[i].status, 0);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+}
+
+TEST_F(Qpair, DeletesSubmissionQueueFirstAndFreesTheRings)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 64, &qp), 0);
+    ASSERT_EQ(nvme_qpair_delete(c, &qp), 0);
+    ASSERT_EQ(fake.seen.size(), 4u);
+    EXPECT_EQ(fake.seen[2].opcode, NVME_ADMIN_DELETE_SQ);
+    EXPECT_EQ(fake.seen[3].opcode, NVME_ADMIN_DELETE_CQ);
+    EXPECT_EQ(fake.maps.size(), maps);
+}
+
+TEST_F(Qpair, DepthIsChecked)
+{
+    EXPECT_EQ(nvme_qpair_create(c, 0, &qp), -EINVAL);
+    EXPECT_EQ(nvme_qpair_create(c, 1, &qp), -EINVAL);
+    EXPECT_EQ(nvme_qpair_create(c, 65, &qp), -EINVAL);
+    EXPECT_TRUE(fake.seen.empty());
+}
+
+TEST_F(Qpair, IdsRunOutAndComeBack)
+{
+    nvme_qpair pairs[4], extra;
+    for (auto &p : pairs)
+        ASSERT_EQ(nvme_qpair_create(c, 8, &p), 0);
+    EXPECT_EQ(nvme_qpair_create(c, 8, &extra), -ENOSPC);
+    ASSERT_EQ(nvme_qpair_delete(c, &pairs[1]), 0);
+    ASSERT_EQ(nvme_qpair_create(c, 8, &pairs[1]), 0);
+    EXPECT_EQ(pairs[1].qid, 2);
+    for (auto &p : pairs)
+        EXPECT_EQ(nvme_qpair_delete(c, &p), 0);
+}
+
+TEST_F(Qpair, FailedCreationLeavesNothing)
+{
+    fake.status_of_opcode[NVME_ADMIN_CREATE_SQ] = NVME_ERR_QUEUE_SIZE;
+    EXPECT_EQ(nvme_qpair_create(c, 8, &qp), -EINVAL);
+    EXPECT_EQ(fake.count(NVME_ADMIN_DELETE_CQ), 1u);
+    EXPECT_EQ(fake.maps.size(), maps);
+    fake.status_of_opcode.clear();
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    EXPECT_EQ(qp.qid, 1);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+}
+
+TEST_F(Qpair, FailedDeletionKeepsTheRingsUntilTheReset)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), -EIO);
+    EXPECT_EQ(fake.maps.size(), maps + 1);
+}
+
+TEST_F(Qpair, LostDeletionKeepsTheRingsUntilTheReset)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    fake.lose_opcode = NVME_ADMIN_DELETE_SQ;
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), -ETIMEDOUT);
+    EXPECT_EQ(fake.maps.size(), maps + 1);
+}
+
+TEST_F(Qpair, RecreateZeroesTheSameRings)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    nvme_qpair before = qp;
+    memset(qp.cq, 0xff, qp.cq_len);
+    ASSERT_EQ(nvme_qpair_recreate(c, &qp), 0);
+    EXPECT_EQ(qp.cq, before.cq);
+    EXPECT_EQ(qp.qid, before.qid);
+    EXPECT_EQ(qp.cq[7].status, 0);
+    EXPECT_EQ(fake.seen.size(), 6u);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+}
+
+TEST_F(Qpair, PairThatIsGoneIsNotTakenForTheAdminQueue)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
+    ASSERT_EQ(nvme_qpair_delete(c, &qp), -EIO);
+    fake.status_of_opcode.clear();
+    size_t commands = fake.seen.size();
+    EXPECT_EQ(nvme_qpair_recreate(c, &qp), -ENODEV);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), -ENODEV);
+    EXPECT_EQ(fake.seen.size(), commands);
+}
+
+TEST_F(Qpair, DmaMemoryIsZeroedSharedAndMapped)
+{
+    nvme_dma dma;
+    ASSERT_EQ(nvme_dma_alloc(c, 5000, &dma), 0);
+    EXPECT_EQ(dma.len, 8192u);
+    EXPECT_GE(dma.fd, 0);
+    EXPECT_EQ(fake.at(dma.iova), dma.addr);
+    EXPECT_EQ(static_cast<char *>(dma.addr)[8191], 0);
+    nvme_dma_free(c, &dma);
+    EXPECT_EQ(fake.maps.size(), maps);
+    EXPECT_EQ(nvme_dma_alloc(c, 0, &dma), -EINVAL);
+}
+
+} // namespace

@@ -1,0 +1,388 @@
+/* The recovery ladder, rung by rung, against a controller that fails in chosen ways. */
+#include <thread>
+
+#include "tests/blockdev/nvme/nvme_recovery_rig.h"
+
+namespace
+{
+
+constexpr unsigned SILENT_READS = 10; /* a tenth of NVME_GONE_MS */
+
+TEST_F(Recovery, NoRungIsTakenWhileCommandsComplete)
+{
+    expect_works();
+    expect_rungs({0, 0, 0});
+}
+
+TEST_F(Recovery, AnAbortedCommandIsSentAgain)
+{
+    fake.abort_works = true;
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    EXPECT_EQ(fake.sent.size(), 2u);
+    expect_rungs({1, 0, 0});
+    expect_works();
+}
+
+TEST_F(Recovery, AbortNamesQueueAndCommand)
+{
+    fake.abort_works = true;
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    ASSERT_EQ(fake.seen.size(), 1u);
+    EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_ABORT);
+    EXPECT_EQ(fake.seen[0].cdw10, (uint32_t)fake.sent[0].cid << 16 | 1);
+}
+
+TEST_F(Recovery, CommandAbortedEveryTimeTimesOut)
+{
+    fake.abort_works = true;
+    lose(NVME_IO_READ, 4);
+    Bytes buf(4096);
+    bd_io io{BD_READ, 0, 0, 4096, buf.data(), 0, 0};
+    EXPECT_EQ(bd_submit(dev, &io, 1), -ETIMEDOUT);
+    EXPECT_EQ(io.nvme_status & 0x7ff, NVME_ERR_ABORT_REQUESTED);
+    EXPECT_EQ(fake.sent.size(), 4u);
+    expect_rungs({4, 0, 0});
+    expect_works();
+}
+
+// The Abort is not done, for the command has just completed: that settles it.
+TEST_F(Recovery, LateCompletionIsTaken)
+{
+    lose(NVME_IO_READ, 1);
+    fake.on_abort = [this](unsigned qid, unsigned cid) { EXPECT_TRUE(fake.end(qid, cid, 0)); };
+    EXPECT_TRUE(reads(4096, 4096));
+    EXPECT_EQ(fake.sent.size(), 1u) << "it has completed: not sent again";
+    expect_rungs({1, 0, 0});
+    expect_works();
+}
+
+TEST_F(Recovery, QueueIsCreatedAgainWhereAbortDoesNotHelp)
+{
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({1, 1, 0});
+    expect_works();
+    expect_rungs({1, 1, 0});
+}
+
+TEST_F(Recovery, ControllerIsResetWhereANewQueueDoesNotHelp)
+{
+    lose(NVME_IO_READ, 2);
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({2, 1, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, RefusedDeletionLeadsToAReset)
+{
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
+    fake.on_enable = [this] { fake.status_of_opcode.clear(); };
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    EXPECT_EQ(fake.enables, 1u);
+    expect_works();
+}
+
+TEST_F(Recovery, RefusedCreationLeadsToAReset)
+{
+    fake.status_of_opcode[NVME_ADMIN_CREATE_CQ] = NVME_ERR_INTERNAL;
+    fake.on_enable = [this] { fake.status_of_opcode.clear(); };
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({1, 1, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, LostAbortLeadsToAReset)
+{
+    fake.lose_opcode = NVME_ADMIN_ABORT;
+    lose(NVME_IO_READ, 1);
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({1, 0, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, FatalStatusLeadsStraightToAReset)
+{
+    fatal_at(NVME_IO_READ);
+    fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({0, 0, 1});
+    expect_works();
+}
+
+// Somebody has reset the function behind our back: the registers are those of a fresh one.
+TEST_F(Recovery, ControllerThatIsNotEnabledIsReset)
+{
+    fake.loses = [this](const nvme_sqe &) {
+        fake.cc = fake.csts = 0;
+        fake.loses = [](const nvme_sqe &) { return false; };
+        return true;
+    };
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({0, 0, 1});
+    expect_works();
+}
+
+// While somebody else resets it, its registers read all-ones: it is waited for.
+TEST_F(Recovery, ControllerThatAnswersAgainIsReset)
+{
+    fake.has_reset = true;
+    fake.loses = [this](const nvme_sqe &) {
+        fake.reset_from_outside(SILENT_READS);
+        fake.loses = [](const nvme_sqe &) { return false; };
+        return true;
+    };
+    EXPECT_TRUE(reads(4096, 4096));
+    expect_rungs({0, 0, 1});
+    EXPECT_EQ(fake.device_resets, 0u);
+    expect_works();
+}
+
+TEST_F(Recovery, ResetFromOutsideAtAnyReadOfAResetMakesItBeginAnew)
+{
+    fake.has_reset = true;
+    for (unsigned at = 0; at < 24; at++) {
+        unsigned read = 0;
+        fake.enables = 0;
+        fake.silence = at % 2 ? ~0u : 0;
+        fake.on_read = [this, at, &read] {
+            if (read++ == at / 2)
+                fake.reset_from_outside(2);
+        };
+        ASSERT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0) << at;
+        fake.on_read = [] {};
+        ASSERT_TRUE(reads(0, 8192)) << at;
+        EXPECT_EQ(fake.device_resets, 0u) << at;
+        EXPECT_LE(fake.enables, 2u) << at;
+    }
+    expect_works();
+}
+
+TEST_F(Recovery, SeveralResetsFromOutsideInAResetAreSurvived)
+{
+    unsigned n = 5;
+    fake.on_enable = [this, &n] {
+        if (n && n--)
+            fake.reset_from_outside(SILENT_READS);
+    };
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.enables, 6u);
+    expect_works();
+}
+
+TEST_F(Recovery, ResetsFromOutsideWithoutEndKeepTheBound)
+{
+    fake.has_reset = true;
+    fake.on_enable = [this] { fake.reset_from_outside(SILENT_READS); };
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
+    EXPECT_LT(elapsed_ms(start), nvme_ctrlr_reset_ms(c) + SLACK_MS);
+    expect_given_up(true);
+}
+
+TEST_F(Recovery, ResetFromOutsideHealsWhatTheRegistersCannot)
+{
+    fake.has_reset = true;
+    fake.never_disabled = true;
+    fatal_at(NVME_IO_READ);
+    fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
+    EXPECT_TRUE(reads(4096, 4096));
+    EXPECT_EQ(fake.device_resets, 1u);
+    expect_rungs({0, 0, 1});
+    expect_works();
+}
+
+TEST_F(Recovery, ResetFromOutsideHelpsAControllerThatIsNotReadyAgain)
+{
+    fake.has_reset = true;
+    fake.never_ready = true;
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.device_resets, 1u);
+    EXPECT_EQ(fake.enables, 2u);
+    expect_works();
+}
+
+TEST_F(Recovery, LostCommandThatFailsForGoodLeavesTheOthers)
+{
+    fake.loses = [](const nvme_sqe &sqe) { return sqe.cdw10 == 7; };
+    Bytes one(4096), two(65536);
+    bd_io ios[2] = {{BD_READ, 0, 7 * 4096, 4096, one.data(), 0, 0},
+                    {BD_READ, 0, 0x80000, 65536, two.data(), 0, 0}};
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(bd_submit(dev, ios, 2), -ETIMEDOUT);
+    EXPECT_LT(elapsed_ms(start), bd_nvme_command_ms(dev) + SLACK_MS);
+    EXPECT_EQ(ios[0].error, -ETIMEDOUT);
+    EXPECT_EQ(ios[1].error, 0);
+    EXPECT_EQ(memcmp(two.data(), &fake.media[0x80000], 65536), 0);
+    expect_works();
+}
+
+/* 1,000 commands of a millisecond each: the first is lost while the others go on completing. */
+TEST_F(Recovery, LostCommandIsFoundWhileOthersComplete)
+{
+    std::vector<bd_io> ios(1000);
+    Bytes data(4096, 0x5a);
+    bool lost = false;
+    fake.loses = [&lost](const nvme_sqe &) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        bool first = !lost;
+        lost = true;
+        return first;
+    };
+    fake.abort_works = true;
+    for (size_t i = 0; i < ios.size(); i++)
+        ios[i] = {BD_WRITE, 0, i * 4096, data.size(), data.data(), 0, 0};
+    ASSERT_EQ(bd_submit(dev, ios.data(), ios.size()), 0);
+    ASSERT_EQ(fake.count(NVME_ADMIN_ABORT), 1u);
+    auto again = std::find_if(fake.sent.begin() + 1, fake.sent.end(),
+                              [](const nvme_sqe &sqe) { return sqe.cdw10 == 0; });
+    EXPECT_LT(again - fake.sent.begin(), 900) << "looked for only when all else had ended";
+}
+
+TEST_F(Recovery, LostFlushIsSentAgainUntilItCompletes)
+{
+    lose(NVME_IO_FLUSH, 1);
+    EXPECT_EQ(bd_flush(dev), 0);
+    ASSERT_EQ(fake.sent.size(), 2u);
+    EXPECT_EQ(fake.sent[1].opcode, NVME_IO_FLUSH);
+}
+
+TEST_F(Recovery, FlushOrFuaThatNeverCompletesIsNeverReportedDone)
+{
+    Bytes data(4096);
+    lose(NVME_IO_FLUSH, 4);
+    EXPECT_EQ(bd_flush(dev), -ETIMEDOUT);
+    ASSERT_TRUE(reads(0, 4096));
+    fake.sent.clear();
+    lose(NVME_IO_WRITE, 4);
+    EXPECT_EQ(bd_write(dev, 0, data.data(), 4096, BD_FUA), -ETIMEDOUT);
+    ASSERT_EQ(fake.sent.size(), 4u);
+    for (const auto &sqe : fake.sent)
+        EXPECT_TRUE(sqe.cdw12 & NVME_RW_FUA);
+}
+
+class IgnoresFua : public Recovery
+{
+  protected:
+    void SetUp() override
+    {
+        memcpy(&fake.id_ctrl[24], "QEMU NVMe Ctrl                          ", 40);
+        Recovery::SetUp();
+    }
+
+    int write(uint32_t flags)
+    {
+        return bd_write(dev, 0, page.data(), page.size(), flags);
+    }
+
+    Bytes page = Bytes(4096);
+};
+
+TEST_F(Recovery, FuaIsTakenAtItsWord)
+{
+    Bytes page(4096);
+    EXPECT_EQ(bd_write(dev, 0, page.data(), page.size(), BD_FUA), 0);
+    EXPECT_EQ(fake.sent.size(), 1u);
+}
+
+TEST_F(IgnoresFua, AFlushFollows)
+{
+    EXPECT_EQ(write(0), 0);
+    ASSERT_EQ(fake.sent.size(), 1u);
+    EXPECT_EQ(write(BD_FUA), 0);
+    ASSERT_EQ(fake.sent.size(), 3u);
+    EXPECT_EQ(fake.sent[1].opcode, NVME_IO_WRITE);
+    EXPECT_EQ(fake.sent[2].opcode, NVME_IO_FLUSH);
+}
+
+TEST_F(IgnoresFua, AWriteWhoseFlushFailsHasFailed)
+{
+    fake.io_status = [](const nvme_sqe &sqe) -> uint16_t {
+        return sqe.opcode == NVME_IO_FLUSH ? NVME_ERR_INTERNAL | NVME_STATUS_DNR : 0;
+    };
+    EXPECT_EQ(write(0), 0);
+    EXPECT_EQ(write(BD_FUA), -EIO);
+    lose(NVME_IO_FLUSH, 4);
+    EXPECT_EQ(write(BD_FUA), -ETIMEDOUT);
+}
+
+TEST_F(Recovery, ControllerThatFailsEveryTimeIsGivenUp)
+{
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+    EXPECT_EQ(fake.enables, (unsigned)NVME_RESETS_IN_VAIN);
+}
+
+TEST_F(Recovery, ResetsBetweenWhichSomethingCompletesAreNotInVain)
+{
+    for (unsigned i = 0; i < 4 * NVME_RESETS_IN_VAIN; i++) {
+        ASSERT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
+        ASSERT_TRUE(reads(0, 4096));
+    }
+    for (unsigned i = 0; i < NVME_RESETS_IN_VAIN; i++)
+        EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
+    EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), -EIO);
+    expect_given_up(true);
+}
+
+TEST_F(Recovery, ControllerThatIsPulledIsGivenUp)
+{
+    fake.loses = [this](const nvme_sqe &) { return fake.gone = true; };
+    auto start = std::chrono::steady_clock::now();
+    expect_given_up(true);
+    EXPECT_GE(elapsed_ms(start), NVME_GONE_MS) << "it might have come back";
+    EXPECT_LT(elapsed_ms(start), NVME_GONE_MS + SLACK_MS);
+    expect_rungs({0, 0, 0});
+}
+
+TEST_F(Recovery, ControllerThatIsNeverReadyAgainIsGivenUp)
+{
+    fake.never_ready = true;
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+    EXPECT_EQ(fake.enables, 1u);
+}
+
+TEST_F(Recovery, FatalStatusOnEveryEnableIsGivenUp)
+{
+    fake.fatal_on_enable = fake.has_reset = true;
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+    EXPECT_EQ(fake.enables, 2u) << "by its registers, and from outside";
+}
+
+TEST_F(Recovery, LostIdentifyAfterAResetIsGivenUp)
+{
+    fake.on_enable = [this] { fake.lose_opcode = NVME_ADMIN_IDENTIFY; };
+    fatal_at(NVME_IO_READ);
+    expect_given_up(true);
+}
+
+// It can still write to memory: all that callers may use again is taken from it.
+TEST_F(Recovery, ControllerThatCannotBeStoppedLosesItsMemory)
+{
+    void *buf = bd_dma_alloc(dev, 65536);
+    size_t maps = fake.maps.size();
+    fake.has_reset = fake.reset_fails = true;
+    fake.never_disabled = true;
+    fatal_at(NVME_IO_READ);
+    expect_given_up(false);
+    EXPECT_EQ(fake.maps.size(), maps - 3) << "lists, bounce buffers and the caller's";
+    bd_dma_free(dev, buf, 65536);
+}
+
+TEST_F(Recovery, ResetKeepsItsBound)
+{
+    fake.has_reset = fake.reset_fails = true;
+    fake.never_disabled = true;
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
+    uint64_t ms = elapsed_ms(start);
+    EXPECT_LT(ms, nvme_ctrlr_reset_ms(c) + SLACK_MS);
+    EXPECT_GE(ms, 500u) << "CAP.TO was not waited for";
+}
+
+} // namespace

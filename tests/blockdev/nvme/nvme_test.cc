@@ -1,0 +1,426 @@
+/* The block device over NVMe queues, against the simulated controller and its judgement. */
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "blockdev/bdev.h"
+#include "blockdev/nvme/nvme.h"
+#include "sim/sim.h"
+#include "tests/blockdev/nvme/nvme_sim_rig.h"
+
+namespace
+{
+
+struct Shape {
+    const char *name;
+    uint32_t lba_size;
+    unsigned mdts;
+    unsigned depth;
+    unsigned stride;
+    bool reorder;
+    unsigned threads;
+};
+
+class Shapes : public ::testing::TestWithParam<Shape>
+{
+};
+
+TEST_P(Shapes, RandomTransfersReadBackWhatWasWritten)
+{
+    Rig rig;
+    rig.cfg.ns[0].lba_size = GetParam().lba_size;
+    rig.cfg.mdts = GetParam().mdts;
+    rig.cfg.doorbell_stride = GetParam().stride;
+    rig.cfg.reorder = GetParam().reorder;
+    rig.cfg.threads = GetParam().threads;
+    rig.cfg.seed = 7;
+    rig.open(1, GetParam().depth);
+    if (!::testing::Test::HasFatalFailure())
+        verify_random(rig, 60, 11);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nvme, Shapes,
+                         ::testing::Values(Shape{"Lba512Mdts8K", 512, 8192, 16, 0, false, 1},
+                                           Shape{"Lba4096Mdts8K", 4096, 8192, 16, 0, true, 1},
+                                           Shape{"Lba512Mdts64K", 512, 65536, 32, 2, true, 2},
+                                           Shape{"Lba4096Mdts1M", 4096, 1 << 20, 64, 0, true, 1},
+                                           Shape{"ChainedMdts4M", 4096, 4 << 20, 8, 0, false, 1},
+                                           Shape{"ChainedLba512Mdts8M", 512, 8 << 20, 8, 1, true,
+                                                 1},
+                                           Shape{"DepthTwo", 4096, 65536, 2, 0, true, 1},
+                                           Shape{"DepthThree", 512, 8192, 3, 0, true, 1},
+                                           Shape{"DepthDeep", 4096, 8192, 1024, 0, true, 1}),
+                         [](const auto &info) { return info.param.name; });
+
+TEST(Nvme, ChainedListsCarryFourMiBInOneCommand)
+{
+    Rig rig;
+    rig.cfg.mdts = 4 << 20;
+    rig.open();
+    Dma dma(rig.dev, 4 * MIB);
+    Bytes data = random_bytes(4 * MIB, 3);
+    memcpy(dma.p, data.data(), data.size());
+    ASSERT_EQ(bd_write(rig.dev, 0, dma.p, 4 * MIB, 0), 0);
+    EXPECT_EQ(rig.stats().writes, 1u);
+    EXPECT_EQ(rig.peek(0, 4 * MIB), data);
+}
+
+TEST(Nvme, TransfersAreCutByMdts)
+{
+    Rig rig;
+    rig.cfg.mdts = 16384;
+    rig.open();
+    Dma dma(rig.dev, MIB);
+    ASSERT_EQ(bd_read(rig.dev, 0, dma.p, MIB), 0);
+    EXPECT_EQ(rig.stats().reads, 64u);
+}
+
+TEST(Nvme, NamespacesAreSeparate)
+{
+    Rig rig;
+    bd_dev *second;
+    rig.cfg.namespaces = 3;
+    rig.cfg.ns[1].bytes = 4 * MIB;
+    rig.cfg.ns[1].lba_size = 512;
+    rig.cfg.ns[2] = rig.cfg.ns[0];
+    rig.open();
+    uint32_t ids[4];
+    ASSERT_EQ(nvme_ns_list(rig.c, ids, 4), 3);
+    ASSERT_EQ(bd_nvme_open(rig.c, ids[1], 1, 8, &second), 0);
+    EXPECT_EQ(second->info.lba_size, 512u);
+    EXPECT_EQ(second->info.bytes, 4 * MIB);
+    Bytes one = random_bytes(8192, 1), two = random_bytes(8192, 2);
+    ASSERT_EQ(bd_write(rig.dev, 0, one.data(), one.size(), 0), 0);
+    ASSERT_EQ(bd_write(second, 0, two.data(), two.size(), 0), 0);
+    EXPECT_EQ(rig.peek(0, 8192, 1), one);
+    EXPECT_EQ(rig.peek(0, 8192, 2), two);
+    EXPECT_EQ(rig.peek(0, 8192, 3), Bytes(8192));
+    bd_close(second);
+}
+
+TEST(Nvme, NamespaceThatIsNotThereIsNoDevice)
+{
+    Rig rig;
+    bd_dev *other;
+    rig.open();
+    EXPECT_EQ(bd_nvme_open(rig.c, 2, 1, 8, &other), -ENODEV);
+}
+
+TEST(Nvme, TakesFewerQueuesWhereThereAreFewer)
+{
+    Rig rig;
+    bd_dev *other;
+    rig.cfg.io_queues = 2;
+    rig.open(8, 8);
+    EXPECT_EQ(bd_nvme_open(rig.c, 1, 1, 8, &other), -ENOSPC);
+    EXPECT_EQ(rig.read(0, MIB), Bytes(MIB));
+}
+
+TEST(Nvme, ReadOnlyNamespaceRefusesWrites)
+{
+    Rig rig;
+    rig.cfg.ns[0].read_only = true;
+    rig.open();
+    Bytes data(4096);
+    EXPECT_EQ(bd_write(rig.dev, 0, data.data(), 4096, 0), -EROFS);
+    EXPECT_EQ(rig.read(0, 4096), data);
+}
+
+TEST(Nvme, ZeroesAndDiscardLeaveTheNeighbours)
+{
+    Rig rig;
+    rig.open();
+    Bytes data = random_bytes(MIB, 5);
+    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
+    ASSERT_EQ(bd_write_zeroes(rig.dev, 4096, 512 << 10), 0);
+    ASSERT_EQ(bd_discard(rig.dev, 768 << 10, 4096), 0);
+    memset(&data[4096], 0, 512 << 10);
+    Bytes back = rig.read(0, MIB);
+    memcpy(&data[768 << 10], &back[768 << 10], 4096);
+    EXPECT_EQ(back, data);
+}
+
+TEST(Nvme, WholeDeviceIsZeroedAndDiscarded)
+{
+    Rig rig;
+    rig.cfg.ns[0].bytes = 64 * MIB;
+    rig.cfg.ns[0].lba_size = 512;
+    rig.open();
+    EXPECT_EQ(bd_write_zeroes(rig.dev, 0, 64 * MIB), 0);
+    EXPECT_EQ(bd_discard(rig.dev, 0, 64 * MIB), 0);
+}
+
+TEST(Nvme, RefusedWriteZeroesBecomesWrites)
+{
+    Rig rig;
+    rig.open();
+    Bytes data = random_bytes(MIB, 6);
+    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
+    rig.fault(status_fault(NVME_IO_WRITE_ZEROES, NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR, 0));
+    EXPECT_EQ(bd_write_zeroes(rig.dev, 0, MIB), 0);
+    EXPECT_EQ(rig.peek(0, MIB), Bytes(MIB));
+}
+
+TEST(Nvme, FlushReachesTheDriveOnlyWhenItHasACache)
+{
+    Rig with, without;
+    without.cfg.no_volatile_cache = true;
+    with.open();
+    without.open();
+    EXPECT_EQ(bd_flush(with.dev), 0);
+    EXPECT_EQ(bd_flush(without.dev), 0);
+    EXPECT_EQ(with.stats().flushes, 1u);
+    EXPECT_EQ(without.stats().flushes, 0u);
+}
+
+TEST(Nvme, FlushedAndFuaWritesSurviveAPowerCut)
+{
+    Rig rig;
+    rig.cfg.track_cache = true;
+    rig.open();
+    Bytes one = random_bytes(65536, 1), two = random_bytes(65536, 2);
+    ASSERT_EQ(bd_write(rig.dev, 0, one.data(), one.size(), 0), 0);
+    ASSERT_EQ(bd_flush(rig.dev), 0);
+    ASSERT_EQ(bd_write(rig.dev, 65536, two.data(), two.size(), BD_FUA), 0);
+    ASSERT_EQ(sim_power_cut(rig.sim, 1), 0);
+    EXPECT_EQ(rig.peek(0, 65536), one);
+    EXPECT_EQ(rig.peek(65536, 65536), two);
+    EXPECT_EQ(bd_read(rig.dev, 0, one.data(), 4096), -EIO) << "the drive is gone";
+}
+
+TEST(NvmeFaults, PassingErrorsAreRetried)
+{
+    Rig rig;
+    rig.open();
+    Bytes data = random_bytes(65536, 1);
+    rig.fault(status_fault(NVME_IO_WRITE, NVME_ERR_INTERNAL, 2));
+    EXPECT_EQ(bd_write(rig.dev, 0, data.data(), data.size(), 0), 0);
+    EXPECT_EQ(rig.peek(0, 65536), data);
+}
+
+TEST(NvmeFaults, LastingErrorsAreReportedWithTheirStatus)
+{
+    Rig rig;
+    rig.open();
+    Bytes buf(65536);
+    bd_io io{};
+    io.op = BD_READ;
+    io.len = buf.size();
+    io.buf = buf.data();
+    rig.fault(status_fault(NVME_IO_READ, NVME_ERR_UNRECOVERED_READ, 0));
+    EXPECT_EQ(bd_submit(rig.dev, &io, 1), -EIO);
+    EXPECT_EQ(io.error, -EIO);
+    EXPECT_EQ(io.nvme_status & 0x7ff, NVME_ERR_UNRECOVERED_READ);
+}
+
+TEST(NvmeFaults, DnrIsNotRetried)
+{
+    Rig rig;
+    rig.open();
+    Bytes buf(4096);
+    rig.fault(status_fault(NVME_IO_READ, NVME_ERR_UNRECOVERED_READ | NVME_STATUS_DNR, 1));
+    EXPECT_EQ(bd_read(rig.dev, 0, buf.data(), 4096), -EIO) << "the fault's only time";
+    EXPECT_EQ(bd_read(rig.dev, 0, buf.data(), 4096), 0);
+}
+
+TEST(NvmeFaults, OneBadBlockFailsOnlyItsTransfer)
+{
+    Rig rig;
+    rig.open();
+    Bytes data = random_bytes(MIB, 9), back(MIB);
+    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
+    sim_fault f = status_fault(NVME_IO_READ, NVME_ERR_UNRECOVERED_READ | NVME_STATUS_DNR, 0);
+    f.first_lba = 100;
+    f.lbas = 1;
+    rig.fault(f);
+    bd_io ios[8]{};
+    for (size_t i = 0; i < 8; i++)
+        ios[i] = {BD_READ, 0, i * 131072, 131072, &back[i * 131072], 0, 0};
+    EXPECT_EQ(bd_submit(rig.dev, ios, 8), -EIO);
+    for (size_t i = 0; i < 8; i++)
+        EXPECT_EQ(ios[i].error, i == 3 ? -EIO : 0) << i;
+    EXPECT_EQ(memcmp(&back[4 * 131072], &data[4 * 131072], 4 * 131072), 0);
+}
+
+TEST(NvmeFaults, LostCommandIsSentAgain)
+{
+    Rig rig;
+    rig.opts.io_timeout_ms = 100;
+    rig.open(1, 8);
+    Bytes data = random_bytes(65536, 2);
+    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), data.size(), 0), 0);
+    rig.fault(lose_fault(NVME_IO_READ, 1));
+    EXPECT_EQ(rig.read(0, 65536), data);
+}
+
+TEST(NvmeFaults, CommandLostEveryTimeTimesOutAndTheQueueLivesOn)
+{
+    Rig rig;
+    rig.opts.io_timeout_ms = 100;
+    rig.open(1, 8);
+    Bytes data = random_bytes(65536, 2);
+    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), data.size(), 0), 0);
+    rig.fault(lose_fault(NVME_IO_READ, 4));
+    Bytes buf(4096);
+    EXPECT_EQ(bd_read(rig.dev, 0, buf.data(), 4096), -ETIMEDOUT);
+    EXPECT_EQ(rig.read(0, 65536), data) << "on the queue made again";
+}
+
+TEST(NvmeFaults, NeighboursOfALostCommandStillSucceed)
+{
+    Rig rig;
+    rig.opts.io_timeout_ms = 200;
+    rig.cfg.reorder = true;
+    rig.open(1, 8);
+    Bytes data = random_bytes(MIB, 4), back(MIB);
+    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
+    sim_fault f = lose_fault(NVME_IO_READ, 4);
+    f.first_lba = 64;
+    f.lbas = 1;
+    rig.fault(f);
+    bd_io ios[4]{};
+    for (size_t i = 0; i < 4; i++)
+        ios[i] = {BD_READ, 0, i * 262144, 262144, &back[i * 262144], 0, 0};
+    EXPECT_EQ(bd_submit(rig.dev, ios, 4), -ETIMEDOUT);
+    EXPECT_EQ(ios[1].error, -ETIMEDOUT);
+    for (size_t i : {0, 2, 3}) {
+        EXPECT_EQ(ios[i].error, 0) << i;
+        EXPECT_EQ(memcmp(&back[i * 262144], &data[i * 262144], 262144), 0) << i;
+    }
+}
+
+TEST(NvmeFaults, TimeoutWithBuffersInPlaceLeavesThemFreeToUse)
+{
+    Rig rig;
+    rig.opts.io_timeout_ms = 100;
+    rig.open(1, 8);
+    Dma dma(rig.dev, MIB);
+    rig.fault(lose_fault(NVME_IO_READ, 4));
+    EXPECT_EQ(bd_read(rig.dev, 0, dma.p, MIB), -ETIMEDOUT);
+}
+
+TEST(NvmeFaults, FatalStatusIsHealedByAReset)
+{
+    Rig rig;
+    rig.open(2, 8);
+    Bytes data = random_bytes(MIB, 3);
+    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
+    sim_fault f = status_fault(NVME_IO_READ, 0, 1);
+    f.kind = SIM_FAULT_FATAL;
+    rig.fault(f);
+    EXPECT_EQ(rig.read(0, MIB), data);
+    EXPECT_EQ(nvme_ctrlr_epoch(rig.c), 1u);
+}
+
+TEST(NvmeFaults, ControllerThatFailsOverAndOverIsGivenUp)
+{
+    Rig rig;
+    rig.open(2, 8);
+    sim_fault f = status_fault(NVME_IO_READ, 0, 0);
+    f.kind = SIM_FAULT_FATAL;
+    rig.fault(f);
+    Bytes buf(MIB);
+    Dma dma(rig.dev, MIB);
+    EXPECT_EQ(bd_read(rig.dev, 0, dma.p, MIB), -EIO);
+    EXPECT_TRUE(nvme_ctrlr_settled(rig.c));
+    EXPECT_FALSE(nvme_ctrlr_alive(rig.c));
+    EXPECT_EQ(bd_read(rig.dev, 0, buf.data(), MIB), -EIO);
+    EXPECT_EQ(bd_write(rig.dev, 0, buf.data(), MIB, 0), -EIO) << "no queue is left";
+}
+
+TEST(NvmeFaults, RandomErrorsNeverCorrupt)
+{
+    Rig rig;
+    rig.cfg.reorder = true;
+    rig.open(1, 16);
+    sim_fault f = status_fault(0, NVME_ERR_INTERNAL, 0);
+    f.match_opcode = false;
+    f.one_in = 50;
+    rig.fault(f);
+    verify_random(rig, 40, 21);
+}
+
+/* Each thread has its own part of the device; more threads than queues. */
+void hammer(Rig &rig, unsigned index, unsigned rounds, std::atomic<unsigned> &failures)
+{
+    Bytes data = random_bytes(MIB, index), back(MIB);
+    for (unsigned i = 0; i < rounds; i++) {
+        std::rotate(data.begin(), data.begin() + 1, data.end());
+        failures += bd_write(rig.dev, index * MIB, data.data(), MIB, 0) != 0;
+        failures += bd_read(rig.dev, index * MIB, back.data(), MIB) != 0;
+        failures += back != data;
+    }
+}
+
+TEST(NvmeThreads, ShareQueuesWithoutMixingData)
+{
+    Rig rig;
+    rig.cfg.reorder = true;
+    rig.cfg.threads = 2;
+    rig.open(3, 16);
+    std::atomic<unsigned> failures{0};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 8; i++)
+        threads.emplace_back(hammer, std::ref(rig), i, 6, std::ref(failures));
+    for (auto &t : threads)
+        t.join();
+    EXPECT_EQ(failures, 0u);
+}
+
+TEST(NvmeThreads, AllWaitersHearOfADeadController)
+{
+    Rig rig;
+    rig.opts.admin_timeout_ms = 200;
+    rig.open(1, 8);
+    sim_fault f = status_fault(NVME_IO_WRITE, 0, 1);
+    f.kind = SIM_FAULT_REMOVE;
+    f.skip = 5;
+    rig.fault(f);
+    std::atomic<unsigned> failed{0};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 6; i++)
+        threads.emplace_back([&, i] {
+            Bytes data(MIB);
+            failed += bd_write(rig.dev, i * MIB, data.data(), MIB, 0) == -EIO;
+        });
+    for (auto &t : threads)
+        t.join();
+    EXPECT_GE(failed, 5u) << "at most the first could succeed before";
+}
+
+TEST(NvmeQueues, RecreateWorksOverAndOver)
+{
+    Rig rig;
+    rig.open(1, 8);
+    nvme_qpair qp;
+    ASSERT_EQ(nvme_qpair_create(rig.c, 64, &qp), 0);
+    for (int i = 0; i < 20; i++)
+        ASSERT_EQ(nvme_qpair_recreate(rig.c, &qp), 0);
+    EXPECT_EQ(nvme_qpair_delete(rig.c, &qp), 0);
+}
+
+TEST(NvmeQueues, ControllerOpensAgainOnTheSameMedia)
+{
+    Rig rig;
+    rig.open();
+    Bytes data = random_bytes(65536, 8);
+    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), data.size(), 0), 0);
+    bd_close(rig.dev);
+    nvme_ctrlr_close(rig.c);
+    rig.dev = nullptr;
+    rig.c = nullptr;
+    nvme_transport *t;
+    ASSERT_EQ(sim_attach(rig.sim, &t), 0);
+    ASSERT_EQ(nvme_ctrlr_open(t, nullptr, &rig.c), 0);
+    ASSERT_EQ(bd_nvme_open(rig.c, 1, 1, 8, &rig.dev), 0);
+    EXPECT_EQ(rig.read(0, 65536), data);
+}
+
+} // namespace

@@ -1,0 +1,191 @@
+// A kernel that waits for a drive: whoever resets one, or asks for its registers, does not.
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdarg>
+#include <filesystem>
+#include <thread>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/vfio/vfio_internal.h"
+
+namespace
+{
+
+constexpr uint64_t kConfig = 1u << 20; // where it begins in the device's file; BAR0: at 0
+
+// What the kernel does not return from, as long as it is closed.
+struct Gate {
+    std::atomic<bool> closed{false};
+    std::atomic<unsigned> waiting{0};
+
+    void pass()
+    {
+        waiting++;
+        while (closed)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        waiting--;
+    }
+};
+
+Gate config_gate, reset_gate;
+std::atomic<unsigned> register_reads{0};
+
+} // namespace
+
+extern "C" {
+// NOLINTBEGIN: the linker's names (--wrap)
+ssize_t __real_pread64(int fd, void *buf, size_t len, off_t offset);
+ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t offset)
+{
+    if (offset >= static_cast<off_t>(kConfig))
+        config_gate.pass();
+    else
+        register_reads++;
+    return __real_pread64(fd, buf, len, offset);
+}
+
+int __real_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+    va_list args;
+    va_start(args, request);
+    void *arg = va_arg(args, void *);
+    va_end(args);
+    if (request != VFIO_DEVICE_RESET || fcntl(fd, F_GET_SEALS) < 0)
+        return __real_ioctl(fd, request, arg);
+    reset_gate.pass();
+    return 0;
+}
+// NOLINTEND
+}
+
+namespace
+{
+
+// A memfd that stands for the device.
+class VfioReset : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        fds_ = open_fds();
+        v_.device = memfd_create("device", MFD_CLOEXEC);
+        ASSERT_EQ(ftruncate(v_.device, 2 * kConfig), 0);
+        ASSERT_EQ(pwrite(v_.device, &kCap, sizeof(kCap), NVME_REG_CAP), ssize_t{sizeof(kCap)});
+        v_.config.offset = kConfig;
+        v_.can_reset = true;
+        pthread_rwlock_init(&v_.access, nullptr);
+        v_.t.doorbells_len = 4096;
+        doorbells_ = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, v_.device, 4096);
+        ASSERT_NE(doorbells_, MAP_FAILED);
+        v_.t.doorbells = static_cast<volatile uint32_t *>(doorbells_);
+    }
+    void TearDown() override
+    {
+        config_gate.closed = reset_gate.closed = false;
+        munmap(doorbells_, 4096);
+        close(v_.device);
+        while (open_fds() != fds_) // what was left behind has ended
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        pthread_rwlock_destroy(&v_.access);
+    }
+    static long open_fds()
+    {
+        return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                             std::filesystem::directory_iterator());
+    }
+    static void wait_for(const Gate &gate)
+    {
+        while (!gate.waiting)
+            std::this_thread::yield();
+    }
+
+    static constexpr uint64_t kCap = 0x2000000300ff;
+    long fds_ = 0;
+    void *doorbells_ = nullptr;
+    vfio v_ = {};
+};
+
+TEST_F(VfioReset, BringsADeviceBackWithItsBusMastering)
+{
+    uint16_t command = 0;
+    ASSERT_EQ(vfio_pci_reset(&v_), 0);
+    ASSERT_EQ(pread(v_.device, &command, sizeof(command), kConfig + 4), ssize_t{sizeof(command)});
+    EXPECT_EQ(command & 6, 6) << "memory, master";
+    EXPECT_EQ(vfio_read64(&v_.t, NVME_REG_CAP), kCap);
+}
+
+TEST_F(VfioReset, IsGivenUpWhileConfigSpaceWaitsForAnotherReset)
+{
+    config_gate.closed = true;
+    EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
+    wait_for(config_gate); // a thread that nobody waits for
+    unsigned reads = register_reads;
+    EXPECT_EQ(vfio_read64(&v_.t, NVME_REG_CAP), UINT64_MAX);
+    vfio_write32(&v_.t, NVME_REG_CC, 1);
+    v_.t.doorbells[0] = 7;
+    EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
+    EXPECT_EQ(register_reads, reads) << "nobody asks a device that is gone";
+}
+
+TEST_F(VfioReset, IsGivenUpWhenTheKernelDoesNotReturn)
+{
+    reset_gate.closed = true;
+    EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
+    wait_for(reset_gate);
+    EXPECT_EQ(vfio_read32(&v_.t, NVME_REG_CSTS), UINT32_MAX);
+}
+
+TEST_F(VfioReset, NobodyWaitsForARegisterMeanwhile)
+{
+    int rc = 1;
+    reset_gate.closed = true;
+    std::thread resetter([&] { rc = vfio_pci_reset(&v_); });
+    wait_for(reset_gate);
+    unsigned reads = register_reads;
+    EXPECT_EQ(vfio_read32(&v_.t, NVME_REG_CSTS), UINT32_MAX);
+    vfio_write32(&v_.t, NVME_REG_CC, 1);
+    EXPECT_EQ(register_reads, reads);
+    reset_gate.closed = false;
+    resetter.join();
+    if (rc == 0) { // else this thread has slept through the reset's time
+        EXPECT_EQ(vfio_read64(&v_.t, NVME_REG_CAP), kCap);
+        EXPECT_EQ(vfio_read32(&v_.t, NVME_REG_CC), 0u) << "a write that was lost";
+    }
+}
+
+int wait_at_the_gate(const vfio *v)
+{
+    reset_gate.pass();
+    return v->config.offset == kConfig ? -ENXIO : 0;
+}
+
+TEST_F(VfioReset, ABoundedCallHasItsResultOrItsEnd)
+{
+    EXPECT_EQ(vfio_bounded(&v_, 30000, wait_at_the_gate), -ENXIO);
+    reset_gate.closed = true;
+    EXPECT_EQ(vfio_bounded(&v_, 20, wait_at_the_gate), -ETIMEDOUT);
+    reset_gate.closed = false;
+    vfio none = {};
+    none.device = -1;
+    EXPECT_EQ(vfio_bounded(&none, 20, wait_at_the_gate), -EBADF);
+}
+
+TEST(VfioFunction, OfSomethingElseIsNotReset)
+{
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(vfio_reset_function(fd), -EIO);
+    close(fd);
+}
+
+} // namespace

@@ -1,0 +1,363 @@
+/* VFIO without hardware: what the kernel can answer, and every way in which opening ends early. */
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "blockdev/vfio/vfio_internal.h"
+#include "tests/blockdev/pci/pci_tree.h"
+
+namespace
+{
+
+const char *const BDF = "0000:c1:00.0";
+const uint64_t PAGE = 4096;
+
+/* --- Answers with capabilities --------------------------------------------------------------- */
+
+/* A struct of the kernel's interface with capabilities behind it. */
+class Answer
+{
+  public:
+    explicit Answer(size_t fixed) : end(fixed)
+    {
+        bytes.resize(VFIO_ANSWER);
+    }
+
+    template <typename T> T *as()
+    {
+        return reinterpret_cast<T *>(bytes.data());
+    }
+
+    /* Appends a capability of `len` bytes and links it behind the one before. */
+    template <typename T> T *cap(uint16_t id, size_t len)
+    {
+        auto *header = reinterpret_cast<vfio_info_cap_header *>(&bytes[end]);
+
+        header->id = id;
+        header->version = 1;
+        if (last)
+            reinterpret_cast<vfio_info_cap_header *>(&bytes[last])->next = (uint32_t)end;
+        else
+            first = (uint32_t)end;
+        last = end;
+        end += (len + 7) & ~(size_t)7;
+        return reinterpret_cast<T *>(header);
+    }
+
+    const void *find(uint16_t id, size_t min)
+    {
+        return vfio_find_cap(bytes.data(), end, first, id, min);
+    }
+
+    size_t end, last = 0;
+    uint32_t first = 0;
+    alignas(8) std::vector<char> bytes;
+};
+
+TEST(VfioCaps, AreFoundInTheChainIfTheyAreWhole)
+{
+    Answer a(16);
+
+    a.cap<char>(7, 16);
+    auto *second = a.cap<char>(9, 24);
+    EXPECT_EQ(a.find(9, 24), second);
+    EXPECT_EQ(a.find(9, 25), nullptr);
+    EXPECT_EQ(a.find(8, 8), nullptr);
+}
+
+TEST(VfioCaps, CirclesAndOffsetsOutsideEnd)
+{
+    Answer a(16);
+
+    auto *one = a.cap<vfio_info_cap_header>(7, 8);
+    one->next = 16;
+    EXPECT_EQ(a.find(9, 8), nullptr);
+    one->next = UINT32_MAX;
+    EXPECT_EQ(a.find(9, 8), nullptr);
+    a.first = (uint32_t)a.end - 4;
+    EXPECT_EQ(a.find(7, 8), nullptr);
+    a.first = 0;
+    EXPECT_EQ(a.find(7, 8), nullptr);
+}
+
+class Windows : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        nvme_iova_init(&iova);
+        answer.as<vfio_iommu_type1_info>()->flags = VFIO_IOMMU_INFO_CAPS;
+    }
+
+    void TearDown() override
+    {
+        nvme_iova_destroy(&iova);
+    }
+
+    int read(const std::vector<std::pair<uint64_t, uint64_t>> &ranges, uint32_t said)
+    {
+        size_t len = sizeof(vfio_iommu_type1_info_cap_iova_range) + ranges.size() * 16;
+        auto *cap = answer.cap<vfio_iommu_type1_info_cap_iova_range>(
+            VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, len);
+
+        cap->nr_iovas = said;
+        for (size_t i = 0; i < ranges.size(); i++)
+            cap->iova_ranges[i] = {ranges[i].first, ranges[i].second};
+        answer.as<vfio_iommu_type1_info>()->cap_offset = answer.first;
+        return vfio_group_windows(&iova, answer.bytes.data(), answer.end);
+    }
+
+    bool allowed(uint64_t address) const
+    {
+        for (size_t i = 0; i < iova.n_windows; i++)
+            if (address >= iova.windows[i].start &&
+                address - iova.windows[i].start < iova.windows[i].len)
+                return true;
+        return false;
+    }
+
+    Answer answer{sizeof(vfio_iommu_type1_info)};
+    struct nvme_iova iova;
+};
+
+TEST_F(Windows, AreWhatTheKernelAllows)
+{
+    ASSERT_EQ(read({{0, 0xfedfffff}, {0xfef00000, 0x7fffffffff}}, 2), 0);
+    EXPECT_FALSE(allowed(0));
+    EXPECT_TRUE(allowed(PAGE));
+    EXPECT_TRUE(allowed(0xfedfffff));
+    EXPECT_FALSE(allowed(0xfee00000));
+    EXPECT_FALSE(allowed(0xfeefffff));
+    EXPECT_TRUE(allowed(0xfef00000));
+    EXPECT_FALSE(allowed(0x8000000000));
+}
+
+TEST_F(Windows, ACountBeyondTheAnswerIsNotBelieved)
+{
+    ASSERT_EQ(read({{0x100000, 0x1fffff}}, 1000000), 0);
+    EXPECT_EQ(iova.n_windows, 1u);
+}
+
+TEST_F(Windows, NothingUsableIsAnError)
+{
+    EXPECT_EQ(read({{0, 0xfff}, {0x2000, 0x1000}}, 2), -EPROTO);
+}
+
+TEST_F(Windows, OldKernelsSayNothingAndTheInterruptRangeIsLeftOut)
+{
+    answer.as<vfio_iommu_type1_info>()->flags = 0;
+    ASSERT_EQ(vfio_group_windows(&iova, answer.bytes.data(), answer.end), 0);
+    EXPECT_TRUE(allowed(0xfedff000));
+    EXPECT_FALSE(allowed(0xfee00000));
+    EXPECT_TRUE(allowed(0xfef00000));
+}
+
+class Doorbells : public ::testing::Test
+{
+  protected:
+    void region(uint64_t size, uint32_t flags = VFIO_REGION_INFO_FLAG_MMAP)
+    {
+        answer.as<vfio_region_info>()->flags = flags;
+        answer.as<vfio_region_info>()->size = size;
+    }
+
+    void sparse(const std::vector<std::pair<uint64_t, uint64_t>> &areas, uint32_t said)
+    {
+        auto *cap = answer.cap<vfio_region_info_cap_sparse_mmap>(
+            VFIO_REGION_INFO_CAP_SPARSE_MMAP,
+            sizeof(vfio_region_info_cap_sparse_mmap) + areas.size() * 16);
+
+        cap->nr_areas = said;
+        for (size_t i = 0; i < areas.size(); i++)
+            cap->areas[i] = {areas[i].first, areas[i].second};
+        answer.as<vfio_region_info>()->flags |= VFIO_REGION_INFO_FLAG_CAPS;
+        answer.as<vfio_region_info>()->cap_offset = answer.first;
+    }
+
+    size_t len(uint64_t limit)
+    {
+        return vfio_doorbells_len(answer.bytes.data(), answer.end, limit);
+    }
+
+    Answer answer{sizeof(vfio_region_info)};
+};
+
+TEST_F(Doorbells, EndWhereTheInterruptTableBegins)
+{
+    region(4 * PAGE);
+    EXPECT_EQ(len(4 * PAGE), 3 * PAGE);
+    EXPECT_EQ(len(2 * PAGE), PAGE);
+    EXPECT_EQ(len(3 * PAGE - 1), PAGE);
+    EXPECT_EQ(len(2 * PAGE - 8), 0u) << "the table is in the page of the doorbells";
+}
+
+TEST_F(Doorbells, EndWhereTheKernelLetsNothingBeMapped)
+{
+    region(8 * PAGE);
+    sparse({{0, 3 * PAGE}, {4 * PAGE, 4 * PAGE}}, 2);
+    EXPECT_EQ(len(8 * PAGE), 2 * PAGE);
+    EXPECT_EQ(len(2 * PAGE), PAGE);
+}
+
+TEST_F(Doorbells, AreNotMappedWithoutTheKernelsLeave)
+{
+    region(4 * PAGE, 0);
+    EXPECT_EQ(len(4 * PAGE), 0u);
+    region(4 * PAGE);
+    sparse({{0, PAGE}, {2 * PAGE, 2 * PAGE}}, 2);
+    EXPECT_EQ(len(4 * PAGE), 0u);
+}
+
+TEST_F(Doorbells, AreasThatCannotBeAreNotBelieved)
+{
+    region(4 * PAGE);
+    sparse({{PAGE, UINT64_MAX - 8}, {0, 8 * PAGE}, {UINT64_MAX - 8, 16}}, 1000);
+    EXPECT_EQ(len(4 * PAGE), 0u);
+}
+
+/* --- Opening --------------------------------------------------------------------------------- */
+
+class VfioOpen : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        fds = count_fds();
+    }
+
+    void TearDown() override
+    {
+        EXPECT_EQ(count_fds(), fds) << "a descriptor is left open";
+    }
+
+    static size_t count_fds()
+    {
+        std::filesystem::directory_iterator folder("/proc/self/fd");
+
+        return (size_t)std::distance(begin(folder), end(folder));
+    }
+
+    int open(enum nvme_vfio_api api = NVME_VFIO_AUTO)
+    {
+        struct nvme_vfio_opts opts = {};
+
+        opts.api = api;
+        why[0] = 0;
+        return nvme_vfio_open_at(tree.root(), BDF, &opts, &t, why, sizeof(why));
+    }
+
+    /* All that sysfs shows of a drive VFIO can have; dev is empty. */
+    void bound()
+    {
+        tree.pci(BDF);
+        tree.group(BDF, 7);
+        tree.driver(BDF, "vfio-pci");
+    }
+
+    bool says(const char *text) const
+    {
+        return strstr(why, text) != nullptr;
+    }
+
+    PciTree tree;
+    struct nvme_transport *t = nullptr;
+    char why[256] = "";
+    size_t fds = 0;
+};
+
+TEST_F(VfioOpen, NamesAnAddressThatIsNone)
+{
+    EXPECT_EQ(nvme_vfio_open_at(tree.root(), "nvme0", nullptr, &t, why, sizeof(why)), -EINVAL);
+    EXPECT_TRUE(says("no PCI address")) << why;
+    EXPECT_EQ(nvme_vfio_open_at(tree.root(), "nvme0", nullptr, &t, nullptr, 0), -EINVAL);
+}
+
+TEST_F(VfioOpen, NamesADeviceThatIsAbsentOrNoNvme)
+{
+    EXPECT_EQ(open(), -ENODEV);
+    EXPECT_TRUE(says("no such PCI device")) << why;
+    tree.pci(BDF, "0x030000");
+    EXPECT_EQ(open(), -ENODEV);
+    EXPECT_TRUE(says("not an NVMe controller")) << why;
+}
+
+TEST_F(VfioOpen, NamesTheDriverThatHasIt)
+{
+    bound();
+    tree.driver(BDF, "nvme");
+    EXPECT_EQ(open(), -EBUSY);
+    EXPECT_TRUE(says("nvme drives it")) << why;
+}
+
+TEST_F(VfioOpen, NamesANeighbourInTheGroup)
+{
+    bound();
+    tree.pci("0000:c1:00.1");
+    tree.group("0000:c1:00.1", 7);
+    tree.driver("0000:c1:00.1", "nvme");
+    EXPECT_EQ(open(), -EXDEV);
+    EXPECT_TRUE(says("0000:c1:00.1")) << why;
+}
+
+TEST_F(VfioOpen, WantsAnIommu)
+{
+    bound();
+    tree.remove(PciTree::device(BDF) + "/iommu_group");
+    EXPECT_EQ(open(), -ENOTSUP);
+    EXPECT_TRUE(says("no IOMMU")) << why;
+}
+
+TEST_F(VfioOpen, MissesItsNodes)
+{
+    bound();
+    EXPECT_EQ(open(), -ENOTSUP);
+    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
+    EXPECT_EQ(open(NVME_VFIO_IOMMUFD), -ENOTSUP);
+    EXPECT_TRUE(says("no iommufd")) << why;
+}
+
+TEST_F(VfioOpen, DoesNotTakeAFileForVfio)
+{
+    bound();
+    tree.text("dev/vfio/vfio", "");
+    tree.text("dev/vfio/7", "");
+    EXPECT_EQ(open(), -ENOTSUP);
+    EXPECT_TRUE(says("speaks no VFIO")) << why;
+}
+
+TEST_F(VfioOpen, PrefersIommufdWhereItsFilesAre)
+{
+    bound();
+    tree.text("dev/iommu", "");
+    tree.text("dev/vfio/devices/vfio3", "");
+    tree.dir(PciTree::device(BDF) + "/vfio-dev/vfio3");
+    EXPECT_EQ(open(), -ENOTTY);
+    EXPECT_TRUE(says("VFIO does not open it")) << why;
+    EXPECT_EQ(open(NVME_VFIO_GROUP), -ENOTSUP);
+    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
+    tree.remove("dev/vfio/devices/vfio3");
+    EXPECT_EQ(open(), -ENOTSUP);
+    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
+}
+
+TEST_F(VfioOpen, SaysThatRightsAreMissing)
+{
+    bound();
+    tree.text("dev/vfio/vfio", "");
+    std::filesystem::permissions(tree.top, std::filesystem::perms(0755));
+    std::filesystem::permissions(tree.top + "/dev/vfio/vfio", std::filesystem::perms(0600));
+    if (geteuid() != 0 || seteuid(65534) != 0)
+        GTEST_SKIP() << "needs root, to become a user without rights";
+    int rc = open();
+    ASSERT_EQ(seteuid(0), 0);
+    EXPECT_EQ(rc, -EACCES);
+    EXPECT_TRUE(says("no rights on")) << why;
+}
+
+} // namespace

@@ -1,0 +1,267 @@
+/* The vfio-user client with a server that goes away, and sockets that lead to none. */
+#include <gtest/gtest.h>
+#include <sys/un.h>
+
+#include <atomic>
+
+#include "tests/blockdev/vfio_user/vfio_user_rig.h"
+
+namespace
+{
+
+/* A server that ends, or falls silent, while the transport is in use. */
+class Gone : public VfioUser
+{
+  protected:
+    void everything_ends_at_once()
+    {
+        uint64_t iova;
+        nvme_mem page = mem.piece(0, 0x1000);
+        double s = seconds([&] {
+            for (int i = 0; i < 100; i++) {
+                EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+                EXPECT_EQ(t->ops->read64(t, NVME_REG_CAP), UINT64_MAX);
+                t->ops->write32(t, NVME_REG_CC, 1);
+                EXPECT_EQ(t->ops->map(t, &page, &iova), -EIO);
+                EXPECT_EQ(t->ops->unmap(t, mapped), -ENOENT);
+                EXPECT_EQ(t->ops->reset(t), -EIO);
+            }
+        });
+        EXPECT_LT(s, BOUND_S);
+        for (size_t i = 0; i < t->doorbells_len / 4; i++)
+            t->doorbells[i] = 1;
+        EXPECT_TRUE(asks_back());
+    }
+
+    bool asks_back() const
+    {
+        pollfd p{t->removal_fd, POLLIN, 0};
+        return poll(&p, 1, 0) == 1;
+    }
+
+    void open_with_memory()
+    {
+        open();
+        nvme_mem page = mem.piece(0, 0x1000);
+        ASSERT_EQ(t->ops->map(t, &page, &mapped), 0);
+        EXPECT_FALSE(asks_back());
+    }
+
+    uint64_t mapped = 0;
+};
+
+TEST_F(Gone, ByTheEndOfTheServer)
+{
+    open_with_memory();
+    server.stop();
+    EXPECT_TRUE(asks_back()) << "seen without a message";
+    EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
+    everything_ends_at_once();
+}
+
+TEST_F(Gone, DoorbellsOutliveTheirFile)
+{
+    open_with_memory();
+    server.stop();
+    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    ASSERT_EQ(ftruncate(server.doorbells, 0), 0);
+    t->doorbells[0] = 1;
+    EXPECT_EQ(t->doorbells[0], 1u);
+}
+
+TEST_F(Gone, DoorbellsOfTheGoneReachNoServer)
+{
+    open_with_memory();
+    server.stop();
+    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    t->doorbells[0] = 0x77;
+    uint32_t value = 0;
+    ASSERT_EQ(pread(server.doorbells, &value, 4, 0x1000), 4);
+    EXPECT_EQ(value, 0u);
+}
+
+TEST_F(Gone, BySilence)
+{
+    std::atomic<bool> silent{false};
+    server.hook = [&silent](Server &, const Message &) { return silent.load(); };
+    open_with_memory();
+    set_timeout(DEADLINE_MS);
+    silent = true;
+    double s = seconds([&] { EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX); });
+    EXPECT_GE(s, DEADLINE_MS / 1000.0 - 0.01);
+    EXPECT_LT(s, BOUND_S);
+    EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
+    everything_ends_at_once();
+}
+
+/* A late answer to the command that was given up must not be taken for that of another. */
+TEST_F(Gone, BySilenceEvenIfTheAnswerComesLater)
+{
+    std::atomic<bool> late{false};
+    server.hook = [&late](Server &, const Message &) {
+        if (late)
+            std::this_thread::sleep_for(std::chrono::milliseconds(2 * DEADLINE_MS));
+        return false;
+    };
+    open_with_memory();
+    set_timeout(DEADLINE_MS);
+    late = true;
+    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * DEADLINE_MS));
+    EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
+    everything_ends_at_once();
+}
+
+TEST_F(Gone, ByAReplyOfTheWrongSize)
+{
+    std::atomic<bool> lies{false};
+    server.hook = [&lies](Server &s, const Message &m) {
+        if (!lies)
+            return false;
+        Bytes b = s.answer(m);
+        b.pop_back();
+        s.reply(m, b);
+        return true;
+    };
+    open_with_memory();
+    lies = true;
+    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
+    everything_ends_at_once();
+}
+
+/* What it keeps it might still write to: no connection without trust. */
+TEST_F(Gone, ByKeepingMemory)
+{
+    server.hook = [](Server &s, const Message &m) {
+        bool unmap = m.h.command == VFIO_USER_DMA_UNMAP;
+        if (unmap)
+            s.refuse(m, EBUSY);
+        return unmap;
+    };
+    open_with_memory();
+    EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
+    everything_ends_at_once();
+}
+
+TEST_F(Gone, WhileManyThreadsWait)
+{
+    std::atomic<bool> silent{false};
+    server.hook = [&silent](Server &, const Message &) { return silent.load(); };
+    open_with_memory();
+    set_timeout(DEADLINE_MS);
+    silent = true;
+    std::vector<std::thread> threads;
+    double s = seconds([&] {
+        for (int i = 0; i < 8; i++)
+            threads.emplace_back(
+                [this] { EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX); });
+        for (auto &thread : threads)
+            thread.join();
+    });
+    EXPECT_LT(s, BOUND_S) << "one deadline for all, not one for each";
+    EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
+}
+
+/* Sockets in the file system. */
+class Socket : public VfioUser
+{
+  protected:
+    void SetUp() override
+    {
+        char pattern[] = "/tmp/vfio-user-XXXXXX";
+        ASSERT_NE(mkdtemp(pattern), nullptr);
+        folder = pattern;
+        path = folder + "/socket";
+    }
+
+    void TearDown() override
+    {
+        if (listener >= 0)
+            close(listener);
+        VfioUser::TearDown();
+        std::filesystem::remove_all(folder);
+    }
+
+    void listen_here(int backlog)
+    {
+        sockaddr_un addr{};
+        addr.sun_family = AF_UNIX;
+        strcpy(addr.sun_path, path.c_str());
+        listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr *>(&addr), sizeof(addr)), 0);
+        ASSERT_EQ(listen(listener, backlog), 0);
+    }
+
+    int open_path(const std::string &name, unsigned timeout_ms = DEADLINE_MS)
+    {
+        nvme_vfio_user_opts opts{timeout_ms};
+        int rc = 0;
+        took =
+            seconds([&] { rc = nvme_vfio_user_open(name.c_str(), &opts, &t, why, sizeof(why)); });
+        EXPECT_LT(took, BOUND_S);
+        return rc;
+    }
+
+    std::string folder, path;
+    int listener = -1;
+};
+
+TEST_F(Socket, IsConnected)
+{
+    listen_here(1);
+    std::thread acceptor(
+        [this] { server.serve(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)); });
+    EXPECT_EQ(open_path(path, PATIENT_MS), 0) << why;
+    acceptor.join();
+}
+
+TEST_F(Socket, ThatIsNotThere)
+{
+    EXPECT_EQ(open_path(path), -ENOENT);
+    EXPECT_STREQ(why, "cannot connect: No such file or directory");
+}
+
+TEST_F(Socket, WithoutAServer)
+{
+    listen_here(1);
+    close(listener);
+    listener = -1;
+    EXPECT_EQ(open_path(path), -ECONNREFUSED);
+    EXPECT_STREQ(why, "no server listens on it");
+}
+
+TEST_F(Socket, ThatIsAFolder)
+{
+    EXPECT_LT(open_path(folder), 0);
+    EXPECT_STREQ(why, "a folder; name the socket in it (SPDK calls it cntrl)");
+}
+
+TEST_F(Socket, WithAPathTooLong)
+{
+    EXPECT_EQ(open_path("/tmp/" + std::string(200, 'x')), -ENAMETOOLONG);
+    EXPECT_STREQ(why, "a socket's path has at most 107 bytes");
+}
+
+TEST_F(Socket, OfABusyServerLetsTheSecondClientWait)
+{
+    listen_here(1);
+    EXPECT_EQ(open_path(path), -ETIMEDOUT);
+    EXPECT_NE(strstr(why, "busy with another client"), nullptr) << why;
+}
+
+TEST_F(Socket, WithAFullQueueOfClients)
+{
+    listen_here(0);
+    sockaddr_un addr{};
+    addr.sun_family = AF_UNIX;
+    strcpy(addr.sun_path, path.c_str());
+    int waiting = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(connect(waiting, reinterpret_cast<sockaddr *>(&addr), sizeof(addr)), 0);
+    EXPECT_EQ(open_path(path), -ETIMEDOUT);
+    EXPECT_GE(took, DEADLINE_MS / 1000.0 - 0.01);
+    EXPECT_NE(strstr(why, "takes no connection"), nullptr) << why;
+    close(waiting);
+}
+
+} // namespace

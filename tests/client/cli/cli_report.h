@@ -1,0 +1,16 @@
+// What the parts of `gpunvme` describe, caught as a JSON document and as text.
+#ifndef TESTS_CLIENT_CLI_CLI_REPORT_H
+#define TESTS_CLIENT_CLI_CLI_REPORT_H
+
+#include <functional>
+#include <string>
+
+#include "client/cli/out.h"
+#include "tests/client/cli/json.h"
+
+// Runs what describes something, and returns what was printed.
+std::string printed(bool json, const std::function<void(struct cli_out *)> &describe);
+// The document; null, with a failure, when it is none.
+Json document(const std::function<void(struct cli_out *)> &describe);
+
+#endif

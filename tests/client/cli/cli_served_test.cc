@@ -1,0 +1,128 @@
+// The tools on a controller of another process: what they say is what its server was told to be.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+
+#include "tests/client/cli/cli_report.h"
+#include "tests/sim/serve_rig.h"
+
+namespace
+{
+
+struct Outcome {
+    int status;
+    std::string output;
+};
+
+// stdout and stderr together.
+Outcome gpunvme(const std::string &arguments)
+{
+    Outcome run = {-1, ""};
+    std::array<char, 4096> chunk{};
+    FILE *p = popen((std::string(GPUNVME) + " " + arguments + " 2>&1").c_str(), "r");
+    if (!p)
+        return run;
+    for (size_t n; (n = fread(chunk.data(), 1, chunk.size(), p)) > 0;)
+        run.output.append(chunk.data(), n);
+    int status = pclose(p);
+    run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return run;
+}
+
+Json json_of(const std::string &arguments)
+{
+    Outcome run = gpunvme(arguments);
+    EXPECT_EQ(run.status, 0) << run.output;
+    Json root(json_tokener_parse(run.output.c_str()));
+    EXPECT_TRUE(root) << run.output;
+    return root;
+}
+
+TEST(Served, IdentifyShowsEveryNamespaceOfTheServer)
+{
+    Server server({"--namespaces", "2", "--lba", "512", "--size", "32M", "--mdts", "64K"});
+    Json root = json_of("identify -o json vfio-user:" + server.path);
+    struct json_object *ctrlr = member(root.get(), "controller");
+    EXPECT_EQ(text(root.get(), "through"), "vfio-user");
+    EXPECT_EQ(number(ctrlr, "max_transfer"), 65536u);
+    EXPECT_TRUE(flag(ctrlr, "usable"));
+    struct json_object *all = member(root.get(), "namespaces");
+    ASSERT_EQ(json_object_array_length(all), 2u);
+    struct json_object *second = json_object_array_get_idx(all, 1);
+    EXPECT_EQ(number(second, "nsid"), 2u);
+    EXPECT_EQ(number(second, "bytes"), 32u << 20);
+    EXPECT_EQ(number(second, "lba_size"), 512u);
+}
+
+TEST(Served, RegistersAreThoseOfTheServer)
+{
+    Server server({"--max-depth", "64"});
+    Json root = json_of("regs -o json vfio-user:" + server.path);
+    EXPECT_EQ(number(member(root.get(), "cap"), "mqes"), 63u);
+    EXPECT_EQ(number(member(root.get(), "vs"), "major"), 2u);
+    EXPECT_FALSE(flag(root.get(), "reset"));
+}
+
+TEST(Served, CheckLooksIntoTheController)
+{
+    Server server({"--no-volatile-cache", "--max-depth", "32"});
+    Outcome run = gpunvme("check vfio-user:" + server.path);
+    EXPECT_NE(run.output.find("no volatile write cache"), std::string::npos) << run.output;
+    EXPECT_NE(run.output.find("queues of up to 32 entries"), std::string::npos) << run.output;
+    EXPECT_NE(run.output.find("LBAs of 4096 bytes"), std::string::npos) << run.output;
+}
+
+TEST(Served, OneAfterTheOther)
+{
+    Server server({"--strict"}); // a mistake of the driver would be the server's exit status
+    for (const char *command : {"identify", "regs", "check", "identify"}) {
+        Outcome run = gpunvme(std::string(command) + " vfio-user:" + server.path);
+        EXPECT_EQ(run.output.find("gpunvme: "), std::string::npos) << run.output;
+    }
+    EXPECT_TRUE(server.alive());
+}
+
+struct Wrong {
+    const char *name;
+    std::vector<std::string> server;
+    const char *said;
+};
+
+void PrintTo(const Wrong &w, std::ostream *os)
+{
+    *os << w.name;
+}
+
+class WrongServerTest : public ::testing::TestWithParam<Wrong>
+{
+};
+
+TEST_P(WrongServerTest, IsOneLine)
+{
+    Server server(GetParam().server);
+    Outcome run = gpunvme("identify vfio-user:" + server.path);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_EQ(run.output.find("gpunvme: vfio-user:" + server.path + ": "), 0u) << run.output;
+    EXPECT_NE(run.output.find(GetParam().said), std::string::npos) << run.output;
+    EXPECT_EQ(std::count(run.output.begin(), run.output.end(), '\n'), 1) << run.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Servers, WrongServerTest,
+    ::testing::Values(
+        Wrong{"no_doorbells", {"--no-mmap"}, "doorbells"},
+        Wrong{"fatal", {"--fault", "fatal,op=identify"}, "does not start"},
+        Wrong{"identify_fails", {"--fault", "status,op=identify,status=6"}, "Identify"}),
+    [](const auto &info) { return info.param.name; });
+
+TEST(Served, ABusyServerEndsInALine)
+{
+    Server server;
+    Client first(server.path);
+    Outcome run = gpunvme("identify vfio-user:" + server.path);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_EQ(std::count(run.output.begin(), run.output.end(), '\n'), 1) << run.output;
+}
+
+} // namespace

@@ -1,0 +1,248 @@
+// Which way the library takes on a mount, what it says of it, and that the bytes are the same.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/e2e/mounted.h"
+
+namespace
+{
+
+constexpr size_t kFile = (3u << 20) + 4321, kHole = 1u << 20, kHoleLength = 300000;
+constexpr size_t kRoom = 4u << 20;
+
+std::vector<char> some_bytes(size_t n, unsigned seed)
+{
+    std::vector<char> all(n);
+    std::mt19937 rng(seed);
+    for (char &c : all)
+        c = static_cast<char>(rng());
+    return all;
+}
+
+// How the mount runs, whether it has room to register the pipeline's staging, and the chunks: small
+// ones are moved by read(2) and write(2), those of 1 MiB by ioctls into registered staging.
+struct Way {
+    const char *name;
+    const char *options;
+    bool registers;
+    size_t chunk;
+};
+
+class Bounce : public ::testing::TestWithParam<Way>
+{
+  protected:
+    void SetUp() override
+    {
+        std::string why = why_no_mount();
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        mount_ = std::make_unique<Mounted>(128u << 20);
+        ASSERT_TRUE(mount_->mount(GetParam().options)) << mount_->log();
+        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_EQ(set_path(0), 0);
+        ASSERT_EQ(gpunvme_alloc(g_, kRoom, &shared_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_register(g_, own_.data(), own_.size(), &local_), 0) << gpunvme_error();
+        make_file();
+    }
+
+    void TearDown() override
+    {
+        if (fd_ >= 0)
+            close(fd_);
+        gpunvme_disconnect(g_);
+        if (mount_ && g_) {
+            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        }
+    }
+
+    int set_path(uint32_t path)
+    {
+        struct gpunvme_options o = {};
+        o.path = path;
+        o.threads = 3;
+        o.chunk = GetParam().chunk;
+        return gpunvme_set_options(g_, &o);
+    }
+
+    void make_file()
+    {
+        std::fill_n(file_.begin() + kHole, kHoleLength, 0);
+        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_GE(fd_, 0);
+        size_t rest = kHole + kHoleLength;
+        ASSERT_EQ(pwrite(fd_, file_.data(), kHole, 0), static_cast<ssize_t>(kHole));
+        ASSERT_EQ(pwrite(fd_, &file_[rest], kFile - rest, static_cast<off_t>(rest)),
+                  static_cast<ssize_t>(kFile - rest));
+    }
+
+    void expect_reads(struct gpunvme_buffer *b, uint32_t path)
+    {
+        std::mt19937 rng(8);
+        for (int i = 0; i < 40; i++) {
+            size_t offset = i ? rng() % kFile : 0, len = i ? rng() % (kFile - offset) : kRoom;
+            size_t at = rng() % (kRoom - len + 1), want = std::min(len, kFile - offset);
+            std::vector<char> got(want);
+            struct gpunvme_result r;
+            ssize_t n = gpunvme_read(b, fd_, at, offset, len, &r);
+            ASSERT_EQ(n, static_cast<ssize_t>(want)) << gpunvme_error();
+            ASSERT_EQ(gpunvme_copy_out(b, at, got.data(), want), 0);
+            ASSERT_EQ(memcmp(got.data(), &file_[offset], want), 0) << offset << "+" << len;
+            if (n) {
+                ASSERT_EQ(r.path, path) << r.why;
+                ASSERT_EQ(*r.why == '\0', path == GPUNVME_PATH_GPU) << r.why;
+            }
+        }
+    }
+
+    std::unique_ptr<Mounted> mount_;
+    struct gpunvme *g_ = nullptr;
+    struct gpunvme_buffer *shared_ = nullptr, *local_ = nullptr;
+    int fd_ = -1;
+    std::vector<char> file_ = some_bytes(kFile, 2), own_ = std::vector<char>(kRoom);
+};
+
+TEST_P(Bounce, MemoryTheMountCannotTakeIsReadAndTheReasonSaid)
+{
+    expect_reads(local_, GPUNVME_PATH_BOUNCE);
+    struct gpunvme_result r;
+    ASSERT_EQ(gpunvme_read(local_, fd_, 0, 0, 10, &r), 10);
+    EXPECT_NE(std::string(r.why).find("use "), std::string::npos) << r.why;
+}
+
+TEST_P(Bounce, AskedForItTakesNoOtherWay)
+{
+    ASSERT_EQ(set_path(GPUNVME_PATH_BOUNCE), 0);
+    expect_reads(shared_, GPUNVME_PATH_BOUNCE);
+    struct gpunvme_result r;
+    ASSERT_EQ(gpunvme_read(shared_, fd_, 0, 0, 10, &r), 10);
+    EXPECT_STREQ(r.why, "asked for");
+}
+
+TEST_P(Bounce, TheGpuPathOrNothing)
+{
+    ASSERT_EQ(set_path(GPUNVME_PATH_GPU), 0);
+    EXPECT_EQ(gpunvme_read(local_, fd_, 0, 0, 4096, nullptr), -EREMOTEIO);
+    struct gpunvme_buffer *none;
+    EXPECT_EQ(gpunvme_register(g_, own_.data(), 4096, &none), -ENOTSUP);
+    struct gpunvme_ioc_info info;
+    ASSERT_EQ(gpunvme_info(g_, &info), 0);
+    if (info.executor == GPUNVME_EXECUTOR_NONE)
+        EXPECT_EQ(gpunvme_read(shared_, fd_, 0, 0, 4096, nullptr), -EREMOTEIO);
+    else
+        expect_reads(shared_, GPUNVME_PATH_GPU);
+}
+
+TEST_P(Bounce, WritesWhatOrdinaryReadsSee)
+{
+    std::mt19937 rng(9);
+    std::vector<char> bytes = some_bytes(kRoom, 6), now(kFile);
+    memcpy(own_.data(), bytes.data(), kRoom);
+    for (int i = 0; i < 25; i++) {
+        size_t offset = rng() % kFile, len = rng() % (kFile - offset), at = rng() % (kRoom - len);
+        struct gpunvme_result r;
+        ASSERT_EQ(gpunvme_write(local_, fd_, at, offset, len, &r), static_cast<ssize_t>(len));
+        memcpy(&file_[offset], &bytes[at], len);
+        ASSERT_EQ(r.path, len ? GPUNVME_PATH_BOUNCE : 0);
+        ASSERT_EQ(pread(fd_, now.data(), kFile, 0), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(now, file_);
+    }
+    ASSERT_EQ(gpunvme_write(local_, fd_, 1, kFile + 5000, 3000, nullptr), 3000);
+    struct stat st;
+    ASSERT_EQ(fstat(fd_, &st), 0);
+    EXPECT_EQ(st.st_size, static_cast<off_t>(kFile + 8000));
+}
+
+TEST_P(Bounce, RefusesWhatTheMountWouldRefuse)
+{
+    const std::string name = mount_->path("file");
+    int write_only = open(name.c_str(), O_WRONLY | O_CLOEXEC);
+    int append = open(name.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
+    int directory = open(mount_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
+    int foreign = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(gpunvme_read(local_, write_only, 0, 0, 10, nullptr), -EBADF);
+    EXPECT_EQ(gpunvme_write(local_, append, 0, 0, 10, nullptr), -EBADF);
+    EXPECT_EQ(gpunvme_read(local_, directory, 0, 0, 10, nullptr), -EISDIR);
+    EXPECT_EQ(gpunvme_read(local_, foreign, 0, 0, 10, nullptr), -ENOTTY);
+    EXPECT_EQ(gpunvme_read(local_, -1, 0, 0, 10, nullptr), -EBADF);
+    EXPECT_EQ(gpunvme_read(local_, fd_, kRoom, 0, 1, nullptr), -ERANGE);
+    EXPECT_EQ(gpunvme_read(local_, fd_, 0, 0, kRoom + 1, nullptr), -ERANGE);
+    EXPECT_EQ(gpunvme_read(local_, fd_, 0, UINT64_MAX - 5, 10, nullptr), -EOVERFLOW);
+    for (int fd : {write_only, append, directory, foreign})
+        close(fd);
+    EXPECT_EQ(set_path(3), -EINVAL);
+    struct gpunvme_options odd = {};
+    odd.chunk = 4097;
+    EXPECT_EQ(gpunvme_set_options(g_, &odd), -EINVAL);
+    odd = {};
+    odd.threads = 65;
+    EXPECT_EQ(gpunvme_set_options(g_, &odd), -EINVAL);
+}
+
+TEST_P(Bounce, AFullDriveEndsAWriteWithWhatItTook)
+{
+    std::vector<char> bytes = some_bytes(kRoom, 7);
+    memcpy(own_.data(), bytes.data(), kRoom);
+    uint64_t at = 0;
+    ssize_t n;
+    int fd = open(mount_->path("full").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    while ((n = gpunvme_write(local_, fd, 0, at, kRoom, nullptr)) == static_cast<ssize_t>(kRoom))
+        at += kRoom;
+    EXPECT_EQ(gpunvme_write(local_, fd, 0, at + static_cast<uint64_t>(std::max<ssize_t>(n, 0)),
+                            kRoom, nullptr),
+              -ENOSPC);
+    struct stat st;
+    ASSERT_EQ(fstat(fd, &st), 0);
+    uint64_t size = at + static_cast<uint64_t>(std::max<ssize_t>(n, 0));
+    EXPECT_EQ(static_cast<uint64_t>(st.st_size), size);
+    std::vector<char> last(kRoom);
+    ASSERT_EQ(pread(fd, last.data(), kRoom, static_cast<off_t>(size - kRoom)),
+              static_cast<ssize_t>(kRoom));
+    size_t turn = size % kRoom;
+    EXPECT_EQ(memcmp(last.data() + kRoom - turn, bytes.data(), turn), 0);
+    close(fd);
+}
+
+uint64_t bytes_read(struct gpunvme *g)
+{
+    struct gpunvme_ioc_stats stats;
+    return gpunvme_stats(g, &stats) == 0 ? stats.gpu_read_bytes + stats.bounce_read_bytes
+                                         : UINT64_MAX;
+}
+
+TEST_P(Bounce, UnregisteringEndsATransferOfAnother)
+{
+    if (!GetParam().registers || GetParam().chunk < 1u << 20)
+        GTEST_SKIP() << "the mount's counters do not tell when read(2) has begun";
+    struct gpunvme_options o = {.path = 0, .threads = 2, .chunk = 1u << 20, .crossover = 0};
+    ASSERT_EQ(gpunvme_set_options(g_, &o), 0);
+    ssize_t n = 0;
+    std::thread reader([&] { n = gpunvme_read(local_, fd_, 0, 0, kFile, nullptr); });
+    while (bytes_read(g_) == 0)
+        std::this_thread::yield();
+    EXPECT_EQ(gpunvme_unregister(local_), 0);
+    std::vector<char> after = own_; // nobody writes to it any more
+    reader.join();
+    ASSERT_GT(n, 0);
+    EXPECT_EQ(memcmp(after.data(), file_.data(), static_cast<size_t>(n)), 0);
+    EXPECT_EQ(after, own_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mounts, Bounce,
+                         ::testing::Values(Way{"cpu", "executor=cpu", true, 1u << 20},
+                                           Way{"cpu_small", "executor=cpu", true, 64u << 10},
+                                           Way{"cpu_no_room", "executor=cpu,max_buffers=1", false,
+                                               1u << 20},
+                                           Way{"off", "gpu=off", true, 1u << 20}),
+                         [](const auto &info) { return info.param.name; });
+
+} // namespace

@@ -1,0 +1,24 @@
+#include "tests/client/lib/choice_rig.h"
+
+#include "client/lib/client_internal.h"
+
+static const char *ask(const struct choice *c, const struct range *r)
+{
+    struct gpunvme g = {.options = {.path = c->path, .crossover = c->crossover}};
+    struct gpunvme_buffer b = {
+        .owner = &g, .shared = true, .device = c->on_gpu ? 0 : CUDA_NO_DEVICE};
+
+    return gpunvme_why_bounce(&b, r);
+}
+
+const char *choice_why(const struct choice *c)
+{
+    struct range r = {.write = c->write, .fd = c->fd, .len = c->len};
+
+    return ask(c, &r);
+}
+
+const char *choice_why_batch(const struct choice *c)
+{
+    return ask(c, NULL);
+}

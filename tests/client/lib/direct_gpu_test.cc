@@ -1,0 +1,478 @@
+// The direct path from kernels of this process, and in its streams.
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/client/device/test_direct_kernels.h"
+#include "tests/e2e/mounted.h"
+
+namespace
+{
+
+constexpr size_t kPage = 4096, kFile = (64u << 20) + 1232, kRoom = 96u << 20;
+constexpr size_t kHole = 20u << 20, kHoleLength = 300000;
+
+// Memory that host and device share; null when there is none.
+template <typename T> T *shared(size_t n)
+{
+    void *p = nullptr;
+    return cudaHostAlloc(&p, n * sizeof(T), cudaHostAllocMapped) == cudaSuccess
+               ? static_cast<T *>(memset(p, 0, n * sizeof(T)))
+               : nullptr;
+}
+
+unsigned char *device_memory(size_t n)
+{
+    void *p = nullptr;
+    return cudaMalloc(&p, n) == cudaSuccess ? static_cast<unsigned char *>(p) : nullptr;
+}
+
+class DirectGpu : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        int devices = 0;
+        std::string why = why_no_mount();
+        if (why.empty() && (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0))
+            why = "no CUDA device";
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        mount_ = std::make_unique<Mounted>(512u << 20);
+        ASSERT_TRUE(mount_->mount("direct=root,deadline=5000")) << mount_->log();
+        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        memory_ = device_memory(kRoom);
+        ASSERT_EQ(gpunvme_register(g_, memory_, kRoom, &buffer_), 0) << gpunvme_error();
+        bytes_ = shared<int64_t>(64);
+        ASSERT_TRUE(memory_ && bytes_);
+        ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+        make_file();
+        ASSERT_EQ(gpunvme_direct_open(g_, nullptr, &d_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+    }
+
+    void TearDown() override
+    {
+        gpunvme_direct_close(d_);
+        gpunvme_disconnect(g_);
+        if (fd_ >= 0)
+            close(fd_);
+        if (mount_ && mount_->pid() > 0) {
+            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        }
+        cudaFree(memory_);
+        cudaFreeHost(bytes_);
+        cudaFreeHost(requests_);
+        if (stream_)
+            cudaStreamDestroy(stream_);
+    }
+
+    void make_file()
+    {
+        auto *words = reinterpret_cast<uint64_t *>(file_.data());
+        for (size_t i = 0; i < kFile / 8; i++)
+            words[i] = CONTENT_WORD(i);
+        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_GE(fd_, 0);
+        ASSERT_EQ(pwrite(fd_, file_.data(), kFile, 0), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(fsync(fd_), 0);
+    }
+    void punch_hole()
+    {
+        ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kHole, kHoleLength),
+                  0);
+        std::fill_n(&file_[kHole], kHoleLength, 0);
+        ASSERT_EQ(gpunvme_file_refresh(f_), 1) << gpunvme_error();
+    }
+
+    ::testing::AssertionResult holds(const unsigned char *dst, size_t n, uint64_t offset)
+    {
+        std::vector<char> got(n);
+        if (cudaMemcpyAsync(got.data(), dst, n, cudaMemcpyDefault, stream_) != cudaSuccess ||
+            cudaStreamSynchronize(stream_) != cudaSuccess)
+            return ::testing::AssertionFailure() << "the GPU fails";
+        for (size_t i = 0; i < n; i++) {
+            if (got[i] != file_[offset + i])
+                return ::testing::AssertionFailure()
+                       << "byte " << i << " of " << n << " at " << offset;
+        }
+        return ::testing::AssertionSuccess();
+    }
+
+    // Requests next to each other in the buffer, with gaps, of up to `most` bytes.
+    struct request *make_requests(unsigned n, size_t most, unsigned seed,
+                                  unsigned char *to = nullptr)
+    {
+        if (!to)
+            to = memory_;
+        cudaFreeHost(requests_);
+        std::mt19937 rng(seed);
+        requests_ = shared<struct request>(n);
+        for (unsigned i = 0; i < n; i++) {
+            size_t len = 1 + rng() % most, shift = rng() % 64;
+            uint64_t offset = rng() % kFile;
+            if (i % 2) {
+                len = most;
+                shift = 0;
+                offset -= offset % kPage;
+            }
+            requests_[i] = {to + i * (most + 64) + shift, len, offset, -1000};
+        }
+        return requests_;
+    }
+    void expect_answers(unsigned n)
+    {
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        for (unsigned i = 0; i < n; i++) {
+            const struct request *r = &requests_[i];
+            size_t want = std::min<size_t>(r->n, kFile - r->offset);
+            ASSERT_EQ(r->result, static_cast<int64_t>(want)) << i;
+            ASSERT_TRUE(holds(r->dst, want, r->offset)) << i;
+        }
+    }
+
+    // Host memory that kernels reach, as long as the mount is connected; null when there is none.
+    unsigned char *host_memory(size_t n)
+    {
+        struct gpunvme_buffer *b = nullptr;
+        return gpunvme_alloc_host(g_, n, &b) == 0
+                   ? static_cast<unsigned char *>(gpunvme_buffer_addr(b))
+                   : nullptr;
+    }
+    // The host looks by itself, without CUDA.
+    void expect_in_host_memory(unsigned n)
+    {
+        ASSERT_NO_FATAL_FAILURE(expect_answers(n));
+        for (unsigned i = 0; i < n; i++) {
+            const struct request *r = &requests_[i];
+            ASSERT_EQ(memcmp(r->dst, &file_[r->offset], static_cast<size_t>(r->result)), 0) << i;
+        }
+    }
+    // Kernels that had the old bytes of `dst` in their cache see the new ones.
+    void expect_fresh_loads(unsigned char *dst)
+    {
+        constexpr unsigned kWarps = 256;
+        auto *wrong = shared<unsigned long long>(1);
+        auto *last = shared<int64_t>(kWarps);
+        ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), dst, kWarps, 200, wrong, last, stream_),
+                  cudaSuccess);
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        EXPECT_EQ(*wrong, 0u);
+        EXPECT_EQ(std::count(last, last + kWarps, static_cast<int64_t>(kPage)), kWarps);
+        cudaFreeHost(wrong);
+        cudaFreeHost(last);
+    }
+
+    // Of leases that have ended and are not renewed, in each form.
+    void expect_stale()
+    {
+        const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+        make_requests(4, kPage, 7);
+        for (int form = 0; form < 3; form++) {
+            cudaError_t err = form == 0   ? launch_threads(f, requests_, 4, stream_)
+                              : form == 1 ? launch_warps(f, requests_, 4, stream_)
+                                          : launch_blocks(f, requests_, 4, 64, stream_);
+            ASSERT_EQ(err, cudaSuccess);
+            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+            for (int i = 0; i < 4; i++) {
+                EXPECT_EQ(requests_[i].result, -ESTALE) << form << ", " << i;
+            }
+        }
+    }
+
+    std::unique_ptr<Mounted> mount_;
+    struct gpunvme *g_ = nullptr;
+    struct gpunvme_buffer *buffer_ = nullptr;
+    struct gpunvme_direct *d_ = nullptr;
+    struct gpunvme_file *f_ = nullptr;
+    unsigned char *memory_ = nullptr;
+    int64_t *bytes_ = nullptr;
+    struct request *requests_ = nullptr;
+    cudaStream_t stream_ = nullptr;
+    int fd_ = -1;
+    std::vector<char> file_ = std::vector<char>(kFile);
+};
+
+TEST_F(DirectGpu, ReadsInAStreamAnythingAnywhere)
+{
+    std::mt19937 rng(3);
+    ASSERT_NO_FATAL_FAILURE(punch_hole());
+    for (int i = 0; i < 150; i++) {
+        size_t most = i % 10 == 0 ? kFile : i % 3 ? 3 * kPage : 1u << 20;
+        uint64_t offset = i % 5 ? rng() % kFile : kHole + rng() % kHoleLength;
+        size_t n = rng() % most, at = rng() % (kRoom - kFile);
+        size_t want = std::min<size_t>(n, kFile - offset);
+        *bytes_ = -1000;
+        ASSERT_EQ(gpunvme_read_async(f_, memory_ + at, n, offset, stream_, bytes_), 0)
+            << gpunvme_error();
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_EQ(*bytes_, static_cast<int64_t>(want)) << n << " at " << offset;
+        ASSERT_TRUE(holds(memory_ + at, want, offset));
+    }
+    EXPECT_EQ(gpunvme_read_async(f_, memory_ + kRoom - 10, 11, 0, stream_, bytes_), -EFAULT);
+    EXPECT_EQ(gpunvme_read_async(f_, memory_, 10, kFile, nullptr, bytes_), 0);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(*bytes_, 0);
+}
+
+TEST_F(DirectGpu, AHostReadsOnePieceAfterAnother)
+{
+    std::mt19937 rng(9);
+    for (int i = 0; i < 400; i++) {
+        size_t most = i % 50 == 0 ? 1u << 20 : 3 * kPage, n = rng() % most, at = rng() % kPage;
+        uint64_t offset = i % 3 ? rng() % kFile / kPage * kPage : rng() % kFile;
+        size_t want = std::min<size_t>(n, kFile - offset);
+        if (i % 40 == 0)
+            usleep(2000); // the block leaves meanwhile
+        ASSERT_EQ(gpunvme_file_read(f_, memory_ + at, n, offset), static_cast<ssize_t>(want))
+            << n << " at " << offset << ": " << gpunvme_error();
+        ASSERT_TRUE(holds(memory_ + at, want, offset)) << i;
+    }
+    EXPECT_EQ(gpunvme_file_read(f_, memory_, kRoom, 0), static_cast<ssize_t>(kFile)) << "two parts";
+    EXPECT_TRUE(holds(memory_, kFile, 0));
+    EXPECT_EQ(gpunvme_file_read(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
+    EXPECT_EQ(gpunvme_file_read(f_, memory_, 10, kFile), 0);
+}
+
+// The block that stays has read the extents before, and its processor may still have them.
+TEST_F(DirectGpu, AHostSeesARefreshedFileAtOnce)
+{
+    ASSERT_EQ(gpunvme_file_read(f_, memory_, kPage, kHole), static_cast<ssize_t>(kPage));
+    ASSERT_TRUE(holds(memory_, kPage, kHole));
+    ASSERT_NO_FATAL_FAILURE(punch_hole());
+    ASSERT_EQ(gpunvme_file_read(f_, memory_, kHoleLength, kHole),
+              static_cast<ssize_t>(kHoleLength));
+    EXPECT_TRUE(holds(memory_, kHoleLength, kHole));
+}
+
+TEST_F(DirectGpu, KeepsTheOrderOfItsStream)
+{
+    constexpr size_t kPiece = 1u << 20;
+    unsigned char *copies = memory_ + (64u << 20);
+    for (int i = 0; i < 16; i++) {
+        uint64_t offset = static_cast<uint64_t>(i) * 3 * kPiece + 4 * static_cast<uint64_t>(i);
+        ASSERT_EQ(launch_fill(memory_, 0x11, kPiece, stream_), cudaSuccess);
+        ASSERT_EQ(gpunvme_read_async(f_, memory_, kPiece, offset, stream_, &bytes_[i]), 0);
+        ASSERT_EQ(launch_copy(copies + i * kPiece, memory_, kPiece, stream_), cudaSuccess);
+    }
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    for (int i = 0; i < 16; i++) {
+        EXPECT_EQ(bytes_[i], static_cast<int64_t>(kPiece));
+        EXPECT_TRUE(holds(copies + i * kPiece, kPiece,
+                          static_cast<uint64_t>(i) * 3 * kPiece + 4 * static_cast<uint64_t>(i)));
+    }
+}
+
+TEST_F(DirectGpu, WarpsReadManyMoreThanThereAreQueues)
+{
+    constexpr unsigned kReads = 600;
+    make_requests(kReads, 70000, 4);
+    ASSERT_EQ(launch_warps(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    expect_answers(kReads);
+}
+
+TEST_F(DirectGpu, ThreadsReadEachForItself)
+{
+    constexpr unsigned kReads = 4001;
+    make_requests(kReads, 9000, 5);
+    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    expect_answers(kReads);
+}
+
+// Every second read is of whole blocks, which one command serves: the short road, and the general.
+TEST_F(DirectGpu, ReadsOfOneCommandAndOthersShareQueues)
+{
+    constexpr unsigned kReads = 500;
+    const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+    for (unsigned form = 0; form < 4; form++) {
+        make_requests(kReads, 2 * kPage, 20 + form);
+        cudaError_t err = form == 0   ? launch_threads(f, requests_, kReads, stream_)
+                          : form == 1 ? launch_warps(f, requests_, kReads, stream_)
+                          : form == 2 ? launch_blocks(f, requests_, kReads, 32, stream_)
+                                      : launch_blocks(f, requests_, kReads, 256, stream_);
+        ASSERT_EQ(err, cudaSuccess);
+        ASSERT_NO_FATAL_FAILURE(expect_answers(kReads)) << form;
+        cudaFreeHost(requests_);
+        requests_ = nullptr;
+    }
+}
+
+TEST_F(DirectGpu, AHostReadsBlocksByBothWaysInTurn)
+{
+    for (int i = 0; i < 300; i++) {
+        uint64_t offset = static_cast<uint64_t>(i) * 7 * kPage, n = i % 5 ? kPage : 3u << 20;
+        if (i % 3 == 0) {
+            ASSERT_EQ(gpunvme_read_async(f_, memory_, n, offset, stream_, bytes_), 0);
+            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        } else {
+            *bytes_ = gpunvme_file_read(f_, memory_, n, offset);
+        }
+        ASSERT_EQ(*bytes_, static_cast<int64_t>(n)) << i;
+        ASSERT_TRUE(holds(memory_, n, offset)) << i;
+    }
+}
+
+TEST_F(DirectGpu, ThreadsOfAWarpReadToSeveralBuffersOrNone)
+{
+    struct gpunvme_buffer *second;
+    unsigned char *other = device_memory(64 * kPage);
+    ASSERT_EQ(gpunvme_register(g_, other, 32 * kPage, &second), 0) << gpunvme_error();
+    make_requests(64, kPage, 6);
+    for (unsigned i = 0; i < 64; i += 5)
+        requests_[i].dst = other + i * kPage; // half of them beyond what is registered
+    for (unsigned i = 1; i < 64; i += 7)
+        requests_[i].n = 0;
+    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, 64, stream_), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    for (unsigned i = 0; i < 64; i++) {
+        struct request *r = &requests_[i];
+        size_t want = std::min<size_t>(r->n, kFile - r->offset);
+        bool outside = i % 5 == 0 && i >= 32 && want;
+        ASSERT_EQ(r->result, outside ? -EFAULT : static_cast<int64_t>(want)) << i;
+        if (!outside) {
+            ASSERT_TRUE(holds(r->dst, want, r->offset)) << i;
+        }
+    }
+    EXPECT_EQ(gpunvme_unregister(second), 0);
+    cudaFree(other);
+}
+
+TEST_F(DirectGpu, BlocksReadLongPiecesTogether)
+{
+    for (unsigned threads : {20u, 32u, 100u, 256u}) {
+        make_requests(10, 7u << 20, threads);
+        ASSERT_EQ(launch_blocks(gpunvme_file_device(f_), requests_, 10, threads, stream_),
+                  cudaSuccess);
+        expect_answers(10);
+    }
+}
+
+TEST_F(DirectGpu, LoadsSeeWhatWasRead)
+{
+    expect_fresh_loads(memory_);
+}
+
+TEST_F(DirectGpu, LoadsSeeWhatWasReadIntoHostMemory)
+{
+    auto *host = host_memory(kRoom);
+    ASSERT_TRUE(host) << gpunvme_error();
+    expect_fresh_loads(host);
+}
+
+TEST_F(DirectGpu, KernelsReadIntoHostMemory)
+{
+    const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+    auto *host = host_memory(kRoom);
+    ASSERT_TRUE(host) << gpunvme_error();
+    make_requests(600, 70000, 14, host);
+    ASSERT_EQ(launch_warps(f, requests_, 600, stream_), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(expect_in_host_memory(600));
+    make_requests(4001, 9000, 15, host);
+    ASSERT_EQ(launch_threads(f, requests_, 4001, stream_), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(expect_in_host_memory(4001));
+    make_requests(10, 7u << 20, 16, host);
+    ASSERT_EQ(launch_blocks(f, requests_, 10, 256, stream_), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(expect_in_host_memory(10));
+}
+
+TEST_F(DirectGpu, ThreadsOfAWarpReadToHostAndDeviceMemory)
+{
+    constexpr unsigned kReads = 1000;
+    auto *host = host_memory(kRoom);
+    ASSERT_TRUE(host) << gpunvme_error();
+    make_requests(kReads, 9000, 17);
+    for (unsigned i = 0; i < kReads; i += 3)
+        requests_[i].dst = host + (requests_[i].dst - memory_);
+    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    expect_answers(kReads);
+}
+
+// The host looks as soon as it is told, and as soon as the stream has ended.
+TEST_F(DirectGpu, AHostSeesWhatWasReadIntoHostMemory)
+{
+    std::mt19937 rng(18);
+    auto *host = host_memory(4u << 20);
+    ASSERT_TRUE(host) << gpunvme_error();
+    ASSERT_NO_FATAL_FAILURE(punch_hole());
+    for (int i = 0; i < 400; i++) {
+        size_t n = 1 + rng() % (i % 20 ? 3 * kPage : 2u << 20), at = rng() % kPage;
+        uint64_t offset = i % 3 ? rng() % kFile : kHole + rng() % kHoleLength;
+        if (i % 2)
+            offset -= offset % kPage;
+        size_t want = std::min<size_t>(n, kFile - offset);
+        memset(host + at, 0x5a, n);
+        if (i % 4) {
+            *bytes_ = gpunvme_file_read(f_, host + at, n, offset);
+        } else {
+            *bytes_ = -1000;
+            ASSERT_EQ(gpunvme_read_async(f_, host + at, n, offset, stream_, bytes_), 0);
+            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        }
+        ASSERT_EQ(*bytes_, static_cast<int64_t>(want)) << n << " at " << offset;
+        ASSERT_EQ(memcmp(host + at, &file_[offset], want), 0) << n << " at " << offset;
+    }
+}
+
+TEST_F(DirectGpu, AListIsReadIntoHostMemory)
+{
+    constexpr size_t kPieces = 2000, kMost = 5000;
+    std::mt19937 rng(19);
+    struct gpunvme_piece *pieces = nullptr;
+    auto *host = host_memory(kPieces * kMost);
+    ASSERT_TRUE(host) << gpunvme_error();
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, kPieces, &pieces), 0) << gpunvme_error();
+    for (size_t i = 0; i < kPieces; i++)
+        pieces[i] = {rng() % kFile, i * kMost, static_cast<uint32_t>(1 + rng() % kMost), -1};
+    ASSERT_EQ(gpunvme_readv_async(f_, host, pieces, kPieces, stream_), 0) << gpunvme_error();
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    for (size_t i = 0; i < kPieces; i++) {
+        size_t want = std::min<size_t>(pieces[i].len, kFile - pieces[i].file_offset);
+        ASSERT_EQ(pieces[i].result, static_cast<int32_t>(want)) << i;
+        ASSERT_EQ(memcmp(host + i * kMost, &file_[pieces[i].file_offset], want), 0) << i;
+    }
+}
+
+TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
+{
+    constexpr unsigned kWarps = 64;
+    auto *wrong = shared<unsigned long long>(1);
+    auto *last = shared<int64_t>(kWarps);
+    ASSERT_EQ(
+        launch_rereads(gpunvme_file_device(f_), memory_, kWarps, UINT64_MAX, wrong, last, stream_),
+        cudaSuccess);
+    usleep(100000);
+    close(fd_);
+    fd_ = -1;
+    kill(mount_->pid(), SIGTERM);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(*wrong, 0u);
+    for (unsigned i = 0; i < kWarps; i++) {
+        EXPECT_TRUE(last[i] == -ESTALE || last[i] == -ETIMEDOUT) << last[i];
+    }
+    int err = gpunvme_read_async(f_, memory_, kPage, 0, stream_, bytes_);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(err ? err : *bytes_, -ESTALE);
+    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_EQ(gpunvme_read_async(f_, memory_, kPage, 0, stream_, bytes_), -ESTALE);
+    expect_stale();
+    gpunvme_direct_close(d_);
+    d_ = nullptr;
+    gpunvme_disconnect(g_);
+    g_ = nullptr;
+    EXPECT_TRUE(mount_->ended()) << mount_->log();
+    cudaFreeHost(wrong);
+    cudaFreeHost(last);
+}
+
+} // namespace

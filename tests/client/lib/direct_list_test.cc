@@ -1,0 +1,229 @@
+// Lists of the direct path as warps read them: each of several groups of 32 lanes a share.
+#include <errno.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/lib/direct_stack.h"
+
+extern "C" {
+#include "tests/client/lib/direct_list_rig.h"
+}
+
+namespace
+{
+
+using direct_stack::kLba, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+
+constexpr size_t kStart = kPage + 20; // of the memory, what places are counted from
+constexpr int32_t kUntouched = INT32_MIN;
+
+using List = std::vector<struct gq_asked>;
+
+// Of any alignment, side by side, with gaps, in holes and past the end too.
+List any_list(const Stack &s, unsigned n, unsigned seed)
+{
+    std::mt19937 rng(seed);
+    List list;
+    uint64_t at = 0;
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t offset = rng() % (s.file.map.end + kPage);
+        auto len = static_cast<uint32_t>(rng() % (i % 10 ? 700 : 3 * kPage));
+        if (i % 2) {
+            offset -= offset % kLba;
+            at += 4 - at % 4;
+            len = kLba;
+        }
+        list.push_back({offset, at, len, kUntouched});
+        at += len + 3;
+    }
+    EXPECT_LT(kStart + at, kPages * kPage);
+    return list;
+}
+
+// One thread for each share: what each returned.
+std::vector<int> read_shares(Stack &s, List &list, uint32_t groups)
+{
+    std::vector<int> returned(groups);
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < groups; rank++) {
+        threads.emplace_back([&, rank] {
+            returned[rank] =
+                direct_list_read(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart,
+                                 list.data(), static_cast<uint32_t>(list.size()), rank, groups);
+        });
+    }
+    for (std::thread &t : threads)
+        t.join();
+    return returned;
+}
+
+int32_t bytes_of(const Stack &s, const struct gq_asked &a)
+{
+    return static_cast<int32_t>(gq_read_bytes(&s.file.map, a.file_offset, a.len));
+}
+
+void expect_read(const Stack &s, const List &list)
+{
+    for (size_t i = 0; i < list.size(); i++) {
+        ASSERT_EQ(list[i].result, bytes_of(s, list[i])) << i;
+        if (list[i].result) {
+            ASSERT_TRUE(s.holds(kStart + list[i].at, static_cast<uint64_t>(list[i].result),
+                                list[i].file_offset))
+                << i;
+        }
+    }
+}
+
+TEST(DirectList, SharesAreDealtWithoutGaps)
+{
+    for (unsigned n : {1u, 8u, 31u, 32u, 33u, 64u, 700u}) {
+        for (uint32_t groups : {1u, 2u, 3u, 5u}) {
+            Stack s(3, 8, 30);
+            List list = any_list(s, n, n + groups);
+            EXPECT_EQ(read_shares(s, list, groups), std::vector<int>(groups, 0)) << n;
+            ASSERT_NO_FATAL_FAILURE(expect_read(s, list)) << n << " by " << groups;
+        }
+    }
+}
+
+// Pieces of one length, of which a share of `groups` is read alone: how many have a result?
+ptrdiff_t count_read(uint32_t len, uint32_t rank, uint32_t groups)
+{
+    Stack s(1, 8, 30);
+    List list;
+    for (unsigned i = 0; i < 2 * groups; i++)
+        list.push_back({i * kLba, i * kLba, len, kUntouched});
+    EXPECT_EQ(direct_list_read(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart,
+                               list.data(), static_cast<uint32_t>(list.size()), rank, groups),
+              0);
+    return std::count_if(list.begin(), list.end(),
+                         [](const struct gq_asked &a) { return a.result != kUntouched; });
+}
+
+TEST(DirectList, LongPiecesAreSharedByFewGroups)
+{
+    constexpr uint32_t kGroups = GQ_QUEUES_OF_LONG + 8;
+    EXPECT_EQ(count_read(GQ_LONG_READ, GQ_QUEUES_OF_LONG, kGroups), 0);
+    EXPECT_EQ(count_read(GQ_LONG_READ - 1, GQ_QUEUES_OF_LONG, kGroups), 2);
+    // 40 pieces in groups of two: eight have four pieces, four have two
+    EXPECT_EQ(count_read(GQ_LONG_READ, 0, kGroups), 4);
+    EXPECT_EQ(count_read(GQ_LONG_READ, GQ_QUEUES_OF_LONG - 1, kGroups), 2);
+
+    Stack s(3, 8, 30);
+    List list;
+    for (unsigned i = 0; i < 40; i++)
+        list.push_back({i * kLba, i * (GQ_LONG_READ + 4u), GQ_LONG_READ, kUntouched});
+    EXPECT_EQ(read_shares(s, list, kGroups), std::vector<int>(kGroups, 0));
+    expect_read(s, list);
+}
+
+TEST(DirectList, OfEachShareTheFirstErrorIsTold)
+{
+    Stack s(2, 16, 30);
+    List list = any_list(s, 256, 6); // in turns of 32
+    list[70] = {0, kPages * kPage, 1, kUntouched};
+    list[72] = {0, 0, 0x80000000u, kUntouched};
+    list[200] = {0, 0, UINT32_MAX, kUntouched};
+    list[201] = {0, UINT64_MAX, 1, kUntouched};
+    EXPECT_EQ(read_shares(s, list, 2), (std::vector<int>{-EFAULT, 0}));
+    for (size_t i : {72, 200})
+        EXPECT_EQ(list[i].result, -EINVAL) << i;
+    for (size_t i : {70, 201})
+        EXPECT_EQ(list[i].result, -EFAULT) << i;
+    for (size_t i : {201, 200, 72, 70})
+        list.erase(list.begin() + static_cast<ssize_t>(i));
+    expect_read(s, list);
+}
+
+TEST(DirectList, AnErrorOfTheDriveIsOnePieces)
+{
+    Stack s(1, 8, 1);
+    List list;
+    for (unsigned i = 0; i < 100; i++)
+        list.push_back({i * 8 % (2 * kPage) / kLba * kLba, i * kLba, kLba, kUntouched});
+    s.status_of_next = 0x281; // unrecovered read error
+    EXPECT_EQ(read_shares(s, list, 1), std::vector<int>{-EIO});
+    size_t failed = 0;
+    for (size_t i = 0; i < list.size(); i++) {
+        failed += list[i].result == -EIO;
+        if (list[i].result == -EIO)
+            list[i].result = 0;
+        else
+            ASSERT_EQ(list[i].result, static_cast<int32_t>(kLba)) << i;
+    }
+    EXPECT_EQ(failed, 1u);
+}
+
+// What was sent before that may have come; all else says why it did not.
+TEST(DirectList, LeasesThatEndMeanwhileEndTheList)
+{
+    std::atomic<unsigned> seen{0};
+    Stack s(1, 8, 30);
+    s.on_command = [&] {
+        if (++seen == 50)
+            __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+        return seen < 50;
+    };
+    List list = any_list(s, 500, 8);
+    EXPECT_EQ(read_shares(s, list, 1), std::vector<int>{-ESTALE});
+    unsigned stale = 0;
+    for (size_t i = 0; i < list.size(); i++) {
+        stale += list[i].result == -ESTALE;
+        if (list[i].result != -ESTALE) {
+            ASSERT_EQ(list[i].result, bytes_of(s, list[i])) << i;
+        }
+    }
+    EXPECT_GT(stale, 300u);
+    EXPECT_EQ(s.lock(0) & GD_LOST, GD_LOST);
+}
+
+// The queue is taken from under the list: the drive refuses what is left, and all say why.
+TEST(DirectList, CommandsThatTheLeasesEndHasRefusedAreStale)
+{
+    for (size_t outside : {size_t{3}, SIZE_MAX}) { // a piece that fails by itself, before that
+        std::atomic<unsigned> seen{0};
+        Stack s(1, 8, 1);
+        s.on_command = [&] {
+            if (++seen == 50)
+                __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+            if (seen >= 50)
+                s.status_of_next = NVME_ERR_SQ_DELETED;
+            return true;
+        };
+        List list;
+        for (unsigned i = 0; i < 256; i++)
+            list.push_back({i * 8 % (2 * kPage) / kLba * kLba,
+                            i == outside ? kPages * kPage : i * kLba, kLba, kUntouched});
+        int first = outside < list.size() ? -EFAULT : -ESTALE;
+        EXPECT_EQ(read_shares(s, list, 1), std::vector<int>{first});
+        std::map<int32_t, size_t> results;
+        for (const struct gq_asked &a : list)
+            results[a.result]++;
+        size_t failed = outside < list.size();
+        EXPECT_EQ(results[-EFAULT], failed);
+        EXPECT_EQ(results[kLba], 49u);
+        EXPECT_EQ(results[-ESTALE], list.size() - 49 - failed);
+    }
+}
+
+TEST(DirectList, LeasesThatHaveEndedReadNothing)
+{
+    Stack s(2, 8, 30);
+    List list = any_list(s, 100, 9);
+    s.lease = GD_LEASE_REVOKED;
+    EXPECT_EQ(read_shares(s, list, 2), std::vector<int>(2, -ESTALE));
+    for (const struct gq_asked &a : list)
+        EXPECT_EQ(a.result, -ESTALE);
+    EXPECT_EQ(s.commands, 0u);
+}
+
+} // namespace

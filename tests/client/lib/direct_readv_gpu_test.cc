@@ -1,0 +1,335 @@
+// Lists of reads by the direct path, in streams and from kernels of this process.
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/client/device/test_direct_readv_kernels.h"
+#include "tests/e2e/mounted.h"
+
+namespace
+{
+
+constexpr size_t kPage = 4096, kFile = (64u << 20) + 1232, kRoom = 96u << 20;
+constexpr size_t kHole = 20u << 20, kHoleLength = 300000, kMost = 30000;
+constexpr int32_t kUntouched = INT32_MIN;
+constexpr unsigned char kGuard = 0x5a;
+constexpr auto kLong = std::chrono::seconds(60); // a bound, not an expectation
+
+using Pieces = std::vector<struct gpunvme_piece>;
+
+// Memory that host and device share; null when there is none.
+template <typename T> T *pinned(size_t n)
+{
+    void *p = nullptr;
+    return cudaHostAlloc(&p, n * sizeof(T), cudaHostAllocMapped) == cudaSuccess
+               ? static_cast<T *>(memset(p, 0, n * sizeof(T)))
+               : nullptr;
+}
+
+class ListGpu : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        int devices = 0;
+        std::string why = why_no_mount();
+        if (why.empty() && (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0))
+            why = "no CUDA device";
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        mount_ = std::make_unique<Mounted>(512u << 20);
+        ASSERT_TRUE(mount_->mount("direct=root,deadline=5000")) << mount_->log();
+        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_alloc(g_, kRoom, &buffer_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_alloc(g_, kMost * sizeof(struct gpunvme_piece), &list_), 0);
+        ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+        make_file();
+        open_direct();
+    }
+
+    void TearDown() override
+    {
+        gpunvme_direct_close(d_);
+        if (g_)
+            gpunvme_disconnect(g_);
+        if (fd_ >= 0)
+            close(fd_);
+        if (mount_ && mount_->pid() > 0) {
+            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        }
+        if (stream_)
+            cudaStreamDestroy(stream_);
+    }
+
+    void open_direct()
+    {
+        struct gpunvme_direct_options o = {20, 64};
+        ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+    }
+    void make_file()
+    {
+        std::mt19937_64 rng(21);
+        for (size_t i = 0; i < kFile; i += 8) {
+            uint64_t word = rng();
+            memcpy(&file_[i], &word, 8);
+        }
+        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_GE(fd_, 0);
+        ASSERT_EQ(pwrite(fd_, file_.data(), kFile, 0), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kHole, kHoleLength),
+                  0);
+        std::fill_n(&file_[kHole], kHoleLength, 0);
+        ASSERT_EQ(fsync(fd_), 0);
+    }
+
+    static int32_t bytes_of(const struct gpunvme_piece &p)
+    {
+        if (p.file_offset >= kFile)
+            return 0;
+        return static_cast<int32_t>(std::min<uint64_t>(p.len, kFile - p.file_offset));
+    }
+    // Side by side in the buffer with gaps, of any alignment; some in the hole or past the end.
+    static Pieces any_pieces(size_t n, unsigned seed)
+    {
+        std::mt19937 rng(seed);
+        Pieces pieces;
+        size_t at = 64;
+        for (size_t i = 0; i < n; i++) {
+            uint64_t offset = i % 20 ? rng() % (kFile + kPage) : kHole + rng() % kHoleLength;
+            uint32_t len = static_cast<uint32_t>(i % 100 ? rng() % 5000 : rng() % 300000);
+            if (i % 2) {
+                offset -= offset % kPage;
+                at += kPage - at % kPage;
+                len = kPage;
+            }
+            pieces.push_back({offset, at, len, kUntouched});
+            at += len + 64;
+        }
+        EXPECT_LT(at, kRoom);
+        std::shuffle(pieces.begin(), pieces.end(), rng);
+        return pieces;
+    }
+
+    char *memory()
+    {
+        return static_cast<char *>(gpunvme_buffer_addr(buffer_));
+    }
+    struct gpunvme_piece *list()
+    {
+        return static_cast<struct gpunvme_piece *>(gpunvme_buffer_addr(list_));
+    }
+    void poison()
+    {
+        ASSERT_EQ(cudaMemsetAsync(memory(), kGuard, kRoom, stream_), cudaSuccess);
+    }
+    void put(const Pieces &pieces)
+    {
+        ASSERT_EQ(gpunvme_copy_in(list_, 0, pieces.data(), pieces.size() * sizeof(pieces[0])), 0);
+    }
+    void get(Pieces &pieces)
+    {
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_EQ(gpunvme_copy_out(list_, 0, pieces.data(), pieces.size() * sizeof(pieces[0])), 0);
+    }
+    // All pieces are there, and nothing else has changed.
+    void expect_read(const Pieces &pieces)
+    {
+        std::vector<char> got(kRoom);
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_EQ(gpunvme_copy_out(buffer_, 0, got.data(), kRoom), 0);
+        for (size_t i = 0; i < pieces.size(); i++) {
+            const struct gpunvme_piece &p = pieces[i];
+            ASSERT_EQ(p.result, bytes_of(p)) << i;
+            if (p.result == 0)
+                continue;
+            auto n = static_cast<size_t>(p.result);
+            ASSERT_EQ(memcmp(&got[p.buffer_offset], &file_[p.file_offset], n), 0) << i;
+            memset(&got[p.buffer_offset], kGuard, n);
+        }
+        EXPECT_EQ(std::count(got.begin(), got.end(), static_cast<char>(kGuard)),
+                  static_cast<ssize_t>(kRoom));
+    }
+
+    std::unique_ptr<Mounted> mount_;
+    struct gpunvme *g_ = nullptr;
+    struct gpunvme_buffer *buffer_ = nullptr, *list_ = nullptr;
+    struct gpunvme_direct *d_ = nullptr;
+    struct gpunvme_file *f_ = nullptr;
+    cudaStream_t stream_ = nullptr;
+    int fd_ = -1;
+    std::vector<char> file_ = std::vector<char>(kFile);
+};
+
+TEST_F(ListGpu, ReadsAListInTheDevicesMemory)
+{
+    for (size_t n : {1, 7, 33, 1000, 12000}) {
+        Pieces pieces = any_pieces(n, static_cast<unsigned>(n));
+        ASSERT_NO_FATAL_FAILURE(poison());
+        ASSERT_NO_FATAL_FAILURE(put(pieces));
+        ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), n, stream_), 0) << gpunvme_error();
+        ASSERT_NO_FATAL_FAILURE(get(pieces));
+        ASSERT_NO_FATAL_FAILURE(expect_read(pieces)) << n;
+    }
+}
+
+TEST_F(ListGpu, ReadsListsInMemoryOfTheHost)
+{
+    const size_t n = 3000;
+    Pieces pieces = any_pieces(n, 22);
+    auto *own = pinned<struct gpunvme_piece>(n);
+    struct gpunvme_piece *librarys;
+    ASSERT_NE(own, nullptr);
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, n + 5, &librarys), 0) << gpunvme_error();
+    for (struct gpunvme_piece *where : {own, librarys + 5, librarys + 5}) {
+        std::copy(pieces.begin(), pieces.end(), where);
+        ASSERT_NO_FATAL_FAILURE(poison());
+        ASSERT_EQ(gpunvme_readv_async(f_, memory(), where, n, stream_), 0) << gpunvme_error();
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_NO_FATAL_FAILURE(expect_read(Pieces(where, where + n)));
+    }
+    gpunvme_pieces_free(g_, librarys);
+    cudaFreeHost(own);
+}
+
+// Whether the pieces or the handle came first.
+TEST_F(ListGpu, ACaptureMayBeTheFirstUseOfTheLibrarysPieces)
+{
+    const size_t n = 3000;
+    Pieces pieces = any_pieces(n, 27);
+    struct gpunvme_piece *before, *after;
+    gpunvme_direct_close(d_);
+    d_ = nullptr;
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, n, &before), 0) << gpunvme_error();
+    ASSERT_NO_FATAL_FAILURE(open_direct());
+    ASSERT_EQ(gpunvme_pieces_alloc(g_, n, &after), 0) << gpunvme_error();
+    for (struct gpunvme_piece *where : {before, after}) {
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        std::copy(pieces.begin(), pieces.end(), where);
+        ASSERT_NO_FATAL_FAILURE(poison());
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        EXPECT_EQ(gpunvme_readv_async(f_, memory(), where, n + 1, stream_), -EINVAL);
+        EXPECT_EQ(gpunvme_readv_async(f_, memory(), where, n, stream_), 0) << gpunvme_error();
+        ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+        EXPECT_EQ(where[0].result, kUntouched);
+        ASSERT_EQ(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
+        ASSERT_EQ(cudaGraphLaunch(exec, stream_), cudaSuccess);
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_NO_FATAL_FAILURE(expect_read(Pieces(where, where + n)));
+        cudaGraphExecDestroy(exec);
+        cudaGraphDestroy(graph);
+    }
+}
+
+TEST_F(ListGpu, WhatIsWrongWithAPieceIsItsResult)
+{
+    Pieces pieces = any_pieces(500, 23), good;
+    for (size_t i : {3, 90, 499})
+        pieces[i].len = kPage;
+    pieces[3].buffer_offset = kRoom;
+    pieces[90].buffer_offset = UINT64_MAX - 10;
+    pieces[210].len = 0x80000000u;
+    pieces[499].buffer_offset = kRoom - kPage + 1;
+    ASSERT_NO_FATAL_FAILURE(poison());
+    ASSERT_NO_FATAL_FAILURE(put(pieces));
+    ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), pieces.size(), stream_), 0);
+    ASSERT_NO_FATAL_FAILURE(get(pieces));
+    for (size_t i = 0; i < pieces.size(); i++) {
+        bool outside = i == 3 || i == 90 || i == 499;
+        if (outside || i == 210) {
+            EXPECT_EQ(pieces[i].result, outside ? -EFAULT : -EINVAL) << i;
+        } else {
+            good.push_back(pieces[i]);
+        }
+    }
+    expect_read(good);
+}
+
+TEST_F(ListGpu, KeepsTheOrderOfItsStream)
+{
+    Pieces pieces = any_pieces(2000, 24);
+    ASSERT_NO_FATAL_FAILURE(put(pieces));
+    for (int i = 0; i < 10; i++) {
+        ASSERT_NO_FATAL_FAILURE(poison()); // before each list, and behind the one before it
+        ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), 2000, stream_), 0);
+    }
+    ASSERT_NO_FATAL_FAILURE(get(pieces));
+    expect_read(pieces);
+}
+
+// More warps than there are queues.
+TEST_F(ListGpu, WarpsReadListsOfTheirOwn)
+{
+    constexpr unsigned kWarps = 100, kEach = 90;
+    Pieces pieces = any_pieces(size_t{kWarps} * kEach, 25);
+    auto *expected = pinned<int>(kWarps * kEach), *returned = pinned<int>(kWarps);
+    auto *wrong = pinned<unsigned>(1);
+    ASSERT_TRUE(expected && returned && wrong);
+    pieces[17 * kEach + 40].buffer_offset = kRoom;
+    pieces[17 * kEach + 40].len = kPage;
+    for (size_t i = 0; i < pieces.size(); i++)
+        expected[i] = pieces[i].buffer_offset == kRoom ? -EFAULT : bytes_of(pieces[i]);
+    ASSERT_NO_FATAL_FAILURE(poison());
+    ASSERT_NO_FATAL_FAILURE(put(pieces));
+    ASSERT_EQ(launch_lists(gpunvme_file_device(f_), memory(), list(), kEach, kWarps, expected,
+                           returned, wrong, stream_),
+              cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(get(pieces));
+    EXPECT_EQ(*wrong, 0u);
+    for (unsigned i = 0; i < kWarps; i++) {
+        EXPECT_EQ(returned[i], i == 17 ? -EFAULT : 0) << i;
+    }
+    pieces.erase(pieces.begin() + 17 * kEach + 40);
+    expect_read(pieces);
+    for (void *p :
+         {static_cast<void *>(expected), static_cast<void *>(returned), static_cast<void *>(wrong)})
+        cudaFreeHost(p);
+}
+
+TEST_F(ListGpu, TheMountsEndIsTheLeases)
+{
+    close(fd_);
+    fd_ = -1;
+    Pieces pieces = any_pieces(100, 26);
+    auto *own = pinned<struct gpunvme_piece>(100);
+    ASSERT_NE(own, nullptr);
+    std::copy(pieces.begin(), pieces.end(), own);
+    kill(mount_->pid(), SIGTERM);
+    auto end = std::chrono::steady_clock::now() + kLong;
+    do {
+        ASSERT_EQ(gpunvme_readv_async(f_, memory(), own, 100, stream_), 0) << gpunvme_error();
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    } while (own[0].result >= 0 && std::chrono::steady_clock::now() < end);
+    for (int i = 0; i < 100; i++) {
+        EXPECT_TRUE(own[i].result == -ESTALE || own[i].result == -ETIMEDOUT ||
+                    own[i].result == bytes_of(own[i]))
+            << own[i].result;
+    }
+    EXPECT_TRUE(own[0].result == -ESTALE || own[0].result == -ETIMEDOUT) << own[0].result;
+    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_EQ(gpunvme_readv_async(f_, memory(), own, 100, stream_), -ESTALE);
+    gpunvme_direct_close(d_);
+    d_ = nullptr;
+    gpunvme_disconnect(g_);
+    g_ = nullptr;
+    EXPECT_TRUE(mount_->ended()) << mount_->log();
+    cudaFreeHost(own);
+}
+
+} // namespace

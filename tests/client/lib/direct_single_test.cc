@@ -1,0 +1,175 @@
+// Reads of the direct path over queues that reads of one command and longer ones share.
+#include <errno.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/lib/direct_stack.h"
+
+namespace
+{
+
+using direct_stack::kLba, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+
+struct Case {
+    const char *name;
+    size_t at;
+    uint64_t len, offset;
+    unsigned commands;
+};
+
+class DirectSingle : public ::testing::TestWithParam<Case>
+{
+};
+
+// Extents: 2 pages, 3 pages, 4 of a hole, 2 pages...
+TEST_P(DirectSingle, TakesAsManyCommandsAsItMust)
+{
+    const Case &c = GetParam();
+    for (unsigned extents : {9u, 50u}) {
+        Stack s(1, 8, extents);
+        memset(s.pages[0].bytes, 0x5a, kPages * kPage);
+        ASSERT_EQ(s.read(c.at, c.len, c.offset), static_cast<int64_t>(c.len));
+        EXPECT_TRUE(s.holds(c.at, c.len, c.offset));
+        EXPECT_EQ(s.pages[0].bytes[c.at - 1], 0x5a);
+        EXPECT_EQ(s.pages[0].bytes[c.at + c.len], 0x5a);
+        EXPECT_EQ(s.commands, c.commands);
+        EXPECT_TRUE(GD_FREE(s.lock(0)));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Reads, DirectSingle,
+    ::testing::Values(Case{"a_page", kPage, kPage, 0, 1}, Case{"an_lba", kPage, kLba, 1536, 1},
+                      Case{"to_a_multiple_of_4", kPage + 4, kPage, kPage, 1},
+                      Case{"two_pages_whole_extent", kPage, 2 * kPage, 0, 1},
+                      Case{"in_the_second_extent", kPage, 2 * kPage, 3 * kPage, 1},
+                      Case{"behind_a_hole", 2 * kPage, kPage, 9 * kPage, 1},
+                      Case{"to_an_odd_address", kPage + 1, kLba, 0, 1},
+                      Case{"from_within_an_lba", kPage, kLba, 100, 2},
+                      Case{"ends_within_an_lba", kPage, kPage + 100, 0, 2},
+                      Case{"over_two_extents", kPage, 2 * kPage, kPage, 2},
+                      Case{"over_the_edge_of_a_hole", kPage, 2 * kPage, 4 * kPage, 1},
+                      Case{"in_a_hole", kPage, kPage, 5 * kPage, 0}),
+    [](const auto &info) { return info.param.name; });
+
+// Both roads leave the queue as the other finds it.
+TEST(DirectSingleMixed, LongAndShortReadsShareAQueue)
+{
+    for (uint32_t depth : {2u, 3u, 8u}) {
+        Stack s(1, depth, 20);
+        std::mt19937 rng(depth);
+        uint64_t size = s.file.map.end;
+        for (unsigned i = 0; i < 300; i++) {
+            bool is_short = rng() % 3 != 0;
+            uint64_t offset = rng() % (size - 5 * kPage), len = 1 + rng() % (4 * kPage);
+            size_t at = kPage + rng() % kPage;
+            if (is_short) {
+                offset -= offset % kLba;
+                len = kLba;
+                at -= at % 4;
+            }
+            ASSERT_EQ(s.read(at, len, offset), static_cast<int64_t>(len)) << i;
+            ASSERT_TRUE(s.holds(at, len, offset)) << i << ": " << len << " at " << offset;
+            ASSERT_TRUE(GD_FREE(s.lock(0))) << i;
+        }
+    }
+}
+
+TEST(DirectSingleMixed, ThreadsShareTwoQueues)
+{
+    Stack s(2, 4, 20);
+    std::vector<std::thread> threads;
+    std::vector<std::string> wrong(4);
+    for (size_t t = 0; t < wrong.size(); t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 rng(static_cast<unsigned>(t));
+            for (unsigned i = 0; i < 100; i++) {
+                uint64_t offset = rng() % 16 * kPage, len = i % 4 ? kPage : 3 * kPage + 5;
+                size_t at = (1 + t * 8) * kPage;
+                if (s.read(at, len, offset) != static_cast<int64_t>(len) ||
+                    !s.holds(at, len, offset))
+                    wrong[t] = std::to_string(len) + " at " + std::to_string(offset);
+            }
+        });
+    }
+    for (std::thread &t : threads)
+        t.join();
+    for (const std::string &w : wrong)
+        EXPECT_EQ(w, "");
+}
+
+TEST(DirectSingleFails, WithTheDrivesErrorAndTheQueueGoesOn)
+{
+    Stack s(1, 4, 3);
+    s.status_of_next = 0x281;
+    EXPECT_EQ(s.read(kPage, kPage, 0), -EIO);
+    for (unsigned i = 0; i < 9; i++)
+        EXPECT_EQ(s.read(kPage, kPage, 0), static_cast<int64_t>(kPage)) << i;
+    EXPECT_TRUE(s.holds(kPage, kPage, 0));
+}
+
+TEST(DirectSingleFails, OutsideOfBuffersAndTheQueueGoesOn)
+{
+    Stack s(1, 4, 3);
+    EXPECT_EQ(s.read(kPages * kPage - 100, kLba, 0), -EFAULT);
+    EXPECT_EQ(s.read(0, kLba, 0), -EFAULT) << "of the first page 64 bytes are not the buffer's";
+    EXPECT_EQ(s.commands, 0u);
+    EXPECT_EQ(s.read(kPage, kLba, 0), static_cast<int64_t>(kLba));
+}
+
+TEST(DirectSingleFails, ByTheDeadlineAndTheQueueIsLost)
+{
+    Stack s(2, 4, 3);
+    s.file.set.command_ns = 2000000;
+    s.on_command = [] { return false; };
+    EXPECT_EQ(s.read(kPage, kPage, 0), -ETIMEDOUT);
+    EXPECT_EQ(s.read(kPage, kPage, 0), -ETIMEDOUT);
+    for (uint32_t queue : {0u, 1u})
+        EXPECT_TRUE(s.lock(queue) & GD_LOST) << queue;
+    for (int i = 0; i < 1000 && s.commands < 2; i++) // the controller may be late, too
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(s.commands, 2u);
+    EXPECT_EQ(s.read(kPage, kPage, 0), -ETIMEDOUT) << "both are lost";
+    EXPECT_EQ(s.commands, 2u);
+}
+
+TEST(DirectSingleFails, OverACompletionOfAnotherCommandAndTheQueueIsLost)
+{
+    Stack s(1, 4, 3);
+    ASSERT_EQ(s.read(kPage, kPage, 0), static_cast<int64_t>(kPage));
+    s.cid_error = 1;
+    EXPECT_EQ(s.read(kPage, kPage, 0), -EIO);
+    EXPECT_TRUE(s.lock(0) & GD_LOST);
+}
+
+TEST(DirectSingleFails, WhenTheLeaseEndsWithACommandInFlight)
+{
+    Stack s(1, 4, 3);
+    s.on_command = [&] {
+        __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+        return false;
+    };
+    EXPECT_EQ(s.read(kPage, kPage, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 1u);
+    EXPECT_TRUE(s.lock(0) & GD_LOST);
+}
+
+TEST(DirectSingleFails, BeforeACommandWhenTheLeaseHasEnded)
+{
+    Stack s(1, 4, 3);
+    s.lease = GD_LEASE_REVOKED;
+    EXPECT_EQ(s.read(kPage, kPage, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 0u);
+    EXPECT_TRUE(GD_FREE(s.lock(0)));
+}
+
+} // namespace

@@ -1,0 +1,178 @@
+// Queues, files and memory of the direct path in the process itself, against a controller of few
+// lines that runs beside them.
+#ifndef TESTS_CLIENT_LIB_DIRECT_STACK_H
+#define TESTS_CLIENT_LIB_DIRECT_STACK_H
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+extern "C" {
+#include "tests/client/lib/direct_single_rig.h"
+}
+
+namespace direct_stack
+{
+
+constexpr uint32_t kLba = 512, kMost = 8192, kTable = 1 + GD_GROUP;
+constexpr size_t kPages = 256, kPage = 4096;
+
+struct alignas(4096) Page {
+    uint8_t bytes[kPage];
+};
+
+struct Rings {
+    std::vector<nvme_sqe> sq;
+    std::vector<nvme_cqe> cq;
+    std::vector<gq_slot> slots;
+    std::vector<uint32_t> free_cids;
+    uint32_t sq_doorbell = 0, cq_doorbell = 0;
+    uint32_t head = 0, posted = 0; // the controller's
+
+    explicit Rings(uint32_t depth) : sq(depth), cq(depth), slots(depth), free_cids(depth)
+    {
+    }
+};
+
+// Addresses of the controller are those of the process.
+class Stack
+{
+  public:
+    Stack(uint32_t n_queues, uint32_t depth, unsigned n_extents)
+        : depth_(depth), queues_(n_queues), locks(n_queues)
+    {
+        rings_.assign(n_queues, Rings(depth));
+        for (size_t i = 0; i < media_.size(); i++)
+            media_[i] = static_cast<uint8_t>(i * 7 + i / 512);
+        for (uint32_t i = 0; i < n_queues; i++) {
+            Rings &r = rings_[i];
+            queues_[i].port = {r.sq.data(),    r.cq.data(),        &r.sq_doorbell, &r.cq_doorbell,
+                               r.slots.data(), r.free_cids.data(), depth,          0};
+        }
+        make_extents(n_extents);
+        uint64_t memory = reinterpret_cast<uint64_t>(pages.data());
+        uint64_t staging = reinterpret_cast<uint64_t>(staging_.data());
+        table_[0] = {
+            memory + 64, kPages * kPage - 64, {memory, memory, 0, 64, kPages * kPage - 64}};
+        file.set = {queues_.data(), locks.data(), table_, &n_buffers_, &lease, {}, 0, 0, 0, 0, 0};
+        file.set.staging = {staging, staging, 0, 0, 0};
+        file.set.command_ns = 10000000000u;
+        file.set.n_queues = n_queues;
+        file.set.nsid = 1;
+        file.set.max_command = kMost;
+        file.lease = &lease;
+        file.checked_ns = &checked_ns_;
+        controller_ = std::thread([this] {
+            while (!stop_) {
+                for (Rings &r : rings_)
+                    serve(r);
+                std::this_thread::yield();
+            }
+        });
+    }
+
+    ~Stack()
+    {
+        stop_ = true;
+        controller_.join();
+    }
+
+    // Of the memory, to byte `at` of it.
+    int64_t read(size_t at, uint64_t len, uint64_t offset)
+    {
+        return direct_single_read(&file, reinterpret_cast<uint64_t>(pages.data()) + at, len,
+                                  offset);
+    }
+
+    bool holds(size_t at, uint64_t len, uint64_t offset) const
+    {
+        return memcmp(pages[0].bytes + at, &content_[offset], len) == 0;
+    }
+
+    bool is_media(size_t at, uint64_t len, uint64_t lba) const
+    {
+        return memcmp(pages[0].bytes + at, &media_[lba * kLba], len) == 0;
+    }
+
+    uint32_t lock(uint32_t queue)
+    {
+        return __atomic_load_n(&locks[queue], __ATOMIC_ACQUIRE);
+    }
+
+  private:
+    // Of some pages each, every third a hole, not in the order of the media.
+    void make_extents(unsigned n)
+    {
+        for (unsigned i = 0; i < n; i++) {
+            uint64_t len = (2 + i % 3) * kPage, lba = (n - i) * 40;
+            bool hole = i % 3 == 2;
+            extents_.push_back({content_.size(), hole ? GQ_LBA_ZERO : lba});
+            for (uint64_t j = 0; j < len; j++)
+                content_.push_back(hole ? 0 : media_[lba * kLba + j]);
+        }
+        file.map = {extents_.data(), content_.size(), n, kLba};
+    }
+
+    // Whatever goes wrong here is told by the thread that reads, when the test asks.
+    void serve(Rings &r)
+    {
+        uint32_t tail = __atomic_load_n(&r.sq_doorbell, __ATOMIC_ACQUIRE);
+        while (r.head != tail) {
+            uint32_t told = __atomic_load_n(&r.cq_doorbell, __ATOMIC_ACQUIRE);
+            if ((r.posted + 1) % depth_ == told)
+                return; // the CQ is full
+            execute(r, r.sq[r.head]);
+            r.head = (r.head + 1) % depth_;
+        }
+    }
+
+    void execute(Rings &r, const nvme_sqe &sqe)
+    {
+        uint64_t slba = sqe.cdw10 | static_cast<uint64_t>(sqe.cdw11) << 32;
+        uint64_t len = (sqe.cdw12 + 1) * kLba, first = kPage - sqe.prp1 % kPage;
+        uint32_t at = r.posted % depth_, phase = (r.posted / depth_ & 1) ^ 1;
+        commands++;
+        odd_commands += sqe.opcode != NVME_IO_READ || sqe.flags || sqe.nsid != 1 || sqe.cdw2 ||
+                        sqe.cdw3 || sqe.mptr || sqe.cdw13 || sqe.cdw14 || sqe.cdw15;
+        if (on_command && !on_command())
+            return;
+        memcpy(reinterpret_cast<void *>(sqe.prp1), &media_[slba * kLba], std::min(len, first));
+        if (len > first && len <= first + kPage) // longer ones: their memory is in one piece
+            memcpy(reinterpret_cast<void *>(sqe.prp2), &media_[slba * kLba + first], len - first);
+        else if (len > first)
+            memcpy(reinterpret_cast<void *>(sqe.prp1 + first), &media_[slba * kLba + first],
+                   len - first);
+        uint32_t status = static_cast<uint32_t>(status_of_next.exchange(0)) << 1 | phase;
+        uint32_t cid = static_cast<uint16_t>(sqe.cid + cid_error.exchange(0));
+        __atomic_store_n(reinterpret_cast<uint32_t *>(&r.cq[at].cid), cid | status << 16,
+                         __ATOMIC_RELEASE);
+        r.posted++;
+    }
+
+    std::vector<uint8_t> media_ = std::vector<uint8_t>(4u << 20), content_;
+    std::vector<Page> staging_ = std::vector<Page>(64);
+    std::vector<Rings> rings_;
+    std::vector<gq_file_extent> extents_;
+    uint32_t depth_;
+    std::vector<gd_queue> queues_;
+    gd_buffer table_[kTable] = {};
+    uint32_t n_buffers_ = 1;
+    uint64_t checked_ns_ = 0;
+    std::atomic<bool> stop_{false};
+    std::thread controller_;
+
+  public:
+    std::vector<uint32_t> locks;
+    std::vector<Page> pages = std::vector<Page>(kPages);
+    uint32_t lease = GD_LEASE_VALID;
+    gpunvme_device_file file = {};
+    // Of the controller; on_command: set before the first read, false: never completed.
+    std::function<bool()> on_command;
+    std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
+};
+
+} // namespace direct_stack
+
+#endif

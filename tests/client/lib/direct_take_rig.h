@@ -1,0 +1,17 @@
+/* A queue of the direct path as a warp takes it, where others are quicker and time is told. */
+#ifndef TESTS_CLIENT_LIB_DIRECT_TAKE_RIG_H
+#define TESTS_CLIENT_LIB_DIRECT_TAKE_RIG_H
+
+#include "client/device/gd_types.h"
+
+struct direct_take {
+    uint64_t now_ns, step_ns; /* of the clock: each look at it takes a step */
+    unsigned losses;          /* so many tries find that somebody has just taken the queue */
+    unsigned tries;           /* so far */
+    uint32_t queue;           /* the one that was taken, or tried last */
+};
+
+/* What gd_take() returns. One at a time. */
+int direct_take(const struct gpunvme_device_file *f, struct direct_take *t);
+
+#endif

@@ -1,0 +1,70 @@
+// Taking a queue of the direct path while others take them too.
+#include <errno.h>
+
+#include <climits>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/lib/direct_stack.h"
+
+extern "C" {
+#include "tests/client/lib/direct_take_rig.h"
+}
+
+namespace
+{
+
+using direct_stack::Stack;
+
+constexpr uint64_t kStep = 1000, kPatience = 100 * kStep;
+
+struct Take : Stack {
+    explicit Take(uint32_t n_queues) : Stack(n_queues, 4, 3)
+    {
+        file.set.command_ns = kPatience;
+    }
+    struct direct_take take = {1, kStep, 0, 0, 0};
+};
+
+TEST(DirectTake, AQueueThatIsLostToOthersIsTriedAgain)
+{
+    Take t(3);
+    t.take.losses = 20;
+    EXPECT_EQ(direct_take(&t.file, &t.take), 0);
+    EXPECT_EQ(t.take.tries, 21u);
+    EXPECT_EQ(t.lock(t.take.queue), GD_TAKEN);
+}
+
+TEST(DirectTake, WhoLosesEveryQueueStopsByTheDeadline)
+{
+    for (uint32_t queues : {1u, 3u}) {
+        Take t(queues);
+        t.take.losses = UINT_MAX;
+        EXPECT_EQ(direct_take(&t.file, &t.take), -ETIMEDOUT);
+        EXPECT_GE(t.take.now_ns, kPatience);
+        EXPECT_LT(t.take.now_ns, 2 * kPatience);
+        EXPECT_GT(t.take.tries, 10u);
+        EXPECT_TRUE(GD_FREE(t.lock(t.take.queue))) << "it is others' to give back";
+    }
+}
+
+TEST(DirectTake, WhereAllAreTakenTheWaitEndsByTheDeadline)
+{
+    Take t(2);
+    t.locks = {GD_TAKEN, GD_TAKEN};
+    EXPECT_EQ(direct_take(&t.file, &t.take), -ETIMEDOUT);
+    EXPECT_GE(t.take.now_ns, kPatience);
+    EXPECT_LT(t.take.now_ns, 2 * kPatience);
+}
+
+// Time may have passed while nobody ran us: a queue that is free is taken all the same.
+TEST(DirectTake, TimeThatIsUpSparesTheTryThatWorks)
+{
+    Take t(2);
+    t.take.losses = 1;
+    t.take.step_ns = 2 * kPatience;
+    EXPECT_EQ(direct_take(&t.file, &t.take), 0);
+    EXPECT_EQ(t.take.tries, 2u);
+}
+
+} // namespace

@@ -1,0 +1,420 @@
+// The direct path on a mount without a GPU: the same queue code, run by the thread that calls. Over
+// a drive that fails when it is told to.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "tests/client/lib/mount_rig.h"
+
+namespace
+{
+
+using namespace mount_rig;
+
+constexpr uint64_t kData = kPage; // a page of the file that is no hole: to read it takes a command
+
+class DirectBase : public MountRig
+{
+  protected:
+    // What *bytes said, or the call itself.
+    int64_t read(struct gpunvme_file *f, size_t at, size_t n, uint64_t offset)
+    {
+        int64_t bytes = -1;
+        int err = gpunvme_read_async(f, memory_ + at, n, offset, nullptr, &bytes);
+        return err ? err : bytes;
+    }
+};
+
+class Direct : public DirectBase, public ::testing::WithParamInterface<Way>
+{
+  protected:
+    void SetUp() override
+    {
+        start(GetParam(), GPUNVME_PUPPET);
+    }
+    const std::vector<size_t> most_ = {kFile,     3 * kPage, 3 * kPage, 100000,    3 * kPage,
+                                       3 * kPage, 100000,    3 * kPage, 3 * kPage, 100000};
+};
+
+TEST_P(Direct, ReadsAnythingAnywhereAndTouchesNothingElse)
+{
+    expect_reads(300, most_,
+                 [this](size_t at, size_t n, uint64_t offset) { return read(f_, at, n, offset); });
+}
+
+TEST_P(Direct, EndsWhereTheFileDoes)
+{
+    EXPECT_EQ(gpunvme_file_size(f_), kFile);
+    EXPECT_EQ(read(f_, 0, kRoom, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(0, kFile, 0));
+    EXPECT_EQ(read(f_, 0, 5000, kFile - 10), 10);
+    EXPECT_EQ(read(f_, 0, 5000, kFile), 0);
+    EXPECT_EQ(read(f_, 0, 5000, kFile + kPage), 0);
+    EXPECT_EQ(read(f_, 0, 0, 10), 0);
+}
+
+TEST_P(Direct, AHostThatWaitsReadsTheSame)
+{
+    expect_reads(100, most_, [this](size_t at, size_t n, uint64_t offset) {
+        return gpunvme_file_read(f_, memory_ + at, n, offset);
+    });
+    EXPECT_EQ(gpunvme_file_read(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
+    EXPECT_EQ(gpunvme_file_read(f_, memory_, 10, UINT64_MAX), -EINVAL);
+}
+
+TEST_P(Direct, ManyThreadsShareFewQueues)
+{
+    in_threads(8, [this](size_t t) {
+        std::mt19937 rng(static_cast<unsigned>(t));
+        const size_t mine = t << 20;
+        for (int i = 0; i < 200; i++) {
+            uint64_t offset = rng() % (kFile - 50000);
+            size_t n = 1 + rng() % 50000;
+            if (read(f_, mine, n, offset) != static_cast<int64_t>(n) || !holds(mine, n, offset))
+                return std::to_string(n) + " at " + std::to_string(offset);
+        }
+        return std::string();
+    });
+}
+
+// Queues that others have come free in no order: a reader waits for one as long as for a command,
+// and where the processors are busy with other things the default is too short.
+INSTANTIATE_TEST_SUITE_P(
+    Mounts, Direct,
+    ::testing::Values(Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
+                      Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
+                      Way{"shadow_doorbells",
+                          "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
+    [](const auto &info) { return info.param.name; });
+
+class DirectOne : public DirectBase
+{
+  protected:
+    void SetUp() override
+    {
+        start({"", "executor=cpu,direct=root,deadline=2000", 3, 16}, GPUNVME_PUPPET);
+    }
+    int64_t read_until_it_fails()
+    {
+        return until_it_fails([this] {
+            int64_t n = read(f_, 0, kPage, kData);
+            return n == static_cast<int64_t>(kPage) ? 0 : n;
+        });
+    }
+};
+
+TEST_F(DirectOne, SeesTheFileAsItWasUntilRefreshed)
+{
+    const std::string more(10000, 'm');
+    EXPECT_EQ(gpunvme_file_refresh(f_), 0);
+    ASSERT_EQ(pwrite(fd_, more.data(), more.size(), kFile), static_cast<ssize_t>(more.size()));
+    EXPECT_EQ(gpunvme_file_size(f_), kFile);
+    EXPECT_EQ(read(f_, 0, 5000, kFile), 0);
+    EXPECT_EQ(gpunvme_file_refresh(f_), 1) << gpunvme_error();
+    EXPECT_EQ(gpunvme_file_refresh(f_), 0);
+    EXPECT_EQ(gpunvme_file_size(f_), kFile + more.size());
+    EXPECT_EQ(read(f_, 0, 20000, kFile), static_cast<int64_t>(more.size()));
+    EXPECT_EQ(memcmp(memory_, more.data(), more.size()), 0);
+}
+
+TEST_F(DirectOne, BlocksThatTheFileLostKeepWhatTheyHeld)
+{
+    ASSERT_EQ(ftruncate(fd_, 0), 0);
+    int other = open(mount_->path("other").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    std::string filler(kFile, 'x');
+    for (off_t at = 0; write(other, filler.data(), filler.size()) > 0 && at < 10; at++)
+        ;
+    fsync(other);
+    EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(0, kFile, 0));
+    EXPECT_EQ(gpunvme_file_refresh(f_), 1);
+    EXPECT_EQ(gpunvme_file_size(f_), 0u);
+    EXPECT_EQ(read(f_, 0, kFile, 0), 0);
+    close(other);
+}
+
+TEST_F(DirectOne, TheDescriptorMayBeClosed)
+{
+    close(fd_);
+    fd_ = -1;
+    EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(0, kFile, 0));
+}
+
+TEST_F(DirectOne, BuffersComeAndGo)
+{
+    struct gpunvme_buffer *later;
+    std::vector<char> own(kPage);
+    int64_t bytes;
+    ASSERT_EQ(gpunvme_alloc(g_, 2 * kPage, &later), 0);
+    char *addr = static_cast<char *>(gpunvme_buffer_addr(later));
+    EXPECT_EQ(gpunvme_read_async(f_, addr, 2 * kPage, 0, nullptr, &bytes), 0) << gpunvme_error();
+    EXPECT_EQ(bytes, static_cast<int64_t>(2 * kPage));
+    EXPECT_EQ(memcmp(addr, file_.data(), 2 * kPage), 0);
+    EXPECT_EQ(gpunvme_read_async(f_, addr, 2 * kPage + 1, 0, nullptr, &bytes), -EFAULT);
+    EXPECT_EQ(gpunvme_read_async(f_, own.data(), kPage, 0, nullptr, &bytes), -EFAULT);
+    EXPECT_EQ(gpunvme_unregister(later), 0);
+    EXPECT_EQ(gpunvme_read_async(f_, addr, kPage, 0, nullptr, &bytes), -EFAULT);
+    EXPECT_EQ(read(f_, 0, kPage, 0), static_cast<int64_t>(kPage));
+}
+
+TEST_F(DirectOne, RefusesWhatIsNoFileToRead)
+{
+    struct gpunvme_file *f;
+    int write_only = open(mount_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
+    int foreign = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    int directory = open(mount_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(gpunvme_file_open(d_, write_only, &f), -EBADF);
+    EXPECT_EQ(gpunvme_file_open(d_, foreign, &f), -ENOTTY);
+    EXPECT_EQ(gpunvme_file_open(d_, directory, &f), -EISDIR);
+    EXPECT_EQ(gpunvme_file_open(d_, -1, &f), -EBADF);
+    for (int fd : {write_only, foreign, directory})
+        close(fd);
+    struct gpunvme_direct *d;
+    struct gpunvme_direct_options o = {GPUNVME_LEASE_MAX + 1, 0};
+    EXPECT_EQ(gpunvme_direct_open(g_, &o, &d), -EINVAL);
+}
+
+TEST_F(DirectOne, RefusesAFileOfAnotherMount)
+{
+    Mounted other(128u << 20);
+    ASSERT_TRUE(other.mount("executor=cpu")) << other.log();
+    int fd = open(other.path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    ASSERT_EQ(ftruncate(fd, kPage), 0);
+    struct gpunvme_piece piece = {0, 0, kPage, 0};
+    struct gpunvme_file *f;
+    EXPECT_EQ(gpunvme_read(buffer_, fd, 0, 0, kPage, nullptr), -ENOTTY);
+    EXPECT_EQ(gpunvme_write(buffer_, fd, 0, 0, kPage, nullptr), -ENOTTY);
+    EXPECT_EQ(gpunvme_readv(buffer_, fd, &piece, 1, nullptr), -ENOTTY);
+    EXPECT_EQ(gpunvme_file_open(d_, fd, &f), -ENOTTY);
+    close(fd);
+    EXPECT_TRUE(other.unmount()) << other.log();
+}
+
+// Whether the descriptor that is one too many is the library's own, or comes over the socket.
+TEST_F(DirectOne, WithTooFewDescriptorsSaysSo)
+{
+    struct gpunvme_direct_options o = {1, 8};
+    struct rlimit usual, few;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    few = usual;
+    int opened = 0, lowest_free = dup(fd_);
+    close(lowest_free);
+    for (int more = 0; more < 32 && opened < 2; more++) {
+        struct gpunvme_direct *d = nullptr;
+        struct gpunvme_file *f = nullptr;
+        few.rlim_cur = static_cast<rlim_t>(lowest_free + more);
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        int err_of_file = gpunvme_file_open(d_, fd_, &f);
+        int err_of_queues = err_of_file ? err_of_file : gpunvme_direct_open(g_, &o, &d);
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        opened = (err_of_file == 0) + (err_of_queues == 0);
+        EXPECT_TRUE(!err_of_file || err_of_file == -EMFILE) << more << ": " << err_of_file;
+        EXPECT_TRUE(!err_of_queues || err_of_queues == -EMFILE) << more << ": " << err_of_queues;
+        gpunvme_direct_close(d);
+        gpunvme_file_close(f);
+    }
+    EXPECT_EQ(opened, 2) << "a few are enough";
+}
+
+TEST_F(DirectOne, AnErrorOfTheDriveIsTheReads)
+{
+    ASSERT_NO_FATAL_FAILURE(fault("status", kRead, 1, 0x281)); // unrecovered read error
+    EXPECT_EQ(read(f_, 0, kPage, kData), -EIO);
+    EXPECT_EQ(read(f_, 0, kPage, kData), static_cast<int64_t>(kPage));
+    EXPECT_TRUE(holds(0, kPage, kData));
+}
+
+TEST_F(DirectOne, ALostCommandCostsAQueueAndNewOnesCanBeHad)
+{
+    ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 3));
+    for (int i = 0; i < 3; i++)
+        EXPECT_EQ(read(f_, 0, kPage, kData), -ETIMEDOUT) << i;
+    EXPECT_EQ(read(f_, 0, kPage, kData), -ETIMEDOUT) << "all three are lost";
+    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(0, kFile, 0));
+}
+
+TEST_F(DirectOne, AResetEndsTheLeasesAndTheyAreRenewed)
+{
+    ASSERT_NO_FATAL_FAILURE(fault("fatal", kAny, 1));
+    expect_gone(read_until_it_fails());
+    write_another_file(); // the daemon finds out, and resets
+    expect_gone(read_until_it_fails());
+    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(0, kFile, 0));
+}
+
+TEST_F(DirectOne, TheMountsEndIsTheLeases)
+{
+    end_the_mount();
+    expect_gone(read_until_it_fails());
+    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_EQ(read(f_, 0, kPage, 0), -ESTALE);
+    expect_ended();
+}
+
+TEST_F(DirectOne, ADaemonThatWasKilledCostsDeadlinesOnly)
+{
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> readers;
+    for (size_t t = 0; t < 4; t++) {
+        readers.emplace_back([&, t] {
+            while (!stop)
+                read(f_, t * (kRoom / 4), 3 * kPage, kData);
+        });
+    }
+    usleep(50000);
+    kill(mount_->pid(), SIGKILL);
+    int64_t n = read_until_it_fails();
+    stop = true;
+    for (std::thread &t : readers)
+        t.join();
+    EXPECT_EQ(n, -ETIMEDOUT);
+    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_STRNE(gpunvme_error(), "no error");
+    EXPECT_EQ(read(f_, 0, kPage, kData), -ESTALE);
+    EXPECT_LE(gpunvme_file_refresh(f_), 0);
+    struct gpunvme_direct *other;
+    EXPECT_LT(gpunvme_direct_open(g_, nullptr, &other), 0);
+    close(fd_);
+    fd_ = -1;
+    gpunvme_disconnect(g_);
+    g_ = nullptr;
+    d_ = nullptr;
+    EXPECT_FALSE(mount_->unmount());
+}
+
+TEST_F(DirectOne, SeveralHandlesAreIndependent)
+{
+    struct gpunvme_direct_options o = {2, 8};
+    struct gpunvme_direct *second;
+    struct gpunvme_file *of_second;
+    ASSERT_EQ(gpunvme_direct_open(g_, &o, &second), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_file_open(second, fd_, &of_second), 0) << gpunvme_error();
+    EXPECT_EQ(read(of_second, 0, kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(0, kFile, 0));
+    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    EXPECT_EQ(read(of_second, 0, kPage, kData), static_cast<int64_t>(kPage));
+    gpunvme_direct_close(d_); // and its file
+    EXPECT_EQ(read(of_second, kPage, kPage, kData), static_cast<int64_t>(kPage));
+    EXPECT_TRUE(holds(kPage, kPage, kData));
+    d_ = second;
+    f_ = of_second;
+}
+
+// Only what is being read must stay: all else of the handle changes meanwhile.
+TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
+{
+    std::atomic<bool> stop{false};
+    std::atomic<int> failed{0}, read_wrong{0};
+    std::thread buffers([&] {
+        while (!stop) {
+            struct gpunvme_buffer *b;
+            int64_t bytes;
+            if (gpunvme_alloc(g_, 2 * kPage, &b)) {
+                failed++;
+                continue;
+            }
+            void *to = gpunvme_buffer_addr(b);
+            failed += gpunvme_read_async(f_, to, kPage, kData, nullptr, &bytes) || bytes != kPage ||
+                      memcmp(to, &file_[kData], kPage) != 0;
+            gpunvme_unregister(b);
+        }
+    });
+    std::thread files([&] {
+        while (!stop) {
+            struct gpunvme_file *f;
+            if (gpunvme_file_open(d_, fd_, &f)) {
+                failed++;
+                continue;
+            }
+            failed += read(f, kRoom - kPage, kPage, kData) != kPage;
+            gpunvme_file_close(f);
+        }
+    });
+    for (int i = 0; i < 300; i++)
+        read_wrong += read(f_, 0, 5 * kPage, kData) != 5 * kPage || !holds(0, 5 * kPage, kData);
+    stop = true;
+    buffers.join();
+    files.join();
+    EXPECT_EQ(read_wrong, 0);
+    EXPECT_EQ(failed, 0) << gpunvme_error();
+}
+
+// All queues that there are; those of somebody who was killed come back soon.
+int lease_all(struct gpunvme *g, struct gpunvme_direct **out)
+{
+    struct gpunvme_direct_options all = {GPUNVME_LEASE_MAX, 4};
+    auto end = std::chrono::steady_clock::now() + kLong;
+    int err;
+    while ((err = gpunvme_direct_open(g, &all, out)) && std::chrono::steady_clock::now() < end)
+        usleep(10000);
+    return err;
+}
+
+// Reads until it is killed, and says when it begins.
+[[noreturn]] void read_forever(const std::string &mountpoint, int fd, int ready)
+{
+    struct gpunvme *g;
+    struct gpunvme_buffer *b;
+    struct gpunvme_direct *d;
+    struct gpunvme_file *f;
+    int64_t bytes = 0;
+    if (gpunvme_connect(mountpoint.c_str(), &g) || gpunvme_alloc(g, kFile, &b) ||
+        lease_all(g, &d) || gpunvme_file_open(d, fd, &f) || write(ready, "r", 1) != 1)
+        _exit(1);
+    while (bytes >= 0)
+        gpunvme_read_async(f, gpunvme_buffer_addr(b), kFile, 0, nullptr, &bytes);
+    _exit(2);
+}
+
+TEST_F(DirectOne, AKilledReaderLeavesItsQueues)
+{
+    gpunvme_direct_close(d_);
+    d_ = nullptr;
+    for (int i = 0; i < 3; i++) {
+        int ready[2], status;
+        char byte;
+        ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+        pid_t child = fork();
+        if (child == 0)
+            read_forever(mount_->mountpoint(), fd_, ready[1]);
+        close(ready[1]);
+        EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+        close(ready[0]);
+        usleep(20000);
+        kill(child, SIGKILL);
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFSIGNALED(status)) << status;
+    }
+    ASSERT_EQ(lease_all(g_, &d_), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+    EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(0, kFile, 0));
+}
+
+class DirectRight : public DirectBase
+{
+  protected:
+    void SetUp() override
+    {
+        start("executor=cpu");
+    }
+};
+
+TEST_F(DirectRight, IsTheMountsToGive)
+{
+    EXPECT_EQ(gpunvme_direct_open(g_, nullptr, &d_), -EPERM);
+    EXPECT_NE(std::string(gpunvme_error()).find("direct="), std::string::npos) << gpunvme_error();
+}
+
+} // namespace

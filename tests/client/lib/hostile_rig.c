@@ -1,0 +1,61 @@
+#include "tests/client/lib/hostile_rig.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "client/lib/direct.h"
+
+static struct hostile_mount *mount; /* one at a time */
+
+struct gpunvme *hostile_open(struct hostile_mount *m, int dev_fd)
+{
+    struct gpunvme *g = calloc(1, sizeof(*g));
+    struct stat st;
+    if (!g || fstat(dev_fd, &st) != 0)
+        abort();
+    mount = m;
+    g->fd = dev_fd;
+    g->dev = st.st_dev;
+    g->info = m->info;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->unused, NULL);
+    return g;
+}
+
+void hostile_close(struct gpunvme *g)
+{
+    while (g->directs)
+        gpunvme_direct_close(g->directs);
+    while (g->buffers)
+        gpunvme_unregister(g->buffers);
+    pthread_cond_destroy(&g->unused);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+/* In place of client/connect.c's. */
+int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
+{
+    (void)fd;
+    (void)size;
+    switch (request) {
+    case GPUNVME_IOC_REGISTER:
+        return mount->fail_register;
+    case GPUNVME_IOC_UNREGISTER:
+        __atomic_fetch_add(&mount->unregistered, 1, __ATOMIC_RELAXED);
+        return 0;
+    case GPUNVME_IOC_BUFFER_IOVA:
+        return mount->fail_iova;
+    case GPUNVME_IOC_QUEUE_LEASE:
+        *(struct gpunvme_ioc_queue_lease *)arg = mount->queues;
+        return mount->fail_queues;
+    case GPUNVME_IOC_EXTENT_LEASE:
+        *(struct gpunvme_ioc_extent_lease *)arg = mount->extents;
+        return mount->fail_extents;
+    case GPUNVME_IOC_LEASE_END:
+        __atomic_fetch_add(&mount->lease_ends, 1, __ATOMIC_RELAXED);
+        return 0;
+    default:
+        abort();
+    }
+}

@@ -1,0 +1,31 @@
+/* The direct path of the library over a mount that a test plays: its ioctls, and its socket. */
+#ifndef TESTS_CLIENT_LIB_HOSTILE_RIG_H
+#define TESTS_CLIENT_LIB_HOSTILE_RIG_H
+
+#include <stdint.h>
+
+#include "gpunvme/gpunvme.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the mount answers. A zero in `fail` is success. */
+struct hostile_mount {
+    struct gpunvme_ioc_info info;
+    struct gpunvme_ioc_queue_lease queues;
+    struct gpunvme_ioc_extent_lease extents;
+    int fail_register, fail_iova, fail_queues, fail_extents; /* 0 or -errno */
+    unsigned lease_ends;                                     /* that it was asked for */
+    unsigned unregistered;
+};
+
+/* A handle of it, without connecting; m and dev_fd, a file of "the mount", stay the caller's. */
+struct gpunvme *hostile_open(struct hostile_mount *m, int dev_fd);
+void hostile_close(struct gpunvme *g);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

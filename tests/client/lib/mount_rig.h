@@ -1,0 +1,93 @@
+// A mount with the library connected to it, a buffer that reads go to, and a file of which every
+// byte is known.
+#ifndef TESTS_CLIENT_LIB_MOUNT_RIG_H
+#define TESTS_CLIENT_LIB_MOUNT_RIG_H
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/e2e/mounted.h"
+
+namespace mount_rig
+{
+
+constexpr size_t kPage = 4096, kFile = (6u << 20) + 4321; // a quarter of it in one piece:
+constexpr size_t kWhole = kFile / 4 / kPage * kPage, kRoom = (8u << 20) + 123;
+constexpr char kGuard = 0x5a;
+constexpr int kRead = 2, kAny = -1;              // opcodes for fault()
+constexpr auto kLong = std::chrono::seconds(60); // a bound, not an expectation
+
+struct Way {
+    const char *name, *options;
+    uint32_t queues, depth; // to lease; 0: the library's defaults
+};
+
+class MountRig : public ::testing::Test
+{
+  protected:
+    // A fatal failure, or a skip, ends it early.
+    void start(const std::string &options);
+    // Over a drive that fails when it is told to, served by that program; leases open.
+    void start(const Way &way, const char *puppet);
+    void open_direct(uint32_t queues, uint32_t depth);
+    // Of kRoom bytes: 0 or -errno.
+    virtual int alloc(struct gpunvme_buffer **out)
+    {
+        return gpunvme_alloc(g_, kRoom, out);
+    }
+    void TearDown() override;
+
+    // The next commands of the opcode, so many of them, meet this fault (tests/daemon/puppet.c).
+    void fault(const std::string &kind, int opcode, unsigned times, unsigned status = 0);
+    // Has the daemon use the drive: it finds out what state that is in.
+    void write_another_file();
+    // From then on the mount ends; later, by the library first, it has ended well.
+    void end_the_mount();
+    void expect_ended();
+    // What a read of a drive or a mount that is gone may say.
+    static void expect_gone(int64_t result);
+
+    // What `read` says first that is not 0; 0 when the time is up.
+    static int64_t until_it_fails(const std::function<int64_t()> &read);
+    // Work of several threads at a time: each gets its number, and returns what went wrong.
+    static void in_threads(size_t n, const std::function<std::string(size_t)> &work);
+
+    // n bytes at `at` of the buffer are those of the file at offset.
+    ::testing::AssertionResult holds(size_t at, size_t n, uint64_t offset) const;
+    // Bytes that a read has: fewer at the file's end.
+    static size_t bytes_of(size_t n, uint64_t offset);
+    void poison();
+    ::testing::AssertionResult is_poisoned() const;
+    /*
+     * `rounds` reads from any offset to any place, of fewer bytes than `most` in turn: what `read`
+     * says, what is there, and that nothing else has changed.
+     */
+    using Read = std::function<int64_t(size_t at, size_t n, uint64_t offset)>;
+    void expect_reads(int rounds, const std::vector<size_t> &most, const Read &read);
+
+    std::unique_ptr<Mounted> mount_;
+    struct gpunvme *g_ = nullptr;
+    struct gpunvme_buffer *buffer_ = nullptr;
+    struct gpunvme_direct *d_ = nullptr;
+    struct gpunvme_file *f_ = nullptr;
+    char *memory_ = nullptr;
+    int fd_ = -1;
+    std::vector<char> file_ = std::vector<char>(kFile);
+
+  private:
+    void mount(const std::string &options, const char *puppet);
+    void connect();
+    void make_file();
+    int control_ = -1;
+};
+
+} // namespace mount_rig
+
+#endif

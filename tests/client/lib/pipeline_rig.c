@@ -1,0 +1,70 @@
+#include "tests/client/lib/pipeline_rig.h"
+
+#include <stdlib.h>
+
+#include "client/lib/client_internal.h"
+#include "client/lib/pipeline.h"
+
+struct rig {
+    struct gpunvme handle; /* of a mount that takes no host memory, so staging is not registered */
+    struct gpunvme_buffer buffer;
+    struct pipeline *pipeline;
+};
+
+struct rig *rig_new(unsigned threads, size_t chunk, void *addr, size_t len)
+{
+    struct rig *r = calloc(1, sizeof(*r));
+    if (!r)
+        return NULL;
+    r->handle.fd = -1;
+    r->handle.info.executor = GPUNVME_EXECUTOR_CUDA;
+    pthread_mutex_init(&r->handle.lock, NULL);
+    pthread_cond_init(&r->handle.unused, NULL);
+    r->buffer.owner = &r->handle;
+    r->buffer.addr = addr;
+    r->buffer.len = len;
+    r->buffer.device = CUDA_NO_DEVICE;
+    if (pipeline_new(&r->handle, threads, chunk, &r->pipeline) == 0)
+        return r;
+    free(r);
+    return NULL;
+}
+
+void rig_free(struct rig *r)
+{
+    pipeline_free(r->pipeline);
+    pthread_cond_destroy(&r->handle.unused);
+    pthread_mutex_destroy(&r->handle.lock);
+    free(r);
+}
+
+static size_t run(struct rig *r, const struct range *range, int *err)
+{
+    struct gpunvme_result result = {0};
+    return pipeline_run(r->pipeline, &r->buffer, range, &result, err);
+}
+
+size_t rig_read(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len, int *err)
+{
+    return run(r, &(struct range){false, fd, buffer_offset, offset, len}, err);
+}
+
+size_t rig_write(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len, int *err)
+{
+    return run(r, &(struct range){true, fd, buffer_offset, offset, len}, err);
+}
+
+void rig_end_buffer(struct rig *r, bool ending)
+{
+    atomic_store(&r->buffer.ending, ending);
+}
+
+unsigned rig_staging(struct rig *r)
+{
+    unsigned n = 0;
+    pthread_mutex_lock(&r->handle.lock);
+    for (struct gpunvme_buffer *b = r->handle.buffers; b; b = b->next)
+        n++;
+    pthread_mutex_unlock(&r->handle.lock);
+    return n;
+}

@@ -1,0 +1,31 @@
+// The bounce pipeline without a mount: any file, host memory, staging filled by read(2).
+#ifndef TESTS_CLIENT_LIB_PIPELINE_RIG_H
+#define TESTS_CLIENT_LIB_PIPELINE_RIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct rig;
+
+/* NULL when it cannot be made. The buffer is the memory [addr, +len). */
+struct rig *rig_new(unsigned threads, size_t chunk, void *addr, size_t len);
+void rig_free(struct rig *r);
+/* Bytes moved; *err as pipeline_run() leaves it. From any thread. */
+size_t rig_read(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len, int *err);
+size_t rig_write(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len,
+                 int *err);
+/* As gpunvme_unregister() does to transfers under way; undone with false. */
+void rig_end_buffer(struct rig *r, bool ending);
+/* Lanes made so far, all of them free. */
+unsigned rig_staging(struct rig *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,215 @@
+// The bounce pipeline over ordinary files: bytes, ends, errors in the middle, threads.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/client/lib/pipeline_rig.h"
+
+namespace
+{
+
+constexpr size_t kChunk = 4096;
+constexpr unsigned char kUntouched = 0xa5;
+
+std::vector<unsigned char> some_bytes(size_t n)
+{
+    std::vector<unsigned char> all(n);
+    std::mt19937 rng(11);
+    for (unsigned char &c : all)
+        c = static_cast<unsigned char>(rng());
+    return all;
+}
+
+class Pipeline : public ::testing::TestWithParam<unsigned>
+{
+  protected:
+    void SetUp() override
+    {
+        fd_ = memfd_create("pipeline-test", MFD_CLOEXEC);
+        ASSERT_GE(fd_, 0);
+        ASSERT_EQ(write(fd_, file_.data(), file_.size()), static_cast<ssize_t>(file_.size()));
+        rig_ = rig_new(GetParam(), kChunk, buffer_.data(), buffer_.size());
+        ASSERT_NE(rig_, nullptr);
+    }
+
+    void TearDown() override
+    {
+        rig_free(rig_);
+        close(fd_);
+    }
+
+    std::vector<unsigned char> file_ = some_bytes(40 * kChunk + 123);
+    std::vector<unsigned char> buffer_ = std::vector<unsigned char>(48 * kChunk, kUntouched);
+    int fd_ = -1;
+    struct rig *rig_ = nullptr;
+};
+
+TEST_P(Pipeline, ReadsAnyRangeAndTouchesNothingElse)
+{
+    std::mt19937 rng(3);
+    for (int i = 0; i < 200; i++) {
+        size_t offset = rng() % file_.size(), len = rng() % (file_.size() - offset);
+        size_t at = rng() % (buffer_.size() - len);
+        std::vector<unsigned char> expected(buffer_.size(), kUntouched);
+        std::copy_n(file_.begin() + static_cast<ssize_t>(offset), len,
+                    expected.begin() + static_cast<ssize_t>(at));
+        std::fill(buffer_.begin(), buffer_.end(), kUntouched);
+        int err;
+        ASSERT_EQ(rig_read(rig_, fd_, at, offset, len, &err), len);
+        ASSERT_EQ(err, 0);
+        ASSERT_EQ(buffer_, expected) << offset << "+" << len << " to " << at;
+    }
+    EXPECT_LE(rig_staging(rig_), GetParam());
+}
+
+TEST_P(Pipeline, IsShortAtTheEndOfTheFile)
+{
+    int err;
+    EXPECT_EQ(rig_read(rig_, fd_, 0, 10 * kChunk + 1, 48 * kChunk, &err),
+              file_.size() - 10 * kChunk - 1);
+    EXPECT_EQ(err, 0);
+    EXPECT_EQ(rig_read(rig_, fd_, 0, file_.size(), kChunk, &err), 0u);
+    EXPECT_EQ(err, 0);
+    EXPECT_EQ(rig_read(rig_, fd_, 0, 1ull << 40, 9 * kChunk, &err), 0u);
+    EXPECT_EQ(err, 0);
+    EXPECT_EQ(rig_read(rig_, fd_, 0, 0, 0, &err), 0u);
+    EXPECT_EQ(err, 0);
+}
+
+// A file that fails in its middle: this process's memory, with a hole in it.
+TEST_P(Pipeline, AnErrorInTheMiddleEndsItAtTheByte)
+{
+    const size_t good = 13 * kChunk;
+    auto *memory = static_cast<unsigned char *>(
+        mmap(nullptr, 24 * kChunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(memory, MAP_FAILED);
+    std::copy_n(file_.begin(), 24 * kChunk, memory);
+    ASSERT_EQ(munmap(memory + good, kChunk), 0);
+    int self = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(self, 0);
+    int err;
+    const size_t skip = 777;
+    size_t n =
+        rig_read(rig_, self, 5, reinterpret_cast<uintptr_t>(memory) + skip, 20 * kChunk, &err);
+    EXPECT_EQ(n, good - skip);
+    EXPECT_EQ(err, -EIO);
+    EXPECT_STRNE(gpunvme_error(), "no error");
+    EXPECT_TRUE(std::equal(buffer_.begin() + 5, buffer_.begin() + 5 + static_cast<ssize_t>(n),
+                           file_.begin() + skip));
+    close(self);
+    munmap(memory, good);
+    munmap(memory + good + kChunk, 10 * kChunk);
+}
+
+TEST_P(Pipeline, ADescriptorThatCannotIsItsError)
+{
+    int err;
+    EXPECT_EQ(rig_read(rig_, -1, 0, 0, 20 * kChunk, &err), 0u);
+    EXPECT_EQ(err, -EBADF);
+    int closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(rig_write(rig_, closed, 0, 0, 20 * kChunk, &err), 0u);
+    EXPECT_EQ(err, -EBADF);
+    close(closed);
+}
+
+TEST_P(Pipeline, WritesAnyRangeAndNothingElse)
+{
+    std::mt19937 rng(4);
+    std::vector<unsigned char> fresh = some_bytes(buffer_.size());
+    std::copy(fresh.begin(), fresh.end(), buffer_.begin());
+    for (int i = 0; i < 100; i++) {
+        size_t offset = rng() % file_.size(), len = rng() % (file_.size() - offset);
+        size_t at = rng() % (buffer_.size() - len);
+        std::copy_n(buffer_.begin() + static_cast<ssize_t>(at), len,
+                    file_.begin() + static_cast<ssize_t>(offset));
+        int err;
+        ASSERT_EQ(rig_write(rig_, fd_, at, offset, len, &err), len);
+        ASSERT_EQ(err, 0);
+        std::vector<unsigned char> now(file_.size() + 1);
+        ASSERT_EQ(pread(fd_, now.data(), now.size(), 0), static_cast<ssize_t>(file_.size()));
+        now.pop_back();
+        ASSERT_EQ(now, file_) << offset << "+" << len << " from " << at;
+    }
+}
+
+TEST_P(Pipeline, AWriteThatFailsHasWrittenWhatItSaysAndNoMore)
+{
+    const rlim_t room = 11 * kChunk + 99;
+    struct rlimit old, limit;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+    ASSERT_EQ(ftruncate(fd_, 0), 0);
+    auto before = signal(SIGXFSZ, SIG_IGN);
+    limit = old;
+    limit.rlim_cur = room;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int err;
+    size_t n = rig_write(rig_, fd_, 0, 0, 30 * kChunk, &err);
+    setrlimit(RLIMIT_FSIZE, &old);
+    signal(SIGXFSZ, before);
+    if (err == 0 && n == 30 * kChunk)
+        GTEST_SKIP() << "this kernel does not limit the size of a memfd";
+    EXPECT_EQ(n, room);
+    EXPECT_EQ(err, -EFBIG);
+    EXPECT_EQ(lseek(fd_, 0, SEEK_END), static_cast<off_t>(room));
+}
+
+TEST_P(Pipeline, AnEndingBufferTakesNoMore)
+{
+    int err;
+    rig_end_buffer(rig_, true);
+    EXPECT_EQ(rig_read(rig_, fd_, 0, 0, 20 * kChunk, &err), 0u);
+    EXPECT_EQ(err, -EINTR);
+    EXPECT_EQ(buffer_[0], kUntouched);
+    rig_end_buffer(rig_, false);
+    EXPECT_EQ(rig_read(rig_, fd_, 0, 0, 20 * kChunk, &err), 20 * kChunk);
+}
+
+TEST_P(Pipeline, EndingInTheMiddleLeavesWhatItSays)
+{
+    for (int i = 0; i < 30; i++) {
+        std::fill(buffer_.begin(), buffer_.end(), kUntouched);
+        int err = 0;
+        size_t n = 0;
+        std::thread reader([&] { n = rig_read(rig_, fd_, 0, 0, 40 * kChunk, &err); });
+        rig_end_buffer(rig_, true);
+        reader.join();
+        rig_end_buffer(rig_, false);
+        ASSERT_EQ(err, n == 40 * kChunk ? 0 : -EINTR);
+        ASSERT_TRUE(
+            std::equal(buffer_.begin(), buffer_.begin() + static_cast<ssize_t>(n), file_.begin()));
+    }
+}
+
+TEST_P(Pipeline, ServesManyThreadsWithTheLanesItHas)
+{
+    std::vector<std::thread> threads;
+    std::vector<int> bad(6);
+    const size_t part = 8 * kChunk;
+    for (size_t t = 0; t < bad.size(); t++)
+        threads.emplace_back([this, t, &bad] {
+            int err;
+            for (int i = 0; i < 50; i++)
+                bad[t] |= rig_read(rig_, fd_, t * part, t * kChunk + 1, part, &err) != part;
+        });
+    for (std::thread &t : threads)
+        t.join();
+    for (size_t t = 0; t < bad.size(); t++) {
+        EXPECT_EQ(bad[t], 0);
+        EXPECT_TRUE(std::equal(buffer_.begin() + static_cast<ssize_t>(t * part),
+                               buffer_.begin() + static_cast<ssize_t>((t + 1) * part),
+                               file_.begin() + static_cast<ssize_t>(t * kChunk + 1)));
+    }
+    EXPECT_LE(rig_staging(rig_), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Pipeline, ::testing::Values(1u, 2u, 7u));
+
+} // namespace

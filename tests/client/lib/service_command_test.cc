@@ -1,0 +1,544 @@
+// Reads of one command by the block that stays: both halves of it, against a controller.
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/lib/direct_stack.h"
+
+extern "C" {
+#include "tests/client/lib/service_rig.h"
+}
+
+namespace
+{
+
+using direct_stack::kLba;
+using direct_stack::kPage;
+using direct_stack::kPages;
+using direct_stack::Stack;
+
+constexpr uint32_t kDepth = 4;
+constexpr uint32_t kFree = 0;
+constexpr uint64_t kMs = 1000000, kHold = 10 * kMs, kServe = 100 * kMs;
+constexpr int64_t kWhole = kPage;
+
+// Goes before the queues that it drives.
+class Block
+{
+  public:
+    Block()
+    {
+        EXPECT_EQ(service_rig_open(10000 * kMs, &rig_), 0);
+    }
+    ~Block()
+    {
+        service_rig_run_clock(rig_);
+        service_rig_close(rig_);
+    }
+    // To page `page` of the stack's memory.
+    int64_t read(Stack &s, size_t page, uint64_t offset)
+    {
+        return read(s, s.file, page, offset);
+    }
+    int64_t read(Stack &s, const gpunvme_device_file &file, size_t page, uint64_t offset,
+                 uint64_t len = kPage)
+    {
+        uint64_t memory = reinterpret_cast<uint64_t>(s.pages.data()), all = kPages * kPage;
+        gd_buffer b = {memory + 64, all - 64, {memory, memory, 0, 64, all - 64}};
+        return service_rig_command(rig_, &file, &b, page * kPage - 64, len, offset);
+    }
+    // What is no command, and is answered from what it asks for.
+    int64_t read_otherwise(uint64_t len, uint64_t offset)
+    {
+        return service_rig_read(rig_, len, offset);
+    }
+    unsigned others() const
+    {
+        return service_rig_reads(rig_);
+    }
+    void mute()
+    {
+        service_rig_mute(rig_);
+    }
+    // A block whose clock stands never leaves.
+    void stop_clock(uint64_t later_ns = 0)
+    {
+        service_rig_stop_clock(rig_, later_ns);
+    }
+    void await_look_at_clock() const
+    {
+        unsigned looks = service_rig_clock_looks(rig_);
+        while (service_rig_clock_looks(rig_) < looks + 2) // one may have begun before
+            std::this_thread::yield();
+    }
+    bool has_left() const
+    {
+        return service_rig_has_left(rig_);
+    }
+    void await_leaving() const
+    {
+        while (!has_left())
+            std::this_thread::yield();
+    }
+    void leave()
+    {
+        service_rig_run_clock(rig_);
+        await_leaving();
+    }
+    unsigned launches() const
+    {
+        return service_rig_launches(rig_);
+    }
+
+  private:
+    struct service_rig *rig_ = nullptr;
+};
+
+unsigned count(Stack &s, uint32_t n_queues, uint32_t state)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < n_queues; i++) {
+        uint32_t word = s.lock(i); // one that is lost may be taken as well
+        n += (word & GD_LOST ? GD_LOST : word & GD_TAKEN) == state;
+    }
+    return n;
+}
+
+// The pages of the file's first two extents: no hole.
+uint64_t page_of(unsigned i)
+{
+    return i % 5 * kPage;
+}
+
+class Rings : public ::testing::TestWithParam<uint32_t>
+{
+};
+
+TEST_P(Rings, GoRoundAndBytesAreRight)
+{
+    for (uint32_t n_queues : {1u, 3u, 4u}) {
+        Stack s(n_queues, GetParam(), 20);
+        Block block;
+        for (unsigned i = 0; i < 40; i++) {
+            ASSERT_EQ(block.read(s, 1 + i % 7, page_of(i)), kWhole) << i << " of " << n_queues;
+            ASSERT_TRUE(s.holds((1 + i % 7) * kPage, kPage, page_of(i))) << i;
+        }
+        block.leave();
+        EXPECT_EQ(s.commands, 40u);
+        EXPECT_EQ(s.odd_commands, 0u);
+        EXPECT_EQ(block.others(), 0u) << "all were commands";
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Depths, Rings, ::testing::Values(2u, 3u, 4u, 65535u));
+
+// Entries of a CQ of the most entries, of the last queue, as the controller goes round twice.
+TEST(ServiceCommand, OnlyTheCompletionThatIsWaitedForIsBelieved)
+{
+    constexpr uint32_t kQueue = GD_MAX_QUEUES - 1, kMostDepth = 65535;
+    std::vector<nvme_cqe> cq(kMostDepth);
+    std::vector<const nvme_cqe *> cqs(GD_MAX_QUEUES);
+    cqs[kQueue] = cq.data();
+    for (uint32_t entry : {0u, 1u, kMostDepth - 1}) {
+        nvme_cqe &there = cq[entry];
+        for (uint16_t phase : {1, 0, 1}) {
+            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "of before";
+            there.cid = static_cast<uint16_t>(entry + 1);
+            there.status = phase;
+            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "another's";
+            there.cid = static_cast<uint16_t>(entry);
+            there.status = static_cast<uint16_t>(0x281 << 1 | phase);
+            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "an error";
+            there.status = phase;
+            EXPECT_TRUE(service_rig_has_ended(cqs.data(), kQueue, entry, phase));
+            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase ^ 1u)) << "later";
+        }
+    }
+}
+
+TEST(ServiceCommand, ThreadsTakeTurns)
+{
+    constexpr size_t kThreads = 4;
+    Stack s(4, 2, 20);
+    Block block;
+    std::vector<std::thread> threads;
+    std::vector<std::string> wrong(kThreads);
+    for (size_t t = 0; t < kThreads; t++)
+        threads.emplace_back([&, t] {
+            for (unsigned i = 0; i < 100; i++) {
+                size_t page = 1 + t;
+                if (block.read(s, page, page_of(i + t)) != kWhole ||
+                    !s.holds(page * kPage, kPage, page_of(i + t)))
+                    wrong[t] += std::to_string(i) + ", ";
+            }
+        });
+    for (std::thread &t : threads)
+        t.join();
+    for (const std::string &w : wrong)
+        EXPECT_EQ(w, "");
+    EXPECT_EQ(s.commands, 100 * kThreads);
+}
+
+TEST(ServiceCommand, WhatIsNoCommandIsNotMadeOne)
+{
+    Stack s(4, kDepth, 20);
+    Block block;
+    uint64_t hole = 5 * kPage;
+    EXPECT_EQ(block.read(s, s.file, 1, hole), -ENOTSUP);
+    EXPECT_EQ(block.read(s, s.file, 1, kPage, 2 * kPage), -ENOTSUP) << "over the edge of an extent";
+    EXPECT_EQ(block.read(s, s.file, 1, 7), -ENOTSUP);
+    EXPECT_EQ(block.read(s, s.file, 1, 2 * kPage, 3 * kPage), -ENOTSUP) << "longer than a command";
+    EXPECT_EQ(block.read(s, s.file, 1, kLba, kLba), static_cast<int64_t>(kLba));
+    EXPECT_TRUE(s.holds(kPage, kLba, kLba));
+}
+
+// The answer comes before the queue is given back.
+bool come_to_be(Stack &s, uint32_t n_queues, uint32_t state, unsigned n)
+{
+    for (int i = 0; i < 10000 && count(s, n_queues, state) != n; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return count(s, n_queues, state) == n;
+}
+
+TEST(ServiceCommand, AQueueIsKeptOnlyWhereOthersAreLeft)
+{
+    for (uint32_t n_queues : {1u, 3u, 4u}) {
+        Stack s(n_queues, kDepth, 3);
+        Block block;
+        block.stop_clock();
+        for (unsigned i = 0; i < 3; i++) {
+            ASSERT_EQ(block.read(s, 1, 0), kWhole);
+            ASSERT_TRUE(come_to_be(s, n_queues, GD_TAKEN, n_queues < 4 ? 0 : 1)) << n_queues;
+        }
+        block.leave();
+        EXPECT_EQ(count(s, n_queues, kFree), n_queues) << "who leaves gives it back";
+    }
+}
+
+TEST(ServiceCommand, AQueueIsKeptForAWhile)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    std::atomic<bool> long_one{false};
+    s.on_command = [&] {
+        if (long_one) {
+            block.stop_clock(kHold + kMs);
+            block.await_look_at_clock();
+        }
+        return true;
+    };
+    block.stop_clock();
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    std::vector<uint32_t> before = s.locks;
+    for (unsigned i = 0; i < 10; i++)
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_EQ(s.locks, before);
+    long_one = true;
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
+    EXPECT_FALSE(block.has_left());
+}
+
+// Others may wait for all kernels, and reads would come for ever.
+TEST(ServiceCommand, TheBlockLeavesAfterAWhileThoughReadsCome)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    std::atomic<uint64_t> later{0};
+    s.on_command = [&] {
+        if (uint64_t ns = later.exchange(0)) {
+            block.stop_clock(ns);
+            block.await_look_at_clock();
+        }
+        return true;
+    };
+    for (unsigned launches = 1; launches <= 3; launches++) {
+        block.stop_clock();
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        EXPECT_EQ(block.launches(), launches);
+        later = kServe / 2;
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        EXPECT_FALSE(block.has_left());
+        later = 2 * kServe;
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        block.await_leaving();
+        EXPECT_EQ(count(s, 4, kFree), 4u);
+    }
+}
+
+// The one that is not free, of all.
+uint32_t taken(const std::vector<uint32_t> &locks)
+{
+    uint32_t i = 0;
+    while (i < locks.size() && GD_FREE(locks[i]))
+        i++;
+    return i;
+}
+
+// Who waits for the queue has the time of a trip to take it: the next one is tried before.
+TEST(ServiceCommand, AQueueThatWasKeptIsTheLastToBeTakenAgain)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    std::atomic<bool> long_one{false};
+    s.on_command = [&] {
+        if (long_one.exchange(false)) {
+            block.stop_clock(kHold + kMs);
+            block.await_look_at_clock();
+        }
+        return true;
+    };
+    block.stop_clock();
+    for (unsigned i = 0; i < 5; i++) {
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        uint32_t kept = taken(s.locks);
+        ASSERT_LT(kept, 4u);
+        long_one = true;
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        ASSERT_TRUE(come_to_be(s, 4, kFree, 4));
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        EXPECT_EQ(taken(s.locks), (kept + 1) % 4) << i;
+    }
+    EXPECT_FALSE(block.has_left());
+}
+
+TEST(ServiceCommand, WhoWaitsForTheOnlyQueueThatIsLeftGetsIt)
+{
+    constexpr int kReads = 10;
+    Stack s(4, kDepth, 3);
+    Block block;
+    std::atomic<bool> done{false};
+    int got = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        __atomic_store_n(&s.locks[i], GD_TAKEN, __ATOMIC_RELEASE);
+    std::thread other([&] {
+        for (int i = 0; i < kReads; i++)
+            got += s.read(2 * kPage, kPage, 0) == kWhole;
+        done = true;
+    });
+    int64_t last = kWhole;
+    while (!done && last == kWhole)
+        last = block.read(s, 1, 0);
+    other.join();
+    EXPECT_EQ(last, kWhole);
+    EXPECT_EQ(got, kReads);
+}
+
+TEST(ServiceCommand, ForAReadThatIsNoCommandTheQueueIsGivenBack)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    block.stop_clock();
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_EQ(block.read_otherwise(100, 7), 100);
+    EXPECT_EQ(count(s, 4, kFree), 4u);
+    EXPECT_EQ(block.read(s, 1, 0), kWhole);
+}
+
+// Where the rings of a queue stand goes from hand to hand.
+TEST(ServiceCommand, QueuesAreSharedWithOthersWhoRead)
+{
+    Stack s(4, kDepth, 20);
+    Block block;
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    std::vector<std::string> wrong(2);
+    for (size_t t = 0; t < wrong.size(); t++)
+        threads.emplace_back([&, t] {
+            for (unsigned i = 0; !stop || i < 50; i++) {
+                size_t at = (20 + 8 * t) * kPage;
+                uint64_t offset = page_of(i), len = i % 3 ? kPage : kPage + 5;
+                if (s.read(at, len, offset) != static_cast<int64_t>(len) ||
+                    !s.holds(at, len, offset))
+                    wrong[t] = std::to_string(len) + " at " + std::to_string(offset);
+            }
+        });
+    for (unsigned i = 0; i < 300; i++) {
+        ASSERT_EQ(block.read(s, 1, page_of(i)), kWhole) << i;
+        ASSERT_TRUE(s.holds(kPage, kPage, page_of(i))) << i;
+    }
+    stop = true;
+    for (std::thread &t : threads)
+        t.join();
+    for (const std::string &w : wrong)
+        EXPECT_EQ(w, "");
+}
+
+TEST(ServiceCommand, FilesTakeTurns)
+{
+    Stack s(4, kDepth, 20);
+    Block block;
+    uint32_t lease = GD_LEASE_VALID;
+    uint64_t checked = 0;
+    gpunvme_device_file other = s.file;
+    std::vector<gq_file_extent> extents = {{0, 11}, {4 * kPage, 900}};
+    other.map = {extents.data(), 8 * kPage, 2, kLba};
+    other.lease = &lease;
+    other.checked_ns = &checked;
+    for (unsigned i = 0; i < 20; i++) {
+        ASSERT_EQ(block.read(s, 1, page_of(i)), kWhole);
+        ASSERT_TRUE(s.holds(kPage, kPage, page_of(i))) << i;
+        uint64_t place = i % 4 * kPage, lba = extents[0].lba + place / kLba;
+        ASSERT_EQ(block.read(s, other, 2, place), kWhole);
+        ASSERT_TRUE(s.is_media(2 * kPage, kPage, lba)) << i;
+        extents[0].lba = 11 + i % 3; // another file, with all of it in the same places
+    }
+}
+
+// Of a queue that is kept the lease is good; each command's extents may have ended.
+TEST(ServiceCommand, TheExtentsOfEachCommandAreLookedAt)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    uint32_t lease = GD_LEASE_REVOKED;
+    uint64_t checked = 0;
+    gpunvme_device_file other = s.file;
+    other.lease = &lease;
+    other.checked_ns = &checked;
+    block.stop_clock();
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_EQ(block.read(s, other, 2, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 1u);
+    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
+    for (uint32_t i = 0; i < 4; i++)
+        EXPECT_EQ(s.lock(i) & GD_OWED, 0u) << "the CQ doorbell was told all the same";
+    EXPECT_EQ(block.read(s, 1, 0), kWhole) << "the other file's lease is good";
+    __atomic_store_n(&lease, GD_LEASE_VALID, __ATOMIC_RELAXED);
+    EXPECT_EQ(block.read(s, other, 2, 0), kWhole);
+    EXPECT_NE(checked, 0u);
+}
+
+TEST(ServiceCommand, NothingIsSentOnceTheLeaseIsKnownToHaveEnded)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    block.stop_clock();
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+    ASSERT_EQ(block.read(s, 1, 0), kWhole) << "it was good a moment ago";
+    block.stop_clock(kMs);
+    for (unsigned i = 0; i < 5; i++)
+        EXPECT_EQ(block.read(s, 1, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 2u);
+    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
+}
+
+TEST(ServiceCommand, ALeaseThatEndsTakesTheCommandUnderWayWithIt)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    s.on_command = [&] {
+        __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+        return false;
+    };
+    EXPECT_EQ(block.read(s, 1, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 1u);
+    block.leave();
+    EXPECT_EQ(count(s, 4, GD_LOST), 1u);
+    EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
+}
+
+TEST(ServiceCommand, ACommandThatIsLostCostsItsQueue)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    std::atomic<bool> lose{true};
+    s.file.set.command_ns = 50000000;
+    s.on_command = [&] { return !lose.exchange(false); };
+    EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT);
+    for (unsigned i = 0; i < 3 * kDepth; i++)
+        ASSERT_EQ(block.read(s, 1, page_of(i % 2)), kWhole) << i;
+    EXPECT_EQ(count(s, 4, GD_LOST), 1u);
+    block.leave();
+    EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
+}
+
+TEST(ServiceCommand, TheDrivesErrorIsToldAndTheQueueGoesOn)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    for (unsigned i = 0; i < 3 * kDepth; i++) {
+        s.status_of_next = i % 3 == 1 ? 0x281 : 0;
+        ASSERT_EQ(block.read(s, 1, 0), i % 3 == 1 ? -EIO : kWhole) << i;
+    }
+    block.leave();
+    EXPECT_EQ(count(s, 4, kFree), 4u);
+}
+
+TEST(ServiceCommand, ACompletionOfAnotherCommandIsNotBelieved)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    s.cid_error = 1;
+    EXPECT_EQ(block.read(s, 1, 0), -EIO);
+    EXPECT_TRUE(come_to_be(s, 4, GD_LOST, 1));
+}
+
+TEST(ServiceCommand, TheHostSeesCompletionsByItself)
+{
+    Stack s(4, kDepth, 20);
+    Block block;
+    block.mute();
+    for (unsigned i = 0; i < 10 * kDepth; i++) {
+        ASSERT_EQ(block.read(s, 1 + i % 7, page_of(i)), kWhole) << i;
+        ASSERT_TRUE(s.holds((1 + i % 7) * kPage, kPage, page_of(i))) << i;
+    }
+    EXPECT_EQ(s.commands, 10 * kDepth);
+}
+
+TEST(ServiceCommand, WhatDidNotEndWellIsForTheBlockToTell)
+{
+    for (bool status : {true, false}) {
+        Stack s(4, kDepth, 3);
+        Block block;
+        block.mute();
+        block.stop_clock(); // or another block would try again
+        s.file.set.command_ns = 30 * kMs;
+        ASSERT_EQ(block.read(s, 1, 0), kWhole);
+        s.status_of_next = status ? 0x281 : 0;
+        s.cid_error = status ? 0 : 1;
+        EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT) << "nobody has told";
+        EXPECT_EQ(s.commands, 2u);
+    }
+}
+
+// The host may know of the end before the block does.
+TEST(ServiceCommand, AFileMayBeClosedWhenItsReadHasEnded)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    for (unsigned i = 0; i < 100; i++) {
+        auto lease = std::make_unique<uint32_t>(GD_LEASE_VALID);
+        auto checked = std::make_unique<uint64_t>(0);
+        gpunvme_device_file file = s.file;
+        file.lease = lease.get();
+        file.checked_ns = checked.get();
+        ASSERT_EQ(block.read(s, file, 1, 0), kWhole) << i;
+        block.stop_clock(kMs / 2); // all that is due now and then is due at once
+    }
+}
+
+// Queues that the block was not launched with are for the general road, until it has left.
+TEST(ServiceCommand, OtherQueuesWaitForAnotherBlock)
+{
+    Stack first(4, kDepth, 3), second(4, kDepth, 3);
+    Block block;
+    ASSERT_EQ(block.read(first, 1, 0), kWhole);
+    for (unsigned i = 0; i < 5; i++)
+        ASSERT_EQ(block.read(second, 1, 0), kWhole);
+    EXPECT_EQ(second.commands + block.others(), 5u);
+    block.leave();
+    unsigned before = second.commands;
+    EXPECT_EQ(block.read(second, 1, 0), kWhole);
+    EXPECT_EQ(second.commands, before + 1);
+    EXPECT_EQ(first.commands, 1u);
+}
+
+} // namespace

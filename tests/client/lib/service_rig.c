@@ -1,0 +1,297 @@
+#define GQ_LANES 32u
+
+/* The block's clock can be stopped. */
+#define gq_clock_ns clock_of_the_machine
+#include "cuda/queue/gq_fence.h"
+#undef gq_clock_ns
+static uint64_t gq_clock_ns(void);
+#include "client/device/gd_persistent.h"
+
+#include "tests/client/lib/service_rig.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/device/device_image.h"
+#include "client/lib/direct.h"
+#include "client/lib/error.h"
+
+struct service_rig {
+    struct direct_service *service;
+    struct gpunvme_device_file file;
+    struct gd_service_launch launch;
+    uint64_t nowhere;
+    void *page;
+    pthread_t thread;
+    bool running; /* until it is joined */
+    _Atomic uint64_t fail_from, bytes, stopped_ns;
+    _Atomic int fail, fail_launches, held;
+    _Atomic bool fail_stream;
+    _Atomic bool hold, stick, mute;
+    _Atomic unsigned reads, launches, clock_looks, checks;
+};
+
+static struct service_rig *rig; /* one at a time: fakes find it here */
+
+static uint64_t gq_clock_ns(void)
+{
+    rig->clock_looks++;
+    return rig->stopped_ns ? rig->stopped_ns : clock_of_the_machine();
+}
+
+int service_rig_open(uint64_t command_ns, struct service_rig **out)
+{
+    struct service_rig *r = calloc(1, sizeof(*r));
+    const struct place place = {.cuda = (struct cuda_driver *)r};
+    if (!r)
+        return -ENOMEM;
+    rig = r;
+    r->file.set.command_ns = command_ns;
+    r->fail_from = UINT64_MAX;
+    int err = direct_service_open(&place, &r->service);
+    if (err)
+        free(r);
+    else
+        *out = r;
+    return err;
+}
+
+void service_rig_close(struct service_rig *r)
+{
+    direct_service_close(r->service);
+    free(r);
+}
+
+int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
+{
+    const struct direct_service_read read = {
+        .file = &r->file, .addr = offset + 1, .len = len, .offset = offset};
+    return direct_service_read(r->service, &read);
+}
+
+int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
+                            const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset)
+{
+    const struct nvme_cqe *cqs[GD_MAX_QUEUES];
+    struct gq_cmd cmd;
+    struct direct_service_read read = {
+        .file = f, .addr = offset + 1, .len = len, .offset = offset, .command = &cmd, .cqs = cqs};
+    for (uint32_t i = 0; i < f->set.n_queues; i++)
+        cqs[i] = f->set.queues[i].port.cq;
+    if (!direct_command(&f->map, b, at, len, offset, f->set.max_command, &cmd))
+        return -ENOTSUP;
+    return direct_service_read(r->service, &read);
+}
+
+bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, uint32_t entry,
+                           uint32_t phase)
+{
+    return gd_has_ended(gd_sent(UINT32_MAX, queue, entry, phase), cqs);
+}
+
+bool service_rig_has_left(const struct service_rig *r)
+{
+    return direct_service_has_left(r->service);
+}
+
+void service_rig_settle(struct service_rig *r)
+{
+    direct_service_settle(r->service);
+}
+
+unsigned service_rig_reads(const struct service_rig *r)
+{
+    return r->reads;
+}
+
+uint64_t service_rig_bytes(const struct service_rig *r)
+{
+    return r->bytes;
+}
+
+unsigned service_rig_launches(const struct service_rig *r)
+{
+    return r->launches;
+}
+
+void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err)
+{
+    r->fail = err;
+    r->fail_from = offset;
+}
+
+void service_rig_hold(struct service_rig *r, bool hold)
+{
+    r->hold = hold;
+}
+
+void service_rig_mute(struct service_rig *r)
+{
+    r->mute = true;
+}
+
+void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns)
+{
+    r->stopped_ns = gq_clock_ns() + later_ns;
+}
+
+unsigned service_rig_clock_looks(const struct service_rig *r)
+{
+    return r->clock_looks;
+}
+
+void service_rig_run_clock(struct service_rig *r)
+{
+    r->stopped_ns = 0;
+}
+
+void service_rig_stick(struct service_rig *r, bool stick)
+{
+    r->stick = stick;
+}
+
+void service_rig_fail_launches(struct service_rig *r, int err)
+{
+    r->fail_launches = err;
+}
+
+void service_rig_fail_stream(struct service_rig *r)
+{
+    r->fail_stream = true;
+}
+
+unsigned service_rig_checks(const struct service_rig *r)
+{
+    return r->checks;
+}
+
+void *service_rig_page(const struct service_rig *r)
+{
+    return r->page;
+}
+
+int service_rig_held(const struct service_rig *r)
+{
+    return r->held;
+}
+
+/* --- The block ------------------------------------------------------------------------------- */
+
+static void answer(const struct gd_service_launch *l, uint32_t number, const union gd_ask *ask)
+{
+    /* The address tells the offset, so that parts that go to the wrong place are found out. */
+    int err = ask->read.addr == ask->read.offset + 1 ? 0 : -EFAULT;
+    rig->reads++;
+    while (rig->stick)
+        sched_yield();
+    if (ask->read.offset >= rig->fail_from)
+        err = rig->fail;
+    else
+        rig->bytes += ask->read.len;
+    __atomic_store_n(l->answer, (uint64_t)number << 32 | (uint32_t)err, __ATOMIC_RELEASE);
+}
+
+/* As the kernel, with reads that are no commands made up. */
+static void *serve(void *arg)
+{
+    const struct gd_service_launch *l = arg;
+    uint32_t number = l->box.first;
+    union gd_ask ask;
+    while (rig->hold)
+        sched_yield();
+    uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;
+    for (; gd_stay(l, until_ns, &number, &ask); number = gq_box_next(number))
+        answer(l, number, &ask);
+    __atomic_store_n(&l->box.box->ended, l->box.launch, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* --- The driver ------------------------------------------------------------------------------ */
+
+const void *service_image(void)
+{
+    return "code";
+}
+
+int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
+                     struct cuda_kernel *out)
+{
+    (void)cu, (void)device, (void)image, (void)name;
+    out->module = rig;
+    rig->held++;
+    return 0;
+}
+
+void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel)
+{
+    (void)cu, (void)device;
+    if (kernel->module)
+        rig->held--;
+}
+
+int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream)
+{
+    (void)cu, (void)device;
+    *stream = rig;
+    rig->held++;
+    return 0;
+}
+
+void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
+{
+    (void)cu, (void)device, (void)stream;
+    rig->held--;
+}
+
+int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
+{
+    (void)cu, (void)device, (void)stream;
+    if (rig->running)
+        pthread_join(rig->thread, NULL);
+    rig->running = false;
+    return 0;
+}
+
+int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
+{
+    (void)cu, (void)device, (void)stream;
+    rig->checks++;
+    return rig->fail_stream ? gpunvme_fail(-EIO, "what CUDA says") : 0;
+}
+
+int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
+                    enum cuda_host_kind kind, uint64_t *mapped)
+{
+    (void)cu, (void)device, (void)len, (void)kind;
+    *mapped = (uintptr_t)addr;
+    rig->page = addr;
+    rig->held++;
+    return 0;
+}
+
+void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
+{
+    (void)cu, (void)device, (void)addr;
+    rig->held--;
+}
+
+/* Launches of one stream run one after the other: the one before has said that it ends. */
+int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                       unsigned threads, void *stream, void **args)
+{
+    (void)kernel, (void)threads;
+    if (rig->fail_launches)
+        return rig->fail_launches;
+    cuda_driver_copy_wait(cu, device, stream);
+    memcpy(&rig->launch, args[0], sizeof(rig->launch));
+    if (rig->mute)
+        rig->launch.answer = &rig->nowhere;
+    if (pthread_create(&rig->thread, NULL, serve, &rig->launch) != 0)
+        return -EAGAIN;
+    rig->running = true;
+    rig->launches++;
+    return 0;
+}

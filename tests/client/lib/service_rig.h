@@ -1,0 +1,68 @@
+/*
+ * Reads by the block that stays (client/direct_service.h) without a GPU: the driver's functions are
+ * fakes, and the block is a thread. It serves commands as the block does, and answers other reads,
+ * when it is let to, from what they ask for.
+ */
+#ifndef TESTS_CLIENT_LIB_SERVICE_RIG_H
+#define TESTS_CLIENT_LIB_SERVICE_RIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/device/gd_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct service_rig;
+
+/* command_ns: the drive's deadline, which waits are counted in. */
+int service_rig_open(uint64_t command_ns, struct service_rig **out);
+void service_rig_close(struct service_rig *r);
+/* What direct_service_read() says of len bytes at offset. */
+int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset);
+
+/* Of a read that is one command, len bytes to byte `at` of the buffer; -ENOTSUP: it is not. */
+int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
+                            const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset);
+
+/* What the host makes of the CQE in this place, which is to have that phase. */
+bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, uint32_t entry,
+                           uint32_t phase);
+
+bool service_rig_has_left(const struct service_rig *r);
+void service_rig_settle(struct service_rig *r);
+
+/* Reads that are no commands: that were begun, and the bytes of all. Launches that worked. */
+unsigned service_rig_reads(const struct service_rig *r);
+uint64_t service_rig_bytes(const struct service_rig *r);
+unsigned service_rig_launches(const struct service_rig *r);
+
+/* What a read from this offset on runs into: -errno. */
+void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err);
+/* A launch takes nothing until it is let. */
+void service_rig_hold(struct service_rig *r, bool hold);
+/* The block's clock: stops so much later than it is now, and goes on with the machine's. */
+void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns);
+void service_rig_run_clock(struct service_rig *r);
+unsigned service_rig_clock_looks(const struct service_rig *r);
+/* A read that is begun does not end until it is let. */
+void service_rig_stick(struct service_rig *r, bool stick);
+/* Before the first read: what the block answers is not seen. */
+void service_rig_mute(struct service_rig *r);
+void service_rig_fail_launches(struct service_rig *r, int err);
+/* From now on the driver says, when it is asked, that the context has failed: "what CUDA says". */
+void service_rig_fail_stream(struct service_rig *r);
+/* How often it was asked. */
+unsigned service_rig_checks(const struct service_rig *r);
+/* The page that host and block share. */
+void *service_rig_page(const struct service_rig *r);
+/* Streams, kernels and mappings that are there. */
+int service_rig_held(const struct service_rig *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,36 @@
+/* Transfers of the library over a mount that a test plays, whose calls signals end early. */
+#ifndef TESTS_CLIENT_LIB_SIGNAL_RIG_H
+#define TESTS_CLIENT_LIB_SIGNAL_RIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpunvme/gpunvme.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SIGNAL_RIG_STEP 1000u /* bytes, or pieces from the first on, that a call reads at most */
+
+struct signal_rig {
+    unsigned vain;      /* of that many calls and one more only the last reads anything */
+    bool in_place;      /* pieces are of gpunvme_pieces_alloc() */
+    unsigned ends_with; /* the call in which somebody unregisters the buffer; 0: none */
+    bool ended;         /* it comes when that is done: there is no such buffer */
+    unsigned calls;     /* out */
+    unsigned held;      /* out: those of them during which SIGUSR1 was blocked */
+    bool faults_held;   /* out: SIGSEGV or SIGTERM was, in any */
+};
+
+/* All of a file without an end: as gpunvme_read() and gpunvme_readv(). */
+ssize_t signal_rig_read(struct signal_rig *r, size_t len, struct gpunvme_result *result);
+int signal_rig_readv(struct signal_rig *r, struct gpunvme_piece *pieces, size_t n,
+                     struct gpunvme_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,110 @@
+// Calls of the mount that signals end: the library's caller does not see them.
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/lib/signal_rig.h"
+
+namespace
+{
+
+constexpr size_t kCalls = 7, kLong = SIGNAL_RIG_STEP * kCalls; // without calls in vain
+
+std::vector<gpunvme_piece> pieces()
+{
+    return std::vector<gpunvme_piece>(kLong, gpunvme_piece{0, 0, 512, 7});
+}
+
+void expect_all(const std::vector<gpunvme_piece> &list, int32_t result)
+{
+    for (size_t i = 0; i < list.size(); i++)
+        ASSERT_EQ(list[i].result, result) << i;
+}
+
+TEST(Signals, EndNoRead)
+{
+    signal_rig r = {};
+    r.vain = 3;
+    gpunvme_result result = {};
+    EXPECT_EQ(signal_rig_read(&r, kLong, &result), ssize_t{kLong});
+    EXPECT_EQ(r.calls, 4 * kCalls);
+    EXPECT_EQ(result.path, GPUNVME_PATH_GPU);
+    EXPECT_EQ(result.commands, kCalls);
+}
+
+TEST(Signals, EndNoBatch)
+{
+    for (bool in_place : {false, true}) {
+        signal_rig r = {};
+        r.vain = 3;
+        r.in_place = in_place;
+        auto list = pieces();
+        gpunvme_result result = {};
+        EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), &result), 0);
+        EXPECT_LE(r.calls, 4 * kCalls);
+        EXPECT_GT(r.calls, kCalls);
+        EXPECT_EQ(result.path, GPUNVME_PATH_GPU);
+        expect_all(list, 512);
+    }
+}
+
+TEST(Signals, DoNotKeepABufferThatIsUnregistered)
+{
+    for (bool ended : {false, true}) {
+        signal_rig r = {};
+        r.vain = 3;
+        r.ended = ended;
+        r.ends_with = 6;
+        EXPECT_EQ(signal_rig_read(&r, kLong, nullptr), ssize_t{SIGNAL_RIG_STEP});
+        EXPECT_EQ(r.calls, 6u);
+        r.ends_with = 2;
+        EXPECT_EQ(signal_rig_read(&r, kLong, nullptr), -EINTR);
+        auto list = pieces();
+        EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), nullptr), -EINTR);
+        EXPECT_EQ(r.calls, 2u);
+        EXPECT_STREQ(gpunvme_error(), "the buffer was unregistered");
+        expect_all(list, -ECANCELED);
+    }
+}
+
+// Else one that comes every millisecond would leave no time for a piece that takes longer.
+TEST(Signals, WithAHandlerWaitForTheCallAfterOneInVain)
+{
+    struct sigaction act = {}, usr1, segv;
+    act.sa_handler = [](int) {};
+    sigaction(SIGUSR1, &act, &usr1);
+    sigaction(SIGSEGV, &act, &segv);
+    signal_rig r = {};
+    r.vain = 3;
+    EXPECT_EQ(signal_rig_read(&r, kLong, nullptr), ssize_t{kLong});
+    EXPECT_EQ(r.held, 3 * kCalls) << "of four calls the first is like any other";
+    auto list = pieces();
+    EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), nullptr), 0);
+    EXPECT_EQ(r.held, r.calls / 4 * 3);
+    EXPECT_FALSE(r.faults_held) << "it would be killed without its handler, or not be killed";
+    sigset_t mask;
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    EXPECT_EQ(sigismember(&mask, SIGUSR1), 0);
+    sigaction(SIGUSR1, &usr1, nullptr);
+    sigaction(SIGSEGV, &segv, nullptr);
+    EXPECT_EQ(signal_rig_read(&r, kLong, nullptr), ssize_t{kLong});
+    EXPECT_EQ(r.held, 0u) << "without a handler it kills";
+}
+
+// A mount that ends answers as if there were nothing but signals.
+TEST(Signals, AreNotTheReasonForEver)
+{
+    signal_rig r = {};
+    r.vain = UINT_MAX;
+    EXPECT_EQ(signal_rig_read(&r, kLong, nullptr), -EINTR);
+    EXPECT_LT(r.calls, 1000u);
+    auto list = pieces();
+    EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), nullptr), -EINTR);
+    EXPECT_LT(r.calls, 1000u);
+    expect_all(list, -ECANCELED);
+}
+
+} // namespace

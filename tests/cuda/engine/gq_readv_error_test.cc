@@ -1,0 +1,514 @@
+/* Batches of reads in which something goes wrong: statuses, lost commands, cancel, resets. */
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "tests/cuda/engine/gq_recover_rig.h"
+#include "tests/cuda/gq_file.h"
+
+namespace
+{
+
+class GqReadvError : public GqTest
+{
+};
+
+class GqReadvReset : public GqTest
+{
+};
+
+sim_fault fault_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0)
+{
+    sim_fault f = {};
+
+    f.kind = kind;
+    f.first_lba = lba;
+    f.lbas = 1;
+    f.status = status;
+    return f;
+}
+
+/* One file over the whole namespace of a MiB, read in pieces of 4 KiB, to memory of the same size.
+ */
+class Whole
+{
+  public:
+    explicit Whole(const Executor &x) : rig(x, 512, kMib), memory(x.kind, kMib)
+    {
+        rig.opts.max_command = 4096;
+    }
+
+    void open()
+    {
+        rig.open();
+        file = std::make_unique<File>(rig, std::vector<gq_file_extent>{{0, 0}}, kMib);
+        b = rig.add(memory, 0, kMib);
+        batch = std::make_unique<Batch>(b, *file, std::vector<gq_read>());
+        for (uint64_t at = 0; at < kMib; at += 4096)
+            batch->reads.push_back({at, at, 4096});
+    }
+
+    ~Whole()
+    {
+        if (b)
+            gq_buffer_unregister(b);
+    }
+
+    /* What is said to be there is there; what is not may be anything. */
+    void expect_what_is_ok()
+    {
+        Bytes got = memory.read(0, kMib);
+        uint64_t bytes = 0;
+
+        for (size_t i = 0; i < batch->reads.size(); i++) {
+            const gq_read &r = batch->reads[i];
+
+            if (!batch->is_good(i))
+                continue;
+            bytes += r.len;
+            ASSERT_TRUE(std::equal(got.begin() + (ptrdiff_t)r.at,
+                                   got.begin() + (ptrdiff_t)(r.at + r.len),
+                                   rig.media.begin() + (ptrdiff_t)r.file_offset))
+                << i;
+        }
+        EXPECT_EQ(rig.result.bytes, bytes);
+    }
+
+    void expect_all_right()
+    {
+        memory.fill(0x77);
+        EXPECT_EQ(batch->run(rig), 0);
+        EXPECT_EQ(batch->count_good(), batch->reads.size());
+        EXPECT_FALSE(rig.result.partial);
+        EXPECT_TRUE(memory.read(0, kMib) == rig.media);
+    }
+
+    Rig rig;
+    Memory memory;
+    std::unique_ptr<File> file;
+    std::unique_ptr<Batch> batch;
+    gq_buffer *b = nullptr;
+};
+
+TEST_P(GqReadvError, OnlyReadsWhoseCommandsFailAreMarked)
+{
+    Whole w(GetParam());
+
+    w.rig.cfg.reorder = true;
+    w.open();
+    w.rig.fault(fault_at(SIM_FAULT_STATUS, 900, NVME_ERR_INTERNAL));
+    w.rig.fault(fault_at(SIM_FAULT_STATUS, 100, NVME_ERR_UNRECOVERED_READ));
+    EXPECT_EQ(w.batch->run(w.rig), 0) << "all have ended";
+    EXPECT_EQ(w.batch->results[100 / 8], -EIO);
+    EXPECT_EQ(w.batch->results[900 / 8], -EIO);
+    EXPECT_EQ(w.batch->count_good(), 254u);
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_EQ(w.rig.result.taken, kMib);
+    EXPECT_EQ(w.rig.result.nvme_status & 0x7ff, NVME_ERR_UNRECOVERED_READ) << "the first";
+    EXPECT_EQ(w.rig.stats().errors, 1u);
+    EXPECT_EQ(w.rig.stats().quarantined, 0u);
+    w.expect_what_is_ok();
+}
+
+TEST_P(GqReadvError, ReadOfManyCommandsFailsWithAnyOfThem)
+{
+    Whole w(GetParam());
+
+    w.open();
+    w.batch->reads = {{0, 0, 65536}, {65536, 65536, 65536}, {131072, 131072, 65536}};
+    w.rig.fault(fault_at(SIM_FAULT_STATUS, 200, NVME_ERR_UNRECOVERED_READ));
+    EXPECT_EQ(w.batch->run(w.rig), 0);
+    EXPECT_EQ(w.batch->results, (std::vector<int32_t>{65536, -EIO, 65536}));
+    EXPECT_EQ(w.rig.result.nvme_status & 0x7ff, NVME_ERR_UNRECOVERED_READ);
+    w.expect_what_is_ok();
+}
+
+TEST_P(GqReadvError, FailedStagedReadLeavesTheBufferAlone)
+{
+    Whole w(GetParam());
+
+    w.open();
+    w.batch->reads = {{100, 0, 300}};
+    ASSERT_EQ(w.batch->run(w.rig), 0) << "leaves bytes in staging";
+    w.memory.fill(0x5a);
+    w.rig.fault(fault_at(SIM_FAULT_STATUS, 7, NVME_ERR_UNRECOVERED_READ));
+    w.batch->reads = {{7 * 512 + 1, 0, 300}};
+    EXPECT_EQ(w.batch->run(w.rig), 0);
+    EXPECT_EQ(w.batch->results[0], -EIO);
+    EXPECT_EQ(w.rig.result.bytes, 0u);
+    EXPECT_TRUE(w.memory.read(0, kMib) == Bytes(kMib, 0x5a));
+}
+
+TEST_P(GqReadvError, LostCommandLosesItsReadAndQuarantinesItsQueue)
+{
+    Whole w(GetParam());
+
+    w.open();
+    w.rig.fault(once(SIM_FAULT_LOSE));
+    w.rig.req.deadline_ms = 1000; /* the other queues take less on a busy machine, too */
+    EXPECT_EQ(w.batch->run(w.rig), -ETIMEDOUT);
+    w.rig.req.deadline_ms = 0;
+    EXPECT_TRUE(w.rig.result.timed_out);
+    EXPECT_TRUE(w.rig.result.unsettled);
+    EXPECT_GE(w.batch->count(-ETIMEDOUT), 1u);
+    EXPECT_EQ(w.batch->count(-ETIMEDOUT) + w.batch->count_good(), 256u);
+    EXPECT_EQ(w.rig.stats().quarantined, 1u);
+    EXPECT_EQ(w.rig.stats().timeouts, 1u);
+    w.expect_what_is_ok();
+    w.expect_all_right();
+    EXPECT_EQ(gq_engine_recover(w.rig.e), 0);
+    EXPECT_EQ(w.rig.stats().quarantined, 0u);
+    for (unsigned i = 0; i < 5; i++)
+        w.expect_all_right();
+}
+
+TEST_P(GqReadvError, LostStagedCommandWritesNothingLater)
+{
+    Whole w(GetParam());
+    sim_fault late = once(SIM_FAULT_LATE);
+
+    late.delay_ns = 150000000;
+    w.rig.opts.queues = 1;
+    w.open();
+    w.rig.fault(late);
+    w.batch->reads = {{1, 0, 100}};
+    w.rig.req.deadline_ms = 50;
+    EXPECT_EQ(w.batch->run(w.rig), -ETIMEDOUT);
+    EXPECT_EQ(w.batch->results[0], -ETIMEDOUT);
+    w.rig.req.deadline_ms = 0;
+    EXPECT_EQ(w.batch->run(w.rig), -ENODEV);
+    EXPECT_EQ(w.batch->results[0], -ECANCELED);
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_EQ(gq_engine_recover(w.rig.e), 0);
+    std::this_thread::sleep_for(milliseconds(200));
+    EXPECT_TRUE(w.memory.read(0, kMib) == Bytes(kMib, 0xa5));
+    EXPECT_EQ(w.batch->run(w.rig), 0);
+    w.expect_what_is_ok();
+}
+
+TEST_P(GqReadvError, DeadlineOfALongListLosesTheRest)
+{
+    Whole w(GetParam());
+
+    w.rig.opts.depth = 4;
+    w.rig.cfg.latency_ns = 3000000;
+    w.open();
+    for (unsigned i = 0; i < 5; i++)
+        w.batch->reads.insert(w.batch->reads.end(), w.batch->reads.begin(), w.batch->reads.end());
+    w.rig.req.deadline_ms = 60;
+    EXPECT_EQ(w.batch->run(w.rig), -ETIMEDOUT);
+    EXPECT_EQ(w.batch->count(-ETIMEDOUT) + w.batch->count_good(), 8192u);
+    EXPECT_GE(w.batch->count(-ETIMEDOUT), 4096u);
+    EXPECT_EQ(gq_engine_recover(w.rig.e), 0) << "nothing moves from here on";
+    w.expect_what_is_ok();
+    w.rig.req.deadline_ms = 0;
+    w.batch->reads.resize(256);
+    w.expect_all_right();
+}
+
+TEST_P(GqReadvError, CancelDrainsAndLosesTheRest)
+{
+    Whole w(GetParam());
+    uint32_t cancel = 0;
+
+    w.rig.opts.max_command = 512;
+    w.rig.opts.depth = 4;
+    w.rig.cfg.latency_ns = 1000000;
+    w.open();
+    w.rig.req.cancel = &cancel;
+    std::thread canceller([&] {
+        std::this_thread::sleep_for(milliseconds(20));
+        __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
+    });
+    EXPECT_EQ(w.batch->run(w.rig), -ECANCELED);
+    canceller.join();
+    EXPECT_TRUE(w.rig.result.cancelled);
+    EXPECT_FALSE(w.rig.result.unsettled);
+    EXPECT_GE(w.batch->count(-ECANCELED), 1u);
+    EXPECT_EQ(w.batch->count(-ECANCELED) + w.batch->count_good(), 256u);
+    EXPECT_EQ(w.rig.stats().quarantined, 0u);
+    w.expect_what_is_ok();
+    cancel = 0;
+    w.expect_all_right();
+}
+
+TEST_P(GqReadvError, CancelledBeforeItStartsSendsNothing)
+{
+    Whole w(GetParam());
+    uint32_t cancel = 1;
+
+    w.open();
+    w.rig.req.cancel = &cancel;
+    EXPECT_EQ(w.batch->run(w.rig), -ECANCELED);
+    EXPECT_EQ(w.batch->count(-ECANCELED), 256u);
+    EXPECT_EQ(w.rig.stats().commands, 0u);
+    EXPECT_EQ(w.rig.stats().cancelled, 1u);
+}
+
+/* A slow drive, and 8,192 pieces of a block of it, for one queue. */
+class Slow : public Whole
+{
+  public:
+    explicit Slow(const Executor &x) : Whole(x)
+    {
+        rig.opts.queues = 1;
+        rig.opts.depth = 8;
+        rig.cfg.latency_ns = 200000;
+        open();
+        batch->reads.clear();
+        for (uint64_t i = 0; i < 8192; i++)
+            batch->reads.push_back({i % 2048 * 512, i % 2048 * 512, 512});
+    }
+};
+
+TEST_P(GqReadvError, ListOfJustAsManyBytesAsItMayHaveIsReadWhole)
+{
+    Slow w(GetParam());
+
+    w.batch->reads.resize(1000);
+    w.batch->reads.push_back({UINT64_MAX / 4, 0, 4096});
+    w.batch->most = 1000 * 512;
+    EXPECT_EQ(w.batch->run(w.rig), 0);
+    EXPECT_EQ(w.batch->count_good(), 1001u) << "what is past the end is no byte";
+    EXPECT_EQ(w.rig.result.bytes, 1000u * 512);
+    EXPECT_FALSE(w.rig.result.partial);
+}
+
+TEST_P(GqReadvError, LongerListIsReadAsFarAsItMayBe)
+{
+    Slow w(GetParam());
+
+    w.batch->most = 100 * 512;
+    EXPECT_EQ(w.batch->run(w.rig), 0);
+    EXPECT_GT(w.rig.result.taken, w.batch->most);
+    EXPECT_GE(w.batch->count_good(), 100u - 32) << "what the lanes have taken on is not sent";
+    EXPECT_GE(w.batch->count(-E2BIG), 1u);
+    EXPECT_EQ(w.batch->count_good() + w.batch->count(-E2BIG), 8192u);
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_FALSE(w.rig.result.cancelled);
+    EXPECT_EQ(w.rig.stats().quarantined, 0u);
+    w.expect_what_is_ok();
+    w.batch->reads.resize(256);
+    w.batch->most = UINT64_MAX;
+    EXPECT_EQ(w.batch->run(w.rig), 0) << "the queue is as good as ever";
+    w.expect_what_is_ok();
+}
+
+/* The same list with the file's second half for a map: what the first half's run left is there. */
+class SecondHalf : public Slow
+{
+  public:
+    explicit SecondHalf(const Executor &x)
+        : Slow(x), half({{kMib / 2, kMib / 2 / 512}}, kMib), part(b, half, batch->reads),
+          list(rig, part.reads.size())
+    {
+        for (size_t i = 0; i < part.reads.size(); i++) {
+            const gq_read &r = part.reads[i];
+
+            list.pieces[i] = {r.file_offset, r.at, 512, is_inside(i) ? kUntouched : 512};
+        }
+    }
+
+    bool is_inside(size_t i) const
+    {
+        return part.reads[i].file_offset >= kMib / 2;
+    }
+
+    /* All but what was begun with is as it was. Of these, how many pieces were not. */
+    size_t count_untouched(int32_t error)
+    {
+        Bytes got = memory.read(0, kMib);
+        size_t n = 0;
+
+        for (size_t i = 0; i < part.reads.size(); i++) {
+            const gq_asked &p = list.pieces[i];
+
+            n += p.result == kUntouched;
+            if (!is_inside(i))
+                EXPECT_EQ(p.result, 512) << i;
+            else if (p.result == 512)
+                EXPECT_TRUE(std::equal(&got[p.at], &got[p.at] + 512, &rig.media[p.file_offset]));
+            else
+                EXPECT_TRUE(p.result == kUntouched || p.result == error) << i << ": " << p.result;
+        }
+        return n;
+    }
+
+    File half;
+    Batch part;
+    List list;
+};
+
+TEST_P(GqReadvError, CancelOfARunOfAPartLeavesWhatItHasNotBegunWith)
+{
+    SecondHalf w(GetParam());
+    uint32_t cancel = 0;
+
+    w.rig.req.cancel = &cancel;
+    std::thread canceller([&] {
+        while (w.rig.sent() == 0)
+            std::this_thread::yield();
+        __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
+    });
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), -ECANCELED);
+    canceller.join();
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_GE(w.count_untouched(-ECANCELED), 1u);
+}
+
+TEST_P(GqReadvError, DeadlineOfARunOfAPartLeavesWhatItHasNotBegunWith)
+{
+    SecondHalf w(GetParam());
+
+    w.rig.req.deadline_ms = 20;
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), -ETIMEDOUT);
+    EXPECT_EQ(gq_engine_recover(w.rig.e), 0) << "nothing moves from here on";
+    EXPECT_GE(w.count_untouched(-ETIMEDOUT), 1u);
+}
+
+TEST_P(GqReadvError, LongerListOfAPartLeavesWhatItHasNotBegunWith)
+{
+    SecondHalf w(GetParam());
+
+    w.part.most = 100 * 512;
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), 0);
+    EXPECT_GT(w.rig.result.taken, w.part.most);
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_GE(w.count_untouched(-E2BIG), 1u);
+}
+
+TEST_P(GqReadvError, RunOfAPartThatIsCancelledBeforeItStartsLeavesAll)
+{
+    SecondHalf w(GetParam());
+    uint32_t cancel = 1;
+
+    w.rig.req.cancel = &cancel;
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), -ECANCELED);
+    EXPECT_TRUE(w.rig.result.partial);
+    EXPECT_EQ(w.count_untouched(0), 4096u);
+    EXPECT_EQ(w.rig.result.bytes, 0u);
+}
+
+TEST_P(GqReadvError, RunOfAPartCountsItsOwnBytes)
+{
+    SecondHalf w(GetParam());
+
+    w.rig.fault(fault_at(SIM_FAULT_STATUS, 2000, NVME_ERR_UNRECOVERED_READ));
+    EXPECT_EQ(w.part.run_list(w.rig, w.list), 0);
+    EXPECT_EQ(w.count_untouched(-EIO), 0u);
+    auto refused = [](const gq_asked &p) { return p.result == -EIO; };
+    auto n = (uint64_t)std::count_if(w.list.pieces, w.list.pieces + 8192, refused);
+    EXPECT_GE(n, 1u);
+    EXPECT_EQ(w.rig.result.taken, 4096u * 512);
+    EXPECT_EQ(w.rig.result.bytes, (4096u - n) * 512);
+}
+
+/*
+ * A piece that somebody changes. Two that are read to one place are a race in the buffer, which is
+ * nobody's but the list's: where races are looked for, pieces are inside their own places, or not
+ * inside the buffer.
+ */
+void change(volatile gq_asked &p, size_t own, uint64_t room, std::mt19937_64 &rng)
+{
+    auto len = (uint32_t)(rng() >> (32 + rng() % 32));
+    uint64_t at = rng() >> (rng() % 64);
+
+#ifdef __SANITIZE_THREAD__
+    len = len <= room ? len % 9 : len;
+    at = at < room ? own * 8 : at;
+#else
+    (void)own;
+    (void)room;
+#endif
+    p.len = len;
+    p.at = at;
+    p.file_offset = rng() >> (rng() % 64);
+    p.result = (int32_t)rng();
+}
+
+/* Pieces that grow, shrink and point elsewhere: nothing but the buffer is written to. */
+TEST_P(GqReadvError, ListThatChangesUnderWayLeavesNeitherBufferNorLimit)
+{
+    Slow w(GetParam());
+    constexpr size_t kPart = 65536;
+    std::atomic<bool> stop{false};
+    std::mt19937_64 rng(17);
+
+    gq_buffer *inside = w.rig.add(w.memory, 4096 + 12, kPart);
+    Batch batch(inside, *w.file, w.batch->reads);
+    batch.most = 2 * kPart;
+    batch.odd_most = 8192;
+    List list(w.rig, batch.reads.size());
+    for (size_t i = 0; i < batch.reads.size(); i++)
+        list.pieces[i] = {i * 512, i * 8 % kPart, 8, kUntouched};
+    auto *pieces = static_cast<volatile gq_asked *>(list.pieces);
+    std::thread changer([&] {
+        while (!stop) {
+            size_t i = rng() % batch.reads.size();
+
+            change(pieces[i], i, kPart, rng);
+        }
+    });
+    for (unsigned i = 0; i < 3; i++) {
+        EXPECT_EQ(batch.run_list(w.rig, list), 0);
+        EXPECT_LT(w.rig.result.taken, 64 * kPart) << "of 8,192 that may have so many";
+        EXPECT_LE(w.rig.result.bytes, w.rig.result.taken);
+    }
+    stop = true;
+    changer.join();
+    gq_buffer_unregister(inside);
+    Bytes got = w.memory.read(0, kMib);
+    auto clean = [](uint8_t c) { return c == 0xa5; };
+    EXPECT_TRUE(std::all_of(got.begin(), got.begin() + 4096 + 12, clean));
+    EXPECT_TRUE(std::all_of(got.begin() + 4096 + 12 + kPart, got.end(), clean));
+    w.batch->reads.resize(256);
+    EXPECT_EQ(w.batch->run(w.rig), 0);
+    w.expect_what_is_ok();
+}
+
+/* Of every size and alignment, in long batches, while others reset the drive. */
+TEST_P(GqReadvReset, ResetsByOthersAreNotSeen)
+{
+    Whole w(GetParam());
+    std::atomic<unsigned> rounds{0};
+    std::atomic<bool> stop{false};
+    std::mt19937 rng(4);
+
+    w.rig.opts.queues = 8;
+    w.rig.opts.depth = 16;
+    w.rig.cfg.latency_ns = 100000;
+    w.rig.cfg.reorder = true;
+    w.open();
+    w.batch->reads.clear();
+    for (uint64_t at = 0; at < kMib;) {
+        uint64_t len = std::min<uint64_t>(1 + rng() % 800, kMib - at);
+
+        w.batch->reads.push_back({at, at, len});
+        at += len;
+    }
+    ASSERT_GT(w.batch->reads.size(), 2048u);
+    std::thread reader([&] {
+        while (!stop && !testing::Test::HasFailure()) {
+            w.expect_all_right();
+            rounds++;
+        }
+    });
+    for (unsigned i = 0; i < 5; i++) {
+        unsigned before = rounds;
+
+        std::this_thread::sleep_for(milliseconds(7 * i));
+        EXPECT_EQ(nvme_ctrlr_reset(w.rig.c, i), 0);
+        while (rounds == before && !testing::Test::HasFailure())
+            std::this_thread::sleep_for(milliseconds(1));
+    }
+    stop = true;
+    reader.join();
+    EXPECT_EQ(w.rig.stats().resets, 5u);
+    EXPECT_EQ(w.rig.stats().timeouts, 0u);
+    EXPECT_EQ(w.rig.stats().quarantined, 0u);
+}
+
+GQ_FOR_EXECUTORS(GqReadvError);
+GQ_FOR_SOME_EXECUTORS(GqReadvReset, kForBusy);
+
+} // namespace

@@ -1,0 +1,424 @@
+/* The recovery ladder, rung by rung, with one small queue. */
+#include "cuda/engine/gq_internal.h"
+#include "tests/cuda/engine/gq_recover_rig.h"
+
+namespace
+{
+
+class GqRecover : public GqTest
+{
+};
+
+class GqRecoverSlow : public GqTest
+{
+};
+
+TEST_P(GqRecover, LostCommandIsAborted)
+{
+    Small s(GetParam());
+
+    s.open();
+    for (unsigned round = 1; round <= 2; round++) {
+        s.lose_one();
+        EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+        s.expect_rungs(round, 0, 0);
+        s.expect_in_step();
+    }
+}
+
+TEST_P(GqRecover, SeveralLostCommandsAreAborted)
+{
+    Small s(GetParam());
+
+    s.open();
+    EXPECT_EQ(s.lose(4), -ETIMEDOUT);
+    EXPECT_EQ(s.rig.result.bytes, 0u);
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+    s.expect_rungs(4, 0, 0);
+    s.expect_in_step();
+}
+
+TEST_P(GqRecover, QueueIsCreatedAgainWhereAbortDoesNotHelp)
+{
+    Small s(GetParam());
+
+    s.rig.cfg.no_abort = true;
+    s.open();
+    for (unsigned round = 1; round <= 2; round++) {
+        s.lose_one();
+        EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+        s.expect_rungs(0, round, 0);
+        s.expect_in_step();
+    }
+}
+
+TEST_P(GqRecover, LostDeletionLeadsToAReset)
+{
+    Small s(GetParam());
+
+    s.rig.cfg.no_abort = true;
+    s.rig.driver.admin_timeout_ms = kLostAdminMs;
+    s.open();
+    s.lose_one();
+    s.rig.fault(lost_admin(NVME_ADMIN_DELETE_SQ));
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+    s.expect_rungs(0, 0, 1);
+    s.expect_in_step();
+}
+
+TEST_P(GqRecover, LostAbortLeadsToAReset)
+{
+    Small s(GetParam());
+
+    s.rig.driver.admin_timeout_ms = kLostAdminMs;
+    s.open();
+    s.lose_one();
+    s.rig.fault(lost_admin(NVME_ADMIN_ABORT));
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+    s.expect_rungs(0, 0, 1);
+    s.expect_in_step();
+}
+
+TEST_P(GqRecoverSlow, QueueThatIsRefusedAfterAResetCostsAnother)
+{
+    Small s(GetParam());
+    sim_fault refuse = lost_admin(NVME_ADMIN_CREATE_SQ);
+
+    s.rig.cfg.no_abort = true;
+    s.rig.driver.admin_timeout_ms = kLostAdminMs;
+    s.open();
+    s.lose_one();
+    refuse.times = 2; /* in the second rung, and after the first reset */
+    s.rig.fault(refuse);
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+    s.expect_rungs(0, 0, 2);
+    s.expect_in_step();
+}
+
+/* What completes between the deadline and the Abort is taken; nothing is asked twice. */
+TEST_P(GqRecover, LateCompletionsAreHarvestedByTheHost)
+{
+    Small s(GetParam());
+    sim_fault late = once(SIM_FAULT_LATE);
+
+    late.times = 3;
+    late.delay_ns = 250000000;
+    s.rig.cfg.no_abort = true;
+    s.open();
+    s.rig.fault(late);
+    EXPECT_EQ(s.read(0, 20, 100), -ETIMEDOUT);
+    std::this_thread::sleep_for(milliseconds(300));
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+    EXPECT_EQ(s.rig.stats().resets, 0u);
+    s.expect_in_step();
+}
+
+/* The judge counts what a command does to memory that was taken from it. */
+TEST_P(GqRecoverSlow, LateCommandDoesNotReachABufferThatHasEnded)
+{
+    for (bool no_abort : {false, true}) {
+        Small s(GetParam());
+        sim_fault late = once(SIM_FAULT_LATE);
+
+        late.delay_ns = 250000000;
+        s.rig.cfg.no_abort = no_abort;
+        s.open();
+        s.rig.fault(late);
+        EXPECT_EQ(s.read(0, 1, 100), -ETIMEDOUT);
+        gq_buffer_unregister(s.buffer);
+        s.memory.fill(0x77);
+        std::this_thread::sleep_for(milliseconds(300));
+        EXPECT_TRUE(s.memory.read(0, 512) == Bytes(512, 0x77));
+        EXPECT_EQ(sim_violations(s.rig.s), 0u);
+        s.buffer = s.rig.add(s.memory, 0, 64u << 10);
+        s.expect_in_step();
+    }
+}
+
+/* Every rung may be tried and fail, and the whole keeps the bound that gq.h states. */
+TEST_P(GqRecoverSlow, RecoveryKeepsItsBound)
+{
+    Small s(GetParam());
+    sim_fault lose_all = once(SIM_FAULT_LOSE);
+
+    s.rig.driver.admin_timeout_ms = kLostAdminMs;
+    s.open();
+    s.lose_one();
+    lose_all.admin = true;
+    lose_all.times = 0;
+    s.rig.fault(lose_all);
+    auto start = Clock::now();
+    EXPECT_EQ(gq_engine_recover(s.rig.e), -EIO);
+    EXPECT_LT(Clock::now() - start, milliseconds(GQ_ABORT_MS + 2 * s.rig.driver.admin_timeout_ms +
+                                                 nvme_ctrlr_reset_ms(s.rig.c) + kSlackMs));
+    sim_clear_faults(s.rig.s);
+}
+
+/* A user who keeps a reset from ending until it is told. */
+struct SlowUser : nvme_user {
+    std::atomic<bool> resuming{false}, go{false};
+
+    SlowUser() : nvme_user{stop_it, resume_it, nullptr}
+    {
+    }
+
+    static void stop_it(nvme_user *)
+    {
+    }
+
+    static void resume_it(nvme_user *u, int)
+    {
+        SlowUser *self = static_cast<SlowUser *>(u);
+
+        self->resuming = true;
+        while (!self->go)
+            std::this_thread::sleep_for(milliseconds(1));
+    }
+};
+
+/* The last user that was added resumes first: the engine is still stopped then. */
+TEST_P(GqRecover, TransferWaitsForAResetUnlessItIsEnded)
+{
+    Small s(GetParam());
+    uint32_t cancel = 1;
+    SlowUser slow;
+
+    s.open();
+    nvme_ctrlr_add_user(s.rig.c, &slow);
+    std::thread resetter([&] { EXPECT_EQ(nvme_ctrlr_reset(s.rig.c, 0), 0); });
+    while (!slow.resuming)
+        std::this_thread::yield();
+    EXPECT_EQ(s.read(0, 1, 20), -ETIMEDOUT);
+    s.rig.req.cancel = &cancel;
+    EXPECT_EQ(s.read(0, 1), -ECANCELED);
+    EXPECT_EQ(s.rig.result.commands, 0u);
+    s.rig.req.cancel = nullptr;
+    std::thread opener([&] {
+        std::this_thread::sleep_for(milliseconds(100));
+        slow.go = true;
+    });
+    EXPECT_EQ(s.read(0, 1), 0);
+    opener.join();
+    resetter.join();
+    nvme_ctrlr_remove_user(s.rig.c, &slow);
+    s.expect_in_step();
+}
+
+/* Losses and delays at random, each recovered; in the end every byte is right. */
+TEST_P(GqRecover, RandomLossesAreRecoveredFrom)
+{
+    Small s(GetParam());
+    sim_fault lose = {}, late = {};
+    unsigned troubles = 0;
+
+    lose.kind = SIM_FAULT_LOSE;
+    lose.one_in = 200;
+    late.kind = SIM_FAULT_LATE;
+    late.one_in = 200;
+    late.delay_ns = 60000000;
+    s.rig.cfg.reorder = true;
+    s.open();
+    s.rig.fault(lose);
+    s.rig.fault(late);
+    for (uint64_t i = 0; i < 40; i++) {
+        uint64_t lba = i * 53 % 384;
+        int err = s.read(lba, 60, 50);
+
+        if (err) {
+            ASSERT_EQ(err, -ETIMEDOUT);
+            ASSERT_EQ(gq_engine_recover(s.rig.e), 0);
+            troubles++;
+            continue;
+        }
+        Bytes got = s.memory.read(0, 60 * 512);
+        ASSERT_TRUE(std::equal(got.begin(), got.end(), s.rig.media.begin() + (ptrdiff_t)lba * 512));
+    }
+    EXPECT_GE(troubles, 1u);
+    EXPECT_EQ(s.rig.stats().resets, 0u);
+    sim_clear_faults(s.rig.s);
+    s.expect_in_step();
+}
+
+/* The executor's calls, some of which a test puts its own around. */
+const gq_exec_ops *real_ops;
+gq_exec_ops test_ops;
+unsigned starts, waits;               /* that the test's own have seen */
+unsigned failing_start, failing_wait; /* the one of them that fails; 0: none */
+
+void put_around(gq_engine *e, decltype(gq_exec_ops::start) start, decltype(gq_exec_ops::wait) wait)
+{
+    real_ops = e->exec->ops;
+    test_ops = *real_ops;
+    test_ops.start = start;
+    test_ops.wait = wait;
+    e->exec->ops = &test_ops;
+    starts = waits = failing_start = failing_wait = 0;
+}
+
+/* The first run is told to leave, but by no reset. */
+int wait_and_leave(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    __atomic_store_n(&x->flags, waits++ ? 0u : GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
+    int err = real_ops->wait(x, l, chunk);
+    __atomic_store_n(&x->flags, 0u, __ATOMIC_RELAXED);
+    return err;
+}
+
+/* Runs are over before the next begins, also with an executor that would wait with them. */
+int start_to_end(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    int err = real_ops->start(x, l, chunk);
+
+    return err ? err : real_ops->wait(x, l, chunk);
+}
+
+int start_or_fail(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    return ++starts == failing_start ? -EIO : real_ops->start(x, l, chunk);
+}
+
+int wait_or_fail(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    int err = real_ops->wait(x, l, chunk);
+
+    return ++waits == failing_wait ? -EIO : err;
+}
+
+std::atomic<bool> is_waiting; /* the run, to begin */
+
+/* As at a gate that is not opened before the reset is over. */
+int start_after_reset(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+{
+    auto end = Clock::now() + milliseconds(kSlackMs);
+
+    if (starts++)
+        return real_ops->start(x, l, chunk);
+    is_waiting = true;
+    while (!(__atomic_load_n(&x->flags, __ATOMIC_RELAXED) & GQ_FLAG_LEAVE) && Clock::now() < end)
+        std::this_thread::sleep_for(milliseconds(1));
+    return -ERESTART;
+}
+
+/* One transfer of two lists of 1,024 commands, each on queues of its own. */
+class TwoLists
+{
+  public:
+    explicit TwoLists(const Executor &x) : rig(x, 512, kMib), memory(x.kind, kMib)
+    {
+        rig.opts.max_command = 512;
+        rig.opts.deadline_ms = 1000; /* missed by no other command on a busy machine */
+    }
+
+    void open(decltype(gq_exec_ops::start) start, decltype(gq_exec_ops::wait) wait)
+    {
+        rig.open();
+        put_around(rig.e, start, wait);
+        buffer = rig.add(memory, 0, kMib);
+    }
+
+    ~TwoLists()
+    {
+        if (buffer)
+            gq_buffer_unregister(buffer);
+    }
+
+    void fault(sim_fault_kind kind, uint64_t lba)
+    {
+        sim_fault f = once(kind);
+
+        f.first_lba = lba;
+        f.lbas = 1;
+        f.status = NVME_ERR_UNRECOVERED_READ;
+        rig.fault(f);
+    }
+
+    int read()
+    {
+        return rig.move(GQ_READ, buffer, 0, {{0, kMib}}, 0, kMib);
+    }
+
+    Rig rig;
+    Memory memory;
+    gq_buffer *buffer = nullptr;
+};
+
+/* What tells a run to leave is no proof that anything has ended; a reset that settles is. */
+TEST_P(GqRecover, WhatALeaseLeftIsNotForgottenWithTheNext)
+{
+    Small s(GetParam());
+    sim_fault lose = once(SIM_FAULT_LOSE);
+
+    s.rig.opts.queues = 2;
+    s.open();
+    put_around(s.rig.e, s.rig.e->exec->ops->start, wait_and_leave);
+    lose.qid = s.rig.e->queues[0].qp.qid; /* which may be looked at after the other's */
+    s.rig.fault(lose);
+    EXPECT_EQ(s.read(0, 1), 0) << "by the other queue";
+    EXPECT_EQ(s.rig.stats().restarts, 1u);
+    EXPECT_EQ(s.rig.stats().quarantined, 1u);
+    EXPECT_TRUE(s.rig.result.unsettled);
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+    s.expect_in_step();
+    EXPECT_FALSE(s.rig.result.unsettled);
+}
+
+/* A run that has not begun has nothing in flight: its queues come back, and go on. */
+TEST_P(GqRecover, RunThatWaitsToBeginGivesWayToAReset)
+{
+    Small s(GetParam());
+
+    s.open();
+    is_waiting = false;
+    put_around(s.rig.e, start_after_reset, s.rig.e->exec->ops->wait);
+    std::thread resetter([&] {
+        while (!is_waiting)
+            std::this_thread::sleep_for(milliseconds(1));
+        EXPECT_EQ(nvme_ctrlr_reset(s.rig.c, 0), 0);
+    });
+    EXPECT_EQ(s.read(0, 1), 0);
+    resetter.join();
+    EXPECT_FALSE(s.rig.result.unsettled);
+    EXPECT_EQ(s.rig.stats().restarts, 1u);
+    EXPECT_EQ(s.rig.stats().resets, 1u);
+    s.expect_in_step();
+}
+
+/* The transfer ends because of the first list, and the second is of no use then. */
+TEST_P(GqRecover, WhatAListOfNoUseLeftIsNotForgotten)
+{
+    TwoLists t(GetParam());
+
+    t.open(start_to_end, [](gq_exec *, gq_launch *, const gq_chunk *) { return 0; });
+    t.fault(SIM_FAULT_STATUS, 5);
+    t.fault(SIM_FAULT_LOSE, 1500);
+    EXPECT_EQ(t.read(), -EIO);
+    EXPECT_EQ(t.rig.result.bytes, 5u * 512);
+    EXPECT_EQ(t.rig.stats().quarantined, 1u);
+    EXPECT_TRUE(t.rig.result.unsettled);
+    EXPECT_EQ(gq_engine_recover(t.rig.e), 0);
+    EXPECT_EQ(t.rig.stats().quarantined, 0u);
+    EXPECT_EQ(t.read(), 0);
+    EXPECT_FALSE(t.rig.result.unsettled);
+}
+
+/* Nothing is known of the queues of a run that the executor has failed with, whichever it is. */
+TEST_P(GqRecover, RunThatTheExecutorFailedWithIsUnsettled)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        TwoLists t(GetParam());
+
+        t.open(start_or_fail, wait_or_fail);
+        (i < 2 ? failing_start : failing_wait) = 1 + i % 2;
+        EXPECT_LT(t.read(), 0) << i; /* a list beside it may miss its doorbells, and its deadline */
+        EXPECT_TRUE(t.rig.result.unsettled) << i;
+        EXPECT_GE(t.rig.stats().quarantined, 1u) << i;
+        EXPECT_EQ(gq_engine_recover(t.rig.e), 0) << i;
+        EXPECT_EQ(t.read(), -ENODEV) << i;
+        EXPECT_FALSE(t.rig.result.unsettled) << i;
+    }
+}
+
+GQ_FOR_EXECUTORS(GqRecover);
+GQ_FOR_SOME_EXECUTORS(GqRecoverSlow, kForBusy);
+
+} // namespace

@@ -1,0 +1,205 @@
+/* Controllers that are reset, hang, stick or are pulled while four transfers run. */
+#include "blockdev/bdev.h"
+#include "tests/cuda/engine/gq_recover_rig.h"
+
+namespace
+{
+
+class GqReset : public GqTest
+{
+};
+
+/* What waits for a controller that does not come back. */
+class GqStuck : public GqTest
+{
+};
+
+const Executor kForStuck[] = {kExecutors[2], kExecutors[3]};
+
+TEST_P(GqReset, TransfersGoOnAcrossResetsByOthers)
+{
+    Busy b(GetParam());
+
+    b.start();
+    for (unsigned i = 0; i < 8; i++) {
+        ASSERT_EQ(nvme_ctrlr_reset(b.rig.c, i), 0);
+        b.load.wait_rounds(3);
+    }
+    b.load.expect_right();
+    EXPECT_EQ(b.rig.stats().resets, 8u);
+    EXPECT_GE(b.rig.stats().restarts, 1u);
+    EXPECT_EQ(b.rig.stats().quarantined, 0u);
+    EXPECT_EQ(b.rig.stats().timeouts, 0u);
+}
+
+/* The ordinary path meets a command that neither completes nor ends, and resets the drive. */
+TEST_P(GqReset, ResetByTheBlockDeviceIsNotSeen)
+{
+    Busy b(GetParam());
+    sim_fault lose = once(SIM_FAULT_LOSE);
+    bd_dev *dev = nullptr;
+
+    b.rig.cfg.no_abort = true;
+    b.rig.driver.io_timeout_ms = 300;
+    b.start();
+    ASSERT_EQ(bd_nvme_open(b.rig.c, 1, 1, 16, &dev), 0);
+    lose.match_opcode = true;
+    lose.opcode = NVME_IO_FLUSH;
+    b.rig.fault(lose);
+    b.rig.fault(lost_admin(NVME_ADMIN_DELETE_SQ));
+    EXPECT_EQ(bd_flush(dev), 0);
+    EXPECT_EQ(b.rig.stats().resets, 1u);
+    b.load.wait_rounds(4);
+    b.load.expect_right();
+    bd_close(dev);
+}
+
+TEST_P(GqReset, OtherTransfersGoOnWhileAQueueIsRecovered)
+{
+    for (bool no_abort : {false, true}) {
+        Busy b(GetParam());
+
+        b.rig.cfg.no_abort = no_abort;
+        b.rig.opts.deadline_ms = 2500; /* missed by nobody else on a busy machine */
+        b.start();
+        b.rig.fault(once(SIM_FAULT_LOSE));
+        while (!b.load.failed)
+            std::this_thread::sleep_for(milliseconds(1));
+        EXPECT_EQ(b.load.error, -ETIMEDOUT);
+        EXPECT_EQ(gq_engine_recover(b.rig.e), 0);
+        b.load.wait_rounds(3);
+        EXPECT_EQ(b.load.failed, 1u);
+        EXPECT_EQ(b.rig.stats().restarts, 0u);
+        EXPECT_EQ(b.rig.stats().aborts, no_abort ? 0u : 1u);
+        EXPECT_EQ(b.rig.stats().recreates, no_abort ? 1u : 0u);
+        EXPECT_EQ(b.rig.stats().quarantined, 0u);
+        b.load.join();
+    }
+}
+
+TEST_P(GqReset, ControllerThatHangsIsReset)
+{
+    Busy b(GetParam());
+
+    b.load.deadline_ms = 500;
+    b.start();
+    b.rig.fault(once(SIM_FAULT_HANG));
+    b.load.join(false);
+    EXPECT_EQ(b.load.failed, 4u);
+    EXPECT_GE(b.load.unsettled, 1u);
+    EXPECT_EQ(gq_engine_recover(b.rig.e), 0);
+    EXPECT_EQ(b.rig.stats().resets, 1u);
+    EXPECT_EQ(b.rig.stats().quarantined, 0u);
+    b.load.failed = b.load.unsettled = b.load.deadline_ms = 0;
+    b.load.start();
+    b.load.wait_rounds(8);
+    b.load.expect_right();
+}
+
+TEST_P(GqStuck, StuckControllerIsResetFromOutside)
+{
+    Busy b(GetParam());
+
+    b.start();
+    sim_stick(b.rig.s);
+    EXPECT_EQ(nvme_ctrlr_reset(b.rig.c, 0), 0);
+    b.load.wait_rounds(4);
+    b.load.expect_right();
+    EXPECT_EQ(b.rig.stats().resets, 1u);
+}
+
+/* From then on everything ends at once, and nothing is left to end. */
+void expect_dead(Rig &rig)
+{
+    Memory m(rig.x.kind, 4096);
+    gq_buffer *b = rig.add(m, 0, 4096);
+
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -EIO);
+    EXPECT_FALSE(rig.result.unsettled);
+    EXPECT_EQ(gq_engine_recover(rig.e), -EIO);
+    gq_buffer_unregister(b);
+}
+
+/* The drive may still move data, and every load is refused. */
+void give_up(Busy &b)
+{
+    sim_stick(b.rig.s);
+    EXPECT_EQ(nvme_ctrlr_reset(b.rig.c, 0), -EIO);
+    EXPECT_FALSE(nvme_ctrlr_settled(b.rig.c));
+    auto start = Clock::now();
+    b.load.join(false);
+    EXPECT_LT(Clock::now() - start, milliseconds(kSlackMs)) << "nothing is waited for any more";
+    EXPECT_EQ(b.load.failed, 4u);
+    EXPECT_EQ(b.load.error, -EIO);
+}
+
+/* Whatever was in flight then: perhaps nothing, which no queue is held for. */
+TEST_P(GqStuck, StuckControllerThatNothingResetsIsGivenUp)
+{
+    Busy b(GetParam());
+
+    b.rig.cfg.no_reset = true;
+    b.start();
+    give_up(b);
+    EXPECT_EQ(b.load.unsettled != 0, b.rig.stats().quarantined != 0);
+    for (const gq_result &r : b.load.results)
+        EXPECT_TRUE(r.commands || !r.unsettled) << "it sent nothing";
+    expect_dead(b.rig);
+}
+
+/* Two transfers have all queues, full of what never ends; the others have sent nothing. */
+TEST_P(GqStuck, TransfersRefusedAfterARestartTellWhatTheyLeft)
+{
+    Busy b(GetParam());
+    sim_fault lose = once(SIM_FAULT_LOSE);
+    sim_stats before, now;
+    uint64_t sent = 0;
+
+    lose.times = 0;
+    b.rig.cfg.no_reset = true;
+    b.rig.opts.deadline_ms = 600000; /* none is missed before the reset */
+    b.rig.open();
+    b.rig.fault(lose);
+    const uint64_t room = b.rig.opts.queues * (b.rig.opts.depth - 1);
+    sim_get_stats(b.rig.s, &before);
+    b.load.start();
+    auto end = Clock::now() + milliseconds(kSlackMs);
+    do {
+        std::this_thread::sleep_for(milliseconds(1));
+        sim_get_stats(b.rig.s, &now);
+    } while (now.commands < before.commands + room && Clock::now() < end);
+    give_up(b);
+    EXPECT_EQ(b.load.unsettled, 2u);
+    for (const gq_result &r : b.load.results) {
+        EXPECT_EQ(r.unsettled, r.commands != 0);
+        sent += r.commands;
+    }
+    EXPECT_EQ(sent, room);
+    EXPECT_EQ(b.rig.stats().restarts, 2u);
+    EXPECT_EQ(b.rig.stats().quarantined, b.rig.opts.queues);
+    expect_dead(b.rig);
+}
+
+TEST_P(GqReset, PulledDriveEndsEverythingInTime)
+{
+    Busy b(GetParam());
+
+    b.rig.opts.deadline_ms = 1000;
+    b.start();
+    auto start = Clock::now();
+    sim_remove(b.rig.s);
+    b.load.join(false);
+    /* A command's deadline, and an eighth of it until the kernel looks. */
+    EXPECT_LT(Clock::now() - start, milliseconds(1125 + kSlackMs));
+    EXPECT_EQ(b.load.failed, 4u);
+    start = Clock::now();
+    EXPECT_EQ(gq_engine_recover(b.rig.e), -EIO);
+    EXPECT_LT(Clock::now() - start, milliseconds(nvme_ctrlr_reset_ms(b.rig.c) + kSlackMs));
+    EXPECT_TRUE(nvme_ctrlr_settled(b.rig.c));
+    expect_dead(b.rig);
+}
+
+GQ_FOR_SOME_EXECUTORS(GqReset, kForBusy);
+GQ_FOR_SOME_EXECUTORS(GqStuck, kForStuck);
+
+} // namespace

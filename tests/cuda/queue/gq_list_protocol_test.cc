@@ -1,0 +1,251 @@
+/*
+ * Lists of commands, with several entries for each lane in a round, against a controller of few
+ * lines that completes in bursts and in any order.
+ */
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <random>
+#include <vector>
+
+extern "C" {
+#include "cuda/exec_cpu/gq_cpu.h"
+}
+#include "blockdev/transport.h"
+
+namespace
+{
+
+struct Way {
+    void (*drive)(const gq_cpu_drive *, unsigned, unsigned);
+    uint32_t lanes;
+};
+
+constexpr uint32_t kEach = 4; /* entries of a lane in a round */
+constexpr uint64_t kLong = 10000000000u;
+
+uint16_t status_of(uint64_t slba)
+{
+    return slba % 5 ? 0 : 0x281;
+}
+
+/* Completes when `burst` commands wait, when the queue is full, or when all have been sent. */
+struct Controller : nvme_transport {
+    nvme_transport_ops table = {};
+    const uint32_t depth, n;
+    uint32_t burst = 1, largest = 0;
+    bool shuffle = true;
+    /* Completion number first says the CID that number second has: -1, none. */
+    std::pair<int, int> twice = {-1, -1};
+    int unknown = -1; /* the completion of this number has a CID that nobody uses */
+    std::mt19937 random{7};
+    std::vector<nvme_sqe> sq, waiting;
+    std::vector<nvme_cqe> cq;
+    uint32_t sq_doorbell, cq_doorbell, head, tail, phase = 1, flags = 0;
+    std::vector<uint16_t> completed;
+    std::vector<gq_slot> slots;
+    std::vector<uint32_t> free_cids, results, seen;
+    std::vector<gq_cmd> cmds;
+    gq_state state = {};
+
+    Controller(uint32_t d, uint32_t count, uint32_t start = 0)
+        : depth(d), n(count), sq(d), cq(d), sq_doorbell(start), cq_doorbell(start), head(start),
+          tail(start), slots(d - 1), free_cids(d - 1), results(count), seen(count), cmds(count)
+    {
+        state.sq_tail = state.cq_head = start;
+        state.phase = 1;
+        for (uint32_t i = 0; i < start; i++)
+            cq[i].status = 1; /* of this pass, and taken */
+        for (uint32_t i = 0; i < n; i++)
+            cmds[i].slba = i;
+        table.kick = [](nvme_transport *t) { static_cast<Controller *>(t)->serve(); };
+        ops = &table;
+    }
+
+    void fetch()
+    {
+        uint32_t fetched = 0;
+
+        for (; head != sq_doorbell; head = (head + 1) % depth, fetched++) {
+            waiting.push_back(sq[head]);
+            seen.at(sq[head].cdw10)++;
+        }
+        largest = std::max(largest, fetched);
+        EXPECT_LT(waiting.size(), depth);
+    }
+
+    void post(const nvme_sqe &sqe)
+    {
+        int number = (int)completed.size();
+        uint16_t cid = number == unknown ? (uint16_t)(depth - 1) : sqe.cid;
+
+        if (number == twice.second)
+            cid = completed[(size_t)twice.first];
+        completed.push_back(cid);
+        cq[tail].cid = cid;
+        cq[tail].status = (uint16_t)(status_of(sqe.cdw10) << 1 | phase);
+        tail = (tail + 1) % depth;
+        phase ^= tail == 0;
+    }
+
+    void serve()
+    {
+        uint32_t room;
+
+        fetch();
+        if (waiting.size() < burst && waiting.size() < depth - 1 &&
+            std::count(seen.begin(), seen.end(), 0u) != 0)
+            return;
+        if (shuffle)
+            std::shuffle(waiting.begin(), waiting.end(), random);
+        for (room = (cq_doorbell + depth - 1 - tail) % depth; room && !waiting.empty(); room--) {
+            post(waiting.front());
+            waiting.erase(waiting.begin());
+        }
+    }
+
+    void run(const Way &way)
+    {
+        gq_port port = {sq.data(),    cq.data(),        &sq_doorbell, &cq_doorbell,
+                        slots.data(), free_cids.data(), depth,        0};
+        const gq_port *ports[] = {&port};
+        gq_run r = {};
+
+        r.kick = this;
+        r.flags = &flags;
+        r.cmds = cmds.data();
+        r.results = results.data();
+        r.command_ns = kLong;
+        r.n_cmds = n;
+        r.n_queues = 1;
+        r.nsid = 1;
+        r.opcode = NVME_IO_READ;
+        gq_cpu_drive d = {&r, ports, &state, 1, nullptr, nullptr};
+        way.drive(&d, 0, 1);
+    }
+
+    void expect_broken_at_the_first_look()
+    {
+        EXPECT_EQ(state.outcome, (uint32_t)GQ_OUT_BROKEN);
+        EXPECT_EQ(state.in_flight, state.sent) << "no CID of that look is free";
+    }
+
+    void expect_all_done()
+    {
+        EXPECT_EQ(state.outcome, (uint32_t)GQ_OUT_DONE);
+        EXPECT_EQ(state.cq_head, tail);
+        EXPECT_EQ(cq_doorbell, state.owed ? (tail + depth - 1) % depth : tail);
+        EXPECT_LE(state.owed, n == 1 ? 1u : 0u) << "a command alone leaves its doorbell";
+        for (uint32_t i = 0; i < n; i++) {
+            ASSERT_EQ(seen[i], 1u) << i;
+            ASSERT_EQ(results[i], GQ_ENDED | status_of(i)) << i;
+        }
+    }
+};
+
+class GqListProtocol : public testing::TestWithParam<Way>
+{
+};
+
+TEST_P(GqListProtocol, WorksAtAnyDepthFromAnyPositionInAnyOrder)
+{
+    for (uint32_t depth : {2u, 3u, 4u, 5u, 32u, 63u, 64u, 65u, 66u, 129u, 256u}) {
+        for (uint32_t burst : {1u, 2u, 31u, 33u, 64u, 65u, 255u}) {
+            for (uint32_t start : {0u, 1u, depth / 2, depth - 1}) {
+                Controller c(depth, 3 * depth + 7, start);
+
+                SCOPED_TRACE(testing::Message() << depth << " " << burst << " " << start);
+                c.burst = burst;
+                c.run(GetParam());
+                c.expect_all_done();
+            }
+        }
+    }
+}
+
+TEST_P(GqListProtocol, SendsSeveralCommandsOfALaneWithOneDoorbell)
+{
+    uint32_t places = GetParam().lanes * kEach;
+
+    for (uint32_t n : {1u, places - 1, places, places + 1, 1000u}) {
+        Controller c(256, n);
+
+        c.burst = 255;
+        c.run(GetParam());
+        c.expect_all_done();
+        EXPECT_EQ(c.largest, std::min(n, places)) << n;
+    }
+}
+
+/* A look beside new commands takes all places, of which here two have the same CID. */
+TEST_P(GqListProtocol, LeavesAQueueThatCompletesACommandTwiceInOneLook)
+{
+    int lanes = (int)GetParam().lanes, places = lanes * (int)kEach;
+    std::pair<int, int> pairs[] = {
+        {0, 1}, {0, lanes}, {lanes - 1, lanes}, {lanes - 1, places - 1}, {0, places - 1}};
+
+    for (auto &pair : pairs) {
+        if (pair.first == pair.second)
+            continue;
+        for (uint32_t start : {0u, 255u, 240u, 200u}) {
+            Controller c(256, 1000, start);
+
+            SCOPED_TRACE(testing::Message() << pair.first << " " << pair.second << " " << start);
+            c.burst = 128;
+            c.twice = pair;
+            c.run(GetParam());
+            c.expect_broken_at_the_first_look();
+        }
+    }
+}
+
+TEST_P(GqListProtocol, LeavesAQueueThatCompletesAnUnknownCommandInAnyPlace)
+{
+    int lanes = (int)GetParam().lanes;
+
+    for (int at : {0, lanes - 1, lanes, lanes * (int)kEach - 1}) {
+        Controller c(256, 1000);
+
+        c.burst = 128;
+        c.unknown = at;
+        SCOPED_TRACE(at);
+        c.run(GetParam());
+        c.expect_broken_at_the_first_look();
+    }
+}
+
+TEST_P(GqListProtocol, CancelledItDrainsWhatItSent)
+{
+    Controller c(256, 1000);
+
+    c.flags = GQ_FLAG_CANCEL;
+    c.run(GetParam());
+    EXPECT_EQ(c.state.outcome, (uint32_t)GQ_OUT_CANCELLED);
+    EXPECT_EQ(c.state.in_flight, 0u);
+    EXPECT_EQ(c.state.sent, GetParam().lanes * kEach) << "the flags are looked at once a round";
+    EXPECT_EQ(c.cq_doorbell, c.tail);
+    for (uint32_t i = 0; i < c.n; i++)
+        ASSERT_EQ(c.results[i], i < c.state.sent ? (GQ_ENDED | status_of(i)) : GQ_PENDING) << i;
+}
+
+TEST_P(GqListProtocol, ToldToLeaveItLeavesWithWhatIsInFlight)
+{
+    Controller c(256, 1000);
+
+    c.flags = GQ_FLAG_LEAVE;
+    c.burst = 1000;
+    c.run(GetParam());
+    EXPECT_EQ(c.state.outcome, (uint32_t)GQ_OUT_LEFT);
+    EXPECT_EQ(c.state.in_flight, c.state.sent);
+    EXPECT_EQ(std::count(c.results.begin(), c.results.end(), GQ_PENDING), (ptrdiff_t)c.n);
+}
+
+std::string lanes_name(const testing::TestParamInfo<Way> &i)
+{
+    return "Lanes" + std::to_string(i.param.lanes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, GqListProtocol,
+                         testing::Values(Way{gq_cpu_drive_1, 1}, Way{gq_cpu_drive_32, 32}),
+                         lanes_name);
+
+} // namespace

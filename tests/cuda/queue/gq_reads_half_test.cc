@@ -1,0 +1,284 @@
+// Rounds of reads that publish nothing, against a drive that has a turn after each round: what it
+// completes, and when, is up to the test.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "tests/cuda/queue/gq_reads_rig.h"
+}
+
+namespace
+{
+
+constexpr uint32_t kLanes = READS_RIG_LANES, kDepth = 128, kReads = 3000, kRounds = 100000;
+constexpr uint64_t kLba = 512, kLbas = 2048, kPlace = 1024; // a read's, in the target
+constexpr uint32_t kFailed = 0x281;
+constexpr uint8_t kUntouched = 0xee;
+constexpr size_t kAll = SIZE_MAX;
+
+struct alignas(4096) Page {
+    uint8_t bytes[4096];
+};
+
+// Addresses of the controller are those of the process.
+gq_target target_of(std::vector<Page> &pages)
+{
+    uint64_t base = reinterpret_cast<uint64_t>(pages.data());
+    return {base, base, 0, 0, pages.size() * sizeof(Page)};
+}
+
+class Drive : public reads_rig
+{
+  public:
+    std::function<size_t()> completes = [] { return kAll; }; // of what it holds, after a round
+    std::function<void()> before_first_half = [] {};
+    std::vector<bool> bad = std::vector<bool>(kLbas);
+    std::vector<uint32_t> results = std::vector<uint32_t>(kReads, GQ_READ_OK);
+    // Counted: rounds; those that published nothing; rounds since the last command came; the most
+    // that a doorbell told of, and that a round harvested.
+    uint32_t rounds = 0, halves = 0, calm = 0, most_told = 0, most_taken = 0;
+    uint32_t flags = 0;
+
+    // Every so many reads one is staged; 0: none is.
+    explicit Drive(uint32_t staged_every) : reads_rig()
+    {
+        for (size_t i = 0; i < media_.size(); i++)
+            media_[i] = static_cast<uint8_t>(i * 7 + i / kLba);
+        memset(target_.data(), kUntouched, target_.size() * sizeof(Page));
+        make_list(staged_every);
+        port = {sq_.data(),    cq_.data(),        &sq_doorbell_, &cq_doorbell_,
+                slots_.data(), free_cids_.data(), kDepth,        0};
+        state.phase = 1;
+        reads.map = {&extent_, kLbas * kLba, 1, kLba};
+        reads.target = target_of(target_);
+        reads.staging = target_of(staging_);
+        reads.list = list_.data();
+        reads.unit = reads.max_command = 8192;
+        run.results = results.data();
+        run.flags = &flags;
+        run.command_ns = 60000000000u;
+        run.n_cmds = kReads;
+        run.n_queues = run.nsid = 1;
+        run.group_shift = 5;
+        run.opcode = NVME_IO_READ;
+        after = [](reads_rig *rig) { static_cast<Drive *>(rig)->serve(); };
+    }
+    Drive(const Drive &) = delete;
+    Drive &operator=(const Drive &) = delete;
+
+    void go()
+    {
+        reads_rig_run(this, kRounds);
+    }
+
+    // The queue was handed back as the drive knows it.
+    void expect_agreement() const
+    {
+        uint32_t unseen = (posted_ % kDepth + kDepth - state.cq_head) % kDepth;
+        EXPECT_EQ(state.sq_tail, sq_doorbell_);
+        EXPECT_EQ(state.cq_head, cq_doorbell_);
+        EXPECT_EQ(state.in_flight, held_.size() + unseen);
+        EXPECT_EQ(state.sent, posted_ + held_.size());
+    }
+
+    // A read that succeeded has its bytes, one that failed none, and no read has others.
+    void expect_bytes() const
+    {
+        for (uint32_t i = 0; i < kReads; i++) {
+            const gq_read &read = list_[i];
+            const uint8_t *place = target_[0].bytes + i * kPlace;
+            std::vector<uint8_t> expected(kPlace, kUntouched);
+            if (results[i] == GQ_READ_OK)
+                memcpy(&expected[read.at % kPlace], &media_[read.file_offset], read.len);
+            ASSERT_EQ(memcmp(place, expected.data(), kPlace), 0) << i << " result " << results[i];
+        }
+    }
+
+    void expect_results() const
+    {
+        for (uint32_t i = 0; i < kReads; i++)
+            ASSERT_EQ(results[i],
+                      bad[list_[i].file_offset / kLba] ? GQ_ENDED | kFailed : GQ_READ_OK)
+                << i;
+    }
+
+  private:
+    void make_list(uint32_t staged_every)
+    {
+        for (uint64_t i = 0; i < kReads; i++) {
+            uint64_t offset = i * 37 % kLbas * kLba, at = i * kPlace;
+            if (staged_every && i % staged_every == 0)
+                list_.push_back({offset + 5, at + 1, 300});
+            else
+                list_.push_back({offset, at, kLba});
+        }
+    }
+
+    void serve()
+    {
+        rounds++;
+        most_taken = std::max(most_taken, (cq_head + kDepth - seen_) % kDepth);
+        seen_ = cq_head;
+        fetch();
+        std::shuffle(held_.begin(), held_.end(), random_);
+        for (size_t n = std::min(completes(), held_.size()); n; n--)
+            complete();
+        if (holds_back && halves++ == 0)
+            before_first_half();
+    }
+
+    void fetch()
+    {
+        uint32_t told = (sq_doorbell_ + kDepth - head_) % kDepth;
+        most_told = std::max(most_told, told);
+        calm = told ? 0 : calm + 1;
+        for (; head_ != sq_doorbell_; head_ = (head_ + 1) % kDepth) {
+            EXPECT_EQ(sq_[head_].opcode, NVME_IO_READ) << "told of and not put";
+            held_.push_back(sq_[head_]);
+            sq_[head_] = {};
+        }
+    }
+
+    void complete()
+    {
+        const nvme_sqe sqe = held_.back();
+        uint32_t at = posted_ % kDepth, phase = (posted_ / kDepth & 1) ^ 1;
+        uint16_t status = bad[sqe.cdw10] ? kFailed : 0;
+        held_.pop_back();
+        EXPECT_EQ(sqe.cdw12, 0u) << "every read here is of one LBA";
+        if (!status)
+            memcpy(reinterpret_cast<void *>(sqe.prp1), &media_[sqe.cdw10 * kLba], kLba);
+        cq_[at].cid = sqe.cid;
+        cq_[at].status = static_cast<uint16_t>(status << 1 | phase);
+        posted_++;
+    }
+
+    std::vector<uint8_t> media_ = std::vector<uint8_t>(kLbas * kLba);
+    std::vector<Page> target_ = std::vector<Page>(kReads * kPlace / sizeof(Page) + 1);
+    std::vector<Page> staging_ = std::vector<Page>(GQ_STAGING_LBAS * kLba / sizeof(Page));
+    std::vector<gq_read> list_;
+    gq_file_extent extent_ = {0, 0};
+    std::vector<nvme_sqe> sq_ = std::vector<nvme_sqe>(kDepth), held_;
+    std::vector<nvme_cqe> cq_ = std::vector<nvme_cqe>(kDepth);
+    std::vector<gq_slot> slots_ = std::vector<gq_slot>(kDepth - 1);
+    std::vector<uint32_t> free_cids_ = std::vector<uint32_t>(kDepth - 1);
+    uint32_t sq_doorbell_ = 0, cq_doorbell_ = 0, head_ = 0, posted_ = 0, seen_ = 0;
+    std::mt19937 random_{1};
+};
+
+TEST(GqReadsHalf, TwoRoundsAreToldOfAtOnceWhereAllHasEnded)
+{
+    Drive d(0);
+
+    d.go();
+    EXPECT_EQ(d.state.outcome, GQ_OUT_DONE);
+    EXPECT_GT(d.halves, 0u);
+    EXPECT_GT(d.most_told, kLanes);
+    EXPECT_LE(d.most_told, 2 * kLanes);
+    EXPECT_GT(d.most_taken, kLanes) << "as many are looked at as went";
+    d.expect_agreement();
+    d.expect_results();
+    d.expect_bytes();
+}
+
+// Once what had come in bulk is harvested: twenty rounds are more than enough.
+TEST(GqReadsHalf, NoRoundHoldsBackWhereFewHaveEnded)
+{
+    constexpr uint32_t kBulk = 20, kFew = 40;
+    uint32_t halves_of_bulk = 0;
+    Drive d(0);
+
+    d.completes = [&] {
+        if (d.rounds <= kFew)
+            halves_of_bulk = d.halves + d.holds_back;
+        return d.rounds < kBulk ? kAll : 8;
+    };
+    d.go();
+    EXPECT_EQ(d.state.outcome, GQ_OUT_DONE);
+    EXPECT_GT(d.rounds, 2 * kFew);
+    EXPECT_GT(halves_of_bulk, 0u);
+    EXPECT_EQ(d.halves, halves_of_bulk);
+    d.expect_agreement();
+    d.expect_bytes();
+}
+
+// Nothing completes until no commands come any more, then all does for some rounds, in any order: a
+// round harvests more than one for each lane. Half of the reads being staged, too few commands
+// would be in flight for that: a staged one has its lane until it ends.
+void read_in_bursts(Drive *d)
+{
+    uint32_t until = 0;
+
+    d->completes = [&] {
+        if (d->calm > 3)
+            until = d->rounds + 8;
+        return d->rounds < until ? kAll : 0;
+    };
+    d->go();
+    EXPECT_EQ(d->state.outcome, GQ_OUT_DONE);
+    EXPECT_GT(d->most_taken, kLanes);
+    d->expect_agreement();
+    d->expect_results();
+    d->expect_bytes();
+}
+
+TEST(GqReadsHalf, StagedReadsEndInAnyOrder)
+{
+    for (uint32_t every : {3u, 4u}) {
+        Drive d(every);
+
+        SCOPED_TRACE(every);
+        read_in_bursts(&d);
+    }
+}
+
+TEST(GqReadsHalf, StagedReadsThatFailWriteNothing)
+{
+    for (uint32_t every : {3u, 4u}) {
+        Drive d(every);
+
+        SCOPED_TRACE(every);
+        for (uint32_t lba = 0; lba < kLbas; lba += 3)
+            d.bad[lba] = true;
+        read_in_bursts(&d);
+    }
+}
+
+// The time for the next look at the flags comes before a round that publishes nothing.
+TEST(GqReadsHalf, NothingIsPutAndNotToldWhenTheHostEndsARun)
+{
+    for (uint32_t flag : {GQ_FLAG_LEAVE, GQ_FLAG_CANCEL}) {
+        Drive d(0);
+
+        SCOPED_TRACE(flag);
+        d.before_first_half = [&] {
+            d.flags = flag;
+            usleep(1000);
+        };
+        d.go();
+        EXPECT_EQ(d.state.outcome, flag == GQ_FLAG_LEAVE ? GQ_OUT_LEFT : GQ_OUT_CANCELLED);
+        EXPECT_GT(d.halves, 0u);
+        d.expect_agreement();
+    }
+}
+
+TEST(GqReadsHalf, NothingIsPutAndNotToldWhenACommandIsLate)
+{
+    Drive d(0);
+
+    d.run.command_ns = 100000000;
+    d.before_first_half = [&] { usleep(100000); };
+    d.go();
+    EXPECT_EQ(d.state.outcome, GQ_OUT_TIMED_OUT);
+    EXPECT_GT(d.state.in_flight, 0u);
+    d.expect_agreement();
+}
+
+} // namespace

@@ -1,0 +1,257 @@
+/* The protocol of reads against a controller of few lines, as programs with queues of their own use
+ * it. */
+#include <algorithm>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <vector>
+
+extern "C" {
+#include "cuda/exec_cpu/gq_cpu.h"
+}
+#include "blockdev/transport.h"
+
+namespace
+{
+
+using Drive = void (*)(const gq_cpu_drive *, unsigned, unsigned);
+
+constexpr uint32_t kLba = 512, kDepth = 8, kUnit = 8192, kQueues = 3;
+constexpr uint64_t kMedia = 1u << 20, kPages = 64;
+
+struct alignas(4096) Page {
+    uint8_t bytes[4096];
+};
+
+struct Queue {
+    nvme_sqe sq[kDepth] = {};
+    nvme_cqe cq[kDepth] = {};
+    uint32_t sq_doorbell = 0, cq_doorbell = 0;
+    gq_slot slots[kDepth - 1] = {};
+    uint32_t free_cids[kDepth - 1] = {};
+    uint32_t head = 0, posted = 0;
+    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+
+    gq_port port()
+    {
+        return {sq, cq, &sq_doorbell, &cq_doorbell, slots, free_cids, kDepth, 0};
+    }
+};
+
+/* Addresses of the controller are those of the process; all memory here is in one piece. */
+struct Fake : nvme_transport {
+    nvme_transport_ops table = {};
+    Queue queues[kQueues];
+    std::vector<uint8_t> media = std::vector<uint8_t>(kMedia);
+    std::vector<Page> target = std::vector<Page>(kPages), staging = std::vector<Page>(12);
+    uint64_t bad_lba = UINT64_MAX;
+    bool mute = false;
+    gq_file_extent map[3] = {{0, 1000}, {20480, GQ_LBA_ZERO}, {30720, 24}};
+    gq_reads reads = {};
+    gq_run run = {};
+    std::vector<uint32_t> results;
+
+    Fake()
+    {
+        for (size_t i = 0; i < kMedia; i++)
+            media[i] = (uint8_t)(i * 7 + i / 512);
+        table.kick = [](nvme_transport *t) { static_cast<Fake *>(t)->serve(); };
+        ops = &table;
+        reads.map = {map, 200000, 3, kLba};
+        reads.target = {(uint64_t)target.data(), (uint64_t)target.data(), 0, 100,
+                        kPages * 4096 - 100};
+        reads.staging = {(uint64_t)staging.data(), (uint64_t)staging.data(), 0, 0, 0};
+        reads.unit = kUnit;
+        reads.max_command = kUnit;
+        run.kick = this;
+        run.command_ns = 10000000000u;
+        run.n_queues = kQueues;
+        run.nsid = 1;
+        run.opcode = NVME_IO_READ;
+    }
+
+    void serve()
+    {
+        for (Queue &q : queues) {
+            while (!mute && q.head != __atomic_load_n(&q.sq_doorbell, __ATOMIC_ACQUIRE)) {
+                execute(q, q.sq[q.head]);
+                q.head = (q.head + 1) % kDepth;
+            }
+        }
+    }
+
+    void execute(Queue &q, const nvme_sqe &sqe)
+    {
+        uint64_t slba = sqe.cdw10 | (uint64_t)sqe.cdw11 << 32, len = (sqe.cdw12 + 1) * kLba;
+        uint32_t at = q.posted % kDepth, phase = (q.posted / kDepth & 1) ^ 1;
+        bool bad = bad_lba >= slba && bad_lba < slba + len / kLba;
+        uint64_t first = sqe.prp1 % 4096 ? 4096 - sqe.prp1 % 4096 : 4096;
+
+        EXPECT_LE(len, kUnit);
+        if (len > first && len <= first + 4096) {
+            EXPECT_EQ(sqe.prp2, sqe.prp1 / 4096 * 4096 + 4096);
+        }
+        if (!bad)
+            memcpy((void *)sqe.prp1, &media[slba * kLba], len);
+        q.cq[at].cid = sqe.cid;
+        q.cq[at].status = (uint16_t)((bad ? 0x281u : 0) << 1 | phase);
+        q.posted++;
+    }
+
+    void go(Drive drive, uint64_t offset, uint64_t at, uint64_t len, bool keep_results = true)
+    {
+        gq_port ports[kQueues];
+        const gq_port *list[kQueues];
+        gq_state states[kQueues];
+        const uint16_t areas[kQueues] = {0, 1, 2};
+        uint64_t n = std::min(len, reads.map.end - offset);
+
+        for (unsigned i = 0; i < kQueues; i++) {
+            ports[i] = queues[i].port();
+            list[i] = &ports[i];
+            states[i] = queues[i].state;
+        }
+        reads.whole = {offset, at, len};
+        run.n_cmds = (uint32_t)((offset + n - 1) / kUnit - offset / kUnit + 1);
+        results.assign(run.n_cmds, 0);
+        run.results = keep_results ? results.data() : nullptr;
+        gq_cpu_drive d = {&run, list, states, kQueues, &reads, areas};
+        drive(&d, 0, 1);
+        for (unsigned i = 0; i < kQueues; i++)
+            queues[i].state = states[i];
+    }
+
+    uint8_t file_byte(uint64_t i) const
+    {
+        if (i < 20480)
+            return media[1000 * kLba + i];
+        return i < 30720 ? 0 : media[24 * kLba + i - 30720];
+    }
+
+    void expect_bytes(uint64_t offset, uint64_t at, uint64_t len)
+    {
+        const uint8_t *got = target[0].bytes + 100 + at;
+
+        for (uint64_t i = 0; i < len; i++)
+            ASSERT_EQ(got[i], file_byte(offset + i)) << "byte " << i;
+    }
+
+    void expect_outcome(uint32_t outcome)
+    {
+        for (const Queue &q : queues)
+            EXPECT_EQ(q.state.outcome, outcome);
+    }
+};
+
+class GqReadsProtocol : public testing::TestWithParam<Drive>
+{
+};
+
+TEST_P(GqReadsProtocol, OneReadInUnitsComesWhole)
+{
+    struct {
+        uint64_t offset, at, len;
+    } reads[] = {{0, 0, 200000}, {0, 0, 1},         {512, 412, 65536}, {4096, 0, 8192},
+                 {1, 5, 100000}, {20000, 3, 15000}, {8191, 0, 2},      {199999, 50000, 1}};
+
+    for (auto &r : reads) {
+        Fake drive;
+
+        SCOPED_TRACE(testing::Message() << r.offset << " " << r.at << " " << r.len);
+        drive.go(GetParam(), r.offset, r.at, r.len);
+        drive.expect_outcome(GQ_OUT_DONE);
+        drive.expect_bytes(r.offset, r.at, r.len);
+        EXPECT_EQ(drive.target[0].bytes[100 + r.at + r.len], 0) << "no byte more";
+        EXPECT_EQ(std::count(drive.results.begin(), drive.results.end(), GQ_READ_OK),
+                  (ptrdiff_t)drive.results.size());
+    }
+}
+
+TEST_P(GqReadsProtocol, GoesOnWithItsQueues)
+{
+    Fake drive;
+
+    for (uint64_t i = 0; i < 50; i++) {
+        drive.go(GetParam(), i * 1000, i * 8, 100000 + i);
+        drive.expect_outcome(GQ_OUT_DONE);
+        drive.expect_bytes(i * 1000, i * 8, 100000 + i);
+    }
+}
+
+TEST_P(GqReadsProtocol, OnlyTheUnitThatFailsIsMarked)
+{
+    Fake drive;
+
+    drive.bad_lba = 24 + (100000 - 30720) / kLba;
+    drive.go(GetParam(), 3000, 412, 190000);
+    drive.expect_outcome(GQ_OUT_DONE);
+    for (size_t i = 0; i < drive.results.size(); i++)
+        EXPECT_EQ(drive.results[i], i == 100000 / kUnit ? (GQ_ENDED | 0x281u) : GQ_READ_OK) << i;
+}
+
+TEST_P(GqReadsProtocol, TellsBytesAndWhatFailed)
+{
+    Fake drive;
+    uint64_t bytes = 0;
+
+    drive.bad_lba = 1000;
+    drive.go(GetParam(), 0, 412, 200000);
+    for (const Queue &q : drive.queues)
+        bytes += q.state.bytes;
+    EXPECT_EQ(bytes, 200000u) << "also of those that fail";
+    EXPECT_EQ(drive.queues[0].state.status, 0x281u);
+    EXPECT_EQ(drive.queues[0].state.status_of, 0u);
+    EXPECT_EQ(drive.queues[0].state.bad, 0u);
+    EXPECT_EQ(drive.queues[1].state.bad, UINT32_MAX);
+    EXPECT_EQ(drive.queues[1].state.status, 0u);
+}
+
+TEST_P(GqReadsProtocol, LeavesAtAWordThatSaysSo)
+{
+    Fake drive;
+    uint32_t valid = 1, gone = 2;
+
+    drive.mute = true;
+    drive.run.leave[0] = &valid;
+    drive.run.leave[1] = &gone;
+    drive.run.leave_value = 2;
+    drive.go(GetParam(), 0, 412, 200000);
+    drive.expect_outcome(GQ_OUT_LEFT);
+    for (uint32_t r : drive.results)
+        EXPECT_EQ(r, GQ_READ_LOST);
+}
+
+TEST_P(GqReadsProtocol, NeedsNeitherResultsNorFlags)
+{
+    Fake drive;
+    uint32_t valid = 1;
+
+    drive.run.leave[0] = &valid;
+    drive.run.leave_value = 2;
+    drive.bad_lba = 1000;
+    drive.go(GetParam(), 0, 412, 200000, false);
+    drive.expect_outcome(GQ_OUT_DONE);
+}
+
+TEST_P(GqReadsProtocol, LosesWhatDoesNotComplete)
+{
+    Fake drive;
+
+    drive.mute = true;
+    drive.run.command_ns = 1000000;
+    drive.go(GetParam(), 0, 0, 10000);
+    for (uint32_t r : drive.results)
+        EXPECT_EQ(r, GQ_READ_LOST);
+    EXPECT_EQ(drive.queues[0].state.outcome, (uint32_t)GQ_OUT_TIMED_OUT);
+    EXPECT_GE(drive.queues[0].state.in_flight, 1u);
+    EXPECT_EQ(drive.queues[2].state.outcome, (uint32_t)GQ_OUT_DONE) << "it had nothing to do";
+}
+
+std::string lanes_name(const testing::TestParamInfo<Drive> &i)
+{
+    return i.param == gq_cpu_drive_1 ? "Lanes1" : "Lanes32";
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, GqReadsProtocol, testing::Values(gq_cpu_drive_1, gq_cpu_drive_32),
+                         lanes_name);
+
+} // namespace

@@ -1,0 +1,368 @@
+/* One command on an idle queue pair, against a controller of few lines. */
+#include <atomic>
+#include <gtest/gtest.h>
+#include <thread>
+
+extern "C" {
+#include "cuda/exec_cpu/gq_cpu.h"
+#include "tests/cuda/queue/gq_single_rig.h"
+}
+#include "blockdev/transport.h"
+
+namespace
+{
+
+constexpr uint32_t kDepth = 4, kValid = 1, kRevoked = 2;
+constexpr uint64_t kLong = 10000000000u, kShort = 1000000u;
+
+using Way = void (*)(const gq_cpu_drive *, unsigned, unsigned);
+
+struct Drive : nvme_transport {
+    nvme_transport_ops table = {};
+    single_rig rig = {};
+    nvme_sqe sq[kDepth] = {};
+    nvme_cqe cq[kDepth] = {};
+    uint32_t sq_doorbell = 0, cq_doorbell = 0, head = 0, posted = 0;
+    uint32_t valid = kValid, lease = kValid;
+    uint16_t status = 0, cid_error = 0;
+    bool mute = false, alone = true; /* each command, and its completion given back */
+    gq_slot slots[kDepth - 1] = {};
+    uint32_t free_cids[kDepth - 1] = {}, results[2] = {}, flags = 0, cancel = 0;
+    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    uint64_t plain = 0; /* what the last command read */
+
+    Drive() : nvme_transport()
+    {
+        table.kick = [](nvme_transport *t) { static_cast<Drive *>(t)->serve(); };
+        ops = &table;
+        rig.port = {sq, cq, &sq_doorbell, &cq_doorbell, slots, free_cids, kDepth, 0};
+        rig.phase = 1;
+        rig.run.kick = this;
+        rig.run.command_ns = kLong;
+        rig.run.nsid = 7;
+        rig.run.opcode = NVME_IO_READ;
+        rig.run.leave[0] = &valid;
+        rig.run.leave[1] = &lease;
+        rig.run.leave_value = kRevoked;
+    }
+
+    /* Posts a completion for each new entry, for which the CQ must have room. */
+    void serve()
+    {
+        while (!mute && head != __atomic_load_n(&sq_doorbell, __ATOMIC_ACQUIRE)) {
+            uint32_t at = posted % kDepth, phase = (posted / kDepth & 1) ^ 1;
+            uint32_t told = __atomic_load_n(&cq_doorbell, __ATOMIC_ACQUIRE);
+            uint16_t flags = (uint16_t)((unsigned)status << 1 | phase);
+
+            if (alone) {
+                EXPECT_EQ(told, at) << "the completion before was given back";
+                EXPECT_EQ(sq[head].cid, head);
+            }
+            plain = sq[head].cdw10;
+            __atomic_store_n(reinterpret_cast<uint32_t *>(&cq[at].cid),
+                             (uint32_t)(uint16_t)(sq[head].cid + cid_error) | (uint32_t)flags << 16,
+                             __ATOMIC_RELEASE);
+            posted++;
+            head = (head + 1) % kDepth;
+        }
+    }
+
+    uint32_t read(uint64_t slba)
+    {
+        gq_cmd cmd = {slba, 0x1000, 0x2008, 7, 0};
+
+        single_rig_command(&rig, &cmd);
+        return rig.outcome;
+    }
+
+    /* A list, as the CPU executor drives it. */
+    uint32_t list(uint32_t n, Way drive)
+    {
+        const gq_cmd cmds[2] = {{posted + 0ull, 0x1000, 0, 7, 0}, {posted + 1ull, 0x2000, 0, 7, 0}};
+        const gq_port *ports[] = {&rig.port};
+        gq_cpu_drive d = {&rig.run, ports, &state, 1, nullptr, nullptr};
+
+        results[0] = results[1] = GQ_PENDING;
+        rig.run.cmds = cmds;
+        rig.run.results = results;
+        rig.run.flags = &flags;
+        rig.run.cancel = &cancel;
+        rig.run.n_cmds = n;
+        rig.run.n_queues = 1;
+        alone = n == 1 && state.sq_tail < kDepth - 1; /* the last entry takes the general road */
+        drive(&d, 0, 1);
+        return state.outcome;
+    }
+
+    void expect_in_flight(uint32_t cid)
+    {
+        EXPECT_EQ(state.sent, 1u);
+        EXPECT_EQ(state.in_flight, 1u);
+        EXPECT_EQ(state.owed, 0u) << "the CQ doorbell went with the command";
+        EXPECT_EQ(results[0], GQ_PENDING);
+        for (uint32_t i = 0; i < kDepth - 1; i++)
+            EXPECT_EQ(slots[i].cmd < GQ_SLOT_FREE, i == cid) << i;
+    }
+};
+
+TEST(GqSingle, SendsTheWholeEntryAndLeavesTheCqDoorbellToTheNext)
+{
+    Drive d;
+
+    EXPECT_EQ(d.read(0x123456789a), (uint32_t)GQ_OUT_DONE);
+    EXPECT_EQ(d.rig.status, 0u);
+    EXPECT_EQ(d.sq[0].opcode, NVME_IO_READ);
+    EXPECT_EQ(d.sq[0].nsid, 7u);
+    EXPECT_EQ(d.sq[0].prp1, 0x1000u);
+    EXPECT_EQ(d.sq[0].prp2, 0x2008u);
+    EXPECT_EQ(d.sq[0].cdw10, 0x3456789au);
+    EXPECT_EQ(d.sq[0].cdw11, 0x12u);
+    EXPECT_EQ(d.sq[0].cdw12, 7u);
+    EXPECT_EQ(d.sq_doorbell, 1u);
+    EXPECT_EQ(d.cq_doorbell, 0u);
+    EXPECT_EQ(d.rig.entry, 1u);
+    EXPECT_NE(d.rig.owed, 0u);
+}
+
+TEST(GqSingle, GoesRoundItsRings)
+{
+    Drive d;
+
+    for (uint32_t i = 0; i < 5 * kDepth + 1; i++) {
+        ASSERT_EQ(d.rig.entry, i % kDepth);
+        ASSERT_EQ(d.rig.phase, (i / kDepth & 1) ^ 1);
+        ASSERT_EQ(d.read(1000 + i), (uint32_t)GQ_OUT_DONE) << i;
+        ASSERT_EQ(d.plain, 1000 + i);
+        ASSERT_EQ(d.posted, i + 1);
+    }
+}
+
+TEST(GqSingle, KeepsTheDrivesStatusAndGoesOn)
+{
+    Drive d;
+
+    d.status = 0x4281;
+    EXPECT_EQ(d.read(1), (uint32_t)GQ_OUT_DONE);
+    EXPECT_EQ(d.rig.status, 0x4281u);
+    d.status = 0;
+    EXPECT_EQ(d.read(2), (uint32_t)GQ_OUT_DONE);
+    EXPECT_EQ(d.rig.status, 0u);
+}
+
+TEST(GqSingle, EndsByItsDeadline)
+{
+    Drive d;
+
+    ASSERT_EQ(d.read(1), (uint32_t)GQ_OUT_DONE);
+    d.mute = true;
+    d.rig.run.command_ns = kShort;
+    EXPECT_EQ(d.read(2), (uint32_t)GQ_OUT_TIMED_OUT);
+}
+
+TEST(GqSingle, TakesACompletionThatIsThereWhateverTheClockSays)
+{
+    Drive d;
+
+    d.rig.run.command_ns = 0;
+    EXPECT_EQ(d.read(1), (uint32_t)GQ_OUT_DONE);
+}
+
+TEST(GqSingle, TakesNoEntryOfTheLastPass)
+{
+    Drive d;
+
+    for (uint32_t i = 0; i < kDepth; i++)
+        ASSERT_EQ(d.read(i), (uint32_t)GQ_OUT_DONE);
+    d.mute = true;
+    d.rig.run.command_ns = kShort;
+    EXPECT_EQ(d.read(0), (uint32_t)GQ_OUT_TIMED_OUT);
+}
+
+TEST(GqSingle, BelievesNoCompletionOfAnotherCommand)
+{
+    Drive d;
+
+    ASSERT_EQ(d.read(1), (uint32_t)GQ_OUT_DONE);
+    d.cid_error = 0xffff; /* the one before */
+    EXPECT_EQ(d.read(2), (uint32_t)GQ_OUT_BROKEN);
+}
+
+TEST(GqSingle, LeavesWithACommandInFlight)
+{
+    for (uint32_t Drive::*word : {&Drive::valid, &Drive::lease}) {
+        Drive d;
+
+        d.mute = true;
+        d.*word = kRevoked;
+        EXPECT_EQ(d.read(1), (uint32_t)GQ_OUT_LEFT);
+        EXPECT_EQ(d.sq_doorbell, 1u);
+    }
+}
+
+TEST(GqSingle, BlamesNoDeadlineWhenItWasToLeave)
+{
+    Drive d;
+
+    d.mute = true;
+    d.lease = kRevoked;
+    d.rig.run.command_ns = 0;
+    EXPECT_EQ(d.read(1), (uint32_t)GQ_OUT_LEFT);
+}
+
+/* What the controller wrote is seen by ordinary loads: ThreadSanitizer watches `plain`. */
+TEST(GqSingle, SeesTheDataOfAControllerThatRunsBesideIt)
+{
+    Drive d;
+    std::atomic<bool> stop{false};
+
+    d.rig.run.kick = nullptr;
+    std::thread controller([&] {
+        while (!stop) {
+            d.serve();
+            std::this_thread::yield();
+        }
+    });
+    for (uint32_t i = 0; i < 500; i++) {
+        ASSERT_EQ(d.read(i), (uint32_t)GQ_OUT_DONE);
+        ASSERT_EQ(d.plain, i);
+    }
+    stop = true;
+    controller.join();
+}
+
+class GqSingleList : public testing::TestWithParam<Way>
+{
+  protected:
+    Drive d;
+};
+
+TEST_P(GqSingleList, HandsTheQueueBackWithAllThatARoundWould)
+{
+    for (uint16_t status : {0, 0x4281}) {
+        uint32_t at = d.state.sq_tail + 1;
+
+        d.status = status;
+        ASSERT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_DONE);
+        EXPECT_EQ(d.state.sq_tail, at);
+        EXPECT_EQ(d.state.cq_head, at);
+        EXPECT_EQ(d.state.phase, 1u);
+        EXPECT_EQ(d.state.sent, 1u);
+        EXPECT_EQ(d.state.in_flight, 0u);
+        EXPECT_EQ(d.results[0], GQ_ENDED | status);
+    }
+}
+
+TEST_P(GqSingleList, OwesOneDoorbellThatTheNextListPays)
+{
+    for (uint32_t i = 0; i < 40; i++) {
+        uint32_t n = i % 5 < 3 ? 1 : 2;
+
+        ASSERT_EQ(d.list(n, GetParam()), (uint32_t)GQ_OUT_DONE) << i;
+        ASSERT_EQ(d.state.cq_head, d.posted % kDepth);
+        ASSERT_EQ(d.cq_doorbell, (d.posted - (d.state.owed != 0)) % kDepth) << i;
+        ASSERT_EQ(d.results[n - 1], GQ_ENDED);
+    }
+    EXPECT_EQ(d.posted, 56u);
+}
+
+TEST_P(GqSingleList, LeavesNoCommandThatSlotsCannotTell)
+{
+    d.state = {kDepth - 1, kDepth - 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    d.sq_doorbell = d.head = kDepth - 1;
+    d.mute = true;
+    d.rig.run.command_ns = kShort;
+    ASSERT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_TIMED_OUT);
+    d.expect_in_flight(d.sq[kDepth - 1].cid);
+}
+
+TEST_P(GqSingleList, EndsByTheDeadlinesOfCommandAndList)
+{
+    for (uint64_t gq_run::*limit : {&gq_run::command_ns, &gq_run::budget_ns}) {
+        Drive late;
+
+        ASSERT_EQ(late.list(1, GetParam()), (uint32_t)GQ_OUT_DONE);
+        late.mute = true;
+        late.rig.run.*limit = kShort;
+        ASSERT_EQ(late.list(1, GetParam()), (uint32_t)GQ_OUT_TIMED_OUT);
+        late.expect_in_flight(1);
+        EXPECT_EQ(late.state.sq_tail, 2u);
+        EXPECT_EQ(late.state.cq_head, 1u);
+        EXPECT_EQ(late.cq_doorbell, 1u);
+    }
+}
+
+TEST_P(GqSingleList, LeavesWhenTheHostSaysSo)
+{
+    d.mute = true;
+    d.flags = GQ_FLAG_LEAVE;
+    ASSERT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_LEFT);
+    d.expect_in_flight(0);
+}
+
+TEST_P(GqSingleList, CancelledItDrainsWhatItSent)
+{
+    d.cancel = 1;
+    d.flags = GQ_FLAG_CANCEL;
+    EXPECT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_DONE);
+    EXPECT_EQ(d.results[0], GQ_ENDED);
+    d.mute = true;
+    d.rig.run.command_ns = kShort;
+    EXPECT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_TIMED_OUT);
+}
+
+TEST_P(GqSingleList, LeavesAQueueThatCompletesWhatWasNotSent)
+{
+    d.cid_error = 1;
+    EXPECT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_BROKEN);
+    EXPECT_EQ(d.state.in_flight, 1u);
+    EXPECT_EQ(d.results[0], GQ_PENDING);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, GqSingleList, testing::Values(gq_cpu_drive_1, gq_cpu_drive_32),
+                         [](const testing::TestParamInfo<Way> &i) {
+                             return i.param == gq_cpu_drive_1 ? "Lanes1" : "Lanes32";
+                         });
+
+constexpr uint32_t kLba = 512;
+constexpr uint64_t kExtent[] = {8192, 8192 + (8u << 20)}, kFirst = 5000;
+constexpr gq_target kTarget = {0, 0x10000000, 0x20000000, 0, 16u << 20};
+
+bool make(gq_read read, gq_cmd *cmd, uint64_t lba = kFirst)
+{
+    const gq_file_map map = {nullptr, 1u << 30, 1, kLba};
+
+    return single_rig_make(&map, &kTarget, kExtent, lba, &read, cmd);
+}
+
+TEST(GqSingle, MakesTheCommandOfWholeLbas)
+{
+    gq_cmd cmd = {};
+
+    ASSERT_TRUE(make({8192 + 512, 4096, 512}, &cmd));
+    EXPECT_EQ(cmd.slba, kFirst + 1);
+    EXPECT_EQ(cmd.nlb, 0u);
+    EXPECT_EQ(cmd.prp1, 0x10001000u);
+    EXPECT_EQ(cmd.prp2, 0u);
+    ASSERT_TRUE(make({8192, 4100, 4096}, &cmd)) << "to a multiple of 4";
+    EXPECT_EQ(cmd.nlb, 7u);
+    EXPECT_EQ(cmd.prp1, 0x10001004u);
+    EXPECT_EQ(cmd.prp2, 0x10002000u);
+    ASSERT_TRUE(make({8192, 0, 3 * 4096}, &cmd)) << "a list, from the table's second entry on";
+    EXPECT_EQ(cmd.prp2, 0x20000008u);
+    ASSERT_TRUE(make({kExtent[1] - 512, 0, 512}, &cmd)) << "up to the extent's end";
+}
+
+TEST(GqSingle, LeavesTheRestToTheGeneralRoad)
+{
+    gq_cmd cmd;
+
+    EXPECT_FALSE(make({8192, 2, 4096}, &cmd)) << "no address of a PRP";
+    EXPECT_FALSE(make({8192 + 4, 0, 512}, &cmd)) << "begins within an LBA";
+    EXPECT_FALSE(make({8192, 0, 516}, &cmd)) << "ends within one";
+    EXPECT_FALSE(make({kExtent[1] - 512, 0, 1024}, &cmd)) << "the next extent's, too";
+    EXPECT_FALSE(make({8192, 0, 4096}, &cmd, GQ_LBA_ZERO)) << "a hole";
+    EXPECT_FALSE(make({8192, 508 * 4096, 4 * 4096}, &cmd)) << "a list that ends in a chain entry";
+    EXPECT_TRUE(make({8192, 508 * 4096, 3 * 4096}, &cmd));
+}
+
+} // namespace

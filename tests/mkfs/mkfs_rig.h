@@ -1,0 +1,115 @@
+/* Runs the tools on image files, and makes images that hold one of everything. */
+#ifndef TESTS_MKFS_MKFS_RIG_H
+#define TESTS_MKFS_MKFS_RIG_H
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "layout/layout.h"
+
+struct Result {
+    int status; /* exit status, or -1 after a signal */
+    std::string out, err;
+};
+
+/* Runs a program; the environment is that of the test, without SOURCE_DATE_EPOCH, plus `env`. */
+Result run(const std::vector<std::string> &args, const std::vector<std::string> &env = {});
+
+/* A directory of the test's own, removed at its end. */
+class ToolTest : public ::testing::Test
+{
+  protected:
+    ToolTest();
+    ~ToolTest() override;
+
+    std::string path(const std::string &name) const
+    {
+        return dir + "/" + name;
+    }
+    std::string dir;
+};
+
+std::string read_file(const std::string &path);
+void write_file(const std::string &path, const std::string &bytes);
+
+/*
+ * An image file, mapped. Blocks are changed in place; seal() makes one sound again. Freshly made it
+ * is what mkfs_format() leaves.
+ */
+class Image
+{
+  public:
+    explicit Image(const std::string &file);
+    ~Image();
+    Image(const Image &) = delete;
+    Image &operator=(const Image &) = delete;
+
+    template <typename T> T &at(uint64_t block)
+    {
+        return *reinterpret_cast<T *>(base + (block << LAY_BLOCK_SHIFT));
+    }
+    lay_super &super()
+    {
+        return at<lay_super>(0);
+    }
+    lay_inode &inode(uint64_t ino)
+    {
+        auto &ib = at<lay_inode_block>(inode_blocks[ino / LAY_INODES_PER_BLOCK]);
+        return ib.inodes[ino % LAY_INODES_PER_BLOCK];
+    }
+    void seal(uint64_t block)
+    {
+        lay_seal(&at<lay_head>(block), 1);
+    }
+    void seal_inode(uint64_t ino)
+    {
+        seal(inode_blocks[ino / LAY_INODES_PER_BLOCK]);
+    }
+    void mark(uint64_t block, uint64_t len, bool used);
+    /* Adds one of everything: inodes 2 to 9; the file system is as if it had crashed, sound. */
+    void fill();
+    /* Appends a transaction to the log. */
+    void log(const std::vector<std::vector<uint8_t>> &images,
+             const std::vector<uint64_t> &revokes = {});
+    std::vector<uint8_t> copy(uint64_t block);
+
+    lay_geometry geo;
+    std::vector<uint64_t> inode_blocks;
+    std::vector<uint64_t> metadata; /* every metadata block in use */
+    uint64_t root_leaf, extent_root, extent_leaf, dir_root, dir_leaf, link_block, xattr_block,
+        xattr_next, gpu_data, file_data;
+
+  private:
+    uint64_t take(uint32_t magic, uint64_t owner);
+    lay_inode &start_inode(uint64_t ino, uint32_t mode, lay_map_kind kind, uint64_t blocks);
+    void add_names();
+    void add_files();
+    void add_directories();
+    void add_links();
+    void add_gpu_and_orphan();
+    void count();
+    uint64_t put_log(uint64_t pos, const void *block);
+
+    uint8_t *base;
+    size_t bytes;
+    uint64_t next = 0; /* free block */
+    uint64_t log_pos = 1, log_tid = 1;
+};
+
+#define IMAGE_BYTES (16u << 20)
+/* What fill() makes. */
+#define INO_FILE   2u /* two extents, two names */
+#define INO_TREE   3u /* an extent tree of two levels */
+#define INO_DIR    4u /* a directory of two levels */
+#define INO_SUB    5u /* an empty directory in it */
+#define INO_LINK   6u /* a long symbolic link */
+#define INO_ATTR   7u /* attributes in two blocks */
+#define INO_GPU    8u /* GPU-bound, one 2 MiB unit */
+#define INO_ORPHAN 9u
+
+void add_name(lay_node &leaf, const lay_geometry &geo, const std::string &name, uint64_t ino,
+              uint8_t type, unsigned number = 0);
+
+#endif

@@ -1,0 +1,545 @@
+/* What a driver's recovery meets: aborts, lost admin commands, hangs, removal, resets. */
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <thread>
+#include <time.h>
+#include <unistd.h>
+
+#include "sim_test_rig.h"
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+constexpr uint64_t MS = 1000 * 1000;
+
+struct sim_config with(const std::function<void(struct sim_config &)> &change)
+{
+    struct sim_config c = small_config();
+    change(c);
+    return c;
+}
+
+struct Recovery : ::testing::Test {
+    explicit Recovery(const struct sim_config &c = small_config())
+        : r(c), q(&r.create(1, 64)), buf(r.dma(1 << 20))
+    {
+    }
+    void add(enum sim_fault_kind kind, uint64_t delay_ns = 0, bool admin = false,
+             uint8_t opcode = NVME_ADMIN_IDENTIFY)
+    {
+        struct sim_fault f = {};
+        f.kind = kind;
+        f.times = 1;
+        f.delay_ns = delay_ns;
+        f.admin = admin;
+        f.match_opcode = admin;
+        f.opcode = opcode;
+        f.status = NVME_ERR_INTERNAL;
+        ASSERT_EQ(sim_add_fault(r.sim, &f), 0);
+    }
+    void submit(uint16_t cid)
+    {
+        r.put(*q, io(NVME_IO_READ, cid, 1, buf->iova, 0, cid));
+        r.ring(*q);
+    }
+    void submit_identify(uint16_t cid)
+    {
+        struct nvme_sqe s = admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, buf->iova);
+        s.cid = cid;
+        r.put(r.aq, s);
+        r.ring(r.aq);
+    }
+    uint16_t identify()
+    {
+        return r.admin(admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, buf->iova));
+    }
+    uint32_t abort(uint16_t sqid, uint16_t cid)
+    {
+        uint32_t result = 9;
+        struct nvme_sqe s = admin_cmd(NVME_ADMIN_ABORT, sqid | static_cast<uint32_t>(cid) << 16, 0);
+        s.cid = 77;
+        EXPECT_EQ(r.admin(s, &result), 0);
+        return result;
+    }
+    uint16_t read(uint16_t cid = 1)
+    {
+        return r.run(*q, io(NVME_IO_READ, 0, 1, buf->iova, 0, cid));
+    }
+    uint16_t next_status(Queue &from)
+    {
+        struct nvme_cqe cqe;
+        return r.next(from, &cqe) ? NVME_STATUS(cqe.status) : 0xffff;
+    }
+    void start_again()
+    {
+        r.disable();
+        r.enable();
+        q = &r.create(1, 64);
+    }
+    int reset()
+    {
+        return r.t->ops->reset(r.t);
+    }
+    Rig r;
+    Queue *q;
+    std::unique_ptr<Dma> buf;
+};
+
+TEST_F(Recovery, AbortEndsACommandThatIsHeldBack)
+{
+    add(SIM_FAULT_LATE, 3600000 * MS);
+    submit(4);
+    r.wait_commands(3);
+    EXPECT_EQ(abort(1, 5), 1u); /* no such command */
+    EXPECT_EQ(abort(2, 4), 1u); /* no such queue */
+    EXPECT_EQ(abort(1, 4), 0u);
+    EXPECT_EQ(next_status(*q), NVME_ERR_ABORT_REQUESTED);
+    EXPECT_EQ(read(4), 0); /* the identifier is free again */
+}
+
+TEST_F(Recovery, MoreAbortsThanAclAllows)
+{
+    for (uint16_t cid = 0; cid < 5; cid++) {
+        struct nvme_sqe s = admin_cmd(NVME_ADMIN_ABORT, 1, 0);
+        s.cid = cid;
+        r.put(r.aq, s);
+    }
+    r.ring(r.aq);
+    EXPECT_EQ(next_status(r.aq), NVME_ERR_ABORT_LIMIT);
+    for (int i = 1; i < 5; i++)
+        EXPECT_EQ(next_status(r.aq), 0);
+    EXPECT_TRUE(r.only(SIM_EV_ABORT_LIMIT));
+}
+
+struct NoAbort : Recovery {
+    NoAbort() : Recovery(with([](struct sim_config &c) { c.no_abort = c.no_reset = true; }))
+    {
+    }
+};
+
+TEST_F(NoAbort, AbortCompletesAndEndsNothing)
+{
+    add(SIM_FAULT_LATE, 50 * MS);
+    submit(4);
+    r.wait_commands(3);
+    EXPECT_EQ(abort(1, 4), 1u);
+    EXPECT_EQ(next_status(*q), 0);
+}
+
+TEST_F(NoAbort, ResetFromOutsideIsNotThere)
+{
+    EXPECT_EQ(reset(), -ENOTSUP);
+    EXPECT_EQ(read(), 0);
+}
+
+TEST_F(Recovery, AdminFaultsMatchAdminCommandsOnly)
+{
+    add(SIM_FAULT_STATUS, 0, true);
+    EXPECT_EQ(read(), 0);
+    EXPECT_EQ(identify(), NVME_ERR_INTERNAL);
+    EXPECT_EQ(identify(), 0);
+    add(SIM_FAULT_STATUS);
+    EXPECT_EQ(identify(), 0);
+    EXPECT_EQ(read(), NVME_ERR_INTERNAL);
+}
+
+TEST_F(Recovery, LostAdminCommandCanBeAborted)
+{
+    add(SIM_FAULT_LOSE, 0, true);
+    submit_identify(3);
+    EXPECT_TRUE(r.quiet(r.aq));
+    struct nvme_sqe s = admin_cmd(NVME_ADMIN_ABORT, 0 | 3u << 16, 0);
+    s.cid = 9;
+    r.put(r.aq, s);
+    r.ring(r.aq);
+    struct nvme_cqe cqe;
+    ASSERT_TRUE(r.next(r.aq, &cqe));
+    EXPECT_EQ(cqe.cid, 3);
+    EXPECT_EQ(NVME_STATUS(cqe.status), NVME_ERR_ABORT_REQUESTED);
+    ASSERT_TRUE(r.next(r.aq, &cqe));
+    EXPECT_EQ(cqe.cid, 9);
+    EXPECT_EQ(cqe.result, 0u);
+}
+
+TEST_F(Recovery, AnAbortThatAbortsItselfEndsOnce)
+{
+    add(SIM_FAULT_LATE, 20 * MS, true, NVME_ADMIN_ABORT);
+    EXPECT_EQ(abort(0, 77), 1u);
+    EXPECT_TRUE(r.quiet(r.aq));
+    EXPECT_EQ(identify(), 0);
+}
+
+TEST_F(Recovery, LateAdminCommandMovesItsDataLate)
+{
+    memset(buf->addr, 0xee, 4096);
+    add(SIM_FAULT_LATE, 40 * MS, true);
+    auto start = Clock::now();
+    submit_identify(3);
+    EXPECT_EQ(read(), 0) << "only the admin command is late";
+    EXPECT_EQ(next_status(r.aq), 0);
+    EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(40));
+    EXPECT_EQ(memcmp(buf->addr + 4, "SIM0001", 7), 0);
+}
+
+TEST_F(Recovery, MemoryOfALateAdminCommandIsInUse)
+{
+    auto page = r.dma(4096);
+    add(SIM_FAULT_LATE, 1000 * MS, true);
+    struct nvme_sqe s = admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, page->iova);
+    uint64_t before = r.stats().commands;
+    r.put(r.aq, s);
+    r.ring(r.aq);
+    r.wait_commands(before + 1); /* before that its memory would not be in use */
+    page.reset();
+    EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
+    EXPECT_EQ(next_status(r.aq), NVME_ERR_DATA_TRANSFER);
+}
+
+TEST_F(Recovery, CorruptIdentifyDiffersInOneBit)
+{
+    ASSERT_EQ(identify(), 0);
+    std::vector<unsigned char> before(buf->addr, buf->addr + 4096);
+    add(SIM_FAULT_CORRUPT, 0, true);
+    ASSERT_EQ(identify(), 0);
+    int bits = 0;
+    for (size_t i = 0; i < 4096; i++)
+        bits += __builtin_popcount(before[i] ^ buf->addr[i]);
+    EXPECT_EQ(bits, 1);
+}
+
+TEST_F(Recovery, AHangEndsByItselfAndLosesNothing)
+{
+    add(SIM_FAULT_HANG, 60 * MS);
+    auto start = Clock::now();
+    for (uint16_t cid = 0; cid < 8; cid++)
+        r.put(*q, io(NVME_IO_READ, cid, 1, buf->iova, 0, cid));
+    r.ring(*q);
+    submit_identify(3);
+    for (int i = 0; i < 8; i++)
+        EXPECT_EQ(next_status(*q), 0);
+    EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(60));
+    EXPECT_EQ(next_status(r.aq), 0);
+}
+
+TEST_F(Recovery, AHangForEverEndsWithAReset)
+{
+    add(SIM_FAULT_HANG);
+    submit(0);
+    r.wait_commands(3); /* the thread of the other queue could be faster */
+    submit_identify(3);
+    EXPECT_TRUE(r.quiet(*q));
+    EXPECT_TRUE(r.quiet(r.aq, 1));
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY) << "it looks healthy";
+    start_again();
+    EXPECT_EQ(read(), 0);
+}
+
+/* Seconds of processor time that the process takes of half a second, in which this thread sleeps.
+ */
+double load()
+{
+    struct timespec before, after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    return static_cast<double>(after.tv_sec - before.tv_sec) +
+           static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9;
+}
+
+/* What nobody is going to look at keeps no thread awake. */
+TEST_F(Recovery, ADoorbellIsNoLoadWhileDisabled)
+{
+    r.disable();
+    r.doorbell(0, false, 1);
+    EXPECT_LT(load(), 0.25);
+    start_again();
+    EXPECT_EQ(read(), 0);
+}
+
+TEST_F(Recovery, ADoorbellIsNoLoadWhileHalted)
+{
+    add(SIM_FAULT_FATAL);
+    submit(0);
+    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS))
+        std::this_thread::yield();
+    submit(1);
+    EXPECT_LT(load(), 0.25);
+    start_again();
+    EXPECT_EQ(read(), 0);
+}
+
+TEST_F(Recovery, ADoorbellIsNoLoadWhileHungAndLookedAtBehind)
+{
+    add(SIM_FAULT_HANG, 1000 * MS);
+    submit(0);
+    r.wait_commands(3);
+    submit_identify(3);
+    EXPECT_LT(load(), 0.25);
+    EXPECT_EQ(next_status(*q), 0);
+    EXPECT_EQ(next_status(r.aq), 0);
+}
+
+/* They were fetched together, and each rule has fired once. */
+TEST_F(Recovery, AFaultOfTheSameBatchAsAHangHasItsEffect)
+{
+    add(SIM_FAULT_HANG, 20 * MS);
+    add(SIM_FAULT_STATUS);
+    add(SIM_FAULT_HANG, 1);
+    for (uint16_t cid = 0; cid < 4; cid++)
+        r.put(*q, io(NVME_IO_READ, cid, 1, buf->iova, 0, cid));
+    auto start = Clock::now();
+    r.ring(*q);
+    for (uint16_t cid = 0; cid < 4; cid++)
+        EXPECT_EQ(next_status(*q), cid == 1 ? NVME_ERR_INTERNAL : 0) << cid;
+    EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(20));
+}
+
+TEST_F(Recovery, AnAdminCommandCanHangTheController)
+{
+    add(SIM_FAULT_HANG, 40 * MS, true);
+    auto start = Clock::now();
+    submit_identify(3);
+    r.wait_commands(3); /* the thread of the other queue could be faster */
+    EXPECT_EQ(read(), 0);
+    EXPECT_EQ(next_status(r.aq), 0);
+    EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(40));
+}
+
+TEST_F(Recovery, FatalByAnAdminCommandHealsWithAReset)
+{
+    add(SIM_FAULT_FATAL, 0, true);
+    submit_identify(3);
+    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS))
+        std::this_thread::yield();
+    EXPECT_TRUE(r.quiet(r.aq));
+    start_again();
+    EXPECT_EQ(read(), 0);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+}
+
+/* The old rings are still mapped, as a driver keeps them that must not unmap before it stops. */
+TEST_F(Recovery, ResetFromOutsideStopsAndKeepsTheMap)
+{
+    add(SIM_FAULT_LATE, 300 * MS);
+    memset(buf->addr, 0xee, 4096);
+    submit(0);
+    r.wait_commands(3);
+    ASSERT_EQ(reset(), 0);
+    EXPECT_EQ(r.read32(NVME_REG_CC), 0u);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), 0u);
+    EXPECT_EQ(r.read32(NVME_REG_AQA), 0u);
+    EXPECT_EQ(r.t->doorbells[0], 0u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(310));
+    EXPECT_EQ(buf->addr[0], 0xee) << "a command of before touches no memory";
+    start_again();
+    EXPECT_EQ(read(), 0);
+    EXPECT_EQ(buf->addr[0], 0) << "the buffer is still mapped";
+}
+
+TEST_F(Recovery, AStuckControllerIgnoresCcUntilReset)
+{
+    sim_stick(r.sim);
+    r.write32(NVME_REG_CC, 0);
+    EXPECT_EQ(r.read32(NVME_REG_CC), 0u);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(read(), 0) << "it still works";
+    ASSERT_EQ(reset(), 0);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), 0u);
+    start_again();
+    EXPECT_EQ(read(), 0);
+}
+
+TEST_F(NoAbort, UnmappingIsAllowedOnceAStuckControllerIsGivenUp)
+{
+    add(SIM_FAULT_LOSE);
+    submit(0);
+    r.wait_commands(3);
+    sim_stick(r.sim);
+    r.write32(NVME_REG_CC, 0);
+    ASSERT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    buf.reset();
+    r.queues.clear();
+    r.aq.sq.reset();
+    r.aq.cq.reset();
+    EXPECT_EQ(sim_violations(r.sim), 0u);
+    r.t->ops->close(r.t);
+    r.attach();
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+}
+
+TEST(Stuck, NeverBecomesReady)
+{
+    Rig r(small_config(), false);
+    sim_stick(r.sim);
+    r.write32(NVME_REG_CC, NVME_CC_EN);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), 0u);
+    ASSERT_EQ(r.t->ops->reset(r.t), 0);
+    r.enable();
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+}
+
+struct Removal : Recovery {
+    /* Registers read all-ones, doorbells go nowhere, nothing faults, nothing is a mistake. */
+    void expect_gone()
+    {
+        for (uint32_t reg : {NVME_REG_CAP, NVME_REG_CC, NVME_REG_CSTS})
+            EXPECT_EQ(r.read32(reg), UINT32_MAX);
+        EXPECT_EQ(r.read64(NVME_REG_CAP), UINT64_MAX);
+        r.write32(NVME_REG_CC, 0);
+        r.write64(NVME_REG_ASQ, 4096);
+        for (size_t w = 0; w < r.t->doorbells_len / 4; w++)
+            __atomic_store_n(&r.t->doorbells[w], 0xffffffff, __ATOMIC_RELAXED); /* a mere store */
+        r.kick();
+        EXPECT_TRUE(r.quiet(*q, 100));
+        EXPECT_EQ(reset(), -EIO);
+        buf.reset();
+        r.disable();
+        EXPECT_EQ(sim_violations(r.sim), 0u);
+    }
+    void plug_in()
+    {
+        r.t->ops->close(r.t);
+        r.attach();
+        q = &r.create(1, 64);
+        buf = r.dma(4096);
+        EXPECT_EQ(read(), 0);
+    }
+};
+
+TEST_F(Removal, ByHand)
+{
+    add(SIM_FAULT_LOSE);
+    submit(0);
+    r.wait_commands(3);
+    sim_remove(r.sim);
+    expect_gone();
+    plug_in();
+}
+
+TEST_F(Removal, ByACommand)
+{
+    add(SIM_FAULT_REMOVE);
+    submit(0);
+    while (r.read32(NVME_REG_CSTS) != UINT32_MAX)
+        std::this_thread::yield();
+    expect_gone();
+    plug_in();
+}
+
+TEST_F(Removal, ByAnAdminCommand)
+{
+    add(SIM_FAULT_REMOVE, 0, true);
+    submit_identify(1);
+    while (r.read32(NVME_REG_CSTS) != UINT32_MAX)
+        std::this_thread::yield();
+    expect_gone();
+    plug_in();
+}
+
+TEST_F(Removal, LosesNothingThatWasCompleted)
+{
+    fill(buf->addr, 4096, 7);
+    ASSERT_EQ(r.run(*q, io(NVME_IO_WRITE, 5, 1, buf->iova)), 0);
+    sim_remove(r.sim);
+    expect_gone();
+    std::vector<unsigned char> block(4096);
+    ASSERT_EQ(sim_peek(r.sim, 1, 5 * 4096, block.data(), block.size()), 0);
+    EXPECT_TRUE(holds(block.data(), 4096, 7));
+    plug_in();
+}
+
+TEST_F(Recovery, AskingBackMakesTheDescriptorReadable)
+{
+    struct pollfd p = {r.t->removal_fd, POLLIN, 0};
+    ASSERT_GE(r.t->removal_fd, 0);
+    EXPECT_EQ(poll(&p, 1, 0), 0);
+    sim_ask_back(r.sim);
+    EXPECT_EQ(poll(&p, 1, 0), 1);
+    EXPECT_EQ(read(), 0) << "it works until it is closed";
+}
+
+struct MapAt : Recovery {
+    int map(uint64_t iova, size_t len = 65536)
+    {
+        struct nvme_mem m = {};
+        m.addr = memory;
+        m.len = len;
+        m.fd = -1;
+        return sim_map_at(r.t, &m, iova);
+    }
+    MapAt()
+        : memory(mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
+    {
+    }
+    ~MapAt() override
+    {
+        munmap(memory, 65536);
+    }
+    void *memory;
+};
+
+TEST_F(MapAt, ReachesTheMemoryThere)
+{
+    const uint64_t at = 0x7000000000;
+    memset(memory, 0xee, 65536);
+    ASSERT_EQ(map(at), 0);
+    EXPECT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, at + 4096)), 0);
+    EXPECT_EQ(static_cast<unsigned char *>(memory)[4096], 0);
+    EXPECT_EQ(static_cast<unsigned char *>(memory)[8192], 0xee);
+    EXPECT_EQ(r.t->ops->unmap(r.t, at), 0);
+}
+
+TEST_F(MapAt, RefusesOverlapsAndAddressesThatCannotBe)
+{
+    const uint64_t at = 0x7000000000;
+    ASSERT_EQ(map(at), 0);
+    for (uint64_t iova : {at, at - 4096, at + 4096, at + 65536 - 4096, at - 65536 + 4096})
+        EXPECT_EQ(map(iova), -EEXIST) << iova;
+    for (uint64_t iova :
+         {uint64_t(0), at + 1, uint64_t(1) << 52, (uint64_t(1) << 52) - 4096, UINT64_MAX - 4095})
+        EXPECT_EQ(map(iova), -EINVAL) << iova;
+    EXPECT_EQ(map(at + 65536), 0) << "neighbours may touch";
+    EXPECT_EQ(map(at - 65536), 0);
+    for (uint64_t iova : {at, at + 65536, at - 65536})
+        EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
+    EXPECT_EQ(r.t->ops->unmap(r.t, at), -ENOENT);
+}
+
+/* The transport's own addresses go around those the caller chose. */
+TEST_F(MapAt, LivesBesideMap)
+{
+    auto first = r.dma(4096);
+    ASSERT_EQ(map(first->iova + 0x10000 - 4096), 0);
+    std::vector<std::unique_ptr<Dma>> more;
+    for (int i = 0; i < 20; i++) {
+        more.push_back(r.dma(65536));
+        EXPECT_EQ(map(more.back()->iova), -EEXIST);
+    }
+    EXPECT_EQ(r.t->ops->unmap(r.t, first->iova + 0x10000 - 4096), 0);
+}
+
+TEST_F(Recovery, DoorbellsAreAFile)
+{
+    int fd = sim_doorbells_fd(r.sim);
+    size_t len = r.t->doorbells_len;
+    struct stat st;
+    ASSERT_EQ(fstat(fd, &st), 0);
+    ASSERT_EQ(static_cast<size_t>(st.st_size), NVME_REG_DOORBELLS + len);
+    EXPECT_EQ(ftruncate(fd, 0), -1) << "a client could take the doorbells away";
+    void *p = mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, NVME_REG_DOORBELLS);
+    ASSERT_NE(p, MAP_FAILED);
+    r.put(*q, io(NVME_IO_READ, 0, 1, buf->iova));
+    auto *bell = static_cast<uint32_t *>(p) + 2;
+    __atomic_store_n(bell, q->tail, __ATOMIC_RELEASE); /* release: the entry before its bell */
+    EXPECT_EQ(next_status(*q), 0) << "noticed without a kick";
+    munmap(p, len);
+}
+
+} // namespace

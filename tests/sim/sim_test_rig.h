@@ -1,0 +1,96 @@
+/*
+ * A driver that makes every mistake it is told to: raw registers, rings and doorbells over a
+ * simulated controller. Only the suites of sim use it.
+ */
+#ifndef TESTS_SIM_SIM_TEST_RIG_H
+#define TESTS_SIM_SIM_TEST_RIG_H
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "blockdev/nvme/nvme_spec.h"
+#include "sim/sim.h"
+
+/* Shared memory the controller can reach. */
+struct Dma {
+    Dma(struct nvme_transport *t, size_t len);
+    ~Dma();
+    Dma(const Dma &) = delete;
+    Dma &operator=(const Dma &) = delete;
+
+    void unmap();
+    template <class T> T *as(size_t offset = 0)
+    {
+        return reinterpret_cast<T *>(addr + offset);
+    }
+
+    struct nvme_transport *t;
+    unsigned char *addr;
+    size_t len;
+    uint64_t iova = 0;
+};
+
+struct Queue {
+    uint16_t qid;
+    uint32_t depth, tail = 0, head = 0;
+    uint16_t phase = 1;
+    std::unique_ptr<Dma> sq, cq;
+};
+
+class Rig
+{
+  public:
+    explicit Rig(const struct sim_config &cfg, bool start = true);
+    ~Rig();
+
+    void enable(uint32_t admin_depth = 16);
+    void disable();
+    void power_cut(uint64_t seed);
+    void attach();
+
+    uint32_t read32(uint32_t reg);
+    void write32(uint32_t reg, uint32_t v);
+    uint64_t read64(uint32_t reg);
+    void write64(uint32_t reg, uint64_t v);
+    void doorbell(unsigned qid, bool cq, uint32_t v);
+    void kick();
+
+    std::unique_ptr<Dma> dma(size_t len);
+    Queue &create(uint16_t qid, uint32_t depth, uint32_t cq_depth = 0);
+    uint16_t remove_sq(uint16_t qid);
+    uint16_t remove_cq(uint16_t qid);
+
+    /* Puts an SQE in the ring; ring() then moves the doorbell. */
+    void put(Queue &q, const struct nvme_sqe &sqe);
+    void ring(Queue &q);
+    /* The next completion, waiting for it; false after ten seconds. */
+    bool next(Queue &q, struct nvme_cqe *cqe, bool tell = true);
+    /* Until the controller has fetched n of all queues; a failure after ten seconds. */
+    void wait_commands(uint64_t n);
+    /* Is a completion there, now or in a few milliseconds? Does not take it. */
+    bool quiet(Queue &q, unsigned ms = 20);
+    /* One command and its status. */
+    uint16_t run(Queue &q, struct nvme_sqe sqe, uint32_t *result = nullptr);
+    uint16_t admin(struct nvme_sqe sqe, uint32_t *result = nullptr);
+
+    uint64_t events(enum sim_event e);
+    /* That event and no other was seen, times or more often; forgives it. */
+    bool only(enum sim_event e, uint64_t times = 1);
+    struct sim_stats stats();
+
+    struct sim *sim = nullptr;
+    struct nvme_transport *t = nullptr;
+    struct sim_config cfg;
+    Queue aq;
+    std::vector<std::unique_ptr<Queue>> queues;
+};
+
+struct sim_config small_config();
+struct nvme_sqe io(uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t prp1, uint64_t prp2 = 0,
+                   uint16_t cid = 1);
+struct nvme_sqe admin_cmd(uint8_t opcode, uint32_t cdw10, uint32_t cdw11, uint64_t prp1 = 0);
+void fill(void *p, size_t len, uint64_t seed);
+bool holds(const void *p, size_t len, uint64_t seed);
+
+#endif
