@@ -1,0 +1,98 @@
+/*
+ * Reads a file 4 KiB at a time by the direct path, which makes no call into the daemon, and prints
+ * the mean time of a read. Needs a mount with the option direct=.
+ *
+ *     example_direct /mnt/table.bin
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <gpunvme.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BLOCK 4096
+
+static int failed(const char *object, const char *why)
+{
+    fprintf(stderr, "example_direct: %s: %s\n", object, why);
+    return -1;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Compares the block at an offset, which was read to memory of the host, with pread(2). */
+static int compare(int fd, const void *block, ssize_t n, uint64_t offset)
+{
+    char expected[BLOCK];
+
+    if (pread(fd, expected, BLOCK, (off_t)offset) != n || memcmp(block, expected, (size_t)n) != 0)
+        return failed("file", "the direct path and pread(2) differ");
+    return 0;
+}
+
+static int read_blocks(struct gpunvme_file *f, int fd, void *block)
+{
+    const uint64_t size = gpunvme_file_size(f);
+    uint64_t reads = 0;
+    double spent = 0;
+
+    for (uint64_t at = 0; at < size; at += BLOCK, reads++) {
+        double begin = seconds();
+        ssize_t n = gpunvme_file_read(f, block, BLOCK, at);
+
+        spent += seconds() - begin;
+        if (n < 0)
+            return failed("file", strerror((int)-n));
+        if (compare(fd, block, n, at))
+            return -1;
+    }
+    printf("%" PRIu64 " reads, %.1f us each\n", reads, reads ? spent * 1e6 / (double)reads : 0);
+    return 0;
+}
+
+/* gpunvme_disconnect() closes the file, ends the leases and frees the buffer. */
+static int run(const char *name, int fd)
+{
+    struct gpunvme *g;
+    struct gpunvme_buffer *b;
+    struct gpunvme_direct *d;
+    struct gpunvme_file *f;
+    int rc;
+
+    if (gpunvme_connect(name, &g))
+        return failed(name, gpunvme_error());
+    if (gpunvme_alloc_host(g, BLOCK, &b) || gpunvme_direct_open(g, NULL, &d) ||
+        gpunvme_file_open(d, fd, &f))
+        rc = failed(name, gpunvme_error());
+    else
+        rc = read_blocks(f, fd, gpunvme_buffer_addr(b));
+    gpunvme_disconnect(g);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    int fd, rc;
+
+    if (argc != 2) {
+        fprintf(stderr, "usage: example_direct FILE\n");
+        return 2;
+    }
+    fd = open(argv[1], O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        failed(argv[1], strerror(errno));
+        return 1;
+    }
+    rc = run(argv[1], fd);
+    close(fd);
+    return rc ? 1 : 0;
+}

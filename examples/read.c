@@ -1,0 +1,103 @@
+/*
+ * Reads a file of a gpunvmefs mount into a registered buffer (GPU memory where the mount has a GPU,
+ * shared host memory elsewhere) and copies the bytes from there to an ordinary file.
+ *
+ *     example_read /mnt/model.bin /tmp/copy
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <gpunvme.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHUNK ((size_t)16 << 20)
+
+static int failed(const char *object, const char *why)
+{
+    fprintf(stderr, "example_read: %s: %s\n", object, why);
+    return -1;
+}
+
+/* Writes n bytes of host memory to the end of the copy. */
+static int append(int out, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        ssize_t written = write(out, bytes, n);
+
+        if (written < 0)
+            return failed("copy", strerror(errno));
+        bytes += written;
+        n -= (size_t)written;
+    }
+    return 0;
+}
+
+static int copy(struct gpunvme_buffer *b, int in, int out, char *host)
+{
+    struct gpunvme_result result = {0};
+    uint64_t bytes = 0, commands = 0;
+    ssize_t n;
+
+    while ((n = gpunvme_read(b, in, 0, bytes, CHUNK, &result)) > 0) {
+        if (gpunvme_copy_out(b, 0, host, (size_t)n))
+            return failed("buffer", gpunvme_error());
+        if (append(out, host, (size_t)n))
+            return -1;
+        bytes += (uint64_t)n;
+        commands += result.commands;
+    }
+    if (n < 0)
+        return failed("file", gpunvme_error());
+    printf("%" PRIu64 " bytes, %" PRIu64 " NVMe commands\n", bytes, commands);
+    return 0;
+}
+
+/* All that needs a connection to the mount. gpunvme_disconnect() ends the buffer, too. */
+static int read_file(const char *name, int in, int out)
+{
+    struct gpunvme *g;
+    struct gpunvme_buffer *b;
+    char *host;
+    int rc = -1;
+
+    if (gpunvme_connect(name, &g))
+        return failed(name, gpunvme_error());
+    host = malloc(CHUNK);
+    if (!host)
+        failed("memory", strerror(errno));
+    else if (gpunvme_alloc(g, CHUNK, &b))
+        failed("buffer", gpunvme_error());
+    else
+        rc = copy(b, in, out, host);
+    free(host);
+    gpunvme_disconnect(g);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    int in, out, rc = -1;
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: example_read FILE COPY\n");
+        return 2;
+    }
+    in = open(argv[1], O_RDONLY | O_CLOEXEC);
+    if (in < 0) {
+        failed(argv[1], strerror(errno));
+        return 1;
+    }
+    out = open(argv[2], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (out < 0) {
+        failed(argv[2], strerror(errno));
+    } else {
+        rc = read_file(argv[1], in, out);
+        if (close(out) && rc == 0)
+            rc = failed(argv[2], strerror(errno));
+    }
+    close(in);
+    return rc ? 1 : 0;
+}

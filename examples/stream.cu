@@ -1,0 +1,145 @@
+/*
+ * Sums the 64-bit words of a file on the GPU. Reads and sums alternate between two streams: while
+ * one stream reads a chunk, the kernel of the other one works. Needs a mount with the option
+ * direct= and a GPU.
+ *
+ *     example_stream /mnt/table.bin
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <gpunvme.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHUNK   ((size_t)16 << 20)
+#define STREAMS 2
+
+/* One per stream: place in the buffer, result of the read in pinned memory. */
+struct half {
+    cudaStream_t stream;
+    uint64_t *words;
+    int64_t *bytes;
+};
+
+static int failed(const char *object, const char *why)
+{
+    fprintf(stderr, "example_stream: %s: %s\n", object, why);
+    return -1;
+}
+
+static bool cuda_ok(cudaError_t err)
+{
+    return err == cudaSuccess || failed("CUDA", cudaGetErrorString(err)) == 0;
+}
+
+__device__ unsigned long long total;
+
+/* The read before it in the stream stores *bytes; words past the end of the file are not summed. */
+__global__ void sum_words(const uint64_t *words, const int64_t *bytes)
+{
+    unsigned long long mine = 0;
+    int64_t n = *bytes / (int64_t)sizeof(*words);
+
+    for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        mine += words[i];
+    atomicAdd(&total, mine);
+}
+
+/* The error of the stream's last read, if it had one. Its stream must have ended. */
+static int check(const struct half *h)
+{
+    return *h->bytes < 0 ? failed("file", strerror((int)-*h->bytes)) : 0;
+}
+
+static int sum_file(struct gpunvme_file *f, struct half *halves)
+{
+    const uint64_t size = gpunvme_file_size(f);
+    unsigned turn = 0;
+
+    for (uint64_t at = 0; at < size; at += CHUNK, turn++) {
+        struct half *h = &halves[turn % STREAMS];
+
+        if (!cuda_ok(cudaStreamSynchronize(h->stream)) || check(h))
+            return -1;
+        if (gpunvme_read_async(f, h->words, CHUNK, at, h->stream, h->bytes))
+            return failed("file", gpunvme_error());
+        sum_words<<<64, 256, 0, h->stream>>>(h->words, h->bytes);
+        if (!cuda_ok(cudaGetLastError()))
+            return -1;
+    }
+    return 0;
+}
+
+/* Waits also after an error: memory of a read must stay until its stream has ended. */
+static int finish(struct half *halves, int rc)
+{
+    for (int i = 0; i < STREAMS; i++) {
+        if (!cuda_ok(cudaStreamSynchronize(halves[i].stream)) || check(&halves[i]))
+            rc = -1;
+    }
+    return rc;
+}
+
+static int run(struct gpunvme *g, int fd, char *buffer, struct half *halves, int64_t *pinned)
+{
+    unsigned long long sum = 0;
+    struct gpunvme_buffer *b;
+    struct gpunvme_direct *d;
+    struct gpunvme_file *f;
+    int rc;
+
+    for (int i = 0; i < STREAMS; i++) {
+        halves[i].words = (uint64_t *)(buffer + (size_t)i * CHUNK);
+        halves[i].bytes = &pinned[i];
+        if (!cuda_ok(cudaStreamCreateWithFlags(&halves[i].stream, cudaStreamNonBlocking)))
+            return -1;
+    }
+    if (gpunvme_register(g, buffer, STREAMS * CHUNK, &b) || gpunvme_direct_open(g, NULL, &d) ||
+        gpunvme_file_open(d, fd, &f))
+        return failed("mount", gpunvme_error());
+    rc = finish(halves, sum_file(f, halves));
+    if (rc == 0 && cuda_ok(cudaMemcpyFromSymbol(&sum, total, sizeof(sum))))
+        printf("%" PRIu64 " bytes, sum of words %llx\n", gpunvme_file_size(f), sum);
+    else
+        rc = -1;
+    gpunvme_direct_close(d);
+    gpunvme_unregister(b);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct half halves[STREAMS] = {};
+    struct gpunvme *g = NULL;
+    char *buffer = NULL;
+    int64_t *pinned = NULL; /* results of the reads */
+    int fd = -1, rc = -1;
+
+    if (argc != 2) {
+        fprintf(stderr, "usage: example_stream FILE\n");
+        return 2;
+    }
+    fd = open(argv[1], O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        failed(argv[1], strerror(errno));
+    } else if (gpunvme_connect(argv[1], &g)) {
+        failed(argv[1], gpunvme_error());
+    } else if (cuda_ok(cudaMalloc(&buffer, STREAMS * CHUNK)) &&
+               cuda_ok(cudaHostAlloc(&pinned, STREAMS * sizeof(*pinned), 0))) {
+        memset(pinned, 0, STREAMS * sizeof(*pinned));
+        rc = run(g, fd, buffer, halves, pinned);
+    }
+    gpunvme_disconnect(g); /* nothing reaches the buffer afterwards */
+    for (int i = 0; i < STREAMS; i++) {
+        if (halves[i].stream)
+            cudaStreamDestroy(halves[i].stream);
+    }
+    cudaFreeHost(pinned);
+    cudaFree(buffer);
+    if (fd >= 0)
+        close(fd);
+    return rc ? 1 : 0;
+}
