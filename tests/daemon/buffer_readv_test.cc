@@ -1,4 +1,4 @@
-// Batches of reads: what each piece gets, and what becomes of them when something fails.
+// READV: results of pieces, without and with faults.
 #include <errno.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace
 
 constexpr uint16_t kUnrecoveredRead = 0x281;
 
-// Neighbours in the buffer, none of which may touch the other; holes and the end of the file.
+// Adjacent pieces in the buffer, holes, and the end of the file.
 void any_alignment(std::mt19937_64 &random, uint64_t size, gpunvme_piece *pieces, uint64_t n)
 {
     uint64_t at = 0;
@@ -100,7 +100,7 @@ TEST_F(Readv, OnlyTheNamedPiecesOfTheListAreReadAndChanged)
     EXPECT_EQ(pieces()[7].result, -1);
 }
 
-// A batch would take a command for each LBA of it.
+// In a batch it would take one command per LBA.
 TEST_F(Readv, ALongPieceAtAnOddAddressIsReadByFewCommands)
 {
     open();
@@ -113,7 +113,8 @@ TEST_F(Readv, ALongPieceAtAnOddAddressIsReadByFewCommands)
     expect_pieces(2);
 }
 
-// More extents than one map of the executor's holds: parts, and pieces that lie in two of them.
+// More extents than one map of the executor: several parts, and pieces across
+// two of them.
 TEST_F(Readv, AFileInVeryManyExtentsIsReadInParts)
 {
     rig_config config = {};
@@ -205,7 +206,7 @@ TEST_F(Readv, AControllerThatStopsIsResetAndTheRestIsRead)
     expect_pieces(kPieces);
 }
 
-// Two, for a controller that three in a row do not help is given up.
+// Two resets: after three in a row the controller is declared failed.
 TEST_F(Readv, ResetsByOthersAreNotSeen)
 {
     open();
@@ -326,8 +327,8 @@ TEST_F(Readv, RefusesWhatIsNotTheCallersList)
     EXPECT_EQ(rig_readv(rig_, 0, &v), -ENOENT) << "stale";
 }
 
-// Whatever stands in the list meanwhile, nothing is read to where it may not go, and the batch
-// ends.
+// With a list that changes meanwhile, no byte outside the buffer changes, and
+// the batch ends.
 TEST_F(Readv, AListThatChangesUnderWayHarmsNobody)
 {
     open();
@@ -356,7 +357,7 @@ TEST_F(Readv, AListThatChangesUnderWayHarmsNobody)
     expect_pieces(kCount);
 }
 
-// Results that others write are theirs: who says that a piece failed has it read once more.
+// A result overwritten by the client with an error has the piece read again.
 TEST_F(Readv, ResultsThatOthersWriteHarmNobody)
 {
     open();
@@ -367,7 +368,7 @@ TEST_F(Readv, ResultsThatOthersWriteHarmNobody)
         const int32_t odd[] = {-EIO, -EAGAIN, -E2BIG, -1, 0, INT32_MAX, INT32_MIN};
         for (uint64_t i = 0; !stop; i++) {
             static_cast<volatile gpunvme_piece *>(pieces())[i * 7 % kCount].result = odd[i % 7];
-            if (i % 64 == 0) // others need the processor, too
+            if (i % 64 == 0) // yields on a busy machine
                 std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
     });

@@ -1,4 +1,5 @@
-// Transfers when the drive, the executor or the room fails. What works is tested over a mount.
+// Transfers with faults of the drive, of the executor, and without space.
+// Success is tested over a mount.
 #include <errno.h>
 #include <unistd.h>
 
@@ -18,7 +19,7 @@ constexpr uint64_t kBytes = 4u << 20;
 constexpr uint16_t kUnrecoveredRead = 0x281; // media error, unrecovered read
 constexpr uint16_t kWriteFault = 0x280;
 
-// The defaults, but for one field.
+// The defaults with one field changed.
 template <typename T> rig_config with(T rig_config::*field, T value)
 {
     rig_config config = {};
@@ -133,7 +134,7 @@ TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
     EXPECT_LT(rw.bytes, kBytes);
 }
 
-// A late command would move data of blocks that may be someone else's by then.
+// A late command would move data of reused blocks.
 TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
 {
     open(with(&rig_config::deadline_ms, 100u));
@@ -273,7 +274,8 @@ TEST_F(Transfer, MemoryOutOfTheDrivesReachGoesThroughHostMemory)
     EXPECT_EQ(rig_buffers(rig_), 1u);
 }
 
-// More runs than one batch holds, and an error in the last of them: that is not the file's end.
+// More runs than one batch holds, and an error in the last: not the end of the
+// file.
 TEST_F(Transfer, AnErrorInTheMiddleOfABouncedReadIsNoEndOfFile)
 {
     rig_config config = {};
@@ -357,7 +359,8 @@ TEST_F(Transfer, TheOnlyBufferMayBeAnybodys)
     EXPECT_EQ(rig_register(rig_, 4096, 1, &buffer_), 0);
 }
 
-// A file of holes costs whoever sends it nothing, but tables have to be built for all of it.
+// A sparse file costs its sender nothing, but needs tables for its whole
+// length.
 TEST_F(Transfer, BuffersAreLimitedInBytes)
 {
     open(with(&rig_config::gpu_off, true));

@@ -1,4 +1,4 @@
-// The ioctls of a mount as an application could issue them, good or bad.
+// The ioctls of a mount, with valid and invalid arguments.
 #ifndef TESTS_DAEMON_CLIENT_H
 #define TESTS_DAEMON_CLIENT_H
 
@@ -52,7 +52,7 @@ class Buffer
     }
     int unregister(int fd) const;
     gpunvme_ioc_rw request(uint64_t file_offset, uint64_t buffer_offset, uint64_t len) const;
-    // Bytes moved, or -errno; rw (may be NULL) is what the ioctl left.
+    // Bytes moved, or -errno; rw (may be NULL) receives the struct.
     ssize_t read(int fd, uint64_t file_offset, uint64_t buffer_offset, uint64_t len,
                  gpunvme_ioc_rw *rw = nullptr) const;
     ssize_t write(int fd, uint64_t file_offset, uint64_t buffer_offset, uint64_t len,
@@ -77,9 +77,9 @@ class Buffer
 gpunvme_ioc_stats stats_of(int fd);
 // The token of a descriptor, sent to the mount's socket.
 uint64_t token_of(int fd, int sent);
-// A memfd of len bytes that may be sealed, or not.
+// A memfd of len bytes, with or without sealing.
 int shared_memory(size_t len, bool sealable = true);
-// Open or die; the caller closes.
+// Opens the file or aborts; the caller closes.
 int open_on(const std::string &path, int flags);
 
 #endif

@@ -1,4 +1,4 @@
-// Descriptors that close slowly are waited for when the daemon ends, for a moment.
+// The daemon's end waits for slow close calls, for a bounded time.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -42,7 +42,7 @@ void connect_ends(int ends[2])
     close(listener);
 }
 
-// close(2) of it waits until the peer has read all of it, or is gone.
+// Its close(2) blocks until the peer has read the data or has exited.
 void fill_up(int fd, int seconds)
 {
     char block[65536] = {};
@@ -69,7 +69,7 @@ TEST(Closer, WaitsAMomentByWhicheverClock)
     EXPECT_LT(took, std::chrono::seconds(20));
 }
 
-// On a busy machine the thread that closes may come late: then once more.
+// On a busy machine the closing thread may start late: the test repeats.
 TEST(Closer, WaitsNoLongerThanItTakes)
 {
     bool at_once = false;

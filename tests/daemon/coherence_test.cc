@@ -162,8 +162,8 @@ TEST_P(CoherenceTest, UnwrittenAndHolesReadAsZerosAndTakeGpuWrites)
     close(fd);
 }
 
-// Readers in the page cache, a GPU writer and a truncating thread: nobody waits for ever, and a
-// reader sees whole generations of a block or zeros, never the middle of one.
+// Buffered readers, a GPU writer and a truncating thread: every thread ends,
+// and a reader sees a block of one generation or zeros, never a mixture.
 TEST_P(CoherenceTest, ConcurrentReadersWritersAndTruncationEnd)
 {
     std::atomic<bool> stop{false};
@@ -202,7 +202,8 @@ TEST_P(CoherenceTest, UnlinkedFileIsReadToItsEnd)
     EXPECT_EQ(memcmp(buffer_->data(), model_.data(), kFile), 0);
 }
 
-// Blocks that a GPU read uses go to nobody else, though the file has lost them already.
+// Blocks that a GPU read uses are not reused, though the file has been
+// truncated.
 TEST_P(CoherenceTest, TruncationDuringAGpuReadGivesNobodyElsesData)
 {
     for (char &c : model_)

@@ -26,13 +26,13 @@ struct rig {
     struct ffs_inode *file;
     struct open_file *open;       /* with leases */
     void *media;                  /* with copiers */
-    _Atomic unsigned quarantined; /* transfers of several threads store it */
+    _Atomic unsigned quarantined; /* stored by several transfer threads */
     bool unreachable;
     int image;
     char path[64];
 };
 
-/* Takes the place of notify.c: there is no kernel to tell. */
+/* Replaces fuse_notify.c: there is no kernel to notify. */
 static struct rig_notified notified;
 
 void notify_written(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len,
@@ -81,7 +81,10 @@ static int release_sim(void *context)
     return mistakes ? -EPROTO : 0;
 }
 
-/* Where the buffers of a rig whose drive cannot reach them begin: nothing of the driver's does. */
+/*
+ * First byte of the buffers of a rig with an unreachable drive; memory of the
+ * driver starts at 0.
+ */
 #define UNREACHABLE_OFFSET 4096
 
 static int (*map_any)(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
@@ -130,7 +133,10 @@ static int open_file(struct rig *r)
     return err;
 }
 
-/* What the mover of a simulated drive copies from; on a GPU, an image that is mapped. */
+/*
+ * The media that the simulated drive's DMA engine copies from: on a GPU, a
+ * mapped image.
+ */
 static int open_media(struct rig *r)
 {
     struct drive *drive = &r->daemon.stack.drive;

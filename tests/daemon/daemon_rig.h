@@ -1,6 +1,7 @@
 /*
- * The daemon's transfers without FUSE: an image in memory, a simulated controller that can be
- * told to fail, one file, and memfd buffers. In C, because the daemon's headers are C11.
+ * The daemon's transfers without FUSE: an image in memory, a simulated
+ * controller with fault injection, one file, and memfd buffers. In C, because
+ * the daemon's headers are C11.
  */
 #ifndef TESTS_DAEMON_DAEMON_RIG_H
 #define TESTS_DAEMON_DAEMON_RIG_H
@@ -19,26 +20,31 @@ struct rig_config {
     unsigned deadline_ms; /* of a command; 0: the daemon's default */
     unsigned max_buffers; /* 0: the daemon's default */
     bool gpu_off;         /* -o gpu=off */
-    /* Of the drive; 0: no limit. With one, few and small commands are under way at a time. */
+    /*
+     * of the drive; 0: no limit. With a limit, few and small commands are in
+     * flight at a time.
+     */
     uint64_t bytes_per_sec;
     bool unreachable;     /* the drive cannot reach the memory of buffers */
     uint64_t image_bytes; /* 0: 128 MiB */
-    bool leases;          /* may be taken, by everybody */
-    bool copiers;         /* the drive is one that leases' holders may copy for */
+    bool leases;          /* leases are permitted to every user */
+    bool copiers;         /* holders of leases may run copy kernels */
 };
 
 struct rig;
 /* 0 or -errno. */
 int rig_open(const struct rig_config *config, struct rig **out);
-/* The exit value of the stack: not 0 when the controller saw driver mistakes. */
+/*
+ * The result of stack_close(): not 0 when the controller saw driver mistakes.
+ */
 int rig_close(struct rig *r);
 
 struct sim *rig_sim(struct rig *r);
-/* As whoever else finds trouble would. */
+/* Resets the controller, as another user of it would. */
 int rig_reset(struct rig *r);
 /* The executor's one queue. */
 uint16_t rig_gpu_queue(struct rig *r);
-/* Writes file bytes the ordinary way; offset may leave a hole. */
+/* Writes file bytes by ffs_write(); offset may leave a hole. */
 int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t len);
 int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len);
 /* One unwritten block every 8192 bytes of [from, to). */
@@ -51,38 +57,43 @@ struct rig_buffer {
     uint64_t len;
 };
 int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
-/* copies_will_do: as gq_mem has it; rig_register() sets it. */
+/* copies_will_do: as in struct gq_mem; rig_register() sets it. */
 int rig_register_for(struct rig *r, uint64_t len, uint32_t uid, bool copies_will_do,
                      struct rig_buffer *out);
-/* Memory for lists. */
+/* Registers memory for lists. */
 int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid);
 /* Unmaps this side's memory. */
 void rig_forget(struct rig_buffer *b);
 unsigned rig_buffers(struct rig *r);
-/* As when the mount ends. */
+/* As at the end of the mount. */
 void rig_cancel_all(struct rig *r);
 
-/* rw is filled in but for its abi. Returns what the ioctl would. */
+/* The caller fills in rw except abi. Returns the ioctl's result. */
 int rig_transfer(struct rig *r, bool write, uint32_t uid, struct gpunvme_ioc_rw *rw);
 /* The same, cancelled from the start. */
 int rig_transfer_cancelled(struct rig *r, bool write, struct gpunvme_ioc_rw *rw);
-/* The same of READV. */
+/* The same for READV. */
 int rig_readv(struct rig *r, uint32_t uid, struct gpunvme_ioc_readv *v);
 int rig_readv_cancelled(struct rig *r, struct gpunvme_ioc_readv *v);
-/* Leases through the one open file; the rest of out is as the ioctl told it. 0 or -errno. */
+/*
+ * Leases through the one open file; out is filled in as by the ioctl. 0 or
+ * -errno.
+ */
 int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lease *out);
 int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease *out);
 int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 
-/* GPUNVME_ASK_COPIER: how many descriptors came, which are closed, or -errno. */
+/*
+ * GPUNVME_ASK_COPIER: the number of descriptors, which are closed, or -errno.
+ */
 int rig_ask_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
-/* COPIER of the same lease, for no buffer at all. */
+/* COPIER of the same lease, without a buffer. */
 int rig_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 
-/* Queues out of service when the last transfer let go of its blocks. */
+/* Queues out of service when the last transfer released its blocks. */
 unsigned rig_quarantined(struct rig *r);
-/* What the last notification to the kernel said; zero when there was none since the last call. */
+/* The last notification to the kernel; zero without one since the last call. */
 struct rig_notified {
     unsigned times;
     uint64_t offset, len;

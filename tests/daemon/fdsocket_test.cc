@@ -42,7 +42,7 @@ class FdSocket : public ::testing::Test
         return token_for(fdsocket_name(socket_), fd);
     }
 
-    // Knows lease 7: its page is the memory, its queues too, with doorbells.
+    // Serves lease 7 with the memory as page, queue and doorbells.
     static int answer(void *context, const gpunvme_ask *ask, uid_t uid, gpunvme_told *told,
                       int fds[2])
     {
@@ -58,10 +58,10 @@ class FdSocket : public ::testing::Test
 
     fdsocket *socket_ = nullptr;
     int memory_ = -1;
-    std::mutex gate_; // keeps whoever answers waiting
+    std::mutex gate_; // blocks the serving thread
 };
 
-// The answer to what was sent last; -1: the connection ended. Closes what came with it.
+// Receives a reply and closes its descriptors; -1: the connection ended.
 int fds_told(int s, gpunvme_told *told)
 {
     alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
@@ -182,8 +182,9 @@ TEST_F(FdSocket, OnlyMemoryIsTaken)
     EXPECT_NE(token(memory_), 0u);
 }
 
-// close(2) of such a socket waits until the peer has read all of it, or is gone: it must not be the
-// test's, so the socket's thread is kept busy until the test has closed its own.
+// close(2) of such a socket blocks until the peer has read the data or has
+// exited. The last reference must be the daemon's, so the test occupies the
+// socket's thread until its own is closed.
 TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
 {
     int ends[2];
@@ -257,7 +258,7 @@ TEST_F(FdSocket, AnswersThatNobodyReadsEndTheConnection)
     EXPECT_NE(token(memory_), 0u);
 }
 
-// Of every length but a question's, with and without a descriptor.
+// Messages of every length except a request's, with and without a descriptor.
 TEST_F(FdSocket, QuestionsOfAnotherShapeEndTheConnection)
 {
     char bytes[200] = {};

@@ -1,6 +1,6 @@
 /*
- * Fuzz entry of the descriptors' socket: the input becomes what one client sends, in messages of
- * any length, with and without descriptors.
+ * Fuzz target of the descriptor socket: the input becomes one client's messages
+ * of any length, with and without descriptors.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +22,10 @@ struct fuzz {
     int memory;
 };
 
-/* Keeps the contract of those who answer: as many descriptors as it says. */
+/*
+ * Returns as many descriptors as it reports, as struct fdsocket_handler
+ * requires.
+ */
 static int answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
                   struct gpunvme_told *told, int fds[2])
 {
@@ -84,7 +87,10 @@ static void send_with_fds(int s, const void *data, size_t len, int fd, unsigned 
     (void)!sendmsg(s, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* What the server says until it hangs up, which it must; tokens are used, for there are few. */
+/*
+ * Receives until the server closes the connection, which it must; tokens are
+ * used, since their number is limited.
+ */
 static void take_answers(const struct fuzz *f, int s)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
@@ -114,7 +120,7 @@ static void take_answers(const struct fuzz *f, int s)
     } while (n > 0);
 }
 
-/* Messages begin with a byte of what comes along and one of how long they are. */
+/* A message starts with a byte for its descriptors and one for its length. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct fuzz *f;

@@ -1,6 +1,7 @@
 /*
- * Fuzz entry of READV: the input becomes a list and what is asked of it. A mount with an executor
- * and one without read the same file by it, and must come to the same.
+ * Fuzz target of READV: the input becomes a list and its arguments. A mount
+ * with an executor and one without read the same file by it; the results must
+ * be equal.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -47,7 +48,7 @@ static uint32_t word(const uint8_t *data)
            (uint32_t)data[3] << 24;
 }
 
-/* Most within file and buffer, some at the ends of what 64 bits can say. */
+/* Most pieces lie within file and buffer, some at the limits of 64 bits. */
 static struct gpunvme_piece piece_of(const uint8_t *data)
 {
     uint32_t offset = word(data), buffer = word(data + 4), len = word(data + 8);
@@ -64,7 +65,7 @@ static struct gpunvme_piece piece_of(const uint8_t *data)
     return p;
 }
 
-/* Pieces that share bytes of the buffer may be read in any order. */
+/* The order of reads of pieces that share bytes of the buffer is undefined. */
 static bool overlap(const struct gpunvme_piece *p, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {

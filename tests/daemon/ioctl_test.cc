@@ -1,4 +1,4 @@
-// What the ioctls answer, above all to what they must refuse.
+// The ioctls over a mount: results, and refusal of invalid arguments.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -51,7 +51,8 @@ class IoctlTest : public ::testing::Test
         if (!mounted)
             GTEST_SKIP() << why_no_mount();
         fd_ = open_on(mounted->path("file"), O_RDWR);
-        // What an earlier test closed ends with its RELEASE, for which close() does not wait.
+        // Buffers of earlier tests end at RELEASE, for which close() does not
+        // wait.
         for (int i = 0; i < 3000 && stats_of(fd_).buffers != 0; i++)
             usleep(10000);
         ASSERT_EQ(stats_of(fd_).buffers, 0u);
@@ -113,7 +114,7 @@ TEST_F(IoctlTest, StructOfAnotherSizeOrVersionIsRefused)
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_INFO, &info), -EPROTO);
 }
 
-// Programs built when the structs were shorter: their requests have other numbers.
+// Requests of programs built with shorter structs have other numbers.
 TEST_F(IoctlTest, StructsOfOlderSizesAreStillAnswered)
 {
     auto info = abi_struct<gpunvme_ioc_info>();

@@ -1,4 +1,4 @@
-// What all leases of a user, and of a mount, may come to together, and their copiers.
+// Limits of leases and of copy kernels, per user and per mount.
 #include <errno.h>
 
 #include <atomic>
@@ -12,9 +12,9 @@
 namespace
 {
 
-// As in fusefs/daemon/lease.h, which C++ does not read.
+// As in fusefs/daemon/lease.h, a C11 header.
 constexpr uint64_t kSegments = 4u << 20, kSegmentsOfUser = 2u << 20;
-// The file has so many: an extent and a hole behind it, again and again.
+// Segments of the file: extents and holes in turn.
 constexpr uint64_t kOfFile = 70000;
 
 class LeaseBounds : public ::testing::Test
@@ -38,7 +38,7 @@ class LeaseBounds : public ::testing::Test
     struct Lease {
         uint64_t id, key;
     };
-    // Leases of the file until there are no more; why.
+    // Leases the file until a refusal; returns the error.
     int lease_all(uint32_t uid, std::vector<Lease> *leases)
     {
         for (;;) {

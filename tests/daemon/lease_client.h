@@ -1,4 +1,4 @@
-// The holder of leases as an application could be one: over the raw interface.
+// A holder of leases over the raw ioctls and the socket.
 #ifndef TESTS_DAEMON_LEASE_CLIENT_H
 #define TESTS_DAEMON_LEASE_CLIENT_H
 
@@ -10,10 +10,10 @@
 #include "gpunvme/gpunvme_ioctl.h"
 #include "tests/daemon/client.h"
 
-// What the mount's socket answers: descriptors (none when it closed the connection).
+// The descriptors of the socket's reply; none when it closed the connection.
 std::vector<int> ask(int s, const gpunvme_ask &question, gpunvme_told *told);
 
-// Memory behind a descriptor, which it closes.
+// Maps the memory of a descriptor and closes it.
 class Shared
 {
   public:
@@ -37,7 +37,7 @@ class Shared
     size_t len_ = 0;
 };
 
-// A lease of queues: the ioctl, and what is mapped of it.
+// A lease of queues: the ioctl and the mappings.
 class Queues
 {
   public:
@@ -47,7 +47,7 @@ class Queues
     {
         return error_;
     }
-    // Maps page, rings and doorbells; false when the daemon does not tell.
+    // Maps page, rings and doorbells; false when the socket refuses.
     bool map(int fd);
     int end(int fd) const;
     uint32_t state() const;
@@ -58,7 +58,7 @@ class Queues
     // One command of `blocks` LBAs; its status, or -ETIMEDOUT.
     int run(size_t i, uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t prp1,
             uint64_t prp2 = 0);
-    // What the kernel calls the file of the doorbells.
+    // The kernel's name of the doorbells' file.
     const std::string &doorbells() const
     {
         return doorbells_;
@@ -95,7 +95,7 @@ class Extents
     {
         return told_;
     }
-    // Where the byte is, in LBAs of lba_size; UINT64_MAX: zeros.
+    // The byte's LBA in units of lba_size; UINT64_MAX: zeros.
     uint64_t lba(uint64_t offset, uint32_t lba_size) const;
 
   private:

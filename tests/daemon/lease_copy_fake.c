@@ -1,6 +1,7 @@
 /*
- * Copiers on a machine without a GPU: the linker puts this in the place of gq_remote_open_on()
- * (--wrap), which finds the routes of an engine that has a mover. These have none to copy for.
+ * Copy kernels on a machine without a GPU: the linker replaces
+ * gq_remote_open_on() (--wrap), which needs an engine with a DMA engine. These
+ * kernels copy nothing.
  */
 #include "cuda/gq_remote.h"
 
@@ -10,7 +11,7 @@ int __wrap_gq_remote_open_on(struct gq_engine *e, const struct gq_remote_options
 int __wrap_gq_remote_open_on(struct gq_engine *e, const struct gq_remote_options *opts,
                              struct gq_remote **out)
 {
-    static struct gq_routes *routes; /* of the process: calls come one at a time */
+    static struct gq_routes *routes; /* of the process; calls are serialised */
     struct gq_remote_options full = *opts;
     (void)e;
     full.blocks = 1;

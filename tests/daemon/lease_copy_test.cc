@@ -1,4 +1,5 @@
-// Copiers where there are none: a mount without a GPU says so, and everything works without.
+// Copy kernels on a mount without a GPU: requests are refused, and leases work
+// without.
 #include <errno.h>
 #include <unistd.h>
 

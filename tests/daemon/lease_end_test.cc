@@ -1,4 +1,5 @@
-// How leases end: closed, killed, with the mount, by a reset; and drives of other kinds.
+// The end of leases: by close, kill, unmount and reset, on several kinds of
+// drives.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -40,7 +41,7 @@ TEST_F(LeaseTest, AClosedFileEndsItsLeases)
     EXPECT_EQ(queues.end(fd_), -ENOENT);
 }
 
-// Commands of its queues are under way when it is killed.
+// The holder is killed with commands in flight.
 TEST_F(LeaseTest, AKilledHolderLeavesNothingBehind)
 {
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=root,sim_latency=2000"));
@@ -98,7 +99,7 @@ TEST_F(LeaseTest, TheEndOfTheMountRevokes)
     fd_ = -1;
 }
 
-// A holder that does nothing keeps nobody waiting, and finds out when it goes on.
+// An idle holder blocks no unmount, and sees the revocation afterwards.
 TEST_F(LeaseTest, TheMountEndsWhileAHolderIsStopped)
 {
     ASSERT_NO_FATAL_FAILURE(start());
@@ -131,7 +132,8 @@ TEST_F(LeaseTest, TheMountEndsWhileAHolderIsStopped)
     close(up[1]);
 }
 
-// What was mapped stays; nobody is left to revoke it, and commands are not answered any more.
+// After a kill of the daemon the mappings remain unrevoked, and commands do not
+// complete.
 TEST_F(LeaseTest, AKilledDaemonTakesNoMemoryFromItsHolders)
 {
     ASSERT_NO_FATAL_FAILURE(start());
@@ -158,7 +160,7 @@ TEST_F(LeaseTest, AKilledDaemonTakesNoMemoryFromItsHolders)
     EXPECT_TRUE(again.map(fd_));
 }
 
-// A drive that can be told to fail, by puppet.c.
+// A drive with injected faults (puppet.c).
 class LeaseRecovery : public LeaseTest
 {
   protected:
@@ -195,7 +197,7 @@ class LeaseRecovery : public LeaseTest
         ASSERT_GT(recv(control_, answer, sizeof(answer) - 1, 0), 0);
         ASSERT_STREQ(answer, "ok\n") << command;
     }
-    // Past the page cache, which need not let go of a page when it is asked to.
+    // O_DIRECT: POSIX_FADV_DONTNEED need not drop a page.
     void read_drive()
     {
         alignas(kPage) char page[kPage];
@@ -203,7 +205,7 @@ class LeaseRecovery : public LeaseTest
         EXPECT_EQ(pread(direct, page, kPage, 0), static_cast<ssize_t>(kPage));
         close(direct);
     }
-    // The next read of the daemon's finds the controller failed, and resets it.
+    // The daemon's next read finds the controller failed and resets it.
     void reset()
     {
         tell("fault fatal 2 0 0 1 0 0");
@@ -227,7 +229,7 @@ TEST_F(LeaseRecovery, AResetRevokesQueuesAndKeepsExtents)
     ASSERT_NO_FATAL_FAILURE(reset());
     EXPECT_EQ(queues.state(), GPUNVME_LEASE_REVOKED);
     EXPECT_EQ(extents.state(), GPUNVME_LEASE_VALID);
-    nvme_ring_doorbell(&queues.ring(0)); // a holder who has not seen it yet
+    nvme_ring_doorbell(&queues.ring(0)); // the holder has not seen the revocation
     EXPECT_EQ(queues.run(0, kRead, 0, 8, iova), -ESTALE);
     Queues fresh(fd_);
     ASSERT_EQ(fresh.error(), 0);
@@ -238,7 +240,7 @@ TEST_F(LeaseRecovery, AResetRevokesQueuesAndKeepsExtents)
     EXPECT_EQ(fresh.end(fd_), 0);
 }
 
-// A holder who does not end a revoked lease keeps its queues from others for a while only.
+// Queues of a revoked lease that is not ended become free after the grace time.
 TEST_F(LeaseRecovery, RevokedQueuesAreOthersAfterTheGraceTime)
 {
     ASSERT_NO_FATAL_FAILURE(start_puppet());
@@ -253,7 +255,8 @@ TEST_F(LeaseRecovery, RevokedQueuesAreOthersAfterTheGraceTime)
     EXPECT_EQ(all.end(fd_), 0);
 }
 
-// Resets fall into every moment of a lease's life; each ends in an orderly way.
+// Resets during every phase of a lease: each lease ends without an error of the
+// driver.
 TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
 {
     ASSERT_NO_FATAL_FAILURE(start_puppet());
@@ -291,7 +294,7 @@ TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
     EXPECT_EQ(all.told().queues, info_of(fd_).lease_queues) << "none is lost";
 }
 
-// As on a PCI drive, whose doorbells are not handed out.
+// As on a PCI drive, whose doorbells are not shared.
 TEST_F(LeaseRecovery, TheDaemonPassesOnDoorbellsThatItKeeps)
 {
     setenv("PUPPET_KEEP_DOORBELLS", "1", 1);
@@ -318,7 +321,7 @@ TEST_F(LeaseRecovery, TheDaemonPassesOnDoorbellsThatItKeeps)
     EXPECT_EQ(fresh.end(fd_), 0);
 }
 
-// A drive of another process (vfio-user), whose doorbells are a file of its own.
+// A vfio-user drive, whose doorbells are a file.
 class LeaseServed : public LeaseTest
 {
   protected:

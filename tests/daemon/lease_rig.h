@@ -1,4 +1,4 @@
-// A mount with a file of known content, and what its readers by leases share.
+// A mount with a file of known content, and helpers for readers with leases.
 #ifndef TESTS_DAEMON_LEASE_RIG_H
 #define TESTS_DAEMON_LEASE_RIG_H
 

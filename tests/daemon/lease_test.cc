@@ -1,4 +1,4 @@
-// Leases over a mount: who gets them, and what they reach.
+// Leases over a mount: authorization and reach.
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -62,7 +62,7 @@ TEST_F(LeaseTest, NobodyLeasesWithoutTheOption)
     EXPECT_EQ(error, -EPERM);
 }
 
-// What a process of another user is answered; groups besides its own.
+// The result for a process of another user with these supplementary groups.
 int as_user(gid_t gid, const std::vector<gid_t> &groups, const std::string &path)
 {
     int status = -1;
@@ -199,7 +199,7 @@ TEST_F(LeaseTest, ALeaseEndsOnceAndForItsHolderOnly)
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_LEASE_END, &end), -ENOENT);
 }
 
-// Is the question answered, on a connection of its own?
+// True when the request is answered, on a new connection.
 bool is_told(int fd, const gpunvme_ask &question)
 {
     gpunvme_told told;
@@ -230,7 +230,8 @@ TEST_F(LeaseTest, PartsAreToldToTheHolderOnly)
     EXPECT_FALSE(is_told(fd_, {GPUNVME_ASK_PAGE, id, key, 0}));
 }
 
-// The daemon maps it too: whoever could write or shorten it, could deceive or kill others.
+// The daemon maps the page, too: a writable or shrinkable page could deceive
+// holders or raise SIGBUS.
 TEST_F(LeaseTest, SharedMemoryCannotBeSpoilt)
 {
     ASSERT_NO_FATAL_FAILURE(start());
@@ -310,7 +311,8 @@ TEST_F(LeaseTest, GenerationFollowsExtentsAndSize)
     EXPECT_EQ(fresh.generation(), fresh.told().generation);
 }
 
-// The file is gone and its space is wanted by others, but nobody else's bytes can be read.
+// The file is deleted and the space is needed, but blocks of other files cannot
+// be read.
 TEST_F(LeaseTest, PinnedBlocksAreGivenToNobody)
 {
     ASSERT_NO_FATAL_FAILURE(start());

@@ -1,4 +1,5 @@
-// When buffers and transfers end: with their owner, and never before the drive has let go.
+// Lifetime of buffers and transfers: they end with their owner, and not before
+// the drive's commands.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -25,11 +26,11 @@ namespace
 
 constexpr size_t kFile = 32u << 20;
 
-// A drive of 16 MiB/s: a read of the file takes two seconds, and something can happen meanwhile.
-// Few commands fit into the queue, so that a cancelled read has little to wait for.
+// A drive of 16 MiB/s: a read of the file takes two seconds. The queue is
+// short, so that a cancelled read ends soon.
 constexpr const char *kSlow = "executor=cpu,sim_bandwidth=16,sim_mdts=131072,queues=1,depth=4";
 
-// A batch that takes longer than any wait of Mounted.
+// A batch longer than any bound of Mounted.
 constexpr uint64_t kPieces = 20000, kPiece = 131072;
 
 // Its list.
@@ -152,7 +153,8 @@ void ignore(int)
 {
 }
 
-// The signal goes out until the call has returned, for the first may come before it.
+// The signal repeats until the call has returned: the first may precede the
+// call.
 TEST_F(LifetimeTest, SignalEndsAReadShort)
 {
     struct sigaction action = {};
@@ -236,7 +238,7 @@ TEST_F(LifetimeTest, SignalToTheDaemonEndsTransfersAndTheMount)
     EXPECT_NE(status, 0) << "the read did not get all of it";
 }
 
-// Who ends the mount waits for the threads that read requests: none of them may be in a batch.
+// The end of the mount joins the session threads: none may run a batch.
 TEST_F(LifetimeTest, SignalToTheDaemonEndsBatchesAndTheMount)
 {
     pid_t pid = batching_process();
@@ -264,7 +266,7 @@ TEST_F(LifetimeTest, OrdinaryOperationsGoOnDuringALongTransfer)
     EXPECT_EQ(status, 0);
 }
 
-// The long read has the executor's only queue, so that the short ones wait for it.
+// The long read occupies the executor's only queue; the short ones wait.
 TEST_F(LifetimeTest, OrdinaryOperationsGoOnWhileShortReadsWait)
 {
     pid_t pid = reading_process();

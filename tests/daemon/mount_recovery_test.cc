@@ -1,5 +1,5 @@
-// A mount whose drive loses commands, hangs, is reset, or goes away: what users see of it, and for
-// how long at most (gpunvmefs(8), RECOVERY).
+// A drive that loses commands, hangs, is reset or removed: results and time
+// bounds for users (gpunvmefs(8), RECOVERY).
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -31,7 +31,8 @@ constexpr int kDeadlineMs = 1000;
 constexpr const char *kOptions = "executor=cpu,queues=2,deadline=1000,commit=3600";
 constexpr int kRead = 2, kWrite = 1, kFlush = 0, kAny = -1;
 
-// What gpunvmefs(8) promises, for a drive whose CAP.TO is 1 s, and a busy machine on top.
+// The bound of gpunvmefs(8) for CAP.TO of 1 s, plus a margin for a busy
+// machine.
 constexpr double kSlack = 20;
 constexpr double kGone = 2 * kDeadlineMs / 1000.0 + 1 + kSlack;
 
@@ -85,7 +86,7 @@ class Recovery : public ::testing::Test
         EXPECT_TRUE(ok) << mounted_->log();
         return ok;
     }
-    // Has the drive do something.
+    // Sends a command to the puppet.
     void tell(const std::string &command)
     {
         char answer[16] = "";
@@ -131,7 +132,7 @@ class Recovery : public ::testing::Test
             return ::testing::AssertionFailure() << mounted_->log();
         return result;
     }
-    // Once the drive has failed for good: how everything ends.
+    // Checks the end of the mount after a permanent failure of the drive.
     void expect_given_up(int fd, const Buffer &buffer);
 
     std::unique_ptr<Mounted> mounted_;
@@ -163,7 +164,7 @@ class PassingFault : public Recovery, public ::testing::WithParamInterface<Passi
     }
 };
 
-// Everything is answered, nobody sees an error, and what was synced is on the drive.
+// Every request is answered without an error, and synced data is on the drive.
 TEST_P(PassingFault, IsNotSeenByAnybody)
 {
     ASSERT_TRUE(mount());
@@ -247,7 +248,7 @@ class FinalFault : public Recovery, public ::testing::WithParamInterface<Final>
     }
 };
 
-// Reads and writes of buffers are under way when it happens.
+// Reads and writes of buffers are in flight at the fault.
 TEST_P(FinalFault, EndsEverythingInTimeAndTheNextMountIsGood)
 {
     ASSERT_TRUE(mount());
@@ -256,8 +257,8 @@ TEST_P(FinalFault, EndsEverythingInTimeAndTheNextMountIsGood)
     posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     ASSERT_EQ(pread(fd, &byte, 1, 0), 1);
     /*
-     * In the page cache, and locked: kernels may give up what nobody has used for seconds. By the
-     * system call, for with sanitizers mlock(3) does nothing.
+     * In the page cache and locked: the kernel may drop pages unused for
+     * seconds. By the system call, since sanitizers make mlock(3) do nothing.
      */
     void *cached = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, fd, 0);
     ASSERT_NE(cached, MAP_FAILED);
@@ -283,7 +284,7 @@ TEST_P(FinalFault, EndsEverythingInTimeAndTheNextMountIsGood)
         tell(command);
     EXPECT_LT(fsync(out), 0) << "not durable";
     EXPECT_EQ(errno, EIO);
-    give_up = true; /* a read that was under way has still to end */
+    give_up = true; /* the read in flight has not ended yet */
     reader.join();
     writer.join();
     EXPECT_LT(watch.seconds(), GetParam().seconds);
@@ -315,8 +316,8 @@ INSTANTIATE_TEST_SUITE_P(Faults, FinalFault,
                                                  2 * kGone}),
                          [](const auto &info) { return info.param.name; });
 
-// The flush fails: whatever the drive did with the data, nobody is told that it is safe, neither
-// now nor later.
+// After a failed FLUSH every fsync fails, also later ones, whatever the drive
+// stored.
 TEST_F(Recovery, AFailedFlushIsReportedByEveryFsync)
 {
     ASSERT_TRUE(mount());
@@ -331,7 +332,8 @@ TEST_F(Recovery, AFailedFlushIsReportedByEveryFsync)
     EXPECT_TRUE(image_is_good());
 }
 
-// Whatever is lost, an fsync that returns 0 tells the truth.
+// Data synced by an fsync that returned 0 is on the drive, whatever else is
+// lost.
 TEST_F(Recovery, WhatFsyncReportedSurvivesAPowerCutAfterLostFlushes)
 {
     for (unsigned seed = 1; seed <= 4; seed++) {
@@ -358,7 +360,7 @@ TEST_F(Recovery, WhatFsyncReportedSurvivesAPowerCutAfterLostFlushes)
     EXPECT_TRUE(image_is_good());
 }
 
-// Hot unplug: files are open, and one has changes that only a mapping knows.
+// Hot unplug with open files, one of them changed through a mapping only.
 TEST_F(Recovery, TheDriveIsHandedBackWhenTheSystemAsks)
 {
     ASSERT_TRUE(mount());
@@ -384,7 +386,7 @@ TEST_F(Recovery, TheDriveIsHandedBackWhenTheSystemAsks)
     EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
 }
 
-// A request at a broken drive does not keep the whole mount waiting.
+// A request to a failed drive does not block other requests.
 TEST_F(Recovery, ADriveThatHangsKeepsNobodyWaitingWhoDoesNotNeedIt)
 {
     ASSERT_TRUE(mount());

@@ -1,4 +1,4 @@
-// Starting, refusing to start, and ending.
+// Start, refusal to start, and end of the daemon.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ class MountTest : public ::testing::Test
         if (!why_no_mount().empty())
             GTEST_SKIP() << why_no_mount();
     }
-    // Runs the daemon, in the background, as a user would.
+    // Runs the daemon in the background.
     static int start(const std::vector<std::string> &args, std::string *output)
     {
         std::vector<std::string> argv = {GPUNVME_DAEMON};
@@ -274,8 +274,9 @@ TEST_F(MountTest, SignalWithOpenFilesKeepsWhatAMappingWrote)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
-// Threads that take a request just when umount(2) aborts the connection are told so, and libfuse
-// would have them complain while it cancels them, which can keep the daemon from its end for ever.
+// Session threads that read a request at the moment of umount(2) get
+// ECONNABORTED. libfuse would print to stderr in a thread under cancellation,
+// which can block the daemon's end.
 TEST_F(MountTest, EndsWhenThreadsFindTheConnectionAborted)
 {
     Mounted m(kImage);
@@ -335,7 +336,7 @@ TEST_F(MountTest, ShutdownIoctlEndsAllOperations)
     EXPECT_TRUE(fsck_is_clean(m));
 }
 
-// Two megabytes, aligned to two megabytes in the file and on the device, whatever is around.
+// 2 MiB, aligned to 2 MiB in the file and on the device.
 TEST_F(MountTest, GpuBoundDirectoryGivesItsFilesAlignedExtents)
 {
     Mounted m(kImage);

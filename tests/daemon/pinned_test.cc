@@ -1,6 +1,6 @@
 /*
- * How much host memory is pinned for a GPU, on machines without one: the linker puts this in the
- * place of gq_engine_info() (--wrap), and the executor says that it is CUDA.
+ * Pinned host memory on machines without a GPU: the linker replaces
+ * gq_engine_info() (--wrap), and the executor reports CUDA.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ class Pinned : public ::testing::Test
     {
         EXPECT_EQ(rig_close(rig_), 0);
     }
-    // Of holes: what is pinned counts, touched or not.
+    // A sparse memfd: pinned bytes count, touched or not.
     int add(uint64_t len, uint32_t uid)
     {
         rig_buffer b = {};

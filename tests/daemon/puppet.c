@@ -1,18 +1,20 @@
 /*
- * The daemon over a simulated drive that a test can make fail while it is mounted. In C, because
- * the daemon's headers are C11.
+ * The daemon over a simulated drive with fault injection during the mount. In
+ * C, because the daemon's headers are C11.
  *
  * usage: puppet DEVICE MOUNTPOINT -f [-o OPTION,...]
  *
- * Standard input is a socket: a command a line, answered with a line, "ok" or what is wrong.
+ * Standard input is a socket: one command per line, answered by a line, "ok" or
+ * the error.
  *
- *   fault KIND OPCODE QID SKIP TIMES STATUS DELAY_MS    sim_add_fault(); OPCODE -1: any
- *   clear | remove | stick | ask_back                   sim_clear_faults(), sim_remove(), ...
- *   power_cut SEED                                      sim_power_cut()
+ * fault KIND OPCODE QID SKIP TIMES STATUS DELAY_MS   sim_add_fault(); OPCODE -1: any
+ * clear | remove | stick | ask_back                  sim_clear_faults(), sim_remove(), ...
+ * power_cut SEED                                     sim_power_cut()
  *
- * The environment says what the drive cannot do: PUPPET_NO_RESET, PUPPET_NO_ABORT; or that its
- * doorbells are not to be handed on: PUPPET_KEEP_DOORBELLS. With PUPPET_ABORTED all threads of the
- * session find their connection aborted when it ends, as some do by chance.
+ * The environment removes abilities of the drive: PUPPET_NO_RESET,
+ * PUPPET_NO_ABORT. With PUPPET_KEEP_DOORBELLS its doorbells are not shared.
+ * With PUPPET_ABORTED every session thread gets ECONNABORTED at the end of the
+ * connection, as otherwise happens by chance.
  */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
@@ -44,7 +46,7 @@ ssize_t __wrap_read(int fd, void *buf, size_t len)
 
 static const char *const kinds[] = {"status", "lose", "late", "fatal", "corrupt", "hang", "remove"};
 
-/* n numbers after blanks. */
+/* Parses n numbers after blanks. */
 static bool take_numbers(const char *text, long *numbers, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -101,7 +103,7 @@ static int obey(struct sim *s, const char *line)
     return 0;
 }
 
-/* A command ends before the drive goes: one of them makes the daemon close it. */
+/* Held during a command: some commands make the daemon close the drive. */
 static pthread_mutex_t at_drive = PTHREAD_MUTEX_INITIALIZER;
 static const struct nvme_transport_ops *drive_ops;
 
@@ -160,7 +162,7 @@ static int run(const struct options *opts, const struct fuse_args *args)
     drive.transport->ops = &ops;
     if (getenv("PUPPET_KEEP_DOORBELLS"))
         drive.transport->doorbells_fd = -1;
-    /* It ends with the process, for it waits for the test. */
+    /* The thread ends with the process: it blocks on the test. */
     if (pthread_create(&thread, NULL, listen_to_test, sim) == 0)
         pthread_detach(thread);
     return session_run(opts, args, &drive, -1);

@@ -1,4 +1,4 @@
-// How long a batch of reads may be.
+// The limit of bytes of a READV list.
 #include <errno.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ TEST_P(ReadvLength, AListOfJustAsManyBytesAsItMayHaveIsReadWhole)
         ASSERT_EQ(pieces()[i].result, i < kCount ? static_cast<int32_t>(kBytes) : 0) << i;
 }
 
-// One queue: it stops soon after its bytes are more than the list may have.
+// One queue: it stops soon after the bytes exceed the limit.
 TEST_P(ReadvLength, ALongerListIsReadAsFarAsItMayBe)
 {
     rig_config config = {};
@@ -57,7 +57,8 @@ TEST_P(ReadvLength, ALongerListIsReadAsFarAsItMayBe)
 INSTANTIATE_TEST_SUITE_P(Paths, ReadvLength, ::testing::Values(false, true),
                          [](const auto &info) { return info.param ? "bounce" : "gpu"; });
 
-// The later part of a map has pieces enough for that: those of the first one, behind them, stay.
+// The second part of the map exhausts the limit; pieces of the first part that
+// follow are left out.
 TEST_F(Readv, ATooLongListOfPartsKeepsWhatTheyHaveRead)
 {
     rig_config config = {};
@@ -80,7 +81,7 @@ TEST_F(Readv, ATooLongListOfPartsKeepsWhatTheyHaveRead)
     expect_pieces(kCount, kLong);
 }
 
-// A slow batch, of which the last pieces are empty until it has begun.
+// A slow batch whose last pieces are empty until it has begun.
 class ReadvGrowing : public ReadvWays
 {
   protected:

@@ -1,4 +1,4 @@
-// The client's side of the daemon's socket, written out so that a test can say nonsense.
+// The client's side of the descriptor socket, with invalid messages as well.
 #ifndef TESTS_DAEMON_TOKENS_H
 #define TESTS_DAEMON_TOKENS_H
 
@@ -9,7 +9,8 @@
 int connect_to(const std::string &name);
 // One message: word with the descriptor (none when negative).
 bool send_word(int s, int fd, uint64_t word);
-// Sends word with the descriptor (none when negative); the answer, 0 when there is none.
+// Sends word with the descriptor (none when negative). Returns the reply, 0
+// without one.
 uint64_t token_for(const std::string &name, int fd, uint64_t word = 0);
 
 #endif

@@ -1,4 +1,4 @@
-// Who gets the threads that run what takes long.
+// Distribution of worker threads among users.
 #include <sys/types.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr unsigned kTransfers = 3, kOfUser = 4;
 class Workers : public ::testing::Test
 {
   protected:
-    // A job that ends when it is let go.
+    // A job that ends when it is released.
     struct Work {
         job j;
         Workers *test;
@@ -61,7 +61,7 @@ class Workers : public ::testing::Test
     {
         return static_cast<size_t>(std::count(begun_.begin(), begun_.end(), uid));
     }
-    // Waits until so many jobs of a user have begun.
+    // Waits until `n` jobs of a user have begun.
     bool begin(uid_t uid, size_t n)
     {
         std::unique_lock<std::mutex> hold(lock_);

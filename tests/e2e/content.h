@@ -28,7 +28,7 @@ inline void content_fill(uint64_t seed, uint64_t offset, uint8_t *out, size_t le
     }
 }
 
-// A file that nobody changes any more once it is made.
+// A file that does not change after its creation.
 struct StaticFile {
     std::string name;
     uint64_t seed = 0;

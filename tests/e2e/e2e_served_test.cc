@@ -1,5 +1,5 @@
-// A drive that another process serves (vfio-user): nothing but the protocol and shared memory
-// between the file system and its drive, and each may die alone.
+// A vfio-user drive: the file system and the drive share only the protocol and
+// memory, and each process may be killed alone.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -172,7 +172,7 @@ TEST_F(Served, TheServerReadsWhatTheMountWrote)
     EXPECT_EQ(run_program({GPUNVME_FSCK, "-n", image_}, &output), 0) << output;
 }
 
-// A read, an ioctl and an fsync are under way when the server is killed.
+// A read, an ioctl and an fsync are in flight when the server is killed.
 TEST_F(Served, AKilledServerEndsEverythingAndTheNextOneHasWhatWasSynced)
 {
     Mounted m(kImage);
@@ -185,7 +185,10 @@ TEST_F(Served, AKilledServerEndsEverythingAndTheNextOneHasWhatWasSynced)
     ASSERT_EQ(gpunvme_connect(m.path("").c_str(), &g), 0) << gpunvme_error();
     ASSERT_EQ(gpunvme_alloc(g, kFile, &buffer), 0) << gpunvme_error();
     ssize_t last = 0;
-    /* The read under way may end short, for what it moved is good: the next one fails. */
+    /*
+     * The read in flight may end short, since the bytes it moved are valid: the
+     * next one fails.
+     */
     std::thread reader([&] {
         while (last >= 0)
             last = gpunvme_read(buffer, synced, 0, 0, kFile, nullptr);

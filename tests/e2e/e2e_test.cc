@@ -1,5 +1,6 @@
-// The whole road: format, mount, write files as any program does, read them on both paths while
-// others write, truncate and rename, and find all of it again after a new mount.
+// End to end: format, mount, write files by system calls, read them on both
+// paths during concurrent writes, truncates and renames, and compare again
+// after a remount.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -34,8 +35,8 @@ constexpr Scale kUsual = {1u << 30, 1000, 1500, 500};
 const Scale kScale = getenv("GPUNVME_TEST_SMALL") ? Scale{8u << 20, 80, 60, 40} : kUsual;
 // A drive without an IOMMU reaches no buffers.
 const uint32_t kGpuPath = getenv("GPUNVME_TEST_NOIOMMU") ? GPUNVME_PATH_BOUNCE : GPUNVME_PATH_GPU;
-// No larger than they need: a mount with a GPU pins all of it, and a virtual machine gets memory
-// that it has not used for a while by less than half a gigabyte a second.
+// No larger than needed: a mount with a GPU pins all of it, and a virtual
+// machine regains unused memory at less than 0.5 GB/s.
 const uint64_t kImage = 2 * kScale.largest + std::min<uint64_t>(8 * kScale.largest, 1u << 29);
 constexpr size_t kBuffer = 4u << 20;
 
@@ -75,7 +76,7 @@ struct Fd {
     return ::testing::AssertionSuccess();
 }
 
-// Odd sizes around every boundary that matters, then whatever the generator says.
+// Odd sizes around each boundary, then random ones.
 uint64_t pick_size(Rng &rng, int i)
 {
     static const uint64_t edges[] = {0,    1,    3,     511,   512,    513,    4095,    4096,
@@ -154,14 +155,14 @@ class EndToEnd : public ::testing::Test
     std::vector<StaticFile> files_;
 };
 
-// One reader's means: a registered buffer and host memory for both answers.
+// One reader: a registered buffer, and host memory for both results.
 class Reader
 {
   public:
-    // Without its parts a reader cannot go on.
+    // A reader without its parts cannot continue.
     explicit Reader(const std::string &mountpoint) : expected_(kBuffer), got_(kBuffer)
     {
-        // Without a crossover: short reads, too, are to take the path that is tested.
+        // No crossover: short reads take the tested path, too.
         struct gpunvme_options options = {};
         options.crossover = 1;
         if (gpunvme_connect(mountpoint.c_str(), &mount_) != 0 ||
@@ -176,7 +177,8 @@ class Reader
     Reader(const Reader &) = delete;
     Reader &operator=(const Reader &) = delete;
 
-    // Reads the range on both paths and compares every byte with what it must be.
+    // Reads the range on both paths and compares every byte with the expected
+    // one.
     ::testing::AssertionResult check(const StaticFile &file, int fd, uint64_t offset, size_t len,
                                      size_t buffer_offset)
     {
@@ -244,8 +246,8 @@ void read_at_random(Reader &reader, const std::vector<StaticFile> &files,
     }
 }
 
-// Grows, shrinks, overwrites and renames a file of its own; each change must show at once on both
-// paths.
+// Grows, shrinks, overwrites and renames its own file; each change must be
+// visible at once on both paths.
 void change_at_random(Reader &reader, const Mounted &mount, uint64_t seed)
 {
     Rng rng(seed);

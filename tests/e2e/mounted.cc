@@ -61,7 +61,7 @@ std::string read_file(const std::string &name)
     return all.str();
 }
 
-// Memory where there is enough of it, else the place for temporary files.
+// /dev/shm if it has enough space, else the directory for temporary files.
 std::string scratch_dir(uint64_t bytes)
 {
     struct statvfs st;
@@ -163,8 +163,8 @@ bool Mounted::mount(const std::string &options, int input)
     return false;
 }
 
-// Whoever looks at all mounts of the machine has this one open for a moment, and so has a daemon
-// that was sent one of its own files: it is tried again for a while.
+// A process that scans all mounts holds this one open for a moment, as does a
+// daemon that received one of its own files: EBUSY is retried.
 bool Mounted::let_go()
 {
     for (int i = 0; i < 1000; i++) {

@@ -1,4 +1,4 @@
-// A formatted image behind a running daemon, for tests that use a mount as any program would.
+// A formatted image and a running daemon, for tests over a mount.
 #ifndef TESTS_E2E_MOUNTED_H
 #define TESTS_E2E_MOUNTED_H
 
@@ -12,7 +12,7 @@
 // Runs a program to its end (bounded) and returns its exit status; -1 if it had to be killed.
 int run_program(const std::vector<std::string> &argv, std::string *output = nullptr);
 
-// Why mounting cannot work on this machine; empty when it can.
+// The reason why this machine cannot mount; empty when it can.
 std::string why_no_mount();
 
 class Mounted
@@ -29,7 +29,7 @@ class Mounted
     // Starts the daemon in the foreground and waits until it serves. `input` becomes its standard
     // input.
     bool mount(const std::string &options = "", int input = -1);
-    // What to start instead of gpunvmefs.
+    // The program to start instead of gpunvmefs.
     void use_program(const std::string &program)
     {
         program_ = program;
@@ -39,7 +39,7 @@ class Mounted
     bool unmount();
     // After a signal to it: waits for the daemon, true when it ended with status 0.
     bool ended();
-    // What the daemon's end said, after unmount() or ended(); -1: it did not end by itself.
+    // The daemon's exit status, after unmount() or ended(); -1: it was killed.
     int status() const
     {
         return status_;
@@ -60,7 +60,7 @@ class Mounted
     {
         return image_;
     }
-    // What the daemon wrote to standard error.
+    // The daemon's standard error.
     std::string log() const;
 
   private:

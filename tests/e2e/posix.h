@@ -1,4 +1,4 @@
-// A mount for tests of what POSIX and Linux promise of any file system, through system calls.
+// A mount for tests of POSIX and Linux semantics through system calls.
 #ifndef TESTS_E2E_POSIX_H
 #define TESTS_E2E_POSIX_H
 
@@ -29,7 +29,7 @@ class Posix : public ::testing::Test
             return;
         mounted_ = std::make_unique<Mounted>(256u << 20);
         ASSERT_TRUE(mounted_->mount()) << mounted_->log();
-        // Other users are to reach it.
+        // Other users must reach it.
         ASSERT_EQ(chmod((mounted_->mountpoint() + "/..").c_str(), 0755), 0);
     }
     static void TearDownTestSuite()
@@ -91,7 +91,7 @@ class Posix : public ::testing::Test
             ASSERT_EQ(mknod(path.c_str(), S_IFCHR | 0644, makedev(1, 3)), 0);
         else if (type == "block")
             ASSERT_EQ(mknod(path.c_str(), S_IFBLK | 0644, makedev(300, 70000)), 0);
-        else // the others are symbolic links
+        else // symbolic links
             ASSERT_EQ(symlink(type == "link" ? "file" : type.c_str(), path.c_str()), 0);
         if (type == "full")
             touch(name + "/child");
@@ -108,7 +108,7 @@ class Posix : public ::testing::Test
     static inline std::unique_ptr<Mounted> mounted_;
 };
 
-// Runs in a child as another user, whose verdict is the errno.
+// Runs in a child as another user; returns its errno.
 inline int as_user(uid_t uid, const std::function<int()> &call)
 {
     pid_t pid = fork();

@@ -212,7 +212,8 @@ TEST_F(Posix, HandlesFindTheirFileUntilItIsGone)
     touch("f", "by handle");
     ASSERT_EQ(name_to_handle_at(AT_FDCWD, p("f").c_str(), &u.h, &id, 0), 0);
     int root = open(mounted_->mountpoint().c_str(), O_RDONLY | O_DIRECTORY);
-    // The kernel forgets the names of this mount, and with them the inode: the daemon is asked.
+    // The kernel drops the dentries and the inode, so the next access reaches
+    // the daemon.
     ASSERT_EQ(mount(nullptr, mounted_->mountpoint().c_str(), nullptr,
                     MS_REMOUNT | MS_NOSUID | MS_NODEV, nullptr),
               0)

@@ -1,4 +1,4 @@
-// One file changed in every way there is, in a random order, compared with a string.
+// One file under random operations of every kind, compared with a string.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/falloc.h>

@@ -157,7 +157,7 @@ TEST_F(Posix, ExchangeSwapsAnyTwoTypes)
     }
 }
 
-// What an operation does to the times and the link count of an object.
+// The effect of an operation on times and link count.
 enum { kA = 1, kM = 2, kC = 4 };
 
 unsigned changes(const struct stat &a, const struct stat &b)
