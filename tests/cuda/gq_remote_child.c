@@ -107,6 +107,8 @@ int main(int argc, char **argv)
     struct test_mem m;
     struct gq_mailbox_head *head;
     void *boxes, *media;
+    unsigned char *copy;
+    int rc;
 
     if (argc != 6 || !test_mem_alloc(true, strtoul(argv[5], NULL, 10), &m))
         return 1;
@@ -116,5 +118,8 @@ int main(int argc, char **argv)
         !share(4, strtoul(argv[4], NULL, 10), PROT_READ, cudaHostRegisterReadOnly, &media) ||
         !open_sets(head, boxes, (unsigned)strtoul(argv[2], NULL, 10)))
         return 1;
-    return serve_until_told(&m, media, malloc(m.len));
+    copy = malloc(m.len);
+    rc = copy ? serve_until_told(&m, media, copy) : 1;
+    free(copy);
+    return rc;
 }
