@@ -86,13 +86,43 @@ use_prefix() {
         "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-rpath-link,$ours/lib")
 }
 
-# configure_and_build DIR [CMAKE-ARGUMENT...]
-configure_and_build() {
+# ccache, where it is installed. Its keys have paths relative to the tree and no build folder, so
+# that a fresh clone finds what another one compiled. The sloppiness is what precompiled headers
+# need; nothing of the tree uses __TIME__. An absent ccache is removed from a configured folder.
+CMAKE_LAUNCHER_ARGS=()
+use_ccache() {
+    local launcher='' language
+    if have ccache; then
+        launcher=ccache
+        export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$GPUNVME_ROOT} CCACHE_NOHASHDIR=1
+        export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    fi
+    CMAKE_LAUNCHER_ARGS=()
+    for language in C CXX CUDA; do
+        CMAKE_LAUNCHER_ARGS+=("-DCMAKE_${language}_COMPILER_LAUNCHER=$launcher")
+    done
+}
+
+# configure DIR [CMAKE-ARGUMENT...]
+configure() {
     local dir=$1
     shift
-    cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja \
-        ${CMAKE_PREFIX_ARGS[@]+"${CMAKE_PREFIX_ARGS[@]}"} "$@" || return 1
-    cmake --build "$dir" -j "$(jobs_for_build)"
+    use_ccache
+    cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja "${CMAKE_LAUNCHER_ARGS[@]}" \
+        ${CMAKE_PREFIX_ARGS[@]+"${CMAKE_PREFIX_ARGS[@]}"} "$@"
+}
+
+# build DIR [CMAKE-BUILD-ARGUMENT...]
+build() {
+    local dir=$1
+    shift
+    use_ccache
+    cmake --build "$dir" -j "$(jobs_for_build)" "$@"
+}
+
+# configure_and_build DIR [CMAKE-ARGUMENT...]
+configure_and_build() {
+    configure "$@" && build "$1"
 }
 
 # The files of the tree that match the patterns, one a line, relative to the top: those git tracks

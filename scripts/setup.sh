@@ -23,6 +23,7 @@ g++             cmd:g++
 libc6-dev       inc:stdio.h
 cmake           cmd:cmake
 ninja-build     cmd:ninja
+ccache          cmd:ccache
 pkg-config      cmd:pkg-config
 git             cmd:git
 python3         cmd:python3
