@@ -23,10 +23,11 @@ function(gpunvme_program name)
 endfunction()
 
 # Common to all tests: the folder is a label (tests/cuda: "cuda"), LABELS adds others ("gpu": goes
-# through a CUDA device where there is one; "mount": mounts through /dev/fuse), and a sanitizer may
-# take five times as long.
+# through a CUDA device where there is one; "mount": mounts through /dev/fuse; "threads": several
+# threads of the code under test share memory, so it also runs with ThreadSanitizer), and a sanitizer
+# may take five times as long. COST: seconds, of a test of more than ten.
 function(gpunvme_test_properties name)
-    cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+    cmake_parse_arguments(ARG "" "COST;TIMEOUT" "LABELS" ${ARGN})
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 120)
     endif()
@@ -36,15 +37,18 @@ function(gpunvme_test_properties name)
     get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
     list(APPEND ARG_LABELS ${folder})
     list(REMOVE_DUPLICATES ARG_LABELS)
-    # COST: the long ones begin first, so that none runs alone at the end.
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
-                         LABELS "${ARG_LABELS}")
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    # The long ones begin first, so that none runs alone at the end. The others are ordered by what
+    # ctest measured before.
+    if(ARG_COST)
+        set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+    endif()
 endfunction()
 
-# gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [TIMEOUT s]): a GoogleTest program known to
-# ctest, one ctest test a program.
+# gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [COST s] [TIMEOUT s]): a GoogleTest program
+# known to ctest, one ctest test a program. The target threads_tests builds those labelled threads.
 function(gpunvme_test name)
-    cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+    cmake_parse_arguments(ARG "" "COST;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
     # gtest.h once for all tests that are C++ alone: half of what they take to compile.
@@ -52,22 +56,25 @@ function(gpunvme_test name)
         target_precompile_headers(${name} REUSE_FROM gtest_header)
     endif()
     add_test(NAME ${name} COMMAND ${name})
-    gpunvme_test_properties(${name} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
+    gpunvme_test_properties(${name} COST ${ARG_COST} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
+    if("threads" IN_LIST ARG_LABELS)
+        add_dependencies(threads_tests ${name})
+    endif()
 endfunction()
 
-# gpunvme_script_test(NAME COMMAND ... [LABELS ...] [TIMEOUT s]): a test that is a script or a
-# program of its own kind. Exit 77: skipped.
+# gpunvme_script_test(NAME COMMAND ... [LABELS ...] [COST s] [TIMEOUT s]): a test that is a script or
+# a program of its own kind. Exit 77: skipped.
 function(gpunvme_script_test name)
-    cmake_parse_arguments(ARG "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+    cmake_parse_arguments(ARG "" "COST;TIMEOUT" "COMMAND;LABELS" ${ARGN})
     add_test(NAME ${name} COMMAND ${ARG_COMMAND})
-    gpunvme_test_properties(${name} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
+    gpunvme_test_properties(${name} COST ${ARG_COST} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 
 # gpunvme_fuzzer(NAME SOURCES ... LINKS ... [CORPUS DIR]): a libFuzzer program, built with
-# -DGPUNVME_FUZZ=ON only. As a ctest test it runs for some seconds from the seeds in CORPUS.
+# -DGPUNVME_FUZZ=ON only. As a ctest test it runs for GPUNVME_FUZZ_SECONDS from the seeds in CORPUS.
 function(gpunvme_fuzzer name)
-    cmake_parse_arguments(ARG "" "CORPUS;TIMEOUT" "SOURCES;LINKS" ${ARGN})
+    cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;LINKS" ${ARGN})
     if(NOT GPUNVME_FUZZ)
         return()
     endif()
@@ -76,7 +83,8 @@ function(gpunvme_fuzzer name)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     set(found ${CMAKE_CURRENT_BINARY_DIR}/${name}-corpus)
     file(MAKE_DIRECTORY ${found})
-    add_test(NAME ${name} COMMAND ${name} -max_total_time=10 -timeout=10 -verbosity=0
-                                  -print_final_stats=1 ${found} ${ARG_CORPUS})
-    gpunvme_test_properties(${name} TIMEOUT ${ARG_TIMEOUT} LABELS fuzz)
+    add_test(NAME ${name} COMMAND ${name} -max_total_time=${GPUNVME_FUZZ_SECONDS} -timeout=10
+                                  -verbosity=0 -print_final_stats=1 ${found} ${ARG_CORPUS})
+    math(EXPR limit "${GPUNVME_FUZZ_SECONDS} + 120")
+    gpunvme_test_properties(${name} TIMEOUT ${limit} LABELS fuzz)
 endfunction()

@@ -6,6 +6,7 @@ option(GPUNVME_WERROR "Treat warnings as errors" OFF)
 option(GPUNVME_ASSERTS "Keep assertions in optimised builds too" ON)
 option(GPUNVME_CUDA "Build the CUDA executor when nvcc is found" ON)
 option(GPUNVME_FUZZ "Build the fuzzers (clang; the whole tree is instrumented)" OFF)
+set(GPUNVME_FUZZ_SECONDS 10 CACHE STRING "How long ctest runs each fuzzer")
 set(GPUNVME_SANITIZE "" CACHE STRING "Sanitizers, for example address,undefined or thread")
 set(GPUNVME_CUDA_ARCHITECTURES "80;90" CACHE STRING "CUDA architectures to compile for")
 

@@ -6,11 +6,13 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [-- CTEST-ARGUMENT...]
+Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [--long] [-- CTEST-ARGUMENT...]
   --plain  the ordinary build (the default)
   --asan   with AddressSanitizer and UndefinedBehaviorSanitizer
-  --tsan   with ThreadSanitizer
+  --tsan   with ThreadSanitizer: the tests labelled threads
   --all    the three, one after the other
+  --long   with more rounds where a test draws at random (GPUNVME_TEST_LONG=1), and with
+           ThreadSanitizer over all that may have threads
 Arguments after -- go to ctest: '-- -L layout' runs the tests of one folder.
 BUILD_DIR (build/test) is the plain build's folder; the others get -asan and -tsan behind it.
 GPUNVME_NO_SETUP=1 installs nothing.
@@ -62,9 +64,9 @@ failed_cases() {
     ' "$1/Testing/Temporary/LastTest.log" 2>/dev/null || true
 }
 
-# ThreadSanitizer looks for races and takes ten times as long as anything else: it is spared what
-# has one thread, most seeds of what is drawn at random, and transfers by 32 lanes of one thread, or
-# by one lane where the same with a thread that rings for it (Tier0) is there, too.
+# ThreadSanitizer takes ten times as long as an ordinary build. Left out are cases with one thread,
+# most seeds of random cases, and transfers by 32 lanes of one thread or by one lane, where the same
+# transfer with a doorbell thread (Tier0) runs.
 TSAN_SPARED='*FsCorrupt.*:FsBig.*:Crash.*:CrashFiles.*:FsNames.LinksAreLimited:'
 TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:*/FsData.*/4:*/FsData.*/5:CommandOnMount.AFullDevice*:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu32*:*/GqReadv.*/Cpu32*:*/GqChunks.*/Cpu32*:'
@@ -79,8 +81,8 @@ run_suite() {
     local kind=$1 dir=$2 sanitize=$3 start=$SECONDS log closing
     shift 3
     # Tests wait for as long as they compute: two a processor. ThreadSanitizer computes more, and
-    # what it slows down still has to keep the bounds of leases and recoveries.
-    local options=() ctest_args=() filter=${GTEST_FILTER:-*} jobs=$((2 * $(nproc)))
+    # leases and recoveries keep their bounds under it, too.
+    local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((2 * $(nproc)))
     [ "$sanitize" != thread ] || jobs=$((3 * $(nproc) / 2))
     if [ -n "$sanitize" ]; then
         ctest_args=(-LE '^style$')
@@ -90,12 +92,18 @@ run_suite() {
             "and tests/style (runs nothing of ours)"
     fi
     if [ "$sanitize" = thread ] && [ "${#CTEST_ARGS[@]}" = 0 ] && [ "$filter" = '*' ]; then
-        ctest_args=(-LE '^(style|layout|mkfs)$')
         filter=-$TSAN_SPARED
-        say "$kind: without tests/layout, tests/mkfs and $TSAN_SPARED (one thread, or many seeds)"
+        if [ "$LONG" = 1 ]; then
+            ctest_args=(-LE '^(style|layout|mkfs)$')
+        else
+            ctest_args=(-L '^threads$')
+            targets=(--target threads_tests)
+        fi
+        say "$kind: ctest ${ctest_args[*]}, without $TSAN_SPARED (one thread, or many seeds)"
     fi
     say "$kind: build in $dir"
-    if ! configure_and_build "$dir" -DGPUNVME_WERROR=ON ${options[@]+"${options[@]}"}; then
+    if ! configure "$dir" -DGPUNVME_WERROR=ON ${options[@]+"${options[@]}"} ||
+        ! build "$dir" ${targets[@]+"${targets[@]}"}; then
         SUMMARY+=("$kind: DOES NOT BUILD")
         FAILED=1
         return 0
@@ -116,11 +124,12 @@ run_suite() {
     done < <(skipped_tests "$dir" && failed_cases "$dir")
 }
 
-kinds=() CTEST_ARGS=()
+kinds=() LONG=0 CTEST_ARGS=()
 while [ $# -gt 0 ]; do
     case $1 in
     --plain | --asan | --tsan) kinds+=("${1#--}") ;;
     --all) kinds=(plain asan tsan) ;;
+    --long) LONG=1 ;;
     -h | --help)
         usage
         exit 0
@@ -138,6 +147,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ "${#kinds[@]}" -gt 0 ] || kinds=(plain)
+[ "$LONG" = 0 ] || export GPUNVME_TEST_LONG=1
 
 # shellcheck disable=SC2119 # none of this script's arguments are its business
 run_setup
@@ -159,5 +169,5 @@ for kind in "${kinds[@]}"; do
 done
 
 say "summary"
-printf '%s\n' "${SUMMARY[@]}"
+printf '%s\n' "${SUMMARY[@]}" | tee -a "${GPUNVME_CLOSING:-/dev/null}"
 exit "$FAILED"
