@@ -54,7 +54,7 @@ int lay_check_head(const void *block, uint32_t magic, const uint8_t uuid[16], ui
 /*
  * Checks a superblock read from address `addr` of a device of device_blocks blocks (0: unknown).
  * -EUCLEAN; -EINVAL: not this format at all (magic); -ENOTSUP: version or incompat features not
- * known (*why says which; *features then holds the unknown bits).
+ * known (*why says which; *features then holds the unknown bits). *geo changes only on success.
  */
 int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_blocks,
                     struct lay_geometry *geo, uint64_t *features, const char **why);

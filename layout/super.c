@@ -210,13 +210,15 @@ int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_b
         err = check_version(sb, features, why);
     if (err)
         return err;
-    read_geometry(sb, geo);
-    err = check_fields(sb, geo, why);
+    struct lay_geometry read;
+    read_geometry(sb, &read);
+    err = check_fields(sb, &read, why);
     if (err)
         return err;
-    if (addr != 0 && addr != geo->copies[0] && addr != geo->copies[1])
+    if (addr != 0 && addr != read.copies[0] && addr != read.copies[1])
         return lay_bad(why, "copies");
-    if (device_blocks != 0 && geo->blocks > device_blocks)
+    if (device_blocks != 0 && read.blocks > device_blocks)
         return lay_bad(why, "blocks: more than the device has");
+    *geo = read;
     return 0;
 }

@@ -36,14 +36,15 @@ static uint64_t device_blocks(const struct ffs *fs)
     return fs->dev->info.bytes >> LAY_BLOCK_SHIFT;
 }
 
-static int read_super(struct ffs *fs, uint64_t at, struct lay_super *sb, const struct reason *r)
+static int read_super(struct ffs *fs, uint64_t at, struct lay_super *sb, struct lay_geometry *geo,
+                      const struct reason *r)
 {
     const char *why = "";
     uint64_t features;
     int err = bd_read(fs->dev, ffs_bytes(at), sb, LAY_BLOCK_SIZE);
     if (err)
         return fail(r, -EIO, "cannot read the superblock: %s", strerror(-err));
-    err = lay_check_super(sb, at, device_blocks(fs), &fs->geo, &features, &why);
+    err = lay_check_super(sb, at, device_blocks(fs), geo, &features, &why);
     if (err == -EINVAL)
         return fail(r, err, "not a gpunvmefs file system");
     if (err == -ENOTSUP)
@@ -62,16 +63,40 @@ static int read_super(struct ffs *fs, uint64_t at, struct lay_super *sb, const s
 static int find_geometry(struct ffs *fs, struct lay_super *sb, const struct reason *r)
 {
     struct lay_super copy;
-    int err = read_super(fs, 0, sb, r);
+    int err = read_super(fs, 0, sb, &fs->geo, r);
     if (err != -EUCLEAN)
         return err;
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         uint64_t at = lay_get64(sb->copies[i]);
         struct reason quiet = {NULL, 0};
-        if (at > 0 && at < device_blocks(fs) && !read_super(fs, at, &copy, &quiet))
+        if (at > 0 && at < device_blocks(fs) && !read_super(fs, at, &copy, &fs->geo, &quiet))
             return 0;
     }
     return err;
+}
+
+/*
+ * The superblock after recovery. Memory was laid out for the geometry read before it, which no
+ * transaction changes: a crafted one may say otherwise.
+ */
+static int reread_super(struct ffs *fs, struct lay_super *sb, const struct reason *r)
+{
+    struct lay_geometry geo;
+    uint64_t features;
+    const char *why = "";
+    int err;
+    if (ffs_home_read(&fs->home, 0, sb)) {
+        err = lay_check_super(sb, 0, device_blocks(fs), &geo, &features, &why);
+        if (err)
+            return fail(r, -EUCLEAN, "superblock in the journal: wrong %s; run fsck.gpunvme", why);
+    } else {
+        err = read_super(fs, 0, sb, &geo, r);
+        if (err)
+            return err;
+    }
+    if (memcmp(&geo, &fs->geo, sizeof(geo)) != 0)
+        return fail(r, -EUCLEAN, "superblocks contradict each other; run fsck.gpunvme");
+    return 0;
 }
 
 /* Replays the journal; the superblock is as the last transaction left it on return. */
@@ -88,11 +113,7 @@ static int mount_journal(struct ffs *fs, struct lay_super *sb, const struct reas
         return fail(r, err, "%s: %s", why, strerror(-err));
     if (found)
         ffs_log(fs, 5, "%s: journal replayed%s", fs->dev->info.name, write ? "" : " in memory");
-    if (!ffs_home_read(&fs->home, 0, sb))
-        return read_super(fs, 0, sb, r);
-    uint64_t features;
-    err = lay_check_super(sb, 0, device_blocks(fs), &fs->geo, &features, &why);
-    return err ? fail(r, -EUCLEAN, "superblock in the journal: wrong %s", why) : 0;
+    return reread_super(fs, sb, r);
 }
 
 static int load_super(struct ffs *fs, const struct lay_super *sb)
@@ -194,16 +215,13 @@ static int write_copy(struct ffs *fs, uint64_t at)
 static int repair_copies(struct ffs *fs)
 {
     struct reason quiet = {NULL, 0};
-    struct lay_geometry geo = fs->geo;
+    struct lay_geometry geo;
     struct lay_super *copy = malloc(sizeof(*copy));
     int err = copy ? 0 : -ENOMEM;
     for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
-        if (read_super(fs, geo.copies[i], copy, &quiet)) {
-            fs->geo = geo;
-            err = write_copy(fs, geo.copies[i]);
-        }
+        if (read_super(fs, fs->geo.copies[i], copy, &geo, &quiet))
+            err = write_copy(fs, fs->geo.copies[i]);
     }
-    fs->geo = geo;
     free(copy);
     return err;
 }

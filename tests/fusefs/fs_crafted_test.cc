@@ -1,0 +1,95 @@
+// Images whose checksums are right and whose contents are not: what an attacker would have mounted.
+#include <string.h>
+
+#include <functional>
+
+#include "tests/fusefs/fs_fixture.h"
+#include "tests/fusefs/image_repair.h"
+
+namespace
+{
+
+class FsCrafted : public FsTest
+{
+  protected:
+    void SetUp() override
+    {
+        FsTest::SetUp();
+        check_at_end = false;
+        ASSERT_EQ(lay_check_super(&super(), 0, 0, &geo, nullptr, nullptr), 0);
+    }
+    lay_super &super()
+    {
+        return at<lay_super>(0);
+    }
+    template <typename T> T &at(uint64_t block)
+    {
+        return *reinterpret_cast<T *>(device.bytes() + (block << LAY_BLOCK_SHIFT));
+    }
+    // What a power cut leaves now.
+    void crash()
+    {
+        std::vector<uint8_t> image(device.bytes(), device.bytes() + device.size());
+        unmount();
+        memcpy(device.bytes(), image.data(), image.size());
+    }
+    // The first image of a block that recovery would find.
+    uint8_t *logged(uint64_t block)
+    {
+        uint64_t tail = lay_get64(at<lay_journal>(geo.journal_start).tail_pos);
+        for (uint64_t pos = tail; pos < geo.journal_blocks; pos++) {
+            auto *head = &at<lay_head>(geo.journal_start + pos);
+            if (image_is_metadata(reinterpret_cast<uint8_t *>(head)) &&
+                lay_get64(head->block) == block)
+                return reinterpret_cast<uint8_t *>(head);
+        }
+        return nullptr;
+    }
+
+    lay_geometry geo = {};
+};
+
+TEST_F(FsCrafted, AnUnsoundSuperblockDoesNotChangeTheGeometryInUse)
+{
+    unmount();
+    super().bitmap_blocks = lay_put64(1u << 20);
+    image_repair_block(device.bytes());
+    mount();
+}
+
+TEST_F(FsCrafted, AJournalledSuperblockOfAnotherShapeIsRefused)
+{
+    const std::function<void(lay_super *)> changes[] = {
+        [](lay_super *sb) {
+            uint64_t blocks = lay_get64(sb->blocks) + LAY_GROUP_BLOCKS;
+            sb->blocks = sb->devices[0].blocks = lay_put64(blocks);
+            sb->bitmap_blocks = lay_put64(lay_get64(sb->bitmap_blocks) + 1);
+        },
+        [](lay_super *sb) {
+            uint64_t blocks = lay_get64(sb->blocks) - LAY_GPU_ALIGN;
+            sb->blocks = sb->devices[0].blocks = lay_put64(blocks);
+            sb->copies[1] = lay_put64(blocks - 1);
+        },
+        [](lay_super *sb) { sb->journal_blocks = lay_put64(LAY_MIN_JOURNAL); },
+        [](lay_super *sb) { sb->hash_seed[3] ^= 1; },
+    };
+    write(create("f"), 0, "data");
+    ASSERT_EQ(ffs_sync(fs), 0);
+    crash();
+    std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
+    // The device is larger than the file system, so that a larger one would fit.
+    for (const auto &change : changes) {
+        memcpy(device.bytes(), crashed.data(), crashed.size());
+        uint8_t *image = logged(0);
+        ASSERT_TRUE(image);
+        change(reinterpret_cast<lay_super *>(image));
+        image_repair_log(device.bytes(), &geo);
+        EXPECT_EQ(mount(), -EUCLEAN);
+        if (fs) {
+            write(create("g"), 0, std::string(100000, 'g'));
+            unmount();
+        }
+    }
+}
+
+} // namespace

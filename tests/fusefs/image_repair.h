@@ -1,0 +1,30 @@
+/*
+ * Makes mutated images pass every checksum: what a crafted image is to the file system, as opposed
+ * to a damaged one.
+ */
+#ifndef TESTS_FUSEFS_IMAGE_REPAIR_H
+#define TESTS_FUSEFS_IMAGE_REPAIR_H
+
+#include <stdbool.h>
+
+#include "layout/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Does a metadata block begin here? */
+bool image_is_metadata(const uint8_t *block);
+/* Seals one block again, with the transaction and the address that its head names. */
+void image_repair_block(uint8_t *block);
+/*
+ * Seals the log's records and images from the header's tail on, with tags and chains, as far as
+ * there are records. `geo` is the geometry of the sound image, `image` its first byte.
+ */
+void image_repair_log(uint8_t *image, const struct lay_geometry *geo);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
