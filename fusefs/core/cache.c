@@ -16,13 +16,14 @@
 int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
 {
     size_t blocks = (bytes ? bytes : DEFAULT_BYTES) >> LAY_BLOCK_SHIFT;
-    size_t buckets = 1024;
-    while (buckets < blocks)
-        buckets *= 2;
-    cache->buckets = calloc(buckets, sizeof(*cache->buckets));
+    unsigned bits = 10;
+    while ((size_t)1 << bits < blocks)
+        bits++;
+    cache->bucket_count = (size_t)1 << bits;
+    cache->buckets = calloc(cache->bucket_count, sizeof(*cache->buckets));
     if (!cache->buckets)
         return -ENOMEM;
-    cache->bucket_mask = buckets - 1;
+    ffs_hash_init(&cache->hash, bits);
     cache->unused_max = blocks < MIN_BLOCKS ? MIN_BLOCKS : blocks;
     pthread_mutex_init(&cache->lock, NULL);
     pthread_cond_init(&cache->loaded, NULL);
@@ -39,7 +40,7 @@ void ffs_cache_destroy(struct ffs_cache *cache)
 {
     if (!cache->buckets)
         return;
-    for (size_t i = 0; i <= cache->bucket_mask; i++) {
+    for (size_t i = 0; i < cache->bucket_count; i++) {
         struct ffs_cbuf *next;
         for (struct ffs_cbuf *cb = cache->buckets[i]; cb; cb = next) {
             next = cb->hash_next;
@@ -54,8 +55,7 @@ void ffs_cache_destroy(struct ffs_cache *cache)
 
 static struct ffs_cbuf **bucket(struct ffs_cache *cache, uint64_t block)
 {
-    uint64_t h = block * 0x9e3779b97f4a7c15ull;
-    return &cache->buckets[(h >> 32) & cache->bucket_mask];
+    return &cache->buckets[ffs_hash_of(&cache->hash, block)];
 }
 
 static struct ffs_cbuf *find(struct ffs_cache *cache, uint64_t block)

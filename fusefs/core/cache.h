@@ -6,6 +6,7 @@
 #ifndef FUSEFS_CORE_CACHE_H
 #define FUSEFS_CORE_CACHE_H
 
+#include "fusefs/core/hash.h"
 #include "fusefs/core/storage.h"
 
 enum ffs_load { FFS_LOADING, FFS_LOADED, FFS_LOAD_FAILED };
@@ -29,7 +30,8 @@ struct ffs_cache {
     pthread_mutex_t lock; /* protects all below, and the fields above that say so */
     pthread_cond_t loaded;
     struct ffs_cbuf **buckets;
-    size_t bucket_mask;
+    size_t bucket_count;
+    struct ffs_hash hash;
     size_t unused, unused_max;
     struct ffs_cbuf *oldest, *newest;
 };

@@ -34,6 +34,11 @@ struct ffs_mount_opts {
     unsigned commit_ms; /* time between background commits; 0: 5,000 */
     size_t cache_bytes; /* of clean metadata kept; 0: 64 MiB */
     bool no_thread;     /* no background commits: for tests */
+    /*
+     * Polled by ffs_mount() at least once for each MiB of the journal and each orphan; true: it
+     * gives up with -EINTR, and the next mount begins recovery again. NULL: never.
+     */
+    bool (*interrupted)(void);
     /* One line a message, no newline; NULL: silent. `level` as in syslog(3). */
     void (*log)(int level, const char *line);
 };

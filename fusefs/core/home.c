@@ -10,20 +10,21 @@
 
 int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks)
 {
-    size_t buckets = 256;
-    while (buckets < journal_blocks)
-        buckets *= 2;
-    home->buckets = calloc(buckets, sizeof(*home->buckets));
+    unsigned bits = 8;
+    while (UINT64_C(1) << bits < journal_blocks)
+        bits++;
+    home->bucket_count = (size_t)1 << bits;
+    home->buckets = calloc(home->bucket_count, sizeof(*home->buckets));
     if (!home->buckets)
         return -ENOMEM;
-    home->bucket_mask = buckets - 1;
+    ffs_hash_init(&home->hash, bits);
     pthread_mutex_init(&home->lock, NULL);
     return 0;
 }
 
 static void clear(struct ffs_home *home)
 {
-    for (size_t i = 0; i <= home->bucket_mask; i++) {
+    for (size_t i = 0; i < home->bucket_count; i++) {
         struct ffs_image *next;
         for (struct ffs_image *image = home->buckets[i]; image; image = next) {
             next = image->next;
@@ -70,8 +71,7 @@ void ffs_image_free(struct ffs_image *image)
 /* The link that points to the image of the block, or the end of its bucket. */
 static struct ffs_image **find(struct ffs_home *home, uint64_t block)
 {
-    uint64_t h = block * 0x9e3779b97f4a7c15ull;
-    struct ffs_image **p = &home->buckets[(h >> 32) & home->bucket_mask];
+    struct ffs_image **p = &home->buckets[ffs_hash_of(&home->hash, block)];
     while (*p && (*p)->block != block)
         p = &(*p)->next;
     return p;
@@ -137,7 +137,7 @@ static struct ffs_image **sorted(struct ffs_home *home, size_t *n)
     pthread_mutex_lock(&home->lock);
     size_t count = 0;
     struct ffs_image **list = malloc((home->n + 1) * sizeof(struct ffs_image *));
-    for (size_t i = 0; list && i <= home->bucket_mask; i++) {
+    for (size_t i = 0; list && i < home->bucket_count; i++) {
         for (struct ffs_image *image = home->buckets[i]; image; image = image->next)
             list[count++] = image;
     }
@@ -176,7 +176,9 @@ static int write_home(struct ffs *fs)
     int err = 0;
     for (size_t i = 0; i < n && !err; i += FFS_STAGING_BLOCKS) {
         size_t left = n - i;
-        err = write_batch(fs, list + i, left < FFS_STAGING_BLOCKS ? left : FFS_STAGING_BLOCKS);
+        err = ffs_interrupted(fs);
+        if (!err)
+            err = write_batch(fs, list + i, left < FFS_STAGING_BLOCKS ? left : FFS_STAGING_BLOCKS);
     }
     free(list);
     return err;
@@ -190,6 +192,8 @@ int ffs_checkpoint(struct ffs *fs, uint64_t next_tid)
         err = ffs_flush(fs);
     if (!err)
         err = ffs_log_reset(fs, next_tid);
+    if (err == -EINTR)
+        return err;
     if (err)
         return ffs_fail(fs, "checkpoint", err);
     pthread_mutex_lock(&fs->home.lock);

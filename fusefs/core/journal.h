@@ -12,6 +12,7 @@
 #define FUSEFS_CORE_JOURNAL_H
 
 #include "fusefs/core/cache.h"
+#include "fusefs/core/hash.h"
 #include "fusefs/core/ranges.h"
 
 /* Protected by ffs.meta, held exclusively to change it. */
@@ -34,7 +35,8 @@ struct ffs_image {
 struct ffs_home {
     pthread_mutex_t lock; /* protects all below */
     struct ffs_image **buckets;
-    size_t bucket_mask, n;
+    size_t bucket_count, n;
+    struct ffs_hash hash;
 };
 
 struct ffs_journal {
@@ -82,7 +84,8 @@ bool ffs_home_has(struct ffs_home *home, uint64_t block);
 bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data);
 /*
  * Writes all images in place, makes that durable and empties the log: the next transaction will be
- * next_tid, at the head. Under commit_lock. -EIO: the file system has stopped writing.
+ * next_tid, at the head. Under commit_lock. -EIO: the file system has stopped writing; -EINTR: the
+ * mount was interrupted, and the log is as it was.
  */
 int ffs_checkpoint(struct ffs *fs, uint64_t next_tid);
 
@@ -108,6 +111,7 @@ int ffs_log_reset(struct ffs *fs, uint64_t tail_tid);
  * Reads the log into ffs.home and sets head and running.tid. With `write` it also checkpoints and
  * resets the log. `clean`: the superblock says that the file system was unmounted in order. *found:
  * there was anything to replay. -EUCLEAN, but for a read-only mount, when the log has been damaged.
+ * Takes time and memory proportional to the log, whatever it holds.
  */
 int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char **why);
 

@@ -233,12 +233,16 @@ static int start_writing(struct ffs *fs, const struct reason *r)
         return 0;
     }
     int err = mark_mounted(fs);
+    if (err == -EINTR)
+        return fail(r, err, "interrupted, the next mount goes on");
     if (err)
         return fail(r, err, "cannot write to the device");
     err = repair_copies(fs);
     if (err)
         return fail(r, err, "cannot write a superblock copy");
     err = ffs_orphans_finish(fs);
+    if (err == -EINTR)
+        return fail(r, err, "interrupted, the next mount goes on");
     if (err)
         return fail(r, err, "cannot finish what a crash left (%s); run fsck.gpunvme",
                     strerror(-err));

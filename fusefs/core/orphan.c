@@ -115,7 +115,9 @@ int ffs_orphans_finish(struct ffs *fs)
         uint64_t ino = lay_get64(ffs_super(fs)->orphan);
         if (ino == LAY_NONE)
             return 0;
-        int err = finish_one(fs, ino);
+        int err = ffs_interrupted(fs);
+        if (!err)
+            err = finish_one(fs, ino);
         if (!err && lay_get64(ffs_super(fs)->orphan) == ino)
             err = -EIO;
         if (!err && left-- == 0)

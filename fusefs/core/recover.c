@@ -22,7 +22,8 @@ struct reading {
     uint32_t chain;
     struct ffs_image **images;
     size_t n, cap;
-    struct ffs_ranges revoked;
+    uint64_t *revoked;
+    size_t nrevoked, revoked_cap;
     /* Read-ahead: `ready` blocks of the log from position `first` on, in staging memory. */
     uint64_t first, ready;
 };
@@ -41,7 +42,10 @@ static int peek(struct reading *r, const void **block)
         if (n > FFS_STAGING_BLOCKS)
             n = FFS_STAGING_BLOCKS;
         r->ready = 0;
-        int err = bd_read(fs->dev, ffs_bytes(address(r)), fs->journal.staging, ffs_bytes(n));
+        int err = ffs_interrupted(fs);
+        if (err)
+            return err;
+        err = bd_read(fs->dev, ffs_bytes(address(r)), fs->journal.staging, ffs_bytes(n));
         if (err)
             return err;
         r->first = r->pos;
@@ -58,16 +62,27 @@ static int advance(struct reading *r)
     return ++r->count < r->fs->geo.journal_blocks ? 0 : -EUCLEAN;
 }
 
+/* Makes room for n elements more of an array, which doubles. */
+static int grow(void **array, size_t *cap, size_t used, size_t n, size_t size)
+{
+    size_t want = *cap ? *cap : 64;
+    while (want - used < n)
+        want *= 2;
+    if (want == *cap)
+        return 0;
+    void *bigger = realloc(*array, want * size);
+    if (!bigger)
+        return -ENOMEM;
+    *array = bigger;
+    *cap = want;
+    return 0;
+}
+
 static int keep_image(struct reading *r, uint64_t home, const void *data)
 {
-    if (r->n == r->cap) {
-        size_t cap = r->cap ? r->cap * 2 : 64;
-        struct ffs_image **images = realloc(r->images, cap * sizeof(struct ffs_image *));
-        if (!images)
-            return -ENOMEM;
-        r->images = images;
-        r->cap = cap;
-    }
+    int err = grow((void **)&r->images, &r->cap, r->n, 1, sizeof(*r->images));
+    if (err)
+        return err;
     struct ffs_image *image = ffs_image_new(home, data);
     if (!image)
         return -ENOMEM;
@@ -117,11 +132,11 @@ static int read_revoke(struct reading *r, const void *block)
     if (err)
         return err;
     uint32_t n = lay_get32(revoke->count);
-    err = ffs_ranges_reserve(&r->revoked, n);
+    err = grow((void **)&r->revoked, &r->revoked_cap, r->nrevoked, n, sizeof(*r->revoked));
     if (err)
         return err;
     for (uint32_t i = 0; i < n; i++)
-        ffs_ranges_add(&r->revoked, lay_get64(revoke->blocks[i]), 1);
+        r->revoked[r->nrevoked++] = lay_get64(revoke->blocks[i]);
     r->chain = lay_journal_chain(r->chain, revoke);
     return advance(r);
 }
@@ -161,34 +176,21 @@ static void reset(struct reading *r)
     for (size_t i = 0; i < r->n; i++)
         ffs_image_free(r->images[i]);
     r->n = 0;
-    r->revoked.n = 0;
+    r->nrevoked = 0;
     r->count = 0;
     r->chain = 0;
 }
 
-static bool revoked(const struct reading *r, uint64_t block)
-{
-    for (size_t i = 0; i < r->revoked.n; i++) {
-        if (block - r->revoked.v[i].block < r->revoked.v[i].len)
-            return true;
-    }
-    return false;
-}
-
-/* A whole transaction: revokes undo images up to this one, images replace older ones. */
+/* A whole transaction: images replace older ones, revokes undo images up to this one. */
 static void apply(struct reading *r)
 {
     struct ffs_home *home = &r->fs->home;
-    for (size_t i = 0; i < r->revoked.n; i++) {
-        for (uint64_t b = 0; b < r->revoked.v[i].len; b++)
-            ffs_home_drop(home, r->revoked.v[i].block + b);
-    }
     for (size_t i = 0; i < r->n; i++) {
-        if (revoked(r, r->images[i]->block))
-            continue;
         ffs_home_put(home, r->images[i]);
         r->images[i] = NULL;
     }
+    for (size_t i = 0; i < r->nrevoked; i++)
+        ffs_home_drop(home, r->revoked[i]);
     reset(r);
 }
 
@@ -211,7 +213,7 @@ static int scan(struct ffs *fs, uint64_t tail_tid, uint64_t tail_pos, uint64_t *
     }
     reset(&r);
     free(r.images);
-    ffs_ranges_free(&r.revoked);
+    free(r.revoked);
     *last = r.tid - 1;
     return err == -EUCLEAN ? 0 : err;
 }
@@ -237,7 +239,9 @@ static int check_damage(struct ffs *fs, uint64_t tid, bool *damaged)
         n = fs->geo.journal_blocks - pos;
         if (n > FFS_STAGING_BLOCKS)
             n = FFS_STAGING_BLOCKS;
-        int err = bd_read(fs->dev, ffs_bytes(addr), fs->journal.staging, ffs_bytes(n));
+        int err = ffs_interrupted(fs);
+        if (!err)
+            err = bd_read(fs->dev, ffs_bytes(addr), fs->journal.staging, ffs_bytes(n));
         if (err)
             return err;
         for (uint64_t i = 0; i < n && !*damaged; i++)
@@ -260,6 +264,18 @@ static int read_header(struct ffs *fs, uint64_t *tid, uint64_t *pos, const char 
     return err;
 }
 
+static const char *explain(int err)
+{
+    switch (err) {
+    case -ENOMEM:
+        return "out of memory for the journal";
+    case -EINTR:
+        return "recovery was interrupted, the next mount begins it again";
+    default:
+        return "cannot read the journal";
+    }
+}
+
 int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char **why)
 {
     struct ffs_journal *j = &fs->journal;
@@ -273,7 +289,7 @@ int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char 
     if (!err && (last + 1 != tail_tid || !clean))
         err = check_damage(fs, last + 1, &damaged);
     if (err) {
-        *why = err == -ENOMEM ? "out of memory for the journal" : "cannot read the journal";
+        *why = explain(err);
         return err;
     }
     if (damaged) {
@@ -292,6 +308,6 @@ int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char 
         return 0;
     err = ffs_checkpoint(fs, last + 1);
     if (err)
-        *why = "cannot write to the device";
+        *why = err == -EINTR ? explain(err) : "cannot write to the device";
     return err;
 }

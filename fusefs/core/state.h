@@ -67,6 +67,9 @@ int ffs_writable(struct ffs *fs);
 /* A write to the journal or to metadata failed: logs it and stops all writing. Returns -EIO. */
 int ffs_fail(struct ffs *fs, const char *what, int err);
 
+/* -EINTR while the mount is to be given up: ffs_mount_opts.interrupted. */
+int ffs_interrupted(struct ffs *fs);
+
 int ffs_background_start(struct ffs *fs);
 void ffs_background_stop(struct ffs *fs);
 /* Asks for a commit soon; without a thread, nothing. */

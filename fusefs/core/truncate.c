@@ -6,6 +6,7 @@
 
 #include "fusefs/core/data.h"
 #include "fusefs/core/dir.h"
+#include "fusefs/core/state.h"
 #include "fusefs/core/tree.h"
 #include "fusefs/core/xattr.h"
 
@@ -83,8 +84,11 @@ static int unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
 int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
 {
     int err = 0;
-    while (first < end && !err)
-        err = unmap_once(inode, &first, end);
+    while (first < end && !err) {
+        err = ffs_interrupted(inode->fs);
+        if (!err)
+            err = unmap_once(inode, &first, end);
+    }
     return err;
 }
 
