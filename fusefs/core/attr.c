@@ -140,6 +140,16 @@ static int setattr_once(struct ffs_inode *inode, const struct ffs_attr *attr, ui
     return err;
 }
 
+/* Before size or flags change, inode->data held exclusively. */
+static int prepare_data(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
+{
+    struct ffs_file f;
+    if (!(set & FFS_SET_SIZE))
+        return ffs_truncate_resume(inode);
+    int err = ffs_file_open_rw(inode, &f);
+    return err ? err : ffs_zero_edge(inode, &f, attr->size);
+}
+
 int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set,
                 struct ffs_attr *out)
 {
@@ -147,7 +157,7 @@ int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t s
     int err = 0;
     if (moves_data) {
         pthread_rwlock_wrlock(&inode->data);
-        err = ffs_truncate_resume(inode);
+        err = prepare_data(inode, attr, set);
     }
     if (!err) {
         do

@@ -205,12 +205,13 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
 
 /* --- Zeroing --------------------------------------------------------------------------------- */
 
-/* Zeros [from, to) of one block on the device, keeping the rest. */
+/* Zeros [from, to) of one block on the device, keeping the rest. Mostly it is zero already. */
 static int zero_in_block(struct ffs *fs, uint64_t block, uint32_t from, uint32_t to)
 {
+    static const uint8_t zeros[LAY_BLOCK_SIZE];
     uint8_t data[LAY_BLOCK_SIZE];
     int err = bd_read(ffs_dev(fs), ffs_offset_of(block), data, sizeof(data));
-    if (err)
+    if (err || memcmp(data + from, zeros, to - from) == 0)
         return err;
     memset(data + from, 0, to - from);
     return bd_write(ffs_dev(fs), ffs_offset_of(block), data, sizeof(data), 0);
@@ -255,4 +256,10 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
             return err;
     }
     return 0;
+}
+
+int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t end)
+{
+    uint64_t unit_end = ffs_offset_of(ffs_unit_up(f, ffs_block_up(f->size)));
+    return ffs_zero(inode, f->size, ffs_min(end, unit_end), FFS_ZERO_WRITTEN);
 }

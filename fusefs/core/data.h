@@ -9,7 +9,9 @@
  * a second handle marks it written. Whatever a crash leaves reads as zeros or as this file's data,
  * and costs at most unwritten blocks, which belong to the file.
  *
- * Past the end of the file the last unit is zero on the device, as far as it is written.
+ * Past the end of the file the last unit is zero on the device, as far as it is written, but for
+ * what an append has left whose size a crash has lost: ffs_zero_edge() precedes each move of the
+ * end.
  */
 #ifndef FUSEFS_CORE_DATA_H
 #define FUSEFS_CORE_DATA_H
@@ -101,6 +103,12 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
 enum ffs_zero_what { FFS_ZERO_WRITTEN = 1, FFS_ZERO_UNWRITTEN = 2 };
 /* Zeros [from, to) (bytes) on the device, where it is as `what` says; the mapping stays. */
 int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_what what);
+/*
+ * Before the end of the file moves to `end` (bytes) or past it: zeros what the last unit holds from
+ * the file's size on, as far as `end`. A crash between an append and the commit of its size leaves
+ * the bytes of the append there.
+ */
+int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t end);
 
 /* --- truncate.c ------------------------------------------------------------------------------ */
 

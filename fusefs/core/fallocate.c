@@ -131,6 +131,9 @@ static int change(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint6
     struct range r = make_range(&f, offset, offset + len);
     uint64_t size = mode & FALLOC_FL_KEEP_SIZE ? 0 : r.end;
 
+    err = ffs_zero_edge(inode, &f, size);
+    if (err)
+        return err;
     if (mode & FALLOC_FL_PUNCH_HOLE)
         err = punch(inode, &r);
     else if (mode & FALLOC_FL_ZERO_RANGE)

@@ -162,6 +162,9 @@ static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, str
         return err;
     h->offset = offset;
     h->end = offset + len;
+    err = ffs_zero_edge(inode, &h->file, offset);
+    if (err)
+        return err;
     uint64_t first = ffs_block_of(offset), end = ffs_block_up(h->end);
     err = ffs_reserve(inode, &h->file, ffs_unit_down(&h->file, first), ffs_unit_up(&h->file, end),
                       &upto);

@@ -156,6 +156,10 @@ static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint
         return 0;
     if (offset >= FFS_SIZE_MAX)
         return -EFBIG;
+    /* fill_edge() sees to the block of `offset`. */
+    err = ffs_zero_edge(inode, &f, ffs_offset_of(ffs_block_of(offset)));
+    if (err)
+        return err;
     uint64_t end = offset + ffs_min(ffs_min(len, SSIZE_MAX), FFS_SIZE_MAX - offset);
     struct round r = {.inode = inode, .f = &f, .edges = 0};
     for (uint64_t at = offset; at < end; at = r.end) {

@@ -156,6 +156,110 @@ TEST_F(CrashFiles, IsNoticedByThisTestWhenFlushesDoNothing)
     EXPECT_GT(wrong, 0u);
 }
 
+// An append writes past the end before the size says so. When a crash comes in between, these bytes
+// were never part of the file, and must not become it.
+class LostAppend : public CrashFiles, public ::testing::WithParamInterface<bool>
+{
+  protected:
+    using Grow = std::function<int(ffs_inode *)>;
+
+    // What the file holds after a lost append of `lost` bytes and whatever makes it grow.
+    std::string after(size_t lost, const Grow &grow)
+    {
+        std::string kept(100, 'k'), got;
+        with("f", [&](ffs_inode *i) {
+            struct ffs_attr attr = {};
+            attr.flags = GetParam() ? LAY_INODE_GPU_BOUND : 0;
+            EXPECT_EQ(ffs_setattr(i, &attr, FFS_SET_FLAGS, nullptr), 0);
+            EXPECT_EQ(ffs_write(i, 0, kept.data(), kept.size()), 100);
+            EXPECT_EQ(ffs_fsync(i, false), 0);
+            std::string data(lost, 'L');
+            EXPECT_EQ(ffs_write(i, 100, data.data(), lost), static_cast<ssize_t>(lost));
+        });
+        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_KEEP, 0));
+        EXPECT_EQ(unmount(), 0);
+        EXPECT_EQ(mount(cut.get()), 0) << why;
+        with("f", [&](ffs_inode *i) {
+            struct ffs_attr attr;
+            ffs_getattr(i, &attr);
+            EXPECT_EQ(attr.size, 100u) << "the append is lost";
+            EXPECT_EQ(grow(i), 0);
+            ffs_getattr(i, &attr);
+            got.resize(attr.size);
+            EXPECT_EQ(ffs_read(i, 0, &got[0], got.size()), static_cast<ssize_t>(got.size()));
+        });
+        EXPECT_EQ(unmount(), 0);
+        EXPECT_EQ(image_check(crash_dev_bd(cut.get())), 0);
+        return got;
+    }
+    static int write_at(ffs_inode *i, uint64_t offset)
+    {
+        return ffs_write(i, offset, "n", 1) == 1 ? 0 : -EIO;
+    }
+    static int map_at(ffs_inode *i, uint64_t offset)
+    {
+        struct ffs_map map;
+        std::string data(4096, 0);
+        int err = ffs_map_write(i, offset, 1, &map);
+        if (err)
+            return err;
+        err = bd_read(ffs_dev(i->fs), map.segments[0].device, &data[0], 4096);
+        data[offset % 4096] = 'n';
+        if (!err)
+            err = bd_write(ffs_dev(i->fs), map.segments[0].device, &data[0], 4096, 0);
+        int end = ffs_map_write_end(&map, 1);
+        return err ? err : end;
+    }
+    // The bytes kept, zeros, and `last` at the end.
+    static std::string expected(size_t size, const std::string &last)
+    {
+        return std::string(100, 'k') + std::string(size - 100 - last.size(), 0) + last;
+    }
+};
+
+TEST_P(LostAppend, IsNotSeenAfterTruncate)
+{
+    auto grow = [](ffs_inode *i) {
+        struct ffs_attr attr = {};
+        attr.size = 3500;
+        return ffs_setattr(i, &attr, FFS_SET_SIZE, nullptr);
+    };
+    EXPECT_EQ(after(3000, grow), expected(3500, ""));
+}
+
+TEST_P(LostAppend, IsNotSeenAfterAWriteToALaterBlock)
+{
+    EXPECT_EQ(after(3000, [](ffs_inode *i) { return write_at(i, 9000); }), expected(9001, "n"));
+}
+
+TEST_P(LostAppend, IsNotSeenAfterAWriteToTheSameBlock)
+{
+    EXPECT_EQ(after(3000, [](ffs_inode *i) { return write_at(i, 2500); }), expected(2501, "n"));
+}
+
+TEST_P(LostAppend, IsNotSeenAfterFallocate)
+{
+    auto grow = [](ffs_inode *i) { return ffs_fallocate(i, 0, 5000, 1000); };
+    EXPECT_EQ(after(3000, grow), expected(6000, ""));
+}
+
+TEST_P(LostAppend, IsNotSeenAfterAMappedWrite)
+{
+    EXPECT_EQ(after(3000, [](ffs_inode *i) { return map_at(i, 9000); }), expected(9001, "n"));
+}
+
+TEST_P(LostAppend, IsNotSeenAfterAMappedWriteToTheSameBlock)
+{
+    EXPECT_EQ(after(3000, [](ffs_inode *i) { return map_at(i, 2500); }), expected(2501, "n"));
+}
+
+TEST_P(LostAppend, OfManyBlocksIsNotSeen)
+{
+    EXPECT_EQ(after(50000, [](ffs_inode *i) { return write_at(i, 90000); }), expected(90001, "n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(GpuBound, LostAppend, ::testing::Bool());
+
 TEST_F(CrashFiles, UnlinkedButOpenIsFreedByTheNextMount)
 {
     ffs_inode *dir = root();
