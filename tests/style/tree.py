@@ -7,8 +7,8 @@ import subprocess
 SOURCE_SUFFIXES = (".c", ".h", ".cc", ".cu", ".cuh")
 
 
-def source_files(root):
-    """C, C++ and CUDA files, relative to root: what git knows or would add, else all on disk."""
+def files(root):
+    """All files, relative to root: those that git knows or would add, else all on disk."""
     listed = subprocess.run(
         ["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
         capture_output=True, text=True, check=False)
@@ -18,15 +18,19 @@ def source_files(root):
         names = listed.stdout.splitlines()
     else:
         names = walk(root)
-    return sorted(name for name in names
-                  if name.endswith(SOURCE_SUFFIXES) and os.path.isfile(os.path.join(root, name)))
+    return sorted(name for name in names if os.path.isfile(os.path.join(root, name)))
+
+
+def source_files(root):
+    """C, C++ and CUDA files among them."""
+    return [name for name in files(root) if name.endswith(SOURCE_SUFFIXES)]
 
 
 def walk(root):
     found = []
-    for folder, subfolders, files in os.walk(root):
+    for folder, subfolders, names in os.walk(root):
         subfolders[:] = [s for s in subfolders if not s.startswith(("build", "."))]
-        found += [os.path.relpath(os.path.join(folder, name), root) for name in files]
+        found += [os.path.relpath(os.path.join(folder, name), root) for name in names]
     return found
 
 

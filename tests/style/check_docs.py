@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Checks that documents name files, functions and manual pages that exist.
+
+usage: check_docs.py ROOT | --self-test
+
+A document is a Markdown file. Its relative links resolve, paths in backticks that begin with a
+folder of the tree exist, and functions in backticks that have a prefix of the tree occur in a
+source file. The same holds for paths and functions in drawings (mermaid). Every function of the
+public headers is in the NAME section of a page of section 3, and every such name is a function of
+theirs or the page itself.
+"""
+
+import os
+import re
+import sys
+import tempfile
+
+import tree
+
+HEADERS = ("include/gpunvme/gpunvme.h", "include/gpunvme/gpunvme_device.h")
+MAN = "docs/man"
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+QUOTED = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"[\w.+-]+(?:/[\w.+-]+)*/?")
+FUNCTION = re.compile(r"((?:lay|nvme|bd|vfio|pci|sim|serve|gq|gd|gpunvme|ffs|lease|leases|transfer)"
+                      r"_\w+)\(\)?")
+DECLARED = re.compile(r"\b(gpunvme_\w+)\(")
+CODE = re.compile(r"^```(\w*)\n.*?^```", re.DOTALL | re.MULTILINE)
+DRAWN_PATH = re.compile(r"(?<![\w/.<])[\w-]+(?:/[\w+-]+)*(?:/|\.cu?\b|\.h\b)")
+
+
+def documents(root):
+    return [name for name in tree.files(root) if name.endswith(".md")]
+
+
+def missing_links(root, name, text):
+    folder = os.path.dirname(name)
+    for match in LINK.finditer(text):
+        target = match.group(1)
+        if "://" not in target and not os.path.exists(os.path.join(root, folder, target)):
+            yield match.start(), f"link to {target}, which does not exist"
+
+
+def named(text):
+    """Positions and texts of what stands in backticks, and of paths and functions in drawings."""
+    found = []
+
+    def take_block(block):
+        if block.group(1) == "mermaid":
+            for pattern in (DRAWN_PATH, FUNCTION):
+                found.extend((block.start() + match.start(), match.group(0))
+                             for match in pattern.finditer(block.group(0)))
+        return re.sub(r"[^\n]", " ", block.group(0))
+
+    prose = CODE.sub(take_block, text)
+    return found + [(match.start(), match.group(1)) for match in QUOTED.finditer(prose)]
+
+
+def missing_path(root, name, folders):
+    return (PATH.fullmatch(name) and "/" in name and name.split("/")[0] in folders
+            and not os.path.exists(os.path.join(root, name)))
+
+
+def missing_names(root, text, folders, words):
+    for at, name in named(text):
+        function = FUNCTION.fullmatch(name)
+        if missing_path(root, name, folders):
+            yield at, f"{name} does not exist"
+        elif function and function.group(1) not in words:
+            yield at, f"{function.group(1)}() is in no source file"
+
+
+def check_documents(root):
+    words = set()
+    for name in tree.source_files(root):
+        words |= set(re.findall(r"\w+", tree.read(root, name)))
+    folders = {name.split("/")[0] for name in tree.files(root) if "/" in name}
+    problems = []
+    for name in documents(root):
+        text = tree.read(root, name)
+        found = [*missing_links(root, name, text), *missing_names(root, text, folders, words)]
+        problems += [f"{name}:{text.count(chr(10), 0, at) + 1}: {what}"
+                     for at, what in sorted(found)]
+    return problems
+
+
+def named_in_pages(root):
+    """Names in the NAME sections of section 3, each with its page."""
+    names = {}
+    for name in tree.files(root):
+        if name.startswith(MAN + "/") and name.endswith(".3.scd"):
+            section = re.search(r"^# NAME\n+([^\n]*?) - ", tree.read(root, name), re.MULTILINE)
+            for word in re.findall(r"\w+", section.group(1)) if section else []:
+                names[word] = name
+    return names
+
+
+def check_pages(root):
+    declared = set()
+    for name in HEADERS:
+        declared |= set(DECLARED.findall(tree.without_comments(tree.read(root, name))))
+    named = named_in_pages(root)
+    pages = {os.path.basename(page).split(".")[0] for page in named.values()}
+    return ([f"{MAN}: {name}() has no page" for name in sorted(declared - named.keys())]
+            + [f"{named[name]}: {name}() is not in the public headers"
+               for name in sorted(named.keys() - declared - pages)])
+
+
+def check(root):
+    return check_documents(root) + check_pages(root)
+
+
+def self_test():
+    cases = {
+        "layout/a.c": "int lay_open(void);\n",
+        HEADERS[0]: "int gpunvme_one(void);\nint gpunvme_two(void);\n",
+        HEADERS[1]: "/* gpunvme_three() */\n",
+        MAN + "/gpunvme.3.scd": "gpunvme(3)\n\n# NAME\n\ngpunvme, gpunvme_one, gpunvme_four - x\n",
+        "good.md": "[a](layout/a.c) `layout/a.c` `layout/` `lay_open()` `/dev/shm` `close()`\n"
+                   "```\n`layout/b.c`\n```\n",
+        "docs/link.md": "[a](layout/a.c)\n",
+        "docs/path.md": "`layout/b.c`\n",
+        "docs/function.md": "`lay_close()`\n",
+        "docs/drawing.md": "```mermaid\nA[layout/a.c]\n"
+                           "B[x<br/>layout/c.c] -- lay_end() --> A\n```\n",
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in cases.items():
+            os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        found = check(root)
+    expected = [
+        "docs/drawing.md:3: layout/c.c does not exist",
+        "docs/drawing.md:3: lay_end() is in no source file",
+        "docs/function.md:1: lay_close() is in no source file",
+        "docs/link.md:1: link to layout/a.c, which does not exist",
+        "docs/path.md:1: layout/b.c does not exist",
+        f"{MAN}: gpunvme_two() has no page",
+        f"{MAN}/gpunvme.3.scd: gpunvme_four() is not in the public headers",
+    ]
+    return [f"self-test: expected and found differ in: {line}"
+            for line in sorted(set(found) ^ set(expected))]
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
+    print("\n".join(problems) if problems else "documents: in order")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
