@@ -47,6 +47,16 @@ static int get_pipeline(struct gpunvme *g, struct pipeline **out)
     return err;
 }
 
+int gpunvme_warm_pipeline(struct gpunvme *g, int device)
+{
+    struct cuda_driver *cu;
+    struct pipeline *p;
+    int err = gpunvme_cuda(g, &cu);
+    if (!err)
+        err = get_pipeline(g, &p);
+    return err ? err : pipeline_warm(p, cu, device);
+}
+
 /* What the mount checks for its ioctls: without this it would depend on the length what is right.
  */
 static int check_file(const struct gpunvme *g, const struct range *r)
@@ -55,7 +65,7 @@ static int check_file(const struct gpunvme *g, const struct range *r)
     int flags = fcntl(r->fd, F_GETFL);
     if (flags < 0 || statx(r->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
         return gpunvme_fail(-errno, "transfer: %s", strerror(errno));
-    if (makedev(st.stx_dev_major, st.stx_dev_minor) != g->dev)
+    if (g->fd >= 0 && makedev(st.stx_dev_major, st.stx_dev_minor) != g->dev)
         return gpunvme_fail(-ENOTTY, "not a file of the buffer's mount");
     int mode = flags & O_ACCMODE;
     if ((flags & O_PATH) || mode == (r->write ? O_RDONLY : O_WRONLY))

@@ -104,6 +104,8 @@ static int locate(struct gpunvme_buffer *b)
 static int share(struct gpunvme_buffer *b)
 {
     const struct gpunvme_ioc_info *info = &b->owner->info;
+    if (b->owner->fd < 0)
+        return gpunvme_fail(-ENOTSUP, "the file is not on a gpunvmefs mount");
     if (info->executor != GPUNVME_EXECUTOR_CUDA)
         return gpunvme_fail(-ENOTSUP, "this mount is served by the %s: use gpunvme_alloc()",
                             info->executor_name);
@@ -158,6 +160,8 @@ static int alloc_host(struct gpunvme_buffer *b)
 static int share_host(struct gpunvme_buffer *b)
 {
     struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
+    if (b->owner->fd < 0)
+        return gpunvme_fail(-ENOTSUP, "a handle without a mount shares no memory");
     int err = socket_send_memory(b->owner, b->fd, &reg.token);
     return err ? err : register_at_mount(b, &reg);
 }

@@ -12,7 +12,7 @@
 #include "gpunvme/gpunvme.h"
 
 struct gpunvme {
-    int fd; /* directory on the mount: the open file description that owns the buffers */
+    int fd; /* directory on the mount, whose open file description owns the buffers; -1: no mount */
     struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
     dev_t dev;                    /* of the mount's files */
     struct gpunvme_options options;
@@ -66,6 +66,12 @@ struct range {
     uint64_t file_offset;
     size_t len;
 };
+
+/*
+ * Makes what the pipeline needs for memory of a device: a later transfer then asks CUDA for copies
+ * only, and for nothing that could wait for a stream.
+ */
+int gpunvme_warm_pipeline(struct gpunvme *g, int device);
 
 /* Why the pipeline is right for a transfer (r NULL: for a batch); NULL: it is not. */
 const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r);

@@ -47,6 +47,24 @@ static int open_path(const char *path)
     return fd >= 0 ? fd : gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
 }
 
+static void handle_init(struct gpunvme *g)
+{
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->unused, NULL);
+    gpunvme_set_options(g, &(struct gpunvme_options){0});
+}
+
+int gpunvme_local(struct gpunvme **out)
+{
+    struct gpunvme *g = calloc(1, sizeof(*g));
+    if (!g)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    g->fd = -1;
+    handle_init(g);
+    *out = g;
+    return 0;
+}
+
 int gpunvme_connect(const char *path, struct gpunvme **out)
 {
     struct gpunvme *g = calloc(1, sizeof(*g));
@@ -60,9 +78,7 @@ int gpunvme_connect(const char *path, struct gpunvme **out)
         err = read_dev(g, path);
     if (err)
         goto close_fd;
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->unused, NULL);
-    gpunvme_set_options(g, &(struct gpunvme_options){0});
+    handle_init(g);
     *out = g;
     return 0;
 close_fd:
@@ -83,7 +99,8 @@ void gpunvme_disconnect(struct gpunvme *g)
     while (g->buffers)
         gpunvme_unregister(g->buffers);
     cuda_driver_close(g->cuda);
-    close(g->fd);
+    if (g->fd >= 0)
+        close(g->fd);
     pthread_cond_destroy(&g->unused);
     pthread_mutex_destroy(&g->lock);
     free(g);

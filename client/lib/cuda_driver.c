@@ -25,6 +25,7 @@ typedef struct {
 
 enum {
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
     CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
     CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
@@ -35,6 +36,7 @@ enum {
     CU_MEMHOSTREGISTER_READ_ONLY = 8,
     CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
     CU_STREAM_NON_BLOCKING = 1,
+    CU_STREAM_WAIT_VALUE_GEQ = 0,
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
@@ -69,6 +71,9 @@ enum {
     X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                           \
     X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                      \
     X(cuStreamQuery, "cuStreamQuery", (CUstream))                                                  \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing", (CUstream, int *))                               \
+    X(cuStreamWaitValue32, "cuStreamWaitValue32_v2", (CUstream, CUdeviceptr, unsigned, unsigned))  \
+    X(cuLaunchHostFunc, "cuLaunchHostFunc", (CUstream, void (*)(void *), void *))                  \
     X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int *))             \
     X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream))                \
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2",                                   \
@@ -198,6 +203,29 @@ int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
     if (!result)
         result = cu->cuPointerGetAttribute(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr);
     return result ? driver_failed(cu, result, "cuPointerGetAttribute") : 0;
+}
+
+int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_allocation *out)
+{
+    CUdeviceptr base;
+    size_t len;
+    unsigned long long id = 0;
+    *out = (struct cuda_allocation){.device = CUDA_NO_DEVICE};
+    int err = cuda_driver_locate(cu, addr, &out->device);
+    if (err || out->device == CUDA_NO_DEVICE)
+        return err;
+    err = push_context(cu, out->device);
+    if (err)
+        return err;
+    CUresult result = cu->cuMemGetAddressRange(&base, &len, addr);
+    pop_context(cu);
+    if (result)
+        return driver_failed(cu, result, "cuMemGetAddressRange");
+    if (cu->cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) == 0)
+        out->id = id;
+    out->base = base;
+    out->len = len;
+    return 0;
 }
 
 int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16])
@@ -442,6 +470,30 @@ int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
         return 0;
     driver_failed(cu, result, "the CUDA context has failed, start the process anew");
     return -EIO;
+}
+
+bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream)
+{
+    int status = 0;
+    return cu->cuStreamIsCapturing(stream, &status) == 0 && status;
+}
+
+int cuda_driver_stream_call(struct cuda_driver *cu, void *stream, void (*fn)(void *arg), void *arg)
+{
+    CUresult result = cu->cuLaunchHostFunc(stream, fn, arg);
+    return result ? driver_failed(cu, result, "cuLaunchHostFunc") : 0;
+}
+
+int cuda_driver_stream_await(struct cuda_driver *cu, void *stream, uint64_t at, uint32_t value)
+{
+    CUresult result = cu->cuStreamWaitValue32(stream, at, value, CU_STREAM_WAIT_VALUE_GEQ);
+    return result ? driver_failed(cu, result, "cuStreamWaitValue32") : 0;
+}
+
+int cuda_driver_stream_end(struct cuda_driver *cu, void *stream)
+{
+    CUresult result = cu->cuStreamSynchronize(stream);
+    return result ? driver_failed(cu, result, "cuStreamSynchronize") : 0;
 }
 
 static unsigned host_flags(enum cuda_host_kind kind)

@@ -8,6 +8,7 @@
 #ifndef CLIENT_LIB_CUDA_DRIVER_H
 #define CLIENT_LIB_CUDA_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,14 @@ int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_
 
 /* Where an address is: *device is an ordinal, or CUDA_NO_DEVICE for memory that is not a GPU's. */
 int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device);
+/* The allocation around an address. */
+struct cuda_allocation {
+    int device; /* CUDA_NO_DEVICE: host memory, and the rest is 0 */
+    uint64_t base;
+    size_t len;
+    uint64_t id; /* of this allocation alone, ever, in this process; 0: CUDA has none for it */
+};
+int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_allocation *out);
 int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16]);
 /* The device with this UUID: -ENODEV when this process does not see it. */
 int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device);
@@ -89,6 +98,15 @@ int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
 /* One whose kernels come before those of others that wait. */
 int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream);
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
+/*
+ * For streams of the caller's current context: true while the stream is captured; fn(arg) when it
+ * is its turn (it calls no CUDA); nothing further before the word that the GPU has at `at` is at
+ * least `value`, counted around; all of the stream has ended.
+ */
+bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream);
+int cuda_driver_stream_call(struct cuda_driver *cu, void *stream, void (*fn)(void *arg), void *arg);
+int cuda_driver_stream_await(struct cuda_driver *cu, void *stream, uint64_t at, uint32_t value);
+int cuda_driver_stream_end(struct cuda_driver *cu, void *stream);
 /* Between memory of the device and pinned memory, either way. */
 int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,
                            uint64_t src, size_t len);

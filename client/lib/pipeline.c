@@ -107,6 +107,19 @@ static void put_lanes(struct pipeline *p, struct lane **lanes, int n)
     pthread_mutex_unlock(&p->lock);
 }
 
+int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device)
+{
+    struct lane *lanes[PIPELINE_MAX_THREADS];
+    int err = 0;
+    int n = get_lanes(p, p->max, lanes);
+    if (n <= 0)
+        return n;
+    for (int i = 0; i < n && !err; i++)
+        err = lane_attach(lanes[i], cuda, device);
+    put_lanes(p, lanes, n);
+    return err;
+}
+
 /* The job ends at `at`, unless it ends earlier already. */
 static void stop_locked(struct job *j, size_t at, int err)
 {

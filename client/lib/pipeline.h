@@ -17,6 +17,9 @@ int pipeline_new(struct gpunvme *g, unsigned threads, size_t chunk, struct pipel
 /* NULL does nothing. No transfer may be under way. */
 void pipeline_free(struct pipeline *p);
 
+/* All lanes that no transfer uses now are made and attached to the device. */
+int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device);
+
 /*
  * Moves the range: the bytes moved for certain, from its start. Short at the end of the file, or
  * with *err (and gpunvme_error()): the first in the file, not in time. Bytes behind it may have

@@ -35,6 +35,12 @@ struct gpunvme_buffer;
 
 /* path: anything on the mount. -ENOTTY: not a gpunvmefs mount; -EPROTO: other ABI version. */
 int gpunvme_connect(const char *path, struct gpunvme **out);
+/*
+ * A handle without a mount, for files of any file system: every buffer takes the bounce pipeline.
+ * -EBADF from calls that ask the mount (gpunvme_info(), gpunvme_stats(), gpunvme_direct_open()),
+ * -ENOTSUP from gpunvme_alloc().
+ */
+int gpunvme_local(struct gpunvme **out);
 /* Buffers not unregistered yet end with it, and so do handles of the direct path. */
 void gpunvme_disconnect(struct gpunvme *g);
 int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out);

@@ -1,0 +1,56 @@
+/* What the files of gpunvme_io.h share. */
+#ifndef CLIENT_IO_IO_H
+#define CLIENT_IO_IO_H
+
+#include "client/io/regions.h"
+#include "client/lib/client_internal.h"
+#include "gpunvme/gpunvme_io.h"
+
+/* A mount in use, or (g->fd < 0, the first of the list) all other files. */
+struct io_mount {
+    struct io_mount *next;
+    dev_t dev;
+    struct gpunvme *g;
+};
+
+struct io_async;
+
+struct gpunvme_io {
+    struct gpunvme_options options;
+    pthread_mutex_t lock; /* protects mounts, the order of files, and cuda (set once) */
+    struct io_mount *local;
+    struct io_mount *mounts;
+    struct gpunvme_io_file *files;
+    struct cuda_driver *cuda;
+    struct regions *regions;
+    struct io_async *async;
+};
+
+struct gpunvme_io_file {
+    struct gpunvme_io *io;
+    struct gpunvme_io_file *next, **link;
+    struct io_mount *mount;
+    int fd;       /* the caller's */
+    int buffered; /* of a file open with O_DIRECT: the same without it, or -1 */
+    bool regular;
+    char why[160]; /* no mount serves it; "": one does */
+};
+
+/*
+ * Memory's buffer at the file's mount, else (unless only the GPU path will do) at none, until
+ * regions_release().
+ */
+int io_use(struct gpunvme_io_file *f, void *addr, size_t len, struct region_use *out);
+
+/* Reads and writes for which no mount is asked: the pipeline, around what O_DIRECT cannot do. */
+size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const struct range *r,
+                     struct gpunvme_result *result, int *err);
+
+/* The driver, where this process uses CUDA at all; NULL: no address can be a GPU's. */
+struct cuda_driver *io_cuda(struct gpunvme_io *io);
+
+/* Transfers in stream order; freeing waits for them. */
+int io_async_new(struct io_async **out);
+void io_async_free(struct io_async *a);
+
+#endif

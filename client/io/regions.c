@@ -1,0 +1,363 @@
+#include "client/io/regions.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct region_buffer {
+    struct region_buffer *next;
+    struct gpunvme_buffer *buffer;
+};
+
+struct region {
+    uint64_t addr;
+    size_t len;
+    uint64_t id;    /* of the CUDA allocation that it is (a part of); 0: none */
+    unsigned users; /* the rest: regions->lock */
+    bool listed;    /* else it ends with its last user */
+    struct region_buffer *buffers;
+};
+
+/* By address; no two overlap. */
+struct region_list {
+    struct region **at;
+    size_t n, room;
+};
+
+struct regions {
+    pthread_mutex_t lock; /* protects all, also while a mount registers a buffer */
+    pthread_cond_t unused;
+    struct region_list held;   /* the caller's */
+    struct region_list cached; /* CUDA allocations */
+};
+
+int regions_new(struct regions **out)
+{
+    struct regions *rs = calloc(1, sizeof(*rs));
+    if (!rs)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    pthread_mutex_init(&rs->lock, NULL);
+    pthread_cond_init(&rs->unused, NULL);
+    *out = rs;
+    return 0;
+}
+
+/* --- Lists ----------------------------------------------------------------------------------- */
+
+/* The first region that ends after addr, or list->n. */
+static size_t list_find(const struct region_list *list, uint64_t addr)
+{
+    size_t low = 0, high = list->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct region *r = list->at[middle];
+        if (addr - r->addr < r->len || r->addr > addr)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static int list_insert(struct region_list *list, struct region *r)
+{
+    if (list->n == list->room) {
+        size_t room = list->room ? 2 * list->room : 16;
+        struct region **at = realloc(list->at, room * sizeof(struct region *));
+        if (!at)
+            return gpunvme_fail(-ENOMEM, "out of memory");
+        list->at = at;
+        list->room = room;
+    }
+    size_t i = list_find(list, r->addr);
+    memmove(list->at + i + 1, list->at + i, (list->n - i) * sizeof(struct region *));
+    list->at[i] = r;
+    list->n++;
+    r->listed = true;
+    return 0;
+}
+
+static void list_remove(struct region_list *list, size_t i)
+{
+    list->at[i]->listed = false;
+    list->n--;
+    memmove(list->at + i, list->at + i + 1, (list->n - i) * sizeof(struct region *));
+}
+
+static bool overlaps(const struct region *r, uint64_t addr, size_t len)
+{
+    return r->addr < addr + len && addr < r->addr + r->len;
+}
+
+static bool holds(const struct region *r, uint64_t addr, size_t len)
+{
+    return addr >= r->addr && addr - r->addr <= r->len && len <= r->len - (addr - r->addr);
+}
+
+/* --- Regions --------------------------------------------------------------------------------- */
+
+static struct region *region_new(uint64_t addr, size_t len, uint64_t id)
+{
+    struct region *r = calloc(1, sizeof(*r));
+    if (!r) {
+        gpunvme_fail(-ENOMEM, "out of memory");
+        return NULL;
+    }
+    r->addr = addr;
+    r->len = len;
+    r->id = id;
+    return r;
+}
+
+static int region_end(struct region *r)
+{
+    int err = 0;
+    while (r->buffers) {
+        struct region_buffer *rb = r->buffers;
+        r->buffers = rb->next;
+        int failed = gpunvme_unregister(rb->buffer);
+        err = err ? err : failed;
+        free(rb);
+    }
+    free(r);
+    return err;
+}
+
+static int add_buffer(struct region *r, struct gpunvme_buffer *b)
+{
+    struct region_buffer *rb = malloc(sizeof(*rb));
+    if (!rb)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    rb->buffer = b;
+    rb->next = r->buffers;
+    r->buffers = rb;
+    return 0;
+}
+
+/* Out of the list, now or with its last user. */
+static void list_drop(struct region_list *list, size_t i)
+{
+    struct region *r = list->at[i];
+    list_remove(list, i);
+    if (!r->users)
+        region_end(r);
+}
+
+/*
+ * The region of the list around the memory. What overlaps the address and is of an allocation that
+ * is gone is dropped.
+ */
+static struct region *find_live(struct region_list *list, uint64_t addr, size_t len, uint64_t id)
+{
+    size_t i = list_find(list, addr);
+    if (i == list->n || !overlaps(list->at[i], addr, 1))
+        return NULL;
+    if (list->at[i]->id != id) {
+        list_drop(list, i);
+        return NULL;
+    }
+    return holds(list->at[i], addr, len) ? list->at[i] : NULL;
+}
+
+/* All of the list that overlaps is of allocations that are gone. */
+static void drop_overlapping(struct region_list *list, uint64_t addr, size_t len)
+{
+    size_t i = list_find(list, addr);
+    while (i < list->n && overlaps(list->at[i], addr, len))
+        list_drop(list, i);
+}
+
+static int allocation_of(struct cuda_driver *cu, const void *addr, struct cuda_allocation *out)
+{
+    *out = (struct cuda_allocation){.device = CUDA_NO_DEVICE};
+    return cu ? cuda_driver_allocation(cu, (uintptr_t)addr, out) : 0;
+}
+
+/* --- The caller's ---------------------------------------------------------------------------- */
+
+static bool is_taken(struct regions *rs, struct cuda_driver *cu, uint64_t addr, size_t len)
+{
+    struct region_list *list = &rs->held;
+    for (size_t i = list_find(list, addr); i < list->n && overlaps(list->at[i], addr, len);) {
+        struct cuda_allocation now;
+        const void *there = (const void *)(uintptr_t)list->at[i]->addr;
+        if (allocation_of(cu, there, &now) == 0 && now.id == list->at[i]->id)
+            return true;
+        list_drop(list, i);
+    }
+    return false;
+}
+
+static int add_locked(struct regions *rs, struct cuda_driver *cu, struct region *r,
+                      struct gpunvme_buffer *own)
+{
+    if (is_taken(rs, cu, r->addr, r->len))
+        return gpunvme_fail(-EEXIST, "the memory is registered already");
+    int err = own ? add_buffer(r, own) : 0;
+    return err ? err : list_insert(&rs->held, r);
+}
+
+int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t len,
+                struct gpunvme_buffer *own)
+{
+    struct cuda_allocation a;
+    uint64_t at = (uintptr_t)addr;
+    if (!addr || !len || at + len < at)
+        return gpunvme_fail(-EINVAL, "no memory to register");
+    int err = allocation_of(cu, addr, &a);
+    if (err)
+        return err;
+    struct region *r = region_new(at, len, a.id);
+    if (!r)
+        return -ENOMEM;
+    pthread_mutex_lock(&rs->lock);
+    err = add_locked(rs, cu, r, own);
+    pthread_mutex_unlock(&rs->lock);
+    if (err) {
+        free(r->buffers);
+        free(r);
+    }
+    return err;
+}
+
+int regions_remove(struct regions *rs, void *addr)
+{
+    uint64_t at = (uintptr_t)addr;
+    pthread_mutex_lock(&rs->lock);
+    size_t i = list_find(&rs->held, at);
+    struct region *r = i < rs->held.n && rs->held.at[i]->addr == at ? rs->held.at[i] : NULL;
+    if (r) {
+        list_remove(&rs->held, i);
+        r->users++; /* the last one here */
+        while (r->users > 1)
+            pthread_cond_wait(&rs->unused, &rs->lock);
+    }
+    pthread_mutex_unlock(&rs->lock);
+    return r ? region_end(r) : gpunvme_fail(-ENOENT, "no registered memory begins there");
+}
+
+/* --- Use ------------------------------------------------------------------------------------- */
+
+static int cache(struct regions *rs, const struct cuda_allocation *a, struct region **out)
+{
+    drop_overlapping(&rs->cached, a->base, a->len);
+    struct region *r = region_new(a->base, a->len, a->id);
+    int err = r ? list_insert(&rs->cached, r) : -ENOMEM;
+    if (err) {
+        free(r);
+        return err;
+    }
+    *out = r;
+    return 0;
+}
+
+/* The region for a use, which may be of this use alone. */
+static int get_region(struct regions *rs, const struct cuda_allocation *a, uint64_t addr,
+                      size_t len, struct region **out)
+{
+    *out = find_live(&rs->held, addr, len, a->id);
+    bool cachable = a->id && addr - a->base <= a->len && len <= a->len - (addr - a->base);
+    if (!*out && cachable) {
+        *out = find_live(&rs->cached, addr, len, a->id);
+        if (!*out)
+            return cache(rs, a, out);
+    }
+    if (!*out)
+        *out = region_new(addr, len, a->id);
+    return *out ? 0 : -ENOMEM;
+}
+
+static bool is_at(const struct region *r, const struct gpunvme *g)
+{
+    for (const struct region_buffer *rb = r->buffers; rb; rb = rb->next) {
+        if (rb->buffer->owner == g)
+            return true;
+    }
+    return false;
+}
+
+/* Makes room at a mount that takes no more buffers: true when there is some. */
+static bool evict(struct regions *rs, const struct gpunvme *g)
+{
+    for (size_t i = 0; i < rs->cached.n; i++) {
+        struct region *r = rs->cached.at[i];
+        if (!r->users && is_at(r, g)) {
+            list_drop(&rs->cached, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int get_buffer(struct regions *rs, struct region *r, struct gpunvme *g,
+                      struct gpunvme_buffer **out)
+{
+    for (struct region_buffer *rb = r->buffers; rb; rb = rb->next) {
+        *out = rb->buffer;
+        if (rb->buffer->owner == g)
+            return 0;
+    }
+    void *addr = (void *)(uintptr_t)r->addr;
+    int err = gpunvme_register(g, addr, r->len, out);
+    while (err == -EMFILE && evict(rs, g))
+        err = gpunvme_register(g, addr, r->len, out);
+    if (err)
+        return err;
+    err = add_buffer(r, *out);
+    if (err)
+        gpunvme_unregister(*out);
+    return err;
+}
+
+static void release_locked(struct regions *rs, struct region *r)
+{
+    if (--r->users == 0 && !r->listed)
+        region_end(r);
+    else
+        pthread_cond_broadcast(&rs->unused);
+}
+
+int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, void *addr,
+                size_t len, struct region_use *out)
+{
+    struct cuda_allocation a;
+    uint64_t at = (uintptr_t)addr;
+    if (at + len < at)
+        return gpunvme_fail(-EFAULT, "memory past the end of the address space");
+    int err = allocation_of(cu, addr, &a);
+    if (err)
+        return err;
+    pthread_mutex_lock(&rs->lock);
+    err = get_region(rs, &a, at, len, &out->region);
+    if (!err) {
+        out->region->users++;
+        err = get_buffer(rs, out->region, g, &out->buffer);
+        if (err)
+            release_locked(rs, out->region);
+    }
+    pthread_mutex_unlock(&rs->lock);
+    out->offset = err ? 0 : at - out->region->addr;
+    return err;
+}
+
+void regions_release(struct regions *rs, struct region_use *use)
+{
+    pthread_mutex_lock(&rs->lock);
+    release_locked(rs, use->region);
+    pthread_mutex_unlock(&rs->lock);
+}
+
+void regions_free(struct regions *rs)
+{
+    if (!rs)
+        return;
+    while (rs->held.n)
+        list_drop(&rs->held, rs->held.n - 1);
+    while (rs->cached.n)
+        list_drop(&rs->cached, rs->cached.n - 1);
+    free(rs->held.at);
+    free(rs->cached.at);
+    pthread_cond_destroy(&rs->unused);
+    pthread_mutex_destroy(&rs->lock);
+    free(rs);
+}

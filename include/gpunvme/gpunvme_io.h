@@ -1,0 +1,108 @@
+/*
+ * Any file, any memory: reads and writes for programs that know neither mounts nor buffers.
+ *
+ *     struct gpunvme_io *io;
+ *     struct gpunvme_io_file *f;
+ *     gpunvme_io_open(NULL, &io);
+ *     gpunvme_io_file_open(io, fd, &f);
+ *     ssize_t n = gpunvme_io_read(f, pointer, bytes, offset, NULL);
+ *
+ * A file of a gpunvmefs mount is read through that mount, any other regular file or block device
+ * through the bounce pipeline (gpunvme_set_options()). Memory is the host's or a GPU's; pointers,
+ * offsets and lengths need no alignment, also where the file is open with O_DIRECT.
+ *
+ * Buffers are registered at the mounts when a transfer first needs them: one for the CUDA
+ * allocation around the pointer, kept until the allocation is gone, so interior pointers of caching
+ * allocators cost nothing. Memory that has no such registration (the host's, VMM, managed, pools)
+ * takes the pipeline.
+ *
+ * Functions return 0 or a byte count, or -errno with a sentence in gpunvme_error(), and may be
+ * called from any thread. A child of fork() must not use its parent's handles.
+ */
+#ifndef GPUNVME_IO_H
+#define GPUNVME_IO_H
+
+#include "gpunvme.h" /* beside this file also where it is installed */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+struct gpunvme_io;
+struct gpunvme_io_file;
+
+/* options: as gpunvme_set_options(), for all mounts; NULL: the defaults. */
+int gpunvme_io_open(const struct gpunvme_options *options, struct gpunvme_io **out);
+/*
+ * No call may be under way; asynchronous ones are waited for. All files and registrations end with
+ * it, and so does its hold on the mounts, which are busy until then. NULL does nothing.
+ */
+void gpunvme_io_close(struct gpunvme_io *io);
+
+/*
+ * fd stays the caller's, and open until the file is closed. -EINVAL: neither a regular file nor a
+ * block device. A mount that cannot be connected to is used as any other file system.
+ */
+int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file **out);
+/* No call of it may be under way. NULL does nothing. */
+void gpunvme_io_file_close(struct gpunvme_io_file *f);
+/* Why no mount serves the file; NULL: one does. Good as long as the file. */
+const char *gpunvme_io_file_why(const struct gpunvme_io_file *f);
+
+/*
+ * Keeps [addr, +len) registered from now on, at each mount from the first transfer there on. The
+ * memory must stay until gpunvme_io_unregister() has returned. -EEXIST: it overlaps another one;
+ * -EINVAL: it leaves its CUDA allocation of which it is a part.
+ */
+int gpunvme_io_register(struct gpunvme_io *io, void *addr, size_t len);
+/* addr: as registered, else -ENOENT. Transfers under way end as with gpunvme_unregister(). */
+int gpunvme_io_unregister(struct gpunvme_io *io, void *addr);
+/*
+ * Host memory, zeroed, that the mount of f reaches by itself: as gpunvme_alloc_host(), or plain
+ * memory where no mount serves f. Freed by gpunvme_io_unregister(io, *out).
+ */
+int gpunvme_io_alloc_host(struct gpunvme_io_file *f, size_t len, void **out);
+
+/*
+ * As gpunvme_read() and gpunvme_write(); a transfer past the end of a registration or of a CUDA
+ * allocation is the caller's mistake and bounces. result may be NULL; its `why` is good until this
+ * thread's next call.
+ */
+ssize_t gpunvme_io_read(struct gpunvme_io_file *f, void *addr, size_t len, uint64_t file_offset,
+                        struct gpunvme_result *result);
+ssize_t gpunvme_io_write(struct gpunvme_io_file *f, const void *addr, size_t len,
+                         uint64_t file_offset, struct gpunvme_result *result);
+
+/*
+ * As gpunvme_readv(), with buffer_offset counted from addr; all pieces lie in [addr, +len), else
+ * -ERANGE for those. buffer_offset is changed while the call lasts.
+ */
+int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
+                     struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *result);
+
+/* A transfer in stream order. What is pointed to is read when it is its turn, and stays until then.
+ */
+struct gpunvme_io_async {
+    int write;
+    void *addr;
+    const size_t *len;
+    const int64_t *file_offset;
+    const int64_t *addr_offset; /* bytes, added to addr */
+    int64_t *bytes;             /* host memory: bytes moved or -errno, before the stream goes on */
+};
+
+/*
+ * 0: *bytes will tell. The stream waits (cuStreamWaitValue32) while a thread of this process makes
+ * the transfer. -ENOTSUP: the stream is being captured, or the GPU cannot wait for memory. Without
+ * a CUDA driver, or with CUDA not in use, stream must be NULL and the transfer has ended when the
+ * call returns; else -ENODEV.
+ */
+int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *a, void *stream);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif
