@@ -17,7 +17,7 @@ import tempfile
 
 import tree
 
-HEADERS = ("include/gpunvme/gpunvme.h", "include/gpunvme/gpunvme_device.h")
+HEADERS = "include/gpunvme/"
 MAN = "docs/man"
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
@@ -97,7 +97,9 @@ def named_in_pages(root):
 
 def check_pages(root):
     declared = set()
-    for name in HEADERS:
+    for name in tree.source_files(root):
+        if not name.startswith(HEADERS):
+            continue
         declared |= set(DECLARED.findall(tree.without_comments(tree.read(root, name))))
     named = named_in_pages(root)
     pages = {os.path.basename(page).split(".")[0] for page in named.values()}
@@ -113,8 +115,8 @@ def check(root):
 def self_test():
     cases = {
         "layout/a.c": "int lay_open(void);\n",
-        HEADERS[0]: "int gpunvme_one(void);\nint gpunvme_two(void);\n",
-        HEADERS[1]: "/* gpunvme_three() */\n",
+        HEADERS + "gpunvme.h": "int gpunvme_one(void);\nint gpunvme_two(void);\n",
+        HEADERS + "gpunvme_device.h": "/* gpunvme_three() */\n",
         MAN + "/gpunvme.3.scd": "gpunvme(3)\n\n# NAME\n\ngpunvme, gpunvme_one, gpunvme_four - x\n",
         "good.md": "[a](layout/a.c) `layout/a.c` `layout/` `lay_open()` `/dev/shm` `close()`\n"
                    "```\n`layout/b.c`\n```\n",
