@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "blockdev/bd_nvme.h"
-#include "blockdev/nvme/nvme_prp.h"
 #include "support/wait.h"
 
 /* A thread that waits for a queue; on its own stack, linked into the device's list. */
@@ -309,9 +308,8 @@ static int queue_open(struct nvme_bdev *d, struct bd_queue *q, unsigned depth)
     if (rc)
         return rc;
     q->d = d;
-    q->list_len = nvme_prp_list_pages(d->c->info.max_transfer) * NVME_PAGE_SIZE;
     q->bounce_len = bounce_per_slot(d, q->nslots);
-    rc = nvme_dma_alloc(d->c, q->nslots * q->list_len, &q->lists);
+    rc = nvme_dma_alloc(d->c, q->nslots * NVME_PAGE_SIZE, &q->lists);
     if (rc)
         goto free_slots;
     rc = nvme_dma_alloc(d->c, q->nslots * q->bounce_len, &q->bounce);

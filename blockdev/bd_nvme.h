@@ -33,9 +33,9 @@ struct bd_queue {
     struct nvme_bdev *d;
     struct nvme_qpair qp;
     struct nvme_ring ring;
-    struct nvme_dma lists;  /* list_len bytes a slot: PRP lists, DSM ranges */
+    struct nvme_dma lists;  /* a page a slot: PRP list, or DSM range */
     struct nvme_dma bounce; /* bounce_len bytes a slot */
-    size_t list_len, bounce_len;
+    size_t bounce_len;
     struct bd_slot *slots; /* depth - 1; the index is the CID */
     uint16_t *free;        /* stack of CIDs */
     unsigned nfree, nslots;

@@ -22,13 +22,17 @@ static char *slot_bounce(const struct bd_queue *q, uint16_t cid)
 
 static uint64_t *slot_list(const struct bd_queue *q, uint16_t cid)
 {
-    return (uint64_t *)((char *)q->lists.addr + cid * q->list_len);
+    return (uint64_t *)((char *)q->lists.addr + cid * NVME_PAGE_SIZE);
+}
+
+static uint64_t slot_list_iova(const struct bd_queue *q, uint16_t cid)
+{
+    return q->lists.iova + (uint64_t)cid * NVME_PAGE_SIZE;
 }
 
 static void set_prps(struct bd_queue *q, uint16_t cid, uint64_t iova, size_t len)
 {
-    nvme_prp_fill(&q->slots[cid].sqe, iova, len, slot_list(q, cid),
-                  q->lists.iova + cid * q->list_len);
+    nvme_prp_fill(&q->slots[cid].sqe, iova, len, slot_list(q, cid), slot_list_iova(q, cid));
 }
 
 /* LBA range of READ, WRITE and WRITE ZEROES. */
@@ -117,7 +121,7 @@ static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t cid
     range->lbas = (uint32_t)(len / q->d->lba_size);
     range->slba = (b->ios[b->at].offset + b->done) / q->d->lba_size;
     sqe->opcode = NVME_IO_DSM;
-    sqe->prp1 = q->lists.iova + cid * q->list_len;
+    sqe->prp1 = slot_list_iova(q, cid);
     sqe->cdw10 = 0; /* one range, 0-based */
     sqe->cdw11 = NVME_DSM_DEALLOCATE;
     return len;

@@ -42,6 +42,7 @@ struct sim_config {
     bool no_sgl, no_volatile_cache;
     bool no_abort;          /* Abort completes, but never ends a command */
     bool no_reset;          /* the transport's reset() is not there (-ENOTSUP) */
+    bool no_prp_chains;     /* takes the last entry of a PRP list page for a data page */
     bool reorder;           /* completes commands out of order, from the seed */
     uint64_t latency_ns;    /* per command: 0, as fast as it can */
     uint64_t bytes_per_sec; /* 0: no limit */
@@ -70,6 +71,7 @@ struct sim_config {
     X(PRP_MISALIGNED, "PRP1 not dword aligned, or a later PRP not page aligned")    \
     X(PRP_LIST_MISALIGNED, "PRP list pointer not 8-byte aligned")                   \
     X(PRP_LIST_OVERFLOW, "PRP list leaves its page without a chain entry")          \
+    X(PRP_CHAINED, "PRP list of several pages, and no chain is followed")           \
     X(SGL_INVALID, "SGL descriptor type or length not valid")                       \
     X(RESERVED_FIELD, "reserved field not zero")                                    \
     X(TRANSFER_TOO_LARGE, "transfer over MDTS")                                     \

@@ -94,13 +94,24 @@ static uint16_t check_chain(struct walk *w, uint64_t list)
     return NVME_OK;
 }
 
+/* Entries in the page of a list that starts there; without chains it goes on behind the page. */
+static size_t list_room(struct walk *w, uint64_t list, size_t pages)
+{
+    size_t room = (NVME_PAGE_SIZE - (list & (NVME_PAGE_SIZE - 1))) / sizeof(uint64_t);
+
+    if (pages <= room || !w->th->s->cfg.no_prp_chains)
+        return room;
+    wrong(w, SIM_EV_PRP_CHAINED, list, NVME_OK);
+    return pages;
+}
+
 static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
 {
     if (list & 7)
         return wrong(w, SIM_EV_PRP_LIST_MISALIGNED, list, NVME_ERR_INVALID_PRP_OFFSET);
     while (len > 0) {
-        size_t room = (NVME_PAGE_SIZE - (list & (NVME_PAGE_SIZE - 1))) / 8;
         size_t pages = (len + NVME_PAGE_SIZE - 1) / NVME_PAGE_SIZE;
+        size_t room = list_room(w, list, pages);
         size_t entries = pages <= room ? pages : room;
         size_t data = pages <= room ? pages : room - 1;
         const uint64_t *e = list_at(w, list, entries * 8);

@@ -7,6 +7,7 @@
 
 #include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
+#include "blockdev/nvme/nvme_prp.h"
 
 #define VERSION_2_0 0x00020000u
 
@@ -106,7 +107,7 @@ static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
 {
     uint64_t shutdown_ms = facts->rtd3e_us / 1000;
 
-    c->info.max_transfer = c->t->physical ? NVME_PHYSICAL_MAX : NVME_MAX_TRANSFER;
+    c->info.max_transfer = c->t->physical ? NVME_PHYSICAL_MAX : NVME_PRP_MAX_LEN;
     if (facts->mdts != 0 && facts->mdts < c->info.max_transfer)
         c->info.max_transfer = (uint32_t)facts->mdts;
     c->info.max_queue_depth = NVME_CAP_MQES(c->cap) + 1;

@@ -14,8 +14,7 @@ extern "C" {
 #define NVME_ADMIN_DEPTH     32u
 #define NVME_MAX_QPAIRS      1024u
 #define NVME_DEFAULT_MS      10000u
-#define NVME_MAX_TRANSFER    (16u << 20) /* bytes; what the driver makes PRP lists for */
-#define NVME_PHYSICAL_MAX    (1u << 20)  /* the same with physical addresses: lists of a page */
+#define NVME_PHYSICAL_MAX    (1u << 20) /* bytes a command, with physical addresses */
 #define NVME_QID_WORDS       (NVME_MAX_QPAIRS / 64 + 1)
 #define NVME_PATIENCE_NS     10000000u /* between two tries of a command that came too early */
 #define NVME_SHUTDOWN_MS     1000u     /* at least; a controller may announce more (RTD3E) */

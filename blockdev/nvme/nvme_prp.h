@@ -1,9 +1,9 @@
 /*
- * Physical region pages (Base 4.1.1): how a command says where its data is.
+ * Physical region pages (BASE 4.1.1): how a command says where its data is.
  *
- * For data that is contiguous for the controller. Lists live in memory prepared beforehand, whole
- * pages contiguous for the controller too; the last entry of a list page leads to the next page
- * when more entries follow.
+ * For data that is contiguous for the controller. A list is one page and is never chained: some
+ * controllers do not follow the chain pointer and take the last entry of a list page for a data
+ * page, and a transfer that is cut into one command more costs nothing that can be measured.
  */
 #ifndef BLOCKDEV_NVME_NVME_PRP_H
 #define BLOCKDEV_NVME_NVME_PRP_H
@@ -17,12 +17,13 @@
 extern "C" {
 #endif
 
-/* List pages that a transfer of len bytes can need, whatever its offset in the first page. */
-size_t nvme_prp_list_pages(size_t len);
+/* Bytes for which one list page suffices at any offset: PRP1 has the first page, or a part of it.
+ */
+#define NVME_PRP_MAX_LEN (NVME_PRP_PER_PAGE * NVME_PAGE_SIZE)
 
 /*
- * Sets prp1 and prp2 for len > 0 bytes at iova (dword aligned). list: at least
- * nvme_prp_list_pages(len) pages, which the controller sees at list_iova.
+ * Sets prp1 and prp2 for len bytes at iova (dword aligned), 0 < len <= NVME_PRP_MAX_LEN. list: a
+ * page, which the controller sees at list_iova (page aligned).
  */
 void nvme_prp_fill(struct nvme_sqe *sqe, uint64_t iova, size_t len, uint64_t *list,
                    uint64_t list_iova);

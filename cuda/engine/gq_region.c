@@ -2,22 +2,17 @@
 
 #include <errno.h>
 
-static uint64_t list_pages(uint64_t pages)
+static uint64_t table_pages(uint64_t pages)
 {
-    return (pages + GQ_PRP_DATA - 1) / GQ_PRP_DATA;
+    return (pages + NVME_PRP_PER_PAGE - 1) / NVME_PRP_PER_PAGE;
 }
 
-static void build_lists(struct gq_region *r)
+static void build_table(struct gq_region *r)
 {
     uint64_t *table = r->prps.addr;
 
-    for (uint64_t page = 0; page < r->pages; page++) {
-        uint64_t *list = table + page / GQ_PRP_DATA * NVME_PRP_PER_PAGE;
-
-        list[page % GQ_PRP_DATA] = r->iova + page * NVME_PAGE_SIZE;
-    }
-    for (uint64_t i = 1; i < list_pages(r->pages); i++)
-        table[i * NVME_PRP_PER_PAGE - 1] = r->prps.iova + i * NVME_PAGE_SIZE;
+    for (uint64_t page = 0; page < r->pages; page++)
+        table[page] = r->iova + page * NVME_PAGE_SIZE;
 }
 
 int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out)
@@ -30,7 +25,7 @@ int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_r
         .pages = imp->mem.len / NVME_PAGE_SIZE,
     };
     assert(out->base % NVME_PAGE_SIZE == 0 && imp->mem.len % NVME_PAGE_SIZE == 0);
-    err = nvme_dma_alloc(c, list_pages(out->pages) * NVME_PAGE_SIZE, &out->prps);
+    err = nvme_dma_alloc(c, table_pages(out->pages) * NVME_PAGE_SIZE, &out->prps);
     if (err)
         return err;
     err = t->ops->map(t, &imp->mem, &out->iova);
@@ -38,7 +33,7 @@ int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_r
         nvme_dma_free(c, &out->prps);
         return err;
     }
-    build_lists(out);
+    build_table(out);
     return 0;
 }
 

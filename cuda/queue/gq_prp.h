@@ -1,32 +1,33 @@
 /*
  * PRPs for a part of memory whose table of entries was built beforehand, for host and device.
  *
- * Entry i of the table is the address of page i of the memory, 511 entries to a page of the table,
- * whose last entry points to the next page of it. A list may start at any entry, so a command needs
- * no list of its own, only the address of the entry of its second page.
+ * Entry i of the table is the address of page i of the memory: NVME_PRP_PER_PAGE entries to a page
+ * of the table, and no chain pointer. A list may start at any entry, so a command needs no list of
+ * its own, only the address of the entry of its second page.
+ *
+ * A list never leaves its page of the table. Some controllers do not follow a chain pointer and
+ * take the last entry of a list page for a data page; commands without chains are right on all
+ * of them. A transfer that is cut takes one command more for each 2 MiB of memory at most, which
+ * costs nothing that can be measured.
  */
 #ifndef CUDA_QUEUE_GQ_PRP_H
 #define CUDA_QUEUE_GQ_PRP_H
 
 #include "cuda/queue/gq_fence.h"
 
-#define GQ_PRP_DATA (NVME_PRP_PER_PAGE - 1) /* entries of a table page beside the chain pointer */
-
 /*
- * How much of a transfer of len bytes at byte off of the memory one command may carry. A list
- * that ended exactly in the chain entry would be read as a page address there, so such a
- * transfer is cut before its last page, to a multiple of lba_size (a power of two). len is one
- * already.
+ * How much of a transfer of len bytes at byte off of the memory one command may carry: all, or as
+ * many bytes, a multiple of lba_size (a power of two), as its list has entries for in the table's
+ * page that it starts in. len is a multiple of lba_size already; the result is not 0.
  */
 GQ_FN uint64_t gq_prp_clip(uint64_t off, uint64_t len, uint32_t lba_size)
 {
-    uint64_t first = off / NVME_PAGE_SIZE;
-    uint64_t last = (off + len - 1) / NVME_PAGE_SIZE;
+    uint64_t second = off / NVME_PAGE_SIZE + 1;
+    uint64_t end = (second / NVME_PRP_PER_PAGE + 1) * NVME_PRP_PER_PAGE * NVME_PAGE_SIZE;
 
-    if (last <= first + 1 || last % GQ_PRP_DATA != 0)
+    if (off + len <= end || off + len <= (second + 1) * NVME_PAGE_SIZE)
         return len;
-    len = last * NVME_PAGE_SIZE - off;
-    return len & ~(uint64_t)(lba_size - 1);
+    return (end - off) & ~(uint64_t)(lba_size - 1);
 }
 
 /*
@@ -42,7 +43,7 @@ GQ_FN uint64_t gq_prp2(uint64_t iova, uint64_t prps_iova, uint64_t off, uint64_t
         return 0;
     if (last == second)
         return iova + last * NVME_PAGE_SIZE;
-    return prps_iova + second / GQ_PRP_DATA * NVME_PAGE_SIZE + second % GQ_PRP_DATA * 8;
+    return prps_iova + second * sizeof(uint64_t);
 }
 
 #endif

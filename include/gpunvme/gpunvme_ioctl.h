@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GPUNVME_ABI_VERSION 1u
+#define GPUNVME_ABI_VERSION 2u
 
 struct gpunvme_abi {
     uint32_t size; /* of the struct this begins */
@@ -273,9 +273,9 @@ struct gpunvme_ioc_buffer_iova {
     uint64_t head;      /* out: bytes from the first page to the buffer's first byte */
 };
 /*
- * The table: entry i of page p of the table is the address of page 511 p + i; entry 511 is the
- * address of the table's next page. A PRP list may start at any entry; one that would end exactly
- * on entry 511 may not be used.
+ * The table: 8-byte entry i is the address of page i; 512 entries to each 4096 bytes of the table,
+ * which is contiguous and page-aligned. There are no chain pointers: a PRP list may start at any
+ * entry, and all its entries must lie in one page of the table.
  */
 
 /*

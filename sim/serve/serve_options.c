@@ -26,6 +26,7 @@ enum long_option {
     OPT_NO_ABORT,
     OPT_NO_RESET,
     OPT_NO_MMAP,
+    OPT_NO_CHAINS,
     OPT_STUCK,
     OPT_SECOND,
     OPT_STRICT,
@@ -52,6 +53,7 @@ static const struct argp_option argp_options[] = {
     {"no-abort", OPT_NO_ABORT, NULL, 0, "Abort ends nothing", 2},
     {"no-reset", OPT_NO_RESET, NULL, 0, "Offer no DEVICE_RESET", 2},
     {"no-mmap", OPT_NO_MMAP, NULL, 0, "Offer no doorbells that can be mapped", 2},
+    {"no-prp-chains", OPT_NO_CHAINS, NULL, 0, "Take each entry of a PRP list for a data page", 2},
     {"stuck", OPT_STUCK, NULL, 0, "CSTS.RDY does not follow CC.EN before DEVICE_RESET", 2},
     {"second-client", OPT_SECOND, "refuse|wait", 0, "What a second client gets (refuse)", 2},
     {"strict", OPT_STRICT, NULL, 0, "Exit with status 3 when a driver made mistakes", 2},
@@ -134,6 +136,7 @@ static bool set_flag(struct options *o, int key)
         [OPT_NO_ABORT - OPT_LBA] = &o->cfg.no_abort,
         [OPT_NO_RESET - OPT_LBA] = &o->cfg.no_reset,
         [OPT_NO_MMAP - OPT_LBA] = &o->no_mmap,
+        [OPT_NO_CHAINS - OPT_LBA] = &o->cfg.no_prp_chains,
         [OPT_STUCK - OPT_LBA] = &o->stuck,
         [OPT_STRICT - OPT_LBA] = &o->strict,
     };

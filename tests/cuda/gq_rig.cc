@@ -77,6 +77,7 @@ Rig::Rig(const Executor &executor, uint32_t lba_size, size_t bytes)
     : x(executor), media(random_bytes(bytes, 1))
 {
     cfg.namespaces = 1;
+    cfg.no_prp_chains = true;
     cfg.doorbell_stride = SIM_STRIDE_LINES;
     cfg.ns[0].lba_size = lba_size;
     opts.executor = x.kind;

@@ -159,6 +159,31 @@ TEST_F(Judge, ListRunsOverTheEndOfItsPage)
     EXPECT_TRUE(r.only(SIM_EV_PRP_LIST_OVERFLOW));
 }
 
+/* As some controllers do: the entry that should lead on is a data page, and more follow behind it.
+ */
+TEST(JudgeChains, AreDataPagesToAControllerThatFollowsNone)
+{
+    struct sim_config c = small_config();
+    c.no_prp_chains = true;
+    Rig r(c);
+    Queue &q = r.create(1, 16);
+    auto buf = r.dma(5 * 4096), list = r.dma(8192);
+    uint64_t *e = list->as<uint64_t>() + 510;
+    std::vector<unsigned char> media(4 * 4096);
+
+    for (size_t i = 0; i < media.size(); i++)
+        media[i] = (unsigned char)(i / 4096 + 1);
+    memcpy(buf->addr, media.data(), media.size());
+    e[0] = buf->iova + 4096, e[1] = buf->iova + 8192;
+    ASSERT_EQ(r.run(q, io(NVME_IO_WRITE, 0, 3, buf->iova, list->iova + 510 * 8)), 0)
+        << "a list that ends with its page";
+    EXPECT_EQ(sim_violations(r.sim), 0u);
+    e[1] = list->iova + 4096, e[2] = buf->iova + 3 * 4096;
+    ASSERT_EQ(r.run(q, io(NVME_IO_READ, 0, 4, buf->iova, list->iova + 510 * 8)), 0);
+    EXPECT_TRUE(r.only(SIM_EV_PRP_CHAINED));
+    EXPECT_EQ(memcmp(list->addr + 4096, &media[8192], 4096), 0) << "data went over the list";
+}
+
 TEST_F(Judge, TransferOverMdts)
 {
     EXPECT_EQ(read(0, 17, buf->iova, buf->iova), NVME_ERR_INVALID_FIELD);

@@ -366,7 +366,7 @@ TEST_F(Ctrlr, UnlimitedAndAbsurdMdtsAreTheDriversOwnLimit)
     for (uint8_t mdts : {0, 20, 31, 64, 255}) {
         fake.id_ctrl[77] = mdts;
         ASSERT_EQ(open(), 0);
-        EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 16u << 20) << unsigned(mdts);
+        EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 2u << 20) << unsigned(mdts);
         nvme_ctrlr_close(c);
         c = nullptr;
     }

@@ -36,6 +36,7 @@ class Rig
         cfg.ns[0].bytes = 16 * MIB;
         cfg.ns[0].lba_size = 4096;
         cfg.namespaces = 1;
+        cfg.no_prp_chains = true;
         opts.io_timeout_ms = 30000;
         opts.admin_timeout_ms = 30000;
     }

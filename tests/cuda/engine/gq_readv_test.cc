@@ -157,8 +157,8 @@ TEST_P(GqReadv, CutsReadsAtWhatACommandCarries)
     }
 }
 
-/* A command whose list of PRPs would end in the entry that points to the next page is cut. */
-TEST_P(GqReadv, FollowsChainedListsFromAnyPage)
+/* A command whose list of PRPs would leave its page of the table is cut. */
+TEST_P(GqReadv, ListsStayInOnePageOfTheTable)
 {
     Rig rig(GetParam(), 512, 16u << 20);
     std::vector<uint64_t> starts, lens;

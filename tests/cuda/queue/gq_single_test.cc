@@ -361,8 +361,9 @@ TEST(GqSingle, LeavesTheRestToTheGeneralRoad)
     EXPECT_FALSE(make({8192, 0, 516}, &cmd)) << "ends within one";
     EXPECT_FALSE(make({kExtent[1] - 512, 0, 1024}, &cmd)) << "the next extent's, too";
     EXPECT_FALSE(make({8192, 0, 4096}, &cmd, GQ_LBA_ZERO)) << "a hole";
-    EXPECT_FALSE(make({8192, 508 * 4096, 4 * 4096}, &cmd)) << "a list that ends in a chain entry";
-    EXPECT_TRUE(make({8192, 508 * 4096, 3 * 4096}, &cmd));
+    EXPECT_FALSE(make({8192, 509 * 4096, 4 * 4096}, &cmd)) << "a list that leaves its page";
+    EXPECT_TRUE(make({8192, 509 * 4096, 3 * 4096}, &cmd));
+    EXPECT_TRUE(make({8192, 511 * 4096, 4 * 4096}, &cmd)) << "a list in the next page";
 }
 
 } // namespace
