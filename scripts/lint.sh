@@ -1,5 +1,5 @@
 #!/bin/bash
-# Formatting, static analysis and a build with clang. Prints every finding, fails if there is one.
+# Formatting, static analysis and clang's warnings. Prints every finding, fails if there is one.
 # shellcheck disable=SC2317 # the steps are called by name
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -8,20 +8,22 @@ set -euo pipefail
 usage() {
     cat <<'USAGE'
 Usage: bash scripts/lint.sh [STEP...]
-Steps, all of them without an argument:
+Steps, all of them but clang without an argument:
   format    clang-format over C, C++ and CUDA files
   style     include rules, sizes of files and functions, names in documents
   shell     shellcheck over the scripts
   cppcheck  cppcheck over the C files
-  tidy      clang-tidy over the C files, with clang's own warnings
+  tidy      clang-tidy over the C files, clang's warnings of C and C++ files
   clang     programs and fuzzers built by clang, instrumented (ASan, UBSan); the fuzzers run
-            briefly; clang's warnings of the tests
-BUILD_DIR (build/lint) is the clang build's folder.
+BUILD_DIR (build/test) is a configured build, of which tidy needs the compiler's arguments alone;
+BUILD_DIR-clang is the clang build's folder. FUZZ_SECONDS: how long each fuzzer runs (10).
+What clang-tidy and cppcheck found clean is remembered in the user's cache folder, gpunvme/.
 USAGE
 }
 
 cd "$GPUNVME_ROOT"
-BUILD_DIR=${BUILD_DIR:-build/lint}
+BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/gpunvme
 
 lint_format() {
     local files
@@ -46,50 +48,42 @@ lint_shell() {
 lint_cppcheck() {
     local files
     mapfile -t files < <(tree_files '*.c' | grep -v '^tests/')
-    cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr \
-        --error-exitcode=1 --suppressions-list=.cppcheck-suppressions --suppress=unmatchedSuppression \
+    mkdir -p "$CACHE/cppcheck"
+    cppcheck --cppcheck-build-dir="$CACHE/cppcheck" --quiet --std=c11 --inline-suppr \
+        --enable=warning,performance,portability --suppressions-list=.cppcheck-suppressions \
+        --suppress=unmatchedSuppression --error-exitcode=1 \
         -D_GNU_SOURCE -I . -I include -j "$(nproc)" "${files[@]}"
 }
 
-configure_clang() {
-    CC=clang-$GPUNVME_CLANG CXX=clang++-$GPUNVME_CLANG cmake -S . -B "$BUILD_DIR" -G Ninja \
-        -DGPUNVME_CUDA=OFF -DGPUNVME_WERROR=ON -DGPUNVME_FUZZ=ON >"$1"
+# The arguments of the compiler, from a build that need not have been made.
+compile_commands() {
+    if [ -e "$BUILD_DIR/build.ninja" ]; then
+        ninja -C "$BUILD_DIR" build.ninja
+    else
+        configure "$BUILD_DIR" -DGPUNVME_WERROR=ON
+    fi >/dev/null
 }
 
-# run_tidy PATTERN [ARGUMENT...]: prints the findings only.
-run_tidy() {
-    local pattern=$1 log rc=0
-    shift
-    log=$(mktemp)
-    "run-clang-tidy-$GPUNVME_CLANG" -quiet -p "$BUILD_DIR" -j "$(nproc)" "$@" "$pattern" \
-        >"$log" 2>&1 || rc=$?
-    if [ "$rc" != 0 ]; then
-        sed -i 's/\x1b\[[0-9;]*m//g' "$log"
-        grep -E -A 4 '(warning|error):' "$log" || cat "$log"
-    fi
-    rm -f "$log"
+# C++ files are gtest's macros for the most part: clang's own warnings alone. CUDA files have nvcc's
+# arguments, which clang does not take.
+lint_tidy() {
+    local rc=0
+    compile_commands
+    python3 -B scripts/tidy.py --version "$GPUNVME_CLANG" --build "$BUILD_DIR" --suffix .c || rc=$?
+    python3 -B scripts/tidy.py --version "$GPUNVME_CLANG" --build "$BUILD_DIR" --suffix .cc \
+        --checks='-*,clang-diagnostic-*,readability-duplicate-include' || rc=$?
     return "$rc"
 }
 
-lint_tidy() {
-    configure_clang /dev/null
-    echo "clang-tidy: C files; not tests/**/*.cc (findings about gtest's macros) nor .cu (nvcc's flags)"
-    run_tidy "^$GPUNVME_ROOT/.*\\.c$"
-}
-
-# The tests are compiled for clang's warnings, but not built: gtest costs minutes. Of it only the
-# precompiled header is built, which half of each look at a test would go into otherwise.
 lint_clang() {
-    configure_clang /dev/null
     local fuzzers programs=(prog_gpunvme{,fs,-sim} prog_{mkfs,fsck,dump}.gpunvme)
-    mapfile -t fuzzers < <(ctest --test-dir "$BUILD_DIR" -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: //p')
-    cmake --build "$BUILD_DIR" -j "$(jobs_for_build)" --target "${programs[@]}" "${fuzzers[@]}" \
-        gtest_header
-    echo "clang: tests/**/*.cc for warnings only, not run (gcc's builds are)"
-    run_tidy "^$GPUNVME_ROOT/.*\\.cc$" '-checks=-*,clang-diagnostic-*,readability-duplicate-include'
-    if [ "${#fuzzers[@]}" -gt 0 ]; then
-        ctest --test-dir "$BUILD_DIR" -L fuzz --output-on-failure -j "$(nproc)"
-    fi
+    CC=clang-$GPUNVME_CLANG CXX=clang++-$GPUNVME_CLANG configure "$BUILD_DIR-clang" \
+        -DGPUNVME_CUDA=OFF -DGPUNVME_WERROR=ON -DGPUNVME_FUZZ=ON \
+        -DGPUNVME_FUZZ_SECONDS="${FUZZ_SECONDS:-10}" >/dev/null
+    mapfile -t fuzzers < <(ctest --test-dir "$BUILD_DIR-clang" -N -L fuzz |
+        sed -n 's/^ *Test *#[0-9]*: //p')
+    build "$BUILD_DIR-clang" --target "${programs[@]}" "${fuzzers[@]}"
+    ctest --test-dir "$BUILD_DIR-clang" -L fuzz --no-tests=error --output-on-failure -j "$(nproc)"
 }
 
 steps=()
@@ -106,7 +100,7 @@ for arg in "$@"; do
         ;;
     esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(format style shell cppcheck tidy clang)
+[ "${#steps[@]}" -gt 0 ] || steps=(format style shell cppcheck tidy)
 run_setup --lint
 
 results=() failed=0
