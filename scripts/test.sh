@@ -109,6 +109,12 @@ run_suite() {
         return 0
     fi
     say "$kind: tests"
+    # More rounds of one thread show ThreadSanitizer nothing.
+    if [ "$sanitize" = thread ]; then
+        unset GPUNVME_TEST_LONG
+    elif [ "$LONG" = 1 ]; then
+        export GPUNVME_TEST_LONG=1
+    fi
     log=$(mktemp)
     if ! GTEST_FILTER=$filter "$@" ctest --test-dir "$dir" --output-on-failure --no-tests=error \
         -j "$jobs" ${ctest_args[@]+"${ctest_args[@]}"} \
@@ -147,8 +153,6 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ "${#kinds[@]}" -gt 0 ] || kinds=(plain)
-[ "$LONG" = 0 ] || export GPUNVME_TEST_LONG=1
-
 # shellcheck disable=SC2119 # none of this script's arguments are its business
 run_setup
 use_prefix

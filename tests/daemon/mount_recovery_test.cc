@@ -22,6 +22,7 @@
 
 #include "tests/daemon/client.h"
 #include "tests/e2e/mounted.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -336,7 +337,7 @@ TEST_F(Recovery, AFailedFlushIsReportedByEveryFsync)
 // lost.
 TEST_F(Recovery, WhatFsyncReportedSurvivesAPowerCutAfterLostFlushes)
 {
-    for (unsigned seed = 1; seed <= 4; seed++) {
+    for (int seed = 1; seed <= test_rounds(4, 20); seed++) {
         ASSERT_TRUE(mount());
         std::string name = path("synced-" + std::to_string(seed));
         fault(seed % 2 ? "lose" : "hang", kFlush, 1, 0, seed / 3);

@@ -9,6 +9,7 @@
 
 #include "layout/format.h"
 #include "tests/fusefs/fs_fixture.h"
+#include "tests/rounds.h"
 
 class FsData : public FsTest, public ::testing::WithParamInterface<int>
 {
@@ -194,4 +195,4 @@ TEST_P(FsData, MapsForWritingChangeWhatTheySay)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, FsData, ::testing::Range(1, 7));
+INSTANTIATE_TEST_SUITE_P(Seeds, FsData, ::testing::Range(1, 1 + test_rounds(4, 24)));

@@ -9,6 +9,7 @@
 
 #include "layout/layout.h"
 #include "tests/fusefs/fs_fixture.h"
+#include "tests/rounds.h"
 
 class FsFault : public FsTest
 {
@@ -337,4 +338,4 @@ TEST_P(FsCorrupt, CraftedBlocksAreErrorsAndNothingWorse)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, FsCorrupt, ::testing::Range(1, 5));
+INSTANTIATE_TEST_SUITE_P(Seeds, FsCorrupt, ::testing::Range(1, 1 + test_rounds(2, 24)));

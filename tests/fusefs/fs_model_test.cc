@@ -5,6 +5,7 @@
 
 #include "tests/fusefs/fs_fixture.h"
 #include "tests/fusefs/fs_model.h"
+#include "tests/rounds.h"
 
 class FsModel : public FsTest, public ::testing::WithParamInterface<int>
 {
@@ -190,4 +191,4 @@ TEST_P(FsModel, AgreesWithTheModelAcrossRemounts)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, FsModel, ::testing::Range(1, 9));
+INSTANTIATE_TEST_SUITE_P(Seeds, FsModel, ::testing::Range(1, 1 + test_rounds(8, 64)));

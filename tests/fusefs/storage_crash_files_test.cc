@@ -3,6 +3,7 @@
 #include <random>
 
 #include "tests/fusefs/storage_fixture.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -136,7 +137,7 @@ class CrashFiles : public StorageTest
 
 TEST_F(CrashFiles, KeepsWhatWasSyncedAndDamagesNothing)
 {
-    work(12);
+    work(static_cast<unsigned>(test_rounds(12, 40)));
     ASSERT_EQ(unmount(), 0);
     size_t all = crash_dev_ops(dev.get());
     for (size_t ops = 0; ops <= all; ops++) {

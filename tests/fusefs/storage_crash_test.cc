@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tests/fusefs/storage_fixture.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -133,7 +134,7 @@ class Crash : public StorageTest
 
 TEST_F(Crash, LeavesWholeHandlesAndAllThatWasCommitted)
 {
-    work(30);
+    work(static_cast<uint32_t>(test_rounds(30, 120)));
     EXPECT_LT(tail_position(), 230u) << "past the seam";
     EXPECT_EQ(cut_everywhere(), "");
 }

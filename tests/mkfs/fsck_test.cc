@@ -7,6 +7,7 @@
 
 #include "blockdev/bdev.h"
 #include "tests/mkfs/mkfs_rig.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -398,7 +399,7 @@ TEST_F(Fsck, SurvivesSoundBlocksFullOfNonsense)
     std::mt19937 rng(11);
     img.fill();
     std::string sound = read_file(path("img"));
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < test_rounds(50, 1500); round++) {
         for (unsigned n = 1 + rng() % 3; n > 0; n--) {
             uint64_t block = img.metadata[rng() % img.metadata.size()];
             uint8_t *bytes = &img.at<uint8_t>(block);

@@ -1,0 +1,13 @@
+// How much a test that draws at random does.
+#ifndef TESTS_ROUNDS_H
+#define TESTS_ROUNDS_H
+
+#include <cstdlib>
+
+// few in every run; many with GPUNVME_TEST_LONG in the environment, as in scripts/nightly.sh.
+inline int test_rounds(int few, int many)
+{
+    return std::getenv("GPUNVME_TEST_LONG") ? many : few;
+}
+
+#endif
