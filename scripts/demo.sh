@@ -9,7 +9,8 @@ usage() {
     cat <<'USAGE'
 Usage: bash scripts/demo.sh [FILE...]
 Without files, takes at least 1 GiB of this machine's own large files.
-  BUILD_DIR        build folder (build/demo); it is kept
+  BUILD_DIR        build folder (build/demo); it is kept. One that is configured already is used
+                   as it is.
   TMPDIR           where the image goes when /dev/shm has no room
   GPUNVME_NO_SETUP 1: install nothing
 USAGE
@@ -131,10 +132,12 @@ place_image() {
 # ---- The steps ----------------------------------------------------------------------------------
 
 build_programs() {
-    local dir=$1 log=$WORK/build.log
-    say "build in $dir (Release)"
-    if ! run configure_and_build "$dir" -DCMAKE_BUILD_TYPE=Release -DGPUNVME_TESTS=OFF \
-        -DGPUNVME_BENCH=OFF >"$log" 2>&1 ||
+    local dir=$1 log=$WORK/build.log options=()
+    if [ ! -e "$dir/build.ninja" ]; then
+        options=(-DCMAKE_BUILD_TYPE=Release -DGPUNVME_TESTS=OFF -DGPUNVME_BENCH=OFF)
+    fi
+    say "build in $dir"
+    if ! run configure_and_build "$dir" ${options[@]+"${options[@]}"} >"$log" 2>&1 ||
         ! cmake --install "$dir" --prefix "$dir/install" >>"$log" 2>&1; then
         tail -n 40 "$log" >&2
         die "build: failed, the end of its output is above"

@@ -125,6 +125,35 @@ configure_and_build() {
     configure "$@" && build "$1"
 }
 
+# What a run of several steps came to: a step goes on after a failure, so that one run shows all.
+STEPS=() STEPS_FAILED=0
+# A file to which scripts/test.sh adds the lines that ctest closes with.
+GPUNVME_CLOSING=${GPUNVME_CLOSING:-}
+
+# step NAME COMMAND...
+step() {
+    local name=$1 start=$SECONDS rc=0
+    shift
+    say "$GPUNVME_SELF: $name"
+    "$@" || rc=$?
+    if [ "$rc" = 0 ]; then
+        STEPS+=("$(printf '%-22s passed  %4d s' "$name" $((SECONDS - start)))")
+    else
+        STEPS+=("$(printf '%-22s FAILED  %4d s  exit %d' "$name" $((SECONDS - start)) "$rc")")
+        # shellcheck disable=SC2034 # the scripts exit with it
+        STEPS_FAILED=1
+    fi
+}
+
+# The table of the steps, then the closing lines of their tests.
+steps_summary() {
+    say "$GPUNVME_SELF: summary ($SECONDS s)"
+    printf '%s\n' "${STEPS[@]}"
+    if [ -s "$GPUNVME_CLOSING" ]; then
+        cat "$GPUNVME_CLOSING"
+    fi
+}
+
 # The files of the tree that match the patterns, one a line, relative to the top: those git tracks
 # and new ones that it does not ignore; in an unpacked archive all but build folders.
 tree_files() {

@@ -1,0 +1,70 @@
+#!/bin/bash
+# What takes too long for every change (.ci/run): random tests with many more rounds, all suites
+# with ThreadSanitizer, all guest scenarios, a soak of killed daemons, clang's build, long fuzzing.
+# Goes on after a failure; the table at the end says what failed, the exit status whether anything
+# did.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+    cat <<'USAGE'
+Usage: bash scripts/nightly.sh [STEP...]
+Steps, all of them without an argument:
+  plain   the tests with more rounds (GPUNVME_TEST_LONG=1)
+  asan    the same with ASan and UBSan
+  tsan    the same with TSan, all suites
+  crash   a daemon killed in the middle of writes, CRASH_ROUNDS times (40)
+  guest   all guest scenarios
+  lint    all of scripts/lint.sh, each fuzzer for FUZZ_SECONDS (120)
+BUILD_DIR (build/test) is the plain build's folder; the others have its name and a suffix.
+GPUNVME_NO_SETUP=1 installs nothing.
+USAGE
+}
+
+export BUILD_DIR=${BUILD_DIR:-${GPUNVME_BUILD:-$GPUNVME_ROOT/build}/test}
+export FUZZ_SECONDS=${FUZZ_SECONDS:-120}
+GPUNVME_CLOSING=$(mktemp)
+export GPUNVME_CLOSING
+trap 'rm -f "$GPUNVME_CLOSING"' EXIT
+cd "$GPUNVME_ROOT"
+
+# shellcheck disable=SC2317 # called by step
+crash_soak() {
+    configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON >/dev/null
+    python3 -B tests/crash/kill_daemon.py "$BUILD_DIR/mkfs/mkfs.gpunvme" \
+        "$BUILD_DIR/mkfs/fsck.gpunvme" "$BUILD_DIR/fusefs/daemon/gpunvmefs" "${CRASH_ROUNDS:-40}"
+}
+
+nightly() {
+    case $1 in
+    plain) step "tests, long" bash scripts/test.sh --long ;;
+    asan) step "ASan + UBSan, long" bash scripts/test.sh --long --asan ;;
+    tsan) step "TSan, all, long" bash scripts/test.sh --long --tsan ;;
+    crash) step "crash soak" crash_soak ;;
+    guest) step "guest, all" bash scripts/guest-test.sh --all ;;
+    lint) step "lint, fuzzers" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
+    esac
+}
+
+steps=()
+for arg in "$@"; do
+    case $arg in
+    plain | asan | tsan | crash | guest | lint) steps+=("$arg") ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        usage >&2
+        die "$arg: no such step"
+        ;;
+    esac
+done
+[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan crash guest lint)
+for name in "${steps[@]}"; do
+    nightly "$name"
+done
+
+steps_summary
+exit "$STEPS_FAILED"
