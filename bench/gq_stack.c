@@ -230,8 +230,9 @@ static void free_work(struct gq_stack *s, struct work *w)
 static int make_list(struct gq_stack *s, struct work *w)
 {
     const struct pattern_pieces *p = &w->pieces;
-    struct gq_mem mem = {.kind = GQ_MEM_FD, .len = p->n * sizeof(struct gq_asked), .is_list = true};
-    struct gq_asked *list;
+    struct gq_mem mem = {
+        .kind = GQ_MEM_FD, .len = p->n * sizeof(struct gq_read_desc), .is_list = true};
+    struct gq_read_desc *list;
     int err;
 
     mem.fd = memfd_create("pieces", MFD_CLOEXEC);
@@ -245,7 +246,7 @@ static int make_list(struct gq_stack *s, struct work *w)
         return err;
     list = gq_buffer_list(w->list);
     for (uint64_t i = 0; i < p->n; i++)
-        list[i] = (struct gq_asked){p->places[i], i * p->bytes, (uint32_t)p->bytes, 0};
+        list[i] = (struct gq_read_desc){p->places[i], i * p->bytes, (uint32_t)p->bytes, 0};
     return 0;
 }
 

@@ -16,7 +16,7 @@ struct pattern_pieces;
 int kernel_gather(void *memory, const void *source, const struct pattern_pieces *p);
 /*
  * The same with all else that such reads bring over the bus, and no protocol: for each piece a word
- * of 16 bytes out of a box, one of a CQE, an SQE written, and of a list, unless that is NULL, 24
+ * of 16 bytes out of a slot, one of a CQE, an SQE written, and of a list, unless that is NULL, 24
  * bytes read and written. What one launch reaches is what reads through queues may come near. The
  * number of pieces is a multiple of 32, rings has KERNEL_RINGS_BYTES, zeroed, list 24 bytes for
  * each piece, zeroed, both pinned. -EIO.

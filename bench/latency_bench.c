@@ -355,7 +355,8 @@ static int measure_direct(struct bench *b)
 
     if (!err)
         err = new_pieces(b, SMALL, SEED);
-    /* The daemon's warp and copier stay for up to 1 ms after the last READ, in turns with ours. */
+    /* The daemon's warp and copy kernel stay for up to 1 ms after the last READ, in turns with
+     * ours. */
     usleep(REST_US);
     if (!err)
         err = measure_direct_calls(b);
@@ -372,7 +373,7 @@ static int measure_direct(struct bench *b)
 
 /*
  * The direct path comes last, and READ not after it: without MPS the daemon's kernels, and the
- * copier that the direct path keeps in this process, take turns of milliseconds.
+ * copy kernel that the direct path keeps in this process, take turns of milliseconds.
  */
 static int measure_all(struct bench *b)
 {

@@ -150,7 +150,7 @@ __device__ void ask_for_pages(const struct bare_reads &b, uint64_t limit)
     kernel_clock_end(clock, b.times);
 }
 
-/* As the copier of a simulated drive: all threads, one page for each order. */
+/* As the copy kernel of a simulated drive: all threads, one page for each order. */
 __device__ void move_pages(const struct bare_reads &b, uint64_t limit)
 {
     __shared__ bool ordered;
@@ -192,7 +192,7 @@ double host_micros()
 }
 
 /* As a thread of a drive that does nothing but what a read cannot do without, and who reads. */
-bool serve(const struct bare_reads &b, bool mover, double *micros)
+bool serve(const struct bare_reads &b, bool dma_engine, double *micros)
 {
     struct road *r = b.road;
     time_t limit = host_limit();
@@ -204,7 +204,7 @@ bool serve(const struct bare_reads &b, bool mover, double *micros)
         __atomic_store_n(&r->request, i, __ATOMIC_RELEASE);
         if (!seen(&r->doorbell, i, limit) || r->entry[0].x != i || r->entry[3].w != i)
             return false;
-        if (mover) {
+        if (dma_engine) {
             __atomic_store_n(&r->order, i, __ATOMIC_RELEASE);
             if (!seen(&r->moved, i, limit))
                 return false;
@@ -217,14 +217,14 @@ bool serve(const struct bare_reads &b, bool mover, double *micros)
     return true;
 }
 
-int read_and_serve(const struct bare_reads &b, bool mover, double *micros)
+int read_and_serve(const struct bare_reads &b, bool dma_engine, double *micros)
 {
     bool served;
 
-    read_bare<<<mover ? 2 : 1, kMovers>>>(b);
+    read_bare<<<dma_engine ? 2 : 1, kMovers>>>(b);
     if (cudaGetLastError() != cudaSuccess)
         return -EIO;
-    served = serve(b, mover, micros);
+    served = serve(b, dma_engine, micros);
     if (cudaStreamSynchronize(0) != cudaSuccess || !served)
         return -EIO;
     return b.by_host ? 0 : kernel_times_take(&b.times, micros);

@@ -10,7 +10,7 @@
  *
  * Then, where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
  * queues, of pieces in the GPU's memory. That comes last: without MPS the daemon's kernels and the
- * copier that the direct path keeps in this process take turns of milliseconds. Reads that are
+ * copy kernel that the direct path keeps in this process take turns of milliseconds. Reads that are
  * shorter than the mount's LBAs have no rows:
  *
  *     on_mount.sh 2560M gpu=require,direct=all,sim_threads=8,sim_lba=512 readv_bench

@@ -9,8 +9,8 @@ static constexpr unsigned kThreads = 256, kBlocks = 64, kWarp = 32, kLoads = 8;
 static constexpr unsigned kBoxTurns = 256, kEntryTurns = 1024, kListWords = 3;
 
 struct rings {
-    uint4 boxes[kBoxTurns][kWarp];     /* of a simulated drive's copier: where from, where to */
-    uint4 cqes[kEntryTurns][kWarp];    /* of which the last word is looked at */
+    uint4 boxes[kBoxTurns][kWarp];  /* of a simulated drive's copy kernel: where from, where to */
+    uint4 cqes[kEntryTurns][kWarp]; /* of which the last word is looked at */
     uint4 sqes[kEntryTurns][kWarp][4]; /* written */
 };
 static_assert(sizeof(struct rings) <= KERNEL_RINGS_BYTES, "the caller has room");

@@ -128,7 +128,7 @@ void bd_io_fail(struct bd_io *io, int error, uint16_t status);
 /* bd_nvme_run.c */
 void bd_run(struct bd_queue *q, struct bd_batch *b);
 /* Takes in completions; false when none was of a command under way. */
-bool bd_harvest(struct bd_queue *q);
+bool bd_poll(struct bd_queue *q);
 void bd_post(struct bd_queue *q, struct bd_slot *slot);
 void bd_slot_put(struct bd_queue *q, struct bd_slot *slot);
 /* Is a command under way whose deadline was at `now` (ns) or before? */

@@ -37,7 +37,7 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
         if (bd_must_park(q->d) || nvme_now_ns() >= until)
             break;
         /* Refused or not, its completion may be on its way. */
-        if (nvme_abort(q->d->c, q->qp.qid, (uint16_t)i) && !nvme_ctrlr_well(q->d->c))
+        if (nvme_abort(q->d->c, q->qp.qid, (uint16_t)i) && !nvme_ctrlr_healthy(q->d->c))
             return false;
     }
     return true;
@@ -53,7 +53,7 @@ static bool late_completions(struct bd_queue *q, uint64_t now)
     while (bd_any_expired(q, now)) {
         if (bd_must_park(q->d) || nvme_now_ns() >= until)
             return false;
-        if (!bd_harvest(q))
+        if (!bd_poll(q))
             nvme_wait_once(&wait);
     }
     return true;

@@ -104,7 +104,7 @@ static void complete(struct bd_queue *q, struct bd_slot *slot, uint16_t status)
  * way tells us nothing; should a command be lost with it, its deadline finds it. No more than a
  * ring full at once: whoever invents completions without end does not keep us from looking up.
  */
-bool bd_harvest(struct bd_queue *q)
+bool bd_poll(struct bd_queue *q)
 {
     struct nvme_cqe cqe;
     unsigned seen = 0, ended = 0, useful = 0;
@@ -178,12 +178,12 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
         if (idle(q))
             return;
         ring(q);
-        if (bd_harvest(q)) {
+        if (bd_poll(q)) {
             nvme_wait_reset(&wait);
             pause_if_early(q);
             if (time_to_look(q, &harvests))
                 bd_recover(q);
-        } else if (!wait_some(q, &wait, &sleeps) && !bd_harvest(q)) {
+        } else if (!wait_some(q, &wait, &sleeps) && !bd_poll(q)) {
             bd_recover(q);
         }
     }

@@ -39,7 +39,7 @@ struct nvme_copy {
     uint64_t region;
 };
 
-struct nvme_mover_ops {
+struct nvme_dma_engine_ops {
     unsigned max_copies; /* per submission */
     /* 0 and a ticket, -EAGAIN when too much is in flight, another -errno when the device failed. */
     int (*submit)(void *ctx, unsigned channel, bool to_device, const struct nvme_copy *copies,
@@ -52,8 +52,8 @@ struct nvme_mover_ops {
     void (*unpin)(void *ctx, void *addr);
 };
 
-struct nvme_mover {
-    const struct nvme_mover_ops *ops;
+struct nvme_dma_engine {
+    const struct nvme_dma_engine_ops *ops;
     void *ctx;
     unsigned channels; /* number of channels that may be used, numbered from 0 */
 };
@@ -66,12 +66,12 @@ struct nvme_mover {
  * and keeps it in place until unmap() has returned.
  */
 struct nvme_mem {
-    void *addr;                     /* host address; NULL for device memory */
-    uint64_t device;                /* device address, when addr is NULL */
-    size_t len;                     /* bytes */
-    int fd;                         /* what the memory is a mapping of (memfd, dma-buf), or -1 */
-    uint64_t fd_offset;             /* of addr in fd, bytes */
-    const struct nvme_mover *mover; /* device memory only: how software reaches it */
+    void *addr;         /* host address; NULL for device memory */
+    uint64_t device;    /* device address, when addr is NULL */
+    size_t len;         /* bytes */
+    int fd;             /* what the memory is a mapping of (memfd, dma-buf), or -1 */
+    uint64_t fd_offset; /* of addr in fd, bytes */
+    const struct nvme_dma_engine *dma_engine; /* device memory only: how software reaches it */
 };
 
 struct nvme_transport;
@@ -102,12 +102,12 @@ struct nvme_transport_ops {
      * Optional (NULL for hardware): so many queues are about to get work from somebody who cannot
      * kick. What is parked of a software controller wakes up in time.
      */
-    void (*expect)(struct nvme_transport *t, unsigned queues);
+    void (*prewake)(struct nvme_transport *t, unsigned queues);
     /*
      * Optional (NULL for hardware): +1 or -1 of somebody who rings doorbells and cannot kick, a GPU
      * of another process. A software controller stays awake as long as there are any.
      */
-    void (*attend)(struct nvme_transport *t, int change);
+    void (*keep_polling)(struct nvme_transport *t, int change);
     /*
      * Optional: resets the controller from outside its registers (PCI function level reset,
      * vfio-user DEVICE_RESET). Afterwards CC.EN is 0, no command of before touches memory, and what

@@ -195,8 +195,8 @@ int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_res
 
 /*
  * Many reads of one file at once, into one buffer, from a list that the executor reads and answers
- * where it lies (struct gq_asked: `at` counts from the buffer's first byte). Others may write to
- * the list meanwhile: a piece is read as it was or as it is, inside the buffer in any case, and
+ * where it lies (struct gq_read_desc: `at` counts from the buffer's first byte). Others may write
+ * to the list meanwhile: a piece is read as it was or as it is, inside the buffer in any case, and
  * results are what stands there in the end.
  *
  * A long list is read by several runs, one after the other, of about 1 GiB or 1,048,576 pieces each

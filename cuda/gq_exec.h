@@ -70,7 +70,7 @@ struct gq_exec_ops {
     void (*shared_free)(struct gq_exec *x, void *addr);
     /*
      * Makes queue number i known. Its doorbells are the controller's, or, for an executor that
-     * does not ring itself, shadows in memory from shared_alloc().
+     * does not ring itself, proxied doorbells in memory from shared_alloc().
      */
     int (*port_add)(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
     void (*port_remove)(struct gq_exec *x, unsigned i);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 /* Acquire: what was written before the count is there. */
-static uint32_t count(const struct gq_copier_counts *c, unsigned block)
+static uint32_t count(const struct gq_copy_kernel_counts *c, unsigned block)
 {
     return __atomic_load_n(&c->of[block], __ATOMIC_ACQUIRE);
 }
@@ -18,12 +18,12 @@ static bool has_reached(uint32_t count, uint32_t number)
     return (int32_t)(count - number) >= 0;
 }
 
-/* At most the boxes there are, whatever a kernel of another process claims to have done. */
+/* At most the slots there are, whatever a kernel of another process claims to have done. */
 static unsigned under_way(const struct gq_poster *p, unsigned block)
 {
     uint32_t n = p->posted[block] - count(&p->m->done, block);
 
-    return n < GQ_COPIER_BOXES ? n : GQ_COPIER_BOXES;
+    return n < GQ_COPY_KERNEL_BOXES ? n : GQ_COPY_KERNEL_BOXES;
 }
 
 /* Little work stays on few blocks, and the others end. */
@@ -42,12 +42,12 @@ static unsigned least_busy(const struct gq_poster *p)
     return best;
 }
 
-/* How many copies from the first one have its length, and fit into a box. */
+/* How many copies from the first one have its length, and fit into a slot. */
 static unsigned batch_len(const struct gq_gather *copies, unsigned n)
 {
     unsigned i = 1;
 
-    n = n < GQ_COPIER_BATCH ? n : GQ_COPIER_BATCH;
+    n = n < GQ_COPY_KERNEL_BATCH ? n : GQ_COPY_KERNEL_BATCH;
     while (i < n && copies[i].len == copies[0].len)
         i++;
     return i;
@@ -55,64 +55,65 @@ static unsigned batch_len(const struct gq_gather *copies, unsigned n)
 
 int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, unsigned n)
 {
-    unsigned boxes = p->blocks * GQ_COPIER_BOXES, full = 0, batches = 0;
+    unsigned slots = p->blocks * GQ_COPY_KERNEL_BOXES, full = 0, batches = 0;
 
     for (unsigned b = 0; b < p->blocks; b++)
         full += under_way(p, b);
-    if (n <= boxes - full)
+    if (n <= slots - full)
         return 0;
     for (unsigned i = 0; i < n; batches++)
         i += batch_len(copies + i, n - i);
-    if (batches > boxes)
+    if (batches > slots)
         return -ENOSPC;
-    return batches > boxes - full ? -EAGAIN : 0;
+    return batches > slots - full ? -EAGAIN : 0;
 }
 
 /* How many words a filling writes at least: the first line, which says of itself all that it has.
  */
 static unsigned words_written(uint32_t fill)
 {
-    return fill % GQ_COPIER_RENEWAL ? GQ_COPIER_LINE : GQ_COPIER_WORDS;
+    return fill % GQ_COPY_KERNEL_RENEWAL ? GQ_COPY_KERNEL_LINE : GQ_COPY_KERNEL_WORDS;
 }
 
 /*
- * The first copies, as far as they have one length and fit into a box: how many.
+ * The first copies, as far as they have one length and fit into a slot: how many.
  *
  * The head goes last: who sees it sees all that was stored before, but for words that he loaded
  * together with it. A word of 128 fillings ago would pass for a new one: all get the tag of every
  * 64th filling, used or not, so that none is as old as that. The count is for the keeper, who must
- * see the box as well.
+ * see the slot as well.
  */
 static unsigned post(struct gq_poster *p, unsigned block, const struct gq_gather *copies,
                      unsigned n)
 {
-    uint32_t batch = p->posted[block]++, fill = batch / GQ_COPIER_BOXES + 1;
-    uint64_t tag = GQ_COPIER_TAG(fill), len = copies[0].len;
+    uint32_t batch = p->posted[block]++, fill = batch / GQ_COPY_KERNEL_BOXES + 1;
+    uint64_t tag = GQ_COPY_KERNEL_TAG(fill), len = copies[0].len;
     uint64_t shift = (uint64_t)__builtin_ctzll(len);
-    uint64_t *words = p->m->boxes[block * GQ_COPIER_BOXES + batch % GQ_COPIER_BOXES].words;
-    unsigned most = n < GQ_COPIER_BATCH ? n : GQ_COPIER_BATCH, in_box = 0;
+    uint64_t *words =
+        p->m->slots[block * GQ_COPY_KERNEL_BOXES + batch % GQ_COPY_KERNEL_BOXES].words;
+    unsigned most = n < GQ_COPY_KERNEL_BATCH ? n : GQ_COPY_KERNEL_BATCH, in_slot = 0;
 
     words[1] = tag;
-    for (; in_box < most && copies[in_box].len == len; in_box++) {
-        words[2 + 2 * in_box] = copies[in_box].dst | tag;
-        words[3 + 2 * in_box] = copies[in_box].src | tag;
+    for (; in_slot < most && copies[in_slot].len == len; in_slot++) {
+        words[2 + 2 * in_slot] = copies[in_slot].dst | tag;
+        words[3 + 2 * in_slot] = copies[in_slot].src | tag;
     }
-    for (unsigned i = 2 + 2 * in_box; i < words_written(fill); i++)
+    for (unsigned i = 2 + 2 * in_slot; i < words_written(fill); i++)
         words[i] = tag;
-    __atomic_store_n(&words[0], in_box | shift << 8 | tag, __ATOMIC_RELEASE);
+    __atomic_store_n(&words[0], in_slot | shift << 8 | tag, __ATOMIC_RELEASE);
     __atomic_store_n(&p->m->posted.of[block], p->posted[block], __ATOMIC_RELEASE);
-    return in_box;
+    return in_slot;
 }
 
 void gq_poster_post(struct gq_poster *p, const struct gq_gather *copies, unsigned n,
-                    struct gq_copier_ticket *ticket)
+                    struct gq_copy_kernel_ticket *ticket)
 {
     for (unsigned done = 0; done < n;)
         done += post(p, least_busy(p), copies + done, n - done);
     memcpy(ticket->need, p->posted, sizeof(ticket->need));
 }
 
-bool gq_poster_done(const struct gq_poster *p, const struct gq_copier_ticket *ticket)
+bool gq_poster_done(const struct gq_poster *p, const struct gq_copy_kernel_ticket *ticket)
 {
     for (unsigned b = 0; b < p->blocks; b++) {
         if (!has_reached(count(&p->m->done, b), ticket->need[b]))
@@ -130,7 +131,7 @@ bool gq_poster_is_stuck(const struct gq_poster *p)
     return false;
 }
 
-bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copier_ticket *ticket)
+bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copy_kernel_ticket *ticket)
 {
     bool missing = false;
 
@@ -149,11 +150,12 @@ bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copier_ticket 
 void gq_poster_take_back(struct gq_poster *p)
 {
     for (unsigned b = 0; b < p->blocks; b++) {
-        /* Of a filling that is neither the last nor the next one of any box. */
-        uint64_t none = GQ_COPIER_TAG(p->posted[b] / GQ_COPIER_BOXES + GQ_COPIER_RENEWAL);
+        /* Of a filling that is neither the last nor the next one of any slot. */
+        uint64_t none =
+            GQ_COPY_KERNEL_TAG(p->posted[b] / GQ_COPY_KERNEL_BOXES + GQ_COPY_KERNEL_RENEWAL);
 
-        for (unsigned i = 0; i < GQ_COPIER_BOXES; i++)
-            __atomic_store_n(&p->m->boxes[b * GQ_COPIER_BOXES + i].words[0], none,
+        for (unsigned i = 0; i < GQ_COPY_KERNEL_BOXES; i++)
+            __atomic_store_n(&p->m->slots[b * GQ_COPY_KERNEL_BOXES + i].words[0], none,
                              __ATOMIC_RELEASE);
         __atomic_store_n(&p->m->posted.of[b], count(&p->m->done, b), __ATOMIC_RELEASE);
     }
@@ -177,7 +179,7 @@ void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device
 
     *k = (struct gq_keeper){.m = m, .blocks = blocks};
     k->launch.idle_ns = idle_ns;
-    k->launch.boxes = there->boxes;
+    k->launch.slots = there->slots;
     k->launch.done = (uint32_t *)(uintptr_t)there->done.of;
     k->launch.ended = (uint32_t *)(uintptr_t)there->ended.of;
 }
@@ -233,7 +235,7 @@ static void take_back(struct gq_keeper *k, unsigned stream)
     }
 }
 
-int gq_keeper_look(struct gq_keeper *k)
+int gq_keeper_peek(struct gq_keeper *k)
 {
     unsigned stream = gq_keeper_is_needed(k) ? free_stream(k) : GQ_KEEPER_STREAMS;
     int err;

@@ -1,6 +1,6 @@
 /*
  * Commands a thread knows and has not completed: delayed ones (a heap by due time), lost ones,
- * ones the mover has, and ones whose completion queue is full.
+ * ones the DMA engine has, and ones whose completion queue is full.
  */
 #include <string.h>
 

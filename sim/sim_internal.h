@@ -166,7 +166,8 @@ struct sim_thread {
     uint64_t flushed; /* of the flusher's, what has been looked at */
     bool blocked; /* a command waits for room for its copies; the pieces are its own meanwhile */
     struct sim_counters count;
-    _Atomic unsigned moving; /* commands in the hands of the mover; stored by who has the lock */
+    _Atomic unsigned
+        moving; /* commands in the hands of the DMA engine; stored by who has the lock */
     unsigned rounds, sweeps;
     unsigned spins; /* rounds in vain since the last work, or 0 after a sleep; the thread's own */
 
@@ -199,7 +200,7 @@ struct sim {
     struct sim_thread *threads;
     unsigned n_threads;
     unsigned spin_us;
-    _Atomic unsigned attended; /* holders of queues who do not kick: see sim_attend() */
+    _Atomic unsigned attended; /* holders of queues who do not kick: see sim_keep_polling() */
 
     pthread_mutex_t reg_lock; /* registers */
     uint64_t asq, acq;
@@ -211,10 +212,10 @@ struct sim {
     uint32_t stuck_rdy; /* NVME_CSTS_RDY or 0 */
     struct sim_transport *transport;
 
-    pthread_mutex_t map_lock; /* map() and unmap() one at a time; mover, pins */
-    const struct nvme_mover *mover;
+    pthread_mutex_t map_lock; /* map() and unmap() one at a time; DMA engine, pins */
+    const struct nvme_dma_engine *dma_engine;
     unsigned device_mappings;
-    pthread_mutex_t channel_locks[SIM_MAX_THREADS]; /* where threads share mover channels */
+    pthread_mutex_t channel_locks[SIM_MAX_THREADS]; /* where threads share DMA engine channels */
 
     pthread_mutex_t gate_lock;
     _Atomic bool gate; /* somebody pauses the threads: do not start another round */
@@ -248,7 +249,7 @@ struct sim {
     _Atomic uint64_t bandwidth_free_at;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint64_t kicks;
-    _Atomic unsigned expected; /* SIM_EXPECTED...: see sim_expect() */
+    _Atomic unsigned expected; /* SIM_EXPECTED...: see sim_prewake() */
 
     _Atomic uint64_t events[SIM_EV_COUNT];
     pthread_mutex_t event_lock; /* violations */
@@ -274,10 +275,10 @@ static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 }
 void sim_wake_all(struct sim *s);
 void sim_kick(struct nvme_transport *t);
-void sim_expect(struct nvme_transport *t, unsigned queues);
-void sim_attend(struct nvme_transport *t, int change);
+void sim_prewake(struct nvme_transport *t, unsigned queues);
+void sim_keep_polling(struct nvme_transport *t, int change);
 bool sim_drained(struct sim *s);
-/* Waits until the mover has nothing of ours; threads must not be paused. 0 or -ETIMEDOUT. */
+/* Waits until the DMA engine has nothing of ours; threads must not be paused. 0 or -ETIMEDOUT. */
 int sim_drain(struct sim *s);
 uint64_t sim_now(void);
 static inline uint64_t sim_random(uint64_t *state)
@@ -417,7 +418,9 @@ void sim_forget_all(struct sim_thread *th);
 bool sim_admin_run(struct sim *s);
 
 /* io.c */
-#define SIM_MOVING 0xffffu /* in place of a status: the mover or the flusher has the command */
+#define SIM_MOVING                                                                 \
+    0xffffu /* in place of a status: the DMA engine or the flusher has the command \
+             */
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
 /* What it wrote is on the media. NVME_OK, or SIM_MOVING until that is durable. */
@@ -524,11 +527,11 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
 }
 
 /* move.c */
-int sim_mover_attach(struct sim *s, const struct nvme_mover *mover);
-void sim_mover_detach(struct sim *s);
+int sim_dma_engine_attach(struct sim *s, const struct nvme_dma_engine *dma_engine);
+void sim_dma_engine_detach(struct sim *s);
 /* A read or write whose data are th->pieces. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
-/* Sees what the mover has done; sim_move_work() completes it. */
+/* Sees what the DMA engine has done; sim_move_work() completes it. */
 void sim_move_look(struct sim_thread *th);
 bool sim_move_work(struct sim_thread *th);
 void sim_move_submit(struct sim_thread *th);

@@ -111,16 +111,16 @@ static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *
 
     if (!mem->len || ((start | mem->len) & (NVME_PAGE_SIZE - 1)))
         return -EINVAL;
-    if (!mem->addr && !mem->mover)
+    if (!mem->addr && !mem->dma_engine)
         return -EFAULT;
     pthread_mutex_lock(&s->map_lock);
-    int rc = mem->addr ? 0 : sim_mover_attach(s, mem->mover);
+    int rc = mem->addr ? 0 : sim_dma_engine_attach(s, mem->dma_engine);
     if (rc == 0) {
         sim_pause(s);
         rc = *iova ? add_at(&s->iova, mem, *iova) : add_anywhere(&s->iova, mem, iova);
         sim_resume(s);
         if (rc && !mem->addr)
-            sim_mover_detach(s);
+            sim_dma_engine_detach(s);
     }
     pthread_mutex_unlock(&s->map_lock);
     return rc;
@@ -289,7 +289,7 @@ int sim_unmap(struct nvme_transport *tr, uint64_t iova)
         table_remove(s, iova);
         sim_resume(s);
         if (device)
-            sim_mover_detach(s);
+            sim_dma_engine_detach(s);
     }
     pthread_mutex_unlock(&s->map_lock);
     return rc;
@@ -302,5 +302,5 @@ void sim_unmap_all(struct sim *s)
     s->iova.n = 0;
     for (size_t i = 0; i < n; i++)
         if (!s->iova.at[i].host)
-            sim_mover_detach(s);
+            sim_dma_engine_detach(s);
 }

@@ -1,7 +1,7 @@
 /*
- * Commands whose memory is on a device: their copies are batched into submissions to the mover,
- * one channel a thread. Media the mover could pin is copied straight; other media goes through
- * rings of pinned bounce memory, one for each direction, freed in the order of submission.
+ * Commands whose memory is on a device: their copies are batched into submissions to the DMA
+ * engine, one channel a thread. Media the DMA engine could pin is copied straight; other media goes
+ * through rings of pinned bounce memory, one for each direction, freed in the order of submission.
  */
 #include <assert.h>
 #include <errno.h>
@@ -120,9 +120,9 @@ static void leave_channel(struct sim_move *m)
         pthread_mutex_unlock(m->channel_lock);
 }
 
-static int mover_submit(struct sim_move *m, struct sim_sub *sub)
+static int dma_engine_submit(struct sim_move *m, struct sim_sub *sub)
 {
-    const struct nvme_mover *mv = m->mover;
+    const struct nvme_dma_engine *mv = m->dma_engine;
 
     if (!enter_channel(m))
         return -EAGAIN;
@@ -132,9 +132,9 @@ static int mover_submit(struct sim_move *m, struct sim_sub *sub)
     return rc;
 }
 
-static int mover_poll(struct sim_move *m, const struct sim_sub *sub)
+static int dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
 {
-    const struct nvme_mover *mv = m->mover;
+    const struct nvme_dma_engine *mv = m->dma_engine;
 
     if (!enter_channel(m))
         return 0;
@@ -143,7 +143,7 @@ static int mover_poll(struct sim_move *m, const struct sim_sub *sub)
     return rc;
 }
 
-/* Sends what is filled. false when the mover has too much in flight to take it now. */
+/* Sends what is filled. false when the DMA engine has too much in flight to take it now. */
 static bool send(struct sim_thread *th, bool to_device)
 {
     struct sim_move *m = th->move;
@@ -151,7 +151,7 @@ static bool send(struct sim_thread *th, bool to_device)
 
     if (!sub || !sub->n)
         return true;
-    int rc = mover_submit(m, sub);
+    int rc = dma_engine_submit(m, sub);
     if (rc == -EAGAIN)
         return false;
     m->fill[to_device] = NULL;
@@ -160,7 +160,7 @@ static bool send(struct sim_thread *th, bool to_device)
     return true;
 }
 
-/* Many small copies: a mover may move such submissions side by side, so they need not wait. */
+/* Many small copies: a DMA engine may move such submissions side by side, so they need not wait. */
 static bool is_worth_sending(const struct sim_sub *sub)
 {
     return sub && sub->n >= COPIES_ENOUGH && sub->copies[0].len <= COPY_SMALL;
@@ -168,7 +168,7 @@ static bool is_worth_sending(const struct sim_sub *sub)
 
 /*
  * One submission moves, one waits behind it, and meanwhile the next one fills: the busier the
- * mover, the larger what it is given, and neighbours in one submission become one copy.
+ * DMA engine, the larger what it is given, and neighbours in one submission become one copy.
  */
 void sim_move_submit(struct sim_thread *th)
 {
@@ -356,7 +356,7 @@ void sim_move_look(struct sim_thread *th)
 
     for (; m && m->n_ended < m->n_flying; m->n_ended++) {
         struct sim_sub *sub = m->flying[(m->first + m->n_ended) % SIM_SUBS];
-        int rc = sub->refused ? -EIO : mover_poll(m, sub);
+        int rc = sub->refused ? -EIO : dma_engine_poll(m, sub);
 
         if (rc == 0)
             return;
@@ -390,7 +390,7 @@ static void move_free(struct sim_move *m)
     if (!m)
         return;
     if (m->pinned)
-        m->mover->ops->unpin(m->mover->ctx, m->bounce);
+        m->dma_engine->ops->unpin(m->dma_engine->ctx, m->bounce);
     if (m->bounce)
         munmap(m->bounce, 2 * RING_BYTES);
     for (unsigned i = 0; i < SIM_SUBS; i++) {
@@ -409,22 +409,23 @@ static int alloc_bounce(struct sim_move *m)
     m->bounce = p;
     m->ring[0].base = p;
     m->ring[1].base = m->ring[0].base + RING_BYTES;
-    int rc = m->mover->ops->pin(m->mover->ctx, p, 2 * RING_BYTES);
+    int rc = m->dma_engine->ops->pin(m->dma_engine->ctx, p, 2 * RING_BYTES);
     m->pinned = rc == 0;
     return rc ? -EFAULT : 0;
 }
 
-static int move_new(struct sim *s, const struct nvme_mover *mover, unsigned index,
+static int move_new(struct sim *s, const struct nvme_dma_engine *dma_engine, unsigned index,
                     struct sim_move **out)
 {
     struct sim_move *m = calloc(1, sizeof(*m));
 
     if (!m)
         return -ENOMEM;
-    m->mover = mover;
-    m->channel = index % mover->channels;
-    m->channel_lock = s->n_threads > mover->channels ? &s->channel_locks[m->channel] : NULL;
-    m->max_copies = mover->ops->max_copies < MAX_COPIES ? mover->ops->max_copies : MAX_COPIES;
+    m->dma_engine = dma_engine;
+    m->channel = index % dma_engine->channels;
+    m->channel_lock = s->n_threads > dma_engine->channels ? &s->channel_locks[m->channel] : NULL;
+    m->max_copies =
+        dma_engine->ops->max_copies < MAX_COPIES ? dma_engine->ops->max_copies : MAX_COPIES;
     for (unsigned i = 0; i < SIM_SUBS; i++) {
         struct sim_sub *sub = &m->subs[i];
 
@@ -445,17 +446,18 @@ static int move_new(struct sim *s, const struct nvme_mover *mover, unsigned inde
     return 0;
 }
 
-static void pin_media(struct sim *s, const struct nvme_mover *mover, bool *pinned)
+static void pin_media(struct sim *s, const struct nvme_dma_engine *dma_engine, bool *pinned)
 {
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
-        pinned[i] = s->ns[i].base && mover->ops->pin(mover->ctx, s->ns[i].base, s->ns[i].len) == 0;
+        pinned[i] = s->ns[i].base &&
+                    dma_engine->ops->pin(dma_engine->ctx, s->ns[i].base, s->ns[i].len) == 0;
 }
 
-static void install(struct sim *s, const struct nvme_mover *mover, struct sim_move **moves,
-                    const bool *pinned)
+static void install(struct sim *s, const struct nvme_dma_engine *dma_engine,
+                    struct sim_move **moves, const bool *pinned)
 {
     sim_pause(s);
-    s->mover = mover;
+    s->dma_engine = dma_engine;
     for (unsigned i = 0; i < s->n_threads; i++) {
         s->threads[i].move = moves[i];
         s->threads[i].blocked = false;
@@ -465,39 +467,39 @@ static void install(struct sim *s, const struct nvme_mover *mover, struct sim_mo
     sim_resume(s);
 }
 
-/* map_lock held. The first device mapping brings the mover, the last one takes it away. */
-int sim_mover_attach(struct sim *s, const struct nvme_mover *mover)
+/* map_lock held. The first device mapping brings the DMA engine, the last one takes it away. */
+int sim_dma_engine_attach(struct sim *s, const struct nvme_dma_engine *dma_engine)
 {
     struct sim_move *moves[SIM_MAX_THREADS] = {NULL};
     bool pinned[SIM_MAX_NAMESPACES];
     int rc = 0;
 
     if (s->device_mappings) {
-        if (s->mover->ops != mover->ops || s->mover->ctx != mover->ctx)
+        if (s->dma_engine->ops != dma_engine->ops || s->dma_engine->ctx != dma_engine->ctx)
             return -EFAULT;
         s->device_mappings++;
         return 0;
     }
-    if (!mover->channels || !mover->ops->max_copies)
+    if (!dma_engine->channels || !dma_engine->ops->max_copies)
         return -EFAULT;
     for (unsigned i = 0; i < s->n_threads && rc == 0; i++)
-        rc = move_new(s, mover, i, &moves[i]);
+        rc = move_new(s, dma_engine, i, &moves[i]);
     if (rc) {
         for (unsigned i = 0; i < s->n_threads; i++)
             move_free(moves[i]);
         return rc;
     }
-    pin_media(s, mover, pinned);
-    install(s, mover, moves, pinned);
+    pin_media(s, dma_engine, pinned);
+    install(s, dma_engine, moves, pinned);
     s->device_mappings = 1;
     return 0;
 }
 
-void sim_mover_detach(struct sim *s)
+void sim_dma_engine_detach(struct sim *s)
 {
     struct sim_move *moves[SIM_MAX_THREADS] = {NULL}, *none[SIM_MAX_THREADS] = {NULL};
     bool pinned[SIM_MAX_NAMESPACES] = {false}, unpinned[SIM_MAX_NAMESPACES] = {false};
-    const struct nvme_mover *mover = s->mover;
+    const struct nvme_dma_engine *dma_engine = s->dma_engine;
 
     if (--s->device_mappings)
         return;
@@ -510,5 +512,5 @@ void sim_mover_detach(struct sim *s)
         move_free(moves[i]);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         if (pinned[i])
-            mover->ops->unpin(mover->ctx, s->ns[i].base);
+            dma_engine->ops->unpin(dma_engine->ctx, s->ns[i].base);
 }

@@ -1,6 +1,6 @@
 /*
- * Submissions to the mover as they are filled: move.c's, and what reads that need no more than a
- * copy (io.c) add to them on the way.
+ * Submissions to the DMA engine as they are filled: move.c's, and what reads that need no more than
+ * a copy (io.c) add to them on the way.
  */
 #ifndef SIM_SIM_MOVE_H
 #define SIM_SIM_MOVE_H
@@ -30,7 +30,7 @@ struct sim_ring {
 };
 
 struct sim_move {
-    const struct nvme_mover *mover;
+    const struct nvme_dma_engine *dma_engine;
     pthread_mutex_t *channel_lock; /* NULL: the channel is this thread's alone */
     unsigned channel, max_copies;
     struct sim_sub subs[SIM_SUBS];

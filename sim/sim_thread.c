@@ -123,7 +123,7 @@ void sim_kick(struct nvme_transport *t)
  * is expected is written down before the look whether it is parked, and park() looks for it after:
  * a thread that is about to sleep again, for milliseconds, does not.
  */
-void sim_expect(struct nvme_transport *t, unsigned queues)
+void sim_prewake(struct nvme_transport *t, unsigned queues)
 {
     struct sim *s = ((struct sim_transport *)t)->s;
 
@@ -132,7 +132,7 @@ void sim_expect(struct nvme_transport *t, unsigned queues)
 }
 
 /* Stores of the last one that nobody has looked at yet are looked at while they count as his. */
-void sim_attend(struct nvme_transport *t, int change)
+void sim_keep_polling(struct nvme_transport *t, int change)
 {
     struct sim *s = ((struct sim_transport *)t)->s;
 
@@ -144,9 +144,9 @@ void sim_attend(struct nvme_transport *t, int change)
 }
 
 /*
- * A thread that waits for a doorbell or the mover answers the sooner the less it does meanwhile: it
- * looks at the affairs of others now and then, and after it has slept. One counter, whatever the
- * rounds bring: with work every few rounds it looks no less often.
+ * A thread that waits for a doorbell or the DMA engine answers the sooner the less it does
+ * meanwhile: it looks at the affairs of others now and then, and after it has slept. One counter,
+ * whatever the rounds bring: with work every few rounds it looks no less often.
  */
 static bool looks_around(const struct sim_thread *th, bool worked)
 {
@@ -175,7 +175,7 @@ static void look_for_strays(struct sim_thread *th, bool idle)
 
 /*
  * Each load waits for what another has written: not one after the other. The doorbells arrive while
- * the mover is asked, and the entries while what it has done is completed.
+ * the DMA engine is asked, and the entries while what it has done is completed.
  */
 static void look(struct sim_thread *th, bool at_queues)
 {
@@ -267,7 +267,7 @@ static bool news_for(struct sim_thread *th)
 
     if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed))
         return true;
-    if (th->index == 0 && atomic_load(&s->expected)) /* see sim_expect() */
+    if (th->index == 0 && atomic_load(&s->expected)) /* see sim_prewake() */
         return true;
     /*
      * No round looks at doorbells then. Who enables the controller wakes all threads afterwards,
@@ -308,7 +308,7 @@ struct rest {
     uint64_t ns;    /* the next sleep */
 };
 
-static bool is_attended(const struct sim_thread *th)
+static bool keeps_polling(const struct sim_thread *th)
 {
     return th->index == 0 && atomic_load_explicit(&th->s->attended, memory_order_relaxed);
 }
@@ -322,7 +322,7 @@ static bool has_cores_to_spare(const struct sim_thread *th)
 /* Spinning long needs a core to spare for it. */
 static uint64_t spin_ns(const struct sim_thread *th)
 {
-    return is_attended(th) && has_cores_to_spare(th) ? ATTENDED_SPIN : th->s->spin_us * 1000u;
+    return keeps_polling(th) && has_cores_to_spare(th) ? ATTENDED_SPIN : th->s->spin_us * 1000u;
 }
 
 static void spin(struct sim_thread *th)
@@ -335,7 +335,7 @@ static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
 {
     if (th->index != 0 || !atomic_load(&th->s->running))
         return PARK_MAX_NS;
-    if (is_attended(th))
+    if (keeps_polling(th))
         return idle_ns < ATTENDED_IDLE ? ATTENDED_NS : PARK_FIRST_NS;
     return idle_ns < LONG_IDLE_NS ? PARK_WATCH_NS : PARK_LONG_NS;
 }

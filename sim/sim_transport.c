@@ -82,8 +82,8 @@ static const struct nvme_transport_ops transport_ops = {
     .map = sim_map,
     .unmap = sim_unmap,
     .kick = sim_kick,
-    .expect = sim_expect,
-    .attend = sim_attend,
+    .prewake = sim_prewake,
+    .keep_polling = sim_keep_polling,
     .reset = transport_reset,
     .close = transport_close,
 };

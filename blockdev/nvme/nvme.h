@@ -132,9 +132,9 @@ unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c);
  * between makes it begin anew. When it was called for this epoch already, returns the outcome of
  * that. Called by a user, who must be stopped himself: his own stop() is called too and must not
  * wait for the calling thread. 0; -EIO: failed for good. A controller that completes no I/O command
- * between NVME_RESETS_IN_VAIN resets is given up.
+ * between NVME_MAX_RESET_RETRIES resets is given up.
  */
-#define NVME_RESETS_IN_VAIN 3
+#define NVME_MAX_RESET_RETRIES 3
 int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch);
 /* Some I/O command has completed: resets are not in vain. Cheap; call it once a harvest. */
 void nvme_ctrlr_progress(struct nvme_ctrlr *c);

@@ -81,11 +81,11 @@ static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline
         /* Before a deadline is blamed, and now and then: a register may take milliseconds. */
         if ((late || (nvme_wait_once(&wait) && ++sleeps % SLEEPS_PER_CHECK == 0)) &&
             !nvme_ctrlr_alive(c)) {
-            nvme_ctrlr_sicken(c);
+            nvme_ctrlr_mark_failed(c);
             return -EIO;
         }
         if (late) {
-            nvme_ctrlr_sicken(c);
+            nvme_ctrlr_mark_failed(c);
             return -ETIMEDOUT;
         }
     }
@@ -96,7 +96,7 @@ static int execute_once(struct nvme_ctrlr *c, struct nvme_sqe *sqe, uint64_t dea
 {
     int rc;
 
-    if (!nvme_ctrlr_well(c))
+    if (!nvme_ctrlr_healthy(c))
         return -EIO;
     sqe->cid = c->admin_cid++;
     nvme_ring_post(&c->admin_ring, sqe);
@@ -115,7 +115,7 @@ static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *
     *cqe = (struct nvme_cqe){0};
     for (;;) {
         rc = execute_once(c, sqe, deadline, cqe);
-        if (!rc || !nvme_ctrlr_well(c) || !nvme_status_not_yet(NVME_STATUS(cqe->status)) ||
+        if (!rc || !nvme_ctrlr_healthy(c) || !nvme_status_not_yet(NVME_STATUS(cqe->status)) ||
             nvme_now_ns() + NVME_PATIENCE_NS >= deadline)
             return rc;
         nanosleep(&pause, NULL);

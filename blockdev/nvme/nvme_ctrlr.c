@@ -22,12 +22,12 @@ bool nvme_ctrlr_failed(const struct nvme_ctrlr *c)
     return health(c) == NVME_FAILED;
 }
 
-bool nvme_ctrlr_well(const struct nvme_ctrlr *c)
+bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c)
 {
     return health(c) == NVME_WELL;
 }
 
-void nvme_ctrlr_sicken(struct nvme_ctrlr *c)
+void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c)
 {
     enum nvme_health well = NVME_WELL;
 
@@ -162,7 +162,7 @@ static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     if (!rc)
         nvme_parse_ctrlr_nvm(page, &c->info);
     free(page);
-    if (nvme_ctrlr_well(c))
+    if (nvme_ctrlr_healthy(c))
         return 0;
     explain_errno(c, opts, "Identify Controller, NVM command set", rc);
     return rc;
@@ -176,7 +176,7 @@ static unsigned queues_with_doorbells(const struct nvme_ctrlr *c)
     return pairs < NVME_MAX_QPAIRS ? (unsigned)pairs : NVME_MAX_QPAIRS;
 }
 
-static int ask_queues(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+static int request_queues(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     static const char step[] = "Set Features, Number of Queues";
     unsigned wanted = queues_with_doorbells(c);
@@ -188,7 +188,7 @@ static int ask_queues(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     }
     if (opts->io_queues != 0 && opts->io_queues < wanted)
         wanted = opts->io_queues;
-    c->queues_asked = wanted;
+    c->queues_requested = wanted;
     rc = nvme_admin_set_queues(c, wanted, &c->info.io_queues);
     if (rc)
         explain_errno(c, opts, step, rc);
@@ -251,7 +251,7 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     rc = identify_limits(c, opts);
     if (rc)
         goto disable;
-    rc = ask_queues(c, opts);
+    rc = request_queues(c, opts);
     if (rc)
         goto disable;
     return 0;

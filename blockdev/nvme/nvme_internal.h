@@ -45,12 +45,12 @@ struct nvme_ctrlr {
     uint64_t cap;
     unsigned admin_timeout_ms, io_timeout_ms;
     unsigned shutdown_ms;
-    unsigned queues_asked;
+    unsigned queues_requested;
 
     enum nvme_health health; /* atomic */
     bool settled;            /* atomic; once it has failed: nothing of it touches memory */
     unsigned epoch;          /* atomic; written with admin_lock held */
-    unsigned vain;           /* atomic; resets since an I/O command has completed */
+    unsigned retries;        /* atomic; resets since an I/O command has completed */
     bool unanswered;         /* atomic; nobody answered a read since nvme_answered() */
 
     pthread_mutex_t reset_lock; /* users; held during a reset */
@@ -73,8 +73,8 @@ struct nvme_ctrlr {
 /* ctrlr.c */
 bool nvme_ctrlr_failed(const struct nvme_ctrlr *c);
 /* Nothing but a reset helps: admin commands fail until then. */
-void nvme_ctrlr_sicken(struct nvme_ctrlr *c);
-bool nvme_ctrlr_well(const struct nvme_ctrlr *c);
+void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c);
+bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c);
 /* Doorbell number `index`: 2 * qid for the SQ, 2 * qid + 1 for the CQ. */
 volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index);
 void nvme_ctrlr_kick(struct nvme_ctrlr *c);

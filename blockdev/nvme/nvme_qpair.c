@@ -98,7 +98,7 @@ static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     rc = create_sq(c, qp);
     /* A completion queue that cannot be deleted either is the reset's to remove. */
     if (rc && delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
-        nvme_ctrlr_sicken(c);
+        nvme_ctrlr_mark_failed(c);
     return rc;
 }
 
@@ -146,7 +146,7 @@ static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     nvme_admin_begin(c);
     qp->epoch = nvme_ctrlr_epoch(c);
     rc = create_queues(c, qp);
-    if (rc && !nvme_ctrlr_well(c))
+    if (rc && !nvme_ctrlr_healthy(c))
         abandon(c, qp);
     nvme_admin_end(c);
     return rc;
@@ -229,7 +229,7 @@ int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     }
     /* What is left of the pair cannot be told: no command may rely on it. */
     if (rc)
-        nvme_ctrlr_sicken(c);
+        nvme_ctrlr_mark_failed(c);
     nvme_admin_end(c);
     return rc;
 }

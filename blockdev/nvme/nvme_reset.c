@@ -19,8 +19,8 @@ unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c)
 void nvme_ctrlr_progress(struct nvme_ctrlr *c)
 {
     /* Read first: the line stays shared between those who harvest. */
-    if (__atomic_load_n(&c->vain, __ATOMIC_RELAXED))
-        __atomic_store_n(&c->vain, 0, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&c->retries, __ATOMIC_RELAXED))
+        __atomic_store_n(&c->retries, 0, __ATOMIC_RELAXED);
 }
 
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
@@ -94,7 +94,7 @@ static int verify_ctrlr(struct nvme_ctrlr *c)
 static int verify_queues(struct nvme_ctrlr *c)
 {
     unsigned granted;
-    int rc = nvme_admin_set_queues(c, c->queues_asked, &granted);
+    int rc = nvme_admin_set_queues(c, c->queues_requested, &granted);
 
     return !rc && granted < c->info.io_queues ? -ENXIO : rc;
 }
@@ -181,9 +181,9 @@ static void next_epoch(struct nvme_ctrlr *c)
     nvme_dma_free_orphans(c);
 }
 
-static bool in_vain(struct nvme_ctrlr *c)
+static bool retries_exhausted(struct nvme_ctrlr *c)
 {
-    return __atomic_fetch_add(&c->vain, 1, __ATOMIC_RELAXED) >= NVME_RESETS_IN_VAIN;
+    return __atomic_fetch_add(&c->retries, 1, __ATOMIC_RELAXED) >= NVME_MAX_RESET_RETRIES;
 }
 
 /* With the users stopped. The admin lock keeps others' commands out until it is over. */
@@ -192,7 +192,7 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     bool settled = true;
 
     pthread_mutex_lock(&c->admin_lock);
-    if (in_vain(c) || restart(c)) {
+    if (retries_exhausted(c) || restart(c)) {
         settled = nvme_quieten(c);
         nvme_ctrlr_fail(c, settled);
     }

@@ -26,11 +26,11 @@ EMBED(readv_fatbin, READV_FATBIN);
 #define READV_IMAGE NULL
 #endif
 
-#ifdef COPIER_FATBIN
-EMBED(copier_fatbin, COPIER_FATBIN);
-#define COPIER_IMAGE copier_fatbin
+#ifdef COPY_KERNEL_FATBIN
+EMBED(copy_kernel_fatbin, COPY_KERNEL_FATBIN);
+#define COPY_KERNEL_IMAGE copy_kernel_fatbin
 #else
-#define COPIER_IMAGE NULL
+#define COPY_KERNEL_IMAGE NULL
 #endif
 
 #ifdef SERVICE_FATBIN
@@ -50,9 +50,9 @@ const void *readv_image(void)
     return READV_IMAGE;
 }
 
-const void *copier_image(void)
+const void *copy_kernel_image(void)
 {
-    return COPIER_IMAGE;
+    return COPY_KERNEL_IMAGE;
 }
 
 const void *service_image(void)

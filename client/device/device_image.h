@@ -4,9 +4,9 @@
 
 /* NULL where the library was built without a CUDA compiler. */
 const void *direct_image(void);
-/* One kernel each: for lists, of client/direct_service.h, and of client/copier.h. */
+/* One kernel each: for lists, of client/direct_service.h, and of client/copy kernel.h. */
 const void *readv_image(void);
 const void *service_image(void);
-const void *copier_image(void);
+const void *copy_kernel_image(void);
 
 #endif

@@ -16,12 +16,13 @@
 #endif
 #include "gpunvme/gpunvme_ioctl.h"
 
-static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_asked) &&
+static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_read_desc) &&
                   offsetof(struct gpunvme_piece, file_offset) ==
-                      offsetof(struct gq_asked, file_offset) &&
-                  offsetof(struct gpunvme_piece, buffer_offset) == offsetof(struct gq_asked, at) &&
-                  offsetof(struct gpunvme_piece, len) == offsetof(struct gq_asked, len) &&
-                  offsetof(struct gpunvme_piece, result) == offsetof(struct gq_asked, result),
+                      offsetof(struct gq_read_desc, file_offset) &&
+                  offsetof(struct gpunvme_piece, buffer_offset) ==
+                      offsetof(struct gq_read_desc, at) &&
+                  offsetof(struct gpunvme_piece, len) == offsetof(struct gq_read_desc, len) &&
+                  offsetof(struct gpunvme_piece, result) == offsetof(struct gq_read_desc, result),
               "pieces are what the queue code takes");
 
 /* Pieces of a list at most: their numbers stay below those that say that there is none. */
@@ -56,8 +57,8 @@ GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
  * How many of the groups share a list of n pieces: each of them comes to the same, for lengths are
  * only read. n is not 0.
  */
-GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_asked *list, uint32_t n,
-                              uint32_t groups)
+GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_read_desc *list,
+                              uint32_t n, uint32_t groups)
 {
     GQ_LANE_VAR(uint64_t, lens);
     uint64_t all = 0;
@@ -77,8 +78,8 @@ GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_asked *
 }
 
 /* Of a share, the results that are `was`, or with 0 all of them, become err. */
-GQ_FN void gd_tell_share(const struct gd_reader *w, const struct gq_run *run, struct gq_asked *list,
-                         uint32_t rank, int was, int err)
+GQ_FN void gd_tell_share(const struct gd_reader *w, const struct gq_run *run,
+                         struct gq_read_desc *list, uint32_t rank, int was, int err)
 {
     GQ_FOR_LANES(lane)
     {
@@ -96,7 +97,7 @@ GQ_FN void gd_tell_share(const struct gd_reader *w, const struct gq_run *run, st
  * The rank-th of `groups` shares of a list of n pieces, which has `at` counted from the buffer's
  * start; of long pieces the last groups have none. 0, or the first error of one of them.
  */
-GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_asked *list,
+GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_read_desc *list,
                         uint32_t n, uint32_t rank, uint32_t groups)
 {
     struct gq_reads reads = gd_reads(w->file, b);
@@ -112,7 +113,7 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
         gd_tell_share(w, &run, list, rank, 0, err);
         return err;
     }
-    reads.asked = list;
+    reads.desc = list;
     bad = gd_drive(w, &run, &reads, rank);
     /* Each was told when it failed, and nobody had asked yet whether the leases are to blame. */
     if (bad != GQ_NO_READ && gd_refused_error(w) == -ESTALE)
@@ -125,7 +126,7 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
 
 /* All of it by this warp: what the function promises stands in gpunvme_device.h. */
 GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
-                         struct gq_asked *list, uint32_t n)
+                         struct gq_read_desc *list, uint32_t n)
 {
     const struct gpunvme_device_file f = gd_load_file(file);
     struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;

@@ -12,7 +12,7 @@
 struct gd_list_launch {
     struct gpunvme_device_file file;
     struct gd_buffer buffer; /* what pieces count their places from */
-    struct gq_asked *list;
+    struct gq_read_desc *list;
     uint32_t n;
 };
 

@@ -19,11 +19,12 @@
 #include "client/device/gd_service.h"
 #include "client/device/gd_single.h"
 
-#define GD_STAY_NS  200000u    /* without a read, and the block leaves */
-#define GD_SERVE_NS 100000000u /* with reads that come without a pause, likewise: see gd_stay() */
+#define GD_PERSISTENT_NS 200000u /* without a read, and the block leaves */
+#define GD_SERVE_NS \
+    100000000u /* with reads that come without a pause, likewise: see gd_persistent() */
 /*
  * A queue that others may wait for. The next one is mostly another controller thread's, who sleeps
- * by then, as the copier does that it asks: one read waits for both.
+ * by then, as the copy kernel does that it asks: one read waits for both.
  */
 #define GD_HOLD_NS    10000000u
 #define GD_HOLD_LEAST 4u /* queues of a lease of which one is kept */
@@ -31,8 +32,8 @@
     8u /* of looks, the clock is looked at with one: it may take longer than they */
 
 /* What a look may find, a bit for each lane: the words of the next read, and: */
-#define GD_SEEN_READ      ((1u << GD_ASK_WORDS) - 1u)
-#define GD_SEEN_COMPLETED (1u << GD_ASK_WORDS)
+#define GD_SEEN_READ      ((1u << GD_REQUEST_WORDS) - 1u)
+#define GD_SEEN_COMPLETED (1u << GD_REQUEST_WORDS)
 
 #ifdef __CUDACC__
 typedef uint32_t gd_dword;
@@ -40,7 +41,7 @@ typedef uint32_t gd_dword;
 typedef gq_dword gd_dword;
 #endif
 
-struct gd_stay {
+struct gd_persistent {
     const struct gd_service_launch *launch;
     struct gd_reader *reader; /* has the queue, if: */
     bool holds;
@@ -54,20 +55,22 @@ struct gd_stay {
     uint64_t until_ns;           /* when to leave, whatever comes */
 };
 
-/* A word of the box, or the half of a CQE that has CID and status: upper halves tell what is new.
+/* A word of the slot, or the half of a CQE that has CID and status: upper halves tell what is new.
  */
 GQ_FN uint64_t gd_load_news(const uint64_t *words, const struct nvme_cqe *cqe, uint32_t lane)
 {
 #ifdef __CUDACC__
     /* One load for all: as two the second would wait for the first, for both acquire. */
-    return gq_acquire_word(lane < GD_ASK_WORDS ? &words[lane] : (const uint64_t *)&cqe->sq_head);
+    return gq_acquire_word(lane < GD_REQUEST_WORDS ? &words[lane]
+                                                   : (const uint64_t *)&cqe->sq_head);
 #else
-    return lane < GD_ASK_WORDS ? gq_acquire_word(&words[lane]) : (uint64_t)gq_load_cqe(cqe) << 32;
+    return lane < GD_REQUEST_WORDS ? gq_acquire_word(&words[lane])
+                                   : (uint64_t)gq_load_cqe(cqe) << 32;
 #endif
 }
 
 /* One look: GD_SEEN_*, and what the lanes have loaded. */
-GQ_FN uint32_t gd_look_around(const struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
+GQ_FN uint32_t gd_look_around(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
     const struct gq_position *at = &t->single->at;
@@ -76,18 +79,18 @@ GQ_FN uint32_t gd_look_around(const struct gd_stay *t, GQ_LANE_OUT(uint64_t, see
 
     GQ_FOR_LANES(lane)
     {
-        if (lane < GD_ASK_WORDS + t->busy)
-            GQ_AT(seen) = gd_load_news(t->launch->box.box->words, cqe, lane);
-        if (lane < GD_ASK_WORDS)
+        if (lane < GD_REQUEST_WORDS + t->busy)
+            GQ_AT(seen) = gd_load_news(t->launch->slot.slot->words, cqe, lane);
+        if (lane < GD_REQUEST_WORDS)
             GQ_AT(fresh) = GQ_AT(seen) >> 32 == t->next;
-        else if (lane == GD_ASK_WORDS)
+        else if (lane == GD_REQUEST_WORDS)
             GQ_AT(fresh) = t->busy && NVME_CQE_PHASE(GQ_AT(seen) >> 48) == at->phase;
     }
     return GQ_BALLOT(fresh);
 }
 
 /* The read's end, for the host. */
-GQ_FN void gd_tell(const struct gd_stay *t, int err)
+GQ_FN void gd_tell(const struct gd_persistent *t, int err)
 {
     const struct gd_reader *w = t->reader;
 
@@ -103,7 +106,7 @@ GQ_FN void gd_tell(const struct gd_stay *t, int err)
  * The queue to the next, if it is the warp's: since lane 0 passed the fence in front of the last
  * doorbell, nothing was stored to it.
  */
-GQ_FN void gd_let_go(struct gd_stay *t)
+GQ_FN void gd_let_go(struct gd_persistent *t)
 {
     if (t->holds)
         gd_give_fenced(t->reader);
@@ -114,7 +117,7 @@ GQ_FN void gd_let_go(struct gd_stay *t)
  * The command under way has ended, or is lost. That it failed is told before anybody else has the
  * queue, who goes round and has a completion in the same place, one that looks well to the host.
  */
-GQ_FN void gd_stay_ended(struct gd_stay *t)
+GQ_FN void gd_persistent_ended(struct gd_persistent *t)
 {
     struct gd_reader *w = t->reader;
     int err = gd_ended(w, t->single);
@@ -134,7 +137,7 @@ GQ_FN uint32_t gd_command_dword(uint32_t i, uint32_t word, uint32_t entry)
 {
     if (i == 0)
         return word | entry << 16;
-    return i >= GD_ASK_LEASE && i < GD_ASK_CHECKED_NS + 2 ? 0 : word;
+    return i >= GD_REQUEST_LEASE && i < GD_REQUEST_CHECKED_NS + 2 ? 0 : word;
 }
 
 /*
@@ -142,7 +145,7 @@ GQ_FN uint32_t gd_command_dword(uint32_t i, uint32_t word, uint32_t entry)
  * That it is sent is told behind the doorbell, in no order: the word says all there is to know.
  * While the fence waits, nobody waits for the clock and the time of the last look at the leases.
  */
-GQ_FN int gd_stay_send(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
+GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
 {
     struct gd_reader *w = t->reader;
     struct gq_single *s = t->single;
@@ -154,7 +157,7 @@ GQ_FN int gd_stay_send(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
     gq_single_start(s);
     GQ_FOR_LANES(lane)
     {
-        if (lane < GD_ASK_WORDS)
+        if (lane < GD_REQUEST_WORDS)
             sqe[lane] = gd_command_dword(lane, (uint32_t)GQ_AT(seen), s->at.entry);
         if (lane == 0)
             gq_single_give(s);
@@ -173,7 +176,7 @@ GQ_FN int gd_stay_send(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
             }
         }
     }
-    w->position.owed = 0;
+    w->position.cq_db_pending = 0;
     return GQ_FROM32(stale, 0) ? -ESTALE : 0;
 }
 
@@ -182,7 +185,7 @@ GQ_FN int gd_stay_send(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
  * a trip, which is all the time that who waits has to take it. Where all others are taken, too, he
  * would hardly ever find it free.
  */
-GQ_FN int gd_stay_take(struct gd_stay *t)
+GQ_FN int gd_persistent_take(struct gd_persistent *t)
 {
     struct gd_reader *w = t->reader;
     int err = gd_take_from(w, w->queue + 1);
@@ -202,16 +205,16 @@ GQ_FN uint64_t gd_two_words(const struct gd_reader *w, GQ_LANE_PARAM(uint64_t, s
 }
 
 /* A read of one command has come. */
-GQ_FN void gd_stay_begin(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
+GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
 {
     int err = 0;
 
-    t->file->lease = (const uint32_t *)gd_two_words(t->reader, seen, GD_ASK_LEASE);
-    t->file->checked_ns = (uint64_t *)gd_two_words(t->reader, seen, GD_ASK_CHECKED_NS);
+    t->file->lease = (const uint32_t *)gd_two_words(t->reader, seen, GD_REQUEST_LEASE);
+    t->file->checked_ns = (uint64_t *)gd_two_words(t->reader, seen, GD_REQUEST_CHECKED_NS);
     if (!t->holds)
-        err = gd_stay_take(t);
+        err = gd_persistent_take(t);
     if (!err)
-        err = gd_stay_send(t, seen);
+        err = gd_persistent_send(t, seen);
     t->busy = !err;
     if (err) {
         gd_tell(t, err);
@@ -220,14 +223,14 @@ GQ_FN void gd_stay_begin(struct gd_stay *t, GQ_LANE_PARAM(uint64_t, seen))
 }
 
 /* What a look has found of the command under way. timed: the clock was looked at before. */
-GQ_FN void gd_stay_attend(struct gd_stay *t, uint32_t news, GQ_LANE_PARAM(uint64_t, seen),
-                          bool timed)
+GQ_FN void gd_persistent_keep_polling(struct gd_persistent *t, uint32_t news,
+                                      GQ_LANE_PARAM(uint64_t, seen), bool timed)
 {
     const struct gd_reader *w = t->reader;
     struct gq_single *s = t->single;
 
     if (news & GD_SEEN_COMPLETED) {
-        gq_single_seen(s, (uint32_t)(GQ_FROM64(seen, GD_ASK_WORDS) >> 32));
+        gq_single_seen(s, (uint32_t)(GQ_FROM64(seen, GD_REQUEST_WORDS) >> 32));
     } else if (timed) {
         GQ_FOR_LANES(lane)
         {
@@ -237,19 +240,19 @@ GQ_FN void gd_stay_attend(struct gd_stay *t, uint32_t news, GQ_LANE_PARAM(uint64
         s->outcome = GQ_SAME32(s->outcome);
     }
     if (s->outcome != GQ_OUT_RUNNING)
-        gd_stay_ended(t);
+        gd_persistent_ended(t);
 }
 
 /* While no command is under way, and news is what a look has found: time to leave? */
-GQ_FN bool gd_stay_is_over(const struct gd_stay *t, uint32_t news)
+GQ_FN bool gd_persistent_is_over(const struct gd_persistent *t, uint32_t news)
 {
-    bool asked = (news & GD_SEEN_READ) == GD_SEEN_READ;
+    bool desc = (news & GD_SEEN_READ) == GD_SEEN_READ;
 
-    return t->now_ns >= t->until_ns || (!asked && t->now_ns - t->since_ns > GD_STAY_NS);
+    return t->now_ns >= t->until_ns || (!desc && t->now_ns - t->since_ns > GD_PERSISTENT_NS);
 }
 
 /* Until a read has come that is no command: true. False: it is time to leave. */
-GQ_FN bool gd_stay_serve(struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
+GQ_FN bool gd_persistent_serve(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
 
@@ -262,18 +265,18 @@ GQ_FN bool gd_stay_serve(struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
             t->now_ns = GQ_SAME64(gq_clock_ns());
         news = gd_look_around(t, seen);
         if (t->busy)
-            gd_stay_attend(t, news, seen, timed);
-        if (!t->busy && gd_stay_is_over(t, news))
+            gd_persistent_keep_polling(t, news, seen, timed);
+        if (!t->busy && gd_persistent_is_over(t, news))
             return false;
         if (t->busy || (news & GD_SEEN_READ) != GD_SEEN_READ) {
             gd_idle();
             continue;
         }
         t->number = t->next;
-        t->next = gq_box_next(t->next);
+        t->next = gq_tagged_slot_next(t->next);
         if (GQ_FROM32(seen, 0) == 0)
             return true;
-        gd_stay_begin(t, seen);
+        gd_persistent_begin(t, seen);
     }
 }
 
@@ -286,33 +289,33 @@ GQ_FN bool gd_stay_serve(struct gd_stay *t, GQ_LANE_OUT(uint64_t, seen))
  * of the process, as those that free memory do, would else wait as long as reads come. A read that
  * has come by then is for the next block.
  */
-GQ_FN bool gd_stay(const struct gd_service_launch *l, uint64_t until_ns, uint32_t *number,
-                   union gd_ask *out)
+GQ_FN bool gd_persistent(const struct gd_service_launch *l, uint64_t until_ns, uint32_t *number,
+                         union gd_request *out)
 {
     struct gpunvme_device_file file = {.set = l->set};
     struct gd_reader reader = {.group = gq_whole_group(), .file = &file}, *w = &reader;
     /* While a command is under way only the queues' lease is looked at: the file may be closed. */
     const struct gq_run run = gd_run(&file, 1, 1);
     struct gq_single single = {.run = &run, .port = &reader.port};
-    struct gd_stay stay = {.launch = l,
-                           .reader = &reader,
-                           .file = &file,
-                           .single = &single,
-                           .next = *number,
-                           .since_ns = GQ_SAME64(gq_clock_ns()),
-                           .until_ns = GQ_SAME64(until_ns)};
+    struct gd_persistent stay = {.launch = l,
+                                 .reader = &reader,
+                                 .file = &file,
+                                 .single = &single,
+                                 .next = *number,
+                                 .since_ns = GQ_SAME64(gq_clock_ns()),
+                                 .until_ns = GQ_SAME64(until_ns)};
     GQ_LANE_VAR(uint64_t, seen);
-    bool asked;
+    bool desc;
 
     reader.queue = GQ_SAME32(gd_seed());
-    asked = gd_stay_serve(&stay, seen);
+    desc = gd_persistent_serve(&stay, seen);
     gd_let_go(&stay);
     *number = stay.number;
-    if (!asked)
+    if (!desc)
         return false;
     GQ_FOR_LANES(lane)
     {
-        if (lane < GD_ASK_WORDS)
+        if (lane < GD_REQUEST_WORDS)
             out->words[lane] = (uint32_t)GQ_AT(seen);
     }
     return true;

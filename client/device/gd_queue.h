@@ -26,12 +26,13 @@ GQ_FN struct gq_position gd_position(uint32_t word)
 {
     return (struct gq_position){.entry = word >> GD_ENTRY_SHIFT,
                                 .phase = (word & GD_ODD_PASS) == 0,
-                                .owed = word & GD_OWED};
+                                .cq_db_pending = word & GD_CQ_DB_PENDING};
 }
 
 GQ_FN uint32_t gd_word(struct gq_position p)
 {
-    return p.entry << GD_ENTRY_SHIFT | (p.phase ? 0 : GD_ODD_PASS) | (p.owed ? GD_OWED : 0);
+    return p.entry << GD_ENTRY_SHIFT | (p.phase ? 0 : GD_ODD_PASS) |
+           (p.cq_db_pending ? GD_CQ_DB_PENDING : 0);
 }
 
 /* It is constant, and so loaded while the lock is. */

@@ -160,7 +160,7 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
     r->w.sq_tail = w->position.entry;
     r->w.cq_head = w->position.entry;
     r->w.phase = w->position.phase;
-    r->w.owed = w->position.owed != 0;
+    r->w.cq_db_pending = w->position.cq_db_pending != 0;
 }
 
 /* Before gd_give(). Returns what gq_reads_end() does. */

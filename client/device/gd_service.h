@@ -1,16 +1,16 @@
-/* What host and block that stays on the GPU tell each other (gd_stay.h). */
+/* What host and block that stays on the GPU tell each other (gd_persistent.h). */
 #ifndef CLIENT_DEVICE_GD_SERVICE_H
 #define CLIENT_DEVICE_GD_SERVICE_H
 
 #include "client/device/gd_types.h"
-#include "cuda/gq_box.h"
+#include "cuda/gq_tagged_slot.h"
 
-/* Of the box only so many words are looked at: 128 bytes, which one load of a warp brings. */
-#define GD_ASK_WORDS 16u
+/* Of the slot only so many words are looked at: 128 bytes, which one load of a warp brings. */
+#define GD_REQUEST_WORDS 16u
 
 /* A read, as the host asks for it. */
-union gd_ask {
-    uint32_t words[GD_ASK_WORDS];
+union gd_request {
+    uint32_t words[GD_REQUEST_WORDS];
     /*
      * One that a single command serves, which the host has made: it lies as in the ring, but for
      * the CID, and where a read command has nothing stands what else there is to know.
@@ -29,15 +29,15 @@ union gd_ask {
         uint64_t addr, len, offset;
     } read;
 };
-static_assert(sizeof(union gd_ask) == sizeof(struct nvme_sqe) &&
-                  sizeof(union gd_ask) == GD_ASK_WORDS * sizeof(uint32_t),
+static_assert(sizeof(union gd_request) == sizeof(struct nvme_sqe) &&
+                  sizeof(union gd_request) == GD_REQUEST_WORDS * sizeof(uint32_t),
               "a word of the box has a dword of the command");
-#define GD_ASK_LEASE      2u /* first word of two */
-#define GD_ASK_CHECKED_NS 4u
+#define GD_REQUEST_LEASE      2u /* first word of two */
+#define GD_REQUEST_CHECKED_NS 4u
 
 /* In host memory. */
 struct gd_service {
-    struct gq_box_memory box;
+    struct gq_tagged_slot_memory slot;
     uint64_t answer; /* the read's number in the upper half, in the lower 0 or -errno */
     uint64_t sent;   /* likewise, where the completion of its command will be: gd_sent() */
 };
@@ -62,7 +62,7 @@ GQ_FN bool gd_has_ended(uint64_t sent, const struct nvme_cqe *const *cqs)
 
 /* What one launch is told. */
 struct gd_service_launch {
-    struct gq_box_launch box;
+    struct gq_tagged_slot_launch slot;
     uint64_t *answer, *sent;
     struct gd_set set; /* whose queues serve single commands */
 };

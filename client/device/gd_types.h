@@ -23,10 +23,10 @@
 #define GD_TAKEN 1u
 #define GD_LOST \
     2u /* commands may be in flight that nobody waits for: until new queues are leased */
-#define GD_FREE(word)  (((word) & (GD_TAKEN | GD_LOST)) == 0)
-#define GD_ODD_PASS    4u  /* the second, fourth...: CQEs of phase 0 */
-#define GD_OWED        8u  /* the CQ doorbell has not been told of the entry yet */
-#define GD_ENTRY_SHIFT 16u /* entries of rings have 16 bits */
+#define GD_FREE(word)    (((word) & (GD_TAKEN | GD_LOST)) == 0)
+#define GD_ODD_PASS      4u  /* the second, fourth...: CQEs of phase 0 */
+#define GD_CQ_DB_PENDING 8u  /* the CQ doorbell has not been told of the entry yet */
+#define GD_ENTRY_SHIFT   16u /* entries of rings have 16 bits */
 
 /* State of a lease, as its page has it: anything else is a lease that has ended. */
 #define GD_LEASE_VALID   1u

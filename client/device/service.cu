@@ -9,22 +9,23 @@
 extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
     gpunvme_direct_serve(const __grid_constant__ struct gd_service_launch l)
 {
-    __shared__ union gd_ask ask;
+    __shared__ union gd_request request;
     const uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;
 
-    for (uint32_t number = l.box.first;; number = gq_box_next(number)) {
-        bool left = threadIdx.x < GQ_LANES && !gd_stay(&l, until_ns, &number, &ask);
+    for (uint32_t number = l.slot.first;; number = gq_tagged_slot_next(number)) {
+        bool left = threadIdx.x < GQ_LANES && !gd_persistent(&l, until_ns, &number, &request);
 
         if (__syncthreads_or(left))
             break;
         const struct gpunvme_device_file f =
-            gd_load_file((const struct gpunvme_device_file *)ask.read.file);
-        int64_t got = gd_pread_block(&f, NULL, ask.read.addr, ask.read.len, ask.read.offset);
+            gd_load_file((const struct gpunvme_device_file *)request.read.file);
+        int64_t got =
+            gd_pread_block(&f, NULL, request.read.addr, request.read.len, request.read.offset);
         uint32_t err = got < 0 ? (uint32_t)got : 0;
 
         if (threadIdx.x == 0)
             gd_store_result((int64_t *)l.answer, (int64_t)((uint64_t)number << 32 | err));
     }
     if (threadIdx.x == 0)
-        gq_box_leave(&l.box);
+        gq_tagged_slot_leave(&l.slot);
 }

@@ -115,7 +115,7 @@ static int share(struct gpunvme_buffer *b)
 }
 
 /* What the mount cannot take, the pipeline can, unless the caller wants to hear of it. */
-static bool may_stay(const struct gpunvme_buffer *b, int err)
+static bool may_persist(const struct gpunvme_buffer *b, int err)
 {
     return b->owner->options.path != GPUNVME_PATH_GPU &&
            (err == -ENOTSUP || err == -EXDEV || err == -ENODEV);
@@ -132,7 +132,7 @@ int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_b
     int err = locate(b);
     if (!err)
         err = share(b);
-    if (err && may_stay(b, err)) {
+    if (err && may_persist(b, err)) {
         snprintf(b->why_not, sizeof(b->why_not), "%s", gpunvme_error());
         err = 0;
     }

@@ -91,12 +91,12 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
  * what is left, as reads of other files are; after one in vain, which moved nothing, handlers wait
  * for the end of the next, or signals that come often would leave no time for anything.
  */
-int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned vain);
+int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned retries);
 /*
  * May a call be made again after err? *vain counts those in vain in a row, for a mount that is
  * ending says the same; the caller sets it to 0 when something was moved.
  */
-bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *vain);
+bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *retries);
 
 /* err, but -EINTR, whatever the mount says of a buffer that it does not know any more. */
 int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err);

@@ -11,7 +11,7 @@
 #include "client/lib/socket.h"
 #include "cuda/gq_mailbox.h"
 
-#define KERNEL   "gq_copier_kernel"
+#define KERNEL   "gq_copy_kernel_kernel"
 #define MAX_SETS 64u
 #define AWAKE_NS 100000u /* after the last launch */
 /*
@@ -25,7 +25,7 @@
 
 /* One of the drive's threads posts here. */
 struct set {
-    struct copier *copier;
+    struct copy_kernel *copy_kernel;
     struct gq_keeper keeper;
     void *streams[GQ_KEEPER_STREAMS];
 };
@@ -35,14 +35,14 @@ struct known {
     uint64_t id, key, base;
 };
 
-struct copier {
+struct copy_kernel {
     struct gpunvme *g;
-    struct place place;
+    struct memory_space space;
     struct cuda_kernel kernel;
 
     /* While attached. */
     uint64_t lease_id, lease_key;
-    struct place_map mailboxes, media;
+    struct memory_space_map mailboxes, media;
     struct gq_mailbox_head *head;
     struct set *sets;
     unsigned n_sets;
@@ -55,17 +55,17 @@ struct copier {
     size_t n_known, max_known;
 };
 
-int copier_open(struct gpunvme *g, const struct place *p, struct copier **out)
+int copy_kernel_open(struct gpunvme *g, const struct memory_space *p, struct copy_kernel **out)
 {
     *out = NULL;
-    if (!p->cuda || !copier_image() || strcmp(g->info.transport, "sim") != 0)
+    if (!p->cuda || !copy_kernel_image() || strcmp(g->info.transport, "sim") != 0)
         return 0;
-    struct copier *c = calloc(1, sizeof(*c));
+    struct copy_kernel *c = calloc(1, sizeof(*c));
     if (!c)
         return gpunvme_fail(-ENOMEM, "out of memory");
     c->g = g;
-    c->place = *p;
-    int err = cuda_driver_load(p->cuda, p->device, copier_image(), KERNEL, &c->kernel);
+    c->space = *p;
+    int err = cuda_driver_load(p->cuda, p->device, copy_kernel_image(), KERNEL, &c->kernel);
     if (err) {
         free(c);
         return err;
@@ -75,12 +75,12 @@ int copier_open(struct gpunvme *g, const struct place *p, struct copier **out)
     return 0;
 }
 
-void copier_close(struct copier *c)
+void copy_kernel_close(struct copy_kernel *c)
 {
     if (!c)
         return;
-    copier_detach(c);
-    cuda_driver_unload(c->place.cuda, c->place.device, &c->kernel);
+    copy_kernel_detach(c);
+    cuda_driver_unload(c->space.cuda, c->space.device, &c->kernel);
     pthread_mutex_destroy(&c->lock);
     free(c->known);
     free(c);
@@ -95,16 +95,17 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-static int launch(void *ctx, const struct gq_copier_launch *l, unsigned blocks, unsigned stream)
+static int launch(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks,
+                  unsigned stream)
 {
     struct set *s = ctx;
-    const struct place *p = &s->copier->place;
+    const struct memory_space *p = &s->copy_kernel->space;
     void *args[] = {(void *)l};
-    return cuda_driver_launch_blocks(p->cuda, p->device, &s->copier->kernel, blocks,
-                                     GQ_COPIER_THREADS, s->streams[stream], args);
+    return cuda_driver_launch_blocks(p->cuda, p->device, &s->copy_kernel->kernel, blocks,
+                                     GQ_COPY_KERNEL_THREADS, s->streams[stream], args);
 }
 
-static bool is_needed(const struct copier *c)
+static bool is_needed(const struct copy_kernel *c)
 {
     for (unsigned i = 0; i < c->n_sets; i++) {
         if (gq_keeper_is_needed(&c->sets[i].keeper))
@@ -114,7 +115,7 @@ static bool is_needed(const struct copier *c)
 }
 
 /* The exchange comes before the last look: whoever posts after it wakes this thread. */
-static void sleep_until_rung(struct copier *c)
+static void sleep_until_rung(struct copy_kernel *c)
 {
     const struct timespec bound = {.tv_sec = SLEEP_S};
     __atomic_exchange_n(&c->head->asleep, 1, __ATOMIC_ACQ_REL);
@@ -126,7 +127,7 @@ static void sleep_until_rung(struct copier *c)
 /* Ends when the GPU fails: the daemon copies then, after a second without an answer. */
 static void *serve(void *arg)
 {
-    struct copier *c = arg;
+    struct copy_kernel *c = arg;
     uint64_t awake_until = 0;
     int err = 0;
     while (!err && !atomic_load_explicit(&c->stopping, memory_order_relaxed)) {
@@ -135,12 +136,12 @@ static void *serve(void *arg)
         else if (now_ns() >= awake_until)
             sleep_until_rung(c);
         for (unsigned i = 0; i < c->n_sets && !err; i++)
-            err = gq_keeper_look(&c->sets[i].keeper);
+            err = gq_keeper_peek(&c->sets[i].keeper);
     }
     return NULL;
 }
 
-static void stop(struct copier *c)
+static void stop(struct copy_kernel *c)
 {
     atomic_store(&c->stopping, true);
     if (__atomic_exchange_n(&c->head->asleep, 0, __ATOMIC_ACQ_REL))
@@ -150,11 +151,11 @@ static void stop(struct copier *c)
 
 /* --- A lease --------------------------------------------------------------------------------- */
 
-static int check_told(const struct gpunvme_told_copier *t)
+static int check_reply(const struct gpunvme_reply_copy_kernel *t)
 {
-    if (t->layout != GPUNVME_COPIER_LAYOUT)
+    if (t->layout != GPUNVME_COPY_KERNEL_LAYOUT)
         return gpunvme_fail(-EPROTO, "the mount's copiers are of another kind");
-    if (t->sets == 0 || t->sets > MAX_SETS || t->blocks == 0 || t->blocks > GQ_COPIER_BLOCKS ||
+    if (t->sets == 0 || t->sets > MAX_SETS || t->blocks == 0 || t->blocks > GQ_COPY_KERNEL_BLOCKS ||
         t->len < GQ_MAILBOX_BYTES(t->sets))
         return gpunvme_fail(-EPROTO, "the mount has %u x %u mailboxes in %llu bytes", t->sets,
                             t->blocks, (unsigned long long)t->len);
@@ -162,10 +163,10 @@ static int check_told(const struct gpunvme_told_copier *t)
 }
 
 /* The socket has closed on the question; the ioctl knows why. */
-static int refused(const struct copier *c, int err)
+static int refused(const struct copy_kernel *c, int err)
 {
-    struct gpunvme_ioc_copier arg = {.lease_id = c->lease_id, .lease_key = c->lease_key};
-    int why = gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPIER, &arg, sizeof(arg));
+    struct gpunvme_ioc_copy_kernel arg = {.lease_id = c->lease_id, .lease_key = c->lease_key};
+    int why = gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPY_KERNEL, &arg, sizeof(arg));
     if (why != -EDQUOT && why != -EBUSY)
         return err;
     (void)gpunvme_fail(why, why == -EDQUOT
@@ -174,42 +175,43 @@ static int refused(const struct copier *c, int err)
     return why;
 }
 
-static int share(struct copier *c, struct gpunvme_told_copier *t)
+static int share(struct copy_kernel *c, struct gpunvme_reply_copy_kernel *t)
 {
-    const struct gpunvme_ask ask = {
-        .what = GPUNVME_ASK_COPIER, .id = c->lease_id, .key = c->lease_key};
-    struct gpunvme_told told;
+    const struct gpunvme_request request = {
+        .what = GPUNVME_ASK_COPY_KERNEL, .id = c->lease_id, .key = c->lease_key};
+    struct gpunvme_reply reply;
     int fds[SOCKET_FDS];
-    int err = socket_ask(c->g, &ask, &told, fds, 2);
+    int err = socket_request(c->g, &request, &reply, fds, 2);
     if (err)
         return refused(c, err);
-    memcpy(t, &told, sizeof(*t));
-    err = check_told(t);
+    memcpy(t, &reply, sizeof(*t));
+    err = check_reply(t);
     if (!err)
-        err = place_share(&c->place, fds[0], 0, t->len, PLACE_MEMORY, &c->mailboxes);
+        err = memory_space_share(&c->space, fds[0], 0, t->len, MEMORY_SPACE_MEMORY, &c->mailboxes);
     if (!err)
-        err = place_share(&c->place, fds[1], 0, t->media_len, PLACE_READ_ONLY, &c->media);
+        err = memory_space_share(&c->space, fds[1], 0, t->media_len, MEMORY_SPACE_READ_ONLY,
+                                 &c->media);
     close(fds[0]);
     close(fds[1]);
     return err;
 }
 
-static int open_set(struct copier *c, unsigned i, unsigned blocks)
+static int open_set(struct copy_kernel *c, unsigned i, unsigned blocks)
 {
     struct set *s = &c->sets[i];
     struct gq_mailboxes *m = gq_mailbox_set(c->head, i);
     uint64_t there = c->mailboxes.at + (uint64_t)((char *)m - (char *)c->head);
     int err = 0;
-    s->copier = c;
+    s->copy_kernel = c;
     gq_keeper_init(&s->keeper, m, there, blocks, IDLE_NS);
     s->keeper.run = launch;
     s->keeper.ctx = s;
     for (unsigned k = 0; k < GQ_KEEPER_STREAMS && !err; k++)
-        err = cuda_driver_stream_urgent(c->place.cuda, c->place.device, &s->streams[k]);
+        err = cuda_driver_stream_urgent(c->space.cuda, c->space.device, &s->streams[k]);
     return err;
 }
 
-static int open_sets(struct copier *c, const struct gpunvme_told_copier *t)
+static int open_sets(struct copy_kernel *c, const struct gpunvme_reply_copy_kernel *t)
 {
     int err = 0;
     c->head = c->mailboxes.addr;
@@ -222,9 +224,9 @@ static int open_sets(struct copier *c, const struct gpunvme_told_copier *t)
 }
 
 /* Kernels end soon: nothing is posted any more. */
-static void close_sets(struct copier *c)
+static void close_sets(struct copy_kernel *c)
 {
-    const struct place *p = &c->place;
+    const struct memory_space *p = &c->space;
     for (unsigned i = 0; i < c->n_sets; i++) {
         for (unsigned k = 0; k < GQ_KEEPER_STREAMS && c->sets[i].streams[k]; k++) {
             (void)cuda_driver_copy_wait(p->cuda, p->device, c->sets[i].streams[k]);
@@ -234,31 +236,31 @@ static void close_sets(struct copier *c)
     free(c->sets);
     c->sets = NULL;
     c->n_sets = 0;
-    place_unshare(p, &c->media);
-    place_unshare(p, &c->mailboxes);
+    memory_space_unshare(p, &c->media);
+    memory_space_unshare(p, &c->mailboxes);
 }
 
 /* Under the lock. What the mount does not take, it copies itself. */
-static void announce(const struct copier *c, const struct known *k)
+static void announce(const struct copy_kernel *c, const struct known *k)
 {
-    struct gpunvme_ioc_copier arg = {.lease_id = c->lease_id,
-                                     .lease_key = c->lease_key,
-                                     .id = k->id,
-                                     .key = k->key,
-                                     .addr = k->base,
-                                     .media = c->media.at};
-    (void)gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPIER, &arg, sizeof(arg));
+    struct gpunvme_ioc_copy_kernel arg = {.lease_id = c->lease_id,
+                                          .lease_key = c->lease_key,
+                                          .id = k->id,
+                                          .key = k->key,
+                                          .addr = k->base,
+                                          .media = c->media.at};
+    (void)gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPY_KERNEL, &arg, sizeof(arg));
 }
 
-int copier_attach(struct copier *c, uint64_t id, uint64_t key)
+int copy_kernel_attach(struct copy_kernel *c, uint64_t id, uint64_t key)
 {
-    struct gpunvme_told_copier told = {0};
+    struct gpunvme_reply_copy_kernel reply = {0};
     c->lease_id = id;
     c->lease_key = key;
     atomic_store(&c->stopping, false);
-    int err = share(c, &told);
+    int err = share(c, &reply);
     if (!err)
-        err = open_sets(c, &told);
+        err = open_sets(c, &reply);
     if (!err && pthread_create(&c->thread, NULL, serve, c) != 0)
         err = gpunvme_fail(-EAGAIN, "no thread for copies");
     if (err) {
@@ -273,7 +275,7 @@ int copier_attach(struct copier *c, uint64_t id, uint64_t key)
     return 0;
 }
 
-void copier_detach(struct copier *c)
+void copy_kernel_detach(struct copy_kernel *c)
 {
     pthread_mutex_lock(&c->lock);
     bool attached = c->attached;
@@ -288,7 +290,7 @@ void copier_detach(struct copier *c)
 /* --- Buffers --------------------------------------------------------------------------------- */
 
 /* Under the lock. Room for one more, or false. */
-static bool has_room(struct copier *c)
+static bool has_room(struct copy_kernel *c)
 {
     if (c->n_known < c->max_known)
         return true;
@@ -301,7 +303,7 @@ static bool has_room(struct copier *c)
     return true;
 }
 
-void copier_add(struct copier *c, const struct gpunvme_buffer *b, uint64_t base)
+void copy_kernel_add(struct copy_kernel *c, const struct gpunvme_buffer *b, uint64_t base)
 {
     const struct known k = {.id = b->id, .key = b->key, .base = base};
     pthread_mutex_lock(&c->lock);
@@ -313,7 +315,7 @@ void copier_add(struct copier *c, const struct gpunvme_buffer *b, uint64_t base)
     pthread_mutex_unlock(&c->lock);
 }
 
-void copier_remove(struct copier *c, const struct gpunvme_buffer *b)
+void copy_kernel_remove(struct copy_kernel *c, const struct gpunvme_buffer *b)
 {
     pthread_mutex_lock(&c->lock);
     for (size_t i = c->n_known; i-- > 0;) {

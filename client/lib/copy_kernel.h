@@ -1,6 +1,6 @@
 /*
- * A copier for simulated drives: a kernel in this process's own context that makes the copies of
- * leased queues, for the daemon's are made in turns of milliseconds while a kernel of ours runs.
+ * A copy kernel for simulated drives: a kernel in this process's own context that makes the copies
+ * of leased queues, for the daemon's are made in turns of milliseconds while a kernel of ours runs.
  * Everything works without it, slower; drives of hardware need none. This is the keeper's half of
  * cuda/gq_mailbox.h: a thread that launches the kernel where copies are posted and none runs, and
  * sleeps meanwhile.
@@ -17,21 +17,21 @@
 #include "client/lib/client_internal.h"
 #include "client/lib/memory_space.h"
 
-struct copier;
+struct copy_kernel;
 
 /* *out NULL, and 0: none is needed here, or the library has no code for it. */
-int copier_open(struct gpunvme *g, const struct place *p, struct copier **out);
-void copier_close(struct copier *c); /* NULL: nothing */
+int copy_kernel_open(struct gpunvme *g, const struct memory_space *p, struct copy_kernel **out);
+void copy_kernel_close(struct copy_kernel *c); /* NULL: nothing */
 
 /*
  * Serves the queues of a lease from now on, and all buffers that it knows. An error: not at all.
  * Detached when the lease has ended; nothing if it is not attached.
  */
-int copier_attach(struct copier *c, uint64_t id, uint64_t key);
-void copier_detach(struct copier *c);
+int copy_kernel_attach(struct copy_kernel *c, uint64_t id, uint64_t key);
+void copy_kernel_detach(struct copy_kernel *c);
 
 /* Buffers; base: the address of the first page. What cannot be served is copied by the daemon. */
-void copier_add(struct copier *c, const struct gpunvme_buffer *b, uint64_t base);
-void copier_remove(struct copier *c, const struct gpunvme_buffer *b);
+void copy_kernel_add(struct copy_kernel *c, const struct gpunvme_buffer *b, uint64_t base);
+void copy_kernel_remove(struct copy_kernel *c, const struct gpunvme_buffer *b);
 
 #endif

@@ -35,13 +35,13 @@ static int open_place(struct gpunvme_direct *d)
             err = cuda_driver_find(cu, g->info.gpu_uuid, &device);
     }
     if (!err)
-        err = place_open(&d->place, cu, device);
+        err = memory_space_open(&d->space, cu, device);
     if (!err && cu && direct_image())
         err = cuda_driver_load(cu, device, direct_image(), KERNEL, &d->kernel);
     if (!err)
         err = direct_readv_open(d);
     if (!err && cu)
-        err = direct_service_open(&d->place, &d->service);
+        err = direct_service_open(&d->space, &d->service);
     return err;
 }
 
@@ -56,7 +56,7 @@ static int link_direct(struct gpunvme_direct *d)
 {
     struct gpunvme *g = d->g;
     pthread_mutex_lock(&g->lock);
-    int err = lists_map(g, &d->place);
+    int err = lists_map(g, &d->space);
     if (!err) {
         d->next = g->directs;
         d->link = &g->directs;
@@ -108,7 +108,7 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     if (!err)
         err = open_place(d);
     if (!err)
-        err = copier_open(g, &d->place, &d->copier);
+        err = copy_kernel_open(g, &d->space, &d->copy_kernel);
     if (!err)
         err = alloc_staging(d);
     if (!err)
@@ -139,12 +139,12 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
     if (d->staging)
         gpunvme_unregister(d->staging);
     direct_buffers_close(d);
-    copier_close(d->copier);
-    if (d->place.cuda) {
-        cuda_driver_unload(d->place.cuda, d->place.device, &d->kernel);
-        cuda_driver_unload(d->place.cuda, d->place.device, &d->readv_kernel);
+    copy_kernel_close(d->copy_kernel);
+    if (d->space.cuda) {
+        cuda_driver_unload(d->space.cuda, d->space.device, &d->kernel);
+        cuda_driver_unload(d->space.cuda, d->space.device, &d->readv_kernel);
     }
-    place_close(&d->place);
+    memory_space_close(&d->space);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->lease_lock);
     free(d);

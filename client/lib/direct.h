@@ -10,21 +10,21 @@
 
 /* A leased queue's memory, as the daemon shares it. */
 struct direct_queue {
-    struct place_map rings, doorbells;
+    struct memory_space_map rings, doorbells;
 };
 
 struct gpunvme_direct {
     struct gpunvme *g;
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
-    struct place place;
+    struct memory_space space;
     struct cuda_kernel kernel, readv_kernel;
-    struct direct_service *service; /* NULL: none */
-    struct copier *copier;          /* NULL: none */
+    struct direct_service *service;  /* NULL: none */
+    struct copy_kernel *copy_kernel; /* NULL: none */
     uint32_t want_queues, want_depth;
 
     /* The lease; constant but for opening, renewing and closing. */
     struct gpunvme_ioc_queue_lease lease; /* id 0: none */
-    struct place_map page;
+    struct memory_space_map page;
     struct direct_queue queues[GD_MAX_QUEUES];
     const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* theirs, for the host */
     uint64_t arena;                            /* locks, queues, and their slots, in the place */
@@ -48,7 +48,7 @@ struct gpunvme_file {
     struct gpunvme_file *next, **link;     /* in d->files: d->lease_lock */
     int fd;                                /* the caller's open file description */
     struct gpunvme_ioc_extent_lease lease; /* id 0: none */
-    struct place_map page;
+    struct memory_space_map page;
     struct gpunvme_device_file device; /* as it is in the place: */
     uint64_t device_at;
     uint64_t extents_at;
@@ -60,7 +60,7 @@ int direct_queues_lease(struct gpunvme_direct *d);
 void direct_queues_end(struct gpunvme_direct *d);
 /* The page of a lease, and its memory from the start. */
 int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
-                      struct place_map *out);
+                      struct memory_space_map *out);
 void direct_lease_end(int fd, uint64_t id, uint64_t key);
 
 /* The kernel for lists, where there is one (direct_readv.c). */

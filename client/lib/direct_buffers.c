@@ -16,12 +16,12 @@ int direct_buffers_open(struct gpunvme_direct *d)
     if (!d->buffers || !d->buffer_ids)
         return gpunvme_fail(-ENOMEM, "out of memory");
     size_t room = d->max_buffers + GD_GROUP; /* so that groups look at whole pieces of it */
-    return place_alloc(&d->place, TABLE_AT + room * sizeof(*d->buffers), &d->buffers_at);
+    return memory_space_alloc(&d->space, TABLE_AT + room * sizeof(*d->buffers), &d->buffers_at);
 }
 
 void direct_buffers_close(struct gpunvme_direct *d)
 {
-    place_free(&d->place, d->buffers_at);
+    memory_space_free(&d->space, d->buffers_at);
     free(d->buffers);
     free(d->buffer_ids);
 }
@@ -56,8 +56,8 @@ static uint64_t entry_at(const struct gpunvme_direct *d, uint32_t i)
 
 static int put_len(struct gpunvme_direct *d, uint32_t i, uint64_t len)
 {
-    return place_put(&d->place, entry_at(d, i) + offsetof(struct gd_buffer, len), &len,
-                     sizeof(len));
+    return memory_space_put(&d->space, entry_at(d, i) + offsetof(struct gd_buffer, len), &len,
+                            sizeof(len));
 }
 
 /*
@@ -68,13 +68,13 @@ static int put_entry(struct gpunvme_direct *d, uint32_t i, const struct gd_buffe
 {
     struct gd_buffer rest = *entry;
     rest.len = 0;
-    int err = place_put(&d->place, entry_at(d, i), &rest, sizeof(rest));
+    int err = memory_space_put(&d->space, entry_at(d, i), &rest, sizeof(rest));
     if (!err)
         err = put_len(d, i, entry->len);
     if (err || i < d->n_buffers)
         return err;
     uint32_t n = i + 1;
-    err = place_put(&d->place, d->buffers_at, &n, sizeof(n));
+    err = memory_space_put(&d->space, d->buffers_at, &n, sizeof(n));
     if (!err)
         d->n_buffers = n;
     return err;
@@ -93,8 +93,8 @@ void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
     struct gd_buffer entry = {0};
     if (!b->shared || direct_locate(d->g, b, &entry))
         return;
-    if (d->copier)
-        copier_add(d->copier, b, entry.target.base);
+    if (d->copy_kernel)
+        copy_kernel_add(d->copy_kernel, b, entry.target.base);
     pthread_mutex_lock(&d->lock);
     uint32_t i = find_id(d, 0); /* a free entry, or a new one */
     if (i < d->max_buffers && put_entry(d, i, &entry) == 0) {
@@ -109,8 +109,8 @@ void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer 
     if (!b->shared)
         return;
     direct_service_settle(d->service);
-    if (d->copier)
-        copier_remove(d->copier, b);
+    if (d->copy_kernel)
+        copy_kernel_remove(d->copy_kernel, b);
     pthread_mutex_lock(&d->lock);
     uint32_t i = find_id(d, b->id);
     if (i < d->n_buffers) {

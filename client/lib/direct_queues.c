@@ -28,18 +28,18 @@ void direct_lease_end(int fd, uint64_t id, uint64_t key)
 }
 
 int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
-                      struct place_map *out)
+                      struct memory_space_map *out)
 {
-    struct gpunvme_ask ask = {.what = GPUNVME_ASK_PAGE, .id = id, .key = key};
-    struct gpunvme_told told;
+    struct gpunvme_request request = {.what = GPUNVME_ASK_PAGE, .id = id, .key = key};
+    struct gpunvme_reply reply;
     int fd;
-    int err = socket_ask(d->g, &ask, &told, &fd, 1);
+    int err = socket_request(d->g, &request, &reply, &fd, 1);
     if (err)
         return err;
-    if (told.len < len)
+    if (reply.len < len)
         err = gpunvme_fail(-EPROTO, "a lease's page is too short");
     if (!err)
-        err = place_share(&d->place, fd, 0, len, PLACE_READ_ONLY, out);
+        err = memory_space_share(&d->space, fd, 0, len, MEMORY_SPACE_READ_ONLY, out);
     close(fd);
     return err;
 }
@@ -81,16 +81,17 @@ static int take_lease(struct gpunvme_direct *d)
 }
 
 /* Both doorbells are mapped together: they are neighbours. */
-static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_told *told, int fd,
-                           struct place_map *out, uint64_t *first)
+static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_reply *reply, int fd,
+                           struct memory_space_map *out, uint64_t *first)
 {
-    uint64_t low = told->sq_doorbell, high = told->cq_doorbell;
+    uint64_t low = reply->sq_doorbell, high = reply->cq_doorbell;
     if (low > high) {
-        low = told->cq_doorbell;
-        high = told->sq_doorbell;
+        low = reply->cq_doorbell;
+        high = reply->sq_doorbell;
     }
     *first = low;
-    return place_share(&d->place, fd, low, high + DOORBELL - low, PLACE_DOORBELLS, out);
+    return memory_space_share(&d->space, fd, low, high + DOORBELL - low, MEMORY_SPACE_DOORBELLS,
+                              out);
 }
 
 /* n things of `size` bytes at an offset that they may lie at, in memory of len bytes? */
@@ -99,7 +100,7 @@ static bool fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t len)
     return offset % size == 0 && n * size <= len && offset <= len - n * size;
 }
 
-static int check_told(const struct gpunvme_told *t, uint32_t depth)
+static int check_reply(const struct gpunvme_reply *t, uint32_t depth)
 {
     if (!fits(t->sq_offset, depth, sizeof(struct nvme_sqe), t->len) ||
         !fits(t->cq_offset, depth, sizeof(struct nvme_cqe), t->len))
@@ -113,28 +114,28 @@ static int check_told(const struct gpunvme_told *t, uint32_t depth)
 static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port *port)
 {
     struct direct_queue *q = &d->queues[index];
-    struct gpunvme_ask ask = {
+    struct gpunvme_request request = {
         .what = GPUNVME_ASK_QUEUE, .id = d->lease.id, .key = d->lease.key, .index = index};
-    struct gpunvme_told told;
+    struct gpunvme_reply reply;
     uint64_t first = 0;
     int fds[SOCKET_FDS];
-    int err = socket_ask(d->g, &ask, &told, fds, 2);
+    int err = socket_request(d->g, &request, &reply, fds, 2);
     if (err)
         return err;
-    err = check_told(&told, d->lease.depth);
+    err = check_reply(&reply, d->lease.depth);
     if (!err)
-        err = place_share(&d->place, fds[0], 0, told.len, PLACE_MEMORY, &q->rings);
+        err = memory_space_share(&d->space, fds[0], 0, reply.len, MEMORY_SPACE_MEMORY, &q->rings);
     if (!err)
-        err = share_doorbells(d, &told, fds[1], &q->doorbells, &first);
+        err = share_doorbells(d, &reply, fds[1], &q->doorbells, &first);
     close(fds[0]);
     close(fds[1]);
     if (err)
         return err;
-    d->cqs[index] = (const void *)((const char *)q->rings.addr + told.cq_offset);
-    port->sq = (struct nvme_sqe *)(uintptr_t)(q->rings.at + told.sq_offset);
-    port->cq = (struct nvme_cqe *)(uintptr_t)(q->rings.at + told.cq_offset);
-    port->sq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + told.sq_doorbell - first);
-    port->cq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + told.cq_doorbell - first);
+    d->cqs[index] = (const void *)((const char *)q->rings.addr + reply.cq_offset);
+    port->sq = (struct nvme_sqe *)(uintptr_t)(q->rings.at + reply.sq_offset);
+    port->cq = (struct nvme_cqe *)(uintptr_t)(q->rings.at + reply.cq_offset);
+    port->sq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + reply.sq_doorbell - first);
+    port->cq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + reply.cq_doorbell - first);
     port->depth = d->lease.depth;
     return 0;
 }
@@ -175,11 +176,11 @@ static int build_arena(struct gpunvme_direct *d, const struct arena *a)
     struct gd_queue *queues = calloc(GD_MAX_QUEUES, sizeof(*queues));
     if (!queues)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = place_alloc(&d->place, a->len, &d->arena);
+    int err = memory_space_alloc(&d->space, a->len, &d->arena);
     if (!err)
         err = share_queues(d, a, queues);
     if (!err)
-        err = place_put(&d->place, d->arena + a->queues, queues, a->n * sizeof(*queues));
+        err = memory_space_put(&d->space, d->arena + a->queues, queues, a->n * sizeof(*queues));
     free(queues);
     return err;
 }
@@ -224,15 +225,15 @@ int direct_queues_lease(struct gpunvme_direct *d)
         return err;
     }
     build_set(d, &a, &staging);
-    if (d->copier)
-        (void)copier_attach(d->copier, d->lease.id, d->lease.key); /* or it is slow */
+    if (d->copy_kernel)
+        (void)copy_kernel_attach(d->copy_kernel, d->lease.id, d->lease.key); /* or it is slow */
     return 0;
 }
 
 static bool idle(struct gpunvme_direct *d)
 {
     uint32_t locks[GD_MAX_QUEUES];
-    if (place_get(&d->place, locks, d->arena, sizeof(locks)))
+    if (memory_space_get(&d->space, locks, d->arena, sizeof(locks)))
         return true; /* a GPU that is gone drives nothing */
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
         if ((locks[i] & (GD_TAKEN | GD_LOST)) == GD_TAKEN)
@@ -258,14 +259,14 @@ void direct_queues_end(struct gpunvme_direct *d)
     if (d->arena)
         await_idle(d);
     direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
-    if (d->copier)
-        copier_detach(d->copier);
+    if (d->copy_kernel)
+        copy_kernel_detach(d->copy_kernel);
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
-        place_unshare(&d->place, &d->queues[i].rings);
-        place_unshare(&d->place, &d->queues[i].doorbells);
+        memory_space_unshare(&d->space, &d->queues[i].rings);
+        memory_space_unshare(&d->space, &d->queues[i].doorbells);
     }
-    place_unshare(&d->place, &d->page);
-    place_free(&d->place, d->arena);
+    memory_space_unshare(&d->space, &d->page);
+    memory_space_free(&d->space, d->arena);
     d->arena = 0;
     d->set = (struct gd_set){0}; /* of files that are opened before there are queues again */
     d->lease = (struct gpunvme_ioc_queue_lease){0};

@@ -27,7 +27,7 @@ static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
     void *args[] = {l};
     if (!d->kernel.function)
         return no_kernels();
-    return cuda_driver_launch(d->place.cuda, d->place.device, &d->kernel,
+    return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel,
                               warps_for(&l->file.set, l->len) * WARP, stream, args);
 }
 
@@ -65,7 +65,7 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
     if (err)
         return err;
     l.bytes = bytes;
-    if (f->d->place.cuda)
+    if (f->d->space.cuda)
         return launch(f->d, &l, stream);
     *bytes = read_here(f, &l);
     return 0;
@@ -101,7 +101,7 @@ ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
     int err = make_read(f, ptr, n, offset, &l);
     if (err)
         return err;
-    if (f->d->place.cuda)
+    if (f->d->space.cuda)
         return f->d->service ? read_by_block(f, &l) : no_kernels();
     int64_t got = read_here(f, &l);
     if (got < 0)

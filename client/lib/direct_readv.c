@@ -12,9 +12,9 @@
 
 int direct_readv_open(struct gpunvme_direct *d)
 {
-    if (!d->place.cuda || !readv_image())
+    if (!d->space.cuda || !readv_image())
         return 0;
-    return cuda_driver_load(d->place.cuda, d->place.device, readv_image(), KERNEL,
+    return cuda_driver_load(d->space.cuda, d->space.device, readv_image(), KERNEL,
                             &d->readv_kernel);
 }
 
@@ -31,7 +31,7 @@ static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stre
     void *args[] = {l};
     if (!d->readv_kernel.function)
         return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
-    return cuda_driver_launch_blocks(d->place.cuda, d->place.device, &d->readv_kernel, shares_of(l),
+    return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),
                                      WARP, stream, args);
 }
 
@@ -58,8 +58,8 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
     err = list_locate(f->d->g, pieces, n, &at);
     if (err)
         return err;
-    l.list = (struct gq_asked *)(uintptr_t)at;
-    if (f->d->place.cuda)
+    l.list = (struct gq_read_desc *)(uintptr_t)at;
+    if (f->d->space.cuda)
         return launch(f->d, &l, stream);
     read_here(&l);
     return 0;

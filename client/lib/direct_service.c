@@ -22,29 +22,29 @@
 #define CHECK_NS    (NS_PER_S / 10) /* of a read's waiting, between two questions to the driver */
 
 struct direct_service {
-    struct place place;
+    struct memory_space space;
     struct cuda_kernel kernel;
     void *stream;
     struct gd_service *memory; /* a page of its own, mapped at: */
     uint64_t device;
 
-    pthread_mutex_t lock; /* protects the box, and with it the memory: one read at a time */
-    struct gq_box box;
+    pthread_mutex_t lock; /* protects the slot, and with it the memory: one read at a time */
+    struct gq_tagged_slot slot;
     struct gd_set set; /* of whose queues the block that was launched last takes one */
     bool given_up;     /* atomic: a read was, which a block may be at that has not left since */
     bool failed;       /* the context had, when the driver was asked last */
 };
 
-static int run(void *ctx, const struct gq_box_launch *box)
+static int run(void *ctx, const struct gq_tagged_slot_launch *slot)
 {
     struct direct_service *s = ctx;
     struct gd_service_launch l = {
-        .box = *box,
+        .slot = *slot,
         .answer = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, answer)),
         .sent = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, sent)),
         .set = s->set};
     void *args[] = {&l};
-    return cuda_driver_launch(s->place.cuda, s->place.device, &s->kernel, THREADS, s->stream, args);
+    return cuda_driver_launch(s->space.cuda, s->space.device, &s->kernel, THREADS, s->stream, args);
 }
 
 /*
@@ -67,19 +67,19 @@ static int open_memory(struct direct_service *s)
     if (!page)
         return gpunvme_fail(-ENOMEM, "out of memory");
     int err =
-        cuda_driver_map(s->place.cuda, s->place.device, page, PAGE, CUDA_HOST_MEMORY, &s->device);
+        cuda_driver_map(s->space.cuda, s->space.device, page, PAGE, CUDA_HOST_MEMORY, &s->device);
     if (err) {
         munmap(page, PAGE);
         return err;
     }
     s->memory = page;
-    gq_box_init(&s->box, &s->memory->box, s->device + offsetof(struct gd_service, box));
-    s->box.run = run;
-    s->box.ctx = s;
+    gq_tagged_slot_init(&s->slot, &s->memory->slot, s->device + offsetof(struct gd_service, slot));
+    s->slot.run = run;
+    s->slot.ctx = s;
     return 0;
 }
 
-int direct_service_open(const struct place *p, struct direct_service **out)
+int direct_service_open(const struct memory_space *p, struct direct_service **out)
 {
     *out = NULL;
     if (!service_image())
@@ -87,7 +87,7 @@ int direct_service_open(const struct place *p, struct direct_service **out)
     struct direct_service *s = calloc(1, sizeof(*s));
     if (!s)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    s->place = *p;
+    s->space = *p;
     pthread_mutex_init(&s->lock, NULL);
     int err = cuda_driver_load(p->cuda, p->device, service_image(), KERNEL, &s->kernel);
     if (!err)
@@ -106,7 +106,7 @@ void direct_service_close(struct direct_service *s)
 {
     if (!s)
         return;
-    const struct place *p = &s->place;
+    const struct memory_space *p = &s->space;
     if (s->stream) {
         (void)cuda_driver_copy_wait(p->cuda, p->device, s->stream);
         cuda_driver_stream_free(p->cuda, p->device, s->stream);
@@ -146,7 +146,7 @@ static int say(int err)
 /* Under the lock. A block whose context fails is gone without a word. */
 static int check(struct direct_service *s)
 {
-    int err = cuda_driver_stream_check(s->place.cuda, s->place.device, s->stream);
+    int err = cuda_driver_stream_check(s->space.cuda, s->space.device, s->stream);
     s->failed = err != 0;
     return err;
 }
@@ -162,20 +162,20 @@ static int wait_for(struct direct_service *s, uint32_t number, const struct nvme
     for (unsigned looks = 1;; looks++) {
         uint64_t waited_ns = looks % CLOCK_LOOKS == 0 ? now_ns() - start : 0;
         bool late = waited_ns >= patience_ns;
-        bool alone = gq_box_is_alone(&s->box);
+        bool alone = gq_tagged_slot_is_alone(&s->slot);
         bool ended = has_ended(s, number, cqs);
         uint64_t answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
         if (answer >> 32 == number)
             return say((int32_t)(uint32_t)answer);
         if (ended)
             return 0;
-        int err = alone ? gq_box_run(&s->box) : 0;
+        int err = alone ? gq_tagged_slot_run(&s->slot) : 0;
         if (!err && (late || waited_ns >= check_ns)) {
             err = check(s);
             check_ns = waited_ns + CHECK_NS;
         }
         if (err || late) {
-            gq_box_take_back(&s->box);
+            gq_tagged_slot_take_back(&s->slot);
             __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
             return err ? err : say(-ETIMEDOUT);
         }
@@ -185,31 +185,32 @@ static int wait_for(struct direct_service *s, uint32_t number, const struct nvme
 /* Under the lock. Does the block that is there, or comes next, drive the queues of the read? */
 static bool knows(struct direct_service *s, const struct gd_set *set)
 {
-    if (gq_box_is_alone(&s->box))
+    if (gq_tagged_slot_is_alone(&s->slot))
         s->set = *set;
     return memcmp(&s->set, set, sizeof(*set)) == 0;
 }
 
-static union gd_ask ask_command(const struct gpunvme_device_file *f, const struct gq_cmd *cmd)
+static union gd_request request_command(const struct gpunvme_device_file *f,
+                                        const struct gq_cmd *cmd)
 {
-    return (union gd_ask){.command = {.opcode = NVME_IO_READ,
-                                      .nsid = f->set.nsid,
-                                      .lease = (uintptr_t)f->lease,
-                                      .checked_ns = (uintptr_t)f->checked_ns,
-                                      .prp1 = cmd->prp1,
-                                      .prp2 = cmd->prp2,
-                                      .slba = cmd->slba,
-                                      .nlb = cmd->nlb}};
+    return (union gd_request){.command = {.opcode = NVME_IO_READ,
+                                          .nsid = f->set.nsid,
+                                          .lease = (uintptr_t)f->lease,
+                                          .checked_ns = (uintptr_t)f->checked_ns,
+                                          .prp1 = cmd->prp1,
+                                          .prp2 = cmd->prp2,
+                                          .slba = cmd->slba,
+                                          .nlb = cmd->nlb}};
 }
 
 /* done: bytes of it that were read before. */
-static union gd_ask ask_part(const struct direct_service_read *r, uint64_t done)
+static union gd_request request_part(const struct direct_service_read *r, uint64_t done)
 {
     uint64_t left = r->len - done;
-    return (union gd_ask){.read = {.file = r->file_at,
-                                   .addr = r->addr + done,
-                                   .len = left < PART ? left : PART,
-                                   .offset = r->offset + done}};
+    return (union gd_request){.read = {.file = r->file_at,
+                                       .addr = r->addr + done,
+                                       .len = left < PART ? left : PART,
+                                       .offset = r->offset + done}};
 }
 
 /* Under the lock. */
@@ -217,8 +218,9 @@ static int hand_over(struct direct_service *s, const struct direct_service_read 
 {
     const struct gd_set *set = &r->file->set;
     bool command = knows(s, set) && r->command;
-    union gd_ask ask = command ? ask_command(r->file, r->command) : ask_part(r, done);
-    uint32_t number = gq_box_put(&s->box, &ask, sizeof(ask));
+    union gd_request request =
+        command ? request_command(r->file, r->command) : request_part(r, done);
+    uint32_t number = gq_tagged_slot_post(&s->slot, &request, sizeof(request));
     return wait_for(s, number, r->cqs, PATIENCE * set->command_ns);
 }
 
@@ -250,7 +252,7 @@ bool direct_service_has_left(struct direct_service *s)
     if (!s)
         return true;
     pthread_mutex_lock(&s->lock);
-    bool alone = gq_box_is_alone(&s->box);
+    bool alone = gq_tagged_slot_is_alone(&s->slot);
     pthread_mutex_unlock(&s->lock);
     return alone;
 }
@@ -260,7 +262,7 @@ static void await_leaving(struct direct_service *s)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
     uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
-    while (!gq_box_is_alone(&s->box) && !s->failed && now_ns() < end)
+    while (!gq_tagged_slot_is_alone(&s->slot) && !s->failed && now_ns() < end)
         nanosleep(&step, NULL);
     __atomic_store_n(&s->given_up, false, __ATOMIC_RELEASE); /* it is waited for once */
 }

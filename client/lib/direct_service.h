@@ -1,6 +1,7 @@
 /*
  * Reads that a host waits for, without a launch: a block of threads stays on the GPU while reads
- * come one after another, and leaves when none has come for 0.2 ms, or after 0.1 s (cuda/gq_box.h).
+ * come one after another, and leaves when none has come for 0.2 ms, or after 0.1 s
+ * (cuda/gq_tagged_slot.h).
  */
 #ifndef CLIENT_LIB_DIRECT_SERVICE_H
 #define CLIENT_LIB_DIRECT_SERVICE_H
@@ -22,7 +23,7 @@ struct direct_service_read {
 };
 
 /* The place is a GPU. *out NULL, and 0: the library has no code for it. */
-int direct_service_open(const struct place *p, struct direct_service **out);
+int direct_service_open(const struct memory_space *p, struct direct_service **out);
 /* Waits for the block to leave. NULL: nothing. */
 void direct_service_close(struct direct_service *s);
 /*

@@ -5,7 +5,7 @@
 
 #include "client/lib/client_internal.h"
 
-#define CALLS_IN_VAIN 100u
+#define MAX_CALL_RETRIES 100u
 
 /* Blocked, these would kill without a word instead of being handled. */
 static bool is_fault(int sig)
@@ -26,10 +26,10 @@ static void handled(sigset_t *out)
     }
 }
 
-int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned vain)
+int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned retries)
 {
     sigset_t held, before;
-    if (!vain)
+    if (!retries)
         return gpunvme_ioctl(fd, request, arg, size);
     handled(&held);
     pthread_sigmask(SIG_BLOCK, &held, &before);
@@ -38,8 +38,8 @@ int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsign
     return err;
 }
 
-bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *vain)
+bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *retries)
 {
     return err == -EINTR && !atomic_load_explicit(&b->ending, memory_order_relaxed) &&
-           ++*vain < CALLS_IN_VAIN;
+           ++*retries < MAX_CALL_RETRIES;
 }

@@ -17,7 +17,7 @@ static_assert(sizeof(struct gpunvme_lease_extent) == sizeof(struct gq_file_exten
 /* A lease of the file's extents as they are now, and the copy of them in the place. */
 struct lease {
     struct gpunvme_ioc_extent_lease ioc;
-    struct place_map page;
+    struct memory_space_map page;
     uint64_t extents_at;
 };
 
@@ -25,8 +25,8 @@ static void lease_drop(struct gpunvme_file *f, struct lease *l)
 {
     direct_service_settle(f->d->service);
     direct_lease_end(f->fd, l->ioc.id, l->ioc.key);
-    place_unshare(&f->d->place, &l->page);
-    place_free(&f->d->place, l->extents_at);
+    memory_space_unshare(&f->d->space, &l->page);
+    memory_space_free(&f->d->space, l->extents_at);
 }
 
 static int check_extents(const struct lease *l)
@@ -47,8 +47,8 @@ static int copy_extents(struct gpunvme_file *f, struct lease *l)
     size_t len = l->ioc.count * sizeof(struct gq_file_extent);
     int err = check_extents(l);
     if (!err)
-        err = place_alloc(&f->d->place, len ? len : 1, &l->extents_at);
-    return err || !len ? err : place_put(&f->d->place, l->extents_at, from, len);
+        err = memory_space_alloc(&f->d->space, len ? len : 1, &l->extents_at);
+    return err || !len ? err : memory_space_put(&f->d->space, l->extents_at, from, len);
 }
 
 static int lease_failed(int err)
@@ -103,7 +103,7 @@ int direct_file_renew(struct gpunvme_file *f)
     if (err)
         return err;
     struct gpunvme_device_file device = device_file(f, &fresh);
-    err = place_put(&f->d->place, f->device_at, &device, sizeof(device));
+    err = memory_space_put(&f->d->space, f->device_at, &device, sizeof(device));
     if (err) {
         lease_drop(f, &fresh);
         return err;
@@ -121,7 +121,7 @@ int direct_file_disable(struct gpunvme_file *f)
     struct gpunvme_device_file device = f->device;
     device.set = (struct gd_set){0};
     f->device = device;
-    return place_put(&f->d->place, f->device_at, &device, sizeof(device));
+    return memory_space_put(&f->d->space, f->device_at, &device, sizeof(device));
 }
 
 /* Its own descriptor of the caller's open file description, which the lease belongs to. */
@@ -162,7 +162,7 @@ static void file_free(struct gpunvme_file *f)
 {
     struct lease l = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at};
     lease_drop(f, &l);
-    place_free(&f->d->place, f->device_at);
+    memory_space_free(&f->d->space, f->device_at);
     if (f->fd >= 0)
         close(f->fd);
     free(f);
@@ -177,7 +177,7 @@ int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **ou
     f->fd = -1;
     int err = take_fd(f, fd);
     if (!err)
-        err = place_alloc(&d->place, sizeof(f->device) + sizeof(uint64_t), &f->device_at);
+        err = memory_space_alloc(&d->space, sizeof(f->device) + sizeof(uint64_t), &f->device_at);
     f->checked_at = f->device_at + sizeof(f->device);
     if (!err)
         err = renew_and_link(f);

@@ -11,13 +11,13 @@
 
 #define ALIGNMENT 256u
 
-int place_open(struct place *p, struct cuda_driver *cuda, int device)
+int memory_space_open(struct memory_space *p, struct cuda_driver *cuda, int device)
 {
-    *p = (struct place){.cuda = cuda, .device = device};
+    *p = (struct memory_space){.cuda = cuda, .device = device};
     return cuda ? cuda_driver_stream_new(cuda, device, &p->stream) : 0;
 }
 
-void place_close(struct place *p)
+void memory_space_close(struct memory_space *p)
 {
     if (p->stream)
         cuda_driver_stream_free(p->cuda, p->device, p->stream);
@@ -25,13 +25,13 @@ void place_close(struct place *p)
 }
 
 /* Either side may be this process's ordinary memory: CUDA tells by the address. */
-static int copy(const struct place *p, uint64_t dst, uint64_t src, size_t len)
+static int copy(const struct memory_space *p, uint64_t dst, uint64_t src, size_t len)
 {
     int err = cuda_driver_copy_start(p->cuda, p->device, p->stream, dst, src, len);
     return err ? err : cuda_driver_copy_wait(p->cuda, p->device, p->stream);
 }
 
-int place_put(const struct place *p, uint64_t dst, const void *src, size_t len)
+int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len)
 {
     if (p->cuda)
         return copy(p, dst, (uintptr_t)src, len);
@@ -39,7 +39,7 @@ int place_put(const struct place *p, uint64_t dst, const void *src, size_t len)
     return 0;
 }
 
-int place_get(const struct place *p, void *dst, uint64_t src, size_t len)
+int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len)
 {
     if (p->cuda)
         return copy(p, (uintptr_t)dst, src, len);
@@ -47,15 +47,16 @@ int place_get(const struct place *p, void *dst, uint64_t src, size_t len)
     return 0;
 }
 
-static int clear(const struct place *p, uint64_t addr, size_t len)
+static int clear(const struct memory_space *p, uint64_t addr, size_t len)
 {
     void *zeros = calloc(1, len);
-    int err = zeros ? place_put(p, addr, zeros, len) : gpunvme_fail(-ENOMEM, "out of memory");
+    int err =
+        zeros ? memory_space_put(p, addr, zeros, len) : gpunvme_fail(-ENOMEM, "out of memory");
     free(zeros);
     return err;
 }
 
-int place_alloc(const struct place *p, size_t len, uint64_t *addr)
+int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr)
 {
     int err = 0;
     len = (len + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -70,13 +71,13 @@ int place_alloc(const struct place *p, size_t len, uint64_t *addr)
         return gpunvme_fail(-ENOMEM, "out of memory");
     err = clear(p, *addr, len);
     if (err) {
-        place_free(p, *addr);
+        memory_space_free(p, *addr);
         *addr = 0;
     }
     return err;
 }
 
-void place_free(const struct place *p, uint64_t addr)
+void memory_space_free(const struct memory_space *p, uint64_t addr)
 {
     if (!addr)
         return;
@@ -87,11 +88,13 @@ void place_free(const struct place *p, uint64_t addr)
 }
 
 /* What the registers of a drive are, memory is not: CUDA refuses one as the other. */
-static int pin(const struct place *p, struct place_map *m, enum place_access access)
+static int pin(const struct memory_space *p, struct memory_space_map *m,
+               enum memory_space_access access)
 {
-    enum cuda_host_kind kind = access == PLACE_READ_ONLY ? CUDA_HOST_READ_ONLY : CUDA_HOST_MEMORY;
+    enum cuda_host_kind kind =
+        access == MEMORY_SPACE_READ_ONLY ? CUDA_HOST_READ_ONLY : CUDA_HOST_MEMORY;
     int err = cuda_driver_map(p->cuda, p->device, m->addr, m->len, kind, &m->at);
-    if (err && access == PLACE_DOORBELLS)
+    if (err && access == MEMORY_SPACE_DOORBELLS)
         err = cuda_driver_map(p->cuda, p->device, m->addr, m->len, CUDA_HOST_REGISTERS, &m->at);
     m->pinned = !err;
     return err;
@@ -111,11 +114,11 @@ static int check_size(int fd, uint64_t end, uint64_t page)
     return 0;
 }
 
-int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
-                enum place_access access, struct place_map *out)
+int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, size_t len,
+                       enum memory_space_access access, struct memory_space_map *out)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), head = offset % page;
-    *out = (struct place_map){0};
+    *out = (struct memory_space_map){0};
     if (len == 0 || len > SIZE_MAX / 2 || offset > INT64_MAX - len)
         return gpunvme_fail(-EPROTO, "the mount shares memory of %zu bytes at %llu", len,
                             (unsigned long long)offset);
@@ -123,11 +126,11 @@ int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
     if (err)
         return err;
     size_t whole = (head + len + page - 1) / page * page;
-    int rights = access == PLACE_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
+    int rights = access == MEMORY_SPACE_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
     void *addr = mmap(NULL, whole, rights, MAP_SHARED, fd, (off_t)(offset - head));
     if (addr == MAP_FAILED)
         return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
-    struct place_map m = {.addr = addr, .len = whole, .at = (uintptr_t)addr};
+    struct memory_space_map m = {.addr = addr, .len = whole, .at = (uintptr_t)addr};
     err = p->cuda ? pin(p, &m, access) : 0;
     if (err) {
         munmap(addr, whole);
@@ -139,7 +142,7 @@ int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
     return 0;
 }
 
-void place_unshare(const struct place *p, struct place_map *m)
+void memory_space_unshare(const struct memory_space *p, struct memory_space_map *m)
 {
     if (!m->addr)
         return;
@@ -148,5 +151,5 @@ void place_unshare(const struct place *p, struct place_map *m)
     if (m->pinned)
         cuda_driver_unpin(p->cuda, p->device, addr);
     munmap(addr, m->len);
-    *m = (struct place_map){0};
+    *m = (struct memory_space_map){0};
 }

@@ -10,9 +10,9 @@ struct batch {
     int fd;
     uint32_t flags;
     struct gpunvme_piece *pieces;
-    size_t n, done; /* pieces, those that have a result */
-    size_t turn;    /* at most in one call of the mount */
-    unsigned vain;  /* see gpunvme_call() */
+    size_t n, done;   /* pieces, those that have a result */
+    size_t turn;      /* at most in one call of the mount */
+    unsigned retries; /* see gpunvme_call() */
     struct gpunvme_result *result;
 };
 
@@ -49,7 +49,7 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
                                   .first = first,
                                   .count = n,
                                   .bytes = UINT64_MAX}; /* if the mount does not even see it */
-    int err = gpunvme_call(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v), batch->vain);
+    int err = gpunvme_call(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v), batch->retries);
     *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
                                        (err == -E2BIG && v.path)); /* earlier mounts read none */
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
@@ -85,7 +85,7 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
         batch->turn = n / 2;
     if (!begun)
         n = 0;
-    if (too_long || gpunvme_was_interrupted(batch->b, err, &batch->vain)) {
+    if (too_long || gpunvme_was_interrupted(batch->b, err, &batch->retries)) {
         n = count_read(in_place ? pieces : l->pieces, n);
         err = 0;
     }
@@ -93,7 +93,7 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
         pieces[i].result = l->pieces[i].result;
     batch->done += n;
     if (n)
-        batch->vain = 0;
+        batch->retries = 0;
     return err ? gpunvme_unless_ended(batch->b, readv_failed(err)) : 0;
 }
 

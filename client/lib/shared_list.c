@@ -161,7 +161,7 @@ int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
 }
 
 /* Under the lock. All places that there are with CUDA are the mount's GPU. */
-static int map_for(struct list *l, const struct place *p)
+static int map_for(struct list *l, const struct memory_space *p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (size_of(l) + page - 1) / page * page;
     if (l->mapped || !p->cuda)
@@ -170,7 +170,7 @@ static int map_for(struct list *l, const struct place *p)
     return cuda_driver_map(p->cuda, p->device, l->pieces, len, CUDA_HOST_MEMORY, &l->mapped);
 }
 
-int lists_map(struct gpunvme *g, const struct place *p)
+int lists_map(struct gpunvme *g, const struct memory_space *p)
 {
     int err = 0;
     for (struct list *l = g->pieces; l && !err; l = l->next)
@@ -182,7 +182,7 @@ int lists_map(struct gpunvme *g, const struct place *p)
 static int map_and_link(struct gpunvme *g, struct list *l)
 {
     pthread_mutex_lock(&g->lock);
-    int err = g->directs ? map_for(l, &g->directs->place) : 0;
+    int err = g->directs ? map_for(l, &g->directs->space) : 0;
     if (!err) {
         l->next = g->pieces;
         g->pieces = l;

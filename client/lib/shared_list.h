@@ -28,7 +28,7 @@ struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size
  */
 int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n, uint64_t *at);
 /* Under g->lock: the lists that there are, for kernels of the place. Later ones come mapped. */
-int lists_map(struct gpunvme *g, const struct place *p);
+int lists_map(struct gpunvme *g, const struct memory_space *p);
 /* All that are not in use, and the caller's: all, when g ends. */
 void lists_free(struct gpunvme *g);
 

@@ -126,13 +126,13 @@ static unsigned take_fds(struct msghdr *msg, int *fds, unsigned room)
 }
 
 /* One message, whole: the daemon sends it at once. */
-static int receive(int s, struct gpunvme_told *told, int *fds, unsigned n)
+static int receive(int s, struct gpunvme_reply *reply, int *fds, unsigned n)
 {
     union {
         char bytes[CMSG_SPACE(SOCKET_FDS * sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct iovec iov = {.iov_base = told, .iov_len = sizeof(*told)};
+    struct iovec iov = {.iov_base = reply, .iov_len = sizeof(*reply)};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
                          .msg_control = control.bytes,
@@ -141,7 +141,7 @@ static int receive(int s, struct gpunvme_told *told, int *fds, unsigned n)
     if (got < 0)
         return -errno;
     unsigned came = take_fds(&msg, fds, n);
-    if (got == (ssize_t)sizeof(*told) && came == n && !(msg.msg_flags & MSG_CTRUNC))
+    if (got == (ssize_t)sizeof(*reply) && came == n && !(msg.msg_flags & MSG_CTRUNC))
         return 0;
     for (unsigned i = 0; i < came && i < n; i++)
         close(fds[i]);
@@ -159,18 +159,19 @@ static int ask_failed(int err)
     return gpunvme_fail(err, "the mount's socket does not hand out the lease: %s", strerror(-err));
 }
 
-int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_told *told,
-               int *fds, unsigned n)
+int socket_request(struct gpunvme *g, const struct gpunvme_request *request,
+                   struct gpunvme_reply *reply, int *fds, unsigned n)
 {
     assert(n <= SOCKET_FDS);
     int s = open_socket(g);
     if (s < 0)
         return s;
-    int err = send(s, ask, sizeof(*ask), MSG_NOSIGNAL) == (ssize_t)sizeof(*ask) ? 0 : -EIO;
+    int err =
+        send(s, request, sizeof(*request), MSG_NOSIGNAL) == (ssize_t)sizeof(*request) ? 0 : -EIO;
     if (!err)
         err = await(s);
     if (!err)
-        err = receive(s, told, fds, n);
+        err = receive(s, reply, fds, n);
     close(s);
     return err ? ask_failed(err) : 0;
 }

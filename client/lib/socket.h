@@ -15,7 +15,7 @@ int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token);
  * A part of a lease: exactly n descriptors, the caller's from now on. -EPROTO: another number of
  * them; -ENOENT: the daemon knows no such lease.
  */
-int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_told *told,
-               int *fds, unsigned n);
+int socket_request(struct gpunvme *g, const struct gpunvme_request *request,
+                   struct gpunvme_reply *reply, int *fds, unsigned n);
 
 #endif

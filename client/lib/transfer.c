@@ -53,7 +53,7 @@ int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err)
 
 /* One call, for what is left of the range: 0 or -errno. */
 static int call_mount(const struct gpunvme_buffer *b, const struct range *r, size_t done,
-                      struct gpunvme_ioc_rw *rw, unsigned vain)
+                      struct gpunvme_ioc_rw *rw, unsigned retries)
 {
     unsigned long request = r->write ? GPUNVME_IOC_WRITE : GPUNVME_IOC_READ;
     rw->id = b->id;
@@ -61,7 +61,7 @@ static int call_mount(const struct gpunvme_buffer *b, const struct range *r, siz
     rw->file_offset = r->file_offset + done;
     rw->buffer_offset = r->buffer_offset + done;
     rw->len = r->len - done;
-    int err = gpunvme_call(r->fd, request, rw, sizeof(*rw), vain);
+    int err = gpunvme_call(r->fd, request, rw, sizeof(*rw), retries);
     return gpunvme_unless_other_mount(b->owner, r->fd, err);
 }
 
@@ -69,20 +69,20 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
                                struct gpunvme_result *result, int *err)
 {
     size_t done = 0;
-    unsigned vain = 0;
+    unsigned retries = 0;
     *err = 0;
     while (done < r->len && !*err) {
         struct gpunvme_ioc_rw rw = {.flags = flags};
-        *err = call_mount(b, r, done, &rw, vain);
+        *err = call_mount(b, r, done, &rw, retries);
         gpunvme_add_result(result, rw.path, rw.commands, rw.nvme_status);
-        if (gpunvme_was_interrupted(b, *err, &vain))
+        if (gpunvme_was_interrupted(b, *err, &retries))
             *err = 0;
         else if (*err)
             *err = gpunvme_unless_ended(b, transfer_failed(*err, &rw));
         else if (!rw.bytes)
             break;
         else
-            vain = 0;
+            retries = 0;
         done += rw.bytes;
     }
     return done;

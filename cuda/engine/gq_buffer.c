@@ -115,7 +115,7 @@ static void give_up(struct gq_buffer *b)
 {
     struct gq_engine *e = b->engine;
 
-    gq_buffer_unroute(b);
+    gq_buffer_remove_window(b);
     e->exec->ops->quiesce(e->exec);
     if (b->unreachable || !gq_region_unmap(e->ctrlr, &b->region))
         e->exec->ops->release(e->exec, &b->import);

@@ -12,9 +12,9 @@ struct bell {
     uint32_t depth;            /* 0: nothing is rung */
 };
 
-struct gq_ringer {
+struct gq_doorbell_proxy {
     struct nvme_transport *t;
-    struct gq_shadow *shadows;
+    struct gq_proxied_doorbell *proxied_doorbells;
     pthread_t thread;
     unsigned waiting; /* atomic; threads that want the lock, which the polling one lets pass */
 
@@ -27,23 +27,24 @@ struct gq_ringer {
 };
 
 /* The polling thread takes the lock again at once: without the note others might wait for long. */
-static void lock(struct gq_ringer *r)
+static void lock(struct gq_doorbell_proxy *r)
 {
     __atomic_fetch_add(&r->waiting, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&r->lock);
     __atomic_fetch_sub(&r->waiting, 1, __ATOMIC_RELAXED);
 }
 
-static void unlock(struct gq_ringer *r)
+static void unlock(struct gq_doorbell_proxy *r)
 {
     pthread_mutex_unlock(&r->lock);
 }
 
 /*
- * A chain of two orders. The executor stores entries before the shadow (gq_fence_entries), and the
- * acquire sees the shadow: so the entries are in memory for everyone, the controller's DMA
- * included, before the doorbell, for the release keeps the store behind the load. With CQ heads
- * it is the executor's loads of the entries that come before the controller may overwrite them.
+ * A chain of two orders. The executor stores entries before the proxied doorbell
+ * (gq_fence_entries), and the acquire sees the proxied doorbell: so the entries are in memory for
+ * everyone, the controller's DMA included, before the doorbell, for the release keeps the store
+ * behind the load. With CQ heads it is the executor's loads of the entries that come before the
+ * controller may overwrite them.
  *
  * The tail is loaded first and rung last. An executor frees completions before it sends what fills
  * their places, so a head that is at least as new as the tail goes out before it; the other way
@@ -52,10 +53,10 @@ static void unlock(struct gq_ringer *r)
  * Each word is loaded once, for its owner may change it at any time. What is no place in the queue
  * is not passed on: some controllers stall for good on it.
  */
-static bool pass_on(const struct gq_shadow *shadow, struct bell *bell)
+static bool pass_on(const struct gq_proxied_doorbell *proxied, struct bell *bell)
 {
-    uint32_t tail = __atomic_load_n(&shadow->sq_tail, __ATOMIC_ACQUIRE);
-    uint32_t head = __atomic_load_n(&shadow->cq_head, __ATOMIC_ACQUIRE);
+    uint32_t tail = __atomic_load_n(&proxied->sq_tail, __ATOMIC_ACQUIRE);
+    uint32_t head = __atomic_load_n(&proxied->cq_head, __ATOMIC_ACQUIRE);
     if (tail >= bell->depth)
         tail = bell->sq_tail;
     if (head >= bell->depth)
@@ -72,13 +73,13 @@ static bool pass_on(const struct gq_shadow *shadow, struct bell *bell)
 }
 
 /* Under the lock. A value missed is no loss: the newer one says it, too. */
-static bool pass_all(struct gq_ringer *r)
+static bool pass_all(struct gq_doorbell_proxy *r)
 {
     bool changed = false;
 
     for (unsigned i = 0; i < r->n && !r->silent; i++) {
         if (r->bells[i].depth)
-            changed = pass_on(&r->shadows[i], &r->bells[i]) || changed;
+            changed = pass_on(&r->proxied_doorbells[i], &r->bells[i]) || changed;
     }
     if (changed && r->t->ops->kick)
         r->t->ops->kick(r->t);
@@ -86,7 +87,7 @@ static bool pass_all(struct gq_ringer *r)
 }
 
 /* Between two looks, the lock is free for others. */
-static bool pause_polling(struct gq_ringer *r, struct nvme_wait *w, bool changed)
+static bool pause_polling(struct gq_doorbell_proxy *r, struct nvme_wait *w, bool changed)
 {
     bool slept = false;
 
@@ -105,9 +106,9 @@ static bool pause_polling(struct gq_ringer *r, struct nvme_wait *w, bool changed
  * Goes on polling for a moment after the last run, since the next often follows at once; then
  * sleeps until it is woken.
  */
-static void *poll_shadows(void *arg)
+static void *poll_proxied(void *arg)
 {
-    struct gq_ringer *r = arg;
+    struct gq_doorbell_proxy *r = arg;
     struct nvme_wait w = {0};
 
     pthread_mutex_lock(&r->lock);
@@ -123,18 +124,19 @@ static void *poll_shadows(void *arg)
     return NULL;
 }
 
-int gq_ringer_open(struct nvme_transport *t, struct gq_shadow *shadows, struct gq_ringer **out)
+int gq_doorbell_proxy_open(struct nvme_transport *t, struct gq_proxied_doorbell *proxied_doorbells,
+                           struct gq_doorbell_proxy **out)
 {
-    struct gq_ringer *r = calloc(1, sizeof(*r));
+    struct gq_doorbell_proxy *r = calloc(1, sizeof(*r));
     int err;
 
     if (!r)
         return -ENOMEM;
     r->t = t;
-    r->shadows = shadows;
+    r->proxied_doorbells = proxied_doorbells;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->wake, NULL);
-    err = pthread_create(&r->thread, NULL, poll_shadows, r);
+    err = pthread_create(&r->thread, NULL, poll_proxied, r);
     if (err) {
         pthread_cond_destroy(&r->wake);
         pthread_mutex_destroy(&r->lock);
@@ -145,7 +147,7 @@ int gq_ringer_open(struct nvme_transport *t, struct gq_shadow *shadows, struct g
     return 0;
 }
 
-void gq_ringer_close(struct gq_ringer *r)
+void gq_doorbell_proxy_close(struct gq_doorbell_proxy *r)
 {
     lock(r);
     r->closing = true;
@@ -157,15 +159,15 @@ void gq_ringer_close(struct gq_ringer *r)
     free(r);
 }
 
-static void set(struct gq_ringer *r, unsigned i, uint32_t sq_tail, uint32_t cq_head)
+static void set(struct gq_doorbell_proxy *r, unsigned i, uint32_t sq_tail, uint32_t cq_head)
 {
     r->bells[i].sq_tail = sq_tail;
     r->bells[i].cq_head = cq_head;
-    __atomic_store_n(&r->shadows[i].sq_tail, sq_tail, __ATOMIC_RELAXED);
-    __atomic_store_n(&r->shadows[i].cq_head, cq_head, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->proxied_doorbells[i].sq_tail, sq_tail, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->proxied_doorbells[i].cq_head, cq_head, __ATOMIC_RELAXED);
 }
 
-void gq_ringer_add(struct gq_ringer *r, unsigned i, const struct nvme_qpair *qp)
+void gq_doorbell_proxy_add(struct gq_doorbell_proxy *r, unsigned i, const struct nvme_qpair *qp)
 {
     lock(r);
     r->bells[i].sq = qp->sq_doorbell;
@@ -177,21 +179,22 @@ void gq_ringer_add(struct gq_ringer *r, unsigned i, const struct nvme_qpair *qp)
     unlock(r);
 }
 
-void gq_ringer_remove(struct gq_ringer *r, unsigned i)
+void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *r, unsigned i)
 {
     lock(r);
     r->bells[i].depth = 0;
     unlock(r);
 }
 
-void gq_ringer_set(struct gq_ringer *r, unsigned i, uint32_t sq_tail, uint32_t cq_head)
+void gq_doorbell_proxy_set(struct gq_doorbell_proxy *r, unsigned i, uint32_t sq_tail,
+                           uint32_t cq_head)
 {
     lock(r);
     set(r, i, sq_tail, cq_head);
     unlock(r);
 }
 
-void gq_ringer_begin(struct gq_ringer *r)
+void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *r)
 {
     lock(r);
     r->active++;
@@ -199,7 +202,7 @@ void gq_ringer_begin(struct gq_ringer *r)
     unlock(r);
 }
 
-void gq_ringer_end(struct gq_ringer *r)
+void gq_doorbell_proxy_end(struct gq_doorbell_proxy *r)
 {
     lock(r);
     pass_all(r);
@@ -207,7 +210,7 @@ void gq_ringer_end(struct gq_ringer *r)
     unlock(r);
 }
 
-void gq_ringer_silence(struct gq_ringer *r)
+void gq_doorbell_proxy_silence(struct gq_doorbell_proxy *r)
 {
     lock(r);
     r->silent = true;

@@ -74,29 +74,30 @@ static void close_queues(struct gq_engine *e)
         close_queue(e, --e->n_queues);
 }
 
-static void close_ringer(struct gq_engine *e)
+static void close_proxy(struct gq_engine *e)
 {
-    if (!e->ringer)
+    if (!e->proxy)
         return;
-    gq_ringer_close(e->ringer);
-    e->exec->ops->shared_free(e->exec, e->shadows);
+    gq_doorbell_proxy_close(e->proxy);
+    e->exec->ops->shared_free(e->exec, e->proxied_doorbells);
 }
 
 /* Only for an executor that cannot ring itself. */
-static int open_ringer(struct gq_engine *e)
+static int open_proxy(struct gq_engine *e)
 {
-    void *shadows;
+    void *proxied_doorbells;
     int err;
 
     if (e->exec->rings)
         return 0;
-    err = e->exec->ops->shared_alloc(e->exec, GQ_MAX_QUEUES * sizeof(struct gq_shadow), &shadows);
+    err = e->exec->ops->shared_alloc(e->exec, GQ_MAX_QUEUES * sizeof(struct gq_proxied_doorbell),
+                                     &proxied_doorbells);
     if (err)
         return err;
-    e->shadows = shadows;
-    err = gq_ringer_open(nvme_ctrlr_transport(e->ctrlr), e->shadows, &e->ringer);
+    e->proxied_doorbells = proxied_doorbells;
+    err = gq_doorbell_proxy_open(nvme_ctrlr_transport(e->ctrlr), e->proxied_doorbells, &e->proxy);
     if (err)
-        e->exec->ops->shared_free(e->exec, e->shadows);
+        e->exec->ops->shared_free(e->exec, e->proxied_doorbells);
     return err;
 }
 
@@ -105,10 +106,10 @@ static int add_port(struct gq_engine *e, unsigned i)
 {
     struct nvme_qpair qp = e->queues[i].qp;
 
-    if (e->ringer) {
-        gq_ringer_add(e->ringer, i, &qp);
-        qp.sq_doorbell = &e->shadows[i].sq_tail;
-        qp.cq_doorbell = &e->shadows[i].cq_head;
+    if (e->proxy) {
+        gq_doorbell_proxy_add(e->proxy, i, &qp);
+        qp.sq_doorbell = &e->proxied_doorbells[i].sq_tail;
+        qp.cq_doorbell = &e->proxied_doorbells[i].cq_head;
     }
     return e->exec->ops->port_add(e->exec, i, &qp);
 }
@@ -293,7 +294,7 @@ static void fill_info(struct gq_engine *e)
     info->executor = e->exec->kind;
     snprintf(info->device, sizeof(info->device), "%s", e->exec->device);
     memcpy(info->gpu_uuid, e->exec->gpu_uuid, sizeof(info->gpu_uuid));
-    info->tier = e->ringer ? 0 : e->exec->tier;
+    info->tier = e->proxy ? 0 : e->exec->tier;
     fill_tier_note(e);
     info->queues = e->n_queues;
     info->depth = e->opts.depth;
@@ -303,13 +304,13 @@ static void fill_info(struct gq_engine *e)
 /* Everything that belongs to the executor. */
 static int open_parts(struct gq_engine *e)
 {
-    int err = open_ringer(e);
+    int err = open_proxy(e);
 
     if (err)
         return err;
     err = open_queues(e);
     if (err)
-        goto close_ringer;
+        goto close_proxy;
     err = open_slots(e);
     if (err)
         goto close_queues;
@@ -328,8 +329,8 @@ close_slots:
     close_slots(e);
 close_queues:
     close_queues(e);
-close_ringer:
-    close_ringer(e);
+close_proxy:
+    close_proxy(e);
     return err;
 }
 
@@ -403,7 +404,7 @@ void gq_engine_close(struct gq_engine *e)
     e->exec->ops->staging_free(e->exec, &e->maps);
     close_staging(e);
     close_slots(e);
-    close_ringer(e);
+    close_proxy(e);
     e->exec->ops->close(e->exec);
     close_locks(e);
     free(e->buffers);

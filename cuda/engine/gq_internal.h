@@ -53,9 +53,9 @@ struct gq_engine {
     struct gq_options opts; /* with defaults filled in */
     struct gq_info info;
 
-    struct nvme_user user;    /* the controller's: gq_recover.c */
-    struct gq_ringer *ringer; /* NULL: the executor rings itself */
-    struct gq_shadow *shadows;
+    struct nvme_user user;           /* the controller's: gq_recover.c */
+    struct gq_doorbell_proxy *proxy; /* NULL: the executor rings itself */
+    struct gq_proxied_doorbell *proxied_doorbells;
 
     struct gq_import staging_mem;
     struct gq_region staging;
@@ -104,8 +104,8 @@ int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
 void gq_buffer_leave(struct gq_buffer *b);
 /* Unregisters a buffer when the queues are gone already. */
 void gq_buffer_close(struct gq_buffer *b);
-/* Before its memory goes: no copier of another process is sent copies into it any more. */
-void gq_buffer_unroute(struct gq_buffer *b);
+/* Before its memory goes: no copy kernel of another process is sent copies into it any more. */
+void gq_buffer_remove_window(struct gq_buffer *b);
 
 /*
  * Takes a slot and up to `want` queues, at least one; a large transfer leaves some to others.

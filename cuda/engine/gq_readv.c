@@ -19,7 +19,7 @@
 
 /* What the queues say of a run. */
 struct tally {
-    bool told;      /* the pieces have results: the queues are known to have ended */
+    bool reply;     /* the pieces have results: the queues are known to have ended */
     bool bad;       /* not all of them are bytes */
     uint64_t taken; /* bytes that it has begun with */
     uint16_t status;
@@ -29,13 +29,13 @@ struct tally {
 struct readv {
     struct gq_job job;
     const struct gq_readv *req;
-    struct gq_reads reads;            /* of the slice */
-    struct gq_asked *asked;           /* all pieces, as the executor addresses them, */
-    volatile struct gq_asked *pieces; /* and as the host does */
-    uint64_t at, n;                   /* the slice's first piece, and how many it has */
-    uint64_t slices;                  /* that may still be cut off */
-    struct tally last;                /* of the last run over the slice, */
-    struct tally all;                 /* and of the pieces before it */
+    struct gq_reads reads;                /* of the slice */
+    struct gq_read_desc *desc;            /* all pieces, as the executor addresses them, */
+    volatile struct gq_read_desc *pieces; /* and as the host does */
+    uint64_t at, n;                       /* the slice's first piece, and how many it has */
+    uint64_t slices;                      /* that may still be cut off */
+    struct tally last;                    /* of the last run over the slice, */
+    struct tally all;                     /* and of the pieces before it */
 };
 
 /* There is one list: the slice. */
@@ -66,7 +66,7 @@ static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chun
 
     (void)i;
     (void)chunk;
-    v->last = (struct tally){.told = true, .bad = err != 0, .status_of = UINT32_MAX};
+    v->last = (struct tally){.reply = true, .bad = err != 0, .status_of = UINT32_MAX};
     for (unsigned q = 0; q < l->run.n_queues; q++)
         take_state(&v->last, &l->states[q]);
     return err;
@@ -165,10 +165,10 @@ static int run_slice(struct readv *v)
     uint64_t most = v->req->most - v->all.taken;
     int err;
 
-    v->reads.asked = v->asked + v->at;
+    v->reads.desc = v->desc + v->at;
     v->reads.most = most ? most : 1; /* what follows may be without bytes */
     err = gq_job_lists(&v->job, false);
-    v->last.told = v->last.told && !v->job.runs[0].failed;
+    v->last.reply = v->last.reply && !v->job.runs[0].failed;
     if (!err)
         pass_slice(v);
     return err;
@@ -213,7 +213,7 @@ static int check_map(const struct gq_engine *e, const struct gq_readv *req)
 
 static int check(const struct gq_engine *e, const struct gq_readv *req)
 {
-    uint64_t room = req->list->len / sizeof(struct gq_asked);
+    uint64_t room = req->list->len / sizeof(struct gq_read_desc);
     int err = check_map(e, req);
 
     if (err)
@@ -235,10 +235,10 @@ static void describe(struct readv *v)
     const struct gq_readv *req = v->req;
     const struct gq_engine *e = v->job.e;
     const struct gq_buffer *b = req->buffer, *list = req->list;
-    uint64_t first = req->first * sizeof(struct gq_asked);
+    uint64_t first = req->first * sizeof(struct gq_read_desc);
 
-    v->pieces = (struct gq_asked *)gq_buffer_list(list) + req->first;
-    v->asked = (struct gq_asked *)(uintptr_t)(list->import.base + list->import.head + first);
+    v->pieces = (struct gq_read_desc *)gq_buffer_list(list) + req->first;
+    v->desc = (struct gq_read_desc *)(uintptr_t)(list->import.base + list->import.head + first);
     v->reads = (struct gq_reads){
         .map = {.end = req->end, .count = (uint32_t)req->n_extents, .lba_size = e->ns.lba_size},
         .target = {.base = b->region.base,
@@ -296,7 +296,7 @@ static void conclude(struct readv *v, int err)
 {
     struct gq_result *result = v->job.result;
 
-    if (v->last.told)
+    if (v->last.reply)
         pass_slice(v);
     lose_rest(v, err ? -ECANCELED : -E2BIG);
     result->partial = v->all.bad || v->at < v->req->n;

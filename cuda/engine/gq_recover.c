@@ -34,10 +34,10 @@ static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)
 }
 
 /* What the doorbells of queue i hold, rung by the host or fresh. */
-static void tell_ringer(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_t cq_head)
+static void notify_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_t cq_head)
 {
-    if (e->ringer)
-        gq_ringer_set(e->ringer, i, sq_tail, cq_head);
+    if (e->proxy)
+        gq_doorbell_proxy_set(e->proxy, i, sq_tail, cq_head);
 }
 
 static int create_again(struct gq_engine *e, unsigned i)
@@ -45,7 +45,7 @@ static int create_again(struct gq_engine *e, unsigned i)
     int err = nvme_qpair_recreate(e->ctrlr, &e->queues[i].qp);
 
     if (!err)
-        tell_ringer(e, i, 0, 0);
+        notify_proxy(e, i, 0, 0);
     return err;
 }
 
@@ -202,7 +202,7 @@ static bool harvest(struct gq_engine *e, unsigned i, struct gq_slot *slots)
         nvme_ring_release(&ring);
         if (t->ops->kick)
             t->ops->kick(t);
-        tell_ringer(e, i, q->state.sq_tail, ring.cq_head);
+        notify_proxy(e, i, q->state.sq_tail, ring.cq_head);
         nvme_ctrlr_progress(e->ctrlr);
     }
     leave_ring(e);

@@ -130,8 +130,8 @@ static void distrust(struct gq_job *j, struct gq_job_run *run)
         state->outcome = GQ_OUT_BROKEN;
     }
     run->failed = true;
-    if (j->e->ringer)
-        gq_ringer_silence(j->e->ringer);
+    if (j->e->proxy)
+        gq_doorbell_proxy_silence(j->e->proxy);
     pthread_mutex_lock(&j->e->lock);
     j->e->failed = true;
     pthread_mutex_unlock(&j->e->lock);
@@ -307,11 +307,11 @@ static int work_leased(struct gq_job *j, bool *unsettled, unsigned *settled)
 
     if (err)
         return err;
-    if (e->ringer)
-        gq_ringer_begin(e->ringer);
+    if (e->proxy)
+        gq_doorbell_proxy_begin(e->proxy);
     err = j->work(j);
-    if (e->ringer)
-        gq_ringer_end(e->ringer);
+    if (e->proxy)
+        gq_doorbell_proxy_end(e->proxy);
     *settled = resets_settled(e); /* none can finish before the lease is given back */
     *unsettled = *unsettled && before == *settled;
     *unsettled |= gq_lease_give(e, &j->lease, j->buffer);

@@ -196,8 +196,8 @@ static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
 }
 
 /*
- * Nothing runs beside the caller: start() only sets the run up, wait() does it. Behind shadow
- * doorbells there is nobody to kick: who passes them on does it.
+ * Nothing runs beside the caller: start() only sets the run up, wait() does it. Behind proxied
+ * doorbell doorbells there is nobody to kick: who passes them on does it.
  */
 static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
@@ -228,7 +228,7 @@ static void lose_reads(const struct gq_launch *l)
     if (l->reads->is_part)
         return;
     for (uint32_t i = 0; i < l->run.n_cmds; i++)
-        l->reads->asked[i].result = -ECANCELED;
+        l->reads->desc[i].result = -ECANCELED;
 }
 
 static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)

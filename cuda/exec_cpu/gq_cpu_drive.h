@@ -37,11 +37,12 @@ static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive
 static void drive_single(const struct gq_cpu_drive *d)
 {
     struct gq_state *state = &d->states[0];
-    struct gq_single s = {
-        .run = d->run, .port = d->ports[0], .at = {state->sq_tail, state->phase, state->owed}};
+    struct gq_single s = {.run = d->run,
+                          .port = d->ports[0],
+                          .at = {state->sq_tail, state->phase, state->cq_db_pending}};
 
     gq_single_send(&s, &d->run->cmds[0]);
-    while (gq_single_look(&s) == GQ_OUT_RUNNING)
+    while (gq_single_peek(&s) == GQ_OUT_RUNNING)
         sched_yield();
     gq_single_tell(&s, state);
     gq_single_take(state, d->run->results);

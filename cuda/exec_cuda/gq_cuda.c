@@ -32,7 +32,7 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
 #define SHORT_LIST 8u
 
 /* A few commands of one queue, with nothing to do before or after them. */
-static bool suits_resident(const struct gq_launch *l, const struct gq_chunk *chunk)
+static bool suits_persistent(const struct gq_launch *l, const struct gq_chunk *chunk)
 {
     return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST &&
            !chunk->n_pieces && !l->reads;
@@ -58,8 +58,8 @@ static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
  */
 static void wake_controller(const struct gq_cuda *cu, unsigned queues)
 {
-    if (cu->exec.rings && cu->transport->ops->expect)
-        cu->transport->ops->expect(cu->transport, queues);
+    if (cu->exec.rings && cu->transport->ops->prewake)
+        cu->transport->ops->prewake(cu->transport, queues);
 }
 
 /* Either way the controller wakes up while the GPU begins. */
@@ -67,10 +67,10 @@ static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_ch
 {
     int err = -EBUSY;
 
-    if (suits_resident(l, chunk))
-        err = gq_resident_post(cu->resident, &l->run, &cu->host_ports[l->queues[0]], l->states);
+    if (suits_persistent(l, chunk))
+        err = gq_persistent_post(cu->resident, &l->run, &cu->host_ports[l->queues[0]], l->states);
     wake_controller(cu, l->run.n_queues);
-    l->resident = !err; /* a post that failed has given the box back */
+    l->resident = !err; /* a post that failed has given the slot back */
     return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
 }
 
@@ -117,7 +117,7 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     int err = gq_cuda_wait_run(cu, l, chunk);
 
     if (!err && l->resident)
-        gq_resident_done(cu->resident);
+        gq_persistent_done(cu->resident);
     if (!err)
         err = flush_writes(cu, l);
     gq_gate_leave(&cu->gate);
@@ -236,21 +236,21 @@ static int open_device(struct gq_cuda *cu, unsigned slots)
     err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));
     if (err)
         goto free_ports;
-    err = gq_resident_open(&cu->resident);
+    err = gq_persistent_open(&cu->resident);
     if (err)
         goto destroy_stream;
-    err = gq_mover_open(cu->device, &cu->mover);
+    err = gq_dma_engine_open(cu->device, &cu->dma_engine);
     if (err)
-        goto close_resident;
+        goto close_persistent;
     err = open_slots(cu, slots);
     if (err)
-        goto close_mover;
+        goto close_dma_engine;
     return 0;
 
-close_mover:
-    gq_mover_close(cu->mover);
-close_resident:
-    gq_resident_close(cu->resident);
+close_dma_engine:
+    gq_dma_engine_close(cu->dma_engine);
+close_persistent:
+    gq_persistent_close(cu->resident);
 destroy_stream:
     cudaStreamDestroy(cu->copy_stream);
 free_ports:
@@ -262,8 +262,8 @@ static void close_device(struct gq_cuda *cu)
 {
     cudaSetDevice(cu->device);
     close_slots(cu);
-    gq_mover_close(cu->mover);
-    gq_resident_close(cu->resident);
+    gq_dma_engine_close(cu->dma_engine);
+    gq_persistent_close(cu->resident);
     cudaStreamDestroy(cu->copy_stream);
     cudaFree(cu->ports);
 }

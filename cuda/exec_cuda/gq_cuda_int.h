@@ -8,8 +8,8 @@
 
 #include "cuda/engine/gq_gate.h"
 #include "cuda/exec_cuda/gq_persistent.h"
+#include "cuda/gq_dma_engine.h"
 #include "cuda/gq_exec.h"
-#include "cuda/gq_mover.h"
 
 struct cuda_slot {
     cudaStream_t stream;
@@ -26,8 +26,8 @@ struct gq_cuda {
     struct gq_exec exec;
     int device;
     struct nvme_transport *transport;
-    struct gq_mover *mover;
-    struct gq_resident *resident;
+    struct gq_dma_engine *dma_engine;
+    struct gq_persistent *resident;
     struct gq_gate gate;
     /*
      * Atomic. A kernel did not end in time and may go on for ever: what it reaches is not freed any

@@ -62,7 +62,7 @@ static void set_device_memory(const struct gq_cuda *cu, uint64_t addr, uint64_t 
         .device = addr - out->head,
         .len = (out->head + len + PAGE_MASK) & ~PAGE_MASK,
         .fd = -1,
-        .mover = gq_mover_table(cu->mover),
+        .dma_engine = gq_dma_engine_table(cu->dma_engine),
     };
 }
 

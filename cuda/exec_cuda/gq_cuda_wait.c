@@ -90,20 +90,20 @@ static cudaError_t query(cudaStream_t stream)
 }
 
 /* Of a resident kernel's stream, too: but that it has ended says nothing. */
-static cudaError_t ask(const struct gq_cuda *cu, const struct gq_launch *l)
+static cudaError_t request(const struct gq_cuda *cu, const struct gq_launch *l)
 {
     cudaError_t err;
 
     if (!l->resident)
         return query(cu->slots[l->slot].stream);
-    err = query(gq_resident_stream(cu->resident));
+    err = query(gq_persistent_stream(cu->resident));
     return err == cudaSuccess ? cudaErrorNotReady : err;
 }
 
 /*
  * The pieces of a read go behind its commands by the host's hand, not by the stream's order: a
  * kernel that waits for another holds up what other streams launch through the same hardware queue,
- * and that may be the simulated drive's copier, without which the other never ends.
+ * and that may be the simulated drive's copy kernel, without which the other never ends.
  */
 static cudaError_t move_pieces(const struct gq_cuda *cu, const struct gq_launch *l,
                                const struct gq_chunk *chunk)
@@ -136,10 +136,10 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
             err = move_pieces(cu, l, chunk);
             continue;
         }
-        if (l->resident && gq_resident_keep(cu->resident))
+        if (l->resident && gq_persistent_keep(cu->resident))
             return -EIO;
         if (!running || i % ASK_CUDA_EVERY == 0)
-            err = ask(cu, l);
+            err = request(cu, l);
         /* Since the look at its queues a kernel may have ended: the next look tells. */
         if (err == cudaSuccess && running && all_ended(l)) {
             err = cudaErrorNotReady;

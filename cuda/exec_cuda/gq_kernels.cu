@@ -1,7 +1,7 @@
 #include "cuda/exec_cuda/gq_kernels.h"
 
 #include "cuda/exec_cuda/gq_persistent.h"
-#include "cuda/gq_copier.h"
+#include "cuda/gq_copy_kernel.h"
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_list_protocol.h"
 #include "cuda/queue/gq_reads_protocol.h"
@@ -33,8 +33,8 @@ struct neighbours {
     uint64_t words[GQ_READ_WORDS];
 };
 
-/* A feeder's turn: as many groups come with one trip over the bus. */
-constexpr uint32_t kTurn = GQ_FEED_GROUPS / 2;
+/* A prefetch warp's turn: as many groups come with one trip over the bus. */
+constexpr uint32_t kTurn = GQ_PREFETCH_GROUPS / 2;
 
 __device__ void load_words(struct neighbours *g)
 {
@@ -75,10 +75,10 @@ __device__ void answer(const struct gq_file_map *map, const uint64_t *ring, stru
 }
 
 /* Waits for room in the ring. False: nothing is wanted any more. */
-__device__ bool has_room(const struct gq_feed *feed, uint32_t group)
+__device__ bool has_room(const struct gq_prefetch *feed, uint32_t group)
 {
     while (!GQ_UNIFORM32(gq_acquire_near(&feed->stop))) {
-        if (GQ_UNIFORM32(group - gq_acquire_near(&feed->taken)) < GQ_FEED_GROUPS) {
+        if (GQ_UNIFORM32(group - gq_acquire_near(&feed->taken)) < GQ_PREFETCH_GROUPS) {
             __syncwarp(); /* lane 0 has acquired for all */
             return true;
         }
@@ -101,14 +101,14 @@ __device__ uint32_t load_turn(const struct gq_worker *w, uint64_t *list, uint32_
     return first;
 }
 
-__device__ void feed_group(const struct gq_reads *reads, struct gq_feed *feed, uint32_t group,
-                           struct neighbours *g)
+__device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch *feed,
+                               uint32_t group, struct neighbours *g)
 {
-    uint64_t *ring = feed->words[group % GQ_FEED_GROUPS];
+    uint64_t *ring = feed->words[group % GQ_PREFETCH_GROUPS];
 
     store_words(g, ring);
     __syncwarp();
-    if (gq_feed_answers(reads)) {
+    if (gq_prefetch_answers(reads)) {
         answer(&reads->map, ring, g);
         store_words(g, g->at);
         __syncwarp();
@@ -118,12 +118,12 @@ __device__ void feed_group(const struct gq_reads *reads, struct gq_feed *feed, u
 }
 
 /* The share of a list, a turn after the other, while the one behind it is on its way. */
-__device__ void feed_reads(const struct gq_run *run, const struct gq_reads *reads, uint32_t rank,
-                           struct gq_feed *feed)
+__device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *reads,
+                               uint32_t rank, struct gq_prefetch *feed)
 {
     const struct gq_worker w = {
         .group = gq_whole_group(), .run = run, .rank = rank, .share = gq_share(run, rank)};
-    uint64_t *list = reads->asked ? (uint64_t *)reads->asked : (uint64_t *)reads->list;
+    uint64_t *list = reads->desc ? (uint64_t *)reads->desc : (uint64_t *)reads->list;
     struct neighbours turn[kTurn] = {}, behind[kTurn] = {};
     uint32_t first = load_turn(&w, list, 0, turn), group = 0;
     bool wanted = true;
@@ -134,7 +134,7 @@ __device__ void feed_reads(const struct gq_run *run, const struct gq_reads *read
         for (uint32_t k = 0; k < kTurn; k++) {
             wanted = wanted && turn[k].n && has_room(feed, group);
             if (wanted)
-                feed_group(reads, feed, group++, &turn[k]);
+                prefetch_group(reads, feed, group++, &turn[k]);
             turn[k] = behind[k];
         }
     }
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(2 * GQ_LANES, 1)
     drive_reads(const __grid_constant__ struct gq_kernel_run a,
                 const __grid_constant__ struct gq_reads reads)
 {
-    __shared__ struct gq_feed feed;
+    __shared__ struct gq_prefetch feed;
     const uint16_t queue = a.queues[blockIdx.x];
     const struct gq_port port = a.ports[queue];
     struct gq_reader r;
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(2 * GQ_LANES, 1)
         feed.filled = feed.taken = feed.stop = feed.over = 0;
     __syncthreads();
     if (threadIdx.x >= GQ_LANES) {
-        feed_reads(&a.run, &reads, blockIdx.x, &feed);
+        prefetch_reads(&a.run, &reads, blockIdx.x, &feed);
         return;
     }
     gq_reads_begin(&r, gq_whole_group(), &a.run, &reads, &port, &a.states[blockIdx.x], blockIdx.x,
@@ -220,9 +220,9 @@ extern "C" cudaError_t gq_kernels_load(void)
         if (err != cudaSuccess)
             return err;
     }
-    cudaError_t err = gq_resident_load();
+    cudaError_t err = gq_persistent_load();
 
-    return err == cudaSuccess ? gq_copier_load() : err;
+    return err == cudaSuccess ? gq_copy_kernel_load() : err;
 }
 
 /*
@@ -233,7 +233,7 @@ extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const stru
                                      cudaStream_t stream)
 {
     void *args[] = {(void *)run, (void *)reads};
-    unsigned warps = reads && (reads->list || reads->asked) ? 2 : 1;
+    unsigned warps = reads && (reads->list || reads->desc) ? 2 : 1;
 
     return cudaLaunchKernel(reads ? (const void *)drive_reads : (const void *)drive_queues,
                             run->run.n_queues, warps * GQ_LANES, args, 0, stream);

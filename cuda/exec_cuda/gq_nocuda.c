@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "cuda/gq_dma_engine.h"
 #include "cuda/gq_exec.h"
-#include "cuda/gq_mover.h"
 
 int gq_probe(int cuda_device, char *why, size_t len)
 {
@@ -21,7 +21,7 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned s
     return gq_probe(opts->cuda_device, why, why_len);
 }
 
-struct gq_routes *gq_mover_routes(struct gq_mover *m, unsigned *blocks)
+struct gq_peer_windows *gq_dma_engine_peer_windows(struct gq_dma_engine *m, unsigned *blocks)
 {
     (void)m;
     *blocks = 0;

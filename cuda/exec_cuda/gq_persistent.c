@@ -8,11 +8,11 @@
 #define GQ_LANES 1u
 #include "cuda/queue/gq_single.h"
 
-struct gq_resident {
-    struct gq_box_memory *memory; /* pinned */
+struct gq_persistent {
+    struct gq_tagged_slot_memory *memory; /* pinned */
     cudaStream_t stream;
     bool busy; /* atomic; the rest is the list's poster's */
-    struct gq_box box;
+    struct gq_tagged_slot slot;
     struct gq_state *state;
     uint32_t *single_result; /* NULL: the list is not driven by gq_single.h */
 };
@@ -26,7 +26,7 @@ static int to_errno(cudaError_t err)
 }
 
 /* Of the highest priority: such streams have hardware queues that others do not share. */
-static cudaError_t open_stream(struct gq_resident *r)
+static cudaError_t open_stream(struct gq_persistent *r)
 {
     int least, greatest;
     cudaError_t err = cudaDeviceGetStreamPriorityRange(&least, &greatest);
@@ -36,16 +36,16 @@ static cudaError_t open_stream(struct gq_resident *r)
     return cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest);
 }
 
-static int run(void *ctx, const struct gq_box_launch *box)
+static int run(void *ctx, const struct gq_tagged_slot_launch *slot)
 {
-    const struct gq_resident *r = ctx;
+    const struct gq_persistent *r = ctx;
 
-    return to_errno(gq_resident_run(box, r->stream));
+    return to_errno(gq_persistent_run(slot, r->stream));
 }
 
-int gq_resident_open(struct gq_resident **out)
+int gq_persistent_open(struct gq_persistent **out)
 {
-    struct gq_resident *r = calloc(1, sizeof(*r));
+    struct gq_persistent *r = calloc(1, sizeof(*r));
     int err;
 
     if (!r)
@@ -53,11 +53,11 @@ int gq_resident_open(struct gq_resident **out)
     err = to_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),
                                  cudaHostAllocPortable | cudaHostAllocMapped));
     if (err)
-        goto free_resident;
+        goto free_persistent;
     memset(r->memory, 0, sizeof(*r->memory));
-    gq_box_init(&r->box, r->memory, (uintptr_t)r->memory);
-    r->box.run = run;
-    r->box.ctx = r;
+    gq_tagged_slot_init(&r->slot, r->memory, (uintptr_t)r->memory);
+    r->slot.run = run;
+    r->slot.ctx = r;
     err = to_errno(open_stream(r));
     if (err)
         goto free_memory;
@@ -66,12 +66,12 @@ int gq_resident_open(struct gq_resident **out)
 
 free_memory:
     cudaFreeHost(r->memory);
-free_resident:
+free_persistent:
     free(r);
     return err;
 }
 
-void gq_resident_close(struct gq_resident *r)
+void gq_persistent_close(struct gq_persistent *r)
 {
     cudaStreamSynchronize(r->stream);
     cudaStreamDestroy(r->stream);
@@ -79,50 +79,50 @@ void gq_resident_close(struct gq_resident *r)
     free(r);
 }
 
-cudaStream_t gq_resident_stream(const struct gq_resident *r)
+cudaStream_t gq_persistent_stream(const struct gq_persistent *r)
 {
     return r->stream;
 }
 
-static bool is_running(const struct gq_resident *r)
+static bool is_running(const struct gq_persistent *r)
 {
     return __atomic_load_n(&r->state->outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING;
 }
 
 /* A kernel that has ended without the list will not take it any more. */
-int gq_resident_keep(struct gq_resident *r)
+int gq_persistent_keep(struct gq_persistent *r)
 {
-    if (!gq_box_is_alone(&r->box) || !is_running(r))
+    if (!gq_tagged_slot_is_alone(&r->slot) || !is_running(r))
         return 0;
-    return gq_box_run(&r->box);
+    return gq_tagged_slot_run(&r->slot);
 }
 
-static void put(struct gq_resident *r, const struct gq_run *run, const struct gq_port *port)
+static void put(struct gq_persistent *r, const struct gq_run *run, const struct gq_port *port)
 {
     const struct gq_state *state = r->state;
-    struct gq_resident_list list = {.run = *run,
-                                    .port = *port,
-                                    .state = r->state,
-                                    .sq_tail = state->sq_tail,
-                                    .cq_head = state->cq_head,
-                                    .phase = state->phase,
-                                    .owed = state->owed,
-                                    .single = r->single_result != NULL};
+    struct gq_persistent_list list = {.run = *run,
+                                      .port = *port,
+                                      .state = r->state,
+                                      .sq_tail = state->sq_tail,
+                                      .cq_head = state->cq_head,
+                                      .phase = state->phase,
+                                      .cq_db_pending = state->cq_db_pending,
+                                      .single = r->single_result != NULL};
 
-    if (run->n_cmds <= GQ_RESIDENT_CMDS) {
+    if (run->n_cmds <= GQ_PERSISTENT_CMDS) {
         memcpy(list.cmds, run->cmds, run->n_cmds * sizeof(list.cmds[0]));
         list.run.cmds = NULL;
     }
-    gq_box_put(&r->box, &list, sizeof(list));
+    gq_tagged_slot_post(&r->slot, &list, sizeof(list));
 }
 
-static void leave(struct gq_resident *r)
+static void leave(struct gq_persistent *r)
 {
     __atomic_store_n(&r->busy, false, __ATOMIC_RELEASE);
 }
 
-int gq_resident_post(struct gq_resident *r, const struct gq_run *run, const struct gq_port *port,
-                     struct gq_state *state)
+int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
+                       const struct gq_port *port, struct gq_state *state)
 {
     int err;
 
@@ -131,13 +131,13 @@ int gq_resident_post(struct gq_resident *r, const struct gq_run *run, const stru
     r->state = state;
     r->single_result = gq_single_suits(run, port, state) ? run->results : NULL;
     put(r, run, port);
-    err = gq_resident_keep(r);
+    err = gq_persistent_keep(r);
     if (err)
         leave(r);
     return err;
 }
 
-void gq_resident_done(struct gq_resident *r)
+void gq_persistent_done(struct gq_persistent *r)
 {
     if (r->single_result)
         gq_single_take(r->state, r->single_result);

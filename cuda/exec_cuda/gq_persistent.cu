@@ -11,26 +11,26 @@ namespace
 constexpr uint64_t kIdleNs = 200000;
 
 /* By one lane. */
-__device__ __forceinline__ void drive_single(const struct gq_resident_list *list)
+__device__ __forceinline__ void drive_single(const struct gq_persistent_list *list)
 {
     const struct gq_port port = list->port;
     struct gq_single s = {
-        .run = &list->run, .port = &port, .at = {list->sq_tail, list->phase, list->owed}};
+        .run = &list->run, .port = &port, .at = {list->sq_tail, list->phase, list->cq_db_pending}};
 
     gq_single_send(&s, &list->cmds[0]);
-    while (gq_single_look(&s) == GQ_OUT_RUNNING)
+    while (gq_single_peek(&s) == GQ_OUT_RUNNING)
         ;
     gq_single_tell(&s, list->state);
 }
 
 /* By the warp; see drive_queues() in gq_kernels.cu. */
-__device__ __forceinline__ void drive_list(struct gq_resident_list *list)
+__device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
 {
     const struct gq_port port = list->port;
     struct gq_state first = {.sq_tail = list->sq_tail,
                              .cq_head = list->cq_head,
                              .phase = list->phase,
-                             .owed = list->owed};
+                             .cq_db_pending = list->cq_db_pending};
     struct gq_worker w;
 
     __syncwarp();
@@ -45,35 +45,36 @@ __device__ __forceinline__ void drive_list(struct gq_resident_list *list)
 }
 
 /* One warp, one queue at a time. */
-__global__ void __launch_bounds__(GQ_LANES) serve(const __grid_constant__ struct gq_box_launch l)
+__global__ void __launch_bounds__(GQ_LANES)
+    serve(const __grid_constant__ struct gq_tagged_slot_launch l)
 {
     __shared__ union {
-        uint32_t words[GQ_BOX_WORDS];
-        struct gq_resident_list list;
-    } box;
+        uint32_t words[GQ_TAGGED_SLOT_WORDS];
+        struct gq_persistent_list list;
+    } slot;
 
-    for (uint32_t number = l.first; gq_box_take(l.box, number, kIdleNs, box.words);
-         number = gq_box_next(number)) {
-        if (!box.list.single)
-            drive_list(&box.list);
+    for (uint32_t number = l.first; gq_tagged_slot_poll(l.slot, number, kIdleNs, slot.words);
+         number = gq_tagged_slot_next(number)) {
+        if (!slot.list.single)
+            drive_list(&slot.list);
         else if (threadIdx.x == 0)
-            drive_single(&box.list);
+            drive_single(&slot.list);
         __syncwarp();
     }
     if (threadIdx.x == 0)
-        gq_box_leave(&l);
+        gq_tagged_slot_leave(&l);
 }
 
 } // namespace
 
-extern "C" cudaError_t gq_resident_load(void)
+extern "C" cudaError_t gq_persistent_load(void)
 {
     struct cudaFuncAttributes attr;
 
     return cudaFuncGetAttributes(&attr, (const void *)serve);
 }
 
-extern "C" cudaError_t gq_resident_run(const struct gq_box_launch *l, cudaStream_t stream)
+extern "C" cudaError_t gq_persistent_run(const struct gq_tagged_slot_launch *l, cudaStream_t stream)
 {
     void *args[] = {(void *)l};
 

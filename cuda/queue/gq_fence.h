@@ -7,7 +7,7 @@
  *    load acquires, or a relaxed load and a fence behind it by the same lane do so together; the
  *    fence in front of a doorbell serves for both, and waits for loads and stores side by side;
  *  - all results before the state that tells the host that a queue has stopped, or a count;
- *  - a new word of a box before everything read after it: what the host wrote before it.
+ *  - a new word of a slot before everything read after it: what the host wrote before it.
  */
 #ifndef CUDA_QUEUE_GQ_FENCE_H
 #define CUDA_QUEUE_GQ_FENCE_H
@@ -77,7 +77,7 @@ GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 }
 
 /*
- * A word of a box that the host fills, and that says itself whether it is new. Loads of several
+ * A word of a slot that the host fills, and that says itself whether it is new. Loads of several
  * words go over the bus together when the one that acquires comes last.
  */
 GQ_FN uint64_t gq_load_word(const uint64_t *word)

@@ -58,7 +58,7 @@ GQ_FN void gq_fetch_cids(struct gq_worker *w)
 }
 
 /* Writes the SQEs of the next n commands. */
-GQ_FN void gq_put_cmds(struct gq_worker *w, uint32_t n)
+GQ_FN void gq_post_cmds(struct gq_worker *w, uint32_t n)
 {
     GQ_FOR_LANES(lane)
     {
@@ -66,8 +66,8 @@ GQ_FN void gq_put_cmds(struct gq_worker *w, uint32_t n)
             uint32_t i = gq_turn_of(w, h * w->group.lanes + lane);
 
             if (i < n)
-                gq_put(w, i, GQ_AT(w->next).cid[h], &GQ_AT(w->next).cmd[h],
-                       gq_stripe(w, w->sent + i), 0);
+                gq_post(w, i, GQ_AT(w->next).cid[h], &GQ_AT(w->next).cmd[h],
+                        gq_stripe(w, w->sent + i), 0);
         }
     }
     gq_advance(w, n);
@@ -88,7 +88,7 @@ GQ_FN void gq_store_results(struct gq_worker *w, GQ_LANE_PARAM(struct gq_ended, 
 /* A round through the list of commands. The first only has them fetched. */
 GQ_FN enum gq_round gq_round(struct gq_worker *w)
 {
-    GQ_LANE_VAR(struct gq_look, look);
+    GQ_LANE_VAR(struct gq_peek, look);
     GQ_LANE_VAR(struct gq_ended, ended);
     uint32_t sent, looked, n;
 
@@ -98,12 +98,12 @@ GQ_FN enum gq_round gq_round(struct gq_worker *w)
         return GQ_ROUND_BUSY;
     }
     sent = gq_reserve(w, w->fetched - w->sent);
-    looked = gq_look(w, sent != 0, look);
+    looked = gq_peek(w, sent != 0, look);
     if (sent) {
-        gq_put_cmds(w, sent);
+        gq_post_cmds(w, sent);
         gq_fetch_cmds(w);
     }
-    n = gq_publish_and_harvest(w, sent, look, looked, ended);
+    n = gq_publish_and_poll(w, sent, look, looked, ended);
     gq_fetch_cids(w);
     gq_store_results(w, ended, n);
     return gq_end_round(w, w->sent < w->share, sent || n);

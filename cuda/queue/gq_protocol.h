@@ -30,10 +30,10 @@
  * host memory both writes come from one requester to one target, and PCIe keeps posted writes in
  * order; on this side loads that come later stay behind the load of the phase (gq_fence.h). A
  * software controller posts the CQE only after its copies to GPU memory have completed
- * (nvme_mover), which is the same promise. A drive that writes data into GPU memory and CQEs into
- * host memory aims at two targets, and nothing orders the two: there the engine flushes GPUDirect
- * writes after the run, before the caller is told (gq_cuda.c), and staging, which is read during
- * the run, is host memory (gq_engine.c).
+ * (nvme_dma_engine), which is the same promise. A drive that writes data into GPU memory and CQEs
+ * into host memory aims at two targets, and nothing orders the two: there the engine flushes
+ * GPUDirect writes after the run, before the caller is told (gq_cuda.c), and staging, which is read
+ * during the run, is host memory (gq_engine.c).
  */
 #ifndef CUDA_QUEUE_GQ_PROTOCOL_H
 #define CUDA_QUEUE_GQ_PROTOCOL_H
@@ -63,7 +63,7 @@ struct gq_lane_next {
 };
 
 /* The last dwords of CQEs. */
-struct gq_look {
+struct gq_peek {
     uint32_t dw3[GQ_EACH];
 };
 
@@ -78,10 +78,10 @@ struct gq_worker {
     uint32_t n_free; /* CIDs on the stack */
     uint32_t fresh;  /* of them, from the bottom on, never taken: entry i is CID i, not in memory */
     uint32_t share;  /* of the list, this group's */
-    uint32_t fetched; /* of the share, from its start */
-    uint32_t sent;    /* commands */
-    uint32_t signs;   /* rounds that got on */
-    uint32_t owed;    /* completions taken since the last CQ doorbell */
+    uint32_t fetched;       /* of the share, from its start */
+    uint32_t sent;          /* commands */
+    uint32_t signs;         /* rounds that got on */
+    uint32_t cq_db_pending; /* completions taken since the last CQ doorbell */
     uint32_t outcome;
     uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to look again */
     uint32_t each;                             /* entries of a lane in a round, GQ_EACH at most */
@@ -92,7 +92,7 @@ struct gq_worker {
 /* What completions tell of their commands. */
 struct gq_ended {
     uint32_t cmd[GQ_EACH]; /* its index; at least GQ_SLOT_FREE: not to be believed */
-    uint32_t tag[GQ_EACH]; /* as given to gq_put() */
+    uint32_t tag[GQ_EACH]; /* as given to gq_post() */
     uint32_t status[GQ_EACH];
 };
 
@@ -145,7 +145,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->fetched = 0;
     w->sent = 0;
     w->signs = 0;
-    w->owed = state->owed;
+    w->cq_db_pending = state->cq_db_pending;
     w->each = GQ_EACH;
     w->looks = w->each * group.lanes;
     w->outcome = GQ_OUT_RUNNING;
@@ -209,8 +209,8 @@ GQ_FN uint32_t gq_free_cid(const struct gq_worker *w, uint32_t i)
 }
 
 /* Inside a region: this lane's command is number i of those that go now, below gq_reserve(). */
-GQ_FN void gq_put(const struct gq_worker *w, uint32_t i, uint32_t cid, const struct gq_cmd *cmd,
-                  uint32_t index, uint32_t tag)
+GQ_FN void gq_post(const struct gq_worker *w, uint32_t i, uint32_t cid, const struct gq_cmd *cmd,
+                   uint32_t index, uint32_t tag)
 {
     const struct gq_port *port = w->port;
     uint32_t pos = w->sq_tail + i;
@@ -255,12 +255,12 @@ GQ_FN void gq_publish(struct gq_worker *w)
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            if (w->owed)
+            if (w->cq_db_pending)
                 gq_store_doorbell(w->port->cq_doorbell, w->cq_head);
             gq_store_doorbell(w->port->sq_doorbell, w->sq_tail);
         }
     }
-    w->owed = 0;
+    w->cq_db_pending = 0;
     gq_kick(w->run);
 }
 
@@ -272,7 +272,7 @@ GQ_FN void gq_give_entries(struct gq_worker *w)
         if (lane == 0)
             gq_store_doorbell(w->port->cq_doorbell, w->cq_head);
     }
-    w->owed = 0;
+    w->cq_db_pending = 0;
     gq_kick(w->run);
 }
 
@@ -294,8 +294,8 @@ GQ_FN void gq_find_slot(const struct gq_worker *w, uint32_t dw3, struct gq_ended
  * flight, or comes twice, means that the controller and this queue no longer agree: nothing it says
  * later can be believed.
  */
-GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, look), uint32_t n,
-                     GQ_LANE_OUT(struct gq_ended, ended))
+GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look), uint32_t n,
+                       GQ_LANE_OUT(struct gq_ended, ended))
 {
     const struct gq_port *port = w->port;
     GQ_LANE_VAR(uint32_t, bad);
@@ -340,7 +340,7 @@ GQ_FN void gq_retire(struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, look), u
  * Loads the next CQEs, place by place; returns how many. sends: the round has something to publish,
  * whose fence these loads wait for. Otherwise each waits for itself, so a lane loads one.
  */
-GQ_FN uint32_t gq_look(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct gq_look, look))
+GQ_FN uint32_t gq_peek(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct gq_peek, look))
 {
     const struct gq_port *port = w->port;
     uint32_t in_flight = gq_in_flight(w), n = sends ? w->looks : w->group.lanes;
@@ -364,7 +364,7 @@ GQ_FN uint32_t gq_look(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct
 }
 
 /* How many of the `looked` CQEs are new. */
-GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, look),
+GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look),
                             uint32_t looked)
 {
     uint32_t n = 0;
@@ -385,8 +385,8 @@ GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_l
 }
 
 /* Of `looked` CQEs. Returns how many commands completed, and the i-th of them at place i. */
-GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, look), uint32_t looked,
-                          GQ_LANE_OUT(struct gq_ended, ended))
+GQ_FN uint32_t gq_poll(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look), uint32_t looked,
+                       GQ_LANE_OUT(struct gq_ended, ended))
 {
     uint32_t depth = w->port->depth, n = looked ? gq_count_new(w, look, looked) : 0;
 
@@ -397,8 +397,8 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, loo
         w->cq_head -= depth;
         w->phase ^= 1;
     }
-    w->owed += n;
-    gq_retire(w, look, n, ended);
+    w->cq_db_pending += n;
+    gq_complete(w, look, n, ended);
     return n;
 }
 
@@ -407,16 +407,16 @@ GQ_FN uint32_t gq_harvest(struct gq_worker *w, GQ_LANE_PARAM(struct gq_look, loo
  * The doorbells go first, so that the controller has work meanwhile. CQ doorbells that could go
  * alone wait: see above.
  */
-GQ_FN uint32_t gq_publish_and_harvest(struct gq_worker *w, uint32_t sent,
-                                      GQ_LANE_PARAM(struct gq_look, look), uint32_t looked,
-                                      GQ_LANE_OUT(struct gq_ended, ended))
+GQ_FN uint32_t gq_publish_and_poll(struct gq_worker *w, uint32_t sent,
+                                   GQ_LANE_PARAM(struct gq_peek, look), uint32_t looked,
+                                   GQ_LANE_OUT(struct gq_ended, ended))
 {
     uint32_t n;
 
     if (sent)
         gq_publish(w);
-    n = gq_harvest(w, look, looked, ended);
-    if (!sent && w->owed && (n == 0 || w->owed >= w->port->depth / 2))
+    n = gq_poll(w, look, looked, ended);
+    if (!sent && w->cq_db_pending && (n == 0 || w->cq_db_pending >= w->port->depth / 2))
         gq_give_entries(w);
     return n;
 }
@@ -519,7 +519,7 @@ GQ_FN void gq_end(struct gq_worker *w)
 {
     struct gq_state *state = w->state;
 
-    if (w->owed)
+    if (w->cq_db_pending)
         gq_give_entries(w);
     GQ_FOR_LANES(lane)
     {
@@ -527,7 +527,7 @@ GQ_FN void gq_end(struct gq_worker *w)
             state->sq_tail = w->sq_tail;
             state->cq_head = w->cq_head;
             state->phase = w->phase;
-            state->owed = 0;
+            state->cq_db_pending = 0;
             state->in_flight = gq_in_flight(w);
             state->sent = w->sent;
             state->signs = w->signs;

@@ -57,13 +57,13 @@ struct gq_read {
 static_assert(sizeof(struct gq_read) == 24, "lists are arrays of it");
 
 /* The same with its result beside it: bytes, fewer only at the file's end, or -errno. */
-struct gq_asked {
+struct gq_read_desc {
     uint64_t file_offset;
     uint64_t at;
     uint32_t len; /* at most INT32_MAX */
     int32_t result;
 };
-static_assert(sizeof(struct gq_asked) == 24, "lists are arrays of it");
+static_assert(sizeof(struct gq_read_desc) == 24, "lists are arrays of it");
 
 /*
  * Who waits for completions reads host memory over the link that carries the data, so a list has no
@@ -93,7 +93,7 @@ struct gq_reads {
      */
     struct gq_target staging;
     const struct gq_read *list; /* gq_run.n_cmds of them; NULL: there is only `whole`, or these: */
-    struct gq_asked *asked;     /* and gq_run.results is not looked at; NULL: none */
+    struct gq_read_desc *desc;  /* and gq_run.results is not looked at; NULL: none */
     /* Of `asked`, whose host goes through what was not read (gq_readv); 0: it does not. */
     uint64_t most; /* a group that has taken on more bytes than that leaves the rest of its share */
     uint64_t odd_most; /* of a read to an address that asks for a command each LBA */

@@ -48,8 +48,8 @@ struct gq_reader {
     struct gq_worker w;
     const struct gq_reads *reads;
 #ifdef __CUDACC__
-    struct gq_feed *feed; /* who feeds the lanes; NULL: they load for themselves */
-    uint32_t fed;         /* groups that were taken from there */
+    struct gq_prefetch *feed; /* who feeds the lanes; NULL: they load for themselves */
+    uint32_t fed;             /* groups that were taken from there */
 #endif
     uint32_t next;       /* of the group's share: handed to lanes so far; the next are held, */
     uint32_t held_first; /* lane i has number held_first + i, */
@@ -98,8 +98,8 @@ GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
 
     if (reads->list)
         return reads->list[i];
-    if (reads->asked) {
-        const struct gq_asked *one = &reads->asked[i];
+    if (reads->desc) {
+        const struct gq_read_desc *one = &reads->desc[i];
 
         return (struct gq_read){one->file_offset, one->at, one->len};
     }
@@ -130,11 +130,11 @@ GQ_FN bool gq_is_fed(const struct gq_reader *r)
 GQ_FN uint32_t gq_take_fed(struct gq_reader *r, uint32_t n)
 {
 #ifdef __CUDACC__
-    if (n == 0 || !gq_feed_has(r->feed, r->fed))
+    if (n == 0 || !gq_prefetch_has(r->feed, r->fed))
         return 0;
     if (r->w.group.rank < n)
-        r->ahead = gq_feed_read(r->feed, r->fed, r->w.group.rank, r->reads->asked != NULL);
-    gq_feed_took(r->feed, ++r->fed);
+        r->ahead = gq_prefetch_read(r->feed, r->fed, r->w.group.rank, r->reads->desc != NULL);
+    gq_prefetch_took(r->feed, ++r->fed);
     return n;
 #else
     (void)r;
@@ -144,11 +144,11 @@ GQ_FN uint32_t gq_take_fed(struct gq_reader *r, uint32_t n)
 }
 
 /* By all lanes: who feeds them does nothing any more. */
-GQ_FN void gq_stop_feed(struct gq_reader *r)
+GQ_FN void gq_stop_prefetch(struct gq_reader *r)
 {
 #ifdef __CUDACC__
     if (r->feed)
-        gq_feed_stop(r->feed);
+        gq_prefetch_stop(r->feed);
 #else
     (void)r;
 #endif
@@ -159,7 +159,7 @@ GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *
 {
     uint64_t room = reads->target.len;
 
-    if (reads->asked && read->len > INT32_MAX)
+    if (reads->desc && read->len > INT32_MAX)
         return false;
     return read->at <= room && read->len <= room - read->at &&
            (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
@@ -176,10 +176,10 @@ GQ_FN int gq_lost_error(uint32_t outcome)
 }
 
 /* What number `index` that was asked for is told instead of GQ_READ_LOST and its like. */
-GQ_FN int gq_asked_error(const struct gq_reader *r, uint32_t index, uint32_t result)
+GQ_FN int gq_read_desc_error(const struct gq_reader *r, uint32_t index, uint32_t result)
 {
     if (result == GQ_READ_INVALID)
-        return r->reads->asked[index].len > INT32_MAX ? -EINVAL : -EFAULT;
+        return r->reads->desc[index].len > INT32_MAX ? -EINVAL : -EFAULT;
     if (result == GQ_READ_LEFT)
         return -EAGAIN;
     if (result == GQ_READ_OVER)
@@ -189,8 +189,8 @@ GQ_FN int gq_asked_error(const struct gq_reader *r, uint32_t index, uint32_t res
 
 GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
 {
-    if (r->reads->asked)
-        r->reads->asked[index].result = gq_asked_error(r, index, result);
+    if (r->reads->desc)
+        r->reads->desc[index].result = gq_read_desc_error(r, index, result);
     else if (r->w.run->results)
         r->w.run->results[index] = result;
     if (index < GQ_AT(r->bad))
@@ -333,8 +333,8 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read
     cur->at = reads->target.head + read->at;
     cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
     GQ_AT(r->bytes) += cur->left;
-    if (reads->asked && !(gq_is_fed(r) && gq_feed_answers(reads)))
-        reads->asked[cur->index].result = (int32_t)cur->left;
+    if (reads->desc && !(gq_is_fed(r) && gq_prefetch_answers(reads)))
+        reads->desc[cur->index].result = (int32_t)cur->left;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * How a group of lanes gets at its share of a list of reads: neighbours come together, one for each
  * lane, and are handed out to lanes that have none. They are loaded by the lanes themselves while
- * those before them are handed out, or fed by another warp (gq_feed.h).
+ * those before them are handed out, or fed by another warp (gq_prefetch.h).
  *
  * Every function is called by all lanes of the group together, but where it says otherwise.
  */

@@ -74,7 +74,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
 }
 
 /* Writes the SQEs of the commands that go. */
-GQ_FN void gq_put_ready(struct gq_reader *r)
+GQ_FN void gq_post_ready(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
 
@@ -85,8 +85,8 @@ GQ_FN void gq_put_ready(struct gq_reader *r)
         if (r->ready_lanes >> lane & 1 && i < r->going) {
             uint32_t staged = GQ_AT(r->ready).staged;
 
-            gq_put(w, i, GQ_AT(r->ready).cid, &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index,
-                   staged ? lane + 1 : 0);
+            gq_post(w, i, GQ_AT(r->ready).cid, &GQ_AT(r->ready).cmd, GQ_AT(r->cur).index,
+                    staged ? lane + 1 : 0);
             GQ_AT(r->lane_state) = staged ? GQ_LANE_WAITING : GQ_LANE_FREE;
         }
     }
@@ -262,7 +262,7 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 {
     struct gq_worker *w = &r->w;
 
-    gq_stop_feed(r);
+    gq_stop_prefetch(r);
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(r->lane_state) == GQ_LANE_READY || GQ_AT(r->cur).left != 0)
@@ -280,14 +280,14 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 }
 
 /* Tells the controller what was put, takes and settles what has ended: how many. */
-GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_look, look),
+GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, look),
                            uint32_t looked)
 {
     struct gq_worker *w = &r->w;
     GQ_LANE_VAR(struct gq_ended, ended);
     uint32_t n;
 
-    n = gq_publish_and_harvest(w, r->put, look, looked, ended);
+    n = gq_publish_and_poll(w, r->put, look, looked, ended);
     r->put = 0;
     /* What a look in vain brings over the bus is no data. */
     w->looks = w->group.lanes * (n == looked ? w->each : n / w->group.lanes + 1);
@@ -313,13 +313,13 @@ GQ_FN enum gq_round gq_watch_reads(struct gq_reader *r, bool busy)
 GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(struct gq_look, look);
+    GQ_LANE_VAR(struct gq_peek, look);
     bool whole = !r->holds_back, sends = r->put || r->going, made;
-    uint32_t looked = whole ? gq_look(w, sends, look) : 0, n;
+    uint32_t looked = whole ? gq_peek(w, sends, look) : 0, n;
     enum gq_round round = GQ_ROUND_BUSY;
 
     if (r->going)
-        gq_put_ready(r);
+        gq_post_ready(r);
     gq_fetch(r);
     n = whole ? gq_exchange(r, look, looked) : 0;
     made = gq_prepare(r);

@@ -25,9 +25,9 @@
  * completion, so the SQ's tail and the CQ's head are the same entry.
  */
 struct gq_position {
-    uint32_t entry; /* of both rings, the next */
-    uint32_t phase; /* of the CQE that will be there */
-    uint32_t owed;  /* not 0: the CQ doorbell has not been told of `entry` yet */
+    uint32_t entry;         /* of both rings, the next */
+    uint32_t phase;         /* of the CQE that will be there */
+    uint32_t cq_db_pending; /* not 0: the CQ doorbell has not been told of `entry` yet */
 };
 
 struct gq_single {
@@ -85,7 +85,7 @@ GQ_FN void gq_single_start(struct gq_single *s)
 /* In front of the fence: the completion before this command has been seen. */
 GQ_FN void gq_single_give(const struct gq_single *s)
 {
-    if (s->at.owed)
+    if (s->at.cq_db_pending)
         gq_store_doorbell(s->port->cq_doorbell, s->at.entry);
 }
 
@@ -113,7 +113,7 @@ GQ_FN void gq_single_seen(struct gq_single *s, uint32_t dw3)
 {
     s->status = NVME_STATUS(dw3 >> 16);
     s->outcome = (dw3 & 0xffffu) == s->at.entry ? GQ_OUT_DONE : GQ_OUT_BROKEN;
-    s->at.owed = 1;
+    s->at.cq_db_pending = 1;
     if (++s->at.entry == s->port->depth) {
         s->at.entry = 0;
         s->at.phase ^= 1;
@@ -150,7 +150,7 @@ GQ_FN void gq_single_watch(struct gq_single *s, uint64_t now)
 }
 
 /* Returns s->outcome. The clock is on its way while the CQE is, and tells the time before it. */
-GQ_FN uint32_t gq_single_look(struct gq_single *s)
+GQ_FN uint32_t gq_single_peek(struct gq_single *s)
 {
     uint64_t now = gq_clock_ns();
     uint32_t dw3 = gq_load_cqe(&s->port->cq[s->at.entry]);
@@ -166,7 +166,7 @@ GQ_FN uint32_t gq_single_look(struct gq_single *s)
  * The only command of a list, on a queue that the host keeps (gq_state). What else the run tells,
  * the host works out: so that the end of the command is one store, and waits for nothing.
  *
- *   who drives   gq_single_send(), gq_single_look() until it has ended, gq_single_tell()
+ *   who drives   gq_single_send(), gq_single_peek() until it has ended, gq_single_tell()
  *   the host     gq_single_take(), when it has seen the outcome
  */
 
@@ -208,7 +208,7 @@ GQ_FN void gq_single_take(struct gq_state *state, uint32_t *result)
 
     state->sq_tail++;
     state->cq_head += seen;
-    state->owed = done;
+    state->cq_db_pending = done;
     state->in_flight = !done;
     state->sent = 1;
     if (done)

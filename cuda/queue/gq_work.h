@@ -98,8 +98,9 @@ enum gq_outcome {
 struct gq_state {
     uint32_t sq_tail;
     uint32_t cq_head;
-    uint32_t phase; /* of the CQE expected at cq_head */
-    uint32_t owed;  /* not 0: the CQ doorbell has not been told of cq_head; nothing is in flight */
+    uint32_t phase;         /* of the CQE expected at cq_head */
+    uint32_t cq_db_pending; /* not 0: the CQ doorbell has not been told of cq_head; nothing is in
+                               flight */
     uint32_t in_flight;
     uint32_t sent; /* commands sent by this run */
     uint32_t outcome;

@@ -46,12 +46,13 @@ struct batch {
     uint64_t size; /* size of the file, bytes */
 };
 
-static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_asked) &&
+static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_read_desc) &&
                   offsetof(struct gpunvme_piece, file_offset) ==
-                      offsetof(struct gq_asked, file_offset) &&
-                  offsetof(struct gpunvme_piece, buffer_offset) == offsetof(struct gq_asked, at) &&
-                  offsetof(struct gpunvme_piece, len) == offsetof(struct gq_asked, len) &&
-                  offsetof(struct gpunvme_piece, result) == offsetof(struct gq_asked, result),
+                      offsetof(struct gq_read_desc, file_offset) &&
+                  offsetof(struct gpunvme_piece, buffer_offset) ==
+                      offsetof(struct gq_read_desc, at) &&
+                  offsetof(struct gpunvme_piece, len) == offsetof(struct gq_read_desc, len) &&
+                  offsetof(struct gpunvme_piece, result) == offsetof(struct gq_read_desc, result),
               "pieces are what the executor takes");
 
 /* --- Pieces ---------------------------------------------------------------------------------- */

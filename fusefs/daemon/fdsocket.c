@@ -167,7 +167,7 @@ static bool send_token(struct fdsocket *s, struct connection *c, int fd)
            (ssize_t)sizeof(token);
 }
 
-static bool send_reply(int socket, const struct gpunvme_told *reply, const int *fds, size_t n)
+static bool send_reply(int socket, const struct gpunvme_reply *reply, const int *fds, size_t n)
 {
     union {
         char bytes[CMSG_SPACE(2 * sizeof(int))];
@@ -186,9 +186,9 @@ static bool send_reply(int socket, const struct gpunvme_told *reply, const int *
 }
 
 static bool serve_request(struct fdsocket *s, struct connection *c,
-                          const struct gpunvme_ask *request)
+                          const struct gpunvme_request *request)
 {
-    struct gpunvme_told reply = {0};
+    struct gpunvme_reply reply = {0};
     int fds[2];
     if (!s->handler.serve)
         return false;
@@ -202,7 +202,7 @@ static bool serve_request(struct fdsocket *s, struct connection *c,
 }
 
 /*
- * Serves one message: 8 zero bytes with a descriptor, or a struct gpunvme_ask
+ * Serves one message: 8 zero bytes with a descriptor, or a struct gpunvme_request
  * without one. Returns false to end the connection. The kernel closes
  * descriptors that were not received.
  */
@@ -212,7 +212,7 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
         return false;
     union {
         uint64_t zero;
-        struct gpunvme_ask request;
+        struct gpunvme_request request;
     } in = {.request.what = 1};
     union {
         char bytes[CMSG_SPACE(4 * sizeof(int))];

@@ -2,7 +2,7 @@
  * The descriptor socket: a UNIX socket that carries the file descriptors which
  * a restricted FUSE ioctl cannot carry. For REGISTER a client sends a
  * descriptor and receives a token that stands for it. For a lease a client
- * sends a struct gpunvme_ask and receives descriptors.
+ * sends a struct gpunvme_request and receives descriptors.
  *
  * The socket has an abstract name, so a killed daemon leaves no file behind. A
  * token is 64 random bits, bound to the connection's user (SO_PEERCRED), valid
@@ -21,8 +21,8 @@ extern "C" {
 #endif
 
 struct fdsocket;
-struct gpunvme_ask;
-struct gpunvme_told;
+struct gpunvme_request;
+struct gpunvme_reply;
 
 /* Serves requests for descriptors. */
 struct fdsocket_handler {
@@ -31,8 +31,8 @@ struct fdsocket_handler {
      * sending. Returns the number of descriptors, or -errno: then the
      * connection is closed. Called by the socket's thread.
      */
-    int (*serve)(void *context, const struct gpunvme_ask *request, uid_t uid,
-                 struct gpunvme_told *reply, int fds[2]);
+    int (*serve)(void *context, const struct gpunvme_request *request, uid_t uid,
+                 struct gpunvme_reply *reply, int fds[2]);
     void *context;
 };
 

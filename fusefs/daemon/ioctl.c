@@ -107,11 +107,11 @@ static int handle_buffer_iova(const struct call *call, void *arg)
     return err ? err : ioctl_buffer_iova(d, call->uid, arg);
 }
 
-static int handle_copier(const struct call *call, void *arg)
+static int handle_copy_kernel(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
-    return err ? err : leases_copier(d->leases, call->uid, arg);
+    return err ? err : leases_copy_kernel(d->leases, call->uid, arg);
 }
 
 static const struct request {
@@ -135,7 +135,7 @@ static const struct request {
     {GPUNVME_IOC_EXTENT_LEASE, {0}, handle_extent_lease, true},
     {GPUNVME_IOC_LEASE_END, {0}, handle_lease_end, true},
     {GPUNVME_IOC_BUFFER_IOVA, {0}, handle_buffer_iova, true},
-    {GPUNVME_IOC_COPIER, {0}, handle_copier, true},
+    {GPUNVME_IOC_COPY_KERNEL, {0}, handle_copy_kernel, true},
 };
 
 struct transfer_job {
@@ -160,7 +160,7 @@ struct request_job {
         struct gpunvme_ioc_extent_lease lease;
         struct gpunvme_ioc_lease_end end;
         struct gpunvme_ioc_buffer_iova iova;
-        struct gpunvme_ioc_copier copier;
+        struct gpunvme_ioc_copy_kernel copy_kernel;
     } arg;
 };
 

@@ -120,11 +120,11 @@ static int publish(struct leases *t, struct lease *l)
 static void delete_queues(struct leases *t, struct lease *l)
 {
     pthread_mutex_lock(&t->lock);
-    struct gq_remote *copier = l->copier;
-    l->copier = NULL;
+    struct gq_peer *copy_kernel = l->copy_kernel;
+    l->copy_kernel = NULL;
     pthread_mutex_unlock(&t->lock);
     /* Closed before the queues: a holder that has exited no longer copies. */
-    lease_copy_end(copier);
+    lease_copy_end(copy_kernel);
     if (!l->n_pairs)
         return;
     lease_queues_delete(t, l);
@@ -436,56 +436,58 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
 }
 
 /* Lock held. */
-static bool may_have_copier(const struct leases *t, uid_t uid)
+static bool may_have_copy_kernel(const struct leases *t, uid_t uid)
 {
     unsigned of_user = 0;
     for (const struct lease *l = t->first; l; l = l->next)
-        of_user += l->copier && l->uid == uid;
-    return of_user < COPIERS_OF_USER;
+        of_user += l->copy_kernel && l->uid == uid;
+    return of_user < COPY_KERNELS_OF_USER;
 }
 
 /*
  * Lock held. The socket only closes the connection on an error; the ioctl
  * returns the stored error.
  */
-static int reply_copier(const struct leases *t, struct lease *l, struct gpunvme_told *reply,
-                        int fds[2])
+static int reply_copy_kernel(const struct leases *t, struct lease *l, struct gpunvme_reply *reply,
+                             int fds[2])
 {
     if (!l->n_pairs || l->revoked)
         return -ENOENT;
-    int n = l->copier || may_have_copier(t, l->uid) ? lease_copy_reply(t->d, &l->copier, reply, fds)
-                                                    : -EDQUOT;
-    l->no_copier = n == -EDQUOT || n == -EBUSY ? n : 0;
+    int n = l->copy_kernel || may_have_copy_kernel(t, l->uid)
+                ? lease_copy_reply(t->d, &l->copy_kernel, reply, fds)
+                : -EDQUOT;
+    l->no_copy_kernel = n == -EDQUOT || n == -EBUSY ? n : 0;
     return n;
 }
 
-int leases_serve(void *context, const struct gpunvme_ask *request, uid_t uid,
-                 struct gpunvme_told *reply, int fds[2])
+int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid,
+                 struct gpunvme_reply *reply, int fds[2])
 {
     struct leases *t = context;
     pthread_mutex_lock(&t->lock);
     struct lease *l = *find(t, request->id);
     int n = check(l, request->key, uid);
     if (!n && request->what == GPUNVME_ASK_PAGE && request->index == 0) {
-        *reply = (struct gpunvme_told){.len = l->page_len};
+        *reply = (struct gpunvme_reply){.len = l->page_len};
         fds[0] = fcntl(l->page_fd, F_DUPFD_CLOEXEC, 0);
         n = fds[0] < 0 ? -errno : 1;
     } else if (!n && request->what == GPUNVME_ASK_QUEUE) {
         n = lease_queues_reply(t, l, request->index, reply, fds);
-    } else if (!n && request->what == GPUNVME_ASK_COPIER && request->index == 0) {
-        n = reply_copier(t, l, reply, fds);
+    } else if (!n && request->what == GPUNVME_ASK_COPY_KERNEL && request->index == 0) {
+        n = reply_copy_kernel(t, l, reply, fds);
     }
     pthread_mutex_unlock(&t->lock);
     return n;
 }
 
-int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *arg)
+int leases_copy_kernel(struct leases *t, uid_t uid, const struct gpunvme_ioc_copy_kernel *arg)
 {
     pthread_mutex_lock(&t->lock);
     const struct lease *l = *find(t, arg->lease_id);
     int err = check(l, arg->lease_key, uid);
     if (!err)
-        err = l->no_copier ? l->no_copier : lease_copy_route(t->d, l->copier, uid, arg);
+        err = l->no_copy_kernel ? l->no_copy_kernel
+                                : lease_copy_window(t->d, l->copy_kernel, uid, arg);
     pthread_mutex_unlock(&t->lock);
     return err;
 }
@@ -515,7 +517,7 @@ int leases_open(struct daemon *d, struct leases **out)
     struct leases *t = calloc(1, sizeof(*t));
     if (!t)
         return -ENOMEM;
-    *t = (struct leases){.d = d, .ctrlr = leasable(d), .shadows_fd = -1};
+    *t = (struct leases){.d = d, .ctrlr = leasable(d), .proxied_fd = -1};
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     int err = lease_queues_open(t);

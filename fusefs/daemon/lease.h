@@ -88,11 +88,11 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
  */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid);
 /*
- * Serves GPUNVME_IOC_COPIER by lease_copy_route() (lease_copy.h). -ENOENT, -EACCES,
- * and the error of the lease's last GPUNVME_ASK_COPIER: -EDQUOT (the user has
- * COPIERS_OF_USER), -EBUSY (the mount has no more).
+ * Serves GPUNVME_IOC_COPY_KERNEL by lease_copy_window() (lease_copy.h). -ENOENT, -EACCES,
+ * and the error of the lease's last GPUNVME_ASK_COPY_KERNEL: -EDQUOT (the user has
+ * COPY_KERNELS_OF_USER), -EBUSY (the mount has no more).
  */
-int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *arg);
+int leases_copy_kernel(struct leases *t, uid_t uid, const struct gpunvme_ioc_copy_kernel *arg);
 /*
  * RELEASE of file. False: the file never had leases, and nothing was done.
  * True: the table's thread ends its leases, which may take admin commands, and
@@ -101,7 +101,7 @@ int leases_copier(struct leases *t, uid_t uid, const struct gpunvme_ioc_copier *
 bool leases_release(struct leases *t, struct open_file *file);
 
 /* struct fdsocket_handler.serve; context is the table. */
-int leases_serve(void *context, const struct gpunvme_ask *request, uid_t uid,
-                 struct gpunvme_told *reply, int fds[2]);
+int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid,
+                 struct gpunvme_reply *reply, int fds[2]);
 
 #endif

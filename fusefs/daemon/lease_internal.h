@@ -14,7 +14,7 @@
 /* A leased queue pair. */
 struct lease_pair {
     struct nvme_qpair qp;
-    unsigned shadow; /* index of its proxied doorbells, or LEASE_NO_SHADOW */
+    unsigned proxied; /* index of its proxied doorbells, or LEASE_NO_SHADOW */
 };
 
 struct lease {
@@ -29,13 +29,13 @@ struct lease {
 
     /* Queues. Protected by the table's lock while the lease is in the table. */
     struct lease_pair *pairs;
-    unsigned n_pairs;         /* 0: none, or deleted */
-    bool revoked;             /* the pairs are deleted at delete_at */
-    uint64_t delete_at;       /* nvme_now_ns() */
-    bool deleting;            /* the table's thread deletes the pairs now */
-    unsigned resets_seen;     /* leases.resets before the pairs were created */
-    struct gq_remote *copier; /* the holder's copy kernel; NULL: none */
-    int no_copier;            /* -EDQUOT or -EBUSY: error of the holder's last request for one */
+    unsigned n_pairs;            /* 0: none, or deleted */
+    bool revoked;                /* the pairs are deleted at delete_at */
+    uint64_t delete_at;          /* nvme_now_ns() */
+    bool deleting;               /* the table's thread deletes the pairs now */
+    unsigned resets_seen;        /* leases.resets before the pairs were created */
+    struct gq_peer *copy_kernel; /* the holder's copy kernel; NULL: none */
+    int no_copy_kernel;          /* -EDQUOT or -EBUSY: error of the holder's last request for one */
 
     /* Extents. */
     struct ffs_inode *inode; /* a reference; NULL: a lease of queues */
@@ -55,9 +55,9 @@ struct leases {
      * applications: memory shared with all holders, and the thread that
      * forwards the values.
      */
-    struct gq_ringer *ringer; /* NULL: holders map the controller's doorbells */
-    struct gq_shadow *shadows;
-    int shadows_fd;
+    struct gq_doorbell_proxy *proxy; /* NULL: holders map the controller's doorbells */
+    struct gq_proxied_doorbell *proxied_doorbells;
+    int proxied_fd;
 
     pthread_t thread;
     pthread_mutex_t lock; /* protects the fields below; not held during calls of the driver */
@@ -68,7 +68,7 @@ struct leases {
     unsigned count;
     unsigned queues; /* leased, or reserved for a lease in creation */
     unsigned resets;
-    bool shadow_taken[GQ_MAX_QUEUES];
+    bool proxied_taken[GQ_MAX_QUEUES];
     bool stopping;
 };
 
@@ -97,7 +97,7 @@ void lease_queues_forget(struct leases *t, struct lease *l);
  * descriptors, or -errno.
  */
 int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t index,
-                       struct gpunvme_told *reply, int fds[2]);
+                       struct gpunvme_reply *reply, int fds[2]);
 
 /* --- lease_extents.c --- */
 

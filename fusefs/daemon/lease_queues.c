@@ -10,7 +10,7 @@
 
 #include "fusefs/daemon/lease_internal.h"
 
-#define SHADOWS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_shadow))
+#define SHADOWS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_proxied_doorbell))
 /* 1/SPARE of the free queue pairs is never leased. */
 #define SPARE 8u
 
@@ -19,18 +19,18 @@ static struct nvme_transport *transport_of(const struct leases *t)
     return nvme_ctrlr_transport(t->ctrlr);
 }
 
-static int map_shadows(struct leases *t)
+static int map_proxied(struct leases *t)
 {
-    t->shadows_fd = memfd_create("gpunvme-shadows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (t->shadows_fd < 0)
+    t->proxied_fd = memfd_create("gpunvme-shadows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (t->proxied_fd < 0)
         return -errno;
-    if (ftruncate(t->shadows_fd, SHADOWS_LEN) != 0 ||
-        fcntl(t->shadows_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    if (ftruncate(t->proxied_fd, SHADOWS_LEN) != 0 ||
+        fcntl(t->proxied_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return -errno;
-    void *at = mmap(NULL, SHADOWS_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, t->shadows_fd, 0);
+    void *at = mmap(NULL, SHADOWS_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, t->proxied_fd, 0);
     if (at == MAP_FAILED)
         return -errno;
-    t->shadows = at;
+    t->proxied_doorbells = at;
     return 0;
 }
 
@@ -51,18 +51,18 @@ int lease_queues_open(struct leases *t)
     t->max_queues = count_free(t);
     if (transport_of(t)->doorbells_fd >= 0)
         return 0;
-    int err = map_shadows(t);
-    return err ? err : gq_ringer_open(transport_of(t), t->shadows, &t->ringer);
+    int err = map_proxied(t);
+    return err ? err : gq_doorbell_proxy_open(transport_of(t), t->proxied_doorbells, &t->proxy);
 }
 
 void lease_queues_close(struct leases *t)
 {
-    if (t->ringer)
-        gq_ringer_close(t->ringer);
-    if (t->shadows)
-        munmap(t->shadows, SHADOWS_LEN);
-    if (t->shadows_fd >= 0)
-        close(t->shadows_fd);
+    if (t->proxy)
+        gq_doorbell_proxy_close(t->proxy);
+    if (t->proxied_doorbells)
+        munmap(t->proxied_doorbells, SHADOWS_LEN);
+    if (t->proxied_fd >= 0)
+        close(t->proxied_fd);
 }
 
 int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth)
@@ -72,7 +72,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
     if (!l->pairs)
         return -ENOMEM;
     while (l->n_pairs < n && !err) {
-        l->pairs[l->n_pairs].shadow = LEASE_NO_SHADOW;
+        l->pairs[l->n_pairs].proxied = LEASE_NO_SHADOW;
         err = nvme_qpair_create(t->ctrlr, depth, &l->pairs[l->n_pairs].qp);
         l->n_pairs += !err;
     }
@@ -81,42 +81,42 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
     if (err == -ENOSPC) /* the drive has fewer queues than it reported */
         err = 0;
     struct nvme_transport *transport = transport_of(t);
-    if (transport->ops->attend)
-        transport->ops->attend(transport, 1);
-    if (t->ringer)
-        gq_ringer_begin(t->ringer);
+    if (transport->ops->keep_polling)
+        transport->ops->keep_polling(transport, 1);
+    if (t->proxy)
+        gq_doorbell_proxy_begin(t->proxy);
     return err;
 }
 
 /* There are as many as queues that may be leased. */
-static unsigned take_shadow(struct leases *t)
+static unsigned take_proxied(struct leases *t)
 {
     unsigned i = 0;
-    while (t->shadow_taken[i])
+    while (t->proxied_taken[i])
         i++;
-    t->shadow_taken[i] = true;
+    t->proxied_taken[i] = true;
     return i;
 }
 
 void lease_queues_start(struct leases *t, struct lease *l)
 {
-    for (unsigned i = 0; i < l->n_pairs && t->ringer; i++) {
-        l->pairs[i].shadow = take_shadow(t);
-        gq_ringer_add(t->ringer, l->pairs[i].shadow, &l->pairs[i].qp);
+    for (unsigned i = 0; i < l->n_pairs && t->proxy; i++) {
+        l->pairs[i].proxied = take_proxied(t);
+        gq_doorbell_proxy_add(t->proxy, l->pairs[i].proxied, &l->pairs[i].qp);
     }
 }
 
 void lease_queues_stop(struct leases *t, struct lease *l)
 {
-    for (unsigned i = 0; i < l->n_pairs && t->ringer; i++)
-        gq_ringer_remove(t->ringer, l->pairs[i].shadow);
+    for (unsigned i = 0; i < l->n_pairs && t->proxy; i++)
+        gq_doorbell_proxy_remove(t->proxy, l->pairs[i].proxied);
 }
 
 void lease_queues_forget(struct leases *t, struct lease *l)
 {
     for (unsigned i = 0; i < l->n_pairs; i++) {
-        if (l->pairs[i].shadow != LEASE_NO_SHADOW)
-            t->shadow_taken[l->pairs[i].shadow] = false;
+        if (l->pairs[i].proxied != LEASE_NO_SHADOW)
+            t->proxied_taken[l->pairs[i].proxied] = false;
     }
     t->queues -= l->n_pairs;
     l->n_pairs = 0;
@@ -138,10 +138,10 @@ void lease_queues_delete(struct leases *t, struct lease *l)
     }
     if (failed)
         nvme_ctrlr_reset(t->ctrlr, epoch);
-    if (t->ringer)
-        gq_ringer_end(t->ringer);
-    if (transport->ops->attend)
-        transport->ops->attend(transport, -1);
+    if (t->proxy)
+        gq_doorbell_proxy_end(t->proxy);
+    if (transport->ops->keep_polling)
+        transport->ops->keep_polling(transport, -1);
 }
 
 static uint64_t doorbell_at(const struct nvme_transport *transport, const volatile uint32_t *bell)
@@ -151,16 +151,16 @@ static uint64_t doorbell_at(const struct nvme_transport *transport, const volati
 }
 
 static void reply_doorbells(const struct leases *t, const struct lease_pair *p,
-                            struct gpunvme_told *reply, int *fd)
+                            struct gpunvme_reply *reply, int *fd)
 {
     const struct nvme_transport *transport = transport_of(t);
-    if (t->ringer) {
-        *fd = t->shadows_fd;
+    if (t->proxy) {
+        *fd = t->proxied_fd;
         reply->doorbells_len = SHADOWS_LEN;
-        reply->sq_doorbell =
-            p->shadow * sizeof(struct gq_shadow) + offsetof(struct gq_shadow, sq_tail);
-        reply->cq_doorbell =
-            p->shadow * sizeof(struct gq_shadow) + offsetof(struct gq_shadow, cq_head);
+        reply->sq_doorbell = p->proxied * sizeof(struct gq_proxied_doorbell) +
+                             offsetof(struct gq_proxied_doorbell, sq_tail);
+        reply->cq_doorbell = p->proxied * sizeof(struct gq_proxied_doorbell) +
+                             offsetof(struct gq_proxied_doorbell, cq_head);
     } else {
         *fd = transport->doorbells_fd;
         reply->doorbells_len = transport->doorbells_fd_offset + transport->doorbells_len;
@@ -170,13 +170,13 @@ static void reply_doorbells(const struct leases *t, const struct lease_pair *p,
 }
 
 int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t index,
-                       struct gpunvme_told *reply, int fds[2])
+                       struct gpunvme_reply *reply, int fds[2])
 {
     int doorbells;
     if (index >= l->n_pairs || l->revoked)
         return -ENOENT;
     const struct lease_pair *p = &l->pairs[index];
-    *reply = (struct gpunvme_told){.len = p->qp.sq_len + p->qp.cq_len, .cq_offset = p->qp.sq_len};
+    *reply = (struct gpunvme_reply){.len = p->qp.sq_len + p->qp.cq_len, .cq_offset = p->qp.sq_len};
     reply_doorbells(t, p, reply, &doorbells);
     fds[0] = fcntl(p->qp.fd, F_DUPFD_CLOEXEC, 0);
     if (fds[0] < 0)

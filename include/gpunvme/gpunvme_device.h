@@ -79,7 +79,7 @@ static inline __device__ __noinline__ int
 gpunvme_preadv_warp(const struct gpunvme_device_file *file, void *dst, struct gpunvme_piece *pieces,
                     uint32_t n)
 {
-    return gd_preadv_warp(file, (uint64_t)dst, (struct gq_asked *)pieces, n);
+    return gd_preadv_warp(file, (uint64_t)dst, (struct gq_read_desc *)pieces, n);
 }
 
 /* Bytes of the file, as it was leased. */

@@ -219,7 +219,7 @@ struct gpunvme_lease_page {
 #define GPUNVME_LEASE_VALID   1u
 #define GPUNVME_LEASE_REVOKED 2u
 
-/* Queue pairs; their parts are asked for over the socket (gpunvme_ask). */
+/* Queue pairs; their parts are asked for over the socket (gpunvme_request). */
 struct gpunvme_ioc_queue_lease {
     struct gpunvme_abi abi;
     uint32_t queues; /* in: wanted, 1 .. GPUNVME_LEASE_MAX; out: granted, at least 1 */
@@ -280,10 +280,10 @@ struct gpunvme_ioc_buffer_iova {
 
 /*
  * What a client asks for over the socket, in one message, and gets in one: a struct
- * gpunvme_told with descriptors (SCM_RIGHTS). The socket closes on nonsense, and when a client asks
- * on while more than two answers wait to be read.
+ * gpunvme_reply with descriptors (SCM_RIGHTS). The socket closes on nonsense, and when a client
+ * asks on while more than two answers wait to be read.
  */
-struct gpunvme_ask {
+struct gpunvme_request {
     uint64_t what; /* GPUNVME_ASK_* */
     uint64_t id;   /* of the lease */
     uint64_t key;
@@ -298,15 +298,15 @@ struct gpunvme_ask {
 #define GPUNVME_ASK_QUEUE 2u
 
 /*
- * What a copier of the application's own needs, two descriptors: the memory of its mailboxes
+ * What a copy kernel of the application's own needs, two descriptors: the memory of its mailboxes
  * (cuda/gq_mailbox.h), and what the drive's bytes are a mapping of, from its start, read-only. Told
- * as struct gpunvme_told_copier. For a lease of queues of a simulated drive whose executor is CUDA,
- * else the socket closes.
+ * as struct gpunvme_reply_copy_kernel. For a lease of queues of a simulated drive whose executor is
+ * CUDA, else the socket closes.
  */
-#define GPUNVME_ASK_COPIER 3u
+#define GPUNVME_ASK_COPY_KERNEL 3u
 
 /* Rings begin at multiples of their entries' size, in a file that is as long as told. */
-struct gpunvme_told {
+struct gpunvme_reply {
     uint64_t len;                      /* of the first descriptor's memory, bytes */
     uint64_t sq_offset, cq_offset;     /* in it */
     uint64_t doorbells_len;            /* of the second one's */
@@ -314,32 +314,33 @@ struct gpunvme_told {
 };
 #define GPUNVME_LEASE_EXTENTS_AT 64u
 
-struct gpunvme_told_copier {
+struct gpunvme_reply_copy_kernel {
     uint64_t len;       /* of the first descriptor's memory, bytes */
     uint64_t media_len; /* of the second one's */
-    uint32_t layout;    /* GPUNVME_COPIER_LAYOUT: of the mailboxes */
+    uint32_t layout;    /* GPUNVME_COPY_KERNEL_LAYOUT: of the mailboxes */
     uint32_t sets;      /* of mailboxes, each with a kernel of its own while it has work */
     uint32_t blocks;    /* of such a kernel */
     uint32_t reserved[5];
 };
-#define GPUNVME_COPIER_LAYOUT 3u
+#define GPUNVME_COPY_KERNEL_LAYOUT 3u
 
 /*
- * From now on the copier that was asked for makes reads into a buffer: until the buffer or the
- * lease ends, or the copier has not answered for a second, from when on the daemon makes them. For
- * the speed of leased queues alone: reads of a simulated drive are right without it. -ENOENT
- * (lease, buffer, nobody has asked, or there are no copiers), -ENOTSUP (a buffer that the drive
- * does not reach), -EACCES, -EINVAL, -ENOSPC. After a question that the socket closed on: -EDQUOT,
- * this user has as many copiers as one may have; -EBUSY, all of the mount's are taken.
+ * From now on the copy kernel that was asked for makes reads into a buffer: until the buffer or the
+ * lease ends, or the copy kernel has not answered for a second, from when on the daemon makes them.
+ * For the speed of leased queues alone: reads of a simulated drive are right without it. -ENOENT
+ * (lease, buffer, nobody has asked, or there are no copy kernels), -ENOTSUP (a buffer that the
+ * drive does not reach), -EACCES, -EINVAL, -ENOSPC. After a question that the socket closed on:
+ * -EDQUOT, this user has as many copy kernels as one may have; -EBUSY, all of the mount's are
+ * taken.
  */
-struct gpunvme_ioc_copier {
+struct gpunvme_ioc_copy_kernel {
     struct gpunvme_abi abi;
     uint64_t lease_id; /* of queues */
     uint64_t lease_key;
     uint64_t id; /* of the buffer */
     uint64_t key;
     uint64_t addr;  /* the caller's of the buffer's first page, as BUFFER_IOVA has it */
-    uint64_t media; /* where the caller's copier has the first byte of the drive */
+    uint64_t media; /* where the caller's copy kernel has the first byte of the drive */
     uint32_t flags; /* 0 */
     uint32_t reserved;
 };
@@ -357,7 +358,7 @@ struct gpunvme_ioc_copier {
 #define GPUNVME_IOC_EXTENT_LEASE _IOWR('G', 0x69, struct gpunvme_ioc_extent_lease)
 #define GPUNVME_IOC_LEASE_END    _IOWR('G', 0x6a, struct gpunvme_ioc_lease_end)
 #define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
-#define GPUNVME_IOC_COPIER       _IOWR('G', 0x6c, struct gpunvme_ioc_copier)
+#define GPUNVME_IOC_COPY_KERNEL  _IOWR('G', 0x6c, struct gpunvme_ioc_copy_kernel)
 
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
@@ -371,10 +372,10 @@ static_assert(sizeof(struct gpunvme_ioc_extent_lease) == 56, "extent lease");
 static_assert(sizeof(struct gpunvme_lease_extent) == 16, "lease extent");
 static_assert(sizeof(struct gpunvme_ioc_lease_end) == 24, "lease end");
 static_assert(sizeof(struct gpunvme_ioc_buffer_iova) == 56, "buffer iova");
-static_assert(sizeof(struct gpunvme_ask) == 32, "ask");
-static_assert(sizeof(struct gpunvme_told) == 48, "told");
-static_assert(sizeof(struct gpunvme_told_copier) == 48, "told of a copier");
-static_assert(sizeof(struct gpunvme_ioc_copier) == 64, "copier");
+static_assert(sizeof(struct gpunvme_request) == 32, "ask");
+static_assert(sizeof(struct gpunvme_reply) == 48, "told");
+static_assert(sizeof(struct gpunvme_reply_copy_kernel) == 48, "told of a copier");
+static_assert(sizeof(struct gpunvme_ioc_copy_kernel) == 64, "copier");
 static_assert(sizeof(struct gpunvme_ioc_register) == 120, "register");
 static_assert(sizeof(struct gpunvme_ioc_unregister) == 24, "unregister");
 static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");

@@ -88,7 +88,7 @@ struct File {
 class List
 {
   public:
-    List(const Rig &rig, size_t n) : len_(std::max<size_t>(n, 1) * sizeof(gq_asked))
+    List(const Rig &rig, size_t n) : len_(std::max<size_t>(n, 1) * sizeof(gq_read_desc))
     {
         gq_mem mem = {};
 
@@ -97,7 +97,7 @@ class List
         mem.len = len_;
         mem.is_list = true;
         EXPECT_EQ(ftruncate(mem.fd, (off_t)len_), 0);
-        pieces = (gq_asked *)mmap(nullptr, len_, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, 0);
+        pieces = (gq_read_desc *)mmap(nullptr, len_, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, 0);
         EXPECT_EQ(gq_buffer_register(rig.e, &mem, &buffer), 0);
         close(mem.fd);
     }
@@ -111,7 +111,7 @@ class List
     List &operator=(const List &) = delete;
 
     gq_buffer *buffer = nullptr;
-    gq_asked *pieces; /* as a client has them: at an address of its own */
+    gq_read_desc *pieces; /* as a client has them: at an address of its own */
 
   private:
     size_t len_;

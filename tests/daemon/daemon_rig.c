@@ -25,7 +25,7 @@ struct rig {
     struct daemon daemon;
     struct ffs_inode *file;
     struct open_file *open;       /* with leases */
-    void *media;                  /* with copiers */
+    void *media;                  /* with copy kernels */
     _Atomic unsigned quarantined; /* stored by several transfer threads */
     bool unreachable;
     int image;
@@ -147,9 +147,9 @@ static int open_media(struct rig *r)
     return drive->media ? 0 : -errno;
 }
 
-static int open_leases(struct rig *r, bool copiers)
+static int open_leases(struct rig *r, bool copy_kernels)
 {
-    if (copiers && open_media(r) != 0)
+    if (copy_kernels && open_media(r) != 0)
         return -ENOMEM;
     int err = leases_open(&r->daemon, &r->daemon.leases);
     if (err)
@@ -196,7 +196,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
     err = buffers_open(r->opts.max_buffers, r->daemon.stack.engine, &r->daemon.buffers);
     if (!err)
         err = open_file(r);
-    return err || !config->leases ? err : open_leases(r, config->copiers);
+    return err || !config->leases ? err : open_leases(r, config->copy_kernels);
 }
 
 int rig_close(struct rig *r)
@@ -391,19 +391,19 @@ int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease 
     return leases_add_queues(r->daemon.leases, r->open, uid, out);
 }
 
-int rig_ask_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
+int rig_ask_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
 {
-    const struct gpunvme_ask ask = {.what = GPUNVME_ASK_COPIER, .id = id, .key = key};
-    struct gpunvme_told told;
+    const struct gpunvme_request request = {.what = GPUNVME_ASK_COPY_KERNEL, .id = id, .key = key};
+    struct gpunvme_reply reply;
     int fds[2];
-    int n = leases_serve(r->daemon.leases, &ask, uid, &told, fds);
+    int n = leases_serve(r->daemon.leases, &request, uid, &reply, fds);
     for (int i = 0; i < n; i++)
         close(fds[i]);
     return n;
 }
 
-int rig_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
+int rig_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
 {
-    const struct gpunvme_ioc_copier arg = {.lease_id = id, .lease_key = key};
-    return leases_copier(r->daemon.leases, uid, &arg);
+    const struct gpunvme_ioc_copy_kernel arg = {.lease_id = id, .lease_key = key};
+    return leases_copy_kernel(r->daemon.leases, uid, &arg);
 }

@@ -28,7 +28,7 @@ struct rig_config {
     bool unreachable;     /* the drive cannot reach the memory of buffers */
     uint64_t image_bytes; /* 0: 128 MiB */
     bool leases;          /* leases are permitted to every user */
-    bool copiers;         /* holders of leases may run copy kernels */
+    bool copy_kernels;    /* holders of leases may run copy kernels */
 };
 
 struct rig;
@@ -85,11 +85,11 @@ int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease 
 int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 
 /*
- * GPUNVME_ASK_COPIER: the number of descriptors, which are closed, or -errno.
+ * GPUNVME_ASK_COPY_KERNEL: the number of descriptors, which are closed, or -errno.
  */
-int rig_ask_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
-/* COPIER of the same lease, without a buffer. */
-int rig_copier(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
+int rig_ask_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
+/* COPY_KERNEL of the same lease, without a buffer. */
+int rig_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 
 /* Queues out of service when the last transfer released its blocks. */
 unsigned rig_quarantined(struct rig *r);

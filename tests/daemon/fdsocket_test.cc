@@ -43,17 +43,17 @@ class FdSocket : public ::testing::Test
     }
 
     // Serves lease 7 with the memory as page, queue and doorbells.
-    static int answer(void *context, const gpunvme_ask *ask, uid_t uid, gpunvme_told *told,
-                      int fds[2])
+    static int answer(void *context, const gpunvme_request *request, uid_t uid,
+                      gpunvme_reply *reply, int fds[2])
     {
         auto *self = static_cast<FdSocket *>(context);
         std::lock_guard<std::mutex> waits(self->gate_);
-        if (ask->id != 7 || uid != getuid())
+        if (request->id != 7 || uid != getuid())
             return -ENOENT;
-        *told = {ask->index, 0, 0, 0, 0, 0};
+        *reply = {request->index, 0, 0, 0, 0, 0};
         fds[0] = dup(self->memory_);
-        fds[1] = ask->what == GPUNVME_ASK_QUEUE ? dup(self->memory_) : -1;
-        return ask->what == GPUNVME_ASK_QUEUE ? 2 : 1;
+        fds[1] = request->what == GPUNVME_ASK_QUEUE ? dup(self->memory_) : -1;
+        return request->what == GPUNVME_ASK_QUEUE ? 2 : 1;
     }
 
     fdsocket *socket_ = nullptr;
@@ -62,16 +62,16 @@ class FdSocket : public ::testing::Test
 };
 
 // Receives a reply and closes its descriptors; -1: the connection ended.
-int fds_told(int s, gpunvme_told *told)
+int reply_fds(int s, gpunvme_reply *reply)
 {
     alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-    iovec iov = {told, sizeof(*told)};
+    iovec iov = {reply, sizeof(*reply)};
     msghdr msg = {};
     msg.msg_iov = &iov;
     msg.msg_iovlen = 1;
     msg.msg_control = control;
     msg.msg_controllen = sizeof(control);
-    if (recvmsg(s, &msg, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*told)))
+    if (recvmsg(s, &msg, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*reply)))
         return -1;
     cmsghdr *c = CMSG_FIRSTHDR(&msg);
     size_t n = c ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
@@ -85,12 +85,12 @@ int fds_told(int s, gpunvme_told *told)
 
 int asked(int s, uint64_t what, uint64_t id, uint64_t index)
 {
-    gpunvme_ask ask = {what, id, 0, index};
-    gpunvme_told told = {};
-    if (send(s, &ask, sizeof(ask), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(ask)))
+    gpunvme_request request = {what, id, 0, index};
+    gpunvme_reply reply = {};
+    if (send(s, &request, sizeof(request), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(request)))
         return -1;
-    int n = fds_told(s, &told);
-    EXPECT_TRUE(n < 0 || told.len == index);
+    int n = reply_fds(s, &reply);
+    EXPECT_TRUE(n < 0 || reply.len == index);
     return n;
 }
 
@@ -194,16 +194,16 @@ TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
     while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
         ;
     ASSERT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
-    gpunvme_ask ask = {GPUNVME_ASK_PAGE, 7, 0, 0};
-    gpunvme_told told;
+    gpunvme_request request = {GPUNVME_ASK_PAGE, 7, 0, 0};
+    gpunvme_reply reply;
     std::unique_lock<std::mutex> busy(gate_);
     int before = connect_to(fdsocket_name(socket_));
-    ASSERT_GT(send(before, &ask, sizeof(ask), 0), 0);
+    ASSERT_GT(send(before, &request, sizeof(request), 0), 0);
     int s = connect_to(fdsocket_name(socket_));
     EXPECT_TRUE(send_word(s, ends[0], 0));
     close(ends[0]);
     busy.unlock();
-    EXPECT_EQ(fds_told(before, &told), 1);
+    EXPECT_EQ(reply_fds(before, &reply), 1);
     close(before);
     char byte;
     EXPECT_EQ(recv(s, &byte, 1, 0), 0) << "kept waiting, or taken";
@@ -230,27 +230,27 @@ TEST_F(FdSocket, AConnectionAsksForManyThings)
 
 TEST_F(FdSocket, QuestionsSentTogetherAreAnsweredInTurn)
 {
-    gpunvme_ask asks[3] = {};
-    gpunvme_told told;
+    gpunvme_request asks[3] = {};
+    gpunvme_reply reply;
     for (uint64_t i = 0; i < 3; i++)
         asks[i] = {GPUNVME_ASK_PAGE, 7, 0, i};
     int s = connect_to(fdsocket_name(socket_));
     ASSERT_EQ(send(s, asks, sizeof(asks), 0), static_cast<ssize_t>(sizeof(asks)));
     for (uint64_t i = 0; i < 3; i++) {
-        EXPECT_EQ(fds_told(s, &told), 1);
-        EXPECT_EQ(told.len, i);
+        EXPECT_EQ(reply_fds(s, &reply), 1);
+        EXPECT_EQ(reply.len, i);
     }
     close(s);
 }
 
 TEST_F(FdSocket, AnswersThatNobodyReadsEndTheConnection)
 {
-    gpunvme_ask ask = {GPUNVME_ASK_QUEUE, 7, 0, 1};
-    gpunvme_told told;
+    gpunvme_request request = {GPUNVME_ASK_QUEUE, 7, 0, 1};
+    gpunvme_reply reply;
     int s = connect_to(fdsocket_name(socket_)), asks = 0, answers = 0;
-    while (asks < 1000 && send(s, &ask, sizeof(ask), MSG_NOSIGNAL) > 0)
+    while (asks < 1000 && send(s, &request, sizeof(request), MSG_NOSIGNAL) > 0)
         asks++;
-    while (fds_told(s, &told) == 2)
+    while (reply_fds(s, &reply) == 2)
         answers++;
     EXPECT_GE(answers, 3);
     EXPECT_LT(answers, 30) << "descriptors pile up";
@@ -262,13 +262,13 @@ TEST_F(FdSocket, AnswersThatNobodyReadsEndTheConnection)
 TEST_F(FdSocket, QuestionsOfAnotherShapeEndTheConnection)
 {
     char bytes[200] = {};
-    gpunvme_ask good = {GPUNVME_ASK_PAGE, 7, 0, 0};
-    gpunvme_told told;
+    gpunvme_request good = {GPUNVME_ASK_PAGE, 7, 0, 0};
+    gpunvme_reply reply;
     memcpy(bytes, &good, sizeof(good));
     for (size_t len : {1, 7, 8, 9, 16, 31, 33, 40}) {
         int s = connect_to(fdsocket_name(socket_));
         ASSERT_EQ(send(s, bytes, len, MSG_NOSIGNAL), static_cast<ssize_t>(len));
-        while (fds_told(s, &told) > 0)
+        while (reply_fds(s, &reply) > 0)
             EXPECT_GE(len, sizeof(good));
         EXPECT_EQ(recv(s, bytes + 100, 1, 0), 0) << len;
         close(s);
@@ -287,7 +287,7 @@ TEST_F(FdSocket, QuestionsOfAnotherShapeEndTheConnection)
     c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &memory_, sizeof(memory_));
     ASSERT_GT(sendmsg(s, &msg, MSG_NOSIGNAL), 0);
-    EXPECT_EQ(fds_told(s, &told), -1) << "a question brings no descriptor";
+    EXPECT_EQ(reply_fds(s, &reply), -1) << "a question brings no descriptor";
     close(s);
     EXPECT_NE(token(memory_), 0u);
 }

@@ -26,15 +26,15 @@ struct fuzz {
  * Returns as many descriptors as it reports, as struct fdsocket_handler
  * requires.
  */
-static int answer(void *context, const struct gpunvme_ask *ask, uid_t uid,
-                  struct gpunvme_told *told, int fds[2])
+static int answer(void *context, const struct gpunvme_request *request, uid_t uid,
+                  struct gpunvme_reply *reply, int fds[2])
 {
     const struct fuzz *f = context;
-    int n = ask->what == GPUNVME_ASK_QUEUE ? 2 : 1;
+    int n = request->what == GPUNVME_ASK_QUEUE ? 2 : 1;
 
-    if (uid != getuid() || ask->id != LEASE_ID)
+    if (uid != getuid() || request->id != LEASE_ID)
         return -ENOENT;
-    *told = (struct gpunvme_told){.len = ask->index};
+    *reply = (struct gpunvme_reply){.len = request->index};
     for (int i = 0; i < n; i++)
         fds[i] = dup(f->memory);
     return n;

@@ -117,13 +117,13 @@ TEST_F(LeaseBounds, OneThatIsBeingMadeLeavesRoomForOthers)
     EXPECT_EQ(refused, 0u) << "all of them come to a tenth of what a user may have";
 }
 
-class CopierBounds : public ::testing::Test
+class CopyKernelBounds : public ::testing::Test
 {
   protected:
     void SetUp() override
     {
         rig_config config = {};
-        config.leases = config.copiers = true;
+        config.leases = config.copy_kernels = true;
         ASSERT_EQ(rig_open(&config, &rig_), 0);
     }
     void TearDown() override
@@ -138,13 +138,13 @@ class CopierBounds : public ::testing::Test
         EXPECT_EQ(rig_lease_queue(rig_, uid, &queues), 0);
         return queues;
     }
-    int ask(uint32_t uid, const gpunvme_ioc_queue_lease &l)
+    int request(uint32_t uid, const gpunvme_ioc_queue_lease &l)
     {
-        return rig_ask_copier(rig_, uid, l.id, l.key);
+        return rig_ask_copy_kernel(rig_, uid, l.id, l.key);
     }
-    int route(uint32_t uid, const gpunvme_ioc_queue_lease &l)
+    int window(uint32_t uid, const gpunvme_ioc_queue_lease &l)
     {
-        return rig_copier(rig_, uid, l.id, l.key);
+        return rig_copy_kernel(rig_, uid, l.id, l.key);
     }
 
     rig *rig_ = nullptr;
@@ -152,26 +152,26 @@ class CopierBounds : public ::testing::Test
 
 constexpr unsigned kOfUser = 4, kUsers = 2; // that have them all
 
-TEST_F(CopierBounds, OneUserLeavesAsManyForOthers)
+TEST_F(CopyKernelBounds, OneUserLeavesAsManyForOthers)
 {
     gpunvme_ioc_queue_lease first = {};
     for (uint32_t uid = 1; uid <= kUsers; uid++) {
         for (unsigned i = 0; i < kOfUser; i++) {
             first = lease(uid);
-            EXPECT_EQ(ask(uid, first), 2);
+            EXPECT_EQ(request(uid, first), 2);
         }
         gpunvme_ioc_queue_lease more = lease(uid);
-        EXPECT_EQ(route(uid, more), -ENOENT) << "nobody has asked";
-        EXPECT_EQ(ask(uid, more), -EDQUOT);
-        EXPECT_EQ(route(uid, more), -EDQUOT);
-        EXPECT_EQ(ask(uid, first), 2) << "the one that he has, again";
+        EXPECT_EQ(window(uid, more), -ENOENT) << "nobody has asked";
+        EXPECT_EQ(request(uid, more), -EDQUOT);
+        EXPECT_EQ(window(uid, more), -EDQUOT);
+        EXPECT_EQ(request(uid, first), 2) << "the one that he has, again";
     }
     gpunvme_ioc_queue_lease other = lease(9);
-    EXPECT_EQ(ask(9, other), -EBUSY);
-    EXPECT_EQ(route(9, other), -EBUSY);
+    EXPECT_EQ(request(9, other), -EBUSY);
+    EXPECT_EQ(window(9, other), -EBUSY);
     ASSERT_EQ(rig_lease_end(rig_, kUsers, first.id, first.key), 0);
-    EXPECT_EQ(ask(9, other), 2);
-    EXPECT_NE(route(9, other), -EBUSY);
+    EXPECT_EQ(request(9, other), 2);
+    EXPECT_NE(window(9, other), -EBUSY);
 }
 
 } // namespace

@@ -12,10 +12,10 @@
 
 #include "tests/daemon/tokens.h"
 
-std::vector<int> ask(int s, const gpunvme_ask &question, gpunvme_told *told)
+std::vector<int> request(int s, const gpunvme_request &question, gpunvme_reply *reply)
 {
     alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-    iovec iov = {told, sizeof(*told)};
+    iovec iov = {reply, sizeof(*reply)};
     msghdr msg = {};
     std::vector<int> fds;
     msg.msg_iov = &iov;
@@ -24,7 +24,7 @@ std::vector<int> ask(int s, const gpunvme_ask &question, gpunvme_told *told)
     msg.msg_controllen = sizeof(control);
     if (send(s, &question, sizeof(question), MSG_NOSIGNAL) !=
             static_cast<ssize_t>(sizeof(question)) ||
-        recvmsg(s, &msg, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*told)))
+        recvmsg(s, &msg, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*reply)))
         return fds;
     for (cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
         fds.resize((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
@@ -79,11 +79,11 @@ namespace
 
 bool map_page(int s, uint64_t id, uint64_t key, Shared *out)
 {
-    gpunvme_told told;
-    std::vector<int> fds = ask(s, {GPUNVME_ASK_PAGE, id, key, 0}, &told);
+    gpunvme_reply reply;
+    std::vector<int> fds = request(s, {GPUNVME_ASK_PAGE, id, key, 0}, &reply);
     if (fds.size() != 1)
         return false;
-    *out = Shared(fds[0], told.len, false);
+    *out = Shared(fds[0], reply.len, false);
     return out->good();
 }
 
@@ -110,33 +110,33 @@ uint32_t state_of(const Shared &page)
 } // namespace
 
 Queues::Queues(int fd, uint32_t queues, uint32_t depth)
-    : told_(abi_struct<gpunvme_ioc_queue_lease>())
+    : reply_(abi_struct<gpunvme_ioc_queue_lease>())
 {
-    told_.queues = queues;
-    told_.depth = depth;
-    error_ = issue(fd, GPUNVME_IOC_QUEUE_LEASE, &told_);
+    reply_.queues = queues;
+    reply_.depth = depth;
+    error_ = issue(fd, GPUNVME_IOC_QUEUE_LEASE, &reply_);
 }
 
 bool Queues::map(int fd)
 {
     int s = connect_to(info_of(fd).socket);
-    bool good = s >= 0 && map_page(s, told_.id, told_.key, &page_);
-    for (uint64_t i = 0; i < told_.queues && good; i++) {
-        gpunvme_told told;
-        std::vector<int> fds = ask(s, {GPUNVME_ASK_QUEUE, told_.id, told_.key, i}, &told);
+    bool good = s >= 0 && map_page(s, reply_.id, reply_.key, &page_);
+    for (uint64_t i = 0; i < reply_.queues && good; i++) {
+        gpunvme_reply reply;
+        std::vector<int> fds = request(s, {GPUNVME_ASK_QUEUE, reply_.id, reply_.key, i}, &reply);
         good = fds.size() == 2;
         if (!good)
             break;
         doorbells_ = name_of(fds[1]);
-        memory_.emplace_back(fds[0], told.len, true);
-        memory_.emplace_back(fds[1], told.doorbells_len, true);
+        memory_.emplace_back(fds[0], reply.len, true);
+        memory_.emplace_back(fds[1], reply.doorbells_len, true);
         const Shared &rings = memory_[2 * i], &bells = memory_[2 * i + 1];
         good = rings.good() && bells.good();
         if (good)
-            rings_.push_back({rings.as<nvme_sqe>(told.sq_offset),
-                              rings.as<nvme_cqe>(told.cq_offset),
-                              bells.as<uint32_t>(told.sq_doorbell),
-                              bells.as<uint32_t>(told.cq_doorbell), told_.depth, 0, 0, 1});
+            rings_.push_back({rings.as<nvme_sqe>(reply.sq_offset),
+                              rings.as<nvme_cqe>(reply.cq_offset),
+                              bells.as<uint32_t>(reply.sq_doorbell),
+                              bells.as<uint32_t>(reply.cq_doorbell), reply_.depth, 0, 0, 1});
     }
     close(s);
     return good;
@@ -144,7 +144,7 @@ bool Queues::map(int fd)
 
 int Queues::end(int fd) const
 {
-    return end_lease(fd, told_.id, told_.key);
+    return end_lease(fd, reply_.id, reply_.key);
 }
 
 uint32_t Queues::state() const
@@ -158,7 +158,7 @@ int Queues::run(size_t i, uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t 
     nvme_sqe sqe = {};
     nvme_cqe cqe;
     sqe.opcode = opcode;
-    sqe.nsid = told_.nsid;
+    sqe.nsid = reply_.nsid;
     sqe.prp1 = prp1;
     sqe.prp2 = prp2;
     sqe.cdw10 = static_cast<uint32_t>(lba);
@@ -178,22 +178,22 @@ int Queues::run(size_t i, uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t 
     return -ETIMEDOUT;
 }
 
-Extents::Extents(int fd) : told_(abi_struct<gpunvme_ioc_extent_lease>())
+Extents::Extents(int fd) : reply_(abi_struct<gpunvme_ioc_extent_lease>())
 {
-    error_ = issue(fd, GPUNVME_IOC_EXTENT_LEASE, &told_);
+    error_ = issue(fd, GPUNVME_IOC_EXTENT_LEASE, &reply_);
 }
 
 bool Extents::map(int fd)
 {
     int s = connect_to(info_of(fd).socket);
-    bool good = s >= 0 && map_page(s, told_.id, told_.key, &page_);
+    bool good = s >= 0 && map_page(s, reply_.id, reply_.key, &page_);
     close(s);
     return good;
 }
 
 int Extents::end(int fd) const
 {
-    return end_lease(fd, told_.id, told_.key);
+    return end_lease(fd, reply_.id, reply_.key);
 }
 
 uint32_t Extents::state() const
@@ -210,7 +210,7 @@ uint64_t Extents::lba(uint64_t offset, uint32_t lba_size) const
 {
     auto *e = page_.as<gpunvme_lease_extent>(GPUNVME_LEASE_EXTENTS_AT);
     uint64_t i = 0;
-    while (i + 1 < told_.count && e[i + 1].offset <= offset)
+    while (i + 1 < reply_.count && e[i + 1].offset <= offset)
         i++;
     return e[i].lba == UINT64_MAX ? UINT64_MAX : e[i].lba + (offset - e[i].offset) / lba_size;
 }

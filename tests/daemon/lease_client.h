@@ -11,7 +11,7 @@
 #include "tests/daemon/client.h"
 
 // The descriptors of the socket's reply; none when it closed the connection.
-std::vector<int> ask(int s, const gpunvme_ask &question, gpunvme_told *told);
+std::vector<int> request(int s, const gpunvme_request &question, gpunvme_reply *reply);
 
 // Maps the memory of a descriptor and closes it.
 class Shared
@@ -63,14 +63,14 @@ class Queues
     {
         return doorbells_;
     }
-    const gpunvme_ioc_queue_lease &told() const
+    const gpunvme_ioc_queue_lease &reply() const
     {
-        return told_;
+        return reply_;
     }
 
   private:
     int error_;
-    gpunvme_ioc_queue_lease told_;
+    gpunvme_ioc_queue_lease reply_;
     Shared page_;
     std::vector<Shared> memory_;
     std::string doorbells_;
@@ -91,16 +91,16 @@ class Extents
     int end(int fd) const;
     uint32_t state() const;
     uint64_t generation() const; // as it is now
-    const gpunvme_ioc_extent_lease &told() const
+    const gpunvme_ioc_extent_lease &reply() const
     {
-        return told_;
+        return reply_;
     }
     // The byte's LBA in units of lba_size; UINT64_MAX: zeros.
     uint64_t lba(uint64_t offset, uint32_t lba_size) const;
 
   private:
     int error_;
-    gpunvme_ioc_extent_lease told_;
+    gpunvme_ioc_extent_lease reply_;
     Shared page_;
 };
 

@@ -13,11 +13,11 @@
 namespace
 {
 
-gpunvme_ioc_copier route(const Queues &queues, const Buffer &buffer)
+gpunvme_ioc_copy_kernel window(const Queues &queues, const Buffer &buffer)
 {
-    auto arg = abi_struct<gpunvme_ioc_copier>();
-    arg.lease_id = queues.told().id;
-    arg.lease_key = queues.told().key;
+    auto arg = abi_struct<gpunvme_ioc_copy_kernel>();
+    arg.lease_id = queues.reply().id;
+    arg.lease_key = queues.reply().key;
     arg.id = buffer.id();
     arg.key = buffer.key();
     arg.addr = 4096;
@@ -25,31 +25,31 @@ gpunvme_ioc_copier route(const Queues &queues, const Buffer &buffer)
     return arg;
 }
 
-int call(int fd, gpunvme_ioc_copier arg)
+int call(int fd, gpunvme_ioc_copy_kernel arg)
 {
-    return issue(fd, GPUNVME_IOC_COPIER, &arg);
+    return issue(fd, GPUNVME_IOC_COPY_KERNEL, &arg);
 }
 
-class CopierTest : public LeaseTest
+class CopyKernelTest : public LeaseTest
 {
 };
 
-TEST_F(CopierTest, NoneIsToldWithoutAGpuAndTheLeaseGoesOn)
+TEST_F(CopyKernelTest, NoneIsToldWithoutAGpuAndTheLeaseGoesOn)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     Buffer buffer(fd_, kFile);
     Queues queues(fd_);
     ASSERT_EQ(queues.error(), 0);
     ASSERT_TRUE(queues.map(fd_));
-    for (uint64_t key : {queues.told().key, queues.told().key + 1}) {
-        gpunvme_told told;
-        gpunvme_ask question = {GPUNVME_ASK_COPIER, queues.told().id, key, 0};
+    for (uint64_t key : {queues.reply().key, queues.reply().key + 1}) {
+        gpunvme_reply reply;
+        gpunvme_request question = {GPUNVME_ASK_COPY_KERNEL, queues.reply().id, key, 0};
         int s = connect_to(info_of(fd_).socket);
         ASSERT_GE(s, 0);
-        EXPECT_TRUE(ask(s, question, &told).empty());
+        EXPECT_TRUE(request(s, question, &reply).empty());
         close(s);
     }
-    EXPECT_EQ(call(fd_, route(queues, buffer)), -ENOENT) << "nobody got one";
+    EXPECT_EQ(call(fd_, window(queues, buffer)), -ENOENT) << "nobody got one";
     Extents extents(fd_);
     ASSERT_TRUE(extents.map(fd_));
     int error;
@@ -57,35 +57,35 @@ TEST_F(CopierTest, NoneIsToldWithoutAGpuAndTheLeaseGoesOn)
     EXPECT_TRUE(reads(&queues, 0, extents, iova.iova, 0, kFile / 4));
 }
 
-TEST_F(CopierTest, RoutesAreForTheHolderAndForPages)
+TEST_F(CopyKernelTest, RoutesAreForTheHolderAndForPages)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     Buffer buffer(fd_, kFile);
     Queues queues(fd_);
-    gpunvme_ioc_copier arg = route(queues, buffer);
+    gpunvme_ioc_copy_kernel arg = window(queues, buffer);
     arg.lease_key++;
     EXPECT_EQ(call(fd_, arg), -EACCES);
-    arg = route(queues, buffer);
+    arg = window(queues, buffer);
     arg.lease_id++;
     EXPECT_EQ(call(fd_, arg), -ENOENT);
-    for (uint32_t gpunvme_ioc_copier::*field :
-         {&gpunvme_ioc_copier::flags, &gpunvme_ioc_copier::reserved}) {
-        arg = route(queues, buffer);
+    for (uint32_t gpunvme_ioc_copy_kernel::*field :
+         {&gpunvme_ioc_copy_kernel::flags, &gpunvme_ioc_copy_kernel::reserved}) {
+        arg = window(queues, buffer);
         arg.*field = 1;
         EXPECT_EQ(call(fd_, arg), -EINVAL);
     }
-    for (uint64_t gpunvme_ioc_copier::*field :
-         {&gpunvme_ioc_copier::addr, &gpunvme_ioc_copier::media}) {
-        arg = route(queues, buffer);
+    for (uint64_t gpunvme_ioc_copy_kernel::*field :
+         {&gpunvme_ioc_copy_kernel::addr, &gpunvme_ioc_copy_kernel::media}) {
+        arg = window(queues, buffer);
         arg.*field += 512;
         EXPECT_EQ(call(fd_, arg), -EINVAL);
     }
 }
 
-TEST_F(CopierTest, NobodyHasOneWithoutTheOption)
+TEST_F(CopyKernelTest, NobodyHasOneWithoutTheOption)
 {
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu"));
-    auto arg = abi_struct<gpunvme_ioc_copier>();
+    auto arg = abi_struct<gpunvme_ioc_copy_kernel>();
     EXPECT_EQ(call(fd_, arg), -EPERM);
 }
 

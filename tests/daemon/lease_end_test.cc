@@ -31,7 +31,7 @@ TEST_F(LeaseTest, AClosedFileEndsItsLeases)
     uint32_t most = info_of(fd_).lease_queues;
     int holder = open_on(mounted_->path("file"), O_RDONLY);
     Queues queues(holder, most);
-    ASSERT_EQ(queues.told().queues, most);
+    ASSERT_EQ(queues.reply().queues, most);
     ASSERT_TRUE(queues.map(fd_));
     close(holder);
     for (int i = 0; i < 2000 && Queues(fd_).error() != 0; i++)
@@ -74,7 +74,7 @@ TEST_F(LeaseTest, AKilledHolderLeavesNothingBehind)
     uint32_t granted = 0;
     for (int i = 0; i < 2000 && granted < most; i++) {
         Queues all(fd_, most);
-        granted = all.error() ? 0 : all.told().queues;
+        granted = all.error() ? 0 : all.reply().queues;
         if (!all.error()) {
             EXPECT_EQ(all.end(fd_), 0);
         }
@@ -141,15 +141,15 @@ TEST_F(LeaseTest, AKilledDaemonTakesNoMemoryFromItsHolders)
     Queues queues(fd_, 2);
     Extents extents(fd_);
     ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
-    uint64_t lba = extents.lba(kPage, queues.told().lba_size);
+    uint64_t lba = extents.lba(kPage, queues.reply().lba_size);
     kill(mounted_->pid(), SIGKILL);
     EXPECT_FALSE(mounted_->ended());
     EXPECT_EQ(queues.state(), GPUNVME_LEASE_VALID);
-    EXPECT_EQ(extents.generation(), extents.told().generation);
-    EXPECT_EQ(extents.lba(kPage, queues.told().lba_size), lba);
+    EXPECT_EQ(extents.generation(), extents.reply().generation);
+    EXPECT_EQ(extents.lba(kPage, queues.reply().lba_size), lba);
     nvme_sqe sqe = {};
     nvme_cqe cqe;
-    for (uint32_t i = 0; i + 1 < queues.told().depth; i++)
+    for (uint32_t i = 0; i + 1 < queues.reply().depth; i++)
         nvme_ring_post(&queues.ring(1), &sqe);
     nvme_ring_doorbell(&queues.ring(1));
     EXPECT_FALSE(nvme_ring_poll(&queues.ring(1), &cqe));
@@ -246,7 +246,7 @@ TEST_F(LeaseRecovery, RevokedQueuesAreOthersAfterTheGraceTime)
     ASSERT_NO_FATAL_FAILURE(start_puppet());
     uint32_t most = info_of(fd_).lease_queues;
     Queues all(fd_, most);
-    ASSERT_EQ(all.told().queues, most);
+    ASSERT_EQ(all.reply().queues, most);
     ASSERT_NO_FATAL_FAILURE(reset());
     for (int i = 0; i < 2000 && Queues(fd_).error() == -EBUSY; i++)
         usleep(10000);
@@ -272,7 +272,7 @@ TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
                 Queues q(fd_, 2);
                 if (q.error())
                     continue;
-                if (q.map(fd_) && q.run(q.told().queues - 1, kRead, 0, 8, iova) == 0)
+                if (q.map(fd_) && q.run(q.reply().queues - 1, kRead, 0, 8, iova) == 0)
                     good++;
                 EXPECT_EQ(q.end(fd_), 0);
             }
@@ -291,7 +291,7 @@ TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
         t.join();
     EXPECT_GE(stats_of(fd_).controller_resets, 1u);
     Queues all(fd_, GPUNVME_LEASE_MAX);
-    EXPECT_EQ(all.told().queues, info_of(fd_).lease_queues) << "none is lost";
+    EXPECT_EQ(all.reply().queues, info_of(fd_).lease_queues) << "none is lost";
 }
 
 // As on a PCI drive, whose doorbells are not shared.

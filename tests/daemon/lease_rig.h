@@ -71,7 +71,7 @@ class LeaseTest : public ::testing::Test
 inline ::testing::AssertionResult reads(Queues *q, size_t queue, const Extents &e, uint64_t iova,
                                         size_t from, size_t to)
 {
-    uint32_t size = q->told().lba_size;
+    uint32_t size = q->reply().lba_size;
     for (size_t at = from; at < to; at += kPage) {
         int status = q->run(queue, kRead, e.lba(at, size), kPage / size, iova + at);
         if (status)

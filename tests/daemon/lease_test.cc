@@ -32,16 +32,16 @@ TEST_F(LeaseTest, LeasedQueuesReadAFileIntoABuffer)
     EXPECT_EQ(iova.head, 0u);
     Queues queues(fd_, 4);
     ASSERT_EQ(queues.error(), 0);
-    EXPECT_EQ(queues.told().queues, 4u);
-    EXPECT_EQ(queues.told().depth, 64u);
-    EXPECT_EQ(queues.told().nsid, 1u);
+    EXPECT_EQ(queues.reply().queues, 4u);
+    EXPECT_EQ(queues.reply().depth, 64u);
+    EXPECT_EQ(queues.reply().nsid, 1u);
     ASSERT_TRUE(queues.map(fd_));
     Extents extents(fd_);
     ASSERT_EQ(extents.error(), 0);
-    EXPECT_EQ(extents.told().size, kFile);
+    EXPECT_EQ(extents.reply().size, kFile);
     ASSERT_TRUE(extents.map(fd_));
     EXPECT_EQ(extents.state(), GPUNVME_LEASE_VALID);
-    EXPECT_EQ(extents.generation(), extents.told().generation);
+    EXPECT_EQ(extents.generation(), extents.reply().generation);
     for (size_t i = 0; i < 4; i++)
         ASSERT_TRUE(reads(&queues, i, extents, iova.iova, i * kFile / 4, (i + 1) * kFile / 4));
     EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
@@ -132,7 +132,7 @@ TEST_F(LeaseTest, NumbersAndFlagsThatCannotBeAreRefused)
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_EXTENT_LEASE, &extents), -EINVAL);
     Queues deep(fd_, 1, 1u << 20);
     EXPECT_EQ(deep.error(), 0);
-    EXPECT_EQ(deep.told().depth, 4096u) << "as the drive allows";
+    EXPECT_EQ(deep.reply().depth, 4096u) << "as the drive allows";
 }
 
 TEST_F(LeaseTest, ExtentsAreOfFilesThatMayBeRead)
@@ -155,12 +155,12 @@ TEST_F(LeaseTest, QueuesAreLimited)
     ASSERT_EQ(first.error(), 0);
     Queues rest(fd_, 10);
     ASSERT_EQ(rest.error(), 0);
-    EXPECT_EQ(rest.told().queues, 3u) << "as many as there are";
+    EXPECT_EQ(rest.reply().queues, 3u) << "as many as there are";
     EXPECT_EQ(Queues(fd_).error(), -EBUSY);
     EXPECT_EQ(rest.end(fd_), 0);
     Queues again(fd_, 3);
     EXPECT_EQ(again.error(), 0);
-    EXPECT_EQ(again.told().queues, 3u);
+    EXPECT_EQ(again.reply().queues, 3u);
     std::string got(kFile, '\0');
     EXPECT_EQ(pread(fd_, &got[0], kFile, 0), static_cast<ssize_t>(kFile)) << "the mount goes on";
 }
@@ -181,8 +181,8 @@ TEST_F(LeaseTest, ALeaseEndsOnceAndForItsHolderOnly)
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=all"));
     Queues queues(fd_);
     auto end = abi_struct<gpunvme_ioc_lease_end>();
-    end.id = queues.told().id;
-    end.key = queues.told().key + 1;
+    end.id = queues.reply().id;
+    end.key = queues.reply().key + 1;
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_LEASE_END, &end), -EACCES);
     end.key--;
     pid_t pid = fork();
@@ -200,11 +200,11 @@ TEST_F(LeaseTest, ALeaseEndsOnceAndForItsHolderOnly)
 }
 
 // True when the request is answered, on a new connection.
-bool is_told(int fd, const gpunvme_ask &question)
+bool has_reply(int fd, const gpunvme_request &question)
 {
-    gpunvme_told told;
+    gpunvme_reply reply;
     int s = connect_to(info_of(fd).socket);
-    std::vector<int> fds = ask(s, question, &told);
+    std::vector<int> fds = request(s, question, &reply);
     for (int got : fds)
         close(got);
     close(s);
@@ -216,18 +216,18 @@ TEST_F(LeaseTest, PartsAreToldToTheHolderOnly)
     ASSERT_NO_FATAL_FAILURE(start());
     Queues queues(fd_, 2);
     Extents extents(fd_);
-    uint64_t id = queues.told().id, key = queues.told().key;
-    EXPECT_TRUE(is_told(fd_, {GPUNVME_ASK_QUEUE, id, key, 1}));
-    EXPECT_TRUE(is_told(fd_, {GPUNVME_ASK_PAGE, id, key, 0}));
-    EXPECT_FALSE(is_told(fd_, {GPUNVME_ASK_QUEUE, id, key + 1, 1}));
-    EXPECT_FALSE(is_told(fd_, {GPUNVME_ASK_QUEUE, id + 1, key, 1}));
-    EXPECT_FALSE(is_told(fd_, {GPUNVME_ASK_QUEUE, id, key, 2}));
-    EXPECT_FALSE(is_told(fd_, {GPUNVME_ASK_QUEUE, id, key, UINT64_MAX}));
-    EXPECT_FALSE(is_told(fd_, {GPUNVME_ASK_PAGE, id, key, 1}));
-    EXPECT_FALSE(is_told(fd_, {99, id, key, 0}));
-    EXPECT_FALSE(is_told(fd_, {GPUNVME_ASK_QUEUE, extents.told().id, extents.told().key, 0}));
+    uint64_t id = queues.reply().id, key = queues.reply().key;
+    EXPECT_TRUE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id, key, 1}));
+    EXPECT_TRUE(has_reply(fd_, {GPUNVME_ASK_PAGE, id, key, 0}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id, key + 1, 1}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id + 1, key, 1}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id, key, 2}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id, key, UINT64_MAX}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_PAGE, id, key, 1}));
+    EXPECT_FALSE(has_reply(fd_, {99, id, key, 0}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, extents.reply().id, extents.reply().key, 0}));
     EXPECT_EQ(queues.end(fd_), 0);
-    EXPECT_FALSE(is_told(fd_, {GPUNVME_ASK_PAGE, id, key, 0}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_PAGE, id, key, 0}));
 }
 
 // The daemon maps the page, too: a writable or shrinkable page could deceive
@@ -236,18 +236,18 @@ TEST_F(LeaseTest, SharedMemoryCannotBeSpoilt)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     Queues queues(fd_);
-    gpunvme_told told;
+    gpunvme_reply reply;
     int s = connect_to(info_of(fd_).socket);
-    uint64_t id = queues.told().id, key = queues.told().key;
-    std::vector<int> page = ask(s, {GPUNVME_ASK_PAGE, id, key, 0}, &told);
+    uint64_t id = queues.reply().id, key = queues.reply().key;
+    std::vector<int> page = request(s, {GPUNVME_ASK_PAGE, id, key, 0}, &reply);
     ASSERT_EQ(page.size(), 1u);
-    EXPECT_EQ(mmap(nullptr, told.len, PROT_WRITE, MAP_SHARED, page[0], 0), MAP_FAILED);
+    EXPECT_EQ(mmap(nullptr, reply.len, PROT_WRITE, MAP_SHARED, page[0], 0), MAP_FAILED);
     std::string link = "/proc/self/fd/" + std::to_string(page[0]);
     int again = open(link.c_str(), O_RDWR | O_CLOEXEC);
-    EXPECT_EQ(mmap(nullptr, told.len, PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
-    EXPECT_LT(pwrite(again, &told, 8, 0), 0);
+    EXPECT_EQ(mmap(nullptr, reply.len, PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
+    EXPECT_LT(pwrite(again, &reply, 8, 0), 0);
     EXPECT_NE(ftruncate(again, 0), 0);
-    std::vector<int> queue = ask(s, {GPUNVME_ASK_QUEUE, id, key, 0}, &told);
+    std::vector<int> queue = request(s, {GPUNVME_ASK_QUEUE, id, key, 0}, &reply);
     ASSERT_EQ(queue.size(), 2u);
     EXPECT_NE(ftruncate(queue[0], 0), 0);
     EXPECT_NE(ftruncate(queue[1], 0), 0);
@@ -265,8 +265,8 @@ TEST_F(LeaseTest, HolesAndUnwrittenBlocksAreZeros)
     ASSERT_EQ(ftruncate(fd, 8 * kPage + 100), 0);
     Extents extents(fd);
     ASSERT_EQ(extents.error(), 0);
-    EXPECT_EQ(extents.told().size, 8u * kPage + 100);
-    EXPECT_EQ(extents.told().count, 3u) << "a hole, a block, and what follows it joined";
+    EXPECT_EQ(extents.reply().size, 8u * kPage + 100);
+    EXPECT_EQ(extents.reply().count, 3u) << "a hole, a block, and what follows it joined";
     ASSERT_TRUE(extents.map(fd));
     EXPECT_EQ(extents.lba(0, 512), UINT64_MAX);
     EXPECT_EQ(extents.lba(2 * kPage, 512), UINT64_MAX);
@@ -276,8 +276,8 @@ TEST_F(LeaseTest, HolesAndUnwrittenBlocksAreZeros)
     ASSERT_EQ(ftruncate(fd, 0), 0);
     Extents empty(fd);
     EXPECT_EQ(empty.error(), 0);
-    EXPECT_EQ(empty.told().count, 0u);
-    EXPECT_EQ(empty.told().size, 0u);
+    EXPECT_EQ(empty.reply().count, 0u);
+    EXPECT_EQ(empty.reply().size, 0u);
     close(fd);
 }
 
@@ -287,7 +287,7 @@ TEST_F(LeaseTest, GenerationFollowsExtentsAndSize)
     Extents one(fd_), two(fd_);
     ASSERT_TRUE(one.map(fd_) && two.map(fd_));
     uint64_t before = one.generation();
-    EXPECT_EQ(before, one.told().generation);
+    EXPECT_EQ(before, one.reply().generation);
     std::string data(kPage, 'x');
     ASSERT_EQ(pwrite(fd_, data.data(), kPage, 0), static_cast<ssize_t>(kPage));
     struct timespec times[2] = {};
@@ -308,7 +308,7 @@ TEST_F(LeaseTest, GenerationFollowsExtentsAndSize)
     EXPECT_NE(one.generation(), before);
     Extents fresh(fd_);
     ASSERT_TRUE(fresh.map(fd_));
-    EXPECT_EQ(fresh.generation(), fresh.told().generation);
+    EXPECT_EQ(fresh.generation(), fresh.reply().generation);
 }
 
 // The file is deleted and the space is needed, but blocks of other files cannot
@@ -362,7 +362,7 @@ TEST_F(LeaseTest, QueuesAreLeasedWithoutAnExecutorToo)
     Buffer buffer(fd_, kPage);
     Queues queues(fd_, 40);
     EXPECT_EQ(queues.error(), 0);
-    EXPECT_EQ(queues.told().queues, 40u);
+    EXPECT_EQ(queues.reply().queues, 40u);
     iova_of(fd_, buffer, &error);
     EXPECT_EQ(error, -ENOTSUP);
 }

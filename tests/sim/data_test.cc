@@ -215,7 +215,7 @@ TEST(DataMap, RefusesWhatItCannotReach)
     uint64_t iova;
     mem.len = 4096;
     mem.fd = -1;
-    EXPECT_EQ(r.t->ops->map(r.t, &mem, &iova), -EFAULT); /* device memory without a mover */
+    EXPECT_EQ(r.t->ops->map(r.t, &mem, &iova), -EFAULT); /* device memory without a DMA engine */
     alignas(4096) static unsigned char page[8192];
     mem.addr = page + 16;
     EXPECT_EQ(r.t->ops->map(r.t, &mem, &iova), -EINVAL);

@@ -193,15 +193,15 @@ struct Device {
         ops.poll = [](void *, unsigned, uint64_t) { return 1; };
         ops.pin = [](void *, void *, size_t) { return 0; };
         ops.unpin = [](void *, void *) {};
-        mover.ops = &ops;
-        mover.channels = 4;
+        dma_engine.ops = &ops;
+        dma_engine.channels = 4;
         mem.device = 0x7000000000;
         mem.len = 4096;
         mem.fd = -1;
-        mem.mover = &mover;
+        mem.dma_engine = &dma_engine;
     }
-    struct nvme_mover_ops ops = {};
-    struct nvme_mover mover = {};
+    struct nvme_dma_engine_ops ops = {};
+    struct nvme_dma_engine dma_engine = {};
     struct nvme_mem mem = {};
 };
 

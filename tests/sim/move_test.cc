@@ -1,4 +1,4 @@
-/* Device memory: a mover whose device is host memory at another address. */
+/* Device memory: a DMA engine whose device is host memory at another address. */
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -36,9 +36,9 @@ struct FakeMover {
         ops.poll = [](void *ctx, unsigned ch, uint64_t t) { return self(ctx)->poll(ch, t); };
         ops.pin = [](void *ctx, void *addr, size_t n) { return self(ctx)->pin(addr, n); };
         ops.unpin = [](void *ctx, void *addr) { self(ctx)->unpin(addr); };
-        mover.ops = &ops;
-        mover.ctx = this;
-        mover.channels = channels;
+        dma_engine.ops = &ops;
+        dma_engine.ctx = this;
+        dma_engine.channels = channels;
     }
     static FakeMover *self(void *ctx)
     {
@@ -92,8 +92,8 @@ struct FakeMover {
         return fail ? -EIO : 1;
     }
 
-    struct nvme_mover_ops ops = {};
-    struct nvme_mover mover = {};
+    struct nvme_dma_engine_ops ops = {};
+    struct nvme_dma_engine dma_engine = {};
     std::vector<unsigned char> memory;
     std::vector<std::deque<Job>> jobs;
     std::vector<uint64_t> regions; /* of all copies */
@@ -114,7 +114,7 @@ struct sim_config config()
     return c;
 }
 
-/* With the parameter true the mover pins the media, with false it pins bounce memory only. */
+/* With the parameter true the DMA engine pins the media, with false it pins bounce memory only. */
 struct Move : ::testing::TestWithParam<bool> {
     static constexpr size_t HALF = 512 << 10;
 
@@ -130,7 +130,7 @@ struct Move : ::testing::TestWithParam<bool> {
         mem.device = DEVICE;
         mem.len = fake.memory.size();
         mem.fd = -1;
-        mem.mover = &fake.mover;
+        mem.dma_engine = &fake.dma_engine;
         ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
     }
     void unmap()
@@ -145,7 +145,7 @@ struct Move : ::testing::TestWithParam<bool> {
 
         unmap();
         mem.fd = -1;
-        mem.mover = &fake.mover;
+        mem.dma_engine = &fake.dma_engine;
         mem.device = DEVICE;
         mem.len = HALF;
         ASSERT_EQ(r.t->ops->map(r.t, &mem, first), 0);
@@ -282,7 +282,7 @@ TEST(MoveBatch, ReadsMayDifferInNamespaceAndMapping)
         mem.device = DEVICE + (i << 19);
         mem.len = i ? 8192 : 1 << 19;
         mem.fd = -1;
-        mem.mover = &fake.mover;
+        mem.dma_engine = &fake.dma_engine;
         ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova[i]), 0);
     }
     for (uint16_t i = 0; i < kReads; i++) {
@@ -464,7 +464,7 @@ TEST(MoveChannels, ThreadsShareChannelsWhenThereAreFew)
     mem.device = DEVICE;
     mem.len = fake.memory.size();
     mem.fd = -1;
-    mem.mover = &fake.mover;
+    mem.dma_engine = &fake.dma_engine;
     uint64_t iova;
     Queue *q[3] = {&r.create(1, 64), &r.create(2, 64), &r.create(3, 64)};
     fake.depth = 8;
@@ -491,7 +491,7 @@ TEST(MoveChannels, WhoFindsHisTakenDoesOtherWork)
     mem.device = DEVICE;
     mem.len = fake.memory.size();
     mem.fd = -1;
-    mem.mover = &fake.mover;
+    mem.dma_engine = &fake.dma_engine;
     uint64_t iova;
     Queue *q[2] = {&r.create(1, 8), &r.create(2, 8)};
     auto host = r.dma(4096);
@@ -530,15 +530,15 @@ TEST(MoveMap, OneMoverAtATime)
     mem.len = 4096;
     mem.fd = -1;
     uint64_t first, second;
-    mem.mover = &a.mover;
+    mem.dma_engine = &a.dma_engine;
     ASSERT_EQ(r.t->ops->map(r.t, &mem, &first), 0);
-    mem.mover = &b.mover;
+    mem.dma_engine = &b.dma_engine;
     EXPECT_EQ(r.t->ops->map(r.t, &mem, &second), -EFAULT);
     EXPECT_EQ(r.t->ops->unmap(r.t, first), 0);
     ASSERT_EQ(r.t->ops->map(r.t, &mem, &second), 0);
     EXPECT_EQ(r.t->ops->unmap(r.t, second), 0);
     a.pin_limit = 0;
-    mem.mover = &a.mover;
+    mem.dma_engine = &a.dma_engine;
     EXPECT_EQ(r.t->ops->map(r.t, &mem, &first), -EFAULT); /* not even bounce memory */
 }
 

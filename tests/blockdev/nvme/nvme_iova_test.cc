@@ -167,7 +167,7 @@ class Shadow
 TEST_F(Iova, RandomTakesAndGivesKeepApart)
 {
     std::mt19937 rng(4);
-    Shadow shadow;
+    Shadow proxied;
     unsigned refused = 0;
     ASSERT_EQ(nvme_iova_allow(&v, 16 * PAGE, MIB - 1), 0);
     ASSERT_EQ(nvme_iova_allow(&v, 3 * MIB, 4 * MIB - 1), 0);
@@ -178,16 +178,16 @@ TEST_F(Iova, RandomTakesAndGivesKeepApart)
             refused += iova == 0;
             EXPECT_EQ(iova % align, 0u);
             if (iova)
-                shadow.add(iova, len);
-        } else if (!shadow.at.empty()) {
-            auto it = std::next(shadow.at.begin(), rng() % shadow.at.size());
+                proxied.add(iova, len);
+        } else if (!proxied.at.empty()) {
+            auto it = std::next(proxied.at.begin(), rng() % proxied.at.size());
             EXPECT_EQ(nvme_iova_give(&v, it->first), 0);
-            shadow.at.erase(it);
+            proxied.at.erase(it);
         }
         ASSERT_FALSE(HasFailure()) << "step " << i;
     }
     EXPECT_GT(refused, 0u);
-    EXPECT_EQ(v.n_used, shadow.at.size());
+    EXPECT_EQ(v.n_used, proxied.at.size());
 }
 
 } // namespace

@@ -313,16 +313,16 @@ TEST_F(Recovery, ControllerThatFailsEveryTimeIsGivenUp)
 {
     fatal_at(NVME_IO_READ);
     expect_given_up(true);
-    EXPECT_EQ(fake.enables, (unsigned)NVME_RESETS_IN_VAIN);
+    EXPECT_EQ(fake.enables, (unsigned)NVME_MAX_RESET_RETRIES);
 }
 
 TEST_F(Recovery, ResetsBetweenWhichSomethingCompletesAreNotInVain)
 {
-    for (unsigned i = 0; i < 4 * NVME_RESETS_IN_VAIN; i++) {
+    for (unsigned i = 0; i < 4 * NVME_MAX_RESET_RETRIES; i++) {
         ASSERT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
         ASSERT_TRUE(reads(0, 4096));
     }
-    for (unsigned i = 0; i < NVME_RESETS_IN_VAIN; i++)
+    for (unsigned i = 0; i < NVME_MAX_RESET_RETRIES; i++)
         EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
     EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), -EIO);
     expect_given_up(true);

@@ -2,7 +2,7 @@
 
 #include "client/lib/client_internal.h"
 
-static const char *ask(const struct choice *c, const struct range *r)
+static const char *request(const struct choice *c, const struct range *r)
 {
     struct gpunvme g = {.options = {.path = c->path, .crossover = c->crossover}};
     struct gpunvme_buffer b = {
@@ -15,10 +15,10 @@ const char *choice_why(const struct choice *c)
 {
     struct range r = {.write = c->write, .fd = c->fd, .len = c->len};
 
-    return ask(c, &r);
+    return request(c, &r);
 }
 
 const char *choice_why_batch(const struct choice *c)
 {
-    return ask(c, NULL);
+    return request(c, NULL);
 }

@@ -1,5 +1,5 @@
-// A program that reads a file by leased queues until it is killed: copier_child MOUNTPOINT FILE.
-// Writes a byte to stdout after each hundred reads that were right. Ends when stdout does.
+// A program that reads a file by leased queues until it is killed: copy_kernel_child MOUNTPOINT
+// FILE. Writes a byte to stdout after each hundred reads that were right. Ends when stdout does.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
         if (right && write(STDOUT_FILENO, "r", 1) != 1)
             return 0;
     }
-    fprintf(stderr, "copier_child: %s, bytes %lld\n", gpunvme_error(),
+    fprintf(stderr, "copy_kernel_child: %s, bytes %lld\n", gpunvme_error(),
             reader.bytes ? (long long)*reader.bytes : -1);
     return 1;
 }

@@ -1,4 +1,4 @@
-// Processes with copiers of their own come and go, and the mount goes on.
+// Processes with copy kernels of their own come and go, and the mount goes on.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace
 
 constexpr size_t kFile = 16u << 20;
 
-class CopierGpu : public ::testing::Test
+class CopyKernelGpu : public ::testing::Test
 {
   protected:
     void SetUp() override
@@ -50,7 +50,8 @@ class CopierGpu : public ::testing::Test
     std::unique_ptr<Child> reader()
     {
         return std::make_unique<Child>(
-            "copier_child", std::vector<std::string>{mount_->mountpoint(), mount_->path("file")});
+            "copy_kernel_child",
+            std::vector<std::string>{mount_->mountpoint(), mount_->path("file")});
     }
     // The whole file by READ, on the daemon's own queues.
     ::testing::AssertionResult mount_reads()
@@ -79,7 +80,7 @@ class CopierGpu : public ::testing::Test
     int fd_ = -1;
 };
 
-TEST_F(CopierGpu, TwoProcessesReadBesideEachOther)
+TEST_F(CopyKernelGpu, TwoProcessesReadBesideEachOther)
 {
     auto a = reader(), b = reader();
 
@@ -93,7 +94,7 @@ TEST_F(CopierGpu, TwoProcessesReadBesideEachOther)
     b->kill();
 }
 
-TEST_F(CopierGpu, AKilledReaderHoldsNothingUp)
+TEST_F(CopyKernelGpu, AKilledReaderHoldsNothingUp)
 {
     for (unsigned i = 0; i < 3; i++) {
         auto child = reader();

@@ -16,12 +16,12 @@
 
 #define IDLE_ROUNDS 200u /* after which a block ends */
 
-struct copier_rig {
+struct copy_kernel_rig {
     struct gpunvme handle;
-    struct place place;
-    struct copier_rig_mount mount;
-    struct copier *copier;
-    struct gpunvme_ioc_copier last;
+    struct memory_space space;
+    struct copy_kernel_rig_mount mount;
+    struct copy_kernel *copy_kernel;
+    struct gpunvme_ioc_copy_kernel last;
     _Atomic unsigned calls, launches;
     _Atomic bool fail;
     _Atomic int held;
@@ -29,7 +29,7 @@ struct copier_rig {
 };
 
 struct kernel {
-    struct gq_copier_launch l;
+    struct gq_copy_kernel_launch l;
     unsigned blocks;
 };
 
@@ -38,18 +38,19 @@ struct stream {
     bool running; /* until it is joined */
 };
 
-static struct copier_rig *rig; /* one at a time: fakes find it here */
+static struct copy_kernel_rig *rig; /* one at a time: fakes find it here */
 
-int copier_rig_open(const struct copier_rig_mount *mount, bool gpu, struct copier_rig **out)
+int copy_kernel_rig_open(const struct copy_kernel_rig_mount *mount, bool gpu,
+                         struct copy_kernel_rig **out)
 {
-    struct copier_rig *r = calloc(1, sizeof(*r));
+    struct copy_kernel_rig *r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;
     r->mount = *mount;
     snprintf(r->handle.info.transport, sizeof(r->handle.info.transport), "%s", mount->transport);
-    r->place.cuda = gpu ? (struct cuda_driver *)r : NULL;
+    r->space.cuda = gpu ? (struct cuda_driver *)r : NULL;
     rig = r;
-    int err = copier_open(&r->handle, &r->place, &r->copier);
+    int err = copy_kernel_open(&r->handle, &r->space, &r->copy_kernel);
     if (err)
         free(r);
     else
@@ -57,61 +58,62 @@ int copier_rig_open(const struct copier_rig_mount *mount, bool gpu, struct copie
     return err;
 }
 
-void copier_rig_close(struct copier_rig *r)
+void copy_kernel_rig_close(struct copy_kernel_rig *r)
 {
-    copier_close(r->copier);
+    copy_kernel_close(r->copy_kernel);
     free(r);
 }
 
-bool copier_rig_has_copier(const struct copier_rig *r)
+bool copy_kernel_rig_has_copy_kernel(const struct copy_kernel_rig *r)
 {
-    return r->copier != NULL;
+    return r->copy_kernel != NULL;
 }
 
-int copier_rig_attach(struct copier_rig *r, uint64_t id)
+int copy_kernel_rig_attach(struct copy_kernel_rig *r, uint64_t id)
 {
-    return copier_attach(r->copier, id, id + 1);
+    return copy_kernel_attach(r->copy_kernel, id, id + 1);
 }
 
-void copier_rig_detach(struct copier_rig *r)
+void copy_kernel_rig_detach(struct copy_kernel_rig *r)
 {
-    copier_detach(r->copier);
+    copy_kernel_detach(r->copy_kernel);
 }
 
-void copier_rig_add(struct copier_rig *r, uint64_t id, uint64_t base)
+void copy_kernel_rig_add(struct copy_kernel_rig *r, uint64_t id, uint64_t base)
 {
     const struct gpunvme_buffer b = {.id = id, .key = id + 1};
-    copier_add(r->copier, &b, base);
+    copy_kernel_add(r->copy_kernel, &b, base);
 }
 
-void copier_rig_remove(struct copier_rig *r, uint64_t id)
+void copy_kernel_rig_remove(struct copy_kernel_rig *r, uint64_t id)
 {
     const struct gpunvme_buffer b = {.id = id};
-    copier_remove(r->copier, &b);
+    copy_kernel_remove(r->copy_kernel, &b);
 }
 
-unsigned copier_rig_calls(const struct copier_rig *r, struct gpunvme_ioc_copier *last)
+unsigned copy_kernel_rig_calls(const struct copy_kernel_rig *r,
+                               struct gpunvme_ioc_copy_kernel *last)
 {
     *last = r->last;
     return r->calls;
 }
 
-unsigned copier_rig_launches(const struct copier_rig *r)
+unsigned copy_kernel_rig_launches(const struct copy_kernel_rig *r)
 {
     return r->launches;
 }
 
-void copier_rig_fail(struct copier_rig *r, bool fail)
+void copy_kernel_rig_fail(struct copy_kernel_rig *r, bool fail)
 {
     r->fail = fail;
 }
 
-void copier_rig_sync(struct copier_rig *r)
+void copy_kernel_rig_sync(struct copy_kernel_rig *r)
 {
     r->syncs++;
 }
 
-int copier_rig_held(const struct copier_rig *r)
+int copy_kernel_rig_held(const struct copy_kernel_rig *r)
 {
     return r->held;
 }
@@ -121,20 +123,21 @@ int copier_rig_held(const struct copier_rig *r)
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 {
     (void)fd;
-    if (request != GPUNVME_IOC_COPIER || size != sizeof(rig->last))
+    if (request != GPUNVME_IOC_COPY_KERNEL || size != sizeof(rig->last))
         return -ENOTTY;
     memcpy(&rig->last, arg, size);
     rig->calls++;
     return rig->mount.refusal;
 }
 
-int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_told *told,
-               int *fds, unsigned n)
+int socket_request(struct gpunvme *g, const struct gpunvme_request *request,
+                   struct gpunvme_reply *reply, int *fds, unsigned n)
 {
     (void)g;
-    if (ask->what != GPUNVME_ASK_COPIER || ask->key != ask->id + 1 || n != 2 || rig->mount.refusal)
+    if (request->what != GPUNVME_ASK_COPY_KERNEL || request->key != request->id + 1 || n != 2 ||
+        rig->mount.refusal)
         return -ENOENT;
-    memcpy(told, &rig->mount.told, sizeof(*told));
+    memcpy(reply, &rig->mount.reply, sizeof(*reply));
     for (unsigned i = 0; i < n; i++)
         fds[i] = dup(rig->mount.fds[i]);
     return 0;
@@ -142,32 +145,32 @@ int socket_ask(struct gpunvme *g, const struct gpunvme_ask *ask, struct gpunvme_
 
 /* --- The place, which is this process -------------------------------------------------------- */
 
-int place_share(const struct place *p, int fd, uint64_t offset, size_t len,
-                enum place_access access, struct place_map *out)
+int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, size_t len,
+                       enum memory_space_access access, struct memory_space_map *out)
 {
-    int rights = access == PLACE_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
+    int rights = access == MEMORY_SPACE_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
     void *at = mmap(NULL, len, rights, MAP_SHARED, fd, (off_t)offset);
     (void)p;
     if (at == MAP_FAILED)
         return -errno;
-    *out = (struct place_map){.addr = at, .len = len, .at = (uintptr_t)at};
+    *out = (struct memory_space_map){.addr = at, .len = len, .at = (uintptr_t)at};
     rig->held++;
     return 0;
 }
 
-void place_unshare(const struct place *p, struct place_map *m)
+void memory_space_unshare(const struct memory_space *p, struct memory_space_map *m)
 {
     (void)p;
     if (!m->addr)
         return;
     munmap(m->addr, m->len);
-    *m = (struct place_map){0};
+    *m = (struct memory_space_map){0};
     rig->held--;
 }
 
 /* --- The driver ------------------------------------------------------------------------------ */
 
-const void *copier_image(void)
+const void *copy_kernel_image(void)
 {
     return "an image";
 }
@@ -220,20 +223,21 @@ void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
     rig->held--;
 }
 
-/* A batch of one box, if there is a new one: as gq_copier.cu. */
-static bool copy_batch(const struct gq_copier_launch *l, unsigned block, uint32_t batch)
+/* A batch of one slot, if there is a new one: as gq_copy_kernel.cu. */
+static bool copy_batch(const struct gq_copy_kernel_launch *l, unsigned block, uint32_t batch)
 {
-    const struct gq_copier_box *box = &l->boxes[block * GQ_COPIER_BOXES + batch % GQ_COPIER_BOXES];
-    uint64_t tag = GQ_COPIER_TAG(batch / GQ_COPIER_BOXES + 1);
-    uint64_t head = __atomic_load_n(&box->words[0], __ATOMIC_ACQUIRE);
-    if ((head & ~GQ_COPIER_VALUE) != tag)
+    const struct gq_copy_slot *slot =
+        &l->slots[block * GQ_COPY_KERNEL_BOXES + batch % GQ_COPY_KERNEL_BOXES];
+    uint64_t tag = GQ_COPY_KERNEL_TAG(batch / GQ_COPY_KERNEL_BOXES + 1);
+    uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
+    if ((head & ~GQ_COPY_KERNEL_VALUE) != tag)
         return false;
-    copier_rig_sync(rig);
+    copy_kernel_rig_sync(rig);
     for (unsigned i = 0; i < (head & 0xff); i++)
-        memcpy((void *)(uintptr_t)(box->words[2 + 2 * i] & GQ_COPIER_VALUE),
-               (const void *)(uintptr_t)(box->words[3 + 2 * i] & GQ_COPIER_VALUE),
+        memcpy((void *)(uintptr_t)(slot->words[2 + 2 * i] & GQ_COPY_KERNEL_VALUE),
+               (const void *)(uintptr_t)(slot->words[3 + 2 * i] & GQ_COPY_KERNEL_VALUE),
                1ull << (head >> 8 & 0xff));
-    copier_rig_sync(rig);
+    copy_kernel_rig_sync(rig);
     __atomic_store_n(&l->done[block], batch + 1, __ATOMIC_RELEASE);
     return true;
 }
@@ -263,10 +267,10 @@ int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct c
 {
     struct kernel *k = malloc(sizeof(*k));
     struct stream *s = stream;
-    const struct gq_copier_launch *l = args[0];
+    const struct gq_copy_kernel_launch *l = args[0];
     (void)kernel;
     /* One that may not be idle for a moment would be launched for each batch. */
-    if (!k || rig->fail || threads != GQ_COPIER_THREADS || l->idle_ns == 0) {
+    if (!k || rig->fail || threads != GQ_COPY_KERNEL_THREADS || l->idle_ns == 0) {
         free(k);
         return -EIO;
     }

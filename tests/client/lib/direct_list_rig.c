@@ -3,7 +3,7 @@
 
 #include "tests/client/lib/direct_list_rig.h"
 
-int direct_list_read(const struct gpunvme_device_file *f, uint64_t dst, struct gq_asked *list,
+int direct_list_read(const struct gpunvme_device_file *f, uint64_t dst, struct gq_read_desc *list,
                      uint32_t n, uint32_t rank, uint32_t groups)
 {
     struct gd_reader self = {.group = gq_whole_group(), .file = f};

@@ -26,7 +26,7 @@ using direct_stack::kLba, direct_stack::kPage, direct_stack::kPages, direct_stac
 constexpr size_t kStart = kPage + 20; // of the memory, what places are counted from
 constexpr int32_t kUntouched = INT32_MIN;
 
-using List = std::vector<struct gq_asked>;
+using List = std::vector<struct gq_read_desc>;
 
 // Of any alignment, side by side, with gaps, in holes and past the end too.
 List any_list(const Stack &s, unsigned n, unsigned seed)
@@ -66,7 +66,7 @@ std::vector<int> read_shares(Stack &s, List &list, uint32_t groups)
     return returned;
 }
 
-int32_t bytes_of(const Stack &s, const struct gq_asked &a)
+int32_t bytes_of(const Stack &s, const struct gq_read_desc &a)
 {
     return static_cast<int32_t>(gq_read_bytes(&s.file.map, a.file_offset, a.len));
 }
@@ -106,7 +106,7 @@ ptrdiff_t count_read(uint32_t len, uint32_t rank, uint32_t groups)
                                list.data(), static_cast<uint32_t>(list.size()), rank, groups),
               0);
     return std::count_if(list.begin(), list.end(),
-                         [](const struct gq_asked &a) { return a.result != kUntouched; });
+                         [](const struct gq_read_desc &a) { return a.result != kUntouched; });
 }
 
 TEST(DirectList, LongPiecesAreSharedByFewGroups)
@@ -206,7 +206,7 @@ TEST(DirectList, CommandsThatTheLeasesEndHasRefusedAreStale)
         int first = outside < list.size() ? -EFAULT : -ESTALE;
         EXPECT_EQ(read_shares(s, list, 1), std::vector<int>{first});
         std::map<int32_t, size_t> results;
-        for (const struct gq_asked &a : list)
+        for (const struct gq_read_desc &a : list)
             results[a.result]++;
         size_t failed = outside < list.size();
         EXPECT_EQ(results[-EFAULT], failed);
@@ -221,7 +221,7 @@ TEST(DirectList, LeasesThatHaveEndedReadNothing)
     List list = any_list(s, 100, 9);
     s.lease = GD_LEASE_REVOKED;
     EXPECT_EQ(read_shares(s, list, 2), std::vector<int>(2, -ESTALE));
-    for (const struct gq_asked &a : list)
+    for (const struct gq_read_desc &a : list)
         EXPECT_EQ(a.result, -ESTALE);
     EXPECT_EQ(s.commands, 0u);
 }

@@ -119,8 +119,8 @@ TEST_P(List, WhatIsWrongWithAPieceIsItsResult)
     for (size_t i : {21, 63})
         EXPECT_EQ(pieces[i].result, -EINVAL) << i;
     for (size_t i : {63, 30, 21, 20, 9, 3}) {
-        const char *place = memory_ + i * kPage;
-        EXPECT_EQ(std::count(place, place + kPage, kGuard), static_cast<ssize_t>(kPage)) << i;
+        const char *space = memory_ + i * kPage;
+        EXPECT_EQ(std::count(space, space + kPage, kGuard), static_cast<ssize_t>(kPage)) << i;
         pieces.erase(pieces.begin() + static_cast<ssize_t>(i));
     }
     EXPECT_TRUE(are_read(pieces));
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
         Way{"blocks_of_4_KiB", "executor=cpu,direct=root,deadline=60000,sim_lba=4096", 4, 16},
         Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
-        Way{"shadow_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
+        Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
     [](const auto &info) { return info.param.name; });
 
 class ListOne : public ListBase

@@ -120,8 +120,8 @@ class Stack
     {
         uint32_t tail = __atomic_load_n(&r.sq_doorbell, __ATOMIC_ACQUIRE);
         while (r.head != tail) {
-            uint32_t told = __atomic_load_n(&r.cq_doorbell, __ATOMIC_ACQUIRE);
-            if ((r.posted + 1) % depth_ == told)
+            uint32_t reply = __atomic_load_n(&r.cq_doorbell, __ATOMIC_ACQUIRE);
+            if ((r.posted + 1) % depth_ == reply)
                 return; // the CQ is full
             execute(r, r.sq[r.head]);
             r.head = (r.head + 1) % depth_;

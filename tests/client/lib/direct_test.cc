@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
     Mounts, Direct,
     ::testing::Values(Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
                       Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
-                      Way{"shadow_doorbells",
+                      Way{"proxied_doorbells",
                           "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
     [](const auto &info) { return info.param.name; });
 

@@ -43,10 +43,10 @@ int memory(uint64_t len)
 
 // An answer, with descriptors of files that are so long; a length below 0: of a pipe.
 struct Answer {
-    struct gpunvme_told told = {};
+    struct gpunvme_reply reply = {};
     std::vector<int64_t> files;
     bool closes = false;
-    size_t bytes = sizeof(struct gpunvme_told);
+    size_t bytes = sizeof(struct gpunvme_reply);
 };
 
 // The mount's socket: answers to memory with a token, and to what is asked as the test says.
@@ -99,7 +99,7 @@ class Server
     Answer page, queue, extents; // extents: the page of that lease
     std::vector<struct gpunvme_lease_extent> list;
     std::atomic<bool> silent{false};
-    std::atomic<unsigned> asked{0}, delay_us{0};
+    std::atomic<unsigned> desc{0}, delay_us{0};
 
   private:
     const struct sockaddr *address() const
@@ -123,7 +123,7 @@ class Server
 
     void serve(int s)
     {
-        struct gpunvme_ask ask = {};
+        struct gpunvme_request request = {};
         uint64_t token = 1;
         if (silent) {
             char byte;
@@ -131,20 +131,21 @@ class Server
                 ;
             return;
         }
-        ssize_t n = recv(s, &ask, sizeof(ask), 0); // a descriptor that comes with it is dropped
+        ssize_t n =
+            recv(s, &request, sizeof(request), 0); // a descriptor that comes with it is dropped
         usleep(delay_us);
         if (n == sizeof(token))
             send(s, &token, sizeof(token), MSG_NOSIGNAL);
-        else if (n == sizeof(ask))
-            answer(s, ask);
+        else if (n == sizeof(request))
+            answer(s, request);
     }
 
-    void answer(int s, const struct gpunvme_ask &ask)
+    void answer(int s, const struct gpunvme_request &request)
     {
-        asked++;
-        if (ask.what == GPUNVME_ASK_QUEUE)
+        desc++;
+        if (request.what == GPUNVME_ASK_QUEUE)
             tell(s, queue, nullptr);
-        else if (ask.id == kId)
+        else if (request.id == kId)
             tell(s, page, nullptr);
         else
             tell(s, extents, &list);
@@ -174,8 +175,8 @@ class Server
         if (a.closes)
             return;
         alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
-        struct gpunvme_told told = a.told;
-        struct iovec iov = {&told, a.bytes};
+        struct gpunvme_reply reply = a.reply;
+        struct iovec iov = {&reply, a.bytes};
         struct msghdr msg = {};
         std::vector<int> fds;
         msg.msg_iov = &iov;
@@ -220,14 +221,14 @@ class Hostile : public ::testing::Test
         m_.queues.max_command = 65536;
         m_.queues.deadline_ms = 50;
         m_.queues.id = kId;
-        server_.page.told.len = kPage;
+        server_.page.reply.len = kPage;
         server_.page.files = {kPage};
-        server_.queue.told = {kPage, 0, 2048, kPage, 4096 - 8, 4096 - 4};
+        server_.queue.reply = {kPage, 0, 2048, kPage, 4096 - 8, 4096 - 4};
         server_.queue.files = {kPage, kPage};
         m_.extents.id = kId + 1;
         m_.extents.size = 10000;
         m_.extents.count = 1;
-        server_.extents.told.len = kPage;
+        server_.extents.reply.len = kPage;
         server_.extents.files = {kPage};
         server_.list = {{0, 100}};
         file_ = memory(10000);
@@ -349,17 +350,17 @@ TEST_F(Hostile, RingsAndDoorbellsLieInTheirMemory)
         refuses(-EPROTO, says);
     };
     for (uint64_t at : {uint64_t{4096}, uint64_t{4096 - 192}, uint64_t{32}, UINT64_MAX - 63}) {
-        bad("rings", [at](Answer *a) { a->told.sq_offset = at; });
-        bad("rings", [at](Answer *a) { a->told.cq_offset = at + 8; });
+        bad("rings", [at](Answer *a) { a->reply.sq_offset = at; });
+        bad("rings", [at](Answer *a) { a->reply.cq_offset = at + 8; });
     }
-    bad("rings", [](Answer *a) { a->told.len = 0; });
+    bad("rings", [](Answer *a) { a->reply.len = 0; });
     for (uint64_t at : {uint64_t{4096}, uint64_t{2}, UINT64_MAX - 3, UINT64_MAX}) {
-        bad("doorbells", [at](Answer *a) { a->told.sq_doorbell = at; });
-        bad("doorbells", [at](Answer *a) { a->told.cq_doorbell = at; });
+        bad("doorbells", [at](Answer *a) { a->reply.sq_doorbell = at; });
+        bad("doorbells", [at](Answer *a) { a->reply.cq_doorbell = at; });
     }
-    bad("doorbells", [](Answer *a) { a->told.doorbells_len = 0; });
-    bad("ends too early", [](Answer *a) { a->told.len = 1u << 20; });
-    bad("shares memory", [](Answer *a) { a->told.len = UINT64_MAX; });
+    bad("doorbells", [](Answer *a) { a->reply.doorbells_len = 0; });
+    bad("ends too early", [](Answer *a) { a->reply.len = 1u << 20; });
+    bad("shares memory", [](Answer *a) { a->reply.len = UINT64_MAX; });
     bad("ends too early", [](Answer *a) { a->files = {0, 4096}; });
     bad("ends too early", [](Answer *a) { a->files = {4096, 0}; });
 }
@@ -387,7 +388,7 @@ TEST_F(Hostile, DescriptorsAreCountedAndMapped)
     server_.queue.bytes = 48;
     server_.queue.closes = true;
     refuses(-ENOENT, "closed");
-    server_.page.told.len = 15;
+    server_.page.reply.len = 15;
     refuses(-EPROTO, "too short");
 }
 
@@ -401,7 +402,7 @@ TEST_F(Hostile, ExtentsAreCounted)
     refuses_file(-EFBIG, "more extents");
     m_.extents.count = 253; // one more than there is room for
     refuses_file(-EPROTO, "too short");
-    server_.extents.told.len = 1u << 20;
+    server_.extents.reply.len = 1u << 20;
     refuses_file(-EPROTO, "ends too early");
 }
 

@@ -407,7 +407,7 @@ TEST(ServiceCommand, TheExtentsOfEachCommandAreLookedAt)
     EXPECT_EQ(s.commands, 1u);
     EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
     for (uint32_t i = 0; i < 4; i++)
-        EXPECT_EQ(s.lock(i) & GD_OWED, 0u) << "the CQ doorbell was told all the same";
+        EXPECT_EQ(s.lock(i) & GD_CQ_DB_PENDING, 0u) << "the CQ doorbell was told all the same";
     EXPECT_EQ(block.read(s, 1, 0), kWhole) << "the other file's lease is good";
     __atomic_store_n(&lease, GD_LEASE_VALID, __ATOMIC_RELAXED);
     EXPECT_EQ(block.read(s, other, 2, 0), kWhole);

@@ -45,7 +45,7 @@ static uint64_t gq_clock_ns(void)
 int service_rig_open(uint64_t command_ns, struct service_rig **out)
 {
     struct service_rig *r = calloc(1, sizeof(*r));
-    const struct place place = {.cuda = (struct cuda_driver *)r};
+    const struct memory_space place = {.cuda = (struct cuda_driver *)r};
     if (!r)
         return -ENOMEM;
     rig = r;
@@ -180,17 +180,18 @@ int service_rig_held(const struct service_rig *r)
 
 /* --- The block ------------------------------------------------------------------------------- */
 
-static void answer(const struct gd_service_launch *l, uint32_t number, const union gd_ask *ask)
+static void answer(const struct gd_service_launch *l, uint32_t number,
+                   const union gd_request *request)
 {
     /* The address tells the offset, so that parts that go to the wrong place are found out. */
-    int err = ask->read.addr == ask->read.offset + 1 ? 0 : -EFAULT;
+    int err = request->read.addr == request->read.offset + 1 ? 0 : -EFAULT;
     rig->reads++;
     while (rig->stick)
         sched_yield();
-    if (ask->read.offset >= rig->fail_from)
+    if (request->read.offset >= rig->fail_from)
         err = rig->fail;
     else
-        rig->bytes += ask->read.len;
+        rig->bytes += request->read.len;
     __atomic_store_n(l->answer, (uint64_t)number << 32 | (uint32_t)err, __ATOMIC_RELEASE);
 }
 
@@ -198,14 +199,14 @@ static void answer(const struct gd_service_launch *l, uint32_t number, const uni
 static void *serve(void *arg)
 {
     const struct gd_service_launch *l = arg;
-    uint32_t number = l->box.first;
-    union gd_ask ask;
+    uint32_t number = l->slot.first;
+    union gd_request request;
     while (rig->hold)
         sched_yield();
     uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;
-    for (; gd_stay(l, until_ns, &number, &ask); number = gq_box_next(number))
-        answer(l, number, &ask);
-    __atomic_store_n(&l->box.box->ended, l->box.launch, __ATOMIC_RELEASE);
+    for (; gd_persistent(l, until_ns, &number, &request); number = gq_tagged_slot_next(number))
+        answer(l, number, &request);
+    __atomic_store_n(&l->slot.slot->ended, l->slot.launch, __ATOMIC_RELEASE);
     return NULL;
 }
 

@@ -39,8 +39,8 @@ struct gpunvme *list_rig_handle(struct list_rig *r)
 
 int list_rig_direct(struct list_rig *r, bool gpu)
 {
-    r->d.place.cuda = gpu ? (struct cuda_driver *)r : NULL;
-    int err = lists_map(&r->g, &r->d.place);
+    r->d.space.cuda = gpu ? (struct cuda_driver *)r : NULL;
+    int err = lists_map(&r->g, &r->d.space);
     if (!err)
         r->g.directs = &r->d;
     return err;

@@ -18,36 +18,37 @@ struct Bells : nvme_transport {
     nvme_transport_ops table = {};
     uint32_t words[8] = {};
     std::atomic<unsigned> kicks{0};
-    gq_shadow *shadows;
-    gq_ringer *r = nullptr;
+    gq_proxied_doorbell *proxied_doorbells;
+    gq_doorbell_proxy *r = nullptr;
 
     Bells() : nvme_transport()
     {
         table.kick = [](nvme_transport *t) { static_cast<Bells *>(t)->kicks++; };
         ops = &table;
-        shadows = (gq_shadow *)calloc(GQ_MAX_QUEUES, sizeof(*shadows));
-        EXPECT_EQ(gq_ringer_open(this, shadows, &r), 0);
+        proxied_doorbells =
+            (gq_proxied_doorbell *)calloc(GQ_MAX_QUEUES, sizeof(*proxied_doorbells));
+        EXPECT_EQ(gq_doorbell_proxy_open(this, proxied_doorbells, &r), 0);
         for (unsigned i = 0; i < 2; i++) {
             nvme_qpair qp = {};
 
             qp.depth = 4096;
             qp.sq_doorbell = &words[2 * i];
             qp.cq_doorbell = &words[2 * i + 1];
-            gq_ringer_add(r, i, &qp);
+            gq_doorbell_proxy_add(r, i, &qp);
         }
     }
 
     ~Bells()
     {
-        gq_ringer_close(r);
-        free(shadows);
+        gq_doorbell_proxy_close(r);
+        free(proxied_doorbells);
     }
 
     /* As the queue protocol does: the head goes first. */
     void store(unsigned i, uint32_t tail, uint32_t head)
     {
-        __atomic_store_n(&shadows[i].cq_head, head, __ATOMIC_RELEASE);
-        __atomic_store_n(&shadows[i].sq_tail, tail, __ATOMIC_RELEASE);
+        __atomic_store_n(&proxied_doorbells[i].cq_head, head, __ATOMIC_RELEASE);
+        __atomic_store_n(&proxied_doorbells[i].sq_tail, tail, __ATOMIC_RELEASE);
     }
 
     uint32_t load(unsigned word)
@@ -63,11 +64,11 @@ struct Bells : nvme_transport {
     }
 };
 
-TEST(GqRinger, PassesOnWhatChanges)
+TEST(GqDoorbellProxy, PassesOnWhatChanges)
 {
     Bells b;
 
-    gq_ringer_begin(b.r);
+    gq_doorbell_proxy_begin(b.r);
     b.store(1, 3, 2);
     EXPECT_TRUE(b.waits_for(2, 3));
     EXPECT_EQ(b.load(3), 2u) << "the head goes before the tail";
@@ -75,73 +76,73 @@ TEST(GqRinger, PassesOnWhatChanges)
     EXPECT_GE(b.kicks, 1u);
     b.store(0, 1, 0);
     EXPECT_TRUE(b.waits_for(0, 1));
-    gq_ringer_end(b.r);
+    gq_doorbell_proxy_end(b.r);
 }
 
-TEST(GqRinger, WakesFromItsSleep)
+TEST(GqDoorbellProxy, WakesFromItsSleep)
 {
     Bells b;
 
     for (uint32_t i = 1; i <= 3; i++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        gq_ringer_begin(b.r);
+        gq_doorbell_proxy_begin(b.r);
         b.store(0, i, i);
         EXPECT_TRUE(b.waits_for(0, i));
-        gq_ringer_end(b.r);
+        gq_doorbell_proxy_end(b.r);
     }
 }
 
-TEST(GqRinger, PassesOnTheLastValuesWhenDrivingEnds)
+TEST(GqDoorbellProxy, PassesOnTheLastValuesWhenDrivingEnds)
 {
     Bells b;
 
     for (uint32_t i = 1; i <= 1000; i++) {
-        gq_ringer_begin(b.r);
+        gq_doorbell_proxy_begin(b.r);
         b.store(0, i, i + 1);
-        gq_ringer_end(b.r);
+        gq_doorbell_proxy_end(b.r);
         ASSERT_EQ(b.load(0), i);
         ASSERT_EQ(b.load(1), i + 1);
     }
 }
 
 /* A fresh pair never hears of the tail of the old one, whatever else goes on. */
-TEST(GqRinger, RingsNothingForAPairThatWasCreatedAgain)
+TEST(GqDoorbellProxy, RingsNothingForAPairThatWasCreatedAgain)
 {
     Bells b;
 
-    gq_ringer_begin(b.r);
+    gq_doorbell_proxy_begin(b.r);
     for (uint32_t i = 1; i <= 2000; i++) {
-        gq_ringer_begin(b.r);
+        gq_doorbell_proxy_begin(b.r);
         b.store(0, 5, 4);
-        gq_ringer_end(b.r);
+        gq_doorbell_proxy_end(b.r);
         b.words[0] = b.words[1] = 0; /* the controller's part of the creation */
-        gq_ringer_set(b.r, 0, 0, 0);
+        gq_doorbell_proxy_set(b.r, 0, 0, 0);
         b.store(1, i, i);
         ASSERT_EQ(b.load(0) | b.load(1), 0u) << i;
     }
     EXPECT_TRUE(b.waits_for(2, 2000));
     EXPECT_EQ(b.load(0) | b.load(1), 0u);
-    gq_ringer_end(b.r);
+    gq_doorbell_proxy_end(b.r);
 }
 
-TEST(GqRinger, SilentOneRingsNothing)
+TEST(GqDoorbellProxy, SilentOneRingsNothing)
 {
     Bells b;
 
-    gq_ringer_begin(b.r);
-    gq_ringer_silence(b.r);
+    gq_doorbell_proxy_begin(b.r);
+    gq_doorbell_proxy_silence(b.r);
     b.store(0, 7, 7);
-    gq_ringer_end(b.r);
+    gq_doorbell_proxy_end(b.r);
     EXPECT_EQ(b.load(0) | b.load(1), 0u);
     EXPECT_EQ(b.kicks, 0u);
 }
 
 /* Shadows may be in the hands of another process. */
-TEST(GqRinger, PassesOnNoPlaceBeyondTheQueue)
+TEST(GqDoorbellProxy, PassesOnNoPlaceBeyondTheQueue)
 {
     Bells b;
 
-    gq_ringer_begin(b.r);
+    gq_doorbell_proxy_begin(b.r);
     b.store(0, 4096, UINT32_MAX);
     b.store(1, 1, 1);
     EXPECT_TRUE(b.waits_for(2, 1)) << "one bad pair keeps nobody waiting";
@@ -150,23 +151,23 @@ TEST(GqRinger, PassesOnNoPlaceBeyondTheQueue)
     b.store(0, 4095, 4095);
     EXPECT_TRUE(b.waits_for(0, 4095));
     b.store(0, UINT32_MAX, 4096);
-    gq_ringer_end(b.r);
+    gq_doorbell_proxy_end(b.r);
     EXPECT_EQ(b.load(0), 4095u);
     EXPECT_EQ(b.load(1), 4095u);
 }
 
-TEST(GqRinger, RingsNothingForAPairThatWasRemoved)
+TEST(GqDoorbellProxy, RingsNothingForAPairThatWasRemoved)
 {
     Bells b;
 
-    gq_ringer_begin(b.r);
+    gq_doorbell_proxy_begin(b.r);
     b.store(0, 3, 3);
     EXPECT_TRUE(b.waits_for(0, 3));
-    gq_ringer_remove(b.r, 0);
+    gq_doorbell_proxy_remove(b.r, 0);
     b.store(0, 5, 5);
     b.store(1, 7, 7);
     EXPECT_TRUE(b.waits_for(2, 7));
-    gq_ringer_end(b.r);
+    gq_doorbell_proxy_end(b.r);
     EXPECT_EQ(b.load(0), 3u);
     EXPECT_EQ(b.load(1), 3u);
 }

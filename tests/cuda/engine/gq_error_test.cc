@@ -239,11 +239,11 @@ TEST_P(GqError, UnregisterWaitsForTheTransferInProgress)
     rig.open();
     Memory m(rig.x.kind, 1u << 20);
     gq_buffer *b = rig.add(m, 0, 1u << 20);
-    std::thread mover([&] { err = rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20); });
+    std::thread dma_engine([&] { err = rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20); });
     while (rig.sent() == 0)
         std::this_thread::yield();
     gq_buffer_unregister(b);
-    mover.join();
+    dma_engine.join();
     EXPECT_TRUE(err == 0 || err == -ESTALE) << err;
     EXPECT_EQ(sim_violations(rig.s), 0u);
 }

@@ -321,7 +321,7 @@ class SecondHalf : public Slow
         size_t n = 0;
 
         for (size_t i = 0; i < part.reads.size(); i++) {
-            const gq_asked &p = list.pieces[i];
+            const gq_read_desc &p = list.pieces[i];
 
             n += p.result == kUntouched;
             if (!is_inside(i))
@@ -396,7 +396,7 @@ TEST_P(GqReadvError, RunOfAPartCountsItsOwnBytes)
     w.rig.fault(fault_at(SIM_FAULT_STATUS, 2000, NVME_ERR_UNRECOVERED_READ));
     EXPECT_EQ(w.part.run_list(w.rig, w.list), 0);
     EXPECT_EQ(w.count_untouched(-EIO), 0u);
-    auto refused = [](const gq_asked &p) { return p.result == -EIO; };
+    auto refused = [](const gq_read_desc &p) { return p.result == -EIO; };
     auto n = (uint64_t)std::count_if(w.list.pieces, w.list.pieces + 8192, refused);
     EXPECT_GE(n, 1u);
     EXPECT_EQ(w.rig.result.taken, 4096u * 512);
@@ -408,7 +408,7 @@ TEST_P(GqReadvError, RunOfAPartCountsItsOwnBytes)
  * nobody's but the list's: where races are looked for, pieces are inside their own places, or not
  * inside the buffer.
  */
-void change(volatile gq_asked &p, size_t own, uint64_t room, std::mt19937_64 &rng)
+void change(volatile gq_read_desc &p, size_t own, uint64_t room, std::mt19937_64 &rng)
 {
     auto len = (uint32_t)(rng() >> (32 + rng() % 32));
     uint64_t at = rng() >> (rng() % 64);
@@ -441,7 +441,7 @@ TEST_P(GqReadvError, ListThatChangesUnderWayLeavesNeitherBufferNorLimit)
     List list(w.rig, batch.reads.size());
     for (size_t i = 0; i < batch.reads.size(); i++)
         list.pieces[i] = {i * 512, i * 8 % kPart, 8, kUntouched};
-    auto *pieces = static_cast<volatile gq_asked *>(list.pieces);
+    auto *pieces = static_cast<volatile gq_read_desc *>(list.pieces);
     std::thread changer([&] {
         while (!stop) {
             size_t i = rng() % batch.reads.size();

@@ -1,7 +1,7 @@
 /*
  * Where staging lies, when pages of files are made, and runs that do not begin. In place of CUDA
  * the engine gets the CPU executor, which calls a part of its memory the device's: the controller
- * reaches that by a mover only.
+ * reaches that by a DMA engine only.
  */
 #include <algorithm>
 #include <cstring>
@@ -35,9 +35,10 @@ int submit(void *, unsigned, bool to_device, const nvme_copy *copies, unsigned n
     return 0;
 }
 
-const nvme_mover_ops kMoverOps = {64, submit, [](void *, unsigned, uint64_t) { return 1; },
-                                  [](void *, void *, size_t) { return 0; }, [](void *, void *) {}};
-const nvme_mover kMover = {&kMoverOps, nullptr, 4};
+const nvme_dma_engine_ops kMoverOps = {64, submit, [](void *, unsigned, uint64_t) { return 1; },
+                                       [](void *, void *, size_t) { return 0; },
+                                       [](void *, void *) {}};
+const nvme_dma_engine kMover = {&kMoverOps, nullptr, 4};
 
 /* The allocations that there are, by address: the host's, or else the device's. */
 std::map<uint64_t, bool> is_host;
@@ -53,7 +54,7 @@ int staging_alloc(gq_exec *x, size_t len, bool host, gq_import *out)
     if (!host) {
         out->mem.device = out->base;
         out->mem.addr = nullptr;
-        out->mem.mover = &kMover;
+        out->mem.dma_engine = &kMover;
     }
     return 0;
 }

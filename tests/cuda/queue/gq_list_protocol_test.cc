@@ -133,8 +133,8 @@ struct Controller : nvme_transport {
     {
         EXPECT_EQ(state.outcome, (uint32_t)GQ_OUT_DONE);
         EXPECT_EQ(state.cq_head, tail);
-        EXPECT_EQ(cq_doorbell, state.owed ? (tail + depth - 1) % depth : tail);
-        EXPECT_LE(state.owed, n == 1 ? 1u : 0u) << "a command alone leaves its doorbell";
+        EXPECT_EQ(cq_doorbell, state.cq_db_pending ? (tail + depth - 1) % depth : tail);
+        EXPECT_LE(state.cq_db_pending, n == 1 ? 1u : 0u) << "a command alone leaves its doorbell";
         for (uint32_t i = 0; i < n; i++) {
             ASSERT_EQ(seen[i], 1u) << i;
             ASSERT_EQ(results[i], GQ_ENDED | status_of(i)) << i;

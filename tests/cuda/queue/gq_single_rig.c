@@ -7,16 +7,17 @@
 
 void single_rig_command(struct single_rig *r, const struct gq_cmd *cmd)
 {
-    struct gq_single s = {.run = &r->run,
-                          .port = &r->port,
-                          .at = {.entry = r->entry, .phase = r->phase, .owed = r->owed}};
+    struct gq_single s = {
+        .run = &r->run,
+        .port = &r->port,
+        .at = {.entry = r->entry, .phase = r->phase, .cq_db_pending = r->cq_db_pending}};
 
     gq_single_send(&s, cmd);
-    while (gq_single_look(&s) == GQ_OUT_RUNNING)
+    while (gq_single_peek(&s) == GQ_OUT_RUNNING)
         sched_yield();
     r->entry = s.at.entry;
     r->phase = s.at.phase;
-    r->owed = s.at.owed;
+    r->cq_db_pending = s.at.cq_db_pending;
     r->outcome = s.outcome;
     r->status = s.status;
 }

@@ -10,7 +10,7 @@
 struct single_rig {
     struct gq_run run;
     struct gq_port port;
-    uint32_t entry, phase, owed; /* struct gq_position */
+    uint32_t entry, phase, cq_db_pending; /* struct gq_position */
     uint32_t outcome, status;
 };
 

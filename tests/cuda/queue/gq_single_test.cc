@@ -98,7 +98,7 @@ struct Drive : nvme_transport {
     {
         EXPECT_EQ(state.sent, 1u);
         EXPECT_EQ(state.in_flight, 1u);
-        EXPECT_EQ(state.owed, 0u) << "the CQ doorbell went with the command";
+        EXPECT_EQ(state.cq_db_pending, 0u) << "the CQ doorbell went with the command";
         EXPECT_EQ(results[0], GQ_PENDING);
         for (uint32_t i = 0; i < kDepth - 1; i++)
             EXPECT_EQ(slots[i].cmd < GQ_SLOT_FREE, i == cid) << i;
@@ -121,7 +121,7 @@ TEST(GqSingle, SendsTheWholeEntryAndLeavesTheCqDoorbellToTheNext)
     EXPECT_EQ(d.sq_doorbell, 1u);
     EXPECT_EQ(d.cq_doorbell, 0u);
     EXPECT_EQ(d.rig.entry, 1u);
-    EXPECT_NE(d.rig.owed, 0u);
+    EXPECT_NE(d.rig.cq_db_pending, 0u);
 }
 
 TEST(GqSingle, GoesRoundItsRings)
@@ -259,7 +259,7 @@ TEST_P(GqSingleList, OwesOneDoorbellThatTheNextListPays)
 
         ASSERT_EQ(d.list(n, GetParam()), (uint32_t)GQ_OUT_DONE) << i;
         ASSERT_EQ(d.state.cq_head, d.posted % kDepth);
-        ASSERT_EQ(d.cq_doorbell, (d.posted - (d.state.owed != 0)) % kDepth) << i;
+        ASSERT_EQ(d.cq_doorbell, (d.posted - (d.state.cq_db_pending != 0)) % kDepth) << i;
         ASSERT_EQ(d.results[n - 1], GQ_ENDED);
     }
     EXPECT_EQ(d.posted, 56u);

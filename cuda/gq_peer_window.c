@@ -1,4 +1,4 @@
-#include "cuda/gq_route.h"
+#include "cuda/gq_peer_window.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,15 +10,15 @@
 #include <unistd.h>
 
 #define NO_REMOTE   UINT8_MAX
-#define MOST_PIECES (2 * GQ_ROUTE_COPIES) /* of a submission, once they are powers of two */
+#define MOST_PIECES (2 * GQ_PEER_WINDOW_COPIES) /* of a submission, once they are powers of two */
 
 enum state { FREE, LIVE, DROPPED };
 
-struct gq_remote {
-    struct gq_routes *routes;
+struct gq_peer {
+    struct gq_peer_windows *windows;
     uint32_t state;      /* atomic; a channel's thread may drop it under its own lock only */
     uint32_t generation; /* of those that had this slot */
-    struct gq_remote_options opts;
+    struct gq_peer_options opts;
     struct gq_mailbox_head *head;
     int fd;
     struct gq_poster *posters; /* by channel, each its thread's */
@@ -26,28 +26,28 @@ struct gq_remote {
 
 struct channel {
     pthread_mutex_t lock;
-    unsigned hint; /* the route that was taken last */
-    uint8_t owner[GQ_ROUTE_COPIES];
-    struct gq_gather moved[GQ_ROUTE_COPIES];  /* as the owner has it */
-    struct gq_gather sorted[GQ_ROUTE_COPIES]; /* while they are sorted */
+    unsigned hint; /* the peer window that was taken last */
+    uint8_t owner[GQ_PEER_WINDOW_COPIES];
+    struct gq_gather moved[GQ_PEER_WINDOW_COPIES];  /* as the owner has it */
+    struct gq_gather sorted[GQ_PEER_WINDOW_COPIES]; /* while they are sorted */
     /* What is to be posted, each remote's together. */
     struct gq_gather pieces[MOST_PIECES];
     unsigned n_pieces;
-    unsigned part_pieces[GQ_REMOTES]; /* of each part */
-    uint64_t full_since[GQ_REMOTES];  /* since when a remote has no room; 0: it has */
+    unsigned part_pieces[GQ_PEERS]; /* of each part */
+    uint64_t full_since[GQ_PEERS];  /* since when a remote has no room; 0: it has */
 } GQ_APART;
 
-struct way {
-    struct gq_route route;
-    uint8_t remote;
+struct peer_window {
+    struct gq_peer_window window;
+    uint8_t peer;
 };
 
 /* Remotes and ways change under the locks of all channels, taken in order. */
-struct gq_routes {
+struct gq_peer_windows {
     unsigned n_channels;
     struct channel *channels;
-    struct gq_remote remotes[GQ_REMOTES];
-    struct way ways[GQ_ROUTES];
+    struct gq_peer peers[GQ_PEERS];
+    struct peer_window windows[GQ_PEER_WINDOWS];
     unsigned n_ways; /* atomic */
 };
 
@@ -59,14 +59,14 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static uint32_t state_of(const struct gq_remote *m)
+static uint32_t state_of(const struct gq_peer *m)
 {
     return __atomic_load_n(&m->state, __ATOMIC_ACQUIRE);
 }
 
-int gq_routes_open(unsigned channels, struct gq_routes **out)
+int gq_peer_windows_open(unsigned channels, struct gq_peer_windows **out)
 {
-    struct gq_routes *r = calloc(1, sizeof(*r));
+    struct gq_peer_windows *r = calloc(1, sizeof(*r));
 
     if (!r)
         return -ENOMEM;
@@ -83,42 +83,42 @@ int gq_routes_open(unsigned channels, struct gq_routes **out)
     return 0;
 }
 
-void gq_routes_close(struct gq_routes *r)
+void gq_peer_windows_close(struct gq_peer_windows *r)
 {
     if (!r)
         return;
-    for (unsigned i = 0; i < GQ_REMOTES; i++)
-        assert(r->remotes[i].state == FREE);
+    for (unsigned i = 0; i < GQ_PEERS; i++)
+        assert(r->peers[i].state == FREE);
     for (unsigned i = 0; i < r->n_channels; i++)
         pthread_mutex_destroy(&r->channels[i].lock);
     free(r->channels);
     free(r);
 }
 
-void gq_routes_lock(struct gq_routes *r, unsigned channel)
+void gq_peer_windows_lock(struct gq_peer_windows *r, unsigned channel)
 {
     pthread_mutex_lock(&r->channels[channel].lock);
 }
 
-void gq_routes_unlock(struct gq_routes *r, unsigned channel)
+void gq_peer_windows_unlock(struct gq_peer_windows *r, unsigned channel)
 {
     pthread_mutex_unlock(&r->channels[channel].lock);
 }
 
-static void lock_all(struct gq_routes *r)
+static void lock_all(struct gq_peer_windows *r)
 {
     for (unsigned i = 0; i < r->n_channels; i++)
-        gq_routes_lock(r, i);
+        gq_peer_windows_lock(r, i);
 }
 
-static void unlock_all(struct gq_routes *r)
+static void unlock_all(struct gq_peer_windows *r)
 {
     for (unsigned i = 0; i < r->n_channels; i++)
-        gq_routes_unlock(r, i);
+        gq_peer_windows_unlock(r, i);
 }
 
 /* A memfd that cannot be cut: the other process would end this one by it. */
-static int make_memory(struct gq_remote *m, size_t len)
+static int make_memory(struct gq_peer *m, size_t len)
 {
     void *at;
     int err;
@@ -144,37 +144,37 @@ close_fd:
     return err;
 }
 
-static int fill_in(struct gq_remote *m, const struct gq_remote_options *o)
+static int fill_in(struct gq_peer *m, const struct gq_peer_options *o)
 {
-    struct gq_routes *r = m->routes;
+    struct gq_peer_windows *r = m->windows;
     int err;
 
     m->opts = *o;
     m->posters = aligned_alloc(_Alignof(struct gq_poster), r->n_channels * sizeof(*m->posters));
     if (!m->posters)
         return -ENOMEM;
-    err = make_memory(m, gq_remote_len(m));
+    err = make_memory(m, gq_peer_len(m));
     if (err) {
         free(m->posters);
         return err;
     }
     for (unsigned i = 0; i < r->n_channels; i++) {
-        r->channels[i].full_since[m - r->remotes] = 0;
+        r->channels[i].full_since[m - r->peers] = 0;
         m->posters[i] = (struct gq_poster){.m = gq_mailbox_set(m->head, i), .blocks = o->blocks};
     }
     return 0;
 }
 
-int gq_remote_open(struct gq_routes *r, const struct gq_remote_options *o, struct gq_remote **out)
+int gq_peer_open(struct gq_peer_windows *r, const struct gq_peer_options *o, struct gq_peer **out)
 {
-    struct gq_remote *m = NULL;
+    struct gq_peer *m = NULL;
     int err = -EMFILE;
 
     lock_all(r);
-    for (unsigned i = 0; i < GQ_REMOTES && !m; i++)
-        m = r->remotes[i].state == FREE ? &r->remotes[i] : NULL;
+    for (unsigned i = 0; i < GQ_PEERS && !m; i++)
+        m = r->peers[i].state == FREE ? &r->peers[i] : NULL;
     if (m) {
-        m->routes = r;
+        m->windows = r;
         err = fill_in(m, o);
     }
     if (!err) {
@@ -186,54 +186,54 @@ int gq_remote_open(struct gq_routes *r, const struct gq_remote_options *o, struc
     return err;
 }
 
-static unsigned index_of(const struct gq_remote *m)
+static unsigned index_of(const struct gq_peer *m)
 {
-    return (unsigned)(m - m->routes->remotes);
+    return (unsigned)(m - m->windows->peers);
 }
 
 /* Under all locks. */
-static void remove_way(struct gq_routes *r, unsigned i)
+static void remove_window(struct gq_peer_windows *r, unsigned i)
 {
     unsigned last = r->n_ways - 1;
 
-    r->ways[i] = r->ways[last];
+    r->windows[i] = r->windows[last];
     __atomic_store_n(&r->n_ways, last, __ATOMIC_RELAXED);
 }
 
-void gq_remote_close(struct gq_remote *m)
+void gq_peer_close(struct gq_peer *m)
 {
-    struct gq_routes *r = m->routes;
+    struct gq_peer_windows *r = m->windows;
 
     lock_all(r);
     for (unsigned i = r->n_ways; i-- > 0;) {
-        if (r->ways[i].remote == index_of(m))
-            remove_way(r, i);
+        if (r->windows[i].peer == index_of(m))
+            remove_window(r, i);
     }
     for (unsigned i = 0; i < r->n_channels; i++)
         gq_poster_take_back(&m->posters[i]);
-    munmap(m->head, gq_remote_len(m));
+    munmap(m->head, gq_peer_len(m));
     close(m->fd);
     free(m->posters);
     m->state = FREE;
     unlock_all(r);
 }
 
-int gq_remote_fd(const struct gq_remote *m)
+int gq_peer_fd(const struct gq_peer *m)
 {
     return m->fd;
 }
 
-size_t gq_remote_len(const struct gq_remote *m)
+size_t gq_peer_len(const struct gq_peer *m)
 {
-    return GQ_MAILBOX_BYTES(m->routes->n_channels);
+    return GQ_MAILBOX_BYTES(m->windows->n_channels);
 }
 
-unsigned gq_remote_sets(const struct gq_remote *m)
+unsigned gq_peer_sets(const struct gq_peer *m)
 {
-    return m->routes->n_channels;
+    return m->windows->n_channels;
 }
 
-unsigned gq_remote_blocks(const struct gq_remote *m)
+unsigned gq_peer_blocks(const struct gq_peer *m)
 {
     return m->opts.blocks;
 }
@@ -241,33 +241,33 @@ unsigned gq_remote_blocks(const struct gq_remote *m)
 /* Addresses must leave room for a mailbox's tags. */
 static bool can_be(uint64_t at, uint64_t len)
 {
-    return at <= GQ_COPIER_VALUE && len <= GQ_COPIER_VALUE - at;
+    return at <= GQ_COPY_KERNEL_VALUE && len <= GQ_COPY_KERNEL_VALUE - at;
 }
 
 /* The way of m to the same buffer, else a new one's place. Under all locks. */
-static unsigned place_of(const struct gq_remote *m, const struct gq_route *route)
+static unsigned place_of(const struct gq_peer *m, const struct gq_peer_window *window)
 {
-    const struct gq_routes *r = m->routes;
+    const struct gq_peer_windows *r = m->windows;
     unsigned i = 0;
 
     while (i < r->n_ways &&
-           (r->ways[i].remote != index_of(m) || r->ways[i].route.owner != route->owner))
+           (r->windows[i].peer != index_of(m) || r->windows[i].window.owner != window->owner))
         i++;
     return i;
 }
 
-int gq_route_add(struct gq_remote *m, const struct gq_route *route)
+int gq_peer_window_add(struct gq_peer *m, const struct gq_peer_window *window)
 {
-    struct gq_routes *r = m->routes;
+    struct gq_peer_windows *r = m->windows;
     int err = -ENOSPC;
     unsigned at;
 
-    if (!can_be(route->there, route->len) || !can_be(route->media_there, m->opts.media_len))
+    if (!can_be(window->there, window->len) || !can_be(window->media_there, m->opts.media_len))
         return -EINVAL;
     lock_all(r);
-    at = place_of(m, route);
-    if (at < GQ_ROUTES) {
-        r->ways[at] = (struct way){.route = *route, .remote = (uint8_t)index_of(m)};
+    at = place_of(m, window);
+    if (at < GQ_PEER_WINDOWS) {
+        r->windows[at] = (struct peer_window){.window = *window, .peer = (uint8_t)index_of(m)};
         if (at == r->n_ways)
             __atomic_store_n(&r->n_ways, at + 1, __ATOMIC_RELAXED);
         err = 0;
@@ -276,22 +276,23 @@ int gq_route_add(struct gq_remote *m, const struct gq_route *route)
     return err;
 }
 
-void gq_route_remove(struct gq_routes *r, const void *owner)
+void gq_peer_window_remove(struct gq_peer_windows *r, const void *owner)
 {
-    if (!gq_routes_exist(r))
+    if (!gq_peer_windows_exist(r))
         return;
     lock_all(r);
     for (unsigned i = r->n_ways; i-- > 0;) {
-        if (r->ways[i].route.owner == owner)
-            remove_way(r, i);
+        if (r->windows[i].window.owner == owner)
+            remove_window(r, i);
     }
     for (unsigned i = 0; i < r->n_channels; i++) /* whoever had no room may not come again */
         memset(r->channels[i].full_since, 0, sizeof(r->channels[i].full_since));
     unlock_all(r);
 }
 
-/* Relaxed: whoever adds a route tells its user afterwards, and copies into it come later still. */
-bool gq_routes_exist(const struct gq_routes *r)
+/* Relaxed: whoever adds a peer window tells its user afterwards, and copies into it come later
+ * still. */
+bool gq_peer_windows_exist(const struct gq_peer_windows *r)
 {
     return __atomic_load_n(&r->n_ways, __ATOMIC_RELAXED) != 0;
 }
@@ -308,43 +309,45 @@ static bool can_split(const struct gq_gather *g)
 }
 
 /* Of a remote that is live. */
-static inline bool leads(const struct gq_remote *m, const struct way *w, const struct gq_gather *g)
+static inline bool leads(const struct gq_peer *m, const struct peer_window *w,
+                         const struct gq_gather *g)
 {
-    return lies_in(g->dst, g->len, w->route.device, w->route.len) &&
+    return lies_in(g->dst, g->len, w->window.device, w->window.len) &&
            lies_in(g->src, g->len, (uint64_t)(uintptr_t)m->opts.media, m->opts.media_len);
 }
 
-static bool takes(const struct gq_routes *r, const struct way *w, const struct gq_gather *g)
+static bool takes(const struct gq_peer_windows *r, const struct peer_window *w,
+                  const struct gq_gather *g)
 {
-    const struct gq_remote *m = &r->remotes[w->remote];
+    const struct gq_peer *m = &r->peers[w->peer];
 
     return leads(m, w, g) && state_of(m) == LIVE;
 }
 
 /* As the owner has it. */
-static inline struct gq_gather move(const struct gq_remote *m, const struct way *w,
+static inline struct gq_gather move(const struct gq_peer *m, const struct peer_window *w,
                                     const struct gq_gather *g)
 {
     return (struct gq_gather){
-        .dst = w->route.there + (g->dst - w->route.device),
-        .src = w->route.media_there + (g->src - (uint64_t)(uintptr_t)m->opts.media),
+        .dst = w->window.there + (g->dst - w->window.device),
+        .src = w->window.media_there + (g->src - (uint64_t)(uintptr_t)m->opts.media),
         .len = g->len,
     };
 }
 
 /* The remote that copy i goes to, and how that one sees it; NO_REMOTE. */
-static uint8_t find_owner(const struct gq_routes *r, struct channel *ch, const struct gq_gather *g,
-                          struct gq_gather *moved)
+static uint8_t find_owner(const struct gq_peer_windows *r, struct channel *ch,
+                          const struct gq_gather *g, struct gq_gather *moved)
 {
     for (unsigned i = 0; i < r->n_ways; i++) {
         unsigned at = (ch->hint + i) % r->n_ways;
-        const struct way *w = &r->ways[at];
+        const struct peer_window *w = &r->windows[at];
 
         if (!takes(r, w, g))
             continue;
         ch->hint = at;
-        *moved = move(&r->remotes[w->remote], w, g);
-        return can_split(moved) ? w->remote : NO_REMOTE;
+        *moved = move(&r->peers[w->peer], w, g);
+        return can_split(moved) ? w->peer : NO_REMOTE;
     }
     return NO_REMOTE;
 }
@@ -366,7 +369,7 @@ static bool add_pieces(struct channel *ch, struct gq_gather g)
     return true;
 }
 
-static void drop(struct gq_remote *m)
+static void drop(struct gq_peer *m)
 {
     uint32_t live = LIVE;
 
@@ -383,15 +386,15 @@ static bool is_overdue(uint64_t *since)
 
     if (!*since)
         *since = now;
-    return now - *since >= GQ_REMOTE_PATIENCE_MS * 1000000ull;
+    return now - *since >= GQ_PEER_PATIENCE_MS * 1000000ull;
 }
 
 /* Room for n pieces: as gq_poster_room(). A remote may claim for ever that it has none. */
-static int find_room(struct gq_routes *r, unsigned channel, uint8_t remote,
+static int find_room(struct gq_peer_windows *r, unsigned channel, uint8_t peer,
                      const struct gq_gather *pieces, unsigned n)
 {
-    struct gq_remote *m = &r->remotes[remote];
-    uint64_t *since = &r->channels[channel].full_since[remote];
+    struct gq_peer *m = &r->peers[peer];
+    uint64_t *since = &r->channels[channel].full_since[peer];
     int err = gq_poster_room(&m->posters[channel], pieces, n);
 
     if (err != -EAGAIN) {
@@ -406,7 +409,7 @@ static int find_room(struct gq_routes *r, unsigned channel, uint8_t remote,
 }
 
 /* The pieces of one remote: 0, -EAGAIN, or -ENOSPC and none. */
-static int plan_remote(struct gq_routes *r, unsigned channel, unsigned n, uint8_t remote)
+static int plan_peer(struct gq_peer_windows *r, unsigned channel, unsigned n, uint8_t peer)
 {
     struct channel *ch = &r->channels[channel];
     unsigned before = ch->n_pieces;
@@ -414,11 +417,11 @@ static int plan_remote(struct gq_routes *r, unsigned channel, unsigned n, uint8_
     int err = -ENOSPC;
 
     for (unsigned i = 0; i < n && fits; i++) {
-        if (ch->owner[i] == remote)
+        if (ch->owner[i] == peer)
             fits = add_pieces(ch, ch->moved[i]);
     }
     if (fits)
-        err = find_room(r, channel, remote, ch->pieces + before, ch->n_pieces - before);
+        err = find_room(r, channel, peer, ch->pieces + before, ch->n_pieces - before);
     if (err)
         ch->n_pieces = before;
     return err;
@@ -434,16 +437,16 @@ static void sort_owner(struct channel *ch, const struct gq_gather *copies, unsig
     }
 }
 
-static void disown(struct channel *ch, unsigned n, uint8_t remote)
+static void disown(struct channel *ch, unsigned n, uint8_t peer)
 {
     for (unsigned i = 0; i < n; i++) {
-        if (ch->owner[i] == remote)
+        if (ch->owner[i] == peer)
             ch->owner[i] = NO_REMOTE;
     }
 }
 
-static unsigned find_owners(struct gq_routes *r, struct channel *ch, const struct gq_gather *copies,
-                            unsigned n)
+static unsigned find_owners(struct gq_peer_windows *r, struct channel *ch,
+                            const struct gq_gather *copies, unsigned n)
 {
     unsigned wanted = 0;
 
@@ -459,46 +462,46 @@ static unsigned find_owners(struct gq_routes *r, struct channel *ch, const struc
  * Most submissions go where the last one went, and each copy is one piece: these are made in one
  * pass, and there is nothing to sort. False: it is none of those.
  */
-static bool move_whole(const struct gq_routes *r, struct channel *ch,
+static bool move_whole(const struct gq_peer_windows *r, struct channel *ch,
                        const struct gq_gather *copies, unsigned n)
 {
-    const struct way *w = &r->ways[ch->hint];
-    const struct gq_remote *m = &r->remotes[w->remote];
+    const struct peer_window *w = &r->windows[ch->hint];
+    const struct gq_peer *m = &r->peers[w->peer];
 
     if (ch->hint >= r->n_ways || state_of(m) != LIVE)
         return false;
     for (unsigned i = 0; i < n; i++) {
         ch->pieces[i] = move(m, w, &copies[i]);
-        if (!leads(m, w, &copies[i]) || !gq_copier_takes(&ch->pieces[i]))
+        if (!leads(m, w, &copies[i]) || !gq_copy_kernel_takes(&ch->pieces[i]))
             return false;
     }
     ch->n_pieces = n;
     return true;
 }
 
-/* Such a one: as gq_routes_plan(), or -ENOSPC: it has to be seen to in parts. */
-static int plan_whole(struct gq_routes *r, unsigned channel, const struct gq_gather *copies,
-                      unsigned n, struct gq_routed *out)
+/* Such a one: as gq_peer_windows_plan(), or -ENOSPC: it has to be seen to in parts. */
+static int plan_whole(struct gq_peer_windows *r, unsigned channel, const struct gq_gather *copies,
+                      unsigned n, struct gq_peer_copy *out)
 {
     struct channel *ch = &r->channels[channel];
-    uint8_t remote = r->ways[ch->hint].remote;
+    uint8_t peer = r->windows[ch->hint].peer;
     int err = -ENOSPC;
 
     if (move_whole(r, ch, copies, n))
-        err = find_room(r, channel, remote, ch->pieces, n);
+        err = find_room(r, channel, peer, ch->pieces, n);
     if (err)
         return err;
     out->n_local = 0;
     out->n_parts = 1;
-    out->parts[0] = (struct gq_route_part){
-        .remote = remote, .n = (uint16_t)n, .generation = r->remotes[remote].generation};
+    out->parts[0] = (struct gq_peer_window_part){
+        .peer = peer, .n = (uint16_t)n, .generation = r->peers[peer].generation};
     ch->part_pieces[0] = n;
     return 0;
 }
 
-/* Any submission: as gq_routes_plan(). */
-static int plan_parts(struct gq_routes *r, unsigned channel, struct gq_gather *copies, unsigned n,
-                      struct gq_routed *out)
+/* Any submission: as gq_peer_windows_plan(). */
+static int plan_parts(struct gq_peer_windows *r, unsigned channel, struct gq_gather *copies,
+                      unsigned n, struct gq_peer_copy *out)
 {
     struct channel *ch = &r->channels[channel];
     unsigned wanted = find_owners(r, ch, copies, n), at = 0;
@@ -506,9 +509,9 @@ static int plan_parts(struct gq_routes *r, unsigned channel, struct gq_gather *c
     out->n_parts = 0;
     out->n_local = n;
     ch->n_pieces = 0;
-    for (uint8_t i = 0; wanted && i < GQ_REMOTES; i++) {
+    for (uint8_t i = 0; wanted && i < GQ_PEERS; i++) {
         unsigned before = ch->n_pieces;
-        int err = wanted & 1u << i ? plan_remote(r, channel, n, i) : -ENOENT;
+        int err = wanted & 1u << i ? plan_peer(r, channel, n, i) : -ENOENT;
 
         if (err == -EAGAIN)
             return err;
@@ -518,7 +521,7 @@ static int plan_parts(struct gq_routes *r, unsigned channel, struct gq_gather *c
             continue;
         ch->part_pieces[out->n_parts] = ch->n_pieces - before;
         out->parts[out->n_parts++] =
-            (struct gq_route_part){.remote = i, .generation = r->remotes[i].generation};
+            (struct gq_peer_window_part){.peer = i, .generation = r->peers[i].generation};
     }
     if (!out->n_parts)
         return 0;
@@ -526,29 +529,29 @@ static int plan_parts(struct gq_routes *r, unsigned channel, struct gq_gather *c
     out->n_local = at;
     for (unsigned i = 0; i < out->n_parts; i++) {
         out->parts[i].first = (uint16_t)at;
-        sort_owner(ch, copies, n, (uint8_t)out->parts[i].remote, &at);
+        sort_owner(ch, copies, n, (uint8_t)out->parts[i].peer, &at);
         out->parts[i].n = (uint16_t)(at - out->parts[i].first);
     }
     memcpy(copies, ch->sorted, n * sizeof(*copies));
     return 0;
 }
 
-int gq_routes_plan(struct gq_routes *r, unsigned channel, struct gq_gather *copies, unsigned n,
-                   struct gq_routed *out)
+int gq_peer_windows_plan(struct gq_peer_windows *r, unsigned channel, struct gq_gather *copies,
+                         unsigned n, struct gq_peer_copy *out)
 {
-    assert(n <= GQ_ROUTE_COPIES);
+    assert(n <= GQ_PEER_WINDOW_COPIES);
     int err = plan_whole(r, channel, copies, n, out);
 
     return err == -ENOSPC ? plan_parts(r, channel, copies, n, out) : err;
 }
 
-void gq_routes_post(struct gq_routes *r, unsigned channel, struct gq_routed *routed)
+void gq_peer_windows_post(struct gq_peer_windows *r, unsigned channel, struct gq_peer_copy *routed)
 {
     struct channel *ch = &r->channels[channel];
     const struct gq_gather *pieces = ch->pieces;
 
     for (unsigned i = 0; i < routed->n_parts; i++) {
-        struct gq_remote *m = &r->remotes[routed->parts[i].remote];
+        struct gq_peer *m = &r->peers[routed->parts[i].peer];
 
         gq_poster_post(&m->posters[channel], pieces, ch->part_pieces[i], &routed->parts[i].ticket);
         gq_mailbox_ring(m->head, &m->posters[channel]);
@@ -557,7 +560,7 @@ void gq_routes_post(struct gq_routes *r, unsigned channel, struct gq_routed *rou
 }
 
 /* 1, 0, or -ESTALE. Its patience ends whatever the remote claims to be doing. */
-static int poll_part(struct gq_remote *m, unsigned channel, struct gq_route_part *part)
+static int poll_part(struct gq_peer *m, unsigned channel, struct gq_peer_window_part *part)
 {
     struct gq_poster *p;
 
@@ -574,13 +577,14 @@ static int poll_part(struct gq_remote *m, unsigned channel, struct gq_route_part
     return -ESTALE;
 }
 
-int gq_routes_poll(struct gq_routes *r, unsigned channel, struct gq_routed *routed, unsigned *lost)
+int gq_peer_windows_poll(struct gq_peer_windows *r, unsigned channel, struct gq_peer_copy *routed,
+                         unsigned *lost)
 {
     int all = 1;
 
     for (unsigned i = 0; i < routed->n_parts; i++) { /* each: their patience ends together */
-        struct gq_route_part *part = &routed->parts[i];
-        int rc = part->done ? 1 : poll_part(&r->remotes[part->remote], channel, part);
+        struct gq_peer_window_part *part = &routed->parts[i];
+        int rc = part->done ? 1 : poll_part(&r->peers[part->peer], channel, part);
 
         part->done = rc != 0;
         if (rc < 0) {

@@ -1,10 +1,10 @@
-/* Reads into GPU memory of another process, whose own copier makes the copies. */
+/* Reads into GPU memory of another process, whose own copy kernel makes the copies. */
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <sys/mman.h>
 
-#include "cuda/gq_remote.h"
+#include "cuda/gq_peer.h"
 #include "tests/cuda/gq_child.h"
 #include "tests/cuda/gq_rig.h"
 
@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kLen = 2u << 20;
 
 /* Media on tmpfs: CUDA pins no pages of most other file systems. */
-class GqRemote : public GqTest
+class GqPeer : public GqTest
 {
   protected:
     void SetUp() override
@@ -28,12 +28,12 @@ class GqRemote : public GqTest
         rig = std::make_unique<Rig>(GetParam(), 4096);
         rig->open();
         sim_get_media(rig->s, 1, &media);
-        gq_remote_options opts = {};
+        gq_peer_options opts = {};
         opts.media = media.base;
         opts.media_len = media.len;
-        opts.dropped = [](void *ctx) { static_cast<GqRemote *>(ctx)->dropped++; };
+        opts.dropped = [](void *ctx) { static_cast<GqPeer *>(ctx)->dropped++; };
         opts.ctx = this;
-        ASSERT_EQ(gq_remote_open_on(rig->e, &opts, &remote), 0);
+        ASSERT_EQ(gq_peer_open_on(rig->e, &opts, &peer), 0);
         start();
     }
 
@@ -41,8 +41,8 @@ class GqRemote : public GqTest
     {
         if (b)
             gq_buffer_unregister(b);
-        if (remote)
-            gq_remote_close(remote);
+        if (peer)
+            gq_peer_close(peer);
         child.reset();
         rig.reset();
     }
@@ -50,12 +50,11 @@ class GqRemote : public GqTest
     void start()
     {
         child = std::make_unique<Child>(
-            "gq_remote_child",
-            std::vector<std::string>{std::to_string(gq_remote_sets(remote)),
-                                     std::to_string(gq_remote_blocks(remote)),
-                                     std::to_string(gq_remote_len(remote)),
-                                     std::to_string(media.len), std::to_string(kLen)},
-            std::vector<int>{gq_remote_fd(remote), media.fd});
+            "gq_peer_child",
+            std::vector<std::string>{
+                std::to_string(gq_peer_sets(peer)), std::to_string(gq_peer_blocks(peer)),
+                std::to_string(gq_peer_len(peer)), std::to_string(media.len), std::to_string(kLen)},
+            std::vector<int>{gq_peer_fd(peer), media.fd});
         Bytes said = child->read(80);
         ASSERT_EQ(said.size(), 80u) << "no GPU memory, or it cannot be shared";
         gq_mem mem = {};
@@ -66,7 +65,7 @@ class GqRemote : public GqTest
         std::copy_n(said.begin(), 64, mem.ipc);
         memcpy(at, &said[64], sizeof(at));
         ASSERT_EQ(gq_buffer_register(rig->e, &mem, &b), 0);
-        ASSERT_EQ(gq_buffer_route(b, remote, at[0], at[1]), 0);
+        ASSERT_EQ(gq_buffer_add_window(b, peer, at[0], at[1]), 0);
     }
 
     /* 4 KiB pieces of the media, none beside another: what they hold together. */
@@ -99,29 +98,28 @@ class GqRemote : public GqTest
     /* Batches that the child has copied. */
     uint64_t batches()
     {
-        void *at =
-            mmap(nullptr, gq_remote_len(remote), PROT_READ, MAP_SHARED, gq_remote_fd(remote), 0);
+        void *at = mmap(nullptr, gq_peer_len(peer), PROT_READ, MAP_SHARED, gq_peer_fd(peer), 0);
         uint64_t sum = 0;
 
         EXPECT_NE(at, MAP_FAILED);
-        for (unsigned i = 0; i < gq_remote_sets(remote); i++) {
+        for (unsigned i = 0; i < gq_peer_sets(peer); i++) {
             for (uint32_t n : gq_mailbox_set(static_cast<gq_mailbox_head *>(at), i)->done.of)
                 sum += n;
         }
-        munmap(at, gq_remote_len(remote));
+        munmap(at, gq_peer_len(peer));
         return sum;
     }
 
     std::unique_ptr<Rig> rig;
     sim_media media = {};
-    gq_remote *remote = nullptr;
+    gq_peer *peer = nullptr;
     std::unique_ptr<Child> child;
     gq_buffer *b = nullptr;
     std::vector<gq_extent> pieces;
     std::atomic<int> dropped{0};
 };
 
-TEST_P(GqRemote, TheOwnerCopiesSmallReads)
+TEST_P(GqPeer, TheOwnerCopiesSmallReads)
 {
     for (unsigned round = 0; round < 20; round++) {
         uint64_t before = batches();
@@ -137,13 +135,13 @@ TEST_P(GqRemote, TheOwnerCopiesSmallReads)
     EXPECT_TRUE(child->read(kLen) == want) << "it sees the same memory";
 }
 
-TEST_P(GqRemote, AWholeMegabyteGoesByTheCopyEngine)
+TEST_P(GqPeer, AWholeMegabyteGoesByTheCopyEngine)
 {
     ASSERT_EQ(rig->move(GQ_READ, b, 0, {{0, kLen}}, 0, kLen), 0);
     EXPECT_TRUE(held() == Bytes(rig->media.begin(), rig->media.begin() + kLen));
 }
 
-TEST_P(GqRemote, AKilledOwnerHoldsUpNobodyForLong)
+TEST_P(GqPeer, AKilledOwnerHoldsUpNobodyForLong)
 {
     Bytes want = scatter(7);
 
@@ -160,20 +158,20 @@ TEST_P(GqRemote, AKilledOwnerHoldsUpNobodyForLong)
     EXPECT_TRUE(held() == want);
 }
 
-TEST_P(GqRemote, AfterItsRouteAndItsRemoteEndedAllIsCopiedHere)
+TEST_P(GqPeer, AfterItsRouteAndItsRemoteEndedAllIsCopiedHere)
 {
     Bytes want = scatter(3);
 
     ASSERT_EQ(read_pieces(), 0);
-    gq_remote_close(remote);
-    remote = nullptr;
+    gq_peer_close(peer);
+    peer = nullptr;
     want = scatter(4);
     ASSERT_EQ(read_pieces(), 0);
     EXPECT_TRUE(held() == want);
     EXPECT_EQ(dropped, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Executors, GqRemote, testing::Values(kExecutors[2]),
+INSTANTIATE_TEST_SUITE_P(Executors, GqPeer, testing::Values(kExecutors[2]),
                          [](const testing::TestParamInfo<Executor> &i) {
                              return std::string(i.param.name);
                          });

@@ -1,5 +1,5 @@
 /*
- * A box in host memory, by which a host hands one piece of work after another to a kernel that
+ * A slot in host memory, by which a host hands one piece of work after another to a kernel that
  * stays on the GPU: a launch takes as long as all the rest of a small read.
  *
  * Every word carries in its upper half the number of the piece: a reader knows of each word whether
@@ -18,23 +18,23 @@
 
 #include "cuda/queue/gq_fence.h"
 
-#define GQ_BOX_WORDS 64u /* two for each lane of a warp */
-#define GQ_BOX_BYTES (GQ_BOX_WORDS * sizeof(uint32_t))
+#define GQ_TAGGED_SLOT_WORDS 64u /* two for each lane of a warp */
+#define GQ_TAGGED_SLOT_BYTES (GQ_TAGGED_SLOT_WORDS * sizeof(uint32_t))
 
 /* Memory that both sides reach; begins as zeros. */
-struct gq_box_memory {
-    uint64_t words[GQ_BOX_WORDS];
+struct gq_tagged_slot_memory {
+    uint64_t words[GQ_TAGGED_SLOT_WORDS];
     uint32_t ended; /* number of the launch that has ended */
 };
 
 /* What one launch of the kernel is told. */
-struct gq_box_launch {
-    struct gq_box_memory *box; /* as the kernel has it */
-    uint32_t launch, first;    /* its number, and that of the piece it begins with */
+struct gq_tagged_slot_launch {
+    struct gq_tagged_slot_memory *slot; /* as the kernel has it */
+    uint32_t launch, first;             /* its number, and that of the piece it begins with */
 };
 
 /* The number after this one: 0 is nobody's. */
-GQ_FN uint32_t gq_box_next(uint32_t number)
+GQ_FN uint32_t gq_tagged_slot_next(uint32_t number)
 {
     return number + 1 ? number + 1 : 1;
 }
@@ -44,26 +44,28 @@ extern "C" {
 #endif
 
 /* The host's half, of one thread at a time. */
-struct gq_box {
-    struct gq_box_memory *memory;
-    struct gq_box_launch launch;
-    int (*run)(void *ctx, const struct gq_box_launch *l); /* launches the kernel: 0 or -errno */
+struct gq_tagged_slot {
+    struct gq_tagged_slot_memory *memory;
+    struct gq_tagged_slot_launch launch;
+    int (*run)(void *ctx,
+               const struct gq_tagged_slot_launch *l); /* launches the kernel: 0 or -errno */
     void *ctx;
 };
 
 /* device: where the kernel has the memory. run and ctx are the caller's to set. */
-void gq_box_init(struct gq_box *b, struct gq_box_memory *memory, uint64_t device);
+void gq_tagged_slot_init(struct gq_tagged_slot *b, struct gq_tagged_slot_memory *memory,
+                         uint64_t device);
 /*
- * Hands over len bytes, at most GQ_BOX_BYTES: the number of the piece. All that was written before
- * is seen by the kernel that takes it.
+ * Hands over len bytes, at most GQ_TAGGED_SLOT_BYTES: the number of the piece. All that was written
+ * before is seen by the kernel that takes it.
  */
-uint32_t gq_box_put(struct gq_box *b, const void *piece, size_t len);
+uint32_t gq_tagged_slot_post(struct gq_tagged_slot *b, const void *piece, size_t len);
 /* A piece that nobody has taken yet never will be; one that was goes on. */
-void gq_box_take_back(struct gq_box *b);
+void gq_tagged_slot_take_back(struct gq_tagged_slot *b);
 /* No kernel is there. What the last one has told before it left is seen. */
-bool gq_box_is_alone(const struct gq_box *b);
+bool gq_tagged_slot_is_alone(const struct gq_tagged_slot *b);
 /* Launches one, when there is none: what run() says. It begins with the piece put last. */
-int gq_box_run(struct gq_box *b);
+int gq_tagged_slot_run(struct gq_tagged_slot *b);
 
 #ifdef __cplusplus
 }
@@ -74,19 +76,19 @@ int gq_box_run(struct gq_box *b);
 #include "cuda/queue/gq_lanes.h"
 
 /*
- * A whole warp waits for a piece and takes it into shared memory, GQ_BOX_WORDS; the lanes have met
- * then. Each lane acquires: what the host wrote before it put the piece is seen, whatever the
- * processor's cache has of a piece before. False after idle_ns.
+ * A whole warp waits for a piece and takes it into shared memory, GQ_TAGGED_SLOT_WORDS; the lanes
+ * have met then. Each lane acquires: what the host wrote before it put the piece is seen, whatever
+ * the processor's cache has of a piece before. False after idle_ns.
  */
-GQ_FN bool gq_box_take(const struct gq_box_memory *box, uint32_t number, uint64_t idle_ns,
-                       uint32_t *out)
+GQ_FN bool gq_tagged_slot_poll(const struct gq_tagged_slot_memory *slot, uint32_t number,
+                               uint64_t idle_ns, uint32_t *out)
 {
     uint64_t since = gq_clock_ns();
     uint32_t lane = gq_thread();
 
     while (true) {
-        uint64_t high = gq_load_word(&box->words[GQ_LANES + lane]);
-        uint64_t low = gq_acquire_word(&box->words[lane]);
+        uint64_t high = gq_load_word(&slot->words[GQ_LANES + lane]);
+        uint64_t low = gq_acquire_word(&slot->words[lane]);
 
         if (__all_sync(GQ_LANE_ALL, low >> 32 == number && high >> 32 == number)) {
             out[lane] = (uint32_t)low;
@@ -100,10 +102,10 @@ GQ_FN bool gq_box_take(const struct gq_box_memory *box, uint32_t number, uint64_
 }
 
 /* One thread, last of all. Who sees that it is gone has seen the ends of all pieces it took. */
-GQ_FN void gq_box_leave(const struct gq_box_launch *l)
+GQ_FN void gq_tagged_slot_leave(const struct gq_tagged_slot_launch *l)
 {
     gq_fence_results();
-    gq_store_sign(&l->box->ended, l->launch);
+    gq_store_sign(&l->slot->ended, l->launch);
 }
 
 #endif

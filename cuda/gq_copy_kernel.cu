@@ -1,4 +1,4 @@
-#include "cuda/gq_copier.h"
+#include "cuda/gq_copy_kernel.h"
 
 #include "cuda/queue/gq_fence.h"
 #include "cuda/queue/gq_lanes.h"
@@ -12,15 +12,15 @@ constexpr uint64_t kStayNs = 100000000; /* calls like cudaFree() wait for all ke
 constexpr unsigned kNapNs = 32;
 constexpr unsigned kUnroll = 8;
 constexpr unsigned kAhead = 4; /* batches that are taken before the first of them is counted */
-constexpr unsigned kCopyWarps = GQ_COPIER_THREADS / GQ_LANES - 2; /* then one that takes, */
-constexpr unsigned kCopying = kCopyWarps * GQ_LANES;              /* and one that counts */
+constexpr unsigned kCopyWarps = GQ_COPY_KERNEL_THREADS / GQ_LANES - 2; /* then one that takes, */
+constexpr unsigned kCopying = kCopyWarps * GQ_LANES;                   /* and one that counts */
 
 /*
  * What the warps of a block have between them. Batches have numbers; a batch without copies is the
  * end. Whoever sees a number has what its writer saw and stored before.
  */
 struct desk {
-    uint64_t words[kAhead][GQ_COPIER_WORDS];
+    uint64_t words[kAhead][GQ_COPY_KERNEL_WORDS];
     uint32_t taken;              /* batches, ever */
     uint32_t copied[kCopyWarps]; /* by each warp its part of them */
     uint32_t counted;            /* copied by all */
@@ -28,12 +28,12 @@ struct desk {
 
 __device__ bool is_new(uint64_t word, uint32_t fill)
 {
-    return word >> GQ_COPIER_TAG_SHIFT == (fill & 0x7fu);
+    return word >> GQ_COPY_KERNEL_TAG_SHIFT == (fill & 0x7fu);
 }
 
 __device__ unsigned copies_of(uint64_t head)
 {
-    return min((unsigned)(head & 0xffu), GQ_COPIER_BATCH);
+    return min((unsigned)(head & 0xffu), GQ_COPY_KERNEL_BATCH);
 }
 
 __device__ unsigned words_of(uint64_t head)
@@ -57,27 +57,27 @@ __device__ void announce(uint32_t *number, uint32_t value)
 }
 
 /*
- * A warp waits for the box's next filling and takes it into shared memory: with one trip over the
+ * A warp waits for the slot's next filling and takes it into shared memory: with one trip over the
  * bus if it is there and has no more than *wanted words, for as many are loaded at once; otherwise
  * the first line is looked at, and the rest loaded once it is known how much there is. Each word
  * says whether it is new, and the head acquires: the bytes are loaded after it by all threads that
  * are told of it. False after the idle time, and when it is time to leave.
  */
-__device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned *wanted,
+__device__ bool take(const struct gq_copy_slot *slot, uint32_t fill, unsigned *wanted,
                      uint64_t idle_ns, uint64_t leave_ns, uint64_t *words)
 {
-    const uint64_t *from = box->words;
+    const uint64_t *from = slot->words;
     uint64_t since = gq_clock_ns(), now = since;
     unsigned lane = gq_thread();
 
     while (GQ_UNIFORM32(now <= leave_ns && now - since <= idle_ns)) {
         unsigned n = *wanted;
         uint64_t high = n > GQ_LANES && lane < n - GQ_LANES ? gq_load_word(&from[GQ_LANES + lane])
-                                                            : GQ_COPIER_TAG(fill);
-        uint64_t low = lane < n ? gq_acquire_word(&from[lane]) : GQ_COPIER_TAG(fill);
+                                                            : GQ_COPY_KERNEL_TAG(fill);
+        uint64_t low = lane < n ? gq_acquire_word(&from[lane]) : GQ_COPY_KERNEL_TAG(fill);
         uint64_t head = GQ_UNIFORM64(low);
         bool has_batch = is_new(head, fill) && copies_of(head) != 0;
-        unsigned all = has_batch ? words_of(head) : GQ_COPIER_LINE;
+        unsigned all = has_batch ? words_of(head) : GQ_COPY_KERNEL_LINE;
 
         *wanted = all;
         if (has_batch && all > n)
@@ -85,8 +85,8 @@ __device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned *w
         if (has_batch &&
             __all_sync(GQ_LANE_ALL, (lane >= all || is_new(low, fill)) &&
                                         (GQ_LANES + lane >= all || is_new(high, fill)))) {
-            words[lane] = low & GQ_COPIER_VALUE;
-            words[GQ_LANES + lane] = high & GQ_COPIER_VALUE;
+            words[lane] = low & GQ_COPY_KERNEL_VALUE;
+            words[GQ_LANES + lane] = high & GQ_COPY_KERNEL_VALUE;
             return true;
         }
         now = gq_clock_ns();
@@ -95,11 +95,11 @@ __device__ bool take(const struct gq_copier_box *box, uint32_t fill, unsigned *w
 }
 
 /* By a warp: takes batches from number `first` on, until none has come for a while. */
-__device__ void take_all(struct desk *d, const struct gq_copier_box *boxes, uint32_t first,
+__device__ void take_all(struct desk *d, const struct gq_copy_slot *slots, uint32_t first,
                          uint64_t idle_ns)
 {
     const uint64_t leave_ns = gq_clock_ns() + kStayNs;
-    unsigned wanted = GQ_COPIER_LINE;
+    unsigned wanted = GQ_COPY_KERNEL_LINE;
     uint32_t batch = first;
     bool came;
 
@@ -107,7 +107,7 @@ __device__ void take_all(struct desk *d, const struct gq_copier_box *boxes, uint
         uint64_t *words = d->words[batch % kAhead];
 
         await(&d->counted, batch + 1 - kAhead);
-        came = take(&boxes[batch % GQ_COPIER_BOXES], batch / GQ_COPIER_BOXES + 1, &wanted,
+        came = take(&slots[batch % GQ_COPY_KERNEL_BOXES], batch / GQ_COPY_KERNEL_BOXES + 1, &wanted,
                     batch - first > kMany ? max(idle_ns, kRestNs) : idle_ns, leave_ns, words);
         if (!came && GQ_UNIFORM32(gq_acquire_near(&d->counted)) != batch) {
             came = true; /* the time is idle once all is copied */
@@ -195,8 +195,8 @@ __device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32
  *
  * By this name it is found in a fatbin, too: libgpunvme has it in one.
  */
-extern "C" __global__ void __launch_bounds__(GQ_COPIER_THREADS)
-    gq_copier_kernel(const __grid_constant__ struct gq_copier_launch l)
+extern "C" __global__ void __launch_bounds__(GQ_COPY_KERNEL_THREADS)
+    gq_copy_kernel_kernel(const __grid_constant__ struct gq_copy_kernel_launch l)
 {
     __shared__ struct desk d;
     const uint32_t launch = l.launch[blockIdx.x], first = l.first[blockIdx.x];
@@ -212,23 +212,23 @@ extern "C" __global__ void __launch_bounds__(GQ_COPIER_THREADS)
     if (warp < kCopyWarps)
         copy_all(&d, first);
     else if (warp == kCopyWarps)
-        take_all(&d, l.boxes + blockIdx.x * GQ_COPIER_BOXES, first, l.idle_ns);
+        take_all(&d, l.slots + blockIdx.x * GQ_COPY_KERNEL_BOXES, first, l.idle_ns);
     else
         count_all(&d, first, &l.done[blockIdx.x], &l.ended[blockIdx.x], launch);
 }
 
-extern "C" cudaError_t gq_copier_load(void)
+extern "C" cudaError_t gq_copy_kernel_load(void)
 {
     struct cudaFuncAttributes attr;
 
-    return cudaFuncGetAttributes(&attr, (const void *)gq_copier_kernel);
+    return cudaFuncGetAttributes(&attr, (const void *)gq_copy_kernel_kernel);
 }
 
-extern "C" cudaError_t gq_copier_run(const struct gq_copier_launch *l, unsigned blocks,
-                                     cudaStream_t stream)
+extern "C" cudaError_t gq_copy_kernel_run(const struct gq_copy_kernel_launch *l, unsigned blocks,
+                                          cudaStream_t stream)
 {
     void *args[] = {(void *)l};
 
-    return cudaLaunchKernel((const void *)gq_copier_kernel, blocks, GQ_COPIER_THREADS, args, 0,
-                            stream);
+    return cudaLaunchKernel((const void *)gq_copy_kernel_kernel, blocks, GQ_COPY_KERNEL_THREADS,
+                            args, 0, stream);
 }

@@ -1,4 +1,4 @@
-#include "cuda/gq_copier.h"
+#include "cuda/gq_copy_kernel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #define LOOK_EVERY     16u   /* polls in vain: each submission looks, and the kernel mostly runs */
 #define ASK_CUDA_EVERY 4096u /* likewise, a multiple */
 
-struct gq_copier {
+struct gq_copy_kernel {
     struct gq_poster poster;
     struct gq_keeper keeper;
     int device;
@@ -30,7 +30,7 @@ static int to_errno(cudaError_t err)
     return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
-static void close_streams(struct gq_copier *c)
+static void close_streams(struct gq_copy_kernel *c)
 {
     for (unsigned i = 0; i < GQ_KEEPER_STREAMS; i++) {
         if (!c->streams[i])
@@ -40,7 +40,7 @@ static void close_streams(struct gq_copier *c)
     }
 }
 
-static int open_streams(struct gq_copier *c)
+static int open_streams(struct gq_copy_kernel *c)
 {
     int err = 0;
 
@@ -51,17 +51,17 @@ static int open_streams(struct gq_copier *c)
     return err;
 }
 
-static int run(void *ctx, const struct gq_copier_launch *l, unsigned blocks, unsigned stream)
+static int run(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks, unsigned stream)
 {
-    struct gq_copier *c = ctx;
+    struct gq_copy_kernel *c = ctx;
     int err = to_errno(cudaSetDevice(c->device)); /* of the calling thread, whichever it is */
 
-    return err ? err : to_errno(gq_copier_run(l, blocks, c->streams[stream]));
+    return err ? err : to_errno(gq_copy_kernel_run(l, blocks, c->streams[stream]));
 }
 
-int gq_copier_open(unsigned blocks, struct gq_copier **out)
+int gq_copy_kernel_open(unsigned blocks, struct gq_copy_kernel **out)
 {
-    struct gq_copier *c = aligned_alloc(_Alignof(struct gq_copier), sizeof(*c));
+    struct gq_copy_kernel *c = aligned_alloc(_Alignof(struct gq_copy_kernel), sizeof(*c));
     struct gq_mailboxes *m;
     int err;
 
@@ -71,7 +71,7 @@ int gq_copier_open(unsigned blocks, struct gq_copier **out)
     err = to_errno(
         cudaHostAlloc((void **)&m, sizeof(*m), cudaHostAllocPortable | cudaHostAllocMapped));
     if (err)
-        goto free_copier;
+        goto free_copy_kernel;
     memset(m, 0, sizeof(*m));
     c->poster = (struct gq_poster){.m = m, .blocks = blocks};
     /* Pinned memory has the same address for the GPU as for the host. */
@@ -88,12 +88,12 @@ int gq_copier_open(unsigned blocks, struct gq_copier **out)
 
 free_memory:
     cudaFreeHost(m);
-free_copier:
+free_copy_kernel:
     free(c);
     return err;
 }
 
-void gq_copier_close(struct gq_copier *c)
+void gq_copy_kernel_close(struct gq_copy_kernel *c)
 {
     if (!c)
         return;
@@ -103,7 +103,7 @@ void gq_copier_close(struct gq_copier *c)
 }
 
 /* A kernel that faulted counts no further; CUDA knows, and is asked seldom, for it takes locks. */
-static int check_streams(struct gq_copier *c)
+static int check_streams(struct gq_copy_kernel *c)
 {
     int bound = to_errno(cudaSetDevice(c->device));
 
@@ -120,13 +120,13 @@ static int check_streams(struct gq_copier *c)
     return 0;
 }
 
-static void look(struct gq_copier *c)
+static void look(struct gq_copy_kernel *c)
 {
-    c->failed = c->failed || gq_keeper_look(&c->keeper) != 0;
+    c->failed = c->failed || gq_keeper_peek(&c->keeper) != 0;
 }
 
 /* By who waits in vain, for copies or for room. */
-static void look_now_and_then(struct gq_copier *c)
+static void look_now_and_then(struct gq_copy_kernel *c)
 {
     if (++c->idle_polls % LOOK_EVERY)
         return;
@@ -135,8 +135,8 @@ static void look_now_and_then(struct gq_copier *c)
     look(c);
 }
 
-int gq_copier_submit(struct gq_copier *c, const struct gq_gather *copies, unsigned n,
-                     struct gq_copier_ticket *ticket)
+int gq_copy_kernel_submit(struct gq_copy_kernel *c, const struct gq_gather *copies, unsigned n,
+                          struct gq_copy_kernel_ticket *ticket)
 {
     int err = c->failed ? -EIO : gq_poster_room(&c->poster, copies, n);
 
@@ -150,7 +150,7 @@ int gq_copier_submit(struct gq_copier *c, const struct gq_gather *copies, unsign
 }
 
 /* A batch that a kernel may have taken is waited for: it would be copied after it has failed. */
-int gq_copier_poll(struct gq_copier *c, const struct gq_copier_ticket *ticket)
+int gq_copy_kernel_poll(struct gq_copy_kernel *c, const struct gq_copy_kernel_ticket *ticket)
 {
     if (gq_poster_done(&c->poster, ticket))
         return 1;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <random>
 
-#include "tests/cuda/gq_fake_remote.h"
+#include "tests/cuda/gq_fake_peer.h"
 
 namespace
 {
@@ -33,7 +33,7 @@ uint64_t address(const void *p)
 
 /* A remote's process has the media and its buffer at other addresses; `here` is made by us. */
 struct Owner {
-    gq_remote *remote = nullptr;
+    gq_peer *peer = nullptr;
     Bytes *media_there;
     Bytes here = Bytes(kLen, 0), there = Bytes(kLen, 0);
     std::atomic<int> dropped{0};
@@ -46,13 +46,13 @@ class GqRoute : public testing::Test
   protected:
     GqRoute()
     {
-        EXPECT_EQ(gq_routes_open(kChannels, &routes), 0);
+        EXPECT_EQ(gq_peer_windows_open(kChannels, &windows), 0);
     }
     ~GqRoute() override
     {
         for (auto &o : owners)
             end(*o);
-        gq_routes_close(routes);
+        gq_peer_windows_close(windows);
     }
 
     Owner &owner(bool answers = true, bool routed = true)
@@ -65,37 +65,37 @@ class GqRoute : public testing::Test
         if (answers)
             answer(o);
         if (routed)
-            add_route(o);
+            add_window(o);
         return o;
     }
     void open(Owner &o)
     {
-        gq_remote_options opts = {};
+        gq_peer_options opts = {};
 
         opts.media = media.data();
         opts.media_len = media.size();
         opts.blocks = kBlocks;
         opts.dropped = [](void *ctx) { static_cast<Owner *>(ctx)->dropped++; };
         opts.ctx = &o;
-        ASSERT_EQ(gq_remote_open(routes, &opts, &o.remote), 0);
+        ASSERT_EQ(gq_peer_open(windows, &opts, &o.peer), 0);
     }
     static void answer(Owner &o)
     {
-        o.process = std::make_unique<FakeRemote>(gq_remote_fd(o.remote), gq_remote_len(o.remote),
-                                                 kChannels, kBlocks, o.copies);
+        o.process = std::make_unique<FakeRemote>(gq_peer_fd(o.peer), gq_peer_len(o.peer), kChannels,
+                                                 kBlocks, o.copies);
     }
-    void add_route(Owner &o)
+    void add_window(Owner &o)
     {
-        gq_route r = {&o, address(o.here.data()), kLen, address(o.there.data()),
-                      address(media_there.data())};
+        gq_peer_window r = {&o, address(o.here.data()), kLen, address(o.there.data()),
+                            address(media_there.data())};
 
-        ASSERT_EQ(gq_route_add(o.remote, &r), 0);
+        ASSERT_EQ(gq_peer_window_add(o.peer, &r), 0);
     }
     static void end(Owner &o)
     {
-        if (o.remote)
-            gq_remote_close(o.remote);
-        o.remote = nullptr;
+        if (o.peer)
+            gq_peer_close(o.peer);
+        o.peer = nullptr;
         o.process.reset();
     }
 
@@ -104,28 +104,29 @@ class GqRoute : public testing::Test
         return {address(o.here.data() + at), address(media.data() + from), len};
     }
 
-    int submit(std::vector<gq_gather> &copies, gq_routed *routed, unsigned channel = 0)
+    int submit(std::vector<gq_gather> &copies, gq_peer_copy *routed, unsigned channel = 0)
     {
         for (auto &o : owners)
             FakeRemote::sync(o->copies);
-        gq_routes_lock(routes, channel);
-        int err = gq_routes_plan(routes, channel, copies.data(), (unsigned)copies.size(), routed);
+        gq_peer_windows_lock(windows, channel);
+        int err =
+            gq_peer_windows_plan(windows, channel, copies.data(), (unsigned)copies.size(), routed);
         if (!err)
-            gq_routes_post(routes, channel, routed);
-        gq_routes_unlock(routes, channel);
+            gq_peer_windows_post(windows, channel, routed);
+        gq_peer_windows_unlock(windows, channel);
         return err;
     }
-    int poll(gq_routed *routed, unsigned *lost, unsigned channel = 0)
+    int poll(gq_peer_copy *routed, unsigned *lost, unsigned channel = 0)
     {
-        gq_routes_lock(routes, channel);
-        int rc = gq_routes_poll(routes, channel, routed, lost);
-        gq_routes_unlock(routes, channel);
+        gq_peer_windows_lock(windows, channel);
+        int rc = gq_peer_windows_poll(windows, channel, routed, lost);
+        gq_peer_windows_unlock(windows, channel);
         for (auto &o : owners)
             FakeRemote::sync(o->copies);
         return rc;
     }
     /* 1, or -ESTALE and which part. */
-    int wait(gq_routed *routed, unsigned *lost, unsigned channel = 0)
+    int wait(gq_peer_copy *routed, unsigned *lost, unsigned channel = 0)
     {
         int rc = 0;
 
@@ -138,11 +139,11 @@ class GqRoute : public testing::Test
         memcpy((void *)g.dst, (const void *)g.src, g.len);
     }
 
-    gq_routes *routes = nullptr;
+    gq_peer_windows *windows = nullptr;
     const Bytes media = random_bytes(kLen, 1);
     Bytes media_there = media;
     std::vector<std::unique_ptr<Owner>> owners;
-    gq_routed routed = {};
+    gq_peer_copy routed = {};
     unsigned lost = UINT32_MAX;
 };
 
@@ -206,9 +207,9 @@ TEST_F(GqRoute, AskingAgainAndAgainTakesNobodysPlace)
 {
     Owner &a = owner(), &b = owner(true, false);
 
-    for (unsigned i = 0; i <= GQ_ROUTES; i++)
-        ASSERT_NO_FATAL_FAILURE(add_route(a));
-    ASSERT_NO_FATAL_FAILURE(add_route(b));
+    for (unsigned i = 0; i <= GQ_PEER_WINDOWS; i++)
+        ASSERT_NO_FATAL_FAILURE(add_window(a));
+    ASSERT_NO_FATAL_FAILURE(add_window(b));
     std::vector<gq_gather> copies = {read(a, 0, 8192, 4096), read(b, 4096, 0, 4096)};
     ASSERT_EQ(submit(copies, &routed), 0);
     EXPECT_EQ(routed.n_local, 0u);
@@ -222,11 +223,11 @@ TEST_F(GqRoute, WithoutRoutesNothingIsLookedAt)
     Owner &o = owner(true, false);
     std::vector<gq_gather> copies = {read(o, 0, 0, 4096)};
 
-    EXPECT_FALSE(gq_routes_exist(routes));
-    add_route(o);
-    EXPECT_TRUE(gq_routes_exist(routes));
-    gq_route_remove(routes, &o);
-    EXPECT_FALSE(gq_routes_exist(routes));
+    EXPECT_FALSE(gq_peer_windows_exist(windows));
+    add_window(o);
+    EXPECT_TRUE(gq_peer_windows_exist(windows));
+    gq_peer_window_remove(windows, &o);
+    EXPECT_FALSE(gq_peer_windows_exist(windows));
     ASSERT_EQ(submit(copies, &routed), 0);
     EXPECT_EQ(routed.n_local, 1u);
     EXPECT_EQ(wait(&routed, &lost), 1);
@@ -271,13 +272,13 @@ TEST_F(GqRoute, WhoDoesNotAnswerIsGivenUpOnce)
     Owner &o = owner(false), &fine = owner();
     std::vector<gq_gather> copies = {read(fine, 0, 0, 4096), read(o, 0, 4096, 4096),
                                      read(o, 4096, 8192, 4096)};
-    gq_routed second = {};
+    gq_peer_copy second = {};
     std::vector<gq_gather> more = copies;
 
     ASSERT_EQ(submit(copies, &routed), 0);
     ASSERT_EQ(submit(more, &second), 0);
     ASSERT_EQ(wait(&routed, &lost), -ESTALE);
-    const gq_route_part &part = routed.parts[lost];
+    const gq_peer_window_part &part = routed.parts[lost];
     ASSERT_EQ(part.n, 2u);
     for (unsigned i = 0; i < part.n; i++)
         make(copies[part.first + i]);
@@ -301,8 +302,8 @@ TEST_F(GqRoute, WhoWasGivenUpMakesNothingLater)
 
         ASSERT_EQ(submit(copies, &routed), 0);
         EXPECT_EQ(poll(&routed, &lost), 0);
-        int fd = dup(gq_remote_fd(o.remote));
-        size_t len = gq_remote_len(o.remote);
+        int fd = dup(gq_peer_fd(o.peer));
+        size_t len = gq_peer_len(o.peer);
         if (ends)
             end(o);
         else
@@ -336,7 +337,7 @@ TEST_F(GqRoute, WhatAnEndedOwnerHasNotMadeComesBackAtOnce)
     ASSERT_EQ(submit(copies, &routed), 0);
     EXPECT_EQ(poll(&routed, &lost), 0);
     end(o);
-    EXPECT_FALSE(gq_routes_exist(routes));
+    EXPECT_FALSE(gq_peer_windows_exist(windows));
     owner(); /* takes the slot */
     EXPECT_EQ(poll(&routed, &lost), -ESTALE);
     EXPECT_EQ(lost, 0u);
@@ -350,7 +351,7 @@ TEST_F(GqRoute, ARemovedRouteLetsWhatIsUnderWayEnd)
     std::vector<gq_gather> copies = {read(o, 0, 4096, 4096)};
 
     ASSERT_EQ(submit(copies, &routed), 0);
-    gq_route_remove(routes, &o);
+    gq_peer_window_remove(windows, &o);
     EXPECT_EQ(poll(&routed, &lost), 0);
     answer(o);
     EXPECT_EQ(wait(&routed, &lost), 1);
@@ -360,7 +361,7 @@ TEST_F(GqRoute, ARemovedRouteLetsWhatIsUnderWayEnd)
 TEST_F(GqRoute, FullMailboxesTakeNothing)
 {
     Owner &o = owner(false);
-    std::vector<gq_routed> parts;
+    std::vector<gq_peer_copy> parts;
     int err = 0;
 
     for (unsigned i = 0; i < 100 && !err; i++) {
@@ -371,7 +372,7 @@ TEST_F(GqRoute, FullMailboxesTakeNothing)
     }
     EXPECT_EQ(err, -EAGAIN);
     parts.pop_back();
-    EXPECT_EQ(parts.size(), kBlocks * GQ_COPIER_BOXES);
+    EXPECT_EQ(parts.size(), kBlocks * GQ_COPY_KERNEL_BOXES);
     answer(o);
     for (auto &p : parts)
         ASSERT_EQ(wait(&p, &lost), 1);
@@ -382,8 +383,8 @@ TEST_F(GqRoute, WhatNeverFitsStaysHere)
     Owner &o = owner();
     std::vector<gq_gather> copies;
 
-    /* Neighbours in the list of different lengths do not share a box. */
-    for (unsigned i = 0; i < kBlocks * GQ_COPIER_BOXES + 1; i++)
+    /* Neighbours in the list of different lengths do not share a slot. */
+    for (unsigned i = 0; i < kBlocks * GQ_COPY_KERNEL_BOXES + 1; i++)
         copies.push_back(read(o, i * 4096, 0, i % 2 ? 512 : 1024));
     ASSERT_EQ(submit(copies, &routed), 0);
     EXPECT_EQ(routed.n_local, copies.size());
@@ -393,9 +394,9 @@ TEST_F(GqRoute, WhatNeverFitsStaysHere)
 TEST_F(GqRoute, CountersThatLieHurtNobody)
 {
     Owner &o = owner(false);
-    Bytes counts = random_bytes(sizeof(gq_copier_counts), 7);
-    void *at = mmap(nullptr, gq_remote_len(o.remote), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    gq_remote_fd(o.remote), 0);
+    Bytes counts = random_bytes(sizeof(gq_copy_kernel_counts), 7);
+    void *at = mmap(nullptr, gq_peer_len(o.peer), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    gq_peer_fd(o.peer), 0);
     ASSERT_NE(at, MAP_FAILED);
     gq_mailboxes *m = gq_mailbox_set(static_cast<gq_mailbox_head *>(at), 0);
     std::mt19937 rng(8);
@@ -419,15 +420,15 @@ TEST_F(GqRoute, CountersThatLieHurtNobody)
         stale += rc == -ESTALE;
     }
     EXPECT_GT(refused + done + stale, 0u);
-    EXPECT_EQ(ftruncate(gq_remote_fd(o.remote), 0), -1) << "the memory cannot be cut";
-    munmap(at, gq_remote_len(o.remote));
+    EXPECT_EQ(ftruncate(gq_peer_fd(o.peer), 0), -1) << "the memory cannot be cut";
+    munmap(at, gq_peer_len(o.peer));
 }
 
 TEST_F(GqRoute, WhoNeverHasRoomIsGivenUp)
 {
     Owner &o = owner(false);
-    void *at = mmap(nullptr, gq_remote_len(o.remote), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    gq_remote_fd(o.remote), 0);
+    void *at = mmap(nullptr, gq_peer_len(o.peer), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    gq_peer_fd(o.peer), 0);
     ASSERT_NE(at, MAP_FAILED);
     for (auto &n : gq_mailbox_set(static_cast<gq_mailbox_head *>(at), 0)->done.of)
         __atomic_store_n(&n, 1000000u, __ATOMIC_RELAXED);
@@ -440,46 +441,46 @@ TEST_F(GqRoute, WhoNeverHasRoomIsGivenUp)
     ASSERT_EQ(err, 0) << "nothing is under way, so nobody polls";
     EXPECT_EQ(routed.n_local, 1u);
     EXPECT_EQ(o.dropped, 1);
-    munmap(at, gq_remote_len(o.remote));
+    munmap(at, gq_peer_len(o.peer));
 }
 
 TEST_F(GqRoute, RefusesAddressesThatAMailboxCannotSay)
 {
     Owner &o = owner(true, false);
-    gq_route r = {&o, address(o.here.data()), kLen, 1ull << 60, address(media_there.data())};
+    gq_peer_window r = {&o, address(o.here.data()), kLen, 1ull << 60, address(media_there.data())};
 
-    EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
-    r.there = GQ_COPIER_VALUE - kLen + 1;
-    EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
+    EXPECT_EQ(gq_peer_window_add(o.peer, &r), -EINVAL);
+    r.there = GQ_COPY_KERNEL_VALUE - kLen + 1;
+    EXPECT_EQ(gq_peer_window_add(o.peer, &r), -EINVAL);
     r = {&o, address(o.here.data()), kLen, 4096, UINT64_MAX};
-    EXPECT_EQ(gq_route_add(o.remote, &r), -EINVAL);
+    EXPECT_EQ(gq_peer_window_add(o.peer, &r), -EINVAL);
 }
 
 TEST_F(GqRoute, OnlySoManyAtOnce)
 {
-    gq_remote *one_more;
-    gq_remote_options opts = {};
+    gq_peer *one_more;
+    gq_peer_options opts = {};
 
-    for (unsigned i = 0; i < GQ_REMOTES; i++)
+    for (unsigned i = 0; i < GQ_PEERS; i++)
         owner(false, i == 0);
     opts.blocks = 1;
-    EXPECT_EQ(gq_remote_open(routes, &opts, &one_more), -EMFILE);
-    Bytes buffers(GQ_ROUTES);
-    gq_route r = {nullptr, 0x1000, 4096, 0x1000, 0x1000};
-    for (unsigned i = 1; i < GQ_ROUTES; i++) {
+    EXPECT_EQ(gq_peer_open(windows, &opts, &one_more), -EMFILE);
+    Bytes buffers(GQ_PEER_WINDOWS);
+    gq_peer_window r = {nullptr, 0x1000, 4096, 0x1000, 0x1000};
+    for (unsigned i = 1; i < GQ_PEER_WINDOWS; i++) {
         r.owner = &buffers[i];
-        ASSERT_EQ(gq_route_add(owners[i % GQ_REMOTES]->remote, &r), 0);
+        ASSERT_EQ(gq_peer_window_add(owners[i % GQ_PEERS]->peer, &r), 0);
     }
     r.owner = &buffers[0];
-    EXPECT_EQ(gq_route_add(owners[0]->remote, &r), -ENOSPC);
+    EXPECT_EQ(gq_peer_window_add(owners[0]->peer, &r), -ENOSPC);
 }
 
 /* A channel's thread: copies with random places; what is lost is made by it. */
 class Worker
 {
   public:
-    Worker(gq_routes *routes, unsigned channel, const Bytes &media, Owner &o)
-        : routes_(routes), channel_(channel), media_(media), owner_(o)
+    Worker(gq_peer_windows *windows, unsigned channel, const Bytes &media, Owner &o)
+        : windows_(windows), channel_(channel), media_(media), owner_(o)
     {
     }
     void run(std::atomic<bool> &stop)
@@ -503,26 +504,26 @@ class Worker
   private:
     bool transfer(std::vector<gq_gather> &copies)
     {
-        gq_routed routed;
+        gq_peer_copy routed;
         unsigned lost;
         int rc = 0;
 
         FakeRemote::sync(owner_.copies);
-        gq_routes_lock(routes_, channel_);
-        int err =
-            gq_routes_plan(routes_, channel_, copies.data(), (unsigned)copies.size(), &routed);
+        gq_peer_windows_lock(windows_, channel_);
+        int err = gq_peer_windows_plan(windows_, channel_, copies.data(), (unsigned)copies.size(),
+                                       &routed);
         if (!err)
-            gq_routes_post(routes_, channel_, &routed);
-        gq_routes_unlock(routes_, channel_);
+            gq_peer_windows_post(windows_, channel_, &routed);
+        gq_peer_windows_unlock(windows_, channel_);
         if (err)
             return false;
         here_ = routed.n_local != 0;
         for (unsigned i = 0; i < routed.n_local; i++)
             memcpy((void *)copies[i].dst, (const void *)copies[i].src, copies[i].len);
         while (rc != 1) {
-            gq_routes_lock(routes_, channel_);
-            rc = gq_routes_poll(routes_, channel_, &routed, &lost);
-            gq_routes_unlock(routes_, channel_);
+            gq_peer_windows_lock(windows_, channel_);
+            rc = gq_peer_windows_poll(windows_, channel_, &routed, &lost);
+            gq_peer_windows_unlock(windows_, channel_);
             here_ |= rc < 0;
             for (unsigned i = 0; rc < 0 && i < routed.parts[lost].n; i++) {
                 const gq_gather &g = copies[routed.parts[lost].first + i];
@@ -543,7 +544,7 @@ class Worker
         }
     }
 
-    gq_routes *routes_;
+    gq_peer_windows *windows_;
     unsigned channel_;
     const Bytes &media_;
     Owner &owner_;
@@ -558,13 +559,13 @@ TEST_F(GqRoute, OwnersComeAndGoWhileChannelsCopy)
     std::vector<std::thread> threads;
 
     for (unsigned i = 0; i < kChannels; i++)
-        workers.emplace_back(routes, i, media, o);
+        workers.emplace_back(windows, i, media, o);
     for (auto &w : workers)
         threads.emplace_back([&w, &stop] { w.run(stop); });
     for (unsigned i = 0; i < 30; i++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         if (i % 3)
-            gq_route_remove(routes, &o);
+            gq_peer_window_remove(windows, &o);
         else
             end(o);
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -572,7 +573,7 @@ TEST_F(GqRoute, OwnersComeAndGoWhileChannelsCopy)
             open(o);
             answer(o);
         }
-        add_route(o);
+        add_window(o);
     }
     stop = true;
     for (auto &t : threads)

@@ -1,4 +1,5 @@
-/* The daemon's copier without a device: what CUDA answers, and the kernel counts, is made up. */
+/* The daemon's copy kernel without a device: what CUDA answers, and the kernel counts, is made up.
+ */
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda/gq_copier.h"
+#include "cuda/gq_copy_kernel.h"
 
 namespace
 {
@@ -70,7 +71,7 @@ cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
     return cudaSuccess;
 }
 
-cudaError_t __wrap_gq_copier_run(const gq_copier_launch *, unsigned, cudaStream_t)
+cudaError_t __wrap_gq_copy_kernel_run(const gq_copy_kernel_launch *, unsigned, cudaStream_t)
 {
     launches++;
     return launch_result;
@@ -80,29 +81,29 @@ cudaError_t __wrap_gq_copier_run(const gq_copier_launch *, unsigned, cudaStream_
 namespace
 {
 
-class GqCopier : public testing::Test
+class GqCopyKernel : public testing::Test
 {
   protected:
     void SetUp() override
     {
         launches = 0;
         launch_result = stream_result = cudaSuccess;
-        ASSERT_EQ(gq_copier_open(kBlocks, &copier_), 0);
+        ASSERT_EQ(gq_copy_kernel_open(kBlocks, &copy_kernel_), 0);
     }
     void TearDown() override
     {
-        gq_copier_close(copier_);
+        gq_copy_kernel_close(copy_kernel_);
     }
     int submit()
     {
-        return gq_copier_submit(copier_, &kCopy, 1, &ticket_);
+        return gq_copy_kernel_submit(copy_kernel_, &kCopy, 1, &ticket_);
     }
     // The last answer of as many questions as it takes to look at all.
     int poll() const
     {
         int rc = 0;
         for (unsigned i = 0; i < kPolls && rc == 0; i++)
-            rc = gq_copier_poll(copier_, &ticket_);
+            rc = gq_copy_kernel_poll(copy_kernel_, &ticket_);
         return rc;
     }
     // The kernel has copied all there is.
@@ -116,11 +117,11 @@ class GqCopier : public testing::Test
         memcpy(mailboxes->ended.of, mailboxes->launched.of, sizeof(mailboxes->ended.of));
     }
 
-    gq_copier *copier_ = nullptr;
-    gq_copier_ticket ticket_ = {};
+    gq_copy_kernel *copy_kernel_ = nullptr;
+    gq_copy_kernel_ticket ticket_ = {};
 };
 
-TEST_F(GqCopier, IsLaunchedForWorkAndAgainWhenItHasLeft)
+TEST_F(GqCopyKernel, IsLaunchedForWorkAndAgainWhenItHasLeft)
 {
     for (unsigned i = 1; i <= 3; i++) {
         ASSERT_EQ(submit(), 0);
@@ -132,7 +133,7 @@ TEST_F(GqCopier, IsLaunchedForWorkAndAgainWhenItHasLeft)
     }
 }
 
-TEST_F(GqCopier, LeavingWithWorkUndoneIsSeenByWhoWaits)
+TEST_F(GqCopyKernel, LeavingWithWorkUndoneIsSeenByWhoWaits)
 {
     ASSERT_EQ(submit(), 0);
     leave();
@@ -142,7 +143,7 @@ TEST_F(GqCopier, LeavingWithWorkUndoneIsSeenByWhoWaits)
     EXPECT_EQ(poll(), 1);
 }
 
-TEST_F(GqCopier, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
+TEST_F(GqCopyKernel, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
 {
     launch_result = cudaErrorLaunchOutOfResources;
     ASSERT_EQ(submit(), 0) << "who waits is told";
@@ -153,9 +154,9 @@ TEST_F(GqCopier, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
     EXPECT_EQ(launches, 1u) << "what was posted must not be copied any more";
 }
 
-TEST_F(GqCopier, AFailedLaunchLeavesWhatAKernelHasTaken)
+TEST_F(GqCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
 {
-    gq_copier_ticket first;
+    gq_copy_kernel_ticket first;
 
     ASSERT_EQ(submit(), 0);
     first = ticket_;
@@ -164,11 +165,11 @@ TEST_F(GqCopier, AFailedLaunchLeavesWhatAKernelHasTaken)
     ASSERT_EQ(submit(), 0);
     EXPECT_EQ(poll(), 0) << "some of it may be copied yet";
     mailboxes->done.of[0] = mailboxes->posted.of[0];
-    EXPECT_EQ(gq_copier_poll(copier_, &first), 1);
+    EXPECT_EQ(gq_copy_kernel_poll(copy_kernel_, &first), 1);
     EXPECT_EQ(poll(), -EIO);
 }
 
-TEST_F(GqCopier, AFaultIsSeenByWhoWaitsForCopiesOrForRoom)
+TEST_F(GqCopyKernel, AFaultIsSeenByWhoWaitsForCopiesOrForRoom)
 {
     int rc;
 
@@ -180,7 +181,7 @@ TEST_F(GqCopier, AFaultIsSeenByWhoWaitsForCopiesOrForRoom)
     for (unsigned i = 0; i < kManyPolls && rc == -EAGAIN; i++)
         rc = submit();
     EXPECT_EQ(rc, -EIO);
-    EXPECT_EQ(gq_copier_poll(copier_, &ticket_), -EIO);
+    EXPECT_EQ(gq_copy_kernel_poll(copy_kernel_, &ticket_), -EIO);
 }
 
 } // namespace

@@ -1,23 +1,24 @@
 /*
  * Copies between pinned host memory and a GPU's memory, by channels: each is a stream of its own,
- * used by one thread. Large pieces go to the copy engine, many to a call; small ones to the copier
- * (gq_copier.h), which reads the host memory itself, for the copy engine takes ten times as long
- * over them; odd ones to a kernel of the same kind that is launched for them. Small ones with a
- * route (gq_route.h) are made by the process that owns the buffer.
+ * used by one thread. Large pieces go to the copy engine, many to a call; small ones to the copy
+ * kernel (gq_copy_kernel.h), which reads the host memory itself, for the copy engine takes ten
+ * times as long over them; odd ones to a kernel of the same kind that is launched for them. Small
+ * ones with a peer window (gq_peer_window.h) are made by the process that owns the buffer.
  *
- * A submission that the copier does not take whole ends in an event. Once the event has passed, the
- * bytes are in place: the copy engine and the kernel have both written through to the GPU's L2 (or,
- * for copies to the host, to host memory) before an event behind them in the stream is recorded.
+ * A submission that the copy kernel does not take whole ends in an event. Once the event has
+ * passed, the bytes are in place: the copy engine and the kernel have both written through to the
+ * GPU's L2 (or, for copies to the host, to host memory) before an event behind them in the stream
+ * is recorded.
  */
-#include "cuda/gq_mover.h"
+#include "cuda/gq_dma_engine.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "cuda/exec_cuda/gq_kernels.h"
-#include "cuda/gq_copier.h"
-#include "cuda/gq_route.h"
+#include "cuda/gq_copy_kernel.h"
+#include "cuda/gq_peer_window.h"
 
 #define CHANNELS     16u
 #define RING         32u  /* submissions in flight on a channel */
@@ -32,16 +33,16 @@
 /* Its end is that of all its parts. */
 struct submission {
     cudaEvent_t event;
-    bool by_event;  /* part of it was launched, and ends with the event */
-    bool failed;    /* how it ended */
-    bool by_copier; /* part of it was posted here, and ends with the ticket */
-    struct gq_copier_ticket ticket;
-    struct gq_routed routed;
+    bool by_event;       /* part of it was launched, and ends with the event */
+    bool failed;         /* how it ended */
+    bool by_copy_kernel; /* part of it was posted here, and ends with the ticket */
+    struct gq_copy_kernel_ticket ticket;
+    struct gq_peer_copy routed;
 };
 
 struct channel {
     cudaStream_t stream;
-    struct gq_copier *copier;
+    struct gq_copy_kernel *copy_kernel;
     struct submission ring[RING];
     struct gq_gather *gathers; /* pinned: RING rows of MAX_COPIES, read by the kernel */
     uint64_t failed;           /* the last ticket that ended so */
@@ -52,16 +53,16 @@ struct channel {
     size_t lens[MAX_COPIES];
 };
 
-struct gq_mover {
-    struct nvme_mover table;
+struct gq_dma_engine {
+    struct nvme_dma_engine table;
     int device;
-    unsigned copier_blocks; /* of a channel */
-    struct gq_routes *routes;
+    unsigned copy_kernel_blocks; /* of a channel */
+    struct gq_peer_windows *windows;
     struct channel channels[CHANNELS];
 };
-static_assert(MAX_COPIES <= GQ_ROUTE_COPIES, "routes take any submission");
-static_assert(BLOCKS_ENOUGH <= GQ_COPIER_BLOCKS, "blocks have mailboxes");
-static_assert(MAX_COPIES <= BLOCKS_ENOUGH * GQ_COPIER_BOXES * GQ_COPIER_BATCH,
+static_assert(MAX_COPIES <= GQ_PEER_WINDOW_COPIES, "routes take any submission");
+static_assert(BLOCKS_ENOUGH <= GQ_COPY_KERNEL_BLOCKS, "blocks have mailboxes");
+static_assert(MAX_COPIES <= BLOCKS_ENOUGH * GQ_COPY_KERNEL_BOXES * GQ_COPY_KERNEL_BATCH,
               "room for equal ones");
 static_assert(BLOCKS_ENOUGH <= GQ_KEEPER_STREAMS, "a block that has work is launched at once");
 
@@ -78,7 +79,7 @@ static int to_errno(cudaError_t err)
  * The device is a property of the calling thread, and threads come from the controller. Whatever
  * calls CUDA needs it; looks at mailboxes do not.
  */
-static int bind_device(const struct gq_mover *m)
+static int bind_device(const struct gq_dma_engine *m)
 {
     return to_errno(cudaSetDevice(m->device));
 }
@@ -88,26 +89,26 @@ static struct gq_gather *row_of(struct channel *ch, const struct submission *sub
     return ch->gathers + (size_t)(sub - ch->ring) * MAX_COPIES;
 }
 
-static int launch(const struct gq_mover *m, struct channel *ch, struct submission *sub,
+static int launch(const struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
                   const struct gq_gather *small, unsigned n_large, unsigned n_small,
                   bool to_device);
 
 /* What another process did not do is done here. 1, 0 or -EIO. */
-static int end_routed(struct gq_mover *m, struct channel *ch, struct submission *sub)
+static int end_peer(struct gq_dma_engine *m, struct channel *ch, struct submission *sub)
 {
     unsigned channel = (unsigned)(ch - m->channels), lost;
     int rc;
 
-    gq_routes_lock(m->routes, channel);
-    rc = gq_routes_poll(m->routes, channel, &sub->routed, &lost);
-    gq_routes_unlock(m->routes, channel);
+    gq_peer_windows_lock(m->windows, channel);
+    rc = gq_peer_windows_poll(m->windows, channel, &sub->routed, &lost);
+    gq_peer_windows_unlock(m->windows, channel);
     if (rc >= 0)
         return rc;
     return launch(m, ch, sub, row_of(ch, sub) + sub->routed.parts[lost].first, 0,
                   sub->routed.parts[lost].n, true);
 }
 
-static int end_event(const struct gq_mover *m, struct submission *sub)
+static int end_event(const struct gq_dma_engine *m, struct submission *sub)
 {
     cudaError_t err;
 
@@ -126,19 +127,19 @@ static int end_event(const struct gq_mover *m, struct submission *sub)
 }
 
 /* 1: it has ended, 0: it has not, -EIO. */
-static int ended(struct gq_mover *m, struct channel *ch, struct submission *sub)
+static int ended(struct gq_dma_engine *m, struct channel *ch, struct submission *sub)
 {
     int rc = sub->by_event ? end_event(m, sub) : 1;
 
-    if (rc > 0 && sub->by_copier)
-        rc = gq_copier_poll(ch->copier, &sub->ticket);
+    if (rc > 0 && sub->by_copy_kernel)
+        rc = gq_copy_kernel_poll(ch->copy_kernel, &sub->ticket);
     if (rc > 0 && sub->routed.n_parts)
-        rc = end_routed(m, ch, sub);
+        rc = end_peer(m, ch, sub);
     return rc;
 }
 
 /* To the ticket, if all have ended up to it: they end in order, each well or not. */
-static void advance(struct gq_mover *m, struct channel *ch, uint64_t ticket)
+static void advance(struct gq_dma_engine *m, struct channel *ch, uint64_t ticket)
 {
     int rc = 1;
 
@@ -165,14 +166,14 @@ static struct gq_gather direction(const struct nvme_copy *c, bool to_device)
 struct sorted {
     struct gq_gather *small;
     unsigned n_large, n_small;
-    bool plain; /* the copier takes all */
+    bool plain; /* the copy kernel takes all */
 };
 
 static inline void put_piece(struct channel *ch, struct sorted *s, const struct gq_gather *g)
 {
     if (g->len < KERNEL_BELOW) {
         s->small[s->n_small++] = *g;
-        s->plain = s->plain && gq_copier_takes(g);
+        s->plain = s->plain && gq_copy_kernel_takes(g);
         return;
     }
     ch->dsts[s->n_large] = (void *)(uintptr_t)g->dst;
@@ -220,7 +221,7 @@ static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
 }
 
 /* Launched for these pieces, with an event behind them. */
-static int launch(const struct gq_mover *m, struct channel *ch, struct submission *sub,
+static int launch(const struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
                   const struct gq_gather *small, unsigned n_large, unsigned n_small, bool to_device)
 {
     cudaError_t err = cudaSuccess;
@@ -237,45 +238,45 @@ static int launch(const struct gq_mover *m, struct channel *ch, struct submissio
     return err == cudaSuccess ? 0 : -EIO;
 }
 
-static int submit_here(const struct gq_mover *m, struct channel *ch, struct submission *sub,
+static int submit_here(const struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
                        const struct sorted *s, bool to_device)
 {
     int err = -ENOSPC;
 
-    sub->by_event = sub->by_copier = false;
+    sub->by_event = sub->by_copy_kernel = false;
     if (s->n_large + s->n_small == 0)
         return 0;
     if (s->plain)
-        err = gq_copier_submit(ch->copier, s->small, s->n_small, &sub->ticket);
-    sub->by_copier = err != -ENOSPC;
-    if (err == -ENOSPC) /* not for the copier, or too much for it */
+        err = gq_copy_kernel_submit(ch->copy_kernel, s->small, s->n_small, &sub->ticket);
+    sub->by_copy_kernel = err != -ENOSPC;
+    if (err == -ENOSPC) /* not for the copy kernel, or too much for it */
         err = launch(m, ch, sub, s->small, s->n_large, s->n_small, to_device);
     return err;
 }
 
-/* Those that have a route to others, the rest here; all of it or, with an error, nothing. */
-static int submit_routed(struct gq_mover *m, struct channel *ch, struct submission *sub,
-                         struct sorted *s)
+/* Those that have a peer window to others, the rest here; all of it or, with an error, nothing. */
+static int submit_peer(struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
+                       struct sorted *s)
 {
     unsigned channel = (unsigned)(ch - m->channels);
     int err;
 
-    gq_routes_lock(m->routes, channel);
-    err = gq_routes_plan(m->routes, channel, s->small, s->n_small, &sub->routed);
+    gq_peer_windows_lock(m->windows, channel);
+    err = gq_peer_windows_plan(m->windows, channel, s->small, s->n_small, &sub->routed);
     if (!err) {
         s->n_small = sub->routed.n_local;
         err = submit_here(m, ch, sub, s, true);
     }
     if (!err)
-        gq_routes_post(m->routes, channel, &sub->routed);
-    gq_routes_unlock(m->routes, channel);
+        gq_peer_windows_post(m->windows, channel, &sub->routed);
+    gq_peer_windows_unlock(m->windows, channel);
     return err;
 }
 
-static int mover_submit(void *ctx, unsigned channel, bool to_device, const struct nvme_copy *copies,
-                        unsigned n, uint64_t *ticket)
+static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
+                             const struct nvme_copy *copies, unsigned n, uint64_t *ticket)
 {
-    struct gq_mover *m = ctx;
+    struct gq_dma_engine *m = ctx;
     struct channel *ch = &m->channels[channel];
     struct submission *sub = &ch->ring[(ch->submitted + 1) % RING];
     struct sorted sorted;
@@ -288,8 +289,8 @@ static int mover_submit(void *ctx, unsigned channel, bool to_device, const struc
     }
     sorted = sort_pieces(ch, row_of(ch, sub), to_device, copies, n);
     sub->routed.n_parts = 0;
-    if (to_device && sorted.n_small && gq_routes_exist(m->routes))
-        err = submit_routed(m, ch, sub, &sorted);
+    if (to_device && sorted.n_small && gq_peer_windows_exist(m->windows))
+        err = submit_peer(m, ch, sub, &sorted);
     else
         err = submit_here(m, ch, sub, &sorted, to_device);
     if (err)
@@ -298,9 +299,9 @@ static int mover_submit(void *ctx, unsigned channel, bool to_device, const struc
     return 0;
 }
 
-static int mover_poll(void *ctx, unsigned channel, uint64_t ticket)
+static int dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket)
 {
-    struct gq_mover *m = ctx;
+    struct gq_dma_engine *m = ctx;
     struct channel *ch = &m->channels[channel];
 
     advance(m, ch, ticket);
@@ -312,7 +313,7 @@ static int mover_poll(void *ctx, unsigned channel, uint64_t ticket)
 }
 
 /* Memory that is pinned already, by another engine say, serves as well. */
-static int mover_pin(void *ctx, void *addr, size_t len)
+static int dma_engine_pin(void *ctx, void *addr, size_t len)
 {
     cudaError_t err;
 
@@ -326,7 +327,7 @@ static int mover_pin(void *ctx, void *addr, size_t len)
     return to_errno(err);
 }
 
-static void mover_unpin(void *ctx, void *addr)
+static void dma_engine_unpin(void *ctx, void *addr)
 {
     if (bind_device(ctx))
         return;
@@ -334,18 +335,18 @@ static void mover_unpin(void *ctx, void *addr)
         cudaGetLastError();
 }
 
-static const struct nvme_mover_ops mover_ops = {
+static const struct nvme_dma_engine_ops dma_engine_ops = {
     .max_copies = MAX_COPIES,
-    .submit = mover_submit,
-    .poll = mover_poll,
-    .pin = mover_pin,
-    .unpin = mover_unpin,
+    .submit = dma_engine_submit,
+    .poll = dma_engine_poll,
+    .pin = dma_engine_pin,
+    .unpin = dma_engine_unpin,
 };
 
 /* Also of a channel that is only partly open. */
 static void close_channel(struct channel *ch)
 {
-    gq_copier_close(ch->copier);
+    gq_copy_kernel_close(ch->copy_kernel);
     for (unsigned i = 0; i < RING; i++) {
         if (ch->ring[i].event)
             cudaEventDestroy(ch->ring[i].event);
@@ -356,7 +357,7 @@ static void close_channel(struct channel *ch)
         cudaFreeHost(ch->gathers);
 }
 
-static int open_channel(struct channel *ch, unsigned copier_blocks)
+static int open_channel(struct channel *ch, unsigned copy_kernel_blocks)
 {
     cudaError_t err = cudaStreamCreateWithFlags(&ch->stream, cudaStreamNonBlocking);
 
@@ -365,14 +366,15 @@ static int open_channel(struct channel *ch, unsigned copier_blocks)
                             cudaHostAllocPortable | cudaHostAllocMapped);
     for (unsigned i = 0; i < RING && err == cudaSuccess; i++)
         err = cudaEventCreateWithFlags(&ch->ring[i].event, cudaEventDisableTiming);
-    return err == cudaSuccess ? gq_copier_open(copier_blocks, &ch->copier) : to_errno(err);
+    return err == cudaSuccess ? gq_copy_kernel_open(copy_kernel_blocks, &ch->copy_kernel)
+                              : to_errno(err);
 }
 
 /*
- * Blocks of one channel's copier. All of all channels must find room on the device beside other
- * kernels, or those without would wait for those that poll: one for each multiprocessor.
+ * Blocks of one channel's copy kernel. All of all channels must find room on the device beside
+ * other kernels, or those without would wait for those that poll: one for each multiprocessor.
  */
-static int copier_blocks(int device, unsigned *blocks)
+static int copy_kernel_blocks(int device, unsigned *blocks)
 {
     int processors;
     int err = to_errno(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
@@ -385,46 +387,46 @@ static int copier_blocks(int device, unsigned *blocks)
     return err;
 }
 
-void gq_mover_close(struct gq_mover *m)
+void gq_dma_engine_close(struct gq_dma_engine *m)
 {
     bind_device(m);
     for (unsigned i = 0; i < CHANNELS; i++)
         close_channel(&m->channels[i]);
-    gq_routes_close(m->routes);
+    gq_peer_windows_close(m->windows);
     free(m);
 }
 
-int gq_mover_open(int cuda_device, struct gq_mover **out)
+int gq_dma_engine_open(int cuda_device, struct gq_dma_engine **out)
 {
-    struct gq_mover *m = calloc(1, sizeof(*m));
+    struct gq_dma_engine *m = calloc(1, sizeof(*m));
     int err;
 
     if (!m)
         return -ENOMEM;
     m->device = cuda_device;
-    m->table = (struct nvme_mover){.ops = &mover_ops, .ctx = m, .channels = CHANNELS};
+    m->table = (struct nvme_dma_engine){.ops = &dma_engine_ops, .ctx = m, .channels = CHANNELS};
     err = bind_device(m);
     if (!err)
-        err = copier_blocks(cuda_device, &m->copier_blocks);
+        err = copy_kernel_blocks(cuda_device, &m->copy_kernel_blocks);
     if (!err)
-        err = gq_routes_open(CHANNELS, &m->routes);
+        err = gq_peer_windows_open(CHANNELS, &m->windows);
     for (unsigned i = 0; i < CHANNELS && !err; i++)
-        err = open_channel(&m->channels[i], m->copier_blocks);
+        err = open_channel(&m->channels[i], m->copy_kernel_blocks);
     if (err) {
-        gq_mover_close(m);
+        gq_dma_engine_close(m);
         return err;
     }
     *out = m;
     return 0;
 }
 
-const struct nvme_mover *gq_mover_table(const struct gq_mover *m)
+const struct nvme_dma_engine *gq_dma_engine_table(const struct gq_dma_engine *m)
 {
     return &m->table;
 }
 
-struct gq_routes *gq_mover_routes(struct gq_mover *m, unsigned *blocks)
+struct gq_peer_windows *gq_dma_engine_peer_windows(struct gq_dma_engine *m, unsigned *blocks)
 {
-    *blocks = m->copier_blocks;
-    return m->routes;
+    *blocks = m->copy_kernel_blocks;
+    return m->windows;
 }

@@ -1,7 +1,8 @@
 /*
- * The other process of the remote test: a copier over the mailboxes of descriptor 3, for media of
- * descriptor 4, with a buffer of its own. Writes the buffer's handle, its address and the media's
- * to stdout, copies until a byte comes on stdin, then writes what the buffer holds to stdout.
+ * The other process of the remote test: a copy kernel over the mailboxes of descriptor 3, for media
+ * of descriptor 4, with a buffer of its own. Writes the buffer's handle, its address and the
+ * media's to stdout, copies until a byte comes on stdin, then writes what the buffer holds to
+ * stdout.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cuda/gq_copier.h"
+#include "cuda/gq_copy_kernel.h"
 #include "tests/cuda/gq_test_mem.h"
 
 #define MAX_SETS 16u
@@ -24,11 +25,11 @@ static struct set sets[MAX_SETS];
 static unsigned n_sets;
 static bool stopping;
 
-static int run(void *ctx, const struct gq_copier_launch *l, unsigned blocks, unsigned stream)
+static int run(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks, unsigned stream)
 {
     struct set *s = ctx;
 
-    return gq_copier_run(l, blocks, s->streams[stream]) == cudaSuccess ? 0 : -1;
+    return gq_copy_kernel_run(l, blocks, s->streams[stream]) == cudaSuccess ? 0 : -1;
 }
 
 /* Awake all the time: the test of sleeping is one without a GPU. */
@@ -38,7 +39,7 @@ static void *serve(void *arg)
 
     while (!err && !__atomic_load_n(&stopping, __ATOMIC_RELAXED)) {
         for (unsigned i = 0; i < n_sets && !err; i++)
-            err = gq_keeper_look(&sets[i].keeper);
+            err = gq_keeper_peek(&sets[i].keeper);
     }
     return arg;
 }
@@ -57,7 +58,7 @@ static void *share(int fd, size_t len, int rights, unsigned flags, void **there)
 
 static bool open_sets(struct gq_mailbox_head *head, const char *there, unsigned blocks)
 {
-    bool ok = n_sets <= MAX_SETS && gq_copier_load() == cudaSuccess;
+    bool ok = n_sets <= MAX_SETS && gq_copy_kernel_load() == cudaSuccess;
 
     for (unsigned i = 0; i < n_sets && ok; i++) {
         struct gq_mailboxes *m = gq_mailbox_set(head, i);
@@ -101,22 +102,22 @@ static int serve_until_told(struct test_mem *m, const void *media, unsigned char
     return fwrite(copy, m->len, 1, stdout) != 1 || fflush(stdout);
 }
 
-/* gq_remote_child SETS BLOCKS LEN_OF_MAILBOXES LEN_OF_MEDIA LEN */
+/* gq_peer_child SETS BLOCKS LEN_OF_MAILBOXES LEN_OF_MEDIA LEN */
 int main(int argc, char **argv)
 {
     struct test_mem m;
     struct gq_mailbox_head *head;
-    void *boxes, *media;
+    void *slots, *media;
     unsigned char *copy;
     int rc;
 
     if (argc != 6 || !test_mem_alloc(true, strtoul(argv[5], NULL, 10), &m))
         return 1;
     n_sets = (unsigned)strtoul(argv[1], NULL, 10);
-    head = share(3, strtoul(argv[3], NULL, 10), PROT_READ | PROT_WRITE, 0, &boxes);
+    head = share(3, strtoul(argv[3], NULL, 10), PROT_READ | PROT_WRITE, 0, &slots);
     if (!head ||
         !share(4, strtoul(argv[4], NULL, 10), PROT_READ, cudaHostRegisterReadOnly, &media) ||
-        !open_sets(head, boxes, (unsigned)strtoul(argv[2], NULL, 10)))
+        !open_sets(head, slots, (unsigned)strtoul(argv[2], NULL, 10)))
         return 1;
     copy = malloc(m.len);
     rc = copy ? serve_until_told(&m, media, copy) : 1;

@@ -1,4 +1,5 @@
-/* A process that plays a remote copier: keeper and kernel are one thread, copies are memcpy(). */
+/* A process that plays a remote copy kernel: keeper and kernel are one thread, copies are memcpy().
+ */
 #ifndef TESTS_CUDA_GQ_FAKE_REMOTE_H
 #define TESTS_CUDA_GQ_FAKE_REMOTE_H
 
@@ -12,7 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "cuda/gq_route.h"
+#include "cuda/gq_peer_window.h"
 
 class FakeRemote
 {
@@ -73,7 +74,7 @@ class FakeRemote
         bool launched = false;
     };
 
-    static int run(void *ctx, const gq_copier_launch *l, unsigned blocks, unsigned stream)
+    static int run(void *ctx, const gq_copy_kernel_launch *l, unsigned blocks, unsigned stream)
     {
         Set *set = static_cast<Set *>(ctx);
 
@@ -87,18 +88,18 @@ class FakeRemote
         return 0;
     }
 
-    /* The kernel's part: a box is new when its words bear the number of its filling. */
+    /* The kernel's part: a slot is new when its words bear the number of its filling. */
     bool serve_block(Set &set, unsigned b)
     {
         Block &k = set.blocks[b];
         gq_mailboxes *m = set.keeper.m;
-        gq_copier_box *box = &m->boxes[b * GQ_COPIER_BOXES + k.batch % GQ_COPIER_BOXES];
-        uint64_t tag = GQ_COPIER_TAG(k.batch / GQ_COPIER_BOXES + 1);
-        uint64_t head = __atomic_load_n(&box->words[0], __ATOMIC_ACQUIRE);
+        gq_copy_slot *slot = &m->slots[b * GQ_COPY_KERNEL_BOXES + k.batch % GQ_COPY_KERNEL_BOXES];
+        uint64_t tag = GQ_COPY_KERNEL_TAG(k.batch / GQ_COPY_KERNEL_BOXES + 1);
+        uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
 
         if (!k.launch)
             return false;
-        if ((head & ~GQ_COPIER_VALUE) != tag) {
+        if ((head & ~GQ_COPY_KERNEL_VALUE) != tag) {
             if (++k.idle == idle_) {
                 __atomic_store_n(&m->ended.of[b], k.launch, __ATOMIC_RELEASE);
                 k.launch = 0;
@@ -108,8 +109,9 @@ class FakeRemote
         k.idle = 0;
         sync(copies_);
         for (unsigned i = 0; i < (head & 0xff); i++) {
-            memcpy((void *)(box->words[2 + 2 * i] & GQ_COPIER_VALUE),
-                   (void *)(box->words[3 + 2 * i] & GQ_COPIER_VALUE), 1ull << (head >> 8 & 0xff));
+            memcpy((void *)(slot->words[2 + 2 * i] & GQ_COPY_KERNEL_VALUE),
+                   (void *)(slot->words[3 + 2 * i] & GQ_COPY_KERNEL_VALUE),
+                   1ull << (head >> 8 & 0xff));
             copies_++;
         }
         __atomic_store_n(&m->done.of[b], ++k.batch, __ATOMIC_RELEASE);
@@ -120,7 +122,7 @@ class FakeRemote
     {
         bool busy = false;
 
-        gq_keeper_look(&set.keeper);
+        gq_keeper_peek(&set.keeper);
         launches += set.launched;
         set.launched = false;
         for (unsigned b = 0; b < set.blocks.size(); b++) {
