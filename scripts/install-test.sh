@@ -46,13 +46,23 @@ cmake --build "$prefix/build" >/dev/null
     warn "uses_library: fails when built with CMake"
     failed=1
 }
+for example in "$GPUNVME_ROOT"/examples/*.c; do
+    gcc -Wall -Wextra -Werror "$example" -o "$prefix/example" "${flags[@]}" || {
+        warn "$example: does not compile against the installed headers"
+        failed=1
+    }
+done
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 if [ ! -x "$nvcc" ]; then
-    say "install: no nvcc, gpunvme_device.h is not compiled"
-elif ! "$nvcc" -std=c++17 -arch=sm_80 -Xcompiler=-Wall,-Wextra -Werror=all-warnings \
-    "$(pkg-config --cflags gpunvme)" -c -o "$prefix/uses_device.o" "$src/uses_device.cu"; then
-    warn "uses_device: does not compile"
-    failed=1
+    say "install: no nvcc, gpunvme_device.h and the CUDA examples are not compiled"
+else
+    for source in "$src/uses_device.cu" "$GPUNVME_ROOT"/examples/*.cu; do
+        "$nvcc" -std=c++17 -arch=sm_80 -Xcompiler=-Wall,-Wextra -Werror=all-warnings \
+            "$(pkg-config --cflags gpunvme)" -c -o "$prefix/device.o" "$source" || {
+            warn "$source: does not compile against the installed headers"
+            failed=1
+        }
+    done
 fi
 [ "$failed" = 1 ] || say "install: programs, library, header, pkg-config and CMake package work"
 exit "$failed"
