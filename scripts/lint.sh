@@ -10,7 +10,7 @@ usage() {
 Usage: bash scripts/lint.sh [STEP...]
 Steps, all of them but clang without an argument:
   format    clang-format over C, C++ and CUDA files
-  style     include rules, sizes of files and functions, names in documents
+  style     include rules, sizes of files and functions, names in documents, words
   shell     shellcheck over the scripts
   cppcheck  cppcheck over the C files
   tidy      clang-tidy over the C files, clang's warnings of C and C++ files
@@ -33,7 +33,7 @@ lint_format() {
 
 lint_style() {
     local check
-    for check in includes size docs; do
+    for check in includes size docs words; do
         python3 -B "tests/style/check_$check.py" --self-test >/dev/null
         python3 -B "tests/style/check_$check.py" .
     done

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Checks the language of comments and documents: the subject of a sentence is the object named in
+code, not a pronoun.
+
+usage: check_words.py ROOT | --self-test
+
+Counted are pronoun subjects (who, nobody, others, he ...) and "what is ..." clauses, per 1,000
+words of a folder's comments, and of all documents (Markdown, manual pages) together.
+"""
+
+import collections
+import os
+import re
+import sys
+import tempfile
+
+import tree
+
+COUNTED = re.compile(r"\b(who|whoever|whom|nobody|somebody|anybody|everybody|others|he|him|his"
+                     r"|what (?:is|it|was|they))\b", re.IGNORECASE)
+WORD = re.compile(r"[A-Za-z']+")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+# Most per 1,000 words. Folders above LIMIT have the level that they have reached, which is lowered
+# and never raised. The longest folder that matches a file decides.
+LIMIT = 0.2
+DOCUMENTS = "documents"
+LIMITS = {
+    "bench": 5.0,
+    "blockdev": 11.0,
+    "blockdev/nvme": 10.5,
+    "blockdev/pci": 20.5,
+    "blockdev/vfio": 10.5,
+    "blockdev/vfio_user": 5.0,
+    "client/cli": 11.5,
+    "client/device": 11.5,
+    "client/io": 1.5,
+    "client/lib": 7.5,
+    "cuda": 9.5,
+    "cuda/engine": 9.0,
+    "cuda/exec_cpu": 3.5,
+    "cuda/exec_cuda": 8.5,
+    "cuda/queue": 9.5,
+    "fusefs/core": 7.5,
+    "include": 5.0,
+    "layout": 2.0,
+    "mkfs": 9.5,
+    "sim": 12.5,
+    "sim/serve": 6.0,
+    "support": 5.5,
+    "tests": 9.5,
+}
+SAMPLE = 1000  # words: less text is measured as if it had so many
+
+
+def folder_of(name):
+    if not name.endswith(tree.SOURCE_SUFFIXES):
+        return DOCUMENTS
+    folders = [folder for folder in LIMITS if name.startswith(folder + "/")]
+    return max(folders, key=len) if folders else name.split("/")[0]
+
+
+def texts(root):
+    """Each file's folder, name, and the text that counts, with its place in the file."""
+    for name in tree.files(root):
+        if name.endswith(tree.SOURCE_SUFFIXES):
+            parts = [(m.start(), m.group(0)) for m in COMMENT.finditer(tree.read(root, name))]
+        elif name.endswith((".md", ".scd")):
+            text = tree.read(root, name)
+            parts = [(0, CODE.sub(lambda code: re.sub(r"[^\n]", " ", code.group(0)), text))]
+        else:
+            continue
+        yield folder_of(name), name, parts
+
+
+def check(root):
+    words = collections.Counter()
+    found = collections.defaultdict(list)
+    for folder, name, parts in texts(root):
+        whole = tree.read(root, name)
+        for at, text in parts:
+            words[folder] += len(WORD.findall(text))
+            found[folder] += [f"  {name}:{whole.count(chr(10), 0, at + m.start()) + 1}: "
+                              f"{m.group(0)}" for m in COUNTED.finditer(text)]
+    problems = []
+    for folder, hits in sorted(found.items()):
+        rate = 1000 * len(hits) / max(words[folder], SAMPLE)
+        if hits and rate > LIMITS.get(folder, LIMIT):
+            problems += [f"{folder}: {rate:.2f} of 1,000 words are pronoun subjects or 'what is' "
+                         f"clauses, more than {LIMITS.get(folder, LIMIT)}", *hits]
+    return problems
+
+
+def self_test():
+    filler = "/* " + "word " * 4000 + "*/\n"
+    cases = {
+        "layout/good.c": "/* The lease word is polled. */\nint who;\n",
+        "blank/bad.c": "/* Nobody tells it. */ // what is left\n" + filler,
+        "long/good.h": filler + "/* Others wait. */" + filler,
+        "doc.md": "Whoever\n```\nwho\n```\n" + "word " * 4000 + "\nfor others\n",
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in cases.items():
+            os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        found = [line.split(": ")[0] for line in check(root)]
+    expected = ["blank", "  blank/bad.c:1", "  blank/bad.c:1", "documents", "  doc.md:1",
+                "  doc.md:6"]
+    return [] if found == expected else [f"self-test: found {found}, expected {expected}"]
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
+    print("\n".join(problems) if problems else "words: in order")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
