@@ -231,7 +231,7 @@ static int lock(int fd, uint32_t flags)
         kind = LOCK_EX;
     else if (flags & BD_OPEN_READ_ONLY)
         return 0;
-    return bd_file_lock(fd, kind);
+    return file_lock(fd, kind);
 }
 
 static int file_size(const struct file_dev *f, uint64_t *bytes, uint32_t *own_lba)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "blockdev/bd_nvme.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 /* A thread that waits for a queue; on its own stack, linked into the device's list. */
 struct bd_waiter {
@@ -35,7 +35,7 @@ static uint64_t stuck_ms(const struct nvme_bdev *d)
 
 static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)
 {
-    uint64_t until = nvme_deadline_ms(d->c->io_timeout_ms);
+    uint64_t until = deadline_after_ms(d->c->io_timeout_ms);
     struct timespec ts = {.tv_sec = (time_t)(until / 1000000000u),
                           .tv_nsec = (long)(until % 1000000000u)};
 
@@ -70,7 +70,7 @@ static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
 {
     struct bd_waiter w = {0};
     uint64_t seen = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
-    uint64_t give_up = nvme_deadline_ms(stuck_ms(d));
+    uint64_t give_up = deadline_after_ms(stuck_ms(d));
     int rc = 0;
 
     enqueue(d, &w);
@@ -80,8 +80,8 @@ static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
         wait_slice(d, &w);
         now = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
         if (now != seen)
-            give_up = nvme_deadline_ms(stuck_ms(d));
-        else if (!w.got && nvme_now_ns() >= give_up)
+            give_up = deadline_after_ms(stuck_ms(d));
+        else if (!w.got && now_ns() >= give_up)
             rc = -ETIMEDOUT;
         seen = now;
     }

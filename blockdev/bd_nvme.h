@@ -11,6 +11,7 @@
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme_internal.h"
 #include "blockdev/nvme/nvme_queue.h"
+#include "support/clock.h"
 
 #define BD_BOUNCE_MAX    (128u << 10) /* bytes of one bounced command */
 #define BD_BOUNCE_BUDGET (16u << 20)  /* bytes of bounce memory of one queue */
@@ -21,7 +22,7 @@
 struct bd_slot {
     struct nvme_sqe sqe;
     struct bd_io *io;
-    uint64_t deadline; /* ns, nvme_now_ns() */
+    uint64_t deadline; /* ns, now_ns() */
     char *copy_to;     /* bounced read: where the data goes at completion */
     size_t len;        /* bytes of data moved */
     unsigned tries;

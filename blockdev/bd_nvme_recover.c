@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "blockdev/bd_nvme.h"
+#include "support/clock.h"
 #include "support/wait.h"
 
 /*
@@ -29,12 +30,12 @@ uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
 /* Asks for the end of what had expired by `now`. False when the admin queue is of no use. */
 static bool send_aborts(struct bd_queue *q, uint64_t now)
 {
-    uint64_t until = nvme_deadline_ms(q->d->c->admin_timeout_ms);
+    uint64_t until = deadline_after_ms(q->d->c->admin_timeout_ms);
 
     for (unsigned i = 0; i < q->nslots; i++) {
         if (!q->slots[i].busy || q->slots[i].deadline > now)
             continue;
-        if (bd_must_park(q->d) || nvme_now_ns() >= until)
+        if (bd_must_park(q->d) || now_ns() >= until)
             break;
         /* Refused or not, its completion may be on its way. */
         if (nvme_abort(q->d->c, q->qp.qid, (uint16_t)i) && !nvme_ctrlr_healthy(q->d->c))
@@ -47,14 +48,14 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
 static bool late_completions(struct bd_queue *q, uint64_t now)
 {
     unsigned io_ms = q->d->c->io_timeout_ms;
-    uint64_t until = nvme_deadline_ms(io_ms < BD_LATE_MS ? io_ms : BD_LATE_MS);
-    struct nvme_wait wait = {0};
+    uint64_t until = deadline_after_ms(io_ms < BD_LATE_MS ? io_ms : BD_LATE_MS);
+    struct poll_wait wait = {0};
 
     while (bd_any_expired(q, now)) {
-        if (bd_must_park(q->d) || nvme_now_ns() >= until)
+        if (bd_must_park(q->d) || now_ns() >= until)
             return false;
         if (!bd_poll(q))
-            nvme_wait_once(&wait);
+            poll_wait_once(&wait);
     }
     return true;
 }
@@ -94,7 +95,7 @@ static void end_all(struct bd_queue *q)
 /* A queue that brought nothing since it was created will not be better for being created again. */
 static bool climb_to_renewal(struct bd_queue *q)
 {
-    uint64_t now = nvme_now_ns();
+    uint64_t now = now_ns();
 
     if (!nvme_ctrlr_alive(q->d->c))
         return false;

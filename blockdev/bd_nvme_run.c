@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "blockdev/bd_nvme.h"
+#include "support/clock.h"
 #include "support/wait.h"
 
 #define SLEEPS_PER_CHECK   512u /* some 50 ms: with vfio-user a register takes milliseconds */
@@ -21,7 +22,7 @@ void bd_post(struct bd_queue *q, struct bd_slot *slot)
     bool durable = slot->io->op == BD_FLUSH || slot->io->flags & BD_FUA ||
                    (slot->io->op != BD_READ && !q->d->dev.info.volatile_cache);
 
-    slot->deadline = nvme_deadline_ms(c->io_timeout_ms + (durable ? c->t->durable_ms : 0));
+    slot->deadline = deadline_after_ms(c->io_timeout_ms + (durable ? c->t->durable_ms : 0));
     post_within_deadline(q, slot);
 }
 
@@ -82,7 +83,7 @@ static void complete(struct bd_queue *q, struct bd_slot *slot, uint16_t status)
 {
     int error = refused_hint(slot, status) ? 0 : nvme_status_errno(status);
 
-    if (nvme_status_not_yet(status) && nvme_now_ns() + NVME_PATIENCE_NS < slot->deadline) {
+    if (nvme_status_not_yet(status) && now_ns() + NVME_PATIENCE_NS < slot->deadline) {
         q->early = true;
         post_within_deadline(q, slot);
         return;
@@ -142,19 +143,19 @@ bool bd_any_expired(const struct bd_queue *q, uint64_t now)
  * Waits a little. False when waiting any longer is of no use, unless completions have come during
  * the wait: it may have been long, when other work had the processor.
  */
-static bool wait_some(struct bd_queue *q, struct nvme_wait *wait, unsigned *sleeps)
+static bool wait_some(struct bd_queue *q, struct poll_wait *wait, unsigned *sleeps)
 {
-    if (!nvme_wait_once(wait))
+    if (!poll_wait_once(wait))
         return true;
     if (++*sleeps % SLEEPS_PER_CHECK == 0 && !nvme_ctrlr_alive(q->d->c))
         return false;
-    return !bd_any_expired(q, nvme_now_ns());
+    return !bd_any_expired(q, now_ns());
 }
 
 /* Completions that go on coming must not hide a command that is lost among them. */
 static bool time_to_look(const struct bd_queue *q, unsigned *harvests)
 {
-    return ++*harvests % HARVESTS_PER_CHECK == 0 && bd_any_expired(q, nvme_now_ns());
+    return ++*harvests % HARVESTS_PER_CHECK == 0 && bd_any_expired(q, now_ns());
 }
 
 /* A dead queue ends its batch: what was not sent has failed like what was. */
@@ -166,7 +167,7 @@ static void fail_rest(struct bd_batch *b)
 
 void bd_run(struct bd_queue *q, struct bd_batch *b)
 {
-    struct nvme_wait wait = {0};
+    struct poll_wait wait = {0};
     unsigned sleeps = 0, harvests = 0;
 
     while (!q->dead) {
@@ -179,7 +180,7 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
             return;
         ring(q);
         if (bd_poll(q)) {
-            nvme_wait_reset(&wait);
+            poll_wait_reset(&wait);
             pause_if_early(q);
             if (time_to_look(q, &harvests))
                 bd_recover(q);

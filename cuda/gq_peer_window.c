@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/clock.h"
+
 #define NO_REMOTE   UINT8_MAX
 #define MOST_PIECES (2 * GQ_PEER_WINDOW_COPIES) /* of a submission, once they are powers of two */
 
@@ -50,14 +52,6 @@ struct gq_peer_windows {
     struct peer_window windows[GQ_PEER_WINDOWS];
     unsigned n_ways; /* atomic */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static uint32_t state_of(const struct gq_peer *m)
 {

@@ -27,7 +27,7 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
     if (ns->fd < 0)
         return -errno;
     /* Readers share; a writer excludes everyone, or two file systems would corrupt the image. */
-    int rc = bd_file_lock(ns->fd, cfg->read_only ? LOCK_SH : LOCK_EX);
+    int rc = file_lock(ns->fd, cfg->read_only ? LOCK_SH : LOCK_EX);
     if (rc)
         return rc;
     off_t end = lseek(ns->fd, 0, SEEK_END);

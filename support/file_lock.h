@@ -1,4 +1,5 @@
-/* The lock of a drive that is a file or a device of the kernel: flock() of the whole of it. */
+/* The lock of a drive that is a file or a block device of the kernel: flock(2) of the whole of it.
+ */
 #ifndef SUPPORT_FILE_LOCK_H
 #define SUPPORT_FILE_LOCK_H
 
@@ -7,21 +8,21 @@
 #include <time.h>
 
 /*
- * A killed process can be reaped while somebody who looks at it in /proc keeps what it had mapped,
- * and a lock with that, for milliseconds. Whoever takes its place at once is not to be refused.
+ * A reader of /proc/PID/maps keeps the mappings of a killed process, and with them its lock, for
+ * some milliseconds after the process was reaped. The next owner waits that long.
  */
-#define BD_FILE_LOCK_POLLS   200
-#define BD_FILE_LOCK_POLL_NS 1000000
+#define FILE_LOCK_POLLS   200
+#define FILE_LOCK_POLL_NS 1000000
 
-/* kind: LOCK_SH or LOCK_EX. 0; -EBUSY when another has it for longer than that; -errno. */
-static inline int bd_file_lock(int fd, int kind)
+/* kind: LOCK_SH or LOCK_EX. 0; -EBUSY: another process has held it for longer than that; -errno. */
+static inline int file_lock(int fd, int kind)
 {
-    struct timespec ts = {.tv_sec = 0, .tv_nsec = BD_FILE_LOCK_POLL_NS};
+    struct timespec ts = {.tv_sec = 0, .tv_nsec = FILE_LOCK_POLL_NS};
 
     for (unsigned i = 0; flock(fd, kind | LOCK_NB) != 0; i++) {
         if (errno != EWOULDBLOCK)
             return -errno;
-        if (i == BD_FILE_LOCK_POLLS)
+        if (i == FILE_LOCK_POLLS)
             return -EBUSY;
         nanosleep(&ts, NULL);
     }

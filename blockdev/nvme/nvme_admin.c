@@ -5,6 +5,7 @@
 
 #include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
+#include "support/clock.h"
 #include "support/wait.h"
 
 /* admin_mem: one page each for the SQ, the CQ and the data of the command under way. */
@@ -54,7 +55,7 @@ static void *data_page(struct nvme_ctrlr *c)
 
 static uint64_t command_deadline(const struct nvme_ctrlr *c)
 {
-    uint64_t deadline = nvme_deadline_ms(c->admin_timeout_ms);
+    uint64_t deadline = deadline_after_ms(c->admin_timeout_ms);
 
     return c->admin_until && c->admin_until < deadline ? c->admin_until : deadline;
 }
@@ -67,11 +68,11 @@ static uint64_t command_deadline(const struct nvme_ctrlr *c)
 static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline,
                            struct nvme_cqe *cqe)
 {
-    struct nvme_wait wait = {0};
+    struct poll_wait wait = {0};
     unsigned sleeps = 0;
 
     for (;;) {
-        bool late = nvme_now_ns() >= deadline;
+        bool late = now_ns() >= deadline;
 
         if (nvme_ring_poll(&c->admin_ring, cqe)) {
             nvme_ring_release(&c->admin_ring);
@@ -79,7 +80,7 @@ static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline
                 return 0;
         }
         /* Before a deadline is blamed, and now and then: a register may take milliseconds. */
-        if ((late || (nvme_wait_once(&wait) && ++sleeps % SLEEPS_PER_CHECK == 0)) &&
+        if ((late || (poll_wait_once(&wait) && ++sleeps % SLEEPS_PER_CHECK == 0)) &&
             !nvme_ctrlr_alive(c)) {
             nvme_ctrlr_mark_failed(c);
             return -EIO;
@@ -116,7 +117,7 @@ static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *
     for (;;) {
         rc = execute_once(c, sqe, deadline, cqe);
         if (!rc || !nvme_ctrlr_healthy(c) || !nvme_status_not_yet(NVME_STATUS(cqe->status)) ||
-            nvme_now_ns() + NVME_PATIENCE_NS >= deadline)
+            now_ns() + NVME_PATIENCE_NS >= deadline)
             return rc;
         nanosleep(&pause, NULL);
     }
@@ -147,7 +148,7 @@ int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, si
 void nvme_admin_begin(struct nvme_ctrlr *c)
 {
     pthread_mutex_lock(&c->admin_lock);
-    c->admin_until = nvme_deadline_ms(c->admin_timeout_ms);
+    c->admin_until = deadline_after_ms(c->admin_timeout_ms);
 }
 
 void nvme_admin_end(struct nvme_ctrlr *c)

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "blockdev/nvme/nvme_internal.h"
+#include "support/clock.h"
 #include "support/wait.h"
 
 #define CAP_TO_UNIT_MS 500u
@@ -65,11 +66,11 @@ uint32_t nvme_csts(struct nvme_ctrlr *c)
 static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsigned ms,
                      bool stop_on_fatal)
 {
-    uint64_t deadline = nvme_deadline_ms(ms);
-    struct nvme_wait wait = {0};
+    uint64_t deadline = deadline_after_ms(ms);
+    struct poll_wait wait = {0};
 
     for (;;) {
-        bool late = nvme_now_ns() >= deadline;
+        bool late = now_ns() >= deadline;
         uint32_t csts = nvme_csts(c);
 
         if (csts == REGS_GONE)
@@ -81,7 +82,7 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
         if (late)
             return -ETIMEDOUT;
         /* Disabled by somebody else meanwhile: it will not be ready. */
-        if (nvme_wait_once(&wait) && value == NVME_CSTS_RDY &&
+        if (poll_wait_once(&wait) && value == NVME_CSTS_RDY &&
             !(read32(c, NVME_REG_CC) & NVME_CC_EN))
             return -EIO;
     }
@@ -104,10 +105,10 @@ bool nvme_silent(struct nvme_ctrlr *c)
 bool nvme_gone(struct nvme_ctrlr *c)
 {
     const struct timespec pause = {.tv_sec = 0, .tv_nsec = SILENT_POLL_NS};
-    uint64_t deadline = nvme_deadline_ms(NVME_GONE_MS);
+    uint64_t deadline = deadline_after_ms(NVME_GONE_MS);
 
     for (;;) {
-        bool late = nvme_now_ns() >= deadline;
+        bool late = now_ns() >= deadline;
 
         if (!nvme_silent(c))
             return false;

@@ -5,7 +5,7 @@
 
 #include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 /* How long Identify and Set Features may take together after an enable, of admin timeouts. */
 #define VERIFY_TIMEOUTS 2u
@@ -104,7 +104,7 @@ static int verify(struct nvme_ctrlr *c)
 {
     int rc;
 
-    c->admin_until = nvme_deadline_ms((uint64_t)VERIFY_TIMEOUTS * c->admin_timeout_ms);
+    c->admin_until = deadline_after_ms((uint64_t)VERIFY_TIMEOUTS * c->admin_timeout_ms);
     rc = verify_ctrlr(c);
     if (!rc)
         rc = nvme_ns_verify(c);
@@ -142,13 +142,13 @@ static int try_registers(struct nvme_ctrlr *c, int (*disable)(struct nvme_ctrlr 
  */
 static int restart_by_registers(struct nvme_ctrlr *c)
 {
-    uint64_t until = nvme_deadline_ms(NVME_GONE_MS + nvme_ready_ms(c));
+    uint64_t until = deadline_after_ms(NVME_GONE_MS + nvme_ready_ms(c));
     int rc = nvme_gone(c) ? -ENODEV : try_registers(c, nvme_disable_any);
 
     while (rc && rc != -ENXIO && rc != -ENODEV) {
         if (nvme_gone(c))
             return -ENODEV;
-        if (!nvme_overtaken(c) || nvme_now_ns() >= until)
+        if (!nvme_overtaken(c) || now_ns() >= until)
             return rc;
         rc = try_registers(c, nvme_disable);
     }

@@ -9,7 +9,7 @@
 
 #include "blockdev/pci/pci.h"
 #include "blockdev/pci/pci_sysfs.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define VFIO_DRIVER "vfio-pci"
 #define STUB_DRIVER "pci-stub" /* keeps a device from others and does nothing: VFIO allows it */
@@ -141,10 +141,10 @@ static bool driver_is(const char *root, const char *bdf, const char *driver)
 static int wait_for_driver(const char *root, const char *bdf, const char *driver)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
-    uint64_t deadline = nvme_deadline_ms(BIND_MS);
+    uint64_t deadline = deadline_after_ms(BIND_MS);
 
     while (!driver_is(root, bdf, driver)) {
-        if (nvme_now_ns() > deadline)
+        if (now_ns() > deadline)
             return -ETIMEDOUT;
         nanosleep(&pause, NULL);
     }

@@ -11,7 +11,7 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define POLL_NS 10000000
 
@@ -55,7 +55,7 @@ bool vfio_wait_turn(uint64_t deadline)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
 
-    if (nvme_now_ns() > deadline)
+    if (now_ns() > deadline)
         return false;
     nanosleep(&pause, NULL);
     return true;
@@ -63,7 +63,7 @@ bool vfio_wait_turn(uint64_t deadline)
 
 int vfio_open_node(const char *path, const struct vfio_why *why)
 {
-    uint64_t deadline = nvme_deadline_ms(VFIO_TURN_MS);
+    uint64_t deadline = deadline_after_ms(VFIO_TURN_MS);
     int fd;
 
     while ((fd = open(path, O_RDWR | O_CLOEXEC)) < 0 && errno == EBUSY)

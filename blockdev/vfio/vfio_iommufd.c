@@ -10,7 +10,7 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 #include "blockdev/vfio/vfio_iommufd_abi.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define MAX_WINDOWS 256u /* reserved ranges are a handful */
 
@@ -58,7 +58,7 @@ static int open_files(struct vfio *v, const char *root, const char *bdf, const s
 static int bind_device(struct vfio *v, const struct vfio_why *why)
 {
     struct vfio_bind_iommufd ask = {.argsz = sizeof(ask), .iommufd = v->space};
-    uint64_t deadline = nvme_deadline_ms(VFIO_TURN_MS);
+    uint64_t deadline = deadline_after_ms(VFIO_TURN_MS);
     bool taken;
 
     while (ioctl(v->device, VFIO_BIND_IOMMUFD, &ask)) {

@@ -20,7 +20,7 @@
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define MAX_CAPS    48u /* all that fit into 192 bytes of 4 */
 #define CAP_MISSING 0
@@ -299,9 +299,9 @@ static void quiet_controller(struct vfio *v)
 
     if (cc == UINT32_MAX || !(cc & NVME_CC_EN))
         return;
-    deadline = nvme_deadline_ms((NVME_CAP_TO(vfio_read64(&v->t, NVME_REG_CAP)) + 1) * CAP_TO_MS);
+    deadline = deadline_after_ms((NVME_CAP_TO(vfio_read64(&v->t, NVME_REG_CAP)) + 1) * CAP_TO_MS);
     vfio_write32(&v->t, NVME_REG_CC, cc & ~NVME_CC_EN);
-    while (vfio_read32(&v->t, NVME_REG_CSTS) & NVME_CSTS_RDY && nvme_now_ns() < deadline)
+    while (vfio_read32(&v->t, NVME_REG_CSTS) & NVME_CSTS_RDY && now_ns() < deadline)
         nanosleep(&pause, NULL);
 }
 
@@ -402,10 +402,10 @@ static int give_up(struct vfio *v)
 static bool comes_back(struct vfio *v)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
-    uint64_t deadline = nvme_deadline_ms(NVME_GONE_MS);
+    uint64_t deadline = deadline_after_ms(NVME_GONE_MS);
 
     while (!nvme_cap_answered(vfio_read64(&v->t, NVME_REG_CAP))) {
-        if (nvme_now_ns() >= deadline)
+        if (now_ns() >= deadline)
             return false;
         nanosleep(&pause, NULL);
     }

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "blockdev/vfio/vfio_internal.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define BUSY_MS 1000u /* how long the kernel may refuse because others hold the device's lock */
 #define POLL_NS 1000000
@@ -95,7 +95,7 @@ static int start(struct call *c)
 
 static int wait_for_end(struct call *c, unsigned ms)
 {
-    uint64_t ns = nvme_deadline_ms(ms);
+    uint64_t ns = deadline_after_ms(ms);
     struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u),
                              .tv_nsec = (long)(ns % 1000000000u)};
     int rc = 0;
@@ -133,10 +133,10 @@ int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work)
 int vfio_reset_function(int device)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
-    uint64_t deadline = nvme_deadline_ms(BUSY_MS);
+    uint64_t deadline = deadline_after_ms(BUSY_MS);
 
     while (ioctl(device, VFIO_DEVICE_RESET)) {
-        if (errno != EAGAIN || nvme_now_ns() > deadline)
+        if (errno != EAGAIN || now_ns() > deadline)
             return -EIO;
         nanosleep(&pause, NULL);
     }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "blockdev/vfio_user/vfio_user_internal.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 /* A command of the server with its data at most; read only to find the next message. */
 #define MAX_REFUSED (VFIO_USER_DEFAULT_DATA_XFER_SIZE + 4096u)
@@ -50,7 +50,7 @@ static int wait_for(const struct vfio_user_conn *c, short events, uint64_t deadl
 {
     for (;;) {
         struct pollfd p = {.fd = c->fd, .events = events};
-        uint64_t now = nvme_now_ns();
+        uint64_t now = now_ns();
         uint64_t ms = now < deadline ? (deadline - now + 999999) / 1000000 : 0;
 
         if (ms == 0)
@@ -252,7 +252,7 @@ static int send_command(struct vfio_user_conn *c, const struct vfio_user_msg *m,
 
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
 {
-    uint64_t deadline = nvme_deadline_ms(c->timeout_ms);
+    uint64_t deadline = deadline_after_ms(c->timeout_ms);
     struct vfio_user_fds fds = {.n = 0};
     int rc;
 

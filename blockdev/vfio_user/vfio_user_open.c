@@ -14,7 +14,7 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user.h"
 #include "blockdev/vfio_user/vfio_user_internal.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define DEFAULT_MS 5000u
 
@@ -224,10 +224,10 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
 /* connect() with a deadline: it waits while the server has as many clients waiting as it wants. */
 static int connect_within(int fd, const struct sockaddr_un *addr, unsigned timeout_ms)
 {
-    uint64_t deadline = nvme_deadline_ms(timeout_ms);
+    uint64_t deadline = deadline_after_ms(timeout_ms);
 
     for (;;) {
-        uint64_t now = nvme_now_ns();
+        uint64_t now = now_ns();
         uint64_t us = now < deadline ? (deadline - now) / 1000 + 1 : 0;
         struct timeval left = {.tv_sec = (time_t)(us / 1000000),
                                .tv_usec = (suseconds_t)(us % 1000000)};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "gpunvme/gpunvme.h"
+#include "support/clock.h"
 
 #define DEFAULT_BUFFER (256u << 20)
 #define MAX_BUFFER     ((size_t)1 << 40)
@@ -146,24 +147,17 @@ const char *cli_executor_name(uint32_t executor)
     return executor < sizeof(names) / sizeof(names[0]) ? names[executor] : "unknown";
 }
 
-double cli_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 void cli_progress_start(struct cli_progress *p, const char *what, uint64_t total, bool quiet)
 {
     *p = (struct cli_progress){.what = what,
                                .total = total,
-                               .started = cli_seconds(),
+                               .started = now_seconds(),
                                .on = !quiet && total && isatty(STDERR_FILENO)};
 }
 
 void cli_progress_step(struct cli_progress *p, uint64_t done)
 {
-    double now = cli_seconds();
+    double now = now_seconds();
     uint64_t ms = (uint64_t)(now * 1000);
     if (!p->on || ms < p->last_shown_ms + 100)
         return;

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "support/clock.h"
 #include <json-c/json.h>
 
 #define CLI_SCHEMA_VERSION 1
@@ -64,7 +65,7 @@ void cli_json_print(struct json_object *root);
 
 const char *cli_path_name(uint32_t path);
 const char *cli_executor_name(uint32_t executor);
-double cli_seconds(void); /* monotonic */
+double now_seconds(void); /* monotonic */
 
 /* Progress on a terminal: one line, rewritten at most ten times a second. */
 struct cli_progress {

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "client/cli/cli_copy.h"
+#include "support/clock.h"
 
 static int hash_chunk(struct cli_session *s, XXH3_state_t *hash, size_t len)
 {
@@ -29,9 +30,9 @@ static int read_chunks(struct cli_session *s, int fd, uint64_t size, struct cli_
     cli_progress_start(&progress, t->file, size, s->options.quiet);
     do {
         struct gpunvme_result r;
-        double start = cli_seconds();
+        double start = now_seconds();
         n = gpunvme_read(s->buffer, fd, 0, t->bytes, gpunvme_buffer_len(s->buffer), &r);
-        double seconds = cli_seconds() - start;
+        double seconds = now_seconds() - start;
         if (n < 0) {
             err = (int)n;
         } else {

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "client/cli/cli_copy.h"
+#include "support/clock.h"
 
 /* Fills the buffer from the source; the bytes of a chunk, 0 at the end, -1 after a message. */
 static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
@@ -36,11 +37,11 @@ static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
 static int store_chunk(struct cli_session *s, int fd, size_t len, struct cli_transfer *t)
 {
     struct gpunvme_result r;
-    double start = cli_seconds();
+    double start = now_seconds();
     ssize_t n = gpunvme_write(s->buffer, fd, 0, t->bytes, len, &r);
     if (n < 0)
         return cli_error(t->file, "%s", gpunvme_error());
-    cli_account(t, &r, (uint64_t)n, cli_seconds() - start);
+    cli_account(t, &r, (uint64_t)n, now_seconds() - start);
     return (size_t)n == len ? 0 : cli_error(t->file, "%s", gpunvme_error());
 }
 

@@ -10,6 +10,7 @@
 #include "client/device/device_image.h"
 #include "client/lib/socket.h"
 #include "cuda/gq_mailbox.h"
+#include "support/clock.h"
 
 #define KERNEL   "gq_copy_kernel_kernel"
 #define MAX_SETS 64u
@@ -19,7 +20,6 @@
  * theirs to end, a millisecond or so, before it finds room again.
  */
 #define IDLE_NS     2000000u
-#define NS_PER_S    1000000000u
 #define SLEEP_S     1 /* at most, before it looks again */
 #define INITIAL_MAX 16u
 
@@ -87,13 +87,6 @@ void copy_kernel_close(struct copy_kernel *c)
 }
 
 /* --- The thread ------------------------------------------------------------------------------ */
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
 
 static int launch(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks,
                   unsigned stream)

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "client/lib/socket.h"
+#include "support/clock.h"
 
 #define ALIGNMENT  256u
-#define NS_PER_MS  1000000u
 #define IDLE_MS    1000u /* beyond the deadline of a command */
 #define DOORBELL   sizeof(uint32_t)
 #define STATE_SIZE sizeof(struct gpunvme_lease_page)

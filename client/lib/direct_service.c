@@ -10,11 +10,10 @@
 #include "client/device/device_image.h"
 #include "client/device/gd_service.h"
 #include "client/lib/error.h"
+#include "support/clock.h"
 
 #define KERNEL      "gpunvme_direct_serve"
 #define PAGE        4096u
-#define NS_PER_S    1000000000u
-#define NS_PER_MS   1000000u
 #define THREADS     (GD_READ_QUEUES * 32u)
 #define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
 #define CLOCK_LOOKS 64u                  /* of looks, the clock is looked at with one */
@@ -118,13 +117,6 @@ void direct_service_close(struct direct_service *s)
     cuda_driver_unload(p->cuda, p->device, &s->kernel);
     pthread_mutex_destroy(&s->lock);
     free(s);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
 /*

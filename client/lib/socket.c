@@ -8,22 +8,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define SOCKET_TIMEOUT_S 10
-#define MS_PER_S         1000
+#include "support/clock.h"
 
-static int64_t now_ms(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * MS_PER_S + ts.tv_nsec / (1000 * 1000);
-}
+#define SOCKET_TIMEOUT_S 10
 
 /* Until there is something to receive, whatever signals come meanwhile. */
 static int await(int s)
 {
-    int64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
+    uint64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
     struct pollfd p = {.fd = s, .events = POLLIN};
-    for (int64_t left; (left = end - now_ms()) > 0;) {
+    for (int64_t left; (left = (int64_t)(end - now_ms())) > 0;) {
         int n = poll(&p, 1, (int)left);
         if (n > 0)
             return 0;
@@ -51,7 +45,7 @@ static int socket_connect(const char *path)
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
     if (path[0] != '@')
         size++;
-    int64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
+    uint64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
     int err;
     do
         err = connect(s, (struct sockaddr *)&addr, size) == 0 ? 0 : -errno;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "client/lib/client_internal.h"
+#include "support/clock.h"
 
 #define AVOID_GPU_S 10
 #define BLOCK       4096u
@@ -105,13 +106,6 @@ void gpunvme_use_end(struct gpunvme_buffer *b)
     if (--b->users == 0)
         pthread_cond_broadcast(&g->unused);
     pthread_mutex_unlock(&g->lock);
-}
-
-static int64_t now_s(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec;
 }
 
 static uint64_t crossover(const struct gpunvme_options *o, const struct range *r)

@@ -87,15 +87,15 @@ static bool pass_all(struct gq_doorbell_proxy *r)
 }
 
 /* Between two looks, the lock is free for others. */
-static bool pause_polling(struct gq_doorbell_proxy *r, struct nvme_wait *w, bool changed)
+static bool pause_polling(struct gq_doorbell_proxy *r, struct poll_wait *w, bool changed)
 {
     bool slept = false;
 
     unlock(r);
     if (changed)
-        nvme_wait_reset(w);
+        poll_wait_reset(w);
     else
-        slept = nvme_wait_once(w);
+        slept = poll_wait_once(w);
     while (__atomic_load_n(&r->waiting, __ATOMIC_RELAXED))
         sched_yield();
     pthread_mutex_lock(&r->lock);
@@ -109,7 +109,7 @@ static bool pause_polling(struct gq_doorbell_proxy *r, struct nvme_wait *w, bool
 static void *poll_proxied(void *arg)
 {
     struct gq_doorbell_proxy *r = arg;
-    struct nvme_wait w = {0};
+    struct poll_wait w = {0};
 
     pthread_mutex_lock(&r->lock);
     while (!r->closing) {
@@ -118,7 +118,7 @@ static void *poll_proxied(void *arg)
         if (!pause_polling(r, &w, changed) || r->active || r->closing)
             continue;
         pthread_cond_wait(&r->wake, &r->lock);
-        nvme_wait_reset(&w);
+        poll_wait_reset(&w);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;

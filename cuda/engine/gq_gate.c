@@ -3,10 +3,9 @@
 #include <errno.h>
 #include <time.h>
 
-#include "support/wait.h"
+#include "support/clock.h"
 
-#define NS_PER_SEC 1000000000u
-#define STEP_NS    2000000u /* how soon a run that waits finds out that it is cancelled */
+#define STEP_NS 2000000u /* how soon a run that waits finds out that it is cancelled */
 
 int gq_gate_init(struct gq_gate *g)
 {
@@ -45,8 +44,8 @@ static int too_late(const struct gq_launch *l, const uint32_t *flags, uint64_t w
 static int wait_a_step(struct gq_gate *g, uint64_t now)
 {
     uint64_t until = now + STEP_NS;
-    struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_SEC),
-                          .tv_nsec = (long)(until % NS_PER_SEC)};
+    struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_S),
+                          .tv_nsec = (long)(until % NS_PER_S)};
 
     return -pthread_rwlock_clockrdlock(&g->lock, CLOCK_MONOTONIC, &ts);
 }
@@ -60,12 +59,12 @@ static void spend(struct gq_launch *l, uint64_t waited)
 
 static int wait_for(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
 {
-    uint64_t start = nvme_now_ns(), now = start;
+    uint64_t start = now_ns(), now = start;
     int err;
 
     do {
         err = wait_a_step(g, now);
-        now = nvme_now_ns();
+        now = now_ns();
         if (err == -ETIMEDOUT)
             err = too_late(l, flags, now - start);
     } while (err == -EAGAIN);

@@ -8,6 +8,7 @@
 #include "cuda/engine/gq_plan.h"
 #include "cuda/engine/gq_region.h"
 #include "cuda/gq_exec.h"
+#include "support/clock.h"
 
 #define GQ_MAX_SLOTS   8u
 #define GQ_SLOT_RUNS   2u /* chunks of a transfer under way at once */
@@ -109,7 +110,7 @@ void gq_buffer_remove_window(struct gq_buffer *b);
 
 /*
  * Takes a slot and up to `want` queues, at least one; a large transfer leaves some to others.
- * Waits for the first until `deadline_ns` (gq_now_ns), or, when that is 0, as long as a command may
+ * Waits for the first until `deadline_ns` (now_ns), or, when that is 0, as long as a command may
  * take, not counting the time of a reset. -ENODEV when every queue or slot is
  * quarantined, -EIO when the controller has failed for good, -ETIMEDOUT, -ECANCELED.
  */
@@ -129,7 +130,5 @@ void gq_queue_renew(struct gq_engine *e, struct gq_queue *q);
 /* Makes the engine a user of its controller: resets stop it from then on. */
 void gq_recover_open(struct gq_engine *e);
 void gq_recover_close(struct gq_engine *e);
-
-uint64_t gq_now_ns(void);
 
 #endif

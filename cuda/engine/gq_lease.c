@@ -3,18 +3,9 @@
 #include <time.h>
 
 #include "cuda/engine/gq_internal.h"
+#include "support/clock.h"
 
-#define NS_PER_SEC   1000000000u
 #define WAIT_STEP_NS 1000000u /* how soon a waiting transfer notices its cancel flag */
-#define NS_PER_MS    1000000u
-
-uint64_t gq_now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * NS_PER_SEC + (uint64_t)ts.tv_nsec;
-}
 
 static int free_slot(const struct gq_engine *e)
 {
@@ -68,7 +59,7 @@ static void take(struct gq_engine *e, uint64_t want, unsigned slot, struct gq_le
 /* Under e->lock. Returns 0 or why waiting must end. */
 static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volatile uint32_t *cancel)
 {
-    uint64_t now = gq_now_ns(), until = now + WAIT_STEP_NS;
+    uint64_t now = now_ns(), until = now + WAIT_STEP_NS;
     struct timespec ts;
     int err = lost(e);
 
@@ -78,15 +69,15 @@ static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volati
         return -ECANCELED;
     if (now >= deadline_ns)
         return -ETIMEDOUT;
-    ts = (struct timespec){.tv_sec = (time_t)(until / NS_PER_SEC),
-                           .tv_nsec = (long)(until % NS_PER_SEC)};
+    ts = (struct timespec){.tv_sec = (time_t)(until / NS_PER_S),
+                           .tv_nsec = (long)(until % NS_PER_S)};
     pthread_cond_timedwait(&e->changed, &e->lock, &ts);
     return 0;
 }
 
 static uint64_t own_deadline(const struct gq_engine *e)
 {
-    return gq_now_ns() + (uint64_t)e->opts.deadline_ms * NS_PER_MS;
+    return now_ns() + (uint64_t)e->opts.deadline_ms * NS_PER_MS;
 }
 
 static bool is_available(const struct gq_engine *e, int slot)

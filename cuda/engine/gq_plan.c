@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "support/minmax.h"
+
 /* A piece is copied or zeroed by one group of threads, so a large one is cut up to share it. */
 #define PIECE_MAX (256u << 10)
 
@@ -9,11 +11,6 @@
 #define STAGE_WHOLE (16u << 10)
 
 #define FIRST_CHUNK_CMDS 1024u
-
-static uint64_t min64(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 static int check_extent(const struct gq_plan_env *env, const struct gq_extent *x)
 {
@@ -116,7 +113,7 @@ static uint64_t step_direct(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
                             uint64_t left)
 {
     uint32_t lba = p->env.lba_size;
-    uint64_t n = min64(left - left % lba, p->env.max_command);
+    uint64_t n = min_u64(left - left % lba, p->env.max_command);
 
     if (chunk->n_cmds == p->cmds)
         return 0;
@@ -135,7 +132,7 @@ static uint64_t staged_length(const struct gq_plan *p, uint64_t dev, uint64_t me
     uint64_t head = lba - dev % lba;
 
     if (left > STAGE_WHOLE && (mem + head) % 4 == 0)
-        return min64(left, head);
+        return min_u64(left, head);
     return left;
 }
 
@@ -146,13 +143,13 @@ static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
     const struct gq_region *staging = p->env.staging;
     uint32_t lba = p->env.lba_size;
     uint64_t lead = dev % lba, off = staging_off + chunk->staging_used;
-    uint64_t cap = min64(min64(p->env.max_command, PIECE_MAX), room / 8);
+    uint64_t cap = min_u64(min_u64(p->env.max_command, PIECE_MAX), room / 8);
     uint64_t n, cover, buffer, staged;
 
     cap = cap < lba ? lba : cap - cap % lba;
-    n = min64(staged_length(p, dev, mem, left), cap - lead);
+    n = min_u64(staged_length(p, dev, mem, left), cap - lead);
     cover = gq_prp_clip(off, (lead + n + lba - 1) / lba * lba, lba);
-    n = min64(n, cover - lead);
+    n = min_u64(n, cover - lead);
     if (chunk->n_cmds == p->cmds || chunk->n_pieces == GQ_CHUNK_PIECES ||
         chunk->staging_used + cover > room)
         return 0;
@@ -169,7 +166,7 @@ static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
 
 static uint64_t step_zero(struct gq_plan *p, struct gq_chunk *chunk, uint64_t mem, uint64_t left)
 {
-    uint64_t n = min64(left, PIECE_MAX);
+    uint64_t n = min_u64(left, PIECE_MAX);
 
     if (chunk->n_pieces == GQ_CHUNK_PIECES)
         return 0;
@@ -185,7 +182,7 @@ bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_of
     chunk->start = p->pos;
     while (p->pos < p->len) {
         const struct gq_extent *x = &p->extents[p->extent];
-        uint64_t left = min64(x->bytes - p->within, p->len - p->pos);
+        uint64_t left = min_u64(x->bytes - p->within, p->len - p->pos);
         uint64_t mem = p->env.buffer_head + p->pos;
         uint64_t dev = x->lba * p->env.lba_size + p->within;
         uint64_t n;

@@ -12,6 +12,7 @@
 
 #include "blockdev/nvme/nvme_queue.h"
 #include "cuda/engine/gq_internal.h"
+#include "support/clock.h"
 #include "support/wait.h"
 
 #define USER_OFFSET offsetof(struct gq_engine, user)
@@ -222,7 +223,7 @@ static bool abort_each(struct gq_engine *e, unsigned i, struct gq_slot *slots, u
 
         if (slots[cid].cmd >= GQ_SLOT_FREE)
             continue;
-        if (nvme_now_ns() >= until)
+        if (now_ns() >= until)
             return false;
         err = nvme_abort(e->ctrlr, q->qp.qid, (uint16_t)cid);
         if (err && err != -EAGAIN)
@@ -239,14 +240,14 @@ static bool abort_each(struct gq_engine *e, unsigned i, struct gq_slot *slots, u
 static bool abort_commands(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
-    uint64_t until = nvme_deadline_ms(GQ_ABORT_MS);
+    uint64_t until = deadline_after_ms(GQ_ABORT_MS);
     struct gq_slot *slots = calloc(q->qp.depth, sizeof(*slots));
-    struct nvme_wait wait = {0};
+    struct poll_wait wait = {0};
     bool good = slots && !e->exec->ops->port_slots(e->exec, i, slots) && harvest(e, i, slots) &&
                 abort_each(e, i, slots, until);
 
-    while (good && q->state.in_flight && nvme_now_ns() < until) {
-        nvme_wait_once(&wait);
+    while (good && q->state.in_flight && now_ns() < until) {
+        poll_wait_once(&wait);
         good = harvest(e, i, slots);
     }
     free(slots);

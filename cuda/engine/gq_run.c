@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define NS_PER_MS 1000000u
+#include "support/clock.h"
 
 int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result)
 {
@@ -30,7 +30,7 @@ void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *r)
 
 uint64_t gq_job_deadline(unsigned deadline_ms)
 {
-    return deadline_ms ? gq_now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
+    return deadline_ms ? now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
 }
 
 /* Deals the queues of the lease to the runs. */
@@ -113,7 +113,7 @@ static int check_time(const struct gq_job *j, uint64_t *budget_ns)
         return -ECANCELED;
     if (!j->deadline_ns)
         return 0;
-    now = gq_now_ns();
+    now = now_ns();
     if (now >= j->deadline_ns)
         return -ETIMEDOUT;
     *budget_ns = j->deadline_ns - now;

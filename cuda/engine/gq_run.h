@@ -10,6 +10,7 @@
 #define CUDA_ENGINE_GQ_RUN_H
 
 #include "cuda/engine/gq_internal.h"
+#include "support/clock.h"
 
 /* A share of a job's queues, and the list they work on. */
 struct gq_job_run {
@@ -24,7 +25,7 @@ struct gq_job {
     struct gq_buffer *buffer; /* entered by the caller */
     const volatile uint32_t *cancel;
     struct gq_result *result; /* all but bytes and nvme_status are filled in here */
-    uint64_t deadline_ns;     /* gq_now_ns(), of the whole job; 0: none */
+    uint64_t deadline_ns;     /* now_ns(), of the whole job; 0: none */
     uint64_t want;            /* queues; looked at before each lease */
     uint32_t opcode;
     const struct gq_reads *reads; /* the list of a call, its only one; NULL: lists of commands */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cuda/gq_host.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define PAGE_MASK       ((uint64_t)NVME_PAGE_SIZE - 1)
 #define MAX_CPU_THREADS 64u
@@ -204,14 +204,14 @@ static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     (void)chunk;
     l->run.kick = x->rings ? cpu_of(x)->transport : NULL;
     l->run.flags = &x->flags;
-    l->started_ns = nvme_now_ns();
+    l->started_ns = now_ns();
     return 0;
 }
 
 /* What keeps a run from beginning when its turn has come, with no command sent. */
 static enum gq_outcome too_late(struct gq_launch *l)
 {
-    uint64_t passed = nvme_now_ns() - l->started_ns;
+    uint64_t passed = now_ns() - l->started_ns;
 
     if (l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED))
         return GQ_OUT_CANCELLED;

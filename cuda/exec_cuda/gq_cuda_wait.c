@@ -6,7 +6,8 @@
 
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/exec_cuda/gq_kernels.h"
-#include "support/wait.h"
+#include "support/clock.h"
+#include "support/minmax.h"
 
 #define ASK_CUDA_EVERY 4096u /* looks at memory */
 #define LOOKS_FOR_ONE  512u  /* that a short list is worth before others may have the processor */
@@ -50,11 +51,6 @@ static uint32_t count_signs(const struct gq_launch *l)
     return n;
 }
 
-static uint64_t min64(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /*
  * A kernel whose commands make no progress leaves when the oldest is overdue, which it looks for
  * eight times within a command's deadline; and at once at the end of its budget, or when it is told
@@ -62,7 +58,7 @@ static uint64_t min64(uint64_t a, uint64_t b)
  */
 static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
 {
-    uint64_t now = nvme_now_ns(), limit;
+    uint64_t now = now_ns(), limit;
     uint32_t signs = count_signs(l);
 
     if (signs != w->signs) {
@@ -73,9 +69,9 @@ static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
         w->leave_ns = now;
     limit = w->sign_ns + l->run.command_ns + l->run.command_ns / 8;
     if (l->run.budget_ns)
-        limit = min64(limit, w->start_ns + l->run.budget_ns);
+        limit = min_u64(limit, w->start_ns + l->run.budget_ns);
     if (w->leave_ns)
-        limit = min64(limit, w->leave_ns);
+        limit = min_u64(limit, w->leave_ns);
     return now >= limit + HANG_NS;
 }
 
@@ -121,7 +117,7 @@ static cudaError_t move_pieces(const struct gq_cuda *cu, const struct gq_launch 
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk)
 {
-    struct watch w = {.start_ns = nvme_now_ns(), .sign_ns = nvme_now_ns()};
+    struct watch w = {.start_ns = now_ns(), .sign_ns = now_ns()};
     bool running = chunk->n_cmds != 0, pieces = !l->is_write && chunk->n_pieces, moving = false;
     cudaError_t err = cudaErrorNotReady;
 

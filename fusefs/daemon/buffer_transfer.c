@@ -11,8 +11,10 @@
 
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fuse_notify.h"
+#include "layout/format.h"
+#include "support/clock.h"
+#include "support/minmax.h"
 
-#define BLOCK 4096u
 /*
  * Bytes of one run of the executor. A read pins blocks and blocks no other
  * request; a write blocks other writers and ordinary reads of the file.
@@ -21,11 +23,6 @@
 #define WRITE_CHUNK (256ull << 20)
 /* Minimum time between two log lines about the fallback. */
 #define FALLBACK_LOG_S 60
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 bool transfer_is_cancelled(const struct transfer *t)
 {
@@ -61,10 +58,8 @@ static bool may_fall_back(const struct transfer *t, int err)
  */
 static void log_fallback(struct daemon *d, int err, unsigned nvme_status)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
     int64_t last = atomic_load_explicit(&d->fallback_logged, memory_order_relaxed);
-    int64_t at = (int64_t)ts.tv_sec + 1;
+    int64_t at = now_s() + 1;
     if (last && at - last < FALLBACK_LOG_S)
         return;
     if (atomic_compare_exchange_strong(&d->fallback_logged, &last, at))
@@ -123,11 +118,11 @@ static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64
     if (err)
         return err;
     if (t->gpu) {
-        *wanted = least(len, t->write ? WRITE_CHUNK : READ_CHUNK);
+        *wanted = min_u64(len, t->write ? WRITE_CHUNK : READ_CHUNK);
         return t->write ? transfer_gpu_write(t, *wanted, moved)
                         : transfer_gpu_read(t, *wanted, moved);
     }
-    *wanted = least(len, MAX_IO);
+    *wanted = min_u64(len, MAX_IO);
     return bounce_chunk(t, *wanted, moved);
 }
 
@@ -183,8 +178,9 @@ int transfer_read(struct transfer *t)
 static int move_write(struct transfer *t)
 {
     bool ended = false;
-    uint64_t head = least((BLOCK - t->rw.file_offset % BLOCK) % BLOCK, t->rw.len);
-    uint64_t tail = (t->rw.len - head) % BLOCK;
+    uint64_t head =
+        min_u64((LAY_BLOCK_SIZE - t->rw.file_offset % LAY_BLOCK_SIZE) % LAY_BLOCK_SIZE, t->rw.len);
+    uint64_t tail = (t->rw.len - head) % LAY_BLOCK_SIZE;
     int err = head ? move_part(t, head, &ended) : 0;
     if (!err && !ended)
         err = move_range(t, t->rw.len - head - tail, &ended);
@@ -202,11 +198,7 @@ static int move_all(struct transfer *t)
 
 static int64_t deadline_of(const struct gpunvme_ioc_rw *rw)
 {
-    struct timespec ts;
-    if (!rw->deadline_ms)
-        return 0;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000 + rw->deadline_ms;
+    return rw->deadline_ms ? (int64_t)(now_ms() + rw->deadline_ms) : 0;
 }
 
 /*

@@ -5,21 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
-#include <time.h>
 
 #include "fusefs/daemon/buffer_transfer.h"
 #include "fusefs/daemon/daemon_log.h"
-
-#define BLOCK 4096u
+#include "layout/format.h"
+#include "support/clock.h"
 
 int transfer_time_left(const struct transfer *t, unsigned *ms)
 {
-    struct timespec ts;
     *ms = 0;
     if (!t->deadline)
         return 0;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    int64_t left = t->deadline - ((int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000);
+    int64_t left = t->deadline - (int64_t)now_ms();
     if (left <= 0)
         return -ETIMEDOUT;
     *ms = (unsigned)left;
@@ -133,7 +130,7 @@ int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
         ffs_map_abandon(&map);
         return -EROFS;
     }
-    written -= written % BLOCK;
+    written -= written % LAY_BLOCK_SIZE;
     int end = ffs_map_write_end(&map, written);
     if (end)
         return end;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/join.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define SLOTS       (sizeof(((struct closer *)0)->slots) / sizeof(struct closing *))
 #define OF_ONE      4u /* slots of one user */
@@ -103,7 +103,7 @@ static void end(struct closing *k, uint64_t until)
 
 void closer_end(struct closer *c)
 {
-    uint64_t until = nvme_deadline_ms(END_WAIT_MS);
+    uint64_t until = deadline_after_ms(END_WAIT_MS);
     for (size_t i = 0; i < SLOTS; i++) {
         if (c->slots[i])
             end(c->slots[i], until);

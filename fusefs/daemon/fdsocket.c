@@ -22,6 +22,7 @@
 
 #include "fusefs/daemon/closer.h"
 #include "gpunvme/gpunvme_ioctl.h"
+#include "support/clock.h"
 
 #define MAX_TOKENS      256
 #define MAX_CONNECTIONS 64
@@ -59,13 +60,6 @@ struct fdsocket {
     struct closer closer;                           /* used by the thread only */
     struct fdsocket_handler handler;
 };
-
-static time_t now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec;
-}
 
 /*
  * True for a memfd: no other kind of file has seals, and its close(2) never
@@ -107,7 +101,7 @@ static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
     uint64_t value = 0;
     if (getrandom(&value, sizeof(value), 0) != (ssize_t)sizeof(value) || value == 0)
         return 0;
-    time_t at = now();
+    time_t at = now_s();
     pthread_mutex_lock(&s->lock);
     struct token *t = free_token(s, uid, at);
     if (t)
@@ -119,7 +113,7 @@ static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
 int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
 {
     int err = -ENOENT;
-    time_t at = now();
+    time_t at = now_s();
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < MAX_TOKENS && token != 0; i++) {
         struct token *t = &s->tokens[i];
@@ -226,7 +220,7 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
     ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
-    c->expires = now() + LIFETIME_S;
+    c->expires = now_s() + LIFETIME_S;
     int fd = received_fd(s, &msg, c->uid);
     if (fd >= 0 && n == (ssize_t)sizeof(in.zero) && in.zero == 0)
         return send_token(s, c, fd);
@@ -268,7 +262,7 @@ static bool accept_one(struct fdsocket *s)
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &reply_bytes, sizeof(reply_bytes)) == 0)
         c = free_connection(s, peer.uid);
     if (c)
-        *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now() + LIFETIME_S};
+        *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now_s() + LIFETIME_S};
     else
         close(fd);
     return true;
@@ -276,7 +270,7 @@ static bool accept_one(struct fdsocket *s)
 
 static void serve_connection(struct fdsocket *s, struct connection *c, short events)
 {
-    bool keep = c->expires > now();
+    bool keep = c->expires > now_s();
     if (keep && events)
         keep = serve_message(s, c);
     if (!keep) {

@@ -1,11 +1,12 @@
 #ifndef FUSEFS_DAEMON_JOIN_H
 #define FUSEFS_DAEMON_JOIN_H
 
+#include "support/clock.h"
 #include <pthread.h>
 #include <stdint.h>
 
 /*
- * until_ns: on the clock of nvme_now_ns() (CLOCK_MONOTONIC). Returns 0, or
+ * until_ns: on the clock of now_ns() (CLOCK_MONOTONIC). Returns 0, or
  * -ETIMEDOUT: not joined.
  */
 int join_until(pthread_t thread, uint64_t until_ns);

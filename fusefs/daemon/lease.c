@@ -15,7 +15,7 @@
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/lease_copy.h"
 #include "fusefs/daemon/lease_internal.h"
-#include "support/wait.h"
+#include "support/clock.h"
 
 #define DEFAULT_DEPTH 64u
 
@@ -230,7 +230,7 @@ static void revoke(struct leases *t, struct lease *l)
     if (l->revoked)
         return;
     l->revoked = true;
-    l->delete_at = nvme_deadline_ms(GPUNVME_LEASE_GRACE_MS);
+    l->delete_at = deadline_after_ms(GPUNVME_LEASE_GRACE_MS);
     set_revoked(l);
     lease_queues_stop(t, l);
 }
@@ -320,7 +320,7 @@ static void *run(void *arg)
         struct lease *l = next_to_delete(t);
         if (t->closed)
             end_closed(t);
-        else if (l && l->delete_at <= nvme_now_ns())
+        else if (l && l->delete_at <= now_ns())
             delete_revoked(t, l);
         else if (l)
             wait_until(t, l->delete_at);

@@ -8,6 +8,7 @@
 
 #include "cuda/engine/gq_doorbell_proxy.h"
 #include "fusefs/daemon/lease.h"
+#include "support/clock.h"
 
 #define LEASE_NO_SHADOW GQ_MAX_QUEUES
 
@@ -31,7 +32,7 @@ struct lease {
     struct lease_pair *pairs;
     unsigned n_pairs;            /* 0: none, or deleted */
     bool revoked;                /* the pairs are deleted at delete_at */
-    uint64_t delete_at;          /* nvme_now_ns() */
+    uint64_t delete_at;          /* now_ns() */
     bool deleting;               /* the table's thread deletes the pairs now */
     unsigned resets_seen;        /* leases.resets before the pairs were created */
     struct gq_peer *copy_kernel; /* the holder's copy kernel; NULL: none */

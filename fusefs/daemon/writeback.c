@@ -16,7 +16,6 @@
 #include "fusefs/daemon/daemon.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/join.h"
-#include "support/wait.h"
 
 /* FILEID_INO64_GEN of linux/exportfs.h: the type of FUSE's file handles. */
 #define HANDLE_TYPE  0x81
@@ -114,7 +113,7 @@ static int open_mount(const char *mountpoint)
 static int run(struct work *w, unsigned seconds)
 {
     pthread_t thread;
-    uint64_t until = nvme_deadline_ms(seconds * MS_PER_S);
+    uint64_t until = deadline_after_ms(seconds * MS_PER_S);
     int err = -pthread_create(&thread, NULL, sync_files, w);
     if (!err)
         err = seconds ? join_until(thread, until) : -pthread_join(thread, NULL);

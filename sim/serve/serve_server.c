@@ -19,6 +19,7 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_session.h"
+#include "support/clock.h"
 
 #define BEGUN_MS       2000 /* in which the first message, and any that has begun, must come */
 #define SEND_MS        2000 /* a client must read its answers */
@@ -46,14 +47,6 @@ static void say(const char *object, const char *fmt, ...)
     vfprintf(stderr, fmt, ap);
     va_end(ap);
     fputc('\n', stderr);
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
 /* A socket file that nobody listens on is what a killed server leaves. */

@@ -1,0 +1,41 @@
+/* Monotonic time (CLOCK_MONOTONIC), and its units. */
+#ifndef SUPPORT_CLOCK_H
+#define SUPPORT_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define NS_PER_S  1000000000ull
+#define NS_PER_MS 1000000ull
+#define MS_PER_S  1000ull
+
+static inline uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint64_t now_ms(void)
+{
+    return now_ns() / NS_PER_MS;
+}
+
+static inline int64_t now_s(void)
+{
+    return (int64_t)(now_ns() / NS_PER_S);
+}
+
+static inline double now_seconds(void)
+{
+    return (double)now_ns() / NS_PER_S;
+}
+
+/* The time `ms` milliseconds from now, in ns as now_ns() counts. */
+static inline uint64_t deadline_after_ms(uint64_t ms)
+{
+    return now_ns() + ms * NS_PER_MS;
+}
+
+#endif

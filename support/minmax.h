@@ -1,0 +1,12 @@
+/* The smaller of two sizes. */
+#ifndef SUPPORT_MINMAX_H
+#define SUPPORT_MINMAX_H
+
+#include <stdint.h>
+
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+#endif
