@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <gpunvme.h>
+#include <gpunvme/gpunvme.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <gpunvme.h>
-#include <gpunvme_device.h>
+#include <gpunvme/gpunvme.h>
+#include <gpunvme/gpunvme_device.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

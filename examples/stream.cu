@@ -7,7 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <gpunvme.h>
+#include <gpunvme/gpunvme.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
