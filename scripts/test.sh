@@ -68,7 +68,7 @@ failed_cases() {
 # most seeds of random cases, and transfers by 32 lanes of one thread or by one lane, where the same
 # transfer with a doorbell thread (Tier0) runs.
 TSAN_SPARED='*FsCorrupt.*:FsBig.*:Crash.*:CrashFiles.*:FsNames.LinksAreLimited:'
-TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:*/FsData.*/4:*/FsData.*/5:CommandOnMount.AFullDevice*:'
+TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:CommandOnMount.AFullDevice*:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu32*:*/GqReadv.*/Cpu32*:*/GqChunks.*/Cpu32*:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu1:*/GqReadv.*/Cpu1:LeaseBounds.TheSegmentsOfOneUser*:'
 TSAN_SPARED+='*/ReadvGrowing.*/bounce:Readv.AFileInVeryManyExtents*'
