@@ -91,6 +91,11 @@ void ffs_iref(struct ffs_inode *inode, uint64_t n);
 void ffs_iput(struct ffs_inode *inode, uint64_t n);
 uint64_t ffs_ino(const struct ffs_inode *inode);
 uint32_t ffs_generation(const struct ffs_inode *inode);
+/*
+ * A word for the caller's own use, accessed by __atomic operations. 0 when the
+ * inode is read into memory; kept while references are held.
+ */
+uint32_t *ffs_user_word(struct ffs_inode *inode);
 
 void ffs_getattr(struct ffs_inode *inode, struct ffs_attr *out);
 

@@ -356,3 +356,8 @@ uint32_t ffs_generation(const struct ffs_inode *inode)
     /* Set once, before anyone else finds the inode. */
     return lay_get32(inode->d.generation);
 }
+
+uint32_t *ffs_user_word(struct ffs_inode *inode)
+{
+    return &inode->user_word;
+}

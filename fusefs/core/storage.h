@@ -120,6 +120,7 @@ struct ffs_inode {
     _Atomic uint64_t map_generation; /* grows with every change of the extents */
     _Atomic uint64_t tid;            /* last transaction that changed it */
     _Atomic uint64_t data_tid;       /* same, for changes that matter to fdatasync */
+    uint32_t user_word;              /* ffs_user_word() */
     /* Owned by the inode table: */
     uint64_t refs;
     struct ffs_inode *hash_next;

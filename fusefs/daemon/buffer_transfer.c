@@ -267,7 +267,7 @@ void transfer_run(struct transfer *t)
     t->error = final_error(t, t->error);
     rw->bytes = t->done;
     if (t->write && t->done)
-        notify_written(t->daemon->session, ffs_ino(t->inode), rw->file_offset, t->done,
+        notify_written(t->daemon->session, t->inode, rw->file_offset, t->done,
                        rw->file_offset + t->done > size, last);
 }
 

@@ -14,6 +14,13 @@
 
 /* Limit of one READ or WRITE request, bytes; the size of a bounce buffer. */
 #define MAX_IO (1u << 20)
+/*
+ * More session threads than transfers and unregistrations can block at once on a
+ * small machine. An idle thread costs its stack only.
+ */
+#define SESSION_THREADS 16
+/* Background requests that the kernel keeps in flight: readahead and direct I/O. */
+#define BACKGROUND_MAX 64
 
 struct buffers;
 struct leases;
@@ -67,6 +74,7 @@ struct daemon {
     struct bounce_stats bounced;
     _Atomic int64_t fallback_logged; /* CLOCK_MONOTONIC seconds of the last line, 0: none yet */
     _Atomic unsigned inline_reads;   /* transfers that session threads run now */
+    _Atomic unsigned held_writes;    /* direct_write.c: replies held back */
     pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */
     pthread_mutex_t files_lock;
     struct open_file *files; /* protected by files_lock */

@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/direct_write.h"
 #include "fusefs/daemon/fuse_ops.h"
+#include "fusefs/daemon/kernel_cache.h"
 
 /*
- * keep_cache: pages remain valid across opens, since all changes pass through
- * the kernel, except those of the WRITE ioctl, which invalidates the range it
- * wrote. The kernel itself handles O_DIRECT.
+ * keep_cache: pages remain valid across opens. All changes pass through the
+ * kernel, except those of the WRITE ioctl and of O_DIRECT writes, which
+ * invalidate the range that they wrote.
  */
 static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_file_info *fi)
 {
@@ -133,7 +135,10 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
         op_reply(req, size <= MAX_IO ? -ENOMEM : -EINVAL);
         return;
     }
-    ssize_t n = file_read(op_file(fi)->inode, (uint64_t)offset, b->data, size);
+    struct ffs_inode *inode = op_file(fi)->inode;
+    if (!is_direct(fi))
+        kernel_cache_add(inode, KERNEL_PAGES);
+    ssize_t n = file_read(inode, (uint64_t)offset, b->data, size);
     if (n < 0)
         op_reply(req, (int)n);
     else
@@ -145,9 +150,15 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
               struct fuse_file_info *fi)
 {
     (void)ino;
-    ssize_t n = ffs_write(op_file(fi)->inode, (uint64_t)offset, data, size);
+    struct ffs_inode *inode = op_file(fi)->inode;
+    bool direct = is_direct(fi);
+    if (!direct)
+        kernel_cache_add(inode, KERNEL_PAGES);
+    ssize_t n = ffs_write(inode, (uint64_t)offset, data, size);
     if (n < 0)
         op_reply(req, (int)n);
+    else if (direct)
+        direct_write_reply(req, inode, (uint64_t)offset, (size_t)n);
     else
         fuse_reply_write(req, (size_t)n);
 }

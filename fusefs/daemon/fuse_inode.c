@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fusefs/daemon/fuse_ops.h"
+#include "fusefs/daemon/kernel_cache.h"
 
 /*
  * "." and ".." come from NFS export; with "." the node id may be stale. A
@@ -78,6 +79,7 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     (void)fi;
     int err = op_node(req, ino, &inode);
     if (!err) {
+        kernel_cache_add(inode, KERNEL_ATTR);
         ffs_getattr(inode, &attr);
         ffs_iput(inode, 1);
     }
@@ -131,6 +133,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set, struct
     (void)fi;
     int err = op_node(req, ino, &inode);
     if (!err) {
+        kernel_cache_add(inode, KERNEL_ATTR);
         err = ffs_setattr(inode, &attr, set_of(set), &out);
         ffs_iput(inode, 1);
     }

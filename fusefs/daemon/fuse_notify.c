@@ -10,6 +10,7 @@
 #include <syslog.h>
 
 #include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/kernel_cache.h"
 
 /*
  * The kernel learns a file's size from replies to its own requests; an O_APPEND
@@ -23,14 +24,36 @@ static void push_size(struct fuse_session *session, uint64_t ino, uint64_t size,
     fuse_lowlevel_notify_store(session, ino, (off_t)(size - 1), &vec, (enum fuse_buf_copy_flags)0);
 }
 
-void notify_written(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len,
-                    bool grew, char last)
+static void invalidate(struct fuse_session *session, uint64_t ino, off_t offset, off_t len)
 {
-    if (grew)
-        push_size(session, ino, offset + len, last);
-    int err = fuse_lowlevel_notify_inval_inode(session, ino, (off_t)offset, (off_t)len);
+    int err = fuse_lowlevel_notify_inval_inode(session, ino, offset, len);
     /* -ENOENT: the kernel has forgotten the inode and holds no page of it. */
     if (err && err != -ENOENT && err != -ENODEV && err != -ENOTCONN)
-        log_line(LOG_ERR, "inode %llu: the page cache was not invalidated after a GPU write: %d",
+        log_line(LOG_ERR, "inode %llu: the page cache was not invalidated after a write: %d",
                  (unsigned long long)ino, err);
+}
+
+void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len)
+{
+    invalidate(session, ino, (off_t)offset, (off_t)len);
+}
+
+/* A negative offset invalidates no pages. */
+void notify_attr(struct fuse_session *session, uint64_t ino)
+{
+    invalidate(session, ino, -1, 0);
+}
+
+void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint64_t offset,
+                    uint64_t len, bool grew, char last)
+{
+    uint64_t ino = ffs_ino(inode);
+    if (grew) {
+        kernel_cache_add(inode, KERNEL_PAGES);
+        push_size(session, ino, offset + len, last);
+    }
+    if (kernel_cache_has(inode, KERNEL_PAGES))
+        notify_pages(session, ino, offset, len);
+    else
+        notify_attr(session, ino);
 }

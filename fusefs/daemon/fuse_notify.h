@@ -1,10 +1,13 @@
-/* Notifications to the kernel about changes behind its page cache. */
+/*
+ * Notifications to the kernel about changes behind its page cache.
+ */
 #ifndef FUSEFS_DAEMON_FUSE_NOTIFY_H
 #define FUSEFS_DAEMON_FUSE_NOTIFY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ffs_inode;
 struct fuse_session;
 
 /*
@@ -13,13 +16,21 @@ struct fuse_session;
  * file, and last its last byte.
  *
  * Called by the worker that serves the WRITE ioctl, before the reply, without a
- * lock of the file system and without a buffer use: the kernel waits in here
- * for page locks, and a page is locked while a READ or WRITE request for it
- * waits for another thread. The caller of the ioctl holds no page lock. Never
- * called by a session thread: with all session threads in here, no thread would
- * serve the request that unlocks the page.
+ * lock of the file system and without a buffer use: notify_pages() applies.
  */
-void notify_written(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len,
-                    bool grew, char last);
+void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint64_t offset,
+                    uint64_t len, bool grew, char last);
+
+/*
+ * Invalidates the pages of bytes [offset, offset + len), and the attributes.
+ *
+ * The kernel waits in here for page locks. A page is locked while a READ or
+ * WRITE request for it waits for a session thread, so the request that is being
+ * served must hold no page lock, and some session threads must remain outside.
+ */
+void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len);
+
+/* Invalidates the attributes. Waits for no page lock. */
+void notify_attr(struct fuse_session *session, uint64_t ino);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include "fusefs/daemon/kernel_cache.h"
+
 struct daemon *op_daemon(fuse_req_t req)
 {
     return fuse_req_userdata(req);
@@ -50,6 +52,7 @@ void op_stat(const struct ffs_attr *attr, struct stat *st)
 void op_entry(struct daemon *d, struct ffs_inode *inode, struct fuse_entry_param *e)
 {
     struct ffs_attr attr;
+    kernel_cache_add(inode, KERNEL_ATTR);
     ffs_getattr(inode, &attr);
     *e = (struct fuse_entry_param){.ino = attr.ino,
                                    .generation = attr.generation,

@@ -23,13 +23,7 @@
 #include "fusefs/daemon/shutdown.h"
 #include "fusefs/daemon/workers.h"
 
-/*
- * More threads than transfers and unregistrations can block at once on a small
- * machine. An idle thread costs its stack only.
- */
-#define SESSION_THREADS  16
 #define TRANSFER_THREADS 8
-#define BACKGROUND_MAX   64
 #define READ_AHEAD                                        \
     (2 * MAX_IO) /*                                       \
                   * two requests: the second is in flight \
@@ -215,22 +209,33 @@ static void stop_services(struct daemon *d)
     bounce_pool_free(&d->bounces);
 }
 
-static int loop(struct daemon *d)
+static struct fuse_loop_config *loop_config(void)
 {
-    struct shutdown shutdown;
     struct fuse_loop_config *config = fuse_loop_cfg_create();
-    int err = config ? 0 : -ENOMEM;
-    if (err)
-        return err;
+    if (!config)
+        return NULL;
     fuse_loop_cfg_set_clone_fd(config, 0);
     fuse_loop_cfg_set_max_threads(config, SESSION_THREADS);
     fuse_loop_cfg_set_idle_threads(config, SESSION_THREADS);
-    err = shutdown_watch(&shutdown, d);
-    if (!err) {
+    return config;
+}
+
+/* Serves until the end of the session, and ends the transfers in any case. */
+static int loop(struct daemon *d)
+{
+    struct shutdown shutdown;
+    struct fuse_loop_config *config = loop_config();
+    int err = config ? shutdown_watch(&shutdown, d) : -ENOMEM;
+    if (err) {
+        stop_transfers(d);
+    } else {
         err = fuse_session_loop_mt(d->session, config);
+        shutdown_loop_ended(&shutdown);
+        stop_transfers(d);
         shutdown_unwatch(&shutdown);
     }
-    fuse_loop_cfg_destroy(config);
+    if (config)
+        fuse_loop_cfg_destroy(config);
     return err;
 }
 
@@ -283,7 +288,6 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
     }
     /* A positive value is a signal's number; no signal reaches the loop. */
     status = loop(d) ? EXIT_SYSTEM : 0;
-    stop_transfers(d);
     fuse_session_unmount(d->session);
 destroy:
     if (d->session)

@@ -6,15 +6,18 @@
 #include "fusefs/daemon/shutdown.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mount.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -25,6 +28,11 @@
 
 /* Interval of wake-ups until the loop has seen the end of the session. */
 #define WAKE_MS 50
+/* Wake-ups until the connection is aborted: 3 s. */
+#define ABORT_ROUNDS 60u
+/* Sums of the values written to the eventfd. */
+#define LOOP_ENDED      1u
+#define TRANSFERS_ENDED 2u
 /* Bound of the write-back of mappings before a removal. */
 #define REMOVAL_S 10
 
@@ -120,23 +128,59 @@ static void take_signal(struct shutdown *s)
 }
 
 /*
- * The loop may be about to block until it has returned, so the wake-up repeats.
+ * Ends every request with ECONNABORTED, and with it the page locks that a thread
+ * of this process may wait for.
  */
+static void abort_connection(const struct shutdown *s)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", s->connection);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    log_line(LOG_WARNING, "%s: requests are still pending, the connection is aborted",
+             s->daemon->opts->mountpoint);
+    ssize_t n = write(fd, "1", 1);
+    (void)n; /* without effect, the threads wait on */
+    close(fd);
+}
+
+/*
+ * The end of the session: the loop may be about to block until it has returned,
+ * so the wake-up repeats.
+ */
+static void hasten(const struct shutdown *s, unsigned round)
+{
+    pthread_kill(s->main, SIGUSR1);
+    if (round == ABORT_ROUNDS)
+        abort_connection(s);
+}
+
+static uint64_t stage_of(const struct shutdown *s)
+{
+    uint64_t stage = 0;
+    ssize_t n = read(s->stage, &stage, sizeof(stage));
+    return n == (ssize_t)sizeof(stage) ? stage : 0;
+}
+
 static void *watch(void *arg)
 {
     struct shutdown *s = arg;
     struct nvme_transport *t = s->daemon->stack.drive.transport;
-    struct pollfd p[3] = {{.fd = s->stop, .events = POLLIN},
+    struct pollfd p[3] = {{.fd = s->stage, .events = POLLIN},
                           {.fd = s->signals, .events = POLLIN},
                           {.fd = t ? t->removal_fd : -1, .events = POLLIN}};
-    while (!p[0].revents) {
-        bool ending = fuse_session_exited(s->daemon->session);
-        if (poll(p, 3, ending ? WAKE_MS : -1) < 0 && errno != EINTR)
+    uint64_t stage = 0;
+    for (unsigned round = 0; stage < TRANSFERS_ENDED;) {
+        bool ending = stage || fuse_session_exited(s->daemon->session);
+        if (poll(p, ending ? 1 : 3, ending ? WAKE_MS : -1) < 0 && errno != EINTR)
             return NULL;
         if (p[0].revents)
-            return NULL;
-        if (ending)
-            pthread_kill(s->main, SIGUSR1);
+            stage += stage_of(s);
+        if (ending) {
+            hasten(s, ++round);
+            continue;
+        }
         if (p[1].revents)
             take_signal(s);
         if (t && p[2].revents) {
@@ -147,14 +191,23 @@ static void *watch(void *arg)
     return NULL;
 }
 
+/* The device number of a FUSE mount names its connection. Sends no request to the mount. */
+static unsigned connection_of(const char *mountpoint)
+{
+    struct statx st;
+    int flags = AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
+    return statx(AT_FDCWD, mountpoint, flags, 0, &st) == 0 ? st.stx_dev_minor : 0;
+}
+
 int shutdown_watch(struct shutdown *s, struct daemon *d)
 {
     struct sigaction action = {.sa_handler = wake};
     sigset_t set = watched();
     *s = (struct shutdown){.daemon = d, .main = pthread_self()};
     sigaction(SIGUSR1, &action, NULL);
-    s->stop = eventfd(0, EFD_CLOEXEC);
-    if (s->stop < 0)
+    s->connection = connection_of(d->opts->mountpoint);
+    s->stage = eventfd(0, EFD_CLOEXEC);
+    if (s->stage < 0)
         return -errno;
     s->signals = signalfd(-1, &set, SFD_CLOEXEC);
     int err = s->signals < 0 ? -errno : -pthread_create(&s->thread, NULL, watch, s);
@@ -162,16 +215,25 @@ int shutdown_watch(struct shutdown *s, struct daemon *d)
         return 0;
     if (s->signals >= 0)
         close(s->signals);
-    close(s->stop);
+    close(s->stage);
     return err;
+}
+
+static void advance(struct shutdown *s, uint64_t stages)
+{
+    ssize_t n = write(s->stage, &stages, sizeof(stages));
+    (void)n; /* cannot fail: the counter is far from its limit */
+}
+
+void shutdown_loop_ended(struct shutdown *s)
+{
+    advance(s, LOOP_ENDED);
 }
 
 void shutdown_unwatch(struct shutdown *s)
 {
-    uint64_t one = 1;
-    ssize_t n = write(s->stop, &one, sizeof(one));
-    (void)n; /* cannot fail: the counter is far from its limit */
+    advance(s, TRANSFERS_ENDED);
     pthread_join(s->thread, NULL);
     close(s->signals);
-    close(s->stop);
+    close(s->stage);
 }

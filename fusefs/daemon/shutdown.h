@@ -18,8 +18,9 @@ struct daemon;
 struct shutdown {
     struct daemon *daemon;
     pthread_t thread, main;
-    int signals; /* signalfd */
-    int stop;    /* eventfd: the session has ended */
+    int signals;         /* signalfd */
+    int stage;           /* eventfd: the loop has returned, then the transfers have ended */
+    unsigned connection; /* number of the mount in /sys/fs/fuse/connections */
 };
 
 /*
@@ -27,7 +28,13 @@ struct shutdown {
  * 0 or -errno.
  */
 int shutdown_watch(struct shutdown *s, struct daemon *d);
-/* Called after the loop has returned. */
+/*
+ * Called after the loop has returned: requests are no longer served. Threads that
+ * still wait for one (a page cache invalidation) are released by an abort of the
+ * connection after some seconds.
+ */
+void shutdown_loop_ended(struct shutdown *s);
+/* Called after the transfers have ended. */
 void shutdown_unwatch(struct shutdown *s);
 void shutdown_block_signals(void);
 

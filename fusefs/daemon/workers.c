@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define BUFFER_THREADS 8u
+#define CACHE_THREADS  2u
 #define USER_THREADS   4u /* of BUFFER_THREADS, for one user */
 
 struct job_queue {
@@ -25,8 +26,8 @@ struct worker {
 };
 
 struct workers {
-    pthread_mutex_t lock;       /* protects all fields below except wanted, count and thread ids */
-    struct job_queue queues[2]; /* indexed by enum work */
+    pthread_mutex_t lock; /* protects all fields below except wanted, count and thread ids */
+    struct job_queue queues[WORK_KINDS]; /* indexed by enum work */
     bool closing;
     unsigned wanted, count; /* threads requested, threads started */
     struct worker threads[];
@@ -91,22 +92,29 @@ static void *work(void *arg)
     return NULL;
 }
 
+static void assign_kinds(struct workers *w, const unsigned of_kind[WORK_KINDS])
+{
+    struct worker *next = w->threads;
+    for (unsigned kind = 0; kind < WORK_KINDS; kind++) {
+        for (unsigned i = 0; i < of_kind[kind]; i++)
+            *next++ = (struct worker){.all = w, .kind = (enum work)kind};
+    }
+}
+
 int workers_open(unsigned n_transfers, struct workers **out)
 {
-    unsigned all = n_transfers + BUFFER_THREADS;
+    const unsigned of_kind[WORK_KINDS] = {n_transfers, BUFFER_THREADS, CACHE_THREADS};
+    unsigned all = n_transfers + BUFFER_THREADS + CACHE_THREADS;
     struct workers *w = calloc(1, sizeof(*w) + all * sizeof(w->threads[0]));
     if (!w)
         return -ENOMEM;
     w->wanted = all;
     pthread_mutex_init(&w->lock, NULL);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < WORK_KINDS; i++) {
         w->queues[i].last = &w->queues[i].first;
         pthread_cond_init(&w->queues[i].wake, NULL);
     }
-    for (unsigned i = 0; i < all; i++) {
-        w->threads[i].all = w;
-        w->threads[i].kind = i < n_transfers ? WORK_TRANSFER : WORK_BUFFER;
-    }
+    assign_kinds(w, of_kind);
     for (; w->count < all; w->count++) {
         struct worker *self = &w->threads[w->count];
         int err = pthread_create(&self->thread, NULL, work, self);
@@ -134,12 +142,12 @@ void workers_close(struct workers *w)
 {
     pthread_mutex_lock(&w->lock);
     w->closing = true;
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < WORK_KINDS; i++)
         pthread_cond_broadcast(&w->queues[i].wake);
     pthread_mutex_unlock(&w->lock);
     for (unsigned i = 0; i < w->count; i++)
         pthread_join(w->threads[i].thread, NULL);
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < WORK_KINDS; i++)
         pthread_cond_destroy(&w->queues[i].wake);
     pthread_mutex_destroy(&w->lock);
     free(w);

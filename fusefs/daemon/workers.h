@@ -1,7 +1,7 @@
 /*
  * Worker threads for requests that block. Session threads must remain free:
  * they serve the READ and WRITE requests that a page cache invalidation waits
- * for, and the interrupts that cancel transfers.
+ * for (WORK_CACHE), and the interrupts that cancel transfers.
  *
  * Transfers and buffers have separate threads, so that registration and removal
  * of a buffer, which wait for the executor, do not queue behind transfers: a
@@ -15,7 +15,7 @@
 
 struct workers;
 
-enum work { WORK_TRANSFER, WORK_BUFFER };
+enum work { WORK_TRANSFER, WORK_BUFFER, WORK_CACHE, WORK_KINDS };
 
 /* First member of the caller's struct. */
 struct job {

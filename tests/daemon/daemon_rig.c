@@ -35,11 +35,11 @@ struct rig {
 /* Replaces fuse_notify.c: there is no kernel to notify. */
 static struct rig_notified notified;
 
-void notify_written(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len,
-                    bool grew, char last)
+void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint64_t offset,
+                    uint64_t len, bool grew, char last)
 {
     (void)session;
-    (void)ino;
+    (void)inode;
     notified = (struct rig_notified){notified.times + 1, offset, len, grew, last};
 }
 
