@@ -127,22 +127,29 @@ static void take_signal(struct shutdown *s)
     end_session(s->daemon);
 }
 
+static bool abort_by_control(unsigned connection)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", connection);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool done = write(fd, "1", 1) == 1;
+    close(fd);
+    return done;
+}
+
 /*
  * Ends every request with ECONNABORTED, and with it the page locks that a thread
- * of this process may wait for.
+ * of this process may wait for. Without fusectl, MNT_FORCE aborts as well, also
+ * when it returns EBUSY; it needs privilege.
  */
 static void abort_connection(const struct shutdown *s)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", s->connection);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    log_line(LOG_WARNING, "%s: requests are still pending, the connection is aborted",
-             s->daemon->opts->mountpoint);
-    ssize_t n = write(fd, "1", 1);
-    (void)n; /* without effect, the threads wait on */
-    close(fd);
+    const char *mountpoint = s->daemon->opts->mountpoint;
+    log_line(LOG_WARNING, "%s: requests are still pending, the connection is aborted", mountpoint);
+    if (!abort_by_control(s->connection))
+        umount2(mountpoint, MNT_FORCE | UMOUNT_NOFOLLOW);
 }
 
 /*
