@@ -27,7 +27,7 @@ static struct file_dev *file_of(struct bd_dev *dev)
     return (struct file_dev *)dev;
 }
 
-/* A read that ends early met the end of a file somebody has cut. */
+/* A short read: another process has truncated the file. */
 static int read_all(int fd, char *buf, uint64_t len, uint64_t offset)
 {
     while (len > 0) {
@@ -195,8 +195,9 @@ static const struct bd_ops file_ops = {
 };
 
 /*
- * Opens once to see what it is, and a block device again with O_EXCL, which is only defined for
- * those: it fails with EBUSY while the kernel has it mounted. O_NONBLOCK: a FIFO must not hang us.
+ * Opens the path once for its type, and a block device again with O_EXCL, which is defined for
+ * block devices only: EBUSY while the kernel has it mounted. O_NONBLOCK keeps the open of a FIFO
+ * from blocking.
  */
 static int open_path(const char *path, uint32_t flags, struct file_dev *f)
 {

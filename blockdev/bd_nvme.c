@@ -1,4 +1,4 @@
-/* A namespace as a block device: its queue pairs and who uses them, its DMA memory. */
+/* A namespace as a block device: its queue pairs, their owners, its DMA memory. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static struct nvme_bdev *bdev_of(struct bd_dev *dev)
 
 void bd_progress(struct nvme_bdev *d)
 {
-    /* Only its changing matters, and to nobody at a particular moment. */
+    /* Readers compare it for a change only; no order with other memory is needed. */
     __atomic_fetch_add(&d->progress, 1, __ATOMIC_RELAXED);
 }
 
@@ -139,7 +139,7 @@ void bd_fail(struct nvme_bdev *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Hands the queue to the first who waits, so that nobody overtakes. */
+/* Hands the queue to the first waiter, so that no later caller overtakes it. */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);
@@ -231,7 +231,10 @@ static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
     }
 }
 
-/* Where FUA is ignored, what was written with it is durable, or has failed, by a FLUSH. */
+/*
+ * Where the controller ignores FUA, a FLUSH decides whether data written with it is durable or has
+ * failed.
+ */
 static void flush_ignored_fua(struct bd_queue *q, struct bd_io *ios, size_t n)
 {
     struct bd_io flush = {.op = BD_FLUSH};

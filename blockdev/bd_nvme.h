@@ -64,7 +64,7 @@ struct nvme_bdev {
     bool no_write_zeroes; /* atomic: not offered, or refused when tried */
     uint64_t progress;    /* atomic: counts completions, so that waiters can tell slow from stuck */
 
-    pthread_mutex_t lock; /* free queues, waiters, and who is parked */
+    pthread_mutex_t lock; /* free queues, waiters, parked owners */
     struct bd_queue *free;
     struct bd_waiter *first, **last; /* served in order of arrival */
     bool failed;                     /* the controller has failed for good */
@@ -96,7 +96,7 @@ void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q);
 /* Where the controller sees [buf, buf + len), 0 when it does not. */
 uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len);
 void bd_progress(struct nvme_bdev *d);
-/* For good: nobody gets a queue any more. */
+/* Final: no queue is handed out any more. */
 void bd_fail(struct nvme_bdev *d);
 /* Longest time from a command's deadline until it has ended or is sent again, ms. */
 uint64_t bd_climb_ms(const struct nvme_bdev *d);
@@ -105,8 +105,8 @@ uint64_t bd_climb_ms(const struct nvme_bdev *d);
 void bd_user_init(struct nvme_bdev *d);
 void bd_user_destroy(struct nvme_bdev *d);
 /*
- * Owners of queues: a reset waits until each of them has parked or left, and who wants to become
- * one waits until it is over. With d->lock held.
+ * Owners of queues. A reset waits until each owner has parked or left, and a thread that wants to
+ * become an owner waits until the reset is over. With d->lock held.
  */
 void bd_owner_enter(struct nvme_bdev *d);
 void bd_owner_leave(struct nvme_bdev *d);

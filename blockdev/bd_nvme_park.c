@@ -11,7 +11,10 @@ static struct nvme_bdev *bdev_of(struct nvme_user *u)
 
 bool bd_must_park(const struct nvme_bdev *d)
 {
-    /* Relaxed: who misses it sees it in its next round, and the lock orders all else. */
+    /*
+     * Relaxed: a thread that misses the store sees it in its next round; the lock orders everything
+     * else.
+     */
     return __atomic_load_n(&d->stop, __ATOMIC_RELAXED);
 }
 
@@ -33,7 +36,7 @@ bool bd_queue_renew(struct bd_queue *q)
     return true;
 }
 
-/* All who own a queue park, and nobody becomes an owner before resume(). */
+/* All owners of queues park, and no thread becomes an owner before resume(). */
 static void stop(struct nvme_user *u)
 {
     struct nvme_bdev *d = bdev_of(u);
@@ -46,8 +49,8 @@ static void stop(struct nvme_user *u)
 }
 
 /*
- * The controller has failed and could not be stopped. What it may still write to is taken from it,
- * so that transfers can be reported as ended.
+ * The controller has failed and could not be stopped. Memory that it may still write to is unmapped
+ * from it, so that transfers can be reported as ended.
  */
 static void revoke_memory(struct nvme_bdev *d)
 {

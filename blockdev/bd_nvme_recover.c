@@ -61,8 +61,9 @@ static bool late_completions(struct bd_queue *q, uint64_t now)
 }
 
 /*
- * After the end of a queue: its commands are sent again. Reads, writes and flushes can be repeated,
- * for the first attempt has ended. Who was to blame is not known, so each has used up a try.
+ * After the deletion of a queue its commands are sent again. Reads, writes and flushes can be
+ * repeated because the first attempt has ended. The command that caused the failure is not known,
+ * so each command has used up a try.
  */
 static void send_again(struct bd_queue *q)
 {

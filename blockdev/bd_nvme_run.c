@@ -101,9 +101,10 @@ static void complete(struct bd_queue *q, struct bd_slot *slot, uint16_t status)
 }
 
 /*
- * Completions come in any order and name their command by CID. One that names no command under
- * way tells us nothing; should a command be lost with it, its deadline finds it. No more than a
- * ring full at once: whoever invents completions without end does not keep us from looking up.
+ * Completions come in any order and name their command by CID. A completion whose CID is not in
+ * flight is dropped; if a command was lost with it, that command's deadline expires. At most a ring
+ * full of completions is taken in one call: a controller that produces completions without end does
+ * not keep the caller here.
  */
 bool bd_poll(struct bd_queue *q)
 {
@@ -158,7 +159,7 @@ static bool time_to_look(const struct bd_queue *q, unsigned *harvests)
     return ++*harvests % HARVESTS_PER_CHECK == 0 && bd_any_expired(q, now_ns());
 }
 
-/* A dead queue ends its batch: what was not sent has failed like what was. */
+/* A dead queue ends its batch: commands not yet sent fail like those that were. */
 static void fail_rest(struct bd_batch *b)
 {
     for (; b->at < b->n; b->at++)

@@ -61,9 +61,9 @@ struct bd_dev {
 };
 
 /*
- * Runs n transfers concurrently and returns when all have ended: 0, or the error of the first
- * (by index) that failed. -EINVAL (alignment, or past the end) and -EROFS are found before
- * anything is sent; the others of the n then end with -ECANCELED. No order among the n.
+ * Runs n transfers concurrently and returns when all have ended: 0, or the error of the first (by
+ * index) that failed. -EINVAL (alignment, or past the end) and -EROFS are found before any is sent;
+ * the remaining transfers then end with -ECANCELED. No order among the n.
  */
 int bd_submit(struct bd_dev *dev, struct bd_io *ios, size_t n);
 
@@ -84,8 +84,8 @@ void bd_close(struct bd_dev *dev);
 
 #define BD_OPEN_READ_ONLY 1u
 /*
- * Fails with -EBUSY while anyone else holds the device: has it open exclusively or for writing.
- * Read-only opens without it hold nothing, so that tools can look at what is in use.
+ * Fails with -EBUSY while another process holds the device: has it open exclusively or for writing.
+ * Read-only opens without this flag hold nothing, so that tools can inspect a device in use.
  */
 #define BD_OPEN_EXCLUSIVE 2u
 

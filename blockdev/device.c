@@ -1,4 +1,4 @@
-/* Device strings: parsing, and opening what they name. */
+/* Device strings: parsing them, and opening the device. */
 #include "blockdev/device.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /*
- * Device strings, as all programs take them: what they name, and how to open it.
+ * Device strings, as all programs take them: their forms, and how to open the device.
  *
  *   IMAGE, sim:IMAGE            a file with a simulated controller before it
  *   /dev/nvme0n1                a block device of the kernel
- *   vfio:0000:c1:00.0[/NSID]    a PCI drive (vfio.h)
- *   vfio-user:SOCKET            a controller of another process (vfio_user.h)
+ *   vfio:0000:c1:00.0[/NSID]    a PCI drive (vfio/vfio.h)
+ *   vfio-user:SOCKET            a controller of another process (vfio_user/vfio_user.h)
  */
 #ifndef BLOCKDEV_DEVICE_H
 #define BLOCKDEV_DEVICE_H
@@ -32,7 +32,7 @@ struct bd_name {
     bool nsid_given;
 };
 
-/* -EINVAL with a sentence in why: what is wrong with the string, and how one looks. */
+/* -EINVAL with a sentence in why: the error in the string, and the forms that exist. */
 int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len);
 /* Does the name mean a controller, which bd_open_transport() takes? */
 bool bd_name_is_ctrlr(const struct bd_name *name);

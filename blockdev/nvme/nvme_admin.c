@@ -61,9 +61,9 @@ static uint64_t command_deadline(const struct nvme_ctrlr *c)
 }
 
 /*
- * Waits for the completion of cid. Any other completion is nobody's: only one command is under
- * way. A command that misses its deadline may still write the data page and complete later, so
- * the queue is not used again before a reset has ended it.
+ * Waits for the completion of cid. A completion with another CID is dropped, because only one
+ * command is under way. A command that misses its deadline may still write the data page and
+ * complete later, so the queue is not used again before a reset has ended it.
  */
 static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline,
                            struct nvme_cqe *cqe)

@@ -11,7 +11,10 @@
 
 #define VERSION_2_0 0x00020000u
 
-/* Read without the admin lock: release and acquire, so that whoever sees it sees its cause. */
+/*
+ * Read without the admin lock: release and acquire, so that a reader that sees the flag sees its
+ * cause.
+ */
 static enum nvme_health health(const struct nvme_ctrlr *c)
 {
     return __atomic_load_n(&c->health, __ATOMIC_ACQUIRE);

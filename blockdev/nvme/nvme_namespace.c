@@ -1,4 +1,4 @@
-/* Namespaces: which there are, and what they are like. */
+/* Namespaces: their list and properties. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,10 @@ static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ou
     return rc;
 }
 
-/* What is told of a namespace somebody may rely on. With admin_lock held. */
+/*
+ * Reports the properties of a namespace that is in use, as recorded at its first use. With
+ * admin_lock held.
+ */
 static int remember(struct nvme_ctrlr *c, const struct nvme_ns_info *info)
 {
     struct nvme_known_ns *known = c->known;
@@ -56,7 +59,7 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
     return rc;
 }
 
-/* A namespace that has grown still holds what it held. */
+/* A namespace that has grown still holds its old blocks. */
 static bool as_it_was(const struct nvme_ns_info *now, const struct nvme_ns_info *then)
 {
     return now->lba_size == then->lba_size && now->metadata == then->metadata &&

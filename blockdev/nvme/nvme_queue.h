@@ -1,11 +1,11 @@
 /*
  * Driving one I/O queue pair from one CPU thread: post entries, ring, poll, release.
  *
- * A ring has one owner at a time and no locks; handing it to another thread is the caller's to
- * order. The command identifier belongs to the caller, who uses it as an index into its slots and
- * never has more than depth - 1 commands in flight: then the SQ cannot overrun and the CQ always
- * has room. GCC's atomic builtins are used because rings and doorbells are plain memory shared
- * with a device or a GPU.
+ * A ring has one owner at a time and no locks; the caller orders a hand-over to another thread. The
+ * command identifier belongs to the caller, which uses it as an index into its slots and never has
+ * more than depth - 1 commands in flight: then the SQ cannot overrun and the CQ always has room.
+ * GCC's atomic builtins are used because rings and doorbells are plain memory shared with a device
+ * or a GPU.
  */
 #ifndef BLOCKDEV_NVME_NVME_QUEUE_H
 #define BLOCKDEV_NVME_NVME_QUEUE_H
@@ -53,8 +53,8 @@ static inline void nvme_ring_post(struct nvme_ring *r, const struct nvme_sqe *sq
 }
 
 /*
- * Tells the controller about everything posted. Release: the entries, PRP lists and data written
- * before are visible to whoever reads the new tail. On x86-64 a plain store does it for hardware
+ * Announces all posted entries to the controller. Release: the entries, PRP lists and data written
+ * before are visible to a reader of the new tail. On x86-64 a plain store orders them for hardware
  * too, since an uncached store never passes earlier stores to ordinary memory.
  */
 static inline void nvme_ring_doorbell(struct nvme_ring *r)

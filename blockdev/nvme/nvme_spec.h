@@ -1,11 +1,11 @@
 /*
- * NVMe wire format: what travels between a driver and a controller.
+ * NVMe wire format: structures that travel between a driver and a controller.
  *
  * Names and sections follow the NVM Express Base Specification 2.0 (BASE) and the NVM Command Set
- * Specification 1.0 (NVM). Identify data comes from libnvme; what is here is what libnvme leaves
- * out (queue entries, PRPs) or what code on a GPU must be able to include. C11 and CUDA.
+ * Specification 1.0 (NVM). Identify data comes from libnvme; this header has the parts that libnvme
+ * leaves out (queue entries, PRPs) or that GPU code must be able to include. C11 and CUDA.
  *
- * Everything on the wire is little-endian, and so is every machine this runs on.
+ * Everything on the wire is little-endian, as is every machine this runs on.
  */
 #ifndef BLOCKDEV_NVME_NVME_SPEC_H
 #define BLOCKDEV_NVME_NVME_SPEC_H

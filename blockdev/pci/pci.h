@@ -1,14 +1,15 @@
 /*
- * NVMe controllers on the PCI bus as the kernel shows them in sysfs: who they are, who drives
- * them, who uses them, and how to hand them from the kernel's driver to VFIO and back.
+ * NVMe controllers on the PCI bus as the kernel shows them in sysfs: their identity, driver and
+ * users, and how to hand them from the kernel's driver to VFIO and back.
  *
  * `root` is the folder that holds sys/, proc/ and dev/: "" for the running system; tests have a
  * tree of their own. Functions return 0 or -errno; those with `why` put a sentence there on an
- * error: what is wrong and what to do, without the name of the device.
+ * error: the cause and the next step, without the name of the device.
  *
- * What is read is what the kernel remembers, but for the link's speed and width: for those it wakes
- * a device that sleeps. bind() and unbind() wait while it resets the device, up to a minute where
- * that does not come back, and no signal ends the wait: not for threads that serve others.
+ * Values are those that the kernel has cached, except the link's speed and width: for those the
+ * kernel wakes a device that sleeps. bind() and unbind() wait while the kernel resets the device,
+ * up to a minute for a device that does not come back, and no signal ends the wait: do not call
+ * them from threads that serve requests.
  */
 #ifndef BLOCKDEV_PCI_PCI_H
 #define BLOCKDEV_PCI_PCI_H
@@ -50,18 +51,18 @@ int nvme_pci_find(const char *root, const char *bdf, struct nvme_pci *out, char 
 int nvme_pci_list(const char *root, struct nvme_pci **out, size_t *n);
 
 /*
- * May nobody else be harmed by taking this drive? 0; -EBUSY with who uses it in why: a block device
- * of it or of its partitions is mounted, is swap, belongs to LVM, md, dm or bcache (sysfs holders),
- * or is open exclusively by somebody, or the kernel is just starting it; -EEXIST: not in use, but a
- * namespace holds a signature that is not ours (what kind is in why). When a block device of it
- * cannot be looked at, the error of that: -EACCES without root. Only the kernel's driver shows
- * block devices: under another driver nothing is known, and the answer is 0.
+ * Can this drive be taken without harm to another user? 0; -EBUSY with the user in why: a block
+ * device of it or of its partitions is mounted, is swap, belongs to LVM, md, dm or bcache (sysfs
+ * holders), or is open exclusively, or the kernel is just starting it; -EEXIST: not in use, but a
+ * namespace holds a foreign signature (its kind is in why). When a block device of it cannot be
+ * inspected, the error of that: -EACCES without root. Only the kernel's driver shows block devices:
+ * under another driver nothing is known, and the result is 0.
  */
 int nvme_pci_check_unused(const char *root, const char *bdf, char *why, size_t len);
 /*
- * Can VFIO give this device to us, now? 0; -ENODEV (absent, or no NVMe controller); -EBUSY (bound
- * to another driver: bind it first); -EXDEV (others in its IOMMU group are not bound to VFIO, named
- * in why); -ENOTSUP (no IOMMU, or the VFIO module is not loaded).
+ * Can VFIO give this device to this process, now? 0; -ENODEV (absent, or no NVMe controller);
+ * -EBUSY (bound to another driver: bind it first); -EXDEV (devices of its IOMMU group are not bound
+ * to VFIO, named in why); -ENOTSUP (no IOMMU, or the VFIO module is not loaded).
  */
 int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len);
 /*
@@ -71,19 +72,19 @@ int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len
 int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len);
 
 /*
- * Hands the device to `driver` ("vfio-pci") with driver_override, whatever drives it now; does
- * nothing when it is there already. Does not ask whether its block devices are in use. When the
- * driver does not take it, it goes back to where it was. -ENOENT: the driver is not loaded;
- * -ENOTSUP: vfio-pci, and there is no IOMMU; -EBUSY: somebody uses it through VFIO; -EACCES: not
- * root; -ETIMEDOUT: the driver did not take it.
+ * Hands the device to `driver` ("vfio-pci") with driver_override, from any current driver; does
+ * nothing when the device has that driver already. Does not check whether its block devices are in
+ * use. When the driver does not take it, it goes back to its previous driver. -ENOENT: the driver
+ * is not loaded; -ENOTSUP: vfio-pci, and there is no IOMMU; -EBUSY: in use through VFIO; -EACCES:
+ * not root; -ETIMEDOUT: the driver did not take it.
  */
 int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
 /* Of these errors those that can be told beforehand; changes nothing. */
 int nvme_pci_check_bind(const char *root, const char *bdf, const char *driver, char *why,
                         size_t len);
 /*
- * Takes driver_override back and lets the kernel choose its driver; 0 also when none wants it.
- * -EBUSY: somebody uses it through VFIO. -EACCES.
+ * Takes driver_override back and lets the kernel choose its driver; 0 also when none matches.
+ * -EBUSY: in use through VFIO. -EACCES.
  */
 int nvme_pci_unbind(const char *root, const char *bdf, char *why, size_t len);
 /* -EBUSY, as that; changes nothing. */

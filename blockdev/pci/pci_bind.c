@@ -12,7 +12,7 @@
 #include "support/clock.h"
 
 #define VFIO_DRIVER "vfio-pci"
-#define STUB_DRIVER "pci-stub" /* keeps a device from others and does nothing: VFIO allows it */
+#define STUB_DRIVER "pci-stub" /* holds a device and does nothing with it: VFIO allows it */
 #define BIND_MS     1000       /* the kernel binds before write() returns; this is for stragglers */
 #define POLL_NS     5000000
 
@@ -152,8 +152,8 @@ static int wait_for_driver(const char *root, const char *bdf, const char *driver
 }
 
 /*
- * Taking a device from vfio-pci waits, for as long as it takes, until its user closes it. A group
- * can be opened once only, and not while somebody has its device: so it tells beforehand.
+ * Unbinding from vfio-pci blocks without a limit until the user of the device closes it. A group
+ * can be opened once only, and not while its device is open: an open of the group tells beforehand.
  */
 static bool vfio_in_use(const char *root, const struct nvme_pci *p)
 {
@@ -179,7 +179,7 @@ static int check_release(const char *root, const struct nvme_pci *p, char *why, 
                : 0;
 }
 
-/* Takes the device from whoever drives it now. */
+/* Takes the device from its current driver. */
 static int release(const char *root, const struct nvme_pci *p, char *why, size_t len)
 {
     int rc = check_release(root, p, why, len);
@@ -187,7 +187,7 @@ static int release(const char *root, const struct nvme_pci *p, char *why, size_t
     if (rc || !p->driver[0])
         return rc;
     rc = nvme_sysfs_write(p->bdf, DEVICES "%s/driver/unbind", root, p->bdf);
-    if (rc == -ENODEV || rc == -ENOENT) /* somebody was faster */
+    if (rc == -ENODEV || rc == -ENOENT) /* another process was faster */
         rc = 0;
     return explain_write(rc, "take it from its driver", why, len);
 }

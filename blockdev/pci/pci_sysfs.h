@@ -1,5 +1,5 @@
 /*
- * Reading the kernel's text files (sysfs, proc). What they hold comes from devices and from other
+ * Reading the kernel's text files (sysfs, proc). Their content comes from devices and from other
  * users: every text is bounded and made printable, every number checked.
  */
 #ifndef BLOCKDEV_PCI_PCI_SYSFS_H
@@ -38,7 +38,7 @@ void nvme_sysfs_names_free(struct sysfs_names *names);
 
 /* What cannot be printed becomes '?'. */
 void nvme_sysfs_printable(char *text);
-/* The sentence for whoever called; returns rc. why may be NULL. */
+/* Writes the sentence for the caller; returns rc. why may be NULL. */
 int nvme_why(char *why, size_t len, int rc, const char *sentence, ...) SYSFS_PRINTF(4, 5);
 
 #endif

@@ -1,4 +1,4 @@
-/* Who uses a drive: mounts, swap, volume managers, exclusive openers; and what it bears. */
+/* Users of a drive: mounts, swap, volume managers, exclusive openers; and its signatures. */
 #include <blkid/blkid.h>
 #include <ctype.h>
 #include <errno.h>
@@ -175,7 +175,7 @@ static void describe_holder(const struct use *u, const char *holder, char *text,
     nvme_sysfs_printable(text);
 }
 
-/* What is on a block device, and on what is made of it. subject: how sentences call it. */
+/* Uses of a block device and of the devices built on it. subject: its name in sentences. */
 static void look_at(struct use *u, const char *subject, const char *name, int depth);
 
 static void look_at_holders(struct use *u, const char *subject, const char *name, int depth)
@@ -262,7 +262,7 @@ static void find_signature(struct use *u, const char *name, int fd)
 
 /*
  * O_EXCL fails while a file system (of any mount namespace), a volume manager or a program has
- * claimed the device: it finds also those who leave no trace in our /proc and /sys.
+ * claimed the device: it also finds users that leave no trace in this /proc and /sys.
  */
 static void open_exclusively(struct use *u, const char *name, bool is_disk)
 {

@@ -36,8 +36,8 @@ struct nvme_vfio_opts {
 };
 
 /*
- * bdf: as nvme_pci_parse() takes it. opts may be NULL. On an error why has a sentence: what is
- * wrong and what to do. -EINVAL (no such name), -ENODEV, -EBUSY, -EXDEV, -ENOTSUP as
+ * bdf: as nvme_pci_parse() takes it. opts may be NULL. On an error why has a sentence: the cause
+ * and the next step. -EINVAL (no such name), -ENODEV, -EBUSY, -EXDEV, -ENOTSUP as
  * nvme_pci_check_vfio(), with noiommu as nvme_pci_check_noiommu(); -EACCES (rights on /dev/vfio/N);
  * -EPROTO (BAR0 too small, its doorbells not mappable).
  */
@@ -45,8 +45,7 @@ int nvme_vfio_open(const char *bdf, const struct nvme_vfio_opts *opts, struct nv
                    char *why, size_t len);
 
 /*
- * For whoever had -ENOMEM from map(): whether RLIMIT_MEMLOCK bounds this process, and then in why
- * what to do about it.
+ * After -ENOMEM from map(): does RLIMIT_MEMLOCK bound this process? If so, why has the next step.
  */
 bool nvme_vfio_memlock_low(char *why, size_t len);
 /* The same of a transport with physical addresses. -ENOMEM. */

@@ -1,11 +1,11 @@
 /*
  * The guard of a noiommu drive's memory.
  *
- * When a process is killed, the kernel lets go of its memory first and of its files then, and with
- * the VFIO file of the drive, which is reset at that: DMA under way in between would hit pages that
- * are somebody else's by then. The guard is a process that shares this one's memory and has nothing
- * else of it. It ends when this one has ended, its files included, so that the memory stays until
- * the drive is quiet. (With an IOMMU the kernel pins the pages itself.)
+ * When a process is killed, the kernel frees its memory first and closes its files afterwards,
+ * among them the VFIO file of the drive, which resets the drive. DMA under way in between would hit
+ * pages that belong to another process by then. The guard is a process that shares this one's
+ * memory and nothing else of it. It ends after this process and all its files have ended, so that
+ * the memory stays until the drive is quiet. (With an IOMMU the kernel pins the pages itself.)
  */
 #include <errno.h>
 #include <limits.h>
@@ -23,8 +23,8 @@
 #define STACK_LEN (16u << 10)
 
 /*
- * Runs in the memory of whoever started it, errno and all: bare system calls only. All signals are
- * blocked but the two that cannot be.
+ * Runs in the memory of the process that started it, errno included: bare system calls only. All
+ * signals are blocked but the two that cannot be.
  */
 __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(void *context)
 {

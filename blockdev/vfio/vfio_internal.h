@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* Where an error is explained: what is wrong and what to do. */
+/* Buffer for the sentence of an error: the cause and the next step. */
 struct vfio_why {
     char *text;
     size_t len;
@@ -35,7 +35,7 @@ struct vfio_api {
     /* NULL where addresses are physical: there is nothing to map. */
     int (*map)(struct vfio *v, void *addr, size_t len, uint64_t iova);
     int (*unmap)(struct vfio *v, uint64_t iova, size_t len);
-    /* Also after an open() that failed half-way. The kernel unmaps what is still mapped. */
+    /* Also after an open() that failed half-way. The kernel removes remaining mappings. */
     void (*close)(struct vfio *v);
 };
 extern const struct vfio_api vfio_group_api;   /* container and group: every kernel has it */
@@ -73,8 +73,8 @@ int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_
 bool vfio_iommufd_usable(const char *root, const char *bdf);
 
 /*
- * A user that has just been killed is busy for a moment longer: the kernel resets his device. Waits
- * a little; false after the deadline, errno as it was.
+ * The device of a process just killed stays busy while the kernel resets it. Waits a little; false
+ * after the deadline, errno unchanged.
  */
 #define VFIO_TURN_MS 2000u
 bool vfio_wait_turn(uint64_t deadline);
@@ -83,8 +83,8 @@ bool vfio_wait_turn(uint64_t deadline);
 int vfio_open_node(const char *path, const struct vfio_why *why);
 
 /*
- * The answer of an ioctl that may append capabilities: at most VFIO_ANSWER bytes, else -E2BIG.
- * fixed: size of the struct it begins with; what is set there goes in.
+ * The reply of an ioctl that may append capabilities: at most VFIO_ANSWER bytes, else -E2BIG.
+ * fixed: size of the struct that it begins with, passed to the ioctl with its current values.
  */
 #define VFIO_ANSWER 4096u
 int vfio_query(int fd, unsigned long request, size_t fixed, void *answer);

@@ -33,7 +33,7 @@ int vfio_physical_address(const uint64_t *entries, size_t n, uint64_t *address)
         if (!(entries[i] & ENTRY_PRESENT))
             return -EFAULT;
         if (!(entries[i] & ENTRY_FRAME))
-            return -EPERM; /* what the kernel shows to whoever lacks CAP_SYS_ADMIN */
+            return -EPERM; /* the kernel's value for readers without CAP_SYS_ADMIN */
         if ((entries[i] & ENTRY_FRAME) != first + i)
             return -EFAULT;
     }

@@ -35,9 +35,9 @@ static struct vfio *vfio_of(struct nvme_transport *t)
 }
 
 /*
- * While the kernel resets a device for us, whoever accesses its registers waits in the kernel until
- * that is over, up to a minute when it does not come back. So nobody does: the reset begins when
- * the last one is out, and nobody gets in meanwhile.
+ * While the kernel resets a device for this process, an access to its registers blocks in the
+ * kernel until the reset is over, up to a minute when the device does not come back. The gate
+ * prevents that: the reset begins after the last access has left, and accesses wait here meanwhile.
  */
 static void set_away(struct vfio *v, bool away)
 {
@@ -288,8 +288,8 @@ static int read_region(const struct vfio *v, uint32_t index, char answer[VFIO_AN
 }
 
 /*
- * The kernel has reset the device when it was opened. One that cannot be reset may still run with
- * the queues of somebody before us: it must stop before it may use the bus.
+ * The kernel resets the device when it is opened. A device that cannot be reset may still run with
+ * the queues of its previous user: it must stop before it may use the bus.
  */
 static void quiet_controller(struct vfio *v)
 {
@@ -379,9 +379,10 @@ static bool is_unplugged(const struct vfio *v)
 }
 
 /*
- * All that may wait for the kernel: is it there, its reset, and what that has switched off. Config
- * space waits for anybody's reset. When it is too late, and nobody waits for this any more, it is
- * done all the same: a controller that was reset is disabled and asks nothing of the bus.
+ * All steps that may block in the kernel: the check for presence, the reset, and restoring the
+ * command register. An access to config space blocks during any process's reset. The steps are done
+ * even after the caller has given up: a controller that was reset is disabled and sends nothing to
+ * the bus.
  */
 static int renew(const struct vfio *v)
 {
@@ -398,7 +399,7 @@ static int give_up(struct vfio *v)
     return -EIO;
 }
 
-/* Somebody else may reset it right after us. */
+/* Another process may reset it right after this one. */
 static bool comes_back(struct vfio *v)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};

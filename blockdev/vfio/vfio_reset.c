@@ -1,8 +1,8 @@
 /*
- * What a device takes its time for, with an end: while the kernel resets it, for us or for somebody
- * else, and waits up to a minute for it to come back, nothing gets a thread out of an access to its
- * config space or out of the reset itself, no signal either. So a thread of its own waits there,
- * and is left behind.
+ * Slow device operations with a bound. While the kernel resets a device, for this process or
+ * another, and waits up to a minute for it to come back, no signal ends an access to its config
+ * space or the reset itself. A separate thread makes these calls, and is abandoned when the bound
+ * expires.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,8 @@
 #include "blockdev/vfio/vfio_internal.h"
 #include "support/clock.h"
 
-#define BUSY_MS 1000u /* how long the kernel may refuse because others hold the device's lock */
+#define BUSY_MS \
+    1000u /* how long the kernel may refuse because another process holds the device's lock */
 #define POLL_NS 1000000
 
 struct call {
@@ -24,7 +25,7 @@ struct call {
     vfio_work_fn work;
     pthread_mutex_t lock; /* protects what follows */
     pthread_cond_t ended;
-    bool over, left; /* whoever of the two is last frees it */
+    bool over, left; /* the last of the two frees it */
     int rc;
 };
 

@@ -124,7 +124,7 @@ static void check_fuse(struct check *c, const char *root)
     check_fusermount(c);
 }
 
-/* "[none] integrity confidentiality": what is in brackets holds. */
+/* "[none] integrity confidentiality": the word in brackets is in force. */
 static void check_lockdown(struct check *c, const char *root)
 {
     char line[96];

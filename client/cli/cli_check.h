@@ -1,8 +1,8 @@
 /*
- * `gpunvme check`: what stands between this machine, or this drive, and a mount. A finding is a
- * fact, what it means (OK, WARN, FAIL), and for the last two what to do.
+ * `gpunvme check`: the obstacles between this machine, or this drive, and a mount. A finding is a
+ * fact, its meaning (OK, WARN, FAIL), and for the last two the next step.
  *
- * `root` is as in blockdev/pci.h: "" for the running system, a tree of their own for tests.
+ * `root` is as in blockdev/pci/pci.h: "" for the running system, a tree of their own for tests.
  */
 #ifndef CLIENT_CLI_CLI_CHECK_H
 #define CLIENT_CLI_CLI_CHECK_H

@@ -16,7 +16,7 @@ enum { CNS_NS = 0, CNS_CTRL = 1, CNS_ACTIVE_LIST = 2 }; /* Base 2.0, 5.17.1 */
 
 #define BAR_LEN 0x1000u /* registers; the doorbells behind them stay unmapped */
 
-/* VFIO would say only that somebody has it, and only after a while. */
+/* VFIO's own error is late and says only that the device is in use. */
 static int check_unmounted(const struct cli_target *t, char *why, size_t len)
 {
     struct cli_mounts mounts;

@@ -1,7 +1,7 @@
 /*
- * A controller that is looked at through whoever drives it: Identify data through the kernel's
- * driver or ours, registers from its BAR. Free of wire format: libnvme is behind one half of it,
- * nvme_spec.h behind the other.
+ * A controller seen through its driver: Identify data through the kernel's driver or ours,
+ * registers from its BAR. Free of wire format: libnvme is behind one half of it, nvme_spec.h behind
+ * the other.
  */
 #ifndef CLIENT_CLI_CLI_CTRLR_H
 #define CLIENT_CLI_CLI_CTRLR_H
@@ -28,7 +28,7 @@ struct cli_ctrlr_ops {
 
 struct cli_ctrlr {
     const struct cli_ctrlr_ops *ops;
-    const char *through; /* who drives it, for the reader */
+    const char *through; /* name of its driver, for the reader */
     union {
         int fd;       /* the kernel's node */
         void *driver; /* struct nvme_ctrlr */
@@ -36,8 +36,8 @@ struct cli_ctrlr {
 };
 
 /*
- * Opens what the target names, without disturbing anyone: -EBUSY with a sentence when somebody
- * has it. Through VFIO and vfio-user the controller is reset, and left disabled at the end.
+ * Opens the target's drive without disturbing a user of it: -EBUSY with a sentence when it is in
+ * use. Through VFIO and vfio-user the controller is reset, and left disabled at the end.
  */
 int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
                    size_t len);
@@ -65,8 +65,8 @@ struct cli_bar {
 };
 
 /*
- * Of a drive of the kernel's driver, the running controller as it is (sysfs, root only). Through
- * VFIO and vfio-user only when nobody else has it, and after a reset.
+ * For a drive of the kernel's driver: the registers of the running controller (sysfs, root only).
+ * Through VFIO and vfio-user: only when the drive is not in use, and after a reset.
  */
 int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, struct cli_bar *out,
                  char *why, size_t len);

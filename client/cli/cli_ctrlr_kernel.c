@@ -1,4 +1,6 @@
-/* Identify through the kernel's nvme driver: its passthrough commands, which disturb nobody. */
+/*
+ * Identify through the kernel's nvme driver: its passthrough commands, which do not disturb I/O.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <libnvme.h>

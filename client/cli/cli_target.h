@@ -1,6 +1,6 @@
 /*
  * The drive that a command names: a device string (blockdev/device.h), a node of the kernel's
- * driver (/dev/nvme0, /dev/nvme0n1), or a bare PCI address, which means whoever drives it now.
+ * driver (/dev/nvme0, /dev/nvme0n1), or a bare PCI address, which selects the current driver.
  */
 #ifndef CLIENT_CLI_CLI_TARGET_H
 #define CLIENT_CLI_CLI_TARGET_H

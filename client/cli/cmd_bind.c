@@ -9,7 +9,7 @@
 
 #define VFIO_DRIVER "vfio-pci"
 
-/* What is in use is never taken; what only bears somebody's data is, with --force. */
+/* A drive in use is never taken; a drive that only bears a signature is, with --force. */
 static int check_unused(const struct cli_options *options, const char *bdf)
 {
     char why[512] = "";
@@ -23,7 +23,7 @@ static int check_unused(const struct cli_options *options, const char *bdf)
     return err ? cli_error(bdf, "%s: nothing is done", why) : 0;
 }
 
-/* What is mounted needs no next step, least of all to be formatted. */
+/* A mounted drive needs no next step, least of all mkfs. */
 static bool say_mounted(const char *bdf)
 {
     struct cli_mounts mounts;

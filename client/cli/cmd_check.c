@@ -113,7 +113,7 @@ static void check_through_kernel(struct check *c, const struct cli_target *t)
     cli_ctrlr_close(&ctrlr);
 }
 
-/* Whoever has it keeps it: VFIO gives a device to one user, and says so to the next. */
+/* VFIO gives a device to one user and refuses the next, so an open here would fail. */
 static void check_through_driver(struct check *c, const struct cli_target *t, bool noiommu)
 {
     char why[512] = "";
@@ -131,7 +131,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t, bo
     cli_ctrlr_close(&ctrlr);
 }
 
-/* Through whoever has the drive now, also when the name says another. */
+/* Through the drive's current driver, also when the name says another. */
 static void check_controller(struct check *c, const struct cli_target *named, bool noiommu)
 {
     char why[256];

@@ -164,7 +164,9 @@ static int add_kernel_drives(struct listing *l)
     return 0;
 }
 
-/* Drives without a namespace that the kernel shows: those of VFIO, and of nobody. */
+/*
+ * Drives without a namespace that the kernel shows: those of VFIO, and those without a driver.
+ */
 static void add_pci_drive(struct listing *l, const struct nvme_pci *pci)
 {
     char device[64] = "", numa[16];

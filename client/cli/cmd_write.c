@@ -82,7 +82,7 @@ static void report(const struct cli_session *s, const struct cli_transfer *t)
     cli_json_print(root);
 }
 
-/* Opens or makes the file without touching what is in it: *made tells which. */
+/* Opens or creates the file without changing its content; *made tells which. */
 static int open_target(const char *file, bool *made)
 {
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

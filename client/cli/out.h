@@ -1,8 +1,8 @@
 /*
- * What a command found, as text or as JSON: described once, so that both carry the same fields.
+ * A command's results as text or as JSON, described once so that both carry the same fields.
  *
  * Text is printed at once, a "Label:   value" line a field; JSON is collected and printed at the
- * end. Strings may come from devices: what is no printable character is not printed.
+ * end. Strings may come from devices: characters that are not printable are not printed.
  */
 #ifndef CLIENT_CLI_OUT_H
 #define CLIENT_CLI_OUT_H
@@ -24,18 +24,18 @@ struct cli_out {
     bool json;
     FILE *to;
     unsigned indent;                       /* text: groups that are open, lists not counted */
-    unsigned depth;                        /* of what is open */
+    unsigned depth;                        /* of the open objects and arrays */
     struct json_object *at[CLI_OUT_DEPTH]; /* JSON: open objects and lists, outermost first */
 };
 
 /* The caller closes `to` himself, after cli_out_end(). */
 void cli_out_begin(struct cli_out *o, bool json, FILE *to);
-/* Prints what was collected, and frees it. */
+/* Prints the collected JSON, and frees it. */
 void cli_out_end(struct cli_out *o);
 
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value);
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value);
-/* Text: hexadecimal, of at least so many digits. JSON: a number, as all others. */
+/* Text: hexadecimal, of at least so many digits. JSON: a decimal number like every number. */
 void cli_out_hex(struct cli_out *o, const char *key, const char *label, uint64_t value,
                  unsigned digits);
 /* Text: yes or no. JSON: true or false. */

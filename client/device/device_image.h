@@ -1,4 +1,7 @@
-/* The library's kernels, as the driver loads them; what is not needed is not loaded. */
+/*
+ * The library's kernels in the form that the CUDA driver loads; an image is loaded at its first
+ * use.
+ */
 #ifndef CLIENT_DEVICE_DEVICE_IMAGE_H
 #define CLIENT_DEVICE_DEVICE_IMAGE_H
 

@@ -115,7 +115,10 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
     }
     reads.desc = list;
     bad = gd_drive(w, &run, &reads, rank);
-    /* Each was told when it failed, and nobody had asked yet whether the leases are to blame. */
+    /*
+     * Each failure was reported when it occurred, without checking yet whether the leases caused
+     * it.
+     */
     if (bad != GQ_NO_READ && gd_refused_error(w) == -ESTALE)
         gd_tell_share(w, &run, list, rank, -EIO, -ESTALE);
     gd_give(w);

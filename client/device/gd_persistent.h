@@ -1,17 +1,17 @@
 /*
- * What the first warp of a block that stays does while one read after another comes that a single
- * command serves. The host has made the command; the warp stores it to the ring, as it was handed
- * over, rings, and looks at its completion and at the next read at the same time: a trip over the
- * bus has both. Every function is called by all lanes together; variables are the same for all.
+ * The first warp of the persistent kernel's block, for a series of reads of one command each. The
+ * host has made the command; the warp stores it to the ring as received, rings the doorbell, and
+ * polls its completion and the next read together, in one trip over the bus. Every function is
+ * called by all lanes together; variables are the same for all.
  *
- * The queue stays the warp's between reads, for GD_HOLD_NS at most, and only where others are left
- * for those who share the lease. Of files the warp keeps nothing: each command comes with the state
- * of its extents' lease. That the leases are good is known from GD_CHECK_NS before the doorbell on,
- * as for all reads (gd_queue.h).
+ * The warp keeps its queue between reads for at most GD_HOLD_NS, and only in leases of
+ * GD_HOLD_LEAST queues or more, so that other readers find one. Of files the warp keeps nothing:
+ * each command carries the state word of its extents' lease. The leases are checked at most
+ * GD_CHECK_NS before the doorbell, as for all reads (gd_queue.h).
  *
- * The host is told where the completion will be, and looks at it as well: it need not wait until
- * the warp has seen it and told. So the warp reads no data, and once a completion may be there it
- * touches nothing of the file any more, which may be closed already.
+ * The host receives the address of the completion and polls it as well, so it does not wait for the
+ * warp's report. The warp therefore reads no data, and once a completion may be present it touches
+ * nothing of the file, which may be closed already.
  */
 #ifndef CLIENT_DEVICE_GD_PERSISTENT_H
 #define CLIENT_DEVICE_GD_PERSISTENT_H
@@ -23,15 +23,16 @@
 #define GD_SERVE_NS \
     100000000u /* with reads that come without a pause, likewise: see gd_persistent() */
 /*
- * A queue that others may wait for. The next one is mostly another controller thread's, who sleeps
- * by then, as the copy kernel does that it asks: one read waits for both.
+ * The longest time that the warp keeps a queue which other readers may wait for. The next queue
+ * mostly belongs to another thread of the simulated controller, which sleeps by then, as does the
+ * copy kernel behind it: one read waits for both.
  */
 #define GD_HOLD_NS    10000000u
 #define GD_HOLD_LEAST 4u /* queues of a lease of which one is kept */
 #define GD_CLOCK_LOOKS \
-    8u /* of looks, the clock is looked at with one: it may take longer than they */
+    8u /* one poll of so many reads the clock, which may take longer than the poll */
 
-/* What a look may find, a bit for each lane: the words of the next read, and: */
+/* The result of a poll, a bit for each lane: the words of the next read, and: */
 #define GD_SEEN_READ      ((1u << GD_REQUEST_WORDS) - 1u)
 #define GD_SEEN_COMPLETED (1u << GD_REQUEST_WORDS)
 
@@ -43,19 +44,20 @@ typedef gq_dword gd_dword;
 
 struct gd_persistent {
     const struct gd_service_launch *launch;
-    struct gd_reader *reader; /* has the queue, if: */
+    struct gd_reader *reader; /* owns the queue, if: */
     bool holds;
     struct gpunvme_device_file *file; /* the reader's: queues, and the leases of the last command */
     struct gq_single *single;         /* the last command; under way, if: */
     bool busy;
     uint32_t number;             /* its */
     uint32_t next;               /* that of the read which is waited for */
-    uint64_t now_ns;             /* when the clock was last looked at */
+    uint64_t now_ns;             /* last reading of the clock */
     uint64_t since_ns, taken_ns; /* then: the last command ended, the queue was taken */
     uint64_t until_ns;           /* when to leave, whatever comes */
 };
 
-/* A word of the slot, or the half of a CQE that has CID and status: upper halves tell what is new.
+/*
+ * A word of the slot, or the half of a CQE with CID and status; the upper half tells new from old.
  */
 GQ_FN uint64_t gd_load_news(const uint64_t *words, const struct nvme_cqe *cqe, uint32_t lane)
 {
@@ -114,8 +116,9 @@ GQ_FN void gd_let_go(struct gd_persistent *t)
 }
 
 /*
- * The command under way has ended, or is lost. That it failed is told before anybody else has the
- * queue, who goes round and has a completion in the same place, one that looks well to the host.
+ * The command under way has completed or is lost. A failure is reported before the queue is given
+ * up: the next owner may wrap around the ring and have a completion in the same entry, which the
+ * host would take for a success of this command.
  */
 GQ_FN void gd_persistent_ended(struct gd_persistent *t)
 {
@@ -132,7 +135,10 @@ GQ_FN void gd_persistent_ended(struct gd_persistent *t)
         gd_let_go(t);
 }
 
-/* Dword i of the command: what is no command's is not handed on, and the CID is the entry's. */
+/*
+ * Dword i of the command. Dwords that carry the request's own fields become 0, and the CID is the
+ * entry's number.
+ */
 GQ_FN uint32_t gd_command_dword(uint32_t i, uint32_t word, uint32_t entry)
 {
     if (i == 0)
@@ -141,9 +147,9 @@ GQ_FN uint32_t gd_command_dword(uint32_t i, uint32_t word, uint32_t entry)
 }
 
 /*
- * The command in `seen`, to the queue that the warp has: 0, or -ESTALE when the leases have ended.
- * That it is sent is told behind the doorbell, in no order: the word says all there is to know.
- * While the fence waits, nobody waits for the clock and the time of the last look at the leases.
+ * Submits the command in `seen` to the warp's queue: 0, or -ESTALE when the leases have ended. The
+ * word that reports the submission is stored after the doorbell without an order, because it is
+ * complete in itself. The loads of the clock and of the last check of the leases overlap the fence.
  */
 GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
 {
@@ -181,9 +187,8 @@ GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, se
 }
 
 /*
- * A queue, and with it where it stands. The one that it had last comes last: to try the next one is
- * a trip, which is all the time that who waits has to take it. Where all others are taken, too, he
- * would hardly ever find it free.
+ * Takes a queue and its position. The previous queue is tried last: a waiting reader has the time
+ * of one failed try, a trip over the bus, to take it.
  */
 GQ_FN int gd_persistent_take(struct gd_persistent *t)
 {

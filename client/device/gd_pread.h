@@ -12,9 +12,9 @@
 #include "client/device/gd_single.h"
 
 /*
- * Queues for one read of len bytes, at least one: who takes it finds out that there is none. Each
- * keeps 32 commands under way, and warps that poll host memory are in the way of the bytes: more
- * than eight made long reads slower.
+ * The number of queues for one read of len bytes, at least one, even of a lease without queues:
+ * taking one then reports that. Each keeps 32 commands under way. Warps that poll host memory slow
+ * down the data: more than eight made long reads slower.
  */
 GQ_FN uint32_t gd_queues_for(const struct gd_set *set, uint64_t len)
 {
@@ -199,8 +199,8 @@ GQ_FN int64_t gd_read_list(struct gq_group group, const struct gpunvme_device_fi
 }
 
 /*
- * The lanes that came together, of one file. Lane 0's buffer decides who goes with it, and the
- * others try again without it.
+ * The converged lanes, of one file. Lane 0's buffer selects the lanes that join it; the remaining
+ * lanes try again without it.
  */
 GQ_FN int64_t gd_pread_lane(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                             uint64_t offset)

@@ -1,6 +1,6 @@
 /*
  * Taking a leased queue, and giving it back. Every function is called by all lanes of a group
- * together; w is what they share.
+ * together; w is shared by them.
  */
 #ifndef CLIENT_DEVICE_GD_QUEUE_H
 #define CLIENT_DEVICE_GD_QUEUE_H
@@ -53,9 +53,9 @@ GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
 }
 
 /*
- * One lane's look: have the leases ended? checked: what checked_ns said a moment ago, at `now`. A
- * word of host memory costs a microsecond, both together hardly more: once in a while somebody
- * pays.
+ * One lane's check: have the leases ended? checked: the value of checked_ns, loaded at `now`. A
+ * load of a word of host memory costs a microsecond, both together hardly more, so one lane pays
+ * for it once per GD_CHECK_NS.
  */
 GQ_FN bool gd_look(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {
@@ -72,8 +72,8 @@ GQ_FN bool gd_look(const struct gpunvme_device_file *f, uint64_t now, uint64_t c
 }
 
 /*
- * What the drive's refusal of a command means: -EIO, or -ESTALE when the leases have ended, for
- * then queues are taken from under those who still read.
+ * The error for a command that the drive refused: -EIO, or -ESTALE when the leases have ended,
+ * because queues are then deleted while reads are under way.
  */
 GQ_FN int gd_refused_error(const struct gd_reader *w)
 {
@@ -155,8 +155,8 @@ GQ_FN uint32_t gd_find_free(const struct gd_reader *w, uint32_t first)
 }
 
 /*
- * After a try in vain: any queue, in w->queue, as gd_take() returns. A queue that looked free may
- * be somebody else's by the time of the try, again and again: that, too, goes on only for so long.
+ * After a failed try: any queue, in w->queue, as gd_take() returns. A queue that looked free may be
+ * taken again before the try, repeatedly; the number of such retries is bounded as well.
  */
 GQ_FN int gd_take_any(struct gd_reader *w)
 {
@@ -199,7 +199,9 @@ GQ_FN int gd_take(struct gd_reader *w)
     return gd_take_from(w, GQ_SAME32(gd_seed()));
 }
 
-/* The word of the lock for the next: the queue goes on, unless commands are in flight for nobody.
+/*
+ * The lock's word for the next owner: the queue is free, unless commands are in flight without a
+ * waiter.
  */
 GQ_FN uint32_t gd_left(const struct gd_reader *w)
 {

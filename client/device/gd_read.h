@@ -2,13 +2,13 @@
  * Reads through leased queues, by groups of lanes. Every function is called by all lanes of the
  * group together; but for those of lists, with the same arguments. They return 0 or -errno.
  *
- * When one has returned, what was read is in memory, and loads of the group see it: each command's
- * completion was loaded with acquire at system scope by one lane (gq_load_cqe), after which the
- * lanes met. The acquire throws away what the SM's cache still had of those lines, the meeting
- * hands the order on to the other lanes. So ordinary loads do; ld.volatile or __ldcv() would add
- * nothing. Threads outside the group see it after whatever else synchronises them with the group,
- * __syncthreads() for a block. Stores of the group to the same memory from before the read are
- * behind it as well: the fence in front of the doorbell waits for them.
+ * When a function has returned, the data read is in memory and loads of the group see it: one lane
+ * loaded each command's completion with acquire at system scope (gq_load_cqe), and the lanes
+ * converged afterwards. The acquire discards stale lines in the SM's cache, the convergence passes
+ * the order on to the other lanes. Ordinary loads are therefore enough; ld.volatile or __ldcv()
+ * would add nothing. Threads outside the group see the data after whatever else synchronises them
+ * with the group, __syncthreads() for a block. Stores of the group to the same memory from before
+ * the read are ordered before it: the fence before the doorbell waits for them.
  */
 #ifndef CLIENT_DEVICE_GD_READ_H
 #define CLIENT_DEVICE_GD_READ_H
@@ -99,7 +99,7 @@ GQ_FN int gd_find_buffer(const struct gd_reader *w, struct gd_table *t, uint64_t
             return 0;
         }
         i += w->group.lanes;
-        if (i >= GQ_SAME32(t->n)) /* others may be adding to it: all lanes leave together */
+        if (i >= GQ_SAME32(t->n)) /* other lanes may be adding to it: all lanes leave together */
             return -EFAULT;
         gd_load_table(w, i, t);
     }

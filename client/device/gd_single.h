@@ -1,15 +1,15 @@
 /*
- * Reads that one command serves, the short road: whole LBAs of one extent, to an address that is a
- * multiple of 4. All others take the general road (gd_read.h); gd_read() knows which. As there,
- * every function is called by all lanes of the group together, with the same arguments.
+ * Reads that one command serves, the fast path: whole LBAs of one extent, to an address that is a
+ * multiple of 4. Every other read takes the general path (gd_read.h); gd_read() decides. Every
+ * function is called by all lanes of the group together, with the same arguments.
  *
  * Its steps:
  *
- *   gd_load_table, gd_load_extents   on their way while the queue is taken
- *   gd_take                          the queue, and where it stands
- *   gd_find_buffer, gd_make_single   the command, from what has arrived
- *   gd_send, gd_await                there and back, by lane 0 alone
- *   gd_give_fenced                   the queue to the next
+ *   gd_load_table, gd_load_extents   under way while the queue is taken
+ *   gd_take                          the queue and its position
+ *   gd_find_buffer, gd_make_single   the command, from the loaded words
+ *   gd_send, gd_await                submission and completion, by lane 0 alone
+ *   gd_give_fenced                   the queue to its next owner
  */
 #ifndef CLIENT_DEVICE_GD_SINGLE_H
 #define CLIENT_DEVICE_GD_SINGLE_H

@@ -44,7 +44,10 @@ GQ_FN void gd_unlock_fenced(uint32_t *lock, uint32_t word)
     asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(lock), "r"(word) : "memory");
 }
 
-/* Words that others change meanwhile: from memory that all SMs see, not from this one's cache. */
+/*
+ * Words that other SMs change meanwhile: loaded from memory that all SMs see, not from this SM's
+ * cache.
+ */
 GQ_FN uint32_t gd_load32(const uint32_t *at)
 {
     uint32_t value;
@@ -80,7 +83,7 @@ GQ_FN void gd_store_own_result(int64_t *at, int64_t value)
     asm volatile("st.relaxed.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
-/* Between two looks at locks that others hold. */
+/* Pause between two loads of locks that are held. */
 GQ_FN void gd_pause(void)
 {
     __nanosleep(200);

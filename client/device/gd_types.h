@@ -1,6 +1,6 @@
 /*
- * What the library lays out for those who read through leased queues: in memory of the GPU, or of
- * the process on mounts without one. Plain data; C11 and CUDA.
+ * The library's tables for kernels that read through leased queues: in GPU memory, or in memory of
+ * the process on mounts without a GPU. Plain data; C11 and CUDA.
  */
 #ifndef CLIENT_DEVICE_GD_TYPES_H
 #define CLIENT_DEVICE_GD_TYPES_H
@@ -16,16 +16,15 @@
 #define GD_QUEUE_COMMANDS 4u
 
 /*
- * The locks, a word for each queue, in one piece so that a warp sees all of them at a glance. The
- * word of a queue also says where it stands (struct gq_position): who takes it has nothing more to
- * load. As zero it is free, at entry 0 and in the first pass of its rings.
+ * The locks, a word for each queue, contiguous so that a warp loads all of them at once. The word
+ * of a queue also holds its position (struct gq_position), so that a lane that takes the lock loads
+ * nothing more. A zero word: free, at entry 0 and in the first pass of its rings.
  */
-#define GD_TAKEN 1u
-#define GD_LOST \
-    2u /* commands may be in flight that nobody waits for: until new queues are leased */
+#define GD_TAKEN         1u
+#define GD_LOST          2u /* commands in flight, no waiter: until new queues are leased */
 #define GD_FREE(word)    (((word) & (GD_TAKEN | GD_LOST)) == 0)
 #define GD_ODD_PASS      4u  /* the second, fourth...: CQEs of phase 0 */
-#define GD_CQ_DB_PENDING 8u  /* the CQ doorbell has not been told of the entry yet */
+#define GD_CQ_DB_PENDING 8u  /* the CQ doorbell is behind this entry */
 #define GD_ENTRY_SHIFT   16u /* entries of rings have 16 bits */
 
 /* State of a lease, as its page has it: anything else is a lease that has ended. */
@@ -33,8 +32,8 @@
 #define GD_LEASE_REVOKED 2u
 
 /*
- * A queue pair and what whoever has its lock works with. state: of the last run of several
- * commands, for nobody; where the queue stands is in its lock.
+ * A queue pair and the working state of the owner of its lock. state: of the last run of several
+ * commands, not read again; the position of the queue is in its lock.
  */
 struct gd_queue {
     struct gq_port port;
@@ -70,7 +69,7 @@ struct gpunvme_device_file {
     struct gq_file_map map;
     struct gd_set set;
     const uint32_t *lease; /* the state in the extents' page, in host memory */
-    uint64_t *checked_ns;  /* when somebody last looked at both states */
+    uint64_t *checked_ns;  /* time of the last check of both states */
 };
 
 #endif

@@ -3,8 +3,8 @@
 #include "client/device/gd_pread.h"
 
 /*
- * The first warp serves what a single command can, the others wait for it at a barrier. They meet
- * there for any other read, and for the end.
+ * The first warp serves reads of a single command; the other warps wait for it at a barrier. All
+ * warps meet there for any other read, and for the end.
  */
 extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
     gpunvme_direct_serve(const __grid_constant__ struct gd_service_launch l)

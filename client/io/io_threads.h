@@ -11,7 +11,7 @@ struct work {
 
 /* At most `threads`, made as they are needed. */
 int io_threads_new(unsigned threads, struct io_threads **out);
-/* What was given to them is done first. NULL does nothing. */
+/* Jobs submitted before are done first. NULL does nothing. */
 void io_threads_free(struct io_threads *w);
 /* In order, each as soon as a thread is free. -errno: not one thread could be made. */
 int io_threads_give(struct io_threads *w, struct work *work);

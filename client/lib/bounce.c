@@ -57,7 +57,9 @@ int gpunvme_warm_pipeline(struct gpunvme *g, int device)
     return err ? err : pipeline_warm(p, cu, device);
 }
 
-/* What the mount checks for its ioctls: without this it would depend on the length what is right.
+/*
+ * The mount's own checks of its ioctls: without them the accepted arguments would depend on the
+ * length.
  */
 static int check_file(const struct gpunvme *g, const struct range *r)
 {

@@ -87,9 +87,10 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err);
 
 /*
- * A transfer's call of the mount, as gpunvme_ioctl(). One that a signal has ended is made again for
- * what is left, as reads of other files are; after one in vain, which moved nothing, handlers wait
- * for the end of the next, or signals that come often would leave no time for anything.
+ * A transfer's call of the mount, as gpunvme_ioctl(). A call that a signal has ended is made again
+ * for the rest, as read(2) of other files does. After one that moved nothing, signal handlers run
+ * only at the end of the next call: signals that come often would otherwise leave no time for a
+ * transfer.
  */
 int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned retries);
 /*

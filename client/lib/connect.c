@@ -38,8 +38,8 @@ static int read_dev(struct gpunvme *g, const char *path)
 }
 
 /*
- * Devices and FIFOs are looked at with O_NONBLOCK so that opening one never blocks; what they are
- * then shows in the answer to INFO.
+ * Devices and FIFOs are opened with O_NONBLOCK so that the open never blocks; the reply to INFO
+ * then shows their kind.
  */
 static int open_path(const char *path)
 {

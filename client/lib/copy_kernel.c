@@ -107,7 +107,7 @@ static bool is_needed(const struct copy_kernel *c)
     return false;
 }
 
-/* The exchange comes before the last look: whoever posts after it wakes this thread. */
+/* The exchange comes before the last poll: a poster that posts after it wakes this thread. */
 static void sleep_until_rung(struct copy_kernel *c)
 {
     const struct timespec bound = {.tv_sec = SLEEP_S};

@@ -95,7 +95,7 @@ int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct c
 
 /* Copies of one stream run one after the other, and by themselves once started. */
 int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
-/* One whose kernels come before those of others that wait. */
+/* A stream whose kernels run before waiting kernels of other streams. */
 int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream);
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
 /*
@@ -113,8 +113,8 @@ int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uin
 /* Until all copies of the stream are done; the first error of them. */
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream);
 /*
- * Without waiting: -EIO when the context has failed, as any kernel's fault makes it, for good. For
- * now and then: threads that poll it keep others from the driver.
+ * Does not wait. -EIO: the context has failed for good, as after a fault of any kernel. For
+ * occasional use: threads that poll it keep other threads from the driver.
  */
 int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream);
 

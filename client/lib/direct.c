@@ -1,4 +1,4 @@
-/* The handle of the direct path: what it takes to have one, and to have it again. */
+/* The handle of the direct path: opening, renewing and closing it. */
 #include "client/lib/direct.h"
 
 #include <errno.h>
@@ -150,7 +150,10 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
     free(d);
 }
 
-/* A file that cannot be had again stays disabled; the others go on, and the first error is told. */
+/*
+ * A file that cannot be renewed stays disabled; renewing goes on with the next, and the first error
+ * is returned.
+ */
 static int renew_files(struct gpunvme_direct *d)
 {
     int first = 0;

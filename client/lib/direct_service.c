@@ -55,7 +55,7 @@ static void *new_page(void)
     void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return NULL;
-    (void)madvise(page, PAGE, MADV_DONTFORK); /* a refusal is no harm to who does not fork */
+    (void)madvise(page, PAGE, MADV_DONTFORK); /* a failure matters only to a process that forks */
     return page;
 }
 
@@ -120,8 +120,8 @@ void direct_service_close(struct direct_service *s)
 }
 
 /*
- * Its command has ended well, which the block may not know yet. The look at the CQE acquires: what
- * was read is in memory, for this thread and for what it starts.
+ * Its command has completed with status 0, which the block may not have seen yet. The load of the
+ * CQE acquires: the data read is in memory, for this thread and for work that it starts.
  */
 static bool has_ended(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs)
 {
@@ -129,7 +129,7 @@ static bool has_ended(struct direct_service *s, uint32_t number, const struct nv
     return sent >> 32 == number && gd_has_ended(sent, cqs);
 }
 
-/* What is no failure of CUDA's, which leaves a sentence of its own. */
+/* Errors that are not CUDA's, for which cuda_driver leaves a sentence of its own. */
 static int say(int err)
 {
     return err ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err)) : 0;

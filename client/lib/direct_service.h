@@ -39,7 +39,9 @@ int64_t direct_service_read(struct direct_service *s, const struct direct_servic
  * nothing.
  */
 void direct_service_settle(struct direct_service *s);
-/* No block is there, nor on its way: what it was told of may go. NULL: none ever was. */
+/*
+ * No block is resident or being launched: memory handed to it may be freed. NULL: none was opened.
+ */
 bool direct_service_has_left(struct direct_service *s);
 
 #endif

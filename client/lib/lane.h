@@ -1,6 +1,6 @@
 /*
- * A lane of the bounce pipeline: two chunks of staging, and whoever copies between them and the
- * buffer. One thread at a time uses a lane.
+ * A lane of the bounce pipeline: two chunks of staging, and the copies between them and the buffer.
+ * One thread at a time uses a lane.
  */
 #ifndef CLIENT_LIB_LANE_H
 #define CLIENT_LIB_LANE_H

@@ -26,7 +26,7 @@ void memory_space_free(const struct memory_space *p, uint64_t addr); /* 0: nothi
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len);
 int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len);
 
-/* A file that others share with us. */
+/* A file that another process shares with this one. */
 struct memory_space_map {
     void *addr; /* NULL: none */
     size_t len;

@@ -24,8 +24,8 @@ struct job {
     const struct range *r;
     size_t chunk;
     pthread_mutex_t lock; /* protects the rest */
-    size_t next;          /* the first byte that nobody has taken */
-    size_t end;           /* where it ends: what is before it is moved, or will be */
+    size_t next;          /* the first byte that no thread has taken */
+    size_t end;           /* its end: bytes before it are moved, or will be */
     int err;              /* why it ends there */
     char text[256];       /* in words */
     struct gpunvme_result result;
@@ -89,7 +89,7 @@ static int get_lanes(struct pipeline *p, unsigned wanted, struct lane **lanes)
             n++;
         else if (n || (err && !p->made))
             break;
-        else /* transfers of others end in bounded time */
+        else /* transfers of other threads end in bounded time */
             pthread_cond_wait(&p->returned, &p->lock);
     }
     pthread_mutex_unlock(&p->lock);
@@ -165,7 +165,7 @@ static char *address_of(const struct job *j, const struct slot *s)
     return (char *)j->b->addr + j->r->buffer_offset + s->at;
 }
 
-/* Between file and slot; the slot keeps what was moved. */
+/* Between file and slot; the slot keeps the bytes moved. */
 static void move_file(struct job *j, struct lane *l, struct slot *s)
 {
     struct gpunvme_result result = {0};
@@ -220,7 +220,7 @@ static void run_lane(struct job *j, struct lane *l)
     finish(j, l, &l->slots[i ^ 1]);
 }
 
-/* A helper whose staging cannot be pinned leaves the work to the others. */
+/* A helper thread whose staging cannot be pinned leaves the work to the remaining ones. */
 static void *help(void *arg)
 {
     struct helper *h = arg;

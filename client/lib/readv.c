@@ -54,7 +54,8 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
                                        (err == -E2BIG && v.path)); /* earlier mounts read none */
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
     err = gpunvme_unless_other_mount(batch->b->owner, batch->fd, err);
-    return err || *begun ? err : -ENOTTY; /* others may answer 0 to what they do not know */
+    return err || *begun ? err
+                         : -ENOTTY; /* another file system may answer an unknown ioctl with 0 */
 }
 
 /* Of pieces that were too long together, or were interrupted: those before the first unread one. */
@@ -120,7 +121,7 @@ static size_t read_bounced(const struct batch *batch, const struct range *r, int
     return gpunvme_transfer_bounced(batch->b, r, batch->result, err);
 }
 
-/* What is wrong with the call, not with a piece. */
+/* Checks the call, not its pieces. */
 static bool ends_all(int err)
 {
     return err == -EBADF || err == -ENOTTY || err == -EISDIR || err == -EINTR;

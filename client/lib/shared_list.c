@@ -118,7 +118,7 @@ void list_put(struct gpunvme *g, struct list *l)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Bytes from its start; not below size_of(l) for what is elsewhere. */
+/* Bytes from the list's start; at least size_of(l) for an address outside it. */
 static size_t offset_in(const struct list *l, const struct gpunvme_piece *pieces)
 {
     return (uintptr_t)pieces - (uintptr_t)l->pieces;
@@ -178,7 +178,7 @@ int lists_map(struct gpunvme *g, const struct memory_space *p)
     return err;
 }
 
-/* Mapped by whoever comes second: this, or a handle of the direct path. */
+/* Mapped by the later of the two: this call, or the opening of a handle of the direct path. */
 static int map_and_link(struct gpunvme *g, struct list *l)
 {
     pthread_mutex_lock(&g->lock);

@@ -49,7 +49,7 @@ static int socket_connect(const char *path)
     int err;
     do
         err = connect(s, (struct sockaddr *)&addr, size) == 0 ? 0 : -errno;
-    while (err == -EINTR && now_ms() < end); /* signals, while nobody accepts */
+    while (err == -EINTR && now_ms() < end); /* signals, while the server does not accept */
     if (!err)
         return s;
     close(s);

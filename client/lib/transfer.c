@@ -52,7 +52,7 @@ int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err)
     return gpunvme_fail(-EINTR, "the buffer was unregistered");
 }
 
-/* One call, for what is left of the range: 0 or -errno. */
+/* One call, for the rest of the range: 0 or -errno. */
 static int call_mount(const struct gpunvme_buffer *b, const struct range *r, size_t done,
                       struct gpunvme_ioc_rw *rw, unsigned retries)
 {
@@ -159,7 +159,7 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
     return done;
 }
 
-/* What was moved before an error counts, as in read(2). */
+/* Bytes moved before an error count, as in read(2). */
 static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
                         struct gpunvme_result *result)
 {

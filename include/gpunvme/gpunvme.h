@@ -48,11 +48,11 @@ int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out);
 
 /* Which way transfers take. Zero in a field means its default. */
 struct gpunvme_options {
-    uint32_t path;    /* GPUNVME_PATH_GPU or _BOUNCE: only that; 0: what is right, see below */
+    uint32_t path; /* GPUNVME_PATH_GPU or _BOUNCE: that path alone; 0: chosen as described below */
     uint32_t threads; /* of the pipeline, the caller's included: one a processor, at most 8 */
     size_t chunk;     /* bytes a thread reads at once, a multiple of 4096: 2 MiB */
     /*
-     * Transfers of GPU memory shorter than this many bytes bounce, 1: none. The default is what was
+     * Transfers of GPU memory shorter than this many bytes bounce; 1: none. The default was
      * measured: reads below 128 KiB, of a file open with O_DIRECT below 16 KiB; no writes.
      */
     uint64_t crossover;
@@ -88,10 +88,10 @@ int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
  */
 int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
 /*
- * Returns when nothing can reach the memory any more; frees it if the library made it. Ends the
- * transfers of other threads through it: they return what they have moved, or -EINTR. Of reads of
- * the direct path it knows nothing: none to this memory may be under way. An error is that of the
- * mount, which may be gone: b has ended all the same.
+ * Returns when neither the drive nor a kernel can reach the memory any more, and frees memory that
+ * the library allocated. Transfers of other threads through the buffer end: they return the bytes
+ * moved so far, or -EINTR. Reads of the direct path are not tracked here: none to this memory may
+ * be under way. An error is the mount's, which may be gone; b has ended all the same.
  */
 int gpunvme_unregister(struct gpunvme_buffer *b);
 void *gpunvme_buffer_addr(const struct gpunvme_buffer *b); /* device or host address */
@@ -132,29 +132,30 @@ ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, ui
 int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
                   struct gpunvme_result *result);
 /*
- * Memory for n pieces, at most GPUNVME_PIECES_MAX, that gpunvme_readv() reads where they are.
- * Others it copies, which counts where reads are as short as a sector. Zeroed; ends with g at the
- * latest. For gpunvme_readv_async() it is mapped to the GPU here, or by gpunvme_direct_open() if
- * that comes later, which CUDA forbids while a stream is captured.
+ * Zeroed memory for n pieces, at most GPUNVME_PIECES_MAX. gpunvme_readv() reads pieces in such
+ * memory in place and copies any other list, a cost that shows where reads are as short as a
+ * sector. The memory ends with g at the latest. For gpunvme_readv_async() it is mapped to the GPU
+ * here, or by a later gpunvme_direct_open(); CUDA forbids that mapping while a stream is captured.
  */
 int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out);
 /* No gpunvme_readv() or gpunvme_readv_async() may be reading them. NULL does nothing. */
 void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces);
 
 /*
- * The direct path: queue pairs of the drive and extents of files are leased from the mount once,
- * and then the GPU reads by kernels of this process, in its own context and streams; no call into
- * the daemon on the way. For those the mount trusts with it (-o direct=), else -EPERM; -ENOTSUP,
- * with the reason in gpunvme_error(), where the drive or the GPU cannot.
+ * The direct path. Queue pairs of the drive and extents of files are leased from the mount once.
+ * Kernels of this process then read in its own context and streams, without a call into the daemon.
+ * -EPERM: the mount does not trust this user with the direct path (-o direct=). -ENOTSUP: the drive
+ * or the GPU cannot; gpunvme_error() says why.
  *
  * Leases can be revoked (the drive was reset, the mount ends). Reads then end with -ESTALE or
- * -ETIMEDOUT, and so does all that follows, until gpunvme_direct_renew() has taken new ones. Where
- * the daemon was killed they end with -ETIMEDOUT, and renewing fails.
+ * -ETIMEDOUT, and so do later calls, until gpunvme_direct_renew() has taken new leases. After the
+ * death of the daemon reads end with -ETIMEDOUT, and renewing fails.
  *
- * A handle may have brothers, each with queues of its own. Threads may use one together; whoever
- * closes or renews something sees to it that no read of it is under way. Waits for the drive are
- * bounded by the mount's deadline of a command, those for the mount's socket by 10 s an answer; a
- * daemon that is stopped (SIGSTOP) holds what opens, renews and closes as it holds open(2).
+ * Several handles may be open at once; each has its own queues. Threads may share a handle. A
+ * caller that closes or renews an object makes sure that no read of it is under way. Waits for the
+ * drive are bounded by the mount's deadline of a command, waits for the mount's socket by 10 s a
+ * reply. A daemon that is stopped (SIGSTOP) blocks opening, renewing and closing as it blocks
+ * open(2).
  */
 struct gpunvme_direct;
 struct gpunvme_file;
@@ -193,8 +194,8 @@ int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **ou
 void gpunvme_file_close(struct gpunvme_file *f);
 /*
  * Reads see the file as it was when it was opened here or last refreshed; blocks that it has lost
- * since keep what they held. 0: nothing has changed; 1: extents and size are new now; -errno: it is
- * as it was. No read of the file may be under way.
+ * since keep their old content. 0: unchanged; 1: extents or size were updated; -errno: the file
+ * keeps its previous extents. No read of the file may be under way.
  */
 int gpunvme_file_refresh(struct gpunvme_file *f);
 uint64_t gpunvme_file_size(const struct gpunvme_file *f);
@@ -215,37 +216,37 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
                        int64_t *bytes);
 
 /*
- * Many reads of the file, in any order, each with its own result, as gpunvme_readv() and in stream
- * order as gpunvme_read_async(): one launch, whose warps share the list and the queues. Places in
- * the buffer are counted from ptr; all pieces lie between it and the end of the one buffer around
- * it. `pieces` is memory that the GPU reaches and the caller keeps (the device's, pinned host
- * memory, or of gpunvme_pieces_alloc()), read and written when it is the list's turn; who changes
- * lengths meanwhile may have pieces left out, whose results stay as they were. A result stands when
- * that turn has ended, and says nothing before: bytes, -EINVAL for a length of 2^31 or more, or an
- * error as in gpunvme_device.h. n is below 2^31.
+ * Many reads of the file, in any order, each with its own result as by gpunvme_readv(), and in
+ * stream order as by gpunvme_read_async(): one launch, whose warps share the list and the queues.
+ * Offsets in the buffer count from ptr; all pieces lie between ptr and the end of the one buffer
+ * around it. `pieces` is memory that the GPU reaches and the caller keeps (device memory, pinned
+ * host memory, or memory of gpunvme_pieces_alloc()); the kernel reads and writes it when the stream
+ * reaches the list. If lengths change before that, pieces may be left out and keep their previous
+ * results. A result is valid once the stream has passed the list: bytes, -EINVAL for a length of
+ * 2^31 or more, or an error as in gpunvme_device.h. n is below 2^31.
  *
- * 0: the list was sent off; else it was not, with the errors of gpunvme_read_async(); -EINVAL also
- * where n runs past the end of pieces of gpunvme_pieces_alloc(). A graph may capture the call, like
- * that one.
+ * 0: the list was launched. Otherwise it was not, with the errors of gpunvme_read_async(); -EINVAL
+ * also where n runs past the end of pieces of gpunvme_pieces_alloc(). A graph may capture the call,
+ * as it may gpunvme_read_async().
  */
 int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
                         void *stream);
 
 /*
- * One read for a host that waits: bytes or -errno, with fewer bytes than asked for only at the end
- * of the file or after an error in the middle. In no order with streams: work that uses the bytes
- * is started after it has returned, work that uses what was there before has ended. The quickest
- * way to read a little after a little: a block of threads stays on the GPU while such reads come
- * one after another, of all threads in turn, and leaves after 0.2 ms without one. -ETIMEDOUT also
- * when other kernels leave it no room: such a read may go on, and closing or refreshing the file
- * and unregistering the buffer wait for it. -EIO also when a kernel's fault has ended the process's
- * use of CUDA.
+ * One read for a host thread that waits: bytes or -errno, with fewer bytes than requested only at
+ * the end of the file or after an error in the middle. The read has no order with streams: start
+ * work that uses the bytes after the call returns, and finish work that uses the previous content
+ * before it. This is the fastest path for small reads one after another: a persistent kernel of one
+ * block serves such reads of all threads in turn, and leaves after 0.2 ms without one. -ETIMEDOUT
+ * also when other kernels leave that block no room: such a read may still complete, and closing or
+ * refreshing the file and unregistering the buffer wait for it. -EIO also when a kernel's fault has
+ * ended the process's use of CUDA.
  */
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset);
 
 /*
- * What kernels of the application's own take as an argument: see gpunvme_device.h. Device memory,
- * the same until the file is closed; refreshing and renewing change what is there.
+ * The argument of kernels of the application (gpunvme_device.h): device memory at one address until
+ * the file is closed. Refreshing and renewing change its content.
  */
 struct gpunvme_device_file;
 const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file *f);

@@ -81,7 +81,9 @@ ssize_t gpunvme_io_write(struct gpunvme_io_file *f, const void *addr, size_t len
 int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
                      struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *result);
 
-/* A transfer in stream order. What is pointed to is read when it is its turn, and stays until then.
+/*
+ * A transfer in stream order. The pointed-to values are read when the stream reaches the transfer,
+ * and must stay valid until then.
  */
 struct gpunvme_io_async {
     int write;

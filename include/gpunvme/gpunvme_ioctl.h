@@ -24,7 +24,7 @@ struct gpunvme_abi {
     uint32_t version;
 };
 
-/* Who runs the queue code. */
+/* The processor that runs the queue code. */
 #define GPUNVME_EXECUTOR_NONE 0u /* no executor: every transfer takes the bounce path */
 #define GPUNVME_EXECUTOR_CUDA 1u
 #define GPUNVME_EXECUTOR_CPU  2u
@@ -74,13 +74,12 @@ struct gpunvme_ioc_info {
 #define GPUNVME_REGISTER_LIST 1u
 
 /*
- * Makes memory of the caller a buffer. It belongs to the open file description that registers it
- * and ends with it. `id` and `key` together are the right to use it, on any file of the mount that
- * the user who registered it has open.
+ * Makes memory of the caller a buffer. The buffer belongs to the open file description that
+ * registers it and ends with it. `id` and `key` together authorise its use, on any file of the
+ * mount that the registering user has open.
  *
- * A file descriptor (of a memfd) is first sent over the socket:
- * one message of 8 zero bytes with SCM_RIGHTS; the answer is 8 bytes, the token, good for one
- * REGISTER by the same user.
+ * A file descriptor (of a memfd) is first sent over the socket: one message of 8 zero bytes with
+ * SCM_RIGHTS. The reply is 8 bytes, the token, valid for one REGISTER by the same user.
  */
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
@@ -193,15 +192,15 @@ struct gpunvme_ioc_stats {
 
 /*
  * Leases: the direct path. A program drives NVMe queue pairs of its own and knows the extents of
- * its files; no call into the daemon on the way. A leased queue reaches the whole namespace and all
- * memory that the drive may reach for this mount: the mount option direct= says who is trusted with
- * that (-EPERM for everybody else).
+ * its files; no call into the daemon is needed for a read. A leased queue reaches the whole
+ * namespace and all memory that the drive may reach for this mount; the mount option direct= names
+ * the users trusted with that (-EPERM for all other users).
  *
- * A lease belongs to the open file description it was taken through and ends with it, by LEASE_END,
- * or by the daemon (revocation): `state` in its page becomes GPUNVME_LEASE_REVOKED, its holder has
- * GPUNVME_LEASE_GRACE_MS to end it, and then its queues are deleted, which ends their commands. The
- * daemon revokes queues when the controller is reset (they are gone at once then), and all leases
- * when the mount ends (at once).
+ * A lease belongs to the open file description through which it was taken. It ends with that, by
+ * LEASE_END, or by the daemon (revocation): `state` in its page becomes GPUNVME_LEASE_REVOKED, its
+ * holder has GPUNVME_LEASE_GRACE_MS to end it, and then its queues are deleted, which ends their
+ * commands. The daemon revokes queues when the controller is reset (they are gone at once then),
+ * and all leases when the mount ends (at once).
  */
 #define GPUNVME_LEASE_GRACE_MS 2000u
 #define GPUNVME_LEASE_MAX      64u /* queues of a lease */
@@ -211,8 +210,8 @@ struct gpunvme_lease_page {
     uint32_t state; /* GPUNVME_LEASE_* */
     uint32_t reserved;
     /*
-     * Of an extent lease: changes when the file's extents or size do. What was read by older
-     * extents is what the file held when the lease was taken, never another file's.
+     * Of an extent lease: changes when the file's extents or size do. Data read through older
+     * extents is the file's content as of the lease, never another file's.
      */
     uint64_t generation;
 };
@@ -235,9 +234,9 @@ struct gpunvme_ioc_queue_lease {
 };
 
 /*
- * The extents of a file, from its start to its end, pinned: the blocks are given to nobody else
- * while the lease lasts, whatever becomes of the file. On a file open for reading. -EDQUOT: this
- * user has too many extents leased, -EBUSY: all users together have; -EMFILE: too many leases.
+ * The extents of a file, from its start to its end, pinned: while the lease lasts the blocks are
+ * not reused, even after the file is truncated or removed. On a file open for reading. -EDQUOT:
+ * this user has too many extents leased; -EBUSY: all users together have; -EMFILE: too many leases.
  */
 struct gpunvme_ioc_extent_lease {
     struct gpunvme_abi abi;
