@@ -3,8 +3,8 @@
 
 Runs gq_bench once for each share of the GPU, as a client of the MPS server that is running (see
 with_mps.sh): MPS keeps a client on its share of the multiprocessors, so neither the kernel that
-drives the queues nor the simulated drive's copier, nor the comparing kernels, can use more. Prints
-the report of all as JSON. Exit 77: MPS does not confine here.
+drives the queues nor the simulated drive's copy kernel, nor the comparing kernels, can use more.
+Prints the report of all as JSON. Exit 77: MPS does not confine here.
 """
 
 import json

@@ -11,7 +11,7 @@
 
 #define MAX_SOURCE ((uint64_t)1 << 30) /* pinned */
 #define GATHER_MIN 512u                /* of the kernel */
-#define WHOLE      (1u << 20)          /* pieces of what is read as a whole */
+#define WHOLE      (1u << 20)          /* pieces of a sequential read */
 
 static int fail(const struct gq_stack *s, const char *object, int err, const char *advice)
 {

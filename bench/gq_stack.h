@@ -57,7 +57,7 @@ struct gq_figures {
 int gq_stack_measure(struct gq_stack *s, uint64_t piece, bool random, unsigned repeats,
                      struct gq_figures *out);
 
-/* "cpu", "cuda", "auto": -EINVAL for others. */
+/* "cpu", "cuda", "auto": -EINVAL for any other name. */
 int gq_stack_executor(struct gq_options *opts, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * How long does one small read take, end to end, and what of it is the road there?
+ * The latency of one small read, end to end, and the share of the path to it.
  *
  * On a mount, one call after another: an ioctl that does nothing (INFO), an empty kernel and its
  * synchronisation, a word between GPU and CPU, the hops of a read without a drive, the READ ioctl
@@ -154,7 +154,7 @@ static int measure(struct bench *b, const char *name, call_fn call)
     return err;
 }
 
-/* Reads into the buffer, and a look at what is there afterwards. */
+/* Reads into the buffer, and verifies its contents afterwards. */
 static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
 {
     int err = bench_poison(b->to, SEED);
@@ -195,7 +195,7 @@ static int measure_pinned(struct bench *b)
     b->to = &to;
     err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel, into pinned memory");
     if (!err)
-        err = measure_to_buffer(b, "direct path, 4 KiB, by a block that stays, into pinned memory",
+        err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel, into pinned memory",
                                 read_by_block);
     b->to = &b->mount.memory;
     gpunvme_unregister(buffer);
@@ -273,7 +273,7 @@ static int measure_least(struct bench *b, const char *name, const struct bench_m
     return bench_verify(to, &b->pieces, WHO);
 }
 
-/* What is the road's, of reads without a launch, and not the queues' or the drive's. */
+/* The hops of reads without a launch: the share that queues and drive do not cause. */
 static int measure_least_reads(struct bench *b)
 {
     uint64_t len = b->samples * SMALL;
@@ -289,7 +289,7 @@ static int measure_least_reads(struct bench *b)
         err = measure_least(b, "the least a read into GPU memory can take", &source,
                             &b->mount.memory, false);
     if (!err)
-        err = measure_least(b, "the least a read into GPU memory can take, by a block that stays",
+        err = measure_least(b, "the least a read into GPU memory can take, by a persistent kernel",
                             &source, &b->mount.memory, true);
     if (!err)
         err = measure_least(b, "the least a read into pinned memory can take", &source, &to, false);
@@ -341,7 +341,7 @@ static int measure_direct_calls(struct bench *b)
     int err = measure_to_buffer(b, "direct path, 4 KiB", read_direct);
 
     if (!err)
-        err = measure_to_buffer(b, "direct path, 4 KiB, by a block that stays", read_by_block);
+        err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel", read_by_block);
     b->rest_us = REST_US;
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", read_direct);

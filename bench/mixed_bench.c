@@ -1,12 +1,12 @@
 /*
- * What do reads and computing cost each other?
+ * The mutual cost of reads and computing.
  *
  * Reads of a whole file and of 4 KiB, by the READ ioctl and, where the mount lends it, by the
- * direct path, in a stream and by a block that stays on the GPU; and a kernel of the same
+ * direct path, in a stream and by a persistent kernel; and a kernel of the same
  * application that keeps every multiprocessor busy (CPU executor: a thread that computes): each
  * alone, then both. The daemon that serves READ is another process, so without MPS the GPU is
- * time-sliced between the two; the direct path's kernels are the application's own. What the last
- * read of each row left in memory is verified.
+ * time-sliced between the two; the direct path's kernels are the application's own. The memory
+ * after the last read of each row is verified.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ struct computer {
 enum way { BY_IOCTL, IN_STREAM, BY_BLOCK };
 
 static const char *const way_names[] = {"READ ioctl", "direct path",
-                                        "direct path by a block that stays"};
+                                        "direct path by a persistent kernel"};
 
 struct bench {
     uint64_t size;

@@ -25,7 +25,7 @@ static uint32_t distance(uint32_t from, uint32_t to, uint32_t depth)
     return to >= from ? to - from : depth - from + to;
 }
 
-/* Release: who sees the phase sees the rest of the entry, which is in the same 16 bytes. */
+/* Release: orders the rest of the entry, in the same 16 bytes, before the phase. */
 static void post(struct null_queue *q, uint16_t cid)
 {
     struct nvme_cqe *cqe = &q->cq[q->tail];

@@ -32,7 +32,7 @@ __global__ void write_all(uint64_t *memory, uint64_t n, uint64_t seed, uint64_t 
         memory[i] = pattern_word(seed, first + i) ^ flip;
 }
 
-/* Not of the device: other streams may hold a kernel that stays. */
+/* Not of the device: other streams may hold a persistent kernel. */
 static int finish(void)
 {
     if (cudaGetLastError() != cudaSuccess)

@@ -46,7 +46,7 @@ static int map_and_copy(struct peer_job *job)
 struct reader {
     struct peer_job *job;
     struct bench_lane *lanes;
-    _Atomic uint64_t *next; /* offset of the chunk that nobody has taken */
+    _Atomic uint64_t *next; /* offset of the next free chunk */
     pthread_t thread;
     int err;
 };

@@ -495,7 +495,7 @@ def open_mount(args, target):
 
 def measure_direct(args, job, samples, small, calls):
     """
-    After all else: once the direct path is open, a copier of this process's makes READ's copies
+    After all else: once the direct path is open, a copy kernel of this process makes READ's copies
     too, in turns with the daemon's kernels where there is no MPS.
     """
     try:

@@ -71,7 +71,7 @@ class Mount:
             raise OSError(f"direct path: {self.bytes.value} instead of {length} bytes")
 
     def reader(self, length):
-        """call(i, place) that reads to piece i, by the block of threads that stays on the GPU.
+        """call(i, place) that reads to piece i, by the persistent kernel.
 
         As short as a call of C from Python can be: a lookup is a tenth of a microsecond.
         """

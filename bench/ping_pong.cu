@@ -8,7 +8,7 @@
 namespace
 {
 
-constexpr uint64_t kLimitNs = 5000000000u; /* of all rounds: nobody waits for ever */
+constexpr uint64_t kLimitNs = 5000000000u; /* of all rounds */
 constexpr unsigned kMovers = 256;
 constexpr size_t kPage = kMovers * sizeof(uint4); /* of a round: one load a thread */
 
@@ -62,7 +62,7 @@ __global__ void ping_pong(struct board b)
     kernel_clock_end(clock, b.times);
 }
 
-/* The CPU's side waits, until `limit`; what it reads after that is what came before the word. */
+/* The CPU's side, until `limit`. Acquire: later loads see the stores before the word. */
 bool seen(const volatile uint32_t *word, uint32_t value, time_t limit)
 {
     for (unsigned looks = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) != value; looks++) {
@@ -102,9 +102,9 @@ int play(const struct board *b, bool relay, double *micros)
     return kernel_times_take(&b->times, micros);
 }
 
-/* What is between the two sides of a read, in pinned memory; each side writes lines of its own. */
-struct road {
-    alignas(128) uint64_t request; /* of who reads on the host */
+/* The words between the two sides of a read, in pinned memory; each side writes its own lines. */
+struct path {
+    alignas(128) uint64_t request; /* of the reader on the host */
     alignas(128) uint4 entry[4];
     alignas(128) volatile uint32_t doorbell;
     alignas(128) uint64_t order; /* to the block that moves pages */
@@ -113,14 +113,14 @@ struct road {
 };
 
 struct bare_reads {
-    struct road *road;
+    struct path *path;
     const char *source; /* pinned, a page for each round */
     char *to;           /* memory of the GPU for as many, or pinned memory */
     bool by_host;       /* it asks for each, and waits for the end itself */
     struct kernel_times times;
 };
 
-/* As wait_for(); what is read after it was there before the word, as after a completion. */
+/* As wait_for(). Acquire: later loads see the stores before the word, as after a completion. */
 __device__ bool wait_acquire(const uint64_t *word, uint64_t value, uint64_t limit)
 {
     for (unsigned looks = 1; gq_acquire_word(word) != value; looks++) {
@@ -137,13 +137,13 @@ __device__ void ask_for_pages(const struct bare_reads &b, uint64_t limit)
     for (uint32_t i = 1; i <= b.times.n; i++) {
         uint64_t asked = (uint64_t)clock64();
 
-        if (b.by_host && !wait_acquire(&b.road->request, i, limit))
+        if (b.by_host && !wait_acquire(&b.path->request, i, limit))
             return;
         for (unsigned k = 0; k < 4; k++)
-            b.road->entry[k] = make_uint4(i, i, i, i);
+            b.path->entry[k] = make_uint4(i, i, i, i);
         gq_fence_entries(); /* the entry before its doorbell */
-        gq_store_doorbell(&b.road->doorbell, i);
-        if (!b.by_host && !wait_acquire(&b.road->completion, i, limit))
+        gq_store_doorbell(&b.path->doorbell, i);
+        if (!b.by_host && !wait_acquire(&b.path->completion, i, limit))
             return;
         b.times.ticks[i - 1] = (uint64_t)clock64() - asked;
     }
@@ -159,15 +159,15 @@ __device__ void move_pages(const struct bare_reads &b, uint64_t limit)
         size_t at = (i - 1) * kPage + threadIdx.x * sizeof(uint4);
 
         if (threadIdx.x == 0)
-            ordered = wait_acquire(&b.road->order, i, limit);
+            ordered = wait_acquire(&b.path->order, i, limit);
         __syncthreads();
         if (!ordered)
             return;
         *(uint4 *)(b.to + at) = __ldcv((const uint4 *)(b.source + at));
         __syncthreads();
         if (threadIdx.x == 0) {
-            gq_fence_results(); /* everybody's bytes, for they met, before the word */
-            gq_store_sign(&b.road->moved, i);
+            gq_fence_results(); /* the bytes of all threads before the word */
+            gq_store_sign(&b.path->moved, i);
         }
     }
 }
@@ -191,10 +191,10 @@ double host_micros()
     return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
 }
 
-/* As a thread of a drive that does nothing but what a read cannot do without, and who reads. */
+/* The thread of a drive that makes only the necessary steps of a read, and the reader. */
 bool serve(const struct bare_reads &b, bool dma_engine, double *micros)
 {
-    struct road *r = b.road;
+    struct path *r = b.path;
     time_t limit = host_limit();
 
     for (uint32_t i = 1; i <= b.times.n; i++) {
@@ -259,13 +259,13 @@ extern "C" int kernel_bare_reads(const void *source, void *to, bool on_gpu, bool
     int err = kernel_times_open(&b.times, rounds);
 
     if (!err &&
-        cudaHostAlloc((void **)&b.road, sizeof(*b.road), cudaHostAllocDefault) != cudaSuccess)
+        cudaHostAlloc((void **)&b.path, sizeof(*b.path), cudaHostAllocDefault) != cudaSuccess)
         err = -ENOMEM;
     if (!err) {
-        memset((void *)b.road, 0, sizeof(*b.road));
+        memset((void *)b.path, 0, sizeof(*b.path));
         err = read_and_serve(b, on_gpu, micros);
     }
     kernel_times_close(&b.times);
-    cudaFreeHost(b.road);
+    cudaFreeHost(b.path);
     return err;
 }

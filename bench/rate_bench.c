@@ -29,7 +29,7 @@
 /* After a multiple of these all rings are where they began, which the reference relies on. */
 #define COMMANDS_OF (2u * DEPTH * MAX_QUEUES)
 
-/* Who sends what. */
+/* The sender of commands, and their kind. */
 enum way { WARP_COMMANDS, WARP_READS, BLOCK_COMMANDS };
 
 struct rate {
@@ -163,7 +163,7 @@ static int run_once(struct rate *r, unsigned n, enum way way, double *rate)
     int err =
         cuda(cudaMemsetAsync(r->results, 0, r->commands * sizeof(uint32_t), r->stream), "results");
 
-    /* Not the whole device: the controller may be a kernel that stays. */
+    /* Not the whole device: the controller may be a persistent kernel. */
     if (!err)
         err = cuda(cudaStreamSynchronize(r->stream), "results");
     start = bench_seconds();

@@ -197,7 +197,7 @@ static int new_pieces(struct bench *b, uint64_t bytes)
     return list_pieces(b, bytes);
 }
 
-/* Outside of what is timed; the bytes are looked at too. */
+/* Outside of the timed part; the bytes are verified as well. */
 static int check_results(const struct bench *b, bool own)
 {
     int err = 0;

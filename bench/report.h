@@ -41,8 +41,8 @@ struct bench_report *bench_report_new(const char *program, bool json, const char
 void bench_report_number(struct bench_report *r, const char *key, double value);
 void bench_report_text(struct bench_report *r, const char *key, const char *value);
 /*
- * A result. against: the name of an earlier row that this one is compared with, or NULL. What is
- * reported has been verified: a benchmark that finds a wrong byte reports nothing.
+ * A result. against: the name of an earlier row that this one is compared with, or NULL. Only
+ * verified results are reported: a benchmark that finds a wrong byte reports nothing.
  */
 void bench_report_row(struct bench_report *r, const char *name, const char *unit,
                       struct bench_samples *samples, const char *against);

@@ -114,7 +114,7 @@ static int run_point(struct bench *b, const struct sweep *s, unsigned x)
 
     if (!err)
         err = gq_stack_measure(&b->stack, piece, s->subject != COMMAND, b->repeats, &figures);
-    /* Not what was asked for: the engine has bounds of its own. */
+    /* The engine has bounds of its own. */
     if (!err && ((s->subject == QUEUES && b->stack.info.queues != x) ||
                  (s->subject == DEPTH && b->stack.info.depth != x)))
         fprintf(stderr, WHO ": %s: %u is out of its range, left out\n", s->name, x);

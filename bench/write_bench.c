@@ -1,8 +1,8 @@
 /*
- * One file, one application thread: how fast do bytes of GPU memory get into it?
+ * One file, one application thread: the rate of writes from GPU memory.
  *
  * In one run and in turn: a copy of the same size to pinned memory (the PCIe limit), the WRITE
- * ioctl to a new file, whose blocks are allocated on the way, and over what is there. After each
+ * ioctl to a new file, whose blocks are allocated on the way, and over existing data. After each
  * WRITE the file is read back and every byte checked, over poison. On a mount whose executor is
  * the CPU: the same, in host memory.
  */
