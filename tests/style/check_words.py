@@ -27,7 +27,7 @@ CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 LIMIT = 0.2
 DOCUMENTS = "documents"
 LIMITS = {
-    "bench": 5.0,
+    "bench": LIMIT,
     "blockdev": 3.0,
     "blockdev/nvme": 8.0,
     "blockdev/pci": LIMIT,
