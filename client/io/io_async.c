@@ -2,6 +2,7 @@
  * Transfers in stream order. The stream calls the host when it is an operation's turn, which gives
  * it to a thread, and then waits for a word in host memory that the thread sets when it has ended.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,20 +155,29 @@ static void end_op(struct op *op, bool begun)
     pthread_mutex_unlock(&a->lock);
 }
 
-static int64_t run(struct gpunvme_io_file *f, const struct gpunvme_io_async *what)
+static int64_t move(struct gpunvme_io_file *f, const struct gpunvme_io_async *what,
+                    struct gpunvme_result *result)
 {
     char *addr = (char *)what->addr + *what->addr_offset;
     if (*what->file_offset < 0)
         return gpunvme_fail(-EINVAL, "a negative offset");
     uint64_t at = (uint64_t)*what->file_offset;
-    return what->write ? gpunvme_io_write(f, addr, *what->len, at, NULL)
-                       : gpunvme_io_read(f, addr, *what->len, at, NULL);
+    return what->write ? gpunvme_io_write(f, addr, *what->len, at, result)
+                       : gpunvme_io_read(f, addr, *what->len, at, result);
+}
+
+static void run(struct gpunvme_io_file *f, const struct gpunvme_io_async *what)
+{
+    struct gpunvme_result result = {.why = ""};
+    *what->bytes = move(f, what, &result);
+    if (what->done)
+        what->done(what->arg, what, &result);
 }
 
 static void run_op(struct work *w)
 {
     struct op *op = (struct op *)w;
-    *op->what.bytes = run(op->f, &op->what);
+    run(op->f, &op->what);
     end_op(op, true);
 }
 
@@ -202,26 +212,36 @@ static void warm(struct gpunvme_io_file *f, const struct gpunvme_io_async *what,
         regions_release(f->io->regions, &u);
 }
 
-/* A stream that cannot wait for memory is waited for. */
+/*
+ * A stream that cannot wait for memory is waited for. Where that fails too, CUDA is lost to the
+ * process, and whether the operation begins is not known.
+ */
+static void await_on_host(struct op *op, struct cuda_driver *cu, void *stream, uint32_t turn)
+{
+    struct io_async *a = op->owner;
+    const uint32_t *word = word_of(op);
+    if (cuda_driver_stream_end(cu, stream))
+        return;
+    pthread_mutex_lock(&a->lock);
+    while ((int32_t)(*word - turn) < 0)
+        pthread_cond_wait(&a->ended, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+}
+
 static int enqueue(struct op *op, struct cuda_driver *cu, void *stream)
 {
     struct io_async *a = op->owner;
-    uint32_t turn = op->turn = *word_of(op) + 1;
     const uint32_t *word = word_of(op);
+    uint32_t turn = op->turn = *word + 1;
     int err = cuda_driver_stream_call(cu, stream, begin_op, op);
     if (err) {
         end_op(op, false);
         return err;
     }
     uint64_t at = a->mapped + (uint64_t)((const char *)word - (const char *)a->words);
-    if (cuda_driver_stream_await(cu, stream, at, turn) == 0)
-        return 0;
-    err = cuda_driver_stream_end(cu, stream);
-    pthread_mutex_lock(&a->lock);
-    while (!err && (int32_t)(*word - turn) < 0)
-        pthread_cond_wait(&a->ended, &a->lock);
-    pthread_mutex_unlock(&a->lock);
-    return err;
+    if (cuda_driver_stream_await(cu, stream, at, turn))
+        await_on_host(op, cu, stream, turn);
+    return 0;
 }
 
 int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *what, void *stream)
@@ -232,7 +252,7 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     if (!cu && stream)
         return gpunvme_fail(-ENODEV, "a stream, but no CUDA driver in this process");
     if (!cu) {
-        *what->bytes = run(f, what);
+        run(f, what);
         return 0;
     }
     if (cuda_driver_is_captured(cu, stream))
@@ -248,4 +268,22 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     op->f = f;
     op->what = *what;
     return enqueue(op, cu, stream);
+}
+
+static_assert(sizeof(struct work) == sizeof(((struct gpunvme_io_request *)0)->reserved),
+              "a request begins with the threads' part of it");
+
+static void run_request(struct work *w)
+{
+    struct gpunvme_io_request *r = (struct gpunvme_io_request *)w;
+    r->bytes = r->write ? gpunvme_io_write(r->file, r->addr, r->len, r->file_offset, &r->result)
+                        : gpunvme_io_read(r->file, r->addr, r->len, r->file_offset, &r->result);
+    r->done(r);
+}
+
+int gpunvme_io_start(struct gpunvme_io_request *r)
+{
+    struct work *w = (struct work *)r;
+    w->run = run_request;
+    return io_threads_give(r->file->io->async->threads, w);
 }

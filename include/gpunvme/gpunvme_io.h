@@ -56,7 +56,7 @@ const char *gpunvme_io_file_why(const struct gpunvme_io_file *f);
  * -EINVAL: it leaves its CUDA allocation of which it is a part.
  */
 int gpunvme_io_register(struct gpunvme_io *io, void *addr, size_t len);
-/* addr: as registered, else -ENOENT. Transfers under way end as with gpunvme_unregister(). */
+/* addr: as registered, else -ENOENT. Waits for transfers to and from the memory. */
 int gpunvme_io_unregister(struct gpunvme_io *io, void *addr);
 /*
  * Host memory, zeroed, that the mount of f reaches by itself: as gpunvme_alloc_host(), or plain
@@ -81,6 +81,21 @@ ssize_t gpunvme_io_write(struct gpunvme_io_file *f, const void *addr, size_t len
 int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
                      struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *result);
 
+/* A transfer by a thread of io. Request and memory belong to the library until done() is called. */
+struct gpunvme_io_request {
+    void *reserved[2]; /* the library's */
+    struct gpunvme_io_file *file;
+    int write;
+    void *addr;
+    size_t len;
+    uint64_t file_offset;
+    ssize_t bytes;                              /* out: or -errno */
+    struct gpunvme_result result;               /* out: its `why` is good while done() runs */
+    void (*done)(struct gpunvme_io_request *r); /* may free it */
+};
+/* Up to 16 run at a time, in the order of the calls. -errno: done() will not be called. */
+int gpunvme_io_start(struct gpunvme_io_request *r);
+
 /*
  * A transfer in stream order. The pointed-to values are read when the stream reaches the transfer,
  * and must stay valid until then.
@@ -92,13 +107,16 @@ struct gpunvme_io_async {
     const int64_t *file_offset;
     const int64_t *addr_offset; /* bytes, added to addr */
     int64_t *bytes;             /* host memory: bytes moved or -errno, before the stream goes on */
+    /* NULL, or called by a thread of io when *bytes is set and the stream still waits. */
+    void (*done)(void *arg, const struct gpunvme_io_async *a, const struct gpunvme_result *result);
+    void *arg;
 };
 
 /*
  * 0: *bytes will tell. The stream waits (cuStreamWaitValue32) while a thread of this process makes
- * the transfer. -ENOTSUP: the stream is being captured, or the GPU cannot wait for memory. Without
- * a CUDA driver, or with CUDA not in use, stream must be NULL and the transfer has ended when the
- * call returns; else -ENODEV.
+ * the transfer; where the GPU cannot, the call waits. -ENOTSUP: the stream is being captured.
+ * Without a CUDA driver, or with CUDA not in use, stream must be NULL and the transfer has ended
+ * when the call returns; else -ENODEV.
  */
 int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *a, void *stream);
 

@@ -187,7 +187,8 @@ TEST_P(Io, StreamsMeetTransfersInTheirOrder)
     } late = {&offset, &bytes, 0};
     cuda().launch(
         stream, [](void *p) { *static_cast<Late *>(p)->offset = 777; }, &late);
-    struct gpunvme_io_async what = {0, memory_->at(), &len, &offset, &addr_offset, &bytes};
+    struct gpunvme_io_async what = {0,      memory_->at(), &len,   &offset, &addr_offset,
+                                    &bytes, nullptr,       nullptr};
     ASSERT_EQ(gpunvme_io_submit(file_, &what, stream), 0) << gpunvme_error();
     cuda().launch(
         stream, [](void *p) { static_cast<Late *>(p)->seen = *static_cast<Late *>(p)->bytes; },
@@ -323,7 +324,8 @@ TEST_F(IoOnce, TransfersOfOneStreamWaitForEachOther)
     std::vector<int64_t> offsets(kOps), bytes(kOps, -1);
     for (size_t i = 0; i < kOps; i++) {
         offsets[i] = static_cast<int64_t>(i * 100);
-        struct gpunvme_io_async what = {0, memory.at(), &len, &offsets[i], &zero, &bytes[i]};
+        struct gpunvme_io_async what = {0,     memory.at(), &len,    &offsets[i],
+                                        &zero, &bytes[i],   nullptr, nullptr};
         ASSERT_EQ(gpunvme_io_submit(file_, &what, stream), 0) << gpunvme_error();
     }
     cuda().stream_synchronize(stream);
@@ -340,7 +342,7 @@ TEST_F(IoOnce, AGpuThatCannotWaitIsWaitedFor)
     ASSERT_EQ(cuda().stream_create(&stream, 0), 0);
     size_t len = 5000;
     int64_t zero = 0, bytes = -1;
-    struct gpunvme_io_async what = {0, memory.at(), &len, &zero, &zero, &bytes};
+    struct gpunvme_io_async what = {0, memory.at(), &len, &zero, &zero, &bytes, nullptr, nullptr};
     cuda().refuse_waits(1);
     EXPECT_EQ(gpunvme_io_submit(file_, &what, stream), 0) << gpunvme_error();
     EXPECT_EQ(bytes, 5000);
