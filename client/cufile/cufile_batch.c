@@ -1,0 +1,220 @@
+/* Batches: transfers by the threads of the library, and their results in the order they end. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cufile/cufile_config.h"
+#include "client/cufile/cufile_log.h"
+#include "client/cufile/cufile_stats.h"
+
+struct entry {
+    struct gpunvme_io_request request; /* first */
+    struct batch *batch;
+    struct entry *next; /* among the free or the ended ones */
+    struct cufile_transfer transfer;
+    void *cookie;
+    int32_t status;
+    ssize_t ret;
+};
+
+struct batch {
+    pthread_mutex_t lock; /* protects the rest */
+    pthread_cond_t changed;
+    struct entry *free;
+    struct entry *ended, **last;
+    unsigned n_free, n_ended, under_way;
+    struct entry entries[];
+};
+
+CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
+{
+    bool ok = out && nr && nr <= cufile_config()->sizes[CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE];
+    struct batch *b = ok ? calloc(1, sizeof(*b) + nr * sizeof(b->entries[0])) : NULL;
+    cufile_stats_count(CUFILE_STAT_BATCH_SETUP, !b);
+    if (!b)
+        return cufile_status(ok ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&b->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&b->lock, NULL);
+    b->last = &b->ended;
+    b->n_free = nr;
+    for (unsigned i = 0; i < nr; i++) {
+        b->entries[i].batch = b;
+        b->entries[i].next = b->free;
+        b->free = &b->entries[i];
+    }
+    *out = b;
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+/* Under the lock. */
+static void end_entry(struct entry *e, int32_t status, ssize_t ret)
+{
+    struct batch *b = e->batch;
+    e->status = status;
+    e->ret = ret;
+    e->next = NULL;
+    *b->last = e;
+    b->last = &e->next;
+    b->n_ended++;
+    pthread_cond_broadcast(&b->changed);
+}
+
+static void request_done(struct gpunvme_io_request *r)
+{
+    struct entry *e = (struct entry *)r;
+    struct batch *b = e->batch;
+    ssize_t ret = cufile_transfer_end(&e->transfer, r->bytes, &r->result);
+    cufile_stats_count(CUFILE_STAT_BATCH_COMPLETE, ret < 0);
+    pthread_mutex_lock(&b->lock);
+    b->under_way--;
+    end_entry(e, ret < 0 ? CUFILE_FAILED : CUFILE_COMPLETE, ret);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static int check_params(const CUfileIOParams_t *p)
+{
+    if (p->mode != CUFILE_BATCH || !p->batch.devPtr_base || p->batch.file_offset < 0 ||
+        (p->opcode != CUFILE_READ && p->opcode != CUFILE_WRITE))
+        return CU_FILE_INVALID_VALUE;
+    return cufile_file(p->fh) ? CU_FILE_SUCCESS : CU_FILE_HANDLE_NOT_REGISTERED;
+}
+
+static void fill(struct entry *e, const CUfileIOParams_t *p)
+{
+    bool write = p->opcode == CUFILE_WRITE;
+    uint64_t offset = (uint64_t)p->batch.file_offset;
+    e->cookie = p->cookie;
+    e->transfer = (struct cufile_transfer){p->fh, write, offset, p->batch.size, cufile_now_ns()};
+    e->request = (struct gpunvme_io_request){
+        .file = cufile_file(p->fh),
+        .write = write,
+        .addr = (char *)p->batch.devPtr_base + p->batch.devPtr_offset,
+        .len = p->batch.size,
+        .file_offset = offset,
+        .done = request_done,
+    };
+}
+
+static void submit(struct batch *b, const CUfileIOParams_t *p)
+{
+    pthread_mutex_lock(&b->lock);
+    struct entry *e = b->free;
+    b->free = e->next;
+    b->under_way++;
+    pthread_mutex_unlock(&b->lock);
+    fill(e, p);
+    int err = gpunvme_io_start(&e->request);
+    if (!err)
+        return;
+    pthread_mutex_lock(&b->lock);
+    b->under_way--;
+    end_entry(e, CUFILE_FAILED, -CU_FILE_BATCH_SUBMIT_FAILED);
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* All of them or none. */
+static int check_batch(struct batch *b, unsigned nr, const CUfileIOParams_t *params)
+{
+    for (unsigned i = 0; i < nr; i++) {
+        int err = check_params(&params[i]);
+        if (err)
+            return err;
+    }
+    pthread_mutex_lock(&b->lock);
+    bool room = nr <= b->n_free;
+    b->n_free -= room ? nr : 0;
+    pthread_mutex_unlock(&b->lock);
+    return room ? CU_FILE_SUCCESS : CU_FILE_BATCH_FULL;
+}
+
+CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfileIOParams_t *params,
+                                  unsigned flags)
+{
+    struct batch *b = batch;
+    int err = !b || (!params && nr) || flags ? CU_FILE_INVALID_VALUE : check_batch(b, nr, params);
+    cufile_stats_count(CUFILE_STAT_BATCH_SUBMIT, err);
+    if (err)
+        cufile_log(CUFILE_LOG_ERROR, "batch of %u: error %d", nr, err);
+    for (unsigned i = 0; i < nr && !err; i++)
+        submit(b, &params[i]);
+    return cufile_status(err);
+}
+
+/* Under the lock: until `enough` have ended, none is under way, or the time is up. */
+static void await_ended(struct batch *b, unsigned enough, const struct timespec *timeout)
+{
+    struct timespec until;
+    int err = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    if (timeout) {
+        until.tv_sec += timeout->tv_sec;
+        until.tv_nsec += timeout->tv_nsec;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+    }
+    while (b->n_ended < enough && b->under_way && !err)
+        err = timeout ? pthread_cond_timedwait(&b->changed, &b->lock, &until)
+                      : pthread_cond_wait(&b->changed, &b->lock);
+}
+
+static unsigned take_events(struct batch *b, unsigned room, CUfileIOEvents_t *events)
+{
+    unsigned n = 0;
+    while (n < room && b->ended) {
+        struct entry *e = b->ended;
+        b->ended = e->next;
+        if (!b->ended)
+            b->last = &b->ended;
+        b->n_ended--;
+        events[n++] = (CUfileIOEvents_t){e->cookie, e->status, (size_t)e->ret};
+        e->next = b->free;
+        b->free = e;
+        b->n_free++;
+    }
+    return n;
+}
+
+CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr, unsigned *nr,
+                                     CUfileIOEvents_t *events, struct timespec *timeout)
+{
+    struct batch *b = batch;
+    if (!b || !nr || !events || min_nr > *nr)
+        return cufile_status(CU_FILE_INVALID_VALUE);
+    pthread_mutex_lock(&b->lock);
+    await_ended(b, min_nr, timeout);
+    *nr = take_events(b, *nr, events);
+    pthread_mutex_unlock(&b->lock);
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+/* Transfers that have been given to threads are moments from their end: they are waited for. */
+CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
+{
+    struct batch *b = batch;
+    cufile_stats_count(CUFILE_STAT_BATCH_CANCEL, !b);
+    if (!b)
+        return cufile_status(CU_FILE_INVALID_VALUE);
+    pthread_mutex_lock(&b->lock);
+    await_ended(b, UINT32_MAX, NULL);
+    pthread_mutex_unlock(&b->lock);
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+void cuFileBatchIODestroy(CUfileBatchHandle_t batch)
+{
+    struct batch *b = batch;
+    if (!b)
+        return;
+    pthread_mutex_lock(&b->lock);
+    await_ended(b, UINT32_MAX, NULL);
+    pthread_mutex_unlock(&b->lock);
+    pthread_cond_destroy(&b->changed);
+    pthread_mutex_destroy(&b->lock);
+    cufile_stats_count(CUFILE_STAT_BATCH_DESTROY, 0);
+    free(b);
+}

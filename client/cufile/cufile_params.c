@@ -1,0 +1,266 @@
+/* Parameters and properties, as programs ask for them and set them. */
+#include <string.h>
+
+#include "client/cufile/cufile_config.h"
+#include "client/cufile/cufile_driver.h"
+
+/* Bounds of the parameters that are sizes or counts. */
+static const struct {
+    size_t min, max;
+} bounds[CUFILE_SIZE_PARAMS] = {
+    [CUFILE_PARAM_PROFILE_STATS] = {0, 3},
+    [CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH] = {1, 65536},
+    [CUFILE_PARAM_EXECUTION_MAX_IO_THREADS] = {0, 64},
+    [CUFILE_PARAM_EXECUTION_MIN_IO_THRESHOLD_SIZE_KB] = {4, 1 << 24},
+    [CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM] = {0, 64},
+    [CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB] = {4, 1 << 24},
+    [CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB] = {4, UINT32_MAX},
+    [CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB] = {4, UINT32_MAX},
+    [CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB] = {4, UINT32_MAX},
+    [CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE] = {1, 65536},
+    [CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB] = {0, 1 << 24},
+    [CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS] = {0, UINT32_MAX},
+};
+
+static CUfileError_t invalid(void)
+{
+    return cufile_status(CU_FILE_INVALID_VALUE);
+}
+
+/* What a set parameter would change is made when the driver opens. */
+static bool begin_set(void)
+{
+    if (cufile_driver_is_open())
+        return false;
+    cufile_config_lock();
+    return true;
+}
+
+static CUfileError_t end_set(void)
+{
+    cufile_config_unlock();
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+/* --- Get ------------------------------------------------------------------------------------- */
+
+CUfileError_t cuFileGetParameterSizeT(int param, size_t *value)
+{
+    if (param < 0 || param >= CUFILE_SIZE_PARAMS || !value)
+        return invalid();
+    cufile_config_lock();
+    *value = cufile_config()->sizes[param];
+    return end_set();
+}
+
+CUfileError_t cuFileGetParameterBool(int param, bool *value)
+{
+    if (param < 0 || param >= CUFILE_BOOL_PARAMS || !value)
+        return invalid();
+    cufile_config_lock();
+    *value = cufile_config()->bools[param];
+    return end_set();
+}
+
+CUfileError_t cuFileGetParameterString(int param, char *value, int len)
+{
+    if (param < 0 || param >= CUFILE_STRING_PARAMS || !value || len <= 0)
+        return invalid();
+    cufile_config_lock();
+    const char *text = cufile_config()->strings[param];
+    bool fits = strlen(text) < (size_t)len;
+    if (fits)
+        strcpy(value, text);
+    cufile_config_unlock();
+    return cufile_status(fits ? CU_FILE_SUCCESS : CU_FILE_INVALID_VALUE);
+}
+
+CUfileError_t cuFileGetParameterMinMaxValue(int param, size_t *min, size_t *max)
+{
+    if (param < 0 || param >= CUFILE_SIZE_PARAMS || !min || !max)
+        return invalid();
+    *min = bounds[param].min;
+    *max = bounds[param].max;
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+static CUfileError_t get_slabs(const struct cufile_slabs *slabs, size_t *sizes, size_t *counts,
+                               int len)
+{
+    cufile_config_lock();
+    bool ok = sizes && counts && len == slabs->n;
+    for (int i = 0; ok && i < len; i++) {
+        sizes[i] = slabs->sizes[i];
+        counts[i] = slabs->counts[i];
+    }
+    cufile_config_unlock();
+    return cufile_status(ok ? CU_FILE_SUCCESS : CU_FILE_INVALID_VALUE);
+}
+
+CUfileError_t cuFileGetParameterPosixPoolSlabArray(size_t *sizes, size_t *counts, int len)
+{
+    return get_slabs(&cufile_config()->posix_pool, sizes, counts, len);
+}
+
+CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *sizes, size_t *counts, int len)
+{
+    return get_slabs(&cufile_config()->gpu_bounce, sizes, counts, len);
+}
+
+/* --- Set ------------------------------------------------------------------------------------- */
+
+CUfileError_t cuFileSetParameterSizeT(int param, size_t value)
+{
+    if (param < 0 || param >= CUFILE_SIZE_PARAMS || value < bounds[param].min ||
+        value > bounds[param].max)
+        return invalid();
+    if (!begin_set())
+        return cufile_status(CU_FILE_DRIVER_ALREADY_OPEN);
+    cufile_config()->sizes[param] = value;
+    return end_set();
+}
+
+CUfileError_t cuFileSetParameterBool(int param, bool value)
+{
+    if (param < 0 || param >= CUFILE_BOOL_PARAMS)
+        return invalid();
+    if (!begin_set())
+        return cufile_status(CU_FILE_DRIVER_ALREADY_OPEN);
+    cufile_config()->bools[param] = value;
+    return end_set();
+}
+
+CUfileError_t cuFileSetParameterString(int param, const char *value)
+{
+    if (param < 0 || param >= CUFILE_STRING_PARAMS || !value || strlen(value) >= CUFILE_STRING_MAX)
+        return invalid();
+    if (!begin_set())
+        return cufile_status(CU_FILE_DRIVER_ALREADY_OPEN);
+    strcpy(cufile_config()->strings[param], value);
+    return end_set();
+}
+
+static bool are_slabs(const size_t *sizes, const size_t *counts, int len)
+{
+    if (!sizes || !counts || len <= 0 || len > CUFILE_SLABS_MAX)
+        return false;
+    for (int i = 0; i < len; i++) {
+        if (!sizes[i] || sizes[i] % 4 || !counts[i] || (i && sizes[i] <= sizes[i - 1]))
+            return false;
+    }
+    return true;
+}
+
+static CUfileError_t set_slabs(struct cufile_slabs *slabs, const size_t *sizes,
+                               const size_t *counts, int len)
+{
+    if (!are_slabs(sizes, counts, len))
+        return invalid();
+    if (!begin_set())
+        return cufile_status(CU_FILE_DRIVER_ALREADY_OPEN);
+    slabs->n = len;
+    memcpy(slabs->sizes, sizes, (size_t)len * sizeof(*sizes));
+    memcpy(slabs->counts, counts, (size_t)len * sizeof(*counts));
+    return end_set();
+}
+
+CUfileError_t cuFileSetParameterPosixPoolSlabArray(const size_t *sizes, const size_t *counts,
+                                                   int len)
+{
+    return set_slabs(&cufile_config()->posix_pool, sizes, counts, len);
+}
+
+CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *sizes, const size_t *counts,
+                                                         int len)
+{
+    return set_slabs(&cufile_config()->gpu_bounce, sizes, counts, len);
+}
+
+/* --- Properties ------------------------------------------------------------------------------ */
+
+/* Of the driver's setters: nothing once it is open. */
+static CUfileError_t stage(int param, size_t value)
+{
+    if (value < bounds[param].min || value > bounds[param].max)
+        return invalid();
+    if (begin_set()) {
+        cufile_config()->sizes[param] = value;
+        cufile_config_unlock();
+    }
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+CUfileError_t cuFileDriverSetPollMode(bool poll, size_t kib)
+{
+    CUfileError_t status = stage(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, kib);
+    if (!status.err && begin_set()) {
+        cufile_config()->bools[CUFILE_PARAM_PROPERTIES_USE_POLL_MODE] = poll;
+        cufile_config_unlock();
+    }
+    return status;
+}
+
+CUfileError_t cuFileDriverSetMaxDirectIOSize(size_t kib)
+{
+    return stage(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, kib);
+}
+
+CUfileError_t cuFileDriverSetMaxCacheSize(size_t kib)
+{
+    return stage(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB, kib);
+}
+
+CUfileError_t cuFileDriverSetMaxPinnedMemSize(size_t kib)
+{
+    return stage(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, kib);
+}
+
+static uint32_t flag(int bit, bool on)
+{
+    return on ? 1u << bit : 0;
+}
+
+CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *props)
+{
+    if (!props)
+        return invalid();
+    cufile_config_lock();
+    const struct cufile_config *c = cufile_config();
+    *props = (CUfileDrvProps_t){
+        .nvfs = {.poll_thresh_size = c->sizes[CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB],
+                 .max_direct_io_size = c->sizes[CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB],
+                 .dstatusflags = 1u << CU_FILE_NVME_SUPPORTED,
+                 .dcontrolflags =
+                     flag(CU_FILE_USE_POLL_MODE, c->bools[CUFILE_PARAM_PROPERTIES_USE_POLL_MODE]) |
+                     flag(CU_FILE_ALLOW_COMPAT_MODE,
+                          c->bools[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE])},
+        .fflags = 1u << CU_FILE_BATCH_IO_SUPPORTED | 1u << CU_FILE_STREAMS_SUPPORTED |
+                  1u << CU_FILE_PARALLEL_IO_SUPPORTED,
+        .max_device_cache_size =
+            (uint32_t)c->sizes[CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB],
+        .per_buffer_cache_size =
+            (uint32_t)c->sizes[CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB],
+        .max_device_pinned_mem_size =
+            (uint32_t)c->sizes[CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB],
+        .max_batch_io_size = (uint32_t)c->sizes[CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE],
+        .max_batch_io_timeout_msecs =
+            (uint32_t)c->sizes[CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS],
+    };
+    return end_set();
+}
+
+/* How bytes reach the GPU is the mount's affair: there are no flags to be had or set. */
+CUfileError_t cuFileDriverGetP2PFlags(int status_flag, int *p2p_flags)
+{
+    if (status_flag < 0 || status_flag >= CU_FILE_MAX_TARGET_TYPES || !p2p_flags)
+        return invalid();
+    *p2p_flags = 0;
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+CUfileError_t cuFileDriverSetP2PFlags(int status_flag, int p2p_flags)
+{
+    if (status_flag < 0 || status_flag >= CU_FILE_MAX_TARGET_TYPES)
+        return invalid();
+    return cufile_status(p2p_flags ? CU_FILE_PLATFORM_NOT_SUPPORTED : CU_FILE_SUCCESS);
+}

@@ -1,0 +1,255 @@
+#include "client/cufile/cufile_stats.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "client/cufile/cufile_config.h"
+#include "client/cufile/cufile_log.h"
+
+#define BLOCK 4096u
+
+/*
+ * Level 3 has all of it; its one GPU stands for all. What the mount moved counts as peer to peer,
+ * what went through the pipeline or the mount's host memory as POSIX.
+ */
+static struct {
+    pthread_mutex_t lock; /* protects the rest */
+    CUfileStatsLevel3_t sums;
+    uint64_t begun_ns; /* 0: not yet */
+    int level;         /* -1: as the configuration says */
+    bool stopped;
+} stats = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = -1};
+
+#define BASIC (stats.sums.detailed.basic)
+#define GPU   (stats.sums.per_gpu_stats[0])
+
+/* --- Counting -------------------------------------------------------------------------------- */
+
+static CUfileOpCounter_t *counter_of(enum cufile_stat stat)
+{
+    CUfileOpCounter_t *const counters[] = {
+        [CUFILE_STAT_HANDLE_REGISTER] = &BASIC.hdl_register_ops,
+        [CUFILE_STAT_HANDLE_DEREGISTER] = &BASIC.hdl_deregister_ops,
+        [CUFILE_STAT_BUFFER_DEREGISTER] = &BASIC.buf_deregister_ops,
+        [CUFILE_STAT_READV] = &BASIC.readv_ops,
+        [CUFILE_STAT_WRITEV] = &BASIC.writev_ops,
+        [CUFILE_STAT_BATCH_SETUP] = &BASIC.batch_setup_ops,
+        [CUFILE_STAT_BATCH_SUBMIT] = &BASIC.batch_submit_ops,
+        [CUFILE_STAT_BATCH_CANCEL] = &BASIC.batch_cancel_ops,
+        [CUFILE_STAT_BATCH_DESTROY] = &BASIC.batch_destroy_ops,
+        [CUFILE_STAT_BATCH_COMPLETE] = &BASIC.batch_complete_ops,
+    };
+    return counters[stat];
+}
+
+static void count(CUfileOpCounter_t *c, bool failed)
+{
+    c->ok += !failed;
+    c->err += failed;
+}
+
+void cufile_stats_count(enum cufile_stat stat, int err)
+{
+    pthread_mutex_lock(&stats.lock);
+    if (!stats.stopped)
+        count(counter_of(stat), err != 0);
+    if (!stats.stopped && stat == CUFILE_STAT_BUFFER_DEREGISTER && !err)
+        GPU.n_mmap_free++;
+    pthread_mutex_unlock(&stats.lock);
+}
+
+void cufile_stats_buffer(size_t len, int err)
+{
+    pthread_mutex_lock(&stats.lock);
+    if (!stats.stopped) {
+        count(&BASIC.buf_register_ops, err != 0);
+        GPU.n_mmap++;
+        GPU.n_mmap_ok += !err;
+        GPU.n_mmap_err += err != 0;
+        GPU.reg_bytes += err ? 0 : len;
+    }
+    pthread_mutex_unlock(&stats.lock);
+}
+
+/* Of KiB, by powers of two: the first is below 1 KiB, the last all that are longer. */
+static unsigned size_class(size_t bytes)
+{
+    unsigned i = 0;
+    for (size_t kib = bytes >> 10; kib && i < 31; kib >>= 1)
+        i++;
+    return i;
+}
+
+static bool is_unaligned(const struct cufile_transfer *t)
+{
+    return t->file_offset % BLOCK || t->size % BLOCK;
+}
+
+static void count_read(const struct cufile_transfer *t, ssize_t bytes, uint32_t path, uint64_t us)
+{
+    count(&BASIC.read_ops, bytes < 0);
+    GPU.n_total_reads++;
+    GPU.n_reads_err += bytes < 0;
+    GPU.n_p2p_reads += path == GPUNVME_PATH_GPU;
+    GPU.n_posix_reads += path > GPUNVME_PATH_GPU;
+    GPU.n_unaligned_reads += is_unaligned(t);
+    GPU.read_duration_us += us;
+    BASIC.read_lat_sum_us += us;
+    if (bytes < 0)
+        return;
+    GPU.read_bytes += (uint64_t)bytes;
+    BASIC.read_bytes += (uint64_t)bytes;
+    stats.sums.detailed.read_size_kb_hist[size_class(t->size)]++;
+}
+
+static void count_write(const struct cufile_transfer *t, ssize_t bytes, uint32_t path, uint64_t us)
+{
+    count(&BASIC.write_ops, bytes < 0);
+    GPU.n_total_writes++;
+    GPU.n_writes_err += bytes < 0;
+    GPU.n_p2p_writes += path == GPUNVME_PATH_GPU;
+    GPU.n_posix_writes += path > GPUNVME_PATH_GPU;
+    GPU.n_unaligned_writes += is_unaligned(t);
+    GPU.write_duration_us += us;
+    BASIC.write_lat_sum_us += us;
+    if (bytes < 0)
+        return;
+    GPU.writes_bytes += (uint64_t)bytes;
+    BASIC.write_bytes += (uint64_t)bytes;
+    stats.sums.detailed.write_size_kb_hist[size_class(t->size)]++;
+}
+
+void cufile_stats_transfer(const struct cufile_transfer *t, ssize_t bytes,
+                           const struct gpunvme_result *result)
+{
+    uint64_t us = (cufile_now_ns() - t->begun_ns) / 1000;
+    pthread_mutex_lock(&stats.lock);
+    if (!stats.begun_ns)
+        stats.begun_ns = t->begun_ns;
+    if (!stats.stopped && t->write)
+        count_write(t, bytes, result->path, us);
+    else if (!stats.stopped)
+        count_read(t, bytes, result->path, us);
+    pthread_mutex_unlock(&stats.lock);
+}
+
+void cufile_stats_log(void)
+{
+    pthread_mutex_lock(&stats.lock);
+    cufile_log(CUFILE_LOG_INFO,
+               "totals: %llu reads of %llu bytes (GPU path %llu, bounce path %llu), %llu writes of "
+               "%llu bytes (GPU path %llu, bounce path %llu), %llu errors",
+               (unsigned long long)GPU.n_total_reads, (unsigned long long)GPU.read_bytes,
+               (unsigned long long)GPU.n_p2p_reads, (unsigned long long)GPU.n_posix_reads,
+               (unsigned long long)GPU.n_total_writes, (unsigned long long)GPU.writes_bytes,
+               (unsigned long long)GPU.n_p2p_writes, (unsigned long long)GPU.n_posix_writes,
+               (unsigned long long)(GPU.n_reads_err + GPU.n_writes_err));
+    pthread_mutex_unlock(&stats.lock);
+}
+
+/* --- cuFile's -------------------------------------------------------------------------------- */
+
+/* Under the lock. */
+static int level(void)
+{
+    if (stats.level < 0)
+        stats.level = (int)cufile_config()->sizes[CUFILE_PARAM_PROFILE_STATS];
+    return stats.level;
+}
+
+CUfileError_t cuFileSetStatsLevel(int wanted)
+{
+    if (wanted < 0 || wanted > 3)
+        return cufile_status(CU_FILE_INVALID_VALUE);
+    pthread_mutex_lock(&stats.lock);
+    stats.level = wanted;
+    pthread_mutex_unlock(&stats.lock);
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+CUfileError_t cuFileGetStatsLevel(int *out)
+{
+    if (!out)
+        return cufile_status(CU_FILE_INVALID_VALUE);
+    pthread_mutex_lock(&stats.lock);
+    *out = level();
+    pthread_mutex_unlock(&stats.lock);
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+static CUfileError_t set_stopped(bool stopped)
+{
+    pthread_mutex_lock(&stats.lock);
+    stats.stopped = stopped;
+    pthread_mutex_unlock(&stats.lock);
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+CUfileError_t cuFileStatsStart(void)
+{
+    return set_stopped(false);
+}
+
+CUfileError_t cuFileStatsStop(void)
+{
+    return set_stopped(true);
+}
+
+CUfileError_t cuFileStatsReset(void)
+{
+    pthread_mutex_lock(&stats.lock);
+    memset(&stats.sums, 0, sizeof(stats.sums));
+    stats.begun_ns = 0;
+    pthread_mutex_unlock(&stats.lock);
+    return cufile_status(CU_FILE_SUCCESS);
+}
+
+static uint64_t per_second(uint64_t n, uint64_t ns)
+{
+    return ns ? (uint64_t)((double)n * 1e9 / (double)ns) : 0;
+}
+
+static uint64_t mean(uint64_t sum, const CUfileOpCounter_t *ops)
+{
+    return ops->ok + ops->err ? sum / (ops->ok + ops->err) : 0;
+}
+
+/* Under the lock. */
+static void derive(void)
+{
+    uint64_t ns = stats.begun_ns ? cufile_now_ns() - stats.begun_ns : 0;
+    BASIC.read_bw_bytes_per_sec = GPU.read_bw_bytes_per_sec = per_second(BASIC.read_bytes, ns);
+    BASIC.write_bw_bytes_per_sec = GPU.write_bw_bytes_per_sec = per_second(BASIC.write_bytes, ns);
+    BASIC.read_ops_per_sec = per_second(BASIC.read_ops.ok, ns);
+    BASIC.write_ops_per_sec = per_second(BASIC.write_ops.ok, ns);
+    BASIC.read_lat_avg_us = mean(BASIC.read_lat_sum_us, &BASIC.read_ops);
+    BASIC.write_lat_avg_us = mean(BASIC.write_lat_sum_us, &BASIC.write_ops);
+    stats.sums.num_gpus = 1;
+}
+
+static CUfileError_t get(void *out, const void *from, size_t len, int least)
+{
+    pthread_mutex_lock(&stats.lock);
+    bool ok = out && level() >= least;
+    if (ok) {
+        derive();
+        memcpy(out, from, len);
+    }
+    pthread_mutex_unlock(&stats.lock);
+    return cufile_status(ok ? CU_FILE_SUCCESS : CU_FILE_INVALID_VALUE);
+}
+
+CUfileError_t cuFileGetStatsL1(CUfileStatsLevel1_t *out)
+{
+    return get(out, &BASIC, sizeof(*out), 1);
+}
+
+CUfileError_t cuFileGetStatsL2(CUfileStatsLevel2_t *out)
+{
+    return get(out, &stats.sums.detailed, sizeof(*out), 2);
+}
+
+CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *out)
+{
+    return get(out, &stats.sums, sizeof(*out), 3);
+}

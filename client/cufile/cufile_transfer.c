@@ -1,0 +1,193 @@
+#include "client/cufile/cufile_transfer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cufile/cufile_log.h"
+#include "client/cufile/cufile_stats.h"
+
+uint64_t cufile_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static const char *path_name(uint32_t path)
+{
+    static const char *const names[] = {"no path", "GPU path", "bounce path",
+                                        "GPU and bounce path"};
+    return names[path < 4 ? path : 0];
+}
+
+/* Which way a handle's transfers take is told once at level WARN, and each time at TRACE. */
+static void log_transfer(const struct cufile_transfer *t, ssize_t bytes,
+                         const struct gpunvme_result *result)
+{
+    const char *what = t->write ? "write" : "read", *why = result->why[0] ? result->why : "";
+    unsigned way = 1u << (result->path & 3);
+    bool told = __atomic_fetch_or(&t->handle->said, way, __ATOMIC_RELAXED) & way;
+    if (bytes < 0)
+        cufile_log(CUFILE_LOG_ERROR, "%s of %zu bytes at %llu, fd %d: %s", what, t->size,
+                   (unsigned long long)t->file_offset, t->handle->fd, gpunvme_error());
+    else if (!told && result->path && result->path != GPUNVME_PATH_GPU)
+        cufile_log(CUFILE_LOG_WARN, "fd %d: %s: %s", t->handle->fd, path_name(result->path), why);
+    if (bytes >= 0 && cufile_logs(CUFILE_LOG_TRACE))
+        cufile_log(CUFILE_LOG_TRACE, "%s of %zu bytes at %llu, fd %d: %zd bytes, %s%s%s", what,
+                   t->size, (unsigned long long)t->file_offset, t->handle->fd, bytes,
+                   path_name(result->path), why[0] ? ": " : "", why);
+}
+
+static ssize_t failed(ssize_t err)
+{
+    switch (err) {
+    case -ENOTSUP:
+    case -EREMOTEIO:
+        return -CU_FILE_IO_NOT_SUPPORTED;
+    case -ENODEV:
+        return -CU_FILE_CUDA_DRIVER_ERROR;
+    case -EFAULT:
+        return -CU_FILE_CUDA_POINTER_RANGE_ERROR;
+    case -ENOTTY: /* the descriptor has become another file since it was registered */
+        return -CU_FILE_HANDLE_NOT_REGISTERED;
+    default:
+        errno = (int)-err;
+        return -1;
+    }
+}
+
+ssize_t cufile_transfer_end(const struct cufile_transfer *t, ssize_t bytes,
+                            const struct gpunvme_result *result)
+{
+    log_transfer(t, bytes, result);
+    cufile_stats_transfer(t, bytes, result);
+    return bytes < 0 ? failed(bytes) : bytes;
+}
+
+/* --- Read and write -------------------------------------------------------------------------- */
+
+static ssize_t transfer(CUfileHandle_t fh, bool write, char *base, size_t size, off_t file_offset,
+                        off_t offset)
+{
+    struct gpunvme_result result = {.why = ""};
+    struct cufile_transfer t = {fh, write, (uint64_t)file_offset, size, cufile_now_ns()};
+    if (!base || file_offset < 0)
+        return -CU_FILE_INVALID_VALUE;
+    struct gpunvme_io_file *f = cufile_file(fh);
+    if (!f)
+        return -CU_FILE_HANDLE_NOT_REGISTERED;
+    ssize_t n = write ? gpunvme_io_write(f, base + offset, size, t.file_offset, &result)
+                      : gpunvme_io_read(f, base + offset, size, t.file_offset, &result);
+    return cufile_transfer_end(&t, n, &result);
+}
+
+ssize_t cuFileRead(CUfileHandle_t fh, void *base, size_t size, off_t file_offset, off_t offset)
+{
+    return transfer(fh, false, base, size, file_offset, offset);
+}
+
+ssize_t cuFileWrite(CUfileHandle_t fh, const void *base, size_t size, off_t file_offset,
+                    off_t offset)
+{
+    return transfer(fh, true, (char *)(uintptr_t)base, size, file_offset, offset);
+}
+
+/* As preadv(2): up to the first part that is short; an error counts if nothing was moved. */
+static ssize_t transfer_vector(CUfileHandle_t fh, bool write, const CUfileIOVec_t *iov, size_t n,
+                               off_t file_offset, unsigned flags)
+{
+    ssize_t done = 0;
+    if ((!iov && n) || flags)
+        return -CU_FILE_INVALID_VALUE;
+    for (size_t i = 0; i < n; i++) {
+        if (!iov[i].len)
+            continue;
+        ssize_t part = transfer(fh, write, iov[i].base, iov[i].len, file_offset + done, 0);
+        if (part < 0)
+            return done ? done : part;
+        done += part;
+        if ((size_t)part < iov[i].len)
+            break;
+    }
+    return done;
+}
+
+ssize_t cuFileReadv(CUfileHandle_t fh, const CUfileIOVec_t *iov, size_t n, off_t file_offset,
+                    unsigned flags)
+{
+    return transfer_vector(fh, false, iov, n, file_offset, flags);
+}
+
+ssize_t cuFileWritev(CUfileHandle_t fh, const CUfileIOVec_t *iov, size_t n, off_t file_offset,
+                     unsigned flags)
+{
+    return transfer_vector(fh, true, iov, n, file_offset, flags);
+}
+
+/* --- Streams --------------------------------------------------------------------------------- */
+
+static void async_done(void *arg, const struct gpunvme_io_async *a,
+                       const struct gpunvme_result *result)
+{
+    struct cufile_transfer *t = arg;
+    t->size = *a->len;
+    t->file_offset = (uint64_t)*a->file_offset;
+    *a->bytes = cufile_transfer_end(t, *a->bytes, result);
+    free(t);
+}
+
+static int submit(CUfileHandle_t fh, bool write, void *base, size_t *size, off_t *file_offset,
+                  off_t *offset, ssize_t *bytes, void *stream)
+{
+    if (!base || !size || !file_offset || !offset || !bytes)
+        return CU_FILE_INVALID_VALUE;
+    struct gpunvme_io_file *f = cufile_file(fh);
+    if (!f)
+        return CU_FILE_HANDLE_NOT_REGISTERED;
+    struct cufile_transfer *t = malloc(sizeof(*t));
+    if (!t)
+        return CU_FILE_NOMEM_ERROR;
+    *t = (struct cufile_transfer){.handle = fh, .write = write, .begun_ns = cufile_now_ns()};
+    struct gpunvme_io_async what = {.write = write,
+                                    .addr = base,
+                                    .len = size,
+                                    .file_offset = file_offset,
+                                    .addr_offset = offset,
+                                    .bytes = bytes,
+                                    .done = async_done,
+                                    .arg = t};
+    int err = gpunvme_io_submit(f, &what, stream);
+    if (!err)
+        return CU_FILE_SUCCESS;
+    cufile_log(CUFILE_LOG_ERROR, "in a stream: %s", gpunvme_error());
+    free(t);
+    return err == -ENOTSUP ? CU_FILE_ASYNC_NOT_SUPPORTED
+           : err == -EIO   ? CU_FILE_CUDA_DRIVER_ERROR
+                           : cufile_error_of(err);
+}
+
+CUfileError_t cuFileReadAsync(CUfileHandle_t fh, void *base, size_t *size, off_t *file_offset,
+                              off_t *offset, ssize_t *bytes, CUstream_t stream)
+{
+    return cufile_status(submit(fh, false, base, size, file_offset, offset, bytes, stream));
+}
+
+CUfileError_t cuFileWriteAsync(CUfileHandle_t fh, void *base, size_t *size, off_t *file_offset,
+                               off_t *offset, ssize_t *bytes, CUstream_t stream)
+{
+    return cufile_status(submit(fh, true, base, size, file_offset, offset, bytes, stream));
+}
+
+/* A stream needs nothing of its own: what transfers in streams share is made by the first. */
+CUfileError_t cuFileStreamRegister(CUstream_t stream, unsigned flags)
+{
+    (void)stream;
+    return cufile_status(flags > 15 ? CU_FILE_INVALID_VALUE : CU_FILE_SUCCESS);
+}
+
+CUfileError_t cuFileStreamDeregister(CUstream_t stream)
+{
+    (void)stream;
+    return cufile_status(CU_FILE_SUCCESS);
+}

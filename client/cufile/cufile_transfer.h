@@ -1,0 +1,23 @@
+/* Transfers of all kinds end here: counted, logged, and with cuFile's result. */
+#ifndef CLIENT_CUFILE_CUFILE_TRANSFER_H
+#define CLIENT_CUFILE_CUFILE_TRANSFER_H
+
+#include "client/cufile/cufile_driver.h"
+
+struct cufile_transfer {
+    struct cufile_handle *handle;
+    bool write;
+    uint64_t file_offset;
+    size_t size;
+    uint64_t begun_ns; /* CLOCK_MONOTONIC */
+};
+
+uint64_t cufile_now_ns(void);
+/*
+ * bytes: or -errno, which becomes -1 (and errno) for what file systems say, or a negative error of
+ * cuFile.
+ */
+ssize_t cufile_transfer_end(const struct cufile_transfer *t, ssize_t bytes,
+                            const struct gpunvme_result *result);
+
+#endif
