@@ -69,7 +69,7 @@ static int run(const char *name, int fd)
     int rc;
 
     if (gpunvme_connect(name, &g))
-        return failed(name, gpunvme_error());
+        return failed("mount", gpunvme_error());
     if (gpunvme_alloc_host(g, BLOCK, &b) || gpunvme_direct_open(g, NULL, &d) ||
         gpunvme_file_open(d, fd, &f))
         rc = failed(name, gpunvme_error());

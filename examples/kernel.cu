@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     if (fd < 0) {
         failed(argv[1], strerror(errno));
     } else if (gpunvme_connect(argv[1], &g)) {
-        failed(argv[1], gpunvme_error());
+        failed("mount", gpunvme_error());
     } else if (cuda_ok(cudaMalloc(&buffer, (size_t)WARPS * BLOCK)) &&
                cuda_ok(cudaHostAlloc(&counts, sizeof(*counts), 0))) {
         memset(counts, 0, sizeof(*counts));

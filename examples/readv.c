@@ -87,7 +87,7 @@ static int run(const struct batch *a)
     int rc;
 
     if (gpunvme_connect(a->name, &g))
-        return failed(a->name, gpunvme_error());
+        return failed("mount", gpunvme_error());
     if (gpunvme_alloc(g, a->count * a->size, &b) || gpunvme_pieces_alloc(g, a->count, &pieces))
         rc = failed("buffer", gpunvme_error());
     else

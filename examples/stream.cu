@@ -126,7 +126,7 @@ int main(int argc, char **argv)
     if (fd < 0) {
         failed(argv[1], strerror(errno));
     } else if (gpunvme_connect(argv[1], &g)) {
-        failed(argv[1], gpunvme_error());
+        failed("mount", gpunvme_error());
     } else if (cuda_ok(cudaMalloc(&buffer, STREAMS * CHUNK)) &&
                cuda_ok(cudaHostAlloc(&pinned, STREAMS * sizeof(*pinned), 0))) {
         memset(pinned, 0, STREAMS * sizeof(*pinned));

@@ -63,7 +63,7 @@ static int write_file(const char *name, int in, int out)
     int rc = -1;
 
     if (gpunvme_connect(name, &g))
-        return failed(name, gpunvme_error());
+        return failed("mount", gpunvme_error());
     host = malloc(CHUNK);
     if (!host)
         failed("memory", strerror(errno));
