@@ -95,7 +95,7 @@ LAY_SIZE(lay_map_tree, 24);
 
 struct lay_map_link {
     le64 block;                  /* LAY_MAGIC_SYMLINK; the first 4032 bytes */
-    uint8_t tail[LAY_LINK_TAIL]; /* what is left of the target */
+    uint8_t tail[LAY_LINK_TAIL]; /* the rest of the target */
 };
 LAY_SIZE(lay_map_link, 72);
 

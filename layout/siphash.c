@@ -1,6 +1,6 @@
 /*
- * SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash of short inputs whose collisions cannot
- * be found without the key, even by a user who sees hashes of chosen inputs.
+ * SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash of short inputs. Collisions cannot be
+ * found without the key, even by a user that sees hashes of chosen inputs.
  */
 #include <string.h>
 

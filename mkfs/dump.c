@@ -1,6 +1,4 @@
-/*
- * dump.gpunvme: shows what is in a file system, as text or JSON.
- */
+/* dump.gpunvme: shows the objects of a file system, as text or JSON. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -21,7 +19,7 @@ struct options {
     uint64_t inode, extents, directory; /* or NOT_ASKED */
 };
 
-/* The device and what was learned of it on the way to what was asked for. */
+/* The device and the parts read on the way to the requested object. */
 struct dump {
     const struct options *o;
     struct image img;
@@ -91,7 +89,7 @@ static int set_option(struct options *o, int c)
         return 0;
     case 'o':
         return set_output(o, optarg);
-    default: /* of others, getopt_long() has said that it does not know them */
+    default: /* getopt_long() has reported an unknown option */
         return tool_device_option(&o->device, c, optarg) == 0 ? 0 : -1;
     }
 }

@@ -1,8 +1,8 @@
 /*
  * Writes and verifies the metadata of an empty file system.
  *
- * Order: an old superblock goes first, everything else is written, flushed, and only then the new
- * superblocks, block 0 last. A crash in between leaves a device that nobody mounts.
+ * Order: an old superblock is erased first, everything else is written, flushed, and only then the
+ * new superblocks, block 0 last. A crash in between leaves a device that no mount accepts.
  */
 #include <assert.h>
 #include <errno.h>
@@ -198,7 +198,7 @@ static int write_supers(struct format *f)
 
 static int erase_old(struct format *f)
 {
-    /* A hint that spares the drive; what it leaves in free blocks is of no account. */
+    /* A hint that spares the drive; the content of free blocks does not matter. */
     int err = bd_discard(f->dev, 0, geo_of(f)->blocks << LAY_BLOCK_SHIFT);
     if (err)
         return err;

@@ -61,7 +61,7 @@ static int parse_arguments(int argc, char **argv, struct fsck *f, struct tool_de
         case 'a':
             tool_error("options", "-%c: this version cannot repair, use -n to check", c);
             return EXIT_USAGE;
-        default: /* of others, getopt_long() has said that it does not know them */
+        default: /* getopt_long() has reported an unknown option */
             if (tool_device_option(device, c, optarg) != 0)
                 return EXIT_USAGE;
         }

@@ -1,6 +1,6 @@
 /*
- * The parts of fsck.gpunvme. Each pass reads the device through the image, reports what it finds
- * and returns 0, -ENOMEM or a device error; findings are no errors.
+ * The parts of fsck.gpunvme. Each pass reads the device through the image, reports its findings and
+ * returns 0, -ENOMEM or a device error; findings are no errors.
  */
 #ifndef MKFS_FSCK_H
 #define MKFS_FSCK_H
@@ -18,7 +18,7 @@ enum problem {
     PROBLEM_COUNT
 };
 
-/* What is known of an inode after the pass over the inode file. */
+/* Facts about an inode after the pass over the inode file. */
 struct inode_info {
     uint64_t parent;
     uint32_t nlink;
@@ -73,7 +73,7 @@ void fsck_progress(struct fsck *f, const char *pass, uint64_t done, uint64_t all
 bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block, uint64_t len);
 bool fsck_is_claimed(const struct fsck *f, uint64_t block);
 
-/* All passes, over an image that was started; then what they took is given back. */
+/* All passes, over an image that was started; their memory is then freed. */
 int fsck_passes(struct fsck *f);
 void fsck_end(struct fsck *f);
 

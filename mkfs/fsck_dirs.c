@@ -29,7 +29,7 @@ struct dir_walk {
     struct same_hash same;
 };
 
-/* Bytes of a name that a terminal can show; others as '?'. */
+/* Bytes of a name that a terminal can show; any other byte as '?'. */
 static const char *printable(const struct lay_dirent *d, char *out)
 {
     for (unsigned i = 0; i < d->name_len; i++)

@@ -49,8 +49,8 @@ static void store_extent(void *arg, const struct lay_extent *e)
 }
 
 /*
- * The file is as long as its superblock inode says, without holes. With a tree that is damaged it
- * may say anything, so nothing is allocated by what it says before the count is confirmed.
+ * The file has the length that its superblock inode states, without holes. A damaged tree can state
+ * any length, so nothing is allocated by that length before the count is confirmed.
  */
 static int locate_blocks(struct fsck *f)
 {

@@ -31,7 +31,7 @@ struct image_super {
     struct lay_super sb;
     uint64_t addr;     /* where it was found */
     int error;         /* of block 0: 0, -EINVAL, -EUCLEAN, -ENOTSUP */
-    const char *why;   /* what is wrong with block 0 */
+    const char *why;   /* the damage of block 0 */
     uint64_t features; /* unknown incompat bits */
 };
 

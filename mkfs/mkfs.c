@@ -124,7 +124,7 @@ static int set_option(struct options *o, int c)
     case 'v':
         o->verbose = true;
         return 0;
-    default: /* of others, getopt_long() has said that it does not know them */
+    default: /* getopt_long() has reported an unknown option */
         return tool_device_option(&o->device, c, optarg) == 0 ? 0 : -1;
     }
 }

@@ -1,6 +1,4 @@
-/*
- * What is on a device already: file systems, partition tables and the like.
- */
+/* Signatures on a device: file systems, partition tables and the like. */
 #ifndef MKFS_SIGNATURE_H
 #define MKFS_SIGNATURE_H
 

@@ -1,6 +1,4 @@
-/*
- * The device on its way to a file system. Functions say what is wrong and return 0 or -1.
- */
+/* The device that becomes a file system. Functions report their error and return 0 or -1. */
 #ifndef MKFS_TARGET_H
 #define MKFS_TARGET_H
 

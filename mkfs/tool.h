@@ -9,7 +9,7 @@
 
 #include "blockdev/device.h"
 
-/* "PROGRAM: OBJECT: what is wrong, what to do" on stderr; returns -1. */
+/* "PROGRAM: OBJECT: error, next step" on stderr; returns -1. */
 int tool_error(const char *object, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The program's name and version, on stdout. */
 void tool_version(void);

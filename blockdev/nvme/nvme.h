@@ -1,11 +1,11 @@
 /*
- * The user-space NVMe driver: one controller over a transport, its admin queue, its namespaces,
- * and I/O queue pairs whose rings are handed to whoever drives them (a CPU thread, a GPU).
+ * The user-space NVMe driver: one controller over a transport, its admin queue, its namespaces, and
+ * I/O queue pairs whose rings are driven by a CPU thread or a GPU.
  *
  * Functions return 0 or -errno; every wait is bounded (CAP.TO for the controller's state, the
  * deadline in nvme_opts for commands) and ends in -ETIMEDOUT. Admin functions lock inside; each
- * takes at most admin_timeout_ms, however many commands it sends, once it has the lock.
- * Sections are of the NVM Express Base Specification 2.0.
+ * takes at most admin_timeout_ms, however many commands it sends, once it has the lock. Sections
+ * are of the NVM Express Base Specification 2.0.
  */
 #ifndef BLOCKDEV_NVME_NVME_H
 #define BLOCKDEV_NVME_NVME_H
@@ -57,7 +57,7 @@ int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max);
 /*
  * An I/O queue pair. The rings are shared memory (memfd, MAP_SHARED, page-aligned, zeroed, phase
  * starts at 1), so they can be registered with CUDA. The driver creates and deletes the queues;
- * head, tail and phase belong to whoever drives them.
+ * head, tail and phase belong to the owner of the pair.
  */
 struct nvme_qpair {
     uint16_t qid;
@@ -89,9 +89,9 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 
 /*
- * Recovery, cheapest rung first; every rung is bounded. Who drives a queue pair and misses a
+ * Recovery, cheapest rung first; every rung is bounded. An owner of a queue pair that misses a
  * completion reads CSTS (nvme_ctrlr_alive), aborts the command, recreates the queue pair, resets
- * the controller, and gives up when that fails: from then on everything ends with -EIO.
+ * the controller, and gives up when that fails: every later call ends with -EIO.
  */
 
 /* Reads CSTS: false when the controller has failed, shows a fatal status, is not ready or gone. */
@@ -104,17 +104,17 @@ bool nvme_ctrlr_alive(struct nvme_ctrlr *c);
  */
 int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid);
 
-/* Somebody who drives queue pairs, and what a reset asks of him. */
+/* A user drives queue pairs; a reset stops and resumes it through these calls. */
 struct nvme_user {
     /*
-     * When it returns, nothing rings a doorbell or reads a ring of his queue pairs until
-     * resume(). Bounded. Must not call the driver: the reset holds its locks.
+     * On return, and until resume(), the user rings no doorbell and reads no ring of its queue
+     * pairs. Bounded. Must not call the driver: the reset holds its locks.
      */
     void (*stop)(struct nvme_user *u);
     /*
-     * err 0: the controller works again and has no I/O queues; recreate each pair, then send again
-     * what was under way. Otherwise it has failed for good, and err (-EIO) is what commands under
-     * way end with. Either way no command of before can touch memory any more, unless
+     * err 0: the controller works again and has no I/O queues; recreate each pair, then send
+     * commands under way again. Otherwise the controller has failed for good, and commands under
+     * way end with err (-EIO). Either way no earlier command can touch memory any more, unless
      * nvme_ctrlr_settled() says otherwise.
      */
     void (*resume)(struct nvme_user *u, int err);
@@ -129,8 +129,8 @@ unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c);
  * Controller reset (3.7.2) of the controller as it was in `epoch`: stops all users, disables it
  * (CC.EN, and the transport's reset() where that does not help), enables it, checks that it is the
  * same one with the same namespaces, lets the users resume. A reset from outside that comes in
- * between makes it begin anew. When it was called for this epoch already, returns the outcome of
- * that. Called by a user, who must be stopped himself: his own stop() is called too and must not
+ * between makes it begin anew. A call for an epoch that was reset already returns the outcome of
+ * that reset. The calling user must be stopped itself: its own stop() is called too and must not
  * wait for the calling thread. 0; -EIO: failed for good. A controller that completes no I/O command
  * between NVME_MAX_RESET_RETRIES resets is given up.
  */
@@ -147,15 +147,15 @@ void nvme_ctrlr_progress(struct nvme_ctrlr *c);
  */
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
 /*
- * What a transport's reset() is given in the formula below. The kernel may take a minute over a PCI
- * drive that does not come back, also over its config space while somebody else resets it: only a
+ * The bound of a transport's reset() in the formula below. The kernel may take a minute over a PCI
+ * drive that does not come back, also over its config space while another process resets it: only a
  * thread that is left behind waits for that.
  */
 #define NVME_DEVICE_RESET_MS 5000u
 /*
  * How long a reset waits for registers that read all-ones before it takes the controller for gone.
- * They do so too while somebody resets it from outside (the kernel, asked through sysfs, turns
- * memory decoding off meanwhile), and PCI Express gives a function a second to come back.
+ * Registers also read so while another process resets the controller (the kernel, through sysfs,
+ * turns memory decoding off meanwhile), and PCI Express gives a function a second to come back.
  */
 #define NVME_GONE_MS 1000u
 /*

@@ -32,8 +32,8 @@ static int memory_fill(const struct nvme_ctrlr *c, int fd, size_t len)
 }
 
 /*
- * A memfd mapped MAP_SHARED: it keeps its pages across fork, and others can map it by its fd. They
- * cannot resize it: a page missing under our mapping would be a signal.
+ * A memfd mapped MAP_SHARED: it keeps its pages across fork, and another process can map it by its
+ * fd. The seals forbid resizing: a page missing under this mapping would be a signal.
  */
 static int memory_create(const struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
 {

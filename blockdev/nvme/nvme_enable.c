@@ -81,7 +81,7 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
             return -EIO;
         if (late)
             return -ETIMEDOUT;
-        /* Disabled by somebody else meanwhile: it will not be ready. */
+        /* Disabled by another process meanwhile: it will not be ready. */
         if (poll_wait_once(&wait) && value == NVME_CSTS_RDY &&
             !(read32(c, NVME_REG_CC) & NVME_CC_EN))
             return -EIO;
@@ -151,7 +151,7 @@ int nvme_disable_any(struct nvme_ctrlr *c)
 
     if (cc == REGS_GONE)
         return -EIO;
-    /* If somebody has just enabled it: EN may change only once RDY has followed. */
+    /* After an enable by another process: EN may change only once RDY has followed. */
     if (cc & NVME_CC_EN)
         wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, nvme_ready_ms(c), true);
     return nvme_disable(c);

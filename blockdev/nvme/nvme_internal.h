@@ -26,7 +26,7 @@ struct nvme_orphan {
     struct nvme_orphan *next;
 };
 
-/* A namespace that somebody uses: a reset must find it as it was. */
+/* A namespace in use: a reset must find it unchanged. */
 struct nvme_known_ns {
     struct nvme_ns_info info;
     struct nvme_known_ns *next;
@@ -51,7 +51,7 @@ struct nvme_ctrlr {
     bool settled;            /* atomic; once it has failed: nothing of it touches memory */
     unsigned epoch;          /* atomic; written with admin_lock held */
     unsigned retries;        /* atomic; resets since an I/O command has completed */
-    bool unanswered;         /* atomic; nobody answered a read since nvme_answered() */
+    bool unanswered;         /* atomic; a read found no controller since nvme_answered() */
 
     pthread_mutex_t reset_lock; /* users; held during a reset */
     struct nvme_user *users;
@@ -91,9 +91,12 @@ int nvme_enable(struct nvme_ctrlr *c);
 void nvme_shutdown(struct nvme_ctrlr *c);
 uint32_t nvme_csts(struct nvme_ctrlr *c);
 uint64_t nvme_cap(struct nvme_ctrlr *c);
-bool nvme_silent(struct nvme_ctrlr *c); /* nobody answers now: CAP */
+bool nvme_silent(struct nvme_ctrlr *c); /* no controller answers now: CAP */
 bool nvme_gone(struct nvme_ctrlr *c);   /* and go on doing so: waits for NVME_GONE_MS */
-/* Has somebody else reset it since nvme_answered()? Nobody answered a read, or it is disabled. */
+/*
+ * Was the controller reset from outside since nvme_answered()? A read found none, or it is
+ * disabled.
+ */
 bool nvme_overtaken(struct nvme_ctrlr *c);
 void nvme_answered(struct nvme_ctrlr *c);
 /* Longest wait for CSTS.RDY to follow CC.EN. */

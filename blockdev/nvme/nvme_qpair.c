@@ -227,7 +227,7 @@ int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp)
         qp->epoch = nvme_ctrlr_epoch(c);
         rc = create_queues(c, qp);
     }
-    /* What is left of the pair cannot be told: no command may rely on it. */
+    /* The state of the pair is unknown: no command may rely on it. */
     if (rc)
         nvme_ctrlr_mark_failed(c);
     nvme_admin_end(c);

@@ -12,13 +12,13 @@
 
 unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c)
 {
-    /* Acquire: who sees the new epoch sees what the reset has set up. */
+    /* Acquire: a reader of the new epoch sees the state that the reset has set up. */
     return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
 }
 
 void nvme_ctrlr_progress(struct nvme_ctrlr *c)
 {
-    /* Read first: the line stays shared between those who harvest. */
+    /* Read first: the line stays shared between the threads that poll. */
     if (__atomic_load_n(&c->retries, __ATOMIC_RELAXED))
         __atomic_store_n(&c->retries, 0, __ATOMIC_RELAXED);
 }
@@ -99,7 +99,7 @@ static int verify_queues(struct nvme_ctrlr *c)
     return !rc && granted < c->info.io_queues ? -ENXIO : rc;
 }
 
-/* 0; -ENXIO: another controller, or not what it was; other errors may pass. */
+/* 0; -ENXIO: another controller, or one that has changed; other errors may pass. */
 static int verify(struct nvme_ctrlr *c)
 {
     int rc;
@@ -137,8 +137,8 @@ static int try_registers(struct nvme_ctrlr *c, int (*disable)(struct nvme_ctrlr 
 }
 
 /*
- * -ENODEV: it is gone. When somebody else resets it meanwhile, as may happen several times, it
- * begins anew, but not for longer than a single try may take.
+ * -ENODEV: it is gone. A reset from outside during this one, possibly several, makes it begin anew,
+ * but not for longer than a single try may take.
  */
 static int restart_by_registers(struct nvme_ctrlr *c)
 {
@@ -186,7 +186,7 @@ static bool retries_exhausted(struct nvme_ctrlr *c)
     return __atomic_fetch_add(&c->retries, 1, __ATOMIC_RELAXED) >= NVME_MAX_RESET_RETRIES;
 }
 
-/* With the users stopped. The admin lock keeps others' commands out until it is over. */
+/* With the users stopped. The admin lock keeps other threads' commands out until it is over. */
 static void restart_or_fail(struct nvme_ctrlr *c)
 {
     bool settled = true;

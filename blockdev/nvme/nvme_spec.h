@@ -81,8 +81,8 @@ static_assert(offsetof(struct nvme_sqe, prp1) == 24, "DPTR at byte 24");
 static_assert(offsetof(struct nvme_sqe, cdw10) == 40, "CDW10 at byte 40");
 
 /*
- * Entries of a queue that are made use of: one less than there may be, so that a command can have
- * the number of its entry as its CID (cuda/gq_single.h). FFFFh is nobody's: errors of no command
+ * Usable entries of a queue: one less than there may be, so that a command can have the number of
+ * its entry as its CID (cuda/queue/gq_single.h). FFFFh is no command's: errors without a command
  * are logged under it.
  */
 #define NVME_MAX_DEPTH 0xffffu

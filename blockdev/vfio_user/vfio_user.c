@@ -17,7 +17,7 @@
 #define PCI_COMMAND 0x04u
 /*
  * Memory space, bus master, INTx off: without bus mastering the first admin completion of some
- * servers ends in CSTS.CFS, and nobody listens to interrupts.
+ * servers ends in CSTS.CFS, and interrupts have no listener.
  */
 #define PCI_COMMAND_ON 0x0406u
 

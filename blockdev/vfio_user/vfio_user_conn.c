@@ -34,7 +34,9 @@ static int wrong(struct vfio_user_conn *c, const char *trouble)
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble)
 {
     c->gone = true;
-    /* Both ways: the server lets go of our memory, and whoever polls the socket sees the end. */
+    /*
+     * Both ways: the server lets go of the client's memory, and a poll of the socket sees the end.
+     */
     shutdown(c->fd, SHUT_RDWR);
     return wrong(c, trouble);
 }
@@ -166,8 +168,9 @@ static int skip_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, size_
 }
 
 /*
- * A command of the server. It may ask for memory that it cannot map (DMA_READ, DMA_WRITE), but all
- * of ours comes with a descriptor, and nobody reads the socket between our commands: refused.
+ * A command of the server. It may request access to memory that it cannot map (DMA_READ,
+ * DMA_WRITE), but all memory is sent with a descriptor, and the socket is read only between
+ * commands: refused.
  */
 static int refuse_command(struct vfio_user_conn *c, struct vfio_user_fds *fds,
                           const struct vfio_user_header *h, uint64_t deadline)
@@ -200,7 +203,7 @@ static int take_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct 
     if (h->command != m->command && h->command != 0)
         return wrong(c, "a reply to another command");
     if (h->flags & VFIO_USER_ERROR) {
-        /* Should be all, but some servers send along what they had prepared. */
+        /* Should be all, but some servers append unused space. */
         rc = len <= VFIO_USER_MAX_REPLY ? skip_bytes(c, fds, len, deadline)
                                         : wrong(c, "a reply longer than was asked for");
         return rc ? rc : h->error > 0 && h->error < 4096 ? (int)h->error : EIO;

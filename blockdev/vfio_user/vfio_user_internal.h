@@ -20,7 +20,7 @@ extern "C" {
 #define VFIO_USER_MAX_REPLY   4096u /* bytes of payload we take */
 #define VFIO_USER_MAX_AREAS   64u   /* of one region */
 
-/* Where a function says in words what is wrong. */
+/* Buffer for a function's error in words. */
 struct vfio_user_why {
     char *text;
     size_t len;
@@ -103,12 +103,15 @@ struct vfio_user {
     struct nvme_transport t;
     bool can_reset;
     uint32_t max_dma_maps;
-    pthread_mutex_t lock; /* the two below: one message at a time, and what is mapped */
+    pthread_mutex_t
+        lock; /* protects the two below: one message at a time, and the map of regions */
     struct vfio_user_conn conn;
     struct nvme_iova iova;
 };
 
-/* vfio_user.c. The first three locked, or before anybody else has the transport. */
+/*
+ * vfio_user.c. The first three with the lock held, or before another thread has the transport.
+ */
 /* vfio_user_call(), and what must happen when that ends the connection. */
 int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m);
 /* REGION_READ or REGION_WRITE of up to 8 bytes; *data is set on success only. */

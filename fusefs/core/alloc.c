@@ -1,8 +1,8 @@
 /*
- * The allocator: which blocks to give out, and the bitmaps on disk.
+ * The allocator: the choice of blocks, and the bitmaps on disk.
  *
- * Next fit near a goal: a run that starts at the goal itself extends what is there; else the first
- * run long enough after it; else the longest of the groups looked at. No run crosses a group.
+ * Next fit near a goal: a run that starts at the goal itself extends the existing one; else the
+ * first run long enough after it; else the longest of the groups searched. No run crosses a group.
  */
 #include "fusefs/core/alloc.h"
 
@@ -118,7 +118,7 @@ static void search_group(struct ffs *fs, uint64_t group, struct search *s)
     consider(s, group, found);
 }
 
-/* Could the group hold a better run than what is known? alloc.lock is held. */
+/* Could the group hold a better run than the best one found? alloc.lock is held. */
 static bool promising(const struct ffs_group *g, const struct search *s)
 {
     return g->free >= s->min && g->longest >= s->min && g->longest > s->len;
@@ -220,7 +220,7 @@ static int take(struct ffs_tx *tx, uint64_t block, uint32_t len)
     return 0;
 }
 
-/* Blocks that this handle may still take, `keep` left for others. */
+/* Blocks that this handle may still take, with `keep` left for other handles. */
 static uint64_t available(struct ffs_tx *tx, uint64_t keep)
 {
     struct ffs_alloc *a = &tx->fs->alloc;

@@ -1,8 +1,8 @@
 /*
  * Space in memory. Private to the storage half.
  *
- * The bitmaps on disk say what is in use; a group's `map` here says what may not be given out:
- * those blocks, and the busy ones, freed but not yet reusable (the freeing transaction is not
+ * The bitmaps on disk name the blocks in use; a group's `map` here names the blocks that may not be
+ * allocated: those, and the busy ones, freed but not yet reusable (the freeing transaction is not
  * durable, or a pin covers them). Maps are made when a group is first touched.
  */
 #ifndef FUSEFS_CORE_ALLOC_H
@@ -38,10 +38,12 @@ struct ffs_alloc {
 
 int ffs_alloc_init(struct ffs *fs);
 void ffs_alloc_destroy(struct ffs *fs);
-/* A handle is undone: what it took is free again, what it freed is in use again. */
+/*
+ * Undoes a handle: blocks that it took are free again, blocks that it freed are in use again.
+ */
 void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
                     const struct ffs_ranges *freed);
-/* A transaction is durable: what it freed may be given out again, unless pinned. */
+/* A transaction is durable: blocks that it freed may be allocated again, unless pinned. */
 void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
 /* Lets a run that was taken, or busy, be given out again. alloc.lock is held. */
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);

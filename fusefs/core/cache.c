@@ -256,7 +256,7 @@ static int read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expe
     return check(fs, cb, want, why);
 }
 
-/* Reads the block without the lock, then tells those who wait for it. */
+/* Reads the block without the lock, then wakes its waiters. */
 static int load(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
                 const char **why)
 {

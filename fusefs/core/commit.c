@@ -200,7 +200,7 @@ int ffs_commit(struct ffs *fs, uint64_t tid)
     struct ffs_journal *j = &fs->journal;
     if (atomic_load(&j->committed) >= tid)
         return 0;
-    /* Whoever holds it is writing, and every write ends; those who waited find their tid done. */
+    /* The holder is writing, and every write ends; waiters then find their tid done. */
     pthread_mutex_lock(&j->commit_lock);
     int err = 0;
     if (atomic_load(&j->committed) < tid)

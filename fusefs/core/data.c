@@ -91,7 +91,9 @@ static int fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, 
 /* Credits that one more allocation may take: tree, bitmap, inode. */
 #define FILL_CREDITS 48u
 
-/* Fills holes from *at on until the end, or until the handle should make room for others. */
+/*
+ * Fills holes from *at on until the end, or until the handle should make room for other handles.
+ */
 static int reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, uint64_t *at,
                       uint64_t end)
 {
@@ -111,8 +113,8 @@ static int reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
 }
 
 /*
- * One handle's worth. When space runs out after some allocations, the handle is given up, and
- * what it had is lost: so after a first failure, handles of one allocation follow.
+ * One handle's allocations. When space runs out after some of them, the handle is aborted and its
+ * allocations are lost: so after a first failure, handles of one allocation follow.
  */
 static int reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, uint64_t end,
                         unsigned credits)
@@ -130,7 +132,7 @@ static int reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, ui
     return ffs_tx_finish(tx, err);
 }
 
-/* Skips what is mapped, without a handle. */
+/* Skips mapped blocks, without a handle. */
 static int skip_mapped(struct ffs_inode *inode, uint64_t *at, uint64_t end)
 {
     int err = 0;
@@ -177,7 +179,10 @@ static int written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first
         err = ffs_extent_mark(tx, inode, first, end - first, false, next);
     if (err)
         return err;
-    /* A handle that could not mark all must not let the file reach past what it marked. */
+    /*
+     * A handle that could not mark everything must not extend the file past the part that it
+     * marked.
+     */
     uint64_t reach = ffs_min(size, ffs_offset_of(*next));
     if (reach > ffs_size(inode))
         inode->d.size = lay_put64(reach);

@@ -95,7 +95,7 @@ int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t firs
                 uint64_t *upto);
 
 /*
- * What was written to [first, end) (blocks, whole units) counts from now on: marks it written,
+ * Makes the data written to [first, end) (blocks, whole units) part of the file: marks it written,
  * grows the file up to `size`, sets times, drops set-id bits.
  */
 int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size);

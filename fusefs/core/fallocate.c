@@ -18,7 +18,7 @@ static struct range make_range(const struct ffs_file *f, uint64_t offset, uint64
                           .last = ffs_unit_down(f, ffs_block_of(end))};
 }
 
-/* Zeros what is not in whole units, on the device. */
+/* Zeros the parts that are not whole units, on the device. */
 static int zero_edges(struct ffs_inode *inode, const struct range *r)
 {
     if (r->first >= r->last)

@@ -44,10 +44,10 @@ struct ffs_mount_opts {
 };
 
 /*
- * Checks the superblock, replays the journal, finishes orphans. The device must outlive the
- * mount. On failure `why` (of len bytes) holds what is wrong in words. -EINVAL: not this format;
- * -ENOTSUP: features or version not known; -EUCLEAN; -EROFS: needs a journal replay or has
- * ro-compat features and the device is read-only.
+ * Checks the superblock, replays the journal, finishes orphans. The device must outlive the mount.
+ * On failure `why` (of len bytes) holds the cause in words. -EINVAL: not this format; -ENOTSUP:
+ * features or version not known; -EUCLEAN; -EROFS: needs a journal replay or has ro-compat features
+ * and the device is read-only.
  */
 int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs **out, char *why,
               size_t len);
@@ -64,11 +64,13 @@ struct ffs_statfs {
 void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
 /* Everything completed before the call is durable when it returns. */
 int ffs_sync(struct ffs *fs);
-/* From now on everything fails with -EIO; with `flush` what is complete is committed first. */
+/*
+ * Makes every later call fail with -EIO; with `flush` complete operations are committed first.
+ */
 int ffs_shutdown(struct ffs *fs, bool flush);
 /*
- * The device has failed for good: the file system is read-only from now on, and what was not
- * durable is reported so by fsync and unmount (-EIO). Only marks; calls nothing of the device.
+ * The device has failed for good: the file system becomes read-only, and fsync and unmount report
+ * data that was not durable (-EIO). Only marks; calls nothing of the device.
  */
 void ffs_device_lost(struct ffs *fs);
 
@@ -164,10 +166,10 @@ ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len
 /*
  * Bytes written (all, or up to the block where space ran out), at `offset`, growing the file up to
  * its largest size, 2^63 - 1 bytes: -EFBIG past that. Files that are GPU-bound take space in whole
- * units of 2 MiB, aligned on the device; what is not written of a unit reads as zeros.
+ * units of 2 MiB, aligned on the device; the unwritten rest of a unit reads as zeros.
  */
 ssize_t ffs_write(struct ffs_inode *inode, uint64_t offset, const void *buf, size_t len);
-/* Data and metadata (data_only: only what is needed to read the data back) are durable. */
+/* Data and metadata (data_only: the metadata needed to read the data back) are durable. */
 int ffs_fsync(struct ffs_inode *inode, bool data_only);
 /* mode: FALLOC_FL_KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE as in fallocate(2); -EOPNOTSUPP otherwise. */
 int ffs_fallocate(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint64_t len);
@@ -223,34 +225,33 @@ int ffs_map_read_some(struct ffs_inode *inode, uint64_t offset, uint64_t len, si
 void ffs_map_release(struct ffs_map *map);
 
 /*
- * Maps [offset, offset + len), whole blocks, for writing: allocates what is missing (as unwritten)
+ * Maps [offset, offset + len), whole blocks, for writing: allocates missing blocks (as unwritten)
  * and keeps other writers, truncate and ordinary reads of the file out until ffs_map_write_end(),
  * which makes the first `written` bytes part of the file (size, times, unwritten -> written) and
- * leaves the rest as it was. -ENOSPC, -EFBIG, -EINVAL. offset and len need not be whole blocks;
- * the segments cover them. Unwritten blocks that the request covers in part are zeroed, so that a
- * transfer may read, change and write them back. The thread that maps also ends the map, because
- * it holds a lock of the inode, and calls nothing else on the inode in between.
+ * leaves the rest unchanged. -ENOSPC, -EFBIG, -EINVAL. offset and len need not be whole blocks; the
+ * segments cover them. Unwritten blocks that the request covers in part are zeroed, so that a
+ * transfer may read, change and write them back. The thread that maps also ends the map, because it
+ * holds a lock of the inode, and calls nothing else on the inode in between.
  */
 int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
 int ffs_map_write_end(struct ffs_map *map, uint64_t written);
 
 /*
  * Ends a map of either kind when commands of its transfer can neither be waited for nor ended: its
- * blocks are never given to anyone else in this mount. After a map for writing the file system is
- * read-only (-EROFS); what was complete before stays so, and can still become durable.
+ * blocks are not reused in this mount. After a map for writing the file system is read-only
+ * (-EROFS); operations completed before stay so, and can still become durable.
  */
 void ffs_map_abandon(struct ffs_map *map);
 
 /*
- * Counts the changes of an inode's extents and size, from 1 on, in a word that others may read. The
- * change is complete when the word says so: it is stored (release) at the end of the handle, so
- * that whoever has heard of a write or truncate that was completed, and then loads the word
- * (acquire), finds it counted. The caller keeps watch, word and a reference on the inode until
- * ffs_watch_remove().
+ * Counts the changes of an inode's extents and size, from 1 on, in a word that other processes may
+ * read. The word is stored (release) at the end of the handle: a reader that knows of a completed
+ * write or truncate and then loads the word (acquire) finds it counted. The caller keeps watch,
+ * word and a reference on the inode until ffs_watch_remove().
  */
 struct ffs_watch {
     uint64_t changes; /* protected by the file system's lock, as all of it */
-    uint64_t *word;   /* NULL: told to nobody yet */
+    uint64_t *word;   /* NULL: not published yet */
     struct ffs_watch *next;
 };
 void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w);

@@ -187,7 +187,7 @@ static int write_home(struct ffs *fs)
 int ffs_checkpoint(struct ffs *fs, uint64_t next_tid)
 {
     int err = write_home(fs);
-    /* What is in place must be durable before the log forgets it. */
+    /* Blocks in place must be durable before the log forgets them. */
     if (!err)
         err = ffs_flush(fs);
     if (!err)

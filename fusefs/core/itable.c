@@ -236,7 +236,10 @@ static bool put(struct ffs_itable *table, struct ffs_inode *inode, uint64_t n)
     }
     if (inode->refs > 0)
         return false;
-    /* Who changed nlink had a reference and dropped it under this lock: the value is final. */
+    /*
+     * A thread that changed nlink had a reference and dropped it under this lock: the value is
+     * final.
+     */
     if (lay_get32(inode->d.nlink) != 0) {
         unused_add(table, inode);
         return false;
@@ -267,7 +270,9 @@ void ffs_inode_put_meta(struct ffs_inode *inode)
     pthread_mutex_unlock(&table->lock);
 }
 
-/* The next of the doomed, or NULL: no more, and whoever dooms one from now on evicts it. */
+/*
+ * The next doomed inode, or NULL: no more, and a thread that dooms one later evicts it itself.
+ */
 static struct ffs_inode *next_doomed(struct ffs_itable *table)
 {
     pthread_mutex_lock(&table->lock);

@@ -1,8 +1,8 @@
 /*
  * Inodes in memory, by number. Private to the storage half.
  *
- * An inode is found by others from the end of the handle that made it until it is evicted. Inodes
- * nobody references stay for a while in order of last use; unlinked ones are evicted at once.
+ * Lookups find an inode from the end of the handle that made it until it is evicted. Unreferenced
+ * inodes stay for a while in order of last use; unlinked ones are evicted at once.
  */
 #ifndef FUSEFS_CORE_ITABLE_H
 #define FUSEFS_CORE_ITABLE_H

@@ -26,7 +26,7 @@ static uint64_t address(const struct ffs *fs, uint64_t pos)
     return fs->geo.journal_start + pos;
 }
 
-/* Writes what is staged: one transfer, two where the ring wraps. */
+/* Writes the staged blocks: one transfer, two where the ring wraps. */
 static int flush_staged(struct writer *w)
 {
     struct ffs *fs = w->fs;

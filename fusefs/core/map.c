@@ -111,7 +111,7 @@ int ffs_map_read_some(struct ffs_inode *inode, uint64_t offset, uint64_t len, si
         return -ENOMEM;
     h->fs = inode->fs;
     *out = (struct ffs_map){.internal = h};
-    /* Waits for writers, so that what they wrote is on the device. */
+    /* Waits for writers, so that their data is on the device. */
     pthread_rwlock_rdlock(&inode->data);
     int err = map_read(inode, offset, len, max, out);
     pthread_rwlock_unlock(&inode->data);

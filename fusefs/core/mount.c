@@ -343,7 +343,7 @@ static int refresh_copies(struct ffs *fs)
     return err;
 }
 
-/* What is in memory goes to the device and in place. */
+/* Writes metadata in memory to the log and in place. */
 static int finish_writing(struct ffs *fs)
 {
     unsigned health = ffs_health(fs);
@@ -353,7 +353,9 @@ static int finish_writing(struct ffs *fs)
     int err = ffs_health(fs) & FFS_CORRUPT ? -EUCLEAN : ffs_writable(fs);
     if (!err)
         err = mark_clean(fs);
-    /* Also after a corruption: what was complete before it is kept, with the mark for fsck. */
+    /*
+     * Also after a corruption: operations complete before it are kept, with the mark for fsck.
+     */
     int commit_err = ffs_commit(fs, ffs_running_tid(fs));
     if (!commit_err)
         commit_err = ffs_checkpoint_now(fs);

@@ -8,7 +8,7 @@
 #include "fusefs/core/namei.h"
 #include "fusefs/core/ops.h"
 
-/* A name and what it stands for. */
+/* A name and its inode. */
 struct side {
     struct ffs_inode *dir;
     struct ffs_name name;

@@ -15,11 +15,13 @@
 #include "fusefs/core/storage.h"
 
 /* Why the file system does not do all it could; bits of ffs.health, set once and never cleared. */
-#define FFS_READ_ONLY 1u  /* mounted so */
-#define FFS_CORRUPT   2u  /* an inconsistency was met: no new handles, what is complete is kept */
-#define FFS_FAILED    4u  /* a write failed: nothing more is written */
-#define FFS_DOWN      8u  /* ffs_shutdown() */
-#define FFS_STUCK     16u /* a command may write at any time: no new handles either */
+#define FFS_READ_ONLY 1u /* mounted so */
+#define FFS_CORRUPT                                                                              \
+    2u                 /* an inconsistency was met: no new handles, complete operations are kept \
+                        */
+#define FFS_FAILED 4u  /* a write failed: nothing more is written */
+#define FFS_DOWN   8u  /* ffs_shutdown() */
+#define FFS_STUCK  16u /* a command may write at any time: no new handles either */
 
 /* The thread that commits now and then. */
 struct ffs_background {

@@ -3,7 +3,7 @@
  * inode table. The semantic half (names, extents, data) is built on these and nothing else.
  *
  * Locks, outermost first:
- *   1. ffs_inode.data   held by whoever moves or maps file data; exclusive to change the mapping.
+ *   1. ffs_inode.data   held to move or map file data; exclusive to change the mapping.
  *                       Two inodes: in ascending order of inode number.
  *   2. ffs.meta         one rwlock: shared while reading metadata (ffs_meta_read), exclusive from
  *                       ffs_tx_begin() to its end. No data I/O while it is held exclusively.
@@ -129,24 +129,24 @@ struct ffs_inode {
     bool evicting;                  /* on its way out: no longer to be found */
     struct ffs_tx *dirty_in;        /* handle that has a copy of the old `d` */
     uint64_t stored_map_generation; /* map_generation at the last ffs_tx_end() */
-    uint64_t orphan_prev;           /* a hint: who is before it in the orphan list; 0: unknown */
+    uint64_t orphan_prev;           /* a hint: its predecessor in the orphan list; 0: unknown */
     struct ffs_watch *watches;      /* protected by ffs.meta */
 };
 
 /* Under ffs.meta: a handle has changed extents or size. */
 void ffs_watches_tell(struct ffs_inode *inode);
 
-/* ffs_iget() for who holds ffs.meta already, shared or in a handle. */
+/* ffs_iget() for a caller that holds ffs.meta, shared or in a handle. */
 int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out);
 /*
- * ffs_iput() for who holds ffs.meta in a handle: eviction needs handles of its own, so it waits
- * for the end of this one.
+ * ffs_iput() for a caller that holds ffs.meta in a handle: eviction needs handles of its own, so it
+ * waits for the end of this one.
  */
 void ffs_inode_put_meta(struct ffs_inode *inode);
 /* Before changing inode->d: keeps the old one; at ffs_tx_end() `d` is written to its block. */
 int ffs_inode_dirty(struct ffs_tx *tx, struct ffs_inode *inode);
 /*
- * A free slot: mode set, generation grown, the rest zero; referenced. Grows the inode file. Others
+ * A free slot: mode set, generation grown, the rest zero; referenced. Grows the inode file. Lookups
  * find it after ffs_tx_end(); after an abort the reference is still the caller's to drop.
  */
 int ffs_inode_new(struct ffs_tx *tx, uint32_t mode, struct ffs_inode **out);
@@ -165,9 +165,9 @@ int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
  */
 int ffs_commit(struct ffs *fs, uint64_t tid);
 /*
- * Makes what was written before durable: the log, and data that no commit carries along. What a
- * flush that fails has lost, for whichever file, the next one would not miss: so a failure is for
- * good, and everyone's who waits.
+ * Makes earlier writes durable: the log, and data that no commit carries along. Data lost by a
+ * failed flush would not be missed by the next one: so a failure is final, and is returned to every
+ * waiter.
  */
 int ffs_flush(struct ffs *fs);
 uint64_t ffs_running_tid(struct ffs *fs);

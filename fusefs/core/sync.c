@@ -11,10 +11,10 @@
 #define DEFAULT_COMMIT_MS 5000u
 
 /*
- * One at a time: each has a queue pair for as long as it takes, and others have reads to make. One
- * that is under way may have begun too early for the caller; the next one serves all who wait. The
- * kernel tells of pages that it could not write, and dropped, once: who waits for a flush that
- * fails finds the file system failed, and flushes no more.
+ * One flush at a time: each holds a queue pair for as long as it takes, and reads need the
+ * remaining ones. A flush under way may have begun too early for the caller; the next one serves
+ * all waiters. The kernel reports pages that it could not write, and dropped, once: a waiter for a
+ * flush that fails finds the file system failed, and flushes no more.
  */
 int ffs_flush(struct ffs *fs)
 {
@@ -39,8 +39,8 @@ int ffs_sync(struct ffs *fs)
     if (!err)
         err = ffs_commit(fs, tid);
     /*
-     * The commit of what was running at the call flushes after the call. Without one (nothing to
-     * commit), an earlier commit may have flushed before the last data was written.
+     * The commit of the transaction that was running at the call flushes after the call. Without
+     * one (nothing to commit), an earlier commit may have flushed before the last data was written.
      */
     if (!err && atomic_load(&fs->journal.committed) < tid && !fs->dev->info.read_only)
         err = ffs_flush(fs);

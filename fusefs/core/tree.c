@@ -46,8 +46,8 @@ uint64_t ffs_branch_child(const struct lay_node *node, uint32_t at)
 }
 
 /*
- * What is checked when a block is read cannot be trusted when a crafted image reaches one cached
- * block on two ways, so place and first key are compared each time. Because siblings' ranges are
+ * Checks made when a block is read do not suffice for a crafted image that reaches one cached block
+ * on two paths, so position and first key are compared each time. Because siblings' ranges are
  * disjoint and only a root may be empty, this also keeps a node from having two parents.
  */
 static bool node_fits(const struct lay_node *node, uint32_t magic, uint64_t owner, unsigned level,

@@ -104,7 +104,7 @@ static int leave_orphans(struct ffs_inode *inode)
     return ffs_tx_finish(tx, err);
 }
 
-/* Called with inode->data held exclusively, or at mount when nobody else is there. */
+/* Called with inode->data held exclusively, or at mount, before any other thread. */
 int ffs_truncate_finish(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);

@@ -28,7 +28,9 @@ static int lock_with_room(struct ffs *fs, unsigned blocks)
         pthread_rwlock_unlock(&fs->meta);
         if (err)
             return err;
-        /* Each round makes a transaction durable: others may fill the next one, but all progress.
+        /*
+         * Each round makes a transaction durable: other threads may fill the next one, but all
+         * progress.
          */
         err = ffs_commit(fs, tid);
         if (err)
@@ -56,7 +58,7 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
 unsigned ffs_tx_left(const struct ffs_tx *tx)
 {
     unsigned blocks = tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
-    /* Nodes that join others are freed without having been dirty. */
+    /* Nodes merged into their siblings are freed without having been dirty. */
     unsigned revokes = LAY_JREVOKE_MAX - tx->nrevoked;
     return blocks < revokes ? blocks : revokes;
 }
@@ -186,7 +188,7 @@ void ffs_tx_end(struct ffs_tx *tx)
     finish(tx);
 }
 
-/* A block that did not exist before the handle must not be found with what it had then. */
+/* A block that did not exist before the handle must not be found with its previous content. */
 static void restore_buf(const struct ffs_tx_buf *b)
 {
     b->cb->tx = NULL;

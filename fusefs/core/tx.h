@@ -24,7 +24,7 @@ struct ffs_tx_inode {
     struct ffs_inode *inode; /* referenced, but for the inode file */
     struct ffs_buf *buf;     /* its inode block, or the superblock; held by tx->bufs */
     struct lay_inode before;
-    bool fresh; /* made by this handle; not yet to be found by others */
+    bool fresh; /* made by this handle; not visible to lookups yet */
 };
 
 struct ffs_tx {

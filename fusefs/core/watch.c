@@ -5,7 +5,7 @@
 
 static void store(const struct ffs_watch *w)
 {
-    /* Release: who sees the new count sees what the change was about. */
+    /* Release: a reader that sees the new count sees the change itself. */
     if (w->word)
         __atomic_store_n(w->word, w->changes, __ATOMIC_RELEASE);
 }

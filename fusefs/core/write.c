@@ -30,8 +30,8 @@ static const struct ffs_run *run_of(const struct round *r, uint64_t file_block)
 }
 
 /*
- * Puts together a block that is written in part: what it holds (nothing where it is unwritten or
- * past the end of the file) under what comes.
+ * Merges a block that is written in part: its old content (zeros where it is unwritten or past the
+ * end of the file) under the new bytes.
  */
 static int fill_edge(struct round *r, uint64_t file_block)
 {
@@ -108,7 +108,7 @@ static int transfer(struct round *r)
     return ffs_batch_run(&b);
 }
 
-/* What is written in part counts as a whole afterwards: the rest of its units is zeroed. */
+/* A unit that is written in part counts as a whole afterwards: its rest is zeroed. */
 static int zero_around(struct round *r)
 {
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);

@@ -1,4 +1,4 @@
-// Device strings: what they name, and what is said about those that name nothing.
+// Device strings: their devices, and the errors for strings without one.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -158,7 +158,7 @@ TEST_F(OpenTest, WhatCannotBeOpenedIsExplained)
     bd_opened_close(&opened_);
 }
 
-// An address that no machine has, and a socket nobody listens on.
+// An address that no machine has, and a socket without a listener.
 TEST_F(OpenTest, ControllersThatAreNotThereAreExplained)
 {
     for (const char *text : {"vfio:ffff:ff:1f.7", "vfio-user:/nowhere/socket"}) {

@@ -338,7 +338,9 @@ EXPORT uint64_t fake_cuda_copies(void)
     return atomic_load(&copies);
 }
 
-/* --- Device 0, and what it cannot do --------------------------------------------------------- */
+/*
+ * --- Device 0, and its limits ---------------------------------------------------------------
+ */
 
 EXPORT int cuInit(unsigned flags)
 {

@@ -180,7 +180,7 @@ TEST_P(Io, StreamsMeetTransfersInTheirOrder)
     ASSERT_EQ(cuda().stream_create(&stream, 0), 0);
     size_t len = 100000;
     int64_t offset = 5, addr_offset = 3, bytes = -1;
-    // The stream decides what is read: when it is the transfer's turn, not when it was asked for.
+    // Arguments are read when the stream reaches the transfer, not when it was requested.
     struct Late {
         int64_t *offset, *bytes;
         int64_t seen;
@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Way{"disk_direct_device", Where::kDisk, O_DIRECT, Kind::kDevice, false}),
     [](const auto &info) { return info.param.name; });
 
-// What is not of every way.
+// Properties that not every path has.
 class IoOnce : public ::testing::Test
 {
   protected:

@@ -1,4 +1,4 @@
-// File contents that can be computed for any byte: no copy of what was written is needed.
+// File contents that can be computed for any byte: no copy of the written data is needed.
 #ifndef TESTS_E2E_CONTENT_H
 #define TESTS_E2E_CONTENT_H
 

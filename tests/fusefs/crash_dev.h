@@ -1,10 +1,10 @@
 /*
- * A block device in memory that remembers every write and flush, so that a test can ask what a
- * power cut after any of them could have left on the media.
+ * A block device in memory that records every write and flush, so that a test can compute the media
+ * that a power cut after any of them could have left.
  *
  * The model of the volatile cache: a write is durable when a flush that began after it has
- * returned, or at once with BD_FUA. Of the others each may have reached the media, or not, or in
- * part, in units of one LBA, in any order.
+ * returned, or at once with BD_FUA. Any other write may have reached the media, or not, or in part,
+ * in units of one LBA, in any order.
  */
 #ifndef TESTS_FUSEFS_CRASH_DEV_H
 #define TESTS_FUSEFS_CRASH_DEV_H
@@ -22,14 +22,14 @@ void crash_dev_free(struct crash_dev *d);
 struct bd_dev *crash_dev_bd(struct crash_dev *d);
 uint8_t *crash_dev_bytes(struct crash_dev *d);
 
-/* Forgets what was recorded; from now on every write and flush is an operation with a number. */
+/* Forgets the record; every later write and flush is an operation with a number. */
 void crash_dev_record(struct crash_dev *d);
 size_t crash_dev_ops(struct crash_dev *d);
 /* Flushes and FUA change nothing from now on: how a drive that lies behaves. */
 void crash_dev_ignore_flush(struct crash_dev *d, bool ignore);
 
 enum crash_fate {
-    CRASH_DROP,   /* what is not durable is lost */
+    CRASH_DROP,   /* writes that are not durable are lost */
     CRASH_KEEP,   /* everything is there */
     CRASH_RANDOM, /* each write kept, dropped or torn, from the seed */
 };
@@ -37,7 +37,9 @@ enum crash_fate {
 struct crash_dev *crash_dev_cut(struct crash_dev *d, size_t ops, enum crash_fate fate,
                                 uint64_t seed);
 
-/* The next write or flush fails after `after` others, and all that follow. -1: none. */
+/*
+ * The next write or flush fails after `after` further ones, and so do all later ones. -1: none.
+ */
 void crash_dev_fail_writes(struct crash_dev *d, long after);
 /* Reads of this byte range fail; len 0: none. */
 void crash_dev_fail_reads(struct crash_dev *d, uint64_t offset, uint64_t len);

@@ -1,4 +1,4 @@
-// A file system in memory for tests of what it does: format, mount, operate, remount, check.
+// A file system in memory for tests of its operations: format, mount, operate, remount, check.
 #ifndef TESTS_FUSEFS_FS_FIXTURE_H
 #define TESTS_FUSEFS_FS_FIXTURE_H
 
@@ -109,7 +109,7 @@ class FsTest : public ::testing::Test
     {
     }
     void SetUp() override;
-    // Unmounts, and has fsck look at what is left.
+    // Unmounts, and runs fsck on the image.
     void TearDown() override;
 
     void format();

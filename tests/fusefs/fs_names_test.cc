@@ -1,4 +1,4 @@
-// rename in all its cases, links, symbolic links, attributes and what they hand down.
+// rename in all its cases, links, symbolic links, attributes and their inheritance.
 #include <stdio.h>
 #include <sys/sysmacros.h>
 

@@ -173,7 +173,7 @@ static int submit_slowly(bd_dev *dev, bd_io *ios, size_t n)
 class FsFlushes : public FsThreads
 {
   protected:
-    // One flush is under way while six others are asked for: how many calls failed.
+    // One flush is under way while six further ones are requested: counts the calls that failed.
     int sync_by_seven(int error)
     {
         unmount();

@@ -232,7 +232,7 @@ TEST_F(Alloc, FreeingTheJournalIsFoundOut)
     EXPECT_EQ(release({ffs_geometry(fs)->journal_start, 1}), -EUCLEAN);
 }
 
-// Random work against a model of who has what.
+// Random operations against a model of the owners of blocks.
 TEST_F(Alloc, NeverGivesWhatIsTakenBusyOrPinned)
 {
     std::mt19937 random(7);

@@ -1,5 +1,5 @@
 // A power cut in the middle of ordinary work on files: fsck finds nothing wrong after the replay,
-// and what was synced is there, byte for byte.
+// and synced data is there, byte for byte.
 #include <random>
 
 #include "tests/fusefs/storage_fixture.h"

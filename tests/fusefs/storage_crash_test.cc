@@ -1,4 +1,4 @@
-// A power cut after any write: what was committed is there, every handle is whole.
+// A power cut after any write: committed handles are there, every handle is whole.
 #include <string.h>
 
 #include "tests/fusefs/storage_fixture.h"
@@ -86,7 +86,7 @@ class Crash : public StorageTest
         return value;
     }
 
-    // What is wrong with a device after a cut, or "".
+    // The fault of a device after a cut, or "".
     std::string check(crash_dev *d, size_t ops)
     {
         struct ffs *whole = fs;

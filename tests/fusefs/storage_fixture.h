@@ -55,7 +55,7 @@ class StorageTest : public ::testing::Test
 
     // Runs body in a handle; ends it when body returns 0, aborts it otherwise.
     int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);
-    // An inode that belongs to nobody but is in order; referenced.
+    // A sound inode without a name; referenced.
     int new_inode(ffs_inode **out);
     int set_uid(uint64_t ino, uint32_t uid);
     // -errno when there is no such inode.

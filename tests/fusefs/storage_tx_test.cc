@@ -1,4 +1,4 @@
-// Handles are whole or not at all; what is committed survives; write errors stop all writing.
+// Handles are whole or not at all; committed ones survive; write errors stop all writing.
 #include <string.h>
 
 #include "tests/fusefs/storage_fixture.h"

@@ -1,4 +1,4 @@
-// Kernels of somebody else's, who knows of gpunvme only what is installed.
+// Kernels of a program that has only the installed headers of gpunvme.
 #include <gpunvme/gpunvme.h>
 #include <gpunvme/gpunvme_device.h>
 

@@ -1,4 +1,6 @@
-/* Knows of gpunvme only what is installed: asks about a folder that is no gpunvmefs mount. */
+/*
+ * A program that has only the installed gpunvme: connects to a folder that is no gpunvmefs mount.
+ */
 #include <gpunvme/gpunvme.h>
 #include <stdio.h>
 

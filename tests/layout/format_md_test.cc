@@ -160,7 +160,7 @@ Structs read_specification(const char *path)
     return found;
 }
 
-/* Structs of format.h, so that one that nobody documents is found. */
+/* Structs of format.h, so that an undocumented one is found. */
 std::vector<std::string> structs_of_header(const std::string &path)
 {
     std::ifstream in(path);

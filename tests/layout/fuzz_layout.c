@@ -1,7 +1,7 @@
 /*
- * Fuzz entry of the checks: the first byte chooses the kind of object, the rest is what is written
- * over a sound one. The block is sealed again, so that the checks behind the checksum are reached,
- * and whatever a check accepts is walked, as the file system would.
+ * Fuzz entry of the checks: the first byte chooses the kind of object, the rest is written over a
+ * sound one. The block is sealed again, so that the checks behind the checksum are reached, and an
+ * object that a check accepts is walked, as the file system would.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Keeps the compiler from leaving out a walk whose result nobody reads. */
+/* Keeps the compiler from removing a walk whose result is not read. */
 static uint64_t sum_bytes(const void *data, size_t len)
 {
     const uint8_t *b = data;

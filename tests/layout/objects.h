@@ -45,7 +45,7 @@ enum object_kind {
 #define OBJECT_OWNER  2u
 #define OBJECT_TID    5u
 
-/* Of the inode block: what is in its slots. */
+/* The slots of the inode block. */
 #define SLOT_INLINE 0 /* a file */
 #define SLOT_TREE   1
 #define SLOT_DIR    2

@@ -1,4 +1,4 @@
-/* dump.gpunvme shows what is there, in both formats. */
+/* dump.gpunvme shows the objects of an image, in both formats. */
 #include <json-c/json.h>
 
 #include "tests/mkfs/mkfs_rig.h"

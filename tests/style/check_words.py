@@ -28,11 +28,11 @@ LIMIT = 0.2
 DOCUMENTS = "documents"
 LIMITS = {
     "bench": LIMIT,
-    "blockdev": 3.0,
-    "blockdev/nvme": 8.0,
+    "blockdev": 3.6,
+    "blockdev/nvme": LIMIT,
     "blockdev/pci": LIMIT,
     "blockdev/vfio": LIMIT,
-    "blockdev/vfio_user": 5.0,
+    "blockdev/vfio_user": LIMIT,
     "client/cli": LIMIT,
     "client/device": LIMIT,
     "client/io": LIMIT,
@@ -42,14 +42,14 @@ LIMITS = {
     "cuda/exec_cpu": 3.5,
     "cuda/exec_cuda": 8.5,
     "cuda/queue": 9.5,
-    "fusefs/core": 7.5,
+    "fusefs/core": LIMIT,
     "include": 1.0,
-    "layout": 2.0,
-    "mkfs": 9.5,
+    "layout": LIMIT,
+    "mkfs": LIMIT,
     "sim": 12.5,
     "sim/serve": 6.0,
     "support": LIMIT,
-    "tests": 9.5,
+    "tests": 3.5,
 }
 SAMPLE = 1000  # words: less text is measured as if it had so many
 

@@ -37,8 +37,8 @@ struct Fake {
     uint64_t cap = 63ull | 1ull << 16 | 1ull << 37;
     bool never_ready = false, never_disabled = false, fatal_on_enable = false, gone = false;
     bool shutdown_never_ends = false;
-    unsigned silent = 0;    /* so many register reads find nobody; writes meanwhile are lost */
-    uint32_t silence = ~0u; /* what they read; 0 in QEMU */
+    unsigned silent = 0; /* so many register reads return gone_value; writes meanwhile are lost */
+    uint32_t silence = ~0u; /* their value; 0 in QEMU */
     bool has_reset = false, reset_fails = false;
     int lose_opcode = -1; /* admin opcode that is never completed */
     bool abort_works = false;
@@ -340,7 +340,7 @@ struct Fake {
         return 0;
     }
 
-    /* By somebody else, behind the driver's back: the next `reads` of registers find nobody. */
+    /* A reset by another process: the next `reads` of registers find no controller. */
     void reset_from_outside(unsigned reads)
     {
         cc = csts = 0;

@@ -141,7 +141,7 @@ TEST_F(Iova, OwnersAreFoundByTheirStartOnly)
     EXPECT_EQ(nvme_iova_find(&v, x), nullptr);
 }
 
-/* A map of what is taken, kept beside: every range is in a window, and a page from all others. */
+/* A model of the taken ranges: every range is in a window, and a page from all other ranges. */
 class Shadow
 {
   public:

@@ -1,4 +1,4 @@
-/* Queue pairs: what is sent to create and delete them, and what happens when that fails. */
+/* Queue pairs: the commands that create and delete them, and failures of these. */
 #include <gtest/gtest.h>
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 /*
- * What a reset means to all else: the drive that comes back, the admin queue, queue pairs of before
- * and those who use them.
+ * The effect of a reset on the drive that comes back, the admin queue, existing queue pairs and
+ * their users.
  */
 #include <thread>
 
@@ -130,7 +130,7 @@ TEST_F(Recovery, AbandonedPairsComeBackWithAReset)
     EXPECT_EQ(nvme_qpair_delete(c, &extra), 0);
 }
 
-/* Somebody else who drives queues, as the engine of a GPU does. */
+/* A second user of queues, like the engine of a GPU. */
 struct Other : nvme_user {
     explicit Other(nvme_ctrlr *ctrlr) : c(ctrlr)
     {

@@ -113,7 +113,7 @@ TEST_F(Recovery, FatalStatusLeadsStraightToAReset)
     expect_works();
 }
 
-// Somebody has reset the function behind our back: the registers are those of a fresh one.
+// Another process has reset the function: the registers are those of a fresh one.
 TEST_F(Recovery, ControllerThatIsNotEnabledIsReset)
 {
     fake.loses = [this](const nvme_sqe &) {
@@ -126,7 +126,7 @@ TEST_F(Recovery, ControllerThatIsNotEnabledIsReset)
     expect_works();
 }
 
-// While somebody else resets it, its registers read all-ones: it is waited for.
+// While another process resets it, its registers read all-ones: the driver waits.
 TEST_F(Recovery, ControllerThatAnswersAgainIsReset)
 {
     fake.has_reset = true;
@@ -220,7 +220,7 @@ TEST_F(Recovery, LostCommandThatFailsForGoodLeavesTheOthers)
     expect_works();
 }
 
-/* 1,000 commands of a millisecond each: the first is lost while the others go on completing. */
+/* 1,000 commands of a millisecond each: the first is lost while the remaining ones complete. */
 TEST_F(Recovery, LostCommandIsFoundWhileOthersComplete)
 {
     std::vector<bd_io> ios(1000);

@@ -56,7 +56,7 @@ class Pci : public ::testing::Test
         return nvme_pci_read(tree.root(), BDF, &p) ? "gone" : p.driver;
     }
 
-    /* A drive of the kernel's with two partitions, used by nobody. */
+    /* A drive of the kernel's with two partitions, not in use. */
     void idle_drive()
     {
         tree.pci(BDF);

@@ -1,4 +1,6 @@
-/* A machine's sysfs, proc and dev in a temporary folder, and who plays the kernel in it. */
+/*
+ * A machine's sysfs, proc and dev in a temporary folder, and a thread that plays the kernel in it.
+ */
 #ifndef TESTS_BLOCKDEV_PCI_PCI_TREE_H
 #define TESTS_BLOCKDEV_PCI_PCI_TREE_H
 
@@ -132,7 +134,7 @@ class PciTree
 };
 
 /*
- * Plays the kernel for one device: what is written to unbind, drivers_probe and driver_override
+ * Plays the kernel for one device: text written to unbind, drivers_probe and driver_override
  * changes the device's driver. `refuses` names a driver that fails to probe.
  */
 class FakeKernel

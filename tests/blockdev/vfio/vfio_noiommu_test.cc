@@ -1,4 +1,4 @@
-/* Drives without an IOMMU: who is refused, what memory they get, and where it lies. */
+/* Drives without an IOMMU: refusals, the memory they get, and its addresses. */
 #include <gtest/gtest.h>
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// A kernel that waits for a drive: whoever resets one, or asks for its registers, does not.
+// A kernel that waits for a drive: a caller that resets it, or reads its registers, does not.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -93,7 +93,7 @@ class VfioReset : public ::testing::Test
         config_gate.closed = reset_gate.closed = false;
         munmap(doorbells_, 4096);
         close(v_.device);
-        while (open_fds() != fds_) // what was left behind has ended
+        while (open_fds() != fds_) // the abandoned thread has ended
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         pthread_rwlock_destroy(&v_.access);
     }
@@ -127,7 +127,7 @@ TEST_F(VfioReset, IsGivenUpWhileConfigSpaceWaitsForAnotherReset)
 {
     config_gate.closed = true;
     EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
-    wait_for(config_gate); // a thread that nobody waits for
+    wait_for(config_gate); // a thread without a waiter
     unsigned reads = register_reads;
     EXPECT_EQ(vfio_read64(&v_.t, NVME_REG_CAP), UINT64_MAX);
     vfio_write32(&v_.t, NVME_REG_CC, 1);

@@ -35,7 +35,7 @@ template <typename T> Bytes bytes_of(const T &value)
     return Bytes(p, p + sizeof(value));
 }
 
-/* Not by insert(), of which gcc 12 says at -O3 that it frees what it did not allocate. */
+/* Not by insert(): gcc 12 warns at -O3 that it frees memory it did not allocate. */
 inline Bytes operator+(const Bytes &a, const Bytes &b)
 {
     Bytes both(a.size() + b.size());

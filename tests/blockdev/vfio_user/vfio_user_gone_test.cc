@@ -130,7 +130,7 @@ TEST_F(Gone, ByAReplyOfTheWrongSize)
     everything_ends_at_once();
 }
 
-/* What it keeps it might still write to: no connection without trust. */
+/* The server might still write to a region that it keeps: no connection without trust. */
 TEST_F(Gone, ByKeepingMemory)
 {
     server.hook = [](Server &s, const Message &m) {

@@ -100,7 +100,7 @@ TEST_F(VfioUser, DoorbellsAreTheServersPage)
     EXPECT_EQ(at_end, 9u);
 }
 
-/* Where the doorbells may lie, and what is taken of them. */
+/* Positions of the doorbells, and the part of them that is mapped. */
 struct Layout {
     const char *name;
     std::vector<vfio_user_sparse_area> areas;

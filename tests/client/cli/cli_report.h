@@ -8,7 +8,7 @@
 #include "client/cli/out.h"
 #include "tests/client/cli/json.h"
 
-// Runs what describes something, and returns what was printed.
+// Runs a function that describes an object, and returns the output.
 std::string printed(bool json, const std::function<void(struct cli_out *)> &describe);
 // The document; null, with a failure, when it is none.
 Json document(const std::function<void(struct cli_out *)> &describe);

@@ -1,4 +1,4 @@
-// The tools on a controller of another process: what they say is what its server was told to be.
+// The tools on a controller of another process: their output agrees with its server's options.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"info_of_a_device", {"info", "/dev/null"}, 1, "not on a gpunvmefs mount"}),
     [](const auto &info) { return info.param.name; });
 
-constexpr char kAbsent[] = "0000:ff:1f.7"; // by convention of chipsets nobody
+constexpr char kAbsent[] = "0000:ff:1f.7"; // reserved by convention of chipsets
 
 INSTANTIATE_TEST_SUITE_P(
     Drives, RefusalTest,

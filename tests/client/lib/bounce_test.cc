@@ -1,4 +1,4 @@
-// Which way the library takes on a mount, what it says of it, and that the bytes are the same.
+// The path that the library takes on a mount, its report of it, and that the bytes are the same.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -230,7 +230,7 @@ TEST_P(Bounce, UnregisteringEndsATransferOfAnother)
     while (bytes_read(g_) == 0)
         std::this_thread::yield();
     EXPECT_EQ(gpunvme_unregister(local_), 0);
-    std::vector<char> after = own_; // nobody writes to it any more
+    std::vector<char> after = own_; // no writer is left
     reader.join();
     ASSERT_GT(n, 0);
     EXPECT_EQ(memcmp(after.data(), file_.data(), static_cast<size_t>(n)), 0);

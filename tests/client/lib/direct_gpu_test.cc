@@ -330,7 +330,7 @@ TEST_F(DirectGpu, ThreadsOfAWarpReadToSeveralBuffersOrNone)
     ASSERT_EQ(gpunvme_register(g_, other, 32 * kPage, &second), 0) << gpunvme_error();
     make_requests(64, kPage, 6);
     for (unsigned i = 0; i < 64; i += 5)
-        requests_[i].dst = other + i * kPage; // half of them beyond what is registered
+        requests_[i].dst = other + i * kPage; // half of them beyond the registered memory
     for (unsigned i = 1; i < 64; i += 7)
         requests_[i].n = 0;
     ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, 64, stream_), cudaSuccess);

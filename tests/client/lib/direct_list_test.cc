@@ -163,7 +163,7 @@ TEST(DirectList, AnErrorOfTheDriveIsOnePieces)
     EXPECT_EQ(failed, 1u);
 }
 
-// What was sent before that may have come; all else says why it did not.
+// Reads sent before that may have completed; every other read has an error.
 TEST(DirectList, LeasesThatEndMeanwhileEndTheList)
 {
     std::atomic<unsigned> seen{0};
@@ -186,7 +186,7 @@ TEST(DirectList, LeasesThatEndMeanwhileEndTheList)
     EXPECT_EQ(s.lock(0) & GD_LOST, GD_LOST);
 }
 
-// The queue is taken from under the list: the drive refuses what is left, and all say why.
+// The queue is deleted under the list: the drive refuses the rest, and each read has an error.
 TEST(DirectList, CommandsThatTheLeasesEndHasRefusedAreStale)
 {
     for (size_t outside : {size_t{3}, SIZE_MAX}) { // a piece that fails by itself, before that

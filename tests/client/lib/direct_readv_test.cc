@@ -31,7 +31,7 @@ class ListBase : public MountRig
     {
         return static_cast<int32_t>(MountRig::bytes_of(p.len, p.file_offset));
     }
-    // Each piece has all bytes that there are, and what it says, from `base` of the buffer on.
+    // Each piece has all its bytes, and the right result, from `base` of the buffer on.
     ::testing::AssertionResult are_read(const Pieces &pieces, size_t base = 0)
     {
         for (size_t i = 0; i < pieces.size(); i++) {
@@ -172,7 +172,7 @@ TEST_P(List, ManyThreadsShareFewQueues)
     });
 }
 
-// Queues that others have come free in no order: a reader waits for one as long as for a command,
+// Queues held elsewhere come free in no order: a reader waits for one as long as for a command,
 // and where the processors are busy with other things the default is too short.
 INSTANTIATE_TEST_SUITE_P(
     Mounts, List,

@@ -1,6 +1,6 @@
 #define GQ_LANES 32u
 
-/* What the code under test looks at: a clock of ours, and a lock that others may be quicker at. */
+/* The code under test reads a fake clock, and a lock that another owner may take first. */
 #define gq_clock_ns clock_of_the_machine
 #define gd_try_lock try_alone
 #include "client/device/gd_sync.h"

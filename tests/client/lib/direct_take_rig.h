@@ -1,4 +1,4 @@
-/* A queue of the direct path as a warp takes it, where others are quicker and time is told. */
+/* A queue of the direct path as a warp takes it, with faster competitors and a fake clock. */
 #ifndef TESTS_CLIENT_LIB_DIRECT_TAKE_RIG_H
 #define TESTS_CLIENT_LIB_DIRECT_TAKE_RIG_H
 
@@ -6,7 +6,7 @@
 
 struct direct_take {
     uint64_t now_ns, step_ns; /* of the clock: each look at it takes a step */
-    unsigned losses;          /* so many tries find that somebody has just taken the queue */
+    unsigned losses;          /* so many tries find the queue just taken */
     unsigned tries;           /* so far */
     uint32_t queue;           /* the one that was taken, or tried last */
 };

@@ -1,4 +1,4 @@
-// Taking a queue of the direct path while others take them too.
+// Taking a queue of the direct path while other warps take queues too.
 #include <errno.h>
 
 #include <climits>
@@ -57,7 +57,7 @@ TEST(DirectTake, WhereAllAreTakenTheWaitEndsByTheDeadline)
     EXPECT_LT(t.take.now_ns, 2 * kPatience);
 }
 
-// Time may have passed while nobody ran us: a queue that is free is taken all the same.
+// Time may have passed while the thread was not scheduled: a free queue is taken all the same.
 TEST(DirectTake, TimeThatIsUpSparesTheTryThatWorks)
 {
     Take t(2);

@@ -83,7 +83,7 @@ TEST_P(Direct, ManyThreadsShareFewQueues)
     });
 }
 
-// Queues that others have come free in no order: a reader waits for one as long as for a command,
+// Queues held elsewhere come free in no order: a reader waits for one as long as for a command,
 // and where the processors are busy with other things the default is too short.
 INSTANTIATE_TEST_SUITE_P(
     Mounts, Direct,
@@ -311,7 +311,7 @@ TEST_F(DirectOne, SeveralHandlesAreIndependent)
     f_ = of_second;
 }
 
-// Only what is being read must stay: all else of the handle changes meanwhile.
+// Only the range being read must stay: everything else of the handle changes meanwhile.
 TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
 {
     std::atomic<bool> stop{false};
@@ -350,7 +350,7 @@ TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
     EXPECT_EQ(failed, 0) << gpunvme_error();
 }
 
-// All queues that there are; those of somebody who was killed come back soon.
+// All queues of the mount; those of a killed process come back soon.
 int lease_all(struct gpunvme *g, struct gpunvme_direct **out)
 {
     struct gpunvme_direct_options all = {GPUNVME_LEASE_MAX, 4};

@@ -49,7 +49,7 @@ struct Answer {
     size_t bytes = sizeof(struct gpunvme_reply);
 };
 
-// The mount's socket: answers to memory with a token, and to what is asked as the test says.
+// The mount's socket: replies to memory with a token, and to any other request as the test sets.
 class Server
 {
   public:
@@ -418,7 +418,7 @@ TEST_F(Hostile, ExtentsAreInOrder)
     }
 }
 
-// No GPU, no drive: what is left after a failure must not be used by what follows it.
+// No GPU, no drive: state left by a failure must not be used by later calls.
 TEST_F(Hostile, AfterARenewalThatFailedFilesHaveNoQueues)
 {
     struct gpunvme_direct *d;
@@ -438,7 +438,7 @@ TEST_F(Hostile, AfterARenewalThatFailedFilesHaveNoQueues)
     EXPECT_EQ(gpunvme_read_async(later, to, 512, 0, nullptr, &bytes), -ESTALE);
     m_.fail_queues = 0;
     EXPECT_EQ(gpunvme_direct_renew(d), 0) << gpunvme_error();
-    // Nobody drives these queues: the command is lost.
+    // No controller drives these queues: the command is lost.
     EXPECT_EQ(gpunvme_read_async(later, to, 512, 0, nullptr, &bytes), 0) << gpunvme_error();
     EXPECT_EQ(bytes, -ETIMEDOUT);
 }
@@ -485,7 +485,7 @@ TEST_F(Hostile, SignalsDoNotKeepTheLibraryFromAnswers)
     with_signals([&] { EXPECT_EQ(open_direct(&d), 0) << gpunvme_error(); });
 }
 
-// As many others are connected as the socket lets wait.
+// The socket's backlog is full.
 TEST_F(Hostile, NorFromWaitingForItsTurn)
 {
     std::vector<int> others = {server_.connected()};

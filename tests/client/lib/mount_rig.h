@@ -66,8 +66,8 @@ class MountRig : public ::testing::Test
     void poison();
     ::testing::AssertionResult is_poisoned() const;
     /*
-     * `rounds` reads from any offset to any place, of fewer bytes than `most` in turn: what `read`
-     * says, what is there, and that nothing else has changed.
+     * `rounds` reads from any offset to any address, of fewer bytes than `most` in turn: checks the
+     * result of `read`, the bytes, and that no other byte has changed.
      */
     using Read = std::function<int64_t(size_t at, size_t n, uint64_t offset)>;
     void expect_reads(int rounds, const std::vector<size_t> &most, const Read &read);

@@ -1,4 +1,4 @@
-// The command `gpunvme` over a mount: what it prints is JSON that says what happened.
+// The command `gpunvme` over a mount: its output is JSON that agrees with the outcome.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -52,7 +52,7 @@ class Block
         gd_buffer b = {memory + 64, all - 64, {memory, memory, 0, 64, all - 64}};
         return service_rig_command(rig_, &file, &b, page * kPage - 64, len, offset);
     }
-    // What is no command, and is answered from what it asks for.
+    // A request that is no command is served from its own fields.
     int64_t read_otherwise(uint64_t len, uint64_t offset)
     {
         return service_rig_read(rig_, len, offset);
@@ -244,7 +244,7 @@ TEST(ServiceCommand, AQueueIsKeptForAWhile)
     EXPECT_FALSE(block.has_left());
 }
 
-// Others may wait for all kernels, and reads would come for ever.
+// Other callers may wait for all kernels to end, while reads come without an end.
 TEST(ServiceCommand, TheBlockLeavesAfterAWhileThoughReadsCome)
 {
     Stack s(4, kDepth, 3);
@@ -281,7 +281,7 @@ uint32_t taken(const std::vector<uint32_t> &locks)
     return i;
 }
 
-// Who waits for the queue has the time of a trip to take it: the next one is tried before.
+// A waiter for the queue has the time of one trip to take it: the next one is tried before.
 TEST(ServiceCommand, AQueueThatWasKeptIsTheLastToBeTakenAgain)
 {
     Stack s(4, kDepth, 3);

@@ -1,7 +1,7 @@
 /*
- * Reads by the block that stays (client/direct_service.h) without a GPU: the driver's functions are
- * fakes, and the block is a thread. It serves commands as the block does, and answers other reads,
- * when it is let to, from what they ask for.
+ * Reads by the persistent kernel (client/lib/direct_service.h) without a GPU: the driver's
+ * functions are fakes, and the block is a thread. It serves commands as the block does, and serves
+ * other reads, when the test lets it, from their own fields.
  */
 #ifndef TESTS_CLIENT_LIB_SERVICE_RIG_H
 #define TESTS_CLIENT_LIB_SERVICE_RIG_H

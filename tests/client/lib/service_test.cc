@@ -1,5 +1,5 @@
-// The host's half of reads by a block that stays: what it hands over, how long it waits, what is
-// told.
+// The host's half of reads by the persistent kernel: the request, the bounds of the waits,
+// the result.
 #include <atomic>
 #include <cerrno>
 #include <string>

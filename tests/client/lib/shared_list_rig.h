@@ -31,7 +31,9 @@ int list_rig_locate(struct list_rig *r, const struct gpunvme_piece *pieces, size
 
 /* From now on mapping fails, or not. */
 void list_rig_fail(bool fail);
-/* Calls of the driver to map that worked, so far; of what is there: mapped, and at the mount. */
+/*
+ * Successful calls of the driver to map, so far; lists that are mapped now; lists at the mount.
+ */
 struct list_rig_counts {
     int calls, mapped, registered;
 };

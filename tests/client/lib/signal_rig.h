@@ -17,7 +17,7 @@ extern "C" {
 struct signal_rig {
     unsigned vain;      /* of that many calls and one more only the last reads anything */
     bool in_place;      /* pieces are of gpunvme_pieces_alloc() */
-    unsigned ends_with; /* the call in which somebody unregisters the buffer; 0: none */
+    unsigned ends_with; /* the call during which the buffer is unregistered; 0: none */
     bool ended;         /* it comes when that is done: there is no such buffer */
     unsigned calls;     /* out */
     unsigned held;      /* out: those of them during which SIGUSR1 was blocked */
