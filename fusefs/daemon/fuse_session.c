@@ -39,15 +39,20 @@ static int clean_stale_mount(const char *path)
     return 0;
 }
 
+/* FORCE_SYNC: the kernel's cached attributes of a dead daemon's root would hide its death. */
+static int force_statx(const char *path, struct statx *st)
+{
+    int flags = AT_NO_AUTOMOUNT | AT_STATX_FORCE_SYNC;
+    return statx(AT_FDCWD, path, flags, STATX_TYPE, st) == 0 ? 0 : -errno;
+}
+
 static int stat_mountpoint(const char *path, struct statx *st)
 {
-    int err = statx(AT_FDCWD, path, AT_NO_AUTOMOUNT, STATX_TYPE, st) == 0 ? 0 : -errno;
+    int err = force_statx(path, st);
     if (err != -ENOTCONN)
         return err;
     err = clean_stale_mount(path);
-    if (err)
-        return err;
-    return statx(AT_FDCWD, path, AT_NO_AUTOMOUNT, STATX_TYPE, st) == 0 ? 0 : -errno;
+    return err ? err : force_statx(path, st);
 }
 
 int session_check_mountpoint(struct options *opts, char *why, size_t len)

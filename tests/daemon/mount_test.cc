@@ -1,4 +1,5 @@
 // Start, refusal to start, and end of the daemon.
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -307,6 +308,25 @@ TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
     EXPECT_TRUE(m.unmount()) << m.log();
     EXPECT_TRUE(fsck_is_clean(m));
     close(fd);
+}
+
+// The kernel has the attributes of the root then, and answers statx(2) from them.
+TEST_F(MountTest, MountAfterAKillWorksAtOnceWhenTheRootWasListed)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount()) << m.log();
+    struct stat st;
+    ASSERT_EQ(stat(m.mountpoint().c_str(), &st), 0);
+    DIR *root = opendir(m.mountpoint().c_str());
+    ASSERT_NE(root, nullptr);
+    while (readdir(root)) {
+    }
+    closedir(root);
+    ASSERT_EQ(stat(m.mountpoint().c_str(), &st), 0);
+    ASSERT_EQ(kill(m.pid(), SIGKILL), 0);
+    EXPECT_FALSE(m.ended());
+    ASSERT_TRUE(m.mount()) << m.log();
+    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 TEST_F(MountTest, ReadOnlyMountRefusesChanges)
