@@ -130,11 +130,13 @@ Mounted::~Mounted()
     rmdir(dir_.c_str());
 }
 
+// FORCE_SYNC: the kernel answers stat(2) of a dead daemon's root from its cache.
 bool Mounted::serving() const
 {
-    struct stat above, here;
-    return stat(dir_.c_str(), &above) == 0 && stat(mountpoint_.c_str(), &here) == 0 &&
-           above.st_dev != here.st_dev;
+    struct statx above, here;
+    return statx(AT_FDCWD, dir_.c_str(), 0, 0, &above) == 0 &&
+           statx(AT_FDCWD, mountpoint_.c_str(), AT_STATX_FORCE_SYNC, STATX_TYPE, &here) == 0 &&
+           above.stx_dev_minor != here.stx_dev_minor;
 }
 
 bool Mounted::mount(const std::string &options, int input)
