@@ -4,20 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE_NS        400000u /* without MPS it takes turns with the application's kernels */
-#define LOOK_EVERY     16u   /* polls in vain: each submission looks, and the kernel mostly runs */
-#define ASK_CUDA_EVERY 4096u /* likewise, a multiple */
+#define IDLE_NS 400000u /* without MPS it takes turns with kernels of applications */
+#define LOOK_EVERY \
+    16u /* polls without result; a submission checks at once, and the kernel mostly runs */
+#define ASK_CUDA_EVERY 4096u /* the same; a multiple of it */
 
 struct gq_copy_kernel {
     struct gq_poster poster;
     struct gq_keeper keeper;
     int device;
     /*
-     * A launch had. None is tried again: it would copy what nobody waits for any more, over bytes
-     * that have changed since.
+     * A launch has failed. It is not repeated: a later launch would make copies
+     * of commands that have ended, over bytes that have changed since.
      */
     bool failed;
-    bool faulted; /* the context has: nothing runs any more */
+    bool faulted; /* the context has failed: no kernel runs any more */
     unsigned idle_polls;
     cudaStream_t streams[GQ_KEEPER_STREAMS];
 };
@@ -54,7 +55,8 @@ static int open_streams(struct gq_copy_kernel *c)
 static int run(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks, unsigned stream)
 {
     struct gq_copy_kernel *c = ctx;
-    int err = to_errno(cudaSetDevice(c->device)); /* of the calling thread, whichever it is */
+    int err =
+        to_errno(cudaSetDevice(c->device)); /* the device is a property of the calling thread */
 
     return err ? err : to_errno(gq_copy_kernel_run(l, blocks, c->streams[stream]));
 }
@@ -102,7 +104,10 @@ void gq_copy_kernel_close(struct gq_copy_kernel *c)
     free(c);
 }
 
-/* A kernel that faulted counts no further; CUDA knows, and is asked seldom, for it takes locks. */
+/*
+ * A kernel that faulted stores no more counts. CUDA reports the fault; the
+ * query takes locks and is therefore rare.
+ */
 static int check_streams(struct gq_copy_kernel *c)
 {
     int bound = to_errno(cudaSetDevice(c->device));
@@ -125,7 +130,7 @@ static void look(struct gq_copy_kernel *c)
     c->failed = c->failed || gq_keeper_peek(&c->keeper) != 0;
 }
 
-/* By who waits in vain, for copies or for room. */
+/* Called after each poll without result, of copies or of room. */
 static void look_now_and_then(struct gq_copy_kernel *c)
 {
     if (++c->idle_polls % LOOK_EVERY)
@@ -149,7 +154,10 @@ int gq_copy_kernel_submit(struct gq_copy_kernel *c, const struct gq_gather *copi
     return 0;
 }
 
-/* A batch that a kernel may have taken is waited for: it would be copied after it has failed. */
+/*
+ * A batch that a kernel may have taken is not given up: it could be copied
+ * after its failure was reported.
+ */
 int gq_copy_kernel_poll(struct gq_copy_kernel *c, const struct gq_copy_kernel_ticket *ticket)
 {
     if (gq_poster_done(&c->poster, ticket))

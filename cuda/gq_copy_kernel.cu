@@ -6,24 +6,25 @@
 namespace
 {
 
-constexpr uint64_t kRestNs = 1000000; /* idle at least, after many batches: more may follow */
+constexpr uint64_t kRestNs = 1000000; /* minimum idle time after many batches */
 constexpr uint32_t kMany = 64;
-constexpr uint64_t kStayNs = 100000000; /* calls like cudaFree() wait for all kernels */
+constexpr uint64_t kStayNs = 100000000; /* limit, as calls like cudaFree() wait for all kernels */
 constexpr unsigned kNapNs = 32;
 constexpr unsigned kUnroll = 8;
-constexpr unsigned kAhead = 4; /* batches that are taken before the first of them is counted */
-constexpr unsigned kCopyWarps = GQ_COPY_KERNEL_THREADS / GQ_LANES - 2; /* then one that takes, */
-constexpr unsigned kCopying = kCopyWarps * GQ_LANES;                   /* and one that counts */
+constexpr unsigned kAhead = 4; /* batches taken before the first of them is counted */
+constexpr unsigned kCopyWarps = GQ_COPY_KERNEL_THREADS / GQ_LANES - 2; /* one warp takes, */
+constexpr unsigned kCopying = kCopyWarps * GQ_LANES;                   /* one counts */
 
 /*
- * What the warps of a block have between them. Batches have numbers; a batch without copies is the
- * end. Whoever sees a number has what its writer saw and stored before.
+ * Shared memory of the warps of a block. Batches are numbered; a batch without
+ * copies is the last one. A number is stored with release and loaded with
+ * acquire.
  */
 struct desk {
     uint64_t words[kAhead][GQ_COPY_KERNEL_WORDS];
-    uint32_t taken;              /* batches, ever */
-    uint32_t copied[kCopyWarps]; /* by each warp its part of them */
-    uint32_t counted;            /* copied by all */
+    uint32_t taken;              /* number of batches taken */
+    uint32_t copied[kCopyWarps]; /* by warp: number of batches of which it has copied its part */
+    uint32_t counted;            /* number of batches copied by all warps */
 };
 
 __device__ bool is_new(uint64_t word, uint32_t fill)
@@ -41,14 +42,17 @@ __device__ unsigned words_of(uint64_t head)
     return 2 + 2 * copies_of(head);
 }
 
-/* By a warp: waits until numbers, one a lane, have all come to one; others bring them there. */
+/*
+ * For a whole warp: waits until the numbers, one for each lane, have all
+ * reached `wanted`.
+ */
 __device__ void await(const uint32_t *number, uint32_t wanted)
 {
     while (__any_sync(GQ_LANE_ALL, (int32_t)(gq_acquire_near(number) - wanted) < 0))
         __nanosleep(kNapNs);
 }
 
-/* By a warp: what its lanes have done so far stands behind the number. */
+/* For a whole warp: the stores of its lanes are visible before the number. */
 __device__ void announce(uint32_t *number, uint32_t value)
 {
     __syncwarp();
@@ -57,11 +61,12 @@ __device__ void announce(uint32_t *number, uint32_t value)
 }
 
 /*
- * A warp waits for the slot's next filling and takes it into shared memory: with one trip over the
- * bus if it is there and has no more than *wanted words, for as many are loaded at once; otherwise
- * the first line is looked at, and the rest loaded once it is known how much there is. Each word
- * says whether it is new, and the head acquires: the bytes are loaded after it by all threads that
- * are told of it. False after the idle time, and when it is time to leave.
+ * For a whole warp: waits for the next filling of the slot and takes it to
+ * shared memory. *wanted words are loaded at once, so a filling of at most that
+ * size takes one round trip on the bus; of a longer one the rest is loaded
+ * after its length is known. The tag of each word tells whether it is new. The
+ * load of the head acquires: threads that are notified of the batch load its
+ * bytes afterwards. False: the idle time, or the time limit, has passed.
  */
 __device__ bool take(const struct gq_copy_slot *slot, uint32_t fill, unsigned *wanted,
                      uint64_t idle_ns, uint64_t leave_ns, uint64_t *words)
@@ -81,7 +86,7 @@ __device__ bool take(const struct gq_copy_slot *slot, uint32_t fill, unsigned *w
 
         *wanted = all;
         if (has_batch && all > n)
-            continue; /* the rest at once; the clock is next */
+            continue; /* loads the rest at once, without a check of the clock */
         if (has_batch &&
             __all_sync(GQ_LANE_ALL, (lane >= all || is_new(low, fill)) &&
                                         (GQ_LANES + lane >= all || is_new(high, fill)))) {
@@ -94,7 +99,10 @@ __device__ bool take(const struct gq_copy_slot *slot, uint32_t fill, unsigned *w
     return false;
 }
 
-/* By a warp: takes batches from number `first` on, until none has come for a while. */
+/*
+ * For a whole warp: takes batches from number `first` on until the idle time
+ * has passed.
+ */
 __device__ void take_all(struct desk *d, const struct gq_copy_slot *slots, uint32_t first,
                          uint64_t idle_ns)
 {
@@ -107,10 +115,10 @@ __device__ void take_all(struct desk *d, const struct gq_copy_slot *slots, uint3
         uint64_t *words = d->words[batch % kAhead];
 
         await(&d->counted, batch + 1 - kAhead);
-        came = take(&slots[batch % GQ_COPY_KERNEL_BOXES], batch / GQ_COPY_KERNEL_BOXES + 1, &wanted,
+        came = take(&slots[batch % GQ_COPY_KERNEL_SLOTS], batch / GQ_COPY_KERNEL_SLOTS + 1, &wanted,
                     batch - first > kMany ? max(idle_ns, kRestNs) : idle_ns, leave_ns, words);
         if (!came && GQ_UNIFORM32(gq_acquire_near(&d->counted)) != batch) {
-            came = true; /* the time is idle once all is copied */
+            came = true; /* the idle time begins when all batches are copied */
             continue;
         }
         if (!came && gq_thread() == 0)
@@ -119,7 +127,10 @@ __device__ void take_all(struct desk *d, const struct gq_copy_slot *slots, uint3
     } while (came);
 }
 
-/* By kCopying threads: the batch's bytes in units of 16, dealt in turn, each kUnroll at once. */
+/*
+ * For kCopying threads: the bytes of the batch in units of 16, dealt in turn,
+ * kUnroll at once.
+ */
 __device__ void copy_batch(const uint64_t *words)
 {
     unsigned n = copies_of(words[0]), shift = (unsigned)(words[0] >> 8 & 0xffu) - 4;
@@ -145,7 +156,7 @@ __device__ void copy_batch(const uint64_t *words)
     }
 }
 
-/* By each of the warps that copy: nobody waits for another. */
+/* For each copying warp: warps do not wait for one another. */
 __device__ void copy_all(struct desk *d, uint32_t batch)
 {
     unsigned n;
@@ -161,11 +172,12 @@ __device__ void copy_all(struct desk *d, uint32_t batch)
 }
 
 /*
- * By a warp. The fence is for everybody's bytes: what a warp stored before it announced its part is
- * in front of the count, which the thread that fences stores. Of the end, what is stored is that,
- * behind the last count: the keeper, who sees it, has the next launch begin with the batch that the
- * count names. By an older one it would copy a batch again that the poster may have been told is
- * done, over bytes that have changed since.
+ * For a whole warp. The fence covers the bytes of all warps: a warp's stores
+ * precede its announcement, and the fencing thread stores the count after it.
+ * After the last batch `ended` is stored, behind the last count. The keeper
+ * that sees it starts the next launch with the batch of that count; an older
+ * count would make it copy a batch again whose end the poster may have seen,
+ * over bytes that have changed since.
  */
 __device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32_t *ended,
                           uint32_t launch)
@@ -189,11 +201,11 @@ __device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32
 } // namespace
 
 /*
- * Boxes are taken ahead, copied, and counted by warps of their own: a trip over the bus, the bytes
- * of the batch before, and the fence behind those before that. In all of them the block would
- * otherwise ask for nothing else.
+ * Batches are taken ahead, copied and counted by different warps, so that three
+ * latencies overlap: the round trip for a slot, the bytes of the batch before,
+ * and the fence of the batch before that.
  *
- * By this name it is found in a fatbin, too: libgpunvme has it in one.
+ * The name is used to find the kernel in the fatbin of libgpunvme as well.
  */
 extern "C" __global__ void __launch_bounds__(GQ_COPY_KERNEL_THREADS)
     gq_copy_kernel_kernel(const __grid_constant__ struct gq_copy_kernel_launch l)
@@ -212,7 +224,7 @@ extern "C" __global__ void __launch_bounds__(GQ_COPY_KERNEL_THREADS)
     if (warp < kCopyWarps)
         copy_all(&d, first);
     else if (warp == kCopyWarps)
-        take_all(&d, l.slots + blockIdx.x * GQ_COPY_KERNEL_BOXES, first, l.idle_ns);
+        take_all(&d, l.slots + blockIdx.x * GQ_COPY_KERNEL_SLOTS, first, l.idle_ns);
     else
         count_all(&d, first, &l.done[blockIdx.x], &l.ended[blockIdx.x], launch);
 }

@@ -1,11 +1,12 @@
 /*
- * Small copies between pinned host memory and a GPU's memory, by a kernel that stays: it takes
- * batches out of mailboxes in host memory (gq_mailbox.h), and says in host memory how many it has
- * done. A launch for each batch would do as well, were it not that launches wait behind every warp
- * that polls host memory.
+ * Small copies between pinned host memory and a GPU's memory by a persistent
+ * kernel. It takes batches from tagged slots in host memory (gq_mailbox.h) and
+ * stores the number of finished batches to host memory. A launch for each batch
+ * would be slower: launches wait behind each warp that polls host memory.
  *
- * The kernel ends by itself when it has had nothing to do for a while, or has been there for 0.1 s,
- * and is launched again with the next batch; so calls that wait for running kernels wait no longer.
+ * The kernel ends after an idle time, or after 0.1 s, and is launched again
+ * with the next batch. Calls that wait for running kernels therefore wait for a
+ * bounded time.
  */
 #ifndef CUDA_GQ_COPY_KERNEL_H
 #define CUDA_GQ_COPY_KERNEL_H
@@ -22,22 +23,25 @@ cudaError_t gq_copy_kernel_load(void);
 cudaError_t gq_copy_kernel_run(const struct gq_copy_kernel_launch *l, unsigned blocks,
                                cudaStream_t stream);
 
-/* A kernel and its mailboxes; used by one thread. */
+/* A kernel and its mailbox; used by one thread. */
 struct gq_copy_kernel;
 
 /* On the current device. blocks: 1 to GQ_COPY_KERNEL_BLOCKS. -ENOMEM, -EIO. */
 int gq_copy_kernel_open(unsigned blocks, struct gq_copy_kernel **out);
-/* Waits for the kernel to end. No copy may be under way. */
+/* Waits for the end of the kernel. Precondition: no copy in flight. */
 void gq_copy_kernel_close(struct gq_copy_kernel *c);
 
 /*
- * n copies that it takes (gq_copy_kernel_takes()): 0 and a ticket; -EAGAIN when the mailboxes have
- * no room for all now, -ENOSPC when they never have; -EIO, and ever after, when a launch has
- * failed.
+ * Posts n copies that satisfy gq_copy_kernel_takes(). 0 and a ticket; -EAGAIN:
+ * no room at present, -ENOSPC: more than all slots hold, -EIO: a launch has
+ * failed, which is permanent.
  */
 int gq_copy_kernel_submit(struct gq_copy_kernel *c, const struct gq_gather *copies, unsigned n,
                           struct gq_copy_kernel_ticket *ticket);
-/* 1: done and visible to the device (copies from it: to the host), 0: not yet, -EIO. */
+/*
+ * 1: done and visible to the device (copies from it: to the host), 0: in
+ * flight, -EIO.
+ */
 int gq_copy_kernel_poll(struct gq_copy_kernel *c, const struct gq_copy_kernel_ticket *ticket);
 
 #ifdef __cplusplus

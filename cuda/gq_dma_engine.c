@@ -1,14 +1,16 @@
 /*
- * Copies between pinned host memory and a GPU's memory, by channels: each is a stream of its own,
- * used by one thread. Large pieces go to the copy engine, many to a call; small ones to the copy
- * kernel (gq_copy_kernel.h), which reads the host memory itself, for the copy engine takes ten
- * times as long over them; odd ones to a kernel of the same kind that is launched for them. Small
- * ones with a peer window (gq_peer_window.h) are made by the process that owns the buffer.
+ * Copies between pinned host memory and a GPU's memory, by channels. Each
+ * channel is a stream, used by one thread. Pieces of 64 KiB and more go to the
+ * copy engine, many to a call. Smaller pieces go to the copy kernel
+ * (gq_copy_kernel.h), which reads the host memory itself: the copy engine takes
+ * ten times as long for them. Pieces of odd size or alignment go to a kernel
+ * that is launched for them. Small pieces with a peer window (gq_peer_window.h)
+ * are copied by the process that owns the buffer.
  *
- * A submission that the copy kernel does not take whole ends in an event. Once the event has
- * passed, the bytes are in place: the copy engine and the kernel have both written through to the
- * GPU's L2 (or, for copies to the host, to host memory) before an event behind them in the stream
- * is recorded.
+ * A submission that the copy kernel does not take completely ends with an
+ * event. When the event has passed, the bytes are in place: copy engine and
+ * kernel have written through to the GPU's L2 (copies to the host: to host
+ * memory) before an event behind them in the stream is recorded.
  */
 #include "cuda/gq_dma_engine.h"
 
@@ -25,19 +27,19 @@
 #define MAX_COPIES   512u /* pieces of one submission */
 #define KERNEL_BELOW (64u << 10)
 /*
- * Blocks of a channel that keep the link full, if each always has a batch under way. More of them
- * have no more of it, and whatever else goes over it waits behind what they have asked for.
+ * Blocks of a channel that saturate the link, each with a batch in flight. More
+ * blocks do not increase the throughput and delay other traffic on the link.
  */
 #define BLOCKS_ENOUGH 4u
 
-/* Its end is that of all its parts. */
+/* Ends when all its parts have ended. */
 struct submission {
     cudaEvent_t event;
-    bool by_event;       /* part of it was launched, and ends with the event */
-    bool failed;         /* how it ended */
-    bool by_copy_kernel; /* part of it was posted here, and ends with the ticket */
+    bool by_event;       /* a part was launched and ends with the event */
+    bool failed;         /* result, after its end */
+    bool by_copy_kernel; /* a part was posted to the copy kernel and ends with the ticket */
     struct gq_copy_kernel_ticket ticket;
-    struct gq_peer_copy routed;
+    struct gq_peer_copy peer_copy;
 };
 
 struct channel {
@@ -45,9 +47,9 @@ struct channel {
     struct gq_copy_kernel *copy_kernel;
     struct submission ring[RING];
     struct gq_gather *gathers; /* pinned: RING rows of MAX_COPIES, read by the kernel */
-    uint64_t failed;           /* the last ticket that ended so */
-    uint64_t submitted, done;  /* tickets: of the last submission, and of the last that ended */
-    /* The copy engine's list, only while it is submitted. */
+    uint64_t failed;           /* the last ticket that failed */
+    uint64_t submitted, done;  /* tickets of the last submission and of the last one that ended */
+    /* List for the copy engine, valid during a submission. */
     void *dsts[MAX_COPIES];
     const void *srcs[MAX_COPIES];
     size_t lens[MAX_COPIES];
@@ -56,17 +58,20 @@ struct channel {
 struct gq_dma_engine {
     struct nvme_dma_engine table;
     int device;
-    unsigned copy_kernel_blocks; /* of a channel */
+    unsigned copy_kernel_blocks; /* of the copy kernel of one channel */
     struct gq_peer_windows *windows;
     struct channel channels[CHANNELS];
 };
-static_assert(MAX_COPIES <= GQ_PEER_WINDOW_COPIES, "routes take any submission");
-static_assert(BLOCKS_ENOUGH <= GQ_COPY_KERNEL_BLOCKS, "blocks have mailboxes");
-static_assert(MAX_COPIES <= BLOCKS_ENOUGH * GQ_COPY_KERNEL_BOXES * GQ_COPY_KERNEL_BATCH,
-              "room for equal ones");
+static_assert(MAX_COPIES <= GQ_PEER_WINDOW_COPIES, "peer windows take any submission");
+static_assert(BLOCKS_ENOUGH <= GQ_COPY_KERNEL_BLOCKS, "each block has slots");
+static_assert(MAX_COPIES <= BLOCKS_ENOUGH * GQ_COPY_KERNEL_SLOTS * GQ_COPY_KERNEL_BATCH,
+              "room for copies of one length");
 static_assert(BLOCKS_ENOUGH <= GQ_KEEPER_STREAMS, "a block that has work is launched at once");
 
-/* -errno for what CUDA said, which is taken back so that no later call reports it again. */
+/*
+ * Converts to -errno and clears CUDA's error, so that no later call reports it
+ * again.
+ */
 static int to_errno(cudaError_t err)
 {
     if (err == cudaSuccess)
@@ -76,8 +81,8 @@ static int to_errno(cudaError_t err)
 }
 
 /*
- * The device is a property of the calling thread, and threads come from the controller. Whatever
- * calls CUDA needs it; looks at mailboxes do not.
+ * The device is a property of the calling thread, and the threads are those of
+ * the controller. Calls of CUDA need it; polls of a mailbox do not.
  */
 static int bind_device(const struct gq_dma_engine *m)
 {
@@ -93,19 +98,22 @@ static int launch(const struct gq_dma_engine *m, struct channel *ch, struct subm
                   const struct gq_gather *small, unsigned n_large, unsigned n_small,
                   bool to_device);
 
-/* What another process did not do is done here. 1, 0 or -EIO. */
+/*
+ * Polls the peer windows; copies that another process has not made are launched
+ * here. 1, 0 or -EIO.
+ */
 static int end_peer(struct gq_dma_engine *m, struct channel *ch, struct submission *sub)
 {
     unsigned channel = (unsigned)(ch - m->channels), lost;
     int rc;
 
     gq_peer_windows_lock(m->windows, channel);
-    rc = gq_peer_windows_poll(m->windows, channel, &sub->routed, &lost);
+    rc = gq_peer_windows_poll(m->windows, channel, &sub->peer_copy, &lost);
     gq_peer_windows_unlock(m->windows, channel);
     if (rc >= 0)
         return rc;
-    return launch(m, ch, sub, row_of(ch, sub) + sub->routed.parts[lost].first, 0,
-                  sub->routed.parts[lost].n, true);
+    return launch(m, ch, sub, row_of(ch, sub) + sub->peer_copy.parts[lost].first, 0,
+                  sub->peer_copy.parts[lost].n, true);
 }
 
 static int end_event(const struct gq_dma_engine *m, struct submission *sub)
@@ -121,24 +129,27 @@ static int end_event(const struct gq_dma_engine *m, struct submission *sub)
         return 0;
     }
     if (err != cudaSuccess)
-        return -EIO; /* and whoever asks again is told the same */
+        return -EIO; /* repeated by each later poll */
     sub->by_event = false;
     return 1;
 }
 
-/* 1: it has ended, 0: it has not, -EIO. */
+/* 1: ended, 0: in flight, -EIO. */
 static int ended(struct gq_dma_engine *m, struct channel *ch, struct submission *sub)
 {
     int rc = sub->by_event ? end_event(m, sub) : 1;
 
     if (rc > 0 && sub->by_copy_kernel)
         rc = gq_copy_kernel_poll(ch->copy_kernel, &sub->ticket);
-    if (rc > 0 && sub->routed.n_parts)
+    if (rc > 0 && sub->peer_copy.n_parts)
         rc = end_peer(m, ch, sub);
     return rc;
 }
 
-/* To the ticket, if all have ended up to it: they end in order, each well or not. */
+/*
+ * Advances `done` up to the ticket: submissions end in order, each with its own
+ * result.
+ */
 static void advance(struct gq_dma_engine *m, struct channel *ch, uint64_t ticket)
 {
     int rc = 1;
@@ -162,11 +173,11 @@ static struct gq_gather direction(const struct nvme_copy *c, bool to_device)
                      : (struct gq_gather){host, c->device, c->len};
 }
 
-/* What a submission's pieces have become; the large ones are in the channel's lists. */
+/* The pieces of a submission, sorted; large ones are in the channel's lists. */
 struct sorted {
     struct gq_gather *small;
     unsigned n_large, n_small;
-    bool plain; /* the copy kernel takes all */
+    bool plain; /* true if the copy kernel takes all pieces */
 };
 
 static inline void put_piece(struct channel *ch, struct sorted *s, const struct gq_gather *g)
@@ -182,7 +193,7 @@ static inline void put_piece(struct channel *ch, struct sorted *s, const struct 
     s->plain = false;
 }
 
-/* Neighbours of a region are joined. */
+/* Adjacent pieces of one region are joined. */
 static struct sorted sort_pieces(struct channel *ch, struct gq_gather *small, bool to_device,
                                  const struct nvme_copy *copies, unsigned n)
 {
@@ -209,7 +220,9 @@ static struct sorted sort_pieces(struct channel *ch, struct gq_gather *small, bo
 
 static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
 {
-    /* In stream order: the source must not be read before earlier submissions have ended. */
+    /*
+     * In stream order: the source is read after earlier submissions have ended.
+     */
     struct cudaMemcpyAttributes attr = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
     size_t first = 0;
 
@@ -220,7 +233,7 @@ static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
     return cudaMemcpyBatchAsync(ch->dsts, ch->srcs, ch->lens, n, &attr, &first, 1, ch->stream);
 }
 
-/* Launched for these pieces, with an event behind them. */
+/* Launches copies of these pieces and records the event behind them. */
 static int launch(const struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
                   const struct gq_gather *small, unsigned n_large, unsigned n_small, bool to_device)
 {
@@ -249,12 +262,15 @@ static int submit_here(const struct gq_dma_engine *m, struct channel *ch, struct
     if (s->plain)
         err = gq_copy_kernel_submit(ch->copy_kernel, s->small, s->n_small, &sub->ticket);
     sub->by_copy_kernel = err != -ENOSPC;
-    if (err == -ENOSPC) /* not for the copy kernel, or too much for it */
+    if (err == -ENOSPC) /* not encodable, or more than all slots hold */
         err = launch(m, ch, sub, s->small, s->n_large, s->n_small, to_device);
     return err;
 }
 
-/* Those that have a peer window to others, the rest here; all of it or, with an error, nothing. */
+/*
+ * Posts pieces with a peer window to their process and submits the rest here;
+ * all of them or, with an error, none.
+ */
 static int submit_peer(struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
                        struct sorted *s)
 {
@@ -262,13 +278,13 @@ static int submit_peer(struct gq_dma_engine *m, struct channel *ch, struct submi
     int err;
 
     gq_peer_windows_lock(m->windows, channel);
-    err = gq_peer_windows_plan(m->windows, channel, s->small, s->n_small, &sub->routed);
+    err = gq_peer_windows_plan(m->windows, channel, s->small, s->n_small, &sub->peer_copy);
     if (!err) {
-        s->n_small = sub->routed.n_local;
+        s->n_small = sub->peer_copy.n_local;
         err = submit_here(m, ch, sub, s, true);
     }
     if (!err)
-        gq_peer_windows_post(m->windows, channel, &sub->routed);
+        gq_peer_windows_post(m->windows, channel, &sub->peer_copy);
     gq_peer_windows_unlock(m->windows, channel);
     return err;
 }
@@ -288,7 +304,7 @@ static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
             return -EAGAIN;
     }
     sorted = sort_pieces(ch, row_of(ch, sub), to_device, copies, n);
-    sub->routed.n_parts = 0;
+    sub->peer_copy.n_parts = 0;
     if (to_device && sorted.n_small && gq_peer_windows_exist(m->windows))
         err = submit_peer(m, ch, sub, &sorted);
     else
@@ -307,12 +323,12 @@ static int dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket)
     advance(m, ch, ticket);
     if (ch->done < ticket)
         return 0;
-    if (ticket + RING <= ch->submitted) /* its place is another's: threads share channels */
+    if (ticket + RING <= ch->submitted) /* its entry is reused: threads share channels */
         return ticket <= ch->failed ? -EIO : 1;
     return ch->ring[ticket % RING].failed ? -EIO : 1;
 }
 
-/* Memory that is pinned already, by another engine say, serves as well. */
+/* Memory that is already pinned, for example by another engine, is accepted. */
 static int dma_engine_pin(void *ctx, void *addr, size_t len)
 {
     cudaError_t err;
@@ -343,7 +359,7 @@ static const struct nvme_dma_engine_ops dma_engine_ops = {
     .unpin = dma_engine_unpin,
 };
 
-/* Also of a channel that is only partly open. */
+/* Also closes a partly opened channel. */
 static void close_channel(struct channel *ch)
 {
     gq_copy_kernel_close(ch->copy_kernel);
@@ -371,8 +387,9 @@ static int open_channel(struct channel *ch, unsigned copy_kernel_blocks)
 }
 
 /*
- * Blocks of one channel's copy kernel. All of all channels must find room on the device beside
- * other kernels, or those without would wait for those that poll: one for each multiprocessor.
+ * Blocks of the copy kernel of one channel: one for each multiprocessor in
+ * total. The blocks of all channels must be resident beside other kernels;
+ * otherwise blocks that are not resident wait for those that poll.
  */
 static int copy_kernel_blocks(int device, unsigned *blocks)
 {

@@ -6,27 +6,27 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Acquire: what was written before the count is there. */
+/* Acquire: data stored before the count is visible. */
 static uint32_t count(const struct gq_copy_kernel_counts *c, unsigned block)
 {
     return __atomic_load_n(&c->of[block], __ATOMIC_ACQUIRE);
 }
 
-/* Numbers wrap around: their distance does not. */
+/* Numbers wrap around; distances are compared. */
 static bool has_reached(uint32_t count, uint32_t number)
 {
     return (int32_t)(count - number) >= 0;
 }
 
-/* At most the slots there are, whatever a kernel of another process claims to have done. */
+/* At most the number of slots: counts of another process are not trusted. */
 static unsigned under_way(const struct gq_poster *p, unsigned block)
 {
     uint32_t n = p->posted[block] - count(&p->m->done, block);
 
-    return n < GQ_COPY_KERNEL_BOXES ? n : GQ_COPY_KERNEL_BOXES;
+    return n < GQ_COPY_KERNEL_SLOTS ? n : GQ_COPY_KERNEL_SLOTS;
 }
 
-/* Little work stays on few blocks, and the others end. */
+/* Little work uses few blocks, and the kernels of the remaining blocks end. */
 static unsigned least_busy(const struct gq_poster *p)
 {
     unsigned best = 0, least = under_way(p, 0);
@@ -42,7 +42,10 @@ static unsigned least_busy(const struct gq_poster *p)
     return best;
 }
 
-/* How many copies from the first one have its length, and fit into a slot. */
+/*
+ * Number of copies from the first one on that have its length and fit into one
+ * slot.
+ */
 static unsigned batch_len(const struct gq_gather *copies, unsigned n)
 {
     unsigned i = 1;
@@ -55,7 +58,7 @@ static unsigned batch_len(const struct gq_gather *copies, unsigned n)
 
 int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, unsigned n)
 {
-    unsigned slots = p->blocks * GQ_COPY_KERNEL_BOXES, full = 0, batches = 0;
+    unsigned slots = p->blocks * GQ_COPY_KERNEL_SLOTS, full = 0, batches = 0;
 
     for (unsigned b = 0; b < p->blocks; b++)
         full += under_way(p, b);
@@ -68,7 +71,9 @@ int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, un
     return batches > slots - full ? -EAGAIN : 0;
 }
 
-/* How many words a filling writes at least: the first line, which says of itself all that it has.
+/*
+ * Number of words that a filling writes at least: the first line, from whose
+ * head a reader knows the rest.
  */
 static unsigned words_written(uint32_t fill)
 {
@@ -76,21 +81,23 @@ static unsigned words_written(uint32_t fill)
 }
 
 /*
- * The first copies, as far as they have one length and fit into a slot: how many.
+ * Posts the first copies, as many as have one length and fit into a slot.
+ * Returns their number.
  *
- * The head goes last: who sees it sees all that was stored before, but for words that he loaded
- * together with it. A word of 128 fillings ago would pass for a new one: all get the tag of every
- * 64th filling, used or not, so that none is as old as that. The count is for the keeper, who must
+ * The head is stored last: a reader that sees it sees all earlier stores,
+ * except in words that it loaded together with the head; their tags tell. A
+ * word of 128 fillings before would have a valid tag: therefore every 64th
+ * filling writes all words. The count `posted` is for the keeper, which must
  * see the slot as well.
  */
 static unsigned post(struct gq_poster *p, unsigned block, const struct gq_gather *copies,
                      unsigned n)
 {
-    uint32_t batch = p->posted[block]++, fill = batch / GQ_COPY_KERNEL_BOXES + 1;
+    uint32_t batch = p->posted[block]++, fill = batch / GQ_COPY_KERNEL_SLOTS + 1;
     uint64_t tag = GQ_COPY_KERNEL_TAG(fill), len = copies[0].len;
     uint64_t shift = (uint64_t)__builtin_ctzll(len);
     uint64_t *words =
-        p->m->slots[block * GQ_COPY_KERNEL_BOXES + batch % GQ_COPY_KERNEL_BOXES].words;
+        p->m->slots[block * GQ_COPY_KERNEL_SLOTS + batch % GQ_COPY_KERNEL_SLOTS].words;
     unsigned most = n < GQ_COPY_KERNEL_BATCH ? n : GQ_COPY_KERNEL_BATCH, in_slot = 0;
 
     words[1] = tag;
@@ -136,7 +143,10 @@ bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copy_kernel_ti
     bool missing = false;
 
     for (unsigned b = 0; b < p->blocks; b++) {
-        /* In this order: what a kernel had counted when it ended is seen. */
+        /*
+         * `ended` is loaded first: the last count of an ended kernel is then
+         * seen.
+         */
         bool gone = has_reached(count(&p->m->ended, b), count(&p->m->launched, b));
         bool done = has_reached(count(&p->m->done, b), ticket->need[b]);
 
@@ -150,21 +160,24 @@ bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copy_kernel_ti
 void gq_poster_take_back(struct gq_poster *p)
 {
     for (unsigned b = 0; b < p->blocks; b++) {
-        /* Of a filling that is neither the last nor the next one of any slot. */
+        /*
+         * The tag of a filling that is neither the last nor the next one of any
+         * slot.
+         */
         uint64_t none =
-            GQ_COPY_KERNEL_TAG(p->posted[b] / GQ_COPY_KERNEL_BOXES + GQ_COPY_KERNEL_RENEWAL);
+            GQ_COPY_KERNEL_TAG(p->posted[b] / GQ_COPY_KERNEL_SLOTS + GQ_COPY_KERNEL_RENEWAL);
 
-        for (unsigned i = 0; i < GQ_COPY_KERNEL_BOXES; i++)
-            __atomic_store_n(&p->m->slots[b * GQ_COPY_KERNEL_BOXES + i].words[0], none,
+        for (unsigned i = 0; i < GQ_COPY_KERNEL_SLOTS; i++)
+            __atomic_store_n(&p->m->slots[b * GQ_COPY_KERNEL_SLOTS + i].words[0], none,
                              __ATOMIC_RELEASE);
         __atomic_store_n(&p->m->posted.of[b], count(&p->m->done, b), __ATOMIC_RELEASE);
     }
 }
 
 /*
- * Both sides exchange asleep: whoever comes second sees what the other stored before, the keeper
- * the work, or the poster that he has to be woken. He may be awake and about to launch; then
- * nothing is done.
+ * Both sides exchange `asleep`: the second one sees the stores of the first,
+ * the keeper the work, or the poster the sleeping keeper. If the keeper is
+ * awake and about to launch, the poster does nothing.
  */
 void gq_mailbox_ring(struct gq_mailbox_head *head, const struct gq_poster *p)
 {
@@ -191,11 +204,14 @@ static bool has_ended(const struct gq_keeper *k, unsigned block, uint32_t launch
 
 static bool is_behind(const struct gq_keeper *k, unsigned block)
 {
-    /* By distance: a kernel counts, too, what it had before the poster took the rest back. */
+    /*
+     * By distance: a kernel also counts batches that it took before the
+     * withdrawal.
+     */
     return !has_reached(count(&k->m->done, block), count(&k->m->posted, block));
 }
 
-/* A stream in which nothing runs, or GQ_KEEPER_STREAMS. */
+/* A stream without a running launch, or GQ_KEEPER_STREAMS. */
 static unsigned free_stream(const struct gq_keeper *k)
 {
     for (unsigned i = 0; i < GQ_KEEPER_STREAMS; i++) {
@@ -224,14 +240,14 @@ static void set_launched(struct gq_keeper *k, unsigned block, uint32_t launch)
     __atomic_store_n(&k->m->launched.of[block], launch, __ATOMIC_RELEASE);
 }
 
-/* What was to be launched in the stream was not, and will not end. */
+/* The launch in this stream has failed and will not store its end. */
 static void take_back(struct gq_keeper *k, unsigned stream)
 {
     for (unsigned b = 0; b < k->blocks; b++) {
         if (!k->launch.launch[b])
             continue;
         k->in_stream[stream][b] = 0;
-        set_launched(k, b, count(&k->m->ended, b)); /* of the last that there was */
+        set_launched(k, b, count(&k->m->ended, b)); /* number of the last launch that ran */
     }
 }
 
@@ -241,14 +257,15 @@ int gq_keeper_peek(struct gq_keeper *k)
     int err;
 
     if (stream == GQ_KEEPER_STREAMS)
-        return 0; /* the keeper looks again */
+        return 0; /* the keeper checks again */
     for (unsigned b = 0; b < k->blocks; b++) {
-        uint32_t next = k->launched[b] + 1 ? k->launched[b] + 1 : 1; /* 0: it does not start */
+        uint32_t next = k->launched[b] + 1 ? k->launched[b] + 1 : 1; /* 0 means: not started */
 
         k->launch.launch[b] = has_ended(k, b, k->launched[b]) ? next : 0;
         if (!k->launch.launch[b])
             continue;
-        k->launch.first[b] = count(&k->m->done, b); /* what it was at the end, or it copies again */
+        k->launch.first[b] =
+            count(&k->m->done, b); /* count after the end; an older one would repeat copies */
         k->in_stream[stream][b] = next;
         set_launched(k, b, next);
     }

@@ -6,37 +6,36 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "support/clock.h"
 
-#define NO_REMOTE   UINT8_MAX
-#define MOST_PIECES (2 * GQ_PEER_WINDOW_COPIES) /* of a submission, once they are powers of two */
+#define NO_PEER     UINT8_MAX
+#define MOST_PIECES (2 * GQ_PEER_WINDOW_COPIES) /* of a submission, cut to powers of two */
 
 enum state { FREE, LIVE, DROPPED };
 
 struct gq_peer {
     struct gq_peer_windows *windows;
-    uint32_t state;      /* atomic; a channel's thread may drop it under its own lock only */
-    uint32_t generation; /* of those that had this slot */
+    uint32_t state;      /* atomic; LIVE becomes DROPPED under the lock of one channel */
+    uint32_t generation; /* number of peers that have used this entry */
     struct gq_peer_options opts;
     struct gq_mailbox_head *head;
     int fd;
-    struct gq_poster *posters; /* by channel, each its thread's */
+    struct gq_poster *posters; /* one for each channel, used under its lock */
 };
 
 struct channel {
     pthread_mutex_t lock;
-    unsigned hint; /* the peer window that was taken last */
+    unsigned hint; /* index of the peer window used last */
     uint8_t owner[GQ_PEER_WINDOW_COPIES];
-    struct gq_gather moved[GQ_PEER_WINDOW_COPIES];  /* as the owner has it */
-    struct gq_gather sorted[GQ_PEER_WINDOW_COPIES]; /* while they are sorted */
-    /* What is to be posted, each remote's together. */
+    struct gq_gather moved[GQ_PEER_WINDOW_COPIES];  /* in addresses of the peer */
+    struct gq_gather sorted[GQ_PEER_WINDOW_COPIES]; /* copies in the order of their owners */
+    /* Pieces to post, grouped by peer. */
     struct gq_gather pieces[MOST_PIECES];
     unsigned n_pieces;
     unsigned part_pieces[GQ_PEERS]; /* of each part */
-    uint64_t full_since[GQ_PEERS];  /* since when a remote has no room; 0: it has */
+    uint64_t full_since[GQ_PEERS];  /* time from which a peer has had no room, ns; 0: it has room */
 } GQ_APART;
 
 struct peer_window {
@@ -44,13 +43,13 @@ struct peer_window {
     uint8_t peer;
 };
 
-/* Remotes and ways change under the locks of all channels, taken in order. */
+/* Peers and windows change under the locks of all channels, taken in order. */
 struct gq_peer_windows {
     unsigned n_channels;
     struct channel *channels;
     struct gq_peer peers[GQ_PEERS];
     struct peer_window windows[GQ_PEER_WINDOWS];
-    unsigned n_ways; /* atomic */
+    unsigned n_windows; /* atomic */
 };
 
 static uint32_t state_of(const struct gq_peer *m)
@@ -111,7 +110,7 @@ static void unlock_all(struct gq_peer_windows *r)
         gq_peer_windows_unlock(r, i);
 }
 
-/* A memfd that cannot be cut: the other process would end this one by it. */
+/* A sealed memfd: a truncation by the peer would raise SIGBUS here. */
 static int make_memory(struct gq_peer *m, size_t len)
 {
     void *at;
@@ -188,10 +187,10 @@ static unsigned index_of(const struct gq_peer *m)
 /* Under all locks. */
 static void remove_window(struct gq_peer_windows *r, unsigned i)
 {
-    unsigned last = r->n_ways - 1;
+    unsigned last = r->n_windows - 1;
 
     r->windows[i] = r->windows[last];
-    __atomic_store_n(&r->n_ways, last, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->n_windows, last, __ATOMIC_RELAXED);
 }
 
 void gq_peer_close(struct gq_peer *m)
@@ -199,7 +198,7 @@ void gq_peer_close(struct gq_peer *m)
     struct gq_peer_windows *r = m->windows;
 
     lock_all(r);
-    for (unsigned i = r->n_ways; i-- > 0;) {
+    for (unsigned i = r->n_windows; i-- > 0;) {
         if (r->windows[i].peer == index_of(m))
             remove_window(r, i);
     }
@@ -232,19 +231,19 @@ unsigned gq_peer_blocks(const struct gq_peer *m)
     return m->opts.blocks;
 }
 
-/* Addresses must leave room for a mailbox's tags. */
+/* Addresses must fit below the tag bits of a slot. */
 static bool can_be(uint64_t at, uint64_t len)
 {
     return at <= GQ_COPY_KERNEL_VALUE && len <= GQ_COPY_KERNEL_VALUE - at;
 }
 
-/* The way of m to the same buffer, else a new one's place. Under all locks. */
+/* Index of the peer's window of this buffer, or a new one. Under all locks. */
 static unsigned place_of(const struct gq_peer *m, const struct gq_peer_window *window)
 {
     const struct gq_peer_windows *r = m->windows;
     unsigned i = 0;
 
-    while (i < r->n_ways &&
+    while (i < r->n_windows &&
            (r->windows[i].peer != index_of(m) || r->windows[i].window.owner != window->owner))
         i++;
     return i;
@@ -262,8 +261,8 @@ int gq_peer_window_add(struct gq_peer *m, const struct gq_peer_window *window)
     at = place_of(m, window);
     if (at < GQ_PEER_WINDOWS) {
         r->windows[at] = (struct peer_window){.window = *window, .peer = (uint8_t)index_of(m)};
-        if (at == r->n_ways)
-            __atomic_store_n(&r->n_ways, at + 1, __ATOMIC_RELAXED);
+        if (at == r->n_windows)
+            __atomic_store_n(&r->n_windows, at + 1, __ATOMIC_RELAXED);
         err = 0;
     }
     unlock_all(r);
@@ -275,20 +274,20 @@ void gq_peer_window_remove(struct gq_peer_windows *r, const void *owner)
     if (!gq_peer_windows_exist(r))
         return;
     lock_all(r);
-    for (unsigned i = r->n_ways; i-- > 0;) {
+    for (unsigned i = r->n_windows; i-- > 0;) {
         if (r->windows[i].window.owner == owner)
             remove_window(r, i);
     }
-    for (unsigned i = 0; i < r->n_channels; i++) /* whoever had no room may not come again */
+    for (unsigned i = 0; i < r->n_channels;
+         i++) /* copies that had no room may not be submitted again */
         memset(r->channels[i].full_since, 0, sizeof(r->channels[i].full_since));
     unlock_all(r);
 }
 
-/* Relaxed: whoever adds a peer window tells its user afterwards, and copies into it come later
- * still. */
+/* Relaxed: copies into a new window come after its owner was notified. */
 bool gq_peer_windows_exist(const struct gq_peer_windows *r)
 {
-    return __atomic_load_n(&r->n_ways, __ATOMIC_RELAXED) != 0;
+    return __atomic_load_n(&r->n_windows, __ATOMIC_RELAXED) != 0;
 }
 
 static bool lies_in(uint64_t at, uint64_t len, uint64_t start, uint64_t all)
@@ -296,13 +295,13 @@ static bool lies_in(uint64_t at, uint64_t len, uint64_t start, uint64_t all)
     return at >= start && at - start <= all && len <= all - (at - start);
 }
 
-/* Can it be said in powers of two of a mailbox's kind? */
+/* True if the copy can be cut into powers of two that slots encode. */
 static bool can_split(const struct gq_gather *g)
 {
     return g->len && g->len % 512 == 0 && ((g->dst | g->src) & 15) == 0;
 }
 
-/* Of a remote that is live. */
+/* True if the copy lies in window and media. Precondition: live peer. */
 static inline bool leads(const struct gq_peer *m, const struct peer_window *w,
                          const struct gq_gather *g)
 {
@@ -318,7 +317,7 @@ static bool takes(const struct gq_peer_windows *r, const struct peer_window *w,
     return leads(m, w, g) && state_of(m) == LIVE;
 }
 
-/* As the owner has it. */
+/* The copy in addresses of the peer. */
 static inline struct gq_gather move(const struct gq_peer *m, const struct peer_window *w,
                                     const struct gq_gather *g)
 {
@@ -329,24 +328,24 @@ static inline struct gq_gather move(const struct gq_peer *m, const struct peer_w
     };
 }
 
-/* The remote that copy i goes to, and how that one sees it; NO_REMOTE. */
+/* The peer that makes the copy, and the copy in its addresses; NO_PEER. */
 static uint8_t find_owner(const struct gq_peer_windows *r, struct channel *ch,
                           const struct gq_gather *g, struct gq_gather *moved)
 {
-    for (unsigned i = 0; i < r->n_ways; i++) {
-        unsigned at = (ch->hint + i) % r->n_ways;
+    for (unsigned i = 0; i < r->n_windows; i++) {
+        unsigned at = (ch->hint + i) % r->n_windows;
         const struct peer_window *w = &r->windows[at];
 
         if (!takes(r, w, g))
             continue;
         ch->hint = at;
         *moved = move(&r->peers[w->peer], w, g);
-        return can_split(moved) ? w->peer : NO_REMOTE;
+        return can_split(moved) ? w->peer : NO_PEER;
     }
-    return NO_REMOTE;
+    return NO_PEER;
 }
 
-/* Adds a copy to the pieces, in powers of two of up to 64 KiB. False: there are too many. */
+/* Cuts a copy into powers of two, at most 64 KiB. False: too many pieces. */
 static bool add_pieces(struct channel *ch, struct gq_gather g)
 {
     while (g.len) {
@@ -373,7 +372,7 @@ static void drop(struct gq_peer *m)
         m->opts.dropped(m->opts.ctx);
 }
 
-/* Is the waiting that began at *since (0: now) too long? */
+/* True if a wait that began at *since (0: now) exceeds GQ_PEER_PATIENCE_MS. */
 static bool is_overdue(uint64_t *since)
 {
     uint64_t now = now_ns();
@@ -383,7 +382,10 @@ static bool is_overdue(uint64_t *since)
     return now - *since >= GQ_PEER_PATIENCE_MS * 1000000ull;
 }
 
-/* Room for n pieces: as gq_poster_room(). A remote may claim for ever that it has none. */
+/*
+ * Room for n pieces, as gq_poster_room(). The time without room is bounded, as
+ * counts of a peer are not trusted.
+ */
 static int find_room(struct gq_peer_windows *r, unsigned channel, uint8_t peer,
                      const struct gq_gather *pieces, unsigned n)
 {
@@ -402,7 +404,7 @@ static int find_room(struct gq_peer_windows *r, unsigned channel, uint8_t peer,
     return -ENOSPC;
 }
 
-/* The pieces of one remote: 0, -EAGAIN, or -ENOSPC and none. */
+/* Plans the pieces of one peer: 0, -EAGAIN, or -ENOSPC without any piece. */
 static int plan_peer(struct gq_peer_windows *r, unsigned channel, unsigned n, uint8_t peer)
 {
     struct channel *ch = &r->channels[channel];
@@ -421,7 +423,7 @@ static int plan_peer(struct gq_peer_windows *r, unsigned channel, unsigned n, ui
     return err;
 }
 
-/* Moves the copies of one owner, in order, behind the *at that are sorted already. */
+/* Appends the copies of one owner, in order, to those sorted before. */
 static void sort_owner(struct channel *ch, const struct gq_gather *copies, unsigned n,
                        uint8_t owner, unsigned *at)
 {
@@ -435,7 +437,7 @@ static void disown(struct channel *ch, unsigned n, uint8_t peer)
 {
     for (unsigned i = 0; i < n; i++) {
         if (ch->owner[i] == peer)
-            ch->owner[i] = NO_REMOTE;
+            ch->owner[i] = NO_PEER;
     }
 }
 
@@ -446,15 +448,15 @@ static unsigned find_owners(struct gq_peer_windows *r, struct channel *ch,
 
     for (unsigned i = 0; i < n; i++) {
         ch->owner[i] = find_owner(r, ch, &copies[i], &ch->moved[i]);
-        if (ch->owner[i] != NO_REMOTE)
+        if (ch->owner[i] != NO_PEER)
             wanted |= 1u << ch->owner[i];
     }
     return wanted;
 }
 
 /*
- * Most submissions go where the last one went, and each copy is one piece: these are made in one
- * pass, and there is nothing to sort. False: it is none of those.
+ * Fast path: all copies go to the peer window used last, and each one is one
+ * piece. One pass, without sorting. False: not applicable.
  */
 static bool move_whole(const struct gq_peer_windows *r, struct channel *ch,
                        const struct gq_gather *copies, unsigned n)
@@ -462,7 +464,7 @@ static bool move_whole(const struct gq_peer_windows *r, struct channel *ch,
     const struct peer_window *w = &r->windows[ch->hint];
     const struct gq_peer *m = &r->peers[w->peer];
 
-    if (ch->hint >= r->n_ways || state_of(m) != LIVE)
+    if (ch->hint >= r->n_windows || state_of(m) != LIVE)
         return false;
     for (unsigned i = 0; i < n; i++) {
         ch->pieces[i] = move(m, w, &copies[i]);
@@ -473,7 +475,7 @@ static bool move_whole(const struct gq_peer_windows *r, struct channel *ch,
     return true;
 }
 
-/* Such a one: as gq_peer_windows_plan(), or -ENOSPC: it has to be seen to in parts. */
+/* Plans with the fast path; -ENOSPC: not applicable. */
 static int plan_whole(struct gq_peer_windows *r, unsigned channel, const struct gq_gather *copies,
                       unsigned n, struct gq_peer_copy *out)
 {
@@ -493,7 +495,7 @@ static int plan_whole(struct gq_peer_windows *r, unsigned channel, const struct 
     return 0;
 }
 
-/* Any submission: as gq_peer_windows_plan(). */
+/* Plans any submission, as gq_peer_windows_plan(). */
 static int plan_parts(struct gq_peer_windows *r, unsigned channel, struct gq_gather *copies,
                       unsigned n, struct gq_peer_copy *out)
 {
@@ -519,7 +521,7 @@ static int plan_parts(struct gq_peer_windows *r, unsigned channel, struct gq_gat
     }
     if (!out->n_parts)
         return 0;
-    sort_owner(ch, copies, n, NO_REMOTE, &at);
+    sort_owner(ch, copies, n, NO_PEER, &at);
     out->n_local = at;
     for (unsigned i = 0; i < out->n_parts; i++) {
         out->parts[i].first = (uint16_t)at;
@@ -539,21 +541,23 @@ int gq_peer_windows_plan(struct gq_peer_windows *r, unsigned channel, struct gq_
     return err == -ENOSPC ? plan_parts(r, channel, copies, n, out) : err;
 }
 
-void gq_peer_windows_post(struct gq_peer_windows *r, unsigned channel, struct gq_peer_copy *routed)
+void gq_peer_windows_post(struct gq_peer_windows *r, unsigned channel,
+                          struct gq_peer_copy *peer_copy)
 {
     struct channel *ch = &r->channels[channel];
     const struct gq_gather *pieces = ch->pieces;
 
-    for (unsigned i = 0; i < routed->n_parts; i++) {
-        struct gq_peer *m = &r->peers[routed->parts[i].peer];
+    for (unsigned i = 0; i < peer_copy->n_parts; i++) {
+        struct gq_peer *m = &r->peers[peer_copy->parts[i].peer];
 
-        gq_poster_post(&m->posters[channel], pieces, ch->part_pieces[i], &routed->parts[i].ticket);
+        gq_poster_post(&m->posters[channel], pieces, ch->part_pieces[i],
+                       &peer_copy->parts[i].ticket);
         gq_mailbox_ring(m->head, &m->posters[channel]);
         pieces += ch->part_pieces[i];
     }
 }
 
-/* 1, 0, or -ESTALE. Its patience ends whatever the remote claims to be doing. */
+/* 1, 0, or -ESTALE. The wait is bounded whatever the peer stores. */
 static int poll_part(struct gq_peer *m, unsigned channel, struct gq_peer_window_part *part)
 {
     struct gq_poster *p;
@@ -567,17 +571,18 @@ static int poll_part(struct gq_peer *m, unsigned channel, struct gq_peer_window_
     if (state_of(m) == LIVE && !is_overdue(&part->waited_ns))
         return 0;
     drop(m);
-    gq_poster_take_back(p); /* or it were copied later, over what has been read since */
+    gq_poster_take_back(p); /* a later copy would overwrite newer data */
     return -ESTALE;
 }
 
-int gq_peer_windows_poll(struct gq_peer_windows *r, unsigned channel, struct gq_peer_copy *routed,
-                         unsigned *lost)
+int gq_peer_windows_poll(struct gq_peer_windows *r, unsigned channel,
+                         struct gq_peer_copy *peer_copy, unsigned *lost)
 {
     int all = 1;
 
-    for (unsigned i = 0; i < routed->n_parts; i++) { /* each: their patience ends together */
-        struct gq_peer_window_part *part = &routed->parts[i];
+    for (unsigned i = 0; i < peer_copy->n_parts;
+         i++) { /* all parts are polled, so that their waits run concurrently */
+        struct gq_peer_window_part *part = &peer_copy->parts[i];
         int rc = part->done ? 1 : poll_part(&r->peers[part->peer], channel, part);
 
         part->done = rc != 0;

@@ -41,6 +41,6 @@ int gq_tagged_slot_run(struct gq_tagged_slot *b)
     b->launch.launch++;
     err = b->run(b->ctx, &b->launch);
     if (err)
-        b->launch.launch--; /* it will not end */
+        b->launch.launch--; /* the launch has failed and will not end */
     return err;
 }

@@ -23,7 +23,7 @@ static int check_config(struct sim_config *c)
         return -EINVAL;
     if (c->io_queues > 4095 || c->max_depth < 2 || c->max_depth > 65536 || c->doorbell_stride > 8)
         return -EINVAL;
-    /* The MDTS field is a power of two of pages, but 0 there means that there is no limit. */
+    /* The MDTS field is a power of two of pages; 0 means no limit. */
     if (c->mdts < 2 * NVME_PAGE_SIZE || (c->mdts & (c->mdts - 1)) ||
         c->mdts / NVME_PAGE_SIZE >= SIM_MAX_PIECES)
         return -EINVAL;
@@ -70,7 +70,10 @@ static int init_threads(struct sim *s)
     return rc;
 }
 
-/* Zeroed, on cache lines of its own: threads write to neighbours with every command. */
+/*
+ * Zeroed and on its own cache lines: threads write to adjacent ones with every
+ * command.
+ */
 static void *alloc_lines(size_t bytes)
 {
     void *p = aligned_alloc(SIM_CACHE_LINE, bytes);
@@ -164,7 +167,7 @@ static struct sim *new_sim(const struct sim_config *cfg)
         pthread_mutex_init(&s->ns[i].lock, NULL);
         s->ns[i].fd = -1;
     }
-    /* Spinning pays where there are cores to spare for it; elsewhere it robs the driver. */
+    /* Polling needs a spare core; without one it delays the driver. */
     s->spin_us = cpus > (long)cfg->threads + 2 ? SIM_SPIN_US : SIM_SPIN_FEW_US;
     return s;
 }
@@ -245,7 +248,7 @@ void sim_get_stats(struct sim *s, struct sim_stats *out)
         out->events[e] = get(&s->events[e]);
 }
 
-/* Stops the controller, for good. False when there was none. */
+/* Stops the controller permanently. False: there was none. */
 static bool cut_off(struct sim *s)
 {
     pthread_mutex_lock(&s->reg_lock);

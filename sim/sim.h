@@ -1,6 +1,7 @@
 /*
- * An NVMe controller in software, behind the driver's transport interface: registers, admin and
- * I/O commands, media, faults, and a strict judge of the driver (docs/simulator.md).
+ * An NVMe controller in software behind the transport interface of the driver:
+ * registers, admin and I/O commands, media, faults, and strict checks of the
+ * driver (docs/simulator.md).
  */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
@@ -26,7 +27,7 @@ struct sim_ns_config {
     uint64_t bytes;    /* capacity of anonymous memory; 0 with a path: the file's size */
     uint32_t lba_size; /* 512 or 4096 */
     bool read_only;
-    bool null_media; /* completes at once, moves nothing: for measuring the command path */
+    bool null_media; /* completes at once without moving data, to measure the command path */
 };
 
 /* Zero in a field means its default. */
@@ -40,27 +41,28 @@ struct sim_config {
     unsigned doorbell_stride; /* CAP.DSTRD: 0 */
     unsigned ready_ms;        /* time from CC.EN to CSTS.RDY: 0 */
     bool no_sgl, no_volatile_cache;
-    bool no_abort;          /* Abort completes, but never ends a command */
-    bool no_reset;          /* the transport's reset() is not there (-ENOTSUP) */
-    bool no_prp_chains;     /* takes the last entry of a PRP list page for a data page */
+    bool no_abort;          /* Abort completes and never ends a command */
+    bool no_reset;          /* the transport has no reset() (-ENOTSUP) */
+    bool no_prp_chains;     /* the last entry of a PRP list page is a data page */
     bool reorder;           /* completes commands out of order, from the seed */
-    uint64_t latency_ns;    /* per command: 0, as fast as it can */
+    uint64_t latency_ns;    /* per command; 0: none */
     uint64_t bytes_per_sec; /* 0: no limit */
     uint64_t seed;
     /*
-     * true: writes live in a volatile cache until FLUSH or FUA, so that sim_power_cut() can lose
-     * them. Costs memory per unflushed LBA; for tests.
+     * true: writes are volatile until FLUSH or FUA, and sim_power_cut() can
+     * lose them. Costs memory for each unflushed LBA; for tests.
      */
     bool track_cache;
     /*
-     * FLUSH, FUA and writes without a volatile cache also sync an image file, by a thread that
-     * takes its time: nvme_transport.durable_ms. When a sync fails, all that follow do. Without it
-     * what was flushed survives the end of this process, not of this machine.
+     * FLUSH, FUA and writes without a volatile cache also sync an image file,
+     * in a separate thread; the time is bounded by nvme_transport.durable_ms.
+     * After a failed sync all later ones fail. Without this option flushed data
+     * survives the end of this process, not of this machine.
      */
     bool flush_to_disk;
 };
 
-/* What the driver did wrong. A test that sees one it did not provoke has failed. */
+/* Mistakes of the driver. A test fails on an event that it did not provoke. */
 #define SIM_EVENTS(X)                                                               \
     X(DB_INVALID_QUEUE, "doorbell of a queue that does not exist")                  \
     X(DB_OUT_OF_RANGE, "doorbell value not below the queue size")                   \
@@ -101,12 +103,12 @@ const char *sim_event_text(enum sim_event e);
  */
 enum sim_fault_kind {
     SIM_FAULT_STATUS,  /* complete with `status`, data not moved */
-    SIM_FAULT_LOSE,    /* never complete (the command stays known to the controller) */
+    SIM_FAULT_LOSE,    /* never complete (the controller keeps the command) */
     SIM_FAULT_LATE,    /* complete after delay_ns */
     SIM_FAULT_FATAL,   /* set CSTS.CFS and stop */
     SIM_FAULT_CORRUPT, /* flip one bit of the data, complete with success */
-    SIM_FAULT_HANG,    /* the whole controller does nothing for delay_ns (0: until it is reset) */
-    SIM_FAULT_REMOVE,  /* the controller is pulled out: sim_remove() */
+    SIM_FAULT_HANG,    /* the controller executes nothing for delay_ns (0: until a reset) */
+    SIM_FAULT_REMOVE,  /* surprise removal: sim_remove() */
 };
 
 struct sim_fault {
@@ -116,9 +118,9 @@ struct sim_fault {
     bool admin;
     uint16_t qid;             /* 0: any */
     uint64_t first_lba, lbas; /* lbas 0: any */
-    unsigned skip;            /* let this many matches pass first */
-    unsigned times;           /* then this many fail; 0: for ever */
-    unsigned one_in;          /* of the matches, one in this many, drawn from the seed; 0: each */
+    unsigned skip;            /* number of matches that pass first */
+    unsigned times;           /* number of matches that fail then; 0: no limit */
+    unsigned one_in;          /* one match in this many fires, drawn from the seed; 0: each */
     uint16_t status;
     uint64_t delay_ns;
 };
@@ -127,18 +129,22 @@ struct sim_stats {
     uint64_t commands, reads, writes, flushes;
     uint64_t read_bytes, written_bytes;
     uint64_t doorbells;    /* changes of a doorbell value seen */
-    uint64_t device_bytes; /* moved to or from device memory */
+    uint64_t device_bytes; /* copied to or from device memory */
     uint64_t events[SIM_EV_COUNT];
 };
 
 /*
- * Creates a controller and its threads. On success *transport is the controller's, valid until
- * its close(); the sim object lives on until sim_free(), so that a closed controller can be
- * inspected, power-cut, or attached again with sim_attach(). Errors: those of open(2) and
- * mmap(2); -EBUSY when another process has the image; -EINVAL for a configuration that cannot be.
+ * Creates a controller and its threads. On success *transport belongs to the
+ * controller and is valid until its close(). The sim object lives until
+ * sim_free(), so a closed controller can be inspected, power-cut, or attached
+ * again with sim_attach(). Errors: those of open(2) and mmap(2); -EBUSY:
+ * another process has the image; -EINVAL: invalid configuration.
  */
 int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_transport **transport);
-/* A fresh controller on the same media, after the last transport was closed. */
+/*
+ * A fresh controller on the same media. Precondition: the last transport is
+ * closed.
+ */
 int sim_attach(struct sim *s, struct nvme_transport **transport);
 /* The transport must be closed. Syncs and closes the media. */
 void sim_free(struct sim *s);
@@ -147,51 +153,56 @@ int sim_add_fault(struct sim *s, const struct sim_fault *f); /* -ENOSPC after 64
 void sim_clear_faults(struct sim *s);
 
 void sim_get_stats(struct sim *s, struct sim_stats *out);
-/* Clears the count of an event, for tests that provoke it on purpose. */
+/* Clears the count of an event that a test has provoked. */
 void sim_forgive(struct sim *s, enum sim_event e);
 /* Total of all events not forgiven. */
 uint64_t sim_violations(struct sim *s);
 /*
- * The last few events in words, a line each, with the seed and the number of the command; buf is
- * always terminated. Returns the length.
+ * The last events as text, one line each, with the seed and the number of the
+ * command. buf is always terminated. Returns the length.
  */
 size_t sim_violations_text(struct sim *s, char *buf, size_t len);
 
 /*
- * Stops the controller at once and settles the volatile cache: each LBA written and not flushed
- * is kept, dropped, or (4096-byte LBAs: in 512-byte sectors) torn, drawn from the seed. The
- * transport answers all-ones from then on; close it, then sim_attach(). Needs track_cache.
+ * Stops the controller at once and decides the volatile cache: each LBA written
+ * and not flushed is kept, dropped, or (4096-byte LBAs: in 512-byte sectors)
+ * torn, drawn from the seed. Registers then read all-ones; close the transport,
+ * then sim_attach(). Needs track_cache.
  */
 int sim_power_cut(struct sim *s, uint64_t seed);
 
 /*
- * From now on the controller ignores CC: CSTS.RDY keeps its value, commands go on. The transport's
- * reset() heals it, and so does sim_attach().
+ * The controller ignores CC: CSTS.RDY keeps its value, commands continue. Ended
+ * by the transport's reset() and by sim_attach().
  */
 void sim_stick(struct sim *s);
 /*
- * Surprise removal: the controller stops at once, registers read all-ones, doorbells go nowhere.
- * Nothing that was completed is lost. Close the transport, then sim_attach() plugs it in again.
+ * Surprise removal: the controller stops at once, registers read all-ones,
+ * doorbell stores have no effect. Completed data is kept. Close the transport,
+ * then sim_attach().
  */
 void sim_remove(struct sim *s);
-/* Makes the transport's removal_fd readable: the system asks for the drive. */
+/*
+ * Makes the transport's removal_fd readable: a request to close the transport.
+ */
 void sim_ask_back(struct sim *s);
 
-/* For a server that offers the controller to another process. */
+/* Functions for a server that offers the controller to another process. */
 /*
- * The doorbells as a file, at offset 0x1000 as in BAR0, that cannot be resized; the simulator's. -1
- * without a transport.
+ * The doorbells as a file that cannot be resized, at offset 0x1000 as in BAR0.
+ * Owned by the simulator. -1 without a transport.
  */
 int sim_doorbells_fd(const struct sim *s);
 /*
- * As the transport's map(), at an address of the caller's choosing (4 KiB aligned, not 0, below
- * 2^52; otherwise -EINVAL). -EEXIST when it overlaps a mapping.
+ * As the transport's map(), at an address chosen by the caller (4 KiB aligned,
+ * not 0, below 2^52; otherwise -EINVAL). -EEXIST: overlap with a mapping.
  */
 int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova);
 
 /*
- * What the bytes of a namespace are a mapping of, for other processes to map; the simulator's. fd
- * -1: nothing. Copies to and from devices take them straight from base where it could be pinned.
+ * The file behind a namespace, for other processes to map; owned by the
+ * simulator. fd -1: none. Copies to and from devices access base directly if it
+ * could be pinned.
  */
 struct sim_media {
     int fd;
@@ -200,7 +211,10 @@ struct sim_media {
 };
 void sim_get_media(struct sim *s, uint32_t nsid, struct sim_media *out);
 
-/* The media of a namespace as the host sees it, for tests: contents as of the last completion. */
+/*
+ * Reads the media of a namespace, for tests: contents as of the last
+ * completion.
+ */
 int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len);
 
 #ifdef __cplusplus

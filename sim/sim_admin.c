@@ -5,8 +5,8 @@
 #include "sim/sim_identify.h"
 #include "sim/sim_internal.h"
 
-#define SIM_AGAIN 0xfffeu /* in place of a status: the command stays in its queue */
-#define SIM_HELD  0xfffdu /* it completes later, or never */
+#define SIM_AGAIN 0xfffeu /* instead of a status: the command stays in its queue */
+#define SIM_HELD  0xfffdu /* the command completes later or never */
 
 struct admin {
     struct sim *s;
@@ -101,7 +101,7 @@ static unsigned char *ring_memory(struct admin *a, uint32_t size, size_t entry)
     return sim_host_at(a->th, a->sqe->prp1, size * entry);
 }
 
-/* What both kinds of queue ask for. */
+/* Checks common to both kinds of queues. */
 static uint16_t check_create(struct admin *a, uint32_t id, uint32_t size, bool exists)
 {
     if (!id || id > a->s->granted || exists)
@@ -113,7 +113,7 @@ static uint16_t check_create(struct admin *a, uint32_t id, uint32_t size, bool e
     return NVME_OK;
 }
 
-/* How far a thread that looks for changed doorbells must look. */
+/* Sets the range of doorbells that threads poll. */
 static void note_top_queue(struct sim *s)
 {
     unsigned top = s->cfg.io_queues;
@@ -129,7 +129,7 @@ static uint16_t create_cq(struct admin *a)
     bool exists = id <= a->s->cfg.io_queues && a->s->cqs[id].ring;
     uint16_t st = check_create(a, id, size, exists);
 
-    if (st == NVME_OK && (a->sqe->cdw11 & 0xfffffffeu)) /* no interrupts here: IEN and IV are 0 */
+    if (st == NVME_OK && (a->sqe->cdw11 & 0xfffffffeu)) /* no interrupts: IEN and IV are 0 */
         st = SIM_ERR_INVALID_VECTOR;
     if (st == NVME_OK && (atomic_load(&a->s->cc) >> NVME_CC_IOCQES_SHIFT & 0xf) != 4)
         st = NVME_ERR_QUEUE_SIZE;
@@ -203,7 +203,7 @@ static void disown(struct sim *s, struct sim_sq *sq)
     th->sqs[i] = th->sqs[--th->n_sqs];
 }
 
-/* What was not fetched yet ends the same way as what was. */
+/* Entries that were not fetched end like fetched ones. */
 static void abort_unfetched(struct sim *s, struct sim_sq *sq)
 {
     struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
@@ -225,7 +225,7 @@ static uint16_t delete_sq(struct admin *a)
         return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
     struct sim_sq *sq = &s->sqs[id];
     sq->deleting = true;
-    if (sim_queue_moving(s, sq)) { /* copies cannot be called back: the deletion waits for them */
+    if (sim_queue_moving(s, sq)) { /* copies cannot be aborted: the deletion waits for them */
         if (!s->delete_deadline)
             s->delete_deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
         if (sim_now() < s->delete_deadline)
@@ -312,7 +312,7 @@ static uint16_t get_features(struct admin *a)
     }
 }
 
-/* Abort commands sent and not completed, this one included. */
+/* Number of Abort commands sent and not completed, including this one. */
 static unsigned aborts_outstanding(struct admin *a)
 {
     const struct sim_sq *sq = &a->s->sqs[0];
@@ -377,7 +377,7 @@ static uint16_t run(struct admin *a)
     }
 }
 
-/* One bit of what Identify gave, drawn from the seed. */
+/* Flips one bit of Identify's data, drawn from the seed. */
 static void flip_bit(struct admin *a)
 {
     uint64_t at = sim_random(&a->th->rng) % NVME_PAGE_SIZE;
@@ -404,7 +404,8 @@ static uint16_t hold_back(struct admin *a, uint64_t ns)
 {
     struct sim_cmd *cmd = keep(a);
 
-    cmd->due = sim_now() + ns; /* the heap is for I/O commands; run_held() looks for these */
+    cmd->due =
+        sim_now() + ns; /* the heap has I/O commands only; run_held() checks admin commands */
     if (cmd->due < a->s->admin_due)
         a->s->admin_due = cmd->due;
     return SIM_HELD;
@@ -442,7 +443,10 @@ static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
 
 static uint16_t arrive(struct admin *a)
 {
-    /* A deletion that waits for copies comes by again and again, and was matched the first time. */
+    /*
+     * A deletion that waits for copies runs repeatedly and was matched the
+     * first time.
+     */
     const struct sim_fault *f = a->s->n_faults && !a->s->delete_deadline
                                     ? sim_fault_match(a->s, &a->s->sqs[0], a->sqe)
                                     : NULL;
@@ -450,7 +454,7 @@ static uint16_t arrive(struct admin *a)
     return f ? run_faulty(a, f) : run(a);
 }
 
-/* Its slot is given back first: a command may ask to abort itself. */
+/* The slot is freed first: an Abort command may name itself. */
 static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *slot)
 {
     struct sim_cmd cmd = *slot;
@@ -464,7 +468,7 @@ static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *slot)
         sim_post(cmd.sq, cmd.sqe.cid, st, a.result);
 }
 
-/* What LATE and HANG held back and is due by now. */
+/* Runs the commands that LATE and HANG delayed and that are due. */
 static bool run_held(struct sim *s, struct sim_thread *th)
 {
     uint64_t now = sim_now();
@@ -513,7 +517,10 @@ static bool run_all(struct sim *s, struct sim_thread *th)
     return worked;
 }
 
-/* The thread's own pieces may belong to a command whose copies are half queued: use others. */
+/*
+ * Admin commands have their own pieces: those of the thread may belong to a
+ * command whose copies are partly queued.
+ */
 static void swap_pieces(struct sim *s, struct sim_thread *th, unsigned n)
 {
     struct sim_piece *t = th->pieces;
@@ -523,7 +530,7 @@ static void swap_pieces(struct sim *s, struct sim_thread *th, unsigned n)
     th->n_pieces = n;
 }
 
-/* Runs what is in the admin queue. true when a command was taken. */
+/* Runs the commands in the admin queue. True if a command was taken. */
 bool sim_admin_run(struct sim *s)
 {
     struct sim_thread *th = &s->threads[0];

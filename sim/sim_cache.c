@@ -1,6 +1,7 @@
 /*
- * The volatile write cache. The media holds the newest data, the undo table what each LBA held at
- * the last flush: a power cut decides for each LBA in the table which of the two survives.
+ * The volatile write cache. The media has the newest data, the undo table has
+ * the contents of each written LBA as of the last flush. A power cut chooses
+ * one of the two for each LBA in the table.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static int undo_alloc(struct sim_undo *u, size_t cap, uint32_t lba_size)
     return 0;
 }
 
-/* data may be of the media: -EIO when that cannot be read. */
+/* data may lie on the media: -EIO if it cannot be read. */
 static int undo_put(struct sim_undo *u, uint64_t lba, const void *data, uint32_t lba_size)
 {
     size_t i = probe(u, lba);
@@ -57,14 +58,15 @@ static int undo_grow(struct sim_undo *u, uint32_t lba_size)
         return rc;
     for (size_t i = 0; i < u->cap; i++)
         if (u->lba[i] != FREE_KEY)
-            (void)undo_put(&bigger, u->lba[i], u->data + i * lba_size, lba_size); /* of memory */
+            (void)undo_put(&bigger, u->lba[i], u->data + i * lba_size,
+                           lba_size); /* reads memory, cannot fail */
     free(u->lba);
     free(u->data);
     *u = bigger;
     return 0;
 }
 
-/* Closes the gap that a removal leaves, so that probing still finds what lies behind it. */
+/* Closes the gap of a removal, so that probing finds the entries behind it. */
 static void undo_remove(struct sim_undo *u, uint64_t lba, uint32_t lba_size)
 {
     size_t hole = probe(u, lba);
@@ -141,7 +143,10 @@ static int by_lba(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* In LBA order, so that a seed gives the same outcome whatever order the table is in. */
+/*
+ * In LBA order: the outcome of a seed does not depend on the order of the
+ * table.
+ */
 void sim_cache_power_cut(struct sim_ns *ns, uint64_t *rng)
 {
     struct sim_undo *u = &ns->undo;

@@ -1,6 +1,7 @@
 /*
- * Copies between the media and what a command names. The media is a mapping, mostly of a file: a
- * part that the disk under it has no room for, or cannot read, shows by SIGBUS, and ends the copy.
+ * Copies between the media and the memory that a command names. The media is a
+ * mapping, usually of a file. An access to a part that the disk has no room
+ * for, or cannot read, raises SIGBUS, which ends the copy.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -10,9 +11,11 @@
 #include "sim/sim_internal.h"
 
 /*
- * A driver may read and write the same LBA at one time; what it then reads is undefined, and that
- * is no mistake. ThreadSanitizer would call it one, so in its build the media's side of a copy is
- * hidden from it and the target's side, where a race is the driver's, is reported by hand.
+ * A driver may read and write the same LBA concurrently; the data of that read
+ * is undefined, which is no mistake. ThreadSanitizer would report it. In its
+ * build the media's side of a copy is therefore hidden from it, and the
+ * memory's side, where a race is a mistake of the driver, is reported
+ * explicitly.
  */
 #if defined(__SANITIZE_THREAD__)
 #define SIM_TSAN 1
@@ -61,15 +64,15 @@ static void copy_in(void *media, const void *target, size_t len)
 }
 #endif
 
-/* Of the thread's copy: where it goes on when the media is not there, and what is the media. */
+/* The copy of this thread: its exit and the range of the media. */
 static _Thread_local struct {
     sigjmp_buf env;
     uintptr_t media; /* whole pages */
-    size_t len;      /* 0: there is none */
+    size_t len;      /* 0: no copy */
 } copying;
 static struct sigaction before;
 
-/* What is none of ours is for who was there before, and else kills. */
+/* Passes a foreign SIGBUS to the previous handler, or to the default action. */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
     bool has_handler = before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN;
@@ -84,11 +87,11 @@ static void pass_on(int sig, siginfo_t *info, void *context)
     }
 }
 
-/* By kill(2) it comes with a code of 0 or less, and no address. */
+/* A SIGBUS of kill(2) has a code of 0 or less and no address. */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
     if (info->si_code > 0 && (uintptr_t)info->si_addr - copying.media < copying.len) {
-        /* The copy is left for good, and with it what the handler has blocked. */
+        /* siglongjmp() leaves the handler: the signal mask is restored. */
         pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)context)->uc_sigmask, NULL);
         siglongjmp(copying.env, 1);
     }
@@ -115,12 +118,12 @@ static void begin(const void *media, size_t len)
 
     copying.media = (uintptr_t)media - in_page;
     copying.len = in_page + len;
-    atomic_signal_fence(memory_order_seq_cst); /* the handler looks at them */
+    atomic_signal_fence(memory_order_seq_cst); /* the handler reads the fields */
 }
 
 static void end(void)
 {
-    atomic_signal_fence(memory_order_seq_cst); /* it is through before they are gone */
+    atomic_signal_fence(memory_order_seq_cst); /* accesses end before the fields are cleared */
     copying.len = 0;
 }
 

@@ -1,6 +1,7 @@
 /*
- * Data pointers: a command's PRPs or SGL become pieces of memory, neighbours merged. BASE 4.1.
- * What the driver got wrong is flagged and turned into the status the specification names.
+ * Data pointers: PRPs or SGL of a command become pieces of memory, adjacent
+ * ones merged (BASE 4.1). A mistake of the driver is recorded as an event and
+ * fails with the status of the specification.
  */
 #include <string.h>
 
@@ -9,11 +10,14 @@
 #define SGL_TYPE(d)      ((d)->type & 0xf0)
 #define SGL_MAX_SEGMENTS 256u
 
-/* Where the pieces go: the thread's list, or a check whether they touch a mapping. */
+/*
+ * Destination of the pieces: the list of the thread, or a check against a
+ * mapping.
+ */
 struct walk {
     struct sim_thread *th;
     const struct nvme_sqe *sqe;
-    const struct sim_mapping *probe; /* looks for it, flags nothing */
+    const struct sim_mapping *probe; /* searched for; no events */
     bool reached;
 };
 
@@ -70,7 +74,10 @@ static SIM_HOT uint16_t add_piece(struct walk *w, uint64_t addr, size_t len)
     return NVME_OK;
 }
 
-/* A list entry or segment: host memory, or NULL. Lists in device memory cannot be read. */
+/*
+ * Address of a list entry or segment in host memory, or NULL. Lists in device
+ * memory are not supported.
+ */
 static const void *list_at(struct walk *w, uint64_t addr, size_t len)
 {
     if (w->probe)
@@ -83,7 +90,9 @@ static bool page_aligned(uint64_t addr)
     return !(addr & (NVME_PAGE_SIZE - 1));
 }
 
-/* A list that ran over the end of its page shows up as a chain pointer that leads nowhere. */
+/*
+ * A list that exceeds its page appears as a chain pointer to unmapped memory.
+ */
 static uint16_t check_chain(struct walk *w, uint64_t list)
 {
     const uint64_t *e = page_aligned(list) ? list_at(w, list, NVME_PAGE_SIZE) : NULL;
@@ -94,7 +103,10 @@ static uint16_t check_chain(struct walk *w, uint64_t list)
     return NVME_OK;
 }
 
-/* Entries in the page of a list that starts there; without chains it goes on behind the page. */
+/*
+ * Entries in the page of a list that starts at this address. Without chains the
+ * list continues behind the page.
+ */
 static size_t list_room(struct walk *w, uint64_t list, size_t pages)
 {
     size_t room = (NVME_PAGE_SIZE - (list & (NVME_PAGE_SIZE - 1))) / sizeof(uint64_t);
@@ -136,7 +148,7 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
     return NVME_OK;
 }
 
-/* What lies behind the first page. */
+/* Walks the data behind the first page. */
 static SIM_APART uint16_t walk_prp2(struct walk *w, size_t len)
 {
     uint64_t prp2 = w->sqe->prp2;
@@ -184,7 +196,10 @@ static uint16_t add_data_block(struct walk *w, const struct nvme_sgl_desc *d, si
     return d->length ? add_piece(w, d->addr, d->length) : NVME_OK;
 }
 
-/* The data blocks of one segment. *link is its last descriptor when that leads on, else type 0. */
+/*
+ * Walks the data blocks of one segment. *link: its last descriptor if that
+ * names a segment, otherwise type 0.
+ */
 static uint16_t walk_segment(struct walk *w, struct nvme_sgl_desc *link, size_t *left)
 {
     const struct nvme_sgl_desc *d = list_at(w, link->addr, link->length);

@@ -1,4 +1,4 @@
-/* What the driver did wrong: counts, and the last few in words. */
+/* Mistakes of the driver: counts, and the last ones as text. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,12 +33,12 @@ static uint64_t commands_so_far(struct sim *s)
 }
 
 /*
- * Somebody else than the driver drives queues, and may do so for a moment after they and his memory
- * are gone.
+ * Holders of leased queues may store to doorbells and have commands in flight
+ * for a moment after their queues and memory are gone.
  */
 static bool may_be_a_holders(struct sim *s, enum sim_event e)
 {
-    return atomic_load_explicit(&s->attended, memory_order_relaxed) &&
+    return atomic_load_explicit(&s->silent_holders, memory_order_relaxed) &&
            (e == SIM_EV_DB_INVALID_QUEUE || e == SIM_EV_PRP_UNMAPPED ||
             e == SIM_EV_UNMAP_IN_FLIGHT);
 }

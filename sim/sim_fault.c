@@ -1,4 +1,4 @@
-/* Faults: which command fails, drawn from rules and the seed. */
+/* Faults: selection of commands by rules and seed. */
 #include <errno.h>
 
 #include "sim/sim_internal.h"
@@ -20,7 +20,10 @@ static bool covers(const struct sim_fault *f, const struct sim_sq *sq, const str
     return slba < f->first_lba + f->lbas && f->first_lba < slba + sim_nlb(sqe);
 }
 
-/* The n-th match of a rule fires or not whatever the threads' timing: the draw depends on n. */
+/*
+ * The draw depends on n only: the n-th match of a rule fires or not,
+ * independent of the timing of threads.
+ */
 static bool fires(struct sim *s, struct sim_fault_slot *slot, unsigned rule)
 {
     const struct sim_fault *f = &slot->f;
@@ -54,7 +57,7 @@ void sim_hang(struct sim *s, uint64_t ns)
     uint64_t until = ns ? sim_now() + ns : UINT64_MAX, was = atomic_load(&s->hung_until);
 
     while (was < until && !atomic_compare_exchange_weak(&s->hung_until, &was, until))
-        ; /* the longest of several counts */
+        ; /* the latest end counts */
 }
 
 bool sim_still_hung(struct sim *s)

@@ -1,14 +1,18 @@
 /*
- * What makes an image file durable: fdatasync(2) by a thread of its own, for on a slow disk that
- * takes a minute, and a drive does its other commands meanwhile. Commands that wait for it are held
- * without a time, so they can be aborted and forgotten as any others; one call serves all that were
- * there before it began.
+ * Syncs of image files: fdatasync(2) in a separate thread. On a slow disk a
+ * sync takes a minute, and a drive executes other commands meanwhile. Commands
+ * that wait for a sync are held without a due time, so they can be aborted and
+ * dropped as other held commands. One sync serves all commands that were held
+ * before it began.
  */
 #include <unistd.h>
 
 #include "sim/sim_internal.h"
 
-/* A failure stays: what the kernel could not write it has dropped, and says so once. */
+/*
+ * A failure is permanent: the kernel drops pages that it could not write and
+ * reports that once.
+ */
 static void sync_images(struct sim *s)
 {
     for (unsigned i = 0; i < s->cfg.namespaces; i++) {
@@ -35,7 +39,10 @@ uint16_t sim_flush_now(struct sim *s)
     return verdict(s);
 }
 
-/* What was asked for before. Under the lock, which is open meanwhile. */
+/*
+ * Syncs for all requests made before. Called with the lock, which is released
+ * during the sync.
+ */
 static void serve(struct sim *s)
 {
     struct sim_flusher *f = &s->flusher;
@@ -121,6 +128,6 @@ bool sim_flush_run(struct sim_thread *th)
 
     if (!sim_flush_news(th))
         return false;
-    th->flushed = atomic_load(&f->done); /* before failed, which is stored before it */
+    th->flushed = atomic_load(&f->done); /* loaded before failed, which is stored before it */
     return sim_held_flushed(th, th->flushed, verdict(th->s));
 }

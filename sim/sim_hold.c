@@ -1,6 +1,7 @@
 /*
- * Commands a thread knows and has not completed: delayed ones (a heap by due time), lost ones,
- * ones the DMA engine has, and ones whose completion queue is full.
+ * Commands that a thread has fetched and not completed: delayed ones (a heap by
+ * due time), lost ones, those with copies in flight, and those whose CQ is
+ * full.
  */
 #include <string.h>
 
@@ -63,7 +64,10 @@ void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due)
 static void heap_remove(struct sim_thread *th, unsigned i)
 {
     th->heap[i] = th->heap[--th->n_heap];
-    /* Rare (abort, queue deletion) except for i = 0: rebuild rather than sift both ways. */
+    /*
+     * Removals with i > 0 are rare (abort, queue deletion): the heap is
+     * rebuilt.
+     */
     if (i == 0)
         sift_down(th, 0);
     else
@@ -83,7 +87,10 @@ void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t stat
     th->done.tail = index_of(th, cmd);
 }
 
-/* One pass over those that wait for room; a full CQ does not hold up the others. */
+/*
+ * One pass over the commands that wait for room in a CQ; a full CQ does not
+ * delay commands of another CQ.
+ */
 bool sim_done_flush(struct sim_thread *th)
 {
     struct sim_list waiting = th->done;
@@ -128,7 +135,10 @@ bool sim_held_run(struct sim_thread *th, uint64_t *next_due)
     return ran;
 }
 
-/* When the wire is free for the command's bytes: one wire for all threads. */
+/*
+ * The time at which the bandwidth limit, common to all threads, admits the
+ * command.
+ */
 static uint64_t bandwidth_due(struct sim *s, const struct nvme_sqe *sqe, uint64_t now)
 {
     uint64_t bytes = sim_data_bytes(s, sqe);
@@ -212,7 +222,8 @@ void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status)
     for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++)
         if (abortable(&th->slots[i]) && th->slots[i].sq == sq)
             abort_slot(th, &th->slots[i], status);
-    struct sim_list waiting = th->done; /* what found no room in the CQ is lost with the queue */
+    struct sim_list waiting =
+        th->done; /* commands that wait for room in the CQ are lost with the queue */
     th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
     for (uint32_t i = waiting.head; i != SIM_NO_SLOT;) {
         struct sim_cmd *cmd = &th->slots[i];

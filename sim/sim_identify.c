@@ -1,6 +1,6 @@
 /*
- * Identify data. This file alone sees libnvme's structs: their header and the project's wire
- * format header name some things alike.
+ * Identify data. Only this file includes libnvme's structs: names of its header
+ * collide with nvme_spec.h.
  */
 #include <endian.h>
 #include <nvme/types.h>
@@ -33,9 +33,9 @@ void sim_identify_ctrl(const struct sim_identify_ctrl *in, void *page)
     id->cqes = 0x44;
     id->nn = htole32(in->namespaces);
     id->oncs = htole16(NVME_CTRL_ONCS_DSM | NVME_CTRL_ONCS_WRITE_ZEROES);
-    /* Present; a flush of all namespaces at once is offered. */
+    /* VWC is present and a flush of all namespaces is supported. */
     id->vwc = in->volatile_cache ? NVME_CTRL_VWC_PRESENT | NVME_CTRL_VWC_FLUSH : 0;
-    id->sgls = htole32(in->sgl ? 1 : 0); /* no alignment or granularity asked for */
+    id->sgls = htole32(in->sgl ? 1 : 0); /* no alignment or granularity required */
     snprintf(id->subnqn, sizeof(id->subnqn), "nqn.2024-01.org.gpunvmefs:sim");
 }
 

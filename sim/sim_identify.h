@@ -1,4 +1,4 @@
-/* Identify data in plain terms: what the simulator says about itself. Pages are 4096 bytes. */
+/* Identify data as values of the host. Pages have 4096 bytes. */
 #ifndef SIM_SIM_IDENTIFY_H
 #define SIM_SIM_IDENTIFY_H
 
@@ -20,7 +20,7 @@ struct sim_identify_ns {
 
 void sim_identify_ctrl(const struct sim_identify_ctrl *in, void *page);
 void sim_identify_ns(const struct sim_identify_ns *in, void *page);
-/* Active namespaces with an id above after. */
+/* Fills page with the active namespaces whose id is above `after`. */
 void sim_identify_ns_list(uint32_t after, uint32_t namespaces, void *page);
 void sim_identify_ns_desc(uint32_t nsid, void *page);
 

@@ -1,11 +1,12 @@
 /*
- * The simulator inside: one controller, its threads, queues, media and memory map.
+ * The simulated controller: its threads, queues, media and memory map.
  *
- * Locking. A controller thread holds its own lock during a round of work and at no other time.
- * Whoever changes what threads look at (queues, memory map, faults, media) first pauses them all:
- * sim_pause() takes the gate and every thread's lock, so between pause and resume nobody else
- * reads or writes that state and the hot path needs no lock a command. Order of locks: reg_lock or
- * map_lock, then the gate, then the threads' locks by number, then an ns lock or the event lock.
+ * Locking. A controller thread holds its own lock during a round of work and at
+ * no other time. State that threads read in a round (queues, memory map,
+ * faults, media) changes between sim_pause() and sim_resume() only. sim_pause()
+ * takes the gate and the lock of every thread, so a round needs no lock for a
+ * command. Order of locks: reg_lock or map_lock, then the gate, then the locks
+ * of the threads by number, then an ns lock or the event lock.
  */
 #ifndef SIM_SIM_INTERNAL_H
 #define SIM_SIM_INTERNAL_H
@@ -19,17 +20,17 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/sim.h"
 
-#define SIM_SPIN_US     200u /* after the last work, where there are cores to spare */
+#define SIM_SPIN_US     200u /* after the last work, with spare cores */
 #define SIM_SPIN_FEW_US 20u
 #define SIM_MAX_THREADS 64u
 #define SIM_MAX_FAULTS  64u
 #define SIM_BATCH       32u   /* commands fetched from one queue at a time */
-#define SIM_SLOTS       8192u /* commands a thread may know without having completed them */
-#define SIM_MAX_PIECES  4096u /* of one command's data, after merging neighbours */
+#define SIM_SLOTS       8192u /* commands fetched and not completed, for each thread */
+#define SIM_MAX_PIECES  4096u /* of one command's data, adjacent ones merged */
 #define SIM_NO_SLOT     UINT32_MAX
-#define SIM_DRAIN_MS    5000u /* how long to wait for copies that cannot be called back */
+#define SIM_DRAIN_MS    5000u /* time limit for copies in flight, which cannot be aborted */
 
-/* Statuses the wire format header does not name: BASE figures 95 to 97. */
+/* Statuses that nvme_spec.h does not have: BASE figures 95 to 97. */
 #define SIM_ERR_SEQUENCE        0x00cu
 #define SIM_ERR_WRITE_PROTECTED 0x020u
 #define SIM_ERR_INVALID_VECTOR  0x108u
@@ -38,27 +39,27 @@
 #define SIM_AER_LIMIT           4u
 #define SIM_ABORT_LIMIT         4u /* Abort commands at a time: ACL + 1 */
 #define SIM_NSID_ALL            UINT32_MAX
-#define SIM_EXPECTED            1u /* work: thread 0 stays awake, */
-#define SIM_EXPECTED_OF_ALL     2u /* and wakes the others */
+#define SIM_EXPECTED            1u /* work is announced: thread 0 stays awake */
+#define SIM_EXPECTED_OF_ALL     2u /* and wakes all other threads */
 #define SIM_CACHE_LINE          64
-/* What every command goes through; what few do, with code of its own; what none should. */
+/* Code of every command; of some commands, out of line; of errors. */
 #define SIM_HOT   inline __attribute__((always_inline))
 #define SIM_APART __attribute__((noinline))
 #define SIM_RARE  __attribute__((noinline, cold))
 
-/* Memory the driver has mapped. Changes only while all threads are paused. */
+/* Memory mapped by the driver. Changes only while all threads are paused. */
 struct sim_mapping {
     uint64_t iova;
     size_t len;
     unsigned char *host; /* NULL: device memory */
     uint64_t device;
-    bool dying; /* unmap() waits for copies: nothing new may start */
+    bool dying; /* unmap() waits for copies: no new ones start */
 };
 
 struct sim_iova_table {
     struct sim_mapping *at; /* sorted by iova */
     size_t n, cap;
-    uint64_t next; /* reused as late as can be, so that a stale address is found out */
+    uint64_t next; /* never reused, so that a stale address is detected */
 };
 
 /* Contents of LBAs as of the last flush, for those written since (volatile cache, undo form). */
@@ -77,8 +78,8 @@ struct sim_ns {
     uint32_t lba_size;
     unsigned lba_shift;
     bool read_only, null_media, is_file, track, pinned;
-    bool in_memory; /* a file there is nothing to sync of */
-    bool syncs;     /* what is durable is so by fdatasync(): see flush.c */
+    bool in_memory; /* a file without a disk (tmpfs) */
+    bool syncs;     /* durable means fdatasync(): see sim_flush.c */
     struct sim_undo undo;
 };
 
@@ -89,7 +90,7 @@ struct sim_cq {
     uint32_t size, head, tail, seen;
     uint16_t id;
     uint16_t phase;
-    unsigned users; /* SQs that complete here */
+    unsigned users; /* number of SQs with this CQ */
 };
 
 struct sim_sq {
@@ -101,25 +102,25 @@ struct sim_sq {
     uint32_t size, head, tail, seen;
     uint32_t reported; /* head in the last completion posted */
     uint16_t id;
-    bool deleting; /* fetches no more */
+    bool deleting; /* no fetches any more */
 };
 
 enum sim_cmd_state { SIM_CMD_FREE, SIM_CMD_HELD, SIM_CMD_LOST, SIM_CMD_MOVING, SIM_CMD_DONE };
 
-/* A command from when it is fetched until it is completed. */
+/* A command, from fetch to completion. */
 struct sim_cmd {
     _Alignas(SIM_CACHE_LINE) struct nvme_sqe sqe;
     struct sim_sq *sq;
     uint32_t next; /* list link */
     uint16_t status;
     uint8_t state; /* enum sim_cmd_state */
-    bool decided;  /* complete with status, move nothing */
+    bool decided;  /* complete with status, without moving data */
     bool corrupt;
-    bool dead;           /* its queue is gone: post nothing */
+    bool dead;           /* the queue was deleted: no completion is posted */
     bool queued;         /* all its copies have been submitted */
-    unsigned subs;       /* submissions that carry copies of it */
+    unsigned subs;       /* number of submissions with copies of it */
     uint64_t due, order; /* heap key */
-    uint64_t flush;      /* with due == SIM_NEVER: which of the flusher's it waits for */
+    uint64_t flush;      /* with due == SIM_NEVER: number of the sync it waits for */
 };
 #define SIM_NEVER UINT64_MAX
 static_assert(sizeof(struct sim_cmd) == 2 * SIM_CACHE_LINE, "a command is two lines");
@@ -128,7 +129,7 @@ struct sim_piece {
     unsigned char *host; /* NULL: device memory */
     uint64_t device;
     size_t len;
-    uint64_t mapping; /* its IOVA */
+    uint64_t mapping; /* IOVA of the mapping */
 };
 
 struct sim_counters {
@@ -149,27 +150,27 @@ struct sim_thread {
     pthread_t pthread;
     bool started;
 
-    /* Everything below: under lock, by the thread itself or by who has paused it. */
+    /* Under lock, held by this thread or by a pause. */
     struct sim_sq **sqs; /* owned */
     unsigned n_sqs, turn;
-    size_t last_mapping; /* where the last lookup hit */
+    size_t last_mapping; /* index of the last lookup's result */
     uint64_t rng, order;
     struct sim_cmd *slots;
-    struct sim_cmd **free; /* a stack of slots: no look into one finds the next */
+    struct sim_cmd **free; /* a stack: taking a slot loads no other slot */
     unsigned free_slots;
     uint32_t *heap; /* of held commands */
     unsigned n_heap;
     struct sim_list done; /* completed, waiting for room in the CQ */
     struct sim_piece *pieces;
-    unsigned n_pieces, host_pieces; /* and how many of them are host memory */
+    unsigned n_pieces, host_pieces; /* number of host memory pieces */
     struct sim_move *move;
-    uint64_t flushed; /* of the flusher's, what has been looked at */
-    bool blocked; /* a command waits for room for its copies; the pieces are its own meanwhile */
+    uint64_t flushed; /* number of the last sync whose waiters were completed */
+    bool blocked;     /* a command waits for room for its copies and occupies pieces */
     struct sim_counters count;
-    _Atomic unsigned
-        moving; /* commands in the hands of the DMA engine; stored by who has the lock */
+    _Atomic unsigned moving; /* commands with copies in flight; stored under lock */
     unsigned rounds, sweeps;
-    unsigned spins; /* rounds in vain since the last work, or 0 after a sleep; the thread's own */
+    unsigned spins; /* rounds without work since the last work, or 0 after a sleep; used by the
+                       thread only */
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
     _Atomic bool stop;
@@ -181,14 +182,15 @@ struct sim_fault_slot {
 };
 
 struct sim_flusher {
-    pthread_mutex_t syncing; /* held from a sync to the storing of its failure, told once */
+    pthread_mutex_t syncing; /* held from a sync until its failure is stored: the kernel reports a
+                                failure once */
     pthread_mutex_t lock;    /* protects asked and stop */
     pthread_cond_t wake;
     uint64_t asked;
     bool stop, started;
     pthread_t thread;
-    _Atomic uint64_t done; /* tried: all that was asked for, up to this one */
-    _Atomic bool failed;   /* one of all syncs has; stored before done */
+    _Atomic uint64_t done; /* number of the last sync attempted */
+    _Atomic bool failed;   /* a sync has failed; stored before done */
 };
 
 #define SIM_VIOLATIONS_KEPT 16u
@@ -200,7 +202,8 @@ struct sim {
     struct sim_thread *threads;
     unsigned n_threads;
     unsigned spin_us;
-    _Atomic unsigned attended; /* holders of queues who do not kick: see sim_keep_polling() */
+    _Atomic unsigned
+        silent_holders; /* number of holders of queues that cannot kick: see sim_keep_polling() */
 
     pthread_mutex_t reg_lock; /* registers */
     uint64_t asq, acq;
@@ -208,19 +211,20 @@ struct sim {
     uint32_t shst;
     _Atomic uint32_t cc;
     uint64_t ready_at;
-    bool stuck;         /* RDY is stuck_rdy, whatever CC says */
+    bool stuck;         /* CSTS.RDY is stuck_rdy and ignores CC */
     uint32_t stuck_rdy; /* NVME_CSTS_RDY or 0 */
     struct sim_transport *transport;
 
-    pthread_mutex_t map_lock; /* map() and unmap() one at a time; DMA engine, pins */
+    pthread_mutex_t map_lock; /* serialises map() and unmap(); protects DMA engine and pins */
     const struct nvme_dma_engine *dma_engine;
     unsigned device_mappings;
-    pthread_mutex_t channel_locks[SIM_MAX_THREADS]; /* where threads share DMA engine channels */
+    pthread_mutex_t
+        channel_locks[SIM_MAX_THREADS]; /* used if there are more threads than channels */
 
     pthread_mutex_t gate_lock;
-    _Atomic bool gate; /* somebody pauses the threads: do not start another round */
+    _Atomic bool gate; /* a pause is requested: no thread starts a round */
 
-    /* Paused or under any thread's lock. */
+    /* Changes while paused; read under any thread's lock. */
     struct sim_iova_table iova;
     struct sim_sq *sqs; /* [0] is the admin queue */
     struct sim_cq *cqs;
@@ -228,10 +232,11 @@ struct sim {
     unsigned aers;
     struct sim_piece *admin_pieces;
     _Atomic bool running;
-    _Atomic bool stalled; /* an unmapping waited for copies in vain; none has ended since */
+    _Atomic bool
+        stalled; /* an unmap() has exceeded its wait for copies, and none has ended since */
     bool wce;
     uint64_t delete_deadline; /* of the queue deletion that waits for copies */
-    uint64_t admin_due;       /* of the first admin command held back; UINT64_MAX: none */
+    uint64_t admin_due;       /* due time of the first delayed admin command; UINT64_MAX: none */
     struct sim_fault_slot faults[SIM_MAX_FAULTS];
     unsigned n_faults;
     bool delays; /* latency, bandwidth or reordering configured */
@@ -239,13 +244,14 @@ struct sim {
     _Atomic uint32_t *doorbells;
     size_t doorbells_len;
     int doorbells_fd;
-    _Atomic uint32_t *seen;     /* by doorbell word: last value looked at */
-    _Atomic uint8_t *owner;     /* by 2 * queue id + (1 for a CQ): thread that serves it */
+    _Atomic uint32_t *seen; /* by doorbell word: last value seen */
+    _Atomic uint8_t
+        *owner; /* by 2 * queue id + (1 for a CQ): number of the thread that serves the queue */
     _Atomic unsigned top_queue; /* highest id of a queue that exists */
     struct sim_flusher flusher;
     _Atomic bool halted;         /* CSTS.CFS */
-    _Atomic bool gone;           /* power cut or pulled out: registers read all-ones */
-    _Atomic uint64_t hung_until; /* 0: it works; UINT64_MAX: until a reset */
+    _Atomic bool gone;           /* power cut or removed: registers read all-ones */
+    _Atomic uint64_t hung_until; /* 0: not hung; UINT64_MAX: until a reset */
     _Atomic uint64_t bandwidth_free_at;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint64_t kicks;
@@ -278,7 +284,10 @@ void sim_kick(struct nvme_transport *t);
 void sim_prewake(struct nvme_transport *t, unsigned queues);
 void sim_keep_polling(struct nvme_transport *t, int change);
 bool sim_drained(struct sim *s);
-/* Waits until the DMA engine has nothing of ours; threads must not be paused. 0 or -ETIMEDOUT. */
+/*
+ * Waits until no copy is in flight; threads must not be paused. 0 or
+ * -ETIMEDOUT.
+ */
 int sim_drain(struct sim *s);
 uint64_t sim_now(void);
 static inline uint64_t sim_random(uint64_t *state)
@@ -290,7 +299,10 @@ static inline uint64_t sim_random(uint64_t *state)
 }
 static inline void sim_count(_Atomic uint64_t *c, uint64_t n)
 {
-    /* One writer, the owning thread; readers only want a value that is not torn. */
+    /*
+     * The owning thread is the only writer; a reader needs an untorn value
+     * only.
+     */
     uint64_t v = atomic_load_explicit(c, memory_order_relaxed);
     atomic_store_explicit(c, v + n, memory_order_relaxed);
 }
@@ -304,9 +316,9 @@ uint32_t sim_reg_read32(struct nvme_transport *t, uint32_t offset);
 uint64_t sim_reg_read64(struct nvme_transport *t, uint32_t offset);
 void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value);
 void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
-/* Under reg_lock: CC.EN to 0, whatever the registers say. */
+/* Under reg_lock: clears CC.EN. */
 void sim_disable(struct sim *s);
-/* The threads must be paused. Ends every queue and forgets every command. */
+/* The threads must be paused. Deletes all queues and drops all commands. */
 void sim_controller_stop(struct sim *s);
 
 /* event.c */
@@ -317,9 +329,15 @@ void sim_flag(struct sim *s, enum sim_event e, const char *fmt, ...)
 int sim_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
 int sim_unmap(struct nvme_transport *t, uint64_t iova);
 void sim_unmap_all(struct sim *s);
-/* The last mapping that starts at or below iova: its index, or the table's size. */
+/*
+ * Index of the last mapping that starts at or below iova, or the size of the
+ * table.
+ */
 size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova);
-/* The mapping that holds [iova, iova + len), or NULL. *hint remembers where the last one was. */
+/*
+ * The mapping that contains [iova, iova + len), or NULL. *hint is the index of
+ * the last result.
+ */
 static inline const struct sim_mapping *sim_lookup(const struct sim *s, size_t *hint, uint64_t iova,
                                                    size_t len)
 {
@@ -333,14 +351,17 @@ static inline const struct sim_mapping *sim_lookup(const struct sim *s, size_t *
     uint64_t offset = iova - m->iova;
     return m->dying || offset >= m->len || len > m->len - offset ? NULL : m;
 }
-/* Host memory only: its address, or NULL. */
+/* Address of host memory; NULL for device memory and unmapped addresses. */
 unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 
-/* queue.c: what sim_sq_look() has seen is fetched by sim_sq_poll(). */
+/*
+ * sim_queue.c: sim_sq_look() loads the doorbells, sim_sq_poll() fetches what it
+ * has seen.
+ */
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq);
 bool sim_sq_has_new(struct sim_sq *sq);
 void sim_sq_look(struct sim_thread *th, struct sim_sq *sq);
-/* Ring entries from one index to another. */
+/* Number of ring entries from one index to another. */
 static inline uint32_t sim_distance(uint32_t from, uint32_t to, uint32_t size)
 {
     return to >= from ? to - from : to + size - from;
@@ -362,23 +383,32 @@ static inline void sim_post(struct sim_sq *sq, uint32_t cid, uint32_t status, ui
     dw[0] = sq->head | (uint32_t)sq->id << 16;
     sq->reported = sq->head;
     sq->cids[cid / 64] &= ~(1ull << (cid % 64));
-    /* Release: whoever sees the phase sees the data of the command and the rest of the entry. */
+    /*
+     * Release: data and the other words of the CQE are visible before the
+     * phase.
+     */
     atomic_store_explicit((_Atomic uint32_t *)&dw[1], last, memory_order_release);
     if (++cq->tail == cq->size) {
         cq->tail = 0;
         cq->phase ^= 1;
     }
 }
-/* Takes the SQE at the head; the SQ must not be empty. */
+/* Fetches the SQE at the head. Precondition: the SQ is not empty. */
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe);
-/* Looks at every step-th of these doorbell words for stores to queues that do not exist. */
+/*
+ * Checks every step-th of these doorbell words for stores to queues that do not
+ * exist.
+ */
 void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t step);
 void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq);
 size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
 
 /* hold.c */
 void sim_slots_reset(struct sim_thread *th);
-/* A held command that is not in the heap; the caller fills in its SQE. There must be a slot. */
+/*
+ * A held command outside the heap; the caller sets its SQE. Precondition: a
+ * free slot.
+ */
 static inline struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq *sq)
 {
     struct sim_cmd *cmd = th->free[--th->free_slots];
@@ -395,7 +425,10 @@ static inline void sim_slot_free(struct sim_thread *th, struct sim_cmd *cmd)
     cmd->state = SIM_CMD_FREE;
     th->free[th->free_slots++] = cmd;
 }
-/* Posts the completion of a slot's command, which is over: its CQ has room. */
+/*
+ * Posts the CQE of a slot's command and frees the slot. Precondition: room in
+ * the CQ.
+ */
 static inline void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
     sim_post(cmd->sq, cmd->sqe.cid, status, 0);
@@ -405,10 +438,13 @@ void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
 SIM_RARE void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
 bool sim_done_flush(struct sim_thread *th);
 bool sim_held_run(struct sim_thread *th, uint64_t *next_due);
-/* Ends those that waited for the flusher, up to its number `flush`. False: there were none. */
+/*
+ * Completes the commands that wait for a sync up to number `flush`. False:
+ * there were none.
+ */
 bool sim_held_flushed(struct sim_thread *th, uint64_t flush, uint16_t status);
 uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now);
-/* All paused: ends a held or lost command. */
+/* All threads paused: completes a held or lost command. */
 bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status);
 void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status);
 unsigned sim_queue_moving(struct sim *s, const struct sim_sq *sq);
@@ -418,20 +454,28 @@ void sim_forget_all(struct sim_thread *th);
 bool sim_admin_run(struct sim *s);
 
 /* io.c */
-#define SIM_MOVING                                                                 \
-    0xffffu /* in place of a status: the DMA engine or the flusher has the command \
-             */
+#define SIM_MOVING 0xffffu /* instead of a status: the DMA engine or the flusher has the command \
+                            */
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
-/* What it wrote is on the media. NVME_OK, or SIM_MOVING until that is durable. */
+/*
+ * Ends a write whose data is on the media: NVME_OK, or SIM_MOVING until it is
+ * durable.
+ */
 uint16_t sim_io_written(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns);
-/* What has been fetched from one queue, for whose completions there is room. */
+/*
+ * Runs commands fetched from one queue. Precondition: room for their
+ * completions.
+ */
 void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n);
 static inline struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid)
 {
     return nsid >= 1 && nsid <= s->cfg.namespaces ? &s->ns[nsid - 1] : NULL;
 }
-/* Bytes of data that travel with the command; 0 for one that has none, or a bad namespace. */
+/*
+ * Bytes of data of the command; 0 for a command without data or with an invalid
+ * namespace.
+ */
 size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe);
 static inline uint64_t sim_slba(const struct nvme_sqe *sqe)
 {
@@ -442,16 +486,21 @@ static inline uint32_t sim_nlb(const struct nvme_sqe *sqe)
     return (sqe->cdw12 & 0xffff) + 1;
 }
 
-/* dptr.c: fills th->pieces. Returns a status; flags what is wrong unless quiet. */
+/*
+ * sim_dptr.c: fills th->pieces. Returns a status; reports events unless quiet.
+ */
 uint16_t sim_pieces(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len);
-/* Whether the command's data or lists touch the mapping. */
+/* True if data or lists of the command lie in the mapping. */
 bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m);
 
 /* media.c */
 int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg);
 void sim_media_close(struct sim_ns *ns);
-/* Bytes from an offset on. A status: of what the disk cannot give, or has no room for. */
+/*
+ * Copies len bytes from or to an offset. Returns a status: an error of the
+ * disk, or no room on it.
+ */
 uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len);
 uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len);
 uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
@@ -464,19 +513,25 @@ static inline bool sim_syncs(const struct sim *s)
     return any;
 }
 
-/* copy.c: false where the media is not to be had; before the first, sim_copy_guard(). */
+/*
+ * sim_copy.c: false if the media cannot be accessed. Precondition:
+ * sim_copy_guard().
+ */
 void sim_copy_guard(void);
 bool sim_copy_to_target(void *target, const void *media, size_t len);
 bool sim_copy_from_target(void *media, const void *target, size_t len);
 
 /* flush.c */
-/* Waits for the disk: at a shutdown, and when the cache is switched off. A status. */
+/*
+ * Syncs and waits, at a shutdown and when the cache is disabled. Returns a
+ * status.
+ */
 uint16_t sim_flush_now(struct sim *s);
 int sim_flusher_start(struct sim *s);
 void sim_flusher_stop(struct sim *s);
-/* The command waits until what is on the media is durable. SIM_MOVING. */
+/* Holds the command until the contents of the media are durable. SIM_MOVING. */
 uint16_t sim_flush_wait(struct sim_thread *th, struct sim_cmd *cmd);
-/* Ends those that have waited long enough. */
+/* Completes the commands whose sync has ended. */
 bool sim_flush_run(struct sim_thread *th);
 bool sim_flush_news(struct sim_thread *th);
 
@@ -491,25 +546,28 @@ void sim_cache_free(struct sim_ns *ns);
 const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
                                         const struct nvme_sqe *sqe);
 void sim_hang(struct sim *s, uint64_t ns);
-/* Of a controller that was hung: whether its time is not up yet. */
+/* True if the time of a hang has not passed. */
 bool sim_still_hung(struct sim *s);
 static inline bool sim_hung(struct sim *s)
 {
     return atomic_load_explicit(&s->hung_until, memory_order_relaxed) && sim_still_hung(s);
 }
-/* Will never again do what it has fetched: halted or gone. */
+/* True if fetched commands are never executed: halted or gone. */
 static inline bool sim_dead(struct sim *s)
 {
     return atomic_load_explicit(&s->halted, memory_order_relaxed) ||
            atomic_load_explicit(&s->gone, memory_order_relaxed);
 }
-/* Does nothing, for now or for good: halted, gone or hung. */
+/* True if no command is executed now: halted, gone or hung. */
 static inline bool sim_idle(struct sim *s)
 {
     return sim_dead(s) || sim_hung(s);
 }
 
-/* The same as sim_complete(), now or when the CQ has room; for one who has asked sim_idle(). */
+/*
+ * Posts the CQE now or when the CQ has room. idle: the caller's result of
+ * sim_idle().
+ */
 static SIM_HOT void sim_finish_knowing(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status,
                                        bool idle)
 {
@@ -529,9 +587,9 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
 /* move.c */
 int sim_dma_engine_attach(struct sim *s, const struct nvme_dma_engine *dma_engine);
 void sim_dma_engine_detach(struct sim *s);
-/* A read or write whose data are th->pieces. */
+/* Starts the copies of a read or write; th->pieces is its data. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
-/* Sees what the DMA engine has done; sim_move_work() completes it. */
+/* Polls the DMA engine; sim_move_work() completes the commands. */
 void sim_move_look(struct sim_thread *th);
 bool sim_move_work(struct sim_thread *th);
 void sim_move_submit(struct sim_thread *th);

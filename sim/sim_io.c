@@ -4,7 +4,10 @@
 
 #include "sim/sim_move.h"
 
-/* Bits of CDW12 that mean something here; protection information and directives are not offered. */
+/*
+ * Supported bits of CDW12; protection information and directives are not
+ * supported.
+ */
 #define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
 #define WZ_CDW12_VALID (RW_CDW12_VALID | NVME_WZ_DEAC)
 
@@ -31,7 +34,9 @@ static SIM_RARE uint16_t flagged(struct sim_thread *th, enum sim_event e, const 
     return status;
 }
 
-/* Reserved fields of all commands, 0 when they are clear; flags have more, and so has each opcode.
+/*
+ * Reserved fields common to all commands, ORed: 0 if they are clear. Flags and
+ * opcodes have further ones.
  */
 static inline uint64_t reserved_of_all(const struct nvme_sqe *q)
 {
@@ -67,7 +72,7 @@ static bool in_range(const struct sim_ns *ns, uint64_t lba, uint64_t lbas)
     return lba <= ns->lbas && lbas <= ns->lbas - lba;
 }
 
-/* Read, write, write zeroes: what they have in common. */
+/* Checks common to READ, WRITE and WRITE ZEROES. */
 static inline uint16_t check_range(struct sim_thread *th, const struct sim_cmd *cmd,
                                    const struct sim_ns *ns)
 {
@@ -96,11 +101,14 @@ static uint16_t host_copy(struct sim_thread *th, const struct sim_ns *ns, const 
     return st;
 }
 
-/* One bit of the data, drawn from the seed: in memory for a read, on the media for a write. */
+/*
+ * Flips one bit of the data, drawn from the seed: in memory for a read, on the
+ * media for a write.
+ */
 static void flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme_sqe *q)
 {
     size_t bytes = sim_data_bytes(th->s, q);
-    assert(bytes > 0); /* a read or a write, whose namespace was found */
+    assert(bytes > 0); /* READ or WRITE with a valid namespace */
     uint64_t at = sim_random(&th->rng) % bytes;
     unsigned char bit = (unsigned char)(1u << (sim_random(&th->rng) % 8));
 
@@ -181,7 +189,7 @@ static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct 
     return st == NVME_OK ? sim_io_written(th, cmd, ns) : st;
 }
 
-/* Copies the range list out first: it must not change between the check and the work. */
+/* The list of ranges is copied: it must not change between check and use. */
 static uint16_t fetch_ranges(struct sim_thread *th, const struct nvme_sqe *q,
                              struct nvme_dsm_range *ranges)
 {
@@ -297,23 +305,24 @@ static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const stru
 }
 
 /*
- * Most commands are reads of one piece of device memory, in one page, from media that is pinned,
- * and most of a batch have a namespace and a mapping in common: what follows from these two is
- * worked out once. The others, and whatever is wrong, are sim_io_run()'s.
+ * The short path: reads of one piece of device memory within one page, from
+ * pinned media. Commands of a batch usually have one namespace and one mapping
+ * in common; values that follow from these two are computed once. All other
+ * commands, and all errors, take sim_io_run().
  */
 struct plain {
-    uint64_t head; /* of such an entry, but for the CID */
+    uint64_t head; /* first qword of such an SQE, without the CID */
     uint64_t iova, len, device, region;
     unsigned char *media;
     uint64_t lbas;
     unsigned lba_shift;
     struct sim_sub *sub;
-    unsigned room;  /* in it, copies; 0: nothing of this holds */
-    unsigned reads; /* that were queued, and their bytes; they are counted together */
+    unsigned room;  /* free copies in the submission; 0: the struct is invalid */
+    unsigned reads; /* reads queued, and their bytes; counted together */
     uint64_t bytes;
 };
 
-/* An entry as words of two fields each, or one. */
+/* An SQE as qwords of one or two fields. */
 enum { HEAD, CDW2_3, MPTR, PRP1, PRP2, SLBA, CDW12_13, CDW14_15, WORDS };
 #define HEAD_CID       0xffff0000ull
 #define CDW12_13_VALID (0xffull << 32 | RW_CDW12_VALID)
@@ -327,7 +336,10 @@ static inline uint64_t word(const struct nvme_sqe *q, unsigned i)
     return w;
 }
 
-/* Works it out for a command like this one. False: it is none for the short way. */
+/*
+ * Computes the values for commands like this one. False: not for the short
+ * path.
+ */
 static bool aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q)
 {
     const struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
@@ -354,7 +366,7 @@ static bool aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q
     return true;
 }
 
-/* False, and nothing done, for what is not as aim() had it. */
+/* False, without effect, if the command does not match the values of aim(). */
 static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
 {
     const struct nvme_sqe *q = &cmd->sqe;
@@ -364,7 +376,10 @@ static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
                    word(q, PRP2) | (word(q, CDW12_13) & ~CDW12_13_VALID) | word(q, CDW14_15) |
                    (offset & 3);
 
-    /* Mappings are whole pages: with its first byte, all that lies in one page is inside. */
+    /*
+     * Mappings are whole pages: the mapping contains the page of any byte in
+     * it.
+     */
     if (!p->room || odd || offset >= p->len || lba > p->lbas || lbas > p->lbas - lba ||
         (offset & (NVME_PAGE_SIZE - 1)) + bytes > NVME_PAGE_SIZE)
         return false;
@@ -403,14 +418,14 @@ static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
 {
     struct sim *s = th->s;
 
-    if (sim_dead(s)) { /* by a command of the same batch, with which this one is lost */
+    if (sim_dead(s)) { /* set by a command of the same batch: this one is lost */
         sim_slot_free(th, cmd);
         return;
     }
     const struct sim_fault *f = s->n_faults ? sim_fault_match(s, cmd->sq, &cmd->sqe) : NULL;
-    if (f) /* hung or not: a rule that fired has its effect */
+    if (f) /* a rule that fired takes effect on a hung controller as well */
         arrive_faulty(th, cmd, f, now);
-    else if (sim_hung(s)) /* by a command of the same batch */
+    else if (sim_hung(s)) /* set by a command of the same batch */
         sim_hold(th, cmd, now);
     else if (s->delays)
         sim_hold(th, cmd, sim_due(th, &cmd->sqe, now));
@@ -422,13 +437,13 @@ static SIM_APART void arrive_otherwise(struct sim_thread *th, struct plain *p, s
 {
     if (aim(th, p, &cmd->sqe) && read_plainly(p, cmd))
         return;
-    p->room = 0; /* it may fill up the submission, or send it */
+    p->room = 0; /* the call may fill or send the submission */
     run_now(th, cmd);
 }
 
 void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n)
 {
-    if (!th->s->delays && !th->s->n_faults) { /* nothing but a fault ends it in a round */
+    if (!th->s->delays && !th->s->n_faults) { /* only a fault ends the controller within a round */
         struct plain p = {0};
 
         for (unsigned i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* The controller's address space: what the driver has mapped, sorted, with guard gaps. */
+/* IOVA space of the controller: mappings, sorted, with guard gaps. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,10 @@ static uint64_t after(uint64_t iova, size_t len)
     return (iova + len + IOVA_GUARD) & ~(IOVA_GUARD - 1);
 }
 
-/* The first gap for len bytes from an address on, and the place in the table of what fills it. */
+/*
+ * Finds the first gap for len bytes from an address on, and its index in the
+ * table.
+ */
 static bool find_gap(const struct sim_iova_table *t, uint64_t from, size_t len, uint64_t *iova,
                      size_t *place)
 {
@@ -103,7 +106,7 @@ static int add_at(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t
     return table_insert(t, place, mem, iova);
 }
 
-/* At *iova, or, when that is 0, at a place that is then reported there. */
+/* Maps at *iova, or, if that is 0, at an address returned in *iova. */
 static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
 {
     struct sim *s = ((struct sim_transport *)tr)->s;
@@ -139,13 +142,19 @@ int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t io
     return map(t, mem, &iova);
 }
 
-/* Some of its copies are not queued yet; there is one such command a thread (th->blocked). */
+/*
+ * True if some copies of the command are not queued; at most one such command a
+ * thread (th->blocked).
+ */
 static bool waits_for_room(const struct sim_cmd *cmd)
 {
     return cmd->state == SIM_CMD_MOVING && !cmd->queued;
 }
 
-/* Commands that have not moved all their data and now cannot: they fail when their time comes. */
+/*
+ * Marks commands whose data is not completely copied: they fail when they are
+ * due.
+ */
 static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
 {
     bool any = false;
@@ -159,14 +168,17 @@ static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
         any = true;
         cmd->decided = cmd->state == SIM_CMD_HELD;
         if (waits_for_room(cmd))
-            th->n_pieces = 0; /* they are its own, and what is queued is all */
+            th->n_pieces = 0; /* pieces belong to this command; no further copies are queued */
         if (cmd->decided || waits_for_room(cmd))
             cmd->status = NVME_ERR_DATA_TRANSFER;
     }
     return any;
 }
 
-/* Of a command whose queue is gone the lists may be gone too: it counts as reaching everything. */
+/*
+ * The lists of a command whose queue was deleted may be unmapped: such a
+ * command counts as reaching every mapping.
+ */
 static bool copies_reach(struct sim_thread *th, const struct sim_mapping *m)
 {
     for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
@@ -183,7 +195,10 @@ static bool ring_inside(uint64_t ring, const struct sim_mapping *m)
     return ring - m->iova < m->len;
 }
 
-/* All paused. A queue whose ring goes away stops for good, and so does the controller. */
+/*
+ * All threads paused. A queue whose ring is unmapped stops permanently, and so
+ * does the controller.
+ */
 static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
 {
     bool any = false;
@@ -199,8 +214,9 @@ static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
 }
 
 /*
- * All paused. Flags commands that could still reach the mapping; they fail from here on. To unmap
- * is all that is left to a driver that has disabled a controller which does not stop: no mistake.
+ * All threads paused. Reports and fails commands that could still access the
+ * mapping. Unmapping is no mistake of a driver that has disabled a controller
+ * which does not stop.
  */
 static void take_out_of_service(struct sim *s, struct sim_mapping *m)
 {
@@ -233,8 +249,9 @@ static struct sim_mapping *find_start(struct sim *s, uint64_t iova)
 }
 
 /*
- * Waits for copies already under way; others may come and go meanwhile. 0 or -ETIMEDOUT. Copies
- * that never end are waited for once: a client may have many buffers.
+ * Waits for the copies that are in flight; copies of other mappings continue. 0
+ * or -ETIMEDOUT. After one timeout no further wait is made until a copy ends: a
+ * client may have many buffers.
  */
 static int wait_for_copies(struct sim *s, uint64_t iova)
 {
@@ -281,7 +298,10 @@ int sim_unmap(struct nvme_transport *tr, uint64_t iova)
         rc = 0;
     }
     sim_resume(s);
-    /* Host memory is touched only under the threads' locks; copies to a device outlive a round. */
+    /*
+     * Host memory is accessed under the locks of threads only; copies to a
+     * device outlive a round.
+     */
     if (rc == 0 && device)
         rc = wait_for_copies(s, iova);
     if (rc == 0) {

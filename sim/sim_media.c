@@ -1,4 +1,4 @@
-/* Where a namespace's bytes are: an image file or anonymous memory, mapped shared. */
+/* Media of a namespace: an image file or anonymous memory, mapped shared. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -11,7 +11,7 @@
 #include "sim/sim_internal.h"
 #include "support/file_lock.h"
 
-/* Not a device, whose node may be. */
+/* True for a regular file on tmpfs; a device node on tmpfs does not count. */
 static bool is_in_memory(int fd)
 {
     struct statfs fs;
@@ -26,7 +26,10 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
     ns->fd = open(cfg->path, (cfg->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
     if (ns->fd < 0)
         return -errno;
-    /* Readers share; a writer excludes everyone, or two file systems would corrupt the image. */
+    /*
+     * A shared lock for readers, an exclusive one for a writer: two writers
+     * would corrupt the image.
+     */
     int rc = file_lock(ns->fd, cfg->read_only ? LOCK_SH : LOCK_EX);
     if (rc)
         return rc;
@@ -58,7 +61,7 @@ static int map_media(struct sim_ns *ns)
     sim_copy_guard();
     if (base == MAP_FAILED)
         return -errno;
-    madvise(base, ns->len, MADV_HUGEPAGE); /* a wish: large copies run faster */
+    madvise(base, ns->len, MADV_HUGEPAGE); /* optional: large copies are faster */
     ns->base = base;
     return 0;
 }
@@ -107,7 +110,7 @@ static int read_file(int fd, uint64_t offset, unsigned char *to, size_t len)
         ssize_t n = pread(fd, to + done, len - done, (off_t)(offset + done));
 
         if (n <= 0)
-            return n ? -errno : -EIO; /* somebody has cut it */
+            return n ? -errno : -EIO; /* the file was truncated */
         done += (size_t)n;
     }
     return 0;
@@ -125,7 +128,10 @@ static int write_file(int fd, uint64_t offset, const unsigned char *from, size_t
     return 0;
 }
 
-/* Where the mapping fails the file says why, or serves. */
+/*
+ * If the mapping cannot be accessed, the file is read, which returns the data
+ * or the error.
+ */
 uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len)
 {
     if (sim_copy_to_target(to, ns->base + offset, len) || read_file(ns->fd, offset, to, len) == 0)
@@ -143,7 +149,7 @@ uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *f
     return err ? NVME_ERR_WRITE_FAULT : NVME_OK;
 }
 
-/* A hole gives the memory back, but pinned pages must stay the ones the device knows. */
+/* A hole frees the memory; pinned pages must remain allocated. */
 static bool punch(struct sim_ns *ns, uint64_t offset, uint64_t bytes)
 {
     const uint64_t worth_it = 1 << 20;

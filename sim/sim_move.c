@@ -1,7 +1,8 @@
 /*
- * Commands whose memory is on a device: their copies are batched into submissions to the DMA
- * engine, one channel a thread. Media the DMA engine could pin is copied straight; other media goes
- * through rings of pinned bounce memory, one for each direction, freed in the order of submission.
+ * Commands on device memory: their copies are batched into submissions to the
+ * DMA engine, one channel for each thread. Media that the DMA engine could pin
+ * is copied directly; other media is copied through rings of pinned bounce
+ * memory, one for each direction, freed in the order of submission.
  */
 #include <assert.h>
 #include <errno.h>
@@ -10,7 +11,7 @@
 
 #include "sim/sim_move.h"
 
-#define AHEAD         6u /* commands that are prefetched before their copies are accounted for */
+#define AHEAD         6u /* distance of the prefetch */
 #define FLYING_ENOUGH 2u
 #define FLYING_MOST   16u
 #define COPIES_ENOUGH 32u
@@ -20,7 +21,7 @@
 #define RING_ALIGN    64u
 #define RING_LEAST    (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
 
-/* Its bytes are on the media. Its status, or SIM_MOVING. */
+/* Ends a write whose bytes are on the media. Its status, or SIM_MOVING. */
 static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
 {
     struct sim_ns *ns = sim_ns_get(th->s, cmd->sqe.nsid);
@@ -56,7 +57,7 @@ static uint16_t media_read(const struct sim_ns *ns, const unsigned char *media, 
     return sim_media_read(ns, (uint64_t)(media - ns->base), to, len);
 }
 
-/* Copies that failed, and bounced writes: what their commands get of it. */
+/* Ends commands whose copies failed, and copies bounced writes to the media. */
 static SIM_APART void hand_over(struct sim *s, const struct sim_sub *sub, bool ok)
 {
     for (unsigned i = 0; i < sub->n; i++) {
@@ -71,7 +72,7 @@ static SIM_APART void hand_over(struct sim *s, const struct sim_sub *sub, bool o
     }
 }
 
-/* Since it was fetched many others have been: by now it is far from the core. */
+/* Many commands have been fetched since: this one is no longer in the cache. */
 static void prefetch_cmd(const struct sim_cmd *cmd)
 {
     __builtin_prefetch(&cmd->sqe, 1);
@@ -108,7 +109,10 @@ static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
     m->free[m->n_free++] = sub;
 }
 
-/* False: another thread is in it. There is other work meanwhile, and nothing to sleep for. */
+/*
+ * False: another thread uses the channel; this thread continues with other
+ * work.
+ */
 static bool enter_channel(struct sim_move *m)
 {
     return !m->channel_lock || pthread_mutex_trylock(m->channel_lock) == 0;
@@ -143,7 +147,9 @@ static int dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
     return rc;
 }
 
-/* Sends what is filled. false when the DMA engine has too much in flight to take it now. */
+/*
+ * Submits the filled submission. False: the DMA engine has too many in flight.
+ */
 static bool send(struct sim_thread *th, bool to_device)
 {
     struct sim_move *m = th->move;
@@ -155,20 +161,24 @@ static bool send(struct sim_thread *th, bool to_device)
     if (rc == -EAGAIN)
         return false;
     m->fill[to_device] = NULL;
-    sub->refused = rc != 0; /* ends in its turn: bounce memory is given back in order */
+    sub->refused = rc != 0; /* ends in order: bounce memory is freed in order */
     m->flying[(m->first + m->n_flying++) % SIM_SUBS] = sub;
     return true;
 }
 
-/* Many small copies: a DMA engine may move such submissions side by side, so they need not wait. */
+/*
+ * Many small copies: the DMA engine may execute such submissions concurrently,
+ * so they need not wait.
+ */
 static bool is_worth_sending(const struct sim_sub *sub)
 {
     return sub && sub->n >= COPIES_ENOUGH && sub->copies[0].len <= COPY_SMALL;
 }
 
 /*
- * One submission moves, one waits behind it, and meanwhile the next one fills: the busier the
- * DMA engine, the larger what it is given, and neighbours in one submission become one copy.
+ * One submission is executed, one waits behind it, and the next one is filled
+ * meanwhile. Submissions therefore grow with the load, and adjacent copies of
+ * one submission are joined.
  */
 void sim_move_submit(struct sim_thread *th)
 {
@@ -215,7 +225,10 @@ static unsigned char *ring_take(struct sim_ring *r, size_t *len)
     return r->base + at;
 }
 
-/* Bounce memory in place of the media, with a read's bytes in it; as ring_take(). */
+/*
+ * Bounce memory instead of the media, filled with the bytes of a read; as
+ * ring_take().
+ */
 static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct sim_sub *sub,
                              const unsigned char *media, size_t *len)
 {
@@ -230,7 +243,7 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct 
     note(cmd, media_read(sim_ns_get(th->s, cmd->sqe.nsid), media, host, *len));
     if (cmd->corrupt) {
         host[sim_random(&th->rng) % *len] ^= 1;
-        cmd->corrupt = false; /* done: the rest is copied as it is */
+        cmd->corrupt = false; /* the bit is flipped: the rest is copied unchanged */
     }
     return host;
 }
@@ -247,7 +260,10 @@ static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const str
     sim_add_copy(sub, cmd, copy, bounced && !sub->to_device ? media : NULL);
 }
 
-/* Queues one copy of a piece's first bytes. How many, 0 for none now. */
+/*
+ * Queues one copy of the first bytes of a piece. Returns the number of bytes,
+ * 0: no room.
+ */
 static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned,
                          const struct sim_piece *p, unsigned char *media)
 {
@@ -273,7 +289,7 @@ static size_t host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const stru
     return p->len;
 }
 
-/* The bytes of a piece from one on. */
+/* The part of a piece behind its first `at` bytes. */
 static struct sim_piece from(const struct sim_piece *p, size_t at)
 {
     return (struct sim_piece){.host = p->host ? p->host + at : NULL,
@@ -282,12 +298,12 @@ static struct sim_piece from(const struct sim_piece *p, size_t at)
                               .mapping = p->mapping};
 }
 
-/* Queues copies of a command, of whose bytes some are queued already. False: something is full. */
+/* Queues the copies of a command from byte `queued` on. False: no room. */
 static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns, size_t queued)
 {
     unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
-    size_t start = 0; /* of the piece */
+    size_t start = 0; /* offset of the piece */
 
     for (unsigned i = 0; i < th->n_pieces && !cmd->dead; start += th->pieces[i++].len) {
         while (queued < start + th->pieces[i].len) {
@@ -311,7 +327,10 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
     return true;
 }
 
-/* All of them, when each piece is one copy from or to the media and there is room. */
+/*
+ * Queues all copies if each piece is one copy between memory and media and
+ * there is room.
+ */
 static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns)
 {
@@ -340,7 +359,7 @@ struct sim_sub *sim_sub_of_reads(struct sim_thread *th)
     return filling(th, true);
 }
 
-/* Goes on with the command that waits for room. */
+/* Continues with the command that waits for room. */
 static bool unblock(struct sim_thread *th)
 {
     struct sim_move *m = th->move;
@@ -467,7 +486,10 @@ static void install(struct sim *s, const struct nvme_dma_engine *dma_engine,
     sim_resume(s);
 }
 
-/* map_lock held. The first device mapping brings the DMA engine, the last one takes it away. */
+/*
+ * map_lock held. The first device mapping attaches the DMA engine, the last one
+ * detaches it.
+ */
 int sim_dma_engine_attach(struct sim *s, const struct nvme_dma_engine *dma_engine)
 {
     struct sim_move *moves[SIM_MAX_THREADS] = {NULL};

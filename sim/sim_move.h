@@ -1,6 +1,6 @@
 /*
- * Submissions to the DMA engine as they are filled: move.c's, and what reads that need no more than
- * a copy (io.c) add to them on the way.
+ * Submissions to the DMA engine. sim_move.c fills them; reads on the short path
+ * (sim_io.c) add their copies directly.
  */
 #ifndef SIM_SIM_MOVE_H
 #define SIM_SIM_MOVE_H
@@ -8,11 +8,11 @@
 #include "blockdev/transport.h"
 #include "sim/sim_internal.h"
 
-#define SIM_SUBS 32u /* submissions of a thread being filled or under way */
+#define SIM_SUBS 32u /* submissions of a thread, filled or in flight */
 
 struct sim_copy_ref {
     struct sim_cmd *cmd;
-    void *media; /* of a bounced write: where the bytes go once they are here */
+    void *media; /* of a bounced write: final destination of the bytes */
 };
 
 struct sim_sub {
@@ -21,17 +21,17 @@ struct sim_sub {
     uint64_t ticket, ring_end, bytes;
     unsigned n;
     bool to_device, refused;
-    bool failed; /* of one that has ended */
+    bool failed; /* result of an ended submission */
 };
 
 struct sim_ring {
     unsigned char *base;
-    uint64_t head, tail; /* bytes ever taken and given back */
+    uint64_t head, tail; /* bytes allocated and freed, ever */
 };
 
 struct sim_move {
     const struct nvme_dma_engine *dma_engine;
-    pthread_mutex_t *channel_lock; /* NULL: the channel is this thread's alone */
+    pthread_mutex_t *channel_lock; /* NULL: the channel belongs to this thread only */
     unsigned channel, max_copies;
     struct sim_sub subs[SIM_SUBS];
     struct sim_sub *fill[2]; /* being filled, by to_device */
@@ -39,17 +39,20 @@ struct sim_move {
     unsigned n_free;
     struct sim_sub *flying[SIM_SUBS]; /* FIFO */
     unsigned first, n_flying;
-    unsigned n_ended; /* of them, the first ones: sim_move_look() has seen it */
+    unsigned n_ended; /* number of the first ones that sim_move_look() has seen end */
     struct sim_ring ring[2];
     void *bounce;
     bool pinned;
 
-    /* With th->blocked: the command whose copies are being queued, and how many bytes are. */
+    /*
+     * With th->blocked: the command whose copies are being queued, and the
+     * bytes queued.
+     */
     struct sim_cmd *cur;
     size_t queued;
 };
 
-/* Release: whoever sees 0 sees what the copies have written. */
+/* Release: the data of the copies is visible before the count 0. */
 static inline void sim_count_moving(struct sim_thread *th, unsigned change)
 {
     unsigned now = atomic_load_explicit(&th->moving, memory_order_relaxed) + change;
@@ -57,7 +60,10 @@ static inline void sim_count_moving(struct sim_thread *th, unsigned change)
     atomic_store_explicit(&th->moving, now, memory_order_release);
 }
 
-/* The device's side is one mapping; the host's is one namespace's media, or the bounce memory. */
+/*
+ * Region of a copy: one mapping on the device's side, and on the host's side
+ * the media of one namespace or the bounce memory.
+ */
 static inline uint64_t sim_region(uint64_t mapping, uint32_t nsid, bool bounced)
 {
     static_assert(2 * (SIM_MAX_NAMESPACES + 1) < NVME_PAGE_SIZE, "fits below a mapping's address");
@@ -65,10 +71,13 @@ static inline uint64_t sim_region(uint64_t mapping, uint32_t nsid, bool bounced)
     return mapping + (bounced ? 1 : 2 * nsid);
 }
 
-/* A submission of copies to the device, with room for one more (max_copies); NULL: none now. */
+/*
+ * A submission of copies to the device with room for one more (max_copies);
+ * NULL: none at present.
+ */
 struct sim_sub *sim_sub_of_reads(struct sim_thread *th);
 
-/* There must be room. media: of a bounced write. */
+/* Precondition: room in sub. media: destination of a bounced write. */
 static SIM_HOT void sim_add_copy(struct sim_sub *sub, struct sim_cmd *cmd, struct nvme_copy copy,
                                  void *media)
 {

@@ -24,7 +24,9 @@ static void note_seen(struct sim_thread *th, uint16_t qid, bool cq, uint32_t val
     sim_count(&th->count.doorbells, 1);
 }
 
-/* The driver has just written them elsewhere: they arrive while other work is done. */
+/*
+ * The entries are in the cache of another core: they arrive during other work.
+ */
 static void prefetch_entries(const struct sim_sq *sq, uint32_t from)
 {
     for (unsigned i = 0; i < 2 * SIM_BATCH && from != sq->tail; i++) {
@@ -67,7 +69,10 @@ static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)
 
 void sim_sq_look(struct sim_thread *th, struct sim_sq *sq)
 {
-    /* Acquire: the entries written before the tail moved; the slots read before the head moved. */
+    /*
+     * Acquire: SQEs are visible before the tail; CQ slots are read before the
+     * head moves.
+     */
     uint32_t tail = atomic_load_explicit(sq->doorbell, memory_order_acquire);
     uint32_t head = atomic_load_explicit(sq->cq->doorbell, memory_order_acquire);
 
@@ -95,7 +100,7 @@ static inline void mark_in_flight(struct sim_thread *th, const struct sim_sq *sq
     *word |= bit;
 }
 
-/* From the entry at head: the head behind it. */
+/* Fetches the entry at head. Returns the next head. */
 static SIM_HOT uint32_t fetch(struct sim_thread *th, const struct sim_sq *sq, uint32_t head,
                               struct nvme_sqe *sqe)
 {
@@ -130,7 +135,10 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
     unsigned n = fetchable(th, sq);
     uint32_t head = sq->head;
     sim_count(&th->count.commands, n);
-    /* All are marked in flight before the first completes: so were they in the driver's eyes. */
+    /*
+     * All CIDs are marked in flight before the first command completes, as the
+     * driver has submitted all of them.
+     */
     for (unsigned i = 0; i < n; i++) {
         batch[i] = sim_slot_take(th, sq);
         head = fetch(th, sq, head, &batch[i]->sqe);
@@ -140,7 +148,7 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
     return n > 0;
 }
 
-/* Doorbell words that belong to no queue: a store there is a mistake. */
+/* Doorbell words of no queue: a store to one is a mistake. */
 void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t step)
 {
     struct sim *s = th->s;

@@ -1,4 +1,4 @@
-/* Registers: what the driver reads and writes in BAR0 below the doorbells. BASE section 3.1. */
+/* Registers in BAR0 below the doorbells. BASE section 3.1. */
 #include <string.h>
 
 #include "sim/sim_internal.h"
@@ -13,7 +13,8 @@ static struct sim *of(struct nvme_transport *t)
 
 static uint64_t capabilities(const struct sim *s)
 {
-    uint64_t to = s->cfg.ready_ms / 500 + 4; /* units of 500 ms, with air for a loaded machine */
+    uint64_t to =
+        s->cfg.ready_ms / 500 + 4; /* units of 500 ms, with a margin for a loaded machine */
 
     return (uint64_t)(s->cfg.max_depth - 1) | 1u << 16 | (to > 255 ? 255 : to) << 24 |
            (uint64_t)s->cfg.doorbell_stride << 32 | 1ull << 37;
@@ -25,7 +26,7 @@ static uint32_t ready(struct sim *s)
 
     if (s->stuck)
         return s->stuck_rdy;
-    /* After a disable the controller stays ready until its last copy has landed. */
+    /* After a disable CSTS.RDY stays 1 until the last copy has ended. */
     if (enabled ? sim_now() >= s->ready_at && s->running : !sim_drained(s))
         return NVME_CSTS_RDY;
     return 0;

@@ -1,4 +1,4 @@
-/* Controller threads: rounds of work, parking when idle, being paused. */
+/* Controller threads: rounds of work, sleep, pauses. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -10,18 +10,18 @@
 #include "sim/sim_internal.h"
 
 #define PARK_FIRST_NS (50 * 1000ull)
-#define PARK_WATCH_NS (1000 * 1000ull) /* the thread that watches all doorbells */
-#define PARK_LONG_NS  (4000 * 1000ull) /* the same, after a long idle time */
+#define PARK_WATCH_NS (1000 * 1000ull) /* thread 0, which polls all doorbells */
+#define PARK_LONG_NS  (4000 * 1000ull) /* thread 0 after a long idle time */
 #define LONG_IDLE_NS  (2000 * 1000 * 1000ull)
-#define ATTENDED_NS   (20 * 1000ull) /* the same, while somebody cannot kick */
-#define ATTENDED_SPIN (10 * 1000 * 1000ull)
-#define ATTENDED_IDLE (100 * 1000 * 1000ull) /* PARK_FIRST_NS from here on */
-#define PARK_MAX_NS   (100 * 1000 * 1000ull) /* the others, and a controller that is disabled */
+#define POLLED_NS     (20 * 1000ull) /* thread 0 with holders that cannot kick */
+#define POLLED_SPIN   (10 * 1000 * 1000ull)
+#define POLLED_IDLE   (100 * 1000 * 1000ull) /* idle time after which PARK_FIRST_NS applies */
+#define PARK_MAX_NS   (100 * 1000 * 1000ull) /* other threads, and a disabled controller */
 #define SWEEP_IDLE    64u                    /* rounds */
 #define SWEEP_BUSY    4096u
 #define WATCH_ROUNDS  16u
-#define SPINS_A_LOOK  32u /* rounds in vain from one look around to the next */
-#define SPINS_A_YIELD 64u /* likewise, where there are cores to spare */
+#define SPINS_A_LOOK  32u /* rounds without work between two visits of the other work */
+#define SPINS_A_YIELD 64u /* rounds without work between two yields, with spare cores */
 
 uint64_t sim_now(void)
 {
@@ -47,7 +47,10 @@ void sim_resume(struct sim *s)
     pthread_mutex_unlock(&s->gate_lock);
 }
 
-/* Between two pauses: lets the threads run, which a mutex alone does not promise. */
+/*
+ * Between two pauses: lets the threads run; an unlocked mutex alone does not
+ * guarantee that.
+ */
 void sim_nap(void)
 {
     struct timespec ts = {.tv_nsec = 100 * 1000};
@@ -55,7 +58,10 @@ void sim_nap(void)
     nanosleep(&ts, NULL);
 }
 
-/* Without it a busy thread would take its lock again before who pauses it has woken up. */
+/*
+ * Waits for the end of a pause. Without the gate a busy thread would take its
+ * lock again before the pausing thread is scheduled.
+ */
 static void pass_gate(struct sim *s)
 {
     if (atomic_load_explicit(&s->gate, memory_order_relaxed)) {
@@ -84,7 +90,10 @@ static bool anyone_parked(struct sim *s, unsigned from)
     return false;
 }
 
-/* Wakes the owners of doorbells that changed. Reads atomics only: any thread may call it. */
+/*
+ * Wakes the owners of changed doorbells. Uses atomics only: any thread may call
+ * it.
+ */
 static bool wake_owners(struct sim *s)
 {
     bool any = false;
@@ -104,8 +113,9 @@ static bool wake_owners(struct sim *s)
 }
 
 /*
- * The counter orders this against park(): of the two increments one comes later and sees what was
- * stored before the other. Either the caller sees the parked flag, or the thread sees the doorbell.
+ * The counter orders this against park(): of the two increments the later one
+ * sees the stores before the other. Either the caller sees the parked flag, or
+ * the thread sees the doorbell.
  */
 void sim_kick(struct nvme_transport *t)
 {
@@ -115,13 +125,13 @@ void sim_kick(struct nvme_transport *t)
     if (!anyone_parked(s, 0))
         return;
     if (!wake_owners(s))
-        sim_wake(&s->threads[0]); /* a doorbell of nobody, perhaps: let it look */
+        sim_wake(&s->threads[0]); /* the doorbell may belong to no queue: thread 0 checks */
 }
 
 /*
- * Thread 0 wakes the others, which takes a while: who expects the work has it to get on with. What
- * is expected is written down before the look whether it is parked, and park() looks for it after:
- * a thread that is about to sleep again, for milliseconds, does not.
+ * Thread 0 wakes the other threads, which takes time, so the caller does not.
+ * `expected` is stored before the parked flag is loaded, and park() loads it
+ * after its store: a thread that is about to sleep for milliseconds does not.
  */
 void sim_prewake(struct nvme_transport *t, unsigned queues)
 {
@@ -131,22 +141,26 @@ void sim_prewake(struct nvme_transport *t, unsigned queues)
     sim_wake(&s->threads[0]);
 }
 
-/* Stores of the last one that nobody has looked at yet are looked at while they count as his. */
+/*
+ * Doorbell stores of the last holder are processed while they count as those of
+ * a holder.
+ */
 void sim_keep_polling(struct nvme_transport *t, int change)
 {
     struct sim *s = ((struct sim_transport *)t)->s;
 
     sim_pause(s);
     sim_sweep_doorbells(&s->threads[0], 0, s->doorbells_len / sizeof(uint32_t), 1);
-    atomic_fetch_add(&s->attended, (unsigned)change);
+    atomic_fetch_add(&s->silent_holders, (unsigned)change);
     sim_resume(s);
     sim_wake_all(s);
 }
 
 /*
- * A thread that waits for a doorbell or the DMA engine answers the sooner the less it does
- * meanwhile: it looks at the affairs of others now and then, and after it has slept. One counter,
- * whatever the rounds bring: with work every few rounds it looks no less often.
+ * The latency of a thread that polls a doorbell or the DMA engine is one loop:
+ * other work (sweeps, waking of threads) is done every SPINS_A_LOOK rounds and
+ * after a sleep. The counter does not depend on work found, so regular work
+ * does not make it rarer.
  */
 static bool looks_around(const struct sim_thread *th, bool worked)
 {
@@ -161,7 +175,10 @@ static void sweep_a_page(struct sim_thread *th)
     sim_sweep_doorbells(th, from, from + words, 1);
 }
 
-/* Real queues' words while idle, a page of all words now and then: these are 1024 loads. */
+/*
+ * Checks the words of existing queues while idle, and at times a page of all
+ * words: these are 1024 loads.
+ */
 static void look_for_strays(struct sim_thread *th, bool idle)
 {
     struct sim *s = th->s;
@@ -174,8 +191,8 @@ static void look_for_strays(struct sim_thread *th, bool idle)
 }
 
 /*
- * Each load waits for what another has written: not one after the other. The doorbells arrive while
- * the DMA engine is asked, and the entries while what it has done is completed.
+ * Each load is a cache miss, so the loads overlap: doorbells arrive while the
+ * DMA engine is polled, SQEs while its commands are completed.
  */
 static void look(struct sim_thread *th, bool at_queues)
 {
@@ -226,7 +243,10 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     return worked;
 }
 
-/* By thread 0: what others have to be woken for. Returns whether it is to stay awake itself. */
+/*
+ * Thread 0: wakes other threads that have work. True: thread 0 stays awake
+ * itself.
+ */
 static bool wake_others(struct sim *s, bool look)
 {
     unsigned expected = atomic_load_explicit(&s->expected, memory_order_relaxed)
@@ -253,7 +273,7 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
         bool ran = sim_admin_run(th->s);
         sim_resume(th->s);
         worked |= ran;
-        if (!ran) /* it waits for something that the other threads must do */
+        if (!ran) /* it waits for the other threads */
             sim_nap();
     }
     if (th->index == 0)
@@ -270,8 +290,8 @@ static bool news_for(struct sim_thread *th)
     if (th->index == 0 && atomic_load(&s->expected)) /* see sim_prewake() */
         return true;
     /*
-     * No round looks at doorbells then. Who enables the controller wakes all threads afterwards,
-     * and who sleeps through a hang has its end in next_due.
+     * No round polls doorbells in this state. Enabling the controller wakes all
+     * threads, and next_due is the end of a hang.
      */
     if (!atomic_load(&s->running) || sim_idle(s))
         return false;
@@ -290,7 +310,7 @@ static bool news_for(struct sim_thread *th)
     return false;
 }
 
-/* true when somebody woke the thread, rather than the time being up. */
+/* True: the thread was woken; false: the time has passed. */
 static bool park(struct sim_thread *th, uint64_t ns)
 {
     struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
@@ -304,25 +324,25 @@ static bool park(struct sim_thread *th, uint64_t ns)
 }
 
 struct rest {
-    uint64_t since; /* the last work, or call to it */
+    uint64_t since; /* time of the last work or wake-up */
     uint64_t ns;    /* the next sleep */
 };
 
 static bool keeps_polling(const struct sim_thread *th)
 {
-    return th->index == 0 && atomic_load_explicit(&th->s->attended, memory_order_relaxed);
+    return th->index == 0 && atomic_load_explicit(&th->s->silent_holders, memory_order_relaxed);
 }
 
-/* As spin_us has it. */
+/* True if spin_us is that of a machine with spare cores. */
 static bool has_cores_to_spare(const struct sim_thread *th)
 {
     return th->s->spin_us >= SIM_SPIN_US;
 }
 
-/* Spinning long needs a core to spare for it. */
+/* Polling for long needs a spare core. */
 static uint64_t spin_ns(const struct sim_thread *th)
 {
-    return keeps_polling(th) && has_cores_to_spare(th) ? ATTENDED_SPIN : th->s->spin_us * 1000u;
+    return keeps_polling(th) && has_cores_to_spare(th) ? POLLED_SPIN : th->s->spin_us * 1000u;
 }
 
 static void spin(struct sim_thread *th)
@@ -336,11 +356,11 @@ static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
     if (th->index != 0 || !atomic_load(&th->s->running))
         return PARK_MAX_NS;
     if (keeps_polling(th))
-        return idle_ns < ATTENDED_IDLE ? ATTENDED_NS : PARK_FIRST_NS;
+        return idle_ns < POLLED_IDLE ? POLLED_NS : PARK_FIRST_NS;
     return idle_ns < LONG_IDLE_NS ? PARK_WATCH_NS : PARK_LONG_NS;
 }
 
-/* Spins for a while after the last work, then sleeps, longer each time. */
+/* Polls for a while after the last work, then sleeps, longer each time. */
 static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 {
     uint64_t now = sim_now(), longest = longest_sleep(th, now - r->since);
@@ -360,9 +380,10 @@ static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 }
 
 /*
- * With two processors for each thread, each keeps to a share of them: of threads that are woken
- * together two are put on one processor now and then, where one works for milliseconds while the
- * other waits and processors have nothing to do.
+ * With two processors for each thread, each thread is bound to its share of
+ * them. Otherwise the scheduler at times puts two threads that are woken
+ * together on one processor, where one waits for milliseconds while processors
+ * are idle.
  */
 static void keep_apart(const struct sim_thread *th)
 {
@@ -387,7 +408,7 @@ static void *thread_main(void *arg)
 
     keep_apart(th);
     pthread_setname_np(pthread_self(), "sim");
-    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* ns; the default would double a short sleep */
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* ns; the default doubles a short sleep */
     while (!atomic_load(&th->stop)) {
         if (locked_round(th, &next_due)) {
             rest = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};

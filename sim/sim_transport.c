@@ -1,4 +1,6 @@
-/* The controller as its driver gets it: created, reset from outside, closed. */
+/*
+ * Transport of the simulated controller: created, reset from outside, closed.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 #include "sim/sim_internal.h"
 
 /*
- * Bounds, no more: 10 GB of dirty pages at 17 MB/s; and what comes while a sync is under way waits
+ * Upper bounds: 10 GB of dirty pages at 17 MB/s; a request during a sync waits
  * for the next one as well.
  */
 #define SYNC_MS    600000u
@@ -20,7 +22,9 @@ static struct sim *of(struct nvme_transport *t)
     return ((struct sim_transport *)t)->s;
 }
 
-/* What a function level reset leaves. All but the first of its life: threads paused. */
+/*
+ * Registers after a function level reset. Threads paused, except at creation.
+ */
 static void registers_clear(struct sim *s)
 {
     s->aqa = 0;
@@ -89,8 +93,8 @@ static const struct nvme_transport_ops transport_ops = {
 };
 
 /*
- * A driver in another process maps them, too, and must not be able to take them away: the seal. In
- * the file they lie where they lie in BAR0.
+ * A driver in another process maps the doorbells as well; the seal prevents it
+ * from shrinking them. Their offset in the file is that in BAR0.
  */
 static int make_doorbells(struct sim *s, int fd)
 {

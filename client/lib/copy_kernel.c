@@ -14,23 +14,23 @@
 
 #define KERNEL   "gq_copy_kernel_kernel"
 #define MAX_SETS 64u
-#define AWAKE_NS 100000u /* after the last launch */
+#define AWAKE_NS 100000u /* polling time after the last launch */
 /*
- * Where other kernels of the application fill the GPU, a block that has left waits for some of
- * theirs to end, a millisecond or so, before it finds room again.
+ * A block that has ended finds no room on a GPU filled by other kernels of the
+ * application until one of them ends, after a millisecond or so.
  */
 #define IDLE_NS     2000000u
-#define SLEEP_S     1 /* at most, before it looks again */
+#define SLEEP_S     1 /* maximum, then work is checked again */
 #define INITIAL_MAX 16u
 
-/* One of the drive's threads posts here. */
+/* One mailbox; one thread of the drive posts to it. */
 struct set {
     struct copy_kernel *copy_kernel;
     struct gq_keeper keeper;
     void *streams[GQ_KEEPER_STREAMS];
 };
 
-/* A buffer that was announced, and is again for a new lease. */
+/* A buffer, announced to the mount for each lease. */
 struct known {
     uint64_t id, key, base;
 };
@@ -49,7 +49,7 @@ struct copy_kernel {
     pthread_t thread;
     _Atomic bool stopping;
 
-    pthread_mutex_t lock; /* protects buffers, and whether it is attached from their view */
+    pthread_mutex_t lock; /* protects the fields below */
     bool attached;
     struct known *known;
     size_t n_known, max_known;
@@ -107,7 +107,10 @@ static bool is_needed(const struct copy_kernel *c)
     return false;
 }
 
-/* The exchange comes before the last poll: a poster that posts after it wakes this thread. */
+/*
+ * The exchange precedes the last check: a post after the check wakes this
+ * thread.
+ */
 static void sleep_until_rung(struct copy_kernel *c)
 {
     const struct timespec bound = {.tv_sec = SLEEP_S};
@@ -117,7 +120,7 @@ static void sleep_until_rung(struct copy_kernel *c)
     __atomic_exchange_n(&c->head->asleep, 0, __ATOMIC_ACQ_REL);
 }
 
-/* Ends when the GPU fails: the daemon copies then, after a second without an answer. */
+/* Ends if the GPU fails: the daemon makes the copies after one second. */
 static void *serve(void *arg)
 {
     struct copy_kernel *c = arg;
@@ -147,7 +150,7 @@ static void stop(struct copy_kernel *c)
 static int check_reply(const struct gpunvme_reply_copy_kernel *t)
 {
     if (t->layout != GPUNVME_COPY_KERNEL_LAYOUT)
-        return gpunvme_fail(-EPROTO, "the mount's copiers are of another kind");
+        return gpunvme_fail(-EPROTO, "the mount's mailboxes have another layout");
     if (t->sets == 0 || t->sets > MAX_SETS || t->blocks == 0 || t->blocks > GQ_COPY_KERNEL_BLOCKS ||
         t->len < GQ_MAILBOX_BYTES(t->sets))
         return gpunvme_fail(-EPROTO, "the mount has %u x %u mailboxes in %llu bytes", t->sets,
@@ -155,7 +158,7 @@ static int check_reply(const struct gpunvme_reply_copy_kernel *t)
     return 0;
 }
 
-/* The socket has closed on the question; the ioctl knows why. */
+/* The socket has closed instead of a reply; the ioctl returns the reason. */
 static int refused(const struct copy_kernel *c, int err)
 {
     struct gpunvme_ioc_copy_kernel arg = {.lease_id = c->lease_id, .lease_key = c->lease_key};
@@ -163,8 +166,8 @@ static int refused(const struct copy_kernel *c, int err)
     if (why != -EDQUOT && why != -EBUSY)
         return err;
     (void)gpunvme_fail(why, why == -EDQUOT
-                                ? "this user has as many copiers on the mount as one may have"
-                                : "all copiers of the mount are taken");
+                                ? "this user has the maximum of copy kernels on the mount"
+                                : "all copy kernels of the mount are in use");
     return why;
 }
 
@@ -216,7 +219,7 @@ static int open_sets(struct copy_kernel *c, const struct gpunvme_reply_copy_kern
     return err;
 }
 
-/* Kernels end soon: nothing is posted any more. */
+/* The kernels end after their idle time: no copies are posted any more. */
 static void close_sets(struct copy_kernel *c)
 {
     const struct memory_space *p = &c->space;
@@ -233,7 +236,10 @@ static void close_sets(struct copy_kernel *c)
     memory_space_unshare(p, &c->mailboxes);
 }
 
-/* Under the lock. What the mount does not take, it copies itself. */
+/*
+ * Under the lock. Copies into a buffer that the mount refuses are made by the
+ * daemon.
+ */
 static void announce(const struct copy_kernel *c, const struct known *k)
 {
     struct gpunvme_ioc_copy_kernel arg = {.lease_id = c->lease_id,
@@ -282,7 +288,7 @@ void copy_kernel_detach(struct copy_kernel *c)
 
 /* --- Buffers --------------------------------------------------------------------------------- */
 
-/* Under the lock. Room for one more, or false. */
+/* Under the lock. Makes room for one more entry; false: no memory. */
 static bool has_room(struct copy_kernel *c)
 {
     if (c->n_known < c->max_known)

@@ -1,15 +1,16 @@
 /*
- * A copy kernel for simulated drives: a kernel in this process's own context that makes the copies
- * of leased queues, for the daemon's are made in turns of milliseconds while a kernel of ours runs.
- * Everything works without it, slower; drives of hardware need none. This is the keeper's half of
- * cuda/gq_mailbox.h: a thread that launches the kernel where copies are posted and none runs, and
- * sleeps meanwhile.
+ * The copy kernel of an application on a simulated drive: a kernel in the
+ * context of this process that makes the copies for leased queues. Copies by
+ * the daemon take turns of milliseconds with a running kernel of this process.
+ * Without it all functions work and are slower; drives of hardware do not need
+ * it. This file is the keeper of cuda/gq_mailbox.h: a thread that launches the
+ * kernel if copies are posted and none runs, and otherwise sleeps.
  *
- * The kernel takes a few blocks of 320 threads for each of the drive's threads, which end when they
- * have had nothing to do for 2 ms, or after 0.1 s, to be launched anew. A kernel of the
- * application's that waits for reads on every multiprocessor and leaves no room for one more block
- * keeps it from starting: after a second the daemon copies again, and such reads may end by their
- * deadline.
+ * The kernel has a few blocks of 320 threads for each thread of the drive.
+ * Blocks end after 2 ms without work, or after 0.1 s, and are launched again. A
+ * kernel of the application that waits for reads on every multiprocessor, and
+ * leaves no room for one more block, prevents the launch: after one second the
+ * daemon makes the copies, and such reads may exceed their deadline.
  */
 #ifndef CLIENT_LIB_COPY_KERNEL_H
 #define CLIENT_LIB_COPY_KERNEL_H
@@ -19,18 +20,22 @@
 
 struct copy_kernel;
 
-/* *out NULL, and 0: none is needed here, or the library has no code for it. */
+/* 0 and *out NULL: not needed on this mount, or the library has no device code. */
 int copy_kernel_open(struct gpunvme *g, const struct memory_space *p, struct copy_kernel **out);
 void copy_kernel_close(struct copy_kernel *c); /* NULL: nothing */
 
 /*
- * Serves the queues of a lease from now on, and all buffers that it knows. An error: not at all.
- * Detached when the lease has ended; nothing if it is not attached.
+ * Serves the queues of a lease with all known buffers until detached; after an
+ * error it is not attached. Detaching comes after the end of the lease, and has
+ * no effect if not attached.
  */
 int copy_kernel_attach(struct copy_kernel *c, uint64_t id, uint64_t key);
 void copy_kernel_detach(struct copy_kernel *c);
 
-/* Buffers; base: the address of the first page. What cannot be served is copied by the daemon. */
+/*
+ * Adds and removes a buffer; base: address of its first page. Copies into other
+ * buffers are made by the daemon.
+ */
 void copy_kernel_add(struct copy_kernel *c, const struct gpunvme_buffer *b, uint64_t base);
 void copy_kernel_remove(struct copy_kernel *c, const struct gpunvme_buffer *b);
 

@@ -10,7 +10,10 @@
 #include "sim/serve/serve_dma.h"
 #include "sim/sim.h"
 
-/* Written by the serving thread alone; the handler, on any thread, reads host and size. */
+/*
+ * Written by the serving thread only; the handler, on any thread, reads host
+ * and size.
+ */
 static struct {
     uint64_t iova;
     _Atomic uintptr_t host; /* 0: free */
@@ -19,7 +22,10 @@ static struct {
 
 static int torn = -1; /* eventfd */
 
-/* Async-signal-safe: atomics and system calls. The mapping of a file goes, its place stays. */
+/*
+ * Async-signal-safe: atomics and system calls. The mapping of the file is
+ * replaced by zeros at the same addresses.
+ */
 static bool patch(uintptr_t at)
 {
     for (size_t i = 0; i < DMA_MAX_MAPS; i++) {
@@ -41,7 +47,9 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 
     (void)context;
     if (!patch((uintptr_t)info->si_addr) || write(torn, &one, sizeof(one)) < 0)
-        signal(sig, SIG_DFL); /* not the client's memory: the access is repeated, and kills */
+        signal(
+            sig,
+            SIG_DFL); /* not memory of the client: the access is repeated and kills the process */
     errno = saved;
 }
 
@@ -105,7 +113,8 @@ int dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd)
         return -errno;
     table[i].iova = m->addr;
     atomic_store(&table[i].size, m->size);
-    atomic_store(&table[i].host, (uintptr_t)p); /* last: the handler takes it for whole */
+    atomic_store(&table[i].host,
+                 (uintptr_t)p); /* stored last: the entry is complete for the handler */
     struct nvme_mem mem = {.addr = p, .len = m->size, .fd = -1};
     rc = sim_map_at(t, &mem, m->addr);
     if (rc) {

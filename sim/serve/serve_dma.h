@@ -1,7 +1,7 @@
 /*
- * The client's memory, mapped into this process and into the controller. A process has one table,
- * because the handler of SIGBUS must find it: a client can take pages away under us by shrinking
- * its file.
+ * The client's memory, mapped into this process and into the controller. The
+ * table is one for the process, because the handler of SIGBUS uses it: a client
+ * can remove pages by shrinking its file.
  */
 #ifndef SIM_SERVE_SERVE_DMA_H
 #define SIM_SERVE_SERVE_DMA_H
@@ -16,8 +16,9 @@ extern "C" {
 #define DMA_MAX_MAPS 4096 /* at a time */
 
 /*
- * From now on memory that its owner has taken away reads as zeros, all of the mapping, and *torn_fd
- * (an eventfd of the table's) becomes readable. 0 or -errno.
+ * Installs the handler of SIGBUS: a mapping of which the client has removed
+ * pages is replaced by zeros, and *torn_fd (an eventfd of the table) becomes
+ * readable. 0 or -errno.
  */
 int dma_guard(int *torn_fd);
 

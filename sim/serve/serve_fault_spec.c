@@ -163,7 +163,7 @@ static int parse_key(int key, char *value, struct sim_fault *f)
     return number_parse(value, limits[key], &n) == 0 ? set_number((enum key)key, n, f) : -EINVAL;
 }
 
-/* What a rule cannot do without. */
+/* The key that a rule of this kind requires and lacks, or NULL. */
 static const char *missing(const struct sim_fault *f)
 {
     if (f->kind == SIM_FAULT_STATUS && !f->status)

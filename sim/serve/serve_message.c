@@ -1,4 +1,6 @@
-/* Framing. Header and payload are read apart: descriptors then belong to one message for certain.
+/*
+ * Framing. Header and payload are read separately, so that descriptors belong
+ * to one message only.
  */
 #include <errno.h>
 #include <string.h>
@@ -32,7 +34,10 @@ static void keep_fds(struct message *m, struct msghdr *h)
         m->too_many_fds = true;
 }
 
-/* Up to len bytes: their number, 0 when there are none for now, or -errno. */
+/*
+ * Receives up to len bytes. Returns their number, 0: none at present, or
+ * -errno.
+ */
 static ssize_t receive_some(int sock, struct message *m, void *to, size_t len)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_MAX_FDS * sizeof(int))];
@@ -52,7 +57,7 @@ static ssize_t receive_some(int sock, struct message *m, void *to, size_t len)
     return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 }
 
-/* The message's first `until` bytes: 1 when they are there. */
+/* Receives the first `until` bytes of the message. 1: complete. */
 static int receive_until(int sock, struct message *m, void *to, size_t from, size_t until)
 {
     while (m->have < until) {
@@ -97,7 +102,10 @@ static void attach_fd(struct msghdr *h, char *control, size_t len, int fd)
     memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 }
 
-/* All of it, the descriptor with the first byte. The socket has a time limit for sending. */
+/*
+ * Sends the message; the descriptor goes with the first byte. The socket has a
+ * time limit for sending.
+ */
 static int send_all(int sock, struct msghdr *h)
 {
     while (h->msg_iovlen > 0) {

@@ -1,6 +1,6 @@
 /*
- * vfio-user messages on a stream socket: one is received at a time, in as many pieces as it comes,
- * with the descriptors that travel beside it. The peer is not trusted.
+ * vfio-user messages on a stream socket. One message is received at a time, in
+ * parts, with its descriptors. The peer is not trusted.
  */
 #ifndef SIM_SERVE_SERVE_MESSAGE_H
 #define SIM_SERVE_SERVE_MESSAGE_H
@@ -27,29 +27,30 @@ struct message {
     bool too_many_fds; /* the rest were closed */
 };
 
-/* What answers a message. error: an errno; with one, nothing else is sent. */
+/* The reply to a message. error: an errno; the reply then has no payload. */
 struct reply {
     unsigned char payload[MESSAGE_MAX_PAYLOAD];
     size_t len;
-    int fd; /* sent along; not closed. -1: none */
+    int fd; /* sent with the reply; not closed. -1: none */
     int error;
 };
 
-/* Bytes of payload of a message that has come whole. */
+/* Bytes of payload of a complete message. */
 static inline size_t message_len(const struct message *m)
 {
     return m->header.size - sizeof(m->header);
 }
 
 /*
- * Receives what is there, without waiting: 1 when the message is whole, 0 when more is to come.
- * -ECONNRESET: the peer has closed. -EPROTO: the header's size cannot be; what follows has no
- * beginning, so the connection is of no more use. The message must be zero at first.
+ * Receives without waiting: 1: the message is complete, 0: it is not.
+ * -ECONNRESET: the peer has closed. -EPROTO: the size in the header is invalid;
+ * the next message cannot be found, so the connection is unusable.
+ * Precondition: the message is zero.
  */
 int message_receive(int sock, struct message *m);
-/* Closes its descriptors and makes it ready for the next. */
+/* Closes the descriptors of the message and clears it for the next one. */
 void message_done(struct message *m);
-/* Sends the answer to `to`: 0 or -errno, -ETIMEDOUT when the peer does not read. */
+/* Sends the reply to `to`: 0 or -errno, -ETIMEDOUT: the peer does not read. */
 int message_reply(int sock, const struct vfio_user_header *to, const struct reply *r);
 
 #ifdef __cplusplus

@@ -126,7 +126,7 @@ static void set_second(struct options *o, struct argp_state *state, const char *
         argp_error(state, "--second-client: '%s' is neither refuse nor wait", arg);
 }
 
-/* Those that are a yes. */
+/* Sets the options without a value. */
 static bool set_flag(struct options *o, int key)
 {
     bool *const flags[] = {
@@ -178,7 +178,9 @@ static error_t set_number(struct options *o, struct argp_state *state, int key, 
     }
 }
 
-/* What no single option shows to be wrong, but the simulator would refuse without a word. */
+/*
+ * Checks combinations of options that the simulator refuses without a reason.
+ */
 static void check(const struct options *o, struct argp_state *state)
 {
     const struct sim_config *c = &o->cfg;
@@ -241,7 +243,7 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* An image has its own size. */
+/* The size of an image is that of its file. */
 static void settle(struct options *o)
 {
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)

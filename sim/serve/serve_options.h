@@ -15,11 +15,11 @@ struct options {
     unsigned n_faults;
     bool no_mmap;
     bool stuck;       /* CSTS.RDY never follows CC.EN */
-    bool wait_second; /* a second client waits, rather than being refused */
+    bool wait_second; /* a second client waits instead of being refused */
     bool strict;
 };
 
-/* Ends the process with a message when the command line cannot be. */
+/* Ends the process with a message if the command line is invalid. */
 void options_parse(struct options *o, int argc, char **argv);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "sim/serve/serve_pci.h"
 
-#define VENDOR_ID     0x1b36 /* Red Hat: "QEMU NVM Express Controller" has these two, too */
+#define VENDOR_ID     0x1b36 /* Red Hat: the ids of "QEMU NVM Express Controller" */
 #define DEVICE_ID     0x0010
 #define CLASS_NVME    0x010802u /* mass storage, non-volatile memory, NVM Express I/O controller */
 #define CAP_PM        0x40

@@ -10,7 +10,8 @@
 
 struct pci_config {
     uint8_t bytes[PCI_CONFIG_BYTES];
-    uint8_t writable[PCI_CONFIG_BYTES]; /* bits a write may change; others keep their value */
+    uint8_t
+        writable[PCI_CONFIG_BYTES]; /* bits that a write changes; all other bits keep their value */
 };
 
 /* As after power-on. bar0_bytes: a power of two. */

@@ -90,7 +90,10 @@ static void write_config(struct session *s, uint64_t offset, const void *from, u
 
 static int write_doorbell(struct session *s, uint64_t offset, uint32_t v)
 {
-    /* Release: the entries that the client wrote before it sent this. */
+    /*
+     * Release: SQEs that the client wrote before its message are visible before
+     * the doorbell.
+     */
     __atomic_store_n(doorbell(s, offset), v, __ATOMIC_RELEASE);
     s->t->ops->kick(s->t);
     return 0;

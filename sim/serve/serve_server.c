@@ -21,8 +21,8 @@
 #include "sim/serve/serve_session.h"
 #include "support/clock.h"
 
-#define BEGUN_MS       2000 /* in which the first message, and any that has begun, must come */
-#define SEND_MS        2000 /* a client must read its answers */
+#define BEGUN_MS       2000 /* time limit of the first message, and of a message in part */
+#define SEND_MS        2000 /* time limit for sending a reply */
 #define MISTAKES_SHOWN 16u
 
 struct server {
@@ -49,7 +49,7 @@ static void say(const char *object, const char *fmt, ...)
     fputc('\n', stderr);
 }
 
-/* A socket file that nobody listens on is what a killed server leaves. */
+/* Removes the socket file of a killed server: one without a listener. */
 static int remove_stale(const struct sockaddr_un *sa)
 {
     struct stat st;
@@ -82,7 +82,7 @@ static int open_listener(const char *path)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    mode_t old = umask(077); /* whoever connects may read and write the drive */
+    mode_t old = umask(077); /* a connection gives read and write access to the drive */
     rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0 ? 0 : -errno;
     umask(old);
     if (rc == 0 && listen(fd, 8) != 0)
@@ -94,7 +94,10 @@ static int open_listener(const char *path)
     return fd;
 }
 
-/* Blocked in all threads, for those of the controller are started afterwards. */
+/*
+ * Blocked in all threads: those of the controller are started later and inherit
+ * the mask.
+ */
 static int open_signals(void)
 {
     sigset_t set;
@@ -109,7 +112,7 @@ static int open_signals(void)
     return fd < 0 ? -errno : fd;
 }
 
-/* A controller as after power-on, for the next client. */
+/* Starts a controller in the state after power-on for the next client. */
 static void start_session(struct server *s, struct nvme_transport *t)
 {
     s->session.sim = s->sim;
@@ -121,7 +124,10 @@ static void start_session(struct server *s, struct nvme_transport *t)
         sim_stick(s->sim);
 }
 
-/* That a client is gone without a word is no mistake of a driver: the controller is reset first. */
+/*
+ * The controller is reset first: a client that ends without a disable is no
+ * mistake of a driver.
+ */
 static void unplug(struct server *s)
 {
     s->session.t->ops->write32(s->session.t, NVME_REG_CC, 0);
@@ -138,7 +144,7 @@ static int end_client(struct server *s)
     s->client = -1;
     s->deadline = 0;
     message_done(&s->in);
-    /* New doorbells, too: the client may still have the old ones mapped. */
+    /* New doorbells as well: the client may still have the old ones mapped. */
     unplug(s);
     int rc = sim_attach(s->sim, &t);
     if (rc) {
@@ -155,7 +161,7 @@ static void take_client(struct server *s)
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
 
     if (fd < 0)
-        return; /* it is gone again, or descriptors are short: it may try once more */
+        return; /* the client has gone, or descriptors are short: it may connect again */
     if (s->client >= 0) {
         close(fd);
         return;
@@ -171,7 +177,10 @@ static void show_mistake(const struct server *s, unsigned before)
         say("client", "%s", s->session.last_mistake);
 }
 
-/* False: the client is to go. Its descriptors are closed by the time it has the answer. */
+/*
+ * False: the connection ends. The descriptors of the message are closed before
+ * the reply is sent.
+ */
 static bool answer(struct server *s)
 {
     const struct vfio_user_header head = s->in.header;
@@ -186,7 +195,10 @@ static bool answer(struct server *s)
     return message_reply(s->client, &head, &s->out) == 0 && go_on;
 }
 
-/* The header's size cannot be, so nothing after it can be understood: say so, and part. */
+/*
+ * The size in the header is invalid, so later messages cannot be found: an
+ * error reply, then the end of the connection.
+ */
 static void reject(struct server *s)
 {
     s->out.error = EPROTO;
@@ -247,8 +259,8 @@ static int time_left(const struct server *s)
 }
 
 /*
- * poll() may have looked at the client just before it hung up, and at the listener after the next
- * one came: that one is not a second.
+ * poll() may have checked the client before its hang-up, and the listener after
+ * the next connection: that one is not a second client.
  */
 static bool is_quiet(int client)
 {
@@ -285,7 +297,9 @@ static int turn(struct server *s)
     return 0;
 }
 
-/* So that the error line can name the image. */
+/*
+ * Checks the images in advance, so that the error line names the one concerned.
+ */
 static int check_images(const struct sim_config *c)
 {
     for (unsigned i = 0; i < c->namespaces; i++) {

@@ -5,8 +5,9 @@
 #include "sim/serve/serve_options.h"
 
 /*
- * Serves until SIGTERM or SIGINT. SIGUSR1: the controller gets stuck, SIGUSR2: it is pulled out.
- * 0; -errno after an error line; 1 when a driver made mistakes, which have been printed.
+ * Serves until SIGTERM or SIGINT. SIGUSR1: sim_stick(), SIGUSR2: sim_remove().
+ * Returns 0; -errno after an error line; 1 if a driver made mistakes, which
+ * have been printed.
  */
 int server_run(const struct options *o);
 

@@ -1,4 +1,6 @@
-/* What each message does. Nothing in a message is believed before it is checked. */
+/*
+ * The effect of each message. All fields of a message are checked before use.
+ */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,7 +31,7 @@ void session_mistake(struct session *s, const char *fmt, ...)
     s->mistakes++;
 }
 
-/* The payload's first len bytes; false when there are fewer. */
+/* Copies the first len bytes of the payload; false if it is shorter. */
 static bool take(const struct message *m, void *to, size_t len)
 {
     if (message_len(m) < len)
@@ -60,7 +62,7 @@ static int get_info(struct session *s, const struct message *m, struct reply *r)
     return 0;
 }
 
-/* The doorbells lie in their file where they lie in BAR0. */
+/* The offset of the doorbells in their file is that in BAR0. */
 static void put_bar0(const struct session *s, struct vfio_user_region_info *info, uint32_t room,
                      struct reply *r)
 {
@@ -71,7 +73,7 @@ static void put_bar0(const struct session *s, struct vfio_user_region_info *info
 
     info->flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
     info->argsz = sizeof(*info) + sizeof(head) + sizeof(area);
-    if (room < info->argsz) { /* the client is to ask again with more room */
+    if (room < info->argsz) { /* the client repeats the request with more room */
         put(r, info, sizeof(*info));
         return;
     }
@@ -99,7 +101,10 @@ static int get_region_info(struct session *s, const struct message *m, struct re
     return 0;
 }
 
-/* INTx and the two events of VFIO, of which none ever comes; no MSI, no MSI-X. */
+/*
+ * INTx and the two events of VFIO, none of which is ever raised; no MSI, no
+ * MSI-X.
+ */
 static uint32_t irq_count(uint32_t index)
 {
     return index == VFIO_PCI_MSI_IRQ_INDEX || index == VFIO_PCI_MSIX_IRQ_INDEX ? 0 : 1;
@@ -129,7 +134,10 @@ static bool one_bit(uint32_t v)
     return v && !(v & (v - 1));
 }
 
-/* Checked and accepted; the descriptors are closed with the message, for nothing ever fires. */
+/*
+ * Checked and accepted. The descriptors are closed with the message, as no
+ * interrupt is ever raised.
+ */
 static int set_irqs(struct session *s, const struct message *m, struct reply *r)
 {
     struct vfio_user_irq_set in;
@@ -201,7 +209,7 @@ static int unmap_dma(struct session *s, const struct message *m, struct reply *r
     return rc;
 }
 
-/* As the kernel's VFIO: the configuration space is as it was before. */
+/* As in the kernel's VFIO the configuration space is unchanged. */
 static int reset(struct session *s, const struct message *m, struct reply *r)
 {
     (void)r;
@@ -250,7 +258,10 @@ static int dispatch(struct session *s, const struct message *m, struct reply *r)
     return commands[c].handle(s, m, r);
 }
 
-/* Asking for what is not offered is none, nor is a drive that is gone. */
+/*
+ * A request for an unsupported feature is no mistake, nor is one to a drive
+ * that is gone.
+ */
 static bool is_mistake(int error)
 {
     return error == EINVAL || error == EEXIST || error == ENOENT || error == EACCES;

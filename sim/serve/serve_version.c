@@ -21,7 +21,9 @@ static int parse_fds(struct session *s, struct json_object *caps)
     return 0;
 }
 
-/* Of what a client can say only the number of descriptors it takes matters here. */
+/*
+ * The maximum of descriptors is the only capability of a client that is used.
+ */
 static int parse_capabilities(struct session *s, const char *text, size_t len)
 {
     struct json_object *top, *caps;

@@ -1,4 +1,6 @@
-/* The daemon's copy kernel without a device: what CUDA answers, and the kernel counts, is made up.
+/*
+ * The daemon's copy kernel without a device: results of CUDA and counts of the
+ * kernel are fakes.
  */
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -98,7 +100,7 @@ class GqCopyKernel : public testing::Test
     {
         return gq_copy_kernel_submit(copy_kernel_, &kCopy, 1, &ticket_);
     }
-    // The last answer of as many questions as it takes to look at all.
+    // Polls as often as a check of the streams takes. Returns the last result.
     int poll() const
     {
         int rc = 0;
@@ -106,12 +108,12 @@ class GqCopyKernel : public testing::Test
             rc = gq_copy_kernel_poll(copy_kernel_, &ticket_);
         return rc;
     }
-    // The kernel has copied all there is.
+    // Counts all batches as copied by the kernel.
     static void count_all()
     {
         memcpy(mailboxes->done.of, mailboxes->posted.of, sizeof(mailboxes->done.of));
     }
-    // And has left.
+    // Stores the end of the kernel.
     static void leave()
     {
         memcpy(mailboxes->ended.of, mailboxes->launched.of, sizeof(mailboxes->ended.of));
@@ -133,7 +135,7 @@ TEST_F(GqCopyKernel, IsLaunchedForWorkAndAgainWhenItHasLeft)
     }
 }
 
-TEST_F(GqCopyKernel, LeavingWithWorkUndoneIsSeenByWhoWaits)
+TEST_F(GqCopyKernel, AnEndWithWorkLeftIsSeenByAWait)
 {
     ASSERT_EQ(submit(), 0);
     leave();
@@ -146,7 +148,7 @@ TEST_F(GqCopyKernel, LeavingWithWorkUndoneIsSeenByWhoWaits)
 TEST_F(GqCopyKernel, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
 {
     launch_result = cudaErrorLaunchOutOfResources;
-    ASSERT_EQ(submit(), 0) << "who waits is told";
+    ASSERT_EQ(submit(), 0) << "a wait reports it";
     EXPECT_EQ(poll(), -EIO);
     launch_result = cudaSuccess;
     EXPECT_EQ(poll(), -EIO);
@@ -160,7 +162,7 @@ TEST_F(GqCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
 
     ASSERT_EQ(submit(), 0);
     first = ticket_;
-    mailboxes->ended.of[1] = mailboxes->launched.of[1]; // block 0 stays
+    mailboxes->ended.of[1] = mailboxes->launched.of[1]; // block 0 keeps running
     launch_result = cudaErrorLaunchOutOfResources;
     ASSERT_EQ(submit(), 0);
     EXPECT_EQ(poll(), 0) << "some of it may be copied yet";
@@ -169,7 +171,7 @@ TEST_F(GqCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
     EXPECT_EQ(poll(), -EIO);
 }
 
-TEST_F(GqCopyKernel, AFaultIsSeenByWhoWaitsForCopiesOrForRoom)
+TEST_F(GqCopyKernel, AFaultIsSeenByAWaitForCopiesOrForRoom)
 {
     int rc;
 

@@ -1,7 +1,6 @@
-/* A process that plays a remote copy kernel: keeper and kernel are one thread, copies are memcpy().
- */
-#ifndef TESTS_CUDA_GQ_FAKE_REMOTE_H
-#define TESTS_CUDA_GQ_FAKE_REMOTE_H
+/* A fake peer: keeper and kernel are one thread, copies are memcpy(). */
+#ifndef TESTS_CUDA_GQ_FAKE_PEER_H
+#define TESTS_CUDA_GQ_FAKE_PEER_H
 
 #include <atomic>
 #include <cstring>
@@ -15,16 +14,16 @@
 
 #include "cuda/gq_peer_window.h"
 
-class FakeRemote
+class FakePeer
 {
   public:
     /*
-     * Blocks with nothing to do for `idle` rounds end, as the kernel does after a while. Counts its
-     * copies; ThreadSanitizer, which does not know that mailboxes are mapped twice, sees by that
-     * count what comes before what: sync() it before posting and after polling.
+     * Blocks end after `idle` rounds without work. `copies` counts the copies.
+     * ThreadSanitizer does not know that mailboxes are mapped twice: sync() on
+     * the count, before posting and after polling, shows it the order.
      */
-    FakeRemote(int fd, size_t len, unsigned sets, unsigned blocks, std::atomic<uint64_t> &copies,
-               unsigned idle = 50)
+    FakePeer(int fd, size_t len, unsigned sets, unsigned blocks, std::atomic<uint64_t> &copies,
+             unsigned idle = 50)
         : copies_(copies), len_(len), idle_(idle), sets_(sets)
     {
         void *at = mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -43,7 +42,7 @@ class FakeRemote
         thread_ = std::thread([this] { serve(); });
     }
 
-    ~FakeRemote()
+    ~FakePeer()
     {
         stop_ = true;
         wake();
@@ -65,7 +64,7 @@ class FakeRemote
 
   private:
     struct Block {
-        uint32_t launch = 0, batch = 0; /* launch 0: does not run */
+        uint32_t launch = 0, batch = 0; /* launch 0: not running */
         unsigned idle = 0;
     };
     struct Set {
@@ -88,13 +87,13 @@ class FakeRemote
         return 0;
     }
 
-    /* The kernel's part: a slot is new when its words bear the number of its filling. */
+    /* The kernel: a slot is new if its words have the tag of its filling. */
     bool serve_block(Set &set, unsigned b)
     {
         Block &k = set.blocks[b];
         gq_mailboxes *m = set.keeper.m;
-        gq_copy_slot *slot = &m->slots[b * GQ_COPY_KERNEL_BOXES + k.batch % GQ_COPY_KERNEL_BOXES];
-        uint64_t tag = GQ_COPY_KERNEL_TAG(k.batch / GQ_COPY_KERNEL_BOXES + 1);
+        gq_copy_slot *slot = &m->slots[b * GQ_COPY_KERNEL_SLOTS + k.batch % GQ_COPY_KERNEL_SLOTS];
+        uint64_t tag = GQ_COPY_KERNEL_TAG(k.batch / GQ_COPY_KERNEL_SLOTS + 1);
         uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
 
         if (!k.launch)
@@ -144,7 +143,7 @@ class FakeRemote
         }
     }
 
-    /* As a keeper in its own thread has to. */
+    /* Sleeps as the thread of a keeper must. */
     void sleep()
     {
         const timespec bound = {5, 0};

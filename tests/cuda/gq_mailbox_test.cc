@@ -1,4 +1,4 @@
-/* What whoever takes a slot out of a mailbox may rely on. */
+/* Guarantees of a mailbox to the kernel that takes slots. */
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -12,7 +12,7 @@ extern "C" {
 namespace
 {
 
-/* One block, whose kernel does each batch as soon as it is posted. */
+/* One block, whose kernel executes each batch as soon as it is posted. */
 class GqMailbox : public testing::Test
 {
   protected:
@@ -28,18 +28,18 @@ class GqMailbox : public testing::Test
         m->done.of[0] = poster.posted[0];
     }
 
-    /* The slot that is filled next, and the number of that filling. */
+    /* The slot that is filled next, and the number of its filling. */
     const gq_copy_slot &next_slot() const
     {
-        return m->slots[poster.posted[0] % GQ_COPY_KERNEL_BOXES];
+        return m->slots[poster.posted[0] % GQ_COPY_KERNEL_SLOTS];
     }
 
     uint32_t next_fill() const
     {
-        return poster.posted[0] / GQ_COPY_KERNEL_BOXES + 1;
+        return poster.posted[0] / GQ_COPY_KERNEL_SLOTS + 1;
     }
 
-    /* With the slot that is filled next, from here on. */
+    /* Posts batches and checks the slot before each filling. */
     void expect_no_word_looks_new(unsigned batches)
     {
         for (unsigned batch = 0; batch < batches; batch++) {
@@ -54,18 +54,21 @@ class GqMailbox : public testing::Test
     gq_poster poster = {.m = m.get(), .blocks = 1, .posted = {}};
 };
 
-/* All words are loaded at once, so none may bear the tag of a filling before it is written. */
+/*
+ * All words are loaded at once: no word may have the tag of a filling before it
+ * is written.
+ */
 TEST_F(GqMailbox, NoWordLooksNewBeforeItIsFilled)
 {
-    expect_no_word_looks_new(600 * GQ_COPY_KERNEL_BOXES);
+    expect_no_word_looks_new(600 * GQ_COPY_KERNEL_SLOTS);
 }
 
-/* Tags go on where the number of batches begins at 0 again. */
+/* Tags continue where the number of batches wraps around to 0. */
 TEST_F(GqMailbox, NoWordLooksNewWhereNumbersWrapAround)
 {
-    poster.posted[0] = m->done.of[0] = 0 - 100 * GQ_COPY_KERNEL_BOXES;
-    expect_no_word_looks_new(600 * GQ_COPY_KERNEL_BOXES);
-    EXPECT_EQ(poster.posted[0], 500 * GQ_COPY_KERNEL_BOXES);
+    poster.posted[0] = m->done.of[0] = 0 - 100 * GQ_COPY_KERNEL_SLOTS;
+    expect_no_word_looks_new(600 * GQ_COPY_KERNEL_SLOTS);
+    EXPECT_EQ(poster.posted[0], 500 * GQ_COPY_KERNEL_SLOTS);
 }
 
 TEST_F(GqMailbox, ABoxSaysHowMuchThereIs)
@@ -83,7 +86,10 @@ TEST_F(GqMailbox, ABoxSaysHowMuchThereIs)
     }
 }
 
-/* Blocks get work one after the other, while those before them stay and the others end. */
+/*
+ * Blocks get work one after another, while the blocks before run and the
+ * remaining ones end.
+ */
 TEST(GqKeeper, ABlockIsLaunchedWhileAllOthersRun)
 {
     auto m = std::make_unique<gq_mailboxes>();
@@ -103,7 +109,7 @@ TEST(GqKeeper, ABlockIsLaunchedWhileAllOthersRun)
     EXPECT_FALSE(gq_keeper_is_needed(&keeper));
 }
 
-/* Whoever waits for it would wait for ever, were it taken for one that has not ended. */
+/* Otherwise the keeper would wait for its end without limit. */
 TEST(GqKeeper, ALaunchThatFailedIsNoLaunch)
 {
     auto m = std::make_unique<gq_mailboxes>();
@@ -137,7 +143,7 @@ TEST(GqKeeper, ALaunchThatFailedIsNoLaunch)
     }
 }
 
-/* A kernel takes 0 for a block that is not started, so its work would wait for ever. */
+/* 0 means a block that is not started, whose work would wait without limit. */
 TEST(GqKeeper, NumbersOfLaunchesWrapAroundPastZero)
 {
     auto m = std::make_unique<gq_mailboxes>();

@@ -1,8 +1,9 @@
 /*
- * The other process of the remote test: a copy kernel over the mailboxes of descriptor 3, for media
- * of descriptor 4, with a buffer of its own. Writes the buffer's handle, its address and the
- * media's to stdout, copies until a byte comes on stdin, then writes what the buffer holds to
- * stdout.
+ * The other process of gq_peer_test: a copy kernel over the mailboxes of
+ * descriptor 3, for media of descriptor 4, with its own buffer. Writes the
+ * handle and address of the buffer and the address of the media to stdout,
+ * copies until it reads a byte from stdin, then writes the contents of the
+ * buffer to stdout.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -32,7 +33,7 @@ static int run(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks
     return gq_copy_kernel_run(l, blocks, s->streams[stream]) == cudaSuccess ? 0 : -1;
 }
 
-/* Awake all the time: the test of sleeping is one without a GPU. */
+/* Polls without sleep: sleeping is tested without a GPU. */
 static void *serve(void *arg)
 {
     int err = 0;

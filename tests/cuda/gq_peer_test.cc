@@ -1,4 +1,6 @@
-/* Reads into GPU memory of another process, whose own copy kernel makes the copies. */
+/*
+ * Reads into GPU memory of another process, whose copy kernel makes the copies.
+ */
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -15,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLen = 2u << 20;
 
-/* Media on tmpfs: CUDA pins no pages of most other file systems. */
+/* Media on tmpfs: CUDA cannot pin pages of most other file systems. */
 class GqPeer : public GqTest
 {
   protected:
@@ -68,7 +70,9 @@ class GqPeer : public GqTest
         ASSERT_EQ(gq_buffer_add_window(b, peer, at[0], at[1]), 0);
     }
 
-    /* 4 KiB pieces of the media, none beside another: what they hold together. */
+    /*
+     * Reads 4 KiB pieces of the media, none adjacent. Returns their contents.
+     */
     Bytes scatter(uint64_t seed)
     {
         std::mt19937_64 rng(seed);
@@ -95,7 +99,7 @@ class GqPeer : public GqTest
         return out;
     }
 
-    /* Batches that the child has copied. */
+    /* Number of batches that the child has copied. */
     uint64_t batches()
     {
         void *at = mmap(nullptr, gq_peer_len(peer), PROT_READ, MAP_SHARED, gq_peer_fd(peer), 0);

@@ -1,4 +1,6 @@
-/* Copies that another process makes: which go there, and what becomes of those it does not make. */
+/*
+ * Copies by another process: their selection, and copies that it does not make.
+ */
 #include <cerrno>
 #include <chrono>
 #include <gtest/gtest.h>
@@ -31,31 +33,34 @@ uint64_t address(const void *p)
     return (uint64_t)(uintptr_t)p;
 }
 
-/* A remote's process has the media and its buffer at other addresses; `here` is made by us. */
+/*
+ * The process of a peer has media and buffer at other addresses; `here` is
+ * copied by the caller.
+ */
 struct Owner {
     gq_peer *peer = nullptr;
     Bytes *media_there;
     Bytes here = Bytes(kLen, 0), there = Bytes(kLen, 0);
     std::atomic<int> dropped{0};
     std::atomic<uint64_t> copies{0};
-    std::unique_ptr<FakeRemote> process;
+    std::unique_ptr<FakePeer> process;
 };
 
-class GqRoute : public testing::Test
+class GqPeerWindow : public testing::Test
 {
   protected:
-    GqRoute()
+    GqPeerWindow()
     {
         EXPECT_EQ(gq_peer_windows_open(kChannels, &windows), 0);
     }
-    ~GqRoute() override
+    ~GqPeerWindow() override
     {
         for (auto &o : owners)
             end(*o);
         gq_peer_windows_close(windows);
     }
 
-    Owner &owner(bool answers = true, bool routed = true)
+    Owner &owner(bool answers = true, bool peer_copy = true)
     {
         owners.push_back(std::make_unique<Owner>());
         Owner &o = *owners.back();
@@ -64,7 +69,7 @@ class GqRoute : public testing::Test
         open(o);
         if (answers)
             answer(o);
-        if (routed)
+        if (peer_copy)
             add_window(o);
         return o;
     }
@@ -81,8 +86,8 @@ class GqRoute : public testing::Test
     }
     static void answer(Owner &o)
     {
-        o.process = std::make_unique<FakeRemote>(gq_peer_fd(o.peer), gq_peer_len(o.peer), kChannels,
-                                                 kBlocks, o.copies);
+        o.process = std::make_unique<FakePeer>(gq_peer_fd(o.peer), gq_peer_len(o.peer), kChannels,
+                                               kBlocks, o.copies);
     }
     void add_window(Owner &o)
     {
@@ -104,34 +109,34 @@ class GqRoute : public testing::Test
         return {address(o.here.data() + at), address(media.data() + from), len};
     }
 
-    int submit(std::vector<gq_gather> &copies, gq_peer_copy *routed, unsigned channel = 0)
+    int submit(std::vector<gq_gather> &copies, gq_peer_copy *peer_copy, unsigned channel = 0)
     {
         for (auto &o : owners)
-            FakeRemote::sync(o->copies);
+            FakePeer::sync(o->copies);
         gq_peer_windows_lock(windows, channel);
-        int err =
-            gq_peer_windows_plan(windows, channel, copies.data(), (unsigned)copies.size(), routed);
+        int err = gq_peer_windows_plan(windows, channel, copies.data(), (unsigned)copies.size(),
+                                       peer_copy);
         if (!err)
-            gq_peer_windows_post(windows, channel, routed);
+            gq_peer_windows_post(windows, channel, peer_copy);
         gq_peer_windows_unlock(windows, channel);
         return err;
     }
-    int poll(gq_peer_copy *routed, unsigned *lost, unsigned channel = 0)
+    int poll(gq_peer_copy *peer_copy, unsigned *lost, unsigned channel = 0)
     {
         gq_peer_windows_lock(windows, channel);
-        int rc = gq_peer_windows_poll(windows, channel, routed, lost);
+        int rc = gq_peer_windows_poll(windows, channel, peer_copy, lost);
         gq_peer_windows_unlock(windows, channel);
         for (auto &o : owners)
-            FakeRemote::sync(o->copies);
+            FakePeer::sync(o->copies);
         return rc;
     }
-    /* 1, or -ESTALE and which part. */
-    int wait(gq_peer_copy *routed, unsigned *lost, unsigned channel = 0)
+    /* Polls until the end. 1, or -ESTALE and the part. */
+    int wait(gq_peer_copy *peer_copy, unsigned *lost, unsigned channel = 0)
     {
         int rc = 0;
 
         for (auto since = Clock::now(); rc == 0 && Clock::now() - since < std::chrono::seconds(30);)
-            rc = poll(routed, lost, channel);
+            rc = poll(peer_copy, lost, channel);
         return rc;
     }
     static void make(const gq_gather &g)
@@ -143,67 +148,67 @@ class GqRoute : public testing::Test
     const Bytes media = random_bytes(kLen, 1);
     Bytes media_there = media;
     std::vector<std::unique_ptr<Owner>> owners;
-    gq_peer_copy routed = {};
+    gq_peer_copy peer_copy = {};
     unsigned lost = UINT32_MAX;
 };
 
-TEST_F(GqRoute, ReadsIntoItsBufferAreMadeByTheOwner)
+TEST_F(GqPeerWindow, ReadsIntoItsBufferAreMadeByTheOwner)
 {
     Owner &o = owner();
     std::vector<gq_gather> copies;
 
     for (unsigned i = 0; i < 200; i++)
         copies.push_back(read(o, i * 8192, (199 - i) * 4096, 4096));
-    ASSERT_EQ(submit(copies, &routed), 0);
-    EXPECT_EQ(routed.n_local, 0u);
-    ASSERT_EQ(routed.n_parts, 1u);
-    ASSERT_EQ(wait(&routed, &lost), 1);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    EXPECT_EQ(peer_copy.n_local, 0u);
+    ASSERT_EQ(peer_copy.n_parts, 1u);
+    ASSERT_EQ(wait(&peer_copy, &lost), 1);
     for (unsigned i = 0; i < 200; i++)
         ASSERT_EQ(memcmp(&o.there[i * 8192], &media[(199 - i) * 4096], 4096), 0) << i;
     EXPECT_EQ(o.here, Bytes(kLen, 0)) << "made here as well";
     EXPECT_EQ(o.copies, 200u);
 }
 
-TEST_F(GqRoute, WhatIsNoPowerOfTwoIsCutIntoSome)
+TEST_F(GqPeerWindow, OtherLengthsAreCutIntoPowersOfTwo)
 {
     Owner &o = owner();
     std::vector<gq_gather> copies = {read(o, 0, 8192, 12288), read(o, 1 << 20, 512, 65024),
                                      read(o, 2 << 20, 0, 512)};
 
-    ASSERT_EQ(submit(copies, &routed), 0);
-    EXPECT_EQ(routed.n_local, 0u);
-    ASSERT_EQ(wait(&routed, &lost), 1);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    EXPECT_EQ(peer_copy.n_local, 0u);
+    ASSERT_EQ(wait(&peer_copy, &lost), 1);
     EXPECT_EQ(memcmp(&o.there[0], &media[8192], 12288), 0);
     EXPECT_EQ(memcmp(&o.there[1 << 20], &media[512], 65024), 0);
     EXPECT_EQ(memcmp(&o.there[2 << 20], &media[0], 512), 0);
     EXPECT_GT(o.copies, 3u);
 }
 
-TEST_F(GqRoute, EverythingElseStaysHereInOrder)
+TEST_F(GqPeerWindow, EverythingElseStaysHereInOrder)
 {
     Owner &o = owner();
     Bytes bounce(8192), other(8192);
     std::vector<gq_gather> mine = {
-        {address(other.data()), address(media.data()), 4096},   /* no buffer of his */
+        {address(other.data()), address(media.data()), 4096},   /* not a buffer of the owner */
         {address(o.here.data()), address(bounce.data()), 4096}, /* not from the media */
         {address(o.here.data() + kLen - 4096), address(media.data()), 8192}, /* past its end */
         {address(o.here.data() + 8), address(media.data()), 4096},           /* not aligned */
-        read(o, 0, 0, 520), /* no mailbox says that */
+        read(o, 0, 0, 520), /* no slot encodes this */
     };
     std::vector<gq_gather> copies = mine;
 
     copies.insert(copies.begin() + 2, read(o, 8192, 8192, 4096));
-    ASSERT_EQ(submit(copies, &routed), 0);
-    ASSERT_EQ(routed.n_local, mine.size());
-    ASSERT_EQ(routed.n_parts, 1u);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    ASSERT_EQ(peer_copy.n_local, mine.size());
+    ASSERT_EQ(peer_copy.n_parts, 1u);
     for (unsigned i = 0; i < mine.size(); i++)
         EXPECT_EQ(memcmp(&copies[i], &mine[i], sizeof(mine[i])), 0) << i;
-    EXPECT_EQ(routed.parts[0].first, mine.size());
-    EXPECT_EQ(routed.parts[0].n, 1u);
-    EXPECT_EQ(wait(&routed, &lost), 1);
+    EXPECT_EQ(peer_copy.parts[0].first, mine.size());
+    EXPECT_EQ(peer_copy.parts[0].n, 1u);
+    EXPECT_EQ(wait(&peer_copy, &lost), 1);
 }
 
-TEST_F(GqRoute, AskingAgainAndAgainTakesNobodysPlace)
+TEST_F(GqPeerWindow, ARepeatedWindowReplacesTheOldOne)
 {
     Owner &a = owner(), &b = owner(true, false);
 
@@ -211,14 +216,14 @@ TEST_F(GqRoute, AskingAgainAndAgainTakesNobodysPlace)
         ASSERT_NO_FATAL_FAILURE(add_window(a));
     ASSERT_NO_FATAL_FAILURE(add_window(b));
     std::vector<gq_gather> copies = {read(a, 0, 8192, 4096), read(b, 4096, 0, 4096)};
-    ASSERT_EQ(submit(copies, &routed), 0);
-    EXPECT_EQ(routed.n_local, 0u);
-    ASSERT_EQ(wait(&routed, &lost), 1);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    EXPECT_EQ(peer_copy.n_local, 0u);
+    ASSERT_EQ(wait(&peer_copy, &lost), 1);
     EXPECT_EQ(memcmp(&a.there[0], &media[8192], 4096), 0);
     EXPECT_EQ(memcmp(&b.there[4096], &media[0], 4096), 0);
 }
 
-TEST_F(GqRoute, WithoutRoutesNothingIsLookedAt)
+TEST_F(GqPeerWindow, WithoutWindowsAllCopiesStayHere)
 {
     Owner &o = owner(true, false);
     std::vector<gq_gather> copies = {read(o, 0, 0, 4096)};
@@ -228,28 +233,28 @@ TEST_F(GqRoute, WithoutRoutesNothingIsLookedAt)
     EXPECT_TRUE(gq_peer_windows_exist(windows));
     gq_peer_window_remove(windows, &o);
     EXPECT_FALSE(gq_peer_windows_exist(windows));
-    ASSERT_EQ(submit(copies, &routed), 0);
-    EXPECT_EQ(routed.n_local, 1u);
-    EXPECT_EQ(wait(&routed, &lost), 1);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    EXPECT_EQ(peer_copy.n_local, 1u);
+    EXPECT_EQ(wait(&peer_copy, &lost), 1);
 }
 
-TEST_F(GqRoute, TwoOwnersGetWhatIsTheirs)
+TEST_F(GqPeerWindow, TwoOwnersGetTheirCopies)
 {
     Owner &a = owner(), &b = owner();
     std::vector<gq_gather> copies;
 
     for (unsigned i = 0; i < 60; i++)
         copies.push_back(read(i % 3 ? a : b, i * 4096, i * 4096, 4096));
-    ASSERT_EQ(submit(copies, &routed), 0);
-    EXPECT_EQ(routed.n_parts, 2u);
-    ASSERT_EQ(wait(&routed, &lost), 1);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    EXPECT_EQ(peer_copy.n_parts, 2u);
+    ASSERT_EQ(wait(&peer_copy, &lost), 1);
     for (unsigned i = 0; i < 60; i++)
         ASSERT_EQ(memcmp(&(i % 3 ? a : b).there[i * 4096], &media[i * 4096], 4096), 0) << i;
     EXPECT_EQ(a.copies, 40u);
     EXPECT_EQ(b.copies, 20u);
 }
 
-TEST_F(GqRoute, AKeeperThatSleepsIsWoken)
+TEST_F(GqPeerWindow, AKeeperThatSleepsIsWoken)
 {
     Owner &o = owner();
 
@@ -260,14 +265,14 @@ TEST_F(GqRoute, AKeeperThatSleepsIsWoken)
         while (!o.process->is_asleep() && Clock::now() - since < std::chrono::seconds(10))
             std::this_thread::yield();
         ASSERT_TRUE(o.process->is_asleep()) << "it parks when there is nothing to do";
-        ASSERT_EQ(submit(copies, &routed), 0);
-        ASSERT_EQ(wait(&routed, &lost), 1);
+        ASSERT_EQ(submit(copies, &peer_copy), 0);
+        ASSERT_EQ(wait(&peer_copy, &lost), 1);
     }
     EXPECT_GE(o.process->launches, 20u) << "each time its kernel had ended";
     EXPECT_EQ(o.dropped, 0);
 }
 
-TEST_F(GqRoute, WhoDoesNotAnswerIsGivenUpOnce)
+TEST_F(GqPeerWindow, APeerThatDoesNotRespondIsDroppedOnce)
 {
     Owner &o = owner(false), &fine = owner();
     std::vector<gq_gather> copies = {read(fine, 0, 0, 4096), read(o, 0, 4096, 4096),
@@ -275,90 +280,93 @@ TEST_F(GqRoute, WhoDoesNotAnswerIsGivenUpOnce)
     gq_peer_copy second = {};
     std::vector<gq_gather> more = copies;
 
-    ASSERT_EQ(submit(copies, &routed), 0);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
     ASSERT_EQ(submit(more, &second), 0);
-    ASSERT_EQ(wait(&routed, &lost), -ESTALE);
-    const gq_peer_window_part &part = routed.parts[lost];
+    ASSERT_EQ(wait(&peer_copy, &lost), -ESTALE);
+    const gq_peer_window_part &part = peer_copy.parts[lost];
     ASSERT_EQ(part.n, 2u);
     for (unsigned i = 0; i < part.n; i++)
         make(copies[part.first + i]);
     EXPECT_EQ(memcmp(&o.here[0], &media[4096], 8192), 0) << "the list is what was to be copied";
-    EXPECT_EQ(wait(&routed, &lost), 1) << "the part counts as done";
+    EXPECT_EQ(wait(&peer_copy, &lost), 1) << "the part counts as done";
     EXPECT_EQ(wait(&second, &lost), -ESTALE);
     EXPECT_EQ(wait(&second, &lost), 1);
     EXPECT_EQ(memcmp(&fine.there[0], &media[0], 4096), 0) << "its neighbour was served";
     EXPECT_EQ(o.dropped, 1);
-    ASSERT_EQ(submit(copies, &routed), 0);
-    EXPECT_EQ(routed.n_local, 2u) << "no more is sent there";
-    EXPECT_EQ(wait(&routed, &lost), 1);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    EXPECT_EQ(peer_copy.n_local, 2u) << "no more is sent there";
+    EXPECT_EQ(wait(&peer_copy, &lost), 1);
 }
 
-/* Other kernels had the GPU, say. By then the buffer may hold what was read after that. */
-TEST_F(GqRoute, WhoWasGivenUpMakesNothingLater)
+/*
+ * For example after a turn of other kernels. The buffer may have newer data by
+ * then.
+ */
+TEST_F(GqPeerWindow, ADroppedPeerMakesNoLateCopies)
 {
     for (bool ends : {false, true}) {
         Owner &o = owner(false);
         std::vector<gq_gather> copies = {read(o, 0, 4096, 4096), read(o, 8192, 0, 512)};
 
-        ASSERT_EQ(submit(copies, &routed), 0);
-        EXPECT_EQ(poll(&routed, &lost), 0);
+        ASSERT_EQ(submit(copies, &peer_copy), 0);
+        EXPECT_EQ(poll(&peer_copy, &lost), 0);
         int fd = dup(gq_peer_fd(o.peer));
         size_t len = gq_peer_len(o.peer);
         if (ends)
             end(o);
         else
-            EXPECT_EQ(wait(&routed, &lost), -ESTALE);
-        o.process = std::make_unique<FakeRemote>(fd, len, kChannels, kBlocks, o.copies);
+            EXPECT_EQ(wait(&peer_copy, &lost), -ESTALE);
+        o.process = std::make_unique<FakePeer>(fd, len, kChannels, kBlocks, o.copies);
         close(fd);
-        while (!o.process->is_asleep()) /* when there is nothing to do */
+        while (!o.process->is_asleep()) /* without work */
             std::this_thread::yield();
         EXPECT_EQ(o.copies, 0u) << ends;
     }
 }
 
-TEST_F(GqRoute, ThePatienceWithSeveralEndsTogether)
+TEST_F(GqPeerWindow, WaitsForSeveralPeersRunTogether)
 {
     Owner &a = owner(false), &b = owner(false);
     std::vector<gq_gather> copies = {read(a, 0, 0, 4096), read(b, 0, 4096, 4096)};
 
-    ASSERT_EQ(submit(copies, &routed), 0);
-    ASSERT_EQ(wait(&routed, &lost), -ESTALE);
-    usleep(50000); /* they were asked one after the other */
-    EXPECT_EQ(poll(&routed, &lost), -ESTALE);
-    EXPECT_EQ(poll(&routed, &lost), 1);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    ASSERT_EQ(wait(&peer_copy, &lost), -ESTALE);
+    usleep(50000); /* they were asked one after another */
+    EXPECT_EQ(poll(&peer_copy, &lost), -ESTALE);
+    EXPECT_EQ(poll(&peer_copy, &lost), 1);
     EXPECT_EQ(a.dropped + b.dropped, 2);
 }
 
-TEST_F(GqRoute, WhatAnEndedOwnerHasNotMadeComesBackAtOnce)
+TEST_F(GqPeerWindow, CopiesOfAnEndedOwnerComeBackAtOnce)
 {
     Owner &o = owner(false);
     std::vector<gq_gather> copies = {read(o, 0, 4096, 4096)};
 
-    ASSERT_EQ(submit(copies, &routed), 0);
-    EXPECT_EQ(poll(&routed, &lost), 0);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    EXPECT_EQ(poll(&peer_copy, &lost), 0);
     end(o);
     EXPECT_FALSE(gq_peer_windows_exist(windows));
-    owner(); /* takes the slot */
-    EXPECT_EQ(poll(&routed, &lost), -ESTALE);
+    owner(); /* takes the entry */
+    EXPECT_EQ(poll(&peer_copy, &lost), -ESTALE);
     EXPECT_EQ(lost, 0u);
-    EXPECT_EQ(poll(&routed, &lost), 1);
+    EXPECT_EQ(poll(&peer_copy, &lost), 1);
     EXPECT_EQ(o.dropped, 0);
 }
 
-TEST_F(GqRoute, ARemovedRouteLetsWhatIsUnderWayEnd)
+TEST_F(GqPeerWindow, CopiesOfARemovedWindowEnd)
 {
     Owner &o = owner(false);
     std::vector<gq_gather> copies = {read(o, 0, 4096, 4096)};
 
-    ASSERT_EQ(submit(copies, &routed), 0);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
     gq_peer_window_remove(windows, &o);
-    EXPECT_EQ(poll(&routed, &lost), 0);
+    EXPECT_EQ(poll(&peer_copy, &lost), 0);
     answer(o);
-    EXPECT_EQ(wait(&routed, &lost), 1);
+    EXPECT_EQ(wait(&peer_copy, &lost), 1);
     EXPECT_EQ(memcmp(&o.there[0], &media[4096], 4096), 0);
 }
 
-TEST_F(GqRoute, FullMailboxesTakeNothing)
+TEST_F(GqPeerWindow, FullMailboxesTakeNoCopies)
 {
     Owner &o = owner(false);
     std::vector<gq_peer_copy> parts;
@@ -372,26 +380,26 @@ TEST_F(GqRoute, FullMailboxesTakeNothing)
     }
     EXPECT_EQ(err, -EAGAIN);
     parts.pop_back();
-    EXPECT_EQ(parts.size(), kBlocks * GQ_COPY_KERNEL_BOXES);
+    EXPECT_EQ(parts.size(), kBlocks * GQ_COPY_KERNEL_SLOTS);
     answer(o);
     for (auto &p : parts)
         ASSERT_EQ(wait(&p, &lost), 1);
 }
 
-TEST_F(GqRoute, WhatNeverFitsStaysHere)
+TEST_F(GqPeerWindow, CopiesThatNeverFitStayHere)
 {
     Owner &o = owner();
     std::vector<gq_gather> copies;
 
-    /* Neighbours in the list of different lengths do not share a slot. */
-    for (unsigned i = 0; i < kBlocks * GQ_COPY_KERNEL_BOXES + 1; i++)
+    /* Adjacent copies of different lengths do not share a slot. */
+    for (unsigned i = 0; i < kBlocks * GQ_COPY_KERNEL_SLOTS + 1; i++)
         copies.push_back(read(o, i * 4096, 0, i % 2 ? 512 : 1024));
-    ASSERT_EQ(submit(copies, &routed), 0);
-    EXPECT_EQ(routed.n_local, copies.size());
-    EXPECT_EQ(routed.n_parts, 0u);
+    ASSERT_EQ(submit(copies, &peer_copy), 0);
+    EXPECT_EQ(peer_copy.n_local, copies.size());
+    EXPECT_EQ(peer_copy.n_parts, 0u);
 }
 
-TEST_F(GqRoute, CountersThatLieHurtNobody)
+TEST_F(GqPeerWindow, WrongCountsHaveNoEffectHere)
 {
     Owner &o = owner(false);
     Bytes counts = random_bytes(sizeof(gq_copy_kernel_counts), 7);
@@ -412,10 +420,10 @@ TEST_F(GqRoute, CountersThatLieHurtNobody)
         __atomic_store_n(&static_cast<gq_mailbox_head *>(at)->asleep, rng(), __ATOMIC_RELAXED);
         for (unsigned i = 0; i < 40; i++)
             copies.push_back(read(o, i * 4096, i * 4096, 4096));
-        int err = submit(copies, &routed);
+        int err = submit(copies, &peer_copy);
         ASSERT_TRUE(err == 0 || err == -EAGAIN) << err;
         refused += err != 0;
-        int rc = err ? 0 : poll(&routed, &lost);
+        int rc = err ? 0 : poll(&peer_copy, &lost);
         done += rc == 1;
         stale += rc == -ESTALE;
     }
@@ -424,7 +432,7 @@ TEST_F(GqRoute, CountersThatLieHurtNobody)
     munmap(at, gq_peer_len(o.peer));
 }
 
-TEST_F(GqRoute, WhoNeverHasRoomIsGivenUp)
+TEST_F(GqPeerWindow, APeerWithoutRoomIsDropped)
 {
     Owner &o = owner(false);
     void *at = mmap(nullptr, gq_peer_len(o.peer), PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -437,14 +445,14 @@ TEST_F(GqRoute, WhoNeverHasRoomIsGivenUp)
 
     for (auto since = Clock::now();
          err == -EAGAIN && Clock::now() - since < std::chrono::seconds(30);)
-        err = submit(copies, &routed);
-    ASSERT_EQ(err, 0) << "nothing is under way, so nobody polls";
-    EXPECT_EQ(routed.n_local, 1u);
+        err = submit(copies, &peer_copy);
+    ASSERT_EQ(err, 0) << "no copy is in flight, so there is no poll";
+    EXPECT_EQ(peer_copy.n_local, 1u);
     EXPECT_EQ(o.dropped, 1);
     munmap(at, gq_peer_len(o.peer));
 }
 
-TEST_F(GqRoute, RefusesAddressesThatAMailboxCannotSay)
+TEST_F(GqPeerWindow, RefusesAddressesThatASlotCannotEncode)
 {
     Owner &o = owner(true, false);
     gq_peer_window r = {&o, address(o.here.data()), kLen, 1ull << 60, address(media_there.data())};
@@ -456,7 +464,7 @@ TEST_F(GqRoute, RefusesAddressesThatAMailboxCannotSay)
     EXPECT_EQ(gq_peer_window_add(o.peer, &r), -EINVAL);
 }
 
-TEST_F(GqRoute, OnlySoManyAtOnce)
+TEST_F(GqPeerWindow, OnlySoManyAtOnce)
 {
     gq_peer *one_more;
     gq_peer_options opts = {};
@@ -475,7 +483,7 @@ TEST_F(GqRoute, OnlySoManyAtOnce)
     EXPECT_EQ(gq_peer_window_add(owners[0]->peer, &r), -ENOSPC);
 }
 
-/* A channel's thread: copies with random places; what is lost is made by it. */
+/* Thread of a channel: copies at random places; lost copies are made here. */
 class Worker
 {
   public:
@@ -504,38 +512,40 @@ class Worker
   private:
     bool transfer(std::vector<gq_gather> &copies)
     {
-        gq_peer_copy routed;
+        gq_peer_copy peer_copy;
         unsigned lost;
         int rc = 0;
 
-        FakeRemote::sync(owner_.copies);
+        FakePeer::sync(owner_.copies);
         gq_peer_windows_lock(windows_, channel_);
         int err = gq_peer_windows_plan(windows_, channel_, copies.data(), (unsigned)copies.size(),
-                                       &routed);
+                                       &peer_copy);
         if (!err)
-            gq_peer_windows_post(windows_, channel_, &routed);
+            gq_peer_windows_post(windows_, channel_, &peer_copy);
         gq_peer_windows_unlock(windows_, channel_);
         if (err)
             return false;
-        here_ = routed.n_local != 0;
-        for (unsigned i = 0; i < routed.n_local; i++)
+        here_ = peer_copy.n_local != 0;
+        for (unsigned i = 0; i < peer_copy.n_local; i++)
             memcpy((void *)copies[i].dst, (const void *)copies[i].src, copies[i].len);
         while (rc != 1) {
             gq_peer_windows_lock(windows_, channel_);
-            rc = gq_peer_windows_poll(windows_, channel_, &routed, &lost);
+            rc = gq_peer_windows_poll(windows_, channel_, &peer_copy, &lost);
             gq_peer_windows_unlock(windows_, channel_);
             here_ |= rc < 0;
-            for (unsigned i = 0; rc < 0 && i < routed.parts[lost].n; i++) {
-                const gq_gather &g = copies[routed.parts[lost].first + i];
+            for (unsigned i = 0; rc < 0 && i < peer_copy.parts[lost].n; i++) {
+                const gq_gather &g = copies[peer_copy.parts[lost].first + i];
                 memcpy((void *)g.dst, (const void *)g.src, g.len);
             }
         }
         return true;
     }
-    /* All copies of a submission have one owner, so they went one way. */
+    /*
+     * All copies of a submission have one owner, so they are made on one side.
+     */
     void check(const std::vector<gq_gather> &wanted)
     {
-        FakeRemote::sync(owner_.copies);
+        FakePeer::sync(owner_.copies);
         for (const auto &g : wanted) {
             size_t at = g.dst - address(owner_.here.data());
             const Bytes &got = here_ ? owner_.here : owner_.there;
@@ -548,10 +558,10 @@ class Worker
     unsigned channel_;
     const Bytes &media_;
     Owner &owner_;
-    bool here_ = false; /* the last submission was copied here, at least in the end */
+    bool here_ = false; /* the last submission was copied here, at the latest at its end */
 };
 
-TEST_F(GqRoute, OwnersComeAndGoWhileChannelsCopy)
+TEST_F(GqPeerWindow, OwnersComeAndGoWhileChannelsCopy)
 {
     Owner &o = owner();
     std::atomic<bool> stop{false};

@@ -161,7 +161,7 @@ TEST_F(CopyKernelBounds, OneUserLeavesAsManyForOthers)
             EXPECT_EQ(request(uid, first), 2);
         }
         gpunvme_ioc_queue_lease more = lease(uid);
-        EXPECT_EQ(window(uid, more), -ENOENT) << "nobody has asked";
+        EXPECT_EQ(window(uid, more), -ENOENT) << "no copy kernel was opened";
         EXPECT_EQ(request(uid, more), -EDQUOT);
         EXPECT_EQ(window(uid, more), -EDQUOT);
         EXPECT_EQ(request(uid, first), 2) << "the one that he has, again";

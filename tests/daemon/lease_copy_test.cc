@@ -49,7 +49,7 @@ TEST_F(CopyKernelTest, NoneIsToldWithoutAGpuAndTheLeaseGoesOn)
         EXPECT_TRUE(request(s, question, &reply).empty());
         close(s);
     }
-    EXPECT_EQ(call(fd_, window(queues, buffer)), -ENOENT) << "nobody got one";
+    EXPECT_EQ(call(fd_, window(queues, buffer)), -ENOENT) << "no copy kernel was opened";
     Extents extents(fd_);
     ASSERT_TRUE(extents.map(fd_));
     int error;

@@ -1,4 +1,4 @@
-/* Enabling, identifying, queues, and data going out and coming back. */
+/* Enable, Identify, queues, and data in both directions. */
 #include <cstring>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,7 @@
-/* The volatile cache: what a power cut may take, and what it may not. */
+/*
+ * The volatile cache: LBAs that a power cut may lose, and LBAs that it must
+ * keep.
+ */
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +22,7 @@ struct sim_config tracked()
     return c;
 }
 
-/* Kept, dropped, torn: what became of a block that went from one pattern to another. */
+/* Outcome for a block that was written with one pattern after another. */
 enum Fate { KEPT, DROPPED, TORN, OTHER };
 
 Fate fate(Rig &r, uint64_t lba, uint8_t before, uint8_t after)
@@ -107,7 +110,7 @@ TEST_F(Cache, FuaDataIsAlwaysKept)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
         for (uint64_t lba = 0; lba < 10; lba++) {
-            write(lba, 1); /* in the cache, then overtaken */
+            write(lba, 1); /* cached, then overwritten */
             write(lba, static_cast<uint8_t>(20 + seed), true);
         }
         cut(seed);
@@ -224,7 +227,7 @@ TEST(MediaFile, RefusesWhatCannotBe)
     struct nvme_transport *t;
     Image image;
     struct sim_config c = image.config();
-    c.ns[0].bytes = 2 << 20; /* more than the file has */
+    c.ns[0].bytes = 2 << 20; /* larger than the file */
     EXPECT_EQ(sim_create(&c, &s, &t), -EINVAL);
     c = small_config();
     c.ns[0].path = "/nonexistent/image";
@@ -234,7 +237,7 @@ TEST(MediaFile, RefusesWhatCannotBe)
     EXPECT_EQ(sim_create(&c, &s, &t), -EINVAL);
     c = small_config();
     for (unsigned mdts : {4096u, 3 * 4096u, 16u << 20}) {
-        c.mdts = mdts; /* one page would be announced as "no limit" */
+        c.mdts = mdts; /* one page would be reported as "no limit" */
         EXPECT_EQ(sim_create(&c, &s, &t), -EINVAL) << mdts;
     }
     c = small_config();

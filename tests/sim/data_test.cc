@@ -1,4 +1,7 @@
-/* Data pointers of every shape, namespaces, block sizes, and the commands that carry no data. */
+/*
+ * All forms of data pointers, namespaces, block sizes, and commands without
+ * data.
+ */
 #include <cerrno>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -113,7 +116,7 @@ TEST_F(Data, SglSegmentsChain)
     EXPECT_EQ(memcmp(buf->addr, media.data(), 8192), 0);
 }
 
-TEST_F(Data, SglMistakesAreTold)
+TEST_F(Data, SglMistakesAreReported)
 {
     auto *a = list->as<struct nvme_sgl_desc>();
     a[0] = desc(NVME_SGL_DATA_BLOCK, buf->iova, 4096);
@@ -225,7 +228,7 @@ TEST(DataMap, RefusesWhatItCannotReach)
     EXPECT_EQ(r.t->ops->unmap(r.t, 0x1000), -ENOENT);
 }
 
-/* Mapping touches no memory, so what is not there serves as well. */
+/* map() accesses no memory, so addresses without memory serve here. */
 struct Fake {
     explicit Fake(Rig &rig, size_t len) : t(rig.t), len(len)
     {

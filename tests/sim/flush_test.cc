@@ -1,4 +1,7 @@
-/* An image file on a disk: what is durable when, and what goes on while the disk takes its time. */
+/*
+ * An image file on a disk: durability of writes, and other commands during a
+ * slow sync.
+ */
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
@@ -14,12 +17,12 @@
 
 #include "sim_test_rig.h"
 
-/* The disk: a sync takes until it is let go. */
+/* The fake disk: a sync waits until it is released. */
 static struct {
     std::mutex lock;
     std::condition_variable changed;
     bool held, fails;
-    int refuses; /* writes, with this error */
+    int refuses; /* errno of writes, 0: none */
     unsigned begun;
 } disk;
 static long file_system = EXT4_SUPER_MAGIC;
@@ -138,7 +141,7 @@ struct Flush : ::testing::Test {
         return disk.changed.wait_for(lock, std::chrono::seconds(10),
                                      [n] { return disk.begun >= n; });
     }
-    /* The next completion is of this command and says this. */
+    /* Expects the next CQE to have this CID and status. */
     void ends(uint16_t cid, uint16_t status)
     {
         struct nvme_cqe cqe = {};
@@ -180,7 +183,7 @@ TEST_F(Flush, AWriteWithFuaIsOnTheDiskWhenItEnds)
     EXPECT_EQ(disk.begun, 1u) << "without FUA";
 }
 
-/* A device of one page, whose copies end as soon as they are asked for. */
+/* A device of one page; copies end at submission. */
 struct Device {
     Device()
     {
@@ -244,7 +247,7 @@ TEST_F(Flush, SoItIsOfADriveThatNeverHadOne)
     EXPECT_EQ(disk.begun, 1u);
 }
 
-/* What came while a sync was under way is not part of it. */
+/* Requests during a sync are not part of it. */
 TEST_F(Flush, OneSyncServesAllThatWaited)
 {
     hold();
@@ -285,8 +288,10 @@ TEST_F(Flush, AFailureStays)
     ends(3, NVME_OK);
 }
 
-/* What cannot be mapped: as a bad sector, or as a sparse file on a full disk. */
-TEST_F(Flush, WhatTheFileCannotGiveOrHoldIsAnErrorAndTheRestIsNot)
+/*
+ * Media that cannot be accessed: a bad sector, or a sparse file on a full disk.
+ */
+TEST_F(Flush, OnlyUnreadableOrUnwritablePartsFail)
 {
     constexpr uint64_t kGone = 512;
     ASSERT_EQ(truncate(image.path.c_str(), 1 << 20), 0);
@@ -318,7 +323,7 @@ TEST_F(Flush, WhatTheFileCannotGiveOrHoldIsAnErrorAndTheRestIsNot)
 }
 
 /* Through bounce memory: the media cannot be pinned. */
-TEST_F(Flush, SoItIsForTheMemoryOfADevice)
+TEST_F(Flush, OnlyTheyFailForDeviceMemory)
 {
     Device device;
     uint64_t iova;
@@ -335,8 +340,8 @@ TEST_F(Flush, SoItIsForTheMemoryOfADevice)
     EXPECT_EQ(r->t->ops->unmap(r->t, iova), 0);
 }
 
-/* What it held before is to be remembered, and cannot be read. */
-TEST_F(Flush, SoItIsWithACacheThatIsTracked)
+/* The former contents must be saved for the cache and cannot be read. */
+TEST_F(Flush, OnlyTheyFailWithATrackedCache)
 {
     struct sim_config c = image.config();
     c.track_cache = true;
@@ -351,7 +356,7 @@ TEST_F(Flush, SoItIsWithACacheThatIsTracked)
 TEST_F(Flush, ABusErrorOfNoCopyKills)
 {
     buf.reset();
-    r.reset(); /* with its threads: the death is a fork's */
+    r.reset(); /* ends the threads: the death test forks */
     EXPECT_DEATH(
         {
             raise(SIGBUS);
@@ -372,7 +377,7 @@ TEST_F(Flush, CanBeAborted)
     EXPECT_EQ(result, 0u);
     ends(1, NVME_ERR_ABORT_REQUESTED);
     let_go();
-    submit(flush(1)); /* the identifier is free again, and the old sync ends nothing */
+    submit(flush(1)); /* the CID is free again; the old sync completes no command with it */
     ends(1, NVME_OK);
     EXPECT_TRUE(r->quiet(*q));
 }

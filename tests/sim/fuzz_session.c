@@ -1,6 +1,7 @@
 /*
- * Fuzz entry of the server's messages: the input becomes a run of messages to one session, most
- * with headers that hold, some with descriptors, over a real socket and a real controller.
+ * Fuzz entry of the server's messages: the input becomes a sequence of messages
+ * to one session, most with valid headers, some with descriptors, over a real
+ * socket and a real controller.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "sim/serve/serve_session.h"
 
 #define FILE_BYTES 65536
-#define RAW        0x80 /* of the first byte: what follows is sent as it is */
+#define RAW        0x80 /* in the first byte: the rest is sent unchanged */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -60,7 +61,7 @@ static void send_with_fds(struct fuzz *f, const void *data, size_t len, unsigned
     (void)!sendmsg(f->client, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* What the server makes of all that has been sent. False: it has had enough. */
+/* Handles all messages that were sent. False: the session has ended. */
 static bool serve(struct fuzz *f)
 {
     char sink[512];
@@ -79,7 +80,10 @@ static bool serve(struct fuzz *f)
     return rc == 0;
 }
 
-/* One message of [kind, descriptors, length, payload]; how much of the input it took. */
+/*
+ * Sends one message of [kind, descriptors, length, payload]. Returns the bytes
+ * of input used.
+ */
 static size_t send_one(struct fuzz *f, const uint8_t *data, size_t size)
 {
     _Alignas(8) uint8_t raw[sizeof(struct vfio_user_header) + UINT8_MAX];
@@ -126,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     f->client = ends[0];
     f->server = ends[1];
     session_start(&f->session);
-    f->session.greeted = data[0] & 1; /* or the fuzzer would spend its life on greetings */
+    f->session.greeted = data[0] & 1; /* otherwise most inputs would end at the version */
     f->session.peer_fds = 1;
     for (size_t at = 1; size - at > 3;) {
         at += send_one(f, data + at, size - at);

@@ -1,4 +1,4 @@
-/* Each mistake a driver can make, made once: that event is seen, and no other. */
+/* Each mistake of a driver is made once and causes its event and no other. */
 #include <cstring>
 #include <gtest/gtest.h>
 #include <thread>
@@ -33,7 +33,7 @@ TEST_F(Judge, DoorbellBetweenTheStrides)
     c.doorbell_stride = 1;
     Rig wide(c);
     __atomic_store_n(&wide.t->doorbells[1], 1, __ATOMIC_RELEASE);
-    EXPECT_TRUE(wide.only(SIM_EV_DB_INVALID_QUEUE)); /* without a kick: it looks by itself */
+    EXPECT_TRUE(wide.only(SIM_EV_DB_INVALID_QUEUE)); /* without a kick: the controller polls */
 }
 
 TEST_F(Judge, DoorbellsOfSeveralPages)
@@ -152,14 +152,16 @@ TEST_F(Judge, ListPointerNotQwordAligned)
 TEST_F(Judge, ListRunsOverTheEndOfItsPage)
 {
     auto list = r.dma(8192);
-    uint64_t *e = list->as<uint64_t>() + 510; /* three entries where the page has room for two */
+    uint64_t *e = list->as<uint64_t>() + 510; /* three entries; the page has room for two */
     for (int i = 0; i < 3; i++)
         e[i] = buf->iova + 4096 * (i + 1);
     EXPECT_EQ(read(0, 4, buf->iova, list->iova + 510 * 8), NVME_ERR_INVALID_PRP_OFFSET);
     EXPECT_TRUE(r.only(SIM_EV_PRP_LIST_OVERFLOW));
 }
 
-/* As some controllers do: the entry that should lead on is a data page, and more follow behind it.
+/*
+ * As in some controllers, the entry in the place of the chain pointer is a data
+ * page, and further entries follow behind the list page.
  */
 TEST(JudgeChains, AreDataPagesToAControllerThatFollowsNone)
 {
@@ -288,7 +290,7 @@ TEST(JudgeRegisters, EnabledWithoutAdminQueue)
     EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS);
     EXPECT_FALSE(r.read32(NVME_REG_CSTS) & NVME_CSTS_RDY);
     r.enable();
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_CFS); /* EN never went to 0: still dead */
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_CFS); /* EN was never 0: CFS remains */
     r.only(SIM_EV_REG_MISUSE);
     r.disable();
     r.enable();

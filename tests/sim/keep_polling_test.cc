@@ -1,4 +1,6 @@
-/* Queues driven by somebody who cannot kick: the controller notices him all the same, and soon. */
+/*
+ * Doorbell stores without a kick: the time until the controller notices them.
+ */
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -14,7 +16,10 @@ namespace
 
 using Clock = std::chrono::steady_clock;
 
-/* Rings as a GPU would, and waits without a word to the controller: us until the completion. */
+/*
+ * Stores a doorbell as a GPU does, without a kick. Returns the microseconds
+ * until the completion.
+ */
 double ring_silently(Rig &r, Queue &q, const struct nvme_sqe &sqe)
 {
     r.put(q, sqe);
@@ -31,8 +36,8 @@ double ring_silently(Rig &r, Queue &q, const struct nvme_sqe &sqe)
 }
 
 /*
- * The median of single reads, each after so long a pause that the controller sleeps; announced as
- * work of so many queues, or not at all.
+ * Median of single reads, each after a pause in which the controller goes to
+ * sleep; announced with prewake() for so many queues, or not at all.
  */
 double usual_us(Rig &r, Queue &q, Dma &buf, unsigned announced = 0)
 {
@@ -49,26 +54,29 @@ double usual_us(Rig &r, Queue &q, Dma &buf, unsigned announced = 0)
     return all[10];
 }
 
-TEST(Attended, NoticesDoorbellsSoonerThanWhenItSleeps)
+TEST(KeepPolling, NoticesDoorbellsSoonerThanWhenItSleeps)
 {
     Rig r(small_config());
     Queue &q = r.create(1, 8);
     auto buf = r.dma(4096);
     bool sooner = false;
-    /* On a busy machine either has to wait for a processor: then the comparison is made again. */
+    /*
+     * On a busy machine either time may include a wait for a processor: the
+     * comparison is repeated.
+     */
     for (int i = 0; i < 10 && !sooner; i++) {
         double alone = usual_us(r, q, *buf);
         r.t->ops->keep_polling(r.t, 1);
-        double attended = usual_us(r, q, *buf);
+        double polled = usual_us(r, q, *buf);
         r.t->ops->keep_polling(r.t, -1);
-        printf("median of a read: %.1f us, attended %.1f us\n", alone, attended);
-        sooner = attended < alone;
+        printf("median of a read: %.1f us, polled %.1f us\n", alone, polled);
+        sooner = polled < alone;
     }
     EXPECT_TRUE(sooner);
 }
 
-/* Of the thread that is not the one that looks for all. */
-TEST(Attended, WorkOfSeveralQueuesIsExpectedByAllThreads)
+/* The queue belongs to a thread other than thread 0. */
+TEST(KeepPolling, WorkOfSeveralQueuesIsExpectedByAllThreads)
 {
     struct sim_config cfg = small_config();
     cfg.threads = 2;
@@ -85,7 +93,7 @@ TEST(Attended, WorkOfSeveralQueuesIsExpectedByAllThreads)
     EXPECT_TRUE(sooner);
 }
 
-TEST(Attended, WhatAHolderLeavesBehindIsNoMistakeOfTheDriver)
+TEST(KeepPolling, RemainsOfAHolderAreNoMistakeOfTheDriver)
 {
     Rig r(small_config());
     Queue &q = r.create(1, 8);
@@ -103,7 +111,7 @@ TEST(Attended, WhatAHolderLeavesBehindIsNoMistakeOfTheDriver)
     r.doorbell(1, false, 6);
     for (int i = 0; i < 1000 && !r.events(SIM_EV_DB_INVALID_QUEUE); i++)
         usleep(1000);
-    EXPECT_TRUE(r.only(SIM_EV_DB_INVALID_QUEUE)) << "nobody attends any more";
+    EXPECT_TRUE(r.only(SIM_EV_DB_INVALID_QUEUE)) << "no holder is left";
 }
 
 } // namespace

@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t DEVICE = 0x7000000000ull;
 
-/* Copies happen when they are polled for, so that a command really is in flight for a while. */
-struct FakeMover {
+/* Copies are made by poll(), so a command is in flight for a while. */
+struct FakeEngine {
     struct Job {
         bool to_device;
         std::vector<struct nvme_copy> copies;
@@ -27,7 +27,7 @@ struct FakeMover {
         int polls;
         Clock::time_point ready;
     };
-    explicit FakeMover(size_t len, unsigned max_copies = 8, unsigned channels = 4)
+    explicit FakeEngine(size_t len, unsigned max_copies = 8, unsigned channels = 4)
         : memory(len), jobs(channels)
     {
         ops.max_copies = max_copies;
@@ -40,9 +40,9 @@ struct FakeMover {
         dma_engine.ctx = this;
         dma_engine.channels = channels;
     }
-    static FakeMover *self(void *ctx)
+    static FakeEngine *self(void *ctx)
     {
-        return static_cast<FakeMover *>(ctx);
+        return static_cast<FakeEngine *>(ctx);
     }
     int pin(void *addr, size_t len)
     {
@@ -103,7 +103,7 @@ struct FakeMover {
     std::atomic<uint64_t> tickets{0}, submissions{0};
     std::atomic<std::chrono::milliseconds> hold{std::chrono::milliseconds(0)};
     std::atomic<bool> fail{false}, never_ends{false};
-    std::atomic<bool> stuck{false}; /* who submits stays inside */
+    std::atomic<bool> stuck{false}; /* submit() does not return */
     std::atomic<unsigned> inside{0};
 };
 
@@ -138,7 +138,7 @@ struct Move : ::testing::TestWithParam<bool> {
         EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
         EXPECT_TRUE(fake.pins.empty());
     }
-    /* Instead of all of it. */
+    /* Maps the two halves of the device memory instead of all of it. */
     void map_halves(uint64_t *first, uint64_t *second)
     {
         struct nvme_mem mem = {};
@@ -152,7 +152,7 @@ struct Move : ::testing::TestWithParam<bool> {
         mem.device += HALF;
         ASSERT_EQ(r.t->ops->map(r.t, &mem, second), 0);
     }
-    FakeMover fake;
+    FakeEngine fake;
     Rig r;
     Queue *q;
     uint64_t iova = 0;
@@ -190,7 +190,10 @@ TEST_P(Move, ManyCommandsShareSubmissions)
     unmap();
 }
 
-/* One page each, from pinned media: the shortest road, which leaves all that is wrong to others. */
+/*
+ * Reads of one page from pinned media take the short path, which leaves errors
+ * to the general path.
+ */
 TEST_P(Move, WrongReadsAmongGoodOnesAreJudged)
 {
     struct {
@@ -248,7 +251,10 @@ TEST_P(Move, WrongReadsAmongGoodOnesAreJudged)
     unmap();
 }
 
-/* Two allocations may lie side by side, on the device and on the media, and are still two. */
+/*
+ * Adjacent allocations, on the device and on the media, remain separate
+ * regions.
+ */
 TEST_P(Move, CopiesSayToWhichMappingTheyBelong)
 {
     uint64_t first, second;
@@ -264,11 +270,11 @@ TEST_P(Move, CopiesSayToWhichMappingTheyBelong)
     EXPECT_EQ(r.t->ops->unmap(r.t, second), 0);
 }
 
-/* Bounds of each are its own: the namespaces and the mappings differ in size. */
+/* The bounds differ: sizes of namespaces and of mappings are different. */
 TEST(MoveBatch, ReadsMayDifferInNamespaceAndMapping)
 {
     constexpr uint16_t kReads = 32;
-    FakeMover fake(1 << 20, 24);
+    FakeEngine fake(1 << 20, 24);
     struct sim_config c = config();
     c.namespaces = 2;
     c.ns[1].bytes = 1 << 20;
@@ -314,7 +320,10 @@ TEST(MoveBatch, ReadsMayDifferInNamespaceAndMapping)
     EXPECT_EQ(r.t->ops->unmap(r.t, iova[1]), 0);
 }
 
-/* The second command is half queued when the host's memory of all of them goes away. */
+/*
+ * The second command is partly queued when the host's memory of all commands is
+ * unmapped.
+ */
 TEST_P(Move, MemoryOfACommandThatWaitsForRoomCanGoAway)
 {
     auto list = r.dma(4096), host = r.dma(4096);
@@ -456,7 +465,7 @@ INSTANTIATE_TEST_SUITE_P(Pinned, MoveStuck, ::testing::Values(true));
 
 TEST(MoveChannels, ThreadsShareChannelsWhenThereAreFew)
 {
-    FakeMover fake(1 << 20, 8, 1);
+    FakeEngine fake(1 << 20, 8, 1);
     struct sim_config c = config();
     c.threads = 3;
     Rig r(c);
@@ -481,9 +490,9 @@ TEST(MoveChannels, ThreadsShareChannelsWhenThereAreFew)
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
 }
 
-TEST(MoveChannels, WhoFindsHisTakenDoesOtherWork)
+TEST(MoveChannels, AThreadWithoutItsChannelDoesOtherWork)
 {
-    FakeMover fake(1 << 20, 8, 1);
+    FakeEngine fake(1 << 20, 8, 1);
     struct sim_config c = config();
     c.threads = 2;
     Rig r(c);
@@ -496,7 +505,10 @@ TEST(MoveChannels, WhoFindsHisTakenDoesOtherWork)
     Queue *q[2] = {&r.create(1, 8), &r.create(2, 8)};
     auto host = r.dma(4096);
     ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
-    /* The thread of the second queue looks at the admin queue, too, and would pause all for it. */
+    /*
+     * The thread of the second queue also serves the admin queue and would
+     * pause all threads for it.
+     */
     for (int i = 0; i < 2; i++)
         ASSERT_EQ(r.run(*q[1], io(NVME_IO_READ, 0, 1, host->iova)), 0);
     fake.stuck = true;
@@ -507,7 +519,7 @@ TEST(MoveChannels, WhoFindsHisTakenDoesOtherWork)
     uint64_t fetched = r.stats().commands;
     r.put(*q[1], io(NVME_IO_READ, 1, 1, iova + 4096, 0, 1));
     r.ring(*q[1]);
-    while (r.stats().commands == fetched) /* in a round before that of the next command */
+    while (r.stats().commands == fetched) /* fetched in a round before that of the next command */
         std::this_thread::yield();
     r.put(*q[1], io(NVME_IO_READ, 2, 1, host->iova, 0, 2));
     r.ring(*q[1]);
@@ -523,7 +535,7 @@ TEST(MoveChannels, WhoFindsHisTakenDoesOtherWork)
 
 TEST(MoveMap, OneMoverAtATime)
 {
-    FakeMover a(1 << 20), b(1 << 20);
+    FakeEngine a(1 << 20), b(1 << 20);
     Rig r(small_config());
     struct nvme_mem mem = {};
     mem.device = DEVICE;
@@ -539,7 +551,8 @@ TEST(MoveMap, OneMoverAtATime)
     EXPECT_EQ(r.t->ops->unmap(r.t, second), 0);
     a.pin_limit = 0;
     mem.dma_engine = &a.dma_engine;
-    EXPECT_EQ(r.t->ops->map(r.t, &mem, &first), -EFAULT); /* not even bounce memory */
+    EXPECT_EQ(r.t->ops->map(r.t, &mem, &first),
+              -EFAULT); /* bounce memory cannot be pinned either */
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-/* A controller driven through gpunvme-sim: I/O, faults, resets, clients that come and go. */
+/* A controller behind gpunvme-sim: I/O, faults, resets, successive clients. */
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -18,7 +18,7 @@ namespace
 constexpr uint32_t BAR0 = VFIO_PCI_BAR0_REGION_INDEX;
 
 struct Drive : ::testing::Test {
-    /* Brings a controller up, writes, reads back, takes it down. */
+    /* Enables a controller, writes, reads back, disables it. */
     static void exercise(Client &c, bool mapped = true)
     {
         Driver d(c, mapped);
@@ -119,7 +119,7 @@ TEST_F(Drive, StrictReportsWhatTheJudgeSaw)
         c.bus_master();
         ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
         d.doorbell(6, 1);
-        for (int i = 0; i < 10; i++) { /* it looks there when it has nothing else to do */
+        for (int i = 0; i < 10; i++) { /* an idle thread sweeps all doorbells */
             EXPECT_EQ(d.identify(), 0);
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
@@ -160,9 +160,9 @@ TEST_F(Drive, StuckControllerHealsByDeviceReset)
     c.write32(NVME_REG_CC, 0);
     ASSERT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), 0);
     EXPECT_EQ(d.enable(), NVME_CSTS_RDY);
-    /* And again, by a signal. */
+    /* The same by a signal. */
     kill(server.pid, SIGUSR1);
-    c.read32(NVME_REG_VS); /* two messages: the signal is taken between them at the latest */
+    c.read32(NVME_REG_VS); /* two messages: the signal is handled between them at the latest */
     c.write32(NVME_REG_CC, 0);
     EXPECT_EQ(c.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
 }
@@ -193,7 +193,10 @@ TEST_F(Drive, PulledOutItReadsAllOnesAndTheNextClientFindsItPluggedIn)
         EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), EIO);
         EXPECT_EQ(c.unmap(Driver::IOVA, Driver::BYTES), 0);
     }
-    /* Asking the reset of a drive that is gone is no mistake of the protocol, but was refused. */
+    /*
+     * A reset request to a removed drive is refused and is no mistake of the
+     * protocol.
+     */
     Client again(server.path);
     exercise(again);
 }
@@ -220,7 +223,10 @@ TEST_F(Drive, FaultsAreInjected)
     d.disable();
 }
 
-/* A daemon is killed in the middle of everything: its successor gets a controller as new. */
+/*
+ * A client is killed with commands in flight: the next one gets a controller in
+ * the state after power-on.
+ */
 TEST_F(Drive, AKilledClientLeavesNothing)
 {
     Server server({"--strict", "--latency-us=20000"});
@@ -265,7 +271,10 @@ TEST_F(Drive, AKilledClientLeavesNothing)
     exercise(c);
 }
 
-/* A client that has gone can ring the doorbells it still has mapped: they are nobody's. */
+/*
+ * A former client can store to doorbells that it has mapped: they belong to no
+ * queue.
+ */
 TEST_F(Drive, OldDoorbellsAreDead)
 {
     Server server({"--strict"});

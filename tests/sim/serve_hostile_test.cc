@@ -1,4 +1,7 @@
-/* A client of gpunvme-sim that means ill, or has lost its way: nothing crashes, hangs or leaks. */
+/*
+ * A hostile or faulty client of gpunvme-sim: the server does not crash, hang or
+ * leak.
+ */
 #include <chrono>
 #include <csignal>
 #include <gtest/gtest.h>
@@ -19,7 +22,9 @@ namespace
 
 constexpr uint64_t MIB = 1 << 20;
 
-/* After each test a well-behaved client is served as ever, and nothing was left behind. */
+/*
+ * After each test a well-behaved client is served, and no resource is leaked.
+ */
 struct Hostile : ::testing::Test {
     Hostile()
     {
@@ -40,7 +45,7 @@ struct Hostile : ::testing::Test {
     Holdings before;
 };
 
-/* A header alone, with a size that need not be its own. */
+/* A header alone; its size may be wrong. */
 Bytes header(uint16_t command, uint32_t size, uint32_t flags = 0)
 {
     struct vfio_user_header h = {};
@@ -128,7 +133,7 @@ TEST_F(Hostile, VersionsThatCannotBeAreRefused)
     EXPECT_EQ(twice.read32(NVME_REG_VS), 0x20000u);
 }
 
-TEST_F(Hostile, DescriptorsNobodyAskedForAreClosed)
+TEST_F(Hostile, UnexpectedDescriptorsAreClosed)
 {
     int fd = make_memfd(MIB);
     Client c(server.path);
@@ -145,7 +150,10 @@ TEST_F(Hostile, DescriptorsNobodyAskedForAreClosed)
     close(fd);
 }
 
-/* Descriptors with each byte of a message: they add up, and all are closed. */
+/*
+ * Descriptors with each byte of a message: they count together, and all are
+ * closed.
+ */
 TEST_F(Hostile, DescriptorsInEveryPiece)
 {
     int fd = make_memfd(MIB);
@@ -213,7 +221,7 @@ TEST_F(Hostile, MappingsThatCannotBeAreRefused)
         close(open_fd);
 }
 
-/* A sparse file is as large as it likes; what counts is that nobody pays for it. */
+/* A sparse file of any size is accepted; mapping it costs no memory. */
 TEST_F(Hostile, AnEnormousFileDoesNoHarm)
 {
     int fd = make_memfd(0);
@@ -240,7 +248,7 @@ TEST_F(Hostile, MappingsAreLimited)
     close(fd);
 }
 
-/* The memory of the rings is taken away under the controller. */
+/* The memory of the rings is removed while the controller uses it. */
 TEST_F(Hostile, AFileThatShrinksUnderTheController)
 {
     {
@@ -267,7 +275,7 @@ TEST_F(Hostile, RingsFullOfGarbage)
         ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
         for (size_t i = 0; i < 0x4000; i += 8) {
             uint64_t v = rng();
-            if (i % 64 == 0) /* half of the opcodes are real ones */
+            if (i % 64 == 0) /* half of the opcodes exist */
                 v = (v & ~0xc0ffull) | (rng() % 16);
             if (i % 64 == 24 && v % 2)
                 v = Driver::IOVA + v % Driver::BYTES;
@@ -331,7 +339,10 @@ TEST_F(Hostile, NeverFinishesItsMessage)
     EXPECT_TRUE(c.receive().closed);
 }
 
-/* Replies fill the socket: the server gives up on the client, not on its other work. */
+/*
+ * Replies fill the socket: the server disconnects the client and continues to
+ * serve.
+ */
 TEST_F(Hostile, NeverReadsItsReplies)
 {
     Client c(server.path);
@@ -362,7 +373,7 @@ TEST_F(Hostile, RandomBytes)
         Bytes junk(rng() % 200);
         for (unsigned char &b : junk)
             b = static_cast<unsigned char>(rng());
-        if (junk.size() >= 16 && rng() % 2) { /* a header that holds */
+        if (junk.size() >= 16 && rng() % 2) { /* a valid header */
             uint32_t size = static_cast<uint32_t>(junk.size()), flags = 0;
             uint16_t command = static_cast<uint16_t>(rng() % 16);
             memcpy(junk.data() + 2, &command, 2);
@@ -375,7 +386,7 @@ TEST_F(Hostile, RandomBytes)
     close(fd);
 }
 
-/* The fuzzer's entry with a few random inputs, so that every build runs it. */
+/* The fuzzer's entry with random inputs, so that every build executes it. */
 TEST(HostileFuzz, RandomMessages)
 {
     std::mt19937_64 rng(31);

@@ -37,8 +37,8 @@ static std::string new_directory()
     for (std::string &a : args)
         argv.push_back(a.data());
     argv.push_back(nullptr);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // a test that is killed leaves no server behind
-    setpgid(0, 0); // a group with a stopped member is hung up when its shell ends
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // the server ends with a killed test
+    setpgid(0, 0); // a process group with a stopped member is hung up when its shell ends
     dup2(out, STDOUT_FILENO);
     dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDERR_FILENO);
     execv(argv[0], argv.data());
@@ -127,7 +127,7 @@ Bytes message(uint16_t command, const Bytes &payload, uint16_t id, uint32_t flag
     h.command = command;
     h.size = static_cast<uint32_t>(sizeof(h) + payload.size());
     h.flags = flags;
-    // Not by insert(), of which gcc 12 says at -O3 that it leaves its memory.
+    // Not insert(): gcc 12 warns at -O3 of an access out of bounds.
     const Bytes head = bytes_of(h);
     Bytes all(h.size);
     std::copy(payload.begin(), payload.end(), std::copy(head.begin(), head.end(), all.begin()));
@@ -167,11 +167,14 @@ void Client::send(const Bytes &raw, const std::vector<int> &fds)
         c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
         memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
     }
-    /* A server that has hung up already is seen by receive(). */
+    /* A closed connection is detected by receive(). */
     [[maybe_unused]] ssize_t n = sendmsg(sock, &h, MSG_NOSIGNAL);
 }
 
-/* len bytes, and a descriptor if one comes along; false when the connection ends first. */
+/*
+ * Receives len bytes and at most one descriptor; false if the connection ends
+ * first.
+ */
 static bool receive_all(int sock, void *to, size_t len, int *fd)
 {
     alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -204,7 +207,7 @@ Reply Client::receive()
         return r;
     r.data.resize(r.head.size - sizeof(r.head));
     r.closed = !receive_all(sock, r.data.data(), r.data.size(), &r.fd);
-    /* What holds for every reply. */
+    /* Common to all replies. */
     EXPECT_EQ(r.head.flags & VFIO_USER_TYPE_MASK, VFIO_USER_TYPE_REPLY);
     bool failed = r.head.flags & VFIO_USER_ERROR;
     EXPECT_EQ(failed, r.head.error != 0);
@@ -377,7 +380,7 @@ void Driver::create_io_queue()
 
 void Driver::doorbell(unsigned index, uint32_t v)
 {
-    /* Release: the entry, or what was read from the ring, before the bell. */
+    /* Release: the SQE is visible, or CQEs are read, before the doorbell. */
     if (doorbells)
         __atomic_store_n(&doorbells[index], v, __ATOMIC_RELEASE);
     else
@@ -394,7 +397,7 @@ uint16_t Driver::run(unsigned qid, struct nvme_sqe sqe, unsigned wait_ms)
     doorbell(2 * qid, tail[qid]);
     auto end = Clock::now() + std::chrono::milliseconds(wait_ms);
     auto *last = &cq[head[qid]].status;
-    /* Acquire: the data, and the rest of the entry, after the phase. */
+    /* Acquire: data and the rest of the CQE are read after the phase. */
     while ((__atomic_load_n(last, __ATOMIC_ACQUIRE) & 1) != phase[qid]) {
         if (Clock::now() > end)
             return 0xffff;

@@ -1,6 +1,6 @@
 /*
- * gpunvme-sim as a process, and a client of it that speaks the protocol by hand and can get every
- * byte wrong.
+ * gpunvme-sim as a process, and a client that composes each message byte by
+ * byte.
  */
 #ifndef TESTS_SIM_SERVE_RIG_H
 #define TESTS_SIM_SERVE_RIG_H
@@ -15,7 +15,7 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user_spec.h"
 
-/* Counts of what a process holds, to see that nothing leaks. */
+/* Counts of resources of a process, to detect leaks. */
 struct Holdings {
     size_t fds, maps;
 };
@@ -26,11 +26,14 @@ struct Server {
     Server(const Server &) = delete;
     Server &operator=(const Server &) = delete;
 
-    /* Sends the signal and waits: the exit status, or -1 when a signal ended it. */
+    /*
+     * Sends the signal and waits. Returns the exit status, -1: ended by a
+     * signal.
+     */
     int stop(int sig = 15);
     bool alive();
     Holdings holdings() const;
-    std::string err() const; /* what it has written to stderr */
+    std::string err() const; /* its stderr */
 
     std::string dir, path;
     pid_t pid;
@@ -45,7 +48,7 @@ template <class T> Bytes bytes_of(const T &v)
 }
 
 struct Reply {
-    bool closed = false; /* the server has hung up instead, or nothing came in ten seconds */
+    bool closed = false; /* the connection has ended, or no reply came in ten seconds */
     struct vfio_user_header head = {};
     Bytes data;
     int fd = -1;
@@ -57,7 +60,7 @@ struct Reply {
             memcpy(&v, data.data() + at, sizeof(v));
         return v;
     }
-    /* 0, the errno, or -1 for a connection that has ended. */
+    /* 0, the errno of the reply, or -1: the connection has ended */
     int error() const
     {
         return closed ? -1 : static_cast<int>(head.error);
@@ -92,18 +95,20 @@ struct Client {
 
 Bytes message(uint16_t command, const Bytes &payload, uint16_t id = 7, uint32_t flags = 0);
 
-/* A driver of a few lines: admin queue and one I/O queue in a memfd of its own. */
+/* A minimal driver: admin queue and one I/O queue in its own memfd. */
 struct Driver {
     explicit Driver(Client &client, bool mapped_doorbells = true);
     ~Driver();
     Driver(const Driver &) = delete;
     Driver &operator=(const Driver &) = delete;
 
-    /* CSTS once it is ready or has failed. */
+    /* Enables the controller. Returns CSTS, ready or failed. */
     uint32_t enable();
     uint32_t disable();
     void create_io_queue();
-    /* One command and its status; 0xffff when no completion comes in wait_ms. */
+    /*
+     * Runs one command. Returns its status; 0xffff: no completion in wait_ms.
+     */
     uint16_t run(unsigned qid, struct nvme_sqe sqe, unsigned wait_ms = 10000);
     uint16_t identify();
     uint16_t rw(uint8_t opcode, uint64_t lba);
@@ -111,7 +116,7 @@ struct Driver {
 
     static constexpr uint64_t IOVA = 0x10000000;
     static constexpr size_t BYTES = 1 << 20;
-    static constexpr size_t DATA = 0x40000; /* of the page that commands use */
+    static constexpr size_t DATA = 0x40000; /* offset of the page that commands use */
     static constexpr uint32_t DEPTH = 16;
 
     Client &c;

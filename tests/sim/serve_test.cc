@@ -1,4 +1,7 @@
-/* gpunvme-sim: the protocol as a well-behaved client sees it, and the life of the process. */
+/*
+ * gpunvme-sim: the protocol with a well-behaved client; start and end of the
+ * process.
+ */
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -133,11 +136,11 @@ TEST_F(Serve, ConfigurationSpaceIsThatOfAnNvmeController)
     for (unsigned at = space[0x34]; at && ids.size() < 9; at = space[at + 1])
         ids.push_back(space[at]);
     EXPECT_EQ(ids, (std::vector<int>{1, 0x10})) << "power management, PCI Express";
-    /* The BAR says its size by the bits that stay zero. */
+    /* The bits of the BAR that stay zero encode its size. */
     ASSERT_EQ(c.write(CONFIG, 0x10, bytes_of(UINT64_MAX)), 0);
     EXPECT_EQ(config32(c, 0x10), 0xffffc004u);
     EXPECT_EQ(config32(c, 0x14), UINT32_MAX);
-    /* What is read-only stays. */
+    /* Read-only fields keep their value. */
     ASSERT_EQ(c.write(CONFIG, 0, bytes_of(UINT64_MAX)), 0);
     EXPECT_EQ(config32(c, 0), 0x00101b36u);
     EXPECT_EQ(config32(c, 4) & 0xffff, 0x0546u);
@@ -201,8 +204,8 @@ TEST_F(Serve, InterruptsAreAcceptedAndNeverCome)
     EXPECT_EQ(server.holdings().fds, before);
 }
 
-/* What QEMU's client, for one, may ask for and this device does not have. */
-TEST_F(Serve, WhatIsNotOfferedIsSaidToBe)
+/* Requests of other clients (QEMU) for features that this device lacks. */
+TEST_F(Serve, UnsupportedRequestsAreRefused)
 {
     Client c(server.path);
     for (uint16_t command : {0, 6, 11, 12, 14, 15, 16, 17, 18, 999, 65535})
@@ -278,7 +281,7 @@ TEST_F(Serve, TheSocketIsItsOwnersAlone)
     EXPECT_EQ(st.st_mode & 0777, 0700u);
 }
 
-/* The program with a bad command line: its exit status and what it says. */
+/* Runs the program with a bad command line: exit status and stderr. */
 std::pair<int, std::string> run(const std::string &args)
 {
     std::string command = std::string(GPUNVME_SIM) + " " + args + " 2>&1", text;
@@ -289,7 +292,7 @@ std::pair<int, std::string> run(const std::string &args)
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
 }
 
-TEST_F(Serve, TakesOverASocketThatNobodyListensOn)
+TEST_F(Serve, ReplacesASocketWithoutAListener)
 {
     auto [rc, text] = run(server.path);
     EXPECT_EQ(rc, 1);

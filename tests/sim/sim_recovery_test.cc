@@ -1,4 +1,7 @@
-/* What a driver's recovery meets: aborts, lost admin commands, hangs, removal, resets. */
+/*
+ * Cases of a driver's recovery: Abort, lost admin commands, hangs, removal,
+ * resets.
+ */
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -101,7 +104,7 @@ TEST_F(Recovery, AbortEndsACommandThatIsHeldBack)
     EXPECT_EQ(abort(2, 4), 1u); /* no such queue */
     EXPECT_EQ(abort(1, 4), 0u);
     EXPECT_EQ(next_status(*q), NVME_ERR_ABORT_REQUESTED);
-    EXPECT_EQ(read(4), 0); /* the identifier is free again */
+    EXPECT_EQ(read(4), 0); /* the CID is free again */
 }
 
 TEST_F(Recovery, MoreAbortsThanAclAllows)
@@ -196,7 +199,7 @@ TEST_F(Recovery, MemoryOfALateAdminCommandIsInUse)
     uint64_t before = r.stats().commands;
     r.put(r.aq, s);
     r.ring(r.aq);
-    r.wait_commands(before + 1); /* before that its memory would not be in use */
+    r.wait_commands(before + 1); /* the memory is in use from here on */
     page.reset();
     EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
     EXPECT_EQ(next_status(r.aq), NVME_ERR_DATA_TRANSFER);
@@ -241,7 +244,9 @@ TEST_F(Recovery, AHangForEverEndsWithAReset)
     EXPECT_EQ(read(), 0);
 }
 
-/* Seconds of processor time that the process takes of half a second, in which this thread sleeps.
+/*
+ * Seconds of processor time that the process uses while this thread sleeps for
+ * half a second.
  */
 double load()
 {
@@ -253,7 +258,7 @@ double load()
            static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9;
 }
 
-/* What nobody is going to look at keeps no thread awake. */
+/* Doorbells of a disabled controller keep no thread awake. */
 TEST_F(Recovery, ADoorbellIsNoLoadWhileDisabled)
 {
     r.disable();
@@ -286,7 +291,7 @@ TEST_F(Recovery, ADoorbellIsNoLoadWhileHungAndLookedAtBehind)
     EXPECT_EQ(next_status(r.aq), 0);
 }
 
-/* They were fetched together, and each rule has fired once. */
+/* The commands were fetched together, and each rule has fired once. */
 TEST_F(Recovery, AFaultOfTheSameBatchAsAHangHasItsEffect)
 {
     add(SIM_FAULT_HANG, 20 * MS);
@@ -324,7 +329,10 @@ TEST_F(Recovery, FatalByAnAdminCommandHealsWithAReset)
     EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
 }
 
-/* The old rings are still mapped, as a driver keeps them that must not unmap before it stops. */
+/*
+ * The old rings are still mapped: a driver unmaps them after the controller has
+ * stopped only.
+ */
 TEST_F(Recovery, ResetFromOutsideStopsAndKeepsTheMap)
 {
     add(SIM_FAULT_LATE, 300 * MS);
@@ -386,7 +394,10 @@ TEST(Stuck, NeverBecomesReady)
 }
 
 struct Removal : Recovery {
-    /* Registers read all-ones, doorbells go nowhere, nothing faults, nothing is a mistake. */
+    /*
+     * Registers read all-ones; doorbell stores have no effect, do not fault and
+     * are no mistake.
+     */
     void expect_gone()
     {
         for (uint32_t reg : {NVME_REG_CAP, NVME_REG_CC, NVME_REG_CSTS})
@@ -395,7 +406,8 @@ struct Removal : Recovery {
         r.write32(NVME_REG_CC, 0);
         r.write64(NVME_REG_ASQ, 4096);
         for (size_t w = 0; w < r.t->doorbells_len / 4; w++)
-            __atomic_store_n(&r.t->doorbells[w], 0xffffffff, __ATOMIC_RELAXED); /* a mere store */
+            __atomic_store_n(&r.t->doorbells[w], 0xffffffff,
+                             __ATOMIC_RELAXED); /* an ordinary store */
         r.kick();
         EXPECT_TRUE(r.quiet(*q, 100));
         EXPECT_EQ(reset(), -EIO);
@@ -512,7 +524,7 @@ TEST_F(MapAt, RefusesOverlapsAndAddressesThatCannotBe)
     EXPECT_EQ(r.t->ops->unmap(r.t, at), -ENOENT);
 }
 
-/* The transport's own addresses go around those the caller chose. */
+/* map() avoids addresses chosen by the caller. */
 TEST_F(MapAt, LivesBesideMap)
 {
     auto first = r.dma(4096);
@@ -537,7 +549,8 @@ TEST_F(Recovery, DoorbellsAreAFile)
     ASSERT_NE(p, MAP_FAILED);
     r.put(*q, io(NVME_IO_READ, 0, 1, buf->iova));
     auto *bell = static_cast<uint32_t *>(p) + 2;
-    __atomic_store_n(bell, q->tail, __ATOMIC_RELEASE); /* release: the entry before its bell */
+    __atomic_store_n(bell, q->tail,
+                     __ATOMIC_RELEASE); /* release: the SQE is visible before the doorbell */
     EXPECT_EQ(next_status(*q), 0) << "noticed without a kick";
     munmap(p, len);
 }

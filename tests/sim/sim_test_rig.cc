@@ -135,7 +135,7 @@ void Rig::write64(uint32_t reg, uint64_t v)
 void Rig::doorbell(unsigned qid, bool cq, uint32_t v)
 {
     size_t w = static_cast<size_t>(2 * qid + cq) << cfg.doorbell_stride;
-    /* Release: entries before the doorbell; what was read from the ring before its head moves. */
+    /* Release: SQEs are visible, and CQEs are read, before the doorbell. */
     __atomic_store_n(&t->doorbells[w], v, __ATOMIC_RELEASE);
     kick();
 }
@@ -233,7 +233,7 @@ void Rig::ring(Queue &q)
 static bool ready(Queue &q)
 {
     auto *dw = reinterpret_cast<uint32_t *>(q.cq->as<struct nvme_cqe>() + q.head);
-    /* Acquire: the rest of the entry and the data come after the phase. */
+    /* Acquire: data and the rest of the CQE are read after the phase. */
     uint32_t last = __atomic_load_n(&dw[3], __ATOMIC_ACQUIRE);
     return (last >> 16 & 1) == q.phase;
 }

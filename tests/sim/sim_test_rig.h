@@ -1,6 +1,6 @@
 /*
- * A driver that makes every mistake it is told to: raw registers, rings and doorbells over a
- * simulated controller. Only the suites of sim use it.
+ * A driver that can make every mistake: raw registers, rings and doorbells over
+ * a simulated controller. For the suites of sim only.
  */
 #ifndef TESTS_SIM_SIM_TEST_RIG_H
 #define TESTS_SIM_SIM_TEST_RIG_H
@@ -12,7 +12,7 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/sim.h"
 
-/* Shared memory the controller can reach. */
+/* Shared memory mapped for the controller. */
 struct Dma {
     Dma(struct nvme_transport *t, size_t len);
     ~Dma();
@@ -64,18 +64,24 @@ class Rig
     /* Puts an SQE in the ring; ring() then moves the doorbell. */
     void put(Queue &q, const struct nvme_sqe &sqe);
     void ring(Queue &q);
-    /* The next completion, waiting for it; false after ten seconds. */
+    /* Waits for the next completion; false after ten seconds. */
     bool next(Queue &q, struct nvme_cqe *cqe, bool tell = true);
-    /* Until the controller has fetched n of all queues; a failure after ten seconds. */
+    /*
+     * Waits until the controller has fetched n commands of all queues; fails
+     * after ten seconds.
+     */
     void wait_commands(uint64_t n);
-    /* Is a completion there, now or in a few milliseconds? Does not take it. */
+    /* True if no completion arrives within ms. Does not take it. */
     bool quiet(Queue &q, unsigned ms = 20);
-    /* One command and its status. */
+    /* Runs one command. Returns its status. */
     uint16_t run(Queue &q, struct nvme_sqe sqe, uint32_t *result = nullptr);
     uint16_t admin(struct nvme_sqe sqe, uint32_t *result = nullptr);
 
     uint64_t events(enum sim_event e);
-    /* That event and no other was seen, times or more often; forgives it. */
+    /*
+     * True if this event, and no other, was counted, at least `times`; forgives
+     * it.
+     */
     bool only(enum sim_event e, uint64_t times = 1);
     struct sim_stats stats();
 

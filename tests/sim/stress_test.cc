@@ -1,4 +1,4 @@
-/* Several controller threads at work, parked threads woken, and nonsense that must not crash. */
+/* Several controller threads, wake-ups, and random commands. */
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace
 
 using Clock = std::chrono::steady_clock;
 
-/* One thread's traffic on its own queue and its own LBAs, checked. */
+/* Checked traffic of one thread on its own queue and its own LBAs. */
 void traffic(Rig &r, Queue &q, Dma &buf, uint64_t first_lba, unsigned rounds)
 {
     for (unsigned i = 0; i < rounds; i++) {
@@ -95,10 +95,10 @@ TEST(Parking, AnIdleControllerUsesLittleCpu)
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
     double used = double(clock() - cpu) / CLOCKS_PER_SEC;
     double spent = std::chrono::duration<double>(Clock::now() - wall).count();
-    EXPECT_LT(used, spent * 0.2); /* a spinning thread would use all of it */
+    EXPECT_LT(used, spent * 0.2); /* a polling thread uses all of it */
 }
 
-/* Mostly plausible commands, each field sometimes random. */
+/* A mostly valid command with some random fields. */
 struct nvme_sqe nonsense(std::mt19937_64 &g, const Dma &buf, uint16_t cid)
 {
     const uint8_t opcodes[] = {0, 1, 2, 8, 9, 5};

@@ -1,6 +1,6 @@
 /*
- * The driver with a controller of another process: its vfio-user client, its recovery, and what
- * becomes of it when the process at the other end dies.
+ * The driver with a controller of another process: the vfio-user client,
+ * recovery, and the death of the other process.
  */
 #include <algorithm>
 #include <atomic>
@@ -21,7 +21,7 @@ namespace
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t MIB = 1 << 20;
-/* Missed by admin commands that are lost, and by no other on a busy machine. */
+/* Longer than an admin command on a busy machine; only lost ones exceed it. */
 constexpr unsigned ADMIN_MS = 1500;
 
 Bytes pattern(size_t len, unsigned seed)
@@ -90,7 +90,7 @@ struct Remote {
 struct Shape {
     const char *name;
     std::vector<std::string> args;
-    enum { MAY, MUST, MUST_NOT } reset = MAY; /* of a fault: does it take a controller reset? */
+    enum { MAY, MUST, MUST_NOT } reset = MAY; /* expected for a fault: a controller reset */
 };
 
 struct RemoteShape : ::testing::TestWithParam<Shape> {
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"SlowToStart", {"--ready-ms=100", "--namespaces=3"}}),
     [](const auto &p) { return p.param.name; });
 
-/* Several threads, each with a part of its own. */
+/* Several threads, each on its own part. */
 TEST(RemoteThreads, KeepTheirBytesApart)
 {
     Remote r({"--threads=2", "--reorder"});
@@ -142,7 +142,7 @@ TEST(RemoteThreads, KeepTheirBytesApart)
     EXPECT_EQ(wrong, 0);
 }
 
-/* The ladder, rung by rung, with a controller in another process. */
+/* All steps of recovery, with a controller in another process. */
 struct RemoteFault : ::testing::TestWithParam<Shape> {
 };
 
@@ -187,12 +187,15 @@ TEST(RemoteStuck, DeviceResetHeals)
     ASSERT_NE(r.dev, nullptr);
     r.expect_works(0);
     kill(r.server->pid, SIGUSR1);
-    nvme_ctrlr_alive(r.c); /* a message: the server has taken the signal */
+    nvme_ctrlr_alive(r.c); /* a message: the server has handled the signal */
     for (unsigned i = 1; i < 4; i++)
         r.expect_works(i);
 }
 
-/* What cannot be recovered from ends with -EIO, in bounded time, and the next open works. */
+/*
+ * A fault without recovery ends with -EIO in bounded time, and the next open
+ * works.
+ */
 void expect_given_up(Remote &r)
 {
     Bytes data = pattern(MIB, 1);
@@ -215,7 +218,7 @@ TEST(RemoteGone, PulledOut)
     expect_given_up(r);
     r.open(10000);
     ASSERT_NE(r.dev, nullptr);
-    r.expect_same(4 * MIB, pattern(MIB, 0)); /* nothing that was flushed is lost */
+    r.expect_same(4 * MIB, pattern(MIB, 0)); /* flushed data is kept */
 }
 
 TEST(RemoteGone, ServerKilled)
@@ -237,7 +240,7 @@ TEST(RemoteGone, ServerStopped)
     kill(r.server->pid, SIGCONT);
 }
 
-/* Servers that cannot be used are refused with a sentence, in bounded time. */
+/* Unusable servers are refused with a reason, in bounded time. */
 int refused(const std::string &path, std::string *said)
 {
     struct nvme_transport *t = nullptr;

@@ -46,8 +46,6 @@ LIMITS = {
     "include": 1.0,
     "layout": LIMIT,
     "mkfs": LIMIT,
-    "sim": 12.5,
-    "sim/serve": 6.0,
     "support": LIMIT,
     "tests": 3.5,
 }

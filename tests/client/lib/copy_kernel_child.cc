@@ -1,5 +1,6 @@
-// A program that reads a file by leased queues until it is killed: copy_kernel_child MOUNTPOINT
-// FILE. Writes a byte to stdout after each hundred reads that were right. Ends when stdout does.
+// A program that reads a file on leased queues until it is killed:
+// copy_kernel_child MOUNTPOINT FILE. Writes a byte to stdout after each hundred
+// correct reads. Ends when stdout is closed.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ struct Reader {
                cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess;
     }
 
-    // One page into the buffer, and what the file system says it holds.
+    // Reads one page into the buffer and compares it with the file.
     bool read_one()
     {
         std::vector<char> got(kPage), want(kPage);

@@ -1,4 +1,5 @@
-// Processes with copy kernels of their own come and go, and the mount goes on.
+// Processes with copy kernels start and are killed; the mount continues to
+// work.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -53,7 +54,7 @@ class CopyKernelGpu : public ::testing::Test
             "copy_kernel_child",
             std::vector<std::string>{mount_->mountpoint(), mount_->path("file")});
     }
-    // The whole file by READ, on the daemon's own queues.
+    // Reads the whole file by READ, on queues of the daemon.
     ::testing::AssertionResult mount_reads()
     {
         gpunvme *g = nullptr;

@@ -14,7 +14,7 @@
 #include "client/lib/socket.h"
 #include "cuda/gq_mailbox.h"
 
-#define IDLE_ROUNDS 200u /* after which a block ends */
+#define IDLE_ROUNDS 200u /* rounds without work after which a block ends */
 
 struct copy_kernel_rig {
     struct gpunvme handle;
@@ -35,10 +35,10 @@ struct kernel {
 
 struct stream {
     pthread_t thread;
-    bool running; /* until it is joined */
+    bool running; /* true until joined */
 };
 
-static struct copy_kernel_rig *rig; /* one at a time: fakes find it here */
+static struct copy_kernel_rig *rig; /* the only one: used by the fakes */
 
 int copy_kernel_rig_open(const struct copy_kernel_rig_mount *mount, bool gpu,
                          struct copy_kernel_rig **out)
@@ -118,7 +118,10 @@ int copy_kernel_rig_held(const struct copy_kernel_rig *r)
     return r->held;
 }
 
-/* --- What the library would ask of the mount ------------------------------------------------- */
+/*
+ * --- The mount
+ * -----------------------------------------------------------------
+ */
 
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 {
@@ -143,7 +146,10 @@ int socket_request(struct gpunvme *g, const struct gpunvme_request *request,
     return 0;
 }
 
-/* --- The place, which is this process -------------------------------------------------------- */
+/*
+ * --- The memory space, which is this process
+ * -----------------------------------
+ */
 
 int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, size_t len,
                        enum memory_space_access access, struct memory_space_map *out)
@@ -223,12 +229,12 @@ void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
     rig->held--;
 }
 
-/* A batch of one slot, if there is a new one: as gq_copy_kernel.cu. */
+/* Copies the batch of a slot, if it is new, as gq_copy_kernel.cu does. */
 static bool copy_batch(const struct gq_copy_kernel_launch *l, unsigned block, uint32_t batch)
 {
     const struct gq_copy_slot *slot =
-        &l->slots[block * GQ_COPY_KERNEL_BOXES + batch % GQ_COPY_KERNEL_BOXES];
-    uint64_t tag = GQ_COPY_KERNEL_TAG(batch / GQ_COPY_KERNEL_BOXES + 1);
+        &l->slots[block * GQ_COPY_KERNEL_SLOTS + batch % GQ_COPY_KERNEL_SLOTS];
+    uint64_t tag = GQ_COPY_KERNEL_TAG(batch / GQ_COPY_KERNEL_SLOTS + 1);
     uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
     if ((head & ~GQ_COPY_KERNEL_VALUE) != tag)
         return false;
@@ -269,7 +275,7 @@ int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct c
     struct stream *s = stream;
     const struct gq_copy_kernel_launch *l = args[0];
     (void)kernel;
-    /* One that may not be idle for a moment would be launched for each batch. */
+    /* With an idle time of 0 each batch would take a launch. */
     if (!k || rig->fail || threads != GQ_COPY_KERNEL_THREADS || l->idle_ns == 0) {
         free(k);
         return -EIO;

@@ -1,5 +1,5 @@
-// The library's copy kernel against the DMA engine's peer windows: one posts, the other copies,
-// both sleep.
+// The library's copy kernel with the peer windows of the DMA engine: one side
+// posts, the other copies, both sleep.
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr unsigned kChannels = 3, kBlocks = 2;
 constexpr size_t kMedia = 1u << 20, kPage = 4096;
 
-// The daemon's side: media in a memfd, and a buffer that it knows at another address.
+// The daemon's side: media in a memfd, and a buffer at another address.
 class CopyKernelTest : public ::testing::Test
 {
   protected:
@@ -68,7 +68,7 @@ class CopyKernelTest : public ::testing::Test
         copy_kernel_rig_add(rig_, 40, reinterpret_cast<uint64_t>(there_.data()));
         window();
     }
-    // What the mount does with the COPY_KERNEL ioctl.
+    // Does for the last COPY_KERNEL ioctl what the mount does.
     void window()
     {
         gpunvme_ioc_copy_kernel arg;
@@ -77,27 +77,28 @@ class CopyKernelTest : public ::testing::Test
                             arg.media};
         ASSERT_EQ(gq_peer_window_add(peer_, &r), 0);
     }
-    // `n` pages of the media into the buffer: 1, or what the peer windows say, within 30 s.
+    // Copies `n` pages of the media into the buffer: 1, or the result of the
+    // peer windows, within 30 s.
     int copy(unsigned channel, unsigned n, size_t from)
     {
         std::vector<gq_gather> copies;
-        gq_peer_copy routed;
+        gq_peer_copy peer_copy;
         unsigned lost;
         for (unsigned i = 0; i < n; i++)
             copies.push_back({reinterpret_cast<uint64_t>(&here_[i * kPage]),
                               reinterpret_cast<uint64_t>(&media_[from + i * 2 * kPage]), kPage});
         copy_kernel_rig_sync(rig_);
         gq_peer_windows_lock(windows_, channel);
-        int rc = gq_peer_windows_plan(windows_, channel, copies.data(), n, &routed);
+        int rc = gq_peer_windows_plan(windows_, channel, copies.data(), n, &peer_copy);
         if (!rc)
-            gq_peer_windows_post(windows_, channel, &routed);
+            gq_peer_windows_post(windows_, channel, &peer_copy);
         gq_peer_windows_unlock(windows_, channel);
-        if (rc || routed.n_local)
+        if (rc || peer_copy.n_local)
             return rc ? rc : -ENOTSUP;
         for (auto since = Clock::now();
              rc == 0 && Clock::now() - since < std::chrono::seconds(30);) {
             gq_peer_windows_lock(windows_, channel);
-            rc = gq_peer_windows_poll(windows_, channel, &routed, &lost);
+            rc = gq_peer_windows_poll(windows_, channel, &peer_copy, &lost);
             gq_peer_windows_unlock(windows_, channel);
         }
         copy_kernel_rig_sync(rig_);
@@ -155,7 +156,7 @@ TEST_F(CopyKernelTest, SleepsAndIsWoken)
     EXPECT_GT(copy_kernel_rig_launches(rig_), 0u);
 }
 
-TEST_F(CopyKernelTest, ANewLeaseIsToldTheBuffersThatAreLeft)
+TEST_F(CopyKernelTest, ANewLeaseGetsTheRemainingBuffers)
 {
     gpunvme_ioc_copy_kernel last;
     ASSERT_NO_FATAL_FAILURE(attach());
@@ -168,7 +169,7 @@ TEST_F(CopyKernelTest, ANewLeaseIsToldTheBuffersThatAreLeft)
     copy_kernel_rig_remove(rig_, 50);
     copy_kernel_rig_detach(rig_);
     copy_kernel_rig_add(rig_, 60, 8192);
-    EXPECT_EQ(copy_kernel_rig_calls(rig_, &last), 2u) << "there is nobody to tell";
+    EXPECT_EQ(copy_kernel_rig_calls(rig_, &last), 2u) << "there is no lease";
     ASSERT_EQ(copy_kernel_rig_attach(rig_, 9), 0);
     EXPECT_EQ(copy_kernel_rig_calls(rig_, &last), 4u);
     EXPECT_EQ(last.id, 60u);
@@ -206,13 +207,14 @@ TEST_F(CopyKernelTest, OthersThanSimulatedDrivesHaveNone)
     }
 }
 
-TEST_F(CopyKernelTest, WhoGetsNoneHearsWhy)
+TEST_F(CopyKernelTest, ARefusalHasAReason)
 {
     const struct {
         int refusal, error;
         const char *word;
-    } all[] = {
-        {-EDQUOT, -EDQUOT, "this user"}, {-EBUSY, -EBUSY, "all copiers"}, {-ENOENT, -ENOENT, ""}};
+    } all[] = {{-EDQUOT, -EDQUOT, "this user"},
+               {-EBUSY, -EBUSY, "all copy kernels"},
+               {-ENOENT, -ENOENT, ""}};
     for (const auto &a : all) {
         mount_.refusal = a.refusal;
         ASSERT_EQ(copy_kernel_rig_open(&mount_, true, &rig_), 0);
