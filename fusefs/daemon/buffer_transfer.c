@@ -11,6 +11,7 @@
 
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fuse_notify.h"
+#include "fusefs/daemon/write_checks.h"
 #include "layout/format.h"
 #include "support/clock.h"
 #include "support/minmax.h"
@@ -220,13 +221,24 @@ static uint64_t size_of(struct ffs_inode *inode)
     return attr.size;
 }
 
+/* Shortens rw.len to the caller's RLIMIT_FSIZE. */
+static int check_write(struct transfer *t)
+{
+    uint64_t len = t->rw.len;
+    int err = write_check_limit(t->pid, t->rw.file_offset, &len);
+    t->rw.len = len;
+    return err || !len ? err : write_drop_capability(t->inode);
+}
+
 static int run_with_buffer(struct transfer *t, char *last)
 {
     const struct gpunvme_ioc_rw *rw = &t->rw;
     uint64_t len = buffer_len(t->use.buffer);
     if (rw->buffer_offset > len || rw->len > len - rw->buffer_offset)
         return -ERANGE;
-    int err = move_all(t);
+    int err = t->write ? check_write(t) : 0;
+    if (!err)
+        err = move_all(t);
     if (t->write && t->done)
         buffer_get(t->use.buffer, rw->buffer_offset + t->done - 1, last, 1);
     return err;
@@ -257,12 +269,13 @@ void transfer_run(struct transfer *t)
 {
     struct gpunvme_ioc_rw *rw = &t->rw;
     char last = 0;
-    uint64_t size = t->write ? size_of(t->inode) : 0;
+    uint64_t size = t->write ? size_of(t->inode) : 0, len = rw->len;
     t->error = transfer_begin(t);
     if (t->error)
         return;
     t->error = run_with_buffer(t, &last);
     transfer_end(t);
+    rw->len = len;
 
     t->error = final_error(t, t->error);
     rw->bytes = t->done;

@@ -15,6 +15,7 @@ struct transfer {
     struct ffs_inode *inode; /* of the open file, which outlives its ioctl */
     bool write;
     uid_t uid;
+    pid_t pid;                /* of the caller; 0: unknown */
     struct gpunvme_ioc_rw rw; /* in and out */
     /*
      * Set by an interrupt, by removal of the buffer, or at the end of the

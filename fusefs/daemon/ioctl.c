@@ -304,7 +304,8 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
     *job = (struct transfer_job){.transfer = {.daemon = call->daemon,
                                               .inode = call->file->inode,
                                               .write = cmd == GPUNVME_IOC_WRITE,
-                                              .uid = call->uid},
+                                              .uid = call->uid,
+                                              .pid = fuse_req_ctx(req)->pid},
                                  .job.run = run_transfer,
                                  .req = req};
     memcpy(&job->transfer.rw, in, sizeof(job->transfer.rw));

@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -363,6 +365,46 @@ TEST_F(IoctlTest, ReadIsShortAtTheEndOfTheFileOnly)
     EXPECT_EQ(buffer.read(fd_, 100000, 0, 4096), 0);
     EXPECT_EQ(buffer.read(fd_, 1ull << 60, 0, 4096), 0);
     EXPECT_EQ(buffer.read(fd_, 0, 0, 0), 0);
+}
+
+// As write(2): the file's capabilities and set-id bits end with its contents.
+TEST_F(IoctlTest, WriteRemovesCapabilitiesAndSetIdBits)
+{
+    // VFS_CAP_REVISION_2 with CAP_NET_RAW permitted.
+    const uint32_t caps[5] = {0x02000000, 1u << 13, 0, 0, 0};
+    struct stat st;
+    Buffer buffer(fd_, kBuffer);
+    ASSERT_EQ(buffer.error(), 0);
+    ASSERT_EQ(fchmod(fd_, 04755), 0);
+    if (fsetxattr(fd_, "security.capability", caps, sizeof(caps), 0) != 0)
+        GTEST_SKIP() << "cannot set capabilities: " << strerror(errno);
+    ASSERT_EQ(buffer.write(fd_, 0, 0, 4096), 4096);
+    EXPECT_EQ(fgetxattr(fd_, "security.capability", nullptr, 0), -1);
+    EXPECT_EQ(errno, ENODATA);
+    ASSERT_EQ(fstat(fd_, &st), 0);
+    EXPECT_EQ(st.st_mode & 07777, 0755u);
+}
+
+// As write(2), without SIGXFSZ.
+TEST_F(IoctlTest, WriteStopsAtTheLimitOfTheFileSize)
+{
+    rlimit before;
+    Buffer buffer(fd_, kBuffer);
+    ASSERT_EQ(buffer.error(), 0);
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    rlimit limit = {6000, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    gpunvme_ioc_rw rw;
+    ssize_t across = buffer.write(fd_, 4096, 0, 8192, &rw);
+    ssize_t beyond = buffer.write(fd_, 6000, 0, 1);
+    ssize_t below = buffer.write(fd_, 0, 0, 6000);
+    ssize_t nothing = buffer.write(fd_, 9000, 0, 0);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(across, 6000 - 4096);
+    EXPECT_EQ(rw.len, 8192u) << "the request is unchanged";
+    EXPECT_EQ(beyond, -EFBIG);
+    EXPECT_EQ(below, 6000);
+    EXPECT_EQ(nothing, 0);
 }
 
 // --- Lists and batches ---------------------------------------------------------------------------
