@@ -1,0 +1,25 @@
+"""Files straight into GPU memory.
+
+    import gpunvme
+    with gpunvme.open("/mnt/weights/model.bin") as f:
+        n = f.read(tensor, file_offset=4096)     # torch, cupy, numba, jax, numpy, bytearray
+        print(f.path_taken, f.why)
+"""
+
+from typing import Any
+
+from ._file import File, IOFuture, IOFutureStream, deregister, register
+from ._kvikio import CuFile, defaults, memory_deregister, memory_register
+from ._native import configure
+
+__version__ = "0.1.0"
+__all__ = ["CuFile", "File", "IOFuture", "IOFutureStream", "configure", "defaults", "deregister",
+           "memory_deregister", "memory_register", "open", "register"]
+
+
+def open(file: Any, mode: str = "r", *, direct: bool = False) -> File:
+    """Opens a path ("r", "r+", "w", "w+"), or takes a descriptor, which stays the caller's.
+
+    direct: with O_DIRECT.
+    """
+    return File(file, mode, direct=direct)

@@ -1,0 +1,142 @@
+"""Where the bytes of an object are: torch, cupy, numba, jax, numpy, and the buffer protocol."""
+
+import ctypes
+import sys
+from typing import Any, NamedTuple
+
+_HOST_DEVICES = (1, 3)  # DLPack: CPU, pinned memory of CUDA
+_CUDA_DEVICES = (2, 13)  # CUDA, managed memory
+
+
+class Memory(NamedTuple):
+    address: int
+    nbytes: int
+    keep: Any  # what holds the memory while it is used
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer, as the stable ABI has it since 3.11 and CPython always."""
+
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+                ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p), ("suboffsets", ctypes.c_void_p),
+                ("internal", ctypes.c_void_p)]
+
+
+class _Export:
+    """A buffer that is held until this is gone; BufferError as the object raises it."""
+
+    def __init__(self, obj: Any, writable: bool) -> None:
+        self._held = None
+        view = _Buffer()
+        flags = 1 if writable else 0  # PyBUF_WRITABLE, PyBUF_SIMPLE: contiguous
+        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(obj), ctypes.byref(view), flags)
+        self._held = view
+        self.address, self.nbytes = view.buf or 0, view.len
+
+    def __del__(self) -> None:
+        if self._held is not None:
+            ctypes.pythonapi.PyBuffer_Release(ctypes.byref(self._held))
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32),
+                ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+def _is_contiguous(shape: list[int], strides: list[int] | None) -> bool:
+    """Row by row, strides in elements."""
+    expected = 1
+    for length, stride in zip(reversed(shape), reversed(strides or []), strict=False):
+        if length > 1 and stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def _of_torch(obj: Any) -> Memory | None:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if isinstance(obj, torch.Tensor):
+        if not obj.is_contiguous():
+            raise BufferError("the tensor is not contiguous")
+        return Memory(obj.data_ptr(), obj.numel() * obj.element_size(), obj)
+    if isinstance(obj, torch.UntypedStorage):
+        return Memory(obj.data_ptr(), obj.nbytes(), obj)
+    return None
+
+
+def _of_cuda_array(obj: Any, writable: bool) -> Memory:
+    description = obj.__cuda_array_interface__
+    address, readonly = description["data"]
+    if readonly and writable:
+        raise BufferError("the array is read-only")
+    shape, itemsize = list(description["shape"]), int(description["typestr"][2:])
+    strides = description.get("strides")
+    if strides is not None and not _is_contiguous(shape, [s // itemsize for s in strides]):
+        raise BufferError("the array is not contiguous")
+    nbytes = itemsize
+    for length in shape:
+        nbytes *= length
+    return Memory(address or 0, nbytes, obj)
+
+
+def _of_dlpack(obj: Any) -> Memory:
+    """The capsule is not consumed: it frees what it holds when it goes."""
+    capsule = obj.__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DLTensor.from_address(get(capsule, b"dltensor"))
+    if tensor.device_type not in _HOST_DEVICES + _CUDA_DEVICES:
+        raise BufferError(f"memory of DLPack device {tensor.device_type}, neither host nor CUDA")
+    shape = tensor.shape[:tensor.ndim]
+    strides = tensor.strides[:tensor.ndim] if tensor.strides else None
+    if strides is not None and not _is_contiguous(shape, strides):
+        raise BufferError("the tensor is not contiguous")
+    nbytes = (tensor.bits * tensor.lanes + 7) // 8
+    for length in shape:
+        nbytes *= length
+    return Memory((tensor.data or 0) + tensor.byte_offset, nbytes, (obj, capsule))
+
+
+def memory_of(obj: Any, writable: bool) -> Memory:
+    """The contiguous memory of an object; TypeError or BufferError if it has none."""
+    found = _of_torch(obj)
+    if found is not None:
+        return found
+    if hasattr(obj, "__cuda_array_interface__"):
+        return _of_cuda_array(obj, writable)
+    try:
+        export = _Export(obj, writable)
+        return Memory(export.address, export.nbytes, export)
+    except TypeError:
+        if hasattr(obj, "__dlpack__"):
+            return _of_dlpack(obj)
+        raise TypeError(f"{type(obj).__name__}: no buffer, CUDA array or DLPack tensor") from None
+
+
+def part_of(memory: Memory, size: int | None, offset: int) -> tuple[int, int]:
+    """Address and length of a part; ValueError if it is not inside."""
+    if size is None:
+        size = memory.nbytes - offset
+    if offset < 0 or size < 0 or offset + size > memory.nbytes:
+        raise ValueError(f"{size} bytes at {offset} of a buffer of {memory.nbytes}")
+    return memory.address + offset, size
+
+
+def stream_of(stream: Any) -> int | None:
+    """The handle of a stream of torch, cupy, numba, of any with __cuda_stream__, or a number."""
+    if stream is None or isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, name):
+            value = getattr(stream, name)
+            return int(getattr(value, "value", value) or 0)
+    raise TypeError(f"{type(stream).__name__}: not a CUDA stream")

@@ -1,0 +1,34 @@
+"""safetensors for numpy: as safetensors.numpy, read by gpunvme."""
+
+from typing import Any
+
+import numpy
+
+from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load
+
+__all__ = ["SafetensorError", "load_file", "safe_open"]
+
+_NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16",
+          "F16": "float16", "I32": "int32", "U32": "uint32", "F32": "float32", "F64": "float64",
+          "I64": "int64", "U64": "uint64", "C64": "complex64"}
+
+
+def _empty(entry: Entry) -> Any:
+    if entry.dtype not in _NAMES:
+        raise SafetensorError(f"{entry.name}: numpy has no {entry.dtype}")
+    return numpy.empty(entry.shape, dtype=_NAMES[entry.dtype])
+
+
+def load_file(filename: Any, *, rank: int = 0, ranks: int = 1, progress: bool | Progress = False,
+              threads: int = 8) -> dict[str, Any]:
+    """The arrays of a file, or of several (a list), by name; arguments as gpunvme.torch."""
+    return load(filename, _empty, rank=rank, ranks=ranks, progress=progress, threads=threads)
+
+
+class safe_open(SafeOpen):  # pylint: disable=invalid-name
+    """As safetensors.safe_open(filename, framework="numpy")."""
+
+    def __init__(self, filename: Any, framework: str = "numpy") -> None:
+        if framework not in ("np", "numpy"):
+            raise SafetensorError(f"framework {framework}: gpunvme.numpy has numpy alone")
+        super().__init__(filename, _empty)

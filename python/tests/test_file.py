@@ -1,0 +1,250 @@
+"""Reads and writes, by all kinds of buffers."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+import gpunvme
+
+SIZE = 1_000_003
+
+
+@pytest.fixture(name="content")
+def fixture_content():
+    return np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8)
+
+
+@pytest.fixture(name="path")
+def fixture_path(folder, content):
+    name = os.path.join(folder, "file")
+    content.tofile(name)
+    yield name
+    os.unlink(name)
+
+
+def buffers():
+    return [np.zeros(5000, dtype=np.uint8), np.zeros(1250, dtype=np.float32), bytearray(5000),
+            memoryview(bytearray(5000)), np.zeros((50, 100), dtype=np.int8)]
+
+
+@pytest.mark.parametrize("buf", buffers(), ids=lambda b: type(b).__name__)
+def test_reads_into_what_has_a_buffer(path, content, buf):
+    with gpunvme.open(path) as f:
+        assert f.read(buf, file_offset=77) == 5000
+    assert bytes(buf) == content[77:5077].tobytes()
+
+
+def test_reads_parts_of_a_buffer_and_ends_with_the_file(path, content):
+    buf = np.zeros(1000, dtype=np.uint8)
+    with gpunvme.open(path) as f:
+        assert f.size() == SIZE
+        assert f.read(buf, 100, 4096, buf_offset=33) == 100
+        assert np.array_equal(buf[33:133], content[4096:4196])
+        assert not buf[:33].any() and not buf[133:].any()
+        assert f.read(buf, file_offset=SIZE - 10) == 10
+        assert f.read(buf, file_offset=SIZE) == 0
+        for size, at in ((1001, 0), (1, 1000), (-1, 0), (1, -1)):
+            with pytest.raises(ValueError):
+                f.read(buf, size, 0, at)
+        with pytest.raises(ValueError):
+            f.read(buf, file_offset=-1)
+
+
+def test_writes(path, content):
+    fresh = np.random.default_rng(2).integers(0, 256, 70000, dtype=np.uint8)
+    with gpunvme.open(path, "r+") as f:
+        assert f.write(fresh, file_offset=12345) == 70000
+        assert f.write(b"abc", file_offset=SIZE) == 3
+    content[12345:82345] = fresh
+    with open(path, "rb") as file:
+        assert file.read() == content.tobytes() + b"abc"
+
+
+def test_modes(path):
+    buf = bytearray(10)
+    with gpunvme.open(path) as f, pytest.raises(OSError) as error:
+        f.write(buf)
+    assert error.value.errno == errno.EBADF
+    with pytest.raises(FileNotFoundError):
+        gpunvme.open(path + ".none")
+    with pytest.raises(ValueError):
+        gpunvme.open(path, "rb")
+    with gpunvme.open(path, "w") as f:
+        assert f.write(b"12345") == 5
+    assert os.path.getsize(path) == 5
+
+
+def test_descriptors_stay_the_callers(path, content):
+    fd = os.open(path, os.O_RDONLY)
+    buf = bytearray(100)
+    f = gpunvme.open(fd)
+    assert f.fileno() == fd
+    assert f.read(buf) == 100
+    f.close()
+    f.close()
+    assert f.closed
+    with pytest.raises(ValueError):
+        f.read(buf)
+    assert os.pread(fd, 100, 0) == content[:100].tobytes()
+    os.close(fd)
+
+
+def test_futures(path, content):
+    parts = [bytearray(10000) for _ in range(50)]
+    with gpunvme.open(path) as f:
+        futures = [f.pread(part, file_offset=i * 10000) for i, part in enumerate(parts)]
+        assert [future.get() for future in futures] == [10000] * 50
+        assert all(future.done() for future in futures)
+        with pytest.raises(ValueError):
+            f.pread(parts[0], 10001).get()
+    assert b"".join(parts) == content[:500000].tobytes()
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_many_reads_in_one_call(path, content, kind):
+    offsets = np.random.default_rng(3).integers(0, SIZE - 512, 1000)
+    records = np.zeros((1000, 512), dtype=np.uint8)
+    with gpunvme.open(path) as f:
+        assert f.readv(records, kind(offsets), 512) == [512] * 1000
+        assert all(np.array_equal(r, content[o:o + 512])
+                   for r, o in zip(records, offsets, strict=True))
+        assert f.readv(records, [0, SIZE - 7], [3, 100], [1, 200]) == [3, 7]
+        assert np.array_equal(records[0, 1:4], content[:3])
+        for wrong in (([0], [1, 2]), ([-1], [1]), ([0], [1 << 31]), ([0], [512_001])):
+            with pytest.raises(ValueError):
+                f.readv(records, *wrong)
+
+
+def test_memory_of_the_mount_takes_the_gpu_path(mount, content):
+    name = os.path.join(mount, "own")
+    content.tofile(name)
+    with gpunvme.open(name) as f:
+        assert f.on_mount and f.path_taken is None
+        own = f.alloc_host(SIZE)
+        assert f.read(own) == SIZE
+        assert (f.path_taken, f.why) == ("gpu", "")
+        assert np.array_equal(np.frombuffer(own, dtype=np.uint8), content)
+        assert f.readv(own, [4096, 0], 4096) == [4096, 4096]
+        assert f.path_taken == "gpu"
+        assert f.read(bytearray(10)) == 10
+        assert f.path_taken == "bounce" and f.why
+    os.unlink(name)
+
+
+def test_other_files_bounce_and_say_why(tmp_path):
+    name = tmp_path / "file"
+    name.write_bytes(b"x" * 100)
+    with gpunvme.open(name) as f:
+        assert not f.on_mount
+        assert f.read(bytearray(100)) == 100
+        assert f.path_taken == "bounce"
+        assert "not on a gpunvmefs mount" in f.why
+
+
+def test_device_memory(path, content, cuda):
+    array = cuda.array(100000)
+    with gpunvme.open(path, "r+") as f:
+        assert f.read(array, 50000, 3, buf_offset=5) == 50000
+        assert array.get()[5:50005] == content[3:50003].tobytes()
+        array.put(b"z" * 100)
+        assert f.write(array, 100, 0) == 100
+        assert f.readv(array, [10, 1000], 20, [0, 20]) == [20, 20]
+        with pytest.raises(BufferError):
+            f.read(cuda.array(10, readonly=True))
+    with open(path, "rb") as file:
+        assert file.read(100) == b"z" * 100
+    assert array.get()[20:40] == content[1000:1020].tobytes()
+    array.free()
+
+
+def test_streams(path, content, cuda):
+    array, stream = cuda.array(4096), cuda.stream()
+    with gpunvme.open(path, "r+") as f:
+        futures = [f.read_async(array, file_offset=i, stream=stream) for i in range(50)]
+        assert [future.get(timeout=60) for future in futures] == [4096] * 50
+        assert array.get() == content[49:49 + 4096].tobytes()
+        written = f.write_async(array, 10, SIZE, stream=stream)
+        cuda.synchronize(stream)
+        assert written.done() and written.get() == 10
+    with pytest.raises(TypeError):
+        f.read_async(array, stream="no stream")
+
+
+def test_dlpack_of_the_host(path, content):
+    class Tensor:
+        """DLPack, and nothing else."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self):
+            return self.array.__dlpack__()
+
+    array = np.zeros((10, 50), dtype=np.float64)
+    with gpunvme.open(path) as f:
+        assert f.read(Tensor(array), file_offset=9) == 4000
+        with pytest.raises(BufferError):
+            f.read(Tensor(array[:, ::2]))
+    assert array.tobytes() == content[9:4009].tobytes()
+
+
+def test_what_has_no_memory_is_told(path):
+    with gpunvme.open(path) as f:
+        with pytest.raises(TypeError):
+            f.read(object())
+        with pytest.raises((BufferError, ValueError, TypeError)):
+            f.read(b"constant")
+        with pytest.raises((BufferError, ValueError)):
+            f.read(np.zeros((10, 10))[:, ::2])
+
+
+def test_registrations(path):
+    buf = np.zeros(10000, dtype=np.uint8)
+    gpunvme.register(buf)
+    with pytest.raises(FileExistsError):
+        gpunvme.register(buf)
+    with gpunvme.open(path) as f:
+        assert f.read(buf[100:]) == 9900
+    gpunvme.deregister(buf)
+    with pytest.raises(FileNotFoundError):
+        gpunvme.deregister(buf)
+
+
+def test_children_of_fork(path, content):
+    buf = bytearray(1000)
+    f = gpunvme.open(path)
+    assert f.pread(buf).get() == 1000
+    child = os.fork()
+    if child == 0:
+        ok = f.read(buf, file_offset=5) == 1000 and f.pread(buf, file_offset=7).get() == 1000
+        os._exit(0 if ok and buf == content[7:1007].tobytes() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert f.read(buf) == 1000
+    f.close()
+
+
+def test_options_come_first():
+    with pytest.raises(RuntimeError):
+        gpunvme.configure(threads=2)
+
+
+def test_programs_of_kvikio(path, content):
+    buf = np.zeros(4096, dtype=np.uint8)
+    with gpunvme.CuFile(path, "r+") as f:
+        assert f.read(buf, 4096, 100) == 4096
+        assert f.pread(buf, file_offset=8).get() == 4096
+        assert np.array_equal(buf, content[8:4104])
+        assert f.raw_read(buf, 10, 0, 50) == 10
+        assert np.array_equal(buf[50:60], content[:10])
+        assert f.write(buf, 4096, 0) == 4096
+        assert f.pwrite(buf, file_offset=0).get() == 4096
+        assert f.raw_read_async(buf, None, 100, 20).check_bytes_done() == 100
+    assert gpunvme.defaults.get("num_threads") >= 1
+    gpunvme.defaults.set({"num_threads": 3, "task_size": 1 << 20})
+    assert gpunvme.defaults.get("num_threads") == 3
+    with pytest.raises(KeyError):
+        gpunvme.defaults.set("strange", 1)
+    gpunvme.memory_register(buf)
+    gpunvme.memory_deregister(buf)
