@@ -29,22 +29,33 @@ struct dir_walk {
     struct same_hash same;
 };
 
-/* Bytes of a name that a terminal can show; any other byte as '?'. */
-static const char *printable(const struct lay_dirent *d, char *out)
+/* The name of a record, which is longer than the struct. */
+static const uint8_t *name_of(const struct lay_dirent *d)
 {
-    for (unsigned i = 0; i < d->name_len; i++)
-        out[i] = d->name[i] < 0x20 || d->name[i] == 0x7f ? '?' : (char)d->name[i];
-    out[d->name_len] = 0;
+    return (const uint8_t *)d + offsetof(struct lay_dirent, name);
+}
+
+/* A name as a terminal can show it: each byte outside printable ASCII as \xNN. */
+static const char *printable(const uint8_t *name, unsigned len, char *out)
+{
+    char *to = out;
+    for (unsigned i = 0; i < len; i++) {
+        if (name[i] < 0x20 || name[i] >= 0x7f || name[i] == '\\')
+            to += sprintf(to, "\\x%02x", name[i]);
+        else
+            *to++ = (char)name[i];
+    }
+    *to = 0;
     return out;
 }
 
 static void report_name(struct dir_walk *w, enum problem problem, const struct lay_dirent *d)
 {
-    char name[LAY_NAME_MAX + 1];
+    char name[4 * LAY_NAME_MAX + 1];
     char detail[64];
     snprintf(detail, sizeof(detail), "inode %" PRIu64, lay_get64(d->ino));
     fsck_report(w->f, problem, detail, "directory %" PRIu64 " name '%s'", w->ino,
-                printable(d, name));
+                printable(name_of(d), d->name_len, name));
 }
 
 static void check_twice(struct dir_walk *w, const struct lay_dirent *d)
@@ -56,13 +67,13 @@ static void check_twice(struct dir_walk *w, const struct lay_dirent *d)
     same->hash = hash;
     for (unsigned i = 0; i < same->count; i++) {
         if (same->names[i].len == d->name_len &&
-            memcmp(same->names[i].bytes, d->name, d->name_len) == 0)
+            memcmp(same->names[i].bytes, name_of(d), d->name_len) == 0)
             report_name(w, PROBLEM_NAME_TWICE, d);
     }
     /* Keys of one hash differ in their low byte, so there are no more than fit. */
     if (same->count < SAME_HASH_MAX) {
         same->names[same->count].len = d->name_len;
-        memcpy(same->names[same->count++].bytes, d->name, d->name_len);
+        memcpy(same->names[same->count++].bytes, name_of(d), d->name_len);
     }
 }
 

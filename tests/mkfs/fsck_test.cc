@@ -379,7 +379,29 @@ TEST_F(Fsck, RefusesASuperblockInTheJournalThatMovesThings)
     img.log({sb});
     Result r = fsck();
     EXPECT_EQ(r.status, 4);
-    EXPECT_NE(r.out.find("F403 block 0"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("F1002"), std::string::npos) << r.out;
+}
+
+/* A terminal takes the bytes 0x80 to 0x9f for control characters, too. */
+TEST_F(Fsck, PrintsNamesWithoutControlCharacters)
+{
+    img.fill();
+    const std::string name = "a\x9b"
+                             "31m\x1b[2J\x7f\\";
+    add_name(img.at<lay_node>(img.root_leaf), img.geo, name, 4000, DT_REG);
+    img.seal(img.root_leaf);
+    Result r = fsck();
+    EXPECT_EQ(r.status, 4);
+    EXPECT_NE(r.out.find("name 'a\\x9b31m\\x1b[2J\\x7f\\x5c'"), std::string::npos) << r.out;
+}
+
+TEST_F(Fsck, PrintsTheLongestName)
+{
+    img.fill();
+    const std::string name(LAY_NAME_MAX, '\xff');
+    add_name(img.at<lay_node>(img.root_leaf), img.geo, name, 4000, DT_REG);
+    img.seal(img.root_leaf);
+    EXPECT_EQ(fsck().status, 4);
 }
 
 /* --- Noise ----------------------------------------------------------------------------------- */
