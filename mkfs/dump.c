@@ -28,6 +28,7 @@ struct dump {
     struct lay_journal header;
     struct log log;
     struct json_object *tree;
+    bool shown; /* there is more in the tree than what every tree has */
 };
 
 static const char usage_text[] =
@@ -165,35 +166,49 @@ static int explain(const struct options *o, const char *what, int err)
     }
 }
 
-static struct json_object *add(struct dump *d, const char *key, struct json_object *value)
+/* Adds what was collected of an object, and says what could not be. */
+static int add(struct dump *d, const char *key, struct json_object *value, int err)
 {
-    json_object_object_add(d->tree, key, value);
-    return value;
+    bool empty = json_object_is_type(value, json_type_array)
+                     ? json_object_array_length(value) == 0
+                     : json_object_object_length(value) == 0;
+    if (err && empty) {
+        json_object_put(value);
+    } else {
+        json_object_object_add(d->tree, key, value);
+        d->shown = true;
+    }
+    return explain(d->o, key, err);
 }
 
 static int collect(struct dump *d)
 {
     const struct options *o = d->o;
+    struct json_object *to;
     int failed = 0;
     put_number(d->tree, "schema_version", SCHEMA_VERSION);
     put_string(d->tree, "device", o->path);
     put_number(d->tree, "recovered_transactions", d->log.transaction_count);
-    if (o->super)
-        dump_super(&d->sb, add(d, "superblock", json_object_new_object()));
-    if (o->inode != NOT_ASKED)
-        failed |= explain(
-            o, "inode",
-            dump_inode(&d->img, &d->sb, o->inode, add(d, "inode", json_object_new_object())));
-    if (o->extents != NOT_ASKED)
-        failed |= explain(
-            o, "extents",
-            dump_extents(&d->img, &d->sb, o->extents, add(d, "extents", json_object_new_array())));
-    if (o->directory != NOT_ASKED)
-        failed |= explain(o, "directory",
-                          dump_directory(&d->img, &d->sb, o->directory,
-                                         add(d, "directory", json_object_new_array())));
-    if (o->journal)
-        dump_journal(&d->header, &d->log, add(d, "journal", json_object_new_object()));
+    if (o->super) {
+        dump_super(&d->sb, to = json_object_new_object());
+        failed |= add(d, "superblock", to, 0);
+    }
+    if (o->inode != NOT_ASKED) {
+        to = json_object_new_object();
+        failed |= add(d, "inode", to, dump_inode(&d->img, &d->sb, o->inode, to));
+    }
+    if (o->extents != NOT_ASKED) {
+        to = json_object_new_array();
+        failed |= add(d, "extents", to, dump_extents(&d->img, &d->sb, o->extents, to));
+    }
+    if (o->directory != NOT_ASKED) {
+        to = json_object_new_array();
+        failed |= add(d, "directory", to, dump_directory(&d->img, &d->sb, o->directory, to));
+    }
+    if (o->journal) {
+        dump_journal(&d->header, &d->log, to = json_object_new_object());
+        failed |= add(d, "journal", to, 0);
+    }
     return failed;
 }
 
@@ -228,9 +243,9 @@ static int dump_device(const struct options *o, struct bd_dev *dev)
         int err = recover(d);
         failed = err && err != -EUCLEAN ? explain(o, "journal", err) : err;
         failed |= collect(d);
-        if (o->json)
+        if (d->shown && o->json)
             print_json(d->tree);
-        else
+        else if (d->shown)
             print_text(d->tree);
     }
     json_object_put(d->tree);

@@ -97,6 +97,11 @@ TEST_F(Dump, SaysWhatIsNotThere)
     Result r = dump({"-i", "15"});
     EXPECT_EQ(r.status, 1);
     EXPECT_EQ(r.err, "dump.gpunvme: " + path("img") + ": inode: no such inode in use\n");
+    EXPECT_EQ(r.out, "") << "no document beside the error";
+    r = dump({"-i", "15", "-e", "2"});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_EQ(r.out.find("inode"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("extents"), std::string::npos) << "but what there is, is shown";
     r = dump({"-d", "2"});
     EXPECT_EQ(r.status, 1);
     EXPECT_EQ(r.err, "dump.gpunvme: " + path("img") + ": directory: not a directory\n");
