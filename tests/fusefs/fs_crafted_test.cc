@@ -92,4 +92,32 @@ TEST_F(FsCrafted, AJournalledSuperblockOfAnotherShapeIsRefused)
     }
 }
 
+// A leaf that two branches name, checked for the range of the first: without a check for that of
+// the second, each level of such a tree multiplies the way to the end of the directory.
+TEST_F(FsCrafted, ANodeIsUsedInOneRangeOnly)
+{
+    Inode d = mkdir("d");
+    for (int i = 0; i < 300; i++)
+        create(d, "name" + std::to_string(i));
+    uint64_t ino = ffs_ino(d);
+    d.reset();
+    unmount();
+    for (uint64_t block = 1; block < geo.blocks; block++) {
+        auto &node = at<lay_node>(block);
+        if (lay_get32(node.head.magic) != LAY_MAGIC_DIR || lay_get64(node.head.owner) != ino ||
+            lay_get16(node.level) == 0)
+            continue;
+        node.u.branches[1].child = node.u.branches[0].child;
+        image_repair_block(reinterpret_cast<uint8_t *>(&node));
+    }
+    ASSERT_EQ(mount(), 0);
+    unsigned names = 0;
+    auto count = [](void *arg, const char *, size_t, uint64_t, uint8_t, uint64_t) {
+        ++*static_cast<unsigned *>(arg);
+        return 0;
+    };
+    EXPECT_EQ(ffs_readdir(lookup("d"), 0, count, &names), -EUCLEAN);
+    EXPECT_LT(names, 300u);
+}
+
 } // namespace
