@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <dirent.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "layout/check.h"
 #include "layout/layout.h"
@@ -14,19 +13,8 @@
 
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len)
 {
-    le64 half[2];
-    memcpy(half, hash_seed, sizeof(half));
-    uint64_t seed = lay_get64(half[0]) ^ lay_get64(half[1]);
-    uint64_t key = XXH3_64bits_withSeed(name, len, seed) >> 1 & KEY_HASH_MASK;
+    uint64_t key = lay_siphash(hash_seed, name, len) >> 1 & KEY_HASH_MASK;
     return key < LAY_DIR_KEY_MIN ? LAY_DIR_KEY_MIN : key;
-}
-
-void lay_hash_seed(const uint8_t uuid[16], uint8_t seed[16])
-{
-    XXH128_canonical_t canonical;
-    static_assert(sizeof(canonical) == 16, "the seed takes the whole hash");
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(uuid, 16));
-    memcpy(seed, canonical.digest, 16);
 }
 
 bool lay_name_ok(const char *name, size_t len)

@@ -17,6 +17,7 @@
 #define LAY_BLOCK_SHIFT 12
 #define LAY_PAYLOAD     4032u
 #define LAY_NONE        UINT64_MAX /* "no block", "no inode", "end of list" */
+#define LAY_MAX_TID     (1ull << 62)
 
 /* A size or offset assert after every struct. */
 #define LAY_SIZE(s, n)      static_assert(sizeof(struct s) == (n), #s " size")
@@ -42,7 +43,7 @@ struct lay_head {
     le32 magic;
     le32 crc;   /* CRC32C of the block with this field zero, seeded: FORMAT.md 2.1 */
     le64 block; /* the block's own address */
-    le64 owner; /* inode it belongs to; 0 for blocks of the file system itself */
+    le64 owner; /* inode it belongs to, first inode of an inode block, or 0: FORMAT.md 2 */
     le64 tid;   /* transaction that last wrote it; mkfs: 0 */
     uint8_t uuid[16];
 };
@@ -155,15 +156,16 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 
 /* --- 4. Superblock --------------------------------------------------------------------------- */
 
-#define LAY_VERSION_MAJOR 1u
-#define LAY_VERSION_MINOR 0u
-#define LAY_LABEL_MAX     63u
-#define LAY_MAX_DEVICES   16u
-#define LAY_SUPER_COPIES  2u
-#define LAY_MIN_BLOCKS    4096u /* 16 MiB */
-#define LAY_MAX_BLOCKS    (1ull << 46)
-#define LAY_MIN_JOURNAL   256u
-#define LAY_MAX_JOURNAL   (1u << 20)
+#define LAY_VERSION_MAJOR   2u
+#define LAY_VERSION_MINOR   0u
+#define LAY_LABEL_MAX       63u
+#define LAY_MAX_DEVICES     16u
+#define LAY_SUPER_COPIES    2u
+#define LAY_BITMAP_SECTIONS 256u
+#define LAY_MIN_BLOCKS      4096u /* 16 MiB */
+#define LAY_MAX_BLOCKS      (1ull << 46)
+#define LAY_MIN_JOURNAL     256u
+#define LAY_MAX_JOURNAL     (1u << 20)
 
 /* Features this version knows. An unknown incompat bit refuses; ro-compat mounts read-only. */
 #define LAY_FEATURE_COMPAT    0ull
@@ -206,7 +208,9 @@ struct lay_super {
     char label[LAY_LABEL_MAX + 1]; /* UTF-8, zero-padded */
     struct lay_inode inode_file;
     struct lay_device devices[LAY_MAX_DEVICES];
-    uint8_t reserved[2792];
+    /* Sum of head.tid of the bitmaps of each section: FORMAT.md 5.1. */
+    le64 bitmap_tids[LAY_BITMAP_SECTIONS];
+    uint8_t reserved[744];
 };
 LAY_SIZE(lay_super, 4096);
 
@@ -309,9 +313,10 @@ LAY_SIZE(lay_symlink_block, 4096);
 /* First block of the journal area. The log is the rest, used as a ring: positions 1 .. blocks-1. */
 struct lay_journal {
     struct lay_head head;
-    le64 tail_tid; /* first transaction that is not known to be in place */
-    le64 tail_pos; /* where its first block is, or would be written */
-    uint8_t reserved[LAY_PAYLOAD];
+    le64 tail_tid;  /* first transaction that is not known to be in place */
+    le64 tail_pos;  /* where its first block is, or would be written */
+    le64 super_tid; /* head.tid of the superblock that is in place */
+    uint8_t reserved[LAY_PAYLOAD - 8];
 };
 LAY_SIZE(lay_journal, 4096);
 

@@ -270,7 +270,8 @@ static int check_slot(const struct lay_geometry *geo, const struct lay_inode_blo
 int lay_check_inode_block(const struct lay_geometry *geo, const struct lay_inode_block *ib,
                           uint64_t index, uint64_t addr, const char **why)
 {
-    int err = lay_check_head(ib, LAY_MAGIC_INODES, geo->uuid, addr, 0, why);
+    uint64_t first = index * LAY_INODES_PER_BLOCK;
+    int err = lay_check_head(ib, LAY_MAGIC_INODES, geo->uuid, addr, first, why);
     if (err)
         return err;
     uint64_t next = lay_get64(ib->next_free);

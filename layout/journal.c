@@ -2,6 +2,7 @@
  * Journal blocks (FORMAT.md 10).
  */
 #include <assert.h>
+#include <string.h>
 
 #include "layout/check.h"
 #include "layout/layout.h"
@@ -24,11 +25,15 @@ uint32_t lay_journal_chain(uint32_t crc, const void *block)
     return crc;
 }
 
-/* A block that may stand in the journal: any but the journal itself. */
+static bool is_bitmap(const struct lay_geometry *geo, uint64_t block)
+{
+    return block >= geo->bitmap_start && block - geo->bitmap_start < geo->bitmap_blocks;
+}
+
+/* A block of which the log may hold an image: not the journal, and no superblock copy. */
 static bool target_ok(const struct lay_geometry *geo, uint64_t block)
 {
-    return block < geo->blocks &&
-           (block < geo->journal_start || block - geo->journal_start >= geo->journal_blocks);
+    return block == 0 || is_bitmap(geo, block) || lay_range_ok(geo, block, 1);
 }
 
 /* A block of the log: the head, its place and its transaction. */
@@ -49,10 +54,12 @@ int lay_check_journal(const struct lay_geometry *geo, const struct lay_journal *
     int err = lay_check_head(j, LAY_MAGIC_JOURNAL, geo->uuid, geo->journal_start, 0, why);
     if (err)
         return err;
-    if (lay_get64(j->tail_tid) == 0 || lay_get64(j->tail_tid) == LAY_NONE)
+    if (lay_get64(j->tail_tid) == 0 || lay_get64(j->tail_tid) > LAY_MAX_TID)
         return lay_bad(why, "tail_tid");
     if (lay_get64(j->tail_pos) < 1 || lay_get64(j->tail_pos) >= geo->journal_blocks)
         return lay_bad(why, "tail_pos");
+    if (lay_get64(j->super_tid) >= lay_get64(j->tail_tid))
+        return lay_bad(why, "super_tid");
     return lay_is_zero(j->reserved, sizeof(j->reserved)) ? 0 : lay_bad(why, "reserved");
 }
 
@@ -77,6 +84,54 @@ int lay_check_journal_desc(const struct lay_geometry *geo, const struct lay_jour
     return lay_is_zero(&d->tags[count], unused) ? 0 : lay_bad(why, "unused bytes");
 }
 
+/* Does a block of this kind, of this owner, belong at `block`? */
+static bool place_ok(const struct lay_geometry *geo, uint32_t magic, uint64_t block, uint64_t owner)
+{
+    switch (magic) {
+    case LAY_MAGIC_SUPER:
+        return block == 0 && owner == 0;
+    case LAY_MAGIC_BITMAP:
+        return is_bitmap(geo, block) && owner == 0;
+    case LAY_MAGIC_INODES:
+        return lay_range_ok(geo, block, 1) && owner % LAY_INODES_PER_BLOCK == 0;
+    case LAY_MAGIC_EXTENTS:
+        return lay_range_ok(geo, block, 1);
+    case LAY_MAGIC_DIR:
+    case LAY_MAGIC_XATTR:
+    case LAY_MAGIC_SYMLINK:
+        return lay_range_ok(geo, block, 1) && owner != 0;
+    default:
+        return false;
+    }
+}
+
+/* Where everything is does not change: a superblock that says otherwise was not written by us. */
+static int check_super_image(const struct lay_geometry *geo, const void *image, const char **why)
+{
+    struct lay_geometry own;
+    if (lay_check_super(image, 0, 0, &own, NULL, why) != 0)
+        return -EUCLEAN;
+    return memcmp(&own, geo, sizeof(own)) == 0 ? 0 : lay_bad(why, "superblock of another shape");
+}
+
+int lay_check_journal_image(const struct lay_geometry *geo, const struct lay_journal_tag *tag,
+                            const void *image, uint64_t addr, uint64_t tid, const char **why)
+{
+    const struct lay_head *head = image;
+    uint32_t magic = lay_get32(head->magic);
+    uint64_t block = lay_get64(tag->block);
+    if (lay_get32(tag->crc) != lay_block_crc(geo->uuid, addr, image))
+        return lay_bad(why, "tag.crc");
+    int err = lay_check_head(image, magic, geo->uuid, block, LAY_ANY_OWNER, why);
+    if (err)
+        return err;
+    if (!place_ok(geo, magic, block, lay_get64(head->owner)))
+        return lay_bad(why, "kind of block");
+    if (lay_get64(head->tid) != tid)
+        return lay_bad(why, "tid");
+    return magic == LAY_MAGIC_SUPER ? check_super_image(geo, image, why) : 0;
+}
+
 int lay_check_journal_revoke(const struct lay_geometry *geo, const struct lay_journal_revoke *r,
                              uint64_t addr, uint64_t tid, const char **why)
 {
@@ -89,7 +144,7 @@ int lay_check_journal_revoke(const struct lay_geometry *geo, const struct lay_jo
     if (!lay_is_zero(r->reserved, sizeof(r->reserved)))
         return lay_bad(why, "reserved");
     for (uint32_t i = 0; i < count; i++) {
-        if (!target_ok(geo, lay_get64(r->blocks[i])))
+        if (!lay_range_ok(geo, lay_get64(r->blocks[i]), 1))
             return lay_bad(why, "revoked block");
     }
     size_t unused = (LAY_JREVOKE_MAX - count) * sizeof(r->blocks[0]);

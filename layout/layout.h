@@ -59,9 +59,21 @@ int lay_check_head(const void *block, uint32_t magic, const uint8_t uuid[16], ui
 int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_blocks,
                     struct lay_geometry *geo, uint64_t *features, const char **why);
 
+/*
+ * Where superblocks may be on a device of device_blocks blocks whose block 0 is lost, for a file
+ * system that fills it: FORMAT.md 4.1. Every address is below device_blocks.
+ */
+void lay_super_places(uint64_t device_blocks, uint64_t places[LAY_SUPER_COPIES]);
+
 static inline uint64_t lay_groups(const struct lay_geometry *geo)
 {
     return geo->bitmap_blocks;
+}
+
+/* Groups in each section of lay_super.bitmap_tids; the last section may have fewer. */
+static inline uint64_t lay_section_groups(const struct lay_geometry *geo)
+{
+    return (lay_groups(geo) + LAY_BITMAP_SECTIONS - 1) / LAY_BITMAP_SECTIONS;
 }
 
 /* Is [block, block + len) inside the file system and clear of superblock, bitmaps and journal? */
@@ -111,6 +123,12 @@ int lay_check_journal(const struct lay_geometry *geo, const struct lay_journal *
 /* `addr` is the device address; -EUCLEAN also means "the log ends here" while scanning. */
 int lay_check_journal_desc(const struct lay_geometry *geo, const struct lay_journal_desc *d,
                            uint64_t addr, uint64_t tid, const char **why);
+/*
+ * The image that a tag of transaction tid names, found at log address `addr`: the tag's checksum, a
+ * kind of block that belongs where the tag says, its head. A superblock must have this geometry.
+ */
+int lay_check_journal_image(const struct lay_geometry *geo, const struct lay_journal_tag *tag,
+                            const void *image, uint64_t addr, uint64_t tid, const char **why);
 int lay_check_journal_revoke(const struct lay_geometry *geo, const struct lay_journal_revoke *r,
                              uint64_t addr, uint64_t tid, const char **why);
 int lay_check_journal_commit(const struct lay_geometry *geo, const struct lay_journal_commit *c,
@@ -118,9 +136,9 @@ int lay_check_journal_commit(const struct lay_geometry *geo, const struct lay_jo
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* The seed mkfs gives a file system: a function of its UUID, so that images are reproducible. */
-void lay_hash_seed(const uint8_t uuid[16], uint8_t seed[16]);
-/* Hash part of a directory key: bits 62..8 set from XXH3-64 of the name, seeded; low 8 bits 0. */
+/* SipHash-2-4 of len bytes with a key of 16 bytes. */
+uint64_t lay_siphash(const uint8_t key[16], const void *data, size_t len);
+/* Hash part of a directory key: bits 62..8 from SipHash of the name; the low 8 bits are 0. */
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len);
 /* 1..255 bytes, no '/' and no NUL, not "." or "..". */
 bool lay_name_ok(const char *name, size_t len);

@@ -1,6 +1,6 @@
 /*
- * SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash of short inputs. Collisions cannot be
- * found without the key, even by a user that sees hashes of chosen inputs.
+ * SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash of short inputs. Without the key no
+ * collisions can be computed, even from the hashes of chosen inputs.
  */
 #include <string.h>
 
@@ -30,7 +30,7 @@ static void rounds(struct state *s, unsigned n)
     }
 }
 
-/* Up to 8 bytes as a little-endian number. */
+/* n bytes, at most 8, as a little-endian number. */
 static uint64_t load(const uint8_t *bytes, size_t n)
 {
     le64 word = lay_put64(0);

@@ -136,6 +136,16 @@ static int check_version(const struct lay_super *sb, uint64_t *features, const c
     return 0;
 }
 
+/* No section without groups has a sum. */
+static int check_sections(const struct lay_super *sb, const struct lay_geometry *geo,
+                          const char **why)
+{
+    uint64_t each = lay_section_groups(geo);
+    uint64_t sections = (lay_groups(geo) + each - 1) / each;
+    size_t unused = (LAY_BITMAP_SECTIONS - sections) * sizeof(sb->bitmap_tids[0]);
+    return lay_is_zero(sb->bitmap_tids + sections, unused) ? 0 : lay_bad(why, "bitmap_tids");
+}
+
 static int check_devices(const struct lay_super *sb, const char **why)
 {
     if (lay_get32(sb->device_count) != 1)
@@ -155,6 +165,8 @@ static int check_counters(const struct lay_super *sb, const char **why)
     uint64_t first_free = lay_get64(sb->free_inode_block);
     uint64_t orphan = lay_get64(sb->orphan);
 
+    if (lay_get64(sb->head.tid) > LAY_MAX_TID)
+        return lay_bad(why, "tid");
     if (lay_get32(sb->state) & ~(LAY_STATE_CLEAN | LAY_STATE_ERROR))
         return lay_bad(why, "state");
     if (lay_get64(sb->free_blocks) >= lay_get64(sb->blocks))
@@ -181,6 +193,8 @@ static int check_fields(const struct lay_super *sb, const struct lay_geometry *g
     int err = check_areas(geo, why);
     if (!err)
         err = check_devices(sb, why);
+    if (!err)
+        err = check_sections(sb, geo, why);
     if (!err)
         err = lay_check_inode(geo, &sb->inode_file, 0, why);
     if (!err)
@@ -221,4 +235,11 @@ int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_b
         return lay_bad(why, "blocks: more than the device has");
     *geo = read;
     return 0;
+}
+
+void lay_super_places(uint64_t device_blocks, uint64_t places[LAY_SUPER_COPIES])
+{
+    uint64_t groups = (device_blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
+    places[0] = groups > 1 ? groups / 2 * LAY_GROUP_BLOCKS : device_blocks / 2;
+    places[1] = device_blocks ? device_blocks - 1 : 0;
 }

@@ -225,8 +225,10 @@ static int start(struct dump *d, struct bd_dev *dev)
     if (err)
         return tool_error(path, "cannot read: %s", tool_strerror(err));
     d->sb = d->super.sb;
-    if (d->super.error)
-        tool_error(path, "superblock: damaged (%s), using the copy in block %llu", d->super.why,
+    if (d->super.addr != 0)
+        tool_error(path, "superblock: %s%s%s, using the copy in block %llu",
+                   d->super.error ? "damaged (" : "older than a copy",
+                   d->super.error ? d->super.why : "", d->super.error ? ")" : "",
                    (unsigned long long)d->super.addr);
     return 0;
 }

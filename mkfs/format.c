@@ -26,13 +26,24 @@ static const struct lay_geometry *geo_of(const struct format *f)
     return &f->plan->geo;
 }
 
+static int interrupted(const struct format *f)
+{
+    return f->params->interrupted && f->params->interrupted() ? -EINTR : 0;
+}
+
 static int write_blocks(struct format *f, uint64_t block, uint64_t count)
 {
+    int err = interrupted(f);
+    if (err)
+        return err;
     return bd_write(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT, 0);
 }
 
 static int read_blocks(struct format *f, uint64_t block, uint64_t count)
 {
+    int err = interrupted(f);
+    if (err)
+        return err;
     return bd_read(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT);
 }
 
@@ -57,10 +68,22 @@ static bool in_use(const struct mkfs_plan *plan, uint64_t block)
            block == plan->geo.copies[1];
 }
 
+/* Is every block of the group free? True of nearly all groups of a large file system. */
+static bool is_free(const struct mkfs_plan *plan, uint64_t group)
+{
+    uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        if (plan->geo.copies[i] >= first && plan->geo.copies[i] < end)
+            return false;
+    }
+    return first > plan->root_node && end <= plan->geo.blocks;
+}
+
 static void fill_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
 {
-    uint32_t free_bits = 0;
-    for (uint32_t b = 0; b < LAY_GROUP_BLOCKS; b++) {
+    bool all_free = is_free(f->plan, group);
+    uint32_t free_bits = all_free ? LAY_GROUP_BLOCKS : 0;
+    for (uint32_t b = 0; b < LAY_GROUP_BLOCKS && !all_free; b++) {
         if (in_use(f->plan, group * LAY_GROUP_BLOCKS + b))
             bm->bits[b / 8] |= (uint8_t)(1u << b % 8);
         else
@@ -113,6 +136,8 @@ static void fill_root(const struct format *f, struct lay_inode *root)
 {
     root->mode = lay_put32(S_IFDIR | 0755);
     root->nlink = lay_put32(2);
+    root->uid = lay_put32(f->params->root_uid);
+    root->gid = lay_put32(f->params->root_gid);
     root->generation = lay_put32(1);
     root->size = lay_put64(LAY_BLOCK_SIZE);
     root->blocks = lay_put64(1);
@@ -196,14 +221,44 @@ static int write_supers(struct format *f)
     return err ? err : bd_flush(f->dev);
 }
 
+/* Block 0, and the copies of an older file system that has them where it says or where it must. */
+struct old_supers {
+    uint64_t at[1 + 2 * LAY_SUPER_COPIES];
+    size_t n;
+};
+
+static int find_old(struct format *f, struct old_supers *old)
+{
+    uint64_t device_blocks = f->dev->info.bytes >> LAY_BLOCK_SHIFT;
+    uint64_t places[2 * LAY_SUPER_COPIES];
+    const struct lay_super *sb = (const struct lay_super *)f->buf;
+    struct lay_geometry geo;
+    int err = read_blocks(f, 0, 1);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        places[i] = lay_get64(sb->copies[i]);
+    lay_super_places(device_blocks, places + LAY_SUPER_COPIES);
+    *old = (struct old_supers){.n = 1};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !err; i++) {
+        if (places[i] >= device_blocks)
+            continue;
+        err = read_blocks(f, places[i], 1);
+        if (!err && lay_check_super(sb, places[i], 0, &geo, NULL, NULL) == 0)
+            old->at[old->n++] = places[i];
+    }
+    return err;
+}
+
+/* Without block 0 a mount would take a copy that is left for the superblock of this device. */
 static int erase_old(struct format *f)
 {
+    struct old_supers old;
+    int err = find_old(f, &old);
     /* A hint that spares the drive; the content of free blocks does not matter. */
-    int err = bd_discard(f->dev, 0, geo_of(f)->blocks << LAY_BLOCK_SHIFT);
-    if (err)
-        return err;
+    if (!err)
+        err = bd_discard(f->dev, 0, geo_of(f)->blocks << LAY_BLOCK_SHIFT);
     memset(f->buf, 0, LAY_BLOCK_SIZE);
-    err = write_blocks(f, 0, 1);
+    for (size_t i = 0; i < old.n && !err; i++)
+        err = write_blocks(f, old.at[i], 1);
     return err ? err : bd_flush(f->dev);
 }
 

@@ -52,8 +52,11 @@ struct fsck {
     uint64_t inode_block_count;
     struct inode_info *inodes; /* eight for each inode block */
     uint64_t inodes_used;
-    bool replayed;   /* the log held transactions */
-    bool incomplete; /* something could not be read, so what belongs to it is not known */
+    bool has_header;    /* the journal's header is sound: */
+    uint64_t super_tid; /* of the superblock in place */
+    uint64_t next_tid;  /* of the transaction after the log's last */
+    bool replayed;      /* the log held transactions */
+    bool incomplete;    /* something could not be read, so what belongs to it is not known */
     uint64_t found[PROBLEM_COUNT];
 };
 

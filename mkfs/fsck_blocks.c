@@ -84,16 +84,29 @@ static void compare_group(struct run *r, const struct lay_bitmap *bm, uint64_t g
     }
 }
 
+/* The section that ends with this group: its sum of ages, and how many bitmaps were sound. */
+static void check_section(struct fsck *f, uint64_t group, uint64_t sum, uint64_t sound)
+{
+    uint64_t each = lay_section_groups(&f->img.geo);
+    uint64_t section = group / each;
+    if (sound == group - section * each + 1 && sum != lay_get64(f->sb.bitmap_tids[section]))
+        fsck_report(f, PROBLEM_BITMAP_OLD, NULL, "groups %" PRIu64 " to %" PRIu64, section * each,
+                    group);
+}
+
 int fsck_bitmaps(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
     struct run run = {.f = f, .problem = PROBLEM_COUNT};
     union image_block b;
-    uint64_t free_blocks = 0;
+    uint64_t free_blocks = 0, ages = 0, sound = 0;
+    uint64_t each = lay_section_groups(geo);
     bool whole = true;
 
     for (uint64_t group = 0; group < lay_groups(geo); group++) {
         const char *why = NULL;
+        if (group % each == 0)
+            ages = sound = 0;
         int err = image_read(&f->img, geo->bitmap_start + group, &b);
         if (err)
             return err;
@@ -103,6 +116,10 @@ int fsck_bitmaps(struct fsck *f)
             continue;
         }
         free_blocks += lay_get32(b.bitmap.free);
+        ages += lay_get64(b.bitmap.head.tid);
+        sound++;
+        if ((group + 1) % each == 0 || group + 1 == lay_groups(geo))
+            check_section(f, group, ages, sound);
         compare_group(&run, &b.bitmap, group);
         fsck_progress(f, "bitmaps", group + 1, lay_groups(geo));
     }

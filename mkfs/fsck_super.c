@@ -24,10 +24,13 @@ static int look_for_damage(struct fsck *f, const struct log *log)
 static int check_log(struct fsck *f, const struct lay_journal *header)
 {
     struct log log;
-    bool clean = lay_get32(f->sb.state) & LAY_STATE_CLEAN && f->super.error == 0;
+    bool clean = lay_get32(f->sb.state) & LAY_STATE_CLEAN && f->super.addr == 0;
     int err = log_read(&f->img, header, &log);
     if (err)
         return err;
+    f->has_header = true;
+    f->super_tid = lay_get64(header->super_tid);
+    f->next_tid = log.end_tid;
     /* A clean file system has nothing in the log that matters; older records are no evidence. */
     if (!clean)
         err = look_for_damage(f, &log);
@@ -77,6 +80,8 @@ static int check_copy(struct fsck *f, uint64_t addr)
         fsck_report(f, PROBLEM_SUPER_COPY, why, "block %" PRIu64, addr);
     else if (!same_shape(&f->sb, &b.super, &f->img.geo, &geo))
         fsck_report(f, PROBLEM_SUPER_DIFFERS, NULL, "block %" PRIu64, addr);
+    else if (f->has_header && lay_get64(b.super.head.tid) < f->super_tid)
+        fsck_report(f, PROBLEM_SUPER_OLD, NULL, "block %" PRIu64, addr);
     return 0;
 }
 
@@ -96,14 +101,27 @@ static int check_primary(struct fsck *f)
         fsck_report(f, PROBLEM_SUPER_BLOCK, why, "block 0");
     else if (!same_shape(&b.super, &f->sb, &geo, &f->img.geo))
         fsck_report(f, PROBLEM_SUPER_DIFFERS, NULL, "block %" PRIu64, f->super.addr);
+    else if (lay_get64(b.super.head.tid) < lay_get64(f->sb.head.tid))
+        fsck_report(f, PROBLEM_SUPER_OLD, "a copy is newer", "block 0");
     else
         f->sb = b.super;
     return 0;
 }
 
+/* The journal's header names the superblock in place, and that the journal's last transaction. */
+static void check_age(struct fsck *f)
+{
+    uint64_t tid = lay_get64(f->sb.head.tid);
+    if (f->has_header && tid < f->super_tid)
+        fsck_report(f, PROBLEM_SUPER_OLD, "the journal names a newer one", "block 0");
+    if (f->has_header && tid >= f->next_tid)
+        fsck_report(f, PROBLEM_JOURNAL_OLD, NULL, "journal");
+}
+
 int fsck_supers(struct fsck *f)
 {
     int err = check_primary(f);
+    check_age(f);
     for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++)
         err = check_copy(f, f->img.geo.copies[i]);
     if (lay_get32(f->sb.state) & LAY_STATE_ERROR)

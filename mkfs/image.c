@@ -28,31 +28,81 @@ int image_read(struct image *img, uint64_t block, union image_block *out)
     return image_read_raw(img, p ? p->log_block : block, out);
 }
 
-/* Is there a sound superblock at addr that says it belongs there? */
-static int try_super(struct image *img, uint64_t addr, struct image_super *super)
+/* The search for the newest superblock (FORMAT.md 4.1). */
+struct search {
+    struct image *img;
+    struct image_super *super;
+    struct lay_super primary; /* block 0 as it was read */
+    struct lay_super copy;
+    bool any;
+};
+
+/* Takes the superblock at addr when it is sound and newer than the best one so far. */
+static int consider(struct search *s, uint64_t addr)
 {
-    int err = image_read_raw(img, addr, (union image_block *)&super->sb);
-    if (err)
-        return err;
-    err = lay_check_super(&super->sb, addr, img->device_blocks, &img->geo, NULL, NULL);
-    super->addr = addr;
-    return err;
+    struct image *img = s->img;
+    struct lay_geometry geo;
+    if (addr == 0 || addr >= img->device_blocks)
+        return 0;
+    int err = image_read_raw(img, addr, (union image_block *)&s->copy);
+    if (err || lay_check_super(&s->copy, addr, img->device_blocks, &geo, NULL, NULL) != 0)
+        return err == -EIO ? 0 : err;
+    if (s->any && (memcmp(&geo, &img->geo, sizeof(geo)) != 0 ||
+                   lay_get64(s->copy.head.tid) <= lay_get64(s->super->sb.head.tid)))
+        return 0;
+    s->super->sb = s->copy;
+    s->super->addr = addr;
+    img->geo = geo;
+    s->any = true;
+    return 0;
 }
 
-/* Copies lie where mkfs puts them for a file system that fills the device (FORMAT.md 4.1). */
-static int find_copy(struct image *img, struct image_super *super)
+/* The first copy of a file system that does not fill the device begins a group. */
+static int search_groups(struct search *s)
 {
-    uint64_t blocks = img->device_blocks;
-    uint64_t groups = (blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
-    const uint64_t places[] = {
-        blocks - 1,
-        groups > 1 ? groups / 2 * LAY_GROUP_BLOCKS : blocks / 2,
-    };
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        if (try_super(img, places[i], super) == 0)
-            return 0;
+    int err = 0;
+    for (uint64_t at = LAY_GROUP_BLOCKS; at < s->img->device_blocks && !s->any && !err;
+         at += LAY_GROUP_BLOCKS)
+        err = consider(s, at);
+    return err || !s->any ? err : consider(s, s->img->geo.copies[1]);
+}
+
+static int consider_copies(struct search *s)
+{
+    uint64_t places[2 * LAY_SUPER_COPIES];
+    size_t n = s->super->error ? 2 * LAY_SUPER_COPIES : LAY_SUPER_COPIES;
+    int err = 0;
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        places[i] = lay_get64(s->primary.copies[i]);
+    lay_super_places(s->img->device_blocks, places + LAY_SUPER_COPIES);
+    for (size_t i = 0; i < n && !err; i++)
+        err = consider(s, places[i]);
+    return err || s->any ? err : search_groups(s);
+}
+
+static int find_super(struct search *s)
+{
+    struct image *img = s->img;
+    struct image_super *super = s->super;
+    int err = image_read_raw(img, 0, (union image_block *)&s->primary);
+    if (err && err != -EIO)
+        return err;
+    /* The bound of the device comes separately: a cut image keeps a sound superblock. */
+    super->error =
+        err ? err : lay_check_super(&s->primary, 0, 0, &img->geo, &super->features, &super->why);
+    if (err)
+        super->why = "cannot be read";
+    if (!super->error && img->geo.blocks > img->device_blocks) {
+        super->why = "the device is smaller than the file system";
+        return super->error = -EUCLEAN;
     }
-    return -EUCLEAN;
+    if (super->error == -ENOTSUP)
+        return super->error;
+    s->any = !super->error;
+    super->sb = s->primary;
+    super->addr = 0;
+    err = consider_copies(s);
+    return err || s->any ? err : super->error;
 }
 
 int image_start(struct image *img, struct bd_dev *dev, struct image_super *super)
@@ -63,18 +113,14 @@ int image_start(struct image *img, struct bd_dev *dev, struct image_super *super
     img->device_blocks = dev->info.bytes >> LAY_BLOCK_SHIFT;
     if (img->device_blocks == 0)
         return super->error = -EINVAL;
-    int err = image_read_raw(img, 0, (union image_block *)&super->sb);
-    if (err)
-        return err;
-    /* The bound of the device comes separately: a cut image keeps a sound superblock. */
-    super->error = lay_check_super(&super->sb, 0, 0, &img->geo, &super->features, &super->why);
-    if (!super->error && img->geo.blocks > img->device_blocks) {
-        super->why = "the device is smaller than the file system";
-        return super->error = -EUCLEAN;
-    }
-    if (super->error != -EUCLEAN && super->error != -EINVAL)
-        return super->error;
-    return find_copy(img, super) == 0 ? 0 : super->error;
+    struct search *s = calloc(1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    s->img = img;
+    s->super = super;
+    int err = find_super(s);
+    free(s);
+    return err;
 }
 
 void image_end(struct image *img)

@@ -30,7 +30,7 @@ struct image {
 struct image_super {
     struct lay_super sb;
     uint64_t addr;     /* where it was found */
-    int error;         /* of block 0: 0, -EINVAL, -EUCLEAN, -ENOTSUP */
+    int error;         /* of block 0: 0, -EINVAL, -EUCLEAN, -ENOTSUP, -EIO */
     const char *why;   /* the damage of block 0 */
     uint64_t features; /* unknown incompat bits */
 };
@@ -52,8 +52,8 @@ union image_block {
 };
 
 /*
- * Finds a superblock that can be used and sets img->geo: block 0 or, if that is damaged, a copy.
- * 0; -EIO and other device errors; -EINVAL, -ENOTSUP or -EUCLEAN when there is none.
+ * Finds the newest sound superblock and sets img->geo: block 0 or, if that is damaged, unreadable
+ * or older, a copy. 0; device errors; -EINVAL, -ENOTSUP, -EUCLEAN or -EIO when there is none.
  */
 int image_start(struct image *img, struct bd_dev *dev, struct image_super *super);
 void image_end(struct image *img);

@@ -60,17 +60,13 @@ static int next_block(struct reader *r, union image_block *out, uint64_t *addr)
 static int read_images(struct reader *r)
 {
     const struct lay_journal_desc *d = &r->record.desc;
-    const uint8_t *uuid = r->img->geo.uuid;
     for (uint32_t i = 0; i < lay_get32(d->count); i++) {
         const struct lay_journal_tag *tag = &d->tags[i];
         uint64_t addr = 0;
         int err = next_block(r, &r->image, &addr);
         if (err || !r->valid)
             return err;
-        uint32_t magic = lay_get32(r->image.head.magic);
-        r->valid =
-            lay_get32(tag->crc) == lay_block_crc(uuid, addr, &r->image) &&
-            lay_check_head(&r->image, magic, uuid, lay_get64(tag->block), LAY_ANY_OWNER, NULL) == 0;
+        r->valid = lay_check_journal_image(&r->img->geo, tag, &r->image, addr, r->t.tid, NULL) == 0;
         if (!r->valid)
             return 0;
         struct image_patch patch = {

@@ -5,6 +5,7 @@
 #ifndef MKFS_MKFS_CORE_H
 #define MKFS_MKFS_CORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "blockdev/bdev.h"
@@ -23,6 +24,10 @@ struct mkfs_params {
     uint64_t journal_blocks; /* 0: chosen by size */
     int64_t time_sec;        /* of creation */
     uint32_t time_nsec;
+    uint8_t hash_seed[16]; /* of names: random, or hash collisions can be aimed */
+    uint32_t root_uid, root_gid;
+    /* Asked at least once for each MiB written; true: give up with -EINTR. NULL: never. */
+    bool (*interrupted)(void);
 };
 
 /* Where things are on a new file system; all that the parameters decide. */
@@ -43,8 +48,8 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
 /*
  * Writes every metadata block of an empty file system, the superblock last, reads all of it back
  * and checks it. The same parameters give the same bytes. Until it succeeds the device holds no
- * valid superblock. Errors: those of mkfs_lay_out(), the device's, -EUCLEAN (the blocks read back
- * differ from those written).
+ * valid superblock. Errors: those of mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks read
+ * back differ from those written).
  */
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan);
 

@@ -20,18 +20,12 @@ static uint64_t journal_size(uint64_t blocks)
     return journal < LAY_MIN_JOURNAL ? LAY_MIN_JOURNAL : journal;
 }
 
-/* The middle, at the start of a group where there are several: damage is seldom everywhere. */
-static uint64_t middle_copy(uint64_t blocks, uint64_t groups)
-{
-    return groups > 1 ? groups / 2 * LAY_GROUP_BLOCKS : blocks / 2;
-}
-
 static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
 {
     struct lay_geometry *geo = &plan->geo;
 
     memcpy(geo->uuid, params->uuid, sizeof(geo->uuid));
-    lay_hash_seed(params->uuid, geo->hash_seed);
+    memcpy(geo->hash_seed, params->hash_seed, sizeof(geo->hash_seed));
     if (params->label)
         memcpy(geo->label, params->label, strlen(params->label));
     geo->bitmap_start = 1;
@@ -39,8 +33,7 @@ static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
     geo->journal_start = geo->bitmap_start + geo->bitmap_blocks;
     plan->inode_block = geo->journal_start + geo->journal_blocks;
     plan->root_node = plan->inode_block + 1;
-    geo->copies[0] = middle_copy(geo->blocks, geo->bitmap_blocks);
-    geo->copies[1] = geo->blocks - 1;
+    lay_super_places(geo->blocks, geo->copies);
     plan->free_blocks = geo->blocks - (plan->root_node + 1) - LAY_SUPER_COPIES;
 }
 

@@ -56,7 +56,9 @@ static int get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
 {
     struct ffs_group *g = &fs->alloc.groups[group];
     struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
-    int err = ffs_buf_get(fs, fs->geo.bitmap_start + group, &expect, out);
+    int err = ffs_section_check(fs, group);
+    if (!err)
+        err = ffs_buf_get(fs, fs->geo.bitmap_start + group, &expect, out);
     /* Only handles set `map`, and ffs.meta admits one at a time. */
     if (err || g->map)
         return err;
@@ -198,6 +200,7 @@ static int change(struct ffs_tx *tx, uint64_t block, uint32_t len, bool take)
         ffs_map_clear(bits, bit, len);
     bm->free = lay_put32(take ? free_bits - len : free_bits + len);
     sb->free_blocks = lay_put64(take ? free_blocks - len : free_blocks + len);
+    ffs_section_changed(fs, bm, group);
 put:
     ffs_buf_put(buf);
     return err;

@@ -34,6 +34,8 @@ struct ffs_alloc {
     struct ffs_pin *pins;
     uint64_t cursor, meta_cursor; /* where goal 0 goes on; protected by ffs.meta */
     uint64_t reserve;             /* blocks that only truncate and unlink may have; constant */
+    /* Sections whose bitmaps are as new as the superblock says; protected by ffs.meta. */
+    bool section_checked[LAY_BITMAP_SECTIONS];
 };
 
 int ffs_alloc_init(struct ffs *fs);
@@ -49,6 +51,16 @@ void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);
 /* Would a commit help an allocation that failed? Under ffs.meta. */
 bool ffs_alloc_starved(struct ffs *fs);
+
+/* --- Age of the bitmaps (section.c). In a handle. --------------------------------------------- */
+
+/*
+ * Before a group is first used: are all bitmaps of its section as new as the superblock says?
+ * -EUCLEAN when one is older, because a write to it was lost.
+ */
+int ffs_section_check(struct ffs *fs, uint64_t group);
+/* A dirty bitmap changes in the running transaction: the superblock, dirty too, counts that. */
+void ffs_section_changed(struct ffs *fs, struct lay_bitmap *bm, uint64_t group);
 
 /* --- One group (group.c): pure functions on its map ------------------------------------------- */
 

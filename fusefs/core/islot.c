@@ -23,7 +23,8 @@ static uint64_t file_blocks(const struct ffs *fs)
 /* The inode-file block `index`. */
 static int get_index(struct ffs *fs, uint64_t index, struct ffs_buf **out)
 {
-    struct ffs_expect expect = {.magic = LAY_MAGIC_INODES, .index = index};
+    struct ffs_expect expect = {
+        .magic = LAY_MAGIC_INODES, .owner = index * LAY_INODES_PER_BLOCK, .index = index};
     struct ffs_run run;
     if (index >= file_blocks(fs))
         return -ESTALE;
@@ -71,7 +72,8 @@ static int init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64
 {
     for (uint64_t i = 0; i < n; i++) {
         struct ffs_buf *buf;
-        int err = ffs_tx_new(tx, block + i, LAY_MAGIC_INODES, 0, &buf);
+        uint64_t first = (index + i) * LAY_INODES_PER_BLOCK;
+        int err = ffs_tx_new(tx, block + i, LAY_MAGIC_INODES, first, &buf);
         if (err)
             return err;
         struct lay_inode_block *ib = buf->data;

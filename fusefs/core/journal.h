@@ -43,6 +43,7 @@ struct ffs_journal {
     pthread_mutex_t commit_lock;  /* one commit or checkpoint at a time; protects what follows */
     uint64_t head;                /* log position of the next transaction */
     uint64_t used;                /* log blocks between tail and head */
+    uint64_t super_tid;           /* head.tid of the superblock in place */
     void *staging;                /* FFS_STAGING_BLOCKS of DMA memory */
     _Atomic uint64_t committed;   /* last durable transaction */
     _Atomic uint64_t running_tid; /* = running.tid, for those without ffs.meta */
@@ -83,8 +84,9 @@ bool ffs_home_has(struct ffs_home *home, uint64_t block);
 /* Copies the image, when there is one. */
 bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data);
 /*
- * Writes all images in place, makes that durable and empties the log: the next transaction will be
- * next_tid, at the head. Under commit_lock. -EIO: the file system has stopped writing; -EINTR: the
+ * Writes all images in place, makes that durable, reads them back, has the superblock copies follow
+ * block 0 when that is among them, and empties the log: the next transaction will be next_tid, at
+ * the head. Under commit_lock. -EIO: the file system has stopped writing; -EINTR: the
  * mount was interrupted, and the log is as it was.
  */
 int ffs_checkpoint(struct ffs *fs, uint64_t next_tid);
@@ -107,12 +109,15 @@ int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx);
 /* Where the log starts on the device. */
 int ffs_log_reset(struct ffs *fs, uint64_t tail_tid);
 
+struct ffs_super_found;
 /*
  * Reads the log into ffs.home and sets head and running.tid. With `write` it also checkpoints and
- * resets the log. `clean`: the superblock says that the file system was unmounted in order. *found:
- * there was anything to replay. -EUCLEAN, but for a read-only mount, when the log has been damaged.
- * Takes time and memory proportional to the log, whatever it holds.
+ * resets the log. *replayed: there was anything to replay. A damaged header is no error when
+ * `super` is block 0 of a file system that was unmounted in order. -EUCLEAN, but for a read-only
+ * mount, when the journal has been damaged. Takes time and memory proportional to the log, whatever
+ * it holds.
  */
-int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char **why);
+int ffs_recover(struct ffs *fs, const struct ffs_super_found *super, bool write, bool *replayed,
+                const char **why);
 
 #endif

@@ -154,6 +154,7 @@ int ffs_log_reset(struct ffs *fs, uint64_t tail_tid)
     lay_head_init(&header->head, LAY_MAGIC_JOURNAL, fs->geo.uuid, fs->geo.journal_start, 0);
     header->tail_tid = lay_put64(tail_tid);
     header->tail_pos = lay_put64(fs->journal.head);
+    header->super_tid = lay_put64(fs->journal.super_tid);
     lay_seal(header, tail_tid);
     int err = bd_write(fs->dev, ffs_bytes(fs->geo.journal_start), header, LAY_BLOCK_SIZE, BD_FUA);
     if (!err)

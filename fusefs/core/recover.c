@@ -10,8 +10,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <syslog.h>
 
-#include "fusefs/core/state.h"
+#include "fusefs/core/mount.h"
 
 /* A transaction as far as it has been read. */
 struct reading {
@@ -90,17 +91,6 @@ static int keep_image(struct reading *r, uint64_t home, const void *data)
     return 0;
 }
 
-/* An image is as its tag says, and is a block made for the address it belongs to. */
-static int check_image(const struct reading *r, const struct lay_journal_tag *tag, const void *data)
-{
-    const struct lay_head *head = data;
-    const char *why;
-    if (lay_block_crc(r->fs->geo.uuid, address(r), data) != lay_get32(tag->crc))
-        return -EUCLEAN;
-    return lay_check_head(data, lay_get32(head->magic), r->fs->geo.uuid, lay_get64(tag->block),
-                          LAY_ANY_OWNER, &why);
-}
-
 static int read_desc(struct reading *r, const void *block)
 {
     const char *why;
@@ -115,7 +105,8 @@ static int read_desc(struct reading *r, const void *block)
         const void *data;
         err = peek(r, &data);
         if (!err)
-            err = check_image(r, &desc.tags[i], data);
+            err =
+                lay_check_journal_image(&r->fs->geo, &desc.tags[i], data, address(r), r->tid, NULL);
         if (!err)
             err = keep_image(r, lay_get64(desc.tags[i].block), data);
         if (!err)
@@ -261,6 +252,7 @@ static int read_header(struct ffs *fs, uint64_t *tid, uint64_t *pos, const char 
     err = lay_check_journal(&fs->geo, header, why);
     *tid = lay_get64(header->tail_tid);
     *pos = lay_get64(header->tail_pos);
+    fs->journal.super_tid = lay_get64(header->super_tid);
     return err;
 }
 
@@ -276,18 +268,62 @@ static const char *explain(int err)
     }
 }
 
-int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char **why)
+/* Sets the transaction that comes next; everything before it is durable. */
+static void begin_after(struct ffs *fs, uint64_t last)
 {
     struct ffs_journal *j = &fs->journal;
-    uint64_t tail_tid, tail_pos, last;
+    j->running.tid = last + 1;
+    atomic_store(&j->running_tid, last + 1);
+    atomic_store(&j->committed, last);
+}
+
+/* A copy may be older than the last mount, so its state says nothing. */
+static bool is_clean(const struct ffs_super_found *super)
+{
+    return super->at == 0 && lay_get32(super->sb.state) & LAY_STATE_CLEAN;
+}
+
+/*
+ * Without a header the log cannot be read. After an orderly unmount it has nothing to tell: the
+ * superblock was changed by the last transaction of all, and a log that begins anew is right.
+ */
+static int without_header(struct ffs *fs, const struct ffs_super_found *super, bool write,
+                          const char *why)
+{
+    bool clean = is_clean(super);
+    if (!clean && !fs->opts.read_only)
+        return -EUCLEAN;
+    ffs_log(fs, LOG_WARNING, "%s: journal header damaged (%s); %s", fs->dev->info.name, why,
+            clean ? "not needed, the file system was unmounted in order"
+                  : "shown without the last changes");
+    fs->journal.head = 1;
+    fs->journal.super_tid = lay_get64(super->sb.head.tid);
+    begin_after(fs, fs->journal.super_tid);
+    return write && clean ? ffs_log_reset(fs, fs->journal.super_tid + 1) : 0;
+}
+
+/* The log from the header's tail on. */
+static int replay(struct ffs *fs, const struct ffs_super_found *super, uint64_t tail_tid,
+                  uint64_t tail_pos, bool *damaged)
+{
+    uint64_t last;
+    int err = scan(fs, tail_tid, tail_pos, &last);
+    /* After an orderly unmount the log has nothing to tell, and is not worth reading. */
+    if (!err && (last + 1 != tail_tid || !is_clean(super)))
+        err = check_damage(fs, last + 1, damaged);
+    begin_after(fs, last);
+    return err;
+}
+
+int ffs_recover(struct ffs *fs, const struct ffs_super_found *super, bool write, bool *replayed,
+                const char **why)
+{
+    uint64_t tail_tid, tail_pos;
     bool damaged = false;
     int err = read_header(fs, &tail_tid, &tail_pos, why);
     if (err)
-        return err;
-    err = scan(fs, tail_tid, tail_pos, &last);
-    /* After an orderly unmount the log has nothing to tell, and is not worth reading. */
-    if (!err && (last + 1 != tail_tid || !clean))
-        err = check_damage(fs, last + 1, &damaged);
+        return without_header(fs, super, write, *why);
+    err = replay(fs, super, tail_tid, tail_pos, &damaged);
     if (err) {
         *why = explain(err);
         return err;
@@ -296,17 +332,14 @@ int ffs_recover(struct ffs *fs, bool clean, bool write, bool *found, const char 
         *why = "log: a transaction that was durable is damaged";
         if (!fs->opts.read_only)
             return -EUCLEAN;
-        ffs_log(fs, 3, "%s: journal damaged: %s; shown without what followed", fs->dev->info.name,
-                *why);
+        ffs_log(fs, LOG_ERR, "%s: journal damaged: %s; shown without what followed",
+                fs->dev->info.name, *why);
         write = false; /* fsck may make more of it */
     }
-    *found = last + 1 != tail_tid;
-    j->running.tid = last + 1;
-    atomic_store(&j->running_tid, last + 1);
-    atomic_store(&j->committed, last);
-    if (!write || !*found)
+    *replayed = fs->journal.running.tid != tail_tid;
+    if (!write || !*replayed)
         return 0;
-    err = ffs_checkpoint(fs, last + 1);
+    err = ffs_checkpoint(fs, fs->journal.running.tid);
     if (err)
         *why = err == -EINTR ? explain(err) : "cannot write to the device";
     return err;

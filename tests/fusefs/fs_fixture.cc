@@ -41,7 +41,10 @@ std::string MemDevice::path() const
 
 int MemDevice::transfer(bd_io *io)
 {
-    if (how_ != FAIL_NONE) {
+    if (how_ == FAIL_LOSE) {
+        if (io->op == BD_WRITE && countdown_-- == 0)
+            return 0;
+    } else if (how_ != FAIL_NONE) {
         long left = countdown_--;
         if (left == 0 || (left < 0 && how_ == FAIL_FROM))
             return -EIO;
@@ -126,6 +129,7 @@ void FsTest::format()
     params.uuid[6] = 0x40;
     params.uuid[8] = 0x80;
     params.time_sec = 1700000000;
+    params.bytes = fs_bytes;
     ASSERT_EQ(mkfs_format(device.dev(), &params, &plan), 0);
 }
 

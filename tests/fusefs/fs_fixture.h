@@ -43,8 +43,9 @@ class MemDevice
     }
     std::string path() const;
 
-    enum Fail { FAIL_NONE, FAIL_ONCE, FAIL_FROM };
-    // Fails the n-th transfer from now (0: the next), or all from there on.
+    enum Fail { FAIL_NONE, FAIL_ONCE, FAIL_FROM, FAIL_LOSE };
+    // Fails the n-th transfer from now (0: the next), or all from there on. FAIL_LOSE: the n-th
+    // write succeeds and changes nothing.
     void fail(Fail how, long n)
     {
         how_ = how;
@@ -149,6 +150,7 @@ class FsTest : public ::testing::Test
     Inode root;
     ffs_mount_opts opts = {};
     ffs_cred cred = {1000, 1000};
+    uint64_t fs_bytes = 0; // of the file system; 0: all of the device
     bool check_at_end = true;
 };
 

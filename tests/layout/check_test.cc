@@ -89,7 +89,9 @@ const Case super_cases[] = {
     {OBJECT_SUPER, "device_reserved", "devices",
      [](object &o) { o.super.devices[0].reserved = lay_put64(1); }},
     {OBJECT_SUPER, "device_unused", "devices", [](object &o) { o.super.devices[15].uuid[0] = 1; }},
-    {OBJECT_SUPER, "reserved", "reserved", [](object &o) { o.super.reserved[2791] = 1; }},
+    {OBJECT_SUPER, "reserved", "reserved", [](object &o) { o.super.reserved[743] = 1; }},
+    {OBJECT_SUPER, "bitmap_tids", "bitmap_tids",
+     [](object &o) { o.super.bitmap_tids[2] = lay_put64(1); }},
     {OBJECT_SUPER, "inode_file_mode", "inode_file",
      [](object &o) { o.super.inode_file.mode = lay_put32(0100644); }},
     {OBJECT_SUPER, "inode_file_uid", "inode_file",
@@ -121,6 +123,7 @@ const Case inode_cases[] = {
          o.inodes.next_free = lay_put64(LAY_NONE);
      }},
     {OBJECT_INODES, "used_too_little", "used", [](object &o) { o.inodes.used = 0x7e; }},
+    {OBJECT_INODES, "block_owner", "owner", [](object &o) { o.head.owner = lay_put64(8); }},
     {OBJECT_INODES, "block_reserved", "reserved", [](object &o) { o.inodes.reserved[6] = 1; }},
     {OBJECT_INODES, "free_slot", "inode: free",
      [](object &o) { slot(o, SLOT_FREE).size = lay_put64(1); }},
@@ -317,7 +320,9 @@ const Case other_cases[] = {
     {OBJECT_JOURNAL, "tail_pos", "tail_pos", [](object &o) { o.journal.tail_pos = lay_put64(0); }},
     {OBJECT_JOURNAL, "tail_pos_past", "tail_pos",
      [](object &o) { o.journal.tail_pos = lay_put64(1024); }},
-    {OBJECT_JOURNAL, "reserved", "reserved", [](object &o) { o.journal.reserved[4031] = 1; }},
+    {OBJECT_JOURNAL, "reserved", "reserved", [](object &o) { o.journal.reserved[4023] = 1; }},
+    {OBJECT_JOURNAL, "super_tid", "super_tid",
+     [](object &o) { o.journal.super_tid = o.journal.tail_tid; }},
     {OBJECT_DESC, "count", "count", [](object &o) { o.desc.count = lay_put32(0); }},
     {OBJECT_DESC, "count_many", "count",
      [](object &o) { o.desc.count = lay_put32(LAY_JDESC_TAGS + 1); }},
@@ -407,7 +412,7 @@ TEST_F(Super, OfAnotherFormatIsInvalid)
 
 TEST_F(Super, WithAnUnknownVersionIsNotSupported)
 {
-    o.super.version_major = lay_put16(2);
+    o.super.version_major = lay_put16(3);
     EXPECT_EQ(check(), -ENOTSUP);
     EXPECT_EQ(features, 0u);
 }
@@ -426,6 +431,14 @@ TEST_F(Super, WithOtherUnknownFeaturesIsAcceptedWithItsReservedFields)
     o.super.reserved[0] = 1;
     EXPECT_EQ(check(), 0) << why;
     EXPECT_EQ(geo.ro_compat, 1u);
+}
+
+TEST_F(Super, HasATransactionThatOthersCanFollow)
+{
+    lay_seal(&o, LAY_MAX_TID);
+    EXPECT_EQ(lay_check_super(&o.super, 0, 0, &geo, nullptr, nullptr), 0);
+    lay_seal(&o, LAY_MAX_TID + 1);
+    EXPECT_EQ(lay_check_super(&o.super, 0, 0, &geo, nullptr, nullptr), -EUCLEAN);
 }
 
 TEST_F(Super, IsAcceptedAtTheAddressesOfItsCopiesOnly)
@@ -471,6 +484,61 @@ TEST(Records, OfAttributesGiveNameAndValue)
     EXPECT_EQ(std::string(lay_xattr_name(x), x->name_len), "user.a");
     EXPECT_EQ(std::memcmp(lay_xattr_value(x), "value", 5), 0);
     EXPECT_EQ(lay_xattr_next(&o.xattr, x), nullptr);
+}
+
+// What an image in the log must be, beside sound: something that belongs where its tag says.
+class JournalImage : public ::testing::Test
+{
+  protected:
+    static constexpr uint64_t ADDR = 12, TID = 7;
+
+    int check(object_kind kind, uint64_t block, uint64_t owner, uint64_t tid = TID)
+    {
+        lay_geometry geo;
+        lay_journal_tag tag = {};
+        object o;
+        object_geometry(&geo);
+        object_make(kind, &o);
+        o.head.block = lay_put64(block);
+        o.head.owner = lay_put64(owner);
+        lay_seal(&o, tid);
+        tag.block = lay_put64(block);
+        tag.crc = lay_put32(lay_block_crc(geo.uuid, ADDR, &o));
+        return lay_check_journal_image(&geo, &tag, &o, ADDR, TID, &why);
+    }
+
+    const char *why = "";
+};
+
+TEST_F(JournalImage, IsOfAKindThatBelongsThere)
+{
+    EXPECT_EQ(check(OBJECT_SUPER, 0, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_BITMAP, 2, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_INODES, 2000, 24), 0) << why;
+    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 2000, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1), 0) << why;
+    EXPECT_EQ(check(OBJECT_XATTR, 2000, 1), 0) << why;
+    EXPECT_EQ(check(OBJECT_SYMLINK, 2000, 1), 0) << why;
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, 0, 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2, 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_BITMAP, 2000, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_SUPER, LAY_GROUP_BLOCKS, 0), -EUCLEAN) << "a copy";
+    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 5, 0), -EUCLEAN) << "in the journal";
+    EXPECT_EQ(check(OBJECT_JOURNAL, 2000, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_COMMIT, 2000, 0), -EUCLEAN);
+}
+
+TEST_F(JournalImage, HasAnOwnerOfItsKind)
+{
+    EXPECT_EQ(check(OBJECT_BITMAP, 2, 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_INODES, 2000, 25), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 0), -EUCLEAN);
+}
+
+TEST_F(JournalImage, IsOfItsTransaction)
+{
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1, TID - 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1, TID + 1), -EUCLEAN);
 }
 
 TEST(Journal, PositionsWrapToOne)

@@ -12,7 +12,7 @@ void object_geometry(struct lay_geometry *geo)
     memset(geo, 0, sizeof(*geo));
     for (uint8_t i = 0; i < 16; i++)
         geo->uuid[i] = (uint8_t)(0xa0 + i);
-    lay_hash_seed(geo->uuid, geo->hash_seed);
+    memcpy(geo->hash_seed, "a key of 16 byte", 16);
     geo->blocks = OBJECT_BLOCKS;
     geo->bitmap_start = 1;
     geo->bitmap_blocks = 2;
@@ -259,7 +259,7 @@ static const struct {
 } kinds[OBJECT_KINDS] = {
     [OBJECT_SUPER] = {"superblock", LAY_MAGIC_SUPER, 0, 0},
     [OBJECT_BITMAP] = {"bitmap", LAY_MAGIC_BITMAP, 2, 0},
-    [OBJECT_INODES] = {"inode block", LAY_MAGIC_INODES, DATA, 0},
+    [OBJECT_INODES] = {"inode block", LAY_MAGIC_INODES, DATA, 8 * INODE_INDEX},
     [OBJECT_EXTENT_LEAF] = {"extent leaf", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
     [OBJECT_EXTENT_BRANCH] = {"extent branch", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
     [OBJECT_DIR_LEAF] = {"directory leaf", LAY_MAGIC_DIR, DATA, OBJECT_OWNER},

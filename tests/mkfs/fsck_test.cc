@@ -159,6 +159,35 @@ const Case cases[] = {
          i.super().state = lay_put32(LAY_STATE_ERROR);
          i.seal(0);
      }},
+    {"F407", "superblock_older_than_journal",
+     [](Image &i) {
+         auto &journal = i.at<lay_journal>(i.geo.journal_start);
+         journal.tail_tid = lay_put64(9);
+         journal.super_tid = lay_put64(8);
+         i.seal(i.geo.journal_start);
+     }},
+    {"F407", "copy_older_than_journal",
+     [](Image &i) {
+         auto &journal = i.at<lay_journal>(i.geo.journal_start);
+         journal.tail_tid = lay_put64(9);
+         journal.super_tid = lay_put64(8);
+         i.seal(i.geo.journal_start);
+         lay_seal(&i.super(), 8);
+         lay_seal(&i.at<lay_super>(i.geo.copies[0]), 8);
+     }},
+    {"F407", "superblock_older_than_copy",
+     [](Image &i) {
+         auto &journal = i.at<lay_journal>(i.geo.journal_start);
+         journal.tail_tid = lay_put64(9);
+         i.seal(i.geo.journal_start);
+         lay_seal(&i.at<lay_super>(i.geo.copies[1]), 8);
+     }},
+    {"F1003", "journal_older_than_superblock", [](Image &i) { lay_seal(&i.super(), 1); }},
+    {"F504", "bitmap_older_than_superblock",
+     [](Image &i) {
+         i.super().bitmap_tids[0] = lay_put64(1);
+         i.seal(0);
+     }},
     {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 1; }},
     {"F502", "leaked_block",
      [](Image &i) {

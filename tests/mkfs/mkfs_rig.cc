@@ -349,7 +349,7 @@ void Image::count()
 
 void Image::fill()
 {
-    inode_blocks.push_back(take(LAY_MAGIC_INODES, 0));
+    inode_blocks.push_back(take(LAY_MAGIC_INODES, LAY_INODES_PER_BLOCK));
     at<lay_inode_block>(inode_blocks[1]).next_free = lay_put64(LAY_NONE);
     lay_inode &inode_file = super().inode_file;
     inode_file.size = lay_put64(2 * LAY_BLOCK_SIZE);
@@ -383,9 +383,11 @@ void Image::log(const std::vector<std::vector<uint8_t>> &images,
         log_pos = lay_journal_next(&geo, log_pos);
         for (size_t i = 0; i < images.size(); i++) {
             uint64_t addr = geo.journal_start + log_pos;
-            desc.tags[i].block = reinterpret_cast<const lay_head *>(images[i].data())->block;
-            desc.tags[i].crc = lay_put32(lay_block_crc(geo.uuid, addr, images[i].data()));
-            log_pos = put_log(log_pos, images[i].data());
+            std::vector<uint8_t> image = images[i];
+            lay_seal(image.data(), log_tid);
+            desc.tags[i].block = reinterpret_cast<const lay_head *>(image.data())->block;
+            desc.tags[i].crc = lay_put32(lay_block_crc(geo.uuid, addr, image.data()));
+            log_pos = put_log(log_pos, image.data());
         }
         desc.count = lay_put32(static_cast<uint32_t>(images.size()));
         lay_head_init(&desc.head, LAY_MAGIC_JDESC, geo.uuid, geo.journal_start + desc_pos, 0);

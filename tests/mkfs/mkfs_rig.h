@@ -61,7 +61,7 @@ class Image
     }
     void seal(uint64_t block)
     {
-        lay_seal(&at<lay_head>(block), 1);
+        lay_seal(&at<lay_head>(block), 0);
     }
     void seal_inode(uint64_t ino)
     {
@@ -70,7 +70,7 @@ class Image
     void mark(uint64_t block, uint64_t len, bool used);
     /* Adds one of everything: inodes 2 to 9; the file system is as if it had crashed, sound. */
     void fill();
-    /* Appends a transaction to the log. */
+    /* Appends a transaction to the log; the images are sealed for it. */
     void log(const std::vector<std::vector<uint8_t>> &images,
              const std::vector<uint64_t> &revokes = {});
     std::vector<uint8_t> copy(uint64_t block);
