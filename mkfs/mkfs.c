@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "mkfs/mkfs_core.h"
@@ -34,6 +37,8 @@ static const char usage_text[] =
     "  -b, --block-size=4096  block size; 4096 is the only one\n"
     "  -s, --size=SIZE        size of the file system (suffixes K, M, G, T); a file is\n"
     "                         created or extended (default: all of DEVICE)\n"
+    "  -E, --extended=LIST    comma-separated: root_owner=UID:GID (default: the user),\n"
+    "                         hash_seed=UUID of directories (default: random)\n"
     "  -n, --dry-run          show what would be made, write nothing\n"
     "  -f, --force            overwrite another file system or a partition table\n" TOOL_USAGE
     "  -q, --quiet            print errors only\n"
@@ -49,6 +54,7 @@ static const struct option long_options[] = {
     {"uuid", required_argument, NULL, 'U'},
     {"block-size", required_argument, NULL, 'b'},
     {"size", required_argument, NULL, 's'},
+    {"extended", required_argument, NULL, 'E'},
     {"dry-run", no_argument, NULL, 'n'},
     {"force", no_argument, NULL, 'f'},
     {"quiet", no_argument, NULL, 'q'},
@@ -100,6 +106,55 @@ static int set_size(struct options *o, const char *text)
     return 0;
 }
 
+/* Digits that fit in 32 bits; UINT32_MAX is "no owner" to chown(2). */
+static int parse_id(const char *text, uint32_t *id)
+{
+    uint64_t value;
+    if (tool_parse_number(text, &value) != 0 || value >= UINT32_MAX)
+        return -EINVAL;
+    *id = (uint32_t)value;
+    return 0;
+}
+
+static int set_root_owner(struct options *o, char *text)
+{
+    char *colon = text ? strchr(text, ':') : NULL;
+    if (!colon)
+        return tool_error("--extended", "root_owner needs UID:GID, such as 1000:1000");
+    *colon = 0;
+    if (parse_id(text, &o->params.root_uid) != 0 || parse_id(colon + 1, &o->params.root_gid) != 0)
+        return tool_error("--extended", "root_owner: '%s:%s' is not UID:GID", text, colon + 1);
+    return 0;
+}
+
+static int set_hash_seed(struct options *o, const char *text)
+{
+    if (!text || uuid_parse(text, o->params.hash_seed) != 0)
+        return tool_error("--extended", "hash_seed needs a UUID, uuidgen(1) makes one");
+    return 0;
+}
+
+static int set_extended(struct options *o, char *list)
+{
+    enum { ROOT_OWNER, HASH_SEED };
+    char *const keys[] = {[ROOT_OWNER] = "root_owner", [HASH_SEED] = "hash_seed", NULL};
+    int err = 0;
+    while (*list && !err) {
+        char *item = list, *value;
+        switch (getsubopt(&list, keys, &value)) {
+        case ROOT_OWNER:
+            err = set_root_owner(o, value);
+            break;
+        case HASH_SEED:
+            err = set_hash_seed(o, value);
+            break;
+        default:
+            err = tool_error("--extended", "'%s' is not an option, see --help", item);
+        }
+    }
+    return err;
+}
+
 /* 0, or -1 after an error line. `c` is what getopt_long() returned. */
 static int set_option(struct options *o, int c)
 {
@@ -112,6 +167,8 @@ static int set_option(struct options *o, int c)
         return set_block_size(optarg);
     case 's':
         return set_size(o, optarg);
+    case 'E':
+        return set_extended(o, optarg);
     case 'n':
         o->dry_run = true;
         return 0;
@@ -134,8 +191,8 @@ static int parse_arguments(int argc, char **argv, struct options *o, int *status
 {
     int c;
     *status = EXIT_SUCCESS;
-    while ((c = getopt_long(argc, argv, "L:U:b:s:nfqvV" TOOL_SHORT_OPTIONS, long_options, NULL)) !=
-           -1) {
+    while ((c = getopt_long(argc, argv, "L:U:b:s:E:nfqvV" TOOL_SHORT_OPTIONS, long_options,
+                            NULL)) != -1) {
         if (c == 'V') {
             tool_version();
             return 1;
@@ -192,6 +249,8 @@ static int explain(const struct options *o, int err)
         return tool_error(o->path, "too small, at least 16M is needed");
     case -EFBIG:
         return tool_error(o->path, "larger than the format can hold, give a --size");
+    case -EINTR:
+        return tool_error(o->path, "interrupted, no file system was made");
     case -EUCLEAN:
         return tool_error(o->path, "does not give back what was written, do not use it");
     default:
@@ -252,8 +311,44 @@ static int format_target(const struct options *o, struct target *t, struct mkfs_
         err = explain(o, mkfs_lay_out(&o->params, target_bytes(t, o->params.bytes), plan));
     if (err || o->dry_run)
         return err;
+    if (target_check_room(t, plan->geo.bitmap_blocks << LAY_BLOCK_SHIFT) != 0)
+        return -1;
     err = target_prepare(t, o->params.bytes);
     return err ? err : explain(o, mkfs_format(t->opened.dev, &o->params, plan));
+}
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static bool interrupted(void)
+{
+    return stop;
+}
+
+/* A file that this run has made does not outlive it half made. */
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = on_signal};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        sigaction(numbers[i], &action, NULL);
+}
+
+/* The file system belongs to the user who makes it, and nobody can tell where names will hash. */
+static int set_defaults(struct options *o)
+{
+    o->params.root_uid = geteuid();
+    o->params.root_gid = o->params.root_uid ? getegid() : 0;
+    o->params.interrupted = interrupted;
+    size_t len = sizeof(o->params.hash_seed);
+    if (getrandom(o->params.hash_seed, len, 0) != (ssize_t)len)
+        return tool_error("hash_seed", "no random bytes: %s", strerror(errno));
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -261,6 +356,8 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct mkfs_plan plan;
     int status;
+    if (set_defaults(&o) != 0)
+        return EXIT_FAILURE;
     if (parse_arguments(argc, argv, &o, &status) != 0)
         return status;
     if (set_time(&o.params) != 0)
@@ -269,6 +366,7 @@ int main(int argc, char **argv)
         uuid_generate(o.params.uuid);
 
     struct target t;
+    catch_signals();
     int err = format_target(&o, &t, &plan);
     target_close(&t, err != 0);
     if (err)

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "mkfs/signature.h"
@@ -81,6 +83,21 @@ uint64_t target_bytes(const struct target *t, uint64_t wanted)
     uint64_t bytes = t->opened.dev ? t->opened.dev->info.bytes : 0;
     bool grows = !t->opened.dev || is_regular(t, &st);
     return grows && bytes < wanted ? wanted : bytes;
+}
+
+int target_check_room(const struct target *t, uint64_t bytes)
+{
+    struct statvfs vfs;
+    struct stat st;
+    if (!is_regular(t, &st) || fstatvfs(t->fd, &vfs) != 0)
+        return 0;
+    uint64_t room = (uint64_t)vfs.f_bavail * vfs.f_frsize + (uint64_t)st.st_blocks * 512;
+    if (bytes <= room)
+        return 0;
+    return tool_error(t->device->text,
+                      "needs %" PRIu64 " MiB for its bitmaps, %" PRIu64
+                      " MiB are free where it lies: give a smaller --size",
+                      bytes >> 20, room >> 20);
 }
 
 /* Makes a regular file as long as the file system; the device must be opened again to see it. */

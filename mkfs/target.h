@@ -22,6 +22,8 @@ void target_close(struct target *t, bool failed);
 int target_refuse_signature(const struct target *t, bool force);
 /* Its size, once it has been prepared for a file system of `wanted` bytes (0: as it is). */
 uint64_t target_bytes(const struct target *t, uint64_t wanted);
+/* Refuses a file that lies where there is no room for `bytes` of the file system's own. */
+int target_check_room(const struct target *t, uint64_t bytes);
 /* Wipes old signatures, makes a file long enough. */
 int target_prepare(struct target *t, uint64_t wanted);
 

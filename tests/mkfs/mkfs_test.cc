@@ -1,7 +1,12 @@
 /* mkfs.gpunvme at the command line, and mkfs_format(). */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <filesystem>
-#include <sys/stat.h>
 
 #include "mkfs/mkfs_core.h"
 #include "tests/mkfs/mkfs_rig.h"
@@ -56,13 +61,76 @@ TEST_F(Mkfs, IsQuietWhenAsked)
     EXPECT_EQ(mkfs({"-q", "-s", "16M"}).out, "");
 }
 
-TEST_F(Mkfs, GivesTheSameBytesForTheSameUuidAndTime)
+TEST_F(Mkfs, GivesTheSameBytesForTheSameUuidTimeAndSeed)
 {
-    ASSERT_EQ(mkfs({"-q", "-s", "32M", "-U", UUID}, EPOCH).status, 0);
+    const std::string seed = std::string("hash_seed=") + UUID;
+    ASSERT_EQ(mkfs({"-q", "-s", "32M", "-U", UUID, "-E", seed}, EPOCH).status, 0);
     std::string first = read_file(path("img"));
     std::filesystem::remove(path("img"));
-    ASSERT_EQ(mkfs({"-q", "-s", "32M", "-U", UUID}, EPOCH).status, 0);
+    ASSERT_EQ(mkfs({"-q", "-s", "32M", "-U", UUID, "-E", seed}, EPOCH).status, 0);
     EXPECT_TRUE(read_file(path("img")) == first);
+}
+
+TEST_F(Mkfs, TakesARandomHashSeed)
+{
+    ASSERT_EQ(mkfs({"-q", "-s", "16M", "-U", UUID}, EPOCH).status, 0);
+    std::string first = read_file(path("img"));
+    ASSERT_EQ(mkfs({"-q", "-f", "-s", "16M", "-U", UUID}, EPOCH).status, 0);
+    std::string second = read_file(path("img"));
+    size_t at = offsetof(lay_super, hash_seed);
+    EXPECT_NE(first.substr(at, 16), second.substr(at, 16));
+}
+
+TEST_F(Mkfs, GivesTheRootDirectoryToTheUserOrTheOwnerAskedFor)
+{
+    for (const char *owner : {"", "1000:2000"}) {
+        std::vector<std::string> args = {"-q", "-f", "-s", "16M"};
+        if (*owner)
+            args.insert(args.end(), {"-E", std::string("root_owner=") + owner});
+        ASSERT_EQ(mkfs(args).status, 0);
+        std::string out = run({DUMP, "-i", "1", path("img")}).out;
+        unsigned uid = *owner ? 1000 : geteuid(), gid = *owner ? 2000 : geteuid() ? getegid() : 0;
+        EXPECT_NE(out.find("uid: " + std::to_string(uid) + "\n"), std::string::npos) << out;
+        EXPECT_NE(out.find("gid: " + std::to_string(gid) + "\n"), std::string::npos) << out;
+    }
+}
+
+TEST_F(Mkfs, RefusesWrongExtendedOptions)
+{
+    for (const char *list : {"root_owner", "root_owner=7", "root_owner=x:1", "root_owner=1:-1",
+                             "root_owner=4294967295:0", "hash_seed=12", "hash_seed", "stride=4"})
+        refused(mkfs({"-s", "16M", "-E", list}), "--extended: ");
+    EXPECT_FALSE(std::filesystem::exists(path("img")));
+}
+
+TEST_F(Mkfs, RefusesASizeWhoseBitmapsHaveNoRoom)
+{
+    Result r = mkfs({"-s", "50000T"});
+    refused(r, path("img") + ": needs ");
+    EXPECT_FALSE(std::filesystem::exists(path("img")));
+}
+
+// Eight terabytes have 266 MiB of bitmaps: time enough to be interrupted in.
+TEST_F(Mkfs, RemovesTheFileWhenItIsInterrupted)
+{
+    for (int number : {SIGINT, SIGTERM, SIGHUP}) {
+        std::string err = path("err");
+        pid_t pid = fork();
+        if (pid == 0) {
+            dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+            execl(MKFS, MKFS, "-q", "-s", "8T", path("img").c_str(), nullptr);
+            _exit(127);
+        }
+        struct stat st = {};
+        for (int ms = 0; ms < 10000 && (stat(path("img").c_str(), &st) || !st.st_blocks); ms++)
+            usleep(1000);
+        kill(pid, number);
+        int status;
+        ASSERT_EQ(waitpid(pid, &status, 0), pid);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+        EXPECT_NE(read_file(err).find("interrupted"), std::string::npos) << read_file(err);
+        EXPECT_FALSE(std::filesystem::exists(path("img")));
+    }
 }
 
 TEST_F(Mkfs, GivesEachFileSystemAUuidOfItsOwn)
