@@ -14,3 +14,9 @@ foreach(name cache thread)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture
                  LABELS threads)
 endforeach()
+
+# Mutated images with right checksums: as a test, and with libFuzzer.
+add_library(fuzz_image_parts STATIC image_fields.cc image_repair.c)
+target_link_libraries(fuzz_image_parts PUBLIC storage_fixture)
+gpunvme_test(fs_fuzz_test SOURCES fs_fuzz_test.cc fuzz_image.cc LINKS fuzz_image_parts TIMEOUT 300)
+gpunvme_fuzzer(fuzz_image SOURCES fuzz_image.cc LINKS fuzz_image_parts)
