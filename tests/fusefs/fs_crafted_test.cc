@@ -120,4 +120,65 @@ TEST_F(FsCrafted, ANodeIsUsedInOneRangeOnly)
     EXPECT_LT(names, 300u);
 }
 
+// --- Blocks of another attempt ------------------------------------------------------------------
+
+// A transaction that was begun twice leaves blocks of both attempts, each sound by itself.
+class Splice : public FsCrafted
+{
+  protected:
+    void SetUp() override
+    {
+        FsCrafted::SetUp();
+        write(create("f"), 0, "data");
+        ASSERT_EQ(ffs_sync(fs), 0);
+        crash();
+        image = logged(0);
+        ASSERT_TRUE(image);
+        auto *sb = reinterpret_cast<lay_super *>(image);
+        sb->mounts = lay_put64(lay_get64(sb->mounts) + 1);
+        image_repair_block(image);
+    }
+    // The tag of the image; the descriptor is before the first image.
+    lay_journal_tag *tag(lay_journal_desc **desc)
+    {
+        uint8_t *at = image;
+        unsigned index = 0;
+        do {
+            at -= LAY_BLOCK_SIZE;
+            index++;
+        } while (lay_get32(reinterpret_cast<lay_head *>(at)->magic) != LAY_MAGIC_JDESC);
+        *desc = reinterpret_cast<lay_journal_desc *>(at);
+        return &(*desc)->tags[index - 1];
+    }
+    void expect_refused()
+    {
+        std::vector<uint8_t> before(device.bytes(), device.bytes() + device.size());
+        EXPECT_EQ(mount(), -EUCLEAN);
+        EXPECT_EQ(memcmp(device.bytes(), before.data(), before.size()), 0);
+    }
+
+    uint8_t *image = nullptr;
+};
+
+TEST_F(Splice, OfAnImageIsNoticedByItsTag)
+{
+    expect_refused();
+}
+
+TEST_F(Splice, OfAnImageAndItsDescriptorIsNoticedByTheCommit)
+{
+    lay_journal_desc *desc;
+    uint64_t at = static_cast<uint64_t>(image - device.bytes()) >> LAY_BLOCK_SHIFT;
+    lay_journal_tag *t = tag(&desc);
+    t->crc = lay_put32(lay_block_crc(geo.uuid, at, image));
+    image_repair_block(reinterpret_cast<uint8_t *>(desc));
+    expect_refused();
+}
+
+TEST_F(Splice, OfAllOfTheTransactionIsTheTransaction)
+{
+    image_repair_log(device.bytes(), &geo);
+    EXPECT_EQ(mount(), 0);
+}
+
 } // namespace

@@ -169,6 +169,28 @@ TEST_F(FsFault, AnUnfinishedTruncationIsFinishedBeforeTheFileGrows)
     }
 }
 
+// An extent counts as written after its data is on the device: a write that fails in between must
+// not show what the blocks held before.
+TEST_F(FsFault, AWriteThatFailsShowsNothingOfTheDevice)
+{
+    for (long n = 0;; n++) {
+        mount_again_from(fresh);
+        ASSERT_EQ(mount(), 0);
+        Inode f = create("f");
+        ASSERT_EQ(ffs_sync(fs), 0);
+        device.fail(MemDevice::FAIL_ONCE, n);
+        write(f, 0, std::string(20000, 'w'));
+        bool reached = device.countdown() < 0;
+        device.fail(MemDevice::FAIL_NONE, 0);
+        truncate(f, 65536);
+        std::string data = read_all(f);
+        EXPECT_EQ(data.find_first_not_of(std::string("w\0", 2)), std::string::npos) << n;
+        f.reset();
+        if (!reached)
+            break;
+    }
+}
+
 TEST_F(FsFault, AFailedFlushIsNotForgottenByTheNextSync)
 {
     Inode f = create("f");

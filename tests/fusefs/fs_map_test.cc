@@ -135,6 +135,31 @@ TEST_F(FsMap, AMapForWritingThatIsNotUsedChangesNothingToBeSeen)
     EXPECT_EQ(attr(f).size, 3u);
 }
 
+TEST_F(FsMap, AMapForWritingThatIsCutShortLeavesZerosBehindWhatWasWritten)
+{
+    Inode f = create("f");
+    ffs_map map;
+    ASSERT_EQ(truncate(f, 8192), 0);
+    ASSERT_EQ(ffs_map_write(f, 0, 8192, &map), 0);
+    memset(device.bytes() + map.segments[0].device, 'w', 100); // the rest is the device's garbage
+    ASSERT_EQ(ffs_map_write_end(&map, 100), 0);
+    EXPECT_EQ(read_all(f), std::string(100, 'w') + std::string(8092, 0));
+}
+
+// The transfer has written all of a block that was written before, but only a part of it counts.
+TEST_F(FsMap, WhatATransferWrotePastItsEndIsZeroedInAWrittenBlock)
+{
+    Inode f = create("f");
+    write(f, 0, std::string(4096, 'a'));
+    ASSERT_EQ(truncate(f, 10), 0);
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 0, 4096, &map), 0);
+    memset(device.bytes() + map.segments[0].device, 'w', 4096);
+    ASSERT_EQ(ffs_map_write_end(&map, 50), 0);
+    ASSERT_EQ(truncate(f, 4096), 0);
+    EXPECT_EQ(read_all(f), std::string(50, 'w') + std::string(4046, 0));
+}
+
 TEST_F(FsMap, RequestsThatCannotBeAreRefused)
 {
     Inode f = create("f");

@@ -2,7 +2,7 @@
 add_library(storage_fixture STATIC crash_dev.c image_check.c storage_fixture.cc)
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtest)
 
-foreach(name alloc inode recover tx)
+foreach(name alloc inode mkfs recover tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
 # As many rounds as the environment asks for (tests/rounds.h).
@@ -15,8 +15,9 @@ foreach(name cache thread)
                  LABELS threads)
 endforeach()
 
-# Mutated images with right checksums: as a test, and with libFuzzer.
+# Mutated images with right checksums: as a test, for a minute or an hour, and with libFuzzer.
 add_library(fuzz_image_parts STATIC image_fields.cc image_repair.c)
 target_link_libraries(fuzz_image_parts PUBLIC storage_fixture)
-gpunvme_test(fs_fuzz_test SOURCES fs_fuzz_test.cc fuzz_image.cc LINKS fuzz_image_parts TIMEOUT 300)
+gpunvme_test(fs_fuzz_test SOURCES fs_fuzz_test.cc fuzz_image.cc LINKS fuzz_image_parts
+             TIMEOUT 7200)
 gpunvme_fuzzer(fuzz_image SOURCES fuzz_image.cc LINKS fuzz_image_parts)

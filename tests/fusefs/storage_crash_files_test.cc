@@ -261,6 +261,28 @@ TEST_P(LostAppend, OfManyBlocksIsNotSeen)
 
 INSTANTIATE_TEST_SUITE_P(GpuBound, LostAppend, ::testing::Bool());
 
+// Of an append to a file that has been synced before, the new size is all that fdatasync has to
+// commit; the second append needs no new block either.
+TEST_F(CrashFiles, FdatasyncKeepsTheNewSize)
+{
+    std::string all;
+    for (size_t len : {100, 50, 9000}) {
+        with("f", [&](ffs_inode *inode) {
+            std::string more(len, 'm');
+            ASSERT_EQ(ffs_write(inode, all.size(), more.data(), len), static_cast<ssize_t>(len));
+            all += more;
+            ASSERT_EQ(ffs_fsync(inode, true), 0);
+        });
+        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+        struct ffs *whole = fs;
+        ASSERT_EQ(mount(cut.get()), 0) << why;
+        EXPECT_TRUE(as_kept({0, "f", 'm', all.size()})) << all.size();
+        EXPECT_EQ(unmount(), 0);
+        fs = whole;
+        ASSERT_EQ(ffs_sync(fs), 0);
+    }
+}
+
 TEST_F(CrashFiles, UnlinkedButOpenIsFreedByTheNextMount)
 {
     ffs_inode *dir = root();

@@ -464,6 +464,24 @@ TEST(Node, MayBeEmptyWhenItIsTheRoot)
               0);
 }
 
+TEST(Node, HoldsNoExtentThatReachesPastItsRange)
+{
+    object o;
+    lay_geometry geo;
+    object_geometry(&geo);
+    object_make(OBJECT_EXTENT_LEAF, &o);
+    uint64_t last = lay_get64(o.node.u.extents[2].file_block);
+    o.node.u.extents[2].len = lay_put32(10);
+    lay_seal(&o, 1);
+    for (uint64_t hi : {last + 9, last + 8, last}) {
+        const char *why = "";
+        EXPECT_EQ(lay_check_node(&geo, &o.node, LAY_MAGIC_EXTENTS, object_addr(OBJECT_EXTENT_LEAF),
+                                 OBJECT_OWNER, 0, 50, hi, &why),
+                  hi == last + 9 ? 0 : -EUCLEAN)
+            << hi << " " << why;
+    }
+}
+
 TEST(Records, AreWalkedInOrder)
 {
     object o;
