@@ -68,12 +68,21 @@ static bool same_shape(const struct lay_super *a, const struct lay_super *b,
            memcmp(a->devices, b->devices, sizeof(a->devices)) == 0;
 }
 
+/* A superblock that cannot be read is a finding like a damaged one: the others are there. */
+static int read_super(struct fsck *f, uint64_t addr, union image_block *b)
+{
+    int err = image_read(&f->img, addr, b);
+    if (err == -EIO)
+        memset(b, 0, sizeof(*b));
+    return err == -EIO ? 0 : err;
+}
+
 static int check_copy(struct fsck *f, uint64_t addr)
 {
     const char *why = NULL;
     union image_block b;
     struct lay_geometry geo;
-    int err = image_read(&f->img, addr, &b);
+    int err = read_super(f, addr, &b);
     if (err)
         return err;
     if (lay_check_super(&b.super, addr, f->img.device_blocks, &geo, NULL, &why) != 0)
@@ -94,7 +103,7 @@ static int check_primary(struct fsck *f)
     const char *why = NULL;
     union image_block b;
     struct lay_geometry geo;
-    int err = image_read(&f->img, 0, &b);
+    int err = read_super(f, 0, &b);
     if (err)
         return err;
     if (lay_check_super(&b.super, 0, f->img.device_blocks, &geo, NULL, &why) != 0)

@@ -66,6 +66,23 @@ TEST_F(Recover, TakesTimeInProportionToTheLog)
     EXPECT_EQ(unmount(), 0);
 }
 
+TEST_F(Recover, AnUnreadableSuperblockIsReplacedByACopy)
+{
+    make(32u << 20, 256);
+    ASSERT_EQ(mount(), 0) << why;
+    ffs_inode *inode;
+    ASSERT_EQ(new_inode(&inode), 0);
+    uint64_t ino = ffs_ino(inode);
+    ffs_iput(inode, 1);
+    ASSERT_EQ(unmount(), 0);
+    crash_dev_fail_reads(dev.get(), 0, 4096);
+    EXPECT_GE(image_check(crash_dev_bd(dev.get())), 1) << "fsck finds it, and goes on";
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(uid(ino), 0);
+    EXPECT_EQ(unmount(), 0);
+}
+
 // How many more times the mount may ask; below zero: it has been told to stop.
 long questions;
 
