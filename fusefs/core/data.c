@@ -79,6 +79,8 @@ static uint64_t goal_for(struct ffs_inode *inode, uint64_t file_block)
 static int fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, struct ffs_run run,
                      uint64_t *len)
 {
+    if (run.file_block % unit != 0 || run.len < unit)
+        return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "hole inside a 2 MiB unit");
     uint64_t goal = goal_for(inode, run.file_block);
     int err = ffs_alloc(tx, goal, unit, run.len, (unsigned)unit, &run.block, &run.len);
     if (err)

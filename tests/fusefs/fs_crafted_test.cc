@@ -120,6 +120,28 @@ TEST_F(FsCrafted, ANodeIsUsedInOneRangeOnly)
     EXPECT_LT(names, 300u);
 }
 
+TEST_F(FsCrafted, AHoleInsideAUnitOfAGpuBoundFileIsNotFilled)
+{
+    struct ffs_attr flags = {};
+    flags.flags = LAY_INODE_GPU_BOUND;
+    Inode f = create("f");
+    ASSERT_EQ(ffs_setattr(f, &flags, FFS_SET_FLAGS, nullptr), 0);
+    write(f, 0, "data");
+    uint64_t slot = ffs_ino(f) % LAY_INODES_PER_BLOCK, first = ffs_ino(f) - slot;
+    f.reset();
+    unmount();
+    for (uint64_t block = 1; block < geo.blocks; block++) {
+        auto &ib = at<lay_inode_block>(block);
+        if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES || lay_get64(ib.head.owner) != first)
+            continue;
+        ib.inodes[slot].map.extents[0].len = lay_put32(100);
+        ib.inodes[slot].blocks = lay_put64(100);
+        image_repair_block(reinterpret_cast<uint8_t *>(&ib));
+    }
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(write(lookup("f"), 200 * 4096, "x"), -EUCLEAN);
+}
+
 // --- Blocks of another attempt ------------------------------------------------------------------
 
 // A transaction that was begun twice leaves blocks of both attempts, each sound by itself.
