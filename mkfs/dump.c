@@ -166,7 +166,7 @@ static int explain(const struct options *o, const char *what, int err)
     }
 }
 
-/* Adds what was collected of an object, and says what could not be. */
+/* Adds an object to the tree; reports the error of one that could not be collected. */
 static int add(struct dump *d, const char *key, struct json_object *value, int err)
 {
     bool empty = json_object_is_type(value, json_type_array)

@@ -68,7 +68,7 @@ static bool same_shape(const struct lay_super *a, const struct lay_super *b,
            memcmp(a->devices, b->devices, sizeof(a->devices)) == 0;
 }
 
-/* A superblock that cannot be read is a finding like a damaged one: the others are there. */
+/* A superblock that cannot be read is a finding like a damaged one, since it has copies. */
 static int read_super(struct fsck *f, uint64_t addr, union image_block *b)
 {
     int err = image_read(&f->img, addr, b);

@@ -339,7 +339,7 @@ static void catch_signals(void)
         sigaction(numbers[i], &action, NULL);
 }
 
-/* The file system belongs to the user who makes it, and nobody can tell where names will hash. */
+/* The root belongs to the user of the run, and the hash of a name cannot be foretold. */
 static int set_defaults(struct options *o)
 {
     o->params.root_uid = geteuid();

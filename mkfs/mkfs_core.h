@@ -48,8 +48,8 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
 /*
  * Writes every metadata block of an empty file system, the superblock last, reads all of it back
  * and checks it. The same parameters give the same bytes. Until it succeeds the device holds no
- * valid superblock. Errors: those of mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks read
- * back differ from those written).
+ * valid superblock. Errors: those of mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks
+ * read back differ from those written).
  */
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan);
 
