@@ -289,7 +289,15 @@ static bool evict(struct regions *rs, const struct gpunvme *g)
     return false;
 }
 
-static int get_buffer(struct regions *rs, struct region *r, struct gpunvme *g,
+static int register_at(struct gpunvme *g, const struct region *r, bool is_host,
+                       struct gpunvme_buffer **out)
+{
+    void *addr = (void *)(uintptr_t)r->addr;
+    return is_host ? gpunvme_register_host(g, addr, r->len, out)
+                   : gpunvme_register(g, addr, r->len, out);
+}
+
+static int get_buffer(struct regions *rs, struct region *r, struct gpunvme *g, bool is_host,
                       struct gpunvme_buffer **out)
 {
     for (struct region_buffer *rb = r->buffers; rb; rb = rb->next) {
@@ -297,10 +305,9 @@ static int get_buffer(struct regions *rs, struct region *r, struct gpunvme *g,
         if (rb->buffer->owner == g)
             return 0;
     }
-    void *addr = (void *)(uintptr_t)r->addr;
-    int err = gpunvme_register(g, addr, r->len, out);
+    int err = register_at(g, r, is_host, out);
     while (err == -EMFILE && evict(rs, g))
-        err = gpunvme_register(g, addr, r->len, out);
+        err = register_at(g, r, is_host, out);
     if (err)
         return err;
     err = add_buffer(r, *out);
@@ -331,7 +338,7 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, v
     err = get_region(rs, &a, at, len, &out->region);
     if (!err) {
         out->region->users++;
-        err = get_buffer(rs, out->region, g, &out->buffer);
+        err = get_buffer(rs, out->region, g, a.device == CUDA_NO_DEVICE, &out->buffer);
         if (err)
             release_locked(rs, out->region);
     }

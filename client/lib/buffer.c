@@ -121,7 +121,8 @@ static bool may_persist(const struct gpunvme_buffer *b, int err)
            (err == -ENOTSUP || err == -EXDEV || err == -ENODEV);
 }
 
-int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+static int register_memory(struct gpunvme *g, void *addr, size_t len, bool is_host,
+                           struct gpunvme_buffer **out)
 {
     if (!len)
         return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
@@ -129,7 +130,7 @@ int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_b
     if (!b)
         return -ENOMEM;
     b->addr = addr;
-    int err = locate(b);
+    int err = is_host ? 0 : locate(b);
     if (!err)
         err = share(b);
     if (err && may_persist(b, err)) {
@@ -143,6 +144,16 @@ int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_b
     buffer_link(b);
     *out = b;
     return 0;
+}
+
+int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+{
+    return register_memory(g, addr, len, false, out);
+}
+
+int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+{
+    return register_memory(g, addr, len, true, out);
 }
 
 static int alloc_host(struct gpunvme_buffer *b)

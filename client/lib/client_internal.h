@@ -49,6 +49,8 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size);
 
 /* The CUDA driver of the handle, opened when it is first asked for. */
 int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out);
+/* gpunvme_register() of memory that is the host's for certain: CUDA is not asked. */
+int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out);
 /*
  * Host memory, registered at the mount where its executor is not CUDA and it has room for one more
  * buffer.

@@ -1,6 +1,7 @@
 #include "client/lib/lane.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,9 @@
  * two are about even: 64 KiB 0.74 against 0.92.
  */
 #define READ_BELOW ((size_t)1 << 20)
+
+/* Bytes: what file systems ask of memory for O_DIRECT is at most a page. */
+#define DIRECT_ALIGN 4096u
 
 int lane_new(struct gpunvme *g, size_t chunk, struct lane **out)
 {
@@ -23,8 +27,8 @@ int lane_new(struct gpunvme *g, size_t chunk, struct lane **out)
         return err;
     }
     l->device = CUDA_NO_DEVICE;
-    l->slots[0].data = l->staging->addr;
-    l->slots[1].data = l->slots[0].data + chunk;
+    l->slots[0].staging = l->staging->addr;
+    l->slots[1].staging = l->slots[0].staging + chunk;
     *out = l;
     return 0;
 }
@@ -69,10 +73,26 @@ int lane_attach(struct lane *l, struct cuda_driver *cuda, int device)
     return err;
 }
 
+/* The drive fills the staging by itself. */
+static bool goes_by_ioctl(const struct lane *l, const struct slot *s)
+{
+    return l->staging->shared && s->len >= READ_BELOW;
+}
+
+void lane_place(const struct lane *l, struct slot *s, const struct range *r, char *addr)
+{
+    bool in_place = l->device == CUDA_NO_DEVICE && !goes_by_ioctl(l, s);
+    if (in_place && (uintptr_t)addr % DIRECT_ALIGN)
+        in_place = !(fcntl(r->fd, F_GETFL) & O_DIRECT);
+    s->data = in_place ? addr : s->staging;
+}
+
 int lane_copy_start(struct lane *l, struct slot *s, char *addr, bool to_slot)
 {
     char *dst = to_slot ? s->data : addr;
     const char *src = to_slot ? addr : s->data;
+    if (dst == src)
+        return 0;
     if (l->device != CUDA_NO_DEVICE)
         return cuda_driver_copy_start(l->cuda, l->device, s->stream, (uintptr_t)dst, (uintptr_t)src,
                                       s->len);
@@ -107,7 +127,7 @@ static size_t move_by_syscall(const struct slot *s, const struct range *r, uint6
 size_t lane_move_file(struct lane *l, struct slot *s, const struct range *r, uint64_t file_offset,
                       struct gpunvme_result *result, int *err)
 {
-    if (!l->staging->shared || s->len < READ_BELOW)
+    if (!goes_by_ioctl(l, s))
         return move_by_syscall(s, r, file_offset, err);
     struct range part = *r;
     part.buffer_offset = (size_t)(s->data - (char *)l->staging->addr);

@@ -8,7 +8,8 @@
 #include "client/lib/client_internal.h"
 
 struct slot {
-    char *data;
+    char *staging;  /* of its own */
+    char *data;     /* where its chunk is: there, or in the buffer itself (lane_place()) */
     void *stream;   /* CUDA; a copy may be running on it after lane_copy_start() */
     size_t at, len; /* the chunk it holds, from the start of the range; len 0: none */
 };
@@ -27,7 +28,14 @@ void lane_free(struct lane *l);
 /* For copies to and from memory of the device; CUDA_NO_DEVICE: of the host, by memcpy(3). */
 int lane_attach(struct lane *l, struct cuda_driver *cuda, int device);
 
-/* Between the slot's data and addr; the memory is in use until lane_copy_wait() has returned. */
+/*
+ * Where the slot's chunk is to be: in its staging, or at addr in the buffer where that is host
+ * memory which read(2) and write(2) can take.
+ */
+void lane_place(const struct lane *l, struct slot *s, const struct range *r, char *addr);
+
+/* Between the slot's data and addr, none where they are the same; the memory is in use until
+ * lane_copy_wait() has returned. */
 int lane_copy_start(struct lane *l, struct slot *s, char *addr, bool to_slot);
 int lane_copy_wait(struct lane *l, struct slot *s);
 

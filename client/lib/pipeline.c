@@ -184,6 +184,7 @@ static void move_file(struct job *j, struct lane *l, struct slot *s)
 /* First half of a chunk: ends with a copy under way. */
 static void begin(struct job *j, struct lane *l, struct slot *s)
 {
+    lane_place(l, s, j->r, address_of(j, s));
     if (!j->r->write)
         move_file(j, l, s);
     int err = s->len ? lane_copy_start(l, s, address_of(j, s), j->r->write) : 0;
@@ -235,6 +236,8 @@ static int start_helpers(struct job *j, struct lane **lanes, int n, struct helpe
 {
     sigset_t all, old;
     int started = 0;
+    if (!n)
+        return 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (started < n) {
