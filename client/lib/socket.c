@@ -59,7 +59,13 @@ static int socket_connect(const char *path)
 static int open_socket(struct gpunvme *g)
 {
     int s = socket_connect(g->info.socket);
-    return s < 0 ? gpunvme_fail(s, "socket of the mount: %s", strerror(-s)) : s;
+    if (s < 0)
+        return gpunvme_fail(s, "socket of the mount: %s", strerror(-s));
+    if (send(s, g->info.cookie, sizeof(g->info.cookie), MSG_NOSIGNAL) ==
+        (ssize_t)sizeof(g->info.cookie))
+        return s;
+    close(s);
+    return gpunvme_fail(-EIO, "the mount's socket was closed");
 }
 
 static int send_fd(int s, int fd)

@@ -4,9 +4,13 @@
 #include "fusefs/daemon/closer.h"
 
 #include <errno.h>
+#include <linux/close_range.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fusefs/daemon/join.h"
@@ -14,23 +18,70 @@
 
 #define SLOTS       (sizeof(((struct closer *)0)->slots) / sizeof(struct closing *))
 #define OF_ONE      4u /* slots of one user */
+#define OF_ROOT     4u /* slots that other users leave free */
 #define END_WAIT_MS 1000u
 
 struct closing {
     pthread_t thread;
-    int fd;
     uid_t uid;
     /*
      * Set by the thread at its end, and by closer_end() when it stops waiting.
      * The second of the two frees the struct.
      */
     _Atomic bool left;
+    size_t n;
+    int fds[];
 };
 
-static void *close_it(void *arg)
+/* A descriptor that the exiting thread closes last. */
+struct held {
+    int fd;
+    sem_t holds, closed;
+};
+
+/*
+ * Ends with a private table of descriptors, in which only h->fd is open. Without
+ * CLOSE_RANGE_UNSHARE (Linux before 5.9) the thread holds nothing.
+ */
+static void *hold(void *arg)
+{
+    struct held *h = arg;
+    unsigned fd = (unsigned)h->fd;
+    if (close_range(fd + 1, ~0u, CLOSE_RANGE_UNSHARE) == 0 && fd > 0)
+        close_range(0, fd - 1, 0);
+    sem_post(&h->holds);
+    sem_wait(&h->closed);
+    return NULL;
+}
+
+void closer_discard(int socket)
+{
+    pthread_t thread;
+    struct held h = {.fd = socket};
+    sem_init(&h.holds, 0, 0);
+    sem_init(&h.closed, 0, 0);
+    bool held = pthread_create(&thread, NULL, hold, &h) == 0;
+    if (held)
+        sem_wait(&h.holds);
+    close(socket);
+    if (held) {
+        sem_post(&h.closed);
+        pthread_join(thread, NULL);
+    }
+    sem_destroy(&h.closed);
+    sem_destroy(&h.holds);
+}
+
+static void *close_all(void *arg)
 {
     struct closing *k = arg;
-    close(k->fd);
+    struct stat st;
+    for (size_t i = 0; i < k->n; i++) {
+        if (fstat(k->fds[i], &st) == 0 && S_ISSOCK(st.st_mode))
+            closer_discard(k->fds[i]);
+        else
+            close(k->fds[i]);
+    }
     if (atomic_exchange(&k->left, true))
         free(k);
     return NULL;
@@ -59,18 +110,19 @@ static struct closing **free_slot(struct closer *c)
 }
 
 /*
- * Without a free slot or a thread, fd remains open: one descriptor is lost, but
- * the caller does not block.
+ * Without a free slot or a thread the descriptors remain open: they are lost,
+ * but the caller does not block.
  */
-void closer_close(struct closer *c, int fd, uid_t uid)
+void closer_close(struct closer *c, const int *fds, size_t n, uid_t uid)
 {
-    struct closing **slot = free_slot(c);
-    struct closing *k = slot ? calloc(1, sizeof(*k)) : NULL;
+    struct closing **slot = n ? free_slot(c) : NULL;
+    struct closing *k = slot ? calloc(1, sizeof(*k) + n * sizeof(fds[0])) : NULL;
     if (!k)
         return;
-    k->fd = fd;
     k->uid = uid;
-    if (pthread_create(&k->thread, NULL, close_it, k) == 0)
+    k->n = n;
+    memcpy(k->fds, fds, n * sizeof(fds[0]));
+    if (pthread_create(&k->thread, NULL, close_all, k) == 0)
         *slot = k;
     else
         free(k);
@@ -85,8 +137,7 @@ bool closer_is_busy(struct closer *c, uid_t uid)
         all += c->slots[i] != NULL;
         of_user += c->slots[i] && c->slots[i]->uid == uid;
     }
-    /* One message carries up to OF_ONE descriptors. */
-    return of_user >= OF_ONE || all > SLOTS - OF_ONE;
+    return of_user >= OF_ONE || all >= (uid ? SLOTS - OF_ROOT : SLOTS);
 }
 
 static void end(struct closing *k, uint64_t until)

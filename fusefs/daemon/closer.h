@@ -1,31 +1,37 @@
 /*
  * Closes descriptors received from clients. close(2) may block for an unbounded
- * time in the file's implementation (a FUSE server, a TCP socket with
- * SO_LINGER), so each descriptor is closed by a thread of its own.
+ * time in the file's implementation (the flush of a FUSE file, the last
+ * reference to a TCP socket with SO_LINGER), so the caller never closes them
+ * itself.
  */
 #ifndef FUSEFS_DAEMON_CLOSER_H
 #define FUSEFS_DAEMON_CLOSER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 struct closing;
 
 /* Used by one thread only. */
 struct closer {
-    struct closing *slots[16];
+    struct closing *slots[32];
 };
 
-/* Takes ownership of fd, which uid sent. */
-void closer_close(struct closer *c, int fd, uid_t uid);
+/* Takes ownership of n descriptors, which uid sent in one message. */
+void closer_close(struct closer *c, const int *fds, size_t n, uid_t uid);
 /*
- * True when uid's slots, or all slots but one user's share, are busy: receive
- * no more descriptors.
+ * True when uid's slots, or the slots of all users, are busy: receive no more
+ * descriptors from uid. Some slots are reserved for root.
  */
 bool closer_is_busy(struct closer *c, uid_t uid);
-/*
- * Waits up to 1 s for the close calls under way, then detaches their threads.
- */
+/* Waits up to 1 s for the close calls under way, then detaches their threads. */
 void closer_end(struct closer *c);
+
+/*
+ * Closes a socket and the descriptors in its queue without blocking: an exiting
+ * task holds the last reference, and a task that exits does not linger.
+ */
+void closer_discard(int socket);
 
 #endif

@@ -29,7 +29,12 @@
 /* Limits of one user, so that one user cannot exhaust the table. */
 #define USER_TOKENS      64
 #define USER_CONNECTIONS 16
-#define LIFETIME_S       10 /* of a token, and of a connection without messages */
+/* Entries that other users leave free for root. */
+#define ROOT_TOKENS      32
+#define ROOT_CONNECTIONS 8
+/* SCM_MAX_FD of Linux: no descriptor is left for the kernel to close in this thread. */
+#define MESSAGE_FDS 253
+#define LIFETIME_S  10 /* of a token, and of a connection without messages */
 /*
  * Send buffer of a connection: a few unread replies. Unread replies hold
  * descriptors in flight, which count against this process's limit.
@@ -47,12 +52,14 @@ struct connection {
     int fd; /* -1: free */
     uid_t uid;
     time_t expires;
+    bool authorised; /* has sent the cookie */
 };
 
 struct fdsocket {
     int listener;
     int stop; /* eventfd */
     pthread_t thread;
+    uint64_t cookie;
     char name[64];
     pthread_mutex_t lock;
     struct token tokens[MAX_TOKENS];                /* protected by lock */
@@ -81,7 +88,7 @@ static void token_clear(struct token *t)
 static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
 {
     struct token *found = NULL;
-    unsigned of_user = 0;
+    unsigned of_user = 0, all = 0;
     for (size_t i = 0; i < MAX_TOKENS; i++) {
         struct token *t = &s->tokens[i];
         if (t->value && t->expires <= at)
@@ -89,8 +96,10 @@ static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
         if (!t->value && !found)
             found = t;
         of_user += t->value && t->uid == uid;
+        all += t->value != 0;
     }
-    return of_user < USER_TOKENS ? found : NULL;
+    bool room = uid == 0 || all < MAX_TOKENS - ROOT_TOKENS;
+    return room && of_user < USER_TOKENS ? found : NULL;
 }
 
 /*
@@ -134,20 +143,37 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
 static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
 {
     int found = -1;
+    int rest[MESSAGE_FDS];
+    size_t n_rest = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n && n_rest < MESSAGE_FDS; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
             if (found < 0 && is_memory(fd))
                 found = fd;
             else
-                closer_close(&s->closer, fd, uid);
+                rest[n_rest++] = fd;
         }
     }
+    closer_close(&s->closer, rest, n_rest, uid);
     return found;
+}
+
+/*
+ * Closes a connection. After shutdown(2) the peer can queue no more; with an
+ * empty queue close(2) does not block.
+ */
+static void discard(int fd)
+{
+    char byte;
+    shutdown(fd, SHUT_RDWR);
+    if (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        close(fd);
+    else
+        closer_discard(fd);
 }
 
 static bool send_token(struct fdsocket *s, struct connection *c, int fd)
@@ -195,54 +221,87 @@ static bool serve_request(struct fdsocket *s, struct connection *c,
     return sent;
 }
 
-/*
- * Serves one message: 8 zero bytes with a descriptor, or a struct gpunvme_request
- * without one. Returns false to end the connection. The kernel closes
- * descriptors that were not received.
- */
-static bool serve_message(struct fdsocket *s, struct connection *c)
+union message {
+    uint64_t word;
+    struct gpunvme_request request;
+};
+
+/* Receives at most len bytes, and the memfd that came along (-1: none). */
+static ssize_t receive(struct fdsocket *s, struct connection *c, union message *in, size_t len,
+                       int *fd)
 {
-    if (closer_is_busy(&s->closer, c->uid))
-        return false;
     union {
-        uint64_t zero;
-        struct gpunvme_request request;
-    } in = {.request.what = 1};
-    union {
-        char bytes[CMSG_SPACE(4 * sizeof(int))];
+        char bytes[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct iovec iov = {.iov_base = &in, .iov_len = sizeof(in)};
+    struct iovec iov = {.iov_base = in, .iov_len = len};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
                          .msg_control = control.bytes,
                          .msg_controllen = sizeof(control.bytes)};
     ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    *fd = n >= 0 ? received_fd(s, &msg, c->uid) : -1;
+    return n;
+}
+
+/*
+ * Receives the cookie. It is compared in the queue first: receiving a message
+ * would pass its descriptors to this process.
+ */
+static bool authorise(struct fdsocket *s, struct connection *c)
+{
+    union message in = {.request.what = 0};
+    int fd;
+    ssize_t n = recv(c->fd, &in.word, sizeof(in.word), MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR;
+    if (n != (ssize_t)sizeof(in.word) || in.word != s->cookie)
+        return false;
+    receive(s, c, &in, sizeof(in.word), &fd);
+    if (fd >= 0)
+        close(fd);
+    c->authorised = fd < 0;
+    return c->authorised;
+}
+
+/*
+ * Serves one message: 8 zero bytes with a descriptor, or a struct
+ * gpunvme_request without one. Returns false to end the connection.
+ */
+static bool serve_message(struct fdsocket *s, struct connection *c)
+{
+    union message in = {.request.what = 1};
+    int fd;
+    if (closer_is_busy(&s->closer, c->uid))
+        return false;
+    if (!c->authorised)
+        return authorise(s, c);
+    ssize_t n = receive(s, c, &in, sizeof(in), &fd);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     c->expires = now_s() + LIFETIME_S;
-    int fd = received_fd(s, &msg, c->uid);
-    if (fd >= 0 && n == (ssize_t)sizeof(in.zero) && in.zero == 0)
+    if (fd >= 0 && n == (ssize_t)sizeof(in.word) && in.word == 0)
         return send_token(s, c, fd);
     if (fd >= 0) {
         close(fd);
         return false;
     }
-    return n == (ssize_t)sizeof(in.request) && msg.msg_controllen == 0 &&
-           serve_request(s, c, &in.request);
+    return n == (ssize_t)sizeof(in.request) && serve_request(s, c, &in.request);
 }
 
 static struct connection *free_connection(struct fdsocket *s, uid_t uid)
 {
     struct connection *found = NULL;
-    unsigned of_user = 0;
+    unsigned of_user = 0, all = 0;
     for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
         struct connection *c = &s->connections[i];
         if (c->fd < 0 && !found)
             found = c;
         of_user += c->fd >= 0 && c->uid == uid;
+        all += c->fd >= 0;
     }
-    return of_user < USER_CONNECTIONS ? found : NULL;
+    bool room = uid == 0 || all < MAX_CONNECTIONS - ROOT_CONNECTIONS;
+    return room && of_user < USER_CONNECTIONS ? found : NULL;
 }
 
 /*
@@ -264,7 +323,7 @@ static bool accept_one(struct fdsocket *s)
     if (c)
         *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now_s() + LIFETIME_S};
     else
-        close(fd);
+        discard(fd);
     return true;
 }
 
@@ -274,7 +333,7 @@ static void serve_connection(struct fdsocket *s, struct connection *c, short eve
     if (keep && events)
         keep = serve_message(s, c);
     if (!keep) {
-        close(c->fd);
+        discard(c->fd);
         c->fd = -1;
     }
 }
@@ -311,10 +370,11 @@ static void *serve(void *arg)
 
 static int listen_abstract(struct fdsocket *s)
 {
-    uint64_t random[2];
+    uint64_t random[3];
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
         return -EIO;
+    s->cookie = random[2];
     int n = snprintf(s->name, sizeof(s->name), "@gpunvmefs/%016llx%016llx",
                      (unsigned long long)random[0], (unsigned long long)random[1]);
     memcpy(addr.sun_path + 1, s->name + 1, (size_t)n - 1);
@@ -375,10 +435,10 @@ void fdsocket_close(struct fdsocket *s)
     }
     for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
         if (s->connections[i].fd >= 0)
-            close(s->connections[i].fd);
+            discard(s->connections[i].fd);
     }
     close(s->stop);
-    close(s->listener);
+    closer_discard(s->listener); /* connections in its queue have queues, too */
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -386,4 +446,9 @@ void fdsocket_close(struct fdsocket *s)
 const char *fdsocket_name(const struct fdsocket *s)
 {
     return s->name;
+}
+
+uint64_t fdsocket_cookie(const struct fdsocket *s)
+{
+    return s->cookie;
 }

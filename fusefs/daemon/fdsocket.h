@@ -8,6 +8,10 @@
  * token is 64 random bits, bound to the connection's user (SO_PEERCRED), valid
  * once and for LIFETIME_S seconds. Tokens, connections and unread replies are
  * bounded in number: a connection with too many unread replies is closed.
+ *
+ * The first 8 bytes of a connection are the cookie of INFO. A peer without it is
+ * not served, and its messages are not received. Some tokens and connections are
+ * reserved for root.
  */
 #ifndef FUSEFS_DAEMON_FDSOCKET_H
 #define FUSEFS_DAEMON_FDSOCKET_H
@@ -41,6 +45,8 @@ int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out)
 void fdsocket_close(struct fdsocket *s);
 /* "@NAME" stands for the abstract name NAME. */
 const char *fdsocket_name(const struct fdsocket *s);
+/* The first 8 bytes of each connection. INFO returns them to users of the mount. */
+uint64_t fdsocket_cookie(const struct fdsocket *s);
 /*
  * Takes the descriptor behind a token; it becomes the caller's. -ENOENT (no
  * such token, used or expired), -EACCES (another user's token, which remains

@@ -116,12 +116,13 @@ static int handle_copy_kernel(const struct call *call, void *arg)
 
 static const struct request {
     unsigned cmd;
-    uint32_t old_sizes[2]; /* earlier sizes of its struct that are still accepted; 0: none */
+    uint32_t old_sizes[3]; /* earlier sizes of its struct that are still accepted; 0: none */
     handle_fn handle;      /* NULL: a transfer */
     bool waits;            /* may block on the executor or the drive: runs in a worker */
 } requests[] = {
     {GPUNVME_IOC_INFO,
-     {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct)},
+     {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct),
+      offsetof(struct gpunvme_ioc_info, cookie)},
      handle_info,
      false},
     {GPUNVME_IOC_REGISTER, {0}, handle_register, true},

@@ -35,6 +35,8 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
                                       .max_buffers = d->opts->max_buffers,
                                       .block_size = 4096,
                                       .lease_queues = leases_queues(d->leases)};
+    const uint64_t cookie = fdsocket_cookie(d->socket);
+    memcpy(info->cookie, &cookie, sizeof(info->cookie));
     memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));
     memcpy(info->gpu_uuid, gq->gpu_uuid, sizeof(info->gpu_uuid));
     snprintf(info->executor_name, sizeof(info->executor_name), "%.63s", gq->device);

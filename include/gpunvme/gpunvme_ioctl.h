@@ -61,6 +61,8 @@ struct gpunvme_ioc_info {
     /* The struct ended here until READV and leases came. */
     uint32_t direct;       /* 1: the caller may lease queues and extents (mount option direct=) */
     uint32_t lease_queues; /* queue pairs that may be leased at once, by all together */
+    /* The struct ended here until the cookie came. */
+    uint8_t cookie[8]; /* the first bytes to send on each connection to the socket */
 };
 
 /* Memory kinds. */
@@ -78,8 +80,8 @@ struct gpunvme_ioc_info {
  * registers it and ends with it. `id` and `key` together authorise its use, on any file of the
  * mount that the registering user has open.
  *
- * A file descriptor (of a memfd) is first sent over the socket: one message of 8 zero bytes with
- * SCM_RIGHTS. The reply is 8 bytes, the token, valid for one REGISTER by the same user.
+ * A file descriptor (of a memfd) is first sent over the socket, after the cookie of INFO: one
+ * message of 8 zero bytes with SCM_RIGHTS. The reply is 8 bytes, the token, valid for one REGISTER by the same user.
  */
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
@@ -362,7 +364,7 @@ struct gpunvme_ioc_copy_kernel {
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
 static_assert(offsetof(struct gpunvme_ioc_info, direct) == 644, "info until leases came");
-static_assert(sizeof(struct gpunvme_ioc_info) == 652, "info");
+static_assert(sizeof(struct gpunvme_ioc_info) == 660, "info");
 static_assert(sizeof(struct gpunvme_piece) == 24, "piece");
 static_assert(sizeof(struct gpunvme_ioc_readv) == 88, "readv");
 static_assert(sizeof(struct gpunvme_lease_page) == 16, "lease page");

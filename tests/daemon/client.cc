@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include <cstring>
+
 #include "tests/daemon/tokens.h"
 
 int issue(int fd, unsigned long request, void *arg)
@@ -39,7 +41,11 @@ int open_on(const std::string &path, int flags)
 uint64_t token_of(int fd, int sent)
 {
     auto info = abi_struct<gpunvme_ioc_info>();
-    return issue(fd, GPUNVME_IOC_INFO, &info) == 0 ? token_for(info.socket, sent) : 0;
+    uint64_t cookie;
+    if (issue(fd, GPUNVME_IOC_INFO, &info) != 0)
+        return 0;
+    memcpy(&cookie, info.cookie, sizeof(cookie));
+    return token_for(info.socket, cookie, sent);
 }
 
 gpunvme_ioc_stats stats_of(int fd)

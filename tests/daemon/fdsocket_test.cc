@@ -39,7 +39,7 @@ class FdSocket : public ::testing::Test
     }
     uint64_t token(int fd)
     {
-        return token_for(fdsocket_name(socket_), fd);
+        return token_for(fdsocket_name(socket_), fdsocket_cookie(socket_), fd);
     }
 
     // Serves lease 7 with the memory as page, queue and doorbells.
@@ -139,8 +139,10 @@ TEST_F(FdSocket, TokenIsOfNoUseToAnotherUser)
 TEST_F(FdSocket, MessagesOfAnotherShapeAreRefused)
 {
     int fd = -1;
-    EXPECT_EQ(token_for(fdsocket_name(socket_), memory_, 1), 0u) << "not zero bytes";
-    EXPECT_EQ(token_for(fdsocket_name(socket_), -1), 0u) << "no descriptor";
+    EXPECT_EQ(token_for(fdsocket_name(socket_), fdsocket_cookie(socket_), memory_, 1), 0u)
+        << "not zero bytes";
+    EXPECT_EQ(token_for(fdsocket_name(socket_), fdsocket_cookie(socket_), -1), 0u)
+        << "no descriptor";
     EXPECT_EQ(fdsocket_take(socket_, 0, getuid(), &fd), -ENOENT);
 }
 
@@ -157,7 +159,7 @@ TEST_F(FdSocket, SilentConnectionsDoNotKeepOthersOut)
 {
     int idle[8];
     for (int &s : idle)
-        s = connect_to(fdsocket_name(socket_));
+        s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     EXPECT_NE(token(memory_), 0u);
     for (int s : idle)
         close(s);
@@ -167,7 +169,7 @@ TEST_F(FdSocket, OneUserCannotTakeEveryConnection)
 {
     std::vector<int> idle;
     for (int i = 0; i < 64; i++)
-        idle.push_back(connect_to(fdsocket_name(socket_)));
+        idle.push_back(connect_silently(fdsocket_name(socket_)));
     char byte;
     EXPECT_EQ(recv(idle.back(), &byte, 1, 0), 0) << "the last one was not turned away";
     for (int s : idle)
@@ -197,9 +199,9 @@ TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
     gpunvme_request request = {GPUNVME_ASK_PAGE, 7, 0, 0};
     gpunvme_reply reply;
     std::unique_lock<std::mutex> busy(gate_);
-    int before = connect_to(fdsocket_name(socket_));
+    int before = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     ASSERT_GT(send(before, &request, sizeof(request), 0), 0);
-    int s = connect_to(fdsocket_name(socket_));
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     EXPECT_TRUE(send_word(s, ends[0], 0));
     close(ends[0]);
     busy.unlock();
@@ -212,9 +214,101 @@ TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
     close(ends[1]);
 }
 
+// A TCP socket whose close(2) blocks for a minute.
+int slow_socket(int *peer)
+{
+    int ends[2] = {-1, -1};
+    char block[65536] = {};
+    linger slow = {1, 60};
+    connected(ends);
+    while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
+        ;
+    EXPECT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
+    *peer = ends[1];
+    return ends[0];
+}
+
+// Sends `n` times the same descriptor with a word, and closes it.
+void send_and_close(int s, int fd, unsigned n, uint64_t word)
+{
+    alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
+    iovec iov = {&word, sizeof(word)};
+    msghdr msg = {};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
+    cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(n * sizeof(int));
+    for (unsigned i = 0; i < n; i++)
+        memcpy(CMSG_DATA(c) + i * sizeof(int), &fd, sizeof(fd));
+    EXPECT_EQ(sendmsg(s, &msg, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(word)));
+    close(fd);
+}
+
+// The last reference to a slow socket is in a message with more descriptors than
+// a client sends.
+TEST_F(FdSocket, ManySlowDescriptorsOfAMessageBlockNothing)
+{
+    int peer;
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    send_and_close(s, slow_socket(&peer), 8, 0);
+    char byte;
+    EXPECT_EQ(recv(s, &byte, 1, 0), 0) << "only memory is taken";
+    EXPECT_NE(token(memory_), 0u);
+    close(s);
+    close(peer);
+}
+
+// It is in a message that the server does not receive: of a connection over
+// quota, or without the cookie, or behind a message that ends the connection.
+// The server is busy until all is in the queues.
+TEST_F(FdSocket, SlowDescriptorsOfUnreadMessagesBlockNothing)
+{
+    std::vector<int> connections, peers;
+    gpunvme_request request = {GPUNVME_ASK_PAGE, 7, 0, 0};
+    gpunvme_reply reply;
+    std::unique_lock<std::mutex> busy(gate_);
+    int before = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    ASSERT_GT(send(before, &request, sizeof(request), 0), 0);
+    for (int i = 0; i < 40; i++) {
+        int peer;
+        int s = i % 2 ? connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_))
+                      : connect_silently(fdsocket_name(socket_));
+        if (i % 2)
+            send_word(s, -1, 17);
+        send_and_close(s, slow_socket(&peer), 1, 0);
+        connections.push_back(s);
+        peers.push_back(peer);
+    }
+    busy.unlock();
+    EXPECT_EQ(reply_fds(before, &reply), 1);
+    close(before);
+    for (int s : connections)
+        close(s);
+    EXPECT_NE(token(memory_), 0u);
+    for (int peer : peers)
+        close(peer);
+}
+
+TEST_F(FdSocket, APeerWithoutTheCookieIsNotServed)
+{
+    gpunvme_reply reply;
+    int s = connect_silently(fdsocket_name(socket_));
+    EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, 1), -1);
+    close(s);
+    EXPECT_EQ(token_for(fdsocket_name(socket_), fdsocket_cookie(socket_) + 1, memory_), 0u);
+    s = connect_silently(fdsocket_name(socket_));
+    EXPECT_TRUE(send_word(s, memory_, fdsocket_cookie(socket_))) << "with a descriptor";
+    EXPECT_EQ(reply_fds(s, &reply), -1);
+    close(s);
+}
+
 TEST_F(FdSocket, AConnectionAsksForManyThings)
 {
-    int s = connect_to(fdsocket_name(socket_));
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     for (uint64_t i = 0; i < 100; i++) {
         EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, i), 1);
         EXPECT_EQ(asked(s, GPUNVME_ASK_QUEUE, 7, i), 2);
@@ -234,7 +328,7 @@ TEST_F(FdSocket, QuestionsSentTogetherAreAnsweredInTurn)
     gpunvme_reply reply;
     for (uint64_t i = 0; i < 3; i++)
         asks[i] = {GPUNVME_ASK_PAGE, 7, 0, i};
-    int s = connect_to(fdsocket_name(socket_));
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     ASSERT_EQ(send(s, asks, sizeof(asks), 0), static_cast<ssize_t>(sizeof(asks)));
     for (uint64_t i = 0; i < 3; i++) {
         EXPECT_EQ(reply_fds(s, &reply), 1);
@@ -247,7 +341,7 @@ TEST_F(FdSocket, AnswersThatNobodyReadsEndTheConnection)
 {
     gpunvme_request request = {GPUNVME_ASK_QUEUE, 7, 0, 1};
     gpunvme_reply reply;
-    int s = connect_to(fdsocket_name(socket_)), asks = 0, answers = 0;
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_)), asks = 0, answers = 0;
     while (asks < 1000 && send(s, &request, sizeof(request), MSG_NOSIGNAL) > 0)
         asks++;
     while (reply_fds(s, &reply) == 2)
@@ -266,14 +360,14 @@ TEST_F(FdSocket, QuestionsOfAnotherShapeEndTheConnection)
     gpunvme_reply reply;
     memcpy(bytes, &good, sizeof(good));
     for (size_t len : {1, 7, 8, 9, 16, 31, 33, 40}) {
-        int s = connect_to(fdsocket_name(socket_));
+        int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
         ASSERT_EQ(send(s, bytes, len, MSG_NOSIGNAL), static_cast<ssize_t>(len));
         while (reply_fds(s, &reply) > 0)
             EXPECT_GE(len, sizeof(good));
         EXPECT_EQ(recv(s, bytes + 100, 1, 0), 0) << len;
         close(s);
     }
-    int s = connect_to(fdsocket_name(socket_));
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     iovec iov = {&good, sizeof(good)};
     msghdr msg = {};

@@ -128,6 +128,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!f)
         f = start();
     int s = connect_to(fdsocket_name(f->socket));
+    const uint64_t cookie = fdsocket_cookie(f->socket);
+    if (size % 8 != 0) /* otherwise without authorization */
+        send_with_fds(s, &cookie, sizeof(cookie), -1, 0);
     for (size_t at = 0; at + 2 <= size;) {
         unsigned n = data[at] & 7, len = data[at + 1];
         int fd = data[at] & 8 ? STDERR_FILENO : f->memory;

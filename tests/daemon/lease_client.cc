@@ -109,6 +109,14 @@ uint32_t state_of(const Shared &page)
 
 } // namespace
 
+int connect_mount(int fd)
+{
+    gpunvme_ioc_info info = info_of(fd);
+    uint64_t cookie;
+    memcpy(&cookie, info.cookie, sizeof(cookie));
+    return connect_to(info.socket, cookie);
+}
+
 Queues::Queues(int fd, uint32_t queues, uint32_t depth)
     : reply_(abi_struct<gpunvme_ioc_queue_lease>())
 {
@@ -119,7 +127,7 @@ Queues::Queues(int fd, uint32_t queues, uint32_t depth)
 
 bool Queues::map(int fd)
 {
-    int s = connect_to(info_of(fd).socket);
+    int s = connect_mount(fd);
     bool good = s >= 0 && map_page(s, reply_.id, reply_.key, &page_);
     for (uint64_t i = 0; i < reply_.queues && good; i++) {
         gpunvme_reply reply;
@@ -185,7 +193,7 @@ Extents::Extents(int fd) : reply_(abi_struct<gpunvme_ioc_extent_lease>())
 
 bool Extents::map(int fd)
 {
-    int s = connect_to(info_of(fd).socket);
+    int s = connect_mount(fd);
     bool good = s >= 0 && map_page(s, reply_.id, reply_.key, &page_);
     close(s);
     return good;

@@ -105,6 +105,8 @@ class Extents
 };
 
 gpunvme_ioc_info info_of(int fd);
+// A connection to the mount's socket, or -1.
+int connect_mount(int fd);
 gpunvme_ioc_buffer_iova iova_of(int fd, const Buffer &buffer, int *error);
 
 #endif

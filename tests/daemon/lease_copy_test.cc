@@ -44,7 +44,7 @@ TEST_F(CopyKernelTest, NoneIsToldWithoutAGpuAndTheLeaseGoesOn)
     for (uint64_t key : {queues.reply().key, queues.reply().key + 1}) {
         gpunvme_reply reply;
         gpunvme_request question = {GPUNVME_ASK_COPY_KERNEL, queues.reply().id, key, 0};
-        int s = connect_to(info_of(fd_).socket);
+        int s = connect_mount(fd_);
         ASSERT_GE(s, 0);
         EXPECT_TRUE(request(s, question, &reply).empty());
         close(s);

@@ -203,7 +203,7 @@ TEST_F(LeaseTest, ALeaseEndsOnceAndForItsHolderOnly)
 bool has_reply(int fd, const gpunvme_request &question)
 {
     gpunvme_reply reply;
-    int s = connect_to(info_of(fd).socket);
+    int s = connect_mount(fd);
     std::vector<int> fds = request(s, question, &reply);
     for (int got : fds)
         close(got);
@@ -237,7 +237,7 @@ TEST_F(LeaseTest, SharedMemoryCannotBeSpoilt)
     ASSERT_NO_FATAL_FAILURE(start());
     Queues queues(fd_);
     gpunvme_reply reply;
-    int s = connect_to(info_of(fd_).socket);
+    int s = connect_mount(fd_);
     uint64_t id = queues.reply().id, key = queues.reply().key;
     std::vector<int> page = request(s, {GPUNVME_ASK_PAGE, id, key, 0}, &reply);
     ASSERT_EQ(page.size(), 1u);

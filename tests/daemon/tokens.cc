@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstring>
 
-int connect_to(const std::string &name)
+int connect_silently(const std::string &name)
 {
     sockaddr_un addr = {};
     addr.sun_family = AF_UNIX;
@@ -20,6 +20,14 @@ int connect_to(const std::string &name)
         return s;
     close(s);
     return -1;
+}
+
+int connect_to(const std::string &name, uint64_t cookie)
+{
+    int s = connect_silently(name);
+    if (s >= 0)
+        send(s, &cookie, sizeof(cookie), MSG_NOSIGNAL);
+    return s;
 }
 
 bool send_word(int s, int fd, uint64_t word)
@@ -41,10 +49,10 @@ bool send_word(int s, int fd, uint64_t word)
     return sendmsg(s, &msg, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(word));
 }
 
-uint64_t token_for(const std::string &name, int fd, uint64_t word)
+uint64_t token_for(const std::string &name, uint64_t cookie, int fd, uint64_t word)
 {
     uint64_t token = 0;
-    int s = connect_to(name);
+    int s = connect_to(name, cookie);
     if (s < 0)
         return 0;
     if (!send_word(s, fd, word) ||

@@ -124,13 +124,14 @@ class Server
     void serve(int s)
     {
         struct gpunvme_request request = {};
-        uint64_t token = 1;
+        uint64_t cookie, token = 1;
         if (silent) {
             char byte;
             while (recv(s, &byte, 1, 0) > 0)
                 ;
             return;
         }
+        recv(s, &cookie, sizeof(cookie), MSG_WAITALL);
         ssize_t n =
             recv(s, &request, sizeof(request), 0); // a descriptor that comes with it is dropped
         usleep(delay_us);
