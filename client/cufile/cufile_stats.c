@@ -31,8 +31,6 @@ static CUfileOpCounter_t *counter_of(enum cufile_stat stat)
         [CUFILE_STAT_HANDLE_REGISTER] = &BASIC.hdl_register_ops,
         [CUFILE_STAT_HANDLE_DEREGISTER] = &BASIC.hdl_deregister_ops,
         [CUFILE_STAT_BUFFER_DEREGISTER] = &BASIC.buf_deregister_ops,
-        [CUFILE_STAT_READV] = &BASIC.readv_ops,
-        [CUFILE_STAT_WRITEV] = &BASIC.writev_ops,
         [CUFILE_STAT_BATCH_SETUP] = &BASIC.batch_setup_ops,
         [CUFILE_STAT_BATCH_SUBMIT] = &BASIC.batch_submit_ops,
         [CUFILE_STAT_BATCH_CANCEL] = &BASIC.batch_cancel_ops,
@@ -130,6 +128,16 @@ void cufile_stats_transfer(const struct cufile_transfer *t, ssize_t bytes,
         count_write(t, bytes, result->path, us);
     else if (!stats.stopped)
         count_read(t, bytes, result->path, us);
+    pthread_mutex_unlock(&stats.lock);
+}
+
+void cufile_stats_vector(bool write, ssize_t bytes)
+{
+    pthread_mutex_lock(&stats.lock);
+    if (!stats.stopped) {
+        count(write ? &BASIC.writev_ops : &BASIC.readv_ops, bytes < 0);
+        *(write ? &BASIC.writev_bytes : &BASIC.readv_bytes) += bytes > 0 ? (uint64_t)bytes : 0;
+    }
     pthread_mutex_unlock(&stats.lock);
 }
 

@@ -8,8 +8,6 @@ enum cufile_stat {
     CUFILE_STAT_HANDLE_REGISTER,
     CUFILE_STAT_HANDLE_DEREGISTER,
     CUFILE_STAT_BUFFER_DEREGISTER,
-    CUFILE_STAT_READV,
-    CUFILE_STAT_WRITEV,
     CUFILE_STAT_BATCH_SETUP,
     CUFILE_STAT_BATCH_SUBMIT,
     CUFILE_STAT_BATCH_CANCEL,
@@ -22,6 +20,8 @@ void cufile_stats_count(enum cufile_stat stat, int err);
 void cufile_stats_buffer(size_t len, int err);
 void cufile_stats_transfer(const struct cufile_transfer *t, ssize_t bytes,
                            const struct gpunvme_result *result);
+/* A vector; its parts are counted as transfers too. bytes: or a negative error. */
+void cufile_stats_vector(bool write, ssize_t bytes);
 /* The totals, at level INFO. */
 void cufile_stats_log(void);
 

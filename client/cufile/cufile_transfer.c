@@ -104,12 +104,14 @@ static ssize_t transfer_vector(CUfileHandle_t fh, bool write, const CUfileIOVec_
         if (!iov[i].len)
             continue;
         ssize_t part = transfer(fh, write, iov[i].base, iov[i].len, file_offset + done, 0);
-        if (part < 0)
-            return done ? done : part;
-        done += part;
-        if ((size_t)part < iov[i].len)
+        if (part < 0 && !done)
+            done = part;
+        else if (part > 0)
+            done += part;
+        if (part < (ssize_t)iov[i].len)
             break;
     }
+    cufile_stats_vector(write, done);
     return done;
 }
 

@@ -170,6 +170,11 @@ TEST_P(CuFile, VectorsAreReadAndWrittenInOrder)
     std::copy_n(std::vector<char>(bytes_).begin() + 4321, 1077, bytes_.begin() + 10);
     EXPECT_TRUE(file_bytes(folder_->path("file")) == bytes_);
     EXPECT_EQ(cuFileReadv(*fh_, parts, 3, kFile - 500, 0), 500);
+    CUfileStatsLevel1_t stats;
+    ASSERT_EQ(cuFileGetStatsL1(&stats).err, CU_FILE_SUCCESS);
+    EXPECT_EQ(stats.readv_ops.ok, 2u);
+    EXPECT_EQ(stats.readv_bytes, 1577u);
+    EXPECT_EQ(stats.writev_bytes, 1077u);
     EXPECT_EQ(cuFileReadv(*fh_, parts, 3, 0, 1), -CU_FILE_INVALID_VALUE);
 }
 
