@@ -245,7 +245,7 @@ CUfileError_t cuFileDriverClose(void);
 CUfileError_t cuFileDriverClose_v2(void);
 long cuFileUseCount(void);
 CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *props);
-CUfileError_t cuFileDriverSetPollMode(bool poll, size_t poll_threshold_size);
+CUfileError_t cuFileDriverSetPollMode(bool poll, size_t kib);
 CUfileError_t cuFileDriverSetMaxDirectIOSize(size_t kib);
 CUfileError_t cuFileDriverSetMaxCacheSize(size_t kib);
 CUfileError_t cuFileDriverSetMaxPinnedMemSize(size_t kib);
@@ -274,7 +274,7 @@ CUfileError_t cuFileWriteAsync(CUfileHandle_t fh, void *base, size_t *size, off_
 CUfileError_t cuFileStreamRegister(CUstream_t stream, unsigned flags);
 CUfileError_t cuFileStreamDeregister(CUstream_t stream);
 
-CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch, unsigned nr);
+CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr);
 CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfileIOParams_t *params,
                                   unsigned flags);
 CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr, unsigned *nr,
@@ -296,14 +296,14 @@ CUfileError_t cuFileSetParameterPosixPoolSlabArray(const size_t *sizes, const si
 CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *sizes, const size_t *counts,
                                                          int len);
 
-CUfileError_t cuFileSetStatsLevel(int level);
-CUfileError_t cuFileGetStatsLevel(int *level);
+CUfileError_t cuFileSetStatsLevel(int wanted);
+CUfileError_t cuFileGetStatsLevel(int *out);
 CUfileError_t cuFileStatsStart(void);
 CUfileError_t cuFileStatsStop(void);
 CUfileError_t cuFileStatsReset(void);
-CUfileError_t cuFileGetStatsL1(CUfileStatsLevel1_t *stats);
-CUfileError_t cuFileGetStatsL2(CUfileStatsLevel2_t *stats);
-CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *stats);
+CUfileError_t cuFileGetStatsL1(CUfileStatsLevel1_t *out);
+CUfileError_t cuFileGetStatsL2(CUfileStatsLevel2_t *out);
+CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *out);
 
 #pragma GCC visibility pop
 

@@ -50,6 +50,11 @@ static const struct source {
 };
 #define N_SOURCES (sizeof(sources) / sizeof(sources[0]))
 
+static void set_text(int param, const char *text)
+{
+    snprintf(config.strings[param], CUFILE_STRING_MAX, "%s", text);
+}
+
 static void set_defaults(void)
 {
     static const size_t sizes[CUFILE_SIZE_PARAMS] = {
@@ -68,12 +73,7 @@ static void set_defaults(void)
     config.bools[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE] = true;
     config.bools[CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY] = true;
     config.bools[CUFILE_PARAM_EXECUTION_PARALLEL_IO] = true;
-    strcpy(config.strings[CUFILE_PARAM_LOGGING_LEVEL], "ERROR");
-}
-
-static void set_text(int param, const char *text)
-{
-    snprintf(config.strings[param], CUFILE_STRING_MAX, "%s", text);
+    set_text(CUFILE_PARAM_LOGGING_LEVEL, "ERROR");
 }
 
 static void set_from_json(const struct source *s, struct json_object *value)

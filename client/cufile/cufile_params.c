@@ -1,4 +1,5 @@
 /* Parameters and properties, as programs ask for them and set them. */
+#include <stdio.h>
 #include <string.h>
 
 #include "client/cufile/cufile_config.h"
@@ -68,9 +69,7 @@ CUfileError_t cuFileGetParameterString(int param, char *value, int len)
         return invalid();
     cufile_config_lock();
     const char *text = cufile_config()->strings[param];
-    bool fits = strlen(text) < (size_t)len;
-    if (fits)
-        strcpy(value, text);
+    bool fits = snprintf(value, (size_t)len, "%s", text) < len;
     cufile_config_unlock();
     return cufile_status(fits ? CU_FILE_SUCCESS : CU_FILE_INVALID_VALUE);
 }
@@ -136,7 +135,7 @@ CUfileError_t cuFileSetParameterString(int param, const char *value)
         return invalid();
     if (!begin_set())
         return cufile_status(CU_FILE_DRIVER_ALREADY_OPEN);
-    strcpy(cufile_config()->strings[param], value);
+    snprintf(cufile_config()->strings[param], CUFILE_STRING_MAX, "%s", value);
     return end_set();
 }
 

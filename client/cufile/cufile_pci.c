@@ -83,18 +83,22 @@ CUfileError_t cuFileExportPCIeTopology(const char *filename)
     return cufile_status(err ? CU_FILE_INVALID_VALUE : CU_FILE_SUCCESS);
 }
 
-/* BAR 1 of a GPU maps its memory. */
+/* BAR 1 of a GPU maps its memory. The second line of the file is "first last flags" of it. */
 static size_t bar1_bytes(const char *device)
 {
     char name[PATH_MAX];
-    unsigned long long start = 0, end = 0;
+    char line[128] = "", *rest;
     snprintf(name, sizeof(name), DEVICES "/%s/resource", device);
     FILE *f = fopen(name, "re");
     if (!f)
         return 0;
-    int got = fscanf(f, "%*x %*x %*x %llx %llx", &start, &end);
+    for (int bar = 0; bar < 2; bar++) {
+        if (!fgets(line, sizeof(line), f))
+            line[0] = '\0';
+    }
     fclose(f);
-    return got == 2 && end > start ? (size_t)(end - start + 1) : 0;
+    unsigned long long start = strtoull(line, &rest, 16), end = strtoull(rest, NULL, 16);
+    return end > start ? (size_t)(end - start + 1) : 0;
 }
 
 /* GPUs are counted in the order of their PCI addresses. */

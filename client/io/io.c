@@ -40,8 +40,10 @@ static int connect_beside(int fd, const struct stat *st, struct gpunvme **out)
 static int mount_new(struct gpunvme_io *io, int fd, const struct stat *st, struct io_mount **out)
 {
     struct io_mount *m = calloc(1, sizeof(*m));
-    if (!m)
-        return gpunvme_fail(-ENOMEM, "out of memory");
+    if (!m) {
+        gpunvme_fail(-ENOMEM, "out of memory");
+        return -ENOMEM;
+    }
     int err = st ? connect_beside(fd, st, &m->g) : gpunvme_local(&m->g);
     if (!err)
         err = gpunvme_set_options(m->g, &io->options);
@@ -96,13 +98,22 @@ int gpunvme_io_open(const struct gpunvme_options *options, struct gpunvme_io **o
     return 0;
 }
 
+static void file_free(struct gpunvme_io_file *f)
+{
+    if (f->buffered >= 0)
+        close(f->buffered);
+    free(f);
+}
+
 void gpunvme_io_close(struct gpunvme_io *io)
 {
     if (!io)
         return;
     io_async_free(io->async);
-    while (io->files)
-        gpunvme_io_file_close(io->files);
+    for (struct gpunvme_io_file *f = io->files, *next; f; f = next) {
+        next = f->next;
+        file_free(f);
+    }
     regions_free(io->regions);
     while (io->mounts) {
         struct io_mount *m = io->mounts;
@@ -215,9 +226,7 @@ void gpunvme_io_file_close(struct gpunvme_io_file *f)
     if (f->next)
         f->next->link = f->link;
     pthread_mutex_unlock(&f->io->lock);
-    if (f->buffered >= 0)
-        close(f->buffered);
-    free(f);
+    file_free(f);
 }
 
 const char *gpunvme_io_file_why(const struct gpunvme_io_file *f)

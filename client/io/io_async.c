@@ -122,12 +122,15 @@ static int take_op(struct io_async *a, struct cuda_driver *cu, int device, struc
     pthread_mutex_lock(&a->lock);
     if (!a->ops)
         err = make_ops(a, cu, device);
-    if (!err && !a->free)
-        err = gpunvme_fail(-EAGAIN, "%u transfers wait for their streams", OPS);
+    struct op *op = a->free;
+    if (!err && !op) {
+        gpunvme_fail(-EAGAIN, "%u transfers wait for their streams", OPS);
+        err = -EAGAIN;
+    }
     if (!err) {
-        *out = a->free;
-        a->free = (*out)->next;
+        a->free = op->next;
         a->under_way++;
+        *out = op;
     }
     pthread_mutex_unlock(&a->lock);
     return err;
@@ -244,7 +247,7 @@ static int enqueue(struct op *op, struct cuda_driver *cu, void *stream)
     return 0;
 }
 
-int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *what, void *stream)
+int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *a, void *stream)
 {
     struct op *op;
     int device = CUDA_NO_DEVICE;
@@ -252,21 +255,21 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     if (!cu && stream)
         return gpunvme_fail(-ENODEV, "a stream, but no CUDA driver in this process");
     if (!cu) {
-        run(f, what);
+        run(f, a);
         return 0;
     }
     if (cuda_driver_is_captured(cu, stream))
         return gpunvme_fail(-ENOTSUP, "transfers cannot be captured in a graph");
-    int err = cuda_driver_locate(cu, (uintptr_t)what->addr, &device);
+    int err = cuda_driver_locate(cu, (uintptr_t)a->addr, &device);
     if (err)
         return err;
-    warm(f, what, device);
+    warm(f, a, device);
     err = take_op(f->io->async, cu, device == CUDA_NO_DEVICE ? 0 : device, &op);
     if (err)
         return err;
     op->work.run = run_op;
     op->f = f;
-    op->what = *what;
+    op->what = *a;
     return enqueue(op, cu, stream);
 }
 

@@ -64,8 +64,10 @@ static int list_insert(struct region_list *list, struct region *r)
     if (list->n == list->room) {
         size_t room = list->room ? 2 * list->room : 16;
         struct region **at = realloc(list->at, room * sizeof(struct region *));
-        if (!at)
-            return gpunvme_fail(-ENOMEM, "out of memory");
+        if (!at) {
+            gpunvme_fail(-ENOMEM, "out of memory");
+            return -ENOMEM;
+        }
         list->at = at;
         list->room = room;
     }
@@ -126,8 +128,10 @@ static int region_end(struct region *r)
 static int add_buffer(struct region *r, struct gpunvme_buffer *b)
 {
     struct region_buffer *rb = malloc(sizeof(*rb));
-    if (!rb)
-        return gpunvme_fail(-ENOMEM, "out of memory");
+    if (!rb) {
+        gpunvme_fail(-ENOMEM, "out of memory");
+        return -ENOMEM;
+    }
     rb->buffer = b;
     rb->next = r->buffers;
     r->buffers = rb;
@@ -191,8 +195,10 @@ static bool is_taken(struct regions *rs, struct cuda_driver *cu, uint64_t addr, 
 static int add_locked(struct regions *rs, struct cuda_driver *cu, struct region *r,
                       struct gpunvme_buffer *own)
 {
-    if (is_taken(rs, cu, r->addr, r->len))
-        return gpunvme_fail(-EEXIST, "the memory is registered already");
+    if (is_taken(rs, cu, r->addr, r->len)) {
+        gpunvme_fail(-EEXIST, "the memory is registered already");
+        return -EEXIST;
+    }
     int err = own ? add_buffer(r, own) : 0;
     return err ? err : list_insert(&rs->held, r);
 }
