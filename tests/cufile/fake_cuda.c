@@ -38,18 +38,38 @@ static struct allocation *find(unsigned long long addr)
     return a;
 }
 
-static int map_at(char *device, size_t len, bool ipc)
+static void unmap(struct allocation *a)
+{
+    if (a->device != MAP_FAILED)
+        munmap(a->device, a->len);
+    if (a->shadow != MAP_FAILED)
+        munmap(a->shadow, a->len);
+    free(a);
+}
+
+static struct allocation *map_twice(char *device, size_t len, int fd)
 {
     struct allocation *a = calloc(1, sizeof(*a));
-    int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
-    if (!a || fd < 0 || ftruncate(fd, (off_t)len) != 0)
-        return OUT_OF_MEMORY;
+    if (!a)
+        return NULL;
+    a->len = len;
     a->device = mmap(device, len, PROT_NONE, MAP_SHARED | (device ? MAP_FIXED : 0), fd, 0);
     a->shadow = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (a->device == MAP_FAILED || a->shadow == MAP_FAILED)
+    if (a->device != MAP_FAILED && a->shadow != MAP_FAILED)
+        return a;
+    unmap(a);
+    return NULL;
+}
+
+static int map_at(char *device, size_t len, bool ipc)
+{
+    int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+    if (fd < 0)
         return OUT_OF_MEMORY;
-    a->len = len;
+    struct allocation *a = ftruncate(fd, (off_t)len) == 0 ? map_twice(device, len, fd) : NULL;
+    close(fd);
+    if (!a)
+        return OUT_OF_MEMORY;
     a->ipc = ipc;
     pthread_mutex_lock(&memory_lock);
     a->id = ++last_id;
@@ -87,9 +107,7 @@ EXPORT int cuMemFree_v2(unsigned long long addr)
     pthread_mutex_unlock(&memory_lock);
     if (!a)
         return INVALID_VALUE;
-    munmap(a->device, a->len);
-    munmap(a->shadow, a->len);
-    free(a);
+    unmap(a);
     return 0;
 }
 
