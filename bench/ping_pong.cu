@@ -167,7 +167,7 @@ __device__ void move_pages(const struct bare_reads &b, uint64_t limit)
         __syncthreads();
         if (threadIdx.x == 0) {
             gq_fence_results(); /* the bytes of all threads before the word */
-            gq_store_sign(&b.path->moved, i);
+            gq_store_relaxed(&b.path->moved, i);
         }
     }
 }

@@ -49,7 +49,7 @@ struct rate {
     /* Never set: the protocol looks at it. Where the queues are, pinned memory or the GPU's. */
     uint32_t *flags, *gpu_flags; /* gpu_flags[1] stops the GPU's controller */
     uint64_t *served;            /* pinned */
-    struct gq_slot *slots;       /* on the GPU, for all queues */
+    struct gq_tracker *trackers; /* on the GPU, for all queues */
     uint32_t *cids;              /* likewise */
     struct null_queue *queues;
 };
@@ -103,7 +103,7 @@ static void describe_queue(struct rate *r, unsigned i)
         .cq = (struct nvme_cqe *)(void *)(ring + DEPTH * sizeof(struct nvme_sqe)),
         .sq_doorbell = (volatile uint32_t *)(void *)doorbell,
         .cq_doorbell = (volatile uint32_t *)(void *)(doorbell + DOORBELL_AT),
-        .slots = r->slots + (size_t)i * DEPTH,
+        .trackers = r->trackers + (size_t)i * DEPTH,
         .free_cids = r->cids + (size_t)i * DEPTH,
         .depth = DEPTH,
     };
@@ -321,8 +321,9 @@ static int alloc_all(struct rate *r)
         cuda(cudaHostAlloc((void **)&r->flags, sizeof(uint32_t), 0), "flags") ||
         cuda(cudaMalloc((void **)&r->gpu_flags, 2 * sizeof(uint32_t)), "flags") ||
         cuda(cudaHostAlloc((void **)&r->served, MAX_QUEUES * sizeof(uint64_t), 0), "counts") ||
-        cuda(cudaMalloc((void **)&r->slots, MAX_QUEUES * DEPTH * sizeof(*r->slots)), "slots") ||
-        cuda(cudaMalloc((void **)&r->cids, MAX_QUEUES * DEPTH * sizeof(*r->cids)), "slots"))
+        cuda(cudaMalloc((void **)&r->trackers, MAX_QUEUES * DEPTH * sizeof(*r->trackers)),
+             "trackers") ||
+        cuda(cudaMalloc((void **)&r->cids, MAX_QUEUES * DEPTH * sizeof(*r->cids)), "trackers"))
         return -ENOMEM;
     *r->flags = 0;
     memset(r->cmds, 0, list);

@@ -48,7 +48,7 @@ __device__ unsigned words_of(uint64_t head)
  */
 __device__ void await(const uint32_t *number, uint32_t wanted)
 {
-    while (__any_sync(GQ_LANE_ALL, (int32_t)(gq_acquire_near(number) - wanted) < 0))
+    while (__any_sync(GQ_LANE_ALL, (int32_t)(gq_acquire_block(number) - wanted) < 0))
         __nanosleep(kNapNs);
 }
 
@@ -57,7 +57,7 @@ __device__ void announce(uint32_t *number, uint32_t value)
 {
     __syncwarp();
     if (gq_thread() == 0)
-        gq_release_near(number, value);
+        gq_release_block(number, value);
 }
 
 /*
@@ -117,7 +117,7 @@ __device__ void take_all(struct desk *d, const struct gq_copy_slot *slots, uint3
         await(&d->counted, batch + 1 - kAhead);
         came = take(&slots[batch % GQ_COPY_KERNEL_SLOTS], batch / GQ_COPY_KERNEL_SLOTS + 1, &wanted,
                     batch - first > kMany ? max(idle_ns, kRestNs) : idle_ns, leave_ns, words);
-        if (!came && GQ_UNIFORM32(gq_acquire_near(&d->counted)) != batch) {
+        if (!came && GQ_UNIFORM32(gq_acquire_block(&d->counted)) != batch) {
             came = true; /* the idle time begins when all batches are copied */
             continue;
         }
@@ -192,7 +192,7 @@ __device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32
         __syncwarp();
         if (gq_thread() == 0) {
             gq_fence_results();
-            gq_store_sign(n ? done : ended, n ? batch : launch);
+            gq_store_relaxed(n ? done : ended, n ? batch : launch);
         }
         announce(&d->counted, batch);
     } while (n);

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 #define GQ_CHUNK_CMDS   16384u
-#define GQ_CHUNK_PIECES 4096u
+#define GQ_CHUNK_COPIES 4096u
 
 /*
  * A bounded part of a transfer, ready to run. The arrays are the executor's (both sides reach
@@ -23,9 +23,9 @@ extern "C" {
 struct gq_chunk {
     struct gq_cmd *cmds;
     uint32_t *results;
-    struct gq_piece *pieces;
+    struct gq_copy *copies;
     uint64_t *stream; /* position in the transfer of each command's first byte */
-    uint32_t n_cmds, n_pieces;
+    uint32_t n_cmds, n_copies;
     uint64_t start, end; /* positions in the transfer */
     uint64_t staging_used;
 };
@@ -34,14 +34,14 @@ struct gq_chunk {
 struct gq_launch {
     struct gq_run run;
     const struct gq_reads *reads;    /* NULL: run is of commands; else of these (asked) */
-    unsigned slot;                   /* numbered from 0; one run at a time in each */
+    unsigned index;                  /* numbered from 0; one run at a time in each */
     uint16_t queues[GQ_MAX_QUEUES];  /* numbers, as given to port_add() */
-    struct gq_state *states;         /* run.n_queues of them, from slot_states() */
+    struct gq_state *states;         /* run.n_queues of them, from run_states() */
     const volatile uint32_t *cancel; /* NULL: never; may become another before wait() */
     bool is_write;
     bool beside;         /* the caller has another run under way */
     uint64_t started_ns; /* the executor's, and the next */
-    bool resident;
+    bool persistent;
 };
 
 /* Memory taken in by the executor, whole pages around what was asked for. */
@@ -75,11 +75,11 @@ struct gq_exec_ops {
     int (*port_add)(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
     void (*port_remove)(struct gq_exec *x, unsigned i);
     /* The commands of queue i as its last run left them: depth - 1, by CID. */
-    int (*port_slots)(struct gq_exec *x, unsigned i, struct gq_slot *out);
-    /* The chunk's arrays: GQ_CHUNK_CMDS commands, GQ_CHUNK_PIECES pieces. */
+    int (*port_trackers)(struct gq_exec *x, unsigned i, struct gq_tracker *out);
+    /* The chunk's arrays: GQ_CHUNK_CMDS commands, GQ_CHUNK_COPIES pieces. */
     int (*chunk_alloc)(struct gq_exec *x, struct gq_chunk *chunk);
     void (*chunk_free)(struct gq_exec *x, struct gq_chunk *chunk);
-    struct gq_state *(*slot_states)(struct gq_exec *x, unsigned slot);
+    struct gq_state *(*run_states)(struct gq_exec *x, unsigned index);
     /*
      * Runs the chunk: its pieces before its commands (writes) or after them (reads); a run of
      * reads has an area of staging for each queue number. start()
@@ -124,13 +124,13 @@ static inline bool gq_cqe_covers_device(const struct nvme_transport *t)
     return !t->doorbells_are_mmio;
 }
 
-#define GQ_NOTE_ASKED "a CPU thread rings the doorbells, as asked"
+#define GQ_NOTE_REQUESTED "a CPU thread rings the doorbells, as asked"
 
-/* slots: runs at once. */
-int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+/* max_runs: runs at once. */
+int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                 struct gq_exec **out);
 /* -ENODEV without a device, with a sentence in why; without CUDA in the build always so. */
-int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                  struct gq_exec **out, char *why, size_t why_len);
 
 #ifdef __cplusplus

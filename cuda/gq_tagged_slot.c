@@ -23,23 +23,23 @@ uint32_t gq_tagged_slot_post(struct gq_tagged_slot *b, const void *piece, size_t
     return b->launch.first;
 }
 
-void gq_tagged_slot_take_back(struct gq_tagged_slot *b)
+void gq_tagged_slot_retract(struct gq_tagged_slot *b)
 {
     for (unsigned i = 0; i < GQ_TAGGED_SLOT_WORDS; i++)
         __atomic_store_n(&b->memory->words[i], 0, __ATOMIC_RELEASE);
 }
 
-bool gq_tagged_slot_is_alone(const struct gq_tagged_slot *b)
+bool gq_tagged_slot_is_unserved(const struct gq_tagged_slot *b)
 {
     return __atomic_load_n(&b->memory->ended, __ATOMIC_ACQUIRE) == b->launch.launch;
 }
 
-int gq_tagged_slot_run(struct gq_tagged_slot *b)
+int gq_tagged_slot_start(struct gq_tagged_slot *b)
 {
     int err;
 
     b->launch.launch++;
-    err = b->run(b->ctx, &b->launch);
+    err = b->launch_kernel(b->ctx, &b->launch);
     if (err)
         b->launch.launch--; /* the launch has failed and will not end */
     return err;

@@ -1,18 +1,16 @@
 /*
- * A tagged slot: a record in host memory through which a host hands one piece
- * of work after another to a persistent kernel. A launch takes as long as all
- * other steps of a small read together.
+ * A slot in host memory, by which a host hands one piece of work after another to a kernel that
+ * stays on the GPU: a launch takes as long as all the rest of a small read.
  *
- * The upper half of every word is the number of the piece, from 1 on: each new
- * word is recognised individually, however the bus splits the loads. The kernel
- * ends after an idle time and is launched again with the next piece, so calls
- * that wait for running kernels wait for a fraction of a millisecond.
+ * Every word carries in its upper half the number of the piece: a reader knows of each word whether
+ * it is new, however the bus may have cut its loads. Pieces have numbers from 1 on. The kernel ends
+ * by itself when it has had nothing to do for a while, and is launched again with the next piece;
+ * so calls that wait for running kernels wait a fraction of a millisecond.
  *
- * One piece is in progress at a time. Host and kernel agree on how its end is
- * reported.
+ * One piece is under way at a time. How its end is told is between host and kernel.
  */
-#ifndef CUDA_GQ_TAGGED_SLOT_H
-#define CUDA_GQ_TAGGED_SLOT_H
+#ifndef CUDA_GQ_BOX_H
+#define CUDA_GQ_BOX_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,19 +21,19 @@
 #define GQ_TAGGED_SLOT_WORDS 64u /* two for each lane of a warp */
 #define GQ_TAGGED_SLOT_BYTES (GQ_TAGGED_SLOT_WORDS * sizeof(uint32_t))
 
-/* Memory that both sides reach, initially zero. */
+/* Memory that both sides reach; begins as zeros. */
 struct gq_tagged_slot_memory {
     uint64_t words[GQ_TAGGED_SLOT_WORDS];
     uint32_t ended; /* number of the launch that has ended */
 };
 
-/* Arguments of one launch. */
+/* What one launch of the kernel is told. */
 struct gq_tagged_slot_launch {
-    struct gq_tagged_slot_memory *slot; /* address for the kernel */
-    uint32_t launch, first;             /* number of the launch, and of its first piece */
+    struct gq_tagged_slot_memory *slot; /* as the kernel has it */
+    uint32_t launch, first;             /* its number, and that of the piece it begins with */
 };
 
-/* The number after this one; 0 is not used. */
+/* The number after this one: 0 is nobody's. */
 GQ_FN uint32_t gq_tagged_slot_next(uint32_t number)
 {
     return number + 1 ? number + 1 : 1;
@@ -45,35 +43,30 @@ GQ_FN uint32_t gq_tagged_slot_next(uint32_t number)
 extern "C" {
 #endif
 
-/* The host's side; used by one thread at a time. */
+/* The host's half, of one thread at a time. */
 struct gq_tagged_slot {
     struct gq_tagged_slot_memory *memory;
     struct gq_tagged_slot_launch launch;
-    int (*run)(void *ctx,
-               const struct gq_tagged_slot_launch *l); /* launches the kernel: 0 or -errno */
+    int (*launch_kernel)(
+        void *ctx, const struct gq_tagged_slot_launch *l); /* launches the kernel: 0 or -errno */
     void *ctx;
 };
 
-/*
- * device: address of the memory for the kernel. run and ctx are set by the
- * caller.
- */
+/* device: where the kernel has the memory. launch_kernel and ctx are the caller's to set. */
 void gq_tagged_slot_init(struct gq_tagged_slot *b, struct gq_tagged_slot_memory *memory,
                          uint64_t device);
 /*
- * Posts len bytes, at most GQ_TAGGED_SLOT_BYTES. Returns the number of the
- * piece. Earlier stores are visible to the kernel that takes it.
+ * Hands over len bytes, at most GQ_TAGGED_SLOT_BYTES: the number of the piece. All that was written
+ * before is seen by the kernel that takes it.
  */
 uint32_t gq_tagged_slot_post(struct gq_tagged_slot *b, const void *piece, size_t len);
-/* Withdraws a piece that no kernel has taken; a taken one continues. */
-void gq_tagged_slot_take_back(struct gq_tagged_slot *b);
-/* True if no kernel runs. Stores of the last one are visible. */
-bool gq_tagged_slot_is_alone(const struct gq_tagged_slot *b);
-/*
- * Launches a kernel, to begin with the piece posted last. Precondition: none
- * runs. Returns the result of run().
+/* A piece that nobody has taken yet never will be; one that was goes on. */
+void gq_tagged_slot_retract(struct gq_tagged_slot *b);
+/* No kernel is there. What the last one has told before it left is seen. */
+bool gq_tagged_slot_is_unserved(const struct gq_tagged_slot *b);
+/* Launches one, when there is none: what launch_kernel() says. It begins with the piece put last.
  */
-int gq_tagged_slot_run(struct gq_tagged_slot *b);
+int gq_tagged_slot_start(struct gq_tagged_slot *b);
 
 #ifdef __cplusplus
 }
@@ -84,10 +77,9 @@ int gq_tagged_slot_run(struct gq_tagged_slot *b);
 #include "cuda/queue/gq_lanes.h"
 
 /*
- * For a whole warp: waits for a piece and takes it into shared memory,
- * GQ_TAGGED_SLOT_WORDS; the lanes are converged afterwards. Each lane acquires:
- * stores of the host before the post are visible, whatever the caches have of
- * an earlier piece. False after idle_ns.
+ * A whole warp waits for a piece and takes it into shared memory, GQ_TAGGED_SLOT_WORDS; the lanes
+ * have met then. Each lane acquires: what the host wrote before it put the piece is seen, whatever
+ * the processor's cache has of a piece before. False after idle_ns.
  */
 GQ_FN bool gq_tagged_slot_poll(const struct gq_tagged_slot_memory *slot, uint32_t number,
                                uint64_t idle_ns, uint32_t *out)
@@ -110,14 +102,11 @@ GQ_FN bool gq_tagged_slot_poll(const struct gq_tagged_slot_memory *slot, uint32_
     }
 }
 
-/*
- * For one thread, as the last step. The ends of all pieces taken are visible
- * before the end of the launch.
- */
+/* One thread, last of all. Who sees that it is gone has seen the ends of all pieces it took. */
 GQ_FN void gq_tagged_slot_leave(const struct gq_tagged_slot_launch *l)
 {
     gq_fence_results();
-    gq_store_sign(&l->slot->ended, l->launch);
+    gq_store_relaxed(&l->slot->ended, l->launch);
 }
 
 #endif

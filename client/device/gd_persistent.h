@@ -166,7 +166,7 @@ GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, se
         if (lane < GD_REQUEST_WORDS)
             sqe[lane] = gd_command_dword(lane, (uint32_t)GQ_AT(seen), s->at.entry);
         if (lane == 0)
-            gq_single_give(s);
+            gq_single_ring_cq(s);
     }
     checked = gd_load64(t->file->checked_ns);
     gq_fence_entries();
@@ -175,7 +175,7 @@ GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, se
         if (lane == 0) {
             GQ_AT(stale) = gd_look(t->file, s->start_ns, checked);
             if (!GQ_AT(stale)) {
-                gq_single_ring(s);
+                gq_single_ring_sq(s);
                 gd_store_own_result(
                     (int64_t *)t->launch->sent,
                     (int64_t)gd_sent(t->number, w->queue, s->at.entry, s->at.phase));
@@ -235,7 +235,7 @@ GQ_FN void gd_persistent_keep_polling(struct gd_persistent *t, uint32_t news,
     struct gq_single *s = t->single;
 
     if (news & GD_SEEN_COMPLETED) {
-        gq_single_seen(s, (uint32_t)(GQ_FROM64(seen, GD_REQUEST_WORDS) >> 32));
+        gq_single_take_cqe(s, (uint32_t)(GQ_FROM64(seen, GD_REQUEST_WORDS) >> 32));
     } else if (timed) {
         GQ_FOR_LANES(lane)
         {

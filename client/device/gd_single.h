@@ -104,7 +104,7 @@ GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            while (gq_single_peek(s) == GQ_OUT_RUNNING)
+            while (gq_single_poll(s) == GQ_OUT_RUNNING)
                 gd_idle();
         }
     }

@@ -140,9 +140,9 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
     return 0;
 }
 
-/* One piece of memory of the place: the locks, the queues, each queue's slots and free CIDs. */
+/* One piece of memory of the place: the locks, the queues, each queue's trackers and free CIDs. */
 struct arena {
-    uint64_t queues, slots, cids, len; /* offsets */
+    uint64_t queues, trackers, cids, len; /* offsets */
     uint32_t n, depth;
 };
 
@@ -150,9 +150,9 @@ static struct arena arena_of(const struct gpunvme_direct *d)
 {
     struct arena a = {.n = d->lease.queues, .depth = d->lease.depth};
     a.queues = GD_MAX_QUEUES * sizeof(uint32_t);
-    a.slots = a.queues + a.n * sizeof(struct gd_queue);
-    a.slots = (a.slots + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    a.cids = a.slots + (uint64_t)a.n * a.depth * sizeof(struct gq_slot);
+    a.trackers = a.queues + a.n * sizeof(struct gd_queue);
+    a.trackers = (a.trackers + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    a.cids = a.trackers + (uint64_t)a.n * a.depth * sizeof(struct gq_tracker);
     a.len = a.cids + (uint64_t)a.n * a.depth * sizeof(uint32_t);
     return a;
 }
@@ -162,10 +162,11 @@ static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct 
     int err = 0;
     for (uint32_t i = 0; i < a->n && !err; i++) {
         struct gq_port *port = &queues[i].port;
-        uint64_t slots = d->arena + a->slots + (uint64_t)i * a->depth * sizeof(struct gq_slot);
+        uint64_t trackers =
+            d->arena + a->trackers + (uint64_t)i * a->depth * sizeof(struct gq_tracker);
         uint64_t cids = d->arena + a->cids + (uint64_t)i * a->depth * sizeof(uint32_t);
         err = share_queue(d, i, port);
-        port->slots = (struct gq_slot *)(uintptr_t)slots;
+        port->trackers = (struct gq_tracker *)(uintptr_t)trackers;
         port->free_cids = (uint32_t *)(uintptr_t)cids;
     }
     return err;

@@ -34,7 +34,7 @@ struct direct_service {
     bool failed;       /* the context had, when the driver was asked last */
 };
 
-static int run(void *ctx, const struct gq_tagged_slot_launch *slot)
+static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
 {
     struct direct_service *s = ctx;
     struct gd_service_launch l = {
@@ -73,7 +73,7 @@ static int open_memory(struct direct_service *s)
     }
     s->memory = page;
     gq_tagged_slot_init(&s->slot, &s->memory->slot, s->device + offsetof(struct gd_service, slot));
-    s->slot.run = run;
+    s->slot.launch_kernel = launch_kernel;
     s->slot.ctx = s;
     return 0;
 }
@@ -154,20 +154,20 @@ static int wait_for(struct direct_service *s, uint32_t number, const struct nvme
     for (unsigned looks = 1;; looks++) {
         uint64_t waited_ns = looks % CLOCK_LOOKS == 0 ? now_ns() - start : 0;
         bool late = waited_ns >= patience_ns;
-        bool alone = gq_tagged_slot_is_alone(&s->slot);
+        bool alone = gq_tagged_slot_is_unserved(&s->slot);
         bool ended = has_ended(s, number, cqs);
         uint64_t answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
         if (answer >> 32 == number)
             return say((int32_t)(uint32_t)answer);
         if (ended)
             return 0;
-        int err = alone ? gq_tagged_slot_run(&s->slot) : 0;
+        int err = alone ? gq_tagged_slot_start(&s->slot) : 0;
         if (!err && (late || waited_ns >= check_ns)) {
             err = check(s);
             check_ns = waited_ns + CHECK_NS;
         }
         if (err || late) {
-            gq_tagged_slot_take_back(&s->slot);
+            gq_tagged_slot_retract(&s->slot);
             __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
             return err ? err : say(-ETIMEDOUT);
         }
@@ -177,7 +177,7 @@ static int wait_for(struct direct_service *s, uint32_t number, const struct nvme
 /* Under the lock. Does the block that is there, or comes next, drive the queues of the read? */
 static bool knows(struct direct_service *s, const struct gd_set *set)
 {
-    if (gq_tagged_slot_is_alone(&s->slot))
+    if (gq_tagged_slot_is_unserved(&s->slot))
         s->set = *set;
     return memcmp(&s->set, set, sizeof(*set)) == 0;
 }
@@ -244,7 +244,7 @@ bool direct_service_has_left(struct direct_service *s)
     if (!s)
         return true;
     pthread_mutex_lock(&s->lock);
-    bool alone = gq_tagged_slot_is_alone(&s->slot);
+    bool alone = gq_tagged_slot_is_unserved(&s->slot);
     pthread_mutex_unlock(&s->lock);
     return alone;
 }
@@ -254,7 +254,7 @@ static void await_leaving(struct direct_service *s)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
     uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
-    while (!gq_tagged_slot_is_alone(&s->slot) && !s->failed && now_ns() < end)
+    while (!gq_tagged_slot_is_unserved(&s->slot) && !s->failed && now_ns() < end)
         nanosleep(&step, NULL);
     __atomic_store_n(&s->given_up, false, __ATOMIC_RELEASE); /* it is waited for once */
 }

@@ -90,7 +90,7 @@ static int map_for_controller(struct gq_buffer *b, const struct gq_mem *mem)
 }
 
 /* The executor may not run anything while memory is mapped or unmapped. */
-static int take_in(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer *b)
+static int import_memory(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer *b)
 {
     const struct gq_exec_ops *ops = e->exec->ops;
     bool is_file = mem->kind == GQ_MEM_FD;
@@ -111,7 +111,7 @@ static int take_in(struct gq_engine *e, const struct gq_mem *mem, struct gq_buff
     return err;
 }
 
-static void give_up(struct gq_buffer *b)
+static void release_memory(struct gq_buffer *b)
 {
     struct gq_engine *e = b->engine;
 
@@ -140,14 +140,14 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
     b->engine = e;
     b->len = mem->len;
     b->is_list = mem->is_list;
-    err = take_in(e, mem, b);
+    err = import_memory(e, mem, b);
     if (err) {
         free(b);
         return err;
     }
     err = add_to_table(e, b);
     if (err) {
-        give_up(b);
+        release_memory(b);
         return err;
     }
     *out = b;
@@ -195,13 +195,13 @@ void gq_buffer_unregister(struct gq_buffer *b)
     pthread_mutex_lock(&e->lock);
     forget(e, b);
     pthread_mutex_unlock(&e->lock);
-    give_up(b);
+    release_memory(b);
 }
 
 void gq_buffer_close(struct gq_buffer *b)
 {
     withdraw(b);
-    give_up(b);
+    release_memory(b);
 }
 
 void *gq_buffer_list(const struct gq_buffer *b)

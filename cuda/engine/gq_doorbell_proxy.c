@@ -6,7 +6,7 @@
 
 #include "support/wait.h"
 
-struct bell {
+struct doorbells {
     volatile uint32_t *sq, *cq;
     uint32_t sq_tail, cq_head; /* rung last */
     uint32_t depth;            /* 0: nothing is rung */
@@ -20,23 +20,23 @@ struct gq_doorbell_proxy {
 
     pthread_mutex_t lock; /* the rest; whoever holds it may ring */
     pthread_cond_t wake;
-    struct bell bells[GQ_MAX_QUEUES];
+    struct doorbells doorbells[GQ_MAX_QUEUES];
     unsigned n;
     unsigned active; /* begun and not ended */
     bool silent, closing;
 };
 
 /* The polling thread takes the lock again at once: without the note others might wait for long. */
-static void lock(struct gq_doorbell_proxy *r)
+static void lock(struct gq_doorbell_proxy *p)
 {
-    __atomic_fetch_add(&r->waiting, 1, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&r->lock);
-    __atomic_fetch_sub(&r->waiting, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&p->waiting, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&p->lock);
+    __atomic_fetch_sub(&p->waiting, 1, __ATOMIC_RELAXED);
 }
 
-static void unlock(struct gq_doorbell_proxy *r)
+static void unlock(struct gq_doorbell_proxy *p)
 {
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&p->lock);
 }
 
 /*
@@ -53,52 +53,52 @@ static void unlock(struct gq_doorbell_proxy *r)
  * Each word is loaded once, for its owner may change it at any time. What is no place in the queue
  * is not passed on: some controllers stall for good on it.
  */
-static bool pass_on(const struct gq_proxied_doorbell *proxied, struct bell *bell)
+static bool forward(const struct gq_proxied_doorbell *proxied, struct doorbells *to)
 {
     uint32_t tail = __atomic_load_n(&proxied->sq_tail, __ATOMIC_ACQUIRE);
     uint32_t head = __atomic_load_n(&proxied->cq_head, __ATOMIC_ACQUIRE);
-    if (tail >= bell->depth)
-        tail = bell->sq_tail;
-    if (head >= bell->depth)
-        head = bell->cq_head;
-    bool changed = tail != bell->sq_tail || head != bell->cq_head;
+    if (tail >= to->depth)
+        tail = to->sq_tail;
+    if (head >= to->depth)
+        head = to->cq_head;
+    bool changed = tail != to->sq_tail || head != to->cq_head;
 
-    if (head != bell->cq_head)
-        __atomic_store_n(bell->cq, head, __ATOMIC_RELEASE);
-    if (tail != bell->sq_tail)
-        __atomic_store_n(bell->sq, tail, __ATOMIC_RELEASE);
-    bell->sq_tail = tail;
-    bell->cq_head = head;
+    if (head != to->cq_head)
+        __atomic_store_n(to->cq, head, __ATOMIC_RELEASE);
+    if (tail != to->sq_tail)
+        __atomic_store_n(to->sq, tail, __ATOMIC_RELEASE);
+    to->sq_tail = tail;
+    to->cq_head = head;
     return changed;
 }
 
 /* Under the lock. A value missed is no loss: the newer one says it, too. */
-static bool pass_all(struct gq_doorbell_proxy *r)
+static bool forward_all(struct gq_doorbell_proxy *p)
 {
     bool changed = false;
 
-    for (unsigned i = 0; i < r->n && !r->silent; i++) {
-        if (r->bells[i].depth)
-            changed = pass_on(&r->proxied_doorbells[i], &r->bells[i]) || changed;
+    for (unsigned i = 0; i < p->n && !p->silent; i++) {
+        if (p->doorbells[i].depth)
+            changed = forward(&p->proxied_doorbells[i], &p->doorbells[i]) || changed;
     }
-    if (changed && r->t->ops->kick)
-        r->t->ops->kick(r->t);
+    if (changed && p->t->ops->kick)
+        p->t->ops->kick(p->t);
     return changed;
 }
 
 /* Between two looks, the lock is free for others. */
-static bool pause_polling(struct gq_doorbell_proxy *r, struct poll_wait *w, bool changed)
+static bool pause_polling(struct gq_doorbell_proxy *p, struct poll_wait *w, bool changed)
 {
     bool slept = false;
 
-    unlock(r);
+    unlock(p);
     if (changed)
         poll_wait_reset(w);
     else
         slept = poll_wait_once(w);
-    while (__atomic_load_n(&r->waiting, __ATOMIC_RELAXED))
+    while (__atomic_load_n(&p->waiting, __ATOMIC_RELAXED))
         sched_yield();
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&p->lock);
     return slept;
 }
 
@@ -108,111 +108,111 @@ static bool pause_polling(struct gq_doorbell_proxy *r, struct poll_wait *w, bool
  */
 static void *poll_proxied(void *arg)
 {
-    struct gq_doorbell_proxy *r = arg;
+    struct gq_doorbell_proxy *p = arg;
     struct poll_wait w = {0};
 
-    pthread_mutex_lock(&r->lock);
-    while (!r->closing) {
-        bool changed = pass_all(r);
+    pthread_mutex_lock(&p->lock);
+    while (!p->closing) {
+        bool changed = forward_all(p);
 
-        if (!pause_polling(r, &w, changed) || r->active || r->closing)
+        if (!pause_polling(p, &w, changed) || p->active || p->closing)
             continue;
-        pthread_cond_wait(&r->wake, &r->lock);
+        pthread_cond_wait(&p->wake, &p->lock);
         poll_wait_reset(&w);
     }
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&p->lock);
     return NULL;
 }
 
 int gq_doorbell_proxy_open(struct nvme_transport *t, struct gq_proxied_doorbell *proxied_doorbells,
                            struct gq_doorbell_proxy **out)
 {
-    struct gq_doorbell_proxy *r = calloc(1, sizeof(*r));
+    struct gq_doorbell_proxy *p = calloc(1, sizeof(*p));
     int err;
 
-    if (!r)
+    if (!p)
         return -ENOMEM;
-    r->t = t;
-    r->proxied_doorbells = proxied_doorbells;
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->wake, NULL);
-    err = pthread_create(&r->thread, NULL, poll_proxied, r);
+    p->t = t;
+    p->proxied_doorbells = proxied_doorbells;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    err = pthread_create(&p->thread, NULL, poll_proxied, p);
     if (err) {
-        pthread_cond_destroy(&r->wake);
-        pthread_mutex_destroy(&r->lock);
-        free(r);
+        pthread_cond_destroy(&p->wake);
+        pthread_mutex_destroy(&p->lock);
+        free(p);
         return -err;
     }
-    *out = r;
+    *out = p;
     return 0;
 }
 
-void gq_doorbell_proxy_close(struct gq_doorbell_proxy *r)
+void gq_doorbell_proxy_close(struct gq_doorbell_proxy *p)
 {
-    lock(r);
-    r->closing = true;
-    pthread_cond_signal(&r->wake);
-    unlock(r);
-    pthread_join(r->thread, NULL);
-    pthread_cond_destroy(&r->wake);
-    pthread_mutex_destroy(&r->lock);
-    free(r);
+    lock(p);
+    p->closing = true;
+    pthread_cond_signal(&p->wake);
+    unlock(p);
+    pthread_join(p->thread, NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
 }
 
-static void set(struct gq_doorbell_proxy *r, unsigned i, uint32_t sq_tail, uint32_t cq_head)
+static void set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail, uint32_t cq_head)
 {
-    r->bells[i].sq_tail = sq_tail;
-    r->bells[i].cq_head = cq_head;
-    __atomic_store_n(&r->proxied_doorbells[i].sq_tail, sq_tail, __ATOMIC_RELAXED);
-    __atomic_store_n(&r->proxied_doorbells[i].cq_head, cq_head, __ATOMIC_RELAXED);
+    p->doorbells[i].sq_tail = sq_tail;
+    p->doorbells[i].cq_head = cq_head;
+    __atomic_store_n(&p->proxied_doorbells[i].sq_tail, sq_tail, __ATOMIC_RELAXED);
+    __atomic_store_n(&p->proxied_doorbells[i].cq_head, cq_head, __ATOMIC_RELAXED);
 }
 
-void gq_doorbell_proxy_add(struct gq_doorbell_proxy *r, unsigned i, const struct nvme_qpair *qp)
+void gq_doorbell_proxy_add(struct gq_doorbell_proxy *p, unsigned i, const struct nvme_qpair *qp)
 {
-    lock(r);
-    r->bells[i].sq = qp->sq_doorbell;
-    r->bells[i].cq = qp->cq_doorbell;
-    r->bells[i].depth = qp->depth;
-    set(r, i, 0, 0);
-    if (r->n <= i)
-        r->n = i + 1;
-    unlock(r);
+    lock(p);
+    p->doorbells[i].sq = qp->sq_doorbell;
+    p->doorbells[i].cq = qp->cq_doorbell;
+    p->doorbells[i].depth = qp->depth;
+    set(p, i, 0, 0);
+    if (p->n <= i)
+        p->n = i + 1;
+    unlock(p);
 }
 
-void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *r, unsigned i)
+void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *p, unsigned i)
 {
-    lock(r);
-    r->bells[i].depth = 0;
-    unlock(r);
+    lock(p);
+    p->doorbells[i].depth = 0;
+    unlock(p);
 }
 
-void gq_doorbell_proxy_set(struct gq_doorbell_proxy *r, unsigned i, uint32_t sq_tail,
+void gq_doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail,
                            uint32_t cq_head)
 {
-    lock(r);
-    set(r, i, sq_tail, cq_head);
-    unlock(r);
+    lock(p);
+    set(p, i, sq_tail, cq_head);
+    unlock(p);
 }
 
-void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *r)
+void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *p)
 {
-    lock(r);
-    r->active++;
-    pthread_cond_signal(&r->wake);
-    unlock(r);
+    lock(p);
+    p->active++;
+    pthread_cond_signal(&p->wake);
+    unlock(p);
 }
 
-void gq_doorbell_proxy_end(struct gq_doorbell_proxy *r)
+void gq_doorbell_proxy_end(struct gq_doorbell_proxy *p)
 {
-    lock(r);
-    pass_all(r);
-    r->active--;
-    unlock(r);
+    lock(p);
+    forward_all(p);
+    p->active--;
+    unlock(p);
 }
 
-void gq_doorbell_proxy_silence(struct gq_doorbell_proxy *r)
+void gq_doorbell_proxy_silence(struct gq_doorbell_proxy *p)
 {
-    lock(r);
-    r->silent = true;
-    unlock(r);
+    lock(p);
+    p->silent = true;
+    unlock(p);
 }

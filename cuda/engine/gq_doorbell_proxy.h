@@ -28,24 +28,24 @@ static_assert(sizeof(struct gq_proxied_doorbell) == 64, "a cache line");
 int gq_doorbell_proxy_open(struct nvme_transport *t, struct gq_proxied_doorbell *proxied_doorbells,
                            struct gq_doorbell_proxy **out);
 /* Nothing may be driven any more. */
-void gq_doorbell_proxy_close(struct gq_doorbell_proxy *r);
+void gq_doorbell_proxy_close(struct gq_doorbell_proxy *p);
 
 /* Shadow i stands for this pair's doorbells; both start at 0, as those of a fresh pair. */
-void gq_doorbell_proxy_add(struct gq_doorbell_proxy *r, unsigned i, const struct nvme_qpair *qp);
+void gq_doorbell_proxy_add(struct gq_doorbell_proxy *p, unsigned i, const struct nvme_qpair *qp);
 /* Nothing is rung for pair i any more; its place may be added again. */
-void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *r, unsigned i);
+void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *p, unsigned i);
 /*
  * Pair i was created again (0, 0), or the host has rung itself: what the doorbells hold now. Rings
  * nothing. The pair is not driven meanwhile.
  */
-void gq_doorbell_proxy_set(struct gq_doorbell_proxy *r, unsigned i, uint32_t sq_tail,
+void gq_doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail,
                            uint32_t cq_head);
 
 /* Queues are about to be driven. */
-void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *r);
+void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *p);
 /* They are driven no more: passes on their last values. Rings nothing for them afterwards. */
-void gq_doorbell_proxy_end(struct gq_doorbell_proxy *r);
+void gq_doorbell_proxy_end(struct gq_doorbell_proxy *p);
 /* From now on nothing is rung: the executor may go on storing, but nobody believes it. */
-void gq_doorbell_proxy_silence(struct gq_doorbell_proxy *r);
+void gq_doorbell_proxy_silence(struct gq_doorbell_proxy *p);
 
 #endif

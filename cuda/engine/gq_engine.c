@@ -1,4 +1,4 @@
-/* Opening and closing an engine: queues, staging, slots. */
+/* Opening and closing an engine: queues, staging, workspaces. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "cuda/engine/gq_internal.h"
 
-#define DEFAULT_QUEUES      43u /* a batch takes 32, for a lease leaves a quarter to others */
+#define DEFAULT_QUEUES      43u /* a batch takes 32, for a reservation leaves a quarter to others */
 #define DEFAULT_DEPTH       1024u
 #define DEFAULT_DEADLINE_MS 10000u
 #define DEFAULT_BUFFERS     1024u
@@ -47,7 +47,7 @@ static int set_max_command(struct gq_engine *e)
 static int open_executor(struct gq_engine *e)
 {
     enum gq_executor_kind kind = e->opts.executor;
-    unsigned runs = GQ_MAX_SLOTS * GQ_SLOT_RUNS;
+    unsigned runs = GQ_WORKSPACES * GQ_JOB_RUNS;
     char why[sizeof(e->info.fallback)] = "";
     int err;
 
@@ -146,14 +146,14 @@ static void close_chunk(struct gq_engine *e, struct gq_chunk *chunk)
     free(chunk->stream);
 }
 
-static void close_slots(struct gq_engine *e)
+static void close_workspaces(struct gq_engine *e)
 {
-    while (e->n_slots) {
-        struct gq_slot_res *slot = &e->slots[--e->n_slots];
+    while (e->n_workspaces) {
+        struct gq_workspace *workspace = &e->workspaces[--e->n_workspaces];
 
-        for (unsigned i = 0; i < GQ_SLOT_CHUNKS; i++)
-            close_chunk(e, &slot->chunks[i]);
-        free(slot->map);
+        for (unsigned i = 0; i < GQ_JOB_CHUNKS; i++)
+            close_chunk(e, &workspace->chunks[i]);
+        free(workspace->map);
     }
 }
 
@@ -170,31 +170,31 @@ static int open_chunk(struct gq_engine *e, struct gq_chunk *chunk)
     return err;
 }
 
-static int open_slot(struct gq_engine *e, struct gq_slot_res *slot)
+static int open_workspace(struct gq_engine *e, struct gq_workspace *workspace)
 {
     unsigned n = 0;
     int err = 0;
 
-    while (n < GQ_SLOT_CHUNKS && !err) {
-        err = open_chunk(e, &slot->chunks[n]);
+    while (n < GQ_JOB_CHUNKS && !err) {
+        err = open_chunk(e, &workspace->chunks[n]);
         n += !err;
     }
     while (err && n)
-        close_chunk(e, &slot->chunks[--n]);
+        close_chunk(e, &workspace->chunks[--n]);
     return err;
 }
 
-static int open_slots(struct gq_engine *e)
+static int open_workspaces(struct gq_engine *e)
 {
-    unsigned n = e->n_queues < GQ_MAX_SLOTS ? e->n_queues : GQ_MAX_SLOTS;
+    unsigned n = e->n_queues < GQ_WORKSPACES ? e->n_queues : GQ_WORKSPACES;
     int err = 0;
 
-    while (e->n_slots < n && !err) {
-        err = open_slot(e, &e->slots[e->n_slots]);
-        e->n_slots += !err;
+    while (e->n_workspaces < n && !err) {
+        err = open_workspace(e, &e->workspaces[e->n_workspaces]);
+        e->n_workspaces += !err;
     }
     if (err)
-        close_slots(e);
+        close_workspaces(e);
     return err;
 }
 
@@ -239,12 +239,12 @@ static int place_staging(struct gq_engine *e, size_t len)
 }
 
 /*
- * Every chunk of every slot has a part of its own, and every queue, so that late data of one cannot
- * hit another.
+ * Every chunk of every workspace has a part of its own, and every queue, so that late data of one
+ * cannot hit another.
  */
 static int open_staging(struct gq_engine *e)
 {
-    uint64_t parts = (uint64_t)GQ_SLOT_CHUNKS * e->n_slots;
+    uint64_t parts = (uint64_t)GQ_JOB_CHUNKS * e->n_workspaces;
 
     e->chunk_staging = e->opts.staging / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
     if (e->chunk_staging < NVME_PAGE_SIZE)
@@ -311,22 +311,23 @@ static int open_parts(struct gq_engine *e)
     err = open_queues(e);
     if (err)
         goto close_proxy;
-    err = open_slots(e);
+    err = open_workspaces(e);
     if (err)
         goto close_queues;
     err = open_staging(e);
     if (err)
-        goto close_slots;
+        goto close_workspaces;
     err = e->exec->ops->staging_alloc(
-        e->exec, e->n_slots * GQ_READV_EXTENTS * sizeof(struct gq_file_extent), false, &e->maps);
+        e->exec, e->n_workspaces * GQ_READV_EXTENTS * sizeof(struct gq_file_extent), false,
+        &e->maps);
     if (err)
         goto close_staging;
     return 0;
 
 close_staging:
     close_staging(e);
-close_slots:
-    close_slots(e);
+close_workspaces:
+    close_workspaces(e);
 close_queues:
     close_queues(e);
 close_proxy:
@@ -403,7 +404,7 @@ void gq_engine_close(struct gq_engine *e)
     }
     e->exec->ops->staging_free(e->exec, &e->maps);
     close_staging(e);
-    close_slots(e);
+    close_workspaces(e);
     close_proxy(e);
     e->exec->ops->close(e->exec);
     close_locks(e);

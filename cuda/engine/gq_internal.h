@@ -10,13 +10,13 @@
 #include "cuda/gq_exec.h"
 #include "support/clock.h"
 
-#define GQ_MAX_SLOTS   8u
-#define GQ_SLOT_RUNS   2u /* chunks of a transfer under way at once */
-#define GQ_SLOT_CHUNKS 3u /* and one that is planned meanwhile */
+#define GQ_WORKSPACES 8u
+#define GQ_JOB_RUNS   2u /* chunks of a transfer under way at once */
+#define GQ_JOB_CHUNKS 3u /* and one that is planned meanwhile */
 
 enum gq_queue_use {
     GQ_QUEUE_FREE,
-    GQ_QUEUE_LEASED,
+    GQ_QUEUE_RESERVED,
     GQ_QUEUE_QUARANTINED, /* commands of it may still move data, or it could not be created */
     GQ_QUEUE_RECOVERING,  /* pair and state belong to the thread that recovers it */
     GQ_QUEUE_GONE,        /* deleted for good: the executor cannot be trusted with it */
@@ -29,22 +29,22 @@ struct gq_queue {
     /* Where late data may go, until the queue's commands have ended. */
     bool holds;
     struct gq_buffer *held_buffer; /* NULL once it was unregistered */
-    unsigned held_slot;
+    unsigned held_workspace;
 };
 
 /* What one transfer at a time needs beside queues. */
-struct gq_slot_res {
-    struct gq_chunk chunks[GQ_SLOT_CHUNKS];
-    struct gq_file_extent *map; /* what the slot's part of engine.maps holds */
+struct gq_workspace {
+    struct gq_chunk chunks[GQ_JOB_CHUNKS];
+    struct gq_file_extent *map; /* what the workspace's part of engine.maps holds */
     size_t map_extents;
-    bool leased;
-    unsigned holds; /* quarantined queues that may still write to this slot's staging */
+    bool reserved;
+    unsigned holds; /* quarantined queues that may still write to this workspace's staging */
 };
 
-/* The executor's number of a slot's i-th run. */
-static inline unsigned gq_run_slot(unsigned slot, unsigned i)
+/* The executor's number of a workspace's i-th run. */
+static inline unsigned gq_run_index(unsigned workspace, unsigned i)
 {
-    return i * GQ_MAX_SLOTS + slot;
+    return i * GQ_WORKSPACES + workspace;
 }
 
 struct gq_engine {
@@ -60,19 +60,20 @@ struct gq_engine {
 
     struct gq_import staging_mem;
     struct gq_region staging;
-    uint64_t chunk_staging; /* bytes of staging for each chunk of each slot */
+    uint64_t chunk_staging; /* bytes of staging for each chunk of each workspace */
     uint64_t queue_staging; /* byte of it from which on each queue has an area for reads */
-    struct gq_import maps;  /* GQ_READV_EXTENTS extents for each slot, the executor's */
+    struct gq_import maps;  /* GQ_READV_EXTENTS extents for each workspace, the executor's */
 
-    pthread_mutex_t lock;   /* protects all below, and the counts inside queues, slots, buffers */
-    pthread_cond_t changed; /* a lease, a buffer's use or a transfer ended */
+    pthread_mutex_t
+        lock; /* protects all below, and the counts inside queues, workspaces, buffers */
+    pthread_cond_t changed; /* a reservation, a buffer's use or a transfer ended */
     struct gq_queue queues[GQ_MAX_QUEUES];
     unsigned n_queues;
-    struct gq_slot_res slots[GQ_MAX_SLOTS];
-    unsigned n_slots;
+    struct gq_workspace workspaces[GQ_WORKSPACES];
+    unsigned n_workspaces;
     struct gq_buffer **buffers; /* opts.max_buffers; NULL: free */
     unsigned transfers;         /* running or waiting for queues */
-    unsigned driving;           /* leases, and host threads that look into a ring */
+    unsigned driving;           /* reservations, and host threads that look into a ring */
     bool stopped;               /* a reset is under way: nobody may start driving */
     unsigned settled;           /* times that the commands of all queues were ended by a reset */
     bool failed;                /* the executor failed: no run can be trusted any more */
@@ -93,9 +94,9 @@ struct gq_buffer {
     unsigned holds;   /* quarantined queues with commands into it */
 };
 
-/* Queues and a slot for one transfer. */
-struct gq_lease {
-    unsigned slot;
+/* Queues and a workspace for one transfer. */
+struct gq_reservation {
+    unsigned workspace;
     unsigned n;
     uint16_t queues[GQ_MAX_QUEUES];
 };
@@ -109,20 +110,21 @@ void gq_buffer_close(struct gq_buffer *b);
 void gq_buffer_remove_window(struct gq_buffer *b);
 
 /*
- * Takes a slot and up to `want` queues, at least one; a large transfer leaves some to others.
+ * Takes a workspace and up to `want` queues, at least one; a large transfer leaves some to others.
  * Waits for the first until `deadline_ns` (now_ns), or, when that is 0, as long as a command may
- * take, not counting the time of a reset. -ENODEV when every queue or slot is
+ * take, not counting the time of a reset. -ENODEV when every queue or workspace is
  * quarantined, -EIO when the controller has failed for good, -ETIMEDOUT, -ECANCELED.
  */
-int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
-                  const volatile uint32_t *cancel, struct gq_lease *out);
+int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
+                        const volatile uint32_t *cancel, struct gq_reservation *out);
 /*
  * Gives them back. Queues whose state says that commands may be in flight are quarantined, and
- * hold b and the slot until they are recovered. Returns whether there were such queues.
+ * hold b and the workspace until they are recovered. Returns whether there were such queues.
  */
-bool gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b);
+bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
+                            struct gq_buffer *b);
 
-/* Under e->lock: the queue's commands have ended, its buffer and slot are free of it. */
+/* Under e->lock: the queue's commands have ended, its buffer and workspace are free of it. */
 void gq_queue_settle(struct gq_engine *e, struct gq_queue *q);
 /* Under e->lock, for a pair that was created anew. */
 void gq_queue_renew(struct gq_engine *e, struct gq_queue *q);

@@ -5,7 +5,7 @@
 #include "support/minmax.h"
 
 /* A piece is copied or zeroed by one group of threads, so a large one is cut up to share it. */
-#define PIECE_MAX (256u << 10)
+#define COPY_MAX (256u << 10)
 
 /* A read this small with ragged ends goes through staging whole: one command instead of three. */
 #define STAGE_WHOLE (16u << 10)
@@ -74,12 +74,11 @@ uint64_t gq_plan_estimate(const struct gq_plan *p)
     return by_size > by_extent ? by_size : by_extent;
 }
 
-static void add_piece(struct gq_chunk *chunk, uint64_t dst, uint64_t src, uint64_t len,
-                      uint32_t cmd)
+static void add_copy(struct gq_chunk *chunk, uint64_t dst, uint64_t src, uint64_t len, uint32_t cmd)
 {
-    assert(chunk->n_pieces < GQ_CHUNK_PIECES);
-    chunk->pieces[chunk->n_pieces++] =
-        (struct gq_piece){.dst = dst, .src = src, .len = len, .cmd = cmd};
+    assert(chunk->n_copies < GQ_CHUNK_COPIES);
+    chunk->copies[chunk->n_copies++] =
+        (struct gq_copy){.dst = dst, .src = src, .len = len, .cmd = cmd};
 }
 
 static void add_cmd(const struct gq_plan *p, struct gq_chunk *chunk, const struct gq_region *region,
@@ -143,22 +142,22 @@ static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
     const struct gq_region *staging = p->env.staging;
     uint32_t lba = p->env.lba_size;
     uint64_t lead = dev % lba, off = staging_off + chunk->staging_used;
-    uint64_t cap = min_u64(min_u64(p->env.max_command, PIECE_MAX), room / 8);
+    uint64_t cap = min_u64(min_u64(p->env.max_command, COPY_MAX), room / 8);
     uint64_t n, cover, buffer, staged;
 
     cap = cap < lba ? lba : cap - cap % lba;
     n = min_u64(staged_length(p, dev, mem, left), cap - lead);
     cover = gq_prp_clip(off, (lead + n + lba - 1) / lba * lba, lba);
     n = min_u64(n, cover - lead);
-    if (chunk->n_cmds == p->cmds || chunk->n_pieces == GQ_CHUNK_PIECES ||
+    if (chunk->n_cmds == p->cmds || chunk->n_copies == GQ_CHUNK_COPIES ||
         chunk->staging_used + cover > room)
         return 0;
     buffer = p->env.buffer->base + mem;
     staged = staging->base + off + lead;
     if (p->env.op == GQ_READ)
-        add_piece(chunk, buffer, staged, n, chunk->n_cmds);
+        add_copy(chunk, buffer, staged, n, chunk->n_cmds);
     else
-        add_piece(chunk, staged, buffer, n, GQ_PIECE_ALWAYS);
+        add_copy(chunk, staged, buffer, n, GQ_COPY_ALWAYS);
     add_cmd(p, chunk, staging, off, dev - lead, cover);
     chunk->staging_used += cover;
     return n;
@@ -166,18 +165,18 @@ static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
 
 static uint64_t step_zero(struct gq_plan *p, struct gq_chunk *chunk, uint64_t mem, uint64_t left)
 {
-    uint64_t n = min_u64(left, PIECE_MAX);
+    uint64_t n = min_u64(left, COPY_MAX);
 
-    if (chunk->n_pieces == GQ_CHUNK_PIECES)
+    if (chunk->n_copies == GQ_CHUNK_COPIES)
         return 0;
-    add_piece(chunk, p->env.buffer->base + mem, 0, n, GQ_PIECE_ALWAYS);
+    add_copy(chunk, p->env.buffer->base + mem, 0, n, GQ_COPY_ALWAYS);
     return n;
 }
 
 bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_off,
                   uint64_t staging_len)
 {
-    chunk->n_cmds = chunk->n_pieces = 0;
+    chunk->n_cmds = chunk->n_copies = 0;
     chunk->staging_used = 0;
     chunk->start = p->pos;
     while (p->pos < p->len) {

@@ -19,7 +19,7 @@
 
 /* What the queues say of a run. */
 struct tally {
-    bool reply;     /* the pieces have results: the queues are known to have ended */
+    bool is_known;  /* the pieces have results: the queues are known to have ended */
     bool bad;       /* not all of them are bytes */
     uint64_t taken; /* bytes that it has begun with */
     uint16_t status;
@@ -44,7 +44,7 @@ static bool fill_list(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
     const struct readv *v = (const struct readv *)job;
 
     chunk->n_cmds = (uint32_t)v->n;
-    chunk->n_pieces = 0;
+    chunk->n_copies = 0;
     return i == 0;
 }
 
@@ -66,7 +66,7 @@ static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chun
 
     (void)i;
     (void)chunk;
-    v->last = (struct tally){.reply = true, .bad = err != 0, .status_of = UINT32_MAX};
+    v->last = (struct tally){.is_known = true, .bad = err != 0, .status_of = UINT32_MAX};
     for (unsigned q = 0; q < l->run.n_queues; q++)
         take_state(&v->last, &l->states[q]);
     return err;
@@ -133,30 +133,30 @@ static void pass_slice(struct readv *v)
     cut_slice(v);
 }
 
-/* Copies the map to the slot's part of the executor's memory, where it is not already. */
-static int put_map(struct readv *v)
+/* Copies the map to the workspace's part of the executor's memory, where it is not already. */
+static int copy_map(struct readv *v)
 {
     struct gq_engine *e = v->job.e;
-    struct gq_slot_res *slot = &e->slots[v->job.lease.slot];
-    size_t room = GQ_READV_EXTENTS * sizeof(*slot->map);
-    size_t len = v->req->n_extents * sizeof(*slot->map);
-    uint64_t at = e->maps.base + v->job.lease.slot * room;
+    struct gq_workspace *workspace = &e->workspaces[v->job.reservation.workspace];
+    size_t room = GQ_READV_EXTENTS * sizeof(*workspace->map);
+    size_t len = v->req->n_extents * sizeof(*workspace->map);
+    uint64_t at = e->maps.base + v->job.reservation.workspace * room;
     int err;
 
     v->reads.map.extents = (const struct gq_file_extent *)(uintptr_t)at;
-    if (slot->map_extents == v->req->n_extents &&
-        (len == 0 || !memcmp(slot->map, v->req->extents, len)))
+    if (workspace->map_extents == v->req->n_extents &&
+        (len == 0 || !memcmp(workspace->map, v->req->extents, len)))
         return 0;
-    if (!slot->map)
-        slot->map = malloc(room);
-    if (!slot->map)
+    if (!workspace->map)
+        workspace->map = malloc(room);
+    if (!workspace->map)
         return -ENOMEM;
-    slot->map_extents = 0;
+    workspace->map_extents = 0;
     err = e->exec->ops->put(e->exec, at, v->req->extents, len);
     if (err)
         return err;
-    memcpy(slot->map, v->req->extents, len);
-    slot->map_extents = v->req->n_extents;
+    memcpy(workspace->map, v->req->extents, len);
+    workspace->map_extents = v->req->n_extents;
     return 0;
 }
 
@@ -168,7 +168,7 @@ static int run_slice(struct readv *v)
     v->reads.desc = v->desc + v->at;
     v->reads.most = most ? most : 1; /* what follows may be without bytes */
     err = gq_job_lists(&v->job, false);
-    v->last.reply = v->last.reply && !v->job.runs[0].failed;
+    v->last.is_known = v->last.is_known && !v->job.runs[0].failed;
     if (!err)
         pass_slice(v);
     return err;
@@ -178,7 +178,7 @@ static int run_slice(struct readv *v)
 static int run_list(struct gq_job *job)
 {
     struct readv *v = (struct readv *)job;
-    int err = put_map(v);
+    int err = copy_map(v);
 
     while (!err && v->at < v->req->n && v->all.taken <= v->req->most)
         err = run_slice(v);
@@ -230,7 +230,7 @@ static uint64_t map_start(const struct gq_readv *req)
     return req->n_extents ? req->extents[0].offset : 0;
 }
 
-static void describe(struct readv *v)
+static void set_up_reads(struct readv *v)
 {
     const struct gq_readv *req = v->req;
     const struct gq_engine *e = v->job.e;
@@ -296,7 +296,7 @@ static void conclude(struct readv *v, int err)
 {
     struct gq_result *result = v->job.result;
 
-    if (v->last.reply)
+    if (v->last.is_known)
         pass_slice(v);
     lose_rest(v, err ? -ECANCELED : -E2BIG);
     result->partial = v->all.bad || v->at < v->req->n;
@@ -322,7 +322,7 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
 
     if (err || req->n == 0)
         return err;
-    describe(&v);
+    set_up_reads(&v);
     cut_slice(&v);
     v.job.want = queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);

@@ -35,7 +35,7 @@ static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)
 }
 
 /* What the doorbells of queue i hold, rung by the host or fresh. */
-static void notify_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_t cq_head)
+static void set_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_t cq_head)
 {
     if (e->proxy)
         gq_doorbell_proxy_set(e->proxy, i, sq_tail, cq_head);
@@ -46,7 +46,7 @@ static int create_again(struct gq_engine *e, unsigned i)
     int err = nvme_qpair_recreate(e->ctrlr, &e->queues[i].qp);
 
     if (!err)
-        notify_proxy(e, i, 0, 0);
+        set_proxy(e, i, 0, 0);
     return err;
 }
 
@@ -63,7 +63,7 @@ static void stop(struct nvme_user *u)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Without leases a queue is free, or it waits for recovery, which a reset is. */
+/* Without reservations a queue is free, or it waits for recovery, which a reset is. */
 static bool resumable(struct gq_engine *e, const struct gq_queue *q)
 {
     bool yes;
@@ -167,14 +167,15 @@ static void leave_ring(struct gq_engine *e)
 }
 
 /* Takes the completions that are there. False: they cannot be, and the queue is not believed. */
-static bool take_completions(struct gq_queue *q, struct nvme_ring *ring, struct gq_slot *slots)
+static bool take_completions(struct gq_queue *q, struct nvme_ring *ring,
+                             struct gq_tracker *trackers)
 {
     struct nvme_cqe cqe;
 
     while (q->state.in_flight && nvme_ring_poll(ring, &cqe)) {
-        if (cqe.cid >= q->qp.depth - 1 || slots[cqe.cid].cmd >= GQ_SLOT_FREE)
+        if (cqe.cid >= q->qp.depth - 1 || trackers[cqe.cid].cmd >= GQ_TRACKER_FREE)
             return false;
-        slots[cqe.cid].cmd = GQ_SLOT_FREE;
+        trackers[cqe.cid].cmd = GQ_TRACKER_FREE;
         q->state.in_flight--;
     }
     return true;
@@ -184,7 +185,7 @@ static bool take_completions(struct gq_queue *q, struct nvme_ring *ring, struct 
  * The host goes on where the run left off, and leaves the queue so that the next run does. False
  * when there is no sense in looking again.
  */
-static bool harvest(struct gq_engine *e, unsigned i, struct gq_slot *slots)
+static bool poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *trackers)
 {
     struct nvme_transport *t = nvme_ctrlr_transport(e->ctrlr);
     struct gq_queue *q = &e->queues[i];
@@ -196,14 +197,14 @@ static bool harvest(struct gq_engine *e, unsigned i, struct gq_slot *slots)
     nvme_ring_init(&ring, &q->qp);
     ring.cq_head = q->state.cq_head;
     ring.phase = q->state.phase;
-    good = take_completions(q, &ring, slots);
+    good = take_completions(q, &ring, trackers);
     if (ring.cq_head != q->state.cq_head) {
         q->state.cq_head = ring.cq_head;
         q->state.phase = ring.phase;
         nvme_ring_release(&ring);
         if (t->ops->kick)
             t->ops->kick(t);
-        notify_proxy(e, i, q->state.sq_tail, ring.cq_head);
+        set_proxy(e, i, q->state.sq_tail, ring.cq_head);
         nvme_ctrlr_progress(e->ctrlr);
     }
     leave_ring(e);
@@ -214,14 +215,14 @@ static bool harvest(struct gq_engine *e, unsigned i, struct gq_slot *slots)
  * One Abort for each command in flight. A controller that will not end one may have completed it
  * meanwhile; if not, it is not asked again.
  */
-static bool abort_each(struct gq_engine *e, unsigned i, struct gq_slot *slots, uint64_t until)
+static bool abort_each(struct gq_engine *e, unsigned i, struct gq_tracker *trackers, uint64_t until)
 {
     struct gq_queue *q = &e->queues[i];
 
     for (uint32_t cid = 0; cid < q->qp.depth - 1; cid++) {
         int err;
 
-        if (slots[cid].cmd >= GQ_SLOT_FREE)
+        if (trackers[cid].cmd >= GQ_TRACKER_FREE)
             continue;
         if (now_ns() >= until)
             return false;
@@ -230,7 +231,7 @@ static bool abort_each(struct gq_engine *e, unsigned i, struct gq_slot *slots, u
             return false;
         if (!err)
             count(e, &e->stats.aborts);
-        if (!harvest(e, i, slots) || (err && slots[cid].cmd < GQ_SLOT_FREE))
+        if (!poll_queue(e, i, trackers) || (err && trackers[cid].cmd < GQ_TRACKER_FREE))
             return false;
     }
     return true;
@@ -241,16 +242,16 @@ static bool abort_commands(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
     uint64_t until = deadline_after_ms(GQ_ABORT_MS);
-    struct gq_slot *slots = calloc(q->qp.depth, sizeof(*slots));
+    struct gq_tracker *trackers = calloc(q->qp.depth, sizeof(*trackers));
     struct poll_wait wait = {0};
-    bool good = slots && !e->exec->ops->port_slots(e->exec, i, slots) && harvest(e, i, slots) &&
-                abort_each(e, i, slots, until);
+    bool good = trackers && !e->exec->ops->port_trackers(e->exec, i, trackers) &&
+                poll_queue(e, i, trackers) && abort_each(e, i, trackers, until);
 
     while (good && q->state.in_flight && now_ns() < until) {
         poll_wait_once(&wait);
-        good = harvest(e, i, slots);
+        good = poll_queue(e, i, trackers);
     }
-    free(slots);
+    free(trackers);
     return good && q->state.in_flight == 0;
 }
 
@@ -282,7 +283,7 @@ static bool try_recreate(struct gq_engine *e, unsigned i)
  * The ladder. 0: the commands of the queue have ended; *usable: it can be driven again. The time
  * of a sick controller is not wasted on its admin queue: CSTS tells.
  */
-static int climb(struct gq_engine *e, unsigned i, bool *usable)
+static int recover_by_ladder(struct gq_engine *e, unsigned i, bool *usable)
 {
     struct gq_queue *q = &e->queues[i];
 
@@ -299,7 +300,7 @@ static int climb(struct gq_engine *e, unsigned i, bool *usable)
 }
 
 /* After a failure of the executor its queues are driven no more: they end, and that is all. */
-static int retire(struct gq_engine *e, struct gq_queue *q)
+static int delete_queue(struct gq_engine *e, struct gq_queue *q)
 {
     unsigned epoch = q->qp.epoch;
 
@@ -328,7 +329,7 @@ static bool claim(struct gq_engine *e, struct gq_queue *q, bool *failed)
  * Puts the queue where it belongs. False: a reset has ended the pair meanwhile, and it has to be
  * created once more.
  */
-static bool put_back(struct gq_engine *e, struct gq_queue *q, int err, enum gq_queue_use use)
+static bool return_queue(struct gq_engine *e, struct gq_queue *q, int err, enum gq_queue_use use)
 {
     bool done = true;
 
@@ -357,13 +358,13 @@ static int recover_queue(struct gq_engine *e, unsigned i)
         return 0;
     do {
         if (failed) {
-            err = retire(e, q);
+            err = delete_queue(e, q);
             use = GQ_QUEUE_GONE;
         } else {
-            err = climb(e, i, &usable);
+            err = recover_by_ladder(e, i, &usable);
             use = !err && usable ? GQ_QUEUE_FREE : GQ_QUEUE_QUARANTINED;
         }
-    } while (!put_back(e, q, err, use));
+    } while (!return_queue(e, q, err, use));
     return err;
 }
 

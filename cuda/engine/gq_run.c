@@ -33,22 +33,22 @@ uint64_t gq_job_deadline(unsigned deadline_ms)
     return deadline_ms ? now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
 }
 
-/* Deals the queues of the lease to the runs. */
+/* Deals the queues of the reservation to the runs. */
 static void share_queues(struct gq_job *j)
 {
     for (unsigned i = 0; i < j->n_runs; i++) {
-        unsigned first = i * j->lease.n / j->n_runs;
+        unsigned first = i * j->reservation.n / j->n_runs;
 
-        j->runs[i].queues = &j->lease.queues[first];
-        j->runs[i].n_queues = (i + 1) * j->lease.n / j->n_runs - first;
-        j->runs[i].slot = gq_run_slot(j->lease.slot, i);
+        j->runs[i].queues = &j->reservation.queues[first];
+        j->runs[i].n_queues = (i + 1) * j->reservation.n / j->n_runs - first;
+        j->runs[i].index = gq_run_index(j->reservation.workspace, i);
         j->runs[i].failed = false;
     }
 }
 
 static struct gq_chunk *chunk_of(const struct gq_job *j, unsigned i)
 {
-    return &j->e->slots[j->lease.slot].chunks[i % GQ_SLOT_CHUNKS];
+    return &j->e->workspaces[j->reservation.workspace].chunks[i % GQ_JOB_CHUNKS];
 }
 
 static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
@@ -88,8 +88,8 @@ static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_
                              .nsid = e->ns.nsid,
                              .opcode = j->opcode};
     l->reads = j->reads;
-    l->slot = run->slot;
-    l->states = e->exec->ops->slot_states(e->exec, run->slot);
+    l->index = run->index;
+    l->states = e->exec->ops->run_states(e->exec, run->index);
     l->cancel = j->cancel;
     l->is_write = j->opcode == NVME_IO_WRITE;
     l->beside = j->started > j->ended;
@@ -121,7 +121,7 @@ static int check_time(const struct gq_job *j, uint64_t *budget_ns)
 }
 
 /* The executor failed, so the queues' state is unknown: treat all as having commands in flight. */
-static void distrust(struct gq_job *j, struct gq_job_run *run)
+static void mark_failed(struct gq_job *j, struct gq_job_run *run)
 {
     for (unsigned i = 0; i < run->n_queues; i++) {
         struct gq_state *state = &j->e->queues[run->queues[i]].state;
@@ -157,7 +157,7 @@ static int start_list(struct gq_job *j)
     set_up(j, run, j->started, budget_ns);
     err = j->e->exec->ops->start(j->e->exec, &run->launch, chunk_of(j, j->started));
     if (err && !has_not_begun(err))
-        distrust(j, run);
+        mark_failed(j, run);
     j->started += !err;
     return err;
 }
@@ -165,7 +165,7 @@ static int start_list(struct gq_job *j)
 /* False: there is nothing left to fill in, or no room for it. */
 static bool fill_list(struct gq_job *j)
 {
-    if (j->filled - j->ended == GQ_SLOT_CHUNKS || !j->fill(j, j->filled, chunk_of(j, j->filled)))
+    if (j->filled - j->ended == GQ_JOB_CHUNKS || !j->fill(j, j->filled, chunk_of(j, j->filled)))
         return false;
     j->filled++;
     return true;
@@ -219,7 +219,7 @@ static int wait_run(struct gq_job *j, struct gq_job_run *run, const struct gq_ch
 
     if (!err)
         return take_states(j, run);
-    distrust(j, run);
+    mark_failed(j, run);
     return err;
 }
 
@@ -265,7 +265,7 @@ int gq_job_lists(struct gq_job *j, bool split)
 {
     int stop = 0, err = 0;
 
-    j->n_runs = split && j->lease.n > 1 ? GQ_SLOT_RUNS : 1;
+    j->n_runs = split && j->reservation.n > 1 ? GQ_JOB_RUNS : 1;
     share_queues(j);
     j->filled = j->started = j->ended = 0;
     do {
@@ -296,14 +296,14 @@ static void count_restart(struct gq_engine *e)
 }
 
 /*
- * With queues of its own, until a reset comes. *unsettled: commands may be under way, of this lease
- * or of one before it, that only a later reset than number *settled has ended.
+ * With queues of its own, until a reset comes. *unsettled: commands may be under way, of this
+ * reservation or of one before it, that only a later reset than number *settled has ended.
  */
-static int work_leased(struct gq_job *j, bool *unsettled, unsigned *settled)
+static int work_reserved(struct gq_job *j, bool *unsettled, unsigned *settled)
 {
     struct gq_engine *e = j->e;
     unsigned before = *settled;
-    int err = gq_lease_take(e, j->want, j->deadline_ns, j->cancel, &j->lease);
+    int err = gq_reservation_take(e, j->want, j->deadline_ns, j->cancel, &j->reservation);
 
     if (err)
         return err;
@@ -312,9 +312,9 @@ static int work_leased(struct gq_job *j, bool *unsettled, unsigned *settled)
     err = j->work(j);
     if (e->proxy)
         gq_doorbell_proxy_end(e->proxy);
-    *settled = resets_settled(e); /* none can finish before the lease is given back */
+    *settled = resets_settled(e); /* none can finish before the reservation is given back */
     *unsettled = *unsettled && before == *settled;
-    *unsettled |= gq_lease_give(e, &j->lease, j->buffer);
+    *unsettled |= gq_reservation_release(e, &j->reservation, j->buffer);
     return err;
 }
 
@@ -325,7 +325,7 @@ int gq_job_do(struct gq_job *j)
     int err;
 
     do {
-        err = work_leased(j, &unsettled, &settled);
+        err = work_reserved(j, &unsettled, &settled);
         if (err == -ERESTART)
             count_restart(j->e);
     } while (err == -ERESTART);

@@ -1,8 +1,9 @@
 /*
- * Runs of an engine's queues: what transfers of every kind have in common. A job leases queues and
- * works through lists, each in a chunk of its slot. A large job has two lists under way at once,
- * each on half of its queues, so that one half works while the other is between lists; a third is
- * filled in meanwhile. Whatever order they end in, they are taken in the order they were filled in.
+ * Runs of an engine's queues: what transfers of every kind have in common. A job reservations
+ * queues and works through lists, each in a chunk of its workspace. A large job has two lists under
+ * way at once, each on half of its queues, so that one half works while the other is between lists;
+ * a third is filled in meanwhile. Whatever order they end in, they are taken in the order they were
+ * filled in.
  *
  * Everything here is called by the job's own thread.
  */
@@ -15,8 +16,8 @@
 /* A share of a job's queues, and the list they work on. */
 struct gq_job_run {
     struct gq_launch launch;
-    const uint16_t *queues; /* of the job's lease */
-    unsigned n_queues, slot;
+    const uint16_t *queues; /* of the job's reservation */
+    unsigned n_queues, index;
     bool failed; /* the executor: nothing is known of the list */
 };
 
@@ -26,16 +27,16 @@ struct gq_job {
     const volatile uint32_t *cancel;
     struct gq_result *result; /* all but bytes and nvme_status are filled in here */
     uint64_t deadline_ns;     /* now_ns(), of the whole job; 0: none */
-    uint64_t want;            /* queues; looked at before each lease */
+    uint64_t want;            /* queues; looked at before each reservation */
     uint32_t opcode;
     const struct gq_reads *reads; /* the list of a call, its only one; NULL: lists of commands */
     /*
-     * Does all that is left, with the lease, by gq_job_lists(). -ERESTART: a reset came, call it
-     * again.
+     * Does all that is left, with the reservation, by gq_job_lists(). -ERESTART: a reset came, call
+     * it again.
      */
     int (*work)(struct gq_job *j);
 
-    /* Lists are numbered from 0 by each gq_job_lists(); list i is in chunk i % GQ_SLOT_CHUNKS. */
+    /* Lists are numbered from 0 by each gq_job_lists(); list i is in chunk i % GQ_JOB_CHUNKS. */
 
     /* Fills list i in. False: there is nothing left. */
     bool (*fill)(struct gq_job *j, unsigned i, struct gq_chunk *chunk);
@@ -45,8 +46,8 @@ struct gq_job {
      */
     int (*take)(struct gq_job *j, unsigned i, const struct gq_chunk *chunk, int err);
 
-    struct gq_lease lease;
-    struct gq_job_run runs[GQ_SLOT_RUNS]; /* list i is run by runs[i % n_runs] */
+    struct gq_reservation reservation;
+    struct gq_job_run runs[GQ_JOB_RUNS]; /* list i is run by runs[i % n_runs] */
     unsigned n_runs;
     unsigned filled, started, ended; /* lists of this call */
 };
@@ -63,7 +64,7 @@ void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *re
 uint64_t gq_job_deadline(unsigned deadline_ms);
 /*
  * Leases queues and works, for as long as nobody resets the controller, and then again. What work()
- * returned last, or why there were no queues (gq_lease_take).
+ * returned last, or why there were no queues (gq_reservation_take).
  */
 int gq_job_do(struct gq_job *j);
 

@@ -13,7 +13,7 @@ struct transfer {
     const struct gq_request *req;
     struct gq_plan plan; /* of the next chunk */
     struct gq_plan done; /* at the first byte that is not known to have been moved */
-    struct gq_plan after[GQ_SLOT_CHUNKS]; /* the plan behind each chunk */
+    struct gq_plan after[GQ_JOB_CHUNKS]; /* the plan behind each chunk */
 };
 
 /* Results in stream order: bytes up to the first command not known to have succeeded. */
@@ -39,10 +39,11 @@ static void take_results(struct gq_result *result, const struct gq_chunk *chunk)
 static bool plan_chunk(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
     struct transfer *t = (struct transfer *)job;
-    unsigned at = i % GQ_SLOT_CHUNKS;
+    unsigned at = i % GQ_JOB_CHUNKS;
     uint64_t part = job->e->chunk_staging;
 
-    if (!gq_plan_next(&t->plan, chunk, (GQ_SLOT_CHUNKS * job->lease.slot + at) * part, part))
+    if (!gq_plan_next(&t->plan, chunk, (GQ_JOB_CHUNKS * job->reservation.workspace + at) * part,
+                      part))
         return false;
     t->after[at] = t->plan;
     return true;
@@ -56,7 +57,7 @@ static int take_chunk(struct gq_job *job, unsigned i, const struct gq_chunk *chu
     if (job->result->nvme_status)
         err = -EIO;
     if (!err)
-        t->done = t->after[i % GQ_SLOT_CHUNKS];
+        t->done = t->after[i % GQ_JOB_CHUNKS];
     return err;
 }
 

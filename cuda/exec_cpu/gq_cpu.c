@@ -19,7 +19,7 @@ struct gq_cpu {
     struct nvme_transport *transport;
     void (*drive)(const struct gq_cpu_drive *d, unsigned first, unsigned step);
     unsigned threads;
-    struct gq_state (*states)[GQ_MAX_QUEUES]; /* a row for each slot */
+    struct gq_state (*states)[GQ_MAX_QUEUES]; /* a row for each run */
     struct gq_port ports[GQ_MAX_QUEUES];
 };
 
@@ -94,13 +94,13 @@ static int cpu_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *
         .cq = qp->cq,
         .sq_doorbell = qp->sq_doorbell,
         .cq_doorbell = qp->cq_doorbell,
-        .slots = calloc(qp->depth, sizeof(*port->slots)),
+        .trackers = calloc(qp->depth, sizeof(*port->trackers)),
         .free_cids = calloc(qp->depth, sizeof(*port->free_cids)),
         .depth = qp->depth,
     };
-    if (port->slots && port->free_cids)
+    if (port->trackers && port->free_cids)
         return 0;
-    free(port->slots);
+    free(port->trackers);
     free(port->free_cids);
     return -ENOMEM;
 }
@@ -109,15 +109,15 @@ static void cpu_port_remove(struct gq_exec *x, unsigned i)
 {
     struct gq_port *port = &cpu_of(x)->ports[i];
 
-    free(port->slots);
+    free(port->trackers);
     free(port->free_cids);
 }
 
-static int cpu_port_slots(struct gq_exec *x, unsigned i, struct gq_slot *out)
+static int cpu_port_slots(struct gq_exec *x, unsigned i, struct gq_tracker *out)
 {
     const struct gq_port *port = &cpu_of(x)->ports[i];
 
-    memcpy(out, port->slots, (port->depth - 1) * sizeof(*out));
+    memcpy(out, port->trackers, (port->depth - 1) * sizeof(*out));
     return 0;
 }
 
@@ -126,38 +126,38 @@ static void cpu_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
     (void)x;
     free(chunk->cmds);
     free(chunk->results);
-    free(chunk->pieces);
+    free(chunk->copies);
 }
 
 static int cpu_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
 {
     chunk->cmds = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->cmds));
     chunk->results = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->results));
-    chunk->pieces = malloc(GQ_CHUNK_PIECES * sizeof(*chunk->pieces));
-    if (chunk->cmds && chunk->results && chunk->pieces)
+    chunk->copies = malloc(GQ_CHUNK_COPIES * sizeof(*chunk->copies));
+    if (chunk->cmds && chunk->results && chunk->copies)
         return 0;
     cpu_chunk_free(x, chunk);
     return -ENOMEM;
 }
 
-static struct gq_state *cpu_slot_states(struct gq_exec *x, unsigned slot)
+static struct gq_state *cpu_run_states(struct gq_exec *x, unsigned index)
 {
-    return cpu_of(x)->states[slot];
+    return cpu_of(x)->states[index];
 }
 
 /* Copies of a failed command's staging are left out: they would hand on somebody else's bytes. */
-static void move_pieces(const struct gq_chunk *chunk)
+static void make_copies(const struct gq_chunk *chunk)
 {
-    for (uint32_t i = 0; i < chunk->n_pieces; i++) {
-        const struct gq_piece *piece = &chunk->pieces[i];
-        void *dst = (void *)(uintptr_t)piece->dst;
+    for (uint32_t i = 0; i < chunk->n_copies; i++) {
+        const struct gq_copy *copy = &chunk->copies[i];
+        void *dst = (void *)(uintptr_t)copy->dst;
 
-        if (piece->cmd != GQ_PIECE_ALWAYS && chunk->results[piece->cmd] != GQ_ENDED)
+        if (copy->cmd != GQ_COPY_ALWAYS && chunk->results[copy->cmd] != GQ_ENDED)
             continue;
-        if (piece->src)
-            memcpy(dst, (const void *)(uintptr_t)piece->src, piece->len);
+        if (copy->src)
+            memcpy(dst, (const void *)(uintptr_t)copy->src, copy->len);
         else
-            memset(dst, 0, piece->len);
+            memset(dst, 0, copy->len);
     }
 }
 
@@ -244,13 +244,13 @@ static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chun
         l->states[i].outcome = outcome;
     }
     if (l->is_write)
-        move_pieces(chunk);
+        make_copies(chunk);
     if (chunk->n_cmds && outcome == GQ_OUT_RUNNING)
         drive_all(cpu, &d);
     else if (l->reads)
         lose_reads(l);
     if (!l->is_write)
-        move_pieces(chunk);
+        make_copies(chunk);
     return 0;
 }
 
@@ -296,10 +296,10 @@ static const struct gq_exec_ops cpu_ops = {
     .shared_free = cpu_shared_free,
     .port_add = cpu_port_add,
     .port_remove = cpu_port_remove,
-    .port_slots = cpu_port_slots,
+    .port_trackers = cpu_port_slots,
     .chunk_alloc = cpu_chunk_alloc,
     .chunk_free = cpu_chunk_free,
-    .slot_states = cpu_slot_states,
+    .run_states = cpu_run_states,
     .start = cpu_start,
     .wait = cpu_wait,
     .put = cpu_put,
@@ -310,7 +310,7 @@ static const struct gq_exec_ops cpu_ops = {
     .close = cpu_close,
 };
 
-int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                 struct gq_exec **out)
 {
     unsigned lanes = opts->cpu_lanes == 32 ? 32 : 1;
@@ -321,7 +321,7 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned sl
     cpu = calloc(1, sizeof(*cpu));
     if (!cpu)
         return -ENOMEM;
-    cpu->states = calloc(slots, sizeof(*cpu->states));
+    cpu->states = calloc(max_runs, sizeof(*cpu->states));
     if (!cpu->states) {
         free(cpu);
         return -ENOMEM;
@@ -329,7 +329,7 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned sl
     cpu->exec = (struct gq_exec){.ops = &cpu_ops, .kind = GQ_EXECUTOR_CPU, .tier = 1};
     cpu->exec.rings = opts->doorbells != GQ_DOORBELLS_CPU;
     if (!cpu->exec.rings)
-        snprintf(cpu->exec.note, sizeof(cpu->exec.note), "%s", GQ_NOTE_ASKED);
+        snprintf(cpu->exec.note, sizeof(cpu->exec.note), "%s", GQ_NOTE_REQUESTED);
     cpu->transport = nvme_ctrlr_transport(c);
     cpu->drive = lanes == 32 ? gq_cpu_drive_32 : gq_cpu_drive_1;
     cpu->threads = opts->cpu_threads ? opts->cpu_threads : 1;

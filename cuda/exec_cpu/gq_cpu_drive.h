@@ -24,7 +24,7 @@ static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive
 
     if (round == GQ_ROUND_ENDED) {
         if (d->reads) {
-            gq_tell_reads(r);
+            gq_report_reads(r);
             gq_reads_end(r);
         } else {
             gq_end(&r->w);
@@ -42,10 +42,10 @@ static void drive_single(const struct gq_cpu_drive *d)
                           .at = {state->sq_tail, state->phase, state->cq_db_pending}};
 
     gq_single_send(&s, &d->run->cmds[0]);
-    while (gq_single_peek(&s) == GQ_OUT_RUNNING)
+    while (gq_single_poll(&s) == GQ_OUT_RUNNING)
         sched_yield();
-    gq_single_tell(&s, state);
-    gq_single_take(state, d->run->results);
+    gq_single_report(&s, state);
+    gq_single_complete(state, d->run->results);
 }
 
 /*

@@ -14,18 +14,18 @@
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/exec_cuda/gq_kernels.h"
 
-static struct gq_state *cuda_slot_states(struct gq_exec *x, unsigned slot)
+static struct gq_state *cuda_run_states(struct gq_exec *x, unsigned index)
 {
-    return gq_cuda_of(x)->slots[slot].states;
+    return gq_cuda_of(x)->runs[index].states;
 }
 
 static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l)
 {
     struct gq_kernel_run k = {
-        .run = l->run, .ports = cu->ports, .states = cu->slots[l->slot].states};
+        .run = l->run, .ports = cu->ports, .states = cu->runs[l->index].states};
 
     memcpy(k.queues, l->queues, sizeof(k.queues));
-    return gq_kernel_run(&k, l->reads, cu->slots[l->slot].stream);
+    return gq_kernel_run(&k, l->reads, cu->runs[l->index].stream);
 }
 
 /* A longer list is worth a launch, and must not keep the only warp that stays from short ones. */
@@ -35,18 +35,18 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
 static bool suits_persistent(const struct gq_launch *l, const struct gq_chunk *chunk)
 {
     return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST &&
-           !chunk->n_pieces && !l->reads;
+           !chunk->n_copies && !l->reads;
 }
 
 /* What a read moves afterwards is launched when its commands have ended: gq_cuda_wait_run(). */
 static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
                               const struct gq_chunk *chunk)
 {
-    cudaStream_t stream = cu->slots[l->slot].stream;
+    cudaStream_t stream = cu->runs[l->index].stream;
     cudaError_t err = cudaSuccess;
 
-    if (l->is_write && chunk->n_pieces)
-        err = gq_kernel_pieces(chunk->pieces, chunk->n_pieces, chunk->results, stream);
+    if (l->is_write && chunk->n_copies)
+        err = gq_kernel_copies(chunk->copies, chunk->n_copies, chunk->results, stream);
     if (err == cudaSuccess && chunk->n_cmds)
         err = launch_commands(cu, l);
     return err;
@@ -68,9 +68,9 @@ static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_ch
     int err = -EBUSY;
 
     if (suits_persistent(l, chunk))
-        err = gq_persistent_post(cu->resident, &l->run, &cu->host_ports[l->queues[0]], l->states);
+        err = gq_persistent_post(cu->persistent, &l->run, &cu->host_ports[l->queues[0]], l->states);
     wake_controller(cu, l->run.n_queues);
-    l->resident = !err; /* a post that failed has given the slot back */
+    l->persistent = !err; /* a post that failed has left the tagged slot free */
     return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
 }
 
@@ -78,22 +78,22 @@ static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_ch
 static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
-    struct cuda_slot *slot = &cu->slots[l->slot];
+    struct cuda_run *run = &cu->runs[l->index];
     int err = gq_gate_enter(&cu->gate, l, &cu->exec.flags);
 
     if (err)
         return err;
     /* Relaxed: the launch, or the post, orders it before the kernel. */
-    __atomic_store_n(slot->flags, 0, __ATOMIC_RELAXED);
-    l->run.flags = slot->flags;
-    l->resident = false;
+    __atomic_store_n(run->flags, 0, __ATOMIC_RELAXED);
+    l->run.flags = run->flags;
+    l->persistent = false;
     err = gq_cuda_errno(cudaSetDevice(cu->device));
     if (!err)
         err = begin_run(cu, l, chunk);
     if (!err)
         return 0;
     /* What was launched before is told to leave. */
-    __atomic_store_n(slot->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
+    __atomic_store_n(run->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
     gq_cuda_wait_run(cu, l, chunk);
     gq_gate_leave(&cu->gate);
     return err;
@@ -116,8 +116,8 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     struct gq_cuda *cu = gq_cuda_of(x);
     int err = gq_cuda_wait_run(cu, l, chunk);
 
-    if (!err && l->resident)
-        gq_persistent_done(cu->resident);
+    if (!err && l->persistent)
+        gq_persistent_done(cu->persistent);
     if (!err)
         err = flush_writes(cu, l);
     gq_gate_leave(&cu->gate);
@@ -151,11 +151,11 @@ static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
     return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
 }
 
-static int cuda_port_slots(struct gq_exec *x, unsigned i, struct gq_slot *out)
+static int cuda_port_slots(struct gq_exec *x, unsigned i, struct gq_tracker *out)
 {
     const struct gq_port *port = &gq_cuda_of(x)->host_ports[i];
 
-    return copy(gq_cuda_of(x), out, port->slots, (port->depth - 1) * sizeof(*out));
+    return copy(gq_cuda_of(x), out, port->trackers, (port->depth - 1) * sizeof(*out));
 }
 
 /* By a kernel: the driver's own fill is not ordered against a device's DMA. */
@@ -189,45 +189,45 @@ static void cuda_resume(struct gq_exec *x)
     gq_gate_give(&gq_cuda_of(x)->gate);
 }
 
-static void close_slots(struct gq_cuda *cu)
+static void close_runs(struct gq_cuda *cu)
 {
-    for (unsigned i = 0; i < cu->n_slots; i++) {
-        cudaStreamDestroy(cu->slots[i].stream);
-        cudaFreeHost(cu->slots[i].states);
+    for (unsigned i = 0; i < cu->n_runs; i++) {
+        cudaStreamDestroy(cu->runs[i].stream);
+        cudaFreeHost(cu->runs[i].states);
     }
 }
 
-/* The states of a slot and its flags share an allocation. */
-static int open_slot(struct cuda_slot *slot)
+/* The states of a run and its flags share an allocation. */
+static int open_run(struct cuda_run *run)
 {
-    size_t states = GQ_MAX_QUEUES * sizeof(*slot->states);
-    int err = gq_cuda_alloc_pinned((void **)&slot->states, states + sizeof(*slot->flags));
+    size_t states = GQ_MAX_QUEUES * sizeof(*run->states);
+    int err = gq_cuda_alloc_pinned((void **)&run->states, states + sizeof(*run->flags));
 
     if (err)
         return err;
-    slot->flags = (uint32_t *)(void *)((char *)slot->states + states);
-    err = gq_cuda_errno(cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking));
+    run->flags = (uint32_t *)(void *)((char *)run->states + states);
+    err = gq_cuda_errno(cudaStreamCreateWithFlags(&run->stream, cudaStreamNonBlocking));
     if (err)
-        cudaFreeHost(slot->states);
+        cudaFreeHost(run->states);
     return err;
 }
 
-static int open_slots(struct gq_cuda *cu, unsigned n)
+static int open_runs(struct gq_cuda *cu, unsigned n)
 {
     int err = 0;
 
-    while (cu->n_slots < n && !err) {
-        err = open_slot(&cu->slots[cu->n_slots]);
+    while (cu->n_runs < n && !err) {
+        err = open_run(&cu->runs[cu->n_runs]);
         if (!err)
-            cu->n_slots++;
+            cu->n_runs++;
     }
     if (err)
-        close_slots(cu);
+        close_runs(cu);
     return err;
 }
 
 /* Everything else that needs the device; undone by close_device(). */
-static int open_device(struct gq_cuda *cu, unsigned slots)
+static int open_device(struct gq_cuda *cu, unsigned max_runs)
 {
     int err =
         gq_cuda_errno(cudaMalloc((void **)&cu->ports, GQ_MAX_QUEUES * sizeof(struct gq_port)));
@@ -236,13 +236,13 @@ static int open_device(struct gq_cuda *cu, unsigned slots)
     err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));
     if (err)
         goto free_ports;
-    err = gq_persistent_open(&cu->resident);
+    err = gq_persistent_open(&cu->persistent);
     if (err)
         goto destroy_stream;
     err = gq_dma_engine_open(cu->device, &cu->dma_engine);
     if (err)
         goto close_persistent;
-    err = open_slots(cu, slots);
+    err = open_runs(cu, max_runs);
     if (err)
         goto close_dma_engine;
     return 0;
@@ -250,7 +250,7 @@ static int open_device(struct gq_cuda *cu, unsigned slots)
 close_dma_engine:
     gq_dma_engine_close(cu->dma_engine);
 close_persistent:
-    gq_persistent_close(cu->resident);
+    gq_persistent_close(cu->persistent);
 destroy_stream:
     cudaStreamDestroy(cu->copy_stream);
 free_ports:
@@ -261,9 +261,9 @@ free_ports:
 static void close_device(struct gq_cuda *cu)
 {
     cudaSetDevice(cu->device);
-    close_slots(cu);
+    close_runs(cu);
     gq_dma_engine_close(cu->dma_engine);
-    gq_persistent_close(cu->resident);
+    gq_persistent_close(cu->persistent);
     cudaStreamDestroy(cu->copy_stream);
     cudaFree(cu->ports);
 }
@@ -304,10 +304,10 @@ static const struct gq_exec_ops cuda_ops = {
     .shared_free = gq_cuda_shared_free,
     .port_add = gq_cuda_port_add,
     .port_remove = gq_cuda_port_remove,
-    .port_slots = cuda_port_slots,
+    .port_trackers = cuda_port_slots,
     .chunk_alloc = gq_cuda_chunk_alloc,
     .chunk_free = gq_cuda_chunk_free,
-    .slot_states = cuda_slot_states,
+    .run_states = cuda_run_states,
     .start = cuda_start,
     .wait = cuda_wait,
     .put = cuda_put,
@@ -319,8 +319,8 @@ static const struct gq_exec_ops cuda_ops = {
 };
 
 /* With the device chosen: why is filled in on failure. */
-static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned slots, char *why,
-                      size_t why_len)
+static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned max_runs,
+                      char *why, size_t why_len)
 {
     int err = gq_cuda_errno(gq_kernels_load());
 
@@ -333,7 +333,7 @@ static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigne
         snprintf(why, why_len, "%s", cu->exec.note);
         return err;
     }
-    err = open_device(cu, slots);
+    err = open_device(cu, max_runs);
     if (err) {
         snprintf(why, why_len, "%s has no memory left", cu->exec.device);
         gq_cuda_unmap_doorbells(cu);
@@ -341,7 +341,7 @@ static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigne
     return err;
 }
 
-int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                  struct gq_exec **out, char *why, size_t why_len)
 {
     struct gq_cuda *cu;
@@ -361,7 +361,7 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned s
     err = open_locks(cu);
     if (err)
         goto free_cuda;
-    err = open_parts(cu, opts, slots, why, why_len);
+    err = open_parts(cu, opts, max_runs, why, why_len);
     if (err)
         goto close_locks;
     *out = &cu->exec;

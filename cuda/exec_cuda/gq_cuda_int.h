@@ -11,7 +11,7 @@
 #include "cuda/gq_dma_engine.h"
 #include "cuda/gq_exec.h"
 
-struct cuda_slot {
+struct cuda_run {
     cudaStream_t stream;
     struct gq_state *states; /* pinned: GQ_MAX_QUEUES */
     uint32_t *flags;         /* pinned: GQ_FLAG_*, forwarded from the caller and the engine */
@@ -27,7 +27,7 @@ struct gq_cuda {
     int device;
     struct nvme_transport *transport;
     struct gq_dma_engine *dma_engine;
-    struct gq_persistent *resident;
+    struct gq_persistent *persistent;
     struct gq_gate gate;
     /*
      * Atomic. A kernel did not end in time and may go on for ever: what it reaches is not freed any
@@ -38,8 +38,8 @@ struct gq_cuda {
     struct gq_port *ports; /* device memory: GQ_MAX_QUEUES */
     struct gq_port host_ports[GQ_MAX_QUEUES];
     struct cuda_rings rings[GQ_MAX_QUEUES];
-    struct cuda_slot slots[GQ_MAX_QUEUES];
-    unsigned n_slots;
+    struct cuda_run runs[GQ_MAX_QUEUES];
+    unsigned n_runs;
     pthread_mutex_t copy_lock; /* one put, get or zero at a time, on copy_stream */
     cudaStream_t copy_stream;
 };

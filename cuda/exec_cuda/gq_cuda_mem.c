@@ -223,12 +223,12 @@ static volatile uint32_t *doorbell(const struct gq_cuda *cu, volatile uint32_t *
 
 static int port_memory(struct gq_port *port)
 {
-    cudaError_t err = cudaMalloc((void **)&port->slots, port->depth * sizeof(*port->slots));
+    cudaError_t err = cudaMalloc((void **)&port->trackers, port->depth * sizeof(*port->trackers));
 
     if (err == cudaSuccess)
         err = cudaMalloc((void **)&port->free_cids, port->depth * sizeof(*port->free_cids));
-    if (err != cudaSuccess && port->slots)
-        cudaFree(port->slots);
+    if (err != cudaSuccess && port->trackers)
+        cudaFree(port->trackers);
     return gq_cuda_errno(err);
 }
 
@@ -257,7 +257,7 @@ int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
     return 0;
 
 free_memory:
-    cudaFree(port->slots);
+    cudaFree(port->trackers);
     cudaFree(port->free_cids);
 unmap_cq:
     cudaHostUnregister(qp->cq);
@@ -273,7 +273,7 @@ void gq_cuda_port_remove(struct gq_exec *x, unsigned i)
     if (gq_cuda_stuck(cu))
         return;
     cudaSetDevice(cu->device);
-    cudaFree(cu->host_ports[i].slots);
+    cudaFree(cu->host_ports[i].trackers);
     cudaFree(cu->host_ports[i].free_cids);
     cudaHostUnregister(cu->rings[i].cq);
     cudaHostUnregister(cu->rings[i].sq);
@@ -304,16 +304,16 @@ void gq_cuda_shared_free(struct gq_exec *x, void *addr)
 int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
 {
     size_t cmds = GQ_CHUNK_CMDS * sizeof(*chunk->cmds);
-    size_t pieces = GQ_CHUNK_PIECES * sizeof(*chunk->pieces);
+    size_t copies = GQ_CHUNK_COPIES * sizeof(*chunk->copies);
     void *block;
-    int err = gq_cuda_alloc_pinned(&block, cmds + pieces + GQ_CHUNK_CMDS * sizeof(*chunk->results));
+    int err = gq_cuda_alloc_pinned(&block, cmds + copies + GQ_CHUNK_CMDS * sizeof(*chunk->results));
 
     (void)x;
     if (err)
         return err;
     chunk->cmds = block;
-    chunk->pieces = (struct gq_piece *)(void *)((char *)block + cmds);
-    chunk->results = (uint32_t *)(void *)((char *)block + cmds + pieces);
+    chunk->copies = (struct gq_copy *)(void *)((char *)block + cmds);
+    chunk->results = (uint32_t *)(void *)((char *)block + cmds + copies);
     return 0;
 }
 
@@ -341,7 +341,7 @@ int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want)
     struct gq_exec *x = &cu->exec;
     int err = -ENOTSUP;
 
-    snprintf(x->note, sizeof(x->note), "%s", GQ_NOTE_ASKED);
+    snprintf(x->note, sizeof(x->note), "%s", GQ_NOTE_REQUESTED);
     if (want != GQ_DOORBELLS_CPU) {
         err =
             map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len,

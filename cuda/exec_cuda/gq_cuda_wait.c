@@ -15,9 +15,9 @@
 
 /* When the kernel was seen to do something, and what it has been told since. */
 struct watch {
-    uint64_t start_ns, sign_ns;
+    uint64_t start_ns, progress_ns;
     uint64_t leave_ns; /* 0: not asked to leave */
-    uint32_t signs;    /* of life, when they were looked at last */
+    uint32_t progress; /* of life, when they were looked at last */
 };
 
 /* Forwards what the GPU cannot see: the caller's flag, and the engine's. Returns the engine's. */
@@ -27,7 +27,7 @@ static uint32_t forward_flags(const struct gq_cuda *cu, const struct gq_launch *
     uint32_t cancel = l->cancel && __atomic_load_n(l->cancel, __ATOMIC_RELAXED);
 
     if (leave || cancel)
-        __atomic_store_n(cu->slots[l->slot].flags, leave | (cancel ? GQ_FLAG_CANCEL : 0),
+        __atomic_store_n(cu->runs[l->index].flags, leave | (cancel ? GQ_FLAG_CANCEL : 0),
                          __ATOMIC_RELAXED);
     return leave;
 }
@@ -42,12 +42,12 @@ static bool all_ended(const struct gq_launch *l)
     return true;
 }
 
-static uint32_t count_signs(const struct gq_launch *l)
+static uint32_t sum_progress(const struct gq_launch *l)
 {
     uint32_t n = 0;
 
     for (unsigned i = 0; i < l->run.n_queues; i++)
-        n += __atomic_load_n(&l->states[i].signs, __ATOMIC_RELAXED);
+        n += __atomic_load_n(&l->states[i].progress, __ATOMIC_RELAXED);
     return n;
 }
 
@@ -59,15 +59,15 @@ static uint32_t count_signs(const struct gq_launch *l)
 static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
 {
     uint64_t now = now_ns(), limit;
-    uint32_t signs = count_signs(l);
+    uint32_t progress = sum_progress(l);
 
-    if (signs != w->signs) {
-        w->signs = signs;
-        w->sign_ns = now;
+    if (progress != w->progress) {
+        w->progress = progress;
+        w->progress_ns = now;
     }
     if (leave && !w->leave_ns)
         w->leave_ns = now;
-    limit = w->sign_ns + l->run.command_ns + l->run.command_ns / 8;
+    limit = w->progress_ns + l->run.command_ns + l->run.command_ns / 8;
     if (l->run.budget_ns)
         limit = min_u64(limit, w->start_ns + l->run.budget_ns);
     if (w->leave_ns)
@@ -86,26 +86,26 @@ static cudaError_t query(cudaStream_t stream)
 }
 
 /* Of a resident kernel's stream, too: but that it has ended says nothing. */
-static cudaError_t request(const struct gq_cuda *cu, const struct gq_launch *l)
+static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l)
 {
     cudaError_t err;
 
-    if (!l->resident)
-        return query(cu->slots[l->slot].stream);
-    err = query(gq_persistent_stream(cu->resident));
+    if (!l->persistent)
+        return query(cu->runs[l->index].stream);
+    err = query(gq_persistent_stream(cu->persistent));
     return err == cudaSuccess ? cudaErrorNotReady : err;
 }
 
 /*
- * The pieces of a read go behind its commands by the host's hand, not by the stream's order: a
+ * The copies of a read go behind its commands by the host's hand, not by the stream's order: a
  * kernel that waits for another holds up what other streams launch through the same hardware queue,
  * and that may be the simulated drive's copy kernel, without which the other never ends.
  */
-static cudaError_t move_pieces(const struct gq_cuda *cu, const struct gq_launch *l,
+static cudaError_t make_copies(const struct gq_cuda *cu, const struct gq_launch *l,
                                const struct gq_chunk *chunk)
 {
     cudaError_t err =
-        gq_kernel_pieces(chunk->pieces, chunk->n_pieces, chunk->results, cu->slots[l->slot].stream);
+        gq_kernel_copies(chunk->copies, chunk->n_copies, chunk->results, cu->runs[l->index].stream);
 
     return err == cudaSuccess ? cudaErrorNotReady : err;
 }
@@ -113,29 +113,29 @@ static cudaError_t move_pieces(const struct gq_cuda *cu, const struct gq_launch 
 /*
  * Looks at memory as long as that can tell something new, for asking CUDA takes locks that the
  * threads which launch copies need; asks now and then all the same, since a kernel that faulted
- * says nothing. When the queues have been handed back, only pieces are left, if there are any.
+ * says nothing. When the queues have been handed back, only copies are left, if there are any.
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk)
 {
-    struct watch w = {.start_ns = now_ns(), .sign_ns = now_ns()};
-    bool running = chunk->n_cmds != 0, pieces = !l->is_write && chunk->n_pieces, moving = false;
+    struct watch w = {.start_ns = now_ns(), .progress_ns = now_ns()};
+    bool running = chunk->n_cmds != 0, copies = !l->is_write && chunk->n_copies, moving = false;
     cudaError_t err = cudaErrorNotReady;
 
     for (unsigned i = 1; err == cudaErrorNotReady; i++) {
         bool leave = forward_flags(cu, l) & GQ_FLAG_LEAVE;
 
         running = running && !all_ended(l);
-        if (!running && !pieces)
+        if (!running && !copies)
             return 0;
         if (!running && !moving) {
             moving = true;
-            err = move_pieces(cu, l, chunk);
+            err = make_copies(cu, l, chunk);
             continue;
         }
-        if (l->resident && gq_persistent_keep(cu->resident))
+        if (l->persistent && gq_persistent_keep(cu->persistent))
             return -EIO;
         if (!running || i % ASK_CUDA_EVERY == 0)
-            err = request(cu, l);
+            err = query_run(cu, l);
         /* Since the look at its queues a kernel may have ended: the next look tells. */
         if (err == cudaSuccess && running && all_ended(l)) {
             err = cudaErrorNotReady;
@@ -146,7 +146,7 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
             __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);
             return -EIO;
         }
-        if (!l->resident || i > LOOKS_FOR_ONE)
+        if (!l->persistent || i > LOOKS_FOR_ONE)
             sched_yield();
     }
     return gq_cuda_errno(err);

@@ -75,10 +75,10 @@ __device__ void answer(const struct gq_file_map *map, const uint64_t *ring, stru
 }
 
 /* Waits for room in the ring. False: nothing is wanted any more. */
-__device__ bool has_room(const struct gq_prefetch *feed, uint32_t group)
+__device__ bool has_room(const struct gq_prefetch *prefetch, uint32_t group)
 {
-    while (!GQ_UNIFORM32(gq_acquire_near(&feed->stop))) {
-        if (GQ_UNIFORM32(group - gq_acquire_near(&feed->taken)) < GQ_PREFETCH_GROUPS) {
+    while (!GQ_UNIFORM32(gq_acquire_block(&prefetch->stop))) {
+        if (GQ_UNIFORM32(group - gq_acquire_block(&prefetch->taken)) < GQ_PREFETCH_GROUPS) {
             __syncwarp(); /* lane 0 has acquired for all */
             return true;
         }
@@ -101,10 +101,10 @@ __device__ uint32_t load_turn(const struct gq_worker *w, uint64_t *list, uint32_
     return first;
 }
 
-__device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch *feed,
+__device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch *prefetch,
                                uint32_t group, struct neighbours *g)
 {
-    uint64_t *ring = feed->words[group % GQ_PREFETCH_GROUPS];
+    uint64_t *ring = prefetch->words[group % GQ_PREFETCH_GROUPS];
 
     store_words(g, ring);
     __syncwarp();
@@ -114,12 +114,12 @@ __device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch 
         __syncwarp();
     }
     if (gq_thread() == 0)
-        gq_release_near(&feed->filled, group + 1);
+        gq_release_block(&prefetch->filled, group + 1);
 }
 
 /* The share of a list, a turn after the other, while the one behind it is on its way. */
 __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *reads,
-                               uint32_t rank, struct gq_prefetch *feed)
+                               uint32_t rank, struct gq_prefetch *prefetch)
 {
     const struct gq_worker w = {
         .group = gq_whole_group(), .run = run, .rank = rank, .share = gq_share(run, rank)};
@@ -132,56 +132,57 @@ __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *
         first = load_turn(&w, list, first, behind);
 #pragma unroll
         for (uint32_t k = 0; k < kTurn; k++) {
-            wanted = wanted && turn[k].n && has_room(feed, group);
+            wanted = wanted && turn[k].n && has_room(prefetch, group);
             if (wanted)
-                prefetch_group(reads, feed, group++, &turn[k]);
+                prefetch_group(reads, prefetch, group++, &turn[k]);
             turn[k] = behind[k];
         }
     }
     if (gq_thread() == 0)
-        gq_release_near(&feed->over, 1);
+        gq_release_block(&prefetch->over, 1);
 }
 
-/* The same for reads; a list is fed by a second warp. The areas of staging are the queues' own. */
+/* The same for reads; a list is prefetched by a second warp. The areas of staging are the queues'
+ * own. */
 __global__ void __launch_bounds__(2 * GQ_LANES, 1)
     drive_reads(const __grid_constant__ struct gq_kernel_run a,
                 const __grid_constant__ struct gq_reads reads)
 {
-    __shared__ struct gq_prefetch feed;
+    __shared__ struct gq_prefetch prefetch;
     const uint16_t queue = a.queues[blockIdx.x];
     const struct gq_port port = a.ports[queue];
     struct gq_reader r;
 
     if (threadIdx.x == 0)
-        feed.filled = feed.taken = feed.stop = feed.over = 0;
+        prefetch.filled = prefetch.taken = prefetch.stop = prefetch.over = 0;
     __syncthreads();
     if (threadIdx.x >= GQ_LANES) {
-        prefetch_reads(&a.run, &reads, blockIdx.x, &feed);
+        prefetch_reads(&a.run, &reads, blockIdx.x, &prefetch);
         return;
     }
     gq_reads_begin(&r, gq_whole_group(), &a.run, &reads, &port, &a.states[blockIdx.x], blockIdx.x,
                    queue);
     if (blockDim.x > GQ_LANES)
-        r.feed = &feed;
+        r.prefetch = &prefetch;
     while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
-    gq_tell_reads(&r);
+    gq_report_reads(&r);
     gq_reads_end(&r);
 }
 
 /* Copies of a failed command's staging are left out: they would hand on somebody else's bytes. */
 __global__ void __launch_bounds__(kCopyThreads)
-    move_pieces(const struct gq_piece *pieces, uint32_t n, const uint32_t *results)
+    make_copies(const struct gq_copy *copies, uint32_t n, const uint32_t *results)
 {
     for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
-        const struct gq_piece piece = pieces[i];
+        const struct gq_copy copy = copies[i];
 
-        if (piece.cmd != GQ_PIECE_ALWAYS && results[piece.cmd] != GQ_ENDED)
+        if (copy.cmd != GQ_COPY_ALWAYS && results[copy.cmd] != GQ_ENDED)
             continue;
-        if (piece.src)
-            gq_copy_bytes(piece.dst, piece.src, piece.len, threadIdx.x, kCopyThreads);
+        if (copy.src)
+            gq_copy_bytes(copy.dst, copy.src, copy.len, threadIdx.x, kCopyThreads);
         else
-            gq_zero_bytes(piece.dst, piece.len, threadIdx.x, kCopyThreads);
+            gq_zero_bytes(copy.dst, copy.len, threadIdx.x, kCopyThreads);
     }
 }
 
@@ -210,7 +211,7 @@ unsigned blocks_for(uint64_t n)
 extern "C" cudaError_t gq_kernels_load(void)
 {
     const void *kernels[] = {(const void *)drive_queues, (const void *)drive_reads,
-                             (const void *)move_pieces, (const void *)gather,
+                             (const void *)make_copies, (const void *)gather,
                              (const void *)fill_zero};
 
     for (const void *kernel : kernels) {
@@ -239,12 +240,12 @@ extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const stru
                             run->run.n_queues, warps * GQ_LANES, args, 0, stream);
 }
 
-extern "C" cudaError_t gq_kernel_pieces(const struct gq_piece *pieces, uint32_t n,
+extern "C" cudaError_t gq_kernel_copies(const struct gq_copy *copies, uint32_t n,
                                         const uint32_t *results, cudaStream_t stream)
 {
-    void *args[] = {&pieces, &n, &results};
+    void *args[] = {&copies, &n, &results};
 
-    return cudaLaunchKernel((const void *)move_pieces, blocks_for(n), kCopyThreads, args, 0,
+    return cudaLaunchKernel((const void *)make_copies, blocks_for(n), kCopyThreads, args, 0,
                             stream);
 }
 

@@ -28,8 +28,8 @@ cudaError_t gq_kernels_load(void);
 /* A warp for each queue of the run. reads: NULL for commands. */
 cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
                           cudaStream_t stream);
-/* results may be NULL when no piece depends on a command. */
-cudaError_t gq_kernel_pieces(const struct gq_piece *pieces, uint32_t n, const uint32_t *results,
+/* results may be NULL when no copy depends on a command. */
+cudaError_t gq_kernel_copies(const struct gq_copy *copies, uint32_t n, const uint32_t *results,
                              cudaStream_t stream);
 cudaError_t gq_kernel_gather(const struct gq_gather *copies, uint32_t n, cudaStream_t stream);
 cudaError_t gq_kernel_fill(uint64_t dst, uint64_t len, cudaStream_t stream);

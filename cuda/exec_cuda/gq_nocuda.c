@@ -12,11 +12,11 @@ int gq_probe(int cuda_device, char *why, size_t len)
     return -ENODEV;
 }
 
-int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned slots,
+int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                  struct gq_exec **out, char *why, size_t why_len)
 {
     (void)c;
-    (void)slots;
+    (void)max_runs;
     (void)out;
     return gq_probe(opts->cuda_device, why, why_len);
 }

@@ -36,11 +36,11 @@ static cudaError_t open_stream(struct gq_persistent *r)
     return cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest);
 }
 
-static int run(void *ctx, const struct gq_tagged_slot_launch *slot)
+static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
 {
     const struct gq_persistent *r = ctx;
 
-    return to_errno(gq_persistent_run(slot, r->stream));
+    return to_errno(gq_persistent_launch(slot, r->stream));
 }
 
 int gq_persistent_open(struct gq_persistent **out)
@@ -56,7 +56,7 @@ int gq_persistent_open(struct gq_persistent **out)
         goto free_persistent;
     memset(r->memory, 0, sizeof(*r->memory));
     gq_tagged_slot_init(&r->slot, r->memory, (uintptr_t)r->memory);
-    r->slot.run = run;
+    r->slot.launch_kernel = launch_kernel;
     r->slot.ctx = r;
     err = to_errno(open_stream(r));
     if (err)
@@ -92,12 +92,12 @@ static bool is_running(const struct gq_persistent *r)
 /* A kernel that has ended without the list will not take it any more. */
 int gq_persistent_keep(struct gq_persistent *r)
 {
-    if (!gq_tagged_slot_is_alone(&r->slot) || !is_running(r))
+    if (!gq_tagged_slot_is_unserved(&r->slot) || !is_running(r))
         return 0;
-    return gq_tagged_slot_run(&r->slot);
+    return gq_tagged_slot_start(&r->slot);
 }
 
-static void put(struct gq_persistent *r, const struct gq_run *run, const struct gq_port *port)
+static void post_list(struct gq_persistent *r, const struct gq_run *run, const struct gq_port *port)
 {
     const struct gq_state *state = r->state;
     struct gq_persistent_list list = {.run = *run,
@@ -130,7 +130,7 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
         return -EBUSY;
     r->state = state;
     r->single_result = gq_single_suits(run, port, state) ? run->results : NULL;
-    put(r, run, port);
+    post_list(r, run, port);
     err = gq_persistent_keep(r);
     if (err)
         leave(r);
@@ -140,6 +140,6 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
 void gq_persistent_done(struct gq_persistent *r)
 {
     if (r->single_result)
-        gq_single_take(r->state, r->single_result);
+        gq_single_complete(r->state, r->single_result);
     leave(r);
 }

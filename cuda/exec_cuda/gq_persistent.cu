@@ -18,9 +18,9 @@ __device__ __forceinline__ void drive_single(const struct gq_persistent_list *li
         .run = &list->run, .port = &port, .at = {list->sq_tail, list->phase, list->cq_db_pending}};
 
     gq_single_send(&s, &list->cmds[0]);
-    while (gq_single_peek(&s) == GQ_OUT_RUNNING)
+    while (gq_single_poll(&s) == GQ_OUT_RUNNING)
         ;
-    gq_single_tell(&s, list->state);
+    gq_single_report(&s, list->state);
 }
 
 /* By the warp; see drive_queues() in gq_kernels.cu. */
@@ -74,7 +74,8 @@ extern "C" cudaError_t gq_persistent_load(void)
     return cudaFuncGetAttributes(&attr, (const void *)serve);
 }
 
-extern "C" cudaError_t gq_persistent_run(const struct gq_tagged_slot_launch *l, cudaStream_t stream)
+extern "C" cudaError_t gq_persistent_launch(const struct gq_tagged_slot_launch *l,
+                                            cudaStream_t stream)
 {
     void *args[] = {(void *)l};
 

@@ -32,7 +32,7 @@ static_assert(sizeof(struct gq_persistent_list) <= GQ_TAGGED_SLOT_BYTES,
               "a list fits into the box");
 
 cudaError_t gq_persistent_load(void);
-cudaError_t gq_persistent_run(const struct gq_tagged_slot_launch *l, cudaStream_t stream);
+cudaError_t gq_persistent_launch(const struct gq_tagged_slot_launch *l, cudaStream_t stream);
 
 struct gq_persistent;
 

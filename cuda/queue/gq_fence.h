@@ -99,26 +99,26 @@ GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
  * Between warps of a block: what one stored, or lanes that it met, before the release is seen by
  * the other after the acquire.
  */
-GQ_FN uint32_t gq_acquire_near(const uint32_t *word)
+GQ_FN uint32_t gq_acquire_block(const uint32_t *word)
 {
     uint32_t value;
     asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
 
-GQ_FN void gq_release_near(uint32_t *word, uint32_t value)
+GQ_FN void gq_release_block(uint32_t *word, uint32_t value)
 {
     asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 /* A sign of life: carries nothing but itself, or what a fence right before it says. */
-GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
+GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
 {
-    asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(sign), "r"(value) : "memory");
+    asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/* Two signs, the first at a multiple of 8, by one store: who sees one of them sees the other. */
-GQ_FN void gq_store_signs(uint32_t *first, uint32_t value, uint32_t second)
+/* Two progress, the first at a multiple of 8, by one store: who sees one of them sees the other. */
+GQ_FN void gq_store_pair(uint32_t *first, uint32_t value, uint32_t second)
 {
     uint64_t both = (uint64_t)second << 32 | value;
     asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(first), "l"(both) : "memory");
@@ -188,9 +188,9 @@ GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
     return __atomic_load_n(flag, __ATOMIC_RELAXED);
 }
 
-GQ_FN void gq_store_sign(uint32_t *sign, uint32_t value)
+GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
 {
-    __atomic_store_n(sign, value, __ATOMIC_RELAXED);
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
 /* Acquires, as on a GPU. */
@@ -200,7 +200,7 @@ GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
 }
 
 /* A host has no use for one store of both: the first is the later. */
-GQ_FN void gq_store_signs(uint32_t *first, uint32_t value, uint32_t second)
+GQ_FN void gq_store_pair(uint32_t *first, uint32_t value, uint32_t second)
 {
     __atomic_store_n(first + 1, second, __ATOMIC_RELAXED);
     __atomic_store_n(first, value, __ATOMIC_RELEASE);

@@ -39,8 +39,8 @@ GQ_FN void gq_fetch_cmds(struct gq_worker *w)
 
 /*
  * At the end of a round: CIDs for the commands that go next. They are loaded that early because a
- * load that is waited for between a look and its fence may wait for the look as well: a GPU counts
- * what is on its way, and has few counters.
+ * load that is waited for between a peeked and its fence may wait for the peeked as well: a GPU
+ * counts what is on its way, and has few counters.
  */
 GQ_FN void gq_fetch_cids(struct gq_worker *w)
 {
@@ -79,7 +79,7 @@ GQ_FN void gq_store_results(struct gq_worker *w, GQ_LANE_PARAM(struct gq_ended, 
     GQ_FOR_LANES(lane)
     {
         for (uint32_t h = 0; h < GQ_EACH; h++) {
-            if (h * w->group.lanes + lane < n && GQ_AT(ended).cmd[h] < GQ_SLOT_FREE)
+            if (h * w->group.lanes + lane < n && GQ_AT(ended).cmd[h] < GQ_TRACKER_FREE)
                 w->run->results[GQ_AT(ended).cmd[h]] = GQ_ENDED | GQ_AT(ended).status[h];
         }
     }
@@ -88,9 +88,9 @@ GQ_FN void gq_store_results(struct gq_worker *w, GQ_LANE_PARAM(struct gq_ended, 
 /* A round through the list of commands. The first only has them fetched. */
 GQ_FN enum gq_round gq_round(struct gq_worker *w)
 {
-    GQ_LANE_VAR(struct gq_peek, look);
+    GQ_LANE_VAR(struct gq_peek, peeked);
     GQ_LANE_VAR(struct gq_ended, ended);
-    uint32_t sent, looked, n;
+    uint32_t sent, n_peeked, n;
 
     if (w->fetched == 0 && w->share) {
         gq_fetch_cmds(w);
@@ -98,12 +98,12 @@ GQ_FN enum gq_round gq_round(struct gq_worker *w)
         return GQ_ROUND_BUSY;
     }
     sent = gq_reserve(w, w->fetched - w->sent);
-    looked = gq_peek(w, sent != 0, look);
+    n_peeked = gq_peek(w, sent != 0, peeked);
     if (sent) {
         gq_post_cmds(w, sent);
         gq_fetch_cmds(w);
     }
-    n = gq_publish_and_poll(w, sent, look, looked, ended);
+    n = gq_publish_and_poll(w, sent, peeked, n_peeked, ended);
     gq_fetch_cids(w);
     gq_store_results(w, ended, n);
     return gq_end_round(w, w->sent < w->share, sent || n);

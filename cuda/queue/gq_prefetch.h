@@ -43,38 +43,38 @@ struct gq_prefetch {
     uint32_t over;   /* prefetch warp: and nothing is stored any more */
 };
 
-/* By all lanes of a warp: has group number `group` been fed? Its words, and its results. */
-__device__ __forceinline__ bool gq_prefetch_has(const struct gq_prefetch *feed, uint32_t group)
+/* By all lanes of a warp: has group number `group` been prefetched? Its words, and its results. */
+__device__ __forceinline__ bool gq_prefetch_has(const struct gq_prefetch *prefetch, uint32_t group)
 {
-    bool has = GQ_UNIFORM32(gq_acquire_near(&feed->filled) != group);
+    bool has = GQ_UNIFORM32(gq_acquire_block(&prefetch->filled) != group);
 
     __syncwarp(); /* lane 0 has acquired for all */
     return has;
 }
 
-/* By one lane: read i of a group that was fed. */
-__device__ __forceinline__ struct gq_read gq_prefetch_read(const struct gq_prefetch *feed,
+/* By one lane: read i of a group that was prefetched. */
+__device__ __forceinline__ struct gq_read gq_prefetch_read(const struct gq_prefetch *prefetch,
                                                            uint32_t group, uint32_t i, bool desc)
 {
-    const uint64_t *words = &feed->words[group % GQ_PREFETCH_GROUPS][GQ_READ_WORDS * i];
+    const uint64_t *words = &prefetch->words[group % GQ_PREFETCH_GROUPS][GQ_READ_WORDS * i];
 
     return (struct gq_read){words[0], words[1], desc ? (uint32_t)words[2] : words[2]};
 }
 
 /* By all lanes of a warp: as many groups have been taken out of the ring. */
-__device__ __forceinline__ void gq_prefetch_took(struct gq_prefetch *feed, uint32_t groups)
+__device__ __forceinline__ void gq_prefetch_took(struct gq_prefetch *prefetch, uint32_t groups)
 {
     __syncwarp();
     if (gq_thread() == 0)
-        gq_release_near(&feed->taken, groups);
+        gq_release_block(&prefetch->taken, groups);
 }
 
-/* The same: nothing is fed and no result stored any more. Waits for what is on its way. */
-__device__ __forceinline__ void gq_prefetch_stop(struct gq_prefetch *feed)
+/* The same: nothing is prefetched and no result stored any more. Waits for what is on its way. */
+__device__ __forceinline__ void gq_prefetch_stop(struct gq_prefetch *prefetch)
 {
     if (gq_thread() == 0)
-        gq_release_near(&feed->stop, 1);
-    while (!GQ_UNIFORM32(gq_acquire_near(&feed->over)))
+        gq_release_block(&prefetch->stop, 1);
+    while (!GQ_UNIFORM32(gq_acquire_block(&prefetch->over)))
         ;
     __syncwarp();
 }

@@ -7,7 +7,7 @@
  * (gq_reads_protocol.h). A round:
  *
  *   reserve  how many commands can go now: free CIDs, what is ready
- *   look     the next CQEs are loaded; if something goes, nobody waits for them yet
+ *   peeked     the next CQEs are loaded; if something goes, nobody waits for them yet
  *   put      the lanes write that many SQEs side by side
  *   fetch    what goes next is loaded
  *   publish  one fence, then both doorbells
@@ -17,8 +17,8 @@
  *
  * Over a bus a round costs one round trip: the fence waits for CQEs, commands and SQEs at once, and
  * what completed is seen to while the controller has work again. A round that sends nothing has no
- * fence: its look waits for itself. CQ doorbells that could go alone wait for the next SQ doorbell,
- * for want of work, or until half of the CQ is owed.
+ * fence: its peeked waits for itself. CQ doorbells that could go alone wait for the next SQ
+ * doorbell, for want of work, or until half of the CQ is owed.
  *
  * At most depth - 1 commands are in flight. That bounds the CQ as well, and it keeps the SQ from
  * overrunning without looking at SQHD: a completed command was fetched, so tail - head as the
@@ -80,18 +80,18 @@ struct gq_worker {
     uint32_t share;  /* of the list, this group's */
     uint32_t fetched;       /* of the share, from its start */
     uint32_t sent;          /* commands */
-    uint32_t signs;         /* rounds that got on */
+    uint32_t progress;      /* rounds that got on */
     uint32_t cq_db_pending; /* completions taken since the last CQ doorbell */
     uint32_t outcome;
-    uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to look again */
+    uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to peeked again */
     uint32_t each;                             /* entries of a lane in a round, GQ_EACH at most */
-    uint32_t looks;                            /* CQEs that a round looks at that sends something */
+    uint32_t peeks;                            /* CQEs that a round peeks at that sends something */
     GQ_LANE_MEMBER(struct gq_lane_next, next); /* gq_list_protocol.h */
 };
 
 /* What completions tell of their commands. */
 struct gq_ended {
-    uint32_t cmd[GQ_EACH]; /* its index; at least GQ_SLOT_FREE: not to be believed */
+    uint32_t cmd[GQ_EACH]; /* its index; at least GQ_TRACKER_FREE: not to be believed */
     uint32_t tag[GQ_EACH]; /* as given to gq_post() */
     uint32_t status[GQ_EACH];
 };
@@ -144,10 +144,10 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->share = gq_share(run, rank);
     w->fetched = 0;
     w->sent = 0;
-    w->signs = 0;
+    w->progress = 0;
     w->cq_db_pending = state->cq_db_pending;
     w->each = GQ_EACH;
-    w->looks = w->each * group.lanes;
+    w->peeks = w->each * group.lanes;
     w->outcome = GQ_OUT_RUNNING;
     w->start_ns = GQ_SAME64(gq_clock_ns());
     w->now_ns = w->start_ns;
@@ -162,7 +162,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
         for (uint32_t first = 0; first < port->depth - 1; first += w->group.lanes) {
             uint32_t cid = first + lane;
 
-            port->slots[cid < port->depth - 1 ? cid : 0].cmd = GQ_SLOT_FREE;
+            port->trackers[cid < port->depth - 1 ? cid : 0].cmd = GQ_TRACKER_FREE;
         }
     }
 }
@@ -217,9 +217,9 @@ GQ_FN void gq_post(const struct gq_worker *w, uint32_t i, uint32_t cid, const st
 
     if (pos >= port->depth)
         pos -= port->depth;
-    port->slots[cid].cmd = index;
-    port->slots[cid].tag = tag;
-    port->slots[cid].sent_ns = w->now_ns;
+    port->trackers[cid].cmd = index;
+    port->trackers[cid].tag = tag;
+    port->trackers[cid].sent_ns = w->now_ns;
     gq_store_sqe(&port->sq[pos], w->run, cmd, cid);
 }
 
@@ -265,7 +265,7 @@ GQ_FN void gq_publish(struct gq_worker *w)
 }
 
 /* The CQ doorbell alone. It needs no fence: the lanes met after loads that acquired. */
-GQ_FN void gq_give_entries(struct gq_worker *w)
+GQ_FN void gq_ring_cq(struct gq_worker *w)
 {
     GQ_FOR_LANES(lane)
     {
@@ -277,24 +277,25 @@ GQ_FN void gq_give_entries(struct gq_worker *w)
 }
 
 /* Inside a region, of retire: what the CQE at a place says of its command. */
-GQ_FN void gq_find_slot(const struct gq_worker *w, uint32_t dw3, struct gq_ended *ended, uint32_t h)
+GQ_FN void gq_find_tracker(const struct gq_worker *w, uint32_t dw3, struct gq_ended *ended,
+                           uint32_t h)
 {
     const struct gq_port *port = w->port;
     uint32_t cid = dw3 & 0xffffu;
 
     if (cid < port->depth - 1) {
-        ended->cmd[h] = port->slots[cid].cmd;
-        ended->tag[h] = port->slots[cid].tag;
+        ended->cmd[h] = port->trackers[cid].cmd;
+        ended->tag[h] = port->trackers[cid].tag;
     }
     ended->status[h] = NVME_STATUS(dw3 >> 16);
 }
 
 /*
- * Place i of the look has the i-th of n completions: finds its command. A CID that is not in
+ * Place i of the peeked has the i-th of n completions: finds its command. A CID that is not in
  * flight, or comes twice, means that the controller and this queue no longer agree: nothing it says
  * later can be believed.
  */
-GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look), uint32_t n,
+GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked), uint32_t n,
                        GQ_LANE_OUT(struct gq_ended, ended))
 {
     const struct gq_port *port = w->port;
@@ -303,29 +304,29 @@ GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look),
     GQ_FOR_LANES(lane)
     {
         for (uint32_t h = 0; h < w->each; h++) {
-            GQ_AT(ended).cmd[h] = GQ_SLOT_FREE;
+            GQ_AT(ended).cmd[h] = GQ_TRACKER_FREE;
             if (h * w->group.lanes + lane < n) {
-                gq_find_slot(w, GQ_AT(look).dw3[h], &GQ_AT(ended), h);
-                GQ_AT(bad) |= GQ_AT(ended).cmd[h] >= GQ_SLOT_FREE;
+                gq_find_tracker(w, GQ_AT(peeked).dw3[h], &GQ_AT(ended), h);
+                GQ_AT(bad) |= GQ_AT(ended).cmd[h] >= GQ_TRACKER_FREE;
             }
         }
     }
-    /* Each place signs the slot it frees: of two with the same CID, one signature stays. */
+    /* Each place progress the slot it frees: of two with the same CID, one signature stays. */
     GQ_FOR_LANES(lane)
     {
         for (uint32_t h = 0; h < w->each; h++) {
-            if (GQ_AT(ended).cmd[h] < GQ_SLOT_FREE)
-                port->slots[GQ_AT(look).dw3[h] & 0xffffu].cmd =
-                    GQ_SLOT_FREE + h * w->group.lanes + lane;
+            if (GQ_AT(ended).cmd[h] < GQ_TRACKER_FREE)
+                port->trackers[GQ_AT(peeked).dw3[h] & 0xffffu].cmd =
+                    GQ_TRACKER_FREE + h * w->group.lanes + lane;
         }
     }
     GQ_FOR_LANES(lane)
     {
         for (uint32_t h = 0; h < w->each; h++) {
-            uint32_t cid = GQ_AT(look).dw3[h] & 0xffffu, i = h * w->group.lanes + lane;
+            uint32_t cid = GQ_AT(peeked).dw3[h] & 0xffffu, i = h * w->group.lanes + lane;
 
-            if (GQ_AT(ended).cmd[h] < GQ_SLOT_FREE) {
-                GQ_AT(bad) |= port->slots[cid].cmd != GQ_SLOT_FREE + i;
+            if (GQ_AT(ended).cmd[h] < GQ_TRACKER_FREE) {
+                GQ_AT(bad) |= port->trackers[cid].cmd != GQ_TRACKER_FREE + i;
                 port->free_cids[w->n_free + i] = cid;
             }
         }
@@ -340,10 +341,10 @@ GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look),
  * Loads the next CQEs, place by place; returns how many. sends: the round has something to publish,
  * whose fence these loads wait for. Otherwise each waits for itself, so a lane loads one.
  */
-GQ_FN uint32_t gq_peek(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct gq_peek, look))
+GQ_FN uint32_t gq_peek(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct gq_peek, peeked))
 {
     const struct gq_port *port = w->port;
-    uint32_t in_flight = gq_in_flight(w), n = sends ? w->looks : w->group.lanes;
+    uint32_t in_flight = gq_in_flight(w), n = sends ? w->peeks : w->group.lanes;
 
     n = in_flight < n ? in_flight : n;
     if (n == 0)
@@ -356,16 +357,16 @@ GQ_FN uint32_t gq_peek(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct
             if (i < n) {
                 const struct nvme_cqe *cqe = &port->cq[pos < port->depth ? pos : pos - port->depth];
 
-                GQ_AT(look).dw3[h] = sends || h > 0 ? gq_peek_cqe(cqe) : gq_load_cqe(cqe);
+                GQ_AT(peeked).dw3[h] = sends || h > 0 ? gq_peek_cqe(cqe) : gq_load_cqe(cqe);
             }
         }
     }
     return n;
 }
 
-/* How many of the `looked` CQEs are new. */
-GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look),
-                            uint32_t looked)
+/* How many of the `n_peeked` CQEs are new. */
+GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked),
+                            uint32_t n_peeked)
 {
     uint32_t n = 0;
 
@@ -377,18 +378,18 @@ GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_p
             uint32_t i = h * w->group.lanes + lane;
             uint32_t phase = w->cq_head + i < w->port->depth ? w->phase : w->phase ^ 1;
 
-            GQ_AT(is_new) = i < looked && NVME_CQE_PHASE(GQ_AT(look).dw3[h] >> 16) == phase;
+            GQ_AT(is_new) = i < n_peeked && NVME_CQE_PHASE(GQ_AT(peeked).dw3[h] >> 16) == phase;
         }
         n += n == h * w->group.lanes ? gq_prefix_ones(GQ_BALLOT(is_new)) : 0;
     }
     return n;
 }
 
-/* Of `looked` CQEs. Returns how many commands completed, and the i-th of them at place i. */
-GQ_FN uint32_t gq_poll(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look), uint32_t looked,
-                       GQ_LANE_OUT(struct gq_ended, ended))
+/* Of `n_peeked` CQEs. Returns how many commands completed, and the i-th of them at place i. */
+GQ_FN uint32_t gq_poll(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked),
+                       uint32_t n_peeked, GQ_LANE_OUT(struct gq_ended, ended))
 {
-    uint32_t depth = w->port->depth, n = looked ? gq_count_new(w, look, looked) : 0;
+    uint32_t depth = w->port->depth, n = n_peeked ? gq_count_new(w, peeked, n_peeked) : 0;
 
     if (n == 0)
         return 0;
@@ -398,26 +399,26 @@ GQ_FN uint32_t gq_poll(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, look),
         w->phase ^= 1;
     }
     w->cq_db_pending += n;
-    gq_complete(w, look, n, ended);
+    gq_complete(w, peeked, n, ended);
     return n;
 }
 
 /*
- * The second half of a round that has put `sent` commands and looked at `looked` CQEs before that.
- * The doorbells go first, so that the controller has work meanwhile. CQ doorbells that could go
- * alone wait: see above.
+ * The second half of a round that has put `sent` commands and n_peeked at `n_peeked` CQEs before
+ * that. The doorbells go first, so that the controller has work meanwhile. CQ doorbells that could
+ * go alone wait: see above.
  */
 GQ_FN uint32_t gq_publish_and_poll(struct gq_worker *w, uint32_t sent,
-                                   GQ_LANE_PARAM(struct gq_peek, look), uint32_t looked,
+                                   GQ_LANE_PARAM(struct gq_peek, peeked), uint32_t n_peeked,
                                    GQ_LANE_OUT(struct gq_ended, ended))
 {
     uint32_t n;
 
     if (sent)
         gq_publish(w);
-    n = gq_poll(w, look, looked, ended);
+    n = gq_poll(w, peeked, n_peeked, ended);
     if (!sent && w->cq_db_pending && (n == 0 || w->cq_db_pending >= w->port->depth / 2))
-        gq_give_entries(w);
+        gq_ring_cq(w);
     return n;
 }
 
@@ -432,8 +433,8 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
         for (uint32_t first = 0; first < port->depth - 1; first += w->group.lanes) {
             uint32_t cid = first + lane;
 
-            if (cid < port->depth - 1 && port->slots[cid].cmd < GQ_SLOT_FREE &&
-                w->now_ns - port->slots[cid].sent_ns >= w->run->command_ns)
+            if (cid < port->depth - 1 && port->trackers[cid].cmd < GQ_TRACKER_FREE &&
+                w->now_ns - port->trackers[cid].sent_ns >= w->run->command_ns)
                 GQ_AT(late) = 1;
         }
     }
@@ -441,10 +442,10 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
 }
 
 /*
- * What the host wants, GQ_FLAG_*. All groups look at the same word, and a GPU fetches a word of
+ * What the host wants, GQ_FLAG_*. All groups peeked at the same word, and a GPU fetches a word of
  * host memory for one of them after the other, a microsecond each: 30 M commands a second was all
- * that any number of groups could do when they looked in every round. So they look now and then,
- * and tell the host in turn that they get on.
+ * that any number of groups could do when they n_peeked in every round. So they peeked now and
+ * then, and tell the host in turn that they get on.
  */
 GQ_FN uint32_t gq_flags(struct gq_worker *w)
 {
@@ -461,15 +462,15 @@ GQ_FN uint32_t gq_flags(struct gq_worker *w)
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            gq_store_sign(&w->state->signs, w->signs);
+            gq_store_relaxed(&w->state->progress, w->progress);
     }
     return GQ_SAME32(flags);
 }
 
 /*
  * A cancelled group sends no more and drains; a deadline makes it leave with what is in flight, and
- * so does the host before a reset, which ends commands that are overdue as well: hence the look at
- * the flags before a deadline is blamed.
+ * so does the host before a reset, which ends commands that are overdue as well: hence the peeked
+ * at the flags before a deadline is blamed.
  */
 GQ_FN void gq_watch(struct gq_worker *w)
 {
@@ -498,7 +499,7 @@ GQ_FN void gq_watch(struct gq_worker *w)
 /* The end of a round. left: not all is sent; busy: something was done. */
 GQ_FN enum gq_round gq_end_round(struct gq_worker *w, bool left, bool busy)
 {
-    w->signs += busy;
+    w->progress += busy;
     if (gq_in_flight(w) == 0 && !left && w->outcome != GQ_OUT_BROKEN) {
         w->outcome = GQ_OUT_DONE;
         return GQ_ROUND_ENDED;
@@ -520,7 +521,7 @@ GQ_FN void gq_end(struct gq_worker *w)
     struct gq_state *state = w->state;
 
     if (w->cq_db_pending)
-        gq_give_entries(w);
+        gq_ring_cq(w);
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
@@ -530,9 +531,9 @@ GQ_FN void gq_end(struct gq_worker *w)
             state->cq_db_pending = 0;
             state->in_flight = gq_in_flight(w);
             state->sent = w->sent;
-            state->signs = w->signs;
+            state->progress = w->progress;
             gq_fence_results();
-            gq_store_sign(&state->outcome, w->outcome);
+            gq_store_relaxed(&state->outcome, w->outcome);
         }
     }
 }

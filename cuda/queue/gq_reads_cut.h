@@ -48,8 +48,8 @@ struct gq_reader {
     struct gq_worker w;
     const struct gq_reads *reads;
 #ifdef __CUDACC__
-    struct gq_prefetch *feed; /* who feeds the lanes; NULL: they load for themselves */
-    uint32_t fed;             /* groups that were taken from there */
+    struct gq_prefetch *prefetch; /* who feeds the lanes; NULL: they load for themselves */
+    uint32_t prefetched;          /* groups that were taken from there */
 #endif
     uint32_t next;       /* of the group's share: handed to lanes so far; the next are held, */
     uint32_t held_first; /* lane i has number held_first + i, */
@@ -113,10 +113,10 @@ GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
 }
 
 /* Does another warp load the list? */
-GQ_FN bool gq_is_fed(const struct gq_reader *r)
+GQ_FN bool gq_is_prefetched(const struct gq_reader *r)
 {
 #ifdef __CUDACC__
-    return r->feed != NULL;
+    return r->prefetch != NULL;
 #else
     (void)r;
     return false;
@@ -127,14 +127,15 @@ GQ_FN bool gq_is_fed(const struct gq_reader *r)
  * By all lanes: the next n neighbours, each lane's read being ahead of it then. 0: they have not
  * come yet.
  */
-GQ_FN uint32_t gq_take_fed(struct gq_reader *r, uint32_t n)
+GQ_FN uint32_t gq_take_prefetched(struct gq_reader *r, uint32_t n)
 {
 #ifdef __CUDACC__
-    if (n == 0 || !gq_prefetch_has(r->feed, r->fed))
+    if (n == 0 || !gq_prefetch_has(r->prefetch, r->prefetched))
         return 0;
     if (r->w.group.rank < n)
-        r->ahead = gq_prefetch_read(r->feed, r->fed, r->w.group.rank, r->reads->desc != NULL);
-    gq_prefetch_took(r->feed, ++r->fed);
+        r->ahead =
+            gq_prefetch_read(r->prefetch, r->prefetched, r->w.group.rank, r->reads->desc != NULL);
+    gq_prefetch_took(r->prefetch, ++r->prefetched);
     return n;
 #else
     (void)r;
@@ -147,8 +148,8 @@ GQ_FN uint32_t gq_take_fed(struct gq_reader *r, uint32_t n)
 GQ_FN void gq_stop_prefetch(struct gq_reader *r)
 {
 #ifdef __CUDACC__
-    if (r->feed)
-        gq_prefetch_stop(r->feed);
+    if (r->prefetch)
+        gq_prefetch_stop(r->prefetch);
 #else
     (void)r;
 #endif
@@ -311,8 +312,8 @@ GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uin
 
 /*
  * The read becomes the lane's: a copy, whatever is written to the list since, for the lanes have
- * met after it was loaded. One that was asked for has its result now, or had it when it was fed,
- * unless it fails: whoever finds that out has met this lane since.
+ * met after it was loaded. One that was asked for has its result now, or had it when it was
+ * prefetched, unless it fails: whoever finds that out has met this lane since.
  */
 GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read *read,
                         uint32_t index)
@@ -333,7 +334,7 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read
     cur->at = reads->target.head + read->at;
     cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
     GQ_AT(r->bytes) += cur->left;
-    if (reads->desc && !(gq_is_fed(r) && gq_prefetch_answers(reads)))
+    if (reads->desc && !(gq_is_prefetched(r) && gq_prefetch_answers(reads)))
         reads->desc[cur->index].result = (int32_t)cur->left;
 }
 

@@ -1,7 +1,7 @@
 /*
  * How a group of lanes gets at its share of a list of reads: neighbours come together, one for each
  * lane, and are handed out to lanes that have none. They are loaded by the lanes themselves while
- * those before them are handed out, or fed by another warp (gq_prefetch.h).
+ * those before them are handed out, or prefetched by another warp (gq_prefetch.h).
  *
  * Every function is called by all lanes of the group together, but where it says otherwise.
  */
@@ -19,12 +19,12 @@ GQ_FN uint32_t gq_neighbours(const struct gq_worker *w, uint32_t first)
     return n < w->share - first ? n : w->share - first;
 }
 
-/* Loads the neighbours that come next, unless they are on their way or fed. */
+/* Loads the neighbours that come next, unless they are on their way or prefetched. */
 GQ_FN void gq_fetch(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
 
-    if (r->coming || gq_is_fed(r))
+    if (r->coming || gq_is_prefetched(r))
         return;
     r->coming = gq_neighbours(w, r->held_end);
     GQ_FOR_LANES(lane)
@@ -39,8 +39,8 @@ GQ_FN bool gq_turn_over(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
 
-    if (gq_is_fed(r))
-        r->coming = gq_take_fed(r, gq_neighbours(w, r->held_end));
+    if (gq_is_prefetched(r))
+        r->coming = gq_take_prefetched(r, gq_neighbours(w, r->held_end));
     if (!r->coming)
         return false;
     GQ_FOR_LANES(lane)

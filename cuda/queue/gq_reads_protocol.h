@@ -5,7 +5,7 @@
  * Each lane works at a read of its own, and has the next command of it ready before it can go. A
  * round:
  *
- *   look     the next CQEs are loaded, as for lists of commands
+ *   peeked     the next CQEs are loaded, as for lists of commands
  *   put      the ready commands go to the ring, as many as there are free CIDs
  *   fetch    the next reads of the group's share are loaded, one for each lane, unless another
  *            warp has done that
@@ -16,9 +16,9 @@
  *            zeros are written by all
  *   watch    flags of the host, deadlines
  *
- * Where all that a round looked at had ended, and the controller has more to do, the next one does
- * not look and publishes nothing: on a link that is full of short reads a fence takes ten times as
- * long as making commands does.
+ * Where all that a round n_peeked at had ended, and the controller has more to do, the next one
+ * does not peeked and publishes nothing: on a link that is full of short reads a fence takes ten
+ * times as long as making commands does.
  *
  * Reads, CQEs and SQEs are on their way over the bus while the fence waits for all of them, and
  * commands are made while the controller has work, so a round costs hardly more than one trip.
@@ -48,11 +48,11 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
 
     gq_begin(w, group, run, port, state, rank);
     w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* one of the round before, one of this */
-    w->looks = group.lanes;
+    w->peeks = group.lanes;
     r->reads = reads;
 #ifdef __CUDACC__
-    r->feed = NULL;
-    r->fed = 0;
+    r->prefetch = NULL;
+    r->prefetched = 0;
 #endif
     r->next = r->held_first = r->held_end = r->coming = 0;
     r->ready_lanes = r->going = r->put = 0;
@@ -133,7 +133,7 @@ GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended),
         for (uint32_t h = 0; h < w->each; h++) {
             uint32_t status = GQ_AT(ended).status[h], tag = GQ_AT(ended).tag[h];
 
-            if (h * w->group.lanes + lane >= n || GQ_AT(ended).cmd[h] >= GQ_SLOT_FREE)
+            if (h * w->group.lanes + lane >= n || GQ_AT(ended).cmd[h] >= GQ_TRACKER_FREE)
                 continue;
             if (status)
                 gq_refuse_read(r, lane, GQ_AT(ended).cmd[h], status);
@@ -203,8 +203,8 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
 
 /*
  * At the end of a round: what goes in the next, whether that is a whole one, and by which CIDs.
- * They are loaded that early since a load that is waited for between a look and its fence waits for
- * the look as well: what a warp has asked for comes in that order.
+ * They are loaded that early since a load that is waited for between a peeked and its fence waits
+ * for the peeked as well: what a warp has asked for comes in that order.
  */
 GQ_FN void gq_line_up(struct gq_reader *r)
 {
@@ -218,7 +218,7 @@ GQ_FN void gq_line_up(struct gq_reader *r)
     r->ready_lanes = GQ_BALLOT(is_ready);
     r->going = gq_reserve(w, gq_count_ones(r->ready_lanes));
     r->holds_back =
-        !r->holds_back && w->looks > w->group.lanes && w->sent && r->going && r->next != w->share;
+        !r->holds_back && w->peeks > w->group.lanes && w->sent && r->going && r->next != w->share;
     GQ_FOR_LANES(lane)
     {
         uint32_t i = gq_ones_before(r->ready_lanes, lane);
@@ -280,17 +280,17 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 }
 
 /* Tells the controller what was put, takes and settles what has ended: how many. */
-GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, look),
-                           uint32_t looked)
+GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, peeked),
+                           uint32_t n_peeked)
 {
     struct gq_worker *w = &r->w;
     GQ_LANE_VAR(struct gq_ended, ended);
     uint32_t n;
 
-    n = gq_publish_and_poll(w, r->put, look, looked, ended);
+    n = gq_publish_and_poll(w, r->put, peeked, n_peeked, ended);
     r->put = 0;
-    /* What a look in vain brings over the bus is no data. */
-    w->looks = w->group.lanes * (n == looked ? w->each : n / w->group.lanes + 1);
+    /* What a peeked in vain brings over the bus is no data. */
+    w->peeks = w->group.lanes * (n == n_peeked ? w->each : n / w->group.lanes + 1);
     if (n)
         gq_settle(r, ended, n);
     return n;
@@ -303,7 +303,7 @@ GQ_FN enum gq_round gq_watch_reads(struct gq_reader *r, bool busy)
     uint64_t flags_ns = w->flags_ns;
     enum gq_round round = gq_end_round(w, gq_reads_left(r), busy);
 
-    /* As often as the host's flags are looked at, and what is in flight ends as always. */
+    /* As often as the host's flags are n_peeked at, and what is in flight ends as always. */
     if (r->reads->most && w->flags_ns != flags_ns && w->outcome == GQ_OUT_RUNNING &&
         gq_bytes_taken(r) > r->reads->most)
         gq_drop_reads(r, GQ_READ_OVER);
@@ -313,19 +313,19 @@ GQ_FN enum gq_round gq_watch_reads(struct gq_reader *r, bool busy)
 GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(struct gq_peek, look);
+    GQ_LANE_VAR(struct gq_peek, peeked);
     bool whole = !r->holds_back, sends = r->put || r->going, made;
-    uint32_t looked = whole ? gq_peek(w, sends, look) : 0, n;
+    uint32_t n_peeked = whole ? gq_peek(w, sends, peeked) : 0, n;
     enum gq_round round = GQ_ROUND_BUSY;
 
     if (r->going)
         gq_post_ready(r);
     gq_fetch(r);
-    n = whole ? gq_exchange(r, look, looked) : 0;
+    n = whole ? gq_exchange(r, peeked, n_peeked) : 0;
     made = gq_prepare(r);
-    /* The first commands of a run wait for no look at the clock: what was made goes first. */
-    if (made && w->signs == 0 && !sends)
-        w->signs = 1;
+    /* The first commands of a run wait for no peeked at the clock: what was made goes first. */
+    if (made && w->progress == 0 && !sends)
+        w->progress = 1;
     else if (whole)
         round = gq_watch_reads(r, sends || n || made);
     gq_line_up(r);
@@ -342,8 +342,8 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
         for (uint32_t first = 0; first < w->port->depth - 1; first += w->group.lanes) {
             uint32_t cid = first + lane;
 
-            if (cid < w->port->depth - 1 && w->port->slots[cid].cmd < GQ_SLOT_FREE)
-                gq_fail_read(r, lane, w->port->slots[cid].cmd, GQ_READ_LOST);
+            if (cid < w->port->depth - 1 && w->port->trackers[cid].cmd < GQ_TRACKER_FREE)
+                gq_fail_read(r, lane, w->port->trackers[cid].cmd, GQ_READ_LOST);
         }
         if (GQ_AT(r->lane_state) == GQ_LANE_WAITING)
             gq_fail_read(r, lane, GQ_AT(r->cur).index, GQ_READ_LOST);
@@ -352,7 +352,7 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
 }
 
 /* What the state tells of reads, for a host that asks: before gq_reads_end(), by a whole group. */
-GQ_FN void gq_tell_reads(struct gq_reader *r)
+GQ_FN void gq_report_reads(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
     uint32_t bad = GQ_NO_READ, status_of = GQ_NO_READ, status = 0, mask;

@@ -83,14 +83,14 @@ GQ_FN void gq_single_start(struct gq_single *s)
 }
 
 /* In front of the fence: the completion before this command has been seen. */
-GQ_FN void gq_single_give(const struct gq_single *s)
+GQ_FN void gq_single_ring_cq(const struct gq_single *s)
 {
     if (s->at.cq_db_pending)
         gq_store_doorbell(s->port->cq_doorbell, s->at.entry);
 }
 
 /* Behind the fence. */
-GQ_FN void gq_single_ring(const struct gq_single *s)
+GQ_FN void gq_single_ring_sq(const struct gq_single *s)
 {
     uint32_t next = s->at.entry + 1;
 
@@ -103,13 +103,13 @@ GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
 {
     gq_single_start(s);
     gq_store_sqe(&s->port->sq[s->at.entry], s->run, cmd, s->at.entry);
-    gq_single_give(s);
+    gq_single_ring_cq(s);
     gq_fence_entries();
-    gq_single_ring(s);
+    gq_single_ring_sq(s);
 }
 
 /* A CQE is there. */
-GQ_FN void gq_single_seen(struct gq_single *s, uint32_t dw3)
+GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 {
     s->status = NVME_STATUS(dw3 >> 16);
     s->outcome = (dw3 & 0xffffu) == s->at.entry ? GQ_OUT_DONE : GQ_OUT_BROKEN;
@@ -150,13 +150,13 @@ GQ_FN void gq_single_watch(struct gq_single *s, uint64_t now)
 }
 
 /* Returns s->outcome. The clock is on its way while the CQE is, and tells the time before it. */
-GQ_FN uint32_t gq_single_peek(struct gq_single *s)
+GQ_FN uint32_t gq_single_poll(struct gq_single *s)
 {
     uint64_t now = gq_clock_ns();
     uint32_t dw3 = gq_load_cqe(&s->port->cq[s->at.entry]);
 
     if (NVME_CQE_PHASE(dw3 >> 16) == s->at.phase)
-        gq_single_seen(s, dw3);
+        gq_single_take_cqe(s, dw3);
     else
         gq_single_watch(s, now);
     return s->outcome;
@@ -166,8 +166,8 @@ GQ_FN uint32_t gq_single_peek(struct gq_single *s)
  * The only command of a list, on a queue that the host keeps (gq_state). What else the run tells,
  * the host works out: so that the end of the command is one store, and waits for nothing.
  *
- *   who drives   gq_single_send(), gq_single_peek() until it has ended, gq_single_tell()
- *   the host     gq_single_take(), when it has seen the outcome
+ *   who drives   gq_single_send(), gq_single_poll() until it has ended, gq_single_report()
+ *   the host     gq_single_complete(), when it has seen the outcome
  */
 
 /*
@@ -181,28 +181,28 @@ GQ_FN bool gq_single_suits(const struct gq_run *run, const struct gq_port *port,
 }
 
 /* The command in flight, for who recovers the queue: as the slots of a round. */
-GQ_FN void gq_single_note(const struct gq_single *s)
+GQ_FN void gq_single_track(const struct gq_single *s)
 {
     for (uint32_t cid = 0; cid < s->port->depth - 1; cid++)
-        s->port->slots[cid].cmd = GQ_SLOT_FREE;
-    s->port->slots[s->at.entry].cmd = 0;
+        s->port->trackers[cid].cmd = GQ_TRACKER_FREE;
+    s->port->trackers[s->at.entry].cmd = 0;
 }
 
 /*
  * The outcome, and the status. What this lane stored for others to see was fenced before the
  * doorbell, but for the note of a command that is lost.
  */
-GQ_FN void gq_single_tell(const struct gq_single *s, struct gq_state *state)
+GQ_FN void gq_single_report(const struct gq_single *s, struct gq_state *state)
 {
     if (s->outcome == GQ_OUT_TIMED_OUT || s->outcome == GQ_OUT_LEFT) {
-        gq_single_note(s);
+        gq_single_track(s);
         gq_fence_results();
     }
-    gq_store_signs(&state->outcome, s->outcome, s->status);
+    gq_store_pair(&state->outcome, s->outcome, s->status);
 }
 
 /* state as it was before the run, but for outcome and status. */
-GQ_FN void gq_single_take(struct gq_state *state, uint32_t *result)
+GQ_FN void gq_single_complete(struct gq_state *state, uint32_t *result)
 {
     bool done = state->outcome == GQ_OUT_DONE, seen = done || state->outcome == GQ_OUT_BROKEN;
 

@@ -28,15 +28,15 @@ static_assert(sizeof(struct gq_cmd) == 32, "a warp reads 32 commands as 1 KiB");
 #define GQ_ENDED   0x80000000u
 
 /* Bytes to copy beside the commands, between staging and buffer, or zeros to write. */
-struct gq_piece {
+struct gq_copy {
     uint64_t dst;
     uint64_t src; /* 0: zeros */
     uint64_t len;
-    uint32_t cmd; /* copied only when this command succeeded; GQ_PIECE_ALWAYS: in any case */
+    uint32_t cmd; /* copied only when this command succeeded; GQ_COPY_ALWAYS: in any case */
     uint32_t reserved;
 };
-static_assert(sizeof(struct gq_piece) == 32, "pieces are read by a kernel");
-#define GQ_PIECE_ALWAYS UINT32_MAX
+static_assert(sizeof(struct gq_copy) == 32, "pieces are read by a kernel");
+#define GQ_COPY_ALWAYS UINT32_MAX
 
 /* Bits of the word behind gq_run.flags, set by the host while a run is under way. */
 #define GQ_FLAG_CANCEL 1u /* send no more, drain, end */
@@ -66,12 +66,12 @@ struct gq_run {
 };
 
 /* A command in flight, found by its CID. */
-struct gq_slot {
+struct gq_tracker {
     uint64_t sent_ns;
-    uint32_t cmd; /* index in the list, or at least GQ_SLOT_FREE */
+    uint32_t cmd; /* index in the list, or at least GQ_TRACKER_FREE */
     uint32_t tag; /* of whoever sent it */
 };
-#define GQ_SLOT_FREE 0xf0000000u
+#define GQ_TRACKER_FREE 0xf0000000u
 
 /* A queue pair, at the addresses by which its driver reaches it. */
 struct gq_port {
@@ -79,8 +79,8 @@ struct gq_port {
     struct nvme_cqe *cq;
     volatile uint32_t *sq_doorbell;
     volatile uint32_t *cq_doorbell;
-    struct gq_slot *slots; /* depth - 1, indexed by CID */
-    uint32_t *free_cids;   /* stack of depth - 1 */
+    struct gq_tracker *trackers; /* depth - 1, indexed by CID */
+    uint32_t *free_cids;         /* stack of depth - 1 */
     uint32_t depth;
     uint32_t reserved;
 };
@@ -104,10 +104,10 @@ struct gq_state {
     uint32_t in_flight;
     uint32_t sent; /* commands sent by this run */
     uint32_t outcome;
-    /* Beside it: of the one command of a list (gq_single_tell), or, of a run of reads, below. */
+    /* Beside it: of the one command of a list (gq_single_report), or, of a run of reads, below. */
     uint32_t status;
-    uint32_t signs; /* of life: changes once in a while as long as the run gets on */
-    /* Of a run of reads that has ended, where the host asks (gq_tell_reads). */
+    uint32_t progress; /* of life: changes once in a while as long as the run gets on */
+    /* Of a run of reads that has ended, where the host asks (gq_report_reads). */
     uint32_t status_of; /* the index of the first read in the list with a status: it is `status` */
     uint64_t bytes;     /* that the reads have which this run has taken on */
     uint32_t bad; /* the lowest index of a read that has not all its bytes; UINT32_MAX: none */

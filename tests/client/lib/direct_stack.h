@@ -26,7 +26,7 @@ struct alignas(4096) Page {
 struct Rings {
     std::vector<nvme_sqe> sq;
     std::vector<nvme_cqe> cq;
-    std::vector<gq_slot> slots;
+    std::vector<gq_tracker> slots;
     std::vector<uint32_t> free_cids;
     uint32_t sq_doorbell = 0, cq_doorbell = 0;
     uint32_t head = 0, posted = 0; // the controller's

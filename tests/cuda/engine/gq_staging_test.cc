@@ -118,10 +118,10 @@ extern "C" int __wrap_madvise(void *addr, size_t len, int advice)
     return -1;
 }
 
-extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsigned slots,
+extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsigned max_runs,
                                    gq_exec **out, char *, size_t)
 {
-    int err = gq_cpu_open(c, opts, slots, out);
+    int err = gq_cpu_open(c, opts, max_runs, out);
 
     if (err)
         return err;

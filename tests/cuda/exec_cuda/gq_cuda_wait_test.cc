@@ -23,7 +23,7 @@ extern "C" cudaError_t __wrap_cudaStreamQuery(cudaStream_t)
     return query();
 }
 
-extern "C" cudaError_t __wrap_gq_kernel_pieces(const gq_piece *, uint32_t, const uint32_t *,
+extern "C" cudaError_t __wrap_gq_kernel_copies(const gq_copy *, uint32_t, const uint32_t *,
                                                cudaStream_t)
 {
     moves++;
@@ -39,11 +39,11 @@ class GqCudaWait : public testing::Test
     GqCudaWait()
     {
         queries = moves = 0;
-        cu->slots[0].flags = &flags;
+        cu->runs[0].flags = &flags;
         l.states = &state;
         l.run.n_queues = 1;
         l.run.command_ns = 60000000000u;
-        chunk.n_cmds = chunk.n_pieces = 1;
+        chunk.n_cmds = chunk.n_copies = 1;
     }
 
     int wait()
@@ -58,7 +58,7 @@ class GqCudaWait : public testing::Test
     gq_chunk chunk = {};
 };
 
-TEST_F(GqCudaWait, MovesThePiecesOfAReadWhenItsQueuesHaveEnded)
+TEST_F(GqCudaWait, MovesTheCopiesOfAReadWhenItsQueuesHaveEnded)
 {
     state.outcome = GQ_OUT_DONE;
     query = [] {
@@ -67,11 +67,11 @@ TEST_F(GqCudaWait, MovesThePiecesOfAReadWhenItsQueuesHaveEnded)
     };
     EXPECT_EQ(wait(), 0);
     EXPECT_EQ(moves, 1u);
-    EXPECT_EQ(queries, 3u) << "the pieces are waited for";
+    EXPECT_EQ(queries, 3u) << "the copies are waited for";
 }
 
 /* The wait looks at the queues, and then asks CUDA: the kernel ends in between. */
-TEST_F(GqCudaWait, MovesThePiecesOfAKernelThatEndsBetweenTwoLooks)
+TEST_F(GqCudaWait, MovesTheCopiesOfAKernelThatEndsBetweenTwoLooks)
 {
     query = [this] {
         state.outcome = GQ_OUT_DONE;
@@ -88,7 +88,7 @@ TEST_F(GqCudaWait, MovesNothingBehindKernelsThatWereNotLaunched)
     EXPECT_EQ(moves, 0u);
 }
 
-TEST_F(GqCudaWait, LeavesThePiecesOfAWriteInFrontOfItsCommands)
+TEST_F(GqCudaWait, LeavesTheCopiesOfAWriteInFrontOfItsCommands)
 {
     l.is_write = true;
     state.outcome = GQ_OUT_DONE;

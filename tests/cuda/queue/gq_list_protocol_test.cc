@@ -42,7 +42,7 @@ struct Controller : nvme_transport {
     std::vector<nvme_cqe> cq;
     uint32_t sq_doorbell, cq_doorbell, head, tail, phase = 1, flags = 0;
     std::vector<uint16_t> completed;
-    std::vector<gq_slot> slots;
+    std::vector<gq_tracker> slots;
     std::vector<uint32_t> free_cids, results, seen;
     std::vector<gq_cmd> cmds;
     gq_state state = {};

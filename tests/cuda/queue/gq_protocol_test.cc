@@ -23,7 +23,7 @@ struct Ring : nvme_transport {
     nvme_sqe sq[4] = {};
     nvme_cqe cq[4] = {};
     uint32_t sq_doorbell = 0, cq_doorbell = 0;
-    gq_slot slots[3] = {};
+    gq_tracker slots[3] = {};
     uint32_t free_cids[3] = {};
     gq_cmd cmds[3] = {};
     uint32_t results[3] = {};

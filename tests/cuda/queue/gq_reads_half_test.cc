@@ -167,7 +167,7 @@ class Drive : public reads_rig
     gq_file_extent extent_ = {0, 0};
     std::vector<nvme_sqe> sq_ = std::vector<nvme_sqe>(kDepth), held_;
     std::vector<nvme_cqe> cq_ = std::vector<nvme_cqe>(kDepth);
-    std::vector<gq_slot> slots_ = std::vector<gq_slot>(kDepth - 1);
+    std::vector<gq_tracker> slots_ = std::vector<gq_tracker>(kDepth - 1);
     std::vector<uint32_t> free_cids_ = std::vector<uint32_t>(kDepth - 1);
     uint32_t sq_doorbell_ = 0, cq_doorbell_ = 0, head_ = 0, posted_ = 0, seen_ = 0;
     std::mt19937 random_{1};

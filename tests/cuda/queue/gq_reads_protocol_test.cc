@@ -26,7 +26,7 @@ struct Queue {
     nvme_sqe sq[kDepth] = {};
     nvme_cqe cq[kDepth] = {};
     uint32_t sq_doorbell = 0, cq_doorbell = 0;
-    gq_slot slots[kDepth - 1] = {};
+    gq_tracker slots[kDepth - 1] = {};
     uint32_t free_cids[kDepth - 1] = {};
     uint32_t head = 0, posted = 0;
     gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};

@@ -13,7 +13,7 @@ void single_rig_command(struct single_rig *r, const struct gq_cmd *cmd)
         .at = {.entry = r->entry, .phase = r->phase, .cq_db_pending = r->cq_db_pending}};
 
     gq_single_send(&s, cmd);
-    while (gq_single_peek(&s) == GQ_OUT_RUNNING)
+    while (gq_single_poll(&s) == GQ_OUT_RUNNING)
         sched_yield();
     r->entry = s.at.entry;
     r->phase = s.at.phase;

@@ -26,7 +26,7 @@ struct Drive : nvme_transport {
     uint32_t valid = kValid, lease = kValid;
     uint16_t status = 0, cid_error = 0;
     bool mute = false, alone = true; /* each command, and its completion given back */
-    gq_slot slots[kDepth - 1] = {};
+    gq_tracker slots[kDepth - 1] = {};
     uint32_t free_cids[kDepth - 1] = {}, results[2] = {}, flags = 0, cancel = 0;
     gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     uint64_t plain = 0; /* what the last command read */
@@ -101,7 +101,7 @@ struct Drive : nvme_transport {
         EXPECT_EQ(state.cq_db_pending, 0u) << "the CQ doorbell went with the command";
         EXPECT_EQ(results[0], GQ_PENDING);
         for (uint32_t i = 0; i < kDepth - 1; i++)
-            EXPECT_EQ(slots[i].cmd < GQ_SLOT_FREE, i == cid) << i;
+            EXPECT_EQ(slots[i].cmd < GQ_TRACKER_FREE, i == cid) << i;
     }
 };
 

@@ -1,4 +1,4 @@
-/* Who has which queue: leases and quarantine. */
+/* Who has which queue: reservations and quarantine. */
 #include <errno.h>
 #include <time.h>
 
@@ -7,10 +7,10 @@
 
 #define WAIT_STEP_NS 1000000u /* how soon a waiting transfer notices its cancel flag */
 
-static int free_slot(const struct gq_engine *e)
+static int free_workspace(const struct gq_engine *e)
 {
-    for (unsigned i = 0; i < e->n_slots; i++) {
-        if (!e->slots[i].leased && !e->slots[i].holds)
+    for (unsigned i = 0; i < e->n_workspaces; i++) {
+        if (!e->workspaces[i].reserved && !e->workspaces[i].holds)
             return (int)i;
     }
     return -1;
@@ -28,29 +28,29 @@ static unsigned count_queues(const struct gq_engine *e, enum gq_queue_use use)
 /* Will waiting help? Not when everything that could be given back is out of service. */
 static int lost(const struct gq_engine *e)
 {
-    bool slots_lost = true;
+    bool workspaces_lost = true;
 
     if (e->dead)
         return -EIO;
-    for (unsigned i = 0; i < e->n_slots; i++)
-        slots_lost = slots_lost && !e->slots[i].leased && e->slots[i].holds;
-    if (e->failed || (!e->stopped && slots_lost))
+    for (unsigned i = 0; i < e->n_workspaces; i++)
+        workspaces_lost = workspaces_lost && !e->workspaces[i].reserved && e->workspaces[i].holds;
+    if (e->failed || (!e->stopped && workspaces_lost))
         return -ENODEV;
     return !e->stopped && count_queues(e, GQ_QUEUE_QUARANTINED) == e->n_queues ? -ENODEV : 0;
 }
 
-static void take(struct gq_engine *e, uint64_t want, unsigned slot, struct gq_lease *out)
+static void take(struct gq_engine *e, uint64_t want, unsigned workspace, struct gq_reservation *out)
 {
     /* Small transfers find queues beside a large one. */
     unsigned limit = e->n_queues - e->n_queues / 4;
 
-    out->slot = slot;
+    out->workspace = workspace;
     out->n = 0;
-    e->slots[slot].leased = true;
+    e->workspaces[workspace].reserved = true;
     e->driving++;
     for (unsigned i = 0; i < e->n_queues && out->n < limit && out->n < want; i++) {
         if (e->queues[i].use == GQ_QUEUE_FREE) {
-            e->queues[i].use = GQ_QUEUE_LEASED;
+            e->queues[i].use = GQ_QUEUE_RESERVED;
             out->queues[out->n++] = (uint16_t)i;
         }
     }
@@ -80,58 +80,61 @@ static uint64_t own_deadline(const struct gq_engine *e)
     return now_ns() + (uint64_t)e->opts.deadline_ms * NS_PER_MS;
 }
 
-static bool is_available(const struct gq_engine *e, int slot)
+static bool is_available(const struct gq_engine *e, int workspace)
 {
-    return !e->stopped && !e->failed && !e->dead && slot >= 0 && count_queues(e, GQ_QUEUE_FREE);
+    return !e->stopped && !e->failed && !e->dead && workspace >= 0 &&
+           count_queues(e, GQ_QUEUE_FREE);
 }
 
-int gq_lease_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
-                  const volatile uint32_t *cancel, struct gq_lease *out)
+int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
+                        const volatile uint32_t *cancel, struct gq_reservation *out)
 {
     uint64_t patience = own_deadline(e);
-    int err = 0, slot = -1;
+    int err = 0, workspace = -1;
 
     pthread_mutex_lock(&e->lock);
     while (!err) {
-        slot = free_slot(e);
-        if (is_available(e, slot))
+        workspace = free_workspace(e);
+        if (is_available(e, workspace))
             break;
         if (e->stopped)
             patience = own_deadline(e);
         err = wait_a_little(e, deadline_ns ? deadline_ns : patience, cancel);
     }
     if (!err)
-        take(e, want ? want : 1, (unsigned)slot, out);
+        take(e, want ? want : 1, (unsigned)workspace, out);
     pthread_mutex_unlock(&e->lock);
     return err;
 }
 
-static void quarantine(struct gq_engine *e, struct gq_queue *q, unsigned slot, struct gq_buffer *b)
+static void quarantine(struct gq_engine *e, struct gq_queue *q, unsigned workspace,
+                       struct gq_buffer *b)
 {
     q->use = GQ_QUEUE_QUARANTINED;
     q->holds = true;
     q->held_buffer = b;
-    q->held_slot = slot;
+    q->held_workspace = workspace;
     b->holds++;
-    e->slots[slot].holds++;
+    e->workspaces[workspace].holds++;
 }
 
-bool gq_lease_give(struct gq_engine *e, const struct gq_lease *l, struct gq_buffer *b)
+bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
+                            struct gq_buffer *b)
 {
     bool unsettled = false;
 
     pthread_mutex_lock(&e->lock);
-    for (unsigned i = 0; i < l->n; i++) {
-        struct gq_queue *q = &e->queues[l->queues[i]];
+    for (unsigned i = 0; i < r->n; i++) {
+        struct gq_queue *q = &e->queues[r->queues[i]];
 
         if (q->state.in_flight || q->state.outcome == GQ_OUT_BROKEN) {
-            quarantine(e, q, l->slot, b);
+            quarantine(e, q, r->workspace, b);
             unsettled = true;
         } else {
             q->use = GQ_QUEUE_FREE;
         }
     }
-    e->slots[l->slot].leased = false;
+    e->workspaces[r->workspace].reserved = false;
     e->driving--;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
@@ -146,7 +149,7 @@ void gq_queue_settle(struct gq_engine *e, struct gq_queue *q)
     if (q->held_buffer)
         q->held_buffer->holds--;
     q->held_buffer = NULL;
-    e->slots[q->held_slot].holds--;
+    e->workspaces[q->held_workspace].holds--;
 }
 
 void gq_queue_renew(struct gq_engine *e, struct gq_queue *q)
