@@ -1,9 +1,11 @@
 /*
- * Blocks from the GPU: NVMe queue pairs driven by a kernel, and the buffers they fill.
+ * Block I/O by the GPU: NVMe queue pairs driven by a kernel, and the buffers
+ * that they fill.
  *
- * One C API, two executors that run the same queue protocol (gq_protocol.h): CUDA, and host
- * threads where there is no GPU. Functions return 0 or -errno; all may be called from any thread.
- * Byte counts are bytes, LBAs are of the namespace.
+ * One C API, two executors of the same queue protocol (gq_protocol.h): CUDA,
+ * and host threads where no GPU is present. Functions return 0 or -errno; all
+ * may be called from any thread. Counts are in bytes, LBAs are of the
+ * namespace.
  */
 #ifndef CUDA_GQ_H
 #define CUDA_GQ_H
@@ -25,11 +27,11 @@ enum gq_executor_kind {
     GQ_EXECUTOR_CPU = 2,
 };
 
-/* Who stores to the controller's doorbells. */
+/* The side that stores to the controller's doorbells. */
 enum gq_doorbells {
-    GQ_DOORBELLS_AUTO = 0,   /* the executor, where it can reach them, else the CPU for it */
-    GQ_DOORBELLS_CPU = 1,    /* tier 0: a CPU thread passes on what the executor writes to memory */
-    GQ_DOORBELLS_DIRECT = 2, /* the executor or nobody: -ENOTSUP where it cannot */
+    GQ_DOORBELLS_AUTO = 0,   /* the executor, where it can reach them, else a CPU thread */
+    GQ_DOORBELLS_CPU = 1,    /* tier 0: a CPU thread for the executor (gq_doorbell_proxy.h) */
+    GQ_DOORBELLS_DIRECT = 2, /* only the executor: -ENOTSUP where it cannot */
 };
 
 /* Zero in a field means its default. */
@@ -43,7 +45,7 @@ struct gq_options {
     unsigned cpu_threads; /* CPU executor: threads a transfer may use: 1 */
     unsigned deadline_ms; /* a command not completed after this is timed out: 10,000 */
     unsigned max_buffers; /* registered at once: 1024 */
-    size_t staging;       /* bytes of staging for unaligned pieces: 16 MiB */
+    size_t staging;       /* bytes of staging for partial LBAs: 16 MiB */
     uint32_t max_command; /* bytes a command may carry: as many as the controller allows */
 };
 
@@ -52,11 +54,11 @@ struct gq_info {
     char device[128];   /* "NVIDIA H200", or "CPU executor, 32 lanes" */
     char fallback[128]; /* why CUDA was not taken under AUTO; empty when it was */
     /*
-     * 0: the CPU rings the doorbells; 1: queues and data in pinned host memory; 2: data in GPU
-     * memory, queues in host memory.
+     * 0: the CPU stores to the doorbells; 1: queues and data in pinned host
+     * memory; 2: data in GPU memory, queues in host memory.
      */
     unsigned tier;
-    char tier_note[256]; /* why the tier is no better; empty when there is nothing to say */
+    char tier_note[256]; /* the reason for a lower tier; empty when there is none */
     unsigned queues, depth;
     uint32_t lba_size;
     uint32_t max_command; /* bytes one command carries at most */
@@ -73,15 +75,16 @@ struct gq_stats {
     unsigned buffers;     /* registered now */
 };
 
-/* A kernel that is this much behind its deadline does not end any more: the GPU hangs. */
+/* A kernel this long past its deadline is regarded as hung. */
 #define GQ_HANG_MS 15000u
 
 struct gq_engine;
 struct gq_buffer;
 
 /*
- * Takes queue pairs of the controller for GPU use. The controller must outlive the engine.
- * -ENODEV: CUDA demanded and no device answers (gq_probe tells why).
+ * Takes queue pairs of the controller for GPU use. The controller must outlive
+ * the engine. -ENODEV: CUDA was requested and no device is usable (gq_probe
+ * says why).
  */
 int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options *opts,
                    struct gq_engine **out);
@@ -90,15 +93,15 @@ void gq_engine_close(struct gq_engine *e);
 void gq_engine_info(const struct gq_engine *e, struct gq_info *out);
 void gq_engine_stats(struct gq_engine *e, struct gq_stats *out);
 
-/* Does a CUDA device answer? 0, or -ENODEV with a sentence in why. Safe without any driver. */
+/* 0 when a CUDA device is usable, or -ENODEV with a sentence in why. Safe without a driver. */
 int gq_probe(int cuda_device, char *why, size_t len);
 
-/* Where a buffer's memory is. */
+/* Kind of a buffer's memory. */
 enum gq_mem_kind {
     GQ_MEM_HOST = 1,     /* this process's memory: addr. CPU executor only */
     GQ_MEM_FD = 2,       /* memfd or shared file mapping: fd (duplicated), offset. CUDA pins it */
-    GQ_MEM_CUDA = 3,     /* this process's device pointer: addr. CUDA only */
-    GQ_MEM_CUDA_IPC = 4, /* another process's: base handle, offset from the base. CUDA only */
+    GQ_MEM_CUDA = 3,     /* device pointer of this process: addr. CUDA only */
+    GQ_MEM_CUDA_IPC = 4, /* of another process: base handle, offset from the base. CUDA only */
 };
 
 struct gq_mem {
@@ -110,39 +113,43 @@ struct gq_mem {
     unsigned char ipc[64]; /* cudaIpcMemHandle_t */
     bool copies_will_do;   /* register it also when the controller cannot reach it */
     /*
-     * For lists of gq_readv(), and for nothing else: host memory (GQ_MEM_FD; with the CPU executor
-     * GQ_MEM_HOST, too), from a multiple of 8 on, that the controller cannot reach.
+     * Only for lists of gq_readv(): host memory (GQ_MEM_FD; with the CPU
+     * executor also GQ_MEM_HOST) at a multiple of 8, which is not mapped for
+     * the controller.
      */
     bool is_list;
 };
 
 /*
- * Maps the memory for the controller and prebuilds its PRP lists. The buffer covers exactly
- * [start, start + len) of the memory. Memory that is pinned (GQ_MEM_FD with CUDA) gets all its
- * pages first, while transfers go on. -EINVAL (empty, overflow, bad handle, not for a list),
- * -ENOTSUP (kind not of this executor), -EMFILE (max_buffers), -ENOMEM, -EFAULT (not mappable).
+ * Maps the memory for the controller and builds its PRP entries. The buffer
+ * covers exactly [start, start + len) of the memory. The pages of memory that
+ * is pinned (GQ_MEM_FD with CUDA) are allocated first, while transfers go on.
+ * -EINVAL (empty, overflow, invalid handle, not usable as a list), -ENOTSUP
+ * (kind not supported by this executor), -EMFILE (max_buffers), -ENOMEM,
+ * -EFAULT (not mappable).
  */
 int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer **out);
 /*
- * Ends the buffer: new transfers get -ESTALE; when it returns no command can reach the memory
- * (queues with timed-out commands into it are deleted first). Frees the object.
+ * Ends the buffer: new transfers get -ESTALE; after the return no command can
+ * reach the memory (queues with timed-out commands into it are recovered
+ * first). Frees the object.
  */
 void gq_buffer_unregister(struct gq_buffer *b);
-/* The first byte of a list, of which the host may write each, whenever it likes. */
+/* The first byte of a list. The host may write to it at any time. */
 void *gq_buffer_list(const struct gq_buffer *b);
 /* False: the controller cannot reach the memory. Copies work, transfers end with -ENOTSUP. */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
-/* Where the controller finds the buffer, until it is unregistered (gq_region.h has the table). */
+/* The buffer as the controller addresses it, until it is unregistered (gq_region.h). */
 struct gq_buffer_iova {
-    uint64_t iova;  /* of the first page; the pages follow one another */
-    uint64_t prps;  /* of the table of PRP entries for them */
+    uint64_t iova;  /* of the first page; the pages are contiguous */
+    uint64_t prps;  /* of the table of PRP entries for the pages */
     uint64_t pages; /* of 4096 bytes */
     uint64_t head;  /* bytes from the first page to the buffer's first byte */
 };
 /* -ENOTSUP when the controller cannot reach the memory. */
 int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out);
 
-/* A run of blocks on the device, or a run of zeros (hole, unwritten). */
+/* A range of LBAs on the device, or a range of zeros (hole, unwritten). */
 struct gq_extent {
     uint64_t lba; /* GQ_LBA_ZERO: reads as zeros */
     uint64_t bytes;
@@ -151,9 +158,10 @@ struct gq_extent {
 enum gq_op { GQ_READ, GQ_WRITE };
 
 /*
- * The bytes of the extents, laid end to end, form a stream. The transfer moves stream bytes
- * [skip, skip + len) to or from buffer bytes [buffer_offset, buffer_offset + len).
- * Extent sizes are whole LBAs. GQ_WRITE: skip and len whole LBAs, no zero extents (-EINVAL).
+ * The bytes of the extents, end to end, form a stream. The transfer moves
+ * stream bytes [skip, skip + len) to or from buffer bytes [buffer_offset,
+ * buffer_offset + len). Extent sizes are whole LBAs. GQ_WRITE: skip and len
+ * whole LBAs, no zero extents (-EINVAL).
  */
 struct gq_request {
     enum gq_op op;
@@ -162,52 +170,57 @@ struct gq_request {
     const struct gq_extent *extents;
     size_t n_extents;
     unsigned deadline_ms;            /* for the whole transfer; 0: none beyond the engine's */
-    const volatile uint32_t *cancel; /* non-zero: send no more, drain, return; NULL: never */
+    const volatile uint32_t *cancel; /* not 0: post no more, drain, return; NULL: never */
 };
 
 struct gq_result {
-    uint64_t bytes;       /* contiguous from the start that were moved for certain */
+    uint64_t bytes;       /* contiguous from the start that were certainly moved */
     uint64_t commands;    /* NVMe commands sent */
     uint16_t nvme_status; /* first error in stream order, 0 for none */
     bool timed_out, cancelled;
-    bool partial;   /* these two of gq_readv() */
+    bool partial;   /* this and the next of gq_readv() */
     uint64_t taken; /* bytes */
-    /* Commands may be under way still, and move data until gq_engine_recover() has returned 0. */
+    /* Commands may still be under way, and move data until gq_engine_recover() has returned 0. */
     bool unsettled;
 };
 
 /*
- * Moves the bytes: 0; -EIO with nvme_status, or without one when the controller or the executor
- * has failed for good; -ETIMEDOUT; -ECANCELED; -ESTALE; -EINVAL; -ENODEV when every queue is
- * quarantined. result is filled in all cases. On return 0 the bytes are visible to any later work
- * on the device, and to the host for host memory.
+ * Moves the bytes: 0; -EIO with nvme_status, or without one when the controller
+ * or the executor has failed for good; -ETIMEDOUT; -ECANCELED; -ESTALE;
+ * -EINVAL; -ENODEV when every queue is quarantined. result is filled in all
+ * cases. On return 0 the bytes are visible to later work on the device, and to
+ * the host for host memory.
  *
- * It ends within the request's deadline, or, without one, when a command has not completed within
- * the engine's, either plus an eighth of the latter. The time of a controller reset, by whomever
- * (nvme_ctrlr_reset_ms), does not count but for the request's deadline, and is waited for before
- * the transfer goes on. A GPU whose kernel does not end by itself is given up GQ_HANG_MS later.
+ * It ends within the request's deadline, or, without one, when a command has
+ * not completed within the engine's, either plus an eighth of the latter. The
+ * time of a controller reset (nvme_ctrlr_reset_ms) counts only for the
+ * request's deadline, and the transfer waits for its end. A GPU whose kernel
+ * does not end is given up after another GQ_HANG_MS.
  *
- * A simulated controller copies by work of its own on the device while the transfer's kernel runs.
- * CUDA calls that wait for running kernels (cudaFree, cudaDeviceSynchronize) made in the same
- * process meanwhile may hold that work up until the transfer's deadlines pass.
+ * A simulated controller copies by work of its own on the device while the
+ * transfer's kernel runs. CUDA calls of the same process that wait for running
+ * kernels (cudaFree, cudaDeviceSynchronize) may delay that work until the
+ * transfer's deadlines pass.
  */
 int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
 
 /*
- * Many reads of one file at once, into one buffer, from a list that the executor reads and answers
- * where it lies (struct gq_read_desc: `at` counts from the buffer's first byte). Others may write
- * to the list meanwhile: a piece is read as it was or as it is, inside the buffer in any case, and
- * results are what stands there in the end.
+ * Many reads of one file at once, into one buffer, from a list that the
+ * executor reads and answers in place (struct gq_read_desc: `at` counts from
+ * the buffer's first byte). Other threads may write to the list meanwhile: a
+ * piece is read as it was or as it is, inside the buffer in either case, and
+ * each result is the last value stored.
  *
- * A long list is read by several runs, one after the other, of about 1 GiB or 1,048,576 pieces each
- * as far as some of the pieces tell: who waits for runs to end waits for one of them.
+ * A long list is read by several runs in sequence, of about 1 GiB or 1,048,576
+ * pieces each, estimated from samples: a thread that waits for runs to end
+ * waits for one of them.
  */
 struct gq_readv {
     struct gq_buffer *buffer;
-    const struct gq_file_extent *extents; /* ascending; the last one's run is up to `end` */
+    const struct gq_file_extent *extents; /* ascending; the last one reaches `end` */
     size_t n_extents;
     uint64_t end;           /* of the file, bytes, */
-    bool goes_on;           /* or of the part of it that is mapped */
+    bool goes_on;           /* or of the mapped part of the file */
     struct gq_buffer *list; /* registered with is_list; pieces [first, first + n) of it */
     uint64_t first, n;
     uint64_t most;                   /* bytes, not 0; see below */
@@ -219,28 +232,33 @@ struct gq_readv {
 #define GQ_READV_PIECES  (1u << 28) /* of a list in one call */
 
 /*
- * 0 when every piece has a result: its bytes, short only at the end of the file, or
- *   -EIO        the drive has refused it
- *   -EAGAIN     it is left to the caller: more than odd_most bytes, which would take a command for
- *               each LBA of them, since the places in file and buffer do not go together; or past
- *               INT64_MAX in the file
+ * 0 when every piece has a result: its bytes, short only at the end of the
+ * file, or
+ *
+ *   -EIO        the drive has returned an error
+ *   -EAGAIN     left to the caller: more than odd_most bytes, which would take
+ *               one command for each LBA, because file offset and address differ
+ *               modulo 4; or beyond INT64_MAX in the file
  *   -EINVAL, -EFAULT   2^31 bytes or more, not inside the buffer
- *   -E2BIG      left, since more than `most` bytes of the list had been begun with, by one queue
- *               alone or by all in the runs before. So a list of that many bytes is read whole, and
- *               of a longer one no more than so much by each queue, but for half a millisecond's.
- * With a part of a file (it goes on, or the first extent is not at 0) pieces that are not inside it
- * and those that the run has not begun with are left as they are, with their results; bytes and
- * `partial` tell of the run alone.
+ *   -E2BIG      not begun, because one queue, or all queues in earlier runs, had
+ *               begun pieces of more than `most` bytes. A list of that many bytes
+ *               is read whole; of a longer one each queue reads at most that
+ *               much, plus what it begins within half a millisecond
  *
- * result->bytes: of the pieces that have bytes; result->taken: of all that were begun with.
- * partial: some have none of these but an error. With an error of the call and without partial, the
- * list is as it was.
+ * With a part of a file (goes_on, or the first extent is not at 0) pieces
+ * outside the part and pieces that the run has not begun keep their results;
+ * bytes and `partial` count only the run.
  *
- * -E2BIG: more than GQ_READV_EXTENTS extents or GQ_READV_PIECES pieces; -EINVAL: no map of this
- * namespace, no list, or not inside it; -ENOTSUP: the controller cannot reach the buffer. Otherwise
- * as gq_transfer(), and then the results of pieces that did end are right; others have -ECANCELED
- * or -ETIMEDOUT, too, or -ESTALE: a reset came, which is not seen here either as long as all can
- * begin anew, and nothing could any more.
+ * result->bytes: of the pieces that have bytes; result->taken: of all pieces
+ * that were begun. partial: some pieces have an error. With an error of the
+ * call and without partial, the list is unchanged.
+ *
+ * -E2BIG: more than GQ_READV_EXTENTS extents or GQ_READV_PIECES pieces;
+ * -EINVAL: the map is not of this namespace, no list, or not inside it;
+ * -ENOTSUP: the controller cannot reach the buffer. Otherwise as gq_transfer():
+ * then results of pieces that ended are valid; the remaining pieces have
+ * -ECANCELED, -ETIMEDOUT or -ESTALE (interrupted by a reset, and no queue was
+ * left to begin again).
  */
 int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result);
 
@@ -250,15 +268,17 @@ int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len);
 int gq_buffer_zero(struct gq_buffer *b, uint64_t offset, size_t len);
 
 /*
- * Returns quarantined queues to service: aborts their commands, else deletes and creates them
- * again, else resets the controller (nvme.h), which interrupts other transfers: they begin again
- * by themselves. 0: no command of any transfer that has returned is under way. Otherwise the
- * controller has failed for good: -EIO, then and from then on; what was under way may still move
- * data only if nvme_ctrlr_settled() says so.
+ * Returns quarantined queues to service: aborts their commands, else deletes
+ * and creates them again, else resets the controller (nvme.h), which interrupts
+ * other transfers: they begin again by themselves. 0: no command of a transfer
+ * that has returned is under way. Otherwise the controller has failed for good:
+ * -EIO, then and from then on; commands that were under way may still move data
+ * unless nvme_ctrlr_settled().
  *
- * Takes at most GQ_ABORT_MS a queue, two admin deadlines (a command that misses one ends the admin
- * queue, and the next rung is the reset) and nvme_ctrlr_reset_ms(), times three where a controller
- * works after a reset but refuses a queue.
+ * Takes at most GQ_ABORT_MS a queue, two admin deadlines (a command that misses
+ * one ends the admin queue, and the next step is the reset) and
+ * nvme_ctrlr_reset_ms(), times three where a controller works after a reset but
+ * refuses a queue.
  */
 #define GQ_ABORT_MS 1000u
 int gq_engine_recover(struct gq_engine *e);

@@ -1,6 +1,7 @@
 /*
- * An executor: who drives the queue pairs and copies bytes, a GPU or host threads. Everything
- * above it (planning, leases, quarantine) is the same for both.
+ * Executor: drives the queue pairs and copies bytes, on a GPU or on host
+ * threads. The engine above it (planning, reservations, quarantine) is the same
+ * for both.
  */
 #ifndef CUDA_GQ_EXEC_H
 #define CUDA_GQ_EXEC_H
@@ -17,8 +18,9 @@ extern "C" {
 #define GQ_CHUNK_COPIES 4096u
 
 /*
- * A bounded part of a transfer, ready to run. The arrays are the executor's (both sides reach
- * them) but for stream, which only the host reads. Of a list of reads n_cmds is all there is.
+ * A bounded part of a transfer, ready to run. The arrays are the executor's, in
+ * memory of both sides, except stream, which only the host reads. For a list of
+ * reads only n_cmds is used.
  */
 struct gq_chunk {
     struct gq_cmd *cmds;
@@ -30,38 +32,42 @@ struct gq_chunk {
     uint64_t staging_used;
 };
 
-/* Where one run takes place: which queues, with what state. */
+/* Parameters of one run: its queues and their state. */
 struct gq_launch {
     struct gq_run run;
-    const struct gq_reads *reads;    /* NULL: run is of commands; else of these (asked) */
-    unsigned index;                  /* numbered from 0; one run at a time in each */
+    const struct gq_reads *reads;    /* NULL: the run is of commands; else of these reads */
+    unsigned index;                  /* of the run, from 0; one run at a time for each index */
     uint16_t queues[GQ_MAX_QUEUES];  /* numbers, as given to port_add() */
     struct gq_state *states;         /* run.n_queues of them, from run_states() */
-    const volatile uint32_t *cancel; /* NULL: never; may become another before wait() */
+    const volatile uint32_t *cancel; /* NULL: never; may be replaced before wait() */
     bool is_write;
     bool beside;         /* the caller has another run under way */
-    uint64_t started_ns; /* the executor's, and the next */
+    uint64_t started_ns; /* this and the next: the executor's */
     bool persistent;
 };
 
-/* Memory taken in by the executor, whole pages around what was asked for. */
+/* Memory imported by the executor: whole pages around the requested range. */
 struct gq_import {
     struct nvme_mem mem;
-    uint64_t base;  /* the first page, as the executor addresses it */
+    uint64_t base;  /* the first page at the executor's address */
     uint64_t head;  /* bytes from the first page to the first byte of the buffer */
-    void *mapping;  /* what release() needs */
+    void *mapping;  /* of release() */
     size_t map_len; /* bytes */
 };
 
 struct gq_exec;
 
 struct gq_exec_ops {
-    /* Of GQ_MEM_FD *out is what gq_host_import() made, which stays the caller's on an error. */
+    /*
+     * For GQ_MEM_FD *out is the result of gq_host_import(), which stays the
+     * caller's on an error.
+     */
     int (*import)(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
     void (*release)(struct gq_exec *x, struct gq_import *imp);
     /*
-     * Page-aligned memory for staging, not yet mapped for the controller. host: not the device's,
-     * for controllers that cannot reach that, or whose CQEs do not cover it.
+     * Page-aligned memory for staging, not yet mapped for the controller. host:
+     * host memory, for controllers that cannot reach device memory, or whose
+     * CQEs do not cover it.
      */
     int (*staging_alloc)(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
     void (*staging_free)(struct gq_exec *x, struct gq_import *imp);
@@ -69,34 +75,36 @@ struct gq_exec_ops {
     int (*shared_alloc)(struct gq_exec *x, size_t len, void **out);
     void (*shared_free)(struct gq_exec *x, void *addr);
     /*
-     * Makes queue number i known. Its doorbells are the controller's, or, for an executor that
-     * does not ring itself, proxied doorbells in memory from shared_alloc().
+     * Adds queue i. Its doorbells are the controller's, or, for an executor
+     * that does not store to them itself, proxied doorbells in memory from
+     * shared_alloc().
      */
     int (*port_add)(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
     void (*port_remove)(struct gq_exec *x, unsigned i);
-    /* The commands of queue i as its last run left them: depth - 1, by CID. */
+    /* The trackers of queue i as its last run left them: depth - 1, by CID. */
     int (*port_trackers)(struct gq_exec *x, unsigned i, struct gq_tracker *out);
-    /* The chunk's arrays: GQ_CHUNK_CMDS commands, GQ_CHUNK_COPIES pieces. */
+    /* The arrays of the chunk: GQ_CHUNK_CMDS commands, GQ_CHUNK_COPIES copies. */
     int (*chunk_alloc)(struct gq_exec *x, struct gq_chunk *chunk);
     void (*chunk_free)(struct gq_exec *x, struct gq_chunk *chunk);
     struct gq_state *(*run_states)(struct gq_exec *x, unsigned index);
     /*
-     * Runs the chunk: its pieces before its commands (writes) or after them (reads); a run of
-     * reads has an area of staging for each queue number. start()
-     * may return before the run has ended; wait() does not. -EAGAIN from start(): not beside
-     * another run of the same caller, since somebody waits for all runs to end; -ECANCELED,
-     * -ETIMEDOUT: the run was cancelled, or its budget spent, before its turn came; -ERESTART: so
-     * were all runs asked to leave. None of these has begun. Any other error means that the
-     * executor itself failed, and that nothing is known about the commands, nor whether the run has
-     * ended: the executor frees nothing any more that it may reach.
+     * Runs the chunk: its copies before its commands (writes) or after them
+     * (reads); a run of reads has an area of staging for each queue number.
+     * start() may return before the run has ended; wait() does not. Errors of
+     * start() before which nothing has begun: -EAGAIN, not beside another run
+     * of the same caller, because a writer waits for the gate; -ECANCELED,
+     * -ETIMEDOUT, the run was cancelled or its budget spent while it waited;
+     * -ERESTART, all runs were asked to leave. Any other error means that the
+     * executor has failed: the state of the commands and of the run is unknown,
+     * and the executor frees no memory that the run may reach.
      */
     int (*start)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
     int (*wait)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
-    /* Between host memory and the executor's; zero() writes zeros. */
+    /* Copies from and to host memory; zero() writes zeros. */
     int (*put)(struct gq_exec *x, uint64_t dst, const void *src, size_t len);
     int (*get)(struct gq_exec *x, void *dst, uint64_t src, size_t len);
     int (*zero)(struct gq_exec *x, uint64_t dst, size_t len);
-    /* Calls that may make the device wait for running kernels go between these two. */
+    /* Calls that may make the device wait for running kernels are made between these two. */
     void (*quiesce)(struct gq_exec *x);
     void (*resume)(struct gq_exec *x);
     void (*close)(struct gq_exec *x);
@@ -106,18 +114,19 @@ struct gq_exec {
     const struct gq_exec_ops *ops;
     enum gq_executor_kind kind;
     unsigned tier;  /* of data and queues: 1 or 2 */
-    bool rings;     /* stores to the controller's doorbells itself */
-    char note[192]; /* why it does not ring itself, and what to do */
-    bool in_reach;  /* memory of it that the controller may still reach: it is not closed */
+    bool rings;     /* stores to the controller's doorbells */
+    char note[192]; /* the reason why it does not, and a remedy */
+    bool in_reach;  /* the controller may still reach memory of it: it is not closed */
     uint32_t flags; /* atomic; GQ_FLAG_LEAVE asks all runs to leave */
     char device[128];
     uint8_t gpu_uuid[16]; /* zero without a GPU */
 };
 
 /*
- * Has what a read wrote to device memory arrived there once its CQE is seen in host memory? A
- * software controller, whose doorbells are ordinary memory, posts a CQE after its copies are
- * complete. A drive's writes go to two targets, and nothing orders the two.
+ * Is data that a read wrote to device memory complete there when its CQE is
+ * seen in host memory? A software controller, whose doorbells are ordinary
+ * memory, posts a CQE after its copies are complete. The writes of a drive go
+ * to two targets, and PCIe does not order them.
  */
 static inline bool gq_cqe_covers_device(const struct nvme_transport *t)
 {
@@ -129,7 +138,7 @@ static inline bool gq_cqe_covers_device(const struct nvme_transport *t)
 /* max_runs: runs at once. */
 int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                 struct gq_exec **out);
-/* -ENODEV without a device, with a sentence in why; without CUDA in the build always so. */
+/* -ENODEV without a device, with a sentence in why; in a build without CUDA always. */
 int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                  struct gq_exec **out, char *why, size_t why_len);
 

@@ -1,3 +1,4 @@
+/* Host memory behind a descriptor: mapping, allocation of pages, release. */
 #include "cuda/gq_host.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #define PAGE_MASK     ((uint64_t)NVME_PAGE_SIZE - 1)
 #define POPULATE_STEP (16ull << 20) /* bytes, some milliseconds */
 
-#ifndef MADV_POPULATE_WRITE /* of glibc before 2.35 */
+#ifndef MADV_POPULATE_WRITE /* for glibc before 2.35 */
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -47,8 +48,9 @@ int gq_host_import(const struct gq_mem *mem, struct gq_import *out)
 }
 
 /*
- * Kernels before 5.14 do not know the advice: there the file is given its blocks, as yet unmapped.
- * None behind its last page, nor behind its end, where seals may forbid it.
+ * Kernels before 5.14 do not know the advice: there the file is allocated its
+ * blocks, unmapped. No blocks behind its last page, nor behind its end, where
+ * seals may forbid it.
  */
 static int give_blocks(const struct gq_import *imp, uint64_t at, uint64_t len)
 {
@@ -71,7 +73,7 @@ static int populate(const struct gq_import *imp, uint64_t at, uint64_t len)
     return err && errno == EINVAL ? give_blocks(imp, at, len) : err;
 }
 
-/* In steps: what else in this process maps memory waits for each of them. */
+/* In steps, because other mappings of this process wait for each of them. */
 int gq_host_populate(const struct gq_import *imp)
 {
     int err = 0;

@@ -1,3 +1,4 @@
+/* Tagged slot: the host's side. */
 #include "cuda/gq_tagged_slot.h"
 
 #include <assert.h>
@@ -41,6 +42,6 @@ int gq_tagged_slot_start(struct gq_tagged_slot *b)
     b->launch.launch++;
     err = b->launch_kernel(b->ctx, &b->launch);
     if (err)
-        b->launch.launch--; /* the launch has failed and will not end */
+        b->launch.launch--; /* no kernel will end it */
     return err;
 }

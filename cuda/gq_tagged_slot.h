@@ -1,16 +1,19 @@
 /*
- * A slot in host memory, by which a host hands one piece of work after another to a kernel that
- * stays on the GPU: a launch takes as long as all the rest of a small read.
+ * Tagged slot: a record in host memory through which a host hands work items to
+ * a persistent kernel, since a launch takes as long as the rest of a small
+ * read.
  *
- * Every word carries in its upper half the number of the piece: a reader knows of each word whether
- * it is new, however the bus may have cut its loads. Pieces have numbers from 1 on. The kernel ends
- * by itself when it has had nothing to do for a while, and is launched again with the next piece;
- * so calls that wait for running kernels wait a fraction of a millisecond.
+ * Every word carries the number of the item in its upper half: a reader knows
+ * of each word whether it is new, in whatever order the words arrive over the
+ * bus. Numbers begin at 1. The kernel ends after a bounded idle time and is
+ * launched again with the next item, so calls that wait for running kernels
+ * wait a fraction of a millisecond.
  *
- * One piece is under way at a time. How its end is told is between host and kernel.
+ * One item is under way at a time. Its completion is reported outside of the
+ * slot.
  */
-#ifndef CUDA_GQ_BOX_H
-#define CUDA_GQ_BOX_H
+#ifndef CUDA_GQ_TAGGED_SLOT_H
+#define CUDA_GQ_TAGGED_SLOT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,19 +24,19 @@
 #define GQ_TAGGED_SLOT_WORDS 64u /* two for each lane of a warp */
 #define GQ_TAGGED_SLOT_BYTES (GQ_TAGGED_SLOT_WORDS * sizeof(uint32_t))
 
-/* Memory that both sides reach; begins as zeros. */
+/* Memory of both sides; initially zeros. */
 struct gq_tagged_slot_memory {
     uint64_t words[GQ_TAGGED_SLOT_WORDS];
     uint32_t ended; /* number of the launch that has ended */
 };
 
-/* What one launch of the kernel is told. */
+/* Arguments of a launch. */
 struct gq_tagged_slot_launch {
-    struct gq_tagged_slot_memory *slot; /* as the kernel has it */
-    uint32_t launch, first;             /* its number, and that of the piece it begins with */
+    struct gq_tagged_slot_memory *slot; /* at the device's address */
+    uint32_t launch, first;             /* number of the launch; first item that it takes */
 };
 
-/* The number after this one: 0 is nobody's. */
+/* The number after this one; 0 is not used. */
 GQ_FN uint32_t gq_tagged_slot_next(uint32_t number)
 {
     return number + 1 ? number + 1 : 1;
@@ -43,7 +46,7 @@ GQ_FN uint32_t gq_tagged_slot_next(uint32_t number)
 extern "C" {
 #endif
 
-/* The host's half, of one thread at a time. */
+/* The host's side, for one thread at a time. */
 struct gq_tagged_slot {
     struct gq_tagged_slot_memory *memory;
     struct gq_tagged_slot_launch launch;
@@ -52,19 +55,22 @@ struct gq_tagged_slot {
     void *ctx;
 };
 
-/* device: where the kernel has the memory. launch_kernel and ctx are the caller's to set. */
+/* device: address of the memory for the kernel. The caller sets launch_kernel and ctx. */
 void gq_tagged_slot_init(struct gq_tagged_slot *b, struct gq_tagged_slot_memory *memory,
                          uint64_t device);
 /*
- * Hands over len bytes, at most GQ_TAGGED_SLOT_BYTES: the number of the piece. All that was written
- * before is seen by the kernel that takes it.
+ * Posts len bytes, at most GQ_TAGGED_SLOT_BYTES; returns the number of the
+ * item. Stores that precede the call are visible to the kernel that takes the
+ * item.
  */
 uint32_t gq_tagged_slot_post(struct gq_tagged_slot *b, const void *piece, size_t len);
-/* A piece that nobody has taken yet never will be; one that was goes on. */
+/* An item that was not taken yet will not be; one that was taken goes on. */
 void gq_tagged_slot_retract(struct gq_tagged_slot *b);
-/* No kernel is there. What the last one has told before it left is seen. */
+/* No kernel is running. Stores of the last one are visible. */
 bool gq_tagged_slot_is_unserved(const struct gq_tagged_slot *b);
-/* Launches one, when there is none: what launch_kernel() says. It begins with the piece put last.
+/*
+ * Launches a kernel, after gq_tagged_slot_is_unserved(): the result of
+ * launch_kernel(). It begins with the item posted last.
  */
 int gq_tagged_slot_start(struct gq_tagged_slot *b);
 
@@ -77,9 +83,10 @@ int gq_tagged_slot_start(struct gq_tagged_slot *b);
 #include "cuda/queue/gq_lanes.h"
 
 /*
- * A whole warp waits for a piece and takes it into shared memory, GQ_TAGGED_SLOT_WORDS; the lanes
- * have met then. Each lane acquires: what the host wrote before it put the piece is seen, whatever
- * the processor's cache has of a piece before. False after idle_ns.
+ * Waits for an item, by a whole warp, and copies it to shared memory,
+ * GQ_TAGGED_SLOT_WORDS; the lanes have synchronised at the return. Each lane
+ * acquires: stores of the host before the post are visible, whatever the cache
+ * holds of an earlier item. False after idle_ns.
  */
 GQ_FN bool gq_tagged_slot_poll(const struct gq_tagged_slot_memory *slot, uint32_t number,
                                uint64_t idle_ns, uint32_t *out)
@@ -102,7 +109,10 @@ GQ_FN bool gq_tagged_slot_poll(const struct gq_tagged_slot_memory *slot, uint32_
     }
 }
 
-/* One thread, last of all. Who sees that it is gone has seen the ends of all pieces it took. */
+/*
+ * By one thread, last of all. A host that sees the end of the launch sees the
+ * completions of all items that it took.
+ */
 GQ_FN void gq_tagged_slot_leave(const struct gq_tagged_slot_launch *l)
 {
     gq_fence_results();

@@ -1,11 +1,11 @@
-/* Registered buffers: their life, and copies in and out of them. */
+/* Registered buffers: registration, release, and copies in and out of them. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "cuda/engine/gq_internal.h"
 #include "cuda/gq_host.h"
 
-/* A stale pointer may not be looked into, so the table is searched for it. */
+/* The table is searched because a stale pointer must not be dereferenced. */
 static struct gq_buffer **find(struct gq_engine *e, const struct gq_buffer *b)
 {
     for (unsigned i = 0; i < e->opts.max_buffers; i++) {
@@ -60,8 +60,8 @@ static bool table_is_full(struct gq_engine *e)
 }
 
 /*
- * What can be done beside running transfers. Pages that nobody has touched yet, perhaps half of the
- * machine's memory, are made here and not when they are pinned.
+ * The part that may run beside transfers. Untouched pages, perhaps half of the
+ * machine's memory, are allocated here and not when they are pinned.
  */
 static int map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_import *out)
 {
@@ -89,7 +89,7 @@ static int map_for_controller(struct gq_buffer *b, const struct gq_mem *mem)
     return b->unreachable ? 0 : err;
 }
 
-/* The executor may not run anything while memory is mapped or unmapped. */
+/* No run of the executor may be under way while memory is mapped or unmapped. */
 static int import_memory(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer *b)
 {
     const struct gq_exec_ops *ops = e->exec->ops;
@@ -155,8 +155,9 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
 }
 
 /*
- * Queues that could not be recovered forget the buffer here. The memory is safe from their late
- * commands all the same: unmapping it puts it out of the controller's reach.
+ * Queues that could not be recovered drop their reference to the buffer. Their
+ * late commands cannot reach the memory after that, because it is unmapped for
+ * the controller.
  */
 static void forget(struct gq_engine *e, const struct gq_buffer *b)
 {
@@ -166,7 +167,10 @@ static void forget(struct gq_engine *e, const struct gq_buffer *b)
     }
 }
 
-/* Out of the table first: from then on nobody new finds it. Those inside are waited for. */
+/*
+ * Removes the buffer from the table, so that it has no new users, then waits
+ * for the present users.
+ */
 static void withdraw(struct gq_buffer *b)
 {
     struct gq_engine *e = b->engine;

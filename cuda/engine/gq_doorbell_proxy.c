@@ -1,3 +1,4 @@
+/* Doorbell proxy: the thread that forwards doorbells, and its table. */
 #include "cuda/engine/gq_doorbell_proxy.h"
 
 #include <errno.h>
@@ -8,25 +9,28 @@
 
 struct doorbells {
     volatile uint32_t *sq, *cq;
-    uint32_t sq_tail, cq_head; /* rung last */
-    uint32_t depth;            /* 0: nothing is rung */
+    uint32_t sq_tail, cq_head; /* stored last */
+    uint32_t depth;            /* 0: no doorbell is stored to */
 };
 
 struct gq_doorbell_proxy {
     struct nvme_transport *t;
     struct gq_proxied_doorbell *proxied_doorbells;
     pthread_t thread;
-    unsigned waiting; /* atomic; threads that want the lock, which the polling one lets pass */
+    unsigned waiting; /* atomic; threads that wait for the lock: the polling thread yields */
 
-    pthread_mutex_t lock; /* the rest; whoever holds it may ring */
+    pthread_mutex_t lock; /* protects the rest; its holder may store to doorbells */
     pthread_cond_t wake;
     struct doorbells doorbells[GQ_MAX_QUEUES];
     unsigned n;
-    unsigned active; /* begun and not ended */
+    unsigned active; /* calls of begin without their end */
     bool silent, closing;
 };
 
-/* The polling thread takes the lock again at once: without the note others might wait for long. */
+/*
+ * The polling thread takes the lock again at once: the counter makes it yield
+ * to waiting threads.
+ */
 static void lock(struct gq_doorbell_proxy *p)
 {
     __atomic_fetch_add(&p->waiting, 1, __ATOMIC_RELAXED);
@@ -40,18 +44,21 @@ static void unlock(struct gq_doorbell_proxy *p)
 }
 
 /*
- * A chain of two orders. The executor stores entries before the proxied doorbell
- * (gq_fence_entries), and the acquire sees the proxied doorbell: so the entries are in memory for
- * everyone, the controller's DMA included, before the doorbell, for the release keeps the store
- * behind the load. With CQ heads it is the executor's loads of the entries that come before the
- * controller may overwrite them.
+ * Two orders follow one another. The executor stores entries before the proxied
+ * doorbell (gq_fence_entries), and the acquire load sees the proxied doorbell;
+ * the release store keeps the doorbell behind that load. So the entries are in
+ * memory before the doorbell for all observers, DMA of the controller included.
+ * For CQ heads the executor's loads of the entries come before the controller
+ * may overwrite them.
  *
- * The tail is loaded first and rung last. An executor frees completions before it sends what fills
- * their places, so a head that is at least as new as the tail goes out before it; the other way
- * round the controller could find its CQ full for no reason.
+ * The tail is loaded first and stored last. An executor frees completions
+ * before it posts the SQEs that fill their entries, so a head at least as new
+ * as the tail is stored before it. In the opposite order the controller could
+ * find its CQ full.
  *
- * Each word is loaded once, for its owner may change it at any time. What is no place in the queue
- * is not passed on: some controllers stall for good on it.
+ * Each word is loaded once, because its owner may change it at any time. A
+ * value that is no position in the queue is not forwarded: some controllers
+ * stall for good on it.
  */
 static bool forward(const struct gq_proxied_doorbell *proxied, struct doorbells *to)
 {
@@ -72,7 +79,7 @@ static bool forward(const struct gq_proxied_doorbell *proxied, struct doorbells 
     return changed;
 }
 
-/* Under the lock. A value missed is no loss: the newer one says it, too. */
+/* Under the lock. A value that is overwritten before it is seen is superseded by the newer one. */
 static bool forward_all(struct gq_doorbell_proxy *p)
 {
     bool changed = false;
@@ -86,7 +93,7 @@ static bool forward_all(struct gq_doorbell_proxy *p)
     return changed;
 }
 
-/* Between two looks, the lock is free for others. */
+/* Releases the lock between two iterations. */
 static bool pause_polling(struct gq_doorbell_proxy *p, struct poll_wait *w, bool changed)
 {
     bool slept = false;
@@ -103,8 +110,8 @@ static bool pause_polling(struct gq_doorbell_proxy *p, struct poll_wait *w, bool
 }
 
 /*
- * Goes on polling for a moment after the last run, since the next often follows at once; then
- * sleeps until it is woken.
+ * Continues to poll for a moment after the last run, because the next often
+ * follows at once; then sleeps until it is woken.
  */
 static void *poll_proxied(void *arg)
 {

@@ -6,7 +6,7 @@
 
 #include "cuda/engine/gq_internal.h"
 
-#define DEFAULT_QUEUES      43u /* a batch takes 32, for a reservation leaves a quarter to others */
+#define DEFAULT_QUEUES      43u /* a batch takes 32, a reservation at most three quarters */
 #define DEFAULT_DEPTH       1024u
 #define DEFAULT_DEADLINE_MS 10000u
 #define DEFAULT_BUFFERS     1024u
@@ -29,7 +29,7 @@ static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
     o->staging = o->staging ? o->staging : DEFAULT_STAGING;
 }
 
-/* What one command carries: whole LBAs, within MDTS, the option, and the field for their number. */
+/* Bytes that one command carries: whole LBAs, within MDTS, the option, and the NLB field. */
 static int set_max_command(struct gq_engine *e)
 {
     uint64_t max = nvme_ctrlr_info(e->ctrlr)->max_transfer;
@@ -63,8 +63,8 @@ static int open_executor(struct gq_engine *e)
 static void close_queue(struct gq_engine *e, unsigned i)
 {
     e->exec->ops->port_remove(e->exec, i);
-    /* On an error the rings stay mapped until the controller is reset, as its contract says. */
-    if (e->queues[i].qp.sq) /* else it is gone already */
+    /* On an error the rings stay mapped until the controller is reset (nvme_qpair_delete). */
+    if (e->queues[i].qp.sq) /* else it was deleted before */
         nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);
 }
 
@@ -82,7 +82,7 @@ static void close_proxy(struct gq_engine *e)
     e->exec->ops->shared_free(e->exec, e->proxied_doorbells);
 }
 
-/* Only for an executor that cannot ring itself. */
+/* Only for an executor that cannot store to the doorbells itself. */
 static int open_proxy(struct gq_engine *e)
 {
     void *proxied_doorbells;
@@ -101,7 +101,7 @@ static int open_proxy(struct gq_engine *e)
     return err;
 }
 
-/* Makes the pair known to the executor, with the doorbells it is to use. */
+/* Makes the pair known to the executor, with its doorbells or proxied doorbells. */
 static int add_port(struct gq_engine *e, unsigned i)
 {
     struct nvme_qpair qp = e->queues[i].qp;
@@ -114,7 +114,7 @@ static int add_port(struct gq_engine *e, unsigned i)
     return e->exec->ops->port_add(e->exec, i, &qp);
 }
 
-/* As many as asked for, or as the controller gives: one is enough. */
+/* As many as the option says, or as the controller grants: one is enough. */
 static int open_queues(struct gq_engine *e)
 {
     int err = 0;
@@ -219,9 +219,10 @@ static void close_staging(struct gq_engine *e)
 }
 
 /*
- * The device's memory, where what is staged is copied from without a trip over the bus. A
- * controller that cannot reach it gets the host's: tier 1. So does one whose CQE says nothing of
- * data there, for pieces are copied as soon as the CQE was seen, before any flush.
+ * In device memory, from which staged bytes are copied without a trip over the
+ * bus. A controller that cannot reach device memory gets host memory: tier 1.
+ * So does a controller whose CQE does not cover data in device memory, because
+ * staged bytes are copied as soon as the CQE was seen, before any flush.
  */
 static int place_staging(struct gq_engine *e, size_t len)
 {
@@ -239,8 +240,8 @@ static int place_staging(struct gq_engine *e, size_t len)
 }
 
 /*
- * Every chunk of every workspace has a part of its own, and every queue, so that late data of one
- * cannot hit another.
+ * Every chunk of every workspace and every queue has a part of its own, so that
+ * late data of one cannot reach another.
  */
 static int open_staging(struct gq_engine *e)
 {
@@ -301,7 +302,7 @@ static void fill_info(struct gq_engine *e)
     info->lba_size = e->ns.lba_size;
 }
 
-/* Everything that belongs to the executor. */
+/* Opens the parts that belong to the executor. */
 static int open_parts(struct gq_engine *e)
 {
     int err = open_proxy(e);

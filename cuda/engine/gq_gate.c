@@ -1,3 +1,4 @@
+/* Gate: a reader-writer lock with bounded waits for readers. */
 #include "cuda/engine/gq_gate.h"
 
 #include <errno.h>
@@ -5,7 +6,7 @@
 
 #include "support/clock.h"
 
-#define STEP_NS 2000000u /* how soon a run that waits finds out that it is cancelled */
+#define STEP_NS 2000000u /* interval at which a waiting run checks for its cancellation */
 
 int gq_gate_init(struct gq_gate *g)
 {
@@ -29,8 +30,8 @@ void gq_gate_destroy(struct gq_gate *g)
 }
 
 /*
- * What keeps a run from waiting on, or -EAGAIN. Before a reset nothing is late: the run begins
- * again behind it, or learns then that it may not.
+ * -EAGAIN, or the reason why a run must not wait any longer. Before a reset no
+ * run is late: it begins again after the reset, or fails then.
  */
 static int too_late(const struct gq_launch *l, const uint32_t *flags, uint64_t waited)
 {
@@ -50,7 +51,7 @@ static int wait_a_step(struct gq_gate *g, uint64_t now)
     return -pthread_rwlock_clockrdlock(&g->lock, CLOCK_MONOTONIC, &ts);
 }
 
-/* A budget of 0 is none, so of one that is spent 1 is left. */
+/* 0 means no budget, so a spent budget is stored as 1. */
 static void spend(struct gq_launch *l, uint64_t waited)
 {
     if (l->run.budget_ns)
@@ -93,7 +94,7 @@ void gq_gate_take(struct gq_gate *g)
     pthread_rwlock_wrlock(&g->lock);
 }
 
-/* In this order: when the lock is given back, nobody else waits for it but runs. */
+/* The order matters: when the lock is released, only runs wait for it. */
 void gq_gate_give(struct gq_gate *g)
 {
     pthread_rwlock_unlock(&g->lock);

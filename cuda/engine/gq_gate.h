@@ -1,6 +1,7 @@
 /*
- * Runs share the gate; who may make the device wait for running kernels has it alone
- * (gq_exec_ops.quiesce), and goes before runs that have not begun, or might wait for ever.
+ * Reader-writer lock. Runs hold it shared; CUDA calls that may synchronize the
+ * device (gq_exec_ops.quiesce) hold it exclusively and are preferred, to avoid
+ * starvation.
  */
 #ifndef CUDA_ENGINE_GQ_GATE_H
 #define CUDA_ENGINE_GQ_GATE_H
@@ -11,8 +12,9 @@
 
 struct gq_gate {
     /*
-     * Had by who has the lock alone, or waits for that: while there are such, the lock goes from
-     * one to the next and to no run. So only one at a time comes to it.
+     * Held by the thread that holds the lock exclusively or waits for it. The
+     * rwlock passes from writer to writer while several wait, so that runs
+     * would starve: one writer at a time waits for it.
      */
     pthread_mutex_t alone;
     pthread_rwlock_t lock;
@@ -23,15 +25,16 @@ int gq_gate_init(struct gq_gate *g);
 void gq_gate_destroy(struct gq_gate *g);
 
 /*
- * Shared, for a run. Behind others it waits until the run is cancelled, -ECANCELED, or its budget
- * is spent, -ETIMEDOUT, from which the wait is taken, or all runs are asked to leave, -ERESTART:
- * flags are the executor's, GQ_FLAG_LEAVE. Who has the gate for another run must not wait behind
- * somebody who wants it alone: -EAGAIN.
+ * Shared, for a run. Waits behind writers until the run is cancelled,
+ * -ECANCELED, or its budget is spent, -ETIMEDOUT (the time of the wait is
+ * subtracted from it), or all runs are asked to leave, -ERESTART: flags are the
+ * executor's, GQ_FLAG_LEAVE. A caller that holds the gate for another run must
+ * not wait behind a writer: -EAGAIN.
  */
 int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags);
 void gq_gate_leave(struct gq_gate *g);
 
-/* Alone; runs that wait have it before the next who takes it. By the same thread, as any lock. */
+/* Exclusive. Waiting runs get the gate before the next writer. Released by the same thread. */
 void gq_gate_take(struct gq_gate *g);
 void gq_gate_give(struct gq_gate *g);
 

@@ -1,4 +1,4 @@
-/* The engine's own structures, shared by its files. */
+/* Structures of the engine, shared by its files. */
 #ifndef CUDA_ENGINE_GQ_INTERNAL_H
 #define CUDA_ENGINE_GQ_INTERNAL_H
 
@@ -17,31 +17,31 @@
 enum gq_queue_use {
     GQ_QUEUE_FREE,
     GQ_QUEUE_RESERVED,
-    GQ_QUEUE_QUARANTINED, /* commands of it may still move data, or it could not be created */
+    GQ_QUEUE_QUARANTINED, /* its commands may still move data, or it could not be created */
     GQ_QUEUE_RECOVERING,  /* pair and state belong to the thread that recovers it */
-    GQ_QUEUE_GONE,        /* deleted for good: the executor cannot be trusted with it */
+    GQ_QUEUE_GONE,        /* deleted for good: the executor has failed with it */
 };
 
 struct gq_queue {
     struct nvme_qpair qp;
     struct gq_state state; /* between runs */
     enum gq_queue_use use; /* under engine.lock */
-    /* Where late data may go, until the queue's commands have ended. */
+    /* Memory that late data may reach until the queue's commands have ended. */
     bool holds;
-    struct gq_buffer *held_buffer; /* NULL once it was unregistered */
+    struct gq_buffer *held_buffer; /* NULL: the buffer was unregistered */
     unsigned held_workspace;
 };
 
-/* What one transfer at a time needs beside queues. */
+/* Resources of one transfer at a time, beside queues. */
 struct gq_workspace {
     struct gq_chunk chunks[GQ_JOB_CHUNKS];
-    struct gq_file_extent *map; /* what the workspace's part of engine.maps holds */
+    struct gq_file_extent *map; /* content of the workspace's part of engine.maps */
     size_t map_extents;
     bool reserved;
     unsigned holds; /* quarantined queues that may still write to this workspace's staging */
 };
 
-/* The executor's number of a workspace's i-th run. */
+/* The executor's index of run i of a workspace. */
 static inline unsigned gq_run_index(unsigned workspace, unsigned i)
 {
     return i * GQ_WORKSPACES + workspace;
@@ -54,30 +54,29 @@ struct gq_engine {
     struct gq_options opts; /* with defaults filled in */
     struct gq_info info;
 
-    struct nvme_user user;           /* the controller's: gq_recover.c */
-    struct gq_doorbell_proxy *proxy; /* NULL: the executor rings itself */
+    struct nvme_user user;           /* registration with the controller: gq_recover.c */
+    struct gq_doorbell_proxy *proxy; /* NULL: the executor stores to the doorbells itself */
     struct gq_proxied_doorbell *proxied_doorbells;
 
     struct gq_import staging_mem;
     struct gq_region staging;
     uint64_t chunk_staging; /* bytes of staging for each chunk of each workspace */
-    uint64_t queue_staging; /* byte of it from which on each queue has an area for reads */
-    struct gq_import maps;  /* GQ_READV_EXTENTS extents for each workspace, the executor's */
+    uint64_t queue_staging; /* offset in staging of the areas for reads, one for each queue */
+    struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents for each workspace */
 
-    pthread_mutex_t
-        lock; /* protects all below, and the counts inside queues, workspaces, buffers */
-    pthread_cond_t changed; /* a reservation, a buffer's use or a transfer ended */
+    pthread_mutex_t lock;   /* protects the rest, and counters of queues, workspaces, buffers */
+    pthread_cond_t changed; /* a reservation, a use of a buffer or a transfer has ended */
     struct gq_queue queues[GQ_MAX_QUEUES];
     unsigned n_queues;
     struct gq_workspace workspaces[GQ_WORKSPACES];
     unsigned n_workspaces;
-    struct gq_buffer **buffers; /* opts.max_buffers; NULL: free */
+    struct gq_buffer **buffers; /* opts.max_buffers entries; NULL: free */
     unsigned transfers;         /* running or waiting for queues */
-    unsigned driving;           /* reservations, and host threads that look into a ring */
-    bool stopped;               /* a reset is under way: nobody may start driving */
-    unsigned settled;           /* times that the commands of all queues were ended by a reset */
-    bool failed;                /* the executor failed: no run can be trusted any more */
-    bool dead;                  /* the controller failed for good */
+    unsigned driving;           /* reservations, and host threads that poll a ring */
+    bool stopped;               /* a reset is under way: no queue is driven until it has ended */
+    unsigned settled;           /* number of resets that ended the commands of all queues */
+    bool failed;                /* the executor has failed: results of runs are not trusted */
+    bool dead;                  /* the controller has failed for good */
     struct gq_stats stats;
 
     pthread_mutex_t recover_lock; /* one recovery at a time; taken before lock */
@@ -88,48 +87,57 @@ struct gq_buffer {
     struct gq_import import;
     struct gq_region region;
     uint64_t len;
-    bool unreachable; /* for the controller: not mapped */
-    bool is_list;     /* and that on purpose */
+    bool unreachable; /* not mapped for the controller */
+    bool is_list;     /* not mapped on purpose */
     unsigned users;   /* transfers and copies under way */
     unsigned holds;   /* quarantined queues with commands into it */
 };
 
-/* Queues and a workspace for one transfer. */
+/* Queues and a workspace, reserved for one transfer. */
 struct gq_reservation {
     unsigned workspace;
     unsigned n;
     uint16_t queues[GQ_MAX_QUEUES];
 };
 
-/* Finds the buffer and keeps it from going away; -ESTALE when it is not registered. */
+/* Looks the buffer up and keeps it registered; -ESTALE when it is not registered. */
 int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
 void gq_buffer_leave(struct gq_buffer *b);
-/* Unregisters a buffer when the queues are gone already. */
+/* Unregisters a buffer after the queues were deleted. */
 void gq_buffer_close(struct gq_buffer *b);
-/* Before its memory goes: no copy kernel of another process is sent copies into it any more. */
+/*
+ * Called before the memory is released: copy kernels of other processes get no
+ * more copies into it.
+ */
 void gq_buffer_remove_window(struct gq_buffer *b);
 
 /*
- * Takes a workspace and up to `want` queues, at least one; a large transfer leaves some to others.
- * Waits for the first until `deadline_ns` (now_ns), or, when that is 0, as long as a command may
- * take, not counting the time of a reset. -ENODEV when every queue or workspace is
- * quarantined, -EIO when the controller has failed for good, -ETIMEDOUT, -ECANCELED.
+ * Reserves a workspace and up to `want` queues, at least one; a large transfer
+ * leaves a quarter of the queues to small ones. Waits for the first queue until
+ * `deadline_ns` (now_ns), or, when that is 0, for the deadline of a command,
+ * not counting the time of a reset. -ENODEV when every queue or workspace is
+ * quarantined, -EIO when the controller has failed for good, -ETIMEDOUT,
+ * -ECANCELED.
  */
 int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
                         const volatile uint32_t *cancel, struct gq_reservation *out);
 /*
- * Gives them back. Queues whose state says that commands may be in flight are quarantined, and
- * hold b and the workspace until they are recovered. Returns whether there were such queues.
+ * Releases the reservation. Queues whose state says that commands may be in
+ * flight are quarantined, and hold b and the workspace until they are
+ * recovered. Returns whether there were such queues.
  */
 bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
                             struct gq_buffer *b);
 
-/* Under e->lock: the queue's commands have ended, its buffer and workspace are free of it. */
+/*
+ * Under e->lock: the queue's commands have ended, and it no longer holds its
+ * buffer and workspace.
+ */
 void gq_queue_settle(struct gq_engine *e, struct gq_queue *q);
-/* Under e->lock, for a pair that was created anew. */
+/* Under e->lock, for a pair that was created again. */
 void gq_queue_renew(struct gq_engine *e, struct gq_queue *q);
 
-/* Makes the engine a user of its controller: resets stop it from then on. */
+/* Makes the engine a user of its controller: from then on resets stop it. */
 void gq_recover_open(struct gq_engine *e);
 void gq_recover_close(struct gq_engine *e);
 

@@ -1,13 +1,17 @@
+/* Plan: a request cut into chunks of commands and copies. */
 #include "cuda/engine/gq_plan.h"
 
 #include <errno.h>
 
 #include "support/minmax.h"
 
-/* A piece is copied or zeroed by one group of threads, so a large one is cut up to share it. */
+/* A copy is made by one group of threads, so a long one is split among several. */
 #define COPY_MAX (256u << 10)
 
-/* A read this small with ragged ends goes through staging whole: one command instead of three. */
+/*
+ * A read of at most this many bytes with partial LBAs is staged whole: one
+ * command instead of three.
+ */
 #define STAGE_WHOLE (16u << 10)
 
 #define FIRST_CHUNK_CMDS 1024u
@@ -98,7 +102,7 @@ static void add_cmd(const struct gq_plan *p, struct gq_chunk *chunk, const struc
     chunk->n_cmds++;
 }
 
-/* Does the next command's data go to the buffer itself? left: bytes wanted of this extent. */
+/* Does the next command transfer to the buffer itself? left: remaining bytes of this extent. */
 static bool is_direct(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint64_t left)
 {
     uint32_t lba = p->env.lba_size;
@@ -122,8 +126,8 @@ static uint64_t step_direct(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
 }
 
 /*
- * How many of the bytes from dev on go through staging together: all that are left, unless whole
- * LBAs that can go directly follow the first, partial one.
+ * Number of bytes from dev on that are staged together: all that remain, unless
+ * whole LBAs that can be read directly follow the first, partial one.
  */
 static uint64_t staged_length(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint64_t left)
 {
@@ -135,7 +139,7 @@ static uint64_t staged_length(const struct gq_plan *p, uint64_t dev, uint64_t me
     return left;
 }
 
-/* A span of staging: off and room in the region, what is used of it in the chunk. */
+/* A span of staging: offset and room in the region; chunk->staging_used counts the used bytes. */
 static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t dev, uint64_t mem,
                             uint64_t left, uint64_t staging_off, uint64_t room)
 {

@@ -1,6 +1,6 @@
 /*
- * From a request to NVMe commands: cuts a transfer at extents, at LBAs that are only partly
- * wanted, and at what one command may carry, chunk by chunk, so that memory stays bounded.
+ * Plan: cuts a request into NVMe commands at extents, at partial LBAs and at
+ * the maximum of a command, chunk by chunk, so that memory stays bounded.
  */
 #ifndef CUDA_ENGINE_GQ_PLAN_H
 #define CUDA_ENGINE_GQ_PLAN_H
@@ -8,7 +8,7 @@
 #include "cuda/engine/gq_region.h"
 #include "cuda/gq_exec.h"
 
-/* What a plan needs to know; the same for all its chunks. */
+/* Parameters of a plan, the same for all its chunks. */
 struct gq_plan_env {
     enum gq_op op;
     uint32_t lba_size;
@@ -24,27 +24,29 @@ struct gq_plan {
     struct gq_plan_env env;
     const struct gq_extent *extents;
     size_t n_extents;
-    size_t extent;   /* the next byte is in this one */
+    size_t extent;   /* index of the extent that contains the next byte */
     uint64_t within; /* bytes into it */
     uint64_t pos;    /* stream position of the next byte */
-    uint64_t len;    /* of the transfer */
-    uint32_t cmds;   /* of the next chunk at most: grows, so that the first is soon under way */
+    uint64_t len;    /* bytes of the transfer */
+    uint32_t cmds;   /* maximum of the next chunk: grows, so that the first is under way soon */
 };
 
 /*
- * Checks extents and ranges: 0, or -EINVAL (sizes not whole LBAs, overflow, past the namespace's
- * end, skip + len past the last extent, and for writes what gq_request forbids).
+ * Checks extents and ranges: 0, or -EINVAL (sizes not whole LBAs, overflow,
+ * beyond the namespace, skip + len beyond the last extent, and for writes the
+ * limits of gq_request).
  */
 int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct gq_request *req);
 
 /*
- * Fills a chunk (its counts and used staging are reset) with as much as fits; staging bytes
- * [staging_off, staging_off + staging_len) are the chunk's. False when nothing was left.
+ * Fills a chunk (its counters are reset) with as much as fits; staging bytes
+ * [staging_off, staging_off + staging_len) are the chunk's. False: no bytes
+ * were left.
  */
 bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_off,
                   uint64_t staging_len);
 
-/* An estimate of the commands a request needs, for choosing how many queues to take. */
+/* An estimate of the number of commands, for the choice of the number of queues. */
 uint64_t gq_plan_estimate(const struct gq_plan *p);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Many reads at once: runs over slices of the list, which lies where the caller has it. The host
- * looks at a piece only where something went wrong.
+ * READV: runs over slices of the caller's list. The host reads a piece only
+ * where an error was reported.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,31 +11,32 @@
 #define READS_A_QUEUE 8u
 #define QUEUES_ENOUGH 32u
 /*
- * Between two slices the executor's gate opens for whoever waits for runs to end. A slice takes the
- * link some 20 ms, a hundred times what it costs to drain a run and to launch the next.
+ * Between two slices the gate admits threads that wait for runs to end. A slice
+ * occupies the link for some 20 ms, a hundred times the cost of draining a run
+ * and launching the next.
  */
 #define SLICE_BYTES  (1ull << 30)
 #define SLICE_PIECES (1ull << 20)
 
-/* What the queues say of a run. */
+/* Result of a run by the states of its queues. */
 struct tally {
-    bool is_known;  /* the pieces have results: the queues are known to have ended */
-    bool bad;       /* not all of them are bytes */
-    uint64_t taken; /* bytes that it has begun with */
+    bool is_known;  /* the pieces have results: all queues are known to have ended */
+    bool bad;       /* some results are errors */
+    uint64_t taken; /* bytes of the pieces that were begun */
     uint16_t status;
-    uint32_t status_of; /* the number of its first piece with a status, which that is */
+    uint32_t status_of; /* index of the first piece with a status */
 };
 
 struct readv {
     struct gq_job job;
     const struct gq_readv *req;
     struct gq_reads reads;                /* of the slice */
-    struct gq_read_desc *desc;            /* all pieces, as the executor addresses them, */
-    volatile struct gq_read_desc *pieces; /* and as the host does */
-    uint64_t at, n;                       /* the slice's first piece, and how many it has */
-    uint64_t slices;                      /* that may still be cut off */
-    struct tally last;                    /* of the last run over the slice, */
-    struct tally all;                     /* and of the pieces before it */
+    struct gq_read_desc *desc;            /* all pieces, at the executor's address */
+    volatile struct gq_read_desc *pieces; /* the same at the host's address */
+    uint64_t at, n;    /* the slice: its first piece and the number of its pieces */
+    uint64_t slices;   /* slices that may still be cut off */
+    struct tally last; /* the last run over the slice */
+    struct tally all;  /* the pieces before the slice */
 };
 
 /* There is one list: the slice. */
@@ -58,7 +59,7 @@ static void take_state(struct tally *t, const struct gq_state *state)
     }
 }
 
-/* What the queues say of the slice. */
+/* Sums up the states of the queues. */
 static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
     struct readv *v = (struct readv *)job;
@@ -72,7 +73,7 @@ static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chun
     return err;
 }
 
-/* A guess at the bytes of the pieces from `first` on. */
+/* An estimate of the bytes of the pieces from `first` on. */
 static uint64_t guess_bytes(const struct readv *v, uint64_t first)
 {
     uint64_t n = v->req->n - first, bytes = 0;
@@ -92,8 +93,8 @@ static uint64_t queues_wanted(const struct readv *v)
 }
 
 /*
- * Twice what a list needs that is as long as it may be. Of one that only looks as if it were long
- * the rest is one slice then.
+ * Twice the number that the longest permitted list needs. When they are used
+ * up, the rest of a list whose samples were not typical is one slice.
  */
 static uint64_t slices_enough(const struct gq_readv *req)
 {
@@ -105,7 +106,10 @@ static uint64_t rounded(uint64_t n, uint64_t unit)
     return n / unit + (n % unit >= unit / 2);
 }
 
-/* The next slice begins where the last has ended: all that is left, or an even part of it. */
+/*
+ * The next slice begins at the end of the last one: all remaining pieces, or an
+ * even part of them.
+ */
 static void cut_slice(struct readv *v)
 {
     uint64_t left = v->req->n - v->at;
@@ -121,7 +125,7 @@ static void cut_slice(struct readv *v)
     v->n = (left + slices - 1) / slices;
 }
 
-/* The slice is done with. */
+/* Adds the slice to the total and cuts the next. */
 static void pass_slice(struct readv *v)
 {
     v->all.bad |= v->last.bad;
@@ -133,7 +137,7 @@ static void pass_slice(struct readv *v)
     cut_slice(v);
 }
 
-/* Copies the map to the workspace's part of the executor's memory, where it is not already. */
+/* Copies the map to the workspace's part of the executor's memory, unless it is there. */
 static int copy_map(struct readv *v)
 {
     struct gq_engine *e = v->job.e;
@@ -166,7 +170,7 @@ static int run_slice(struct readv *v)
     int err;
 
     v->reads.desc = v->desc + v->at;
-    v->reads.most = most ? most : 1; /* what follows may be without bytes */
+    v->reads.most = most ? most : 1; /* the remaining pieces may have no bytes */
     err = gq_job_lists(&v->job, false);
     v->last.is_known = v->last.is_known && !v->job.runs[0].failed;
     if (!err)
@@ -174,7 +178,7 @@ static int run_slice(struct readv *v)
     return err;
 }
 
-/* To its end, or until it is known to be too long. */
+/* Until the end of the list, or until the list is known to be too long. */
 static int run_list(struct gq_job *job)
 {
     struct readv *v = (struct readv *)job;
@@ -185,7 +189,7 @@ static int run_list(struct gq_job *job)
     return err;
 }
 
-/* The extent up to `end`: whole LBAs but for the file's last, and of this namespace. */
+/* The extent up to `end`: whole LBAs but for the file's last, and inside the namespace. */
 static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_extent *x, uint64_t end)
 {
     uint64_t lba_size = e->ns.lba_size, lbas;
@@ -255,7 +259,7 @@ static void set_up_reads(struct readv *v)
     };
 }
 
-/* Is it for runs with this map? Of a whole file's, all pieces are. */
+/* Does the piece begin inside the mapped part of the file? With the map of a whole file, all do. */
 static bool is_inside(const struct readv *v, uint64_t i)
 {
     uint64_t offset = v->pieces[i].file_offset;
@@ -263,7 +267,10 @@ static bool is_inside(const struct readv *v, uint64_t i)
     return offset >= map_start(v->req) && (!v->req->goes_on || offset < v->req->end);
 }
 
-/* What the list says now: of the executor's memory only bytes that a run has begun with. */
+/*
+ * Sums up the results in the list, which the caller may overwrite: at most the
+ * bytes of the pieces that were begun.
+ */
 static uint64_t count_bytes(const struct readv *v)
 {
     uint64_t bytes = 0;
@@ -277,8 +284,9 @@ static uint64_t count_bytes(const struct readv *v)
 }
 
 /*
- * No run has come to pieces from `at` on, or nothing is known of the one that has: then also of a
- * part of a file its pieces have lost what stood there.
+ * Sets the result of pieces that no run has reached, from `at` on. With a part
+ * of a file only the pieces of a run whose state is unknown are set: the
+ * results of the remaining pieces stay.
  */
 static void lose_rest(const struct readv *v, int32_t error)
 {

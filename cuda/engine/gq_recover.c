@@ -1,11 +1,12 @@
 /*
- * The way back into service: the recovery ladder of a queue, and what a reset of the controller
- * asks of the engine (nvme.h, nvme_user).
+ * Recovery: the recovery ladder of a queue (abort, recreate, reset), and the
+ * engine's part in a reset of the controller (nvme.h, nvme_user).
  *
- * Locks: recover_lock, then the driver's, then lock. stop() and resume() are called with the
- * driver's locks held, by whichever thread resets, and take only lock. A queue that is RECOVERING
- * belongs to the thread that marked it: resume() leaves it alone, and that thread puts it back in
- * service only when no reset has ended the pair behind its back.
+ * Locks: recover_lock, then the driver's, then lock. stop() and resume() are
+ * called by the thread that resets, with the driver's locks held, and take only
+ * lock. A queue in state RECOVERING belongs to the thread that set the state:
+ * resume() does not change it, and that thread returns it to service unless a
+ * reset has ended the pair meanwhile.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 
 /* A queue that cannot be created again after this many resets stays out of service. */
 #define RESETS_FOR_A_QUEUE 2u
-/* Has no commands, and cannot have any. */
+/* State of a queue that has no commands and cannot have any. */
 #define NO_QUEUE ((struct gq_state){.outcome = GQ_OUT_BROKEN})
 
 static void count(struct gq_engine *e, uint64_t *counter)
@@ -34,7 +35,10 @@ static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)
     return q->qp.epoch != nvme_ctrlr_epoch(e->ctrlr);
 }
 
-/* What the doorbells of queue i hold, rung by the host or fresh. */
+/*
+ * Sets the proxy's copy of the doorbells of queue i after the host stored to
+ * them, or after a create.
+ */
 static void set_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_t cq_head)
 {
     if (e->proxy)
@@ -50,7 +54,7 @@ static int create_again(struct gq_engine *e, unsigned i)
     return err;
 }
 
-/* Waits for runs to leave: each sees the flag in its next round, or ends by gq_engine's bound. */
+/* Waits for runs to leave: each sees the flag in its next round, or ends within its deadline. */
 static void stop(struct nvme_user *u)
 {
     struct gq_engine *e = (struct gq_engine *)(void *)((char *)u - USER_OFFSET);
@@ -63,7 +67,10 @@ static void stop(struct nvme_user *u)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Without reservations a queue is free, or it waits for recovery, which a reset is. */
+/*
+ * Without reservations a queue is free, or it waits for recovery, which the
+ * reset makes unnecessary.
+ */
 static bool resumable(struct gq_engine *e, const struct gq_queue *q)
 {
     bool yes;
@@ -74,7 +81,7 @@ static bool resumable(struct gq_engine *e, const struct gq_queue *q)
     return yes;
 }
 
-/* The reset has ended its commands, whether or not the pair can be had again. */
+/* The reset has ended the queue's commands, whether or not the pair can be created again. */
 static void resume_queue(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
@@ -120,7 +127,10 @@ static void resume(struct nvme_user *u, int err)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Pairs that were created before the last reset that did not ask for this engine are done again. */
+/*
+ * Queues created before a reset that did not yet call stop() and resume() of
+ * this engine are recovered.
+ */
 void gq_recover_open(struct gq_engine *e)
 {
     bool missed = false;
@@ -144,7 +154,7 @@ void gq_recover_close(struct gq_engine *e)
     nvme_ctrlr_remove_user(e->ctrlr, &e->user);
 }
 
-/* A host thread may look into the ring of q until leave_ring(): no reset has ended the pair. */
+/* A host thread may poll the ring of q until leave_ring(). False: a reset has ended the pair. */
 static bool enter_ring(struct gq_engine *e, const struct gq_queue *q)
 {
     bool valid;
@@ -166,7 +176,10 @@ static void leave_ring(struct gq_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Takes the completions that are there. False: they cannot be, and the queue is not believed. */
+/*
+ * Takes the completions that have arrived. False: a CID is not in flight; the
+ * queue is not trusted.
+ */
 static bool take_completions(struct gq_queue *q, struct nvme_ring *ring,
                              struct gq_tracker *trackers)
 {
@@ -182,8 +195,8 @@ static bool take_completions(struct gq_queue *q, struct nvme_ring *ring,
 }
 
 /*
- * The host goes on where the run left off, and leaves the queue so that the next run does. False
- * when there is no sense in looking again.
+ * Continues where the run left off, and leaves the queue in a state for the
+ * next run. False: polling again is useless.
  */
 static bool poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *trackers)
 {
@@ -212,8 +225,9 @@ static bool poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *track
 }
 
 /*
- * One Abort for each command in flight. A controller that will not end one may have completed it
- * meanwhile; if not, it is not asked again.
+ * One Abort for each command in flight. When the controller does not abort a
+ * command, it may have completed it meanwhile; if not, no further Abort is
+ * sent.
  */
 static bool abort_each(struct gq_engine *e, unsigned i, struct gq_tracker *trackers, uint64_t until)
 {
@@ -237,7 +251,7 @@ static bool abort_each(struct gq_engine *e, unsigned i, struct gq_tracker *track
     return true;
 }
 
-/* True: nothing is in flight any more, and the next run can go on from the queue's state. */
+/* True: no command is in flight, and the next run can continue from the queue's state. */
 static bool abort_commands(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
@@ -255,7 +269,7 @@ static bool abort_commands(struct gq_engine *e, unsigned i)
     return good && q->state.in_flight == 0;
 }
 
-/* First rung. A queue that broke the rules is not asked, nor is one without commands in flight. */
+/* First step. Not for a queue that broke the protocol, nor for one without commands in flight. */
 static bool try_abort(struct gq_engine *e, unsigned i)
 {
     struct gq_state *state = &e->queues[i].state;
@@ -266,7 +280,7 @@ static bool try_abort(struct gq_engine *e, unsigned i)
     return true;
 }
 
-/* Second rung; after a reset the pair is only created. */
+/* Second step; after a reset the pair is only created. */
 static bool try_recreate(struct gq_engine *e, unsigned i)
 {
     bool ended = reset_since(e, &e->queues[i]);
@@ -280,8 +294,9 @@ static bool try_recreate(struct gq_engine *e, unsigned i)
 }
 
 /*
- * The ladder. 0: the commands of the queue have ended; *usable: it can be driven again. The time
- * of a sick controller is not wasted on its admin queue: CSTS tells.
+ * The recovery ladder. 0: the commands of the queue have ended; *usable: it can
+ * be driven again. CSTS is read first, so that no time is spent on admin
+ * commands to a failed controller.
  */
 static int recover_by_ladder(struct gq_engine *e, unsigned i, bool *usable)
 {
@@ -299,7 +314,7 @@ static int recover_by_ladder(struct gq_engine *e, unsigned i, bool *usable)
     return 0;
 }
 
-/* After a failure of the executor its queues are driven no more: they end, and that is all. */
+/* After a failure of the executor its queues are deleted and not created again. */
 static int delete_queue(struct gq_engine *e, struct gq_queue *q)
 {
     unsigned epoch = q->qp.epoch;
@@ -309,7 +324,7 @@ static int delete_queue(struct gq_engine *e, struct gq_queue *q)
     return nvme_ctrlr_reset(e->ctrlr, epoch);
 }
 
-/* Claims a queue for this thread, at a time when no reset is under way. */
+/* Takes a queue for this thread, while no reset is under way. */
 static bool claim(struct gq_engine *e, struct gq_queue *q, bool *failed)
 {
     bool mine;
@@ -326,8 +341,8 @@ static bool claim(struct gq_engine *e, struct gq_queue *q, bool *failed)
 }
 
 /*
- * Puts the queue where it belongs. False: a reset has ended the pair meanwhile, and it has to be
- * created once more.
+ * Sets the final state of the queue. False: a reset has ended the pair
+ * meanwhile, and it must be created again.
  */
 static bool return_queue(struct gq_engine *e, struct gq_queue *q, int err, enum gq_queue_use use)
 {

@@ -1,3 +1,4 @@
+/* Region: memory mapped for the controller, and its table of PRP entries. */
 #include "cuda/engine/gq_region.h"
 
 #include <errno.h>

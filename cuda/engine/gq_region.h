@@ -1,4 +1,4 @@
-/* Memory that the controller reaches, with the PRPs for every transfer into it (gq_prp.h). */
+/* Region: memory mapped for the controller, with the PRP entries for every transfer (gq_prp.h). */
 #ifndef CUDA_ENGINE_GQ_REGION_H
 #define CUDA_ENGINE_GQ_REGION_H
 
@@ -8,14 +8,14 @@
 
 struct gq_region {
     uint64_t iova; /* of the first page; the region is contiguous from there */
-    uint64_t base; /* the first page, as the executor addresses it */
+    uint64_t base; /* the first page at the executor's address */
     uint64_t pages;
     struct nvme_dma prps;
 };
 
 /* Maps whole pages and builds the table. Errors: those of map(), -ENOMEM. */
 int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out);
-/* An error: the controller may still reach the memory, which must not be given back. */
+/* On an error the controller may still reach the memory, which must not be freed. */
 int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r);
 
 #endif

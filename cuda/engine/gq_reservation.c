@@ -1,11 +1,11 @@
-/* Who has which queue: reservations and quarantine. */
+/* Reservation of queues for transfers, and their quarantine. */
 #include <errno.h>
 #include <time.h>
 
 #include "cuda/engine/gq_internal.h"
 #include "support/clock.h"
 
-#define WAIT_STEP_NS 1000000u /* how soon a waiting transfer notices its cancel flag */
+#define WAIT_STEP_NS 1000000u /* interval at which a waiting transfer checks its cancel flag */
 
 static int free_workspace(const struct gq_engine *e)
 {
@@ -25,7 +25,10 @@ static unsigned count_queues(const struct gq_engine *e, enum gq_queue_use use)
     return n;
 }
 
-/* Will waiting help? Not when everything that could be given back is out of service. */
+/*
+ * The error when waiting is useless, because all queues or all workspaces are
+ * out of service; else 0.
+ */
 static int lost(const struct gq_engine *e)
 {
     bool workspaces_lost = true;
@@ -56,7 +59,7 @@ static void take(struct gq_engine *e, uint64_t want, unsigned workspace, struct 
     }
 }
 
-/* Under e->lock. Returns 0 or why waiting must end. */
+/* Under e->lock. Returns 0, or the reason why waiting must end. */
 static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volatile uint32_t *cancel)
 {
     uint64_t now = now_ns(), until = now + WAIT_STEP_NS;

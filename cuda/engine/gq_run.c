@@ -1,3 +1,4 @@
+/* Jobs: queues reserved, lists filled, started, waited for and taken. */
 #include "cuda/engine/gq_run.h"
 
 #include <errno.h>
@@ -33,7 +34,7 @@ uint64_t gq_job_deadline(unsigned deadline_ms)
     return deadline_ms ? now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
 }
 
-/* Deals the queues of the reservation to the runs. */
+/* Deals the reserved queues to the runs. */
 static void share_queues(struct gq_job *j)
 {
     for (unsigned i = 0; i < j->n_runs; i++) {
@@ -57,9 +58,10 @@ static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
 }
 
 /*
- * Larger groups keep neighbours on one queue; small lists are spread over all of them. A list of
- * reads lies in host memory, where each page that a queue comes to costs it a translation: long
- * ones are dealt in groups that fill most of a page.
+ * Larger groups keep neighbours on one queue; small lists are spread over all
+ * queues. A list of reads is in host memory, where each page that a queue
+ * touches costs it an address translation: long lists are dealt in groups that
+ * fill most of a page.
  */
 static uint32_t group_shift(const struct gq_job *j, uint32_t cmds, uint32_t queues)
 {
@@ -103,7 +105,7 @@ static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_
     }
 }
 
-/* 0 and what time is left, or why no run may be started any more. */
+/* 0 and the remaining time, or the reason why no run may be started. */
 static int check_time(const struct gq_job *j, uint64_t *budget_ns)
 {
     uint64_t now;
@@ -120,7 +122,10 @@ static int check_time(const struct gq_job *j, uint64_t *budget_ns)
     return 0;
 }
 
-/* The executor failed, so the queues' state is unknown: treat all as having commands in flight. */
+/*
+ * The executor has failed, so the state of the queues is unknown: all are
+ * treated as having commands in flight.
+ */
 static void mark_failed(struct gq_job *j, struct gq_job_run *run)
 {
     for (unsigned i = 0; i < run->n_queues; i++) {
@@ -143,8 +148,8 @@ static bool has_not_begun(int err)
 }
 
 /*
- * -ECANCELED, -ETIMEDOUT: it is too late; -ERESTART: a reset comes first; -EAGAIN: not beside the
- * other; else the executor's.
+ * -ECANCELED, -ETIMEDOUT: it is too late; -ERESTART: a reset comes first;
+ * -EAGAIN: not beside the other run; else the error of the executor.
  */
 static int start_list(struct gq_job *j)
 {
@@ -162,7 +167,7 @@ static int start_list(struct gq_job *j)
     return err;
 }
 
-/* False: there is nothing left to fill in, or no room for it. */
+/* False: no work is left, or no chunk is free. */
 static bool fill_list(struct gq_job *j)
 {
     if (j->filled - j->ended == GQ_JOB_CHUNKS || !j->fill(j, j->filled, chunk_of(j, j->filled)))
@@ -171,7 +176,10 @@ static bool fill_list(struct gq_job *j)
     return true;
 }
 
-/* Fills ahead, and starts as much as may be under way. 0, or why nothing more is to be started. */
+/*
+ * Fills lists ahead and starts as many as may be under way. 0, or the reason
+ * why no further list may be started.
+ */
 static int start_lists(struct gq_job *j)
 {
     bool filled = true;
@@ -186,8 +194,8 @@ static int start_lists(struct gq_job *j)
 }
 
 /*
- * What the run has come to, as far as its queues tell: 0, -ERESTART, -ETIMEDOUT or -ECANCELED.
- * Commands that completed are a sign of life for the driver.
+ * The result of a run by the states of its queues: 0, -ERESTART, -ETIMEDOUT or
+ * -ECANCELED. Completed commands count as progress of the controller.
  */
 static int take_states(struct gq_job *j, const struct gq_job_run *run)
 {
@@ -205,7 +213,10 @@ static int take_states(struct gq_job *j, const struct gq_job_run *run)
     }
     if (completed)
         nvme_ctrlr_progress(j->e->ctrlr);
-    /* Before a reset nothing is late: it ends what has not completed, and all begins again. */
+    /*
+     * A reset ends all commands that have not completed, and the transfer
+     * begins again: so before a reset no command is late.
+     */
     if (left)
         return -ERESTART;
     if (late)
@@ -223,7 +234,10 @@ static int wait_run(struct gq_job *j, struct gq_job_run *run, const struct gq_ch
     return err;
 }
 
-/* The queues of a list that has ended go on with what is filled. 0, or why nothing more may be. */
+/*
+ * The queues of a list that has ended execute the next filled one. 0, or the
+ * reason why no further list may be started.
+ */
 static int start_next(struct gq_job *j)
 {
     int err = j->started < j->filled ? start_list(j) : 0;
@@ -231,7 +245,10 @@ static int start_next(struct gq_job *j)
     return err == -EAGAIN ? 0 : err;
 }
 
-/* Waits for the oldest list under way, starts the next, and takes it meanwhile. *stop as above. */
+/*
+ * Waits for the oldest list under way, starts the next one, and takes the
+ * results meanwhile. *stop: the error of start_next().
+ */
 static int end_list(struct gq_job *j, int *stop)
 {
     unsigned i = j->ended;
@@ -250,7 +267,7 @@ static int end_list(struct gq_job *j, int *stop)
     return j->take(j, i, chunk, err);
 }
 
-/* The same for a list whose results are of no use any more: it is told to end. */
+/* Ends a list whose results are not used: it is cancelled. */
 static void abandon_list(struct gq_job *j)
 {
     static const uint32_t cancel = 1;
@@ -296,8 +313,9 @@ static void count_restart(struct gq_engine *e)
 }
 
 /*
- * With queues of its own, until a reset comes. *unsettled: commands may be under way, of this
- * reservation or of one before it, that only a later reset than number *settled has ended.
+ * Reserves queues and works until a reset. *unsettled: commands of this
+ * reservation or of an earlier one may be under way, which only a reset later
+ * than number *settled has ended.
  */
 static int work_reserved(struct gq_job *j, bool *unsettled, unsigned *settled)
 {
@@ -312,7 +330,7 @@ static int work_reserved(struct gq_job *j, bool *unsettled, unsigned *settled)
     err = j->work(j);
     if (e->proxy)
         gq_doorbell_proxy_end(e->proxy);
-    *settled = resets_settled(e); /* none can finish before the reservation is given back */
+    *settled = resets_settled(e); /* no reset can finish before the reservation is released */
     *unsettled = *unsettled && before == *settled;
     *unsettled |= gq_reservation_release(e, &j->reservation, j->buffer);
     return err;

@@ -1,11 +1,11 @@
 /*
- * Runs of an engine's queues: what transfers of every kind have in common. A job reservations
- * queues and works through lists, each in a chunk of its workspace. A large job has two lists under
- * way at once, each on half of its queues, so that one half works while the other is between lists;
- * a third is filled in meanwhile. Whatever order they end in, they are taken in the order they were
- * filled in.
+ * Jobs: the part that all kinds of transfers share. A job reserves queues and
+ * executes lists, each in a chunk of its workspace. A large job has two lists
+ * under way at once, each on half of its queues, so that one half works while
+ * the other is between two lists; a third list is filled meanwhile. Lists are
+ * taken in the order in which they were filled, in whatever order they end.
  *
- * Everything here is called by the job's own thread.
+ * All functions are called by the thread of the job.
  */
 #ifndef CUDA_ENGINE_GQ_RUN_H
 #define CUDA_ENGINE_GQ_RUN_H
@@ -13,12 +13,12 @@
 #include "cuda/engine/gq_internal.h"
 #include "support/clock.h"
 
-/* A share of a job's queues, and the list they work on. */
+/* A share of a job's queues, and the list that they execute. */
 struct gq_job_run {
     struct gq_launch launch;
     const uint16_t *queues; /* of the job's reservation */
     unsigned n_queues, index;
-    bool failed; /* the executor: nothing is known of the list */
+    bool failed; /* the executor has failed: the state of the list is unknown */
 };
 
 struct gq_job {
@@ -27,22 +27,24 @@ struct gq_job {
     const volatile uint32_t *cancel;
     struct gq_result *result; /* all but bytes and nvme_status are filled in here */
     uint64_t deadline_ns;     /* now_ns(), of the whole job; 0: none */
-    uint64_t want;            /* queues; looked at before each reservation */
+    uint64_t want;            /* queues; read before each reservation */
     uint32_t opcode;
-    const struct gq_reads *reads; /* the list of a call, its only one; NULL: lists of commands */
+    const struct gq_reads
+        *reads; /* the list of a call, its only one; NULL: the lists are of commands */
     /*
-     * Does all that is left, with the reservation, by gq_job_lists(). -ERESTART: a reset came, call
-     * it again.
+     * Executes the remaining work on the reserved queues, by gq_job_lists().
+     * -ERESTART: a reset has interrupted it, and it is called again.
      */
     int (*work)(struct gq_job *j);
 
     /* Lists are numbered from 0 by each gq_job_lists(); list i is in chunk i % GQ_JOB_CHUNKS. */
 
-    /* Fills list i in. False: there is nothing left. */
+    /* Fills list i. False: no work is left. */
     bool (*fill)(struct gq_job *j, unsigned i, struct gq_chunk *chunk);
     /*
-     * List i, the next in order, has ended: err is 0, -ERESTART, -ETIMEDOUT or -ECANCELED by what
-     * the queues say. Returns 0, or why no other list counts.
+     * List i, the next in order, has ended: err is 0, -ERESTART, -ETIMEDOUT or
+     * -ECANCELED, from the states of its queues. Returns 0, or the error
+     * because of which later lists do not count.
      */
     int (*take)(struct gq_job *j, unsigned i, const struct gq_chunk *chunk, int err);
 
@@ -53,9 +55,10 @@ struct gq_job {
 };
 
 /*
- * Around each call: it counts as a transfer under way, and its result begins empty. -ESTALE: there
- * is no such buffer; otherwise the caller leaves it (gq_buffer_leave) before gq_job_leave(), which
- * follows in any case and adds the result to what the engine has counted.
+ * Begin and end of each call. Enter counts a transfer under way and clears its
+ * result; -ESTALE: the buffer is not registered, otherwise the caller calls
+ * gq_buffer_leave() before gq_job_leave(). Leave follows in either case and
+ * adds the result to the statistics of the engine.
  */
 int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result);
 void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *result);
@@ -63,17 +66,19 @@ void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *re
 /* deadline_ms as in gq_request. */
 uint64_t gq_job_deadline(unsigned deadline_ms);
 /*
- * Leases queues and works, for as long as nobody resets the controller, and then again. What work()
- * returned last, or why there were no queues (gq_reservation_take).
+ * Reserves queues and calls work(), again after each reset. Returns the last
+ * result of work(), or the error of gq_reservation_take().
  */
 int gq_job_do(struct gq_job *j);
 
 /*
- * Works through the lists until fill() has no more, or one does not end well: then nothing more is
- * started, and what is under way is told to end. split: two at once, where there are queues for it.
- * 0; what take() said; -ECANCELED or -ETIMEDOUT when it was too late to start the next, -ERESTART
- * when a reset has to come first; another error of the executor, and nothing is known of the list,
- * nor is it taken.
+ * Executes lists until fill() has no more or one list fails: then no further
+ * list is started, and lists under way are cancelled. split: two lists at once,
+ * where the queues suffice.
+ *
+ * Returns 0; the error of take(); -ECANCELED or -ETIMEDOUT when it is too late
+ * to start the next list; -ERESTART when a reset comes first; or another error
+ * of the executor: the state of the list is unknown, and it is not taken.
  */
 int gq_job_lists(struct gq_job *j, bool split);
 

@@ -5,7 +5,7 @@
 
 #define COMMANDS_A_QUEUE 8u
 #define QUEUES_ENOUGH    8u
-/* A transfer of more commands than this has two chunks under way at a time. */
+/* A transfer of more commands has two chunks under way at a time. */
 #define COMMANDS_TO_SPLIT 1024u
 
 struct transfer {
@@ -13,7 +13,7 @@ struct transfer {
     const struct gq_request *req;
     struct gq_plan plan; /* of the next chunk */
     struct gq_plan done; /* at the first byte that is not known to have been moved */
-    struct gq_plan after[GQ_JOB_CHUNKS]; /* the plan behind each chunk */
+    struct gq_plan after[GQ_JOB_CHUNKS]; /* the plan at the end of each chunk */
 };
 
 /* Results in stream order: bytes up to the first command not known to have succeeded. */
@@ -62,9 +62,10 @@ static int take_chunk(struct gq_job *job, unsigned i, const struct gq_chunk *chu
 }
 
 /*
- * Eight commands a queue hide a round trip. More queues do not always help: who waits for
- * completions reads host memory over the link that carries the data, and holds up what copies need
- * to start. Sixteen warps took up to 18 % from reads of 1 MiB commands, eight take 1 %.
+ * Eight commands a queue hide a round trip. More queues can be slower: a warp
+ * that polls for completions reads host memory over the link that carries the
+ * data, and delays the start of copies. Sixteen warps took up to 18 % from
+ * reads of 1 MiB commands, eight take 1 %.
  */
 static uint64_t queues_wanted(const struct gq_plan *plan)
 {
@@ -73,7 +74,10 @@ static uint64_t queues_wanted(const struct gq_plan *plan)
     return n < QUEUES_ENOUGH ? n : QUEUES_ENOUGH;
 }
 
-/* After an error the chunks behind it do not count. After a reset the first that did not end. */
+/*
+ * After an error later chunks do not count. After a reset the transfer resumes
+ * at the first chunk that did not end.
+ */
 static int run_chunks(struct gq_job *job)
 {
     struct transfer *t = (struct transfer *)job;

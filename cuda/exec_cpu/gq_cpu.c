@@ -1,4 +1,7 @@
-/* The CPU executor: the calling thread, or a few, drive the queues; memory is host memory. */
+/*
+ * CPU executor: the calling thread, or several threads, drive the queues; all
+ * memory is host memory.
+ */
 #include "cuda/exec_cpu/gq_cpu.h"
 
 #include <assert.h>
@@ -59,7 +62,7 @@ static void cpu_release(struct gq_exec *x, struct gq_import *imp)
     gq_host_release(imp);
 }
 
-/* All memory of this executor is the host's. */
+/* All memory of this executor is host memory. */
 static int cpu_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
 {
     (void)x;
@@ -145,7 +148,10 @@ static struct gq_state *cpu_run_states(struct gq_exec *x, unsigned index)
     return cpu_of(x)->states[index];
 }
 
-/* Copies of a failed command's staging are left out: they would hand on somebody else's bytes. */
+/*
+ * Copies of a failed command's staging are skipped: the staging may hold data
+ * of another transfer.
+ */
 static void make_copies(const struct gq_chunk *chunk)
 {
     for (uint32_t i = 0; i < chunk->n_copies; i++) {
@@ -176,7 +182,7 @@ static void *drive_main(void *arg)
     return NULL;
 }
 
-/* The calling thread takes the first part, and any part for which no thread could be had. */
+/* The calling thread takes the first part, and each part for which no thread could be created. */
 static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
 {
     struct drive_thread threads[MAX_CPU_THREADS];
@@ -196,8 +202,8 @@ static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
 }
 
 /*
- * Nothing runs beside the caller: start() only sets the run up, wait() does it. Behind proxied
- * doorbell doorbells there is nobody to kick: who passes them on does it.
+ * No thread runs beside the caller: start() only prepares the run, wait()
+ * executes it. With proxied doorbells the proxy notifies the controller.
  */
 static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
@@ -208,7 +214,7 @@ static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     return 0;
 }
 
-/* What keeps a run from beginning when its turn has come, with no command sent. */
+/* The outcome of a run that was cancelled or late before it began, with no command posted. */
 static enum gq_outcome too_late(struct gq_launch *l)
 {
     uint64_t passed = now_ns() - l->started_ns;
@@ -275,7 +281,7 @@ static int cpu_zero(struct gq_exec *x, uint64_t dst, size_t len)
     return 0;
 }
 
-/* Host memory can be mapped while queues run. */
+/* Host memory can be mapped while queues are driven. */
 static void cpu_no_quiesce(struct gq_exec *x)
 {
     (void)x;

@@ -1,10 +1,10 @@
-/* The protocol's two host instantiations, as the CPU executor calls them. */
+/* The protocol's two host instantiations, called by the CPU executor. */
 #ifndef CUDA_EXEC_CPU_GQ_CPU_H
 #define CUDA_EXEC_CPU_GQ_CPU_H
 
 #include "cuda/queue/gq_reads.h"
 
-/* The work of one run: queue i of n is driven with rank i. */
+/* Work of one run: queue i of n has rank i. */
 struct gq_cpu_drive {
     const struct gq_run *run;
     const struct gq_port *const *ports;

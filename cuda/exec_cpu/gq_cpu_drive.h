@@ -33,7 +33,7 @@ static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive
     return round;
 }
 
-/* A list of one command, as the warp that stays on a GPU drives it. */
+/* A list of one command, driven as by the persistent kernel. */
 static void drive_single(const struct gq_cpu_drive *d)
 {
     struct gq_state *state = &d->states[0];
@@ -49,9 +49,10 @@ static void drive_single(const struct gq_cpu_drive *d)
 }
 
 /*
- * One thread drives ranks first, first + step, ... below n: each has a turn of one round, so that
- * all queues stay busy. With nothing to do anywhere the thread yields, for the controller may
- * need this very core. Every worker ends by its deadlines, and so does the loop.
+ * One thread drives ranks first, first + step, ... below n, one round of each
+ * in turn, so that all queues stay busy. When all are idle the thread yields,
+ * because the controller may need this core. Every worker ends by its
+ * deadlines, and so does the loop.
  */
 void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
 {

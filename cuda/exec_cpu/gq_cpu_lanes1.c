@@ -1,4 +1,4 @@
-/* The queue protocol on a host thread, one lane: the fast form. */
+/* The queue protocol on a host thread with one lane: the fast form. */
 #define GQ_LANES     1u
 #define GQ_CPU_DRIVE gq_cpu_drive_1
 #include "cuda/exec_cpu/gq_cpu_drive.h"

@@ -1,4 +1,4 @@
-/* The queue protocol on a host thread that plays a warp of 32 lanes in step. */
+/* The queue protocol on a host thread that executes a warp of 32 lanes in step. */
 #define GQ_LANES     32u
 #define GQ_CPU_DRIVE gq_cpu_drive_32
 #include "cuda/exec_cpu/gq_cpu_drive.h"

@@ -1,11 +1,12 @@
 /*
- * The CUDA executor: a warp drives each queue, data goes straight to GPU memory, queues stay in
- * host memory (tier 2).
+ * CUDA executor: a warp drives each queue, data is transferred to GPU memory,
+ * queues are in host memory (tier 2).
  *
- * Rings, doorbells and work lists are host memory that the GPU reads and writes over the bus.
- * While a run's kernel is resident it may be waiting for copies that other threads still have to
- * launch (a software controller's), so nothing here that makes the device wait for kernels may
- * happen meanwhile: runs hold `gate` shared, and calls of that kind hold it alone (quiesce).
+ * Rings, doorbells and work lists are host memory that the GPU accesses over
+ * the bus. While a run's kernel is on the GPU it may wait for copies that other
+ * threads have yet to launch (for a software controller), so no call that makes
+ * the device wait for kernels may be made meanwhile: runs hold `gate` shared,
+ * and such calls hold it exclusively (quiesce).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,17 +29,17 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
     return gq_kernel_run(&k, l->reads, cu->runs[l->index].stream);
 }
 
-/* A longer list is worth a launch, and must not keep the only warp that stays from short ones. */
+/* A longer list is worth a launch, and must not delay short ones in the only persistent warp. */
 #define SHORT_LIST 8u
 
-/* A few commands of one queue, with nothing to do before or after them. */
+/* A few commands of one queue without copies. */
 static bool suits_persistent(const struct gq_launch *l, const struct gq_chunk *chunk)
 {
     return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST &&
            !chunk->n_copies && !l->reads;
 }
 
-/* What a read moves afterwards is launched when its commands have ended: gq_cuda_wait_run(). */
+/* The copies of a read are launched when its commands have ended: gq_cuda_wait_run(). */
 static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
                               const struct gq_chunk *chunk)
 {
@@ -53,8 +54,8 @@ static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
 }
 
 /*
- * A parked software controller hears nothing of a GPU's doorbells: wakes it before the first. Who
- * rings for the GPU wakes it himself.
+ * A parked software controller does not see stores of a GPU to its doorbells,
+ * so it is woken before the first. With proxied doorbells the proxy wakes it.
  */
 static void wake_controller(const struct gq_cuda *cu, unsigned queues)
 {
@@ -62,7 +63,7 @@ static void wake_controller(const struct gq_cuda *cu, unsigned queues)
         cu->transport->ops->prewake(cu->transport, queues);
 }
 
-/* Either way the controller wakes up while the GPU begins. */
+/* In both cases the controller wakes up while the GPU begins. */
 static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     int err = -EBUSY;
@@ -74,7 +75,7 @@ static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_ch
     return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
 }
 
-/* Takes the gate; wait() opens it again, or start() itself when nothing was launched. */
+/* Enters the gate; wait() leaves it, or start() itself when nothing was launched. */
 static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
@@ -83,7 +84,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 
     if (err)
         return err;
-    /* Relaxed: the launch, or the post, orders it before the kernel. */
+    /* Relaxed: the launch, or the post, orders the store before the kernel. */
     __atomic_store_n(run->flags, 0, __ATOMIC_RELAXED);
     l->run.flags = run->flags;
     l->persistent = false;
@@ -92,7 +93,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
         err = begin_run(cu, l, chunk);
     if (!err)
         return 0;
-    /* What was launched before is told to leave. */
+    /* Kernels that were launched before the error are asked to leave. */
     __atomic_store_n(run->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
     gq_cuda_wait_run(cu, l, chunk);
     gq_gate_leave(&cu->gate);
@@ -100,8 +101,9 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 }
 
 /*
- * Data that went to the GPU by itself: the flush makes all writes that arrived at its bus interface
- * visible to work launched later, before the caller hears of them.
+ * Data written to the GPU by a drive: the flush makes all writes that have
+ * arrived at its bus interface visible to work launched later, before the
+ * caller is notified.
  */
 static int flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
 {
@@ -124,7 +126,7 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     return err;
 }
 
-/* Buffers are the device's memory or pinned host memory: CUDA tells by the address. */
+/* Buffers are device memory or pinned host memory: CUDA decides by the address. */
 static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len)
 {
     cudaError_t err;
@@ -158,7 +160,7 @@ static int cuda_port_slots(struct gq_exec *x, unsigned i, struct gq_tracker *out
     return copy(gq_cuda_of(x), out, port->trackers, (port->depth - 1) * sizeof(*out));
 }
 
-/* By a kernel: the driver's own fill is not ordered against a device's DMA. */
+/* By a kernel: the driver's own fill is not ordered against DMA of other devices. */
 static int cuda_zero(struct gq_exec *x, uint64_t dst, size_t len)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
@@ -226,7 +228,7 @@ static int open_runs(struct gq_cuda *cu, unsigned n)
     return err;
 }
 
-/* Everything else that needs the device; undone by close_device(). */
+/* Opens the other parts that need the device; undone by close_device(). */
 static int open_device(struct gq_cuda *cu, unsigned max_runs)
 {
     int err =
@@ -318,7 +320,7 @@ static const struct gq_exec_ops cuda_ops = {
     .close = cuda_close,
 };
 
-/* With the device chosen: why is filled in on failure. */
+/* The device is selected: why is filled on failure. */
 static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned max_runs,
                       char *why, size_t why_len)
 {

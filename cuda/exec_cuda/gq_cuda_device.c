@@ -1,4 +1,4 @@
-/* Which CUDA device, and what to say where there is none. */
+/* Selection of the CUDA device, and the reason when there is none. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +7,10 @@
 #include "cuda/exec_cuda/gq_cuda_int.h"
 
 /*
- * Both must be in place before the first CUDA call of the process. Kernels are loaded at once
- * (gq_kernels_load says why), and streams get hardware queues of their own: with the default of
- * eight, a copy that a resident kernel waits for could stand in line behind that kernel.
+ * Both variables must be set before the first CUDA call of the process. Kernels
+ * are loaded at once (see gq_kernels_load), and streams get hardware queues of
+ * their own: with the default of eight, a copy for which a kernel waits could
+ * be queued behind that kernel.
  */
 static void set_environment(void)
 {
@@ -50,7 +51,7 @@ int gq_probe(int cuda_device, char *why, size_t len)
     return 0;
 }
 
-/* Creates the context: the first call that can fail for reasons of the machine's. */
+/* Creates the context: the first call that can fail for reasons outside of the program. */
 int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len)
 {
     struct cudaDeviceProp prop;

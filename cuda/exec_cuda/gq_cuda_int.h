@@ -1,4 +1,4 @@
-/* The CUDA executor's own structures, shared by its files. */
+/* Structures of the CUDA executor, shared by its files. */
 #ifndef CUDA_EXEC_CUDA_GQ_CUDA_INT_H
 #define CUDA_EXEC_CUDA_GQ_CUDA_INT_H
 
@@ -17,7 +17,10 @@ struct cuda_run {
     uint32_t *flags;         /* pinned: GQ_FLAG_*, forwarded from the caller and the engine */
 };
 
-/* What was registered with CUDA: the queue pair forgets its rings when it has to be abandoned. */
+/*
+ * Registered with CUDA. A copy, because nvme_qpair forgets its rings when it
+ * has to be abandoned.
+ */
 struct cuda_rings {
     void *sq, *cq;
 };
@@ -30,11 +33,12 @@ struct gq_cuda {
     struct gq_persistent *persistent;
     struct gq_gate gate;
     /*
-     * Atomic. A kernel did not end in time and may go on for ever: what it reaches is not freed any
-     * more, and nothing is called that may wait for the device.
+     * Atomic. A kernel did not end in time and may run for ever: memory that it
+     * reaches is not freed any more, and no call is made that may wait for the
+     * device.
      */
     bool stuck;
-    char *doorbells;       /* as the GPU addresses them; NULL: it does not */
+    char *doorbells;       /* at the GPU's address; NULL: not mapped */
     struct gq_port *ports; /* device memory: GQ_MAX_QUEUES */
     struct gq_port host_ports[GQ_MAX_QUEUES];
     struct cuda_rings rings[GQ_MAX_QUEUES];
@@ -54,7 +58,7 @@ static inline bool gq_cuda_stuck(const struct gq_cuda *cu)
     return __atomic_load_n(&cu->stuck, __ATOMIC_RELAXED);
 }
 
-/* -errno for what CUDA said, which is taken back so that no later call reports it again. */
+/* -errno of a CUDA error, which is cleared so that no later call reports it again. */
 static inline int gq_cuda_errno(cudaError_t err)
 {
     if (err == cudaSuccess)
@@ -63,16 +67,19 @@ static inline int gq_cuda_errno(cudaError_t err)
     return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
-/* gq_cuda_device.c. Creates the context: the first call that fails for reasons of the machine's. */
+/*
+ * gq_cuda_device.c. Creates the context: the first call that can fail for
+ * reasons outside of the program.
+ */
 int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len);
 
 /*
- * gq_cuda_wait.c. Waits until the run's kernels have ended. -EIO: the device failed, or they do not
- * end (stuck is set).
+ * gq_cuda_wait.c. Waits until the run's kernels have ended. -EIO: the device
+ * failed, or the kernels do not end (stuck is set).
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk);
 
-/* gq_cuda_mem.c: what gq_exec_ops says of each. */
+/* gq_cuda_mem.c: contracts in gq_exec_ops. */
 int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
 void gq_cuda_release(struct gq_exec *x, struct gq_import *imp);
 int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
@@ -86,8 +93,9 @@ void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk);
 /* Pinned memory has the same address for the GPU as for the host. */
 int gq_cuda_alloc_pinned(void **out, size_t len);
 /*
- * Makes the doorbells reachable for the GPU, or says in exec.note why it cannot ring, as asked or
- * as it must. -ENOTSUP when it has to and cannot.
+ * Maps the doorbells for the GPU, or stores in exec.note the reason why it does
+ * not store to them. -ENOTSUP when direct doorbells are required and cannot be
+ * mapped.
  */
 int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want);
 void gq_cuda_unmap_doorbells(struct gq_cuda *cu);

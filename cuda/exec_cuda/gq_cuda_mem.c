@@ -1,7 +1,8 @@
 /*
- * Memory of the CUDA executor: other people's GPU memory taken in, host memory made reachable for
- * the GPU (rings, doorbells, work lists), and its own. Everything here may make the device wait,
- * and is called while no run is under way (gq_cuda.c).
+ * Memory of the CUDA executor: imported GPU memory of applications, host memory
+ * mapped for the GPU (rings, doorbells, work lists), and its own allocations.
+ * All calls here may make the device wait, and are made while no run is under
+ * way (gq_cuda.c).
  */
 #include <assert.h>
 #include <cuda.h>
@@ -14,12 +15,11 @@
 #define PAGE_MASK    ((uint64_t)NVME_PAGE_SIZE - 1)
 #define MAPPED_FLAGS (cudaHostAllocPortable | cudaHostAllocMapped)
 
-/* Memory of others: what is named must lie inside one allocation of this device. */
+/* Imported memory: the range must be inside one allocation of this device. */
 
 typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 
-/* The runtime has no such call, and linking the driver would keep programs from starting without.
- */
+/* The runtime has no such call, and a program linked to the driver would not start without it. */
 static range_fn address_range(void)
 {
     enum cudaDriverEntryPointQueryResult found;
@@ -52,7 +52,10 @@ static int check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
     return addr - base <= size && len <= size - (addr - base) ? 0 : -EINVAL;
 }
 
-/* A GPU's pages are larger than the controller's, so the pages around the buffer are its own. */
+/*
+ * A GPU's pages are larger than the controller's, so the pages around the
+ * buffer belong to the allocation.
+ */
 static void set_device_memory(const struct gq_cuda *cu, uint64_t addr, uint64_t len,
                               struct gq_import *out)
 {
@@ -76,7 +79,7 @@ static int import_local(const struct gq_cuda *cu, const struct gq_mem *mem, stru
     return err;
 }
 
-/* CUDA counts how often a handle is open, and gives the same address each time. */
+/* CUDA counts the opens of a handle, and returns the same address for each. */
 static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct gq_import *out)
 {
     cudaIpcMemHandle_t handle;
@@ -103,8 +106,8 @@ static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct
 }
 
 /*
- * Host memory, made reachable for the GPU. "Already registered" is a failure: CUDA then still
- * means the pages that were at this address when it was told of them, which may be others.
+ * Maps host memory for the GPU. "Already registered" is an error: the
+ * registration may refer to other pages that were at this address before.
  */
 static int map_host(void *addr, size_t len, unsigned flags, void **device)
 {
@@ -119,7 +122,7 @@ static int map_host(void *addr, size_t len, unsigned flags, void **device)
     return gq_cuda_errno(err);
 }
 
-/* Host memory, by the GPU's address of it. The controller reaches it as it does the host's. */
+/* Host memory at the GPU's address. The controller reaches it as host memory. */
 static int pin(struct gq_import *imp)
 {
     void *device;
@@ -161,7 +164,7 @@ void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
         cudaGetLastError();
 }
 
-/* cudaMalloc promises 256 bytes of alignment, the controller wants pages: one page more. */
+/* cudaMalloc aligns to 256 bytes, the controller needs pages: one page more. */
 static int alloc_device_staging(const struct gq_cuda *cu, size_t len, struct gq_import *out)
 {
     uint64_t addr;
@@ -209,8 +212,9 @@ static int send_port(struct gq_cuda *cu, unsigned i)
 }
 
 /*
- * The GPU's address of a doorbell: the host's, moved by the distance of the two mappings. Shadows
- * are pinned memory, which has one address.
+ * The GPU's address of a doorbell: the host's, plus the distance of the two
+ * mappings. Proxied doorbells are pinned memory, with the same address on both
+ * sides.
  */
 static volatile uint32_t *doorbell(const struct gq_cuda *cu, volatile uint32_t *host)
 {
@@ -324,8 +328,9 @@ void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
 }
 
 /*
- * Registers of a drive are mapped by the NVIDIA driver's own look at the page tables, which many
- * versions of it cannot do; a software controller's page is ordinary memory if its file is.
+ * Registers of a drive are mapped by the NVIDIA driver's walk of the page
+ * tables, which many versions of it do not support; a software controller's
+ * page is ordinary memory if its file is.
  */
 static const char *why_not_mapped(const struct nvme_transport *t)
 {

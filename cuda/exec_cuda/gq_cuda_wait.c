@@ -1,6 +1,6 @@
 /*
- * Waiting for a run's kernels, without trust in the device: a kernel ends by its own deadlines, and
- * when it does not, the wait does.
+ * Waiting for a run's kernels, without trust in the device: a kernel ends by
+ * its own deadlines, otherwise the wait ends.
  */
 #include <sched.h>
 
@@ -9,18 +9,18 @@
 #include "support/clock.h"
 #include "support/minmax.h"
 
-#define ASK_CUDA_EVERY 4096u /* looks at memory */
-#define LOOKS_FOR_ONE  512u  /* that a short list is worth before others may have the processor */
-#define HANG_NS        (GQ_HANG_MS * 1000000ull)
+#define QUERY_EVERY  4096u /* polls of memory */
+#define POLLS_OF_ONE 512u  /* polls before the processor is yielded in a run of a short list */
+#define HANG_NS      (GQ_HANG_MS * 1000000ull)
 
-/* When the kernel was seen to do something, and what it has been told since. */
+/* Times of a kernel's progress, and the request to leave. */
 struct watch {
     uint64_t start_ns, progress_ns;
     uint64_t leave_ns; /* 0: not asked to leave */
-    uint32_t progress; /* of life, when they were looked at last */
+    uint32_t progress; /* sum of the states' counters at the last check */
 };
 
-/* Forwards what the GPU cannot see: the caller's flag, and the engine's. Returns the engine's. */
+/* Forwards flags that the GPU cannot read: the caller's, and the engine's. Returns the engine's. */
 static uint32_t forward_flags(const struct gq_cuda *cu, const struct gq_launch *l)
 {
     uint32_t leave = __atomic_load_n(&cu->exec.flags, __ATOMIC_RELAXED);
@@ -32,7 +32,7 @@ static uint32_t forward_flags(const struct gq_cuda *cu, const struct gq_launch *
     return leave;
 }
 
-/* Have all queues of the run been handed back? Acquire: the results were written before. */
+/* Are all queues of the run returned? Acquire: the results were stored before. */
 static bool all_ended(const struct gq_launch *l)
 {
     for (unsigned i = 0; i < l->run.n_queues; i++) {
@@ -52,9 +52,10 @@ static uint32_t sum_progress(const struct gq_launch *l)
 }
 
 /*
- * A kernel whose commands make no progress leaves when the oldest is overdue, which it looks for
- * eight times within a command's deadline; and at once at the end of its budget, or when it is told
- * to. What is still there GQ_HANG_MS later does not run as written.
+ * A kernel whose commands make no progress leaves when the oldest is overdue,
+ * which it checks eight times within a command's deadline; and at once at the
+ * end of its budget, or when it is asked to. A kernel that is still there
+ * GQ_HANG_MS later is hung.
  */
 static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
 {
@@ -75,7 +76,7 @@ static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
     return now >= limit + HANG_NS;
 }
 
-/* cudaErrorNotReady is taken back like an error, or a later call reports it as its own. */
+/* cudaErrorNotReady is cleared like an error; otherwise a later call reports it. */
 static cudaError_t query(cudaStream_t stream)
 {
     cudaError_t err = cudaStreamQuery(stream);
@@ -85,7 +86,7 @@ static cudaError_t query(cudaStream_t stream)
     return err;
 }
 
-/* Of a resident kernel's stream, too: but that it has ended says nothing. */
+/* Also queries the stream of the persistent kernel, whose end is no error. */
 static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l)
 {
     cudaError_t err;
@@ -97,9 +98,10 @@ static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l
 }
 
 /*
- * The copies of a read go behind its commands by the host's hand, not by the stream's order: a
- * kernel that waits for another holds up what other streams launch through the same hardware queue,
- * and that may be the simulated drive's copy kernel, without which the other never ends.
+ * The copies of a read are launched by the host after its commands, not ordered
+ * by the stream: a kernel that waits for another blocks launches of other
+ * streams in the same hardware queue, among them the simulated drive's copy
+ * kernel, without which the other kernel never ends.
  */
 static cudaError_t make_copies(const struct gq_cuda *cu, const struct gq_launch *l,
                                const struct gq_chunk *chunk)
@@ -111,9 +113,10 @@ static cudaError_t make_copies(const struct gq_cuda *cu, const struct gq_launch 
 }
 
 /*
- * Looks at memory as long as that can tell something new, for asking CUDA takes locks that the
- * threads which launch copies need; asks now and then all the same, since a kernel that faulted
- * says nothing. When the queues have been handed back, only copies are left, if there are any.
+ * Polls memory as long as a run may end there, because a CUDA query takes locks
+ * that the threads which launch copies need; queries at intervals all the same,
+ * since a kernel that faulted stores nothing. When the queues were returned,
+ * only copies remain, if any.
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk)
 {
@@ -134,19 +137,19 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
         }
         if (l->persistent && gq_persistent_keep(cu->persistent))
             return -EIO;
-        if (!running || i % ASK_CUDA_EVERY == 0)
+        if (!running || i % QUERY_EVERY == 0)
             err = query_run(cu, l);
-        /* Since the look at its queues a kernel may have ended: the next look tells. */
+        /* The kernel may have ended since its queues were polled: the next iteration decides. */
         if (err == cudaSuccess && running && all_ended(l)) {
             err = cudaErrorNotReady;
             continue;
         }
-        if (err == cudaErrorNotReady && i % ASK_CUDA_EVERY == 0 &&
+        if (err == cudaErrorNotReady && i % QUERY_EVERY == 0 &&
             (gq_cuda_stuck(cu) || hangs(&w, l, leave))) {
             __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);
             return -EIO;
         }
-        if (!l->persistent || i > LOOKS_FOR_ONE)
+        if (!l->persistent || i > POLLS_OF_ONE)
             sched_yield();
     }
     return gq_cuda_errno(err);

@@ -1,3 +1,4 @@
+/* Kernels of the CUDA executor, and their launches. */
 #include "cuda/exec_cuda/gq_kernels.h"
 
 #include "cuda/exec_cuda/gq_persistent.h"
@@ -12,7 +13,7 @@ namespace
 constexpr unsigned kCopyThreads = 128;
 constexpr unsigned kMaxBlocks = 512;
 
-/* A block is one warp, and drives one queue until the list is done or a deadline ends it. */
+/* A block is one warp, and drives one queue until the list has ended or a deadline ends it. */
 __global__ void __launch_bounds__(GQ_LANES)
     drive_queues(const __grid_constant__ struct gq_kernel_run a)
 {
@@ -25,7 +26,9 @@ __global__ void __launch_bounds__(GQ_LANES)
     gq_end(&w);
 }
 
-/* Neighbours in a list, their words as a warp loads and stores them: side by side, each line once.
+/*
+ * Neighbours in a list: their words as a warp loads and stores them, side by
+ * side, each line once.
  */
 struct neighbours {
     uint64_t *at;
@@ -33,7 +36,7 @@ struct neighbours {
     uint64_t words[GQ_READ_WORDS];
 };
 
-/* A prefetch warp's turn: as many groups come with one trip over the bus. */
+/* Groups that the prefetch warp loads in one trip over the bus. */
 constexpr uint32_t kTurn = GQ_PREFETCH_GROUPS / 2;
 
 __device__ void load_words(struct neighbours *g)
@@ -58,7 +61,7 @@ __device__ void store_words(const struct neighbours *g, uint64_t *to)
     }
 }
 
-/* The results of reads that are in the ring, unless they fail, go into the words. */
+/* Writes the results of the group's reads, which later errors replace, into its words. */
 __device__ void answer(const struct gq_file_map *map, const uint64_t *ring, struct neighbours *g)
 {
     const uint64_t *mine = &ring[GQ_READ_WORDS * (gq_thread() < g->n ? gq_thread() : 0)];
@@ -74,7 +77,7 @@ __device__ void answer(const struct gq_file_map *map, const uint64_t *ring, stru
     }
 }
 
-/* Waits for room in the ring. False: nothing is wanted any more. */
+/* Waits for room in the ring. False: no more groups are needed. */
 __device__ bool has_room(const struct gq_prefetch *prefetch, uint32_t group)
 {
     while (!GQ_UNIFORM32(gq_acquire_block(&prefetch->stop))) {
@@ -87,7 +90,7 @@ __device__ bool has_room(const struct gq_prefetch *prefetch, uint32_t group)
     return false;
 }
 
-/* The groups of the share from read `first` on are on their way. Where the next turn begins. */
+/* Loads groups of the share from read `first` on. Returns the first read behind them. */
 __device__ uint32_t load_turn(const struct gq_worker *w, uint64_t *list, uint32_t first,
                               struct neighbours *turn)
 {
@@ -117,7 +120,7 @@ __device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch 
         gq_release_block(&prefetch->filled, group + 1);
 }
 
-/* The share of a list, a turn after the other, while the one behind it is on its way. */
+/* Loads the share of a list in turns, each while the one before it is stored. */
 __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *reads,
                                uint32_t rank, struct gq_prefetch *prefetch)
 {
@@ -142,8 +145,10 @@ __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *
         gq_release_block(&prefetch->over, 1);
 }
 
-/* The same for reads; a list is prefetched by a second warp. The areas of staging are the queues'
- * own. */
+/*
+ * The same for reads; a list is loaded by a prefetch warp. Areas of staging are
+ * numbered as the queues.
+ */
 __global__ void __launch_bounds__(2 * GQ_LANES, 1)
     drive_reads(const __grid_constant__ struct gq_kernel_run a,
                 const __grid_constant__ struct gq_reads reads)
@@ -170,7 +175,10 @@ __global__ void __launch_bounds__(2 * GQ_LANES, 1)
     gq_reads_end(&r);
 }
 
-/* Copies of a failed command's staging are left out: they would hand on somebody else's bytes. */
+/*
+ * Copies of a failed command's staging are skipped: the staging may hold data
+ * of another transfer.
+ */
 __global__ void __launch_bounds__(kCopyThreads)
     make_copies(const struct gq_copy *copies, uint32_t n, const uint32_t *results)
 {
@@ -227,8 +235,9 @@ extern "C" cudaError_t gq_kernels_load(void)
 }
 
 /*
- * By cudaLaunchKernel(), whose answer is about this launch alone. After <<<>>> only
- * cudaGetLastError() tells, and that may be an older error of the same thread.
+ * By cudaLaunchKernel(), whose error concerns this launch alone. After <<<>>>
+ * only cudaGetLastError() returns it, which may be an older error of the same
+ * thread.
  */
 extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
                                      cudaStream_t stream)

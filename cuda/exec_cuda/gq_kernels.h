@@ -1,4 +1,4 @@
-/* The kernels, as C code launches them. All launches are asynchronous on the stream given. */
+/* Launches of the kernels from C, asynchronous on the given stream. */
 #ifndef CUDA_EXEC_CUDA_GQ_KERNELS_H
 #define CUDA_EXEC_CUDA_GQ_KERNELS_H
 
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Passed to the kernel by value, so that it is there without a read over the bus. */
+/* Passed to the kernel by value, so that no read over the bus is needed. */
 struct gq_kernel_run {
     struct gq_run run;
     const struct gq_port *ports;    /* device memory, by queue number */
@@ -20,8 +20,8 @@ struct gq_kernel_run {
 };
 
 /*
- * Loads every kernel now. CUDA would load each at its first launch, and that waits for kernels
- * that are running: one of ours may be waiting for this very launch.
+ * Loads every kernel. CUDA would load each at its first launch, which waits for
+ * running kernels, and one of them may wait for this very launch.
  */
 cudaError_t gq_kernels_load(void);
 

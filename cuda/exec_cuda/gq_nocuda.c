@@ -1,4 +1,4 @@
-/* What the CUDA executor's entry points say in a build without a CUDA toolkit. */
+/* Entry points of the CUDA executor in a build without a CUDA toolkit. */
 #include <errno.h>
 #include <stdio.h>
 

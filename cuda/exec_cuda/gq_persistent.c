@@ -1,3 +1,4 @@
+/* Persistent kernel: the host's side. */
 #include "cuda/exec_cuda/gq_persistent.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 struct gq_persistent {
     struct gq_tagged_slot_memory *memory; /* pinned */
     cudaStream_t stream;
-    bool busy; /* atomic; the rest is the list's poster's */
+    bool busy; /* atomic; the other members belong to the list's poster */
     struct gq_tagged_slot slot;
     struct gq_state *state;
     uint32_t *single_result; /* NULL: the list is not driven by gq_single.h */
@@ -25,7 +26,7 @@ static int to_errno(cudaError_t err)
     return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
-/* Of the highest priority: such streams have hardware queues that others do not share. */
+/* The highest priority: such streams have hardware queues that other streams do not share. */
 static cudaError_t open_stream(struct gq_persistent *r)
 {
     int least, greatest;
@@ -89,7 +90,7 @@ static bool is_running(const struct gq_persistent *r)
     return __atomic_load_n(&r->state->outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING;
 }
 
-/* A kernel that has ended without the list will not take it any more. */
+/* A kernel that has ended without taking the list is launched again. */
 int gq_persistent_keep(struct gq_persistent *r)
 {
     if (!gq_tagged_slot_is_unserved(&r->slot) || !is_running(r))

@@ -1,6 +1,7 @@
+/* Persistent kernel: drives short lists out of a tagged slot. */
 #include "cuda/exec_cuda/gq_persistent.h"
 
-/* Short lists, that somebody waits for: what a lane does not do takes no time. */
+/* Short lists with a waiting caller: one entry for each lane is the fastest. */
 #define GQ_EACH 1u
 #include "cuda/queue/gq_list_protocol.h"
 #include "cuda/queue/gq_single.h"
@@ -23,7 +24,7 @@ __device__ __forceinline__ void drive_single(const struct gq_persistent_list *li
     gq_single_report(&s, list->state);
 }
 
-/* By the warp; see drive_queues() in gq_kernels.cu. */
+/* By the warp, like drive_queues() in gq_kernels.cu. */
 __device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
 {
     const struct gq_port port = list->port;

@@ -1,6 +1,7 @@
 /*
- * Short lists, without a launch: a warp that stays on the GPU takes them out of a slot
- * (gq_tagged_slot.h), one at a time, and drives a queue through each as a launched kernel would.
+ * Short lists without a launch: the persistent kernel takes them out of a
+ * tagged slot (gq_tagged_slot.h), one at a time, and drives a queue through
+ * each as a launched kernel would.
  */
 #ifndef CUDA_EXEC_CUDA_GQ_PERSISTENT_H
 #define CUDA_EXEC_CUDA_GQ_PERSISTENT_H
@@ -16,20 +17,20 @@
 extern "C" {
 #endif
 
-#define GQ_PERSISTENT_CMDS 2u /* that travel with the list */
+#define GQ_PERSISTENT_CMDS 2u /* carried in the slot */
 
-/* A list, with all that a launched kernel has as its argument, or goes to memory for. */
+/* A list with the arguments of a launched kernel and the data that such a kernel loads. */
 struct gq_persistent_list {
-    struct gq_run run; /* cmds NULL: those below */
+    struct gq_run run; /* cmds NULL: those in the slot */
     struct gq_port port;
     struct gq_state *state;
-    uint32_t sq_tail, cq_head, phase, cq_db_pending; /* what *state holds */
-    uint32_t single;                                 /* not 0: it is driven by gq_single.h */
+    uint32_t sq_tail, cq_head, phase, cq_db_pending; /* copy of *state */
+    uint32_t single;                                 /* not 0: driven by gq_single.h */
     struct gq_cmd cmds[GQ_PERSISTENT_CMDS];
 };
 
 static_assert(sizeof(struct gq_persistent_list) <= GQ_TAGGED_SLOT_BYTES,
-              "a list fits into the box");
+              "a list fits into a tagged slot");
 
 cudaError_t gq_persistent_load(void);
 cudaError_t gq_persistent_launch(const struct gq_tagged_slot_launch *l, cudaStream_t stream);
@@ -41,12 +42,16 @@ int gq_persistent_open(struct gq_persistent **out);
 /* Waits for the kernel to end. */
 void gq_persistent_close(struct gq_persistent *r);
 /*
- * Hands a run of one queue over; state->outcome tells when it has ended, and gq_persistent_done()
- * fills in the rest of state, and the results. -EBUSY: another list is under way; -EIO.
+ * Posts a run of one queue; state->outcome changes when it has ended, and
+ * gq_persistent_done() fills in the rest of state, and the results. -EBUSY:
+ * another list is under way; -EIO.
  */
 int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
                        const struct gq_port *port, struct gq_state *state);
-/* Called again and again until the list has ended: the kernel may just have left. -EIO. */
+/*
+ * Called repeatedly until the list has ended: launches the kernel again if it
+ * ended before it took the list. -EIO.
+ */
 int gq_persistent_keep(struct gq_persistent *r);
 /* The list has ended. */
 void gq_persistent_done(struct gq_persistent *r);

@@ -1,6 +1,6 @@
 /*
- * Copies and zeros by several threads together: thread number `first` of `step` calls with the
- * rest. On a host there is one thread.
+ * Copies and zeros by several threads together: thread number `first` of
+ * `step`; all of them call. On a host there is one thread.
  */
 #ifndef CUDA_QUEUE_GQ_BYTES_H
 #define CUDA_QUEUE_GQ_BYTES_H
@@ -12,8 +12,9 @@
 #ifdef __CUDACC__
 
 /*
- * Copies n units of T; both addresses are aligned to it. The source may be host memory, so four
- * loads are on their way at a time; and others write it, so nothing cached is taken.
+ * Copies n units of T; both addresses are aligned to it. The source may be host
+ * memory that the host writes, so four loads are outstanding at a time, and
+ * nothing cached is used.
  */
 template <typename T>
 static __device__ __forceinline__ void gq_copy_units(uint64_t dst, uint64_t src, uint64_t n,
@@ -36,7 +37,7 @@ static __device__ __forceinline__ void gq_copy_units(uint64_t dst, uint64_t src,
         to[i] = __ldcv(&from[i]);
 }
 
-/* Bytes up to an aligned address, units, bytes after the last: src and dst are congruent. */
+/* Bytes up to an aligned address, units, bytes after the last unit: src and dst are congruent. */
 template <typename T>
 static __device__ __forceinline__ void gq_copy_congruent(uint64_t dst, uint64_t src, uint64_t len,
                                                          uint32_t first, uint32_t step)

@@ -1,13 +1,18 @@
 /*
- * Loads, stores and fences that the controller or the host takes part in. All PTX is here.
+ * Loads, stores and fences that concern the controller or the host. All PTX is
+ * here.
  *
  * Four orders matter, and each function names the one it makes:
- *  - SQEs before the doorbell: the controller that sees the new tail must see the entries;
- *  - the CQE's phase before everything read after it: the data, and the slot it frees. Either the
- *    load acquires, or a relaxed load and a fence behind it by the same lane do so together; the
- *    fence in front of a doorbell serves for both, and waits for loads and stores side by side;
- *  - all results before the state that tells the host that a queue has stopped, or a count;
- *  - a new word of a slot before everything read after it: what the host wrote before it.
+ *   - SQEs before the doorbell: a controller that sees the new tail must see the
+ *     entries;
+ *   - the CQE's phase before later loads: of the data, and of memory that the
+ *     completion frees. Either the load acquires, or a relaxed load and a fence
+ *     behind it by the same lane do so together; the fence in front of a doorbell
+ *     serves for both, and waits for loads and stores at once;
+ *   - all results before the state that tells the host that a queue has stopped,
+ *     or before a counter;
+ *   - a new word of a tagged slot before later loads of memory that the host wrote
+ *     before it.
  */
 #ifndef CUDA_QUEUE_GQ_FENCE_H
 #define CUDA_QUEUE_GQ_FENCE_H
@@ -21,8 +26,8 @@
 #define GQ_FN static __device__ __forceinline__
 
 /*
- * Doorbells. mmio: the store is performed once, neither merged with another nor torn, which a
- * drive's registers demand and memory does not mind.
+ * Doorbells. mmio: the store is performed once, neither merged nor torn, as
+ * registers of a drive demand.
  */
 GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 {
@@ -30,10 +35,12 @@ GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 }
 
 /*
- * Run by all lanes, after they have met and right before lane 0 stores the doorbells. Orders, at
- * system scope, what all lanes stored before the meeting before the doorbells: a release is a fence
- * and a store of one thread, lane 0's. And it orders what a lane looked at by gq_peek_cqe() before
- * all that it reads from here on: an acquire is a load and a fence of one thread, each lane's own.
+ * Executed by all lanes, after they have converged and right before lane 0
+ * stores the doorbells. Orders, at system scope, the stores of all lanes before
+ * the convergence before the doorbells: a release is a fence and a store of one
+ * thread, lane 0. It also orders the loads of gq_peek_cqe() before all later
+ * loads of the same lane: an acquire is a load and a fence of one thread, each
+ * lane's own.
  */
 GQ_FN void gq_fence_entries(void)
 {
@@ -41,9 +48,9 @@ GQ_FN void gq_fence_entries(void)
 }
 
 /*
- * CID in 15:0, status word with the phase in 31:16, from one load: they cannot disagree. Acquires:
- * what the same lane reads after it has seen the phase, the data say, is what the controller wrote
- * before.
+ * CID in 15:0, status word with the phase in 31:16, by one load, so that both
+ * belong to the same CQE. Acquires: later loads of the same lane see what the
+ * controller wrote before the CQE, data included.
  */
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
@@ -53,8 +60,9 @@ GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 }
 
 /*
- * The same, and nobody waits for it yet: relaxed, it acquires by the gq_fence_entries() that the
- * lane runs next, and its value is not to be looked at before.
+ * The same without waiting for the value: relaxed; it acquires by the
+ * gq_fence_entries() that the lane executes next, and its value must not be
+ * used before.
  */
 GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
 {
@@ -63,7 +71,10 @@ GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
     return dw3;
 }
 
-/* Before a queue's state is stored for the host: orders what the lanes wrote before they met. */
+/*
+ * Before a queue's state is stored for the host: orders the stores of the lanes
+ * before they converged.
+ */
 GQ_FN void gq_fence_results(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -77,8 +88,8 @@ GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 }
 
 /*
- * A word of a slot that the host fills, and that says itself whether it is new. Loads of several
- * words go over the bus together when the one that acquires comes last.
+ * A word of a tagged slot. Loads of several words travel over the bus together
+ * when the acquiring one is last.
  */
 GQ_FN uint64_t gq_load_word(const uint64_t *word)
 {
@@ -87,7 +98,10 @@ GQ_FN uint64_t gq_load_word(const uint64_t *word)
     return value;
 }
 
-/* The same. What is read after a new word, also by lanes met since, is not older than its store. */
+/*
+ * The same, acquiring: loads after a new word, also by lanes that converge
+ * later, are not older than the word.
+ */
 GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
 {
     uint64_t value;
@@ -96,8 +110,8 @@ GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
 }
 
 /*
- * Between warps of a block: what one stored, or lanes that it met, before the release is seen by
- * the other after the acquire.
+ * Between warps of a block: stores before the release, also of lanes that had
+ * converged with the storing one, are visible after the acquire.
  */
 GQ_FN uint32_t gq_acquire_block(const uint32_t *word)
 {
@@ -111,20 +125,20 @@ GQ_FN void gq_release_block(uint32_t *word, uint32_t value)
     asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/* A sign of life: carries nothing but itself, or what a fence right before it says. */
+/* A counter, or a word whose order a fence right before it makes. */
 GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
 {
     asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/* Two progress, the first at a multiple of 8, by one store: who sees one of them sees the other. */
+/* Two words, the first at a multiple of 8, by one store: an observer of one sees the other. */
 GQ_FN void gq_store_pair(uint32_t *first, uint32_t value, uint32_t second)
 {
     uint64_t both = (uint64_t)second << 32 | value;
     asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(first), "l"(both) : "memory");
 }
 
-/* Nanoseconds of a clock that runs evenly; only differences have a meaning. */
+/* Nanoseconds of a monotonic clock; only differences have a meaning. */
 GQ_FN uint64_t gq_clock_ns(void)
 {
     uint64_t ns;
@@ -148,8 +162,8 @@ GQ_FN uint32_t gq_thread(void)
 #define GQ_FN static inline
 
 /*
- * On a host the store itself releases and the load itself acquires, so that the fences have
- * nothing left to do. Fences on their own would do as well, but ThreadSanitizer cannot see them.
+ * On a host the store releases and the load acquires, and the fences are empty.
+ * Fences alone would be correct, but ThreadSanitizer does not see them.
  */
 GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 {
@@ -160,19 +174,20 @@ GQ_FN void gq_fence_entries(void)
 {
 }
 
-/* The four bytes are read as what they are: the last dword of an entry. */
+/* The four bytes are accessed as the last dword of an entry. */
 typedef uint32_t __attribute__((may_alias)) gq_dword;
 
 /*
- * CID in 15:0, status word with the phase in 31:16, from one load: they cannot disagree. The
- * acquire pairs with the controller's store of this dword, its last of an entry.
+ * CID in 15:0, status word with the phase in 31:16, by one load, so that both
+ * belong to the same CQE. The acquire pairs with the controller's store of this
+ * dword, its last of an entry.
  */
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
     return __atomic_load_n((const gq_dword *)(const void *)&cqe->cid, __ATOMIC_ACQUIRE);
 }
 
-/* Acquires by itself, for the fence that follows does nothing here. */
+/* Acquires by itself, because the fence that follows is empty here. */
 GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
 {
     return gq_load_cqe(cqe);
@@ -182,7 +197,7 @@ GQ_FN void gq_fence_results(void)
 {
 }
 
-/* Relaxed: the flag carries nothing but itself. */
+/* Relaxed: the flag orders nothing. */
 GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 {
     return __atomic_load_n(flag, __ATOMIC_RELAXED);
@@ -199,7 +214,7 @@ GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* A host has no use for one store of both: the first is the later. */
+/* A host needs no single store of both: the first is stored last. */
 GQ_FN void gq_store_pair(uint32_t *first, uint32_t value, uint32_t second)
 {
     __atomic_store_n(first + 1, second, __ATOMIC_RELAXED);

@@ -1,18 +1,23 @@
 /*
- * A group of lanes that work in step: a warp on a GPU, or the threads of one that came together; on
- * a host, one thread that plays GQ_LANES lanes one after the other, region by region.
+ * A group of lanes that work in step: a warp on a GPU, or converged threads of
+ * a warp; on a host, one thread that executes GQ_LANES lanes one after the
+ * other, region by region.
  *
- * Code that uses it is written in regions, GQ_FOR_LANES(lane) { ... }: every lane runs the region,
- * and what it stored is seen by all lanes in the next one. A variable that differs from lane to
- * lane is declared by GQ_LANE_VAR, or as a member of a struct by GQ_LANE_MEMBER, and used inside
- * regions, whose index is always called lane, as GQ_AT(name). All other variables are the same for
- * all lanes, and are assigned outside regions from values that are.
+ * Code is written in regions, GQ_FOR_LANES(lane) { ... }: every lane executes
+ * the region, and its stores are visible to all lanes in the next one. A
+ * variable that differs from lane to lane is declared by GQ_LANE_VAR, or as a
+ * member of a struct by GQ_LANE_MEMBER, and used inside regions, whose index is
+ * always called lane, as GQ_AT(name). All other variables are the same for all
+ * lanes, and are assigned outside regions from values that are.
  *
- * Loops inside a region make the same number of turns in every lane where they can: behind one that
- * did not, ptxas of CUDA 13.0 left out, in one of several kernels that had it inlined, that the
- * lanes meet. The lane that was through first went on alone and waited for the others for ever.
+ * Loops inside a region have the same number of iterations in every lane where
+ * possible: after a loop that had not, ptxas of CUDA 13.0 omitted the
+ * convergence of the lanes, in one of several kernels that had it inlined. The
+ * lane that finished first went on alone and waited for the other lanes for
+ * ever.
  *
- * The group itself is w->group: regions stand where a w with such a member is in scope.
+ * The group is w->group: regions stand where a w with such a member is in
+ * scope.
  */
 #ifndef CUDA_QUEUE_GQ_LANES_H
 #define CUDA_QUEUE_GQ_LANES_H
@@ -29,7 +34,7 @@
 
 /* Lanes are numbered from 0 in the order of the threads. */
 struct gq_group {
-    uint32_t mask; /* of the threads of the warp that are in it */
+    uint32_t mask; /* threads of the warp that belong to the group */
     uint32_t rank; /* this thread's number */
     uint32_t lanes;
 };
@@ -41,14 +46,15 @@ struct gq_group {
 #define GQ_AT(name)                name
 
 /*
- * The group meets at the end of the region; __syncwarp also orders memory among its lanes. (lane |
- * 1: one turn, and regions that have no use for their lane do without a warning.)
+ * The group converges at the end of the region; __syncwarp also orders memory
+ * among its lanes. (lane | 1: one iteration, and regions that do not use their
+ * lane compile without a warning.)
  */
 #define GQ_FOR_LANES(lane)                                            \
     for (uint32_t lane = w->group.rank, gq_turn = lane | 1u; gq_turn; \
          gq_turn = 0, __syncwarp(w->group.mask))
 
-/* Of a whole warp: known when it is compiled, and costs nothing. */
+/* A whole warp: known at compile time, without cost. */
 GQ_FN struct gq_group gq_whole_group(void)
 {
     return (struct gq_group){GQ_LANE_ALL, gq_thread(), GQ_LANES};
@@ -62,7 +68,7 @@ GQ_FN uint32_t gq_ballot(struct gq_group g, bool value)
     return __reduce_or_sync(g.mask, value ? 1u << g.rank : 0);
 }
 
-/* The thread of the warp that plays a lane. */
+/* The thread of the warp that is the given lane. */
 GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 {
     if (lane == 0)
@@ -71,13 +77,13 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 }
 
 #define GQ_BALLOT(name) gq_ballot(w->group, (name) != 0)
-/* What lane i has; i may differ from lane to lane. */
+/* The value of lane i; i may differ from lane to lane. */
 #define GQ_FROM32(name, i) \
     __shfl_sync(w->group.mask, (uint32_t)(name), (int)gq_thread_of(w->group, i))
 #define GQ_FROM64(name, i) \
     __shfl_sync(w->group.mask, (unsigned long long)(name), (int)gq_thread_of(w->group, i))
 #define GQ_PART_FROM64(name, i, part) GQ_FROM64((name).part, i)
-/* An expression that may come out differently for each lane: lane 0's. */
+/* Lane 0's value of an expression that may differ from lane to lane. */
 #define GQ_SAME32(expr) GQ_FROM32(expr, 0)
 #define GQ_SAME64(expr) GQ_FROM64(expr, 0)
 /* The same for a whole warp, without a group. */
@@ -126,7 +132,7 @@ GQ_FN uint32_t gq_ballot(const uint32_t *values)
 
 #endif
 
-/* How many lanes, from lane 0 without a gap, have their bit set. */
+/* Number of lanes, from lane 0 without a gap, whose bit is set. */
 GQ_FN uint32_t gq_prefix_ones(uint32_t mask)
 {
 #ifdef __CUDACC__
@@ -136,7 +142,7 @@ GQ_FN uint32_t gq_prefix_ones(uint32_t mask)
 #endif
 }
 
-/* How many lanes have their bit set. */
+/* Number of lanes whose bit is set. */
 GQ_FN uint32_t gq_count_ones(uint32_t mask)
 {
 #ifdef __CUDACC__
@@ -146,13 +152,13 @@ GQ_FN uint32_t gq_count_ones(uint32_t mask)
 #endif
 }
 
-/* The number of this lane among those whose bit is set. */
+/* The number of this lane among the lanes whose bit is set. */
 GQ_FN uint32_t gq_ones_before(uint32_t mask, uint32_t lane)
 {
     return gq_count_ones(mask & ((1u << lane) - 1u));
 }
 
-/* Takes the lowest bit off the mask, which is not 0: its lane. */
+/* Clears the lowest bit of the mask, which is not 0, and returns its lane. */
 GQ_FN uint32_t gq_take_one(uint32_t *mask)
 {
     uint32_t lane = gq_prefix_ones(~*mask);

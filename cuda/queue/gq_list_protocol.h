@@ -1,6 +1,6 @@
 /*
- * Lists of commands by a group of lanes: the queue protocol (gq_protocol.h) with commands that the
- * host has made. A round sends and takes up to GQ_EACH for each lane.
+ * Lists of commands: the queue protocol (gq_protocol.h) with commands that the
+ * host has made. A round posts and completes up to GQ_EACH for each lane.
  *
  * Every function is called by all lanes of the group together.
  */
@@ -10,8 +10,8 @@
 #include "cuda/queue/gq_protocol.h"
 
 /*
- * Places are dealt to commands in turn: the command that a place has, or will fetch, is number
- * w->sent + this of the share.
+ * Entries of the lanes are dealt to commands in turn: the command that an entry
+ * has, or will fetch, is number w->sent + this of the share.
  */
 GQ_FN uint32_t gq_turn_of(const struct gq_worker *w, uint32_t place)
 {
@@ -20,7 +20,10 @@ GQ_FN uint32_t gq_turn_of(const struct gq_worker *w, uint32_t place)
     return (place + places - w->sent % places) % places;
 }
 
-/* Places whose command was sent load the next: it is there when the round is over. */
+/*
+ * Entries whose command was posted load their next one, which has arrived at
+ * the end of the round.
+ */
 GQ_FN void gq_fetch_cmds(struct gq_worker *w)
 {
     uint32_t left = w->share - w->sent, places = GQ_EACH * w->group.lanes;
@@ -38,9 +41,9 @@ GQ_FN void gq_fetch_cmds(struct gq_worker *w)
 }
 
 /*
- * At the end of a round: CIDs for the commands that go next. They are loaded that early because a
- * load that is waited for between a peeked and its fence may wait for the peeked as well: a GPU
- * counts what is on its way, and has few counters.
+ * At the end of a round: CIDs for the next commands. They are loaded this early
+ * because a load that is waited for between a peek and its fence may wait for
+ * the peek as well: a GPU counts outstanding loads with few counters.
  */
 GQ_FN void gq_fetch_cids(struct gq_worker *w)
 {
@@ -73,7 +76,7 @@ GQ_FN void gq_post_cmds(struct gq_worker *w, uint32_t n)
     gq_advance(w, n);
 }
 
-/* Of n completions. */
+/* Stores the results of n completions. */
 GQ_FN void gq_store_results(struct gq_worker *w, GQ_LANE_PARAM(struct gq_ended, ended), uint32_t n)
 {
     GQ_FOR_LANES(lane)
@@ -85,7 +88,7 @@ GQ_FN void gq_store_results(struct gq_worker *w, GQ_LANE_PARAM(struct gq_ended, 
     }
 }
 
-/* A round through the list of commands. The first only has them fetched. */
+/* A round of a list of commands. The first one only fetches. */
 GQ_FN enum gq_round gq_round(struct gq_worker *w)
 {
     GQ_LANE_VAR(struct gq_peek, peeked);

@@ -1,14 +1,16 @@
 /*
- * A second warp of a block that feeds the lanes of the first with a list of reads.
+ * Prefetch warp: a second warp of a block, which loads a list of reads for the
+ * lanes of the first.
  *
- * A list may be a client's, in host memory. What a warp asks of that comes with the completions
- * it looks at, and a busy link makes a round the longer the more it asks for; results that it
- * stores there have to be through before it may ring. So the prefetch warp does both, rounds ahead:
- * it loads neighbours, a word each lane, side by side, stores them back with their results, whole
- * lines, and leaves them in a ring in the block's own memory. Where something fails later, the
- * result that says so is stored later, too.
+ * A list may be in host memory. Loads of a warp arrive in order with the CQEs
+ * that it peeks, and on a busy link they make a round longer; results that it
+ * stores there must arrive before its doorbells. So the prefetch warp does
+ * both, rounds ahead: it loads neighbours, one word for each lane, side by
+ * side, stores them back with their results, as whole lines, and leaves them in
+ * a ring in shared memory. Where a read fails later, its error is stored later,
+ * too.
  *
- * On a host the lanes load for themselves.
+ * On a host the lanes load the list.
  */
 #ifndef CUDA_QUEUE_GQ_PREFETCH_H
 #define CUDA_QUEUE_GQ_PREFETCH_H
@@ -16,14 +18,17 @@
 #include "cuda/queue/gq_lanes.h"
 #include "cuda/queue/gq_reads.h"
 
-/* A read in a list, of either kind, is three words; of the last of what was asked half counts. */
+/*
+ * A read in a list, of either kind, is three words; len and result share the
+ * last word of a gq_read_desc.
+ */
 #define GQ_READ_WORDS 3u
 static_assert(sizeof(struct gq_read) == GQ_READ_WORDS * sizeof(uint64_t), "of a list");
 static_assert(sizeof(struct gq_read_desc) == GQ_READ_WORDS * sizeof(uint64_t), "of what was asked");
 
 /*
- * Are reads answered before they are begun with? Not in a part of a map: what is not begun with
- * there keeps the result that it has.
+ * Are results stored before reads are begun? Not with a part of a map: reads
+ * that are not begun there keep their results.
  */
 GQ_FN bool gq_prefetch_answers(const struct gq_reads *reads)
 {
@@ -34,16 +39,16 @@ GQ_FN bool gq_prefetch_answers(const struct gq_reads *reads)
 
 #define GQ_PREFETCH_GROUPS 8u
 
-/* Zeroed before anybody uses it. Neighbours that are handed on together are a group. */
+/* Zeroed before use. A group is a set of neighbours that are passed on together. */
 struct gq_prefetch {
     uint64_t words[GQ_PREFETCH_GROUPS][GQ_READ_WORDS * GQ_LANES];
-    uint32_t filled; /* prefetch warp: groups, ever */
-    uint32_t taken;  /* lanes: groups, ever */
-    uint32_t stop;   /* lanes: no more is wanted, */
-    uint32_t over;   /* prefetch warp: and nothing is stored any more */
+    uint32_t filled; /* prefetch warp: number of groups filled */
+    uint32_t taken;  /* lanes: number of groups taken */
+    uint32_t stop;   /* lanes: no more groups are needed */
+    uint32_t over;   /* prefetch warp: it stores nothing any more */
 };
 
-/* By all lanes of a warp: has group number `group` been prefetched? Its words, and its results. */
+/* By all lanes of a warp: are the words of group number `group`, and its results, stored? */
 __device__ __forceinline__ bool gq_prefetch_has(const struct gq_prefetch *prefetch, uint32_t group)
 {
     bool has = GQ_UNIFORM32(gq_acquire_block(&prefetch->filled) != group);
@@ -52,7 +57,7 @@ __device__ __forceinline__ bool gq_prefetch_has(const struct gq_prefetch *prefet
     return has;
 }
 
-/* By one lane: read i of a group that was prefetched. */
+/* By one lane: read i of a prefetched group. */
 __device__ __forceinline__ struct gq_read gq_prefetch_read(const struct gq_prefetch *prefetch,
                                                            uint32_t group, uint32_t i, bool desc)
 {
@@ -61,7 +66,7 @@ __device__ __forceinline__ struct gq_read gq_prefetch_read(const struct gq_prefe
     return (struct gq_read){words[0], words[1], desc ? (uint32_t)words[2] : words[2]};
 }
 
-/* By all lanes of a warp: as many groups have been taken out of the ring. */
+/* By all lanes of a warp: `groups` groups have been taken out of the ring. */
 __device__ __forceinline__ void gq_prefetch_took(struct gq_prefetch *prefetch, uint32_t groups)
 {
     __syncwarp();
@@ -69,7 +74,7 @@ __device__ __forceinline__ void gq_prefetch_took(struct gq_prefetch *prefetch, u
         gq_release_block(&prefetch->taken, groups);
 }
 
-/* The same: nothing is prefetched and no result stored any more. Waits for what is on its way. */
+/* By all lanes of a warp: ends the prefetch warp, and waits for the stores under way. */
 __device__ __forceinline__ void gq_prefetch_stop(struct gq_prefetch *prefetch)
 {
     if (gq_thread() == 0)

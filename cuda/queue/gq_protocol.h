@@ -1,39 +1,46 @@
 /*
- * The queue protocol: how a group of lanes drives one queue pair. Written once; nvcc compiles it
- * for warps, the C compiler for a host thread that plays 1 or 32 lanes.
+ * The queue protocol: a group of lanes drives one queue pair. Written once;
+ * nvcc compiles it for warps, the C compiler for a host thread that executes 1
+ * or 32 lanes.
  *
- * The group owns the queue pair: nobody else touches its rings or doorbells, hence no locks and
- * no atomics. It works through its share of a list, of commands (gq_list_protocol.h) or of reads
- * (gq_reads_protocol.h). A round:
+ * The group owns the queue pair: no other thread accesses its rings or
+ * doorbells, hence no locks and no atomics. It works through its share of a
+ * list, of commands (gq_list_protocol.h) or of reads (gq_reads_protocol.h). A
+ * round:
  *
- *   reserve  how many commands can go now: free CIDs, what is ready
- *   peeked     the next CQEs are loaded; if something goes, nobody waits for them yet
- *   put      the lanes write that many SQEs side by side
- *   fetch    what goes next is loaded
- *   publish  one fence, then both doorbells
- *   harvest  CQEs in arrival order, told new from old by the phase
- *   retire   each CQE finds its command by CID; the CID is freed
- *   watch    flags of the host, deadlines
+ *   reserve   how many commands can be posted: free CIDs, prepared commands
+ *   peek      the next CQEs are loaded, without waiting for them if the round
+ *             posts commands
+ *   post      the lanes write that many SQEs, one each at a time
+ *   fetch     the commands of the next round are loaded
+ *   publish   one fence, then both doorbells
+ *   poll      CQEs in order of arrival, recognised as new by the phase
+ *   complete  each CQE finds its command by CID; the CID is freed
+ *   watch     flags of the host, deadlines
  *
- * Over a bus a round costs one round trip: the fence waits for CQEs, commands and SQEs at once, and
- * what completed is seen to while the controller has work again. A round that sends nothing has no
- * fence: its peeked waits for itself. CQ doorbells that could go alone wait for the next SQ
- * doorbell, for want of work, or until half of the CQ is owed.
+ * Over a bus a round costs one round trip: the fence waits for CQEs, commands
+ * and SQEs at once, and completions are processed while the controller has work
+ * again. A round that posts nothing has no fence: its peek waits by itself. A
+ * CQ doorbell is stored together with the next SQ doorbell; alone only when
+ * nothing completes, or when half of the CQ is pending.
  *
- * At most depth - 1 commands are in flight. That bounds the CQ as well, and it keeps the SQ from
- * overrunning without looking at SQHD: a completed command was fetched, so tail - head as the
- * controller knows it never exceeds what is in flight.
+ * At most depth - 1 commands are in flight. That bounds the CQ as well, and it
+ * keeps the SQ from overrunning without a check of SQHD: a completed command
+ * was fetched, so tail - head as the controller knows it never exceeds the
+ * commands in flight.
  *
  * Every function is called by all lanes together.
  *
- * "CQE seen, so data visible" (reads). A controller writes a command's data before its CQE. In
- * host memory both writes come from one requester to one target, and PCIe keeps posted writes in
- * order; on this side loads that come later stay behind the load of the phase (gq_fence.h). A
- * software controller posts the CQE only after its copies to GPU memory have completed
- * (nvme_dma_engine), which is the same promise. A drive that writes data into GPU memory and CQEs
- * into host memory aims at two targets, and nothing orders the two: there the engine flushes
- * GPUDirect writes after the run, before the caller is told (gq_cuda.c), and staging, which is read
- * during the run, is host memory (gq_engine.c).
+ * "CQE seen, so data visible" (reads). A controller writes a command's data
+ * before its CQE. In host memory both writes come from one requester to one
+ * target, and PCIe keeps posted writes in order; on this side later loads stay
+ * behind the load of the phase (gq_fence.h). A software controller posts the
+ * CQE only after its copies to GPU memory have completed (nvme_dma_engine),
+ * which is the same guarantee. A drive that writes data into GPU memory and
+ * CQEs into host memory addresses two targets, and nothing orders the two:
+ * there the engine flushes GPUDirect writes after the run, before the caller is
+ * notified (gq_cuda.c), and staging, which is read during the run, is host
+ * memory (gq_engine.c).
  */
 #ifndef CUDA_QUEUE_GQ_PROTOCOL_H
 #define CUDA_QUEUE_GQ_PROTOCOL_H
@@ -49,14 +56,15 @@
 #endif
 
 /*
- * A round costs trips over a bus, and hardly more for twice the commands: a lane has up to this
- * many of each kind of entry in it. Place h * lanes + lane is the lane's h-th.
+ * A round costs trips over a bus, and hardly more for twice the commands: a
+ * lane processes up to this many entries of each kind in a round. Entry h *
+ * lanes + lane of a round is the lane's h-th.
  */
 #ifndef GQ_EACH
 #define GQ_EACH 4u
 #endif
 
-/* Commands of a list that go next, and the CIDs they will have. */
+/* Commands of a list that are posted next, and their CIDs. */
 struct gq_lane_next {
     struct gq_cmd cmd[GQ_EACH];
     uint32_t cid[GQ_EACH];
@@ -67,7 +75,7 @@ struct gq_peek {
     uint32_t dw3[GQ_EACH];
 };
 
-/* One group's view of its queue pair during a run. Same for all lanes, but for the group. */
+/* One group's state of its queue pair during a run. The same for all lanes, except the group. */
 struct gq_worker {
     struct gq_group group;
     const struct gq_run *run;
@@ -75,28 +83,28 @@ struct gq_worker {
     struct gq_state *state;
     uint32_t rank; /* among run->n_queues */
     uint32_t sq_tail, cq_head, phase;
-    uint32_t n_free; /* CIDs on the stack */
-    uint32_t fresh;  /* of them, from the bottom on, never taken: entry i is CID i, not in memory */
-    uint32_t share;  /* of the list, this group's */
+    uint32_t n_free;        /* CIDs on the stack */
+    uint32_t fresh;         /* of them, from the bottom, never taken: entry i is CID i */
+    uint32_t share;         /* commands of the list that belong to this group */
     uint32_t fetched;       /* of the share, from its start */
     uint32_t sent;          /* commands */
-    uint32_t progress;      /* rounds that got on */
+    uint32_t progress;      /* rounds that did something */
     uint32_t cq_db_pending; /* completions taken since the last CQ doorbell */
     uint32_t outcome;
-    uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: when to peeked again */
+    uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: time of the next check */
     uint32_t each;                             /* entries of a lane in a round, GQ_EACH at most */
-    uint32_t peeks;                            /* CQEs that a round peeks at that sends something */
+    uint32_t peeks;                            /* CQEs peeked in a round that posts */
     GQ_LANE_MEMBER(struct gq_lane_next, next); /* gq_list_protocol.h */
 };
 
-/* What completions tell of their commands. */
+/* Commands of completions. */
 struct gq_ended {
-    uint32_t cmd[GQ_EACH]; /* its index; at least GQ_TRACKER_FREE: not to be believed */
+    uint32_t cmd[GQ_EACH]; /* its index; >= GQ_TRACKER_FREE: invalid */
     uint32_t tag[GQ_EACH]; /* as given to gq_post() */
     uint32_t status[GQ_EACH];
 };
 
-#define GQ_FLAGS_NS 500000u /* how soon a group notices what the host wants */
+#define GQ_FLAGS_NS 500000u /* interval at which a group reads the host's flags */
 
 enum gq_round { GQ_ROUND_ENDED, GQ_ROUND_IDLE, GQ_ROUND_BUSY };
 
@@ -105,7 +113,7 @@ GQ_FN uint32_t gq_in_flight(const struct gq_worker *w)
     return w->port->depth - 1 - w->n_free;
 }
 
-/* Position in the list of this group's j-th command: groups of commands are dealt in turn. */
+/* Index in the list of this group's command j: groups of commands are dealt in turn. */
 GQ_FN uint32_t gq_stripe(const struct gq_worker *w, uint32_t j)
 {
     uint32_t shift = w->run->group_shift;
@@ -114,7 +122,7 @@ GQ_FN uint32_t gq_stripe(const struct gq_worker *w, uint32_t j)
     return ((((j >> shift) * w->run->n_queues) + w->rank) << shift) | within;
 }
 
-/* How many commands of the list are this group's. */
+/* Number of commands of the list that belong to this group. */
 GQ_FN uint32_t gq_share(const struct gq_run *run, uint32_t rank)
 {
     uint32_t size = 1u << run->group_shift;
@@ -154,8 +162,8 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->flags_ns = w->start_ns;
     w->scan_ns = w->start_ns + run->command_ns / 8;
     /*
-     * As many turns in each lane (gq_lanes.h), and in each a store: port and state are there before
-     * the first round then.
+     * The same number of iterations in each lane (gq_lanes.h), and a store in
+     * each: port and state are loaded before the first round.
      */
     GQ_FOR_LANES(lane)
     {
@@ -167,7 +175,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     }
 }
 
-/* How many of n commands can go now. */
+/* How many of n commands can be posted now. */
 GQ_FN uint32_t gq_reserve(const struct gq_worker *w, uint32_t n)
 {
     if (w->outcome != GQ_OUT_RUNNING)
@@ -200,7 +208,7 @@ GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const str
 #endif
 }
 
-/* Inside a region: the CID of number i of the commands that go now. */
+/* Inside a region: the CID of command i of those posted in this round. */
 GQ_FN uint32_t gq_free_cid(const struct gq_worker *w, uint32_t i)
 {
     uint32_t top = w->n_free - 1 - i;
@@ -208,7 +216,7 @@ GQ_FN uint32_t gq_free_cid(const struct gq_worker *w, uint32_t i)
     return top < w->fresh ? top : w->port->free_cids[top];
 }
 
-/* Inside a region: this lane's command is number i of those that go now, below gq_reserve(). */
+/* Inside a region: posts command i of this round, i below gq_reserve(). */
 GQ_FN void gq_post(const struct gq_worker *w, uint32_t i, uint32_t cid, const struct gq_cmd *cmd,
                    uint32_t index, uint32_t tag)
 {
@@ -223,7 +231,7 @@ GQ_FN void gq_post(const struct gq_worker *w, uint32_t i, uint32_t cid, const st
     gq_store_sqe(&port->sq[pos], w->run, cmd, cid);
 }
 
-/* After the region: n commands were put. */
+/* After the region: n commands were posted. */
 GQ_FN void gq_advance(struct gq_worker *w, uint32_t n)
 {
     w->sent += n;
@@ -234,7 +242,7 @@ GQ_FN void gq_advance(struct gq_worker *w, uint32_t n)
         w->sq_tail -= w->port->depth;
 }
 
-/* Wakes a parked software controller; hardware and GPUs have nothing to wake. */
+/* Notifies a parked software controller; for hardware, and on a GPU, there is none. */
 GQ_FN void gq_kick(const struct gq_run *run)
 {
 #ifdef __CUDACC__
@@ -246,8 +254,9 @@ GQ_FN void gq_kick(const struct gq_run *run)
 }
 
 /*
- * After a put. The lanes met since they wrote their entries; the completions that the CQ doorbell
- * gives back were taken in earlier rounds, and the controller may have their places.
+ * After the posts. The lanes have converged since they wrote their entries; the
+ * completions that the CQ doorbell releases were taken in earlier rounds, and
+ * the controller may reuse their entries.
  */
 GQ_FN void gq_publish(struct gq_worker *w)
 {
@@ -264,7 +273,7 @@ GQ_FN void gq_publish(struct gq_worker *w)
     gq_kick(w->run);
 }
 
-/* The CQ doorbell alone. It needs no fence: the lanes met after loads that acquired. */
+/* The CQ doorbell alone. It needs no fence: the lanes have converged after loads that acquired. */
 GQ_FN void gq_ring_cq(struct gq_worker *w)
 {
     GQ_FOR_LANES(lane)
@@ -276,7 +285,7 @@ GQ_FN void gq_ring_cq(struct gq_worker *w)
     gq_kick(w->run);
 }
 
-/* Inside a region, of retire: what the CQE at a place says of its command. */
+/* Inside a region: finds the command of a CQE. */
 GQ_FN void gq_find_tracker(const struct gq_worker *w, uint32_t dw3, struct gq_ended *ended,
                            uint32_t h)
 {
@@ -291,9 +300,9 @@ GQ_FN void gq_find_tracker(const struct gq_worker *w, uint32_t dw3, struct gq_en
 }
 
 /*
- * Place i of the peeked has the i-th of n completions: finds its command. A CID that is not in
- * flight, or comes twice, means that the controller and this queue no longer agree: nothing it says
- * later can be believed.
+ * Entry i of peeked is the i-th of n completions: finds its command. A CID that
+ * is not in flight, or occurs twice, means that controller and queue disagree:
+ * later completions are not trusted.
  */
 GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked), uint32_t n,
                        GQ_LANE_OUT(struct gq_ended, ended))
@@ -311,7 +320,7 @@ GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked
             }
         }
     }
-    /* Each place progress the slot it frees: of two with the same CID, one signature stays. */
+    /* Each entry marks the tracker that it frees: of two with the same CID, one mark stays. */
     GQ_FOR_LANES(lane)
     {
         for (uint32_t h = 0; h < w->each; h++) {
@@ -338,8 +347,9 @@ GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked
 }
 
 /*
- * Loads the next CQEs, place by place; returns how many. sends: the round has something to publish,
- * whose fence these loads wait for. Otherwise each waits for itself, so a lane loads one.
+ * Loads the next CQEs; returns how many. sends: the round publishes, and the
+ * fence waits for these loads. Otherwise each load waits by itself, so a lane
+ * loads one.
  */
 GQ_FN uint32_t gq_peek(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct gq_peek, peeked))
 {
@@ -364,7 +374,7 @@ GQ_FN uint32_t gq_peek(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct
     return n;
 }
 
-/* How many of the `n_peeked` CQEs are new. */
+/* How many of the n_peeked CQEs are new. */
 GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked),
                             uint32_t n_peeked)
 {
@@ -385,7 +395,7 @@ GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_p
     return n;
 }
 
-/* Of `n_peeked` CQEs. Returns how many commands completed, and the i-th of them at place i. */
+/* Returns how many of the n_peeked CQEs are completions, and the i-th of them at entry i. */
 GQ_FN uint32_t gq_poll(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked),
                        uint32_t n_peeked, GQ_LANE_OUT(struct gq_ended, ended))
 {
@@ -404,9 +414,9 @@ GQ_FN uint32_t gq_poll(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked
 }
 
 /*
- * The second half of a round that has put `sent` commands and n_peeked at `n_peeked` CQEs before
- * that. The doorbells go first, so that the controller has work meanwhile. CQ doorbells that could
- * go alone wait: see above.
+ * The second half of a round that has posted `sent` commands, and peeked
+ * n_peeked CQEs before. The doorbells are first, so that the controller has
+ * work meanwhile.
  */
 GQ_FN uint32_t gq_publish_and_poll(struct gq_worker *w, uint32_t sent,
                                    GQ_LANE_PARAM(struct gq_peek, peeked), uint32_t n_peeked,
@@ -422,7 +432,7 @@ GQ_FN uint32_t gq_publish_and_poll(struct gq_worker *w, uint32_t sent,
     return n;
 }
 
-/* Is a command in flight for longer than it may? */
+/* Has a command in flight passed its deadline? */
 GQ_FN bool gq_overdue(const struct gq_worker *w)
 {
     const struct gq_port *port = w->port;
@@ -442,10 +452,11 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
 }
 
 /*
- * What the host wants, GQ_FLAG_*. All groups peeked at the same word, and a GPU fetches a word of
- * host memory for one of them after the other, a microsecond each: 30 M commands a second was all
- * that any number of groups could do when they n_peeked in every round. So they peeked now and
- * then, and tell the host in turn that they get on.
+ * The host's flags, GQ_FLAG_*. All groups read the same word, and a GPU fetches
+ * a word of host memory for one of them after the other, a microsecond each: 30
+ * M commands a second was the limit for any number of groups when they read it
+ * in every round. So they read it at intervals, and report their progress at
+ * the same time.
  */
 GQ_FN uint32_t gq_flags(struct gq_worker *w)
 {
@@ -468,9 +479,10 @@ GQ_FN uint32_t gq_flags(struct gq_worker *w)
 }
 
 /*
- * A cancelled group sends no more and drains; a deadline makes it leave with what is in flight, and
- * so does the host before a reset, which ends commands that are overdue as well: hence the peeked
- * at the flags before a deadline is blamed.
+ * A cancelled group posts no more and drains. A group past a deadline ends with
+ * commands in flight; so does one that the host asks to leave before a reset. A
+ * reset ends overdue commands as well: hence the flags are read before a
+ * deadline is reported.
  */
 GQ_FN void gq_watch(struct gq_worker *w)
 {
@@ -496,7 +508,7 @@ GQ_FN void gq_watch(struct gq_worker *w)
         w->outcome = GQ_OUT_CANCELLED;
 }
 
-/* The end of a round. left: not all is sent; busy: something was done. */
+/* The end of a round. left: commands remain; busy: something was done. */
 GQ_FN enum gq_round gq_end_round(struct gq_worker *w, bool left, bool busy)
 {
     w->progress += busy;
@@ -513,8 +525,8 @@ GQ_FN enum gq_round gq_end_round(struct gq_worker *w, bool left, bool busy)
 }
 
 /*
- * Hands the queue back to the host. All results and the state are written before its outcome, so
- * that who sees the outcome may read them.
+ * Returns the queue to the host. All results and the state are stored before
+ * its outcome, so that a reader of the outcome may read them.
  */
 GQ_FN void gq_end(struct gq_worker *w)
 {

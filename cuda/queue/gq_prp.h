@@ -1,14 +1,17 @@
 /*
- * PRPs for a part of memory whose table of entries was built beforehand, for host and device.
+ * PRPs for memory with a table of entries built beforehand, for host and
+ * device.
  *
- * Entry i of the table is the address of page i of the memory: NVME_PRP_PER_PAGE entries to a page
- * of the table, and no chain pointer. A list may start at any entry, so a command needs no list of
- * its own, only the address of the entry of its second page.
+ * Entry i of the table is the address of page i of the memory:
+ * NVME_PRP_PER_PAGE entries to a page of the table, and no chain pointer. A
+ * list may start at any entry, so a command needs no list of its own, only the
+ * address of the entry of its second page.
  *
- * A list never leaves its page of the table. Some controllers do not follow a chain pointer and
- * take the last entry of a list page for a data page; commands without chains are right on all
- * of them. A transfer that is cut takes one command more for each 2 MiB of memory at most, which
- * costs nothing that can be measured.
+ * A list never leaves its page of the table. Some controllers do not follow a
+ * chain pointer and take the last entry of a list page for a data page;
+ * commands without chains are correct on all of them. A transfer that is cut
+ * takes at most one additional command for each 2 MiB of memory, without a
+ * measurable cost.
  */
 #ifndef CUDA_QUEUE_GQ_PRP_H
 #define CUDA_QUEUE_GQ_PRP_H
@@ -16,9 +19,10 @@
 #include "cuda/queue/gq_fence.h"
 
 /*
- * How much of a transfer of len bytes at byte off of the memory one command may carry: all, or as
- * many bytes, a multiple of lba_size (a power of two), as its list has entries for in the table's
- * page that it starts in. len is a multiple of lba_size already; the result is not 0.
+ * Bytes of a transfer of len bytes at offset off of the memory that one command
+ * may carry: all, or a multiple of lba_size (a power of two) for which its list
+ * has entries in the page of the table where it starts. len is a multiple of
+ * lba_size; the result is not 0.
  */
 GQ_FN uint64_t gq_prp_clip(uint64_t off, uint64_t len, uint32_t lba_size)
 {
@@ -31,8 +35,8 @@ GQ_FN uint64_t gq_prp_clip(uint64_t off, uint64_t len, uint32_t lba_size)
 }
 
 /*
- * PRP1 is iova + off; this is PRP2. iova: of the memory's first page, prps_iova: of the table. off
- * is a multiple of 4, len as gq_prp_clip() allows.
+ * PRP2; PRP1 is iova + off. iova: of the memory's first page, prps_iova: of the
+ * table. off is a multiple of 4, len as gq_prp_clip() permits.
  */
 GQ_FN uint64_t gq_prp2(uint64_t iova, uint64_t prps_iova, uint64_t off, uint64_t len)
 {

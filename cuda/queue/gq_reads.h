@@ -1,8 +1,7 @@
 /*
- * Reads of file ranges whose extents and PRPs the executor works out itself: what the host hands
- * to a kernel, or to a host thread, that drives queue pairs. The host copies a map, a list is taken
- * where it is, and nothing is done for a single command. Plain data in memory that both sides
- * reach; C11 and CUDA.
+ * Reads of file ranges: the executor finds extents and PRPs itself. The host
+ * copies a map, a list stays in place, and no work of the host is done for a
+ * single command. Plain data in memory of both sides; C11 and CUDA.
  */
 #ifndef CUDA_QUEUE_GQ_READS_H
 #define CUDA_QUEUE_GQ_READS_H
@@ -14,24 +13,24 @@
 #include "cuda/queue/gq_fence.h"
 #include "cuda/queue/gq_work.h"
 
-#define GQ_LBA_ZERO UINT64_MAX /* in place of an LBA: reads as zeros */
+#define GQ_LBA_ZERO UINT64_MAX /* in place of an LBA: zeros */
 
-/* A run of a file: from `offset` up to the next entry's, or the map's end. */
+/* An extent of a file: from `offset` up to the next entry's, or the map's end. */
 struct gq_file_extent {
     uint64_t offset; /* in the file, bytes, whole LBAs */
-    uint64_t lba;    /* of its first byte; or GQ_LBA_ZERO */
+    uint64_t lba;    /* of its first byte, or GQ_LBA_ZERO */
 };
 static_assert(sizeof(struct gq_file_extent) == 16, "one load of a lane");
 
-/* Ascending and without gaps from extents[0].offset on; found by binary search. */
+/* Ascending and without gaps from extents[0].offset on; searched by bisection. */
 struct gq_file_map {
     const struct gq_file_extent *extents;
-    uint64_t end; /* of the file, bytes: reads are short there; 0 without extents */
+    uint64_t end; /* of the file, bytes: a read ends there; 0 without extents */
     uint32_t count;
     uint32_t lba_size;
 };
 
-/* How many bytes a read will have: less than asked for at the file's end. */
+/* Length of a read: less than requested at the file's end. */
 GQ_FN uint64_t gq_read_bytes(const struct gq_file_map *map, uint64_t offset, uint64_t len)
 {
     if (offset >= map->end)
@@ -41,22 +40,22 @@ GQ_FN uint64_t gq_read_bytes(const struct gq_file_map *map, uint64_t offset, uin
 
 /* Memory that the controller reaches, with a table of PRPs (gq_prp.h). */
 struct gq_target {
-    uint64_t base;      /* its first page, as the executor addresses it */
-    uint64_t iova;      /* the same for the controller */
-    uint64_t prps_iova; /* of the table */
-    uint64_t head;      /* bytes from there to the first that may be read to */
-    uint64_t len;       /* bytes that may be read to */
+    uint64_t base;      /* the first page at the executor's address */
+    uint64_t iova;      /* of the first page */
+    uint64_t prps_iova; /* of the table of PRP entries */
+    uint64_t head;      /* bytes from the first page to the first byte of the target */
+    uint64_t len;       /* bytes of the target */
 };
 
 /* One read. Any alignment. */
 struct gq_read {
     uint64_t file_offset;
-    uint64_t at; /* where its first byte goes: counted from the first that may be read to */
+    uint64_t at; /* its first byte in the target */
     uint64_t len;
 };
 static_assert(sizeof(struct gq_read) == 24, "lists are arrays of it");
 
-/* The same with its result beside it: bytes, fewer only at the file's end, or -errno. */
+/* A read with its result: bytes, fewer only at the file's end, or -errno. */
 struct gq_read_desc {
     uint64_t file_offset;
     uint64_t at;
@@ -66,55 +65,55 @@ struct gq_read_desc {
 static_assert(sizeof(struct gq_read_desc) == 24, "lists are arrays of it");
 
 /*
- * Who waits for completions reads host memory over the link that carries the data, so a list has no
- * more queues than it needs: 512 bytes want all there are, of 4 KiB five do as well as 32, and of
- * 64 KiB 32 cost a twentieth. How long its reads are is guessed by some of them: not at even
- * distances, for many a list repeats itself.
+ * A warp that polls for completions reads host memory over the link that
+ * carries the data, so a list has no more queues than it needs: reads of 512
+ * bytes need all queues, for 4 KiB five are as good as 32, and for 64 KiB 32
+ * cost a twentieth. The length of the reads is estimated from samples at uneven
+ * distances, because many lists are periodic.
  */
 #define GQ_LONG_READ      2048u /* bytes; of such reads: */
 #define GQ_QUEUES_OF_LONG 12u
 #define GQ_READ_SAMPLES   8u
 
-/* Which of n reads the i-th of the samples is. */
+/* The index, of n reads, of sample i. */
 GQ_FN uint64_t gq_read_sample(uint32_t i, uint64_t n)
 {
-    const uint32_t golden_ratio = 0x9e3779b9u; /* its part behind the point, of 2^32 */
+    const uint32_t golden_ratio = 0x9e3779b9u; /* its fraction, times 2^32 */
 
     return i * golden_ratio * n >> 32;
 }
 
-/* The work of a run: a list of reads, or one read that is shared out in units. */
+/* Work of a run: a list of reads, or one read that is split in units. */
 struct gq_reads {
     struct gq_file_map map;
     struct gq_target target;
-    /*
-     * For what cannot go straight to its place: GQ_STAGING_LBAS for each queue, an area; from a
-     * page's start on. Of target only base and iova.
-     */
+    /* Staging, GQ_STAGING_LBAS for each queue, page-aligned. Only base and iova are used. */
     struct gq_target staging;
-    const struct gq_read *list; /* gq_run.n_cmds of them; NULL: there is only `whole`, or these: */
-    struct gq_read_desc *desc;  /* and gq_run.results is not looked at; NULL: none */
-    /* Of `asked`, whose host goes through what was not read (gq_readv); 0: it does not. */
-    uint64_t most; /* a group that has taken on more bytes than that leaves the rest of its share */
-    uint64_t odd_most; /* of a read to an address that asks for a command each LBA */
-    bool goes_on;      /* the file does, behind map.end */
-    bool is_part; /* of the file, the map: what is not begun with may have a result, it stays */
+    const struct gq_read *list; /* gq_run.n_cmds reads; NULL: `whole` or desc */
+    struct gq_read_desc
+        *desc; /* the same with results, and gq_run.results is not used; NULL: none */
+    /* Of desc: the host handles reads that were not begun (gq_readv); 0: it does not. */
+    uint64_t most;     /* bytes of begun reads after which a group leaves the rest of its share */
+    uint64_t odd_most; /* maximum of a read to an address that takes one command for each LBA */
+    bool goes_on;      /* the file continues behind map.end */
+    bool is_part;      /* the map is of a part: reads that are not begun keep their results */
     struct gq_read whole;
     uint32_t unit; /* bytes, whole LBAs, a power of two: whole is cut at multiples in the file */
-    uint32_t max_command; /* bytes a command carries at most, whole LBAs */
+    uint32_t max_command; /* maximum of a command in bytes, whole LBAs */
 };
 #define GQ_STAGING_LBAS 32u
 
 /*
- * The result of a read, or unit: GQ_READ_OK, all its bytes up to the file's end are there; GQ_ENDED
- * | status of one of its commands that failed; GQ_READ_LOST, not known or never sent;
- * GQ_READ_INVALID, it starts before the map or leaves the target. Whoever starts a run sets all to
- * GQ_READ_OK, only failures are stored.
+ * The result of a read, or unit: GQ_READ_OK, all its bytes up to the file's end
+ * are there; GQ_ENDED | status of one of its commands that failed;
+ * GQ_READ_LOST, unknown or never posted; GQ_READ_INVALID, it starts before the
+ * map or leaves the target. The starter of a run sets all to GQ_READ_OK; only
+ * failures are stored.
  */
 #define GQ_READ_OK      0u
 #define GQ_READ_LOST    0x40000000u
 #define GQ_READ_INVALID 0x20000000u
-/* Of `asked` alone: left to the host; left since the group had taken on too much. */
+/* Of desc only: left to the host; left because the group had begun too much. */
 #define GQ_READ_LEFT 0x10000000u
 #define GQ_READ_OVER 0x08000000u
 

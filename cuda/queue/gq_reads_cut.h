@@ -1,8 +1,9 @@
 /*
- * What a lane does for its read (gq_reads_protocol.h): it takes the read on, cuts it into commands,
- * the next of which it has ready, and says what became of it.
+ * The part of one lane in reads (gq_reads_protocol.h): it takes a read, cuts it
+ * into commands, of which it prepares the next one, and stores errors.
  *
- * Every function is called by a lane for itself, inside a region, but where it says otherwise.
+ * Unless noted otherwise, every function is called by a lane alone, inside a
+ * region.
  */
 #ifndef CUDA_QUEUE_GQ_READS_CUT_H
 #define CUDA_QUEUE_GQ_READS_CUT_H
@@ -14,65 +15,65 @@
 #include "cuda/queue/gq_prp.h"
 #include "cuda/queue/gq_reads.h"
 
-/* Bytes that a lane has written at most, so that rounds end soon. */
+/* Limit of the zeros that a lane writes in a round, so that rounds are short. */
 #define GQ_ZEROS_A_ROUND 32768u
 #define GQ_NO_READ       UINT32_MAX
 
-/* How far a lane is with its read. */
+/* Progress of a lane in its read. */
 struct gq_cursor {
     uint64_t offset;   /* of the next byte in the file */
-    uint64_t at;       /* and in the target, from its first page on */
-    uint64_t left;     /* bytes; 0: the read is done with, but for commands in flight */
-    uint64_t from, to; /* in the file, the extent that was found last; empty: none */
-    uint64_t lba;      /* its first */
+    uint64_t at;       /* of the next byte in the target, counted from its first page */
+    uint64_t left;     /* bytes; 0: only commands in flight remain */
+    uint64_t from, to; /* the last extent found, in the file; empty: none */
+    uint64_t lba;      /* the first of the extent */
     uint32_t index;    /* of the read */
 };
 
 enum gq_lane_state {
-    GQ_LANE_FREE,   /* to make a command */
-    GQ_LANE_READY,  /* with a command to send */
-    GQ_LANE_WAITING /* for what was staged */
+    GQ_LANE_FREE,   /* prepares a command next */
+    GQ_LANE_READY,  /* has a command to post */
+    GQ_LANE_WAITING /* for its staged command */
 };
 
-/* A command that is ready, and where its bytes go when it is a staged one. */
+/* The prepared command; for a staged one the destination of its bytes. */
 struct gq_ready {
     struct gq_cmd cmd;
     uint64_t dst, src;
     uint32_t staged; /* bytes; 0: none */
-    uint32_t zeros;  /* bytes to be written to dst now, and no command */
-    uint32_t cid;    /* that it will have, if it goes next */
+    uint32_t zeros;  /* bytes to write to dst, instead of a command */
+    uint32_t cid;    /* its CID, if it is posted next */
 };
 
-/* A worker at reads. */
+/* A worker for reads. */
 struct gq_reader {
     struct gq_worker w;
     const struct gq_reads *reads;
 #ifdef __CUDACC__
-    struct gq_prefetch *prefetch; /* who feeds the lanes; NULL: they load for themselves */
-    uint32_t prefetched;          /* groups that were taken from there */
+    struct gq_prefetch *prefetch; /* ring of the prefetch warp; NULL: the lanes load the list */
+    uint32_t prefetched;          /* groups taken from the ring */
 #endif
-    uint32_t next;       /* of the group's share: handed to lanes so far; the next are held, */
-    uint32_t held_first; /* lane i has number held_first + i, */
-    uint32_t held_end;   /* up to here, */
-    uint32_t coming;     /* and as many more are on their way */
+    uint32_t next;       /* of the share: first read not assigned to a lane */
+    uint32_t held_first; /* lane i holds number held_first + i */
+    uint32_t held_end;   /* end of the held reads */
+    uint32_t coming;     /* reads being loaded behind them */
     uint32_t lba_shift;  /* an LBA has 1 << lba_shift bytes */
-    uint32_t ready_lanes, going; /* who has a command ready; how many of them go next */
-    uint32_t put;                /* commands in the ring that the controller knows nothing of, */
-    bool holds_back;             /* and the next round does not tell it either */
+    uint32_t ready_lanes,
+        going;       /* lanes with a prepared command; how many of them are posted next */
+    uint32_t put;    /* commands posted whose doorbell was not stored */
+    bool holds_back; /* the next round does not publish */
     GQ_LANE_MEMBER(struct gq_cursor, cur);
     GQ_LANE_MEMBER(struct gq_read, held);
-    GQ_LANE_MEMBER(struct gq_read, ahead); /* of what is coming */
+    GQ_LANE_MEMBER(struct gq_read, ahead); /* reads being loaded */
     GQ_LANE_MEMBER(struct gq_ready, ready);
     GQ_LANE_MEMBER(uint32_t, lane_state);
-    GQ_LANE_MEMBER(uint64_t, staging);   /* the lane's, for the controller */
-    GQ_LANE_MEMBER(uint32_t, bad);       /* the lowest index that this lane saw fail, */
-    GQ_LANE_MEMBER(uint32_t, status_of); /* or saw fail with a status, */
-    GQ_LANE_MEMBER(uint32_t, status);    /* and that */
-    GQ_LANE_MEMBER(uint64_t, bytes);     /* of the reads that this lane has taken on */
+    GQ_LANE_MEMBER(uint64_t, staging);   /* of the lane, at the controller's address */
+    GQ_LANE_MEMBER(uint32_t, bad);       /* lowest index of a failed read of this lane */
+    GQ_LANE_MEMBER(uint32_t, status_of); /* lowest index of a read with a status */
+    GQ_LANE_MEMBER(uint32_t, status);    /* the status of that read */
+    GQ_LANE_MEMBER(uint64_t, bytes);     /* of the reads that this lane has begun */
 };
 
-/* By anybody: `whole` is cut into this many units, of which the first and the last may be shorter.
- */
+/* By any thread: number of units of `whole`, of which the first and the last may be shorter. */
 GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
 {
     uint64_t offset = reads->whole.file_offset;
@@ -90,7 +91,7 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
     return i ? i * unit - (reads->whole.file_offset & (unit - 1)) : 0;
 }
 
-/* Read or unit i, as it is asked for. */
+/* Read or unit i as requested. */
 GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
 {
     struct gq_read read;
@@ -124,8 +125,8 @@ GQ_FN bool gq_is_prefetched(const struct gq_reader *r)
 }
 
 /*
- * By all lanes: the next n neighbours, each lane's read being ahead of it then. 0: they have not
- * come yet.
+ * By all lanes: takes the next n neighbours, one into `ahead` of each lane. 0:
+ * they have not arrived.
  */
 GQ_FN uint32_t gq_take_prefetched(struct gq_reader *r, uint32_t n)
 {
@@ -144,7 +145,7 @@ GQ_FN uint32_t gq_take_prefetched(struct gq_reader *r, uint32_t n)
 #endif
 }
 
-/* By all lanes: who feeds them does nothing any more. */
+/* By all lanes: ends the prefetch warp. */
 GQ_FN void gq_stop_prefetch(struct gq_reader *r)
 {
 #ifdef __CUDACC__
@@ -155,7 +156,7 @@ GQ_FN void gq_stop_prefetch(struct gq_reader *r)
 #endif
 }
 
-/* Which part of the target a read may fill is the target's business to say. */
+/* Is the read inside the target and not before the map? */
 GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *read)
 {
     uint64_t room = reads->target.len;
@@ -166,7 +167,7 @@ GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *
            (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
 }
 
-/* What the end of a run means to reads that it did not come to, or has lost. */
+/* The error of reads that a run did not reach, or has lost, by its outcome. */
 GQ_FN int gq_lost_error(uint32_t outcome)
 {
     if (outcome == GQ_OUT_LEFT)
@@ -176,7 +177,7 @@ GQ_FN int gq_lost_error(uint32_t outcome)
     return outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
 }
 
-/* What number `index` that was asked for is told instead of GQ_READ_LOST and its like. */
+/* The error stored for read `index` in place of GQ_READ_LOST and the like. */
 GQ_FN int gq_read_desc_error(const struct gq_reader *r, uint32_t index, uint32_t result)
 {
     if (result == GQ_READ_INVALID)
@@ -198,7 +199,7 @@ GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint
         GQ_AT(r->bad) = index;
 }
 
-/* The same, by the status of a command. */
+/* The same for a status of a command. */
 GQ_FN void gq_refuse_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t status)
 {
     gq_fail_read(r, lane, index, GQ_ENDED | status);
@@ -208,7 +209,7 @@ GQ_FN void gq_refuse_read(struct gq_reader *r, uint32_t lane, uint32_t index, ui
     }
 }
 
-/* Where in the map the next byte is. */
+/* Finds the extent of the next byte. */
 GQ_FN void gq_find_extent(const struct gq_file_map *map, struct gq_cursor *cur)
 {
     uint32_t low = 0, n = map->count;
@@ -227,7 +228,7 @@ GQ_FN void gq_find_extent(const struct gq_file_map *map, struct gq_cursor *cur)
     cur->to = low + 1 < map->count ? map->extents[low + 1].offset : map->end;
 }
 
-/* Whole LBAs from the next byte on, n bytes at least one of them; how many go. */
+/* A command for whole LBAs from the next byte on, n bytes, at least one LBA; returns its bytes. */
 GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n,
                               struct gq_cmd *cmd)
 {
@@ -243,7 +244,7 @@ GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n
     return n;
 }
 
-/* The lane's next command, or zeros. left is not 0. */
+/* Prepares the lane's next command, or zeros. left is not 0. */
 GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
 {
     const struct gq_reads *reads = r->reads;
@@ -278,15 +279,15 @@ GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
     cur->left -= n;
 }
 
-/* Where the map begins. */
+/* Offset in the file of the first extent. */
 GQ_FN uint64_t gq_map_start(const struct gq_file_map *map)
 {
     return map->count ? map->extents[0].offset : 0;
 }
 
 /*
- * Is a read for the host, which says what is wrong with it, has it read by fewer
- * commands, or has another part of the file's map?
+ * Is a read left to the host, because it is invalid, takes fewer commands on
+ * another path, or is outside this part of the map?
  */
 GQ_FN bool gq_is_for_host(const struct gq_reads *reads, const struct gq_read *read)
 {
@@ -301,7 +302,7 @@ GQ_FN bool gq_is_for_host(const struct gq_reads *reads, const struct gq_read *re
     return len > reads->odd_most && (read->file_offset - reads->target.head - read->at) % 4;
 }
 
-/* A read that is not begun with. */
+/* A read that is not begun. */
 GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
 {
     if (!r->reads->is_part)
@@ -311,9 +312,10 @@ GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uin
 }
 
 /*
- * The read becomes the lane's: a copy, whatever is written to the list since, for the lanes have
- * met after it was loaded. One that was asked for has its result now, or had it when it was
- * prefetched, unless it fails: whoever finds that out has met this lane since.
+ * The read becomes the lane's, as a copy: later stores to the list do not
+ * matter, because the lanes have converged after the load. With desc the result
+ * is stored now, unless the prefetch warp has stored it; errors are stored
+ * later, by lanes that have converged with this one since.
  */
 GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read *read,
                         uint32_t index)

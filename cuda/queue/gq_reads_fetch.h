@@ -1,16 +1,21 @@
 /*
- * How a group of lanes gets at its share of a list of reads: neighbours come together, one for each
- * lane, and are handed out to lanes that have none. They are loaded by the lanes themselves while
- * those before them are handed out, or prefetched by another warp (gq_prefetch.h).
+ * Distribution of a share of a list of reads: neighbours are loaded together,
+ * one for each lane, and assigned to lanes without a read. They are loaded by
+ * the lanes while earlier ones are assigned, or by the prefetch warp
+ * (gq_prefetch.h).
  *
- * Every function is called by all lanes of the group together, but where it says otherwise.
+ * Unless noted otherwise, every function is called by all lanes of the group
+ * together.
  */
 #ifndef CUDA_QUEUE_GQ_READS_FETCH_H
 #define CUDA_QUEUE_GQ_READS_FETCH_H
 
 #include "cuda/queue/gq_reads_cut.h"
 
-/* How many reads from number `first` of the share on are neighbours, a lane each at most. */
+/*
+ * Number of reads from number `first` of the share on that are neighbours, at
+ * most one for each lane.
+ */
 GQ_FN uint32_t gq_neighbours(const struct gq_worker *w, uint32_t first)
 {
     uint32_t size = 1u << w->run->group_shift, n = size - (first & (size - 1));
@@ -19,7 +24,7 @@ GQ_FN uint32_t gq_neighbours(const struct gq_worker *w, uint32_t first)
     return n < w->share - first ? n : w->share - first;
 }
 
-/* Loads the neighbours that come next, unless they are on their way or prefetched. */
+/* Loads the next neighbours, unless they are being loaded or prefetched. */
 GQ_FN void gq_fetch(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -34,7 +39,7 @@ GQ_FN void gq_fetch(struct gq_reader *r)
     }
 }
 
-/* What comes next is held. False: it is not there yet, or nothing is left. */
+/* The loaded neighbours become the held ones. False: they have not arrived, or none are left. */
 GQ_FN bool gq_turn_over(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -53,7 +58,7 @@ GQ_FN bool gq_turn_over(struct gq_reader *r)
     return true;
 }
 
-/* Inside a region, by all lanes: number j of the share, if it is held, another for each. */
+/* Inside a region, by all lanes: number j of the share, if it is held, another for each lane. */
 GQ_FN struct gq_read gq_held(const struct gq_reader *r, uint32_t j)
 {
     const struct gq_worker *w = &r->w;
@@ -63,7 +68,7 @@ GQ_FN struct gq_read gq_held(const struct gq_reader *r, uint32_t j)
                             GQ_PART_FROM64(r->held, from, at), GQ_PART_FROM64(r->held, from, len)};
 }
 
-/* Gives lanes without a read one, as far as they are held. How many. */
+/* Assigns held reads to lanes without one; returns their number. */
 GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -91,7 +96,7 @@ GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
     return n;
 }
 
-/* The same of all that is there, held or just come. */
+/* The same for all reads that are held or have just arrived. */
 GQ_FN uint32_t gq_deal(struct gq_reader *r)
 {
     uint32_t n = gq_hand_out(r);

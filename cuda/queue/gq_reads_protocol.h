@@ -1,33 +1,36 @@
 /*
- * Reads by a group of lanes: the queue protocol (gq_protocol.h) with the work of cutting reads into
- * commands done by the lanes.
+ * Lists of reads: the queue protocol (gq_protocol.h); the lanes cut reads into
+ * commands.
  *
- * Each lane works at a read of its own, and has the next command of it ready before it can go. A
- * round:
+ * Each lane processes a read of its own, and prepares its next command before
+ * it can be posted. A round:
  *
- *   peeked     the next CQEs are loaded, as for lists of commands
- *   put      the ready commands go to the ring, as many as there are free CIDs
- *   fetch    the next reads of the group's share are loaded, one for each lane, unless another
- *            warp has done that
- *   publish  one fence, then both doorbells
- *   harvest  CQEs; failures go to the results
- *   prepare  each lane whose command went makes its next: gets a read if it has none, finds the
- *            extent, cuts at its end, at what a command carries, and where a list of PRPs must end;
- *            zeros are written by all
- *   watch    flags of the host, deadlines
+ *   peek      the next CQEs are loaded, as for lists of commands
+ *   post      the prepared commands, as many as there are free CIDs
+ *   fetch     the next reads of the group's share are loaded, one for each lane,
+ *             unless the prefetch warp has done that
+ *   publish   one fence, then both doorbells
+ *   poll      CQEs; failures are stored to the results
+ *   prepare   each lane whose command was posted makes its next: takes a read if
+ *             it has none, finds the extent, cuts at its end, at the maximum of a
+ *             command, and at the end of a PRP list; zeros are written by all
+ *   watch     flags of the host, deadlines
  *
- * Where all that a round n_peeked at had ended, and the controller has more to do, the next one
- * does not peeked and publishes nothing: on a link that is full of short reads a fence takes ten
- * times as long as making commands does.
+ * When all peeked commands of a round had completed, and the controller has
+ * more to do, the next round neither peeks nor publishes: on a link full of
+ * short reads a fence takes ten times as long as making commands.
  *
- * Reads, CQEs and SQEs are on their way over the bus while the fence waits for all of them, and
- * commands are made while the controller has work, so a round costs hardly more than one trip.
+ * Reads, CQEs and SQEs travel over the bus while the fence waits for all of
+ * them, and commands are made while the controller has work, so a round costs
+ * hardly more than one trip.
  *
- * What has no whole LBA, or goes to an address that is no multiple of 4, is read into staging, an
- * LBA for each lane of the queue, and copied by all lanes once its completion was seen; its lane
- * waits for that. A long read sends only its ends that way.
+ * Parts of an LBA, and bytes for an address that is not a multiple of 4, are
+ * read into staging, one LBA for each lane of the queue, and copied by all
+ * lanes after the completion; the lane waits for that. Of a long read only the
+ * ends are staged.
  *
- * Every function is called by all lanes of the group together, but where it says otherwise.
+ * Unless noted otherwise, every function is called by all lanes of the group
+ * together.
  */
 #ifndef CUDA_QUEUE_GQ_READS_PROTOCOL_H
 #define CUDA_QUEUE_GQ_READS_PROTOCOL_H
@@ -36,8 +39,8 @@
 #include "cuda/queue/gq_reads_fetch.h"
 
 /*
- * rank: of run->n_queues groups; area: of the staging, which nobody else uses meanwhile. run and
- * reads stay where they are until the end.
+ * rank: of run->n_queues groups; area: of the staging, exclusive to the group.
+ * run and reads must remain in place until the end.
  */
 GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const struct gq_run *run,
                           const struct gq_reads *reads, const struct gq_port *port,
@@ -47,7 +50,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     uint32_t lba_size = reads->map.lba_size;
 
     gq_begin(w, group, run, port, state, rank);
-    w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* one of the round before, one of this */
+    w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* one of the last round, one of this one */
     w->peeks = group.lanes;
     r->reads = reads;
 #ifdef __CUDACC__
@@ -73,7 +76,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     }
 }
 
-/* Writes the SQEs of the commands that go. */
+/* Posts the prepared commands. */
 GQ_FN void gq_post_ready(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -94,7 +97,10 @@ GQ_FN void gq_post_ready(struct gq_reader *r)
     r->put += r->going;
 }
 
-/* The staged command of lane `owner` has ended; its bytes go where they belong if it went well. */
+/*
+ * The staged command of lane `owner` has ended; its bytes are copied to their
+ * destination if it succeeded.
+ */
 GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
 {
     struct gq_worker *w = &r->w;
@@ -121,11 +127,11 @@ GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
     }
 }
 
-/* What n completions mean to their reads. */
+/* Assigns n completions to their reads. */
 GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended), uint32_t n)
 {
     struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(uint32_t, staged); /* a byte for each place: the tag, and 0x80 when it failed */
+    GQ_LANE_VAR(uint32_t, staged); /* a byte for each entry: the tag, and 0x80 for a failure */
     uint32_t mask;
 
     GQ_FOR_LANES(lane)
@@ -154,7 +160,7 @@ GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended),
     }
 }
 
-/* All lanes write what each of them has found to be zeros. */
+/* All lanes write the zeros that each of them has found. */
 GQ_FN void gq_write_zeros(struct gq_reader *r, GQ_LANE_PARAM(uint32_t, zeros))
 {
     struct gq_worker *w = &r->w;
@@ -177,7 +183,7 @@ GQ_FN void gq_write_zeros(struct gq_reader *r, GQ_LANE_PARAM(uint32_t, zeros))
     }
 }
 
-/* Gives lanes that are free their next commands. Returns whether it did something. */
+/* Prepares the next commands of free lanes. Returns whether it did something. */
 GQ_FN bool gq_prepare(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -202,9 +208,10 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
 }
 
 /*
- * At the end of a round: what goes in the next, whether that is a whole one, and by which CIDs.
- * They are loaded that early since a load that is waited for between a peeked and its fence waits
- * for the peeked as well: what a warp has asked for comes in that order.
+ * At the end of a round: the commands of the next round, their CIDs, and
+ * whether that round publishes. CIDs are loaded this early because a load that
+ * is waited for between a peek and its fence waits for the peek as well: loads
+ * of a warp complete in order.
  */
 GQ_FN void gq_line_up(struct gq_reader *r)
 {
@@ -228,7 +235,7 @@ GQ_FN void gq_line_up(struct gq_reader *r)
     }
 }
 
-/* Is there something that has not been sent? */
+/* Are there reads or commands that were not posted? */
 GQ_FN bool gq_reads_left(const struct gq_reader *r)
 {
     const struct gq_worker *w = &r->w;
@@ -243,7 +250,7 @@ GQ_FN bool gq_reads_left(const struct gq_reader *r)
     return GQ_BALLOT(left) != 0;
 }
 
-/* Of all lanes. */
+/* Sum over all lanes. */
 GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
 {
     const struct gq_worker *w = &r->w;
@@ -255,8 +262,8 @@ GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
 }
 
 /*
- * What was begun with and has not been sent fails, what was not begun with is left. What is in
- * flight, also for a lane that waits for it, is neither.
+ * Begun reads that were not posted entirely fail, reads that were not begun are
+ * left. Commands in flight are neither, also those with a waiting lane.
  */
 GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 {
@@ -279,7 +286,7 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
     r->coming = 0;
 }
 
-/* Tells the controller what was put, takes and settles what has ended: how many. */
+/* Publishes the posted commands, takes and settles completions; returns their number. */
 GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, peeked),
                            uint32_t n_peeked)
 {
@@ -289,7 +296,7 @@ GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, pe
 
     n = gq_publish_and_poll(w, r->put, peeked, n_peeked, ended);
     r->put = 0;
-    /* What a peeked in vain brings over the bus is no data. */
+    /* CQEs peeked in vain occupy the bus. */
     w->peeks = w->group.lanes * (n == n_peeked ? w->each : n / w->group.lanes + 1);
     if (n)
         gq_settle(r, ended, n);
@@ -303,7 +310,7 @@ GQ_FN enum gq_round gq_watch_reads(struct gq_reader *r, bool busy)
     uint64_t flags_ns = w->flags_ns;
     enum gq_round round = gq_end_round(w, gq_reads_left(r), busy);
 
-    /* As often as the host's flags are n_peeked at, and what is in flight ends as always. */
+    /* At the interval of the host's flags; commands in flight end as usual. */
     if (r->reads->most && w->flags_ns != flags_ns && w->outcome == GQ_OUT_RUNNING &&
         gq_bytes_taken(r) > r->reads->most)
         gq_drop_reads(r, GQ_READ_OVER);
@@ -323,7 +330,7 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
     gq_fetch(r);
     n = whole ? gq_exchange(r, peeked, n_peeked) : 0;
     made = gq_prepare(r);
-    /* The first commands of a run wait for no peeked at the clock: what was made goes first. */
+    /* The first commands of a run are posted without a check of the clock. */
     if (made && w->progress == 0 && !sends)
         w->progress = 1;
     else if (whole)
@@ -332,7 +339,7 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
     return round;
 }
 
-/* Reads that did not end. */
+/* Stores errors for reads that did not end. */
 GQ_FN void gq_lose_reads(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -351,7 +358,7 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
     gq_drop_reads(r, GQ_READ_LOST);
 }
 
-/* What the state tells of reads, for a host that asks: before gq_reads_end(), by a whole group. */
+/* Stores the results of a run for the host, before gq_reads_end(); by a whole group. */
 GQ_FN void gq_report_reads(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -384,8 +391,9 @@ GQ_FN void gq_report_reads(struct gq_reader *r)
 }
 
 /*
- * Hands the queue back with all results written: the lowest index of a read or unit of this group
- * that is not GQ_READ_OK; GQ_NO_READ: none.
+ * Returns the queue to the host with all results stored. Returns the lowest
+ * index of a read or unit of this group that is not GQ_READ_OK; GQ_NO_READ:
+ * none.
  */
 GQ_FN uint32_t gq_reads_end(struct gq_reader *r)
 {

@@ -1,18 +1,22 @@
 /*
- * One command on an idle queue pair, by one lane: the shortest way there and back, for a small read
- * that somebody waits for. What is left of a round (gq_protocol.h):
+ * One command on an idle queue pair, by one lane: the shortest path for a small
+ * read with a waiting caller. The remaining steps of a round (gq_protocol.h):
  *
- *   send   SQE and the CQ doorbell that is owed, one fence, SQ doorbell
- *   look   at the one CQE that can come; at the clock, and now and then at what tells to leave
+ *   send   SQE and the pending CQ doorbell, one fence, SQ doorbell
+ *   poll   the one CQE that can come; the clock; at intervals the words that ask
+ *          to leave
  *
- * No slot and no list of free CIDs is touched, and nothing is stored when the completion is seen.
- * The CID is the number of the SQ's entry: a CQE of the command before has another one, and is not
- * believed. The CQ doorbell waits for the next command, in front of whose fence it is stored; so
- * that fence is the last thing that has to wait for the bus, and who hands the queue on after the
- * completion has nothing of its own to wait for either: the fence ordered all that this lane
- * stored, but for the SQ doorbell, and the completion says that the doorbell has been there.
+ * No tracker and no stack of free CIDs is used, and nothing is stored when the
+ * completion is seen. The CID is the number of the SQ's entry: a CQE of the
+ * command before has another one, and is rejected. The CQ doorbell waits for
+ * the next command and is stored before its fence; so that fence is the last
+ * wait for the bus. A holder that passes the queue on after the completion has
+ * no stores of its own to wait for: the fence ordered all stores of this lane
+ * except the SQ doorbell, and the completion implies that the doorbell has
+ * arrived.
  *
- * Lanes that meet this one afterwards see the data: gq_load_cqe() acquires.
+ * Lanes that converge with this one afterwards see the data: gq_load_cqe()
+ * acquires.
  */
 #ifndef CUDA_QUEUE_GQ_SINGLE_H
 #define CUDA_QUEUE_GQ_SINGLE_H
@@ -21,30 +25,31 @@
 #include "cuda/queue/gq_reads_protocol.h"
 
 /*
- * Where an idle queue pair stands. Rings have the same depth and each command has had its one
- * completion, so the SQ's tail and the CQ's head are the same entry.
+ * Position of an idle queue pair. The rings have the same depth and each
+ * command has had its one completion, so the SQ's tail and the CQ's head are
+ * the same entry.
  */
 struct gq_position {
-    uint32_t entry;         /* of both rings, the next */
-    uint32_t phase;         /* of the CQE that will be there */
-    uint32_t cq_db_pending; /* not 0: the CQ doorbell has not been told of `entry` yet */
+    uint32_t entry;         /* next entry of both rings */
+    uint32_t phase;         /* of the next CQE */
+    uint32_t cq_db_pending; /* not 0: `entry` was not stored to the CQ doorbell */
 };
 
 struct gq_single {
-    /* Of it: flags, leave, leave_value, kick, command_ns, budget_ns, nsid, opcode. */
+    /* Its members flags, leave, leave_value, kick, command_ns, budget_ns, nsid, opcode are used. */
     const struct gq_run *run;
     const struct gq_port *port;
-    struct gq_position at;       /* of the command; when it is done, of the next */
+    struct gq_position at;       /* of the command; after its completion, of the next */
     uint32_t outcome;            /* GQ_OUT_RUNNING, _DONE, _TIMED_OUT, _BROKEN, _LEFT */
-    uint32_t status;             /* of the completion, when it is done: 0 or the drive's error */
-    uint64_t start_ns, limit_ns; /* how long the command may take */
-    uint64_t leave_ns;           /* when to look again whether to leave */
+    uint32_t status;             /* of the completion: 0 or the drive's error */
+    uint64_t start_ns, limit_ns; /* begin and limit of the command's time */
+    uint64_t leave_ns;           /* time of the next check whether to leave */
 };
 
 /*
- * The command that is the whole of a read: len bytes to byte `at` of the target, from its first
- * page on. cur: the read's first byte, and the extent that has it. False: it takes more than one
- * command, or none, or one that is staged.
+ * Makes the command of a read that is one command: len bytes to byte `at` of
+ * the target, counted from its first page. cur: the read's first byte, and its
+ * extent. False: the read takes several commands, none, or a staged one.
  */
 GQ_FN bool gq_make_single(const struct gq_file_map *map, const struct gq_target *target,
                           const struct gq_cursor *cur, uint64_t at, uint64_t len,
@@ -63,7 +68,7 @@ GQ_FN bool gq_make_single(const struct gq_file_map *map, const struct gq_target 
     return true;
 }
 
-/* Its own deadline, or the list's. */
+/* The command's deadline, or the list's. */
 GQ_FN uint64_t gq_single_limit(const struct gq_run *run)
 {
     if (run->budget_ns && run->budget_ns < run->command_ns)
@@ -72,7 +77,8 @@ GQ_FN uint64_t gq_single_limit(const struct gq_run *run)
 }
 
 /*
- * s has run, port and at, and is zero beside them; nothing is in flight. The command's time begins.
+ * s has run, port and at, its other members are 0; nothing is in flight. The
+ * command's time begins.
  */
 GQ_FN void gq_single_start(struct gq_single *s)
 {
@@ -82,14 +88,14 @@ GQ_FN void gq_single_start(struct gq_single *s)
     s->leave_ns = s->start_ns + GQ_FLAGS_NS;
 }
 
-/* In front of the fence: the completion before this command has been seen. */
+/* Before the fence: releases the entry of the previous completion. */
 GQ_FN void gq_single_ring_cq(const struct gq_single *s)
 {
     if (s->at.cq_db_pending)
         gq_store_doorbell(s->port->cq_doorbell, s->at.entry);
 }
 
-/* Behind the fence. */
+/* After the fence. */
 GQ_FN void gq_single_ring_sq(const struct gq_single *s)
 {
     uint32_t next = s->at.entry + 1;
@@ -108,7 +114,7 @@ GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
     gq_single_ring_sq(s);
 }
 
-/* A CQE is there. */
+/* Takes a new CQE. */
 GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 {
     s->status = NVME_STATUS(dw3 >> 16);
@@ -121,8 +127,9 @@ GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 }
 
 /*
- * Before a deadline is blamed, too: a reset ends commands that are overdue (gq_watch). To be
- * cancelled is to send no more, and the only command is on its way.
+ * Also read before a deadline is reported: a reset ends overdue commands
+ * (gq_watch). A cancelled group only posts no more, and the only command is
+ * posted.
  */
 GQ_FN bool gq_single_must_leave(const struct gq_run *run)
 {
@@ -135,7 +142,7 @@ GQ_FN bool gq_single_must_leave(const struct gq_run *run)
     return false;
 }
 
-/* At `now`, or later, there was no CQE. */
+/* No CQE had arrived at `now`. */
 GQ_FN void gq_single_watch(struct gq_single *s, uint64_t now)
 {
     bool late = now - s->start_ns >= s->limit_ns;
@@ -149,7 +156,10 @@ GQ_FN void gq_single_watch(struct gq_single *s, uint64_t now)
         s->outcome = GQ_OUT_TIMED_OUT;
 }
 
-/* Returns s->outcome. The clock is on its way while the CQE is, and tells the time before it. */
+/*
+ * Returns s->outcome. The clock is read while the load of the CQE is
+ * outstanding, and shows a time before it.
+ */
 GQ_FN uint32_t gq_single_poll(struct gq_single *s)
 {
     uint64_t now = gq_clock_ns();
@@ -163,16 +173,19 @@ GQ_FN uint32_t gq_single_poll(struct gq_single *s)
 }
 
 /*
- * The only command of a list, on a queue that the host keeps (gq_state). What else the run tells,
- * the host works out: so that the end of the command is one store, and waits for nothing.
+ * The only command of a list, on a queue whose state the host keeps (gq_state).
+ * The host computes the other results of the run, so that the end of the
+ * command is one store without a wait.
  *
- *   who drives   gq_single_send(), gq_single_poll() until it has ended, gq_single_report()
- *   the host     gq_single_complete(), when it has seen the outcome
+ *   driver   gq_single_send(), gq_single_poll() until it has ended,
+ *            gq_single_report()
+ *   host     gq_single_complete(), when it has seen the outcome
  */
 
 /*
- * state is what the host has, before the run. The ring's last entry is not for this road: its
- * number is no CID of gq_port.slots, by which commands that are left in flight are found.
+ * state is the host's, before the run. The last entry of the ring is excluded:
+ * its number is no CID of gq_port.trackers, by which recovery finds commands in
+ * flight.
  */
 GQ_FN bool gq_single_suits(const struct gq_run *run, const struct gq_port *port,
                            const struct gq_state *state)
@@ -180,7 +193,7 @@ GQ_FN bool gq_single_suits(const struct gq_run *run, const struct gq_port *port,
     return run->n_cmds == 1 && state->sq_tail == state->cq_head && state->sq_tail < port->depth - 1;
 }
 
-/* The command in flight, for who recovers the queue: as the slots of a round. */
+/* Records the command in flight for recovery, as the trackers of a round. */
 GQ_FN void gq_single_track(const struct gq_single *s)
 {
     for (uint32_t cid = 0; cid < s->port->depth - 1; cid++)
@@ -189,8 +202,8 @@ GQ_FN void gq_single_track(const struct gq_single *s)
 }
 
 /*
- * The outcome, and the status. What this lane stored for others to see was fenced before the
- * doorbell, but for the note of a command that is lost.
+ * Stores the outcome and the status. The lane's other stores were fenced before
+ * the doorbell, except the tracker of a command that is lost.
  */
 GQ_FN void gq_single_report(const struct gq_single *s, struct gq_state *state)
 {
@@ -201,7 +214,7 @@ GQ_FN void gq_single_report(const struct gq_single *s, struct gq_state *state)
     gq_store_pair(&state->outcome, s->outcome, s->status);
 }
 
-/* state as it was before the run, but for outcome and status. */
+/* state as before the run, except outcome and status. */
 GQ_FN void gq_single_complete(struct gq_state *state, uint32_t *result)
 {
     bool done = state->outcome == GQ_OUT_DONE, seen = done || state->outcome == GQ_OUT_BROKEN;

@@ -137,7 +137,7 @@ TEST(GqDoorbellProxy, SilentOneRingsNothing)
     EXPECT_EQ(b.kicks, 0u);
 }
 
-/* Shadows may be in the hands of another process. */
+/* Proxied doorbells may be mapped by another process. */
 TEST(GqDoorbellProxy, PassesOnNoPlaceBeyondTheQueue)
 {
     Bells b;

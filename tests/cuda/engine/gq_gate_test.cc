@@ -1,4 +1,4 @@
-/* Who gets through the gate of an executor, and how long others wait. */
+/* The gate of an executor: which run or writer it admits, and the bounds of waiting. */
 #include <atomic>
 #include <cerrno>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class GqGate : public testing::Test
         gq_gate_destroy(&gate);
     }
 
-    /* Somebody has it alone. */
+    /* Takes it exclusively. */
     void take()
     {
         std::atomic<bool> taken{false};
@@ -110,7 +110,10 @@ TEST_F(GqGate, IsNotWaitedForBesideAnotherRun)
     EXPECT_EQ(enter(0), -EAGAIN);
 }
 
-/* As clients do that register buffers: of four there is always one who waits for it alone. */
+/*
+ * As clients that register buffers: of four there is always one that waits for
+ * the exclusive gate.
+ */
 TEST_F(GqGate, LetsRunsInBetweenThoseWhoWantItAlone)
 {
     constexpr uint64_t kBudget = 30000000000u; /* they come between in milliseconds, or never */

@@ -245,7 +245,7 @@ TEST_P(GqReadvError, CancelledBeforeItStartsSendsNothing)
     EXPECT_EQ(w.rig.stats().cancelled, 1u);
 }
 
-/* A slow drive, and 8,192 pieces of a block of it, for one queue. */
+/* A slow drive, and 8,192 pieces of one block for one queue. */
 class Slow : public Whole
 {
   public:
@@ -314,7 +314,7 @@ class SecondHalf : public Slow
         return part.reads[i].file_offset >= kMib / 2;
     }
 
-    /* All but what was begun with is as it was. Of these, how many pieces were not. */
+    /* All pieces that were not begun are unchanged. Returns their number. */
     size_t count_untouched(int32_t error)
     {
         Bytes got = memory.read(0, kMib);
@@ -404,9 +404,9 @@ TEST_P(GqReadvError, RunOfAPartCountsItsOwnBytes)
 }
 
 /*
- * A piece that somebody changes. Two that are read to one place are a race in the buffer, which is
- * nobody's but the list's: where races are looked for, pieces are inside their own places, or not
- * inside the buffer.
+ * A piece that is changed during the call. Two pieces read to one place are a
+ * race in the buffer, caused by the list alone: tests that look for other races
+ * keep pieces inside their own places, or outside of the buffer.
  */
 void change(volatile gq_read_desc &p, size_t own, uint64_t room, std::mt19937_64 &rng)
 {
@@ -466,7 +466,7 @@ TEST_P(GqReadvError, ListThatChangesUnderWayLeavesNeitherBufferNorLimit)
     w.expect_what_is_ok();
 }
 
-/* Of every size and alignment, in long batches, while others reset the drive. */
+/* Of every size and alignment, in long batches, during resets by another thread. */
 TEST_P(GqReadvReset, ResetsByOthersAreNotSeen)
 {
     Whole w(GetParam());

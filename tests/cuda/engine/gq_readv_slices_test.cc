@@ -16,8 +16,8 @@ class GqReadvSlices : public GqTest
 constexpr size_t kReads = 64, kFakes = 7;
 
 /*
- * Reads of a block, each behind some that only look long, for they are not inside the buffer: so
- * every piece is a slice.
+ * Reads of a block, each behind some that only seem long, because they are not
+ * inside the buffer: so every piece is a slice.
  */
 class Sliced
 {
@@ -151,7 +151,7 @@ TEST_P(GqReadvSlices, LetBuffersComeAndGoInBetween)
     s.expect(8191, -ECANCELED, -ECANCELED);
 }
 
-/* Whoever makes up a list has no more of them than one that is as long as it may be. */
+/* A list made up for that has no more slices than the longest permitted one. */
 TEST_P(GqReadvSlices, AreFewInAListThatMayNotBeLong)
 {
     Sliced s(GetParam());

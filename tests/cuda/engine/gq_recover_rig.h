@@ -44,8 +44,9 @@ inline sim_fault lost_admin(uint8_t opcode)
 }
 
 /*
- * One queue of depth 5 and a buffer: the least that can go wrong. Where a transfer must not end,
- * its own short deadline does it; the others have the engine's long one, for loaded machines.
+ * One queue of depth 5 and a buffer, the smallest case. A transfer that must
+ * time out has a short deadline of its own; the other ones have the engine's
+ * long deadline, for loaded machines.
  */
 class Small
 {

@@ -95,8 +95,8 @@ TEST_P(GqRecoverSlow, QueueThatIsRefusedAfterAResetCostsAnother)
     s.expect_in_step();
 }
 
-/* What completes between the deadline and the Abort is taken; nothing is asked twice. */
-TEST_P(GqRecover, LateCompletionsAreHarvestedByTheHost)
+/* Completions between the deadline and the Abort are taken; no command is aborted twice. */
+TEST_P(GqRecover, LateCompletionsArePolledByTheHost)
 {
     Small s(GetParam());
     sim_fault late = once(SIM_FAULT_LATE);
@@ -154,7 +154,7 @@ TEST_P(GqRecoverSlow, RecoveryKeepsItsBound)
     sim_clear_faults(s.rig.s);
 }
 
-/* A user who keeps a reset from ending until it is told. */
+/* A user that delays the end of a reset until it is released. */
 struct SlowUser : nvme_user {
     std::atomic<bool> resuming{false}, go{false};
 
@@ -255,7 +255,7 @@ void put_around(gq_engine *e, decltype(gq_exec_ops::start) start, decltype(gq_ex
     starts = waits = failing_start = failing_wait = 0;
 }
 
-/* The first run is told to leave, but by no reset. */
+/* The first run is asked to leave without a reset. */
 int wait_and_leave(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
 {
     __atomic_store_n(&x->flags, waits++ ? 0u : GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
@@ -342,8 +342,8 @@ class TwoLists
     gq_buffer *buffer = nullptr;
 };
 
-/* What tells a run to leave is no proof that anything has ended; a reset that settles is. */
-TEST_P(GqRecover, WhatALeaseLeftIsNotForgottenWithTheNext)
+/* That a run left does not prove that its commands ended; a reset that settles does. */
+TEST_P(GqRecover, CommandsOfAReservationStayUnsettledAfterTheNext)
 {
     Small s(GetParam());
     sim_fault lose = once(SIM_FAULT_LOSE);
@@ -351,7 +351,7 @@ TEST_P(GqRecover, WhatALeaseLeftIsNotForgottenWithTheNext)
     s.rig.opts.queues = 2;
     s.open();
     put_around(s.rig.e, s.rig.e->exec->ops->start, wait_and_leave);
-    lose.qid = s.rig.e->queues[0].qp.qid; /* which may be looked at after the other's */
+    lose.qid = s.rig.e->queues[0].qp.qid; /* which may be polled after the other's */
     s.rig.fault(lose);
     EXPECT_EQ(s.read(0, 1), 0) << "by the other queue";
     EXPECT_EQ(s.rig.stats().restarts, 1u);

@@ -147,7 +147,10 @@ TEST_P(GqStuck, StuckControllerThatNothingResetsIsGivenUp)
     expect_dead(b.rig);
 }
 
-/* Two transfers have all queues, full of what never ends; the others have sent nothing. */
+/*
+ * Two transfers have all queues, full of commands that never end; the other
+ * transfers have posted nothing.
+ */
 TEST_P(GqStuck, TransfersRefusedAfterARestartTellWhatTheyLeft)
 {
     Busy b(GetParam());
@@ -189,7 +192,7 @@ TEST_P(GqReset, PulledDriveEndsEverythingInTime)
     auto start = Clock::now();
     sim_remove(b.rig.s);
     b.load.join(false);
-    /* A command's deadline, and an eighth of it until the kernel looks. */
+    /* A command's deadline, and an eighth of it until the kernel checks. */
     EXPECT_LT(Clock::now() - start, milliseconds(1125 + kSlackMs));
     EXPECT_EQ(b.load.failed, 4u);
     start = Clock::now();

@@ -65,7 +65,7 @@ void staging_free(gq_exec *x, gq_import *imp)
     cpu_ops.staging_free(x, imp);
 }
 
-/* A file that is registered, and how much of it was there when the executor was asked to rest. */
+/* A file that is registered, and its number of pages at the time of quiesce(). */
 int watched = -1;
 long long there;
 
@@ -261,7 +261,7 @@ class Pages : public testing::TestWithParam<bool>
     gq_mem mem = {};
 };
 
-/* Pinning waits for nobody's pages, for while it lasts nothing else runs. */
+/* Pinning does not wait for the allocation of pages, because no run is possible meanwhile. */
 TEST_P(Pages, OfAFileAreThereBeforeTheExecutorRests)
 {
     constexpr long long kLen = 1 << 20;
@@ -319,7 +319,7 @@ TEST_P(Pages, AreThoseThatWereAskedFor)
     EXPECT_EQ(st.st_size, 40000);
 }
 
-/* Others who map something meanwhile do not wait for all of them. */
+/* Other threads that map memory meanwhile do not wait for all steps. */
 TEST_P(Pages, AreMadeInSteps)
 {
     constexpr long long kLen = (40 << 20) + 4096;

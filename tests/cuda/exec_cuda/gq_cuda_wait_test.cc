@@ -70,7 +70,7 @@ TEST_F(GqCudaWait, MovesTheCopiesOfAReadWhenItsQueuesHaveEnded)
     EXPECT_EQ(queries, 3u) << "the copies are waited for";
 }
 
-/* The wait looks at the queues, and then asks CUDA: the kernel ends in between. */
+/* The wait polls the queues, and then queries CUDA: the kernel ends in between. */
 TEST_F(GqCudaWait, MovesTheCopiesOfAKernelThatEndsBetweenTwoLooks)
 {
     query = [this] {

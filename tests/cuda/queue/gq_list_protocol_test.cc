@@ -36,7 +36,7 @@ struct Controller : nvme_transport {
     bool shuffle = true;
     /* Completion number first says the CID that number second has: -1, none. */
     std::pair<int, int> twice = {-1, -1};
-    int unknown = -1; /* the completion of this number has a CID that nobody uses */
+    int unknown = -1; /* the completion of this number has a CID that is not in flight */
     std::mt19937 random{7};
     std::vector<nvme_sqe> sq, waiting;
     std::vector<nvme_cqe> cq;
@@ -176,7 +176,7 @@ TEST_P(GqListProtocol, SendsSeveralCommandsOfALaneWithOneDoorbell)
     }
 }
 
-/* A look beside new commands takes all places, of which here two have the same CID. */
+/* A peek beside new commands takes all entries, two of which have the same CID here. */
 TEST_P(GqListProtocol, LeavesAQueueThatCompletesACommandTwiceInOneLook)
 {
     int lanes = (int)GetParam().lanes, places = lanes * (int)kEach;

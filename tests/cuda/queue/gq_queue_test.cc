@@ -127,9 +127,9 @@ TEST_P(GqQueue, DrivesQueuesFromSeveralThreads)
 }
 
 /*
- * More transfers at once than slots: some wait for others. Memory is taken and given back outside
- * the threads: cudaMalloc and cudaFree may wait for running kernels, which wait for copies that
- * the simulator cannot start meanwhile.
+ * More transfers at once than workspaces: some wait. Memory is allocated and
+ * freed outside the threads: cudaMalloc and cudaFree may wait for running
+ * kernels, which wait for copies that the simulator cannot start meanwhile.
  */
 TEST_P(GqQueue, ServesManyThreadsAtOnce)
 {

@@ -42,7 +42,7 @@ class Drive : public reads_rig
     std::vector<bool> bad = std::vector<bool>(kLbas);
     std::vector<uint32_t> results = std::vector<uint32_t>(kReads, GQ_READ_OK);
     // Counted: rounds; those that published nothing; rounds since the last command came; the most
-    // that a doorbell told of, and that a round harvested.
+    /* stored by a doorbell, and polled by a round */
     uint32_t rounds = 0, halves = 0, calm = 0, longest_reply = 0, most_taken = 0;
     uint32_t flags = 0;
 
@@ -88,7 +88,10 @@ class Drive : public reads_rig
         EXPECT_EQ(state.sent, posted_ + held_.size());
     }
 
-    // A read that succeeded has its bytes, one that failed none, and no read has others.
+    /*
+     * A read that succeeded has its bytes, a read that failed has none, and no
+     * read has foreign bytes.
+     */
     void expect_bytes() const
     {
         for (uint32_t i = 0; i < kReads; i++) {
@@ -251,8 +254,8 @@ TEST(GqReadsHalf, StagedReadsThatFailWriteNothing)
     }
 }
 
-// The time for the next look at the flags comes before a round that publishes nothing.
-TEST(GqReadsHalf, NothingIsPutAndNotToldWhenTheHostEndsARun)
+/* The next check of the flags is due before a round that does not publish. */
+TEST(GqReadsHalf, NothingIsPostedAndNotPublishedWhenTheHostEndsARun)
 {
     for (uint32_t flag : {GQ_FLAG_LEAVE, GQ_FLAG_CANCEL}) {
         Drive d(0);
@@ -269,7 +272,7 @@ TEST(GqReadsHalf, NothingIsPutAndNotToldWhenTheHostEndsARun)
     }
 }
 
-TEST(GqReadsHalf, NothingIsPutAndNotToldWhenACommandIsLate)
+TEST(GqReadsHalf, NothingIsPostedAndNotPublishedWhenACommandIsLate)
 {
     Drive d(0);
 

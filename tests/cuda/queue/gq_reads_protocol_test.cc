@@ -37,7 +37,7 @@ struct Queue {
     }
 };
 
-/* Addresses of the controller are those of the process; all memory here is in one piece. */
+/* Addresses of the controller are those of the process; all memory is mapped once. */
 struct Fake : nvme_transport {
     nvme_transport_ops table = {};
     Queue queues[kQueues];
