@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/gq_run.h"
+#include "cuda/engine/gq_job.h"
 
 #define READS_A_QUEUE 8u
 #define QUEUES_ENOUGH 32u
@@ -30,6 +30,7 @@ struct tally {
 struct readv {
     struct gq_job job;
     const struct gq_readv *req;
+    uint64_t queues;                      /* to reserve */
     struct gq_reads reads;                /* of the slice */
     struct gq_read_desc *desc;            /* all pieces, at the executor's address */
     volatile struct gq_read_desc *pieces; /* the same at the host's address */
@@ -39,16 +40,6 @@ struct readv {
     struct tally all;  /* the pieces before the slice */
 };
 
-/* There is one list: the slice. */
-static bool fill_list(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
-{
-    const struct readv *v = (const struct readv *)job;
-
-    chunk->n_cmds = (uint32_t)v->n;
-    chunk->n_copies = 0;
-    return i == 0;
-}
-
 static void take_state(struct tally *t, const struct gq_state *state)
 {
     t->taken += state->bytes;
@@ -57,20 +48,6 @@ static void take_state(struct tally *t, const struct gq_state *state)
         t->status = (uint16_t)state->status;
         t->status_of = state->status_of;
     }
-}
-
-/* Sums up the states of the queues. */
-static int take_list(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
-{
-    struct readv *v = (struct readv *)job;
-    const struct gq_launch *l = &job->runs[0].launch;
-
-    (void)i;
-    (void)chunk;
-    v->last = (struct tally){.is_known = true, .bad = err != 0, .status_of = UINT32_MAX};
-    for (unsigned q = 0; q < l->run.n_queues; q++)
-        take_state(&v->last, &l->states[q]);
-    return err;
 }
 
 /* An estimate of the bytes of the pieces from `first` on. */
@@ -138,8 +115,9 @@ static void pass_slice(struct readv *v)
 }
 
 /* Copies the map to the workspace's part of the executor's memory, unless it is there. */
-static int copy_map(struct readv *v)
+static int copy_map(struct gq_job *job)
 {
+    struct readv *v = (struct readv *)job;
     struct gq_engine *e = v->job.e;
     struct gq_workspace *workspace = &e->workspaces[v->job.reservation.workspace];
     size_t room = GQ_READV_EXTENTS * sizeof(*workspace->map);
@@ -164,30 +142,52 @@ static int copy_map(struct readv *v)
     return 0;
 }
 
-static int run_slice(struct readv *v)
+/*
+ * The list is the slice. The next one depends on its results; there is none when the list is known
+ * to be too long.
+ */
+static bool plan_slice(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
+    struct readv *v = (struct readv *)job;
     uint64_t most = v->req->most - v->all.taken;
-    int err;
 
+    (void)i;
+    if (job->filled > job->ended || v->at >= v->req->n || v->all.taken > v->req->most)
+        return false;
     v->reads.desc = v->desc + v->at;
     v->reads.most = most ? most : 1; /* the remaining pieces may have no bytes */
-    err = gq_job_lists(&v->job, false);
-    v->last.is_known = v->last.is_known && !v->job.runs[0].failed;
+    chunk->n_cmds = (uint32_t)v->n;
+    chunk->n_copies = 0;
+    return true;
+}
+
+/* The states of the queues are those of the slice. */
+static int complete_slice(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
+{
+    struct readv *v = (struct readv *)job;
+    const struct gq_launch *l = &job->runs[0].launch;
+
+    (void)i;
+    (void)chunk;
+    v->last = (struct tally){.is_known = true, .bad = err != 0, .status_of = UINT32_MAX};
+    for (unsigned q = 0; q < l->run.n_queues; q++)
+        take_state(&v->last, &l->states[q]);
     if (!err)
         pass_slice(v);
     return err;
 }
 
-/* Until the end of the list, or until the list is known to be too long. */
-static int run_list(struct gq_job *job)
+static uint64_t want(const struct gq_job *job)
 {
-    struct readv *v = (struct readv *)job;
-    int err = copy_map(v);
-
-    while (!err && v->at < v->req->n && v->all.taken <= v->req->most)
-        err = run_slice(v);
-    return err;
+    return ((const struct readv *)job)->queues;
 }
+
+static const struct gq_job_kind readv_kind = {
+    .want = want,
+    .prepare = copy_map,
+    .plan = plan_slice,
+    .complete = complete_slice,
+};
 
 /* The extent up to `end`: whole LBAs but for the file's last, and inside the namespace. */
 static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_extent *x, uint64_t end)
@@ -304,7 +304,7 @@ static void conclude(struct readv *v, int err)
 {
     struct gq_result *result = v->job.result;
 
-    if (v->last.is_known)
+    if (v->last.is_known && !v->job.runs[0].failed)
         pass_slice(v);
     lose_rest(v, err ? -ECANCELED : -E2BIG);
     result->partial = v->all.bad || v->at < v->req->n;
@@ -315,15 +315,13 @@ static void conclude(struct readv *v, int err)
 
 static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
 {
-    struct readv v = {.job = {.e = e,
+    struct readv v = {.job = {.kind = &readv_kind,
+                              .e = e,
                               .buffer = req->buffer,
                               .cancel = req->cancel,
                               .result = result,
                               .opcode = NVME_IO_READ,
-                              .reads = &v.reads,
-                              .work = run_list,
-                              .fill = fill_list,
-                              .take = take_list},
+                              .reads = &v.reads},
                       .req = req,
                       .slices = slices_enough(req)};
     int err = check(e, req);
@@ -332,9 +330,9 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
         return err;
     set_up_reads(&v);
     cut_slice(&v);
-    v.job.want = queues_wanted(&v);
+    v.queues = queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
-    err = gq_job_do(&v.job);
+    err = gq_job_execute(&v.job);
     conclude(&v, err);
     return err;
 }

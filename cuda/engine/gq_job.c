@@ -1,5 +1,13 @@
-/* Jobs: queues reserved, lists filled, started, waited for and taken. */
-#include "cuda/engine/gq_run.h"
+/*
+ * Jobs: the state machine of a transfer (enum step).
+ *
+ *   RESERVE -> SUBMIT <-> PLAN -> WAIT -> COMPLETE -> SUBMIT ... RELEASE -> END
+ *
+ * PLAN without a list goes to WAIT, or to RELEASE when none is under way. An error of a list goes
+ * to DRAIN and RELEASE; an error at its start lets the lists under way end first. RELEASE goes to
+ * RESERVE after a reset.
+ */
+#include "cuda/engine/gq_job.h"
 
 #include <errno.h>
 #include <string.h>
@@ -167,32 +175,6 @@ static int start_list(struct gq_job *j)
     return err;
 }
 
-/* False: no work is left, or no chunk is free. */
-static bool fill_list(struct gq_job *j)
-{
-    if (j->filled - j->ended == GQ_JOB_CHUNKS || !j->fill(j, j->filled, chunk_of(j, j->filled)))
-        return false;
-    j->filled++;
-    return true;
-}
-
-/*
- * Fills lists ahead and starts as many as may be under way. 0, or the reason
- * why no further list may be started.
- */
-static int start_lists(struct gq_job *j)
-{
-    bool filled = true;
-    int err = 0;
-
-    while (!err && filled) {
-        while (!err && j->started < j->filled && j->started - j->ended < j->n_runs)
-            err = start_list(j);
-        filled = !err && fill_list(j);
-    }
-    return err == -EAGAIN ? 0 : err;
-}
-
 /*
  * The result of a run by the states of its queues: 0, -ERESTART, -ETIMEDOUT or
  * -ECANCELED. Completed commands count as progress of the controller.
@@ -234,65 +216,112 @@ static int wait_run(struct gq_job *j, struct gq_job_run *run, const struct gq_ch
     return err;
 }
 
-/*
- * The queues of a list that has ended execute the next filled one. 0, or the
- * reason why no further list may be started.
- */
-static int start_next(struct gq_job *j)
+enum step {
+    RESERVE,  /* queues and a workspace */
+    SUBMIT,   /* filled lists, as many as may be under way */
+    PLAN,     /* the next list */
+    WAIT,     /* for the oldest list under way */
+    COMPLETE, /* takes its results */
+    DRAIN,    /* cancels the lists under way after an error */
+    RELEASE,  /* the reservation */
+    END,
+};
+
+static bool is_under_way(const struct gq_job *j)
+{
+    return j->ended < j->started;
+}
+
+static enum step reserve(struct gq_job *j)
+{
+    struct gq_engine *e = j->e;
+
+    j->err = gq_reservation_take(e, j->kind->want(j), j->deadline_ns, j->cancel, &j->reservation);
+    if (j->err)
+        return END;
+    if (e->proxy)
+        gq_doorbell_proxy_begin(e->proxy);
+    j->filled = j->started = j->ended = 0;
+    j->stop = 0;
+    j->err = j->kind->prepare(j);
+    j->n_runs = j->split && j->reservation.n > 1 ? GQ_JOB_RUNS : 1;
+    share_queues(j);
+    return j->err ? RELEASE : SUBMIT;
+}
+
+static enum step submit(struct gq_job *j)
+{
+    int err = 0;
+
+    while (!err && j->started < j->filled && j->started - j->ended < j->n_runs)
+        err = start_list(j);
+    if (!err)
+        return PLAN;
+    j->stop = err == -EAGAIN ? 0 : err;
+    if (is_under_way(j))
+        return WAIT;
+    return j->stop ? RELEASE : SUBMIT;
+}
+
+/* Each list is submitted as soon as it is filled, and up to GQ_JOB_CHUNKS are filled ahead. */
+static enum step plan(struct gq_job *j)
+{
+    bool has_room = j->filled - j->ended < GQ_JOB_CHUNKS;
+
+    if (has_room && j->kind->plan(j, j->filled, chunk_of(j, j->filled))) {
+        j->filled++;
+        return SUBMIT;
+    }
+    return is_under_way(j) ? WAIT : RELEASE;
+}
+
+/* The queues of a list that has ended execute the next filled one while its results are taken. */
+static void start_next(struct gq_job *j)
 {
     int err = j->started < j->filled ? start_list(j) : 0;
 
-    return err == -EAGAIN ? 0 : err;
+    j->stop = err == -EAGAIN ? 0 : err;
 }
 
-/*
- * Waits for the oldest list under way, starts the next one, and takes the
- * results meanwhile. *stop: the error of start_next().
- */
-static int end_list(struct gq_job *j, int *stop)
+static enum step wait_oldest(struct gq_job *j)
 {
-    unsigned i = j->ended;
-    const struct gq_chunk *chunk = chunk_of(j, i);
-    struct gq_job_run *run = run_of(j, i);
-    int err = wait_run(j, run, chunk);
-    bool failed = run->failed;
+    struct gq_job_run *run = run_of(j, j->ended);
+    bool failed;
 
+    j->err = wait_run(j, run, chunk_of(j, j->ended));
+    failed = run->failed;
     j->ended++;
-    if (!err && !*stop)
-        *stop = start_next(j);
-    if (failed)
-        return err;
-    j->result->timed_out |= err == -ETIMEDOUT;
-    j->result->cancelled |= err == -ECANCELED;
-    return j->take(j, i, chunk, err);
+    if (!j->err && !j->stop)
+        start_next(j);
+    return failed ? DRAIN : COMPLETE;
 }
 
-/* Ends a list whose results are not used: it is cancelled. */
-static void abandon_list(struct gq_job *j)
+static enum step complete(struct gq_job *j)
+{
+    unsigned i = j->ended - 1;
+
+    j->result->timed_out |= j->err == -ETIMEDOUT;
+    j->result->cancelled |= j->err == -ECANCELED;
+    j->err = j->kind->complete(j, i, chunk_of(j, i), j->err);
+    if (j->err)
+        return DRAIN;
+    if (!j->stop)
+        return SUBMIT;
+    return is_under_way(j) ? WAIT : RELEASE;
+}
+
+static enum step drain(struct gq_job *j)
 {
     static const uint32_t cancel = 1;
-    struct gq_job_run *run = run_of(j, j->ended);
 
-    run->launch.cancel = &cancel;
-    wait_run(j, run, chunk_of(j, j->ended));
-    j->ended++;
-}
+    while (is_under_way(j)) {
+        struct gq_job_run *run = run_of(j, j->ended);
 
-int gq_job_lists(struct gq_job *j, bool split)
-{
-    int stop = 0, err = 0;
-
-    j->n_runs = split && j->reservation.n > 1 ? GQ_JOB_RUNS : 1;
-    share_queues(j);
-    j->filled = j->started = j->ended = 0;
-    do {
-        stop = stop ? stop : start_lists(j);
-        if (j->ended < j->started)
-            err = end_list(j, &stop);
-    } while (!err && (j->ended < j->started || (!stop && j->ended < j->filled)));
-    while (j->ended < j->started)
-        abandon_list(j);
-    return err ? err : stop;
+        run->launch.cancel = &cancel;
+        wait_run(j, run, chunk_of(j, j->ended));
+        j->ended++;
+    }
+    return RELEASE;
 }
 
 static unsigned resets_settled(struct gq_engine *e)
@@ -312,43 +341,54 @@ static void count_restart(struct gq_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-/*
- * Reserves queues and works until a reset. *unsettled: commands of this
- * reservation or of an earlier one may be under way, which only a reset later
- * than number *settled has ended.
- */
-static int work_reserved(struct gq_job *j, bool *unsettled, unsigned *settled)
+static enum step release(struct gq_job *j)
 {
     struct gq_engine *e = j->e;
-    unsigned before = *settled;
-    int err = gq_reservation_take(e, j->want, j->deadline_ns, j->cancel, &j->reservation);
+    unsigned before = j->settled;
 
-    if (err)
-        return err;
-    if (e->proxy)
-        gq_doorbell_proxy_begin(e->proxy);
-    err = j->work(j);
     if (e->proxy)
         gq_doorbell_proxy_end(e->proxy);
-    *settled = resets_settled(e); /* no reset can finish before the reservation is released */
-    *unsettled = *unsettled && before == *settled;
-    *unsettled |= gq_reservation_release(e, &j->reservation, j->buffer);
-    return err;
+    j->settled = resets_settled(e); /* no reset can finish before the reservation is released */
+    j->unsettled = j->unsettled && before == j->settled;
+    j->unsettled |= gq_reservation_release(e, &j->reservation, j->buffer);
+    j->err = j->err ? j->err : j->stop;
+    if (j->err != -ERESTART)
+        return END;
+    count_restart(e);
+    return RESERVE;
 }
 
-int gq_job_do(struct gq_job *j)
+static enum step take_step(struct gq_job *j, enum step step)
 {
-    bool unsettled = false;
-    unsigned settled = 0;
-    int err;
+    switch (step) {
+    case RESERVE:
+        return reserve(j);
+    case SUBMIT:
+        return submit(j);
+    case PLAN:
+        return plan(j);
+    case WAIT:
+        return wait_oldest(j);
+    case COMPLETE:
+        return complete(j);
+    case DRAIN:
+        return drain(j);
+    case RELEASE:
+        return release(j);
+    case END:
+        break;
+    }
+    return END;
+}
 
-    do {
-        err = work_reserved(j, &unsettled, &settled);
-        if (err == -ERESTART)
-            count_restart(j->e);
-    } while (err == -ERESTART);
-    j->result->unsettled = unsettled && settled == resets_settled(j->e);
-    j->result->timed_out |= err == -ETIMEDOUT;
-    j->result->cancelled |= err == -ECANCELED;
-    return err;
+int gq_job_execute(struct gq_job *j)
+{
+    enum step step = RESERVE;
+
+    while (step != END)
+        step = take_step(j, step);
+    j->result->unsettled = j->unsettled && j->settled == resets_settled(j->e);
+    j->result->timed_out |= j->err == -ETIMEDOUT;
+    j->result->cancelled |= j->err == -ECANCELED;
+    return j->err;
 }
