@@ -265,7 +265,6 @@ int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *
 /* Copies between the buffer and host memory, for the bounce path. -EINVAL past the buffer's end. */
 int gq_buffer_put(struct gq_buffer *b, uint64_t offset, const void *src, size_t len);
 int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len);
-int gq_buffer_zero(struct gq_buffer *b, uint64_t offset, size_t len);
 
 /*
  * Returns quarantined queues to service: aborts their commands, else deletes

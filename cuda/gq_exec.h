@@ -100,10 +100,9 @@ struct gq_exec_ops {
      */
     int (*start)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
     int (*wait)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
-    /* Copies from and to host memory; zero() writes zeros. */
+    /* Copies from and to host memory. */
     int (*put)(struct gq_exec *x, uint64_t dst, const void *src, size_t len);
     int (*get)(struct gq_exec *x, void *dst, uint64_t src, size_t len);
-    int (*zero)(struct gq_exec *x, uint64_t dst, size_t len);
     /* Calls that may make the device wait for running kernels are made between these two. */
     void (*quiesce)(struct gq_exec *x);
     void (*resume)(struct gq_exec *x);

@@ -255,11 +255,3 @@ int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len)
 
     return err ? err : x->ops->get(x, dst, address(b, offset), len);
 }
-
-int gq_buffer_zero(struct gq_buffer *b, uint64_t offset, size_t len)
-{
-    struct gq_exec *x = b->engine->exec;
-    int err = check_range(b, offset, len);
-
-    return err ? err : x->ops->zero(x, address(b, offset), len);
-}

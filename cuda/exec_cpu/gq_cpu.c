@@ -274,13 +274,6 @@ static int cpu_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
     return 0;
 }
 
-static int cpu_zero(struct gq_exec *x, uint64_t dst, size_t len)
-{
-    (void)x;
-    memset((void *)(uintptr_t)dst, 0, len);
-    return 0;
-}
-
 /* Host memory can be mapped while queues are driven. */
 static void cpu_no_quiesce(struct gq_exec *x)
 {
@@ -310,7 +303,6 @@ static const struct gq_exec_ops cpu_ops = {
     .wait = cpu_wait,
     .put = cpu_put,
     .get = cpu_get,
-    .zero = cpu_zero,
     .quiesce = cpu_no_quiesce,
     .resume = cpu_no_quiesce,
     .close = cpu_close,

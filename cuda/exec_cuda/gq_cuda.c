@@ -160,24 +160,6 @@ static int cuda_port_slots(struct gq_exec *x, unsigned i, struct gq_tracker *out
     return copy(gq_cuda_of(x), out, port->trackers, (port->depth - 1) * sizeof(*out));
 }
 
-/* By a kernel: the driver's own fill is not ordered against DMA of other devices. */
-static int cuda_zero(struct gq_exec *x, uint64_t dst, size_t len)
-{
-    struct gq_cuda *cu = gq_cuda_of(x);
-    cudaError_t err;
-
-    if (gq_cuda_stuck(cu))
-        return -EIO;
-    pthread_mutex_lock(&cu->copy_lock);
-    err = cudaSetDevice(cu->device);
-    if (err == cudaSuccess && len)
-        err = gq_kernel_fill(dst, len, cu->copy_stream);
-    if (err == cudaSuccess)
-        err = cudaStreamSynchronize(cu->copy_stream);
-    pthread_mutex_unlock(&cu->copy_lock);
-    return gq_cuda_errno(err);
-}
-
 static void cuda_quiesce(struct gq_exec *x)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
@@ -314,7 +296,6 @@ static const struct gq_exec_ops cuda_ops = {
     .wait = cuda_wait,
     .put = cuda_put,
     .get = cuda_get,
-    .zero = cuda_zero,
     .quiesce = cuda_quiesce,
     .resume = cuda_resume,
     .close = cuda_close,

@@ -44,7 +44,7 @@ struct gq_cuda {
     struct cuda_rings rings[GQ_MAX_QUEUES];
     struct cuda_run runs[GQ_MAX_QUEUES];
     unsigned n_runs;
-    pthread_mutex_t copy_lock; /* one put, get or zero at a time, on copy_stream */
+    pthread_mutex_t copy_lock; /* one put or get at a time, on copy_stream */
     cudaStream_t copy_stream;
 };
 

@@ -203,12 +203,6 @@ __global__ void __launch_bounds__(kCopyThreads) gather(const struct gq_gather *c
     }
 }
 
-__global__ void __launch_bounds__(kCopyThreads) fill_zero(uint64_t dst, uint64_t len)
-{
-    gq_zero_bytes(dst, len, (uint64_t)blockIdx.x * kCopyThreads + threadIdx.x,
-                  (uint64_t)gridDim.x * kCopyThreads);
-}
-
 unsigned blocks_for(uint64_t n)
 {
     return n < kMaxBlocks ? (unsigned)n : kMaxBlocks;
@@ -219,8 +213,7 @@ unsigned blocks_for(uint64_t n)
 extern "C" cudaError_t gq_kernels_load(void)
 {
     const void *kernels[] = {(const void *)drive_queues, (const void *)drive_reads,
-                             (const void *)make_copies, (const void *)gather,
-                             (const void *)fill_zero};
+                             (const void *)make_copies, (const void *)gather};
 
     for (const void *kernel : kernels) {
         struct cudaFuncAttributes attr;
@@ -264,12 +257,4 @@ extern "C" cudaError_t gq_kernel_gather(const struct gq_gather *copies, uint32_t
     void *args[] = {&copies, &n};
 
     return cudaLaunchKernel((const void *)gather, blocks_for(n), kCopyThreads, args, 0, stream);
-}
-
-extern "C" cudaError_t gq_kernel_fill(uint64_t dst, uint64_t len, cudaStream_t stream)
-{
-    void *args[] = {&dst, &len};
-
-    return cudaLaunchKernel((const void *)fill_zero, blocks_for(len / 4096 + 1), kCopyThreads, args,
-                            0, stream);
 }

@@ -32,7 +32,6 @@ cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads
 cudaError_t gq_kernel_copies(const struct gq_copy *copies, uint32_t n, const uint32_t *results,
                              cudaStream_t stream);
 cudaError_t gq_kernel_gather(const struct gq_gather *copies, uint32_t n, cudaStream_t stream);
-cudaError_t gq_kernel_fill(uint64_t dst, uint64_t len, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

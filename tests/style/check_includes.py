@@ -20,7 +20,7 @@ PROJECT = {
     "sim": ["support/", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h"],
     "sim/serve": ["support/", "sim/sim.h", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h",
                   "blockdev/vfio_user/vfio_user_spec.h"],
-    "cuda": ["support/", "layout/", "blockdev/"],
+    "cuda": ["support/", "blockdev/"],
     "cuda/queue": ["support/", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h"],
     "include": ["client/device/"],
     "client": ["support/", "gpunvme/", "cuda/"],
@@ -41,7 +41,7 @@ LIBRARIES = {
     r"blkid/": ["blockdev", "fusefs", "mkfs"],
     r"json-c|json\.h": ["blockdev", "client", "mkfs", "fusefs/daemon", "sim/serve"],
     r"xxhash": ["layout", "client", "mkfs", "fusefs/core"],
-    r"cuda|cooperative_groups|nv/": ["cuda", "client"],
+    r"cuda": ["cuda", "client"],
     r"gtest|gmock": [],
 }
 

@@ -225,7 +225,7 @@ TEST_P(GqTransfer, RefusesWhatCannotBe)
     gq_buffer_unregister(b);
 }
 
-TEST_P(GqTransfer, PutGetAndZeroStayInsideTheBuffer)
+TEST_P(GqTransfer, PutAndGetStayInsideTheBuffer)
 {
     Rig rig(GetParam());
     Bytes data = random_bytes(3000, 9), back(3000);
@@ -236,12 +236,10 @@ TEST_P(GqTransfer, PutGetAndZeroStayInsideTheBuffer)
     EXPECT_EQ(gq_buffer_put(b, 1500, data.data(), data.size()), 0);
     EXPECT_EQ(gq_buffer_get(b, 1500, back.data(), back.size()), 0);
     EXPECT_TRUE(back == data);
-    EXPECT_EQ(gq_buffer_zero(b, 1, 1499), 0);
-    EXPECT_TRUE(m.read(4001, 1499) == Bytes(1499, 0));
-    EXPECT_EQ(m.read(4000, 1)[0], 0xa5);
+    EXPECT_EQ(m.read(5499, 1)[0], 0xa5);
+    EXPECT_EQ(m.read(8500, 1)[0], 0xa5);
     EXPECT_EQ(gq_buffer_put(b, 2002, data.data(), 3000), -EINVAL);
     EXPECT_EQ(gq_buffer_get(b, UINT64_MAX, back.data(), 2), -EINVAL);
-    EXPECT_EQ(gq_buffer_zero(b, 5002, 0), -EINVAL);
     gq_buffer_unregister(b);
 }
 

@@ -231,7 +231,8 @@ TEST_P(SharedMemory, IsWrittenFromAndCopied)
     EXPECT_TRUE(std::equal(data.begin(), data.end(), &got[kAt + 300]));
     ASSERT_EQ(rig.move(GQ_WRITE, b, 300, {{16, 69632}}, 0, 69632), 0);
     EXPECT_TRUE(rig.peek(8192, 69632) == Bytes(data.begin(), data.begin() + 69632));
-    ASSERT_EQ(gq_buffer_zero(b, 301, 10), 0);
+    const char zeros[10] = {};
+    ASSERT_EQ(gq_buffer_put(b, 301, zeros, sizeof(zeros)), 0);
     ASSERT_EQ(gq_buffer_get(b, 300, back.data(), back.size()), 0);
     std::fill_n(data.begin() + 1, 10, 0);
     EXPECT_TRUE(back == data);
