@@ -36,7 +36,7 @@ int gq_stack_executor(struct gq_options *opts, const char *name)
 struct share {
     struct gq_stack *stack;
     enum gq_op op;
-    const struct gq_extent *extents;
+    const struct gq_file_extent *extents;
     size_t n_extents;
     uint64_t at, len, commands;
     pthread_t thread;
@@ -49,10 +49,11 @@ static void *move(void *arg)
     struct gq_request req = {.op = s->op,
                              .buffer = s->stack->buffer,
                              .buffer_offset = s->at,
-                             .skip = s->at,
+                             .file_offset = s->at,
                              .len = s->len,
                              .extents = s->extents,
-                             .n_extents = s->n_extents};
+                             .n_extents = s->n_extents,
+                             .end = s->stack->size};
     struct gq_result result;
 
     s->err = gq_transfer(s->stack->engine, &req, &result);
@@ -63,8 +64,8 @@ static void *move(void *arg)
     return NULL;
 }
 
-static int transfer(struct gq_stack *s, enum gq_op op, const struct gq_extent *extents, size_t n,
-                    unsigned threads, uint64_t *commands)
+static int transfer(struct gq_stack *s, enum gq_op op, const struct gq_file_extent *extents,
+                    size_t n, unsigned threads, uint64_t *commands)
 {
     struct share shares[GQ_STACK_READERS];
     unsigned started;
@@ -150,7 +151,7 @@ static int open_buffer(struct gq_stack *s)
 /* Media and source hold the pattern from its start on; the media by writes of the queue code. */
 static int fill(struct gq_stack *s)
 {
-    struct gq_extent all = {0, s->size};
+    struct gq_file_extent all = {0, 0};
     uint64_t commands;
     int err = bench_fill(&s->memory, s->size, s->seed);
 
@@ -211,7 +212,7 @@ void gq_stack_close(struct gq_stack *s)
 
 struct work {
     struct pattern_pieces pieces;
-    struct gq_extent *extents;
+    struct gq_file_extent *extents;
     size_t n_extents;
     /* Of a batch: all pieces, and the media as a file. */
     struct gq_file_extent *map;
@@ -277,8 +278,7 @@ static int make_work(struct gq_stack *s, uint64_t piece, bool random, struct wor
     if (err || !w->extents)
         return -ENOMEM;
     for (size_t i = 0; i < w->n_extents; i++)
-        w->extents[i] =
-            (struct gq_extent){w->pieces.places[i] / s->lba, random ? w->pieces.bytes : s->size};
+        w->extents[i] = (struct gq_file_extent){i * w->pieces.bytes, w->pieces.places[i] / s->lba};
     return s->batch ? make_batch(s, w) : 0;
 }
 

@@ -149,26 +149,20 @@ struct gq_buffer_iova {
 /* -ENOTSUP when the controller cannot reach the memory. */
 int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out);
 
-/* A range of LBAs on the device, or a range of zeros (hole, unwritten). */
-struct gq_extent {
-    uint64_t lba; /* GQ_LBA_ZERO: reads as zeros */
-    uint64_t bytes;
-};
-
 enum gq_op { GQ_READ, GQ_WRITE };
 
 /*
- * The bytes of the extents, end to end, form a stream. The transfer moves
- * stream bytes [skip, skip + len) to or from buffer bytes [buffer_offset,
- * buffer_offset + len). Extent sizes are whole LBAs. GQ_WRITE: skip and len
- * whole LBAs, no zero extents (-EINVAL).
+ * Moves file bytes [file_offset, file_offset + len) to or from buffer bytes [buffer_offset,
+ * buffer_offset + len). Extents are whole LBAs. GQ_WRITE: no zero extents,
+ * and file_offset, counted from the first extent, and len are whole LBAs (-EINVAL).
  */
 struct gq_request {
     enum gq_op op;
     struct gq_buffer *buffer;
-    uint64_t buffer_offset, skip, len;
-    const struct gq_extent *extents;
+    uint64_t buffer_offset, file_offset, len;
+    const struct gq_file_extent *extents; /* ascending, without gaps; the last one reaches `end` */
     size_t n_extents;
+    uint64_t end;                    /* in the file, bytes */
     unsigned deadline_ms;            /* for the whole transfer; 0: none beyond the engine's */
     const volatile uint32_t *cancel; /* not 0: post no more, drain, return; NULL: never */
 };

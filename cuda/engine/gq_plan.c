@@ -16,53 +16,67 @@
 
 #define FIRST_CHUNK_CMDS 1024u
 
-static int check_extent(const struct gq_plan_env *env, const struct gq_extent *x)
+static uint64_t extent_end(const struct gq_plan *p, size_t i)
 {
-    if (x->bytes == 0 || x->bytes % env->lba_size)
+    return i + 1 < p->n_extents ? p->extents[i + 1].offset : p->end;
+}
+
+static uint64_t extent_bytes(const struct gq_plan *p, size_t i)
+{
+    return extent_end(p, i) - p->extents[i].offset;
+}
+
+static int check_extent(const struct gq_plan *p, size_t i)
+{
+    const struct gq_file_extent *x = &p->extents[i];
+    const struct gq_plan_env *env = &p->env;
+    uint64_t bytes = extent_bytes(p, i);
+
+    if (extent_end(p, i) <= x->offset || bytes % env->lba_size)
         return -EINVAL;
     if (x->lba == GQ_LBA_ZERO)
         return env->op == GQ_READ ? 0 : -EINVAL;
-    if (x->bytes > env->ns_bytes || x->lba > (env->ns_bytes - x->bytes) / env->lba_size)
+    if (bytes > env->ns_bytes || x->lba > (env->ns_bytes - bytes) / env->lba_size)
         return -EINVAL;
     return 0;
 }
 
-static int check_extents(const struct gq_plan_env *env, const struct gq_request *req)
+static int check_request(const struct gq_plan *p, const struct gq_request *req, uint64_t start)
 {
-    uint64_t total = 0;
-
-    for (size_t i = 0; i < req->n_extents; i++) {
-        int err = check_extent(env, &req->extents[i]);
+    for (size_t i = 0; i < p->n_extents; i++) {
+        int err = check_extent(p, i);
 
         if (err)
             return err;
-        if (req->extents[i].bytes > UINT64_MAX - total)
-            return -EINVAL;
-        total += req->extents[i].bytes;
     }
-    if (req->skip > total || req->len > total - req->skip)
+    if (req->file_offset < start || req->file_offset > req->end ||
+        req->len > req->end - req->file_offset)
+        return -EINVAL;
+    if (req->op == GQ_WRITE &&
+        ((req->file_offset - start) % p->env.lba_size || req->len % p->env.lba_size))
         return -EINVAL;
     return 0;
 }
 
 int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct gq_request *req)
 {
-    int err = check_extents(env, req);
+    uint64_t start = req->n_extents ? req->extents[0].offset : req->end;
+    int err;
 
-    if (err)
-        return err;
-    if (env->op == GQ_WRITE && (req->skip % env->lba_size || req->len % env->lba_size))
-        return -EINVAL;
     *p = (struct gq_plan){
         .env = *env,
         .extents = req->extents,
         .n_extents = req->n_extents,
-        .within = req->skip,
+        .end = req->end,
+        .within = req->file_offset - start,
         .len = req->len,
         .cmds = FIRST_CHUNK_CMDS,
     };
-    while (p->extent < p->n_extents && p->within >= p->extents[p->extent].bytes)
-        p->within -= p->extents[p->extent++].bytes;
+    err = check_request(p, req, start);
+    if (err)
+        return err;
+    while (p->extent < p->n_extents && p->within >= extent_bytes(p, p->extent))
+        p->within -= extent_bytes(p, p->extent++);
     return 0;
 }
 
@@ -72,7 +86,7 @@ uint64_t gq_plan_estimate(const struct gq_plan *p)
     uint64_t by_extent = 0, bytes = 0;
 
     for (size_t i = p->extent; i < p->n_extents && bytes < p->len + p->within; i++) {
-        bytes += p->extents[i].bytes;
+        bytes += extent_bytes(p, i);
         by_extent++;
     }
     return by_size > by_extent ? by_size : by_extent;
@@ -184,8 +198,9 @@ bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_of
     chunk->staging_used = 0;
     chunk->start = p->pos;
     while (p->pos < p->len) {
-        const struct gq_extent *x = &p->extents[p->extent];
-        uint64_t left = min_u64(x->bytes - p->within, p->len - p->pos);
+        const struct gq_file_extent *x = &p->extents[p->extent];
+        uint64_t bytes = extent_bytes(p, p->extent);
+        uint64_t left = min_u64(bytes - p->within, p->len - p->pos);
         uint64_t mem = p->env.buffer_head + p->pos;
         uint64_t dev = x->lba * p->env.lba_size + p->within;
         uint64_t n;
@@ -200,7 +215,7 @@ bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_of
             break;
         p->pos += n;
         p->within += n;
-        if (p->within == x->bytes) {
+        if (p->within == bytes) {
             p->within = 0;
             p->extent++;
         }

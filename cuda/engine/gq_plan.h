@@ -22,8 +22,9 @@ struct gq_plan_env {
 /* A cursor over the request's extents. */
 struct gq_plan {
     struct gq_plan_env env;
-    const struct gq_extent *extents;
+    const struct gq_file_extent *extents;
     size_t n_extents;
+    uint64_t end;    /* of the last extent, in the file */
     size_t extent;   /* index of the extent that contains the next byte */
     uint64_t within; /* bytes into it */
     uint64_t pos;    /* stream position of the next byte */
@@ -32,9 +33,8 @@ struct gq_plan {
 };
 
 /*
- * Checks extents and ranges: 0, or -EINVAL (sizes not whole LBAs, overflow,
- * beyond the namespace, skip + len beyond the last extent, and for writes the
- * limits of gq_request).
+ * Checks extents and ranges: 0, or -EINVAL (not ascending, not whole LBAs, beyond the
+ * namespace, a range outside of the extents, and for writes the limits of gq_request).
  */
 int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct gq_request *req);
 

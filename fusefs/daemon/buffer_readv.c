@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "fusefs/daemon/gpu_extents.h"
+
 /*
  * When file_offset and buffer_offset of a piece differ by no multiple of
  * ADDRESS_UNIT, a batch takes one command per LBA. A piece longer than
@@ -40,8 +42,7 @@ struct batch {
     uint64_t tried; /* bytes of pieces that were read or failed */
 
     /* The mapped part of the file. */
-    struct gq_file_extent *extents;
-    size_t n_extents;
+    struct gpu_extents map;
     uint64_t end;  /* end of the part, file bytes */
     uint64_t size; /* size of the file, bytes */
 };
@@ -96,8 +97,8 @@ static int call_engine(struct batch *b, unsigned left, struct gq_result *result)
 {
     struct transfer *t = &b->r->t;
     struct gq_readv req = {.buffer = buffer_gq(t->use.buffer),
-                           .extents = b->extents,
-                           .n_extents = b->n_extents,
+                           .extents = b->map.extents,
+                           .n_extents = b->map.count,
                            .end = b->end,
                            .goes_on = b->end < b->size,
                            .list = buffer_gq_list(b->list),
@@ -152,36 +153,16 @@ static void span(const struct batch *b, uint64_t *start, uint64_t *end)
     }
 }
 
-/* Converts the map to the executor's extents and merges adjacent ones. */
-static int translate(struct batch *b, const struct ffs_map *map)
-{
-    unsigned shift = (unsigned)__builtin_ctz(b->r->t.daemon->stack.engine_info.lba_size);
-    uint64_t expected = 0; /* device offset that continues the previous segment */
-    b->n_extents = 0;
-    b->extents = malloc((map->count + 1) * sizeof(b->extents[0]));
-    if (!b->extents)
-        return -ENOMEM;
-    for (size_t i = 0; i < map->count; i++) {
-        const struct ffs_segment *s = &map->segments[i];
-        uint64_t device = s->unwritten ? FFS_HOLE : s->device;
-        if (i == 0 || device != expected)
-            b->extents[b->n_extents++] = (struct gq_file_extent){
-                .offset = s->offset, .lba = device == FFS_HOLE ? GQ_LBA_ZERO : device >> shift};
-        expected = device == FFS_HOLE ? FFS_HOLE : device + s->len;
-    }
-    return 0;
-}
-
 /* Runs all pieces against the map, which starts at file byte `start`. */
 static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
 {
     bool stuck = false;
     b->end = start + map->len;
     b->size = map->size;
-    int err = translate(b, map);
+    int err = gpu_extents_make(map, b->r->t.daemon->stack.engine_info.lba_size, false, &b->map);
     if (!err && (map->len || b->end == 0))
         err = run_engine(b, &stuck);
-    free(b->extents);
+    free(b->map.extents);
     if (stuck)
         ffs_map_abandon(map);
     else

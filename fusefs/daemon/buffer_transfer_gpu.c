@@ -8,6 +8,7 @@
 
 #include "fusefs/daemon/buffer_transfer.h"
 #include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/gpu_extents.h"
 #include "layout/format.h"
 #include "support/clock.h"
 
@@ -21,28 +22,6 @@ int transfer_time_left(const struct transfer *t, unsigned *ms)
         return -ETIMEDOUT;
     *ms = (unsigned)left;
     return 0;
-}
-
-/* Converts the map to the executor's extents and merges adjacent ones. */
-static struct gq_extent *extents_of(const struct ffs_map *map, uint32_t lba_size, bool write,
-                                    size_t *count)
-{
-    struct gq_extent *e = malloc((map->count + 1) * sizeof(*e));
-    size_t n = 0;
-    for (size_t i = 0; e && i < map->count; i++) {
-        const struct ffs_segment *s = &map->segments[i];
-        bool zero = s->device == FFS_HOLE || (s->unwritten && !write);
-        uint64_t lba = zero ? GQ_LBA_ZERO : s->device / lba_size;
-        bool joins = n > 0 && (zero ? e[n - 1].lba == GQ_LBA_ZERO
-                                    : e[n - 1].lba != GQ_LBA_ZERO &&
-                                          e[n - 1].lba + e[n - 1].bytes / lba_size == lba);
-        if (joins)
-            e[n - 1].bytes += s->len;
-        else
-            e[n++] = (struct gq_extent){.lba = lba, .bytes = s->len};
-    }
-    *count = n;
-    return e;
 }
 
 /*
@@ -67,25 +46,26 @@ static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, 
 {
     struct daemon *d = t->daemon;
     struct gq_result result = {0};
-    size_t count;
+    struct gpu_extents x;
     unsigned left;
     int err = transfer_time_left(t, &left);
     if (err)
         return err;
-    struct gq_extent *extents = extents_of(map, d->stack.engine_info.lba_size, t->write, &count);
-    if (!extents)
-        return -ENOMEM;
+    err = gpu_extents_make(map, d->stack.engine_info.lba_size, t->write, &x);
+    if (err)
+        return err;
     struct gq_request req = {.op = t->write ? GQ_WRITE : GQ_READ,
                              .buffer = buffer_gq(t->use.buffer),
                              .buffer_offset = t->rw.buffer_offset + t->done,
-                             .skip = t->rw.file_offset + t->done - map->start,
+                             .file_offset = t->rw.file_offset + t->done,
                              .len = map->len,
-                             .extents = extents,
-                             .n_extents = count,
+                             .extents = x.extents,
+                             .n_extents = x.count,
+                             .end = x.end,
                              .deadline_ms = left,
                              .cancel = (const volatile uint32_t *)&t->cancel};
     err = gq_transfer(d->stack.engine, &req, &result);
-    free(extents);
+    free(x.extents);
     *moved = result.bytes;
     t->rw.commands += result.commands;
     if (!t->rw.nvme_status)

@@ -50,9 +50,9 @@ struct File {
     }
 
     /* The same for gq_transfer(). */
-    std::vector<gq_extent> stream() const
+    std::vector<Extent> stream() const
     {
-        std::vector<gq_extent> out;
+        std::vector<Extent> out;
 
         for (size_t i = 0; i < extents.size(); i++) {
             uint64_t len = end_of(i) - extents[i].offset;

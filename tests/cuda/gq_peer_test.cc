@@ -119,7 +119,7 @@ class GqPeer : public GqTest
     gq_peer *peer = nullptr;
     std::unique_ptr<Child> child;
     gq_buffer *b = nullptr;
-    std::vector<gq_extent> pieces;
+    std::vector<Extent> pieces;
     std::atomic<int> dropped{0};
 };
 

@@ -163,17 +163,23 @@ gq_buffer *Rig::add(const Memory &m, size_t offset, size_t len)
     return b;
 }
 
-int Rig::move(gq_op op, gq_buffer *b, uint64_t buffer_offset, const std::vector<gq_extent> &extents,
+int Rig::move(gq_op op, gq_buffer *b, uint64_t buffer_offset, const std::vector<Extent> &extents,
               uint64_t skip, uint64_t len)
 {
+    std::vector<gq_file_extent> map;
     gq_request r = req;
 
+    r.end = 0;
+    for (const Extent &x : extents) {
+        map.push_back({r.end, x.lba});
+        r.end += x.bytes;
+    }
     r.op = op;
     r.buffer = b;
     r.buffer_offset = buffer_offset;
-    r.extents = extents.data();
-    r.n_extents = extents.size();
-    r.skip = skip;
+    r.extents = map.data();
+    r.n_extents = map.size();
+    r.file_offset = skip;
     r.len = len;
     return gq_transfer(e, &r, &result);
 }

@@ -34,6 +34,12 @@ inline void PrintTo(const Executor &x, std::ostream *os)
 
 using Bytes = std::vector<uint8_t>;
 
+/* A range of LBAs of the media, or of zeros: extents end to end make up a file. */
+struct Extent {
+    uint64_t lba; /* GQ_LBA_ZERO: zeros */
+    uint64_t bytes;
+};
+
 Bytes random_bytes(size_t n, uint64_t seed);
 
 /* Memory of the executor's kind, registered or not; freed at the end of its life. */
@@ -65,7 +71,7 @@ class Rig
     void close();
 
     gq_buffer *add(const Memory &m, size_t offset, size_t len);
-    int move(gq_op op, gq_buffer *b, uint64_t buffer_offset, const std::vector<gq_extent> &extents,
+    int move(gq_op op, gq_buffer *b, uint64_t buffer_offset, const std::vector<Extent> &extents,
              uint64_t skip, uint64_t len);
     Bytes peek(uint64_t offset, size_t len);
     void fault(sim_fault f);

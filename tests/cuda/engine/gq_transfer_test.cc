@@ -10,11 +10,11 @@ class GqTransfer : public GqTest
 {
 };
 
-Bytes stream_of(const Rig &rig, const std::vector<gq_extent> &extents)
+Bytes stream_of(const Rig &rig, const std::vector<Extent> &extents)
 {
     Bytes out;
 
-    for (const gq_extent &x : extents) {
+    for (const Extent &x : extents) {
         if (x.lba == GQ_LBA_ZERO) {
             out.insert(out.end(), x.bytes, 0);
             continue;
@@ -30,10 +30,10 @@ Bytes slice(const Bytes &b, size_t from, size_t len)
     return Bytes(b.begin() + (ptrdiff_t)from, b.begin() + (ptrdiff_t)(from + len));
 }
 
-std::vector<gq_extent> random_extents(Rig &rig, std::mt19937 &rng, size_t n)
+std::vector<Extent> random_extents(Rig &rig, std::mt19937 &rng, size_t n)
 {
     uint64_t lbas = rig.media.size() / rig.cfg.ns[0].lba_size;
-    std::vector<gq_extent> out;
+    std::vector<Extent> out;
 
     for (size_t i = 0; i < n; i++) {
         uint64_t len = 1 + rng() % std::min<uint64_t>(lbas / 8, 300);
@@ -163,7 +163,7 @@ TEST_P(GqTransfer, WritesFromAnyAlignment)
 TEST_P(GqTransfer, SpansThousandsOfExtents)
 {
     Rig rig(GetParam(), 512);
-    std::vector<gq_extent> extents;
+    std::vector<Extent> extents;
 
     rig.open();
     for (uint64_t i = 0; i < 10000; i++)
@@ -216,6 +216,11 @@ TEST_P(GqTransfer, RefusesWhatCannotBe)
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{16384, 512}}, 0, 512), -EINVAL) << "past the end";
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{UINT64_MAX - 1, 512}}, 0, 512), -EINVAL) << "LBA overflow";
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 8192}}, 512, 8192), -EINVAL) << "past the extents";
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}, {8, UINT64_MAX - 511}}, 0, 512), -EINVAL)
+        << "not ascending";
+    gq_file_extent second = {4096, 8};
+    gq_request before = {GQ_READ, b, 0, 0, 512, &second, 1, 8192, 0, nullptr};
+    EXPECT_EQ(gq_transfer(rig.e, &before, &rig.result), -EINVAL) << "before the extents";
     EXPECT_EQ(rig.move(GQ_READ, b, 1, {{0, 8192}}, 0, 8192), -EINVAL) << "past the buffer";
     EXPECT_EQ(rig.move(GQ_READ, b, UINT64_MAX, {{0, 8192}}, 0, 8192), -EINVAL) << "overflow";
     EXPECT_EQ(rig.move(GQ_WRITE, b, 0, {{0, 8192}}, 0, 100), -EINVAL) << "part of an LBA";

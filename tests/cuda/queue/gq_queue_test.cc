@@ -149,8 +149,8 @@ TEST_P(GqQueue, ServesManyThreadsAtOnce)
             gq_buffer *b = rig.add(m, 0, len);
 
             for (unsigned i = 0; i < 10; i++) {
-                gq_extent x = {(t * 7 + i * 13) % 960, len};
-                gq_request req = {GQ_READ, b, 0, 0, len, &x, 1, 0, nullptr};
+                gq_file_extent x = {0, (t * 7 + i * 13) % 960};
+                gq_request req = {GQ_READ, b, 0, 0, len, &x, 1, len, 0, nullptr};
                 gq_result result;
 
                 EXPECT_EQ(gq_transfer(rig.e, &req, &result), 0);
