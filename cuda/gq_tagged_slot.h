@@ -56,23 +56,23 @@ struct gq_tagged_slot {
 };
 
 /* device: address of the memory for the kernel. The caller sets launch_kernel and ctx. */
-void gq_tagged_slot_init(struct gq_tagged_slot *b, struct gq_tagged_slot_memory *memory,
+void gq_tagged_slot_init(struct gq_tagged_slot *s, struct gq_tagged_slot_memory *memory,
                          uint64_t device);
 /*
  * Posts len bytes, at most GQ_TAGGED_SLOT_BYTES; returns the number of the
  * item. Stores that precede the call are visible to the kernel that takes the
  * item.
  */
-uint32_t gq_tagged_slot_post(struct gq_tagged_slot *b, const void *piece, size_t len);
+uint32_t gq_tagged_slot_post(struct gq_tagged_slot *s, const void *item, size_t len);
 /* An item that was not taken yet will not be; one that was taken goes on. */
-void gq_tagged_slot_retract(struct gq_tagged_slot *b);
+void gq_tagged_slot_retract(struct gq_tagged_slot *s);
 /* No kernel is running. Stores of the last one are visible. */
-bool gq_tagged_slot_is_unserved(const struct gq_tagged_slot *b);
+bool gq_tagged_slot_is_unserved(const struct gq_tagged_slot *s);
 /*
  * Launches a kernel, after gq_tagged_slot_is_unserved(): the result of
  * launch_kernel(). It begins with the item posted last.
  */
-int gq_tagged_slot_start(struct gq_tagged_slot *b);
+int gq_tagged_slot_start(struct gq_tagged_slot *s);
 
 #ifdef __cplusplus
 }
