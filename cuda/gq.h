@@ -152,9 +152,10 @@ int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out);
 enum gq_op { GQ_READ, GQ_WRITE };
 
 /*
- * Moves file bytes [file_offset, file_offset + len) to or from buffer bytes [buffer_offset,
- * buffer_offset + len). Extents are whole LBAs. GQ_WRITE: no zero extents,
- * and file_offset, counted from the first extent, and len are whole LBAs (-EINVAL).
+ * Moves file bytes [file_offset, file_offset + len) to or from buffer bytes
+ * [buffer_offset, buffer_offset + len). Extents are whole LBAs. GQ_WRITE: no
+ * zero extents, and file_offset, counted from the first extent, and len are
+ * whole LBAs (-EINVAL).
  */
 struct gq_request {
     enum gq_op op;

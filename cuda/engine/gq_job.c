@@ -3,9 +3,9 @@
  *
  *   RESERVE -> SUBMIT <-> PLAN -> WAIT -> COMPLETE -> SUBMIT ... RELEASE -> END
  *
- * PLAN without a list goes to WAIT, or to RELEASE when none is under way. An error of a list goes
- * to DRAIN and RELEASE; an error at its start lets the lists under way end first. RELEASE goes to
- * RESERVE after a reset.
+ * PLAN without a list goes to WAIT, or to RELEASE when none is under way. An
+ * error of a list goes to DRAIN and RELEASE; an error at its start lets the
+ * lists under way end first. RELEASE goes to RESERVE after a reset.
  */
 #include "cuda/engine/gq_job.h"
 

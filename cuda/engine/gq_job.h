@@ -1,9 +1,10 @@
 /*
- * Jobs: the state machine that all kinds of transfers share (gq_job.c). A job reserves queues and
- * executes lists, each in a chunk of its workspace. A large job has two lists under way at once,
- * each on half of its queues, so that one half works while the other is between two lists; a third
- * list is filled meanwhile. Lists are completed in the order in which they were filled, in whatever
- * order they end.
+ * Jobs: the state machine that all kinds of transfers share (gq_job.c). A job
+ * reserves queues and executes lists, each in a chunk of its workspace. A large
+ * job has two lists under way at once, each on half of its queues, so that one
+ * half works while the other is between two lists; a third list is filled
+ * meanwhile. Lists are completed in the order in which they were filled, in
+ * whatever order they end.
  *
  * All functions are called by the thread of the job.
  */
@@ -21,13 +22,14 @@ struct gq_job_kind {
     /* After each reservation: the remaining work begins. Sets split. 0 or -errno. */
     int (*prepare)(struct gq_job *j);
     /*
-     * Fills list i. False: no work is left, or it depends on lists under way. Called again after
-     * each completion.
+     * Fills list i. False: no work is left, or it depends on lists under way.
+     * Called again after each completion.
      */
     bool (*plan)(struct gq_job *j, unsigned i, struct gq_chunk *chunk);
     /*
-     * List i, the next in order, has ended: err is 0, -ERESTART, -ETIMEDOUT or -ECANCELED, from
-     * the states of its queues. Returns 0, or the error because of which later lists do not count.
+     * List i, the next in order, has ended: err is 0, -ERESTART, -ETIMEDOUT or
+     * -ECANCELED, from the states of its queues. Returns 0, or the error
+     * because of which later lists do not count.
      */
     int (*complete)(struct gq_job *j, unsigned i, const struct gq_chunk *chunk, int err);
 };
@@ -51,7 +53,9 @@ struct gq_job {
     uint32_t opcode;
     const struct gq_reads *reads; /* the lists are of these reads; NULL: of commands */
 
-    /* Of the present reservation; lists are numbered from 0, list i is in chunk i % GQ_JOB_CHUNKS.
+    /*
+     * Of the present reservation; lists are numbered from 0, list i is in chunk
+     * i % GQ_JOB_CHUNKS.
      */
     bool split; /* two lists at once, where the queues suffice */
     struct gq_reservation reservation;
@@ -62,17 +66,18 @@ struct gq_job {
     int stop;                        /* the error because of which no further list is started */
 
     /*
-     * Commands of this reservation or of an earlier one may be under way, which only a reset later
-     * than number `settled` ends.
+     * Commands of this reservation or of an earlier one may be under way, which
+     * only a reset later than number `settled` ends.
      */
     bool unsettled;
     unsigned settled;
 };
 
 /*
- * Begin and end of each call. Enter counts a transfer under way and clears its result; -ESTALE: the
- * buffer is not registered, otherwise the caller calls gq_buffer_leave() before gq_job_leave().
- * Leave follows in either case and adds the result to the statistics of the engine.
+ * Begin and end of each call. Enter counts a transfer under way and clears its
+ * result; -ESTALE: the buffer is not registered, otherwise the caller calls
+ * gq_buffer_leave() before gq_job_leave(). Leave follows in either case and
+ * adds the result to the statistics of the engine.
  */
 int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result);
 void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *result);
@@ -81,10 +86,11 @@ void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *re
 uint64_t gq_job_deadline(unsigned deadline_ms);
 
 /*
- * Executes the job to its end, again after each reset. Returns 0; an error of complete() or
- * prepare(), or of gq_reservation_take(); -ECANCELED or -ETIMEDOUT when it was too late to start
- * the next list; or another error of the executor: then the state of the list is unknown, and it
- * was not completed.
+ * Executes the job to its end, again after each reset. Returns 0; an error of
+ * complete() or prepare(), or of gq_reservation_take(); -ECANCELED or
+ * -ETIMEDOUT when it was too late to start the next list; or another error of
+ * the executor: then the state of the list is unknown, and it was not
+ * completed.
  */
 int gq_job_execute(struct gq_job *j);
 

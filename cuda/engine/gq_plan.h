@@ -33,8 +33,9 @@ struct gq_plan {
 };
 
 /*
- * Checks extents and ranges: 0, or -EINVAL (not ascending, not whole LBAs, beyond the
- * namespace, a range outside of the extents, and for writes the limits of gq_request).
+ * Checks extents and ranges: 0, or -EINVAL (not ascending, not whole LBAs,
+ * beyond the namespace, a range outside of the extents, and for writes the
+ * limits of gq_request).
  */
 int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct gq_request *req);
 

@@ -143,8 +143,8 @@ static int copy_map(struct gq_job *job)
 }
 
 /*
- * The list is the slice. The next one depends on its results; there is none when the list is known
- * to be too long.
+ * The list is the slice. The next one depends on its results; there is none
+ * when the list is known to be too long.
  */
 static bool plan_slice(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {

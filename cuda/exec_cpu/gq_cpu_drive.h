@@ -1,6 +1,7 @@
 /*
- * The queue protocol compiled for a host thread: included once for each number of lanes, with
- * GQ_LANES and GQ_CPU_DRIVE (the name of the function it defines) set.
+ * The queue protocol compiled for a host thread: included once for each number
+ * of lanes, with GQ_LANES and GQ_CPU_DRIVE (the name of the function it
+ * defines) set.
  */
 #include <sched.h>
 
