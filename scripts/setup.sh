@@ -27,6 +27,8 @@ ccache          cmd:ccache
 pkg-config      cmd:pkg-config
 git             cmd:git
 python3         cmd:python3
+python3-numpy   dpkg:
+python3-pytest  dpkg:
 libfuse3-dev    pc:fuse3
 fuse3           cmd:fusermount3
 libssl-dev      pc:openssl

@@ -1,12 +1,16 @@
 #!/bin/bash
-# pytest over the package. Ends with 77 where Python, pytest or numpy is missing.
+# pytest over the package, by the first Python of $GPUNVME_TEST_PYTHON, python3 and the system's that
+# has what the tests need. Ends with 77 where none has.
 #
 # usage: python_test.sh PACKAGE LIBRARY MKFS DAEMON FAKE_CUDA
 set -euo pipefail
 
-python=${GPUNVME_TEST_PYTHON:-python3}
-if ! "$python" -c 'import sys, pytest, numpy; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
-    echo "skipped: $python is not Python 3.10 with pytest and numpy, see GPUNVME_TEST_PYTHON"
+needs='import sys, pytest, numpy; sys.exit(sys.version_info < (3, 10))'
+for python in "${GPUNVME_TEST_PYTHON:-python3}" python3 /usr/bin/python3 ""; do
+    [ -z "$python" ] || ! "$python" -c "$needs" 2>/dev/null || break
+done
+if [ -z "$python" ]; then
+    echo "skipped: no Python 3.10 with pytest and numpy here, see GPUNVME_TEST_PYTHON"
     exit 77
 fi
 cd "$1"
