@@ -31,6 +31,8 @@
  */
 #define PINNED_PART 2u
 #define USER_PART   2u /* one user's part of either limit and of the number of buffers */
+/* 1/ROOT_PART of the number of buffers is reserved for root. */
+#define ROOT_PART 8u
 
 struct buffer {
     uint64_t id, key, len;
@@ -155,17 +157,18 @@ static bool has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
     return b <= max - all && b <= max / USER_PART - of_user;
 }
 
-static bool has_all_places(const struct buffers *t, const struct user *u)
+static bool is_full(const struct buffers *t, const struct user *u, uid_t uid)
 {
     unsigned most = (t->max + USER_PART - 1) / USER_PART; /* rounded up: at least 1 */
-    return t->count == t->max || (u && u->count >= most);
+    unsigned all = uid == 0 ? t->max : t->max - t->max / ROOT_PART;
+    return t->count >= all || (u && u->count >= most);
 }
 
 /* Lock held. -EMFILE, -ENOMEM. */
 static int charge(struct buffers *t, const struct buffer *b)
 {
     struct user **link = find_user(t, b->uid), *u = *link;
-    if (has_all_places(t, u))
+    if (is_full(t, u, b->uid))
         return -EMFILE;
     if (!has_room(b->len, t->max_bytes, t->bytes, u ? u->bytes : 0) ||
         !has_room(b->pinned, t->max_pinned, t->pinned, u ? u->pinned : 0))

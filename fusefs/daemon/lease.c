@@ -46,9 +46,12 @@ static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *grant
     pthread_mutex_lock(&t->lock);
     for (const struct lease *l = t->first; l; l = l->next)
         of_user += l->uid == uid;
-    unsigned left = t->max_queues - t->queues;
+    unsigned for_root = uid == 0 ? 0 : t->max_queues / LEASES_ROOT_PART;
+    unsigned taken = t->queues + for_root;
+    unsigned left = taken < t->max_queues ? t->max_queues - taken : 0;
+    unsigned max = uid == 0 ? LEASES_MAX : LEASES_MAX - LEASES_MAX / LEASES_ROOT_PART;
     *granted = queues < left ? queues : left;
-    int err = t->count < LEASES_MAX && of_user < LEASES_OF_USER ? 0 : -EMFILE;
+    int err = t->count < max && of_user < LEASES_OF_USER ? 0 : -EMFILE;
     if (!err && queues && !*granted)
         err = -EBUSY;
     if (!err) {

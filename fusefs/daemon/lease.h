@@ -36,6 +36,8 @@ struct fuse_req;
  */
 #define LEASES_MAX     4096u
 #define LEASES_OF_USER 2048u
+/* 1/LEASES_ROOT_PART of the leases and of the queue pairs is reserved for root. */
+#define LEASES_ROOT_PART 8u
 
 /*
  * Segments of leased files in all, and of one user; a segment counts once per

@@ -293,6 +293,7 @@ TEST_F(Transfer, AnErrorInTheMiddleOfABouncedReadIsNoEndOfFile)
     gpunvme_ioc_rw rw = request(1u << 20);
     rw.file_offset = kBytes;
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EIO);
+    sim_clear_faults(rig_sim(rig_)); // the unmount reads, too
 }
 
 TEST_F(Transfer, HolesReadAsZeros)
@@ -349,6 +350,26 @@ TEST_F(Transfer, BuffersAreLimitedInNumber)
     EXPECT_EQ(add(1), 0);
     EXPECT_EQ(add(0), -EMFILE);
     rig_forget(&second);
+}
+
+TEST_F(Transfer, OtherUsersLeaveBuffersForRoot)
+{
+    open(with(&rig_config::max_buffers, 16u));
+    auto add = [&](uint32_t uid) {
+        rig_buffer b = {};
+        int err = rig_register(rig_, 4096, uid, &b);
+        rig_forget(&b);
+        return err;
+    };
+    unsigned taken = 1; // root's, by open()
+    for (uint32_t uid = 1; uid <= 5; uid++) {
+        while (add(uid) == 0)
+            taken++;
+    }
+    EXPECT_EQ(taken, 14u);
+    EXPECT_EQ(add(0), 0);
+    EXPECT_EQ(add(0), 0);
+    EXPECT_EQ(add(0), -EMFILE);
 }
 
 TEST_F(Transfer, TheOnlyBufferMayBeAnybodys)

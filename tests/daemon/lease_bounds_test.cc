@@ -117,6 +117,21 @@ TEST_F(LeaseBounds, OneThatIsBeingMadeLeavesRoomForOthers)
     EXPECT_EQ(refused, 0u) << "all of them come to a tenth of what a user may have";
 }
 
+TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
+{
+    struct rig *rig = nullptr;
+    rig_config config = {};
+    config.leases = true;
+    ASSERT_EQ(rig_open(&config, &rig), 0);
+    gpunvme_ioc_queue_lease lease;
+    int err = 0;
+    for (unsigned i = 0; !err && i < 1000; i++)
+        err = rig_lease_queue(rig, 1 + i % 5, &lease);
+    EXPECT_EQ(err, -EBUSY);
+    EXPECT_EQ(rig_lease_queue(rig, 0, &lease), 0);
+    EXPECT_EQ(rig_close(rig), 0);
+}
+
 class CopyKernelBounds : public ::testing::Test
 {
   protected:
