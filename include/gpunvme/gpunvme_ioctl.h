@@ -81,7 +81,8 @@ struct gpunvme_ioc_info {
  * mount that the registering user has open.
  *
  * A file descriptor (of a memfd) is first sent over the socket, after the cookie of INFO: one
- * message of 8 zero bytes with SCM_RIGHTS. The reply is 8 bytes, the token, valid for one REGISTER by the same user.
+ * message of 8 zero bytes with SCM_RIGHTS. The reply is 8 bytes, the token, valid for one REGISTER
+ * by the same user.
  */
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
