@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <syslog.h>
@@ -211,6 +212,16 @@ static void allow_descriptors(void)
     }
 }
 
+/*
+ * Helpers gain no privilege by a set-id bit from now on. Not for a user's daemon,
+ * whose fusermount3 needs its own.
+ */
+static void give_up_privileges(void)
+{
+    if (geteuid() == 0)
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
 static int start(struct options *opts, struct fuse_args *args)
 {
     struct drive drive;
@@ -225,6 +236,7 @@ static int start(struct options *opts, struct fuse_args *args)
     }
     shutdown_block_signals();
     allow_descriptors();
+    give_up_privileges();
     if (opts->noiommu)
         session_warn_noiommu(opts);
     if (open_drive(opts, &drive) == 0)

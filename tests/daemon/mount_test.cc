@@ -329,6 +329,17 @@ TEST_F(MountTest, MountAfterAKillWorksAtOnceWhenTheRootWasListed)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
+TEST_F(MountTest, ADaemonOfRootGainsNoPrivileges)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "fusermount3 needs its privilege";
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount()) << m.log();
+    EXPECT_NE(content("/proc/" + std::to_string(m.pid()) + "/status").find("NoNewPrivs:\t1"),
+              std::string::npos);
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
 TEST_F(MountTest, ReadOnlyMountRefusesChanges)
 {
     Mounted m(kImage);
