@@ -46,6 +46,22 @@ if(GPUNVME_WERROR)
                         $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 
+# Hardening of what is installed, which is C. Sanitizers replace these checks. _FORTIFY_SOURCE needs
+# optimisation; some distributions define it already.
+if(NOT GPUNVME_SANITIZE AND NOT GPUNVME_FUZZ)
+    include(CheckCCompilerFlag)
+    check_c_compiler_flag(-fcf-protection GPUNVME_HAVE_CF_PROTECTION)
+    add_compile_options($<$<COMPILE_LANGUAGE:C>:-fstack-protector-strong>)
+    if(GPUNVME_HAVE_CF_PROTECTION)
+        add_compile_options($<$<COMPILE_LANGUAGE:C>:-fcf-protection>)
+    endif()
+    if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+        add_compile_options($<$<COMPILE_LANGUAGE:C>:-U_FORTIFY_SOURCE>
+                            $<$<COMPILE_LANGUAGE:C>:-D_FORTIFY_SOURCE=2>)
+    endif()
+    add_link_options($<HOST_LINK:LINKER:-z,relro,-z,now>)
+endif()
+
 if(GPUNVME_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
         message(FATAL_ERROR "GPUNVME_FUZZ: libFuzzer comes with clang; configure with "
