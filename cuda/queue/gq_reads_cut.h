@@ -59,7 +59,7 @@ struct gq_reader {
     uint32_t lba_shift;  /* an LBA has 1 << lba_shift bytes */
     uint32_t ready_lanes,
         going;       /* lanes with a prepared command; how many of them are posted next */
-    uint32_t put;    /* commands posted whose doorbell was not stored */
+    uint32_t posted; /* commands posted whose doorbell was not stored */
     bool holds_back; /* the next round does not publish */
     GQ_LANE_MEMBER(struct gq_cursor, cur);
     GQ_LANE_MEMBER(struct gq_read, held);

@@ -58,7 +58,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     r->prefetched = 0;
 #endif
     r->next = r->held_first = r->held_end = r->coming = 0;
-    r->ready_lanes = r->going = r->put = 0;
+    r->ready_lanes = r->going = r->posted = 0;
     r->holds_back = false;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
     GQ_FOR_LANES(lane)
@@ -94,7 +94,7 @@ GQ_FN void gq_post_ready(struct gq_reader *r)
         }
     }
     gq_advance(w, r->going);
-    r->put += r->going;
+    r->posted += r->going;
 }
 
 /*
@@ -294,8 +294,8 @@ GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, pe
     GQ_LANE_VAR(struct gq_ended, ended);
     uint32_t n;
 
-    n = gq_publish_and_poll(w, r->put, peeked, n_peeked, ended);
-    r->put = 0;
+    n = gq_publish_and_poll(w, r->posted, peeked, n_peeked, ended);
+    r->posted = 0;
     /* CQEs peeked in vain occupy the bus. */
     w->peeks = w->group.lanes * (n == n_peeked ? w->each : n / w->group.lanes + 1);
     if (n)
@@ -321,7 +321,7 @@ GQ_FN enum gq_round gq_reads_round(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
     GQ_LANE_VAR(struct gq_peek, peeked);
-    bool whole = !r->holds_back, sends = r->put || r->going, made;
+    bool whole = !r->holds_back, sends = r->posted || r->going, made;
     uint32_t n_peeked = whole ? gq_peek(w, sends, peeked) : 0, n;
     enum gq_round round = GQ_ROUND_BUSY;
 
