@@ -312,6 +312,16 @@ static int serve(struct daemon *d, const struct fuse_args *args)
     return status;
 }
 
+static int open_stack(struct daemon *d, const struct drive *drive, char *why, size_t len)
+{
+    struct startup startup;
+    bool watched = startup_watch(&startup, d->opts->device, d->status_fd) == 0;
+    int err = stack_open(d->opts, drive, &d->stack, why, len);
+    if (watched)
+        startup_unwatch(&startup);
+    return err;
+}
+
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
                 int status_fd)
 {
@@ -322,7 +332,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
                        .recovery = PTHREAD_MUTEX_INITIALIZER,
                        .files_lock = PTHREAD_MUTEX_INITIALIZER};
     int status = EXIT_MOUNT;
-    if (stack_open(opts, drive, &d.stack, why, sizeof(why)) != 0) {
+    if (open_stack(&d, drive, why, sizeof(why)) != 0) {
         log_text(LOG_ERR, why);
         goto out;
     }

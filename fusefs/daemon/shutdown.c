@@ -22,6 +22,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/background.h"
 #include "fusefs/daemon/daemon.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/writeback.h"
@@ -243,4 +244,48 @@ void shutdown_unwatch(struct shutdown *s)
     pthread_join(s->thread, NULL);
     close(s->signals);
     close(s->stage);
+}
+
+static void *watch_startup(void *arg)
+{
+    const struct startup *s = arg;
+    struct signalfd_siginfo info;
+    struct pollfd p[2] = {{.fd = s->stop, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
+    while (poll(p, 2, -1) < 0 && errno == EINTR) {
+    }
+    if (p[0].revents || read(s->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return NULL;
+    log_line(LOG_ERR, "%s: %s during the mount, nothing is lost", s->device,
+             strsignal((int)info.ssi_signo));
+    if (s->status_fd >= 0)
+        background_failed(s->status_fd, EXIT_MOUNT);
+    _exit(EXIT_MOUNT);
+}
+
+int startup_watch(struct startup *s, const char *device, int status_fd)
+{
+    sigset_t set = watched();
+    *s = (struct startup){.device = device, .status_fd = status_fd};
+    s->stop = eventfd(0, EFD_CLOEXEC);
+    if (s->stop < 0)
+        return -errno;
+    s->signals = signalfd(-1, &set, SFD_CLOEXEC);
+    int err = s->signals < 0 ? -errno : -pthread_create(&s->thread, NULL, watch_startup, s);
+    if (!err)
+        return 0;
+    if (s->signals >= 0)
+        close(s->signals);
+    close(s->stop);
+    return err;
+}
+
+/* An unread signal stays pending for shutdown_watch(). */
+void startup_unwatch(struct startup *s)
+{
+    const uint64_t one = 1;
+    ssize_t n = write(s->stop, &one, sizeof(one));
+    (void)n; /* cannot fail: the counter is far from its limit */
+    pthread_join(s->thread, NULL);
+    close(s->signals);
+    close(s->stop);
 }

@@ -38,4 +38,20 @@ void shutdown_loop_ended(struct shutdown *s);
 void shutdown_unwatch(struct shutdown *s);
 void shutdown_block_signals(void);
 
+/*
+ * While the stack is opened, which may replay a long log: a signal ends the
+ * process at once, as a crash would, and recovery starts again at the next mount.
+ */
+struct startup {
+    pthread_t thread;
+    int signals; /* signalfd */
+    int stop;    /* eventfd: the stack is open */
+    int status_fd;
+    const char *device;
+};
+
+/* Called with the signals blocked. status_fd as in struct daemon. 0 or -errno. */
+int startup_watch(struct startup *s, const char *device, int status_fd);
+void startup_unwatch(struct startup *s);
+
 #endif

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -337,6 +339,23 @@ TEST_F(MountTest, ADaemonOfRootGainsNoPrivileges)
     ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_NE(content("/proc/" + std::to_string(m.pid()) + "/status").find("NoNewPrivs:\t1"),
               std::string::npos);
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+// A drive of one second per command: the mount takes many.
+TEST_F(MountTest, ASignalEndsAMountThatTakesLong)
+{
+    Mounted m(kImage);
+    std::thread mounting([&] { EXPECT_FALSE(m.mount("sim_latency=1000000")); });
+    for (int i = 0; i < 500 && m.pid() < 0; i++)
+        usleep(10000);
+    usleep(1500000);
+    auto start = std::chrono::steady_clock::now();
+    kill(m.pid(), SIGTERM);
+    mounting.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+    EXPECT_NE(m.log().find("during the mount"), std::string::npos) << m.log();
+    ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
