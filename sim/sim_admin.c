@@ -126,7 +126,10 @@ static void note_top_queue(struct sim *s)
 static uint16_t create_cq(struct admin *a)
 {
     uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
-    bool exists = id <= a->s->cfg.io_queues && a->s->cqs[id].ring;
+    bool known = id <= a->s->cfg.io_queues, exists = known && a->s->cqs[id].ring;
+
+    if (known && a->s->cqs[id].kept)
+        return NVME_ERR_QID_INVALID;
     uint16_t st = check_create(a, id, size, exists);
 
     if (st == NVME_OK && (a->sqe->cdw11 & 0xfffffffeu)) /* no interrupts: IEN and IV are 0 */
@@ -164,7 +167,10 @@ static uint16_t create_sq(struct admin *a)
 {
     uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
     uint32_t cqid = a->sqe->cdw11 >> 16;
-    bool exists = id <= a->s->cfg.io_queues && a->s->sqs[id].ring;
+    bool known = id <= a->s->cfg.io_queues, exists = known && a->s->sqs[id].ring;
+
+    if (known && a->s->sqs[id].kept)
+        return NVME_ERR_QID_INVALID;
     uint16_t st = check_create(a, id, size, exists);
 
     if (st == NVME_OK && (!cqid || cqid > a->s->granted || !a->s->cqs[cqid].ring))
@@ -221,6 +227,10 @@ static uint16_t delete_sq(struct admin *a)
     uint32_t id = a->sqe->cdw10 & 0xffff;
     struct sim *s = a->s;
 
+    if (id && id <= s->cfg.io_queues && s->sqs[id].kept) {
+        s->sqs[id].kept = false;
+        return NVME_OK;
+    }
     if (!id || id > s->cfg.io_queues || !s->sqs[id].ring)
         return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
     struct sim_sq *sq = &s->sqs[id];
@@ -249,6 +259,10 @@ static uint16_t delete_cq(struct admin *a)
     uint32_t id = a->sqe->cdw10 & 0xffff;
     struct sim *s = a->s;
 
+    if (id && id <= s->cfg.io_queues && s->cqs[id].kept) {
+        s->cqs[id].kept = false;
+        return NVME_OK;
+    }
     if (!id || id > s->cfg.io_queues || !s->cqs[id].ring)
         return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
     if (s->cqs[id].users)
@@ -262,7 +276,7 @@ static uint16_t delete_cq(struct admin *a)
 static bool any_io_queue(const struct sim *s)
 {
     for (unsigned q = 1; q <= s->cfg.io_queues; q++)
-        if (s->cqs[q].ring)
+        if (s->cqs[q].ring || s->cqs[q].kept)
             return true;
     return false;
 }
@@ -274,7 +288,7 @@ static uint16_t set_queues(struct admin *a)
     if (sqs == 0xffff || cqs == 0xffff)
         return NVME_ERR_INVALID_FIELD;
     if (any_io_queue(a->s))
-        return SIM_ERR_SEQUENCE;
+        return NVME_ERR_SEQUENCE;
     uint32_t want = (sqs < cqs ? sqs : cqs) + 1;
     a->s->granted = want < a->s->cfg.io_queues ? want : a->s->cfg.io_queues;
     a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;

@@ -31,7 +31,6 @@
 #define SIM_DRAIN_MS    5000u /* time limit for copies in flight, which cannot be aborted */
 
 /* Statuses that nvme_spec.h does not have: BASE figures 95 to 97. */
-#define SIM_ERR_SEQUENCE        0x00cu
 #define SIM_ERR_WRITE_PROTECTED 0x020u
 #define SIM_ERR_INVALID_VECTOR  0x108u
 #define SIM_ERR_AER_LIMIT       0x105u
@@ -91,6 +90,7 @@ struct sim_cq {
     uint16_t id;
     uint16_t phase;
     unsigned users; /* number of SQs with this CQ */
+    bool kept;      /* outlived CC.EN = 0 (keeps_queues): exists until it is deleted */
 };
 
 struct sim_sq {
@@ -103,6 +103,7 @@ struct sim_sq {
     uint32_t reported; /* head in the last completion posted */
     uint16_t id;
     bool deleting; /* no fetches any more */
+    bool kept;     /* as of a CQ */
 };
 
 enum sim_cmd_state { SIM_CMD_FREE, SIM_CMD_HELD, SIM_CMD_LOST, SIM_CMD_MOVING, SIM_CMD_DONE };
@@ -318,6 +319,7 @@ void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value);
 void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
 /* Under reg_lock: clears CC.EN. */
 void sim_disable(struct sim *s);
+void sim_keep_queues(struct sim *s, bool keep); /* before they are cleared: which are kept */
 /* The threads must be paused. Deletes all queues and drops all commands. */
 void sim_controller_stop(struct sim *s);
 
@@ -454,8 +456,9 @@ void sim_forget_all(struct sim_thread *th);
 bool sim_admin_run(struct sim *s);
 
 /* io.c */
-#define SIM_MOVING 0xffffu /* instead of a status: the DMA engine or the flusher has the command \
-                            */
+#define SIM_MOVING                                                                \
+    0xffffu /* instead of a status: the DMA engine or the flusher has the command \
+             */
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
 /*

@@ -144,6 +144,14 @@ void sim_disable(struct sim *s)
     s->shst = 0;
 }
 
+void sim_keep_queues(struct sim *s, bool keep)
+{
+    for (unsigned q = 1; q <= s->cfg.io_queues; q++) {
+        s->sqs[q].kept = keep && (s->sqs[q].kept || s->sqs[q].ring);
+        s->cqs[q].kept = keep && (s->cqs[q].kept || s->cqs[q].ring);
+    }
+}
+
 static void shut_down(struct sim *s)
 {
     sim_flush_now(s);
@@ -159,10 +167,12 @@ static void write_cc(struct sim *s, uint32_t cc)
     atomic_store(&s->cc, cc);
     if (s->stuck)
         return;
-    if ((cc & ~old) & NVME_CC_EN)
+    if ((cc & ~old) & NVME_CC_EN) {
         enable(s, cc);
-    else if ((old & ~cc) & NVME_CC_EN)
+    } else if ((old & ~cc) & NVME_CC_EN) {
+        sim_keep_queues(s, s->cfg.keeps_queues);
         sim_disable(s);
+    }
     if ((cc & NVME_CC_SHN_MASK) && !(old & NVME_CC_SHN_MASK) && !sim_hung(s))
         shut_down(s);
 }

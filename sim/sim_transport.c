@@ -33,6 +33,7 @@ static void registers_clear(struct sim *s)
     s->stuck = false;
     atomic_store(&s->cc, 0);
     sim_controller_stop(s);
+    sim_keep_queues(s, false);
 }
 
 static int transport_reset(struct nvme_transport *t)
@@ -67,6 +68,7 @@ static void transport_close(struct nvme_transport *t)
     if ((atomic_load(&s->cc) & NVME_CC_EN) && !atomic_load(&s->gone))
         sim_flag(s, SIM_EV_CLOSED_ENABLED, "CC.EN is 1");
     sim_disable(s);
+    sim_keep_queues(s, false);
     pthread_mutex_unlock(&s->reg_lock);
     sim_drain(s);
     sim_threads_stop(s);

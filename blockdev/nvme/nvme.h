@@ -82,9 +82,10 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
  */
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 /*
- * Deletes and creates the queues again with zeroed rings, phase 1. Same memory, same qid. After a
- * controller reset, which has ended the queues already, it only creates. On an error the queues
- * may still exist: nothing is freed, and only nvme_ctrlr_reset() helps.
+ * Deletes and creates the queues again with zeroed rings, phase 1. After a controller reset, which
+ * has ended the queues already, it only creates. Same memory, same qid; but another qid, other
+ * rings and doorbells where the controller keeps the queues and refuses to delete them. On an error
+ * the queues may still exist: nothing is freed, and only nvme_ctrlr_reset() helps.
  */
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 

@@ -63,6 +63,7 @@ struct nvme_ctrlr {
     uint16_t admin_status; /* of the last command: what the controller said, 0 when nothing */
     uint64_t admin_until;  /* ns; when not 0, no command waits longer */
     struct nvme_known_ns *known;
+    uint64_t live_qids[NVME_QID_WORDS]; /* pairs that the controller has */
 
     pthread_mutex_t lock; /* the rest */
     uint64_t qids[NVME_QID_WORDS];
@@ -126,9 +127,14 @@ void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled);
 int nvme_ns_verify(struct nvme_ctrlr *c);
 void nvme_ns_forget(struct nvme_ctrlr *c);
 
-/* qpair.c */
+/* nvme_qpair.c */
+/*
+ * Deletes all I/O queues that exist, up to admin_until: what a controller that keeps queues over
+ * CC.EN = 0 has in flight would reach memory later. With admin_lock held and the users stopped.
+ */
+void nvme_qpair_delete_all(struct nvme_ctrlr *c);
 /* A reset has ended all queues: ids of abandoned pairs can be taken again. */
-void nvme_qpair_return_lost(struct nvme_ctrlr *c);
+void nvme_qpair_all_ended(struct nvme_ctrlr *c);
 
 /* dma.c */
 /* Keeps the memory mapped until a reset or nvme_ctrlr_close(). */

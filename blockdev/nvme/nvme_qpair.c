@@ -33,6 +33,8 @@ static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     qp->sq_iova = mem.iova;
     qp->cq_iova = mem.iova + qp->sq_len;
     qp->fd = mem.fd;
+    qp->sq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp->qid);
+    qp->cq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp->qid + 1);
     return 0;
 }
 
@@ -59,6 +61,19 @@ static void put_qid(struct nvme_ctrlr *c, uint16_t qid)
     pthread_mutex_lock(&c->lock);
     c->qids[qid / 64] &= ~(1ull << qid % 64);
     pthread_mutex_unlock(&c->lock);
+}
+
+static bool is_live(const struct nvme_ctrlr *c, unsigned qid)
+{
+    return c->live_qids[qid / 64] & 1ull << qid % 64;
+}
+
+static void set_live(struct nvme_ctrlr *c, unsigned qid, bool live)
+{
+    if (live)
+        c->live_qids[qid / 64] |= 1ull << qid % 64;
+    else
+        c->live_qids[qid / 64] &= ~(1ull << qid % 64);
 }
 
 static int create_cq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
@@ -88,25 +103,90 @@ static int delete_queue(struct nvme_ctrlr *c, enum nvme_admin_opcode opcode, uin
     return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
 }
 
+/*
+ * Some controllers keep I/O queues over CC.EN = 0 and refuse to create one that exists: such a
+ * queue, of an earlier epoch or an earlier driver, is deleted first. -EEXIST: it cannot be.
+ */
+static int create_cq_anew(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+{
+    int rc = create_cq(c, qp);
+
+    if (!rc || c->admin_status != NVME_ERR_QID_INVALID)
+        return rc;
+    delete_queue(c, NVME_ADMIN_DELETE_SQ, qp->qid);
+    if (!nvme_ctrlr_healthy(c))
+        return rc;
+    if (delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
+        return c->admin_status == NVME_ERR_QUEUE_DELETION ? -EEXIST : rc;
+    return create_cq(c, qp);
+}
+
 /* With admin_lock held, so that a reset comes before or after both. */
 static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
-    int rc = create_cq(c, qp);
+    int rc = create_cq_anew(c, qp);
 
     if (rc)
         return rc;
     rc = create_sq(c, qp);
+    set_live(c, qp->qid, !rc);
     /* A completion queue that cannot be deleted either is the reset's to remove. */
     if (rc && delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
         nvme_ctrlr_mark_failed(c);
     return rc;
 }
 
-static int delete_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+static int delete_queues(struct nvme_ctrlr *c, unsigned qid)
 {
-    int rc = delete_queue(c, NVME_ADMIN_DELETE_SQ, qp->qid);
+    int rc = delete_queue(c, NVME_ADMIN_DELETE_SQ, (uint16_t)qid);
 
-    return rc ? rc : delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid);
+    if (rc)
+        return rc;
+    rc = delete_queue(c, NVME_ADMIN_DELETE_CQ, (uint16_t)qid);
+    if (!rc)
+        set_live(c, qid, false);
+    return rc;
+}
+
+/*
+ * Another id, and rings of its own, for a pair whose queues can neither be used nor deleted. The
+ * old id stays taken; the old rings stay mapped until the next reset, for the controller knows
+ * them.
+ */
+static int move_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
+{
+    struct nvme_qpair fresh = {.depth = qp->depth, .epoch = qp->epoch};
+    struct nvme_dma old = rings(qp);
+    int rc = take_qid(c, &fresh.qid);
+
+    if (rc)
+        return rc;
+    rc = alloc_rings(c, &fresh);
+    if (rc) {
+        put_qid(c, fresh.qid);
+        return rc;
+    }
+    nvme_dma_orphan(c, &old);
+    *qp = fresh;
+    return 0;
+}
+
+static int create_or_move(struct nvme_ctrlr *c, struct nvme_qpair *qp)
+{
+    int rc = create_queues(c, qp);
+
+    if (rc != -EEXIST)
+        return rc;
+    rc = move_pair(c, qp);
+    return rc ? rc : create_queues(c, qp);
+}
+
+void nvme_qpair_delete_all(struct nvme_ctrlr *c)
+{
+    for (unsigned qid = 1; qid <= c->info.io_queues && nvme_ctrlr_healthy(c); qid++) {
+        if (is_live(c, qid))
+            delete_queues(c, qid);
+    }
 }
 
 /* A reset has ended the queues of every earlier epoch. With admin_lock held. */
@@ -128,12 +208,13 @@ static void abandon(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     qp->fd = -1;
 }
 
-void nvme_qpair_return_lost(struct nvme_ctrlr *c)
+void nvme_qpair_all_ended(struct nvme_ctrlr *c)
 {
     pthread_mutex_lock(&c->lock);
     for (unsigned i = 0; i < NVME_QID_WORDS; i++) {
         c->qids[i] &= ~c->lost_qids[i];
         c->lost_qids[i] = 0;
+        c->live_qids[i] = 0;
     }
     pthread_mutex_unlock(&c->lock);
 }
@@ -145,7 +226,7 @@ static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 
     nvme_admin_begin(c);
     qp->epoch = nvme_ctrlr_epoch(c);
-    rc = create_queues(c, qp);
+    rc = create_or_move(c, qp);
     if (rc && !nvme_ctrlr_healthy(c))
         abandon(c, qp);
     nvme_admin_end(c);
@@ -172,8 +253,6 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
     rc = alloc_rings(c, &qp);
     if (rc)
         goto put_qid;
-    qp.sq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp.qid);
-    qp.cq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp.qid + 1);
     rc = create_pair(c, &qp);
     if (rc)
         goto free_rings;
@@ -199,7 +278,7 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)
         return -ENODEV;
     nvme_admin_begin(c);
     if (!ended(c, qp))
-        rc = delete_queues(c, qp);
+        rc = delete_queues(c, qp->qid);
     if (rc)
         abandon(c, qp);
     nvme_admin_end(c);
@@ -220,12 +299,12 @@ int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp)
         return -ENODEV;
     nvme_admin_begin(c);
     if (!ended(c, qp))
-        rc = delete_queues(c, qp);
+        rc = delete_queues(c, qp->qid);
     if (!rc) {
         /* The queues have ended: nothing else writes here now. */
         memset(qp->sq, 0, qp->sq_len + qp->cq_len);
         qp->epoch = nvme_ctrlr_epoch(c);
-        rc = create_queues(c, qp);
+        rc = create_or_move(c, qp);
     }
     /* The state of the pair is unknown: no command may rely on it. */
     if (rc)

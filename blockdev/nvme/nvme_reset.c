@@ -30,7 +30,7 @@ bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
 
 unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c)
 {
-    return 7 * nvme_ready_ms(c) + (1 + 2 * VERIFY_TIMEOUTS) * c->admin_timeout_ms +
+    return 7 * nvme_ready_ms(c) + (2 + 2 * VERIFY_TIMEOUTS) * c->admin_timeout_ms +
            2 * (NVME_DEVICE_RESET_MS + NVME_GONE_MS);
 }
 
@@ -91,11 +91,16 @@ static int verify_ctrlr(struct nvme_ctrlr *c)
     return rc;
 }
 
+/* Refused out of sequence: queues have outlived the reset, for lack of an admin queue before it. */
 static int verify_queues(struct nvme_ctrlr *c)
 {
     unsigned granted;
     int rc = nvme_admin_set_queues(c, c->queues_requested, &granted);
 
+    if (rc && c->admin_status == NVME_ERR_SEQUENCE) {
+        nvme_qpair_delete_all(c);
+        rc = nvme_admin_set_queues(c, c->queues_requested, &granted);
+    }
     return !rc && granted < c->info.io_queues ? -ENXIO : rc;
 }
 
@@ -155,16 +160,30 @@ static int restart_by_registers(struct nvme_ctrlr *c)
     return rc;
 }
 
-/* By its registers, else from outside. On failure its state is not known. */
-static int restart(struct nvme_ctrlr *c)
+static int restart_from_outside(struct nvme_ctrlr *c)
 {
-    int rc = restart_by_registers(c);
+    int rc = nvme_device_reset(c);
 
-    if (!rc || rc == -ENXIO || rc == -ENODEV)
+    return rc ? rc : come_back(c);
+}
+
+/*
+ * By its registers, else from outside; the other way round when the reset before this one brought
+ * nothing. On failure its state is not known.
+ */
+static int restart(struct nvme_ctrlr *c, bool outside_first)
+{
+    int rc;
+
+    if (outside_first && !nvme_silent(c)) {
+        rc = restart_from_outside(c);
+        if (!rc || rc == -ENXIO)
+            return rc;
+    }
+    rc = restart_by_registers(c);
+    if (!rc || rc == -ENXIO || rc == -ENODEV || outside_first)
         return rc;
-    if (nvme_device_reset(c))
-        return rc;
-    return come_back(c);
+    return restart_from_outside(c);
 }
 
 void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled)
@@ -177,22 +196,36 @@ void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled)
 static void next_epoch(struct nvme_ctrlr *c)
 {
     __atomic_store_n(&c->epoch, c->epoch + 1, __ATOMIC_RELEASE);
-    nvme_qpair_return_lost(c);
+    nvme_qpair_all_ended(c);
     nvme_dma_free_orphans(c);
 }
 
-static bool retries_exhausted(struct nvme_ctrlr *c)
+/* Resets before this one that brought nothing. */
+static unsigned resets_without_progress(struct nvme_ctrlr *c)
 {
-    return __atomic_fetch_add(&c->retries, 1, __ATOMIC_RELAXED) >= NVME_MAX_RESET_RETRIES;
+    return __atomic_fetch_add(&c->retries, 1, __ATOMIC_RELAXED);
+}
+
+/* Queues must not outlive the reset: not all controllers end them at CC.EN = 0 (BASE 3.7.2). */
+static void delete_queues(struct nvme_ctrlr *c)
+{
+    if (!nvme_ctrlr_healthy(c) || !nvme_ctrlr_alive(c))
+        return;
+    c->admin_until = deadline_after_ms(c->admin_timeout_ms);
+    nvme_qpair_delete_all(c);
+    c->admin_until = 0;
 }
 
 /* With the users stopped. The admin lock keeps other threads' commands out until it is over. */
 static void restart_or_fail(struct nvme_ctrlr *c)
 {
+    unsigned retries = resets_without_progress(c);
     bool settled = true;
 
     pthread_mutex_lock(&c->admin_lock);
-    if (retries_exhausted(c) || restart(c)) {
+    if (retries < NVME_MAX_RESET_RETRIES)
+        delete_queues(c);
+    if (retries >= NVME_MAX_RESET_RETRIES || restart(c, retries > 0)) {
         settled = nvme_quieten(c);
         nvme_ctrlr_fail(c, settled);
     }

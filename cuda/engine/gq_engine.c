@@ -101,8 +101,7 @@ static int open_proxy(struct gq_engine *e)
     return err;
 }
 
-/* Makes the pair known to the executor, with its doorbells or proxied doorbells. */
-static int add_port(struct gq_engine *e, unsigned i)
+int gq_engine_add_port(struct gq_engine *e, unsigned i)
 {
     struct nvme_qpair qp = e->queues[i].qp;
 
@@ -128,7 +127,7 @@ static int open_queues(struct gq_engine *e)
         if (err)
             break;
         q->state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
-        err = add_port(e, e->n_queues);
+        err = gq_engine_add_port(e, e->n_queues);
         if (err) {
             nvme_qpair_delete(e->ctrlr, &q->qp);
             break;

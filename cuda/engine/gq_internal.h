@@ -129,6 +129,8 @@ int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns
 bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
                             struct gq_buffer *b);
 
+/* Makes pair i known to the executor, with its doorbells or proxied doorbells. */
+int gq_engine_add_port(struct gq_engine *e, unsigned i);
 /*
  * Under e->lock: the queue's commands have ended, and it no longer holds its
  * buffer and workspace.

@@ -45,10 +45,17 @@ static void set_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_
         gq_doorbell_proxy_set(e->proxy, i, sq_tail, cq_head);
 }
 
+/* A pair that was moved to another id has other rings and doorbells. */
 static int create_again(struct gq_engine *e, unsigned i)
 {
-    int err = nvme_qpair_recreate(e->ctrlr, &e->queues[i].qp);
+    struct nvme_qpair *qp = &e->queues[i].qp;
+    uint16_t qid = qp->qid;
+    int err = nvme_qpair_recreate(e->ctrlr, qp);
 
+    if (!err && qp->qid != qid) {
+        e->exec->ops->port_remove(e->exec, i);
+        return gq_engine_add_port(e, i);
+    }
     if (!err)
         set_proxy(e, i, 0, 0);
     return err;

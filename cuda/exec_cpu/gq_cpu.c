@@ -88,6 +88,15 @@ static void cpu_shared_free(struct gq_exec *x, void *addr)
     free(addr);
 }
 
+static void cpu_port_remove(struct gq_exec *x, unsigned i)
+{
+    struct gq_port *port = &cpu_of(x)->ports[i];
+
+    free(port->trackers);
+    free(port->free_cids);
+    *port = (struct gq_port){0};
+}
+
 static int cpu_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
 {
     struct gq_port *port = &cpu_of(x)->ports[i];
@@ -103,17 +112,8 @@ static int cpu_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *
     };
     if (port->trackers && port->free_cids)
         return 0;
-    free(port->trackers);
-    free(port->free_cids);
+    cpu_port_remove(x, i);
     return -ENOMEM;
-}
-
-static void cpu_port_remove(struct gq_exec *x, unsigned i)
-{
-    struct gq_port *port = &cpu_of(x)->ports[i];
-
-    free(port->trackers);
-    free(port->free_cids);
 }
 
 static int cpu_port_slots(struct gq_exec *x, unsigned i, struct gq_tracker *out)

@@ -27,6 +27,7 @@ enum long_option {
     OPT_NO_RESET,
     OPT_NO_MMAP,
     OPT_NO_CHAINS,
+    OPT_KEEPS_QUEUES,
     OPT_STUCK,
     OPT_SECOND,
     OPT_STRICT,
@@ -54,6 +55,7 @@ static const struct argp_option argp_options[] = {
     {"no-reset", OPT_NO_RESET, NULL, 0, "Offer no DEVICE_RESET", 2},
     {"no-mmap", OPT_NO_MMAP, NULL, 0, "Offer no doorbells that can be mapped", 2},
     {"no-prp-chains", OPT_NO_CHAINS, NULL, 0, "Take each entry of a PRP list for a data page", 2},
+    {"keeps-queues", OPT_KEEPS_QUEUES, NULL, 0, "CC.EN = 0 deletes no I/O queues", 2},
     {"stuck", OPT_STUCK, NULL, 0, "CSTS.RDY does not follow CC.EN before DEVICE_RESET", 2},
     {"second-client", OPT_SECOND, "refuse|wait", 0, "What a second client gets (refuse)", 2},
     {"strict", OPT_STRICT, NULL, 0, "Exit with status 3 when a driver made mistakes", 2},
@@ -137,6 +139,7 @@ static bool set_flag(struct options *o, int key)
         [OPT_NO_RESET - OPT_LBA] = &o->cfg.no_reset,
         [OPT_NO_MMAP - OPT_LBA] = &o->no_mmap,
         [OPT_NO_CHAINS - OPT_LBA] = &o->cfg.no_prp_chains,
+        [OPT_KEEPS_QUEUES - OPT_LBA] = &o->cfg.keeps_queues,
         [OPT_STUCK - OPT_LBA] = &o->stuck,
         [OPT_STRICT - OPT_LBA] = &o->strict,
     };

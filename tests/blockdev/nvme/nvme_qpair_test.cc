@@ -46,6 +46,50 @@ TEST_F(Qpair, CompletionQueueComesFirst)
     EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
 }
 
+/* Left behind by another driver, by a controller that keeps queues. */
+TEST_F(Qpair, AQueueThatExistsIsDeletedAndCreated)
+{
+    fake.keeps_queues = true;
+    fake.queues[1] = {0x1000, 0x2000, 8, 0, 0, 1};
+    ASSERT_EQ(nvme_qpair_create(c, 64, &qp), 0);
+    ASSERT_EQ(fake.seen.size(), 5u);
+    EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_CREATE_CQ);
+    EXPECT_EQ(fake.seen[1].opcode, NVME_ADMIN_DELETE_SQ);
+    EXPECT_EQ(fake.seen[2].opcode, NVME_ADMIN_DELETE_CQ);
+    EXPECT_EQ(fake.seen[3].opcode, NVME_ADMIN_CREATE_CQ);
+    EXPECT_EQ(fake.queues[1].sq, qp.sq_iova);
+    EXPECT_EQ(fake.mistakes, 0u);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+}
+
+/* As SPDK does with a queue whose deletion was under way at a reset. */
+TEST_F(Qpair, APairWhoseQueueCannotBeDeletedGetsAnotherId)
+{
+    ASSERT_EQ(nvme_qpair_create(c, 64, &qp), 0);
+    uint64_t before = qp.cq_iova;
+    fake.keeps_queues = true;
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_QID_INVALID;
+    fake.status_of_opcode[NVME_ADMIN_DELETE_CQ] = NVME_ERR_QUEUE_DELETION;
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    ASSERT_EQ(nvme_qpair_recreate(c, &qp), 0);
+    EXPECT_EQ(qp.qid, 2u);
+    EXPECT_NE(qp.cq_iova, before) << "the controller may still write to the rings of before";
+    EXPECT_EQ(qp.sq_doorbell, fake.t.doorbells + 4);
+    EXPECT_EQ(fake.maps.size(), maps + 2);
+    fake.status_of_opcode.clear();
+    fake.queues.erase(1);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+}
+
+TEST_F(Qpair, AnIdThatIsRefusedForGoodIsAnError)
+{
+    fake.status_of_opcode[NVME_ADMIN_CREATE_CQ] = NVME_ERR_QID_INVALID;
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_QID_INVALID;
+    fake.status_of_opcode[NVME_ADMIN_DELETE_CQ] = NVME_ERR_QID_INVALID;
+    EXPECT_EQ(nvme_qpair_create(c, 64, &qp), -EINVAL);
+    EXPECT_EQ(fake.maps.size(), maps);
+}
+
 TEST_F(Qpair, RingsAreZeroedWholePagesAtTheirDoorbells)
 {
     ASSERT_EQ(nvme_qpair_create(c, 3, &qp), 0);

@@ -112,6 +112,43 @@ TEST_F(Recovery, PairsOfBeforeAreOnlyCreated)
     EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
 }
 
+TEST_F(Recovery, QueuesAreDeletedBeforeTheControllerIsDisabled)
+{
+    fake.keeps_queues = true;
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.count(NVME_ADMIN_DELETE_SQ), 1u);
+    EXPECT_EQ(fake.count(NVME_ADMIN_CREATE_CQ), 1u) << "not refused";
+    expect_works();
+}
+
+/* The admin queue is lost, so that the queue outlives the reset and is deleted when it is in the
+ * way. */
+TEST_F(Recovery, QueuesThatOutliveAResetAreDeletedAfterIt)
+{
+    struct nvme_ns_info ns;
+
+    fake.keeps_queues = true;
+    fake.lose_opcode = NVME_ADMIN_IDENTIFY;
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -ETIMEDOUT);
+    fake.lose_opcode = -1;
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.count(NVME_ADMIN_CREATE_CQ), 2u) << "refused, deleted, created";
+    EXPECT_EQ(fake.enables, 1u);
+    expect_works();
+}
+
+TEST_F(Recovery, AResetInVainIsFollowedByOneFromOutside)
+{
+    fake.has_reset = true;
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.device_resets, 0u);
+    ASSERT_EQ(nvme_ctrlr_reset(c, 1), 0);
+    EXPECT_EQ(fake.device_resets, 1u);
+    expect_works();
+    ASSERT_EQ(nvme_ctrlr_reset(c, 2), 0);
+    EXPECT_EQ(fake.device_resets, 1u) << "commands have completed since";
+}
+
 TEST_F(Recovery, AbandonedPairsComeBackWithAReset)
 {
     nvme_qpair qps[3], extra;

@@ -126,6 +126,28 @@ TEST(NvmeRecovery, TransfersOfManyThreadsGoOnAcrossResets)
     EXPECT_EQ(nvme_ctrlr_epoch(rig.c), 12u);
 }
 
+/* With and without an admin queue to delete them by before the reset. */
+TEST(NvmeRecovery, QueuesThatOutliveCcEnCostNothing)
+{
+    for (bool admin_lost : {false, true}) {
+        struct nvme_ns_info ns;
+        Rig rig;
+
+        rig.cfg.keeps_queues = true;
+        rig.opts.admin_timeout_ms = 500;
+        rig.open(3, 16);
+        if (admin_lost) {
+            sim_fault f = fault(SIM_FAULT_LOSE, NVME_ADMIN_IDENTIFY, 1);
+            f.admin = true;
+            rig.fault(f);
+            EXPECT_EQ(nvme_ns_info(rig.c, 1, &ns), -ETIMEDOUT);
+        }
+        ASSERT_EQ(nvme_ctrlr_reset(rig.c, 0), 0) << admin_lost;
+        EXPECT_EQ(nvme_ctrlr_epoch(rig.c), 1u);
+        verify_random(rig, 50, 2);
+    }
+}
+
 TEST(NvmeRecovery, LostCommandsCostTimeAndNoBytes)
 {
     Rig rig;
