@@ -35,7 +35,7 @@ const char *tool_strerror(int err)
     case -ENOTBLK:
         return "neither a regular file nor a block device";
     case -EIO:
-        return "the device reports an error, see the kernel log";
+        return "the device reports an error";
     default:
         return strerror(-err);
     }
