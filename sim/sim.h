@@ -44,6 +44,7 @@ struct sim_config {
     bool no_abort;          /* Abort completes and never ends a command */
     bool no_reset;          /* the transport has no reset() (-ENOTSUP) */
     bool keeps_queues;      /* CC.EN = 0 deletes no I/O queue; only reset() does */
+    bool no_device_memory;  /* memory of devices cannot be mapped (-EFAULT) */
     bool no_prp_chains;     /* the last entry of a PRP list page is a data page */
     bool reorder;           /* completes commands out of order, from the seed */
     uint64_t latency_ns;    /* per command; 0: none */

@@ -114,7 +114,7 @@ static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *
 
     if (!mem->len || ((start | mem->len) & (NVME_PAGE_SIZE - 1)))
         return -EINVAL;
-    if (!mem->addr && !mem->dma_engine)
+    if (!mem->addr && (!mem->dma_engine || s->cfg.no_device_memory))
         return -EFAULT;
     pthread_mutex_lock(&s->map_lock);
     int rc = mem->addr ? 0 : sim_dma_engine_attach(s, mem->dma_engine);
