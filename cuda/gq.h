@@ -45,8 +45,17 @@ struct gq_options {
     unsigned cpu_threads; /* CPU executor: threads a transfer may use: 1 */
     unsigned deadline_ms; /* a command not completed after this is timed out: 10,000 */
     unsigned max_buffers; /* registered at once: 1024 */
-    size_t staging;       /* bytes of staging for partial LBAs: 16 MiB */
+    /*
+     * Bytes of staging for chunks: 16 MiB, and 64 MiB where the controller
+     * cannot reach device memory, so that all data of such buffers is staged.
+     */
+    size_t staging;
     uint32_t max_command; /* bytes a command may carry: as many as the controller allows */
+    /*
+     * CPU executor: buffers stand in for device memory. They are offered to the
+     * transport as such, which refuses them, and all data is staged.
+     */
+    bool cpu_device_memory;
 };
 
 struct gq_info {
@@ -54,8 +63,9 @@ struct gq_info {
     char device[128];   /* "NVIDIA H200", or "CPU executor, 32 lanes" */
     char fallback[128]; /* why CUDA was not taken under AUTO; empty when it was */
     /*
-     * 0: the CPU stores to the doorbells; 1: queues and data in pinned host
-     * memory; 2: data in GPU memory, queues in host memory.
+     * 0: as 1, but the CPU stores to the doorbells; 1: queues in pinned host
+     * memory, where data of device memory is staged and copied by the executor;
+     * 2: data in GPU memory, queues in host memory.
      */
     unsigned tier;
     char tier_note[256]; /* the reason for a lower tier; empty when there is none */
@@ -67,6 +77,7 @@ struct gq_info {
 
 struct gq_stats {
     uint64_t transfers, commands, bytes_read, bytes_written;
+    uint64_t staged_read, staged_written; /* bytes among these of staged buffers */
     uint64_t timeouts, errors, cancelled;
     /* Recovery: commands that an Abort ended, queue pairs recreated, resets of the controller. */
     uint64_t aborts, recreates, resets;
@@ -111,7 +122,6 @@ struct gq_mem {
     uint64_t offset;       /* bytes from the start of fd, or from the IPC handle's base */
     uint64_t len;          /* bytes, > 0, any alignment */
     unsigned char ipc[64]; /* cudaIpcMemHandle_t */
-    bool copies_will_do;   /* register it also when the controller cannot reach it */
     /*
      * Only for lists of gq_readv(): host memory (GQ_MEM_FD; with the CPU
      * executor also GQ_MEM_HOST) at a multiple of 8, which is not mapped for
@@ -126,7 +136,12 @@ struct gq_mem {
  * is pinned (GQ_MEM_FD with CUDA) are allocated first, while transfers go on.
  * -EINVAL (empty, overflow, invalid handle, not usable as a list), -ENOTSUP
  * (kind not supported by this executor), -EMFILE (max_buffers), -ENOMEM,
- * -EFAULT (not mappable).
+ * -EFAULT (not inside the file).
+ *
+ * Memory that the transport refuses (-EFAULT of its map()) is registered without
+ * a mapping. Commands of its transfers aim at the engine's staging. The executor
+ * copies reads on into the buffer when their commands have succeeded, and fills
+ * staging before it posts writes.
  */
 int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer **out);
 /*
@@ -137,7 +152,7 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
 void gq_buffer_unregister(struct gq_buffer *b);
 /* The first byte of a list. The host may write to it at any time. */
 void *gq_buffer_list(const struct gq_buffer *b);
-/* False: the controller cannot reach the memory. Copies work, transfers end with -ENOTSUP. */
+/* False: the memory is not mapped for the controller; transfers are staged, leases cannot be. */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
 /* The buffer as the controller addresses it, until it is unregistered (gq_region.h). */
 struct gq_buffer_iova {
@@ -173,6 +188,7 @@ struct gq_result {
     uint64_t commands;    /* NVMe commands sent */
     uint16_t nvme_status; /* first error in stream order, 0 for none */
     bool timed_out, cancelled;
+    bool staged;    /* the controller does not reach the buffer: all bytes went through staging */
     bool partial;   /* this and the next of gq_readv() */
     uint64_t taken; /* bytes */
     /* Commands may still be under way, and move data until gq_engine_recover() has returned 0. */

@@ -30,7 +30,8 @@ int gq_buffer_add_window(struct gq_buffer *b, struct gq_peer *m, uint64_t there,
                                           .there = there,
                                           .media_there = media_there};
 
-    return b->import.mem.dma_engine && !b->unreachable ? gq_peer_window_add(m, &window) : -ENOTSUP;
+    return b->import.mem.dma_engine && gq_buffer_is_reachable(b) ? gq_peer_window_add(m, &window)
+                                                                 : -ENOTSUP;
 }
 
 void gq_buffer_remove_window(struct gq_buffer *b)

@@ -75,18 +75,27 @@ static int map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_imp
     return err;
 }
 
-static int map_for_controller(struct gq_buffer *b, const struct gq_mem *mem)
+/* As the controller is offered it: host memory may stand in for the device's. */
+static struct gq_import offered(const struct gq_buffer *b)
 {
+    struct gq_import import = b->import;
+
+    if (b->engine->exec->kind == GQ_EXECUTOR_CPU && b->engine->opts.cpu_device_memory)
+        import.mem = (struct nvme_mem){.device = import.base, .len = import.mem.len, .fd = -1};
+    return import;
+}
+
+static int map_for_controller(struct gq_buffer *b)
+{
+    struct gq_import import = offered(b);
     int err;
 
-    if (b->is_list) {
-        b->region.base = b->import.base;
-        b->unreachable = true;
+    b->region.base = b->import.base;
+    if (b->is_list)
         return b->import.mem.addr && b->import.head % sizeof(uint64_t) == 0 ? 0 : -EINVAL;
-    }
-    err = gq_region_map(b->engine->ctrlr, &b->import, &b->region);
-    b->unreachable = err == -EFAULT && mem->copies_will_do;
-    return b->unreachable ? 0 : err;
+    err = gq_region_map(b->engine->ctrlr, &import, &b->region);
+    b->staged = err == -EFAULT;
+    return b->staged ? 0 : err;
 }
 
 /* No run of the executor may be under way while memory is mapped or unmapped. */
@@ -103,7 +112,7 @@ static int import_memory(struct gq_engine *e, const struct gq_mem *mem, struct g
     if (err && is_file)
         gq_host_release(&b->import);
     if (!err) {
-        err = map_for_controller(b, mem);
+        err = map_for_controller(b);
         if (err)
             ops->release(e->exec, &b->import);
     }
@@ -117,7 +126,7 @@ static void release_memory(struct gq_buffer *b)
 
     gq_buffer_remove_window(b);
     e->exec->ops->quiesce(e->exec);
-    if (b->unreachable || !gq_region_unmap(e->ctrlr, &b->region))
+    if (!gq_buffer_is_reachable(b) || !gq_region_unmap(e->ctrlr, &b->region))
         e->exec->ops->release(e->exec, &b->import);
     else
         e->exec->in_reach = true;
@@ -216,12 +225,12 @@ void *gq_buffer_list(const struct gq_buffer *b)
 
 bool gq_buffer_is_reachable(const struct gq_buffer *b)
 {
-    return !b->unreachable;
+    return !b->staged && !b->is_list;
 }
 
 int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out)
 {
-    if (b->unreachable)
+    if (!gq_buffer_is_reachable(b))
         return -ENOTSUP;
     *out = (struct gq_buffer_iova){.iova = b->region.iova,
                                    .prps = b->region.prps.iova,

@@ -11,6 +11,12 @@
 #define DEFAULT_DEADLINE_MS 10000u
 #define DEFAULT_BUFFERS     1024u
 #define DEFAULT_STAGING     (16u << 20)
+/*
+ * Sizes where all data of device memory is staged: a chunk keeps a drive busy
+ * for more than a tenth of a millisecond, and a lane reads 16 KiB by a command.
+ */
+#define STAGING_OF_ALL      (64u << 20)
+#define LANE_STAGING_OF_ALL (16u << 10)
 
 static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
 {
@@ -26,7 +32,6 @@ static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
         o->depth = ci->max_queue_depth;
     o->deadline_ms = o->deadline_ms ? o->deadline_ms : DEFAULT_DEADLINE_MS;
     o->max_buffers = o->max_buffers ? o->max_buffers : DEFAULT_BUFFERS;
-    o->staging = o->staging ? o->staging : DEFAULT_STAGING;
 }
 
 /* Bytes that one command carries: whole LBAs, within MDTS, the option, and the NLB field. */
@@ -217,41 +222,59 @@ static void close_staging(struct gq_engine *e)
         e->exec->in_reach = true;
 }
 
+/* Bytes of staging for a lane: whole LBAs that one command carries, a power of two. */
+static uint32_t lane_staging(const struct gq_engine *e)
+{
+    uint32_t bytes = e->ns.lba_size;
+
+    while (e->stages && bytes < LANE_STAGING_OF_ALL && 2 * bytes <= e->info.max_command)
+        bytes *= 2;
+    return bytes;
+}
+
+/*
+ * Every chunk of every workspace and every lane of every queue has a part of
+ * its own, so that late data of one cannot reach another. Returns the size of
+ * all parts in bytes.
+ */
+static size_t lay_out_staging(struct gq_engine *e)
+{
+    uint64_t parts = (uint64_t)GQ_JOB_CHUNKS * e->n_workspaces;
+    uint64_t by_default = e->stages ? STAGING_OF_ALL : DEFAULT_STAGING;
+    uint64_t bytes = e->opts.staging ? e->opts.staging : by_default;
+
+    e->chunk_staging = bytes / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
+    if (e->chunk_staging < NVME_PAGE_SIZE)
+        e->chunk_staging = NVME_PAGE_SIZE;
+    e->lane_staging = lane_staging(e);
+    e->queue_staging = e->chunk_staging * parts;
+    e->queue_staging += -e->queue_staging % e->lane_staging;
+    return e->queue_staging + (uint64_t)e->n_queues * GQ_STAGING_LANES * e->lane_staging;
+}
+
 /*
  * In device memory, from which staged bytes are copied without a trip over the
  * bus. A controller that cannot reach device memory gets host memory: tier 1.
  * So does a controller whose CQE does not cover data in device memory, because
  * staged bytes are copied as soon as the CQE was seen, before any flush.
  */
-static int place_staging(struct gq_engine *e, size_t len)
-{
-    int err = map_staging(e, len, false);
-
-    if (e->exec->tier < 2)
-        return err;
-    if (err == -EFAULT)
-        e->exec->tier = 1;
-    else if (err || gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr)))
-        return err;
-    else
-        close_staging(e);
-    return map_staging(e, len, true);
-}
-
-/*
- * Every chunk of every workspace and every queue has a part of its own, so that
- * late data of one cannot reach another.
- */
 static int open_staging(struct gq_engine *e)
 {
-    uint64_t parts = (uint64_t)GQ_JOB_CHUNKS * e->n_workspaces;
+    int err;
 
-    e->chunk_staging = e->opts.staging / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
-    if (e->chunk_staging < NVME_PAGE_SIZE)
-        e->chunk_staging = NVME_PAGE_SIZE;
-    e->queue_staging = e->chunk_staging * parts;
-    return place_staging(e, e->queue_staging +
-                                (uint64_t)e->n_queues * GQ_STAGING_LBAS * e->ns.lba_size);
+    e->stages = e->exec->kind == GQ_EXECUTOR_CPU && e->opts.cpu_device_memory;
+    err = map_staging(e, lay_out_staging(e), false);
+    if (e->exec->tier < 2)
+        return err;
+    if (err == -EFAULT) {
+        e->exec->tier = 1;
+        e->stages = true;
+    } else if (err || gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr))) {
+        return err;
+    } else {
+        close_staging(e);
+    }
+    return map_staging(e, lay_out_staging(e), true);
 }
 
 static int open_locks(struct gq_engine *e)
@@ -280,11 +303,10 @@ static void close_locks(struct gq_engine *e)
 
 static void fill_tier_note(struct gq_engine *e)
 {
-    bool no_peer = e->exec->kind == GQ_EXECUTOR_CUDA && e->exec->tier < 2;
+    const char *staged = "the controller cannot reach GPU memory: data is staged";
 
     snprintf(e->info.tier_note, sizeof(e->info.tier_note), "%s%s%s", e->exec->note,
-             e->exec->note[0] && no_peer ? "; " : "",
-             no_peer ? "the controller cannot reach GPU memory" : "");
+             e->exec->note[0] && e->stages ? "; " : "", e->stages ? staged : "");
 }
 
 static void fill_info(struct gq_engine *e)

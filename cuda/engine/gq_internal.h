@@ -62,6 +62,8 @@ struct gq_engine {
     struct gq_region staging;
     uint64_t chunk_staging; /* bytes of staging for each chunk of each workspace */
     uint64_t queue_staging; /* offset in staging of the areas for reads, one for each queue */
+    uint32_t lane_staging;  /* bytes of such an area for each lane */
+    bool stages;            /* the controller does not reach device memory */
     struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents for each workspace */
 
     pthread_mutex_t lock;   /* protects the rest, and counters of queues, workspaces, buffers */
@@ -87,10 +89,10 @@ struct gq_buffer {
     struct gq_import import;
     struct gq_region region;
     uint64_t len;
-    bool unreachable; /* not mapped for the controller */
-    bool is_list;     /* not mapped on purpose */
-    unsigned users;   /* transfers and copies under way */
-    unsigned holds;   /* quarantined queues with commands into it */
+    bool staged;    /* not mapped: the controller cannot reach the memory */
+    bool is_list;   /* not mapped: not for transfers */
+    unsigned users; /* transfers and copies under way */
+    unsigned holds; /* quarantined queues with commands into it */
 };
 
 /* Queues and a workspace, reserved for one transfer. */

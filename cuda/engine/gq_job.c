@@ -29,6 +29,8 @@ void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *r)
     e->stats.transfers++;
     e->stats.commands += r->commands;
     *(is_write ? &e->stats.bytes_written : &e->stats.bytes_read) += r->bytes;
+    if (r->staged)
+        *(is_write ? &e->stats.staged_written : &e->stats.staged_read) += r->bytes;
     e->stats.timeouts += r->timed_out;
     e->stats.errors += r->nvme_status != 0;
     e->stats.cancelled += r->cancelled;

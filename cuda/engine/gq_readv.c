@@ -226,7 +226,7 @@ static int check(const struct gq_engine *e, const struct gq_readv *req)
         return -E2BIG;
     if (!req->most || !req->list->is_list || req->first > room || req->n > room - req->first)
         return -EINVAL;
-    return req->buffer->unreachable ? -ENOTSUP : 0;
+    return req->buffer->is_list ? -ENOTSUP : 0;
 }
 
 static uint64_t map_start(const struct gq_readv *req)
@@ -250,9 +250,13 @@ static void set_up_reads(struct readv *v)
                    .prps_iova = b->region.prps.iova,
                    .head = b->import.head,
                    .len = b->len},
-        .staging = {.base = e->staging.base + e->queue_staging,
-                    .iova = e->staging.iova + e->queue_staging},
-        .odd_most = req->odd_most,
+        .staging = {.base = e->staging.base,
+                    .iova = e->staging.iova,
+                    .prps_iova = e->staging.prps.iova,
+                    .head = e->queue_staging},
+        .lane_staging = e->lane_staging,
+        .staged = b->staged,
+        .odd_most = b->staged ? UINT64_MAX : req->odd_most,
         .goes_on = req->goes_on,
         .is_part = req->goes_on || map_start(req) != 0,
         .max_command = e->info.max_command,
@@ -329,6 +333,7 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
     if (err || req->n == 0)
         return err;
     set_up_reads(&v);
+    result->staged = req->buffer->staged;
     cut_slice(&v);
     v.queues = queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);

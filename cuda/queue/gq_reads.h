@@ -87,8 +87,18 @@ GQ_FN uint64_t gq_read_sample(uint32_t i, uint64_t n)
 struct gq_reads {
     struct gq_file_map map;
     struct gq_target target;
-    /* Staging, GQ_STAGING_LBAS for each queue, page-aligned. Only base and iova are used. */
+    /*
+     * Staging, page-aligned. From `head` on each queue has an area, with a part
+     * for each of GQ_STAGING_LANES lanes. prps_iova is used where a part is
+     * longer than two pages; len is not used.
+     */
     struct gq_target staging;
+    /*
+     * Bytes of a lane's part, and maximum of a staged command: a power of two,
+     * at least an LBA, and a divisor of staging.head. 0: an LBA.
+     */
+    uint32_t lane_staging;
+    bool staged;                /* the controller does not reach the target: all bytes are staged */
     const struct gq_read *list; /* gq_run.n_cmds reads; NULL: `whole` or desc */
     struct gq_read_desc
         *desc; /* the same with results, and gq_run.results is not used; NULL: none */
@@ -101,7 +111,7 @@ struct gq_reads {
     uint32_t unit; /* bytes, whole LBAs, a power of two: whole is cut at multiples in the file */
     uint32_t max_command; /* maximum of a command in bytes, whole LBAs */
 };
-#define GQ_STAGING_LBAS 32u
+#define GQ_STAGING_LANES 32u
 
 /*
  * The result of a read, or unit: GQ_READ_OK, all its bytes up to the file's end

@@ -244,6 +244,32 @@ GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n
     return n;
 }
 
+/* Bytes of staging of a lane. */
+GQ_FN uint32_t gq_lane_staging(const struct gq_reads *reads)
+{
+    return reads->lane_staging ? reads->lane_staging : reads->map.lba_size;
+}
+
+/*
+ * Prepares a command into the lane's staging: LBAs around the next n bytes, of
+ * which the first is byte `lead` of its LBA. Returns how many of them it reads.
+ */
+GQ_FN uint64_t gq_make_staged(struct gq_reader *r, uint32_t lane, uint64_t n, uint32_t lead)
+{
+    const struct gq_target *t = &r->reads->staging;
+    struct gq_ready *ready = &GQ_AT(r->ready);
+    uint32_t room = gq_lane_staging(r->reads) - lead, lba_size = 1u << r->lba_shift;
+    uint32_t take = n < room ? (uint32_t)n : room;
+    uint32_t cover = (lead + take + lba_size - 1) & ~(lba_size - 1);
+
+    ready->cmd.prp1 = t->iova + GQ_AT(r->staging);
+    ready->cmd.prp2 = gq_prp2(t->iova, t->prps_iova, GQ_AT(r->staging), cover);
+    ready->cmd.nlb = (cover >> r->lba_shift) - 1;
+    ready->src = t->base + GQ_AT(r->staging) + lead;
+    ready->staged = take;
+    return take;
+}
+
 /* Prepares the lane's next command, or zeros. left is not 0. */
 GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
 {
@@ -262,16 +288,11 @@ GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
     if (cur->lba == GQ_LBA_ZERO) {
         n = n < GQ_ZEROS_A_ROUND ? n : GQ_ZEROS_A_ROUND;
         ready->zeros = (uint32_t)n;
-    } else if (lead == 0 && n >= lba_size && cur->at % 4 == 0) {
+    } else if (!reads->staged && lead == 0 && n >= lba_size && cur->at % 4 == 0) {
         n = gq_make_direct(r, cur->at, n, &ready->cmd);
         GQ_AT(r->lane_state) = GQ_LANE_READY;
     } else {
-        n = n < lba_size - lead ? n : lba_size - lead;
-        ready->cmd.prp1 = reads->staging.iova + GQ_AT(r->staging);
-        ready->cmd.prp2 = 0;
-        ready->cmd.nlb = 0;
-        ready->src = reads->staging.base + GQ_AT(r->staging) + lead;
-        ready->staged = (uint32_t)n;
+        n = gq_make_staged(r, lane, n, lead);
         GQ_AT(r->lane_state) = GQ_LANE_READY;
     }
     cur->offset += n;

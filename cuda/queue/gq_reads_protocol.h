@@ -25,9 +25,10 @@
  * hardly more than one trip.
  *
  * Parts of an LBA, and bytes for an address that is not a multiple of 4, are
- * read into staging, one LBA for each lane of the queue, and copied by all
- * lanes after the completion; the lane waits for that. Of a long read only the
- * ends are staged.
+ * read into staging, an LBA or more for each lane of the queue, and copied by
+ * all lanes after the completion; the lane waits for that. Of a long read only
+ * the ends are staged, and all of it when the controller does not reach the
+ * target.
  *
  * Unless noted otherwise, every function is called by all lanes of the group
  * together.
@@ -47,7 +48,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
                           struct gq_state *state, uint32_t rank, uint32_t area)
 {
     struct gq_worker *w = &r->w;
-    uint32_t lba_size = reads->map.lba_size;
+    uint32_t lba_size = reads->map.lba_size, room = gq_lane_staging(reads);
 
     gq_begin(w, group, run, port, state, rank);
     w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* one of the last round, one of this one */
@@ -68,7 +69,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
         GQ_AT(r->cur).to = 0;
         GQ_AT(r->cur).index = GQ_NO_READ;
         GQ_AT(r->lane_state) = GQ_LANE_FREE;
-        GQ_AT(r->staging) = ((uint64_t)area * GQ_STAGING_LBAS + lane) << r->lba_shift;
+        GQ_AT(r->staging) = reads->staging.head + ((uint64_t)area * GQ_STAGING_LANES + lane) * room;
         GQ_AT(r->bad) = GQ_NO_READ;
         GQ_AT(r->status_of) = GQ_NO_READ;
         GQ_AT(r->status) = 0;

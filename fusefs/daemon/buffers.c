@@ -11,10 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <syslog.h>
 #include <unistd.h>
-
-#include "fusefs/daemon/daemon_log.h"
 
 #define BUCKETS 1024u
 /*
@@ -61,7 +58,6 @@ struct buffers {
     unsigned max;
     uint64_t max_bytes, max_pinned;
     bool pins;             /* the engine pins host memory */
-    atomic_bool warned;    /* the unreachable-memory warning was logged */
     pthread_mutex_t lock;  /* protects the fields below and all lists of uses */
     pthread_cond_t unused; /* signalled when a use ends */
     bool cancelled;        /* buffers_cancel_all() was called */
@@ -234,13 +230,6 @@ static int publish(struct buffers *t, struct buffer *b)
     return err;
 }
 
-static void warn_unreachable(struct buffers *t)
-{
-    if (!atomic_exchange_explicit(&t->warned, true, memory_order_relaxed))
-        log_line(LOG_WARNING, "the drive cannot reach the memory of a buffer that was registered; "
-                              "transfers of such buffers go through host memory");
-}
-
 static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b)
 {
     struct gq_mem what = *mem;
@@ -248,8 +237,6 @@ static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b
     int err = t->engine ? gq_buffer_register(t->engine, &what, &b->gq) : map_host(b, mem);
     if (err)
         return err;
-    if (b->kind == BUFFER_DATA && b->gq && !gq_buffer_is_reachable(b->gq))
-        warn_unreachable(t);
     err = publish(t, b);
     if (err)
         unmap(b);
@@ -439,7 +426,7 @@ uint64_t buffer_len(const struct buffer *b)
 
 struct gq_buffer *buffer_gq(const struct buffer *b)
 {
-    return b->gq && gq_buffer_is_reachable(b->gq) ? b->gq : NULL;
+    return b->gq;
 }
 
 void *buffer_list(const struct buffer *b)

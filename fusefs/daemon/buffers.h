@@ -30,9 +30,8 @@ int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out);
 void buffers_close(struct buffers *t);
 
 /*
- * Registers memory. mem.fd remains the caller's. With mem.copies_will_do,
- * memory out of the drive's reach becomes a buffer for the bounce path, and one
- * warning is logged per mount. Errors: -EMFILE (max buffers in all, or half of
+ * Registers memory. mem.fd remains the caller's. Data of memory out of the
+ * drive's reach is staged by the executor. Errors: -EMFILE (max buffers in all, or half of
  * max by this user), -ENOMEM (the byte or pinning limit, in all or of this
  * user), -EOPNOTSUPP (a kind of memory the executor does not take), otherwise
  * as gq_buffer_register().
@@ -87,10 +86,7 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
 void buffer_use_end(struct buffers *t, struct buffer_use *use);
 
 uint64_t buffer_len(const struct buffer *b);
-/*
- * The buffer for gq_transfer(). NULL without an engine, and when the memory is
- * out of the drive's reach.
- */
+/* The buffer for gq_transfer(). NULL without an engine. */
 struct gq_buffer *buffer_gq(const struct buffer *b);
 /*
  * First byte of a list, and the list for gq_readv(). The latter is NULL without

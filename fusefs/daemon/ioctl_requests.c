@@ -93,10 +93,7 @@ typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, co
 static int register_fd(struct daemon *d, struct open_file *file, uid_t uid, add_fn add,
                        struct gpunvme_ioc_register *reg)
 {
-    struct gq_mem mem = {.kind = GQ_MEM_FD,
-                         .offset = reg->offset,
-                         .len = reg->len,
-                         .copies_will_do = d->opts->gpu != GPU_REQUIRE};
+    struct gq_mem mem = {.kind = GQ_MEM_FD, .offset = reg->offset, .len = reg->len};
     int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
     if (err)
         return err;
@@ -110,11 +107,7 @@ static int register_fd(struct daemon *d, struct open_file *file, uid_t uid, add_
 static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
                         struct gpunvme_ioc_register *reg)
 {
-    struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC,
-                         .fd = -1,
-                         .offset = reg->offset,
-                         .len = reg->len,
-                         .copies_will_do = d->opts->gpu != GPU_REQUIRE};
+    struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC, .fd = -1, .offset = reg->offset, .len = reg->len};
     static_assert(sizeof(mem.ipc) == sizeof(reg->ipc), "IPC handle");
     memcpy(mem.ipc, reg->ipc, sizeof(mem.ipc));
     return buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);

@@ -78,11 +78,13 @@ Rig::Rig(const Executor &executor, uint32_t lba_size, size_t bytes)
 {
     cfg.namespaces = 1;
     cfg.no_prp_chains = true;
+    cfg.no_device_memory = x.staged;
     cfg.doorbell_stride = SIM_STRIDE_LINES;
     cfg.ns[0].lba_size = lba_size;
     opts.executor = x.kind;
     opts.cpu_lanes = x.lanes;
     opts.doorbells = x.doorbells;
+    opts.cpu_device_memory = x.staged;
     opts.queues = 4;
     opts.depth = 32;
     opts.max_buffers = 16;
@@ -160,6 +162,7 @@ gq_buffer *Rig::add(const Memory &m, size_t offset, size_t len)
     gq_buffer *b = nullptr;
 
     EXPECT_EQ(gq_buffer_register(e, &mem, &b), 0);
+    EXPECT_TRUE(!b || gq_buffer_is_reachable(b) != x.staged);
     return b;
 }
 

@@ -16,6 +16,7 @@ struct Executor {
     gq_executor_kind kind;
     unsigned lanes;
     gq_doorbells doorbells = GQ_DOORBELLS_AUTO;
+    bool staged = false; /* the controller refuses the memory of buffers */
 };
 
 inline const Executor kExecutors[] = {
@@ -25,6 +26,9 @@ inline const Executor kExecutors[] = {
     {"Cpu1Tier0", GQ_EXECUTOR_CPU, 1, GQ_DOORBELLS_CPU},
     {"Cpu32Tier0", GQ_EXECUTOR_CPU, 32, GQ_DOORBELLS_CPU},
     {"CudaTier0", GQ_EXECUTOR_CUDA, 0, GQ_DOORBELLS_CPU},
+    {"Cpu1Tier0Staged", GQ_EXECUTOR_CPU, 1, GQ_DOORBELLS_CPU, true},
+    {"Cpu32Tier1Staged", GQ_EXECUTOR_CPU, 32, GQ_DOORBELLS_AUTO, true},
+    {"CudaTier1Staged", GQ_EXECUTOR_CUDA, 0, GQ_DOORBELLS_AUTO, true},
 };
 
 inline void PrintTo(const Executor &x, std::ostream *os)
@@ -82,7 +86,7 @@ class Rig
     sim_config cfg = {};
     gq_options opts = {};
     nvme_opts driver = {};
-    bool no_peer = false;  /* the controller cannot reach device memory */
+    bool no_peer = false;  /* the transport refuses device memory, as VFIO does */
     bool is_drive = false; /* the controller says that it is hardware */
     Bytes media;           /* what the namespace held at first */
     sim *s = nullptr;

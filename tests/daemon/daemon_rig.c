@@ -276,23 +276,16 @@ static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid, ad
     return err;
 }
 
-int rig_register_for(struct rig *r, uint64_t len, uint32_t uid, bool copies_will_do,
-                     struct rig_buffer *out)
+int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
 {
-    struct gq_mem mem = {.offset = r->unreachable ? UNREACHABLE_OFFSET : 0,
-                         .len = len,
-                         .copies_will_do = copies_will_do};
+    struct gq_mem mem = {.offset = r->unreachable ? UNREACHABLE_OFFSET : 0, .len = len};
+
     return add_memory(r, &mem, uid, buffers_add, out);
 }
 
 int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
 {
     return add_memory(r, &(struct gq_mem){.len = len}, uid, buffers_add_list, out);
-}
-
-int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
-{
-    return rig_register_for(r, len, uid, true, out);
 }
 
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid)

@@ -57,9 +57,6 @@ struct rig_buffer {
     uint64_t len;
 };
 int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
-/* copies_will_do: as in struct gq_mem; rig_register() sets it. */
-int rig_register_for(struct rig *r, uint64_t len, uint32_t uid, bool copies_will_do,
-                     struct rig_buffer *out);
 /* Registers memory for lists. */
 int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid);

@@ -306,7 +306,8 @@ class TwoLists
     explicit TwoLists(const Executor &x) : rig(x, 512, kMib), memory(x.kind, kMib)
     {
         rig.opts.max_command = 512;
-        rig.opts.deadline_ms = 1000; /* missed by no other command on a busy machine */
+        rig.opts.deadline_ms = 1000;  /* missed by no other command on a busy machine */
+        rig.opts.staging = 32u << 20; /* for all commands of a list */
     }
 
     void open(decltype(gq_exec_ops::start) start, decltype(gq_exec_ops::wait) wait)

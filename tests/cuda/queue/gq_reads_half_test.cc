@@ -165,7 +165,7 @@ class Drive : public reads_rig
 
     std::vector<uint8_t> media_ = std::vector<uint8_t>(kLbas * kLba);
     std::vector<Page> target_ = std::vector<Page>(kReads * kPlace / sizeof(Page) + 1);
-    std::vector<Page> staging_ = std::vector<Page>(GQ_STAGING_LBAS * kLba / sizeof(Page));
+    std::vector<Page> staging_ = std::vector<Page>(GQ_STAGING_LANES * kLba / sizeof(Page));
     std::vector<gq_read> list_;
     gq_file_extent extent_ = {0, 0};
     std::vector<nvme_sqe> sq_ = std::vector<nvme_sqe>(kDepth), held_;
