@@ -68,6 +68,8 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         .quarantined_queues = gq.quarantined,
         .aborts = gq.aborts,
         .queue_recreations = gq.recreates,
+        .gpu_staged_read_bytes = gq.staged_read,
+        .gpu_staged_written_bytes = gq.staged_written,
         .controller_resets = d->stack.ctrlr ? nvme_ctrlr_epoch(d->stack.ctrlr) : 0};
 }
 

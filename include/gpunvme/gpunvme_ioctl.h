@@ -40,8 +40,8 @@ struct gpunvme_ioc_info {
     uint32_t executor;
     /*
      * 0: queues in host memory, the CPU rings the doorbells for the executor; 1: the executor rings
-     * them, data in host memory; 2: data in GPU memory; 3: queues too. Says nothing when executor
-     * is NONE.
+     * them, the drive moves data to and from host memory only, and the executor copies that of GPU
+     * memory; 2: data in GPU memory; 3: queues too. Says nothing when executor is NONE.
      */
     uint32_t tier;
     uint32_t queues;
@@ -191,6 +191,12 @@ struct gpunvme_ioc_stats {
     uint64_t aborts;            /* of the executor's commands, that ended them */
     uint64_t queue_recreations; /* of the executor's queue pairs: deleted and created again */
     uint64_t controller_resets;
+    /*
+     * The struct ended here until data was staged. Bytes among gpu_read_bytes, gpu_written_bytes
+     * of buffers that the drive does not reach: commands move them to or from staging in host
+     * memory, the executor copies between staging and buffer.
+     */
+    uint64_t gpu_staged_read_bytes, gpu_staged_written_bytes;
 };
 
 /*
@@ -384,7 +390,9 @@ static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");
 static_assert(sizeof(struct gpunvme_extent) == 32, "extent");
 static_assert(sizeof(struct gpunvme_ioc_extents) == 24 + 32 * GPUNVME_EXTENTS_MAX, "extents");
 static_assert(offsetof(struct gpunvme_ioc_stats, aborts) == 104, "stats as it was at first");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 128, "stats");
+static_assert(offsetof(struct gpunvme_ioc_stats, gpu_staged_read_bytes) == 128,
+              "stats until data was staged");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 144, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 
