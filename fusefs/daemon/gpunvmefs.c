@@ -92,6 +92,7 @@ static int open_image(const struct options *opts, const char *path, struct drive
         .namespaces = 1,
         .threads = opts->sim_threads ? opts->sim_threads : default_threads(),
         .mdts = opts->sim_mdts,
+        .no_device_memory = opts->sim_no_gpu,
         .doorbell_stride = SIM_STRIDE_LINES,
         .latency_ns = opts->sim_latency_us * 1000ull,
         .bytes_per_sec = (uint64_t)opts->sim_bandwidth_mib << 20,

@@ -63,6 +63,8 @@ static const struct word words[] = {
     {"doorbells", "auto", offsetof(struct options, doorbells), GQ_DOORBELLS_AUTO},
     {"doorbells", "cpu", offsetof(struct options, doorbells), GQ_DOORBELLS_CPU},
     {"doorbells", "direct", offsetof(struct options, doorbells), GQ_DOORBELLS_DIRECT},
+    {"sim_gpu", "on", offsetof(struct options, sim_no_gpu), 0},
+    {"sim_gpu", "off", offsetof(struct options, sim_no_gpu), 1},
 };
 
 enum key {
@@ -99,6 +101,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("gpu=", KEY_WORD),
     FUSE_OPT_KEY("executor=", KEY_WORD),
     FUSE_OPT_KEY("doorbells=", KEY_WORD),
+    FUSE_OPT_KEY("sim_gpu=", KEY_WORD),
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
@@ -417,6 +420,7 @@ void options_print_help(void)
           "                         the simulated controller\n"
           "  -o sim_latency=US, sim_bandwidth=MIB\n"
           "                         least time of a command, largest MiB per second\n"
+          "  -o sim_gpu=on|off      the simulated controller takes GPU memory (on)\n"
           "\n"
           "Other options are those of mount.fuse3(8). Details: gpunvmefs(8).\n",
           stdout);

@@ -20,15 +20,27 @@ constexpr size_t kLen = 64u << 20; // 32 pages of the table
 constexpr size_t kPage = 4096;
 constexpr uint64_t kSeed = 7;
 
+// How the mount runs: with sim_gpu=off its drive refuses the memory of buffers.
+struct Way {
+    const char *name, *options;
+    bool staged;
+    uint32_t tier;
+};
+
+void PrintTo(const Way &way, std::ostream *os)
+{
+    *os << way.name;
+}
+
 // A mount, a file of kLen bytes in it, and a buffer with room for it at any offset in a page.
-class LargeBuffer : public ::testing::Test
+class LargeBuffer : public ::testing::TestWithParam<Way>
 {
   protected:
     void SetUp() override
     {
         if (!why_no_mount().empty())
             GTEST_SKIP() << why_no_mount();
-        ASSERT_TRUE(mounted_.mount("executor=cpu")) << mounted_.log();
+        ASSERT_TRUE(mounted_.mount(GetParam().options)) << mounted_.log();
         want_.resize(kLen);
         content_fill(kSeed, 0, want_.data(), kLen);
         fd_ = open(mounted_.path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
@@ -51,6 +63,18 @@ class LargeBuffer : public ::testing::Test
         EXPECT_TRUE(mounted_.unmount()) << mounted_.log();
         EXPECT_EQ(mounted_.fsck(&output), 0) << output;
     }
+    // Bytes that the mount says it has staged, of those that it moved by the executor.
+    void expect_staged(uint64_t read, uint64_t written) const
+    {
+        gpunvme_ioc_stats stats;
+
+        ASSERT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
+        EXPECT_EQ(stats.gpu_read_bytes, read);
+        EXPECT_EQ(stats.gpu_written_bytes, written);
+        EXPECT_EQ(stats.gpu_staged_read_bytes, GetParam().staged ? read : 0);
+        EXPECT_EQ(stats.gpu_staged_written_bytes, GetParam().staged ? written : 0);
+        EXPECT_EQ(stats.bounce_transfers, 0u);
+    }
     uint8_t *memory() const
     {
         return static_cast<uint8_t *>(gpunvme_buffer_addr(b_));
@@ -72,7 +96,7 @@ class LargeBuffer : public ::testing::Test
     gpunvme_buffer *b_ = nullptr;
 };
 
-TEST_F(LargeBuffer, IsReadInStepsFromAnyPageAndInsideOne)
+TEST_P(LargeBuffer, IsReadInStepsFromAnyPageAndInsideOne)
 {
     for (size_t at : {size_t(0), kPage, size_t(512)}) {
         for (size_t step : {size_t(2) << 20, (size_t(1) << 20) + 7 * kPage}) {
@@ -87,9 +111,20 @@ TEST_F(LargeBuffer, IsReadInStepsFromAnyPageAndInsideOne)
             EXPECT_EQ(wrong_pages(at), 0u) << "at " << at << ", steps of " << step;
         }
     }
+    expect_staged(6 * kLen, 0);
 }
 
-TEST_F(LargeBuffer, IsReadByAListOfPieces)
+TEST_P(LargeBuffer, TierIsWhatTheDriveReaches)
+{
+    gpunvme_ioc_info info;
+
+    ASSERT_EQ(gpunvme_info(g_, &info), 0) << gpunvme_error();
+    EXPECT_EQ(info.tier, GetParam().tier);
+    EXPECT_EQ(std::string(info.tier_note).find("staged") != std::string::npos, GetParam().staged)
+        << info.tier_note;
+}
+
+TEST_P(LargeBuffer, IsReadByAListOfPieces)
 {
     constexpr size_t kPiece = 64 << 10;
 
@@ -111,7 +146,7 @@ TEST_F(LargeBuffer, IsReadByAListOfPieces)
 }
 
 // Written by the executor's queues, and read back by the daemon's own after a new mount.
-TEST_F(LargeBuffer, IsWrittenInStepsAndAtRestWhatItWas)
+TEST_P(LargeBuffer, IsWrittenInStepsAndAtRestWhatItWas)
 {
     size_t at = 3 * 512, wrong = 0;
     std::vector<uint8_t> got(kLen);
@@ -122,16 +157,49 @@ TEST_F(LargeBuffer, IsWrittenInStepsAndAtRestWhatItWas)
         ASSERT_EQ(gpunvme_write(b_, fd_, at + i, i, 2u << 20, nullptr), (ssize_t)(2u << 20));
     ASSERT_EQ(fsync(fd_), 0) << strerror(errno);
     EXPECT_EQ(wrong_pages(at), 0u) << "of the memory that was written";
+    expect_staged(0, kLen);
     gpunvme_disconnect(g_);
     g_ = nullptr;
     close(fd_);
     ASSERT_TRUE(mounted_.unmount()) << mounted_.log();
-    ASSERT_TRUE(mounted_.mount("executor=cpu")) << mounted_.log();
+    ASSERT_TRUE(mounted_.mount(GetParam().options)) << mounted_.log();
     fd_ = open(mounted_.path("file").c_str(), O_RDONLY | O_CLOEXEC);
     ASSERT_EQ(pread(fd_, got.data(), kLen, 0), (ssize_t)kLen) << strerror(errno);
     for (size_t i = 0; i < kLen; i += kPage)
         wrong += memcmp(&got[i], &want_[i], kPage) != 0;
     EXPECT_EQ(wrong, 0u) << "of the file";
 }
+
+// Any byte of the file to any byte of the buffer, holes and the file's end among them.
+TEST_P(LargeBuffer, TakesAnyPartOfAFileWithHoles)
+{
+    ASSERT_EQ(ftruncate(fd_, kLen - 777), 0);
+    for (size_t hole : {size_t(1) << 20, (size_t(9) << 20) + kPage}) {
+        ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, hole, 3 * kPage), 0);
+        memset(&want_[hole], 0, 3 * kPage);
+    }
+    for (size_t from : {size_t(1), (size_t(1) << 20) - 3, kLen - 70000}) {
+        for (size_t len : {size_t(1), size_t(5000), size_t(20) << 20}) {
+            size_t n = std::min(len, kLen - 777 - from), at = 13;
+
+            memset(memory(), 0xa5, n + 2 * at);
+            ASSERT_EQ(gpunvme_read(b_, fd_, at, from, len, nullptr), (ssize_t)n) << gpunvme_error();
+            EXPECT_EQ(memcmp(memory() + at, &want_[from], n), 0) << len << " from " << from;
+            EXPECT_EQ(memory()[at - 1], 0xa5);
+            EXPECT_EQ(memory()[at + n], 0xa5);
+        }
+    }
+}
+
+const Way kWays[] = {
+    {"Reached", "executor=cpu", false, 1},
+    {"Tier1", "executor=cpu,sim_gpu=off", true, 1},
+    {"Tier0", "executor=cpu,sim_gpu=off,doorbells=cpu", true, 0},
+};
+
+INSTANTIATE_TEST_SUITE_P(Mounts, LargeBuffer, ::testing::ValuesIn(kWays),
+                         [](const ::testing::TestParamInfo<Way> &i) {
+                             return std::string(i.param.name);
+                         });
 
 } // namespace
