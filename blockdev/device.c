@@ -127,6 +127,7 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
                       struct nvme_transport **out, char *why, size_t len)
 {
     const struct nvme_vfio_opts vfio = {.noiommu = opts && opts->noiommu};
+    const struct nvme_vfio_user_opts user = {.timeout_ms = opts ? opts->deadline_ms : 0};
     const struct problem p = {why, len};
     int err = -EINVAL;
 
@@ -135,7 +136,7 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
     if (name->kind == BD_KIND_VFIO)
         err = nvme_vfio_open(name->path, &vfio, out, why, len);
     else if (name->kind == BD_KIND_VFIO_USER)
-        err = nvme_vfio_user_open(name->path, NULL, out, why, len);
+        err = nvme_vfio_user_open(name->path, &user, out, why, len);
     else
         return fail(&p, err, "no controller");
     if (err && len && !why[0])

@@ -114,6 +114,12 @@ struct nvme_transport_ops {
      * map() gave is still mapped. 0, -ENOTSUP, -EIO (it is gone, or does not come back).
      */
     int (*reset)(struct nvme_transport *t);
+    /*
+     * Optional (NULL: never): the controller is connected, but a register access has not been
+     * answered in time. Reads of all-ones do not mean that it is gone then. Bounded by the
+     * transport.
+     */
+    bool (*silent)(struct nvme_transport *t);
     /* Stops the controller and frees the transport. The controller must be disabled (CC.EN = 0). */
     void (*close)(struct nvme_transport *t);
 };

@@ -112,7 +112,7 @@ bool nvme_gone(struct nvme_ctrlr *c)
 
         if (!nvme_silent(c))
             return false;
-        if (late)
+        if (late && !(c->t->ops->silent && c->t->ops->silent(c->t)))
             return true;
         nanosleep(&pause, NULL);
     }

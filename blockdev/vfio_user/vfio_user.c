@@ -83,7 +83,8 @@ int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uin
                               .len = sizeof(sent.head) + (is_read ? 0 : count),
                               .fd = -1,
                               .reply = &got,
-                              .reply_max = sizeof(got.head) + (is_read ? count : 0)};
+                              .reply_max = sizeof(got.head) + (is_read ? count : 0),
+                              .may_be_late = u->t.doorbells != NULL};
     int rc;
 
     if (!is_read)
@@ -130,6 +131,13 @@ static uint64_t read64(struct nvme_transport *t, uint32_t offset)
 static void write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 {
     access_register(t, VFIO_USER_REGION_WRITE, offset, &value, sizeof(value));
+}
+
+/* Without the lock: its holder may be waiting for the server. */
+static bool silent(struct nvme_transport *t)
+{
+    return __atomic_load_n(&of(t)->conn.late, __ATOMIC_RELAXED) &&
+           !__atomic_load_n(&of(t)->conn.gone, __ATOMIC_RELAXED);
 }
 
 static void write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
@@ -291,5 +299,6 @@ const struct nvme_transport_ops vfio_user_ops = {
     .map = map,
     .unmap = unmap,
     .reset = reset,
+    .silent = silent,
     .close = vfio_user_close,
 };

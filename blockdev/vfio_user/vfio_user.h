@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 struct nvme_vfio_user_opts {
-    unsigned timeout_ms; /* for the connection and for each message: 0: 5,000 */
+    unsigned timeout_ms; /* for the connection and for each message: 0: 10,000 */
 };
 
 /*

@@ -33,7 +33,7 @@ static int wrong(struct vfio_user_conn *c, const char *trouble)
 
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble)
 {
-    c->gone = true;
+    __atomic_store_n(&c->gone, true, __ATOMIC_RELAXED);
     /*
      * Both ways: the server lets go of the client's memory, and a poll of the socket sees the end.
      */
@@ -214,13 +214,17 @@ static int take_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct 
     return recv_bytes(c, fds, m->reply, len, deadline);
 }
 
-/* Commands of the server may come first; the deadline bounds how many. */
+/*
+ * Commands of the server may come first; the deadline bounds how many. -EAGAIN: no byte has come by
+ * `until`. A message whose first byte has come must be complete silence_ms later.
+ */
 static int wait_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds,
-                      uint64_t deadline)
+                      uint64_t until)
 {
     for (;;) {
+        uint64_t deadline = until + c->silence_ms * NS_PER_MS;
         struct vfio_user_header h;
-        int rc = wait_for(c, POLLIN, deadline);
+        int rc = wait_for(c, POLLIN, until) ? -EAGAIN : 0;
 
         if (rc == 0)
             rc = recv_bytes(c, fds, &h, sizeof(h), deadline);
@@ -253,24 +257,68 @@ static int send_command(struct vfio_user_conn *c, const struct vfio_user_msg *m,
     return send_bytes(c, bytes, h.size, m->fd, deadline);
 }
 
+static void set_late(struct vfio_user_conn *c, bool late)
+{
+    __atomic_store_n(&c->late, late, __ATOMIC_RELAXED);
+}
+
+/* Receives and drops the late reply to the last command. -EAGAIN: it has not come yet. */
+static int take_late(struct vfio_user_conn *c, unsigned ms)
+{
+    unsigned char dropped[VFIO_USER_MAX_REPLY];
+    struct vfio_user_msg m = {
+        .command = c->late_command, .reply = dropped, .reply_max = sizeof(dropped)};
+    struct vfio_user_fds fds = {.n = 0};
+    int rc = wait_reply(c, &m, &fds, deadline_after_ms(ms));
+
+    vfio_user_close_fds(&fds);
+    if (rc == -EAGAIN)
+        return now_ns() < c->cut_off ? rc : -ETIMEDOUT;
+    if (rc < 0)
+        return rc;
+    set_late(c, false);
+    return 0;
+}
+
+/* A command and its reply; no earlier reply is late. */
+static int call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds)
+{
+    unsigned ms = m->may_be_late ? c->timeout_ms : c->timeout_ms + c->silence_ms;
+    uint64_t until = deadline_after_ms(ms);
+    int rc = send_command(c, m, until);
+
+    if (rc == 0)
+        rc = wait_reply(c, m, fds, until);
+    if (rc != -EAGAIN)
+        return rc;
+    if (!m->may_be_late)
+        return -ETIMEDOUT;
+    c->late_command = m->command;
+    c->cut_off = deadline_after_ms(c->silence_ms);
+    set_late(c, true);
+    return rc;
+}
+
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
 {
-    uint64_t deadline = deadline_after_ms(c->timeout_ms);
     struct vfio_user_fds fds = {.n = 0};
-    int rc;
+    int rc = 0;
 
     m->reply_len = 0;
     if (c->gone)
         return -EIO;
-    rc = send_command(c, m, deadline);
+    if (c->late)
+        rc = take_late(c, m->may_be_late ? VFIO_USER_LATE_MS : c->silence_ms);
     if (rc == 0)
-        rc = wait_reply(c, m, &fds, deadline);
+        rc = call(c, m, &fds);
     if (rc == 0 && m->fds)
         *m->fds = fds;
     else
         vfio_user_close_fds(&fds);
-    if (rc < 0)
+    if (rc < 0 && (rc != -EAGAIN || !m->may_be_late)) {
+        rc = rc == -EAGAIN ? -ETIMEDOUT : rc;
         vfio_user_break(c, c->trouble);
+    }
     return rc;
 }
 

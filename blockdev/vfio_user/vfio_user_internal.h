@@ -29,11 +29,20 @@ struct vfio_user_why {
 __attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_why *why, int err,
                                                          const char *format, ...);
 
+/* How long a server may be silent beyond a call's deadline before it is cut off. */
+#define VFIO_USER_SILENCE_MS 30000u
+/* How long a call waits for the late reply to an earlier command. */
+#define VFIO_USER_LATE_MS 100u
+
 /* One connection. No locks inside: one call at a time. */
 struct vfio_user_conn {
     int fd;
     unsigned timeout_ms; /* of each call */
+    unsigned silence_ms; /* VFIO_USER_SILENCE_MS; 0 while it is opened */
     uint16_t id;         /* of the last command */
+    bool late;           /* its reply is still to come: atomic, read without the lock */
+    uint16_t late_command;
+    uint64_t cut_off;    /* ns, while late: the server is cut off then */
     bool gone;           /* broken for good: shut down, nothing is sent or read any more */
     const char *trouble; /* what the server did wrong when it is gone by -EPROTO */
 };
@@ -53,12 +62,20 @@ struct vfio_user_msg {
     void *reply;
     size_t reply_max, reply_len;
     struct vfio_user_fds *fds; /* which come with the reply: the caller's after success; or NULL */
+    /*
+     * The reply may miss the deadline: it is dropped when it comes, and the connection stays
+     * usable. Without this flag the call waits silence_ms longer, and a silent server is then cut
+     * off.
+     */
+    bool may_be_late;
 };
 
 /*
  * Sends the command and waits for its reply. 0. The server's errno, positive, when it refuses: the
- * connection is as good as before. Otherwise the connection is gone: -ETIMEDOUT, -ECONNRESET (the
- * server closed it), -EPROTO (it broke the protocol), -EIO (it was gone before).
+ * connection is as good as before. -EAGAIN (may_be_late): no reply in time, or the reply to
+ * an earlier command is still to come and nothing was sent. Otherwise the connection is gone:
+ * -ETIMEDOUT, -ECONNRESET (the server closed it), -EPROTO (it broke the protocol), -EIO (it was
+ * gone before).
  */
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m);
 /* Ends the connection because of what a reply says; trouble is a constant. Returns -EPROTO. */

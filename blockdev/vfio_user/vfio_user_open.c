@@ -16,7 +16,7 @@
 #include "blockdev/vfio_user/vfio_user_internal.h"
 #include "support/clock.h"
 
-#define DEFAULT_MS 5000u
+#define DEFAULT_MS 10000u
 
 /* Addresses that every server can hold; high enough for a stray small number to hit nothing. */
 #define IOVA_FIRST 0x100000000ull
@@ -217,6 +217,7 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
         vfio_user_close(&u->t);
         return rc;
     }
+    u->conn.silence_ms = VFIO_USER_SILENCE_MS;
     *out = &u->t;
     return 0;
 }

@@ -64,6 +64,14 @@ class Server
     {
         return ready_;
     }
+    void pause() const
+    {
+        kill(pid_, SIGSTOP);
+    }
+    void go_on() const
+    {
+        kill(pid_, SIGCONT);
+    }
     // The exit status; -1 when a signal ended it.
     int stop(int signal)
     {
@@ -219,6 +227,27 @@ TEST_F(Served, AKilledServerEndsEverythingAndTheNextOneHasWhatWasSynced)
     EXPECT_EQ(m.fsck(&output), 0) << output;
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
     EXPECT_TRUE(has_content(m.path("synced"), 1));
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+// A pause of the server longer than the deadline: its registers do not answer, and it is not gone.
+TEST_F(Served, AServerThatIsStoppedAndContinuedCostsTimeOnly)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu,deadline=500")) << m.log();
+    int fd = write_content(m.path("file"), 1);
+    ASSERT_EQ(fsync(fd), 0);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    server_->pause();
+    std::thread waker([&] {
+        std::this_thread::sleep_for(std::chrono::seconds(4));
+        server_->go_on();
+    });
+    EXPECT_TRUE(has_content(m.path("file"), 1));
+    waker.join();
+    close(fd);
+    close(write_content(m.path("after"), 2));
+    EXPECT_TRUE(has_content(m.path("after"), 2));
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 

@@ -416,6 +416,7 @@ struct Fake {
                 std::lock_guard<std::mutex> guard(of(t)->lock);
                 return of(t)->device_reset();
             },
+            nullptr, /* silent */
             [](nvme_transport *t) { of(t)->closed = true; },
         };
         return &table;

@@ -119,10 +119,11 @@ class VfioUser : public ::testing::Test
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
     }
 
-    /* Of the commands to come. */
-    void set_timeout(unsigned ms)
+    /* Of the commands to come, and how long a server may be silent beyond it. */
+    void set_timeout(unsigned ms, unsigned silence_ms = 0)
     {
         reinterpret_cast<vfio_user *>(t)->conn.timeout_ms = ms;
+        reinterpret_cast<vfio_user *>(t)->conn.silence_ms = silence_ms;
     }
 
     Server server;
