@@ -8,6 +8,7 @@
 #include "bench/memory.h"
 #include "bench/report.h"
 #include "cuda/gq.h"
+#include "sim/gpu/sim_gpu.h"
 #include "sim/sim.h"
 
 #define GQ_STACK_LBA     4096u
@@ -24,6 +25,7 @@ struct gq_stack {
     struct gq_options opts;
 
     struct sim *sim;
+    struct sim_gpu *gpu;
     struct nvme_ctrlr *ctrlr;
     struct gq_engine *engine;
     struct gq_info info;

@@ -20,44 +20,6 @@
 extern "C" {
 #endif
 
-/*
- * Moves bytes between host memory and memory the host cannot dereference (a GPU's). A software
- * controller uses it for transfers whose target is device memory; hardware needs none.
- *
- * Channels are independent streams of copies: one thread per channel, no locking inside. Copies
- * of one submission may happen in any order; a ticket is done when all bytes of its submission
- * are in place and visible to the device.
- */
-struct nvme_copy {
-    void *host;      /* pinned by pin() */
-    uint64_t device; /* address in the device's address space */
-    size_t len;      /* bytes, any alignment */
-    /*
-     * Where both sides lie. Neighbours of one region may be joined into one copy; those of two may
-     * belong to different allocations, which no copy can span.
-     */
-    uint64_t region;
-};
-
-struct nvme_dma_engine_ops {
-    unsigned max_copies; /* per submission */
-    /* 0 and a ticket, -EAGAIN when too much is in flight, another -errno when the device failed. */
-    int (*submit)(void *ctx, unsigned channel, bool to_device, const struct nvme_copy *copies,
-                  unsigned n, uint64_t *ticket);
-    /* 1 done, 0 still moving, -errno failed. Tickets of a channel complete in order. */
-    int (*poll)(void *ctx, unsigned channel, uint64_t ticket);
-    /* Makes host memory usable in copies at full speed: 0 or -errno. [addr, addr+len) whole pages.
-     */
-    int (*pin)(void *ctx, void *addr, size_t len);
-    void (*unpin)(void *ctx, void *addr);
-};
-
-struct nvme_dma_engine {
-    const struct nvme_dma_engine_ops *ops;
-    void *ctx;
-    unsigned channels; /* number of channels that may be used, numbered from 0 */
-};
-
 /* What the kernel hands out in one piece and does not move by itself (hugetlb), bytes. */
 #define NVME_LARGE_PAGE (2u << 20)
 
@@ -71,9 +33,9 @@ struct nvme_mem {
     size_t len;         /* bytes */
     int fd;             /* what the memory is a mapping of (memfd, dma-buf), or -1 */
     uint64_t fd_offset; /* of addr in fd, bytes */
-    const struct nvme_dma_engine *dma_engine; /* device memory only: how software reaches it */
 };
 
+struct nvme_software;
 struct nvme_transport;
 
 struct nvme_transport_ops {
@@ -94,21 +56,6 @@ struct nvme_transport_ops {
      */
     int (*unmap)(struct nvme_transport *t, uint64_t iova);
     /*
-     * Optional (NULL for hardware): a CPU calls it after its doorbell stores, so that a parked
-     * software controller wakes at once. A controller must also notice doorbells without it.
-     */
-    void (*kick)(struct nvme_transport *t);
-    /*
-     * Optional (NULL for hardware): so many queues are about to get work from somebody who cannot
-     * kick. What is parked of a software controller wakes up in time.
-     */
-    void (*prewake)(struct nvme_transport *t, unsigned queues);
-    /*
-     * Optional (NULL for hardware): +1 or -1 of somebody who rings doorbells and cannot kick, a GPU
-     * of another process. A software controller stays awake as long as there are any.
-     */
-    void (*keep_polling)(struct nvme_transport *t, int change);
-    /*
      * Optional: resets the controller from outside its registers (PCI function level reset,
      * vfio-user DEVICE_RESET). Afterwards CC.EN is 0, no command of before touches memory, and what
      * map() gave is still mapped. 0, -ENOTSUP, -EIO (it is gone, or does not come back).
@@ -126,8 +73,9 @@ struct nvme_transport_ops {
 
 struct nvme_transport {
     const struct nvme_transport_ops *ops;
-    volatile uint32_t *doorbells; /* BAR0 + 0x1000, in host address space */
-    size_t doorbells_len;         /* bytes mapped, whole pages; may be registered with CUDA */
+    const struct nvme_software *software; /* NULL for hardware: blockdev/software.h */
+    volatile uint32_t *doorbells;         /* BAR0 + 0x1000, in host address space */
+    size_t doorbells_len;    /* bytes mapped, whole pages; may be registered with CUDA */
     bool doorbells_are_mmio; /* true: real MMIO (CUDA needs IoMemory); false: ordinary memory */
     /*
      * Addresses are the machine's own: no IOMMU stands between. map() takes only memory within one

@@ -4,6 +4,7 @@ option(GPUNVME_TESTS "Build the GoogleTest suites" ON)
 option(GPUNVME_BENCH "Build the benchmarks" ON)
 option(GPUNVME_WERROR "Treat warnings as errors" OFF)
 option(GPUNVME_ASSERTS "Keep assertions in optimised builds too" ON)
+option(GPUNVME_SIM "Build the simulated drive, and its copies to GPU memory" ON)
 option(GPUNVME_CUDA "Build the CUDA executor when nvcc is found" ON)
 option(GPUNVME_FUZZ "Build the fuzzers (clang; the whole tree is instrumented)" OFF)
 set(GPUNVME_FUZZ_SECONDS 10 CACHE STRING "How long ctest runs each fuzzer")
@@ -38,6 +39,9 @@ if(GPUNVME_ASSERTS)
 endif()
 
 add_compile_definitions(_GNU_SOURCE _FILE_OFFSET_BITS=64)
+if(GPUNVME_SIM)
+    add_compile_definitions(GPUNVME_HAVE_SIM)
+endif()
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall> $<$<COMPILE_LANGUAGE:C,CXX>:-Wextra>
                     $<$<COMPILE_LANGUAGE:C>:-Wshadow> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
                     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "blockdev/nvme/nvme.h"
+#include "cuda/gq_copies.h"
 #include "cuda/queue/gq_reads.h"
 
 #ifdef __cplusplus
@@ -56,6 +57,7 @@ struct gq_options {
      * transport as such, which refuses them, and all data is staged.
      */
     bool cpu_device_memory;
+    struct gq_copies *copies; /* hooks of a simulated drive; outlive the engine. NULL: hardware */
 };
 
 struct gq_info {
@@ -154,6 +156,11 @@ void gq_buffer_unregister(struct gq_buffer *b);
 void *gq_buffer_list(const struct gq_buffer *b);
 /* False: the memory is not mapped for the controller; transfers are staged, leases cannot be. */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
+/*
+ * The pages of a buffer in GPU memory, as the controller reaches them by the
+ * hooks of gq_options.copies. -ENOTSUP: host memory, or unreachable.
+ */
+int gq_buffer_device(const struct gq_buffer *b, uint64_t *device, uint64_t *len);
 /* The buffer as the controller addresses it, until it is unregistered (gq_region.h). */
 struct gq_buffer_iova {
     uint64_t iova;  /* of the first page; the pages are contiguous */

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "blockdev/transport.h"
+#include "sim/sim_dma_engine.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -188,6 +189,12 @@ void sim_remove(struct sim *s);
  * Makes the transport's removal_fd readable: a request to close the transport.
  */
 void sim_ask_back(struct sim *s);
+
+/*
+ * The DMA engine for device mappings, not copied; NULL: none, map() then refuses
+ * device memory with -EFAULT. -EBUSY: device memory is mapped.
+ */
+int sim_set_dma_engine(struct sim *s, const struct sim_dma_engine *e);
 
 /* Functions for a server that offers the controller to another process. */
 /*

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/software.h"
 #include "sim/sim.h"
 
 #define SIM_SPIN_US     200u /* after the last work, with spare cores */
@@ -217,7 +218,8 @@ struct sim {
     struct sim_transport *transport;
 
     pthread_mutex_t map_lock; /* serialises map() and unmap(); protects DMA engine and pins */
-    const struct nvme_dma_engine *dma_engine;
+    const struct sim_dma_engine *offered;    /* by sim_set_dma_engine() */
+    const struct sim_dma_engine *dma_engine; /* in use: there are device mappings */
     unsigned device_mappings;
     pthread_mutex_t
         channel_locks[SIM_MAX_THREADS]; /* used if there are more threads than channels */
@@ -285,10 +287,7 @@ void sim_kick(struct nvme_transport *t);
 void sim_prewake(struct nvme_transport *t, unsigned queues);
 void sim_keep_polling(struct nvme_transport *t, int change);
 bool sim_drained(struct sim *s);
-/*
- * Waits until no copy is in flight; threads must not be paused. 0 or
- * -ETIMEDOUT.
- */
+/* Waits until no copy is in flight; threads not paused. 0 or -ETIMEDOUT. */
 int sim_drain(struct sim *s);
 uint64_t sim_now(void);
 static inline uint64_t sim_random(uint64_t *state)
@@ -456,9 +455,8 @@ void sim_forget_all(struct sim_thread *th);
 bool sim_admin_run(struct sim *s);
 
 /* io.c */
-#define SIM_MOVING                                                                \
-    0xffffu /* instead of a status: the DMA engine or the flusher has the command \
-             */
+/* Instead of a status: the DMA engine or the flusher has the command. */
+#define SIM_MOVING 0xffffu
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
 /*
@@ -525,10 +523,7 @@ bool sim_copy_to_target(void *target, const void *media, size_t len);
 bool sim_copy_from_target(void *media, const void *target, size_t len);
 
 /* flush.c */
-/*
- * Syncs and waits, at a shutdown and when the cache is disabled. Returns a
- * status.
- */
+/* Syncs and waits: shutdown, or the cache is disabled. Returns a status. */
 uint16_t sim_flush_now(struct sim *s);
 int sim_flusher_start(struct sim *s);
 void sim_flusher_stop(struct sim *s);
@@ -588,7 +583,11 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
 }
 
 /* move.c */
-int sim_dma_engine_attach(struct sim *s, const struct nvme_dma_engine *dma_engine);
+/*
+ * map_lock held; one call for each device mapping. -EFAULT: no DMA engine, or
+ * one that cannot be used.
+ */
+int sim_dma_engine_attach(struct sim *s);
 void sim_dma_engine_detach(struct sim *s);
 /* Starts the copies of a read or write; th->pieces is its data. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);

@@ -383,10 +383,10 @@ static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
     if (!p->room || odd || offset >= p->len || lba > p->lbas || lbas > p->lbas - lba ||
         (offset & (NVME_PAGE_SIZE - 1)) + bytes > NVME_PAGE_SIZE)
         return false;
-    struct nvme_copy copy = {.host = p->media + (lba << p->lba_shift),
-                             .device = p->device + offset,
-                             .len = bytes,
-                             .region = p->region};
+    struct sim_copy copy = {.host = p->media + (lba << p->lba_shift),
+                            .device = p->device + offset,
+                            .len = bytes,
+                            .region = p->region};
     sim_add_copy(p->sub, cmd, copy, NULL);
     cmd->state = SIM_CMD_MOVING;
     cmd->queued = true;

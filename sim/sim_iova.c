@@ -114,10 +114,10 @@ static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *
 
     if (!mem->len || ((start | mem->len) & (NVME_PAGE_SIZE - 1)))
         return -EINVAL;
-    if (!mem->addr && (!mem->dma_engine || s->cfg.no_device_memory))
+    if (!mem->addr && s->cfg.no_device_memory)
         return -EFAULT;
     pthread_mutex_lock(&s->map_lock);
-    int rc = mem->addr ? 0 : sim_dma_engine_attach(s, mem->dma_engine);
+    int rc = mem->addr ? 0 : sim_dma_engine_attach(s);
     if (rc == 0) {
         sim_pause(s);
         rc = *iova ? add_at(&s->iova, mem, *iova) : add_anywhere(&s->iova, mem, iova);

@@ -126,7 +126,7 @@ static void leave_channel(struct sim_move *m)
 
 static int dma_engine_submit(struct sim_move *m, struct sim_sub *sub)
 {
-    const struct nvme_dma_engine *mv = m->dma_engine;
+    const struct sim_dma_engine *mv = m->dma_engine;
 
     if (!enter_channel(m))
         return -EAGAIN;
@@ -138,7 +138,7 @@ static int dma_engine_submit(struct sim_move *m, struct sim_sub *sub)
 
 static int dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
 {
-    const struct nvme_dma_engine *mv = m->dma_engine;
+    const struct sim_dma_engine *mv = m->dma_engine;
 
     if (!enter_channel(m))
         return 0;
@@ -252,10 +252,10 @@ static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const str
                              size_t len, unsigned char *host, unsigned char *media)
 {
     bool bounced = host != media;
-    struct nvme_copy copy = {.host = host,
-                             .device = p->device,
-                             .len = len,
-                             .region = sim_region(p->mapping, cmd->sqe.nsid, bounced)};
+    struct sim_copy copy = {.host = host,
+                            .device = p->device,
+                            .len = len,
+                            .region = sim_region(p->mapping, cmd->sqe.nsid, bounced)};
 
     sim_add_copy(sub, cmd, copy, bounced && !sub->to_device ? media : NULL);
 }
@@ -433,7 +433,7 @@ static int alloc_bounce(struct sim_move *m)
     return rc ? -EFAULT : 0;
 }
 
-static int move_new(struct sim *s, const struct nvme_dma_engine *dma_engine, unsigned index,
+static int move_new(struct sim *s, const struct sim_dma_engine *dma_engine, unsigned index,
                     struct sim_move **out)
 {
     struct sim_move *m = calloc(1, sizeof(*m));
@@ -465,15 +465,15 @@ static int move_new(struct sim *s, const struct nvme_dma_engine *dma_engine, uns
     return 0;
 }
 
-static void pin_media(struct sim *s, const struct nvme_dma_engine *dma_engine, bool *pinned)
+static void pin_media(struct sim *s, const struct sim_dma_engine *dma_engine, bool *pinned)
 {
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         pinned[i] = s->ns[i].base &&
                     dma_engine->ops->pin(dma_engine->ctx, s->ns[i].base, s->ns[i].len) == 0;
 }
 
-static void install(struct sim *s, const struct nvme_dma_engine *dma_engine,
-                    struct sim_move **moves, const bool *pinned)
+static void install(struct sim *s, const struct sim_dma_engine *dma_engine, struct sim_move **moves,
+                    const bool *pinned)
 {
     sim_pause(s);
     s->dma_engine = dma_engine;
@@ -486,23 +486,31 @@ static void install(struct sim *s, const struct nvme_dma_engine *dma_engine,
     sim_resume(s);
 }
 
-/*
- * map_lock held. The first device mapping attaches the DMA engine, the last one
- * detaches it.
- */
-int sim_dma_engine_attach(struct sim *s, const struct nvme_dma_engine *dma_engine)
+int sim_set_dma_engine(struct sim *s, const struct sim_dma_engine *e)
 {
+    int rc = 0;
+
+    pthread_mutex_lock(&s->map_lock);
+    if (s->device_mappings)
+        rc = -EBUSY;
+    else
+        s->offered = e;
+    pthread_mutex_unlock(&s->map_lock);
+    return rc;
+}
+
+int sim_dma_engine_attach(struct sim *s)
+{
+    const struct sim_dma_engine *dma_engine = s->offered;
     struct sim_move *moves[SIM_MAX_THREADS] = {NULL};
     bool pinned[SIM_MAX_NAMESPACES];
     int rc = 0;
 
     if (s->device_mappings) {
-        if (s->dma_engine->ops != dma_engine->ops || s->dma_engine->ctx != dma_engine->ctx)
-            return -EFAULT;
         s->device_mappings++;
         return 0;
     }
-    if (!dma_engine->channels || !dma_engine->ops->max_copies)
+    if (!dma_engine || !dma_engine->channels || !dma_engine->ops->max_copies)
         return -EFAULT;
     for (unsigned i = 0; i < s->n_threads && rc == 0; i++)
         rc = move_new(s, dma_engine, i, &moves[i]);
@@ -521,7 +529,7 @@ void sim_dma_engine_detach(struct sim *s)
 {
     struct sim_move *moves[SIM_MAX_THREADS] = {NULL}, *none[SIM_MAX_THREADS] = {NULL};
     bool pinned[SIM_MAX_NAMESPACES] = {false}, unpinned[SIM_MAX_NAMESPACES] = {false};
-    const struct nvme_dma_engine *dma_engine = s->dma_engine;
+    const struct sim_dma_engine *dma_engine = s->dma_engine;
 
     if (--s->device_mappings)
         return;

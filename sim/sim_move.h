@@ -16,7 +16,7 @@ struct sim_copy_ref {
 };
 
 struct sim_sub {
-    struct nvme_copy *copies;
+    struct sim_copy *copies;
     struct sim_copy_ref *refs;
     uint64_t ticket, ring_end, bytes;
     unsigned n;
@@ -30,7 +30,7 @@ struct sim_ring {
 };
 
 struct sim_move {
-    const struct nvme_dma_engine *dma_engine;
+    const struct sim_dma_engine *dma_engine;
     pthread_mutex_t *channel_lock; /* NULL: the channel belongs to this thread only */
     unsigned channel, max_copies;
     struct sim_sub subs[SIM_SUBS];
@@ -78,7 +78,7 @@ static inline uint64_t sim_region(uint64_t mapping, uint32_t nsid, bool bounced)
 struct sim_sub *sim_sub_of_reads(struct sim_thread *th);
 
 /* Precondition: room in sub. media: destination of a bounced write. */
-static SIM_HOT void sim_add_copy(struct sim_sub *sub, struct sim_cmd *cmd, struct nvme_copy copy,
+static SIM_HOT void sim_add_copy(struct sim_sub *sub, struct sim_cmd *cmd, struct sim_copy copy,
                                  void *media)
 {
     sub->copies[sub->n] = copy;

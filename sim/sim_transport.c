@@ -79,6 +79,12 @@ static void transport_close(struct nvme_transport *t)
     free(t);
 }
 
+static const struct nvme_software software = {
+    .kick = sim_kick,
+    .prewake = sim_prewake,
+    .keep_polling = sim_keep_polling,
+};
+
 static const struct nvme_transport_ops transport_ops = {
     .name = "sim",
     .read32 = sim_reg_read32,
@@ -87,9 +93,6 @@ static const struct nvme_transport_ops transport_ops = {
     .write64 = sim_reg_write64,
     .map = sim_map,
     .unmap = sim_unmap,
-    .kick = sim_kick,
-    .prewake = sim_prewake,
-    .keep_polling = sim_keep_polling,
     .reset = transport_reset,
     .close = transport_close,
 };
@@ -154,6 +157,7 @@ int sim_transport_create(struct sim *s)
     reset_all(s);
     st->s = s;
     st->t.ops = &transport_ops;
+    st->t.software = &software;
     st->t.doorbells = (volatile uint32_t *)(void *)s->doorbells;
     st->t.doorbells_len = s->doorbells_len;
     st->t.doorbells_are_mmio = false;

@@ -8,6 +8,7 @@
 #include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
 #include "blockdev/nvme/nvme_prp.h"
+#include "blockdev/software.h"
 
 #define VERSION_2_0 0x00020000u
 
@@ -62,8 +63,7 @@ volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned inde
 
 void nvme_ctrlr_kick(struct nvme_ctrlr *c)
 {
-    if (c->t->ops->kick)
-        c->t->ops->kick(c->t);
+    nvme_kick(c->t);
 }
 
 const struct nvme_ctrlr_info *nvme_ctrlr_info(const struct nvme_ctrlr *c)

@@ -9,10 +9,11 @@
 
 #include "client/device/device_image.h"
 #include "client/lib/socket.h"
-#include "cuda/gq_mailbox.h"
+#include "sim/gpu/sim_copy_ioctl.h"
+#include "sim/gpu/sim_mailbox.h"
 #include "support/clock.h"
 
-#define KERNEL   "gq_copy_kernel_kernel"
+#define KERNEL   "sim_copy_kernel_kernel"
 #define MAX_SETS 64u
 #define AWAKE_NS 100000u /* polling time after the last launch */
 /*
@@ -26,8 +27,8 @@
 /* One mailbox; one thread of the drive posts to it. */
 struct set {
     struct copy_kernel *copy_kernel;
-    struct gq_keeper keeper;
-    void *streams[GQ_KEEPER_STREAMS];
+    struct sim_keeper keeper;
+    void *streams[SIM_KEEPER_STREAMS];
 };
 
 /* A buffer, announced to the mount for each lease. */
@@ -43,7 +44,7 @@ struct copy_kernel {
     /* While attached. */
     uint64_t lease_id, lease_key;
     struct memory_space_map mailboxes, media;
-    struct gq_mailbox_head *head;
+    struct sim_mailbox_head *head;
     struct set *sets;
     unsigned n_sets;
     pthread_t thread;
@@ -88,20 +89,20 @@ void copy_kernel_close(struct copy_kernel *c)
 
 /* --- The thread ------------------------------------------------------------------------------ */
 
-static int launch(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks,
+static int launch(void *ctx, const struct sim_copy_kernel_launch *l, unsigned blocks,
                   unsigned stream)
 {
     struct set *s = ctx;
     const struct memory_space *p = &s->copy_kernel->space;
     void *args[] = {(void *)l};
     return cuda_driver_launch_blocks(p->cuda, p->device, &s->copy_kernel->kernel, blocks,
-                                     GQ_COPY_KERNEL_THREADS, s->streams[stream], args);
+                                     SIM_COPY_KERNEL_THREADS, s->streams[stream], args);
 }
 
 static bool is_needed(const struct copy_kernel *c)
 {
     for (unsigned i = 0; i < c->n_sets; i++) {
-        if (gq_keeper_is_needed(&c->sets[i].keeper))
+        if (sim_keeper_is_needed(&c->sets[i].keeper))
             return true;
     }
     return false;
@@ -132,7 +133,7 @@ static void *serve(void *arg)
         else if (now_ns() >= awake_until)
             sleep_until_rung(c);
         for (unsigned i = 0; i < c->n_sets && !err; i++)
-            err = gq_keeper_peek(&c->sets[i].keeper);
+            err = sim_keeper_peek(&c->sets[i].keeper);
     }
     return NULL;
 }
@@ -151,8 +152,8 @@ static int check_reply(const struct gpunvme_reply_copy_kernel *t)
 {
     if (t->layout != GPUNVME_COPY_KERNEL_LAYOUT)
         return gpunvme_fail(-EPROTO, "the mount's mailboxes have another layout");
-    if (t->sets == 0 || t->sets > MAX_SETS || t->blocks == 0 || t->blocks > GQ_COPY_KERNEL_BLOCKS ||
-        t->len < GQ_MAILBOX_BYTES(t->sets))
+    if (t->sets == 0 || t->sets > MAX_SETS || t->blocks == 0 ||
+        t->blocks > SIM_COPY_KERNEL_BLOCKS || t->len < SIM_MAILBOX_BYTES(t->sets))
         return gpunvme_fail(-EPROTO, "the mount has %u x %u mailboxes in %llu bytes", t->sets,
                             t->blocks, (unsigned long long)t->len);
     return 0;
@@ -195,14 +196,14 @@ static int share(struct copy_kernel *c, struct gpunvme_reply_copy_kernel *t)
 static int open_set(struct copy_kernel *c, unsigned i, unsigned blocks)
 {
     struct set *s = &c->sets[i];
-    struct gq_mailboxes *m = gq_mailbox_set(c->head, i);
+    struct sim_mailboxes *m = sim_mailbox_set(c->head, i);
     uint64_t there = c->mailboxes.at + (uint64_t)((char *)m - (char *)c->head);
     int err = 0;
     s->copy_kernel = c;
-    gq_keeper_init(&s->keeper, m, there, blocks, IDLE_NS);
+    sim_keeper_init(&s->keeper, m, there, blocks, IDLE_NS);
     s->keeper.run = launch;
     s->keeper.ctx = s;
-    for (unsigned k = 0; k < GQ_KEEPER_STREAMS && !err; k++)
+    for (unsigned k = 0; k < SIM_KEEPER_STREAMS && !err; k++)
         err = cuda_driver_stream_urgent(c->space.cuda, c->space.device, &s->streams[k]);
     return err;
 }
@@ -224,7 +225,7 @@ static void close_sets(struct copy_kernel *c)
 {
     const struct memory_space *p = &c->space;
     for (unsigned i = 0; i < c->n_sets; i++) {
-        for (unsigned k = 0; k < GQ_KEEPER_STREAMS && c->sets[i].streams[k]; k++) {
+        for (unsigned k = 0; k < SIM_KEEPER_STREAMS && c->sets[i].streams[k]; k++) {
             (void)cuda_driver_copy_wait(p->cuda, p->device, c->sets[i].streams[k]);
             cuda_driver_stream_free(p->cuda, p->device, c->sets[i].streams[k]);
         }

@@ -3,7 +3,7 @@
  * context of this process that makes the copies for leased queues. Copies by
  * the daemon take turns of milliseconds with a running kernel of this process.
  * Without it all functions work and are slower; drives of hardware do not need
- * it. This file is the keeper of cuda/gq_mailbox.h: a thread that launches the
+ * it. This file is the keeper of sim/gpu/sim_mailbox.h: a thread that launches the
  * kernel if copies are posted and none runs, and otherwise sleeps.
  *
  * The kernel has a few blocks of 320 threads for each thread of the drive.
@@ -19,6 +19,8 @@
 #include "client/lib/memory_space.h"
 
 struct copy_kernel;
+
+#ifdef GPUNVME_HAVE_SIM
 
 /* 0 and *out NULL: not needed on this mount, or the library has no device code. */
 int copy_kernel_open(struct gpunvme *g, const struct memory_space *p, struct copy_kernel **out);
@@ -38,5 +40,50 @@ void copy_kernel_detach(struct copy_kernel *c);
  */
 void copy_kernel_add(struct copy_kernel *c, const struct gpunvme_buffer *b, uint64_t base);
 void copy_kernel_remove(struct copy_kernel *c, const struct gpunvme_buffer *b);
+
+#else
+
+static inline int copy_kernel_open(struct gpunvme *g, const struct memory_space *p,
+                                   struct copy_kernel **out)
+{
+    (void)g;
+    (void)p;
+    *out = NULL;
+    return 0;
+}
+
+static inline void copy_kernel_close(struct copy_kernel *c)
+{
+    (void)c;
+}
+
+static inline int copy_kernel_attach(struct copy_kernel *c, uint64_t id, uint64_t key)
+{
+    (void)c;
+    (void)id;
+    (void)key;
+    return 0;
+}
+
+static inline void copy_kernel_detach(struct copy_kernel *c)
+{
+    (void)c;
+}
+
+static inline void copy_kernel_add(struct copy_kernel *c, const struct gpunvme_buffer *b,
+                                   uint64_t base)
+{
+    (void)c;
+    (void)b;
+    (void)base;
+}
+
+static inline void copy_kernel_remove(struct copy_kernel *c, const struct gpunvme_buffer *b)
+{
+    (void)c;
+    (void)b;
+}
+
+#endif
 
 #endif

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "blockdev/software.h"
 #include "support/wait.h"
 
 struct doorbells {
@@ -88,8 +89,8 @@ static bool forward_all(struct gq_doorbell_proxy *p)
         if (p->doorbells[i].depth)
             changed = forward(&p->proxied_doorbells[i], &p->doorbells[i]) || changed;
     }
-    if (changed && p->t->ops->kick)
-        p->t->ops->kick(p->t);
+    if (changed)
+        nvme_kick(p->t);
     return changed;
 }
 

@@ -107,11 +107,6 @@ int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
 void gq_buffer_leave(struct gq_buffer *b);
 /* Unregisters a buffer after the queues were deleted. */
 void gq_buffer_close(struct gq_buffer *b);
-/*
- * Called before the memory is released: copy kernels of other processes get no
- * more copies into it.
- */
-void gq_buffer_remove_window(struct gq_buffer *b);
 
 /*
  * Reserves a workspace and up to `want` queues, at least one; a large transfer

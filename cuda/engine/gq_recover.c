@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "blockdev/nvme/nvme_queue.h"
+#include "blockdev/software.h"
 #include "cuda/engine/gq_internal.h"
 #include "support/clock.h"
 #include "support/wait.h"
@@ -222,8 +223,7 @@ static bool poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *track
         q->state.cq_head = ring.cq_head;
         q->state.phase = ring.phase;
         nvme_ring_release(&ring);
-        if (t->ops->kick)
-            t->ops->kick(t);
+        nvme_kick(t);
         set_proxy(e, i, q->state.sq_tail, ring.cq_head);
         nvme_ctrlr_progress(e->ctrlr);
     }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blockdev/software.h"
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/exec_cuda/gq_kernels.h"
 
@@ -59,8 +60,8 @@ static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
  */
 static void wake_controller(const struct gq_cuda *cu, unsigned queues)
 {
-    if (cu->exec.rings && cu->transport->ops->prewake)
-        cu->transport->ops->prewake(cu->transport, queues);
+    if (cu->exec.rings)
+        nvme_prewake(cu->transport, queues);
 }
 
 /* In both cases the controller wakes up while the GPU begins. */
@@ -223,16 +224,17 @@ static int open_device(struct gq_cuda *cu, unsigned max_runs)
     err = gq_persistent_open(&cu->persistent);
     if (err)
         goto destroy_stream;
-    err = gq_dma_engine_open(cu->device, &cu->dma_engine);
+    err = cu->copies ? cu->copies->ops->open(cu->copies, cu->device) : 0;
     if (err)
         goto close_persistent;
     err = open_runs(cu, max_runs);
     if (err)
-        goto close_dma_engine;
+        goto close_copies;
     return 0;
 
-close_dma_engine:
-    gq_dma_engine_close(cu->dma_engine);
+close_copies:
+    if (cu->copies)
+        cu->copies->ops->close(cu->copies);
 close_persistent:
     gq_persistent_close(cu->persistent);
 destroy_stream:
@@ -246,7 +248,8 @@ static void close_device(struct gq_cuda *cu)
 {
     cudaSetDevice(cu->device);
     close_runs(cu);
-    gq_dma_engine_close(cu->dma_engine);
+    if (cu->copies)
+        cu->copies->ops->close(cu->copies);
     gq_persistent_close(cu->persistent);
     cudaStreamDestroy(cu->copy_stream);
     cudaFree(cu->ports);
@@ -338,6 +341,7 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned m
     cu->exec = (struct gq_exec){.ops = &cuda_ops, .kind = GQ_EXECUTOR_CUDA, .tier = 2};
     cu->device = opts->cuda_device;
     cu->transport = nvme_ctrlr_transport(c);
+    cu->copies = opts->copies;
     err = gq_cuda_select(cu, why, why_len);
     if (err)
         goto free_cuda;

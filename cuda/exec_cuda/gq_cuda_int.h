@@ -8,7 +8,6 @@
 
 #include "cuda/engine/gq_gate.h"
 #include "cuda/exec_cuda/gq_persistent.h"
-#include "cuda/gq_dma_engine.h"
 #include "cuda/gq_exec.h"
 
 struct cuda_run {
@@ -29,7 +28,7 @@ struct gq_cuda {
     struct gq_exec exec;
     int device;
     struct nvme_transport *transport;
-    struct gq_dma_engine *dma_engine;
+    struct gq_copies *copies; /* of a simulated drive; NULL: none */
     struct gq_persistent *persistent;
     struct gq_gate gate;
     /*

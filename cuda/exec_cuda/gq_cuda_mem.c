@@ -56,8 +56,7 @@ static int check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
  * A GPU's pages are larger than the controller's, so the pages around the
  * buffer belong to the allocation.
  */
-static void set_device_memory(const struct gq_cuda *cu, uint64_t addr, uint64_t len,
-                              struct gq_import *out)
+static void set_device_memory(uint64_t addr, uint64_t len, struct gq_import *out)
 {
     out->head = addr & PAGE_MASK;
     out->base = addr - out->head;
@@ -65,7 +64,6 @@ static void set_device_memory(const struct gq_cuda *cu, uint64_t addr, uint64_t 
         .device = addr - out->head,
         .len = (out->head + len + PAGE_MASK) & ~PAGE_MASK,
         .fd = -1,
-        .dma_engine = gq_dma_engine_table(cu->dma_engine),
     };
 }
 
@@ -75,7 +73,7 @@ static int import_local(const struct gq_cuda *cu, const struct gq_mem *mem, stru
     int err = check_range(cu, addr, mem->len);
 
     if (!err)
-        set_device_memory(cu, addr, mem->len, out);
+        set_device_memory(addr, mem->len, out);
     return err;
 }
 
@@ -100,7 +98,7 @@ static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct
         cudaIpcCloseMemHandle(base);
         return err;
     }
-    set_device_memory(cu, addr, mem->len, out);
+    set_device_memory(addr, mem->len, out);
     out->mapping = base;
     return 0;
 }
@@ -165,7 +163,7 @@ void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
 }
 
 /* cudaMalloc aligns to 256 bytes, the controller needs pages: one page more. */
-static int alloc_device_staging(const struct gq_cuda *cu, size_t len, struct gq_import *out)
+static int alloc_device_staging(size_t len, struct gq_import *out)
 {
     uint64_t addr;
     int err = gq_cuda_errno(cudaMalloc(&out->mapping, len + NVME_PAGE_SIZE));
@@ -173,7 +171,7 @@ static int alloc_device_staging(const struct gq_cuda *cu, size_t len, struct gq_
     if (err)
         return err;
     addr = ((uint64_t)(uintptr_t)out->mapping + PAGE_MASK) & ~PAGE_MASK;
-    set_device_memory(cu, addr, len, out);
+    set_device_memory(addr, len, out);
     return 0;
 }
 
@@ -191,8 +189,9 @@ static int alloc_host_staging(size_t len, struct gq_import *out)
 
 int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
 {
+    (void)x;
     *out = (struct gq_import){.mem.fd = -1};
-    return host ? alloc_host_staging(len, out) : alloc_device_staging(gq_cuda_of(x), len, out);
+    return host ? alloc_host_staging(len, out) : alloc_device_staging(len, out);
 }
 
 void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)

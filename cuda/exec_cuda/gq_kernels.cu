@@ -2,7 +2,6 @@
 #include "cuda/exec_cuda/gq_kernels.h"
 
 #include "cuda/exec_cuda/gq_persistent.h"
-#include "cuda/gq_copy_kernel.h"
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_list_protocol.h"
 #include "cuda/queue/gq_reads_protocol.h"
@@ -194,15 +193,6 @@ __global__ void __launch_bounds__(kCopyThreads)
     }
 }
 
-__global__ void __launch_bounds__(kCopyThreads) gather(const struct gq_gather *copies, uint32_t n)
-{
-    for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
-        const struct gq_gather copy = copies[i];
-
-        gq_copy_bytes(copy.dst, copy.src, copy.len, threadIdx.x, kCopyThreads);
-    }
-}
-
 unsigned blocks_for(uint64_t n)
 {
     return n < kMaxBlocks ? (unsigned)n : kMaxBlocks;
@@ -213,7 +203,7 @@ unsigned blocks_for(uint64_t n)
 extern "C" cudaError_t gq_kernels_load(void)
 {
     const void *kernels[] = {(const void *)drive_queues, (const void *)drive_reads,
-                             (const void *)make_copies, (const void *)gather};
+                             (const void *)make_copies};
 
     for (const void *kernel : kernels) {
         struct cudaFuncAttributes attr;
@@ -222,9 +212,7 @@ extern "C" cudaError_t gq_kernels_load(void)
         if (err != cudaSuccess)
             return err;
     }
-    cudaError_t err = gq_persistent_load();
-
-    return err == cudaSuccess ? gq_copy_kernel_load() : err;
+    return gq_persistent_load();
 }
 
 /*
@@ -249,12 +237,4 @@ extern "C" cudaError_t gq_kernel_copies(const struct gq_copy *copies, uint32_t n
 
     return cudaLaunchKernel((const void *)make_copies, blocks_for(n), kCopyThreads, args, 0,
                             stream);
-}
-
-extern "C" cudaError_t gq_kernel_gather(const struct gq_gather *copies, uint32_t n,
-                                        cudaStream_t stream)
-{
-    void *args[] = {&copies, &n};
-
-    return cudaLaunchKernel((const void *)gather, blocks_for(n), kCopyThreads, args, 0, stream);
 }

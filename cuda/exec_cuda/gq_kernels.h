@@ -4,7 +4,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/gq_mailbox.h"
 #include "cuda/queue/gq_reads.h"
 
 #ifdef __cplusplus
@@ -31,7 +30,6 @@ cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads
 /* results may be NULL when no copy depends on a command. */
 cudaError_t gq_kernel_copies(const struct gq_copy *copies, uint32_t n, const uint32_t *results,
                              cudaStream_t stream);
-cudaError_t gq_kernel_gather(const struct gq_gather *copies, uint32_t n, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "cuda/gq_dma_engine.h"
 #include "cuda/gq_exec.h"
 
 int gq_probe(int cuda_device, char *why, size_t len)
@@ -19,11 +18,4 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned m
     (void)max_runs;
     (void)out;
     return gq_probe(opts->cuda_device, why, why_len);
-}
-
-struct gq_peer_windows *gq_dma_engine_peer_windows(struct gq_dma_engine *m, unsigned *blocks)
-{
-    (void)m;
-    *blocks = 0;
-    return NULL;
 }

@@ -35,7 +35,7 @@
  * before its CQE. In host memory both writes come from one requester to one
  * target, and PCIe keeps posted writes in order; on this side later loads stay
  * behind the load of the phase (gq_fence.h). A software controller posts the
- * CQE only after its copies to GPU memory have completed (nvme_dma_engine),
+ * CQE only after its copies to GPU memory have completed (sim_dma_engine),
  * which is the same guarantee. A drive that writes data into GPU memory and
  * CQEs into host memory addresses two targets, and nothing orders the two:
  * there the engine flushes GPUDirect writes after the run, before the caller is
@@ -52,7 +52,7 @@
 #include "cuda/queue/gq_work.h"
 
 #ifndef __CUDACC__
-#include "blockdev/transport.h"
+#include "blockdev/software.h"
 #endif
 
 /*
@@ -248,8 +248,8 @@ GQ_FN void gq_kick(const struct gq_run *run)
 #ifdef __CUDACC__
     (void)run;
 #else
-    if (run->kick && run->kick->ops->kick)
-        run->kick->ops->kick(run->kick);
+    if (run->kick)
+        nvme_kick(run->kick);
 #endif
 }
 

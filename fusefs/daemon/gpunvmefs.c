@@ -22,9 +22,11 @@
 #include "fusefs/daemon/mount_options.h"
 #include "fusefs/daemon/shutdown.h"
 #include "layout/format.h"
-#include "sim/sim.h"
 
-#define DEFAULT_LBA 512
+#ifdef GPUNVME_HAVE_SIM
+#include "sim/gpu/sim_gpu.h"
+#include "sim/sim.h"
+#endif
 
 static int refuse(const char *object, const char *what)
 {
@@ -32,21 +34,34 @@ static int refuse(const char *object, const char *what)
     return -EINVAL;
 }
 
+#ifdef GPUNVME_HAVE_SIM
+
+#define DEFAULT_LBA 512
+
+/* A drive simulated in this process. */
+struct image {
+    struct sim *sim;
+    struct sim_gpu *gpu;
+};
+
 /*
  * The simulated controller checks the driver. Each violation is a bug in the
  * driver: it is logged and becomes the exit status.
  */
-static int free_sim(void *context)
+static int free_image(void *context)
 {
+    struct image *image = context;
     char text[2048];
     char *rest = text;
-    uint64_t mistakes = sim_violations(context);
-    sim_violations_text(context, text, sizeof(text));
+    uint64_t mistakes = sim_violations(image->sim);
+    sim_violations_text(image->sim, text, sizeof(text));
     for (char *line; mistakes && (line = strsep(&rest, "\n"));) {
         if (*line)
             log_line(LOG_ERR, "driver mistake: %s", line);
     }
-    sim_free(context);
+    sim_gpu_free(image->gpu);
+    sim_free(image->sim);
+    free(image);
     return mistakes ? -EPROTO : 0;
 }
 
@@ -58,25 +73,6 @@ static unsigned default_threads(void)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     return processors >= 16 ? 4 : processors >= 8 ? 2 : 1;
-}
-
-/*
- * A second descriptor of the image for applications' copy kernels, read-only
- * and without the lock: the lock would outlive this process in theirs.
- */
-static void share_media(struct sim *sim, uint32_t nsid, struct drive *out)
-{
-    struct sim_media media;
-    char path[64];
-    sim_get_media(sim, nsid, &media);
-    if (media.fd < 0)
-        return;
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", media.fd);
-    out->media_fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (out->media_fd < 0)
-        return;
-    out->media = media.base;
-    out->media_len = media.len;
 }
 
 /*
@@ -98,19 +94,35 @@ static int open_image(const struct options *opts, const char *path, struct drive
         .bytes_per_sec = (uint64_t)opts->sim_bandwidth_mib << 20,
         .flush_to_disk = true,
     };
-    struct sim *sim;
-    int err = sim_create(&config, &sim, &out->transport);
+    struct image *image = calloc(1, sizeof(*image));
+    int err = image ? sim_create(&config, &image->sim, &out->transport) : -ENOMEM;
     if (err == -EBUSY)
         refuse(path, "in use by another mount or tool, wait for it or unmount it first");
     else if (err)
         log_line(LOG_ERR, "%s: cannot be opened: %s", path, strerror(-err));
-    if (err)
+    if (err) {
+        free(image);
         return err;
-    out->context = sim;
-    out->release = free_sim;
-    share_media(sim, opts->name.nsid, out);
+    }
+    out->context = image;
+    out->release = free_image;
+    if (!opts->sim_no_gpu && sim_gpu_new(image->sim, opts->name.nsid, &image->gpu) == 0)
+        out->copies = sim_gpu_hooks(image->gpu);
     return 0;
 }
+
+#else
+
+static int open_image(const struct options *opts, const char *path, struct drive *out)
+{
+    (void)opts;
+    (void)out;
+    refuse(path, "an image file, but this program was built without the simulated drive "
+                 "(GPUNVME_SIM=OFF)");
+    return -ENOTSUP;
+}
+
+#endif
 
 static int open_kernel_device(const struct options *opts, const char *path, struct drive *out)
 {

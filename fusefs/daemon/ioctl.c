@@ -16,6 +16,7 @@
 #include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/workers.h"
 #include "gpunvme/gpunvme_ioctl.h"
+#include "sim/gpu/sim_copy_ioctl.h"
 
 /*
  * _IOR('X', 125, uint32_t). The encoding declares the argument as output, so

@@ -123,11 +123,11 @@ static int publish(struct leases *t, struct lease *l)
 static void delete_queues(struct leases *t, struct lease *l)
 {
     pthread_mutex_lock(&t->lock);
-    struct gq_peer *copy_kernel = l->copy_kernel;
+    struct gq_copies_peer *copy_kernel = l->copy_kernel;
     l->copy_kernel = NULL;
     pthread_mutex_unlock(&t->lock);
     /* Closed before the queues: a holder that has exited no longer copies. */
-    lease_copy_end(copy_kernel);
+    lease_copy_end(t->d, copy_kernel);
     if (!l->n_pairs)
         return;
     lease_queues_delete(t, l);

@@ -28,6 +28,7 @@
 #include "fusefs/daemon/daemon.h"
 #include "gpunvme/gpunvme_ioctl.h"
 
+struct gpunvme_ioc_copy_kernel; /* sim/gpu/sim_copy_ioctl.h */
 struct leases;
 struct fuse_req;
 

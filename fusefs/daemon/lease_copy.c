@@ -9,13 +9,11 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "cuda/gq_peer.h"
+#include "cuda/gq.h"
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon_log.h"
 
-static_assert(COPY_KERNELS_OF_USER * 2 == GQ_PEERS, "one user has at most half");
-static_assert(sizeof(struct gpunvme_reply_copy_kernel) == sizeof(struct gpunvme_reply),
-              "one size of message");
+static_assert(COPY_KERNELS_OF_USER * 2 == GQ_COPIES_PEERS, "one user has at most half");
 
 static void dropped(void *context)
 {
@@ -25,33 +23,32 @@ static void dropped(void *context)
              d->opts->device);
 }
 
-static int make(struct daemon *d, struct gq_peer **out)
+static int make(struct daemon *d, struct gq_copies_peer **out)
 {
-    const struct drive *drive = &d->stack.drive;
-    const struct gq_peer_options opts = {
-        .media = drive->media, .media_len = drive->media_len, .dropped = dropped, .ctx = d};
-    if (!drive->media || !d->stack.engine)
+    struct gq_copies *copies = d->stack.drive.copies;
+    if (!copies || !d->stack.engine)
         return -ENOTSUP;
-    int err = gq_peer_open_on(d->stack.engine, &opts, out);
-    return err == -EMFILE ? -EBUSY : err;
+    return copies->ops->peer_open(copies, dropped, d, out);
 }
 
-int lease_copy_reply(struct daemon *d, struct gq_peer **copy_kernel, struct gpunvme_reply *reply,
-                     int fds[2])
+int lease_copy_reply(struct daemon *d, struct gq_copies_peer **copy_kernel,
+                     struct gpunvme_reply *reply, int fds[2])
 {
+    struct gq_copies_shared shared;
     int err = *copy_kernel ? 0 : make(d, copy_kernel);
     if (err)
         return err;
-    const struct gpunvme_reply_copy_kernel full = {.len = gq_peer_len(*copy_kernel),
-                                                   .media_len = d->stack.drive.media_len,
-                                                   .layout = GPUNVME_COPY_KERNEL_LAYOUT,
-                                                   .sets = gq_peer_sets(*copy_kernel),
-                                                   .blocks = gq_peer_blocks(*copy_kernel)};
+    d->stack.drive.copies->ops->peer_shared(*copy_kernel, &shared);
+    const struct gpunvme_reply_copy_kernel full = {.len = shared.len,
+                                                   .media_len = shared.media_len,
+                                                   .layout = shared.layout,
+                                                   .sets = shared.sets,
+                                                   .blocks = shared.blocks};
     memcpy(reply, &full, sizeof(full));
-    fds[0] = fcntl(gq_peer_fd(*copy_kernel), F_DUPFD_CLOEXEC, 0);
+    fds[0] = fcntl(shared.fd, F_DUPFD_CLOEXEC, 0);
     if (fds[0] < 0)
         return -errno;
-    fds[1] = fcntl(d->stack.drive.media_fd, F_DUPFD_CLOEXEC, 0);
+    fds[1] = fcntl(shared.media_fd, F_DUPFD_CLOEXEC, 0);
     if (fds[1] >= 0)
         return 2;
     err = -errno;
@@ -59,7 +56,7 @@ int lease_copy_reply(struct daemon *d, struct gq_peer **copy_kernel, struct gpun
     return err;
 }
 
-int lease_copy_window(struct daemon *d, struct gq_peer *copy_kernel, uid_t uid,
+int lease_copy_window(struct daemon *d, struct gq_copies_peer *copy_kernel, uid_t uid,
                       const struct gpunvme_ioc_copy_kernel *arg)
 {
     _Atomic uint32_t cancel = 0;
@@ -72,13 +69,16 @@ int lease_copy_window(struct daemon *d, struct gq_peer *copy_kernel, uid_t uid,
     if (err)
         return err;
     struct gq_buffer *b = buffer_gq(use.buffer);
-    err = b ? gq_buffer_add_window(b, copy_kernel, arg->addr, arg->media) : -ENOTSUP;
+    struct gq_copies_window window = {.owner = b, .there = arg->addr, .media_there = arg->media};
+    err = b ? gq_buffer_device(b, &window.device, &window.len) : -ENOTSUP;
+    if (!err)
+        err = d->stack.drive.copies->ops->peer_window(copy_kernel, &window);
     buffer_use_end(d->buffers, &use);
     return err;
 }
 
-void lease_copy_end(struct gq_peer *copy_kernel)
+void lease_copy_end(struct daemon *d, struct gq_copies_peer *copy_kernel)
 {
     if (copy_kernel)
-        gq_peer_close(copy_kernel);
+        d->stack.drive.copies->ops->peer_close(copy_kernel);
 }

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "blockdev/software.h"
 #include "fusefs/daemon/lease_internal.h"
 
 #define SHADOWS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_proxied_doorbell))
@@ -80,9 +81,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
         return err == -ENOSPC ? -EBUSY : err;
     if (err == -ENOSPC) /* the drive has fewer queues than it reported */
         err = 0;
-    struct nvme_transport *transport = transport_of(t);
-    if (transport->ops->keep_polling)
-        transport->ops->keep_polling(transport, 1);
+    nvme_keep_polling(transport_of(t), 1);
     if (t->proxy)
         gq_doorbell_proxy_begin(t->proxy);
     return err;
@@ -129,7 +128,6 @@ void lease_queues_forget(struct leases *t, struct lease *l)
  */
 void lease_queues_delete(struct leases *t, struct lease *l)
 {
-    struct nvme_transport *transport = transport_of(t);
     unsigned epoch = nvme_ctrlr_epoch(t->ctrlr);
     int failed = 0;
     for (unsigned i = 0; i < l->n_pairs; i++) {
@@ -140,8 +138,7 @@ void lease_queues_delete(struct leases *t, struct lease *l)
         nvme_ctrlr_reset(t->ctrlr, epoch);
     if (t->proxy)
         gq_doorbell_proxy_end(t->proxy);
-    if (transport->ops->keep_polling)
-        transport->ops->keep_polling(transport, -1);
+    nvme_keep_polling(transport_of(t), -1);
 }
 
 static uint64_t doorbell_at(const struct nvme_transport *transport, const volatile uint32_t *bell)

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
-#include <unistd.h>
 
 #include "blockdev/vfio/vfio.h"
 #include "fusefs/daemon/daemon_log.h"
@@ -123,7 +122,8 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                             .depth = opts->depth,
                             .deadline_ms = opts->deadline_ms,
                             .max_buffers = opts->max_buffers,
-                            .cpu_device_memory = opts->sim_no_gpu};
+                            .cpu_device_memory = opts->sim_no_gpu,
+                            .copies = s->drive.copies};
     int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
     if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
         return fail(p, err, "doorbells=direct: the executor cannot reach them, use auto or cpu");
@@ -220,8 +220,6 @@ int stack_close(struct stack *s)
     else if (s->drive.transport)
         s->drive.transport->ops->close(s->drive.transport);
     int end = s->drive.release ? s->drive.release(s->drive.context) : 0;
-    if (s->drive.media)
-        close(s->drive.media_fd);
     *s = (struct stack){0};
     return err ? err : end;
 }

@@ -23,13 +23,11 @@ struct drive {
     int (*release)(void *context); /* called after the transport's close; NULL: nothing */
     void *context;
     /*
-     * The mapped image of a drive simulated in this process, for applications'
-     * copy kernels (lease_copy.h). NULL: none. The descriptor is closed after
-     * release().
+     * Hooks of a drive simulated in this process, for the executor and for
+     * copy kernels of applications (lease_copy.h); valid until release(). NULL:
+     * none.
      */
-    const void *media;
-    size_t media_len;
-    int media_fd;
+    struct gq_copies *copies;
 };
 
 struct stack {

@@ -305,13 +305,7 @@ struct gpunvme_request {
  */
 #define GPUNVME_ASK_QUEUE 2u
 
-/*
- * What a copy kernel of the application's own needs, two descriptors: the memory of its mailboxes
- * (cuda/gq_mailbox.h), and what the drive's bytes are a mapping of, from its start, read-only. Told
- * as struct gpunvme_reply_copy_kernel. For a lease of queues of a simulated drive whose executor is
- * CUDA, else the socket closes.
- */
-#define GPUNVME_ASK_COPY_KERNEL 3u
+/* 3 is used between libgpunvme and the daemon. */
 
 /* Rings begin at multiples of their entries' size, in a file that is as long as told. */
 struct gpunvme_reply {
@@ -321,37 +315,6 @@ struct gpunvme_reply {
     uint64_t sq_doorbell, cq_doorbell; /* offsets of 32-bit words in it */
 };
 #define GPUNVME_LEASE_EXTENTS_AT 64u
-
-struct gpunvme_reply_copy_kernel {
-    uint64_t len;       /* of the first descriptor's memory, bytes */
-    uint64_t media_len; /* of the second one's */
-    uint32_t layout;    /* GPUNVME_COPY_KERNEL_LAYOUT: of the mailboxes */
-    uint32_t sets;      /* of mailboxes, each with a kernel of its own while it has work */
-    uint32_t blocks;    /* of such a kernel */
-    uint32_t reserved[5];
-};
-#define GPUNVME_COPY_KERNEL_LAYOUT 3u
-
-/*
- * From now on the copy kernel that was asked for makes reads into a buffer: until the buffer or the
- * lease ends, or the copy kernel has not answered for a second, from when on the daemon makes them.
- * For the speed of leased queues alone: reads of a simulated drive are right without it. -ENOENT
- * (lease, buffer, nobody has asked, or there are no copy kernels), -ENOTSUP (a buffer that the
- * drive does not reach), -EACCES, -EINVAL, -ENOSPC. After a question that the socket closed on:
- * -EDQUOT, this user has as many copy kernels as one may have; -EBUSY, all of the mount's are
- * taken.
- */
-struct gpunvme_ioc_copy_kernel {
-    struct gpunvme_abi abi;
-    uint64_t lease_id; /* of queues */
-    uint64_t lease_key;
-    uint64_t id; /* of the buffer */
-    uint64_t key;
-    uint64_t addr;  /* the caller's of the buffer's first page, as BUFFER_IOVA has it */
-    uint64_t media; /* where the caller's copy kernel has the first byte of the drive */
-    uint32_t flags; /* 0 */
-    uint32_t reserved;
-};
 
 #define GPUNVME_IOC_INFO       _IOWR('G', 0x60, struct gpunvme_ioc_info)
 #define GPUNVME_IOC_REGISTER   _IOWR('G', 0x61, struct gpunvme_ioc_register)
@@ -366,7 +329,7 @@ struct gpunvme_ioc_copy_kernel {
 #define GPUNVME_IOC_EXTENT_LEASE _IOWR('G', 0x69, struct gpunvme_ioc_extent_lease)
 #define GPUNVME_IOC_LEASE_END    _IOWR('G', 0x6a, struct gpunvme_ioc_lease_end)
 #define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
-#define GPUNVME_IOC_COPY_KERNEL  _IOWR('G', 0x6c, struct gpunvme_ioc_copy_kernel)
+/* 0x6c is used between libgpunvme and the daemon. */
 
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
@@ -382,8 +345,6 @@ static_assert(sizeof(struct gpunvme_ioc_lease_end) == 24, "lease end");
 static_assert(sizeof(struct gpunvme_ioc_buffer_iova) == 56, "buffer iova");
 static_assert(sizeof(struct gpunvme_request) == 32, "ask");
 static_assert(sizeof(struct gpunvme_reply) == 48, "told");
-static_assert(sizeof(struct gpunvme_reply_copy_kernel) == 48, "told of a copier");
-static_assert(sizeof(struct gpunvme_ioc_copy_kernel) == 64, "copier");
 static_assert(sizeof(struct gpunvme_ioc_register) == 120, "register");
 static_assert(sizeof(struct gpunvme_ioc_unregister) == 24, "unregister");
 static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/software.h"
 #include "sim/serve/serve_session.h"
 
 uint64_t region_bytes(const struct session *s, uint32_t index)
@@ -95,7 +96,7 @@ static int write_doorbell(struct session *s, uint64_t offset, uint32_t v)
      * the doorbell.
      */
     __atomic_store_n(doorbell(s, offset), v, __ATOMIC_RELEASE);
-    s->t->ops->kick(s->t);
+    nvme_kick(s->t);
     return 0;
 }
 

@@ -127,6 +127,10 @@ void Rig::open()
     int err = sim_create(&cfg, &s, &t);
     unlink(image_.c_str()); /* the simulator has it open; nothing is left if the test dies */
     must(err, "sim_create");
+    must(sim_gpu_new(s, 1, &gpu), "sim_gpu_new");
+    opts.copies = sim_gpu_hooks(gpu);
+    if (dma)
+        must(sim_set_dma_engine(s, dma), "sim_set_dma_engine");
     if (no_peer)
         t->ops = without_peers(t->ops);
     t->doorbells_are_mmio = is_drive;
@@ -149,6 +153,7 @@ void Rig::close()
         char text[1024];
         sim_violations_text(s, text, sizeof(text));
         EXPECT_EQ(sim_violations(s), 0u) << text;
+        sim_gpu_free(gpu);
         sim_free(s);
     }
     e = nullptr;

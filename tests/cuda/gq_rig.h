@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/gq.h"
+#include "sim/gpu/sim_gpu.h"
 #include "sim/sim.h"
 #include "tests/cuda/gq_test_mem.h"
 
@@ -90,6 +91,8 @@ class Rig
     bool is_drive = false; /* the controller says that it is hardware */
     Bytes media;           /* what the namespace held at first */
     sim *s = nullptr;
+    sim_gpu *gpu = nullptr;
+    const sim_dma_engine *dma = nullptr; /* the drive's, with a fake executor */
     nvme_ctrlr *c = nullptr;
     gq_engine *e = nullptr;
     gq_request req = {}; /* deadline_ms and cancel are used by move() */

@@ -15,9 +15,9 @@
 #include "fusefs/daemon/fuse_notify.h"
 #include "fusefs/daemon/lease.h"
 #include "mkfs/mkfs_core.h"
+#include "sim/gpu/sim_copy_ioctl.h"
 
 #define IMAGE_BYTES (128u << 20)
-#define MEDIA_BYTES (1u << 20)
 
 struct rig {
     struct options opts;
@@ -25,7 +25,6 @@ struct rig {
     struct daemon daemon;
     struct ffs_inode *file;
     struct open_file *open;       /* with leases */
-    void *media;                  /* with copy kernels */
     _Atomic unsigned quarantined; /* stored by several transfer threads */
     bool unreachable;
     int image;
@@ -106,7 +105,7 @@ static void hide_buffers(struct nvme_transport *t)
 static int open_stack(struct rig *r, const struct rig_config *config)
 {
     char why[256];
-    struct drive drive = {.release = release_sim, .context = r};
+    struct drive drive = {.release = release_sim, .context = r, .copies = config->copies};
     struct sim_config sim = {.ns[0] = {.path = r->path, .lba_size = 512},
                              .namespaces = 1,
                              .doorbell_stride = SIM_STRIDE_LINES,
@@ -133,24 +132,8 @@ static int open_file(struct rig *r)
     return err;
 }
 
-/*
- * The media that the simulated drive's DMA engine copies from: on a GPU, a
- * mapped image.
- */
-static int open_media(struct rig *r)
+static int open_leases(struct rig *r)
 {
-    struct drive *drive = &r->daemon.stack.drive;
-    drive->media_len = MEDIA_BYTES;
-    drive->media_fd = fcntl(r->image, F_DUPFD_CLOEXEC, 0);
-    r->media = mmap(NULL, drive->media_len, PROT_READ, MAP_SHARED, r->image, 0);
-    drive->media = r->media != MAP_FAILED ? r->media : NULL;
-    return drive->media ? 0 : -errno;
-}
-
-static int open_leases(struct rig *r, bool copy_kernels)
-{
-    if (copy_kernels && open_media(r) != 0)
-        return -ENOMEM;
     int err = leases_open(&r->daemon, &r->daemon.leases);
     if (err)
         return err;
@@ -196,7 +179,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
     err = buffers_open(r->opts.max_buffers, r->daemon.stack.engine, &r->daemon.buffers);
     if (!err)
         err = open_file(r);
-    return err || !config->leases ? err : open_leases(r, config->copy_kernels);
+    return err || !config->leases ? err : open_leases(r);
 }
 
 int rig_close(struct rig *r)
@@ -208,8 +191,6 @@ int rig_close(struct rig *r)
     if (r->file)
         ffs_iput(r->file, 1);
     int err = r->daemon.stack.bdev ? stack_close(&r->daemon.stack) : 0;
-    if (r->media)
-        munmap(r->media, MEDIA_BYTES);
     close(r->image);
     free(r);
     return err;

@@ -16,6 +16,8 @@
 extern "C" {
 #endif
 
+struct gq_copies;
+
 struct rig_config {
     unsigned deadline_ms; /* of a command; 0: the daemon's default */
     unsigned max_buffers; /* 0: the daemon's default */
@@ -25,10 +27,10 @@ struct rig_config {
      * flight at a time.
      */
     uint64_t bytes_per_sec;
-    bool unreachable;     /* the drive cannot reach the memory of buffers */
-    uint64_t image_bytes; /* 0: 128 MiB */
-    bool leases;          /* leases are permitted to every user */
-    bool copy_kernels;    /* holders of leases may run copy kernels */
+    bool unreachable;         /* the drive cannot reach the memory of buffers */
+    uint64_t image_bytes;     /* 0: 128 MiB */
+    bool leases;              /* leases are permitted to every user */
+    struct gq_copies *copies; /* hooks of the drive; NULL: none */
 };
 
 struct rig;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/daemon/daemon_rig.h"
+#include "tests/daemon/lease_copy_fake.h"
 
 namespace
 {
@@ -138,7 +139,8 @@ class CopyKernelBounds : public ::testing::Test
     void SetUp() override
     {
         rig_config config = {};
-        config.leases = config.copy_kernels = true;
+        config.leases = true;
+        config.copies = lease_copy_fake();
         ASSERT_EQ(rig_open(&config, &rig_), 0);
     }
     void TearDown() override

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/gpu/sim_copy_ioctl.h"
 #include "tests/daemon/lease_rig.h"
 #include "tests/daemon/tokens.h"
 

@@ -188,7 +188,7 @@ struct Device {
     Device()
     {
         ops.max_copies = 8;
-        ops.submit = [](void *, unsigned, bool, const struct nvme_copy *c, unsigned n, uint64_t *) {
+        ops.submit = [](void *, unsigned, bool, const struct sim_copy *c, unsigned n, uint64_t *) {
             for (unsigned i = 0; i < n; i++)
                 memset(c[i].host, 'd', c[i].len);
             return 0;
@@ -201,10 +201,9 @@ struct Device {
         mem.device = 0x7000000000;
         mem.len = 4096;
         mem.fd = -1;
-        mem.dma_engine = &dma_engine;
     }
-    struct nvme_dma_engine_ops ops = {};
-    struct nvme_dma_engine dma_engine = {};
+    struct sim_dma_engine_ops ops = {};
+    struct sim_dma_engine dma_engine = {};
     struct nvme_mem mem = {};
 };
 
@@ -212,6 +211,7 @@ TEST_F(Flush, SoIsAWriteFromTheMemoryOfADevice)
 {
     Device device;
     uint64_t iova;
+    ASSERT_EQ(sim_set_dma_engine(r->sim, &device.dma_engine), 0);
     ASSERT_EQ(r->t->ops->map(r->t, &device.mem, &iova), 0);
     struct nvme_sqe s = io(NVME_IO_WRITE, 3, 1, iova, 0, 1);
     s.cdw12 |= NVME_RW_FUA;
@@ -328,6 +328,7 @@ TEST_F(Flush, OnlyTheyFailForDeviceMemory)
     Device device;
     uint64_t iova;
     device.ops.pin = [](void *, void *, size_t len) { return len > 4 << 20 ? -EINVAL : 0; };
+    ASSERT_EQ(sim_set_dma_engine(r->sim, &device.dma_engine), 0);
     ASSERT_EQ(r->t->ops->map(r->t, &device.mem, &iova), 0);
     ASSERT_EQ(truncate(image.path.c_str(), 1 << 20), 0);
     disk.refuses = ENOSPC;

@@ -45,7 +45,7 @@ double usual_us(Rig &r, Queue &q, Dma &buf, unsigned announced = 0)
     for (int i = 0; i < 21; i++) {
         usleep(25000);
         if (announced) {
-            r.t->ops->prewake(r.t, announced);
+            nvme_prewake(r.t, announced);
             usleep(100);
         }
         all.push_back(ring_silently(r, q, io(NVME_IO_READ, 0, 1, buf.iova)));
@@ -66,9 +66,9 @@ TEST(KeepPolling, NoticesDoorbellsSoonerThanWhenItSleeps)
      */
     for (int i = 0; i < 10 && !sooner; i++) {
         double alone = usual_us(r, q, *buf);
-        r.t->ops->keep_polling(r.t, 1);
+        nvme_keep_polling(r.t, 1);
         double polled = usual_us(r, q, *buf);
-        r.t->ops->keep_polling(r.t, -1);
+        nvme_keep_polling(r.t, -1);
         printf("median of a read: %.1f us, polled %.1f us\n", alone, polled);
         sooner = polled < alone;
     }
@@ -98,14 +98,14 @@ TEST(KeepPolling, RemainsOfAHolderAreNoMistakeOfTheDriver)
     Rig r(small_config());
     Queue &q = r.create(1, 8);
     auto buf = r.dma(4096);
-    r.t->ops->keep_polling(r.t, 1);
+    nvme_keep_polling(r.t, 1);
     uint64_t gone = buf->iova;
     buf->unmap();
     EXPECT_NE(r.run(q, io(NVME_IO_READ, 0, 1, gone)), 0u);
     ASSERT_EQ(r.remove_sq(1), 0u);
     ASSERT_EQ(r.remove_cq(1), 0u);
     __atomic_store_n(&r.t->doorbells[2], 5u, __ATOMIC_RELEASE);
-    r.t->ops->keep_polling(r.t, -1);
+    nvme_keep_polling(r.t, -1);
     usleep(20000);
     EXPECT_EQ(sim_violations(r.sim), 0u);
     r.doorbell(1, false, 6);

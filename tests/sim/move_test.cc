@@ -22,7 +22,7 @@ constexpr uint64_t DEVICE = 0x7000000000ull;
 struct FakeEngine {
     struct Job {
         bool to_device;
-        std::vector<struct nvme_copy> copies;
+        std::vector<struct sim_copy> copies;
         uint64_t ticket;
         int polls;
         Clock::time_point ready;
@@ -31,7 +31,7 @@ struct FakeEngine {
         : memory(len), jobs(channels)
     {
         ops.max_copies = max_copies;
-        ops.submit = [](void *ctx, unsigned ch, bool to, const struct nvme_copy *c, unsigned n,
+        ops.submit = [](void *ctx, unsigned ch, bool to, const struct sim_copy *c, unsigned n,
                         uint64_t *t) { return self(ctx)->submit(ch, to, c, n, t); };
         ops.poll = [](void *ctx, unsigned ch, uint64_t t) { return self(ctx)->poll(ch, t); };
         ops.pin = [](void *ctx, void *addr, size_t n) { return self(ctx)->pin(addr, n); };
@@ -57,7 +57,7 @@ struct FakeEngine {
         std::lock_guard<std::mutex> g(lock);
         EXPECT_EQ(pins.erase(addr), 1u);
     }
-    int submit(unsigned ch, bool to_device, const struct nvme_copy *c, unsigned n, uint64_t *ticket)
+    int submit(unsigned ch, bool to_device, const struct sim_copy *c, unsigned n, uint64_t *ticket)
     {
         EXPECT_LE(n, ops.max_copies);
         EXPECT_LT(ch, jobs.size());
@@ -92,8 +92,8 @@ struct FakeEngine {
         return fail ? -EIO : 1;
     }
 
-    struct nvme_dma_engine_ops ops = {};
-    struct nvme_dma_engine dma_engine = {};
+    struct sim_dma_engine_ops ops = {};
+    struct sim_dma_engine dma_engine = {};
     std::vector<unsigned char> memory;
     std::vector<std::deque<Job>> jobs;
     std::vector<uint64_t> regions; /* of all copies */
@@ -130,7 +130,7 @@ struct Move : ::testing::TestWithParam<bool> {
         mem.device = DEVICE;
         mem.len = fake.memory.size();
         mem.fd = -1;
-        mem.dma_engine = &fake.dma_engine;
+        ASSERT_EQ(sim_set_dma_engine(r.sim, &fake.dma_engine), 0);
         ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
     }
     void unmap()
@@ -145,7 +145,6 @@ struct Move : ::testing::TestWithParam<bool> {
 
         unmap();
         mem.fd = -1;
-        mem.dma_engine = &fake.dma_engine;
         mem.device = DEVICE;
         mem.len = HALF;
         ASSERT_EQ(r.t->ops->map(r.t, &mem, first), 0);
@@ -282,13 +281,13 @@ TEST(MoveBatch, ReadsMayDifferInNamespaceAndMapping)
     Rig r(c);
     Queue &q = r.create(1, 64);
     uint64_t iova[2], lba[2] = {0, 2048 - kReads};
+    ASSERT_EQ(sim_set_dma_engine(r.sim, &fake.dma_engine), 0);
     auto host = r.dma(4096);
     for (uint64_t i = 0; i < 2; i++) {
         struct nvme_mem mem = {};
         mem.device = DEVICE + (i << 19);
         mem.len = i ? 8192 : 1 << 19;
         mem.fd = -1;
-        mem.dma_engine = &fake.dma_engine;
         ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova[i]), 0);
     }
     for (uint16_t i = 0; i < kReads; i++) {
@@ -473,8 +472,8 @@ TEST(MoveChannels, ThreadsShareChannelsWhenThereAreFew)
     mem.device = DEVICE;
     mem.len = fake.memory.size();
     mem.fd = -1;
-    mem.dma_engine = &fake.dma_engine;
     uint64_t iova;
+    ASSERT_EQ(sim_set_dma_engine(r.sim, &fake.dma_engine), 0);
     Queue *q[3] = {&r.create(1, 64), &r.create(2, 64), &r.create(3, 64)};
     fake.depth = 8;
     ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
@@ -500,8 +499,8 @@ TEST(MoveChannels, AThreadWithoutItsChannelDoesOtherWork)
     mem.device = DEVICE;
     mem.len = fake.memory.size();
     mem.fd = -1;
-    mem.dma_engine = &fake.dma_engine;
     uint64_t iova;
+    ASSERT_EQ(sim_set_dma_engine(r.sim, &fake.dma_engine), 0);
     Queue *q[2] = {&r.create(1, 8), &r.create(2, 8)};
     auto host = r.dma(4096);
     ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
@@ -533,7 +532,7 @@ TEST(MoveChannels, AThreadWithoutItsChannelDoesOtherWork)
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
 }
 
-TEST(MoveMap, OneMoverAtATime)
+TEST(MoveMap, OneDmaEngineAtATime)
 {
     FakeEngine a(1 << 20), b(1 << 20);
     Rig r(small_config());
@@ -542,15 +541,17 @@ TEST(MoveMap, OneMoverAtATime)
     mem.len = 4096;
     mem.fd = -1;
     uint64_t first, second;
-    mem.dma_engine = &a.dma_engine;
+    EXPECT_EQ(r.t->ops->map(r.t, &mem, &first), -EFAULT) << "no DMA engine";
+    ASSERT_EQ(sim_set_dma_engine(r.sim, &a.dma_engine), 0);
     ASSERT_EQ(r.t->ops->map(r.t, &mem, &first), 0);
-    mem.dma_engine = &b.dma_engine;
-    EXPECT_EQ(r.t->ops->map(r.t, &mem, &second), -EFAULT);
+    EXPECT_EQ(sim_set_dma_engine(r.sim, &b.dma_engine), -EBUSY);
     EXPECT_EQ(r.t->ops->unmap(r.t, first), 0);
+    EXPECT_TRUE(a.pins.empty());
+    ASSERT_EQ(sim_set_dma_engine(r.sim, &b.dma_engine), 0);
     ASSERT_EQ(r.t->ops->map(r.t, &mem, &second), 0);
     EXPECT_EQ(r.t->ops->unmap(r.t, second), 0);
     a.pin_limit = 0;
-    mem.dma_engine = &a.dma_engine;
+    ASSERT_EQ(sim_set_dma_engine(r.sim, &a.dma_engine), 0);
     EXPECT_EQ(r.t->ops->map(r.t, &mem, &first),
               -EFAULT); /* bounce memory cannot be pinned either */
 }

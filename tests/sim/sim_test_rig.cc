@@ -142,7 +142,7 @@ void Rig::doorbell(unsigned qid, bool cq, uint32_t v)
 
 void Rig::kick()
 {
-    t->ops->kick(t);
+    nvme_kick(t);
 }
 
 std::unique_ptr<Dma> Rig::dma(size_t len)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/software.h"
 #include "sim/sim.h"
 
 /* Shared memory mapped for the controller. */

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that a folder includes only what the architecture lets it use.
+"""Checks that a folder includes, and its CMakeLists.txt compiles, only what the architecture lets
+it use.
 
 usage: check_includes.py ROOT | --self-test
 """
@@ -17,19 +18,36 @@ PROJECT = {
     "support": [],
     "layout": ["support/"],
     "blockdev": ["support/"],
-    "sim": ["support/", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h"],
-    "sim/serve": ["support/", "sim/sim.h", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h",
-                  "blockdev/vfio_user/vfio_user_spec.h"],
+    "sim": ["support/", "blockdev/transport.h", "blockdev/software.h", "blockdev/nvme/nvme_spec.h"],
+    "sim/serve": ["support/", "sim/sim.h", "blockdev/transport.h", "blockdev/software.h",
+                  "blockdev/nvme/nvme_spec.h", "blockdev/vfio_user/vfio_user_spec.h"],
+    "sim/gpu": ["support/", "sim/sim.h", "sim/sim_dma_engine.h", "cuda/gq_copies.h",
+                "cuda/queue/gq_bytes.h", "cuda/queue/gq_fence.h", "cuda/queue/gq_lanes.h"],
+    # The private interface between library and daemon: a header alone, without the simulator.
+    "sim/gpu/sim_copy_ioctl.h": ["gpunvme/gpunvme_ioctl.h"],
     "cuda": ["support/", "blockdev/"],
-    "cuda/queue": ["support/", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h"],
+    "cuda/queue": ["support/", "blockdev/transport.h", "blockdev/software.h",
+                   "blockdev/nvme/nvme_spec.h"],
     "include": ["client/device/"],
     "client": ["support/", "gpunvme/", "cuda/"],
+    "client/lib": ["support/", "gpunvme/", "cuda/", "client/device/", "sim/gpu/sim_copy_ioctl.h",
+                   "sim/gpu/sim_mailbox.h"],
     "client/cli": ["support/", "gpunvme/", "client/", "blockdev/"],
     "fusefs/core": ["support/", "layout/", "blockdev/"],
     "fusefs": ["support/", "layout/", "blockdev/", "cuda/", "gpunvme/gpunvme_ioctl.h"],
     "fusefs/daemon/gpunvmefs.c": ["support/", "fusefs/", "layout/", "blockdev/", "cuda/",
-                             "gpunvme/gpunvme_ioctl.h", "sim/sim.h"],
+                             "gpunvme/gpunvme_ioctl.h", "sim/sim.h", "sim/gpu/sim_gpu.h"],
+    "fusefs/daemon/ioctl.c": ["support/", "fusefs/", "gpunvme/gpunvme_ioctl.h",
+                              "sim/gpu/sim_copy_ioctl.h"],
+    "fusefs/daemon/lease_copy.h": ["fusefs/", "sim/gpu/sim_copy_ioctl.h"],
     "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/"],
+}
+
+# Sources of other folders that the CMakeLists.txt of a folder may compile. Tests compile those of
+# the folder that they test, and of tests/, as well.
+COMPILED = {
+    "client": ["cuda/gq_tagged_slot.c", "sim/gpu/sim_mailbox.c", "sim/gpu/sim_copy_kernel.cu"],
+    "tests/client": ["cuda/gq_tagged_slot.c"],
 }
 
 # Libraries of others, and who may use them.
@@ -41,7 +59,7 @@ LIBRARIES = {
     r"blkid/": ["blockdev", "fusefs", "mkfs"],
     r"json-c|json\.h": ["blockdev", "client", "mkfs", "fusefs/daemon", "sim/serve"],
     r"xxhash": ["layout", "client", "mkfs", "fusefs/core"],
-    r"cuda": ["cuda", "client"],
+    r"cuda": ["cuda", "client", "sim/gpu"],
     r"gtest|gmock": [],
 }
 
@@ -49,6 +67,8 @@ LIBRARIES = {
 PUBLIC = "include/gpunvme/"
 
 UNCHECKED = ("tests/", "bench/")
+# As CMake files of this tree name sources outside their folder.
+SOURCE = re.compile(r'(\.\./|\$\{(?:PROJECT_SOURCE_DIR|top)\}/)([\w./-]+\.(?:c|cc|cu))\b')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -102,8 +122,28 @@ def check_file(root, name):
     return problems
 
 
+def check_compiled(root, name):
+    """Sources of other folders that a CMakeLists.txt compiles without permission."""
+    folder = os.path.dirname(name)
+    own = [folder + "/", "tests/", folder[len("tests/"):] + "/"] if inside(folder, "tests") else [
+        folder + "/"]
+    problems = []
+    text = tree.read(root, name)
+    for match in SOURCE.finditer(text):
+        relative = match.group(1) == "../"
+        target = os.path.normpath(os.path.join(folder, "..", match.group(2)) if relative
+                                  else match.group(2))
+        if not target.startswith(tuple(own)) and target not in COMPILED.get(folder, []):
+            line = text.count("\n", 0, match.start()) + 1
+            problems.append(f"{name}:{line}: {folder} may not compile {target}")
+    return problems
+
+
 def check(root):
     problems = []
+    for name in tree.files(root):
+        if os.path.basename(name) == "CMakeLists.txt":
+            problems += check_compiled(root, name)
     for name in tree.source_files(root):
         if not name.startswith(UNCHECKED):
             problems += check_file(root, name)
@@ -131,6 +171,14 @@ def self_test():
         "fusefs/daemon/abi.c": ('#include "gpunvme/gpunvme_ioctl.h"\n', False),
         "layout/spaced.c": ('  #  include  "sim/sim.h"\n', True),
         "strange/a.c": ('#include "layout/a.h"\n', True),
+        "sim/gpu/hooks.c": ('#include "cuda/gq_copies.h"\n#include <cuda_runtime_api.h>\n', False),
+        "cuda/gq_copies.h": ("", False),
+        "cuda/sim.c": ('#include "sim/sim.h"\n', True),
+        "client/CMakeLists.txt": ("x(lib/a.c ../sim/gpu/sim_mailbox.c)\n", False),
+        "cuda/CMakeLists.txt": ("x(gq.c ../sim/sim.c)\n", True),
+        "fusefs/daemon/CMakeLists.txt": ("x(${PROJECT_SOURCE_DIR}/sim/gpu/sim_gpu.c)\n", True),
+        "tests/client/CMakeLists.txt": ("x(../sim/rig.cc ${top}/client/a.c)\n", False),
+        "tests/mkfs/CMakeLists.txt": ("x(${PROJECT_SOURCE_DIR}/client/a.c)\n", True),
         "tests/sim/any.c": ('#include "fusefs/daemon/x.h"\n', False),
     }
     with tempfile.TemporaryDirectory() as root:

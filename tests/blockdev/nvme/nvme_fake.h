@@ -18,6 +18,7 @@
 
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/nvme/nvme_queue.h"
+#include "blockdev/software.h"
 
 /* An I/O queue pair as the controller keeps it; cq alone while there is no SQ yet. */
 struct FakeQueue {
@@ -71,6 +72,7 @@ struct Fake {
     Fake()
     {
         t.ops = ops();
+        t.software = software();
         t.doorbells = doorbells.data();
         t.doorbells_len = doorbells.size() * 4;
     }
@@ -365,6 +367,16 @@ struct Fake {
         return n;
     }
 
+    static const nvme_software *software()
+    {
+        static const nvme_software table = {
+            [](nvme_transport *t) { of(t)->run(); },
+            [](nvme_transport *, unsigned) {},
+            [](nvme_transport *, int) {},
+        };
+        return &table;
+    }
+
     static const nvme_transport_ops *ops()
     {
         static const nvme_transport_ops table = {
@@ -409,9 +421,6 @@ struct Fake {
                 std::lock_guard<std::mutex> guard(of(t)->lock);
                 return of(t)->maps.erase(iova) ? 0 : -ENOENT;
             },
-            [](nvme_transport *t) { of(t)->run(); },
-            nullptr, /* expect, attend: it does everything inside kick() */
-            nullptr,
             [](nvme_transport *t) -> int {
                 std::lock_guard<std::mutex> guard(of(t)->lock);
                 return of(t)->device_reset();

@@ -12,7 +12,7 @@
 #include "client/device/device_image.h"
 #include "client/lib/copy_kernel.h"
 #include "client/lib/socket.h"
-#include "cuda/gq_mailbox.h"
+#include "sim/gpu/sim_mailbox.h"
 
 #define IDLE_ROUNDS 200u /* rounds without work after which a block ends */
 
@@ -29,7 +29,7 @@ struct copy_kernel_rig {
 };
 
 struct kernel {
-    struct gq_copy_kernel_launch l;
+    struct sim_copy_kernel_launch l;
     unsigned blocks;
 };
 
@@ -229,19 +229,19 @@ void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
     rig->held--;
 }
 
-/* Copies the batch of a slot, if it is new, as gq_copy_kernel.cu does. */
-static bool copy_batch(const struct gq_copy_kernel_launch *l, unsigned block, uint32_t batch)
+/* Copies the batch of a slot, if it is new, as sim_copy_kernel.cu does. */
+static bool copy_batch(const struct sim_copy_kernel_launch *l, unsigned block, uint32_t batch)
 {
-    const struct gq_copy_slot *slot =
-        &l->slots[block * GQ_COPY_KERNEL_SLOTS + batch % GQ_COPY_KERNEL_SLOTS];
-    uint64_t tag = GQ_COPY_KERNEL_TAG(batch / GQ_COPY_KERNEL_SLOTS + 1);
+    const struct sim_copy_slot *slot =
+        &l->slots[block * SIM_COPY_KERNEL_SLOTS + batch % SIM_COPY_KERNEL_SLOTS];
+    uint64_t tag = SIM_COPY_KERNEL_TAG(batch / SIM_COPY_KERNEL_SLOTS + 1);
     uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
-    if ((head & ~GQ_COPY_KERNEL_VALUE) != tag)
+    if ((head & ~SIM_COPY_KERNEL_VALUE) != tag)
         return false;
     copy_kernel_rig_sync(rig);
     for (unsigned i = 0; i < (head & 0xff); i++)
-        memcpy((void *)(uintptr_t)(slot->words[2 + 2 * i] & GQ_COPY_KERNEL_VALUE),
-               (const void *)(uintptr_t)(slot->words[3 + 2 * i] & GQ_COPY_KERNEL_VALUE),
+        memcpy((void *)(uintptr_t)(slot->words[2 + 2 * i] & SIM_COPY_KERNEL_VALUE),
+               (const void *)(uintptr_t)(slot->words[3 + 2 * i] & SIM_COPY_KERNEL_VALUE),
                1ull << (head >> 8 & 0xff));
     copy_kernel_rig_sync(rig);
     __atomic_store_n(&l->done[block], batch + 1, __ATOMIC_RELEASE);
@@ -273,10 +273,10 @@ int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct c
 {
     struct kernel *k = malloc(sizeof(*k));
     struct stream *s = stream;
-    const struct gq_copy_kernel_launch *l = args[0];
+    const struct sim_copy_kernel_launch *l = args[0];
     (void)kernel;
     /* With an idle time of 0 each batch would take a launch. */
-    if (!k || rig->fail || threads != GQ_COPY_KERNEL_THREADS || l->idle_ns == 0) {
+    if (!k || rig->fail || threads != SIM_COPY_KERNEL_THREADS || l->idle_ns == 0) {
         free(k);
         return -EIO;
     }

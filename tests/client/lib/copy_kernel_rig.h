@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpunvme/gpunvme_ioctl.h"
+#include "sim/gpu/sim_copy_ioctl.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -11,9 +11,9 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/gq_mailbox.h"
-#include "cuda/gq_peer_window.h"
 #include "gpunvme/gpunvme.h"
+#include "sim/gpu/sim_mailbox.h"
+#include "sim/gpu/sim_peer_window.h"
 #include "tests/client/lib/copy_kernel_rig.h"
 
 namespace
@@ -38,14 +38,14 @@ class CopyKernelTest : public ::testing::Test
         std::mt19937 rng(1);
         for (size_t i = 0; i < kMedia; i++)
             media_[i] = static_cast<unsigned char>(rng());
-        ASSERT_EQ(gq_peer_windows_open(kChannels, &windows_), 0);
-        gq_peer_options opts = {};
+        ASSERT_EQ(sim_peer_windows_open(kChannels, &windows_), 0);
+        sim_peer_options opts = {};
         opts.media = media_;
         opts.media_len = kMedia;
         opts.blocks = kBlocks;
-        ASSERT_EQ(gq_peer_open(windows_, &opts, &peer_), 0);
-        mount_ = {"sim", {}, {gq_peer_fd(peer_), media_fd_}, 0};
-        mount_.reply.len = gq_peer_len(peer_);
+        ASSERT_EQ(sim_peer_open(windows_, &opts, &peer_), 0);
+        mount_ = {"sim", {}, {sim_peer_fd(peer_), media_fd_}, 0};
+        mount_.reply.len = sim_peer_len(peer_);
         mount_.reply.media_len = kMedia;
         mount_.reply.layout = GPUNVME_COPY_KERNEL_LAYOUT;
         mount_.reply.sets = kChannels;
@@ -55,8 +55,8 @@ class CopyKernelTest : public ::testing::Test
     {
         if (rig_)
             copy_kernel_rig_close(rig_);
-        gq_peer_close(peer_);
-        gq_peer_windows_close(windows_);
+        sim_peer_close(peer_);
+        sim_peer_windows_close(windows_);
         munmap(media_, kMedia);
         close(media_fd_);
     }
@@ -73,33 +73,33 @@ class CopyKernelTest : public ::testing::Test
     {
         gpunvme_ioc_copy_kernel arg;
         ASSERT_GT(copy_kernel_rig_calls(rig_, &arg), 0u);
-        gq_peer_window r = {this, reinterpret_cast<uint64_t>(here_.data()), here_.size(), arg.addr,
-                            arg.media};
-        ASSERT_EQ(gq_peer_window_add(peer_, &r), 0);
+        sim_peer_window r = {this, reinterpret_cast<uint64_t>(here_.data()), here_.size(), arg.addr,
+                             arg.media};
+        ASSERT_EQ(sim_peer_window_add(peer_, &r), 0);
     }
     // Copies `n` pages of the media into the buffer: 1, or the result of the
     // peer windows, within 30 s.
     int copy(unsigned channel, unsigned n, size_t from)
     {
-        std::vector<gq_gather> copies;
-        gq_peer_copy peer_copy;
+        std::vector<sim_gather> copies;
+        sim_peer_copy peer_copy;
         unsigned lost;
         for (unsigned i = 0; i < n; i++)
             copies.push_back({reinterpret_cast<uint64_t>(&here_[i * kPage]),
                               reinterpret_cast<uint64_t>(&media_[from + i * 2 * kPage]), kPage});
         copy_kernel_rig_sync(rig_);
-        gq_peer_windows_lock(windows_, channel);
-        int rc = gq_peer_windows_plan(windows_, channel, copies.data(), n, &peer_copy);
+        sim_peer_windows_lock(windows_, channel);
+        int rc = sim_peer_windows_plan(windows_, channel, copies.data(), n, &peer_copy);
         if (!rc)
-            gq_peer_windows_post(windows_, channel, &peer_copy);
-        gq_peer_windows_unlock(windows_, channel);
+            sim_peer_windows_post(windows_, channel, &peer_copy);
+        sim_peer_windows_unlock(windows_, channel);
         if (rc || peer_copy.n_local)
             return rc ? rc : -ENOTSUP;
         for (auto since = Clock::now();
              rc == 0 && Clock::now() - since < std::chrono::seconds(30);) {
-            gq_peer_windows_lock(windows_, channel);
-            rc = gq_peer_windows_poll(windows_, channel, &peer_copy, &lost);
-            gq_peer_windows_unlock(windows_, channel);
+            sim_peer_windows_lock(windows_, channel);
+            rc = sim_peer_windows_poll(windows_, channel, &peer_copy, &lost);
+            sim_peer_windows_unlock(windows_, channel);
         }
         copy_kernel_rig_sync(rig_);
         return rc;
@@ -114,8 +114,8 @@ class CopyKernelTest : public ::testing::Test
     }
     bool falls_asleep()
     {
-        void *at = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, gq_peer_fd(peer_), 0);
-        auto *head = static_cast<const gq_mailbox_head *>(at);
+        void *at = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, sim_peer_fd(peer_), 0);
+        auto *head = static_cast<const sim_mailbox_head *>(at);
         bool asleep = false;
         for (auto since = Clock::now();
              !asleep && Clock::now() - since < std::chrono::seconds(20);) {
@@ -128,8 +128,8 @@ class CopyKernelTest : public ::testing::Test
 
     int media_fd_ = -1;
     unsigned char *media_ = nullptr;
-    gq_peer_windows *windows_ = nullptr;
-    gq_peer *peer_ = nullptr;
+    sim_peer_windows *windows_ = nullptr;
+    sim_peer *peer_ = nullptr;
     copy_kernel_rig_mount mount_ = {};
     copy_kernel_rig *rig_ = nullptr;
     std::vector<unsigned char> here_ = std::vector<unsigned char>(64 * kPage);
@@ -242,7 +242,7 @@ TEST_F(CopyKernelTest, NonsenseIsNotBelieved)
     reply([](gpunvme_reply_copy_kernel &t) { t.sets = 0; });
     reply([](gpunvme_reply_copy_kernel &t) { t.sets = 1000000; });
     reply([](gpunvme_reply_copy_kernel &t) { t.blocks = 0; });
-    reply([](gpunvme_reply_copy_kernel &t) { t.blocks = GQ_COPY_KERNEL_BLOCKS + 1; });
+    reply([](gpunvme_reply_copy_kernel &t) { t.blocks = SIM_COPY_KERNEL_BLOCKS + 1; });
     reply([](gpunvme_reply_copy_kernel &t) { t.len--; });
 }
 

@@ -23,7 +23,7 @@ namespace
 const Executor kCpu = {"Cpu32", GQ_EXECUTOR_CPU, 32};
 
 /* Copies at once: a ticket is done when it is given out. */
-int submit(void *, unsigned, bool to_device, const nvme_copy *copies, unsigned n, uint64_t *ticket)
+int submit(void *, unsigned, bool to_device, const sim_copy *copies, unsigned n, uint64_t *ticket)
 {
     for (unsigned i = 0; i < n; i++) {
         void *there = (void *)(uintptr_t)copies[i].device;
@@ -35,10 +35,10 @@ int submit(void *, unsigned, bool to_device, const nvme_copy *copies, unsigned n
     return 0;
 }
 
-const nvme_dma_engine_ops kMoverOps = {64, submit, [](void *, unsigned, uint64_t) { return 1; },
-                                       [](void *, void *, size_t) { return 0; },
-                                       [](void *, void *) {}};
-const nvme_dma_engine kMover = {&kMoverOps, nullptr, 4};
+const sim_dma_engine_ops kDmaOps = {64, submit, [](void *, unsigned, uint64_t) { return 1; },
+                                    [](void *, void *, size_t) { return 0; },
+                                    [](void *, void *) {}};
+const sim_dma_engine kDma = {&kDmaOps, nullptr, 4};
 
 /* The allocations that there are, by address: the host's, or else the device's. */
 std::map<uint64_t, bool> is_host;
@@ -54,7 +54,6 @@ int staging_alloc(gq_exec *x, size_t len, bool host, gq_import *out)
     if (!host) {
         out->mem.device = out->base;
         out->mem.addr = nullptr;
-        out->mem.dma_engine = &kMover;
     }
     return 0;
 }
@@ -157,6 +156,7 @@ class Staging : public testing::TestWithParam<Case>
     Staging()
     {
         rig.opts.executor = GQ_EXECUTOR_CUDA;
+        rig.dma = &kDma;
         rig.is_drive = GetParam().is_drive;
         rig.no_peer = GetParam().no_peer;
         rig.open();
@@ -203,6 +203,7 @@ TEST(Runs, ThatDidNotBeginLeaveTheEngineInService)
     Memory m(GQ_EXECUTOR_CPU, 64u << 10);
 
     rig.opts.executor = GQ_EXECUTOR_CUDA;
+    rig.dma = &kDma;
     rig.open();
     gq_buffer *b = rig.add(m, 0, 40000);
     File file(rig, {{0, 100}}, 100000);
@@ -268,6 +269,7 @@ TEST_P(Pages, OfAFileAreThereBeforeTheExecutorRests)
     Rig rig(kCpu);
 
     rig.opts.executor = GQ_EXECUTOR_CUDA;
+    rig.dma = &kDma;
     rig.open();
     for (bool is_list : {false, true}) {
         gq_buffer *b = nullptr;

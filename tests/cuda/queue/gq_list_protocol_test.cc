@@ -8,6 +8,7 @@
 #include <vector>
 
 extern "C" {
+#include "blockdev/software.h"
 #include "cuda/exec_cpu/gq_cpu.h"
 }
 #include "blockdev/transport.h"
@@ -30,7 +31,7 @@ uint16_t status_of(uint64_t slba)
 
 /* Completes when `burst` commands wait, when the queue is full, or when all have been sent. */
 struct Controller : nvme_transport {
-    nvme_transport_ops table = {};
+    nvme_software table = {};
     const uint32_t depth, n;
     uint32_t burst = 1, largest = 0;
     bool shuffle = true;
@@ -58,7 +59,7 @@ struct Controller : nvme_transport {
         for (uint32_t i = 0; i < n; i++)
             cmds[i].slba = i;
         table.kick = [](nvme_transport *t) { static_cast<Controller *>(t)->serve(); };
-        ops = &table;
+        software = &table;
     }
 
     void fetch()

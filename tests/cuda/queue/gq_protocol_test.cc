@@ -3,6 +3,7 @@
 #include <vector>
 
 extern "C" {
+#include "blockdev/software.h"
 #include "cuda/exec_cpu/gq_cpu.h"
 }
 #include "blockdev/transport.h"
@@ -17,7 +18,7 @@ using Drive = void (*)(const gq_cpu_drive *, unsigned, unsigned);
  * when the last command has been sent.
  */
 struct Ring : nvme_transport {
-    nvme_transport_ops table = {};
+    nvme_software table = {};
     std::vector<std::pair<unsigned, nvme_cqe>> answers;
     uint32_t last_tail = 0;
     nvme_sqe sq[4] = {};
@@ -56,7 +57,7 @@ struct Ring : nvme_transport {
         gq_run r = {};
 
         table.kick = post;
-        ops = &table;
+        software = &table;
         last_tail = (state.sq_tail + n) % 4;
         r.kick = this;
         r.flags = &flags;

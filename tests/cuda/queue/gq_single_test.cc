@@ -4,6 +4,7 @@
 #include <thread>
 
 extern "C" {
+#include "blockdev/software.h"
 #include "cuda/exec_cpu/gq_cpu.h"
 #include "tests/cuda/queue/gq_single_rig.h"
 }
@@ -18,7 +19,7 @@ constexpr uint64_t kLong = 10000000000u, kShort = 1000000u;
 using Way = void (*)(const gq_cpu_drive *, unsigned, unsigned);
 
 struct Drive : nvme_transport {
-    nvme_transport_ops table = {};
+    nvme_software table = {};
     single_rig rig = {};
     nvme_sqe sq[kDepth] = {};
     nvme_cqe cq[kDepth] = {};
@@ -34,7 +35,7 @@ struct Drive : nvme_transport {
     Drive() : nvme_transport()
     {
         table.kick = [](nvme_transport *t) { static_cast<Drive *>(t)->serve(); };
-        ops = &table;
+        software = &table;
         rig.port = {sq, cq, &sq_doorbell, &cq_doorbell, slots, free_cids, kDepth, 0};
         rig.phase = 1;
         rig.run.kick = this;

@@ -9,24 +9,24 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda/gq_copy_kernel.h"
+#include "sim/gpu/sim_copy_kernel.h"
 
 namespace
 {
 
 constexpr unsigned kBlocks = 2, kPolls = 64, kManyPolls = 10000;
-constexpr gq_gather kCopy = {uint64_t{1} << 20, uint64_t{1} << 21, 4096};
+constexpr sim_gather kCopy = {uint64_t{1} << 20, uint64_t{1} << 21, 4096};
 
 cudaError_t launch_result, stream_result;
 unsigned launches;
-gq_mailboxes *mailboxes;
+sim_mailboxes *mailboxes;
 
 } // namespace
 
 extern "C" {
 cudaError_t __wrap_cudaHostAlloc(void **out, size_t len, unsigned)
 {
-    *out = mailboxes = static_cast<gq_mailboxes *>(calloc(1, len));
+    *out = mailboxes = static_cast<sim_mailboxes *>(calloc(1, len));
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
@@ -73,7 +73,7 @@ cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
     return cudaSuccess;
 }
 
-cudaError_t __wrap_gq_copy_kernel_run(const gq_copy_kernel_launch *, unsigned, cudaStream_t)
+cudaError_t __wrap_sim_copy_kernel_run(const sim_copy_kernel_launch *, unsigned, cudaStream_t)
 {
     launches++;
     return launch_result;
@@ -83,29 +83,29 @@ cudaError_t __wrap_gq_copy_kernel_run(const gq_copy_kernel_launch *, unsigned, c
 namespace
 {
 
-class GqCopyKernel : public testing::Test
+class SimCopyKernel : public testing::Test
 {
   protected:
     void SetUp() override
     {
         launches = 0;
         launch_result = stream_result = cudaSuccess;
-        ASSERT_EQ(gq_copy_kernel_open(kBlocks, &copy_kernel_), 0);
+        ASSERT_EQ(sim_copy_kernel_open(kBlocks, &copy_kernel_), 0);
     }
     void TearDown() override
     {
-        gq_copy_kernel_close(copy_kernel_);
+        sim_copy_kernel_close(copy_kernel_);
     }
     int submit()
     {
-        return gq_copy_kernel_submit(copy_kernel_, &kCopy, 1, &ticket_);
+        return sim_copy_kernel_submit(copy_kernel_, &kCopy, 1, &ticket_);
     }
     // Polls as often as a check of the streams takes. Returns the last result.
     int poll() const
     {
         int rc = 0;
         for (unsigned i = 0; i < kPolls && rc == 0; i++)
-            rc = gq_copy_kernel_poll(copy_kernel_, &ticket_);
+            rc = sim_copy_kernel_poll(copy_kernel_, &ticket_);
         return rc;
     }
     // Counts all batches as copied by the kernel.
@@ -119,11 +119,11 @@ class GqCopyKernel : public testing::Test
         memcpy(mailboxes->ended.of, mailboxes->launched.of, sizeof(mailboxes->ended.of));
     }
 
-    gq_copy_kernel *copy_kernel_ = nullptr;
-    gq_copy_kernel_ticket ticket_ = {};
+    sim_copy_kernel *copy_kernel_ = nullptr;
+    sim_copy_kernel_ticket ticket_ = {};
 };
 
-TEST_F(GqCopyKernel, IsLaunchedForWorkAndAgainWhenItHasLeft)
+TEST_F(SimCopyKernel, IsLaunchedForWorkAndAgainWhenItHasLeft)
 {
     for (unsigned i = 1; i <= 3; i++) {
         ASSERT_EQ(submit(), 0);
@@ -135,7 +135,7 @@ TEST_F(GqCopyKernel, IsLaunchedForWorkAndAgainWhenItHasLeft)
     }
 }
 
-TEST_F(GqCopyKernel, AnEndWithWorkLeftIsSeenByAWait)
+TEST_F(SimCopyKernel, AnEndWithWorkLeftIsSeenByAWait)
 {
     ASSERT_EQ(submit(), 0);
     leave();
@@ -145,7 +145,7 @@ TEST_F(GqCopyKernel, AnEndWithWorkLeftIsSeenByAWait)
     EXPECT_EQ(poll(), 1);
 }
 
-TEST_F(GqCopyKernel, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
+TEST_F(SimCopyKernel, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
 {
     launch_result = cudaErrorLaunchOutOfResources;
     ASSERT_EQ(submit(), 0) << "a wait reports it";
@@ -156,9 +156,9 @@ TEST_F(GqCopyKernel, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
     EXPECT_EQ(launches, 1u) << "what was posted must not be copied any more";
 }
 
-TEST_F(GqCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
+TEST_F(SimCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
 {
-    gq_copy_kernel_ticket first;
+    sim_copy_kernel_ticket first;
 
     ASSERT_EQ(submit(), 0);
     first = ticket_;
@@ -167,11 +167,11 @@ TEST_F(GqCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
     ASSERT_EQ(submit(), 0);
     EXPECT_EQ(poll(), 0) << "some of it may be copied yet";
     mailboxes->done.of[0] = mailboxes->posted.of[0];
-    EXPECT_EQ(gq_copy_kernel_poll(copy_kernel_, &first), 1);
+    EXPECT_EQ(sim_copy_kernel_poll(copy_kernel_, &first), 1);
     EXPECT_EQ(poll(), -EIO);
 }
 
-TEST_F(GqCopyKernel, AFaultIsSeenByAWaitForCopiesOrForRoom)
+TEST_F(SimCopyKernel, AFaultIsSeenByAWaitForCopiesOrForRoom)
 {
     int rc;
 
@@ -183,7 +183,7 @@ TEST_F(GqCopyKernel, AFaultIsSeenByAWaitForCopiesOrForRoom)
     for (unsigned i = 0; i < kManyPolls && rc == -EAGAIN; i++)
         rc = submit();
     EXPECT_EQ(rc, -EIO);
-    EXPECT_EQ(gq_copy_kernel_poll(copy_kernel_, &ticket_), -EIO);
+    EXPECT_EQ(sim_copy_kernel_poll(copy_kernel_, &ticket_), -EIO);
 }
 
 } // namespace

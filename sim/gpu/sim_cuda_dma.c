@@ -2,9 +2,9 @@
  * Copies between pinned host memory and a GPU's memory, by channels. Each
  * channel is a stream, used by one thread. Pieces of 64 KiB and more go to the
  * copy engine, many to a call. Smaller pieces go to the copy kernel
- * (gq_copy_kernel.h), which reads the host memory itself: the copy engine takes
+ * (sim_copy_kernel.h), which reads the host memory itself: the copy engine takes
  * ten times as long for them. Pieces of odd size or alignment go to a kernel
- * that is launched for them. Small pieces with a peer window (gq_peer_window.h)
+ * that is launched for them. Small pieces with a peer window (sim_peer_window.h)
  * are copied by the process that owns the buffer.
  *
  * A submission that the copy kernel does not take completely ends with an
@@ -12,15 +12,15 @@
  * kernel have written through to the GPU's L2 (copies to the host: to host
  * memory) before an event behind them in the stream is recorded.
  */
-#include "cuda/gq_dma_engine.h"
+#include "sim/gpu/sim_cuda_dma.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cuda/exec_cuda/gq_kernels.h"
-#include "cuda/gq_copy_kernel.h"
-#include "cuda/gq_peer_window.h"
+#include "sim/gpu/sim_copy_kernel.h"
+#include "sim/gpu/sim_gather.h"
+#include "sim/gpu/sim_peer_window.h"
 
 #define CHANNELS     16u
 #define RING         32u  /* submissions in flight on a channel */
@@ -38,35 +38,35 @@ struct submission {
     bool by_event;       /* a part was launched and ends with the event */
     bool failed;         /* result, after its end */
     bool by_copy_kernel; /* a part was posted to the copy kernel and ends with the ticket */
-    struct gq_copy_kernel_ticket ticket;
-    struct gq_peer_copy peer_copy;
+    struct sim_copy_kernel_ticket ticket;
+    struct sim_peer_copy peer_copy;
 };
 
 struct channel {
     cudaStream_t stream;
-    struct gq_copy_kernel *copy_kernel;
+    struct sim_copy_kernel *copy_kernel;
     struct submission ring[RING];
-    struct gq_gather *gathers; /* pinned: RING rows of MAX_COPIES, read by the kernel */
-    uint64_t failed;           /* the last ticket that failed */
-    uint64_t submitted, done;  /* tickets of the last submission and of the last one that ended */
+    struct sim_gather *gathers; /* pinned: RING rows of MAX_COPIES, read by the kernel */
+    uint64_t failed;            /* the last ticket that failed */
+    uint64_t submitted, done;   /* tickets of the last submission and of the last one that ended */
     /* List for the copy engine, valid during a submission. */
     void *dsts[MAX_COPIES];
     const void *srcs[MAX_COPIES];
     size_t lens[MAX_COPIES];
 };
 
-struct gq_dma_engine {
-    struct nvme_dma_engine table;
+struct sim_cuda_dma {
+    struct sim_dma_engine table;
     int device;
     unsigned copy_kernel_blocks; /* of the copy kernel of one channel */
-    struct gq_peer_windows *windows;
+    struct sim_peer_windows *windows;
     struct channel channels[CHANNELS];
 };
-static_assert(MAX_COPIES <= GQ_PEER_WINDOW_COPIES, "peer windows take any submission");
-static_assert(BLOCKS_ENOUGH <= GQ_COPY_KERNEL_BLOCKS, "each block has slots");
-static_assert(MAX_COPIES <= BLOCKS_ENOUGH * GQ_COPY_KERNEL_SLOTS * GQ_COPY_KERNEL_BATCH,
+static_assert(MAX_COPIES <= SIM_PEER_WINDOW_COPIES, "peer windows take any submission");
+static_assert(BLOCKS_ENOUGH <= SIM_COPY_KERNEL_BLOCKS, "each block has slots");
+static_assert(MAX_COPIES <= BLOCKS_ENOUGH * SIM_COPY_KERNEL_SLOTS * SIM_COPY_KERNEL_BATCH,
               "room for copies of one length");
-static_assert(BLOCKS_ENOUGH <= GQ_KEEPER_STREAMS, "a block that has work is launched at once");
+static_assert(BLOCKS_ENOUGH <= SIM_KEEPER_STREAMS, "a block that has work is launched at once");
 
 /*
  * Converts to -errno and clears CUDA's error, so that no later call reports it
@@ -84,39 +84,39 @@ static int to_errno(cudaError_t err)
  * The device is a property of the calling thread, and the threads are those of
  * the controller. Calls of CUDA need it; polls of a mailbox do not.
  */
-static int bind_device(const struct gq_dma_engine *m)
+static int bind_device(const struct sim_cuda_dma *m)
 {
     return to_errno(cudaSetDevice(m->device));
 }
 
-static struct gq_gather *row_of(struct channel *ch, const struct submission *sub)
+static struct sim_gather *row_of(struct channel *ch, const struct submission *sub)
 {
     return ch->gathers + (size_t)(sub - ch->ring) * MAX_COPIES;
 }
 
-static int launch(const struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
-                  const struct gq_gather *small, unsigned n_large, unsigned n_small,
+static int launch(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
+                  const struct sim_gather *small, unsigned n_large, unsigned n_small,
                   bool to_device);
 
 /*
  * Polls the peer windows; copies that another process has not made are launched
  * here. 1, 0 or -EIO.
  */
-static int end_peer(struct gq_dma_engine *m, struct channel *ch, struct submission *sub)
+static int end_peer(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
 {
     unsigned channel = (unsigned)(ch - m->channels), lost;
     int rc;
 
-    gq_peer_windows_lock(m->windows, channel);
-    rc = gq_peer_windows_poll(m->windows, channel, &sub->peer_copy, &lost);
-    gq_peer_windows_unlock(m->windows, channel);
+    sim_peer_windows_lock(m->windows, channel);
+    rc = sim_peer_windows_poll(m->windows, channel, &sub->peer_copy, &lost);
+    sim_peer_windows_unlock(m->windows, channel);
     if (rc >= 0)
         return rc;
     return launch(m, ch, sub, row_of(ch, sub) + sub->peer_copy.parts[lost].first, 0,
                   sub->peer_copy.parts[lost].n, true);
 }
 
-static int end_event(const struct gq_dma_engine *m, struct submission *sub)
+static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
 {
     cudaError_t err;
 
@@ -135,12 +135,12 @@ static int end_event(const struct gq_dma_engine *m, struct submission *sub)
 }
 
 /* 1: ended, 0: in flight, -EIO. */
-static int ended(struct gq_dma_engine *m, struct channel *ch, struct submission *sub)
+static int ended(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
 {
     int rc = sub->by_event ? end_event(m, sub) : 1;
 
     if (rc > 0 && sub->by_copy_kernel)
-        rc = gq_copy_kernel_poll(ch->copy_kernel, &sub->ticket);
+        rc = sim_copy_kernel_poll(ch->copy_kernel, &sub->ticket);
     if (rc > 0 && sub->peer_copy.n_parts)
         rc = end_peer(m, ch, sub);
     return rc;
@@ -150,7 +150,7 @@ static int ended(struct gq_dma_engine *m, struct channel *ch, struct submission 
  * Advances `done` up to the ticket: submissions end in order, each with its own
  * result.
  */
-static void advance(struct gq_dma_engine *m, struct channel *ch, uint64_t ticket)
+static void advance(struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
 {
     int rc = 1;
 
@@ -165,26 +165,26 @@ static void advance(struct gq_dma_engine *m, struct channel *ch, uint64_t ticket
     }
 }
 
-static struct gq_gather direction(const struct nvme_copy *c, bool to_device)
+static struct sim_gather direction(const struct sim_copy *c, bool to_device)
 {
     uint64_t host = (uint64_t)(uintptr_t)c->host;
 
-    return to_device ? (struct gq_gather){c->device, host, c->len}
-                     : (struct gq_gather){host, c->device, c->len};
+    return to_device ? (struct sim_gather){c->device, host, c->len}
+                     : (struct sim_gather){host, c->device, c->len};
 }
 
 /* The pieces of a submission, sorted; large ones are in the channel's lists. */
 struct sorted {
-    struct gq_gather *small;
+    struct sim_gather *small;
     unsigned n_large, n_small;
     bool plain; /* true if the copy kernel takes all pieces */
 };
 
-static inline void put_piece(struct channel *ch, struct sorted *s, const struct gq_gather *g)
+static inline void put_piece(struct channel *ch, struct sorted *s, const struct sim_gather *g)
 {
     if (g->len < KERNEL_BELOW) {
         s->small[s->n_small++] = *g;
-        s->plain = s->plain && gq_copy_kernel_takes(g);
+        s->plain = s->plain && sim_copy_kernel_takes(g);
         return;
     }
     ch->dsts[s->n_large] = (void *)(uintptr_t)g->dst;
@@ -194,17 +194,17 @@ static inline void put_piece(struct channel *ch, struct sorted *s, const struct 
 }
 
 /* Adjacent pieces of one region are joined. */
-static struct sorted sort_pieces(struct channel *ch, struct gq_gather *small, bool to_device,
-                                 const struct nvme_copy *copies, unsigned n)
+static struct sorted sort_pieces(struct channel *ch, struct sim_gather *small, bool to_device,
+                                 const struct sim_copy *copies, unsigned n)
 {
     struct sorted s = {.small = small, .plain = true};
-    struct gq_gather g;
+    struct sim_gather g;
 
     if (!n)
         return s;
     g = direction(&copies[0], to_device);
     for (unsigned i = 1; i < n; i++) {
-        struct gq_gather next = direction(&copies[i], to_device);
+        struct sim_gather next = direction(&copies[i], to_device);
 
         if (next.dst == g.dst + g.len && next.src == g.src + g.len &&
             copies[i].region == copies[i - 1].region) {
@@ -234,8 +234,9 @@ static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
 }
 
 /* Launches copies of these pieces and records the event behind them. */
-static int launch(const struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
-                  const struct gq_gather *small, unsigned n_large, unsigned n_small, bool to_device)
+static int launch(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
+                  const struct sim_gather *small, unsigned n_large, unsigned n_small,
+                  bool to_device)
 {
     cudaError_t err = cudaSuccess;
 
@@ -244,14 +245,14 @@ static int launch(const struct gq_dma_engine *m, struct channel *ch, struct subm
     if (n_large)
         err = copy_large(ch, n_large, to_device);
     if (err == cudaSuccess && n_small)
-        err = gq_kernel_gather(small, n_small, ch->stream);
+        err = sim_gather_run(small, n_small, ch->stream);
     if (err == cudaSuccess)
         err = cudaEventRecord(sub->event, ch->stream);
     sub->by_event = err == cudaSuccess;
     return err == cudaSuccess ? 0 : -EIO;
 }
 
-static int submit_here(const struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
+static int submit_here(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
                        const struct sorted *s, bool to_device)
 {
     int err = -ENOSPC;
@@ -260,7 +261,7 @@ static int submit_here(const struct gq_dma_engine *m, struct channel *ch, struct
     if (s->n_large + s->n_small == 0)
         return 0;
     if (s->plain)
-        err = gq_copy_kernel_submit(ch->copy_kernel, s->small, s->n_small, &sub->ticket);
+        err = sim_copy_kernel_submit(ch->copy_kernel, s->small, s->n_small, &sub->ticket);
     sub->by_copy_kernel = err != -ENOSPC;
     if (err == -ENOSPC) /* not encodable, or more than all slots hold */
         err = launch(m, ch, sub, s->small, s->n_large, s->n_small, to_device);
@@ -271,28 +272,28 @@ static int submit_here(const struct gq_dma_engine *m, struct channel *ch, struct
  * Posts pieces with a peer window to their process and submits the rest here;
  * all of them or, with an error, none.
  */
-static int submit_peer(struct gq_dma_engine *m, struct channel *ch, struct submission *sub,
+static int submit_peer(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
                        struct sorted *s)
 {
     unsigned channel = (unsigned)(ch - m->channels);
     int err;
 
-    gq_peer_windows_lock(m->windows, channel);
-    err = gq_peer_windows_plan(m->windows, channel, s->small, s->n_small, &sub->peer_copy);
+    sim_peer_windows_lock(m->windows, channel);
+    err = sim_peer_windows_plan(m->windows, channel, s->small, s->n_small, &sub->peer_copy);
     if (!err) {
         s->n_small = sub->peer_copy.n_local;
         err = submit_here(m, ch, sub, s, true);
     }
     if (!err)
-        gq_peer_windows_post(m->windows, channel, &sub->peer_copy);
-    gq_peer_windows_unlock(m->windows, channel);
+        sim_peer_windows_post(m->windows, channel, &sub->peer_copy);
+    sim_peer_windows_unlock(m->windows, channel);
     return err;
 }
 
 static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
-                             const struct nvme_copy *copies, unsigned n, uint64_t *ticket)
+                             const struct sim_copy *copies, unsigned n, uint64_t *ticket)
 {
-    struct gq_dma_engine *m = ctx;
+    struct sim_cuda_dma *m = ctx;
     struct channel *ch = &m->channels[channel];
     struct submission *sub = &ch->ring[(ch->submitted + 1) % RING];
     struct sorted sorted;
@@ -305,7 +306,7 @@ static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
     }
     sorted = sort_pieces(ch, row_of(ch, sub), to_device, copies, n);
     sub->peer_copy.n_parts = 0;
-    if (to_device && sorted.n_small && gq_peer_windows_exist(m->windows))
+    if (to_device && sorted.n_small && sim_peer_windows_exist(m->windows))
         err = submit_peer(m, ch, sub, &sorted);
     else
         err = submit_here(m, ch, sub, &sorted, to_device);
@@ -317,7 +318,7 @@ static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
 
 static int dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket)
 {
-    struct gq_dma_engine *m = ctx;
+    struct sim_cuda_dma *m = ctx;
     struct channel *ch = &m->channels[channel];
 
     advance(m, ch, ticket);
@@ -351,7 +352,7 @@ static void dma_engine_unpin(void *ctx, void *addr)
         cudaGetLastError();
 }
 
-static const struct nvme_dma_engine_ops dma_engine_ops = {
+static const struct sim_dma_engine_ops dma_engine_ops = {
     .max_copies = MAX_COPIES,
     .submit = dma_engine_submit,
     .poll = dma_engine_poll,
@@ -362,7 +363,7 @@ static const struct nvme_dma_engine_ops dma_engine_ops = {
 /* Also closes a partly opened channel. */
 static void close_channel(struct channel *ch)
 {
-    gq_copy_kernel_close(ch->copy_kernel);
+    sim_copy_kernel_close(ch->copy_kernel);
     for (unsigned i = 0; i < RING; i++) {
         if (ch->ring[i].event)
             cudaEventDestroy(ch->ring[i].event);
@@ -382,7 +383,7 @@ static int open_channel(struct channel *ch, unsigned copy_kernel_blocks)
                             cudaHostAllocPortable | cudaHostAllocMapped);
     for (unsigned i = 0; i < RING && err == cudaSuccess; i++)
         err = cudaEventCreateWithFlags(&ch->ring[i].event, cudaEventDisableTiming);
-    return err == cudaSuccess ? gq_copy_kernel_open(copy_kernel_blocks, &ch->copy_kernel)
+    return err == cudaSuccess ? sim_copy_kernel_open(copy_kernel_blocks, &ch->copy_kernel)
                               : to_errno(err);
 }
 
@@ -404,45 +405,49 @@ static int copy_kernel_blocks(int device, unsigned *blocks)
     return err;
 }
 
-void gq_dma_engine_close(struct gq_dma_engine *m)
+void sim_cuda_dma_close(struct sim_cuda_dma *m)
 {
     bind_device(m);
     for (unsigned i = 0; i < CHANNELS; i++)
         close_channel(&m->channels[i]);
-    gq_peer_windows_close(m->windows);
+    sim_peer_windows_close(m->windows);
     free(m);
 }
 
-int gq_dma_engine_open(int cuda_device, struct gq_dma_engine **out)
+int sim_cuda_dma_open(int cuda_device, struct sim_cuda_dma **out)
 {
-    struct gq_dma_engine *m = calloc(1, sizeof(*m));
+    struct sim_cuda_dma *m = calloc(1, sizeof(*m));
     int err;
 
     if (!m)
         return -ENOMEM;
     m->device = cuda_device;
-    m->table = (struct nvme_dma_engine){.ops = &dma_engine_ops, .ctx = m, .channels = CHANNELS};
+    m->table = (struct sim_dma_engine){.ops = &dma_engine_ops, .ctx = m, .channels = CHANNELS};
     err = bind_device(m);
+    if (!err)
+        err = to_errno(sim_copy_kernel_load());
+    if (!err)
+        err = to_errno(sim_gather_load());
     if (!err)
         err = copy_kernel_blocks(cuda_device, &m->copy_kernel_blocks);
     if (!err)
-        err = gq_peer_windows_open(CHANNELS, &m->windows);
+        err = sim_peer_windows_open(CHANNELS, &m->windows);
     for (unsigned i = 0; i < CHANNELS && !err; i++)
         err = open_channel(&m->channels[i], m->copy_kernel_blocks);
     if (err) {
-        gq_dma_engine_close(m);
+        sim_cuda_dma_close(m);
         return err;
     }
     *out = m;
     return 0;
 }
 
-const struct nvme_dma_engine *gq_dma_engine_table(const struct gq_dma_engine *m)
+const struct sim_dma_engine *sim_cuda_dma_table(const struct sim_cuda_dma *m)
 {
     return &m->table;
 }
 
-struct gq_peer_windows *gq_dma_engine_peer_windows(struct gq_dma_engine *m, unsigned *blocks)
+struct sim_peer_windows *sim_cuda_dma_peer_windows(struct sim_cuda_dma *m, unsigned *blocks)
 {
     *blocks = m->copy_kernel_blocks;
     return m->windows;

@@ -1,4 +1,4 @@
-#include "cuda/gq_peer_window.h"
+#include "sim/gpu/sim_peer_window.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,55 +11,55 @@
 #include "support/clock.h"
 
 #define NO_PEER     UINT8_MAX
-#define MOST_PIECES (2 * GQ_PEER_WINDOW_COPIES) /* of a submission, cut to powers of two */
+#define MOST_PIECES (2 * SIM_PEER_WINDOW_COPIES) /* of a submission, cut to powers of two */
 
 enum state { FREE, LIVE, DROPPED };
 
-struct gq_peer {
-    struct gq_peer_windows *windows;
+struct sim_peer {
+    struct sim_peer_windows *windows;
     uint32_t state;      /* atomic; LIVE becomes DROPPED under the lock of one channel */
     uint32_t generation; /* number of peers that have used this entry */
-    struct gq_peer_options opts;
-    struct gq_mailbox_head *head;
+    struct sim_peer_options opts;
+    struct sim_mailbox_head *head;
     int fd;
-    struct gq_poster *posters; /* one for each channel, used under its lock */
+    struct sim_poster *posters; /* one for each channel, used under its lock */
 };
 
 struct channel {
     pthread_mutex_t lock;
     unsigned hint; /* index of the peer window used last */
-    uint8_t owner[GQ_PEER_WINDOW_COPIES];
-    struct gq_gather moved[GQ_PEER_WINDOW_COPIES];  /* in addresses of the peer */
-    struct gq_gather sorted[GQ_PEER_WINDOW_COPIES]; /* copies in the order of their owners */
+    uint8_t owner[SIM_PEER_WINDOW_COPIES];
+    struct sim_gather moved[SIM_PEER_WINDOW_COPIES];  /* in addresses of the peer */
+    struct sim_gather sorted[SIM_PEER_WINDOW_COPIES]; /* copies in the order of their owners */
     /* Pieces to post, grouped by peer. */
-    struct gq_gather pieces[MOST_PIECES];
+    struct sim_gather pieces[MOST_PIECES];
     unsigned n_pieces;
-    unsigned part_pieces[GQ_PEERS]; /* of each part */
-    uint64_t full_since[GQ_PEERS];  /* time from which a peer has had no room, ns; 0: it has room */
-} GQ_APART;
+    unsigned part_pieces[SIM_PEERS]; /* of each part */
+    uint64_t full_since[SIM_PEERS]; /* time from which a peer has had no room, ns; 0: it has room */
+} SIM_OWN_LINES;
 
 struct peer_window {
-    struct gq_peer_window window;
+    struct sim_peer_window window;
     uint8_t peer;
 };
 
 /* Peers and windows change under the locks of all channels, taken in order. */
-struct gq_peer_windows {
+struct sim_peer_windows {
     unsigned n_channels;
     struct channel *channels;
-    struct gq_peer peers[GQ_PEERS];
-    struct peer_window windows[GQ_PEER_WINDOWS];
+    struct sim_peer peers[SIM_PEERS];
+    struct peer_window windows[SIM_PEER_WINDOWS];
     unsigned n_windows; /* atomic */
 };
 
-static uint32_t state_of(const struct gq_peer *m)
+static uint32_t state_of(const struct sim_peer *m)
 {
     return __atomic_load_n(&m->state, __ATOMIC_ACQUIRE);
 }
 
-int gq_peer_windows_open(unsigned channels, struct gq_peer_windows **out)
+int sim_peer_windows_open(unsigned channels, struct sim_peer_windows **out)
 {
-    struct gq_peer_windows *r = calloc(1, sizeof(*r));
+    struct sim_peer_windows *r = calloc(1, sizeof(*r));
 
     if (!r)
         return -ENOMEM;
@@ -76,11 +76,11 @@ int gq_peer_windows_open(unsigned channels, struct gq_peer_windows **out)
     return 0;
 }
 
-void gq_peer_windows_close(struct gq_peer_windows *r)
+void sim_peer_windows_close(struct sim_peer_windows *r)
 {
     if (!r)
         return;
-    for (unsigned i = 0; i < GQ_PEERS; i++)
+    for (unsigned i = 0; i < SIM_PEERS; i++)
         assert(r->peers[i].state == FREE);
     for (unsigned i = 0; i < r->n_channels; i++)
         pthread_mutex_destroy(&r->channels[i].lock);
@@ -88,30 +88,30 @@ void gq_peer_windows_close(struct gq_peer_windows *r)
     free(r);
 }
 
-void gq_peer_windows_lock(struct gq_peer_windows *r, unsigned channel)
+void sim_peer_windows_lock(struct sim_peer_windows *r, unsigned channel)
 {
     pthread_mutex_lock(&r->channels[channel].lock);
 }
 
-void gq_peer_windows_unlock(struct gq_peer_windows *r, unsigned channel)
+void sim_peer_windows_unlock(struct sim_peer_windows *r, unsigned channel)
 {
     pthread_mutex_unlock(&r->channels[channel].lock);
 }
 
-static void lock_all(struct gq_peer_windows *r)
+static void lock_all(struct sim_peer_windows *r)
 {
     for (unsigned i = 0; i < r->n_channels; i++)
-        gq_peer_windows_lock(r, i);
+        sim_peer_windows_lock(r, i);
 }
 
-static void unlock_all(struct gq_peer_windows *r)
+static void unlock_all(struct sim_peer_windows *r)
 {
     for (unsigned i = 0; i < r->n_channels; i++)
-        gq_peer_windows_unlock(r, i);
+        sim_peer_windows_unlock(r, i);
 }
 
 /* A sealed memfd: a truncation by the peer would raise SIGBUS here. */
-static int make_memory(struct gq_peer *m, size_t len)
+static int make_memory(struct sim_peer *m, size_t len)
 {
     void *at;
     int err;
@@ -137,34 +137,35 @@ close_fd:
     return err;
 }
 
-static int fill_in(struct gq_peer *m, const struct gq_peer_options *o)
+static int fill_in(struct sim_peer *m, const struct sim_peer_options *o)
 {
-    struct gq_peer_windows *r = m->windows;
+    struct sim_peer_windows *r = m->windows;
     int err;
 
     m->opts = *o;
-    m->posters = aligned_alloc(_Alignof(struct gq_poster), r->n_channels * sizeof(*m->posters));
+    m->posters = aligned_alloc(_Alignof(struct sim_poster), r->n_channels * sizeof(*m->posters));
     if (!m->posters)
         return -ENOMEM;
-    err = make_memory(m, gq_peer_len(m));
+    err = make_memory(m, sim_peer_len(m));
     if (err) {
         free(m->posters);
         return err;
     }
     for (unsigned i = 0; i < r->n_channels; i++) {
         r->channels[i].full_since[m - r->peers] = 0;
-        m->posters[i] = (struct gq_poster){.m = gq_mailbox_set(m->head, i), .blocks = o->blocks};
+        m->posters[i] = (struct sim_poster){.m = sim_mailbox_set(m->head, i), .blocks = o->blocks};
     }
     return 0;
 }
 
-int gq_peer_open(struct gq_peer_windows *r, const struct gq_peer_options *o, struct gq_peer **out)
+int sim_peer_open(struct sim_peer_windows *r, const struct sim_peer_options *o,
+                  struct sim_peer **out)
 {
-    struct gq_peer *m = NULL;
+    struct sim_peer *m = NULL;
     int err = -EMFILE;
 
     lock_all(r);
-    for (unsigned i = 0; i < GQ_PEERS && !m; i++)
+    for (unsigned i = 0; i < SIM_PEERS && !m; i++)
         m = r->peers[i].state == FREE ? &r->peers[i] : NULL;
     if (m) {
         m->windows = r;
@@ -179,13 +180,13 @@ int gq_peer_open(struct gq_peer_windows *r, const struct gq_peer_options *o, str
     return err;
 }
 
-static unsigned index_of(const struct gq_peer *m)
+static unsigned index_of(const struct sim_peer *m)
 {
     return (unsigned)(m - m->windows->peers);
 }
 
 /* Under all locks. */
-static void remove_window(struct gq_peer_windows *r, unsigned i)
+static void remove_window(struct sim_peer_windows *r, unsigned i)
 {
     unsigned last = r->n_windows - 1;
 
@@ -193,9 +194,9 @@ static void remove_window(struct gq_peer_windows *r, unsigned i)
     __atomic_store_n(&r->n_windows, last, __ATOMIC_RELAXED);
 }
 
-void gq_peer_close(struct gq_peer *m)
+void sim_peer_close(struct sim_peer *m)
 {
-    struct gq_peer_windows *r = m->windows;
+    struct sim_peer_windows *r = m->windows;
 
     lock_all(r);
     for (unsigned i = r->n_windows; i-- > 0;) {
@@ -203,30 +204,30 @@ void gq_peer_close(struct gq_peer *m)
             remove_window(r, i);
     }
     for (unsigned i = 0; i < r->n_channels; i++)
-        gq_poster_take_back(&m->posters[i]);
-    munmap(m->head, gq_peer_len(m));
+        sim_poster_take_back(&m->posters[i]);
+    munmap(m->head, sim_peer_len(m));
     close(m->fd);
     free(m->posters);
     m->state = FREE;
     unlock_all(r);
 }
 
-int gq_peer_fd(const struct gq_peer *m)
+int sim_peer_fd(const struct sim_peer *m)
 {
     return m->fd;
 }
 
-size_t gq_peer_len(const struct gq_peer *m)
+size_t sim_peer_len(const struct sim_peer *m)
 {
-    return GQ_MAILBOX_BYTES(m->windows->n_channels);
+    return SIM_MAILBOX_BYTES(m->windows->n_channels);
 }
 
-unsigned gq_peer_sets(const struct gq_peer *m)
+unsigned sim_peer_sets(const struct sim_peer *m)
 {
     return m->windows->n_channels;
 }
 
-unsigned gq_peer_blocks(const struct gq_peer *m)
+unsigned sim_peer_blocks(const struct sim_peer *m)
 {
     return m->opts.blocks;
 }
@@ -234,13 +235,13 @@ unsigned gq_peer_blocks(const struct gq_peer *m)
 /* Addresses must fit below the tag bits of a slot. */
 static bool can_be(uint64_t at, uint64_t len)
 {
-    return at <= GQ_COPY_KERNEL_VALUE && len <= GQ_COPY_KERNEL_VALUE - at;
+    return at <= SIM_COPY_KERNEL_VALUE && len <= SIM_COPY_KERNEL_VALUE - at;
 }
 
 /* Index of the peer's window of this buffer, or a new one. Under all locks. */
-static unsigned place_of(const struct gq_peer *m, const struct gq_peer_window *window)
+static unsigned place_of(const struct sim_peer *m, const struct sim_peer_window *window)
 {
-    const struct gq_peer_windows *r = m->windows;
+    const struct sim_peer_windows *r = m->windows;
     unsigned i = 0;
 
     while (i < r->n_windows &&
@@ -249,9 +250,9 @@ static unsigned place_of(const struct gq_peer *m, const struct gq_peer_window *w
     return i;
 }
 
-int gq_peer_window_add(struct gq_peer *m, const struct gq_peer_window *window)
+int sim_peer_window_add(struct sim_peer *m, const struct sim_peer_window *window)
 {
-    struct gq_peer_windows *r = m->windows;
+    struct sim_peer_windows *r = m->windows;
     int err = -ENOSPC;
     unsigned at;
 
@@ -259,7 +260,7 @@ int gq_peer_window_add(struct gq_peer *m, const struct gq_peer_window *window)
         return -EINVAL;
     lock_all(r);
     at = place_of(m, window);
-    if (at < GQ_PEER_WINDOWS) {
+    if (at < SIM_PEER_WINDOWS) {
         r->windows[at] = (struct peer_window){.window = *window, .peer = (uint8_t)index_of(m)};
         if (at == r->n_windows)
             __atomic_store_n(&r->n_windows, at + 1, __ATOMIC_RELAXED);
@@ -269,9 +270,9 @@ int gq_peer_window_add(struct gq_peer *m, const struct gq_peer_window *window)
     return err;
 }
 
-void gq_peer_window_remove(struct gq_peer_windows *r, const void *owner)
+void sim_peer_window_remove(struct sim_peer_windows *r, const void *owner)
 {
-    if (!gq_peer_windows_exist(r))
+    if (!sim_peer_windows_exist(r))
         return;
     lock_all(r);
     for (unsigned i = r->n_windows; i-- > 0;) {
@@ -285,7 +286,7 @@ void gq_peer_window_remove(struct gq_peer_windows *r, const void *owner)
 }
 
 /* Relaxed: copies into a new window come after its owner was notified. */
-bool gq_peer_windows_exist(const struct gq_peer_windows *r)
+bool sim_peer_windows_exist(const struct sim_peer_windows *r)
 {
     return __atomic_load_n(&r->n_windows, __ATOMIC_RELAXED) != 0;
 }
@@ -296,32 +297,32 @@ static bool lies_in(uint64_t at, uint64_t len, uint64_t start, uint64_t all)
 }
 
 /* True if the copy can be cut into powers of two that slots encode. */
-static bool can_split(const struct gq_gather *g)
+static bool can_split(const struct sim_gather *g)
 {
     return g->len && g->len % 512 == 0 && ((g->dst | g->src) & 15) == 0;
 }
 
 /* True if the copy lies in window and media. Precondition: live peer. */
-static inline bool leads(const struct gq_peer *m, const struct peer_window *w,
-                         const struct gq_gather *g)
+static inline bool leads(const struct sim_peer *m, const struct peer_window *w,
+                         const struct sim_gather *g)
 {
     return lies_in(g->dst, g->len, w->window.device, w->window.len) &&
            lies_in(g->src, g->len, (uint64_t)(uintptr_t)m->opts.media, m->opts.media_len);
 }
 
-static bool takes(const struct gq_peer_windows *r, const struct peer_window *w,
-                  const struct gq_gather *g)
+static bool takes(const struct sim_peer_windows *r, const struct peer_window *w,
+                  const struct sim_gather *g)
 {
-    const struct gq_peer *m = &r->peers[w->peer];
+    const struct sim_peer *m = &r->peers[w->peer];
 
     return leads(m, w, g) && state_of(m) == LIVE;
 }
 
 /* The copy in addresses of the peer. */
-static inline struct gq_gather move(const struct gq_peer *m, const struct peer_window *w,
-                                    const struct gq_gather *g)
+static inline struct sim_gather move(const struct sim_peer *m, const struct peer_window *w,
+                                     const struct sim_gather *g)
 {
-    return (struct gq_gather){
+    return (struct sim_gather){
         .dst = w->window.there + (g->dst - w->window.device),
         .src = w->window.media_there + (g->src - (uint64_t)(uintptr_t)m->opts.media),
         .len = g->len,
@@ -329,8 +330,8 @@ static inline struct gq_gather move(const struct gq_peer *m, const struct peer_w
 }
 
 /* The peer that makes the copy, and the copy in its addresses; NO_PEER. */
-static uint8_t find_owner(const struct gq_peer_windows *r, struct channel *ch,
-                          const struct gq_gather *g, struct gq_gather *moved)
+static uint8_t find_owner(const struct sim_peer_windows *r, struct channel *ch,
+                          const struct sim_gather *g, struct sim_gather *moved)
 {
     for (unsigned i = 0; i < r->n_windows; i++) {
         unsigned at = (ch->hint + i) % r->n_windows;
@@ -346,7 +347,7 @@ static uint8_t find_owner(const struct gq_peer_windows *r, struct channel *ch,
 }
 
 /* Cuts a copy into powers of two, at most 64 KiB. False: too many pieces. */
-static bool add_pieces(struct channel *ch, struct gq_gather g)
+static bool add_pieces(struct channel *ch, struct sim_gather g)
 {
     while (g.len) {
         uint64_t part = 1ull << (63 - __builtin_clzll(g.len));
@@ -354,7 +355,7 @@ static bool add_pieces(struct channel *ch, struct gq_gather g)
         part = part < 64u << 10 ? part : 64u << 10;
         if (ch->n_pieces == MOST_PIECES)
             return false;
-        ch->pieces[ch->n_pieces++] = (struct gq_gather){g.dst, g.src, part};
+        ch->pieces[ch->n_pieces++] = (struct sim_gather){g.dst, g.src, part};
         g.dst += part;
         g.src += part;
         g.len -= part;
@@ -362,7 +363,7 @@ static bool add_pieces(struct channel *ch, struct gq_gather g)
     return true;
 }
 
-static void drop(struct gq_peer *m)
+static void drop(struct sim_peer *m)
 {
     uint32_t live = LIVE;
 
@@ -372,32 +373,32 @@ static void drop(struct gq_peer *m)
         m->opts.dropped(m->opts.ctx);
 }
 
-/* True if a wait that began at *since (0: now) exceeds GQ_PEER_PATIENCE_MS. */
+/* True if a wait that began at *since (0: now) exceeds SIM_PEER_PATIENCE_MS. */
 static bool is_overdue(uint64_t *since)
 {
     uint64_t now = now_ns();
 
     if (!*since)
         *since = now;
-    return now - *since >= GQ_PEER_PATIENCE_MS * 1000000ull;
+    return now - *since >= SIM_PEER_PATIENCE_MS * 1000000ull;
 }
 
 /*
- * Room for n pieces, as gq_poster_room(). The time without room is bounded, as
+ * Room for n pieces, as sim_poster_room(). The time without room is bounded, as
  * counts of a peer are not trusted.
  */
-static int find_room(struct gq_peer_windows *r, unsigned channel, uint8_t peer,
-                     const struct gq_gather *pieces, unsigned n)
+static int find_room(struct sim_peer_windows *r, unsigned channel, uint8_t peer,
+                     const struct sim_gather *pieces, unsigned n)
 {
-    struct gq_peer *m = &r->peers[peer];
+    struct sim_peer *m = &r->peers[peer];
     uint64_t *since = &r->channels[channel].full_since[peer];
-    int err = gq_poster_room(&m->posters[channel], pieces, n);
+    int err = sim_poster_room(&m->posters[channel], pieces, n);
 
     if (err != -EAGAIN) {
         *since = 0;
         return err;
     }
-    gq_mailbox_ring(m->head, &m->posters[channel]);
+    sim_mailbox_ring(m->head, &m->posters[channel]);
     if (!is_overdue(since))
         return -EAGAIN;
     drop(m);
@@ -405,7 +406,7 @@ static int find_room(struct gq_peer_windows *r, unsigned channel, uint8_t peer,
 }
 
 /* Plans the pieces of one peer: 0, -EAGAIN, or -ENOSPC without any piece. */
-static int plan_peer(struct gq_peer_windows *r, unsigned channel, unsigned n, uint8_t peer)
+static int plan_peer(struct sim_peer_windows *r, unsigned channel, unsigned n, uint8_t peer)
 {
     struct channel *ch = &r->channels[channel];
     unsigned before = ch->n_pieces;
@@ -424,7 +425,7 @@ static int plan_peer(struct gq_peer_windows *r, unsigned channel, unsigned n, ui
 }
 
 /* Appends the copies of one owner, in order, to those sorted before. */
-static void sort_owner(struct channel *ch, const struct gq_gather *copies, unsigned n,
+static void sort_owner(struct channel *ch, const struct sim_gather *copies, unsigned n,
                        uint8_t owner, unsigned *at)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -441,8 +442,8 @@ static void disown(struct channel *ch, unsigned n, uint8_t peer)
     }
 }
 
-static unsigned find_owners(struct gq_peer_windows *r, struct channel *ch,
-                            const struct gq_gather *copies, unsigned n)
+static unsigned find_owners(struct sim_peer_windows *r, struct channel *ch,
+                            const struct sim_gather *copies, unsigned n)
 {
     unsigned wanted = 0;
 
@@ -458,17 +459,17 @@ static unsigned find_owners(struct gq_peer_windows *r, struct channel *ch,
  * Fast path: all copies go to the peer window used last, and each one is one
  * piece. One pass, without sorting. False: not applicable.
  */
-static bool move_whole(const struct gq_peer_windows *r, struct channel *ch,
-                       const struct gq_gather *copies, unsigned n)
+static bool move_whole(const struct sim_peer_windows *r, struct channel *ch,
+                       const struct sim_gather *copies, unsigned n)
 {
     const struct peer_window *w = &r->windows[ch->hint];
-    const struct gq_peer *m = &r->peers[w->peer];
+    const struct sim_peer *m = &r->peers[w->peer];
 
     if (ch->hint >= r->n_windows || state_of(m) != LIVE)
         return false;
     for (unsigned i = 0; i < n; i++) {
         ch->pieces[i] = move(m, w, &copies[i]);
-        if (!leads(m, w, &copies[i]) || !gq_copy_kernel_takes(&ch->pieces[i]))
+        if (!leads(m, w, &copies[i]) || !sim_copy_kernel_takes(&ch->pieces[i]))
             return false;
     }
     ch->n_pieces = n;
@@ -476,8 +477,8 @@ static bool move_whole(const struct gq_peer_windows *r, struct channel *ch,
 }
 
 /* Plans with the fast path; -ENOSPC: not applicable. */
-static int plan_whole(struct gq_peer_windows *r, unsigned channel, const struct gq_gather *copies,
-                      unsigned n, struct gq_peer_copy *out)
+static int plan_whole(struct sim_peer_windows *r, unsigned channel, const struct sim_gather *copies,
+                      unsigned n, struct sim_peer_copy *out)
 {
     struct channel *ch = &r->channels[channel];
     uint8_t peer = r->windows[ch->hint].peer;
@@ -489,15 +490,15 @@ static int plan_whole(struct gq_peer_windows *r, unsigned channel, const struct 
         return err;
     out->n_local = 0;
     out->n_parts = 1;
-    out->parts[0] = (struct gq_peer_window_part){
+    out->parts[0] = (struct sim_peer_window_part){
         .peer = peer, .n = (uint16_t)n, .generation = r->peers[peer].generation};
     ch->part_pieces[0] = n;
     return 0;
 }
 
-/* Plans any submission, as gq_peer_windows_plan(). */
-static int plan_parts(struct gq_peer_windows *r, unsigned channel, struct gq_gather *copies,
-                      unsigned n, struct gq_peer_copy *out)
+/* Plans any submission, as sim_peer_windows_plan(). */
+static int plan_parts(struct sim_peer_windows *r, unsigned channel, struct sim_gather *copies,
+                      unsigned n, struct sim_peer_copy *out)
 {
     struct channel *ch = &r->channels[channel];
     unsigned wanted = find_owners(r, ch, copies, n), at = 0;
@@ -505,7 +506,7 @@ static int plan_parts(struct gq_peer_windows *r, unsigned channel, struct gq_gat
     out->n_parts = 0;
     out->n_local = n;
     ch->n_pieces = 0;
-    for (uint8_t i = 0; wanted && i < GQ_PEERS; i++) {
+    for (uint8_t i = 0; wanted && i < SIM_PEERS; i++) {
         unsigned before = ch->n_pieces;
         int err = wanted & 1u << i ? plan_peer(r, channel, n, i) : -ENOENT;
 
@@ -517,7 +518,7 @@ static int plan_parts(struct gq_peer_windows *r, unsigned channel, struct gq_gat
             continue;
         ch->part_pieces[out->n_parts] = ch->n_pieces - before;
         out->parts[out->n_parts++] =
-            (struct gq_peer_window_part){.peer = i, .generation = r->peers[i].generation};
+            (struct sim_peer_window_part){.peer = i, .generation = r->peers[i].generation};
     }
     if (!out->n_parts)
         return 0;
@@ -532,57 +533,57 @@ static int plan_parts(struct gq_peer_windows *r, unsigned channel, struct gq_gat
     return 0;
 }
 
-int gq_peer_windows_plan(struct gq_peer_windows *r, unsigned channel, struct gq_gather *copies,
-                         unsigned n, struct gq_peer_copy *out)
+int sim_peer_windows_plan(struct sim_peer_windows *r, unsigned channel, struct sim_gather *copies,
+                          unsigned n, struct sim_peer_copy *out)
 {
-    assert(n <= GQ_PEER_WINDOW_COPIES);
+    assert(n <= SIM_PEER_WINDOW_COPIES);
     int err = plan_whole(r, channel, copies, n, out);
 
     return err == -ENOSPC ? plan_parts(r, channel, copies, n, out) : err;
 }
 
-void gq_peer_windows_post(struct gq_peer_windows *r, unsigned channel,
-                          struct gq_peer_copy *peer_copy)
+void sim_peer_windows_post(struct sim_peer_windows *r, unsigned channel,
+                           struct sim_peer_copy *peer_copy)
 {
     struct channel *ch = &r->channels[channel];
-    const struct gq_gather *pieces = ch->pieces;
+    const struct sim_gather *pieces = ch->pieces;
 
     for (unsigned i = 0; i < peer_copy->n_parts; i++) {
-        struct gq_peer *m = &r->peers[peer_copy->parts[i].peer];
+        struct sim_peer *m = &r->peers[peer_copy->parts[i].peer];
 
-        gq_poster_post(&m->posters[channel], pieces, ch->part_pieces[i],
-                       &peer_copy->parts[i].ticket);
-        gq_mailbox_ring(m->head, &m->posters[channel]);
+        sim_poster_post(&m->posters[channel], pieces, ch->part_pieces[i],
+                        &peer_copy->parts[i].ticket);
+        sim_mailbox_ring(m->head, &m->posters[channel]);
         pieces += ch->part_pieces[i];
     }
 }
 
 /* 1, 0, or -ESTALE. The wait is bounded whatever the peer stores. */
-static int poll_part(struct gq_peer *m, unsigned channel, struct gq_peer_window_part *part)
+static int poll_part(struct sim_peer *m, unsigned channel, struct sim_peer_window_part *part)
 {
-    struct gq_poster *p;
+    struct sim_poster *p;
 
     if (m->generation != part->generation || state_of(m) == FREE)
         return -ESTALE;
     p = &m->posters[channel];
-    if (gq_poster_done(p, &part->ticket))
+    if (sim_poster_done(p, &part->ticket))
         return 1;
-    gq_mailbox_ring(m->head, p);
+    sim_mailbox_ring(m->head, p);
     if (state_of(m) == LIVE && !is_overdue(&part->waited_ns))
         return 0;
     drop(m);
-    gq_poster_take_back(p); /* a later copy would overwrite newer data */
+    sim_poster_take_back(p); /* a later copy would overwrite newer data */
     return -ESTALE;
 }
 
-int gq_peer_windows_poll(struct gq_peer_windows *r, unsigned channel,
-                         struct gq_peer_copy *peer_copy, unsigned *lost)
+int sim_peer_windows_poll(struct sim_peer_windows *r, unsigned channel,
+                          struct sim_peer_copy *peer_copy, unsigned *lost)
 {
     int all = 1;
 
     for (unsigned i = 0; i < peer_copy->n_parts;
          i++) { /* all parts are polled, so that their waits run concurrently */
-        struct gq_peer_window_part *part = &peer_copy->parts[i];
+        struct sim_peer_window_part *part = &peer_copy->parts[i];
         int rc = part->done ? 1 : poll_part(&r->peers[part->peer], channel, part);
 
         part->done = rc != 0;

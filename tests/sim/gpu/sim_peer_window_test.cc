@@ -7,7 +7,7 @@
 #include <memory>
 #include <random>
 
-#include "tests/cuda/gq_fake_peer.h"
+#include "tests/sim/gpu/sim_fake_peer.h"
 
 namespace
 {
@@ -38,7 +38,7 @@ uint64_t address(const void *p)
  * copied by the caller.
  */
 struct Owner {
-    gq_peer *peer = nullptr;
+    sim_peer *peer = nullptr;
     Bytes *media_there;
     Bytes here = Bytes(kLen, 0), there = Bytes(kLen, 0);
     std::atomic<int> dropped{0};
@@ -46,18 +46,18 @@ struct Owner {
     std::unique_ptr<FakePeer> process;
 };
 
-class GqPeerWindow : public testing::Test
+class SimPeerWindow : public testing::Test
 {
   protected:
-    GqPeerWindow()
+    SimPeerWindow()
     {
-        EXPECT_EQ(gq_peer_windows_open(kChannels, &windows), 0);
+        EXPECT_EQ(sim_peer_windows_open(kChannels, &windows), 0);
     }
-    ~GqPeerWindow() override
+    ~SimPeerWindow() override
     {
         for (auto &o : owners)
             end(*o);
-        gq_peer_windows_close(windows);
+        sim_peer_windows_close(windows);
     }
 
     Owner &owner(bool answers = true, bool peer_copy = true)
@@ -75,63 +75,63 @@ class GqPeerWindow : public testing::Test
     }
     void open(Owner &o)
     {
-        gq_peer_options opts = {};
+        sim_peer_options opts = {};
 
         opts.media = media.data();
         opts.media_len = media.size();
         opts.blocks = kBlocks;
         opts.dropped = [](void *ctx) { static_cast<Owner *>(ctx)->dropped++; };
         opts.ctx = &o;
-        ASSERT_EQ(gq_peer_open(windows, &opts, &o.peer), 0);
+        ASSERT_EQ(sim_peer_open(windows, &opts, &o.peer), 0);
     }
     static void answer(Owner &o)
     {
-        o.process = std::make_unique<FakePeer>(gq_peer_fd(o.peer), gq_peer_len(o.peer), kChannels,
+        o.process = std::make_unique<FakePeer>(sim_peer_fd(o.peer), sim_peer_len(o.peer), kChannels,
                                                kBlocks, o.copies);
     }
     void add_window(Owner &o)
     {
-        gq_peer_window r = {&o, address(o.here.data()), kLen, address(o.there.data()),
-                            address(media_there.data())};
+        sim_peer_window r = {&o, address(o.here.data()), kLen, address(o.there.data()),
+                             address(media_there.data())};
 
-        ASSERT_EQ(gq_peer_window_add(o.peer, &r), 0);
+        ASSERT_EQ(sim_peer_window_add(o.peer, &r), 0);
     }
     static void end(Owner &o)
     {
         if (o.peer)
-            gq_peer_close(o.peer);
+            sim_peer_close(o.peer);
         o.peer = nullptr;
         o.process.reset();
     }
 
-    gq_gather read(const Owner &o, size_t at, size_t from, size_t len) const
+    sim_gather read(const Owner &o, size_t at, size_t from, size_t len) const
     {
         return {address(o.here.data() + at), address(media.data() + from), len};
     }
 
-    int submit(std::vector<gq_gather> &copies, gq_peer_copy *peer_copy, unsigned channel = 0)
+    int submit(std::vector<sim_gather> &copies, sim_peer_copy *peer_copy, unsigned channel = 0)
     {
         for (auto &o : owners)
             FakePeer::sync(o->copies);
-        gq_peer_windows_lock(windows, channel);
-        int err = gq_peer_windows_plan(windows, channel, copies.data(), (unsigned)copies.size(),
-                                       peer_copy);
+        sim_peer_windows_lock(windows, channel);
+        int err = sim_peer_windows_plan(windows, channel, copies.data(), (unsigned)copies.size(),
+                                        peer_copy);
         if (!err)
-            gq_peer_windows_post(windows, channel, peer_copy);
-        gq_peer_windows_unlock(windows, channel);
+            sim_peer_windows_post(windows, channel, peer_copy);
+        sim_peer_windows_unlock(windows, channel);
         return err;
     }
-    int poll(gq_peer_copy *peer_copy, unsigned *lost, unsigned channel = 0)
+    int poll(sim_peer_copy *peer_copy, unsigned *lost, unsigned channel = 0)
     {
-        gq_peer_windows_lock(windows, channel);
-        int rc = gq_peer_windows_poll(windows, channel, peer_copy, lost);
-        gq_peer_windows_unlock(windows, channel);
+        sim_peer_windows_lock(windows, channel);
+        int rc = sim_peer_windows_poll(windows, channel, peer_copy, lost);
+        sim_peer_windows_unlock(windows, channel);
         for (auto &o : owners)
             FakePeer::sync(o->copies);
         return rc;
     }
     /* Polls until the end. 1, or -ESTALE and the part. */
-    int wait(gq_peer_copy *peer_copy, unsigned *lost, unsigned channel = 0)
+    int wait(sim_peer_copy *peer_copy, unsigned *lost, unsigned channel = 0)
     {
         int rc = 0;
 
@@ -139,23 +139,23 @@ class GqPeerWindow : public testing::Test
             rc = poll(peer_copy, lost, channel);
         return rc;
     }
-    static void make(const gq_gather &g)
+    static void make(const sim_gather &g)
     {
         memcpy((void *)g.dst, (const void *)g.src, g.len);
     }
 
-    gq_peer_windows *windows = nullptr;
+    sim_peer_windows *windows = nullptr;
     const Bytes media = random_bytes(kLen, 1);
     Bytes media_there = media;
     std::vector<std::unique_ptr<Owner>> owners;
-    gq_peer_copy peer_copy = {};
+    sim_peer_copy peer_copy = {};
     unsigned lost = UINT32_MAX;
 };
 
-TEST_F(GqPeerWindow, ReadsIntoItsBufferAreMadeByTheOwner)
+TEST_F(SimPeerWindow, ReadsIntoItsBufferAreMadeByTheOwner)
 {
     Owner &o = owner();
-    std::vector<gq_gather> copies;
+    std::vector<sim_gather> copies;
 
     for (unsigned i = 0; i < 200; i++)
         copies.push_back(read(o, i * 8192, (199 - i) * 4096, 4096));
@@ -169,11 +169,11 @@ TEST_F(GqPeerWindow, ReadsIntoItsBufferAreMadeByTheOwner)
     EXPECT_EQ(o.copies, 200u);
 }
 
-TEST_F(GqPeerWindow, OtherLengthsAreCutIntoPowersOfTwo)
+TEST_F(SimPeerWindow, OtherLengthsAreCutIntoPowersOfTwo)
 {
     Owner &o = owner();
-    std::vector<gq_gather> copies = {read(o, 0, 8192, 12288), read(o, 1 << 20, 512, 65024),
-                                     read(o, 2 << 20, 0, 512)};
+    std::vector<sim_gather> copies = {read(o, 0, 8192, 12288), read(o, 1 << 20, 512, 65024),
+                                      read(o, 2 << 20, 0, 512)};
 
     ASSERT_EQ(submit(copies, &peer_copy), 0);
     EXPECT_EQ(peer_copy.n_local, 0u);
@@ -184,18 +184,18 @@ TEST_F(GqPeerWindow, OtherLengthsAreCutIntoPowersOfTwo)
     EXPECT_GT(o.copies, 3u);
 }
 
-TEST_F(GqPeerWindow, EverythingElseStaysHereInOrder)
+TEST_F(SimPeerWindow, EverythingElseStaysHereInOrder)
 {
     Owner &o = owner();
     Bytes bounce(8192), other(8192);
-    std::vector<gq_gather> mine = {
+    std::vector<sim_gather> mine = {
         {address(other.data()), address(media.data()), 4096},   /* not a buffer of the owner */
         {address(o.here.data()), address(bounce.data()), 4096}, /* not from the media */
         {address(o.here.data() + kLen - 4096), address(media.data()), 8192}, /* past its end */
         {address(o.here.data() + 8), address(media.data()), 4096},           /* not aligned */
         read(o, 0, 0, 520), /* no slot encodes this */
     };
-    std::vector<gq_gather> copies = mine;
+    std::vector<sim_gather> copies = mine;
 
     copies.insert(copies.begin() + 2, read(o, 8192, 8192, 4096));
     ASSERT_EQ(submit(copies, &peer_copy), 0);
@@ -208,14 +208,14 @@ TEST_F(GqPeerWindow, EverythingElseStaysHereInOrder)
     EXPECT_EQ(wait(&peer_copy, &lost), 1);
 }
 
-TEST_F(GqPeerWindow, ARepeatedWindowReplacesTheOldOne)
+TEST_F(SimPeerWindow, ARepeatedWindowReplacesTheOldOne)
 {
     Owner &a = owner(), &b = owner(true, false);
 
-    for (unsigned i = 0; i <= GQ_PEER_WINDOWS; i++)
+    for (unsigned i = 0; i <= SIM_PEER_WINDOWS; i++)
         ASSERT_NO_FATAL_FAILURE(add_window(a));
     ASSERT_NO_FATAL_FAILURE(add_window(b));
-    std::vector<gq_gather> copies = {read(a, 0, 8192, 4096), read(b, 4096, 0, 4096)};
+    std::vector<sim_gather> copies = {read(a, 0, 8192, 4096), read(b, 4096, 0, 4096)};
     ASSERT_EQ(submit(copies, &peer_copy), 0);
     EXPECT_EQ(peer_copy.n_local, 0u);
     ASSERT_EQ(wait(&peer_copy, &lost), 1);
@@ -223,25 +223,25 @@ TEST_F(GqPeerWindow, ARepeatedWindowReplacesTheOldOne)
     EXPECT_EQ(memcmp(&b.there[4096], &media[0], 4096), 0);
 }
 
-TEST_F(GqPeerWindow, WithoutWindowsAllCopiesStayHere)
+TEST_F(SimPeerWindow, WithoutWindowsAllCopiesStayHere)
 {
     Owner &o = owner(true, false);
-    std::vector<gq_gather> copies = {read(o, 0, 0, 4096)};
+    std::vector<sim_gather> copies = {read(o, 0, 0, 4096)};
 
-    EXPECT_FALSE(gq_peer_windows_exist(windows));
+    EXPECT_FALSE(sim_peer_windows_exist(windows));
     add_window(o);
-    EXPECT_TRUE(gq_peer_windows_exist(windows));
-    gq_peer_window_remove(windows, &o);
-    EXPECT_FALSE(gq_peer_windows_exist(windows));
+    EXPECT_TRUE(sim_peer_windows_exist(windows));
+    sim_peer_window_remove(windows, &o);
+    EXPECT_FALSE(sim_peer_windows_exist(windows));
     ASSERT_EQ(submit(copies, &peer_copy), 0);
     EXPECT_EQ(peer_copy.n_local, 1u);
     EXPECT_EQ(wait(&peer_copy, &lost), 1);
 }
 
-TEST_F(GqPeerWindow, TwoOwnersGetTheirCopies)
+TEST_F(SimPeerWindow, TwoOwnersGetTheirCopies)
 {
     Owner &a = owner(), &b = owner();
-    std::vector<gq_gather> copies;
+    std::vector<sim_gather> copies;
 
     for (unsigned i = 0; i < 60; i++)
         copies.push_back(read(i % 3 ? a : b, i * 4096, i * 4096, 4096));
@@ -254,12 +254,12 @@ TEST_F(GqPeerWindow, TwoOwnersGetTheirCopies)
     EXPECT_EQ(b.copies, 20u);
 }
 
-TEST_F(GqPeerWindow, AKeeperThatSleepsIsWoken)
+TEST_F(SimPeerWindow, AKeeperThatSleepsIsWoken)
 {
     Owner &o = owner();
 
     for (unsigned round = 0; round < 20; round++) {
-        std::vector<gq_gather> copies = {read(o, round * 4096, 4096, 4096)};
+        std::vector<sim_gather> copies = {read(o, round * 4096, 4096, 4096)};
         auto since = Clock::now();
 
         while (!o.process->is_asleep() && Clock::now() - since < std::chrono::seconds(10))
@@ -272,18 +272,18 @@ TEST_F(GqPeerWindow, AKeeperThatSleepsIsWoken)
     EXPECT_EQ(o.dropped, 0);
 }
 
-TEST_F(GqPeerWindow, APeerThatDoesNotRespondIsDroppedOnce)
+TEST_F(SimPeerWindow, APeerThatDoesNotRespondIsDroppedOnce)
 {
     Owner &o = owner(false), &fine = owner();
-    std::vector<gq_gather> copies = {read(fine, 0, 0, 4096), read(o, 0, 4096, 4096),
-                                     read(o, 4096, 8192, 4096)};
-    gq_peer_copy second = {};
-    std::vector<gq_gather> more = copies;
+    std::vector<sim_gather> copies = {read(fine, 0, 0, 4096), read(o, 0, 4096, 4096),
+                                      read(o, 4096, 8192, 4096)};
+    sim_peer_copy second = {};
+    std::vector<sim_gather> more = copies;
 
     ASSERT_EQ(submit(copies, &peer_copy), 0);
     ASSERT_EQ(submit(more, &second), 0);
     ASSERT_EQ(wait(&peer_copy, &lost), -ESTALE);
-    const gq_peer_window_part &part = peer_copy.parts[lost];
+    const sim_peer_window_part &part = peer_copy.parts[lost];
     ASSERT_EQ(part.n, 2u);
     for (unsigned i = 0; i < part.n; i++)
         make(copies[part.first + i]);
@@ -302,16 +302,16 @@ TEST_F(GqPeerWindow, APeerThatDoesNotRespondIsDroppedOnce)
  * For example after a turn of other kernels. The buffer may have newer data by
  * then.
  */
-TEST_F(GqPeerWindow, ADroppedPeerMakesNoLateCopies)
+TEST_F(SimPeerWindow, ADroppedPeerMakesNoLateCopies)
 {
     for (bool ends : {false, true}) {
         Owner &o = owner(false);
-        std::vector<gq_gather> copies = {read(o, 0, 4096, 4096), read(o, 8192, 0, 512)};
+        std::vector<sim_gather> copies = {read(o, 0, 4096, 4096), read(o, 8192, 0, 512)};
 
         ASSERT_EQ(submit(copies, &peer_copy), 0);
         EXPECT_EQ(poll(&peer_copy, &lost), 0);
-        int fd = dup(gq_peer_fd(o.peer));
-        size_t len = gq_peer_len(o.peer);
+        int fd = dup(sim_peer_fd(o.peer));
+        size_t len = sim_peer_len(o.peer);
         if (ends)
             end(o);
         else
@@ -324,10 +324,10 @@ TEST_F(GqPeerWindow, ADroppedPeerMakesNoLateCopies)
     }
 }
 
-TEST_F(GqPeerWindow, WaitsForSeveralPeersRunTogether)
+TEST_F(SimPeerWindow, WaitsForSeveralPeersRunTogether)
 {
     Owner &a = owner(false), &b = owner(false);
-    std::vector<gq_gather> copies = {read(a, 0, 0, 4096), read(b, 0, 4096, 4096)};
+    std::vector<sim_gather> copies = {read(a, 0, 0, 4096), read(b, 0, 4096, 4096)};
 
     ASSERT_EQ(submit(copies, &peer_copy), 0);
     ASSERT_EQ(wait(&peer_copy, &lost), -ESTALE);
@@ -337,15 +337,15 @@ TEST_F(GqPeerWindow, WaitsForSeveralPeersRunTogether)
     EXPECT_EQ(a.dropped + b.dropped, 2);
 }
 
-TEST_F(GqPeerWindow, CopiesOfAnEndedOwnerComeBackAtOnce)
+TEST_F(SimPeerWindow, CopiesOfAnEndedOwnerComeBackAtOnce)
 {
     Owner &o = owner(false);
-    std::vector<gq_gather> copies = {read(o, 0, 4096, 4096)};
+    std::vector<sim_gather> copies = {read(o, 0, 4096, 4096)};
 
     ASSERT_EQ(submit(copies, &peer_copy), 0);
     EXPECT_EQ(poll(&peer_copy, &lost), 0);
     end(o);
-    EXPECT_FALSE(gq_peer_windows_exist(windows));
+    EXPECT_FALSE(sim_peer_windows_exist(windows));
     owner(); /* takes the entry */
     EXPECT_EQ(poll(&peer_copy, &lost), -ESTALE);
     EXPECT_EQ(lost, 0u);
@@ -353,71 +353,71 @@ TEST_F(GqPeerWindow, CopiesOfAnEndedOwnerComeBackAtOnce)
     EXPECT_EQ(o.dropped, 0);
 }
 
-TEST_F(GqPeerWindow, CopiesOfARemovedWindowEnd)
+TEST_F(SimPeerWindow, CopiesOfARemovedWindowEnd)
 {
     Owner &o = owner(false);
-    std::vector<gq_gather> copies = {read(o, 0, 4096, 4096)};
+    std::vector<sim_gather> copies = {read(o, 0, 4096, 4096)};
 
     ASSERT_EQ(submit(copies, &peer_copy), 0);
-    gq_peer_window_remove(windows, &o);
+    sim_peer_window_remove(windows, &o);
     EXPECT_EQ(poll(&peer_copy, &lost), 0);
     answer(o);
     EXPECT_EQ(wait(&peer_copy, &lost), 1);
     EXPECT_EQ(memcmp(&o.there[0], &media[4096], 4096), 0);
 }
 
-TEST_F(GqPeerWindow, FullMailboxesTakeNoCopies)
+TEST_F(SimPeerWindow, FullMailboxesTakeNoCopies)
 {
     Owner &o = owner(false);
-    std::vector<gq_peer_copy> parts;
+    std::vector<sim_peer_copy> parts;
     int err = 0;
 
     for (unsigned i = 0; i < 100 && !err; i++) {
-        std::vector<gq_gather> copies = {read(o, i * 4096, i * 4096, 4096)};
+        std::vector<sim_gather> copies = {read(o, i * 4096, i * 4096, 4096)};
 
         parts.emplace_back();
         err = submit(copies, &parts.back());
     }
     EXPECT_EQ(err, -EAGAIN);
     parts.pop_back();
-    EXPECT_EQ(parts.size(), kBlocks * GQ_COPY_KERNEL_SLOTS);
+    EXPECT_EQ(parts.size(), kBlocks * SIM_COPY_KERNEL_SLOTS);
     answer(o);
     for (auto &p : parts)
         ASSERT_EQ(wait(&p, &lost), 1);
 }
 
-TEST_F(GqPeerWindow, CopiesThatNeverFitStayHere)
+TEST_F(SimPeerWindow, CopiesThatNeverFitStayHere)
 {
     Owner &o = owner();
-    std::vector<gq_gather> copies;
+    std::vector<sim_gather> copies;
 
     /* Adjacent copies of different lengths do not share a slot. */
-    for (unsigned i = 0; i < kBlocks * GQ_COPY_KERNEL_SLOTS + 1; i++)
+    for (unsigned i = 0; i < kBlocks * SIM_COPY_KERNEL_SLOTS + 1; i++)
         copies.push_back(read(o, i * 4096, 0, i % 2 ? 512 : 1024));
     ASSERT_EQ(submit(copies, &peer_copy), 0);
     EXPECT_EQ(peer_copy.n_local, copies.size());
     EXPECT_EQ(peer_copy.n_parts, 0u);
 }
 
-TEST_F(GqPeerWindow, WrongCountsHaveNoEffectHere)
+TEST_F(SimPeerWindow, WrongCountsHaveNoEffectHere)
 {
     Owner &o = owner(false);
-    Bytes counts = random_bytes(sizeof(gq_copy_kernel_counts), 7);
-    void *at = mmap(nullptr, gq_peer_len(o.peer), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    gq_peer_fd(o.peer), 0);
+    Bytes counts = random_bytes(sizeof(sim_copy_kernel_counts), 7);
+    void *at = mmap(nullptr, sim_peer_len(o.peer), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    sim_peer_fd(o.peer), 0);
     ASSERT_NE(at, MAP_FAILED);
-    gq_mailboxes *m = gq_mailbox_set(static_cast<gq_mailbox_head *>(at), 0);
+    sim_mailboxes *m = sim_mailbox_set(static_cast<sim_mailbox_head *>(at), 0);
     std::mt19937 rng(8);
     unsigned refused = 0, done = 0, stale = 0;
 
     for (unsigned round = 0; round < 2000 && !o.dropped; round++) {
-        std::vector<gq_gather> copies;
+        std::vector<sim_gather> copies;
 
         for (auto *c : {&m->posted, &m->done, &m->ended, &m->launched}) {
             for (auto &n : c->of)
                 __atomic_store_n(&n, (uint32_t)rng(), __ATOMIC_RELAXED);
         }
-        __atomic_store_n(&static_cast<gq_mailbox_head *>(at)->asleep, rng(), __ATOMIC_RELAXED);
+        __atomic_store_n(&static_cast<sim_mailbox_head *>(at)->asleep, rng(), __ATOMIC_RELAXED);
         for (unsigned i = 0; i < 40; i++)
             copies.push_back(read(o, i * 4096, i * 4096, 4096));
         int err = submit(copies, &peer_copy);
@@ -428,19 +428,19 @@ TEST_F(GqPeerWindow, WrongCountsHaveNoEffectHere)
         stale += rc == -ESTALE;
     }
     EXPECT_GT(refused + done + stale, 0u);
-    EXPECT_EQ(ftruncate(gq_peer_fd(o.peer), 0), -1) << "the memory cannot be cut";
-    munmap(at, gq_peer_len(o.peer));
+    EXPECT_EQ(ftruncate(sim_peer_fd(o.peer), 0), -1) << "the memory cannot be cut";
+    munmap(at, sim_peer_len(o.peer));
 }
 
-TEST_F(GqPeerWindow, APeerWithoutRoomIsDropped)
+TEST_F(SimPeerWindow, APeerWithoutRoomIsDropped)
 {
     Owner &o = owner(false);
-    void *at = mmap(nullptr, gq_peer_len(o.peer), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    gq_peer_fd(o.peer), 0);
+    void *at = mmap(nullptr, sim_peer_len(o.peer), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    sim_peer_fd(o.peer), 0);
     ASSERT_NE(at, MAP_FAILED);
-    for (auto &n : gq_mailbox_set(static_cast<gq_mailbox_head *>(at), 0)->done.of)
+    for (auto &n : sim_mailbox_set(static_cast<sim_mailbox_head *>(at), 0)->done.of)
         __atomic_store_n(&n, 1000000u, __ATOMIC_RELAXED);
-    std::vector<gq_gather> copies = {read(o, 0, 0, 4096)};
+    std::vector<sim_gather> copies = {read(o, 0, 0, 4096)};
     int err = -EAGAIN;
 
     for (auto since = Clock::now();
@@ -449,45 +449,45 @@ TEST_F(GqPeerWindow, APeerWithoutRoomIsDropped)
     ASSERT_EQ(err, 0) << "no copy is in flight, so there is no poll";
     EXPECT_EQ(peer_copy.n_local, 1u);
     EXPECT_EQ(o.dropped, 1);
-    munmap(at, gq_peer_len(o.peer));
+    munmap(at, sim_peer_len(o.peer));
 }
 
-TEST_F(GqPeerWindow, RefusesAddressesThatASlotCannotEncode)
+TEST_F(SimPeerWindow, RefusesAddressesThatASlotCannotEncode)
 {
     Owner &o = owner(true, false);
-    gq_peer_window r = {&o, address(o.here.data()), kLen, 1ull << 60, address(media_there.data())};
+    sim_peer_window r = {&o, address(o.here.data()), kLen, 1ull << 60, address(media_there.data())};
 
-    EXPECT_EQ(gq_peer_window_add(o.peer, &r), -EINVAL);
-    r.there = GQ_COPY_KERNEL_VALUE - kLen + 1;
-    EXPECT_EQ(gq_peer_window_add(o.peer, &r), -EINVAL);
+    EXPECT_EQ(sim_peer_window_add(o.peer, &r), -EINVAL);
+    r.there = SIM_COPY_KERNEL_VALUE - kLen + 1;
+    EXPECT_EQ(sim_peer_window_add(o.peer, &r), -EINVAL);
     r = {&o, address(o.here.data()), kLen, 4096, UINT64_MAX};
-    EXPECT_EQ(gq_peer_window_add(o.peer, &r), -EINVAL);
+    EXPECT_EQ(sim_peer_window_add(o.peer, &r), -EINVAL);
 }
 
-TEST_F(GqPeerWindow, OnlySoManyAtOnce)
+TEST_F(SimPeerWindow, OnlySoManyAtOnce)
 {
-    gq_peer *one_more;
-    gq_peer_options opts = {};
+    sim_peer *one_more;
+    sim_peer_options opts = {};
 
-    for (unsigned i = 0; i < GQ_PEERS; i++)
+    for (unsigned i = 0; i < SIM_PEERS; i++)
         owner(false, i == 0);
     opts.blocks = 1;
-    EXPECT_EQ(gq_peer_open(windows, &opts, &one_more), -EMFILE);
-    Bytes buffers(GQ_PEER_WINDOWS);
-    gq_peer_window r = {nullptr, 0x1000, 4096, 0x1000, 0x1000};
-    for (unsigned i = 1; i < GQ_PEER_WINDOWS; i++) {
+    EXPECT_EQ(sim_peer_open(windows, &opts, &one_more), -EMFILE);
+    Bytes buffers(SIM_PEER_WINDOWS);
+    sim_peer_window r = {nullptr, 0x1000, 4096, 0x1000, 0x1000};
+    for (unsigned i = 1; i < SIM_PEER_WINDOWS; i++) {
         r.owner = &buffers[i];
-        ASSERT_EQ(gq_peer_window_add(owners[i % GQ_PEERS]->peer, &r), 0);
+        ASSERT_EQ(sim_peer_window_add(owners[i % SIM_PEERS]->peer, &r), 0);
     }
     r.owner = &buffers[0];
-    EXPECT_EQ(gq_peer_window_add(owners[0]->peer, &r), -ENOSPC);
+    EXPECT_EQ(sim_peer_window_add(owners[0]->peer, &r), -ENOSPC);
 }
 
 /* Thread of a channel: copies at random places; lost copies are made here. */
 class Worker
 {
   public:
-    Worker(gq_peer_windows *windows, unsigned channel, const Bytes &media, Owner &o)
+    Worker(sim_peer_windows *windows, unsigned channel, const Bytes &media, Owner &o)
         : windows_(windows), channel_(channel), media_(media), owner_(o)
     {
     }
@@ -496,13 +496,13 @@ class Worker
         std::mt19937 rng(channel_);
 
         for (; !stop; rounds++) {
-            std::vector<gq_gather> copies;
+            std::vector<sim_gather> copies;
 
             for (unsigned i = 0; i < 32; i++) {
                 size_t at = (channel_ * 32 + i) * 4096, from = rng() % (kLen / 4096) * 4096;
                 copies.push_back({address(&owner_.here[at]), address(&media_[from]), 4096});
             }
-            std::vector<gq_gather> wanted = copies;
+            std::vector<sim_gather> wanted = copies;
             if (transfer(copies))
                 check(wanted);
         }
@@ -510,31 +510,31 @@ class Worker
     uint64_t rounds = 0, wrong = 0;
 
   private:
-    bool transfer(std::vector<gq_gather> &copies)
+    bool transfer(std::vector<sim_gather> &copies)
     {
-        gq_peer_copy peer_copy;
+        sim_peer_copy peer_copy;
         unsigned lost;
         int rc = 0;
 
         FakePeer::sync(owner_.copies);
-        gq_peer_windows_lock(windows_, channel_);
-        int err = gq_peer_windows_plan(windows_, channel_, copies.data(), (unsigned)copies.size(),
-                                       &peer_copy);
+        sim_peer_windows_lock(windows_, channel_);
+        int err = sim_peer_windows_plan(windows_, channel_, copies.data(), (unsigned)copies.size(),
+                                        &peer_copy);
         if (!err)
-            gq_peer_windows_post(windows_, channel_, &peer_copy);
-        gq_peer_windows_unlock(windows_, channel_);
+            sim_peer_windows_post(windows_, channel_, &peer_copy);
+        sim_peer_windows_unlock(windows_, channel_);
         if (err)
             return false;
         here_ = peer_copy.n_local != 0;
         for (unsigned i = 0; i < peer_copy.n_local; i++)
             memcpy((void *)copies[i].dst, (const void *)copies[i].src, copies[i].len);
         while (rc != 1) {
-            gq_peer_windows_lock(windows_, channel_);
-            rc = gq_peer_windows_poll(windows_, channel_, &peer_copy, &lost);
-            gq_peer_windows_unlock(windows_, channel_);
+            sim_peer_windows_lock(windows_, channel_);
+            rc = sim_peer_windows_poll(windows_, channel_, &peer_copy, &lost);
+            sim_peer_windows_unlock(windows_, channel_);
             here_ |= rc < 0;
             for (unsigned i = 0; rc < 0 && i < peer_copy.parts[lost].n; i++) {
-                const gq_gather &g = copies[peer_copy.parts[lost].first + i];
+                const sim_gather &g = copies[peer_copy.parts[lost].first + i];
                 memcpy((void *)g.dst, (const void *)g.src, g.len);
             }
         }
@@ -543,7 +543,7 @@ class Worker
     /*
      * All copies of a submission have one owner, so they are made on one side.
      */
-    void check(const std::vector<gq_gather> &wanted)
+    void check(const std::vector<sim_gather> &wanted)
     {
         FakePeer::sync(owner_.copies);
         for (const auto &g : wanted) {
@@ -554,14 +554,14 @@ class Worker
         }
     }
 
-    gq_peer_windows *windows_;
+    sim_peer_windows *windows_;
     unsigned channel_;
     const Bytes &media_;
     Owner &owner_;
     bool here_ = false; /* the last submission was copied here, at the latest at its end */
 };
 
-TEST_F(GqPeerWindow, OwnersComeAndGoWhileChannelsCopy)
+TEST_F(SimPeerWindow, OwnersComeAndGoWhileChannelsCopy)
 {
     Owner &o = owner();
     std::atomic<bool> stop{false};
@@ -575,7 +575,7 @@ TEST_F(GqPeerWindow, OwnersComeAndGoWhileChannelsCopy)
     for (unsigned i = 0; i < 30; i++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         if (i % 3)
-            gq_peer_window_remove(windows, &o);
+            sim_peer_window_remove(windows, &o);
         else
             end(o);
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

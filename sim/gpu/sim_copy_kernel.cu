@@ -1,4 +1,4 @@
-#include "cuda/gq_copy_kernel.h"
+#include "sim/gpu/sim_copy_kernel.h"
 
 #include "cuda/queue/gq_fence.h"
 #include "cuda/queue/gq_lanes.h"
@@ -12,8 +12,8 @@ constexpr uint64_t kStayNs = 100000000; /* limit, as calls like cudaFree() wait 
 constexpr unsigned kNapNs = 32;
 constexpr unsigned kUnroll = 8;
 constexpr unsigned kAhead = 4; /* batches taken before the first of them is counted */
-constexpr unsigned kCopyWarps = GQ_COPY_KERNEL_THREADS / GQ_LANES - 2; /* one warp takes, */
-constexpr unsigned kCopying = kCopyWarps * GQ_LANES;                   /* one counts */
+constexpr unsigned kCopyWarps = SIM_COPY_KERNEL_THREADS / GQ_LANES - 2; /* one warp takes, */
+constexpr unsigned kCopying = kCopyWarps * GQ_LANES;                    /* one counts */
 
 /*
  * Shared memory of the warps of a block. Batches are numbered; a batch without
@@ -21,7 +21,7 @@ constexpr unsigned kCopying = kCopyWarps * GQ_LANES;                   /* one co
  * acquire.
  */
 struct desk {
-    uint64_t words[kAhead][GQ_COPY_KERNEL_WORDS];
+    uint64_t words[kAhead][SIM_COPY_KERNEL_WORDS];
     uint32_t taken;              /* number of batches taken */
     uint32_t copied[kCopyWarps]; /* by warp: number of batches of which it has copied its part */
     uint32_t counted;            /* number of batches copied by all warps */
@@ -29,12 +29,12 @@ struct desk {
 
 __device__ bool is_new(uint64_t word, uint32_t fill)
 {
-    return word >> GQ_COPY_KERNEL_TAG_SHIFT == (fill & 0x7fu);
+    return word >> SIM_COPY_KERNEL_TAG_SHIFT == (fill & 0x7fu);
 }
 
 __device__ unsigned copies_of(uint64_t head)
 {
-    return min((unsigned)(head & 0xffu), GQ_COPY_KERNEL_BATCH);
+    return min((unsigned)(head & 0xffu), SIM_COPY_KERNEL_BATCH);
 }
 
 __device__ unsigned words_of(uint64_t head)
@@ -68,7 +68,7 @@ __device__ void announce(uint32_t *number, uint32_t value)
  * load of the head acquires: threads that are notified of the batch load its
  * bytes afterwards. False: the idle time, or the time limit, has passed.
  */
-__device__ bool take(const struct gq_copy_slot *slot, uint32_t fill, unsigned *wanted,
+__device__ bool take(const struct sim_copy_slot *slot, uint32_t fill, unsigned *wanted,
                      uint64_t idle_ns, uint64_t leave_ns, uint64_t *words)
 {
     const uint64_t *from = slot->words;
@@ -78,11 +78,11 @@ __device__ bool take(const struct gq_copy_slot *slot, uint32_t fill, unsigned *w
     while (GQ_UNIFORM32(now <= leave_ns && now - since <= idle_ns)) {
         unsigned n = *wanted;
         uint64_t high = n > GQ_LANES && lane < n - GQ_LANES ? gq_load_word(&from[GQ_LANES + lane])
-                                                            : GQ_COPY_KERNEL_TAG(fill);
-        uint64_t low = lane < n ? gq_acquire_word(&from[lane]) : GQ_COPY_KERNEL_TAG(fill);
+                                                            : SIM_COPY_KERNEL_TAG(fill);
+        uint64_t low = lane < n ? gq_acquire_word(&from[lane]) : SIM_COPY_KERNEL_TAG(fill);
         uint64_t head = GQ_UNIFORM64(low);
         bool has_batch = is_new(head, fill) && copies_of(head) != 0;
-        unsigned all = has_batch ? words_of(head) : GQ_COPY_KERNEL_LINE;
+        unsigned all = has_batch ? words_of(head) : SIM_COPY_KERNEL_LINE;
 
         *wanted = all;
         if (has_batch && all > n)
@@ -90,8 +90,8 @@ __device__ bool take(const struct gq_copy_slot *slot, uint32_t fill, unsigned *w
         if (has_batch &&
             __all_sync(GQ_LANE_ALL, (lane >= all || is_new(low, fill)) &&
                                         (GQ_LANES + lane >= all || is_new(high, fill)))) {
-            words[lane] = low & GQ_COPY_KERNEL_VALUE;
-            words[GQ_LANES + lane] = high & GQ_COPY_KERNEL_VALUE;
+            words[lane] = low & SIM_COPY_KERNEL_VALUE;
+            words[GQ_LANES + lane] = high & SIM_COPY_KERNEL_VALUE;
             return true;
         }
         now = gq_clock_ns();
@@ -103,11 +103,11 @@ __device__ bool take(const struct gq_copy_slot *slot, uint32_t fill, unsigned *w
  * For a whole warp: takes batches from number `first` on until the idle time
  * has passed.
  */
-__device__ void take_all(struct desk *d, const struct gq_copy_slot *slots, uint32_t first,
+__device__ void take_all(struct desk *d, const struct sim_copy_slot *slots, uint32_t first,
                          uint64_t idle_ns)
 {
     const uint64_t leave_ns = gq_clock_ns() + kStayNs;
-    unsigned wanted = GQ_COPY_KERNEL_LINE;
+    unsigned wanted = SIM_COPY_KERNEL_LINE;
     uint32_t batch = first;
     bool came;
 
@@ -115,8 +115,9 @@ __device__ void take_all(struct desk *d, const struct gq_copy_slot *slots, uint3
         uint64_t *words = d->words[batch % kAhead];
 
         await(&d->counted, batch + 1 - kAhead);
-        came = take(&slots[batch % GQ_COPY_KERNEL_SLOTS], batch / GQ_COPY_KERNEL_SLOTS + 1, &wanted,
-                    batch - first > kMany ? max(idle_ns, kRestNs) : idle_ns, leave_ns, words);
+        came =
+            take(&slots[batch % SIM_COPY_KERNEL_SLOTS], batch / SIM_COPY_KERNEL_SLOTS + 1, &wanted,
+                 batch - first > kMany ? max(idle_ns, kRestNs) : idle_ns, leave_ns, words);
         if (!came && GQ_UNIFORM32(gq_acquire_block(&d->counted)) != batch) {
             came = true; /* the idle time begins when all batches are copied */
             continue;
@@ -207,8 +208,8 @@ __device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32
  *
  * The name is used to find the kernel in the fatbin of libgpunvme as well.
  */
-extern "C" __global__ void __launch_bounds__(GQ_COPY_KERNEL_THREADS)
-    gq_copy_kernel_kernel(const __grid_constant__ struct gq_copy_kernel_launch l)
+extern "C" __global__ void __launch_bounds__(SIM_COPY_KERNEL_THREADS)
+    sim_copy_kernel_kernel(const __grid_constant__ struct sim_copy_kernel_launch l)
 {
     __shared__ struct desk d;
     const uint32_t launch = l.launch[blockIdx.x], first = l.first[blockIdx.x];
@@ -224,23 +225,23 @@ extern "C" __global__ void __launch_bounds__(GQ_COPY_KERNEL_THREADS)
     if (warp < kCopyWarps)
         copy_all(&d, first);
     else if (warp == kCopyWarps)
-        take_all(&d, l.slots + blockIdx.x * GQ_COPY_KERNEL_SLOTS, first, l.idle_ns);
+        take_all(&d, l.slots + blockIdx.x * SIM_COPY_KERNEL_SLOTS, first, l.idle_ns);
     else
         count_all(&d, first, &l.done[blockIdx.x], &l.ended[blockIdx.x], launch);
 }
 
-extern "C" cudaError_t gq_copy_kernel_load(void)
+extern "C" cudaError_t sim_copy_kernel_load(void)
 {
     struct cudaFuncAttributes attr;
 
-    return cudaFuncGetAttributes(&attr, (const void *)gq_copy_kernel_kernel);
+    return cudaFuncGetAttributes(&attr, (const void *)sim_copy_kernel_kernel);
 }
 
-extern "C" cudaError_t gq_copy_kernel_run(const struct gq_copy_kernel_launch *l, unsigned blocks,
-                                          cudaStream_t stream)
+extern "C" cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,
+                                           cudaStream_t stream)
 {
     void *args[] = {(void *)l};
 
-    return cudaLaunchKernel((const void *)gq_copy_kernel_kernel, blocks, GQ_COPY_KERNEL_THREADS,
+    return cudaLaunchKernel((const void *)sim_copy_kernel_kernel, blocks, SIM_COPY_KERNEL_THREADS,
                             args, 0, stream);
 }

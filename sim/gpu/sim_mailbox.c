@@ -1,4 +1,4 @@
-#include "cuda/gq_mailbox.h"
+#include "sim/gpu/sim_mailbox.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 /* Acquire: data stored before the count is visible. */
-static uint32_t count(const struct gq_copy_kernel_counts *c, unsigned block)
+static uint32_t count(const struct sim_copy_kernel_counts *c, unsigned block)
 {
     return __atomic_load_n(&c->of[block], __ATOMIC_ACQUIRE);
 }
@@ -19,15 +19,15 @@ static bool has_reached(uint32_t count, uint32_t number)
 }
 
 /* At most the number of slots: counts of another process are not trusted. */
-static unsigned under_way(const struct gq_poster *p, unsigned block)
+static unsigned under_way(const struct sim_poster *p, unsigned block)
 {
     uint32_t n = p->posted[block] - count(&p->m->done, block);
 
-    return n < GQ_COPY_KERNEL_SLOTS ? n : GQ_COPY_KERNEL_SLOTS;
+    return n < SIM_COPY_KERNEL_SLOTS ? n : SIM_COPY_KERNEL_SLOTS;
 }
 
 /* Little work uses few blocks, and the kernels of the remaining blocks end. */
-static unsigned least_busy(const struct gq_poster *p)
+static unsigned least_busy(const struct sim_poster *p)
 {
     unsigned best = 0, least = under_way(p, 0);
 
@@ -46,19 +46,19 @@ static unsigned least_busy(const struct gq_poster *p)
  * Number of copies from the first one on that have its length and fit into one
  * slot.
  */
-static unsigned batch_len(const struct gq_gather *copies, unsigned n)
+static unsigned batch_len(const struct sim_gather *copies, unsigned n)
 {
     unsigned i = 1;
 
-    n = n < GQ_COPY_KERNEL_BATCH ? n : GQ_COPY_KERNEL_BATCH;
+    n = n < SIM_COPY_KERNEL_BATCH ? n : SIM_COPY_KERNEL_BATCH;
     while (i < n && copies[i].len == copies[0].len)
         i++;
     return i;
 }
 
-int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, unsigned n)
+int sim_poster_room(const struct sim_poster *p, const struct sim_gather *copies, unsigned n)
 {
-    unsigned slots = p->blocks * GQ_COPY_KERNEL_SLOTS, full = 0, batches = 0;
+    unsigned slots = p->blocks * SIM_COPY_KERNEL_SLOTS, full = 0, batches = 0;
 
     for (unsigned b = 0; b < p->blocks; b++)
         full += under_way(p, b);
@@ -77,7 +77,7 @@ int gq_poster_room(const struct gq_poster *p, const struct gq_gather *copies, un
  */
 static unsigned words_written(uint32_t fill)
 {
-    return fill % GQ_COPY_KERNEL_RENEWAL ? GQ_COPY_KERNEL_LINE : GQ_COPY_KERNEL_WORDS;
+    return fill % SIM_COPY_KERNEL_RENEWAL ? SIM_COPY_KERNEL_LINE : SIM_COPY_KERNEL_WORDS;
 }
 
 /*
@@ -90,15 +90,15 @@ static unsigned words_written(uint32_t fill)
  * filling writes all words. The count `posted` is for the keeper, which must
  * see the slot as well.
  */
-static unsigned post(struct gq_poster *p, unsigned block, const struct gq_gather *copies,
+static unsigned post(struct sim_poster *p, unsigned block, const struct sim_gather *copies,
                      unsigned n)
 {
-    uint32_t batch = p->posted[block]++, fill = batch / GQ_COPY_KERNEL_SLOTS + 1;
-    uint64_t tag = GQ_COPY_KERNEL_TAG(fill), len = copies[0].len;
+    uint32_t batch = p->posted[block]++, fill = batch / SIM_COPY_KERNEL_SLOTS + 1;
+    uint64_t tag = SIM_COPY_KERNEL_TAG(fill), len = copies[0].len;
     uint64_t shift = (uint64_t)__builtin_ctzll(len);
     uint64_t *words =
-        p->m->slots[block * GQ_COPY_KERNEL_SLOTS + batch % GQ_COPY_KERNEL_SLOTS].words;
-    unsigned most = n < GQ_COPY_KERNEL_BATCH ? n : GQ_COPY_KERNEL_BATCH, in_slot = 0;
+        p->m->slots[block * SIM_COPY_KERNEL_SLOTS + batch % SIM_COPY_KERNEL_SLOTS].words;
+    unsigned most = n < SIM_COPY_KERNEL_BATCH ? n : SIM_COPY_KERNEL_BATCH, in_slot = 0;
 
     words[1] = tag;
     for (; in_slot < most && copies[in_slot].len == len; in_slot++) {
@@ -112,15 +112,15 @@ static unsigned post(struct gq_poster *p, unsigned block, const struct gq_gather
     return in_slot;
 }
 
-void gq_poster_post(struct gq_poster *p, const struct gq_gather *copies, unsigned n,
-                    struct gq_copy_kernel_ticket *ticket)
+void sim_poster_post(struct sim_poster *p, const struct sim_gather *copies, unsigned n,
+                     struct sim_copy_kernel_ticket *ticket)
 {
     for (unsigned done = 0; done < n;)
         done += post(p, least_busy(p), copies + done, n - done);
     memcpy(ticket->need, p->posted, sizeof(ticket->need));
 }
 
-bool gq_poster_done(const struct gq_poster *p, const struct gq_copy_kernel_ticket *ticket)
+bool sim_poster_done(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket)
 {
     for (unsigned b = 0; b < p->blocks; b++) {
         if (!has_reached(count(&p->m->done, b), ticket->need[b]))
@@ -129,7 +129,7 @@ bool gq_poster_done(const struct gq_poster *p, const struct gq_copy_kernel_ticke
     return true;
 }
 
-bool gq_poster_is_stuck(const struct gq_poster *p)
+bool sim_poster_is_stuck(const struct sim_poster *p)
 {
     for (unsigned b = 0; b < p->blocks; b++) {
         if (under_way(p, b) && has_reached(count(&p->m->ended, b), count(&p->m->launched, b)))
@@ -138,7 +138,7 @@ bool gq_poster_is_stuck(const struct gq_poster *p)
     return false;
 }
 
-bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copy_kernel_ticket *ticket)
+bool sim_poster_is_lost(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket)
 {
     bool missing = false;
 
@@ -157,7 +157,7 @@ bool gq_poster_is_lost(const struct gq_poster *p, const struct gq_copy_kernel_ti
     return missing;
 }
 
-void gq_poster_take_back(struct gq_poster *p)
+void sim_poster_take_back(struct sim_poster *p)
 {
     for (unsigned b = 0; b < p->blocks; b++) {
         /*
@@ -165,10 +165,10 @@ void gq_poster_take_back(struct gq_poster *p)
          * slot.
          */
         uint64_t none =
-            GQ_COPY_KERNEL_TAG(p->posted[b] / GQ_COPY_KERNEL_SLOTS + GQ_COPY_KERNEL_RENEWAL);
+            SIM_COPY_KERNEL_TAG(p->posted[b] / SIM_COPY_KERNEL_SLOTS + SIM_COPY_KERNEL_RENEWAL);
 
-        for (unsigned i = 0; i < GQ_COPY_KERNEL_SLOTS; i++)
-            __atomic_store_n(&p->m->slots[b * GQ_COPY_KERNEL_SLOTS + i].words[0], none,
+        for (unsigned i = 0; i < SIM_COPY_KERNEL_SLOTS; i++)
+            __atomic_store_n(&p->m->slots[b * SIM_COPY_KERNEL_SLOTS + i].words[0], none,
                              __ATOMIC_RELEASE);
         __atomic_store_n(&p->m->posted.of[b], count(&p->m->done, b), __ATOMIC_RELEASE);
     }
@@ -179,30 +179,30 @@ void gq_poster_take_back(struct gq_poster *p)
  * the keeper the work, or the poster the sleeping keeper. If the keeper is
  * awake and about to launch, the poster does nothing.
  */
-void gq_mailbox_ring(struct gq_mailbox_head *head, const struct gq_poster *p)
+void sim_mailbox_ring(struct sim_mailbox_head *head, const struct sim_poster *p)
 {
-    if (gq_poster_is_stuck(p) && __atomic_exchange_n(&head->asleep, 0, __ATOMIC_ACQ_REL))
+    if (sim_poster_is_stuck(p) && __atomic_exchange_n(&head->asleep, 0, __ATOMIC_ACQ_REL))
         syscall(SYS_futex, &head->asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-void gq_keeper_init(struct gq_keeper *k, struct gq_mailboxes *m, uint64_t device, unsigned blocks,
-                    uint64_t idle_ns)
+void sim_keeper_init(struct sim_keeper *k, struct sim_mailboxes *m, uint64_t device,
+                     unsigned blocks, uint64_t idle_ns)
 {
-    const struct gq_mailboxes *there = (const struct gq_mailboxes *)(uintptr_t)device;
+    const struct sim_mailboxes *there = (const struct sim_mailboxes *)(uintptr_t)device;
 
-    *k = (struct gq_keeper){.m = m, .blocks = blocks};
+    *k = (struct sim_keeper){.m = m, .blocks = blocks};
     k->launch.idle_ns = idle_ns;
     k->launch.slots = there->slots;
     k->launch.done = (uint32_t *)(uintptr_t)there->done.of;
     k->launch.ended = (uint32_t *)(uintptr_t)there->ended.of;
 }
 
-static bool has_ended(const struct gq_keeper *k, unsigned block, uint32_t launch)
+static bool has_ended(const struct sim_keeper *k, unsigned block, uint32_t launch)
 {
     return has_reached(count(&k->m->ended, block), launch);
 }
 
-static bool is_behind(const struct gq_keeper *k, unsigned block)
+static bool is_behind(const struct sim_keeper *k, unsigned block)
 {
     /*
      * By distance: a kernel also counts batches that it took before the
@@ -211,10 +211,10 @@ static bool is_behind(const struct gq_keeper *k, unsigned block)
     return !has_reached(count(&k->m->done, block), count(&k->m->posted, block));
 }
 
-/* A stream without a running launch, or GQ_KEEPER_STREAMS. */
-static unsigned free_stream(const struct gq_keeper *k)
+/* A stream without a running launch, or SIM_KEEPER_STREAMS. */
+static unsigned free_stream(const struct sim_keeper *k)
 {
-    for (unsigned i = 0; i < GQ_KEEPER_STREAMS; i++) {
+    for (unsigned i = 0; i < SIM_KEEPER_STREAMS; i++) {
         bool ended = true;
 
         for (unsigned b = 0; b < k->blocks; b++)
@@ -222,10 +222,10 @@ static unsigned free_stream(const struct gq_keeper *k)
         if (ended)
             return i;
     }
-    return GQ_KEEPER_STREAMS;
+    return SIM_KEEPER_STREAMS;
 }
 
-bool gq_keeper_is_needed(const struct gq_keeper *k)
+bool sim_keeper_is_needed(const struct sim_keeper *k)
 {
     for (unsigned b = 0; b < k->blocks; b++) {
         if (is_behind(k, b) && has_ended(k, b, k->launched[b]))
@@ -234,14 +234,14 @@ bool gq_keeper_is_needed(const struct gq_keeper *k)
     return false;
 }
 
-static void set_launched(struct gq_keeper *k, unsigned block, uint32_t launch)
+static void set_launched(struct sim_keeper *k, unsigned block, uint32_t launch)
 {
     k->launched[block] = launch;
     __atomic_store_n(&k->m->launched.of[block], launch, __ATOMIC_RELEASE);
 }
 
 /* The launch in this stream has failed and will not store its end. */
-static void take_back(struct gq_keeper *k, unsigned stream)
+static void take_back(struct sim_keeper *k, unsigned stream)
 {
     for (unsigned b = 0; b < k->blocks; b++) {
         if (!k->launch.launch[b])
@@ -251,12 +251,12 @@ static void take_back(struct gq_keeper *k, unsigned stream)
     }
 }
 
-int gq_keeper_peek(struct gq_keeper *k)
+int sim_keeper_peek(struct sim_keeper *k)
 {
-    unsigned stream = gq_keeper_is_needed(k) ? free_stream(k) : GQ_KEEPER_STREAMS;
+    unsigned stream = sim_keeper_is_needed(k) ? free_stream(k) : SIM_KEEPER_STREAMS;
     int err;
 
-    if (stream == GQ_KEEPER_STREAMS)
+    if (stream == SIM_KEEPER_STREAMS)
         return 0; /* the keeper checks again */
     for (unsigned b = 0; b < k->blocks; b++) {
         uint32_t next = k->launched[b] + 1 ? k->launched[b] + 1 : 1; /* 0 means: not started */

@@ -1,4 +1,4 @@
-#include "cuda/gq_copy_kernel.h"
+#include "sim/gpu/sim_copy_kernel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
     16u /* polls without result; a submission checks at once, and the kernel mostly runs */
 #define ASK_CUDA_EVERY 4096u /* the same; a multiple of it */
 
-struct gq_copy_kernel {
-    struct gq_poster poster;
-    struct gq_keeper keeper;
+struct sim_copy_kernel {
+    struct sim_poster poster;
+    struct sim_keeper keeper;
     int device;
     /*
      * A launch has failed. It is not repeated: a later launch would make copies
@@ -20,7 +20,7 @@ struct gq_copy_kernel {
     bool failed;
     bool faulted; /* the context has failed: no kernel runs any more */
     unsigned idle_polls;
-    cudaStream_t streams[GQ_KEEPER_STREAMS];
+    cudaStream_t streams[SIM_KEEPER_STREAMS];
 };
 
 static int to_errno(cudaError_t err)
@@ -31,9 +31,9 @@ static int to_errno(cudaError_t err)
     return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
-static void close_streams(struct gq_copy_kernel *c)
+static void close_streams(struct sim_copy_kernel *c)
 {
-    for (unsigned i = 0; i < GQ_KEEPER_STREAMS; i++) {
+    for (unsigned i = 0; i < SIM_KEEPER_STREAMS; i++) {
         if (!c->streams[i])
             continue;
         cudaStreamSynchronize(c->streams[i]);
@@ -41,30 +41,30 @@ static void close_streams(struct gq_copy_kernel *c)
     }
 }
 
-static int open_streams(struct gq_copy_kernel *c)
+static int open_streams(struct sim_copy_kernel *c)
 {
     int err = 0;
 
-    for (unsigned i = 0; i < GQ_KEEPER_STREAMS && !err; i++)
+    for (unsigned i = 0; i < SIM_KEEPER_STREAMS && !err; i++)
         err = to_errno(cudaStreamCreateWithFlags(&c->streams[i], cudaStreamNonBlocking));
     if (err)
         close_streams(c);
     return err;
 }
 
-static int run(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks, unsigned stream)
+static int run(void *ctx, const struct sim_copy_kernel_launch *l, unsigned blocks, unsigned stream)
 {
-    struct gq_copy_kernel *c = ctx;
+    struct sim_copy_kernel *c = ctx;
     int err =
         to_errno(cudaSetDevice(c->device)); /* the device is a property of the calling thread */
 
-    return err ? err : to_errno(gq_copy_kernel_run(l, blocks, c->streams[stream]));
+    return err ? err : to_errno(sim_copy_kernel_run(l, blocks, c->streams[stream]));
 }
 
-int gq_copy_kernel_open(unsigned blocks, struct gq_copy_kernel **out)
+int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out)
 {
-    struct gq_copy_kernel *c = aligned_alloc(_Alignof(struct gq_copy_kernel), sizeof(*c));
-    struct gq_mailboxes *m;
+    struct sim_copy_kernel *c = aligned_alloc(_Alignof(struct sim_copy_kernel), sizeof(*c));
+    struct sim_mailboxes *m;
     int err;
 
     if (!c)
@@ -75,9 +75,9 @@ int gq_copy_kernel_open(unsigned blocks, struct gq_copy_kernel **out)
     if (err)
         goto free_copy_kernel;
     memset(m, 0, sizeof(*m));
-    c->poster = (struct gq_poster){.m = m, .blocks = blocks};
+    c->poster = (struct sim_poster){.m = m, .blocks = blocks};
     /* Pinned memory has the same address for the GPU as for the host. */
-    gq_keeper_init(&c->keeper, m, (uint64_t)(uintptr_t)m, blocks, IDLE_NS);
+    sim_keeper_init(&c->keeper, m, (uint64_t)(uintptr_t)m, blocks, IDLE_NS);
     c->keeper.run = run;
     c->keeper.ctx = c;
     err = to_errno(cudaGetDevice(&c->device));
@@ -95,7 +95,7 @@ free_copy_kernel:
     return err;
 }
 
-void gq_copy_kernel_close(struct gq_copy_kernel *c)
+void sim_copy_kernel_close(struct sim_copy_kernel *c)
 {
     if (!c)
         return;
@@ -108,13 +108,13 @@ void gq_copy_kernel_close(struct gq_copy_kernel *c)
  * A kernel that faulted stores no more counts. CUDA reports the fault; the
  * query takes locks and is therefore rare.
  */
-static int check_streams(struct gq_copy_kernel *c)
+static int check_streams(struct sim_copy_kernel *c)
 {
     int bound = to_errno(cudaSetDevice(c->device));
 
     if (bound)
         return bound;
-    for (unsigned i = 0; i < GQ_KEEPER_STREAMS; i++) {
+    for (unsigned i = 0; i < SIM_KEEPER_STREAMS; i++) {
         cudaError_t err = cudaStreamQuery(c->streams[i]);
 
         if (err == cudaErrorNotReady)
@@ -125,13 +125,13 @@ static int check_streams(struct gq_copy_kernel *c)
     return 0;
 }
 
-static void look(struct gq_copy_kernel *c)
+static void look(struct sim_copy_kernel *c)
 {
-    c->failed = c->failed || gq_keeper_peek(&c->keeper) != 0;
+    c->failed = c->failed || sim_keeper_peek(&c->keeper) != 0;
 }
 
 /* Called after each poll without result, of copies or of room. */
-static void look_now_and_then(struct gq_copy_kernel *c)
+static void look_now_and_then(struct sim_copy_kernel *c)
 {
     if (++c->idle_polls % LOOK_EVERY)
         return;
@@ -140,16 +140,16 @@ static void look_now_and_then(struct gq_copy_kernel *c)
     look(c);
 }
 
-int gq_copy_kernel_submit(struct gq_copy_kernel *c, const struct gq_gather *copies, unsigned n,
-                          struct gq_copy_kernel_ticket *ticket)
+int sim_copy_kernel_submit(struct sim_copy_kernel *c, const struct sim_gather *copies, unsigned n,
+                           struct sim_copy_kernel_ticket *ticket)
 {
-    int err = c->failed ? -EIO : gq_poster_room(&c->poster, copies, n);
+    int err = c->failed ? -EIO : sim_poster_room(&c->poster, copies, n);
 
     if (err == -EAGAIN)
         look_now_and_then(c);
     if (err)
         return err;
-    gq_poster_post(&c->poster, copies, n, ticket);
+    sim_poster_post(&c->poster, copies, n, ticket);
     look(c);
     return 0;
 }
@@ -158,10 +158,10 @@ int gq_copy_kernel_submit(struct gq_copy_kernel *c, const struct gq_gather *copi
  * A batch that a kernel may have taken is not given up: it could be copied
  * after its failure was reported.
  */
-int gq_copy_kernel_poll(struct gq_copy_kernel *c, const struct gq_copy_kernel_ticket *ticket)
+int sim_copy_kernel_poll(struct sim_copy_kernel *c, const struct sim_copy_kernel_ticket *ticket)
 {
-    if (gq_poster_done(&c->poster, ticket))
+    if (sim_poster_done(&c->poster, ticket))
         return 1;
     look_now_and_then(c);
-    return c->faulted || (c->failed && gq_poster_is_lost(&c->poster, ticket)) ? -EIO : 0;
+    return c->faulted || (c->failed && sim_poster_is_lost(&c->poster, ticket)) ? -EIO : 0;
 }

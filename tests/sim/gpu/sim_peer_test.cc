@@ -6,7 +6,8 @@
 #include <chrono>
 #include <sys/mman.h>
 
-#include "cuda/gq_peer.h"
+#include "sim/gpu/sim_gpu.h"
+#include "sim/gpu/sim_mailbox.h"
 #include "tests/cuda/gq_child.h"
 #include "tests/cuda/gq_rig.h"
 
@@ -18,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kLen = 2u << 20;
 
 /* Media on tmpfs: CUDA cannot pin pages of most other file systems. */
-class GqPeer : public GqTest
+class SimPeer : public GqTest
 {
   protected:
     void SetUp() override
@@ -29,13 +30,12 @@ class GqPeer : public GqTest
         setenv("TMPDIR", "/dev/shm", 1);
         rig = std::make_unique<Rig>(GetParam(), 4096);
         rig->open();
-        sim_get_media(rig->s, 1, &media);
-        gq_peer_options opts = {};
-        opts.media = media.base;
-        opts.media_len = media.len;
-        opts.dropped = [](void *ctx) { static_cast<GqPeer *>(ctx)->dropped++; };
-        opts.ctx = this;
-        ASSERT_EQ(gq_peer_open_on(rig->e, &opts, &peer), 0);
+        hooks = sim_gpu_hooks(rig->gpu);
+        ASSERT_EQ(
+            hooks->ops->peer_open(
+                hooks, [](void *ctx) { static_cast<SimPeer *>(ctx)->dropped++; }, this, &peer),
+            0);
+        hooks->ops->peer_shared(peer, &shared);
         start();
     }
 
@@ -44,7 +44,7 @@ class GqPeer : public GqTest
         if (b)
             gq_buffer_unregister(b);
         if (peer)
-            gq_peer_close(peer);
+            hooks->ops->peer_close(peer);
         child.reset();
         rig.reset();
     }
@@ -52,11 +52,11 @@ class GqPeer : public GqTest
     void start()
     {
         child = std::make_unique<Child>(
-            "gq_peer_child",
-            std::vector<std::string>{
-                std::to_string(gq_peer_sets(peer)), std::to_string(gq_peer_blocks(peer)),
-                std::to_string(gq_peer_len(peer)), std::to_string(media.len), std::to_string(kLen)},
-            std::vector<int>{gq_peer_fd(peer), media.fd});
+            "sim_peer_child",
+            std::vector<std::string>{std::to_string(shared.sets), std::to_string(shared.blocks),
+                                     std::to_string(shared.len), std::to_string(shared.media_len),
+                                     std::to_string(kLen)},
+            std::vector<int>{shared.fd, shared.media_fd});
         Bytes said = child->read(80);
         ASSERT_EQ(said.size(), 80u) << "no GPU memory, or it cannot be shared";
         gq_mem mem = {};
@@ -67,7 +67,12 @@ class GqPeer : public GqTest
         std::copy_n(said.begin(), 64, mem.ipc);
         memcpy(at, &said[64], sizeof(at));
         ASSERT_EQ(gq_buffer_register(rig->e, &mem, &b), 0);
-        ASSERT_EQ(gq_buffer_add_window(b, peer, at[0], at[1]), 0);
+        gq_copies_window window = {};
+        window.owner = b;
+        window.there = at[0];
+        window.media_there = at[1];
+        ASSERT_EQ(gq_buffer_device(b, &window.device, &window.len), 0);
+        ASSERT_EQ(hooks->ops->peer_window(peer, &window), 0);
     }
 
     /*
@@ -102,28 +107,29 @@ class GqPeer : public GqTest
     /* Number of batches that the child has copied. */
     uint64_t batches()
     {
-        void *at = mmap(nullptr, gq_peer_len(peer), PROT_READ, MAP_SHARED, gq_peer_fd(peer), 0);
+        void *at = mmap(nullptr, shared.len, PROT_READ, MAP_SHARED, shared.fd, 0);
         uint64_t sum = 0;
 
         EXPECT_NE(at, MAP_FAILED);
-        for (unsigned i = 0; i < gq_peer_sets(peer); i++) {
-            for (uint32_t n : gq_mailbox_set(static_cast<gq_mailbox_head *>(at), i)->done.of)
+        for (unsigned i = 0; i < shared.sets; i++) {
+            for (uint32_t n : sim_mailbox_set(static_cast<sim_mailbox_head *>(at), i)->done.of)
                 sum += n;
         }
-        munmap(at, gq_peer_len(peer));
+        munmap(at, shared.len);
         return sum;
     }
 
     std::unique_ptr<Rig> rig;
-    sim_media media = {};
-    gq_peer *peer = nullptr;
+    gq_copies *hooks = nullptr;
+    gq_copies_peer *peer = nullptr;
+    gq_copies_shared shared = {};
     std::unique_ptr<Child> child;
     gq_buffer *b = nullptr;
     std::vector<Extent> pieces;
     std::atomic<int> dropped{0};
 };
 
-TEST_P(GqPeer, TheOwnerCopiesSmallReads)
+TEST_P(SimPeer, TheOwnerCopiesSmallReads)
 {
     for (unsigned round = 0; round < 20; round++) {
         uint64_t before = batches();
@@ -139,13 +145,13 @@ TEST_P(GqPeer, TheOwnerCopiesSmallReads)
     EXPECT_TRUE(child->read(kLen) == want) << "it sees the same memory";
 }
 
-TEST_P(GqPeer, AWholeMegabyteGoesByTheCopyEngine)
+TEST_P(SimPeer, AWholeMegabyteGoesByTheCopyEngine)
 {
     ASSERT_EQ(rig->move(GQ_READ, b, 0, {{0, kLen}}, 0, kLen), 0);
     EXPECT_TRUE(held() == Bytes(rig->media.begin(), rig->media.begin() + kLen));
 }
 
-TEST_P(GqPeer, AKilledOwnerHoldsUpNobodyForLong)
+TEST_P(SimPeer, AKilledOwnerDelaysReadsForABoundedTime)
 {
     Bytes want = scatter(7);
 
@@ -162,12 +168,12 @@ TEST_P(GqPeer, AKilledOwnerHoldsUpNobodyForLong)
     EXPECT_TRUE(held() == want);
 }
 
-TEST_P(GqPeer, AfterItsRouteAndItsRemoteEndedAllIsCopiedHere)
+TEST_P(SimPeer, AllIsCopiedHereAfterTheEndOfThePeer)
 {
     Bytes want = scatter(3);
 
     ASSERT_EQ(read_pieces(), 0);
-    gq_peer_close(peer);
+    hooks->ops->peer_close(peer);
     peer = nullptr;
     want = scatter(4);
     ASSERT_EQ(read_pieces(), 0);
@@ -175,7 +181,7 @@ TEST_P(GqPeer, AfterItsRouteAndItsRemoteEndedAllIsCopiedHere)
     EXPECT_EQ(dropped, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Executors, GqPeer, testing::Values(kExecutors[2]),
+INSTANTIATE_TEST_SUITE_P(Executors, SimPeer, testing::Values(kExecutors[2]),
                          [](const testing::TestParamInfo<Executor> &i) {
                              return std::string(i.param.name);
                          });

@@ -1,6 +1,6 @@
 /* A fake peer: keeper and kernel are one thread, copies are memcpy(). */
-#ifndef TESTS_CUDA_GQ_FAKE_PEER_H
-#define TESTS_CUDA_GQ_FAKE_PEER_H
+#ifndef TESTS_SIM_GPU_SIM_FAKE_PEER_H
+#define TESTS_SIM_GPU_SIM_FAKE_PEER_H
 
 #include <atomic>
 #include <cstring>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "cuda/gq_peer_window.h"
+#include "sim/gpu/sim_peer_window.h"
 
 class FakePeer
 {
@@ -30,11 +30,11 @@ class FakePeer
 
         if (at == MAP_FAILED)
             throw std::runtime_error("mmap");
-        head_ = static_cast<gq_mailbox_head *>(at);
+        head_ = static_cast<sim_mailbox_head *>(at);
         for (unsigned i = 0; i < sets; i++) {
-            gq_mailboxes *m = gq_mailbox_set(head_, i);
+            sim_mailboxes *m = sim_mailbox_set(head_, i);
 
-            gq_keeper_init(&sets_[i].keeper, m, (uint64_t)m, blocks, 0);
+            sim_keeper_init(&sets_[i].keeper, m, (uint64_t)m, blocks, 0);
             sets_[i].keeper.run = run;
             sets_[i].keeper.ctx = &sets_[i];
             sets_[i].blocks.resize(blocks);
@@ -68,16 +68,16 @@ class FakePeer
         unsigned idle = 0;
     };
     struct Set {
-        gq_keeper keeper;
+        sim_keeper keeper;
         std::vector<Block> blocks;
         bool launched = false;
     };
 
-    static int run(void *ctx, const gq_copy_kernel_launch *l, unsigned blocks, unsigned stream)
+    static int run(void *ctx, const sim_copy_kernel_launch *l, unsigned blocks, unsigned stream)
     {
         Set *set = static_cast<Set *>(ctx);
 
-        if (stream >= GQ_KEEPER_STREAMS)
+        if (stream >= SIM_KEEPER_STREAMS)
             return -1;
         for (unsigned b = 0; b < blocks; b++) {
             if (l->launch[b])
@@ -91,14 +91,15 @@ class FakePeer
     bool serve_block(Set &set, unsigned b)
     {
         Block &k = set.blocks[b];
-        gq_mailboxes *m = set.keeper.m;
-        gq_copy_slot *slot = &m->slots[b * GQ_COPY_KERNEL_SLOTS + k.batch % GQ_COPY_KERNEL_SLOTS];
-        uint64_t tag = GQ_COPY_KERNEL_TAG(k.batch / GQ_COPY_KERNEL_SLOTS + 1);
+        sim_mailboxes *m = set.keeper.m;
+        sim_copy_slot *slot =
+            &m->slots[b * SIM_COPY_KERNEL_SLOTS + k.batch % SIM_COPY_KERNEL_SLOTS];
+        uint64_t tag = SIM_COPY_KERNEL_TAG(k.batch / SIM_COPY_KERNEL_SLOTS + 1);
         uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
 
         if (!k.launch)
             return false;
-        if ((head & ~GQ_COPY_KERNEL_VALUE) != tag) {
+        if ((head & ~SIM_COPY_KERNEL_VALUE) != tag) {
             if (++k.idle == idle_) {
                 __atomic_store_n(&m->ended.of[b], k.launch, __ATOMIC_RELEASE);
                 k.launch = 0;
@@ -108,8 +109,8 @@ class FakePeer
         k.idle = 0;
         sync(copies_);
         for (unsigned i = 0; i < (head & 0xff); i++) {
-            memcpy((void *)(slot->words[2 + 2 * i] & GQ_COPY_KERNEL_VALUE),
-                   (void *)(slot->words[3 + 2 * i] & GQ_COPY_KERNEL_VALUE),
+            memcpy((void *)(slot->words[2 + 2 * i] & SIM_COPY_KERNEL_VALUE),
+                   (void *)(slot->words[3 + 2 * i] & SIM_COPY_KERNEL_VALUE),
                    1ull << (head >> 8 & 0xff));
             copies_++;
         }
@@ -121,14 +122,14 @@ class FakePeer
     {
         bool busy = false;
 
-        gq_keeper_peek(&set.keeper);
+        sim_keeper_peek(&set.keeper);
         launches += set.launched;
         set.launched = false;
         for (unsigned b = 0; b < set.blocks.size(); b++) {
             serve_block(set, b);
             busy |= set.blocks[b].launch != 0;
         }
-        return busy || gq_keeper_is_needed(&set.keeper);
+        return busy || sim_keeper_is_needed(&set.keeper);
     }
 
     void serve()
@@ -151,7 +152,7 @@ class FakePeer
 
         __atomic_exchange_n(&head_->asleep, 1, __ATOMIC_ACQ_REL);
         for (Set &set : sets_)
-            work |= gq_keeper_is_needed(&set.keeper);
+            work |= sim_keeper_is_needed(&set.keeper);
         if (!work && !stop_)
             syscall(SYS_futex, &head_->asleep, FUTEX_WAIT, 1, &bound, nullptr, 0);
         __atomic_store_n(&head_->asleep, 0, __ATOMIC_SEQ_CST);
@@ -164,7 +165,7 @@ class FakePeer
     }
 
     std::atomic<uint64_t> &copies_;
-    gq_mailbox_head *head_;
+    sim_mailbox_head *head_;
     size_t len_;
     unsigned idle_;
     std::vector<Set> sets_;

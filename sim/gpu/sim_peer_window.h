@@ -8,7 +8,7 @@
  *
  * A copy uses a peer window if it is a read into a buffer of the peer and its
  * source lies in media that the peer maps as well. A peer is not trusted to
- * respond: copies that it has not made within GQ_PEER_PATIENCE_MS, or before
+ * respond: copies that it has not made within SIM_PEER_PATIENCE_MS, or before
  * its end, are returned to the caller. A peer may make such copies later, or
  * report copies that it has not made; both affect buffers of its own process
  * only. Writes therefore have no peer windows: a late write would reach blocks
@@ -17,31 +17,31 @@
  * Channels are those of the DMA engine: one thread at a time in each. Any
  * thread opens and closes peers and windows. Plain C: no CUDA is called here.
  */
-#ifndef CUDA_GQ_PEER_WINDOW_H
-#define CUDA_GQ_PEER_WINDOW_H
+#ifndef SIM_GPU_SIM_PEER_WINDOW_H
+#define SIM_GPU_SIM_PEER_WINDOW_H
 
-#include "cuda/gq_mailbox.h"
+#include "sim/gpu/sim_mailbox.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define GQ_PEERS              8u    /* at once */
-#define GQ_PEER_WINDOWS       1024u /* at once, of all peers */
-#define GQ_PEER_WINDOW_COPIES 512u  /* maximum of one submission */
-#define GQ_PEER_PATIENCE_MS   1000u
+#define SIM_PEERS              8u    /* at once */
+#define SIM_PEER_WINDOWS       1024u /* at once, of all peers */
+#define SIM_PEER_WINDOW_COPIES 512u  /* maximum of one submission */
+#define SIM_PEER_PATIENCE_MS   1000u
 
-struct gq_peer_windows;
-struct gq_peer;
+struct sim_peer_windows;
+struct sim_peer;
 
-int gq_peer_windows_open(unsigned channels, struct gq_peer_windows **out);
+int sim_peer_windows_open(unsigned channels, struct sim_peer_windows **out);
 /* Precondition: no peer is open. */
-void gq_peer_windows_close(struct gq_peer_windows *r);
+void sim_peer_windows_close(struct sim_peer_windows *r);
 
-struct gq_peer_options {
+struct sim_peer_options {
     const void *media; /* source of copies, as mapped in this process; outlives the peer */
     size_t media_len;
-    unsigned blocks; /* of each channel's copy kernel: 1 to GQ_COPY_KERNEL_BLOCKS */
+    unsigned blocks; /* of each channel's copy kernel: 1 to SIM_COPY_KERNEL_BLOCKS */
     /*
      * Called once, by the thread of a channel, when the peer has not responded
      * and is dropped.
@@ -51,83 +51,84 @@ struct gq_peer_options {
 };
 
 /*
- * -EMFILE: GQ_PEERS are open; -ENOMEM and other errors of memfd_create(2),
+ * -EMFILE: SIM_PEERS are open; -ENOMEM and other errors of memfd_create(2),
  * mmap(2).
  */
-int gq_peer_open(struct gq_peer_windows *r, const struct gq_peer_options *o, struct gq_peer **out);
+int sim_peer_open(struct sim_peer_windows *r, const struct sim_peer_options *o,
+                  struct sim_peer **out);
 /*
  * Removes its peer windows. Copies that it has not made are returned by
- * gq_peer_windows_poll().
+ * sim_peer_windows_poll().
  */
-void gq_peer_close(struct gq_peer *m);
+void sim_peer_close(struct sim_peer *m);
 /*
  * The memory of its mailboxes, one for each channel; owned by the peer, cannot
  * be resized.
  */
-int gq_peer_fd(const struct gq_peer *m);
-size_t gq_peer_len(const struct gq_peer *m);
-unsigned gq_peer_sets(const struct gq_peer *m);
-unsigned gq_peer_blocks(const struct gq_peer *m); /* of each mailbox */
+int sim_peer_fd(const struct sim_peer *m);
+size_t sim_peer_len(const struct sim_peer *m);
+unsigned sim_peer_sets(const struct sim_peer *m);
+unsigned sim_peer_blocks(const struct sim_peer *m); /* of each mailbox */
 
 /* One buffer in addresses of the device, here and in the peer. */
-struct gq_peer_window {
-    const void *owner; /* the buffer, for gq_peer_window_remove() */
+struct sim_peer_window {
+    const void *owner; /* the buffer, for sim_peer_window_remove() */
     uint64_t device;   /* here */
     uint64_t len;
     uint64_t there;       /* the same byte as `device` */
-    uint64_t media_there; /* the same byte as gq_peer_options.media */
+    uint64_t media_there; /* the same byte as sim_peer_options.media */
 };
 /*
  * Replaces the peer's earlier window of the same owner. -ENOSPC: there are
- * GQ_PEER_WINDOWS; -EINVAL: addresses that a slot cannot encode.
+ * SIM_PEER_WINDOWS; -EINVAL: addresses that a slot cannot encode.
  */
-int gq_peer_window_add(struct gq_peer *m, const struct gq_peer_window *window);
+int sim_peer_window_add(struct sim_peer *m, const struct sim_peer_window *window);
 /* Removes all peer windows of a buffer. Called before its memory is freed. */
-void gq_peer_window_remove(struct gq_peer_windows *r, const void *owner);
+void sim_peer_window_remove(struct sim_peer_windows *r, const void *owner);
 
 /*
  * The part of a submission that one peer has; kept by the thread of the
  * channel.
  */
-struct gq_peer_window_part {
+struct sim_peer_window_part {
     uint16_t peer, first, n; /* copies [first, first + n) of the submission */
     bool done;
     uint32_t generation; /* generation of the peer's entry */
     uint64_t waited_ns;  /* start of the wait, ns; 0: not waited for */
-    struct gq_copy_kernel_ticket ticket;
+    struct sim_copy_kernel_ticket ticket;
 };
-struct gq_peer_copy {
+struct sim_peer_copy {
     unsigned n_local; /* number of copies without a peer window: the first ones */
     unsigned n_parts;
-    struct gq_peer_window_part parts[GQ_PEERS];
+    struct sim_peer_window_part parts[SIM_PEERS];
 };
 
 /* False: there are no peer windows. One relaxed load. */
-bool gq_peer_windows_exist(const struct gq_peer_windows *r);
+bool sim_peer_windows_exist(const struct sim_peer_windows *r);
 /*
  * Held around plan, post and poll; peers and windows do not change meanwhile.
  */
-void gq_peer_windows_lock(struct gq_peer_windows *r, unsigned channel);
-void gq_peer_windows_unlock(struct gq_peer_windows *r, unsigned channel);
+void sim_peer_windows_lock(struct sim_peer_windows *r, unsigned channel);
+void sim_peer_windows_unlock(struct sim_peer_windows *r, unsigned channel);
 /*
  * Sorts the copies of a submission to the device, at most
- * GQ_PEER_WINDOW_COPIES: first those without a peer window, then those of each
+ * SIM_PEER_WINDOW_COPIES: first those without a peer window, then those of each
  * peer. 0; -EAGAIN: a peer has no room, the whole submission must be repeated.
  */
-int gq_peer_windows_plan(struct gq_peer_windows *r, unsigned channel, struct gq_gather *copies,
-                         unsigned n, struct gq_peer_copy *out);
+int sim_peer_windows_plan(struct sim_peer_windows *r, unsigned channel, struct sim_gather *copies,
+                          unsigned n, struct sim_peer_copy *out);
 /*
  * Posts the copies of the preceding plan(). Precondition: the lock was held
  * since.
  */
-void gq_peer_windows_post(struct gq_peer_windows *r, unsigned channel,
-                          struct gq_peer_copy *peer_copy);
+void sim_peer_windows_post(struct sim_peer_windows *r, unsigned channel,
+                           struct sim_peer_copy *peer_copy);
 /*
  * 1: all parts are done, 0: in flight; -ESTALE: the caller must make the copies
  * of part *lost, from the list as plan() left it; the part then counts as done.
  */
-int gq_peer_windows_poll(struct gq_peer_windows *r, unsigned channel,
-                         struct gq_peer_copy *peer_copy, unsigned *lost);
+int sim_peer_windows_poll(struct sim_peer_windows *r, unsigned channel,
+                          struct sim_peer_copy *peer_copy, unsigned *lost);
 
 #ifdef __cplusplus
 }

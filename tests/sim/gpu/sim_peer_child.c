@@ -1,5 +1,5 @@
 /*
- * The other process of gq_peer_test: a copy kernel over the mailboxes of
+ * The other process of sim_peer_test: a copy kernel over the mailboxes of
  * descriptor 3, for media of descriptor 4, with its own buffer. Writes the
  * handle and address of the buffer and the address of the media to stdout,
  * copies until it reads a byte from stdin, then writes the contents of the
@@ -12,25 +12,25 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cuda/gq_copy_kernel.h"
+#include "sim/gpu/sim_copy_kernel.h"
 #include "tests/cuda/gq_test_mem.h"
 
 #define MAX_SETS 16u
 
 struct set {
-    struct gq_keeper keeper;
-    cudaStream_t streams[GQ_KEEPER_STREAMS];
+    struct sim_keeper keeper;
+    cudaStream_t streams[SIM_KEEPER_STREAMS];
 };
 
 static struct set sets[MAX_SETS];
 static unsigned n_sets;
 static bool stopping;
 
-static int run(void *ctx, const struct gq_copy_kernel_launch *l, unsigned blocks, unsigned stream)
+static int run(void *ctx, const struct sim_copy_kernel_launch *l, unsigned blocks, unsigned stream)
 {
     struct set *s = ctx;
 
-    return gq_copy_kernel_run(l, blocks, s->streams[stream]) == cudaSuccess ? 0 : -1;
+    return sim_copy_kernel_run(l, blocks, s->streams[stream]) == cudaSuccess ? 0 : -1;
 }
 
 /* Polls without sleep: sleeping is tested without a GPU. */
@@ -40,7 +40,7 @@ static void *serve(void *arg)
 
     while (!err && !__atomic_load_n(&stopping, __ATOMIC_RELAXED)) {
         for (unsigned i = 0; i < n_sets && !err; i++)
-            err = gq_keeper_peek(&sets[i].keeper);
+            err = sim_keeper_peek(&sets[i].keeper);
     }
     return arg;
 }
@@ -57,19 +57,19 @@ static void *share(int fd, size_t len, int rights, unsigned flags, void **there)
     return at;
 }
 
-static bool open_sets(struct gq_mailbox_head *head, const char *there, unsigned blocks)
+static bool open_sets(struct sim_mailbox_head *head, const char *there, unsigned blocks)
 {
-    bool ok = n_sets <= MAX_SETS && gq_copy_kernel_load() == cudaSuccess;
+    bool ok = n_sets <= MAX_SETS && sim_copy_kernel_load() == cudaSuccess;
 
     for (unsigned i = 0; i < n_sets && ok; i++) {
-        struct gq_mailboxes *m = gq_mailbox_set(head, i);
+        struct sim_mailboxes *m = sim_mailbox_set(head, i);
 
-        gq_keeper_init(&sets[i].keeper, m,
-                       (uint64_t)(uintptr_t)there + (uint64_t)((char *)m - (char *)head), blocks,
-                       400000);
+        sim_keeper_init(&sets[i].keeper, m,
+                        (uint64_t)(uintptr_t)there + (uint64_t)((char *)m - (char *)head), blocks,
+                        400000);
         sets[i].keeper.run = run;
         sets[i].keeper.ctx = &sets[i];
-        for (unsigned k = 0; k < GQ_KEEPER_STREAMS && ok; k++)
+        for (unsigned k = 0; k < SIM_KEEPER_STREAMS && ok; k++)
             ok = cudaStreamCreateWithFlags(&sets[i].streams[k], cudaStreamNonBlocking) ==
                  cudaSuccess;
     }
@@ -103,11 +103,11 @@ static int serve_until_told(struct test_mem *m, const void *media, unsigned char
     return fwrite(copy, m->len, 1, stdout) != 1 || fflush(stdout);
 }
 
-/* gq_peer_child SETS BLOCKS LEN_OF_MAILBOXES LEN_OF_MEDIA LEN */
+/* sim_peer_child SETS BLOCKS LEN_OF_MAILBOXES LEN_OF_MEDIA LEN */
 int main(int argc, char **argv)
 {
     struct test_mem m;
-    struct gq_mailbox_head *head;
+    struct sim_mailbox_head *head;
     void *slots, *media;
     unsigned char *copy;
     int rc;

@@ -1,0 +1,52 @@
+/*
+ * Controllers in software: notifications beyond the transport interface. A
+ * controller of hardware is notified by its doorbells. A software controller
+ * polls doorbells in memory and sleeps when idle; these calls bound the time
+ * until it notices a store. It must notice stores without them as well. Only
+ * the simulator (sim/) implements them.
+ */
+#ifndef BLOCKDEV_SOFTWARE_H
+#define BLOCKDEV_SOFTWARE_H
+
+#include "blockdev/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Any thread may call them, at any time before the transport's close(). */
+struct nvme_software {
+    /* A CPU has stored to doorbells: wakes the controller at once. */
+    void (*kick)(struct nvme_transport *t);
+    /* Doorbells of so many queues will be stored to soon, without a kick. */
+    void (*prewake)(struct nvme_transport *t, unsigned queues);
+    /*
+     * +1 or -1: number of holders of queues that store to doorbells at any time
+     * without a kick. While there is one, the sleep is at most 50 us.
+     */
+    void (*keep_polling)(struct nvme_transport *t, int change);
+};
+
+static inline void nvme_kick(struct nvme_transport *t)
+{
+    if (t->software)
+        t->software->kick(t);
+}
+
+static inline void nvme_prewake(struct nvme_transport *t, unsigned queues)
+{
+    if (t->software)
+        t->software->prewake(t, queues);
+}
+
+static inline void nvme_keep_polling(struct nvme_transport *t, int change)
+{
+    if (t->software)
+        t->software->keep_polling(t, change);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * Small copies between pinned host memory and a GPU's memory by a persistent
+ * kernel. It takes batches from tagged slots in host memory (sim_mailbox.h) and
+ * stores the number of finished batches to host memory. A launch for each batch
+ * would be slower: launches wait behind each warp that polls host memory.
+ *
+ * The kernel ends after an idle time, or after 0.1 s, and is launched again
+ * with the next batch. Calls that wait for running kernels therefore wait for a
+ * bounded time.
+ */
+#ifndef SIM_GPU_SIM_COPY_KERNEL_H
+#define SIM_GPU_SIM_COPY_KERNEL_H
+
+#include <cuda_runtime_api.h>
+
+#include "sim/gpu/sim_mailbox.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+cudaError_t sim_copy_kernel_load(void);
+cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,
+                                cudaStream_t stream);
+
+/* A kernel and its mailbox; used by one thread. */
+struct sim_copy_kernel;
+
+/* On the current device. blocks: 1 to SIM_COPY_KERNEL_BLOCKS. -ENOMEM, -EIO. */
+int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out);
+/* Waits for the end of the kernel. Precondition: no copy in flight. */
+void sim_copy_kernel_close(struct sim_copy_kernel *c);
+
+/*
+ * Posts n copies that satisfy sim_copy_kernel_takes(). 0 and a ticket; -EAGAIN:
+ * no room at present, -ENOSPC: more than all slots hold, -EIO: a launch has
+ * failed, which is permanent.
+ */
+int sim_copy_kernel_submit(struct sim_copy_kernel *c, const struct sim_gather *copies, unsigned n,
+                           struct sim_copy_kernel_ticket *ticket);
+/*
+ * 1: done and visible to the device (copies from it: to the host), 0: in
+ * flight, -EIO.
+ */
+int sim_copy_kernel_poll(struct sim_copy_kernel *c, const struct sim_copy_kernel_ticket *ticket);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,22 @@
+/* Copies of any size and alignment by a kernel that is launched for them. */
+#ifndef SIM_GPU_SIM_GATHER_H
+#define SIM_GPU_SIM_GATHER_H
+
+#include <cuda_runtime_api.h>
+
+#include "sim/gpu/sim_mailbox.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Loads the kernel: a first launch would load it and wait for running kernels. */
+cudaError_t sim_gather_load(void);
+/* Asynchronous on the stream. copies: pinned, valid until the end of the kernel. */
+cudaError_t sim_gather_run(const struct sim_gather *copies, uint32_t n, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
