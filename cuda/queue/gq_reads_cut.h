@@ -259,15 +259,15 @@ GQ_FN uint64_t gq_make_staged(struct gq_reader *r, uint32_t lane, uint64_t n, ui
     const struct gq_target *t = &r->reads->staging;
     struct gq_ready *ready = &GQ_AT(r->ready);
     uint32_t room = gq_lane_staging(r->reads) - lead, lba_size = 1u << r->lba_shift;
-    uint32_t take = n < room ? (uint32_t)n : room;
-    uint32_t cover = (lead + take + lba_size - 1) & ~(lba_size - 1);
+    uint32_t bytes = n < room ? (uint32_t)n : room;
+    uint32_t cover = (lead + bytes + lba_size - 1) & ~(lba_size - 1);
 
     ready->cmd.prp1 = t->iova + GQ_AT(r->staging);
     ready->cmd.prp2 = gq_prp2(t->iova, t->prps_iova, GQ_AT(r->staging), cover);
     ready->cmd.nlb = (cover >> r->lba_shift) - 1;
     ready->src = t->base + GQ_AT(r->staging) + lead;
-    ready->staged = take;
-    return take;
+    ready->staged = bytes;
+    return bytes;
 }
 
 /* Prepares the lane's next command, or zeros. left is not 0. */
