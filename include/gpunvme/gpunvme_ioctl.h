@@ -187,7 +187,7 @@ struct gpunvme_ioc_stats {
     uint64_t bounce_transfers, bounce_read_bytes, bounce_written_bytes;
     uint64_t errors, timeouts, cancelled;
     uint64_t buffers, quarantined_queues;
-    /* The struct ended here at first. What it took to get answers from the drive: */
+    /* An older size of the struct ends here. Recovery: */
     uint64_t aborts;            /* of the executor's commands, that ended them */
     uint64_t queue_recreations; /* of the executor's queue pairs: deleted and created again */
     uint64_t controller_resets;

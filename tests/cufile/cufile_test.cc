@@ -1,4 +1,4 @@
-// cuFile's functions, as programs call them: files and memory of every kind, and what is counted.
+// cuFile's functions, as programs call them: files and memory of every kind, and the counters.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

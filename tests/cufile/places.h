@@ -72,7 +72,7 @@ class Folder
     {
         return dir_ + "/" + name;
     }
-    // True when nothing held the mount any more; of the others always.
+    // True when the mount was not busy any more; always for other places.
     bool end();
 
   private:

@@ -46,7 +46,7 @@ class FsSuper : public FsTest
     {
         memcpy(device.bytes(), image.data(), image.size());
     }
-    // Takes one block back to what it was in an earlier image: a lost write.
+    // Restores one block from an earlier image: a lost write.
     void put_old(const Image &old, uint64_t block)
     {
         uint64_t start = block << LAY_BLOCK_SHIFT;

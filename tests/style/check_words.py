@@ -28,7 +28,7 @@ LIMIT = 0.2
 DOCUMENTS = "documents"
 LIMITS = {
     "bench": LIMIT,
-    "blockdev": 3.6,
+    "blockdev": 2.4,
     "blockdev/nvme": LIMIT,
     "blockdev/pci": LIMIT,
     "blockdev/vfio": LIMIT,
@@ -37,17 +37,17 @@ LIMITS = {
     "client/device": LIMIT,
     "client/io": LIMIT,
     "client/lib": LIMIT,
-    "cuda": 9.5,
+    "cuda": LIMIT,
     "cuda/engine": LIMIT,
     "cuda/exec_cpu": LIMIT,
     "cuda/exec_cuda": LIMIT,
     "cuda/queue": LIMIT,
     "fusefs/core": LIMIT,
-    "include": 1.0,
+    "include": 0.4,
     "layout": LIMIT,
     "mkfs": LIMIT,
     "support": LIMIT,
-    "tests": 3.5,
+    "tests": 0.5,
 }
 SAMPLE = 1000  # words: less text is measured as if it had so many
 

@@ -54,7 +54,7 @@ class Whole
             gq_buffer_unregister(b);
     }
 
-    /* What is said to be there is there; what is not may be anything. */
+    /* Pieces reported as read are right; the content of the remaining ones is not defined. */
     void expect_what_is_ok()
     {
         Bytes got = memory.read(0, kMib);

@@ -196,7 +196,7 @@ class Load
         return err;
     }
 
-    /* A read puts back what is there, so that the memory is at any time what was written. */
+    /* A read restores the same bytes, so that the memory always has the written content. */
     void work(unsigned i)
     {
         std::mt19937 rng(i);

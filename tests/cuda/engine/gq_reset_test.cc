@@ -60,7 +60,7 @@ TEST_P(GqReset, OtherTransfersGoOnWhileAQueueIsRecovered)
         Busy b(GetParam());
 
         b.rig.cfg.no_abort = no_abort;
-        b.rig.opts.deadline_ms = 2500; /* missed by nobody else on a busy machine */
+        b.rig.opts.deadline_ms = 2500; /* no other command misses it on a busy machine */
         b.start();
         b.rig.fault(once(SIM_FAULT_LOSE));
         while (!b.load.failed)
