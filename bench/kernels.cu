@@ -37,6 +37,7 @@ __global__ void empty()
 __global__ void compute(uint64_t work, float *never)
 {
     float x = (float)threadIdx.x;
+
     for (uint64_t i = 0; i < work; i++)
         x = x * 1.000001f + 0.5f;
     if (x == -1.0f)
@@ -68,6 +69,7 @@ extern "C" int kernel_empty(void)
 extern "C" int kernel_compute(void *stream, uint64_t work)
 {
     int processors = 0, blocks = 0;
+
     if (cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0) != cudaSuccess ||
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, compute, kThreads, 0) != cudaSuccess)
         return -EIO;

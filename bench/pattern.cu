@@ -11,6 +11,7 @@ static __device__ unsigned long long total_wrong;
 static __device__ uint64_t expected(const struct pattern_pieces &p, uint64_t i)
 {
     uint64_t words = p.bytes / 8;
+
     return pattern_word(p.seed, p.gpu_places[i / words] / 8 + i % words);
 }
 
@@ -18,6 +19,7 @@ __global__ void count_wrong(const uint64_t *memory, uint64_t n, struct pattern_p
 {
     unsigned long long mine = 0;
     uint64_t step = (uint64_t)gridDim.x * blockDim.x;
+
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         mine += memory[i] != expected(p, i);
     if (mine)
@@ -28,6 +30,7 @@ __global__ void write_all(uint64_t *memory, uint64_t n, uint64_t seed, uint64_t 
                           uint64_t flip)
 {
     uint64_t step = (uint64_t)gridDim.x * blockDim.x;
+
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         memory[i] = pattern_word(seed, first + i) ^ flip;
 }
@@ -44,6 +47,7 @@ extern "C" int pattern_gpu_count_wrong(const void *memory, const struct pattern_
                                        uint64_t *wrong)
 {
     unsigned long long count = 0;
+
     if (cudaMemcpyToSymbol(total_wrong, &count, sizeof(count)) != cudaSuccess)
         return -EIO;
     count_wrong<<<kBlocks, kThreads>>>((const uint64_t *)memory, p->n * (p->bytes / 8), *p);

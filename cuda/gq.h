@@ -261,7 +261,7 @@ struct gq_readv {
  *   -E2BIG      not begun, because one queue, or all queues in earlier runs, had
  *               begun pieces of more than `most` bytes. A list of that many bytes
  *               is read whole; of a longer one each queue reads at most that
- *               much, plus what it begins within half a millisecond
+ *               much, plus pieces begun within half a millisecond
  *
  * With a part of a file (goes_on, or the first extent is not at 0) pieces
  * outside the part and pieces that the run has not begun keep their results;

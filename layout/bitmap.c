@@ -17,6 +17,7 @@ uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group)
 static uint32_t count_ones(const uint8_t *bits, size_t len)
 {
     uint32_t ones = 0;
+
     for (size_t i = 0; i < len; i += 8) {
         uint64_t word;
         memcpy(&word, bits + i, sizeof(word));
@@ -39,6 +40,7 @@ int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm
 {
     uint64_t addr = geo->bitmap_start + group;
     int err = lay_check_head(bm, LAY_MAGIC_BITMAP, geo->uuid, addr, 0, why);
+
     if (err)
         return err;
     if (lay_get32(bm->group) != group)

@@ -42,6 +42,7 @@ void lay_head_init(struct lay_head *head, uint32_t magic, const uint8_t uuid[16]
 void lay_seal(void *block, uint64_t tid)
 {
     struct lay_head *head = block;
+
     head->tid = lay_put64(tid);
     head->crc = lay_put32(lay_block_crc(head->uuid, lay_get64(head->block), block));
 }
@@ -50,6 +51,7 @@ int lay_check_head(const void *block, uint32_t magic, const uint8_t uuid[16], ui
                    uint64_t owner, const char **why)
 {
     const struct lay_head *head = block;
+
     if (lay_get32(head->magic) != magic)
         return lay_bad(why, "magic");
     if (memcmp(head->uuid, uuid, sizeof(head->uuid)) != 0)
@@ -66,5 +68,6 @@ int lay_check_head(const void *block, uint32_t magic, const uint8_t uuid[16], ui
 bool lay_is_zero(const void *data, size_t len)
 {
     const uint8_t *bytes = data;
+
     return len == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0);
 }

@@ -14,6 +14,7 @@
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len)
 {
     uint64_t key = lay_siphash(hash_seed, name, len) >> 1 & KEY_HASH_MASK;
+
     return key < LAY_DIR_KEY_MIN ? LAY_DIR_KEY_MIN : key;
 }
 
@@ -47,6 +48,7 @@ static int check_dirent(const struct lay_geometry *geo, const struct lay_dirent 
                         const char **why)
 {
     const char *name = (const char *)d->name;
+
     if (room < sizeof(*d) || lay_get16(d->len) > room)
         return lay_bad(why, "dirent past the used bytes");
     if (lay_get16(d->len) != LAY_DIRENT_LEN(d->name_len))

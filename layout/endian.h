@@ -42,16 +42,19 @@ static inline uint64_t lay_get64(le64 v)
 static inline le16 lay_put16(uint16_t v)
 {
     le16 r = {LAY_SWAP16(v)};
+
     return r;
 }
 static inline le32 lay_put32(uint32_t v)
 {
     le32 r = {LAY_SWAP32(v)};
+
     return r;
 }
 static inline le64 lay_put64(uint64_t v)
 {
     le64 r = {LAY_SWAP64(v)};
+
     return r;
 }
 

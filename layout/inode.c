@@ -56,6 +56,7 @@ static int check_charge(const struct fields *f, uint64_t own, const char **why)
 {
     uint64_t most = f->xattr ? LAY_XATTR_BLOCKS_MAX : 0;
     uint64_t least = f->xattr ? 1 : 0;
+
     if (f->blocks < own + least || f->blocks > own + most)
         return lay_bad(why, "inode.blocks");
     return 0;
@@ -91,6 +92,7 @@ static int check_tree(const struct lay_geometry *geo, const struct lay_inode *in
 {
     const struct lay_map_tree *tree = &inode->map.tree;
     uint64_t nodes = lay_get64(tree->blocks);
+
     if (f->height < 1 || f->height > LAY_MAX_HEIGHT)
         return lay_bad(why, "inode.map_height");
     if (!lay_range_ok(geo, lay_get64(tree->root), 1))
@@ -146,6 +148,7 @@ static int check_map(const struct lay_geometry *geo, const struct lay_inode *ino
                      const struct fields *f, const char **why)
 {
     bool is_tree = f->kind == LAY_MAP_TREE || f->kind == LAY_MAP_DIR;
+
     if (!kind_ok(f->mode, f->kind))
         return lay_bad(why, "inode.map_kind");
     if (f->count != 0 && f->kind != LAY_MAP_INLINE)
@@ -228,6 +231,7 @@ static int check_inode_file(const struct lay_inode *inode, const struct fields *
 static int check_free_slot(const struct lay_inode *inode, const char **why)
 {
     struct lay_inode rest = *inode;
+
     rest.generation = lay_put32(0);
     return lay_is_zero(&rest, sizeof(rest)) ? 0 : lay_bad(why, "inode: free but not zero");
 }
@@ -246,6 +250,7 @@ int lay_check_inode(const struct lay_geometry *geo, const struct lay_inode *inod
         .height = lay_get16(inode->map_height),
     };
     int err = check_attributes(geo, inode, &f, why);
+
     if (!err)
         err = check_links(geo, inode, &f, why);
     if (!err && ino == 0)
@@ -272,6 +277,7 @@ int lay_check_inode_block(const struct lay_geometry *geo, const struct lay_inode
 {
     uint64_t first = index * LAY_INODES_PER_BLOCK;
     int err = lay_check_head(ib, LAY_MAGIC_INODES, geo->uuid, addr, first, why);
+
     if (err)
         return err;
     uint64_t next = lay_get64(ib->next_free);

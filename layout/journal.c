@@ -16,6 +16,7 @@ uint64_t lay_journal_next(const struct lay_geometry *geo, uint64_t pos)
 uint32_t lay_journal_chain(uint32_t crc, const void *block)
 {
     const struct lay_head *head = block;
+
     crc = lay_crc32c(crc, &head->crc, sizeof(head->crc));
     if (lay_get32(head->magic) != LAY_MAGIC_JDESC)
         return crc;
@@ -41,6 +42,7 @@ static int check_log_head(const struct lay_geometry *geo, const void *block, uin
                           uint64_t addr, uint64_t tid, const char **why)
 {
     const struct lay_head *head = block;
+
     if (addr <= geo->journal_start || addr - geo->journal_start >= geo->journal_blocks)
         return lay_bad(why, "address outside the log");
     int err = lay_check_head(block, magic, geo->uuid, addr, 0, why);
@@ -52,6 +54,7 @@ static int check_log_head(const struct lay_geometry *geo, const void *block, uin
 int lay_check_journal(const struct lay_geometry *geo, const struct lay_journal *j, const char **why)
 {
     int err = lay_check_head(j, LAY_MAGIC_JOURNAL, geo->uuid, geo->journal_start, 0, why);
+
     if (err)
         return err;
     if (lay_get64(j->tail_tid) == 0 || lay_get64(j->tail_tid) > LAY_MAX_TID)
@@ -67,6 +70,7 @@ int lay_check_journal_desc(const struct lay_geometry *geo, const struct lay_jour
                            uint64_t addr, uint64_t tid, const char **why)
 {
     int err = check_log_head(geo, d, LAY_MAGIC_JDESC, addr, tid, why);
+
     if (err)
         return err;
     uint32_t count = lay_get32(d->count);
@@ -109,6 +113,7 @@ static bool place_ok(const struct lay_geometry *geo, uint32_t magic, uint64_t bl
 static int check_super_image(const struct lay_geometry *geo, const void *image, const char **why)
 {
     struct lay_geometry own;
+
     if (lay_check_super(image, 0, 0, &own, NULL, why) != 0)
         return -EUCLEAN;
     return memcmp(&own, geo, sizeof(own)) == 0 ? 0 : lay_bad(why, "superblock of another shape");
@@ -120,6 +125,7 @@ int lay_check_journal_image(const struct lay_geometry *geo, const struct lay_jou
     const struct lay_head *head = image;
     uint32_t magic = lay_get32(head->magic);
     uint64_t block = lay_get64(tag->block);
+
     if (lay_get32(tag->crc) != lay_block_crc(geo->uuid, addr, image))
         return lay_bad(why, "tag.crc");
     int err = lay_check_head(image, magic, geo->uuid, block, LAY_ANY_OWNER, why);
@@ -136,6 +142,7 @@ int lay_check_journal_revoke(const struct lay_geometry *geo, const struct lay_jo
                              uint64_t addr, uint64_t tid, const char **why)
 {
     int err = check_log_head(geo, r, LAY_MAGIC_JREVOKE, addr, tid, why);
+
     if (err)
         return err;
     uint32_t count = lay_get32(r->count);
@@ -155,6 +162,7 @@ int lay_check_journal_commit(const struct lay_geometry *geo, const struct lay_jo
                              uint64_t addr, uint64_t tid, const char **why)
 {
     int err = check_log_head(geo, c, LAY_MAGIC_JCOMMIT, addr, tid, why);
+
     if (err)
         return err;
     if (lay_get32(c->blocks) < 2 || lay_get32(c->blocks) >= geo->journal_blocks)

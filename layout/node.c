@@ -9,6 +9,7 @@
 int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why)
 {
     uint64_t len = lay_get32(e->len);
+
     if (len == 0)
         return lay_bad(why, "extent.len");
     if (lay_get16(e->flags) & ~LAY_EXTENT_FLAGS)
@@ -46,6 +47,7 @@ static int check_branches(const struct lay_geometry *geo, const struct lay_node 
                           uint64_t hi, const char **why)
 {
     unsigned count = lay_get16(node->count);
+
     if (count == 0)
         return lay_bad(why, "count");
     for (unsigned i = 0; i < count; i++) {
@@ -66,6 +68,7 @@ static int check_shape(const struct lay_node *node, unsigned level, unsigned rec
                        const char **why)
 {
     uint32_t used = lay_get32(node->used);
+
     if (lay_get16(node->level) != level)
         return lay_bad(why, "level");
     if (lay_get64(node->reserved) != 0)

@@ -34,6 +34,7 @@ static void rounds(struct state *s, unsigned n)
 static uint64_t load(const uint8_t *bytes, size_t n)
 {
     le64 word = lay_put64(0);
+
     memcpy(&word, bytes, n);
     return lay_get64(word);
 }
@@ -52,6 +53,7 @@ uint64_t lay_siphash(const uint8_t key[16], const void *data, size_t len)
     struct state s = {k0 ^ 0x736f6d6570736575ull, k1 ^ 0x646f72616e646f6dull,
                       k0 ^ 0x6c7967656e657261ull, k1 ^ 0x7465646279746573ull};
     size_t whole = len & ~(size_t)7;
+
     for (size_t i = 0; i < whole; i += 8)
         absorb(&s, load(bytes + i, 8));
     absorb(&s, (uint64_t)len << 56 | load(bytes + whole, len - whole));

@@ -47,12 +47,14 @@ static bool utf8_second_ok(uint8_t lead, uint8_t second)
 {
     uint8_t lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     uint8_t hi = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+
     return second >= lo && second <= hi;
 }
 
 bool lay_text_ok(const char *text, size_t len)
 {
     const uint8_t *s = (const uint8_t *)text;
+
     for (size_t i = 0; i < len; i++) {
         int tail = utf8_tail(s[i]);
         if (s[i] < 0x20 || s[i] == 0x7f || tail < 0 || (size_t)tail > len - i - 1)
@@ -76,6 +78,7 @@ bool lay_label_ok(const char *label, size_t len)
 static bool label_field_ok(const char *label)
 {
     size_t len = strnlen(label, LAY_LABEL_MAX + 1);
+
     return lay_label_ok(label, len) && lay_is_zero(label + len, LAY_LABEL_MAX + 1 - len);
 }
 
@@ -123,6 +126,7 @@ static void read_geometry(const struct lay_super *sb, struct lay_geometry *geo)
 static int check_version(const struct lay_super *sb, uint64_t *features, const char **why)
 {
     uint64_t unknown = lay_get64(sb->incompat) & ~LAY_FEATURE_INCOMPAT;
+
     if (features)
         *features = unknown;
     if (lay_get16(sb->version_major) != LAY_VERSION_MAJOR) {
@@ -143,6 +147,7 @@ static int check_sections(const struct lay_super *sb, const struct lay_geometry 
     uint64_t each = lay_section_groups(geo);
     uint64_t sections = (lay_groups(geo) + each - 1) / each;
     size_t unused = (LAY_BITMAP_SECTIONS - sections) * sizeof(sb->bitmap_tids[0]);
+
     return lay_is_zero(sb->bitmap_tids + sections, unused) ? 0 : lay_bad(why, "bitmap_tids");
 }
 
@@ -240,6 +245,7 @@ int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_b
 void lay_super_places(uint64_t device_blocks, uint64_t places[LAY_SUPER_COPIES])
 {
     uint64_t groups = (device_blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
+
     places[0] = groups > 1 ? groups / 2 * LAY_GROUP_BLOCKS : device_blocks / 2;
     places[1] = device_blocks ? device_blocks - 1 : 0;
 }

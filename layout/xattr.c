@@ -28,6 +28,7 @@ int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr
                           uint64_t addr, uint64_t owner, const char **why)
 {
     int err = lay_check_head(xb, LAY_MAGIC_XATTR, geo->uuid, addr, owner, why);
+
     if (err)
         return err;
     uint64_t next = lay_get64(xb->next);
@@ -56,6 +57,7 @@ const struct lay_xattr *lay_xattr_next(const struct lay_xattr_block *xb,
                                        const struct lay_xattr *prev)
 {
     size_t pos = 0;
+
     if (prev)
         pos = (size_t)((const uint8_t *)prev - xb->bytes) + lay_get16(prev->len);
     if (pos >= lay_get16(xb->used))
@@ -67,6 +69,7 @@ int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_sym
                             uint64_t addr, uint64_t owner, const char **why)
 {
     int err = lay_check_head(sl, LAY_MAGIC_SYMLINK, geo->uuid, addr, owner, why);
+
     if (err)
         return err;
     uint32_t len = lay_get32(sl->len);

@@ -99,6 +99,7 @@ static int set_option(struct options *o, int c)
 static int parse_arguments(int argc, char **argv, struct options *o)
 {
     int c;
+
     while ((c = getopt_long(argc, argv, "si:e:d:jo:V" TOOL_SHORT_OPTIONS, long_options, NULL)) !=
            -1) {
         if (c == 'V') {
@@ -130,6 +131,7 @@ static int recover(struct dump *d)
     struct lay_geometry geo;
     const char *why = NULL;
     int err = image_read_raw(&d->img, d->img.geo.journal_start, &b);
+
     if (!err)
         err = lay_check_journal(&d->img.geo, &b.journal, &why);
     if (err == -EUCLEAN) {
@@ -172,6 +174,7 @@ static int add(struct dump *d, const char *key, struct json_object *value, int e
     bool empty = json_object_is_type(value, json_type_array)
                      ? json_object_array_length(value) == 0
                      : json_object_object_length(value) == 0;
+
     if (err && empty) {
         json_object_put(value);
     } else {
@@ -186,6 +189,7 @@ static int collect(struct dump *d)
     const struct options *o = d->o;
     struct json_object *to;
     int failed = 0;
+
     put_number(d->tree, "schema_version", SCHEMA_VERSION);
     put_string(d->tree, "device", o->path);
     put_number(d->tree, "recovered_transactions", d->log.transaction_count);
@@ -216,6 +220,7 @@ static int start(struct dump *d, struct bd_dev *dev)
 {
     const char *path = d->o->path;
     int err = image_start(&d->img, dev, &d->super);
+
     if (err == -EINVAL)
         return tool_error(path, "holds no gpunvmefs file system, check the name of the device");
     if (err == -ENOTSUP)
@@ -236,6 +241,7 @@ static int start(struct dump *d, struct bd_dev *dev)
 static int dump_device(const struct options *o, struct bd_dev *dev)
 {
     struct dump *d = calloc(1, sizeof(*d));
+
     if (!d)
         return -1;
     d->o = o;
@@ -262,6 +268,7 @@ int main(int argc, char **argv)
     struct options o = {.inode = NOT_ASKED, .extents = NOT_ASKED, .directory = NOT_ASKED};
     struct bd_opened opened;
     int status = parse_arguments(argc, argv, &o);
+
     if (status >= 0)
         return status;
     if (tool_open(&o.device, BD_OPEN_READ_ONLY, &opened) != 0)

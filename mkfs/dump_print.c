@@ -31,6 +31,7 @@ void put_flag(struct json_object *to, const char *key, int value)
 void put_octal(struct json_object *to, const char *key, uint64_t value)
 {
     char text[32];
+
     snprintf(text, sizeof(text), "%07" PRIo64, value);
     put_string(to, key, text);
 }
@@ -39,6 +40,7 @@ void put_hex(struct json_object *to, const char *key, const void *bytes, size_t 
 {
     char text[2 * 64 + 1] = "";
     const uint8_t *b = bytes;
+
     for (size_t i = 0; i < len && i < 64; i++)
         snprintf(text + 2 * i, 3, "%02x", b[i]);
     put_string(to, key, text);
@@ -47,6 +49,7 @@ void put_hex(struct json_object *to, const char *key, const void *bytes, size_t 
 void put_uuid(struct json_object *to, const char *key, const uint8_t uuid[16])
 {
     char text[UUID_STR_LEN];
+
     uuid_unparse_lower(uuid, text);
     put_string(to, key, text);
 }
@@ -54,6 +57,7 @@ void put_uuid(struct json_object *to, const char *key, const uint8_t uuid[16])
 void put_time(struct json_object *to, const char *key, struct lay_time t)
 {
     char text[48];
+
     snprintf(text, sizeof(text), "%" PRId64 ".%09" PRIu32, lay_time_sec(t), lay_get32(t.nsec));
     put_string(to, key, text);
 }
@@ -61,6 +65,7 @@ void put_time(struct json_object *to, const char *key, struct lay_time t)
 static void escape(const uint8_t *bytes, size_t len, char *out)
 {
     size_t pos = 0;
+
     for (size_t i = 0; i < len && pos + 5 < ESCAPED_MAX; i++) {
         uint8_t c = bytes[i];
         if (c == '\\')
@@ -77,6 +82,7 @@ void put_bytes(struct json_object *to, const char *key, const void *bytes, size_
 {
     char text[ESCAPED_MAX];
     char flag[64];
+
     if (lay_text_ok(bytes, len)) {
         json_object_object_add(to, key, json_object_new_string_len(bytes, (int)len));
         return;
@@ -100,6 +106,7 @@ static const char *plain(struct json_object *value)
 static void print_row(struct json_object *row, int depth)
 {
     const char *space = "";
+
     printf("%*s", 2 * depth, "");
     if (!json_object_is_type(row, json_type_object)) {
         puts(plain(row));

@@ -14,6 +14,7 @@ static const char *type_name(unsigned type)
         [DT_REG] = "file",      [DT_LNK] = "symbolic link",
         [DT_SOCK] = "socket",
     };
+
     return type < 16 && names[type] ? names[type] : "unknown";
 }
 
@@ -23,12 +24,14 @@ static const char *map_name(unsigned kind)
         [LAY_MAP_EMPTY] = "empty",   [LAY_MAP_INLINE] = "inline", [LAY_MAP_TREE] = "tree",
         [LAY_MAP_TARGET] = "target", [LAY_MAP_LINK] = "link",     [LAY_MAP_DIR] = "dir",
     };
+
     return kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "unknown";
 }
 
 static struct json_object *add_array(struct json_object *to, const char *key)
 {
     struct json_object *array = json_object_new_array();
+
     json_object_object_add(to, key, array);
     return array;
 }
@@ -58,6 +61,7 @@ static void super_shape(const struct lay_super *sb, struct json_object *to)
 void dump_super(const struct lay_super *sb, struct json_object *to)
 {
     uint32_t state = lay_get32(sb->state);
+
     put_number(to, "address", lay_get64(sb->head.block));
     put_number(to, "tid", lay_get64(sb->head.tid));
     super_shape(sb, to);
@@ -157,6 +161,7 @@ static int put_map(struct image *img, uint64_t ino, const struct lay_inode *inod
                    struct json_object *to)
 {
     unsigned kind = lay_get16(inode->map_kind);
+
     put_string(to, "map", map_name(kind));
     if (kind == LAY_MAP_INLINE)
         put_number(to, "extents", lay_get16(inode->map_count));
@@ -174,6 +179,7 @@ static int put_map(struct image *img, uint64_t ino, const struct lay_inode *inod
 static void add_xattr(void *arg, const struct lay_xattr *x)
 {
     struct json_object *row = json_object_new_object();
+
     put_bytes(row, "name", lay_xattr_name(x), x->name_len);
     put_number(row, "bytes", lay_get32(x->value_len));
     json_object_array_add(arg, row);
@@ -184,6 +190,7 @@ int dump_inode(struct image *img, const struct lay_super *sb, uint64_t ino, stru
     static const struct walk_ops ops = {.xattr = add_xattr};
     struct lay_inode inode;
     int err = read_inode(img, sb, ino, &inode);
+
     if (err)
         return err;
     put_number(to, "number", ino);
@@ -196,6 +203,7 @@ int dump_inode(struct image *img, const struct lay_super *sb, uint64_t ino, stru
 static void add_extent(void *arg, const struct lay_extent *e)
 {
     struct json_object *row = json_object_new_object();
+
     put_number(row, "file_block", lay_get64(e->file_block));
     put_number(row, "block", lay_get64(e->block));
     put_number(row, "blocks", lay_get32(e->len));
@@ -209,12 +217,14 @@ int dump_extents(struct image *img, const struct lay_super *sb, uint64_t ino,
     static const struct walk_ops ops = {.extent = add_extent};
     struct lay_inode inode;
     int err = read_inode(img, sb, ino, &inode);
+
     return err ? err : walk_extents(img, ino, &inode, &ops, to, NULL);
 }
 
 static void add_name(void *arg, const struct lay_dirent *d)
 {
     struct json_object *row = json_object_new_object();
+
     put_number(row, "key", lay_get64(d->key));
     put_number(row, "inode", lay_get64(d->ino));
     put_string(row, "type", type_name(d->type));
@@ -228,5 +238,6 @@ int dump_directory(struct image *img, const struct lay_super *sb, uint64_t ino,
     static const struct walk_ops ops = {.name = add_name};
     struct lay_inode inode;
     int err = read_inode(img, sb, ino, &inode);
+
     return err ? err : walk_names(img, ino, &inode, &ops, to, NULL);
 }

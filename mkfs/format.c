@@ -34,6 +34,7 @@ static int interrupted(const struct format *f)
 static int write_blocks(struct format *f, uint64_t block, uint64_t count)
 {
     int err = interrupted(f);
+
     if (err)
         return err;
     return bd_write(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT, 0);
@@ -42,6 +43,7 @@ static int write_blocks(struct format *f, uint64_t block, uint64_t count)
 static int read_blocks(struct format *f, uint64_t block, uint64_t count)
 {
     int err = interrupted(f);
+
     if (err)
         return err;
     return bd_read(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT);
@@ -72,6 +74,7 @@ static bool in_use(const struct mkfs_plan *plan, uint64_t block)
 static bool is_free(const struct mkfs_plan *plan, uint64_t group)
 {
     uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
+
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         if (plan->geo.copies[i] >= first && plan->geo.copies[i] < end)
             return false;
@@ -83,6 +86,7 @@ static void fill_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t 
 {
     bool all_free = is_free(f->plan, group);
     uint32_t free_bits = all_free ? LAY_GROUP_BLOCKS : 0;
+
     for (uint32_t b = 0; b < LAY_GROUP_BLOCKS && !all_free; b++) {
         if (in_use(f->plan, group * LAY_GROUP_BLOCKS + b))
             bm->bits[b / 8] |= (uint8_t)(1u << b % 8);
@@ -97,6 +101,7 @@ static int write_bitmaps(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
     int err = 0;
+
     for (uint64_t group = 0; group < lay_groups(geo) && !err;) {
         uint64_t first = geo->bitmap_start + group;
         uint64_t n = 0;
@@ -117,6 +122,7 @@ static int write_journal(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
     struct lay_journal *j = new_block(f, LAY_MAGIC_JOURNAL, geo->journal_start, 0);
+
     j->tail_tid = lay_put64(1);
     j->tail_pos = lay_put64(1);
     int err = seal_and_write(f, geo->journal_start);
@@ -129,6 +135,7 @@ static int write_journal(struct format *f)
 static void set_times(const struct format *f, struct lay_inode *inode)
 {
     struct lay_time now = lay_time_make(f->params->time_sec, f->params->time_nsec);
+
     inode->atime = inode->mtime = inode->ctime = inode->btime = now;
 }
 
@@ -153,6 +160,7 @@ static void fill_root(const struct format *f, struct lay_inode *root)
 static int write_root(struct format *f)
 {
     struct lay_inode_block *ib = new_block(f, LAY_MAGIC_INODES, f->plan->inode_block, 0);
+
     ib->next_free = lay_put64(LAY_NONE);
     ib->used = 1u | 1u << LAY_INO_ROOT;
     fill_root(f, &ib->inodes[LAY_INO_ROOT]);
@@ -179,6 +187,7 @@ static void fill_inode_file(const struct format *f, struct lay_inode *inode)
 static void fill_super(const struct format *f, struct lay_super *sb)
 {
     const struct lay_geometry *geo = geo_of(f);
+
     sb->version_major = lay_put16(LAY_VERSION_MAJOR);
     sb->version_minor = lay_put16(LAY_VERSION_MINOR);
     sb->block_size = lay_put32(LAY_BLOCK_SIZE);
@@ -212,6 +221,7 @@ static int write_supers(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
     int err = bd_flush(f->dev);
+
     for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++)
         err = write_super(f, geo->copies[i]);
     if (!err)
@@ -234,6 +244,7 @@ static int find_old(struct format *f, struct old_supers *old)
     const struct lay_super *sb = (const struct lay_super *)f->buf;
     struct lay_geometry geo;
     int err = read_blocks(f, 0, 1);
+
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         places[i] = lay_get64(sb->copies[i]);
     lay_super_places(device_blocks, places + LAY_SUPER_COPIES);
@@ -253,6 +264,7 @@ static int erase_old(struct format *f)
 {
     struct old_supers old;
     int err = find_old(f, &old);
+
     /* A hint that spares the drive; the content of free blocks does not matter. */
     if (!err)
         err = bd_discard(f->dev, 0, geo_of(f)->blocks << LAY_BLOCK_SHIFT);
@@ -268,6 +280,7 @@ static int verify_supers(struct format *f)
     const uint64_t places[] = {0, geo->copies[0], geo->copies[1]};
     struct lay_geometry got;
     int err = 0;
+
     for (unsigned i = 0; i < 1 + LAY_SUPER_COPIES && !err; i++) {
         err = read_blocks(f, places[i], 1);
         if (!err && lay_check_super((void *)f->buf, places[i], 0, &got, NULL, NULL) != 0)
@@ -282,6 +295,7 @@ static int verify_bitmaps(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
     int err = 0;
+
     for (uint64_t group = 0; group < lay_groups(geo) && !err; group += CHUNK_BLOCKS) {
         uint64_t left = lay_groups(geo) - group;
         uint64_t n = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
@@ -296,6 +310,7 @@ static int verify_journal(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
     int err = read_blocks(f, geo->journal_start, 1);
+
     if (!err)
         err = lay_check_journal(geo, (void *)f->buf, NULL);
     for (uint64_t pos = 1; pos < geo->journal_blocks && !err; pos += CHUNK_BLOCKS) {
@@ -312,6 +327,7 @@ static int verify_root(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
     int err = read_blocks(f, f->plan->inode_block, 1);
+
     if (!err)
         err = lay_check_inode_block(geo, (void *)f->buf, 0, f->plan->inode_block, NULL);
     if (!err)
@@ -331,6 +347,7 @@ int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkf
                                     verify_journal, verify_root,   verify_supers};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);
+
     if (err)
         return err;
     f.buf = bd_dma_alloc(dev, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);

@@ -42,6 +42,7 @@ static int parse_arguments(int argc, char **argv, struct fsck *f, struct tool_de
 {
     bool no_change = false;
     int c;
+
     while ((c = getopt_long(argc, argv, "npyavV" TOOL_SHORT_OPTIONS, long_options, NULL)) != -1) {
         switch (c) {
         case 'n':
@@ -96,6 +97,7 @@ static int explain_start(const struct fsck *f, int err)
 static void print_result(const struct fsck *f)
 {
     uint64_t problems = fsck_problems(f);
+
     if (f->verbose) {
         printf("Inodes: %" PRIu64 "\n", f->inodes_used);
         printf("Blocks: %" PRIu64 "\n", f->img.geo.blocks);
@@ -110,6 +112,7 @@ static void print_result(const struct fsck *f)
 static int check(struct fsck *f, struct bd_dev *dev)
 {
     int err = image_start(&f->img, dev, &f->super);
+
     if (err == -EUCLEAN && f->super.error == -EUCLEAN) {
         explain_start(f, err);
         return EXIT_PROBLEMS;
@@ -132,6 +135,7 @@ int main(int argc, char **argv)
     struct fsck *f = calloc(1, sizeof(*f));
     struct tool_device device = {0};
     struct bd_opened opened;
+
     if (!f)
         return EXIT_OPERATIONAL;
     f->progress = isatty(STDERR_FILENO);

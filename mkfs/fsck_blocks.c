@@ -16,6 +16,7 @@ bool fsck_is_claimed(const struct fsck *f, uint64_t block)
 static uint64_t word_mask(uint64_t block, uint64_t len, uint64_t *n)
 {
     uint64_t room = 64 - block % 64;
+
     *n = len < room ? len : room;
     uint64_t ones = *n == 64 ? UINT64_MAX : (UINT64_C(1) << *n) - 1;
     return ones << block % 64;
@@ -24,6 +25,7 @@ static uint64_t word_mask(uint64_t block, uint64_t len, uint64_t *n)
 bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block, uint64_t len)
 {
     bool alone = true;
+
     while (len > 0) {
         uint64_t n;
         uint64_t mask = word_mask(block, len, &n);
@@ -72,6 +74,7 @@ static void compare_group(struct run *r, const struct lay_bitmap *bm, uint64_t g
 {
     struct fsck *f = r->f;
     uint32_t blocks = lay_group_blocks(&f->img.geo, group);
+
     for (uint32_t b = 0; b < blocks; b++) {
         uint64_t block = group * LAY_GROUP_BLOCKS + b;
         bool marked = bm->bits[b / 8] >> b % 8 & 1;
@@ -89,6 +92,7 @@ static void check_section(struct fsck *f, uint64_t group, uint64_t sum, uint64_t
 {
     uint64_t each = lay_section_groups(&f->img.geo);
     uint64_t section = group / each;
+
     if (sound == group - section * each + 1 && sum != lay_get64(f->sb.bitmap_tids[section]))
         fsck_report(f, PROBLEM_BITMAP_OLD, NULL, "groups %" PRIu64 " to %" PRIu64, section * each,
                     group);

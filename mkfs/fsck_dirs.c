@@ -39,6 +39,7 @@ static const uint8_t *name_of(const struct lay_dirent *d)
 static const char *printable(const uint8_t *name, unsigned len, char *out)
 {
     char *to = out;
+
     for (unsigned i = 0; i < len; i++) {
         if (name[i] < 0x20 || name[i] >= 0x7f || name[i] == '\\')
             to += sprintf(to, "\\x%02x", name[i]);
@@ -53,6 +54,7 @@ static void report_name(struct dir_walk *w, enum problem problem, const struct l
 {
     char name[4 * LAY_NAME_MAX + 1];
     char detail[64];
+
     snprintf(detail, sizeof(detail), "inode %" PRIu64, lay_get64(d->ino));
     fsck_report(w->f, problem, detail, "directory %" PRIu64 " name '%s'", w->ino,
                 printable(name_of(d), d->name_len, name));
@@ -62,6 +64,7 @@ static void check_twice(struct dir_walk *w, const struct lay_dirent *d)
 {
     struct same_hash *same = &w->same;
     uint64_t hash = lay_get64(d->key) >> 8;
+
     if (hash != same->hash)
         same->count = 0;
     same->hash = hash;
@@ -115,12 +118,14 @@ static void take_name(void *arg, const struct lay_dirent *d)
 static bool claim_node(void *arg, uint64_t block)
 {
     struct dir_walk *w = arg;
+
     return fsck_claim(w->f, w->ino, block, 1);
 }
 
 static void report_damage(void *arg, uint64_t block, const char *why)
 {
     struct dir_walk *w = arg;
+
     w->f->incomplete = true;
     fsck_report(w->f, PROBLEM_DIR_NODE, why, "inode %" PRIu64 " block %" PRIu64, w->ino, block);
 }
@@ -131,6 +136,7 @@ static void check_counts(struct dir_walk *w, const struct lay_inode *inode,
     char detail[128];
     uint64_t nodes = lay_get64(inode->map.tree.blocks);
     uint64_t entries = lay_get64(inode->map.tree.entries);
+
     if (totals->nodes == nodes && totals->entries == entries)
         return;
     snprintf(detail, sizeof(detail),
@@ -144,6 +150,7 @@ static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_in
     static const struct walk_ops ops = {
         .visit = claim_node, .damaged = report_damage, .name = take_name};
     struct walk_totals totals;
+
     w->ino = ino;
     w->subdirectories = 0;
     w->same.count = 0;
@@ -163,6 +170,7 @@ static int check_block(struct dir_walk *w, uint64_t index)
     const struct inode_block_info *info = &f->inode_blocks[index];
     union image_block b;
     int err = info->damaged ? 0 : image_read(&f->img, info->addr, &b);
+
     for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err && !info->damaged; slot++) {
         uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
         if (f->inodes[ino].type == DT_DIR)
@@ -175,6 +183,7 @@ int fsck_directories(struct fsck *f)
 {
     struct dir_walk *w = calloc(1, sizeof(*w));
     int err = w ? 0 : -ENOMEM;
+
     for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
         w->f = f;
         err = check_block(w, index);

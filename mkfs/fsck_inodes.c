@@ -18,12 +18,14 @@ struct locate {
 static bool visit_node(void *arg, uint64_t block)
 {
     struct locate *l = arg;
+
     return fsck_claim(l->f, 0, block, 1);
 }
 
 static void bad_node(void *arg, uint64_t block, const char *why)
 {
     struct locate *l = arg;
+
     fsck_report(l->f, PROBLEM_TREE_NODE, why, "inode 0 block %" PRIu64, block);
 }
 
@@ -31,6 +33,7 @@ static void count_extent(void *arg, const struct lay_extent *e)
 {
     struct locate *l = arg;
     uint64_t len = lay_get32(e->len);
+
     if (lay_get64(e->file_block) != l->expected || lay_get16(e->flags) != 0)
         l->whole = false;
     l->expected = lay_get64(e->file_block) + len;
@@ -42,6 +45,7 @@ static void store_extent(void *arg, const struct lay_extent *e)
 {
     struct locate *l = arg;
     uint64_t first = lay_get64(e->file_block);
+
     for (uint64_t i = 0; i < lay_get32(e->len); i++) {
         if (first + i < l->f->inode_block_count)
             l->f->inode_blocks[first + i].addr = lay_get64(e->block) + i;
@@ -86,6 +90,7 @@ static int locate_blocks(struct fsck *f)
 static int check_inode(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
 {
     struct inode_info *info = &f->inodes[ino];
+
     info->parent = lay_get64(inode->parent);
     info->nlink = lay_get32(inode->nlink);
     info->type = (uint8_t)(lay_get32(inode->mode) >> 12); /* DT_* are the bits of the mode */
@@ -109,6 +114,7 @@ static int check_block(struct fsck *f, uint64_t index)
     const char *why = "not mapped";
     union image_block b;
     int err = info->addr ? image_read(&f->img, info->addr, &b) : 0;
+
     if (err)
         return err;
     if (!info->addr ||
@@ -133,6 +139,7 @@ int fsck_inodes(struct fsck *f)
 {
     char detail[64];
     int err = locate_blocks(f);
+
     for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
         err = check_block(f, index);
         fsck_progress(f, "inodes", index + 1, f->inode_block_count);

@@ -70,6 +70,7 @@ static void check_connected(struct fsck *f, uint64_t ino)
 static void walk_free_list(struct fsck *f)
 {
     uint64_t index = lay_get64(f->sb.free_inode_block);
+
     while (index != LAY_NONE) {
         struct inode_block_info *info =
             index < f->inode_block_count ? &f->inode_blocks[index] : NULL;
@@ -89,6 +90,7 @@ static void walk_free_list(struct fsck *f)
 static void check_free_list(struct fsck *f)
 {
     bool cut = f->incomplete || f->found[PROBLEM_FREE_LIST] > 0;
+
     for (uint64_t index = 0; index < f->inode_block_count; index++) {
         const struct inode_block_info *info = &f->inode_blocks[index];
         /* What follows a break in the list cannot be expected on it. */
@@ -101,6 +103,7 @@ static int next_orphan(struct fsck *f, uint64_t ino, uint64_t *next)
 {
     union image_block b;
     int err = image_read(&f->img, f->inode_blocks[ino / LAY_INODES_PER_BLOCK].addr, &b);
+
     if (!err)
         *next = lay_get64(b.inodes.inodes[ino % LAY_INODES_PER_BLOCK].next_orphan);
     return err;
@@ -111,6 +114,7 @@ static int walk_orphans(struct fsck *f)
     uint64_t ino = lay_get64(f->sb.orphan);
     bool clean = lay_get32(f->sb.state) & LAY_STATE_CLEAN;
     int err = 0;
+
     while (ino != LAY_NONE && !err) {
         struct inode_info *info = ino < fsck_inode_limit(f) ? &f->inodes[ino] : NULL;
         if (info && info->flags & INODE_UNKNOWN)
@@ -130,6 +134,7 @@ static int walk_orphans(struct fsck *f)
 int fsck_links(struct fsck *f)
 {
     int err = walk_orphans(f);
+
     if (err)
         return err;
     walk_free_list(f);

@@ -26,12 +26,14 @@ struct map_walk {
 static bool claim_node(void *arg, uint64_t block)
 {
     struct map_walk *w = arg;
+
     return fsck_claim(w->f, w->ino, block, 1);
 }
 
 static void report_damage(void *arg, uint64_t block, const char *why)
 {
     struct map_walk *w = arg;
+
     w->f->incomplete = true;
     fsck_report(w->f, w->damage, why, "inode %" PRIu64 " block %" PRIu64, w->ino, block);
 }
@@ -41,6 +43,7 @@ static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
     bool continues = file_block == w->file_end && block == w->device_end;
     bool aligned = file_block % LAY_GPU_ALIGN == 0 && block % LAY_GPU_ALIGN == 0;
     bool before_whole = w->file_end % LAY_GPU_ALIGN == 0;
+
     if (!continues && !(aligned && before_whole))
         fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL, "inode %" PRIu64 " file block %" PRIu64,
                     w->ino, file_block);
@@ -67,6 +70,7 @@ static void check_tree_counts(struct fsck *f, uint64_t ino, const struct lay_ino
     char detail[128];
     uint64_t nodes = lay_get64(inode->map.tree.blocks);
     uint64_t entries = lay_get64(inode->map.tree.entries);
+
     if (totals->nodes == nodes && totals->entries == entries)
         return;
     snprintf(detail, sizeof(detail),
@@ -81,6 +85,7 @@ static int check_extents(struct map_walk *w, const struct lay_inode *inode, uint
     static const struct walk_ops ops = {
         .visit = claim_node, .damaged = report_damage, .extent = take_extent};
     struct walk_totals totals;
+
     w->damage = PROBLEM_TREE_NODE;
     w->gpu_bound = lay_get32(inode->flags) & LAY_INODE_GPU_BOUND;
     int err = walk_extents(&w->f->img, w->ino, inode, &ops, w, &totals);
@@ -108,6 +113,7 @@ static void take_xattr(void *arg, const struct lay_xattr *x)
 {
     struct map_walk *w = arg;
     const char *name = lay_xattr_name(x);
+
     if (seen_name(w, name, x->name_len)) {
         fsck_report(w->f, PROBLEM_XATTR_TWICE, NULL, "inode %" PRIu64, w->ino);
         return;
@@ -124,6 +130,7 @@ static int check_xattrs(struct map_walk *w, const struct lay_inode *inode, uint6
         .visit = claim_node, .damaged = report_damage, .xattr = take_xattr};
     struct walk_totals totals;
     uint64_t before = w->f->found[PROBLEM_XATTR_BLOCK] + w->f->found[PROBLEM_BLOCK_TWICE];
+
     w->damage = PROBLEM_XATTR_BLOCK;
     int err = walk_xattrs(&w->f->img, w->ino, inode, &ops, w, &totals);
     *charge += totals.nodes;
@@ -139,6 +146,7 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode, uint6
     uint64_t size = lay_get64(inode->size);
     const char *why = NULL;
     union image_block b;
+
     if (!fsck_claim(w->f, w->ino, block, 1))
         return -EUCLEAN;
     int err = image_read(&w->f->img, block, &b);

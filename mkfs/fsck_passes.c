@@ -6,6 +6,7 @@
 static int claim_fixed_areas(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
+
     f->claimed = calloc(geo->blocks / 64 + 1, sizeof(*f->claimed));
     if (!f->claimed)
         return -ENOMEM;
@@ -24,6 +25,7 @@ int fsck_passes(struct fsck *f)
         fsck_directories,  fsck_links,   fsck_bitmaps,
     };
     int err = 0;
+
     f->sb = f->super.sb;
     for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !err; i++)
         err = passes[i](f);

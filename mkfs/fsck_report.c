@@ -27,6 +27,7 @@ void fsck_report(struct fsck *f, enum problem problem, const char *detail, const
 {
     uint64_t count = ++f->found[problem];
     va_list args;
+
     if (count > MAX_LINES + 1)
         return;
     clear_progress(f);
@@ -47,6 +48,7 @@ void fsck_report(struct fsck *f, enum problem problem, const char *detail, const
 uint64_t fsck_problems(const struct fsck *f)
 {
     uint64_t sum = 0;
+
     for (unsigned i = 0; i < PROBLEM_COUNT; i++)
         sum += f->found[i];
     return sum;

@@ -14,6 +14,7 @@ static int look_for_damage(struct fsck *f, const struct log *log)
 {
     bool newer;
     int err = log_find_newer(&f->img, log, &newer);
+
     if (err)
         return err;
     if (newer)
@@ -26,6 +27,7 @@ static int check_log(struct fsck *f, const struct lay_journal *header)
     struct log log;
     bool clean = lay_get32(f->sb.state) & LAY_STATE_CLEAN && f->super.addr == 0;
     int err = log_read(&f->img, header, &log);
+
     if (err)
         return err;
     f->has_header = true;
@@ -49,6 +51,7 @@ int fsck_journal(struct fsck *f)
     const char *why = NULL;
     union image_block b;
     int err = image_read_raw(&f->img, f->img.geo.journal_start, &b);
+
     if (err)
         return err;
     if (lay_check_journal(&f->img.geo, &b.journal, &why) != 0) {
@@ -72,6 +75,7 @@ static bool same_shape(const struct lay_super *a, const struct lay_super *b,
 static int read_super(struct fsck *f, uint64_t addr, union image_block *b)
 {
     int err = image_read(&f->img, addr, b);
+
     if (err == -EIO)
         memset(b, 0, sizeof(*b));
     return err == -EIO ? 0 : err;
@@ -83,6 +87,7 @@ static int check_copy(struct fsck *f, uint64_t addr)
     union image_block b;
     struct lay_geometry geo;
     int err = read_super(f, addr, &b);
+
     if (err)
         return err;
     if (lay_check_super(&b.super, addr, f->img.device_blocks, &geo, NULL, &why) != 0)
@@ -104,6 +109,7 @@ static int check_primary(struct fsck *f)
     union image_block b;
     struct lay_geometry geo;
     int err = read_super(f, 0, &b);
+
     if (err)
         return err;
     if (lay_check_super(&b.super, 0, f->img.device_blocks, &geo, NULL, &why) != 0)
@@ -121,6 +127,7 @@ static int check_primary(struct fsck *f)
 static void check_age(struct fsck *f)
 {
     uint64_t tid = lay_get64(f->sb.head.tid);
+
     if (f->has_header && tid < f->super_tid)
         fsck_report(f, PROBLEM_SUPER_OLD, "the journal names a newer one", "block 0");
     if (f->has_header && tid >= f->next_tid)
@@ -130,6 +137,7 @@ static void check_age(struct fsck *f)
 int fsck_supers(struct fsck *f)
 {
     int err = check_primary(f);
+
     check_age(f);
     for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++)
         err = check_copy(f, f->img.geo.copies[i]);

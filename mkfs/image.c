@@ -17,12 +17,14 @@ static int compare_patch(const void *key, const void *element)
 {
     uint64_t block = *(const uint64_t *)key;
     const struct image_patch *p = element;
+
     return block < p->block ? -1 : block > p->block;
 }
 
 int image_read(struct image *img, uint64_t block, union image_block *out)
 {
     const struct image_patch *p = NULL;
+
     if (img->patch_count > 0)
         p = bsearch(&block, img->patches, img->patch_count, sizeof(*p), compare_patch);
     return image_read_raw(img, p ? p->log_block : block, out);
@@ -42,6 +44,7 @@ static int consider(struct search *s, uint64_t addr)
 {
     struct image *img = s->img;
     struct lay_geometry geo;
+
     if (addr == 0 || addr >= img->device_blocks)
         return 0;
     int err = image_read_raw(img, addr, (union image_block *)&s->copy);
@@ -61,6 +64,7 @@ static int consider(struct search *s, uint64_t addr)
 static int search_groups(struct search *s)
 {
     int err = 0;
+
     for (uint64_t at = LAY_GROUP_BLOCKS; at < s->img->device_blocks && !s->any && !err;
          at += LAY_GROUP_BLOCKS)
         err = consider(s, at);
@@ -72,6 +76,7 @@ static int consider_copies(struct search *s)
     uint64_t places[2 * LAY_SUPER_COPIES];
     size_t n = s->super->error ? 2 * LAY_SUPER_COPIES : LAY_SUPER_COPIES;
     int err = 0;
+
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         places[i] = lay_get64(s->primary.copies[i]);
     lay_super_places(s->img->device_blocks, places + LAY_SUPER_COPIES);
@@ -85,6 +90,7 @@ static int find_super(struct search *s)
     struct image *img = s->img;
     struct image_super *super = s->super;
     int err = image_read_raw(img, 0, (union image_block *)&s->primary);
+
     if (err && err != -EIO)
         return err;
     /* The bound of the device comes separately: a cut image keeps a sound superblock. */
@@ -140,6 +146,7 @@ static void match_extent(void *arg, const struct lay_extent *e)
 {
     struct find_block *f = arg;
     uint64_t first = lay_get64(e->file_block);
+
     if (f->file_block >= first && f->file_block - first < lay_get32(e->len))
         f->found = lay_get64(e->block) + (f->file_block - first);
 }

@@ -32,6 +32,7 @@ static int grow(void **array, size_t count, size_t size)
 static int add_patch(struct image_patch **array, size_t *count, struct image_patch patch)
 {
     int err = grow((void **)array, *count, sizeof(patch));
+
     if (err)
         return err;
     patch.order = *count;
@@ -60,6 +61,7 @@ static int next_block(struct reader *r, union image_block *out, uint64_t *addr)
 static int read_images(struct reader *r)
 {
     const struct lay_journal_desc *d = &r->record.desc;
+
     for (uint32_t i = 0; i < lay_get32(d->count); i++) {
         const struct lay_journal_tag *tag = &d->tags[i];
         uint64_t addr = 0;
@@ -92,6 +94,7 @@ static int read_desc(struct reader *r, uint64_t addr)
 static int read_revoke(struct reader *r, uint64_t addr)
 {
     const struct lay_journal_revoke *rv = &r->record.revoke;
+
     if (lay_check_journal_revoke(&r->img->geo, rv, addr, r->t.tid, NULL) != 0) {
         r->valid = false;
         return 0;
@@ -109,6 +112,7 @@ static int read_revoke(struct reader *r, uint64_t addr)
 static void read_commit(struct reader *r, uint64_t addr)
 {
     const struct lay_journal_commit *c = &r->record.commit;
+
     r->valid = r->t.blocks > 1 &&
                lay_check_journal_commit(&r->img->geo, c, addr, r->t.tid, NULL) == 0 &&
                lay_get32(c->blocks) == r->t.blocks && lay_get32(c->crc) == r->chain;
@@ -120,6 +124,7 @@ static int read_record(struct reader *r)
 {
     uint64_t addr = 0;
     int err = next_block(r, &r->record, &addr);
+
     if (err || !r->valid)
         return err;
     switch (lay_get32(r->record.head.magic)) {
@@ -201,6 +206,7 @@ void log_free(struct log *log)
 static int by_block_then_order(const void *a, const void *b)
 {
     const struct image_patch *p = a, *q = b;
+
     if (p->block != q->block)
         return p->block < q->block ? -1 : 1;
     return p->order < q->order ? -1 : p->order > q->order;
@@ -210,6 +216,7 @@ static int by_block_then_order(const void *a, const void *b)
 static uint64_t newest_revoke(const struct image_patch *revokes, size_t count, uint64_t block)
 {
     size_t lo = 0, hi = count;
+
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
         if (revokes[mid].block <= block)
@@ -254,6 +261,7 @@ int log_find_newer(struct image *img, const struct log *log, bool *found)
 {
     union image_block b;
     int err = 0;
+
     *found = false;
     for (uint64_t pos = 1; pos < img->geo.journal_blocks && !*found && !err; pos++) {
         uint64_t addr = log_address(img, pos);

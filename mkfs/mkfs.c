@@ -87,6 +87,7 @@ static int set_uuid(struct options *o, const char *text)
 static int set_block_size(const char *text)
 {
     uint64_t bytes;
+
     if (tool_parse_size(text, &bytes) != 0 || bytes != LAY_BLOCK_SIZE)
         return tool_error("--block-size", "'%s': blocks are 4096 bytes, no other size is possible",
                           text);
@@ -96,6 +97,7 @@ static int set_block_size(const char *text)
 static int set_size(struct options *o, const char *text)
 {
     uint64_t bytes;
+
     if (tool_parse_size(text, &bytes) != 0)
         return tool_error("--size", "'%s' is not a size, give digits and K, M, G or T", text);
     if (bytes < MKFS_MIN_BYTES)
@@ -110,6 +112,7 @@ static int set_size(struct options *o, const char *text)
 static int parse_id(const char *text, uint32_t *id)
 {
     uint64_t value;
+
     if (tool_parse_number(text, &value) != 0 || value >= UINT32_MAX)
         return -EINVAL;
     *id = (uint32_t)value;
@@ -119,6 +122,7 @@ static int parse_id(const char *text, uint32_t *id)
 static int set_root_owner(struct options *o, char *text)
 {
     char *colon = text ? strchr(text, ':') : NULL;
+
     if (!colon)
         return tool_error("--extended", "root_owner needs UID:GID, such as 1000:1000");
     *colon = 0;
@@ -190,6 +194,7 @@ static int set_option(struct options *o, int c)
 static int parse_arguments(int argc, char **argv, struct options *o, int *status)
 {
     int c;
+
     *status = EXIT_SUCCESS;
     while ((c = getopt_long(argc, argv, "L:U:b:s:E:nfqvV" TOOL_SHORT_OPTIONS, long_options,
                             NULL)) != -1) {
@@ -261,6 +266,7 @@ static int explain(const struct options *o, int err)
 static void print_where(const struct options *o, const struct mkfs_plan *plan)
 {
     const struct lay_geometry *geo = &plan->geo;
+
     printf("Bitmap blocks: %" PRIu64 " at %" PRIu64 "\n", geo->bitmap_blocks, geo->bitmap_start);
     printf("Journal start: %" PRIu64 "\n", geo->journal_start);
     printf("Inode block: %" PRIu64 "\n", plan->inode_block);
@@ -272,6 +278,7 @@ static void print_where(const struct options *o, const struct mkfs_plan *plan)
 static void print_result(const struct options *o, const struct mkfs_plan *plan)
 {
     const struct lay_geometry *geo = &plan->geo;
+
     printf("Device: %s\n", o->path);
     if (o->dry_run)
         printf("Dry run: nothing was written\n");
@@ -303,6 +310,7 @@ static void print_drive(const struct options *o, const struct target *t)
 static int format_target(const struct options *o, struct target *t, struct mkfs_plan *plan)
 {
     int err = target_open(t, &o->device, o->params.bytes, o->dry_run);
+
     if (!err)
         print_drive(o, t);
     if (!err)
@@ -335,6 +343,7 @@ static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     const struct sigaction action = {.sa_handler = on_signal};
+
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         sigaction(numbers[i], &action, NULL);
 }
@@ -356,6 +365,7 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct mkfs_plan plan;
     int status;
+
     if (set_defaults(&o) != 0)
         return EXIT_FAILURE;
     if (parse_arguments(argc, argv, &o, &status) != 0)

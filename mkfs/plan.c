@@ -11,6 +11,7 @@
 static uint64_t journal_size(uint64_t blocks)
 {
     uint64_t journal = blocks / 64;
+
     if (journal < 1024)
         journal = 1024;
     if (journal > 32768)

@@ -21,6 +21,7 @@ static int find_own(int fd, char *name, size_t size)
 {
     le32 magic;
     ssize_t n = pread(fd, &magic, sizeof(magic), 0);
+
     if (n < 0)
         return -errno;
     if (n != (ssize_t)sizeof(magic) || lay_get32(magic) != LAY_MAGIC_SUPER)
@@ -32,12 +33,14 @@ static int find_own(int fd, char *name, size_t size)
 static int is_empty_file(int fd)
 {
     struct stat st;
+
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
 }
 
 static blkid_probe new_probe(int fd, uint32_t lba_size)
 {
     blkid_probe probe = blkid_new_probe();
+
     if (!probe)
         return NULL;
     if (blkid_probe_set_device(probe, fd, 0, 0) != 0) {
@@ -55,6 +58,7 @@ static blkid_probe new_probe(int fd, uint32_t lba_size)
 static void describe(blkid_probe probe, char *name, size_t size)
 {
     const char *text = "unknown";
+
     if (blkid_probe_lookup_value(probe, "TYPE", &text, NULL) == 0)
         snprintf(name, size, "a signature of %s", text);
     else if (blkid_probe_lookup_value(probe, "PTTYPE", &text, NULL) == 0)
@@ -66,6 +70,7 @@ static void describe(blkid_probe probe, char *name, size_t size)
 int signature_find(int fd, uint32_t lba_size, char *name, size_t size)
 {
     int found = find_own(fd, name, size);
+
     if (found != 0 || is_empty_file(fd))
         return found;
     blkid_probe probe = new_probe(fd, lba_size);
@@ -117,6 +122,7 @@ typedef int (*move_fn)(struct bd_dev *dev, int fd, uint64_t offset, void *chunk,
 static int copy_in(struct bd_dev *dev, int fd, uint64_t offset, void *chunk, size_t len)
 {
     int err = bd_read(dev, offset, chunk, len);
+
     if (err)
         return err;
     return pwrite(fd, chunk, len, (off_t)offset) == (ssize_t)len ? 0 : -ENOMEM;
@@ -133,6 +139,7 @@ static int move_range(struct bd_dev *dev, int fd, uint64_t from, uint64_t to, mo
 {
     void *chunk = malloc(CHUNK_BYTES);
     int err = chunk ? 0 : -ENOMEM;
+
     while (from < to && !err) {
         size_t len = to - from < CHUNK_BYTES ? (size_t)(to - from) : CHUNK_BYTES;
         err = move(dev, fd, from, chunk, len);
@@ -148,6 +155,7 @@ static int move_ends(struct bd_dev *dev, int fd, move_fn move)
     uint64_t head = bytes < END_BYTES ? bytes : END_BYTES;
     uint64_t tail = bytes - head > END_BYTES ? bytes - END_BYTES : head;
     int err = move_range(dev, fd, 0, head, move);
+
     return err ? err : move_range(dev, fd, tail, bytes, move);
 }
 
@@ -169,5 +177,6 @@ int signature_copy_ends(struct bd_dev *dev, int *fd)
 int signature_write_ends(struct bd_dev *dev, int fd)
 {
     int err = move_ends(dev, fd, write_back);
+
     return err ? err : bd_flush(dev);
 }

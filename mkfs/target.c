@@ -20,6 +20,7 @@ static int open_file(struct target *t, uint64_t bytes, bool dry_run)
 {
     const char *path = t->device->name.path;
     int mode = O_CLOEXEC | O_NONBLOCK | (dry_run ? O_RDONLY : O_RDWR);
+
     t->fd = open(path, mode);
     if (t->fd >= 0)
         return 0;
@@ -47,6 +48,7 @@ static int open_controller(struct target *t, uint32_t flags)
 int target_open(struct target *t, const struct tool_device *device, uint64_t bytes, bool dry_run)
 {
     uint32_t flags = BD_OPEN_EXCLUSIVE | (dry_run ? BD_OPEN_READ_ONLY : 0);
+
     *t = (struct target){.device = device, .fd = -1};
     if (bd_name_is_ctrlr(&device->name))
         return open_controller(t, flags);
@@ -67,6 +69,7 @@ void target_close(struct target *t, bool failed)
 int target_refuse_signature(const struct target *t, bool force)
 {
     char name[64];
+
     if (t->fd < 0)
         return 0;
     int found = signature_find(t->fd, t->opened.dev->info.lba_size, name, sizeof(name));
@@ -82,6 +85,7 @@ uint64_t target_bytes(const struct target *t, uint64_t wanted)
     struct stat st;
     uint64_t bytes = t->opened.dev ? t->opened.dev->info.bytes : 0;
     bool grows = !t->opened.dev || is_regular(t, &st);
+
     return grows && bytes < wanted ? wanted : bytes;
 }
 
@@ -89,6 +93,7 @@ int target_check_room(const struct target *t, uint64_t bytes)
 {
     struct statvfs vfs;
     struct stat st;
+
     if (!is_regular(t, &st) || fstatvfs(t->fd, &vfs) != 0)
         return 0;
     uint64_t room = (uint64_t)vfs.f_bavail * vfs.f_frsize + (uint64_t)st.st_blocks * 512;
@@ -104,6 +109,7 @@ int target_check_room(const struct target *t, uint64_t bytes)
 static int extend_file(struct target *t, uint64_t wanted)
 {
     struct stat st;
+
     if (!is_regular(t, &st) || (uint64_t)st.st_size >= wanted)
         return 0;
     if (ftruncate(t->fd, (off_t)wanted) != 0)
@@ -115,6 +121,7 @@ static int extend_file(struct target *t, uint64_t wanted)
 int target_prepare(struct target *t, uint64_t wanted)
 {
     int err = signature_wipe(t->fd, t->opened.dev->info.lba_size);
+
     if (!err && t->opened.ctrlr)
         err = signature_write_ends(t->opened.dev, t->fd);
     if (err)

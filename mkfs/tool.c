@@ -9,6 +9,7 @@
 int tool_error(const char *object, const char *format, ...)
 {
     va_list args;
+
     /* One line at a time, also when stderr is shared. */
     flockfile(stderr);
     fprintf(stderr, "%s: %s: ", program_invocation_short_name, object);
@@ -44,6 +45,7 @@ const char *tool_strerror(int err)
 int tool_parse_number(const char *text, uint64_t *value)
 {
     char *end;
+
     if (text[0] < '0' || text[0] > '9')
         return -EINVAL;
     errno = 0;
@@ -81,6 +83,7 @@ int tool_parse_size(const char *text, uint64_t *bytes)
 int tool_device_option(struct tool_device *d, int c, const char *arg)
 {
     uint64_t nsid;
+
     switch (c) {
     case 'N':
         if (tool_parse_number(arg, &nsid) != 0 || nsid == 0 || nsid > BD_NSID_MAX)
@@ -98,6 +101,7 @@ int tool_device_option(struct tool_device *d, int c, const char *arg)
 int tool_device_name(struct tool_device *d, const char *text)
 {
     char why[256];
+
     d->text = text;
     if (bd_name_parse(text, &d->name, why, sizeof(why)) != 0)
         return tool_error(text, "%s", why);
@@ -116,6 +120,7 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
 {
     char why[512];
     const struct bd_open_opts opts = {.noiommu = d->noiommu};
+
     if (d->noiommu)
         tool_error(d->text, "warning: without an IOMMU the drive can write to any memory of this "
                             "machine");
@@ -127,6 +132,7 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
 void tool_print_uuid(FILE *out, const char *key, const uint8_t uuid[16])
 {
     char text[UUID_STR_LEN];
+
     uuid_unparse_lower(uuid, text);
     fprintf(out, "%s: %s\n", key, text);
 }

@@ -50,6 +50,7 @@ static int walk_node(struct walk *w, uint64_t block, unsigned level, uint64_t lo
 {
     const char *why = NULL;
     struct lay_node *node = &w->nodes[level].node;
+
     if (!enter(w, block))
         return 0;
     int err = image_read(w->img, block, &w->nodes[level]);
@@ -76,6 +77,7 @@ static int walk_node(struct walk *w, uint64_t block, unsigned level, uint64_t lo
 static int walk_tree(struct walk *w, const struct lay_inode *inode)
 {
     unsigned height = lay_get16(inode->map_height);
+
     assert(height >= 1 && height <= LAY_MAX_HEIGHT);
     w->nodes = malloc(height * sizeof(*w->nodes));
     if (!w->nodes)
@@ -95,6 +97,7 @@ static struct walk new_walk(struct image *img, uint64_t ino, const struct walk_o
         .left = img->geo.blocks,
         .totals = {.whole = true},
     };
+
     return w;
 }
 
@@ -110,6 +113,7 @@ int walk_extents(struct image *img, uint64_t ino, const struct lay_inode *inode,
 {
     struct walk w = new_walk(img, ino, ops, arg);
     int err = 0;
+
     w.magic = LAY_MAGIC_EXTENTS;
     if (lay_get16(inode->map_kind) == LAY_MAP_TREE) {
         err = walk_tree(&w, inode);
@@ -125,6 +129,7 @@ int walk_names(struct image *img, uint64_t ino, const struct lay_inode *inode,
                const struct walk_ops *ops, void *arg, struct walk_totals *totals)
 {
     struct walk w = new_walk(img, ino, ops, arg);
+
     w.magic = LAY_MAGIC_DIR;
     int err = lay_get16(inode->map_kind) == LAY_MAP_DIR ? walk_tree(&w, inode) : -ENOTDIR;
     return finish(&w, err, totals);
@@ -136,6 +141,7 @@ int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
     struct walk w = new_walk(img, ino, ops, arg);
     union image_block b;
     int err = 0;
+
     w.left = LAY_XATTR_BLOCKS_MAX;
     for (uint64_t block = lay_get64(inode->xattr); block != 0; block = lay_get64(b.xattr.next)) {
         const char *why = NULL;

@@ -293,6 +293,7 @@ uint64_t sim_now(void);
 static inline uint64_t sim_random(uint64_t *state)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
@@ -454,8 +455,7 @@ void sim_forget_all(struct sim_thread *th);
 /* admin.c */
 bool sim_admin_run(struct sim *s);
 
-/* io.c */
-/* Instead of a status: the DMA engine or the flusher has the command. */
+/* io.c. Instead of a status: the DMA engine or the flusher has the command. */
 #define SIM_MOVING 0xffffu
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);

@@ -108,6 +108,7 @@ static uint16_t host_copy(struct sim_thread *th, const struct sim_ns *ns, const 
 static void flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme_sqe *q)
 {
     size_t bytes = sim_data_bytes(th->s, q);
+
     assert(bytes > 0); /* READ or WRITE with a valid namespace */
     uint64_t at = sim_random(&th->rng) % bytes;
     unsigned char bit = (unsigned char)(1u << (sim_random(&th->rng) % 8));

@@ -21,6 +21,7 @@ static unsigned bits(uint64_t value, unsigned shift, unsigned width)
 void check_cap(struct check *c, uint64_t cap)
 {
     unsigned entries = bits(cap, 0, 16) + 1;
+
     if (cap == UINT64_MAX) {
         check_add(c, CHECK_FAIL, "cap", "look at dmesg; reset or power-cycle the drive",
                   "registers read as ones: the controller does not answer");
@@ -56,6 +57,7 @@ void check_ctrlr_page(struct check *c, const void *page)
     struct nvme_ctrlr_info info;
     struct nvme_id_facts facts = {0};
     const char *what = "";
+
     if (nvme_parse_ctrlr(page, &info, &facts, &what) != 0) {
         check_add(c, CHECK_FAIL, "identify", "this drive cannot be used",
                   "the controller is refused: %s", what);
@@ -75,6 +77,7 @@ void check_ctrlr_page(struct check *c, const void *page)
 static void usable_formats(const struct nvme_id_ns *ns, char *out, size_t len)
 {
     size_t at = 0;
+
     out[0] = '\0';
     for (unsigned i = 0; i <= ns->nlbaf && i < 64; i++) {
         const struct nvme_lbaf *f = &ns->lbaf[i];
@@ -89,6 +92,7 @@ void check_ns_page(struct check *c, const void *page, uint32_t nsid)
     struct nvme_ns_info info = {0};
     const char *what = "";
     char formats[160], advice[256];
+
     if (nvme_parse_ns(page, nsid, &info, &what) != 0) {
         check_add(c, CHECK_FAIL, "namespace", "gpunvme identify shows what the controller says",
                   "namespace %" PRIu32 " is refused: %s", nsid, what);

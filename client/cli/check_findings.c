@@ -13,6 +13,7 @@ void check_add(struct check *c, enum check_level level, const char *id, const ch
 {
     va_list args;
     struct check_finding *grown = realloc(c->all, (c->n + 1) * sizeof(*grown));
+
     if (level > c->worst)
         c->worst = level;
     if (!grown) {

@@ -38,6 +38,7 @@ static bool find_version(const char *line, unsigned *major, unsigned *minor)
 static bool can_ring_doorbells(unsigned major, unsigned minor)
 {
     const size_t n = sizeof(doorbells_back) / sizeof(doorbells_back[0]);
+
     for (size_t i = 0; i < n; i++) {
         if (major == doorbells_back[i][0])
             return minor >= doorbells_back[i][1];
@@ -50,6 +51,7 @@ static bool may_map_registers(const char *root)
 {
     char path[PATH_MAX], line[512];
     bool may = geteuid() == 0;
+
     snprintf(path, sizeof(path), "%s/proc/driver/nvidia/params", root);
     FILE *f = may ? NULL : fopen(path, "re");
     while (f && fgets(line, sizeof(line), f))
@@ -79,6 +81,7 @@ static void check_modules(struct check *c, const char *root)
 {
     char line[256];
     unsigned major = 0, minor = 0;
+
     if (nvme_sysfs_text(line, sizeof(line), "%s/proc/driver/nvidia/version", root) != 0) {
         check_add(c, CHECK_WARN, "nvidia_modules",
                   "install NVIDIA's driver; without it the CPU runs the queues",
@@ -100,6 +103,7 @@ static void check_modules(struct check *c, const char *root)
 static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)
 {
     bool driven = strcmp(gpu->driver, "nvidia") == 0;
+
     check_add(c, driven ? CHECK_OK : CHECK_WARN, "gpu",
               driven ? NULL : "load NVIDIA's modules: modprobe nvidia",
               "%s, %s, window of %llu MiB", gpu->bdf, gpu->driver[0] ? gpu->driver : "no driver",
@@ -110,6 +114,7 @@ void check_gpu(struct check *c, const char *root)
 {
     struct cli_gpu gpus[CLI_GPUS_MAX];
     unsigned n = cli_gpus(root, gpus);
+
     for (unsigned i = 0; i < n; i++)
         check_gpu_device(c, &gpus[i]);
     if (n == 0 && !nvme_sysfs_exists("%s/proc/driver/nvidia/version", root))
@@ -122,6 +127,7 @@ void check_gpu(struct check *c, const char *root)
 void check_cuda(struct check *c)
 {
     struct cuda_driver *cuda;
+
     if (cuda_driver_open(&cuda) != 0) {
         check_add(c, CHECK_WARN, "cuda", "a mount takes the CPU executor, or -o gpu=require fails",
                   "%s", gpunvme_error());

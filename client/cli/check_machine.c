@@ -17,6 +17,7 @@
 static int count_entries(const char *path, const char *root)
 {
     struct sysfs_names names;
+
     if (nvme_sysfs_names(&names, "%s%s", root, path) != 0)
         return 0;
     int n = names.n;
@@ -28,6 +29,7 @@ static void check_iommu(struct check *c, const char *root)
 {
     int groups = count_entries("/sys/kernel/iommu_groups", root);
     int units = count_entries("/sys/class/iommu", root);
+
     if (groups && units)
         check_add(c, CHECK_OK, "iommu", NULL, "on: %d units, %d groups", units, groups);
     else
@@ -41,6 +43,7 @@ static void check_vfio(struct check *c, const char *root)
 {
     bool group = nvme_sysfs_exists("%s/dev/vfio/vfio", root);
     bool iommufd = nvme_sysfs_exists("%s/dev/iommu", root);
+
     if (nvme_sysfs_exists("%s/sys/bus/pci/drivers/vfio-pci", root))
         check_add(c, CHECK_OK, "vfio", NULL, "vfio-pci is loaded, interface: %s%s%s",
                   group ? "group" : "", group && iommufd ? " and " : "",
@@ -58,6 +61,7 @@ static void check_vfio(struct check *c, const char *root)
 static void check_memlock(struct check *c)
 {
     struct rlimit limit;
+
     if (geteuid() == 0 || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
         limit.rlim_cur == RLIM_INFINITY) {
         check_add(c, CHECK_OK, "memlock", NULL, "no limit for this user");
@@ -74,6 +78,7 @@ static void check_memlock(struct check *c)
 static void check_hugepages(struct check *c, const char *root)
 {
     int64_t reserved = 0;
+
     nvme_sysfs_number(&reserved, 10, "%s/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
                       root);
     check_add(c, CHECK_OK, "hugepages", NULL, "%" PRId64 " of 2 MiB reserved; none are needed",
@@ -86,6 +91,7 @@ static bool find_program(const char *name, char *path, size_t len)
     const char *search = getenv("PATH");
     char *dirs = NULL;
     bool found = false;
+
     if (asprintf(&dirs, "%s:/usr/bin:/bin:/usr/local/bin", search ? search : "") < 0)
         return false;
     for (char *rest = dirs, *dir; !found && (dir = strsep(&rest, ":"));) {
@@ -100,6 +106,7 @@ static void check_fusermount(struct check *c)
 {
     char path[PATH_MAX];
     struct stat st;
+
     if (!find_program("fusermount3", path, sizeof(path)) || stat(path, &st) != 0)
         check_add(c, geteuid() == 0 ? CHECK_WARN : CHECK_FAIL, "fusermount3",
                   "install the package fuse3", "not found; without it only root can mount");
@@ -113,6 +120,7 @@ static void check_fusermount(struct check *c)
 static void check_fuse(struct check *c, const char *root)
 {
     char path[PATH_MAX];
+
     snprintf(path, sizeof(path), "%s/dev/fuse", root);
     if (access(path, R_OK | W_OK) == 0)
         check_add(c, CHECK_OK, "fuse", NULL, "/dev/fuse can be opened");
@@ -128,6 +136,7 @@ static void check_fuse(struct check *c, const char *root)
 static void check_lockdown(struct check *c, const char *root)
 {
     char line[96];
+
     if (nvme_sysfs_text(line, sizeof(line), "%s/sys/kernel/security/lockdown", root) != 0)
         return;
     bool off = strstr(line, "[none]") != NULL;

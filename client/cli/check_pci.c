@@ -15,6 +15,7 @@
 static void check_driver(struct check *c, const char *root, const struct nvme_pci *pci)
 {
     char why[256] = "";
+
     if (strcmp(pci->driver, "nvme") != 0 && strcmp(pci->driver, "vfio-pci") != 0) {
         check_add(c, CHECK_WARN, "driver", "hand it over: gpunvme bind ADDRESS", "%s drives it",
                   pci->driver[0] ? pci->driver : "no driver");
@@ -39,6 +40,7 @@ static void check_driver(struct check *c, const char *root, const struct nvme_pc
 static void check_group(struct check *c, const char *root, const struct nvme_pci *pci)
 {
     char why[256] = "";
+
     if (pci->iommu_group < 0) {
         check_add(
             c, CHECK_WARN, "group",
@@ -82,6 +84,7 @@ static void check_distance(struct check *c, const char *root, const struct nvme_
     enum cli_distance d = cli_pci_distance(root, pci->bdf, gpu->bdf);
     bool far = d == CLI_DISTANCE_FAR ||
                (pci->numa_node >= 0 && gpu->numa_node >= 0 && pci->numa_node != gpu->numa_node);
+
     check_add(c, far ? CHECK_WARN : CHECK_OK, "topology",
               far ? "works, but transfers cross between processors or root complexes; use a slot "
                     "near the GPU"
@@ -93,6 +96,7 @@ static void check_distance(struct check *c, const char *root, const struct nvme_
 void check_pci(struct check *c, const char *root, const struct nvme_pci *pci)
 {
     struct cli_gpu gpus[CLI_GPUS_MAX];
+
     if (pci->class_code != NVME_PCI_CLASS) {
         check_add(c, CHECK_FAIL, "pci", "gpunvme list shows the drives",
                   "%s: not an NVMe controller (class %06" PRIx32 ")", pci->bdf, pci->class_code);

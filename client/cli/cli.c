@@ -18,6 +18,7 @@
 int cli_error(const char *object, const char *fmt, ...)
 {
     va_list args;
+
     fprintf(stderr, "gpunvme: %s: ", object);
     va_start(args, fmt);
     vfprintf(stderr, fmt, args);
@@ -30,6 +31,7 @@ int cli_error(const char *object, const char *fmt, ...)
 static size_t parse_size(const char *text)
 {
     char *end;
+
     errno = 0;
     unsigned long long n = strtoull(text, &end, 10);
     unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
@@ -43,6 +45,7 @@ static size_t parse_size(const char *text)
 static bool parse_path(const char *text, uint32_t *path)
 {
     static const char *const names[] = {"auto", "gpu", "bounce"};
+
     for (*path = 0; *path < 3; ++*path) {
         if (strcmp(text, names[*path]) == 0)
             return true;
@@ -86,6 +89,7 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
         {"path", required_argument, NULL, 'p'},   {"force", no_argument, NULL, 'f'},
         {"dry-run", no_argument, NULL, 'n'},      {"noiommu", no_argument, NULL, 'N'},
         {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+
     *out = (struct cli_options){.buffer = DEFAULT_BUFFER};
     optind = 1;
     int opt;
@@ -111,6 +115,7 @@ int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_option
 {
     int first;
     int stop = cli_parse(argc, argv, accepted, out, &first);
+
     if (stop)
         return stop;
     if (argc - first != 1) {
@@ -124,6 +129,7 @@ int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_option
 struct json_object *cli_json_new(void)
 {
     struct json_object *root = json_object_new_object();
+
     json_object_object_add(root, "schema_version", json_object_new_int(CLI_SCHEMA_VERSION));
     return root;
 }
@@ -138,12 +144,14 @@ void cli_json_print(struct json_object *root)
 const char *cli_path_name(uint32_t path)
 {
     static const char *const names[] = {"none", "gpu", "bounce", "mixed"};
+
     return path < sizeof(names) / sizeof(names[0]) ? names[path] : "unknown";
 }
 
 const char *cli_executor_name(uint32_t executor)
 {
     static const char *const names[] = {"none", "cuda", "cpu"};
+
     return executor < sizeof(names) / sizeof(names[0]) ? names[executor] : "unknown";
 }
 
@@ -159,6 +167,7 @@ void cli_progress_step(struct cli_progress *p, uint64_t done)
 {
     double now = now_seconds();
     uint64_t ms = (uint64_t)(now * 1000);
+
     if (!p->on || ms < p->last_shown_ms + 100)
         return;
     p->last_shown_ms = ms;

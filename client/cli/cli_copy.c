@@ -8,6 +8,7 @@
 int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted)
 {
     size_t size = wanted < s->options.buffer ? (size_t)wanted : s->options.buffer;
+
     if (!size)
         size = 1;
     s->host = malloc(size);
@@ -72,6 +73,7 @@ struct json_object *cli_report_json(const struct cli_session *s, const struct cl
 {
     char hash[17];
     struct json_object *o = json_object_new_object();
+
     snprintf(hash, sizeof(hash), "%016" PRIx64, t->xxh3);
     json_object_object_add(o, "file", json_object_new_string(t->file));
     json_object_object_add(o, "bytes", json_object_new_uint64(t->bytes));

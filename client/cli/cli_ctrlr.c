@@ -21,6 +21,7 @@ static int check_unmounted(const struct cli_target *t, char *why, size_t len)
 {
     struct cli_mounts mounts;
     int err = 0;
+
     if (t->way != CLI_WAY_VFIO || cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
         return 0;
     const struct cli_mount *m = cli_mounts_find(&mounts, t->bdf, NULL);
@@ -78,6 +79,7 @@ static int map_resource(const char *root, const char *bdf, struct cli_bar *out, 
                         size_t len)
 {
     char path[PATH_MAX];
+
     snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/resource0", root, bdf);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)

@@ -15,6 +15,7 @@ static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
     struct nvme_cqe cqe = {0};
     int err = nvme_admin(c->driver, &sqe, page, CLI_PAGE, false, &cqe);
     int status = NVME_STATUS(cqe.status);
+
     return err && status ? status : err;
 }
 
@@ -31,6 +32,7 @@ static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_
     struct bd_name name = {.kind = t->way == CLI_WAY_VFIO ? BD_KIND_VFIO : BD_KIND_VFIO_USER,
                            .nsid = 1};
     const struct bd_open_opts opts = {.noiommu = noiommu && t->way == CLI_WAY_VFIO};
+
     snprintf(name.path, sizeof(name.path), "%s", t->way == CLI_WAY_VFIO ? t->bdf : t->path);
     if (opts.noiommu)
         cli_error(t->bdf, "warning: without an IOMMU the drive can write to any memory of this "
@@ -46,6 +48,7 @@ int cli_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *
     struct nvme_transport *transport;
     struct nvme_ctrlr *driver;
     int err = open_transport(t, noiommu, &transport, why, len);
+
     if (err)
         return err;
     err = nvme_ctrlr_open(transport, &opts, &driver);
@@ -63,6 +66,7 @@ int cli_transport_bar(const struct cli_target *t, bool noiommu, struct cli_bar *
 {
     struct nvme_transport *transport;
     int err = open_transport(t, noiommu, &transport, why, len);
+
     if (err)
         return err;
     *out = (struct cli_bar){.through = transport->ops->name,
@@ -80,11 +84,13 @@ void cli_bar_of(struct cli_ctrlr *c, struct cli_bar *out)
 uint64_t cli_transport_read(void *transport, uint32_t offset, unsigned bytes)
 {
     struct nvme_transport *t = transport;
+
     return bytes == 8 ? t->ops->read64(t, offset) : t->ops->read32(t, offset);
 }
 
 void cli_transport_close(void *transport)
 {
     struct nvme_transport *t = transport;
+
     t->ops->close(t);
 }

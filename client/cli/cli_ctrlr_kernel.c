@@ -25,6 +25,7 @@ static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
         .uuidx = NVME_UUID_NONE,
     };
     int rc = nvme_identify(&args);
+
     return rc < 0 ? -errno : rc;
 }
 
@@ -38,6 +39,7 @@ static const struct cli_ctrlr_ops ops = {.identify = identify, .close = close_no
 int cli_kernel_open(const char *node, struct cli_ctrlr *out, char *why, size_t len)
 {
     int fd = open(node, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
     if (fd < 0 && (errno == EACCES || errno == EPERM))
         return nvme_why(why, len, -errno, "%s: %s, run it as root", node, strerror(errno));
     if (fd < 0)

@@ -23,6 +23,7 @@ static bool is_ctrlr_name(const char *name)
 static int ctrlr_of_node(const char *root, const char *node, char *ctrlr, size_t len)
 {
     struct sysfs_names names;
+
     if (is_ctrlr_name(node)) {
         snprintf(ctrlr, len, "%s", node);
         return nvme_sysfs_exists("%s/sys/class/nvme/%s", root, node) ? 0 : -ENODEV;
@@ -49,6 +50,7 @@ static int find_node(const char *root, struct cli_target *out, char *why, size_t
     char ctrlr[SYSFS_NAME], address[SYSFS_NAME], resolved[PATH_MAX];
     struct stat st;
     int64_t nsid;
+
     if (!realpath(out->path, resolved) || stat(resolved, &st) != 0)
         return nvme_why(why, len, -errno, "%s", strerror(errno));
     if (!S_ISBLK(st.st_mode) && !S_ISCHR(st.st_mode))
@@ -74,6 +76,7 @@ static int find_address(const char *root, struct cli_target *out, char *why, siz
 {
     struct nvme_pci pci;
     int err = nvme_pci_find(root, out->bdf, &pci, why, len);
+
     if (err)
         return err;
     if (strcmp(pci.driver, "vfio-pci") == 0)
@@ -89,6 +92,7 @@ int cli_target_find(const char *root, const char *text, struct cli_target *out, 
                     size_t len)
 {
     struct bd_name name;
+
     *out = (struct cli_target){.way = CLI_WAY_NONE};
     if (nvme_pci_parse(text, out->bdf) == 0)
         return find_address(root, out, why, len);

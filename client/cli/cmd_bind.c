@@ -14,6 +14,7 @@ static int check_unused(const struct cli_options *options, const char *bdf)
 {
     char why[512] = "";
     int err = nvme_pci_check_unused("", bdf, why, sizeof(why));
+
     if (err == -EEXIST && options->force) {
         cli_error(bdf, "%s; taken all the same (--force)", why);
         return 0;
@@ -27,6 +28,7 @@ static int check_unused(const struct cli_options *options, const char *bdf)
 static bool say_mounted(const char *bdf)
 {
     struct cli_mounts mounts;
+
     if (cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
         return false;
     const struct cli_mount *m = cli_mounts_find(&mounts, bdf, NULL);
@@ -44,6 +46,7 @@ static void say_next(const char *bdf)
 {
     char why[512] = "";
     bool noiommu = nvme_pci_check_noiommu("", bdf, why, sizeof(why)) == 0;
+
     if (noiommu)
         printf("no IOMMU guards it: it can write to any memory of this machine\n");
     else if (nvme_pci_check_vfio("", bdf, why, sizeof(why)) != 0)
@@ -58,6 +61,7 @@ static int bind_drive(const struct cli_options *options, const struct nvme_pci *
 {
     char why[512] = "";
     const char *was = pci->driver[0] ? pci->driver : "no driver";
+
     if (strcmp(pci->driver, VFIO_DRIVER) == 0) {
         printf("%s: bound to " VFIO_DRIVER " already\n", pci->bdf);
         if (!say_mounted(pci->bdf))
@@ -85,5 +89,6 @@ int cli_bind(int argc, char **argv)
     struct cli_options options;
     struct nvme_pci pci;
     int stop = cli_handover(argc, argv, "fn", &options, &pci);
+
     return stop ? stop - 1 : bind_drive(&options, &pci);
 }

@@ -40,6 +40,7 @@ static void check_through_kernel(struct check *c, const struct cli_target *t)
     char why[512] = "";
     struct cli_ctrlr ctrlr;
     struct cli_bar bar;
+
     if (cli_bar_open("", t, false, &bar, why, sizeof(why)) == 0) {
         check_registers(c, &bar);
         cli_bar_close(&bar);
@@ -62,6 +63,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t, bo
     struct cli_ctrlr ctrlr;
     struct cli_bar bar;
     int err = cli_ctrlr_open(t, noiommu, &ctrlr, why, sizeof(why));
+
     if (err) {
         check_add(c, err == -EBUSY ? CHECK_WARN : CHECK_FAIL, "controller", NULL,
                   "not looked at: %s", why);
@@ -78,6 +80,7 @@ static void check_controller(struct check *c, const struct cli_target *named, bo
 {
     char why[256];
     struct cli_target now = *named;
+
     if (named->bdf[0] && cli_target_find("", named->bdf, &now, why, sizeof(why)) != 0)
         return;
     now.nsid = named->nsid;
@@ -90,6 +93,7 @@ static void check_controller(struct check *c, const struct cli_target *named, bo
 static void check_drive(struct check *c, const struct cli_target *t, bool noiommu)
 {
     struct nvme_pci pci = {.class_code = NVME_PCI_CLASS};
+
     if (t->bdf[0] && nvme_pci_read("", t->bdf, &pci) != 0) {
         check_add(c, CHECK_FAIL, "pci", "gpunvme list shows the drives", "no PCI device at %s",
                   t->bdf);
@@ -107,6 +111,7 @@ static void check_drives(struct check *c)
     struct nvme_pci *all;
     size_t n;
     int err = nvme_pci_list("", &all, &n);
+
     if (err || n == 0)
         check_add(c, CHECK_WARN, "drives", "an image file or a vfio-user server can stand for one",
                   err ? "drives cannot be listed: %s" : "no NVMe drive on the PCI bus%s",
@@ -124,6 +129,7 @@ static int check(const struct cli_options *options, const char *object)
     struct check c = {0};
     struct cli_target target;
     struct cli_out out;
+
     if (object && cli_target_find("", object, &target, why, sizeof(why)) != 0)
         return cli_error(object, "%s", why);
     check_machine(&c, "");
@@ -146,6 +152,7 @@ int cli_check(int argc, char **argv)
     struct cli_options options;
     int first;
     int stop = cli_parse(argc, argv, "oN", &options, &first);
+
     if (stop)
         return stop - 1;
     if (argc - first > 1) {

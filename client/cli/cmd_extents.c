@@ -22,6 +22,7 @@ static void print_text(const struct gpunvme_extent *e, uint64_t index)
 static struct json_object *to_json(const struct gpunvme_extent *e)
 {
     struct json_object *o = json_object_new_object();
+
     json_object_object_add(o, "file_offset", json_object_new_uint64(e->file_offset));
     json_object_object_add(o, "device_offset", json_object_new_uint64(e->device));
     json_object_object_add(o, "length", json_object_new_uint64(e->len));
@@ -36,6 +37,7 @@ static int list(int fd, struct json_object *array)
     struct gpunvme_extent batch[GPUNVME_EXTENTS_MAX];
     uint64_t offset = 0, index = 0;
     ssize_t n;
+
     do {
         n = gpunvme_extents(fd, offset, batch, GPUNVME_EXTENTS_MAX);
         for (ssize_t i = 0; i < n; i++, index++) {
@@ -54,6 +56,7 @@ static int list_file(int fd, const char *file, bool json)
 {
     struct json_object *array = json ? json_object_new_array() : NULL;
     int err = list(fd, array);
+
     if (err) {
         json_object_put(array);
         return cli_error(file, "%s", gpunvme_error());
@@ -72,6 +75,7 @@ int cli_extents(int argc, char **argv)
     struct cli_options options;
     int first;
     int stop = cli_parse(argc, argv, "o", &options, &first);
+
     if (stop)
         return stop - 1;
     if (argc - first != 1) {

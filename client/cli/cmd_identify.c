@@ -26,6 +26,7 @@ static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *ob
     struct page page = {{0}};
     char title[32];
     int result = cli_identify_ns(c, nsid, page.bytes);
+
     if (result)
         return complain(object, "namespace", nsid, result);
     snprintf(title, sizeof(title), "Namespace %" PRIu32, nsid);
@@ -41,6 +42,7 @@ static int show_all(struct cli_out *o, struct cli_ctrlr *c, const char *object, 
     uint32_t ids[NVME_NS_LIST_IDS];
     int failed = 0;
     int n = cli_identify_list(c, 0, nn, ids);
+
     if (n < 0)
         return complain(object, "list of namespaces", 0, n);
     for (int i = 0; i < n; i++)
@@ -57,6 +59,7 @@ static int show(const struct cli_options *options, const char *object, uint32_t 
     struct cli_out out;
     uint32_t nn;
     int result = cli_identify_ctrlr(c, page.bytes);
+
     if (result)
         return complain(object, "Identify", 0, result);
     cli_out_begin(&out, options->json, stdout);
@@ -77,6 +80,7 @@ static int identify(const struct cli_options *options, const char *object)
     char why[512] = "";
     struct cli_target target;
     struct cli_ctrlr ctrlr;
+
     if (cli_target_find("", object, &target, why, sizeof(why)) ||
         cli_ctrlr_open(&target, options->noiommu, &ctrlr, why, sizeof(why)))
         return cli_error(object, "%s", why);
@@ -90,5 +94,6 @@ int cli_identify(int argc, char **argv)
     struct cli_options options;
     const char *device;
     int stop = cli_parse_one(argc, argv, "oN", &options, "one device", &device);
+
     return stop ? stop - 1 : identify(&options, device);
 }

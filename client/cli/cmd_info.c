@@ -14,6 +14,7 @@ struct field {
 static void format_uuid(const uint8_t id[16], char out[37])
 {
     int at = 0;
+
     for (int i = 0; i < 16; i++)
         at += snprintf(out + at, (size_t)(37 - at), "%s%02x",
                        i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
@@ -33,6 +34,7 @@ static void print_fields(struct cli_out *out, const struct field *fields, size_t
 static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
 {
     char fs[37], gpu[37];
+
     format_uuid(info->fs_uuid, fs);
     format_uuid(info->gpu_uuid, gpu);
     const struct field fields[] = {
@@ -78,6 +80,7 @@ static void print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)
         {"queue_recreations", "Queues recreated:", NULL, st->queue_recreations},
         {"controller_resets", "Controller resets:", NULL, st->controller_resets},
     };
+
     print_fields(out, fields, sizeof(fields) / sizeof(fields[0]));
 }
 
@@ -89,6 +92,7 @@ int cli_info(int argc, char **argv)
     struct gpunvme *g;
     int first;
     int stop = cli_parse(argc, argv, "o", &options, &first);
+
     if (stop)
         return stop - 1;
     if (argc - first != 1) {

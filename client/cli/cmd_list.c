@@ -63,6 +63,7 @@ static void add_row(struct listing *l, const char *const *cells)
 static const struct nvme_pci *pci_of(struct listing *l, nvme_ctrl_t c)
 {
     const char *name = nvme_ctrl_get_name(c);
+
     for (size_t i = 0; name && i < l->n_pci; i++) {
         if (strcmp(l->pci[i].kernel_name, name) == 0) {
             l->shown[i] = true;
@@ -75,6 +76,7 @@ static const struct nvme_pci *pci_of(struct listing *l, nvme_ctrl_t c)
 static const char *mounted_on(const struct listing *l, const char *bdf, const char *node)
 {
     const struct cli_mount *m = cli_mounts_find(&l->ours, bdf, node);
+
     return m ? m->point : NULL;
 }
 
@@ -91,6 +93,7 @@ static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
     char node[64], numa[16], size[24], lba[16];
     const struct nvme_pci *pci = c ? pci_of(l, c) : NULL;
     uint64_t lba_size = (uint64_t)nvme_ns_get_lba_size(n);
+
     snprintf(node, sizeof(node), "/dev/%s", nvme_ns_get_name(n));
     snprintf(size, sizeof(size), "%" PRIu64, nvme_ns_get_lba_count(n) * lba_size);
     snprintf(lba, sizeof(lba), "%" PRIu64, lba_size);
@@ -118,6 +121,7 @@ static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
 {
     char node[64], numa[16];
     const struct nvme_pci *pci = pci_of(l, c);
+
     snprintf(node, sizeof(node), "/dev/%s", nvme_ctrl_get_name(c));
     const char *const cells[DRIVE_COLUMNS] = {
         [DEVICE] = node,
@@ -137,6 +141,7 @@ static void add_subsystem(struct listing *l, nvme_subsystem_t s)
     nvme_ctrl_t c;
     nvme_ns_t n;
     bool shared = nvme_subsystem_first_ns(s) != NULL;
+
     for (n = nvme_subsystem_first_ns(s); n; n = nvme_subsystem_next_ns(s, n))
         add_namespace(l, nvme_subsystem_first_ctrl(s), n);
     for (c = nvme_subsystem_first_ctrl(s); c; c = nvme_subsystem_next_ctrl(s, c)) {
@@ -152,6 +157,7 @@ static int add_kernel_drives(struct listing *l)
     nvme_root_t root = nvme_create_root(NULL, -1);
     nvme_host_t h;
     nvme_subsystem_t s;
+
     if (!root)
         return -ENOMEM;
     /* Without the kernel's driver there is nothing to scan, which is no error here. */
@@ -170,6 +176,7 @@ static int add_kernel_drives(struct listing *l)
 static void add_pci_drive(struct listing *l, const struct nvme_pci *pci)
 {
     char device[64] = "", numa[16];
+
     if (pci->kernel_name[0])
         snprintf(device, sizeof(device), "/dev/%s", pci->kernel_name);
     else if (strcmp(pci->driver, "vfio-pci") == 0)
@@ -185,6 +192,7 @@ static void add_pci_drive(struct listing *l, const struct nvme_pci *pci)
 static int collect(struct listing *l)
 {
     int err = nvme_pci_list("", &l->pci, &l->n_pci);
+
     if (!err)
         err = cli_mounts_read(CLI_MOUNTS, &l->ours);
     l->shown = calloc(l->n_pci + 1, sizeof(*l->shown));
@@ -206,6 +214,7 @@ static int collect(struct listing *l)
 static void print(const struct listing *l, bool json)
 {
     struct cli_out out;
+
     cli_out_begin(&out, json, stdout);
     if (json || l->drives.n_cells)
         cli_table_print(&l->drives, &out, "drives");
@@ -223,6 +232,7 @@ static int list(const struct cli_options *options)
     struct listing l = {.drives = {.columns = drive_columns, .n_columns = DRIVE_COLUMNS},
                         .mounts = {.columns = mount_columns, .n_columns = 3}};
     int err = collect(&l);
+
     if (err)
         cli_error("list", "%s", strerror(-err));
     else
@@ -240,6 +250,7 @@ int cli_list(int argc, char **argv)
     struct cli_options options;
     int first;
     int stop = cli_parse(argc, argv, "o", &options, &first);
+
     if (stop)
         return stop - 1;
     if (argc != first) {

@@ -26,6 +26,7 @@ static int read_chunks(struct cli_session *s, int fd, uint64_t size, struct cli_
     struct cli_progress progress;
     ssize_t n;
     int err = 0;
+
     XXH3_64bits_reset(&hash);
     cli_progress_start(&progress, t->file, size, s->options.quiet);
     do {
@@ -50,6 +51,7 @@ static int read_file(struct cli_session *s, struct cli_transfer *t)
 {
     struct stat st;
     int fd = open(t->file, O_RDONLY | O_CLOEXEC);
+
     if (fd < 0)
         return cli_error(t->file, "%s", strerror(errno));
     int failed = 0;
@@ -66,6 +68,7 @@ static int read_file(struct cli_session *s, struct cli_transfer *t)
 static uint64_t largest(char **files, int n)
 {
     uint64_t max = 0;
+
     for (int i = 0; i < n; i++) {
         struct stat st;
         if (stat(files[i], &st) == 0 && (uint64_t)st.st_size > max)
@@ -78,6 +81,7 @@ static int read_files(struct cli_session *s, char **files, int n)
 {
     struct json_object *array = json_object_new_array();
     int failed = 0;
+
     for (int i = 0; i < n; i++) {
         struct cli_transfer t = {.file = files[i]};
         int bad = read_file(s, &t);
@@ -102,6 +106,7 @@ int cli_read(int argc, char **argv)
     struct cli_session s = {0};
     int first;
     int stop = cli_parse(argc, argv, "oqcbp", &s.options, &first);
+
     if (stop)
         return stop - 1;
     if (first >= argc) {

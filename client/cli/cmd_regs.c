@@ -9,6 +9,7 @@ static int show(const struct cli_options *options, const char *object, const str
 {
     uint64_t values[CLI_REGS];
     struct cli_out out;
+
     for (unsigned i = 0; i < CLI_REGS; i++)
         values[i] = cli_bar_read(bar, cli_reg_table[i].offset, cli_reg_table[i].bytes);
     cli_out_begin(&out, options->json, stdout);
@@ -28,6 +29,7 @@ static int regs(const struct cli_options *options, const char *object)
     char why[512] = "";
     struct cli_target target;
     struct cli_bar bar;
+
     if (cli_target_find("", object, &target, why, sizeof(why)) ||
         cli_bar_open("", &target, options->noiommu, &bar, why, sizeof(why)))
         return cli_error(object, "%s", why);
@@ -41,5 +43,6 @@ int cli_regs(int argc, char **argv)
     struct cli_options options;
     const char *device;
     int stop = cli_parse_one(argc, argv, "oN", &options, "one device", &device);
+
     return stop ? stop - 1 : regs(&options, device);
 }

@@ -12,6 +12,7 @@ static int check_unmounted(const struct nvme_pci *pci)
 {
     struct cli_mounts mounts;
     int failed = 0;
+
     if (cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
         return 0; /* the group tells, too: see pci.h */
     const struct cli_mount *m = cli_mounts_find(&mounts, pci->bdf, NULL);
@@ -25,6 +26,7 @@ static int unbind_drive(const struct cli_options *options, const struct nvme_pci
 {
     char why[512] = "";
     struct nvme_pci now;
+
     if (check_unmounted(pci))
         return 1;
     if (nvme_pci_check_unbind("", pci->bdf, why, sizeof(why)))
@@ -51,5 +53,6 @@ int cli_unbind(int argc, char **argv)
     struct cli_options options;
     struct nvme_pci pci;
     int stop = cli_handover(argc, argv, "n", &options, &pci);
+
     return stop ? stop - 1 : unbind_drive(&options, &pci);
 }

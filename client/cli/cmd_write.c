@@ -15,6 +15,7 @@
 static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
 {
     size_t size = gpunvme_buffer_len(s->buffer), done = 0;
+
     while (done < size) {
         ssize_t n = read(source, (char *)s->host + done, size - done);
         if (n < 0 && errno == EINTR)
@@ -39,6 +40,7 @@ static int store_chunk(struct cli_session *s, int fd, size_t len, struct cli_tra
     struct gpunvme_result r;
     double start = now_seconds();
     ssize_t n = gpunvme_write(s->buffer, fd, 0, t->bytes, len, &r);
+
     if (n < 0)
         return cli_error(t->file, "%s", gpunvme_error());
     cli_account(t, &r, (uint64_t)n, now_seconds() - start);
@@ -51,6 +53,7 @@ static int write_chunks(struct cli_session *s, int source, const char *name, int
     XXH3_state_t hash;
     struct cli_progress progress;
     int failed = 0;
+
     XXH3_64bits_reset(&hash);
     cli_progress_start(&progress, t->file, size, s->options.quiet);
     while (!failed) {
@@ -86,6 +89,7 @@ static void report(const struct cli_session *s, const struct cli_transfer *t)
 static int open_target(const char *file, bool *made)
 {
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
     *made = fd >= 0;
     if (fd < 0 && errno == EEXIST)
         fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -96,6 +100,7 @@ static int open_target(const char *file, bool *made)
 static int take_target(struct cli_session *s, const struct stat *source, int fd, const char *file)
 {
     struct stat st;
+
     if (fstat(fd, &st) != 0)
         return cli_error(file, "%s", strerror(errno));
     if (st.st_dev == source->st_dev && st.st_ino == source->st_ino)
@@ -111,6 +116,7 @@ static int write_file(struct cli_session *s, int source, const char *name, const
     struct stat st;
     struct cli_transfer t = {.file = file};
     bool made;
+
     if (fstat(source, &st) != 0)
         return cli_error(name, "%s", strerror(errno));
     int fd = open_target(file, &made);
@@ -133,6 +139,7 @@ int cli_write(int argc, char **argv)
     struct cli_session s = {0};
     int first;
     int stop = cli_parse(argc, argv, "oqcbp", &s.options, &first);
+
     if (stop)
         return stop - 1;
     if (argc - first != 2) {

@@ -18,6 +18,7 @@ static uint64_t window_len(const char *root, const char *bdf)
 {
     char path[PATH_MAX], line[128], *end;
     uint64_t largest = 0;
+
     snprintf(path, sizeof(path), DEVICES "%s/resource", root, bdf);
     FILE *f = fopen(path, "re");
     if (!f)
@@ -34,6 +35,7 @@ static uint64_t window_len(const char *root, const char *bdf)
 static bool read_gpu(const char *root, const char *bdf, struct cli_gpu *out)
 {
     struct nvme_pci pci;
+
     if (nvme_pci_read(root, bdf, &pci) != 0 || pci.vendor != VENDOR_NVIDIA ||
         pci.class_code >> 16 != CLASS_DISPLAY)
         return false;
@@ -47,6 +49,7 @@ unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX])
 {
     struct sysfs_names names;
     unsigned n = 0;
+
     if (nvme_sysfs_names(&names, "%s/sys/bus/pci/devices", root) != 0)
         return 0;
     for (int i = 0; i < names.n && n < CLI_GPUS_MAX; i++)
@@ -62,6 +65,7 @@ unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX])
 static char *way_down(const char *root, const char *bdf)
 {
     char path[PATH_MAX];
+
     snprintf(path, sizeof(path), DEVICES "%s", root, bdf);
     char *full = realpath(path, NULL);
     char *start = full ? strstr(full, "/pci") : NULL;
@@ -77,6 +81,7 @@ static char *way_down(const char *root, const char *bdf)
 static unsigned shared_components(const char *a, const char *b)
 {
     unsigned n = 0;
+
     for (;; n++) {
         size_t len = strcspn(a, "/");
         if (!a[len] || strncmp(a, b, len) != 0 || b[len] != '/')
@@ -90,6 +95,7 @@ enum cli_distance cli_pci_distance(const char *root, const char *a, const char *
 {
     char *ways[2] = {way_down(root, a), way_down(root, b)};
     enum cli_distance d = CLI_DISTANCE_UNKNOWN;
+
     if (ways[0] && ways[1]) {
         unsigned n = shared_components(ways[0], ways[1]);
         /* 1: the root complex. 2: also a root port, so there is a switch below it. */
@@ -104,5 +110,6 @@ const char *cli_distance_text(enum cli_distance d)
 {
     static const char *const texts[] = {"behind the same PCIe switch", "in the same root complex",
                                         "in another root complex", "way not known"};
+
     return texts[d];
 }

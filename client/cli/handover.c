@@ -8,6 +8,7 @@ int cli_handover(int argc, char **argv, const char *accepted, struct cli_options
     const char *text;
     char bdf[NVME_BDF_LEN], why[256] = "";
     int stop = cli_parse_one(argc, argv, accepted, options, "one PCI address", &text);
+
     if (stop)
         return stop;
     const char *address = strncmp(text, "vfio:", 5) == 0 ? text + 5 : text;

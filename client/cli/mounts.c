@@ -13,6 +13,7 @@
 static int add(struct cli_mounts *m, const struct mntent *entry)
 {
     struct cli_mount *grown = realloc(m->all, (m->n + 1) * sizeof(*grown));
+
     if (!grown)
         return -ENOMEM;
     m->all = grown;
@@ -28,6 +29,7 @@ int cli_mounts_read(const char *table, struct cli_mounts *out)
     struct mntent entry;
     char buf[8192]; /* longer lines are cut by getmntent_r() */
     int err = 0;
+
     *out = (struct cli_mounts){0};
     FILE *f = setmntent(table, "re");
     if (!f)
@@ -57,6 +59,7 @@ static bool is_drive(const char *device, const char *bdf, const char *node)
 {
     struct bd_name name;
     char why[256];
+
     if (bd_name_parse(device, &name, why, sizeof(why)) != 0)
         return false;
     return (name.kind == BD_KIND_VFIO && bdf && strcmp(name.path, bdf) == 0) ||

@@ -30,6 +30,7 @@ void cli_out_end(struct cli_out *o)
 static void add(struct cli_out *o, const char *key, struct json_object *value)
 {
     struct json_object *top = o->at[o->depth];
+
     if (json_object_is_type(top, json_type_array))
         json_object_array_add(top, value);
     else
@@ -39,6 +40,7 @@ static void add(struct cli_out *o, const char *key, struct json_object *value)
 static void print_label(struct cli_out *o, const char *label)
 {
     int indent = 2 * (int)o->indent;
+
     fprintf(o->to, "%*s%-*s ", indent, "", LABEL_WIDTH - indent, label);
 }
 

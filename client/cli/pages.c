@@ -108,6 +108,7 @@ static uint64_t number_at(const uint8_t *page, const struct field *f)
 {
     uint64_t value = 0;
     size_t bytes = f->bytes < sizeof(value) ? f->bytes : sizeof(value);
+
     memcpy(&value, page + f->offset, bytes);
     for (size_t i = bytes; i < f->bytes; i++) {
         if (page[f->offset + i])
@@ -120,6 +121,7 @@ static uint64_t number_at(const uint8_t *page, const struct field *f)
 static void text_at(const uint8_t *page, const struct field *f, char *out)
 {
     size_t n = strnlen((const char *)page + f->offset, f->bytes);
+
     memcpy(out, page + f->offset, n);
     while (n > 0 && out[n - 1] == ' ')
         n--;
@@ -137,6 +139,7 @@ static void id_at(const uint8_t *page, const struct field *f, char *out)
 static void show_field(struct cli_out *o, const uint8_t *page, const struct field *f)
 {
     char text[260];
+
     switch (f->kind) {
     case FLAG:
         cli_out_flag(o, f->key, f->label, number_at(page, f) >> f->bit & 1);
@@ -177,6 +180,7 @@ void cli_show_ctrlr(struct cli_out *o, const void *page, uint32_t *nn)
     const struct nvme_id_ctrl *id = page;
     const char *what = "";
     int err = nvme_parse_ctrlr(page, &info, &facts, &what);
+
     show_fields(o, page, ctrlr_fields, sizeof(ctrlr_fields) / sizeof(ctrlr_fields[0]));
     cli_out_number(o, "max_transfer",
                    "Bytes per command:", id->mdts && id->mdts < 52 ? 4096ull << id->mdts : 0);
@@ -195,6 +199,7 @@ static void show_formats(struct cli_out *o, const struct nvme_id_ns *ns)
     struct cli_table table = {.columns = format_columns, .n_columns = 5};
     unsigned n = ns->nlbaf < 64 ? ns->nlbaf + 1u : 64;
     unsigned used = (ns->flbas & 0xfu) | (ns->nlbaf > 15 ? (ns->flbas >> 1) & 0x30u : 0);
+
     for (unsigned i = 0; i < n; i++) {
         char index[8], size[24], metadata[8], performance[4];
         snprintf(index, sizeof(index), "%u", i);
@@ -225,6 +230,7 @@ void cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid)
     struct nvme_ns_info info = {0};
     const char *what = "";
     int err = nvme_parse_ns(page, nsid, &info, &what);
+
     if (!err)
         err = check_format(&info, &what);
     cli_out_number(o, "nsid", "NSID:", nsid);

@@ -10,6 +10,7 @@ void cli_format_bytes(uint64_t bytes, char *out, size_t len)
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     double value = (double)bytes;
     size_t unit = 0;
+
     for (; value >= 1000 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
         value /= 1000;
     if (unit)
@@ -21,6 +22,7 @@ void cli_format_bytes(uint64_t bytes, char *out, size_t len)
 bool cli_table_add(struct cli_table *t, const char *const *cells)
 {
     char **grown = realloc(t->cells, (t->n_cells + t->n_columns) * sizeof(*grown));
+
     if (!grown)
         return false;
     t->cells = grown;
@@ -50,6 +52,7 @@ void cli_table_free(struct cli_table *t)
 static int compare_rows(const void *a, const void *b)
 {
     const char *x = *(char *const *)a, *y = *(char *const *)b;
+
     if (!x || !y)
         return !x - !y;
     return strverscmp(x, y);
@@ -70,6 +73,7 @@ static const struct cli_column *column_of(const struct cli_table *t, size_t cell
 static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, size_t len)
 {
     const char *value = t->cells[cell];
+
     if (!value)
         return "-";
     if (column_of(t, cell)->kind == CLI_CELL_BYTES) {
@@ -93,6 +97,7 @@ static size_t column_width(const struct cli_table *t, size_t column)
 {
     char buf[CELL_TEXT];
     size_t width = strlen(t->columns[column].title);
+
     for (size_t cell = column; cell < t->n_cells; cell += t->n_columns) {
         size_t len = strlen(cell_text(t, cell, buf, sizeof(buf)));
         width = len > width ? len : width;
@@ -104,6 +109,7 @@ static void print_cell(const struct cli_table *t, FILE *to, const char *text, si
                        size_t width)
 {
     bool last = column + 1 == t->n_columns;
+
     if (to_the_right(t, column))
         fprintf(to, "%*s", (int)width, text);
     else
@@ -114,6 +120,7 @@ static void print_cell(const struct cli_table *t, FILE *to, const char *text, si
 static void print_text(const struct cli_table *t, FILE *to, int indent)
 {
     size_t widths[16];
+
     assert(t->n_columns > 0 && t->n_columns <= sizeof(widths) / sizeof(widths[0]));
     for (size_t i = 0; i < t->n_columns; i++)
         widths[i] = column_width(t, i);
@@ -132,6 +139,7 @@ static void print_text(const struct cli_table *t, FILE *to, int indent)
 static struct json_object *cell_json(const struct cli_table *t, size_t cell)
 {
     const char *value = t->cells[cell];
+
     if (!value)
         return NULL;
     switch (column_of(t, cell)->kind) {

@@ -31,6 +31,7 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
 {
     bool ok = out && nr && nr <= cufile_config()->sizes[CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE];
     struct batch *b = ok ? calloc(1, sizeof(*b) + nr * sizeof(b->entries[0])) : NULL;
+
     cufile_stats_count(CUFILE_STAT_BATCH_SETUP, !b);
     if (!b)
         return cufile_status(ok ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE);
@@ -55,6 +56,7 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
 static void end_entry(struct entry *e, int32_t status, ssize_t ret)
 {
     struct batch *b = e->batch;
+
     e->status = status;
     e->ret = ret;
     e->next = NULL;
@@ -69,6 +71,7 @@ static void request_done(struct gpunvme_io_request *r)
     struct entry *e = (struct entry *)r;
     struct batch *b = e->batch;
     ssize_t ret = cufile_transfer_end(&e->transfer, r->bytes, &r->result);
+
     cufile_stats_count(CUFILE_STAT_BATCH_COMPLETE, ret < 0);
     pthread_mutex_lock(&b->lock);
     b->under_way--;
@@ -88,6 +91,7 @@ static void fill(struct entry *e, const CUfileIOParams_t *p)
 {
     bool write = p->opcode == CUFILE_WRITE;
     uint64_t offset = (uint64_t)p->batch.file_offset;
+
     e->cookie = p->cookie;
     e->transfer = (struct cufile_transfer){p->fh, write, offset, p->batch.size, cufile_now_ns()};
     e->request = (struct gpunvme_io_request){
@@ -137,6 +141,7 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
 {
     struct batch *b = batch;
     int err = !b || (!params && nr) || flags ? CU_FILE_INVALID_VALUE : check_batch(b, nr, params);
+
     cufile_stats_count(CUFILE_STAT_BATCH_SUBMIT, err);
     if (err)
         cufile_log(CUFILE_LOG_ERROR, "batch of %u: error %d", nr, err);
@@ -150,6 +155,7 @@ static void await_ended(struct batch *b, unsigned enough, const struct timespec 
 {
     struct timespec until;
     int err = 0;
+
     clock_gettime(CLOCK_MONOTONIC, &until);
     if (timeout) {
         until.tv_sec += timeout->tv_sec;
@@ -165,6 +171,7 @@ static void await_ended(struct batch *b, unsigned enough, const struct timespec 
 static unsigned take_events(struct batch *b, unsigned room, CUfileIOEvents_t *events)
 {
     unsigned n = 0;
+
     while (n < room && b->ended) {
         struct entry *e = b->ended;
         b->ended = e->next;
@@ -183,6 +190,7 @@ CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr,
                                      CUfileIOEvents_t *events, struct timespec *timeout)
 {
     struct batch *b = batch;
+
     if (!b || !nr || !events || min_nr > *nr)
         return cufile_status(CU_FILE_INVALID_VALUE);
     pthread_mutex_lock(&b->lock);
@@ -196,6 +204,7 @@ CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr,
 CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 {
     struct batch *b = batch;
+
     cufile_stats_count(CUFILE_STAT_BATCH_CANCEL, !b);
     if (!b)
         return cufile_status(CU_FILE_INVALID_VALUE);
@@ -208,6 +217,7 @@ CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 void cuFileBatchIODestroy(CUfileBatchHandle_t batch)
 {
     struct batch *b = batch;
+
     if (!b)
         return;
     pthread_mutex_lock(&b->lock);

@@ -69,6 +69,7 @@ static void set_defaults(void)
         [CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE] = 128,
         [CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB] = 4,
     };
+
     memcpy(config.sizes, sizes, sizeof(sizes));
     config.bools[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE] = true;
     config.bools[CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY] = true;
@@ -90,6 +91,7 @@ static void read_file(const char *name)
 {
     struct json_object *section, *value;
     struct json_object *all = json_object_from_file(name);
+
     if (!all) {
         fprintf(stderr, "cufile: %s: %s; the defaults are used\n", name,
                 json_util_get_last_err() ? json_util_get_last_err() : "not readable");
@@ -128,6 +130,7 @@ static void read_all(void)
 {
     const char *name = secure_getenv("CUFILE_ENV_PATH_JSON");
     FILE *there = name ? NULL : fopen("/etc/cufile.json", "re");
+
     set_defaults();
     if (name || there)
         read_file(name ? name : "/etc/cufile.json");

@@ -47,6 +47,7 @@ static struct gpunvme_options options_of(const struct cufile_config *c)
 {
     struct gpunvme_options o = {0};
     size_t threads = c->sizes[CUFILE_PARAM_EXECUTION_MAX_IO_THREADS];
+
     if (c->bools[CUFILE_PARAM_FORCE_COMPAT_MODE])
         o.path = GPUNVME_PATH_BOUNCE;
     else if (!c->bools[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE])
@@ -132,6 +133,7 @@ int cufile_error_of(int err)
 static int attach(struct cufile_handle *h)
 {
     int err = open_io();
+
     if (err)
         return err;
     err = gpunvme_io_file_open(driver.io, h->fd, &h->file);

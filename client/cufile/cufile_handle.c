@@ -13,6 +13,7 @@
 static void log_handle(const struct cufile_handle *h, int err)
 {
     char link[32], path[PATH_MAX] = "?";
+
     if (!cufile_logs(err ? CUFILE_LOG_ERROR : CUFILE_LOG_INFO))
         return;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", h->fd);
@@ -32,12 +33,14 @@ static int check_compat(const struct cufile_handle *h)
     const struct cufile_config *c = cufile_config();
     bool allowed = c->bools[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE] ||
                    c->bools[CUFILE_PARAM_FORCE_COMPAT_MODE];
+
     return allowed || !gpunvme_io_file_why(h->file) ? CU_FILE_SUCCESS : CU_FILE_IO_NOT_SUPPORTED;
 }
 
 static int register_handle(int fd, struct cufile_handle **out)
 {
     struct cufile_handle *h = calloc(1, sizeof(*h));
+
     if (!h)
         return CU_FILE_NOMEM_ERROR;
     h->fd = fd;
@@ -58,6 +61,7 @@ static int register_handle(int fd, struct cufile_handle **out)
 CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *descr)
 {
     struct cufile_handle *h = NULL;
+
     if (!fh || !descr)
         return cufile_status(CU_FILE_INVALID_VALUE);
     int err = descr->type == CU_FILE_HANDLE_TYPE_OPAQUE_FD ? register_handle(descr->handle.fd, &h)
@@ -72,6 +76,7 @@ void cuFileHandleDeregister(CUfileHandle_t fh)
 {
     struct cufile_handle *h = fh;
     bool known = cufile_file(h) != NULL;
+
     cufile_stats_count(CUFILE_STAT_HANDLE_DEREGISTER, !known);
     if (!known)
         return;
@@ -92,6 +97,7 @@ CUfileError_t cuFileBufRegister(const void *base, size_t length, int flags)
 CUfileError_t cuFileBufDeregister(const void *base)
 {
     int err = cufile_buffer_remove((void *)(uintptr_t)base);
+
     cufile_stats_count(CUFILE_STAT_BUFFER_DEREGISTER, err);
     return cufile_status(err);
 }

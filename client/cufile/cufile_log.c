@@ -32,6 +32,7 @@ static void open_log(void)
 {
     const struct cufile_config *c = cufile_config();
     char name[CUFILE_STRING_MAX + sizeof("/cufile.log")];
+
     highest = level_of(c->strings[CUFILE_PARAM_LOGGING_LEVEL]);
     if (c->strings[CUFILE_PARAM_ENV_LOGFILE_PATH][0])
         snprintf(name, sizeof(name), "%s", c->strings[CUFILE_PARAM_ENV_LOGFILE_PATH]);
@@ -56,6 +57,7 @@ void cufile_log(enum cufile_level level, const char *fmt, ...)
 {
     char text[600];
     va_list args;
+
     if (!cufile_logs(level))
         return;
     va_start(args, fmt);

@@ -192,6 +192,7 @@ static CUfileError_t stage(int param, size_t value)
 CUfileError_t cuFileDriverSetPollMode(bool poll, size_t kib)
 {
     CUfileError_t status = stage(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, kib);
+
     if (!status.err && begin_set()) {
         cufile_config()->bools[CUFILE_PARAM_PROPERTIES_USE_POLL_MODE] = poll;
         cufile_config_unlock();

@@ -18,6 +18,7 @@
 static unsigned long read_number(const char *device, const char *file)
 {
     char name[PATH_MAX], text[32] = "";
+
     snprintf(name, sizeof(name), DEVICES "/%s/%s", device, file);
     FILE *f = fopen(name, "re");
     if (!f)
@@ -43,6 +44,7 @@ static struct json_object *describe(const char *device)
 {
     char link[PATH_MAX], path[PATH_MAX];
     struct json_object *o = json_object_new_object();
+
     json_object_object_add(o, "address", json_object_new_string(device));
     snprintf(link, sizeof(link), DEVICES "/%s", device);
     ssize_t n = readlink(link, path, sizeof(path) - 1);
@@ -60,6 +62,7 @@ static struct json_object *describe_all(void)
     struct json_object *all = json_object_new_object();
     struct json_object *gpus = json_object_new_array(), *drives = json_object_new_array();
     int n = scandir(DEVICES, &names, NULL, alphasort);
+
     for (int i = 0; i < n; i++) {
         if (is_gpu(names[i]->d_name))
             json_object_array_add(gpus, describe(names[i]->d_name));
@@ -88,6 +91,7 @@ static size_t bar1_bytes(const char *device)
 {
     char name[PATH_MAX];
     char line[128] = "", *rest;
+
     snprintf(name, sizeof(name), DEVICES "/%s/resource", device);
     FILE *f = fopen(name, "re");
     if (!f)
@@ -106,6 +110,7 @@ CUfileError_t cuFileGetBARSizeInKB(int gpu, size_t *kib)
 {
     struct dirent **names = NULL;
     size_t bytes = 0;
+
     if (gpu < 0 || !kib)
         return cufile_status(CU_FILE_INVALID_VALUE);
     int n = scandir(DEVICES, &names, NULL, alphasort);

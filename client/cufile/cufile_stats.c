@@ -37,6 +37,7 @@ static CUfileOpCounter_t *counter_of(enum cufile_stat stat)
         [CUFILE_STAT_BATCH_DESTROY] = &BASIC.batch_destroy_ops,
         [CUFILE_STAT_BATCH_COMPLETE] = &BASIC.batch_complete_ops,
     };
+
     return counters[stat];
 }
 
@@ -73,6 +74,7 @@ void cufile_stats_buffer(size_t len, int err)
 static unsigned size_class(size_t bytes)
 {
     unsigned i = 0;
+
     for (size_t kib = bytes >> 10; kib && i < 31; kib >>= 1)
         i++;
     return i;
@@ -121,6 +123,7 @@ void cufile_stats_transfer(const struct cufile_transfer *t, ssize_t bytes,
                            const struct gpunvme_result *result)
 {
     uint64_t us = (cufile_now_ns() - t->begun_ns) / 1000;
+
     pthread_mutex_lock(&stats.lock);
     if (!stats.begun_ns)
         stats.begun_ns = t->begun_ns;
@@ -226,6 +229,7 @@ static uint64_t mean(uint64_t sum, const CUfileOpCounter_t *ops)
 static void derive(void)
 {
     uint64_t ns = stats.begun_ns ? cufile_now_ns() - stats.begun_ns : 0;
+
     BASIC.read_bw_bytes_per_sec = GPU.read_bw_bytes_per_sec = per_second(BASIC.read_bytes, ns);
     BASIC.write_bw_bytes_per_sec = GPU.write_bw_bytes_per_sec = per_second(BASIC.write_bytes, ns);
     BASIC.read_ops_per_sec = per_second(BASIC.read_ops.ok, ns);

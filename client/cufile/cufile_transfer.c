@@ -10,6 +10,7 @@
 uint64_t cufile_now_ns(void)
 {
     struct timespec ts;
+
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
@@ -18,6 +19,7 @@ static const char *path_name(uint32_t path)
 {
     static const char *const names[] = {"no path", "GPU path", "bounce path",
                                         "GPU and bounce path"};
+
     return names[path < 4 ? path : 0];
 }
 
@@ -28,6 +30,7 @@ static void log_transfer(const struct cufile_transfer *t, ssize_t bytes,
     const char *what = t->write ? "write" : "read", *why = result->why[0] ? result->why : "";
     unsigned way = 1u << (result->path & 3);
     bool told = __atomic_fetch_or(&t->handle->said, way, __ATOMIC_RELAXED) & way;
+
     if (bytes < 0)
         cufile_log(CUFILE_LOG_ERROR, "%s of %zu bytes at %llu, fd %d: %s", what, t->size,
                    (unsigned long long)t->file_offset, t->handle->fd, gpunvme_error());
@@ -72,6 +75,7 @@ static ssize_t transfer(CUfileHandle_t fh, bool write, char *base, size_t size, 
 {
     struct gpunvme_result result = {.why = ""};
     struct cufile_transfer t = {fh, write, (uint64_t)file_offset, size, cufile_now_ns()};
+
     if (!base || file_offset < 0)
         return -CU_FILE_INVALID_VALUE;
     struct gpunvme_io_file *f = cufile_file(fh);
@@ -98,6 +102,7 @@ static ssize_t transfer_vector(CUfileHandle_t fh, bool write, const CUfileIOVec_
                                off_t file_offset, unsigned flags)
 {
     ssize_t done = 0;
+
     if ((!iov && n) || flags)
         return -CU_FILE_INVALID_VALUE;
     for (size_t i = 0; i < n; i++) {
@@ -133,6 +138,7 @@ static void async_done(void *arg, const struct gpunvme_io_async *a,
                        const struct gpunvme_result *result)
 {
     struct cufile_transfer *t = arg;
+
     t->size = *a->len;
     t->file_offset = (uint64_t)*a->file_offset;
     *a->bytes = cufile_transfer_end(t, *a->bytes, result);

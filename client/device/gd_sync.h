@@ -27,6 +27,7 @@ GQ_FN uint32_t gd_try_lock(uint32_t *lock)
                  : "=r"(word)
                  : "l"(lock), "r"(GD_TAKEN)
                  : "memory");
+
     return word;
 }
 
@@ -52,6 +53,7 @@ GQ_FN uint32_t gd_load32(const uint32_t *at)
 {
     uint32_t value;
     asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+
     return value;
 }
 
@@ -59,6 +61,7 @@ GQ_FN uint64_t gd_load64(const uint64_t *at)
 {
     uint64_t value;
     asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+
     return value;
 }
 
@@ -98,6 +101,7 @@ GQ_FN void gd_idle(void)
 GQ_FN uint32_t gd_seed(void)
 {
     uint32_t sm, warp;
+
     asm("mov.u32 %0, %%smid;" : "=r"(sm));
     asm("mov.u32 %0, %%warpid;" : "=r"(warp));
     return sm + 7 * warp;

@@ -26,6 +26,7 @@ static int connect_beside(int fd, const struct stat *st, struct gpunvme **out)
 {
     char link[32], path[PATH_MAX];
     struct stat dir;
+
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof(path) - 1);
     if (n > 0) {
@@ -40,6 +41,7 @@ static int connect_beside(int fd, const struct stat *st, struct gpunvme **out)
 static int mount_new(struct gpunvme_io *io, int fd, const struct stat *st, struct io_mount **out)
 {
     struct io_mount *m = calloc(1, sizeof(*m));
+
     if (!m) {
         gpunvme_fail(-ENOMEM, "out of memory");
         return -ENOMEM;
@@ -78,6 +80,7 @@ static int find_mount(struct gpunvme_io *io, int fd, const struct stat *st, stru
 int gpunvme_io_open(const struct gpunvme_options *options, struct gpunvme_io **out)
 {
     struct gpunvme_io *io = calloc(1, sizeof(*io));
+
     if (!io)
         return gpunvme_fail(-ENOMEM, "out of memory");
     if (options)
@@ -140,6 +143,7 @@ static int count_loads(struct dl_phdr_info *info, size_t size, void *arg)
 static bool is_cuda_loaded(struct gpunvme_io *io)
 {
     unsigned long long loads = 0;
+
     dl_iterate_phdr(count_loads, &loads);
     if (loads == io->loads)
         return false;
@@ -176,6 +180,7 @@ static int open_buffered(int fd)
 {
     char link[32];
     int flags = fcntl(fd, F_GETFL);
+
     if (flags < 0 || !(flags & O_DIRECT))
         return -1;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
@@ -186,6 +191,7 @@ static int open_buffered(int fd)
 static void choose_mount(struct gpunvme_io_file *f, const struct stat *st)
 {
     struct gpunvme_io *io = f->io;
+
     if (S_ISREG(st->st_mode) && find_mount(io, f->fd, st, &f->mount) == 0)
         return;
     f->mount = io->local;
@@ -198,6 +204,7 @@ int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file *
 {
     struct stat st;
     int err = check_type(fd, &st);
+
     if (err)
         return err;
     struct gpunvme_io_file *f = calloc(1, sizeof(*f));
@@ -251,6 +258,7 @@ int gpunvme_io_alloc_host(struct gpunvme_io_file *f, size_t len, void **out)
     struct gpunvme *g = f->mount->g;
     struct gpunvme_buffer *b;
     int err = f->why[0] ? gpunvme_alloc_staging(g, len, &b) : gpunvme_alloc_host(g, len, &b);
+
     if (err)
         return err;
     err = regions_add(f->io->regions, NULL, b->addr, len, b);
@@ -277,6 +285,7 @@ int io_use(struct gpunvme_io_file *f, void *addr, size_t len, struct region_use 
     struct gpunvme_io *io = f->io;
     struct cuda_driver *cu = io_cuda(io);
     int err = regions_use(io->regions, cu, f->mount->g, addr, len, out);
+
     if (err && f->mount != io->local && io->options.path != GPUNVME_PATH_GPU)
         err = regions_use(io->regions, cu, io->local->g, addr, len, out);
     return err;
@@ -286,6 +295,7 @@ static ssize_t move(struct gpunvme_io_file *f, const struct region_use *u, struc
                     struct gpunvme_result *result)
 {
     int err;
+
     if (u->buffer->owner == f->mount->g && !f->why[0])
         return r->write ? gpunvme_write(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len,
                                         result)
@@ -304,6 +314,7 @@ static ssize_t transfer(struct gpunvme_io_file *f, struct range *r, void *addr,
     struct gpunvme_result sum = {.why = ""};
     struct region_use u;
     ssize_t n = r->len ? io_use(f, addr, r->len, &u) : 0;
+
     if (r->len && n == 0) {
         r->buffer_offset = u.offset;
         n = move(f, &u, r, &sum);
@@ -319,6 +330,7 @@ ssize_t gpunvme_io_read(struct gpunvme_io_file *f, void *addr, size_t len, uint6
                         struct gpunvme_result *result)
 {
     struct range r = {.fd = f->fd, .file_offset = file_offset, .len = len};
+
     return transfer(f, &r, addr, result);
 }
 
@@ -326,6 +338,7 @@ ssize_t gpunvme_io_write(struct gpunvme_io_file *f, const void *addr, size_t len
                          uint64_t file_offset, struct gpunvme_result *result)
 {
     struct range r = {.write = true, .fd = f->fd, .file_offset = file_offset, .len = len};
+
     return transfer(f, &r, (void *)(uintptr_t)addr, result);
 }
 
@@ -371,6 +384,7 @@ int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
     struct gpunvme_result sum = {.why = ""};
     struct region_use u;
     int err = n ? io_use(f, addr, len, &u) : 0;
+
     if (n && !err) {
         if (u.buffer->owner == f->mount->g && !f->why[0] && all_inside(pieces, n, len)) {
             shift(pieces, n, u.offset);

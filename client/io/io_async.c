@@ -40,6 +40,7 @@ struct io_async {
 int io_async_new(struct io_async **out)
 {
     struct io_async *a = calloc(1, sizeof(*a));
+
     if (!a)
         return gpunvme_fail(-ENOMEM, "out of memory");
     int err = io_threads_new(THREADS, &a->threads);
@@ -57,6 +58,7 @@ int io_async_new(struct io_async **out)
 static bool await_ops(struct io_async *a)
 {
     int timed_out = 0;
+
     pthread_mutex_lock(&a->lock);
     while (a->under_way && !timed_out) {
         struct timespec until;
@@ -92,6 +94,7 @@ void io_async_free(struct io_async *a)
 static int make_ops(struct io_async *a, struct cuda_driver *cu, int device)
 {
     size_t len = OPS * sizeof(*a->words);
+
     a->ops = calloc(OPS, sizeof(*a->ops));
     void *words =
         mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -119,6 +122,7 @@ static int make_ops(struct io_async *a, struct cuda_driver *cu, int device)
 static int take_op(struct io_async *a, struct cuda_driver *cu, int device, struct op **out)
 {
     int err = 0;
+
     pthread_mutex_lock(&a->lock);
     if (!a->ops)
         err = make_ops(a, cu, device);
@@ -148,6 +152,7 @@ static uint32_t *word_of(const struct op *op)
 static void end_op(struct op *op, bool begun)
 {
     struct io_async *a = op->owner;
+
     pthread_mutex_lock(&a->lock);
     if (begun)
         __atomic_store_n(word_of(op), op->turn, __ATOMIC_RELEASE);
@@ -162,6 +167,7 @@ static int64_t move(struct gpunvme_io_file *f, const struct gpunvme_io_async *wh
                     struct gpunvme_result *result)
 {
     char *addr = (char *)what->addr + *what->addr_offset;
+
     if (*what->file_offset < 0)
         return gpunvme_fail(-EINVAL, "a negative offset");
     uint64_t at = (uint64_t)*what->file_offset;
@@ -172,6 +178,7 @@ static int64_t move(struct gpunvme_io_file *f, const struct gpunvme_io_async *wh
 static void run(struct gpunvme_io_file *f, const struct gpunvme_io_async *what)
 {
     struct gpunvme_result result = {.why = ""};
+
     *what->bytes = move(f, what, &result);
     if (what->done)
         what->done(what->arg, what, &result);
@@ -180,6 +187,7 @@ static void run(struct gpunvme_io_file *f, const struct gpunvme_io_async *what)
 static void run_op(struct work *w)
 {
     struct op *op = (struct op *)w;
+
     run(op->f, &op->what);
     end_op(op, true);
 }
@@ -197,6 +205,7 @@ static void begin_op(void *arg)
 {
     struct op *op = arg;
     int err = is_abandoned(op->owner) ? -ECANCELED : io_threads_give(op->owner->threads, &op->work);
+
     if (!err)
         return;
     *op->what.bytes = err;
@@ -207,6 +216,7 @@ static void begin_op(void *arg)
 static void warm(struct gpunvme_io_file *f, const struct gpunvme_io_async *what, int device)
 {
     struct region_use u;
+
     if (device != CUDA_NO_DEVICE)
         (void)gpunvme_warm_pipeline(f->mount->g, device);
     if (device != CUDA_NO_DEVICE && f->mount != f->io->local)
@@ -223,6 +233,7 @@ static void await_on_host(struct op *op, struct cuda_driver *cu, void *stream, u
 {
     struct io_async *a = op->owner;
     const uint32_t *word = word_of(op);
+
     if (cuda_driver_stream_end(cu, stream))
         return;
     pthread_mutex_lock(&a->lock);
@@ -237,6 +248,7 @@ static int enqueue(struct op *op, struct cuda_driver *cu, void *stream)
     const uint32_t *word = word_of(op);
     uint32_t turn = op->turn = *word + 1;
     int err = cuda_driver_stream_call(cu, stream, begin_op, op);
+
     if (err) {
         end_op(op, false);
         return err;
@@ -252,6 +264,7 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     struct op *op;
     int device = CUDA_NO_DEVICE;
     struct cuda_driver *cu = io_cuda(f->io);
+
     if (!cu && stream)
         return gpunvme_fail(-ENODEV, "a stream, but no CUDA driver in this process");
     if (!cu) {
@@ -279,6 +292,7 @@ static_assert(sizeof(struct work) == sizeof(((struct gpunvme_io_request *)0)->re
 static void run_request(struct work *w)
 {
     struct gpunvme_io_request *r = (struct gpunvme_io_request *)w;
+
     r->bytes = r->write ? gpunvme_io_write(r->file, r->addr, r->len, r->file_offset, &r->result)
                         : gpunvme_io_read(r->file, r->addr, r->len, r->file_offset, &r->result);
     r->done(r);
@@ -287,6 +301,7 @@ static void run_request(struct work *w)
 int gpunvme_io_start(struct gpunvme_io_request *r)
 {
     struct work *w = (struct work *)r;
+
     w->run = run_request;
     return io_threads_give(r->file->io->async->threads, w);
 }

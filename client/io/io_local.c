@@ -12,6 +12,7 @@
 static int clamp_to_file(const struct gpunvme_io_file *f, struct range *r)
 {
     struct stat st;
+
     if (r->write || !f->regular)
         return 0;
     if (fstat(f->fd, &st) != 0)
@@ -35,6 +36,7 @@ size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const 
                      struct gpunvme_result *result, int *err)
 {
     struct range part = *r;
+
     *err = gpunvme_use_begin(b);
     if (*err)
         return 0;

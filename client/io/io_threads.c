@@ -22,6 +22,7 @@ struct io_threads {
 int io_threads_new(unsigned threads, struct io_threads **out)
 {
     struct io_threads *w = calloc(1, sizeof(*w) + threads * sizeof(w->threads[0]));
+
     if (!w)
         return gpunvme_fail(-ENOMEM, "out of memory");
     w->max = threads;
@@ -53,6 +54,7 @@ static void *serve(void *arg)
 {
     struct io_threads *w = arg;
     struct work *work;
+
     pthread_mutex_lock(&w->lock);
     while ((work = take(w))) {
         pthread_mutex_unlock(&w->lock);
@@ -67,6 +69,7 @@ static void *serve(void *arg)
 static int start_thread(struct io_threads *w)
 {
     sigset_t all, old;
+
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int err = pthread_create(&w->threads[w->made], NULL, serve, w);
@@ -80,6 +83,7 @@ static int start_thread(struct io_threads *w)
 int io_threads_give(struct io_threads *w, struct work *work)
 {
     int err = 0;
+
     pthread_mutex_lock(&w->lock);
     if (w->given_count >= w->waiting && w->made < w->max)
         err = start_thread(w);

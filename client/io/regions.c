@@ -34,6 +34,7 @@ struct regions {
 int regions_new(struct regions **out)
 {
     struct regions *rs = calloc(1, sizeof(*rs));
+
     if (!rs)
         return gpunvme_fail(-ENOMEM, "out of memory");
     pthread_mutex_init(&rs->lock, NULL);
@@ -48,6 +49,7 @@ int regions_new(struct regions **out)
 static size_t list_find(const struct region_list *list, uint64_t addr)
 {
     size_t low = 0, high = list->n;
+
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct region *r = list->at[middle];
@@ -101,6 +103,7 @@ static bool holds(const struct region *r, uint64_t addr, size_t len)
 static struct region *region_new(uint64_t addr, size_t len, uint64_t id)
 {
     struct region *r = calloc(1, sizeof(*r));
+
     if (!r) {
         gpunvme_fail(-ENOMEM, "out of memory");
         return NULL;
@@ -114,6 +117,7 @@ static struct region *region_new(uint64_t addr, size_t len, uint64_t id)
 static int region_end(struct region *r)
 {
     int err = 0;
+
     while (r->buffers) {
         struct region_buffer *rb = r->buffers;
         r->buffers = rb->next;
@@ -128,6 +132,7 @@ static int region_end(struct region *r)
 static int add_buffer(struct region *r, struct gpunvme_buffer *b)
 {
     struct region_buffer *rb = malloc(sizeof(*rb));
+
     if (!rb) {
         gpunvme_fail(-ENOMEM, "out of memory");
         return -ENOMEM;
@@ -142,6 +147,7 @@ static int add_buffer(struct region *r, struct gpunvme_buffer *b)
 static void list_drop(struct region_list *list, size_t i)
 {
     struct region *r = list->at[i];
+
     list_remove(list, i);
     if (!r->users)
         region_end(r);
@@ -154,6 +160,7 @@ static void list_drop(struct region_list *list, size_t i)
 static struct region *find_live(struct region_list *list, uint64_t addr, size_t len, uint64_t id)
 {
     size_t i = list_find(list, addr);
+
     if (i == list->n || !overlaps(list->at[i], addr, 1))
         return NULL;
     if (list->at[i]->id != id) {
@@ -167,6 +174,7 @@ static struct region *find_live(struct region_list *list, uint64_t addr, size_t 
 static void drop_overlapping(struct region_list *list, uint64_t addr, size_t len)
 {
     size_t i = list_find(list, addr);
+
     while (i < list->n && overlaps(list->at[i], addr, len))
         list_drop(list, i);
 }
@@ -182,6 +190,7 @@ static int allocation_of(struct cuda_driver *cu, const void *addr, struct cuda_a
 static bool is_taken(struct regions *rs, struct cuda_driver *cu, uint64_t addr, size_t len)
 {
     struct region_list *list = &rs->held;
+
     for (size_t i = list_find(list, addr); i < list->n && overlaps(list->at[i], addr, len);) {
         struct cuda_allocation now;
         const void *there = (const void *)(uintptr_t)list->at[i]->addr;
@@ -208,6 +217,7 @@ int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t l
 {
     struct cuda_allocation a;
     uint64_t at = (uintptr_t)addr;
+
     if (!addr || !len || at + len < at)
         return gpunvme_fail(-EINVAL, "no memory to register");
     int err = allocation_of(cu, addr, &a);
@@ -229,6 +239,7 @@ int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t l
 int regions_remove(struct regions *rs, void *addr)
 {
     uint64_t at = (uintptr_t)addr;
+
     pthread_mutex_lock(&rs->lock);
     size_t i = list_find(&rs->held, at);
     struct region *r = i < rs->held.n && rs->held.at[i]->addr == at ? rs->held.at[i] : NULL;
@@ -299,6 +310,7 @@ static int register_at(struct gpunvme *g, const struct region *r, bool is_host,
                        struct gpunvme_buffer **out)
 {
     void *addr = (void *)(uintptr_t)r->addr;
+
     return is_host ? gpunvme_register_host(g, addr, r->len, out)
                    : gpunvme_register(g, addr, r->len, out);
 }
@@ -335,6 +347,7 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, v
 {
     struct cuda_allocation a;
     uint64_t at = (uintptr_t)addr;
+
     if (at + len < at)
         return gpunvme_fail(-EFAULT, "memory past the end of the address space");
     int err = allocation_of(cu, addr, &a);

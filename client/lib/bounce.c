@@ -15,6 +15,7 @@
 static unsigned default_threads(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
+
     if (n < 2) /* one reads while the other waits for its read */
         return 2;
     return n < DEFAULT_THREADS ? (unsigned)n : DEFAULT_THREADS;
@@ -39,6 +40,7 @@ int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options
 static int get_pipeline(struct gpunvme *g, struct pipeline **out)
 {
     int err = 0;
+
     pthread_mutex_lock(&g->lock);
     if (!g->pipeline)
         err = pipeline_new(g, g->options.threads, g->options.chunk, &g->pipeline);
@@ -52,6 +54,7 @@ int gpunvme_warm_pipeline(struct gpunvme *g, int device)
     struct cuda_driver *cu;
     struct pipeline *p;
     int err = gpunvme_cuda(g, &cu);
+
     if (!err)
         err = get_pipeline(g, &p);
     return err ? err : pipeline_warm(p, cu, device);
@@ -65,6 +68,7 @@ static int check_file(const struct gpunvme *g, const struct range *r)
 {
     struct statx st;
     int flags = fcntl(r->fd, F_GETFL);
+
     if (flags < 0 || statx(r->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
         return gpunvme_fail(-errno, "transfer: %s", strerror(errno));
     if (g->fd >= 0 && makedev(st.stx_dev_major, st.stx_dev_minor) != g->dev)
@@ -90,6 +94,7 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err)
 {
     struct pipeline *p;
+
     *err = check_range(b, r);
     if (!*err)
         *err = check_file(b->owner, r);

@@ -11,6 +11,7 @@
 static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
 {
     struct gpunvme_buffer *b = calloc(1, sizeof(*b));
+
     if (!b) {
         gpunvme_fail(-ENOMEM, "out of memory");
         return NULL;
@@ -26,6 +27,7 @@ static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
 static void buffer_link(struct gpunvme_buffer *b)
 {
     struct gpunvme *g = b->owner;
+
     pthread_mutex_lock(&g->lock);
     b->next = g->buffers;
     b->link = &g->buffers;
@@ -51,6 +53,7 @@ static void buffer_unlink(struct gpunvme_buffer *b)
 int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out)
 {
     int err = 0;
+
     pthread_mutex_lock(&g->lock);
     if (!g->cuda)
         err = cuda_driver_open(&g->cuda);
@@ -84,6 +87,7 @@ static int register_cuda(struct gpunvme_buffer *b)
     struct cuda_driver *cu = b->owner->cuda;
     struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_CUDA_IPC};
     int err = cuda_driver_uuid(cu, b->device, uuid);
+
     if (err)
         return err;
     if (memcmp(uuid, b->owner->info.gpu_uuid, sizeof(uuid)) != 0)
@@ -96,6 +100,7 @@ static int register_cuda(struct gpunvme_buffer *b)
 static int locate(struct gpunvme_buffer *b)
 {
     struct cuda_driver *cu;
+
     if (gpunvme_cuda(b->owner, &cu) == 0)
         return cuda_driver_locate(cu, (uintptr_t)b->addr, &b->device);
     return 0;
@@ -104,6 +109,7 @@ static int locate(struct gpunvme_buffer *b)
 static int share(struct gpunvme_buffer *b)
 {
     const struct gpunvme_ioc_info *info = &b->owner->info;
+
     if (b->owner->fd < 0)
         return gpunvme_fail(-ENOTSUP, "the file is not on a gpunvmefs mount");
     if (info->executor != GPUNVME_EXECUTOR_CUDA)
@@ -171,6 +177,7 @@ static int alloc_host(struct gpunvme_buffer *b)
 static int share_host(struct gpunvme_buffer *b)
 {
     struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
+
     if (b->owner->fd < 0)
         return gpunvme_fail(-ENOTSUP, "a handle without a mount shares no memory");
     int err = socket_send_memory(b->owner, b->fd, &reg.token);
@@ -180,6 +187,7 @@ static int share_host(struct gpunvme_buffer *b)
 static int alloc_shared(struct gpunvme_buffer *b)
 {
     int err = alloc_host(b);
+
     return err ? err : share_host(b);
 }
 
@@ -187,6 +195,7 @@ static int find_gpu(struct gpunvme_buffer *b, int *device)
 {
     struct cuda_driver *cu;
     int err = gpunvme_cuda(b->owner, &cu);
+
     return err ? err : cuda_driver_find(cu, b->owner->info.gpu_uuid, device);
 }
 
@@ -195,6 +204,7 @@ static int alloc_cuda(struct gpunvme_buffer *b)
     uint64_t addr;
     int device;
     int err = find_gpu(b, &device);
+
     if (!err)
         err = cuda_driver_alloc(b->owner->cuda, device, b->len, &addr);
     if (err)
@@ -210,6 +220,7 @@ static int pin(struct gpunvme_buffer *b, int device)
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (b->len + page - 1) / page * page;
     uint64_t mapped;
     int err = cuda_driver_map(b->owner->cuda, device, b->addr, whole, CUDA_HOST_MEMORY, &mapped);
+
     if (err)
         return err;
     b->pinned_for = device;
@@ -223,6 +234,7 @@ static int alloc_pinned(struct gpunvme_buffer *b)
 {
     int device;
     int err = find_gpu(b, &device);
+
     if (!err)
         err = alloc_host(b);
     if (!err)
@@ -234,6 +246,7 @@ static int alloc_pinned(struct gpunvme_buffer *b)
 static int alloc_staging(struct gpunvme_buffer *b)
 {
     int err = alloc_host(b);
+
     if (!err && b->owner->info.executor != GPUNVME_EXECUTOR_CUDA)
         (void)share_host(b);
     return err;
@@ -274,12 +287,14 @@ static int alloc(struct gpunvme *g, size_t len, int (*make)(struct gpunvme_buffe
 int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
 {
     bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
+
     return alloc(g, len, cuda ? alloc_cuda : alloc_shared, out);
 }
 
 int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
 {
     bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
+
     return alloc(g, len, cuda ? alloc_pinned : alloc_shared, out);
 }
 
@@ -292,6 +307,7 @@ int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer *
 static void await_users(struct gpunvme_buffer *b)
 {
     struct gpunvme *g = b->owner;
+
     pthread_mutex_lock(&g->lock);
     while (b->users)
         pthread_cond_wait(&g->unused, &g->lock);
@@ -302,6 +318,7 @@ int gpunvme_unregister(struct gpunvme_buffer *b)
 {
     struct gpunvme_ioc_unregister unreg = {.id = b->id, .key = b->key};
     int err = 0;
+
     atomic_store_explicit(&b->ending, true, memory_order_relaxed);
     if (b->shared)
         err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));

@@ -13,6 +13,7 @@
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 {
     struct gpunvme_abi *abi = arg;
+
     *abi = (struct gpunvme_abi){.size = size, .version = GPUNVME_ABI_VERSION};
     return ioctl(fd, request, arg) == 0 ? 0 : -errno;
 }
@@ -31,6 +32,7 @@ static int read_info(int fd, const char *path, struct gpunvme_ioc_info *info)
 static int read_dev(struct gpunvme *g, const char *path)
 {
     struct stat st;
+
     if (fstat(g->fd, &st) != 0)
         return gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
     g->dev = st.st_dev;
@@ -44,6 +46,7 @@ static int read_dev(struct gpunvme *g, const char *path)
 static int open_path(const char *path)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
     return fd >= 0 ? fd : gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
 }
 
@@ -57,6 +60,7 @@ static void handle_init(struct gpunvme *g)
 int gpunvme_local(struct gpunvme **out)
 {
     struct gpunvme *g = calloc(1, sizeof(*g));
+
     if (!g)
         return gpunvme_fail(-ENOMEM, "out of memory");
     g->fd = -1;
@@ -68,6 +72,7 @@ int gpunvme_local(struct gpunvme **out)
 int gpunvme_connect(const char *path, struct gpunvme **out)
 {
     struct gpunvme *g = calloc(1, sizeof(*g));
+
     if (!g)
         return gpunvme_fail(-ENOMEM, "out of memory");
     int err = g->fd = open_path(path);

@@ -95,6 +95,7 @@ static int launch(void *ctx, const struct sim_copy_kernel_launch *l, unsigned bl
     struct set *s = ctx;
     const struct memory_space *p = &s->copy_kernel->space;
     void *args[] = {(void *)l};
+
     return cuda_driver_launch_blocks(p->cuda, p->device, &s->copy_kernel->kernel, blocks,
                                      SIM_COPY_KERNEL_THREADS, s->streams[stream], args);
 }
@@ -115,6 +116,7 @@ static bool is_needed(const struct copy_kernel *c)
 static void sleep_until_rung(struct copy_kernel *c)
 {
     const struct timespec bound = {.tv_sec = SLEEP_S};
+
     __atomic_exchange_n(&c->head->asleep, 1, __ATOMIC_ACQ_REL);
     if (!is_needed(c) && !atomic_load(&c->stopping))
         syscall(SYS_futex, &c->head->asleep, FUTEX_WAIT, 1, &bound, NULL, 0);
@@ -127,6 +129,7 @@ static void *serve(void *arg)
     struct copy_kernel *c = arg;
     uint64_t awake_until = 0;
     int err = 0;
+
     while (!err && !atomic_load_explicit(&c->stopping, memory_order_relaxed)) {
         if (is_needed(c))
             awake_until = now_ns() + AWAKE_NS;
@@ -164,6 +167,7 @@ static int refused(const struct copy_kernel *c, int err)
 {
     struct gpunvme_ioc_copy_kernel arg = {.lease_id = c->lease_id, .lease_key = c->lease_key};
     int why = gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPY_KERNEL, &arg, sizeof(arg));
+
     if (why != -EDQUOT && why != -EBUSY)
         return err;
     (void)gpunvme_fail(why, why == -EDQUOT
@@ -179,6 +183,7 @@ static int share(struct copy_kernel *c, struct gpunvme_reply_copy_kernel *t)
     struct gpunvme_reply reply;
     int fds[SOCKET_FDS];
     int err = socket_request(c->g, &request, &reply, fds, 2);
+
     if (err)
         return refused(c, err);
     memcpy(t, &reply, sizeof(*t));
@@ -199,6 +204,7 @@ static int open_set(struct copy_kernel *c, unsigned i, unsigned blocks)
     struct sim_mailboxes *m = sim_mailbox_set(c->head, i);
     uint64_t there = c->mailboxes.at + (uint64_t)((char *)m - (char *)c->head);
     int err = 0;
+
     s->copy_kernel = c;
     sim_keeper_init(&s->keeper, m, there, blocks, IDLE_NS);
     s->keeper.run = launch;
@@ -211,6 +217,7 @@ static int open_set(struct copy_kernel *c, unsigned i, unsigned blocks)
 static int open_sets(struct copy_kernel *c, const struct gpunvme_reply_copy_kernel *t)
 {
     int err = 0;
+
     c->head = c->mailboxes.addr;
     c->sets = calloc(t->sets, sizeof(*c->sets));
     if (!c->sets)
@@ -224,6 +231,7 @@ static int open_sets(struct copy_kernel *c, const struct gpunvme_reply_copy_kern
 static void close_sets(struct copy_kernel *c)
 {
     const struct memory_space *p = &c->space;
+
     for (unsigned i = 0; i < c->n_sets; i++) {
         for (unsigned k = 0; k < SIM_KEEPER_STREAMS && c->sets[i].streams[k]; k++) {
             (void)cuda_driver_copy_wait(p->cuda, p->device, c->sets[i].streams[k]);
@@ -249,12 +257,14 @@ static void announce(const struct copy_kernel *c, const struct known *k)
                                           .key = k->key,
                                           .addr = k->base,
                                           .media = c->media.at};
+
     (void)gpunvme_ioctl(c->g->fd, GPUNVME_IOC_COPY_KERNEL, &arg, sizeof(arg));
 }
 
 int copy_kernel_attach(struct copy_kernel *c, uint64_t id, uint64_t key)
 {
     struct gpunvme_reply_copy_kernel reply = {0};
+
     c->lease_id = id;
     c->lease_key = key;
     atomic_store(&c->stopping, false);
@@ -306,6 +316,7 @@ static bool has_room(struct copy_kernel *c)
 void copy_kernel_add(struct copy_kernel *c, const struct gpunvme_buffer *b, uint64_t base)
 {
     const struct known k = {.id = b->id, .key = b->key, .base = base};
+
     pthread_mutex_lock(&c->lock);
     if (has_room(c)) {
         c->known[c->n_known++] = k;

@@ -1,105 +1,18 @@
+/* The CUDA driver, loaded with dlopen(3): programs start on machines without it. */
 #include "client/lib/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/cuda_driver_internal.h"
 #include "client/lib/error.h"
-
-/* The driver's types as its ABI has them; the names are cuda.h's. */
-typedef int CUresult;
-typedef int CUdevice;
-typedef struct CUctx *CUcontext;
-typedef struct CUstr *CUstream;
-typedef struct CUmod *CUmodule;
-typedef struct CUfunc *CUfunction;
-typedef unsigned long long CUdeviceptr;
-typedef struct {
-    char bytes[16];
-} CUuuid;
-typedef struct {
-    char reserved[64];
-} CUipcMemHandle;
-
-enum {
-    CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
-    CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
-    CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
-    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
-    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
-    CU_MEMORYTYPE_DEVICE = 2,
-    CU_MEMHOSTREGISTER_PORTABLE = 1,
-    CU_MEMHOSTREGISTER_DEVICEMAP = 2,
-    CU_MEMHOSTREGISTER_IOMEMORY = 4,
-    CU_MEMHOSTREGISTER_READ_ONLY = 8,
-    CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
-    CU_STREAM_NON_BLOCKING = 1,
-    CU_STREAM_WAIT_VALUE_GEQ = 0,
-    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
-    CUDA_ERROR_INVALID_VALUE = 1,
-    CUDA_ERROR_OUT_OF_MEMORY = 2,
-    CUDA_ERROR_NOT_READY = 600,
-};
-
-#define DRIVER_FUNCTIONS(X)                                                                        \
-    X(cuInit, "cuInit", (unsigned))                                                                \
-    X(cuGetErrorString, "cuGetErrorString", (CUresult, const char **))                             \
-    X(cuDriverGetVersion, "cuDriverGetVersion", (int *))                                           \
-    X(cuDeviceGetCount, "cuDeviceGetCount", (int *))                                               \
-    X(cuDeviceGet, "cuDeviceGet", (CUdevice *, int))                                               \
-    X(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice))                                 \
-    X(cuDeviceGetName, "cuDeviceGetName", (char *, int, CUdevice))                                 \
-    X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char *, int, CUdevice))                         \
-    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))               \
-    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                       \
-    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                        \
-    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext *))                                        \
-    X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr))                  \
-    X(cuMemGetAddressRange, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr))     \
-    X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr))                     \
-    X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                        \
-    X(cuMemFree, "cuMemFree_v2", (CUdeviceptr))                                                    \
-    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t))                              \
-    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))                        \
-    X(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned))                       \
-    X(cuMemHostUnregister, "cuMemHostUnregister", (void *))                                        \
-    X(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned))                                    \
-    X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", (CUstream *, unsigned, int))       \
-    X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", (int *, int *))                  \
-    X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                           \
-    X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                      \
-    X(cuStreamQuery, "cuStreamQuery", (CUstream))                                                  \
-    X(cuStreamIsCapturing, "cuStreamIsCapturing", (CUstream, int *))                               \
-    X(cuStreamWaitValue32, "cuStreamWaitValue32_v2", (CUstream, CUdeviceptr, unsigned, unsigned))  \
-    X(cuLaunchHostFunc, "cuLaunchHostFunc", (CUstream, void (*)(void *), void *))                  \
-    X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int *))             \
-    X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr, CUdeviceptr, size_t, CUstream))                \
-    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2",                                   \
-      (CUdeviceptr *, void *, unsigned))                                                           \
-    X(cuModuleLoadData, "cuModuleLoadData", (CUmodule *, const void *))                            \
-    X(cuModuleUnload, "cuModuleUnload", (CUmodule))                                                \
-    X(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *))          \
-    X(cuFuncGetAttribute, "cuFuncGetAttribute", (int *, int, CUfunction))                          \
-    X(cuLaunchKernel, "cuLaunchKernel",                                                            \
-      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
-       void **, void **))
-
-#define CUDA_MAX_DEVICES 64
-
-struct cuda_driver {
-    void *library;
-#define DRIVER_MEMBER(name, symbol, args) CUresult(*name) args;
-    DRIVER_FUNCTIONS(DRIVER_MEMBER)
-#undef DRIVER_MEMBER
-    pthread_mutex_t lock;                 /* protects contexts */
-    CUcontext contexts[CUDA_MAX_DEVICES]; /* primary contexts retained, by ordinal */
-};
 
 static int driver_failed(struct cuda_driver *cu, CUresult result, const char *what)
 {
     const char *text = NULL;
+
     cu->cuGetErrorString(result, &text);
     return gpunvme_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO, "%s: %s", what,
                         text ? text : "unknown CUDA error");
@@ -130,6 +43,7 @@ static int init_driver(struct cuda_driver *cu)
 {
     int devices = 0;
     CUresult result = cu->cuInit(0);
+
     if (!result)
         result = cu->cuDeviceGetCount(&devices);
     if (result) {
@@ -142,6 +56,7 @@ static int init_driver(struct cuda_driver *cu)
 int cuda_driver_open(struct cuda_driver **out)
 {
     struct cuda_driver *cu = calloc(1, sizeof(*cu));
+
     if (!cu)
         return gpunvme_fail(-ENOMEM, "out of memory");
     pthread_mutex_init(&cu->lock, NULL);
@@ -176,6 +91,7 @@ void cuda_driver_close(struct cuda_driver *cu)
 static int push_context(struct cuda_driver *cu, int device)
 {
     CUresult result = 0;
+
     if (device < 0 || device >= CUDA_MAX_DEVICES)
         return gpunvme_fail(-ENODEV, "CUDA device %d: no such ordinal", device);
     pthread_mutex_lock(&cu->lock);
@@ -190,6 +106,7 @@ static int push_context(struct cuda_driver *cu, int device)
 static void pop_context(struct cuda_driver *cu)
 {
     CUcontext old;
+
     cu->cuCtxPopCurrent(&old);
 }
 
@@ -197,6 +114,7 @@ int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
 {
     unsigned type = 0;
     CUresult result = cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, addr);
+
     *device = CUDA_NO_DEVICE;
     if (result == CUDA_ERROR_INVALID_VALUE || (!result && type != CU_MEMORYTYPE_DEVICE))
         return 0;
@@ -210,6 +128,7 @@ int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_al
     CUdeviceptr base;
     size_t len;
     unsigned long long id = 0;
+
     *out = (struct cuda_allocation){.device = CUDA_NO_DEVICE};
     int err = cuda_driver_locate(cu, addr, &out->device);
     if (err || out->device == CUDA_NO_DEVICE)
@@ -233,6 +152,7 @@ int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16])
     CUuuid id;
     CUdevice dev;
     CUresult result = cu->cuDeviceGet(&dev, device);
+
     if (!result)
         result = cu->cuDeviceGetUuid(&id, dev);
     if (result)
@@ -244,6 +164,7 @@ int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16])
 int cuda_driver_devices(struct cuda_driver *cu)
 {
     int devices = 0;
+
     return cu->cuDeviceGetCount(&devices) ? 0 : devices;
 }
 
@@ -251,6 +172,7 @@ int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_
 {
     CUdevice dev;
     CUresult result = cu->cuDeviceGet(&dev, device);
+
     if (!result)
         result = cu->cuDeviceGetName(out->name, sizeof(out->name), dev);
     if (!result)
@@ -264,6 +186,7 @@ int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device
 {
     int devices = 0;
     CUresult result = cu->cuDeviceGetCount(&devices);
+
     if (result)
         return driver_failed(cu, result, "cuDeviceGetCount");
     for (int i = 0; i < devices; i++) {
@@ -285,6 +208,7 @@ static int check_exportable(struct cuda_driver *cu, uint64_t addr)
     unsigned managed = 0;
     int capable = 0;
     CUresult result = cu->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, addr);
+
     if (!result)
         result = cu->cuPointerGetAttribute(&capable,
                                            CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, addr);
@@ -304,6 +228,7 @@ static int get_handle(struct cuda_driver *cu, uint64_t addr, size_t len, CUipcMe
     CUdeviceptr base;
     size_t size;
     CUresult result = cu->cuMemGetAddressRange(&base, &size, addr);
+
     if (result)
         return driver_failed(cu, result, "cuMemGetAddressRange");
     if (len > size || addr - base > size - len)
@@ -320,6 +245,7 @@ int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t
 {
     CUipcMemHandle ipc;
     int err = push_context(cu, device);
+
     if (err)
         return err;
     err = check_exportable(cu, addr);
@@ -335,6 +261,7 @@ int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *
 {
     CUdeviceptr ptr;
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuMemAlloc(&ptr, len);
@@ -350,6 +277,7 @@ int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *
 int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr)
 {
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuMemFree(addr);
@@ -360,6 +288,7 @@ int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr)
 int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t src, size_t len)
 {
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuMemcpyDtoH(dst, src, len);
@@ -371,6 +300,7 @@ int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const 
                         size_t len)
 {
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuMemcpyHtoD(dst, src, len);
@@ -381,6 +311,7 @@ int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const 
 int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len)
 {
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuMemHostRegister(addr, len, CU_MEMHOSTREGISTER_PORTABLE);
@@ -401,6 +332,7 @@ int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream)
     CUstream made;
     int least, greatest;
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuCtxGetStreamPriorityRange(&least, &greatest);
@@ -417,6 +349,7 @@ int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream)
 {
     CUstream made;
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
@@ -439,6 +372,7 @@ int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uin
                            uint64_t src, size_t len)
 {
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuMemcpyAsync(dst, src, len, stream);
@@ -449,6 +383,7 @@ int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uin
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
 {
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuStreamSynchronize(stream);
@@ -460,6 +395,7 @@ int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
 {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* else it breaks what another thread captures */
     int err = push_context(cu, device);
+
     if (err)
         return err;
     cu->cuThreadExchangeStreamCaptureMode(&mode);
@@ -475,30 +411,35 @@ int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
 bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream)
 {
     int status = 0;
+
     return cu->cuStreamIsCapturing(stream, &status) == 0 && status;
 }
 
 int cuda_driver_stream_call(struct cuda_driver *cu, void *stream, void (*fn)(void *arg), void *arg)
 {
     CUresult result = cu->cuLaunchHostFunc(stream, fn, arg);
+
     return result ? driver_failed(cu, result, "cuLaunchHostFunc") : 0;
 }
 
 int cuda_driver_stream_await(struct cuda_driver *cu, void *stream, uint64_t at, uint32_t value)
 {
     CUresult result = cu->cuStreamWaitValue32(stream, at, value, CU_STREAM_WAIT_VALUE_GEQ);
+
     return result ? driver_failed(cu, result, "cuStreamWaitValue32") : 0;
 }
 
 int cuda_driver_stream_end(struct cuda_driver *cu, void *stream)
 {
     CUresult result = cu->cuStreamSynchronize(stream);
+
     return result ? driver_failed(cu, result, "cuStreamSynchronize") : 0;
 }
 
 static unsigned host_flags(enum cuda_host_kind kind)
 {
     unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+
     if (kind == CUDA_HOST_READ_ONLY)
         flags |= CU_MEMHOSTREGISTER_READ_ONLY;
     if (kind == CUDA_HOST_REGISTERS)
@@ -511,6 +452,7 @@ int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
 {
     CUdeviceptr ptr = 0;
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuMemHostRegister(addr, len, host_flags(kind));
@@ -531,6 +473,7 @@ int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, cons
     CUfunction function;
     int registers;
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result = cu->cuModuleLoadData(&module, image);
@@ -567,6 +510,7 @@ int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct c
                               unsigned blocks, unsigned threads, void *stream, void **args)
 {
     int err = push_context(cu, device);
+
     if (err)
         return err;
     CUresult result =

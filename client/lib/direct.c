@@ -29,6 +29,7 @@ static int open_place(struct gpunvme_direct *d)
     struct gpunvme *g = d->g;
     struct cuda_driver *cu = NULL;
     int device = CUDA_NO_DEVICE, err = 0;
+
     if (g->info.executor == GPUNVME_EXECUTOR_CUDA) {
         err = gpunvme_cuda(g, &cu);
         if (!err)
@@ -49,12 +50,14 @@ static int open_place(struct gpunvme_direct *d)
 static int alloc_staging(struct gpunvme_direct *d)
 {
     size_t len = (size_t)d->want_queues * GD_GROUP * d->g->info.lba_size;
+
     return gpunvme_alloc(d->g, len + PAGE, &d->staging);
 }
 
 static int link_direct(struct gpunvme_direct *d)
 {
     struct gpunvme *g = d->g;
+
     pthread_mutex_lock(&g->lock);
     int err = lists_map(g, &d->space);
     if (!err) {
@@ -96,6 +99,7 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
                         struct gpunvme_direct **out)
 {
     int err = check_mount(g);
+
     if (err)
         return err;
     struct gpunvme_direct *d = calloc(1, sizeof(*d));
@@ -157,6 +161,7 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
 static int renew_files(struct gpunvme_direct *d)
 {
     int first = 0;
+
     for (struct gpunvme_file *f = d->files; f; f = f->next) {
         int err = direct_file_renew(f);
         first = first ? first : err;
@@ -167,6 +172,7 @@ static int renew_files(struct gpunvme_direct *d)
 int gpunvme_direct_renew(struct gpunvme_direct *d)
 {
     int err = 0;
+
     pthread_mutex_lock(&d->lease_lock);
     for (struct gpunvme_file *f = d->files; f && !err; f = f->next)
         err = direct_file_disable(f);

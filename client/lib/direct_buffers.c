@@ -30,6 +30,7 @@ int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_b
 {
     struct gpunvme_ioc_buffer_iova where = {.id = b->id, .key = b->key};
     int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_BUFFER_IOVA, &where, sizeof(where));
+
     if (err == -EPERM)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
     if (err == -ENOTSUP || err == -ENOTTY)
@@ -67,6 +68,7 @@ static int put_len(struct gpunvme_direct *d, uint32_t i, uint64_t len)
 static int put_entry(struct gpunvme_direct *d, uint32_t i, const struct gd_buffer *entry)
 {
     struct gd_buffer rest = *entry;
+
     rest.len = 0;
     int err = memory_space_put(&d->space, entry_at(d, i), &rest, sizeof(rest));
     if (!err)
@@ -83,6 +85,7 @@ static int put_entry(struct gpunvme_direct *d, uint32_t i, const struct gd_buffe
 static uint32_t find_id(const struct gpunvme_direct *d, uint64_t id)
 {
     uint32_t i = 0;
+
     while (i < d->n_buffers && d->buffer_ids[i] != id)
         i++;
     return i;
@@ -91,6 +94,7 @@ static uint32_t find_id(const struct gpunvme_direct *d, uint64_t id)
 void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
 {
     struct gd_buffer entry = {0};
+
     if (!b->shared || direct_locate(d->g, b, &entry))
         return;
     if (d->copy_kernel)
@@ -124,6 +128,7 @@ void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer 
 int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len, struct gd_buffer *out)
 {
     bool found = false;
+
     pthread_mutex_lock(&d->lock);
     for (uint32_t i = 0; i < d->n_buffers && !found; i++) {
         const struct gd_buffer *b = &d->buffers[i];

@@ -10,6 +10,7 @@ int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buf
     struct gq_read read = {.file_offset = offset, .at = (uintptr_t)dst - b->addr, .len = len};
     struct gd_reader self = {.group = gq_whole_group(), .file = f};
     struct gd_extents extents;
+
     gd_load_extents(&self, &extents);
     int err = gd_take(&self);
     if (!err)
@@ -21,6 +22,7 @@ bool direct_command(const struct gq_file_map *map, const struct gd_buffer *b, ui
                     uint64_t len, uint64_t offset, uint32_t max_command, struct gq_cmd *out)
 {
     struct gq_cursor cur = {.offset = offset};
+
     if (len > max_command)
         return false;
     gq_find_extent(map, &cur);

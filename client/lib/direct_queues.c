@@ -23,6 +23,7 @@ static_assert(GD_LEASE_VALID == GPUNVME_LEASE_VALID && GD_LEASE_REVOKED == GPUNV
 void direct_lease_end(int fd, uint64_t id, uint64_t key)
 {
     struct gpunvme_ioc_lease_end end = {.id = id, .key = key};
+
     if (id)
         (void)gpunvme_ioctl(fd, GPUNVME_IOC_LEASE_END, &end, sizeof(end)); /* or it was revoked */
 }
@@ -34,6 +35,7 @@ int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_
     struct gpunvme_reply reply;
     int fd;
     int err = socket_request(d->g, &request, &reply, &fd, 1);
+
     if (err)
         return err;
     if (reply.len < len)
@@ -60,6 +62,7 @@ static int lease_failed(int err)
 static int check_lease(const struct gpunvme_direct *d)
 {
     const struct gpunvme_ioc_queue_lease *l = &d->lease;
+
     if (l->queues == 0 || l->queues > d->want_queues || l->depth < 2 || l->depth > NVME_MAX_DEPTH)
         return gpunvme_fail(-EPROTO, "the mount leased %u queues of %u entries", l->queues,
                             l->depth);
@@ -74,6 +77,7 @@ static int take_lease(struct gpunvme_direct *d)
 {
     struct gpunvme_ioc_queue_lease lease = {.queues = d->want_queues, .depth = d->want_depth};
     int err = gpunvme_ioctl(d->g->fd, GPUNVME_IOC_QUEUE_LEASE, &lease, sizeof(lease));
+
     if (err)
         return lease_failed(err);
     d->lease = lease;
@@ -85,6 +89,7 @@ static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_reply 
                            struct memory_space_map *out, uint64_t *first)
 {
     uint64_t low = reply->sq_doorbell, high = reply->cq_doorbell;
+
     if (low > high) {
         low = reply->cq_doorbell;
         high = reply->sq_doorbell;
@@ -120,6 +125,7 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
     uint64_t first = 0;
     int fds[SOCKET_FDS];
     int err = socket_request(d->g, &request, &reply, fds, 2);
+
     if (err)
         return err;
     err = check_reply(&reply, d->lease.depth);
@@ -149,6 +155,7 @@ struct arena {
 static struct arena arena_of(const struct gpunvme_direct *d)
 {
     struct arena a = {.n = d->lease.queues, .depth = d->lease.depth};
+
     a.queues = GD_MAX_QUEUES * sizeof(uint32_t);
     a.trackers = a.queues + a.n * sizeof(struct gd_queue);
     a.trackers = (a.trackers + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -160,6 +167,7 @@ static struct arena arena_of(const struct gpunvme_direct *d)
 static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct gd_queue *queues)
 {
     int err = 0;
+
     for (uint32_t i = 0; i < a->n && !err; i++) {
         struct gq_port *port = &queues[i].port;
         uint64_t trackers =
@@ -175,6 +183,7 @@ static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct 
 static int build_arena(struct gpunvme_direct *d, const struct arena *a)
 {
     struct gd_queue *queues = calloc(GD_MAX_QUEUES, sizeof(*queues));
+
     if (!queues)
         return gpunvme_fail(-ENOMEM, "out of memory");
     int err = memory_space_alloc(&d->space, a->len, &d->arena);
@@ -190,6 +199,7 @@ static int build_arena(struct gpunvme_direct *d, const struct arena *a)
 static struct gq_target staging_of(const struct gd_buffer *b)
 {
     uint64_t skip = b->target.head ? NVME_PAGE_SIZE : 0;
+
     return (struct gq_target){.base = b->target.base + skip, .iova = b->target.iova + skip};
 }
 
@@ -214,6 +224,7 @@ int direct_queues_lease(struct gpunvme_direct *d)
 {
     struct gd_buffer staging = {0};
     int err = direct_locate(d->g, d->staging, &staging);
+
     if (!err)
         err = take_lease(d);
     if (!err)
@@ -234,6 +245,7 @@ int direct_queues_lease(struct gpunvme_direct *d)
 static bool idle(struct gpunvme_direct *d)
 {
     uint32_t locks[GD_MAX_QUEUES];
+
     if (memory_space_get(&d->space, locks, d->arena, sizeof(locks)))
         return true; /* a GPU that is gone drives nothing */
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
@@ -250,6 +262,7 @@ static bool idle(struct gpunvme_direct *d)
 static void await_idle(struct gpunvme_direct *d)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
+
     for (uint64_t ms = 0; ms < 2 * (uint64_t)d->lease.deadline_ms + IDLE_MS && !idle(d); ms++)
         nanosleep(&step, NULL);
 }

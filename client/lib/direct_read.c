@@ -14,6 +14,7 @@
 static unsigned warps_for(const struct gd_set *set, uint64_t n)
 {
     uint64_t want = n / set->max_command / GD_QUEUE_COMMANDS + 1;
+
     return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
 }
 
@@ -25,6 +26,7 @@ static int no_kernels(void)
 static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
     void *args[] = {l};
+
     if (!d->kernel.function)
         return no_kernels();
     return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel,
@@ -62,6 +64,7 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
 {
     struct gd_launch l;
     int err = make_read(f, ptr, n, offset, &l);
+
     if (err)
         return err;
     l.bytes = bytes;
@@ -75,6 +78,7 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
 static bool one_command(const struct gpunvme_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
 {
     struct gq_file_map map = f->device.map;
+
     map.extents = (const void *)((const char *)f->page.addr + GPUNVME_LEASE_EXTENTS_AT);
     return direct_command(&map, &l->buffer, l->addr - l->buffer.addr, l->len, l->offset,
                           f->device.set.max_command, cmd);
@@ -92,6 +96,7 @@ static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
         .command = l->len && one_command(f, l, &cmd) ? &cmd : NULL,
         .cqs = f->d->cqs,
     };
+
     return direct_service_read(f->d->service, &r);
 }
 
@@ -99,6 +104,7 @@ ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
 {
     struct gd_launch l;
     int err = make_read(f, ptr, n, offset, &l);
+
     if (err)
         return err;
     if (f->d->space.cuda)

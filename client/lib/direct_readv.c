@@ -23,12 +23,14 @@ static uint32_t shares_of(const struct gd_list_launch *l)
 {
     uint32_t most = l->file.set.n_queues < GD_LIST_QUEUES ? l->file.set.n_queues : GD_LIST_QUEUES;
     uint32_t want = (l->n - 1) / GD_QUEUE_PIECES + 1;
+
     return want < most ? want : most;
 }
 
 static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
 {
     void *args[] = {l};
+
     if (!d->readv_kernel.function)
         return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
     return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),
@@ -38,6 +40,7 @@ static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stre
 static void read_here(const struct gd_list_launch *l)
 {
     struct gd_reader self = {.group = gq_whole_group(), .file = &l->file};
+
     (void)gd_read_share(&self, &l->buffer, l->list, l->n, 0, 1);
 }
 
@@ -47,6 +50,7 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
     struct gd_list_launch l = {.file = f->device, .n = (uint32_t)n};
     struct gd_buffer around;
     uint64_t at;
+
     if (n > GD_MAX_PIECES)
         return gpunvme_fail(-EINVAL, "a list of %zu pieces", n);
     if (l.file.set.n_queues == 0)

@@ -43,6 +43,7 @@ static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
         .sent = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, sent)),
         .set = s->set};
     void *args[] = {&l};
+
     return cuda_driver_launch(s->space.cuda, s->space.device, &s->kernel, THREADS, s->stream, args);
 }
 
@@ -53,6 +54,7 @@ static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
 static void *new_page(void)
 {
     void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
     if (page == MAP_FAILED)
         return NULL;
     (void)madvise(page, PAGE, MADV_DONTFORK); /* a failure matters only to a process that forks */
@@ -63,6 +65,7 @@ static int open_memory(struct direct_service *s)
 {
     static_assert(sizeof(struct gd_service) <= PAGE, "one page");
     void *page = new_page();
+
     if (!page)
         return gpunvme_fail(-ENOMEM, "out of memory");
     int err =
@@ -126,6 +129,7 @@ void direct_service_close(struct direct_service *s)
 static bool has_ended(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs)
 {
     uint64_t sent = __atomic_load_n(&s->memory->sent, __ATOMIC_ACQUIRE);
+
     return sent >> 32 == number && gd_has_ended(sent, cqs);
 }
 
@@ -139,6 +143,7 @@ static int say(int err)
 static int check(struct direct_service *s)
 {
     int err = cuda_driver_stream_check(s->space.cuda, s->space.device, s->stream);
+
     s->failed = err != 0;
     return err;
 }
@@ -151,6 +156,7 @@ static int wait_for(struct direct_service *s, uint32_t number, const struct nvme
                     uint64_t patience_ns)
 {
     uint64_t start = now_ns(), check_ns = CHECK_NS;
+
     for (unsigned looks = 1;; looks++) {
         uint64_t waited_ns = looks % CLOCK_LOOKS == 0 ? now_ns() - start : 0;
         bool late = waited_ns >= patience_ns;
@@ -199,6 +205,7 @@ static union gd_request request_command(const struct gpunvme_device_file *f,
 static union gd_request request_part(const struct direct_service_read *r, uint64_t done)
 {
     uint64_t left = r->len - done;
+
     return (union gd_request){.read = {.file = r->file_at,
                                        .addr = r->addr + done,
                                        .len = left < PART ? left : PART,
@@ -213,6 +220,7 @@ static int hand_over(struct direct_service *s, const struct direct_service_read 
     union gd_request request =
         command ? request_command(r->file, r->command) : request_part(r, done);
     uint32_t number = gq_tagged_slot_post(&s->slot, &request, sizeof(request));
+
     return wait_for(s, number, r->cqs, PATIENCE * set->command_ns);
 }
 
@@ -230,6 +238,7 @@ static int read_part(struct direct_service *s, const struct direct_service_read 
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *r)
 {
     uint64_t done = 0;
+
     while (done < r->len) {
         int err = read_part(s, r, done);
         if (err)
@@ -254,6 +263,7 @@ static void await_leaving(struct direct_service *s)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
     uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
+
     while (!gq_tagged_slot_is_unserved(&s->slot) && !s->failed && now_ns() < end)
         nanosleep(&step, NULL);
     __atomic_store_n(&s->given_up, false, __ATOMIC_RELEASE); /* it is waited for once */

@@ -10,6 +10,7 @@ static _Thread_local char last_error[256] = "no error";
 int gpunvme_fail(int err, const char *fmt, ...)
 {
     va_list args;
+
     va_start(args, fmt);
     vsnprintf(last_error, sizeof(last_error), fmt, args);
     va_end(args);

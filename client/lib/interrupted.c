@@ -29,6 +29,7 @@ static void handled(sigset_t *out)
 int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned retries)
 {
     sigset_t held, before;
+
     if (!retries)
         return gpunvme_ioctl(fd, request, arg, size);
     handled(&held);

@@ -19,6 +19,7 @@
 int lane_new(struct gpunvme *g, size_t chunk, struct lane **out)
 {
     struct lane *l = calloc(1, sizeof(*l));
+
     if (!l)
         return gpunvme_fail(-ENOMEM, "out of memory");
     int err = gpunvme_alloc_staging(g, 2 * chunk, &l->staging);
@@ -82,6 +83,7 @@ static bool goes_by_ioctl(const struct lane *l, const struct slot *s)
 void lane_place(const struct lane *l, struct slot *s, const struct range *r, char *addr)
 {
     bool in_place = l->device == CUDA_NO_DEVICE && !goes_by_ioctl(l, s);
+
     if (in_place && (uintptr_t)addr % DIRECT_ALIGN)
         in_place = !(fcntl(r->fd, F_GETFL) & O_DIRECT);
     s->data = in_place ? addr : s->staging;
@@ -91,6 +93,7 @@ int lane_copy_start(struct lane *l, struct slot *s, char *addr, bool to_slot)
 {
     char *dst = to_slot ? s->data : addr;
     const char *src = to_slot ? addr : s->data;
+
     if (dst == src)
         return 0;
     if (l->device != CUDA_NO_DEVICE)
@@ -111,6 +114,7 @@ static size_t move_by_syscall(const struct slot *s, const struct range *r, uint6
 {
     size_t done = 0;
     ssize_t n = 1;
+
     *err = 0;
     while (done < s->len && n > 0) {
         off_t at = (off_t)(file_offset + done);

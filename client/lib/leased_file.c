@@ -33,6 +33,7 @@ static int check_extents(const struct lease *l)
 {
     const struct gpunvme_lease_extent *e =
         (const void *)((const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT);
+
     for (uint64_t i = 0; i < l->ioc.count; i++) {
         uint64_t least = i ? e[i - 1].offset + 1 : 0;
         if (e[i].offset < least || (i == 0 && e[i].offset != 0))
@@ -46,6 +47,7 @@ static int copy_extents(struct gpunvme_file *f, struct lease *l)
     const char *from = (const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT;
     size_t len = l->ioc.count * sizeof(struct gq_file_extent);
     int err = check_extents(l);
+
     if (!err)
         err = memory_space_alloc(&f->d->space, len ? len : 1, &l->extents_at);
     return err || !len ? err : memory_space_put(&f->d->space, l->extents_at, from, len);
@@ -100,6 +102,7 @@ int direct_file_renew(struct gpunvme_file *f)
 {
     struct lease old = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at}, fresh;
     int err = lease_take(f, &fresh);
+
     if (err)
         return err;
     struct gpunvme_device_file device = device_file(f, &fresh);
@@ -119,6 +122,7 @@ int direct_file_renew(struct gpunvme_file *f)
 int direct_file_disable(struct gpunvme_file *f)
 {
     struct gpunvme_device_file device = f->device;
+
     device.set = (struct gd_set){0};
     f->device = device;
     return memory_space_put(&f->d->space, f->device_at, &device, sizeof(device));
@@ -128,6 +132,7 @@ int direct_file_disable(struct gpunvme_file *f)
 static int take_fd(struct gpunvme_file *f, int fd)
 {
     struct stat st;
+
     if (fstat(fd, &st) != 0)
         return gpunvme_fail(-errno, "file: %s", strerror(errno));
     if (st.st_dev != f->d->g->dev)
@@ -140,6 +145,7 @@ static int take_fd(struct gpunvme_file *f, int fd)
 static void file_link(struct gpunvme_file *f)
 {
     struct gpunvme_direct *d = f->d;
+
     f->next = d->files;
     f->link = &d->files;
     if (f->next)
@@ -161,6 +167,7 @@ static int renew_and_link(struct gpunvme_file *f)
 static void file_free(struct gpunvme_file *f)
 {
     struct lease l = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at};
+
     lease_drop(f, &l);
     memory_space_free(&f->d->space, f->device_at);
     if (f->fd >= 0)
@@ -171,6 +178,7 @@ static void file_free(struct gpunvme_file *f)
 int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out)
 {
     struct gpunvme_file *f = calloc(1, sizeof(*f));
+
     if (!f)
         return gpunvme_fail(-ENOMEM, "out of memory");
     f->d = d;
@@ -207,6 +215,7 @@ static int refresh(struct gpunvme_file *f)
     const struct gpunvme_lease_page *page = f->page.addr;
     uint32_t state = __atomic_load_n(&page->state, __ATOMIC_ACQUIRE);
     uint64_t generation = __atomic_load_n(&page->generation, __ATOMIC_ACQUIRE);
+
     if (state == GPUNVME_LEASE_VALID && generation == f->lease.generation)
         return 0;
     int err = direct_file_renew(f);

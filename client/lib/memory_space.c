@@ -28,6 +28,7 @@ void memory_space_close(struct memory_space *p)
 static int copy(const struct memory_space *p, uint64_t dst, uint64_t src, size_t len)
 {
     int err = cuda_driver_copy_start(p->cuda, p->device, p->stream, dst, src, len);
+
     return err ? err : cuda_driver_copy_wait(p->cuda, p->device, p->stream);
 }
 
@@ -52,6 +53,7 @@ static int clear(const struct memory_space *p, uint64_t addr, size_t len)
     void *zeros = calloc(1, len);
     int err =
         zeros ? memory_space_put(p, addr, zeros, len) : gpunvme_fail(-ENOMEM, "out of memory");
+
     free(zeros);
     return err;
 }
@@ -59,6 +61,7 @@ static int clear(const struct memory_space *p, uint64_t addr, size_t len)
 int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr)
 {
     int err = 0;
+
     len = (len + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     *addr = 0;
     if (p->cuda)
@@ -94,6 +97,7 @@ static int pin(const struct memory_space *p, struct memory_space_map *m,
     enum cuda_host_kind kind =
         access == MEMORY_SPACE_READ_ONLY ? CUDA_HOST_READ_ONLY : CUDA_HOST_MEMORY;
     int err = cuda_driver_map(p->cuda, p->device, m->addr, m->len, kind, &m->at);
+
     if (err && access == MEMORY_SPACE_DOORBELLS)
         err = cuda_driver_map(p->cuda, p->device, m->addr, m->len, CUDA_HOST_REGISTERS, &m->at);
     m->pinned = !err;
@@ -107,6 +111,7 @@ static int pin(const struct memory_space *p, struct memory_space_map *m,
 static int check_size(int fd, uint64_t end, uint64_t page)
 {
     struct stat st;
+
     if (fstat(fd, &st) != 0)
         return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
     if (S_ISREG(st.st_mode) && ((uint64_t)st.st_size + page - 1) / page * page < end)
@@ -118,6 +123,7 @@ int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, si
                        enum memory_space_access access, struct memory_space_map *out)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), head = offset % page;
+
     *out = (struct memory_space_map){0};
     if (len == 0 || len > SIZE_MAX / 2 || offset > INT64_MAX - len)
         return gpunvme_fail(-EPROTO, "the mount shares memory of %zu bytes at %llu", len,

@@ -40,6 +40,7 @@ struct helper {
 int pipeline_new(struct gpunvme *g, unsigned threads, size_t chunk, struct pipeline **out)
 {
     struct pipeline *p = calloc(1, sizeof(*p));
+
     if (!p)
         return gpunvme_fail(-ENOMEM, "out of memory");
     p->owner = g;
@@ -69,6 +70,7 @@ void pipeline_free(struct pipeline *p)
 static struct lane *get_lane(struct pipeline *p, int *err)
 {
     struct lane *l = p->free;
+
     *err = 0;
     if (l)
         p->free = l->next;
@@ -82,6 +84,7 @@ static int get_lanes(struct pipeline *p, unsigned wanted, struct lane **lanes)
 {
     unsigned n = 0;
     int err = 0;
+
     pthread_mutex_lock(&p->lock);
     while (n < wanted) {
         lanes[n] = get_lane(p, &err);
@@ -112,6 +115,7 @@ int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device)
     struct lane *lanes[PIPELINE_MAX_THREADS];
     int err = 0;
     int n = get_lanes(p, p->max, lanes);
+
     if (n <= 0)
         return n;
     for (int i = 0; i < n && !err; i++)
@@ -171,6 +175,7 @@ static void move_file(struct job *j, struct lane *l, struct slot *s)
     struct gpunvme_result result = {0};
     int err;
     size_t n = lane_move_file(l, s, j->r, j->r->file_offset + s->at, &result, &err);
+
     pthread_mutex_lock(&j->lock);
     if (n < s->len)
         stop_locked(j, s->at + n, err);
@@ -211,6 +216,7 @@ static void finish(struct job *j, struct lane *l, struct slot *s)
 static void run_lane(struct job *j, struct lane *l)
 {
     unsigned i = 0;
+
     l->slots[0].len = l->slots[1].len = 0;
     for (;; i ^= 1) {
         finish(j, l, &l->slots[i]);
@@ -226,6 +232,7 @@ static void *help(void *arg)
 {
     struct helper *h = arg;
     struct gpunvme_buffer *b = h->job->b;
+
     if (lane_attach(h->lane, b->owner->cuda, b->device) == 0)
         run_lane(h->job, h->lane);
     return NULL;
@@ -236,6 +243,7 @@ static int start_helpers(struct job *j, struct lane **lanes, int n, struct helpe
 {
     sigset_t all, old;
     int started = 0;
+
     if (!n)
         return 0;
     sigfillset(&all);
@@ -255,6 +263,7 @@ static int run_lanes(struct job *j, struct lane **lanes, int n)
 {
     struct helper helpers[PIPELINE_MAX_THREADS];
     int err = lane_attach(lanes[0], j->b->owner->cuda, j->b->device);
+
     if (err)
         return err;
     int started = start_helpers(j, lanes + 1, n - 1, helpers);
@@ -268,6 +277,7 @@ static int run_lanes(struct job *j, struct lane **lanes, int n)
 static unsigned threads_for(const struct pipeline *p, const struct range *r)
 {
     size_t chunks = (r->len - 1) / p->chunk + 1;
+
     if (r->write)
         return 1;
     return chunks < p->max ? (unsigned)chunks : p->max;
@@ -278,6 +288,7 @@ size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct r
 {
     struct lane *lanes[PIPELINE_MAX_THREADS];
     struct job j = {.b = b, .r = r, .chunk = p->chunk, .end = r->len};
+
     *err = 0;
     if (!r->len)
         return 0;

@@ -50,6 +50,7 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
                                   .count = n,
                                   .bytes = UINT64_MAX}; /* if the mount does not even see it */
     int err = gpunvme_call(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v), batch->retries);
+
     *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
                                        (err == -E2BIG && v.path)); /* earlier mounts read none */
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
@@ -62,6 +63,7 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
 static size_t count_read(const struct gpunvme_piece *pieces, size_t n)
 {
     size_t i = 0;
+
     while (i < n && pieces[i].result != -E2BIG && pieces[i].result != -ECANCELED)
         i++;
     return i;
@@ -77,6 +79,7 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
     size_t left = batch->n - batch->done;
     size_t n = left < batch->turn ? left : batch->turn;
     bool begun;
+
     if (!in_place)
         copy_in(l, pieces, n);
     int err = read_list(batch, l, in_place ? (size_t)(pieces - l->pieces) : 0, n, &begun);
@@ -101,6 +104,7 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
 static int read_turns(struct batch *batch, struct list *l, bool in_place)
 {
     int err = 0;
+
     batch->turn = l->room;
     while (batch->done < batch->n && !err)
         err = read_turn(batch, l, in_place);
@@ -153,6 +157,7 @@ static int read_by_way_of_list(struct batch *batch)
     struct gpunvme *g = batch->b->owner;
     struct list *l;
     size_t n = batch->n < GPUNVME_PIECES_MAX ? batch->n : GPUNVME_PIECES_MAX;
+
     if (list_get(g, n, &l) != 0)
         return read_singly(batch, read_shared);
     int err = read_turns(batch, l, false);
@@ -164,6 +169,7 @@ static int read_by_the_mount(struct batch *batch)
 {
     struct gpunvme *g = batch->b->owner;
     struct list *own = list_of(g, batch->pieces, batch->n);
+
     batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
     int err = own ? read_turns(batch, own, true) : read_by_way_of_list(batch);
     gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
@@ -174,6 +180,7 @@ static int read_by_the_mount(struct batch *batch)
 static int read_batch(struct batch *batch)
 {
     const char *why = gpunvme_why_bounce(batch->b, NULL);
+
     if (!why)
         return read_by_the_mount(batch);
     if (batch->b->owner->options.path == GPUNVME_PATH_GPU)
@@ -188,6 +195,7 @@ int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces
     struct gpunvme_result sum = {.why = ""};
     struct batch batch = {.b = b, .fd = fd, .pieces = pieces, .n = n, .result = &sum};
     int err = gpunvme_use_begin(b);
+
     if (!err) {
         err = n ? read_batch(&batch) : 0;
         gpunvme_use_end(b);

@@ -21,6 +21,7 @@ static int share(struct gpunvme *g, struct list *l, int fd)
     struct gpunvme_ioc_register reg = {
         .kind = GPUNVME_MEM_FD, .flags = GPUNVME_REGISTER_LIST, .len = size_of(l)};
     int err = socket_send_memory(g, fd, &reg.token);
+
     if (err)
         return err;
     err = gpunvme_ioctl(g->fd, GPUNVME_IOC_REGISTER, &reg, sizeof(reg));
@@ -46,6 +47,7 @@ static int map(struct list *l, int fd)
 static int map_and_share(struct gpunvme *g, struct list *l, int fd)
 {
     int err = map(l, fd);
+
     if (err)
         return err;
     err = share(g, l, fd);
@@ -59,6 +61,7 @@ static struct list *list_new(struct gpunvme *g, size_t room, int *err)
 {
     struct list *l = calloc(1, sizeof(*l));
     int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
     if (!l || fd < 0) {
         *err = gpunvme_fail(-ENOMEM, "a list of %zu pieces: out of memory or descriptors", room);
     } else {
@@ -78,6 +81,7 @@ static struct list *list_new(struct gpunvme *g, size_t room, int *err)
 static void list_free(struct gpunvme *g, struct list *l)
 {
     struct gpunvme_ioc_unregister unreg = {.id = l->id, .key = l->key};
+
     gpunvme_ioctl(g->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
     if (l->mapped)
         cuda_driver_unpin(g->cuda, l->device, l->pieces);
@@ -100,6 +104,7 @@ int list_get(struct gpunvme *g, size_t n, struct list **out)
     size_t room = LEAST_ROOM;
     struct list *l = take(g);
     int err = 0;
+
     if (l && l->room < n) {
         list_free(g, l);
         l = NULL;
@@ -128,6 +133,7 @@ static size_t offset_in(const struct list *l, const struct gpunvme_piece *pieces
 static struct list *find(const struct gpunvme *g, const struct gpunvme_piece *pieces)
 {
     struct list *l = g->pieces;
+
     while (l && offset_in(l, pieces) >= size_of(l))
         l = l->next;
     return l;
@@ -149,6 +155,7 @@ struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size
 int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n, uint64_t *at)
 {
     int err = 0;
+
     *at = (uintptr_t)pieces;
     pthread_mutex_lock(&g->lock);
     const struct list *l = find(g, pieces);
@@ -164,6 +171,7 @@ int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
 static int map_for(struct list *l, const struct memory_space *p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (size_of(l) + page - 1) / page * page;
+
     if (l->mapped || !p->cuda)
         return 0;
     l->device = p->device;
@@ -173,6 +181,7 @@ static int map_for(struct list *l, const struct memory_space *p)
 int lists_map(struct gpunvme *g, const struct memory_space *p)
 {
     int err = 0;
+
     for (struct list *l = g->pieces; l && !err; l = l->next)
         err = map_for(l, p);
     return err;
@@ -194,6 +203,7 @@ static int map_and_link(struct gpunvme *g, struct list *l)
 int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out)
 {
     int err;
+
     if (n == 0 || n > GPUNVME_PIECES_MAX)
         return gpunvme_fail(-EINVAL, "%zu pieces", n);
     struct list *l = list_new(g, n, &err);
@@ -225,6 +235,7 @@ void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces)
 void lists_free(struct gpunvme *g)
 {
     struct list *l;
+
     while ((l = take(g)))
         list_free(g, l);
     while (g->pieces)

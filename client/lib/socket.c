@@ -17,6 +17,7 @@ static int await(int s)
 {
     uint64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
     struct pollfd p = {.fd = s, .events = POLLIN};
+
     for (int64_t left; (left = (int64_t)(end - now_ms())) > 0;) {
         int n = poll(&p, 1, (int)left);
         if (n > 0)
@@ -32,6 +33,7 @@ static int socket_connect(const char *path)
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     struct timeval limit = {.tv_sec = SOCKET_TIMEOUT_S};
     size_t len = strnlen(path, sizeof(addr.sun_path));
+
     if (len == 0 || len == sizeof(addr.sun_path))
         return -ENOTSUP;
     memcpy(addr.sun_path, path, len);
@@ -59,6 +61,7 @@ static int socket_connect(const char *path)
 static int open_socket(struct gpunvme *g)
 {
     int s = socket_connect(g->info.socket);
+
     if (s < 0)
         return gpunvme_fail(s, "socket of the mount: %s", strerror(-s));
     if (send(s, g->info.cookie, sizeof(g->info.cookie), MSG_NOSIGNAL) ==
@@ -71,6 +74,7 @@ static int open_socket(struct gpunvme *g)
 static int send_fd(int s, int fd)
 {
     uint64_t zero = 0;
+
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
@@ -91,6 +95,7 @@ static int send_fd(int s, int fd)
 int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token)
 {
     int s = open_socket(g);
+
     if (s < 0)
         return s;
     int err = send_fd(s, fd);
@@ -108,6 +113,7 @@ int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token)
 static unsigned take_fds(struct msghdr *msg, int *fds, unsigned room)
 {
     unsigned n = 0;
+
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;

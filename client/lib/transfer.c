@@ -19,6 +19,7 @@
 int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err)
 {
     struct stat st;
+
     return err == -ENOENT && fstat(fd, &st) == 0 && st.st_dev != g->dev ? -ENOTTY : err;
 }
 
@@ -57,6 +58,7 @@ static int call_mount(const struct gpunvme_buffer *b, const struct range *r, siz
                       struct gpunvme_ioc_rw *rw, unsigned retries)
 {
     unsigned long request = r->write ? GPUNVME_IOC_WRITE : GPUNVME_IOC_READ;
+
     rw->id = b->id;
     rw->key = b->key;
     rw->file_offset = r->file_offset + done;
@@ -71,6 +73,7 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
 {
     size_t done = 0;
     unsigned retries = 0;
+
     *err = 0;
     while (done < r->len && !*err) {
         struct gpunvme_ioc_rw rw = {.flags = flags};
@@ -102,6 +105,7 @@ int gpunvme_use_begin(struct gpunvme_buffer *b)
 void gpunvme_use_end(struct gpunvme_buffer *b)
 {
     struct gpunvme *g = b->owner;
+
     pthread_mutex_lock(&g->lock);
     if (--b->users == 0)
         pthread_cond_broadcast(&g->unused);
@@ -118,6 +122,7 @@ static uint64_t crossover(const struct gpunvme_options *o, const struct range *r
 const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r)
 {
     const struct gpunvme_options *o = &b->owner->options;
+
     if (o->path == GPUNVME_PATH_BOUNCE)
         return "asked for";
     if (!b->shared)
@@ -155,6 +160,7 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
 {
     uint32_t flags = b->owner->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
     size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
+
     gpunvme_note_fallback(b, r, result);
     return done;
 }
@@ -165,6 +171,7 @@ static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
 {
     struct gpunvme_result sum = {.why = ""};
     int err = gpunvme_use_begin(b);
+
     if (err)
         return err;
     size_t done = 0;
@@ -199,6 +206,7 @@ ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, siz
 {
     size_t count = 0;
     struct gpunvme_ioc_extents ext;
+
     do {
         memset(&ext, 0, sizeof(ext));
         ext.file_offset = offset;

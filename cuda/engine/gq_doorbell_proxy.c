@@ -65,6 +65,7 @@ static bool forward(const struct gq_proxied_doorbell *proxied, struct doorbells 
 {
     uint32_t tail = __atomic_load_n(&proxied->sq_tail, __ATOMIC_ACQUIRE);
     uint32_t head = __atomic_load_n(&proxied->cq_head, __ATOMIC_ACQUIRE);
+
     if (tail >= to->depth)
         tail = to->sq_tail;
     if (head >= to->depth)

@@ -216,6 +216,7 @@ static int open_device(struct gq_cuda *cu, unsigned max_runs)
 {
     int err =
         gq_cuda_errno(cudaMalloc((void **)&cu->ports, GQ_MAX_QUEUES * sizeof(struct gq_port)));
+
     if (err)
         return err;
     err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));

@@ -56,6 +56,7 @@ GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
     uint32_t dw3;
     asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
+
     return dw3;
 }
 
@@ -68,6 +69,7 @@ GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
 {
     uint32_t dw3;
     asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
+
     return dw3;
 }
 
@@ -84,6 +86,7 @@ GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 {
     uint32_t value;
     asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+
     return value;
 }
 
@@ -95,6 +98,7 @@ GQ_FN uint64_t gq_load_word(const uint64_t *word)
 {
     uint64_t value;
     asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+
     return value;
 }
 
@@ -106,6 +110,7 @@ GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
 {
     uint64_t value;
     asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+
     return value;
 }
 
@@ -117,6 +122,7 @@ GQ_FN uint32_t gq_acquire_block(const uint32_t *word)
 {
     uint32_t value;
     asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+
     return value;
 }
 
@@ -143,6 +149,7 @@ GQ_FN uint64_t gq_clock_ns(void)
 {
     uint64_t ns;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
+
     return ns;
 }
 
@@ -150,6 +157,7 @@ GQ_FN uint64_t gq_clock_ns(void)
 GQ_FN uint32_t gq_thread(void)
 {
     uint32_t thread;
+
     asm("mov.u32 %0, %%laneid;" : "=r"(thread));
     return thread;
 }

@@ -22,6 +22,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are used as wo
 int ffs_alloc_init(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
+
     a->groups = calloc(lay_groups(&fs->geo), sizeof(*a->groups));
     if (!a->groups)
         return -ENOMEM;
@@ -36,6 +37,7 @@ int ffs_alloc_init(struct ffs *fs)
 void ffs_alloc_destroy(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
+
     if (!a->groups)
         return;
     for (uint64_t g = 0; g < lay_groups(&fs->geo); g++)
@@ -57,6 +59,7 @@ static int get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
     struct ffs_group *g = &fs->alloc.groups[group];
     struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
     int err = ffs_section_check(fs, group);
+
     if (!err)
         err = ffs_buf_get(fs, fs->geo.bitmap_start + group, &expect, out);
     /* Only handles set `map`, and ffs.meta admits one at a time. */
@@ -115,6 +118,7 @@ static void search_group(struct ffs *fs, uint64_t group, struct search *s)
 {
     struct ffs_group *g = &fs->alloc.groups[group];
     struct ffs_found found = ffs_map_find(g->map, 0, LAY_GROUP_BLOCKS, s->want, s->align);
+
     if (found.len < s->want && s->align == 1)
         g->longest = found.len;
     consider(s, group, found);
@@ -175,6 +179,7 @@ static int change(struct ffs_tx *tx, uint64_t block, uint32_t len, bool take)
     uint32_t bit = (uint32_t)(block % LAY_GROUP_BLOCKS);
     struct ffs_buf *buf;
     int err = get_bitmap(fs, group, &buf);
+
     if (err)
         return err;
     struct lay_bitmap *bm = buf->data;
@@ -211,6 +216,7 @@ static int take(struct ffs_tx *tx, uint64_t block, uint32_t len)
     struct ffs_alloc *a = &tx->fs->alloc;
     struct ffs_group *g = &a->groups[block / LAY_GROUP_BLOCKS];
     int err = ffs_ranges_reserve(&tx->allocated, 1);
+
     if (!err)
         err = change(tx, block, len, true);
     if (err)
@@ -228,6 +234,7 @@ static uint64_t available(struct ffs_tx *tx, uint64_t keep)
 {
     struct ffs_alloc *a = &tx->fs->alloc;
     uint64_t free_blocks = lay_get64(ffs_super(tx->fs)->free_blocks);
+
     if (tx->use_reserve)
         keep = 0;
     pthread_mutex_lock(&a->lock);
@@ -241,6 +248,7 @@ static int no_space(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
     uint64_t pinned = 0;
+
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < a->deferred.n; i++)
         pinned += a->deferred.v[i].len;
@@ -254,6 +262,7 @@ static int alloc_run(struct ffs_tx *tx, struct search *s, uint64_t max, uint64_t
     struct ffs *fs = tx->fs;
     uint64_t left = available(tx, keep);
     uint64_t want = max < left ? max : left;
+
     if (want > LAY_GROUP_BLOCKS)
         want = LAY_GROUP_BLOCKS;
     s->want = (uint32_t)(want / s->align * s->align);
@@ -269,6 +278,7 @@ int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsi
               uint64_t *block, uint64_t *len)
 {
     struct ffs_alloc *a = &tx->fs->alloc;
+
     assert(min > 0 && min <= max && (align == 1 || align == LAY_GPU_ALIGN));
     if (min > LAY_GROUP_BLOCKS)
         return -ENOSPC;
@@ -306,12 +316,14 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 static uint32_t in_group(uint64_t block, uint64_t len)
 {
     uint64_t left = LAY_GROUP_BLOCKS - block % LAY_GROUP_BLOCKS;
+
     return (uint32_t)(len < left ? len : left);
 }
 
 int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
 {
     struct ffs *fs = tx->fs;
+
     if (!lay_range_ok(&fs->geo, block, len))
         return ffs_corrupt(fs, block, 0, "freed, but not a block for files");
     int err = ffs_ranges_reserve(&tx->freed, 1);
@@ -334,6 +346,7 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
 int ffs_free_meta(struct ffs_tx *tx, uint64_t block)
 {
     struct ffs *fs = tx->fs;
+
     if (tx->nrevoked >= LAY_JREVOKE_MAX)
         return -ENOSPC;
     int err = ffs_ranges_reserve(&tx->revoked, 1);
@@ -366,6 +379,7 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
                     const struct ffs_ranges *freed)
 {
     struct ffs_alloc *a = &fs->alloc;
+
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < allocated->n; i++)
         ffs_alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
@@ -377,6 +391,7 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
 bool ffs_alloc_starved(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
+
     pthread_mutex_lock(&a->lock);
     bool starved = a->starved;
     a->starved = false;

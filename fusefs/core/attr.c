@@ -25,6 +25,7 @@ static struct timespec timespec_of(struct lay_time t)
 static void fill_attr(const struct ffs_inode *inode, struct ffs_attr *out)
 {
     const struct lay_inode *d = &inode->d;
+
     *out = (struct ffs_attr){
         .ino = inode->ino,
         .generation = lay_get32(d->generation),
@@ -59,6 +60,7 @@ static bool time_ok(const struct timespec *t)
 static int check_set(const struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     uint32_t type = ffs_mode(inode) & S_IFMT;
+
     if ((set & FFS_SET_SIZE) && type != S_IFREG)
         return type == S_IFDIR ? -EISDIR : -EINVAL;
     if ((set & FFS_SET_SIZE) && attr->size > FFS_SIZE_MAX)
@@ -93,6 +95,7 @@ static void set_owner_and_mode(struct ffs_inode *inode, const struct ffs_attr *a
 static void set_times(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     struct lay_time now = ffs_now();
+
     if (set & FFS_SET_ATIME)
         inode->d.atime = lay_time_make(attr->atime.tv_sec, (uint32_t)attr->atime.tv_nsec);
     if (set & FFS_SET_MTIME)
@@ -109,6 +112,7 @@ static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_a
                   uint32_t set, bool *unfinished)
 {
     int err = check_set(inode, attr, set);
+
     if (!err)
         err = ffs_touch(tx, inode, FFS_CTIME);
     if (!err && (set & FFS_SET_SIZE))
@@ -126,6 +130,7 @@ static int setattr_once(struct ffs_inode *inode, const struct ffs_attr *attr, ui
     bool unfinished = false;
     struct ffs_tx *tx;
     int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+
     if (err)
         return err;
     err = set_in(tx, inode, attr, set, &unfinished);
@@ -144,6 +149,7 @@ static int setattr_once(struct ffs_inode *inode, const struct ffs_attr *attr, ui
 static int prepare_data(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     struct ffs_file f;
+
     if (!(set & FFS_SET_SIZE))
         return ffs_truncate_resume(inode);
     int err = ffs_file_open_rw(inode, &f);
@@ -155,6 +161,7 @@ int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t s
 {
     bool tried = false, moves_data = set & (FFS_SET_SIZE | FFS_SET_FLAGS);
     int err = 0;
+
     if (moves_data) {
         pthread_rwlock_wrlock(&inode->data);
         err = prepare_data(inode, attr, set);

@@ -17,6 +17,7 @@ int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
 {
     size_t blocks = (bytes ? bytes : DEFAULT_BYTES) >> LAY_BLOCK_SHIFT;
     unsigned bits = 10;
+
     while ((size_t)1 << bits < blocks)
         bits++;
     cache->bucket_count = (size_t)1 << bits;
@@ -61,6 +62,7 @@ static struct ffs_cbuf **bucket(struct ffs_cache *cache, uint64_t block)
 static struct ffs_cbuf *find(struct ffs_cache *cache, uint64_t block)
 {
     struct ffs_cbuf *cb = *bucket(cache, block);
+
     while (cb && cb->pub.block != block)
         cb = cb->hash_next;
     return cb;
@@ -69,6 +71,7 @@ static struct ffs_cbuf *find(struct ffs_cache *cache, uint64_t block)
 static void unhash(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
     struct ffs_cbuf **p = bucket(cache, cb->pub.block);
+
     while (*p != cb)
         p = &(*p)->hash_next;
     *p = cb->hash_next;
@@ -119,6 +122,7 @@ static void put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
 void ffs_cache_ref(struct ffs_cbuf *cb)
 {
     struct ffs_cache *cache = &cb->fs->cache;
+
     pthread_mutex_lock(&cache->lock);
     ref_locked(cache, cb);
     pthread_mutex_unlock(&cache->lock);
@@ -127,6 +131,7 @@ void ffs_cache_ref(struct ffs_cbuf *cb)
 void ffs_buf_put(struct ffs_buf *buf)
 {
     struct ffs_cache *cache = &ffs_cbuf(buf)->fs->cache;
+
     pthread_mutex_lock(&cache->lock);
     put_locked(cache, ffs_cbuf(buf));
     pthread_mutex_unlock(&cache->lock);
@@ -135,6 +140,7 @@ void ffs_buf_put(struct ffs_buf *buf)
 struct ffs_cbuf *ffs_cache_find(struct ffs *fs, uint64_t block)
 {
     struct ffs_cache *cache = &fs->cache;
+
     pthread_mutex_lock(&cache->lock);
     struct ffs_cbuf *cb = find(cache, block);
     if (cb)
@@ -146,6 +152,7 @@ struct ffs_cbuf *ffs_cache_find(struct ffs *fs, uint64_t block)
 void ffs_cache_forget(struct ffs_cbuf *cb)
 {
     struct ffs_cache *cache = &cb->fs->cache;
+
     pthread_mutex_lock(&cache->lock);
     if (cb->hashed)
         unhash(cache, cb);
@@ -155,6 +162,7 @@ void ffs_cache_forget(struct ffs_cbuf *cb)
 static struct ffs_cbuf *new_cbuf(struct ffs *fs, uint64_t block)
 {
     struct ffs_cbuf *cb = calloc(1, sizeof(*cb));
+
     if (!cb)
         return NULL;
     cb->pub.data = aligned_alloc(LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
@@ -171,6 +179,7 @@ static struct ffs_cbuf *new_cbuf(struct ffs *fs, uint64_t block)
 static void insert(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
     struct ffs_cbuf **p = bucket(cache, cb->pub.block);
+
     cb->hash_next = *p;
     cb->hashed = true;
     *p = cb;
@@ -180,6 +189,7 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
 {
     struct ffs_cache *cache = &fs->cache;
     struct ffs_cbuf *cb = new_cbuf(fs, block);
+
     if (!cb)
         return -ENOMEM;
     memset(cb->pub.data, 0, LAY_BLOCK_SIZE);
@@ -246,6 +256,7 @@ static bool is_in_place(const struct lay_node *node, const struct ffs_expect *wa
 static int check_again(const struct ffs_cbuf *cb, const struct ffs_expect *want, const char **why)
 {
     const struct lay_head *head = cb->pub.data;
+
     *why = "block in use for something else";
     if (lay_get32(head->magic) != want->magic || lay_get64(head->owner) != want->owner)
         return -EUCLEAN;
@@ -257,6 +268,7 @@ static int read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expe
                       const char **why)
 {
     int err = 0;
+
     if (!ffs_home_read(&fs->home, cb->pub.block, cb->pub.data))
         err = bd_read(fs->dev, ffs_bytes(cb->pub.block), cb->pub.data, LAY_BLOCK_SIZE);
     if (err) {

@@ -10,6 +10,7 @@
 int ffs_journal_init(struct ffs *fs)
 {
     struct ffs_journal *j = &fs->journal;
+
     j->staging = bd_dma_alloc(fs->dev, FFS_STAGING_BLOCKS * (size_t)LAY_BLOCK_SIZE);
     if (!j->staging)
         return -ENOMEM;
@@ -30,6 +31,7 @@ static void put_running(struct ffs_running *r)
 void ffs_journal_destroy(struct ffs *fs)
 {
     struct ffs_journal *j = &fs->journal;
+
     if (!j->staging)
         return;
     put_running(&j->running);
@@ -53,6 +55,7 @@ static void mark_error(struct ffs *fs)
     struct lay_super *sb = ffs_super(fs);
     struct ffs_cbuf *cb = ffs_cbuf(fs->super);
     uint32_t state = lay_get32(sb->state);
+
     if (!(ffs_health(fs) & FFS_CORRUPT) || (state & LAY_STATE_ERROR))
         return;
     if (ffs_running_reserve(fs, 1))
@@ -79,6 +82,7 @@ static int copy_images(struct snapshot *s)
 static int copy_revokes(struct ffs *fs, struct snapshot *s)
 {
     uint64_t n = 0;
+
     for (size_t i = 0; i < s->from.revoked.n; i++)
         n += s->from.revoked.v[i].len;
     s->revoked = malloc((n + 1) * sizeof(*s->revoked));
@@ -146,6 +150,7 @@ static int write_snapshot(struct ffs *fs, struct snapshot *s)
         .revoked = s->revoked,
         .nrevoked = s->nrevoked,
     };
+
     for (size_t i = 0; i < s->from.n; i++) {
         assert(s->images[i]); /* all of them, or there is no snapshot */
         lay_seal(s->images[i]->data, s->from.tid);
@@ -174,6 +179,7 @@ static int commit_running(struct ffs *fs)
 {
     struct snapshot s;
     int err = take_snapshot(fs, &s);
+
     if (err == -EAGAIN) {
         /* The running transaction has the next tid; nothing else of it is in the log. */
         err = ffs_checkpoint(fs, atomic_load(&fs->journal.committed) + 1);
@@ -198,6 +204,7 @@ static int commit_running(struct ffs *fs)
 int ffs_commit(struct ffs *fs, uint64_t tid)
 {
     struct ffs_journal *j = &fs->journal;
+
     if (atomic_load(&j->committed) >= tid)
         return 0;
     /* The holder is writing, and every write ends; waiters then find their tid done. */

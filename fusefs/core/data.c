@@ -19,6 +19,7 @@ static int check_type(const struct ffs_inode *inode)
 int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
 {
     int err = ffs_alive(inode->fs);
+
     if (err)
         return err;
     ffs_meta_read(inode->fs);
@@ -32,6 +33,7 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
 int ffs_file_open_rw(struct ffs_inode *inode, struct ffs_file *out)
 {
     int err = ffs_file_open(inode, out);
+
     if (!err)
         err = ffs_writable(inode->fs);
     return err ? err : ffs_truncate_resume(inode);
@@ -60,6 +62,7 @@ void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t 
 int ffs_batch_run(struct ffs_batch *b)
 {
     int err = b->n ? bd_submit(ffs_dev(b->fs), b->ios, b->n) : 0;
+
     b->n = 0;
     return err;
 }
@@ -70,6 +73,7 @@ int ffs_batch_run(struct ffs_batch *b)
 static uint64_t goal_for(struct ffs_inode *inode, uint64_t file_block)
 {
     struct ffs_run before;
+
     if (file_block == 0 || ffs_extent_find(inode, file_block - 1, &before))
         return 0;
     return before.block == LAY_NONE ? 0 : before.block + 1;
@@ -124,6 +128,7 @@ static int reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, ui
     struct ffs_tx *tx;
     uint64_t from = *at;
     int err = ffs_tx_begin(inode->fs, credits, &tx);
+
     if (err)
         return err;
     err = ffs_inode_dirty(tx, inode);
@@ -138,6 +143,7 @@ static int reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, ui
 static int skip_mapped(struct ffs_inode *inode, uint64_t *at, uint64_t end)
 {
     int err = 0;
+
     ffs_meta_read(inode->fs);
     while (*at < end) {
         struct ffs_run run;
@@ -177,6 +183,7 @@ static int written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first
                       uint64_t size, uint64_t *next)
 {
     int err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
+
     if (!err)
         err = ffs_extent_mark(tx, inode, first, end - first, false, next);
     if (err)
@@ -218,6 +225,7 @@ static int zero_in_block(struct ffs *fs, uint64_t block, uint32_t from, uint32_t
     static const uint8_t zeros[LAY_BLOCK_SIZE];
     uint8_t data[LAY_BLOCK_SIZE];
     int err = bd_read(ffs_dev(fs), ffs_offset_of(block), data, sizeof(data));
+
     if (err || memcmp(data + from, zeros, to - from) == 0)
         return err;
     memset(data + from, 0, to - from);
@@ -250,6 +258,7 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
     bool unwritten = what == FFS_ZERO_UNWRITTEN;
     uint64_t end = ffs_block_up(to);
     struct ffs_runs runs;
+
     for (uint64_t at = ffs_block_of(from); from < to && at < end; at = runs.end) {
         int err = ffs_runs_get(inode, at, end, &runs);
         for (size_t i = 0; i < runs.n && !err; i++) {
@@ -268,5 +277,6 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
 int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t end)
 {
     uint64_t unit_end = ffs_offset_of(ffs_unit_up(f, ffs_block_up(f->size)));
+
     return ffs_zero(inode, f->size, ffs_min(end, unit_end), FFS_ZERO_WRITTEN);
 }

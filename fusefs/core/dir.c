@@ -32,6 +32,7 @@ static int next_dirent(struct ffs_cursor *c, const struct lay_dirent **out)
 {
     const void *record;
     int err = ffs_cursor_record(c, &record);
+
     if (!err)
         *out = record;
     return err;
@@ -42,6 +43,7 @@ static int find_among(struct ffs_cursor *c, struct ffs_name name, uint64_t *key,
                       const struct lay_dirent **out)
 {
     uint64_t last = *key | SAME_HASH;
+
     for (;;) {
         const struct lay_dirent *d;
         int err = next_dirent(c, &d);
@@ -110,6 +112,7 @@ static int seek_exact(struct ffs_inode *dir, uint64_t key, struct ffs_cursor *c)
 {
     const struct lay_dirent *d;
     int err = seek(dir, key, c);
+
     if (err)
         return err;
     err = next_dirent(c, &d);
@@ -123,6 +126,7 @@ int ffs_dir_remove(struct ffs_tx *tx, struct ffs_inode *dir, uint64_t key)
 {
     struct ffs_cursor c;
     int err = seek_exact(dir, key, &c);
+
     return err ? err : ffs_tree_remove(tx, &c);
 }
 
@@ -130,6 +134,7 @@ int ffs_dir_replace(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_e
 {
     struct ffs_cursor c;
     int err = seek_exact(dir, entry->key, &c);
+
     if (err)
         return err;
     err = ffs_tree_dirty(tx, &c);
@@ -148,6 +153,7 @@ int ffs_dir_check_empty(struct ffs_inode *dir)
     const struct lay_dirent *d;
     struct ffs_cursor c;
     int err = seek(dir, 0, &c);
+
     if (err)
         return err;
     err = next_dirent(&c, &d);
@@ -172,6 +178,7 @@ static int emit_names(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, v
     const struct lay_dirent *d;
     struct ffs_cursor c;
     int err = seek(dir, after + 1, &c);
+
     if (err)
         return err;
     while ((err = next_dirent(&c, &d)) == 0) {
@@ -188,6 +195,7 @@ int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *a
 {
     bool full = false;
     int err = ffs_alive(dir->fs);
+
     if (err)
         return err;
     ffs_meta_read(dir->fs);

@@ -72,6 +72,7 @@ static uint64_t end_of(const struct lay_extent *e)
 static unsigned leaf_index(const struct leaf *l, uint64_t file_block)
 {
     unsigned lo = 0, hi = l->count;
+
     while (lo < hi) {
         unsigned mid = (lo + hi) / 2;
         if (end_of(&l->e[mid]) <= file_block)
@@ -104,6 +105,7 @@ static struct lay_extent pack(const struct ffs_run *run)
 static int find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t *end)
 {
     struct leaf l;
+
     for (uint64_t from = file_block;; from = l.hi + 1) {
         int err = leaf_open(inode, from, &l);
         if (err)
@@ -120,6 +122,7 @@ static int find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t 
 static struct ffs_run run_at(const struct lay_extent *e, uint64_t file_block)
 {
     struct ffs_run run = {.file_block = file_block, .block = LAY_NONE};
+
     if (first_of(e) > file_block) {
         run.len = first_of(e) - file_block;
         return run;
@@ -135,6 +138,7 @@ int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run
 {
     struct leaf l;
     int err = leaf_open(inode, file_block, &l);
+
     if (err)
         return err;
 
@@ -156,6 +160,7 @@ static size_t leaf_list(const struct leaf *l, uint64_t *at, uint64_t end, struct
                         size_t max)
 {
     size_t n = 0;
+
     for (unsigned i = leaf_index(l, *at); i < l->count && n < max && *at < end;) {
         if (end_of(&l->e[i]) <= *at) {
             i++;
@@ -174,6 +179,7 @@ ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end, s
 {
     uint64_t at = first, from = first;
     size_t n = 0;
+
     while (n < max && at < end) {
         struct leaf l;
         int err = leaf_open(inode, from, &l);
@@ -197,6 +203,7 @@ ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end, s
 static int leaf_dirty(struct ffs_tx *tx, struct leaf *l)
 {
     int err = ffs_inode_dirty(tx, l->inode);
+
     return err || !l->tree ? err : ffs_tree_dirty(tx, &l->c);
 }
 
@@ -205,6 +212,7 @@ static int unfold(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct lay_extent kept[LAY_INLINE_EXTENTS];
     unsigned count = lay_get16(inode->d.map_count);
+
     memcpy(kept, inode->d.map.extents, sizeof(kept));
     int err = ffs_tree_create(tx, inode, LAY_MAP_TREE);
 
@@ -222,6 +230,7 @@ static int fold(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct leaf l;
     struct lay_extent kept[LAY_INLINE_EXTENTS] = {{{0}, {0}, {0}, {0}, {0}}};
+
     if (lay_get16(inode->d.map_height) != 1)
         return 0;
     int err = leaf_open(inode, 0, &l);
@@ -435,6 +444,7 @@ static int next_piece(struct ffs_inode *inode, uint64_t *from, uint64_t end, str
 static int uncharge(struct ffs_inode *inode, uint64_t n)
 {
     uint64_t blocks = lay_get64(inode->d.blocks);
+
     if (blocks < n)
         return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "inode.blocks");
     inode->d.blocks = lay_put64(blocks - n);
@@ -447,6 +457,7 @@ static int remove_piece(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t 
     struct ffs_inode *inode = l->inode;
     uint64_t block = lay_get64(l->e[i].block) + (from - first_of(&l->e[i]));
     int err = leaf_dirty(tx, l);
+
     if (err) {
         leaf_close(l);
         return err;
@@ -501,6 +512,7 @@ static int mark_piece(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t fr
                           .len = to - from,
                           .unwritten = unwritten};
     int err = leaf_dirty(tx, l);
+
     if (err) {
         leaf_close(l);
         return err;

@@ -34,6 +34,7 @@ static int finish(struct ffs_inode *inode, uint64_t size)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(inode->fs, 8, &tx);
+
     if (err)
         return err;
     err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
@@ -49,6 +50,7 @@ static int finish(struct ffs_inode *inode, uint64_t size)
 static int count_holes(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t *holes)
 {
     int err = 0;
+
     *holes = 0;
     ffs_meta_read(inode->fs);
     while (first < end && !err) {
@@ -80,6 +82,7 @@ static int allocate(struct ffs_inode *inode, const struct ffs_file *f, const str
     uint64_t holes, upto;
     bool tried = false;
     int err = count_holes(inode, first, end, &holes);
+
     if (err)
         return err;
     while (holes > free_blocks(inode->fs)) {
@@ -94,6 +97,7 @@ static int mark_once(struct ffs_inode *inode, uint64_t *first, uint64_t last)
     struct ffs_tx *tx;
     uint64_t next = *first;
     int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+
     if (err)
         return err;
     err = ffs_inode_dirty(tx, inode);
@@ -109,6 +113,7 @@ static int mark_once(struct ffs_inode *inode, uint64_t *first, uint64_t last)
 static int zero_range(struct ffs_inode *inode, const struct ffs_file *f, const struct range *r)
 {
     int err = allocate(inode, f, r);
+
     if (!err)
         err = zero_edges(inode, r);
     for (uint64_t at = r->first; at < r->last && !err;)
@@ -119,6 +124,7 @@ static int zero_range(struct ffs_inode *inode, const struct ffs_file *f, const s
 static int punch(struct ffs_inode *inode, const struct range *r)
 {
     int err = zero_edges(inode, r);
+
     return err ? err : ffs_unmap(inode, r->first, r->last);
 }
 
@@ -126,6 +132,7 @@ static int change(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint6
 {
     struct ffs_file f;
     int err = ffs_file_open_rw(inode, &f);
+
     if (err)
         return err;
     struct range r = make_range(&f, offset, offset + len);

@@ -9,6 +9,7 @@ int ffs_fsync(struct ffs_inode *inode, bool data_only)
 {
     struct ffs *fs = inode->fs;
     int err = ffs_alive(fs);
+
     if (err)
         return err;
     uint64_t tid = atomic_load(data_only ? &inode->data_tid : &inode->tid);

@@ -9,6 +9,7 @@
 static uint64_t mask(uint32_t w, uint32_t bit, uint32_t end)
 {
     uint64_t m = ~0ull;
+
     if (bit > w * 64)
         m &= ~0ull << (bit - w * 64);
     if (end < (w + 1) * 64)
@@ -68,6 +69,7 @@ struct ffs_found ffs_map_find(const uint64_t *map, uint32_t from, uint32_t to, u
 {
     struct ffs_found best = {0, 0};
     uint32_t pos = from;
+
     while (pos < to && best.len < want) {
         uint32_t start = next(map, pos, to, false);
         uint32_t end = next(map, start, to, true);

@@ -7,6 +7,7 @@
 void ffs_hash_init(struct ffs_hash *hash, unsigned bits)
 {
     struct timespec now;
+
     assert(bits >= 1 && bits <= 63);
     hash->shift = 64 - bits;
     /* Early in the boot of a machine there may be no random bytes yet; a mount does not wait. */

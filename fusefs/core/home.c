@@ -12,6 +12,7 @@
 int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks)
 {
     unsigned bits = 8;
+
     while (UINT64_C(1) << bits < journal_blocks)
         bits++;
     home->bucket_count = (size_t)1 << bits;
@@ -49,6 +50,7 @@ void ffs_home_destroy(struct ffs_home *home)
 struct ffs_image *ffs_image_new(uint64_t block, const void *data)
 {
     struct ffs_image *image = malloc(sizeof(*image));
+
     if (!image)
         return NULL;
     image->block = block;
@@ -73,6 +75,7 @@ void ffs_image_free(struct ffs_image *image)
 static struct ffs_image **find(struct ffs_home *home, uint64_t block)
 {
     struct ffs_image **p = &home->buckets[ffs_hash_of(&home->hash, block)];
+
     while (*p && (*p)->block != block)
         p = &(*p)->next;
     return p;
@@ -82,6 +85,7 @@ static void drop(struct ffs_home *home, uint64_t block)
 {
     struct ffs_image **p = find(home, block);
     struct ffs_image *old = *p;
+
     if (!old)
         return;
     *p = old->next;
@@ -129,6 +133,7 @@ static int by_block(const void *a, const void *b)
 {
     const struct ffs_image *x = *(struct ffs_image *const *)a;
     const struct ffs_image *y = *(struct ffs_image *const *)b;
+
     return x->block < y->block ? -1 : x->block > y->block;
 }
 
@@ -155,6 +160,7 @@ static size_t gather(struct ffs *fs, enum bd_op op, struct ffs_image **list, siz
 {
     size_t nios = 0;
     uint8_t *at = fs->journal.staging;
+
     for (size_t i = 0; i < n; i++, at += LAY_BLOCK_SIZE) {
         if (i > 0 && list[i]->block == list[i - 1]->block + 1) {
             ios[nios - 1].len += LAY_BLOCK_SIZE;
@@ -170,6 +176,7 @@ static int write_batch(struct ffs *fs, struct ffs_image **list, size_t n)
 {
     struct bd_io ios[FFS_STAGING_BLOCKS];
     uint8_t *at = fs->journal.staging;
+
     for (size_t i = 0; i < n; i++, at += LAY_BLOCK_SIZE)
         memcpy(at, list[i]->data, LAY_BLOCK_SIZE);
     return bd_submit(fs->dev, ios, gather(fs, BD_WRITE, list, n, ios));
@@ -181,6 +188,7 @@ static int verify_batch(struct ffs *fs, struct ffs_image **list, size_t n)
     struct bd_io ios[FFS_STAGING_BLOCKS];
     const uint8_t *at = fs->journal.staging;
     int err = bd_submit(fs->dev, ios, gather(fs, BD_READ, list, n, ios));
+
     for (size_t i = 0; i < n && !err; i++, at += LAY_BLOCK_SIZE) {
         if (memcmp(at, list[i]->data, LAY_BLOCK_SIZE) == 0)
             continue;
@@ -196,6 +204,7 @@ typedef int (*batch_fn)(struct ffs *fs, struct ffs_image **list, size_t n);
 static int in_batches(struct ffs *fs, struct ffs_image **list, size_t n, batch_fn body)
 {
     int err = 0;
+
     for (size_t i = 0; i < n && !err; i += FFS_STAGING_BLOCKS) {
         size_t left = n - i;
         err = ffs_interrupted(fs);
@@ -213,6 +222,7 @@ static int put_in_place(struct ffs *fs)
 {
     size_t n;
     struct ffs_image **list = sorted(&fs->home, &n);
+
     if (!list)
         return -ENOMEM;
     int err = -EUCLEAN;
@@ -235,6 +245,7 @@ static int write_copies(struct ffs *fs)
 {
     struct bd_io ios[LAY_SUPER_COPIES];
     struct lay_super *copy = fs->journal.staging;
+
     if (!ffs_home_read(&fs->home, 0, copy))
         return 0;
     uint64_t tid = lay_get64(copy->head.tid);
@@ -258,6 +269,7 @@ static int write_copies(struct ffs *fs)
 int ffs_checkpoint(struct ffs *fs, uint64_t next_tid)
 {
     int err = put_in_place(fs);
+
     if (!err)
         err = write_copies(fs);
     if (!err)

@@ -26,6 +26,7 @@ static int get_index(struct ffs *fs, uint64_t index, struct ffs_buf **out)
     struct ffs_expect expect = {
         .magic = LAY_MAGIC_INODES, .owner = index * LAY_INODES_PER_BLOCK, .index = index};
     struct ffs_run run;
+
     if (index >= file_blocks(fs))
         return -ESTALE;
     int err = ffs_extent_find(&fs->inode_file, index, &run);
@@ -55,6 +56,7 @@ struct lay_inode *ffs_inode_slot(struct ffs_buf *buf, uint64_t ino)
 int ffs_inode_dirty(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct ffs_buf *buf;
+
     if (inode->dirty_in == tx)
         return 0;
     int err = ffs_inode_block(tx->fs, inode->ino, &buf);
@@ -109,6 +111,7 @@ static int get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_buf **o
 {
     struct ffs *fs = tx->fs;
     int err = ffs_tx_dirty(tx, fs->super);
+
     if (!err && lay_get64(ffs_super(fs)->free_inode_block) == LAY_NONE)
         err = grow(tx);
     if (err)
@@ -130,6 +133,7 @@ static unsigned take_slot(struct ffs *fs, struct lay_inode_block *ib)
 {
     struct lay_super *sb = ffs_super(fs);
     unsigned slot = (unsigned)__builtin_ctz(~(unsigned)ib->used);
+
     ib->used = (uint8_t)(ib->used | 1u << slot);
     if (ib->used == 0xff) {
         sb->free_inode_block = ib->next_free;
@@ -144,6 +148,7 @@ int ffs_inode_new(struct ffs_tx *tx, uint32_t mode, struct ffs_inode **out)
     struct ffs_buf *buf;
     uint64_t index;
     int err = get_free_block(tx, &index, &buf);
+
     if (err)
         return err;
     struct lay_inode_block *ib = buf->data;
@@ -171,6 +176,7 @@ put:
 static void clear_inode(struct ffs_inode *inode)
 {
     le32 generation = inode->d.generation;
+
     memset(&inode->d, 0, sizeof(inode->d));
     inode->d.generation = generation;
 }
@@ -180,6 +186,7 @@ int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode)
     struct lay_super *sb = ffs_super(tx->fs);
     struct ffs_buf *buf;
     int err = ffs_inode_dirty(tx, inode);
+
     if (!err)
         err = ffs_tx_dirty(tx, tx->fs->super);
     if (!err)

@@ -43,6 +43,7 @@ void ffs_itable_destroy(struct ffs_itable *table)
 struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino)
 {
     struct ffs_inode *inode = calloc(1, sizeof(*inode));
+
     if (!inode)
         return NULL;
     inode->fs = fs;
@@ -60,6 +61,7 @@ static struct ffs_inode **bucket(struct ffs_itable *table, uint64_t ino)
 static struct ffs_inode *find(struct ffs_itable *table, uint64_t ino)
 {
     struct ffs_inode *inode = *bucket(table, ino);
+
     while (inode && inode->ino != ino)
         inode = inode->hash_next;
     return inode;
@@ -68,6 +70,7 @@ static struct ffs_inode *find(struct ffs_itable *table, uint64_t ino)
 static void insert(struct ffs_itable *table, struct ffs_inode *inode)
 {
     struct ffs_inode **p = bucket(table, inode->ino);
+
     inode->hash_next = *p;
     inode->hashed = true;
     *p = inode;
@@ -76,6 +79,7 @@ static void insert(struct ffs_itable *table, struct ffs_inode *inode)
 static void unhash(struct ffs_itable *table, struct ffs_inode *inode)
 {
     struct ffs_inode **p = bucket(table, inode->ino);
+
     if (!inode->hashed)
         return;
     while (*p != inode)
@@ -127,6 +131,7 @@ static int find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inod
 static struct ffs_inode *enter(struct ffs *fs, struct ffs_inode *inode)
 {
     struct ffs_itable *table = &fs->itable;
+
     pthread_mutex_lock(&table->lock);
     struct ffs_inode *other = find(table, inode->ino);
     if (!other)
@@ -144,6 +149,7 @@ static int read_inode(struct ffs *fs, uint64_t ino, bool unlinked, struct ffs_in
 {
     struct ffs_buf *buf;
     int err = ffs_inode_block(fs, ino, &buf);
+
     if (err)
         return err;
     const struct lay_inode *slot = ffs_inode_slot(buf, ino);
@@ -176,12 +182,14 @@ int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode
 int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out)
 {
     int err = ffs_alive(fs);
+
     return err ? err : ffs_inode_load(fs, ino, false, out);
 }
 
 int ffs_iget(struct ffs *fs, uint64_t ino, struct ffs_inode **out)
 {
     int err = ffs_alive(fs);
+
     if (!err)
         err = find_ref(fs, ino, false, out);
     if (err || *out)
@@ -195,6 +203,7 @@ int ffs_iget(struct ffs *fs, uint64_t ino, struct ffs_inode **out)
 void ffs_iref(struct ffs_inode *inode, uint64_t n)
 {
     struct ffs_itable *table = &inode->fs->itable;
+
     pthread_mutex_lock(&table->lock);
     assert(inode->refs > 0);
     inode->refs += n;
@@ -216,6 +225,7 @@ static void evict(struct ffs_inode *inode)
     struct ffs *fs = inode->fs;
     struct ffs_itable *table = &fs->itable;
     int err = ffs_inode_evict(inode);
+
     if (err && err != -EROFS && !(ffs_health(fs) & FFS_DOWN))
         ffs_log(fs, 4, "inode %llu: cannot free it now (error %d); the next mount will",
                 (unsigned long long)inode->ino, -err);
@@ -252,6 +262,7 @@ static bool put(struct ffs_itable *table, struct ffs_inode *inode, uint64_t n)
 void ffs_iput(struct ffs_inode *inode, uint64_t n)
 {
     struct ffs_itable *table = &inode->fs->itable;
+
     pthread_mutex_lock(&table->lock);
     bool mine = put(table, inode, n);
     pthread_mutex_unlock(&table->lock);
@@ -262,6 +273,7 @@ void ffs_iput(struct ffs_inode *inode, uint64_t n)
 void ffs_inode_put_meta(struct ffs_inode *inode)
 {
     struct ffs_itable *table = &inode->fs->itable;
+
     pthread_mutex_lock(&table->lock);
     if (put(table, inode, 1)) {
         inode->older = table->doomed;
@@ -295,6 +307,7 @@ void ffs_evict_doomed(struct ffs *fs)
 {
     struct ffs_itable *table = &fs->itable;
     struct ffs_inode *inode;
+
     pthread_mutex_lock(&table->lock);
     bool mine = table->doomed && !table->evicting;
     table->evicting = table->evicting || mine;
@@ -329,6 +342,7 @@ void ffs_itable_discard(struct ffs *fs, struct ffs_inode *inode)
 static struct ffs_inode *next_unlinked(struct ffs_itable *table)
 {
     struct ffs_inode *found = NULL;
+
     pthread_mutex_lock(&table->lock);
     for (size_t i = 0; i < FFS_INODE_BUCKETS && !found; i++) {
         struct ffs_inode *inode = table->buckets[i];
@@ -345,6 +359,7 @@ static struct ffs_inode *next_unlinked(struct ffs_itable *table)
 void ffs_itable_drain(struct ffs *fs)
 {
     struct ffs_inode *inode;
+
     while (!ffs_writable(fs) && (inode = next_unlinked(&fs->itable))) {
         inode->refs = 1;
         evict(inode);

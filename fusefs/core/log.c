@@ -43,6 +43,7 @@ static int flush_staged(struct writer *w)
          .len = ffs_bytes(w->staged - a),
          .buf = staging + ffs_bytes(a)},
     };
+
     if (w->staged == 0)
         return 0;
     int err = bd_submit(fs->dev, ios, w->staged > a ? 2 : 1);
@@ -54,6 +55,7 @@ static int flush_staged(struct writer *w)
 static int put(struct writer *w, const void *block)
 {
     uint8_t *staging = w->fs->journal.staging;
+
     memcpy(staging + ffs_bytes(w->staged), block, LAY_BLOCK_SIZE);
     w->staged++;
     w->count++;
@@ -71,6 +73,7 @@ static int put_revokes(struct writer *w, const struct ffs_log_tx *tx)
 {
     struct lay_journal_revoke r;
     int err = 0;
+
     for (size_t i = 0; i < tx->nrevoked && !err;) {
         size_t n = tx->nrevoked - i < LAY_JREVOKE_MAX ? tx->nrevoked - i : LAY_JREVOKE_MAX;
         start_block(w, &r, LAY_MAGIC_JREVOKE);
@@ -89,6 +92,7 @@ static int put_images(struct writer *w, struct ffs_image **images, size_t n, uin
 {
     struct lay_journal_desc d;
     uint64_t pos = w->pos;
+
     start_block(w, &d, LAY_MAGIC_JDESC);
     d.count = lay_put32((uint32_t)n);
     for (size_t i = 0; i < n; i++) {
@@ -109,6 +113,7 @@ static int put_commit(struct writer *w, uint64_t tid)
 {
     struct lay_journal_commit *c = w->fs->journal.staging;
     uint64_t at = address(w->fs, w->pos);
+
     start_block(w, c, LAY_MAGIC_JCOMMIT);
     c->blocks = lay_put32((uint32_t)(w->count + 1));
     c->crc = lay_put32(w->chain);
@@ -123,6 +128,7 @@ int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx)
 {
     struct ffs_journal *j = &fs->journal;
     struct writer w = {.fs = fs, .first = j->head, .pos = j->head};
+
     assert(j->used + ffs_log_need(tx->n, tx->nrevoked) <= fs->geo.journal_blocks - 1);
 
     int err = put_revokes(&w, tx);
@@ -150,6 +156,7 @@ int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx)
 int ffs_log_reset(struct ffs *fs, uint64_t tail_tid)
 {
     struct lay_journal *header = fs->journal.staging;
+
     memset(header, 0, sizeof(*header));
     lay_head_init(&header->head, LAY_MAGIC_JOURNAL, fs->geo.uuid, fs->geo.journal_start, 0);
     header->tail_tid = lay_put64(tail_tid);

@@ -22,6 +22,7 @@ struct held {
 static struct ffs_segment segment_of(const struct ffs_run *run)
 {
     bool hole = run->block == LAY_NONE;
+
     return (struct ffs_segment){.offset = ffs_offset_of(run->file_block),
                                 .len = ffs_offset_of(run->len),
                                 .device = hole ? FFS_HOLE : ffs_offset_of(run->block),
@@ -48,6 +49,7 @@ static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t
 {
     struct ffs_run runs[FFS_RUNS];
     size_t room = 0;
+
     map->start = ffs_offset_of(first);
     map->generation = atomic_load_explicit(&inode->map_generation, memory_order_relaxed);
     while (first < end && map->count < max) {
@@ -76,6 +78,7 @@ static void discard(struct ffs_map *map)
 static void clip(struct ffs_map *map, uint64_t offset)
 {
     const struct ffs_segment *last = map->count ? &map->segments[map->count - 1] : NULL;
+
     if (last)
         map->len = ffs_min(map->len, last->offset + last->len - offset);
 }
@@ -85,6 +88,7 @@ static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, size
 {
     struct held *h = out->internal;
     int err = ffs_file_open(inode, &h->file);
+
     if (err)
         return err;
     out->size = h->file.size;
@@ -107,6 +111,7 @@ int ffs_map_read_some(struct ffs_inode *inode, uint64_t offset, uint64_t len, si
                       struct ffs_map *out)
 {
     struct held *h = calloc(1, sizeof(*h));
+
     if (!h)
         return -ENOMEM;
     h->fs = inode->fs;
@@ -128,6 +133,7 @@ int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct 
 void ffs_map_release(struct ffs_map *map)
 {
     struct held *h = map->internal;
+
     assert(h && !h->inode);
     ffs_pin_drop(h->fs, h->pin);
     discard(map);
@@ -145,6 +151,7 @@ static int zero_outside(struct ffs_inode *inode, const struct held *h)
     uint64_t first = ffs_unit_down(f, ffs_block_of(h->offset));
     uint64_t last = ffs_unit_up(f, ffs_block_up(h->end));
     uint64_t whole = ffs_block_up(h->offset), after = ffs_block_of(h->end);
+
     if (whole >= after)
         return ffs_zero(inode, ffs_offset_of(first), ffs_offset_of(last), FFS_ZERO_UNWRITTEN);
     int err = ffs_zero(inode, ffs_offset_of(first), ffs_offset_of(whole), FFS_ZERO_UNWRITTEN);
@@ -158,6 +165,7 @@ static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, str
     struct held *h = out->internal;
     uint64_t upto;
     int err = ffs_file_open_rw(inode, &h->file);
+
     if (err)
         return err;
     h->offset = offset;
@@ -208,6 +216,7 @@ static int zero_rest(const struct held *h, uint64_t done)
     uint64_t block_end = ffs_block_up(done);
     uint64_t stop = ffs_min(ffs_unit_up(&h->file, block_end), ffs_block_up(h->end));
     int err = ffs_zero(h->inode, done, ffs_offset_of(stop), FFS_ZERO_UNWRITTEN);
+
     if (err || done <= h->file.size)
         return err;
     return ffs_zero(h->inode, done, ffs_offset_of(block_end), FFS_ZERO_WRITTEN);
@@ -217,6 +226,7 @@ static int write_end(const struct held *h, uint64_t written)
 {
     uint64_t done = h->offset + written;
     int err = zero_rest(h, done);
+
     if (err)
         return err;
     uint64_t first = ffs_unit_down(&h->file, ffs_block_of(h->offset));
@@ -226,6 +236,7 @@ static int write_end(const struct held *h, uint64_t written)
 int ffs_map_write_end(struct ffs_map *map, uint64_t written)
 {
     struct held *h = map->internal;
+
     assert(h && h->inode && written <= h->end - h->offset);
     struct ffs_inode *inode = h->inode;
     int err = written ? write_end(h, written) : 0;
@@ -242,6 +253,7 @@ void ffs_map_abandon(struct ffs_map *map)
     struct held *h = map->internal;
     struct ffs *fs = h->fs;
     struct ffs_inode *inode = h->inode;
+
     discard(map); /* a pin stays behind, until the unmount */
     if (!inode)
         return;
@@ -261,6 +273,7 @@ static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment 
 {
     uint64_t end = ffs_block_up(ffs_size(inode));
     size_t n = 0;
+
     if (!S_ISREG(ffs_mode(inode)))
         return -EINVAL;
     while (n < max) {
@@ -282,6 +295,7 @@ static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment 
 ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max)
 {
     int err = ffs_alive(inode->fs);
+
     if (err)
         return err;
     ffs_meta_read(inode->fs);

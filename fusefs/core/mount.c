@@ -16,6 +16,7 @@
 int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
 {
     va_list ap;
+
     va_start(ap, fmt);
     if (r->len > 0)
         vsnprintf(r->text, r->len, fmt, ap);
@@ -28,6 +29,7 @@ static int mount_journal(struct ffs *fs, const struct ffs_super_found *found, st
                          const struct ffs_reason *r)
 {
     bool write = !fs->dev->info.read_only && !(fs->geo.ro_compat & ~LAY_FEATURE_RO_COMPAT);
+
     /* Block 0 may be of another file system, which a look at the old one must not change. */
     if (fs->opts.read_only && found->at != 0)
         write = false;
@@ -48,6 +50,7 @@ static int load_super(struct ffs *fs, const struct lay_super *sb)
 {
     struct ffs_cbuf *cb;
     int err = ffs_cache_create(fs, 0, &cb);
+
     if (err)
         return err;
     memcpy(cb->pub.data, sb, sizeof(*sb));
@@ -63,6 +66,7 @@ static int mark_mounted(struct ffs *fs)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(fs, 1, &tx);
+
     if (err)
         return err;
     err = ffs_tx_dirty(tx, fs->super);
@@ -82,6 +86,7 @@ static int mark_mounted(struct ffs *fs)
 static int check_access(struct ffs *fs, const struct ffs_reason *r)
 {
     uint64_t ro_compat = fs->geo.ro_compat & ~LAY_FEATURE_RO_COMPAT;
+
     if (fs->opts.read_only)
         return 0;
     if (fs->dev->info.read_only)
@@ -96,6 +101,7 @@ static int check_access(struct ffs *fs, const struct ffs_reason *r)
 static int init_parts(struct ffs *fs)
 {
     int err = ffs_home_init(&fs->home, fs->geo.journal_blocks);
+
     if (!err)
         err = ffs_journal_init(fs);
     if (!err)
@@ -110,6 +116,7 @@ static int start(struct ffs *fs, const struct ffs_reason *r)
     struct ffs_super_found *found = malloc(sizeof(*found));
     struct lay_super *sb = malloc(sizeof(*sb));
     int err = found && sb ? 0 : ffs_refuse(r, -ENOMEM, "out of memory");
+
     if (!err)
         err = ffs_super_find(fs, found, r);
     if (!err)
@@ -190,6 +197,7 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
 {
     struct ffs_reason r = {why, len};
     struct ffs *fs = calloc(1, sizeof(*fs));
+
     if (!fs)
         return ffs_refuse(&r, -ENOMEM, "out of memory");
     fs->dev = dev;
@@ -214,6 +222,7 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
 static int mark_clean(struct ffs *fs)
 {
     struct ffs_tx *tx;
+
     if (lay_get64(ffs_super(fs)->orphan) != LAY_NONE)
         return 0;
     int err = ffs_tx_begin(fs, 1, &tx);
@@ -234,6 +243,7 @@ static int mark_clean(struct ffs *fs)
 static int finish_writing(struct ffs *fs)
 {
     unsigned health = ffs_health(fs);
+
     if (health & (FFS_READ_ONLY | FFS_DOWN))
         return 0;
     ffs_itable_drain(fs);

@@ -16,6 +16,7 @@ int ffs_lookup(struct ffs_inode *dir, const char *name, struct ffs_inode **out)
     struct ffs_entry entry;
     struct ffs_name n;
     int err = ffs_alive(dir->fs);
+
     if (!err && strcmp(name, "..") == 0)
         return ffs_parent(dir, out);
     if (!err && strcmp(name, ".") == 0) {
@@ -39,6 +40,7 @@ int ffs_lookup(struct ffs_inode *dir, const char *name, struct ffs_inode **out)
 int ffs_dir_inode(struct ffs_inode *dir, uint64_t ino, struct ffs_inode **out)
 {
     int err = ffs_iget_meta(dir->fs, ino, out);
+
     if (err != -ESTALE)
         return err;
     return ffs_corrupt(dir->fs, LAY_NONE, dir->ino, "name of an inode that is not in use");
@@ -47,6 +49,7 @@ int ffs_dir_inode(struct ffs_inode *dir, uint64_t ino, struct ffs_inode **out)
 int ffs_parent(struct ffs_inode *dir, struct ffs_inode **out)
 {
     int err = ffs_alive(dir->fs);
+
     if (err)
         return err;
     ffs_meta_read(dir->fs);
@@ -73,6 +76,7 @@ static void set_owner(struct ffs_inode *inode, const struct ffs_inode *dir, cons
 {
     uint32_t mode = b->mode;
     uint32_t gid = b->cred->gid;
+
     if (ffs_mode(dir) & S_ISGID) {
         gid = lay_get32(dir->d.gid);
         if (S_ISDIR(mode))
@@ -112,6 +116,7 @@ static int give_birth(struct ffs_tx *tx, struct ffs_inode *dir, const struct bir
                       struct ffs_inode **out)
 {
     int err = ffs_inode_new(tx, b->mode, out);
+
     if (err)
         return err;
     struct ffs_inode *inode = *out;
@@ -127,6 +132,7 @@ static int give_birth(struct ffs_tx *tx, struct ffs_inode *dir, const struct bir
 static int find_place(struct ffs_inode *dir, struct ffs_name name, struct ffs_entry *place)
 {
     int err = ffs_dir_find(dir, name, place);
+
     if (err == 0)
         return -EEXIST;
     if (err != -ENOENT)
@@ -148,6 +154,7 @@ static int create_in(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name n
 {
     struct ffs_entry place;
     int err = find_place(dir, name, &place);
+
     if (err)
         return err;
     if (S_ISDIR(b->mode) && ffs_nlink(dir) >= FFS_SUBDIR_MAX)
@@ -167,6 +174,7 @@ static int create_once(struct ffs_inode *dir, struct ffs_name name, const struct
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
+
     if (err)
         return err;
     *out = NULL;
@@ -185,6 +193,7 @@ static int create(struct ffs_inode *dir, const char *name, const struct birth *b
     bool tried = false;
     int err =
         strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? -EEXIST : ffs_name_check(name, &n);
+
     if (err)
         return err;
     do
@@ -197,6 +206,7 @@ int ffs_mknod(struct ffs_inode *dir, const char *name, uint32_t mode, uint32_t r
               const struct ffs_cred *cred, struct ffs_inode **out)
 {
     struct birth b = {.mode = mode & (S_IFMT | 07777u), .cred = cred};
+
     switch (mode & S_IFMT) {
     case 0:
         b.mode |= S_IFREG;
@@ -219,6 +229,7 @@ int ffs_mkdir(struct ffs_inode *dir, const char *name, uint32_t mode, const stru
               struct ffs_inode **out)
 {
     struct birth b = {.mode = S_IFDIR | (mode & 07777), .cred = cred};
+
     return create(dir, name, &b, out);
 }
 
@@ -227,6 +238,7 @@ int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
 {
     struct birth b = {.mode = S_IFLNK | 0777, .cred = cred, .target = target};
     size_t len = strnlen(target, LAY_SYMLINK_MAX + 1);
+
     if (len == 0)
         return -ENOENT;
     return len > LAY_SYMLINK_MAX ? -ENAMETOOLONG : create(dir, name, &b, out);
@@ -236,6 +248,7 @@ static int tmpfile_once(struct ffs_inode *dir, const struct birth *b, struct ffs
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
+
     if (err)
         return err;
     *out = NULL;
@@ -256,6 +269,7 @@ int ffs_tmpfile(struct ffs_inode *dir, uint32_t mode, const struct ffs_cred *cre
     struct birth b = {.mode = S_IFREG | (mode & 07777), .cred = cred};
     bool tried = false;
     int err;
+
     do
         err = tmpfile_once(dir, &b, out);
     while (ffs_retry_space(dir->fs, err, &tried));
@@ -268,6 +282,7 @@ static int link_in(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode 
                    struct ffs_name name)
 {
     struct ffs_entry place;
+
     if (ffs_is_dir(inode))
         return -EPERM;
     if (ffs_nlink(inode) >= FFS_LINK_MAX)
@@ -290,6 +305,7 @@ int ffs_link(struct ffs_inode *inode, struct ffs_inode *dir, const char *name)
     struct ffs_name n;
     bool tried = false;
     int err = ffs_name_check(name, &n);
+
     if (err)
         return err == -EINVAL ? -EEXIST : err;
     do {

@@ -5,6 +5,7 @@
 int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times)
 {
     int err = ffs_inode_dirty(tx, inode);
+
     if (err)
         return err;
     struct lay_time now = ffs_now();
@@ -20,6 +21,7 @@ int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times)
 void ffs_drop_setid(struct ffs_inode *inode)
 {
     uint32_t mode = ffs_mode(inode);
+
     if (S_ISDIR(mode))
         return;
     mode &= ~(uint32_t)S_ISUID;

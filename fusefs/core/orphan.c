@@ -11,6 +11,7 @@
 int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct ffs *fs = tx->fs;
+
     if (lay_get64(inode->d.next_orphan) != 0)
         return 0;
     int err = ffs_inode_dirty(tx, inode);
@@ -46,6 +47,7 @@ static int find_prev(struct ffs *fs, const struct ffs_inode *inode, struct ffs_i
 {
     uint64_t at = lay_get64(ffs_super(fs)->orphan);
     uint64_t left = lay_get64(ffs_super(fs)->inodes);
+
     if (try_hint(fs, inode, out))
         return 0;
     while (at != LAY_NONE && at != 0 && left-- > 0) {
@@ -65,6 +67,7 @@ int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode)
     struct ffs *fs = tx->fs;
     struct ffs_inode *prev = NULL;
     uint64_t next = lay_get64(inode->d.next_orphan);
+
     if (next == 0)
         return 0;
 
@@ -99,6 +102,7 @@ static int finish_one(struct ffs *fs, uint64_t ino)
 {
     struct ffs_inode *inode;
     int err = ffs_iget(fs, ino, &inode);
+
     if (err)
         return err == -ESTALE ? ffs_corrupt(fs, 0, ino, "on the orphan list, but free") : err;
     /* Dropping the only reference of an unlinked inode frees it. */
@@ -111,6 +115,7 @@ static int finish_one(struct ffs *fs, uint64_t ino)
 int ffs_orphans_finish(struct ffs *fs)
 {
     uint64_t left = lay_get64(ffs_super(fs)->inodes);
+
     for (;;) {
         uint64_t ino = lay_get64(ffs_super(fs)->orphan);
         if (ino == LAY_NONE)

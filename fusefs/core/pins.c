@@ -11,6 +11,7 @@
 static int by_block(const void *a, const void *b)
 {
     const struct ffs_range *x = a, *y = b;
+
     return x->block < y->block ? -1 : x->block > y->block;
 }
 
@@ -19,6 +20,7 @@ static size_t collect(const struct ffs_segment *segments, size_t n, struct ffs_r
 {
     size_t count = 0;
     bool sorted = true;
+
     for (size_t i = 0; i < n; i++) {
         if (segments[i].device == FFS_HOLE || segments[i].len == 0)
             continue;
@@ -36,6 +38,7 @@ int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, st
 {
     struct ffs_alloc *a = &fs->alloc;
     struct ffs_pin *pin = malloc(sizeof(*pin) + n * sizeof(pin->runs[0]));
+
     if (!pin)
         return -ENOMEM;
     pin->n = collect(segments, n, pin->runs);
@@ -55,6 +58,7 @@ int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, st
 static size_t first_after(const struct ffs_pin *pin, uint64_t block)
 {
     size_t lo = 0, hi = pin->n;
+
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
         if (pin->runs[mid].block + pin->runs[mid].len <= block)
@@ -72,6 +76,7 @@ static size_t first_after(const struct ffs_pin *pin, uint64_t block)
 static bool pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len)
 {
     uint64_t open_until = end;
+
     for (const struct ffs_pin *pin = a->pins; pin; pin = pin->next) {
         size_t i = first_after(pin, block);
         if (i == pin->n)
@@ -93,6 +98,7 @@ static bool pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint
 static void release(struct ffs_alloc *a, const struct ffs_range *r, struct ffs_ranges *kept)
 {
     uint64_t end = r->block + r->len;
+
     for (uint64_t block = r->block, len; block < end; block += len) {
         bool keep = pinned(a, block, end, &len);
         /* Without memory to remember it, the run stays busy until the next mount: safe. */
@@ -106,6 +112,7 @@ static void release(struct ffs_alloc *a, const struct ffs_range *r, struct ffs_r
 void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed)
 {
     struct ffs_alloc *a = &fs->alloc;
+
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < freed->n; i++)
         release(a, &freed->v[i], &a->deferred);

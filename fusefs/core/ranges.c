@@ -25,6 +25,7 @@ int ffs_ranges_reserve(struct ffs_ranges *r, size_t more)
 void ffs_ranges_add(struct ffs_ranges *r, uint64_t block, uint64_t len)
 {
     struct ffs_range *last = r->n ? &r->v[r->n - 1] : NULL;
+
     if (last && last->block + last->len == block) {
         last->len += len;
         return;

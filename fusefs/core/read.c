@@ -10,6 +10,7 @@
 static int compare_times(struct lay_time a, struct lay_time b)
 {
     int64_t sa = lay_time_sec(a), sb = lay_time_sec(b);
+
     if (sa != sb)
         return sa < sb ? -1 : 1;
     uint32_t na = lay_get32(a.nsec), nb = lay_get32(b.nsec);
@@ -23,6 +24,7 @@ static int compare_times(struct lay_time a, struct lay_time b)
 static bool atime_due(struct ffs_inode *inode)
 {
     struct lay_time now = ffs_now();
+
     ffs_meta_read(inode->fs);
     struct lay_time atime = inode->d.atime;
     bool due = compare_times(atime, inode->d.mtime) <= 0 ||
@@ -36,6 +38,7 @@ static bool atime_due(struct ffs_inode *inode)
 static void note_access(struct ffs_inode *inode)
 {
     struct ffs_tx *tx;
+
     if (!atime_due(inode) || ffs_tx_begin(inode->fs, 8, &tx))
         return;
     ffs_tx_finish(tx, ffs_touch(tx, inode, FFS_ATIME));
@@ -80,6 +83,7 @@ static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, ui
     struct edges e = {.n = 0};
     struct ffs_runs runs;
     int err = ffs_runs_get(inode, ffs_block_of(offset), ffs_block_up(*end), &runs);
+
     if (err)
         return err;
     *end = ffs_min(*end, ffs_offset_of(runs.end));
@@ -103,6 +107,7 @@ static ssize_t read_locked(struct ffs_inode *inode, uint64_t offset, uint8_t *bu
 {
     struct ffs_file f;
     int err = ffs_file_open(inode, &f);
+
     if (err)
         return err;
     if (offset >= f.size)

@@ -38,6 +38,7 @@ static uint64_t address(const struct reading *r)
 static int peek(struct reading *r, const void **block)
 {
     struct ffs *fs = r->fs;
+
     if (r->pos < r->first || r->pos - r->first >= r->ready) {
         uint64_t n = fs->geo.journal_blocks - r->pos;
         if (n > FFS_STAGING_BLOCKS)
@@ -67,6 +68,7 @@ static int advance(struct reading *r)
 static int grow(void **array, size_t *cap, size_t used, size_t n, size_t size)
 {
     size_t want = *cap ? *cap : 64;
+
     while (want - used < n)
         want *= 2;
     if (want == *cap)
@@ -82,6 +84,7 @@ static int grow(void **array, size_t *cap, size_t used, size_t n, size_t size)
 static int keep_image(struct reading *r, uint64_t home, const void *data)
 {
     int err = grow((void **)&r->images, &r->cap, r->n, 1, sizeof(*r->images));
+
     if (err)
         return err;
     struct ffs_image *image = ffs_image_new(home, data);
@@ -95,6 +98,7 @@ static int read_desc(struct reading *r, const void *block)
 {
     const char *why;
     int err = lay_check_journal_desc(&r->fs->geo, block, address(r), r->tid, &why);
+
     if (err)
         return err;
     struct lay_journal_desc desc;
@@ -120,6 +124,7 @@ static int read_revoke(struct reading *r, const void *block)
     const struct lay_journal_revoke *revoke = block;
     const char *why;
     int err = lay_check_journal_revoke(&r->fs->geo, revoke, address(r), r->tid, &why);
+
     if (err)
         return err;
     uint32_t n = lay_get32(revoke->count);
@@ -137,6 +142,7 @@ static int read_commit(struct reading *r, const void *block)
     const struct lay_journal_commit *commit = block;
     const char *why;
     int err = lay_check_journal_commit(&r->fs->geo, commit, address(r), r->tid, &why);
+
     if (err)
         return err;
     if (lay_get32(commit->crc) != r->chain || lay_get32(commit->blocks) != r->count + 1)
@@ -176,6 +182,7 @@ static void reset(struct reading *r)
 static void apply(struct reading *r)
 {
     struct ffs_home *home = &r->fs->home;
+
     for (size_t i = 0; i < r->n; i++) {
         ffs_home_put(home, r->images[i]);
         r->images[i] = NULL;
@@ -213,6 +220,7 @@ static bool is_commit_from(const struct ffs *fs, const void *block, uint64_t add
 {
     const struct lay_head *head = block;
     uint64_t own = lay_get64(head->tid);
+
     return lay_get32(head->magic) == LAY_MAGIC_JCOMMIT && own >= tid &&
            lay_check_journal_commit(&fs->geo, block, addr, own, NULL) == 0;
 }
@@ -225,6 +233,7 @@ static int check_damage(struct ffs *fs, uint64_t tid, bool *damaged)
 {
     const uint8_t *staging = fs->journal.staging;
     uint64_t pos = 1, n;
+
     for (*damaged = false; pos < fs->geo.journal_blocks && !*damaged; pos += n) {
         uint64_t addr = fs->geo.journal_start + pos;
         n = fs->geo.journal_blocks - pos;
@@ -245,6 +254,7 @@ static int read_header(struct ffs *fs, uint64_t *tid, uint64_t *pos, const char 
 {
     struct lay_journal *header = fs->journal.staging;
     int err = bd_read(fs->dev, ffs_bytes(fs->geo.journal_start), header, LAY_BLOCK_SIZE);
+
     if (err) {
         *why = "cannot read the journal";
         return err;
@@ -272,6 +282,7 @@ static const char *explain(int err)
 static void begin_after(struct ffs *fs, uint64_t last)
 {
     struct ffs_journal *j = &fs->journal;
+
     j->running.tid = last + 1;
     atomic_store(&j->running_tid, last + 1);
     atomic_store(&j->committed, last);
@@ -291,6 +302,7 @@ static int without_header(struct ffs *fs, const struct ffs_super_found *super, b
                           const char *why)
 {
     bool clean = is_clean(super);
+
     if (!clean && !fs->opts.read_only)
         return -EUCLEAN;
     ffs_log(fs, LOG_WARNING, "%s: journal header damaged (%s); %s", fs->dev->info.name, why,
@@ -308,6 +320,7 @@ static int replay(struct ffs *fs, const struct ffs_super_found *super, uint64_t 
 {
     uint64_t last;
     int err = scan(fs, tail_tid, tail_pos, &last);
+
     /* After an orderly unmount the log has nothing to tell, and is not worth reading. */
     if (!err && (last + 1 != tail_tid || !is_clean(super)))
         err = check_damage(fs, last + 1, damaged);
@@ -321,6 +334,7 @@ int ffs_recover(struct ffs *fs, const struct ffs_super_found *super, bool write,
     uint64_t tail_tid, tail_pos;
     bool damaged = false;
     int err = read_header(fs, &tail_tid, &tail_pos, why);
+
     if (err)
         return without_header(fs, super, write, *why);
     err = replay(fs, super, tail_tid, tail_pos, &damaged);

@@ -10,6 +10,7 @@ int ffs_drop_link(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_inode *in
 {
     uint32_t nlink = ffs_nlink(inode);
     int err = ffs_touch(tx, inode, FFS_CTIME);
+
     if (err)
         return err;
     if (nlink == 0 || (ffs_is_dir(inode) && ffs_nlink(dir) <= 2))
@@ -29,6 +30,7 @@ static int find_victim(struct ffs_inode *dir, struct ffs_name name, bool want_di
                        struct ffs_entry *entry, struct ffs_inode **out)
 {
     int err = ffs_dir_find(dir, name, entry);
+
     if (!err)
         err = ffs_dir_inode(dir, entry->ino, out);
     if (err)
@@ -45,6 +47,7 @@ static int remove_name(struct ffs_inode *dir, const char *name, bool want_dir)
     struct ffs_name n;
     struct ffs_tx *tx;
     int err = ffs_name_check(name, &n);
+
     if (!err)
         err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
     if (err)

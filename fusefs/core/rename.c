@@ -19,6 +19,7 @@ struct side {
 static int find_side(struct side *s)
 {
     int err = ffs_dir_find(s->dir, s->name, &s->entry);
+
     return err ? err : ffs_dir_inode(s->dir, s->entry.ino, &s->inode);
 }
 
@@ -76,6 +77,7 @@ static int check_replace(const struct side *from, const struct side *to)
 static int touch_dirs(struct ffs_tx *tx, struct side *a, struct side *b)
 {
     int err = ffs_touch(tx, a->dir, FFS_MTIME | FFS_CTIME);
+
     if (!err && b->dir != a->dir)
         err = ffs_touch(tx, b->dir, FFS_MTIME | FFS_CTIME);
     return err;
@@ -101,6 +103,7 @@ static int put_name(struct ffs_tx *tx, const struct side *from, const struct sid
 {
     struct ffs_entry entry = {to->entry.key, from->inode->ino,
                               ffs_dirent_type(ffs_mode(from->inode))};
+
     if (to->inode)
         return ffs_dir_replace(tx, to->dir, &entry);
     return ffs_dir_insert(tx, to->dir, to->name, &entry);
@@ -109,6 +112,7 @@ static int put_name(struct ffs_tx *tx, const struct side *from, const struct sid
 static int move(struct ffs_tx *tx, struct side *from, struct side *to)
 {
     int err = check_replace(from, to);
+
     if (!err)
         err = put_name(tx, from, to);
     if (!err)
@@ -160,6 +164,7 @@ static int exchange(struct ffs_tx *tx, struct side *a, struct side *b)
 static int rename_in(struct ffs_tx *tx, struct side *from, struct side *to, uint32_t flags)
 {
     int err = find_side(from);
+
     if (err)
         return err;
     err = find_side(to);
@@ -178,6 +183,7 @@ static int rename_once(struct side from, struct side to, uint32_t flags)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(from.dir->fs, FFS_NAME_CREDITS, &tx);
+
     if (err)
         return err;
     err = ffs_tx_finish(tx, rename_in(tx, &from, &to, flags));
@@ -193,6 +199,7 @@ int ffs_rename(struct ffs_inode *dir, const char *name, struct ffs_inode *new_di
 {
     struct side from = {.dir = dir}, to = {.dir = new_dir};
     bool tried = false;
+
     if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) ||
         flags == (RENAME_NOREPLACE | RENAME_EXCHANGE))
         return -EINVAL;

@@ -11,6 +11,7 @@ uint64_t ffs_log_need(uint64_t images, uint64_t revokes)
 {
     uint64_t descs = (images + LAY_JDESC_TAGS - 1) / LAY_JDESC_TAGS;
     uint64_t revoke_blocks = (revokes + LAY_JREVOKE_MAX - 1) / LAY_JREVOKE_MAX;
+
     return images + descs + revoke_blocks + 1;
 }
 
@@ -22,6 +23,7 @@ static uint64_t log_blocks(const struct ffs *fs)
 static uint64_t count(const struct ffs_ranges *ranges)
 {
     uint64_t blocks = 0;
+
     for (size_t i = 0; i < ranges->n; i++)
         blocks += ranges->v[i].len;
     return blocks;
@@ -32,6 +34,7 @@ bool ffs_running_has_room(struct ffs *fs, unsigned blocks)
     const struct ffs_running *r = &fs->journal.running;
     /* A handle revokes at most one block's worth; the superblock joins when it is marked. */
     uint64_t revokes = count(&r->revoked) + LAY_JREVOKE_MAX;
+
     return ffs_log_need(r->n + blocks + 1, revokes) <= log_blocks(fs);
 }
 
@@ -39,6 +42,7 @@ int ffs_running_reserve(struct ffs *fs, unsigned blocks)
 {
     struct ffs_running *r = &fs->journal.running;
     size_t need = r->n + blocks + 1;
+
     if (need <= r->cap)
         return 0;
     size_t cap = need * 2;
@@ -53,6 +57,7 @@ int ffs_running_reserve(struct ffs *fs, unsigned blocks)
 void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb)
 {
     struct ffs_running *r = &fs->journal.running;
+
     if (cb->running_slot) {
         ffs_buf_put(&cb->pub);
         return;
@@ -67,6 +72,7 @@ void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb)
 static void remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
 {
     struct ffs_cbuf *last = r->bufs[--r->n];
+
     r->bufs[cb->running_slot - 1] = last;
     last->running_slot = cb->running_slot;
     cb->running_slot = 0;
@@ -77,6 +83,7 @@ static void remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
 static void forget(struct ffs *fs, uint64_t block)
 {
     struct ffs_cbuf *cb = ffs_cache_find(fs, block);
+
     if (!cb)
         return;
     if (cb->running_slot)
@@ -89,6 +96,7 @@ void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
                       const struct ffs_ranges *revoked)
 {
     struct ffs_running *r = &fs->journal.running;
+
     for (size_t i = 0; i < revoked->n; i++) {
         for (uint64_t b = 0; b < revoked->v[i].len; b++)
             forget(fs, revoked->v[i].block + b);

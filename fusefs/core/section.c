@@ -18,6 +18,7 @@ static int add_ages(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bitma
     uint64_t at = fs->geo.bitmap_start + first;
     const char *why = "";
     int err = bd_read(fs->dev, ffs_bytes(at), buf, ffs_bytes(n));
+
     for (uint64_t i = 0; i < n && !err; i++) {
         if (lay_check_bitmap(&fs->geo, &buf[i], first + i, &why))
             return ffs_corrupt(fs, at + i, 0, why);
@@ -31,6 +32,7 @@ int ffs_section_check(struct ffs *fs, uint64_t group)
     uint64_t each = lay_section_groups(&fs->geo);
     uint64_t section = group / each, first = section * each, sum = 0;
     uint64_t end = first + each < lay_groups(&fs->geo) ? first + each : lay_groups(&fs->geo);
+
     if (fs->alloc.section_checked[section])
         return 0;
     /* Until then no handle has changed a bitmap of the section: all of them are in place. */
@@ -52,6 +54,7 @@ void ffs_section_changed(struct ffs *fs, struct lay_bitmap *bm, uint64_t group)
 {
     le64 *sum = &ffs_super(fs)->bitmap_tids[group / lay_section_groups(&fs->geo)];
     uint64_t tid = fs->journal.running.tid;
+
     *sum = lay_put64(lay_get64(*sum) + tid - lay_get64(bm->head.tid));
     bm->head.tid = lay_put64(tid); /* as the commit will seal it */
 }

@@ -16,6 +16,7 @@ static int scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offs
 {
     uint64_t end = ffs_block_up(f->size);
     struct ffs_runs runs;
+
     for (uint64_t at = ffs_block_of(offset); at < end; at = runs.end) {
         int err = ffs_runs_get(inode, at, end, &runs);
         if (err)
@@ -36,6 +37,7 @@ static int64_t seek_locked(struct ffs_inode *inode, uint64_t offset, bool data)
     struct ffs_file f;
     uint64_t found;
     int err = ffs_file_open(inode, &f);
+
     if (err)
         return err;
     if (offset >= f.size)

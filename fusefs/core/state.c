@@ -23,6 +23,7 @@ int ffs_alive(struct ffs *fs)
 int ffs_writable(struct ffs *fs)
 {
     unsigned health = ffs_health(fs);
+
     if (health & FFS_DOWN)
         return -EIO;
     return health ? -EROFS : 0;
@@ -32,6 +33,7 @@ void ffs_log(struct ffs *fs, int level, const char *fmt, ...)
 {
     char line[512];
     va_list ap;
+
     if (!fs->opts.log)
         return;
     va_start(ap, fmt);
@@ -48,6 +50,7 @@ int ffs_interrupted(struct ffs *fs)
 int ffs_fail(struct ffs *fs, const char *what, int err)
 {
     unsigned before = atomic_fetch_or(&fs->health, FFS_FAILED);
+
     if (!(before & FFS_FAILED))
         ffs_log(fs, LOG_ERR, "%s: %s: %s; the file system is read-only now", fs->dev->info.name,
                 what, strerror(-err));
@@ -70,6 +73,7 @@ void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *
 struct lay_time ffs_now(void)
 {
     struct timespec now;
+
     clock_gettime(CLOCK_REALTIME, &now);
     return lay_time_make(now.tv_sec, (uint32_t)now.tv_nsec);
 }
@@ -77,6 +81,7 @@ struct lay_time ffs_now(void)
 uint64_t ffs_free_blocks(struct ffs *fs)
 {
     uint64_t free_blocks = lay_get64(ffs_super(fs)->free_blocks);
+
     return free_blocks > fs->alloc.reserve ? free_blocks - fs->alloc.reserve : 0;
 }
 

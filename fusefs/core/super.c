@@ -21,6 +21,7 @@ static int read_super(struct ffs *fs, uint64_t at, struct lay_super *sb, struct 
     const char *why = "";
     uint64_t features;
     int err = bd_read(fs->dev, ffs_bytes(at), sb, LAY_BLOCK_SIZE);
+
     if (err)
         return ffs_refuse(r, -EIO, "cannot read the superblock: %s", strerror(-err));
     err = lay_check_super(sb, at, device_blocks(fs), geo, &features, &why);
@@ -54,6 +55,7 @@ struct search {
 static void consider(struct search *s, uint64_t at)
 {
     struct lay_geometry geo;
+
     if (at == 0 || at >= device_blocks(s->fs) || read_super(s->fs, at, s->copy, &geo, &quiet))
         return;
     /* The first one found decides which file system this is: copies of an older one may be left. */
@@ -70,6 +72,7 @@ static void consider(struct search *s, uint64_t at)
 static bool is_zero(const void *block)
 {
     static const uint8_t zeros[LAY_BLOCK_SIZE];
+
     return memcmp(block, zeros, LAY_BLOCK_SIZE) == 0;
 }
 
@@ -78,6 +81,7 @@ static int search_groups(struct search *s)
 {
     uint64_t end = device_blocks(s->fs);
     int err = 0;
+
     for (uint64_t at = LAY_GROUP_BLOCKS; at < end && !s->any && !err; at += LAY_GROUP_BLOCKS) {
         err = ffs_interrupted(s->fs);
         if (!err)
@@ -91,6 +95,7 @@ static int search_groups(struct search *s)
 static int consider_copies(struct search *s)
 {
     uint64_t places[LAY_SUPER_COPIES];
+
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         consider(s, lay_get64(s->primary->copies[i]));
     if (!s->primary_err)
@@ -107,6 +112,7 @@ static bool is_remnant(const struct search *s)
 {
     const struct lay_super *sb = s->primary;
     uint64_t at = s->best->at;
+
     return s->primary_err == -EIO || is_zero(sb) ||
            memcmp(sb->head.uuid, s->geo.uuid, sizeof(s->geo.uuid)) == 0 ||
            lay_get64(sb->copies[0]) == at || lay_get64(sb->copies[1]) == at;
@@ -117,6 +123,7 @@ static int use_copy(const struct search *s, const struct ffs_reason *r)
 {
     struct ffs *fs = s->fs;
     unsigned long long at = s->best->at;
+
     if (s->primary_err && !is_remnant(s) && !fs->opts.read_only)
         return ffs_refuse(r, -EUCLEAN,
                           "block 0 is no superblock, but block %llu is a copy of one; mount "
@@ -131,6 +138,7 @@ static int use_copy(const struct search *s, const struct ffs_reason *r)
 int ffs_super_find(struct ffs *fs, struct ffs_super_found *found, const struct ffs_reason *r)
 {
     struct lay_super *buffers = calloc(2, sizeof(*buffers));
+
     if (!buffers)
         return ffs_refuse(r, -ENOMEM, "out of memory");
     struct search s = {.fs = fs, .primary = &buffers[0], .best = found, .copy = &buffers[1]};
@@ -160,6 +168,7 @@ static int newest(struct ffs *fs, const struct ffs_super_found *found, struct la
 {
     uint64_t features;
     const char *why = "";
+
     if (ffs_home_read(&fs->home, 0, out)) {
         if (lay_check_super(out, 0, device_blocks(fs), geo, &features, &why))
             return ffs_refuse(r, -EUCLEAN, "superblock in the journal: wrong %s; run fsck.gpunvme",
@@ -178,6 +187,7 @@ static int newest(struct ffs *fs, const struct ffs_super_found *found, struct la
 static int check_age(struct ffs *fs, const struct lay_super *sb, const struct ffs_reason *r)
 {
     const char *what;
+
     if (tid_of(sb) < fs->journal.super_tid)
         what = "superblock older than the journal: a write to it was lost";
     else if (tid_of(sb) > atomic_load(&fs->journal.committed))
@@ -195,6 +205,7 @@ int ffs_super_settle(struct ffs *fs, const struct ffs_super_found *found, struct
 {
     struct lay_geometry geo;
     int err = newest(fs, found, out, &geo, r);
+
     if (err)
         return err;
     /* Memory was laid out for the first geometry; a crafted image may name another one here. */

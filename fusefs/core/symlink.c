@@ -14,6 +14,7 @@ static int store_in_block(struct ffs_tx *tx, struct ffs_inode *inode, const char
     struct ffs_buf *buf;
     uint64_t block;
     int err = ffs_alloc_meta(tx, 0, &block);
+
     if (!err)
         err = ffs_tx_new(tx, block, LAY_MAGIC_SYMLINK, inode->ino, &buf);
     if (err)
@@ -45,6 +46,7 @@ int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *ta
 static ssize_t load(struct ffs_inode *inode, char *target)
 {
     size_t len = ffs_size(inode);
+
     if (!S_ISLNK(ffs_mode(inode)))
         return -EINVAL;
     if (lay_get16(inode->d.map_kind) == LAY_MAP_TARGET) {
@@ -73,6 +75,7 @@ ssize_t ffs_readlink(struct ffs_inode *inode, char *buf, size_t size)
 {
     char target[LAY_SYMLINK_MAX];
     int err = ffs_alive(inode->fs);
+
     if (err)
         return err;
     ffs_meta_read(inode->fs);

@@ -20,6 +20,7 @@ int ffs_flush(struct ffs *fs)
 {
     struct ffs_flushes *f = &fs->flushes;
     uint64_t seen = atomic_load(&f->begun);
+
     pthread_mutex_lock(&f->lock);
     int err = ffs_health(fs) & FFS_FAILED ? -EIO : 0;
     if (!err && atomic_load(&f->begun) == seen) {
@@ -36,6 +37,7 @@ int ffs_sync(struct ffs *fs)
 {
     uint64_t tid = ffs_running_tid(fs);
     int err = ffs_alive(fs);
+
     if (!err)
         err = ffs_commit(fs, tid);
     /*
@@ -50,6 +52,7 @@ int ffs_sync(struct ffs *fs)
 int ffs_shutdown(struct ffs *fs, bool flush)
 {
     int err = flush ? ffs_sync(fs) : 0;
+
     atomic_fetch_or(&fs->health, FFS_DOWN);
     return err;
 }
@@ -58,6 +61,7 @@ static int checkpoint_above(struct ffs *fs, uint64_t log_blocks)
 {
     struct ffs_journal *j = &fs->journal;
     int err = 0;
+
     pthread_mutex_lock(&j->commit_lock);
     if (ffs_health(fs) & (FFS_FAILED | FFS_DOWN))
         err = -EIO;
@@ -75,6 +79,7 @@ int ffs_checkpoint_now(struct ffs *fs)
 static struct timespec deadline(unsigned ms)
 {
     struct timespec t;
+
     clock_gettime(CLOCK_MONOTONIC, &t);
     t.tv_sec += ms / 1000;
     t.tv_nsec += (long)(ms % 1000) * 1000000;
@@ -89,6 +94,7 @@ static struct timespec deadline(unsigned ms)
 static bool wait_turn(struct ffs_background *b, unsigned ms)
 {
     struct timespec until = deadline(ms);
+
     pthread_mutex_lock(&b->lock);
     while (!b->stop && !b->hurry) {
         if (pthread_cond_timedwait(&b->wake, &b->lock, &until) == ETIMEDOUT)
@@ -104,6 +110,7 @@ static void *run(void *arg)
 {
     struct ffs *fs = arg;
     unsigned ms = fs->opts.commit_ms ? fs->opts.commit_ms : DEFAULT_COMMIT_MS;
+
     while (wait_turn(&fs->background, ms)) {
         /*
          * A failure has been logged, and shows in every later call. The log is emptied before it
@@ -119,6 +126,7 @@ int ffs_background_start(struct ffs *fs)
 {
     struct ffs_background *b = &fs->background;
     int err = -pthread_create(&b->thread, NULL, run, fs);
+
     b->running = err == 0;
     return err;
 }
@@ -126,6 +134,7 @@ int ffs_background_start(struct ffs *fs)
 void ffs_background_stop(struct ffs *fs)
 {
     struct ffs_background *b = &fs->background;
+
     if (!b->running)
         return;
     pthread_mutex_lock(&b->lock);
@@ -139,6 +148,7 @@ void ffs_background_stop(struct ffs *fs)
 void ffs_background_hurry(struct ffs *fs)
 {
     struct ffs_background *b = &fs->background;
+
     pthread_mutex_lock(&b->lock);
     b->hurry = true;
     pthread_cond_signal(&b->wake);

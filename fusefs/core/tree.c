@@ -20,6 +20,7 @@ int ffs_tree_corrupt(const struct ffs_cursor *c, unsigned level, const char *why
 static uint64_t key_at(const struct lay_node *node, uint32_t at)
 {
     le64 key;
+
     memcpy(&key, node->u.bytes + at, sizeof(key));
     return lay_get64(key);
 }
@@ -68,6 +69,7 @@ int ffs_tree_node(struct ffs_inode *inode, uint64_t block, unsigned level, uint6
     struct ffs_expect expect = {
         .magic = ffs_tree_magic(inode), .owner = inode->ino, .level = level, .lo = lo, .hi = hi};
     int err = ffs_buf_get(inode->fs, block, &expect, out);
+
     if (err)
         return err;
     if (node_fits((*out)->data, expect.magic, expect.owner, level, lo, hi))
@@ -92,6 +94,7 @@ void ffs_cursor_drop(struct ffs_cursor *c)
 static uint32_t lower_bound_fixed(const struct lay_node *node, uint64_t key, uint32_t size)
 {
     uint32_t lo = 0, hi = lay_get32(node->used) / size;
+
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
         if (key_at(node, mid * size) < key)
@@ -168,6 +171,7 @@ int ffs_cursor_seek(struct ffs_inode *inode, uint64_t key, struct ffs_cursor *c)
 int ffs_cursor_record(struct ffs_cursor *c, const void **record)
 {
     const struct lay_node *leaf = ffs_cursor_node(c, 0);
+
     if (c->step[0].at >= lay_get32(leaf->used)) {
         uint64_t hi = c->step[0].hi;
         if (hi == UINT64_MAX)
@@ -222,6 +226,7 @@ static int new_node(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t near, u
 {
     uint64_t block;
     int err = ffs_alloc_meta(tx, near, &block);
+
     if (!err)
         err = ffs_tx_new(tx, block, ffs_tree_magic(inode), inode->ino, out);
     if (err)
@@ -238,6 +243,7 @@ int ffs_tree_create(struct ffs_tx *tx, struct ffs_inode *inode, unsigned map_kin
 {
     struct ffs_buf *root;
     int err = ffs_inode_dirty(tx, inode);
+
     if (err)
         return err;
     inode->d.map_kind = lay_put16((uint16_t)map_kind);
@@ -255,6 +261,7 @@ int ffs_tree_create(struct ffs_tx *tx, struct ffs_inode *inode, unsigned map_kin
 int ffs_tree_free_root(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     int err = ffs_inode_dirty(tx, inode);
+
     if (!err)
         err = ffs_tree_charge(inode, -1);
     return err ? err : ffs_free_meta(tx, lay_get64(inode->d.map.tree.root));
@@ -268,6 +275,7 @@ int ffs_tree_dirty(struct ffs_tx *tx, struct ffs_cursor *c)
 static void insert_bytes(struct lay_node *node, uint32_t at, const void *record, size_t len)
 {
     uint32_t used = lay_get32(node->used);
+
     assert(at <= used && used + len <= LAY_PAYLOAD);
     memmove(node->u.bytes + at + len, node->u.bytes + at, used - at);
     memcpy(node->u.bytes + at, record, len);
@@ -279,6 +287,7 @@ static void move_tail(struct lay_node *left, struct lay_node *right, uint32_t cu
 {
     uint32_t used = lay_get32(left->used);
     int records = 0;
+
     for (uint32_t at = cut, len; at < used && (len = len_at(left, at)) != 0; at += len)
         records++;
     memcpy(right->u.bytes, left->u.bytes + cut, used - cut);
@@ -292,6 +301,7 @@ static uint32_t split_point(const struct lay_node *node, const struct ffs_tree_s
 {
     uint32_t used = lay_get32(node->used);
     uint32_t cut = 0;
+
     if (step->at == used && step->hi == UINT64_MAX)
         return used;
     while (cut < used / 2) {
@@ -310,6 +320,7 @@ static int split_insert(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level,
     struct ffs_tree_step *step = &c->step[level];
     struct lay_node *left = step->buf->data;
     uint32_t cut = split_point(left, step);
+
     if (cut == 0)
         return ffs_tree_corrupt(c, level, "record length");
     bool append = cut == lay_get32(left->used);

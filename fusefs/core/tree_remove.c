@@ -79,6 +79,7 @@ static int lower_left_edge(struct ffs_tx *tx, struct ffs_cursor *c, unsigned lev
 static int free_node(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_buf *buf)
 {
     uint64_t block = buf->block;
+
     ffs_buf_put(buf);
     int err = ffs_tree_charge(inode, -1);
     return err ? err : ffs_free_meta(tx, block);
@@ -91,6 +92,7 @@ static int join(struct ffs_tx *tx, struct ffs_inode *inode, struct lay_node *to,
     const struct lay_node *src = from->data;
     uint32_t used = lay_get32(to->used);
     uint32_t more = lay_get32(src->used);
+
     memcpy(to->u.bytes + used, src->u.bytes, more);
     ffs_node_count(to, lay_get16(src->count), (int)more);
     return free_node(tx, inode, from);
@@ -102,6 +104,7 @@ static int fitting_neighbour(struct ffs_cursor *c, unsigned level, uint32_t at,
 {
     struct lay_node *parent = ffs_cursor_node(c, level + 1);
     uint32_t used = lay_get32(parent->used);
+
     *out = NULL;
     if (at >= used || used > LAY_PAYLOAD)
         return 0;
@@ -158,6 +161,7 @@ static int remove_at(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, bo
 {
     struct ffs_tree_step *step = &c->step[level];
     int err = ffs_tx_dirty(tx, step->buf);
+
     if (!err)
         err = cut_record(c, level);
     uint32_t left = err ? 0 : used_at(c, level);
@@ -185,6 +189,7 @@ static void reset_root(struct ffs_inode *inode, struct lay_node *root)
 static int shrink(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct lay_map_tree *tree = &inode->d.map.tree;
+
     for (unsigned height = lay_get16(inode->d.map_height); height > 1; height--) {
         struct ffs_buf *root;
         int err = ffs_tree_node(inode, lay_get64(tree->root), height - 1, 0, UINT64_MAX, &root);
@@ -207,6 +212,7 @@ static int shrink(struct ffs_tx *tx, struct ffs_inode *inode)
 static int remove_up(struct ffs_tx *tx, struct ffs_cursor *c)
 {
     bool more = true;
+
     for (unsigned level = 0; more; level++) {
         int err = remove_at(tx, c, level, &more);
         if (err)
@@ -226,6 +232,7 @@ int ffs_tree_remove(struct ffs_tx *tx, struct ffs_cursor *c)
     uint64_t entries = lay_get64(tree->entries);
     int err = entries ? ffs_inode_dirty(tx, c->inode)
                       : ffs_corrupt(c->inode->fs, LAY_NONE, c->inode->ino, "map.tree.entries");
+
     if (!err) {
         tree->entries = lay_put64(entries - 1);
         err = remove_up(tx, c);

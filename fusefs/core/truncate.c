@@ -13,6 +13,7 @@
 static uint64_t unit_bytes(const struct ffs_inode *inode)
 {
     bool bound = lay_get32(inode->d.flags) & LAY_INODE_GPU_BOUND;
+
     return ffs_offset_of(bound ? LAY_GPU_ALIGN : 1);
 }
 
@@ -21,6 +22,7 @@ static uint64_t first_unneeded(const struct ffs_inode *inode)
 {
     uint64_t unit = unit_bytes(inode);
     uint64_t units = ffs_size(inode) / unit + (ffs_size(inode) % unit != 0);
+
     return ffs_block_of(unit) * units;
 }
 
@@ -28,6 +30,7 @@ static uint64_t first_unneeded(const struct ffs_inode *inode)
 static int has_tail(struct ffs_inode *inode, bool *tail)
 {
     struct ffs_run run;
+
     *tail = false;
     if (ffs_size(inode) % unit_bytes(inode) == 0)
         return 0;
@@ -40,6 +43,7 @@ static int has_tail(struct ffs_inode *inode, bool *tail)
 int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool *unfinished)
 {
     bool shrink = size <= ffs_size(inode), tail;
+
     *unfinished = false;
     if (shrink)
         ffs_tx_use_reserve(tx);
@@ -69,6 +73,7 @@ static int unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
     struct ffs_tx *tx;
     uint64_t next = *first;
     int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+
     if (err)
         return err;
     ffs_tx_use_reserve(tx);
@@ -84,6 +89,7 @@ static int unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
 int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
 {
     int err = 0;
+
     while (first < end && !err) {
         err = ffs_interrupted(inode->fs);
         if (!err)
@@ -97,6 +103,7 @@ static int leave_orphans(struct ffs_inode *inode)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(inode->fs, 16, &tx);
+
     if (err)
         return err;
     if (ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0)
@@ -155,6 +162,7 @@ static int free_inode(struct ffs_inode *inode)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+
     if (err)
         return err;
     ffs_tx_use_reserve(tx);

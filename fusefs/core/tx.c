@@ -60,6 +60,7 @@ unsigned ffs_tx_left(const struct ffs_tx *tx)
     unsigned blocks = tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
     /* Nodes merged into their siblings are freed without having been dirty. */
     unsigned revokes = LAY_JREVOKE_MAX - tx->nrevoked;
+
     return blocks < revokes ? blocks : revokes;
 }
 
@@ -71,6 +72,7 @@ void ffs_tx_use_reserve(struct ffs_tx *tx)
 int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf)
 {
     struct ffs_cbuf *cb = ffs_cbuf(buf);
+
     if (cb->tx == tx)
         return 0;
     assert(!cb->tx);
@@ -91,6 +93,7 @@ int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner
 {
     struct ffs *fs = tx->fs;
     struct ffs_cbuf *cb;
+
     if (tx->nbufs >= tx->credits + FFS_TX_SLACK)
         return -ENOSPC;
     int err = ffs_cache_create(fs, block, &cb);
@@ -173,6 +176,7 @@ static void store_inode(struct ffs_tx *tx, const struct ffs_tx_inode *e)
 void ffs_tx_end(struct ffs_tx *tx)
 {
     struct ffs *fs = tx->fs;
+
     for (struct ffs_tx_inode *e = tx->inodes; e; e = e->next) {
         store_inode(tx, e);
         if (lay_get32(e->inode->d.mode) == 0)

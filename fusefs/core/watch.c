@@ -29,6 +29,7 @@ void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *wor
 void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w)
 {
     struct ffs_watch **at = &inode->watches;
+
     pthread_rwlock_wrlock(&inode->fs->meta);
     while (*at != w)
         at = &(*at)->next;

@@ -58,6 +58,7 @@ static int fill_edges(struct round *r)
 {
     uint64_t first = ffs_block_of(r->offset), last = ffs_block_of(r->end - 1);
     int err = 0;
+
     if (r->offset % LAY_BLOCK_SIZE != 0 || r->end < ffs_offset_of(first + 1))
         err = fill_edge(r, first);
     if (!err && r->end % LAY_BLOCK_SIZE != 0 && (last != first || r->edges == 0))
@@ -99,6 +100,7 @@ static int transfer(struct round *r)
 {
     struct ffs_batch b = {.fs = r->inode->fs};
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
+
     for (size_t i = 0; i < r->runs.n; i++) {
         const struct ffs_run *run = &r->runs.run[i];
         uint64_t from = ffs_max(first, run->file_block);
@@ -115,6 +117,7 @@ static int zero_around(struct round *r)
     uint64_t unit_first = ffs_unit_down(r->f, first), unit_end = ffs_unit_up(r->f, end);
     int err =
         ffs_zero(r->inode, ffs_offset_of(unit_first), ffs_offset_of(first), FFS_ZERO_UNWRITTEN);
+
     if (err)
         return err;
     return ffs_zero(r->inode, ffs_offset_of(end), ffs_offset_of(unit_end), FFS_ZERO_UNWRITTEN);
@@ -127,6 +130,7 @@ static int write_round(struct round *r)
     uint64_t end = ffs_unit_up(r->f, ffs_block_up(r->end));
     uint64_t upto;
     int err = ffs_reserve(r->inode, r->f, first, end, &upto);
+
     if (err && (err != -ENOSPC || ffs_offset_of(upto) <= r->offset))
         return err;
     err = ffs_runs_get(r->inode, first, upto, &r->runs);
@@ -150,6 +154,7 @@ static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint
 {
     struct ffs_file f;
     int err = ffs_file_open_rw(inode, &f);
+
     if (err)
         return err;
     if (len == 0)

@@ -40,6 +40,7 @@ static int chain_load(struct chain *c, uint64_t block)
 {
     struct ffs_expect expect = {.magic = LAY_MAGIC_XATTR, .owner = c->inode->ino};
     struct ffs_buf *buf;
+
     if (c->n == LAY_XATTR_BLOCKS_MAX)
         return ffs_corrupt(c->inode->fs, block, c->inode->ino, "chain of attributes is too long");
     int err = ffs_buf_get(c->inode->fs, block, &expect, &buf);
@@ -92,6 +93,7 @@ static int check_name(const char *name, size_t *len)
 static int charge(struct ffs_inode *inode, int n)
 {
     uint64_t blocks = lay_get64(inode->d.blocks);
+
     if (n < 0 && blocks < (uint64_t)-n)
         return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "inode.blocks");
     inode->d.blocks = lay_put64(blocks + (uint64_t)n);
@@ -116,6 +118,7 @@ static int drop_block(struct ffs_tx *tx, struct chain *c, unsigned i)
 {
     uint64_t block = c->buf[i]->block;
     int err = relink(tx, c, i, lay_get64(block_at(c, i)->next));
+
     if (!err)
         err = charge(c->inode, -1);
     if (err)
@@ -129,6 +132,7 @@ static int drop_block(struct ffs_tx *tx, struct chain *c, unsigned i)
 static int take_out(struct ffs_tx *tx, struct chain *c, struct place p)
 {
     int err = ffs_tx_dirty(tx, c->buf[p.block]);
+
     if (err)
         return err;
     struct lay_xattr_block *xb = block_at(c, p.block);
@@ -147,6 +151,7 @@ static int take_out(struct ffs_tx *tx, struct chain *c, struct place p)
 static int add_block(struct ffs_tx *tx, struct chain *c)
 {
     uint64_t block;
+
     if (c->n == LAY_XATTR_BLOCKS_MAX)
         return -ENOSPC;
     int err = ffs_alloc_meta(tx, c->n ? c->buf[c->n - 1]->block : 0, &block);
@@ -166,6 +171,7 @@ static void append(struct lay_xattr_block *xb, const char *name, size_t name_len
     size_t used = lay_get16(xb->used);
     size_t record = LAY_XATTR_LEN(name_len, len);
     struct lay_xattr *x = (struct lay_xattr *)(xb->bytes + used);
+
     *x = (struct lay_xattr){.len = lay_put16((uint16_t)record),
                             .name_len = (uint8_t)name_len,
                             .value_len = lay_put32((uint32_t)len)};
@@ -181,6 +187,7 @@ static int put_in(struct ffs_tx *tx, struct chain *c, const char *name, size_t n
                   const void *value, size_t len)
 {
     unsigned i = 0;
+
     while (i < c->n && lay_get16(block_at(c, i)->used) + LAY_XATTR_LEN(name_len, len) > LAY_PAYLOAD)
         i++;
     int err = i == c->n ? add_block(tx, c) : ffs_tx_dirty(tx, c->buf[i]);
@@ -194,6 +201,7 @@ static int set_in(struct ffs_tx *tx, struct chain *c, const char *name, const vo
 {
     size_t name_len = strlen(name);
     struct place old = find(c, name, name_len);
+
     if (old.rec && (flags & XATTR_CREATE))
         return -EEXIST;
     if (!old.rec && (flags & XATTR_REPLACE))
@@ -213,6 +221,7 @@ static int set_once(struct ffs_inode *inode, const char *name, const void *value
     struct ffs_tx *tx;
     struct chain c;
     int err = ffs_tx_begin(inode->fs, XATTR_CREDITS, &tx);
+
     if (err)
         return err;
     err = chain_open(inode, &c);
@@ -229,6 +238,7 @@ int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, s
     bool tried = false;
     size_t name_len;
     int err = check_name(name, &name_len);
+
     if (err)
         return err;
     if (flags & ~(XATTR_CREATE | XATTR_REPLACE))
@@ -249,6 +259,7 @@ int ffs_removexattr(struct ffs_inode *inode, const char *name)
     struct chain c;
     size_t len;
     int err = check_name(name, &len);
+
     if (!err)
         err = ffs_tx_begin(inode->fs, XATTR_CREDITS, &tx);
     if (err)
@@ -268,6 +279,7 @@ int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct chain c;
     int err = chain_open(inode, &c);
+
     while (!err && c.n > 0)
         err = drop_block(tx, &c, c.n - 1);
     chain_close(&c);
@@ -279,6 +291,7 @@ int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode)
 static ssize_t get_in(struct chain *c, const char *name, size_t len, char *buf, size_t size)
 {
     struct place p = find(c, name, len);
+
     if (!p.rec)
         return -ENODATA;
     size_t value_len = lay_get32(p.rec->value_len);
@@ -294,6 +307,7 @@ ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_
     struct chain c;
     size_t len;
     ssize_t ret = check_name(name, &len);
+
     if (!ret)
         ret = ffs_alive(inode->fs);
     if (ret)
@@ -312,6 +326,7 @@ ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_
 static ssize_t list_in(struct chain *c, char *buf, size_t size)
 {
     size_t total = 0;
+
     for (unsigned i = 0; i < c->n; i++) {
         const struct lay_xattr *x = NULL;
         while ((x = lay_xattr_next(block_at(c, i), x)) != NULL) {
@@ -332,6 +347,7 @@ ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size)
 {
     struct chain c;
     ssize_t ret = ffs_alive(inode->fs);
+
     if (ret)
         return ret;
     ffs_meta_read(inode->fs);

@@ -19,6 +19,7 @@ static int wait_for_verdict(int fd, pid_t child)
 {
     unsigned char status;
     ssize_t n;
+
     do {
         n = read(fd, &status, 1);
     } while (n < 0 && errno == EINTR);
@@ -33,6 +34,7 @@ static int wait_for_verdict(int fd, pid_t child)
 int background_start(int *status_fd)
 {
     int fds[2];
+
     if (pipe2(fds, O_CLOEXEC) != 0)
         return -errno;
     pid_t child = fork();
@@ -55,6 +57,7 @@ int background_start(int *status_fd)
 static void report(int status_fd, unsigned char status)
 {
     ssize_t n = write(status_fd, &status, 1);
+
     (void)n; /* EPIPE: the parent was killed; nothing depends on its status */
     close(status_fd);
 }

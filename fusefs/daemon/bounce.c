@@ -49,6 +49,7 @@ void bounce_put(struct bounce_pool *pool, struct bounce *b)
 void bounce_pool_free(struct bounce_pool *pool)
 {
     struct bounce *b;
+
     while ((b = pool->free)) {
         pool->free = b->next;
         if (b->plain)

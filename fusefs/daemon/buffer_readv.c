@@ -78,6 +78,7 @@ static int check(const struct batch *b, const struct gpunvme_piece *p)
 static bool has_room(const struct batch *b, const struct gpunvme_piece *p)
 {
     struct ffs_attr attr;
+
     ffs_getattr(b->r->t.inode, &attr);
     uint64_t left = p->file_offset < attr.size ? attr.size - p->file_offset : 0;
     uint64_t len = p->len < left ? p->len : left;
@@ -108,6 +109,7 @@ static int call_engine(struct batch *b, unsigned left, struct gq_result *result)
                            .odd_most = LONG_PIECE,
                            .deadline_ms = left,
                            .cancel = (const volatile uint32_t *)&t->cancel};
+
     return gq_readv(t->daemon->stack.engine, &req, result);
 }
 
@@ -118,6 +120,7 @@ static int run_engine(struct batch *b, bool *stuck)
     struct gq_result result = {0};
     unsigned left;
     int err = transfer_time_left(t, &left);
+
     if (err)
         return err;
     err = call_engine(b, left, &result);
@@ -157,6 +160,7 @@ static void span(const struct batch *b, uint64_t *start, uint64_t *end)
 static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
 {
     bool stuck = false;
+
     b->end = start + map->len;
     b->size = map->size;
     int err = gpu_extents_make(map, b->r->t.daemon->stack.engine_info.lba_size, false, &b->map);
@@ -178,6 +182,7 @@ static int read_whole(struct batch *b, bool *mapped)
 {
     struct ffs_map map;
     size_t few = b->count / PIECES_AN_EXTENT;
+
     if (few > GQ_READV_EXTENTS)
         few = GQ_READV_EXTENTS;
     *mapped = false;
@@ -199,6 +204,7 @@ static int read_span(struct batch *b)
 {
     uint64_t start, end;
     int err = 0;
+
     mark_unread(b);
     span(b, &start, &end);
     while (!err && start < end && !b->whole && b->tried < b->limit &&
@@ -222,6 +228,7 @@ static int read_by_engine(struct batch *b)
     struct transfer *t = &b->r->t;
     bool mapped;
     int err = read_whole(b, &mapped);
+
     if (!err && !mapped)
         err = read_span(b);
     if (b->bytes)
@@ -248,6 +255,7 @@ static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refuse
 {
     struct transfer *t = &b->r->t;
     int err = check(b, p);
+
     t->done = 0;
     t->rw.file_offset = p->file_offset;
     t->rw.buffer_offset = p->buffer_offset;
@@ -268,6 +276,7 @@ static int read_piece(struct batch *b, int32_t result)
     struct gpunvme_piece p = copy_out(&b->pieces[b->at]);
     bool gpu = t->gpu, refused = result == -EIO && t->rw.nvme_status;
     int err = try_piece(b, &p, refused);
+
     if (refused)
         t->gpu = gpu;
     if (err == -ECANCELED || (err == -ETIMEDOUT && t->deadline))
@@ -287,6 +296,7 @@ static int read_rest(struct batch *b)
 {
     bool over = b->tried > b->limit;
     int err = 0;
+
     while (b->at < b->count && !err) {
         int32_t result = b->pieces[b->at].result;
         if (over && result == UNREAD)
@@ -318,6 +328,7 @@ static void give_rest(struct batch *b, int32_t error)
 static int read_others(struct batch *b, int err)
 {
     struct transfer *t = &b->r->t;
+
     b->bytes = 0;
     if (!b->has_results)
         mark_unread(b);
@@ -335,6 +346,7 @@ static int read_others(struct batch *b, int err)
 static int read_all(struct batch *b)
 {
     int err = b->r->t.gpu ? read_by_engine(b) : 0;
+
     if (!b->whole)
         err = read_others(b, err);
     return !err && b->too_long ? -E2BIG : err;
@@ -346,6 +358,7 @@ static int run_with_list(struct readv *r, const struct buffer *list)
     struct batch b = {
         .r = r, .list = list, .count = v->count, .buffer_len = buffer_len(r->t.use.buffer)};
     uint64_t room = buffer_len(list) / sizeof(struct gpunvme_piece);
+
     if (v->first > room || v->count > room - v->first)
         return -ERANGE;
     if (!r->t.gpu && r->t.no_fallback)
@@ -364,6 +377,7 @@ static int run(struct readv *r)
     struct buffer_use list;
     int err = buffer_use_begin(buffers, r->v.list_id, r->v.list_key, t->uid, BUFFER_LIST,
                                &t->cancel, &list);
+
     if (err)
         return err;
     err = run_with_list(r, list.buffer);
@@ -375,6 +389,7 @@ void readv_run(struct readv *r)
 {
     struct transfer *t = &r->t;
     struct gpunvme_ioc_readv *v = &r->v;
+
     v->bytes = v->commands = v->path = v->nvme_status = 0;
     t->error = -EINVAL;
     if (v->count == 0 || v->count > GPUNVME_PIECES_MAX)

@@ -61,6 +61,7 @@ static void log_fallback(struct daemon *d, int err, unsigned nvme_status)
 {
     int64_t last = atomic_load_explicit(&d->fallback_logged, memory_order_relaxed);
     int64_t at = now_s() + 1;
+
     if (last && at - last < FALLBACK_LOG_S)
         return;
     if (atomic_compare_exchange_strong(&d->fallback_logged, &last, at))
@@ -92,6 +93,7 @@ static int bounce_chunk(struct transfer *t, uint64_t len, uint64_t *moved)
     uint64_t at = t->rw.buffer_offset + t->done;
     struct buffer *buffer = t->use.buffer;
     struct bounce *b = bounce_get(&d->bounces);
+
     *moved = 0;
     if (!b)
         return -ENOMEM;
@@ -115,6 +117,7 @@ static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64
 {
     unsigned left;
     int err = transfer_time_left(t, &left);
+
     *wanted = *moved = 0;
     if (err)
         return err;
@@ -159,6 +162,7 @@ static int move_range(struct transfer *t, uint64_t len, bool *ended)
 static int move_part(struct transfer *t, uint64_t len, bool *ended)
 {
     bool gpu = t->gpu;
+
     t->gpu = false;
     int err = move_range(t, len, ended);
     t->gpu = gpu;
@@ -168,6 +172,7 @@ static int move_part(struct transfer *t, uint64_t len, bool *ended)
 int transfer_read(struct transfer *t)
 {
     bool ended;
+
     t->done = 0;
     return move_range(t, t->rw.len, &ended);
 }
@@ -183,6 +188,7 @@ static int move_write(struct transfer *t)
         min_u64((LAY_BLOCK_SIZE - t->rw.file_offset % LAY_BLOCK_SIZE) % LAY_BLOCK_SIZE, t->rw.len);
     uint64_t tail = (t->rw.len - head) % LAY_BLOCK_SIZE;
     int err = head ? move_part(t, head, &ended) : 0;
+
     if (!err && !ended)
         err = move_range(t, t->rw.len - head - tail, &ended);
     if (!err && !ended && tail)
@@ -217,6 +223,7 @@ static int final_error(const struct transfer *t, int err)
 static uint64_t size_of(struct ffs_inode *inode)
 {
     struct ffs_attr attr;
+
     ffs_getattr(inode, &attr);
     return attr.size;
 }
@@ -226,6 +233,7 @@ static int check_write(struct transfer *t)
 {
     uint64_t len = t->rw.len;
     int err = write_check_limit(t->pid, t->rw.file_offset, &len);
+
     t->rw.len = len;
     return err || !len ? err : write_drop_capability(t->inode);
 }
@@ -234,6 +242,7 @@ static int run_with_buffer(struct transfer *t, char *last)
 {
     const struct gpunvme_ioc_rw *rw = &t->rw;
     uint64_t len = buffer_len(t->use.buffer);
+
     if (rw->buffer_offset > len || rw->len > len - rw->buffer_offset)
         return -ERANGE;
     int err = t->write ? check_write(t) : 0;
@@ -248,6 +257,7 @@ int transfer_begin(struct transfer *t)
 {
     struct daemon *d = t->daemon;
     struct gpunvme_ioc_rw *rw = &t->rw;
+
     t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) || d->opts->gpu == GPU_REQUIRE;
     t->deadline = deadline_of(rw);
     t->done = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
@@ -270,6 +280,7 @@ void transfer_run(struct transfer *t)
     struct gpunvme_ioc_rw *rw = &t->rw;
     char last = 0;
     uint64_t size = t->write ? size_of(t->inode) : 0, len = rw->len;
+
     t->error = transfer_begin(t);
     if (t->error)
         return;

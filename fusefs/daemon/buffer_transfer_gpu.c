@@ -31,6 +31,7 @@ int transfer_time_left(const struct transfer *t, unsigned *ms)
 bool transfer_settle(struct daemon *d)
 {
     int err = gq_engine_recover(d->stack.engine);
+
     if (!err || (err == -EIO && nvme_ctrlr_settled(d->stack.ctrlr)))
         return true;
     log_line(LOG_ERR, "%s: commands of the executor cannot be ended: %s", d->opts->device,
@@ -49,6 +50,7 @@ static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, 
     struct gpu_extents x;
     unsigned left;
     int err = transfer_time_left(t, &left);
+
     if (err)
         return err;
     err = gpu_extents_make(map, d->stack.engine_info.lba_size, t->write, &x);
@@ -79,6 +81,7 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
 {
     struct ffs_map map;
     bool stuck = false;
+
     *moved = 0;
     int err = ffs_map_read(t->inode, t->rw.file_offset + t->done, len, &map);
     if (err)
@@ -101,6 +104,7 @@ int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
     struct ffs_map map;
     uint64_t written = 0;
     bool stuck = false;
+
     *moved = 0;
     int err = ffs_map_write(t->inode, t->rw.file_offset + t->done, len, &map);
     if (err)

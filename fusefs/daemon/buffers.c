@@ -71,12 +71,14 @@ static uint64_t memory_of_machine(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
     long size = sysconf(_SC_PAGESIZE);
+
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 1u << 30;
 }
 
 static bool is_cuda(const struct gq_engine *engine)
 {
     struct gq_info info;
+
     gq_engine_info(engine, &info);
     return info.executor == GQ_EXECUTOR_CUDA;
 }
@@ -84,6 +86,7 @@ static bool is_cuda(const struct gq_engine *engine)
 int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
 {
     struct buffers *t = calloc(1, sizeof(*t));
+
     if (!t)
         return -ENOMEM;
     t->engine = engine;
@@ -125,6 +128,7 @@ static void unmap(struct buffer *b)
 static struct buffer **find(struct buffers *t, uint64_t id)
 {
     struct buffer **link = &t->buckets[id % BUCKETS];
+
     while (*link && (*link)->id != id)
         link = &(*link)->next;
     return link;
@@ -133,6 +137,7 @@ static struct buffer **find(struct buffers *t, uint64_t id)
 static int draw(uint64_t *value)
 {
     ssize_t n = getrandom(value, sizeof(*value), 0);
+
     return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
 }
 
@@ -140,6 +145,7 @@ static int draw(uint64_t *value)
 static struct user **find_user(struct buffers *t, uid_t uid)
 {
     struct user **link = &t->users;
+
     while (*link && (*link)->uid != uid)
         link = &(*link)->next;
     return link;
@@ -157,6 +163,7 @@ static bool is_full(const struct buffers *t, const struct user *u, uid_t uid)
 {
     unsigned most = (t->max + USER_PART - 1) / USER_PART; /* rounded up: at least 1 */
     unsigned all = uid == 0 ? t->max : t->max - t->max / ROOT_PART;
+
     return t->count >= all || (u && u->count >= most);
 }
 
@@ -164,6 +171,7 @@ static bool is_full(const struct buffers *t, const struct user *u, uid_t uid)
 static int charge(struct buffers *t, const struct buffer *b)
 {
     struct user **link = find_user(t, b->uid), *u = *link;
+
     if (is_full(t, u, b->uid))
         return -EMFILE;
     if (!has_room(b->len, t->max_bytes, t->bytes, u ? u->bytes : 0) ||
@@ -217,6 +225,7 @@ static void unreserve(struct buffers *t, const struct buffer *b)
 static int publish(struct buffers *t, struct buffer *b)
 {
     int err = draw(&b->key);
+
     pthread_mutex_lock(&t->lock);
     do {
         if (!err)
@@ -233,6 +242,7 @@ static int publish(struct buffers *t, struct buffer *b)
 static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b)
 {
     struct gq_mem what = *mem;
+
     what.is_list = b->kind == BUFFER_LIST;
     int err = t->engine ? gq_buffer_register(t->engine, &what, &b->gq) : map_host(b, mem);
     if (err)
@@ -247,6 +257,7 @@ static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer 
                uint64_t *key)
 {
     struct buffer *b = calloc(1, sizeof(*b));
+
     if (!b)
         return -ENOMEM;
     *b = *what;
@@ -326,6 +337,7 @@ int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)
 static struct buffer *take(struct buffers *t, const void *owner)
 {
     struct buffer *taken = NULL;
+
     pthread_mutex_lock(&t->lock);
     for (size_t i = 0; i < BUCKETS && t->count > 0; i++) {
         struct buffer **link = &t->buckets[i];

@@ -47,6 +47,7 @@ static void *hold(void *arg)
 {
     struct held *h = arg;
     unsigned fd = (unsigned)h->fd;
+
     if (close_range(fd + 1, ~0u, CLOSE_RANGE_UNSHARE) == 0 && fd > 0)
         close_range(0, fd - 1, 0);
     sem_post(&h->holds);
@@ -58,6 +59,7 @@ void closer_discard(int socket)
 {
     pthread_t thread;
     struct held h = {.fd = socket};
+
     sem_init(&h.holds, 0, 0);
     sem_init(&h.closed, 0, 0);
     bool held = pthread_create(&thread, NULL, hold, &h) == 0;
@@ -76,6 +78,7 @@ static void *close_all(void *arg)
 {
     struct closing *k = arg;
     struct stat st;
+
     for (size_t i = 0; i < k->n; i++) {
         if (fstat(k->fds[i], &st) == 0 && S_ISSOCK(st.st_mode))
             closer_discard(k->fds[i]);
@@ -117,6 +120,7 @@ void closer_close(struct closer *c, const int *fds, size_t n, uid_t uid)
 {
     struct closing **slot = n ? free_slot(c) : NULL;
     struct closing *k = slot ? calloc(1, sizeof(*k) + n * sizeof(fds[0])) : NULL;
+
     if (!k)
         return;
     k->uid = uid;
@@ -132,6 +136,7 @@ bool closer_is_busy(struct closer *c, uid_t uid)
 {
     size_t all = 0;
     size_t of_user = 0;
+
     reap(c);
     for (size_t i = 0; i < SLOTS; i++) {
         all += c->slots[i] != NULL;
@@ -143,6 +148,7 @@ bool closer_is_busy(struct closer *c, uid_t uid)
 static void end(struct closing *k, uint64_t until)
 {
     pthread_t thread = k->thread;
+
     if (join_until(thread, until) == 0) {
         free(k);
         return;
@@ -155,6 +161,7 @@ static void end(struct closing *k, uint64_t until)
 void closer_end(struct closer *c)
 {
     uint64_t until = deadline_after_ms(END_WAIT_MS);
+
     for (size_t i = 0; i < SLOTS; i++) {
         if (c->slots[i])
             end(c->slots[i], until);

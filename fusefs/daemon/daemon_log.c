@@ -37,6 +37,7 @@ void log_line(int level, const char *format, ...)
 {
     char line[1024];
     va_list args;
+
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
@@ -53,6 +54,7 @@ void log_to_syslog(void)
 static void trim(char *text)
 {
     static const char prefix[] = "fuse: ";
+
     for (char *c = text; *c; c++) {
         if (*c == '\n')
             *c = ' ';
@@ -68,6 +70,7 @@ static void trim(char *text)
 static void from_libfuse(enum fuse_log_level level, const char *format, va_list args)
 {
     char text[512];
+
     if (capturing) {
         size_t used = strlen(captured);
         vsnprintf(captured + used, sizeof(captured) - used, format, args);

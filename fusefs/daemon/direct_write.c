@@ -36,6 +36,7 @@ bool is_direct(const struct fuse_file_info *fi)
 static void invalidate(struct job *job)
 {
     struct held_write *h = (struct held_write *)job;
+
     notify_pages(h->daemon->session, h->ino, h->offset, h->len);
     if (h->req) {
         fuse_reply_write(h->req, h->len);
@@ -48,6 +49,7 @@ static void invalidate(struct job *job)
 static void hold(struct daemon *d, struct held_write *h)
 {
     unsigned held = atomic_fetch_add(&d->held_writes, 1);
+
     if (held < INLINE_MAX) {
         invalidate(&h->job);
         return;
@@ -63,6 +65,7 @@ static void hold(struct daemon *d, struct held_write *h)
 void direct_write_reply(fuse_req_t req, struct ffs_inode *inode, uint64_t offset, size_t n)
 {
     struct daemon *d = op_daemon(req);
+
     if (!kernel_cache_has(inode, KERNEL_PAGES)) {
         if (kernel_cache_take(inode, KERNEL_ATTR))
             notify_attr(d->session, ffs_ino(inode));

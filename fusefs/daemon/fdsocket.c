@@ -76,6 +76,7 @@ struct fdsocket {
 static bool is_memory(int fd)
 {
     struct statfs fs;
+
     return fcntl(fd, F_GET_SEALS) >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
 }
 
@@ -89,6 +90,7 @@ static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
 {
     struct token *found = NULL;
     unsigned of_user = 0, all = 0;
+
     for (size_t i = 0; i < MAX_TOKENS; i++) {
         struct token *t = &s->tokens[i];
         if (t->value && t->expires <= at)
@@ -108,6 +110,7 @@ static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
 static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
 {
     uint64_t value = 0;
+
     if (getrandom(&value, sizeof(value), 0) != (ssize_t)sizeof(value) || value == 0)
         return 0;
     time_t at = now_s();
@@ -123,6 +126,7 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
 {
     int err = -ENOENT;
     time_t at = now_s();
+
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < MAX_TOKENS && token != 0; i++) {
         struct token *t = &s->tokens[i];
@@ -145,6 +149,7 @@ static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
     int found = -1;
     int rest[MESSAGE_FDS];
     size_t n_rest = 0;
+
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
@@ -169,6 +174,7 @@ static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
 static void discard(int fd)
 {
     char byte;
+
     shutdown(fd, SHUT_RDWR);
     if (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
         close(fd);
@@ -179,6 +185,7 @@ static void discard(int fd)
 static bool send_token(struct fdsocket *s, struct connection *c, int fd)
 {
     uint64_t token = token_make(s, fd, c->uid);
+
     if (!token) {
         close(fd);
         return false;
@@ -210,6 +217,7 @@ static bool serve_request(struct fdsocket *s, struct connection *c,
 {
     struct gpunvme_reply reply = {0};
     int fds[2];
+
     if (!s->handler.serve)
         return false;
     int n = s->handler.serve(s->handler.context, request, c->uid, &reply, fds);
@@ -253,6 +261,7 @@ static bool authorise(struct fdsocket *s, struct connection *c)
     union message in = {.request.what = 0};
     int fd;
     ssize_t n = recv(c->fd, &in.word, sizeof(in.word), MSG_PEEK | MSG_DONTWAIT);
+
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     if (n != (ssize_t)sizeof(in.word) || in.word != s->cookie)
@@ -272,6 +281,7 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
 {
     union message in = {.request.what = 1};
     int fd;
+
     if (closer_is_busy(&s->closer, c->uid))
         return false;
     if (!c->authorised)
@@ -293,6 +303,7 @@ static struct connection *free_connection(struct fdsocket *s, uid_t uid)
 {
     struct connection *found = NULL;
     unsigned of_user = 0, all = 0;
+
     for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
         struct connection *c = &s->connections[i];
         if (c->fd < 0 && !found)
@@ -314,6 +325,7 @@ static bool accept_one(struct fdsocket *s)
     socklen_t len = sizeof(peer);
     int reply_bytes = REPLY_BYTES;
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
     if (fd < 0)
         return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
     struct connection *c = NULL;
@@ -330,6 +342,7 @@ static bool accept_one(struct fdsocket *s)
 static void serve_connection(struct fdsocket *s, struct connection *c, short events)
 {
     bool keep = c->expires > now_s();
+
     if (keep && events)
         keep = serve_message(s, c);
     if (!keep) {
@@ -348,6 +361,7 @@ static void *serve(void *arg)
     struct fdsocket *s = arg;
     struct pollfd p[2 + MAX_CONNECTIONS];
     bool accepts = true;
+
     for (;;) {
         bool waiting = !accepts;
         p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
@@ -372,6 +386,7 @@ static int listen_abstract(struct fdsocket *s)
 {
     uint64_t random[3];
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
         return -EIO;
     s->cookie = random[2];
@@ -392,6 +407,7 @@ static int listen_abstract(struct fdsocket *s)
 int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out)
 {
     struct fdsocket *s = calloc(1, sizeof(*s));
+
     if (!s)
         return -ENOMEM;
     if (handler)
@@ -426,6 +442,7 @@ void fdsocket_close(struct fdsocket *s)
 {
     uint64_t one = 1;
     ssize_t n = write(s->stop, &one, sizeof(one));
+
     (void)n; /* cannot fail: the counter is far from its limit */
     pthread_join(s->thread, NULL);
     closer_end(&s->closer);

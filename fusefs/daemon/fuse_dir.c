@@ -15,6 +15,7 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct ffs_inode *inode;
     int err = op_node(req, ino, &inode);
+
     if (err) {
         op_reply(req, err);
         return;
@@ -68,6 +69,7 @@ static int emit(void *arg, const char *name, size_t len, uint64_t ino, uint8_t t
     struct listing *l = arg;
     char text[256];
     struct stat st = {.st_ino = ino, .st_mode = (mode_t)type << 12};
+
     memcpy(text, name, len);
     text[len] = '\0';
     size_t need =
@@ -81,6 +83,7 @@ static int emit(void *arg, const char *name, size_t len, uint64_t ino, uint8_t t
 void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi)
 {
     struct listing l = {.req = req, .data = malloc(size), .size = size};
+
     (void)ino;
     int err = l.data ? ffs_readdir(op_file(fi)->inode, (uint64_t)after, emit, &l) : -ENOMEM;
     if (err < 0)
@@ -95,6 +98,7 @@ static int emit_plus(void *arg, const char *name, size_t len, uint64_t ino, uint
 {
     struct listing *l = arg;
     char text[256];
+
     memcpy(text, name, len);
     text[len] = '\0';
     size_t need = fuse_add_direntry_plus(l->req, NULL, 0, text, NULL, 0);
@@ -114,6 +118,7 @@ static int emit_plus(void *arg, const char *name, size_t len, uint64_t ino, uint
 static void add_plus(struct listing *l, struct name *n)
 {
     struct fuse_entry_param e = {.attr = {.st_ino = n->ino, .st_mode = (mode_t)n->type << 12}};
+
     if (!is_dots(n->text) && op_node(l->req, n->ino, &n->inode) == 0)
         op_entry(op_daemon(l->req), n->inode, &e);
     else
@@ -145,6 +150,7 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after,
                         .size = size,
                         .names = malloc(room * sizeof(struct name)),
                         .room = room};
+
     (void)ino;
     int err = l.data && l.names ? ffs_readdir(op_file(fi)->inode, (uint64_t)after, emit_plus, &l)
                                 : -ENOMEM;

@@ -17,6 +17,7 @@
 static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_file_info *fi)
 {
     struct open_file *file = file_new(d, inode, fi->flags, false);
+
     if (!file)
         return -ENOMEM;
     fi->fh = (uintptr_t)file;
@@ -28,6 +29,7 @@ static int truncate_inode(struct ffs_inode *inode)
 {
     struct ffs_attr out;
     struct ffs_attr attr = {.size = 0};
+
     return ffs_setattr(inode, &attr, FFS_SET_SIZE, &out);
 }
 
@@ -35,6 +37,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct ffs_inode *inode;
     int err = op_node(req, ino, &inode);
+
     if (err)
         goto reply;
     if (fi->flags & O_TRUNC)
@@ -62,6 +65,7 @@ static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
 {
     struct daemon *d = op_daemon(req);
     struct fuse_entry_param e;
+
     if (!err) {
         ffs_iref(inode, 1);
         err = open_inode(d, inode, fi);
@@ -85,6 +89,7 @@ static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
 static int open_existing(struct ffs_inode *dir, const char *name, int flags, struct ffs_inode **out)
 {
     int err = ffs_lookup(dir, name, out);
+
     if (!err && (flags & O_TRUNC)) {
         err = truncate_inode(*out);
         if (err)
@@ -100,6 +105,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
     struct ffs_inode *dir;
     struct ffs_inode *inode = NULL;
     int err = op_node(req, parent, &dir);
+
     if (!err) {
         err = ffs_mknod(dir, name, (mode & ~(mode_t)S_IFMT) | S_IFREG, 0, &cred, &inode);
         if (err == -EEXIST && !(fi->flags & O_EXCL))
@@ -115,6 +121,7 @@ void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file
     struct ffs_inode *dir;
     struct ffs_inode *inode = NULL;
     int err = op_node(req, parent, &dir);
+
     if (!err) {
         err = ffs_tmpfile(dir, (mode & ~(mode_t)S_IFMT) | S_IFREG, &cred, &inode);
         ffs_iput(dir, 1);
@@ -129,6 +136,7 @@ void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
     struct bounce_pool *pool = &op_daemon(req)->bounces;
+
     (void)ino;
     struct bounce *b = size <= MAX_IO ? bounce_get(pool) : NULL;
     if (!b) {

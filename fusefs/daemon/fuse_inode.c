@@ -18,6 +18,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct ffs_inode *dir;
     struct ffs_inode *inode = NULL;
     int err = op_node(req, parent, &dir);
+
     if (err) {
         op_reply(req, err);
         return;
@@ -43,6 +44,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 static void forget(struct ffs *fs, uint64_t ino, uint64_t count)
 {
     struct ffs_inode *inode;
+
     if (ffs_iget(fs, ino, &inode) == 0)
         ffs_iput(inode, count + 1);
 }
@@ -56,6 +58,7 @@ void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
     struct ffs *fs = op_daemon(req)->stack.fs;
+
     for (size_t i = 0; i < count; i++)
         forget(fs, forgets[i].ino, forgets[i].nlookup);
     fuse_reply_none(req);
@@ -64,6 +67,7 @@ void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
 static void reply_attr(fuse_req_t req, int err, const struct ffs_attr *attr)
 {
     struct stat st;
+
     if (err) {
         op_reply(req, err);
         return;
@@ -76,6 +80,7 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct ffs_inode *inode;
     struct ffs_attr attr;
+
     (void)fi;
     int err = op_node(req, ino, &inode);
     if (!err) {
@@ -108,6 +113,7 @@ static const struct {
 static uint32_t set_of(int fuse)
 {
     uint32_t set = 0;
+
     for (size_t i = 0; i < sizeof(set_bits) / sizeof(set_bits[0]); i++) {
         if (fuse & set_bits[i].fuse)
             set |= set_bits[i].ffs;
@@ -130,6 +136,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set, struct
                             .atime = st->st_atim,
                             .mtime = st->st_mtim,
                             .ctime = st->st_ctim};
+
     (void)fi;
     int err = op_node(req, ino, &inode);
     if (!err) {
@@ -145,6 +152,7 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
     char target[PATH_MAX];
     struct ffs_inode *inode;
     ssize_t n = op_node(req, ino, &inode);
+
     if (n == 0) {
         n = ffs_readlink(inode, target, sizeof(target) - 1);
         ffs_iput(inode, 1);
@@ -165,6 +173,7 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
     struct ffs_statfs s;
     uint64_t id;
+
     (void)ino;
     ffs_statfs(op_daemon(req)->stack.fs, &s);
     memcpy(&id, s.uuid, sizeof(id));

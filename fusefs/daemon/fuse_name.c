@@ -11,6 +11,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
     struct ffs_inode *dir;
     struct ffs_inode *inode = NULL;
     int err = op_node(req, parent, &dir);
+
     if (!err) {
         err = ffs_mknod(dir, name, mode, (uint32_t)rdev, &cred, &inode);
         ffs_iput(dir, 1);
@@ -24,6 +25,7 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
     struct ffs_inode *dir;
     struct ffs_inode *inode = NULL;
     int err = op_node(req, parent, &dir);
+
     if (!err) {
         err = ffs_mkdir(dir, name, mode, &cred, &inode);
         ffs_iput(dir, 1);
@@ -37,6 +39,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
     struct ffs_inode *dir;
     struct ffs_inode *inode = NULL;
     int err = op_node(req, parent, &dir);
+
     if (!err) {
         err = ffs_symlink(dir, name, target, &cred, &inode);
         ffs_iput(dir, 1);
@@ -50,6 +53,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name
     struct ffs_inode *dir;
     struct ffs_inode *inode = NULL;
     int err = op_node(req, parent, &dir);
+
     if (err) {
         op_reply(req, err);
         return;
@@ -68,6 +72,7 @@ static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name,
 {
     struct ffs_inode *dir;
     int err = op_node(req, parent, &dir);
+
     if (!err) {
         err = remove(dir, name);
         ffs_iput(dir, 1);
@@ -91,6 +96,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
     struct ffs_inode *dir;
     struct ffs_inode *new_dir;
     int err = op_node(req, parent, &dir);
+
     if (err)
         goto reply;
     err = op_node(req, new_parent, &new_dir);

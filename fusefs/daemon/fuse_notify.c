@@ -20,6 +20,7 @@
 static void push_size(struct fuse_session *session, uint64_t ino, uint64_t size, char last)
 {
     struct fuse_bufvec vec = FUSE_BUFVEC_INIT(1);
+
     vec.buf[0].mem = &last;
     fuse_lowlevel_notify_store(session, ino, (off_t)(size - 1), &vec, (enum fuse_buf_copy_flags)0);
 }
@@ -27,6 +28,7 @@ static void push_size(struct fuse_session *session, uint64_t ino, uint64_t size,
 static void invalidate(struct fuse_session *session, uint64_t ino, off_t offset, off_t len)
 {
     int err = fuse_lowlevel_notify_inval_inode(session, ino, offset, len);
+
     /* -ENOENT: the kernel has forgotten the inode and holds no page of it. */
     if (err && err != -ENOENT && err != -ENODEV && err != -ENOTCONN)
         log_line(LOG_ERR, "inode %llu: the page cache was not invalidated after a write: %d",
@@ -48,6 +50,7 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
                     uint64_t len, bool grew, char last)
 {
     uint64_t ino = ffs_ino(inode);
+
     if (grew) {
         kernel_cache_add(inode, KERNEL_PAGES);
         push_size(session, ino, offset + len, last);

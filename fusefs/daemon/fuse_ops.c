@@ -25,6 +25,7 @@ struct open_file *op_file(const struct fuse_file_info *fi)
 struct ffs_cred op_cred(fuse_req_t req)
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
     return (struct ffs_cred){.uid = ctx->uid, .gid = ctx->gid};
 }
 
@@ -52,6 +53,7 @@ void op_stat(const struct ffs_attr *attr, struct stat *st)
 void op_entry(struct daemon *d, struct ffs_inode *inode, struct fuse_entry_param *e)
 {
     struct ffs_attr attr;
+
     kernel_cache_add(inode, KERNEL_ATTR);
     ffs_getattr(inode, &attr);
     *e = (struct fuse_entry_param){.ino = attr.ino,
@@ -68,6 +70,7 @@ void op_entry(struct daemon *d, struct ffs_inode *inode, struct fuse_entry_param
 void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode)
 {
     struct fuse_entry_param e;
+
     if (err) {
         op_reply(req, err);
         return;

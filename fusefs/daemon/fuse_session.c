@@ -43,12 +43,14 @@ static int clean_stale_mount(const char *path)
 static int force_statx(const char *path, struct statx *st)
 {
     int flags = AT_NO_AUTOMOUNT | AT_STATX_FORCE_SYNC;
+
     return statx(AT_FDCWD, path, flags, STATX_TYPE, st) == 0 ? 0 : -errno;
 }
 
 static int stat_mountpoint(const char *path, struct statx *st)
 {
     int err = force_statx(path, st);
+
     if (err != -ENOTCONN)
         return err;
     err = clean_stale_mount(path);
@@ -60,6 +62,7 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len)
     struct statx st;
     const char *hint = "";
     int err = stat_mountpoint(opts->mountpoint, &st);
+
     if (!err && !S_ISDIR(st.stx_mode))
         err = -ENOTDIR;
     if (!err && (st.stx_attributes_mask & st.stx_attributes & STATX_ATTR_MOUNT_ROOT)) {
@@ -88,6 +91,7 @@ static struct fuse_session *new_session(const struct fuse_args *args, struct dae
     struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
     struct fuse_session *session = NULL;
     int err = 0;
+
     for (int i = 0; i < args->argc && !err; i++)
         err = fuse_opt_add_arg(&copy, args->argv[i]);
     if (!err)
@@ -99,6 +103,7 @@ static struct fuse_session *new_session(const struct fuse_args *args, struct dae
 int session_check_arguments(const struct fuse_args *args, char *why, size_t len)
 {
     char text[256];
+
     log_capture();
     struct fuse_session *session = new_session(args, NULL);
     log_captured(text, sizeof(text));
@@ -163,6 +168,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 {
     struct daemon *d = userdata;
     const struct gq_info *gq = &d->stack.engine_info;
+
     configure(conn);
     if (readahead_raise(d->opts->mountpoint, READ_AHEAD))
         conn->max_readahead = READ_AHEAD;
@@ -180,6 +186,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 static int start_services(struct daemon *d)
 {
     int err = buffers_open(d->opts->max_buffers, d->stack.engine, &d->buffers);
+
     if (!err)
         err = leases_open(d, &d->leases);
     if (!err)
@@ -217,6 +224,7 @@ static void stop_services(struct daemon *d)
 static struct fuse_loop_config *loop_config(void)
 {
     struct fuse_loop_config *config = fuse_loop_cfg_create();
+
     if (!config)
         return NULL;
     fuse_loop_cfg_set_clone_fd(config, 0);
@@ -231,6 +239,7 @@ static int loop(struct daemon *d)
     struct shutdown shutdown;
     struct fuse_loop_config *config = loop_config();
     int err = config ? shutdown_watch(&shutdown, d) : -ENOMEM;
+
     if (err) {
         stop_transfers(d);
     } else {
@@ -270,6 +279,7 @@ static ssize_t reply(int fd, struct iovec *iov, int count, void *userdata)
 static int mount_session(struct fuse_session *session, const char *mountpoint)
 {
     static const struct fuse_custom_io io = {.read = receive, .writev = reply};
+
     if (fuse_session_mount(session, mountpoint) != 0)
         return -1;
     int err = fuse_session_custom_io(session, &io, fuse_session_fd(session));
@@ -282,6 +292,7 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
 {
     char text[256];
     int status = EXIT_MOUNT;
+
     log_capture();
     d->session = new_session(args, d);
     int err = d->session ? mount_session(d->session, d->opts->mountpoint) : -1;
@@ -317,6 +328,7 @@ static int open_stack(struct daemon *d, const struct drive *drive, char *why, si
     struct startup startup;
     bool watched = startup_watch(&startup, d->opts->device, d->status_fd) == 0;
     int err = stack_open(d->opts, drive, &d->stack, why, len);
+
     if (watched)
         startup_unwatch(&startup);
     return err;
@@ -332,6 +344,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
                        .recovery = PTHREAD_MUTEX_INITIALIZER,
                        .files_lock = PTHREAD_MUTEX_INITIALIZER};
     int status = EXIT_MOUNT;
+
     if (open_stack(&d, drive, why, sizeof(why)) != 0) {
         log_text(LOG_ERR, why);
         goto out;

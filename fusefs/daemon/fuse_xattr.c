@@ -18,6 +18,7 @@
 static int check_name(const char *name)
 {
     static const char *const spaces[] = {"user.", "trusted.", "security."};
+
     for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++) {
         if (strncmp(name, spaces[i], strlen(spaces[i])) == 0)
             return 0;
@@ -30,6 +31,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 {
     struct ffs_inode *inode;
     int err = check_name(name);
+
     if (!err)
         err = op_node(req, ino, &inode);
     if (!err) {
@@ -57,6 +59,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     size_t room = size < MAX_SIZE ? size : MAX_SIZE;
     char *value = room ? malloc(room) : NULL;
     ssize_t n = room && !value ? -ENOMEM : check_name(name);
+
     if (n == 0)
         n = op_node(req, ino, &inode);
     if (n == 0) {
@@ -74,6 +77,7 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     size_t room = size < MAX_SIZE ? size : MAX_SIZE;
     char *names = room ? malloc(room) : NULL;
     ssize_t n = room && !names ? -ENOMEM : op_node(req, ino, &inode);
+
     if (n == 0) {
         n = ffs_listxattr(inode, names, room);
         ffs_iput(inode, 1);
@@ -86,6 +90,7 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     struct ffs_inode *inode;
     int err = check_name(name);
+
     if (!err)
         err = op_node(req, ino, &inode);
     if (!err) {

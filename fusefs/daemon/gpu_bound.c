@@ -16,6 +16,7 @@ bool gpu_bound_is(const char *name)
 ssize_t gpu_bound_get(struct ffs_inode *inode, char *value, size_t size)
 {
     struct ffs_attr attr;
+
     ffs_getattr(inode, &attr);
     if (size)
         value[0] = attr.flags & LAY_INODE_GPU_BOUND ? '1' : '0';
@@ -25,6 +26,7 @@ ssize_t gpu_bound_get(struct ffs_inode *inode, char *value, size_t size)
 int gpu_bound_set(struct ffs_inode *inode, const char *value, size_t size)
 {
     struct ffs_attr attr;
+
     if (size != 1 || (value[0] != '0' && value[0] != '1'))
         return -EINVAL;
     ffs_getattr(inode, &attr);

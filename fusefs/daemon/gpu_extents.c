@@ -8,6 +8,7 @@ int gpu_extents_make(const struct ffs_map *map, uint32_t lba_size, bool write,
                      struct gpu_extents *out)
 {
     uint64_t expected = 0; /* device offset that continues the previous segment */
+
     *out = (struct gpu_extents){.extents = malloc((map->count + 1) * sizeof(out->extents[0])),
                                 .end = map->start};
     if (!out->extents)

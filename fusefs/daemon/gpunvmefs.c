@@ -54,6 +54,7 @@ static int free_image(void *context)
     char text[2048];
     char *rest = text;
     uint64_t mistakes = sim_violations(image->sim);
+
     sim_violations_text(image->sim, text, sizeof(text));
     for (char *line; mistakes && (line = strsep(&rest, "\n"));) {
         if (*line)
@@ -72,6 +73,7 @@ static int free_image(void *context)
 static unsigned default_threads(void)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
+
     return processors >= 16 ? 4 : processors >= 8 ? 2 : 1;
 }
 
@@ -96,6 +98,7 @@ static int open_image(const struct options *opts, const char *path, struct drive
     };
     struct image *image = calloc(1, sizeof(*image));
     int err = image ? sim_create(&config, &image->sim, &out->transport) : -ENOMEM;
+
     if (err == -EBUSY)
         refuse(path, "in use by another mount or tool, wait for it or unmount it first");
     else if (err)
@@ -128,6 +131,7 @@ static int open_kernel_device(const struct options *opts, const char *path, stru
 {
     uint32_t flags = BD_OPEN_EXCLUSIVE | (opts->read_only ? BD_OPEN_READ_ONLY : 0);
     int err = bd_file_open(path, flags, 0, &out->bdev);
+
     if (err == -EBUSY)
         refuse(path, "in use: mounted, or open by another tool");
     else if (err)
@@ -140,6 +144,7 @@ static int open_controller(const struct options *opts, struct drive *out)
     char why[512];
     const struct bd_open_opts how = {.noiommu = opts->noiommu, .deadline_ms = opts->deadline_ms};
     int err = bd_open_transport(&opts->name, &how, &out->transport, why, sizeof(why));
+
     if (err)
         log_line(LOG_ERR, "%s: %s", opts->device, why);
     return err;
@@ -150,6 +155,7 @@ static int check_file(const struct options *opts, const struct stat *st)
 {
     const char *path = opts->name.path;
     bool sim = opts->name.kind == BD_KIND_SIM;
+
     if (S_ISBLK(st->st_mode) && !sim)
         return opts->nsid ? refuse(path, "nsid=: driven by the kernel, which has one device for "
                                          "each namespace")
@@ -181,6 +187,7 @@ static int check_device(const struct options *opts, struct stat *st)
 static int open_drive(const struct options *opts, struct drive *out)
 {
     struct stat st;
+
     *out = (struct drive){0};
     int err = check_device(opts, &st);
     if (err)
@@ -199,6 +206,7 @@ static int check_start(struct options *opts, struct fuse_args *args)
 {
     char why[512];
     struct stat st;
+
     if (session_check_arguments(args, why, sizeof(why)) != 0) {
         log_text(LOG_ERR, why);
         return EXIT_USAGE;
@@ -219,6 +227,7 @@ static int check_start(struct options *opts, struct fuse_args *args)
 static void allow_descriptors(void)
 {
     struct rlimit limit;
+
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
@@ -240,6 +249,7 @@ static int start(struct options *opts, struct fuse_args *args)
     struct drive drive;
     int status_fd = -1;
     int status = check_start(opts, args);
+
     if (status)
         return status;
     int err = opts->foreground ? 0 : background_start(&status_fd);
@@ -270,6 +280,7 @@ int main(int argc, char **argv)
     struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
     struct options opts;
     int status = EXIT_USAGE;
+
     log_take_libfuse();
     if (options_parse(&opts, &args) != 0) {
         log_text(LOG_ERR, opts.problem);

@@ -50,6 +50,7 @@ static int handle_info(const struct call *call, void *arg)
 {
     struct gpunvme_ioc_info *info = arg;
     struct gpunvme_abi abi = info->abi;
+
     ioctl_fill_info(call->daemon, info);
     info->direct = leases_allow(call->daemon->opts, call->req) == 0;
     info->abi = abi;
@@ -60,6 +61,7 @@ static int handle_stats(const struct call *call, void *arg)
 {
     struct gpunvme_ioc_stats *stats = arg;
     struct gpunvme_abi abi = stats->abi;
+
     ioctl_fill_stats(call->daemon, stats);
     stats->abi = abi;
     return 0;
@@ -73,6 +75,7 @@ static int handle_register(const struct call *call, void *arg)
 static int handle_unregister(const struct call *call, void *arg)
 {
     const struct gpunvme_ioc_unregister *u = arg;
+
     return buffers_remove(call->daemon->buffers, u->id, u->key, call->uid);
 }
 
@@ -85,6 +88,7 @@ static int handle_queue_lease(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
+
     return err ? err : leases_add_queues(d->leases, call->file, call->uid, arg);
 }
 
@@ -92,12 +96,14 @@ static int handle_extent_lease(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
+
     return err ? err : leases_add_extents(d->leases, call->file, call->uid, arg);
 }
 
 static int handle_lease_end(const struct call *call, void *arg)
 {
     const struct gpunvme_ioc_lease_end *end = arg;
+
     return leases_end(call->daemon->leases, end->id, end->key, call->uid);
 }
 
@@ -105,6 +111,7 @@ static int handle_buffer_iova(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
+
     return err ? err : ioctl_buffer_iova(d, call->uid, arg);
 }
 
@@ -112,6 +119,7 @@ static int handle_copy_kernel(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
     int err = leases_allow(d->opts, call->req);
+
     return err ? err : leases_copy_kernel(d->leases, call->uid, arg);
 }
 
@@ -208,6 +216,7 @@ static void run_request(struct job *job)
     struct request_job *a = (struct request_job *)job;
     const struct request *r = a->request;
     int err = ioctl_check_abi((const struct gpunvme_abi *)&a->arg, a->size);
+
     if (!err)
         err = r->handle(&a->call, &a->arg);
     if (err)
@@ -221,6 +230,7 @@ static void start_request(fuse_req_t req, const struct request *r, const struct 
                           const void *in, uint32_t size)
 {
     struct request_job *a = malloc(sizeof(*a));
+
     if (!a) {
         op_reply(req, -ENOMEM);
         return;
@@ -241,6 +251,7 @@ static void start_request(fuse_req_t req, const struct request *r, const struct 
 static void cancel_transfer(fuse_req_t req, void *data)
 {
     struct transfer *t = data;
+
     (void)req;
     atomic_store_explicit(&t->cancel, 1, memory_order_relaxed);
 }
@@ -255,6 +266,7 @@ static void run_transfer(struct job *job)
     struct transfer *t = &tj->transfer;
     struct daemon *d = t->daemon;
     fuse_req_t req = tj->req;
+
     transfer_run(t);
     /*
      * Waits for an interrupt in delivery. Nothing refers to the transfer
@@ -288,6 +300,7 @@ static int check_transfer(const struct open_file *file, const struct transfer *t
     int mode = file->flags & O_ACCMODE;
     const struct gpunvme_ioc_rw *rw = &t->rw;
     int err = ioctl_check_abi(&rw->abi, sizeof(*rw));
+
     if (err)
         return err;
     if (rw->flags & ~GPUNVME_NO_FALLBACK)
@@ -305,6 +318,7 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
 {
     struct transfer_job *job = calloc(1, sizeof(*job));
     int err = job ? 0 : -ENOMEM;
+
     if (err)
         goto refuse;
     *job = (struct transfer_job){.transfer = {.daemon = call->daemon,
@@ -346,6 +360,7 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
 {
     const struct request *r;
     struct call call = {op_daemon(req), op_file(fi), fuse_req_ctx(req)->uid, req};
+
     (void)arg;
     (void)flags;
     if (cmd == FS_IOC_SHUTDOWN) {

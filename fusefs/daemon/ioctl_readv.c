@@ -20,6 +20,7 @@ struct readv_job {
 static void cancel(fuse_req_t req, void *data)
 {
     struct readv *r = data;
+
     (void)req;
     atomic_store_explicit(&r->t.cancel, 1, memory_order_relaxed);
 }
@@ -30,6 +31,7 @@ static void run(struct job *job)
     struct readv_job *rj = (struct readv_job *)job;
     struct readv *r = &rj->readv;
     struct daemon *d = r->t.daemon;
+
     readv_run(r);
     /*
      * Waits for an interrupt in delivery. Nothing refers to the batch
@@ -45,6 +47,7 @@ static void run(struct job *job)
 static int check(const struct open_file *file, const struct gpunvme_ioc_readv *v)
 {
     int err = ioctl_check_abi(&v->abi, sizeof(*v));
+
     if (err)
         return err;
     if (v->flags & ~GPUNVME_NO_FALLBACK)
@@ -58,6 +61,7 @@ void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void 
 {
     struct readv_job *job = calloc(1, sizeof(*job));
     int err = job ? 0 : -ENOMEM;
+
     if (!err) {
         memcpy(&job->readv.v, in, sizeof(job->readv.v));
         err = check(file, &job->readv.v);

@@ -25,6 +25,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     const struct stack *s = &d->stack;
     const struct gq_info *gq = &s->engine_info;
     struct ffs_statfs fs;
+
     ffs_statfs(s->fs, &fs);
     *info = (struct gpunvme_ioc_info){.executor = executor_of(s),
                                       .tier = gq->tier,
@@ -51,6 +52,7 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
 {
     struct gq_stats gq = {0};
     struct bounce_stats *b = &d->bounced;
+
     if (d->stack.engine)
         gq_engine_stats(d->stack.engine, &gq);
     *stats = (struct gpunvme_ioc_stats){
@@ -82,6 +84,7 @@ static int hold_memory(int fd, uint64_t offset, uint64_t len)
 {
     struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
+
     if (seals < 0 || (!(seals & F_SEAL_SHRINK) && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0))
         return -EPERM;
     if (fstat(fd, &st) != 0)
@@ -97,6 +100,7 @@ static int register_fd(struct daemon *d, struct open_file *file, uid_t uid, add_
 {
     struct gq_mem mem = {.kind = GQ_MEM_FD, .offset = reg->offset, .len = reg->len};
     int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
+
     if (err)
         return err;
     err = hold_memory(mem.fd, reg->offset, reg->len);
@@ -111,6 +115,7 @@ static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
 {
     struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC, .fd = -1, .offset = reg->offset, .len = reg->len};
     static_assert(sizeof(mem.ipc) == sizeof(reg->ipc), "IPC handle");
+
     memcpy(mem.ipc, reg->ipc, sizeof(mem.ipc));
     return buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
 }
@@ -119,6 +124,7 @@ int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
                    struct gpunvme_ioc_register *reg)
 {
     bool list = reg->flags == GPUNVME_REGISTER_LIST;
+
     if ((reg->flags && !list) || reg->len == 0)
         return -EINVAL;
     if (list && (reg->kind != GPUNVME_MEM_FD || reg->offset % _Alignof(struct gpunvme_piece)))
@@ -148,6 +154,7 @@ int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iov
     struct gq_buffer_iova iova;
     struct buffer_use use;
     int err = buffer_use_begin(d->buffers, arg->id, arg->key, uid, BUFFER_DATA, &cancel, &use);
+
     if (err)
         return err;
     struct gq_buffer *gq = buffer_gq(use.buffer);
@@ -170,6 +177,7 @@ static int collect(struct ffs_inode *inode, struct gpunvme_ioc_extents *out, boo
 {
     struct ffs_segment batch[64];
     uint64_t offset = out->file_offset;
+
     *more = false;
     for (;;) {
         ssize_t n = ffs_extents(inode, offset, batch, sizeof(batch) / sizeof(batch[0]));
@@ -195,6 +203,7 @@ static int collect(struct ffs_inode *inode, struct gpunvme_ioc_extents *out, boo
 int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out)
 {
     bool more;
+
     if (out->max == 0 || out->max > GPUNVME_EXTENTS_MAX)
         return -EINVAL;
     if (out->file_offset > INT64_MAX)

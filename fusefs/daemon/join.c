@@ -15,6 +15,7 @@ int join_until(pthread_t thread, uint64_t until_ns)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     int err = pthread_tryjoin_np(thread, NULL);
+
     while (err == EBUSY && now_ns() < until_ns) {
         nanosleep(&nap, NULL);
         err = pthread_tryjoin_np(thread, NULL);

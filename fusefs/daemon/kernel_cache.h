@@ -23,6 +23,7 @@ enum kernel_cache {
 static inline void kernel_cache_add(struct ffs_inode *inode, enum kernel_cache what)
 {
     uint32_t *word = ffs_user_word(inode);
+
     if (!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & what))
         __atomic_fetch_or(word, what, __ATOMIC_SEQ_CST);
 }

@@ -24,6 +24,7 @@
 static struct lease **find(struct leases *t, uint64_t id)
 {
     struct lease **link = &t->first;
+
     while (*link && (*link)->id != id)
         link = &(*link)->next;
     return link;
@@ -43,6 +44,7 @@ static int check(const struct lease *l, uint64_t key, uid_t uid)
 static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *granted)
 {
     unsigned of_user = 0;
+
     pthread_mutex_lock(&t->lock);
     for (const struct lease *l = t->first; l; l = l->next)
         of_user += l->uid == uid;
@@ -76,6 +78,7 @@ static void unreserve(struct leases *t, struct lease *l, unsigned queues)
 static int draw(struct lease *l)
 {
     uint64_t value[2];
+
     if (getrandom(value, sizeof(value), 0) != (ssize_t)sizeof(value))
         return -EIO;
     l->id = value[0];
@@ -86,6 +89,7 @@ static int draw(struct lease *l)
 static struct lease *new_lease(struct open_file *file, uid_t uid)
 {
     struct lease *l = calloc(1, sizeof(*l));
+
     if (l)
         *l = (struct lease){.uid = uid, .owner = file, .page_fd = -1};
     return l;
@@ -95,6 +99,7 @@ static struct lease *new_lease(struct open_file *file, uid_t uid)
 static int publish(struct leases *t, struct lease *l)
 {
     int err;
+
     pthread_mutex_lock(&t->lock);
     do {
         err = draw(l);
@@ -171,6 +176,7 @@ static void set_revoked(struct lease *l)
 static struct lease *take(struct leases *t, struct lease **link)
 {
     struct lease *l = *link;
+
     *link = l->next;
     l->next = NULL;
     set_revoked(l);
@@ -186,6 +192,7 @@ int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid)
 {
     struct lease *l = NULL;
     struct lease **link;
+
     pthread_mutex_lock(&t->lock);
     while (*(link = find(t, id)) && (*link)->deleting)
         pthread_cond_wait(&t->changed, &t->lock);
@@ -213,6 +220,7 @@ bool leases_release(struct leases *t, struct open_file *file)
 static struct lease *take_of(struct leases *t, const struct open_file *file)
 {
     struct lease *list = NULL;
+
     for (struct lease **link = &t->first; *link;) {
         if ((*link)->owner != file) {
             link = &(*link)->next;
@@ -242,6 +250,7 @@ static void stop(struct nvme_user *u)
 {
     struct leases *t = (struct leases *)((char *)u - offsetof(struct leases, user));
     unsigned revoked = 0;
+
     pthread_mutex_lock(&t->lock);
     t->resets++;
     for (struct lease *l = t->first; l; l = l->next) {
@@ -262,6 +271,7 @@ static void stop(struct nvme_user *u)
 static void resume(struct nvme_user *u, int err)
 {
     struct leases *t = (struct leases *)((char *)u - offsetof(struct leases, user));
+
     (void)err;
     pthread_cond_broadcast(&t->changed);
 }
@@ -279,6 +289,7 @@ void leases_revoke_all(struct leases *t)
 static struct lease *next_to_delete(struct leases *t)
 {
     struct lease *found = NULL;
+
     for (struct lease *l = t->first; l; l = l->next) {
         if (l->revoked && l->n_pairs && (!found || l->delete_at < found->delete_at))
             found = l;
@@ -300,6 +311,7 @@ static void delete_revoked(struct leases *t, struct lease *l)
 static void end_closed(struct leases *t)
 {
     struct open_file *file = t->closed;
+
     t->closed = file->next;
     struct lease *list = take_of(t, file);
     pthread_mutex_unlock(&t->lock);
@@ -312,12 +324,14 @@ static void wait_until(struct leases *t, uint64_t ns)
 {
     struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
                           .tv_nsec = (long)(ns % 1000000000u)};
+
     pthread_cond_clockwait(&t->changed, &t->lock, CLOCK_MONOTONIC, &ts);
 }
 
 static void *run(void *arg)
 {
     struct leases *t = arg;
+
     pthread_mutex_lock(&t->lock);
     while (!t->stopping || t->closed) {
         struct lease *l = next_to_delete(t);
@@ -366,6 +380,7 @@ int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
 {
     unsigned granted;
     int err = check_queues(t, arg);
+
     if (!err)
         err = reserve(t, uid, arg->queues, &granted);
     if (err)
@@ -413,6 +428,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
     unsigned granted;
     uint64_t count = 0;
     int err = check_extents(t, file, arg);
+
     if (!err)
         err = reserve(t, uid, 0, &granted);
     if (err)
@@ -442,6 +458,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
 static bool may_have_copy_kernel(const struct leases *t, uid_t uid)
 {
     unsigned of_user = 0;
+
     for (const struct lease *l = t->first; l; l = l->next)
         of_user += l->copy_kernel && l->uid == uid;
     return of_user < COPY_KERNELS_OF_USER;
@@ -467,6 +484,7 @@ int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid
                  struct gpunvme_reply *reply, int fds[2])
 {
     struct leases *t = context;
+
     pthread_mutex_lock(&t->lock);
     struct lease *l = *find(t, request->id);
     int n = check(l, request->key, uid);
@@ -512,12 +530,14 @@ unsigned leases_queues(const struct leases *t)
 static struct nvme_ctrlr *leasable(const struct daemon *d)
 {
     struct nvme_ctrlr *c = d->opts->direct == DIRECT_NONE ? NULL : d->stack.ctrlr;
+
     return c && !nvme_ctrlr_transport(c)->physical ? c : NULL;
 }
 
 int leases_open(struct daemon *d, struct leases **out)
 {
     struct leases *t = calloc(1, sizeof(*t));
+
     if (!t)
         return -ENOMEM;
     *t = (struct leases){.d = d, .ctrlr = leasable(d), .proxied_fd = -1};

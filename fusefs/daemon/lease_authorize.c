@@ -14,6 +14,7 @@
 static bool lists(const char *line, gid_t group)
 {
     char *end = NULL;
+
     for (const char *at = line;; at = end) {
         unsigned long id = strtoul(at, &end, 10);
         if (end == at)
@@ -35,6 +36,7 @@ static bool is_member(fuse_req_t req, gid_t group)
     char *line = NULL;
     size_t size = 0;
     bool found = false;
+
     if (caller->gid == group)
         return true;
     snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)caller->pid, (int)caller->pid);
@@ -55,6 +57,7 @@ static bool is_member(fuse_req_t req, gid_t group)
 int leases_allow(const struct options *opts, struct fuse_req *req)
 {
     bool root = fuse_req_ctx(req)->uid == 0;
+
     switch (opts->direct) {
     case DIRECT_ALL:
         return 0;

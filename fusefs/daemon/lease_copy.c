@@ -18,6 +18,7 @@ static_assert(COPY_KERNELS_OF_USER * 2 == GQ_COPIES_PEERS, "one user has at most
 static void dropped(void *context)
 {
     const struct daemon *d = context;
+
     log_line(LOG_WARNING,
              "%s: an application's copy kernel does not respond, the daemon copies for it, slowly",
              d->opts->device);
@@ -26,6 +27,7 @@ static void dropped(void *context)
 static int make(struct daemon *d, struct gq_copies_peer **out)
 {
     struct gq_copies *copies = d->stack.drive.copies;
+
     if (!copies || !d->stack.engine)
         return -ENOTSUP;
     return copies->ops->peer_open(copies, dropped, d, out);
@@ -36,6 +38,7 @@ int lease_copy_reply(struct daemon *d, struct gq_copies_peer **copy_kernel,
 {
     struct gq_copies_shared shared;
     int err = *copy_kernel ? 0 : make(d, copy_kernel);
+
     if (err)
         return err;
     d->stack.drive.copies->ops->peer_shared(*copy_kernel, &shared);
@@ -61,6 +64,7 @@ int lease_copy_window(struct daemon *d, struct gq_copies_peer *copy_kernel, uid_
 {
     _Atomic uint32_t cancel = 0;
     struct buffer_use use;
+
     if (arg->flags || arg->reserved || arg->addr % 4096 || arg->media % 4096)
         return -EINVAL;
     if (!copy_kernel)

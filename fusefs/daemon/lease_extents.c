@@ -21,6 +21,7 @@ static struct gpunvme_lease_extent *extents_of(const struct lease *l)
 static int seal(int fd)
 {
     int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
     return fcntl(fd, F_ADD_SEALS, seals) == 0 ? 0 : -errno;
 }
 
@@ -31,6 +32,7 @@ static int seal(int fd)
 static int read_only(int fd)
 {
     char path[32];
+
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     int other = open(path, O_RDONLY | O_CLOEXEC);
     if (other < 0)
@@ -42,6 +44,7 @@ static int read_only(int fd)
 int lease_page_make(struct lease *l, uint64_t extents)
 {
     uint64_t len = GPUNVME_LEASE_EXTENTS_AT + extents * sizeof(struct gpunvme_lease_extent);
+
     l->page_len = (len + PAGE - 1) & ~(uint64_t)(PAGE - 1);
     int fd = memfd_create("gpunvme-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
@@ -79,6 +82,7 @@ static bool joins(const struct ffs_segment *a, const struct ffs_segment *b)
 {
     bool zeros = a->device == FFS_HOLE || a->unwritten;
     bool zeros_too = b->device == FFS_HOLE || b->unwritten;
+
     return zeros || zeros_too ? zeros && zeros_too : a->device + a->len == b->device;
 }
 
@@ -87,6 +91,7 @@ static uint64_t convert(const struct ffs_map *map, uint32_t lba_size,
                         struct gpunvme_lease_extent *out)
 {
     uint64_t n = 0;
+
     for (size_t i = 0; i < map->count; i++) {
         const struct ffs_segment *s = &map->segments[i];
         bool zeros = s->device == FFS_HOLE || s->unwritten;
@@ -106,6 +111,7 @@ static uint64_t convert(const struct ffs_map *map, uint32_t lba_size,
 static void count_for(struct leases *t, struct lease *l, uint32_t n)
 {
     struct lease **link = &t->counted;
+
     if (l->segments && !n) {
         while (*link && *link != l)
             link = &(*link)->next_counted;
@@ -129,6 +135,7 @@ void lease_extents_forget(struct leases *t, struct lease *l)
 static int count_left(const struct leases *t, const struct lease *l, uint32_t *left)
 {
     uint32_t of_all = LEASE_SEGMENTS_MAX, of_user = LEASE_SEGMENTS_OF_USER;
+
     for (const struct lease *other = t->counted; other; other = other->next_counted) {
         if (other == l)
             continue;
@@ -146,6 +153,7 @@ static int count_left(const struct leases *t, const struct lease *l, uint32_t *l
 static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *refused)
 {
     uint32_t left;
+
     pthread_mutex_lock(&t->lock);
     *refused = count_left(t, l, &left);
     count_for(t, l, n < left ? n : left);
@@ -157,6 +165,7 @@ static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *ref
 static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 {
     int refused = 0;
+
     for (uint32_t n = LEASE_SEGMENTS_FEW; n <= LEASE_SEGMENTS_OF_USER; n *= LEASE_SEGMENTS_MORE) {
         int err = take_segments(t, l, n, &refused);
         if (!err)
@@ -183,6 +192,7 @@ static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count)
 {
     uint32_t lba_size = t->d->stack.bdev->info.lba_size;
+
     ffs_watch_add(inode, &l->watch);
     int err = map_whole(t, l, inode);
     if (err)

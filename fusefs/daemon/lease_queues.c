@@ -41,6 +41,7 @@ static unsigned count_free(const struct leases *t)
     unsigned all = nvme_ctrlr_info(t->ctrlr)->io_queues;
     unsigned used = stack_cpu_queues(s) + s->engine_info.queues;
     unsigned left = all > used ? all - used : 0;
+
     left -= (left + SPARE - 1) / SPARE;
     return left < GQ_MAX_QUEUES ? left : GQ_MAX_QUEUES;
 }
@@ -69,6 +70,7 @@ void lease_queues_close(struct leases *t)
 int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth)
 {
     int err = 0;
+
     l->pairs = calloc(n, sizeof(*l->pairs));
     if (!l->pairs)
         return -ENOMEM;
@@ -91,6 +93,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
 static unsigned take_proxied(struct leases *t)
 {
     unsigned i = 0;
+
     while (t->proxied_taken[i])
         i++;
     t->proxied_taken[i] = true;
@@ -130,6 +133,7 @@ void lease_queues_delete(struct leases *t, struct lease *l)
 {
     unsigned epoch = nvme_ctrlr_epoch(t->ctrlr);
     int failed = 0;
+
     for (unsigned i = 0; i < l->n_pairs; i++) {
         int err = nvme_qpair_delete(t->ctrlr, &l->pairs[i].qp);
         failed = err ? err : failed;
@@ -144,6 +148,7 @@ void lease_queues_delete(struct leases *t, struct lease *l)
 static uint64_t doorbell_at(const struct nvme_transport *transport, const volatile uint32_t *bell)
 {
     const volatile char *first = (const volatile char *)transport->doorbells;
+
     return transport->doorbells_fd_offset + (uint64_t)((const volatile char *)bell - first);
 }
 
@@ -151,6 +156,7 @@ static void reply_doorbells(const struct leases *t, const struct lease_pair *p,
                             struct gpunvme_reply *reply, int *fd)
 {
     const struct nvme_transport *transport = transport_of(t);
+
     if (t->proxy) {
         *fd = t->proxied_fd;
         reply->doorbells_len = SHADOWS_LEN;
@@ -170,6 +176,7 @@ int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t i
                        struct gpunvme_reply *reply, int fds[2])
 {
     int doorbells;
+
     if (index >= l->n_pairs || l->revoked)
         return -ENOENT;
     const struct lease_pair *p = &l->pairs[index];

@@ -149,12 +149,14 @@ static unsigned *field(struct options *opts, size_t offset)
 static bool is_named(const char *arg, const char *name)
 {
     size_t len = strlen(name);
+
     return strncmp(arg, name, len) == 0 && arg[len] == '=';
 }
 
 static int take_number(struct options *opts, const char *arg)
 {
     const char *text = strchr(arg, '=') + 1;
+
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         const struct number *n = &numbers[i];
         if (!is_named(arg, n->name))
@@ -176,6 +178,7 @@ static int take_number(struct options *opts, const char *arg)
 static int take_word(struct options *opts, const char *arg)
 {
     const char *text = strchr(arg, '=') + 1;
+
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         if (is_named(arg, words[i].name) && strcmp(text, words[i].value) == 0) {
             *field(opts, words[i].offset) = words[i].stored;
@@ -189,6 +192,7 @@ static int take_word(struct options *opts, const char *arg)
 static int take_group(struct options *opts, const char *arg, const char *name)
 {
     char *end;
+
     errno = 0;
     unsigned long id = strtoul(name, &end, 10);
     bool number = *name >= '0' && *name <= '9' && *end == '\0' && errno == 0 && id < UINT32_MAX;
@@ -203,6 +207,7 @@ static int take_group(struct options *opts, const char *arg, const char *name)
 static int take_direct(struct options *opts, const char *arg)
 {
     const char *value = strchr(arg, '=') + 1;
+
     if (strcmp(value, "none") == 0)
         opts->direct = DIRECT_NONE;
     else if (strcmp(value, "root") == 0)
@@ -217,6 +222,7 @@ static int take_direct(struct options *opts, const char *arg)
 static int take_operand(struct options *opts, const char *arg)
 {
     char **slot = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
+
     if (!slot)
         return fail(opts, arg, "one operand too many, expected DEVICE MOUNTPOINT");
     *slot = strdup(arg);
@@ -227,6 +233,7 @@ static int take_operand(struct options *opts, const char *arg)
 static int take(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct options *opts = data;
+
     (void)out;
     switch (key) {
     case KEY_NUMBER:
@@ -307,6 +314,7 @@ static int check_device(struct options *opts)
 {
     char why[256];
     struct bd_name *name = &opts->name;
+
     if (bd_name_parse(opts->device, name, why, sizeof(why)) != 0)
         return fail(opts, opts->device, why);
     if (opts->nsid && name->nsid_given && opts->nsid != name->nsid)
@@ -326,6 +334,7 @@ static int add_fixed(struct options *opts, struct fuse_args *args)
     char *list = NULL;
     char *name = NULL;
     int err = -1;
+
     if (!opts->named && asprintf(&name, "fsname=%s", opts->device) < 0) {
         name = NULL;
         goto out;

@@ -10,6 +10,7 @@
 ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
 {
     size_t done = 0;
+
     while (done < len) {
         ssize_t n = ffs_read(inode, offset + done, (char *)buf + done, len - done);
         if (n < 0)
@@ -24,6 +25,7 @@ ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t le
 struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory)
 {
     struct open_file *file = malloc(sizeof(*file));
+
     if (!file) {
         ffs_iput(inode, 1);
         return NULL;

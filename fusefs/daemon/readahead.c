@@ -16,6 +16,7 @@ static int open_setting(const char *mountpoint)
 {
     struct statx st;
     char name[64];
+
     if (statx(AT_FDCWD, mountpoint, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &st) != 0)
         return -1;
     snprintf(name, sizeof(name), "/sys/class/bdi/%u:%u/read_ahead_kb", st.stx_dev_major,
@@ -27,6 +28,7 @@ uint32_t readahead_raise(const char *mountpoint, uint32_t bytes)
 {
     char text[16];
     int fd = open_setting(mountpoint);
+
     if (fd < 0)
         return 0;
     int len = snprintf(text, sizeof(text), "%u", bytes / 1024);

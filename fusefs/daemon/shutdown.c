@@ -40,6 +40,7 @@
 static sigset_t watched(void)
 {
     sigset_t set;
+
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
@@ -50,6 +51,7 @@ static sigset_t watched(void)
 void shutdown_block_signals(void)
 {
     sigset_t set = watched();
+
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
@@ -65,6 +67,7 @@ static int unmount_by_helper(const char *mountpoint, bool lazily)
     char *argv[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", (char *)mountpoint, NULL};
     pid_t pid;
     int status;
+
     if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
         return -EPERM;
     while (waitpid(pid, &status, 0) < 0) {
@@ -85,6 +88,7 @@ static int unmount(const char *mountpoint, bool lazily)
 static void end_session(struct daemon *d)
 {
     int err = unmount(d->opts->mountpoint, false);
+
     if (!err)
         return; /* the kernel aborts the connection, which ends the loop */
     log_line(LOG_WARNING, "%s: %s, files open there are cut off", d->opts->mountpoint,
@@ -112,6 +116,7 @@ static void hand_drive_back(struct daemon *d)
 static void lose_drive(struct daemon *d, const struct nvme_transport *t)
 {
     struct nvme_ctrlr *c = d->stack.ctrlr;
+
     if (!nvme_ctrlr_alive(c))
         nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c));
     if (nvme_ctrlr_alive(c) || t->doorbells_are_mmio)
@@ -121,6 +126,7 @@ static void lose_drive(struct daemon *d, const struct nvme_transport *t)
 static void take_signal(struct shutdown *s)
 {
     struct signalfd_siginfo info;
+
     if (read(s->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return;
     log_line(LOG_INFO, "%s: %s, unmounting", s->daemon->opts->mountpoint,
@@ -131,6 +137,7 @@ static void take_signal(struct shutdown *s)
 static bool abort_by_control(unsigned connection)
 {
     char path[64];
+
     snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", connection);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
@@ -148,6 +155,7 @@ static bool abort_by_control(unsigned connection)
 static void abort_connection(const struct shutdown *s)
 {
     const char *mountpoint = s->daemon->opts->mountpoint;
+
     log_line(LOG_WARNING, "%s: requests are still pending, the connection is aborted", mountpoint);
     if (!abort_by_control(s->connection))
         umount2(mountpoint, MNT_FORCE | UMOUNT_NOFOLLOW);
@@ -168,6 +176,7 @@ static uint64_t stage_of(const struct shutdown *s)
 {
     uint64_t stage = 0;
     ssize_t n = read(s->stage, &stage, sizeof(stage));
+
     return n == (ssize_t)sizeof(stage) ? stage : 0;
 }
 
@@ -179,6 +188,7 @@ static void *watch(void *arg)
                           {.fd = s->signals, .events = POLLIN},
                           {.fd = t ? t->removal_fd : -1, .events = POLLIN}};
     uint64_t stage = 0;
+
     for (unsigned round = 0; stage < TRANSFERS_ENDED;) {
         bool ending = stage || fuse_session_exited(s->daemon->session);
         if (poll(p, ending ? 1 : 3, ending ? WAKE_MS : -1) < 0 && errno != EINTR)
@@ -204,6 +214,7 @@ static unsigned connection_of(const char *mountpoint)
 {
     struct statx st;
     int flags = AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
+
     return statx(AT_FDCWD, mountpoint, flags, 0, &st) == 0 ? st.stx_dev_minor : 0;
 }
 
@@ -211,6 +222,7 @@ int shutdown_watch(struct shutdown *s, struct daemon *d)
 {
     struct sigaction action = {.sa_handler = wake};
     sigset_t set = watched();
+
     *s = (struct shutdown){.daemon = d, .main = pthread_self()};
     sigaction(SIGUSR1, &action, NULL);
     s->connection = connection_of(d->opts->mountpoint);
@@ -230,6 +242,7 @@ int shutdown_watch(struct shutdown *s, struct daemon *d)
 static void advance(struct shutdown *s, uint64_t stages)
 {
     ssize_t n = write(s->stage, &stages, sizeof(stages));
+
     (void)n; /* cannot fail: the counter is far from its limit */
 }
 
@@ -251,6 +264,7 @@ static void *watch_startup(void *arg)
     const struct startup *s = arg;
     struct signalfd_siginfo info;
     struct pollfd p[2] = {{.fd = s->stop, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
+
     while (poll(p, 2, -1) < 0 && errno == EINTR) {
     }
     if (p[0].revents || read(s->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
@@ -265,6 +279,7 @@ static void *watch_startup(void *arg)
 int startup_watch(struct startup *s, const char *device, int status_fd)
 {
     sigset_t set = watched();
+
     *s = (struct startup){.device = device, .status_fd = status_fd};
     s->stop = eventfd(0, EFD_CLOEXEC);
     if (s->stop < 0)
@@ -284,6 +299,7 @@ void startup_unwatch(struct startup *s)
 {
     const uint64_t one = 1;
     ssize_t n = write(s->stop, &one, sizeof(one));
+
     (void)n; /* cannot fail: the counter is far from its limit */
     pthread_join(s->thread, NULL);
     close(s->signals);

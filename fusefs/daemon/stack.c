@@ -34,6 +34,7 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, i
 {
     char what[512];
     va_list args;
+
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
@@ -54,6 +55,7 @@ unsigned stack_cpu_queues(const struct stack *s)
 static int open_blocks(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[256] = "";
+
     if (!s->drive.transport) {
         s->bdev = s->drive.bdev;
         return 0;
@@ -77,6 +79,7 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
 static int refuse_cpu(const struct options *opts, const struct problem *p, int err)
 {
     char why[256] = "";
+
     if (gq_probe((int)opts->cuda_device, why, sizeof(why)) == 0)
         snprintf(why, sizeof(why), "the CUDA executor does not start: %s", strerror(-err));
     return fail(p, -ENODEV, "%s: %s", opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda",
@@ -99,6 +102,7 @@ static unsigned engine_queues(const struct options *opts, const struct stack *s)
 static int open_engine(const struct options *opts, struct stack *s, const struct problem *p)
 {
     bool demanded = opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA;
+
     if (opts->gpu == GPU_OFF) {
         snprintf(s->no_engine, sizeof(s->no_engine), "gpu=off");
         return 0;
@@ -152,6 +156,7 @@ static void stop(struct nvme_user *u)
 static void resume(struct nvme_user *u, int err)
 {
     struct stack *s = (struct stack *)((char *)u - offsetof(struct stack, watcher));
+
     if (err) {
         log_line(LOG_CRIT, "%s: the drive is gone or does not come back after a reset", s->device);
         ffs_device_lost(s->fs);
@@ -176,6 +181,7 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     struct ffs_mount_opts mount = {
         .read_only = opts->read_only, .commit_ms = opts->commit_s * 1000, .log = log_text};
     int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
+
     if (err == -ENOMEM && s->ctrlr && nvme_ctrlr_transport(s->ctrlr)->physical)
         nvme_vfio_no_large_page(why, sizeof(why));
     if (err)
@@ -187,6 +193,7 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
                size_t len)
 {
     struct problem p = {opts->device, why, len};
+
     *out = (struct stack){.drive = *drive, .device = opts->device};
     int err = open_blocks(opts, out, &p);
     if (!err)

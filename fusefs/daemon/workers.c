@@ -37,6 +37,7 @@ struct workers {
 static bool may_begin(const struct workers *w, enum work kind, uid_t uid)
 {
     unsigned n = 0;
+
     if (kind != WORK_BUFFER)
         return true;
     for (unsigned i = 0; i < w->wanted; i++) {
@@ -53,6 +54,7 @@ static bool may_begin(const struct workers *w, enum work kind, uid_t uid)
 static struct job **find(struct workers *w, enum work kind)
 {
     struct job **link = &w->queues[kind].first;
+
     while (*link && !w->closing && !may_begin(w, kind, (*link)->uid))
         link = &(*link)->next;
     return link;
@@ -64,6 +66,7 @@ static struct job *take(struct worker *self)
     struct workers *w = self->all;
     struct job_queue *queue = &w->queues[self->kind];
     struct job **link, *job;
+
     pthread_mutex_lock(&w->lock);
     self->busy = false;
     while (!*(link = find(w, self->kind)) && !w->closing)
@@ -87,6 +90,7 @@ static struct job *take(struct worker *self)
 static void *work(void *arg)
 {
     struct job *job;
+
     while ((job = take(arg)))
         job->run(job);
     return NULL;
@@ -95,6 +99,7 @@ static void *work(void *arg)
 static void assign_kinds(struct workers *w, const unsigned of_kind[WORK_KINDS])
 {
     struct worker *next = w->threads;
+
     for (unsigned kind = 0; kind < WORK_KINDS; kind++) {
         for (unsigned i = 0; i < of_kind[kind]; i++)
             *next++ = (struct worker){.all = w, .kind = (enum work)kind};
@@ -106,6 +111,7 @@ int workers_open(unsigned n_transfers, struct workers **out)
     const unsigned of_kind[WORK_KINDS] = {n_transfers, BUFFER_THREADS, CACHE_THREADS};
     unsigned all = n_transfers + BUFFER_THREADS + CACHE_THREADS;
     struct workers *w = calloc(1, sizeof(*w) + all * sizeof(w->threads[0]));
+
     if (!w)
         return -ENOMEM;
     w->wanted = all;
@@ -130,6 +136,7 @@ int workers_open(unsigned n_transfers, struct workers **out)
 void workers_add(struct workers *w, enum work kind, struct job *job)
 {
     struct job_queue *queue = &w->queues[kind];
+
     job->next = NULL;
     pthread_mutex_lock(&w->lock);
     *queue->last = job;

@@ -12,6 +12,7 @@
 int write_check_limit(pid_t pid, uint64_t offset, uint64_t *len)
 {
     struct rlimit limit;
+
     if (pid == 0 || prlimit(pid, RLIMIT_FSIZE, NULL, &limit) != 0)
         return 0;
     if (limit.rlim_cur == RLIM_INFINITY || *len == 0)

@@ -37,6 +37,7 @@ static struct target *list_targets(struct daemon *d, size_t *count)
 {
     size_t n = 0;
     size_t room = 0;
+
     pthread_mutex_lock(&d->files_lock);
     for (struct open_file *f = d->files; f; f = f->next)
         room += may_be_dirty(f);
@@ -58,6 +59,7 @@ static int sync_file(int mount_fd, const struct target *t)
 {
     const uint32_t words[HANDLE_WORDS] = {(uint32_t)(t->ino >> 32), (uint32_t)t->ino,
                                           t->generation};
+
     union {
         struct file_handle handle;
         char bytes[sizeof(struct file_handle) + sizeof(words)];
@@ -89,6 +91,7 @@ static void free_work(struct work *w)
 static void *sync_files(void *arg)
 {
     struct work *w = arg;
+
     for (size_t i = 0; w->targets && i < w->count; i++) {
         int err = sync_file(w->fd, &w->targets[i]);
         w->err = w->err ? w->err : err;
@@ -100,6 +103,7 @@ static int open_mount(const char *mountpoint)
 {
     struct statfs st;
     int fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
     if (fd < 0 || (fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC))
         return fd;
     close(fd); /* unmounted lazily before */
@@ -115,6 +119,7 @@ static int run(struct work *w, unsigned seconds)
     pthread_t thread;
     uint64_t until = deadline_after_ms(seconds * MS_PER_S);
     int err = -pthread_create(&thread, NULL, sync_files, w);
+
     if (!err)
         err = seconds ? join_until(thread, until) : -pthread_join(thread, NULL);
     if (err == -ETIMEDOUT) {
@@ -132,6 +137,7 @@ void write_back(struct daemon *d, unsigned seconds)
 {
     int fd = open_mount(d->opts->mountpoint);
     struct work *w = fd >= 0 ? calloc(1, sizeof(*w)) : NULL;
+
     if (!w) {
         if (fd >= 0)
             close(fd);

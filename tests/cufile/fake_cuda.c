@@ -33,6 +33,7 @@ static atomic_ullong copies;
 static struct allocation *find(unsigned long long addr)
 {
     struct allocation *a = allocations;
+
     while (a && addr - (uintptr_t)a->device >= a->len)
         a = a->next;
     return a;
@@ -50,6 +51,7 @@ static void unmap(struct allocation *a)
 static struct allocation *map_twice(char *device, size_t len, int fd)
 {
     struct allocation *a = calloc(1, sizeof(*a));
+
     if (!a)
         return NULL;
     a->len = len;
@@ -64,6 +66,7 @@ static struct allocation *map_twice(char *device, size_t len, int fd)
 static int map_at(char *device, size_t len, bool ipc)
 {
     int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+
     if (fd < 0)
         return OUT_OF_MEMORY;
     struct allocation *a = ftruncate(fd, (off_t)len) == 0 ? map_twice(device, len, fd) : NULL;
@@ -82,6 +85,7 @@ static int map_at(char *device, size_t len, bool ipc)
 EXPORT int cuMemAlloc_v2(unsigned long long *out, size_t len)
 {
     int result = map_at(NULL, len, true);
+
     *out = result ? 0 : (uintptr_t)allocations->device;
     return result;
 }
@@ -90,6 +94,7 @@ EXPORT int fake_cuda_alloc_vmm(unsigned long long *out, size_t segment, size_t c
 {
     char *base = mmap(NULL, segment * count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int result = base == MAP_FAILED ? OUT_OF_MEMORY : 0;
+
     for (size_t i = 0; i < count && !result; i++)
         result = map_at(base + i * segment, segment, false);
     *out = (uintptr_t)base;
@@ -219,6 +224,7 @@ static void perform(const struct task *t)
 static void *work(void *arg)
 {
     struct stream *s = arg;
+
     pthread_mutex_lock(&s->lock);
     while (s->first || !s->ending) {
         struct task *t = s->first;
@@ -263,6 +269,7 @@ EXPORT int cuStreamCreateWithPriority(fake_stream *out, unsigned flags, int prio
 EXPORT int cuStreamDestroy_v2(fake_stream stream)
 {
     struct stream *s = stream;
+
     pthread_mutex_lock(&s->lock);
     s->ending = true;
     pthread_cond_broadcast(&s->changed);
@@ -275,6 +282,7 @@ EXPORT int cuStreamDestroy_v2(fake_stream stream)
 static void make_default(void)
 {
     fake_stream made;
+
     if (cuStreamCreate(&made, 0) == 0)
         default_stream = made;
 }
@@ -289,6 +297,7 @@ static int give(fake_stream stream, const struct task *t)
 {
     struct stream *s = stream_of(stream);
     struct task *mine = malloc(sizeof(*mine));
+
     if (!mine)
         return OUT_OF_MEMORY;
     *mine = *t;
@@ -304,6 +313,7 @@ static int give(fake_stream stream, const struct task *t)
 EXPORT int cuStreamSynchronize(fake_stream stream)
 {
     struct stream *s = stream_of(stream);
+
     pthread_mutex_lock(&s->lock);
     while (s->first || s->busy)
         pthread_cond_wait(&s->changed, &s->lock);
@@ -413,6 +423,7 @@ EXPORT int cuDeviceGetPCIBusId(char *out, int len, int device)
 EXPORT int cuDevicePrimaryCtxRetain(void **out, int device)
 {
     static char context;
+
     *out = &context;
     return device ? INVALID_VALUE : 0;
 }

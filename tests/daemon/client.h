@@ -13,6 +13,7 @@
 template <typename T> T abi_struct()
 {
     T s = {};
+
     s.abi.size = sizeof(s);
     s.abi.version = GPUNVME_ABI_VERSION;
     return s;

@@ -45,6 +45,7 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
 struct rig_notified rig_notified(void)
 {
     struct rig_notified n = notified;
+
     notified = (struct rig_notified){0};
     return n;
 }
@@ -54,6 +55,7 @@ static int make_image(struct rig *r, uint64_t bytes)
     struct mkfs_params params = {.uuid = "0123456789abcdef"};
     struct mkfs_plan plan;
     struct bd_dev *dev;
+
     r->image = memfd_create("image", MFD_CLOEXEC);
     if (r->image < 0 || ftruncate(r->image, (off_t)bytes) != 0)
         return -errno;
@@ -73,6 +75,7 @@ static int release_sim(void *context)
     struct rig *r = context;
     char text[2048];
     bool mistakes = sim_violations(r->sim) != 0;
+
     sim_violations_text(r->sim, text, sizeof(text));
     if (mistakes)
         fprintf(stderr, "%s", text);
@@ -96,6 +99,7 @@ static int map_but_buffers(struct nvme_transport *t, const struct nvme_mem *mem,
 static void hide_buffers(struct nvme_transport *t)
 {
     static struct nvme_transport_ops ops;
+
     ops = *t->ops;
     map_any = ops.map;
     ops.map = map_but_buffers;
@@ -112,6 +116,7 @@ static int open_stack(struct rig *r, const struct rig_config *config)
                              .mdts = config->bytes_per_sec ? 65536 : 0,
                              .bytes_per_sec = config->bytes_per_sec};
     int err = sim_create(&sim, &r->sim, &drive.transport);
+
     if (err)
         return err;
     err = stack_open(&r->opts, &drive, &r->daemon.stack, why, sizeof(why));
@@ -125,6 +130,7 @@ static int open_file(struct rig *r)
     struct ffs_inode *root;
     struct ffs_cred cred = {0, 0};
     int err = ffs_iget(r->daemon.stack.fs, 1, &root);
+
     if (err)
         return err;
     err = ffs_mknod(root, "file", S_IFREG | 0644, 0, &cred, &r->file);
@@ -135,6 +141,7 @@ static int open_file(struct rig *r)
 static int open_leases(struct rig *r)
 {
     int err = leases_open(&r->daemon, &r->daemon.leases);
+
     if (err)
         return err;
     ffs_iref(r->file, 1);
@@ -152,6 +159,7 @@ static void close_leases(struct rig *r)
 int rig_open(const struct rig_config *config, struct rig **out)
 {
     struct rig *r = calloc(1, sizeof(*r));
+
     *out = r;
     r->opts = (struct options){.device = "image",
                                .name = {.kind = BD_KIND_SIM, .nsid = 1},
@@ -204,6 +212,7 @@ struct sim *rig_sim(struct rig *r)
 int rig_reset(struct rig *r)
 {
     struct nvme_ctrlr *c = r->daemon.stack.ctrlr;
+
     return nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c));
 }
 
@@ -227,6 +236,7 @@ int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len)
 int rig_fragment(struct rig *r, uint64_t from, uint64_t to)
 {
     int err = 0;
+
     for (uint64_t at = from; at < to && !err; at += 8192)
         err = ffs_fallocate(r->file, 0, at, 4096);
     return err;
@@ -235,6 +245,7 @@ int rig_fragment(struct rig *r, uint64_t from, uint64_t to)
 uint64_t rig_free_bytes(struct rig *r)
 {
     struct ffs_statfs st;
+
     ffs_statfs(r->daemon.stack.fs, &st);
     return st.free_blocks * 4096;
 }
@@ -246,6 +257,7 @@ static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid, ad
                       struct rig_buffer *out)
 {
     struct gq_mem mem = *what;
+
     mem.kind = GQ_MEM_FD;
     mem.fd = memfd_create("buffer", MFD_CLOEXEC);
     if (mem.fd < 0 || ftruncate(mem.fd, (off_t)(mem.offset + mem.len)) != 0)
@@ -293,6 +305,7 @@ void rig_cancel_all(struct rig *r)
 static unsigned quarantined(struct rig *r)
 {
     struct gq_stats stats = {0};
+
     if (r->daemon.stack.engine)
         gq_engine_stats(r->daemon.stack.engine, &stats);
     return stats.quarantined;
@@ -307,6 +320,7 @@ static int run(struct rig *r, bool write, uint32_t uid, uint32_t cancel, struct 
 {
     struct transfer t = {
         .daemon = &r->daemon, .inode = r->file, .write = write, .uid = uid, .rw = *rw};
+
     atomic_init(&t.cancel, cancel);
     transfer_run(&t);
     r->quarantined = quarantined(r);
@@ -329,6 +343,7 @@ int rig_transfer_cancelled(struct rig *r, bool write, struct gpunvme_ioc_rw *rw)
 static int run_readv(struct rig *r, uint32_t uid, uint32_t cancel, struct gpunvme_ioc_readv *v)
 {
     struct readv readv = {.t = {.daemon = &r->daemon, .inode = r->file, .uid = uid}, .v = *v};
+
     atomic_init(&readv.t.cancel, cancel);
     readv_run(&readv);
     r->quarantined = quarantined(r);
@@ -371,6 +386,7 @@ int rig_ask_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
     struct gpunvme_reply reply;
     int fds[2];
     int n = leases_serve(r->daemon.leases, &request, uid, &reply, fds);
+
     for (int i = 0; i < n; i++)
         close(fds[i]);
     return n;
@@ -379,5 +395,6 @@ int rig_ask_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
 int rig_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
 {
     const struct gpunvme_ioc_copy_kernel arg = {.lease_id = id, .lease_key = key};
+
     return leases_copy_kernel(r->daemon.leases, uid, &arg);
 }

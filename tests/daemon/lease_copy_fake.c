@@ -22,6 +22,7 @@ static int peer_open(struct gq_copies *c, void (*dropped)(void *ctx), void *ctx,
 {
     const struct sim_peer_options opts = {
         .media = media, .media_len = MEDIA_BYTES, .blocks = 1, .dropped = dropped, .ctx = ctx};
+
     (void)c;
     if (media_fd < 0)
         media_fd = memfd_create("media", MFD_CLOEXEC);
@@ -39,6 +40,7 @@ static void peer_close(struct gq_copies_peer *p)
 static void peer_shared(const struct gq_copies_peer *p, struct gq_copies_shared *out)
 {
     const struct sim_peer *peer = (const struct sim_peer *)p;
+
     *out = (struct gq_copies_shared){.fd = sim_peer_fd(peer),
                                      .media_fd = media_fd,
                                      .len = sim_peer_len(peer),
@@ -62,5 +64,6 @@ struct gq_copies *lease_copy_fake(void)
                                              .peer_close = peer_close,
                                              .peer_shared = peer_shared};
     static struct gq_copies copies = {.ops = &ops};
+
     return &copies;
 }

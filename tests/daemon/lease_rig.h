@@ -72,6 +72,7 @@ inline ::testing::AssertionResult reads(Queues *q, size_t queue, const Extents &
                                         size_t from, size_t to)
 {
     uint32_t size = q->reply().lba_size;
+
     for (size_t at = from; at < to; at += kPage) {
         int status = q->run(queue, kRead, e.lba(at, size), kPage / size, iova + at);
         if (status)

@@ -39,6 +39,7 @@ ssize_t __wrap_read(int fd, void *buf, size_t len);
 ssize_t __wrap_read(int fd, void *buf, size_t len)
 {
     ssize_t n = __real_read(fd, buf, len);
+
     if (n < 0 && errno == ENODEV && getenv("PUPPET_ABORTED"))
         errno = ECONNABORTED;
     return n;
@@ -86,6 +87,7 @@ static int obey(struct sim *s, const char *line)
 {
     static const char cut[] = "power_cut ";
     long seed;
+
     if (strncmp(line, "fault ", 6) == 0)
         return add_fault(s, line + 6);
     if (strncmp(line, cut, strlen(cut)) == 0)
@@ -118,6 +120,7 @@ static void *listen_to_test(void *arg)
 {
     char line[256];
     FILE *in = fdopen(dup(STDIN_FILENO), "r");
+
     while (in && fgets(line, sizeof(line), in)) {
         pthread_mutex_lock(&at_drive);
         int err = obey(arg, line);
@@ -133,6 +136,7 @@ static int free_sim(void *context)
 {
     char text[2048];
     bool mistakes = sim_violations(context) != 0;
+
     sim_violations_text(context, text, sizeof(text));
     if (mistakes)
         log_line(LOG_ERR, "driver mistakes: %s", text);
@@ -151,6 +155,7 @@ static int run(const struct options *opts, const struct fuse_args *args)
                                 .no_abort = getenv("PUPPET_NO_ABORT") != NULL,
                                 .no_reset = getenv("PUPPET_NO_RESET") != NULL};
     int err = sim_create(&config, &sim, &drive.transport);
+
     if (err) {
         log_line(LOG_ERR, "%s: %s", opts->name.path, strerror(-err));
         return EXIT_MOUNT;
@@ -174,6 +179,7 @@ int main(int argc, char **argv)
     struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
     struct options opts;
     int status = EXIT_USAGE;
+
     log_take_libfuse();
     shutdown_block_signals();
     if (options_parse(&opts, &args) != 0)

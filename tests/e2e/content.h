@@ -13,6 +13,7 @@
 inline uint64_t content_word(uint64_t seed, uint64_t index)
 {
     uint64_t x = seed * 0x9e3779b97f4a7c15u + index;
+
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);

@@ -112,6 +112,7 @@ class Posix : public ::testing::Test
 inline int as_user(uid_t uid, const std::function<int()> &call)
 {
     pid_t pid = fork();
+
     if (pid == 0)
         _exit(setgid(uid) || setuid(uid) ? 255 : (call() < 0 ? errno : 0));
     int status = -1;

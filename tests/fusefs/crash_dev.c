@@ -35,6 +35,7 @@ static void *map(uint64_t bytes)
 {
     void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
     if (mem == MAP_FAILED)
         abort();
     return mem;
@@ -91,6 +92,7 @@ static int submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
 {
     struct crash_dev *d = (struct crash_dev *)dev;
     int first = 0;
+
     for (size_t i = 0; i < n; i++) {
         pthread_mutex_lock(&d->lock);
         ios[i].error = ios[i].op == BD_READ ? do_read(d, &ios[i]) : do_change(d, &ios[i]);
@@ -128,6 +130,7 @@ struct crash_dev *crash_dev_new(uint64_t bytes, uint32_t lba_size)
 {
     static const struct bd_ops ops = {submit, dma_alloc, dma_free, close_dev};
     struct crash_dev *d = calloc(1, sizeof(*d));
+
     if (!d)
         abort();
     d->bd.ops = &ops;
@@ -177,6 +180,7 @@ uint8_t *crash_dev_bytes(struct crash_dev *d)
 static void copy_sparse(uint8_t *to, const uint8_t *from, uint64_t bytes)
 {
     static const uint8_t zeros[4096];
+
     for (uint64_t at = 0; at < bytes; at += 4096) {
         if (memcmp(from + at, zeros, 4096) != 0)
             memcpy(to + at, from + at, 4096);
@@ -234,6 +238,7 @@ static void apply_fate(uint8_t *mem, const struct op *op, uint32_t lba, enum cra
                        uint64_t *random)
 {
     uint64_t choice = fate == CRASH_RANDOM ? next_random(random) % 3 : fate == CRASH_KEEP;
+
     if (choice == 1)
         apply(mem, op, 0, op->len);
     else if (choice == 2)
@@ -255,6 +260,7 @@ struct crash_dev *crash_dev_cut(struct crash_dev *d, size_t ops, enum crash_fate
 {
     struct crash_dev *cut = crash_dev_new(d->bd.info.bytes, d->bd.info.lba_size);
     uint64_t random = seed * 1000003 + ops;
+
     pthread_mutex_lock(&d->lock);
     size_t durable = durable_until(d, ops);
     copy_sparse(cut->mem, d->base, d->bd.info.bytes);

@@ -8,6 +8,7 @@
 int64_t image_check(struct bd_dev *dev)
 {
     struct fsck *f = calloc(1, sizeof(*f));
+
     if (!f)
         return -ENOMEM;
     f->path = dev->info.name;

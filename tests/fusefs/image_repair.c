@@ -17,6 +17,7 @@ bool image_is_metadata(const uint8_t *block)
 void image_repair_block(uint8_t *block)
 {
     const struct lay_head *head = (const struct lay_head *)block;
+
     lay_seal(block, lay_get64(head->tid));
 }
 
@@ -41,6 +42,7 @@ static bool repair_desc(struct repair *r)
     struct lay_journal_desc *d = (struct lay_journal_desc *)block_at(r);
     uint32_t count = lay_get32(d->count);
     bool more = step(r);
+
     for (uint32_t i = 0; i < count && i < LAY_JDESC_TAGS && more; i++) {
         image_repair_block(block_at(r));
         d->tags[i].crc = lay_put32(lay_block_crc(r->geo->uuid, address(r), block_at(r)));
@@ -56,6 +58,7 @@ static bool repair_desc(struct repair *r)
 static bool repair_record(struct repair *r)
 {
     uint8_t *block = block_at(r);
+
     switch (lay_get32(((const struct lay_head *)block)->magic)) {
     case LAY_MAGIC_JDESC:
         return repair_desc(r);
@@ -79,6 +82,7 @@ void image_repair_log(uint8_t *image, const struct lay_geometry *geo)
     uint64_t pos = lay_get64(((const struct lay_journal *)start)->tail_pos);
     struct repair r = {.image = image, .geo = geo, .pos = pos, .left = geo->journal_blocks - 1};
     bool more = pos >= 1 && pos < geo->journal_blocks;
+
     while (more)
         more = repair_record(&r);
 }

@@ -15,6 +15,7 @@ static uint64_t sum_bytes(const void *data, size_t len)
 {
     const uint8_t *b = data;
     uint64_t sum = 0;
+
     for (size_t i = 0; i < len; i++)
         sum += b[i];
     return sum;
@@ -23,6 +24,7 @@ static uint64_t sum_bytes(const void *data, size_t len)
 static uint64_t walk(enum object_kind kind, const union object *o)
 {
     uint64_t sum = 0;
+
     if (kind == OBJECT_DIR_LEAF) {
         const struct lay_dirent *d = NULL;
         while ((d = lay_dirent_next(&o->node, d)))
@@ -43,6 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct lay_geometry geo;
     volatile uint64_t sink = 0;
+
     if (size < 1 || size > 1 + LAY_BLOCK_SIZE - sizeof(struct lay_head))
         return 0;
     enum object_kind kind = (enum object_kind)(data[0] % OBJECT_KINDS);

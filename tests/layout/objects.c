@@ -30,6 +30,7 @@ static struct lay_extent extent(uint64_t file_block, uint64_t block, uint32_t le
 {
     struct lay_extent e = {
         .file_block = lay_put64(file_block), .block = lay_put64(block), .len = lay_put32(len)};
+
     return e;
 }
 
@@ -66,6 +67,7 @@ static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
 static void make_bitmap(const struct lay_geometry *geo, struct lay_bitmap *bm)
 {
     uint32_t blocks = lay_group_blocks(geo, 1);
+
     bm->group = lay_put32(1);
     bm->free = lay_put32(blocks - 1);
     bm->bits[0] = 1;
@@ -118,6 +120,7 @@ static void make_links(struct lay_inode *target, struct lay_inode *link)
 static void make_inodes(struct lay_inode_block *ib)
 {
     struct lay_inode *slots = ib->inodes;
+
     ib->next_free = lay_put64(7);
     ib->used = 0xff & ~(1u << SLOT_FREE);
     make_inode(&slots[SLOT_INLINE], S_IFREG | 0600, LAY_MAP_INLINE, 30);
@@ -160,6 +163,7 @@ static void add_name(struct lay_node *node, const char *name, uint64_t key)
     uint32_t used = lay_get32(node->used);
     uint8_t len = (uint8_t)strlen(name);
     struct lay_dirent *d = (struct lay_dirent *)(node->u.bytes + used);
+
     d->key = lay_put64(key);
     d->ino = lay_put64(10);
     d->len = lay_put16(LAY_DIRENT_LEN(len));
@@ -174,6 +178,7 @@ static void make_dir_leaf(const struct lay_geometry *geo, struct lay_node *node)
 {
     const char *names[2] = {"first name", "b"};
     uint64_t keys[2];
+
     for (int i = 0; i < 2; i++)
         keys[i] = lay_name_key(geo->hash_seed, names[i], strlen(names[i]));
     int low = keys[1] < keys[0];
@@ -184,6 +189,7 @@ static void make_dir_leaf(const struct lay_geometry *geo, struct lay_node *node)
 static void make_xattr(struct lay_xattr_block *xb)
 {
     struct lay_xattr *x = (struct lay_xattr *)xb->bytes;
+
     xb->next = lay_put64(DATA + 900);
     xb->used = lay_put16(LAY_XATTR_LEN(6, 5));
     xb->count = lay_put16(1);
@@ -275,6 +281,7 @@ static const struct {
 void object_make(enum object_kind kind, union object *o)
 {
     struct lay_geometry geo;
+
     object_geometry(&geo);
     memset(o, 0, sizeof(*o));
     lay_head_init(&o->head, kinds[kind].magic, geo.uuid, kinds[kind].addr, kinds[kind].owner);
@@ -301,6 +308,7 @@ int object_check(enum object_kind kind, const union object *o, const char **why)
 {
     uint64_t addr = kinds[kind].addr;
     struct lay_geometry geo, got;
+
     object_geometry(&geo);
     switch (kind) {
     case OBJECT_SUPER:

@@ -44,6 +44,7 @@ using Bytes = std::vector<unsigned char>;
 template <class T> Bytes bytes_of(const T &v)
 {
     auto *p = reinterpret_cast<const unsigned char *>(&v);
+
     return Bytes(p, p + sizeof(v));
 }
 

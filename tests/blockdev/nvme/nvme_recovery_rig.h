@@ -20,6 +20,7 @@ constexpr unsigned SLACK_MS = 5000; /* of a loaded machine with sanitizers, on t
 inline uint64_t elapsed_ms(std::chrono::steady_clock::time_point since)
 {
     auto d = std::chrono::steady_clock::now() - since;
+
     return (uint64_t)std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
 }
 

@@ -113,6 +113,7 @@ inline sim_fault status_fault(uint8_t opcode, uint16_t status, unsigned times)
 inline sim_fault lose_fault(uint8_t opcode, unsigned times)
 {
     sim_fault f = status_fault(opcode, 0, times);
+
     f.kind = SIM_FAULT_LOSE;
     return f;
 }
@@ -148,6 +149,7 @@ inline void verify_random(Rig &rig, unsigned rounds, uint64_t seed)
     size_t max = std::min<uint64_t>(2 * MIB, rig.dev->info.bytes);
     Bytes copy(rig.dev->info.bytes);
     Dma dma(rig.dev, max + 4096);
+
     std::mt19937_64 rng(seed);
 
     for (unsigned i = 0; i < rounds; i++) {

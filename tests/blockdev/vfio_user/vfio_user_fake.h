@@ -32,6 +32,7 @@ using Bytes = std::vector<uint8_t>;
 template <typename T> Bytes bytes_of(const T &value)
 {
     auto *p = reinterpret_cast<const uint8_t *>(&value);
+
     return Bytes(p, p + sizeof(value));
 }
 

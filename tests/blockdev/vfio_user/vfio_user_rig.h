@@ -17,6 +17,7 @@ using namespace vfio_user_fake;
 inline size_t entries(const char *folder)
 {
     size_t n = 0;
+
     for (auto &entry : std::filesystem::directory_iterator(folder))
         n += !entry.path().empty();
     return n;

@@ -20,6 +20,7 @@ using Json = std::unique_ptr<struct json_object, JsonFree>;
 inline struct json_object *member(struct json_object *o, const char *key)
 {
     struct json_object *value = nullptr;
+
     EXPECT_TRUE(json_object_object_get_ex(o, key, &value)) << key;
     return value;
 }
@@ -27,6 +28,7 @@ inline struct json_object *member(struct json_object *o, const char *key)
 inline std::string text(struct json_object *o, const char *key)
 {
     const char *value = json_object_get_string(member(o, key));
+
     return value ? value : "";
 }
 

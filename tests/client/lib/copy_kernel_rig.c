@@ -44,6 +44,7 @@ int copy_kernel_rig_open(const struct copy_kernel_rig_mount *mount, bool gpu,
                          struct copy_kernel_rig **out)
 {
     struct copy_kernel_rig *r = calloc(1, sizeof(*r));
+
     if (!r)
         return -ENOMEM;
     r->mount = *mount;
@@ -82,12 +83,14 @@ void copy_kernel_rig_detach(struct copy_kernel_rig *r)
 void copy_kernel_rig_add(struct copy_kernel_rig *r, uint64_t id, uint64_t base)
 {
     const struct gpunvme_buffer b = {.id = id, .key = id + 1};
+
     copy_kernel_add(r->copy_kernel, &b, base);
 }
 
 void copy_kernel_rig_remove(struct copy_kernel_rig *r, uint64_t id)
 {
     const struct gpunvme_buffer b = {.id = id};
+
     copy_kernel_remove(r->copy_kernel, &b);
 }
 
@@ -156,6 +159,7 @@ int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, si
 {
     int rights = access == MEMORY_SPACE_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
     void *at = mmap(NULL, len, rights, MAP_SHARED, fd, (off_t)offset);
+
     (void)p;
     if (at == MAP_FAILED)
         return -errno;
@@ -213,6 +217,7 @@ int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream)
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
 {
     struct stream *s = stream;
+
     (void)cu;
     (void)device;
     if (s->running)
@@ -236,6 +241,7 @@ static bool copy_batch(const struct sim_copy_kernel_launch *l, unsigned block, u
         &l->slots[block * SIM_COPY_KERNEL_SLOTS + batch % SIM_COPY_KERNEL_SLOTS];
     uint64_t tag = SIM_COPY_KERNEL_TAG(batch / SIM_COPY_KERNEL_SLOTS + 1);
     uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
+
     if ((head & ~SIM_COPY_KERNEL_VALUE) != tag)
         return false;
     copy_kernel_rig_sync(rig);
@@ -251,6 +257,7 @@ static bool copy_batch(const struct sim_copy_kernel_launch *l, unsigned block, u
 static void *run_kernel(void *arg)
 {
     struct kernel *k = arg;
+
     for (unsigned idle = 0; idle < IDLE_ROUNDS; idle++) {
         for (unsigned b = 0; b < k->blocks; b++) {
             if (k->l.launch[b] && copy_batch(&k->l, b, k->l.first[b])) {
@@ -274,6 +281,7 @@ int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct c
     struct kernel *k = malloc(sizeof(*k));
     struct stream *s = stream;
     const struct sim_copy_kernel_launch *l = args[0];
+
     (void)kernel;
     /* With an idle time of 0 each batch would take a launch. */
     if (!k || rig->fail || threads != SIM_COPY_KERNEL_THREADS || l->idle_ns == 0) {

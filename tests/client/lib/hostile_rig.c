@@ -11,6 +11,7 @@ struct gpunvme *hostile_open(struct hostile_mount *m, int dev_fd)
 {
     struct gpunvme *g = calloc(1, sizeof(*g));
     struct stat st;
+
     if (!g || fstat(dev_fd, &st) != 0)
         abort();
     mount = m;

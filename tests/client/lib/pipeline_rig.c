@@ -14,6 +14,7 @@ struct rig {
 struct rig *rig_new(unsigned threads, size_t chunk, void *addr, size_t len)
 {
     struct rig *r = calloc(1, sizeof(*r));
+
     if (!r)
         return NULL;
     r->handle.fd = -1;
@@ -41,6 +42,7 @@ void rig_free(struct rig *r)
 static size_t run(struct rig *r, const struct range *range, int *err)
 {
     struct gpunvme_result result = {0};
+
     return pipeline_run(r->pipeline, &r->buffer, range, &result, err);
 }
 
@@ -62,6 +64,7 @@ void rig_end_buffer(struct rig *r, bool ending)
 unsigned rig_staging(struct rig *r)
 {
     unsigned n = 0;
+
     pthread_mutex_lock(&r->handle.lock);
     for (struct gpunvme_buffer *b = r->handle.buffers; b; b = b->next)
         n++;

@@ -46,6 +46,7 @@ int service_rig_open(uint64_t command_ns, struct service_rig **out)
 {
     struct service_rig *r = calloc(1, sizeof(*r));
     const struct memory_space place = {.cuda = (struct cuda_driver *)r};
+
     if (!r)
         return -ENOMEM;
     rig = r;
@@ -69,6 +70,7 @@ int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
 {
     const struct direct_service_read read = {
         .file = &r->file, .addr = offset + 1, .len = len, .offset = offset};
+
     return direct_service_read(r->service, &read);
 }
 
@@ -79,6 +81,7 @@ int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_f
     struct gq_cmd cmd;
     struct direct_service_read read = {
         .file = f, .addr = offset + 1, .len = len, .offset = offset, .command = &cmd, .cqs = cqs};
+
     for (uint32_t i = 0; i < f->set.n_queues; i++)
         cqs[i] = f->set.queues[i].port.cq;
     if (!direct_command(&f->map, b, at, len, offset, f->set.max_command, &cmd))
@@ -201,6 +204,7 @@ static void *serve(void *arg)
     const struct gd_service_launch *l = arg;
     uint32_t number = l->slot.first;
     union gd_request request;
+
     while (rig->hold)
         sched_yield();
     uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;

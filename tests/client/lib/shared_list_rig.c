@@ -18,6 +18,7 @@ static bool failing;
 struct list_rig *list_rig_open(void)
 {
     struct list_rig *r = calloc(1, sizeof(*r));
+
     counts = (struct list_rig_counts){0};
     failing = false;
     if (r)

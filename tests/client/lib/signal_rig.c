@@ -56,6 +56,7 @@ static void read_some(struct gpunvme_ioc_rw *rw)
 static int read_some_of_list(struct gpunvme_ioc_readv *v)
 {
     bool whole = true;
+
     for (uint64_t i = 0; i < v->count; i++) {
         struct gpunvme_piece *p = &list.pieces[v->first + i];
         bool read = i < SIGNAL_RIG_STEP || i % 2;

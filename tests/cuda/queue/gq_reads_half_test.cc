@@ -37,7 +37,7 @@ gq_target target_of(std::vector<Page> &pages)
 class Drive : public reads_rig
 {
   public:
-    std::function<size_t()> completes = [] { return kAll; }; // commands that it completes after a round
+    std::function<size_t()> completes = [] { return kAll; }; // commands, after a round
     std::function<void()> before_first_half = [] {};
     std::vector<bool> bad = std::vector<bool>(kLbas);
     std::vector<uint32_t> results = std::vector<uint32_t>(kReads, GQ_READ_OK);
