@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Through pinned memory of this process: what the bounce pipeline reaches of a plain copy, for
  * every size and number of threads, and below which size it is faster than the mount's GPU path.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Processor time, for what a benchmark costs. */
 #ifndef BENCH_CPU_H
 #define BENCH_CPU_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench/direct_bench_kernels.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The direct path of a mount: reads by kernels of the benchmark's own process. */
 #ifndef BENCH_DIRECT_BENCH_KERNELS_H
 #define BENCH_DIRECT_BENCH_KERNELS_H

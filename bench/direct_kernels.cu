@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench/direct_kernels.h"
 #include "bench/kernel_times.cuh"
 #include "bench/pattern.h"

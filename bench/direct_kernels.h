@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Reads of the direct path from inside a kernel of the benchmark's. */
 #ifndef BENCH_DIRECT_KERNELS_H
 #define BENCH_DIRECT_KERNELS_H

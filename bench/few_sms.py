@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """How many multiprocessors does the queue code need? few_sms.py [GQ_BENCH ARGUMENT...]
 
 Runs gq_bench once for each share of the GPU, as a client of the MPS server that is running (see

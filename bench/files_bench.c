@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What does the number of files cost? Many files of one size, opened, read whole and closed one
  * after the other by one thread: by the READ ioctl, and by read(2) into pinned memory that is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What does fragmentation cost? Files whose pieces lie on the drive in random order, read whole by
  * the READ ioctl, in turn with a plain copy of the same size.

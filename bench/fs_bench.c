@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What do the CPU's parts of a read and of a new file cost as the file system grows?
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * How close do reads by the queue code come to a plain copy of the same size?
  *

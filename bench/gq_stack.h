@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The queue code over a simulated drive in one process, with something on the drive that verifies
  * itself, and what to compare a read with.

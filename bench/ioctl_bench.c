@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * One file, one application thread: how fast do its bytes reach GPU memory?
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Times that a kernel takes of itself: ticks of its multiprocessor, put into microseconds later. */
 #ifndef BENCH_KERNEL_TIMES_CUH
 #define BENCH_KERNEL_TIMES_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What benchmarks compare with, as kernels. Only where there is CUDA; all wait for the end. */
 #ifndef BENCH_KERNELS_H
 #define BENCH_KERNELS_H

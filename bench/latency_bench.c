@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The latency of one small read, end to end, and the share of the path to it.
  *

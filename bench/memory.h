@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Where benchmarks read to, filled, verified and copied to in one way: memory of the GPU, or of the
  * host for the CPU executor. 0 or -errno; -EIO: the GPU failed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A mount that a benchmark reads from, a registered buffer to read to, and files to read. */
 #ifndef BENCH_MOUNT_H
 #define BENCH_MOUNT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A controller that completes every command at once and moves nothing, on threads of the CPU: what
  * is left of a queue protocol's time when the drive takes none. It parses no more than it must.

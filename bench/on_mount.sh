@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Runs a program over a fresh mount in memory: on_mount.sh SIZE OPTIONS PROGRAM [ARGUMENT...]
 # SIZE is the image's (8G); OPTIONS are mount options ("-": none). The mount point is given to the
 # program as its last argument, the daemon's process in the environment variable BENCH_DAEMON. The

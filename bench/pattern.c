@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench/pattern.h"
 
 void pattern_host_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * File contents that host and GPU can compute for any byte, so that a benchmark verifies every
  * byte it moved without a second copy of it. All counts are of bytes, multiples of eight.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* How people get a file into GPU memory today, without this project. */
 #ifndef BENCH_PEERS_H
 #define BENCH_PEERS_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """How fast does a file reach GPU memory by the Python libraries that people use today?
 
 KvikIO, InstantTensor, fastsafetensors, Run:ai model streamer and safetensors, where they are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A file of a gpunvmefs mount, and memory of PyTorch's that it is read to, by libgpunvme."""
 
 import ctypes

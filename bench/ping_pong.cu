@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench/kernel_times.cuh"
 #include "bench/kernels.h"
 #include "cuda/queue/gq_fence.h"

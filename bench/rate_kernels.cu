@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench/rate_kernels.h"
 
 #include "cuda/queue/gq_list_protocol.h"

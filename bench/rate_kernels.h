@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The kernels of rate_bench: ways to drive queue pairs, and a controller that runs on the GPU. */
 #ifndef BENCH_RATE_KERNELS_H
 #define BENCH_RATE_KERNELS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Small reads in batches, from one thread: how many reach GPU memory in a second?
  *

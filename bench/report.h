@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * How a benchmark reports: the median and the spread of its samples, as a table or as JSON
  * (-o json, schema_version 1), with the machine they were taken on.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * How do reads by the queue code scale: with queues, their depth, threads of the controller and of
  * the application, the size of a command, and how fragmented a file is?

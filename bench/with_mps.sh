@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Runs a program, and all that it starts, as clients of an MPS server of its own:
 # with_mps.sh PROGRAM [ARGUMENT...]
 set -euo pipefail

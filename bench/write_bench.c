@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * One file, one application thread: the rate of writes from GPU memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Block devices behind a file descriptor: plain files and the kernel's own block devices. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A namespace as a block device: its queue pairs, their owners, its DMA memory. */
 #include <assert.h>
 #include <errno.h>

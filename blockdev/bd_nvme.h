@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The block device over queue pairs, from inside: bd_nvme.c owns device, queues and regions,
  * bd_nvme_cmd.c turns transfers into commands, bd_nvme_run.c runs them, bd_nvme_recover.c deals

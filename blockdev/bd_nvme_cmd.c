@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Transfers into commands: no more than MDTS each, PRPs in place or to the bounce buffer. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The block device as a user of its controller: its threads let go of the rings for a reset. */
 #include <errno.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Commands that do not complete: the recovery ladder of one queue's owner.
  *

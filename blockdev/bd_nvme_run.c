@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Runs a batch of transfers over one queue pair: fill, ring, harvest. */
 #include <errno.h>
 #include <string.h>

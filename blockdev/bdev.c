@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The interface over all block devices: checks what callers ask, then hands it on. */
 #include <assert.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The one block-device interface: byte-addressed, aligned to the device's LBA size.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Device strings: parsing them, and opening the device. */
 #include "blockdev/device.h"
 

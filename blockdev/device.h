@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Device strings, as all programs take them: their forms, and how to open the device.
  *

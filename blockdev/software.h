@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Controllers in software: notifications beyond the transport interface. A
  * controller of hardware is notified by its doorbells. A software controller

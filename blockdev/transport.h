@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * How a driver sees an NVMe controller: registers, doorbells, and memory the controller can reach.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # gpunvme_fatbin(VAR SOURCE ... DEPENDS ...): device code of one CUDA file as the driver API loads
 # it, for programs that carry it and find the driver at run time. VAR: the file, made when a target
 # depends on it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # gpunvme_library(NAME SOURCES ... LINKS ...): the static library of a folder. LINKS is the
 # folder's whole list of the libraries it may use.
 function(gpunvme_library name)

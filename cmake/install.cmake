@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 include(CMakePackageConfigHelpers)
 
 # gpunvme_public_library(TARGET HEADERS ... [DESCRIPTION ...]): installs a shared library for other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # Libraries of others, each as an imported target PkgConfig::NAME.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)

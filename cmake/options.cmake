@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 include(GNUInstallDirs)
 
 option(GPUNVME_TESTS "Build the GoogleTest suites" ON)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Block I/O by the GPU: NVMe queue pairs driven by a kernel, and the buffers
  * that they fill.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Hooks of a drive whose data reaches GPU memory by copies: the simulated one
  * (sim/gpu). A controller of hardware reaches GPU memory by DMA and has none.

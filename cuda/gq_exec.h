@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Executor: drives the queue pairs and copies bytes, on a GPU or on host
  * threads. The engine above it (planning, reservations, quarantine) is the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Host memory behind a descriptor: mapping, allocation of pages, release. */
 #include "cuda/gq_host.h"
 

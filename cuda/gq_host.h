@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Host memory behind a descriptor, mapped into this process; used by all executors. */
 #ifndef CUDA_GQ_HOST_H
 #define CUDA_GQ_HOST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Tagged slot: the host's side. */
 #include "cuda/gq_tagged_slot.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tagged slot: a record in host memory through which a host hands work items to
  * a persistent kernel, since a launch takes as long as the rest of a small

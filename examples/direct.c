@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads a file 4 KiB at a time by the direct path, which makes no call into the daemon, and prints
  * the mean time of a read. Needs a mount with the option direct=.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A kernel that reads a file while it runs: each warp reads blocks of 4 KiB at pseudo-random places
  * and counts the zero bytes in them. Needs a mount with the option direct= and a GPU.

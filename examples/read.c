@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads a file of a gpunvmefs mount into a registered buffer (GPU memory where the mount has a GPU,
  * shared host memory elsewhere) and copies the bytes from there to an ordinary file.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads many small pieces of a file in one call and compares each with pread(2).
  *

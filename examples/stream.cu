@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Sums the 64-bit words of a file on the GPU. Reads and sums alternate between two streams: while
  * one stream reads a chunk, the kernel of the other one works. Needs a mount with the option

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Writes a file of a gpunvmefs mount from a registered buffer: the bytes of an ordinary file are
  * copied to the buffer, and the drive fetches them from there.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Checksums, and the head that every metadata block begins with (FORMAT.md 2).
  */

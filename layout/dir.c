@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Names and the records of directory leaves (FORMAT.md 7).
  */

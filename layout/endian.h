@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Little-endian integers as structs: a compiler, gcc or nvcc, refuses to mix them with host
  * integers, so no field is ever read or written without a conversion.

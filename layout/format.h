@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The on-disk format as structs, in the order and with the section numbers of FORMAT.md.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Inodes and the blocks they live in (FORMAT.md 3).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pure functions on blocks of the on-disk format: seal, check, hash, walk. No I/O, no logging, no
  * allocation, nothing global.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Extents and the nodes of the two kinds of B+tree (FORMAT.md 3.2 and 6).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash of short inputs. Without the key no
  * collisions can be computed, even from the hashes of chosen inputs.

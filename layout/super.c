@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The superblock and its copies (FORMAT.md 4).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Times: a signed 64-bit count of seconds in two halves, and nanoseconds.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Extended attributes and long targets of symbolic links (FORMAT.md 8 and 9).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* dump.gpunvme: shows the objects of a file system, as text or JSON. */
 #include <errno.h>
 #include <getopt.h>

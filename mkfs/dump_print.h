@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Two ways to print what dump.gpunvme found, which is a tree of JSON objects either way.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "mkfs/dump_tree.h"
 
 #include <dirent.h>

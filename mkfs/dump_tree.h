@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Objects of the file system as JSON trees. Each returns 0, -EUCLEAN (damaged; what could be read
  * is there), -ENOENT, -ENOTDIR or a device error.

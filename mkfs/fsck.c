@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * fsck.gpunvme: finds every violation of FORMAT.md, and changes nothing.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The parts of fsck.gpunvme. Each pass reads the device through the image, reports its findings and
  * returns 0, -ENOMEM or a device error; findings are no errors.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Which blocks belong to something, and whether the bitmaps say the same.
  */

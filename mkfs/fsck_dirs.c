@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The pass over the directories: every name, and whether its inode agrees.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The pass over the inode file: every slot, and what each inode refers to but names.
  */

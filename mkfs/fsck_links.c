@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What needs all inodes and all names: counts of links, the way to the root, the two lists.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What one inode refers to: extents, attributes, the target of a link. Names come later.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What fsck says: findings on stdout, each at most MAX_LINES times; progress on a terminal.
  */

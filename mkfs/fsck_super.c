@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The journal and the superblocks: what must be read before anything else can be.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "mkfs/image.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A file system seen from outside: read-only, block by block, with the journal replayed in memory.
  * fsck and dump look through this; neither trusts the live file system's code.

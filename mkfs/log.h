@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads the journal's log (FORMAT.md 10), and replays it in memory.
  */

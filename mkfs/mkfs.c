@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * mkfs.gpunvme: makes an empty file system on an image file, a block device or an NVMe drive.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Makes an empty file system on a block device. No output and no policy of the command line: the
  * tests of the live file system make their images with this.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Signatures on a device: file systems, partition tables and the like. */
 #ifndef MKFS_SIGNATURE_H
 #define MKFS_SIGNATURE_H

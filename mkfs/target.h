@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The device that becomes a file system. Functions report their error and return 0 or -1. */
 #ifndef MKFS_TARGET_H
 #define MKFS_TARGET_H

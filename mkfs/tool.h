@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the three tools share: how they speak, and how they read numbers and open devices.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "mkfs/walk.h"
 
 #include <assert.h>

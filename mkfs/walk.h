@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Walks the trees and chains of an inode, whatever they hold: damaged nodes are reported and
  * skipped, and no walk is longer than the device has blocks.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs the benchmarks, or reads what they wrote, and makes a report.
 
 In the folder given by --out: NAME.json (what each printed), NAME.log (what it complained of),

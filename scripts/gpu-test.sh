@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # On a machine with a GPU: builds, runs the tests that need one, looks for memory errors in kernels,
 # measures, and prints a table.
 # shellcheck disable=SC2317 # the steps are called by name

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Runs the project's programs against QEMU's NVMe controllers: in a guest, with Debian's kernel, an
 # IOMMU and VFIO. Needs no root, no KVM and no NVMe drive. tests/guest/README.md says how it works.
 set -euo pipefail

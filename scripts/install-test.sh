@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # An installed tree serves other projects: the programs are where they belong and find their
 # library, and a C program that knows only the prefix compiles against it and runs, by pkg-config
 # and by CMake. Where there is nvcc, kernels compile against the headers for devices.

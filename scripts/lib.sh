@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 # Common to the scripts: sourced, never run. The caller has set -euo pipefail.
 

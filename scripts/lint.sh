@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Formatting, static analysis and clang's warnings. Prints every finding, fails if there is one.
 # shellcheck disable=SC2317 # the steps are called by name
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # What takes too long for every change (.ci/run): random tests with many more rounds, all suites
 # with ThreadSanitizer, all guest scenarios, a soak of killed daemons, clang's build, long fuzzing.
 # Goes on after a failure; the table at the end says what failed, the exit status whether anything

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Installs what the build and the tests need, where it is missing (Debian 12, Ubuntu 24.04).
 # Run it as often as you like: with everything present it changes nothing.
 set -euo pipefail

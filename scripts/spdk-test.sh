@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Runs the file system on SPDK's NVMe controller over vfio-user: one that is not of this tree.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh

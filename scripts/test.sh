@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Installs what is missing, builds, and runs the tests.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """clang-tidy over the files of a compilation database, several at a time. Files found clean are
 remembered by everything that was read for them: their own text, the headers, flags and checks.
 Prints the findings; the exit status says whether there are any."""

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Creating, attaching and inspecting the simulated controller. */
 #include <assert.h>
 #include <errno.h>

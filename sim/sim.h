@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An NVMe controller in software behind the transport interface of the driver:
  * registers, admin and I/O commands, media, faults, and strict checks of the

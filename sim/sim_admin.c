@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Admin commands. All threads are paused while one runs. BASE chapter 5. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The volatile write cache. The media has the newest data, the undo table has
  * the contents of each written LBA as of the last flush. A power cut chooses

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copies between the media and the memory that a command names. The media is a
  * mapping, usually of a file. An access to a part that the disk has no room

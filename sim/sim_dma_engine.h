@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The DMA engine of a simulated controller: copies between host memory and
  * device memory (a GPU's), which a CPU cannot dereference.

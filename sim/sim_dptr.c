@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Data pointers: PRPs or SGL of a command become pieces of memory, adjacent
  * ones merged (BASE 4.1). A mistake of the driver is recorded as an event and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Mistakes of the driver: counts, and the last ones as text. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Faults: selection of commands by rules and seed. */
 #include <errno.h>
 

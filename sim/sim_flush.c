@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Syncs of image files: fdatasync(2) in a separate thread. On a slow disk a
  * sync takes a minute, and a drive executes other commands meanwhile. Commands

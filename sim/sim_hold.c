@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Commands that a thread has fetched and not completed: delayed ones (a heap by
  * due time), lost ones, those with copies in flight, and those whose CQ is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Identify data. Only this file includes libnvme's structs: names of its header
  * collide with nvme_spec.h.

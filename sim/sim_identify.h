@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Identify data as values of the host. Pages have 4096 bytes. */
 #ifndef SIM_SIM_IDENTIFY_H
 #define SIM_SIM_IDENTIFY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* I/O commands: checking, and moving data between media and memory. NVM command set 3.2. */
 #include <assert.h>
 #include <string.h>

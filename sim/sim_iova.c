@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* IOVA space of the controller: mappings, sorted, with guard gaps. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Media of a namespace: an image file or anonymous memory, mapped shared. */
 #include <errno.h>
 #include <fcntl.h>

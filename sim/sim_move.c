@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Commands on device memory: their copies are batched into submissions to the
  * DMA engine, one channel for each thread. Media that the DMA engine could pin

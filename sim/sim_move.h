@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Submissions to the DMA engine. sim_move.c fills them; reads on the short path
  * (sim_io.c) add their copies directly.

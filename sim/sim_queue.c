@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Doorbells, fetching submission queue entries, posting completions. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Registers in BAR0 below the doorbells. BASE section 3.1. */
 #include <string.h>
 

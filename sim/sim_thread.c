@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Controller threads: rounds of work, sleep, pauses. */
 #include <errno.h>
 #include <linux/futex.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Transport of the simulated controller: created, reset from outside, closed.
  */

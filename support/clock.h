@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Monotonic time (CLOCK_MONOTONIC), and its units. */
 #ifndef SUPPORT_CLOCK_H
 #define SUPPORT_CLOCK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The smaller of two sizes. */
 #ifndef SUPPORT_MINMAX_H
 #define SUPPORT_MINMAX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Bounded waiting for another thread or a device. */
 #ifndef SUPPORT_WAIT_H
 #define SUPPORT_WAIT_H

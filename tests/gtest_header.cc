@@ -1,1 +1,2 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Nothing: the target is there for its precompiled header.

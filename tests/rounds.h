@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // How much a test that draws at random does.
 #ifndef TESTS_ROUNDS_H
 #define TESTS_ROUNDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The user-space NVMe driver: one controller over a transport, its admin queue, its namespaces, and
  * I/O queue pairs whose rings are driven by a CPU thread or a GPU.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The admin queue: one command at a time, each with a deadline. */
 #include <assert.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* One controller from open to close. */
 #include <assert.h>
 #include <errno.h>

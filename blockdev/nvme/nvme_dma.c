@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory shared with the controller. */
 #include <errno.h>
 #include <fcntl.h>

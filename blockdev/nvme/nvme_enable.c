@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Reset, enable and shutdown: CC and CSTS (Base 3.5.1, 3.6.1). */
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Identify data comes from the device and is believed only where it can be. */
 #include "blockdev/nvme/nvme_identify.h"
 

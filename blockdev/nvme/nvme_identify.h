@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Identify data, checked and turned into the driver's own structs. Free of wire format: the
  * source behind it uses libnvme's structs, its callers use nvme_spec.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the driver tells about controllers, namespaces and NVMe statuses.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The controller from inside the driver: for blockdev's own sources and their tests. */
 #ifndef BLOCKDEV_NVME_NVME_INTERNAL_H
 #define BLOCKDEV_NVME_NVME_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* First fit over the gaps of a sorted table: mappings come and go rarely, commands never ask. */
 #include "blockdev/nvme/nvme_iova.h"
 

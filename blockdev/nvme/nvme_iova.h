@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Addresses for a controller's view of memory, where the driver may choose them (VFIO, vfio-user).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Namespaces: their list and properties. */
 #include <errno.h>
 #include <stdlib.h>

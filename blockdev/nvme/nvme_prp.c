@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* PRP entries, and lists of one page. */
 #include "blockdev/nvme/nvme_prp.h"
 

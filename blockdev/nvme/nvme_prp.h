@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Physical region pages (BASE 4.1.1): how a command says where its data is.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* I/O queue pairs: rings in shared memory, created and deleted through the admin queue. */
 #include <errno.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Driving one I/O queue pair from one CPU thread: post entries, ring, poll, release.
  *

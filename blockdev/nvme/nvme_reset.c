@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Resetting a controller that is in use: its users stopped, the same drive again or none. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * NVMe wire format: structures that travel between a driver and a controller.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What a status means for a caller: an errno, and whether trying again can help. */
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Words for statuses, libnvme's; apart from status.c, whose wire names clash with libnvme's. */
 #include <libnvme.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* PCI devices as sysfs describes them. */
 #include <ctype.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * NVMe controllers on the PCI bus as the kernel shows them in sysfs: their identity, driver and
  * users, and how to hand them from the kernel's driver to VFIO and back.

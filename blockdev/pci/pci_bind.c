@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Which driver has a PCI device, and handing it from one to another. */
 #include <errno.h>
 #include <fcntl.h>

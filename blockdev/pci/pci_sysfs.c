@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Reading the kernel's text files. */
 #include <errno.h>
 #include <fcntl.h>

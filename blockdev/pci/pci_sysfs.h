@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reading the kernel's text files (sysfs, proc). Their content comes from devices and from other
  * users: every text is bounded and made printable, every number checked.

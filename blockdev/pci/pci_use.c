@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Users of a drive: mounts, swap, volume managers, exclusive openers; and its signatures. */
 #include <blkid/blkid.h>
 #include <ctype.h>

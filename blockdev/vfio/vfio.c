@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The VFIO transport: what the two kernel interfaces have in common. */
 #include <errno.h>
 #include <fcntl.h>

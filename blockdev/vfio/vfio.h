@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A PCI NVMe controller through VFIO, as a transport (transport.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* VFIO's older interface: an IOMMU group goes into a container, which has the address space. */
 #include <errno.h>
 #include <limits.h>

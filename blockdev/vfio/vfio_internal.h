@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Parts of the VFIO transport, for its own files and their tests. */
 #ifndef BLOCKDEV_VFIO_VFIO_INTERNAL_H
 #define BLOCKDEV_VFIO_VFIO_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* VFIO's newer interface: each device is a file of its own, iommufd has the address spaces. */
 #include <errno.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the transport uses of the kernel's iommufd interface (Linux 6.6), under names of its own:
  * Debian 12's headers do not have it. Each struct begins with its size.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* VFIO's noiommu mode: the drive is given physical addresses, and nothing stands behind them. */
 #include <errno.h>
 #include <fcntl.h>

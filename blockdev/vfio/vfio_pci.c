@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The device behind VFIO: registers, doorbells, config space, reset.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Slow device operations with a bound. While the kernel resets a device, for this process or
  * another, and waits up to a minute for it to come back, no signal ends an access to its config

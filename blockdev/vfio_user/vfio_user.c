@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The vfio-user transport. Registers are messages, each a round trip of up to milliseconds;
  * doorbells are a page of the server's, mapped; memory is lent to the server by its descriptor.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A controller served by another process over a UNIX socket (the vfio-user protocol), as a
  * transport (transport.h). Memory must be file-backed (nvme_mem.fd), for it is shared by sending

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Messages over the socket: one command at a time, each with a deadline. */
 #include <assert.h>
 #include <errno.h>

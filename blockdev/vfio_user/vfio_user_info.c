@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What a server says about itself. It is another process: nothing of it is believed unseen. */
 #include <errno.h>
 #include <json-c/json.h>

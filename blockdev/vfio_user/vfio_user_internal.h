@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The vfio-user client from inside: for its own sources and their tests. */
 #ifndef BLOCKDEV_VFIO_USER_VFIO_USER_INTERNAL_H
 #define BLOCKDEV_VFIO_USER_VFIO_USER_INTERNAL_H

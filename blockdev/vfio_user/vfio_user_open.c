@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Opening: the connection, what both sides can do, the device, its doorbells. */
 #include <errno.h>
 #include <fcntl.h>

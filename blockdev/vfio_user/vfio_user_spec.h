@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * vfio-user wire format: what a client of a device in another process and its server say to each
  * other over a UNIX stream socket. Shared by the transport (vfio_user.h) and the test server.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What a controller says of itself, held against what the driver needs. */
 #include <inttypes.h>
 #include <libnvme.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The findings of `gpunvme check`: collecting and printing them. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The findings of `gpunvme check`: facts, each with its meaning and the next step. */
 #ifndef CLIENT_CLI_CHECK_FINDINGS_H
 #define CLIENT_CLI_CHECK_FINDINGS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* GPUs, NVIDIA's kernel modules, and the CUDA driver. */
 #include <ctype.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What a machine needs before any drive can be driven from user space. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A drive as the bus shows it. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The command `gpunvme`: one file a subcommand. A subcommand returns the exit status: 0, 1 when
  * something failed, 2 for a wrong command line.

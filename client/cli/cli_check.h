@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * `gpunvme check`: the obstacles between this machine, or this drive, and a mount. A finding is a
  * fact, its meaning (OK, WARN, FAIL), and for the last two the next step.

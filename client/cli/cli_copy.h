@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What `read` and `write` share: a mount, a buffer, and the account of one file. */
 #ifndef CLIENT_CLI_CLI_COPY_H
 #define CLIENT_CLI_CLI_COPY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "client/cli/cli_ctrlr.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A controller seen through its driver: Identify data through the kernel's driver or ours,
  * registers from its BAR. Free of wire format: libnvme is behind one half of it, nvme_spec.h behind

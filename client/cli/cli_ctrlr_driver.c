@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Identify and registers through our own driver: VFIO and vfio-user. */
 #include <errno.h>
 #include <stdio.h>

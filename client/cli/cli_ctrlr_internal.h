@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What ctrlr.c asks of the half that knows transports. */
 #ifndef CLIENT_CLI_CLI_CTRLR_INTERNAL_H
 #define CLIENT_CLI_CLI_CTRLR_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Identify through the kernel's nvme driver: its passthrough commands, which do not disturb I/O.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "client/cli/cli_target.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The drive that a command names: a device string (blockdev/device.h), a node of the kernel's
  * driver (/dev/nvme0, /dev/nvme0n1), or a bare PCI address, which selects the current driver.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The command `gpunvme check`. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdio.h>
 
 #include "client/cli/cli.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What drives there are: the kernel's, those on the PCI bus that it does not drive, our mounts. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* NVIDIA GPUs on the PCI bus, and how far a drive is from them. root: as in blockdev/pci.h. */
 #ifndef CLIENT_CLI_GPUS_H
 #define CLIENT_CLI_GPUS_H

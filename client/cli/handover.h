@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What `bind` and `unbind` share: a command line that names one NVMe controller. */
 #ifndef CLIENT_CLI_HANDOVER_H
 #define CLIENT_CLI_HANDOVER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The mounts of gpunvmefs that this process sees. */
 #ifndef CLIENT_CLI_MOUNTS_H
 #define CLIENT_CLI_MOUNTS_H

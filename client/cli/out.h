@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A command's results as text or as JSON, described once so that both carry the same fields.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Identify data in words. Offsets are libnvme's, so nvme_spec.h must stay out of here. */
 #include "client/cli/pages.h"
 

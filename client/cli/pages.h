@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Identify data and registers in words (Base 2.0, figures 275, 97 of NVM 1.0; section 3.1.3).
  *

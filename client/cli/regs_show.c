@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The registers of a controller, and what their bits say: Base 2.0, section 3.1.3. */
 #include <stddef.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The binary interface of cuFile 1.20, written from the facts that its programs depend on: names,
  * numbers, sizes and offsets. x86-64 and aarch64 agree in all of them.

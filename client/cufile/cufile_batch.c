@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Batches: transfers by the threads of the library, and their results in the order they end. */
 #include <errno.h>
 #include <pthread.h>

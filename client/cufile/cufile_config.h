@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Parameters of cuFile: the defaults, then cufile.json ($CUFILE_ENV_PATH_JSON, /etc/cufile.json),
  * then the environment, then what the program sets while the driver is not open.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The state of the library: opened by the first call that needs it, or by cuFileDriverOpen(). */
 #ifndef CLIENT_CUFILE_CUFILE_DRIVER_H
 #define CLIENT_CUFILE_CUFILE_DRIVER_H

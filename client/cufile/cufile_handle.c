@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Handles, which are open files, and buffers. */
 #include <errno.h>
 #include <limits.h>

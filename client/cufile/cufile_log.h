@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What happens, in words, to $CUFILE_LOGFILE_PATH, cufile.log in the folder of cufile.json's
  * logging.dir, or standard error; as much as the logging level says.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Parameters and properties, as programs ask for them and set them. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What the machine has on PCI, from sysfs. */
 #include <dirent.h>
 #include <json-c/json.h>

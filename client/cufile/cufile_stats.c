@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "client/cufile/cufile_stats.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Transfers of all kinds end here: counted, logged, and with cuFile's result. */
 #ifndef CLIENT_CUFILE_CUFILE_TRANSFER_H
 #define CLIENT_CUFILE_CUFILE_TRANSFER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "client/device/device_image.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The library's kernels in the form that the CUDA driver loads; an image is loaded at its first
  * use.

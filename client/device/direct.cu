@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The library's own kernel: gpunvme_read_async() in a stream.
 #include "client/device/gd_launch.h"
 #include "client/device/gd_pread.h"

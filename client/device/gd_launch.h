@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The argument of the library's own kernel: all it needs, so that it loads nothing first. */
 #ifndef CLIENT_DEVICE_GD_LAUNCH_H
 #define CLIENT_DEVICE_GD_LAUNCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Lists of reads through leased queues: what gpunvme_readv_async() and gpunvme_preadv_warp() do. A
  * group works through its share of a list with a queue of its own, which is kept full: the lanes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The first warp of the persistent kernel's block, for a series of reads of one command each. The
  * host has made the command; the warp stores it to the ring as received, rings the doorbell, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads by a block, a warp, or the threads of a warp that come together: CUDA only. What the
  * functions promise stands in gpunvme_device.h.

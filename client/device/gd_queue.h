@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Taking a leased queue, and giving it back. Every function is called by all lanes of a group
  * together; w is shared by them.

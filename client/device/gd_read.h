@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads through leased queues, by groups of lanes. Every function is called by all lanes of the
  * group together; but for those of lists, with the same arguments. They return 0 or -errno.

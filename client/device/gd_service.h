@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What host and block that stays on the GPU tell each other (gd_persistent.h). */
 #ifndef CLIENT_DEVICE_GD_SERVICE_H
 #define CLIENT_DEVICE_GD_SERVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads that one command serves, the fast path: whole LBAs of one extent, to an address that is a
  * multiple of 4. Every other read takes the general path (gd_read.h); gd_read() decides. Every

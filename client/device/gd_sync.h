@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The locks of leased queues, and the words around them. Readers share queues with all warps of all
  * kernels of the process, or with all its threads. All PTX of the direct path that the queue code

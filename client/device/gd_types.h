@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The library's tables for kernels that read through leased queues: in GPU memory, or in memory of
  * the process on mounts without a GPU. Plain data; C11 and CUDA.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The library's own kernel for lists: gpunvme_readv_async() in a stream.
 #include "client/device/gd_list.h"
 #include "client/device/gd_list_launch.h"

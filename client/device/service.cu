@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The block that stays for reads that a host waits for, one after another.
 #include "client/device/gd_persistent.h"
 #include "client/device/gd_pread.h"

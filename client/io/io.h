@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What the files of gpunvme_io.h share. */
 #ifndef CLIENT_IO_IO_H
 #define CLIENT_IO_IO_H

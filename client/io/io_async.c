@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Transfers in stream order. The stream calls the host when it is an operation's turn, which gives
  * it to a thread, and then waits for a word in host memory that the thread sets when it has ended.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Files that no mount serves, and what their file systems ask of O_DIRECT. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "client/io/io_threads.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Threads for work that the caller does not wait for. */
 #ifndef CLIENT_IO_IO_THREADS_H
 #define CLIENT_IO_IO_THREADS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "client/io/regions.h"
 
 #include <errno.h>

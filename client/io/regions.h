@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory that transfers go to and from, and its buffers: one for each mount that it is used with,
  * registered when it is first needed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What the files of libgpunvme share. */
 #ifndef CLIENT_LIB_CLIENT_INTERNAL_H
 #define CLIENT_LIB_CLIENT_INTERNAL_H

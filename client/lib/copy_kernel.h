@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The copy kernel of an application on a simulated drive: a kernel in the
  * context of this process that makes the copies for leased queues. Copies by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The CUDA driver, loaded with dlopen(3): programs start on machines without it. */
 #include "client/lib/cuda_driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The CUDA driver API, found at run time: an application that links libgpunvme needs no CUDA, and
  * one that uses CUDA shares its driver and contexts with us.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The part of the CUDA driver's ABI that the library uses, found at run time. */
 #ifndef CLIENT_LIB_CUDA_DRIVER_INTERNAL_H
 #define CLIENT_LIB_CUDA_DRIVER_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The handle of the direct path: opening, renewing and closing it. */
 #include "client/lib/direct.h"
 

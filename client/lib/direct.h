@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The direct path: leased queues, leased files, and where the GPU finds them. */
 #ifndef CLIENT_LIB_DIRECT_H
 #define CLIENT_LIB_DIRECT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The table in which kernels find the buffer around an address. */
 #include "client/lib/direct.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The queue protocol on the thread that calls: all of it for mounts without a GPU. */
 #define GQ_LANES 1
 #include "client/device/gd_single.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Leased queue pairs: their rings and doorbells, and what drives them, where the GPU sees it. */
 #include "client/lib/direct.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Lists of reads through leased queues, and the thread that reads them on mounts without a GPU. */
 #define GQ_LANES 1
 #include "client/device/gd_list.h"

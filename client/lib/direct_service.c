@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "client/lib/direct_service.h"
 
 #include <errno.h>

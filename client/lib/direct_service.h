@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads that a host waits for, without a launch: a block of threads stays on the GPU while reads
  * come one after another, and leaves when none has come for 0.2 ms, or after 0.1 s

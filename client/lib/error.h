@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What went wrong in words, per thread: behind gpunvme_error(). */
 #ifndef CLIENT_LIB_ERROR_H
 #define CLIENT_LIB_ERROR_H

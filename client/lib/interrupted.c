@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Calls of the mount that signals end, as they do with any FUSE file system's ioctls. */
 #include <errno.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A lane of the bounce pipeline: two chunks of staging, and the copies between them and the buffer.
  * One thread at a time uses a lane.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Leased files: extents that the GPU looks up by itself. */
 #include <assert.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Where leased queues are driven, and so where everything is that their drivers look at: a GPU, or
  * this process on mounts without one.

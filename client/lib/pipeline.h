@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The bounce pipeline: bytes between a file and memory that the mount cannot reach, through pinned
  * host memory. A transfer is cut into chunks that threads take in order, each with a lane of two

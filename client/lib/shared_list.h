@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory for the pieces of READV, shared with the mount when it is first needed and then kept. Each
  * call of READV has a list of its own.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The mount's UNIX socket: descriptors travel over it, which ioctls cannot carry. */
 #ifndef CLIENT_LIB_SOCKET_H
 #define CLIENT_LIB_SOCKET_H

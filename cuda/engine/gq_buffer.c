@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Registered buffers: registration, release, and copies in and out of them. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Doorbell proxy: the thread that forwards doorbells, and its table. */
 #include "cuda/engine/gq_doorbell_proxy.h"
 

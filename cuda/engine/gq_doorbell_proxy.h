@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Doorbell proxy, tier 0: a CPU thread stores to the controller's doorbells for
  * an executor that cannot.

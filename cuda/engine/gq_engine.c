@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Opening and closing an engine: queues, staging, workspaces. */
 #include <errno.h>
 #include <stdio.h>

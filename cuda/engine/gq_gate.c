@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Gate: a reader-writer lock with bounded waits for readers. */
 #include "cuda/engine/gq_gate.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reader-writer lock. Runs hold it shared; CUDA calls that may synchronize the
  * device (gq_exec_ops.quiesce) hold it exclusively and are preferred, to avoid

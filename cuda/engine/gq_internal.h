@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Structures of the engine, shared by its files. */
 #ifndef CUDA_ENGINE_GQ_INTERNAL_H
 #define CUDA_ENGINE_GQ_INTERNAL_H

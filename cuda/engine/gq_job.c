@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Jobs: the state machine of a transfer (enum step).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Jobs: the state machine that all kinds of transfers share (gq_job.c). A job
  * reserves queues and executes lists, each in a chunk of its workspace. A large

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Plan: a request cut into chunks of commands and copies. */
 #include "cuda/engine/gq_plan.h"
 

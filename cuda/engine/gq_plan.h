@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Plan: cuts a request into NVMe commands at extents, at partial LBAs and at
  * the maximum of a command, chunk by chunk, so that memory stays bounded.

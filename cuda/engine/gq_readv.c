@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * READV: runs over slices of the caller's list. The host reads a piece only
  * where an error was reported.

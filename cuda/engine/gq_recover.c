@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Recovery: the recovery ladder of a queue (abort, recreate, reset), and the
  * engine's part in a reset of the controller (nvme.h, nvme_user).

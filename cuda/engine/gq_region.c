@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Region: memory mapped for the controller, and its table of PRP entries. */
 #include "cuda/engine/gq_region.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Reservation of queues for transfers, and their quarantine. */
 #include <errno.h>
 #include <time.h>

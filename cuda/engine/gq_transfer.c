@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* One transfer: lists of commands, each a chunk of the stream. */
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * CPU executor: the calling thread, or several threads, drive the queues; all
  * memory is host memory.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The protocol's two host instantiations, called by the CPU executor. */
 #ifndef CUDA_EXEC_CPU_GQ_CPU_H
 #define CUDA_EXEC_CPU_GQ_CPU_H

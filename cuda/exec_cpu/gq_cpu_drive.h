@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The queue protocol compiled for a host thread: included once for each number
  * of lanes, with GQ_LANES and GQ_CPU_DRIVE (the name of the function it

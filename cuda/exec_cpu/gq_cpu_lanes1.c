@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The queue protocol on a host thread with one lane: the fast form. */
 #define GQ_LANES     1u
 #define GQ_CPU_DRIVE gq_cpu_drive_1

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The queue protocol on a host thread that executes a warp of 32 lanes in step. */
 #define GQ_LANES     32u
 #define GQ_CPU_DRIVE gq_cpu_drive_32

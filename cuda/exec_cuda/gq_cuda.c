@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * CUDA executor: a warp drives each queue, data is transferred to GPU memory,
  * queues are in host memory (tier 2).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Selection of the CUDA device, and the reason when there is none. */
 #include <assert.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Structures of the CUDA executor, shared by its files. */
 #ifndef CUDA_EXEC_CUDA_GQ_CUDA_INT_H
 #define CUDA_EXEC_CUDA_GQ_CUDA_INT_H

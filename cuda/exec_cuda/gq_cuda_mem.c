@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory of the CUDA executor: imported GPU memory of applications, host memory
  * mapped for the GPU (rings, doorbells, work lists), and its own allocations.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Waiting for a run's kernels, without trust in the device: a kernel ends by
  * its own deadlines, otherwise the wait ends.

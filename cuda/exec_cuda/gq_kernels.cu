@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Kernels of the CUDA executor, and their launches. */
 #include "cuda/exec_cuda/gq_kernels.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Launches of the kernels from C, asynchronous on the given stream. */
 #ifndef CUDA_EXEC_CUDA_GQ_KERNELS_H
 #define CUDA_EXEC_CUDA_GQ_KERNELS_H

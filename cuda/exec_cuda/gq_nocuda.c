@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Entry points of the CUDA executor in a build without a CUDA toolkit. */
 #include <errno.h>
 #include <stdio.h>

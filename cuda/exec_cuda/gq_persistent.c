@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Persistent kernel: the host's side. */
 #include "cuda/exec_cuda/gq_persistent.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Persistent kernel: drives short lists out of a tagged slot. */
 #include "cuda/exec_cuda/gq_persistent.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Short lists without a launch: the persistent kernel takes them out of a
  * tagged slot (gq_tagged_slot.h), one at a time, and drives a queue through

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copies and zeros by several threads together: thread number `first` of
  * `step`; all of them call. On a host there is one thread.

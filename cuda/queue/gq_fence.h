@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Loads, stores and fences that concern the controller or the host. All PTX is
  * here.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A group of lanes that work in step: a warp on a GPU, or converged threads of
  * a warp; on a host, one thread that executes GQ_LANES lanes one after the

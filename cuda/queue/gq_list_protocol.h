@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Lists of commands: the queue protocol (gq_protocol.h) with commands that the
  * host has made. A round posts and completes up to GQ_EACH for each lane.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Prefetch warp: a second warp of a block, which loads a list of reads for the
  * lanes of the first.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The queue protocol: a group of lanes drives one queue pair. Written once;
  * nvcc compiles it for warps, the C compiler for a host thread that executes 1

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * PRPs for memory with a table of entries built beforehand, for host and
  * device.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads of file ranges: the executor finds extents and PRPs itself. The host
  * copies a map, a list stays in place, and no work of the host is done for a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The part of one lane in reads (gq_reads_protocol.h): it takes a read, cuts it
  * into commands, of which it prepares the next one, and stores errors.

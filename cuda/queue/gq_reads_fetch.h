@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Distribution of a share of a list of reads: neighbours are loaded together,
  * one for each lane, and assigned to lanes without a read. They are loaded by

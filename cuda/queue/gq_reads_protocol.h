@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Lists of reads: the queue protocol (gq_protocol.h); the lanes cut reads into
  * commands.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * One command on an idle queue pair, by one lane: the shortest path for a small
  * read with a waiting caller. The remaining steps of a round (gq_protocol.h):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Work of a queue pair's driver (a kernel or a host thread), and its results.
  * Plain data in memory of both sides; C11 and CUDA.

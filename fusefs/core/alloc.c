@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The allocator: the choice of blocks, and the bitmaps on disk.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Metadata blocks in memory: a hash by address, and the unreferenced ones in order of last use.
  * A block that the running or the committing transaction changed is referenced by it, and so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What file operations share: runs, batches of transfers, allocation, zeroing.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * File data: what reading, writing, truncation and maps share. The caller holds inode->data,
  * exclusively where the mapping changes, and not ffs.meta unless a function says so.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "fusefs/core/dir.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Directories: names in a B+tree by hash (FORMAT.md 7). All under ffs.meta.
  */

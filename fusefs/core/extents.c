@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Extents, sorted by file block: an array in the inode, or the leaves of a tree. Both are seen as
  * a `struct leaf`, an array for a range of file blocks; no extent crosses the range of its leaf.

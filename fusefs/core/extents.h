@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * File blocks to device blocks: inline extents, then a B+tree (FORMAT.md 3 and 6).
  */

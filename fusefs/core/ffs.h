@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The live file system: what the daemon, the tools and the tests may call. No FUSE in here.
  *

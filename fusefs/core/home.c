@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Committed images on their way home, and the checkpoint that writes them there.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Inodes on disk: blocks of the inode file, their free slots, and the orphan list.
  *

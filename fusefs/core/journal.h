@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The journal: the running transaction, the log ring, and the images that are still to be written
  * to where they belong. Private to the storage half; FORMAT.md 10 has the rules for the disk.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Extents for transfers that go around ffs_read() and ffs_write().
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Between the files that make, move and remove names. All under ffs.meta.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "fusefs/core/ops.h"
 
 #include <errno.h>

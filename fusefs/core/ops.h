@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the operations share: checks, times, retries. Unless a function says otherwise, ffs.meta is
  * held by the caller.

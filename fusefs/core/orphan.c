@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The orphan list: inodes that a crash leaves something to do for (FORMAT.md 4). Linked through
  * next_orphan from the superblock, newest first.

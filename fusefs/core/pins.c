@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * When freed blocks may be given out again: not before the freeing transaction is durable, and not
  * while a pin covers them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * rename, in one handle: two names found, checked, and given to other inodes.
  */

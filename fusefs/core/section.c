@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Ages of bitmaps (FORMAT.md 5.1): the superblock holds a sum of the transactions that last wrote
  * the bitmaps of each section. A stale bitmap makes the sum of its section smaller.

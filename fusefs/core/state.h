@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The mounted file system, and how its parts report trouble. Private to the storage half.
  *

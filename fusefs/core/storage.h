@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The storage half of the live file system: metadata blocks in memory, transactions, space, the
  * inode table. The semantic half (names, extents, data) is built on these and nothing else.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Which superblock counts (FORMAT.md 4.1).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Targets of symbolic links: in the inode, or in a block with the last bytes in the inode.
  */

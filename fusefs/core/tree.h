@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The B+tree of FORMAT.md 6, shared by extents and names. A record begins with its 64-bit key;
  * leaves hold records in key order, and every key and everything a record covers lies in the range

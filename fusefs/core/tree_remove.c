@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * B+trees: removal. Empty nodes are freed, thin ones join a neighbour under the same parent, and a
  * root with one branch gives way to its child.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Shrinking files, and the end of inodes. A size is set in one handle; what takes longer is done
  * afterwards with the inode on the orphan list, so that a mount after a crash finishes it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What a handle remembers, so that it can be undone. Private to the storage half.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Extended attributes: records in a chain of blocks (FORMAT.md 8). A record lies within one block,
  * so name and value together are at most LAY_PAYLOAD - 8 bytes: more is -ENOSPC.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef FUSEFS_CORE_XATTR_H
 #define FUSEFS_CORE_XATTR_H
 

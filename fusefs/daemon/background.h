@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Start in the background. The fork precedes the opening of the device and of
  * CUDA: a CUDA context does not survive a fork. The parent waits until the

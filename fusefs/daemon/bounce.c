@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The pool of bounce buffers: host memory for requests and for the bounce path.
  */

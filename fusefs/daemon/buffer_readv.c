@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * READV: batches of reads through the executor, and the remaining pieces one by
  * one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * READV: many reads of one file, described by a list in memory that the client
  * may write to at any time. A piece is copied once, checked and used. A piece

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * READ and WRITE of registered buffers: ranges, fallback to the bounce path,
  * deadlines.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* READ and WRITE: bytes between a file and a registered buffer. */
 #ifndef FUSEFS_DAEMON_BUFFER_TRANSFER_H
 #define FUSEFS_DAEMON_BUFFER_TRANSFER_H

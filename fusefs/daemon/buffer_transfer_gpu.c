@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The GPU path of READ and WRITE: extents of a file for the executor.
  */

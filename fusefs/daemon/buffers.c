@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of registered buffers: limits, lookup by id and key, uses, removal.
  */

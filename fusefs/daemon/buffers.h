@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of registered buffers: which user may use a buffer, and when its
  * memory is released.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Closes descriptors received from clients. close(2) may block for an unbounded
  * time in the file's implementation (the flush of a FUSE file, the last

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The daemon's state, as the FUSE operations and the ioctls use it. */
 #ifndef FUSEFS_DAEMON_DAEMON_H
 #define FUSEFS_DAEMON_DAEMON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Destination of log lines: standard error in the foreground and during the
  * start, syslog in the background.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The reply to a WRITE request of an O_DIRECT file.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The descriptor socket: connections, tokens, and the thread that serves them.
  */

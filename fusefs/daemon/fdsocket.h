@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The descriptor socket: a UNIX socket that carries the file descriptors which
  * a restricted FUSE ioctl cannot carry. For REGISTER a client sends a

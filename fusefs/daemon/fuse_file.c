@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * File operations: OPEN, CREATE, READ, WRITE, FSYNC, FALLOCATE, LSEEK.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Inode operations: LOOKUP, FORGET, GETATTR, SETATTR, READLINK, STATFS.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Operations on names: MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Notifications to the kernel about changes behind its page cache.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The FUSE operations: each decodes its arguments, calls the file system and
  * replies exactly once. A node id is an inode number; the kernel's lookup count

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The FUSE session: mount, negotiation of capabilities, services, loop.
  */

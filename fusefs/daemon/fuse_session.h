@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The FUSE session: from a drive and a mountpoint to a mount, and back. */
 #ifndef FUSEFS_DAEMON_FUSE_SESSION_H
 #define FUSEFS_DAEMON_FUSE_SESSION_H

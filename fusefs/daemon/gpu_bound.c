@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The GPU-bound flag as the extended attribute GPU_BOUND_XATTR.
  */

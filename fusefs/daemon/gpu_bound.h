@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The GPU-bound flag of a file or directory (FORMAT.md 3.6) as an extended
  * attribute, "1" or "0".

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Conversion of a file's map to extents of the executor. */
 #include "fusefs/daemon/gpu_extents.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Conversion of a file's map to extents of the executor. */
 #ifndef FUSEFS_DAEMON_GPU_EXTENTS_H
 #define FUSEFS_DAEMON_GPU_EXTENTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * gpunvmefs: mounts a file system on an NVMe drive and serves GPU reads and
  * writes of its files.

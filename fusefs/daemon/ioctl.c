@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The ioctls: decoding, checks, dispatch to a thread, and the reply.
  */

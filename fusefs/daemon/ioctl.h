@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The requests behind the ioctls. ioctl.c decodes and replies; READV replies
  * itself.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The READV ioctl: decoding, checks, and the reply.
  */

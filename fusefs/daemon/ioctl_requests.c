@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The requests behind the ioctls: INFO, STATS, REGISTER, BUFFER_IOVA, EXTENTS.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef FUSEFS_DAEMON_JOIN_H
 #define FUSEFS_DAEMON_JOIN_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The contents of the kernel's cache of an inode, as the daemon can know them:
  * a hint without false negatives, so that changes behind the cache send no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of leases: creation, removal, revocation at a reset, and the thread
  * that deletes queues.

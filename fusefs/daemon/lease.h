@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Leases: queue pairs and extents that applications use without the daemon (the
  * direct path).

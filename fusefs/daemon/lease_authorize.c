@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Authorization of leases: the mount option direct=. */
 #include <errno.h>
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copy kernels of applications that lease queues of a simulated drive.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copy kernels of applications. A simulated drive copies data by work on the
  * GPU, and the daemon's work waits while a kernel of an application runs. An

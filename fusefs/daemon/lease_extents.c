@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Leases of extents, and the pages that leases share with their holders. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of leases, shared by lease.c, lease_queues.c and lease_extents.c.
  */

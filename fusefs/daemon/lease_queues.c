@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Leases of queue pairs: creation, descriptors for the holder, deletion,
  * doorbells.

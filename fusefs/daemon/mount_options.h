@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The command line of the daemon, parsed. */
 #ifndef FUSEFS_DAEMON_MOUNT_OPTIONS_H
 #define FUSEFS_DAEMON_MOUNT_OPTIONS_H

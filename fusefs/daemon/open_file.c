@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Open file descriptions and open directories, from OPEN to RELEASE.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Sets the read-ahead window of the mount in sysfs.
  */

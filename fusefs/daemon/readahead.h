@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The kernel's read-ahead window. FUSE starts with 128 KiB, 1/8 of the largest
  * READ.

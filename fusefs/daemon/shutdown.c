@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The thread that ends the session: signals, and removal of the drive.
  */

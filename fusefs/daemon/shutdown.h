@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The end of a session by signal, or by removal of the drive. */
 #ifndef FUSEFS_DAEMON_SHUTDOWN_H
 #define FUSEFS_DAEMON_SHUTDOWN_H

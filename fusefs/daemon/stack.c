@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Opens and closes the layers below the session: controller, block device,
  * executor, file system.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The layers below the FUSE session: controller, block device, executor, file
  * system.

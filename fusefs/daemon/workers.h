@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Worker threads for requests that block. Session threads must remain free:
  * they serve the READ and WRITE requests that a page cache invalidation waits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Checks that the kernel makes for write(2), for the WRITE ioctl. (The file
  * system itself clears set-id bits.)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Write-back of pages that programs dirtied through mappings. */
 #ifndef FUSEFS_DAEMON_WRITEBACK_H
 #define FUSEFS_DAEMON_WRITEBACK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * libgpunvme: read and write files of a gpunvmefs mount straight into GPU memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * libgpunvme in kernels: a thread, a warp or a block reads from a file, while the kernel runs,
  * without the CPU. For CUDA C++ (compute capability 8.0 or newer), header only.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Any file, any memory: reads and writes for programs that know neither mounts nor buffers.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The ioctls of a gpunvmefs mount: the binary interface between applications and the daemon.
  *

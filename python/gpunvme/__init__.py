@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Files straight into GPU memory.
 
     import gpunvme

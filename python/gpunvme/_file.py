@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Open files."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Where the bytes of an object are: torch, cupy, numba, jax, numpy, and the buffer protocol."""
 
 import ctypes

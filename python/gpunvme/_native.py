@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """libgpunvme.so, and the one handle of this process."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The format of safetensors: an 8-byte length, a JSON header, and the tensors' bytes."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """safetensors for numpy: as safetensors.numpy, read by gpunvme."""
 
 from typing import Any

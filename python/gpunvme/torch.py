@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """safetensors for torch: as safetensors.torch and safetensors.safe_open, read by gpunvme.
 
     from gpunvme.torch import load_file, safe_open

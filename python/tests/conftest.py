@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Folders to test in, and device memory of a CUDA driver without a GPU.
 
 GPUNVME_LIBRARY names libgpunvme.so; GPUNVME_MKFS and GPUNVME_DAEMON the programs that make a mount;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Reads and writes, by all kinds of buffers."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Tensors of safetensors files, by numpy and by torch."""
 
 import json

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Private part of the mount's interface (gpunvme/gpunvme_ioctl.h), between
  * libgpunvme and the daemon of the same version: copy kernels of applications

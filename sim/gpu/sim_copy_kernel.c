@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "sim/gpu/sim_copy_kernel.h"
 
 #include <errno.h>

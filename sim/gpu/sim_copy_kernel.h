@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Small copies between pinned host memory and a GPU's memory by a persistent
  * kernel. It takes batches from tagged slots in host memory (sim_mailbox.h) and

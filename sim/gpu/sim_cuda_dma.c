@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copies between pinned host memory and a GPU's memory, by channels. Each
  * channel is a stream, used by one thread. Pieces of 64 KiB and more go to the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The DMA engine of a simulated drive (sim_dma_engine) over CUDA's copy
  * engines and copy kernels.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "sim/gpu/sim_gather.h"
 
 #include "cuda/queue/gq_bytes.h"

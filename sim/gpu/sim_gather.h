@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Copies of any size and alignment by a kernel that is launched for them. */
 #ifndef SIM_GPU_SIM_GATHER_H
 #define SIM_GPU_SIM_GATHER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Hooks of a simulated drive: its DMA engine on a GPU, and its peers. */
 #include "sim/gpu/sim_gpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copies between the media of a simulated drive and GPU memory: the hooks
  * (cuda/gq_copies.h) that an engine on this drive is given at open. They own

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "sim/gpu/sim_mailbox.h"
 
 #include <errno.h>

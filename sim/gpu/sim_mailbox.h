@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A mailbox hands copies to a copy kernel (sim_copy_kernel.cu). It is host
  * memory with three users: the poster fills tagged slots, the kernel empties

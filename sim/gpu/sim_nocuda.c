@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The DMA engine in a build without a CUDA toolkit: it cannot be opened. */
 #include <errno.h>
 

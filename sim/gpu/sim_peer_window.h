@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Peer windows: buffers mapped in another process, whose copy kernel makes the
  * copies. The contexts of two processes on one GPU take turns of milliseconds.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The client's memory, mapped into this process and into the controller. The
  * table is one for the process, because the handler of SIGBUS uses it: a client

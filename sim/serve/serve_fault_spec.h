@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Faults on a command line: KIND[,KEY[=VALUE]]... (gpunvme-sim(1)). */
 #ifndef SIM_SERVE_SERVE_FAULT_SPEC_H
 #define SIM_SERVE_SERVE_FAULT_SPEC_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* gpunvme-sim: a simulated NVMe controller for other processes, over the vfio-user protocol. */
 #include <stdlib.h>
 

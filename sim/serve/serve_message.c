@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Framing. Header and payload are read separately, so that descriptors belong
  * to one message only.

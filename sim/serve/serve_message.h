@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * vfio-user messages on a stream socket. One message is received at a time, in
  * parts, with its descriptors. The peer is not trusted.

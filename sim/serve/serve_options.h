@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The command line of gpunvme-sim. */
 #ifndef SIM_SERVE_SERVE_OPTIONS_H
 #define SIM_SERVE_SERVE_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <linux/pci_regs.h>
 #include <string.h>
 

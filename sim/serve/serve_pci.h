@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The PCI configuration space of the served controller: a type 0 header and two capabilities. */
 #ifndef SIM_SERVE_SERVE_PCI_H
 #define SIM_SERVE_SERVE_PCI_H

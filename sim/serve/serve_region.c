@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Access to BAR0 and to the configuration space by message. */
 #include <errno.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "sim/serve/serve_server.h"
 
 #include <errno.h>

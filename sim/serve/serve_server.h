@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The served controller: its socket, one client after the other, signals. */
 #ifndef SIM_SERVE_SERVE_SERVER_H
 #define SIM_SERVE_SERVE_SERVER_H

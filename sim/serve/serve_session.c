@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The effect of each message. All fields of a message are checked before use.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The session of one client with the controller: the effect of each message of
  * the protocol. It starts with VFIO_USER_VERSION. The session does not know

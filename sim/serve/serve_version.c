@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The first message: version and capabilities. */
 #include <errno.h>
 #include <json-c/json.h>

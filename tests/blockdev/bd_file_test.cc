@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Plain files as block devices. */
 #include <gtest/gtest.h>
 

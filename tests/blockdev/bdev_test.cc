@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What bd_submit() refuses before a device sees it. */
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Device strings: their devices, and the errors for strings without one.
 #include <cerrno>
 #include <cstdio>

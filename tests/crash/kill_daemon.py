@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """kill_daemon.py MKFS FSCK DAEMON [ROUNDS [SEED]]: kills the daemon in the middle of writes.
 
 Each round mounts the image, checks every file that earlier rounds have fsynced, lets threads

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A program beside the test's own, with a pipe each way. It ends when its stdin does. */
 #ifndef TESTS_CUDA_GQ_CHILD_H
 #define TESTS_CUDA_GQ_CHILD_H

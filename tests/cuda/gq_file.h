@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Files on the rig's namespace, by a map of extents, and batches of reads of them. */
 #ifndef TESTS_CUDA_GQ_FILE_H
 #define TESTS_CUDA_GQ_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What every suite of the folder stands on: a simulated drive with known contents, an engine. */
 #ifndef TESTS_CUDA_GQ_RIG_H
 #define TESTS_CUDA_GQ_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/cuda/gq_test_mem.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory for tests: a host mapping, or the GPU's. */
 #ifndef TESTS_CUDA_GQ_TEST_MEM_H
 #define TESTS_CUDA_GQ_TEST_MEM_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks the binary interface of libcufile.so.
 
 usage: check_abi.py exports LIBRARY HEADER

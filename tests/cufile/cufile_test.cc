@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // cuFile's functions, as programs call them: files and memory of every kind, and the counters.
 #include <fcntl.h>
 #include <gtest/gtest.h>

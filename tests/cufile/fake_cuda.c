@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/cufile/fake_cuda.h"
 
 #include <errno.h>

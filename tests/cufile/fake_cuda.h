@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A CUDA driver without a GPU (libcuda.so.1): device memory is memory that the process cannot touch
  * but through the driver's copies, and streams are threads.

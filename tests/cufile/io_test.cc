@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Any file and any memory: the same bytes as by pread(2), and the way that was taken.
 #include <fcntl.h>
 #include <gtest/gtest.h>

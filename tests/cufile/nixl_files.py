@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Writes memory to a file and reads it back by NIXL's plug-in for cuFile, with NIXL's stock wheel.
 
 usage: nixl_files.py PLUGIN FOLDER [BYTES]

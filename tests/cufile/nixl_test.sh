@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # NIXL's stock wheel, by its plug-ins for cuFile, over our libcufile.so: memory to file and back, on a
 # mount and on tmpfs.
 #

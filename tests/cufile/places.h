@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Files and memory of every kind that a transfer may meet.
 #ifndef TESTS_CUFILE_PLACES_H
 #define TESTS_CUFILE_PLACES_H

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # gpunvme-run: a program that opens libcufile.so by either name gets ours, with its configuration.
 #
 # usage: run_test.sh RUN PYTHON

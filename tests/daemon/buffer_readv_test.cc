@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // READV: results of pieces, without and with faults.
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Transfers with faults of the drive, of the executor, and without space.
 // Success is tested over a mount.
 #include <errno.h>

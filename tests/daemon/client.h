@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The ioctls of a mount, with valid and invalid arguments.
 #ifndef TESTS_DAEMON_CLIENT_H
 #define TESTS_DAEMON_CLIENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The daemon's end waits for slow close calls, for a bounded time.
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The ordinary path and the GPU path agree at every moment.
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/daemon/daemon_rig.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The daemon's transfers without FUSE: an image in memory, a simulated
  * controller with fault injection, one file, and memfd buffers. In C, because

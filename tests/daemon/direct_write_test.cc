@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Asynchronous O_DIRECT writes (io_submit) and buffered readers of the same
 // file: a completed write is visible at once on both paths.
 #include <errno.h>

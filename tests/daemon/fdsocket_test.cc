@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Descriptors become tokens, and tokens become descriptors once, for one user.
 #include <errno.h>
 #include <fcntl.h>

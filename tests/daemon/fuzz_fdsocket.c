@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzz target of the descriptor socket: the input becomes one client's messages
  * of any length, with and without descriptors.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzz target of READV: the input becomes a list and its arguments. A mount
  * with an executor and one without read the same file by it; the results must

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The ioctls over a mount: results, and refusal of invalid arguments.
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Limits of leases and of copy kernels, per user and per mount.
 #include <errno.h>
 

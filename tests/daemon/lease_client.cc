@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/daemon/lease_client.h"
 
 #include <errno.h>

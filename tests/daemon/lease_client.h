@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A holder of leases over the raw ioctls and the socket.
 #ifndef TESTS_DAEMON_LEASE_CLIENT_H
 #define TESTS_DAEMON_LEASE_CLIENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copy kernels on a machine without a GPU: hooks whose peers are real and whose
  * DMA engine is missing. These kernels copy nothing.

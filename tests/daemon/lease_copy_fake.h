@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Hooks for copy kernels of leases, without a GPU. */
 #ifndef TESTS_DAEMON_LEASE_COPY_FAKE_H
 #define TESTS_DAEMON_LEASE_COPY_FAKE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Copy kernels on a mount without a GPU: requests are refused, and leases work
 // without.
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The end of leases: by close, kill, unmount and reset, on several kinds of
 // drives.
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A mount with a file of known content, and helpers for readers with leases.
 #ifndef TESTS_DAEMON_LEASE_RIG_H
 #define TESTS_DAEMON_LEASE_RIG_H

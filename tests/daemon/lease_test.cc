@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Leases over a mount: authorization and reach.
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Lifetime of buffers and transfers: they end with their owner, and not before
 // the drive's commands.
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A drive that loses commands, hangs, is reset or removed: results and time
 // bounds for users (gpunvmefs(8), RECOVERY).
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Start, refusal to start, and end of the daemon.
 #include <dirent.h>
 #include <fcntl.h>

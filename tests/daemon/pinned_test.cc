@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pinned host memory on machines without a GPU: the linker replaces
  * gq_engine_info() (--wrap), and the executor reports CUDA.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The daemon over a simulated drive with fault injection during the mount. In
  * C, because the daemon's headers are C11.

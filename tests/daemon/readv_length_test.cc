@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The limit of bytes of a READV list.
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Batches of reads of a file with a hole, for the suites of READV.
 #ifndef TESTS_DAEMON_READV_RIG_H
 #define TESTS_DAEMON_READV_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/daemon/tokens.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The client's side of the descriptor socket, with invalid messages as well.
 #ifndef TESTS_DAEMON_TOKENS_H
 #define TESTS_DAEMON_TOKENS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Distribution of worker threads among users.
 #include <sys/types.h>
 

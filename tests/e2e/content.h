@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // File contents that can be computed for any byte: no copy of the written data is needed.
 #ifndef TESTS_E2E_CONTENT_H
 #define TESTS_E2E_CONTENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // What a controller moves to and from one large buffer, byte by byte: every page of the buffer's
 // table of PRP entries is used, and lists that start anywhere in it.
 #include <fcntl.h>

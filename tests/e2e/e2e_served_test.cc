@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A vfio-user drive: the file system and the drive share only the protocol and
 // memory, and each process may be killed alone.
 #include <fcntl.h>

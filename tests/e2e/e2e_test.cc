@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // End to end: format, mount, write files by system calls, read them on both
 // paths during concurrent writes, truncates and renames, and compare again
 // after a remount.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/e2e/mounted.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A formatted image and a running daemon, for tests over a mount.
 #ifndef TESTS_E2E_MOUNTED_H
 #define TESTS_E2E_MOUNTED_H

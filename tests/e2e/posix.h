@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A mount for tests of POSIX and Linux semantics through system calls.
 #ifndef TESTS_E2E_POSIX_H
 #define TESTS_E2E_POSIX_H

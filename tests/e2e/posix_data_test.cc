@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Bytes, locks, attributes, handles and listings as Linux programs expect them, on a mount.
 #include <dirent.h>
 #include <fcntl.h>

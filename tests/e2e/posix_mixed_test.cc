@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // One file under random operations of every kind, compared with a string.
 #include <fcntl.h>
 #include <gtest/gtest.h>

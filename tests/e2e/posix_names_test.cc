@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Names, types, owners and times as POSIX has them, on a mount.
 #include <dirent.h>
 #include <fcntl.h>

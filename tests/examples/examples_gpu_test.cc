@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The examples in CUDA, on a mount whose queues the GPU runs.
 #include <cuda_runtime_api.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/examples/examples_rig.h"
 
 #include <fstream>

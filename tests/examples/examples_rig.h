@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A mount with one file of known content, for the examples to be run on.
 #ifndef TESTS_EXAMPLES_EXAMPLES_RIG_H
 #define TESTS_EXAMPLES_EXAMPLES_RIG_H

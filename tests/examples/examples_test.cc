@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The examples in C, on a mount whose queues the CPU executor runs.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A block device in memory that records every write and flush, so that a test can compute the media
  * that a power cut after any of them could have left.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Attributes, times, extended attributes.
 #include <fcntl.h>
 #include <linux/falloc.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The life of a file, a directory and a name.
 #include "tests/fusefs/fs_fixture.h"
 

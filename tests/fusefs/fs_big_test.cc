@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Many names, many extents, and no space left.
 #include <fcntl.h>
 #include <linux/falloc.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Images whose checksums are right and whose contents are not: what an attacker would have mounted.
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // File data against a string: every alignment, holes, preallocation, truncation.
 #include <fcntl.h>
 #include <linux/falloc.h>

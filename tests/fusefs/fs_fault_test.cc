@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Devices that fail and images that lie: errors come back, nothing crashes, hangs or gets lost.
 #include <fcntl.h>
 #include <linux/falloc.h>

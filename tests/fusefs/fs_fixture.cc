@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/fusefs/fs_fixture.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A file system in memory for tests of its operations: format, mount, operate, remount, check.
 #ifndef TESTS_FUSEFS_FS_FIXTURE_H
 #define TESTS_FUSEFS_FS_FIXTURE_H

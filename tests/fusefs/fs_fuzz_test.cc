@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The fuzz entry with seeded random inputs, for builds without libFuzzer. FUZZ_RUNS inputs from
 // FUZZ_SEED on, for long runs; a crash names the seed that replays it with FUZZ_RUNS=1.
 #include <gtest/gtest.h>

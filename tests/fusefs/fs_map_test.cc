@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Extents for transfers that go around the ordinary path.
 #include <fcntl.h>
 #include <linux/falloc.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // What a file system should look like: the same operations on maps and strings.
 #ifndef TESTS_FUSEFS_FS_MODEL_H
 #define TESTS_FUSEFS_FS_MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Random operations on a tree, each compared with a model; the whole compared after remounts.
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // rename in all its cases, links, symbolic links, attributes and their inheritance.
 #include <stdio.h>
 #include <sys/sysmacros.h>

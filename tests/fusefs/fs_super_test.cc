@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Damaged and stale superblocks, journal headers and bitmaps: a single one of them costs nothing,
 // and is never trusted.
 #include <string.h>

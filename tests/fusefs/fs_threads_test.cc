@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Many threads on the same files: each sees whole writes, and the image stays consistent.
 #include <fcntl.h>
 #include <linux/falloc.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Fuzz entry of the whole file system: an image with one of everything is mutated as the input
 // says, its checksums are made right again, and then it is checked, mounted, walked, used,
 // unmounted and checked once more. No input may crash, hang or damage memory, and an image that

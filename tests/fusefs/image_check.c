@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/fusefs/image_check.h"
 
 #include <errno.h>

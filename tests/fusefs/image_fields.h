@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Where the fields of each kind of metadata block are, for mutations that change one field.
 #ifndef TESTS_FUSEFS_IMAGE_FIELDS_H
 #define TESTS_FUSEFS_IMAGE_FIELDS_H

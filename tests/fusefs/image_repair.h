@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Makes mutated images pass every checksum: what a crafted image is to the file system, as opposed
  * to a damaged one.

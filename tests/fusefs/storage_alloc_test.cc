@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Space: what the allocator gives, when it gives it again, and what the maps say.
 #include <algorithm>
 #include <map>

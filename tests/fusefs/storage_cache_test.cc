@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Metadata in memory: read once, dropped when clean, never when changed.
 #include <thread>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A power cut in the middle of ordinary work on files: fsck finds nothing wrong after the replay,
 // and synced data is there, byte for byte.
 #include <random>

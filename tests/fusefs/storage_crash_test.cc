@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A power cut after any write: committed handles are there, every handle is whole.
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The storage half on a device in memory.
 #ifndef TESTS_FUSEFS_STORAGE_FIXTURE_H
 #define TESTS_FUSEFS_STORAGE_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The inode table: slots, generations, references, the orphan list.
 #include <set>
 

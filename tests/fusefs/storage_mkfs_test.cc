@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A power cut while mkfs writes: a device on which nothing can be mounted, or a whole file system.
 #include "tests/fusefs/storage_fixture.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // What recovery costs and how it ends early.
 #include <string.h>
 #include <time.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Many threads: handles, commits, lookups and pins at once, with the background thread.
 #include <atomic>
 #include <random>

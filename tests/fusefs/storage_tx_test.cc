@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Handles are whole or not at all; committed ones survive; write errors stop all writing.
 #include <string.h>
 

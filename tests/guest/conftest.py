@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """pytest's side of the guest tests: options, the guest of each file, and the table at the end."""
 import os
 import shutil

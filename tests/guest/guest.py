@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A running guest: QEMU, the agent in it that runs scripts, QEMU's monitor and its judgements."""
 import contextlib
 import json

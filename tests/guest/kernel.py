@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The guest's kernel and its initramfs, from a kernel package unpacked and not installed."""
 import lzma
 import os

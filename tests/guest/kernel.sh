@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Builds a small kernel with what Debian's leaves out: iommufd, VFIO's device files, noiommu mode.
 # Takes the source from the package linux-source-6.12, and minutes. Nothing is installed.
 #

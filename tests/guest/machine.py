@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """What a guest has: NVMe controllers with their namespaces, as QEMU's options."""
 import os
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Boots a guest, runs one bash script in it, and shows what it printed and what QEMU held against
 the driver. For trying things out; the tests are in scenarios/.
 

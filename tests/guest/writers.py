@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """writers.py write DIR ROUND | check DIR LOG...: what tests/crash does to a mount, in a guest.
 
 `write` keeps threads writing, renaming and removing until the power goes, and prints a line for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Kernels of a program that has only the installed headers of gpunvme.
 #include <gpunvme/gpunvme.h>
 #include <gpunvme/gpunvme_device.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A program that has only the installed gpunvme: connects to a folder that is no gpunvmefs mount.
  */

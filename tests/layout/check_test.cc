@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* One field out of range at a time: each is refused, and the reason names the field. */
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The offset tables of FORMAT.md against the structs. */
 #include <gtest/gtest.h>
 

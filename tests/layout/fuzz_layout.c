@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzz entry of the checks: the first byte chooses the kind of object, the rest is written over a
  * sound one. The block is sealed again, so that the checks behind the checksum are reached, and an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The fuzz entry with a fixed number of seeded mutations, for builds without libFuzzer: no check
  * may read outside its block or loop, whatever the block holds.

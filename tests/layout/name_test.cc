@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Names, times, ranges and labels. */
 #include <gtest/gtest.h>
 

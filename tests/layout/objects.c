@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/layout/objects.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* One sound object of each kind, for tests to break. */
 #ifndef TESTS_LAYOUT_OBJECTS_H
 #define TESTS_LAYOUT_OBJECTS_H

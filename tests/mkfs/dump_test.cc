@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* dump.gpunvme shows the objects of an image, in both formats. */
 #include <json-c/json.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* fsck.gpunvme finds each kind of problem, and nothing in sound images. */
 #include <cstring>
 #include <dirent.h>

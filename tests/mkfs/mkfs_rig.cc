@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/mkfs/mkfs_rig.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Runs the tools on image files, and makes images that hold one of everything. */
 #ifndef TESTS_MKFS_MKFS_RIG_H
 #define TESTS_MKFS_MKFS_RIG_H

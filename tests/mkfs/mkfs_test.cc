@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* mkfs.gpunvme at the command line, and mkfs_format(). */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # pytest over the package, by the first Python of $GPUNVME_TEST_PYTHON, python3 and the system's that
 # has what the tests need. Ends with 77 where none has.
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Enable, Identify, queues, and data in both directions. */
 #include <cstring>
 #include <gtest/gtest.h>

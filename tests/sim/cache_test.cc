@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The volatile cache: LBAs that a power cut may lose, and LBAs that it must
  * keep.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * All forms of data pointers, namespaces, block sizes, and commands without
  * data.

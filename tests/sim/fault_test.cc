@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Faults, delays, order of completion, full rings, abort and deletion of queues. */
 #include <algorithm>
 #include <cerrno>

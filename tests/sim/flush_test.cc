@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An image file on a disk: durability of writes, and other commands during a
  * slow sync.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzz entry of the server's messages: the input becomes a sequence of messages
  * to one session, most with valid headers, some with descriptors, over a real

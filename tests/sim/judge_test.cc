@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Each mistake of a driver is made once and causes its event and no other. */
 #include <cstring>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Doorbell stores without a kick: the time until the controller notices them.
  */

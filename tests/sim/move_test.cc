@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Device memory: a DMA engine whose device is host memory at another address. */
 #include <atomic>
 #include <cerrno>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A controller behind gpunvme-sim: I/O, faults, resets, successive clients. */
 #include <chrono>
 #include <csignal>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A hostile or faulty client of gpunvme-sim: the server does not crash, hang or
  * leak.

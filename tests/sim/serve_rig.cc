@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "serve_rig.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * gpunvme-sim as a process, and a client that composes each message byte by
  * byte.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * gpunvme-sim: the protocol with a well-behaved client; start and end of the
  * process.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Cases of a driver's recovery: Abort, lost admin commands, hangs, removal,
  * resets.

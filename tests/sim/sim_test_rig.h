@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A driver that can make every mistake: raw registers, rings and doorbells over
  * a simulated controller. For the suites of sim only.

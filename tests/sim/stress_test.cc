@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Several controller threads, wake-ups, and random commands. */
 #include <atomic>
 #include <chrono>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The driver with a controller of another process: the vfio-user client,
  * recovery, and the death of the other process.

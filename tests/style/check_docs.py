@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks that documents name files, functions and manual pages that exist.
 
 usage: check_docs.py ROOT | --self-test

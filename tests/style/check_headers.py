@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks that every header compiles alone, twice in a row, as C and, where the tests include it,
 as C++.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks that a folder includes, and its CMakeLists.txt compiles, only what the architecture lets
 it use.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks the size of files and functions, and prints how long functions are by folder.
 
 usage: check_size.py ROOT | --self-test

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Checks the language of comments and documents: the subject of a sentence is the object named in
 code, not a pronoun.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The files of the tree, and their text as the style checks need it."""
 
 import os

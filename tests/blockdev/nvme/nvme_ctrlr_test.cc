@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Bringing a controller up and down, against one that fails or lies in chosen ways. */
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A controller that does what a test says: registers in memory, commands answered inside kick(),
  * on the caller's thread. It can lie and fail in ways the simulator never would. Its functions lock

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Addresses for a controller: always inside the windows, apart from each other, never page 0. */
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Single commands stay within what the controller says it can do. */
 #include <gtest/gtest.h>
 

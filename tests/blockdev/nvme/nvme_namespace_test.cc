@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Namespaces of a controller that may lie about them. */
 #include <gtest/gtest.h>
 

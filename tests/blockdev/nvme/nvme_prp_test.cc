@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* PRP entries, walked the way a controller does that follows no chain. */
 #include <gtest/gtest.h>
 

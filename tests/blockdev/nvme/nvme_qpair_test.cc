@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Queue pairs: the commands that create and delete them, and failures of these. */
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The effect of a reset on the drive that comes back, the admin queue, existing queue pairs and
  * their users.

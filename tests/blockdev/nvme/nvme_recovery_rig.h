@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A device over a controller that fails in chosen ways. */
 #ifndef TESTS_BLOCKDEV_NVME_NVME_RECOVERY_RIG_H
 #define TESTS_BLOCKDEV_NVME_NVME_RECOVERY_RIG_H

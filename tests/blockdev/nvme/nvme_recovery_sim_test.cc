@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Recovery with several threads, against the simulated controller: the bytes must come out right.
  */
 #include <gtest/gtest.h>

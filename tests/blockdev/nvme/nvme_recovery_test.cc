@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The recovery ladder, rung by rung, against a controller that fails in chosen ways. */
 #include <thread>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A block device over the simulated controller, which judges the driver. */
 #ifndef TESTS_BLOCKDEV_NVME_NVME_SIM_RIG_H
 #define TESTS_BLOCKDEV_NVME_NVME_SIM_RIG_H

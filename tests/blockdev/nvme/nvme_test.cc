@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The block device over NVMe queues, against the simulated controller and its judgement. */
 #include <gtest/gtest.h>
 

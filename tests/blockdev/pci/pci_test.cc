@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What sysfs and proc say about PCI drives, on machines made of files. */
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A machine's sysfs, proc and dev in a temporary folder, and a thread that plays the kernel in it.
  */

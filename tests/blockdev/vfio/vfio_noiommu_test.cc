@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Drives without an IOMMU: refusals, the memory they get, and its addresses. */
 #include <gtest/gtest.h>
 

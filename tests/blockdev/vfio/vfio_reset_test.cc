@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A kernel that waits for a drive: a caller that resets it, or reads its registers, does not.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* VFIO without hardware: what the kernel can answer, and every way in which opening ends early. */
 #include <gtest/gtest.h>
 

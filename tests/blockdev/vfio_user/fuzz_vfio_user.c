@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzz entry of the vfio-user client: a whole conversation, opening to closing, with a server whose
  * good answers the input changes. All answers lie in the socket before the client asks, so nothing

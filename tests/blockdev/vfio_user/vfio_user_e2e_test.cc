@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The driver over vfio-user, with the simulated controller in a process of its own. */
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A vfio-user server in a thread, that answers as a test says: well by default, and as badly as
  * wanted. It has memory for registers, and no controller behind them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The vfio-user client with servers that lie, break off, or say nothing: bounded, and no leak. */
 #include <fcntl.h>
 #include <gtest/gtest.h>

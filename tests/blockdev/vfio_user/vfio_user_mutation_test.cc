@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The fuzz entry with a fixed number of seeded mutations, for builds without libFuzzer: whatever a
  * server answers, the client neither reads past it, nor hangs, nor keeps a descriptor.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A client, a fake server, and what must hold after every test: nothing leaks. */
 #ifndef TESTS_BLOCKDEV_VFIO_USER_VFIO_USER_RIG_H
 #define TESTS_BLOCKDEV_VFIO_USER_VFIO_USER_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The vfio-user client with a server that behaves. */
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // What `gpunvme check` concludes about machines made of files.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/client/cli/cli_report.h"
 
 #include <cstdio>

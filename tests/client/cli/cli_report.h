@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // What the parts of `gpunvme` describe, caught as a JSON document and as text.
 #ifndef TESTS_CLIENT_CLI_CLI_REPORT_H
 #define TESTS_CLIENT_CLI_CLI_REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The tools on a controller of another process: their output agrees with its server's options.
 #include <gtest/gtest.h>
 

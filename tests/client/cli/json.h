@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // JSON that a command printed.
 #ifndef TESTS_CLIENT_CLI_JSON_H
 #define TESTS_CLIENT_CLI_JSON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Text and JSON of the tools: the same fields, and nothing of a device's text that a terminal acts
 // on.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Identify data and registers in words: what an honest controller says is shown as it is, and what
 // a lying one says never harms.
 #include <gtest/gtest.h>

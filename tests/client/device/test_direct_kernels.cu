@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/client/device/test_direct_kernels.h"
 
 #include "gpunvme/gpunvme_device.h"

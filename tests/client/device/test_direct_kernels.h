@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Kernels of an application that reads by itself. */
 #ifndef TESTS_CLIENT_DEVICE_TEST_DIRECT_KERNELS_H
 #define TESTS_CLIENT_DEVICE_TEST_DIRECT_KERNELS_H

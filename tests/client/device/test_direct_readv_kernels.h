@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Kernels of an application that reads lists of its own. */
 #ifndef TESTS_CLIENT_DEVICE_TEST_DIRECT_READV_KERNELS_H
 #define TESTS_CLIENT_DEVICE_TEST_DIRECT_READV_KERNELS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // What the command `gpunvme` and libgpunvme say to wrong arguments and to files that are not on a
 // mount of ours.
 #include <fcntl.h>

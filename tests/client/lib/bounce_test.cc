@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The path that the library takes on a mount, its report of it, and that the bytes are the same.
 #include <fcntl.h>
 #include <gtest/gtest.h>

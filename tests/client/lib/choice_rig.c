@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/client/lib/choice_rig.h"
 
 #include "client/lib/client_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The library's choice of a way, asked without a mount and without a GPU. */
 #ifndef TESTS_CLIENT_LIB_CHOICE_RIG_H
 #define TESTS_CLIENT_LIB_CHOICE_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Which reads of GPU memory bounce because they are short.
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Batches of reads by the library, over mounts of several kinds.
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A program that reads a file on leased queues until it is killed:
 // copy_kernel_child MOUNTPOINT FILE. Writes a byte to stdout after each hundred
 // correct reads. Ends when stdout is closed.

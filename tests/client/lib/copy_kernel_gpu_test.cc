@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Processes with copy kernels start and are killed; the mount continues to
 // work.
 #include <cuda_runtime_api.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The copy kernel of the library without a GPU or a daemon: functions of the
  * driver are fakes, a kernel is a thread that copies by memcpy(), and requests

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The library's copy kernel with the peer windows of the DMA engine: one side
 // posts, the other copies, both sleep.
 #include <cerrno>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The direct path from kernels of this process, and in its streams.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Lists of the direct path as warps read them: each of several groups of 32 lanes a share.
 #include <errno.h>
 

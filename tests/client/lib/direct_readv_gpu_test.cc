@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Lists of reads by the direct path, in streams and from kernels of this process.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Lists of reads by the direct path on a mount without a GPU, over a drive that fails when it is
 // told to.
 #include <algorithm>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #define GQ_LANES 32u
 #include "client/device/gd_single.h"
 

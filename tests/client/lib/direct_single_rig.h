@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A read of the direct path as a warp makes it, by a host thread that plays its lanes. */
 #ifndef TESTS_CLIENT_LIB_DIRECT_SINGLE_RIG_H
 #define TESTS_CLIENT_LIB_DIRECT_SINGLE_RIG_H

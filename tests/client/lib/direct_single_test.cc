@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Reads of the direct path over queues that reads of one command and longer ones share.
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Queues, files and memory of the direct path in the process itself, against a controller of few
 // lines that runs beside them.
 #ifndef TESTS_CLIENT_LIB_DIRECT_STACK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #define GQ_LANES 32u
 
 /* The code under test reads a fake clock, and a lock that another owner may take first. */

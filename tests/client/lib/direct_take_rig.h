@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A queue of the direct path as a warp takes it, with faster competitors and a fake clock. */
 #ifndef TESTS_CLIENT_LIB_DIRECT_TAKE_RIG_H
 #define TESTS_CLIENT_LIB_DIRECT_TAKE_RIG_H

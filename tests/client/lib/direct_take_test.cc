@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Taking a queue of the direct path while other warps take queues too.
 #include <errno.h>
 

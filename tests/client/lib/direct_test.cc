@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The direct path on a mount without a GPU: the same queue code, run by the thread that calls. Over
 // a drive that fails when it is told to.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A program that reads a file into its own host memory until it is killed: host_child MOUNTPOINT
 // FILE. Writes a byte to stdout after each read that was right. Ends when stdout does.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Host memory of the library's, which any mount reads to and kernels reach: as any buffer.
 #include <fcntl.h>
 #include <signal.h>

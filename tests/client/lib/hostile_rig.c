@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/client/lib/hostile_rig.h"
 
 #include <stdlib.h>

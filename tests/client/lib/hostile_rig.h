@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The direct path of the library over a mount that a test plays: its ioctls, and its socket. */
 #ifndef TESTS_CLIENT_LIB_HOSTILE_RIG_H
 #define TESTS_CLIENT_LIB_HOSTILE_RIG_H

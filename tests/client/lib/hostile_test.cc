@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The direct path over a mount that answers wrongly, too late, or not at all: an error with a
 // sentence, nothing that is left behind, and no touch of memory that is not there.
 #include <fcntl.h>

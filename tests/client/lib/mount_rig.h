@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // A mount with the library connected to it, a buffer that reads go to, and a file of which every
 // byte is known.
 #ifndef TESTS_CLIENT_LIB_MOUNT_RIG_H

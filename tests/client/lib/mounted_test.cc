@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The command `gpunvme` over a mount: its output is JSON that agrees with the outcome.
 #include <fcntl.h>
 #include <gtest/gtest.h>

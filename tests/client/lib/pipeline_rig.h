@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The bounce pipeline without a mount: any file, host memory, staging filled by read(2).
 #ifndef TESTS_CLIENT_LIB_PIPELINE_RIG_H
 #define TESTS_CLIENT_LIB_PIPELINE_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The bounce pipeline over ordinary files: bytes, ends, errors in the middle, threads.
 #include <fcntl.h>
 #include <gtest/gtest.h>

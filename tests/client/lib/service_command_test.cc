@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Reads of one command by the block that stays: both halves of it, against a controller.
 #include <cerrno>
 #include <chrono>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #define GQ_LANES 32u
 
 /* The block's clock can be stopped. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads by the persistent kernel (client/lib/direct_service.h) without a GPU: the driver's
  * functions are fakes, and the block is a thread. It serves commands as the block does, and serves

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // The host's half of reads by the persistent kernel: the request, the bounds of the waits,
 // the result.
 #include <atomic>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/client/lib/shared_list_rig.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pieces of gpunvme_pieces_alloc() (client/list.h) without a GPU or a mount: the driver maps memory
  * by arithmetic, and the mount takes all that it is asked to.

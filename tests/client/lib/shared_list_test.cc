@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Memory for pieces that the library makes: where the direct path finds it, and since when.
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Transfers of the library over a mount that a test plays, whose calls signals end early. */
 #ifndef TESTS_CLIENT_LIB_SIGNAL_RIG_H
 #define TESTS_CLIENT_LIB_SIGNAL_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Calls of the mount that signals end: the library's caller does not see them.
 #include <cerrno>
 #include <climits>

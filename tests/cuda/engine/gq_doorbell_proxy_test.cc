@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Doorbells by proxy: what the executor stores reaches the controller, and nothing else does. */
 #include <gtest/gtest.h>
 

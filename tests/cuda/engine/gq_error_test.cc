@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* What goes wrong: statuses, lost and late commands, cancel, buffers that end too early. */
 #include <atomic>
 #include <cerrno>

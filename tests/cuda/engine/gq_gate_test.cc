@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The gate of an executor: which run or writer it admits, and the bounds of waiting. */
 #include <atomic>
 #include <cerrno>

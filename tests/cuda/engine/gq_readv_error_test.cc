@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Batches of reads in which something goes wrong: statuses, lost commands, cancel, resets. */
 #include <atomic>
 #include <cerrno>

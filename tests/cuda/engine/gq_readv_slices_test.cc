@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Long lists of reads: one run after the other, each over a slice, with the gate open in between.
  */
 #include <cerrno>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Many reads at once, of every shape, against the bytes of the file. */
 #include <cerrno>
 

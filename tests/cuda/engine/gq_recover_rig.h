@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Drives that fail in the middle: one small queue, or four transfers at a time. */
 #ifndef TESTS_CUDA_ENGINE_GQ_RECOVER_RIG_H
 #define TESTS_CUDA_ENGINE_GQ_RECOVER_RIG_H

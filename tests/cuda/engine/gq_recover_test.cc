@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The recovery ladder, rung by rung, with one small queue. */
 #include "cuda/engine/gq_internal.h"
 #include "tests/cuda/engine/gq_recover_rig.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Controllers that are reset, hang, stick or are pulled while four transfers run. */
 #include "blockdev/bdev.h"
 #include "tests/cuda/engine/gq_recover_rig.h"

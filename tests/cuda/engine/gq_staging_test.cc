@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Where staging lies, when pages of files are made, and runs that do not begin. In place of CUDA
  * the engine gets the CPU executor, which calls a part of its memory the device's: the controller

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Transfers of every shape against a model: the bytes of the extents laid end to end. */
 #include <cerrno>
 

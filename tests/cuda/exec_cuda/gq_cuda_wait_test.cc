@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Waiting for a run, without a device: what CUDA answers, and kernels store, is made up here. */
 #include <cuda_runtime_api.h>
 #include <functional>

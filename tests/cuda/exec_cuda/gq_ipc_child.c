@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The other process of the IPC test: allocates GPU memory, writes its handle to stdout, waits for
  * a byte on stdin, then writes what the memory holds to stdout.

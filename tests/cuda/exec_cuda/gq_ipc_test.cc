@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Reads into GPU memory that belongs to another process. */
 #include <cerrno>
 

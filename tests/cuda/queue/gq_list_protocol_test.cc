@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Lists of commands, with several entries for each lane in a round, against a controller of few
  * lines that completes in bursts and in any order.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The protocol against a controller of one line: it answers what a test has written down. */
 #include <gtest/gtest.h>
 #include <vector>

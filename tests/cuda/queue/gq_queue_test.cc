@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Queues of every shape: depth, wrap, order, number, and how many threads use them at once. */
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 // Rounds of reads that publish nothing, against a drive that has a turn after each round: the test
 // chooses its completions and their time.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* The protocol of reads against a controller of few lines, as programs with queues of their own use
  * it. */
 #include <algorithm>

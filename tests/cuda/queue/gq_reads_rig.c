@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/cuda/queue/gq_reads_rig.h"
 
 #define GQ_LANES READS_RIG_LANES

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* cuda/gq_reads_protocol.h for tests, a round at a time: the header itself is C11. */
 #ifndef TESTS_CUDA_QUEUE_GQ_READS_RIG_H
 #define TESTS_CUDA_QUEUE_GQ_READS_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include <sched.h>
 
 #define GQ_LANES 1u

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* cuda/gq_single.h for tests: the header itself is C11. */
 #ifndef TESTS_CUDA_QUEUE_GQ_SINGLE_RIG_H
 #define TESTS_CUDA_QUEUE_GQ_SINGLE_RIG_H

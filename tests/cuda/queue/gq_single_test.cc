@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* One command on an idle queue pair, against a controller of few lines. */
 #include <atomic>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Every kind of controller that QEMU can be: handed over, formatted, mounted, and the end-to-end
 suite run on it through the GPU path (the CPU executor), beside the checks of the tools."""
 import pytest

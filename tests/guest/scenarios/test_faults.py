@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Drives that fail: media errors, commands that take too long, resets from outside, daemons that
 are killed. What the manual page promises in RECOVERY must come true, in the time it names."""
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Machines with another IOMMU, and with none."""
 import pytest
 

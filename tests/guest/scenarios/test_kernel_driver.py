@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The project's programs on block devices of the kernel's own NVMe driver."""
 import pytest
 

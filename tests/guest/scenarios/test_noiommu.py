@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Drives that no IOMMU guards, driven all the same. Debian's kernels cannot; kernel.sh builds one."""
 import pytest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The power goes in the middle of writes, and the drive's volatile cache with it: a fresh qcow2
 image loses, when QEMU is killed, what was not flushed, and keeps what was."""
 import os

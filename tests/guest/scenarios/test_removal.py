@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Drives that leave: because the system asks for them, and by surprise."""
 import contextlib
 import time

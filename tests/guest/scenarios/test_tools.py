@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """The command gpunvme on drives of the kernel and of VFIO, and what it refuses."""
 import json
 

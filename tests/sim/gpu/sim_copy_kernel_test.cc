@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The daemon's copy kernel without a device: results of CUDA and counts of the
  * kernel are fakes.

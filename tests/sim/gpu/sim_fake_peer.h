@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* A fake peer: keeper and kernel are one thread, copies are memcpy(). */
 #ifndef TESTS_SIM_GPU_SIM_FAKE_PEER_H
 #define TESTS_SIM_GPU_SIM_FAKE_PEER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /* Guarantees of a mailbox to the kernel that takes slots. */
 #include <gtest/gtest.h>
 

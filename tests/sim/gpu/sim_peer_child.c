@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The other process of sim_peer_test: a copy kernel over the mailboxes of
  * descriptor 3, for media of descriptor 4, with its own buffer. Writes the

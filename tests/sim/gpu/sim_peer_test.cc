@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads into GPU memory of another process, whose copy kernel makes the copies.
  */

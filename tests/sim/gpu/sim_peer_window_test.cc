@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copies by another process: their selection, and copies that it does not make.
  */

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Checks that every source file names its licence in its first lines.
+
+usage: check_licence.py ROOT | --self-test
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import tree
+
+LICENCE = "SPDX-License-Identifier: BSD-2-Clause"
+SUFFIXES = tree.SOURCE_SUFFIXES + (".py", ".sh", ".cmake")
+FIRST_LINES = 3
+
+
+def names_licence(root, name):
+    lines = tree.read(root, name).split("\n")[:FIRST_LINES]
+    return any(LICENCE in line for line in lines)
+
+
+def files(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
+                            capture_output=True, text=True, check=False)
+    names = listed.stdout.splitlines() if listed.returncode == 0 else tree.walk(root)
+    return sorted(name for name in names if os.path.isfile(os.path.join(root, name)) and
+                  (name.endswith(SUFFIXES) or os.path.basename(name) == "CMakeLists.txt"))
+
+
+def check(root):
+    return [f"{name}:1: no line '{LICENCE}'" for name in files(root)
+            if not names_licence(root, name)]
+
+
+def self_test():
+    cases = {
+        "a.c": (f"/* {LICENCE} */\nint a;\n", False),
+        "b.sh": (f"#!/bin/bash\n# {LICENCE}\n", False),
+        "c.h": ("#pragma once\n", True),
+        "late.py": ("\n" * FIRST_LINES + f"# {LICENCE}\n", True),
+        "text.md": ("no source\n", False),
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for name, (text, _) in cases.items():
+            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        found = {problem.split(":")[0] for problem in check(root)}
+    expected = {name for name, (_, broken) in cases.items() if broken}
+    return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
+            for name in sorted(found ^ expected)]
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
+    print("\n".join(problems) if problems else "licences: in order")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
