@@ -31,7 +31,7 @@ __attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_
                                                          const char *format, ...);
 
 /* How long a server may be silent beyond a call's deadline before it is cut off. */
-#define VFIO_USER_SILENCE_MS 30000u
+#define VFIO_USER_SILENCE_MS 20000u
 /* How long a call waits for the late reply to an earlier command. */
 #define VFIO_USER_LATE_MS 100u
 
