@@ -112,22 +112,30 @@ static int init_parts(struct ffs *fs)
     return err ? err : ffs_alloc_init(fs);
 }
 
-static int start(struct ffs *fs, const struct ffs_reason *r)
+static int start_from(struct ffs *fs, struct ffs_super_found *found, struct lay_super *sb,
+                      const struct ffs_reason *r)
 {
-    struct ffs_super_found *found = malloc(sizeof(*found));
-    struct lay_super *sb = malloc(sizeof(*sb));
-    int err = found && sb ? 0 : ffs_refuse(r, -ENOMEM, "out of memory");
+    int err = ffs_super_find(fs, found, r);
 
-    if (!err)
-        err = ffs_super_find(fs, found, r);
     if (!err)
         err = check_access(fs, r);
     if (!err && init_parts(fs) != 0)
         err = ffs_refuse(r, -ENOMEM, "out of memory");
     if (!err)
         err = mount_journal(fs, found, sb, r);
-    if (!err)
-        err = load_super(fs, sb);
+    return err ? err : load_super(fs, sb);
+}
+
+static int start(struct ffs *fs, const struct ffs_reason *r)
+{
+    struct ffs_super_found *found = malloc(sizeof(*found));
+    struct lay_super *sb = malloc(sizeof(*sb));
+    int err;
+
+    if (found && sb)
+        err = start_from(fs, found, sb, r);
+    else
+        err = ffs_refuse(r, -ENOMEM, "out of memory");
     free(sb);
     free(found);
     return err;
