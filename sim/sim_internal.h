@@ -320,7 +320,7 @@ void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value);
 void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
 /* Under reg_lock: clears CC.EN. */
 void sim_disable(struct sim *s);
-void sim_keep_queues(struct sim *s, bool keep); /* before they are cleared: which are kept */
+void sim_keep_queues(struct sim *s, bool keep); /* before clearing; threads must be paused */
 /* The threads must be paused. Deletes all queues and drops all commands. */
 void sim_controller_stop(struct sim *s);
 

@@ -171,7 +171,9 @@ static void write_cc(struct sim *s, uint32_t cc)
     if ((cc & ~old) & NVME_CC_EN) {
         enable(s, cc);
     } else if ((old & ~cc) & NVME_CC_EN) {
+        sim_pause(s);
         sim_keep_queues(s, s->cfg.keeps_queues);
+        sim_resume(s);
         sim_disable(s);
     }
     if ((cc & NVME_CC_SHN_MASK) && !(old & NVME_CC_SHN_MASK) && !sim_hung(s))

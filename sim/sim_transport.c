@@ -69,7 +69,9 @@ static void transport_close(struct nvme_transport *t)
     if ((atomic_load(&s->cc) & NVME_CC_EN) && !atomic_load(&s->gone))
         sim_flag(s, SIM_EV_CLOSED_ENABLED, "CC.EN is 1");
     sim_disable(s);
+    sim_pause(s);
     sim_keep_queues(s, false);
+    sim_resume(s);
     pthread_mutex_unlock(&s->reg_lock);
     sim_drain(s);
     sim_threads_stop(s);
