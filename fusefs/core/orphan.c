@@ -40,10 +40,14 @@ static bool try_hint(struct ffs *fs, const struct ffs_inode *inode, struct ffs_i
     if (lay_get64((*out)->d.next_orphan) == inode->ino)
         return true;
     ffs_inode_put_meta(*out);
+    *out = NULL;
     return false;
 }
 
-/* The inode before it in the list, referenced: by the hint, or the long way from the head. */
+/*
+ * The inode before it in the list, referenced: by the hint, or the long way from the head. NULL
+ * with an error.
+ */
 static int find_prev(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
 {
     uint64_t at = lay_get64(ffs_super(fs)->orphan);
@@ -59,6 +63,7 @@ static int find_prev(struct ffs *fs, const struct ffs_inode *inode, struct ffs_i
         if (at == inode->ino)
             return 0;
         ffs_inode_put_meta(*out);
+        *out = NULL;
     }
     return ffs_corrupt(fs, 0, inode->ino, "not on the orphan list");
 }

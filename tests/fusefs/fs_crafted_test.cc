@@ -121,6 +121,31 @@ TEST_F(FsCrafted, ANodeIsUsedInOneRangeOnly)
     EXPECT_LT(names, 300u);
 }
 
+// The search of its predecessor visits the inodes of the list, and keeps a reference of none.
+TEST_F(FsCrafted, AnInodeThatClaimsToBeOnTheOrphanListTakesNoReferenceOfThose)
+{
+    constexpr uint64_t SIZE = 123456;
+    ASSERT_EQ(truncate(create("liar"), SIZE), 0);
+    unmount();
+    for (uint64_t block = 1; block < geo.blocks; block++) {
+        auto &inodes = at<lay_inode_block>(block);
+        if (lay_get32(inodes.head.magic) != LAY_MAGIC_INODES)
+            continue;
+        for (lay_inode &slot : inodes.inodes) {
+            if (lay_get64(slot.size) == SIZE)
+                slot.next_orphan = lay_put64(LAY_NONE);
+        }
+        image_repair_block(reinterpret_cast<uint8_t *>(&inodes));
+    }
+    ASSERT_EQ(mount(), 0);
+    Inode open = create("open"), liar = lookup("liar");
+    ASSERT_EQ(ffs_unlink(root, "open"), 0);
+    ASSERT_EQ(ffs_unlink(root, "liar"), 0);
+    liar.reset();
+    EXPECT_EQ(write(open, 0, "data"), -EROFS) << "the damage has been found";
+    EXPECT_EQ(attr(open).nlink, 0u);
+}
+
 TEST_F(FsCrafted, AHoleInsideAUnitOfAGpuBoundFileIsNotFilled)
 {
     struct ffs_attr flags = {};
