@@ -139,7 +139,10 @@ int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
 int ffs_link(struct ffs_inode *inode, struct ffs_inode *dir, const char *name);
 int ffs_unlink(struct ffs_inode *dir, const char *name);
 int ffs_rmdir(struct ffs_inode *dir, const char *name);
-/* flags: RENAME_NOREPLACE, RENAME_EXCHANGE of renameat2(2). */
+/*
+ * flags: RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT of renameat2(2). A whiteout belongs to
+ * the owner of the inode that was moved.
+ */
 int ffs_rename(struct ffs_inode *dir, const char *name, struct ffs_inode *new_dir,
                const char *new_name, uint32_t flags);
 /* A file without a name (O_TMPFILE). */

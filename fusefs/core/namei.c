@@ -129,6 +129,18 @@ static int give_birth(struct ffs_tx *tx, struct ffs_inode *dir, const struct bir
     return set_map(tx, inode, dir, b);
 }
 
+int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_inode *like,
+                     struct ffs_inode **out)
+{
+    const struct ffs_cred owner = {lay_get32(like->d.uid), lay_get32(like->d.gid)};
+    const struct birth b = {.mode = S_IFCHR, .cred = &owner};
+    int err = give_birth(tx, dir, &b, out);
+
+    if (!err)
+        ffs_set_nlink(*out, 1);
+    return err;
+}
+
 /* May a name be added to dir? Finds its place. */
 static int find_place(struct ffs_inode *dir, struct ffs_name name, struct ffs_entry *place)
 {

@@ -15,6 +15,13 @@ int ffs_dir_inode(struct ffs_inode *dir, uint64_t ino, struct ffs_inode **out);
  */
 int ffs_drop_link(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_inode *inode);
 
+/*
+ * A whiteout (a character device 0:0 with mode 0) for a name of `dir`, with one link and the owner
+ * of `like`. *out is referenced as soon as it is set, also on failure.
+ */
+int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_inode *like,
+                     struct ffs_inode **out);
+
 /* The target of a new symbolic link, 1 to LAY_SYMLINK_MAX bytes. */
 int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *target, size_t len);
 

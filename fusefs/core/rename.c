@@ -13,8 +13,9 @@
 struct side {
     struct ffs_inode *dir;
     struct ffs_name name;
-    struct ffs_entry entry;  /* found, or the place for it */
-    struct ffs_inode *inode; /* NULL: no such name. Referenced. */
+    struct ffs_entry entry;     /* found, or the place for it */
+    struct ffs_inode *inode;    /* NULL: no such name. Referenced. */
+    struct ffs_inode *whiteout; /* made in its place, or NULL. Referenced. */
 };
 
 static int find_side(struct side *s)
@@ -110,14 +111,29 @@ static int put_name(struct ffs_tx *tx, const struct side *from, const struct sid
     return ffs_dir_insert(tx, to->dir, to->name, &entry);
 }
 
-static int move(struct ffs_tx *tx, struct side *from, struct side *to)
+/* The old name goes away, or becomes a whiteout that belongs to the owner of the moved inode. */
+static int leave_name(struct ffs_tx *tx, struct side *from, bool whiteout)
+{
+    struct ffs_entry entry = from->entry;
+
+    if (!whiteout)
+        return ffs_dir_remove(tx, from->dir, entry.key);
+    int err = ffs_whiteout_new(tx, from->dir, from->inode, &from->whiteout);
+    if (err)
+        return err;
+    entry.ino = from->whiteout->ino;
+    entry.type = ffs_dirent_type(S_IFCHR);
+    return ffs_dir_replace(tx, from->dir, &entry);
+}
+
+static int move(struct ffs_tx *tx, struct side *from, struct side *to, bool whiteout)
 {
     int err = check_replace(from, to);
 
     if (!err)
         err = put_name(tx, from, to);
     if (!err)
-        err = ffs_dir_remove(tx, from->dir, from->entry.key);
+        err = leave_name(tx, from, whiteout);
     if (!err)
         err = touch_dirs(tx, from, to);
     if (!err && to->inode)
@@ -177,7 +193,9 @@ static int rename_in(struct ffs_tx *tx, struct side *from, struct side *to, uint
     /* Two names of one file: POSIX wants both kept. */
     if (err || from->inode == to->inode)
         return err;
-    return flags & RENAME_EXCHANGE ? exchange(tx, from, to) : move(tx, from, to);
+    if (flags & RENAME_EXCHANGE)
+        return exchange(tx, from, to);
+    return move(tx, from, to, flags & RENAME_WHITEOUT);
 }
 
 static int rename_once(struct side from, struct side to, uint32_t flags)
@@ -192,6 +210,8 @@ static int rename_once(struct side from, struct side to, uint32_t flags)
         ffs_iput(from.inode, 1);
     if (to.inode)
         ffs_iput(to.inode, 1);
+    if (from.whiteout)
+        ffs_iput(from.whiteout, 1);
     return err;
 }
 
@@ -201,8 +221,8 @@ int ffs_rename(struct ffs_inode *dir, const char *name, struct ffs_inode *new_di
     struct side from = {.dir = dir}, to = {.dir = new_dir};
     bool tried = false;
 
-    if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) ||
-        flags == (RENAME_NOREPLACE | RENAME_EXCHANGE))
+    if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) ||
+        ((flags & RENAME_EXCHANGE) && (flags & ~RENAME_EXCHANGE)))
         return -EINVAL;
     int err = ffs_name_check(name, &from.name);
     if (!err)

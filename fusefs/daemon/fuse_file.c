@@ -107,24 +107,12 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
     struct ffs_inode *inode = NULL;
     int err = op_node(req, parent, &dir);
 
+    mode = (mode & ~(mode_t)S_IFMT) | S_IFREG;
     if (!err) {
-        err = ffs_mknod(dir, name, (mode & ~(mode_t)S_IFMT) | S_IFREG, 0, &cred, &inode);
+        err = *name ? ffs_mknod(dir, name, mode, 0, &cred, &inode)
+                    : ffs_tmpfile(dir, mode, &cred, &inode);
         if (err == -EEXIST && !(fi->flags & O_EXCL))
             err = open_existing(dir, name, fi->flags, &inode);
-        ffs_iput(dir, 1);
-    }
-    reply_create(req, err, inode, fi);
-}
-
-void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
-{
-    struct ffs_cred cred = op_cred(req);
-    struct ffs_inode *dir;
-    struct ffs_inode *inode = NULL;
-    int err = op_node(req, parent, &dir);
-
-    if (!err) {
-        err = ffs_tmpfile(dir, (mode & ~(mode_t)S_IFMT) | S_IFREG, &cred, &inode);
         ffs_iput(dir, 1);
     }
     reply_create(req, err, inode, fi);
@@ -172,11 +160,16 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
         fuse_reply_write(req, (size_t)n);
 }
 
-/* Also serves FSYNCDIR. */
+/*
+ * Also serves FSYNCDIR. That of the root directory makes everything durable: the kernel does not
+ * pass sync(2) and syncfs(2) on.
+ */
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    (void)ino;
-    op_reply(req, ffs_fsync(op_file(fi)->inode, data_only != 0));
+    int err = ino == FUSE_ROOT_ID ? ffs_sync(op_daemon(req)->stack.fs)
+                                  : ffs_fsync(op_file(fi)->inode, data_only != 0);
+
+    op_reply(req, err);
 }
 
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len,

@@ -120,7 +120,4 @@ const struct fuse_lowlevel_ops daemon_ops = {
     .listxattr = op_listxattr,
     .removexattr = op_removexattr,
     .ioctl = op_ioctl,
-#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
-    .tmpfile = op_tmpfile,
-#endif
 };

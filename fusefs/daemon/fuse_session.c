@@ -20,6 +20,7 @@
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/lease.h"
+#include "fusefs/daemon/raw_requests.h"
 #include "fusefs/daemon/readahead.h"
 #include "fusefs/daemon/shutdown.h"
 #include "fusefs/daemon/workers.h"
@@ -263,8 +264,11 @@ static int loop(struct daemon *d)
  */
 static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
 {
-    (void)userdata;
-    ssize_t n = read(fd, buf, len);
+    ssize_t n;
+
+    do
+        n = read(fd, buf, len);
+    while (n > 0 && raw_request(userdata, fd, buf, (size_t)n));
     if (n < 0 && errno == ECONNABORTED)
         errno = ENODEV;
     return n;

@@ -52,9 +52,6 @@ TEST_F(Posix, UnlinkedFilesLiveAsLongAsTheyAreOpen)
     EXPECT_EQ(c, 'e');
     EXPECT_EQ(fchmod(fd, 0600) | ftruncate(fd, 10) | fsync(fd), 0);
     close(fd);
-    fd = open(dir_.c_str(), O_TMPFILE | O_RDWR, 0600);
-    EXPECT_TRUE(fd >= 0 || errno == EOPNOTSUPP) << strerror(errno); // libfuse before 3.17
-    close(fd);
     ASSERT_EQ(mkdir(p("d").c_str(), 0755), 0);
     int dir = open(p("d").c_str(), O_RDONLY | O_DIRECTORY);
     ASSERT_EQ(rmdir(p("d").c_str()), 0);

@@ -188,6 +188,27 @@ TEST_F(FsNames, AFileThatNeverGetsANameLeavesNothing)
     EXPECT_EQ(free_blocks(), before);
 }
 
+TEST_F(FsNames, AWhiteoutTakesThePlaceOfAMovedName)
+{
+    Inode f = create("f"), d = mkdir("d");
+    write(f, 0, "data");
+    EXPECT_EQ(ffs_rename(root, "f", d, "g", RENAME_WHITEOUT | RENAME_EXCHANGE), -EINVAL);
+    ASSERT_EQ(ffs_rename(root, "f", d, "g", RENAME_WHITEOUT), 0);
+    ASSERT_EQ(ffs_rename(root, "d", root, "e", RENAME_WHITEOUT | RENAME_NOREPLACE), 0);
+    f.reset();
+    d.reset();
+    remount();
+    for (const char *name : {"f", "d"}) {
+        ffs_attr a = attr(lookup(name));
+        EXPECT_EQ(a.mode, uint32_t{S_IFCHR});
+        EXPECT_EQ(a.rdev, 0u);
+        EXPECT_EQ(a.nlink, 1u);
+        EXPECT_EQ(a.uid, cred.uid);
+    }
+    EXPECT_EQ(read_all(lookup(lookup("e"), "g")), "data");
+    EXPECT_EQ(attr(root).nlink, 3u);
+}
+
 TEST_F(FsNames, TargetsOfEveryLengthAreKept)
 {
     for (size_t len = 1; len <= 4095; len += len < 400 || len > 4000 ? 1 : 61) {
