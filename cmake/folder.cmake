@@ -23,10 +23,11 @@ function(gpunvme_program name)
     endif()
 endfunction()
 
-# Common to all tests: the folder is a label (tests/cuda: "cuda"), LABELS adds others ("gpu": goes
-# through a CUDA device where there is one; "mount": mounts through /dev/fuse; "threads": several
-# threads of the code under test share memory, so it also runs with ThreadSanitizer), and a sanitizer
-# may take five times as long. COST: seconds, of a test of more than ten.
+# Common to all tests: the folders are labels (tests/fusefs/daemon: "fusefs", "daemon"), LABELS adds
+# others ("gpu": goes through a CUDA device where there is one; "mount": mounts through /dev/fuse;
+# "threads": several threads of the code under test share memory, so it also runs with
+# ThreadSanitizer), and a sanitizer may take five times as long. COST: seconds, of a test of more
+# than ten.
 function(gpunvme_test_properties name)
     cmake_parse_arguments(ARG "" "COST;TIMEOUT" "LABELS" ${ARGN})
     if(NOT ARG_TIMEOUT)
@@ -35,8 +36,9 @@ function(gpunvme_test_properties name)
     if(GPUNVME_SANITIZE)
         math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
     endif()
-    get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-    list(APPEND ARG_LABELS ${folder})
+    file(RELATIVE_PATH folders ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+    string(REPLACE "/" ";" folders ${folders})
+    list(APPEND ARG_LABELS ${folders})
     list(REMOVE_DUPLICATES ARG_LABELS)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
     # The long ones begin first, so that none runs alone at the end. The others are ordered by what

@@ -45,7 +45,8 @@ class MountRig : public ::testing::Test
     }
     void TearDown() override;
 
-    // The next commands of the opcode, so many of them, meet this fault (tests/daemon/puppet.c).
+    // The next commands of the opcode, so many of them, meet this fault
+    // (tests/fusefs/daemon/puppet.c).
     void fault(const std::string &kind, int opcode, unsigned times, unsigned status = 0);
     // Has the daemon use the drive: it finds out what state that is in.
     void write_another_file();

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// The life of a file, a directory and a name.
+#include "tests/fusefs/core/fs_fixture.h"
+
+#include <algorithm>
+
+using FsBasic = FsTest;
+
+TEST_F(FsBasic, AnEmptyFileSystemHasOnlyTheDots)
+{
+    EXPECT_EQ(names(root), (std::vector<std::string>{".", ".."}));
+    EXPECT_EQ(attr(root).nlink, 2u);
+}
+
+TEST_F(FsBasic, AFileIsFoundByItsNameAfterARemount)
+{
+    uint64_t ino = ffs_ino(create("a"));
+    remount();
+    EXPECT_EQ(ffs_ino(lookup("a")), ino);
+    EXPECT_EQ(lookup_error(root, "b"), -ENOENT);
+}
+
+TEST_F(FsBasic, ANewFileHasTheAttributesAskedFor)
+{
+    Inode f = create("a", S_IFREG | 0640);
+    ffs_attr a = attr(f);
+    EXPECT_EQ(a.mode, uint32_t{S_IFREG | 0640});
+    EXPECT_EQ(a.uid, 1000u);
+    EXPECT_EQ(a.nlink, 1u);
+    EXPECT_EQ(a.size, 0u);
+    EXPECT_EQ(a.blocks, 0u);
+    EXPECT_GT(a.btime.tv_sec, 1700000000);
+}
+
+TEST_F(FsBasic, WhatIsWrittenIsReadBackAfterARemount)
+{
+    std::string data = pattern(1, 3000000);
+    {
+        Inode f = create("a");
+        EXPECT_EQ(write(f, 0, data), static_cast<ssize_t>(data.size()));
+        EXPECT_EQ(read_all(f), data);
+    }
+    remount();
+    EXPECT_EQ(read_all(lookup("a")), data);
+}
+
+TEST_F(FsBasic, AHoleReadsAsZerosAndHasNoBlocks)
+{
+    Inode f = create("a");
+    EXPECT_EQ(write(f, 1000000, "end"), 3);
+    EXPECT_EQ(read_all(f), std::string(1000000, 0) + "end");
+    EXPECT_EQ(attr(f).blocks, 8u);
+}
+
+TEST_F(FsBasic, WhatWasCutOffReadsAsZerosWhenTheFileGrowsAgain)
+{
+    Inode f = create("a");
+    write(f, 0, std::string(10000, 'x'));
+    EXPECT_EQ(truncate(f, 5000), 0);
+    EXPECT_EQ(truncate(f, 10000), 0);
+    EXPECT_EQ(read_all(f), std::string(5000, 'x') + std::string(5000, 0));
+    EXPECT_EQ(attr(f).blocks, 16u);
+}
+
+TEST_F(FsBasic, RemovingEverythingGivesAllSpaceBack)
+{
+    create("warm");
+    EXPECT_EQ(ffs_unlink(root, "warm"), 0);
+    uint64_t before = free_blocks();
+    write(create("a"), 0, std::string(5000000, 'x'));
+    mkdir("d");
+    EXPECT_LT(free_blocks(), before);
+    EXPECT_EQ(ffs_unlink(root, "a"), 0);
+    EXPECT_EQ(ffs_rmdir(root, "d"), 0);
+    EXPECT_EQ(free_blocks(), before);
+}
+
+TEST_F(FsBasic, AnUnlinkedFileLivesWhileItIsReferenced)
+{
+    Inode f = create("a");
+    write(f, 0, "still here");
+    EXPECT_EQ(ffs_unlink(root, "a"), 0);
+    EXPECT_EQ(lookup_error(root, "a"), -ENOENT);
+    EXPECT_EQ(read_all(f), "still here");
+    EXPECT_EQ(attr(f).nlink, 0u);
+    EXPECT_EQ(write(f, 4, "!"), 1);
+}
+
+TEST_F(FsBasic, ADirectoryListsWhatWasMadeInIt)
+{
+    Inode d = mkdir("d");
+    create(d, "x");
+    mkdir(d, "y");
+    std::vector<std::string> all = names(d);
+    std::sort(all.begin(), all.end());
+    EXPECT_EQ(all, (std::vector<std::string>{".", "..", "x", "y"}));
+    EXPECT_EQ(attr(d).nlink, 3u);
+    EXPECT_EQ(attr(root).nlink, 3u);
+}
+
+TEST_F(FsBasic, NamesThatCannotBeAreRefused)
+{
+    Inode i;
+    EXPECT_EQ(ffs_mknod(root, std::string(256, 'n').c_str(), S_IFREG, 0, &cred, i.out()),
+              -ENAMETOOLONG);
+    EXPECT_EQ(ffs_mknod(root, "a/b", S_IFREG, 0, &cred, i.out()), -EINVAL);
+    EXPECT_EQ(ffs_mknod(root, "", S_IFREG, 0, &cred, i.out()), -ENOENT);
+    EXPECT_EQ(ffs_mknod(root, ".", S_IFREG, 0, &cred, i.out()), -EEXIST);
+    create(std::string(255, 'n'));
+    EXPECT_EQ(ffs_mknod(root, std::string(255, 'n').c_str(), S_IFREG, 0, &cred, i.out()), -EEXIST);
+}
+
+TEST_F(FsBasic, AFileIsNoDirectory)
+{
+    Inode f = create("a"), i;
+    EXPECT_EQ(lookup_error(f, "x"), -ENOTDIR);
+    EXPECT_EQ(ffs_mknod(f, "x", S_IFREG, 0, &cred, i.out()), -ENOTDIR);
+    EXPECT_EQ(ffs_rmdir(root, "a"), -ENOTDIR);
+    mkdir("d");
+    EXPECT_EQ(ffs_unlink(root, "d"), -EISDIR);
+    char c;
+    EXPECT_EQ(ffs_read(root, 0, &c, 1), -EISDIR);
+    EXPECT_EQ(ffs_write(root, 0, &c, 1), -EISDIR);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Images whose checksums are right and whose contents are not: what an attacker would have mounted.
+#include <string.h>
+
+#include <functional>
+
+#include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/image_repair.h"
+
+namespace
+{
+
+class FsCrafted : public FsTest
+{
+  protected:
+    void SetUp() override
+    {
+        FsTest::SetUp();
+        check_at_end = false;
+        ASSERT_EQ(lay_check_super(&super(), 0, 0, &geo, nullptr, nullptr), 0);
+    }
+    lay_super &super()
+    {
+        return at<lay_super>(0);
+    }
+    template <typename T> T &at(uint64_t block)
+    {
+        return *reinterpret_cast<T *>(device.bytes() + (block << LAY_BLOCK_SHIFT));
+    }
+    // What a power cut leaves now.
+    void crash()
+    {
+        std::vector<uint8_t> image(device.bytes(), device.bytes() + device.size());
+        unmount();
+        memcpy(device.bytes(), image.data(), image.size());
+    }
+    // The first image of a block that recovery would find.
+    uint8_t *logged(uint64_t block)
+    {
+        uint64_t tail = lay_get64(at<lay_journal>(geo.journal_start).tail_pos);
+        for (uint64_t pos = tail; pos < geo.journal_blocks; pos++) {
+            auto *head = &at<lay_head>(geo.journal_start + pos);
+            if (image_is_metadata(reinterpret_cast<uint8_t *>(head)) &&
+                lay_get64(head->block) == block)
+                return reinterpret_cast<uint8_t *>(head);
+        }
+        return nullptr;
+    }
+
+    lay_geometry geo = {};
+};
+
+TEST_F(FsCrafted, AnUnsoundSuperblockDoesNotChangeTheGeometryInUse)
+{
+    unmount();
+    super().bitmap_blocks = lay_put64(1u << 20);
+    image_repair_block(device.bytes());
+    mount();
+}
+
+TEST_F(FsCrafted, AJournalledSuperblockOfAnotherShapeIsRefused)
+{
+    const std::function<void(lay_super *)> changes[] = {
+        [](lay_super *sb) {
+            uint64_t blocks = lay_get64(sb->blocks) + LAY_GROUP_BLOCKS;
+            sb->blocks = sb->devices[0].blocks = lay_put64(blocks);
+            sb->bitmap_blocks = lay_put64(lay_get64(sb->bitmap_blocks) + 1);
+        },
+        [](lay_super *sb) {
+            uint64_t blocks = lay_get64(sb->blocks) - LAY_GPU_ALIGN;
+            sb->blocks = sb->devices[0].blocks = lay_put64(blocks);
+            sb->copies[1] = lay_put64(blocks - 1);
+        },
+        [](lay_super *sb) { sb->journal_blocks = lay_put64(LAY_MIN_JOURNAL); },
+        [](lay_super *sb) { sb->hash_seed[3] ^= 1; },
+    };
+    write(create("f"), 0, "data");
+    ASSERT_EQ(ffs_sync(fs), 0);
+    crash();
+    std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
+    // The device is larger than the file system, so that a larger one would fit.
+    for (const auto &change : changes) {
+        memcpy(device.bytes(), crashed.data(), crashed.size());
+        uint8_t *image = logged(0);
+        ASSERT_TRUE(image);
+        change(reinterpret_cast<lay_super *>(image));
+        image_repair_log(device.bytes(), &geo);
+        EXPECT_EQ(mount(), -EUCLEAN);
+        if (fs) {
+            write(create("g"), 0, std::string(100000, 'g'));
+            unmount();
+        }
+    }
+}
+
+// A leaf that two branches name, checked for the range of the first: without a check for that of
+// the second, each level of such a tree multiplies the way to the end of the directory.
+TEST_F(FsCrafted, ANodeIsUsedInOneRangeOnly)
+{
+    Inode d = mkdir("d");
+    for (int i = 0; i < 300; i++)
+        create(d, "name" + std::to_string(i));
+    uint64_t ino = ffs_ino(d);
+    d.reset();
+    unmount();
+    for (uint64_t block = 1; block < geo.blocks; block++) {
+        auto &node = at<lay_node>(block);
+        if (lay_get32(node.head.magic) != LAY_MAGIC_DIR || lay_get64(node.head.owner) != ino ||
+            lay_get16(node.level) == 0)
+            continue;
+        node.u.branches[1].child = node.u.branches[0].child;
+        image_repair_block(reinterpret_cast<uint8_t *>(&node));
+    }
+    ASSERT_EQ(mount(), 0);
+    unsigned names = 0;
+    auto count = [](void *arg, const char *, size_t, uint64_t, uint8_t, uint64_t) {
+        ++*static_cast<unsigned *>(arg);
+        return 0;
+    };
+    EXPECT_EQ(ffs_readdir(lookup("d"), 0, count, &names), -EUCLEAN);
+    EXPECT_LT(names, 300u);
+}
+
+// The search of its predecessor visits the inodes of the list, and keeps a reference of none.
+TEST_F(FsCrafted, AnInodeThatClaimsToBeOnTheOrphanListTakesNoReferenceOfThose)
+{
+    constexpr uint64_t SIZE = 123456;
+    ASSERT_EQ(truncate(create("liar"), SIZE), 0);
+    unmount();
+    for (uint64_t block = 1; block < geo.blocks; block++) {
+        auto &inodes = at<lay_inode_block>(block);
+        if (lay_get32(inodes.head.magic) != LAY_MAGIC_INODES)
+            continue;
+        for (lay_inode &slot : inodes.inodes) {
+            if (lay_get64(slot.size) == SIZE)
+                slot.next_orphan = lay_put64(LAY_NONE);
+        }
+        image_repair_block(reinterpret_cast<uint8_t *>(&inodes));
+    }
+    ASSERT_EQ(mount(), 0);
+    Inode open = create("open"), liar = lookup("liar");
+    ASSERT_EQ(ffs_unlink(root, "open"), 0);
+    ASSERT_EQ(ffs_unlink(root, "liar"), 0);
+    liar.reset();
+    EXPECT_EQ(write(open, 0, "data"), -EROFS) << "the damage has been found";
+    EXPECT_EQ(attr(open).nlink, 0u);
+}
+
+TEST_F(FsCrafted, AHoleInsideAUnitOfAGpuBoundFileIsNotFilled)
+{
+    struct ffs_attr flags = {};
+    flags.flags = LAY_INODE_GPU_BOUND;
+    Inode f = create("f");
+    ASSERT_EQ(ffs_setattr(f, &flags, FFS_SET_FLAGS, nullptr), 0);
+    write(f, 0, "data");
+    uint64_t slot = ffs_ino(f) % LAY_INODES_PER_BLOCK, first = ffs_ino(f) - slot;
+    f.reset();
+    unmount();
+    for (uint64_t block = 1; block < geo.blocks; block++) {
+        auto &ib = at<lay_inode_block>(block);
+        if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES || lay_get64(ib.head.owner) != first)
+            continue;
+        ib.inodes[slot].map.extents[0].len = lay_put32(100);
+        ib.inodes[slot].blocks = lay_put64(100);
+        image_repair_block(reinterpret_cast<uint8_t *>(&ib));
+    }
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(write(lookup("f"), 200 * 4096, "x"), -EUCLEAN);
+}
+
+// --- Blocks of another attempt ------------------------------------------------------------------
+
+// A transaction that was begun twice leaves blocks of both attempts, each sound by itself.
+class Splice : public FsCrafted
+{
+  protected:
+    void SetUp() override
+    {
+        FsCrafted::SetUp();
+        write(create("f"), 0, "data");
+        ASSERT_EQ(ffs_sync(fs), 0);
+        crash();
+        image = logged(0);
+        ASSERT_TRUE(image);
+        auto *sb = reinterpret_cast<lay_super *>(image);
+        sb->mounts = lay_put64(lay_get64(sb->mounts) + 1);
+        image_repair_block(image);
+    }
+    // The tag of the image; the descriptor is before the first image.
+    lay_journal_tag *tag(lay_journal_desc **desc)
+    {
+        uint8_t *at = image;
+        unsigned index = 0;
+        do {
+            at -= LAY_BLOCK_SIZE;
+            index++;
+        } while (lay_get32(reinterpret_cast<lay_head *>(at)->magic) != LAY_MAGIC_JDESC);
+        *desc = reinterpret_cast<lay_journal_desc *>(at);
+        return &(*desc)->tags[index - 1];
+    }
+    void expect_refused()
+    {
+        std::vector<uint8_t> before(device.bytes(), device.bytes() + device.size());
+        EXPECT_EQ(mount(), -EUCLEAN);
+        EXPECT_EQ(memcmp(device.bytes(), before.data(), before.size()), 0);
+    }
+
+    uint8_t *image = nullptr;
+};
+
+TEST_F(Splice, OfAnImageIsNoticedByItsTag)
+{
+    expect_refused();
+}
+
+TEST_F(Splice, OfAnImageAndItsDescriptorIsNoticedByTheCommit)
+{
+    lay_journal_desc *desc;
+    uint64_t at = static_cast<uint64_t>(image - device.bytes()) >> LAY_BLOCK_SHIFT;
+    lay_journal_tag *t = tag(&desc);
+    t->crc = lay_put32(lay_block_crc(geo.uuid, at, image));
+    image_repair_block(reinterpret_cast<uint8_t *>(desc));
+    expect_refused();
+}
+
+TEST_F(Splice, OfAllOfTheTransactionIsTheTransaction)
+{
+    image_repair_log(device.bytes(), &geo);
+    EXPECT_EQ(mount(), 0);
+}
+
+} // namespace

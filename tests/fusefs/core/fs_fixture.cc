@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tests/fusefs/core/fs_fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "mkfs/mkfs_core.h"
+
+// --- MemDevice ----------------------------------------------------------------------------------
+
+MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size)
+{
+    static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr};
+    fd_ = memfd_create("fs-test", MFD_CLOEXEC);
+    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
+        abort();
+    void *mem = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (mem == MAP_FAILED)
+        abort();
+    mem_ = static_cast<uint8_t *>(mem);
+    memset(mem_, FS_GARBAGE, bytes);
+    dev_.base.ops = &ops;
+    dev_.base.info.bytes = bytes;
+    dev_.base.info.lba_size = lba_size;
+    dev_.base.info.volatile_cache = true;
+    dev_.self = this;
+    strcpy(dev_.base.info.name, "memory");
+}
+
+MemDevice::~MemDevice()
+{
+    munmap(mem_, dev_.base.info.bytes);
+    close(fd_);
+}
+
+std::string MemDevice::path() const
+{
+    return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_);
+}
+
+int MemDevice::transfer(bd_io *io)
+{
+    if (how_ == FAIL_LOSE) {
+        if (io->op == BD_WRITE && countdown_-- == 0)
+            return 0;
+    } else if (how_ != FAIL_NONE) {
+        long left = countdown_--;
+        if (left == 0 || (left < 0 && how_ == FAIL_FROM))
+            return -EIO;
+    }
+    switch (io->op) {
+    case BD_READ:
+        memcpy(io->buf, mem_ + io->offset, io->len);
+        break;
+    case BD_WRITE:
+        memcpy(mem_ + io->offset, io->buf, io->len);
+        break;
+    case BD_WRITE_ZEROES:
+        memset(mem_ + io->offset, 0, io->len);
+        break;
+    case BD_DISCARD:
+        // Undefined afterwards: the worst that could be.
+        memset(mem_ + io->offset, FS_GARBAGE, io->len);
+        break;
+    case BD_FLUSH:
+        break;
+    }
+    return 0;
+}
+
+int MemDevice::submit(bd_dev *dev, bd_io *ios, size_t n)
+{
+    MemDevice *self = reinterpret_cast<Handle *>(dev)->self;
+    int first = 0;
+    for (size_t i = 0; i < n; i++) {
+        ios[i].error = self->transfer(&ios[i]);
+        if (ios[i].error && !first)
+            first = ios[i].error;
+    }
+    return first;
+}
+
+void *MemDevice::dma_alloc(bd_dev *, size_t len)
+{
+    void *p = aligned_alloc(4096, (len + 4095) / 4096 * 4096);
+    if (p)
+        memset(p, 0, len);
+    return p;
+}
+
+void MemDevice::dma_free(bd_dev *, void *buf, size_t)
+{
+    free(buf);
+}
+
+// --- Inode --------------------------------------------------------------------------------------
+
+Inode &Inode::operator=(Inode &&o) noexcept
+{
+    if (this != &o) {
+        reset();
+        i_ = o.i_;
+        o.i_ = nullptr;
+    }
+    return *this;
+}
+
+void Inode::reset()
+{
+    if (i_)
+        ffs_iput(i_, 1);
+    i_ = nullptr;
+}
+
+ffs_inode **Inode::out()
+{
+    reset();
+    return &i_;
+}
+
+// --- FsTest -------------------------------------------------------------------------------------
+
+void FsTest::format()
+{
+    mkfs_params params = {};
+    struct mkfs_plan plan = {};
+    memcpy(params.uuid, "0123456789abcdef", 16);
+    params.uuid[6] = 0x40;
+    params.uuid[8] = 0x80;
+    params.time_sec = 1700000000;
+    params.bytes = fs_bytes;
+    ASSERT_EQ(mkfs_format(device.dev(), &params, &plan), 0);
+}
+
+int FsTest::mount()
+{
+    char why[256] = "";
+    int err = ffs_mount(device.dev(), &opts, &fs, why, sizeof(why));
+    if (err) {
+        fs = nullptr;
+        return err;
+    }
+    return ffs_iget(fs, 1, root.out());
+}
+
+void FsTest::SetUp()
+{
+    opts.no_thread = true;
+    format();
+    ASSERT_EQ(mount(), 0);
+}
+
+void FsTest::unmount()
+{
+    root.reset();
+    if (fs) {
+        EXPECT_EQ(ffs_unmount(fs), 0);
+    }
+    fs = nullptr;
+}
+
+void FsTest::remount()
+{
+    unmount();
+    ASSERT_EQ(mount(), 0);
+}
+
+void FsTest::TearDown()
+{
+    device.fail(MemDevice::FAIL_NONE, 0);
+    if (!check_at_end) {
+        root.reset();
+        if (fs)
+            ffs_unmount(fs);
+        return;
+    }
+    unmount();
+    EXPECT_EQ(fsck(), "");
+}
+
+std::string FsTest::fsck()
+{
+    std::string command = std::string(FSCK_PROGRAM) + " -n " + device.path() + " 2>&1";
+    FILE *f = popen(command.c_str(), "r");
+    std::string out;
+    char line[512];
+    while (f && fgets(line, sizeof(line), f))
+        out += line;
+    int status = f ? pclose(f) : -1;
+    return status == 0 ? "" : out + "exit " + std::to_string(WEXITSTATUS(status));
+}
+
+Inode FsTest::create(ffs_inode *dir, const std::string &name, uint32_t mode)
+{
+    Inode i;
+    EXPECT_EQ(ffs_mknod(dir, name.c_str(), mode, 0, &cred, i.out()), 0) << name;
+    return i;
+}
+
+Inode FsTest::mkdir(ffs_inode *dir, const std::string &name, uint32_t mode)
+{
+    Inode i;
+    EXPECT_EQ(ffs_mkdir(dir, name.c_str(), mode, &cred, i.out()), 0) << name;
+    return i;
+}
+
+Inode FsTest::lookup(ffs_inode *dir, const std::string &name)
+{
+    Inode i;
+    EXPECT_EQ(ffs_lookup(dir, name.c_str(), i.out()), 0) << name;
+    return i;
+}
+
+int FsTest::lookup_error(ffs_inode *dir, const std::string &name)
+{
+    Inode i;
+    return ffs_lookup(dir, name.c_str(), i.out());
+}
+
+ffs_attr FsTest::attr(ffs_inode *inode)
+{
+    ffs_attr a;
+    ffs_getattr(inode, &a);
+    return a;
+}
+
+int FsTest::truncate(ffs_inode *inode, uint64_t size)
+{
+    ffs_attr a = {};
+    a.size = size;
+    return ffs_setattr(inode, &a, FFS_SET_SIZE, nullptr);
+}
+
+std::string FsTest::read(ffs_inode *inode, uint64_t offset, size_t len)
+{
+    std::string data(len, '?');
+    ssize_t got = ffs_read(inode, offset, data.data(), len);
+    EXPECT_GE(got, 0);
+    data.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return data;
+}
+
+std::string FsTest::read_all(ffs_inode *inode)
+{
+    return read(inode, 0, attr(inode).size + 1);
+}
+
+ssize_t FsTest::write(ffs_inode *inode, uint64_t offset, const std::string &data)
+{
+    return ffs_write(inode, offset, data.data(), data.size());
+}
+
+static int collect(void *arg, const char *name, size_t len, uint64_t, uint8_t, uint64_t)
+{
+    static_cast<std::vector<std::string> *>(arg)->emplace_back(name, len);
+    return 0;
+}
+
+std::vector<std::string> FsTest::names(ffs_inode *dir)
+{
+    std::vector<std::string> all;
+    EXPECT_EQ(ffs_readdir(dir, 0, collect, &all), 0);
+    return all;
+}
+
+uint64_t FsTest::free_blocks()
+{
+    EXPECT_EQ(ffs_sync(fs), 0);
+    struct ffs_statfs s;
+    ffs_statfs(fs, &s);
+    return s.free_blocks;
+}
+
+std::string pattern(uint64_t seed, size_t len)
+{
+    std::string s(len, 0);
+    for (size_t i = 0; i < len; i++) {
+        uint64_t x = (seed + i / 8 + 1) * 0x9e3779b97f4a7c15ull;
+        s[i] = static_cast<char>(x >> (8 * (i % 8)));
+    }
+    return s;
+}

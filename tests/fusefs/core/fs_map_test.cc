@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Extents for transfers that go around the ordinary path.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "layout/format.h"
+#include "tests/fusefs/core/fs_fixture.h"
+
+using FsMap = FsTest;
+
+TEST_F(FsMap, ShowsDataHolesAndUnwrittenBlocksUpToTheEnd)
+{
+    Inode f = create("f");
+    write(f, 0, std::string(4096, 'a'));
+    ASSERT_EQ(ffs_fallocate(f, 0, 8192, 4096), 0);
+    write(f, 16384, "tail");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 1, 1u << 20, &map), 0);
+    EXPECT_EQ(map.start, 0u);
+    EXPECT_EQ(map.len, 16384u + 4 - 1);
+    ASSERT_EQ(map.count, 5u);
+    EXPECT_EQ(device.bytes()[map.segments[0].device], 'a');
+    EXPECT_EQ(map.segments[1].device, FFS_HOLE);
+    EXPECT_TRUE(map.segments[2].unwritten);
+    EXPECT_EQ(map.segments[3].offset, 12288u);
+    EXPECT_EQ(memcmp(device.bytes() + map.segments[4].device, "tail", 5), 0);
+    EXPECT_EQ(map.segments[4].len, 4096u);
+    ffs_map_release(&map);
+}
+
+TEST_F(FsMap, BeyondTheEndIsEmpty)
+{
+    Inode f = create("f");
+    write(f, 0, "x");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 1, 10, &map), 0);
+    EXPECT_EQ(map.len, 0u);
+    EXPECT_EQ(map.count, 0u);
+    ffs_map_release(&map);
+    EXPECT_EQ(ffs_map_read(root, 0, 1, &map), -EISDIR);
+}
+
+TEST_F(FsMap, MappedBlocksAreNotReusedAfterTheFileIsGone)
+{
+    std::string data(8u << 20, 'k');
+    Inode f = create("f");
+    write(f, 0, data);
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 0, data.size(), &map), 0);
+    ASSERT_EQ(truncate(f, 0), 0);
+    EXPECT_EQ(read_all(f), "");
+    f.reset();
+    ASSERT_EQ(ffs_unlink(root, "f"), 0);
+    Inode g = create("g");
+    for (uint64_t at = 0; write(g, at, data = std::string(1u << 20, 'z')) > 0;)
+        at = attr(g).size;
+    for (size_t i = 0; i < map.count; i++) {
+        const char *kept = reinterpret_cast<char *>(device.bytes()) + map.segments[i].device;
+        EXPECT_EQ(std::string(kept, map.segments[i].len), std::string(map.segments[i].len, 'k'));
+    }
+    ffs_map_release(&map);
+    ASSERT_EQ(truncate(g, 0), 0);
+}
+
+TEST_F(FsMap, AnAbandonedReadKeepsItsBlocksForTheMount)
+{
+    Inode f = create("f");
+    write(f, 0, std::string(8u << 20, 'k'));
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 0, 8u << 20, &map), 0);
+    uint64_t kept = map.segments[0].device;
+    ffs_map_abandon(&map);
+    ASSERT_EQ(truncate(f, 0), 0);
+    Inode g = create("g");
+    for (uint64_t at = 0; write(g, at, std::string(1u << 20, 'z')) > 0;)
+        at = attr(g).size;
+    EXPECT_EQ(device.bytes()[kept], 'k');
+    ASSERT_EQ(truncate(g, 0), 0);
+}
+
+TEST_F(FsMap, AnAbandonedWriteEndsAllChangesButKeepsWhatWasComplete)
+{
+    Inode f = create("f"), g = create("g"), i;
+    write(g, 0, "complete");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 0, 8192, &map), 0);
+    ffs_map_abandon(&map);
+    EXPECT_EQ(ffs_unlink(root, "f"), -EROFS);
+    EXPECT_EQ(ffs_mknod(root, "h", S_IFREG, 0, &cred, i.out()), -EROFS);
+    EXPECT_EQ(read_all(f), "");
+    EXPECT_EQ(ffs_fsync(g, false), 0);
+    f.reset();
+    g.reset();
+    root.reset();
+    EXPECT_EQ(ffs_unmount(fs), -EROFS);
+    fs = nullptr;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_all(lookup("g")), "complete");
+}
+
+TEST_F(FsMap, TheGenerationGrowsWithEveryChangeOfTheMapping)
+{
+    Inode f = create("f");
+    uint64_t last = 0;
+    auto generation = [&] {
+        ffs_map map;
+        EXPECT_EQ(ffs_map_read(f, 0, 4096, &map), 0);
+        uint64_t g = map.generation;
+        ffs_map_release(&map);
+        return g;
+    };
+    write(f, 0, std::string(8192, 'x'));
+    EXPECT_GT(last = generation(), 0u);
+    write(f, 0, "in place");
+    EXPECT_EQ(generation(), last);
+    ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+    uint64_t punched = generation();
+    EXPECT_GT(punched, last);
+    ASSERT_EQ(truncate(f, 0), 0);
+    EXPECT_GT(generation(), punched);
+}
+
+TEST_F(FsMap, AMapForWritingThatIsNotUsedChangesNothingToBeSeen)
+{
+    Inode f = create("f");
+    write(f, 0, "abc");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 0, 20000, &map), 0);
+    EXPECT_EQ(map.count, 2u);
+    ASSERT_EQ(ffs_map_write_end(&map, 0), 0);
+    EXPECT_EQ(read_all(f), "abc");
+    EXPECT_EQ(attr(f).size, 3u);
+}
+
+TEST_F(FsMap, AMapForWritingThatIsCutShortLeavesZerosBehindWhatWasWritten)
+{
+    Inode f = create("f");
+    ffs_map map;
+    ASSERT_EQ(truncate(f, 8192), 0);
+    ASSERT_EQ(ffs_map_write(f, 0, 8192, &map), 0);
+    memset(device.bytes() + map.segments[0].device, 'w', 100); // the rest is the device's garbage
+    ASSERT_EQ(ffs_map_write_end(&map, 100), 0);
+    EXPECT_EQ(read_all(f), std::string(100, 'w') + std::string(8092, 0));
+}
+
+// The transfer has written all of a block that was written before, but only a part of it counts.
+TEST_F(FsMap, WhatATransferWrotePastItsEndIsZeroedInAWrittenBlock)
+{
+    Inode f = create("f");
+    write(f, 0, std::string(4096, 'a'));
+    ASSERT_EQ(truncate(f, 10), 0);
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 0, 4096, &map), 0);
+    memset(device.bytes() + map.segments[0].device, 'w', 4096);
+    ASSERT_EQ(ffs_map_write_end(&map, 50), 0);
+    ASSERT_EQ(truncate(f, 4096), 0);
+    EXPECT_EQ(read_all(f), std::string(50, 'w') + std::string(4046, 0));
+}
+
+TEST_F(FsMap, RequestsThatCannotBeAreRefused)
+{
+    Inode f = create("f");
+    ffs_map map;
+    EXPECT_EQ(ffs_map_write(f, 0, 0, &map), -EINVAL);
+    EXPECT_EQ(ffs_map_write(f, INT64_MAX, 2, &map), -EFBIG);
+    EXPECT_EQ(ffs_map_write(f, UINT64_MAX, UINT64_MAX, &map), -EFBIG);
+    EXPECT_EQ(ffs_map_write(f, 0, 1u << 30, &map), -ENOSPC);
+    ASSERT_EQ(ffs_map_read(f, UINT64_MAX, UINT64_MAX, &map), 0);
+    EXPECT_EQ(map.len, 0u);
+    ffs_map_release(&map);
+    EXPECT_EQ(truncate(f, 0), 0);
+}
+
+TEST_F(FsMap, ExtentsAreListedAsTheyAre)
+{
+    Inode f = create("f");
+    write(f, 4096, "x");
+    ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, 8192, 8192), 0);
+    ASSERT_EQ(truncate(f, 40000), 0);
+    ffs_segment s[8];
+    ASSERT_EQ(ffs_extents(f, 0, s, 8), 4);
+    EXPECT_EQ(s[0].device, FFS_HOLE);
+    EXPECT_EQ(s[1].offset, 4096u);
+    EXPECT_EQ(s[1].len, 4096u);
+    EXPECT_FALSE(s[1].unwritten);
+    EXPECT_TRUE(s[2].unwritten);
+    EXPECT_EQ(s[2].len, 8192u);
+    EXPECT_EQ(s[3].device, FFS_HOLE);
+    EXPECT_EQ(s[3].offset + s[3].len, 40960u);
+    EXPECT_EQ(ffs_extents(f, 40960, s, 8), 0);
+    EXPECT_EQ(ffs_extents(f, 4096, s, 1), 1);
+    EXPECT_EQ(ffs_extents(root, 0, s, 1), -EINVAL);
+}
+
+// More extents than a leaf of the tree holds, some of them next to each other, some far apart.
+TEST_F(FsMap, AMapOfManyExtentsIsWhatTheListingHas)
+{
+    Inode f = create("f");
+    constexpr uint64_t kExtents = 700, kBlock = 4096, kEnd = 3 * kExtents * kBlock;
+    for (uint64_t i = 0; i < kExtents; i++) {
+        uint64_t at = (3 * i + (i % 5 == 0)) * kBlock;
+        if (i < 250 || i > 600) {
+            ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, at, kBlock), 0);
+        }
+        if (i % 7 == 0)
+            write(f, at, "written");
+    }
+    ASSERT_EQ(truncate(f, kEnd), 0);
+    std::vector<ffs_segment> all(3 * kExtents);
+    ssize_t n = ffs_extents(f, 0, all.data(), all.size());
+    ASSERT_GT(n, 600);
+    for (uint64_t from : {uint64_t{0}, 9 * kBlock, 500 * kBlock, 1300 * kBlock}) {
+        ffs_map map;
+        uint64_t len = std::min(kEnd - from, 800 * kBlock), at = from;
+        ASSERT_EQ(ffs_map_read(f, from, len, &map), 0);
+        EXPECT_EQ(map.size, kEnd);
+        EXPECT_EQ(map.len, len);
+        for (size_t i = 0, j = 0; i < map.count; i++) {
+            const ffs_segment &got = map.segments[i];
+            while (all[j].offset + all[j].len <= got.offset)
+                j++;
+            uint64_t skip = got.offset - all[j].offset;
+            ASSERT_EQ(got.offset, at) << "no gap";
+            ASSERT_EQ(got.len, std::min(all[j].len - skip, from + len - at));
+            ASSERT_EQ(got.device, all[j].device == FFS_HOLE ? FFS_HOLE : all[j].device + skip);
+            ASSERT_EQ(got.unwritten, all[j].unwritten);
+            at += got.len;
+        }
+        EXPECT_EQ(at, from + len);
+        ffs_map_release(&map);
+    }
+}
+
+TEST_F(FsMap, AMapOfSomeSegmentsEndsWithTheLastOfThem)
+{
+    Inode f = create("f");
+    for (uint64_t i = 0; i < 100; i++)
+        write(f, 8192 * i, "x");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read_some(f, 8200, 500000, 37, &map), 0);
+    ASSERT_EQ(map.count, 37u);
+    const ffs_segment &last = map.segments[36];
+    EXPECT_EQ(8200 + map.len, last.offset + last.len);
+    ffs_map_release(&map);
+    ASSERT_EQ(ffs_map_read_some(f, 8200, 5000, 37, &map), 0);
+    EXPECT_EQ(map.len, 5000u);
+    EXPECT_EQ(map.count, 2u);
+    ffs_map_release(&map);
+}
+
+// --- What a crash leaves ------------------------------------------------------------------------
+
+class FsCut : public FsTest
+{
+  protected:
+    // Cuts the device off at transfer n of `work`, mounts again. False: all of it was done before.
+    template <class Work> bool cut(long n, Work work)
+    {
+        device.fail(MemDevice::FAIL_FROM, n);
+        work();
+        root.reset();
+        ffs_unmount(fs);
+        fs = nullptr;
+        bool reached = device.countdown() < 0;
+        device.fail(MemDevice::FAIL_NONE, 0);
+        EXPECT_EQ(mount(), 0);
+        return reached;
+    }
+};
+
+TEST_F(FsCut, NothingOlderThanTheFileIsEverSeenInIt)
+{
+    bool more = true;
+    for (long n = 0; more && !HasFailure(); n++) {
+        more = cut(n, [&] {
+            Inode f;
+            ffs_mknod(root, ("f" + std::to_string(n)).c_str(), S_IFREG | 0600, 0, &cred, f.out());
+            if (!f)
+                return;
+            write(f, 100, std::string(9000, 'a'));
+            ffs_fsync(f, false);
+            truncate(f, 5000);
+            write(f, 20000, std::string(5000, 'b'));
+            ffs_sync(fs);
+            truncate(f, 21000);
+            truncate(f, 50000);
+        });
+        Inode f;
+        ffs_lookup(root, ("f" + std::to_string(n)).c_str(), f.out());
+        EXPECT_TRUE(!f || read_all(f).find(FS_GARBAGE) == std::string::npos) << n;
+    }
+}
+
+TEST_F(FsCut, ATruncationIsFinishedAtTheNextMount)
+{
+    bool more = true;
+    for (long n = 0; more && !HasFailure(); n += 5) {
+        std::string name = "f" + std::to_string(n);
+        {
+            Inode f = create(name);
+            for (uint64_t i = 0; i < 600; i++)
+                write(f, i * 8192, "x");
+            ASSERT_EQ(ffs_sync(fs), 0);
+        }
+        more = cut(n, [&] {
+            truncate(lookup(name), 10);
+            ffs_sync(fs);
+        });
+        ffs_attr a = attr(lookup(name));
+        EXPECT_TRUE((a.size == 10 && a.blocks == 8) || a.size == 599 * 8192 + 1) << n;
+        EXPECT_EQ(ffs_unlink(root, name.c_str()), 0);
+    }
+}
+
+TEST_F(FsCut, WhatATruncationCouldNotZeroIsZeroedAtTheNextMount)
+{
+    {
+        Inode f = create("f");
+        write(f, 0, std::string(4096, 'x'));
+        device.fail(MemDevice::FAIL_ONCE, 0);
+        EXPECT_EQ(truncate(f, 10), -EIO);
+        ASSERT_EQ(ffs_sync(fs), 0);
+    }
+    cut(0, [] {});
+    Inode f = lookup("f");
+    ASSERT_EQ(attr(f).size, 10u);
+    ASSERT_EQ(truncate(f, 4096), 0);
+    EXPECT_EQ(read_all(f), std::string(10, 'x') + std::string(4086, 0));
+}
+
+TEST_F(FsCut, SyncedDataIsThereAfterwards)
+{
+    std::string data = pattern(5, 300000);
+    cut(1000000, [&] {});
+    {
+        Inode f = create("f");
+        write(f, 0, data);
+        ASSERT_EQ(ffs_fsync(f, true), 0);
+    }
+    cut(0, [&] {});
+    EXPECT_TRUE(read_all(lookup("f")) == data);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Many threads on the same files: each sees whole writes, and the image stays consistent.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "tests/fusefs/core/fs_fixture.h"
+
+class FsThreads : public FsTest
+{
+  protected:
+    void SetUp() override
+    {
+        opts.commit_ms = 5;
+        FsTest::SetUp();
+        unmount();
+        opts.no_thread = false;
+        ASSERT_EQ(mount(), 0);
+    }
+    using Work = std::function<void(unsigned, std::mt19937 &)>;
+    void run(unsigned threads, const Work &work, int steps);
+    void change_data(unsigned id, std::mt19937 &rng);
+    void change_names(unsigned id, std::mt19937 &rng);
+
+    static constexpr size_t record = 12288;
+};
+
+void FsThreads::run(unsigned threads, const Work &work, int steps)
+{
+    std::vector<std::thread> all;
+    for (unsigned id = 0; id < threads; id++) {
+        all.emplace_back([id, &work, steps] {
+            std::mt19937 rng(id);
+            for (int i = 0; i < steps; i++)
+                work(id, rng);
+        });
+    }
+    for (auto &t : all)
+        t.join();
+}
+
+// Records are written whole, so each is read as one letter, up to a zeroed or cut end.
+void FsThreads::change_data(unsigned id, std::mt19937 &rng)
+{
+    Inode f = lookup("f" + std::to_string(rng() % 2));
+    uint64_t at = rng() % 40 * record;
+    ffs_map map;
+    switch (rng() % 8) {
+    case 0:
+        truncate(f, at);
+        break;
+    case 1:
+        ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, record);
+        ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, at, record);
+        break;
+    case 2:
+        ffs_fsync(f, rng() % 2);
+        break;
+    case 3:
+        EXPECT_EQ(ffs_map_read(f, at, record, &map), 0);
+        ffs_map_release(&map);
+        break;
+    case 4:
+    case 5:
+        EXPECT_EQ(write(f, at, std::string(record, static_cast<char>('a' + id))),
+                  static_cast<ssize_t>(record));
+        break;
+    default:
+        std::string got = read(f, at, record);
+        EXPECT_EQ(got.find_first_not_of(got[0]), std::string::npos);
+    }
+}
+
+void FsThreads::change_names(unsigned id, std::mt19937 &rng)
+{
+    std::string mine = "t" + std::to_string(id), a = "n" + std::to_string(rng() % 8),
+                b = "n" + std::to_string(rng() % 8);
+    Inode d, i;
+    EXPECT_EQ(ffs_lookup(root, mine.c_str(), d.out()), 0);
+    switch (rng() % 7) {
+    case 0:
+        ffs_mkdir(root, a.c_str(), 0700, &cred, i.out());
+        break;
+    case 1:
+        ffs_rmdir(root, a.c_str());
+        break;
+    case 2:
+        if (ffs_mknod(root, a.c_str(), S_IFREG | 0600, 0, &cred, i.out()) == 0)
+            write(i, 0, mine);
+        break;
+    case 3:
+        ffs_unlink(root, a.c_str());
+        break;
+    case 4:
+        ffs_rename(root, a.c_str(), rng() % 2 ? root : d, b.c_str(), 0);
+        break;
+    case 5:
+        ffs_rename(d, a.c_str(), root, b.c_str(), rng() % 2 ? RENAME_EXCHANGE : 0);
+        break;
+    default:
+        EXPECT_GE(names(root).size(), 6u);
+    }
+}
+
+TEST_F(FsThreads, DataStaysWholeUnderConcurrentChanges)
+{
+    create("f0");
+    create("f1");
+    run(
+        4, [this](unsigned id, std::mt19937 &rng) { change_data(id, rng); }, 400);
+}
+
+TEST_F(FsThreads, NamesStayConsistentUnderConcurrentChanges)
+{
+    for (unsigned id = 0; id < 4; id++)
+        mkdir("t" + std::to_string(id));
+    run(
+        4, [this](unsigned id, std::mt19937 &rng) { change_names(id, rng); }, 600);
+}
+
+TEST_F(FsThreads, AWriterWaitsForAMapForWriting)
+{
+    Inode f = create("f");
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 0, 4096, &map), 0);
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+        write(f, 0, "second");
+        done = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(done);
+    memset(device.bytes() + map.segments[0].device, 'f', 4096);
+    ASSERT_EQ(ffs_map_write_end(&map, 4096), 0);
+    other.join();
+    EXPECT_EQ(read(f, 0, 8), "secondff");
+}
+
+// A drive whose flushes take until they are let go. An error is told once, as fdatasync(2) does.
+static struct {
+    std::mutex lock;
+    std::condition_variable changed;
+    const bd_ops *real;
+    unsigned begun, under_way, most;
+    int error;
+    bool held;
+} slow;
+
+static int submit_slowly(bd_dev *dev, bd_io *ios, size_t n)
+{
+    if (ios[0].op != BD_FLUSH)
+        return slow.real->submit(dev, ios, n);
+    std::unique_lock<std::mutex> hold(slow.lock);
+    slow.begun++;
+    slow.most = std::max(slow.most, ++slow.under_way);
+    slow.changed.notify_all();
+    slow.changed.wait(hold, [] { return !slow.held; });
+    slow.under_way--;
+    ios[0].error = std::exchange(slow.error, 0);
+    return ios[0].error;
+}
+
+class FsFlushes : public FsThreads
+{
+  protected:
+    // One flush is under way while six further ones are requested: counts the calls that failed.
+    int sync_by_seven(int error)
+    {
+        unmount();
+        opts.no_thread = true;
+        EXPECT_EQ(mount(), 0);
+        create("f");
+        EXPECT_EQ(ffs_sync(fs), 0);
+        bd_ops ops = *device.dev()->ops;
+        slow.real = device.dev()->ops;
+        slow.begun = slow.most = 0;
+        slow.error = error;
+        slow.held = true;
+        ops.submit = submit_slowly;
+        device.dev()->ops = &ops;
+        std::vector<std::thread> all;
+        std::atomic<int> failed{0};
+        auto sync = [&] { failed += ffs_sync(fs) != 0; };
+        all.emplace_back(sync);
+        {
+            std::unique_lock<std::mutex> hold(slow.lock);
+            slow.changed.wait(hold, [] { return slow.begun == 1; });
+        }
+        for (int i = 0; i < 6; i++)
+            all.emplace_back(sync);
+        std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for them to come that far
+        EXPECT_EQ(slow.begun, 1u);
+        {
+            std::lock_guard<std::mutex> hold(slow.lock);
+            slow.held = false;
+            slow.changed.notify_all();
+        }
+        for (std::thread &t : all)
+            t.join();
+        device.dev()->ops = slow.real;
+        return failed;
+    }
+};
+
+// Each has a queue pair of the drive for as long as it takes.
+TEST_F(FsFlushes, AreMadeOneAtATimeAndServeAllWhoWait)
+{
+    EXPECT_EQ(sync_by_seven(0), 0);
+    EXPECT_EQ(slow.most, 1u);
+    EXPECT_GE(slow.begun, 2u) << "the first began before the others were asked for";
+}
+
+TEST_F(FsFlushes, FailForAllWhoWaitAndAreNotTriedAgain)
+{
+    check_at_end = false;
+    EXPECT_EQ(sync_by_seven(-EIO), 7);
+    EXPECT_EQ(slow.begun, 1u);
+}

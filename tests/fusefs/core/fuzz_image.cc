@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Fuzz entry of the whole file system: an image with one of everything is mutated as the input
+// says, its checksums are made right again, and then it is checked, mounted, walked, used,
+// unmounted and checked once more. No input may crash, hang or damage memory, and an image that
+// fsck finds sound stays sound.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fusefs/core/ffs.h"
+#include "mkfs/mkfs_core.h"
+#include "tests/fusefs/core/image_check.h"
+#include "tests/fusefs/core/image_fields.h"
+#include "tests/fusefs/core/image_repair.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+// Inputs so far whose image could be mounted for writing: what fuzzing is worth.
+extern "C" unsigned long fuzz_image_mounted(void);
+static unsigned long mounted;
+
+namespace
+{
+
+constexpr uint64_t BYTES = 16u << 20;
+constexpr ffs_cred CRED = {0, 0};
+
+[[noreturn]] void fail(const char *what)
+{
+    fprintf(stderr, "fuzz_image: %s\n", what);
+    abort();
+}
+
+// A device in memory that goes back to a base image at the cost of what was written.
+class Device
+{
+  public:
+    Device() : mem_(BYTES), handle_{{}, this}
+    {
+        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr};
+        handle_.base.ops = &ops;
+        handle_.base.info.bytes = BYTES;
+        handle_.base.info.lba_size = 512;
+        handle_.base.info.volatile_cache = true;
+        strcpy(handle_.base.info.name, "fuzz");
+    }
+    bd_dev *dev()
+    {
+        return &handle_.base;
+    }
+    // For writing.
+    uint8_t *block(uint64_t at)
+    {
+        dirty_.insert(at);
+        return mem_.data() + at * LAY_BLOCK_SIZE;
+    }
+    const std::vector<uint8_t> &bytes() const
+    {
+        return mem_;
+    }
+    void load(const std::vector<uint8_t> &base)
+    {
+        for (uint64_t at : dirty_)
+            memcpy(&mem_[at * LAY_BLOCK_SIZE], &base[at * LAY_BLOCK_SIZE], LAY_BLOCK_SIZE);
+        if (loaded_ != &base)
+            mem_ = base;
+        loaded_ = &base;
+        dirty_.clear();
+    }
+
+  private:
+    struct Handle {
+        bd_dev base;
+        Device *self;
+    };
+    static int submit(bd_dev *dev, bd_io *ios, size_t n)
+    {
+        Device *self = reinterpret_cast<Handle *>(dev)->self;
+        for (size_t i = 0; i < n; i++)
+            self->transfer(&ios[i]);
+        return 0;
+    }
+    void transfer(bd_io *io)
+    {
+        io->error = 0;
+        if (io->op == BD_READ)
+            memcpy(io->buf, mem_.data() + io->offset, io->len);
+        if (io->op != BD_WRITE && io->op != BD_WRITE_ZEROES)
+            return;
+        for (uint64_t at = io->offset / 4096; at <= (io->offset + io->len - 1) / 4096; at++)
+            dirty_.insert(at);
+        if (io->op == BD_WRITE)
+            memcpy(mem_.data() + io->offset, io->buf, io->len);
+        else
+            memset(mem_.data() + io->offset, 0, io->len);
+    }
+    static void *dma_alloc(bd_dev *, size_t len)
+    {
+        size_t whole = (len + 4095) / 4096 * 4096;
+        void *p = aligned_alloc(4096, whole);
+        return p ? memset(p, 0, whole) : p;
+    }
+    static void dma_free(bd_dev *, void *buf, size_t)
+    {
+        free(buf);
+    }
+
+    std::vector<uint8_t> mem_;
+    std::set<uint64_t> dirty_;
+    const std::vector<uint8_t> *loaded_ = nullptr;
+    Handle handle_;
+};
+
+// An inode of which a reference is held, or none.
+struct Ref {
+    ffs_inode *i = nullptr;
+    Ref() = default;
+    Ref(const Ref &) = delete;
+    Ref &operator=(const Ref &) = delete;
+    ~Ref()
+    {
+        if (i)
+            ffs_iput(i, 1);
+    }
+};
+
+// --- The image ----------------------------------------------------------------------------------
+
+class Base
+{
+  public:
+    Base();
+    lay_geometry geo = {};
+    std::vector<uint8_t> clean, crashed;
+    std::vector<uint64_t> blocks; // metadata of the crashed image, the log's records too
+
+  private:
+    void fill(struct ffs *fs);
+};
+
+void Base::fill(struct ffs *fs)
+{
+    Ref root, dir, sub, tree, gpu, attr, link, fifo, open;
+    std::string data(9000, 'd');
+    ffs_attr flags = {};
+    flags.flags = LAY_INODE_GPU_BOUND;
+    ffs_iget(fs, LAY_INO_ROOT, &root.i);
+    ffs_mkdir(root.i, "dir", 0755, &CRED, &dir.i);
+    ffs_mkdir(dir.i, "sub", 0755, &CRED, &sub.i);
+    for (int i = 0; i < 60; i++) {
+        Ref f;
+        ffs_mknod(dir.i, (std::string(100, 'n') + std::to_string(i)).c_str(), S_IFREG | 0644, 0,
+                  &CRED, &f.i);
+    }
+    ffs_mknod(root.i, "tree", S_IFREG | 0644, 0, &CRED, &tree.i);
+    for (uint64_t i = 0; i < 400; i++)
+        ffs_write(tree.i, i * 8192, "x", 1);
+    ffs_mknod(root.i, "gpu", S_IFREG | 0644, 0, &CRED, &gpu.i);
+    ffs_setattr(gpu.i, &flags, FFS_SET_FLAGS, nullptr);
+    ffs_write(gpu.i, 100, data.data(), data.size());
+    ffs_mknod(root.i, "attr", S_IFREG | 0644, 0, &CRED, &attr.i);
+    for (int i = 0; i < 6; i++)
+        ffs_setxattr(attr.i, ("user." + std::to_string(i)).c_str(), data.data(), 2000, 0);
+    ffs_symlink(root.i, "link", std::string(3000, 't').c_str(), &CRED, &link.i);
+    ffs_mknod(root.i, "fifo", S_IFIFO | 0644, 0, &CRED, &fifo.i);
+    ffs_link(tree.i, dir.i, "hard");
+    ffs_sync(fs);
+}
+
+Base::Base()
+{
+    Device device;
+    mkfs_params params = {};
+    mkfs_plan plan;
+    ffs_mount_opts opts = {};
+    struct ffs *fs;
+    char why[256];
+    memcpy(params.uuid, "fuzz image, uuid", 16);
+    memcpy(params.hash_seed, "fuzz image, seed", 16);
+    params.journal_blocks = 512;
+    opts.no_thread = true;
+    if (mkfs_format(device.dev(), &params, &plan))
+        fail("mkfs");
+    geo = plan.geo;
+    if (ffs_mount(device.dev(), &opts, &fs, why, sizeof(why)))
+        fail(why);
+    fill(fs);
+    ffs_unmount(fs);
+    clean = device.bytes();
+    if (ffs_mount(device.dev(), &opts, &fs, why, sizeof(why)))
+        fail(why);
+    {
+        // A removed file that is open, a block that is freed, a file in the log alone.
+        Ref root, attr, open;
+        ffs_iget(fs, LAY_INO_ROOT, &root.i);
+        ffs_lookup(root.i, "attr", &attr.i);
+        ffs_removexattr(attr.i, "user.3");
+        ffs_removexattr(attr.i, "user.4");
+        ffs_mknod(root.i, "open", S_IFREG | 0644, 0, &CRED, &open.i);
+        ffs_write(open.i, 0, "data", 4);
+        ffs_unlink(root.i, "open");
+        ffs_sync(fs);
+        ffs_unlink(root.i, "link");
+        ffs_sync(fs);
+        crashed = device.bytes();
+    }
+    ffs_unmount(fs);
+    for (uint64_t at = 0; at < BYTES / LAY_BLOCK_SIZE; at++) {
+        if (image_is_metadata(&crashed[at * LAY_BLOCK_SIZE]))
+            blocks.push_back(at);
+    }
+}
+
+// --- Mutations ----------------------------------------------------------------------------------
+
+class Input
+{
+  public:
+    Input(const uint8_t *data, size_t size) : data_(data), size_(size)
+    {
+    }
+    bool empty() const
+    {
+        return at_ >= size_;
+    }
+    uint64_t take(size_t n)
+    {
+        uint64_t value = 0;
+        for (size_t i = 0; i < n && at_ < size_; i++)
+            value |= static_cast<uint64_t>(data_[at_++]) << (8 * i);
+        return value;
+    }
+
+  private:
+    const uint8_t *data_;
+    size_t size_, at_ = 0;
+};
+
+class Mutator
+{
+  public:
+    Mutator(Device *device, const Base &base, Input *in) : device_(device), base_(base), in_(in)
+    {
+    }
+    void run()
+    {
+        for (unsigned n = 0; n < 8 && !in_->empty(); n++)
+            mutate();
+        for (uint64_t at : changed_)
+            image_repair_block(device_->block(at));
+        image_repair_log(device_->block(0), &base_.geo);
+        // image_repair_log() writes past the first block.
+        for (uint64_t at : base_.blocks) {
+            if (at >= base_.geo.journal_start &&
+                at < base_.geo.journal_start + base_.geo.journal_blocks)
+                device_->block(at);
+        }
+    }
+
+  private:
+    uint64_t any_block()
+    {
+        return base_.blocks[in_->take(2) % base_.blocks.size()];
+    }
+    uint64_t value(uint64_t old)
+    {
+        static const uint64_t odd[] = {0,      1,          2,          7,           0xff,
+                                       0x8000, 0xffffffff, UINT64_MAX, LAY_NONE - 1};
+        switch (in_->take(1) % 7) {
+        case 0:
+            return odd[in_->take(1) % (sizeof(odd) / sizeof(odd[0]))];
+        case 1:
+            return old + 1;
+        case 2:
+            return old - 1;
+        case 3:
+            return any_block();
+        case 4:
+            return old ^ 1ull << in_->take(1) % 64;
+        case 5:
+            return in_->take(1);
+        default:
+            return in_->take(8);
+        }
+    }
+    void mutate()
+    {
+        uint64_t at = any_block();
+        uint8_t *block = device_->block(at);
+        changed_.insert(at);
+        lay_head head;
+        memcpy(&head, block, sizeof(head));
+        switch (in_->take(1) % 8) {
+        case 0: // any byte
+            block[in_->take(2) % LAY_BLOCK_SIZE] = static_cast<uint8_t>(in_->take(1));
+            return;
+        case 1: { // another block at this address
+            const uint8_t *from = device_->block(any_block());
+            memcpy(block + sizeof(head), from + sizeof(head), LAY_BLOCK_SIZE - sizeof(head));
+            return;
+        }
+        default:
+            set_field(block, image_fields(lay_get32(head.magic)));
+        }
+    }
+    void set_field(uint8_t *block, const std::vector<ImageField> &fields)
+    {
+        const ImageField &f = fields[in_->take(2) % fields.size()];
+        uint64_t old = 0;
+        memcpy(&old, block + f.offset, f.size);
+        uint64_t fresh = value(old);
+        memcpy(block + f.offset, &fresh, f.size);
+    }
+
+    Device *device_;
+    const Base &base_;
+    Input *in_;
+    std::set<uint64_t> changed_;
+};
+
+// --- Use ----------------------------------------------------------------------------------------
+
+class User
+{
+  public:
+    explicit User(struct ffs *fs) : fs_(fs)
+    {
+    }
+    void walk();
+    void change();
+
+  private:
+    static int collect(void *arg, const char *name, size_t len, uint64_t, uint8_t, uint64_t)
+    {
+        auto *names = static_cast<std::vector<std::string> *>(arg);
+        names->emplace_back(name, len);
+        return names->size() >= 300;
+    }
+    void look(ffs_inode *inode);
+    void walk_dir(ffs_inode *dir, unsigned depth);
+
+    struct ffs *fs_;
+    unsigned left_ = 400; // inodes to look at
+};
+
+void User::look(ffs_inode *inode)
+{
+    char buf[5000];
+    ffs_attr attr;
+    ffs_map map;
+    ffs_segment segments[16];
+    ffs_getattr(inode, &attr);
+    ffs_read(inode, 0, buf, sizeof(buf));
+    ffs_read(inode, attr.size > 3000 ? attr.size - 3000 : 0, buf, sizeof(buf));
+    ffs_readlink(inode, buf, sizeof(buf));
+    ffs_listxattr(inode, buf, sizeof(buf));
+    ffs_getxattr(inode, "user.2", buf, sizeof(buf));
+    ffs_extents(inode, 0, segments, 16);
+    ffs_seek(inode, 4096, SEEK_HOLE);
+    if (ffs_map_read_some(inode, 0, 1u << 20, 64, &map) == 0)
+        ffs_map_release(&map);
+}
+
+void User::walk_dir(ffs_inode *dir, unsigned depth)
+{
+    std::vector<std::string> names;
+    ffs_readdir(dir, 2, collect, &names);
+    for (const std::string &name : names) {
+        Ref child;
+        if (left_ == 0 || ffs_lookup(dir, name.c_str(), &child.i))
+            continue;
+        left_--;
+        look(child.i);
+        if (depth < 6)
+            walk_dir(child.i, depth + 1);
+    }
+}
+
+void User::walk()
+{
+    Ref root;
+    if (ffs_iget(fs_, LAY_INO_ROOT, &root.i) == 0)
+        walk_dir(root.i, 0);
+    for (uint64_t ino = 0; ino < 100; ino += 7) {
+        Ref any;
+        if (ffs_iget(fs_, ino, &any.i) == 0)
+            look(any.i);
+    }
+}
+
+void User::change()
+{
+    Ref root, dir, tree, gpu, attr, fresh, link, sub;
+    std::string data(30000, 'w');
+    ffs_attr size = {};
+    ffs_map map;
+    if (ffs_iget(fs_, LAY_INO_ROOT, &root.i))
+        return;
+    ffs_mknod(root.i, "fresh", S_IFREG | 0600, 0, &CRED, &fresh.i);
+    if (fresh.i) {
+        ffs_write(fresh.i, 5000, data.data(), data.size());
+        ffs_link(fresh.i, root.i, "second");
+        ffs_fsync(fresh.i, false);
+    }
+    if (ffs_lookup(root.i, "dir", &dir.i) == 0) {
+        for (int i = 0; i < 60; i += 3)
+            ffs_unlink(dir.i, (std::string(100, 'n') + std::to_string(i)).c_str());
+        ffs_rename(dir.i, "hard", root.i, "soft", 0);
+        ffs_mkdir(dir.i, "new", 0755, &CRED, &sub.i);
+        ffs_rmdir(dir.i, "sub");
+        ffs_rename(root.i, "second", dir.i, "sub", 0);
+    }
+    if (ffs_lookup(root.i, "tree", &tree.i) == 0) {
+        ffs_fallocate(tree.i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 10000, 300000);
+        ffs_write(tree.i, 4096, data.data(), data.size());
+        size.size = 900000;
+        ffs_setattr(tree.i, &size, FFS_SET_SIZE, nullptr);
+        if (ffs_map_write(tree.i, 40960, 8192, &map) == 0)
+            ffs_map_write_end(&map, 5000);
+    }
+    if (ffs_lookup(root.i, "gpu", &gpu.i) == 0)
+        ffs_write(gpu.i, 2000000, data.data(), data.size());
+    if (ffs_lookup(root.i, "attr", &attr.i) == 0) {
+        ffs_setxattr(attr.i, "user.2", data.data(), 1000, 0);
+        ffs_removexattr(attr.i, "user.1");
+    }
+    ffs_symlink(root.i, "link2", data.substr(0, 2000).c_str(), &CRED, &link.i);
+    for (const char *name : {"link", "attr", "fresh", "fifo", "tree"})
+        ffs_unlink(root.i, name);
+    ffs_sync(fs_);
+}
+
+// fsck prints its findings; here only their number counts.
+int64_t check(Device *device)
+{
+    static const int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    dup2(null_fd, STDOUT_FILENO);
+    int64_t result = image_check(device->dev());
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    return result;
+}
+
+} // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const Base base;
+    static Device device;
+    Input in(data, size);
+    uint64_t how = in.take(1);
+    device.load(how & 1 ? base.crashed : base.clean);
+    Mutator(&device, base, &in).run();
+    int64_t before = check(&device);
+
+    struct ffs *fs;
+    ffs_mount_opts opts = {};
+    char why[256] = "";
+    opts.no_thread = true;
+    opts.read_only = how & 2;
+    opts.cache_bytes = how & 4 ? 1 : 0;
+    int err = ffs_mount(device.dev(), &opts, &fs, why, sizeof(why));
+    if (err) {
+        if (before == 0 && err != -ENOTSUP && err != -EROFS)
+            fail((std::string("clean for fsck, refused by mount: ") + why).c_str());
+        return 0;
+    }
+    mounted += !opts.read_only;
+    User user(fs);
+    user.walk();
+    user.change();
+    err = ffs_unmount(fs);
+    if (before == 0 && (err || check(&device) != 0))
+        fail("clean before it was mounted, not clean afterwards");
+    return 0;
+}
+
+unsigned long fuzz_image_mounted(void)
+{
+    return mounted;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tests/fusefs/core/image_fields.h"
+
+#include <map>
+
+#include "layout/layout.h"
+
+namespace
+{
+
+using Fields = std::vector<ImageField>;
+
+#define FIELD(s, f)                                         \
+    {                                                       \
+        static_cast<uint16_t>(offsetof(s, f)), sizeof(s::f) \
+    }
+
+const Fields head = {FIELD(lay_head, magic), FIELD(lay_head, block), FIELD(lay_head, owner),
+                     FIELD(lay_head, tid)};
+
+const Fields inode = {
+    FIELD(lay_inode, mode),        FIELD(lay_inode, flags),      FIELD(lay_inode, uid),
+    FIELD(lay_inode, nlink),       FIELD(lay_inode, generation), FIELD(lay_inode, size),
+    FIELD(lay_inode, blocks),      FIELD(lay_inode, rdev),       FIELD(lay_inode, xattr),
+    FIELD(lay_inode, next_orphan), FIELD(lay_inode, parent),     FIELD(lay_inode, version),
+    FIELD(lay_inode, map_kind),    FIELD(lay_inode, map_count),  FIELD(lay_inode, map_height)};
+
+const Fields extent = {FIELD(lay_extent, file_block), FIELD(lay_extent, block),
+                       FIELD(lay_extent, len), FIELD(lay_extent, flags)};
+
+const Fields tree = {FIELD(lay_map_tree, root), FIELD(lay_map_tree, blocks),
+                     FIELD(lay_map_tree, entries)};
+
+const Fields super = {FIELD(lay_super, version_major),
+                      FIELD(lay_super, block_size),
+                      FIELD(lay_super, state),
+                      FIELD(lay_super, device_count),
+                      FIELD(lay_super, compat),
+                      FIELD(lay_super, ro_compat),
+                      FIELD(lay_super, incompat),
+                      FIELD(lay_super, blocks),
+                      FIELD(lay_super, free_blocks),
+                      FIELD(lay_super, inodes),
+                      FIELD(lay_super, bitmap_start),
+                      FIELD(lay_super, bitmap_blocks),
+                      FIELD(lay_super, journal_start),
+                      FIELD(lay_super, journal_blocks),
+                      FIELD(lay_super, copies[0]),
+                      FIELD(lay_super, copies[1]),
+                      FIELD(lay_super, free_inode_block),
+                      FIELD(lay_super, orphan),
+                      FIELD(lay_super, mounts),
+                      FIELD(lay_super, devices[0].blocks),
+                      FIELD(lay_super, bitmap_tids[0]),
+                      FIELD(lay_super, bitmap_tids[1])};
+
+const Fields bitmap = {FIELD(lay_bitmap, group),
+                       FIELD(lay_bitmap, free),
+                       FIELD(lay_bitmap, reserved),
+                       {offsetof(lay_bitmap, bits), 8},
+                       {offsetof(lay_bitmap, bits) + 160, 8}};
+
+const Fields inode_block = {FIELD(lay_inode_block, next_free), FIELD(lay_inode_block, used)};
+const Fields node = {FIELD(lay_node, level), FIELD(lay_node, count), FIELD(lay_node, used)};
+const Fields dirent = {FIELD(lay_dirent, key), FIELD(lay_dirent, ino), FIELD(lay_dirent, len),
+                       FIELD(lay_dirent, type), FIELD(lay_dirent, name_len)};
+const Fields branch = {FIELD(lay_branch, key), FIELD(lay_branch, child)};
+const Fields xattr_block = {FIELD(lay_xattr_block, next), FIELD(lay_xattr_block, used),
+                            FIELD(lay_xattr_block, count)};
+const Fields xattr = {FIELD(lay_xattr, len), FIELD(lay_xattr, name_len),
+                      FIELD(lay_xattr, value_len)};
+const Fields symlink_block = {FIELD(lay_symlink_block, len)};
+const Fields journal = {FIELD(lay_journal, tail_tid), FIELD(lay_journal, tail_pos),
+                        FIELD(lay_journal, super_tid)};
+const Fields desc = {FIELD(lay_journal_desc, count)};
+const Fields tag = {FIELD(lay_journal_tag, block), FIELD(lay_journal_tag, crc)};
+const Fields revoke = {FIELD(lay_journal_revoke, count), FIELD(lay_journal_revoke, blocks[0]),
+                       FIELD(lay_journal_revoke, blocks[1])};
+const Fields commit = {FIELD(lay_journal_commit, blocks), FIELD(lay_journal_commit, crc)};
+
+void append(Fields *to, const Fields &fields, size_t start)
+{
+    for (const ImageField &f : fields)
+        to->push_back({static_cast<uint16_t>(start + f.offset), f.size});
+}
+
+Fields with_array(const Fields &own, const Fields &element, size_t start, size_t size, size_t n)
+{
+    Fields all = head;
+    append(&all, own, 0);
+    for (size_t i = 0; i < n; i++)
+        append(&all, element, start + i * size);
+    return all;
+}
+
+Fields inode_fields()
+{
+    Fields one = inode;
+    append(&one, tree, offsetof(lay_inode, map));
+    append(&one, extent, offsetof(lay_inode, map));
+    append(&one, extent, offsetof(lay_inode, map) + sizeof(lay_extent));
+    return one;
+}
+
+Fields node_fields(const Fields &record, size_t record_size)
+{
+    Fields all = with_array(node, record, offsetof(lay_node, u), record_size, 8);
+    for (size_t i = 0; i < 3; i++)
+        append(&all, branch, offsetof(lay_node, u) + i * sizeof(lay_branch));
+    return all;
+}
+
+std::map<uint32_t, Fields> make_table()
+{
+    Fields sb = with_array(super, inode_fields(), offsetof(lay_super, inode_file), 0, 1);
+    return {
+        {LAY_MAGIC_SUPER, sb},
+        {LAY_MAGIC_BITMAP, with_array(bitmap, {}, 0, 0, 0)},
+        {LAY_MAGIC_INODES,
+         with_array(inode_block, inode_fields(), offsetof(lay_inode_block, inodes),
+                    sizeof(lay_inode), LAY_INODES_PER_BLOCK)},
+        {LAY_MAGIC_EXTENTS, node_fields(extent, sizeof(lay_extent))},
+        {LAY_MAGIC_DIR, node_fields(dirent, 32)},
+        {LAY_MAGIC_XATTR, with_array(xattr_block, xattr, offsetof(lay_xattr_block, bytes), 40, 3)},
+        {LAY_MAGIC_SYMLINK, with_array(symlink_block, {}, 0, 0, 0)},
+        {LAY_MAGIC_JOURNAL, with_array(journal, {}, 0, 0, 0)},
+        {LAY_MAGIC_JDESC,
+         with_array(desc, tag, offsetof(lay_journal_desc, tags), sizeof(lay_journal_tag), 6)},
+        {LAY_MAGIC_JREVOKE, with_array(revoke, {}, 0, 0, 0)},
+        {LAY_MAGIC_JCOMMIT, with_array(commit, {}, 0, 0, 0)},
+    };
+}
+
+} // namespace
+
+const std::vector<ImageField> &image_fields(uint32_t magic)
+{
+    static const std::map<uint32_t, Fields> table = make_table();
+    auto found = table.find(magic);
+    return found == table.end() ? head : found->second;
+}

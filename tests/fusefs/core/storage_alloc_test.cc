@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Space: what the allocator gives, when it gives it again, and what the maps say.
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/fusefs/core/storage_fixture.h"
+
+namespace
+{
+
+// --- One map against a vector of bits -----------------------------------------------------------
+
+struct Bits {
+    std::vector<uint64_t> words = std::vector<uint64_t>(FFS_GROUP_WORDS);
+    bool get(uint32_t bit) const
+    {
+        return words[bit / 64] >> bit % 64 & 1;
+    }
+};
+
+ffs_found slow_find(const Bits &bits, uint32_t from, uint32_t to, uint32_t want, unsigned align)
+{
+    ffs_found best = {0, 0};
+    uint32_t pos = from;
+    while (pos < to && best.len < want) {
+        uint32_t start = pos;
+        while (start < to && bits.get(start))
+            start++;
+        uint32_t end = start;
+        while (end < to && !bits.get(end))
+            end++;
+        uint32_t aligned = (start + align - 1) / align * align;
+        uint32_t len = aligned < end ? (end - aligned) / align * align : 0;
+        if (len > best.len)
+            best = {aligned, std::min(len, want)};
+        pos = end + 1;
+    }
+    return best;
+}
+
+TEST(Map, FindsWhatAScanBitByBitFinds)
+{
+    std::mt19937 random(1);
+    for (int round = 0; round < 300; round++) {
+        Bits bits;
+        for (int i = 0; i < 40; i++) {
+            uint32_t at = random() % LAY_GROUP_BLOCKS;
+            uint32_t len = std::min<uint32_t>(1 + random() % 2000, LAY_GROUP_BLOCKS - at);
+            ffs_map_set(bits.words.data(), at, len);
+            if (i % 3 == 0)
+                ffs_map_clear(bits.words.data(), at + len / 3, 1 + len / 3);
+        }
+        unsigned align = round % 3 ? 1 : LAY_GPU_ALIGN;
+        uint32_t want = (1 + random() % 8) * (align == 1 ? random() % 300 + 1 : align);
+        uint32_t from = random() % LAY_GROUP_BLOCKS;
+        uint32_t to = from + random() % (LAY_GROUP_BLOCKS - from) + 1;
+        ffs_found a = ffs_map_find(bits.words.data(), from, to, want, align);
+        ffs_found b = slow_find(bits, from, to, want, align);
+        EXPECT_EQ(a.len, b.len) << round;
+        EXPECT_TRUE(a.len == 0 || a.bit == b.bit) << round;
+        EXPECT_EQ(ffs_map_run(bits.words.data(), b.bit, LAY_GROUP_BLOCKS) > 0, !bits.get(b.bit));
+    }
+}
+
+TEST(Map, KnowsWhetherARangeIsAllOneValue)
+{
+    Bits bits;
+    ffs_map_set(bits.words.data(), 60, 200);
+    EXPECT_TRUE(ffs_map_all(bits.words.data(), 60, 200, true));
+    EXPECT_FALSE(ffs_map_all(bits.words.data(), 59, 201, true));
+    EXPECT_FALSE(ffs_map_all(bits.words.data(), 60, 201, true));
+    EXPECT_TRUE(ffs_map_all(bits.words.data(), 0, 60, false));
+    EXPECT_FALSE(ffs_map_all(bits.words.data(), 0, 61, false));
+    EXPECT_TRUE(ffs_map_all(bits.words.data(), 260, LAY_GROUP_BLOCKS - 260, false));
+}
+
+// --- The allocator ------------------------------------------------------------------------------
+
+struct Piece {
+    uint64_t block, len;
+};
+
+class Alloc : public StorageTest
+{
+  protected:
+    void SetUp() override
+    {
+        make(300u << 20, 512); // three groups
+        ASSERT_EQ(mount(), 0) << why;
+    }
+    int alloc(uint64_t goal, uint64_t min, uint64_t max, unsigned align, Piece *out)
+    {
+        return handle([&](ffs_tx *tx) {
+            return ffs_alloc(tx, goal, min, max, align, &out->block, &out->len);
+        });
+    }
+    int release(const Piece &run)
+    {
+        return handle([&](ffs_tx *tx) { return ffs_free(tx, run.block, run.len); });
+    }
+    // All that can be had, in runs of at most max blocks.
+    std::vector<Piece> take_all(uint64_t max, unsigned align = 1)
+    {
+        std::vector<Piece> runs;
+        Piece run;
+        while (alloc(0, align, max, align, &run) == 0)
+            runs.push_back(run);
+        return runs;
+    }
+};
+
+TEST_F(Alloc, ExtendsFromTheGoalWhenTheGoalIsFree)
+{
+    Piece a, b;
+    ASSERT_EQ(alloc(10000, 1, 50, 1, &a), 0);
+    EXPECT_EQ(a.block, 10000u);
+    EXPECT_EQ(a.len, 50u);
+    ASSERT_EQ(alloc(a.block + a.len, 1, 50, 1, &b), 0);
+    EXPECT_EQ(b.block, 10050u);
+}
+
+TEST_F(Alloc, GpuRunsAreWholeTwoMegabyteUnits)
+{
+    Piece one;
+    ASSERT_EQ(alloc(LAY_GPU_ALIGN * 9, 1, 1, 1, &one), 0); // spoils a unit
+    for (const Piece &run : take_all(2048, LAY_GPU_ALIGN)) {
+        EXPECT_EQ(run.block % LAY_GPU_ALIGN, 0u);
+        EXPECT_EQ(run.len % LAY_GPU_ALIGN, 0u);
+        EXPECT_TRUE(one.block < run.block || one.block >= run.block + run.len);
+    }
+}
+
+TEST_F(Alloc, GivesEveryBlockOnceAndStopsAtTheReserve)
+{
+    uint64_t free_before = free_blocks();
+    std::set<uint64_t> seen;
+    for (const Piece &run : take_all(700)) {
+        for (uint64_t b = run.block; b < run.block + run.len; b++)
+            EXPECT_TRUE(seen.insert(b).second && lay_range_ok(ffs_geometry(fs), b, 1));
+    }
+    EXPECT_EQ(seen.size(), free_before);
+    EXPECT_EQ(free_blocks(), 0u);
+}
+
+TEST_F(Alloc, KeepsBlocksForTruncateWhenFull)
+{
+    take_all(100000);
+    uint64_t block;
+    int err = 0;
+    for (int i = 0; i < 10000 && !err; i++)
+        err = handle([&](ffs_tx *tx) { return ffs_alloc_meta(tx, 0, &block); });
+    EXPECT_EQ(err, -ENOSPC);
+    EXPECT_EQ(handle([&](ffs_tx *tx) {
+                  ffs_tx_use_reserve(tx);
+                  return ffs_alloc_meta(tx, 0, &block);
+              }),
+              0);
+}
+
+TEST_F(Alloc, FreedBlocksComeBackAfterTheCommitNotBefore)
+{
+    Piece a, b;
+    ASSERT_EQ(alloc(20000, 64, 64, 1, &a), 0);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(release(a), 0);
+    ASSERT_EQ(alloc(20000, 64, 64, 1, &b), 0);
+    EXPECT_NE(b.block, a.block);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(alloc(20000, 64, 64, 1, &b), 0);
+    EXPECT_EQ(b.block, a.block);
+}
+
+TEST_F(Alloc, PinnedBlocksComeBackAfterThePinIsDropped)
+{
+    Piece a, b;
+    ffs_pin *pin, *other;
+    ASSERT_EQ(alloc(20000, 64, 64, 1, &a), 0);
+    ffs_segment middle = {0, 16 << 12, (a.block + 8) << 12, false};
+    ASSERT_EQ(ffs_pin_add(fs, &middle, 1, &pin), 0);
+    ASSERT_EQ(ffs_pin_add(fs, &middle, 1, &other), 0);
+    ASSERT_EQ(release(a), 0);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(alloc(20000, 8, 64, 1, &b), 0);
+    EXPECT_EQ(b.block, a.block);
+    EXPECT_EQ(b.len, 8u) << "up to the pinned blocks";
+    ffs_pin_drop(fs, pin);
+    ASSERT_EQ(alloc(20008, 1, 16, 1, &b), 0);
+    EXPECT_EQ(b.block, 20024u);
+    ffs_pin_drop(fs, other);
+    ASSERT_EQ(alloc(20008, 1, 16, 1, &b), 0);
+    EXPECT_EQ(b.block, 20008u);
+    EXPECT_EQ(b.len, 16u);
+}
+
+TEST_F(Alloc, APinMayEndBeforeTheBlocksAreFreed)
+{
+    Piece a, b;
+    ffs_pin *pin;
+    ASSERT_EQ(alloc(20000, 4, 4, 1, &a), 0);
+    ffs_segment all[2] = {{0, 4096, FFS_HOLE, false}, {4096, 4 << 12, a.block << 12, false}};
+    ASSERT_EQ(ffs_pin_add(fs, all, 2, &pin), 0);
+    ffs_pin_drop(fs, pin);
+    ASSERT_EQ(release(a), 0);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(alloc(20000, 4, 4, 1, &b), 0);
+    EXPECT_EQ(b.block, a.block);
+}
+
+TEST_F(Alloc, AFullDeviceIsUsableAgainRightAfterFreeing)
+{
+    std::vector<Piece> runs = take_all(5000);
+    Piece run;
+    ASSERT_EQ(release(runs[1]), 0);
+    // The first attempt finds the blocks waiting for a commit, and the next handle makes one.
+    alloc(0, 5000, 5000, 1, &run);
+    EXPECT_EQ(alloc(0, 5000, 5000, 1, &run), 0);
+    EXPECT_EQ(run.block, runs[1].block);
+}
+
+TEST_F(Alloc, FreeingTwiceIsFoundOut)
+{
+    Piece a;
+    ASSERT_EQ(alloc(0, 10, 10, 1, &a), 0);
+    ASSERT_EQ(release(a), 0);
+    EXPECT_EQ(release({a.block + 3, 1}), -EUCLEAN);
+    EXPECT_EQ(release(a), -EROFS);
+}
+
+TEST_F(Alloc, FreeingTheJournalIsFoundOut)
+{
+    EXPECT_EQ(release({ffs_geometry(fs)->journal_start, 1}), -EUCLEAN);
+}
+
+// Random operations against a model of the owners of blocks.
+TEST_F(Alloc, NeverGivesWhatIsTakenBusyOrPinned)
+{
+    std::mt19937 random(7);
+    std::map<uint64_t, uint64_t> taken; // block -> len
+    std::vector<Piece> busy;            // freed, not committed
+    auto overlaps = [](const Piece &a, const Piece &b) {
+        return a.block < b.block + b.len && b.block < a.block + a.len;
+    };
+    uint64_t tid = ffs_running_tid(fs);
+    for (int step = 0; step < 3000; step++) {
+        unsigned what = random() % 16;
+        if (what < 9) {
+            Piece run;
+            uint64_t max = 1 + random() % 600;
+            int err = alloc(random() % 70000, 1 + random() % max, max, 1, &run);
+            ASSERT_TRUE(err == 0 || err == -ENOSPC);
+            // A handle that follows one without luck commits first.
+            if (ffs_running_tid(fs) != tid)
+                busy.clear();
+            tid = ffs_running_tid(fs);
+            if (err)
+                continue;
+            auto next = taken.lower_bound(run.block);
+            ASSERT_TRUE(next == taken.end() || next->first >= run.block + run.len);
+            ASSERT_TRUE(next == taken.begin() ||
+                        std::prev(next)->first + std::prev(next)->second <= run.block);
+            for (const Piece &b : busy)
+                ASSERT_FALSE(overlaps(run, b)) << step;
+            taken[run.block] = run.len;
+        } else if (what < 15 && !taken.empty()) {
+            auto it = std::next(taken.begin(), static_cast<long>(random() % taken.size()));
+            ASSERT_EQ(release({it->first, it->second}), 0);
+            busy.push_back({it->first, it->second});
+            taken.erase(it);
+        } else if (what == 15) {
+            ASSERT_EQ(commit(), 0);
+            busy.clear();
+        }
+    }
+    uint64_t sum = 0;
+    for (auto &[block, len] : taken)
+        sum += len;
+    uint64_t left = free_blocks();
+    for (auto &[block, len] : taken)
+        ASSERT_EQ(release({block, len}), 0);
+    EXPECT_EQ(free_blocks(), left + sum);
+}
+
+} // namespace

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Metadata in memory: read once, dropped when clean, never when changed.
+#include <thread>
+
+#include "tests/fusefs/core/storage_fixture.h"
+
+namespace
+{
+
+class Cache : public StorageTest
+{
+  protected:
+    void SetUp() override
+    {
+        opts.cache_bytes = 1; // the least there is
+        make(256u << 20, 4096);
+        ASSERT_EQ(mount(), 0) << why;
+    }
+    uint64_t new_block(uint64_t owner)
+    {
+        uint64_t block = 0;
+        EXPECT_EQ(handle([&](ffs_tx *tx) {
+                      ffs_buf *buf;
+                      int err = ffs_alloc_meta(tx, 0, &block);
+                      if (!err)
+                          err = ffs_tx_new(tx, block, LAY_MAGIC_XATTR, owner, &buf);
+                      if (!err)
+                          ffs_buf_put(buf);
+                      return err;
+                  }),
+                  0);
+        return block;
+    }
+    int get(uint64_t block, uint64_t owner)
+    {
+        ffs_expect expect = {};
+        ffs_buf *buf;
+        expect.magic = LAY_MAGIC_XATTR;
+        expect.owner = owner;
+        ffs_meta_read(fs);
+        int err = ffs_buf_get(fs, block, &expect, &buf);
+        if (!err)
+            ffs_buf_put(buf);
+        ffs_meta_done(fs);
+        return err;
+    }
+};
+
+TEST_F(Cache, ChangedBlocksStayUntilTheyAreInPlace)
+{
+    std::vector<uint64_t> blocks;
+    for (uint64_t i = 0; i < 300; i++)
+        blocks.push_back(new_block(i + 1));
+    for (uint64_t i = 0; i < 300; i++)
+        EXPECT_EQ(get(blocks[i], i + 1), 0) << "running";
+    ASSERT_EQ(commit(), 0);
+    for (uint64_t i = 0; i < 300; i++)
+        EXPECT_EQ(get(blocks[i], i + 1), 0) << "in the log only";
+    ASSERT_EQ(ffs_checkpoint_now(fs), 0);
+    for (uint64_t i = 0; i < 300; i++)
+        EXPECT_EQ(get(blocks[i], i + 1), 0) << "in place";
+    EXPECT_GE(crash_dev_reads(dev.get(), blocks[0] << 12), 1u);
+}
+
+TEST_F(Cache, OneReadServesAllWhoWaitForIt)
+{
+    uint64_t block = new_block(1);
+    remount();
+    uint64_t before = crash_dev_reads(dev.get(), block << 12);
+    crash_dev_slow(dev.get(), 20000);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; i++)
+        threads.emplace_back([&] { EXPECT_EQ(get(block, 1), 0); });
+    for (std::thread &t : threads)
+        t.join();
+    EXPECT_EQ(crash_dev_reads(dev.get(), block << 12), before + 1);
+}
+
+TEST_F(Cache, AReadErrorIsNotRemembered)
+{
+    uint64_t block = new_block(1);
+    remount();
+    crash_dev_fail_reads(dev.get(), block << 12, 4096);
+    EXPECT_EQ(get(block, 1), -EIO);
+    crash_dev_fail_reads(dev.get(), 0, 0);
+    EXPECT_EQ(get(block, 1), 0);
+}
+
+TEST_F(Cache, ABlockOfAnotherOwnerIsCorrupt)
+{
+    uint64_t block = new_block(1);
+    EXPECT_EQ(get(block, 1), 0);
+    EXPECT_EQ(get(block, 2), -EUCLEAN);
+}
+
+TEST_F(Cache, AnAddressPastTheEndIsCorrupt)
+{
+    EXPECT_EQ(get(UINT64_MAX, 1), -EUCLEAN);
+}
+
+TEST_F(Cache, AFreedBlockIsForgotten)
+{
+    uint64_t block = new_block(1);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, block); }), 0);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(ffs_checkpoint_now(fs), 0);
+    std::vector<uint8_t> data(4096, 0x77);
+    ASSERT_EQ(bd_write(ffs_dev(fs), block << 12, data.data(), 4096, 0), 0);
+    EXPECT_EQ(get(block, 1), -EUCLEAN) << "what is there now is data";
+}
+
+} // namespace

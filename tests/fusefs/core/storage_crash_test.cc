@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// A power cut after any write: committed handles are there, every handle is whole.
+#include <string.h>
+
+#include "tests/fusefs/core/storage_fixture.h"
+#include "tests/rounds.h"
+
+namespace
+{
+
+constexpr unsigned FILES = 12;
+constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH_RANDOM};
+
+// All files get the same uid in one handle, again and again; some rounds are committed.
+class Crash : public StorageTest
+{
+  protected:
+    void SetUp() override
+    {
+        make(16u << 20, 256);
+        ASSERT_EQ(mount(), 0) << why;
+        for (unsigned i = 0; i < FILES; i++) {
+            ffs_inode *root, *inode;
+            ffs_cred cred = {0, 0};
+            ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+            std::string name = "file" + std::to_string(i);
+            ASSERT_EQ(ffs_mknod(root, name.c_str(), S_IFREG | 0644, 0, &cred, &inode), 0);
+            inos.push_back(ffs_ino(inode));
+            ffs_iput(inode, 1);
+            ffs_iput(root, 1);
+        }
+        // Near the end of the log, so that what follows lies across its seam.
+        for (uint32_t i = 0; tail_position() < 230; i++) {
+            ASSERT_EQ(set_uid(LAY_INO_ROOT, i), 0);
+            ASSERT_EQ(commit(), 0);
+            ASSERT_EQ(ffs_checkpoint_now(fs), 0);
+        }
+        crash_dev_record(dev.get());
+        done.push_back({0, 0});
+    }
+
+    uint64_t tail_position()
+    {
+        const uint8_t *at = crash_dev_bytes(dev.get()) + (ffs_geometry(fs)->journal_start << 12);
+        return lay_get64(reinterpret_cast<const lay_journal *>(at)->tail_pos);
+    }
+
+    int set_all(uint32_t value)
+    {
+        std::vector<ffs_inode *> inodes;
+        int err = 0;
+        for (uint64_t ino : inos) {
+            inodes.push_back(nullptr);
+            EXPECT_EQ(ffs_iget(fs, ino, &inodes.back()), 0);
+        }
+        err = handle([&](ffs_tx *tx) {
+            int e = 0;
+            for (ffs_inode *inode : inodes) {
+                e = e ? e : ffs_inode_dirty(tx, inode);
+                inode->d.uid = lay_put32(value);
+            }
+            return e;
+        });
+        for (ffs_inode *inode : inodes)
+            ffs_iput(inode, 1);
+        return err;
+    }
+
+    // Rounds of changes; remembers after how many operations each commit had returned.
+    void work(uint32_t rounds)
+    {
+        for (uint32_t round = 1; round <= rounds; round++) {
+            ASSERT_EQ(set_all(round), 0);
+            if (round % 3 != 0)
+                continue;
+            ASSERT_EQ(commit(), 0);
+            done.push_back({crash_dev_ops(dev.get()), round});
+            ASSERT_EQ(round % 12 == 0 ? ffs_checkpoint_now(fs) : 0, 0);
+        }
+    }
+
+    uint32_t committed_at(size_t ops) const
+    {
+        uint32_t value = 0;
+        for (const Done &d : done)
+            value = d.ops <= ops ? d.value : value;
+        return value;
+    }
+
+    // The fault of a device after a cut, or "".
+    std::string check(crash_dev *d, size_t ops)
+    {
+        struct ffs *whole = fs;
+        std::string wrong;
+        int err = mount(d);
+        if (err) {
+            fs = whole;
+            return "mount: " + why;
+        }
+        int64_t value = uid(inos[0]);
+        for (uint64_t ino : inos)
+            wrong = uid(ino) == value ? wrong : "half a handle";
+        if (value < committed_at(ops))
+            wrong = "lost " + std::to_string(committed_at(ops)) + ", has " + std::to_string(value);
+        if (unmount())
+            wrong = "unmount";
+        fs = whole;
+        if (wrong.empty() && image_check(crash_dev_bd(d)) != 0)
+            wrong = "fsck";
+        return wrong;
+    }
+
+    // Cuts everywhere, in every way; the first thing that is wrong, or "".
+    std::string cut_everywhere(size_t step = 1)
+    {
+        for (size_t ops = 0; ops <= crash_dev_ops(dev.get()); ops += step) {
+            for (uint64_t seed = 0; seed < 4; seed++) {
+                Device cut(crash_dev_cut(dev.get(), ops, FATES[seed], seed));
+                std::string wrong = check(cut.get(), ops);
+                if (!wrong.empty())
+                    return wrong + " after " + std::to_string(ops) + " seed " +
+                           std::to_string(seed);
+            }
+        }
+        return "";
+    }
+
+    struct Done {
+        size_t ops;
+        uint32_t value;
+    };
+    std::vector<uint64_t> inos;
+    std::vector<Done> done;
+};
+
+TEST_F(Crash, LeavesWholeHandlesAndAllThatWasCommitted)
+{
+    work(static_cast<uint32_t>(test_rounds(30, 120)));
+    EXPECT_LT(tail_position(), 230u) << "past the seam";
+    EXPECT_EQ(cut_everywhere(), "");
+}
+
+TEST_F(Crash, DuringUnmountIsHarmless)
+{
+    work(5);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(cut_everywhere(), "");
+}
+
+TEST_F(Crash, IsNoticedByThisTestWhenFlushesDoNothing)
+{
+    crash_dev_ignore_flush(dev.get(), true);
+    work(30);
+    EXPECT_NE(cut_everywhere(3), "");
+}
+
+TEST_F(Crash, DuringRecoveryIsHarmless)
+{
+    work(20);
+    size_t ops = crash_dev_ops(dev.get());
+    Device cut(crash_dev_cut(dev.get(), ops, CRASH_DROP, 0));
+    struct ffs *whole = fs;
+    crash_dev_record(cut.get());
+    ASSERT_EQ(mount(cut.get()), 0) << why;
+    size_t recovery = crash_dev_ops(cut.get());
+    ASSERT_EQ(unmount(), 0);
+    fs = whole;
+    ASSERT_GT(recovery, 3u);
+    for (size_t at = 0; at <= recovery; at++) {
+        for (uint64_t seed = 0; seed < 4; seed++) {
+            Device again(crash_dev_cut(cut.get(), at, FATES[seed], seed));
+            EXPECT_EQ(check(again.get(), ops), "") << at << " seed " << seed;
+        }
+    }
+}
+
+TEST_F(Crash, RecoveryTwiceIsRecoveryOnce)
+{
+    work(20);
+    size_t ops = crash_dev_ops(dev.get());
+    Device cut(crash_dev_cut(dev.get(), ops, CRASH_RANDOM, 7));
+    EXPECT_EQ(check(cut.get(), ops), "");
+    EXPECT_EQ(check(cut.get(), ops), "");
+}
+
+TEST_F(Crash, AReadOnlyDeviceIsReplayedInMemory)
+{
+    work(20);
+    size_t ops = crash_dev_ops(dev.get());
+    Device cut(crash_dev_cut(dev.get(), ops, CRASH_DROP, 0));
+    ASSERT_EQ(unmount(), 0);
+    crash_dev_bd(cut.get())->info.read_only = true;
+    EXPECT_EQ(mount(cut.get()), -EROFS);
+    opts.read_only = true;
+    ASSERT_EQ(mount(cut.get()), 0) << why;
+    EXPECT_EQ(uid(inos[3]), committed_at(ops));
+    EXPECT_EQ(set_uid(inos[3], 1), -EROFS);
+    EXPECT_EQ(unmount(), 0);
+}
+
+TEST_F(Crash, AReadOnlyMountOfAWritableDeviceReplaysOnIt)
+{
+    work(20);
+    size_t ops = crash_dev_ops(dev.get());
+    Device cut(crash_dev_cut(dev.get(), ops, CRASH_DROP, 0));
+    ASSERT_EQ(unmount(), 0);
+    opts.read_only = true;
+    ASSERT_EQ(mount(cut.get()), 0) << why;
+    EXPECT_EQ(uid(inos[3]), committed_at(ops));
+    EXPECT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(cut.get())), 0);
+}
+
+TEST_F(Crash, ATornSuperblockIsTakenFromTheJournal)
+{
+    work(12);
+    ASSERT_EQ(set_all(99), 0);
+    ASSERT_EQ(commit(), 0);
+    // The handle that allocates changes the superblock.
+    uint64_t block, len;
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_alloc(tx, 0, 1, 1, 1, &block, &len); }), 0);
+    ASSERT_EQ(commit(), 0);
+    Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+    crash_dev_bytes(cut.get())[1000] ^= 1;
+    ASSERT_EQ(unmount(), 0);
+    ASSERT_EQ(mount(cut.get()), 0) << why;
+    EXPECT_EQ(uid(inos[0]), 99);
+    EXPECT_EQ(unmount(), 0);
+}
+
+// Metadata whose block is freed and then holds data, while the log still has the old image.
+class Revoke : public Crash
+{
+  protected:
+    // The byte that is found in the data block after a cut and a mount.
+    int reuse(const std::function<int(ffs_tx *, uint64_t)> &free_block)
+    {
+        uint64_t block = 0, again = 0, len;
+        std::vector<uint8_t> data(4096, 0x5a);
+        EXPECT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, &block); }), 0);
+        EXPECT_EQ(commit(), 0);
+        EXPECT_EQ(handle([&](ffs_tx *tx) { return free_block(tx, block); }), 0);
+        EXPECT_EQ(commit(), 0);
+        EXPECT_EQ(handle([&](ffs_tx *tx) { return ffs_alloc(tx, block, 1, 1, 1, &again, &len); }),
+                  0);
+        EXPECT_EQ(again, block);
+        EXPECT_EQ(bd_write(ffs_dev(fs), block << 12, data.data(), 4096, 0), 0);
+        EXPECT_EQ(commit(), 0);
+        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+        EXPECT_EQ(unmount(), 0);
+        EXPECT_EQ(mount(cut.get()), 0) << why;
+        EXPECT_EQ(unmount(), 0);
+        return crash_dev_bytes(cut.get())[(block << 12) + 2000];
+    }
+    static int make_metadata(ffs_tx *tx, uint64_t *block)
+    {
+        ffs_buf *buf;
+        int err = ffs_alloc_meta(tx, 0, block);
+        if (!err)
+            err = ffs_tx_new(tx, *block, LAY_MAGIC_XATTR, 1, &buf);
+        if (!err)
+            ffs_buf_put(buf);
+        return err;
+    }
+};
+
+TEST_F(Revoke, KeepsReplayFromOverwritingData)
+{
+    EXPECT_EQ(reuse(ffs_free_meta), 0x5a);
+}
+
+TEST_F(Revoke, IsWhatKeepsReplayFromIt)
+{
+    auto without = [](ffs_tx *tx, uint64_t block) { return ffs_free(tx, block, 1); };
+    EXPECT_NE(reuse(without), 0x5a);
+}
+
+TEST_F(Revoke, LetsALaterImageThrough)
+{
+    uint64_t first = 0, second = 0;
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, &first); }), 0);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, first); }), 0);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) {
+                  ffs_buf *buf;
+                  int err = ffs_alloc_meta(tx, first, &second);
+                  if (!err)
+                      err = ffs_tx_new(tx, second, LAY_MAGIC_XATTR, 7, &buf);
+                  if (!err)
+                      ffs_buf_put(buf);
+                  return err;
+              }),
+              0);
+    EXPECT_EQ(first, second);
+    ASSERT_EQ(commit(), 0);
+    Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+    ASSERT_EQ(unmount(), 0);
+    ASSERT_EQ(mount(cut.get()), 0) << why;
+    const auto *head = reinterpret_cast<lay_head *>(crash_dev_bytes(cut.get()) + (first << 12));
+    EXPECT_EQ(lay_get64(head->owner), 7u);
+    EXPECT_EQ(unmount(), 0);
+}
+
+} // namespace

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tests/fusefs/core/storage_fixture.h"
+
+#include <string.h>
+
+#include "mkfs/mkfs_core.h"
+
+int storage_format(crash_dev *d, uint64_t journal_blocks)
+{
+    mkfs_params params = {};
+    struct mkfs_plan plan = {};
+    memcpy(params.uuid, "storage-test-fs!", 16);
+    params.journal_blocks = journal_blocks;
+    params.time_sec = 1700000000;
+    return mkfs_format(crash_dev_bd(d), &params, &plan);
+}
+
+thread_local std::vector<std::string> StorageTest::log;
+
+StorageTest::StorageTest()
+{
+    log.clear();
+    opts.no_thread = true;
+    opts.log = [](int, const char *line) { log.push_back(line); };
+}
+
+StorageTest::~StorageTest()
+{
+    unmount();
+}
+
+void StorageTest::make(uint64_t bytes, uint64_t journal_blocks, uint32_t lba_size)
+{
+    dev.reset(crash_dev_new(bytes, lba_size));
+    ASSERT_EQ(storage_format(dev.get(), journal_blocks), 0);
+}
+
+int StorageTest::mount(crash_dev *d)
+{
+    char text[256] = "";
+    int err = ffs_mount(crash_dev_bd(d ? d : dev.get()), &opts, &fs, text, sizeof(text));
+    why = text;
+    if (err)
+        fs = nullptr;
+    return err;
+}
+
+int StorageTest::unmount()
+{
+    int err = fs ? ffs_unmount(fs) : 0;
+    fs = nullptr;
+    return err;
+}
+
+void StorageTest::remount()
+{
+    ASSERT_EQ(unmount(), 0);
+    ASSERT_EQ(mount(), 0) << why;
+}
+
+int StorageTest::handle(const std::function<int(ffs_tx *)> &body, unsigned credits)
+{
+    ffs_tx *tx;
+    int err = ffs_tx_begin(fs, credits, &tx);
+    if (err)
+        return err;
+    err = body(tx);
+    if (err)
+        ffs_tx_abort(tx);
+    else
+        ffs_tx_end(tx);
+    return err;
+}
+
+int StorageTest::new_inode(ffs_inode **out)
+{
+    *out = nullptr;
+    int err = handle([&](ffs_tx *tx) {
+        int e = ffs_inode_new(tx, S_IFREG | 0644, out);
+        if (e)
+            return e;
+        (*out)->d.nlink = lay_put32(1);
+        (*out)->d.map_kind = lay_put16(LAY_MAP_INLINE);
+        return 0;
+    });
+    return err;
+}
+
+int StorageTest::set_uid(uint64_t ino, uint32_t value)
+{
+    ffs_inode *inode;
+    int err = ffs_iget(fs, ino, &inode);
+    if (err)
+        return err;
+    err = handle([&](ffs_tx *tx) {
+        int e = ffs_inode_dirty(tx, inode);
+        if (!e)
+            inode->d.uid = lay_put32(value);
+        return e;
+    });
+    ffs_iput(inode, 1);
+    return err;
+}
+
+int64_t StorageTest::uid(uint64_t ino)
+{
+    ffs_inode *inode;
+    int err = ffs_iget(fs, ino, &inode);
+    if (err)
+        return err;
+    ffs_meta_read(fs);
+    int64_t value = lay_get32(inode->d.uid);
+    ffs_meta_done(fs);
+    ffs_iput(inode, 1);
+    return value;
+}
+
+uint64_t StorageTest::free_blocks()
+{
+    ffs_meta_read(fs);
+    uint64_t n = ffs_free_blocks(fs);
+    ffs_meta_done(fs);
+    return n;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// The storage half on a device in memory.
+#ifndef TESTS_FUSEFS_STORAGE_FIXTURE_H
+#define TESTS_FUSEFS_STORAGE_FIXTURE_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+// The interface is C11; its atomic members, which tests do not touch, have the size of plain ones.
+extern "C" {
+#define _Atomic
+#include "fusefs/core/alloc.h"
+#include "fusefs/core/journal.h"
+#include "fusefs/core/storage.h"
+#undef _Atomic
+}
+#include "tests/fusefs/core/crash_dev.h"
+#include "tests/fusefs/core/image_check.h"
+
+struct CrashDevFree {
+    void operator()(crash_dev *d) const
+    {
+        crash_dev_free(d);
+    }
+};
+using Device = std::unique_ptr<crash_dev, CrashDevFree>;
+
+// Makes an empty file system; 0 or -errno.
+int storage_format(crash_dev *d, uint64_t journal_blocks);
+
+class StorageTest : public ::testing::Test
+{
+  protected:
+    StorageTest();
+    ~StorageTest() override;
+
+    // A fresh device with a file system, not mounted.
+    void make(uint64_t bytes, uint64_t journal_blocks, uint32_t lba_size = 512);
+    int mount(crash_dev *d = nullptr);
+    int unmount();
+    void remount();
+    int commit()
+    {
+        return ffs_commit(fs, ffs_running_tid(fs));
+    }
+
+    // Runs body in a handle; ends it when body returns 0, aborts it otherwise.
+    int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);
+    // A sound inode without a name; referenced.
+    int new_inode(ffs_inode **out);
+    int set_uid(uint64_t ino, uint32_t uid);
+    // -errno when there is no such inode.
+    int64_t uid(uint64_t ino);
+    uint64_t free_blocks();
+
+    Device dev;
+    struct ffs *fs = nullptr;
+    ffs_mount_opts opts = {};
+    std::string why;
+    static thread_local std::vector<std::string> log;
+};
+
+#endif

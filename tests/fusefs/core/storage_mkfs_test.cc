@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// A power cut while mkfs writes: a device on which nothing can be mounted, or a whole file system.
+#include "tests/fusefs/core/storage_fixture.h"
+
+namespace
+{
+
+constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH_RANDOM};
+
+class MkfsCrash : public StorageTest
+{
+  protected:
+    // With a sound block 0 in place, everything is.
+    static bool sound_as_it_is(crash_dev *d)
+    {
+        lay_geometry geo;
+        const auto *sb = reinterpret_cast<const lay_super *>(crash_dev_bytes(d));
+        return lay_check_super(sb, 0, 0, &geo, nullptr, nullptr) != 0 ||
+               image_check(crash_dev_bd(d)) == 0;
+    }
+    // What is wrong after each cut of a format over what the device holds now, or "".
+    std::string cut_everywhere(bool empty)
+    {
+        crash_dev_record(dev.get());
+        EXPECT_EQ(storage_format(dev.get(), 256), 0);
+        size_t all = crash_dev_ops(dev.get());
+        for (size_t ops = 0; ops <= all; ops++) {
+            for (uint64_t seed = 0; seed < 6; seed++) {
+                Device cut(crash_dev_cut(dev.get(), ops, FATES[seed % 4], seed));
+                bool sound = !empty || sound_as_it_is(cut.get());
+                int err = mount(cut.get());
+                sound =
+                    sound && (err || (unmount() == 0 && image_check(crash_dev_bd(cut.get())) == 0));
+                if (!sound || (err && ops == all))
+                    return "after " + std::to_string(ops) + " of " + std::to_string(all) +
+                           " seed " + std::to_string(seed) + ": " + why;
+            }
+        }
+        return "";
+    }
+};
+
+TEST_F(MkfsCrash, OnAnEmptyDeviceLeavesNothingOrAllOfIt)
+{
+    dev.reset(crash_dev_new(32u << 20, 512));
+    EXPECT_EQ(cut_everywhere(true), "");
+}
+
+// With the same UUID and the same places: nothing but the order of writes tells old from new.
+TEST_F(MkfsCrash, OverAnOldFileSystemLeavesOneOfThem)
+{
+    make(32u << 20, 256);
+    ASSERT_EQ(mount(), 0) << why;
+    ffs_inode *inode;
+    for (int i = 0; i < 50; i++) {
+        ASSERT_EQ(new_inode(&inode), 0);
+        ASSERT_EQ(handle([&](ffs_tx *tx) {
+                      int e = ffs_inode_dirty(tx, inode);
+                      inode->d.nlink = lay_put32(0);
+                      return e ? e : ffs_orphan_add(tx, inode);
+                  }),
+                  0);
+        ffs_iput(inode, 1);
+    }
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(cut_everywhere(false), "");
+}
+
+TEST_F(MkfsCrash, IsNoticedByThisTestWhenFlushesDoNothing)
+{
+    dev.reset(crash_dev_new(32u << 20, 512));
+    crash_dev_ignore_flush(dev.get(), true);
+    EXPECT_NE(cut_everywhere(true), "");
+}
+
+} // namespace

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// What recovery costs and how it ends early.
+#include <string.h>
+#include <time.h>
+
+#include "tests/fusefs/core/storage_fixture.h"
+
+namespace
+{
+
+class Recover : public StorageTest
+{
+  protected:
+    static double cpu_seconds()
+    {
+        struct timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+    }
+    // Sealed images of blocks that look like metadata of inode 1, for transaction tid.
+    std::vector<ffs_image *> images(uint64_t first, size_t n, uint64_t tid)
+    {
+        std::vector<uint8_t> block(4096, 0);
+        std::vector<ffs_image *> all;
+        for (uint64_t at = first; at < first + n; at++) {
+            lay_head_init(reinterpret_cast<lay_head *>(block.data()), LAY_MAGIC_XATTR,
+                          ffs_geometry(fs)->uuid, at, 1);
+            lay_seal(block.data(), tid);
+            all.push_back(ffs_image_new(at, block.data()));
+        }
+        return all;
+    }
+    // Appends a transaction that no handle has made.
+    void append(const std::vector<ffs_image *> &images, const std::vector<uint64_t> &revoked)
+    {
+        struct ffs_log_tx tx = {};
+        tx.tid = ffs_running_tid(fs);
+        tx.images = const_cast<ffs_image **>(images.data());
+        tx.n = images.size();
+        tx.revoked = revoked.data();
+        tx.nrevoked = revoked.size();
+        ASSERT_EQ(ffs_log_write(fs, &tx), 0);
+        for (ffs_image *image : images)
+            ffs_image_free(image);
+    }
+    Device crash()
+    {
+        return Device(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_KEEP, 0));
+    }
+};
+
+// One transaction of 3,800 images and two million revokes: their product would be minutes.
+TEST_F(Recover, TakesTimeInProportionToTheLog)
+{
+    make(128u << 20, 8192);
+    ASSERT_EQ(mount(), 0) << why;
+    crash_dev_record(dev.get());
+    std::vector<uint64_t> revoked(4000 * LAY_JREVOKE_MAX);
+    for (size_t i = 0; i < revoked.size(); i++)
+        revoked[i] = 20000 + 2 * (i % 3000);
+    append(images(12000, 3800, ffs_running_tid(fs)), revoked);
+    Device cut = crash();
+    ASSERT_EQ(unmount(), 0);
+    double start = cpu_seconds();
+    ASSERT_EQ(mount(cut.get()), 0) << why;
+    EXPECT_LT(cpu_seconds() - start, 5.0);
+    EXPECT_EQ(unmount(), 0);
+}
+
+TEST_F(Recover, AnUnreadableSuperblockIsReplacedByACopy)
+{
+    make(32u << 20, 256);
+    ASSERT_EQ(mount(), 0) << why;
+    ffs_inode *inode;
+    ASSERT_EQ(new_inode(&inode), 0);
+    uint64_t ino = ffs_ino(inode);
+    ffs_iput(inode, 1);
+    ASSERT_EQ(unmount(), 0);
+    crash_dev_fail_reads(dev.get(), 0, 4096);
+    EXPECT_GE(image_check(crash_dev_bd(dev.get())), 1) << "fsck finds it, and goes on";
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(uid(ino), 0);
+    EXPECT_EQ(unmount(), 0);
+}
+
+// How many more times the mount may ask; below zero: it has been told to stop.
+long questions;
+
+TEST_F(Recover, CanBeInterruptedAnywhereAndBegunAgain)
+{
+    make(32u << 20, 1024);
+    ASSERT_EQ(mount(), 0) << why;
+    crash_dev_record(dev.get());
+    ffs_inode *inode;
+    ASSERT_EQ(new_inode(&inode), 0);
+    uint64_t ino = ffs_ino(inode);
+    ffs_iput(inode, 1);
+    ASSERT_EQ(commit(), 0);
+    append(images(6000, 400, ffs_running_tid(fs)), {});
+    Device cut = crash();
+    ASSERT_EQ(unmount(), 0);
+    opts.interrupted = [] { return questions-- <= 0; };
+    unsigned interrupted = 0;
+    for (long n = 0;; n++) {
+        questions = n;
+        int err = mount(cut.get());
+        if (!err)
+            break;
+        ASSERT_EQ(err, -EINTR) << why;
+        EXPECT_NE(why.find("interrupted"), std::string::npos) << why;
+        interrupted++;
+    }
+    EXPECT_GT(interrupted, 2u);
+    EXPECT_EQ(uid(ino), 0);
+    EXPECT_EQ(unmount(), 0);
+}
+
+} // namespace

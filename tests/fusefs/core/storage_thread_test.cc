@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Many threads: handles, commits, lookups and pins at once, with the background thread.
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "tests/fusefs/core/storage_fixture.h"
+
+namespace
+{
+
+class Threads : public StorageTest
+{
+  protected:
+    void SetUp() override
+    {
+        opts.no_thread = false;
+        opts.commit_ms = 1;
+        opts.cache_bytes = 1;
+        make(64u << 20, 256);
+        ASSERT_EQ(mount(), 0) << why;
+        for (int i = 0; i < 40; i++) {
+            ffs_inode *inode;
+            ASSERT_EQ(new_inode(&inode), 0);
+            inos.push_back(ffs_ino(inode));
+            ffs_iput(inode, 1);
+        }
+    }
+    // One round of a thread that allocates, pins, changes, frees and syncs.
+    void round(std::mt19937 &random)
+    {
+        uint64_t block, len;
+        ffs_pin *pin;
+        int err = handle([&](ffs_tx *tx) { return ffs_alloc(tx, 0, 1, 40, 1, &block, &len); });
+        ASSERT_EQ(err, 0);
+        ffs_segment all = {0, len << 12, block << 12, false};
+        ASSERT_EQ(ffs_pin_add(fs, &all, 1, &pin), 0);
+        ASSERT_EQ(set_uid(inos[random() % inos.size()], random()), 0);
+        ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free(tx, block, len); }), 0);
+        ASSERT_EQ(random() % 4 ? 0 : ffs_sync(fs), 0);
+        ffs_pin_drop(fs, pin);
+    }
+
+    std::vector<uint64_t> inos;
+};
+
+TEST_F(Threads, WorkTogether)
+{
+    std::vector<std::thread> threads;
+    std::atomic<bool> stop{false};
+    for (unsigned t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(t);
+            for (int i = 0; i < 150; i++)
+                round(random);
+        });
+    }
+    std::thread reader([&] {
+        for (unsigned i = 0; !stop; i++)
+            ASSERT_GE(uid(inos[i % inos.size()]), 0);
+    });
+    for (std::thread &t : threads)
+        t.join();
+    stop = true;
+    reader.join();
+    uint64_t left = free_blocks();
+    remount();
+    EXPECT_EQ(free_blocks(), left);
+}
+
+TEST_F(Threads, AllWaitForTheSameCommit)
+{
+    std::vector<std::thread> threads;
+    crash_dev_record(dev.get());
+    crash_dev_slow(dev.get(), 2000);
+    std::atomic<int> syncs{0};
+    for (unsigned t = 0; t < 8; t++) {
+        threads.emplace_back([&, t] {
+            for (uint32_t i = 0; i < 5; i++) {
+                ASSERT_EQ(set_uid(inos[t], i), 0);
+                ASSERT_EQ(commit(), 0);
+                syncs++;
+            }
+        });
+    }
+    for (std::thread &t : threads)
+        t.join();
+    crash_dev_slow(dev.get(), 0);
+    // A commit is at least three operations; sharing makes it fewer than each on its own.
+    EXPECT_LT(crash_dev_ops(dev.get()), 3u * static_cast<unsigned>(syncs));
+}
+
+TEST_F(Threads, AWriteErrorReachesAllOfThem)
+{
+    std::vector<std::thread> threads;
+    crash_dev_fail_writes(dev.get(), 20);
+    for (unsigned t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            int err = 0;
+            while (!err) {
+                err = set_uid(inos[t], 1);
+                err = err ? err : ffs_sync(fs);
+            }
+            EXPECT_TRUE(err == -EIO || err == -EROFS) << err;
+        });
+    }
+    for (std::thread &t : threads)
+        t.join();
+    crash_dev_fail_writes(dev.get(), -1);
+    EXPECT_NE(unmount(), 0);
+    EXPECT_EQ(mount(), 0) << why;
+}
+
+} // namespace

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Transfers with faults of the drive, of the executor, and without space.
+// Success is tested over a mount.
+#include <errno.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/fusefs/daemon/daemon_rig.h"
+
+namespace
+{
+
+constexpr uint64_t kBytes = 4u << 20;
+constexpr uint16_t kUnrecoveredRead = 0x281; // media error, unrecovered read
+constexpr uint16_t kWriteFault = 0x280;
+
+// The defaults with one field changed.
+template <typename T> rig_config with(T rig_config::*field, T value)
+{
+    rig_config config = {};
+    config.*field = value;
+    return config;
+}
+
+class Transfer : public ::testing::Test
+{
+  protected:
+    void open(const rig_config &config = {})
+    {
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
+        content_.resize(kBytes);
+        for (size_t i = 0; i < content_.size(); i++)
+            content_[i] = static_cast<unsigned char>(i * 31 + i / 4096);
+        ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), kBytes), 0);
+    }
+    void TearDown() override
+    {
+        rig_forget(&buffer_);
+        EXPECT_EQ(rig_close(rig_), 0);
+    }
+    void fail(sim_fault_kind kind, uint8_t opcode, uint16_t status, unsigned times)
+    {
+        sim_fault fault = {};
+        fault.kind = kind;
+        fault.opcode = opcode;
+        fault.match_opcode = true;
+        fault.qid = rig_gpu_queue(rig_);
+        fault.status = status;
+        fault.times = times;
+        ASSERT_EQ(sim_add_fault(rig_sim(rig_), &fault), 0);
+    }
+    gpunvme_ioc_rw request(uint64_t len = kBytes, uint32_t flags = 0) const
+    {
+        gpunvme_ioc_rw rw = {};
+        rw.flags = flags;
+        rw.id = buffer_.id;
+        rw.key = buffer_.key;
+        rw.len = len;
+        return rw;
+    }
+    bool buffer_is_content() const
+    {
+        return memcmp(buffer_.data, content_.data(), kBytes) == 0;
+    }
+
+    rig *rig_ = nullptr;
+    rig_buffer buffer_ = {};
+    std::vector<unsigned char> content_;
+};
+
+constexpr uint8_t kRead = 2, kWrite = 1;
+
+TEST_F(Transfer, ReadWithoutFaultsTakesTheGpuPath)
+{
+    open();
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
+    EXPECT_GT(rw.commands, 0u);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, ReadErrorFallsBackAndKeepsItsStatus)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kRead, kUnrecoveredRead, 0);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    EXPECT_EQ(rw.nvme_status & 0x7ffu, kUnrecoveredRead);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, ReadErrorIsAnErrorWithoutFallback)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kRead, kUnrecoveredRead, 0);
+    gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EIO);
+    EXPECT_LT(rw.bytes, kBytes);
+    EXPECT_EQ(rw.nvme_status & 0x7ffu, kUnrecoveredRead);
+}
+
+TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
+{
+    open(with(&rig_config::deadline_ms, 200u));
+    fail(SIM_FAULT_LOSE, kRead, 0, 1);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    EXPECT_TRUE(buffer_is_content());
+    memset(buffer_.data, 0, kBytes);
+    rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
+{
+    open(with(&rig_config::deadline_ms, 2000u));
+    fail(SIM_FAULT_LOSE, kRead, 0, 1);
+    gpunvme_ioc_rw rw = request();
+    rw.deadline_ms = 50;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ETIMEDOUT);
+    EXPECT_LT(rw.bytes, kBytes);
+}
+
+// A late command would move data of reused blocks.
+TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
+{
+    open(with(&rig_config::deadline_ms, 100u));
+    for (bool write : {false, true}) {
+        fail(SIM_FAULT_LOSE, write ? kWrite : kRead, 0, 1);
+        gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
+        EXPECT_EQ(rig_transfer(rig_, write, 0, &rw), write && rw.bytes ? 0 : -ETIMEDOUT);
+        EXPECT_EQ(rig_quarantined(rig_), 0u) << (write ? "write" : "read");
+    }
+}
+
+TEST_F(Transfer, WriteErrorFallsBackAndTellsTheKernelOnce)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kWrite, kWriteFault, 0);
+    memset(buffer_.data, 0x5a, kBytes);
+    rig_notified();
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    struct rig_notified n = rig_notified();
+    EXPECT_EQ(n.times, 1u);
+    EXPECT_EQ(n.len, kBytes);
+    EXPECT_FALSE(n.grew);
+    ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, GrowingWriteTellsTheKernelTheNewEnd)
+{
+    open();
+    buffer_.data[4999] = 0x77;
+    gpunvme_ioc_rw rw = request(5000);
+    rw.file_offset = kBytes;
+    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+    struct rig_notified n = rig_notified();
+    EXPECT_TRUE(n.grew);
+    EXPECT_EQ(n.offset + n.len, kBytes + 5000);
+    EXPECT_EQ(n.last, 0x77);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_MIXED) << "a part of a block goes through host memory";
+}
+
+TEST_F(Transfer, WriteIsShortWhenTheDeviceIsFullAndThenFails)
+{
+    open();
+    gpunvme_ioc_rw rw = request();
+    int err = 0;
+    uint64_t end = kBytes;
+    while (!err && rw.bytes == (end == kBytes ? 0 : kBytes)) {
+        rw = request();
+        rw.file_offset = end;
+        err = rig_transfer(rig_, true, 0, &rw);
+        end += rw.bytes;
+    }
+    EXPECT_GT(end, kBytes) << "something was written";
+    rw = request();
+    rw.file_offset = end;
+    EXPECT_EQ(rig_transfer(rig_, true, 0, &rw), -ENOSPC);
+    EXPECT_EQ(rw.bytes, 0u);
+    EXPECT_LT(rig_free_bytes(rig_), kBytes);
+}
+
+TEST_F(Transfer, CancelledTransferThatMovedNothingIsInterrupted)
+{
+    open();
+    for (bool write : {false, true}) {
+        gpunvme_ioc_rw rw = request();
+        EXPECT_EQ(rig_transfer_cancelled(rig_, write, &rw), -EINTR);
+        EXPECT_EQ(rw.bytes, 0u);
+    }
+}
+
+TEST_F(Transfer, NothingBeginsOnceAllAreCancelled)
+{
+    open();
+    rig_cancel_all(rig_);
+    for (bool write : {false, true}) {
+        gpunvme_ioc_rw rw = request();
+        EXPECT_EQ(rig_transfer(rig_, write, 0, &rw), -EINTR);
+        EXPECT_EQ(rw.bytes, 0u);
+    }
+}
+
+TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
+{
+    open(with(&rig_config::bytes_per_sec, uint64_t{8u << 20}));
+    sim_stats before = {}, now = {};
+    sim_get_stats(rig_sim(rig_), &before);
+    gpunvme_ioc_rw rw = request();
+    int err = -1;
+    std::thread reader([&] { err = rig_transfer(rig_, false, 0, &rw); });
+    for (int i = 0; i < 20000 && now.reads <= before.reads; i++) {
+        sim_get_stats(rig_sim(rig_), &now);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);
+    EXPECT_EQ(rig_buffers(rig_), 0u);
+    reader.join();
+    EXPECT_TRUE(err == 0 || err == -EINTR) << err;
+    EXPECT_LT(rw.bytes, kBytes);
+}
+
+TEST_F(Transfer, WithoutAnExecutorEverythingGoesThroughHostMemory)
+{
+    open(with(&rig_config::gpu_off, true));
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_EQ(rw.commands, 0u);
+    EXPECT_TRUE(buffer_is_content());
+    rw = request(kBytes, GPUNVME_NO_FALLBACK);
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
+}
+
+TEST_F(Transfer, MemoryOutOfTheDrivesReachIsStagedByTheExecutor)
+{
+    rig_config config = {};
+    config.unreachable = true;
+    open(config);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
+    EXPECT_GT(rw.commands, 0u);
+    EXPECT_EQ(rw.nvme_status, 0u);
+    EXPECT_TRUE(buffer_is_content());
+    memset(buffer_.data, 0x33, kBytes);
+    rw = request();
+    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
+    ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
+    EXPECT_TRUE(buffer_is_content());
+    rw = request(kBytes, GPUNVME_NO_FALLBACK);
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), 0) << "no fallback";
+}
+
+// More runs than one batch holds, and an error in the last: not the end of the
+// file.
+TEST_F(Transfer, AnErrorInTheMiddleOfABouncedReadIsNoEndOfFile)
+{
+    rig_config config = {};
+    config.gpu_off = true;
+    open(config);
+    for (uint64_t block = 1; block < 160; block += 2)
+        ASSERT_EQ(rig_write_file(rig_, kBytes + block * 4096, content_.data(), 4096), 0);
+    sim_fault fault = {};
+    fault.kind = SIM_FAULT_STATUS;
+    fault.opcode = kRead;
+    fault.match_opcode = true;
+    fault.status = kUnrecoveredRead | 0x4000;
+    fault.skip = 60;
+    ASSERT_EQ(sim_add_fault(rig_sim(rig_), &fault), 0);
+    gpunvme_ioc_rw rw = request(1u << 20);
+    rw.file_offset = kBytes;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EIO);
+    sim_clear_faults(rig_sim(rig_)); // the unmount reads, too
+}
+
+TEST_F(Transfer, HolesReadAsZeros)
+{
+    open();
+    uint64_t hole = kBytes, far = kBytes + (1u << 20);
+    ASSERT_EQ(rig_write_file(rig_, far, "x", 1), 0);
+    memset(buffer_.data, 0xff, kBytes);
+    gpunvme_ioc_rw rw = request();
+    rw.file_offset = hole - 100;
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, far + 1 - (hole - 100)) << "short at the end of the file";
+    EXPECT_EQ(memcmp(buffer_.data, &content_[kBytes - 100], 100), 0);
+    for (uint64_t i = 100; i < rw.bytes - 1; i++)
+        ASSERT_EQ(buffer_.data[i], 0) << i;
+    EXPECT_EQ(buffer_.data[rw.bytes - 1], 'x');
+    EXPECT_EQ(buffer_.data[rw.bytes], 0xff) << "nothing past the end";
+}
+
+TEST_F(Transfer, RefusesWhatIsNotTheCallersBuffer)
+{
+    open();
+    gpunvme_ioc_rw rw = request();
+    EXPECT_EQ(rig_transfer(rig_, false, 1000, &rw), -EACCES) << "another user";
+    rw.key ^= 1;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EACCES) << "another key";
+    rw = request();
+    rw.id ^= 1;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ENOENT);
+    rw = request();
+    rw.buffer_offset = 1;
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ERANGE);
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 1000), -EACCES);
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);
+    rw = request();
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ENOENT) << "stale";
+}
+
+TEST_F(Transfer, BuffersAreLimitedInNumber)
+{
+    open(with(&rig_config::max_buffers, 3u));
+    rig_buffer second = {};
+    auto add = [&](uint32_t uid) {
+        rig_buffer b = {};
+        int err = rig_register(rig_, 4096, uid, &b);
+        rig_forget(&b);
+        return err;
+    };
+    EXPECT_EQ(rig_register(rig_, 4096, 0, &second), 0);
+    EXPECT_EQ(add(0), -EMFILE) << "half, rounded up, of one user";
+    EXPECT_EQ(add(1), 0);
+    EXPECT_EQ(add(1), -EMFILE) << "all together";
+    EXPECT_EQ(rig_unregister(rig_, &second, 0), 0);
+    EXPECT_EQ(add(1), 0);
+    EXPECT_EQ(add(0), -EMFILE);
+    rig_forget(&second);
+}
+
+TEST_F(Transfer, OtherUsersLeaveBuffersForRoot)
+{
+    open(with(&rig_config::max_buffers, 16u));
+    auto add = [&](uint32_t uid) {
+        rig_buffer b = {};
+        int err = rig_register(rig_, 4096, uid, &b);
+        rig_forget(&b);
+        return err;
+    };
+    unsigned taken = 1; // root's, by open()
+    for (uint32_t uid = 1; uid <= 5; uid++) {
+        while (add(uid) == 0)
+            taken++;
+    }
+    EXPECT_EQ(taken, 14u);
+    EXPECT_EQ(add(0), 0);
+    EXPECT_EQ(add(0), 0);
+    EXPECT_EQ(add(0), -EMFILE);
+}
+
+TEST_F(Transfer, TheOnlyBufferMayBeAnybodys)
+{
+    open(with(&rig_config::max_buffers, 1u));
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);
+    rig_forget(&buffer_);
+    EXPECT_EQ(rig_register(rig_, 4096, 1, &buffer_), 0);
+}
+
+// A sparse file costs its sender nothing, but needs tables for its whole
+// length.
+TEST_F(Transfer, BuffersAreLimitedInBytes)
+{
+    open(with(&rig_config::gpu_off, true));
+    uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
+    rig_buffer holes = {}, small = {};
+    EXPECT_EQ(rig_register(rig_, 32 * memory, 0, &holes), -ENOMEM);
+    rig_forget(&holes);
+    EXPECT_EQ(rig_register(rig_, 16 * memory + 1, 0, &holes), -ENOMEM) << "half is for others";
+    EXPECT_EQ(rig_register(rig_, 4096, 0, &small), 0);
+    EXPECT_EQ(rig_unregister(rig_, &small, 0), 0);
+    rig_forget(&holes);
+    rig_forget(&small);
+}
+
+} // namespace

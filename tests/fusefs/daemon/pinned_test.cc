@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Pinned host memory on machines without a GPU: the linker replaces
+ * gq_engine_info() (--wrap), and the executor reports CUDA.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "cuda/gq.h"
+#include "tests/fusefs/daemon/daemon_rig.h"
+
+extern "C" void __real_gq_engine_info(const gq_engine *e, gq_info *out);
+
+extern "C" void __wrap_gq_engine_info(const gq_engine *e, gq_info *out)
+{
+    __real_gq_engine_info(e, out);
+    out->executor = GQ_EXECUTOR_CUDA;
+}
+
+namespace
+{
+
+constexpr uint64_t kList = 4080;
+
+uint64_t half_of_memory()
+{
+    return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+           static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+}
+
+class Pinned : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        const rig_config config = {};
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+    }
+    void TearDown() override
+    {
+        EXPECT_EQ(rig_close(rig_), 0);
+    }
+    // A sparse memfd: pinned bytes count, touched or not.
+    int add(uint64_t len, uint32_t uid)
+    {
+        rig_buffer b = {};
+        int err = rig_register(rig_, len, uid, &b);
+        rig_forget(&b);
+        last_ = err ? last_ : b;
+        return err;
+    }
+    int add_list(uint64_t len, uint32_t uid)
+    {
+        rig_buffer b = {};
+        int err = rig_register_list(rig_, len, uid, &b);
+        rig_forget(&b);
+        last_ = err ? last_ : b;
+        return err;
+    }
+
+    const uint64_t half_ = half_of_memory(), quarter_ = half_ / 2;
+    rig *rig_ = nullptr;
+    rig_buffer last_ = {}; // that was registered
+};
+
+TEST_F(Pinned, IsHalfOfTheMachinesMemoryAtMost)
+{
+    EXPECT_EQ(add(quarter_, 1), 0);
+    EXPECT_EQ(add(quarter_ - 1, 2), 0);
+    rig_buffer second = last_;
+    EXPECT_EQ(add(half_ - 2 * quarter_ + 2, 3), -ENOMEM);
+    EXPECT_EQ(add(half_ - 2 * quarter_ + 1, 3), 0);
+    EXPECT_EQ(add(1, 4), -ENOMEM);
+    EXPECT_EQ(add_list(24, 4), -ENOMEM);
+    EXPECT_EQ(rig_unregister(rig_, &second, 2), 0);
+    EXPECT_EQ(add(1, 4), 0);
+    EXPECT_EQ(rig_buffers(rig_), 3u);
+}
+
+TEST_F(Pinned, OneUserHasHalfOfThatAtMost)
+{
+    EXPECT_EQ(add(quarter_ + 1, 1), -ENOMEM);
+    EXPECT_EQ(add_list(kList, 1), 0) << "is pinned, too";
+    EXPECT_EQ(add(quarter_ - kList + 1, 1), -ENOMEM);
+    EXPECT_EQ(add(quarter_ - kList, 1), 0);
+    rig_buffer most = last_;
+    EXPECT_EQ(add(1, 1), -ENOMEM);
+    EXPECT_EQ(add_list(24, 1), -ENOMEM);
+    EXPECT_EQ(add(quarter_, 2), 0) << "another's";
+    EXPECT_EQ(rig_unregister(rig_, &most, 1), 0);
+    EXPECT_EQ(add(quarter_ - kList, 1), 0) << "all that was given back";
+}
+
+} // namespace

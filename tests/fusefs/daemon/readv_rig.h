@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Batches of reads of a file with a hole, for the suites of READV.
+#ifndef TESTS_DAEMON_READV_RIG_H
+#define TESTS_DAEMON_READV_RIG_H
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/fusefs/daemon/daemon_rig.h"
+
+constexpr uint64_t kBytes = 4u << 20, kHole = 1u << 20, kHoleLength = 300000;
+constexpr uint64_t kPieces = 40000; // more than the engine takes at once
+constexpr uint8_t kRead = 2;
+
+class Readv : public ::testing::Test
+{
+  protected:
+    void open(const rig_config &config = {})
+    {
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
+        ASSERT_EQ(rig_register_list(rig_, kPieces * sizeof(gpunvme_piece), 0, &list_), 0);
+        content_.resize(kBytes - 777);
+        for (unsigned char &c : content_)
+            c = static_cast<unsigned char>(random_());
+        std::fill_n(content_.begin() + kHole, kHoleLength, 0);
+        uint64_t rest = kHole + kHoleLength;
+        ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), kHole), 0);
+        ASSERT_EQ(rig_write_file(rig_, rest, &content_[rest], content_.size() - rest), 0);
+    }
+    void TearDown() override
+    {
+        rig_forget(&buffer_);
+        rig_forget(&list_);
+        if (rig_) {
+            EXPECT_EQ(rig_close(rig_), 0);
+        }
+    }
+    void fail(sim_fault_kind kind, uint16_t status, unsigned skip, unsigned times)
+    {
+        sim_fault fault = {};
+        fault.kind = kind;
+        fault.opcode = kRead;
+        fault.match_opcode = true;
+        fault.qid = rig_gpu_queue(rig_);
+        fault.status = status;
+        fault.skip = skip;
+        fault.times = times;
+        ASSERT_EQ(sim_add_fault(rig_sim(rig_), &fault), 0);
+    }
+    gpunvme_piece *pieces() const
+    {
+        return reinterpret_cast<gpunvme_piece *>(list_.data);
+    }
+    gpunvme_ioc_readv request(uint64_t count, uint32_t flags = 0) const
+    {
+        gpunvme_ioc_readv v = {};
+        v.flags = flags;
+        v.id = buffer_.id;
+        v.key = buffer_.key;
+        v.list_id = list_.id;
+        v.list_key = list_.key;
+        v.count = count;
+        return v;
+    }
+    // n reads of `len` bytes each from anywhere, side by side in the buffer.
+    void spread(uint64_t n, uint32_t len)
+    {
+        for (uint64_t i = 0; i < n; i++)
+            pieces()[i] = {random_() % content_.size(), i * len % (kBytes - len), len, -1};
+        memset(buffer_.data, 0xee, kBytes);
+    }
+    int32_t expected(const gpunvme_piece &p) const
+    {
+        uint64_t size = content_.size();
+        return static_cast<int32_t>(
+            p.file_offset >= size ? 0 : std::min<uint64_t>(p.len, size - p.file_offset));
+    }
+    bool holds(const gpunvme_piece &p) const
+    {
+        return p.result == 0 || memcmp(buffer_.data + p.buffer_offset, &content_[p.file_offset],
+                                       static_cast<size_t>(p.result)) == 0;
+    }
+    void expect_pieces(uint64_t n, uint64_t from = 0)
+    {
+        for (uint64_t i = from; i < n; i++) {
+            const gpunvme_piece &p = pieces()[i];
+            ASSERT_EQ(p.result, expected(p)) << i << ": " << p.file_offset << "+" << p.len;
+            ASSERT_TRUE(holds(p)) << i << ": " << p.file_offset << "+" << p.len;
+        }
+    }
+    uint64_t bytes_of(uint64_t n) const
+    {
+        uint64_t bytes = 0;
+        for (uint64_t i = 0; i < n; i++)
+            bytes += static_cast<uint64_t>(std::max(pieces()[i].result, 0));
+        return bytes;
+    }
+
+    rig *rig_ = nullptr;
+    rig_buffer buffer_ = {}, list_ = {};
+    std::vector<unsigned char> content_;
+    std::mt19937_64 random_{4};
+};
+
+class ReadvWays : public Readv, public ::testing::WithParamInterface<bool>
+{
+};
+
+#endif
