@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Folders to test in, and device memory of a CUDA driver without a GPU.
+"""Folders to test in, and device memory: of a GPU, or of a CUDA driver without one.
 
-GPUNVME_LIBRARY names libgpunvme.so; GPUNVME_MKFS and GPUNVME_DAEMON the programs that make a mount;
-GPUNVME_FAKE_CUDA the driver. What is missing skips the tests that need it.
+GPUNVME_LIBRARY names libgpunvme.so. The mount is the one that GPUNVME_MOUNT is a folder of, or is made
+by GPUNVME_MKFS and GPUNVME_DAEMON (in PATH: mkfs.gpunvme, gpunvmefs) with GPUNVME_MOUNT_OPTIONS.
+GPUNVME_FAKE_CUDA names the driver without a GPU. What is missing skips the tests that need it.
 """
 
 import ctypes
@@ -15,27 +16,46 @@ import time
 import pytest
 
 
+def _driver():
+    """libcuda.so.1 with a context, or None."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    count, context = ctypes.c_int(), ctypes.c_void_p()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return None
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    driver.cuCtxSetCurrent(context)
+    return driver
+
+
+DRIVER = None if "GPUNVME_FAKE_CUDA" in os.environ else _driver()
+
+
 def _mounted(folder, daemon):
     for _ in range(200):
         if os.path.ismount(folder):
             return
-        assert daemon.poll() is None, daemon.stderr.read()
+        assert daemon.poll() is None, "the daemon ended"
         time.sleep(0.05)
     pytest.fail("the mount does not appear")
 
 
 def _mount():
-    programs = os.environ.get("GPUNVME_MKFS"), os.environ.get("GPUNVME_DAEMON")
+    programs = [os.environ.get(variable) or shutil.which(name)
+                for variable, name in (("GPUNVME_MKFS", "mkfs.gpunvme"),
+                                       ("GPUNVME_DAEMON", "gpunvmefs"))]
     if not all(programs):
-        pytest.skip("GPUNVME_MKFS and GPUNVME_DAEMON are not set")
+        pytest.skip("no mkfs.gpunvme and gpunvmefs in PATH, GPUNVME_MOUNT is not set")
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.skip("mounting needs root and /dev/fuse")
+    options = os.environ.get("GPUNVME_MOUNT_OPTIONS", f"executor={'cuda' if DRIVER else 'cpu'}")
     top = tempfile.mkdtemp(prefix="gpunvme-python-", dir="/dev/shm")
     image, folder = os.path.join(top, "image"), os.path.join(top, "mnt")
     os.mkdir(folder)
-    subprocess.run([programs[0], "-q", "-s", "128M", image], check=True, timeout=60)
-    with subprocess.Popen([programs[1], image, folder, "-f", "-o", "executor=cpu"],
-                          stderr=subprocess.PIPE, text=True) as daemon:
+    subprocess.run([programs[0], "-q", "-s", "512M", image], check=True, timeout=60)
+    with subprocess.Popen([programs[1], image, folder, "-f", "-o", options]) as daemon:
         _mounted(folder, daemon)
         yield folder
         # The library has a directory of the mount open as long as this process lives.
@@ -47,16 +67,23 @@ def _mount():
 
 @pytest.fixture(scope="session")
 def mount():
-    yield from _mount()
+    given = os.environ.get("GPUNVME_MOUNT")
+    if given:
+        with tempfile.TemporaryDirectory(prefix="gpunvme-python-", dir=given) as name:
+            yield name
+    else:
+        yield from _mount()
+
+
+@pytest.fixture
+def tmpfs():
+    with tempfile.TemporaryDirectory(prefix="gpunvme-python-", dir="/dev/shm") as name:
+        yield name
 
 
 @pytest.fixture(params=["tmpfs", "mount"])
 def folder(request):
-    if request.param == "mount":
-        yield request.getfixturevalue("mount")
-    else:
-        with tempfile.TemporaryDirectory(prefix="gpunvme-python-", dir="/dev/shm") as name:
-            yield name
+    return request.getfixturevalue(request.param)
 
 
 class DeviceArray:
@@ -107,7 +134,8 @@ class Cuda:
 
 @pytest.fixture(scope="session")
 def cuda():
+    """Memory and streams of the driver: the GPU's, or of the one without a GPU."""
     name = os.environ.get("GPUNVME_FAKE_CUDA")
-    if not name:
-        pytest.skip("GPUNVME_FAKE_CUDA is not set")
-    return Cuda(ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL))
+    if not name and DRIVER is None:
+        pytest.skip("no CUDA device, and GPUNVME_FAKE_CUDA is not set")
+    return Cuda(ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL) if name else DRIVER)

@@ -134,9 +134,10 @@ def test_memory_of_the_mount_takes_the_gpu_path(mount, content):
     os.unlink(name)
 
 
-def test_other_files_bounce_and_say_why(tmp_path):
-    name = tmp_path / "file"
-    name.write_bytes(b"x" * 100)
+def test_other_files_bounce_and_say_why(tmpfs):
+    name = os.path.join(tmpfs, "file")
+    with open(name, "wb") as file:
+        file.write(b"x" * 100)
     with gpunvme.open(name) as f:
         assert not f.on_mount
         assert f.read(bytearray(100)) == 100
