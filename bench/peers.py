@@ -78,13 +78,18 @@ def shifted(x, bits):
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def pattern(offset, length, device):
-    """Bytes [offset, offset + length) of the contents: pattern_word() of pattern.h."""
-    index = torch.arange(offset // 8, (offset + length) // 8, dtype=torch.int64, device=device)
+def pattern_words(index):
+    """The 8-byte words of the contents with these indices: pattern_word() of pattern.h."""
     x = index * signed(0x9e3779b97f4a7c15) + SEED
     x = (x ^ shifted(x, 30)) * signed(0xbf58476d1ce4e5b9)
     x = (x ^ shifted(x, 27)) * signed(0x94d049bb133111eb)
     return x ^ shifted(x, 31)
+
+
+def pattern(offset, length, device):
+    """Bytes [offset, offset + length) of the contents."""
+    return pattern_words(torch.arange(offset // 8, (offset + length) // 8, dtype=torch.int64,
+                                      device=device))
 
 
 def check(tensor, offset, who):

@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""What applications get: one case a process, as libraries are preloaded or not (scripts/gpu-apps.sh).
+
+    apps.py CASE [--label WORDS] FILE...
+
+FILE is the safetensors file that `apps.py make` writes (its contents are those of peers.py). Prints
+a line of JSON for each figure. Every byte is verified; a wrong one ends the case. Needs PyTorch;
+without a GPU memory is the host's. Exit 77: a library of the case is missing.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import random
+import statistics
+import sys
+import time
+
+import peers
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+MIB, SMALL = peers.MIB, peers.SMALL
+RANDOM_READS = 20_000
+LATENCY_READS = 2_000
+
+
+def tell(name, value, unit):
+    print(json.dumps({"name": name, "value": value, "unit": unit}), flush=True)
+
+
+def need(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        print(f"apps.py: {name}: {error}", file=sys.stderr)
+        sys.exit(77)
+
+
+def synchronize():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+class Target:
+    """The file's contents are read to here."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(path, "rb") as f:
+            self.start = 8 + int.from_bytes(f.read(8), "little")
+        self.size = os.path.getsize(path) - self.start
+        self.bytes = torch.zeros(self.size, dtype=torch.uint8, device=DEVICE)
+        # KvikIO takes host memory as an object with the buffer protocol.
+        self.memory = self.bytes if DEVICE == "cuda" else self.bytes.numpy()
+
+    def clear(self):
+        self.bytes.zero_()
+        synchronize()
+
+    def check(self, who):
+        synchronize()
+        peers.check(self.bytes, 0, who)
+
+    def places(self, count):
+        numbers = random.Random(peers.SEED)
+        return [numbers.randrange(self.size // SMALL) * SMALL for _ in range(count)]
+
+    def slices(self, count):
+        return [self.memory[i * SMALL:(i + 1) * SMALL] for i in range(count)]
+
+    def check_places(self, places, who):
+        """Pieces of SMALL bytes, one after the other, against those at the places."""
+        synchronize()
+        words = torch.tensor(places, device=DEVICE)[:, None] // 8 + \
+            torch.arange(SMALL // 8, device=DEVICE)
+        found = self.bytes[:len(places) * SMALL].view(torch.int64).view(len(places), -1)
+        if not torch.equal(found, peers.pattern_words(words)):
+            sys.exit(f"apps.py: {who}: WRONG BYTES")
+
+
+def seconds_of(call):
+    synchronize()
+    begun = time.monotonic()
+    result = call()
+    synchronize()
+    return time.monotonic() - begun, result
+
+
+def rate(target, read, who, repeats=2):
+    """GB/s of the fastest read, after a first one; the bytes of each are verified."""
+    best = float("inf")
+    for _ in range(repeats + 1):
+        target.clear()
+        took, _ = seconds_of(read)
+        target.check(who)
+        best = min(best, took)
+    return target.size / best / 1e9
+
+
+def latencies(target, read, who, count=LATENCY_READS):
+    """Microseconds of one read after the other: read(i, place)."""
+    places = target.places(count)
+    for i in range(min(count, 64)):
+        read(i, places[i])
+    target.clear()
+    times = peers.time_calls(read, places)
+    target.check_places(places, who)
+    tell(f"{who}, median", statistics.median(times), "us")
+    tell(f"{who}, p99", peers.percentile(times, 0.99), "us")
+
+
+def case_make(args):
+    size = args.mib << 20
+    for path in args.files:
+        begun = time.monotonic()
+        peers.write_contents(path, size, peers.safetensors_header(size))
+        os.sync()
+        tell(f"write(2) of {path}", size / (time.monotonic() - begun) / 1e9, "GB/s")
+
+
+# --- cuFile programs: over ours where they are started by gpunvme-run ------------------------------
+
+def kvikio_random(kvikio, target, file, label):
+    count = min(RANDOM_READS, target.size // SMALL)
+    places, slices = target.places(count), target.slices(count)
+    kvikio.defaults.set({"num_threads": 16, "task_size": MIB, "bounce_buffer_size": MIB})
+
+    def read():
+        futures = [file.pread(piece, SMALL, target.start + at)
+                   for piece, at in zip(slices, places, strict=True)]
+        return sum(future.get() for future in futures)
+
+    read()
+    target.clear()
+    took, total = seconds_of(read)
+    if total != count * SMALL:
+        raise OSError("short reads")
+    target.check_places(places, f"{label}, random")
+    tell(f"{label}, random 4 KiB, 16 threads", count / took / 1e6, "M/s")
+
+
+def case_kvikio(args):
+    kvikio = need("kvikio")
+    need("kvikio.defaults")
+    for path in args.files:
+        target, label = Target(path), f"{args.label} on {args.where[path]}"
+        kvikio.defaults.set({"gds_threshold": 0})
+        with kvikio.CuFile(path, "r") as file:
+            for threads in (1, 4, 16):
+                found = {}
+                for task in (4 * MIB, 16 * MIB, 64 * MIB):
+                    kvikio.defaults.set({"num_threads": threads, "task_size": task,
+                                         "bounce_buffer_size": min(task, 16 * MIB)})
+                    found[rate(target, lambda: file.read(target.memory, file_offset=target.start),
+                               label, 1)] = task // MIB
+                best = max(found)
+                tell(f"{label}, {threads} threads (tasks of {found[best]} MiB)", best, "GB/s")
+            kvikio_random(kvikio, target, file, label)
+            slices = target.slices(LATENCY_READS)
+            latencies(target, lambda i, at: file.read(slices[i], file_offset=target.start + at),
+                      f"{label}, read of 4 KiB")
+
+
+def case_torch_gds(args):
+    gds = need("torch.cuda.gds")
+    for path in args.files:
+        label, size = f"torch.cuda.gds on {args.where[path]}", min(args.mib, 1024) << 20
+        source = torch.cat([peers.pattern(at, peers.CHUNK, DEVICE)
+                            for at in range(0, size, peers.CHUNK)]).view(torch.uint8)
+        back = torch.zeros_like(source)
+        synchronize()
+        name = f"{path}.gds"
+        file = gds.GdsFile(name, os.O_CREAT | os.O_RDWR)
+        for what, tensor, move in (("save_storage", source, file.save_storage),
+                                   ("load_storage", back, file.load_storage)):
+            best = min(seconds_of(lambda m=move, t=tensor: m(t.untyped_storage(), 0))[0]
+                       for _ in range(3))
+            tell(f"{label}, {what}", size / best / 1e9, "GB/s")
+        peers.check(back, 0, label)
+        del file
+        with open(name, "rb") as f:
+            stored = torch.frombuffer(bytearray(f.read()), dtype=torch.uint8).to(DEVICE)
+        peers.check(stored, 0, f"{label}: the file")
+        os.unlink(name)
+
+
+def tensors_rate(path, load, who, repeats=2):
+    """GB/s of the first load and of the fastest later one."""
+    target = Target(path)
+    target.bytes = target.memory = None  # the loaders have memory of their own
+    rates = []
+    for _ in range(repeats + 1):
+        took, found = seconds_of(lambda: load(path, DEVICE))
+        peers.Tensors(who, target, load).verify(found)
+        del found
+        rates.append(target.size / took / 1e9)
+    tell(f"{who}, first", rates[0], "GB/s")
+    tell(f"{who}, later", max(rates[1:]), "GB/s")
+
+
+def case_instanttensor(args):
+    library = need("instanttensor")
+    for path in args.files:
+        load = peers.load_instanttensor(library, library.Backend[args.backend])
+        tensors_rate(path, load, f"InstantTensor {args.backend} on {args.where[path]}")
+
+
+def case_fastsafetensors(args):
+    library = need("fastsafetensors")
+    gds = args.backend == "GDS"
+
+    def load(path, device):
+        with library.fastsafe_open([path], framework="pt", device=f"{device}:0",
+                                   nogds=not gds) as f:
+            return {name: f.get_tensor(name).clone() for name in f.keys()}
+
+    for path in args.files:
+        tensors_rate(path, load, f"fastsafetensors {args.backend} on {args.where[path]}")
+
+
+def nixl_transfer(agent, operation, memory, files):
+    handle = agent.initialize_xfer(operation, memory, files, agent.name)
+    begun = time.monotonic()
+    state = agent.transfer(handle)
+    while state not in ("DONE", "ERR") and time.monotonic() - begun < 20:
+        state = agent.check_xfer_state(handle)
+    took = time.monotonic() - begun
+    agent.release_xfer_handle(handle)
+    if state != "DONE":
+        raise OSError(f"{operation}: ended as {state}")
+    return took
+
+
+def case_nixl(args):
+    """Memory of the GPU to a file and back, by NIXL's plug-in for cuFile."""
+    api = need("nixl._api")
+    size, block = min(args.mib, 512) << 20, 4 * MIB
+    agent = api.nixl_agent("apps", api.nixl_agent_config(backends=[]))
+    agent.create_backend(args.backend)
+    source = peers.pattern(0, size, DEVICE).view(torch.uint8)
+    back = torch.zeros_like(source)
+    synchronize()
+    kind = "VRAM" if DEVICE == "cuda" else "DRAM"
+    for tensor in (source, back):
+        agent.register_memory([(tensor.data_ptr(), size, 0, "")], kind)
+    for path in args.files:
+        label = f"NIXL {args.backend} {kind} on {args.where[path]}"
+        fd = os.open(f"{path}.nixl", os.O_CREAT | os.O_RDWR, 0o600)
+        agent.register_memory([(0, size, fd, "")], "FILE")
+        on_file = agent.get_xfer_descs([(at, block, fd) for at in range(0, size, block)], "FILE")
+        for operation, tensor in (("WRITE", source), ("READ", back)):
+            cut = [(tensor.data_ptr() + at, block, 0) for at in range(0, size, block)]
+            took = nixl_transfer(agent, operation, agent.get_xfer_descs(cut, kind), on_file)
+            tell(f"{label}, {operation}", size / took / 1e9, "GB/s")
+        synchronize()
+        peers.check(back, 0, label)
+        back.zero_()
+        synchronize()
+        os.close(fd)
+        os.unlink(f"{path}.nixl")
+
+
+# --- The Python package ----------------------------------------------------------------------------
+
+def case_load(args):
+    from gpunvme.torch import load_file
+    safetensors = need("safetensors.torch")
+    target = Target(args.files[0])
+    source = torch.zeros(target.size, dtype=torch.uint8, pin_memory=DEVICE == "cuda")
+    target.bytes.copy_(source)
+    tell("pinned copy", target.size / 1e9 / min(
+        seconds_of(lambda: target.bytes.copy_(source))[0] for _ in range(3)), "GB/s")
+    del source, target
+    for path in args.files:
+        tensors_rate(path, lambda path, device: load_file(path, device=device),
+                     f"gpunvme load_file on {args.where[path]}", 3)
+    tensors_rate(args.files[-1], lambda path, device: safetensors.load_file(path, device=device),
+                 f"safetensors load_file on {args.where[args.files[-1]]}", 1)
+
+
+def case_latency(args):
+    import gpunvme
+    for path in args.files:
+        target, where = Target(path), args.where[path]
+        slices = target.slices(LATENCY_READS)
+        with gpunvme.open(path) as file:
+            latencies(target, lambda i, at: file.read(slices[i], SMALL, target.start + at),
+                      f"gpunvme read of 4 KiB on {where}")
+            print(f"apps.py: {where}: {file.path_taken} {file.why}", file=sys.stderr)
+            count = min(1 << 18, target.size // SMALL)
+            places = target.places(count)
+            offsets = torch.tensor(places) + target.start
+            file.readv(target.bytes, offsets, SMALL)
+            target.clear()
+            took, _ = seconds_of(lambda: file.readv(target.bytes, offsets, SMALL))
+            target.check_places(places, f"gpunvme readv on {where}")
+            tell(f"gpunvme readv of {count} times 4 KiB on {where}", count / took / 1e6, "M/s")
+
+
+CASES = {name[5:].replace("_", "-"): function for name, function in list(globals().items())
+         if name.startswith("case_")}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("--label", default="KvikIO", help="what figures of KvikIO are called")
+    parser.add_argument("--backend", default="MMAP", help="of InstantTensor, NIXL; GDS or POSIX")
+    parser.add_argument("--mib", type=int, default=4096, help="size of the file")
+    parser.add_argument("files", nargs="+", metavar="WHERE=FILE", help="WHERE: mount, tmpfs")
+    args = parser.parse_args()
+    pairs = [name.split("=", 1) for name in args.files]
+    if any(len(pair) != 2 for pair in pairs) or args.mib % 64:
+        parser.error("files are WHERE=FILE; --mib is a multiple of 64")
+    args.where = {path: where for where, path in pairs}
+    args.files = [path for _, path in pairs]
+    return args
+
+
+def main():
+    args = arguments()
+    peers.torch = torch
+    CASES[args.case](args)
+
+
+if __name__ == "__main__":
+    main()

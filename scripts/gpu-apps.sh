@@ -1,0 +1,205 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+# On a machine with a GPU: programs of others over a mount, by cuFile and by the Python package, and
+# their figures beside each other. Prints a table.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+    cat <<'USAGE'
+Usage: bash scripts/gpu-apps.sh [--on-mount DIR]
+Needs what `scripts/gpu-test.sh --build` leaves, and PyTorch. A library that is missing is told and
+left out; every byte that is read is verified.
+  --on-mount    over this mount instead of a fresh one in /dev/shm
+  BUILD_DIR     build folder (build/gpu)
+  PEERS_WHEELS  a folder of wheels: KvikIO, InstantTensor, fastsafetensors, NIXL
+  KVIKIO_TESTS  the folder of KvikIO's tests (python/kvikio/tests of its repository)
+  APPS_MIB      size of the file that is read (4096)
+  APPS_BUDGET   seconds for all steps (185): what finds no time left is left out
+  APPS_OPTIONS  mount options (executor=cuda,direct=all,sim_threads=4)
+  APPS_PYTHON   the interpreter (python3)
+USAGE
+}
+
+MNT=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --on-mount)
+        MNT=${2:-}
+        shift
+        ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        usage >&2
+        die "$1: no such option"
+        ;;
+    esac
+    shift
+done
+
+BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/gpu}
+MIB=${APPS_MIB:-4096}
+BUDGET=${APPS_BUDGET:-185}
+INSTALL=$BUILD_DIR/install
+PYTHON=${APPS_PYTHON:-python3}
+[ -d "$INSTALL" ] || die "$INSTALL: not there, run scripts/gpu-test.sh --build"
+
+# The library's folder has another name on some systems.
+LIBRARY=$(find "$INSTALL" -name libgpunvme.so.0 -print -quit)
+[ -n "$LIBRARY" ] || die "$INSTALL: no libgpunvme.so.0, run scripts/gpu-test.sh --build"
+
+if [ -z "$MNT" ]; then
+    nvidia-smi -L >/dev/null 2>&1 || die "nvidia-smi: no CUDA device here; this needs one"
+    use_prefix
+    PATH=$INSTALL/bin:$INSTALL/sbin:$PATH
+    LD_LIBRARY_PATH=$(dirname "$LIBRARY")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export PATH LD_LIBRARY_PATH
+    exec bash "$GPUNVME_ROOT/bench/on_mount.sh" "$((MIB + MIB / 2 + 1024))M" \
+        "${APPS_OPTIONS:-executor=cuda,direct=all,sim_threads=4}" \
+        bash "$0" --on-mount
+fi
+
+WORK=$(mktemp -d -p /dev/shm gpunvme-apps-XXXXXX)
+trap 'rm -rf --one-file-system "$WORK"' EXIT
+export GPUNVME_LIBRARY=$LIBRARY PYTHONPATH=$GPUNVME_ROOT/python PYTHONDONTWRITEBYTECODE=1
+# How many transfers our libcufile.so made, and by which path, is in its log.
+RUN=(env CUFILE_LOGGING_LEVEL=INFO "CUFILE_LOGFILE_PATH=$WORK/cufile.log" "$INSTALL/bin/gpunvme-run")
+APPS=("$PYTHON" "$GPUNVME_ROOT/bench/apps.py" --mib "$MIB")
+ON_MOUNT=mount=$MNT/apps.safetensors ON_TMPFS=tmpfs=$WORK/apps.safetensors
+TABLE=() FAILED=0
+: >"$WORK/rows"
+
+row() {
+    TABLE+=("$(printf '%-34s %s' "$1" "$2")")
+}
+
+# bounded NAME SECONDS COMMAND...: its standard output is in $WORK/out. Notes how it went.
+bounded() {
+    local name=$1 limit=$2 left=$((BUDGET - SECONDS)) rc=0 start=$SECONDS why
+    shift 2
+    if [ "$left" -lt 10 ]; then
+        row "$name" "left out: no time"
+        return 0
+    fi
+    [ "$limit" -lt "$left" ] || limit=$left
+    say "$name"
+    rm -f "$WORK/cufile.log"
+    timeout -k 5 "$limit" "$@" >"$WORK/out" 2>"$WORK/log" </dev/null || rc=$?
+    case $rc in
+    0) row "$name" "passed, $((SECONDS - start)) s" ;;
+    77) row "$name" "not run: $(tail -n 1 "$WORK/log")" ;;
+    *)
+        FAILED=1
+        why=$(cat "$WORK/log" "$WORK/out" | grep -v '^ *$' | tail -n 1 | cut -c1-200)
+        [ "$rc" != 124 ] || why="took longer than $limit s"
+        row "$name" "FAILED, exit $rc: $why"
+        tail -n 25 "$WORK/log"
+        ;;
+    esac
+    tail -n 4 "$WORK/log" | cut -c1-300
+    row_of_totals
+}
+
+# The totals of the process that read most, as it says them.
+row_of_totals() {
+    [ -e "$WORK/cufile.log" ] || return 0
+    row "" "$(sed -n 's/^.*totals: \([0-9]*\)/\1/p' "$WORK/cufile.log" | sort -n | tail -n 1)"
+}
+
+# figures NAME SECONDS COMMAND...: as bounded; the lines of JSON go to the table.
+figures() {
+    bounded "$@"
+    if [ -s "$WORK/out" ]; then
+        cat "$WORK/out" >>"$WORK/rows"
+        : >"$WORK/out"
+    fi
+}
+
+# tests NAME SECONDS COMMAND...: as bounded, with pytest's closing line and its reasons of skips.
+tests() {
+    local line
+    bounded "$@"
+    while IFS= read -r line; do
+        row "" "$line"
+    done < <(grep -E '^(SKIPPED|FAILED|ERROR)|^=* ?[0-9]+ (passed|failed)' "$WORK/out" |
+        cut -c1-160 | tail -n 25)
+    : >"$WORK/out"
+}
+
+# The wheels go into one folder, in front of what is installed.
+use_wheels() {
+    local wheel folder=$WORK/site
+    for wheel in "${PEERS_WHEELS:-}"/*.whl; do
+        [ -e "$wheel" ] || continue
+        "$PYTHON" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir \
+            --disable-pip-version-check --upgrade --target "$folder" "$wheel" 2>"$WORK/log" ||
+            warn "${wheel##*/}: $(tail -n 1 "$WORK/log")"
+    done
+    PYTHONPATH=$PYTHONPATH:$folder
+}
+
+# fastsafetensors asks for nvidia-fs's device before it tries cuFile; a file of that name will do.
+fastsafetensors_by_cufile() {
+    local node=/dev/nvidia-fs0 made=
+    if [ ! -e "$node" ] && touch "$node" 2>/dev/null; then
+        made=$node
+    fi
+    figures "fastsafetensors, by cuFile" 30 "${RUN[@]}" "${APPS[@]}" fastsafetensors \
+        --backend GDS "$ON_MOUNT"
+    [ -z "$made" ] || rm -f "$made"
+}
+
+kvikio_rates() {
+    local label="KvikIO over POSIX" mode=ON run=()
+    if [ "$1" = gpunvme ]; then
+        label="KvikIO over gpunvme" mode=OFF run=("${RUN[@]}")
+    fi
+    KVIKIO_COMPAT_MODE=$mode figures "$label" 45 ${run[@]+"${run[@]}"} "${APPS[@]}" kvikio \
+        --label "$label" "$ON_MOUNT" "$ON_TMPFS"
+}
+
+kvikio_tests() {
+    [ -n "${KVIKIO_TESTS:-}" ] || return 0
+    local top base
+    top=$(cd "$KVIKIO_TESTS/.." && pwd)
+    base=$(basename "$KVIKIO_TESTS")
+    mkdir -p "$MNT/kvikio-tests"
+    cd "$top"
+    KVIKIO_COMPAT_MODE=OFF tests "KvikIO's own tests" 80 "${RUN[@]}" "$PYTHON" -m pytest -q -rf \
+        -p no:cacheprovider --basetemp="$MNT/kvikio-tests/t" "$base/test_basic_io.py" \
+        "$base/test_async_io.py" "$base/test_cufile_driver.py"
+    cd "$GPUNVME_ROOT"
+}
+
+python_tests() {
+    GPUNVME_MOUNT=$MNT tests "tests of the Python package" 45 "$PYTHON" -m pytest -q -rs \
+        -p no:cacheprovider "$GPUNVME_ROOT/python/tests"
+}
+
+use_wheels
+figures "the file" 60 "${APPS[@]}" make "$ON_MOUNT" "$ON_TMPFS"
+figures "load_file, safetensors" 40 "${APPS[@]}" load "$ON_MOUNT" "$ON_TMPFS"
+figures "Python, 4 KiB" 25 "${APPS[@]}" latency "$ON_MOUNT" "$ON_TMPFS"
+kvikio_rates gpunvme
+kvikio_rates posix
+figures "torch.cuda.gds" 30 "${RUN[@]}" "${APPS[@]}" torch-gds "$ON_MOUNT" "$ON_TMPFS"
+figures "InstantTensor, by cuFile" 30 "${RUN[@]}" "${APPS[@]}" instanttensor --backend CUFILE "$ON_MOUNT"
+figures "InstantTensor, by mmap" 30 "${APPS[@]}" instanttensor --backend MMAP "$ON_TMPFS"
+fastsafetensors_by_cufile
+figures "fastsafetensors, by POSIX" 30 "${APPS[@]}" fastsafetensors --backend POSIX "$ON_TMPFS"
+figures "NIXL" 30 "${RUN[@]}" "${APPS[@]}" nixl --backend GDS_MT "$ON_MOUNT"
+rm -f "${ON_TMPFS#*=}"
+python_tests
+kvikio_tests
+rm -rf "$MNT/kvikio-tests" "${ON_MOUNT#*=}"
+
+echo
+printf '%s\n' "${TABLE[@]}"
+echo
+"$PYTHON" "$GPUNVME_ROOT/bench/apps_report.py" "$WORK/rows"
+echo "$SECONDS s in all"
+exit "$FAILED"
