@@ -9,204 +9,9 @@
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
 
-/* A thread that waits for a queue; on its own stack, linked into the device's list. */
-struct bd_waiter {
-    pthread_cond_t cond;
-    struct bd_queue *got;
-    bool refused; /* the device has failed */
-    struct bd_waiter *next;
-};
-
 static struct nvme_bdev *bdev_of(struct bd_dev *dev)
 {
     return (struct nvme_bdev *)dev;
-}
-
-void bd_progress(struct nvme_bdev *d)
-{
-    /* Readers compare it for a change only; no order with other memory is needed. */
-    __atomic_fetch_add(&d->progress, 1, __ATOMIC_RELAXED);
-}
-
-/* Longer than any owner of a queue is without a completion and without a step up the ladder. */
-static uint64_t stuck_ms(const struct nvme_bdev *d)
-{
-    return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_climb_ms(d));
-}
-
-static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)
-{
-    uint64_t until = deadline_after_ms(d->c->io_timeout_ms);
-    struct timespec ts = {.tv_sec = (time_t)(until / 1000000000u),
-                          .tv_nsec = (long)(until % 1000000000u)};
-
-    pthread_cond_timedwait(&w->cond, &d->lock, &ts);
-}
-
-static void enqueue(struct nvme_bdev *d, struct bd_waiter *w)
-{
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->cond, &attr);
-    pthread_condattr_destroy(&attr);
-    *d->last = w;
-    d->last = &w->next;
-}
-
-static void dequeue(struct nvme_bdev *d, struct bd_waiter *w)
-{
-    struct bd_waiter **at = &d->first;
-
-    while (*at != w)
-        at = &(*at)->next;
-    *at = w->next;
-    if (d->last == &w->next)
-        d->last = at;
-}
-
-/* Waits its turn, as long as the device gets on with its work. */
-static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
-{
-    struct bd_waiter w = {0};
-    uint64_t seen = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
-    uint64_t give_up = deadline_after_ms(stuck_ms(d));
-    int rc = 0;
-
-    enqueue(d, &w);
-    while (!w.got && !w.refused && !rc) {
-        uint64_t now;
-
-        wait_slice(d, &w);
-        now = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
-        if (now != seen)
-            give_up = deadline_after_ms(stuck_ms(d));
-        else if (!w.got && now_ns() >= give_up)
-            rc = -ETIMEDOUT;
-        seen = now;
-    }
-    if (!w.got)
-        dequeue(d, &w);
-    pthread_cond_destroy(&w.cond);
-    *out = w.got;
-    if (w.got)
-        return 0;
-    return rc ? rc : -EIO; /* refused */
-}
-
-static void put_free(struct nvme_bdev *d, struct bd_queue *q)
-{
-    q->next = d->free;
-    d->free = q;
-}
-
-static int take_free(struct nvme_bdev *d, struct bd_queue **out)
-{
-    if (d->failed)
-        return -EIO;
-    if (!d->free)
-        return wait_turn(d, out);
-    *out = d->free;
-    d->free = d->free->next;
-    return 0;
-}
-
-int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out)
-{
-    int rc;
-
-    pthread_mutex_lock(&d->lock);
-    rc = take_free(d, out);
-    if (!rc)
-        bd_owner_enter(d);
-    if (!rc && d->failed) {
-        bd_owner_leave(d);
-        put_free(d, *out);
-        rc = -EIO;
-    }
-    pthread_mutex_unlock(&d->lock);
-    return rc;
-}
-
-void bd_fail(struct nvme_bdev *d)
-{
-    pthread_mutex_lock(&d->lock);
-    d->failed = true;
-    for (struct bd_waiter *w = d->first; w; w = w->next) {
-        w->refused = true;
-        pthread_cond_signal(&w->cond);
-    }
-    pthread_mutex_unlock(&d->lock);
-}
-
-/* Hands the queue to the first waiter, so that no later caller overtakes it. */
-void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
-{
-    pthread_mutex_lock(&d->lock);
-    bd_owner_leave(d);
-    if (d->first && !d->failed) {
-        struct bd_waiter *w = d->first;
-
-        dequeue(d, w);
-        w->got = q;
-        pthread_cond_signal(&w->cond);
-    } else {
-        put_free(d, q);
-    }
-    pthread_mutex_unlock(&d->lock);
-}
-
-uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len)
-{
-    uintptr_t start = (uintptr_t)buf;
-    uint64_t iova = 0;
-
-    pthread_rwlock_rdlock(&d->regions_lock);
-    for (const struct bd_region *r = d->regions; r && !iova; r = r->next) {
-        uintptr_t base = (uintptr_t)r->dma.addr;
-
-        if (start >= base && start - base < r->dma.len && len <= r->dma.len - (start - base))
-            iova = r->dma.iova + (start - base);
-    }
-    pthread_rwlock_unlock(&d->regions_lock);
-    return iova;
-}
-
-static void *nvme_bdev_dma_alloc(struct bd_dev *dev, size_t len)
-{
-    struct nvme_bdev *d = bdev_of(dev);
-    struct bd_region *r = malloc(sizeof(*r));
-
-    if (!r)
-        return NULL;
-    if (nvme_dma_alloc(d->c, len, &r->dma)) {
-        free(r);
-        return NULL;
-    }
-    pthread_rwlock_wrlock(&d->regions_lock);
-    r->next = d->regions;
-    d->regions = r;
-    pthread_rwlock_unlock(&d->regions_lock);
-    return r->dma.addr;
-}
-
-static void nvme_bdev_dma_free(struct bd_dev *dev, void *buf, size_t len)
-{
-    struct nvme_bdev *d = bdev_of(dev);
-    struct bd_region **at = &d->regions;
-    struct bd_region *r;
-
-    (void)len;
-    pthread_rwlock_wrlock(&d->regions_lock);
-    while (*at && (*at)->dma.addr != buf)
-        at = &(*at)->next;
-    r = *at;
-    assert(r && "not from bd_dma_alloc of this device");
-    *at = r->next;
-    pthread_rwlock_unlock(&d->regions_lock);
-    nvme_dma_free(d->c, &r->dma);
-    free(r);
 }
 
 static void run(struct bd_queue *q, struct bd_io *ios, size_t n)
@@ -361,8 +166,8 @@ static void nvme_bdev_close(struct bd_dev *dev)
 
 static const struct bd_ops nvme_bdev_ops = {
     .submit = nvme_bdev_submit,
-    .dma_alloc = nvme_bdev_dma_alloc,
-    .dma_free = nvme_bdev_dma_free,
+    .dma_alloc = bd_region_alloc,
+    .dma_free = bd_region_free,
     .close = nvme_bdev_close,
 };
 
@@ -393,7 +198,7 @@ static int open_queues(struct nvme_bdev *d, unsigned queues, unsigned depth)
     }
     pthread_mutex_lock(&d->lock);
     for (unsigned i = d->nqueues; i-- > 0;)
-        put_free(d, &d->queues[i]);
+        bd_queue_put(d, &d->queues[i]);
     bd_owner_leave(d);
     pthread_mutex_unlock(&d->lock);
     return d->nqueues ? 0 : rc;

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The block device over queue pairs, from inside: bd_nvme.c owns device, queues and regions,
- * bd_nvme_cmd.c turns transfers into commands, bd_nvme_run.c runs them, bd_nvme_recover.c deals
- * with those that do not complete, bd_nvme_park.c with resets of the controller.
+ * The block device over queue pairs, from inside. A file calls those above it only:
+ *   bd_nvme_region.c   memory that the controller reaches
+ *   bd_nvme_cmd.c      transfers into commands
+ *   bd_nvme_owner.c    threads that have a queue, and that park
+ *   bd_nvme_poll.c     commands posted and completed
+ *   bd_nvme_user.c     queues renewed, resets of the controller
+ *   bd_nvme_recover.c  commands that do not complete
+ *   bd_nvme_run.c      a batch of transfers
+ *   bd_nvme.c          device and queues
  */
 #ifndef BLOCKDEV_BD_NVME_H
 #define BLOCKDEV_BD_NVME_H
@@ -91,50 +97,57 @@ struct bd_batch {
     uint64_t iova; /* of its buf, 0 when it must be bounced; valid when done > 0 */
 };
 
-/* bd_nvme.c */
-int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out);
-void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q);
+/* bd_nvme_region.c */
 /* Where the controller sees [buf, buf + len), 0 when it does not. */
 uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len);
-void bd_progress(struct nvme_bdev *d);
-/* Final: no queue is handed out any more. */
-void bd_fail(struct nvme_bdev *d);
-/* Longest time from a command's deadline until it has ended or is sent again, ms. */
-uint64_t bd_climb_ms(const struct nvme_bdev *d);
-
-/* bd_nvme_park.c: the controller's user */
-void bd_user_init(struct nvme_bdev *d);
-void bd_user_destroy(struct nvme_bdev *d);
-/*
- * Owners of queues. A reset waits until each owner has parked or left, and a thread that wants to
- * become an owner waits until the reset is over. With d->lock held.
- */
-void bd_owner_enter(struct nvme_bdev *d);
-void bd_owner_leave(struct nvme_bdev *d);
-bool bd_must_park(const struct nvme_bdev *d);
-/* For a queue pair just created. */
-void bd_ring_init(struct bd_queue *q);
-/* Deletes and creates the queue, or after a reset only creates it. False: broken. */
-bool bd_queue_renew(struct bd_queue *q);
-/*
- * The calling thread touches no ring until this returns, which is when no reset is under way.
- * reset: it asks for one of the controller as it was in `epoch`. -EIO: failed for good.
- */
-int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch);
+/* As struct bd_ops has them. */
+void *bd_region_alloc(struct bd_dev *dev, size_t len);
+void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
 /* bd_nvme_cmd.c */
 /* Fills slot `cid` with the next command of the batch; false when there is none. */
 bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid);
 void bd_io_fail(struct bd_io *io, int error, uint16_t status);
 
-/* bd_nvme_run.c */
-void bd_run(struct bd_queue *q, struct bd_batch *b);
+/* bd_nvme_owner.c */
+/*
+ * The thread owns a queue from take to give. A reset waits until each owner has parked or left, and
+ * a thread that wants to become an owner waits until the reset is over.
+ */
+int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out);
+void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q);
+/* Adds a queue to those that are free. With d->lock held. */
+void bd_queue_put(struct nvme_bdev *d, struct bd_queue *q);
+/* The thread becomes, or is no longer, an owner; with d->lock held. */
+void bd_owner_enter(struct nvme_bdev *d);
+void bd_owner_leave(struct nvme_bdev *d);
+bool bd_must_park(const struct nvme_bdev *d);
+/*
+ * The calling thread touches no ring until this returns, which is when no reset is under way.
+ * reset: it asks for one of the controller as it was in `epoch`. -EIO: failed for good.
+ */
+int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch);
+void bd_progress(struct nvme_bdev *d);
+/* Final: no queue is handed out any more. */
+void bd_fail(struct nvme_bdev *d);
+/* Longest time from a command's deadline until it has ended or is sent again, ms. */
+uint64_t bd_climb_ms(const struct nvme_bdev *d);
+
+/* bd_nvme_poll.c */
+void bd_post(struct bd_queue *q, struct bd_slot *slot);
 /* Takes in completions; false when none was of a command under way. */
 bool bd_poll(struct bd_queue *q);
-void bd_post(struct bd_queue *q, struct bd_slot *slot);
 void bd_slot_put(struct bd_queue *q, struct bd_slot *slot);
 /* Is a command under way whose deadline was at `now` (ns) or before? */
 bool bd_any_expired(const struct bd_queue *q, uint64_t now);
+
+/* bd_nvme_user.c: the controller's user */
+void bd_user_init(struct nvme_bdev *d);
+void bd_user_destroy(struct nvme_bdev *d);
+/* For a queue pair just created. */
+void bd_ring_init(struct bd_queue *q);
+/* Deletes and creates the queue, or after a reset only creates it. False: broken. */
+bool bd_queue_renew(struct bd_queue *q);
 
 /* bd_nvme_recover.c */
 /*
@@ -142,5 +155,8 @@ bool bd_any_expired(const struct bd_queue *q, uint64_t now);
  * Returns with every such command ended or sent again; or the queue is dead, its commands ended.
  */
 void bd_recover(struct bd_queue *q);
+
+/* bd_nvme_run.c */
+void bd_run(struct bd_queue *q, struct bd_batch *b);
 
 #endif

@@ -11,16 +11,6 @@
 #include "support/clock.h"
 #include "support/wait.h"
 
-/*
- * Two admin timeouts for the Aborts; then, each behind the other queues' owners, one for creating
- * the queue again, and another when a reset does it.
- */
-uint64_t bd_climb_ms(const struct nvme_bdev *d)
-{
-    return BD_LATE_MS + (2 + 2 * (uint64_t)d->nqueues) * d->c->admin_timeout_ms +
-           nvme_ctrlr_reset_ms(d->c);
-}
-
 uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
 {
     const struct nvme_bdev *d = (const struct nvme_bdev *)dev;

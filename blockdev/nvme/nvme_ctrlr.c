@@ -9,73 +9,8 @@
 #include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
 #include "blockdev/nvme/nvme_prp.h"
-#include "blockdev/software.h"
 
 #define VERSION_2_0 0x00020000u
-
-/*
- * Read without the admin lock: release and acquire, so that a reader that sees the flag sees its
- * cause.
- */
-static enum nvme_health health(const struct nvme_ctrlr *c)
-{
-    return __atomic_load_n(&c->health, __ATOMIC_ACQUIRE);
-}
-
-bool nvme_ctrlr_failed(const struct nvme_ctrlr *c)
-{
-    return health(c) == NVME_FAILED;
-}
-
-bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c)
-{
-    return health(c) == NVME_WELL;
-}
-
-void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c)
-{
-    enum nvme_health well = NVME_WELL;
-
-    /* What has failed for good stays so. */
-    __atomic_compare_exchange_n(&c->health, &well, NVME_SICK, false, __ATOMIC_ACQ_REL,
-                                __ATOMIC_ACQUIRE);
-}
-
-bool nvme_ctrlr_alive(struct nvme_ctrlr *c)
-{
-    uint32_t csts;
-
-    if (nvme_ctrlr_failed(c))
-        return false;
-    /* All-ones, a device that is gone, has the fatal bit set too. */
-    csts = nvme_csts(c);
-    return (csts & (NVME_CSTS_CFS | NVME_CSTS_RDY)) == NVME_CSTS_RDY;
-}
-
-static size_t doorbell_stride(const struct nvme_ctrlr *c)
-{
-    return (size_t)4 << NVME_CAP_DSTRD(c->cap);
-}
-
-volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index)
-{
-    return c->t->doorbells + index * (doorbell_stride(c) / sizeof(uint32_t));
-}
-
-void nvme_ctrlr_kick(struct nvme_ctrlr *c)
-{
-    nvme_kick(c->t);
-}
-
-const struct nvme_ctrlr_info *nvme_ctrlr_info(const struct nvme_ctrlr *c)
-{
-    return &c->info;
-}
-
-struct nvme_transport *nvme_ctrlr_transport(struct nvme_ctrlr *c)
-{
-    return c->t;
-}
 
 /* Where nvme_ctrlr_open() explains itself. */
 static void explain(const struct nvme_opts *opts, const char *step, const char *what)
@@ -175,7 +110,7 @@ static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 /* Queue pairs whose doorbells lie in what the transport has mapped; the first is the admin's. */
 static unsigned queues_with_doorbells(const struct nvme_ctrlr *c)
 {
-    size_t pairs = c->t->doorbells_len / (2 * doorbell_stride(c)) - 1;
+    size_t pairs = c->t->doorbells_len / (2 * nvme_doorbell_stride(c)) - 1;
 
     return pairs < NVME_MAX_QPAIRS ? (unsigned)pairs : NVME_MAX_QPAIRS;
 }
@@ -227,7 +162,7 @@ static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
-/* Before its memory is freed, which must know of one that does not stop (dma.c). */
+/* Before its memory is freed, which must know of one that does not stop (nvme_dma.c). */
 static void quieten(struct nvme_ctrlr *c)
 {
     if (!nvme_quieten(c))

@@ -72,16 +72,25 @@ struct nvme_ctrlr {
     struct nvme_orphan *orphans;
 };
 
-/* ctrlr.c */
+/*
+ * A file calls those above it only: nvme_enable.c, nvme_state.c, nvme_dma.c, nvme_admin.c,
+ * nvme_namespace.c and nvme_qpair.c, nvme_reset.c and nvme_ctrlr.c.
+ */
+
+/* nvme_state.c */
 bool nvme_ctrlr_failed(const struct nvme_ctrlr *c);
 /* Nothing but a reset helps: admin commands fail until then. */
 void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c);
 bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c);
+/* For good. settled: it is certain that it touches no memory any more (nvme_quieten()). */
+void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled);
+/* Bytes from one doorbell to the next. */
+size_t nvme_doorbell_stride(const struct nvme_ctrlr *c);
 /* Doorbell number `index`: 2 * qid for the SQ, 2 * qid + 1 for the CQ. */
 volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index);
 void nvme_ctrlr_kick(struct nvme_ctrlr *c);
 
-/* enable.c: the controller's state machine (3.5.1, 3.6.1). The ASQ and ACQ are in admin_mem. */
+/* nvme_enable.c: state machine of the controller (3.5.1, 3.6.1); ASQ and ACQ are in admin_mem. */
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);
 int nvme_disable_any(struct nvme_ctrlr *c); /* from any state: at most 2 * nvme_ready_ms() */
 int nvme_disable(struct nvme_ctrlr *c);     /* from enabled, or from an enable that failed */
@@ -104,7 +113,7 @@ void nvme_answered(struct nvme_ctrlr *c);
 /* Longest wait for CSTS.RDY to follow CC.EN. */
 unsigned nvme_ready_ms(const struct nvme_ctrlr *c);
 
-/* admin.c; with admin_lock held but for setup, teardown and begin */
+/* nvme_admin.c; with admin_lock held but for setup, teardown and begin */
 int nvme_admin_setup(struct nvme_ctrlr *c);
 void nvme_admin_teardown(struct nvme_ctrlr *c);
 /* The queue of a disabled controller as it was at first. */
@@ -119,11 +128,7 @@ int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32
 /* Asks for `wanted` I/O queue pairs; *granted is what may be used, at least 1. */
 int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *granted);
 
-/* reset.c */
-/* For good. settled: it is certain that it touches no memory any more (nvme_quieten()). */
-void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled);
-
-/* namespace.c */
+/* nvme_namespace.c */
 /* Are the controller's namespaces in use as they were? 0, -ENXIO, or what Identify said. */
 int nvme_ns_verify(struct nvme_ctrlr *c);
 void nvme_ns_forget(struct nvme_ctrlr *c);
@@ -137,7 +142,7 @@ void nvme_qpair_delete_all(struct nvme_ctrlr *c);
 /* A reset has ended all queues: ids of abandoned pairs can be taken again. */
 void nvme_qpair_all_ended(struct nvme_ctrlr *c);
 
-/* dma.c */
+/* nvme_dma.c */
 /* Keeps the memory mapped until a reset or nvme_ctrlr_close(). */
 void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma);
 void nvme_dma_free_orphans(struct nvme_ctrlr *c);

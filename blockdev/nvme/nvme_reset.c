@@ -11,24 +11,6 @@
 /* How long Identify and Set Features may take together after an enable, of admin timeouts. */
 #define VERIFY_TIMEOUTS 2u
 
-unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c)
-{
-    /* Acquire: a reader of the new epoch sees the state that the reset has set up. */
-    return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
-}
-
-void nvme_ctrlr_progress(struct nvme_ctrlr *c)
-{
-    /* Read first: the line stays shared between the threads that poll. */
-    if (__atomic_load_n(&c->retries, __ATOMIC_RELAXED))
-        __atomic_store_n(&c->retries, 0, __ATOMIC_RELAXED);
-}
-
-bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
-{
-    return !nvme_ctrlr_failed(c) || __atomic_load_n(&c->settled, __ATOMIC_ACQUIRE);
-}
-
 unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c)
 {
     return 7 * nvme_ready_ms(c) + (2 + 2 * VERIFY_TIMEOUTS) * c->admin_timeout_ms +
@@ -185,12 +167,6 @@ static int restart(struct nvme_ctrlr *c, bool outside_first)
     if (!rc || rc == -ENXIO || rc == -ENODEV || outside_first)
         return rc;
     return restart_from_outside(c);
-}
-
-void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled)
-{
-    __atomic_store_n(&c->settled, settled, __ATOMIC_RELEASE);
-    __atomic_store_n(&c->health, NVME_FAILED, __ATOMIC_RELEASE);
 }
 
 /* All queues have ended, of whatever pairs: nothing that was sent can touch memory. */

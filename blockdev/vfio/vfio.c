@@ -1,90 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The VFIO transport: what the two kernel interfaces have in common. */
+/* The VFIO transport: opens a drive by one of the interfaces of the kernel, maps memory. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
-#include "support/clock.h"
-
-#define POLL_NS 10000000
 
 static struct vfio *vfio_of(struct nvme_transport *t)
 {
     return (struct vfio *)t;
-}
-
-/* --- Answers of the kernel ------------------------------------------------------------------- */
-
-int vfio_query(int fd, unsigned long request, size_t fixed, void *answer)
-{
-    uint32_t *argsz = answer; /* the first field of every such struct */
-
-    *argsz = (uint32_t)fixed;
-    if (ioctl(fd, request, answer))
-        return -errno;
-    if (*argsz > VFIO_ANSWER)
-        return -E2BIG;
-    if (*argsz <= fixed)
-        return 0;
-    /* It has more to say, and has told how much. */
-    return ioctl(fd, request, answer) ? -errno : 0;
-}
-
-const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16_t id, size_t min)
-{
-    struct vfio_info_cap_header cap;
-
-    /* Offsets must ascend, so that no chain is a circle. */
-    for (uint32_t at = first, next; at && at < len && len - at >= sizeof(cap); at = next) {
-        memcpy(&cap, (const char *)answer + at, sizeof(cap));
-        if (cap.id == id)
-            return len - at >= min ? (const char *)answer + at : NULL;
-        next = cap.next > at ? cap.next : 0;
-    }
-    return NULL;
-}
-
-bool vfio_wait_turn(uint64_t deadline)
-{
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
-
-    if (now_ns() > deadline)
-        return false;
-    nanosleep(&pause, NULL);
-    return true;
-}
-
-int vfio_open_node(const char *path, const struct vfio_why *why)
-{
-    uint64_t deadline = deadline_after_ms(VFIO_TURN_MS);
-    int fd;
-
-    while ((fd = open(path, O_RDWR | O_CLOEXEC)) < 0 && errno == EBUSY)
-        if (!vfio_wait_turn(deadline))
-            break;
-    if (fd >= 0)
-        return fd;
-    switch (errno) {
-    case ENOENT:
-    case ENXIO:
-        return nvme_why(why->text, why->len, -ENOTSUP,
-                        "%s is missing: run modprobe vfio-pci and bind the drive again", path);
-    case EACCES:
-    case EPERM:
-        return nvme_why(why->text, why->len, -EACCES,
-                        "no rights on %s: run as root, or chown it to the user", path);
-    case EBUSY:
-        return nvme_why(why->text, why->len, -EBUSY, "another program uses it (%s is busy)", path);
-    }
-    return nvme_why(why->text, why->len, -errno, "%s: %s", path, strerror(errno));
 }
 
 /* --- Memory ---------------------------------------------------------------------------------- */

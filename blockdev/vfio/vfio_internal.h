@@ -73,6 +73,8 @@ int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_
 /* Whether this device has what iommufd needs, and we may open it. */
 bool vfio_iommufd_usable(const char *root, const char *bdf);
 
+/* --- vfio_kernel.c --------------------------------------------------------------------------- */
+
 /*
  * The device of a process just killed stays busy while the kernel resets it. Waits a little; false
  * after the deadline, errno unchanged.
@@ -91,6 +93,8 @@ int vfio_open_node(const char *path, const struct vfio_why *why);
 int vfio_query(int fd, unsigned long request, size_t fixed, void *answer);
 /* The capability `id` in an answer of len bytes whose chain starts at `first`; NULL: none whole. */
 const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16_t id, size_t min);
+
+/* --- vfio_group.c ---------------------------------------------------------------------------- */
 
 /*
  * A container and the group /dev/vfio/NODE, joined for VFIO_SET_IOMMU's `type`; opens the device.

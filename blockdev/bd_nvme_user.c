@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The block device as a user of its controller: its threads let go of the rings for a reset. */
-#include <errno.h>
 #include <stddef.h>
 
 #include "blockdev/bd_nvme.h"
@@ -8,15 +7,6 @@
 static struct nvme_bdev *bdev_of(struct nvme_user *u)
 {
     return (struct nvme_bdev *)(void *)((char *)u - offsetof(struct nvme_bdev, user));
-}
-
-bool bd_must_park(const struct nvme_bdev *d)
-{
-    /*
-     * Relaxed: a thread that misses the store sees it in its next round; the lock orders everything
-     * else.
-     */
-    return __atomic_load_n(&d->stop, __ATOMIC_RELAXED);
 }
 
 void bd_ring_init(struct bd_queue *q)
@@ -103,47 +93,4 @@ void bd_user_destroy(struct nvme_bdev *d)
     nvme_ctrlr_remove_user(d->c, &d->user);
     pthread_cond_destroy(&d->all_parked);
     pthread_cond_destroy(&d->go_on);
-}
-
-static void wait_go_on(struct nvme_bdev *d)
-{
-    while (d->stop)
-        pthread_cond_wait(&d->go_on, &d->lock);
-}
-
-void bd_owner_enter(struct nvme_bdev *d)
-{
-    wait_go_on(d);
-    d->owners++;
-}
-
-static void look_parked(struct nvme_bdev *d)
-{
-    if (d->parked == d->owners)
-        pthread_cond_signal(&d->all_parked);
-}
-
-void bd_owner_leave(struct nvme_bdev *d)
-{
-    d->owners--;
-    look_parked(d);
-}
-
-int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
-{
-    int rc = 0;
-
-    pthread_mutex_lock(&d->lock);
-    d->parked++;
-    look_parked(d);
-    pthread_mutex_unlock(&d->lock);
-    if (reset)
-        rc = nvme_ctrlr_reset(d->c, epoch);
-    pthread_mutex_lock(&d->lock);
-    wait_go_on(d);
-    d->parked--;
-    if (d->failed)
-        rc = -EIO;
-    pthread_mutex_unlock(&d->lock);
-    return rc;
 }

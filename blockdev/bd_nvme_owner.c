@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Owners of queues: threads wait for a queue in turn, have it for themselves, and park while the
+ * controller is reset.
+ */
+#include <errno.h>
+
+#include "blockdev/bd_nvme.h"
+#include "support/clock.h"
+
+/* A thread that waits for a queue; on its own stack, linked into the device's list. */
+struct bd_waiter {
+    pthread_cond_t cond;
+    struct bd_queue *got;
+    bool refused; /* the device has failed */
+    struct bd_waiter *next;
+};
+
+void bd_progress(struct nvme_bdev *d)
+{
+    /* Readers compare it for a change only; no order with other memory is needed. */
+    __atomic_fetch_add(&d->progress, 1, __ATOMIC_RELAXED);
+}
+
+bool bd_must_park(const struct nvme_bdev *d)
+{
+    /*
+     * Relaxed: a thread that misses the store sees it in its next round; the lock orders everything
+     * else.
+     */
+    return __atomic_load_n(&d->stop, __ATOMIC_RELAXED);
+}
+
+static void wait_go_on(struct nvme_bdev *d)
+{
+    while (d->stop)
+        pthread_cond_wait(&d->go_on, &d->lock);
+}
+
+void bd_owner_enter(struct nvme_bdev *d)
+{
+    wait_go_on(d);
+    d->owners++;
+}
+
+static void look_parked(struct nvme_bdev *d)
+{
+    if (d->parked == d->owners)
+        pthread_cond_signal(&d->all_parked);
+}
+
+void bd_owner_leave(struct nvme_bdev *d)
+{
+    d->owners--;
+    look_parked(d);
+}
+
+int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&d->lock);
+    d->parked++;
+    look_parked(d);
+    pthread_mutex_unlock(&d->lock);
+    if (reset)
+        rc = nvme_ctrlr_reset(d->c, epoch);
+    pthread_mutex_lock(&d->lock);
+    wait_go_on(d);
+    d->parked--;
+    if (d->failed)
+        rc = -EIO;
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+/*
+ * Two admin timeouts for the Aborts; then, each behind the other queues' owners, one for creating
+ * the queue again, and another when a reset does it.
+ */
+uint64_t bd_climb_ms(const struct nvme_bdev *d)
+{
+    return BD_LATE_MS + (2 + 2 * (uint64_t)d->nqueues) * d->c->admin_timeout_ms +
+           nvme_ctrlr_reset_ms(d->c);
+}
+
+/* Longer than any owner of a queue is without a completion and without a step up the ladder. */
+static uint64_t stuck_ms(const struct nvme_bdev *d)
+{
+    return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_climb_ms(d));
+}
+
+static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)
+{
+    uint64_t until = deadline_after_ms(d->c->io_timeout_ms);
+    struct timespec ts = {.tv_sec = (time_t)(until / 1000000000u),
+                          .tv_nsec = (long)(until % 1000000000u)};
+
+    pthread_cond_timedwait(&w->cond, &d->lock, &ts);
+}
+
+static void enqueue(struct nvme_bdev *d, struct bd_waiter *w)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    *d->last = w;
+    d->last = &w->next;
+}
+
+static void dequeue(struct nvme_bdev *d, struct bd_waiter *w)
+{
+    struct bd_waiter **at = &d->first;
+
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    if (d->last == &w->next)
+        d->last = at;
+}
+
+/* Waits its turn, as long as the device gets on with its work. */
+static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
+{
+    struct bd_waiter w = {0};
+    uint64_t seen = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
+    uint64_t give_up = deadline_after_ms(stuck_ms(d));
+    int rc = 0;
+
+    enqueue(d, &w);
+    while (!w.got && !w.refused && !rc) {
+        uint64_t now;
+
+        wait_slice(d, &w);
+        now = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
+        if (now != seen)
+            give_up = deadline_after_ms(stuck_ms(d));
+        else if (!w.got && now_ns() >= give_up)
+            rc = -ETIMEDOUT;
+        seen = now;
+    }
+    if (!w.got)
+        dequeue(d, &w);
+    pthread_cond_destroy(&w.cond);
+    *out = w.got;
+    if (w.got)
+        return 0;
+    return rc ? rc : -EIO; /* refused */
+}
+
+void bd_queue_put(struct nvme_bdev *d, struct bd_queue *q)
+{
+    q->next = d->free;
+    d->free = q;
+}
+
+static int take_free(struct nvme_bdev *d, struct bd_queue **out)
+{
+    if (d->failed)
+        return -EIO;
+    if (!d->free)
+        return wait_turn(d, out);
+    *out = d->free;
+    d->free = d->free->next;
+    return 0;
+}
+
+int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out)
+{
+    int rc;
+
+    pthread_mutex_lock(&d->lock);
+    rc = take_free(d, out);
+    if (!rc)
+        bd_owner_enter(d);
+    if (!rc && d->failed) {
+        bd_owner_leave(d);
+        bd_queue_put(d, *out);
+        rc = -EIO;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+void bd_fail(struct nvme_bdev *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->failed = true;
+    for (struct bd_waiter *w = d->first; w; w = w->next) {
+        w->refused = true;
+        pthread_cond_signal(&w->cond);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Hands the queue to the first waiter, so that no later caller overtakes it. */
+void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
+{
+    pthread_mutex_lock(&d->lock);
+    bd_owner_leave(d);
+    if (d->first && !d->failed) {
+        struct bd_waiter *w = d->first;
+
+        dequeue(d, w);
+        w->got = q;
+        pthread_cond_signal(&w->cond);
+    } else {
+        bd_queue_put(d, q);
+    }
+    pthread_mutex_unlock(&d->lock);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What every part of the driver asks of a controller: its health, its epoch, its doorbells. */
+#include "blockdev/nvme/nvme_internal.h"
+#include "blockdev/software.h"
+
+/*
+ * Read without the admin lock: release and acquire, so that a reader that sees the flag sees its
+ * cause.
+ */
+static enum nvme_health health(const struct nvme_ctrlr *c)
+{
+    return __atomic_load_n(&c->health, __ATOMIC_ACQUIRE);
+}
+
+bool nvme_ctrlr_failed(const struct nvme_ctrlr *c)
+{
+    return health(c) == NVME_FAILED;
+}
+
+bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c)
+{
+    return health(c) == NVME_WELL;
+}
+
+void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c)
+{
+    enum nvme_health well = NVME_WELL;
+
+    /* What has failed for good stays so. */
+    __atomic_compare_exchange_n(&c->health, &well, NVME_SICK, false, __ATOMIC_ACQ_REL,
+                                __ATOMIC_ACQUIRE);
+}
+
+void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled)
+{
+    __atomic_store_n(&c->settled, settled, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->health, NVME_FAILED, __ATOMIC_RELEASE);
+}
+
+bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
+{
+    return !nvme_ctrlr_failed(c) || __atomic_load_n(&c->settled, __ATOMIC_ACQUIRE);
+}
+
+unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c)
+{
+    /* Acquire: a reader of the new epoch sees the state that the reset has set up. */
+    return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
+}
+
+void nvme_ctrlr_progress(struct nvme_ctrlr *c)
+{
+    /* Read first: the line stays shared between the threads that poll. */
+    if (__atomic_load_n(&c->retries, __ATOMIC_RELAXED))
+        __atomic_store_n(&c->retries, 0, __ATOMIC_RELAXED);
+}
+
+bool nvme_ctrlr_alive(struct nvme_ctrlr *c)
+{
+    uint32_t csts;
+
+    if (nvme_ctrlr_failed(c))
+        return false;
+    /* All-ones, a device that is gone, has the fatal bit set too. */
+    csts = nvme_csts(c);
+    return (csts & (NVME_CSTS_CFS | NVME_CSTS_RDY)) == NVME_CSTS_RDY;
+}
+
+size_t nvme_doorbell_stride(const struct nvme_ctrlr *c)
+{
+    return (size_t)4 << NVME_CAP_DSTRD(c->cap);
+}
+
+volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index)
+{
+    return c->t->doorbells + index * (nvme_doorbell_stride(c) / sizeof(uint32_t));
+}
+
+void nvme_ctrlr_kick(struct nvme_ctrlr *c)
+{
+    nvme_kick(c->t);
+}
+
+const struct nvme_ctrlr_info *nvme_ctrlr_info(const struct nvme_ctrlr *c)
+{
+    return &c->info;
+}
+
+struct nvme_transport *nvme_ctrlr_transport(struct nvme_ctrlr *c)
+{
+    return c->t;
+}
