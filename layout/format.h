@@ -137,8 +137,12 @@ LAY_OFFSET(lay_inode, map_kind, 128);
 LAY_OFFSET(lay_inode, map, 136);
 
 #define LAY_INODE_GPU_BOUND 0x1u /* extents >= 2 MiB, aligned to 2 MiB in file and on device */
-#define LAY_INODE_FLAGS     LAY_INODE_GPU_BOUND
-#define LAY_GPU_ALIGN       512u /* blocks: 2 MiB */
+#define LAY_INODE_IMMUTABLE 0x2u /* this and the next two: feature LAY_INCOMPAT_INODE_FLAGS */
+#define LAY_INODE_APPEND    0x4u
+#define LAY_INODE_NOATIME   0x8u
+#define LAY_INODE_FLAGS \
+    (LAY_INODE_GPU_BOUND | LAY_INODE_IMMUTABLE | LAY_INODE_APPEND | LAY_INODE_NOATIME)
+#define LAY_GPU_ALIGN 512u /* blocks: 2 MiB */
 
 #define LAY_INO_ROOT         1u /* inode 0 does not exist */
 #define LAY_INODES_PER_BLOCK 8u
@@ -158,7 +162,7 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* --- 4. Superblock --------------------------------------------------------------------------- */
 
 #define LAY_VERSION_MAJOR   2u
-#define LAY_VERSION_MINOR   0u
+#define LAY_VERSION_MINOR   1u
 #define LAY_LABEL_MAX       63u
 #define LAY_MAX_DEVICES     16u
 #define LAY_SUPER_COPIES    2u
@@ -171,7 +175,9 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* Features this version knows. An unknown incompat bit refuses; ro-compat mounts read-only. */
 #define LAY_FEATURE_COMPAT    0ull
 #define LAY_FEATURE_RO_COMPAT 0ull
-#define LAY_FEATURE_INCOMPAT  0ull
+#define LAY_FEATURE_INCOMPAT  LAY_INCOMPAT_INODE_FLAGS
+
+#define LAY_INCOMPAT_INODE_FLAGS 0x1ull /* inodes may be immutable, append-only or noatime */
 
 #define LAY_STATE_CLEAN 0x1u /* unmounted in order: the journal is empty */
 #define LAY_STATE_ERROR 0x2u /* an inconsistency was met: fsck is due */

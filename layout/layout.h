@@ -23,7 +23,7 @@ extern "C" {
 
 #define LAY_ANY_OWNER UINT64_MAX
 
-/* What the superblock says of the file system's shape; never changes while mounted. */
+/* What the superblock says of the file system's shape, which never changes while mounted. */
 struct lay_geometry {
     uint8_t uuid[16];
     uint8_t hash_seed[16];
@@ -31,6 +31,7 @@ struct lay_geometry {
     uint64_t bitmap_start, bitmap_blocks;
     uint64_t journal_start, journal_blocks;
     uint64_t copies[LAY_SUPER_COPIES];
+    /* No part of the shape: transactions may change what follows. */
     uint64_t compat, ro_compat, incompat;
     char label[LAY_LABEL_MAX + 1];
 };
@@ -59,6 +60,9 @@ int lay_check_head(const void *block, uint32_t magic, const uint8_t uuid[16], ui
  */
 int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_blocks,
                     struct lay_geometry *geo, uint64_t *features, const char **why);
+
+/* Do two superblocks describe one file system? Features and label may differ (FORMAT.md 4.1). */
+bool lay_same_shape(const struct lay_geometry *a, const struct lay_geometry *b);
 
 /*
  * Where superblocks may be on a device of device_blocks blocks whose block 0 is lost, for a file

@@ -243,6 +243,11 @@ int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_b
     return 0;
 }
 
+bool lay_same_shape(const struct lay_geometry *a, const struct lay_geometry *b)
+{
+    return memcmp(a, b, offsetof(struct lay_geometry, compat)) == 0;
+}
+
 void lay_super_places(uint64_t device_blocks, uint64_t places[LAY_SUPER_COPIES])
 {
     uint64_t groups = (device_blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;

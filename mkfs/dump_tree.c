@@ -121,6 +121,9 @@ static void put_attributes(const struct lay_inode *inode, struct json_object *to
     put_string(to, "type", type_name(lay_get32(inode->mode) >> 12));
     put_octal(to, "mode", lay_get32(inode->mode));
     put_flag(to, "gpu_bound", (lay_get32(inode->flags) & LAY_INODE_GPU_BOUND) != 0);
+    put_flag(to, "immutable", (lay_get32(inode->flags) & LAY_INODE_IMMUTABLE) != 0);
+    put_flag(to, "append", (lay_get32(inode->flags) & LAY_INODE_APPEND) != 0);
+    put_flag(to, "noatime", (lay_get32(inode->flags) & LAY_INODE_NOATIME) != 0);
     put_number(to, "uid", lay_get32(inode->uid));
     put_number(to, "gid", lay_get32(inode->gid));
     put_number(to, "nlink", lay_get32(inode->nlink));

@@ -66,9 +66,7 @@ int fsck_journal(struct fsck *f)
 static bool same_shape(const struct lay_super *a, const struct lay_super *b,
                        const struct lay_geometry *ga, const struct lay_geometry *gb)
 {
-    return memcmp(ga, gb, sizeof(*ga)) == 0 &&
-           memcmp(&a->created, &b->created, sizeof(a->created)) == 0 &&
-           lay_get16(a->version_minor) == lay_get16(b->version_minor) &&
+    return lay_same_shape(ga, gb) && memcmp(&a->created, &b->created, sizeof(a->created)) == 0 &&
            memcmp(a->devices, b->devices, sizeof(a->devices)) == 0;
 }
 

@@ -57,11 +57,27 @@ static bool time_ok(const struct timespec *t)
     return t->tv_nsec >= 0 && t->tv_nsec < 1000000000;
 }
 
+/* What an immutable or append-only inode refuses: any change but of its flags and times "now". */
+static int check_fixed(const struct ffs_inode *inode, uint32_t set)
+{
+    uint32_t flags = lay_get32(inode->d.flags);
+    uint32_t now = FFS_SET_ATIME_NOW | FFS_SET_MTIME_NOW | FFS_SET_CTIME;
+
+    if (flags & LAY_INODE_IMMUTABLE)
+        return set & ~(uint32_t)FFS_SET_FLAGS ? -EPERM : 0;
+    if (flags & LAY_INODE_APPEND)
+        return set & ~(now | FFS_SET_FLAGS) ? -EPERM : 0;
+    return 0;
+}
+
 /* Everything that can be refused is refused here, before anything changes. */
 static int check_set(const struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     uint32_t type = ffs_mode(inode) & S_IFMT;
+    int err = check_fixed(inode, set);
 
+    if (err)
+        return err;
     if ((set & FFS_SET_SIZE) && type != S_IFREG)
         return type == S_IFDIR ? -EISDIR : -EINVAL;
     if ((set & FFS_SET_SIZE) && attr->size > FFS_SIZE_MAX)
@@ -116,6 +132,8 @@ static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_a
 
     if (!err)
         err = ffs_touch(tx, inode, FFS_CTIME);
+    if (!err && (set & FFS_SET_FLAGS) && (attr->flags & ~LAY_INODE_GPU_BOUND))
+        err = ffs_need_feature(tx, LAY_INCOMPAT_INODE_FLAGS);
     if (!err && (set & FFS_SET_SIZE))
         err = ffs_size_set(tx, inode, attr->size, unfinished);
     if (err)
@@ -153,7 +171,7 @@ static int prepare_data(struct ffs_inode *inode, const struct ffs_attr *attr, ui
 
     if (!(set & FFS_SET_SIZE))
         return ffs_truncate_resume(inode);
-    int err = ffs_file_open_rw(inode, &f);
+    int err = ffs_file_open_rw(inode, 0, &f);
     return err ? err : ffs_zero_edge(inode, &f, attr->size);
 }
 

@@ -25,16 +25,21 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
         return err;
     ffs_meta_read(inode->fs);
     err = check_type(inode);
-    bool bound = lay_get32(inode->d.flags) & LAY_INODE_GPU_BOUND;
-    *out = (struct ffs_file){.size = ffs_size(inode), .unit = bound ? LAY_GPU_ALIGN : 1};
+    uint32_t flags = lay_get32(inode->d.flags);
+    *out = (struct ffs_file){.size = ffs_size(inode),
+                             .unit = flags & LAY_INODE_GPU_BOUND ? LAY_GPU_ALIGN : 1,
+                             .flags = flags};
     ffs_meta_done(inode->fs);
     return err;
 }
 
-int ffs_file_open_rw(struct ffs_inode *inode, struct ffs_file *out)
+int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *out)
 {
     int err = ffs_file_open(inode, out);
 
+    if (!err && ((out->flags & LAY_INODE_IMMUTABLE) ||
+                 ((out->flags & LAY_INODE_APPEND) && from < out->size)))
+        err = -EPERM;
     if (!err)
         err = ffs_writable(inode->fs);
     return err ? err : ffs_truncate_resume(inode);

@@ -61,15 +61,17 @@ static inline uint64_t ffs_max(uint64_t a, uint64_t b)
 /* What a file operation knows of its inode for as long as it holds inode->data. */
 struct ffs_file {
     uint64_t size;
-    uint64_t unit; /* blocks */
+    uint64_t unit;  /* blocks */
+    uint32_t flags; /* LAY_INODE_* */
 };
 /* Takes ffs.meta. -EISDIR, -EINVAL (no regular file), -EIO after shutdown. */
 int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out);
 /*
- * The same before a change, inode->data held exclusively. Also -EROFS: mapped blocks are written
- * without a handle to refuse.
+ * The same before a change of bytes from `from` on (FFS_SIZE_MAX: of none), inode->data held
+ * exclusively. Also -EROFS: mapped blocks are written without a handle to refuse; -EPERM: the inode
+ * is immutable, or append-only and `from` lies before its end.
  */
-int ffs_file_open_rw(struct ffs_inode *inode, struct ffs_file *out);
+int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *out);
 
 static inline uint64_t ffs_unit_down(const struct ffs_file *f, uint64_t block)
 {

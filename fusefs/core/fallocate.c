@@ -132,7 +132,8 @@ static int punch(struct ffs_inode *inode, const struct range *r)
 static int change(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint64_t len)
 {
     struct ffs_file f;
-    int err = ffs_file_open_rw(inode, &f);
+    bool changes = mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE);
+    int err = ffs_file_open_rw(inode, changes ? 0 : FFS_SIZE_MAX, &f);
 
     if (err)
         return err;

@@ -30,7 +30,17 @@ extern "C" {
 struct ffs;
 struct ffs_inode;
 
+/* When reads set access times. */
+enum ffs_access {
+    FFS_ACCESS_RELATIVE =
+        0, /* when the last access is not newer than the last change, or a day old */
+    FFS_ACCESS_NEVER,
+    FFS_ACCESS_ALWAYS,
+    FFS_ACCESS_FILES_ONLY = 4, /* with one of the above: reads of directories never do */
+};
+
 struct ffs_mount_opts {
+    unsigned access;    /* enum ffs_access */
     bool read_only;     /* replays the journal in memory only when it has to */
     unsigned commit_ms; /* time between background commits; 0: 5,000 */
     size_t cache_bytes; /* of clean metadata kept; 0: 64 MiB */
@@ -63,6 +73,13 @@ struct ffs_statfs {
     bool read_only;
 };
 void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
+/* -EINVAL: longer than 63 bytes, not UTF-8, or with control characters. Durable after ffs_sync().
+ */
+int ffs_set_label(struct ffs *fs, const char *label);
+/* Replace ffs_mount_opts.access and .commit_ms while mounted. */
+void ffs_set_access(struct ffs *fs, unsigned access);
+bool ffs_access_always(struct ffs *fs);
+void ffs_set_commit(struct ffs *fs, unsigned commit_ms);
 /* Everything completed before the call is durable when it returns. */
 int ffs_sync(struct ffs *fs);
 /*
@@ -164,8 +181,7 @@ int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *a
 
 /* --- Data ------------------------------------------------------------------------------------ */
 
-/* Bytes read, short only at the end of the file; access times as with relatime. Memory from
- * ffs_dma_alloc() avoids a copy. */
+/* Bytes read, short only at the end of the file. Memory from ffs_dma_alloc() avoids a copy. */
 ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
 /*
  * Bytes written (all, or up to the block where space ran out), at `offset`, growing the file up to

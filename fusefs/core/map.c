@@ -165,7 +165,7 @@ static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, str
 {
     struct held *h = out->internal;
     uint64_t upto;
-    int err = ffs_file_open_rw(inode, &h->file);
+    int err = ffs_file_open_rw(inode, offset, &h->file);
 
     if (err)
         return err;

@@ -212,6 +212,8 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     fs->dev = dev;
     if (opts)
         fs->opts = *opts;
+    ffs_set_access(fs, fs->opts.access);
+    ffs_set_commit(fs, fs->opts.commit_ms);
     fs->mounting = true;
     init_locks(fs);
 

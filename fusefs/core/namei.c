@@ -95,7 +95,8 @@ static int set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
                    const struct birth *b)
 {
     if (S_ISREG(b->mode) || S_ISDIR(b->mode))
-        inode->d.flags = lay_put32(lay_get32(dir->d.flags) & LAY_INODE_GPU_BOUND);
+        inode->d.flags =
+            lay_put32(lay_get32(dir->d.flags) & (LAY_INODE_GPU_BOUND | LAY_INODE_NOATIME));
     switch (b->mode & S_IFMT) {
     case S_IFREG:
         inode->d.map_kind = lay_put16(LAY_MAP_INLINE);
@@ -150,7 +151,7 @@ static int find_place(struct ffs_inode *dir, struct ffs_name name, struct ffs_en
         return -EEXIST;
     if (err != -ENOENT)
         return err;
-    return ffs_nlink(dir) == 0 ? -ENOENT : 0;
+    return ffs_nlink(dir) == 0 ? -ENOENT : ffs_may_add(dir);
 }
 
 static int add_name(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name name,
@@ -265,7 +266,9 @@ static int tmpfile_once(struct ffs_inode *dir, const struct birth *b, struct ffs
     if (err)
         return err;
     *out = NULL;
-    err = ffs_is_dir(dir) ? give_birth(tx, dir, b, out) : -ENOTDIR;
+    err = ffs_is_dir(dir) ? ffs_may_add(dir) : -ENOTDIR;
+    if (!err)
+        err = give_birth(tx, dir, b, out);
     if (!err)
         err = ffs_orphan_add(tx, *out);
     err = ffs_tx_finish(tx, err);
@@ -296,7 +299,7 @@ static int link_in(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode 
 {
     struct ffs_entry place;
 
-    if (ffs_is_dir(inode))
+    if (ffs_is_dir(inode) || ffs_is_fixed(inode))
         return -EPERM;
     if (ffs_nlink(inode) >= FFS_LINK_MAX)
         return -EMLINK;

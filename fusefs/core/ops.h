@@ -6,6 +6,7 @@
 #ifndef FUSEFS_CORE_OPS_H
 #define FUSEFS_CORE_OPS_H
 
+#include <errno.h>
 #include <sys/stat.h>
 
 #include "fusefs/core/storage.h"
@@ -47,9 +48,31 @@ static inline bool ffs_on_orphan_list(const struct ffs_inode *inode)
 enum ffs_touch { FFS_ATIME = 1, FFS_MTIME = 2, FFS_CTIME = 4 };
 /* Makes the inode dirty, sets the given times to now. */
 int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times);
+/*
+ * After a read: sets the access time where it is due. A read does not fail because its time could
+ * not be noted. Takes ffs.meta.
+ */
+void ffs_note_access(struct ffs_inode *inode);
 /* What a write or a new owner does to set-id bits. The inode is dirty. */
 void ffs_drop_setid(struct ffs_inode *inode);
 void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink);
+
+/* Sets feature bits (LAY_INCOMPAT_*) with the change that first needs them. */
+int ffs_need_feature(struct ffs_tx *tx, uint64_t incompat);
+
+/* -EPERM where LAY_INODE_IMMUTABLE or LAY_INODE_APPEND forbid it. */
+static inline bool ffs_is_fixed(const struct ffs_inode *inode)
+{
+    return lay_get32(inode->d.flags) & (LAY_INODE_IMMUTABLE | LAY_INODE_APPEND);
+}
+static inline int ffs_may_add(const struct ffs_inode *dir)
+{
+    return lay_get32(dir->d.flags) & LAY_INODE_IMMUTABLE ? -EPERM : 0;
+}
+static inline int ffs_may_remove(const struct ffs_inode *dir, const struct ffs_inode *inode)
+{
+    return ffs_is_fixed(dir) || ffs_is_fixed(inode) ? -EPERM : 0;
+}
 
 /* Ends the handle: for good when err is 0, else as if it had not been. Returns err. */
 int ffs_tx_finish(struct ffs_tx *tx, int err);

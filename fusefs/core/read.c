@@ -5,46 +5,6 @@
 
 #include "fusefs/core/data.h"
 
-/* A day: relatime refreshes an access time that is older than this. */
-#define ATIME_SECONDS 86400
-
-static int compare_times(struct lay_time a, struct lay_time b)
-{
-    int64_t sa = lay_time_sec(a), sb = lay_time_sec(b);
-
-    if (sa != sb)
-        return sa < sb ? -1 : 1;
-    uint32_t na = lay_get32(a.nsec), nb = lay_get32(b.nsec);
-    return na < nb ? -1 : na > nb;
-}
-
-/*
- * relatime: an access counts when the last one is not newer than the last change, or a day old.
- * Most reads find it so and need no handle.
- */
-static bool atime_due(struct ffs_inode *inode)
-{
-    struct lay_time now = ffs_now();
-
-    ffs_meta_read(inode->fs);
-    struct lay_time atime = inode->d.atime;
-    bool due = compare_times(atime, inode->d.mtime) <= 0 ||
-               compare_times(atime, inode->d.ctime) <= 0 ||
-               lay_time_sec(now) - lay_time_sec(atime) >= ATIME_SECONDS;
-    ffs_meta_done(inode->fs);
-    return due;
-}
-
-/* A read does not fail because its time could not be noted. */
-static void note_access(struct ffs_inode *inode)
-{
-    struct ffs_tx *tx;
-
-    if (!atime_due(inode) || ffs_tx_begin(inode->fs, 8, &tx))
-        return;
-    ffs_tx_finish(tx, ffs_touch(tx, inode, FFS_ATIME));
-}
-
 /* The first and last block of a request, where it does not begin or end with a block. */
 struct edges {
     uint8_t data[2][LAY_BLOCK_SIZE];
@@ -130,6 +90,6 @@ ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len
     ssize_t got = read_locked(inode, offset, buf, len);
     pthread_rwlock_unlock(&inode->data);
     if (got > 0)
-        note_access(inode);
+        ffs_note_access(inode);
     return got;
 }

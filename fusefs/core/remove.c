@@ -36,6 +36,9 @@ static int find_victim(struct ffs_inode *dir, struct ffs_name name, bool want_di
         err = ffs_dir_inode(dir, entry->ino, out);
     if (err)
         return err;
+    err = ffs_may_remove(dir, *out);
+    if (err)
+        return err;
     if (want_dir)
         return ffs_is_dir(*out) ? ffs_dir_check_empty(*out) : -ENOTDIR;
     return ffs_is_dir(*out) ? -EISDIR : 0;

@@ -62,6 +62,11 @@ static int check_move(const struct side *from, const struct side *to)
 {
     if (ffs_nlink(to->dir) == 0)
         return -ENOENT;
+    int err = ffs_may_remove(from->dir, from->inode);
+    if (!err)
+        err = to->inode ? ffs_may_remove(to->dir, to->inode) : ffs_may_add(to->dir);
+    if (err)
+        return err;
     if (!moves_dir(from) || from->dir == to->dir)
         return 0;
     return check_not_below(to->dir, from->inode);

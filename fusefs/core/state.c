@@ -113,8 +113,8 @@ void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
     out->blocks = fs->geo.blocks;
     out->free_blocks = ffs_free_blocks(fs);
     out->inodes = lay_get64(ffs_super(fs)->inodes);
+    memcpy(out->label, ffs_super(fs)->label, sizeof(out->label));
     ffs_meta_done(fs);
     memcpy(out->uuid, fs->geo.uuid, sizeof(out->uuid));
-    memcpy(out->label, fs->geo.label, sizeof(out->label));
     out->read_only = ffs_writable(fs) != 0;
 }

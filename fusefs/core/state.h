@@ -43,7 +43,9 @@ struct ffs {
     struct lay_geometry geo;
     pthread_rwlock_t meta;
     _Atomic unsigned health;
-    bool mounting; /* ffs_mount() has not returned: orphans may be looked up */
+    _Atomic unsigned access;    /* enum ffs_access */
+    _Atomic unsigned commit_ms; /* not 0 */
+    bool mounting;              /* ffs_mount() has not returned: orphans may be looked up */
     struct ffs_cache cache;
     struct ffs_alloc alloc;
     struct ffs_journal journal;

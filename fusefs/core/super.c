@@ -8,6 +8,8 @@
 #include <syslog.h>
 
 #include "fusefs/core/mount.h"
+#include "fusefs/core/ops.h"
+#include "fusefs/core/tx.h"
 
 static const struct ffs_reason quiet = {NULL, 0};
 
@@ -60,7 +62,7 @@ static void consider(struct search *s, uint64_t at)
     if (at == 0 || at >= device_blocks(s->fs) || read_super(s->fs, at, s->copy, &geo, &quiet))
         return;
     /* The first one found decides which file system this is: copies of an older one may be left. */
-    if (s->any && memcmp(&geo, &s->geo, sizeof(geo)) != 0)
+    if (s->any && !lay_same_shape(&geo, &s->geo))
         return;
     if (s->any && tid_of(s->copy) <= tid_of(&s->best->sb))
         return;
@@ -201,6 +203,38 @@ static int check_age(struct ffs *fs, const struct lay_super *sb, const struct ff
     return 0;
 }
 
+int ffs_need_feature(struct ffs_tx *tx, uint64_t incompat)
+{
+    struct lay_super *sb = ffs_super(tx->fs);
+
+    if ((lay_get64(sb->incompat) & incompat) == incompat)
+        return 0;
+    int err = ffs_tx_dirty(tx, tx->fs->super);
+    if (err)
+        return err;
+    sb->incompat = lay_put64(lay_get64(sb->incompat) | incompat);
+    sb->version_minor = lay_put16(LAY_VERSION_MINOR);
+    return 0;
+}
+
+int ffs_set_label(struct ffs *fs, const char *label)
+{
+    size_t len = strlen(label);
+    struct ffs_tx *tx;
+
+    if (!lay_label_ok(label, len))
+        return -EINVAL;
+    int err = ffs_tx_begin(fs, 1, &tx);
+    if (err)
+        return err;
+    err = ffs_tx_dirty(tx, fs->super);
+    if (!err) {
+        memset(ffs_super(fs)->label, 0, sizeof(ffs_super(fs)->label));
+        memcpy(ffs_super(fs)->label, label, len);
+    }
+    return ffs_tx_finish(tx, err);
+}
+
 int ffs_super_settle(struct ffs *fs, const struct ffs_super_found *found, struct lay_super *out,
                      const struct ffs_reason *r)
 {
@@ -210,7 +244,8 @@ int ffs_super_settle(struct ffs *fs, const struct ffs_super_found *found, struct
     if (err)
         return err;
     /* Memory was laid out for the first geometry; a crafted image may name another one here. */
-    if (memcmp(&geo, &fs->geo, sizeof(geo)) != 0)
+    if (!lay_same_shape(&geo, &fs->geo))
         return ffs_refuse(r, -EUCLEAN, "superblocks contradict each other; run fsck.gpunvme");
+    fs->geo = geo;
     return check_age(fs, out, r);
 }

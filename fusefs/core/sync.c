@@ -110,9 +110,8 @@ static bool wait_turn(struct ffs_background *b, unsigned ms)
 static void *run(void *arg)
 {
     struct ffs *fs = arg;
-    unsigned ms = fs->opts.commit_ms ? fs->opts.commit_ms : DEFAULT_COMMIT_MS;
 
-    while (wait_turn(&fs->background, ms)) {
+    while (wait_turn(&fs->background, atomic_load(&fs->commit_ms))) {
         /*
          * A failure has been logged, and shows in every later call. The log is emptied before it
          * fills up in the middle of someone's fsync.
@@ -121,6 +120,13 @@ static void *run(void *arg)
             checkpoint_above(fs, fs->geo.journal_blocks / 2);
     }
     return NULL;
+}
+
+/* The wait under way ends, so that the new time counts from now on. */
+void ffs_set_commit(struct ffs *fs, unsigned commit_ms)
+{
+    atomic_store(&fs->commit_ms, commit_ms ? commit_ms : DEFAULT_COMMIT_MS);
+    ffs_background_hurry(fs);
 }
 
 int ffs_background_start(struct ffs *fs)

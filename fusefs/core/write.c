@@ -154,7 +154,7 @@ static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint
                             size_t len)
 {
     struct ffs_file f;
-    int err = ffs_file_open_rw(inode, &f);
+    int err = ffs_file_open_rw(inode, offset, &f);
 
     if (err)
         return err;

@@ -203,6 +203,8 @@ static int set_in(struct ffs_tx *tx, struct chain *c, const char *name, const vo
     size_t name_len = strlen(name);
     struct place old = find(c, name, name_len);
 
+    if (ffs_is_fixed(c->inode))
+        return -EPERM;
     if (old.rec && (flags & XATTR_CREATE))
         return -EEXIST;
     if (!old.rec && (flags & XATTR_REPLACE))
@@ -269,6 +271,8 @@ int ffs_removexattr(struct ffs_inode *inode, const char *name)
     if (!err) {
         struct place p = find(&c, name, len);
         err = p.rec ? ffs_touch(tx, inode, FFS_CTIME) : -ENODATA;
+        if (!err && ffs_is_fixed(inode))
+            err = -EPERM;
         if (!err)
             err = take_out(tx, &c, p);
         chain_close(&c);

@@ -9,6 +9,7 @@
 #include "fusefs/daemon/direct_write.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/kernel_cache.h"
+#include "layout/format.h"
 
 /*
  * keep_cache: pages remain valid across opens. All changes pass through the
@@ -22,7 +23,8 @@ static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_fil
     if (!file)
         return -ENOMEM;
     fi->fh = (uintptr_t)file;
-    fi->keep_cache = 1;
+    /* With strictatime the first read after an open must reach the file system. */
+    fi->keep_cache = !ffs_access_always(d->stack.fs);
     return 0;
 }
 
@@ -34,6 +36,21 @@ static int truncate_inode(struct ffs_inode *inode)
     return ffs_setattr(inode, &attr, FFS_SET_SIZE, &out);
 }
 
+/* As Linux refuses it where it knows the flags: before anything is written. */
+static int check_open(struct ffs_inode *inode, int flags)
+{
+    struct ffs_attr attr;
+    bool writes = (flags & O_ACCMODE) != O_RDONLY;
+
+    if (!writes && !(flags & O_TRUNC))
+        return 0;
+    ffs_getattr(inode, &attr);
+    if (attr.flags & LAY_INODE_IMMUTABLE)
+        return -EPERM;
+    return (attr.flags & LAY_INODE_APPEND) && ((flags & O_TRUNC) || !(flags & O_APPEND)) ? -EPERM
+                                                                                         : 0;
+}
+
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct ffs_inode *inode;
@@ -41,7 +58,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     if (err)
         goto reply;
-    if (fi->flags & O_TRUNC)
+    err = check_open(inode, fi->flags);
+    if (!err && (fi->flags & O_TRUNC))
         err = truncate_inode(inode);
     if (err)
         ffs_iput(inode, 1);
@@ -91,11 +109,13 @@ static int open_existing(struct ffs_inode *dir, const char *name, int flags, str
 {
     int err = ffs_lookup(dir, name, out);
 
-    if (!err && (flags & O_TRUNC)) {
+    if (err)
+        return err;
+    err = check_open(*out, flags);
+    if (!err && (flags & O_TRUNC))
         err = truncate_inode(*out);
-        if (err)
-            ffs_iput(*out, 1);
-    }
+    if (err)
+        ffs_iput(*out, 1);
     return err;
 }
 

@@ -31,6 +31,8 @@ int gpu_bound_set(struct ffs_inode *inode, const char *value, size_t size)
     if (size != 1 || (value[0] != '0' && value[0] != '1'))
         return -EINVAL;
     ffs_getattr(inode, &attr);
+    if (attr.flags & (LAY_INODE_IMMUTABLE | LAY_INODE_APPEND))
+        return -EPERM;
     attr.flags &= ~LAY_INODE_GPU_BOUND;
     if (value[0] == '1')
         attr.flags |= LAY_INODE_GPU_BOUND;

@@ -14,6 +14,7 @@
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/ioctl.h"
+#include "fusefs/daemon/ioctl_linux.h"
 #include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/workers.h"
 #include "gpunvme/gpunvme_ioctl.h"
@@ -372,6 +373,8 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
             fuse_reply_ioctl(req, 0, NULL, 0);
         return;
     }
+    if (ioctl_linux(req, call.file, cmd, in, in_size, out_size))
+        return;
     int err = find_request(cmd, &r);
     uint32_t size = _IOC_SIZE(cmd);
     if (!err && (in_size != size || out_size != size))

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fusefs/core/ffs.h"
+
 #define BUFFERS_DEFAULT 1024u
 #define DEADLINE_MS     10000u
 #define COMMIT_S        5u
@@ -73,6 +75,7 @@ enum key {
     KEY_WORD,
     KEY_DIRECT,
     KEY_READ_ONLY,
+    KEY_ACCESS,
     KEY_NOIOMMU,
     KEY_NAMED,
     KEY_TYPED,
@@ -106,6 +109,14 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
+    FUSE_OPT_KEY("atime", KEY_ACCESS),
+    FUSE_OPT_KEY("noatime", KEY_ACCESS),
+    FUSE_OPT_KEY("relatime", KEY_ACCESS),
+    FUSE_OPT_KEY("norelatime", KEY_ACCESS),
+    FUSE_OPT_KEY("strictatime", KEY_ACCESS),
+    FUSE_OPT_KEY("nostrictatime", KEY_ACCESS),
+    FUSE_OPT_KEY("diratime", KEY_ACCESS),
+    FUSE_OPT_KEY("nodiratime", KEY_ACCESS),
     FUSE_OPT_KEY("fsname=", KEY_NAMED),
     FUSE_OPT_KEY("subtype=", KEY_TYPED),
     FUSE_OPT_KEY("allow_other", KEY_AUDIENCE),
@@ -124,14 +135,8 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("noauto", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("nofail", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("_netdev", FUSE_OPT_KEY_DISCARD),
-    FUSE_OPT_KEY("relatime", FUSE_OPT_KEY_DISCARD),
-    FUSE_OPT_KEY("norelatime", FUSE_OPT_KEY_DISCARD),
-    FUSE_OPT_KEY("strictatime", FUSE_OPT_KEY_DISCARD),
-    FUSE_OPT_KEY("nostrictatime", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("lazytime", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("nolazytime", FUSE_OPT_KEY_DISCARD),
-    FUSE_OPT_KEY("diratime", FUSE_OPT_KEY_DISCARD),
-    FUSE_OPT_KEY("nodiratime", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_END,
 };
 
@@ -220,6 +225,27 @@ static int take_direct(struct options *opts, const char *arg)
     return 0;
 }
 
+/* libfuse knows two of these, and turns them into flags of the mount. */
+static int take_access(struct options *opts, const char *arg)
+{
+    static const char *const relative[] = {"atime", "relatime", "norelatime", "nostrictatime"};
+    unsigned dirs = opts->access & FFS_ACCESS_FILES_ONLY;
+
+    if (strcmp(arg, "nodiratime") == 0)
+        opts->access |= FFS_ACCESS_FILES_ONLY;
+    else if (strcmp(arg, "diratime") == 0)
+        opts->access &= ~(unsigned)FFS_ACCESS_FILES_ONLY;
+    else if (strcmp(arg, "noatime") == 0)
+        opts->access = FFS_ACCESS_NEVER | dirs;
+    else if (strcmp(arg, "strictatime") == 0)
+        opts->access = FFS_ACCESS_ALWAYS | dirs;
+    for (size_t i = 0; i < sizeof(relative) / sizeof(relative[0]); i++) {
+        if (strcmp(arg, relative[i]) == 0)
+            opts->access = FFS_ACCESS_RELATIVE | dirs;
+    }
+    return strcmp(arg, "atime") == 0 || strcmp(arg, "noatime") == 0;
+}
+
 static int take_operand(struct options *opts, const char *arg)
 {
     char **slot = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
@@ -247,6 +273,8 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
         return take_operand(opts, arg);
     case KEY_REMOUNT:
         return fail(opts, "remount", "not supported, unmount and mount again");
+    case KEY_ACCESS:
+        return take_access(opts, arg);
     case KEY_READ_ONLY:
         opts->read_only = true;
         return 1;
@@ -423,6 +451,8 @@ void options_print_help(void)
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
           "  -o max_buffers=N       buffers registered at once (1024)\n"
           "  -o deadline=MS         time a command may take (10000)\n"
+          "  -o relatime|noatime|strictatime, nodiratime\n"
+          "                         when reads set access times (relatime)\n"
           "  -o commit=SECONDS      time between background commits (5)\n"
           "  -o attr_timeout=S, entry_timeout=S\n"
           "                         time the kernel may keep attributes and names (86400)\n"

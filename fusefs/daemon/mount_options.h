@@ -50,6 +50,7 @@ struct options {
     unsigned sim_threads, sim_lba, sim_mdts;    /* 0: the simulator's default */
     unsigned sim_latency_us, sim_bandwidth_mib; /* lower bounds; 0: none */
     unsigned sim_no_gpu; /* not 0: the drive refuses GPU memory, also of the CPU executor */
+    unsigned access;     /* enum ffs_access */
     bool read_only;
     bool noiommu;
     bool foreground, debug;

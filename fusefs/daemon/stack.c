@@ -179,8 +179,10 @@ static void watch(struct stack *s)
 static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[384] = "";
-    struct ffs_mount_opts mount = {
-        .read_only = opts->read_only, .commit_ms = opts->commit_s * 1000, .log = log_text};
+    struct ffs_mount_opts mount = {.access = opts->access,
+                                   .read_only = opts->read_only,
+                                   .commit_ms = opts->commit_s * 1000,
+                                   .log = log_text};
     int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
 
     if (err == -ENOMEM && s->ctrlr && nvme_ctrlr_transport(s->ctrlr)->physical)

@@ -133,7 +133,7 @@ const Case inode_cases[] = {
     {OBJECT_INODES, "mode_type", "inode.mode",
      [](object &o) { slot(o, SLOT_INLINE).mode = lay_put32(0170600); }},
     {OBJECT_INODES, "flags", "inode.flags",
-     [](object &o) { slot(o, SLOT_INLINE).flags = lay_put32(2); }},
+     [](object &o) { slot(o, SLOT_INLINE).flags = lay_put32(16); }},
     {OBJECT_INODES, "flags_device", "inode.flags",
      [](object &o) { slot(o, SLOT_DEVICE).flags = lay_put32(1); }},
     {OBJECT_INODES, "size", "inode.size",

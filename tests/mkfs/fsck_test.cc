@@ -142,7 +142,7 @@ const Case cases[] = {
     {"F402", "superblock_copy", [](Image &i) { i.at<uint8_t>(i.geo.copies[0]) ^= 1; }},
     {"F403", "superblock_differs",
      [](Image &i) {
-         i.super().label[0] = 'x';
+         i.super().created.nsec = lay_put32(7);
          i.seal(0);
      }},
     {"F404", "free_blocks",

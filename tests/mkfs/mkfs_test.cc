@@ -51,7 +51,7 @@ TEST_F(Mkfs, PrintsWhatItMade)
 {
     Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 2.0\nUUID: " + UUID +
+    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 2.1\nUUID: " + UUID +
                          "\nLabel: data\nSize: 67108864\nBlock size: 4096\nBlocks: 16384\n"
                          "Free blocks: 15354\nJournal blocks: 1024\n");
     EXPECT_EQ(r.err, "");

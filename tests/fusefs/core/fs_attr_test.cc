@@ -2,8 +2,10 @@
 // Attributes, times, extended attributes.
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <stdio.h>
 #include <sys/xattr.h>
 
+#include "layout/endian.h"
 #include "layout/format.h"
 #include "tests/fusefs/core/fs_fixture.h"
 
@@ -85,6 +87,144 @@ TEST_F(FsAttr, AReadCountsAsAccessOncePerChange)
     EXPECT_FALSE(same(made, first));
     read_all(f);
     EXPECT_TRUE(same(attr(f).atime, first));
+}
+
+TEST_F(FsAttr, AccessTimesFollowTheMountAndTheFlag)
+{
+    Inode f = create("f"), quiet = create("quiet"), d = mkdir("d");
+    write(f, 0, "x");
+    write(quiet, 0, "x");
+    ffs_attr a = attr(quiet);
+    a.flags = LAY_INODE_NOATIME;
+    ASSERT_EQ(ffs_setattr(quiet, &a, FFS_SET_FLAGS, nullptr), 0);
+    auto moves = [&](ffs_inode *i) {
+        timespec before = attr(i).atime;
+        S_ISDIR(attr(i).mode) ? (void)names(i) : (void)read_all(i);
+        return !same(before, attr(i).atime);
+    };
+    ffs_set_access(fs, FFS_ACCESS_NEVER);
+    EXPECT_FALSE(moves(f) || moves(d));
+    ffs_set_access(fs, FFS_ACCESS_ALWAYS);
+    EXPECT_TRUE(moves(f) && moves(f) && moves(d) && moves(d));
+    EXPECT_FALSE(moves(quiet));
+    ffs_set_access(fs, FFS_ACCESS_ALWAYS | FFS_ACCESS_FILES_ONLY);
+    EXPECT_TRUE(moves(f));
+    EXPECT_FALSE(moves(d));
+    ffs_set_access(fs, FFS_ACCESS_RELATIVE);
+    EXPECT_FALSE(moves(f) || moves(d));
+    create(d, "new");
+    EXPECT_TRUE(moves(d));
+}
+
+class FsFlags : public FsTest
+{
+  protected:
+    int set_flags(ffs_inode *inode, uint32_t flags)
+    {
+        ffs_attr a = {};
+        a.flags = flags;
+        return ffs_setattr(inode, &a, FFS_SET_FLAGS, nullptr);
+    }
+};
+
+TEST_F(FsFlags, AnImmutableFileStaysAsItIs)
+{
+    Inode f = create("f"), d = mkdir("d");
+    write(f, 0, "text");
+    ASSERT_EQ(set_flags(f, LAY_INODE_IMMUTABLE), 0);
+    f.reset();
+    d.reset();
+    remount();
+    f = lookup("f");
+    d = lookup("d");
+    EXPECT_EQ(attr(f).flags, uint32_t{LAY_INODE_IMMUTABLE});
+    ffs_attr a = {};
+    ffs_map map;
+    EXPECT_EQ(write(f, 4, "more"), -EPERM);
+    EXPECT_EQ(ffs_map_write(f, 0, 4096, &map), -EPERM);
+    EXPECT_EQ(ffs_fallocate(f, 0, 0, 10), -EPERM);
+    EXPECT_EQ(ffs_setattr(f, &a, FFS_SET_SIZE, nullptr), -EPERM);
+    for (uint32_t set : {FFS_SET_MODE, FFS_SET_UID, FFS_SET_MTIME, FFS_SET_ATIME_NOW})
+        EXPECT_EQ(ffs_setattr(f, &a, set, nullptr), -EPERM);
+    EXPECT_EQ(ffs_setxattr(f, "user.a", "b", 1, 0), -EPERM);
+    EXPECT_EQ(ffs_link(f, root, "g"), -EPERM);
+    EXPECT_EQ(ffs_unlink(root, "f"), -EPERM);
+    EXPECT_EQ(ffs_rename(root, "f", d, "g", 0), -EPERM);
+    create("other");
+    EXPECT_EQ(ffs_rename(root, "other", root, "f", 0), -EPERM);
+    EXPECT_EQ(ffs_rename(root, "other", root, "f", RENAME_EXCHANGE), -EPERM);
+    EXPECT_EQ(read_all(f), "text");
+    ASSERT_EQ(set_flags(f, 0), 0);
+    EXPECT_EQ(write(f, 4, "more"), 4);
+    EXPECT_EQ(ffs_unlink(root, "f"), 0);
+}
+
+TEST_F(FsFlags, AnAppendOnlyFileGrowsAtItsEnd)
+{
+    Inode f = create("f");
+    write(f, 0, "text");
+    ASSERT_EQ(set_flags(f, LAY_INODE_APPEND), 0);
+    ffs_attr a = {};
+    EXPECT_EQ(write(f, 3, "x"), -EPERM);
+    EXPECT_EQ(write(f, 4, "more"), 4);
+    EXPECT_EQ(truncate(f, 100), -EPERM);
+    EXPECT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 10), -EPERM);
+    EXPECT_EQ(ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, 0, 10000), 0);
+    EXPECT_EQ(ffs_setattr(f, &a, FFS_SET_MTIME_NOW, nullptr), 0);
+    EXPECT_EQ(ffs_setattr(f, &a, FFS_SET_MTIME, nullptr), -EPERM);
+    EXPECT_EQ(ffs_unlink(root, "f"), -EPERM);
+    EXPECT_EQ(read_all(f), "textmore");
+}
+
+TEST_F(FsFlags, ADirectoryWithFlagsKeepsItsNames)
+{
+    Inode d = mkdir("d"), f = create(d, "f"), made;
+    ASSERT_EQ(set_flags(d, LAY_INODE_APPEND), 0);
+    create(d, "g");
+    EXPECT_EQ(ffs_unlink(d, "g"), -EPERM);
+    EXPECT_EQ(ffs_rename(d, "f", root, "f", 0), -EPERM);
+    ASSERT_EQ(set_flags(d, LAY_INODE_IMMUTABLE | LAY_INODE_NOATIME), 0);
+    EXPECT_EQ(ffs_mknod(d, "h", S_IFREG, 0, &cred, made.out()), -EPERM);
+    EXPECT_EQ(ffs_tmpfile(d, S_IFREG, &cred, made.out()), -EPERM);
+    EXPECT_EQ(ffs_link(f, d, "h"), -EPERM);
+    EXPECT_EQ(ffs_unlink(d, "g"), -EPERM);
+    EXPECT_EQ(ffs_rmdir(root, "d"), -EPERM);
+    EXPECT_EQ(write(f, 0, "its files change"), 16);
+    ASSERT_EQ(set_flags(d, LAY_INODE_NOATIME), 0);
+    EXPECT_EQ(attr(create(d, "i")).flags, uint32_t{LAY_INODE_NOATIME});
+}
+
+TEST_F(FsFlags, TheFirstFlagSetsTheFeature)
+{
+    auto incompat = [&] {
+        return lay_get64(reinterpret_cast<lay_super *>(device.bytes())->incompat);
+    };
+    Inode f = create("f");
+    ASSERT_EQ(set_flags(f, LAY_INODE_GPU_BOUND), 0);
+    f.reset();
+    remount();
+    EXPECT_EQ(incompat(), 0);
+    f = lookup("f");
+    ASSERT_EQ(set_flags(f, LAY_INODE_NOATIME), 0);
+    f.reset();
+    remount();
+    EXPECT_EQ(incompat(), LAY_INCOMPAT_INODE_FLAGS);
+    EXPECT_EQ(fsck(), "");
+}
+
+TEST_F(FsAttr, TheLabelIsChangedWhileMounted)
+{
+    struct ffs_statfs s;
+    EXPECT_EQ(ffs_set_label(fs, std::string(64, 'x').c_str()), -EINVAL);
+    EXPECT_EQ(ffs_set_label(fs, "a\nb"), -EINVAL);
+    ASSERT_EQ(ffs_set_label(fs, "a long label"), 0);
+    ASSERT_EQ(ffs_set_label(fs, "short"), 0);
+    ffs_statfs(fs, &s);
+    EXPECT_STREQ(s.label, "short");
+    remount();
+    ffs_statfs(fs, &s);
+    EXPECT_STREQ(s.label, "short");
+    EXPECT_EQ(fsck(), "");
 }
 
 TEST_F(FsAttr, NamesChangeTheTimesOfTheirDirectory)

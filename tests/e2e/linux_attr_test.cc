@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Linux beyond POSIX on a mount: inode flags, the label, access times.
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include "tests/e2e/posix.h"
+
+namespace
+{
+
+int set_flags(const std::string &path, int flags)
+{
+    int fd = open(path.c_str(), O_RDONLY);
+    int got = ioctl(fd, FS_IOC_SETFLAGS, &flags);
+
+    close(fd);
+    return got;
+}
+
+int flags_of(const std::string &path)
+{
+    int flags = -1, fd = open(path.c_str(), O_RDONLY);
+
+    EXPECT_EQ(ioctl(fd, FS_IOC_GETFLAGS, &flags), 0) << strerror(errno);
+    close(fd);
+    return flags & ~FS_EXTENT_FL;
+}
+
+#define EXPECT_REFUSED(call, error) EXPECT_EQ((call) < 0 ? errno : 0, error)
+
+TEST_F(Posix, AnImmutableFileRefusesEveryChange)
+{
+    touch("f", "text");
+    int open_before = open(p("f").c_str(), O_RDWR);
+    ASSERT_EQ(set_flags(p("f"), FS_IMMUTABLE_FL | FS_NOATIME_FL), 0) << strerror(errno);
+    EXPECT_EQ(flags_of(p("f")), FS_IMMUTABLE_FL | FS_NOATIME_FL);
+    EXPECT_REFUSED(open(p("f").c_str(), O_WRONLY), EPERM);
+    EXPECT_REFUSED(open(p("f").c_str(), O_WRONLY | O_TRUNC), EPERM);
+    EXPECT_REFUSED(write(open_before, "x", 1), EPERM);
+    EXPECT_REFUSED(ftruncate(open_before, 1), EPERM);
+    EXPECT_REFUSED(chmod(p("f").c_str(), 0600), EPERM);
+    EXPECT_REFUSED(unlink(p("f").c_str()), EPERM);
+    EXPECT_REFUSED(link(p("f").c_str(), p("g").c_str()), EPERM);
+    EXPECT_REFUSED(rename(p("f").c_str(), p("g").c_str()), EPERM);
+    close(open_before);
+    EXPECT_EQ(st("f").st_size, 4);
+    ASSERT_EQ(set_flags(p("f"), 0), 0);
+    EXPECT_EQ(unlink(p("f").c_str()), 0);
+}
+
+TEST_F(Posix, AnAppendOnlyFileIsOpenedForAppendingAlone)
+{
+    touch("f", "text");
+    ASSERT_EQ(set_flags(p("f"), FS_APPEND_FL), 0);
+    EXPECT_REFUSED(open(p("f").c_str(), O_WRONLY), EPERM);
+    EXPECT_REFUSED(open(p("f").c_str(), O_WRONLY | O_APPEND | O_TRUNC), EPERM);
+    int fd = open(p("f").c_str(), O_WRONLY | O_APPEND);
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(write(fd, "more", 4), 4);
+    close(fd);
+    EXPECT_EQ(st("f").st_size, 8);
+    ASSERT_EQ(set_flags(p("f"), 0), 0);
+}
+
+TEST_F(Posix, FlagsBelongToTheOwnerAndTheFirstTwoToRoot)
+{
+    touch("f");
+    ASSERT_EQ(chown(p("f").c_str(), 1000, 1000), 0);
+    EXPECT_EQ(as_user(1000, [&] { return set_flags(p("f"), FS_NOATIME_FL); }), 0);
+    EXPECT_EQ(flags_of(p("f")), FS_NOATIME_FL);
+    EXPECT_EQ(as_user(1000, [&] { return set_flags(p("f"), FS_IMMUTABLE_FL); }), EPERM);
+    EXPECT_EQ(as_user(1001, [&] { return set_flags(p("f"), 0); }), EPERM);
+    EXPECT_EQ(flags_of(p("f")), FS_NOATIME_FL);
+    EXPECT_REFUSED(set_flags(p("f"), FS_COMPR_FL), EOPNOTSUPP);
+    struct fsxattr x = {};
+    int fd = open(p("f").c_str(), O_RDONLY);
+    ASSERT_EQ(ioctl(fd, FS_IOC_FSGETXATTR, &x), 0) << strerror(errno);
+    EXPECT_EQ(x.fsx_xflags, uint32_t{FS_XFLAG_NOATIME});
+    x.fsx_xflags = FS_XFLAG_APPEND;
+    EXPECT_EQ(ioctl(fd, FS_IOC_FSSETXATTR, &x), 0) << strerror(errno);
+    close(fd);
+    EXPECT_EQ(flags_of(p("f")), FS_APPEND_FL);
+    ASSERT_EQ(set_flags(p("f"), 0), 0);
+}
+
+TEST_F(Posix, TheLabelIsReadAndSet)
+{
+    char label[FSLABEL_MAX] = "chosen";
+    int fd = open(dir_.c_str(), O_RDONLY);
+    EXPECT_EQ(as_user(1000,
+                      [&] {
+                          int mine = open(dir_.c_str(), O_RDONLY);
+                          return ioctl(mine, FS_IOC_SETFSLABEL, label);
+                      }),
+              EPERM);
+    ASSERT_EQ(ioctl(fd, FS_IOC_SETFSLABEL, label), 0) << strerror(errno);
+    memset(label, 'x', sizeof(label));
+    ASSERT_EQ(ioctl(fd, FS_IOC_GETFSLABEL, label), 0) << strerror(errno);
+    EXPECT_STREQ(label, "chosen");
+    close(fd);
+}
+
+// Does a read of a file, made and read before, set its access time?
+bool second_read_counts(const Mounted &m)
+{
+    std::string path = m.path("f");
+    struct stat before, after;
+    char c;
+
+    for (struct stat *s : {&before, &after}) {
+        int fd = open(path.c_str(), O_RDWR | O_CREAT, 0644);
+        EXPECT_EQ(s == &before ? pwrite(fd, "x", 1, 0) : 1, 1);
+        close(fd);
+        usleep(2000);
+        for (int i = 0; i < 2; i++) {
+            fd = open(path.c_str(), O_RDONLY);
+            EXPECT_EQ(read(fd, &c, 1), 1);
+            close(fd);
+        }
+        EXPECT_EQ(stat(path.c_str(), s), 0);
+    }
+    return later(after.st_atim, before.st_atim);
+}
+
+TEST(AccessTimes, FollowTheOptionsOfTheMount)
+{
+    if (!why_no_mount().empty())
+        GTEST_SKIP() << why_no_mount();
+    for (auto [options, first, second] :
+         {std::tuple{"", true, false}, {"noatime", false, false}, {"strictatime", true, true}}) {
+        Mounted m(64u << 20);
+        ASSERT_TRUE(m.mount(options)) << m.log();
+        EXPECT_EQ(second_read_counts(m), second) << options;
+        struct stat s;
+        ASSERT_EQ(stat(m.path("f").c_str(), &s), 0);
+        EXPECT_EQ(later(s.st_atim, s.st_mtim), first) << options;
+        EXPECT_TRUE(m.unmount());
+    }
+}
+
+} // namespace
