@@ -8,6 +8,7 @@
 #include "client/cufile/cufile_config.h"
 #include "client/cufile/cufile_log.h"
 #include "client/cufile/cufile_stats.h"
+#include "support/clock.h"
 
 struct entry {
     struct gpunvme_io_request request; /* first */
@@ -94,7 +95,7 @@ static void fill(struct entry *e, const CUfileIOParams_t *p)
     uint64_t offset = (uint64_t)p->batch.file_offset;
 
     e->cookie = p->cookie;
-    e->transfer = (struct cufile_transfer){p->fh, write, offset, p->batch.size, cufile_now_ns()};
+    e->transfer = (struct cufile_transfer){p->fh, write, offset, p->batch.size, now_ns()};
     e->request = (struct gpunvme_io_request){
         .file = cufile_file(p->fh),
         .write = write,

@@ -6,6 +6,7 @@
 
 #include "client/cufile/cufile_config.h"
 #include "client/cufile/cufile_log.h"
+#include "support/clock.h"
 
 #define BLOCK 4096u
 
@@ -123,7 +124,7 @@ static void count_write(const struct cufile_transfer *t, ssize_t bytes, uint32_t
 void cufile_stats_transfer(const struct cufile_transfer *t, ssize_t bytes,
                            const struct gpunvme_result *result)
 {
-    uint64_t us = (cufile_now_ns() - t->begun_ns) / 1000;
+    uint64_t us = (now_ns() - t->begun_ns) / 1000;
 
     pthread_mutex_lock(&stats.lock);
     if (!stats.begun_ns)
@@ -229,7 +230,7 @@ static uint64_t mean(uint64_t sum, const CUfileOpCounter_t *ops)
 /* Under the lock. */
 static void derive(void)
 {
-    uint64_t ns = stats.begun_ns ? cufile_now_ns() - stats.begun_ns : 0;
+    uint64_t ns = stats.begun_ns ? now_ns() - stats.begun_ns : 0;
 
     BASIC.read_bw_bytes_per_sec = GPU.read_bw_bytes_per_sec = per_second(BASIC.read_bytes, ns);
     BASIC.write_bw_bytes_per_sec = GPU.write_bw_bytes_per_sec = per_second(BASIC.write_bytes, ns);

@@ -7,14 +7,7 @@
 
 #include "client/cufile/cufile_log.h"
 #include "client/cufile/cufile_stats.h"
-
-uint64_t cufile_now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
+#include "support/clock.h"
 
 static const char *path_name(uint32_t path)
 {
@@ -75,7 +68,7 @@ static ssize_t transfer(CUfileHandle_t fh, bool write, char *base, size_t size, 
                         off_t offset)
 {
     struct gpunvme_result result = {.why = ""};
-    struct cufile_transfer t = {fh, write, (uint64_t)file_offset, size, cufile_now_ns()};
+    struct cufile_transfer t = {fh, write, (uint64_t)file_offset, size, now_ns()};
 
     if (!base || file_offset < 0)
         return -CU_FILE_INVALID_VALUE;
@@ -157,7 +150,7 @@ static int submit(CUfileHandle_t fh, bool write, void *base, size_t *size, off_t
     struct cufile_transfer *t = malloc(sizeof(*t));
     if (!t)
         return CU_FILE_NOMEM_ERROR;
-    *t = (struct cufile_transfer){.handle = fh, .write = write, .begun_ns = cufile_now_ns()};
+    *t = (struct cufile_transfer){.handle = fh, .write = write, .begun_ns = now_ns()};
     struct gpunvme_io_async what = {.write = write,
                                     .addr = base,
                                     .len = size,

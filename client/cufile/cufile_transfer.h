@@ -10,10 +10,9 @@ struct cufile_transfer {
     bool write;
     uint64_t file_offset;
     size_t size;
-    uint64_t begun_ns; /* CLOCK_MONOTONIC */
+    uint64_t begun_ns; /* now_ns() */
 };
 
-uint64_t cufile_now_ns(void);
 /*
  * bytes: or -errno, which becomes -1 (and errno) for what file systems say, or a negative error of
  * cuFile.

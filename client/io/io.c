@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Mounts, files and memory of gpunvme_io.h: opened, found, closed. */
 #include "client/io/io.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,41 +129,6 @@ void gpunvme_io_close(struct gpunvme_io *io)
     free(io);
 }
 
-static int count_loads(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    (void)size;
-    *(unsigned long long *)arg = info->dlpi_adds;
-    return 1; /* the first library tells */
-}
-
-/*
- * Under the lock. A process that has not loaded the driver has no addresses of it. The loader is
- * asked for the driver, which takes it a search of all folders, only after it has loaded something.
- */
-static bool is_cuda_loaded(struct gpunvme_io *io)
-{
-    unsigned long long loads = 0;
-
-    dl_iterate_phdr(count_loads, &loads);
-    if (loads == io->loads)
-        return false;
-    io->loads = loads;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (library)
-        dlclose(library);
-    return library != NULL;
-}
-
-struct cuda_driver *io_cuda(struct gpunvme_io *io)
-{
-    pthread_mutex_lock(&io->lock);
-    if (!io->cuda && is_cuda_loaded(io))
-        (void)cuda_driver_open(&io->cuda);
-    struct cuda_driver *cu = io->cuda;
-    pthread_mutex_unlock(&io->lock);
-    return cu;
-}
-
 /* --- Files ----------------------------------------------------------------------------------- */
 
 static int check_type(int fd, struct stat *st)
@@ -267,137 +231,5 @@ int gpunvme_io_alloc_host(struct gpunvme_io_file *f, size_t len, void **out)
         gpunvme_unregister(b);
     else
         *out = b->addr;
-    return err;
-}
-
-/* --- Transfers ------------------------------------------------------------------------------- */
-
-static _Thread_local char last_why[160];
-
-/* Buffers may end before their words are read. */
-static void keep_why(struct gpunvme_result *result)
-{
-    snprintf(last_why, sizeof(last_why), "%s", result->why);
-    result->why = last_why;
-}
-
-int io_use(struct gpunvme_io_file *f, void *addr, size_t len, struct region_use *out)
-{
-    struct gpunvme_io *io = f->io;
-    struct cuda_driver *cu = io_cuda(io);
-    int err = regions_use(io->regions, cu, f->mount->g, addr, len, out);
-
-    if (err && f->mount != io->local && io->options.path != GPUNVME_PATH_GPU)
-        err = regions_use(io->regions, cu, io->local->g, addr, len, out);
-    return err;
-}
-
-static ssize_t move(struct gpunvme_io_file *f, const struct region_use *u, struct range *r,
-                    struct gpunvme_result *result)
-{
-    int err;
-
-    if (u->buffer->owner == f->mount->g && !f->why[0])
-        return r->write ? gpunvme_write(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len,
-                                        result)
-                        : gpunvme_read(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len,
-                                       result);
-    if (f->io->options.path == GPUNVME_PATH_GPU)
-        return gpunvme_fail(-EREMOTEIO, "%s", f->why);
-    size_t done = io_move_local(f, u->buffer, r, result, &err);
-    result->why = f->why[0] ? f->why : "the mount does not take the memory";
-    return done || !err ? (ssize_t)done : err;
-}
-
-static ssize_t transfer(struct gpunvme_io_file *f, struct range *r, void *addr,
-                        struct gpunvme_result *result)
-{
-    struct gpunvme_result sum = {.why = ""};
-    struct region_use u;
-    ssize_t n = r->len ? io_use(f, addr, r->len, &u) : 0;
-
-    if (r->len && n == 0) {
-        r->buffer_offset = u.offset;
-        n = move(f, &u, r, &sum);
-        keep_why(&sum);
-        regions_release(f->io->regions, &u);
-    }
-    if (result)
-        *result = sum;
-    return n;
-}
-
-ssize_t gpunvme_io_read(struct gpunvme_io_file *f, void *addr, size_t len, uint64_t file_offset,
-                        struct gpunvme_result *result)
-{
-    struct range r = {.fd = f->fd, .file_offset = file_offset, .len = len};
-
-    return transfer(f, &r, addr, result);
-}
-
-ssize_t gpunvme_io_write(struct gpunvme_io_file *f, const void *addr, size_t len,
-                         uint64_t file_offset, struct gpunvme_result *result)
-{
-    struct range r = {.write = true, .fd = f->fd, .file_offset = file_offset, .len = len};
-
-    return transfer(f, &r, (void *)(uintptr_t)addr, result);
-}
-
-/* --- Batches --------------------------------------------------------------------------------- */
-
-static int read_pieces(struct gpunvme_io_file *f, const struct region_use *u, size_t len,
-                       struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *sum)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct gpunvme_piece *p = &pieces[i];
-        struct range r = {.fd = f->fd,
-                          .buffer_offset = u->offset + p->buffer_offset,
-                          .file_offset = p->file_offset,
-                          .len = p->len};
-        struct gpunvme_result one = {.why = sum->why};
-        bool inside = p->buffer_offset <= len && p->len <= len - p->buffer_offset;
-        ssize_t done = p->len > INT32_MAX ? -EINVAL : inside ? move(f, u, &r, &one) : -ERANGE;
-        gpunvme_add_result(sum, one.path, one.commands, one.nvme_status);
-        sum->why = one.why;
-        p->result = (int32_t)done;
-    }
-    return 0;
-}
-
-static void shift(struct gpunvme_piece *pieces, size_t n, uint64_t by)
-{
-    for (size_t i = 0; by && i < n; i++)
-        pieces[i].buffer_offset += by;
-}
-
-static bool all_inside(const struct gpunvme_piece *pieces, size_t n, size_t len)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (pieces[i].buffer_offset > len || pieces[i].len > len - pieces[i].buffer_offset)
-            return false;
-    }
-    return true;
-}
-
-int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
-                     struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *result)
-{
-    struct gpunvme_result sum = {.why = ""};
-    struct region_use u;
-    int err = n ? io_use(f, addr, len, &u) : 0;
-
-    if (n && !err) {
-        if (u.buffer->owner == f->mount->g && !f->why[0] && all_inside(pieces, n, len)) {
-            shift(pieces, n, u.offset);
-            err = gpunvme_readv(u.buffer, f->fd, pieces, n, &sum);
-            shift(pieces, n, -(uint64_t)u.offset);
-        } else {
-            err = read_pieces(f, &u, len, pieces, n, &sum);
-        }
-        keep_why(&sum);
-        regions_release(f->io->regions, &u);
-    }
-    if (result)
-        *result = sum;
     return err;
 }

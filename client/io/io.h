@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of gpunvme_io.h share. */
+/*
+ * What the files of gpunvme_io.h share. A file calls those above it only: io_cuda.c, io_local.c,
+ * regions.c and io_threads.c, io_transfer.c, io_async.c, io.c.
+ */
 #ifndef CLIENT_IO_IO_H
 #define CLIENT_IO_IO_H
 
@@ -38,19 +41,23 @@ struct gpunvme_io_file {
     char why[160]; /* no mount serves it; "": one does */
 };
 
+/* io_cuda.c */
+/* The driver, where this process uses CUDA at all; NULL: no address can be a GPU's. */
+struct cuda_driver *io_cuda(struct gpunvme_io *io);
+
+/* io_local.c */
+/* Reads and writes for which no mount is asked: the pipeline, around what O_DIRECT cannot do. */
+size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const struct range *r,
+                     struct gpunvme_result *result, int *err);
+
+/* io_transfer.c */
 /*
  * Memory's buffer at the file's mount, else (unless only the GPU path will do) at none, until
  * regions_release().
  */
 int io_use(struct gpunvme_io_file *f, void *addr, size_t len, struct region_use *out);
 
-/* Reads and writes for which no mount is asked: the pipeline, around what O_DIRECT cannot do. */
-size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const struct range *r,
-                     struct gpunvme_result *result, int *err);
-
-/* The driver, where this process uses CUDA at all; NULL: no address can be a GPU's. */
-struct cuda_driver *io_cuda(struct gpunvme_io *io);
-
+/* io_async.c */
 /* Transfers in stream order; freeing waits for them. */
 int io_async_new(struct io_async **out);
 void io_async_free(struct io_async *a);

@@ -51,18 +51,6 @@ static void buffer_unlink(struct gpunvme_buffer *b)
     pthread_mutex_unlock(&b->owner->lock);
 }
 
-int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out)
-{
-    int err = 0;
-
-    pthread_mutex_lock(&g->lock);
-    if (!g->cuda)
-        err = cuda_driver_open(&g->cuda);
-    *out = g->cuda;
-    pthread_mutex_unlock(&g->lock);
-    return err;
-}
-
 static int register_failed(int err, size_t len)
 {
     if (err == -EMFILE)

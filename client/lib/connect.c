@@ -3,21 +3,12 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/lib/client_internal.h"
 #include "client/lib/pipeline.h"
 #include "client/lib/shared_list.h"
-
-int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
-{
-    struct gpunvme_abi *abi = arg;
-
-    *abi = (struct gpunvme_abi){.size = size, .version = GPUNVME_ABI_VERSION};
-    return ioctl(fd, request, arg) == 0 ? 0 : -errno;
-}
 
 static int read_info(int fd, const char *path, struct gpunvme_ioc_info *info)
 {

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The CUDA driver of a process that uses CUDA. */
+#include <dlfcn.h>
+#include <link.h>
+
+#include "client/io/io.h"
+
+static int count_loads(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size;
+    *(unsigned long long *)arg = info->dlpi_adds;
+    return 1; /* the first library tells */
+}
+
+/*
+ * Under the lock. A process that has not loaded the driver has no addresses of it. The loader is
+ * asked for the driver, which takes it a search of all folders, only after it has loaded something.
+ */
+static bool is_cuda_loaded(struct gpunvme_io *io)
+{
+    unsigned long long loads = 0;
+
+    dl_iterate_phdr(count_loads, &loads);
+    if (loads == io->loads)
+        return false;
+    io->loads = loads;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (library)
+        dlclose(library);
+    return library != NULL;
+}
+
+struct cuda_driver *io_cuda(struct gpunvme_io *io)
+{
+    pthread_mutex_lock(&io->lock);
+    if (!io->cuda && is_cuda_loaded(io))
+        (void)cuda_driver_open(&io->cuda);
+    struct cuda_driver *cu = io->cuda;
+    pthread_mutex_unlock(&io->lock);
+    return cu;
+}

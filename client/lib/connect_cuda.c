@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The CUDA driver of a connection. */
+#include "client/lib/client_internal.h"
+
+int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out)
+{
+    int err = 0;
+
+    pthread_mutex_lock(&g->lock);
+    if (!g->cuda)
+        err = cuda_driver_open(&g->cuda);
+    *out = g->cuda;
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
