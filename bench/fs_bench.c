@@ -60,7 +60,7 @@ static unsigned long draw(struct bench *b, unsigned long below)
     return b->random % below;
 }
 
-static const struct ffs_cred nobody = {0, 0};
+static const struct ffs_cred nobody = {0, 0, 0};
 
 static void name_of(unsigned long number, char *name, size_t len)
 {

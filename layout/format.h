@@ -175,9 +175,10 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* Features this version knows. An unknown incompat bit refuses; ro-compat mounts read-only. */
 #define LAY_FEATURE_COMPAT    0ull
 #define LAY_FEATURE_RO_COMPAT 0ull
-#define LAY_FEATURE_INCOMPAT  LAY_INCOMPAT_INODE_FLAGS
+#define LAY_FEATURE_INCOMPAT  (LAY_INCOMPAT_INODE_FLAGS | LAY_INCOMPAT_ACL)
 
 #define LAY_INCOMPAT_INODE_FLAGS 0x1ull /* inodes may be immutable, append-only or noatime */
+#define LAY_INCOMPAT_ACL         0x2ull /* inodes may have POSIX ACLs among their attributes */
 
 #define LAY_STATE_CLEAN 0x1u /* unmounted in order: the journal is empty */
 #define LAY_STATE_ERROR 0x2u /* an inconsistency was met: fsck is due */

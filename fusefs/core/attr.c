@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sys/sysmacros.h>
 
+#include "fusefs/core/acl.h"
 #include "fusefs/core/data.h"
 #include "fusefs/core/namei.h"
 
@@ -134,6 +135,8 @@ static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_a
         err = ffs_touch(tx, inode, FFS_CTIME);
     if (!err && (set & FFS_SET_FLAGS) && (attr->flags & ~LAY_INODE_GPU_BOUND))
         err = ffs_need_feature(tx, LAY_INCOMPAT_INODE_FLAGS);
+    if (!err && (set & FFS_SET_MODE))
+        err = ffs_acl_chmod(tx, inode, attr->mode);
     if (!err && (set & FFS_SET_SIZE))
         err = ffs_size_set(tx, inode, attr->size, unfinished);
     if (err)

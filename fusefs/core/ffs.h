@@ -142,6 +142,7 @@ int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t s
 
 struct ffs_cred {
     uint32_t uid, gid;
+    uint32_t umask; /* applied to new inodes where the directory has no default ACL */
 };
 
 int ffs_lookup(struct ffs_inode *dir, const char *name, struct ffs_inode **out);
@@ -212,6 +213,18 @@ int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, s
 ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size);
 ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size);
 int ffs_removexattr(struct ffs_inode *inode, const char *name);
+
+#define FFS_ACL_ACCESS  "system.posix_acl_access"
+#define FFS_ACL_DEFAULT "system.posix_acl_default"
+/*
+ * Sets one of the POSIX ACLs, in the form of <linux/posix_acl_xattr.h>, and with the access ACL the
+ * permissions; value NULL removes it. Read them by ffs_getxattr(). keep_setgid: the caller may keep
+ * the set-gid bit (it is in the group, or privileged). -EINVAL: no valid ACL; -EACCES: a default
+ * ACL of another type than a directory; -EOPNOTSUPP: a symbolic link; -ENOSPC: more than some 490
+ * entries.
+ */
+int ffs_set_acl(struct ffs_inode *inode, bool is_default, const void *value, size_t len,
+                bool keep_setgid);
 
 /* --- Extents, for transfers that go around the ordinary path --------------------------------- */
 

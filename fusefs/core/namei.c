@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "fusefs/core/acl.h"
 #include "fusefs/core/ops.h"
 #include "fusefs/core/tree.h"
 
@@ -127,13 +128,14 @@ static int give_birth(struct ffs_tx *tx, struct ffs_inode *dir, const struct bir
         return err;
     inode->d.btime = inode->d.ctime;
     set_owner(inode, dir, b);
-    return set_map(tx, inode, dir, b);
+    err = ffs_acl_inherit(tx, inode, dir, b->mode, b->cred->umask);
+    return err ? err : set_map(tx, inode, dir, b);
 }
 
 int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_inode *like,
                      struct ffs_inode **out)
 {
-    const struct ffs_cred owner = {lay_get32(like->d.uid), lay_get32(like->d.gid)};
+    const struct ffs_cred owner = {lay_get32(like->d.uid), lay_get32(like->d.gid), 0};
     const struct birth b = {.mode = S_IFCHR, .cred = &owner};
     int err = give_birth(tx, dir, &b, out);
 

@@ -215,15 +215,12 @@ static int set_in(struct ffs_tx *tx, struct chain *c, const char *name, const vo
     return err ? err : put_in(tx, c, name, name_len, value, len);
 }
 
-/* Path of the chain, a new block, its bitmap, and what a commit of the inode takes. */
-#define XATTR_CREDITS (LAY_XATTR_BLOCKS_MAX + 15u)
-
 static int set_once(struct ffs_inode *inode, const char *name, const void *value, size_t len,
                     int flags)
 {
     struct ffs_tx *tx;
     struct chain c;
-    int err = ffs_tx_begin(inode->fs, XATTR_CREDITS, &tx);
+    int err = ffs_tx_begin(inode->fs, FFS_XATTR_CREDITS, &tx);
 
     if (err)
         return err;
@@ -264,7 +261,7 @@ int ffs_removexattr(struct ffs_inode *inode, const char *name)
     int err = check_name(name, &len);
 
     if (!err)
-        err = ffs_tx_begin(inode->fs, XATTR_CREDITS, &tx);
+        err = ffs_tx_begin(inode->fs, FFS_XATTR_CREDITS, &tx);
     if (err)
         return err;
     err = chain_open(inode, &c);
@@ -278,6 +275,36 @@ int ffs_removexattr(struct ffs_inode *inode, const char *name)
         chain_close(&c);
     }
     return ffs_tx_finish(tx, err);
+}
+
+int ffs_xattr_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, const void *value,
+                    size_t len)
+{
+    struct chain c;
+    int err = chain_open(inode, &c);
+
+    if (err)
+        return err;
+    struct place old = find(&c, name, strlen(name));
+    if (old.rec)
+        err = take_out(tx, &c, old);
+    if (!err)
+        err = put_in(tx, &c, name, strlen(name), value, len);
+    chain_close(&c);
+    return err;
+}
+
+int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+{
+    struct chain c;
+    int err = chain_open(inode, &c);
+
+    if (err)
+        return err;
+    struct place p = find(&c, name, strlen(name));
+    err = p.rec ? take_out(tx, &c, p) : -ENODATA;
+    chain_close(&c);
+    return err;
 }
 
 int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode)
@@ -307,9 +334,20 @@ static ssize_t get_in(struct chain *c, const char *name, size_t len, char *buf, 
     return (ssize_t)value_len;
 }
 
-ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, size_t size)
 {
     struct chain c;
+    ssize_t ret = chain_open(inode, &c);
+
+    if (!ret) {
+        ret = get_in(&c, name, strlen(name), buf, size);
+        chain_close(&c);
+    }
+    return ret;
+}
+
+ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+{
     size_t len;
     ssize_t ret = check_name(name, &len);
 
@@ -318,11 +356,7 @@ ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_
     if (ret)
         return ret;
     ffs_meta_read(inode->fs);
-    ret = chain_open(inode, &c);
-    if (!ret) {
-        ret = get_in(&c, name, len, buf, size);
-        chain_close(&c);
-    }
+    ret = ffs_xattr_load(inode, name, buf, size);
     ffs_meta_done(inode->fs);
     return ret;
 }

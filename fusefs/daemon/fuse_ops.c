@@ -27,7 +27,7 @@ struct ffs_cred op_cred(fuse_req_t req)
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
-    return (struct ffs_cred){.uid = ctx->uid, .gid = ctx->gid};
+    return (struct ffs_cred){.uid = ctx->uid, .gid = ctx->gid, .umask = ctx->umask};
 }
 
 void op_reply(fuse_req_t req, int err)

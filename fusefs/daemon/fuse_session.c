@@ -143,6 +143,8 @@ static void configure(struct fuse_conn_info *conn)
     want(conn, FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS |
                    FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_ATOMIC_O_TRUNC |
                    FUSE_CAP_IOCTL_DIR);
+    /* The kernel checks access by ACLs; the file system applies the umask, or a default ACL. */
+    want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
     /*
      * The kernel clears set-id bits after a write without CAP_FSETID, as with
      * other file systems: it knows the capabilities of the process.

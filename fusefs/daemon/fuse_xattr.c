@@ -11,10 +11,16 @@
 
 /* XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux. */
 #define MAX_SIZE 65536u
+/* Groups of a process that are looked at. */
+#define GROUPS_MAX 1024
+
+static bool is_acl(const char *name)
+{
+    return strcmp(name, FFS_ACL_ACCESS) == 0 || strcmp(name, FFS_ACL_DEFAULT) == 0;
+}
 
 /*
- * "system." is refused: it holds ACLs, which this file system does not enforce.
- * The kernel checks access to "trusted." and "security.".
+ * Of "system." ACLs alone are known. The kernel checks access to "trusted." and "security.".
  */
 static int check_name(const char *name)
 {
@@ -24,7 +30,44 @@ static int check_name(const char *name)
         if (strncmp(name, spaces[i], strlen(spaces[i])) == 0)
             return 0;
     }
-    return -EOPNOTSUPP;
+    return is_acl(name) ? 0 : -EOPNOTSUPP;
+}
+
+/* A new ACL clears set-gid unless the caller is in the group of the file; the kernel leaves it. */
+static bool may_keep_setgid(fuse_req_t req, struct ffs_inode *inode)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    gid_t groups[GROUPS_MAX];
+    struct ffs_attr attr;
+
+    ffs_getattr(inode, &attr);
+    if (ctx->uid == 0 || ctx->gid == attr.gid)
+        return true;
+    int n = fuse_req_getgroups(req, GROUPS_MAX, groups);
+    for (int i = 0; i < n && i < GROUPS_MAX; i++) {
+        if (groups[i] == attr.gid)
+            return true;
+    }
+    return false;
+}
+
+static int set_acl(fuse_req_t req, struct ffs_inode *inode, const char *name, const char *value,
+                   size_t size)
+{
+    bool is_default = strcmp(name, FFS_ACL_DEFAULT) == 0;
+    bool keep = is_default || !value || may_keep_setgid(req, inode);
+
+    return ffs_set_acl(inode, is_default, value, size, keep);
+}
+
+static int set_value(fuse_req_t req, struct ffs_inode *inode, const char *name, const char *value,
+                     size_t size, int flags)
+{
+    if (is_acl(name))
+        return set_acl(req, inode, name, value, size);
+    if (gpu_bound_is(name))
+        return gpu_bound_set(inode, value, size);
+    return ffs_setxattr(inode, name, value, size, flags);
 }
 
 void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
@@ -36,8 +79,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
     if (!err)
         err = op_node(req, ino, &inode);
     if (!err) {
-        err = gpu_bound_is(name) ? gpu_bound_set(inode, value, size)
-                                 : ffs_setxattr(inode, name, value, size, flags);
+        err = set_value(req, inode, name, value, size, flags);
         ffs_iput(inode, 1);
     }
     op_reply(req, err);
@@ -87,6 +129,13 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     free(names);
 }
 
+static int remove_value(fuse_req_t req, struct ffs_inode *inode, const char *name)
+{
+    if (is_acl(name))
+        return set_acl(req, inode, name, NULL, 0);
+    return gpu_bound_is(name) ? gpu_bound_set(inode, "0", 1) : ffs_removexattr(inode, name);
+}
+
 void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     struct ffs_inode *inode;
@@ -95,7 +144,7 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     if (!err)
         err = op_node(req, ino, &inode);
     if (!err) {
-        err = gpu_bound_is(name) ? gpu_bound_set(inode, "0", 1) : ffs_removexattr(inode, name);
+        err = remove_value(req, inode, name);
         ffs_iput(inode, 1);
     }
     op_reply(req, err);

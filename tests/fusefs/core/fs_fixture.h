@@ -150,7 +150,7 @@ class FsTest : public ::testing::Test
     struct ffs *fs = nullptr;
     Inode root;
     ffs_mount_opts opts = {};
-    ffs_cred cred = {1000, 1000};
+    ffs_cred cred = {1000, 1000, 0};
     uint64_t fs_bytes = 0; // of the file system; 0: all of the device
     bool check_at_end = true;
 };

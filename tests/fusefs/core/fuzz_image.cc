@@ -31,7 +31,7 @@ namespace
 {
 
 constexpr uint64_t BYTES = 16u << 20;
-constexpr ffs_cred CRED = {0, 0};
+constexpr ffs_cred CRED = {0, 0, 0};
 
 [[noreturn]] void fail(const char *what)
 {

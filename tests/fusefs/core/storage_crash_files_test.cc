@@ -38,7 +38,7 @@ class CrashFiles : public StorageTest
     void with(const std::string &name, const std::function<void(ffs_inode *)> &body)
     {
         ffs_inode *dir = root(), *inode;
-        ffs_cred cred = {0, 0};
+        ffs_cred cred = {0, 0, 0};
         int err = ffs_lookup(dir, name.c_str(), &inode);
         if (err)
             err = ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &cred, &inode);

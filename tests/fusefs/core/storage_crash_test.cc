@@ -21,7 +21,7 @@ class Crash : public StorageTest
         ASSERT_EQ(mount(), 0) << why;
         for (unsigned i = 0; i < FILES; i++) {
             ffs_inode *root, *inode;
-            ffs_cred cred = {0, 0};
+            ffs_cred cred = {0, 0, 0};
             ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
             std::string name = "file" + std::to_string(i);
             ASSERT_EQ(ffs_mknod(root, name.c_str(), S_IFREG | 0644, 0, &cred, &inode), 0);

@@ -129,7 +129,7 @@ static int open_stack(struct rig *r, const struct rig_config *config)
 static int open_file(struct rig *r)
 {
     struct ffs_inode *root;
-    struct ffs_cred cred = {0, 0};
+    struct ffs_cred cred = {0, 0, 0};
     int err = ffs_iget(r->daemon.stack.fs, 1, &root);
 
     if (err)
