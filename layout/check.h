@@ -28,4 +28,7 @@ int lay_check_extents(const struct lay_geometry *geo, const struct lay_extent *e
 int lay_check_dirents(const struct lay_geometry *geo, const struct lay_node *leaf, uint64_t lo,
                       uint64_t hi, const char **why);
 
+/* Do the areas lie inside the file system and apart from each other? 0 or -EUCLEAN. */
+int lay_check_areas(const struct lay_geometry *geo, const char **why);
+
 #endif

@@ -7,30 +7,6 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-static bool overlaps(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
-{
-    return a < b + b_len && b < a + a_len;
-}
-
-static bool inside(uint64_t start, uint64_t len, uint64_t blocks)
-{
-    return start >= 1 && start < blocks && len <= blocks - start;
-}
-
-bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len)
-{
-    if (len == 0 || !inside(block, len, geo->blocks))
-        return false;
-    if (overlaps(block, len, geo->bitmap_start, geo->bitmap_blocks) ||
-        overlaps(block, len, geo->journal_start, geo->journal_blocks))
-        return false;
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        if (overlaps(block, len, geo->copies[i], 1))
-            return false;
-    }
-    return true;
-}
-
 /* The bytes after the lead byte of a UTF-8 character, or -1 for a byte that cannot lead. */
 static int utf8_tail(uint8_t lead)
 {
@@ -81,28 +57,6 @@ static bool label_field_ok(const char *label)
     size_t len = strnlen(label, LAY_LABEL_MAX + 1);
 
     return lay_label_ok(label, len) && lay_is_zero(label + len, LAY_LABEL_MAX + 1 - len);
-}
-
-/* Do the areas lie inside the file system and apart from each other? */
-static int check_areas(const struct lay_geometry *geo, const char **why)
-{
-    if (geo->bitmap_blocks != (geo->blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS)
-        return lay_bad(why, "bitmap_blocks");
-    if (!inside(geo->bitmap_start, geo->bitmap_blocks, geo->blocks))
-        return lay_bad(why, "bitmap_start");
-    if (geo->journal_blocks < LAY_MIN_JOURNAL || geo->journal_blocks > LAY_MAX_JOURNAL)
-        return lay_bad(why, "journal_blocks");
-    if (!inside(geo->journal_start, geo->journal_blocks, geo->blocks) ||
-        overlaps(geo->journal_start, geo->journal_blocks, geo->bitmap_start, geo->bitmap_blocks))
-        return lay_bad(why, "journal_start");
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        uint64_t copy = geo->copies[i];
-        if (!inside(copy, 1, geo->blocks) || (i > 0 && copy == geo->copies[i - 1]) ||
-            overlaps(copy, 1, geo->bitmap_start, geo->bitmap_blocks) ||
-            overlaps(copy, 1, geo->journal_start, geo->journal_blocks))
-            return lay_bad(why, "copies");
-    }
-    return 0;
 }
 
 static void read_geometry(const struct lay_super *sb, struct lay_geometry *geo)
@@ -196,7 +150,7 @@ static int check_fields(const struct lay_super *sb, const struct lay_geometry *g
         return lay_bad(why, "block_size");
     if (geo->blocks < LAY_MIN_BLOCKS || geo->blocks > LAY_MAX_BLOCKS)
         return lay_bad(why, "blocks");
-    int err = check_areas(geo, why);
+    int err = lay_check_areas(geo, why);
     if (!err)
         err = check_devices(sb, why);
     if (!err)

@@ -107,18 +107,6 @@ static int open_proxy(struct gq_engine *e)
     return err;
 }
 
-int gq_engine_add_port(struct gq_engine *e, unsigned i)
-{
-    struct nvme_qpair qp = e->queues[i].qp;
-
-    if (e->proxy) {
-        gq_doorbell_proxy_add(e->proxy, i, &qp);
-        qp.sq_doorbell = &e->proxied_doorbells[i].sq_tail;
-        qp.cq_doorbell = &e->proxied_doorbells[i].cq_head;
-    }
-    return e->exec->ops->port_add(e->exec, i, &qp);
-}
-
 /* As many as the option says, or as the controller grants: one is enough. */
 static int open_queues(struct gq_engine *e)
 {

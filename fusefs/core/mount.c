@@ -4,7 +4,6 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +12,6 @@
 #include "fusefs/core/extents.h"
 #include "fusefs/core/mount.h"
 #include "fusefs/core/tx.h"
-
-int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    if (r->len > 0)
-        vsnprintf(r->text, r->len, fmt, ap);
-    va_end(ap);
-    return err;
-}
 
 /* Replays the journal; *sb is as the last transaction left it on return. */
 static int mount_journal(struct ffs *fs, const struct ffs_super_found *found, struct lay_super *sb,

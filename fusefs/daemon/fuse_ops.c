@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of FUSE operations, and their common parts.
+ * The common parts of FUSE operations.
  */
 #include "fusefs/daemon/fuse_ops.h"
 
@@ -80,44 +80,3 @@ void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode)
     if (fuse_reply_entry(req, &e) != 0)
         ffs_iput(inode, 1);
 }
-
-/*
- * Absent on purpose: access (default_permissions), flush (close(2) need not
- * wait), locks (local to the kernel: one mount, one machine), copy_file_range
- * (the kernel reads and writes).
- */
-const struct fuse_lowlevel_ops daemon_ops = {
-    .init = op_init,
-    .lookup = op_lookup,
-    .forget = op_forget,
-    .forget_multi = op_forget_multi,
-    .getattr = op_getattr,
-    .setattr = op_setattr,
-    .readlink = op_readlink,
-    .statfs = op_statfs,
-    .mknod = op_mknod,
-    .mkdir = op_mkdir,
-    .symlink = op_symlink,
-    .link = op_link,
-    .unlink = op_unlink,
-    .rmdir = op_rmdir,
-    .rename = op_rename,
-    .opendir = op_opendir,
-    .readdir = op_readdir,
-    .readdirplus = op_readdirplus,
-    .releasedir = op_release,
-    .fsyncdir = op_fsync,
-    .open = op_open,
-    .create = op_create,
-    .read = op_read,
-    .write = op_write,
-    .release = op_release,
-    .fsync = op_fsync,
-    .fallocate = op_fallocate,
-    .lseek = op_lseek,
-    .setxattr = op_setxattr,
-    .getxattr = op_getxattr,
-    .listxattr = op_listxattr,
-    .removexattr = op_removexattr,
-    .ioctl = op_ioctl,
-};

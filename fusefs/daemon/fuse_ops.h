@@ -15,8 +15,6 @@
 
 #include "fusefs/daemon/daemon.h"
 
-extern const struct fuse_lowlevel_ops daemon_ops;
-
 /* Common parts (fuse_ops.c). */
 struct daemon *op_daemon(fuse_req_t req);
 /* The inode of a node id, with a reference. 0 or -errno. */

@@ -87,6 +87,47 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len)
     return 0;
 }
 
+/*
+ * Absent on purpose: access (default_permissions), flush (close(2) need not
+ * wait), locks (local to the kernel: one mount, one machine), copy_file_range
+ * (the kernel reads and writes).
+ */
+static const struct fuse_lowlevel_ops daemon_ops = {
+    .init = op_init,
+    .lookup = op_lookup,
+    .forget = op_forget,
+    .forget_multi = op_forget_multi,
+    .getattr = op_getattr,
+    .setattr = op_setattr,
+    .readlink = op_readlink,
+    .statfs = op_statfs,
+    .mknod = op_mknod,
+    .mkdir = op_mkdir,
+    .symlink = op_symlink,
+    .link = op_link,
+    .unlink = op_unlink,
+    .rmdir = op_rmdir,
+    .rename = op_rename,
+    .opendir = op_opendir,
+    .readdir = op_readdir,
+    .readdirplus = op_readdirplus,
+    .releasedir = op_release,
+    .fsyncdir = op_fsync,
+    .open = op_open,
+    .create = op_create,
+    .read = op_read,
+    .write = op_write,
+    .release = op_release,
+    .fsync = op_fsync,
+    .fallocate = op_fallocate,
+    .lseek = op_lseek,
+    .setxattr = op_setxattr,
+    .getxattr = op_getxattr,
+    .listxattr = op_listxattr,
+    .removexattr = op_removexattr,
+    .ioctl = op_ioctl,
+};
+
 /* libfuse consumes the arguments it knows, so it gets a copy. */
 static struct fuse_session *new_session(const struct fuse_args *args, struct daemon *d)
 {

@@ -206,13 +206,6 @@ static int find_request(unsigned cmd, const struct request **out)
     return -ENOTTY;
 }
 
-int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)
-{
-    if (abi->version != GPUNVME_ABI_VERSION)
-        return -EPROTO;
-    return abi->size == size ? 0 : -EINVAL;
-}
-
 static void run_request(struct job *job)
 {
     struct request_job *a = (struct request_job *)job;

@@ -216,3 +216,10 @@ int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out)
         out->extents[out->count - 1].flags |= GPUNVME_EXTENT_LAST;
     return err;
 }
+
+int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)
+{
+    if (abi->version != GPUNVME_ABI_VERSION)
+        return -EPROTO;
+    return abi->size == size ? 0 : -EINVAL;
+}

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Open file descriptions and open directories, from OPEN to RELEASE.
+ * Open file descriptions and open directories.
  */
 #include <stdlib.h>
 
 #include "fusefs/daemon/buffers.h"
 #include "fusefs/daemon/daemon.h"
-#include "fusefs/daemon/lease.h"
 
 ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
 {
@@ -47,21 +46,4 @@ void file_end(struct daemon *d, struct open_file *file)
     buffers_release(d->buffers, file);
     ffs_iput(file->inode, 1);
     free(file);
-}
-
-void file_free(struct daemon *d, struct open_file *file)
-{
-    pthread_mutex_lock(&d->files_lock);
-    *file->link = file->next;
-    if (file->next)
-        file->next->link = file->link;
-    pthread_mutex_unlock(&d->files_lock);
-    if (!leases_release(d->leases, file))
-        file_end(d, file);
-}
-
-void files_free_all(struct daemon *d)
-{
-    while (d->files)
-        file_free(d, d->files);
 }

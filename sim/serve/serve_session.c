@@ -22,16 +22,6 @@ void session_start(struct session *s)
     pci_config_init(&s->pci, s->bar0_bytes);
 }
 
-void session_mistake(struct session *s, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(s->last_mistake, sizeof(s->last_mistake), fmt, ap);
-    va_end(ap);
-    s->mistakes++;
-}
-
 /* Copies the first len bytes of the payload; false if it is shorter. */
 static bool take(const struct message *m, void *to, size_t len)
 {

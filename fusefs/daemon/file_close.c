@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The end of open file descriptions and open directories: at RELEASE, and at unmount.
+ */
+#include "fusefs/daemon/daemon.h"
+#include "fusefs/daemon/lease.h"
+
+void file_free(struct daemon *d, struct open_file *file)
+{
+    pthread_mutex_lock(&d->files_lock);
+    *file->link = file->next;
+    if (file->next)
+        file->next->link = file->link;
+    pthread_mutex_unlock(&d->files_lock);
+    if (!leases_release(d->leases, file))
+        file_end(d, file);
+}
+
+void files_free_all(struct daemon *d)
+{
+    while (d->files)
+        file_free(d, d->files);
+}

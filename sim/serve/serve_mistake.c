@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What a client did against the protocol: the last of it in words. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "sim/serve/serve_session.h"
+
+void session_mistake(struct session *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(s->last_mistake, sizeof(s->last_mistake), fmt, ap);
+    va_end(ap);
+    s->mistakes++;
+}
