@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Checks that the calls between the files of a folder are one-way: no file calls a function of
+another one that calls it back, over however many files. Calls are the symbols of built objects; a
+call through a pointer is none.
+
+usage: check_circles.py ROOT BUILD NM | --self-test CC NM
+"""
+
+import collections
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# Folders with one circle, and how many files it has at most. Lower a number as its circle shrinks:
+# one that is too high is a violation, too.
+CIRCLES = {
+    "fusefs/core": 23,  # a transaction allocates, an allocation is part of a transaction
+    "sim": 11,          # a stage of a command hands it to another one, until the command ends
+}
+
+UNCHECKED = ("tests/", "bench/", "examples/")
+OBJECT = re.compile(r"(.*)/CMakeFiles/[^/]+\.dir/(.*)\.o$")
+
+
+def source_of(build, path):
+    """The source of an object in a build folder of CMake; None: not an object of the tree."""
+    match = OBJECT.match(os.path.relpath(path, build))
+    if not match or match.group(2).startswith("/"):
+        return None
+    return os.path.normpath(os.path.join(match.group(1), match.group(2).replace("__", "..")))
+
+
+def objects(root, build):
+    """One object for each source that has been built."""
+    found = {}
+    for folder, _, names in os.walk(build):
+        for name in names:
+            path = os.path.join(folder, name)
+            source = source_of(build, path)
+            if (source and not source.startswith(UNCHECKED) and
+                    os.path.isfile(os.path.join(root, source))):
+                found.setdefault(source, path)
+    return found
+
+
+def symbols(nm, path):
+    """The global symbols that an object defines, and those that it needs."""
+    defined, needed = set(), set()
+    text = subprocess.run([nm, "-P", path], capture_output=True, text=True, check=True).stdout
+    for line in text.splitlines():
+        name, kind = line.split()[:2]
+        if kind == "U":
+            needed.add(name)
+        elif kind in "TDBRVW":
+            defined.add(name)
+    return defined, needed
+
+
+def calls(nm, sources):
+    """For each source those of its folder that it calls. Programs may define a name twice."""
+    known = {source: symbols(nm, path) for source, path in sources.items()}
+    homes = collections.defaultdict(set)
+    for source, (defined, _) in known.items():
+        for name in defined:
+            homes[os.path.dirname(source), name].add(source)
+    graph = {}
+    for source, (_, needed) in known.items():
+        found = [homes[os.path.dirname(source), name] for name in needed]
+        graph[source] = {home for names in found if len(names) == 1 for home in names}
+    return graph
+
+
+def reachable(graph, start):
+    seen, left = set(), [start]
+    while left:
+        for target in graph[left.pop()]:
+            if target not in seen:
+                seen.add(target)
+                left.append(target)
+    return seen
+
+
+def circles(graph):
+    """Sets of files of which each reaches all others."""
+    reach = {source: reachable(graph, source) for source in graph}
+    found = {frozenset(other for other in reach[source] if source in reach[other])
+             for source in graph if source in reach[source]}
+    return sorted(sorted(circle) for circle in found)
+
+
+def is_whole(root, folder, graph):
+    """Are all sources of the folder built?"""
+    names = os.listdir(os.path.join(root, folder))
+    return all(f"{folder}/{name}" in graph for name in names if name.endswith(".c"))
+
+
+def check(root, build, nm):
+    graph = calls(nm, objects(root, build))
+    problems, left = [], dict(CIRCLES)
+    for circle in circles(graph):
+        folder = os.path.dirname(circle[0])
+        names = " ".join(os.path.basename(name) for name in circle)
+        limit = left.pop(folder, 0)
+        if len(circle) > limit:
+            problems.append(f"{folder}: {len(circle)} files call each other in a circle, "
+                            f"{limit} are allowed: {names}")
+        elif len(circle) < limit and is_whole(root, folder, graph):
+            problems.append(f"{folder}: the circle has {len(circle)} files, lower the {limit} in "
+                            "check_circles.py")
+    return problems
+
+
+def self_test(cc, nm):
+    """Each folder of a made-up tree: its files, what each calls, and whether they are a circle."""
+    cases = {
+        "down": ({"a": ["b", "c"], "b": ["c"], "c": []}, False),
+        "pair": ({"a": ["b"], "b": ["a"]}, True),
+        "long": ({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}, True),
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for folder, (files, _) in cases.items():
+            out = os.path.join(root, "build", folder, "CMakeFiles", "x.dir")
+            os.makedirs(out)
+            os.mkdir(os.path.join(root, folder))
+            for name, targets in files.items():
+                source = os.path.join(root, folder, name + ".c")
+                text = "".join(f"void {folder}_{t}(void);\n" for t in targets)
+                text += f"void {folder}_{name}(void)\n{{\n"
+                text += "".join(f"    {folder}_{t}();\n" for t in targets) + "}\n"
+                with open(source, "w", encoding="utf-8") as file:
+                    file.write(text)
+                subprocess.run([cc, "-c", source, "-o", os.path.join(out, name + ".c.o")],
+                               check=True)
+        found = {problem.split(":")[0] for problem in check(root, os.path.join(root, "build"), nm)}
+    expected = {folder for folder, (_, broken) in cases.items() if broken}
+    return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
+            for name in sorted(found ^ expected)]
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    problems = self_test(*sys.argv[2:]) if sys.argv[1] == "--self-test" else check(*sys.argv[1:])
+    print("\n".join(problems) if problems else "calls: one-way")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
