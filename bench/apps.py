@@ -11,6 +11,7 @@ without a GPU memory is the host's. Exit 77: a library of the case is missing.
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import random
@@ -298,6 +299,56 @@ def case_latency(args):
             took, _ = seconds_of(lambda: file.readv(target.bytes, offsets, SMALL))
             target.check_places(places, f"gpunvme readv on {where}")
             tell(f"gpunvme readv of {count} times 4 KiB on {where}", count / took / 1e6, "M/s")
+
+
+def case_layers(args):
+    """A transformer whose weights are streamed; --mib: of them."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                    "../python/examples"))
+    example = need("layer_stream")
+    need("safetensors.torch")
+    for path in args.files:
+        name = f"{path}.layers"
+        hidden = 2048 if DEVICE == "cuda" else 256
+        layers = max(min(args.mib, 2048) * MIB // (12 * hidden * hidden * 2), 4)
+        example.make_file(name, layers, hidden, DEVICE)
+        for tokens in (512, 4096, 16384) if DEVICE == "cuda" else (16,):
+            computing, reading, both, nbytes = example.measure(name, tokens, DEVICE)
+            label = f"layers on {args.where[path]}, {tokens} tokens"
+            tell(f"{label}, computing alone", computing * 1e3, "ms")
+            tell(f"{label}, reading alone", reading * 1e3, "ms")
+            tell(f"{label}, reading alone, rate", nbytes / reading / 1e9, "GB/s")
+            tell(f"{label}, streamed", both * 1e3, "ms")
+            tell(f"{label}, longer of both to streamed", max(computing, reading) / both, "")
+        os.unlink(name)
+
+
+def case_dataset(args):
+    """Records of 4 KiB in random order, beside readv of the same."""
+    import gpunvme
+    from gpunvme.torch import IndexedDataset
+    for path in args.files:
+        target, where = Target(path), args.where[path]
+        count, batch = target.size // SMALL, min(65536, target.size // SMALL)
+        name = f"{path}.json"
+        gpunvme.write_catalogue(name, {"record": {"file": os.path.basename(path),
+                                                  "offset": target.start, "size": SMALL,
+                                                  "count": count}})
+        with IndexedDataset(name, "record", device=DEVICE) as data:
+            index = torch.randperm(count)[:batch]
+            out = target.bytes[:batch * SMALL].view(batch, SMALL)
+            data.gather(index, out)
+            target.clear()
+            took = min(seconds_of(lambda: data.gather(index, out))[0] for _ in range(3))
+            target.check_places((index * SMALL).tolist(), f"gather on {where}")
+            tell(f"records of 4 KiB on {where}, one gather of {batch}", batch / took / 1e6, "M/s")
+            took, last = seconds_of(lambda: [n.numel() for n, _ in data.batches(
+                16384, shuffle=True)])
+            tell(f"records of 4 KiB on {where}, batches of 16384", sum(last) / took / 1e6, "M/s")
+            for n, records in itertools.islice(data.batches(16384, shuffle=True, seed=1), 2):
+                target.bytes[:records.numel()] = records.view(-1)
+                target.check_places((n * SMALL).tolist(), f"batches on {where}")
+        os.unlink(name)
 
 
 CASES = {name[5:].replace("_", "-"): function for name, function in list(globals().items())

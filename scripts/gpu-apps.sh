@@ -184,6 +184,8 @@ use_wheels
 figures "the file" 60 "${APPS[@]}" make "$ON_MOUNT" "$ON_TMPFS"
 figures "load_file, safetensors" 40 "${APPS[@]}" load "$ON_MOUNT" "$ON_TMPFS"
 figures "Python, 4 KiB" 25 "${APPS[@]}" latency "$ON_MOUNT" "$ON_TMPFS"
+figures "records" 25 "${APPS[@]}" dataset "$ON_MOUNT"
+figures "layers" 40 "${APPS[@]}" layers "$ON_MOUNT"
 kvikio_rates gpunvme
 kvikio_rates posix
 figures "torch.cuda.gds" 30 "${RUN[@]}" "${APPS[@]}" torch-gds "$ON_MOUNT" "$ON_TMPFS"

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Open files."""
 
+import array
 import ctypes
+import itertools
+import operator
 import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -122,34 +124,36 @@ def _free(address: int, generation: int) -> None:
         library.gpunvme_io_unregister(process.io, address)
 
 
-def _pieces(file_offsets: Any, sizes: Any, buf_offsets: Any) -> tuple[Any, int]:
+class _Pieces:
     """An array of struct gpunvme_piece; offsets and sizes are lists, arrays or tensors."""
-    offsets = _numbers(file_offsets)
-    lengths = [int(sizes)] * len(offsets) if isinstance(sizes, int) else _numbers(sizes)
-    places = _numbers(buf_offsets) if buf_offsets is not None else _packed(lengths)
-    if not len(offsets) == len(lengths) == len(places):
-        raise ValueError(f"{len(offsets)} offsets, {len(lengths)} sizes, {len(places)} places")
-    if any(not 0 <= n < 1 << 31 for n in lengths):
-        raise ValueError("a size of 2^31 bytes or more, or below 0")
-    array = (_native.Piece * len(offsets))()
-    for piece, offset, place, length in zip(array, offsets, places, lengths, strict=True):
-        piece.file_offset, piece.buffer_offset, piece.len = offset, place, length
-    return array, max((p + n for p, n in zip(places, lengths, strict=True)), default=0)
+
+    def __init__(self, file_offsets: Any, sizes: Any, buf_offsets: Any) -> None:
+        offsets = _numbers(file_offsets)
+        self.n = len(offsets)
+        lengths = array.array("q", [sizes]) * self.n if isinstance(sizes, int) else _numbers(sizes)
+        places = _numbers(buf_offsets) if buf_offsets is not None else _packed(lengths)
+        if not self.n == len(lengths) == len(places):
+            raise ValueError(f"{self.n} offsets, {len(lengths)} sizes, {len(places)} places")
+        if self.n and not 0 <= min(lengths) <= max(lengths) < 1 << 31:
+            raise ValueError("a size of 2^31 bytes or more, or below 0")
+        if self.n and min(min(offsets), min(places)) < 0:
+            raise ValueError("a negative offset")
+        self.end = max(map(operator.add, places, lengths), default=0)
+        # Three words each: the length takes half of the last one, the result the other half.
+        self.words = array.array("q", bytes(24 * self.n))
+        self.words[0::3], self.words[1::3], self.words[2::3] = offsets, places, lengths
+        self.address = self.words.buffer_info()[0]
+
+    def results(self) -> list[int]:
+        return array.array("i", self.words.tobytes())[5::6].tolist()
 
 
-def _numbers(values: Any) -> list[int]:
-    numbers = values.tolist() if hasattr(values, "tolist") else list(values)
-    if any(n < 0 for n in numbers):
-        raise ValueError("a negative offset or size")
-    return numbers
+def _numbers(values: Any) -> "array.array[int]":
+    return array.array("q", values.tolist() if hasattr(values, "tolist") else values)
 
 
-def _packed(lengths: Sequence[int]) -> list[int]:
-    places, at = [], 0
-    for length in lengths:
-        places.append(at)
-        at += length
-    return places
+def _packed(lengths: "array.array[int]") -> "array.array[int]":
+    return array.array("q", [0, *itertools.accumulate(lengths)][:-1])
 
 
 class File:
@@ -241,16 +245,15 @@ class File:
         OSError for the first read that failed.
         """
         memory = memory_of(buf, True)
-        pieces, needed = _pieces(file_offsets, sizes, buf_offsets)
-        if needed > memory.nbytes:
-            raise ValueError(f"reads of {needed} bytes into a buffer of {memory.nbytes}")
-        result = _native.Result()
-        check(library.gpunvme_io_readv(self._handle(), memory.address, memory.nbytes, pieces,
-                                       len(pieces), ctypes.byref(result)), self.name)
+        pieces, result = _Pieces(file_offsets, sizes, buf_offsets), _native.Result()
+        if pieces.end > memory.nbytes:
+            raise ValueError(f"reads of {pieces.end} bytes into a buffer of {memory.nbytes}")
+        check(library.gpunvme_io_readv(self._handle(), memory.address, memory.nbytes,
+                                       pieces.address, pieces.n, ctypes.byref(result)), self.name)
         self._note(result)
-        moved = [piece.result for piece in pieces]
-        failed = next((n for n in moved if n < 0), 0)
-        if failed:
+        moved = pieces.results()
+        failed = min(moved, default=0)
+        if failed < 0:
             raise OSError(-failed, os.strerror(-failed), self.name)
         return moved
 

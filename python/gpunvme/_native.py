@@ -32,6 +32,23 @@ class Async(ctypes.Structure):
                 ("done", ctypes.c_void_p), ("arg", ctypes.c_void_p)]
 
 
+class Records(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_void_p), ("offset", ctypes.c_uint64),
+                ("count", ctypes.c_uint64), ("size", ctypes.c_uint32)]
+
+
+class Range(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("len", ctypes.c_size_t)]
+
+
+class Step(ctypes.Structure):
+    _fields_ = [("ranges", ctypes.POINTER(Range)), ("n", ctypes.c_size_t)]
+
+
+class StreamOptions(ctypes.Structure):
+    _fields_ = [("readers", ctypes.c_uint32), ("loop", ctypes.c_uint32)]
+
+
 _PROTOTYPES = {
     "gpunvme_io_open": (ctypes.c_int, [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)]),
     "gpunvme_io_close": (None, [ctypes.c_void_p]),
@@ -52,6 +69,19 @@ _PROTOTYPES = {
                                         ctypes.POINTER(Result)]),
     "gpunvme_io_submit": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Async),
                                          ctypes.c_void_p]),
+    "gpunvme_records_gather": (ctypes.c_int, [ctypes.POINTER(Records), ctypes.c_void_p,
+                                              ctypes.c_size_t, ctypes.c_void_p,
+                                              ctypes.POINTER(Result)]),
+    "gpunvme_records_read": (ctypes.c_int, [ctypes.POINTER(Records), ctypes.c_uint64,
+                                            ctypes.c_size_t, ctypes.c_void_p,
+                                            ctypes.POINTER(Result)]),
+    "gpunvme_stream_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Step), ctypes.c_size_t,
+                                           ctypes.c_void_p, ctypes.c_size_t,
+                                           ctypes.POINTER(StreamOptions),
+                                           ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_stream_next": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p,
+                                               ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_stream_close": (None, [ctypes.c_void_p]),
     "gpunvme_error": (ctypes.c_char_p, []),
 }
 

@@ -3,15 +3,25 @@
 
     from gpunvme.torch import load_file, safe_open
     weights = load_file("/mnt/weights/model.safetensors", device="cuda:0")
+
+LayerStream has the weights of models that are larger than the GPU, IndexedDataset records by number.
 """
 
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
-from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load
+from ._file import File
+from ._records import Catalogue
+from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header
+from ._stream import ALIGN, Steps
 
-__all__ = ["SafetensorError", "load_file", "safe_open"]
+__all__ = ["IndexedDataset", "LayerStream", "SafetensorError", "load_file", "safe_open"]
 
 _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16",
           "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "F32": "float32",
@@ -19,11 +29,15 @@ _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "u
           "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 
 
-def _empty(entry: Entry, device: Any) -> torch.Tensor:
+def _dtype(entry: Entry) -> torch.dtype:
     dtype = getattr(torch, _NAMES[entry.dtype], None)
     if dtype is None:
         raise SafetensorError(f"{entry.name}: this torch has no {_NAMES[entry.dtype]}")
-    return torch.empty(entry.shape, dtype=dtype, device=device)
+    return dtype
+
+
+def _empty(entry: Entry, device: Any) -> torch.Tensor:
+    return torch.empty(entry.shape, dtype=_dtype(entry), device=device)
 
 
 def _synchronize(device: Any) -> None:
@@ -42,7 +56,8 @@ def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int =
     bytes done, bytes in all, and seconds.
     """
     _synchronize(device)
-    return load(filename, lambda entry: _empty(entry, device), rank=rank, ranks=ranks, progress=progress, threads=threads)
+    return load(filename, lambda entry: _empty(entry, device), rank=rank, ranks=ranks,
+                progress=progress, threads=threads)
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name
@@ -58,3 +73,220 @@ class safe_open(SafeOpen):  # pylint: disable=invalid-name
             return tensor
 
         super().__init__(filename, empty)
+
+
+# --- Layers ----------------------------------------------------------------------------------------
+
+def _first_number(name: str) -> int | None:
+    """The layer of a tensor's name: model.layers.12.mlp.weight is of layer 12."""
+    found = re.search(r"(?:^|[._])(\d+)(?:[._]|$)", name)
+    return int(found.group(1)) if found else None
+
+
+class _Layer:
+    """What one step reads, and where its tensors are behind the step's begin."""
+
+    def __init__(self, entries: list[tuple[File, Entry]]) -> None:
+        self.ranges: list[tuple[File, int, int]] = []
+        self.places: list[tuple[Entry, int]] = []
+        self.nbytes = 0
+        for file, entry in sorted(entries, key=lambda e: (str(e[0].name), e[1].begin)):
+            if entry.nbytes:
+                self._add(file, entry)
+            else:
+                self.places.append((entry, 0))
+
+    def _add(self, file: File, entry: Entry) -> None:
+        """Ranges begin at multiples of ALIGN in the file, too; neighbours are read together."""
+        end = entry.begin + entry.nbytes
+        last = self.ranges[-1] if self.ranges else None
+        if last and last[0] is file and entry.begin <= last[1] + last[2] + ALIGN:
+            self.nbytes -= -(-last[2] // ALIGN) * ALIGN
+            self.ranges[-1] = (file, last[1], max(last[2], end - last[1]))
+        else:
+            first = entry.begin // ALIGN * ALIGN
+            self.ranges.append((file, first, end - first))
+        begin, size = self.ranges[-1][1:]
+        self.places.append((entry, self.nbytes + entry.begin - begin))
+        self.nbytes += -(-size // ALIGN) * ALIGN
+
+    def tensors(self, ring: torch.Tensor, start: int) -> dict[str, torch.Tensor]:
+        """Views of the ring; a copy where the file's alignment does not suit the type."""
+        found = {}
+        for entry, at in self.places:
+            part, dtype = ring[start + at:start + at + entry.nbytes], _dtype(entry)
+            if (start + at) % dtype.itemsize:
+                part = part.clone()
+            found[entry.name] = part.view(dtype).view(entry.shape)
+        return found
+
+
+class LayerStream:
+    """The tensors of safetensors files, layer by layer, read ahead through a ring of GPU memory.
+
+        with LayerStream("/mnt/model.safetensors", device="cuda") as layers:
+            for weights in layers:            # {name: tensor}, good until the next turn
+                x = block(x, weights)
+
+    filename: one, or a list. layer_of: the layer (an int) of a tensor's name, None: not streamed; by
+    default the first number in the name. ring: bytes of memory; by default of `depth` times the
+    largest layer. loop: after the last layer comes the first one again, as for the next token.
+
+    Work that uses a layer belongs to the stream that is current when the loop comes to the next
+    one; layers are not read over before it has ended.
+    """
+
+    def __init__(self, filename: Any, device: Any = "cuda", *,
+                 layer_of: Callable[[str], int | None] = _first_number, ring: int | None = None,
+                 depth: int = 3, loop: bool = False, readers: int = 0) -> None:
+        names = [filename] if isinstance(filename, str | os.PathLike) else list(filename)
+        self._files: list[File] = []
+        self._steps: Steps | None = None
+        try:
+            self._files = [File(name) for name in names]
+            self.layers, self._layers = self._plan(layer_of)
+            largest = max(layer.nbytes for layer in self._layers)
+            self.ring = torch.empty(ring or depth * largest, dtype=torch.uint8, device=device)
+            _synchronize(device)
+            self._steps = Steps([layer.ranges for layer in self._layers], self.ring, loop=loop,
+                                readers=readers)
+        except BaseException:
+            self.close()
+            raise
+        self._turn = itertools.cycle(self._layers)
+
+    def _plan(self, layer_of: Callable[[str], int | None]) -> tuple[list[int], list[_Layer]]:
+        found: dict[int, list[tuple[File, Entry]]] = {}
+        for file in self._files:
+            for entry in read_header(file)[0]:
+                layer = layer_of(entry.name)
+                if layer is not None:
+                    found.setdefault(layer, []).append((file, entry))
+        if not found:
+            raise SafetensorError(f"{self._files[0].name}: no tensor belongs to a layer")
+        layers = sorted(found)
+        return layers, [_Layer(found[layer]) for layer in layers]
+
+    @property
+    def nbytes(self) -> int:
+        """Of one turn through all layers."""
+        return sum(layer.nbytes for layer in self._layers)
+
+    def next(self) -> dict[str, torch.Tensor] | None:
+        """The next layer, or None behind the last one."""
+        if self._steps is None:
+            raise ValueError("the stream is closed")
+        on_gpu = self.ring.is_cuda
+        start = self._steps.next(torch.cuda.current_stream(self.ring.device) if on_gpu else None)
+        return None if start is None else next(self._turn).tensors(self.ring, start)
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        while (weights := self.next()) is not None:
+            yield weights
+
+    def close(self) -> None:
+        """Waits for reads; tensors that it gave are not valid any more."""
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
+        for file in self._files:
+            file.close()
+
+    def __enter__(self) -> "LayerStream":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+# --- Records ---------------------------------------------------------------------------------------
+
+class IndexedDataset:
+    """Records of one kind of a catalogue as tensors, straight into GPU memory.
+
+        data = IndexedDataset("/mnt/data/catalogue.json", "image", shape=(3, 64, 64), device="cuda")
+        for index, images in data.batches(256, shuffle=True, seed=epoch):
+            ...
+
+    A record is a tensor of this dtype and shape (by default of one dimension). data[i] is one,
+    data[[3, 1, 2]] or data[index tensor] many, read in one call. Also a dataset for
+    torch.utils.data.DataLoader with num_workers=0, which asks for batches by __getitems__().
+    """
+
+    def __init__(self, catalogue: Any, kind: str, *, dtype: torch.dtype = torch.uint8,
+                 shape: tuple[int, ...] | None = None, device: Any = "cuda") -> None:
+        self._owned = not isinstance(catalogue, Catalogue)
+        self._catalogue = Catalogue(catalogue) if self._owned else catalogue
+        self.records = self._catalogue[kind]
+        self.dtype, self.device = dtype, torch.device(device)
+        self.shape = shape if shape is not None else (self.records.size // dtype.itemsize,)
+        if torch.Size(self.shape).numel() * dtype.itemsize != self.records.size:
+            raise ValueError(f"{kind}: records of {self.records.size} bytes are no {dtype} of "
+                             f"{list(self.shape)}")
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def _empty(self, n: int) -> tuple[torch.Tensor, Any]:
+        """Memory for n records, and the event after which earlier work does not use it any more."""
+        out = torch.empty((n, *self.shape), dtype=self.dtype, device=self.device)
+        event = torch.cuda.Event() if out.is_cuda else None
+        if event is not None:
+            event.record(torch.cuda.current_stream(out.device))
+        return out, event
+
+    def _gather_after(self, index: Any, out: torch.Tensor, event: Any) -> torch.Tensor:
+        if event is not None:
+            event.synchronize()
+        return self.gather(index, out)
+
+    def gather(self, index: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The records of these numbers. out: memory for them, not in use."""
+        if out is None:
+            return self._gather_after(index, *self._empty(len(index)))
+        if isinstance(index, torch.Tensor) and index.is_cuda:
+            torch.cuda.current_stream(index.device).synchronize()
+        self.records.gather(index, out)
+        return out
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        if isinstance(index, slice):
+            index = range(*index.indices(len(self)))
+        if hasattr(index, "__len__") and getattr(index, "ndim", 1):
+            return self.gather(index)
+        number = int(index)
+        return self.gather([number + len(self) if number < 0 else number])[0]
+
+    def __getitems__(self, index: list[int]) -> torch.Tensor:
+        return self.gather(index)
+
+    def batches(self, batch_size: int, *, shuffle: bool = False, seed: int = 0,
+                drop_last: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """(numbers, records) of all, each once; the next batch is read while this one is used."""
+        if batch_size < 1:
+            raise ValueError(f"batches of {batch_size}")
+        generator = torch.Generator().manual_seed(seed)
+        order = (torch.randperm(len(self), generator=generator) if shuffle
+                 else torch.arange(len(self)))
+        parts = [part for part in order.split(batch_size)
+                 if not drop_last or len(part) == batch_size]
+        with ThreadPoolExecutor(1, "gpunvme-batches") as pool:
+            # Memory is made here: it belongs to the stream of the one who uses it.
+            ahead = [pool.submit(self._gather_after, part, *self._empty(len(part)))
+                     for part in parts[:2]]
+            for i, part in enumerate(parts):
+                yield part, ahead.pop(0).result()
+                if i + 2 < len(parts):
+                    ahead.append(pool.submit(self._gather_after, parts[i + 2],
+                                             *self._empty(len(parts[i + 2]))))
+
+    def close(self) -> None:
+        """The catalogue, if it was opened here."""
+        if self._owned:
+            self._catalogue.close()
+
+    def __enter__(self) -> "IndexedDataset":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

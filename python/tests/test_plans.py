@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Steps through a ring, and records by kind: by numpy, and by torch where it is installed."""
+
+import array
+import json
+import os
+
+import numpy as np
+import pytest
+
+import gpunvme
+from test_safetensors import save
+
+SIZE = 5_000_000
+
+
+@pytest.fixture(name="content")
+def fixture_content():
+    return np.random.default_rng(9).integers(0, 256, SIZE, dtype=np.uint8)
+
+
+@pytest.fixture(name="path")
+def fixture_path(folder, content):
+    name = os.path.join(folder, "plans")
+    content.tofile(name)
+    yield name
+    os.unlink(name)
+
+
+@pytest.mark.parametrize("room", [300_000, 1_500_000])
+def test_steps_come_in_order(path, content, room):
+    ring = np.zeros(room, dtype=np.uint8)
+    with gpunvme.open(path) as f:
+        plan = [[(f, i * 100_003, 70_000 + i), (f, 17 * i, 4096)] for i in range(40)]
+        steps = gpunvme.Steps(plan, ring, readers=3)
+        for step in plan:
+            at = steps.next()
+            for _, offset, size in step:
+                assert np.array_equal(ring[at:at + size], content[offset:offset + size])
+                at += -(-size // 4096) * 4096
+        assert steps.next() is None
+        steps.close()
+        with pytest.raises(ValueError):
+            steps.next()
+        with pytest.raises(OSError, match="larger than the ring"):
+            gpunvme.Steps([[(f, 0, room + 1)]], ring)
+        with pytest.raises(OSError, match="empty"):
+            gpunvme.Steps([], ring)
+
+
+def test_steps_that_cannot_be_read(path):
+    ring = np.zeros(1 << 20, dtype=np.uint8)
+    with gpunvme.open(path) as f:
+        steps = gpunvme.Steps([[(f, 0, 100)], [(f, SIZE, 100)], [(f, 5, 100)]], ring)
+        assert steps.next() is not None
+        with pytest.raises(OSError, match="100 bytes early"):
+            steps.next()
+        assert steps.next() is not None
+
+
+@pytest.fixture(name="catalogue")
+def fixture_catalogue(path):
+    name = path + ".json"
+    file = os.path.basename(path)
+    gpunvme.write_catalogue(name, {
+        "image": {"file": file, "offset": 4096, "size": 3072, "count": 1000},
+        "label": {"file": file, "offset": 3, "size": 8, "count": 500}})
+    yield name
+    os.unlink(name)
+
+
+def test_records(catalogue, content):
+    images = content[4096:4096 + 3072 * 1000].reshape(1000, 3072)
+    out = np.zeros((64, 3072), dtype=np.uint8)
+    with gpunvme.Catalogue(catalogue) as kinds:
+        assert list(kinds) == ["image", "label"] and len(kinds["image"]) == 1000
+        kinds["image"].read(936, 64, out)
+        assert np.array_equal(out, images[936:])
+        index = np.random.default_rng(1).integers(0, 1000, 64)
+        for same in (index, index.tolist(), index.astype(np.int32), array.array("q", index)):
+            out[:] = 0
+            kinds["image"].gather(same, out)
+            assert np.array_equal(out, images[index])
+        for wrong in ([1000], [-1], [0, 5000]):
+            with pytest.raises(IndexError):
+                kinds["image"].gather(wrong, out)
+        with pytest.raises(IndexError):
+            kinds["image"].read(937, 64, out)
+        with pytest.raises(ValueError):
+            kinds["image"].gather(range(65), out)
+        with pytest.raises(KeyError):
+            kinds["sound"]  # pylint: disable=pointless-statement
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", '{"version": 2, "kinds": {}}', '{"version": 1, "kinds": {"a": 1}}',
+    '{"version": 1, "kinds": {"a": {"file": "f", "offset": 0, "size": 0, "count": 1}}}',
+    '{"version": 1, "kinds": {"a": {"file": "f", "offset": 0, "size": 1, "count": 1e3}}}',
+    '{"version": 1, "kinds": {"a": {"file": "f", "offset": 50, "size": 51, "count": 1}}}'])
+def test_catalogues_that_are_wrong(tmpfs, text):
+    with open(os.path.join(tmpfs, "f"), "wb") as file:
+        file.write(b"x" * 100)
+    name = os.path.join(tmpfs, "catalogue.json")
+    with open(name, "w", encoding="utf-8") as file:
+        file.write(text)
+    with pytest.raises(ValueError, match="catalogue.json"):
+        gpunvme.Catalogue(name)
+
+
+# --- torch -----------------------------------------------------------------------------------------
+
+@pytest.fixture(name="torch")
+def fixture_torch():
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture(name="device", params=["cpu", "cuda"])
+def fixture_device(request, torch):
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device")
+    return request.param
+
+
+def layers_of(n):
+    rng = np.random.default_rng(n)
+    found = {"head.weight": rng.standard_normal((10, 10)).astype(np.float32)}
+    for i in range(n):
+        found[f"model.layers.{i}.up.weight"] = rng.standard_normal((50 + i, 70)).astype(np.float32)
+        found[f"model.layers.{i}.down.weight"] = rng.standard_normal((70, 33)).astype(np.float16)
+        found[f"model.layers.{i}.none"] = np.zeros((0, 2), dtype=np.float32)
+    return found
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_layer_stream(torch, folder, device, loop):
+    from gpunvme.torch import LayerStream
+    names = [os.path.join(folder, f"layers-{i}.safetensors") for i in range(2)]
+    arrays = layers_of(12)
+    save(names[0], {k: v for k, v in arrays.items() if "up" in k or "head" in k})
+    save(names[1], {k: v for k, v in arrays.items() if "down" in k or "none" in k})
+    with LayerStream(names, device, loop=loop, depth=2) as layers:
+        assert layers.layers == list(range(12))
+        assert layers.ring.numel() < layers.nbytes
+        sums = []
+        for turn in range(36 if loop else 12):
+            weights = layers.next()
+            assert set(weights) == {k for k in arrays if f"layers.{turn % 12}." in k}
+            sums += [(k, w.double().sum(), w.shape) for k, w in weights.items()]
+        assert loop or layers.next() is None
+        for name, total, shape in sums:
+            assert shape == arrays[name].shape
+            assert total.item() == pytest.approx(arrays[name].astype(np.float64).sum()), name
+    with pytest.raises(ValueError):
+        layers.next()
+    with pytest.raises(ValueError, match="no tensor belongs to a layer"):
+        LayerStream(names, device, layer_of=lambda name: None)
+    for name in names:
+        os.unlink(name)
+
+
+def test_indexed_dataset(torch, catalogue, content, device):
+    from gpunvme.torch import IndexedDataset
+    images = torch.from_numpy(content[4096:4096 + 3072 * 1000].reshape(1000, 3, 32, 32))
+    with IndexedDataset(catalogue, "image", shape=(3, 32, 32), device=device) as data:
+        assert len(data) == 1000
+        assert torch.equal(data[5].cpu(), images[5]) and torch.equal(data[-1].cpu(), images[-1])
+        assert torch.equal(data[[7, 3, 3]].cpu(), images[[7, 3, 3]])
+        assert torch.equal(data[10:20:2].cpu(), images[10:20:2])
+        index = torch.randperm(1000, device=device)[:100]
+        assert torch.equal(data[index].cpu(), images[index.cpu()])
+        seen = []
+        for index, batch in data.batches(64, shuffle=True, seed=3):
+            assert torch.equal(batch.cpu(), images[index])
+            seen += index.tolist()
+        assert sorted(seen) == list(range(1000)) and seen != sorted(seen)
+        assert sum(1 for _ in data.batches(64, drop_last=True)) == 15
+        with pytest.raises(IndexError):
+            data[1000]  # pylint: disable=pointless-statement
+        loader = torch.utils.data.DataLoader(data, batch_size=10, collate_fn=lambda batch: batch)
+        assert torch.equal(next(iter(loader)).cpu(), images[:10])
+    with IndexedDataset(catalogue, "label", dtype=torch.int64, device=device) as labels:
+        assert labels[3].shape == (1,)
+    with pytest.raises(ValueError, match="are no"):
+        IndexedDataset(catalogue, "image", shape=(3, 32, 31), device=device)
+
+
+def test_written_catalogues_are_json(catalogue):
+    with open(catalogue, encoding="utf-8") as file:
+        assert json.load(file)["kinds"]["label"]["size"] == 8
