@@ -30,6 +30,12 @@ for program in bin/gpunvme{,fs,-sim} sbin/mkfs.gpunvme sbin/fsck.gpunvme sbin/du
     fi
 done
 
+unit=$prefix/lib/systemd/system/gpunvmefs@.service
+if ! grep -q '^ExecStart=/.*/gpunvmefs ' "$unit"; then
+    warn "$unit: not installed, or without the program"
+    failed=1
+fi
+
 pc=$(find "$prefix" -name gpunvme.pc)
 [ -n "$pc" ] || die "gpunvme.pc: not installed"
 PKG_CONFIG_PATH=$(dirname "$pc")

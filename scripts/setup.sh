@@ -39,6 +39,8 @@ uuid-dev        pc:uuid
 libblkid-dev    pc:blkid
 libjson-c-dev   pc:json-c
 libxxhash-dev   pc:libxxhash
+libseccomp-dev  pc:libseccomp
+liburing-dev    pc:liburing
 xxhash          cmd:xxhsum
 libgtest-dev    pc:gtest
 attr            cmd:setfattr

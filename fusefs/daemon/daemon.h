@@ -27,6 +27,7 @@ struct buffers;
 struct leases;
 struct fdsocket;
 struct workers;
+struct mounter;
 struct fuse_session;
 
 /*
@@ -66,7 +67,9 @@ struct bounce_stats {
 struct daemon {
     const struct options *opts;
     struct stack stack;
+    struct mounter *mounter;
     struct fuse_session *session;
+    uint32_t readahead; /* bytes, as the mounter set them; 0: the kernel's default */
     struct buffers *buffers;
     struct leases *leases;
     struct fdsocket *socket;

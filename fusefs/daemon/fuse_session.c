@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +21,12 @@
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/lease.h"
+#include "fusefs/daemon/mounter.h"
 #include "fusefs/daemon/raw_requests.h"
-#include "fusefs/daemon/readahead.h"
 #include "fusefs/daemon/shutdown.h"
 #include "fusefs/daemon/workers.h"
 
-#define TRANSFER_THREADS 8
+#define TRANSFER_THREADS 12 /* eight for one user, see workers.h */
 #define READ_AHEAD                                        \
     (2 * MAX_IO) /*                                       \
                   * two requests: the second is in flight \
@@ -129,7 +130,7 @@ static const struct fuse_lowlevel_ops daemon_ops = {
 };
 
 /* libfuse consumes the arguments it knows, so it gets a copy. */
-static struct fuse_session *new_session(const struct fuse_args *args, struct daemon *d)
+struct fuse_session *session_new(const struct fuse_args *args, struct daemon *d)
 {
     struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
     struct fuse_session *session = NULL;
@@ -148,7 +149,7 @@ int session_check_arguments(const struct fuse_args *args, char *why, size_t len)
     char text[256];
 
     log_capture();
-    struct fuse_session *session = new_session(args, NULL);
+    struct fuse_session *session = session_new(args, NULL);
     log_captured(text, sizeof(text));
     if (session) {
         fuse_session_destroy(session);
@@ -215,8 +216,8 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
     const struct gq_info *gq = &d->stack.engine_info;
 
     configure(conn);
-    if (readahead_raise(d->opts->mountpoint, READ_AHEAD))
-        conn->max_readahead = READ_AHEAD;
+    if (d->readahead)
+        conn->max_readahead = d->readahead;
     if (d->status_fd >= 0) {
         background_ready(d->status_fd);
         if (d->opts->noiommu) /* printed on the terminal before; repeated in the log */
@@ -323,39 +324,61 @@ static ssize_t reply(int fd, struct iovec *iov, int count, void *userdata)
     return writev(fd, iov, count);
 }
 
-/* Nonzero: not mounted. */
-static int mount_session(struct fuse_session *session, const char *mountpoint)
+/*
+ * Mounts by the mounter. Its descriptor of the connection becomes that of the session. Nonzero: not
+ * mounted.
+ */
+static int mount_session(struct daemon *d, char *text, size_t len)
 {
     static const struct fuse_custom_io io = {.read = receive, .writev = reply};
+    int fd;
 
-    if (fuse_session_mount(session, mountpoint) != 0)
-        return -1;
-    int err = fuse_session_custom_io(session, &io, fuse_session_fd(session));
+    d->readahead = READ_AHEAD;
+    int err = mounter_mount(d->mounter, &fd, &d->readahead, text, len);
     if (err)
-        fuse_session_unmount(session);
+        return err;
+    err = fuse_session_custom_io(d->session, &io, fd);
+    if (err) {
+        close(fd);
+        mounter_unmount(d->mounter, true);
+    }
     return err;
+}
+
+/* The kernel has ended the connection: it is unmounted. */
+static bool is_unmounted(struct fuse_session *session)
+{
+    struct pollfd p = {.fd = fuse_session_fd(session)};
+
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
+/* An unmount waits for the session's answers unless the connection is closed before. */
+static void end_session(struct daemon *d)
+{
+    bool unmounted = is_unmounted(d->session);
+
+    fuse_session_destroy(d->session);
+    if (!unmounted)
+        mounter_unmount(d->mounter, true);
 }
 
 static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
 {
-    char text[256];
-    int status = EXIT_MOUNT;
+    char text[256] = "";
 
-    log_capture();
-    d->session = new_session(args, d);
-    int err = d->session ? mount_session(d->session, d->opts->mountpoint) : -1;
-    log_captured(text, sizeof(text));
+    d->session = session_new(args, d);
+    int err = d->session ? mount_session(d, text, sizeof(text)) : -ENOMEM;
     if (err) {
         log_line(LOG_ERR, "%s: cannot be mounted on: %s", d->opts->mountpoint,
                  text[0] ? text : "fusermount3 refused");
-        goto destroy;
+        if (d->session)
+            fuse_session_destroy(d->session);
+        return EXIT_MOUNT;
     }
     /* A positive value is a signal's number; no signal reaches the loop. */
-    status = loop(d) ? EXIT_SYSTEM : 0;
-    fuse_session_unmount(d->session);
-destroy:
-    if (d->session)
-        fuse_session_destroy(d->session);
+    int status = loop(d) ? EXIT_SYSTEM : 0;
+    end_session(d);
     return status;
 }
 
@@ -383,10 +406,11 @@ static int open_stack(struct daemon *d, const struct drive *drive, char *why, si
 }
 
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
-                int status_fd)
+                struct mounter *mounter, int status_fd)
 {
     char why[640];
     struct daemon d = {.opts = opts,
+                       .mounter = mounter,
                        .status_fd = status_fd,
                        .bounces.lock = PTHREAD_MUTEX_INITIALIZER,
                        .recovery = PTHREAD_MUTEX_INITIALIZER,
@@ -404,6 +428,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
         status = EXIT_SYSTEM;
     }
 out:
+    mounter_end(mounter);
     if (d.status_fd >= 0)
         background_failed(d.status_fd, status);
     return status;

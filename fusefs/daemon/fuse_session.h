@@ -8,6 +8,7 @@
 #include "fusefs/daemon/daemon.h"
 
 struct fuse_args;
+struct mounter;
 
 /*
  * Checks that the mountpoint is a directory without a mount, and makes its path
@@ -18,11 +19,13 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len);
 
 /*
  * Mounts, serves until the unmount or until SIGTERM, SIGINT or SIGHUP, and
- * unmounts. The caller has blocked these signals. Takes over the drive, also on
- * failure. Returns an exit status; errors have been logged.
+ * unmounts. The caller has blocked these signals. Takes over the drive and the
+ * mounter, also on failure. Returns an exit status; errors have been logged.
  */
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
-                int status_fd);
+                struct mounter *mounter, int status_fd);
+/* libfuse's session, not mounted; NULL: libfuse has logged its objection to the arguments. */
+struct fuse_session *session_new(const struct fuse_args *args, struct daemon *d);
 /* Logs the consequence of -o noiommu. */
 void session_warn_noiommu(const struct options *opts);
 /*

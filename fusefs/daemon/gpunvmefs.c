@@ -21,6 +21,8 @@
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fuse_session.h"
 #include "fusefs/daemon/mount_options.h"
+#include "fusefs/daemon/mounter.h"
+#include "fusefs/daemon/sandbox.h"
 #include "fusefs/daemon/shutdown.h"
 #include "layout/format.h"
 
@@ -185,6 +187,22 @@ static int check_device(const struct options *opts, struct stat *st)
     return check_file(opts, st);
 }
 
+/* The parser of an image runs in the sandbox; other drives are opened before. */
+static bool is_image(const struct options *opts, const struct stat *st)
+{
+    return !bd_name_is_ctrlr(&opts->name) && S_ISREG(st->st_mode);
+}
+
+static int enter_sandbox(const struct options *opts, const char *image)
+{
+    char why[256];
+    int err = sandbox_enter(opts, image, why, sizeof(why));
+
+    if (err)
+        log_line(LOG_ERR, "%s: %s", opts->device, why);
+    return err;
+}
+
 static int open_drive(const struct options *opts, struct drive *out)
 {
     struct stat st;
@@ -193,10 +211,21 @@ static int open_drive(const struct options *opts, struct drive *out)
     int err = check_device(opts, &st);
     if (err)
         return err;
+    if (is_image(opts, &st)) {
+        err = enter_sandbox(opts, opts->name.path);
+        return err ? err : open_image(opts, opts->name.path, out);
+    }
     if (bd_name_is_ctrlr(&opts->name))
-        return open_controller(opts, out);
-    return S_ISBLK(st.st_mode) ? open_kernel_device(opts, opts->name.path, out)
-                               : open_image(opts, opts->name.path, out);
+        err = open_controller(opts, out);
+    else
+        err = open_kernel_device(opts, opts->name.path, out);
+    if (!err) {
+        struct stack stack = {.drive = *out};
+        err = enter_sandbox(opts, NULL);
+        if (err)
+            stack_close(&stack);
+    }
+    return err;
 }
 
 /*
@@ -245,9 +274,27 @@ static void give_up_privileges(void)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-static int start(struct options *opts, struct fuse_args *args)
+static int serve(const struct options *opts, const struct fuse_args *args, int status_fd)
 {
     struct drive drive;
+    struct mounter mounter;
+    int status = EXIT_MOUNT;
+    int err = mounter_start(&mounter, opts, args, status_fd);
+
+    if (err) {
+        log_line(LOG_ERR, "the process that mounts does not start: %s", strerror(-err));
+        status = EXIT_SYSTEM;
+    } else if (open_drive(opts, &drive) == 0) {
+        return session_run(opts, args, &drive, &mounter, status_fd);
+    }
+    mounter_end(&mounter);
+    if (status_fd >= 0)
+        background_failed(status_fd, status);
+    return status;
+}
+
+static int start(struct options *opts, struct fuse_args *args)
+{
     int status_fd = -1;
     int status = check_start(opts, args);
 
@@ -263,11 +310,7 @@ static int start(struct options *opts, struct fuse_args *args)
     give_up_privileges();
     if (opts->noiommu)
         session_warn_noiommu(opts);
-    if (open_drive(opts, &drive) == 0)
-        return session_run(opts, args, &drive, status_fd);
-    if (status_fd >= 0)
-        background_failed(status_fd, EXIT_MOUNT);
-    return EXIT_MOUNT;
+    return serve(opts, args, status_fd);
 }
 
 static int print_version(void)

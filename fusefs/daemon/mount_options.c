@@ -66,6 +66,11 @@ static const struct word words[] = {
     {"doorbells", "auto", offsetof(struct options, doorbells), GQ_DOORBELLS_AUTO},
     {"doorbells", "cpu", offsetof(struct options, doorbells), GQ_DOORBELLS_CPU},
     {"doorbells", "direct", offsetof(struct options, doorbells), GQ_DOORBELLS_DIRECT},
+    {"sandbox", "auto", offsetof(struct options, sandbox), SANDBOX_AUTO},
+    {"sandbox", "none", offsetof(struct options, sandbox), SANDBOX_NONE},
+    {"sandbox", "caps", offsetof(struct options, sandbox), SANDBOX_CAPS},
+    {"sandbox", "files", offsetof(struct options, sandbox), SANDBOX_FILES},
+    {"sandbox", "full", offsetof(struct options, sandbox), SANDBOX_FULL},
     {"sim_gpu", "on", offsetof(struct options, sim_no_gpu), 0},
     {"sim_gpu", "off", offsetof(struct options, sim_no_gpu), 1},
 };
@@ -105,6 +110,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("gpu=", KEY_WORD),
     FUSE_OPT_KEY("executor=", KEY_WORD),
     FUSE_OPT_KEY("doorbells=", KEY_WORD),
+    FUSE_OPT_KEY("sandbox=", KEY_WORD),
     FUSE_OPT_KEY("sim_gpu=", KEY_WORD),
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
@@ -387,6 +393,10 @@ static int check(struct options *opts)
         return fail(opts, "usage", "gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...], see gpunvmefs -h");
     if (opts->gpu == GPU_REQUIRE && opts->executor == GQ_EXECUTOR_CPU)
         return fail(opts, "gpu=require,executor=cpu", "these contradict each other");
+    if (opts->sandbox == SANDBOX_FULL &&
+        (opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA))
+        return fail(opts, "sandbox=full",
+                    "excludes CUDA, use files with gpu=require or executor=cuda");
     if (opts->sim_lba && opts->sim_lba != 512 && opts->sim_lba != 4096)
         return fail(opts, "sim_lba", "must be 512 or 4096");
     if (opts->sim_mdts & (opts->sim_mdts - 1))
@@ -447,6 +457,8 @@ void options_print_help(void)
           "                         what rings the doorbells of the GPU path (auto)\n"
           "  -o direct=none|root|GROUP|all\n"
           "                         users that may lease queues of the drive (none)\n"
+          "  -o sandbox=auto|none|caps|files|full\n"
+          "                         what the daemon gives up: capabilities, files, system calls\n"
           "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
           "  -o max_buffers=N       buffers registered at once (1024)\n"

@@ -31,6 +31,9 @@ enum direct_policy {
     DIRECT_ALL,
 };
 
+/* See sandbox.h. */
+enum sandbox_level { SANDBOX_AUTO = 0, SANDBOX_NONE, SANDBOX_CAPS, SANDBOX_FILES, SANDBOX_FULL };
+
 struct options {
     char *device;        /* as given, with an absolute path */
     struct bd_name name; /* parsed from device; holds the namespace to mount */
@@ -39,6 +42,7 @@ struct options {
     unsigned executor;
     unsigned doorbells; /* enum gq_doorbells */
     unsigned direct;    /* enum direct_policy */
+    unsigned sandbox;   /* enum sandbox_level */
     gid_t direct_group; /* with DIRECT_GROUP */
     unsigned cuda_device;
     unsigned nsid;          /* 0: not given */

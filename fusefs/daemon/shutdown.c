@@ -7,25 +7,21 @@
 #include "fusefs/daemon/shutdown.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mount.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include "fusefs/daemon/background.h"
 #include "fusefs/daemon/daemon.h"
 #include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/mounter.h"
 #include "fusefs/daemon/writeback.h"
 
 /* Interval of wake-ups until the loop has seen the end of the session. */
@@ -62,33 +58,9 @@ static void wake(int sig)
     (void)sig; /* interrupts the wait in fuse_session_loop_mt() */
 }
 
-/* Without privilege only fusermount3 can unmount. */
-static int unmount_by_helper(const char *mountpoint, bool lazily)
-{
-    char *argv[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", (char *)mountpoint, NULL};
-    pid_t pid;
-    int status;
-
-    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
-        return -EPERM;
-    while (waitpid(pid, &status, 0) < 0) {
-        if (errno != EINTR)
-            return -EPERM;
-    }
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
-}
-
-static int unmount(const char *mountpoint, bool lazily)
-{
-    if (geteuid() != 0)
-        return unmount_by_helper(mountpoint, lazily);
-    int flags = UMOUNT_NOFOLLOW | (lazily ? MNT_DETACH : 0);
-    return umount2(mountpoint, flags) == 0 ? 0 : -errno;
-}
-
 static void end_session(struct daemon *d)
 {
-    int err = unmount(d->opts->mountpoint, false);
+    int err = mounter_unmount(d->mounter, false);
 
     if (!err)
         return; /* the kernel aborts the connection, which ends the loop */
@@ -104,7 +76,7 @@ static void hand_drive_back(struct daemon *d)
     log_line(LOG_WARNING, "%s: the system requests the drive, unmounting %s", d->opts->device,
              d->opts->mountpoint);
     write_back(d, REMOVAL_S);
-    unmount(d->opts->mountpoint, true);
+    mounter_unmount(d->mounter, true);
     fuse_session_exit(d->session);
 }
 
@@ -135,31 +107,15 @@ static void take_signal(struct shutdown *s)
     end_session(s->daemon);
 }
 
-static bool abort_by_control(unsigned connection)
-{
-    char path[64];
-
-    snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", connection);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool done = write(fd, "1", 1) == 1;
-    close(fd);
-    return done;
-}
-
 /*
  * Ends every request with ECONNABORTED, and with it the page locks that a thread
- * of this process may wait for. Without fusectl, MNT_FORCE aborts as well, also
- * when it returns EBUSY; it needs privilege.
+ * of this process may wait for.
  */
 static void abort_connection(const struct shutdown *s)
 {
-    const char *mountpoint = s->daemon->opts->mountpoint;
-
-    log_line(LOG_WARNING, "%s: requests are still pending, the connection is aborted", mountpoint);
-    if (!abort_by_control(s->connection))
-        umount2(mountpoint, MNT_FORCE | UMOUNT_NOFOLLOW);
+    log_line(LOG_WARNING, "%s: requests are still pending, the connection is aborted",
+             s->daemon->opts->mountpoint);
+    mounter_abort(s->daemon->mounter);
 }
 
 /*
@@ -210,15 +166,6 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* The device number of a FUSE mount names its connection. Sends no request to the mount. */
-static unsigned connection_of(const char *mountpoint)
-{
-    struct statx st;
-    int flags = AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
-
-    return statx(AT_FDCWD, mountpoint, flags, 0, &st) == 0 ? st.stx_dev_minor : 0;
-}
-
 int shutdown_watch(struct shutdown *s, struct daemon *d)
 {
     struct sigaction action = {.sa_handler = wake};
@@ -226,7 +173,6 @@ int shutdown_watch(struct shutdown *s, struct daemon *d)
 
     *s = (struct shutdown){.daemon = d, .main = pthread_self()};
     sigaction(SIGUSR1, &action, NULL);
-    s->connection = connection_of(d->opts->mountpoint);
     s->stage = eventfd(0, EFD_CLOEXEC);
     if (s->stage < 0)
         return -errno;

@@ -19,9 +19,8 @@ struct daemon;
 struct shutdown {
     struct daemon *daemon;
     pthread_t thread, main;
-    int signals;         /* signalfd */
-    int stage;           /* eventfd: the loop has returned, then the transfers have ended */
-    unsigned connection; /* number of the mount in /sys/fs/fuse/connections */
+    int signals; /* signalfd */
+    int stage;   /* eventfd: the loop has returned, then the transfers have ended */
 };
 
 /*

@@ -17,16 +17,12 @@
 #include "fusefs/daemon/daemon.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/join.h"
+#include "fusefs/daemon/mounter.h"
 
 /* FILEID_INO64_GEN of linux/exportfs.h: the type of FUSE's file handles. */
 #define HANDLE_TYPE  0x81
 #define HANDLE_WORDS 3
 #define MS_PER_S     1000ull
-
-struct target {
-    uint64_t ino;
-    uint32_t generation;
-};
 
 /* Dirty pages need a writable mapping, and a mapping keeps its file open. */
 static bool may_be_dirty(const struct open_file *file)
@@ -34,7 +30,7 @@ static bool may_be_dirty(const struct open_file *file)
     return !file->directory && (file->flags & O_ACCMODE) == O_RDWR;
 }
 
-static struct target *list_targets(struct daemon *d, size_t *count)
+static struct sync_target *list_targets(struct daemon *d, size_t *count)
 {
     size_t n = 0;
     size_t room = 0;
@@ -42,10 +38,11 @@ static struct target *list_targets(struct daemon *d, size_t *count)
     pthread_mutex_lock(&d->files_lock);
     for (struct open_file *f = d->files; f; f = f->next)
         room += may_be_dirty(f);
-    struct target *targets = malloc((room + 1) * sizeof(*targets));
+    struct sync_target *targets = malloc((room + 1) * sizeof(*targets));
     for (struct open_file *f = d->files; targets && f; f = f->next) {
         if (may_be_dirty(f))
-            targets[n++] = (struct target){ffs_ino(f->inode), ffs_generation(f->inode)};
+            targets[n++] = (struct sync_target){.ino = ffs_ino(f->inode),
+                                                .generation = ffs_generation(f->inode)};
     }
     pthread_mutex_unlock(&d->files_lock);
     *count = n;
@@ -56,7 +53,7 @@ static struct target *list_targets(struct daemon *d, size_t *count)
  * Opens by handle, since the file may have no name. syncfs(2) does not suffice:
  * for FUSE it starts the writes without waiting for them.
  */
-static int sync_file(int mount_fd, const struct target *t)
+static int sync_file(int mount_fd, const struct sync_target *t)
 {
     const uint32_t words[HANDLE_WORDS] = {(uint32_t)(t->ino >> 32), (uint32_t)t->ino,
                                           t->generation};
@@ -78,7 +75,7 @@ static int sync_file(int mount_fd, const struct target *t)
 struct work {
     int fd; /* the mount's root */
     size_t count;
-    struct target *targets;
+    struct sync_target *targets;
     int err;
 };
 
@@ -134,19 +131,29 @@ static int run(struct work *w, unsigned seconds)
     return err;
 }
 
-void write_back(struct daemon *d, unsigned seconds)
+int writeback_files(const char *mountpoint, struct sync_target *targets, size_t count,
+                    unsigned seconds)
 {
-    int fd = open_mount(d->opts->mountpoint);
+    int fd = open_mount(mountpoint);
     struct work *w = fd >= 0 ? calloc(1, sizeof(*w)) : NULL;
 
     if (!w) {
+        free(targets);
         if (fd >= 0)
             close(fd);
-        return;
+        return fd >= 0 ? -ENOMEM : 0;
     }
-    w->fd = fd;
-    w->targets = list_targets(d, &w->count);
-    int err = run(w, seconds);
+    *w = (struct work){.fd = fd, .count = count, .targets = targets};
+    return run(w, seconds);
+}
+
+void write_back(struct daemon *d, unsigned seconds)
+{
+    size_t count = 0;
+    struct sync_target *targets = list_targets(d, &count);
+    int err = mounter_write_back(d->mounter, targets, targets ? count : 0, seconds);
+
+    free(targets);
     if (err)
         log_line(LOG_WARNING, "%s: pages changed through mappings may be lost: %s",
                  d->opts->mountpoint, strerror(-err));

@@ -11,6 +11,8 @@
  * fault KIND OPCODE QID SKIP TIMES STATUS DELAY_MS   sim_add_fault(); OPCODE -1: any
  * clear | remove | stick | ask_back                  sim_clear_faults(), sim_remove(), ...
  * power_cut SEED                                     sim_power_cut()
+ * open PATH                                          open(2) for reading; an error: "not
+ * understood"
  *
  * The environment removes abilities of the drive: PUPPET_NO_RESET,
  * PUPPET_NO_ABORT. With PUPPET_KEEP_DOORBELLS its doorbells are not shared.
@@ -20,6 +22,7 @@
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include <errno.h>
+#include <fcntl.h>
 #include <fuse_opt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -31,6 +34,8 @@
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fuse_session.h"
 #include "fusefs/daemon/mount_options.h"
+#include "fusefs/daemon/mounter.h"
+#include "fusefs/daemon/sandbox.h"
 #include "fusefs/daemon/shutdown.h"
 #include "sim/sim.h"
 
@@ -84,6 +89,19 @@ static int add_fault(struct sim *s, const char *arguments)
     return -1;
 }
 
+static int try_open(const char *line)
+{
+    char path[256];
+    size_t len = strcspn(line, "\n");
+
+    snprintf(path, sizeof(path), "%.*s", (int)len, line);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return 0;
+}
+
 static int obey(struct sim *s, const char *line)
 {
     static const char cut[] = "power_cut ";
@@ -91,6 +109,8 @@ static int obey(struct sim *s, const char *line)
 
     if (strncmp(line, "fault ", 6) == 0)
         return add_fault(s, line + 6);
+    if (strncmp(line, "open ", 5) == 0)
+        return try_open(line + 5);
     if (strncmp(line, cut, strlen(cut)) == 0)
         return take_numbers(line + strlen(cut), &seed, 1) ? sim_power_cut(s, (uint64_t)seed) : -1;
     if (strcmp(line, "clear\n") == 0)
@@ -145,19 +165,37 @@ static int free_sim(void *context)
     return mistakes ? -EPROTO : 0;
 }
 
+/* As gpunvmefs does it, before the first thread. */
+static int confine(const struct options *opts, const struct fuse_args *args,
+                   struct mounter *mounter)
+{
+    char why[256] = "";
+    int err = mounter_start(mounter, opts, args, -1);
+
+    if (!err)
+        err = sandbox_enter(opts, opts->name.path, why, sizeof(why));
+    if (err)
+        log_line(LOG_ERR, "%s: %s", opts->name.path, why[0] ? why : strerror(-err));
+    return err;
+}
+
 static int run(const struct options *opts, const struct fuse_args *args)
 {
     pthread_t thread;
     struct sim *sim;
+    struct mounter mounter;
     struct drive drive = {.release = free_sim};
     struct sim_config config = {.ns[0] = {.path = opts->name.path, .lba_size = 512},
                                 .namespaces = 1,
                                 .track_cache = true,
                                 .no_abort = getenv("PUPPET_NO_ABORT") != NULL,
                                 .no_reset = getenv("PUPPET_NO_RESET") != NULL};
-    int err = sim_create(&config, &sim, &drive.transport);
 
+    if (confine(opts, args, &mounter) != 0)
+        return EXIT_MOUNT;
+    int err = sim_create(&config, &sim, &drive.transport);
     if (err) {
+        mounter_end(&mounter);
         log_line(LOG_ERR, "%s: %s", opts->name.path, strerror(-err));
         return EXIT_MOUNT;
     }
@@ -171,7 +209,7 @@ static int run(const struct options *opts, const struct fuse_args *args)
     /* The thread ends with the process: it blocks on the test. */
     if (pthread_create(&thread, NULL, listen_to_test, sim) == 0)
         pthread_detach(thread);
-    return session_run(opts, args, &drive, -1);
+    return session_run(opts, args, &drive, &mounter, -1);
 }
 
 int main(int argc, char **argv)
