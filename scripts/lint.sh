@@ -15,7 +15,7 @@ Steps, all of them but clang without an argument:
   shell     shellcheck over the scripts
   cppcheck  cppcheck over the C files
   tidy      clang-tidy over the C files, clang's warnings of C and C++ files
-  clang     programs and fuzzers built by clang, instrumented (ASan, UBSan); the fuzzers run
+  clang     programs and fuzzers built by clang, instrumented (ASan, UBSan); scripts/fuzz.sh
 BUILD_DIR (build/test) is a configured build, of which tidy needs the compiler's arguments alone;
 BUILD_DIR-clang is the clang build's folder. FUZZ_SECONDS: how long each fuzzer runs (10).
 What clang-tidy and cppcheck found clean is remembered in the user's cache folder, gpunvme/.
@@ -77,14 +77,11 @@ lint_tidy() {
 }
 
 lint_clang() {
-    local fuzzers programs=(prog_gpunvme{,fs,-sim} prog_{mkfs,fsck,dump}.gpunvme)
+    local programs=(prog_gpunvme{,fs,-sim} prog_{mkfs,fsck,dump}.gpunvme)
     CC=clang-$GPUNVME_CLANG CXX=clang++-$GPUNVME_CLANG configure "$BUILD_DIR-clang" \
-        -DGPUNVME_CUDA=OFF -DGPUNVME_WERROR=ON -DGPUNVME_FUZZ=ON \
-        -DGPUNVME_FUZZ_SECONDS="${FUZZ_SECONDS:-10}" >/dev/null
-    mapfile -t fuzzers < <(ctest --test-dir "$BUILD_DIR-clang" -N -L fuzz |
-        sed -n 's/^ *Test *#[0-9]*: //p')
-    build "$BUILD_DIR-clang" --target "${programs[@]}" "${fuzzers[@]}"
-    ctest --test-dir "$BUILD_DIR-clang" -L fuzz --no-tests=error --output-on-failure -j "$(nproc)"
+        -DGPUNVME_CUDA=OFF -DGPUNVME_WERROR=ON -DGPUNVME_FUZZ=ON >/dev/null
+    build "$BUILD_DIR-clang" --target "${programs[@]}"
+    GPUNVME_NO_SETUP=1 bash scripts/fuzz.sh
 }
 
 steps=()

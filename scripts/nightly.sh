@@ -17,14 +17,14 @@ Steps, all of them without an argument:
   tsan    the same with TSan, all suites
   crash   a daemon killed in the middle of writes, CRASH_ROUNDS times (40)
   guest   all guest scenarios
-  lint    all of scripts/lint.sh, each fuzzer for FUZZ_SECONDS (120)
+  lint    all of scripts/lint.sh, clang's build included
+  fuzz    scripts/fuzz.sh, each fuzzer for FUZZ_SECONDS (600)
 BUILD_DIR (build/test) is the plain build's folder; the others have its name and a suffix.
 GPUNVME_NO_SETUP=1 installs nothing.
 USAGE
 }
 
 export BUILD_DIR=${BUILD_DIR:-${GPUNVME_BUILD:-$GPUNVME_ROOT/build}/test}
-export FUZZ_SECONDS=${FUZZ_SECONDS:-120}
 GPUNVME_CLOSING=$(mktemp)
 export GPUNVME_CLOSING
 trap 'rm -f "$GPUNVME_CLOSING"' EXIT
@@ -44,14 +44,15 @@ nightly() {
     tsan) step "TSan, all, long" bash scripts/test.sh --long --tsan ;;
     crash) step "crash soak" crash_soak ;;
     guest) step "guest, all" bash scripts/guest-test.sh --all ;;
-    lint) step "lint, fuzzers" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
+    lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
+    fuzz) step "fuzzers" bash scripts/fuzz.sh -t "${FUZZ_SECONDS:-600}" ;;
     esac
 }
 
 steps=()
 for arg in "$@"; do
     case $arg in
-    plain | asan | tsan | crash | guest | lint) steps+=("$arg") ;;
+    plain | asan | tsan | crash | guest | lint | fuzz) steps+=("$arg") ;;
     -h | --help)
         usage
         exit 0
@@ -62,7 +63,7 @@ for arg in "$@"; do
         ;;
     esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan crash guest lint)
+[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan crash guest lint fuzz)
 for name in "${steps[@]}"; do
     nightly "$name"
 done
