@@ -321,7 +321,7 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
                                               .write = cmd == GPUNVME_IOC_WRITE,
                                               .uid = call->uid,
                                               .pid = fuse_req_ctx(req)->pid},
-                                 .job.run = run_transfer,
+                                 .job = {.run = run_transfer, .uid = call->uid},
                                  .req = req};
     memcpy(&job->transfer.rw, in, sizeof(job->transfer.rw));
     err = check_transfer(call->file, &job->transfer);

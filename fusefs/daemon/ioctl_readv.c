@@ -73,6 +73,7 @@ void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void 
         return;
     }
     job->job.run = run;
+    job->job.uid = fuse_req_ctx(req)->uid;
     job->req = req;
     job->readv.t.daemon = op_daemon(req);
     job->readv.t.inode = file->inode;

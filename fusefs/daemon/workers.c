@@ -9,13 +9,18 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define BUFFER_THREADS 8u
+#define BUFFER_THREADS 9u /* four for one user */
 #define CACHE_THREADS  2u
-#define USER_THREADS   4u /* of BUFFER_THREADS, for one user */
+
+/* Threads of a kind that run jobs at once. */
+struct limits {
+    unsigned user, ordinary; /* of one user, and of all users but root */
+};
 
 struct job_queue {
     pthread_cond_t wake;
     struct job *first, **last;
+    struct limits limits; /* user 0: none */
 };
 
 struct worker {
@@ -34,31 +39,45 @@ struct workers {
     struct worker threads[];
 };
 
-/* True when the user runs fewer than USER_THREADS jobs of this kind. */
-static bool may_begin(const struct workers *w, enum work kind, uid_t uid)
+/* Jobs of a kind that run, of one user and of all users but root. */
+static struct limits running(const struct workers *w, enum work kind, uid_t uid)
 {
-    unsigned n = 0;
+    struct limits n = {0};
 
-    if (kind != WORK_BUFFER)
-        return true;
     for (unsigned i = 0; i < w->wanted; i++) {
         const struct worker *other = &w->threads[i];
-        n += other->kind == kind && other->busy && other->uid == uid;
+        bool counts = other->kind == kind && other->busy;
+        n.user += counts && other->uid == uid;
+        n.ordinary += counts && other->uid != 0;
     }
-    return n < USER_THREADS;
+    return n;
 }
 
 /*
- * The link to the first job that may begin, or to the end. While closing, every
- * job may begin.
+ * The link to the job that begins next, or to the end: the first one of a user with the fewest
+ * running jobs and below the limits. While closing, and of a kind without limits, the first one.
  */
 static struct job **find(struct workers *w, enum work kind)
 {
-    struct job **link = &w->queues[kind].first;
+    struct job_queue *queue = &w->queues[kind];
+    struct job **link = &queue->first, **best = NULL;
+    const struct job *last = NULL;
+    unsigned fewest = queue->limits.user;
 
-    while (*link && !w->closing && !may_begin(w, kind, (*link)->uid))
-        link = &(*link)->next;
-    return link;
+    if (w->closing || queue->limits.user == 0)
+        return link;
+    for (; *link && fewest > 0; link = &(*link)->next) {
+        bool judged = last && last->uid == (*link)->uid;
+        last = *link;
+        if (judged)
+            continue;
+        struct limits n = running(w, kind, (*link)->uid);
+        if (n.user < fewest && ((*link)->uid == 0 || n.ordinary < queue->limits.ordinary)) {
+            fewest = n.user;
+            best = link;
+        }
+    }
+    return best ? best : queue->last;
 }
 
 /* NULL: closing, and the queue is empty. */
@@ -116,6 +135,8 @@ int workers_open(unsigned n_transfers, struct workers **out)
     if (!w)
         return -ENOMEM;
     w->wanted = all;
+    w->queues[WORK_TRANSFER].limits = (struct limits){(n_transfers * 2 + 2) / 3, n_transfers - 1};
+    w->queues[WORK_BUFFER].limits = (struct limits){BUFFER_THREADS / 2, BUFFER_THREADS - 1};
     pthread_mutex_init(&w->lock, NULL);
     for (unsigned i = 0; i < WORK_KINDS; i++) {
         w->queues[i].last = &w->queues[i].first;

@@ -16,11 +16,13 @@ extern "C" {
 namespace
 {
 
-constexpr unsigned kTransfers = 3, kOfUser = 4;
+constexpr unsigned kTransfers = 12, kTransfersOfUser = 8, kOfUser = 4;
 
 class Workers : public ::testing::Test
 {
   protected:
+    static constexpr uid_t kNone = static_cast<uid_t>(-1);
+
     // A job that ends when it is released.
     struct Work {
         job j;
@@ -56,7 +58,15 @@ class Workers : public ::testing::Test
         std::unique_lock<std::mutex> hold(t->lock_);
         t->begun_.push_back(j->uid);
         t->changed_.notify_all();
-        t->changed_.wait(hold, [t] { return !t->held_; });
+        t->changed_.wait(hold, [t, j] { return !t->held_ || t->released_ == j->uid; });
+        t->released_ = kNone;
+    }
+    // Ends one job of a user.
+    void release(uid_t uid)
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        released_ = uid;
+        changed_.notify_all();
     }
     size_t begun_of(uid_t uid)
     {
@@ -75,6 +85,7 @@ class Workers : public ::testing::Test
     std::mutex lock_;
     std::condition_variable changed_;
     bool held_ = true;
+    uid_t released_ = kNone;
     std::vector<uid_t> begun_; // whose jobs, in order
 };
 
@@ -90,11 +101,45 @@ TEST_F(Workers, OneUserLeavesThreadsForBuffersToOthers)
     EXPECT_EQ(begun_of(1), kOfUser);
 }
 
-TEST_F(Workers, OneUserMayHaveAllThreadsForTransfers)
+// Eight transfers were all threads once, and one user could occupy them.
+TEST_F(Workers, OneUserLeavesThreadsForTransfersToOthers)
 {
-    for (unsigned i = 0; i < kTransfers; i++)
+    for (int i = 0; i < 100; i++)
         add(WORK_TRANSFER, 1);
-    EXPECT_TRUE(begin(1, kTransfers));
+    EXPECT_TRUE(begin(1, kTransfersOfUser));
+    for (int i = 0; i < 100; i++)
+        add(WORK_TRANSFER, 2);
+    EXPECT_TRUE(begin(2, kTransfers - kTransfersOfUser - 1));
+    add(WORK_TRANSFER, 0);
+    EXPECT_TRUE(begin(0, 1)) << "a thread is root's";
+    std::lock_guard<std::mutex> hold(lock_);
+    EXPECT_EQ(begun_of(1), kTransfersOfUser);
+    EXPECT_EQ(begun_of(2), kTransfers - kTransfersOfUser - 1);
+}
+
+TEST_F(Workers, TheUserWithTheFewestJobsIsNext)
+{
+    for (int i = 0; i < 100; i++)
+        add(WORK_TRANSFER, 1);
+    ASSERT_TRUE(begin(1, kTransfersOfUser));
+    for (uid_t uid = 2; uid < 5; uid++)
+        add(WORK_TRANSFER, uid);
+    ASSERT_TRUE(begin(4, 1)) << "with threads that are left";
+    for (uid_t uid = 5; uid < 9; uid++)
+        add(WORK_TRANSFER, uid);
+    release(2);
+    EXPECT_TRUE(begin(5, 1));
+    release(1);
+    EXPECT_TRUE(begin(6, 1)) << "before the user that was first, and has 92 waiting";
+    std::lock_guard<std::mutex> hold(lock_);
+    EXPECT_EQ(begun_of(1), kTransfersOfUser);
+}
+
+TEST_F(Workers, RootRunsAsManyTransfersAsAnotherUser)
+{
+    for (int i = 0; i < 100; i++)
+        add(WORK_TRANSFER, 0);
+    EXPECT_TRUE(begin(0, kTransfersOfUser));
 }
 
 TEST_F(Workers, EveryJobIsRunInTheEnd)
