@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Leases of extents, and the pages that leases share with their holders. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/gpu_extents.h"
 #include "fusefs/daemon/lease_internal.h"
 
 #define PAGE 4096u
@@ -78,32 +81,14 @@ void lease_page_end(struct lease *l)
     close(l->page_fd);
 }
 
-/* True when b continues a on the device, or both read as zeros. */
-static bool joins(const struct ffs_segment *a, const struct ffs_segment *b)
+static_assert(GQ_LBA_ZERO == UINT64_MAX, "zeros of struct gpunvme_lease_extent");
+
+static void publish(struct lease *l, const struct gpu_extents *x)
 {
-    bool zeros = a->device == FFS_HOLE || a->unwritten;
-    bool zeros_too = b->device == FFS_HOLE || b->unwritten;
+    struct gpunvme_lease_extent *out = extents_of(l);
 
-    return zeros || zeros_too ? zeros && zeros_too : a->device + a->len == b->device;
-}
-
-/* Writes the extents to out (NULL: counts only). Returns their number. */
-static uint64_t convert(const struct ffs_map *map, uint32_t lba_size,
-                        struct gpunvme_lease_extent *out)
-{
-    uint64_t n = 0;
-
-    for (size_t i = 0; i < map->count; i++) {
-        const struct ffs_segment *s = &map->segments[i];
-        bool zeros = s->device == FFS_HOLE || s->unwritten;
-        if (i > 0 && joins(s - 1, s))
-            continue;
-        if (out)
-            out[n] = (struct gpunvme_lease_extent){
-                .offset = s->offset, .lba = zeros ? UINT64_MAX : s->device / lba_size};
-        n++;
-    }
-    return n;
+    for (size_t i = 0; i < x->count; i++)
+        out[i] = (struct gpunvme_lease_extent){x->extents[i].offset, x->extents[i].lba};
 }
 
 /* --- Segments -------------------------------------------------------------------------------- */
@@ -193,16 +178,22 @@ static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count)
 {
     uint32_t lba_size = t->d->stack.bdev->info.lba_size;
+    struct gpu_extents x;
 
     ffs_watch_add(inode, &l->watch);
     int err = map_whole(t, l, inode);
     if (err)
         goto unwatch;
-    *count = convert(&l->map, lba_size, NULL);
-    err = lease_page_make(l, *count);
+    err = gpu_extents_make(&l->map, lba_size, false, &x);
     if (err)
         goto release;
-    convert(&l->map, lba_size, extents_of(l));
+    *count = x.count;
+    err = lease_page_make(l, x.count);
+    if (!err)
+        publish(l, &x);
+    free(x.extents);
+    if (err)
+        goto release;
     ffs_watch_share(inode, &l->watch, &l->page->generation);
     ffs_iref(inode, 1);
     l->inode = inode;
