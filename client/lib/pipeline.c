@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/lane.h"
+#include "client/lib/staging_pair.h"
 
 struct pipeline {
     struct gpunvme *owner;
@@ -15,7 +15,7 @@ struct pipeline {
     size_t chunk;
     pthread_mutex_t lock; /* protects the rest */
     pthread_cond_t returned;
-    struct lane *free;
+    struct staging_pair *free;
     unsigned made;
 };
 
@@ -34,7 +34,7 @@ struct job {
 
 struct helper {
     pthread_t thread;
-    struct lane *lane;
+    struct staging_pair *pair;
     struct job *job;
 };
 
@@ -58,38 +58,38 @@ void pipeline_free(struct pipeline *p)
     if (!p)
         return;
     while (p->free) {
-        struct lane *l = p->free;
-        p->free = l->next;
-        lane_free(l);
+        struct staging_pair *pair = p->free;
+        p->free = pair->next;
+        staging_pair_free(pair);
     }
     pthread_cond_destroy(&p->returned);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }
 
-/* A free lane, or a new one while there may be more; NULL with *err 0: all are in use. */
-static struct lane *get_lane(struct pipeline *p, int *err)
+/* A free pair, or a new one while there may be more; NULL with *err 0: all are in use. */
+static struct staging_pair *get_pair(struct pipeline *p, int *err)
 {
-    struct lane *l = p->free;
+    struct staging_pair *pair = p->free;
 
     *err = 0;
-    if (l)
-        p->free = l->next;
-    else if (p->made < p->max && (*err = lane_new(p->owner, p->chunk, &l)) == 0)
+    if (pair)
+        p->free = pair->next;
+    else if (p->made < p->max && (*err = staging_pair_new(p->owner, p->chunk, &pair)) == 0)
         p->made++;
-    return l;
+    return pair;
 }
 
-/* At least one lane, which is waited for, and at most `wanted`: how many, or -errno. */
-static int get_lanes(struct pipeline *p, unsigned wanted, struct lane **lanes)
+/* At least one pair, which is waited for, and at most `wanted`: how many, or -errno. */
+static int get_pairs(struct pipeline *p, unsigned wanted, struct staging_pair **pairs)
 {
     unsigned n = 0;
     int err = 0;
 
     pthread_mutex_lock(&p->lock);
     while (n < wanted) {
-        lanes[n] = get_lane(p, &err);
-        if (lanes[n])
+        pairs[n] = get_pair(p, &err);
+        if (pairs[n])
             n++;
         else if (n || (err && !p->made))
             break;
@@ -100,12 +100,12 @@ static int get_lanes(struct pipeline *p, unsigned wanted, struct lane **lanes)
     return n ? (int)n : err;
 }
 
-static void put_lanes(struct pipeline *p, struct lane **lanes, int n)
+static void put_pairs(struct pipeline *p, struct staging_pair **pairs, int n)
 {
     pthread_mutex_lock(&p->lock);
     for (int i = 0; i < n; i++) {
-        lanes[i]->next = p->free;
-        p->free = lanes[i];
+        pairs[i]->next = p->free;
+        p->free = pairs[i];
     }
     pthread_cond_broadcast(&p->returned);
     pthread_mutex_unlock(&p->lock);
@@ -113,15 +113,15 @@ static void put_lanes(struct pipeline *p, struct lane **lanes, int n)
 
 int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device)
 {
-    struct lane *lanes[PIPELINE_MAX_THREADS];
+    struct staging_pair *pairs[PIPELINE_MAX_THREADS];
     int err = 0;
-    int n = get_lanes(p, p->max, lanes);
+    int n = get_pairs(p, p->max, pairs);
 
     if (n <= 0)
         return n;
     for (int i = 0; i < n && !err; i++)
-        err = lane_attach(lanes[i], cuda, device);
-    put_lanes(p, lanes, n);
+        err = staging_pair_attach(pairs[i], cuda, device);
+    put_pairs(p, pairs, n);
     return err;
 }
 
@@ -143,7 +143,7 @@ static void stop(struct job *j, size_t at, int err)
 }
 
 /* Takes the next chunk. */
-static bool claim(struct job *j, struct slot *s)
+static bool claim(struct job *j, struct half *s)
 {
     pthread_mutex_lock(&j->lock);
     if (atomic_load_explicit(&j->b->ending, memory_order_relaxed))
@@ -165,17 +165,17 @@ static bool is_past(struct job *j, size_t at)
     return past;
 }
 
-static char *address_of(const struct job *j, const struct slot *s)
+static char *address_of(const struct job *j, const struct half *s)
 {
     return (char *)j->b->addr + j->r->buffer_offset + s->at;
 }
 
-/* Between file and slot; the slot keeps the bytes moved. */
-static void move_file(struct job *j, struct lane *l, struct slot *s)
+/* Between file and half; the half keeps the bytes moved. */
+static void move_file(struct job *j, struct staging_pair *pair, struct half *s)
 {
     struct gpunvme_result result = {0};
     int err;
-    size_t n = lane_move_file(l, s, j->r, j->r->file_offset + s->at, &result, &err);
+    size_t n = staging_pair_move_file(pair, s, j->r, j->r->file_offset + s->at, &result, &err);
 
     pthread_mutex_lock(&j->lock);
     if (n < s->len)
@@ -188,12 +188,12 @@ static void move_file(struct job *j, struct lane *l, struct slot *s)
 }
 
 /* First half of a chunk: ends with a copy under way. */
-static void begin(struct job *j, struct lane *l, struct slot *s)
+static void begin(struct job *j, struct staging_pair *pair, struct half *s)
 {
-    lane_place(l, s, j->r, address_of(j, s));
+    staging_pair_place(pair, s, j->r, address_of(j, s));
     if (!j->r->write)
-        move_file(j, l, s);
-    int err = s->len ? lane_copy_start(l, s, address_of(j, s), j->r->write) : 0;
+        move_file(j, pair, s);
+    int err = s->len ? staging_pair_copy_start(pair, s, address_of(j, s), j->r->write) : 0;
     if (!err)
         return;
     stop(j, s->at, err);
@@ -201,31 +201,31 @@ static void begin(struct job *j, struct lane *l, struct slot *s)
 }
 
 /* Second half. */
-static void finish(struct job *j, struct lane *l, struct slot *s)
+static void finish(struct job *j, struct staging_pair *pair, struct half *s)
 {
     if (!s->len)
         return;
-    int err = lane_copy_wait(l, s);
+    int err = staging_pair_copy_wait(pair, s);
     if (err)
         stop(j, s->at, err);
     else if (j->r->write && !is_past(j, s->at))
-        move_file(j, l, s);
+        move_file(j, pair, s);
     s->len = 0;
 }
 
-/* Chunk n is finished before n + 2 begins in its slot, and while n + 1 is being copied. */
-static void run_lane(struct job *j, struct lane *l)
+/* Chunk n is finished before n + 2 begins in its half, and while n + 1 is being copied. */
+static void run_pair(struct job *j, struct staging_pair *pair)
 {
     unsigned i = 0;
 
-    l->slots[0].len = l->slots[1].len = 0;
+    pair->halves[0].len = pair->halves[1].len = 0;
     for (;; i ^= 1) {
-        finish(j, l, &l->slots[i]);
-        if (!claim(j, &l->slots[i]))
+        finish(j, pair, &pair->halves[i]);
+        if (!claim(j, &pair->halves[i]))
             break;
-        begin(j, l, &l->slots[i]);
+        begin(j, pair, &pair->halves[i]);
     }
-    finish(j, l, &l->slots[i ^ 1]);
+    finish(j, pair, &pair->halves[i ^ 1]);
 }
 
 /* A helper thread whose staging cannot be pinned leaves the work to the remaining ones. */
@@ -234,13 +234,13 @@ static void *help(void *arg)
     struct helper *h = arg;
     struct gpunvme_buffer *b = h->job->b;
 
-    if (lane_attach(h->lane, b->owner->cuda, b->device) == 0)
-        run_lane(h->job, h->lane);
+    if (staging_pair_attach(h->pair, b->owner->cuda, b->device) == 0)
+        run_pair(h->job, h->pair);
     return NULL;
 }
 
 /* Starts as many as the system lets; signals are for the application's threads. */
-static int start_helpers(struct job *j, struct lane **lanes, int n, struct helper *helpers)
+static int start_helpers(struct job *j, struct staging_pair **pairs, int n, struct helper *helpers)
 {
     sigset_t all, old;
     int started = 0;
@@ -251,7 +251,7 @@ static int start_helpers(struct job *j, struct lane **lanes, int n, struct helpe
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (started < n) {
         struct helper *h = &helpers[started];
-        *h = (struct helper){.lane = lanes[started], .job = j};
+        *h = (struct helper){.pair = pairs[started], .job = j};
         if (pthread_create(&h->thread, NULL, help, h) != 0)
             break;
         started++;
@@ -260,15 +260,15 @@ static int start_helpers(struct job *j, struct lane **lanes, int n, struct helpe
     return started;
 }
 
-static int run_lanes(struct job *j, struct lane **lanes, int n)
+static int run_pairs(struct job *j, struct staging_pair **pairs, int n)
 {
     struct helper helpers[PIPELINE_MAX_THREADS];
-    int err = lane_attach(lanes[0], j->b->owner->cuda, j->b->device);
+    int err = staging_pair_attach(pairs[0], j->b->owner->cuda, j->b->device);
 
     if (err)
         return err;
-    int started = start_helpers(j, lanes + 1, n - 1, helpers);
-    run_lane(j, lanes[0]);
+    int started = start_helpers(j, pairs + 1, n - 1, helpers);
+    run_pair(j, pairs[0]);
     for (int i = 0; i < started; i++)
         pthread_join(helpers[i].thread, NULL);
     return 0;
@@ -287,21 +287,21 @@ static unsigned threads_for(const struct pipeline *p, const struct range *r)
 size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
                     struct gpunvme_result *result, int *err)
 {
-    struct lane *lanes[PIPELINE_MAX_THREADS];
+    struct staging_pair *pairs[PIPELINE_MAX_THREADS];
     struct job j = {.b = b, .r = r, .chunk = p->chunk, .end = r->len};
 
     *err = 0;
     if (!r->len)
         return 0;
-    int n = get_lanes(p, threads_for(p, r), lanes);
+    int n = get_pairs(p, threads_for(p, r), pairs);
     if (n <= 0) {
         *err = n;
         return 0;
     }
     pthread_mutex_init(&j.lock, NULL);
-    *err = run_lanes(&j, lanes, n);
+    *err = run_pairs(&j, pairs, n);
     pthread_mutex_destroy(&j.lock);
-    put_lanes(p, lanes, n);
+    put_pairs(p, pairs, n);
     if (*err)
         return 0;
     if (j.err)

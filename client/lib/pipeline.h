@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The bounce pipeline: bytes between a file and memory that the mount cannot reach, through pinned
- * host memory. A transfer is cut into chunks that threads take in order, each with a lane of two
- * chunks of staging: while the copy engine empties one, the other is filled.
+ * host memory. A transfer is cut into chunks that threads take in order, each with a staging pair
+ * of two chunks of staging: while the copy engine empties one, the other is filled.
  */
 #ifndef CLIENT_LIB_PIPELINE_H
 #define CLIENT_LIB_PIPELINE_H
@@ -13,12 +13,12 @@
 
 struct pipeline;
 
-/* At most `threads` work at the same time, for all transfers together; lanes are made as needed. */
+/* At most `threads` work at the same time, for all transfers together; pairs are made as needed. */
 int pipeline_new(struct gpunvme *g, unsigned threads, size_t chunk, struct pipeline **out);
 /* NULL does nothing. No transfer may be under way. */
 void pipeline_free(struct pipeline *p);
 
-/* All lanes that no transfer uses now are made and attached to the device. */
+/* All pairs that no transfer uses now are made and attached to the device. */
 int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device);
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "client/lib/lane.h"
+#include "client/lib/staging_pair.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,100 +17,103 @@
 /* Bytes: what file systems ask of memory for O_DIRECT is at most a page. */
 #define DIRECT_ALIGN 4096u
 
-int lane_new(struct gpunvme *g, size_t chunk, struct lane **out)
+int staging_pair_new(struct gpunvme *g, size_t chunk, struct staging_pair **out)
 {
-    struct lane *l = calloc(1, sizeof(*l));
+    struct staging_pair *pair = calloc(1, sizeof(*pair));
 
-    if (!l)
+    if (!pair)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = gpunvme_alloc_staging(g, 2 * chunk, &l->staging);
+    int err = gpunvme_alloc_staging(g, 2 * chunk, &pair->staging);
     if (err) {
-        free(l);
+        free(pair);
         return err;
     }
-    l->device = CUDA_NO_DEVICE;
-    l->slots[0].staging = l->staging->addr;
-    l->slots[1].staging = l->slots[0].staging + chunk;
-    *out = l;
+    pair->device = CUDA_NO_DEVICE;
+    pair->halves[0].staging = pair->staging->addr;
+    pair->halves[1].staging = pair->halves[0].staging + chunk;
+    *out = pair;
     return 0;
 }
 
-static void detach(struct lane *l)
+static void detach(struct staging_pair *pair)
 {
-    if (l->device == CUDA_NO_DEVICE)
+    if (pair->device == CUDA_NO_DEVICE)
         return;
     for (int i = 0; i < 2; i++) {
-        if (l->slots[i].stream)
-            cuda_driver_stream_free(l->cuda, l->device, l->slots[i].stream);
-        l->slots[i].stream = NULL;
+        if (pair->halves[i].stream)
+            cuda_driver_stream_free(pair->cuda, pair->device, pair->halves[i].stream);
+        pair->halves[i].stream = NULL;
     }
     /* Before the memory is unmapped: the driver would go on meaning the old pages. */
-    cuda_driver_unpin(l->cuda, l->device, l->staging->addr);
-    l->device = CUDA_NO_DEVICE;
+    cuda_driver_unpin(pair->cuda, pair->device, pair->staging->addr);
+    pair->device = CUDA_NO_DEVICE;
 }
 
-void lane_free(struct lane *l)
+void staging_pair_free(struct staging_pair *pair)
 {
-    detach(l);
-    gpunvme_unregister(l->staging);
-    free(l);
+    detach(pair);
+    gpunvme_unregister(pair->staging);
+    free(pair);
 }
 
-int lane_attach(struct lane *l, struct cuda_driver *cuda, int device)
+int staging_pair_attach(struct staging_pair *pair, struct cuda_driver *cuda, int device)
 {
-    if (l->device == device)
+    if (pair->device == device)
         return 0;
-    detach(l);
+    detach(pair);
     if (device == CUDA_NO_DEVICE)
         return 0;
-    int err = cuda_driver_pin(cuda, device, l->staging->addr, l->staging->len);
+    int err = cuda_driver_pin(cuda, device, pair->staging->addr, pair->staging->len);
     if (err)
         return err;
-    l->cuda = cuda;
-    l->device = device;
+    pair->cuda = cuda;
+    pair->device = device;
     for (int i = 0; i < 2 && !err; i++)
-        err = cuda_driver_stream_new(cuda, device, &l->slots[i].stream);
+        err = cuda_driver_stream_new(cuda, device, &pair->halves[i].stream);
     if (err)
-        detach(l);
+        detach(pair);
     return err;
 }
 
 /* The drive fills the staging by itself. */
-static bool goes_by_ioctl(const struct lane *l, const struct slot *s)
+static bool goes_by_ioctl(const struct staging_pair *pair, const struct half *s)
 {
-    return l->staging->shared && s->len >= READ_BELOW;
+    return pair->staging->shared && s->len >= READ_BELOW;
 }
 
-void lane_place(const struct lane *l, struct slot *s, const struct range *r, char *addr)
+void staging_pair_place(const struct staging_pair *pair, struct half *s, const struct range *r,
+                        char *addr)
 {
-    bool in_place = l->device == CUDA_NO_DEVICE && !goes_by_ioctl(l, s);
+    bool in_place = pair->device == CUDA_NO_DEVICE && !goes_by_ioctl(pair, s);
 
     if (in_place && (uintptr_t)addr % DIRECT_ALIGN)
         in_place = !(fcntl(r->fd, F_GETFL) & O_DIRECT);
     s->data = in_place ? addr : s->staging;
 }
 
-int lane_copy_start(struct lane *l, struct slot *s, char *addr, bool to_slot)
+int staging_pair_copy_start(struct staging_pair *pair, struct half *s, char *addr, bool to_half)
 {
-    char *dst = to_slot ? s->data : addr;
-    const char *src = to_slot ? addr : s->data;
+    char *dst = to_half ? s->data : addr;
+    const char *src = to_half ? addr : s->data;
 
     if (dst == src)
         return 0;
-    if (l->device != CUDA_NO_DEVICE)
-        return cuda_driver_copy_start(l->cuda, l->device, s->stream, (uintptr_t)dst, (uintptr_t)src,
-                                      s->len);
+    if (pair->device != CUDA_NO_DEVICE)
+        return cuda_driver_copy_start(pair->cuda, pair->device, s->stream, (uintptr_t)dst,
+                                      (uintptr_t)src, s->len);
     memcpy(dst, src, s->len);
     return 0;
 }
 
-int lane_copy_wait(struct lane *l, struct slot *s)
+int staging_pair_copy_wait(struct staging_pair *pair, struct half *s)
 {
-    return l->device != CUDA_NO_DEVICE ? cuda_driver_copy_wait(l->cuda, l->device, s->stream) : 0;
+    return pair->device != CUDA_NO_DEVICE
+               ? cuda_driver_copy_wait(pair->cuda, pair->device, s->stream)
+               : 0;
 }
 
 /* As read(2) and write(2) come to it, until all is moved. */
-static size_t move_by_syscall(const struct slot *s, const struct range *r, uint64_t file_offset,
+static size_t move_by_syscall(const struct half *s, const struct range *r, uint64_t file_offset,
                               int *err)
 {
     size_t done = 0;
@@ -129,14 +132,14 @@ static size_t move_by_syscall(const struct slot *s, const struct range *r, uint6
     return done;
 }
 
-size_t lane_move_file(struct lane *l, struct slot *s, const struct range *r, uint64_t file_offset,
-                      struct gpunvme_result *result, int *err)
+size_t staging_pair_move_file(struct staging_pair *pair, struct half *s, const struct range *r,
+                              uint64_t file_offset, struct gpunvme_result *result, int *err)
 {
-    if (!goes_by_ioctl(l, s))
+    if (!goes_by_ioctl(pair, s))
         return move_by_syscall(s, r, file_offset, err);
     struct range part = *r;
-    part.buffer_offset = (size_t)(s->data - (char *)l->staging->addr);
+    part.buffer_offset = (size_t)(s->data - (char *)pair->staging->addr);
     part.file_offset = file_offset;
     part.len = s->len;
-    return gpunvme_transfer_shared(l->staging, &part, 0, result, err);
+    return gpunvme_transfer_shared(pair->staging, &part, 0, result, err);
 }
