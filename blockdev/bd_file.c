@@ -268,6 +268,7 @@ static int describe(struct file_dev *f, const char *path, uint32_t flags, uint32
     info->bytes -= info->bytes % info->lba_size;
     info->volatile_cache = true;
     info->read_only = flags & BD_OPEN_READ_ONLY;
+    info->discards = true;
     snprintf(info->name, sizeof(info->name), "%s", path);
     return 0;
 }

@@ -179,6 +179,7 @@ static void describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)
     info->lba_size = ns->lba_size;
     info->volatile_cache = d->c->info.volatile_cache;
     info->read_only = ns->read_only;
+    info->discards = d->c->info.dsm;
     snprintf(info->name, sizeof(info->name), "%s %s/%u", d->c->t->ops->name, d->c->info.serial,
              ns->nsid);
 }

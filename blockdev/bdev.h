@@ -26,6 +26,7 @@ struct bd_info {
     uint32_t lba_size;   /* bytes: 512 or 4096 */
     bool volatile_cache; /* writes are durable only after bd_flush or with BD_FUA */
     bool read_only;
+    bool discards; /* BD_DISCARD has an effect */
     char name[64]; /* for messages: path, or controller and namespace */
 };
 

@@ -81,6 +81,16 @@ static int get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
     return 0;
 }
 
+int ffs_alloc_load(struct ffs *fs, uint64_t group)
+{
+    struct ffs_buf *buf;
+    int err = get_bitmap(fs, group, &buf);
+
+    if (!err)
+        ffs_buf_put(buf);
+    return err;
+}
+
 struct search {
     uint64_t goal;
     uint32_t min, want;

@@ -50,6 +50,18 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
 void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
 /* Lets a run that was taken, or busy, be given out again. alloc.lock is held. */
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);
+/*
+ * Is `block` pinned, and for how many blocks of [block, end) is the answer the same? alloc.lock is
+ * held.
+ */
+bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len);
+/* Loads the map of a group. In a handle. */
+int ffs_alloc_load(struct ffs *fs, uint64_t group);
+/* Before ffs_alloc_release() of the same blocks: discards what no pin covers, where that is wanted.
+ */
+void ffs_discard_freed(struct ffs *fs, const struct ffs_ranges *freed);
+/* Waits until ffs_trim() gives back the blocks that it holds at present. */
+void ffs_trim_wait(struct ffs *fs);
 /* Would a commit help an allocation that failed? Under ffs.meta. */
 bool ffs_alloc_starved(struct ffs *fs);
 

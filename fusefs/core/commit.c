@@ -171,6 +171,7 @@ static void committed(struct ffs *fs, struct snapshot *s)
         ffs_home_put(&fs->home, s->images[i]);
         s->images[i] = NULL;
     }
+    ffs_discard_freed(fs, &s->from.freed);
     ffs_alloc_release(fs, &s->from.freed);
     atomic_store(&fs->journal.committed, s->from.tid);
 }

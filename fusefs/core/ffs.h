@@ -44,6 +44,7 @@ struct ffs_mount_opts {
     bool read_only;     /* replays the journal in memory only when it has to */
     unsigned commit_ms; /* time between background commits; 0: 5,000 */
     size_t cache_bytes; /* of clean metadata kept; 0: 64 MiB */
+    bool discard;       /* as ffs_set_discard() */
     bool no_thread;     /* no background commits: for tests */
     /*
      * Polled by ffs_mount() at least once for each MiB of the journal and each orphan; true: it
@@ -80,6 +81,23 @@ int ffs_set_label(struct ffs *fs, const char *label);
 void ffs_set_access(struct ffs *fs, unsigned access);
 bool ffs_access_always(struct ffs *fs);
 void ffs_set_commit(struct ffs *fs, unsigned commit_ms);
+/*
+ * Blocks are discarded on the device when the transaction that freed them is durable; those of a
+ * pin wait for ffs_trim(). No effect on a device without discards.
+ */
+void ffs_set_discard(struct ffs *fs, bool discard);
+struct ffs_trim_range {
+    uint64_t start, len; /* of the device, bytes */
+    uint64_t min_len;    /* shorter free runs are left alone, bytes */
+};
+/* Polled now and then; true: enough. */
+typedef bool (*ffs_stop_fn)(void *arg);
+/*
+ * Discards the free blocks of the range (FITRIM). *trimmed: bytes. -EOPNOTSUPP: the device has no
+ * discards; -EINVAL: begins past the end, or is shorter than a block; -EROFS.
+ */
+int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn stop, void *arg,
+             uint64_t *trimmed);
 /* Everything completed before the call is durable when it returns. */
 int ffs_sync(struct ffs *fs);
 /*

@@ -169,6 +169,7 @@ static void init_locks(struct ffs *fs)
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&fs->background.lock, NULL);
     pthread_mutex_init(&fs->flushes.lock, NULL);
+    pthread_mutex_init(&fs->trim_lock, NULL);
 }
 
 static void destroy(struct ffs *fs)
@@ -186,6 +187,7 @@ static void destroy(struct ffs *fs)
     pthread_cond_destroy(&fs->background.wake);
     pthread_mutex_destroy(&fs->background.lock);
     pthread_mutex_destroy(&fs->flushes.lock);
+    pthread_mutex_destroy(&fs->trim_lock);
     free(fs);
 }
 
@@ -202,6 +204,7 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
         fs->opts = *opts;
     ffs_set_access(fs, fs->opts.access);
     ffs_set_commit(fs, fs->opts.commit_ms);
+    ffs_set_discard(fs, fs->opts.discard);
     fs->mounting = true;
     init_locks(fs);
 

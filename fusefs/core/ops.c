@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "fusefs/core/state.h"
+
 int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times)
 {
     int err = ffs_inode_dirty(tx, inode);
@@ -50,5 +52,6 @@ bool ffs_retry_space(struct ffs *fs, int err, bool *tried)
     if (err != -ENOSPC || *tried)
         return false;
     *tried = true;
+    ffs_trim_wait(fs);
     return ffs_commit(fs, ffs_running_tid(fs)) == 0;
 }

@@ -70,11 +70,7 @@ static size_t first_after(const struct ffs_pin *pin, uint64_t block)
     return lo;
 }
 
-/*
- * Is `block` pinned, and for how many blocks of [block, end) is the answer the same? alloc.lock is
- * held.
- */
-static bool pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len)
+bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len)
 {
     uint64_t open_until = end;
 
@@ -101,7 +97,7 @@ static void release(struct ffs_alloc *a, const struct ffs_range *r, struct ffs_r
     uint64_t end = r->block + r->len;
 
     for (uint64_t block = r->block, len; block < end; block += len) {
-        bool keep = pinned(a, block, end, &len);
+        bool keep = ffs_alloc_pinned(a, block, end, &len);
         /* Without memory to remember it, the run stays busy until the next mount: safe. */
         if (!keep)
             ffs_alloc_give_back(a, block, len, true);

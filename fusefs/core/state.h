@@ -45,7 +45,9 @@ struct ffs {
     _Atomic unsigned health;
     _Atomic unsigned access;    /* enum ffs_access */
     _Atomic unsigned commit_ms; /* not 0 */
-    bool mounting;              /* ffs_mount() has not returned: orphans may be looked up */
+    _Atomic bool discard;
+    pthread_mutex_t trim_lock; /* held while ffs_trim() keeps free blocks from being allocated */
+    bool mounting;             /* ffs_mount() has not returned: orphans may be looked up */
     struct ffs_cache cache;
     struct ffs_alloc alloc;
     struct ffs_journal journal;

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <linux/fs.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fusefs/daemon/fuse_notify.h"
+#include "fusefs/daemon/workers.h"
 #include "layout/format.h"
 
 struct linux_call {
@@ -146,12 +148,62 @@ static void set_label(const struct linux_call *c)
     reply(c, err ? err : ffs_sync(fs), NULL, 0);
 }
 
+/* --- FITRIM: takes as long as the drive takes, so a worker runs it ---------------------------- */
+
+struct trim_job {
+    struct job job;
+    fuse_req_t req;
+    struct fstrim_range range;
+};
+
+static bool stopped(void *arg)
+{
+    fuse_req_t req = arg;
+
+    return fuse_req_interrupted(req) || fuse_session_exited(op_daemon(req)->session);
+}
+
+static void run_trim(struct job *job)
+{
+    struct trim_job *t = (struct trim_job *)job;
+    const struct ffs_trim_range range = {t->range.start, t->range.len, t->range.minlen};
+    uint64_t trimmed;
+    int err = ffs_trim(op_daemon(t->req)->stack.fs, &range, stopped, t->req, &trimmed);
+
+    t->range.len = trimmed;
+    if (err)
+        op_reply(t->req, err);
+    else
+        fuse_reply_ioctl(t->req, 0, &t->range, sizeof(t->range));
+    free(t);
+}
+
+static void trim(const struct linux_call *c)
+{
+    uid_t uid = fuse_req_ctx(c->req)->uid;
+    struct trim_job *t = uid == 0 ? malloc(sizeof(*t)) : NULL;
+
+    if (!t || c->in_size < sizeof(t->range) || c->out_size < sizeof(t->range)) {
+        op_reply(c->req, uid != 0 ? -EPERM : !t ? -ENOMEM : -EINVAL);
+        free(t);
+        return;
+    }
+    *t = (struct trim_job){.job = {.run = run_trim, .uid = uid}, .req = c->req};
+    memcpy(&t->range, c->in, sizeof(t->range));
+    workers_add(op_daemon(c->req)->workers, WORK_BUFFER, &t->job);
+}
+
 static const struct {
     unsigned cmd;
     void (*handle)(const struct linux_call *c);
 } calls[] = {
-    {FS_IOC_GETFLAGS, get_fl},  {FS_IOC_SETFLAGS, set_fl},      {FS_IOC_FSGETXATTR, get_x},
-    {FS_IOC_FSSETXATTR, set_x}, {FS_IOC_GETFSLABEL, get_label}, {FS_IOC_SETFSLABEL, set_label},
+    {FS_IOC_GETFLAGS, get_fl},
+    {FS_IOC_SETFLAGS, set_fl},
+    {FS_IOC_FSGETXATTR, get_x},
+    {FS_IOC_FSSETXATTR, set_x},
+    {FS_IOC_GETFSLABEL, get_label},
+    {FS_IOC_SETFSLABEL, set_label},
+    {FITRIM, trim},
 };
 
 bool ioctl_linux(fuse_req_t req, struct open_file *file, unsigned cmd, const void *in,

@@ -80,6 +80,8 @@ enum key {
     KEY_WORD,
     KEY_DIRECT,
     KEY_READ_ONLY,
+    KEY_DISCARD,
+    KEY_NODISCARD,
     KEY_ACCESS,
     KEY_NOIOMMU,
     KEY_NAMED,
@@ -115,6 +117,8 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
+    FUSE_OPT_KEY("discard", KEY_DISCARD),
+    FUSE_OPT_KEY("nodiscard", KEY_NODISCARD),
     FUSE_OPT_KEY("atime", KEY_ACCESS),
     FUSE_OPT_KEY("noatime", KEY_ACCESS),
     FUSE_OPT_KEY("relatime", KEY_ACCESS),
@@ -279,6 +283,10 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
         return take_operand(opts, arg);
     case KEY_REMOUNT:
         return fail(opts, "remount", "not supported, unmount and mount again");
+    case KEY_DISCARD:
+    case KEY_NODISCARD:
+        opts->discard = key == KEY_DISCARD;
+        return 0;
     case KEY_ACCESS:
         return take_access(opts, arg);
     case KEY_READ_ONLY:
@@ -463,6 +471,7 @@ void options_print_help(void)
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
           "  -o max_buffers=N       buffers registered at once (1024)\n"
           "  -o deadline=MS         time a command may take (10000)\n"
+          "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
           "  -o relatime|noatime|strictatime, nodiratime\n"
           "                         when reads set access times (relatime)\n"
           "  -o commit=SECONDS      time between background commits (5)\n"

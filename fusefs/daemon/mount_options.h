@@ -56,6 +56,7 @@ struct options {
     unsigned sim_no_gpu; /* not 0: the drive refuses GPU memory, also of the CPU executor */
     unsigned access;     /* enum ffs_access */
     bool read_only;
+    bool discard;
     bool noiommu;
     bool foreground, debug;
     bool help, version;

@@ -182,6 +182,7 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     struct ffs_mount_opts mount = {.access = opts->access,
                                    .read_only = opts->read_only,
                                    .commit_ms = opts->commit_s * 1000,
+                                   .discard = opts->discard,
                                    .log = log_text};
     int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
 
@@ -189,6 +190,8 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
         nvme_vfio_no_large_page(why, sizeof(why));
     if (err)
         return fail(p, err, "%s", why[0] ? why : strerror(-err));
+    if (opts->discard && !s->bdev->info.discards)
+        log_line(LOG_WARNING, "%s: discard: the drive has no such command", s->device);
     return 0;
 }
 

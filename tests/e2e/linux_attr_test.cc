@@ -139,4 +139,75 @@ TEST(AccessTimes, FollowTheOptionsOfTheMount)
     }
 }
 
+uint64_t bytes_of(const Mounted &m)
+{
+    struct stat s = {};
+
+    EXPECT_EQ(stat(m.image().c_str(), &s), 0);
+    return static_cast<uint64_t>(s.st_blocks) * 512;
+}
+
+void write_file(const Mounted &m, const std::string &name, size_t len)
+{
+    int fd = open(m.path(name).c_str(), O_WRONLY | O_CREAT, 0644);
+
+    EXPECT_EQ(write(fd, std::string(len, 'x').data(), len), static_cast<ssize_t>(len));
+    EXPECT_EQ(fsync(fd), 0);
+    close(fd);
+}
+
+class Space : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!why_no_mount().empty())
+            GTEST_SKIP() << why_no_mount();
+        if (getenv("GPUNVME_TEST_DEVICE"))
+            GTEST_SKIP() << "only the size of an image can be seen";
+    }
+    static constexpr size_t kLen = 16u << 20;
+};
+
+TEST_F(Space, AnImageShrinksWhenAFileIsRemovedFromAMountWithDiscard)
+{
+    for (bool discard : {false, true}) {
+        Mounted m(128u << 20);
+        ASSERT_TRUE(m.mount(discard ? "discard" : "")) << m.log();
+        uint64_t empty = bytes_of(m);
+        write_file(m, "f", kLen);
+        EXPECT_GE(bytes_of(m), empty + kLen);
+        ASSERT_EQ(unlink(m.path("f").c_str()), 0);
+        write_file(m, "commits", 1);
+        EXPECT_EQ(bytes_of(m) < empty + kLen / 2, discard) << bytes_of(m);
+        EXPECT_TRUE(m.unmount());
+    }
+}
+
+TEST_F(Space, FstrimShrinksTheImage)
+{
+    Mounted m(128u << 20);
+    ASSERT_TRUE(m.mount()) << m.log();
+    uint64_t empty = bytes_of(m);
+    write_file(m, "f", kLen);
+    write_file(m, "kept", 4096);
+    ASSERT_EQ(unlink(m.path("f").c_str()), 0);
+    write_file(m, "commits", 1);
+    struct fstrim_range range = {0, UINT64_MAX, 0};
+    int root = open(m.mountpoint().c_str(), O_RDONLY | O_DIRECTORY);
+    ASSERT_EQ(ioctl(root, FITRIM, &range), 0) << strerror(errno);
+    EXPECT_GE(range.len, kLen);
+    EXPECT_LT(range.len, 128u << 20);
+    EXPECT_LT(bytes_of(m), empty + kLen / 2);
+    range = {1ull << 40, UINT64_MAX, 0};
+    EXPECT_EQ(ioctl(root, FITRIM, &range), -1);
+    EXPECT_EQ(errno, EINVAL);
+    ASSERT_EQ(chmod((m.mountpoint() + "/..").c_str(), 0755), 0);
+    EXPECT_EQ(as_user(1000, [&] { return ioctl(root, FITRIM, &range); }), EPERM);
+    close(root);
+    EXPECT_TRUE(m.unmount());
+    std::string output;
+    EXPECT_EQ(m.fsck(&output), 0) << output;
+}
+
 } // namespace

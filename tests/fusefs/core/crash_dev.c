@@ -18,6 +18,9 @@ struct op {
     uint8_t *data; /* BD_WRITE */
 };
 
+/* What a discarded byte holds: nobody may expect to find the old one, or zero. */
+#define DISCARDED 0xdd
+
 struct crash_dev {
     struct bd_dev bd; /* first: the device is found through it */
     pthread_mutex_t lock;
@@ -84,8 +87,9 @@ static int do_change(struct crash_dev *d, const struct bd_io *io)
         memcpy(d->mem + io->offset, io->buf, io->len);
     if (io->op == BD_WRITE_ZEROES)
         memset(d->mem + io->offset, 0, io->len);
-    if (io->op != BD_DISCARD)
-        remember(d, io);
+    if (io->op == BD_DISCARD)
+        memset(d->mem + io->offset, DISCARDED, io->len);
+    remember(d, io);
     return 0;
 }
 
@@ -136,7 +140,7 @@ struct crash_dev *crash_dev_new(uint64_t bytes, uint32_t lba_size)
         abort();
     d->bd.ops = &ops;
     d->bd.info = (struct bd_info){
-        .bytes = bytes, .lba_size = lba_size, .volatile_cache = true, .name = "memory"};
+        .bytes = bytes, .lba_size = lba_size, .volatile_cache = true, .discards = true, .name = "memory"};
     d->mem = map(bytes);
     d->reads = calloc(bytes / 4096 + 1, sizeof(*d->reads));
     d->fail_after = -1;
@@ -224,7 +228,7 @@ static void apply(uint8_t *mem, const struct op *op, uint64_t from, uint64_t len
     if (op->op == BD_WRITE)
         memcpy(mem + op->offset + from, op->data + from, len);
     else
-        memset(mem + op->offset + from, 0, len);
+        memset(mem + op->offset + from, op->op == BD_DISCARD ? DISCARDED : 0, len);
 }
 
 static void apply_torn(uint8_t *mem, const struct op *op, uint32_t lba, uint64_t *random)

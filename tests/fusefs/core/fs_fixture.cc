@@ -25,6 +25,7 @@ MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size)
     dev_.base.info.bytes = bytes;
     dev_.base.info.lba_size = lba_size;
     dev_.base.info.volatile_cache = true;
+    dev_.base.info.discards = true;
     dev_.self = this;
     strcpy(dev_.base.info.name, "memory");
 }
