@@ -20,8 +20,8 @@
 
 #ifdef __CUDACC__
 
-/* The word as it was: the lock is the caller's if that was GD_FREE. */
-GQ_FN uint32_t gd_try_lock(uint32_t *lock)
+/* The word as it was: the lock is the caller's if it was not GD_TAKEN. */
+GQ_FN uint32_t gd_take_lock(uint32_t *lock)
 {
     uint32_t word;
     asm volatile("atom.acquire.gpu.or.b32 %0, [%1], %2;"
@@ -93,6 +93,12 @@ GQ_FN void gd_pause(void)
     __nanosleep(200);
 }
 
+/* Between two looks at a slot in GPU memory, which another group will fill. */
+GQ_FN void gd_rest(void)
+{
+    __nanosleep(50);
+}
+
 /* Between two looks at a queue: other warps run meanwhile as it is. */
 GQ_FN void gd_idle(void)
 {
@@ -112,7 +118,7 @@ GQ_FN uint32_t gd_seed(void)
 
 #include <sched.h>
 
-GQ_FN uint32_t gd_try_lock(uint32_t *lock)
+GQ_FN uint32_t gd_take_lock(uint32_t *lock)
 {
     return __atomic_fetch_or(lock, GD_TAKEN, __ATOMIC_ACQUIRE);
 }
@@ -153,6 +159,11 @@ GQ_FN void gd_pause(void)
     sched_yield();
 }
 
+GQ_FN void gd_rest(void)
+{
+    sched_yield();
+}
+
 /* The controller may need this very core. */
 GQ_FN void gd_idle(void)
 {
@@ -165,5 +176,29 @@ GQ_FN uint32_t gd_seed(void)
 }
 
 #endif
+
+/*
+ * For a reader that needs the queue for itself. The word as it was: the lock is the caller's if
+ * that was GD_FREE.
+ */
+GQ_FN uint32_t gd_try_lock(uint32_t *lock)
+{
+    uint32_t word = gd_take_lock(lock);
+
+    if (!(word & GD_TAKEN) && !GD_FREE(word))
+        gd_unlock(lock, word);
+    return word;
+}
+
+/* For the leader of a shared queue: the lock is the caller's if GD_LEADS of the result. */
+#define GD_LEADS(word) (((word) & (GD_TAKEN | GD_LOST)) == 0)
+GQ_FN uint32_t gd_try_lead(uint32_t *lock)
+{
+    uint32_t word = gd_take_lock(lock);
+
+    if (!(word & GD_TAKEN) && !GD_LEADS(word))
+        gd_unlock(lock, word);
+    return word;
+}
 
 #endif

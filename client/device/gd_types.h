@@ -7,10 +7,14 @@
 #define CLIENT_DEVICE_GD_TYPES_H
 
 #include "cuda/queue/gq_reads.h"
+#include "cuda/queue/gq_slots.h"
 #include "cuda/queue/gq_work.h"
 
 #define GD_MAX_QUEUES 64u /* as GPUNVME_LEASE_MAX */
 #define GD_GROUP      32u /* lanes that drive a queue together, at most */
+
+/* Slots of a shared queue that have staging, the first ones: a word of them. */
+#define GD_STAGED_SLOTS 32u
 
 /* How one long read is shared out: so many queues at most, each with so many commands at least. */
 #define GD_READ_QUEUES    8u
@@ -23,9 +27,11 @@
  */
 #define GD_TAKEN         1u
 #define GD_LOST          2u /* commands in flight, no waiter: until new queues are leased */
-#define GD_FREE(word)    (((word) & (GD_TAKEN | GD_LOST)) == 0)
-#define GD_ODD_PASS      4u  /* the second, fourth...: CQEs of phase 0 */
-#define GD_CQ_DB_PENDING 8u  /* the CQ doorbell is behind this entry */
+#define GD_FREE(word)    (((word) & (GD_TAKEN | GD_LOST | GD_IN_FLIGHT)) == 0)
+#define GD_ODD_PASS      4u      /* the second, fourth...: CQEs of phase 0 */
+#define GD_CQ_DB_PENDING 8u      /* the CQ doorbell is behind this entry */
+#define GD_IN_FLIGHT     0xfff0u /* commands that reads share (gd_shared.h) */
+#define GD_FLIGHT_SHIFT  4u
 #define GD_ENTRY_SHIFT   16u /* entries of rings have 16 bits */
 
 /* State of a lease, as its page has it: anything else is a lease that has ended. */
@@ -63,6 +69,12 @@ struct gd_set {
     uint32_t nsid;
     uint32_t max_command; /* bytes */
     uint32_t reserved;
+    /* Of reads that share queues (gd_shared.h): */
+    struct gq_slots *slots; /* of each queue */
+    /* slot_bytes for each of staged_slots slots of each queue; whole LBAs, at most two pages. */
+    struct gq_target slot_staging;
+    uint32_t slot_bytes;
+    uint32_t staged_slots; /* of a queue, the first ones; whole words of gq_slots.taken */
 };
 
 /* A leased file, as `struct gpunvme_device_file` (gpunvme_device.h). */

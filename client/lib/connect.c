@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections to a mount: opened, described, closed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

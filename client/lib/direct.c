@@ -47,10 +47,13 @@ static int open_place(struct gpunvme_direct *d)
     return err;
 }
 
-/* A page more than its LBAs, which begin at a page of their own. */
+/*
+ * A page more than its LBAs, which begin at a page of their own: for each queue those of a group's
+ * lanes, then for each queue those of slots.
+ */
 static int alloc_staging(struct gpunvme_direct *d)
 {
-    size_t len = (size_t)d->want_queues * GD_GROUP * d->g->info.lba_size;
+    size_t len = (size_t)d->want_queues * (GD_GROUP + GD_STAGED_SLOTS) * d->g->info.lba_size;
 
     return gpunvme_alloc(d->g, len + PAGE, &d->staging);
 }

@@ -147,10 +147,13 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
     return 0;
 }
 
-/* One piece of memory of the place: the locks, the queues, each queue's trackers and free CIDs. */
+/*
+ * One piece of memory of the place: the locks, the queues, each queue's trackers and free CIDs, and
+ * each queue's slots with their commands and states.
+ */
 struct arena {
-    uint64_t queues, trackers, cids, len; /* offsets */
-    uint32_t n, depth;
+    uint64_t queues, trackers, cids, slots, cmds, states, len; /* offsets */
+    uint32_t n, depth, n_slots;
 };
 
 static struct arena arena_of(const struct gpunvme_direct *d)
@@ -161,7 +164,12 @@ static struct arena arena_of(const struct gpunvme_direct *d)
     a.trackers = a.queues + a.n * sizeof(struct gd_queue);
     a.trackers = (a.trackers + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     a.cids = a.trackers + (uint64_t)a.n * a.depth * sizeof(struct gq_tracker);
-    a.len = a.cids + (uint64_t)a.n * a.depth * sizeof(uint32_t);
+    a.slots = a.cids + (uint64_t)a.n * a.depth * sizeof(uint32_t);
+    a.slots = (a.slots + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    a.cmds = a.slots + a.n * sizeof(struct gq_slots);
+    a.n_slots = a.depth - 1 < GQ_MAX_SLOTS ? a.depth - 1 : GQ_MAX_SLOTS;
+    a.states = a.cmds + (uint64_t)a.n * a.n_slots * sizeof(struct gq_cmd);
+    a.len = a.states + (uint64_t)a.n * a.n_slots * sizeof(uint32_t);
     return a;
 }
 
@@ -181,18 +189,49 @@ static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct 
     return err;
 }
 
-static int build_arena(struct gpunvme_direct *d, const struct arena *a)
+static int put_queues(struct gpunvme_direct *d, const struct arena *a)
 {
     struct gd_queue *queues = calloc(GD_MAX_QUEUES, sizeof(*queues));
 
     if (!queues)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = memory_space_alloc(&d->space, a->len, &d->arena);
-    if (!err)
-        err = share_queues(d, a, queues);
+    int err = share_queues(d, a, queues);
     if (!err)
         err = memory_space_put(&d->space, d->arena + a->queues, queues, a->n * sizeof(*queues));
     free(queues);
+    return err;
+}
+
+/* Bits of slots that do not exist are claimed for good. */
+static int put_slots(struct gpunvme_direct *d, const struct arena *a)
+{
+    struct gq_slots *slots = calloc(a->n, sizeof(*slots));
+
+    if (!slots)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < a->n; i++) {
+        uint64_t first = (uint64_t)i * a->n_slots;
+
+        for (uint32_t k = a->n_slots; k < GQ_MAX_SLOTS; k++)
+            slots[i].taken[k / 32] |= 1u << k % 32;
+        slots[i].n_slots = a->n_slots;
+        slots[i].cmds =
+            (struct gq_cmd *)(uintptr_t)(d->arena + a->cmds + first * sizeof(struct gq_cmd));
+        slots[i].states = (uint32_t *)(uintptr_t)(d->arena + a->states + first * sizeof(uint32_t));
+    }
+    int err = memory_space_put(&d->space, d->arena + a->slots, slots, a->n * sizeof(*slots));
+    free(slots);
+    return err;
+}
+
+static int build_arena(struct gpunvme_direct *d, const struct arena *a)
+{
+    int err = memory_space_alloc(&d->space, a->len, &d->arena);
+
+    if (!err)
+        err = put_queues(d, a);
+    if (!err)
+        err = put_slots(d, a);
     return err;
 }
 
@@ -202,6 +241,15 @@ static struct gq_target staging_of(const struct gd_buffer *b)
     uint64_t skip = b->target.head ? NVME_PAGE_SIZE : 0;
 
     return (struct gq_target){.base = b->target.base + skip, .iova = b->target.iova + skip};
+}
+
+/* Behind that of the lanes of each queue. */
+static struct gq_target slot_staging_of(const struct gpunvme_direct *d, const struct gd_buffer *b)
+{
+    uint64_t skip = (uint64_t)d->lease.queues * GD_GROUP * d->lease.lba_size;
+    struct gq_target t = staging_of(b);
+
+    return (struct gq_target){.base = t.base + skip, .iova = t.iova + skip};
 }
 
 static void build_set(struct gpunvme_direct *d, const struct arena *a,
@@ -218,6 +266,10 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
         .n_queues = d->lease.queues,
         .nsid = d->lease.nsid,
         .max_command = d->lease.max_command,
+        .slots = (struct gq_slots *)(uintptr_t)(d->arena + a->slots),
+        .slot_staging = slot_staging_of(d, staging),
+        .slot_bytes = d->lease.lba_size,
+        .staged_slots = GD_STAGED_SLOTS,
     };
 }
 
@@ -250,7 +302,7 @@ static bool idle(struct gpunvme_direct *d)
     if (memory_space_get(&d->space, locks, d->arena, sizeof(locks)))
         return true; /* a GPU that is gone drives nothing */
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
-        if ((locks[i] & (GD_TAKEN | GD_LOST)) == GD_TAKEN)
+        if (!GD_FREE(locks[i]) && !(locks[i] & GD_LOST))
             return false;
     }
     return direct_service_has_left(d->service); /* or it may be about to take one */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads of the direct path by kernels of the library, in a stream. */
 #include <errno.h>
 #include <string.h>
 

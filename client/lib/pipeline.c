@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The bounce pipeline: threads, each with a staging pair, for one transfer. */
 #include "client/lib/pipeline.h"
 
 #include <errno.h>

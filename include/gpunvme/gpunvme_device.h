@@ -23,8 +23,9 @@
  *  - The callers see the bytes when the function returns, by ordinary loads; not by __ldg() or
  *    through const __restrict__ pointers, for which memory must not change while the kernel runs.
  *    So do threads that synchronise with them afterwards, by __syncthreads() for example.
- *  - Callers wait for a queue if all are taken; queues belong to a read only as long as it lasts.
- *    They may hold locks of their own, but no more warps should wait than are resident.
+ *  - Reads by threads and warps share the queues; those by blocks, and lists, need queues for
+ *    themselves as long as they last, and wait if all are taken. Callers may hold locks of their
+ *    own, but no more warps should wait than are resident.
  *  - No function is called from a kernel of another context than the device's primary one.
  */
 #ifndef GPUNVME_DEVICE_H
@@ -36,22 +37,23 @@
 
 #include "client/device/gd_list.h"
 #include "client/device/gd_pread.h"
+#include "client/device/gd_shared_pread.h"
 
 /*
  * Called by one thread, or by any of a warp at a time, each for itself: those that arrive together
- * are served together, through one queue.
+ * are served together.
  */
 static inline __device__ __noinline__ int64_t gpunvme_pread(const struct gpunvme_device_file *file,
                                                             void *dst, uint64_t n, uint64_t offset)
 {
-    return gd_pread_lane(file, (uint64_t)dst, n, offset);
+    return gd_shared_pread_lane(file, (uint64_t)dst, n, offset);
 }
 
 /* Called by all threads of a warp, for one read: the same arguments, and the same result. */
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
 {
-    return gd_pread_warp(file, (uint64_t)dst, n, offset);
+    return gd_shared_pread_warp(file, (uint64_t)dst, n, offset);
 }
 
 /*
@@ -81,6 +83,39 @@ gpunvme_preadv_warp(const struct gpunvme_device_file *file, void *dst, struct gp
                     uint32_t n)
 {
     return gd_preadv_warp(file, (uint64_t)dst, (struct gq_read_desc *)pieces, n);
+}
+
+/*
+ * The same reads in two steps, for warps that compute meanwhile, or have several reads under way.
+ * begin() submits what the queue has room for, and never waits for the drive; end() waits for the
+ * bytes and returns the result. Each ticket is ended once, by the threads that began it and that
+ * come together as they did then; tickets of a warp in the order in which they were begun, because
+ * each holds places in a queue. The time limit of a command counts from end(). The forms with
+ * _warp are called by all threads of a warp, for one read, with a ticket of each thread's own.
+ */
+static inline __device__ __noinline__ void
+gpunvme_pread_begin(struct gpunvme_ticket *ticket, const struct gpunvme_device_file *file,
+                    void *dst, uint64_t n, uint64_t offset)
+{
+    *ticket = gd_shared_begin_lane(file, (uint64_t)dst, n, offset);
+}
+
+static inline __device__ __noinline__ int64_t gpunvme_pread_end(const struct gpunvme_ticket *ticket)
+{
+    return gd_shared_end_lane(ticket);
+}
+
+static inline __device__ __noinline__ void
+gpunvme_pread_warp_begin(struct gpunvme_ticket *ticket, const struct gpunvme_device_file *file,
+                         void *dst, uint64_t n, uint64_t offset)
+{
+    *ticket = gd_shared_begin_warp(file, (uint64_t)dst, n, offset);
+}
+
+static inline __device__ __noinline__ int64_t
+gpunvme_pread_warp_end(const struct gpunvme_ticket *ticket)
+{
+    return gd_shared_end_warp(ticket);
 }
 
 /* Bytes of the file, as it was leased. */

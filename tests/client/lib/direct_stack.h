@@ -42,9 +42,11 @@ class Stack
 {
   public:
     Stack(uint32_t n_queues, uint32_t depth, unsigned n_extents)
-        : depth_(depth), queues_(n_queues), locks(n_queues)
+        : depth_(depth), queues_(n_queues), cmds_(n_queues * depth), slots(n_queues),
+          locks(n_queues), states(n_queues * depth)
     {
         rings_.assign(n_queues, Rings(depth));
+        make_slots(n_queues, depth - 1);
         for (size_t i = 0; i < media_.size(); i++)
             media_[i] = static_cast<uint8_t>(i * 7 + i / 512);
         for (uint32_t i = 0; i < n_queues; i++) {
@@ -57,12 +59,20 @@ class Stack
         uint64_t staging = reinterpret_cast<uint64_t>(staging_.data());
         table_[0] = {
             memory + 64, kPages * kPage - 64, {memory, memory, 0, 64, kPages * kPage - 64}};
-        file.set = {queues_.data(), locks.data(), table_, &n_buffers_, &lease, {}, 0, 0, 0, 0, 0};
+        file.set.queues = queues_.data();
+        file.set.locks = locks.data();
+        file.set.buffers = table_;
+        file.set.n_buffers = &n_buffers_;
+        file.set.lease = &lease;
         file.set.staging = {staging, staging, 0, 0, 0};
         file.set.command_ns = 10000000000u;
         file.set.n_queues = n_queues;
         file.set.nsid = 1;
         file.set.max_command = kMost;
+        file.set.slots = slots.data();
+        file.set.slot_staging = {staging + 32 * kPage, staging + 32 * kPage, 0, 0, 0};
+        file.set.slot_bytes = kLba;
+        file.set.staged_slots = GD_STAGED_SLOTS;
         file.lease = &lease;
         file.checked_ns = &checked_ns_;
         controller_ = std::thread([this] {
@@ -116,6 +126,18 @@ class Stack
         file.map = {extents_.data(), content_.size(), n, kLba};
     }
 
+    void make_slots(uint32_t n_queues, uint32_t n_slots)
+    {
+        for (uint32_t i = 0; i < n_queues; i++) {
+            slots[i] = {};
+            for (uint32_t k = n_slots; k < GQ_MAX_SLOTS; k++)
+                slots[i].taken[k / 32] |= 1u << k % 32;
+            slots[i].n_slots = n_slots;
+            slots[i].cmds = &cmds_[i * n_slots];
+            slots[i].states = &states[i * n_slots];
+        }
+    }
+
     // Whatever goes wrong here is told by the thread that reads, when the test asks.
     void serve(Rings &r)
     {
@@ -158,6 +180,7 @@ class Stack
     std::vector<gq_file_extent> extents_;
     uint32_t depth_;
     std::vector<gd_queue> queues_;
+    std::vector<gq_cmd> cmds_;
     gd_buffer table_[kTable] = {};
     uint32_t n_buffers_ = 1;
     uint64_t checked_ns_ = 0;
@@ -165,7 +188,8 @@ class Stack
     std::thread controller_;
 
   public:
-    std::vector<uint32_t> locks;
+    std::vector<gq_slots> slots;
+    std::vector<uint32_t> locks, states;
     std::vector<Page> pages = std::vector<Page>(kPages);
     uint32_t lease = GD_LEASE_VALID;
     gpunvme_device_file file = {};

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Reads through leased queues that are shared: many groups have commands in one queue at a time
+ * (cuda/queue/gq_shared.h). A group is a warp, or the threads of a warp that come together; each
+ * lane has a read of its own (struct gd_part), or its part of one.
+ *
+ * The lock of a queue is the same as of reads that need the queue for themselves (gd_queue.h). A
+ * group that holds it here leads the queue, and leaves it when its own commands have ended; the
+ * word then tells how many commands of other groups are in flight, and only a leader may take it. A
+ * read that needs the queue for itself finds it free when nothing is in flight.
+ *
+ * Of a lease of four queues or more the last quarter is not shared, so that such reads do not
+ * starve. A queue that has lost a command takes no new ones; it is GD_LOST when all
+ * commands in flight are lost.
+ *
+ * Every function is called by all lanes of the group together unless noted otherwise.
+ */
+#ifndef CLIENT_DEVICE_GD_SHARED_H
+#define CLIENT_DEVICE_GD_SHARED_H
+
+#include "client/device/gd_queue.h"
+#include "cuda/queue/gq_bytes.h"
+#include "cuda/queue/gq_lead.h"
+
+/* Turns of a wait between two looks at the clock and the leases: some 50 us. */
+#define GD_TURNS 64u
+
+/* The rest of a lane's read. */
+struct gd_part {
+    uint64_t dst, offset, left; /* of its next byte; bytes not yet in a command */
+    uint32_t bytes;             /* of the command under way, in front of them */
+    uint32_t staged;            /* it goes through the slot's staging */
+    uint32_t sent_us;           /* since when the lane waits for a slot, or for its command */
+    int32_t err;                /* -errno: left is 0 */
+};
+
+/* A group and its reads. */
+struct gd_share {
+    struct gq_sharer q;
+    const struct gpunvme_device_file *file;
+    uint32_t *lock; /* of the queue */
+    uint32_t queue;
+    uint32_t n_shared; /* queues that are shared: the first ones */
+    uint32_t seed;     /* where the search for a slot begins */
+    uint32_t tries;    /* claims in vain since the last slot */
+    uint32_t lost;     /* of them, one after another at queues that are lost */
+    uint32_t turns;    /* of waiting */
+    bool has_queue;    /* `queue` is loaded */
+    bool leads;
+    bool low; /* a lane needs a slot with staging */
+    GQ_LANE_MEMBER(struct gd_part, part);
+};
+
+/*
+ * The words of the file for a submission, loaded in one trip: a file can be refreshed while kernels
+ * run.
+ */
+struct gd_known {
+    const struct gd_queue *queues;
+    struct gq_slots *slots;
+    uint32_t *locks;
+    const uint64_t *checked_ns;
+    const struct gq_file_extent *extents;
+    const struct gd_buffer *buffers;
+    const uint32_t *n_buffers;
+    uint64_t end;
+    uint32_t n_queues, nsid, n_extents, lba_size, max_command;
+};
+
+/* The first entries of the table of buffers and of the extents, one a lane. */
+struct gd_tables {
+    uint32_t n_buffers;
+    GQ_LANE_MEMBER(uint64_t, addr);
+    GQ_LANE_MEMBER(uint64_t, len);
+    GQ_LANE_MEMBER(uint64_t, iova);
+    GQ_LANE_MEMBER(uint64_t, prps);
+    GQ_LANE_MEMBER(uint64_t, head);
+    GQ_LANE_MEMBER(uint64_t, offset);
+    GQ_LANE_MEMBER(uint64_t, lba);
+};
+
+/* A lane's next byte in the buffer around it. */
+struct gd_place {
+    uint64_t at;         /* counted from the buffer's first page */
+    uint64_t iova, prps; /* of that page, and of the table of PRPs */
+    bool found;
+};
+
+GQ_FN struct gq_lead gd_lead_of(uint32_t word)
+{
+    return (struct gq_lead){.head = word >> GD_ENTRY_SHIFT,
+                            .phase = (word & GD_ODD_PASS) == 0,
+                            .cq_db_pending = (word & GD_CQ_DB_PENDING) != 0,
+                            .in_flight = (word & GD_IN_FLIGHT) >> GD_FLIGHT_SHIFT,
+                            .lost = 0,
+                            .broken = 0,
+                            .rang = 0};
+}
+
+GQ_FN uint32_t gd_word_of(const struct gq_lead *l)
+{
+    if (l->broken || (l->in_flight && l->in_flight == l->lost))
+        return GD_LOST;
+    return l->head << GD_ENTRY_SHIFT | l->in_flight << GD_FLIGHT_SHIFT |
+           (l->phase ? 0 : GD_ODD_PASS) | (l->cq_db_pending ? GD_CQ_DB_PENDING : 0);
+}
+
+/* By one lane: a clock for deadlines, in units of 1,024 ns. */
+GQ_FN uint32_t gd_clock_us(void)
+{
+    return (uint32_t)(gq_clock_ns() >> 10);
+}
+
+/* Bit i: lane i has a slot. */
+GQ_FN uint32_t gd_active(struct gd_share *s)
+{
+    const struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, active);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(active) = GQ_AT(w->mine).stage != GQ_STAGE_NONE;
+    }
+    return GQ_BALLOT(active);
+}
+
+/* Bit i: lane i has bytes left, and no slot. */
+GQ_FN uint32_t gd_wanting(struct gd_share *s)
+{
+    const struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, wants);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(wants) = GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(s->part).left != 0;
+    }
+    return GQ_BALLOT(wants);
+}
+
+/* A pointer that the host may change. */
+#define GD_LOAD_POINTER(at) ((void *)(uintptr_t)gd_load64((const uint64_t *)(const void *)(at)))
+
+GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
+{
+    struct gd_known k;
+
+    k.queues = (const struct gd_queue *)GD_LOAD_POINTER(&f->set.queues);
+    k.slots = (struct gq_slots *)GD_LOAD_POINTER(&f->set.slots);
+    k.locks = (uint32_t *)GD_LOAD_POINTER(&f->set.locks);
+    k.checked_ns = (const uint64_t *)GD_LOAD_POINTER(&f->checked_ns);
+    k.extents = (const struct gq_file_extent *)GD_LOAD_POINTER(&f->map.extents);
+    k.buffers = (const struct gd_buffer *)GD_LOAD_POINTER(&f->set.buffers);
+    k.n_buffers = (const uint32_t *)GD_LOAD_POINTER(&f->set.n_buffers);
+    k.end = gd_load64(&f->map.end);
+    k.n_queues = gd_load32(&f->set.n_queues);
+    k.nsid = gd_load32(&f->set.nsid);
+    k.n_extents = gd_load32(&f->map.count);
+    k.lba_size = gd_load32(&f->map.lba_size);
+    k.max_command = gd_load32(&f->set.max_command);
+    return k;
+}
+
+/* Queues that reads share, of n. */
+GQ_FN uint32_t gd_shared_queues(uint32_t n)
+{
+    return n - n / 4;
+}
+
+/*
+ * Begins with reads of some len bytes each. The parts are set by the caller afterwards. Long reads
+ * use fewer queues, because leaders poll over the link that carries the data.
+ */
+GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
+                         const struct gpunvme_device_file *file, const struct gd_known *k,
+                         uint64_t len)
+{
+    struct gq_sharer *w = &s->q;
+    uint32_t n = gd_shared_queues(k->n_queues);
+
+    w->group = group;
+    w->nsid = k->nsid;
+    w->lead = (struct gq_lead){0};
+    w->scan = 0;
+    s->n_shared = n;
+    n = len > GQ_LONG_READ && n > GQ_QUEUES_OF_LONG ? GQ_QUEUES_OF_LONG : n;
+    s->file = file;
+    s->seed = GQ_SAME32(gd_seed());
+    s->queue = n ? s->seed % n : 0;
+    s->seed = n ? s->seed / n : 0;
+    s->tries = 0;
+    s->lost = 0;
+    s->turns = 0;
+    s->has_queue = false;
+    s->leads = false;
+    s->low = false;
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(w->mine).slot = GQ_NO_SLOT;
+        GQ_AT(w->mine).stage = GQ_STAGE_NONE;
+        GQ_AT(w->mine).status = 0;
+        GQ_AT(s->part).left = 0;
+        GQ_AT(s->part).err = 0;
+    }
+}
+
+/* Loads the constants of the queue. Nothing waits for them yet. */
+GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
+{
+    struct gq_sharer *w = &s->q;
+    const struct gq_port *p = &k->queues[s->queue].port;
+
+    w->slots = k->slots + s->queue;
+    s->lock = k->locks + s->queue;
+    w->cmds = (struct gq_cmd *)GD_LOAD_POINTER(&w->slots->cmds);
+    w->states = (uint32_t *)GD_LOAD_POINTER(&w->slots->states);
+    w->n_slots = gd_load32(&w->slots->n_slots);
+    w->port.sq = (struct nvme_sqe *)GD_LOAD_POINTER(&p->sq);
+    w->port.cq = (struct nvme_cqe *)GD_LOAD_POINTER(&p->cq);
+    w->port.sq_doorbell = (volatile uint32_t *)GD_LOAD_POINTER(&p->sq_doorbell);
+    w->port.cq_doorbell = (volatile uint32_t *)GD_LOAD_POINTER(&p->cq_doorbell);
+    w->port.depth = gd_load32(&p->depth);
+    w->scan = 0;
+    s->has_queue = true;
+}
+
+/* Inside a region: entry i of the table becomes the lane's. */
+GQ_FN void gd_load_entry(const struct gq_sharer *w, const struct gd_buffer *b, uint32_t lane,
+                         struct gd_tables *t)
+{
+    (void)w;
+    GQ_AT(t->addr) = gd_load64(&b->addr);
+    GQ_AT(t->len) = gd_load64(&b->len);
+    GQ_AT(t->iova) = gd_load64(&b->target.iova);
+    GQ_AT(t->prps) = gd_load64(&b->target.prps_iova);
+    GQ_AT(t->head) = gd_load64(&b->target.head);
+}
+
+/* Nothing waits for it yet. */
+GQ_FN void gd_load_tables(struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
+{
+    const struct gq_sharer *w = &s->q;
+
+    t->n_buffers = gd_load32(k->n_buffers);
+    GQ_FOR_LANES(lane)
+    {
+        gd_load_entry(w, &k->buffers[lane], lane, t);
+        GQ_AT(t->offset) = UINT64_MAX;
+        GQ_AT(t->lba) = GQ_LBA_ZERO;
+        if (lane < k->n_extents) {
+            GQ_AT(t->offset) = gd_load64(&k->extents[lane].offset);
+            GQ_AT(t->lba) = gd_load64(&k->extents[lane].lba);
+        }
+    }
+}
+
+/* Inside a region: is the lane's read inside entry i, which lane k has? */
+GQ_FN void gd_match_entry(const struct gq_sharer *w, const struct gd_tables *t, uint32_t k,
+                          const struct gd_part *p, struct gd_place *out)
+{
+    uint64_t addr = GQ_FROM64(t->addr, k), len = GQ_FROM64(t->len, k);
+    uint64_t iova = GQ_FROM64(t->iova, k), prps = GQ_FROM64(t->prps, k);
+    uint64_t head = GQ_FROM64(t->head, k), at = p->dst - addr;
+
+    (void)w;
+    if (len && p->dst >= addr && at <= len && p->left <= len - at)
+        *out = (struct gd_place){.at = at + head, .iova = iova, .prps = prps, .found = true};
+}
+
+/* Each lane's place. */
+GQ_FN void gd_find_places(struct gd_share *s, const struct gd_known *known, struct gd_tables *t,
+                          GQ_LANE_OUT(struct gd_place, place))
+{
+    const struct gq_sharer *w = &s->q;
+    uint32_t n = GQ_SAME32(t->n_buffers);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(place).found = false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = i % w->group.lanes;
+
+        if (i != 0 && k == 0) {
+            GQ_FOR_LANES(lane)
+            {
+                gd_load_entry(w, &known->buffers[i + lane], lane, t);
+            }
+        }
+        GQ_FOR_LANES(lane)
+        {
+            gd_match_entry(w, t, k, &GQ_AT(s->part), &GQ_AT(place));
+        }
+    }
+}
+
+/* By one lane, where a file has more extents than the group has lanes. */
+GQ_FN void gd_search_extent(const struct gd_known *k, struct gq_cursor *cur)
+{
+    const struct gq_file_extent *e = k->extents;
+    uint32_t low = 0, n = k->n_extents;
+
+    while (n > 1) {
+        uint32_t half = n / 2;
+
+        if (gd_load64(&e[low + half].offset) <= cur->offset)
+            low += half;
+        n -= half;
+    }
+    cur->from = gd_load64(&e[low].offset);
+    cur->lba = gd_load64(&e[low].lba);
+    cur->to = low + 1 < k->n_extents ? gd_load64(&e[low + 1].offset) : k->end;
+}
+
+/* Inside a region, by all lanes: the same of entries that the lanes have. */
+GQ_FN void gd_choose_extent(const struct gq_sharer *w, const struct gd_known *k,
+                            const struct gd_tables *t, struct gq_cursor *cur)
+{
+    uint32_t low = 0, next;
+
+    (void)w;
+    for (uint32_t n = k->n_extents; n > 1; n -= n / 2) {
+        uint64_t middle = GQ_FROM64(t->offset, low + n / 2);
+
+        low += middle <= cur->offset ? n / 2 : 0;
+    }
+    next = low + 1 < k->n_extents ? low + 1 : low;
+    cur->from = GQ_FROM64(t->offset, low);
+    cur->lba = GQ_FROM64(t->lba, low);
+    cur->to = GQ_FROM64(t->offset, next);
+    cur->to = next == low ? k->end : cur->to;
+}
+
+/* Each lane's: the extent of its next byte, which is before the file's end. */
+GQ_FN void gd_find_extents(struct gd_share *s, const struct gd_known *k, const struct gd_tables *t,
+                           GQ_LANE_OUT(struct gq_cursor, cur))
+{
+    const struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(cur).offset = GQ_AT(s->part).offset;
+        if (k->n_extents <= w->group.lanes)
+            gd_choose_extent(w, k, t, &GQ_AT(cur));
+        else if (GQ_AT(s->part).left)
+            gd_search_extent(k, &GQ_AT(cur));
+    }
+}
+
+/* By one lane: where slot's staging begins, in bytes. */
+GQ_FN uint64_t gd_staging_at(const struct gd_share *s, uint32_t slot)
+{
+    const struct gd_set *set = &s->file->set;
+
+    return ((uint64_t)s->queue * gd_load32(&set->staged_slots) + slot) *
+           gd_load32(&set->slot_bytes);
+}
+
+/* By one lane: its bytes become those of a command, n of them. */
+GQ_FN void gd_cut(struct gd_part *p, uint64_t n, bool staged)
+{
+    p->dst += n;
+    p->offset += n;
+    p->left -= n;
+    p->bytes = (uint32_t)n;
+    p->staged = staged;
+}
+
+/* By one lane: the bytes of a command that was withdrawn are to be read again. */
+GQ_FN void gd_uncut(struct gd_part *p)
+{
+    p->dst -= p->bytes;
+    p->offset -= p->bytes;
+    p->left += p->bytes;
+}
+
+/*
+ * By one lane: a command for whole LBAs of one extent, into place. n: bytes up to the extent's end
+ * or the read's, at least an LBA.
+ */
+GQ_FN void gd_make_placed(const struct gd_known *k, struct gd_part *p, struct gq_cmd *cmd,
+                          const struct gd_place *place, uint64_t n)
+{
+    uint32_t lba_size = k->lba_size;
+
+    n &= ~(uint64_t)(lba_size - 1);
+    n = gq_prp_clip(place->at, n < k->max_command ? n : k->max_command, lba_size);
+    cmd->prp1 = place->iova + place->at;
+    cmd->prp2 = gq_prp2(place->iova, place->prps, place->at, n);
+    cmd->nlb = ((uint32_t)n >> gq_prefix_ones(lba_size - 1)) - 1;
+    gd_cut(p, n, false);
+}
+
+/* By one lane: a command for the LBAs around the next n bytes, into the staging of its slot. */
+GQ_FN void gd_make_staged(const struct gd_share *s, struct gd_part *p, struct gq_cmd *cmd,
+                          uint32_t slot, uint64_t n)
+{
+    const struct gd_set *set = &s->file->set;
+    uint32_t lba_size = gd_load32(&s->file->map.lba_size);
+    uint32_t lead = (uint32_t)p->offset & (lba_size - 1);
+    uint32_t room = gd_load32(&set->slot_bytes) - lead, bytes = n < room ? (uint32_t)n : room;
+    uint32_t cover = (lead + bytes + lba_size - 1) & ~(lba_size - 1);
+    uint64_t iova = gd_load64(&set->slot_staging.iova), at = gd_staging_at(s, slot);
+
+    cmd->prp1 = iova + at;
+    cmd->prp2 = gq_prp2(iova, 0, at, cover);
+    cmd->nlb = cover / lba_size - 1;
+    gd_cut(p, bytes, true);
+}
+
+/*
+ * By one lane with a slot: the next command. Returns the bytes that are zeros instead, or 0. A
+ * lane whose slot has no staging, and needs it, gets no command.
+ */
+GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struct gd_part *p,
+                       struct gq_mine *m, struct gq_cmd *cmd, const struct gq_cursor *cur,
+                       const struct gd_place *place)
+{
+    uint64_t n = p->left < cur->to - p->offset ? p->left : cur->to - p->offset;
+    uint32_t lba_size = k->lba_size;
+
+    if (cur->lba == GQ_LBA_ZERO)
+        return n;
+    cmd->slba = cur->lba + ((p->offset - cur->from) >> gq_prefix_ones(lba_size - 1));
+    if ((p->offset & (lba_size - 1)) == 0 && n >= lba_size && p->dst % 4 == 0)
+        gd_make_placed(k, p, cmd, place, n);
+    else if (m->slot < gd_load32(&s->file->set.staged_slots))
+        gd_make_staged(s, p, cmd, m->slot, n);
+    else
+        return 0;
+    m->stage = GQ_STAGE_READY;
+    return 0;
+}
+
+/* Writes the zeros of holes; `of` as returned by gd_make(). */
+GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint64_t, of))
+{
+    const struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, has);
+    GQ_LANE_VAR(uint64_t, dst);
+    uint32_t mask;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(has) = GQ_AT(of) != 0;
+        GQ_AT(dst) = GQ_AT(s->part).dst;
+    }
+    mask = GQ_BALLOT(has);
+    while (mask) {
+        uint32_t i = gq_take_one(&mask);
+
+        GQ_FOR_LANES(lane)
+        {
+            gq_zero_bytes(GQ_FROM64(dst, i), GQ_FROM64(of, i), lane, w->group.lanes);
+        }
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(has))
+            gd_cut(&GQ_AT(s->part), GQ_AT(of), false);
+    }
+}
+
+/* Inside a region: a lane with a new slot prepares its command, or gives the slot back. */
+GQ_FN uint64_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uint32_t lane,
+                               const struct gq_cursor *cur, const struct gd_place *place)
+{
+    struct gq_sharer *w = &s->q;
+    struct gq_mine *m = &GQ_AT(w->mine);
+    struct gd_part *p = &GQ_AT(s->part);
+    uint64_t zeros = 0;
+
+    if (place->found) {
+        zeros = gd_make(s, k, p, m, &GQ_AT(w->cmd), cur, place);
+    } else {
+        p->err = -EFAULT;
+        p->left = 0;
+    }
+    if (m->stage == GQ_STAGE_NONE) {
+        gq_free_slot(w->slots, m->slot);
+        m->slot = GQ_NO_SLOT;
+    }
+    return zeros;
+}
+
+GQ_FN void gd_prepare(struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
+{
+    struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(struct gq_cursor, cur);
+    GQ_LANE_VAR(struct gd_place, place);
+    GQ_LANE_VAR(uint64_t, zeros);
+    GQ_LANE_VAR(uint32_t, low);
+
+    gd_find_places(s, k, t, place);
+    gd_find_extents(s, k, t, cur);
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(w->mine).slot != GQ_NO_SLOT) {
+            GQ_AT(zeros) = gd_prepare_lane(s, k, lane, &GQ_AT(cur), &GQ_AT(place));
+            GQ_AT(low) =
+                GQ_AT(w->mine).stage == GQ_STAGE_NONE && !GQ_AT(zeros) && GQ_AT(s->part).left;
+        }
+    }
+    s->low = GQ_BALLOT(low) != 0;
+    gd_write_zeros(s, zeros);
+}
+
+#endif

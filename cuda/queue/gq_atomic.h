@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Atomic words in the memory of the executor, shared by the groups that share a
+ * queue (gq_shared.h). Unless noted otherwise relaxed, at the scope of the
+ * device; gq_fence_device() makes the order. On a host every access acquires
+ * and releases, and the fence is empty: ThreadSanitizer does not see fences.
+ */
+#ifndef CUDA_QUEUE_GQ_ATOMIC_H
+#define CUDA_QUEUE_GQ_ATOMIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/queue/gq_fence.h"
+
+#ifdef __CUDACC__
+
+/*
+ * Executed by all lanes. Orders loads and stores before it before those after
+ * it: with a relaxed store behind it a release, with a relaxed load in front of
+ * it an acquire, each at the scope of the device.
+ */
+GQ_FN void gq_fence_device(void)
+{
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+GQ_FN uint32_t gq_atomic_load(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+
+    return value;
+}
+
+GQ_FN void gq_atomic_store(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+/* The word as it was. */
+GQ_FN uint32_t gq_atomic_or(uint32_t *word, uint32_t bits)
+{
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.or.b32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(word), "r"(bits)
+                 : "memory");
+
+    return old;
+}
+
+GQ_FN uint32_t gq_atomic_and(uint32_t *word, uint32_t bits)
+{
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.and.b32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(word), "r"(bits)
+                 : "memory");
+
+    return old;
+}
+
+GQ_FN uint32_t gq_atomic_exchange(uint32_t *word, uint32_t value)
+{
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.exch.b32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(word), "r"(value)
+                 : "memory");
+
+    return old;
+}
+
+/* Stores `value` if the word is `expected`. */
+GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t value)
+{
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(old)
+                 : "l"(word), "r"(expected), "r"(value)
+                 : "memory");
+
+    return old;
+}
+
+GQ_FN void gq_atomic_add(uint32_t *word, uint32_t value)
+{
+    asm volatile("red.relaxed.gpu.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+/* The same two without waiting for the word. */
+GQ_FN void gq_atomic_set(uint32_t *word, uint32_t bits)
+{
+    asm volatile("red.relaxed.gpu.or.b32 [%0], %1;" ::"l"(word), "r"(bits) : "memory");
+}
+
+GQ_FN void gq_atomic_clear(uint32_t *word, uint32_t bits)
+{
+    asm volatile("red.relaxed.gpu.and.b32 [%0], %1;" ::"l"(word), "r"(~bits) : "memory");
+}
+
+#else
+
+GQ_FN void gq_fence_device(void)
+{
+}
+
+GQ_FN uint32_t gq_atomic_load(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+GQ_FN void gq_atomic_store(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+GQ_FN uint32_t gq_atomic_or(uint32_t *word, uint32_t bits)
+{
+    return __atomic_fetch_or(word, bits, __ATOMIC_ACQ_REL);
+}
+
+GQ_FN uint32_t gq_atomic_and(uint32_t *word, uint32_t bits)
+{
+    return __atomic_fetch_and(word, bits, __ATOMIC_ACQ_REL);
+}
+
+GQ_FN uint32_t gq_atomic_exchange(uint32_t *word, uint32_t value)
+{
+    return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
+}
+
+GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t value)
+{
+    uint32_t old = expected;
+
+    __atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return old;
+}
+
+GQ_FN void gq_atomic_add(uint32_t *word, uint32_t value)
+{
+    __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+}
+
+GQ_FN void gq_atomic_set(uint32_t *word, uint32_t bits)
+{
+    __atomic_fetch_or(word, bits, __ATOMIC_ACQ_REL);
+}
+
+GQ_FN void gq_atomic_clear(uint32_t *word, uint32_t bits)
+{
+    __atomic_fetch_and(word, ~bits, __ATOMIC_ACQ_REL);
+}
+
+#endif
+
+#endif

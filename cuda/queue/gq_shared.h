@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A queue pair shared by many groups of lanes (kernels of thousands of warps).
+ * One group at a time, the leader, drives it; a lock of the caller decides
+ * which. The other groups hand their commands to the leader through slots:
+ *
+ *   claim     a lane claims a slot; the number of the slot is the command's CID
+ *   publish   command into the slot, then the slot's bit into the pending words
+ *   round     the leader takes the pending bits, posts those commands and its
+ *             own, one fence, doorbells; it takes the completions that have
+ *             arrived and stores each status into the slot that the CID names
+ *   poll      an owner finds the status in its slot, and frees the slot
+ *
+ * Any owner that waits may become the leader, so commands are completed while
+ * anyone waits for one. The leader keeps its own commands in registers: a lone
+ * reader stores nothing to a slot.
+ *
+ * A queue of depth d has at most d - 1 slots. That bounds the commands in
+ * flight, and so both rings (gq_protocol.h). Of the queue itself only its
+ * position (gq_lead) passes from leader to leader.
+ *
+ * States of a slot, and the group that changes them:
+ *
+ *   PENDING   published, not posted       its owner
+ *   POSTED    in flight                   the leader; only from PENDING
+ *   LEFT      in flight, without a waiter its owner, by exchange
+ *   ENDED     with the status             the leader; only from POSTED
+ *
+ * A completion whose CID names a slot in another state, or none, means that
+ * controller and queue disagree. A completion of a slot that was LEFT frees the
+ * slot.
+ *
+ * Every function is called by all lanes of the group together unless noted
+ * otherwise; w is shared by them.
+ */
+#ifndef CUDA_QUEUE_GQ_SHARED_H
+#define CUDA_QUEUE_GQ_SHARED_H
+
+#include "cuda/queue/gq_atomic.h"
+#include "cuda/queue/gq_protocol.h"
+#include "cuda/queue/gq_slots.h"
+
+#define GQ_NO_SLOT UINT32_MAX
+
+/* What a lane has in the queue. */
+enum gq_stage {
+    GQ_STAGE_NONE,   /* no slot */
+    GQ_STAGE_READY,  /* a slot and a command, not submitted */
+    GQ_STAGE_HIDDEN, /* posted by this group as leader; the slot's state is not set */
+    GQ_STAGE_PUBLIC, /* published: the slot tells the status */
+    GQ_STAGE_ENDED   /* its status is known; the slot is still claimed */
+};
+
+struct gq_mine {
+    uint32_t slot;
+    uint32_t stage;  /* enum gq_stage */
+    uint32_t status; /* after the end: 0 or the drive's error */
+};
+
+/* Position of a shared queue, from one leader to the next. */
+struct gq_lead {
+    uint32_t head;          /* next entry of the CQ */
+    uint32_t phase;         /* of the next CQE */
+    uint32_t cq_db_pending; /* completions taken since the last CQ doorbell; or not 0: some */
+    uint32_t in_flight;     /* the SQ's tail is head + in_flight */
+    uint32_t lost;          /* slots that are LEFT, as of the last round */
+    uint32_t broken;        /* a completion named no command in flight */
+    uint32_t rang;          /* the CQ doorbell was stored alone, and no fence since */
+};
+
+/* A group of lanes and its place in one queue. */
+struct gq_sharer {
+    struct gq_group group;
+    struct gq_slots *slots;
+    struct gq_cmd *cmds; /* those of slots */
+    uint32_t *states;
+    uint32_t n_slots;
+    uint32_t nsid;
+    uint32_t scan; /* the word from which the next round takes pending bits */
+    struct gq_port port;
+    struct gq_lead lead; /* of the leader */
+    GQ_LANE_MEMBER(struct gq_mine, mine);
+    GQ_LANE_MEMBER(struct gq_cmd, cmd); /* of a lane that is READY */
+};
+
+/* Words of taken and pending that have slots. */
+GQ_FN uint32_t gq_slot_words(const struct gq_sharer *w)
+{
+    return (w->n_slots + 31u) / 32u;
+}
+
+GQ_FN uint32_t gq_slot_bit(uint32_t slot)
+{
+    return 1u << (slot & 31u);
+}
+
+/* By one lane: any lane may claim the slot. */
+GQ_FN void gq_free_slot(struct gq_slots *s, uint32_t slot)
+{
+    gq_atomic_clear(&s->taken[slot / 32], gq_slot_bit(slot));
+}
+
+/* The lowest n bits of a mask that has at least one; all of it if it has fewer. */
+GQ_FN uint32_t gq_lowest_bits(uint32_t mask, uint32_t n)
+{
+    uint32_t picked = 0;
+
+    for (uint32_t i = 0; i < n && mask; i++) {
+        uint32_t rest = mask & (mask - 1u);
+
+        picked |= mask ^ rest;
+        mask = rest;
+    }
+    return picked;
+}
+
+/* n neighbouring bits, from bit `first` on, around the end of the word. */
+GQ_FN uint32_t gq_some_bits(uint32_t n, uint32_t first)
+{
+    uint32_t bits = n >= 32 ? 0xffffffffu : (1u << n) - 1u;
+
+    return first & 31u ? bits << (first & 31u) | bits >> (32u - (first & 31u)) : bits;
+}
+
+/*
+ * By one lane. Claims up to n slots of a word: `bits` were claimed first, with
+ * `old` as the word before.
+ */
+GQ_FN uint32_t gq_claim_more(uint32_t *word, uint32_t bits, uint32_t old, uint32_t n)
+{
+    uint32_t got = bits & ~old;
+
+    old |= bits;
+    while (gq_count_ones(got) < n && old != 0xffffffffu) {
+        uint32_t more = gq_lowest_bits(~old, n - gq_count_ones(got)), was;
+
+        was = gq_atomic_or(word, more);
+        got |= more & ~was;
+        old = was | more;
+    }
+    return got;
+}
+
+/* Deals the claimed slots of a word to the lanes in `wanting`, in turn. */
+GQ_FN void gq_deal_slots(struct gq_sharer *w, uint32_t word, uint32_t got, uint32_t wanting)
+{
+    while (got) {
+        uint32_t bit = gq_take_one(&got), to = gq_take_one(&wanting);
+
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == to)
+                GQ_AT(w->mine).slot = word * 32u + bit;
+        }
+    }
+}
+
+/*
+ * Before the fence of the caller: commands of lanes that are READY go into
+ * their slots.
+ */
+GQ_FN void gq_store_slots(struct gq_sharer *w)
+{
+    GQ_FOR_LANES(lane)
+    {
+        const struct gq_mine *m = &GQ_AT(w->mine);
+
+        if (m->stage == GQ_STAGE_READY) {
+            w->cmds[m->slot] = GQ_AT(w->cmd);
+            gq_atomic_store(&w->states[m->slot], GQ_SLOT_PENDING);
+        }
+    }
+}
+
+/*
+ * By a group that does not lead. The fence orders command and state before the
+ * pending bit; the leader's fence behind its exchange pairs with it.
+ */
+GQ_FN void gq_publish_slots(struct gq_sharer *w)
+{
+    gq_store_slots(w);
+    gq_fence_device();
+    GQ_FOR_LANES(lane)
+    {
+        struct gq_mine *m = &GQ_AT(w->mine);
+
+        if (m->stage == GQ_STAGE_READY) {
+            gq_atomic_set(&w->slots->pending[m->slot / 32], gq_slot_bit(m->slot));
+            m->stage = GQ_STAGE_PUBLIC;
+        }
+    }
+}
+
+/*
+ * By a leader that leaves commands of its own in flight, before it releases the
+ * queue: the next leader finds them in their slots.
+ */
+GQ_FN bool gq_reveal_slots(struct gq_sharer *w)
+{
+    GQ_LANE_VAR(uint32_t, any);
+
+    GQ_FOR_LANES(lane)
+    {
+        struct gq_mine *m = &GQ_AT(w->mine);
+
+        if (m->stage == GQ_STAGE_HIDDEN) {
+            gq_atomic_store(&w->states[m->slot], GQ_SLOT_POSTED);
+            m->stage = GQ_STAGE_PUBLIC;
+            GQ_AT(any) = 1;
+        }
+    }
+    return GQ_BALLOT(any) != 0;
+}
+
+/*
+ * Looks at the slots of the group's published commands. Returns the lanes whose
+ * command has ended; the fence orders that look before their loads of the data.
+ */
+GQ_FN uint32_t gq_poll_slots(struct gq_sharer *w)
+{
+    GQ_LANE_VAR(uint32_t, ended);
+    uint32_t mask;
+
+    GQ_FOR_LANES(lane)
+    {
+        struct gq_mine *m = &GQ_AT(w->mine);
+        uint32_t state = m->stage == GQ_STAGE_PUBLIC ? gq_atomic_load(&w->states[m->slot]) : 0;
+
+        if (state & GQ_ENDED) {
+            m->stage = GQ_STAGE_ENDED;
+            m->status = state & ~GQ_ENDED;
+            GQ_AT(ended) = 1;
+        }
+    }
+    mask = GQ_BALLOT(ended);
+    if (mask)
+        gq_fence_device();
+    return mask;
+}
+
+/*
+ * By one lane, of a published command: true if it was not taken up by a leader,
+ * and will not be.
+ */
+GQ_FN bool gq_withdraw(const struct gq_sharer *w, uint32_t slot)
+{
+    uint32_t bit = gq_slot_bit(slot);
+
+    return (gq_atomic_and(&w->slots->pending[slot / 32], ~bit) & bit) != 0;
+}
+
+/*
+ * Inside a region: gives up a command in whatever stage. False: it has ended
+ * meanwhile, and is GQ_STAGE_ENDED. Otherwise the slot is free, unless the
+ * command is in flight: then its late completion frees it.
+ */
+GQ_FN bool gq_give_up(struct gq_sharer *w, struct gq_mine *m)
+{
+    uint32_t was = GQ_SLOT_POSTED;
+    bool in_flight = m->stage == GQ_STAGE_HIDDEN;
+
+    if (m->stage == GQ_STAGE_PUBLIC && !gq_withdraw(w, m->slot))
+        in_flight = true;
+    if (in_flight)
+        was = gq_atomic_exchange(&w->states[m->slot], GQ_SLOT_LEFT);
+    if (in_flight && m->stage == GQ_STAGE_PUBLIC && was & GQ_ENDED) {
+        m->stage = GQ_STAGE_ENDED;
+        m->status = was & ~GQ_ENDED;
+        return false;
+    }
+    if (in_flight)
+        gq_atomic_add(&w->slots->lost, 1);
+    else
+        gq_free_slot(w->slots, m->slot);
+    m->stage = GQ_STAGE_NONE;
+    return true;
+}
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#define GQ_LANES 32u
+#include "client/device/gd_shared_run.h"
+
+#include <stdlib.h>
+
+#include "tests/client/lib/direct_shared_rig.h"
+
+struct shared_ticket {
+    struct gd_share share;
+    uint64_t len;
+};
+
+static uint64_t begin(struct gd_share *s, const struct gpunvme_device_file *f, uint64_t dst,
+                      uint64_t n, uint64_t offset)
+{
+    const struct gd_known k = gd_load_known(f);
+    uint64_t len = gq_read_bytes(&f->map, offset, n);
+
+    gd_share_open(s, gq_whole_group(), f, &k, len);
+    if (len) {
+        gd_deal(s, k.max_command, dst, len, offset);
+        gd_share_begin(s, &k);
+    }
+    return len;
+}
+
+int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                         uint64_t offset)
+{
+    struct gd_share s;
+
+    len = begin(&s, f, dst, len, offset);
+    gd_share_end(&s);
+    int err = gd_first_error(&s);
+    return err ? err : (int64_t)len;
+}
+
+void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *reads)
+{
+    const struct gd_known k = gd_load_known(f);
+    struct gd_share s;
+
+    gd_share_open(&s, gq_whole_group(), f, &k, reads[0].len);
+    for (uint32_t i = 0; i < SHARED_LANES; i++) {
+        s.part[i].dst = reads[i].dst;
+        s.part[i].offset = reads[i].offset;
+        s.part[i].left = gq_read_bytes(&f->map, reads[i].offset, reads[i].len);
+        reads[i].result = (int64_t)s.part[i].left;
+    }
+    gd_share_begin(&s, &k);
+    gd_share_end(&s);
+    for (uint32_t i = 0; i < SHARED_LANES; i++)
+        reads[i].result = s.part[i].err ? s.part[i].err : reads[i].result;
+}
+
+struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                                   uint64_t offset)
+{
+    struct shared_ticket *t = calloc(1, sizeof(*t));
+
+    if (t) {
+        t->len = begin(&t->share, f, dst, len, offset);
+        gd_share_leave(&t->share);
+    }
+    return t;
+}
+
+int64_t shared_end(struct shared_ticket *t)
+{
+    gd_share_end(&t->share);
+    int err = gd_first_error(&t->share);
+    int64_t result = err ? err : (int64_t)t->len;
+    free(t);
+    return result;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads through shared queues by threads, each of which executes 32 lanes. */
+#ifndef TESTS_CLIENT_LIB_DIRECT_SHARED_RIG_H
+#define TESTS_CLIENT_LIB_DIRECT_SHARED_RIG_H
+
+#include "client/device/gd_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHARED_LANES 32u
+
+struct shared_read {
+    uint64_t dst, len, offset;
+    int64_t result;
+};
+
+/* As gpunvme_pread_warp(), and as gpunvme_pread() of 32 threads. */
+int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                         uint64_t offset);
+void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *reads);
+
+/* As gpunvme_pread_warp_begin() and _end(). */
+struct shared_ticket;
+struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                                   uint64_t offset);
+int64_t shared_end(struct shared_ticket *t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
