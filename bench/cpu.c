@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Processor time of the process. */
 #include "bench/cpu.h"
 
 #include <dirent.h>

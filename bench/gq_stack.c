@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The queue code over a simulated drive in one process. */
 #include "bench/gq_stack.h"
 
 #include <errno.h>

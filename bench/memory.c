@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory that benchmarks read to: of a GPU, or of the host. */
 #include "bench/memory.h"
 
 #include <errno.h>

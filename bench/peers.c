@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ways to read a file into GPU memory without this project. */
 #include "bench/peers.h"
 
 #include <errno.h>

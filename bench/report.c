@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Results of benchmarks as a table or as JSON. */
 #include "bench/report.h"
 
 #include <json-c/json.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Objects of the file system as JSON trees. */
 #include "mkfs/dump_tree.h"
 
 #include <dirent.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The order of the passes of fsck. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Walks of the trees and chains of an inode. */
 #include "mkfs/walk.h"
 
 #include <assert.h>

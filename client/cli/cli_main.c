@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command `gpunvme`: selects the subcommand. */
 #include <stdio.h>
 #include <string.h>
 

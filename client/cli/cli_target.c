@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The drive that a command names. */
 #include "client/cli/cli_target.h"
 
 #include <errno.h>

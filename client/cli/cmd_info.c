@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme info`: properties and counters of a mount. */
 #include <stdio.h>
 
 #include "client/cli/cli.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Results of a command as text or as JSON. */
 #include "client/cli/out.h"
 
 #include <assert.h>

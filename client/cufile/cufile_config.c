@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Parameters of cuFile: defaults, cufile.json, environment, calls. */
 #include "client/cufile/cufile_config.h"
 
 #include <json-c/json.h>

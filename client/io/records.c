@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Records of equal length in a file: ranges and lists of them. */
 #include "gpunvme/gpunvme_records.h"
 
 #include <errno.h>

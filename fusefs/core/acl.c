@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* POSIX ACLs as extended attributes. */
 #include "fusefs/core/acl.h"
 
 #include <endian.h>

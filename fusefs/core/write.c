@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* write(2). */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Requests of the kernel for which libfuse has no operation. */
 #include "fusefs/daemon/raw_requests.h"
 
 #include <assert.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The copy kernel. */
 #include "sim/gpu/sim_copy_kernel.h"
 
 #include "cuda/queue/gq_fence.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The poster's side of a mailbox. */
 #include "sim/gpu/sim_mailbox.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory of the client, mapped for the controller. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>

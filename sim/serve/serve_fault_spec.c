@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Faults on the command line of gpunvme-sim. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

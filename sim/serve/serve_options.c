@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command line of gpunvme-sim. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>

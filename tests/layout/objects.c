@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One sound object of each kind. */
 #include "tests/layout/objects.h"
 
 #include <dirent.h>

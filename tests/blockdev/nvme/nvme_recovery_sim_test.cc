@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Recovery with several threads, against the simulated controller: the bytes must come out right.
+/* Recovery with several threads, against the simulated controller: the bytes must come out right.
  */
 #include <gtest/gtest.h>
 

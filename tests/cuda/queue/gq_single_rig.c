@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A single read as C++ tests call it. */
 #include <sched.h>
 
 #define GQ_LANES 1u

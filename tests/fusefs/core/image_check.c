@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The passes of fsck on a device in memory. */
 #include "tests/fusefs/core/image_check.h"
 
 #include <errno.h>
