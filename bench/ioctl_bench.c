@@ -61,16 +61,27 @@ static int plain_copy(struct bench *b)
     return err ? err : bench_lane_wait(&b->job.lanes[0]);
 }
 
-static int read_ioctl(struct bench *b)
+static int read_to(struct bench *b, struct gpunvme_buffer *buffer)
 {
     struct gpunvme_result result;
-    ssize_t n = gpunvme_read(b->mount.buffer, b->job.fd, 0, 0, b->size, &result);
+    ssize_t n = gpunvme_read(buffer, b->job.fd, 0, 0, b->size, &result);
 
     b->commands = result.commands;
     if (n == (ssize_t)b->size && result.path == GPUNVME_PATH_GPU)
         return 0;
     fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
     return -EIO;
+}
+
+static int read_ioctl(struct bench *b)
+{
+    return read_to(b, b->mount.buffer);
+}
+
+/* Without staging: what the controller gives. */
+static int read_pinned(struct bench *b)
+{
+    return read_to(b, b->mount.pinned);
 }
 
 static int read_direct(struct bench *b)
@@ -80,8 +91,10 @@ static int read_direct(struct bench *b)
 
 static int run_once(struct bench *b, struct way *w)
 {
+    const struct bench_memory *m =
+        w->run == read_pinned ? &b->mount.pinned_memory : &b->mount.memory;
     bool verified = w->run != plain_copy;
-    int err = bench_poison(&b->mount.memory, SEED);
+    int err = bench_poison(m, SEED);
     struct bench_cpu before = bench_cpu_now();
     double start = bench_seconds();
 
@@ -93,7 +106,7 @@ static int run_once(struct bench *b, struct way *w)
     if (w->missing)
         return 0;
     if (!err && verified)
-        err = bench_verify(&b->mount.memory, &b->pieces, w->name);
+        err = bench_verify(m, &b->pieces, w->name);
     return err ? fail(w->name, strerror(-err)) : 0;
 }
 
@@ -131,6 +144,8 @@ static unsigned list_ways(const struct bench *b, struct way *ways)
     unsigned n = 0;
 
     ways[n++] = (struct way){.name = "plain copy", .run = plain_copy};
+    if (b->mount.pinned)
+        ways[n++] = (struct way){.name = "READ ioctl into pinned memory", .run = read_pinned};
     if (b->mount.g)
         ways[n++] = (struct way){.name = "READ ioctl", .run = read_ioctl};
     if (b->direct.file)

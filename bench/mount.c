@@ -32,6 +32,20 @@ static int open_buffer(struct bench_mount *m, uint64_t bytes)
     return err;
 }
 
+/* Host memory, which a controller reaches that does not reach the GPU's. */
+static int open_pinned(struct bench_mount *m, uint64_t bytes)
+{
+    int err;
+
+    if (!m->memory.on_gpu || m->info.tier >= 2)
+        return 0;
+    err = gpunvme_alloc(m->g, bytes, &m->pinned);
+    if (!err)
+        m->pinned_memory =
+            (struct bench_memory){.addr = gpunvme_buffer_addr(m->pinned), .len = bytes};
+    return err;
+}
+
 int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, uint64_t bytes)
 {
     int err;
@@ -54,6 +68,8 @@ int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, ui
         return fail(who, dir, -ENOTSUP, "the mount has no GPU path");
     if (!err)
         err = open_buffer(m, bytes);
+    if (!err)
+        err = open_pinned(m, bytes);
     return err ? fail(who, dir, err, gpunvme_error()) : 0;
 }
 
@@ -61,6 +77,8 @@ void bench_mount_close(struct bench_mount *m)
 {
     if (m->buffer)
         gpunvme_unregister(m->buffer);
+    if (m->pinned)
+        gpunvme_unregister(m->pinned);
     if (!m->g || m->memory.on_gpu)
         bench_memory_free(&m->memory);
     if (m->g)

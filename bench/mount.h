@@ -12,6 +12,12 @@ struct bench_mount {
     struct gpunvme_ioc_info info;
     struct gpunvme_buffer *buffer;
     struct bench_memory memory; /* the buffer's */
+    /*
+     * Where the controller does not reach GPU memory (tiers 0 and 1): host memory
+     * of the same length, which it reaches. Else NULL.
+     */
+    struct gpunvme_buffer *pinned;
+    struct bench_memory pinned_memory;
 };
 
 /*

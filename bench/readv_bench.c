@@ -6,8 +6,10 @@
  * of pieces that the mount reads where they are and of pieces that the library copies for it, and
  * what the bus allows for copies of that size (a bare kernel that gathers the same pieces out
  * of pinned memory; not without a GPU), without and with the entries, completions and lists that
- * come over it beside them; then a plain copy of as many bytes. The memory is checked after each
- * run, over poison. Also what a piece costs the processors, for READV.
+ * come over it beside them; then a plain copy of as many bytes. Where the mount stages data (tiers
+ * 0 and 1), also READV of the same pieces into pinned memory, without a copy: what the controller
+ * gives. The memory is checked after each run, over poison. Also what a piece costs the processors,
+ * for READV.
  *
  * Then, where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
  * queues, of pieces in the GPU's memory. That comes last: without MPS the daemon's kernels and the
@@ -31,7 +33,7 @@
 #define SEED 0x7265616476u
 #define UNIT ((uint64_t)16 << 20) /* sizes of files are multiples of it */
 
-enum { COPY, GATHER, TRAFFIC, OWN, COPIED, WAYS };
+enum { COPY, GATHER, TRAFFIC, PINNED, OWN, COPIED, WAYS };
 enum { DIRECT_GATHER, DIRECT_TRAFFIC, DIRECT, DIRECT_WAYS };
 
 static const uint64_t read_sizes[] = {512, 4096, 65536};
@@ -78,13 +80,13 @@ static size_t batch_len(const struct bench *b, size_t i)
     return left < b->batch ? left : b->batch;
 }
 
-static int read_batches(struct bench *b, bool own)
+static int read_batches(struct bench *b, struct gpunvme_buffer *buffer, bool own)
 {
     for (size_t i = 0; i < b->batches; i++) {
         struct gpunvme_piece *pieces = own ? b->own[i] : b->copied + i * b->batch;
         struct gpunvme_result result;
 
-        if (gpunvme_readv(b->mount.buffer, b->file.fd, pieces, batch_len(b, i), &result))
+        if (gpunvme_readv(buffer, b->file.fd, pieces, batch_len(b, i), &result))
             return fail("READV", gpunvme_error());
         if (result.path != GPUNVME_PATH_GPU)
             return fail("READV", "not by the GPU path");
@@ -94,12 +96,17 @@ static int read_batches(struct bench *b, bool own)
 
 static int readv_own(struct bench *b)
 {
-    return read_batches(b, true);
+    return read_batches(b, b->mount.buffer, true);
 }
 
 static int readv_copied(struct bench *b)
 {
-    return read_batches(b, false);
+    return read_batches(b, b->mount.buffer, false);
+}
+
+static int readv_pinned(struct bench *b)
+{
+    return read_batches(b, b->mount.pinned, true);
 }
 
 static int readv_direct(struct bench *b)
@@ -145,7 +152,8 @@ static int copy_all(struct bench *b)
 
 static int run_once(struct bench *b, int (*run)(struct bench *b), struct bench_samples *rates)
 {
-    int err = bench_poison(&b->mount.memory, SEED);
+    const struct bench_memory *m = run == readv_pinned ? &b->mount.pinned_memory : &b->mount.memory;
+    int err = bench_poison(m, SEED);
     struct bench_cpu before = bench_cpu_now();
     double start = bench_seconds();
 
@@ -154,7 +162,7 @@ static int run_once(struct bench *b, int (*run)(struct bench *b), struct bench_s
     bench_add(rates, (double)b->size * 1e-9 / (bench_seconds() - start));
     if (run == readv_own)
         bench_cpu_add(&b->cpu, &before);
-    return err || run == copy_all ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
+    return err || run == copy_all ? err : bench_verify(m, &b->pieces, WHO);
 }
 
 static void drop_pieces(struct bench *b)
@@ -230,7 +238,8 @@ static void report_costs(struct bench *b)
 static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *rates)
 {
     static const char *const ways[WAYS] = {"plain copy", "gather kernel", "READV's traffic alone",
-                                           "READV", "READV, pieces copied"};
+                                           "READV into pinned memory", "READV",
+                                           "READV, pieces copied"};
     char names[WAYS][64];
 
     for (unsigned i = 0; i < WAYS; i++) {
@@ -330,6 +339,8 @@ static int measure(struct bench *b, uint64_t bytes)
             err = run_once(b, gather_all, &rates[GATHER]);
         if (!err && b->mount.memory.on_gpu)
             err = run_once(b, traffic_of_readv, &rates[TRAFFIC]);
+        if (!err && b->mount.pinned)
+            err = run_once(b, readv_pinned, &rates[PINNED]);
         if (!err)
             err = run_once(b, readv_own, &rates[OWN]);
         if (!err)

@@ -3,9 +3,10 @@
  * One file, one application thread: the rate of writes from GPU memory.
  *
  * In one run and in turn: a copy of the same size to pinned memory (the PCIe limit), the WRITE
- * ioctl to a new file, whose blocks are allocated on the way, and over existing data. After each
- * WRITE the file is read back and every byte checked, over poison. On a mount whose executor is
- * the CPU: the same, in host memory.
+ * ioctl to a new file, whose blocks are allocated on the way, and over existing data. Where the
+ * mount stages data (tiers 0 and 1), also the latter from pinned memory, without a copy: what the
+ * controller takes. After each WRITE the file is read back and every byte checked, over poison. On
+ * a mount whose executor is the CPU: the same, in host memory.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -28,7 +29,7 @@ struct bench {
     struct bench_file file;
     struct pattern_pieces pieces; /* the whole file */
     void *host;
-    struct bench_samples copies, fresh, over; /* GB/s */
+    struct bench_samples copies, pinned, fresh, over; /* GB/s */
 };
 
 static int fail(const char *object, const char *what)
@@ -48,14 +49,24 @@ static int copy_out(struct bench *b)
     return err ? fail("copy", gpunvme_error()) : 0;
 }
 
-static int write_ioctl(struct bench *b)
+static int write_from(struct bench *b, struct gpunvme_buffer *buffer)
 {
     struct gpunvme_result result;
-    ssize_t n = gpunvme_write(b->mount.buffer, b->file.fd, 0, 0, b->size, &result);
+    ssize_t n = gpunvme_write(buffer, b->file.fd, 0, 0, b->size, &result);
 
     if (n == (ssize_t)b->size && result.path == GPUNVME_PATH_GPU)
         return 0;
     return fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+}
+
+static int write_ioctl(struct bench *b)
+{
+    return write_from(b, b->mount.buffer);
+}
+
+static int write_pinned(struct bench *b)
+{
+    return write_from(b, b->mount.pinned);
 }
 
 static int timed(struct bench *b, int (*run)(struct bench *b), struct bench_samples *samples)
@@ -77,6 +88,17 @@ static int read_back(struct bench *b)
     return err ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
 }
 
+static int measure_pinned(struct bench *b)
+{
+    int err = bench_fill(&b->mount.pinned_memory, b->size, SEED);
+
+    if (!err)
+        err = timed(b, write_pinned, &b->pinned);
+    if (!err)
+        err = read_back(b);
+    return err ? err : bench_fill(&b->mount.memory, b->size, SEED);
+}
+
 static int measure_once(struct bench *b)
 {
     int err = ftruncate(b->file.fd, 0) ? -errno : bench_fill(&b->mount.memory, b->size, SEED);
@@ -87,6 +109,8 @@ static int measure_once(struct bench *b)
         err = timed(b, write_ioctl, &b->fresh);
     if (!err)
         err = read_back(b);
+    if (!err && b->mount.pinned)
+        err = measure_pinned(b);
     if (!err)
         err = timed(b, write_ioctl, &b->over);
     return err ? err : read_back(b);
@@ -103,6 +127,9 @@ static int report(struct bench *b)
     bench_report_number(r, "bytes", (double)b->size);
     bench_report_number(r, "seed", SEED);
     bench_report_row(r, "plain copy", "GB/s", &b->copies, NULL);
+    if (b->pinned.n)
+        bench_report_row(r, "WRITE ioctl from pinned memory, over", "GB/s", &b->pinned,
+                         "plain copy");
     bench_report_row(r, "WRITE ioctl, new file", "GB/s", &b->fresh, "plain copy");
     bench_report_row(r, "WRITE ioctl, over", "GB/s", &b->over, "plain copy");
     bench_report_end(r);
@@ -139,7 +166,7 @@ static int measure(struct bench *b)
 
     for (unsigned i = 0; i <= b->repeats && !err; i++) {
         if (i == 1) /* the first round warms up */
-            b->copies.n = b->fresh.n = b->over.n = 0;
+            b->copies.n = b->pinned.n = b->fresh.n = b->over.n = 0;
         err = measure_once(b);
     }
     return err ? err : report(b);

@@ -47,11 +47,7 @@ struct gq_options {
     unsigned cpu_threads; /* CPU executor: threads a transfer may use: 1 */
     unsigned deadline_ms; /* a command not completed after this is timed out: 10,000 */
     unsigned max_buffers; /* registered at once: 1024 */
-    /*
-     * Bytes of staging for chunks: 16 MiB, and 64 MiB where the controller
-     * cannot reach device memory, so that all data of such buffers is staged.
-     */
-    size_t staging;
+    size_t staging;       /* bytes, for partial LBAs: 16 MiB; lanes have parts of their own */
     uint32_t max_command; /* bytes a command may carry: as many as the controller allows */
     /*
      * CPU executor: buffers stand in for device memory. They are offered to the

@@ -12,11 +12,7 @@
 #define DEFAULT_DEADLINE_MS 10000u
 #define DEFAULT_BUFFERS     1024u
 #define DEFAULT_STAGING     (16u << 20)
-/*
- * Sizes where all data of device memory is staged: a chunk keeps a drive busy
- * for more than a tenth of a millisecond, and a lane reads 16 KiB by a command.
- */
-#define STAGING_OF_ALL      (64u << 20)
+/* Of a lane, where all data of device memory is staged: the length of its commands. */
 #define LANE_STAGING_OF_ALL (16u << 10)
 
 static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
@@ -229,8 +225,7 @@ static uint32_t lane_staging(const struct gq_engine *e)
 static size_t lay_out_staging(struct gq_engine *e)
 {
     uint64_t parts = (uint64_t)GQ_JOB_CHUNKS * e->n_workspaces;
-    uint64_t by_default = e->stages ? STAGING_OF_ALL : DEFAULT_STAGING;
-    uint64_t bytes = e->opts.staging ? e->opts.staging : by_default;
+    uint64_t bytes = e->opts.staging ? e->opts.staging : DEFAULT_STAGING;
 
     e->chunk_staging = bytes / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
     if (e->chunk_staging < NVME_PAGE_SIZE)

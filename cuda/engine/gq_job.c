@@ -45,6 +45,26 @@ uint64_t gq_job_deadline(unsigned deadline_ms)
     return deadline_ms ? now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
 }
 
+void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
+                         struct gq_reads *reads)
+{
+    *reads = (struct gq_reads){
+        .map = {.lba_size = e->ns.lba_size},
+        .target = {.base = b->region.base,
+                   .iova = b->region.iova,
+                   .prps_iova = b->region.prps.iova,
+                   .head = b->import.head,
+                   .len = b->len},
+        .staging = {.base = e->staging.base,
+                    .iova = e->staging.iova,
+                    .prps_iova = e->staging.prps.iova,
+                    .head = e->queue_staging},
+        .lane_staging = e->lane_staging,
+        .staged = b->staged,
+        .max_command = e->info.max_command,
+    };
+}
+
 /* Deals the reserved queues to the runs. */
 static void share_queues(struct gq_job *j)
 {
@@ -92,7 +112,7 @@ static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_
     const struct gq_chunk *chunk = chunk_of(j, i);
 
     l->run = (struct gq_run){.cmds = chunk->cmds,
-                             .results = chunk->results,
+                             .results = j->reads ? NULL : chunk->results,
                              .n_cmds = chunk->n_cmds,
                              .n_queues = run->n_queues,
                              .group_shift = group_shift(j, chunk->n_cmds, run->n_queues),

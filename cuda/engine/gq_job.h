@@ -23,8 +23,8 @@ struct gq_job_kind {
     /* After each reservation: the remaining work begins. Sets split. 0 or -errno. */
     int (*prepare)(struct gq_job *j);
     /*
-     * Fills list i. False: no work is left, or it depends on lists under way.
-     * Called again after each completion.
+     * Fills list i. False: no work is left, or it depends on lists under way, or
+     * err was set, without lists under way. Called again after each completion.
      */
     bool (*plan)(struct gq_job *j, unsigned i, struct gq_chunk *chunk);
     /*
@@ -85,6 +85,21 @@ void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *re
 
 /* deadline_ms as in gq_request. */
 uint64_t gq_job_deadline(unsigned deadline_ms);
+
+/* Reads into the buffer, or writes from it: all but the map and what is read. */
+void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
+                         struct gq_reads *reads);
+
+/*
+ * Copies n extents, at most GQ_READV_EXTENTS, to the executor's memory of the
+ * job's workspace, unless they are there; no list is under way. *out: their
+ * address there. -ENOMEM, or an error of the executor.
+ */
+int gq_job_put_map(struct gq_job *j, const struct gq_file_extent *extents, size_t n,
+                   const struct gq_file_extent **out);
+
+/* gq_transfer() of a staged buffer, after all checks (gq_staged.c); len is not 0. */
+int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
 
 /*
  * Executes the job to its end, again after each reset. Returns 0; an error of

@@ -83,8 +83,7 @@ int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct
 
 uint64_t gq_plan_estimate(const struct gq_plan *p)
 {
-    uint64_t most = p->env.staged ? min_u64(p->env.max_command, COPY_MAX) : p->env.max_command;
-    uint64_t by_size = (p->len - p->pos + most - 1) / most;
+    uint64_t by_size = (p->len - p->pos + p->env.max_command - 1) / p->env.max_command;
     uint64_t by_extent = 0, bytes = 0;
 
     for (size_t i = p->extent; i < p->n_extents && bytes < p->len + p->within; i++) {
@@ -123,7 +122,7 @@ static bool is_direct(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint6
 {
     uint32_t lba = p->env.lba_size;
 
-    if (p->env.staged || mem % 4 || dev % lba || left < lba)
+    if (mem % 4 || dev % lba || left < lba)
         return false;
     return left % lba == 0 || left > STAGE_WHOLE;
 }
@@ -150,7 +149,7 @@ static uint64_t staged_length(const struct gq_plan *p, uint64_t dev, uint64_t me
     uint32_t lba = p->env.lba_size;
     uint64_t head = lba - dev % lba;
 
-    if (!p->env.staged && left > STAGE_WHOLE && (mem + head) % 4 == 0)
+    if (left > STAGE_WHOLE && (mem + head) % 4 == 0)
         return min_u64(left, head);
     return left;
 }

@@ -18,7 +18,6 @@ struct gq_plan_env {
     const struct gq_region *buffer;
     uint64_t buffer_head; /* bytes from the region's start to stream position 0 */
     const struct gq_region *staging;
-    bool staged; /* no command aims at the buffer: all data goes through staging */
 };
 
 /* A cursor over the request's extents. */

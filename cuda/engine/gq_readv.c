@@ -4,8 +4,6 @@
  * where an error was reported.
  */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cuda/engine/gq_job.h"
 
@@ -115,32 +113,11 @@ static void pass_slice(struct readv *v)
     cut_slice(v);
 }
 
-/* Copies the map to the workspace's part of the executor's memory, unless it is there. */
 static int copy_map(struct gq_job *job)
 {
     struct readv *v = (struct readv *)job;
-    struct gq_engine *e = v->job.e;
-    struct gq_workspace *workspace = &e->workspaces[v->job.reservation.workspace];
-    size_t room = GQ_READV_EXTENTS * sizeof(*workspace->map);
-    size_t len = v->req->n_extents * sizeof(*workspace->map);
-    uint64_t at = e->maps.base + v->job.reservation.workspace * room;
-    int err;
 
-    v->reads.map.extents = (const struct gq_file_extent *)(uintptr_t)at;
-    if (workspace->map_extents == v->req->n_extents &&
-        (len == 0 || !memcmp(workspace->map, v->req->extents, len)))
-        return 0;
-    if (!workspace->map)
-        workspace->map = malloc(room);
-    if (!workspace->map)
-        return -ENOMEM;
-    workspace->map_extents = 0;
-    err = e->exec->ops->put(e->exec, at, v->req->extents, len);
-    if (err)
-        return err;
-    memcpy(workspace->map, v->req->extents, len);
-    workspace->map_extents = v->req->n_extents;
-    return 0;
+    return gq_job_put_map(job, v->req->extents, v->req->n_extents, &v->reads.map.extents);
 }
 
 /*
@@ -244,24 +221,12 @@ static void set_up_reads(struct readv *v)
 
     v->pieces = (struct gq_read_desc *)gq_buffer_list(list) + req->first;
     v->desc = (struct gq_read_desc *)(uintptr_t)(list->import.base + list->import.head + first);
-    v->reads = (struct gq_reads){
-        .map = {.end = req->end, .count = (uint32_t)req->n_extents, .lba_size = e->ns.lba_size},
-        .target = {.base = b->region.base,
-                   .iova = b->region.iova,
-                   .prps_iova = b->region.prps.iova,
-                   .head = b->import.head,
-                   .len = b->len},
-        .staging = {.base = e->staging.base,
-                    .iova = e->staging.iova,
-                    .prps_iova = e->staging.prps.iova,
-                    .head = e->queue_staging},
-        .lane_staging = e->lane_staging,
-        .staged = b->staged,
-        .odd_most = b->staged ? UINT64_MAX : req->odd_most,
-        .goes_on = req->goes_on,
-        .is_part = req->goes_on || map_start(req) != 0,
-        .max_command = e->info.max_command,
-    };
+    gq_job_set_up_reads(e, b, &v->reads);
+    v->reads.map.end = req->end;
+    v->reads.map.count = (uint32_t)req->n_extents;
+    v->reads.odd_most = b->staged ? UINT64_MAX : req->odd_most;
+    v->reads.goes_on = req->goes_on;
+    v->reads.is_part = req->goes_on || map_start(req) != 0;
 }
 
 /* Does the piece begin inside the mapped part of the file? With the map of a whole file, all do. */

@@ -76,20 +76,13 @@ static uint64_t queues_wanted(const struct gq_job *job)
     return n < QUEUES_ENOUGH ? n : QUEUES_ENOUGH;
 }
 
-/* True when two chunks at a time pay off. Staged bytes fill several chunks by their size alone. */
-static bool is_long(const struct gq_engine *e, const struct gq_plan *plan)
-{
-    return gq_plan_estimate(plan) > COMMANDS_TO_SPLIT ||
-           (plan->env.staged && plan->len - plan->pos > e->chunk_staging);
-}
-
 /* From the first chunk that did not end. */
 static int prepare(struct gq_job *job)
 {
     struct transfer *t = (struct transfer *)job;
 
     t->plan = t->done;
-    job->split = is_long(job->e, &t->done);
+    job->split = gq_plan_estimate(&t->done) > COMMANDS_TO_SPLIT;
     return 0;
 }
 
@@ -112,7 +105,6 @@ static int check_request(const struct gq_engine *e, const struct gq_request *req
         .buffer = &b->region,
         .buffer_head = b->import.head + req->buffer_offset,
         .staging = &e->staging,
-        .staged = b->staged,
     };
 
     if (req->op != GQ_READ && req->op != GQ_WRITE)
@@ -137,7 +129,8 @@ static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq
 
     if (err || req->len == 0)
         return err;
-    result->staged = req->buffer->staged;
+    if (req->buffer->staged)
+        return gq_staged_transfer(e, req, result);
     t.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     return gq_job_execute(&t.job);
 }

@@ -145,30 +145,64 @@ __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *
         gq_release_block(&prefetch->over, 1);
 }
 
-/*
- * The same for reads; a list is loaded by a prefetch warp. Areas of staging are
- * numbered as the queues.
- */
-__global__ void __launch_bounds__(2 * GQ_LANES, 1)
+/* Warps of a block for reads. The first drives the queue, the others follow in this order. */
+constexpr unsigned kCopyWarps = 6;
+constexpr unsigned kMostWarps = 2 + kCopyWarps;
+
+__host__ __device__ unsigned prefetch_warps(const struct gq_reads *reads)
+{
+    return reads->list || reads->desc ? 1 : 0;
+}
+
+__host__ __device__ unsigned copy_warps(const struct gq_reads *reads)
+{
+    return reads->staged ? kCopyWarps : 0;
+}
+
+/* Shared memory of a block for reads. */
+struct reads_block {
+    struct gq_prefetch prefetch;
+    struct gq_copy_slots copies;
+};
+
+/* By all threads. */
+__device__ void clear_block(struct reads_block *b)
+{
+    if (threadIdx.x == 0) {
+        b->prefetch.filled = b->prefetch.taken = b->prefetch.stop = b->prefetch.over = 0;
+        b->copies.over = 0;
+    }
+    if (threadIdx.x < GQ_LANES)
+        b->copies.slot[threadIdx.x].state = GQ_COPY_NONE;
+    __syncthreads();
+}
+
+/* The same for reads. Areas of staging are numbered as the queues. */
+__global__ void __launch_bounds__(kMostWarps * GQ_LANES, 1)
     drive_reads(const __grid_constant__ struct gq_kernel_run a,
                 const __grid_constant__ struct gq_reads reads)
 {
-    __shared__ struct gq_prefetch prefetch;
+    __shared__ struct reads_block block;
+    const unsigned warp = threadIdx.x / GQ_LANES, first_copy = 1 + prefetch_warps(&reads);
     const uint16_t queue = a.queues[blockIdx.x];
     const struct gq_port port = a.ports[queue];
     struct gq_reader r;
 
-    if (threadIdx.x == 0)
-        prefetch.filled = prefetch.taken = prefetch.stop = prefetch.over = 0;
-    __syncthreads();
-    if (threadIdx.x >= GQ_LANES) {
-        prefetch_reads(&a.run, &reads, blockIdx.x, &prefetch);
+    clear_block(&block);
+    if (warp >= first_copy) {
+        gq_copy_slots_serve(&block.copies, warp - first_copy, kCopyWarps);
+        return;
+    }
+    if (warp) {
+        prefetch_reads(&a.run, &reads, blockIdx.x, &block.prefetch);
         return;
     }
     gq_reads_begin(&r, gq_whole_group(), &a.run, &reads, &port, &a.states[blockIdx.x], blockIdx.x,
                    queue);
-    if (blockDim.x > GQ_LANES)
-        r.prefetch = &prefetch;
+    if (prefetch_warps(&reads))
+        r.prefetch = &block.prefetch;
+    if (copy_warps(&reads))
+        r.copies = &block.copies;
     while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
     gq_report_reads(&r);
@@ -225,7 +259,7 @@ extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const stru
                                      cudaStream_t stream)
 {
     void *args[] = {(void *)run, (void *)reads};
-    unsigned warps = reads && (reads->list || reads->desc) ? 2 : 1;
+    unsigned warps = reads ? 1 + prefetch_warps(reads) + copy_warps(reads) : 1;
 
     return cudaLaunchKernel(reads ? (const void *)drive_reads : (const void *)drive_queues,
                             run->run.n_queues, warps * GQ_LANES, args, 0, stream);

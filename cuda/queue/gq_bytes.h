@@ -14,10 +14,10 @@
 
 /*
  * Copies n units of T; both addresses are aligned to it. The source may be host
- * memory that the host writes, so four loads are outstanding at a time, and
- * nothing cached is used.
+ * memory that the host writes, so `ahead` loads of a thread are outstanding at a
+ * time, and nothing cached is used.
  */
-template <typename T>
+template <typename T, uint32_t ahead>
 static __device__ __forceinline__ void gq_copy_units(uint64_t dst, uint64_t src, uint64_t n,
                                                      uint32_t first, uint32_t step)
 {
@@ -25,13 +25,13 @@ static __device__ __forceinline__ void gq_copy_units(uint64_t dst, uint64_t src,
     T *to = (T *)dst;
     uint64_t i = first;
 
-    for (; i + 3 * step < n; i += 4 * step) {
-        T v[4];
+    for (; i + (ahead - 1) * step < n; i += ahead * step) {
+        T v[ahead];
 #pragma unroll
-        for (unsigned k = 0; k < 4; k++)
+        for (uint32_t k = 0; k < ahead; k++)
             v[k] = __ldcv(&from[i + k * step]);
 #pragma unroll
-        for (unsigned k = 0; k < 4; k++)
+        for (uint32_t k = 0; k < ahead; k++)
             to[i + k * step] = v[k];
     }
     for (; i < n; i += step)
@@ -39,7 +39,7 @@ static __device__ __forceinline__ void gq_copy_units(uint64_t dst, uint64_t src,
 }
 
 /* Bytes up to an aligned address, units, bytes after the last unit: src and dst are congruent. */
-template <typename T>
+template <typename T, uint32_t ahead>
 static __device__ __forceinline__ void gq_copy_congruent(uint64_t dst, uint64_t src, uint64_t len,
                                                          uint32_t first, uint32_t step)
 {
@@ -48,20 +48,27 @@ static __device__ __forceinline__ void gq_copy_congruent(uint64_t dst, uint64_t 
 
     head = head < len ? head : len;
     units = (len - head) / sizeof(T);
-    gq_copy_units<unsigned char>(dst, src, head, first, step);
-    gq_copy_units<T>(dst + head, src + head, units, first, step);
+    gq_copy_units<unsigned char, 1>(dst, src, head, first, step);
+    gq_copy_units<T, ahead>(dst + head, src + head, units, first, step);
     head += units * sizeof(T);
-    gq_copy_units<unsigned char>(dst + head, src + head, len - head, first, step);
+    gq_copy_units<unsigned char, 1>(dst + head, src + head, len - head, first, step);
+}
+
+template <uint32_t ahead>
+static __device__ __forceinline__ void gq_copy_ahead(uint64_t dst, uint64_t src, uint64_t len,
+                                                     uint32_t first, uint32_t step)
+{
+    if (((dst ^ src) & 15) == 0)
+        gq_copy_congruent<uint4, ahead>(dst, src, len, first, step);
+    else if (((dst ^ src) & 3) == 0)
+        gq_copy_congruent<unsigned int, ahead>(dst, src, len, first, step);
+    else
+        gq_copy_units<unsigned char, ahead>(dst, src, len, first, step);
 }
 
 GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {
-    if (((dst ^ src) & 15) == 0)
-        gq_copy_congruent<uint4>(dst, src, len, first, step);
-    else if (((dst ^ src) & 3) == 0)
-        gq_copy_congruent<unsigned int>(dst, src, len, first, step);
-    else
-        gq_copy_units<unsigned char>(dst, src, len, first, step);
+    gq_copy_ahead<4>(dst, src, len, first, step);
 }
 
 GQ_FN void gq_zero_bytes(uint64_t dst, uint64_t len, uint64_t first, uint64_t step)

@@ -26,7 +26,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cuda/queue/gq_fence.h"
+#include "cuda/queue/gq_bits.h"
 
 #ifdef __CUDACC__
 
@@ -132,40 +132,5 @@ GQ_FN uint32_t gq_ballot(const uint32_t *values)
 #define GQ_SAME64(expr)               (expr)
 
 #endif
-
-/* Number of lanes, from lane 0 without a gap, whose bit is set. */
-GQ_FN uint32_t gq_prefix_ones(uint32_t mask)
-{
-#ifdef __CUDACC__
-    return mask == 0xffffffffu ? 32u : (uint32_t)__ffs((int)~mask) - 1u;
-#else
-    return mask == 0xffffffffu ? 32u : (uint32_t)__builtin_ctz(~mask);
-#endif
-}
-
-/* Number of lanes whose bit is set. */
-GQ_FN uint32_t gq_count_ones(uint32_t mask)
-{
-#ifdef __CUDACC__
-    return (uint32_t)__popc(mask);
-#else
-    return (uint32_t)__builtin_popcount(mask);
-#endif
-}
-
-/* The number of this lane among the lanes whose bit is set. */
-GQ_FN uint32_t gq_ones_before(uint32_t mask, uint32_t lane)
-{
-    return gq_count_ones(mask & ((1u << lane) - 1u));
-}
-
-/* Clears the lowest bit of the mask, which is not 0, and returns its lane. */
-GQ_FN uint32_t gq_take_one(uint32_t *mask)
-{
-    uint32_t lane = gq_prefix_ones(~*mask);
-
-    *mask &= *mask - 1u;
-    return lane;
-}
 
 #endif

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cuda/queue/gq_fence.h"
+#include "cuda/queue/gq_bits.h"
 #include "cuda/queue/gq_work.h"
 
 #define GQ_LBA_ZERO UINT64_MAX /* in place of an LBA: zeros */
@@ -113,6 +113,24 @@ struct gq_reads {
     uint32_t max_command; /* maximum of a command in bytes, whole LBAs */
 };
 #define GQ_STAGING_LANES 32u
+
+/* By any thread: number of units of `whole`, of which the first and the last may be shorter. */
+GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
+{
+    uint64_t offset = reads->whole.file_offset;
+    uint64_t len = gq_read_bytes(&reads->map, offset, reads->whole.len);
+    uint32_t shift = gq_prefix_ones(reads->unit - 1);
+
+    return len ? ((offset + len - 1) >> shift) - (offset >> shift) + 1 : 0;
+}
+
+/* Bytes of `whole` before unit i. */
+GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
+{
+    uint64_t unit = reads->unit;
+
+    return i ? i * unit - (reads->whole.file_offset & (unit - 1)) : 0;
+}
 
 /*
  * The result of a read, or unit: GQ_READ_OK, all its bytes up to the file's end

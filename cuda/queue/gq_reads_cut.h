@@ -11,6 +11,7 @@
 
 #include <errno.h>
 
+#include "cuda/queue/gq_copy_warps.h"
 #include "cuda/queue/gq_prefetch.h"
 #include "cuda/queue/gq_protocol.h"
 #include "cuda/queue/gq_prp.h"
@@ -31,9 +32,10 @@ struct gq_cursor {
 };
 
 enum gq_lane_state {
-    GQ_LANE_FREE,   /* prepares a command next */
-    GQ_LANE_READY,  /* has a command to post */
-    GQ_LANE_WAITING /* for its staged command */
+    GQ_LANE_FREE,    /* prepares a command next */
+    GQ_LANE_FILLING, /* its staging is filled for a write by a copy warp */
+    GQ_LANE_READY,   /* has a command to post */
+    GQ_LANE_WAITING  /* for its staged command, and for the copy of a read */
 };
 
 /* The prepared command; for a staged one the destination of its bytes. */
@@ -52,6 +54,7 @@ struct gq_reader {
 #ifdef __CUDACC__
     struct gq_prefetch *prefetch; /* ring of the prefetch warp; NULL: the lanes load the list */
     uint32_t prefetched;          /* groups taken from the ring */
+    struct gq_copy_slots *copies; /* of the copy warps; NULL: the lanes copy */
 #endif
     uint32_t next;       /* of the share: first read not assigned to a lane */
     uint32_t held_first; /* lane i holds number held_first + i */
@@ -73,24 +76,6 @@ struct gq_reader {
     GQ_LANE_MEMBER(uint32_t, status);    /* the status of that read */
     GQ_LANE_MEMBER(uint64_t, bytes);     /* of the reads that this lane has begun */
 };
-
-/* By any thread: number of units of `whole`, of which the first and the last may be shorter. */
-GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
-{
-    uint64_t offset = reads->whole.file_offset;
-    uint64_t len = gq_read_bytes(&reads->map, offset, reads->whole.len);
-    uint32_t shift = gq_prefix_ones(reads->unit - 1);
-
-    return len ? ((offset + len - 1) >> shift) - (offset >> shift) + 1 : 0;
-}
-
-/* Bytes of `whole` before unit i. */
-GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
-{
-    uint64_t unit = reads->unit;
-
-    return i ? i * unit - (reads->whole.file_offset & (unit - 1)) : 0;
-}
 
 /* Read or unit i as requested. */
 GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
@@ -251,6 +236,54 @@ GQ_FN uint32_t gq_lane_staging(const struct gq_reads *reads)
     return reads->lane_staging ? reads->lane_staging : reads->map.lba_size;
 }
 
+/* Do copy warps copy the staged bytes? */
+GQ_FN bool gq_has_copy_warps(const struct gq_reader *r)
+{
+#ifdef __CUDACC__
+    return r->copies != NULL;
+#else
+    (void)r;
+    return false;
+#endif
+}
+
+/*
+ * The lane's copy as its copy warp is to make it: after the command of a read,
+ * and at once for a write.
+ */
+GQ_FN void gq_set_up_copy(struct gq_reader *r, uint32_t lane, bool is_write)
+{
+#ifdef __CUDACC__
+    struct gq_copy_slot *slot = &r->copies->slot[lane];
+
+    slot->dst = is_write ? GQ_AT(r->ready).src : GQ_AT(r->ready).dst;
+    slot->src = is_write ? GQ_AT(r->ready).dst : GQ_AT(r->ready).src;
+    slot->len = GQ_AT(r->ready).staged;
+    if (is_write)
+        gq_release_block(&slot->state, GQ_COPY_POSTED);
+#else
+    (void)r;
+    (void)lane;
+    (void)is_write;
+#endif
+}
+
+/* The lane has prepared a staged command. The staging of a write is filled before it is ready. */
+GQ_FN void gq_prepare_copy(struct gq_reader *r, uint32_t lane)
+{
+    const struct gq_ready *ready = &GQ_AT(r->ready);
+    bool is_write = r->w.run->opcode == NVME_IO_WRITE;
+
+    if (gq_has_copy_warps(r)) {
+        gq_set_up_copy(r, lane, is_write);
+        GQ_AT(r->lane_state) = is_write ? GQ_LANE_FILLING : GQ_LANE_READY;
+        return;
+    }
+    if (is_write)
+        gq_copy_bytes(ready->src, ready->dst, ready->staged, 0, 1);
+    GQ_AT(r->lane_state) = GQ_LANE_READY;
+}
+
 /*
  * Prepares a command into the lane's staging: LBAs around the next n bytes, of
  * which the first is byte `lead` of its LBA. Returns how many of them it reads.
@@ -294,7 +327,7 @@ GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
         GQ_AT(r->lane_state) = GQ_LANE_READY;
     } else {
         n = gq_make_staged(r, lane, n, lead);
-        GQ_AT(r->lane_state) = GQ_LANE_READY;
+        gq_prepare_copy(r, lane);
     }
     cur->offset += n;
     cur->at += n;

@@ -26,10 +26,14 @@
  * hardly more than one trip.
  *
  * Parts of an LBA, and bytes for an address that is not a multiple of 4, are
- * read into staging, an LBA or more for each lane of the queue, and copied by
- * all lanes after the completion; the lane waits for that. Of a long read only
- * the ends are staged, and all of it when the controller does not reach the
- * target.
+ * read into staging, an LBA or more for each lane of the queue, and copied after
+ * the completion, by copy warps (gq_copy_warps.h) or by all lanes; the lane
+ * waits for that. Of a long read only the ends are staged, and all of it when
+ * the controller does not reach the target.
+ *
+ * Reads may be writes (gq_run.opcode), of whole LBAs without holes, to a target
+ * that the controller does not reach: a lane's staging is filled before its
+ * command is posted.
  *
  * Unless noted otherwise, every function is called by all lanes of the group
  * together.
@@ -58,6 +62,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
 #ifdef __CUDACC__
     r->prefetch = NULL;
     r->prefetched = 0;
+    r->copies = NULL;
 #endif
     r->next = r->held_first = r->held_end = r->coming = 0;
     r->ready_lanes = r->going = r->posted = 0;
@@ -100,8 +105,66 @@ GQ_FN void gq_post_ready(struct gq_reader *r)
 }
 
 /*
+ * Inside a region, by one lane: the staged command of lane `owner` has ended. A
+ * copy warp copies the bytes of a read that succeeded.
+ */
+GQ_FN void gq_pass_to_copy_warp(struct gq_reader *r, uint32_t owner, bool good)
+{
+#ifdef __CUDACC__
+    bool copies = good && r->w.run->opcode != NVME_IO_WRITE;
+
+    gq_release_block(&r->copies->slot[owner].state, copies ? GQ_COPY_POSTED : GQ_COPY_DONE);
+#else
+    (void)r;
+    (void)owner;
+    (void)good;
+#endif
+}
+
+/* Inside a region: takes the end of the lane's copy, if it has ended. */
+GQ_FN void gq_take_copy(struct gq_reader *r, uint32_t lane)
+{
+#ifdef __CUDACC__
+    struct gq_copy_slot *slot = &r->copies->slot[lane];
+    uint32_t state = GQ_AT(r->lane_state);
+
+    if (state == GQ_LANE_FREE || state == GQ_LANE_READY ||
+        gq_acquire_block(&slot->state) != GQ_COPY_DONE)
+        return;
+    slot->state = GQ_COPY_NONE;
+    GQ_AT(r->lane_state) = state == GQ_LANE_FILLING ? GQ_LANE_READY : GQ_LANE_FREE;
+#else
+    (void)r;
+    (void)lane;
+#endif
+}
+
+GQ_FN void gq_take_copies(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+
+    if (!gq_has_copy_warps(r))
+        return;
+    GQ_FOR_LANES(lane)
+    {
+        gq_take_copy(r, lane);
+    }
+}
+
+/* Ends the copy warps after the last round. */
+GQ_FN void gq_stop_copies(struct gq_reader *r)
+{
+#ifdef __CUDACC__
+    if (r->copies)
+        gq_copy_slots_end(r->copies);
+#else
+    (void)r;
+#endif
+}
+
+/*
  * The staged command of lane `owner` has ended; its bytes are copied to their
- * destination if it succeeded.
+ * destination if it is a read that succeeded.
  */
 GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
 {
@@ -120,7 +183,7 @@ GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
     }
     to = GQ_FROM64(dst, owner);
     from = GQ_FROM64(src, owner);
-    n = good ? GQ_FROM32(len, owner) : 0;
+    n = good && w->run->opcode != NVME_IO_WRITE ? GQ_FROM32(len, owner) : 0;
     GQ_FOR_LANES(lane)
     {
         gq_copy_bytes(to, from, n, lane, w->group.lanes);
@@ -145,7 +208,9 @@ GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended),
                 continue;
             if (status)
                 gq_refuse_read(r, lane, GQ_AT(ended).cmd[h], status);
-            if (tag)
+            if (tag && gq_has_copy_warps(r))
+                gq_pass_to_copy_warp(r, tag - 1, !status);
+            else if (tag)
                 GQ_AT(staged) |= (status ? tag | 0x80u : tag) << 8 * h;
         }
     }
@@ -193,6 +258,7 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
     GQ_LANE_VAR(uint32_t, busy);
     uint32_t dealt;
 
+    gq_take_copies(r);
     if (w->outcome != GQ_OUT_RUNNING)
         return false;
     dealt = gq_deal(r);
@@ -274,13 +340,15 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
     gq_stop_prefetch(r);
     GQ_FOR_LANES(lane)
     {
-        if (GQ_AT(r->lane_state) == GQ_LANE_READY || GQ_AT(r->cur).left != 0)
+        uint32_t state = GQ_AT(r->lane_state);
+
+        if (state == GQ_LANE_READY || state == GQ_LANE_FILLING || GQ_AT(r->cur).left != 0)
             gq_fail_read(r, lane, GQ_AT(r->cur).index, result);
         for (uint32_t first = r->next; first < w->share; first += w->group.lanes) {
             if (first + lane < w->share)
                 gq_leave_read(r, lane, gq_stripe(w, first + lane), result);
         }
-        if (GQ_AT(r->lane_state) == GQ_LANE_READY)
+        if (state != GQ_LANE_WAITING)
             GQ_AT(r->lane_state) = GQ_LANE_FREE;
         GQ_AT(r->cur).left = 0;
     }
@@ -368,6 +436,9 @@ GQ_FN void gq_report_reads(struct gq_reader *r)
     uint64_t bytes = gq_bytes_taken(r);
     GQ_LANE_VAR(uint32_t, failed);
 
+    if (w->outcome != GQ_OUT_DONE)
+        gq_lose_reads(r);
+
     GQ_FOR_LANES(lane)
     {
         GQ_AT(failed) = GQ_AT(r->bad) != GQ_NO_READ;
@@ -403,6 +474,7 @@ GQ_FN uint32_t gq_reads_end(struct gq_reader *r)
     uint32_t bad = GQ_NO_READ, mask;
     GQ_LANE_VAR(uint32_t, failed);
 
+    gq_stop_copies(r);
     if (w->outcome != GQ_OUT_DONE)
         gq_lose_reads(r);
     GQ_FOR_LANES(lane)

@@ -30,12 +30,14 @@ TEST_P(GqRecover, LostCommandIsAborted)
 TEST_P(GqRecover, SeveralLostCommandsAreAborted)
 {
     Small s(GetParam());
+    /* A lane has one staged command at a time. */
+    unsigned n = GetParam().staged && GetParam().lanes == 1 ? 1 : 4;
 
     s.open();
-    EXPECT_EQ(s.lose(4), -ETIMEDOUT);
+    EXPECT_EQ(s.lose(n), -ETIMEDOUT);
     EXPECT_EQ(s.rig.result.bytes, 0u);
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
-    s.expect_rungs(4, 0, 0);
+    s.expect_rungs(n, 0, 0);
     s.expect_in_step();
 }
 
@@ -409,6 +411,8 @@ TEST_P(GqRecover, RunThatTheExecutorFailedWithIsUnsettled)
     for (unsigned i = 0; i < 4; i++) {
         TwoLists t(GetParam());
 
+        if (GetParam().staged && i % 2 == 1)
+            continue; /* a staged transfer is one list */
         t.open(start_or_fail, wait_or_fail);
         (i < 2 ? failing_start : failing_wait) = 1 + i % 2;
         EXPECT_LT(t.read(), 0) << i; /* a list beside it may miss its doorbells, and its deadline */
