@@ -39,7 +39,7 @@ static int open_pinned(struct bench_mount *m, uint64_t bytes)
 
     if (!m->memory.on_gpu || m->info.tier >= 2)
         return 0;
-    err = gpunvme_alloc(m->g, bytes, &m->pinned);
+    err = gpunvme_alloc_host(m->g, bytes, &m->pinned);
     if (!err)
         m->pinned_memory =
             (struct bench_memory){.addr = gpunvme_buffer_addr(m->pinned), .len = bytes};
