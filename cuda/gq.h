@@ -42,7 +42,7 @@ struct gq_options {
     enum gq_doorbells doorbells;
     int cuda_device;      /* ordinal */
     unsigned queues;      /* queue pairs to own: 43, fewer where the controller gives fewer */
-    unsigned depth;       /* entries a queue: 1,024 */
+    unsigned depth;       /* entries a queue: 1,024; 65 where data of device memory is staged */
     unsigned cpu_lanes;   /* CPU executor: lanes of a group, 1 or 32 (lockstep): 1 */
     unsigned cpu_threads; /* CPU executor: threads a transfer may use: 1 */
     unsigned deadline_ms; /* a command not completed after this is timed out: 10,000 */

@@ -9,6 +9,11 @@
 
 #define DEFAULT_QUEUES      43u /* a batch takes 32, a reservation at most three quarters */
 #define DEFAULT_DEPTH       1024u
+/*
+ * Where all data is staged a queue has a command for each lane in flight, and
+ * releases CQEs by quarters of the ring.
+ */
+#define DEPTH_OF_STAGED     (2u * GQ_STAGING_LANES + 1u)
 #define DEFAULT_DEADLINE_MS 10000u
 #define DEFAULT_BUFFERS     1024u
 #define DEFAULT_STAGING     (16u << 20)
@@ -17,16 +22,12 @@
 
 static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
 {
-    const struct nvme_ctrlr_info *ci = nvme_ctrlr_info(e->ctrlr);
     struct gq_options *o = &e->opts;
 
     *o = opts ? *opts : (struct gq_options){0};
     o->queues = o->queues ? o->queues : DEFAULT_QUEUES;
     if (o->queues > GQ_MAX_QUEUES)
         o->queues = GQ_MAX_QUEUES;
-    o->depth = o->depth ? o->depth : DEFAULT_DEPTH;
-    if (o->depth > ci->max_queue_depth)
-        o->depth = ci->max_queue_depth;
     o->deadline_ms = o->deadline_ms ? o->deadline_ms : DEFAULT_DEADLINE_MS;
     o->max_buffers = o->max_buffers ? o->max_buffers : DEFAULT_BUFFERS;
 }
@@ -238,27 +239,46 @@ static size_t lay_out_staging(struct gq_engine *e)
 
 /*
  * In device memory, from which staged bytes are copied without a trip over the
- * bus. A controller that cannot reach device memory gets host memory: tier 1.
- * So does a controller whose CQE does not cover data in device memory, because
- * staged bytes are copied as soon as the CQE was seen, before any flush.
+ * bus. A controller that cannot reach device memory gets host memory. So does a
+ * controller whose CQE does not cover data in device memory, because staged
+ * bytes are copied as soon as the CQE was seen, before any flush.
  */
 static int open_staging(struct gq_engine *e)
+{
+    bool host = e->stages || !gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr));
+
+    return map_staging(e, lay_out_staging(e), host);
+}
+
+/*
+ * Maps a page of device memory to find out whether the controller reaches it. If
+ * it does not, all data of such memory is staged: tier 1.
+ */
+static int find_reach(struct gq_engine *e)
 {
     int err;
 
     e->stages = e->exec->kind == GQ_EXECUTOR_CPU && e->opts.cpu_device_memory;
-    err = map_staging(e, lay_out_staging(e), false);
     if (e->exec->tier < 2)
-        return err;
-    if (err == -EFAULT) {
-        e->exec->tier = 1;
-        e->stages = true;
-    } else if (err || gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr))) {
-        return err;
-    } else {
+        return 0;
+    err = map_staging(e, NVME_PAGE_SIZE, false);
+    if (!err)
         close_staging(e);
-    }
-    return map_staging(e, lay_out_staging(e), true);
+    if (err != -EFAULT)
+        return err;
+    e->exec->tier = 1;
+    e->stages = true;
+    return 0;
+}
+
+static void choose_depth(struct gq_engine *e)
+{
+    unsigned most = nvme_ctrlr_info(e->ctrlr)->max_queue_depth;
+
+    if (!e->opts.depth)
+        e->opts.depth = e->stages ? DEPTH_OF_STAGED : DEFAULT_DEPTH;
+    if (e->opts.depth > most)
+        e->opts.depth = most;
 }
 
 static int open_locks(struct gq_engine *e)
@@ -314,6 +334,10 @@ static int open_parts(struct gq_engine *e)
 
     if (err)
         return err;
+    err = find_reach(e);
+    if (err)
+        goto close_proxy;
+    choose_depth(e);
     err = open_queues(e);
     if (err)
         goto close_proxy;

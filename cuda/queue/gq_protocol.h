@@ -257,20 +257,25 @@ GQ_FN void gq_kick(const struct gq_run *run)
 /*
  * After the posts. The lanes have converged since they wrote their entries; the
  * completions that the CQ doorbell releases were taken in earlier rounds, and
- * the controller may reuse their entries.
+ * the controller may reuse their entries. It is stored when a quarter of the CQ
+ * is to be released: doorbells of several queues share a cache line, which a
+ * software controller loads again after each store.
  */
 GQ_FN void gq_publish(struct gq_worker *w)
 {
+    bool releases = w->cq_db_pending >= w->port->depth / 4;
+
     gq_fence_entries();
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            if (w->cq_db_pending)
+            if (releases)
                 gq_store_doorbell(w->port->cq_doorbell, w->cq_head);
             gq_store_doorbell(w->port->sq_doorbell, w->sq_tail);
         }
     }
-    w->cq_db_pending = 0;
+    if (releases)
+        w->cq_db_pending = 0;
     gq_kick(w->run);
 }
 

@@ -276,6 +276,18 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
 }
 
 /*
+ * Of n prepared commands those that are posted next. Staged ones wait for others
+ * while the controller has as many: a software controller loads the line of a
+ * doorbell again after each store to it.
+ */
+GQ_FN uint32_t gq_batched(const struct gq_reader *r, uint32_t n)
+{
+    uint32_t batch = r->w.group.lanes / 4;
+
+    return r->reads->staged && n < batch && gq_in_flight(&r->w) >= batch ? 0 : n;
+}
+
+/*
  * At the end of a round: the commands of the next round, their CIDs, and
  * whether that round publishes. CIDs are loaded this early because a load that
  * is waited for between a peek and its fence waits for the peek as well: loads
@@ -291,7 +303,7 @@ GQ_FN void gq_line_up(struct gq_reader *r)
         GQ_AT(is_ready) = GQ_AT(r->lane_state) == GQ_LANE_READY;
     }
     r->ready_lanes = GQ_BALLOT(is_ready);
-    r->going = gq_reserve(w, gq_count_ones(r->ready_lanes));
+    r->going = gq_reserve(w, gq_batched(r, gq_count_ones(r->ready_lanes)));
     r->holds_back =
         !r->holds_back && w->peeks > w->group.lanes && w->sent && r->going && r->next != w->share;
     GQ_FOR_LANES(lane)
