@@ -237,9 +237,9 @@ static void report_costs(struct bench *b)
 
 static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *rates)
 {
-    static const char *const ways[WAYS] = {"plain copy", "gather kernel", "READV's traffic alone",
-                                           "READV into pinned memory", "READV",
-                                           "READV, pieces copied"};
+    static const char *const ways[WAYS] = {
+        "plain copy", "gather kernel",       "READV's traffic alone", "READV into pinned memory",
+        "READV",      "READV, pieces copied"};
     char names[WAYS][64];
 
     for (unsigned i = 0; i < WAYS; i++) {
