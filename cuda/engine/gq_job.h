@@ -86,7 +86,7 @@ void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *re
 /* deadline_ms as in gq_request. */
 uint64_t gq_job_deadline(unsigned deadline_ms);
 
-/* Reads into the buffer, or writes from it: all but the map and what is read. */
+/* Reads into the buffer, or writes from it: sets all members but the map and the ranges. */
 void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
                          struct gq_reads *reads);
 

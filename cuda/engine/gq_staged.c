@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Transfers of buffers that the controller does not reach: one range of a file,
- * cut into units of a lane's staging by the executor, which copies each unit
- * while others are under way. A list is a part of the range whose extents have
- * room in a workspace's map.
+ * cut into units of a lane's staging by the executor, which copies a unit while
+ * the next ones are read. A list is a part of the range whose extents have room
+ * in a workspace's map.
  */
 #include <errno.h>
 

@@ -145,7 +145,7 @@ __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *
         gq_release_block(&prefetch->over, 1);
 }
 
-/* Warps of a block for reads. The first drives the queue, the others follow in this order. */
+/* Warps of a block for reads. The first drives the queue; prefetch warp and copy warps follow. */
 constexpr unsigned kCopyWarps = 6;
 constexpr unsigned kMostWarps = 2 + kCopyWarps;
 
