@@ -81,6 +81,8 @@ struct daemon {
     _Atomic unsigned held_writes;    /* direct_write.c: replies held back */
     pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */
     pthread_mutex_t files_lock;
+    _Atomic unsigned access; /* enum ffs_access, as wanted while the mount is writable */
+    _Atomic bool remounted_read_only;
     struct open_file *files; /* protected by files_lock */
     int status_fd;           /* write end of the parent's pipe, or -1 */
 };

@@ -412,6 +412,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
     struct daemon d = {.opts = opts,
                        .mounter = mounter,
                        .status_fd = status_fd,
+                       .access = opts->access,
                        .bounces.lock = PTHREAD_MUTEX_INITIALIZER,
                        .recovery = PTHREAD_MUTEX_INITIALIZER,
                        .files_lock = PTHREAD_MUTEX_INITIALIZER};

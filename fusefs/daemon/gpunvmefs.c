@@ -22,6 +22,7 @@
 #include "fusefs/daemon/fuse_session.h"
 #include "fusefs/daemon/mount_options.h"
 #include "fusefs/daemon/mounter.h"
+#include "fusefs/daemon/remount.h"
 #include "fusefs/daemon/sandbox.h"
 #include "fusefs/daemon/shutdown.h"
 #include "layout/format.h"
@@ -333,6 +334,8 @@ int main(int argc, char **argv)
         status = 0;
     } else if (opts.version) {
         status = print_version();
+    } else if (opts.remount) {
+        status = remount_run(&opts);
     } else {
         status = start(&opts, &args);
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fusefs/daemon/fuse_notify.h"
+#include "fusefs/daemon/remount.h"
 #include "fusefs/daemon/workers.h"
 #include "layout/format.h"
 
@@ -148,6 +149,20 @@ static void set_label(const struct linux_call *c)
     reply(c, err ? err : ffs_sync(fs), NULL, 0);
 }
 
+static void change_mount(const struct linux_call *c)
+{
+    struct remount_args args;
+    int err = fuse_req_ctx(c->req)->uid == 0 ? 0 : -EPERM;
+
+    if (!err && c->in_size != sizeof(args))
+        err = -EINVAL;
+    if (!err) {
+        memcpy(&args, c->in, sizeof(args));
+        err = remount_apply(op_daemon(c->req), &args);
+    }
+    reply(c, err, NULL, 0);
+}
+
 /* --- FITRIM: takes as long as the drive takes, so a worker runs it ---------------------------- */
 
 struct trim_job {
@@ -204,6 +219,7 @@ static const struct {
     {FS_IOC_GETFSLABEL, get_label},
     {FS_IOC_SETFSLABEL, set_label},
     {FITRIM, trim},
+    {REMOUNT_IOCTL, change_mount},
 };
 
 bool ioctl_linux(fuse_req_t req, struct open_file *file, unsigned cmd, const void *in,

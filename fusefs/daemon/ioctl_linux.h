@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * ioctls that Linux defines for every file system: inode flags (chattr(1), lsattr(1)), the label,
- * FITRIM (fstrim(8)).
+ * FITRIM (fstrim(8)); and that of remount.h.
  */
 #ifndef FUSEFS_DAEMON_IOCTL_LINUX_H
 #define FUSEFS_DAEMON_IOCTL_LINUX_H

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include "fusefs/core/ffs.h"
@@ -39,7 +40,7 @@ static const struct number numbers[] = {
     {"depth", offsetof(struct options, depth), 2, NVME_MAX_DEPTH},
     {"max_buffers", offsetof(struct options, max_buffers), 1, 65536},
     {"deadline", offsetof(struct options, deadline_ms), 1, 3600000},
-    {"commit", offsetof(struct options, commit_s), 1, 3600},
+    {"commit", offsetof(struct options, commit_s), 1, COMMIT_S_MAX},
     {"attr_timeout", offsetof(struct options, attr_timeout_s), 0, 1u << 30},
     {"entry_timeout", offsetof(struct options, entry_timeout_s), 0, 1u << 30},
     {"sim_threads", offsetof(struct options, sim_threads), 1, 256},
@@ -80,6 +81,8 @@ enum key {
     KEY_WORD,
     KEY_DIRECT,
     KEY_READ_ONLY,
+    KEY_READ_WRITE,
+    KEY_FLAG,
     KEY_DISCARD,
     KEY_NODISCARD,
     KEY_ACCESS,
@@ -117,6 +120,15 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
+    FUSE_OPT_KEY("rw", KEY_READ_WRITE),
+    FUSE_OPT_KEY("suid", KEY_FLAG),
+    FUSE_OPT_KEY("nosuid", KEY_FLAG),
+    FUSE_OPT_KEY("dev", KEY_FLAG),
+    FUSE_OPT_KEY("nodev", KEY_FLAG),
+    FUSE_OPT_KEY("exec", KEY_FLAG),
+    FUSE_OPT_KEY("noexec", KEY_FLAG),
+    FUSE_OPT_KEY("async", KEY_FLAG),
+    FUSE_OPT_KEY("sync", KEY_FLAG),
     FUSE_OPT_KEY("discard", KEY_DISCARD),
     FUSE_OPT_KEY("nodiscard", KEY_NODISCARD),
     FUSE_OPT_KEY("atime", KEY_ACCESS),
@@ -186,6 +198,8 @@ static int take_number(struct options *opts, const char *arg)
         if (!digits || value < n->min || value > n->max)
             return fail(opts, arg, what);
         *field(opts, n->offset) = (unsigned)value;
+        if (n->offset == offsetof(struct options, commit_s))
+            opts->given |= OPTIONS_GIVEN_COMMIT;
         return 0;
     }
     return fail(opts, arg, "unknown option, see gpunvmefs -h");
@@ -241,6 +255,7 @@ static int take_access(struct options *opts, const char *arg)
     static const char *const relative[] = {"atime", "relatime", "norelatime", "nostrictatime"};
     unsigned dirs = opts->access & FFS_ACCESS_FILES_ONLY;
 
+    opts->given |= OPTIONS_GIVEN_ACCESS;
     if (strcmp(arg, "nodiratime") == 0)
         opts->access |= FFS_ACCESS_FILES_ONLY;
     else if (strcmp(arg, "diratime") == 0)
@@ -254,6 +269,31 @@ static int take_access(struct options *opts, const char *arg)
             opts->access = FFS_ACCESS_RELATIVE | dirs;
     }
     return strcmp(arg, "atime") == 0 || strcmp(arg, "noatime") == 0;
+}
+
+/* For a remount; libfuse takes the same for a mount. */
+static int take_flag(struct options *opts, const char *arg)
+{
+    static const struct {
+        const char *set, *clear;
+        unsigned long flag;
+    } flags[] = {
+        {"nosuid", "suid", MS_NOSUID},
+        {"nodev", "dev", MS_NODEV},
+        {"noexec", "exec", MS_NOEXEC},
+        {"sync", "async", MS_SYNCHRONOUS},
+    };
+
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (strcmp(arg, flags[i].set) == 0) {
+            opts->set_flags |= flags[i].flag;
+            opts->clear_flags &= ~flags[i].flag;
+        } else if (strcmp(arg, flags[i].clear) == 0) {
+            opts->clear_flags |= flags[i].flag;
+            opts->set_flags &= ~flags[i].flag;
+        }
+    }
+    return 1;
 }
 
 static int take_operand(struct options *opts, const char *arg)
@@ -282,15 +322,21 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
     case FUSE_OPT_KEY_NONOPT:
         return take_operand(opts, arg);
     case KEY_REMOUNT:
-        return fail(opts, "remount", "not supported, unmount and mount again");
+        opts->remount = true;
+        return 0;
+    case KEY_FLAG:
+        return take_flag(opts, arg);
     case KEY_DISCARD:
     case KEY_NODISCARD:
         opts->discard = key == KEY_DISCARD;
+        opts->given |= OPTIONS_GIVEN_DISCARD;
         return 0;
     case KEY_ACCESS:
         return take_access(opts, arg);
     case KEY_READ_ONLY:
-        opts->read_only = true;
+    case KEY_READ_WRITE:
+        opts->read_only = key == KEY_READ_ONLY;
+        opts->given |= OPTIONS_GIVEN_READ_ONLY;
         return 1;
     case KEY_NOIOMMU:
         opts->noiommu = true;

@@ -18,6 +18,8 @@ extern "C" {
 #define EXIT_SYSTEM 2
 #define EXIT_MOUNT  32
 
+#define COMMIT_S_MAX 3600 /* of commit= */
+
 enum gpu_policy {
     GPU_AUTO = 0, /* any executor; without one, the bounce path */
     GPU_REQUIRE,  /* the CUDA executor, or the mount fails */
@@ -33,6 +35,12 @@ enum direct_policy {
 
 /* See sandbox.h. */
 enum sandbox_level { SANDBOX_AUTO = 0, SANDBOX_NONE, SANDBOX_CAPS, SANDBOX_FILES, SANDBOX_FULL };
+
+/* Bits of options.given: a remount leaves alone what is not given. */
+#define OPTIONS_GIVEN_ACCESS    1u
+#define OPTIONS_GIVEN_COMMIT    2u
+#define OPTIONS_GIVEN_DISCARD   4u
+#define OPTIONS_GIVEN_READ_ONLY 8u
 
 struct options {
     char *device;        /* as given, with an absolute path */
@@ -57,6 +65,9 @@ struct options {
     unsigned access;     /* enum ffs_access */
     bool read_only;
     bool discard;
+    bool remount;                         /* change a mount: remount.h */
+    unsigned given;                       /* OPTIONS_GIVEN_* */
+    unsigned long set_flags, clear_flags; /* MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS */
     bool noiommu;
     bool foreground, debug;
     bool help, version;

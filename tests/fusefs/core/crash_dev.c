@@ -139,8 +139,11 @@ struct crash_dev *crash_dev_new(uint64_t bytes, uint32_t lba_size)
     if (!d)
         abort();
     d->bd.ops = &ops;
-    d->bd.info = (struct bd_info){
-        .bytes = bytes, .lba_size = lba_size, .volatile_cache = true, .discards = true, .name = "memory"};
+    d->bd.info = (struct bd_info){.bytes = bytes,
+                                  .lba_size = lba_size,
+                                  .volatile_cache = true,
+                                  .discards = true,
+                                  .name = "memory"};
     d->mem = map(bytes);
     d->reads = calloc(bytes / 4096 + 1, sizeof(*d->reads));
     d->fail_after = -1;

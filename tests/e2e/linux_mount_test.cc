@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Remounts.
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "tests/e2e/posix.h"
+
+namespace
+{
+
+class Remount : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!why_no_mount().empty())
+            GTEST_SKIP() << why_no_mount();
+        if (geteuid() != 0)
+            GTEST_SKIP() << "only root remounts";
+        m_ = std::make_unique<Mounted>(64u << 20);
+    }
+    // What the second gpunvmefs said; "" when it succeeded.
+    std::string remount(const std::string &options)
+    {
+        std::string said;
+        int status = run_program(
+            {GPUNVME_DAEMON, m_->image(), m_->mountpoint(), "-o", "remount," + options}, &said);
+        EXPECT_EQ(status, said.empty() ? 0 : 32);
+        return said;
+    }
+    unsigned long flags() const
+    {
+        struct statvfs st = {};
+        EXPECT_EQ(statvfs(m_->mountpoint().c_str(), &st), 0);
+        return st.f_flag;
+    }
+    int make(const std::string &name)
+    {
+        return open(m_->path(name).c_str(), O_RDWR | O_CREAT, 0644);
+    }
+    bool a_read_counts(const std::string &name)
+    {
+        struct stat before = {}, after = {};
+        char c;
+        usleep(2000);
+        EXPECT_EQ(stat(m_->path(name).c_str(), &before), 0);
+        int fd = open(m_->path(name).c_str(), O_RDONLY);
+        EXPECT_EQ(read(fd, &c, 1), 1);
+        close(fd);
+        EXPECT_EQ(stat(m_->path(name).c_str(), &after), 0);
+        return later(after.st_atim, before.st_atim);
+    }
+    std::unique_ptr<Mounted> m_;
+};
+
+TEST_F(Remount, ReadOnlyAndBack)
+{
+    ASSERT_TRUE(m_->mount("noexec,strictatime")) << m_->log();
+    int fd = make("f");
+    ASSERT_EQ(write(fd, "text", 4), 4);
+    EXPECT_NE(remount("ro").find("open for writing"), std::string::npos);
+    close(fd);
+    EXPECT_TRUE(a_read_counts("f"));
+    ASSERT_EQ(remount("ro"), "");
+    EXPECT_TRUE(flags() & ST_RDONLY);
+    EXPECT_TRUE(flags() & ST_NOEXEC) << "flags that are not named stay";
+    EXPECT_EQ(make("g"), -1);
+    EXPECT_EQ(errno, EROFS);
+    EXPECT_FALSE(a_read_counts("f"));
+    ASSERT_EQ(remount("rw,exec"), "");
+    EXPECT_FALSE(flags() & (ST_RDONLY | ST_NOEXEC));
+    fd = make("g");
+    EXPECT_GE(fd, 0);
+    close(fd);
+    EXPECT_TRUE(a_read_counts("f"));
+    EXPECT_TRUE(m_->unmount());
+}
+
+TEST_F(Remount, ReadOnlyMakesEverythingDurable)
+{
+    ASSERT_TRUE(m_->mount("commit=3600")) << m_->log();
+    close(make("f"));
+    ASSERT_EQ(remount("ro"), "");
+    kill(m_->pid(), SIGKILL);
+    m_->ended();
+    umount2(m_->mountpoint().c_str(), MNT_DETACH);
+    ASSERT_TRUE(m_->mount()) << m_->log();
+    EXPECT_EQ(access(m_->path("f").c_str(), F_OK), 0);
+    EXPECT_TRUE(m_->unmount());
+}
+
+TEST_F(Remount, AccessTimesAndCommitsChange)
+{
+    ASSERT_TRUE(m_->mount("commit=3600")) << m_->log();
+    int fd = make("f");
+    ASSERT_EQ(write(fd, "text", 4), 4);
+    close(fd);
+    ASSERT_EQ(remount("noatime"), "");
+    EXPECT_TRUE(flags() & ST_NOATIME);
+    EXPECT_FALSE(a_read_counts("f"));
+    ASSERT_EQ(remount("strictatime"), "");
+    EXPECT_FALSE(flags() & ST_NOATIME);
+    EXPECT_TRUE(a_read_counts("f"));
+    ASSERT_EQ(remount("commit=1"), "");
+    EXPECT_TRUE(a_read_counts("f")) << "options that are not named stay";
+    close(make("committed"));
+    sleep(3);
+    kill(m_->pid(), SIGKILL);
+    m_->ended();
+    umount2(m_->mountpoint().c_str(), MNT_DETACH);
+    ASSERT_TRUE(m_->mount()) << m_->log();
+    EXPECT_EQ(access(m_->path("committed").c_str(), F_OK), 0);
+    EXPECT_TRUE(m_->unmount());
+}
+
+TEST_F(Remount, AReadOnlyDaemonDoesNotWrite)
+{
+    ASSERT_TRUE(m_->mount("ro")) << m_->log();
+    EXPECT_NE(remount("rw").find("was mounted read-only"), std::string::npos);
+    EXPECT_TRUE(flags() & ST_RDONLY);
+    EXPECT_EQ(remount("ro"), "");
+    EXPECT_TRUE(m_->unmount());
+}
+
+} // namespace
