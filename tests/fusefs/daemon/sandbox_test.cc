@@ -70,7 +70,7 @@ int error_of(long result)
 
 int try_open(const std::string &path, int flags)
 {
-    int fd = open(path.c_str(), flags | O_CLOEXEC);
+    int fd = open(path.c_str(), flags | O_CLOEXEC, 0600);
     int err = error_of(fd);
     if (fd >= 0)
         close(fd);
