@@ -17,11 +17,11 @@ function(gpunvme_public_library target)
         SOVERSION ${PROJECT_VERSION_MAJOR}
         INSTALL_RPATH "")
     target_include_directories(${target} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-    install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gpunvme)
+    install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gpunvme COMPONENT dev)
     install(TARGETS ${target} EXPORT gpunvmeTargets
-            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-    install(EXPORT gpunvmeTargets NAMESPACE gpunvme:: DESTINATION ${package_dir})
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT dev
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+    install(EXPORT gpunvmeTargets NAMESPACE gpunvme:: DESTINATION ${package_dir} COMPONENT dev)
 
     configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gpunvmeConfig.cmake.in
                                   ${PROJECT_BINARY_DIR}/gpunvmeConfig.cmake
@@ -30,7 +30,7 @@ function(gpunvme_public_library target)
                                      COMPATIBILITY SameMinorVersion)
     install(FILES ${PROJECT_BINARY_DIR}/gpunvmeConfig.cmake
                   ${PROJECT_BINARY_DIR}/gpunvmeConfigVersion.cmake
-            DESTINATION ${package_dir})
+            DESTINATION ${package_dir} COMPONENT dev)
 
     # Relative to the .pc file itself, so that it is right under any `cmake --install --prefix`.
     file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
@@ -38,7 +38,7 @@ function(gpunvme_public_library target)
     configure_file(${PROJECT_SOURCE_DIR}/cmake/gpunvme.pc.in
                    ${PROJECT_BINARY_DIR}/gpunvme.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/gpunvme.pc
-            DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+            DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 endfunction()
 
 # gpunvme_device_headers(TOP HEADER...): installs headers of device code, named from the top of the
@@ -65,5 +65,5 @@ function(gpunvme_device_headers top)
         string(REGEX REPLACE "#include \"([a-z_]+/)" "#include \"${to_tree}/\\1" text "${text}")
         file(WRITE ${out}/${installed} "${text}")
     endforeach()
-    install(DIRECTORY ${out}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(DIRECTORY ${out}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 endfunction()

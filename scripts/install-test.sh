@@ -47,6 +47,28 @@ LD_LIBRARY_PATH=$(pkg-config --variable=libdir gpunvme) "$prefix/uses_library" |
     failed=1
 }
 
+# Every public header alone, in every language that it may be included from.
+headers=$(dirname "$(find "$prefix" -name gpunvme_io.h)")
+for header in "$headers"/gpunvme{,_io,_ioctl,_records,_stream}.h; do
+    for language in "c -std=c99" "c -std=c11" "c -std=c17" "c++ -std=c++11" "c++ -std=c++20"; do
+        # shellcheck disable=SC2086 # two words
+        gcc -x $language -Wall -Wextra -Wpedantic -Werror -fsyntax-only "$header" || {
+            warn "${header##*/}: does not compile by gcc -x $language -Wpedantic"
+            failed=1
+        }
+    done
+done
+
+# What the library exports is versioned and declared in a header.
+library=$(find "$prefix" -name 'libgpunvme.so.*' -type f)
+while read -r symbol; do
+    name=${symbol%%@*}
+    if [ "$name" = "$symbol" ] || ! grep -qw "$name" "$headers"/*.h; then
+        warn "$symbol: exported without a version, or declared in no header"
+        failed=1
+    fi
+done < <(nm -D --defined-only "$library" | awk '$2 == "T" || $2 == "D" || $2 == "B" { print $3 }')
+
 cmake -S "$src" -B "$prefix/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$prefix/build" >/dev/null
 "$prefix/build/uses_library" || {

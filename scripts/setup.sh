@@ -45,6 +45,7 @@ xxhash          cmd:xxhsum
 libgtest-dev    pc:gtest
 attr            cmd:setfattr
 acl             cmd:setfacl
+dpkg-dev        cmd:dpkg-shlibdeps
 scdoc           cmd:scdoc
 util-linux      cmd:setarch
 mount           cmd:mount

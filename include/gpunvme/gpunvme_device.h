@@ -34,6 +34,9 @@
 #ifndef __CUDACC__
 #error "gpunvme_device.h is for CUDA C++"
 #endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "gpunvme_device.h needs compute capability 8.0: compile with nvcc -arch=sm_80 or newer"
+#endif
 
 #include "client/device/gd_list.h"
 #include "client/device/gd_pread.h"

@@ -332,6 +332,8 @@ struct gpunvme_reply {
 #define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
 /* 0x6c is used between libgpunvme and the daemon. */
 
+/* C99 has no assertions at compile time. */
+#if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
 static_assert(offsetof(struct gpunvme_ioc_info, direct) == 644, "info until leases came");
@@ -357,5 +359,6 @@ static_assert(offsetof(struct gpunvme_ioc_stats, gpu_staged_read_bytes) == 128,
 static_assert(sizeof(struct gpunvme_ioc_stats) == 144, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
+#endif
 
 #endif
