@@ -6,6 +6,7 @@ target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtes
 foreach(name alloc inode mkfs recover tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
+gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture resize_core)
 # As many rounds as the environment asks for (tests/rounds.h).
 foreach(name crash crash_files)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture

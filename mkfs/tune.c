@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* tune.gpunvme: changes the label or the size of a file system that is not mounted. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fusefs/core/ffs.h"
+#include "layout/format.h"
+#include "mkfs/resize.h"
+#include "mkfs/tool.h"
+
+#define EXIT_USAGE 2
+
+struct options {
+    struct tool_device device;
+    const char *label; /* NULL: stays */
+    uint64_t bytes;    /* 0: stays */
+    bool max;          /* as large as the device */
+};
+
+static const char usage_text[] =
+    "usage: tune.gpunvme [OPTION]... DEVICE\n"
+    "Changes the gpunvmefs file system on DEVICE, which must not be mounted. DEVICE is an\n"
+    "image file, a block device, vfio:ADDRESS[/NSID] or vfio-user:SOCKET.\n"
+    "\n"
+    "  -L, --label=LABEL      the label: at most 63 bytes; '' for none\n"
+    "  -s, --size=SIZE|max    grow to SIZE bytes (suffixes K, M, G, T), or to the whole\n"
+    "                         device; an image file is extended\n" TOOL_USAGE
+    "  -V, --version          print the version and exit\n"
+    "      --help             print this and exit\n";
+
+static const struct option long_options[] = {
+    TOOL_LONG_OPTIONS,
+    {"label", required_argument, NULL, 'L'},
+    {"size", required_argument, NULL, 's'},
+    {"version", no_argument, NULL, 'V'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static int set_size(struct options *o, const char *text)
+{
+    o->max = strcmp(text, "max") == 0;
+    if (o->max || (tool_parse_size(text, &o->bytes) == 0 && o->bytes > 0))
+        return 0;
+    return tool_error("--size", "'%s' is no size, give bytes, or a number with K, M, G or T", text);
+}
+
+static int set_option(struct options *o, int c)
+{
+    switch (c) {
+    case 'L':
+        o->label = optarg;
+        return 0;
+    case 's':
+        return set_size(o, optarg);
+    default: /* getopt_long() has reported an unknown option */
+        return tool_device_option(&o->device, c, optarg) == 0 ? 0 : -1;
+    }
+}
+
+/* -1: go on; otherwise the exit status. */
+static int parse_arguments(int argc, char **argv, struct options *o)
+{
+    int c;
+
+    while ((c = getopt_long(argc, argv, "L:s:V" TOOL_SHORT_OPTIONS, long_options, NULL)) != -1) {
+        if (c == 'V') {
+            tool_version();
+            return EXIT_SUCCESS;
+        }
+        if (c == 'h') {
+            fputs(usage_text, stdout);
+            return EXIT_SUCCESS;
+        }
+        if (set_option(o, c) != 0)
+            return EXIT_USAGE;
+    }
+    if (argc - optind != 1) {
+        tool_error("arguments", "one DEVICE is needed, see --help");
+        return EXIT_USAGE;
+    }
+    if (!o->label && !o->bytes && !o->max) {
+        tool_error("arguments", "nothing to change, give --label or --size");
+        return EXIT_USAGE;
+    }
+    return tool_device_name(&o->device, argv[optind]) == 0 ? -1 : EXIT_USAGE;
+}
+
+/* A mount and an unmount leave a clean file system, or say why not. */
+static int settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
+{
+    char why[384] = "";
+    struct ffs_mount_opts opts = {.no_thread = true};
+    struct ffs *fs;
+    int err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
+
+    if (err)
+        return tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
+    int label_err = o->label ? ffs_set_label(fs, o->label) : 0;
+    ffs_statfs(fs, s);
+    err = ffs_unmount(fs);
+    if (label_err == -EINVAL)
+        return tool_error("--label",
+                          "must be UTF-8 of at most 63 bytes without control characters");
+    if (!err)
+        err = label_err;
+    return err ? tool_error(o->device.text, "not changed: %s", tool_strerror(err)) : 0;
+}
+
+/* A file that is too short for the wanted size becomes longer, while the device is open and locked.
+ */
+static int extend_file(const struct options *o, struct bd_opened *opened)
+{
+    struct stat st;
+    const char *path = o->device.name.path;
+
+    if (bd_name_is_ctrlr(&o->device.name) || o->bytes <= opened->dev->info.bytes ||
+        stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    if (truncate(path, (off_t)o->bytes) != 0)
+        return tool_error(o->device.text, "cannot extend: %s", strerror(errno));
+    bd_opened_close(opened);
+    return tool_open(&o->device, BD_OPEN_EXCLUSIVE, opened);
+}
+
+static int explain(const struct options *o, const struct ffs_statfs *s, int err)
+{
+    const char *device = o->device.text;
+
+    switch (err) {
+    case -EINVAL:
+        return tool_error(device,
+                          "is larger than that; a file system does not shrink, make a new one and "
+                          "copy the files");
+    case -ENOSPC:
+        return tool_error(device, "the device is smaller than that, use --size=max");
+    case -ERANGE:
+        return tool_error(
+            device, "so small a growth has no room for bitmaps, give %" PRIu64 " bytes or more",
+            resize_least(s->blocks) << LAY_BLOCK_SHIFT);
+    default:
+        return tool_error(device, "not resized: %s", tool_strerror(err));
+    }
+}
+
+static int resize(const struct options *o, struct bd_opened *opened, struct ffs_statfs *s)
+{
+    if (!o->bytes && !o->max)
+        return 0;
+    if (extend_file(o, opened) != 0)
+        return -1;
+    uint64_t bytes = o->max ? opened->dev->info.bytes : o->bytes;
+    int err = resize_grow(opened->dev, bytes >> LAY_BLOCK_SHIFT);
+    if (err)
+        return explain(o, s, err);
+    struct options plain = *o;
+    plain.label = NULL;
+    return settle(&plain, opened->dev, s);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    struct bd_opened opened = {0};
+    struct ffs_statfs s;
+    int status = parse_arguments(argc, argv, &o);
+
+    if (status >= 0)
+        return status;
+    int err = tool_open(&o.device, BD_OPEN_EXCLUSIVE, &opened);
+    if (!err)
+        err = settle(&o, opened.dev, &s);
+    if (!err)
+        err = resize(&o, &opened, &s);
+    if (!err)
+        printf("Label: %s\nSize: %" PRIu64 "\n", s.label, s.blocks << LAY_BLOCK_SHIFT);
+    bd_opened_close(&opened);
+    return err ? EXIT_FAILURE : EXIT_SUCCESS;
+}
