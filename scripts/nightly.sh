@@ -15,7 +15,8 @@ Steps, all of them without an argument:
   plain   the tests with more rounds (GPUNVME_TEST_LONG=1)
   asan    the same with ASan and UBSan
   tsan    the same with TSan, all suites
-  crash   a daemon killed in the middle of writes, CRASH_ROUNDS times (40)
+  crash   CRASH_STATES power cuts (100000), and a daemon killed in the middle of writes,
+          CRASH_ROUNDS times (40)
   guest   all guest scenarios
   lint    all of scripts/lint.sh, clang's build included
   fuzz    scripts/fuzz.sh, each fuzzer for FUZZ_SECONDS (600)
@@ -33,6 +34,7 @@ cd "$GPUNVME_ROOT"
 # shellcheck disable=SC2317 # called by step
 crash_soak() {
     configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON >/dev/null
+    CRASH_STATES=${CRASH_STATES:-100000} "$BUILD_DIR/tests/fusefs/core/storage_campaign_test"
     python3 -B tests/crash/kill_daemon.py "$BUILD_DIR/mkfs/mkfs.gpunvme" \
         "$BUILD_DIR/mkfs/fsck.gpunvme" "$BUILD_DIR/fusefs/daemon/gpunvmefs" "${CRASH_ROUNDS:-40}"
 }

@@ -8,7 +8,7 @@ foreach(name alloc inode mkfs recover tx)
 endforeach()
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture resize_core)
 # As many rounds as the environment asks for (tests/rounds.h).
-foreach(name crash crash_files)
+foreach(name campaign crash crash_files)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture
                  TIMEOUT 900)
 endforeach()

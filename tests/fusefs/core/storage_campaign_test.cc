@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Power cuts in random workloads: after any operation of the device, with unflushed writes kept,
+// dropped or torn, and again inside the recovery from it. What was synced is there, nothing of
+// another user's data is seen, and fsck finds nothing.
+//
+// CRASH_STATES: how many states (3000). A failure prints the line that replays its state alone.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+
+#include <random>
+#include <sstream>
+#include <string_view>
+
+#include "tests/fusefs/core/storage_fixture.h"
+
+namespace
+{
+
+constexpr size_t STATES_OF_WORKLOAD = 250;
+constexpr unsigned NAMES = 6;
+const char *const DIRS[] = {"A", "B", "A/s", "B/s"};
+constexpr ffs_cred CRED = {};
+
+// A cut: after `ops` operations, and in the recovery from it after `again`, unless that is -1.
+struct State {
+    unsigned long workload = 0, ops = 0, fate = 0;
+    long again = -1;
+    unsigned long again_fate = 0;
+
+    std::string text() const
+    {
+        std::ostringstream out;
+        out << "CRASH_STATE=" << workload << ":" << ops << ":" << fate << ":" << again << ":"
+            << again_fate;
+        return out.str();
+    }
+    static bool parse(const char *text, State *out)
+    {
+        return sscanf(text, "%lu:%lu:%lu:%ld:%lu", &out->workload, &out->ops, &out->fate,
+                      &out->again, &out->again_fate) == 5;
+    }
+};
+
+// An inode of which a reference is held, or none.
+struct Ref {
+    ffs_inode *i = nullptr;
+    Ref() = default;
+    Ref(const Ref &) = delete;
+    Ref &operator=(const Ref &) = delete;
+    ~Ref()
+    {
+        if (i)
+            ffs_iput(i, 1);
+    }
+};
+
+class Campaign : public StorageTest
+{
+  protected:
+    // Something that a cut after `from` to `until` operations must show.
+    struct Promise {
+        size_t from, until;
+        uint64_t ino; // 0: none
+        std::string path, value;
+    };
+
+    void begin(unsigned long workload);
+    void work(unsigned steps);
+    void step();
+    void change(const std::string &path);
+    void change_file(const std::string &path, ffs_inode *inode);
+    void map_write(ffs_inode *inode, const std::string &path);
+    void promise(const std::string &path);
+    void promise_all();
+    void close_promises(const std::string &path, uint64_t ino);
+    void fill_disk();
+
+    int find(const std::string &path, Ref *out);
+    int parent_of(const std::string &path, Ref *out, std::string *name);
+    std::string describe(const std::string &path);
+    std::string look(const std::string &path, const Ref &inode);
+    std::string foreign_data();
+    std::string check_mounted(size_t ops);
+    std::string check(crash_dev *d, size_t ops);
+    std::string check_state(const State &state, size_t *recovery);
+    std::string campaign(size_t states, unsigned long first);
+
+    std::string any_path()
+    {
+        return std::string(DIRS[random() % 4]) + "/n" + std::to_string(random() % NAMES);
+    }
+    // What files of a user hold: each of two users has letters of its own.
+    static char letter(const std::string &path, unsigned n)
+    {
+        return static_cast<char>((path[0] == 'A' ? 'A' : 'a') + n % 26);
+    }
+
+    std::mt19937_64 random;
+    std::vector<Promise> promises;
+    std::vector<ffs_inode *> open;                        // without a name
+    std::vector<char> buffer = std::vector<char>(300000); // more than a file has
+    bool lies = false;                                    // the device ignores flushes
+};
+
+void Campaign::begin(unsigned long workload)
+{
+    for (ffs_inode *inode : open)
+        ffs_iput(inode, 1);
+    open.clear();
+    unmount();
+    promises.clear();
+    random.seed(workload);
+    opts.cache_bytes = workload % 3 == 1 ? 1 : 0;
+    make(16u << 20, workload % 2 ? 256 : 512, workload % 5 == 4 ? 4096 : 512);
+    ASSERT_EQ(mount(), 0) << why;
+    for (const char *dir : DIRS) {
+        Ref parent, made;
+        std::string name;
+        ASSERT_EQ(parent_of(dir, &parent, &name), 0);
+        ASSERT_EQ(ffs_mkdir(parent.i, name.c_str(), 0755, &CRED, &made.i), 0);
+    }
+    if (workload % 4 == 3)
+        fill_disk();
+    ASSERT_EQ(ffs_sync(fs), 0);
+    crash_dev_record(dev.get());
+    crash_dev_ignore_flush(dev.get(), lies);
+}
+
+// Leaves a few blocks, so that everything fails with ENOSPC sooner or later.
+void Campaign::fill_disk()
+{
+    Ref root, big;
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
+    ASSERT_EQ(ffs_mknod(root.i, "big", S_IFREG | 0600, 0, &CRED, &big.i), 0);
+    for (uint64_t len = 1u << 20, at = 0; len >= 4096;) {
+        if (free_blocks() * 4096 > len + (200u << 10) && ffs_fallocate(big.i, 0, at, len) == 0)
+            at += len;
+        else
+            len /= 2;
+    }
+}
+
+int Campaign::parent_of(const std::string &path, Ref *out, std::string *name)
+{
+    size_t slash = path.rfind('/');
+    *name = path.substr(slash == std::string::npos ? 0 : slash + 1);
+    if (slash == std::string::npos)
+        return ffs_iget(fs, LAY_INO_ROOT, &out->i);
+    return find(path.substr(0, slash), out);
+}
+
+int Campaign::find(const std::string &path, Ref *out)
+{
+    Ref parent;
+    std::string name;
+    int err = parent_of(path, &parent, &name);
+    return err ? err : ffs_lookup(parent.i, name.c_str(), &out->i);
+}
+
+// --- The workload -------------------------------------------------------------------------------
+
+void Campaign::close_promises(const std::string &path, uint64_t ino)
+{
+    for (Promise &p : promises) {
+        if (p.until == SIZE_MAX && (p.path == path || (ino && p.ino == ino)))
+            p.until = crash_dev_ops(dev.get());
+    }
+}
+
+void Campaign::promise(const std::string &path)
+{
+    Ref inode;
+    uint64_t ino = find(path, &inode) == 0 ? ffs_ino(inode.i) : 0;
+    for (const Promise &p : promises) {
+        if (p.until == SIZE_MAX && p.path == path)
+            return;
+    }
+    promises.push_back({crash_dev_ops(dev.get()), SIZE_MAX, ino, path, describe(path)});
+}
+
+void Campaign::promise_all()
+{
+    for (const char *dir : DIRS) {
+        for (unsigned i = 0; i < NAMES; i++)
+            promise(std::string(dir) + "/n" + std::to_string(i));
+    }
+}
+
+void Campaign::map_write(ffs_inode *inode, const std::string &path)
+{
+    struct ffs_map map;
+    std::string data(4096, letter(path, 7));
+    if (ffs_map_write(inode, random() % 40 * 4096, 4096, &map) != 0)
+        return;
+    uint64_t written = 0;
+    if (bd_write(ffs_dev(fs), map.segments[0].device, data.data(), data.size(), 0) == 0)
+        written = 4096;
+    ffs_map_write_end(&map, written);
+}
+
+void Campaign::change_file(const std::string &path, ffs_inode *inode)
+{
+    std::string data(1 + random() % 30000, letter(path, static_cast<unsigned>(random() % 26)));
+    uint64_t at = random() % 150000;
+    struct ffs_attr attr;
+    ffs_getattr(inode, &attr);
+    switch (random() % 9) {
+    case 0:
+        attr.size = at;
+        ffs_setattr(inode, &attr, FFS_SET_SIZE, nullptr);
+        break;
+    case 1:
+        ffs_fallocate(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, data.size());
+        break;
+    case 2:
+        ffs_fallocate(inode, random() % 2 ? FALLOC_FL_KEEP_SIZE : 0, at, data.size());
+        break;
+    case 3:
+        ffs_setxattr(inode, "user.a", data.data(), data.size() % 3000, 0);
+        break;
+    case 4:
+        map_write(inode, path);
+        break;
+    case 5:
+        ffs_write(inode, attr.size, data.data(), data.size());
+        break;
+    case 6:
+        attr.mode = 0600 + random() % 64;
+        ffs_setattr(inode, &attr, FFS_SET_MODE, nullptr);
+        break;
+    default:
+        ffs_write(inode, at, data.data(), data.size());
+    }
+}
+
+// A change of a name, or of the file that has it.
+void Campaign::change(const std::string &path)
+{
+    Ref dir, inode, target;
+    std::string name, to = path.substr(0, path.size() - 1) + std::to_string(random() % NAMES);
+    ASSERT_EQ(parent_of(path, &dir, &name), 0);
+    int missing = ffs_lookup(dir.i, name.c_str(), &inode.i);
+    close_promises(path, missing ? 0 : ffs_ino(inode.i));
+    if (missing) {
+        if (random() % 5 == 0)
+            ffs_symlink(dir.i, name.c_str(), std::string(random() % 3000 + 1, 't').c_str(), &CRED,
+                        &inode.i);
+        else
+            ffs_mknod(dir.i, name.c_str(), S_IFREG | 0644, 0, &CRED, &inode.i);
+        return;
+    }
+    unsigned choice = random() % 12;
+    if (choice == 0) {
+        ffs_unlink(dir.i, name.c_str());
+    } else if (choice == 1) {
+        ffs_iref(inode.i, 1);
+        open.push_back(inode.i);
+        ffs_unlink(dir.i, name.c_str());
+    } else if (choice < 4 && to != path) {
+        uint64_t ino = find(to, &target) == 0 ? ffs_ino(target.i) : 0;
+        close_promises(to, ino);
+        if (choice == 2)
+            ffs_rename(dir.i, name.c_str(), dir.i, to.substr(to.rfind('/') + 1).c_str(), 0);
+        else
+            ffs_link(inode.i, dir.i, to.substr(to.rfind('/') + 1).c_str());
+    } else {
+        change_file(path, inode.i);
+    }
+}
+
+void Campaign::step()
+{
+    std::string path = any_path();
+    Ref inode;
+    switch (random() % 12) {
+    case 0:
+        if (find(path, &inode) == 0 && ffs_fsync(inode.i, false) == 0)
+            promise(path);
+        break;
+    case 1:
+        if (find(path, &inode) == 0)
+            ffs_fsync(inode.i, true);
+        break;
+    case 2:
+        if (random() % 3 == 0 && ffs_sync(fs) == 0)
+            promise_all();
+        break;
+    case 3:
+        if (random() % 4 == 0)
+            ffs_checkpoint_now(fs);
+        break;
+    case 4:
+        if (!open.empty()) {
+            ffs_iput(open.back(), 1);
+            open.pop_back();
+        }
+        break;
+    default:
+        change(path);
+    }
+}
+
+void Campaign::work(unsigned steps)
+{
+    for (unsigned i = 0; i < steps && !HasFatalFailure(); i++)
+        step();
+}
+
+// --- What a cut left ----------------------------------------------------------------------------
+
+std::string Campaign::look(const std::string &path, const Ref &inode)
+{
+    struct ffs_attr attr;
+    std::ostringstream out;
+    char value[5000];
+    ffs_getattr(inode.i, &attr);
+    ssize_t n = S_ISLNK(attr.mode) ? ffs_readlink(inode.i, buffer.data(), buffer.size())
+                                   : ffs_read(inode.i, 0, buffer.data(), buffer.size());
+    ssize_t x = ffs_getxattr(inode.i, "user.a", value, sizeof(value));
+    auto hash = [](const char *data, ssize_t len) {
+        return std::hash<std::string_view>()({data, len > 0 ? static_cast<size_t>(len) : 0});
+    };
+    out << path << " mode " << std::oct << attr.mode << std::dec << " size " << attr.size
+        << " links " << attr.nlink << " data " << n << " " << hash(buffer.data(), n) << " user.a "
+        << x << " " << hash(value, x);
+    return out.str();
+}
+
+std::string Campaign::describe(const std::string &path)
+{
+    Ref inode;
+    int err = find(path, &inode);
+    return err ? path + " error " + std::to_string(err) : look(path, inode);
+}
+
+// A file that holds bytes which nobody wrote to a file of its user, or "".
+std::string Campaign::foreign_data()
+{
+    for (const char *dir : DIRS) {
+        for (unsigned i = 0; i < NAMES; i++) {
+            std::string path = std::string(dir) + "/n" + std::to_string(i);
+            Ref inode;
+            if (find(path, &inode) != 0)
+                continue;
+            struct ffs_attr attr;
+            ffs_getattr(inode.i, &attr);
+            ssize_t n = S_ISREG(attr.mode) ? ffs_read(inode.i, 0, buffer.data(), buffer.size()) : 0;
+            for (ssize_t k = 0; k < n; k++) {
+                char c = buffer[static_cast<size_t>(k)];
+                if (c && (c < letter(path, 0) || c > letter(path, 25)))
+                    return path + " has byte " + std::to_string(c) + " at " + std::to_string(k);
+            }
+        }
+    }
+    return "";
+}
+
+std::string Campaign::check_mounted(size_t ops)
+{
+    for (const Promise &p : promises) {
+        if (p.from > ops || p.until < ops)
+            continue;
+        std::string now = describe(p.path);
+        if (now != p.value)
+            return "was '" + p.value + "', is '" + now + "'";
+    }
+    return foreign_data();
+}
+
+std::string Campaign::check(crash_dev *d, size_t ops)
+{
+    struct ffs *whole = fs;
+    std::string wrong;
+    int err = mount(d);
+    if (!err) {
+        wrong = check_mounted(ops);
+        err = unmount();
+        if (wrong.empty() && err)
+            wrong = "unmount: " + std::to_string(err);
+        if (wrong.empty() && image_check(crash_dev_bd(d)) != 0)
+            wrong = "fsck finds damage";
+    } else {
+        wrong = "mount: " + why;
+    }
+    fs = whole;
+    return wrong;
+}
+
+// *recovery, unless it is NULL: operations of the device from the mount to the unmount.
+std::string Campaign::check_state(const State &state, size_t *recovery)
+{
+    auto fate_of = [](unsigned long n) {
+        return n % 8 == 0 ? CRASH_DROP : n % 8 == 1 ? CRASH_KEEP : CRASH_RANDOM;
+    };
+    Device cut(crash_dev_cut(dev.get(), state.ops, fate_of(state.fate), state.fate));
+    if (recovery || state.again >= 0)
+        crash_dev_record(cut.get());
+    std::string wrong = check(cut.get(), state.ops);
+    if (recovery)
+        *recovery = crash_dev_ops(cut.get());
+    if (!wrong.empty() || state.again < 0)
+        return wrong;
+    Device again(crash_dev_cut(cut.get(), static_cast<size_t>(state.again),
+                               fate_of(state.again_fate), state.again_fate));
+    wrong = check(again.get(), state.ops);
+    return wrong.empty() ? wrong : "after a crash in the recovery: " + wrong;
+}
+
+// The first thing that is wrong, or "".
+std::string Campaign::campaign(size_t states, unsigned long first)
+{
+    std::mt19937_64 choice(first);
+    for (size_t done = 0; done < states;) {
+        State state;
+        state.workload = first++;
+        begin(state.workload);
+        work(150);
+        if (HasFatalFailure())
+            return "the workload failed";
+        for (size_t i = 0; i < STATES_OF_WORKLOAD && done < states; i++, done++) {
+            size_t recovery = 0;
+            state.ops = choice() % (crash_dev_ops(dev.get()) + 1);
+            state.fate = choice() % 100000;
+            state.again = -1;
+            std::string wrong = check_state(state, i % 5 ? nullptr : &recovery);
+            if (wrong.empty() && i % 5 == 0) {
+                state.again = static_cast<long>(choice() % (recovery + 1));
+                state.again_fate = choice() % 100000;
+                wrong = check_state(state, nullptr);
+            }
+            if (!wrong.empty())
+                return wrong + "\nreplay with: " + state.text() + " storage_campaign_test";
+        }
+    }
+    return "";
+}
+
+TEST_F(Campaign, FindsNothing)
+{
+    const char *states = getenv("CRASH_STATES"), *one = getenv("CRASH_STATE");
+    State state;
+    if (one) {
+        ASSERT_TRUE(State::parse(one, &state)) << one;
+        begin(state.workload);
+        work(150);
+        EXPECT_EQ(check_state(state, nullptr), "");
+    } else {
+        EXPECT_EQ(campaign(states ? strtoull(states, nullptr, 10) : 3000, 1), "");
+    }
+    for (ffs_inode *inode : open)
+        ffs_iput(inode, 1);
+}
+
+TEST_F(Campaign, FindsADeviceWhoseFlushesDoNothing)
+{
+    lies = true;
+    EXPECT_NE(campaign(500, 1), "");
+    for (ffs_inode *inode : open)
+        ffs_iput(inode, 1);
+}
+
+} // namespace
