@@ -10,6 +10,7 @@
 
 #include "layout/layout.h"
 #include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/fs_operations.h"
 #include "tests/rounds.h"
 
 class FsFault : public FsTest
@@ -20,7 +21,10 @@ class FsFault : public FsTest
         FsTest::SetUp();
         fresh.assign(device.bytes(), device.bytes() + device.size());
     }
-    void every_operation(const std::string &tag);
+    void every_operation(const std::string &tag)
+    {
+        fs_every_operation(fs, root, tag);
+    }
     void populate();
     void mount_again_from(const std::vector<uint8_t> &image)
     {
@@ -33,34 +37,6 @@ class FsFault : public FsTest
 
     std::vector<uint8_t> fresh;
 };
-
-// Whatever each returns; the point is that all of it returns.
-void FsFault::every_operation(const std::string &tag)
-{
-    Inode d, f, i;
-    ffs_map map;
-    std::string data = pattern(3, 30000);
-    ffs_mkdir(root, ("d" + tag).c_str(), 0755, &cred, d.out());
-    ffs_mknod(d ? d : root, "f", S_IFREG | 0644, 0, &cred, f.out());
-    ffs_symlink(root, ("l" + tag).c_str(), std::string(2000, 't').c_str(), &cred, i.out());
-    if (f) {
-        ffs_write(f, 5000, data.data(), data.size());
-        ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 9000, 9000);
-        ffs_fallocate(f, 0, 100000, 50000);
-        ffs_setxattr(f, "user.a", data.data(), 3000, 0);
-        ffs_link(f, root, ("h" + tag).c_str());
-        if (ffs_map_write(f, 40960, 8192, &map) == 0)
-            ffs_map_write_end(&map, 8192);
-        if (ffs_map_read(f, 0, 100000, &map) == 0)
-            ffs_map_release(&map);
-        truncate(f, 7000);
-        ffs_read(f, 0, data.data(), data.size());
-        ffs_fsync(f, false);
-    }
-    ffs_rename(root, ("h" + tag).c_str(), root, ("r" + tag).c_str(), 0);
-    ffs_unlink(root, ("l" + tag).c_str());
-    ffs_sync(fs);
-}
 
 TEST_F(FsFault, EachTransferFailingInTurnLeavesAConsistentImage)
 {

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Memory that cannot be had at any one allocation, and a disk that is full at any one step: errors
+// come back, and the image stays sound.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <atomic>
+
+#include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/fs_operations.h"
+
+// Allocations until one fails; below zero: none does.
+static std::atomic<long> allocations{-1};
+
+static bool refused()
+{
+    if (allocations < 0 || allocations-- > 0)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+extern "C" {
+void *__real_malloc(size_t len);
+void *__wrap_malloc(size_t len);
+void *__real_calloc(size_t n, size_t len);
+void *__wrap_calloc(size_t n, size_t len);
+void *__real_realloc(void *old, size_t len);
+void *__wrap_realloc(void *old, size_t len);
+
+void *__wrap_malloc(size_t len)
+{
+    return refused() ? nullptr : __real_malloc(len);
+}
+
+void *__wrap_calloc(size_t n, size_t len)
+{
+    return refused() ? nullptr : __real_calloc(n, len);
+}
+
+void *__wrap_realloc(void *old, size_t len)
+{
+    return refused() ? nullptr : __real_realloc(old, len);
+}
+}
+
+namespace
+{
+
+class FsExhausted : public FsTest
+{
+  protected:
+    FsExhausted() : FsTest(16u << 20)
+    {
+    }
+    void SetUp() override
+    {
+        FsTest::SetUp();
+        opts.no_thread = true;
+        unmount();
+        fresh.assign(device.bytes(), device.bytes() + device.size());
+    }
+    void start_again()
+    {
+        memcpy(device.bytes(), fresh.data(), fresh.size());
+    }
+    // Whatever happened: what is there can be mounted and used, and fsck finds nothing.
+    void expect_sound(long n)
+    {
+        ASSERT_EQ(mount(), 0) << n;
+        fs_every_operation(fs, root, "2");
+        EXPECT_TRUE(lookup("r2")) << n;
+        unmount();
+        ASSERT_EQ(fsck(), "") << n;
+    }
+
+    std::vector<uint8_t> fresh;
+};
+
+TEST_F(FsExhausted, EachAllocationFailingInTurnLeavesASoundImage)
+{
+    for (long n = 0, refusals = 0;; n++) {
+        start_again();
+        ASSERT_EQ(mount(), 0);
+        allocations = n;
+        fs_every_operation(fs, root, "");
+        bool reached = allocations < 0;
+        root.reset();
+        ffs_unmount(fs);
+        fs = nullptr;
+        reached |= allocations < 0;
+        allocations = -1;
+        expect_sound(n);
+        refusals += reached;
+        if (!reached) {
+            EXPECT_GT(refusals, 50) << "allocations are not met";
+            break;
+        }
+    }
+}
+
+TEST_F(FsExhausted, EachAllocationOfAMountFailingInTurnIsAnError)
+{
+    for (long n = 0;; n++) {
+        start_again();
+        allocations = n;
+        int err = mount();
+        bool reached = allocations < 0;
+        allocations = -1;
+        // -EIO: the checkpoint at the end of a mount could not be made.
+        EXPECT_TRUE(err == 0 || err == -ENOMEM || err == -EIO) << err << " of allocation " << n;
+        if (!err)
+            unmount();
+        expect_sound(n);
+        if (!reached) {
+            EXPECT_GT(n, 5) << "allocations are not met";
+            break;
+        }
+    }
+}
+
+// All that is free, less `blocks`, becomes a file.
+void take_all_but(struct ffs *fs, ffs_inode *root, uint64_t blocks, const ffs_cred *cred)
+{
+    Inode big;
+    struct ffs_statfs st;
+    ASSERT_EQ(ffs_mknod(root, "big", S_IFREG | 0600, 0, cred, big.out()), 0);
+    for (uint64_t len = 1024, at = 0; len > 0;) {
+        ffs_statfs(fs, &st);
+        if (st.free_blocks >= blocks + len && ffs_fallocate(big, 0, at * 4096, len * 4096) == 0)
+            at += len;
+        else
+            len /= 2;
+    }
+    ASSERT_EQ(ffs_sync(fs), 0);
+}
+
+TEST_F(FsExhausted, ADiskFullAtEachStepLeavesASoundImage)
+{
+    for (uint64_t blocks = 0; blocks < 60; blocks++) {
+        start_again();
+        ASSERT_EQ(mount(), 0);
+        take_all_but(fs, root, blocks, &cred);
+        fs_every_operation(fs, root, "");
+        unmount();
+        ASSERT_EQ(fsck(), "") << blocks;
+        ASSERT_EQ(mount(), 0) << blocks;
+        ASSERT_EQ(ffs_unlink(root, "big"), 0) << blocks;
+        ASSERT_EQ(ffs_sync(fs), 0);
+        unmount();
+        expect_sound(static_cast<long>(blocks));
+    }
+}
+
+} // namespace
