@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Processor time of the process. */
 #include "bench/cpu.h"
 
 #include <dirent.h>

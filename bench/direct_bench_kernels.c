@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The direct path of a benchmark: opened, its kernels launched, closed. */
 #include "bench/direct_bench_kernels.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Kernels of benchmarks that read by the direct path. */
 #include "bench/direct_kernels.h"
 #include "bench/kernel_times.cuh"
 #include "bench/pattern.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The queue code over a simulated drive in one process. */
 #include "bench/gq_stack.h"
 
 #include <errno.h>

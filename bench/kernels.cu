@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Kernels with which benchmarks compare. */
 #include "bench/kernels.h"
 #include "bench/pattern.h"
 

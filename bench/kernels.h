@@ -28,7 +28,8 @@ int kernel_traffic(void *memory, const void *source, const struct pattern_pieces
 #define KERNEL_LIST_BYTES  24u /* for each piece */
 /* Does nothing. -EIO. */
 int kernel_empty(void);
-/* Every multiprocessor computes, for a time that grows with `work`; stream: a cudaStream_t. -EIO.
+/*
+ * Every multiprocessor computes, for a time that grows with `work`; stream: a cudaStream_t. -EIO.
  */
 int kernel_compute(void *stream, uint64_t work);
 /*

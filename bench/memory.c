@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory that benchmarks read to: of a GPU, or of the host. */
 #include "bench/memory.h"
 
 #include <errno.h>

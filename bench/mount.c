@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A mount that a benchmark reads from, with a buffer and files. */
 #include "bench/mount.h"
 
 #include <errno.h>

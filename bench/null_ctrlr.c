@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A controller that completes every command at once and moves nothing. */
 #include "bench/null_ctrlr.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Contents of files that host and GPU compute for any byte: the host's part. */
 #include "bench/pattern.h"
 
 void pattern_host_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Contents of files that host and GPU compute for any byte: the GPU's part. */
 #include "bench/pattern.h"
 
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Ways to read a file into GPU memory without this project. */
 #include "bench/peers.h"
 
 #include <errno.h>

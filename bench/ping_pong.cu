@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Round trips of words between a GPU and a processor. */
 #include "bench/kernel_times.cuh"
 #include "bench/kernels.h"
 #include "cuda/queue/gq_fence.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Kernels of rate_bench: drivers of queue pairs, and a controller on the GPU. */
 #include "bench/rate_kernels.h"
 
 #include "cuda/queue/gq_list_protocol.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Results of benchmarks as a table or as JSON. */
 #include "bench/report.h"
 
 #include <json-c/json.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The loads and stores of reads without the protocol. */
 #include "bench/kernels.h"
 #include "bench/pattern.h"
 

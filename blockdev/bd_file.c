@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "blockdev/bd_loop.h"
 #include "blockdev/bdev.h"
 #include "support/file_lock.h"
 
@@ -20,6 +21,7 @@
 struct file_dev {
     struct bd_dev dev;
     int fd;
+    int behind; /* the file behind a loop device, locked as an image is; -1: none */
     bool is_block;
 };
 
@@ -184,8 +186,12 @@ static void file_dma_free(struct bd_dev *dev, void *buf, size_t len)
 
 static void file_close(struct bd_dev *dev)
 {
-    close(file_of(dev)->fd);
-    free(dev);
+    struct file_dev *f = file_of(dev);
+
+    close(f->fd);
+    if (f->behind >= 0)
+        close(f->behind);
+    free(f);
 }
 
 static const struct bd_ops file_ops = {
@@ -236,6 +242,13 @@ static int lock(int fd, uint32_t flags)
     return file_lock(fd, kind);
 }
 
+/* An image may be open by its own name, and through a loop device. */
+static int lock_behind(struct file_dev *f, uint32_t flags)
+{
+    f->behind = f->is_block ? bd_loop_file(f->fd) : -1;
+    return f->behind < 0 ? 0 : lock(f->behind, flags);
+}
+
 static int file_size(const struct file_dev *f, uint64_t *bytes, uint32_t *own_lba)
 {
     struct stat st;
@@ -284,7 +297,10 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
     rc = open_path(path, flags, f);
     if (rc)
         goto free_dev;
+    f->behind = -1;
     rc = lock(f->fd, flags);
+    if (!rc)
+        rc = lock_behind(f, flags);
     if (rc)
         goto close_fd;
     rc = describe(f, path, flags, lba_size);
@@ -294,6 +310,8 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
     return 0;
 
 close_fd:
+    if (f->behind >= 0)
+        close(f->behind);
     close(f->fd);
 free_dev:
     free(f);

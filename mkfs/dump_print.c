@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* What dump.gpunvme found, as text or as JSON. */
 #include "mkfs/dump_print.h"
 
 #include <inttypes.h>

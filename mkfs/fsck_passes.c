@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The order of the passes of fsck. */
 #include <errno.h>
 #include <stdlib.h>
 

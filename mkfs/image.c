@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A file system seen from outside: the superblock, blocks as they are after recovery. */
 #include "mkfs/image.h"
 
 #include <assert.h>

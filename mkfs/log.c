@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The log of the journal, replayed in memory. */
 #include "mkfs/log.h"
 
 #include <errno.h>

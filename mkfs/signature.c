@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Signatures on a device: file systems, partition tables and the like. */
 #include "mkfs/signature.h"
 
 #include <blkid/blkid.h>

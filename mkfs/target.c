@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The device that becomes a file system. */
 #include "mkfs/target.h"
 
 #include <errno.h>

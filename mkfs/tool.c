@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Common parts of the tools: messages, numbers, devices. */
 #include "mkfs/tool.h"
 
 #include <errno.h>

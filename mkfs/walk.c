@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Walks of the trees and chains of an inode. */
 #include "mkfs/walk.h"
 
 #include <assert.h>

@@ -11,7 +11,7 @@ usage() {
 Usage: bash scripts/lint.sh [STEP...]
 Steps, all of them but clang without an argument:
   format    clang-format over C, C++ and CUDA files
-  style     include rules, sizes of files and functions, names in documents, words
+  style     tests/style without those that need a build
   shell     shellcheck over the scripts
   cppcheck  cppcheck over the C files
   tidy      clang-tidy over the C files, clang's warnings of C and C++ files
@@ -34,7 +34,7 @@ lint_format() {
 
 lint_style() {
     local check
-    for check in includes size docs words; do
+    for check in includes size docs words declarations licence comments; do
         python3 -B "tests/style/check_$check.py" --self-test >/dev/null
         python3 -B "tests/style/check_$check.py" .
     done

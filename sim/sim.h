@@ -64,6 +64,8 @@ struct sim_config {
      * survives the end of this process, not of this machine.
      */
     bool flush_to_disk;
+    /* Told once that an image file has been truncated; level as in syslog(3). NULL: not told. */
+    void (*log)(int level, const char *line);
 };
 
 /* Mistakes of the driver. A test fails on an event that it did not provoke. */

@@ -81,6 +81,7 @@ struct sim_ns {
     bool read_only, null_media, is_file, track, pinned;
     bool in_memory; /* a file without a disk (tmpfs) */
     bool syncs;     /* durable means fdatasync(): see sim_flush.c */
+    atomic_bool shrunk_said;
     struct sim_undo undo;
 };
 
@@ -499,12 +500,11 @@ bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
 /* media.c */
 int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg);
 void sim_media_close(struct sim_ns *ns);
-/*
- * Copies len bytes from or to an offset. Returns a status: an error of the
- * disk, or no room on it.
- */
+/* Copy len bytes from or to an offset. Return a status: an error of the disk, or no room on it. */
 uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len);
 uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len);
+/* The image file has become shorter. */
+bool sim_media_is_shrunk(const struct sim_ns *ns);
 uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 static inline bool sim_syncs(const struct sim *s)
 {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* I/O commands: checking, and moving data between media and memory. NVM command set 3.2. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
+#include <syslog.h>
 
 #include "sim/sim_move.h"
 
@@ -226,6 +228,20 @@ static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *
     return st;
 }
 
+static bool is_shrunk(const struct sim *s, struct sim_ns *ns, unsigned index)
+{
+    char line[512];
+
+    if (!sim_media_is_shrunk(ns))
+        return false;
+    if (s->cfg.log && !atomic_exchange(&ns->shrunk_said, true)) {
+        snprintf(line, sizeof(line), "%s: the image was truncated while in use, data is lost",
+                 s->cfg.ns[index].path);
+        s->cfg.log(LOG_CRIT, line);
+    }
+    return true;
+}
+
 static uint16_t flush(struct sim_thread *th, struct sim_cmd *cmd)
 {
     struct sim *s = th->s;
@@ -238,6 +254,8 @@ static uint16_t flush(struct sim_thread *th, struct sim_cmd *cmd)
     for (unsigned i = 0; i < s->cfg.namespaces; i++) {
         if (ns && ns != &s->ns[i])
             continue;
+        if (is_shrunk(s, &s->ns[i], i))
+            return NVME_ERR_WRITE_FAULT;
         if (s->ns[i].track)
             sim_cache_flush(&s->ns[i]);
         syncs |= s->ns[i].syncs;

@@ -140,10 +140,21 @@ uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size
     return NVME_ERR_UNRECOVERED_READ;
 }
 
+/* Data is lost, and a write would hide that: it would extend the file. */
+bool sim_media_is_shrunk(const struct sim_ns *ns)
+{
+    struct stat st;
+
+    return ns->is_file && fstat(ns->fd, &st) == 0 && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size < ns->lbas << ns->lba_shift;
+}
+
 uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len)
 {
     if (sim_copy_from_target(ns->base + offset, from, len))
         return NVME_OK;
+    if (sim_media_is_shrunk(ns))
+        return NVME_ERR_WRITE_FAULT;
     int err = write_file(ns->fd, offset, from, len);
     if (err == -ENOSPC || err == -EDQUOT)
         return NVME_ERR_CAPACITY;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The lock of a drive that is a file or a block device of the kernel: flock(2) of the whole of it.
+/*
+ * The lock of a drive that is a file or a block device of the kernel: flock(2) of the whole of it.
  */
 #ifndef SUPPORT_FILE_LOCK_H
 #define SUPPORT_FILE_LOCK_H

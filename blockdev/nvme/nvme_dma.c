@@ -21,7 +21,8 @@ static size_t mapped_len(const struct nvme_ctrlr *c, size_t len)
     return c->t->physical ? NVME_LARGE_PAGE : len;
 }
 
-/* Large pages are taken here and now: a missing one is an error, not a signal at the first touch.
+/*
+ * Large pages are taken here and now: a missing one is an error, not a signal at the first touch.
  */
 static int memory_fill(const struct nvme_ctrlr *c, int fd, size_t len)
 {

@@ -18,7 +18,8 @@
 extern "C" {
 #endif
 
-/* Bytes for which one list page suffices at any offset: PRP1 has the first page, or a part of it.
+/*
+ * Bytes for which one list page suffices at any offset: PRP1 has the first page, or a part of it.
  */
 #define NVME_PRP_MAX_LEN (NVME_PRP_PER_PAGE * NVME_PAGE_SIZE)
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Common parts of the subcommands: command lines, messages, exit status. */
 #include "client/cli/cli.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Common parts of `read` and `write`: a mount, a buffer, the account of a file. */
 #include "client/cli/cli_copy.h"
 
 #include <inttypes.h>

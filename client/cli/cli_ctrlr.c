@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A controller as the command sees it, through the kernel's driver or through ours. */
 #include "client/cli/cli_ctrlr.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The drive that a command names. */
 #include "client/cli/cli_target.h"
 
 #include <errno.h>

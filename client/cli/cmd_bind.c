@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme bind`: gives a drive to vfio-pci. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme extents`: lists the extents of files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

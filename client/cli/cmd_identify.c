@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme identify`: Identify data of a controller and its namespaces. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

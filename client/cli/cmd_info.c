@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme info`: properties and counters of a mount. */
 #include <stdio.h>
 
 #include "client/cli/cli.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme read`: reads files into GPU memory, and their hashes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

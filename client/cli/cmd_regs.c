@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme regs`: registers of a controller. */
 #include <stdio.h>
 
 #include "client/cli/cli.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme unbind`: gives a drive back to the kernel's driver. */
 #include <stdio.h>
 #include <string.h>
 

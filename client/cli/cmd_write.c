@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme write`: writes files from GPU memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* NVIDIA GPUs on the PCI bus, and their distance from a drive. */
 #include "client/cli/gpus.h"
 
 #include <limits.h>

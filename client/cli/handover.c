@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Common parts of `bind` and `unbind`: a command line that names one controller. */
 #include "client/cli/handover.h"
 
 #include <string.h>

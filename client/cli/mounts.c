@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The mounts of gpunvmefs that this process sees. */
 #include "client/cli/mounts.h"
 
 #include <errno.h>

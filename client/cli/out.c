@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Results of a command as text or as JSON. */
 #include "client/cli/out.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Tables of text with aligned columns. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>

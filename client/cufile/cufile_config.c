@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Parameters of cuFile: defaults, cufile.json, environment, calls. */
 #include "client/cufile/cufile_config.h"
 
 #include <json-c/json.h>

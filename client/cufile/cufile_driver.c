@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The driver of cuFile, which is the state of the library, and its handles. */
 #include "client/cufile/cufile_driver.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The log of cuFile. */
 #include "client/cufile/cufile_log.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Counters of cuFile. */
 #include "client/cufile/cufile_stats.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads and writes of cuFile: synchronous, vectored, in streams. */
 #include "client/cufile/cufile_transfer.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Threads for work that the caller does not wait for. */
 #include "client/io/io_threads.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Records of equal length in a file: ranges and lists of them. */
 #include "gpunvme/gpunvme_records.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory of transfers and its buffers, one for each mount. */
 #include "client/io/regions.h"
 
 #include <errno.h>

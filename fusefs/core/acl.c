@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* POSIX ACLs as extended attributes. */
 #include "fusefs/core/acl.h"
 
 #include <endian.h>

@@ -57,8 +57,7 @@ void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool
 bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len);
 /* Loads the map of a group. In a handle. */
 int ffs_alloc_load(struct ffs *fs, uint64_t group);
-/* Before ffs_alloc_release() of the same blocks: discards what no pin covers, where that is wanted.
- */
+/* Before ffs_alloc_release() of the same blocks: discards what no pin covers, if that is wanted. */
 void ffs_discard_freed(struct ffs *fs, const struct ffs_ranges *freed);
 /* Waits until ffs_trim() gives back the blocks that it holds at present. */
 void ffs_trim_wait(struct ffs *fs);

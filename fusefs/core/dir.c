@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Directories: names in a B+tree by hash. */
 #include "fusefs/core/dir.h"
 
 #include <assert.h>

@@ -76,8 +76,7 @@ struct chunk {
     uint32_t from, to, least;
 };
 
-/* Takes the free runs of the chunk, in memory alone: they count as busy until they are discarded.
- */
+/* Takes the free runs of the chunk, in memory alone: until discarded, they count as busy. */
 static void take_runs(struct ffs_alloc *a, const struct chunk *c, struct ffs_ranges *taken)
 {
     struct ffs_group *g = &a->groups[c->group];

@@ -74,7 +74,8 @@ struct ffs_statfs {
     bool read_only;
 };
 void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
-/* -EINVAL: longer than 63 bytes, not UTF-8, or with control characters. Durable after ffs_sync().
+/*
+ * -EINVAL: longer than 63 bytes, not UTF-8, or with control characters. Durable after ffs_sync().
  */
 int ffs_set_label(struct ffs *fs, const char *label);
 /* Replace ffs_mount_opts.access and .commit_ms while mounted. */

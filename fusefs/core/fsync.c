@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* fsync(2) and fdatasync(2). */
 #include "fusefs/core/ops.h"
 
 /*

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Hashing of block addresses. */
 #include "fusefs/core/hash.h"
 
 #include <assert.h>

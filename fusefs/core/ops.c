@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Common parts of operations: checks, times, retries. */
 #include "fusefs/core/ops.h"
 
 #include <errno.h>

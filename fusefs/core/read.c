@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* read(2). */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* lseek(2) with SEEK_DATA and SEEK_HOLE. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -10,7 +11,8 @@ static bool is_data(const struct ffs_run *run)
     return run->block != LAY_NONE && !run->unwritten;
 }
 
-/* The first offset not below `offset` whose block is data, or is not; f->size when there is none.
+/*
+ * The first offset not below `offset` whose block is data, or is not; f->size when there is none.
  */
 static int scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offset, bool data,
                 uint64_t *out)

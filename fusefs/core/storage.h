@@ -48,8 +48,7 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
                 struct ffs_buf **out);
 void ffs_buf_put(struct ffs_buf *buf);
 
-/* --- Transactions ------------------------------------------------------------------------------
- */
+/* --- Transactions ----------------------------------------------------------------------------- */
 
 /*
  * A handle: one operation that becomes durable whole or not at all. Takes ffs.meta exclusively;
@@ -62,7 +61,8 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out);
 void ffs_tx_end(struct ffs_tx *tx);
 /* Failure: every block and inode is as it was before the handle. Frees it, drops ffs.meta. */
 void ffs_tx_abort(struct ffs_tx *tx);
-/* Blocks the handle may still dirty, or of metadata free, before it gets -ENOSPC for want of room.
+/*
+ * Blocks the handle may still dirty, or of metadata free, before it gets -ENOSPC for want of room.
  */
 unsigned ffs_tx_left(const struct ffs_tx *tx);
 
@@ -82,8 +82,7 @@ void ffs_tx_use_reserve(struct ffs_tx *tx);
 void ffs_meta_read(struct ffs *fs);
 void ffs_meta_done(struct ffs *fs);
 
-/* --- Space -------------------------------------------------------------------------------------
- */
+/* --- Space ------------------------------------------------------------------------------------ */
 
 /*
  * Finds between min and max free blocks in one run, near `goal` (0: anywhere), start and length
@@ -110,8 +109,7 @@ struct ffs_pin;
 int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, struct ffs_pin **out);
 void ffs_pin_drop(struct ffs *fs, struct ffs_pin *pin);
 
-/* --- Inode table -------------------------------------------------------------------------------
- */
+/* --- Inode table ------------------------------------------------------------------------------ */
 
 struct ffs_inode {
     struct ffs *fs;
@@ -157,8 +155,7 @@ int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode);
 int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode);
 int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
 
-/* --- Commit and state --------------------------------------------------------------------------
- */
+/* --- Commit and state ------------------------------------------------------------------------- */
 
 /*
  * Makes transaction `tid` and all before it durable; group commit. Not under any lock above. The
@@ -188,8 +185,7 @@ void ffs_log(struct ffs *fs, int level, const char *fmt, ...) __attribute__((for
 /* Fills in the current time. */
 struct lay_time ffs_now(void);
 
-/* --- What the semantic half gives the storage half ---------------------------------------------
- */
+/* --- What the semantic half gives the storage half -------------------------------------------- */
 
 /*
  * Frees everything an unlinked inode owns, in as many handles as it takes, then its slot. Called

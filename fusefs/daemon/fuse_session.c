@@ -27,11 +27,8 @@
 #include "fusefs/daemon/workers.h"
 
 #define TRANSFER_THREADS 12 /* eight for one user, see workers.h */
-#define READ_AHEAD                                        \
-    (2 * MAX_IO) /*                                       \
-                  * two requests: the second is in flight \
-                  * while the first is served             \
-                  */
+/* Two requests: the second is in flight while the first is served. */
+#define READ_AHEAD (2 * MAX_IO)
 
 /* The mount of a dead daemon answers every request with ENOTCONN. */
 static int clean_stale_mount(const char *path)

@@ -99,6 +99,7 @@ static int open_image(const struct options *opts, const char *path, struct drive
         .latency_ns = opts->sim_latency_us * 1000ull,
         .bytes_per_sec = (uint64_t)opts->sim_bandwidth_mib << 20,
         .flush_to_disk = true,
+        .log = log_text,
     };
     struct image *image = calloc(1, sizeof(*image));
     int err = image ? sim_create(&config, &image->sim, &out->transport) : -ENOMEM;

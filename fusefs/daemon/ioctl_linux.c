@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* ioctls that Linux defines for every file system. */
 #include "fusefs/daemon/ioctl_linux.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Requests of the kernel for which libfuse has no operation. */
 #include "fusefs/daemon/raw_requests.h"
 
 #include <assert.h>

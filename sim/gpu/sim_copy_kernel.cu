@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The copy kernel. */
 #include "sim/gpu/sim_copy_kernel.h"
 
 #include "cuda/queue/gq_fence.h"

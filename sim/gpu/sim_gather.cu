@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Copies of any size and alignment by a kernel that is launched for them. */
 #include "sim/gpu/sim_gather.h"
 
 #include "cuda/queue/gq_bytes.h"

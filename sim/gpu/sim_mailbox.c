@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The poster's side of a mailbox. */
 #include "sim/gpu/sim_mailbox.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Peers, their windows, and copies posted to them. */
 #include "sim/gpu/sim_peer_window.h"
 
 #include <errno.h>

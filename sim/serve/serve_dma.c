@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory of the client, mapped for the controller. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>

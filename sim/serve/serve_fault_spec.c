@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Faults on the command line of gpunvme-sim. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

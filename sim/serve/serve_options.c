@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The command line of gpunvme-sim. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>

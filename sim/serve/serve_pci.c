@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The PCI configuration space of the served controller. */
 #include <linux/pci_regs.h>
 #include <string.h>
 

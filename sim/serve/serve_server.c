@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The server: its socket, one client after the other, signals. */
 #include "sim/serve/serve_server.h"
 
 #include <errno.h>

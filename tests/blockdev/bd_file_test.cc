@@ -290,6 +290,32 @@ TEST_F(Loop, KernelBlockDeviceReadsBackZeroesAndDiscards)
     EXPECT_EQ(back, data);
 }
 
+// The file behind it has one writer, by whichever name.
+TEST_F(Loop, ExcludesTheFileBehindIt)
+{
+    ASSERT_EQ(bd_file_open(loop.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    EXPECT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &other), -EBUSY);
+    bd_close(dev);
+    ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    EXPECT_EQ(bd_file_open(loop.c_str(), BD_OPEN_EXCLUSIVE, 0, &other), -EBUSY);
+    bd_close(dev);
+    ASSERT_EQ(bd_file_open(loop.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+}
+
+// Another file has taken the name since.
+TEST_F(Loop, LocksNoFileThatOnlyHasTheName)
+{
+    std::string aside = path + "-aside";
+    ASSERT_EQ(rename(path.c_str(), aside.c_str()), 0);
+    int fresh = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_GE(fresh, 0);
+    ASSERT_EQ(flock(fresh, LOCK_EX), 0);
+    EXPECT_EQ(bd_file_open(aside.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    EXPECT_EQ(bd_file_open(loop.c_str(), BD_OPEN_EXCLUSIVE, 0, &other), -EBUSY);
+    close(fresh);
+    EXPECT_EQ(rename(aside.c_str(), path.c_str()), 0);
+}
+
 TEST_F(Loop, ExclusiveExcludesTheSecondOpener)
 {
     ASSERT_EQ(bd_file_open(loop.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);

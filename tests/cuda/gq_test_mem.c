@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory for tests: of the host, or of a GPU. */
 #include "tests/cuda/gq_test_mem.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* One sound object of each kind. */
 #include "tests/layout/objects.h"
 
 #include <dirent.h>

@@ -291,8 +291,7 @@ TEST_F(Mkfs, AcceptsItsOneBlockSizeHoweverItIsWritten)
     EXPECT_EQ(mkfs({"-q", "-f", "--block-size=4096"}).status, 0);
 }
 
-/* --- mkfs_lay_out -------------------------------------------------------------------------------
- */
+/* --- mkfs_lay_out ----------------------------------------------------------------------------- */
 
 class Plan : public ::testing::TestWithParam<uint64_t>
 {

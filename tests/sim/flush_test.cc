@@ -13,8 +13,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+#include <vector>
 
 #include "sim_test_rig.h"
 
@@ -24,6 +26,7 @@ static struct {
     std::condition_variable changed;
     bool held, fails;
     int refuses; /* errno of writes, 0: none */
+    bool full;   /* no room for parts of a sparse file, which truncation stands in for */
     unsigned begun;
 } disk;
 static long file_system = EXT4_SUPER_MAGIC;
@@ -47,6 +50,16 @@ extern "C" ssize_t __wrap_pwrite64(int fd, const void *from, size_t len, off_t a
         return __real_pwrite64(fd, from, len, at);
     errno = disk.refuses;
     return -1;
+}
+
+extern "C" int __real_fstat64(int fd, struct stat *st);
+extern "C" int __wrap_fstat64(int fd, struct stat *st);
+extern "C" int __wrap_fstat64(int fd, struct stat *st)
+{
+    int rc = __real_fstat64(fd, st);
+    if (rc == 0 && disk.full)
+        st->st_size = INT64_MAX;
+    return rc;
 }
 
 extern "C" int __wrap_fstatfs64(int fd, struct statfs *st);
@@ -85,7 +98,7 @@ struct Image {
 struct Flush : ::testing::Test {
     Flush()
     {
-        disk.held = disk.fails = false;
+        disk.held = disk.fails = disk.full = false;
         disk.refuses = 0;
         disk.begun = 0;
         start(image.config());
@@ -294,6 +307,7 @@ TEST_F(Flush, AFailureStays)
  */
 TEST_F(Flush, OnlyUnreadableOrUnwritablePartsFail)
 {
+    disk.full = true;
     constexpr uint64_t kGone = 512;
     ASSERT_EQ(truncate(image.path.c_str(), 1 << 20), 0);
     submit(io(NVME_IO_READ, kGone, 1, buf->iova, 0, 1));
@@ -326,6 +340,7 @@ TEST_F(Flush, OnlyUnreadableOrUnwritablePartsFail)
 /* Through bounce memory: the media cannot be pinned. */
 TEST_F(Flush, OnlyTheyFailForDeviceMemory)
 {
+    disk.full = true;
     Device device;
     uint64_t iova;
     device.ops.pin = [](void *, void *, size_t len) { return len > 4 << 20 ? -EINVAL : 0; };
@@ -345,6 +360,7 @@ TEST_F(Flush, OnlyTheyFailForDeviceMemory)
 /* The former contents must be saved for the cache and cannot be read. */
 TEST_F(Flush, OnlyTheyFailWithATrackedCache)
 {
+    disk.full = true;
     struct sim_config c = image.config();
     c.track_cache = true;
     start(c);
@@ -353,6 +369,28 @@ TEST_F(Flush, OnlyTheyFailWithATrackedCache)
     ends(1, NVME_ERR_INTERNAL);
     submit(write(2, false));
     ends(2, NVME_OK);
+}
+
+// A write behind the end would extend the file, and the lost part would read as zeros.
+TEST_F(Flush, AnImageTruncatedUnderTheDriveIsNoticed)
+{
+    static std::vector<std::string> said;
+    struct sim_config c = image.config();
+    said.clear();
+    c.log = [](int, const char *line) { said.push_back(line); };
+    start(c);
+    ASSERT_EQ(truncate(image.path.c_str(), 1 << 20), 0);
+    submit(io(NVME_IO_WRITE, 512, 1, buf->iova, 0, 1));
+    ends(1, NVME_ERR_WRITE_FAULT);
+    for (uint16_t cid = 2; cid < 4; cid++) {
+        submit(flush(cid));
+        ends(cid, NVME_ERR_WRITE_FAULT);
+    }
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_NE(said[0].find("truncated"), std::string::npos) << said[0];
+    struct stat st;
+    ASSERT_EQ(stat(image.path.c_str(), &st), 0);
+    EXPECT_EQ(st.st_size, 1 << 20) << "not extended";
 }
 
 TEST_F(Flush, ABusErrorOfNoCopyKills)

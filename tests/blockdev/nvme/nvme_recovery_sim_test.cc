@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Recovery with several threads, against the simulated controller: the bytes must come out right.
+/*
+ * Recovery with several threads, against the simulated controller: the bytes must come out right.
  */
 #include <gtest/gtest.h>
 

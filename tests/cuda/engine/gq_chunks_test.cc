@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Transfers of several chunks, two of them under way at a time: what counts is the stream's order.
+/*
+ * Transfers of several chunks, two of them under way at a time: what counts is the stream's order.
  */
 #include <atomic>
 #include <cerrno>

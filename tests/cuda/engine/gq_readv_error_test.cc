@@ -29,7 +29,8 @@ sim_fault fault_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0)
     return f;
 }
 
-/* One file over the whole namespace of a MiB, read in pieces of 4 KiB, to memory of the same size.
+/*
+ * One file over the whole namespace of a MiB, read in pieces of 4 KiB, to memory of the same size.
  */
 class Whole
 {

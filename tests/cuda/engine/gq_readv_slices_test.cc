@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Long lists of reads: one run after the other, each over a slice, with the gate open in between.
+/*
+ * Long lists of reads: one run after the other, each over a slice, with the gate open in between.
  */
 #include <cerrno>
 #include <thread>

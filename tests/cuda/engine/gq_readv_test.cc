@@ -479,7 +479,8 @@ TEST_P(GqReadv, RefusesMapsThatCannotBe)
     EXPECT_EQ(Batch(b, good, {{0, 0, 512}}).run_list(rig, list), -ESTALE);
 }
 
-/* A piece to an address that is no multiple of 4, longer than odd_most: staged, it costs no more.
+/*
+ * A piece to an address that is no multiple of 4, longer than odd_most: staged, it costs no more.
  */
 TEST_P(GqReadv, LongPiecesToOddAddressesAreLeftUnlessStaged)
 {

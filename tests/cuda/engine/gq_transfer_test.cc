@@ -101,7 +101,8 @@ TEST_P(GqTransfer, ReadsWithEveryTransferLimit)
     }
 }
 
-/* Up to the longest command, from pages around the ends of the table's pages: no list is chained.
+/*
+ * Up to the longest command, from pages around the ends of the table's pages: no list is chained.
  */
 TEST_P(GqTransfer, ListsStayInOnePageOfTheTable)
 {

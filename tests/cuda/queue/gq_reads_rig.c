@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads of lists, a round at a time, as C++ tests call them. */
 #include "tests/cuda/queue/gq_reads_rig.h"
 
 #define GQ_LANES READS_RIG_LANES

@@ -19,7 +19,8 @@ struct reads_rig {
     bool holds_back; /* the next round publishes nothing */
 };
 
-/* The only group, until it ends; state.outcome is GQ_OUT_RUNNING if it has not in so many rounds.
+/*
+ * The only group, until it ends; state.outcome is GQ_OUT_RUNNING if it has not in so many rounds.
  */
 void reads_rig_run(struct reads_rig *rig, unsigned rounds);
 

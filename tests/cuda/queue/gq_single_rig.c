@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A single read as C++ tests call it. */
 #include <sched.h>
 
 #define GQ_LANES 1u

@@ -65,7 +65,7 @@ class FsExhausted : public FsTest
     {
         memcpy(device.bytes(), fresh.data(), fresh.size());
     }
-    // Whatever happened: what is there can be mounted and used, and fsck finds nothing.
+    // Whatever happened: the image can be mounted and used, and fsck finds nothing.
     void expect_sound(long n)
     {
         ASSERT_EQ(mount(), 0) << n;

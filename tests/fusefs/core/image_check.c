@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The passes of fsck on a device in memory. */
 #include "tests/fusefs/core/image_check.h"
 
 #include <errno.h>

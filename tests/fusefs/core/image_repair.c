@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Right checksums for mutated images. */
 #include "tests/fusefs/core/image_repair.h"
 
 /* The place in the log that is being repaired. */

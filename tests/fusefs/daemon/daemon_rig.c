@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The daemon's transfers without FUSE, over a simulated controller. */
 #include "tests/fusefs/daemon/daemon_rig.h"
 
 #include <errno.h>

@@ -343,6 +343,26 @@ TEST_F(MountTest, ADaemonOfRootGainsNoPrivileges)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
+// What lay behind the new end is gone; the next write would make it read as zeros.
+TEST_F(MountTest, AnImageTruncatedUnderTheMountIsAnError)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount()) << m.log();
+    std::string data(8u << 20, 'd');
+    int fd = open(m.path("file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_EQ(write(fd, data.data(), data.size()), static_cast<ssize_t>(data.size()));
+    ASSERT_EQ(fsync(fd), 0);
+    ASSERT_EQ(truncate(m.image().c_str(), 4 << 20), 0);
+    EXPECT_FALSE(write(fd, "x", 1) == 1 && fsync(fd) == 0);
+    EXPECT_EQ(fsync(fd), -1);
+    close(fd);
+    EXPECT_FALSE(m.unmount());
+    EXPECT_EQ(m.status(), 2);
+    EXPECT_NE(m.log().find("truncated while in use"), std::string::npos) << m.log();
+    std::string output;
+    EXPECT_NE(m.fsck(&output), 0) << output;
+}
+
 // A drive of one second per command: the mount takes many.
 TEST_F(MountTest, ASignalEndsAMountThatTakesLong)
 {

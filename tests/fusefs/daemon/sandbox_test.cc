@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The daemon's sandbox: that each part is in force, in every thread, and what it leaves usable.
+// The daemon's sandbox: each part is in force in every thread, and the rest is usable.
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/capability.h>

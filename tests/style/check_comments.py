@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Checks that every C and CUDA source opens with a comment that says what it is, and that no comment
+of one line has its end on the next one.
+
+usage: check_comments.py ROOT | --self-test
+"""
+
+import os
+import re
+import sys
+import tempfile
+
+import tree
+
+OPENS = re.compile(r"\s*/\*\s*\S")
+
+
+def check_file(root, name):
+    lines = tree.read(root, name).split("\n")
+    problems = []
+    if name.endswith((".c", ".cu")) and not lines[1].startswith(("/*", "//")):
+        problems.append(f"{name}:2: no comment that says what the file is")
+    for i, line in enumerate(lines[:-1]):
+        if OPENS.match(line) and "*/" not in line and lines[i + 1].strip() == "*/":
+            problems.append(f"{name}:{i + 2}: the end of a comment of one line, alone")
+    return problems
+
+
+def check(root):
+    return [problem for name in tree.source_files(root) for problem in check_file(root, name)]
+
+
+def self_test():
+    head = "/* licence */\n"
+    cases = {
+        "good.c": (head + "/* What it is. */\nint a;\n", False),
+        "long.c": (head + "/*\n * What it is.\n */\nint a;\n", False),
+        "silent.c": (head + "#include <stdio.h>\n", True),
+        "silent.h": (head + "#pragma once\n", False),
+        "orphan.h": (head + "/* Of one line.\n */\nint a;\n", True),
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for name, (text, _) in cases.items():
+            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        found = {problem.split(":")[0] for problem in check(root)}
+    expected = {name for name, (_, broken) in cases.items() if broken}
+    return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
+            for name in sorted(found ^ expected)]
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
+    print("\n".join(problems) if problems else "comments: in order")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
