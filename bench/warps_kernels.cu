@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Kernels of many warps, each of which reads for itself. */
 #include "bench/warps_kernels.h"
 
 #include <cuda_runtime.h>

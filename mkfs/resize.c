@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Growth of a file system that is not mounted. */
 #include "mkfs/resize.h"
 
 #include <errno.h>

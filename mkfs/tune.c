@@ -114,8 +114,7 @@ static int settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs
     return err ? tool_error(o->device.text, "not changed: %s", tool_strerror(err)) : 0;
 }
 
-/* A file that is too short for the wanted size becomes longer, while the device is open and locked.
- */
+/* A file that is too short for the wanted size becomes longer; the device is open and locked. */
 static int extend_file(const struct options *o, struct bd_opened *opened)
 {
     struct stat st;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The argument of the library's own kernel for lists: all it needs, so that it loads nothing first.
+/*
+ * The argument of the library's own kernel for lists: all it needs, so that it loads nothing first.
  */
 #ifndef CLIENT_DEVICE_GD_LIST_LAUNCH_H
 #define CLIENT_DEVICE_GD_LIST_LAUNCH_H

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The bounce path of the library: options, checks, the pipeline of a connection. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

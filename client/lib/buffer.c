@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Buffers: allocated, registered, unregistered, copied to and from. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Connections to a mount: opened, described, closed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The keeper of an application's copy kernel on a simulated drive. */
 #include "client/lib/copy_kernel.h"
 
 #include <errno.h>

@@ -32,7 +32,8 @@ struct gpunvme_direct {
     struct gd_set set;
     struct gpunvme_buffer *staging;
 
-    /* Protects files, and all leases: opened, refreshed, renewed, closed by one thread at a time.
+    /*
+     * Protects files, and all leases: opened, refreshed, renewed, closed by one thread at a time.
      */
     pthread_mutex_t lease_lock;
     struct gpunvme_file *files;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads of the direct path by kernels of the library, in a stream. */
 #include <errno.h>
 #include <string.h>
 

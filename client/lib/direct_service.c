@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads that a host waits for, by a persistent kernel. */
 #include "client/lib/direct_service.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The words of the last error, for each thread. */
 #include "client/lib/error.h"
 
 #include <stdarg.h>

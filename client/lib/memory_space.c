@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The memory space in which leased queues are driven: of a GPU, or of the host. */
 #include "client/lib/memory_space.h"
 
 #include <errno.h>

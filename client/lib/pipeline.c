@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The bounce pipeline: threads, each with a staging pair, for one transfer. */
 #include "client/lib/pipeline.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* READV: a batch of reads by one call of the mount. */
 #include <errno.h>
 #include <string.h>
 

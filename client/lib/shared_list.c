@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Lists: memory for the pieces of READV, shared with the mount. */
 #include "client/lib/shared_list.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Two chunks of staging, and the copies between them and a buffer. */
 #include "client/lib/staging_pair.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* mount -o remount. */
 #include "fusefs/daemon/remount.h"
 
 #include <errno.h>

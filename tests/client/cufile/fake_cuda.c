@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A CUDA driver without a GPU: device memory is host memory, streams are threads. */
 #include "tests/client/cufile/fake_cuda.h"
 
 #include <errno.h>

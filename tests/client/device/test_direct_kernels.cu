@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Kernels of an application that reads by the direct path. */
 #include "tests/client/device/test_direct_kernels.h"
 
 #include "gpunvme/gpunvme_device.h"

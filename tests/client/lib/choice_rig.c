@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The library's choice of a path, without a mount and without a GPU. */
 #include "tests/client/lib/choice_rig.h"
 
 #include "client/lib/client_internal.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The keeper of the copy kernel, with a driver and a mount that are fakes. */
 #include "tests/client/lib/copy_kernel_rig.h"
 
 #include <errno.h>

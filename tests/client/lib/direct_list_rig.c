@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A list of the direct path as a warp reads it, on a host thread. */
 #define GQ_LANES 32u
 #include "client/device/gd_list.h"
 

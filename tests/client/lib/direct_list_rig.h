@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A share of a list of the direct path as a warp reads it, by a host thread that plays its lanes.
+/*
+ * A share of a list of the direct path as a warp reads it, by a host thread that plays its lanes.
  */
 #ifndef TESTS_CLIENT_LIB_DIRECT_LIST_RIG_H
 #define TESTS_CLIENT_LIB_DIRECT_LIST_RIG_H

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Threads that stand for warps over shared queues. */
 #define GQ_LANES 32u
 #include "client/device/gd_shared_run.h"
 

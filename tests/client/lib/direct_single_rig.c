@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A read of the direct path as a warp makes it, on a host thread. */
 #define GQ_LANES 32u
 #include "client/device/gd_single.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A queue of the direct path as a warp takes it, on a host thread. */
 #define GQ_LANES 32u
 
 /* The code under test reads a fake clock, and a lock that another owner may take first. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The direct path over a mount that the test plays. */
 #include "tests/client/lib/hostile_rig.h"
 
 #include <stdlib.h>

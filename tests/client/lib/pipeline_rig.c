@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The bounce pipeline without a mount. */
 #include "tests/client/lib/pipeline_rig.h"
 
 #include <stdlib.h>

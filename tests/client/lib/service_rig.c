@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The persistent kernel of the direct path as a thread, with a driver that is a fake. */
 #define GQ_LANES 32u
 
 /* The block's clock can be stopped. */

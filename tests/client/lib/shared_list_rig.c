@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Lists of READV with a driver and a mount that are fakes. */
 #include "tests/client/lib/shared_list_rig.h"
 
 #include <errno.h>

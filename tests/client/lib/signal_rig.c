@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Transfers over a mount that the test plays, whose calls signals end. */
 #include "tests/client/lib/signal_rig.h"
 
 #include <errno.h>
