@@ -36,6 +36,7 @@ static int write_blocks(struct format *f, uint64_t block, uint64_t count)
 {
     int err = interrupted(f);
 
+    assert(count <= CHUNK_BLOCKS);
     if (err)
         return err;
     return bd_write(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT, 0);
@@ -45,6 +46,7 @@ static int read_blocks(struct format *f, uint64_t block, uint64_t count)
 {
     int err = interrupted(f);
 
+    assert(count <= CHUNK_BLOCKS);
     if (err)
         return err;
     return bd_read(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT);

@@ -2,6 +2,7 @@
 /* The log of the journal, replayed in memory. */
 #include "mkfs/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,7 @@ static int read_transaction(struct reader *r)
         err = read_record(r);
     if (err)
         return err;
+    assert(log->image_count >= images && log->revoke_count >= revokes);
     if (!r->committed) {
         /* Lengths shrink only to a state the arrays already had room for. */
         log->image_count = images;

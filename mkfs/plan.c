@@ -36,6 +36,7 @@ static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
     plan->inode_block = geo->journal_start + geo->journal_blocks;
     plan->root_node = plan->inode_block + 1;
     lay_super_places(geo->blocks, geo->copies);
+    assert(plan->root_node < geo->copies[0]);
     plan->free_blocks = geo->blocks - (plan->root_node + 1) - LAY_SUPER_COPIES;
 }
 

@@ -43,6 +43,7 @@ static int undo_put(struct sim_undo *u, uint64_t lba, const void *data, uint32_t
 {
     size_t i = probe(u, lba);
 
+    assert(u->n < u->cap && u->lba[i] == FREE_KEY);
     if (!sim_copy_to_target(u->data + i * lba_size, data, lba_size))
         return -EIO;
     u->lba[i] = lba;
@@ -74,6 +75,7 @@ static void undo_remove(struct sim_undo *u, uint64_t lba, uint32_t lba_size)
 
     if (u->lba[hole] == FREE_KEY)
         return;
+    assert(u->n > 0);
     u->lba[hole] = FREE_KEY;
     u->n--;
     for (size_t i = (hole + 1) & (u->cap - 1); u->lba[i] != FREE_KEY; i = (i + 1) & (u->cap - 1)) {

@@ -49,6 +49,7 @@ void sim_flag(struct sim *s, enum sim_event e, const char *fmt, ...)
     char detail[96];
     va_list ap;
 
+    assert(e < SIM_EV_COUNT);
     if (may_be_a_holders(s, e))
         return;
     va_start(ap, fmt);

@@ -130,5 +130,6 @@ bool sim_flush_run(struct sim_thread *th)
     if (!sim_flush_news(th))
         return false;
     th->flushed = atomic_load(&f->done); /* loaded before failed, which is stored before it */
+    assert(f->started);
     return sim_held_flushed(th, th->flushed, verdict(th->s));
 }

@@ -53,6 +53,7 @@ void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due)
 {
     unsigned i = th->n_heap++;
 
+    assert(i < SIM_SLOTS && cmd->state == SIM_CMD_HELD);
     cmd->due = due;
     cmd->order = th->order++;
     while (i > 0 && earlier(cmd, &th->slots[th->heap[(i - 1) / 2]])) {
@@ -64,6 +65,7 @@ void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due)
 
 static void heap_remove(struct sim_thread *th, unsigned i)
 {
+    assert(i < th->n_heap);
     th->heap[i] = th->heap[--th->n_heap];
     /*
      * Removals with i > 0 are rare (abort, queue deletion): the heap is
@@ -78,6 +80,7 @@ static void heap_remove(struct sim_thread *th, unsigned i)
 
 void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
+    assert(cmd->state != SIM_CMD_FREE);
     cmd->state = SIM_CMD_DONE;
     cmd->status = status;
     cmd->next = SIM_NO_SLOT;

@@ -74,6 +74,8 @@ static bool find_gap(const struct sim_iova_table *t, uint64_t from, size_t len, 
 static int table_insert(struct sim_iova_table *t, size_t place, const struct nvme_mem *mem,
                         uint64_t iova)
 {
+    assert(place <= t->n && (place == 0 || t->at[place - 1].iova < iova) &&
+           (place == t->n || t->at[place].iova > iova));
     if (t->n == t->cap && table_grow(t))
         return -ENOMEM;
     memmove(&t->at[place + 1], &t->at[place], (t->n++ - place) * sizeof(t->at[0]));

@@ -13,6 +13,7 @@ void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq)
 {
     size_t w = sim_doorbell_word(s, qid, cq);
 
+    assert(w < s->doorbells_len / sizeof(uint32_t));
     atomic_store(&s->doorbells[w], 0);
     atomic_store(&s->seen[w], 0);
 }
@@ -112,6 +113,7 @@ static SIM_HOT uint32_t fetch(struct sim_thread *th, const struct sim_sq *sq, ui
 
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe)
 {
+    assert(sq->head != sq->tail);
     sim_count(&th->count.commands, 1);
     sq->head = fetch(th, sq, sq->head, sqe);
 }

@@ -42,6 +42,7 @@ void sim_pause(struct sim *s)
 
 void sim_resume(struct sim *s)
 {
+    assert(atomic_load(&s->gate));
     for (unsigned i = s->n_threads; i-- > 0;)
         pthread_mutex_unlock(&s->threads[i].lock);
     atomic_store(&s->gate, false);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The findings of `gpunvme check`: collecting and printing them. */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ void check_add(struct check *c, enum check_level level, const char *id, const ch
     va_list args;
     struct check_finding *grown = realloc(c->all, (c->n + 1) * sizeof(*grown));
 
+    assert(level <= CHECK_FAIL);
     if (level > c->worst)
         c->worst = level;
     if (!grown) {

@@ -33,6 +33,7 @@ static void add(struct cli_out *o, const char *key, struct json_object *value)
 {
     struct json_object *top = o->at[o->depth];
 
+    assert(json_object_is_type(top, json_type_array) || key);
     if (json_object_is_type(top, json_type_array))
         json_object_array_add(top, value);
     else
@@ -113,6 +114,7 @@ void cli_out_open(struct cli_out *o, const char *key, const char *title)
 
 void cli_out_close(struct cli_out *o)
 {
+    assert(o->indent > 0);
     o->indent--;
     cli_out_list_end(o);
 }

@@ -62,12 +62,14 @@ static int compare_rows(const void *a, const void *b)
 
 void cli_table_sort(struct cli_table *t)
 {
+    assert(!t->n_cells || t->n_cells % t->n_columns == 0);
     if (t->n_cells && t->n_columns)
         qsort(t->cells, t->n_cells / t->n_columns, t->n_columns * sizeof(*t->cells), compare_rows);
 }
 
 static const struct cli_column *column_of(const struct cli_table *t, size_t cell)
 {
+    assert(cell < t->n_cells);
     return &t->columns[cell % t->n_columns];
 }
 

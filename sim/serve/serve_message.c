@@ -3,6 +3,7 @@
  * Framing. Header and payload are read separately, so that descriptors belong
  * to one message only.
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -147,6 +148,7 @@ int message_reply(int sock, const struct vfio_user_header *to, const struct repl
     };
     struct msghdr h = {.msg_iov = iov, .msg_iovlen = !r->error && r->len ? 2 : 1};
 
+    assert(r->error >= 0 && r->len <= sizeof(((struct message *)0)->payload));
     if (!r->error && r->fd >= 0)
         attach_fd(&h, control, sizeof(control), r->fd);
     return send_all(sock, &h);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Access to BAR0 and to the configuration space by message. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ static bool is_doorbell(const struct session *s, uint64_t offset, uint32_t count
 
 static volatile uint32_t *doorbell(const struct session *s, uint64_t offset)
 {
+    assert(is_doorbell(s, offset, sizeof(uint32_t)));
     return &s->t->doorbells[(offset - NVME_REG_DOORBELLS) / sizeof(uint32_t)];
 }
 
