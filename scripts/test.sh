@@ -7,15 +7,17 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [--long] [-- CTEST-ARGUMENT...]
+Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [--no-sim] [--long]
+                            [-- CTEST-ARGUMENT...]
   --plain  the ordinary build (the default)
   --asan   with AddressSanitizer and UndefinedBehaviorSanitizer
   --tsan   with ThreadSanitizer: the tests labelled threads
   --all    the three, one after the other
+  --no-sim without the simulated drive (-DGPUNVME_SIM=OFF): what remains of the tests
   --long   with more rounds where a test draws at random (GPUNVME_TEST_LONG=1), and with
            ThreadSanitizer over all that may have threads
 Arguments after -- go to ctest: '-- -L layout' runs the tests of one folder.
-BUILD_DIR (build/test) is the plain build's folder; the others get -asan and -tsan behind it.
+BUILD_DIR (build/test) is the plain build's folder; the others get -asan, -tsan, -no-sim behind it.
 GPUNVME_NO_SETUP=1 installs nothing.
 USAGE
 }
@@ -100,6 +102,10 @@ run_suite() {
         say "$kind: without CUDA (no sanitizer of the host sees device code), benchmarks (no tests)" \
             "and tests/style (runs nothing of ours)"
     fi
+    if [ "$kind" = no-sim ]; then
+        ctest_args=(-LE '^style$')
+        options=(-DGPUNVME_SIM=OFF)
+    fi
     if [ "$sanitize" = thread ] && [ "${#CTEST_ARGS[@]}" = 0 ] && [ "$filter" = '*' ]; then
         filter=-$TSAN_SPARED
         if [ "$LONG" = 1 ]; then
@@ -143,7 +149,7 @@ run_suite() {
 kinds=() LONG=0 CTEST_ARGS=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --plain | --asan | --tsan) kinds+=("${1#--}") ;;
+    --plain | --asan | --tsan | --no-sim) kinds+=("${1#--}") ;;
     --all) kinds=(plain asan tsan) ;;
     --long) LONG=1 ;;
     -h | --help)
@@ -174,6 +180,7 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 for kind in "${kinds[@]}"; do
     case $kind in
     plain) run_suite plain "$BUILD_DIR" "" ;;
+    no-sim) run_suite no-sim "$BUILD_DIR-no-sim" "" ;;
     asan) run_suite asan "$BUILD_DIR-asan" address,undefined ;;
     tsan)
         mapfile -t launcher < <(tsan_launcher)
