@@ -15,6 +15,7 @@ Steps, all of them without an argument:
   plain   the tests with more rounds (GPUNVME_TEST_LONG=1)
   asan    the same with ASan and UBSan
   tsan    the same with TSan, all suites
+  no-sim  the build without the simulated drive, and its tests
   crash   CRASH_STATES power cuts (100000), and a daemon killed in the middle of writes,
           CRASH_ROUNDS times (40)
   guest   all guest scenarios
@@ -44,6 +45,7 @@ nightly() {
     plain) step "tests, long" bash scripts/test.sh --long ;;
     asan) step "ASan + UBSan, long" bash scripts/test.sh --long --asan ;;
     tsan) step "TSan, all, long" bash scripts/test.sh --long --tsan ;;
+    no-sim) step "without the simulator" bash scripts/test.sh --no-sim ;;
     crash) step "crash soak" crash_soak ;;
     guest) step "guest, all" bash scripts/guest-test.sh --all ;;
     lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
@@ -54,7 +56,7 @@ nightly() {
 steps=()
 for arg in "$@"; do
     case $arg in
-    plain | asan | tsan | crash | guest | lint | fuzz) steps+=("$arg") ;;
+    plain | asan | tsan | no-sim | crash | guest | lint | fuzz) steps+=("$arg") ;;
     -h | --help)
         usage
         exit 0
@@ -65,7 +67,7 @@ for arg in "$@"; do
         ;;
     esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan crash guest lint fuzz)
+[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan no-sim crash guest lint fuzz)
 for name in "${steps[@]}"; do
     nightly "$name"
 done
