@@ -162,6 +162,17 @@ static int open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_si
     }
 }
 
+/* What is missing when a queue cannot be had. */
+static const char *no_room(struct nvme_ctrlr *c)
+{
+    struct nvme_dma_budget regions;
+
+    nvme_dma_regions(c, &regions);
+    if (regions.limit && regions.used >= regions.limit)
+        return "the controller keeps too few DMA regions for a queue (gpunvme check shows how many)";
+    return "the controller has no queue left";
+}
+
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
                       struct bd_dev **out, char *why, size_t len)
 {
@@ -187,7 +198,7 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
                     "metadata; format it with nvme-format(1)",
                     nsid);
     case -ENOSPC:
-        return fail(&p, err, "namespace %u: the controller has no queue left", nsid);
+        return fail(&p, err, "namespace %u: %s", nsid, no_room(c));
     default:
         return fail(&p, err, "namespace %u: %s", nsid, strerror(-err));
     }

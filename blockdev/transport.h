@@ -86,6 +86,17 @@ struct nvme_transport {
      */
     bool physical;
     /*
+     * Regions that may be mapped at once, all together: what map() gives is one. 0: no limit is
+     * known.
+     */
+    unsigned max_regions;
+    /*
+     * map() takes parts of files by their descriptors (nvme_mem.fd), not memory by its address:
+     * addr is not NULL, and not used. Part of a file that is mapped may be mapped again in a larger
+     * region, or share the region that it lies in.
+     */
+    bool maps_files;
+    /*
      * The memory behind the doorbells and where they begin in it, for other processes to map; the
      * transport's. -1: not to be handed on.
      */

@@ -69,12 +69,15 @@ struct nvme_qpair {
     volatile uint32_t *cq_doorbell;
     size_t sq_len, cq_len;     /* bytes mapped behind sq and cq, whole pages */
     uint64_t sq_iova, cq_iova; /* where the controller sees them */
-    int fd;                    /* the memory behind both rings */
+    int fd;                    /* the memory behind both rings, and others unless own_rings */
+    bool own_rings;            /* nvme_qpair_create_own() */
     unsigned epoch;            /* of the controller when the queues were created */
 };
 
 /* -ENOSPC when all queue pairs are taken; -EINVAL when depth is < 2 or over max_queue_depth. */
 int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out);
+/* With rings in a file of their own, which may be given to another process, the SQ first. */
+int nvme_qpair_create_own(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out);
 /*
  * Deletes SQ, then CQ (5.7, 5.6), then frees the rings: after it returns 0 no command of this
  * queue can touch memory any more. On an error the rings stay mapped, for the controller may
@@ -179,17 +182,38 @@ int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t le
                struct nvme_cqe *cqe);
 
 /*
- * Shared memory (memfd) mapped into the controller: for PRP lists, staging, bounce buffers.
- * -EINVAL; -E2BIG (more than a large page, where addresses are physical); -ENOMEM; errors of map().
+ * Shared memory (memfd), zeroed and mapped into the controller: for PRP lists, staging, bounce
+ * buffers. Allocations share few regions (arenas), where addresses are not physical: a controller
+ * keeps a limited number. -EINVAL; -E2BIG (more than a large page, where addresses are physical);
+ * -ENOMEM; errors of map().
  */
 struct nvme_dma {
     void *addr;
     size_t len; /* bytes, whole pages */
     uint64_t iova;
-    int fd;
+    int fd; /* of the memory, which other allocations may share */
 };
 int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
+/* A file and a region of its own, from its first byte on: for memory that others will map. */
+int nvme_dma_alloc_own(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
+/* What either has given. The controller must not have commands that use the memory. */
 void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
+
+/*
+ * Maps memory of the caller as the transport's map() does, and counts it: -ENOSPC when the
+ * controller keeps no more regions than the driver needs itself. Where the transport maps files,
+ * all memory of one file (open file description) shares a region, which has the whole file as far
+ * as the controller takes it, until the last of it is unmapped.
+ */
+int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova);
+/* Takes back what nvme_map() gave; errors of unmap(). */
+int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
+
+struct nvme_dma_budget {
+    unsigned used;
+    unsigned limit; /* 0: none is known */
+};
+void nvme_dma_regions(struct nvme_ctrlr *c, struct nvme_dma_budget *out);
 
 #ifdef __cplusplus
 }

@@ -206,6 +206,7 @@ static void destroy(struct nvme_ctrlr *c)
     pthread_mutex_destroy(&c->reset_lock);
     pthread_mutex_destroy(&c->admin_lock);
     pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->dma_lock);
     free(c);
 }
 
@@ -225,6 +226,7 @@ int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts, stru
     pthread_mutex_init(&c->reset_lock, NULL);
     pthread_mutex_init(&c->admin_lock, NULL);
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->dma_lock, NULL);
     pthread_mutex_lock(&c->admin_lock);
     rc = bring_up(c, opts);
     pthread_mutex_unlock(&c->admin_lock);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -71,9 +72,14 @@ static void memory_destroy(const struct nvme_ctrlr *c, struct nvme_dma *dma)
     close(dma->fd);
 }
 
-int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
+static struct nvme_mem memory_of(const struct nvme_dma *dma)
 {
-    struct nvme_mem mem = {.fd = -1};
+    return (struct nvme_mem){.addr = dma->addr, .len = dma->len, .fd = dma->fd};
+}
+
+int nvme_dma_alloc_own(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
+{
+    struct nvme_mem mem;
     int rc;
 
     if (len == 0 || len > SIZE_MAX / 4)
@@ -83,29 +89,207 @@ int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     rc = memory_create(c, whole_pages(len), out);
     if (rc)
         return rc;
-    mem.addr = out->addr;
-    mem.len = out->len;
-    mem.fd = out->fd;
-    rc = c->t->ops->map(c->t, &mem, &out->iova);
+    mem = memory_of(out);
+    pthread_mutex_lock(&c->dma_lock);
+    rc = nvme_region_map(c, &mem, 0, &out->iova);
+    pthread_mutex_unlock(&c->dma_lock);
     if (rc)
         memory_destroy(c, out);
     return rc;
 }
 
-void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
+static void own_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
 {
-    if (dma->iova)
-        c->t->ops->unmap(c->t, dma->iova);
+    if (!dma->iova)
+        return;
+    pthread_mutex_lock(&c->dma_lock);
+    nvme_region_unmap(c, dma->iova);
+    pthread_mutex_unlock(&c->dma_lock);
     dma->iova = 0;
 }
 
-void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
+static void free_own(struct nvme_ctrlr *c, struct nvme_dma *dma)
 {
-    nvme_dma_revoke(c, dma);
+    own_revoke(c, dma);
     /* Without an IOMMU a controller that could not be stopped still reaches it: kept for good. */
     if (c->t->physical && !nvme_ctrlr_settled(c))
         return;
     memory_destroy(c, dma);
+}
+
+/* --- Arenas ---------------------------------------------------------------------------------- */
+
+/*
+ * A region that many allocations share. Addresses in it are handed out as the controller sees them,
+ * a free page between two allocations.
+ */
+struct nvme_arena {
+    struct nvme_dma dma; /* iova 0: taken from the controller, for good */
+    struct nvme_iova pieces;
+    uint64_t start;   /* its iova, for good */
+    uint64_t touched; /* from here to its end, nothing has been handed out: still zeros */
+    struct nvme_arena *next;
+};
+
+/* The first is small, for tools with few queues; each further one makes them half as large again. */
+static size_t next_arena(const struct nvme_ctrlr *c, size_t len)
+{
+    size_t all = 0;
+
+    for (const struct nvme_arena *a = c->arenas; a; a = a->next)
+        all += a->dma.len;
+    all = whole_pages(all / 2);
+    if (all < NVME_ARENA_MIN)
+        all = NVME_ARENA_MIN;
+    return all < len ? len : all;
+}
+
+static void arena_destroy(struct nvme_ctrlr *c, struct nvme_arena *a)
+{
+    if (a->dma.iova)
+        nvme_region_unmap(c, a->dma.iova);
+    memory_destroy(c, &a->dma);
+    nvme_iova_destroy(&a->pieces);
+    free(a);
+}
+
+static int arena_create(struct nvme_ctrlr *c, size_t len, struct nvme_arena **out)
+{
+    struct nvme_arena *a = calloc(1, sizeof(*a));
+    struct nvme_mem mem;
+    int rc = a ? memory_create(c, len, &a->dma) : -ENOMEM;
+
+    if (rc)
+        goto free_arena;
+    mem = memory_of(&a->dma);
+    rc = nvme_region_map(c, &mem, 0, &a->dma.iova);
+    if (rc)
+        goto destroy_memory;
+    a->start = a->touched = a->dma.iova;
+    nvme_iova_init(&a->pieces);
+    rc = nvme_iova_allow(&a->pieces, a->start, a->start + (len - 1));
+    if (rc) {
+        arena_destroy(c, a);
+        return rc;
+    }
+    *out = a;
+    return 0;
+
+destroy_memory:
+    memory_destroy(c, &a->dma);
+free_arena:
+    free(a);
+    return rc;
+}
+
+/* Memory that was used before is zeroed, untouched memory costs nothing yet. */
+static int arena_take(struct nvme_arena *a, size_t len, struct nvme_dma *out)
+{
+    uint64_t iova;
+    int rc = a->dma.iova ? nvme_iova_take(&a->pieces, len, NVME_PAGE_SIZE, NULL, &iova) : -ENOSPC;
+
+    if (rc)
+        return rc;
+    *out = (struct nvme_dma){.addr = (char *)a->dma.addr + (iova - a->start),
+                             .len = len,
+                             .iova = iova,
+                             .fd = a->dma.fd};
+    if (iova < a->touched)
+        memset(out->addr, 0, len < a->touched - iova ? len : a->touched - iova);
+    if (iova + len > a->touched)
+        a->touched = iova + len;
+    return 0;
+}
+
+/* With dma_lock held. */
+static int take_piece(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
+{
+    struct nvme_arena *a;
+    int rc;
+
+    for (a = c->arenas; a; a = a->next)
+        if (arena_take(a, len, out) == 0)
+            return 0;
+    rc = arena_create(c, next_arena(c, len), &a);
+    if (rc)
+        return rc;
+    a->next = c->arenas;
+    c->arenas = a;
+    return arena_take(a, len, out);
+}
+
+int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
+{
+    int rc;
+
+    if (len == 0 || len > SIZE_MAX / 4)
+        return -EINVAL;
+    if (c->t->physical)
+        return nvme_dma_alloc_own(c, len, out);
+    pthread_mutex_lock(&c->dma_lock);
+    rc = take_piece(c, whole_pages(len), out);
+    pthread_mutex_unlock(&c->dma_lock);
+    return rc;
+}
+
+/* The arena that the memory is a piece of, or the end of the list. With dma_lock held. */
+static struct nvme_arena **find_arena(struct nvme_ctrlr *c, const struct nvme_dma *dma)
+{
+    struct nvme_arena **at = &c->arenas;
+
+    while (*at && (uintptr_t)dma->addr - (uintptr_t)(*at)->dma.addr >= (*at)->dma.len)
+        at = &(*at)->next;
+    return at;
+}
+
+/* The whole arena: the controller has failed for good, and nothing will use the rest either. */
+static void arena_revoke(struct nvme_ctrlr *c, struct nvme_arena *a)
+{
+    if (a->dma.iova)
+        nvme_region_unmap(c, a->dma.iova);
+    a->dma.iova = 0;
+}
+
+void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
+{
+    struct nvme_arena *a;
+
+    pthread_mutex_lock(&c->dma_lock);
+    a = *find_arena(c, dma);
+    if (a)
+        arena_revoke(c, a);
+    pthread_mutex_unlock(&c->dma_lock);
+    if (!a)
+        own_revoke(c, dma);
+}
+
+/* With dma_lock held. */
+static void give_piece(struct nvme_ctrlr *c, struct nvme_arena **at, const struct nvme_dma *dma)
+{
+    struct nvme_arena *a = *at;
+
+    if (!nvme_ctrlr_settled(c))
+        arena_revoke(c, a);
+    nvme_iova_give(&a->pieces, a->start + (uint64_t)((char *)dma->addr - (char *)a->dma.addr));
+    if (a->pieces.n_used)
+        return;
+    *at = a->next;
+    arena_destroy(c, a);
+}
+
+void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
+{
+    struct nvme_arena **at;
+    bool found;
+
+    pthread_mutex_lock(&c->dma_lock);
+    at = find_arena(c, dma);
+    found = *at != NULL;
+    if (found)
+        give_piece(c, at, dma);
+    pthread_mutex_unlock(&c->dma_lock);
+    if (!found)
+        free_own(c, dma);
 }
 
 void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma)

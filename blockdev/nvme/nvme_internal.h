@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "blockdev/nvme/nvme.h"
+#include "blockdev/nvme/nvme_iova.h"
 #include "blockdev/nvme/nvme_queue.h"
 
 #ifdef __cplusplus
@@ -20,6 +21,7 @@ extern "C" {
 #define NVME_PATIENCE_NS     10000000u /* between two tries of a command that came too early */
 #define NVME_SHUTDOWN_MS     1000u     /* at least; a controller may announce more (RTD3E) */
 #define NVME_SHUTDOWN_MAX_MS 60000u
+#define NVME_ARENA_MIN       (256u << 10) /* bytes */
 
 /* DMA memory that a controller may still reach although its user has let go of it. */
 struct nvme_orphan {
@@ -39,7 +41,10 @@ enum nvme_health {
     NVME_FAILED, /* for good */
 };
 
-/* Locks are taken in this order: reset_lock, admin_lock, lock. */
+struct nvme_arena;    /* nvme_dma.c */
+struct nvme_file_map; /* nvme_map.c */
+
+/* Locks are taken in this order: reset_lock, admin_lock, lock; reset_lock, admin_lock, dma_lock. */
 struct nvme_ctrlr {
     struct nvme_transport *t;
     struct nvme_ctrlr_info info;
@@ -70,6 +75,11 @@ struct nvme_ctrlr {
     uint64_t qids[NVME_QID_WORDS];
     uint64_t lost_qids[NVME_QID_WORDS]; /* of pairs that only a reset ends */
     struct nvme_orphan *orphans;
+
+    pthread_mutex_t dma_lock; /* the rest, and calls of the transport's map() and unmap() */
+    unsigned regions;         /* mapped now */
+    struct nvme_arena *arenas;
+    struct nvme_file_map *file_maps;
 };
 
 /*
@@ -148,6 +158,12 @@ void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma);
 void nvme_dma_free_orphans(struct nvme_ctrlr *c);
 /* Takes the memory from the controller already; it is still to be freed. */
 void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma);
+
+/* nvme_map.c; with dma_lock held */
+/* Maps a region and counts it. -ENOSPC also when fewer than `left` would be left. */
+int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
+                    uint64_t *iova);
+int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova);
 
 #ifdef __cplusplus
 }

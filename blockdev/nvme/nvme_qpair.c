@@ -26,7 +26,7 @@ static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 
     qp->sq_len = whole_pages(qp->depth * sizeof(struct nvme_sqe));
     qp->cq_len = whole_pages(qp->depth * sizeof(struct nvme_cqe));
-    rc = nvme_dma_alloc(c, qp->sq_len + qp->cq_len, &mem);
+    rc = (qp->own_rings ? nvme_dma_alloc_own : nvme_dma_alloc)(c, qp->sq_len + qp->cq_len, &mem);
     if (rc)
         return rc;
     qp->sq = mem.addr;
@@ -156,7 +156,8 @@ static int delete_queues(struct nvme_ctrlr *c, unsigned qid)
  */
 static int move_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
-    struct nvme_qpair fresh = {.depth = qp->depth, .epoch = qp->epoch};
+    struct nvme_qpair fresh = {
+        .depth = qp->depth, .epoch = qp->epoch, .own_rings = qp->own_rings};
     struct nvme_dma old = rings(qp);
     int rc = take_qid(c, &fresh.qid);
 
@@ -240,9 +241,9 @@ static bool is_gone(const struct nvme_qpair *qp)
     return qp->qid == 0;
 }
 
-int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out)
+static int create(struct nvme_ctrlr *c, uint32_t depth, bool own_rings, struct nvme_qpair *out)
 {
-    struct nvme_qpair qp = {.depth = depth};
+    struct nvme_qpair qp = {.depth = depth, .own_rings = own_rings};
     struct nvme_dma mem;
     int rc;
 
@@ -268,6 +269,16 @@ free_rings:
 put_qid:
     put_qid(c, qp.qid);
     return rc;
+}
+
+int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out)
+{
+    return create(c, depth, false, out);
+}
+
+int nvme_qpair_create_own(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out)
+{
+    return create(c, depth, true, out);
 }
 
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)

@@ -112,6 +112,17 @@ int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len)
     return iova->n_windows ? 0 : -EPROTO;
 }
 
+unsigned vfio_group_regions(const void *answer, size_t len)
+{
+    const struct vfio_iommu_type1_info *info = answer;
+    const struct vfio_iommu_type1_info_dma_avail *cap = NULL;
+
+    if (info->flags & VFIO_IOMMU_INFO_CAPS)
+        cap = vfio_find_cap(answer, len, info->cap_offset, VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL,
+                            sizeof(*cap));
+    return cap ? cap->avail : 0;
+}
+
 static int read_windows(struct vfio *v, const struct vfio_why *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER] = {0};
@@ -120,6 +131,7 @@ static int read_windows(struct vfio *v, const struct vfio_why *why)
 
     if (!rc)
         rc = vfio_group_windows(&v->iova, answer, info->argsz);
+    v->t.max_regions = rc ? 0 : vfio_group_regions(answer, info->argsz);
     return rc ? nvme_why(why->text, why->len, rc, "the IOMMU does not tell its addresses: %s",
                          strerror(-rc))
               : 0;

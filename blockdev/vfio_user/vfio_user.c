@@ -184,7 +184,7 @@ static int map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *i
     pthread_mutex_lock(&u->lock);
     if (u->conn.gone)
         rc = -EIO;
-    else if (u->iova.n_used >= u->max_dma_maps)
+    else if (u->iova.n_used >= u->t.max_regions)
         rc = -ENOSPC;
     else
         rc = nvme_iova_take(&u->iova, mem->len, NVME_PAGE_SIZE, NULL, iova);

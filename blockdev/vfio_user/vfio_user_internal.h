@@ -120,7 +120,6 @@ int vfio_user_find_doorbells(const struct vfio_user_region *bar0, struct vfio_us
 struct vfio_user {
     struct nvme_transport t;
     bool can_reset;
-    uint32_t max_dma_maps;
     pthread_mutex_t
         lock; /* protects the two below: one message at a time, and the map of regions */
     struct vfio_user_conn conn;

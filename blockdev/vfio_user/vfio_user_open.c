@@ -50,7 +50,7 @@ static int negotiate(struct vfio_user *u, const struct vfio_user_why *why)
     if (rc)
         return vfio_user_explain(&u->conn, m.command, rc, why);
     rc = vfio_user_parse_version(reply, m.reply_len, &limits, why);
-    u->max_dma_maps = limits.max_dma_maps;
+    u->t.max_regions = limits.max_dma_maps;
     return rc;
 }
 
@@ -196,6 +196,7 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
         return vfio_user_fail(why, -ENOMEM, "out of memory");
     }
     u->t.ops = &vfio_user_ops;
+    u->t.maps_files = true;
     u->t.removal_fd = -1;
     u->t.doorbells_fd = -1;
     u->conn = (struct vfio_user_conn){.fd = socket, .timeout_ms = timeout_ms};

@@ -95,7 +95,7 @@ static int map_for_controller(struct gq_buffer *b)
     if (b->is_list)
         return b->import.mem.addr && b->import.head % sizeof(uint64_t) == 0 ? 0 : -EINVAL;
     err = gq_region_map(b->engine->ctrlr, &import, &b->region);
-    b->staged = err == -EFAULT;
+    b->staged = err == -EFAULT || err == -ENOSPC;
     return b->staged ? 0 : err;
 }
 

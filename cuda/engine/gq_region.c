@@ -19,7 +19,6 @@ static void build_table(struct gq_region *r)
 
 int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out)
 {
-    struct nvme_transport *t = nvme_ctrlr_transport(c);
     int err;
 
     *out = (struct gq_region){
@@ -30,7 +29,7 @@ int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_r
     err = nvme_dma_alloc(c, table_pages(out->pages) * NVME_PAGE_SIZE, &out->prps);
     if (err)
         return err;
-    err = t->ops->map(t, &imp->mem, &out->iova);
+    err = nvme_map(c, &imp->mem, &out->iova);
     if (err) {
         nvme_dma_free(c, &out->prps);
         return err;
@@ -41,8 +40,7 @@ int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_r
 
 int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r)
 {
-    struct nvme_transport *t = nvme_ctrlr_transport(c);
-    int err = t->ops->unmap(t, r->iova);
+    int err = nvme_unmap(c, r->iova);
 
     if (err == -ETIMEDOUT) /* a software controller's copies are under way */
         return err;

@@ -77,7 +77,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
         return -ENOMEM;
     while (l->n_pairs < n && !err) {
         l->pairs[l->n_pairs].proxied = LEASE_NO_SHADOW;
-        err = nvme_qpair_create(t->ctrlr, depth, &l->pairs[l->n_pairs].qp);
+        err = nvme_qpair_create_own(t->ctrlr, depth, &l->pairs[l->n_pairs].qp);
         l->n_pairs += !err;
     }
     if (!l->n_pairs)

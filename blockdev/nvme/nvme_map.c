@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Regions of memory that the controller reaches: their number, and files that share one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <linux/kcmp.h>
+
+#include "blockdev/nvme/nvme_internal.h"
+
+/* Regions that buffers leave to the driver: arenas that grow, queues that move. At most a half. */
+#define SPARE 4u
+
+/* A region that is a part of a file, and all that is mapped in it. */
+struct nvme_file_map {
+    int fd;
+    uint64_t offset, len; /* in the file, bytes */
+    uint64_t iova;
+    unsigned users;
+    struct nvme_file_map *next;
+};
+
+static unsigned spare(const struct nvme_ctrlr *c)
+{
+    return c->t->max_regions / 2 < SPARE ? c->t->max_regions / 2 : SPARE;
+}
+
+int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left, uint64_t *iova)
+{
+    int rc;
+
+    if (c->t->max_regions && c->regions + left >= c->t->max_regions)
+        return -ENOSPC;
+    rc = c->t->ops->map(c->t, mem, iova);
+    c->regions += !rc;
+    return rc;
+}
+
+int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova)
+{
+    int rc = c->t->ops->unmap(c->t, iova);
+
+    /* -ETIMEDOUT: it is mapped still. */
+    c->regions -= rc != -ETIMEDOUT;
+    return rc;
+}
+
+/* Numbers of inodes repeat, descriptions of open files do not. */
+static bool same_file(int a, int b)
+{
+    pid_t pid = getpid();
+
+    return syscall(SYS_kcmp, pid, pid, KCMP_FILE, a, b) == 0;
+}
+
+static bool covers(const struct nvme_file_map *m, const struct nvme_mem *mem)
+{
+    return mem->fd_offset >= m->offset && mem->fd_offset - m->offset <= m->len &&
+           mem->len <= m->len - (mem->fd_offset - m->offset);
+}
+
+static struct nvme_file_map *find_file(struct nvme_ctrlr *c, const struct nvme_mem *mem)
+{
+    struct nvme_file_map *m = c->file_maps;
+
+    while (m && !(covers(m, mem) && same_file(m->fd, mem->fd)))
+        m = m->next;
+    return m;
+}
+
+/* From the first page to the last one that is there. */
+static struct nvme_mem whole_file(const struct nvme_mem *mem)
+{
+    struct nvme_mem all = *mem;
+    struct stat st;
+
+    if (fstat(mem->fd, &st) || (uint64_t)st.st_size < mem->fd_offset + mem->len)
+        return all;
+    all.fd_offset = 0;
+    all.len = (size_t)st.st_size & ~(size_t)(NVME_PAGE_SIZE - 1);
+    return all;
+}
+
+static int map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvme_file_map *m)
+{
+    struct nvme_mem all = whole_file(mem);
+    int rc = nvme_region_map(c, &all, spare(c), &m->iova);
+
+    if (rc && rc != -ENOSPC) {
+        all = *mem;
+        rc = nvme_region_map(c, &all, spare(c), &m->iova);
+    }
+    m->offset = all.fd_offset;
+    m->len = all.len;
+    return rc;
+}
+
+static int add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvme_file_map **out)
+{
+    struct nvme_file_map *m = calloc(1, sizeof(*m));
+    int rc;
+
+    if (!m)
+        return -ENOMEM;
+    m->fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
+    rc = m->fd < 0 ? -errno : map_file(c, mem, m);
+    if (rc) {
+        if (m->fd >= 0)
+            close(m->fd);
+        free(m);
+        return rc;
+    }
+    m->next = c->file_maps;
+    c->file_maps = m;
+    *out = m;
+    return 0;
+}
+
+static int share_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova)
+{
+    struct nvme_file_map *m = find_file(c, mem);
+    int rc = m ? 0 : add_file(c, mem, &m);
+
+    if (rc)
+        return rc;
+    m->users++;
+    *iova = m->iova + (mem->fd_offset - m->offset);
+    return 0;
+}
+
+int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova)
+{
+    bool shares = c->t->maps_files && mem->fd >= 0;
+    int rc;
+
+    pthread_mutex_lock(&c->dma_lock);
+    rc = shares ? share_file(c, mem, iova) : nvme_region_map(c, mem, spare(c), iova);
+    pthread_mutex_unlock(&c->dma_lock);
+    return rc;
+}
+
+static struct nvme_file_map **find_iova(struct nvme_ctrlr *c, uint64_t iova)
+{
+    struct nvme_file_map **at = &c->file_maps;
+
+    while (*at && iova - (*at)->iova >= (*at)->len)
+        at = &(*at)->next;
+    return at;
+}
+
+/*
+ * The last user takes it from the controller. So does the first one after the controller has failed
+ * for good: commands that it has may still come to memory of any user.
+ */
+static int leave_file(struct nvme_ctrlr *c, struct nvme_file_map **at)
+{
+    struct nvme_file_map *m = *at;
+    int rc = 0;
+
+    if (m->fd >= 0 && (m->users == 1 || nvme_ctrlr_failed(c))) {
+        rc = nvme_region_unmap(c, m->iova);
+        if (rc == -ETIMEDOUT)
+            return rc;
+        close(m->fd);
+        m->fd = -1;
+    }
+    if (--m->users == 0) {
+        *at = m->next;
+        free(m);
+    }
+    return rc;
+}
+
+int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
+{
+    struct nvme_file_map **at;
+    int rc;
+
+    pthread_mutex_lock(&c->dma_lock);
+    at = find_iova(c, iova);
+    rc = *at ? leave_file(c, at) : nvme_region_unmap(c, iova);
+    pthread_mutex_unlock(&c->dma_lock);
+    return rc;
+}
+
+void nvme_dma_regions(struct nvme_ctrlr *c, struct nvme_dma_budget *out)
+{
+    pthread_mutex_lock(&c->dma_lock);
+    *out = (struct nvme_dma_budget){.used = c->regions, .limit = c->t->max_regions};
+    pthread_mutex_unlock(&c->dma_lock);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory of the driver and of callers in few regions: arenas, files that share one, the limit. */
+#include <gtest/gtest.h>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "tests/blockdev/nvme/nvme_fake.h"
+
+namespace
+{
+
+class Dma : public ::testing::Test
+{
+  protected:
+    void open()
+    {
+        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+    }
+
+    void TearDown() override
+    {
+        if (c)
+            nvme_ctrlr_close(c);
+        EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
+        for (int fd : fds)
+            close(fd);
+    }
+
+    int file(off_t len)
+    {
+        int fd = memfd_create("buffer", MFD_CLOEXEC);
+        EXPECT_EQ(ftruncate(fd, len), 0);
+        fds.push_back(fd);
+        return fd;
+    }
+
+    static nvme_mem part(int fd, uint64_t offset, size_t len)
+    {
+        nvme_mem mem{};
+        mem.addr = reinterpret_cast<void *>(0x10000);
+        mem.len = len;
+        mem.fd = fd;
+        mem.fd_offset = offset;
+        return mem;
+    }
+
+    unsigned regions()
+    {
+        nvme_dma_budget r;
+        nvme_dma_regions(c, &r);
+        EXPECT_EQ(r.used, fake.maps.size());
+        EXPECT_EQ(r.limit, fake.t.max_regions);
+        return r.used;
+    }
+
+    Fake fake;
+    nvme_opts opts{};
+    nvme_ctrlr *c = nullptr;
+    std::vector<int> fds;
+};
+
+TEST_F(Dma, ManyAllocationsTakeFewRegions)
+{
+    std::vector<nvme_dma> all(1000);
+
+    open();
+    for (auto &dma : all) {
+        ASSERT_EQ(nvme_dma_alloc(c, 80 << 10, &dma), 0);
+        EXPECT_EQ(fake.at(dma.iova), dma.addr);
+        memset(dma.addr, 0xa5, dma.len);
+    }
+    EXPECT_LE(regions(), 16u);
+    for (auto &dma : all) {
+        EXPECT_EQ(static_cast<uint8_t *>(dma.addr)[0], 0xa5);
+        EXPECT_EQ(static_cast<uint8_t *>(dma.addr)[dma.len - 1], 0xa5);
+        nvme_dma_free(c, &dma);
+    }
+    EXPECT_EQ(regions(), 1u) << "that of the admin queue";
+}
+
+TEST_F(Dma, WhatIsHandedOutIsZeroAndNobodyElses)
+{
+    std::vector<nvme_dma> live;
+    std::mt19937 rng(7);
+
+    open();
+    for (unsigned round = 0; round < 2000; round++) {
+        if (live.size() < 20 || rng() % 2) {
+            nvme_dma dma;
+            ASSERT_EQ(nvme_dma_alloc(c, 1 + rng() % 60000, &dma), 0);
+            for (size_t i = 0; i < dma.len; i++)
+                ASSERT_EQ(static_cast<uint8_t *>(dma.addr)[i], 0) << i;
+            memset(dma.addr, (int)(dma.iova >> 12 & 0xff) | 1, dma.len);
+            live.push_back(dma);
+        } else {
+            std::swap(live[rng() % live.size()], live.back());
+            nvme_dma &dma = live.back();
+            for (size_t i = 0; i < dma.len; i++)
+                ASSERT_EQ(static_cast<uint8_t *>(dma.addr)[i], (dma.iova >> 12 & 0xff) | 1) << i;
+            nvme_dma_free(c, &dma);
+            live.pop_back();
+        }
+    }
+    for (auto &dma : live)
+        nvme_dma_free(c, &dma);
+}
+
+TEST_F(Dma, RingsThatTheControllerMayKnowAreNotHandedOut)
+{
+    nvme_qpair qp;
+    nvme_dma dma;
+
+    opts.admin_timeout_ms = 50;
+    open();
+    ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
+    uint64_t first = qp.sq_iova, end = qp.cq_iova + qp.cq_len;
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), -EIO);
+    ASSERT_EQ(nvme_dma_alloc(c, 4096, &dma), 0);
+    EXPECT_TRUE(dma.iova >= end || dma.iova + dma.len <= first);
+    nvme_dma_free(c, &dma);
+    fake.status_of_opcode.clear();
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    ASSERT_EQ(nvme_dma_alloc(c, 4096, &dma), 0);
+    EXPECT_EQ(dma.iova, first) << "the reset has ended the queue";
+    nvme_dma_free(c, &dma);
+}
+
+TEST_F(Dma, MemoryForOtherProcessesIsAFileOfItsOwn)
+{
+    nvme_dma shared, own;
+
+    open();
+    unsigned before = regions();
+    ASSERT_EQ(nvme_dma_alloc(c, 4096, &shared), 0);
+    EXPECT_EQ(regions(), before);
+    ASSERT_EQ(nvme_dma_alloc_own(c, 8192, &own), 0);
+    EXPECT_EQ(regions(), before + 1);
+    EXPECT_NE(own.fd, shared.fd);
+    EXPECT_EQ(lseek(own.fd, 0, SEEK_END), 8192);
+    nvme_dma_free(c, &own);
+    nvme_dma_free(c, &shared);
+    EXPECT_EQ(regions(), before);
+}
+
+TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)
+{
+    std::vector<uint64_t> iovas;
+    nvme_dma large;
+    uint64_t iova;
+    int rc;
+
+    fake.t.max_regions = 64;
+    open();
+    nvme_mem mem = part(-1, 0, 4096);
+    while ((rc = nvme_map(c, &mem, &iova)) == 0)
+        iovas.push_back(iova);
+    EXPECT_EQ(rc, -ENOSPC);
+    EXPECT_EQ(regions(), 60u);
+    ASSERT_EQ(nvme_dma_alloc(c, 16 << 20, &large), 0) << "an arena more";
+    EXPECT_EQ(nvme_unmap(c, iovas.back()), 0);
+    EXPECT_EQ(nvme_map(c, &mem, &iovas.back()), -ENOSPC) << "the arena has taken its place";
+    iovas.pop_back();
+    nvme_dma_free(c, &large);
+    ASSERT_EQ(nvme_map(c, &mem, &iova), 0);
+    iovas.push_back(iova);
+    for (uint64_t each : iovas)
+        EXPECT_EQ(nvme_unmap(c, each), 0);
+    EXPECT_EQ(regions(), 1u);
+}
+
+TEST_F(Dma, PartsOfAFileShareARegionWhereFilesAreMapped)
+{
+    uint64_t a, b, other;
+    int fd, again;
+
+    fake.t.max_regions = 64;
+    fake.t.maps_files = true;
+    open();
+    fd = file(1 << 20);
+    again = dup(fd);
+    fds.push_back(again);
+    unsigned before = regions();
+    nvme_mem first = part(fd, 0x3000, 0x1000), second = part(again, 0x8000, 0x2000);
+    nvme_mem another = part(file(1 << 20), 0x3000, 0x1000);
+    ASSERT_EQ(nvme_map(c, &first, &a), 0);
+    ASSERT_EQ(nvme_map(c, &second, &b), 0);
+    EXPECT_EQ(b - a, 0x5000u);
+    EXPECT_EQ(regions(), before + 1);
+    ASSERT_EQ(nvme_map(c, &another, &other), 0);
+    EXPECT_EQ(regions(), before + 2) << "another file, of the same size";
+    EXPECT_EQ(nvme_unmap(c, a), 0);
+    EXPECT_EQ(regions(), before + 2) << "the second is in use";
+    EXPECT_EQ(nvme_unmap(c, b), 0);
+    EXPECT_EQ(nvme_unmap(c, other), 0);
+    EXPECT_EQ(regions(), before);
+}
+
+TEST_F(Dma, AFileThatHasGrownGetsARegionMore)
+{
+    uint64_t a, b;
+
+    fake.t.maps_files = true;
+    open();
+    int fd = file(0x10000);
+    nvme_mem first = part(fd, 0, 0x1000), later = part(fd, 0x10000, 0x1000);
+    ASSERT_EQ(nvme_map(c, &first, &a), 0);
+    ASSERT_EQ(ftruncate(fd, 0x20000), 0);
+    ASSERT_EQ(nvme_map(c, &later, &b), 0);
+    EXPECT_EQ(regions(), 3u);
+    EXPECT_EQ(fake.maps.at(b - 0x10000).len, 0x20000u);
+    EXPECT_EQ(nvme_unmap(c, b), 0);
+    EXPECT_EQ(nvme_unmap(c, a), 0);
+}
+
+/* A controller that has failed may still have commands: no buffer stays in its reach. */
+TEST_F(Dma, AFailedControllerLosesASharedRegionAtOnce)
+{
+    uint64_t a, b;
+
+    opts.admin_timeout_ms = 50;
+    fake.t.maps_files = true;
+    fake.has_reset = fake.reset_fails = true;
+    open();
+    int fd = file(1 << 20);
+    nvme_mem first = part(fd, 0, 0x1000), second = part(fd, 0x1000, 0x1000);
+    ASSERT_EQ(nvme_map(c, &first, &a), 0);
+    ASSERT_EQ(nvme_map(c, &second, &b), 0);
+    fake.never_disabled = true;
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
+    EXPECT_EQ(fake.maps.count(a), 1u);
+    EXPECT_EQ(nvme_unmap(c, b), 0);
+    EXPECT_EQ(fake.maps.count(a), 0u);
+    EXPECT_EQ(nvme_unmap(c, a), 0);
+}
+
+} // namespace
