@@ -34,6 +34,7 @@ struct bd_slot {
     size_t len;        /* bytes of data moved */
     unsigned tries;
     bool busy;
+    bool late; /* has missed its deadline since it was sent */
 };
 
 /* Owned by the thread that took it with bd_queue_take(); no locks inside. */

@@ -9,6 +9,7 @@
 static void post_within_deadline(struct bd_queue *q, struct bd_slot *slot)
 {
     slot->busy = true;
+    slot->late = false;
     nvme_ring_post(&q->ring, &slot->sqe);
     q->rung = false;
 }
@@ -53,6 +54,8 @@ static void complete(struct bd_queue *q, struct bd_slot *slot, uint16_t status)
         post_within_deadline(q, slot);
         return;
     }
+    if (error && !ended_by_us(status))
+        nvme_count(&q->d->c->counters.errors);
     if (error && nvme_status_retryable(status) && slot->tries < BD_RETRIES) {
         slot->tries++;
         bd_post(q, slot);

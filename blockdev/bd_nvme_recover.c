@@ -24,13 +24,18 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
     uint64_t until = deadline_after_ms(q->d->c->admin_timeout_ms);
 
     for (unsigned i = 0; i < q->nslots; i++) {
+        int rc;
+
         if (!q->slots[i].busy || q->slots[i].deadline > now)
             continue;
         if (bd_must_park(q->d) || now_ns() >= until)
             break;
         /* Refused or not, its completion may be on its way. */
-        if (nvme_abort(q->d->c, q->qp.qid, (uint16_t)i) && !nvme_ctrlr_healthy(q->d->c))
+        rc = nvme_abort(q->d->c, q->qp.qid, (uint16_t)i);
+        if (rc && !nvme_ctrlr_healthy(q->d->c))
             return false;
+        if (!rc)
+            nvme_count(&q->d->c->counters.aborts);
     }
     return true;
 }
@@ -84,11 +89,23 @@ static void end_all(struct bd_queue *q)
     }
 }
 
+/* A command is counted once for each time that it was sent. */
+static void count_expired(struct bd_queue *q, uint64_t now)
+{
+    for (unsigned i = 0; i < q->nslots; i++) {
+        if (!q->slots[i].busy || q->slots[i].late || q->slots[i].deadline > now)
+            continue;
+        q->slots[i].late = true;
+        nvme_count(&q->d->c->counters.timeouts);
+    }
+}
+
 /* A queue that brought nothing since it was created will not be better for being created again. */
 static bool climb_to_renewal(struct bd_queue *q)
 {
     uint64_t now = now_ns();
 
+    count_expired(q, now);
     if (!nvme_ctrlr_alive(q->d->c))
         return false;
     if (send_aborts(q, now) && late_completions(q, now))
@@ -96,6 +113,7 @@ static bool climb_to_renewal(struct bd_queue *q)
     bd_progress(q->d);
     if (!q->proven || bd_must_park(q->d) || !bd_queue_renew(q))
         return false;
+    nvme_count(&q->d->c->counters.recreates);
     send_again(q);
     return true;
 }

@@ -169,7 +169,7 @@ static const char *no_room(struct nvme_ctrlr *c)
 
     nvme_dma_regions(c, &regions);
     if (regions.limit && regions.used >= regions.limit)
-        return "the controller keeps too few DMA regions for a queue (gpunvme check shows how many)";
+        return "the controller keeps too few DMA regions for a queue, gpunvme check shows how many";
     return "the controller has no queue left";
 }
 

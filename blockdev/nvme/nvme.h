@@ -69,7 +69,7 @@ struct nvme_qpair {
     volatile uint32_t *cq_doorbell;
     size_t sq_len, cq_len;     /* bytes mapped behind sq and cq, whole pages */
     uint64_t sq_iova, cq_iova; /* where the controller sees them */
-    int fd;                    /* the memory behind both rings, and others unless own_rings */
+    int fd;                    /* the file that has both rings, and more unless own_rings */
     bool own_rings;            /* nvme_qpair_create_own() */
     unsigned epoch;            /* of the controller when the queues were created */
 };
@@ -143,6 +143,17 @@ unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c);
 int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch);
 /* Some I/O command has completed: resets are not in vain. Cheap; call it once a harvest. */
 void nvme_ctrlr_progress(struct nvme_ctrlr *c);
+/* What became of commands, since nvme_ctrlr_open(). */
+struct nvme_counters {
+    /*
+     * Of devices of bd_nvme_open(): commands that ended with an error status, whether they were
+     * tried again or not; that missed their deadline; that an Abort ended; queue pairs deleted and
+     * created again.
+     */
+    uint64_t errors, timeouts, aborts, recreates;
+    uint64_t resets; /* of the controller, begun: with those that failed */
+};
+void nvme_ctrlr_counters(const struct nvme_ctrlr *c, struct nvme_counters *out);
 /*
  * False when a controller that failed for good could not be stopped: it may still write to memory
  * that is mapped. Unmapping memory (transport.h) ends that for the memory unmapped. One that is
@@ -194,7 +205,7 @@ struct nvme_dma {
     int fd; /* of the memory, which other allocations may share */
 };
 int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
-/* A file and a region of its own, from its first byte on: for memory that others will map. */
+/* A file and a region of its own, from its first byte on: for memory that other processes map. */
 int nvme_dma_alloc_own(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
 /* What either has given. The controller must not have commands that use the memory. */
 void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
@@ -212,8 +223,9 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
 struct nvme_dma_budget {
     unsigned used;
     unsigned limit; /* 0: none is known */
+    bool full;      /* nvme_map() finds none: the rest is the driver's */
 };
-void nvme_dma_regions(struct nvme_ctrlr *c, struct nvme_dma_budget *out);
+void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out);
 
 #ifdef __cplusplus
 }

@@ -131,7 +131,8 @@ struct nvme_arena {
     struct nvme_arena *next;
 };
 
-/* The first is small, for tools with few queues; each further one makes them half as large again. */
+/* The first is small, for tools with few queues; each further one is half as large as all before.
+ */
 static size_t next_arena(const struct nvme_ctrlr *c, size_t len)
 {
     size_t all = 0;
@@ -190,10 +191,8 @@ static int arena_take(struct nvme_arena *a, size_t len, struct nvme_dma *out)
 
     if (rc)
         return rc;
-    *out = (struct nvme_dma){.addr = (char *)a->dma.addr + (iova - a->start),
-                             .len = len,
-                             .iova = iova,
-                             .fd = a->dma.fd};
+    *out = (struct nvme_dma){
+        .addr = (char *)a->dma.addr + (iova - a->start), .len = len, .iova = iova, .fd = a->dma.fd};
     if (iova < a->touched)
         memset(out->addr, 0, len < a->touched - iova ? len : a->touched - iova);
     if (iova + len > a->touched)

@@ -53,11 +53,12 @@ struct nvme_ctrlr {
     unsigned shutdown_ms;
     unsigned queues_requested;
 
-    enum nvme_health health; /* atomic */
-    bool settled;            /* atomic; once it has failed: nothing of it touches memory */
-    unsigned epoch;          /* atomic; written with admin_lock held */
-    unsigned retries;        /* atomic; resets since an I/O command has completed */
-    bool unanswered;         /* atomic; a read found no controller since nvme_answered() */
+    enum nvme_health health;       /* atomic */
+    bool settled;                  /* atomic; once it has failed: nothing of it touches memory */
+    unsigned epoch;                /* atomic; written with admin_lock held */
+    unsigned retries;              /* atomic; resets since an I/O command has completed */
+    struct nvme_counters counters; /* each atomic: nvme_count() */
+    bool unanswered;               /* atomic; a read found no controller since nvme_answered() */
 
     pthread_mutex_t reset_lock; /* users; held during a reset */
     struct nvme_user *users;
@@ -77,14 +78,20 @@ struct nvme_ctrlr {
     struct nvme_orphan *orphans;
 
     pthread_mutex_t dma_lock; /* the rest, and calls of the transport's map() and unmap() */
-    unsigned regions;         /* mapped now */
+    unsigned regions;         /* mapped now; written with the lock held, atomic */
     struct nvme_arena *arenas;
     struct nvme_file_map *file_maps;
 };
 
+/* Relaxed: a number for people to read, which orders nothing. */
+static inline void nvme_count(uint64_t *counter)
+{
+    __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+
 /*
- * A file calls those above it only: nvme_enable.c, nvme_state.c, nvme_dma.c, nvme_admin.c,
- * nvme_namespace.c and nvme_qpair.c, nvme_reset.c and nvme_ctrlr.c.
+ * A file calls those above it only: nvme_enable.c, nvme_state.c, nvme_map.c, nvme_dma.c,
+ * nvme_admin.c, nvme_namespace.c and nvme_qpair.c, nvme_reset.c and nvme_ctrlr.c.
  */
 
 /* nvme_state.c */

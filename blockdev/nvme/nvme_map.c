@@ -23,6 +23,12 @@ struct nvme_file_map {
     struct nvme_file_map *next;
 };
 
+/* With dma_lock held. Atomic for nvme_dma_regions(). */
+static void count_region(struct nvme_ctrlr *c, int change)
+{
+    __atomic_store_n(&c->regions, c->regions + (unsigned)change, __ATOMIC_RELAXED);
+}
+
 static unsigned spare(const struct nvme_ctrlr *c)
 {
     return c->t->max_regions / 2 < SPARE ? c->t->max_regions / 2 : SPARE;
@@ -35,7 +41,8 @@ int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned l
     if (c->t->max_regions && c->regions + left >= c->t->max_regions)
         return -ENOSPC;
     rc = c->t->ops->map(c->t, mem, iova);
-    c->regions += !rc;
+    if (!rc)
+        count_region(c, 1);
     return rc;
 }
 
@@ -43,8 +50,9 @@ int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova)
 {
     int rc = c->t->ops->unmap(c->t, iova);
 
-    /* -ETIMEDOUT: it is mapped still. */
-    c->regions -= rc != -ETIMEDOUT;
+    /* Else it is mapped still. */
+    if (rc != -ETIMEDOUT)
+        count_region(c, -1);
     return rc;
 }
 
@@ -89,7 +97,7 @@ static int map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvm
     struct nvme_mem all = whole_file(mem);
     int rc = nvme_region_map(c, &all, spare(c), &m->iova);
 
-    if (rc && rc != -ENOSPC) {
+    if (rc && rc != -ENOSPC && all.len != mem->len) {
         all = *mem;
         rc = nvme_region_map(c, &all, spare(c), &m->iova);
     }
@@ -186,9 +194,13 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
     return rc;
 }
 
-void nvme_dma_regions(struct nvme_ctrlr *c, struct nvme_dma_budget *out)
+/* Without the lock: its holder may be waiting for the controller. */
+void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out)
 {
-    pthread_mutex_lock(&c->dma_lock);
-    *out = (struct nvme_dma_budget){.used = c->regions, .limit = c->t->max_regions};
-    pthread_mutex_unlock(&c->dma_lock);
+    unsigned used = __atomic_load_n(&c->regions, __ATOMIC_RELAXED);
+
+    *out =
+        (struct nvme_dma_budget){.used = used,
+                                 .limit = c->t->max_regions,
+                                 .full = c->t->max_regions && used + spare(c) >= c->t->max_regions};
 }

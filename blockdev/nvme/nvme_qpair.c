@@ -156,8 +156,7 @@ static int delete_queues(struct nvme_ctrlr *c, unsigned qid)
  */
 static int move_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
-    struct nvme_qpair fresh = {
-        .depth = qp->depth, .epoch = qp->epoch, .own_rings = qp->own_rings};
+    struct nvme_qpair fresh = {.depth = qp->depth, .epoch = qp->epoch, .own_rings = qp->own_rings};
     struct nvme_dma old = rings(qp);
     int rc = take_qid(c, &fresh.qid);
 

@@ -199,6 +199,7 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     unsigned retries = resets_without_progress(c);
     bool settled = true;
 
+    nvme_count(&c->counters.resets);
     pthread_mutex_lock(&c->admin_lock);
     if (retries < NVME_MAX_RESET_RETRIES)
         delete_queues(c);

@@ -81,6 +81,20 @@ void nvme_ctrlr_kick(struct nvme_ctrlr *c)
     nvme_kick(c->t);
 }
 
+static uint64_t count_of(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+void nvme_ctrlr_counters(const struct nvme_ctrlr *c, struct nvme_counters *out)
+{
+    *out = (struct nvme_counters){.errors = count_of(&c->counters.errors),
+                                  .timeouts = count_of(&c->counters.timeouts),
+                                  .aborts = count_of(&c->counters.aborts),
+                                  .recreates = count_of(&c->counters.recreates),
+                                  .resets = count_of(&c->counters.resets)};
+}
+
 const struct nvme_ctrlr_info *nvme_ctrlr_info(const struct nvme_ctrlr *c)
 {
     return &c->info;

@@ -80,8 +80,8 @@ static_assert(sizeof(struct vfio_user_version) == 4, "version is 4 bytes");
 /*
  * The protocol's default is 65,535. Servers on libvfio-user (SPDK, QEMU) say nothing, and keep 64.
  */
-#define VFIO_USER_DEFAULT_DMA_MAPS       64
-#define VFIO_USER_DEFAULT_PGSIZES        4096
+#define VFIO_USER_DEFAULT_DMA_MAPS 64
+#define VFIO_USER_DEFAULT_PGSIZES  4096
 
 /* VFIO_USER_DMA_MAP, with one descriptor if the memory can be mapped. The reply has no payload. */
 struct vfio_user_dma_map {

@@ -10,6 +10,7 @@
 #define CSS_NVM      0x1u
 #define MQES_SMALL   63u     /* a GPU queue is 1,024 entries deep where it can be */
 #define MDTS_SMALL   131072u /* below, commands cost more than they carry */
+#define REGIONS_FEW  32u     /* for a mount, leased queues and buffers */
 #define ONCS_DSM     (1u << 2)
 #define ONCS_ZEROES  (1u << 3)
 #define SGLS_OFFERED 0x3u
@@ -41,6 +42,17 @@ void check_cap(struct check *c, uint64_t cap)
               bits(cap, 48, 4) ? ", 4096 is not offered" : "");
     check_add(c, CHECK_OK, "cap.to", NULL, "ready within %u ms at most, doorbells %u bytes apart",
               bits(cap, 24, 8) * 500, 4u << bits(cap, 32, 4));
+}
+
+void check_regions(struct check *c, unsigned limit)
+{
+    if (limit)
+        check_add(c, limit < REGIONS_FEW ? CHECK_WARN : CHECK_OK, "dma_regions",
+                  limit < REGIONS_FEW ? "register few buffers: data of further ones is staged"
+                                      : NULL,
+                  "%u DMA regions at most, of which a mount takes some ten", limit);
+    else
+        check_add(c, CHECK_OK, "dma_regions", NULL, "no limit to DMA regions is known");
 }
 
 static void check_mdts(struct check *c, const struct nvme_id_facts *facts)

@@ -28,6 +28,8 @@ void check_pci(struct check *c, const char *root, const struct nvme_pci *pci);
 /* Identify Controller, and a namespace: pages as the controller returned them. */
 void check_ctrlr_page(struct check *c, const void *page);
 void check_ns_page(struct check *c, const void *page, uint32_t nsid);
+/* How many DMA regions the controller keeps; 0: no limit is known. */
+void check_regions(struct check *c, unsigned limit);
 /* The register CAP. */
 void check_cap(struct check *c, uint64_t cap);
 

@@ -48,6 +48,9 @@ int cli_kernel_open(const char *node, struct cli_ctrlr *out, char *why, size_t l
 int cli_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
                     size_t len);
 
+/* DMA regions that a controller of cli_driver_open() keeps; 0: not known, or the kernel's. */
+unsigned cli_ctrlr_regions(const struct cli_ctrlr *c);
+
 int cli_identify_ctrlr(struct cli_ctrlr *c, void *page);
 int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page);
 /* Active namespaces above `after`, ascending: how many, or -errno (-EPROTO: not a list). */

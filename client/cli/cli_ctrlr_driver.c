@@ -27,6 +27,16 @@ static void close_driver(struct cli_ctrlr *c)
 
 static const struct cli_ctrlr_ops ops = {.identify = identify, .close = close_driver};
 
+unsigned cli_ctrlr_regions(const struct cli_ctrlr *c)
+{
+    struct nvme_dma_budget regions;
+
+    if (c->ops != &ops)
+        return 0;
+    nvme_dma_regions(c->driver, &regions);
+    return regions.limit;
+}
+
 static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_transport **out,
                           char *why, size_t len)
 {

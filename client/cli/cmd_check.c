@@ -72,6 +72,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t, bo
     }
     cli_bar_of(&ctrlr, &bar);
     check_registers(c, &bar);
+    check_regions(c, cli_ctrlr_regions(&ctrlr));
     check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
     cli_ctrlr_close(&ctrlr);
 }

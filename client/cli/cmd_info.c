@@ -81,6 +81,8 @@ static void print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)
         {"aborts", "Aborts:", NULL, st->aborts},
         {"queue_recreations", "Queues recreated:", NULL, st->queue_recreations},
         {"controller_resets", "Controller resets:", NULL, st->controller_resets},
+        {"dma_regions", "DMA regions:", NULL, st->dma_regions},
+        {"dma_region_limit", "DMA regions at most:", NULL, st->dma_region_limit},
     };
 
     print_fields(out, fields, sizeof(fields) / sizeof(fields[0]));

@@ -85,6 +85,7 @@ struct daemon {
     _Atomic bool remounted_read_only;
     struct open_file *files; /* protected by files_lock */
     int status_fd;           /* write end of the parent's pipe, or -1 */
+    atomic_bool warned_full; /* the log has said that buffers find no DMA region */
 };
 
 /* NULL: out of memory. */

@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <syslog.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/ioctl.h"
 #include "fusefs/daemon/lease.h"
@@ -49,6 +51,23 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     snprintf(info->tier_note, sizeof(info->tier_note), "%s", gq->tier_note);
 }
 
+/* Of the ordinary path, and of the controller as a whole. */
+static void add_ctrlr_stats(struct nvme_ctrlr *c, struct gpunvme_ioc_stats *stats)
+{
+    struct nvme_counters n;
+    struct nvme_dma_budget regions;
+
+    nvme_ctrlr_counters(c, &n);
+    nvme_dma_regions(c, &regions);
+    stats->errors += n.errors;
+    stats->timeouts += n.timeouts;
+    stats->aborts += n.aborts;
+    stats->queue_recreations += n.recreates;
+    stats->controller_resets = n.resets;
+    stats->dma_regions = regions.used;
+    stats->dma_region_limit = regions.limit;
+}
+
 void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
 {
     struct gq_stats gq = {0};
@@ -72,8 +91,9 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         .aborts = gq.aborts,
         .queue_recreations = gq.recreates,
         .gpu_staged_read_bytes = gq.staged_read,
-        .gpu_staged_written_bytes = gq.staged_written,
-        .controller_resets = d->stack.ctrlr ? nvme_ctrlr_epoch(d->stack.ctrlr) : 0};
+        .gpu_staged_written_bytes = gq.staged_written};
+    if (d->stack.ctrlr)
+        add_ctrlr_stats(d->stack.ctrlr, stats);
 }
 
 /*
@@ -121,8 +141,22 @@ static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
     return buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
 }
 
-int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
-                   struct gpunvme_ioc_register *reg)
+/* Once a mount: the application can do nothing about it, its speed suffers. */
+static void warn_if_full(struct daemon *d)
+{
+    struct nvme_dma_budget regions = {0};
+
+    if (d->stack.ctrlr)
+        nvme_dma_regions(d->stack.ctrlr, &regions);
+    if (regions.full && !atomic_exchange(&d->warned_full, true))
+        log_line(LOG_WARNING,
+                 "%s: %u of %u DMA regions are in use, data of further buffers is staged: "
+                 "register fewer and larger ones",
+                 d->opts->device, regions.used, regions.limit);
+}
+
+static int register_memory(struct daemon *d, struct open_file *file, uid_t uid,
+                           struct gpunvme_ioc_register *reg)
 {
     bool list = reg->flags == GPUNVME_REGISTER_LIST;
 
@@ -143,6 +177,16 @@ int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
     default:
         return -EINVAL;
     }
+}
+
+int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
+                   struct gpunvme_ioc_register *reg)
+{
+    int err = register_memory(d, file, uid, reg);
+
+    if (!err)
+        warn_if_full(d);
+    return err;
 }
 
 /*

@@ -23,7 +23,7 @@ static const char *const files[] = {
     "openat",    "pread64",     "preadv", "preadv2",    "pwrite64",
     "pwritev",   "pwritev2",    "read",   "readlink",   "readlinkat",
     "readv",     "stat",        "statfs", "statx",      "sync_file_range",
-    "write",     "writev",
+    "write",     "writev",      "kcmp",
 };
 static const char *const memory[] = {
     "brk",  "madvise",  "memfd_create", "mincore", "mlock",   "mlock2",

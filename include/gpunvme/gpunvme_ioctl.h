@@ -186,18 +186,28 @@ struct gpunvme_ioc_stats {
     struct gpunvme_abi abi;
     uint64_t gpu_transfers, gpu_commands, gpu_read_bytes, gpu_written_bytes;
     uint64_t bounce_transfers, bounce_read_bytes, bounce_written_bytes;
+    /*
+     * Transfers of the executor with an error status or past their deadline, and commands of the
+     * ordinary path, whether they were tried again or not; transfers cancelled.
+     */
     uint64_t errors, timeouts, cancelled;
     uint64_t buffers, quarantined_queues;
     /* An older size of the struct ends here. Recovery: */
-    uint64_t aborts;            /* of the executor's commands, that ended them */
-    uint64_t queue_recreations; /* of the executor's queue pairs: deleted and created again */
-    uint64_t controller_resets;
+    uint64_t aborts;            /* of commands, that ended them */
+    uint64_t queue_recreations; /* of queue pairs: deleted and created again */
+    uint64_t controller_resets; /* begun */
     /*
      * The struct ended here until data was staged. Bytes among gpu_read_bytes, gpu_written_bytes
      * of buffers that the drive does not reach: commands move them to or from staging in host
      * memory, the executor copies between staging and buffer.
      */
     uint64_t gpu_staged_read_bytes, gpu_staged_written_bytes;
+    /*
+     * The struct ended here until regions were counted. Regions of memory mapped for the drive, and
+     * how many it keeps at once (0: no limit is known). Data of a buffer that found no region is
+     * staged.
+     */
+    uint64_t dma_regions, dma_region_limit;
 };
 
 /*
@@ -356,7 +366,9 @@ static_assert(sizeof(struct gpunvme_ioc_extents) == 24 + 32 * GPUNVME_EXTENTS_MA
 static_assert(offsetof(struct gpunvme_ioc_stats, aborts) == 104, "stats as it was at first");
 static_assert(offsetof(struct gpunvme_ioc_stats, gpu_staged_read_bytes) == 128,
               "stats until data was staged");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 144, "stats");
+static_assert(offsetof(struct gpunvme_ioc_stats, dma_regions) == 144,
+              "stats until regions were counted");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 160, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 #endif

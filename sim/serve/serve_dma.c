@@ -100,13 +100,24 @@ static size_t free_place(void)
     return i;
 }
 
-int dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd)
+static unsigned count_used(void)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < DMA_MAX_MAPS; i++)
+        n += atomic_load_explicit(&table[i].host, memory_order_relaxed) != 0;
+    return n;
+}
+
+int dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd, unsigned most)
 {
     int rc = check_map(m, fd);
     size_t i = free_place();
 
     if (rc == 0 && i == DMA_MAX_MAPS)
         rc = -ENOSPC;
+    if (rc == 0 && most && count_used() >= most)
+        rc = -EINVAL;
     if (rc)
         return rc;
     void *p = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,

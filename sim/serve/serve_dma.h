@@ -26,9 +26,10 @@ int dma_guard(int *torn_fd);
 /*
  * Maps [m->offset, m->offset + m->size) of the file fd at m->addr. fd stays the caller's. -EINVAL
  * (not whole pages, address not possible, file too short, no plain file), -EEXIST (overlap),
- * -ENOTSUP (no descriptor, or not both readable and writable), -ENOSPC, errors of mmap(2).
+ * -ENOTSUP (no descriptor, or not both readable and writable), -ENOSPC, errors of mmap(2). With
+ * `most` regions mapped (not 0), -EINVAL, as libvfio-user has it.
  */
-int dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd);
+int dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd, unsigned most);
 /* -ENOENT unless address and size are those of a mapping. */
 int dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u);
 /* Unmaps everything from this process; the transport must be closed. */

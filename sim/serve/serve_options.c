@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_fault_spec.h"
 #include "sim/serve/serve_options.h"
 
@@ -21,6 +22,7 @@ enum long_option {
     OPT_STRIDE,
     OPT_READY_MS,
     OPT_LATENCY_US,
+    OPT_DMA_MAPS,
     OPT_SEED,
     OPT_REORDER,
     OPT_NO_SGL,
@@ -56,6 +58,7 @@ static const struct argp_option argp_options[] = {
     {"no-abort", OPT_NO_ABORT, NULL, 0, "Abort ends nothing", 2},
     {"no-reset", OPT_NO_RESET, NULL, 0, "Offer no DEVICE_RESET", 2},
     {"no-mmap", OPT_NO_MMAP, NULL, 0, "Offer no doorbells that can be mapped", 2},
+    {"dma-maps", OPT_DMA_MAPS, "N", 0, "Keep N regions of memory, and do not say so", 2},
     {"no-prp-chains", OPT_NO_CHAINS, NULL, 0, "Take each entry of a PRP list for a data page", 2},
     {"keeps-queues", OPT_KEEPS_QUEUES, NULL, 0, "CC.EN = 0 deletes no I/O queues", 2},
     {"stuck", OPT_STUCK, NULL, 0, "CSTS.RDY does not follow CC.EN before DEVICE_RESET", 2},
@@ -174,6 +177,9 @@ static error_t set_number(struct options *o, struct argp_state *state, int key, 
         return 0;
     case OPT_LATENCY_US:
         c->latency_ns = number(state, "latency-us", arg, 60000000) * 1000;
+        return 0;
+    case OPT_DMA_MAPS:
+        o->dma_maps = (unsigned)number(state, "dma-maps", arg, DMA_MAX_MAPS);
         return 0;
     case OPT_SEED:
         c->seed = number(state, "seed", arg, UINT64_MAX);

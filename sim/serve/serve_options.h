@@ -15,8 +15,9 @@ struct options {
     struct sim_fault faults[OPTIONS_MAX_FAULTS];
     unsigned n_faults;
     bool no_mmap;
-    bool stuck;       /* CSTS.RDY never follows CC.EN */
-    bool wait_second; /* a second client waits instead of being refused */
+    unsigned dma_maps; /* regions kept, without saying so; 0: DMA_MAX_MAPS, announced */
+    bool stuck;        /* CSTS.RDY never follows CC.EN */
+    bool wait_second;  /* a second client waits instead of being refused */
     bool strict;
 };
 

@@ -120,6 +120,7 @@ static void start_session(struct server *s, struct nvme_transport *t)
     s->session.sim = s->sim;
     s->session.t = t;
     s->session.no_mmap = s->o->no_mmap;
+    s->session.dma_maps = s->o->dma_maps;
     s->session.no_reset = s->o->cfg.no_reset;
     session_start(&s->session);
     if (s->o->stuck)

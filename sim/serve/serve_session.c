@@ -185,7 +185,7 @@ static int map_dma(struct session *s, const struct message *m, struct reply *r)
     (void)r;
     if (!take(m, &map, sizeof(map)) || message_len(m) != sizeof(map) || m->n_fds > 1)
         return EINVAL;
-    return -dma_map(s->t, &map, m->n_fds ? m->fds[0] : -1);
+    return -dma_map(s->t, &map, m->n_fds ? m->fds[0] : -1, s->dma_maps);
 }
 
 static int unmap_dma(struct session *s, const struct message *m, struct reply *r)

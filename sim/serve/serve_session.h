@@ -21,7 +21,8 @@ extern "C" {
 struct session {
     struct sim *sim;
     struct nvme_transport *t;
-    bool no_mmap; /* the doorbells cannot be mapped */
+    bool no_mmap;      /* the doorbells cannot be mapped */
+    unsigned dma_maps; /* regions kept, without saying so; 0: DMA_MAX_MAPS, announced */
     bool no_reset;
 
     bool greeted; /* VFIO_USER_VERSION has succeeded */
@@ -40,8 +41,8 @@ struct session {
 };
 
 /*
- * sim, t, no_mmap and no_reset are set by the caller; all other fields are
- * initialised here.
+ * sim, t, no_mmap, dma_maps and no_reset are set by the caller; all other fields
+ * are initialised here.
  */
 void session_start(struct session *s);
 /*

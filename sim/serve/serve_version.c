@@ -43,6 +43,20 @@ static int parse_capabilities(struct session *s, const char *text, size_t len)
     return rc;
 }
 
+/* Returns the bytes written, with the 0 byte at the end. */
+static size_t write_capabilities(const struct session *s, char *out, size_t len)
+{
+    char maps[64] = "";
+
+    if (!s->dma_maps)
+        snprintf(maps, sizeof(maps), "\"%s\":%d,", VFIO_USER_CAP_MAX_DMA_MAPS, DMA_MAX_MAPS);
+    return (size_t)snprintf(out, len, "{\"capabilities\":{\"%s\":%d,\"%s\":%d,%s\"%s\":%d}}",
+                            VFIO_USER_CAP_MAX_MSG_FDS, MESSAGE_MAX_FDS,
+                            VFIO_USER_CAP_MAX_DATA_XFER_SIZE, MESSAGE_MAX_XFER, maps,
+                            VFIO_USER_CAP_PGSIZES, VFIO_USER_DEFAULT_PGSIZES) +
+           1;
+}
+
 int version_agree(struct session *s, const struct message *m, struct reply *r)
 {
     struct vfio_user_version v;
@@ -60,12 +74,8 @@ int version_agree(struct session *s, const struct message *m, struct reply *r)
     if (v.minor > VFIO_USER_MINOR)
         v.minor = VFIO_USER_MINOR;
     memcpy(r->payload, &v, sizeof(v));
-    int text = snprintf(
-        (char *)r->payload + sizeof(v), sizeof(r->payload) - sizeof(v),
-        "{\"capabilities\":{\"%s\":%d,\"%s\":%d,\"%s\":%d,\"%s\":%d}}", VFIO_USER_CAP_MAX_MSG_FDS,
-        MESSAGE_MAX_FDS, VFIO_USER_CAP_MAX_DATA_XFER_SIZE, MESSAGE_MAX_XFER,
-        VFIO_USER_CAP_MAX_DMA_MAPS, DMA_MAX_MAPS, VFIO_USER_CAP_PGSIZES, VFIO_USER_DEFAULT_PGSIZES);
-    r->len = sizeof(v) + (size_t)text + 1;
+    r->len = sizeof(v) +
+             write_capabilities(s, (char *)r->payload + sizeof(v), sizeof(r->payload) - sizeof(v));
     s->greeted = true;
     return 0;
 }

@@ -74,6 +74,15 @@ TEST(Served, CheckLooksIntoTheController)
     EXPECT_NE(run.output.find("LBAs of 4096 bytes"), std::string::npos) << run.output;
 }
 
+TEST(Served, CheckSaysHowManyRegionsTheServerKeeps)
+{
+    Server silent({"--dma-maps", "64"}), told;
+    Outcome run = gpunvme("check vfio-user:" + silent.path);
+    EXPECT_NE(run.output.find("64 DMA regions at most"), std::string::npos) << run.output;
+    run = gpunvme("check vfio-user:" + told.path);
+    EXPECT_NE(run.output.find("4096 DMA regions at most"), std::string::npos) << run.output;
+}
+
 TEST(Served, OneAfterTheOther)
 {
     Server server({"--strict"}); // a mistake of the driver would be the server's exit status

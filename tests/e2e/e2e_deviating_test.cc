@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Drives of other processes that deviate from the specification, or are slow: they cost time or
+// speed, or are refused, and no data.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/e2e/content.h"
+#include "tests/e2e/served_rig.h"
+
+namespace
+{
+
+constexpr size_t kPiece = 64 << 10;
+
+class Deviating : public Served
+{
+  protected:
+    // The drive is served with these options, mounted, and has a synced file.
+    void begin(const std::vector<std::string> &server, const std::string &options,
+               bool strict = true)
+    {
+        serve(server, strict);
+        mounted_ = std::make_unique<Mounted>(kImage);
+        ASSERT_TRUE(mounted_->mount("executor=cpu," + options)) << mounted_->log();
+        fd_ = write_content(mounted_->path("file"), 1);
+        ASSERT_EQ(fsync(fd_), 0);
+        ASSERT_EQ(gpunvme_connect(mounted_->path("").c_str(), &g_), 0) << gpunvme_error();
+    }
+    void TearDown() override
+    {
+        if (g_)
+            gpunvme_disconnect(g_);
+        if (fd_ >= 0)
+            close(fd_);
+        if (mounted_) {
+            EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
+            std::string output;
+            EXPECT_EQ(mounted_->fsck(&output), 0) << output;
+        }
+        Served::TearDown();
+    }
+    gpunvme_ioc_stats stats() const
+    {
+        gpunvme_ioc_stats stats = {};
+        EXPECT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
+        return stats;
+    }
+    // Piece i of the file by the queues of the executor.
+    void expect_reads(gpunvme_buffer *b, size_t i) const
+    {
+        size_t at = i * kPiece % kFile;
+        std::vector<uint8_t> want(kPiece);
+        gpunvme_result result;
+
+        content_fill(1, at, want.data(), kPiece);
+        memset(gpunvme_buffer_addr(b), 0, kPiece);
+        ASSERT_EQ(gpunvme_read(b, fd_, 0, at, kPiece, &result), (ssize_t)kPiece) << result.why;
+        EXPECT_EQ(result.path, (uint32_t)GPUNVME_PATH_GPU) << result.why;
+        EXPECT_EQ(memcmp(gpunvme_buffer_addr(b), want.data(), kPiece), 0) << i;
+    }
+    void expect_file() const
+    {
+        posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+        EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+    }
+
+    std::unique_ptr<Mounted> mounted_;
+    gpunvme *g_ = nullptr;
+    int fd_ = -1;
+};
+
+// A buffer more than the drive keeps regions is registered, too, and its data is staged.
+TEST_F(Deviating, AServerThatKeeps64RegionsIsNotAskedForMore)
+{
+    std::vector<gpunvme_buffer *> buffers(100);
+
+    begin({"--dma-maps", "64"}, "");
+    gpunvme_ioc_stats before = stats();
+    EXPECT_EQ(before.dma_region_limit, 64u);
+    EXPECT_LE(before.dma_regions, 16u) << "43 queues, rings, lists, bounce memory";
+    for (size_t i = 0; i < buffers.size(); i++) {
+        ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers[i]), 0) << i << ": " << gpunvme_error();
+        expect_reads(buffers[i], i);
+    }
+    gpunvme_ioc_stats full = stats();
+    EXPECT_LE(full.dma_regions, 64u);
+    EXPECT_GE(full.dma_regions, 56u);
+    EXPECT_GT(full.gpu_staged_read_bytes, 0u);
+    EXPECT_LT(full.gpu_staged_read_bytes, full.gpu_read_bytes);
+    EXPECT_NE(mounted_->log().find("of 64 DMA regions are in use"), std::string::npos);
+    for (auto *b : buffers)
+        gpunvme_unregister(b);
+    EXPECT_EQ(stats().dma_regions, before.dma_regions);
+    ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers[0]), 0) << gpunvme_error();
+    expect_reads(buffers[0], 3);
+    EXPECT_EQ(stats().gpu_staged_read_bytes, full.gpu_staged_read_bytes) << "there is room again";
+    gpunvme_unregister(buffers[0]);
+}
+
+// Its limit is lower than any that is known.
+TEST_F(Deviating, AServerThatRefusesEarlierServesAllBuffers)
+{
+    std::vector<gpunvme_buffer *> buffers(40);
+
+    begin({"--dma-maps", "24"}, "", false);
+    for (size_t i = 0; i < buffers.size(); i++) {
+        ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers[i]), 0) << i << ": " << gpunvme_error();
+        expect_reads(buffers[i], i);
+    }
+    EXPECT_LE(stats().dma_regions, 24u);
+    EXPECT_GT(stats().gpu_staged_read_bytes, 0u);
+    for (auto *b : buffers)
+        gpunvme_unregister(b);
+}
+
+TEST_F(Deviating, AnAnswerAfterSixSecondsIsAnAnswer)
+{
+    begin({}, "");
+    server_->pause();
+    std::thread waker([this] {
+        std::this_thread::sleep_for(std::chrono::seconds(6));
+        server_->go_on();
+    });
+    expect_file();
+    waker.join();
+    EXPECT_EQ(stats().controller_resets, 0u);
+}
+
+TEST_F(Deviating, ErrorsTimeoutsAndResetsAreCounted)
+{
+    // A read that fails once, a write that is lost, and a fatal status at a flush; the mount itself
+    // reads and writes before.
+    begin({"--fault", "status,op=read,status=0x281,skip=200,times=2", "--fault",
+           "lose,op=write,skip=400,times=1", "--fault", "fatal,op=flush,skip=12,times=1",
+           "--keeps-queues"},
+          "deadline=1000");
+    for (unsigned i = 0; i < 60 && stats().controller_resets == 0; i++) {
+        expect_file();
+        int fd = write_content(mounted_->path("other"), i);
+        ASSERT_EQ(fsync(fd), 0);
+        close(fd);
+    }
+    gpunvme_ioc_stats now = stats();
+    EXPECT_EQ(now.errors, 2u) << "both tries that failed";
+    EXPECT_EQ(now.timeouts, 1u);
+    EXPECT_EQ(now.aborts + now.queue_recreations, 1u) << "the lost write";
+    EXPECT_EQ(now.controller_resets, 1u);
+    EXPECT_EQ(mounted_->log().find("kernel log"), std::string::npos) << mounted_->log();
+}
+
+} // namespace

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tests/e2e/served_rig.h"
+
+#include "tests/e2e/content.h"
+
+Server::Server(std::vector<std::string> options, const std::string &image,
+               const std::string &socket)
+{
+    options.insert(options.begin(), GPUNVME_SIM);
+    options.insert(options.end(), {"-i", image, socket});
+    int out[2];
+    char byte;
+    if (pipe(out) != 0)
+        abort();
+    pid_ = fork();
+    if (pid_ == 0) {
+        dup2(out[1], STDOUT_FILENO);
+        close(out[0]);
+        close(out[1]);
+        std::vector<char *> argv;
+        for (auto &option : options)
+            argv.push_back(option.data());
+        argv.push_back(nullptr);
+        execv(argv[0], argv.data());
+        _exit(127);
+    }
+    close(out[1]);
+    ready_ = read(out[0], &byte, 1) == 1; // "listening on ..."
+    close(out[0]);
+}
+
+int Served::mkfs(std::vector<std::string> options, std::string *output) const
+{
+    options.insert(options.begin(), GPUNVME_MKFS);
+    options.push_back(device_);
+    return run_program(options, output);
+}
+
+int write_content(const std::string &path, uint64_t seed)
+{
+    std::vector<uint8_t> data(kFile);
+    content_fill(seed, 0, data.data(), kFile);
+    int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    if (fd < 0 || write(fd, data.data(), kFile) != static_cast<ssize_t>(kFile)) {
+        perror(path.c_str());
+        abort();
+    }
+    return fd;
+}
+
+::testing::AssertionResult has_content(const std::string &path, uint64_t seed)
+{
+    std::vector<uint8_t> expected(kFile), got(kFile + 1);
+    content_fill(seed, 0, expected.data(), kFile);
+    int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, got.data(), got.size());
+    close(fd);
+    got.resize(n > 0 ? static_cast<size_t>(n) : 0);
+    return got == expected ? ::testing::AssertionSuccess()
+                           : ::testing::AssertionFailure() << path << ": " << n << " bytes";
+}
