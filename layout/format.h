@@ -175,10 +175,12 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* Features this version knows. An unknown incompat bit refuses; ro-compat mounts read-only. */
 #define LAY_FEATURE_COMPAT    0ull
 #define LAY_FEATURE_RO_COMPAT 0ull
-#define LAY_FEATURE_INCOMPAT  (LAY_INCOMPAT_INODE_FLAGS | LAY_INCOMPAT_ACL)
+#define LAY_FEATURE_INCOMPAT \
+    (LAY_INCOMPAT_INODE_FLAGS | LAY_INCOMPAT_ACL | LAY_INCOMPAT_LARGE_XATTRS)
 
-#define LAY_INCOMPAT_INODE_FLAGS 0x1ull /* inodes may be immutable, append-only or noatime */
-#define LAY_INCOMPAT_ACL         0x2ull /* inodes may have POSIX ACLs among their attributes */
+#define LAY_INCOMPAT_INODE_FLAGS  0x1ull /* inodes may be immutable, append-only or noatime */
+#define LAY_INCOMPAT_ACL          0x2ull /* inodes may have POSIX ACLs among their attributes */
+#define LAY_INCOMPAT_LARGE_XATTRS 0x4ull /* long chains of attributes, values in parts */
 
 #define LAY_STATE_CLEAN 0x1u /* unmounted in order: the journal is empty */
 #define LAY_STATE_ERROR 0x2u /* an inconsistency was met: fsck is due */
@@ -304,7 +306,14 @@ struct lay_xattr {
 };
 LAY_SIZE(lay_xattr, 8);
 #define LAY_XATTR_LEN(name_len, value_len) ((8u + (name_len) + (value_len) + 7u) & ~7u)
-#define LAY_XATTR_BLOCKS_MAX               17u /* of one inode: 64 KiB */
+#define LAY_XATTR_BLOCKS_MAX               272u /* of one inode: 1 MiB */
+#define LAY_XATTR_BLOCKS_FEW               17u  /* more need LAY_INCOMPAT_LARGE_XATTRS */
+#define LAY_XATTR_NAME_MAX                 255u
+/* First bytes of names of a value in parts: its length; a part, whose number is in the next byte.
+ */
+#define LAY_XATTR_HEAD      '\2'
+#define LAY_XATTR_PART      '\1'
+#define LAY_XATTR_PART_BASE 32u
 
 /* --- 9. Symbolic links ----------------------------------------------------------------------- */
 

@@ -222,9 +222,8 @@ void ffs_dma_free(struct ffs *fs, void *buf, size_t len);
 /* --- Extended attributes --------------------------------------------------------------------- */
 
 /*
- * flags: XATTR_CREATE, XATTR_REPLACE. -ENOSPC when it does not fit in LAY_XATTR_BLOCKS_MAX blocks,
- * or name and value not in one block (LAY_PAYLOAD - 8 bytes together); -E2BIG past 64 KiB, -ERANGE
- * for names that are empty or longer than 255 bytes.
+ * flags: XATTR_CREATE, XATTR_REPLACE. -ENOSPC when it does not fit in LAY_XATTR_BLOCKS_MAX blocks;
+ * -E2BIG past 64 KiB, -ERANGE for names that are empty or longer than 255 bytes.
  */
 int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, size_t len,
                  int flags);

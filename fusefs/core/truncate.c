@@ -183,7 +183,10 @@ int ffs_inode_evict(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
     bool regular = S_ISREG(ffs_mode(inode));
+    bool has_xattrs = lay_get64(inode->d.xattr) != 0;
     ffs_meta_done(inode->fs);
     int err = regular ? ffs_unmap(inode, 0, UINT64_MAX) : 0;
+    if (!err && has_xattrs)
+        err = ffs_xattr_shorten(inode);
     return err ? err : free_inode(inode);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Extended attributes: records in a chain of blocks (FORMAT.md 8). A record lies within one block,
- * so name and value together are at most LAY_PAYLOAD - 8 bytes: more is -ENOSPC.
+ * Extended attributes: records in a chain of blocks (FORMAT.md 8). A record lies within one block;
+ * longer values have several (xattr_large.c).
  */
 #include "fusefs/core/xattr.h"
 
@@ -12,6 +12,7 @@
 #include <sys/xattr.h>
 
 #include "fusefs/core/ops.h"
+#include "fusefs/core/state.h"
 
 /* The inode's whole chain, referenced. */
 struct chain {
@@ -155,7 +156,9 @@ static int add_block(struct ffs_tx *tx, struct chain *c)
 
     if (c->n == LAY_XATTR_BLOCKS_MAX)
         return -ENOSPC;
-    int err = ffs_alloc_meta(tx, c->n ? c->buf[c->n - 1]->block : 0, &block);
+    int err = c->n < LAY_XATTR_BLOCKS_FEW ? 0 : ffs_need_feature(tx, LAY_INCOMPAT_LARGE_XATTRS);
+    if (!err)
+        err = ffs_alloc_meta(tx, c->n ? c->buf[c->n - 1]->block : 0, &block);
     if (!err)
         err = relink(tx, c, c->n, block);
     if (!err)
@@ -197,39 +200,58 @@ static int put_in(struct ffs_tx *tx, struct chain *c, const char *name, size_t n
     return err;
 }
 
-static int set_in(struct ffs_tx *tx, struct chain *c, const char *name, const void *value,
+/* Small or in parts. -ENODATA. */
+static int drop_any(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+{
+    int err = ffs_xattr_drop(tx, inode, name);
+
+    return err == -ENODATA ? ffs_xattr_drop_large(tx, inode, name) : err;
+}
+
+static ssize_t load_any(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+{
+    ssize_t n = ffs_xattr_load(inode, name, buf, size);
+
+    return n == -ENODATA ? ffs_xattr_load_large(inode, name, buf, size) : n;
+}
+
+static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, const void *value,
                   size_t len, int flags)
 {
-    size_t name_len = strlen(name);
-    struct place old = find(c, name, name_len);
+    ssize_t old = load_any(inode, name, NULL, 0);
 
-    if (ffs_is_fixed(c->inode))
+    if (ffs_is_fixed(inode))
         return -EPERM;
-    if (old.rec && (flags & XATTR_CREATE))
+    if (old >= 0 && (flags & XATTR_CREATE))
         return -EEXIST;
-    if (!old.rec && (flags & XATTR_REPLACE))
+    if (old == -ENODATA && (flags & XATTR_REPLACE))
         return -ENODATA;
-    int err = ffs_touch(tx, c->inode, FFS_CTIME);
-    if (!err && old.rec)
-        err = take_out(tx, c, old);
-    return err ? err : put_in(tx, c, name, name_len, value, len);
+    int err = ffs_touch(tx, inode, FFS_CTIME);
+    if (!err)
+        err = drop_any(tx, inode, name);
+    if (err && err != -ENODATA)
+        return err;
+    if (LAY_XATTR_LEN(strlen(name), len) <= LAY_PAYLOAD)
+        return ffs_xattr_store(tx, inode, name, value, len);
+    return ffs_xattr_store_large(tx, inode, name, value, len);
+}
+
+/* A value in parts, the old or the new one, takes more. */
+static unsigned credits(struct ffs *fs, size_t len)
+{
+    ffs_meta_read(fs);
+    bool large = lay_get64(ffs_super(fs)->incompat) & LAY_INCOMPAT_LARGE_XATTRS;
+    ffs_meta_done(fs);
+    return large || len > LAY_PAYLOAD / 2 ? FFS_TX_MAX_CREDITS : FFS_XATTR_CREDITS;
 }
 
 static int set_once(struct ffs_inode *inode, const char *name, const void *value, size_t len,
                     int flags)
 {
     struct ffs_tx *tx;
-    struct chain c;
-    int err = ffs_tx_begin(inode->fs, FFS_XATTR_CREDITS, &tx);
+    int err = ffs_tx_begin(inode->fs, credits(inode->fs, len), &tx);
 
-    if (err)
-        return err;
-    err = chain_open(inode, &c);
-    if (!err) {
-        err = set_in(tx, &c, name, value, len, flags);
-        chain_close(&c);
-    }
-    return ffs_tx_finish(tx, err);
+    return err ? err : ffs_tx_finish(tx, set_in(tx, inode, name, value, len, flags));
 }
 
 int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, size_t len,
@@ -245,36 +267,28 @@ int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, s
         return -EINVAL;
     if (len > XATTR_SIZE_MAX)
         return -E2BIG;
-    if (LAY_XATTR_LEN(name_len, len) > LAY_PAYLOAD)
-        return -ENOSPC;
     do
         err = set_once(inode, name, value, len, flags);
     while (ffs_retry_space(inode->fs, err, &tried));
     return err;
 }
 
+static int remove_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+{
+    int err = ffs_is_fixed(inode) ? -EPERM : ffs_touch(tx, inode, FFS_CTIME);
+
+    return err ? err : drop_any(tx, inode, name);
+}
+
 int ffs_removexattr(struct ffs_inode *inode, const char *name)
 {
     struct ffs_tx *tx;
-    struct chain c;
     size_t len;
     int err = check_name(name, &len);
 
     if (!err)
-        err = ffs_tx_begin(inode->fs, FFS_XATTR_CREDITS, &tx);
-    if (err)
-        return err;
-    err = chain_open(inode, &c);
-    if (!err) {
-        struct place p = find(&c, name, len);
-        err = p.rec ? ffs_touch(tx, inode, FFS_CTIME) : -ENODATA;
-        if (!err && ffs_is_fixed(inode))
-            err = -EPERM;
-        if (!err)
-            err = take_out(tx, &c, p);
-        chain_close(&c);
-    }
-    return ffs_tx_finish(tx, err);
+        err = ffs_tx_begin(inode->fs, credits(inode->fs, 0), &tx);
+    return err ? err : ffs_tx_finish(tx, remove_in(tx, inode, name));
 }
 
 int ffs_xattr_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, const void *value,
@@ -304,6 +318,42 @@ int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
     struct place p = find(&c, name, strlen(name));
     err = p.rec ? take_out(tx, &c, p) : -ENODATA;
     chain_close(&c);
+    return err;
+}
+
+/* Blocks that one handle frees: each may have a bitmap of its own. */
+#define FREE_STEP 64u
+
+/* Takes blocks off the front of a chain that is too long. *more: it still is. */
+static int shorten_once(struct ffs_inode *inode, bool *more)
+{
+    struct ffs_tx *tx;
+    struct chain c;
+    int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+
+    if (err)
+        return err;
+    ffs_tx_use_reserve(tx);
+    err = chain_open(inode, &c);
+    if (err)
+        return ffs_tx_finish(tx, err);
+    *more = c.n > FREE_STEP;
+    if (*more)
+        err = ffs_inode_dirty(tx, inode);
+    for (unsigned i = 0; *more && i < FREE_STEP && c.n > FREE_STEP && !err; i++)
+        err = drop_block(tx, &c, 0);
+    *more = c.n > FREE_STEP;
+    chain_close(&c);
+    return ffs_tx_finish(tx, err);
+}
+
+int ffs_xattr_shorten(struct ffs_inode *inode)
+{
+    bool more = true;
+    int err = 0;
+
+    while (more && !err)
+        err = shorten_once(inode, &more);
     return err;
 }
 
@@ -356,7 +406,7 @@ ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_
     if (ret)
         return ret;
     ffs_meta_read(inode->fs);
-    ret = ffs_xattr_load(inode, name, buf, size);
+    ret = load_any(inode, name, buf, size);
     ffs_meta_done(inode->fs);
     return ret;
 }
@@ -369,11 +419,16 @@ static ssize_t list_in(struct chain *c, char *buf, size_t size)
     for (unsigned i = 0; i < c->n; i++) {
         const struct lay_xattr *x = NULL;
         while ((x = lay_xattr_next(block_at(c, i), x)) != NULL) {
+            const char *name = lay_xattr_name(x);
             size_t len = x->name_len;
+            if (*name == LAY_XATTR_PART)
+                continue;
+            name += *name == LAY_XATTR_HEAD;
+            len -= name != lay_xattr_name(x);
             if (size > 0 && total + len + 1 > size)
                 return -ERANGE;
             if (size > 0) {
-                memcpy(buf + total, lay_xattr_name(x), len);
+                memcpy(buf + total, name, len);
                 buf[total + len] = 0;
             }
             total += len + 1;

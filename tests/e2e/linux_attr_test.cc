@@ -3,6 +3,7 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "tests/e2e/posix.h"
 
@@ -82,6 +83,22 @@ TEST_F(Posix, FlagsBelongToTheOwnerAndTheFirstTwoToRoot)
     close(fd);
     EXPECT_EQ(flags_of(p("f")), FS_APPEND_FL);
     ASSERT_EQ(set_flags(p("f"), 0), 0);
+}
+
+TEST_F(Posix, AttributesHaveValuesOf64KiB)
+{
+    touch("f");
+    const std::string value(65536, 'v');
+    ASSERT_EQ(setxattr(p("f").c_str(), "user.large", value.data(), value.size(), 0), 0)
+        << strerror(errno);
+    ASSERT_EQ(setxattr(p("f").c_str(), "user.small", "v", 1, 0), 0);
+    std::string got(65536, 0);
+    EXPECT_EQ(getxattr(p("f").c_str(), "user.large", got.data(), got.size()), 65536);
+    EXPECT_EQ(got, value);
+    char names[64];
+    EXPECT_EQ(listxattr(p("f").c_str(), names, sizeof(names)), 22);
+    EXPECT_EQ(removexattr(p("f").c_str(), "user.large"), 0);
+    EXPECT_EQ(st("f").st_blocks, 8);
 }
 
 TEST_F(Posix, TheLabelIsReadAndSet)

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <sys/xattr.h>
 
+#include <algorithm>
+
 #include "layout/endian.h"
 #include "layout/format.h"
 #include "tests/fusefs/core/fs_fixture.h"
@@ -119,6 +121,11 @@ TEST_F(FsAttr, AccessTimesFollowTheMountAndTheFlag)
 class FsFlags : public FsTest
 {
   protected:
+    // Of block 0; after an unmount.
+    uint64_t incompat()
+    {
+        return lay_get64(reinterpret_cast<lay_super *>(device.bytes())->incompat);
+    }
     int set_flags(ffs_inode *inode, uint32_t flags)
     {
         ffs_attr a = {};
@@ -196,9 +203,6 @@ TEST_F(FsFlags, ADirectoryWithFlagsKeepsItsNames)
 
 TEST_F(FsFlags, TheFirstFlagSetsTheFeature)
 {
-    auto incompat = [&] {
-        return lay_get64(reinterpret_cast<lay_super *>(device.bytes())->incompat);
-    };
     Inode f = create("f");
     ASSERT_EQ(set_flags(f, LAY_INODE_GPU_BOUND), 0);
     f.reset();
@@ -300,26 +304,112 @@ TEST_F(FsAttr, XattrsTooLargeAreRefused)
 {
     Inode f = create("f");
     EXPECT_EQ(set(f, "user.a", std::string(65537, 'v')), -E2BIG);
-    EXPECT_EQ(set(f, "user.a", std::string(4033 - 8 - 6, 'v')), -ENOSPC);
-    EXPECT_EQ(set(f, "user.a", std::string(4032 - 8 - 6, 'v')), 0);
     EXPECT_EQ(set(f, std::string(256, 'n'), "v"), -ERANGE);
     EXPECT_EQ(set(f, std::string(255, 'n'), "v"), 0);
     EXPECT_EQ(set(f, "", "v"), -ERANGE);
 }
 
-TEST_F(FsAttr, SeventeenBlocksOfXattrsFitAndAreGivenBack)
+TEST_F(FsFlags, MoreThanSeventeenBlocksOfXattrsNeedAFeature)
 {
     Inode f = create("f");
     uint64_t before = free_blocks();
     std::string value(4000, 'v');
     for (int i = 0; i < 17; i++)
         ASSERT_EQ(set(f, "user." + std::to_string(i), value), 0);
-    EXPECT_EQ(set(f, "user.more", value), -ENOSPC);
     EXPECT_EQ(attr(f).blocks, 17u * 8);
+    f.reset();
+    remount();
+    EXPECT_EQ(incompat(), 0u);
+    f = lookup("f");
+    EXPECT_EQ(set(f, "user.more", value), 0);
+    f.reset();
+    remount();
+    EXPECT_EQ(incompat(), LAY_INCOMPAT_LARGE_XATTRS);
+    f = lookup("f");
     for (int i = 0; i < 17; i += 2)
         ASSERT_EQ(ffs_removexattr(f, ("user." + std::to_string(i)).c_str()), 0);
-    EXPECT_EQ(set(f, "user.more", value), 0);
     f.reset();
     ASSERT_EQ(ffs_unlink(root, "f"), 0);
     EXPECT_EQ(free_blocks(), before);
+}
+
+TEST_F(FsAttr, ValuesOfEveryLengthUpTo64KiBAreKept)
+{
+    Inode f = create("f");
+    for (size_t len : {0, 1, 4000, 4008, 4009, 4017, 4020, 8000, 8032, 8033, 30000, 65535, 65536}) {
+        std::string name = "user.v" + std::to_string(len);
+        ASSERT_EQ(set(f, name, pattern(len, len)), 0) << len;
+    }
+    f.reset();
+    remount();
+    f = lookup("f");
+    std::string names(4096, 0);
+    names.resize(static_cast<size_t>(ffs_listxattr(f, names.data(), names.size())));
+    EXPECT_EQ(std::count(names.begin(), names.end(), '\0'), 13);
+    EXPECT_EQ(names.find_first_of("\1\2"), std::string::npos);
+    for (size_t len : {0, 1, 4000, 4008, 4009, 4017, 4020, 8000, 8032, 8033, 30000, 65535, 65536}) {
+        std::string name = "user.v" + std::to_string(len), got(len + 1, 0);
+        EXPECT_EQ(ffs_getxattr(f, name.c_str(), nullptr, 0), static_cast<ssize_t>(len));
+        EXPECT_EQ(ffs_getxattr(f, name.c_str(), got.data(), len + 1), static_cast<ssize_t>(len));
+        EXPECT_EQ(got.substr(0, len), pattern(len, len)) << len;
+        EXPECT_EQ(ffs_getxattr(f, name.c_str(), got.data(), len / 2),
+                  len > 1 ? -ERANGE : static_cast<ssize_t>(len));
+    }
+    EXPECT_EQ(set(f, "user.x", std::string(65537, 'x')), -E2BIG);
+    EXPECT_EQ(set(f, "user." + std::string(250, 'n'), std::string(5000, 'x')), -ENOSPC);
+}
+
+TEST_F(FsAttr, AValueChangesBetweenOnePartAndMany)
+{
+    Inode f = create("f");
+    write(f, 0, "x");
+    uint64_t before = attr(f).blocks;
+    for (size_t len : {10u, 60000u, 5000u, 20u, 65536u, 65536u, 4000u}) {
+        ASSERT_EQ(set(f, "user.a", pattern(len, len)), 0);
+        std::string got(len, 0);
+        ASSERT_EQ(ffs_getxattr(f, "user.a", got.data(), len), static_cast<ssize_t>(len));
+        ASSERT_EQ(got, pattern(len, len));
+        ASSERT_EQ(attr(f).blocks - before, (len <= 4018 ? 1 : (len + 4015) / 4016) * 8) << len;
+    }
+    EXPECT_EQ(set(f, "user.a", std::string(9000, 'x'), XATTR_CREATE), -EEXIST);
+    EXPECT_EQ(set(f, "user.b", std::string(9000, 'x'), XATTR_REPLACE), -ENODATA);
+    ASSERT_EQ(set(f, "user.a", std::string(9000, 'x'), XATTR_REPLACE), 0);
+    EXPECT_EQ(set(f, "user.a", "", XATTR_CREATE), -EEXIST);
+    ASSERT_EQ(ffs_removexattr(f, "user.a"), 0);
+    EXPECT_EQ(attr(f).blocks, before);
+    EXPECT_EQ(ffs_listxattr(f, nullptr, 0), 0);
+}
+
+TEST_F(FsAttr, HundredsOfAttributesGoWithTheirFile)
+{
+    uint64_t before = free_blocks();
+    {
+        Inode f = create("f");
+        for (int i = 0; i < 250; i++)
+            ASSERT_EQ(set(f, "user." + std::to_string(i), pattern(i, 3900)), 0) << i;
+        int err = 0;
+        for (int i = 250; !err; i++)
+            err = set(f, "user." + std::to_string(i), pattern(i, 3900));
+        EXPECT_EQ(err, -ENOSPC);
+        std::string got(3900, 0);
+        EXPECT_EQ(ffs_getxattr(f, "user.249", got.data(), 3900), 3900);
+        EXPECT_EQ(got, pattern(249, 3900));
+    }
+    remount();
+    EXPECT_EQ(fsck(), "");
+    ASSERT_EQ(ffs_unlink(root, "f"), 0);
+    EXPECT_EQ(free_blocks(), before);
+}
+
+TEST_F(FsAttr, AValueWithAMissingPartIsReplaced)
+{
+    Inode f = create("f");
+    ASSERT_EQ(set(f, "user.a", std::string(20000, 'x')), 0);
+    ASSERT_EQ(ffs_removexattr(f, "\1\42user.a"), 0); // part 2, as a repair may lose it
+    std::string got(20000, 0);
+    EXPECT_EQ(ffs_getxattr(f, "user.a", got.data(), got.size()), -EIO);
+    EXPECT_EQ(set(f, "user.a", std::string(12000, 'y')), 0);
+    EXPECT_EQ(ffs_getxattr(f, "user.a", got.data(), got.size()), 12000);
+    EXPECT_EQ(ffs_removexattr(f, "user.a"), 0);
+    EXPECT_EQ(attr(f).blocks, 0u);
 }
