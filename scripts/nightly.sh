@@ -21,6 +21,7 @@ Steps, all of them without an argument:
   guest   all guest scenarios
   lint    all of scripts/lint.sh, clang's build included
   fuzz    scripts/fuzz.sh, each fuzzer for FUZZ_SECONDS (600)
+  mutate  the bugs of tests/mutants.txt, planted one at a time: 95 % must be noticed
 BUILD_DIR (build/test) is the plain build's folder; the others have its name and a suffix.
 GPUNVME_NO_SETUP=1 installs nothing.
 USAGE
@@ -49,6 +50,7 @@ nightly() {
     crash) step "crash soak" crash_soak ;;
     guest) step "guest, all" bash scripts/guest-test.sh --all ;;
     lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
+    mutate) step "mutants" python3 -B scripts/mutate.py ;;
     fuzz) step "fuzzers" bash scripts/fuzz.sh -t "${FUZZ_SECONDS:-600}" ;;
     esac
 }
@@ -56,7 +58,7 @@ nightly() {
 steps=()
 for arg in "$@"; do
     case $arg in
-    plain | asan | tsan | no-sim | crash | guest | lint | fuzz) steps+=("$arg") ;;
+    plain | asan | tsan | no-sim | crash | guest | lint | fuzz | mutate) steps+=("$arg") ;;
     -h | --help)
         usage
         exit 0
@@ -67,7 +69,7 @@ for arg in "$@"; do
         ;;
     esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan no-sim crash guest lint fuzz)
+[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan no-sim crash guest lint fuzz mutate)
 for name in "${steps[@]}"; do
     nightly "$name"
 done

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Plants the bugs of tests/mutants.txt, one at a time, in a copy of the tree, and runs the tests that
+should notice. Exit status 1: fewer than 95 % are noticed, or the list no longer fits the tree.
+
+usage: mutate.py [--list] [--check] [--only REGEX] [--sample N] [--seed N] [--minutes N] [--dir DIR]
+"""
+
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIST = os.path.join(ROOT, "tests", "mutants.txt")
+WANTED = 0.95
+TEST_SECONDS = 300
+CRASH_STATES = "500"  # of storage_campaign_test, which has more in other runs
+
+
+class Mutant:
+    def __init__(self, number, file, tests):
+        self.number, self.file, self.tests = number, file, tests
+        self.old = self.new = self.why = None
+
+    def __str__(self):
+        return f"{self.file}:{self.number}: {self.old}"
+
+
+def parse(text):
+    """The mutants of the list, in order. `number` is the line of OLD."""
+    groups, mutants, file, tests = {}, [], None, []
+    for number, line in enumerate(text.splitlines(), 1):
+        kind, rest = line[:2], line[2:]
+        if not line.strip() or line.startswith("#"):
+            continue
+        if kind == "- ":
+            mutants.append(Mutant(number, file, tests))
+            mutants[-1].old = rest
+        elif kind == "+ ":
+            mutants[-1].new = rest
+        elif kind == "? ":
+            mutants[-1].why = rest
+        elif re.match(r"\w+ = ", line):
+            name, names = line.split(" = ")
+            groups[name] = names.split()
+        else:
+            file, names = line.split(": ")
+            tests = [t for name in names.split() for t in groups.get(name, [name])]
+    return mutants
+
+
+def misfit(root, mutant):
+    """Why the mutant cannot be planted, or None."""
+    try:
+        with open(os.path.join(root, mutant.file), encoding="utf-8") as f:
+            found = f.read().count(mutant.old)
+    except OSError as e:
+        return e.strerror
+    if mutant.new is None or mutant.new == mutant.old:
+        return "changes nothing"
+    return None if found == 1 else f"occurs {found} times"
+
+
+def run(argv, seconds, **more):
+    """The exit status; 124: ended after the limit."""
+    try:
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, timeout=seconds, check=False,
+                              **more).returncode
+    except subprocess.TimeoutExpired:
+        return 124
+
+
+class Tree:
+    """A copy of the tree, with a build of its own."""
+
+    def __init__(self, folder):
+        self.src, self.build = os.path.join(folder, "src"), os.path.join(folder, "build")
+        shutil.rmtree(self.src, ignore_errors=True)
+        names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True,
+                               capture_output=True).stdout.decode().split("\0")
+        for name in filter(None, names):
+            target = os.path.join(self.src, name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy2(os.path.join(ROOT, name), target)
+        subprocess.run(["bash", "-c", '. scripts/lib.sh && configure "$0" -DGPUNVME_CUDA=OFF '
+                        "-DGPUNVME_BENCH=OFF", self.build], cwd=self.src, check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def make(self, tests):
+        argv = ["ninja", "-C", self.build, *dict.fromkeys(tests)]
+        return run(argv, 3600, env={**os.environ, "CCACHE_BASEDIR": self.src,
+                                    "CCACHE_NOHASHDIR": "1"})
+
+    def passes(self, test):
+        return run(["ctest", "--test-dir", self.build, "-R", f"^{test}$", "--no-tests=error",
+                    "--timeout", str(TEST_SECONDS)], TEST_SECONDS + 60,
+                   env={**os.environ, "CRASH_STATES": CRASH_STATES}) == 0
+
+    def verdict(self, mutant):
+        """The test that noticed, 'unnoticed' or 'does not compile'."""
+        path = os.path.join(self.src, mutant.file)
+        with open(path, encoding="utf-8") as f:
+            sound = f.read()
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(sound.replace(mutant.old, mutant.new))
+        try:
+            if self.make(mutant.tests) != 0:
+                return "does not compile"
+            return next((t for t in mutant.tests if not self.passes(t)), "unnoticed")
+        finally:
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(sound)
+
+
+def choose(mutants, args):
+    chosen = [m for m in mutants if not m.why and re.search(args.only, str(m))]
+    if args.sample:
+        chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
+    return chosen
+
+
+def campaign(chosen, args):
+    tree, end = Tree(args.dir), time.monotonic() + args.minutes * 60
+    tests = sorted({t for m in chosen for t in m.tests})
+    if tree.make(tests) != 0:
+        sys.exit("mutate: the tree does not build without a mutant")
+    for test in tests:
+        if not tree.passes(test):
+            sys.exit(f"mutate: {test} fails without a mutant")
+    noticed, wrong = 0, []
+    for done, mutant in enumerate(chosen):
+        if time.monotonic() > end:
+            print(f"mutate: out of time, {len(chosen) - done} left")
+            break
+        verdict = tree.verdict(mutant)
+        print(f"{verdict:28} {mutant}", flush=True)
+        if verdict in ("unnoticed", "does not compile"):
+            wrong.append(mutant)
+        else:
+            noticed += 1
+    total = noticed + len(wrong)
+    print(f"mutate: {noticed} of {total} noticed")
+    for mutant in wrong:
+        print(f"  replay: scripts/mutate.py --only '{mutant.file}:{mutant.number}:'")
+    return 0 if total and noticed / total >= WANTED else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--list", action="store_true", help="print the mutants and end")
+    parser.add_argument("--check", action="store_true", help="does the list fit the tree?")
+    parser.add_argument("--only", default="", help="mutants whose FILE:LINE: TEXT matches")
+    parser.add_argument("--sample", type=int, default=0, help="so many of them, drawn at random")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=600)
+    parser.add_argument("--dir", default=os.path.join(ROOT, "build", "mutation"))
+    args = parser.parse_args()
+    with open(LIST, encoding="utf-8") as f:
+        mutants = parse(f.read())
+    if args.list:
+        print("\n".join(str(m) for m in mutants))
+        return 0
+    problems = [f"{m}: {p}" for m in mutants if (p := misfit(ROOT, m))]
+    print("\n".join(problems) or f"mutate: {len(mutants)} mutants fit the tree")
+    if args.check or problems:
+        return 1 if problems else 0
+    return campaign(choose(mutants, args), args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
