@@ -2,8 +2,6 @@
 /* Common parts of the subcommands: command lines, messages, exit status. */
 #include "client/cli/cli.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,118 +12,56 @@
 #include "gpunvme/gpunvme.h"
 #include "support/clock.h"
 
-#define DEFAULT_BUFFER (256u << 20)
-#define MAX_BUFFER     ((size_t)1 << 40)
+/* --- Errors ---------------------------------------------------------------------------------- */
+
+static struct json_object *errors; /* of this process, which has one thread */
+static bool document_printed;
 
 int cli_error(const char *object, const char *fmt, ...)
 {
+    char text[1024];
     va_list args;
 
-    fprintf(stderr, "gpunvme: %s: ", object);
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    fputc('\n', stderr);
+    fprintf(stderr, "gpunvme: %s: %s\n", object, text);
+    if (!errors)
+        errors = json_object_new_array();
+    struct json_object *o = json_object_new_object();
+    json_object_object_add(o, "object", json_object_new_string(object));
+    json_object_object_add(o, "message", json_object_new_string(text));
+    json_object_array_add(errors, o);
     return 1;
 }
 
-/* A size with an optional K, M or G; 0 when it is not one. */
-static size_t parse_size(const char *text)
+void cli_document_end(struct json_object *root)
 {
-    char *end;
-
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
-    if (shift)
-        end++;
-    if (errno || end == text || *end || *text == '-' || n > (MAX_BUFFER >> shift))
-        return 0;
-    return (size_t)n << shift;
+    if (errors)
+        json_object_object_add(root, "errors", json_object_get(errors));
+    document_printed = true;
 }
 
-static bool parse_path(const char *text, uint32_t *path)
+/* As the command line says it, which may be wrong elsewhere. */
+static bool asks_for_json(int argc, char **argv)
 {
-    static const char *const names[] = {"auto", "gpu", "bounce"};
-
-    for (*path = 0; *path < 3; ++*path) {
-        if (strcmp(text, names[*path]) == 0)
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-ojson") == 0 || strcmp(argv[i], "--output=json") == 0)
+            return true;
+        if (i + 1 < argc && strcmp(argv[i + 1], "json") == 0 &&
+            (strcmp(argv[i], "-o") == 0 || strcmp(argv[i], "--output") == 0))
             return true;
     }
     return false;
 }
 
-static int apply_option(int opt, const char *value, struct cli_options *out)
+int cli_finish(int argc, char **argv, int status)
 {
-    if (opt == 'o' && strcmp(value, "json") != 0 && strcmp(value, "text") != 0) {
-        cli_error(value, "no such output format, use text or json");
-        return 3;
-    }
-    if (opt == 'o')
-        out->json = strcmp(value, "json") == 0;
-    else if (opt == 'q')
-        out->quiet = true;
-    else if (opt == 'c')
-        out->checksum = true;
-    else if (opt == 'f')
-        out->force = true;
-    else if (opt == 'n')
-        out->dry_run = true;
-    else if (opt == 'N')
-        out->noiommu = true;
-    else if (opt == 'b' && !(out->buffer = parse_size(value))) {
-        cli_error(value, "not a buffer size, use for example 64M");
-        return 3;
-    } else if (opt == 'p' && !parse_path(value, &out->path)) {
-        cli_error(value, "no such path, use auto, gpu or bounce");
-        return 3;
-    }
-    return 0;
-}
-
-int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first)
-{
-    static const struct option options[] = {
-        {"output", required_argument, NULL, 'o'}, {"quiet", no_argument, NULL, 'q'},
-        {"checksum", no_argument, NULL, 'c'},     {"buffer", required_argument, NULL, 'b'},
-        {"path", required_argument, NULL, 'p'},   {"force", no_argument, NULL, 'f'},
-        {"dry-run", no_argument, NULL, 'n'},      {"noiommu", no_argument, NULL, 'N'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
-
-    *out = (struct cli_options){.buffer = DEFAULT_BUFFER};
-    optind = 1;
-    int opt;
-    while ((opt = getopt_long(argc, argv, ":o:qcb:p:fnNh", options, NULL)) != -1) {
-        if (opt == 'h') {
-            printf("usage: gpunvme %s, see gpunvme --help\n", argv[0]);
-            return 1;
-        }
-        if (opt == '?' || opt == ':' || !strchr(accepted, opt)) {
-            cli_error(argv[0], "option not understood, see gpunvme --help");
-            return 3;
-        }
-        int err = apply_option(opt, optarg, out);
-        if (err)
-            return err;
-    }
-    *first = optind;
-    return 0;
-}
-
-int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
-                  const char *what, const char **operand)
-{
-    int first;
-    int stop = cli_parse(argc, argv, accepted, out, &first);
-
-    if (stop)
-        return stop;
-    if (argc - first != 1) {
-        cli_error(argv[0], "%s is needed, see gpunvme --help", what);
-        return 3;
-    }
-    *operand = argv[first];
-    return 0;
+    if (status && !document_printed && asks_for_json(argc, argv))
+        cli_json_print(cli_json_new());
+    json_object_put(errors);
+    errors = NULL;
+    return status;
 }
 
 struct json_object *cli_json_new(void)
@@ -138,6 +74,7 @@ struct json_object *cli_json_new(void)
 
 void cli_json_print(struct json_object *root)
 {
+    cli_document_end(root);
     puts(json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
                                                   JSON_C_TO_STRING_NOSLASHESCAPE));
     json_object_put(root);

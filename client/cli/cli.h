@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "support/clock.h"
 #include <json-c/json.h>
@@ -17,7 +18,8 @@
 
 struct cli_command {
     const char *name;
-    const char *arguments; /* for the usage line */
+    const char *options; /* letters of those it accepts, besides -h */
+    const char *operands;
     const char *purpose;
     int (*run)(int argc, char **argv);
 };
@@ -30,20 +32,33 @@ int cli_list(int argc, char **argv);
 int cli_identify(int argc, char **argv);
 int cli_regs(int argc, char **argv);
 int cli_check(int argc, char **argv);
+int cli_stats(int argc, char **argv);
+int cli_top(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+int cli_verify(int argc, char **argv);
 int cli_bind(int argc, char **argv);
 int cli_unbind(int argc, char **argv);
 
 /* Options that several subcommands share. */
 struct cli_options {
     bool json;
+    bool prometheus; /* stats alone */
     bool quiet;
     bool checksum;
     bool force;
     bool dry_run;
     bool noiommu;
-    size_t buffer; /* bytes */
-    uint32_t path; /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
+    bool cufile;
+    size_t buffer;     /* bytes */
+    uint32_t path;     /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
+    unsigned interval; /* seconds */
+    unsigned count;    /* 0: no end */
+    const char *textfile;
 };
+
+/* "usage: ..." and the options of one command; of all commands. */
+void cli_print_help(const struct cli_command *command, FILE *to);
+void cli_print_options(FILE *to);
 
 /*
  * Parses the options; operands come after them, *first is the index of the first. 0, or the status
@@ -57,8 +72,12 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
 int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
                   const char *what, const char **operand);
 
-/* "gpunvme: OBJECT: what" on stderr; returns 1. */
+/* "gpunvme: OBJECT: what" on stderr; returns 1. With -o json it is also in the document. */
 int cli_error(const char *object, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Before a document is printed: adds the messages so far, "errors": [{"object", "message"}]. */
+void cli_document_end(struct json_object *root);
+/* Before main() returns its status: a command that failed under -o json prints a document. */
+int cli_finish(int argc, char **argv, int status);
 
 /* An object with "schema_version"; printed and freed by cli_json_print(). */
 struct json_object *cli_json_new(void);

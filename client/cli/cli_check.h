@@ -23,6 +23,8 @@ void check_machine(struct check *c, const char *root);
 void check_gpu(struct check *c, const char *root);
 /* The CUDA driver of this process. */
 void check_cuda(struct check *c);
+/* What NVIDIA's cuFile wants; path: a file that it should take, or NULL. */
+void check_cufile(struct check *c, const char *root, const char *path);
 /* One drive, as the bus shows it: class, driver, group, link, BAR0, use, distance to the GPUs. */
 void check_pci(struct check *c, const char *root, const struct nvme_pci *pci);
 /* Identify Controller, and a namespace: pages as the controller returned them. */

@@ -6,41 +6,54 @@
 #include "client/cli/cli.h"
 
 static const struct cli_command commands[] = {
-    {"read", "[-o json] [-q] [-c] [-b SIZE] [-p PATH] FILE...", "read files into GPU memory",
-     cli_read},
-    {"write", "[-o json] [-q] [-c] [-b SIZE] [-p PATH] SOURCE FILE", "write a file from GPU memory",
-     cli_write},
-    {"extents", "[-o json] FILE", "show where a file lies on the drive", cli_extents},
-    {"info", "[-o json] PATH", "show what serves a mount, and its counters", cli_info},
-    {"list", "[-o json]", "list NVMe drives and mounts", cli_list},
-    {"check", "[-o json] [-N] [DEVICE]", "say what this machine or a drive lacks", cli_check},
-    {"identify", "[-o json] [-N] DEVICE", "show what a controller says of itself", cli_identify},
-    {"regs", "[-o json] [-N] DEVICE", "show a controller's registers", cli_regs},
-    {"bind", "[-f] [-n] ADDRESS", "hand a drive from the kernel to VFIO", cli_bind},
-    {"unbind", "[-n] ADDRESS", "give a drive back to the kernel", cli_unbind},
+    {"read", "oqcbp", "FILE...", "read files into GPU memory", cli_read},
+    {"write", "oqcbp", "SOURCE FILE", "write a file from GPU memory", cli_write},
+    {"verify", "ob", "FILE...", "read files by every path and compare their checksums", cli_verify},
+    {"bench", "ob", "FILE", "rates of a file by every path, beside the limit", cli_bench},
+    {"extents", "o", "FILE", "show where a file lies on the drive", cli_extents},
+    {"info", "o", "PATH", "show what serves a mount, and its counters", cli_info},
+    {"stats", "ow", "[PATH...]", "show the counters of mounts (all of them)", cli_stats},
+    {"top", "oiC", "[PATH...]", "show what mounts do now (all of them)", cli_top},
+    {"list", "o", "", "list NVMe drives and mounts", cli_list},
+    {"check", "oNu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
+    {"identify", "oN", "DEVICE", "show what a controller says of itself", cli_identify},
+    {"regs", "oN", "DEVICE", "show a controller's registers", cli_regs},
+    {"bind", "fn", "ADDRESS", "hand a drive from the kernel to VFIO", cli_bind},
+    {"unbind", "n", "ADDRESS", "give a drive back to the kernel", cli_unbind},
 };
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const struct cli_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(name, commands[i].name) == 0)
+            return &commands[i];
+    }
+    return NULL;
+}
 
 static void usage(FILE *to)
 {
     fputs("usage: gpunvme COMMAND [OPTION...] ARGUMENT...\n\n", to);
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        fprintf(to, "  gpunvme %-8s %-53s %s\n", commands[i].name, commands[i].arguments,
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(to, "  gpunvme %-8s %-12s %s\n", commands[i].name, commands[i].operands,
                 commands[i].purpose);
-    fputs("\n"
-          "  -o, --output=FORMAT  text (default) or json\n"
-          "  -q, --quiet          no progress\n"
-          "  -c, --checksum       XXH3 of the bytes that reached the buffer\n"
-          "  -b, --buffer=SIZE    size of the registered buffer, with K, M or G (default 256M)\n"
-          "  -p, --path=PATH      auto (default), gpu or bounce\n"
-          "  -f, --force          take a drive that bears somebody's data; never one in use\n"
-          "  -n, --dry-run        check, say what would be done, and do nothing\n"
-          "  -N, --noiommu        a drive that no IOMMU guards: it can then write to any memory\n"
-          "  -h, --help           this text\n"
-          "  -V, --version        version\n"
+    fputs("\nOptions; gpunvme COMMAND --help says which ones a command has:\n", to);
+    cli_print_options(to);
+    fputs("  -V, --version          version\n"
           "\n"
           "DEVICE is a PCI address, /dev/nvme0, /dev/nvme0n1, vfio:ADDRESS[/NSID] or\n"
           "vfio-user:SOCKET; ADDRESS is a PCI address such as 0000:c1:00.0.\n",
           to);
+}
+
+static bool wants_help(int n, char **arguments)
+{
+    for (int i = 0; i < n && strcmp(arguments[i], "--") != 0; i++) {
+        if (strcmp(arguments[i], "-h") == 0 || strcmp(arguments[i], "--help") == 0)
+            return true;
+    }
+    return false;
 }
 
 int main(int argc, char **argv)
@@ -57,10 +70,13 @@ int main(int argc, char **argv)
         puts("gpunvme " GPUNVME_VERSION);
         return 0;
     }
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+    const struct cli_command *command = find_command(argv[1]);
+    if (command && wants_help(argc - 2, argv + 2)) {
+        cli_print_help(command, stdout);
+        return 0;
     }
+    if (command)
+        return cli_finish(argc, argv, command->run(argc - 1, argv + 1));
     cli_error(argv[1], "no such command, see gpunvme --help");
-    return 2;
+    return cli_finish(argc, argv, 2);
 }

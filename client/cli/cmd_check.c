@@ -149,11 +149,25 @@ static int check(const struct cli_options *options, const char *object)
     return failed;
 }
 
+static int report_cufile(const struct cli_options *options, const char *path)
+{
+    struct check c = {0};
+    struct cli_out out;
+
+    check_cufile(&c, "", path);
+    cli_out_begin(&out, options->json, stdout);
+    check_print(&c, &out);
+    cli_out_end(&out);
+    int failed = c.worst == CHECK_FAIL;
+    check_free(&c);
+    return failed;
+}
+
 int cli_check(int argc, char **argv)
 {
     struct cli_options options;
     int first;
-    int stop = cli_parse(argc, argv, "oN", &options, &first);
+    int stop = cli_parse(argc, argv, "oNu", &options, &first);
 
     if (stop)
         return stop - 1;
@@ -161,5 +175,7 @@ int cli_check(int argc, char **argv)
         cli_error("check", "one device at most, see gpunvme --help");
         return 2;
     }
+    if (options.cufile)
+        return report_cufile(&options, first < argc ? argv[first] : NULL);
     return check(&options, first < argc ? argv[first] : NULL);
 }

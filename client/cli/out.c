@@ -21,6 +21,8 @@ void cli_out_end(struct cli_out *o)
 {
     assert(o->depth == 0);
     if (o->json)
+        cli_document_end(o->at[0]);
+    if (o->json)
         fprintf(o->to, "%s\n",
                 json_object_to_json_string_ext(o->at[0], JSON_C_TO_STRING_PRETTY |
                                                              JSON_C_TO_STRING_SPACED |
@@ -73,6 +75,16 @@ void cli_out_number(struct cli_out *o, const char *key, const char *label, uint6
     }
     print_label(o, label);
     fprintf(o->to, "%" PRIu64 "\n", value);
+}
+
+void cli_out_real(struct cli_out *o, const char *key, const char *label, double value)
+{
+    if (o->json) {
+        add(o, key, json_object_new_double(value));
+        return;
+    }
+    print_label(o, label);
+    fprintf(o->to, "%.3f\n", value);
 }
 
 void cli_out_hex(struct cli_out *o, const char *key, const char *label, uint64_t value,

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The command gpunvme as a whole: help, JSON in every case, counters, rates, checksums, completion.
+
+usage: commands_test.py GPUNVME MKFS DAEMON COMPLETION
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+GPUNVME, MKFS, DAEMON, COMPLETION = sys.argv[1:5]
+MEMORY = "/dev/shm"
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([GPUNVME, *arguments], capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def document(*arguments, status=0):
+    found = json.loads(run(*arguments, "-o", "json", status=status)[0])
+    assert found["schema_version"] == 1
+    return found
+
+
+def commands():
+    return re.findall(r"^  gpunvme (\w+)", run("--help")[0], re.M)
+
+
+def options(command):
+    """(letter, name, takes a value) of a command, as its help says."""
+    return re.findall(r"^  -(.), --([a-z-]+)(=?)", run(command, "--help")[0], re.M)
+
+
+class Help(unittest.TestCase):
+    def test_every_command_has_its_own(self):
+        self.assertEqual(len(commands()), 14)
+        for command in commands():
+            text = run(command, "--help")[0]
+            self.assertTrue(text.startswith(f"usage: gpunvme {command} "), text)
+            self.assertEqual(text, run(command, "-h")[0])
+
+    def test_what_help_says_is_accepted_and_nothing_else(self):
+        values = {"o": "json", "b": "1M", "p": "gpu", "i": "1", "C": "1", "w": "/none/file"}
+        every = {letter for command in commands() for letter, _, _ in options(command)} - {"h"}
+        for command in commands():
+            known = {letter for letter, _, _ in options(command)}
+            if command in ("bind", "unbind", "list", "check", "top"):
+                continue  # would act, or take long
+            for letter in every:
+                arguments = [f"-{letter}"] + ([values[letter]] if letter in values else [])
+                done = subprocess.run([GPUNVME, command, *arguments, "/none"], timeout=60,
+                                      capture_output=True, text=True, check=False)
+                refused = "option not understood" in done.stderr
+                self.assertEqual(refused, letter not in known, (command, letter, done.stderr))
+
+    def test_values_that_make_no_sense(self):
+        for arguments in (("read", "-b", "4"), ("read", "-b", "4095"), ("read", "-b", "0"),
+                          ("read", "-b", "9999999G"), ("read", "-b", "-1M"), ("top", "-i", "0"),
+                          ("top", "-i", "x"), ("top", "-C", "-1"), ("read", "-p", "fast"),
+                          ("read", "-o", "prometheus"), ("stats", "-o", "xml")):
+            _, text = run(*arguments, "/none", status=2)
+            self.assertEqual(text.count("\n"), 1, text)
+
+
+class Errors(unittest.TestCase):
+    def test_json_of_a_command_that_fails(self):
+        for arguments, status in ((("info", "/tmp"), 1), (("read", "/none"), 1), (("nonsense",), 2),
+                                  (("read",), 2), (("stats", "/tmp"), 1), (("top", "/tmp"), 1),
+                                  (("verify", "/none"), 1), (("identify", "1"), 1),
+                                  (("extents", "/none"), 1), (("read", "-b", "1", "x"), 2)):
+            errors = document(*arguments, status=status)["errors"]
+            self.assertTrue(errors and all(set(e) == {"object", "message"} for e in errors))
+
+
+class CheckCufile(unittest.TestCase):
+    def test_every_part_is_told(self):
+        found = document("check", "--cufile", "/dev/shm")["checks"]
+        by_id = {entry["id"]: entry for entry in found}
+        self.assertLessEqual({"nvidia-fs", "cufile.json", "udev", "libcufile", "file-system"},
+                             set(by_id))
+        self.assertIn("tmpfs", by_id["file-system"]["text"])
+        self.assertTrue(all(entry["advice"] or entry["level"] == "ok" for entry in found))
+        run("check", "--cufile", "/none", status=1)
+
+
+class OnMount(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+            raise unittest.SkipTest("mounting needs root and /dev/fuse")
+        cls.top = tempfile.TemporaryDirectory(prefix="gpunvme-commands-", dir=MEMORY)
+        cls.mount, image = os.path.join(cls.top.name, "mnt"), os.path.join(cls.top.name, "image")
+        os.mkdir(cls.mount)
+        subprocess.run([MKFS, "-q", "-s", "64M", image], check=True, timeout=60)
+        cls.daemon = subprocess.Popen([DAEMON, image, cls.mount, "-f", "-o", "executor=cpu"],
+                                      stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            if os.path.ismount(cls.mount):
+                break
+            time.sleep(0.05)
+        cls.file = os.path.join(cls.mount, "file")
+        with open(cls.file, "wb") as f:
+            f.write(os.urandom(3_000_001))
+
+    @classmethod
+    def tearDownClass(cls):
+        subprocess.run(["umount", cls.mount], check=True, timeout=60)
+        cls.daemon.wait(60)
+        cls.top.cleanup()
+
+    def test_verify(self):
+        found = document("verify", self.file)["files"][0]
+        self.assertTrue(found["same"])
+        self.assertEqual([w["way"] for w in found["ways"]], ["GPU path", "bounce pipeline", "read(2)"])
+        self.assertEqual(len({w["xxh3"] for w in found["ways"]}), 1)
+        self.assertEqual({w["bytes"] for w in found["ways"]}, {3_000_001})
+        expected = subprocess.run(["xxhsum", "-H3", self.file], capture_output=True, text=True,
+                                  check=False)
+        if expected.returncode == 0:
+            self.assertIn(found["ways"][0]["xxh3"], expected.stdout)
+        empty = os.path.join(self.mount, "empty")
+        with open(empty, "wb"):
+            pass
+        found = document("verify", self.file, empty, status=1)
+        self.assertEqual(len(found["files"]), 1)
+        self.assertIn("empty", found["errors"][0]["message"])
+
+    def test_bench(self):
+        found = document("bench", self.file)["files"][0]
+        self.assertEqual([w["way"] for w in found["ways"]][0], "plain copy of the host's memory")
+        self.assertTrue(all(w["bytes_per_s"] > 0 for w in found["ways"]))
+        self.assertTrue(all(0 < w["of_limit"] for w in found["ways"][1:]))
+        run("bench", "-b", "8K", self.file)
+
+    def test_check_cufile(self):
+        found = {e["id"]: e for e in document("check", "-u", self.file)["checks"]}
+        self.assertEqual(found["file-system"]["level"], "ok")
+        self.assertIn("of gpunvmefs", found["file-system"]["text"])
+
+    def test_stats(self):
+        before = document("stats", self.mount)["mounts"][0]
+        run("read", "-q", "-p", "gpu", self.file)
+        after = document("stats", self.mount)["mounts"][0]
+        self.assertEqual(after["mount"], self.mount)
+        self.assertEqual(after["gpu_read_bytes"] - before["gpu_read_bytes"], 3_000_001)
+
+    def test_prometheus(self):
+        text = run("stats", "-o", "prometheus", self.mount)[0]
+        sample = re.compile(r'^gpunvme_[a-z_]+\{mount="[^"]+"\} \d+$')
+        kinds = re.findall(r"^# TYPE (\S+) (counter|gauge)$", text, re.M)
+        self.assertEqual(len(kinds), 17)
+        for name, kind in kinds:
+            self.assertEqual(name.endswith("_total"), kind == "counter")
+        for line in text.splitlines():
+            self.assertTrue(line.startswith("# ") or sample.match(line), line)
+        name = os.path.join(self.top.name, "gpunvme.prom")
+        self.assertEqual(run("stats", "-w", name, self.mount)[0], "")
+        with open(name, encoding="utf-8") as f:
+            self.assertEqual(len(f.readlines()), len(text.splitlines()))
+        self.assertEqual([n for n in os.listdir(self.top.name) if "prom" in n], ["gpunvme.prom"])
+        run("stats", "-w", "/none/gpunvme.prom", self.mount, status=1)
+
+    def test_top(self):
+        with subprocess.Popen([GPUNVME, "top", "-C", "2", "-o", "json", self.mount],
+                              stdout=subprocess.PIPE, text=True) as top:
+            for _ in range(5):
+                run("read", "-q", "-p", "gpu", self.file)
+                time.sleep(0.2)
+            samples = json.loads(top.communicate(timeout=60)[0])["samples"]
+        self.assertEqual(len(samples), 2)
+        self.assertGreater(sum(s["gpu_read_gb_per_s"] for s in samples), 0)
+        self.assertIn("GPU READ", run("top", "-C", "1", self.mount)[0])
+
+
+class Completion(unittest.TestCase):
+    def complete(self, *words):
+        script = f'. "{COMPLETION}/gpunvme.bash"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); ' \
+            '_gpunvme; printf "%s\\n" "${COMPREPLY[@]}"'
+        done = subprocess.run(["bash", "-c", script, "bash", GPUNVME, *words], timeout=60,
+                              capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    def test_bash(self):
+        self.assertEqual(set(self.complete("")), set(commands()) | {"--help", "--version"})
+        self.assertEqual(self.complete("ver"), ["verify"])
+        self.assertEqual(set(self.complete("read", "-")),
+                         {f"--{name}{value}" for _, name, value in options("read")})
+        self.assertEqual(self.complete("stats", "-o", "p"), ["prometheus"])
+        self.assertEqual(self.complete("read", "-o", "p"), [])
+        self.assertEqual(self.complete("read", "-p", "b"), ["bounce"])
+
+    def test_zsh(self):
+        try:
+            subprocess.run(["zsh", "-n", f"{COMPLETION}/_gpunvme"], check=True, timeout=60)
+        except FileNotFoundError:
+            self.skipTest("no zsh here")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
