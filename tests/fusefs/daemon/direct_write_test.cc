@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Asynchronous O_DIRECT writes (io_submit) and buffered readers of the same
+// Asynchronous O_DIRECT writes (io_submit, io_uring) and buffered readers of the same
 // file: a completed write is visible at once on both paths.
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +22,10 @@
 
 #include "tests/e2e/mounted.h"
 #include "tests/fusefs/daemon/client.h"
+#include "tests/rounds.h"
+#ifdef TEST_HAVE_URING
+#include "tests/fusefs/daemon/uring_writer.h"
+#endif
 
 namespace
 {
@@ -160,7 +164,7 @@ class DirectWriteTest : public ::testing::TestWithParam<const char *>
 
 TEST_P(DirectWriteTest, CompletedWritesAreSeenByBufferedReaders)
 {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(4);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(test_rounds(4, 120));
     for (int i = 0; i < 2; i++)
         readers_.emplace_back([this] { read_buffered(fd_); });
     for (int i = 1; std::chrono::steady_clock::now() < until; i++) {
@@ -196,6 +200,28 @@ TEST_P(DirectWriteTest, CompletedWritesAreSeenByReadIoctls)
     }
     EXPECT_EQ(errors_, 0);
 }
+
+#ifdef TEST_HAVE_URING
+TEST_P(DirectWriteTest, CompletedWritesOfARingAreSeenOnBothPaths)
+{
+    UringWriter ring(mounted_->path("file"), kPart, kParts);
+    if (ring.error() == ENOSYS || ring.error() == EPERM)
+        GTEST_SKIP() << "io_uring: " << strerror(ring.error());
+    ASSERT_EQ(ring.error(), 0);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(test_rounds(3, 120));
+    for (int i = 0; i < 2; i++)
+        readers_.emplace_back([this] { read_buffered(fd_); });
+    for (int i = 1; std::chrono::steady_clock::now() < until; i++) {
+        const char fill = static_cast<char>(i % 127);
+        ASSERT_EQ(i % 2 ? ring.write_all(fill) : writer_->write_all(fill), 0) << "round " << i;
+        ASSERT_EQ(differs(fill), -1) << "round " << i;
+        ASSERT_EQ(buffer_->read(fd_, 0, 0, kFile), static_cast<ssize_t>(kFile));
+        for (size_t at = 0; at < kFile; at += kBlock)
+            ASSERT_EQ(buffer_->data()[at], static_cast<unsigned char>(fill)) << "byte " << at;
+    }
+    EXPECT_EQ(errors_, 0);
+}
+#endif
 
 // Many processes at once: writes of all of them, readers, and GPU writes that
 // invalidate as well.
