@@ -36,6 +36,7 @@ int cli_stats(int argc, char **argv);
 int cli_top(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_verify(int argc, char **argv);
+int cli_cache(int argc, char **argv);
 int cli_bind(int argc, char **argv);
 int cli_unbind(int argc, char **argv);
 
@@ -51,6 +52,8 @@ struct cli_options {
     bool cufile;
     size_t buffer;     /* bytes */
     uint32_t path;     /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
+    bool keeps_on;     /* an interval or a count was given */
+    uint64_t limit;    /* bytes; 0: not given */
     unsigned interval; /* seconds */
     unsigned count;    /* 0: no end */
     const char *textfile;

@@ -14,6 +14,8 @@ static const struct cli_command commands[] = {
     {"info", "o", "PATH", "show what serves a mount, and its counters", cli_info},
     {"stats", "ow", "[PATH...]", "show the counters of mounts (all of them)", cli_stats},
     {"top", "oiC", "[PATH...]", "show what mounts do now (all of them)", cli_top},
+    {"cache", "olniC", "DIRECTORY", "keep a directory below a size, by removing old files",
+     cli_cache},
     {"list", "o", "", "list NVMe drives and mounts", cli_list},
     {"check", "oNu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
     {"identify", "oN", "DEVICE", "show what a controller says of itself", cli_identify},

@@ -10,7 +10,8 @@
 
 #define DEFAULT_BUFFER ((size_t)256 << 20)
 #define MIN_BUFFER     ((size_t)4096)
-#define MAX_BUFFER     ((size_t)1 << 40)
+#define MAX_BUFFER     ((uint64_t)1 << 40)
+#define MAX_LIMIT      ((uint64_t)1 << 60)
 #define MAX_SECONDS    86400
 
 static const struct described {
@@ -27,8 +28,9 @@ static const struct described {
     {'n', "dry-run", NULL, "check, say what would be done, and do nothing"},
     {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory"},
     {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named"},
-    {'i', "interval", "SECONDS", "between two lines (default 1)"},
-    {'C', "count", "NUMBER", "lines, then end (default: no end; with -o json: 1)"},
+    {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T"},
+    {'i', "interval", "SECONDS", "between two turns (default 1)"},
+    {'C', "count", "NUMBER", "turns, then end (default: no end)"},
     {'w', "textfile", "FILE", "Prometheus text to FILE, which is replaced as a whole"},
     {'h', "help", NULL, "this text"},
 };
@@ -64,19 +66,19 @@ void cli_print_help(const struct cli_command *command, FILE *to)
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
-/* A size with an optional K, M or G; 0 when it is not one. */
-static size_t parse_size(const char *text)
+/* A size with an optional K, M, G or T; 0 when it is not one, or above `most`. */
+static uint64_t parse_size(const char *text, uint64_t most)
 {
     char *end;
 
     errno = 0;
     unsigned long long n = strtoull(text, &end, 10);
-    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
     if (shift)
         end++;
-    if (errno || end == text || *end || *text == '-' || n > (MAX_BUFFER >> shift))
+    if (errno || end == text || *end || *text == '-' || n > (most >> shift))
         return 0;
-    return (size_t)n << shift;
+    return (uint64_t)n << shift;
 }
 
 static bool parse_path(const char *text, uint32_t *path)
@@ -118,7 +120,7 @@ static int apply_format(const char *value, struct cli_options *out, bool prometh
 
 static int apply_value(int opt, const char *value, struct cli_options *out)
 {
-    if (opt == 'b' && !(out->buffer = parse_size(value)))
+    if (opt == 'b' && !(out->buffer = parse_size(value, MAX_BUFFER)))
         return wrong(value, "not a buffer size, use for example 64M");
     if (opt == 'b' && out->buffer < MIN_BUFFER)
         return wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
@@ -128,6 +130,9 @@ static int apply_value(int opt, const char *value, struct cli_options *out)
         return wrong(value, "not a number of seconds from 1 to 86400");
     if (opt == 'C' && !(out->count = parse_number(value)))
         return wrong(value, "not a number from 1 to 86400");
+    if (opt == 'l' && !(out->limit = parse_size(value, MAX_LIMIT)))
+        return wrong(value, "not a limit, use for example 100G");
+    out->keeps_on |= opt == 'i' || opt == 'C';
     if (opt == 'w')
         out->textfile = value;
     return 0;

@@ -42,18 +42,19 @@ def options(command):
 
 class Help(unittest.TestCase):
     def test_every_command_has_its_own(self):
-        self.assertEqual(len(commands()), 14)
+        self.assertEqual(len(commands()), 15)
         for command in commands():
             text = run(command, "--help")[0]
             self.assertTrue(text.startswith(f"usage: gpunvme {command} "), text)
             self.assertEqual(text, run(command, "-h")[0])
 
     def test_what_help_says_is_accepted_and_nothing_else(self):
-        values = {"o": "json", "b": "1M", "p": "gpu", "i": "1", "C": "1", "w": "/none/file"}
+        values = {"o": "json", "b": "1M", "p": "gpu", "i": "1", "C": "1", "w": "/none/file",
+                  "l": "1G"}
         every = {letter for command in commands() for letter, _, _ in options(command)} - {"h"}
         for command in commands():
             known = {letter for letter, _, _ in options(command)}
-            if command in ("bind", "unbind", "list", "check", "top"):
+            if command in ("bind", "unbind", "list", "check", "top", "cache"):
                 continue  # would act, or take long
             for letter in every:
                 arguments = [f"-{letter}"] + ([values[letter]] if letter in values else [])
@@ -66,7 +67,8 @@ class Help(unittest.TestCase):
         for arguments in (("read", "-b", "4"), ("read", "-b", "4095"), ("read", "-b", "0"),
                           ("read", "-b", "9999999G"), ("read", "-b", "-1M"), ("top", "-i", "0"),
                           ("top", "-i", "x"), ("top", "-C", "-1"), ("read", "-p", "fast"),
-                          ("read", "-o", "prometheus"), ("stats", "-o", "xml")):
+                          ("read", "-o", "prometheus"), ("stats", "-o", "xml"), ("cache", "-l", "0"),
+                          ("cache", "-l", "x"), ("cache", "-l", "-1")):
             _, text = run(*arguments, "/none", status=2)
             self.assertEqual(text.count("\n"), 1, text)
 
@@ -100,7 +102,7 @@ class OnMount(unittest.TestCase):
         cls.top = tempfile.TemporaryDirectory(prefix="gpunvme-commands-", dir=MEMORY)
         cls.mount, image = os.path.join(cls.top.name, "mnt"), os.path.join(cls.top.name, "image")
         os.mkdir(cls.mount)
-        subprocess.run([MKFS, "-q", "-s", "64M", image], check=True, timeout=60)
+        subprocess.run([MKFS, "-q", "-s", "128M", image], check=True, timeout=60)
         cls.daemon = subprocess.Popen([DAEMON, image, cls.mount, "-f", "-o", "executor=cpu"],
                                       stderr=subprocess.DEVNULL)
         for _ in range(200):
@@ -179,6 +181,66 @@ class OnMount(unittest.TestCase):
         self.assertEqual(len(samples), 2)
         self.assertGreater(sum(s["gpu_read_gb_per_s"] for s in samples), 0)
         self.assertIn("GPU READ", run("top", "-C", "1", self.mount)[0])
+
+
+    def fill(self, folder, files, age):
+        """Files of a MiB, used ever later, the first one `age` seconds ago."""
+        os.makedirs(os.path.join(folder, "sub"), exist_ok=True)
+        for i in range(files):
+            name = os.path.join(folder, "sub" if i % 2 else "", f"entry{i}")
+            with open(name, "wb") as f:
+                f.write(os.urandom(1 << 20))
+            used = time.time() - age + i
+            os.utime(name, (used, used))
+
+    def left(self, folder):
+        return sorted(int(name[5:]) for _, _, names in os.walk(folder) for name in names)
+
+    def test_cache_removes_what_was_used_least_recently(self):
+        folder = os.path.join(self.mount, "cache")
+        self.fill(folder, 20, 1000)
+        run("cache", folder, status=1)
+        found = document("cache", "-l", "12M", "-n", folder)
+        self.assertEqual((found["removed_files"], found["limit"]), (10, 12 << 20))
+        self.assertEqual(len(self.left(folder)), 20)
+        found = document("cache", folder)  # the limit is the directory's
+        self.assertEqual((found["files"], found["removed_files"]), (10, 10))
+        self.assertLessEqual(found["bytes"], 12 << 20)
+        self.assertEqual(self.left(folder), list(range(10, 20)))
+        self.assertEqual(document("cache", folder)["removed_files"], 0)
+
+    def test_cache_spares_new_files_links_and_other_directories(self):
+        folder, other = (os.path.join(self.mount, name) for name in ("spared", "other"))
+        self.fill(folder, 4, 5)  # younger than ten seconds
+        self.fill(other, 2, 1000)
+        os.symlink(os.path.join(other, "entry0"), os.path.join(folder, "entry9"))
+        os.symlink(other, os.path.join(folder, "folder"))
+        found = document("cache", "--limit=1M", folder)
+        self.assertEqual(found["removed_files"], 0)
+        self.assertEqual((self.left(folder), self.left(other)), ([0, 1, 2, 3, 9], [0, 1]))
+
+    def test_cache_that_stays(self):
+        folder = os.path.join(self.mount, "watched")
+        self.fill(folder, 3, 1000)
+        with subprocess.Popen([GPUNVME, "cache", folder, "-l", "4M", "-i", "1", "-C", "4"],
+                              stdout=subprocess.PIPE, text=True) as cache:
+            time.sleep(0.5)
+            self.fill(folder, 10, 1000)
+            cache.communicate(timeout=60)
+        self.assertEqual((cache.returncode, self.left(folder)), (0, [7, 8, 9]))
+
+    def test_cache_of_a_full_disk(self):
+        folder = os.path.join(self.mount, "full")
+        os.mkdir(folder)
+        with self.assertRaises(OSError):
+            for i in range(200):
+                with open(os.path.join(folder, f"entry{i}"), "wb") as f:
+                    f.write(bytes(1 << 20))
+                os.utime(f.name, (1000 + i, 1000 + i))
+        filled = len(self.left(folder))
+        self.assertGreater(document("cache", "-l", "8M", folder)["removed_files"], filled - 10)
+        with open(os.path.join(folder, "entry999"), "wb") as f:
+            f.write(bytes(2 << 20))
 
 
 class Completion(unittest.TestCase):
