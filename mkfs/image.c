@@ -23,13 +23,24 @@ static int compare_patch(const void *key, const void *element)
     return block < p->block ? -1 : block > p->block;
 }
 
+struct image_patch *image_find_patch(const struct image *img, uint64_t block)
+{
+    if (img->patch_count == 0)
+        return NULL;
+    return bsearch(&block, img->patches, img->patch_count, sizeof(*img->patches), compare_patch);
+}
+
 int image_read(struct image *img, uint64_t block, union image_block *out)
 {
-    const struct image_patch *p = NULL;
-
-    if (img->patch_count > 0)
-        p = bsearch(&block, img->patches, img->patch_count, sizeof(*p), compare_patch);
-    return image_read_raw(img, p ? p->log_block : block, out);
+    if (img->changed && img->changed(img->changed_arg, block, out))
+        return 0;
+    const struct image_patch *p = image_find_patch(img, block);
+    int err = image_read_raw(img, p ? p->log_block : block, out);
+    if (err == -EIO && img->tolerant) {
+        memset(out, 0, sizeof(*out));
+        return 0;
+    }
+    return err;
 }
 
 /* The search for the newest superblock (FORMAT.md 4.1). */
@@ -52,7 +63,7 @@ static int consider(struct search *s, uint64_t addr)
     int err = image_read_raw(img, addr, (union image_block *)&s->copy);
     if (err || lay_check_super(&s->copy, addr, img->device_blocks, &geo, NULL, NULL) != 0)
         return err == -EIO ? 0 : err;
-    if (s->any && (memcmp(&geo, &img->geo, sizeof(geo)) != 0 ||
+    if (s->any && (!lay_same_shape(&geo, &img->geo) ||
                    lay_get64(s->copy.head.tid) <= lay_get64(s->super->sb.head.tid)))
         return 0;
     s->super->sb = s->copy;

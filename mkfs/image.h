@@ -6,6 +6,7 @@
 #ifndef MKFS_IMAGE_H
 #define MKFS_IMAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,22 +19,6 @@ struct image_patch {
     uint64_t log_block; /* device address of the image */
     uint64_t order;     /* in the log */
     uint64_t tid;
-};
-
-struct image {
-    struct bd_dev *dev;
-    struct lay_geometry geo;
-    uint64_t device_blocks;
-    struct image_patch *patches; /* sorted by block */
-    size_t patch_count;
-};
-
-struct image_super {
-    struct lay_super sb;
-    uint64_t addr;     /* where it was found */
-    int error;         /* of block 0: 0, -EINVAL, -EUCLEAN, -ENOTSUP, -EIO */
-    const char *why;   /* the damage of block 0 */
-    uint64_t features; /* unknown incompat bits */
 };
 
 /* A buffer for one block, aligned for its structs. */
@@ -52,6 +37,27 @@ union image_block {
     struct lay_journal_commit commit;
 };
 
+struct image {
+    struct bd_dev *dev;
+    struct lay_geometry geo;
+    uint64_t device_blocks;
+    struct image_patch *patches; /* sorted by block */
+    size_t patch_count;
+    /* What a repair has changed and not yet written: true when *out was filled. NULL: nothing. */
+    bool (*changed)(void *arg, uint64_t block, union image_block *out);
+    void *changed_arg;
+    /* A block that cannot be read has zeros, which no check accepts, instead of being an error. */
+    bool tolerant;
+};
+
+struct image_super {
+    struct lay_super sb;
+    uint64_t addr;     /* where it was found */
+    int error;         /* of block 0: 0, -EINVAL, -EUCLEAN, -ENOTSUP, -EIO */
+    const char *why;   /* the damage of block 0 */
+    uint64_t features; /* unknown incompat bits */
+};
+
 /*
  * Finds the newest sound superblock and sets img->geo: block 0 or, if that is damaged, unreadable
  * or older, a copy. 0; device errors; -EINVAL, -ENOTSUP, -EUCLEAN or -EIO when there is none.
@@ -61,6 +67,8 @@ void image_end(struct image *img);
 
 /* The block as it is after recovery. `block` must be below geo.blocks. 0 or a device error. */
 int image_read(struct image *img, uint64_t block, union image_block *out);
+/* The newest image of the block in the log, or NULL. Valid while the patches are. */
+struct image_patch *image_find_patch(const struct image *img, uint64_t block);
 /* The block as it is on the device. */
 int image_read_raw(struct image *img, uint64_t block, union image_block *out);
 /* Inode `ino` with its block checked; -ENOENT: no such slot in the file; -EUCLEAN: damaged. */

@@ -261,20 +261,24 @@ int log_replay(struct image *img, const struct log *log)
     return 0;
 }
 
-int log_find_newer(struct image *img, const struct log *log, bool *found)
+int log_find_newest(struct image *img, uint64_t *tid)
 {
     union image_block b;
     int err = 0;
 
-    *found = false;
-    for (uint64_t pos = 1; pos < img->geo.journal_blocks && !*found && !err; pos++) {
+    *tid = 0;
+    for (uint64_t pos = 1; pos < img->geo.journal_blocks && !err; pos++) {
         uint64_t addr = log_address(img, pos);
         err = image_read_raw(img, addr, &b);
+        if (err == -EIO && img->tolerant) {
+            err = 0;
+            continue;
+        }
         if (err || lay_get32(b.head.magic) != LAY_MAGIC_JCOMMIT)
             continue;
-        uint64_t tid = lay_get64(b.head.tid);
-        *found = tid >= log->end_tid &&
-                 lay_check_journal_commit(&img->geo, &b.commit, addr, tid, NULL) == 0;
+        uint64_t own = lay_get64(b.head.tid);
+        if (own > *tid && lay_check_journal_commit(&img->geo, &b.commit, addr, own, NULL) == 0)
+            *tid = own;
     }
     return err;
 }

@@ -35,7 +35,7 @@ void log_free(struct log *log);
 /* From now on image_read() sees the file system as it is after recovery. 0 or -ENOMEM. */
 int log_replay(struct image *img, const struct log *log);
 
-/* Does a commit block lie in the log that is newer than where the log ends? */
-int log_find_newer(struct image *img, const struct log *log, bool *found);
+/* The newest transaction of which there is a sound commit block anywhere in the log; 0: none. */
+int log_find_newest(struct image *img, uint64_t *tid);
 
 #endif

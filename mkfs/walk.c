@@ -12,17 +12,26 @@ struct walk {
     void *arg;
     uint64_t ino;
     uint32_t magic;
-    uint64_t left; /* nodes that may still be read: ends a walk that visit() does not end */
+    uint64_t left; /* nodes that may still be read: ends a walk that sound() does not end */
     struct walk_totals totals;
     union image_block *nodes; /* one for each level */
 };
 
-static bool enter(struct walk *w, uint64_t block)
+static bool may_read(struct walk *w)
 {
-    if (w->left > 0 && (!w->ops->visit || w->ops->visit(w->arg, block))) {
+    if (w->left > 0) {
         w->left--;
         return true;
     }
+    w->totals.whole = false;
+    return false;
+}
+
+/* A block that passed its checks: does the walk go on through it? */
+static bool enter(struct walk *w, uint64_t block)
+{
+    if (!w->ops->sound || w->ops->sound(w->arg, block))
+        return true;
     w->totals.whole = false;
     return false;
 }
@@ -53,7 +62,7 @@ static int walk_node(struct walk *w, uint64_t block, unsigned level, uint64_t lo
     const char *why = NULL;
     struct lay_node *node = &w->nodes[level].node;
 
-    if (!enter(w, block))
+    if (!may_read(w))
         return 0;
     int err = image_read(w->img, block, &w->nodes[level]);
     if (err)
@@ -62,6 +71,8 @@ static int walk_node(struct walk *w, uint64_t block, unsigned level, uint64_t lo
         damaged(w, block, why);
         return 0;
     }
+    if (!enter(w, block))
+        return 0;
     w->totals.nodes++;
     if (level == 0) {
         walk_leaf(w, node);
@@ -147,7 +158,7 @@ int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
     w.left = LAY_XATTR_BLOCKS_MAX;
     for (uint64_t block = lay_get64(inode->xattr); block != 0; block = lay_get64(b.xattr.next)) {
         const char *why = NULL;
-        if (!enter(&w, block))
+        if (!may_read(&w))
             break;
         err = image_read(img, block, &b);
         if (err)
@@ -156,6 +167,8 @@ int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
             damaged(&w, block, why);
             break;
         }
+        if (!enter(&w, block))
+            break;
         w.totals.nodes++;
         w.totals.entries += lay_get16(b.xattr.count);
         const struct lay_xattr *x = NULL;

@@ -12,8 +12,8 @@
 
 /* What happens on the way; any of them may be NULL. */
 struct walk_ops {
-    /* Before a block is read; false: leave it out. */
-    bool (*visit)(void *arg, uint64_t block);
+    /* A block that passed its checks, before its contents are used; false: leave it out. */
+    bool (*sound)(void *arg, uint64_t block);
     void (*damaged)(void *arg, uint64_t block, const char *why);
     void (*extent)(void *arg, const struct lay_extent *e);
     void (*name)(void *arg, const struct lay_dirent *d);

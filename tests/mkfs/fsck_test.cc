@@ -8,6 +8,7 @@
 
 #include "blockdev/bdev.h"
 #include "tests/mkfs/mkfs_rig.h"
+#include "tests/mkfs/problem_cases.h"
 #include "tests/rounds.h"
 
 namespace
@@ -64,238 +65,7 @@ TEST_F(Fsck, FindsAFlippedBitInEveryMetadataBlock)
 
 /* --- One problem each ------------------------------------------------------------------------ */
 
-struct Case {
-    const char *id;
-    const char *name;
-    std::function<void(Image &)> spoil;
-};
-
-const Case cases[] = {
-    {"F301", "extent_node", [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 1; }},
-    {"F302", "inode_block", [](Image &i) { i.at<uint8_t>(i.inode_blocks[1]) ^= 1; }},
-    {"F303", "inode_file_charge",
-     [](Image &i) {
-         lay_inode &file = i.super().inode_file;
-         lay_node &root = i.at<lay_node>(i.extent_root);
-         /* A tree of another inode: its nodes are refused. */
-         std::memset(&file.map, 0, sizeof(file.map));
-         file.map_kind = lay_put16(LAY_MAP_TREE);
-         file.map_count = lay_put16(0);
-         file.map_height = lay_put16(2);
-         file.map.tree.root = root.head.block;
-         file.map.tree.blocks = lay_put64(2);
-         i.seal(0);
-     }},
-    {"F304", "shared_block",
-     [](Image &i) {
-         i.inode(INO_FILE).map.extents[0].block = lay_put64(i.file_data + 30);
-         i.seal_inode(INO_FILE);
-     }},
-    {"F305", "inode_blocks",
-     [](Image &i) {
-         i.inode(INO_TREE).blocks = lay_put64(10);
-         i.seal_inode(INO_TREE);
-     }},
-    {"F306", "tree_counts",
-     [](Image &i) {
-         i.inode(INO_TREE).map.tree.entries = lay_put64(4);
-         i.seal_inode(INO_TREE);
-     }},
-    {"F307", "gpu_misplaced",
-     [](Image &i) {
-         i.inode(INO_GPU).map.extents[1].block = lay_put64(i.gpu_data + 101);
-         i.seal_inode(INO_GPU);
-     }},
-    {"F307", "gpu_short",
-     [](Image &i) {
-         i.inode(INO_GPU).map.extents[1].len = lay_put32(LAY_GPU_ALIGN - 101);
-         i.inode(INO_GPU).blocks = lay_put64(LAY_GPU_ALIGN - 1);
-         i.seal_inode(INO_GPU);
-     }},
-    {"F308", "free_list_of_full_block",
-     [](Image &i) {
-         i.super().free_inode_block = lay_put64(0);
-         i.seal(0);
-     }},
-    {"F309", "free_list_lacks_block",
-     [](Image &i) {
-         i.super().free_inode_block = lay_put64(LAY_NONE);
-         i.seal(0);
-     }},
-    {"F310", "orphan_list_names_file",
-     [](Image &i) {
-         i.super().orphan = lay_put64(INO_FILE);
-         i.seal(0);
-     }},
-    {"F311", "orphan_not_listed",
-     [](Image &i) {
-         i.super().orphan = lay_put64(LAY_NONE);
-         i.seal(0);
-     }},
-    {"F312", "orphan_on_clean",
-     [](Image &i) {
-         i.super().state = lay_put32(LAY_STATE_CLEAN);
-         i.seal(0);
-     }},
-    {"F401", "superblock", [](Image &i) { i.super().state = lay_put32(1); }},
-    {"F401", "superblock_magic", [](Image &i) { i.super().head.magic = lay_put32(0); }},
-    {"F402", "superblock_copy", [](Image &i) { i.at<uint8_t>(i.geo.copies[0]) ^= 1; }},
-    {"F403", "superblock_differs",
-     [](Image &i) {
-         i.super().created.nsec = lay_put32(7);
-         i.seal(0);
-     }},
-    {"F404", "free_blocks",
-     [](Image &i) {
-         i.super().free_blocks = lay_put64(5);
-         i.seal(0);
-     }},
-    {"F405", "inodes",
-     [](Image &i) {
-         i.super().inodes = lay_put64(5);
-         i.seal(0);
-     }},
-    {"F406", "state_error",
-     [](Image &i) {
-         i.super().state = lay_put32(LAY_STATE_ERROR);
-         i.seal(0);
-     }},
-    {"F407", "superblock_older_than_journal",
-     [](Image &i) {
-         auto &journal = i.at<lay_journal>(i.geo.journal_start);
-         journal.tail_tid = lay_put64(9);
-         journal.super_tid = lay_put64(8);
-         i.seal(i.geo.journal_start);
-     }},
-    {"F407", "copy_older_than_journal",
-     [](Image &i) {
-         auto &journal = i.at<lay_journal>(i.geo.journal_start);
-         journal.tail_tid = lay_put64(9);
-         journal.super_tid = lay_put64(8);
-         i.seal(i.geo.journal_start);
-         lay_seal(&i.super(), 8);
-         lay_seal(&i.at<lay_super>(i.geo.copies[0]), 8);
-     }},
-    {"F407", "superblock_older_than_copy",
-     [](Image &i) {
-         auto &journal = i.at<lay_journal>(i.geo.journal_start);
-         journal.tail_tid = lay_put64(9);
-         i.seal(i.geo.journal_start);
-         lay_seal(&i.at<lay_super>(i.geo.copies[1]), 8);
-     }},
-    {"F1003", "journal_older_than_superblock", [](Image &i) { lay_seal(&i.super(), 1); }},
-    {"F504", "bitmap_older_than_superblock",
-     [](Image &i) {
-         i.super().bitmap_tids[0] = lay_put64(1);
-         i.seal(0);
-     }},
-    {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 1; }},
-    {"F502", "leaked_block",
-     [](Image &i) {
-         auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
-         i.mark(3000, 3, true);
-         bm.free = lay_put32(lay_get32(bm.free) - 3);
-         i.seal(i.geo.bitmap_start);
-     }},
-    {"F503", "used_block_marked_free",
-     [](Image &i) {
-         auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
-         i.mark(i.gpu_data + 7, 1, false);
-         bm.free = lay_put32(lay_get32(bm.free) + 1);
-         i.seal(i.geo.bitmap_start);
-     }},
-    {"F701", "directory_node", [](Image &i) { i.at<uint8_t>(i.dir_leaf) ^= 1; }},
-    {"F702", "directory_counts",
-     [](Image &i) {
-         i.inode(INO_DIR).map.tree.entries = lay_put64(1);
-         i.seal_inode(INO_DIR);
-     }},
-    {"F703", "dangling_name",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "gone", 14, DT_REG);
-         i.seal(i.root_leaf);
-     }},
-    {"F703", "name_past_inode_file",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "gone", 4000, DT_REG);
-         i.seal(i.root_leaf);
-     }},
-    {"F704", "name_type",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "fifo", INO_FILE, DT_FIFO);
-         i.seal(i.root_leaf);
-     }},
-    {"F705", "name_twice",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "file", INO_FILE, DT_REG, 1);
-         i.seal(i.root_leaf);
-     }},
-    {"F706", "directory_twice",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "dir2", INO_DIR, DT_DIR);
-         i.seal(i.root_leaf);
-     }},
-    {"F707", "directory_parent",
-     [](Image &i) {
-         i.inode(INO_SUB).parent = lay_put64(LAY_INO_ROOT);
-         i.seal_inode(INO_SUB);
-     }},
-    {"F708", "directory_loop",
-     [](Image &i) {
-         i.inode(INO_DIR).parent = lay_put64(INO_SUB);
-         i.seal_inode(INO_DIR);
-     }},
-    {"F709", "removed_directory_with_names",
-     [](Image &i) {
-         i.inode(INO_DIR).nlink = lay_put32(0);
-         i.inode(INO_DIR).next_orphan = lay_put64(LAY_NONE);
-         i.seal_inode(INO_DIR);
-     }},
-    {"F710", "nlink",
-     [](Image &i) {
-         i.inode(INO_FILE).nlink = lay_put32(7);
-         i.seal_inode(INO_FILE);
-     }},
-    {"F711", "inode_without_name",
-     [](Image &i) {
-         i.inode(INO_ORPHAN).nlink = lay_put32(1);
-         i.seal_inode(INO_ORPHAN);
-     }},
-    {"F801", "xattr_block", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 1; }},
-    {"F802", "xattr_chain",
-     [](Image &i) {
-         for (uint64_t block = 3000; block < 3000 + LAY_XATTR_BLOCKS_MAX; block++) {
-             auto &xb = i.at<lay_xattr_block>(block);
-             lay_head_init(&xb.head, LAY_MAGIC_XATTR, i.geo.uuid, block, INO_ATTR);
-             xb.next = lay_put64(block + 1);
-             i.seal(block);
-         }
-         i.at<lay_xattr_block>(i.xattr_next).next = lay_put64(3000);
-         i.seal(i.xattr_next);
-     }},
-    {"F803", "xattr_twice",
-     [](Image &i) {
-         auto &xb = i.at<lay_xattr_block>(i.xattr_next);
-         std::memcpy(xb.bytes + sizeof(lay_xattr), "user.one", 8);
-         i.seal(i.xattr_next);
-     }},
-    {"F901", "link_block", [](Image &i) { i.at<uint8_t>(i.link_block) ^= 1; }},
-    {"F902", "link_length",
-     [](Image &i) {
-         auto &sl = i.at<lay_symlink_block>(i.link_block);
-         sl.len = lay_put32(1000);
-         std::memset(sl.bytes + 1000, 0, LAY_PAYLOAD - 1000);
-         i.seal(i.link_block);
-     }},
-    {"F1001", "journal_header", [](Image &i) { i.at<uint8_t>(i.geo.journal_start) ^= 1; }},
-    {"F1002", "committed_transaction",
-     [](Image &i) {
-         i.log({i.copy(i.root_leaf)});
-         i.at<uint8_t>(i.geo.journal_start + 2) ^= 1;
-     }},
-};
-
-class Problem : public Fsck, public ::testing::WithParamInterface<Case>
+class Problem : public Fsck, public ::testing::WithParamInterface<ProblemCase>
 {
 };
 
@@ -309,24 +79,24 @@ TEST_P(Problem, IsFound)
         << r.out << r.err;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Problem, ::testing::ValuesIn(cases),
+INSTANTIATE_TEST_SUITE_P(Table, Problem, ::testing::ValuesIn(problem_cases()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 TEST(Problems, EachHaveACaseHere)
 {
     std::set<std::string> covered;
-    for (const Case &c : cases)
+    for (const ProblemCase &c : problem_cases())
         covered.insert(c.id);
-#define PROBLEM(name, id, text) EXPECT_EQ(covered.count(id), 1u) << id;
-#include "mkfs/problems.def"
+#define PROBLEM(name, id, text, safety, remedy) EXPECT_EQ(covered.count(id), 1u) << id;
+#include "mkfs/fsck/problems.def"
 #undef PROBLEM
 }
 
 TEST(Problems, HaveIdsOfTheirOwn)
 {
     std::set<std::string> seen;
-#define PROBLEM(name, id, text) EXPECT_TRUE(seen.insert(id).second) << id;
-#include "mkfs/problems.def"
+#define PROBLEM(name, id, text, safety, remedy) EXPECT_TRUE(seen.insert(id).second) << id;
+#include "mkfs/fsck/problems.def"
 #undef PROBLEM
 }
 
@@ -523,14 +293,18 @@ TEST_F(NoFsck, WhileSomebodyHoldsTheImage)
     bd_close(dev);
 }
 
-TEST(FsckOptions, WithoutNAreWrongUsage)
+TEST(FsckOptions, ContradictionsAreWrongUsage)
 {
-    EXPECT_EQ(run({FSCK, "img"}).status, 16);
     EXPECT_EQ(run({FSCK, "-n"}).status, 16);
-    Result repair = run({FSCK, "-y", "img"});
-    EXPECT_EQ(repair.status, 16);
-    EXPECT_EQ(repair.err, "fsck.gpunvme: options: -y: this version cannot repair, use -n to "
-                          "check\n");
+    EXPECT_EQ(run({FSCK, "-Q", "img"}).status, 16);
+    Result two = run({FSCK, "-n", "-y", "img"});
+    EXPECT_EQ(two.status, 16);
+    EXPECT_EQ(two.err,
+              "fsck.gpunvme: options: -n, -p and -y exclude each other, give one of them\n");
+    Result none = run({FSCK, "img"});
+    EXPECT_EQ(none.status, 16);
+    EXPECT_EQ(none.err,
+              "fsck.gpunvme: options: there is no terminal to ask on, give -n, -p or -y\n");
 }
 
 TEST(FsckOptions, HelpAndVersionGoToStdout)

@@ -16,6 +16,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 extern "C" unsigned long fuzz_image_mounted(void);
+extern "C" unsigned long fuzz_image_repaired(void);
 
 namespace
 {
@@ -54,9 +55,10 @@ TEST(FsFuzz, CraftedImagesAreSurvived)
         snprintf(line, sizeof(line), "FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed));
         ASSERT_EQ(LLVMFuzzerTestOneInput(input.data(), input.size()), 0) << line;
     }
-    printf("%lu of %llu images were mounted for writing\n", fuzz_image_mounted(),
-           static_cast<unsigned long long>(runs));
+    printf("%lu of %llu images were mounted for writing, %lu were repaired\n", fuzz_image_mounted(),
+           static_cast<unsigned long long>(runs), fuzz_image_repaired());
     EXPECT_GT(fuzz_image_mounted(), runs / 8) << "mutations that only break the mount find little";
+    EXPECT_GT(fuzz_image_repaired(), runs / 4) << "half of the damaged images are repaired";
 }
 
 } // namespace

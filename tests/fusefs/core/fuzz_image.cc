@@ -3,6 +3,7 @@
 // says, its checksums are made right again, and then it is checked, mounted, walked, used,
 // unmounted and checked once more. No input may crash, hang or damage memory, and an image that
 // fsck finds sound stays sound.
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <stdlib.h>
@@ -25,7 +26,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 // Inputs so far whose image could be mounted for writing: what fuzzing is worth.
 extern "C" unsigned long fuzz_image_mounted(void);
-static unsigned long mounted;
+// Inputs so far whose image was damaged and could be repaired.
+extern "C" unsigned long fuzz_image_repaired(void);
+static unsigned long mounted, repaired;
 
 namespace
 {
@@ -438,18 +441,39 @@ void User::change()
     ffs_sync(fs_);
 }
 
-// fsck prints its findings; here only their number counts.
-int64_t check(Device *device)
+// fsck prints its findings; here only their number counts, unless FUZZ_SHOW is set.
+int64_t quietly(Device *device, int64_t (*run)(bd_dev *))
 {
     static const int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (getenv("FUZZ_SHOW"))
+        return run(device->dev());
     fflush(stdout);
     int saved = dup(STDOUT_FILENO);
     dup2(null_fd, STDOUT_FILENO);
-    int64_t result = image_check(device->dev());
+    int64_t result = run(device->dev());
     fflush(stdout);
     dup2(saved, STDOUT_FILENO);
     close(saved);
     return result;
+}
+
+int64_t check(Device *device)
+{
+    return quietly(device, image_check);
+}
+
+// What fsck can find its way in it repairs, so that nothing is found again and a mount works.
+int64_t repair(Device *device)
+{
+    int64_t found = quietly(device, image_fsck);
+    if (found == -ENOTRECOVERABLE)
+        fail("not repaired");
+    if (found < 0)
+        return found;
+    if (check(device) != 0)
+        fail("repaired, but not clean");
+    repaired += found > 0;
+    return 0;
 }
 
 } // namespace
@@ -462,7 +486,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t how = in.take(1);
     device.load(how & 1 ? base.crashed : base.clean);
     Mutator(&device, base, &in).run();
-    int64_t before = check(&device);
+    int64_t before = how & 8 ? repair(&device) : check(&device);
 
     struct ffs *fs;
     ffs_mount_opts opts = {};
@@ -489,4 +513,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 unsigned long fuzz_image_mounted(void)
 {
     return mounted;
+}
+
+unsigned long fuzz_image_repaired(void)
+{
+    return repaired;
 }

@@ -5,21 +5,39 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "mkfs/fsck.h"
+#include "mkfs/fsck/fsck.h"
 
-int64_t image_check(struct bd_dev *dev)
+/* Problems found by a run in this mode; *repaired: none of them is left. */
+static int64_t run(struct bd_dev *dev, enum fsck_mode mode, bool *repaired)
 {
     struct fsck *f = calloc(1, sizeof(*f));
 
     if (!f)
         return -ENOMEM;
     f->path = dev->info.name;
+    f->mode = mode;
     int64_t result = image_start(&f->img, dev, &f->super);
     if (result == 0)
-        result = fsck_passes(f);
+        result = fsck_run(f);
+    *repaired = result == 0 && fsck_all_repaired(f);
     if (result == 0)
         result = (int64_t)fsck_problems(f);
     fsck_end(f);
     free(f);
     return result;
+}
+
+int64_t image_check(struct bd_dev *dev)
+{
+    bool repaired;
+
+    return run(dev, FSCK_CHECK, &repaired);
+}
+
+int64_t image_fsck(struct bd_dev *dev)
+{
+    bool repaired;
+    int64_t result = run(dev, FSCK_YES, &repaired);
+
+    return result <= 0 || repaired ? result : -ENOTRECOVERABLE;
 }

@@ -13,6 +13,11 @@ extern "C" {
 
 /* Problems found (each is printed), or -errno when there is no file system to check. */
 int64_t image_check(struct bd_dev *dev);
+/*
+ * Repairs everything: problems found (each is printed), -ENOTRECOVERABLE when some are left, or
+ * another -errno when there is no file system to repair.
+ */
+int64_t image_fsck(struct bd_dev *dev);
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "mkfs/fsck.h"
+#include "mkfs/fsck/fsck.h"
+
+static void want(struct fsck *f, bool yes, uint64_t ino, uint16_t fix)
+{
+    if (yes)
+        fsck_mark(f, ino, fix);
+}
 
 static void check_nlink(struct fsck *f, uint64_t ino)
 {
@@ -17,23 +23,30 @@ static void check_nlink(struct fsck *f, uint64_t ino)
     uint32_t expected = info->found + (is_dir ? 2 : 0);
     char detail[64];
 
+    if (info->fix & (FIX_CLEAR | FIX_ATTACH))
+        return;
     if (info->nlink == 0) {
         if (is_dir && info->flags & INODE_HAS_NAMES)
-            fsck_report(f, PROBLEM_DIR_ORPHAN, NULL, "inode %" PRIu64, ino);
+            want(f, fsck_report(f, PROBLEM_DIR_ORPHAN, NULL, "inode %" PRIu64, ino), ino,
+                 FIX_NLINK | FIX_LIVE | (named ? 0 : FIX_ATTACH));
         if (!named)
             return;
     } else if (!named) {
-        fsck_report(f, PROBLEM_UNREFERENCED, NULL, "inode %" PRIu64, ino);
+        want(f, fsck_report(f, PROBLEM_UNREFERENCED, NULL, "inode %" PRIu64, ino), ino, FIX_ATTACH);
         return;
     }
     if (info->nlink == expected)
         return;
     snprintf(detail, sizeof(detail), "is %" PRIu32 ", counted %" PRIu32, info->nlink, expected);
-    fsck_report(f, PROBLEM_NLINK, detail, "inode %" PRIu64, ino);
+    want(f, fsck_report(f, PROBLEM_NLINK, detail, "inode %" PRIu64, ino), ino,
+         FIX_NLINK | (info->nlink == 0 ? FIX_LIVE : 0));
 }
 
-/* Follows parents until a directory that is known to be reached; false in a loop or dead end. */
-static bool reaches_root(struct fsck *f, uint64_t ino)
+/*
+ * Follows parents until a directory that is known to be reached; false in a loop or dead end, with
+ * the last directory before it.
+ */
+static bool reaches_root(struct fsck *f, uint64_t ino, uint64_t *last)
 {
     while (ino < fsck_inode_limit(f) && f->inodes[ino].type == DT_DIR) {
         struct inode_info *info = &f->inodes[ino];
@@ -42,6 +55,7 @@ static bool reaches_root(struct fsck *f, uint64_t ino)
         if (info->flags & INODE_ON_PATH)
             return false;
         info->flags |= INODE_ON_PATH;
+        *last = ino;
         ino = info->parent;
     }
     /* A directory whose inode cannot be read may well hang on the root. */
@@ -49,13 +63,14 @@ static bool reaches_root(struct fsck *f, uint64_t ino)
 }
 
 /* Takes the marks of the walk off again; each directory is walked over once. */
-static void end_path(struct fsck *f, uint64_t ino, bool reached)
+static void end_path(struct fsck *f, uint64_t ino, bool reached, uint64_t last)
 {
     while (ino < fsck_inode_limit(f) && f->inodes[ino].flags & INODE_ON_PATH) {
         struct inode_info *info = &f->inodes[ino];
-        info->flags &= (uint8_t)~INODE_ON_PATH;
-        if (!reached && info->nlink != 0)
-            fsck_report(f, PROBLEM_DIR_LOOP, NULL, "inode %" PRIu64, ino);
+        info->flags &= (uint16_t)~INODE_ON_PATH;
+        /* Put in lost+found, the last one takes with it what hangs on it. */
+        if (!reached && info->nlink != 0 && ino == last)
+            want(f, fsck_report(f, PROBLEM_DIR_LOOP, NULL, "inode %" PRIu64, ino), ino, FIX_ATTACH);
         /* Reported once, it is not reported again for what hangs on it. */
         info->flags |= INODE_REACHED;
         ino = info->parent;
@@ -64,8 +79,12 @@ static void end_path(struct fsck *f, uint64_t ino, bool reached)
 
 static void check_connected(struct fsck *f, uint64_t ino)
 {
-    if (f->inodes[ino].type == DT_DIR && !(f->inodes[ino].flags & INODE_REACHED))
-        end_path(f, ino, reaches_root(f, ino));
+    uint64_t last = ino;
+
+    if (f->inodes[ino].type != DT_DIR || f->inodes[ino].flags & INODE_REACHED)
+        return;
+    bool reached = reaches_root(f, ino, &last);
+    end_path(f, ino, reached, last);
 }
 
 static void walk_free_list(struct fsck *f)
@@ -80,7 +99,9 @@ static void walk_free_list(struct fsck *f)
             return;
         }
         if (!info || info->on_list || !info->has_free) {
-            fsck_report(f, PROBLEM_FREE_LIST, NULL, "inode-file block %" PRIu64, index);
+            f->fix_free_list =
+                fsck_report(f, PROBLEM_FREE_LIST, NULL, "inode-file block %" PRIu64, index);
+            f->free_list_cut = true;
             return;
         }
         info->on_list = true;
@@ -90,20 +111,21 @@ static void walk_free_list(struct fsck *f)
 
 static void check_free_list(struct fsck *f)
 {
-    bool cut = f->incomplete || f->found[PROBLEM_FREE_LIST] > 0;
+    bool cut = f->incomplete || f->free_list_cut;
 
     for (uint64_t index = 0; index < f->inode_block_count; index++) {
         const struct inode_block_info *info = &f->inode_blocks[index];
         /* What follows a break in the list cannot be expected on it. */
-        if (info->has_free && !info->on_list && !info->damaged && !cut)
-            fsck_report(f, PROBLEM_FREE_LIST_MISSING, NULL, "inode-file block %" PRIu64, index);
+        if (info->has_free && !info->on_list && !info->damaged && !cut &&
+            fsck_report(f, PROBLEM_FREE_LIST_MISSING, NULL, "inode-file block %" PRIu64, index))
+            f->fix_free_list = true;
     }
 }
 
 static int next_orphan(struct fsck *f, uint64_t ino, uint64_t *next)
 {
     union image_block b;
-    int err = image_read(&f->img, f->inode_blocks[ino / LAY_INODES_PER_BLOCK].addr, &b);
+    int err = fsck_load_block(f, ino / LAY_INODES_PER_BLOCK, &b);
 
     if (!err)
         *next = lay_get64(b.inodes.inodes[ino % LAY_INODES_PER_BLOCK].next_orphan);
@@ -121,13 +143,13 @@ static int walk_orphans(struct fsck *f)
         if (info && info->flags & INODE_UNKNOWN)
             return 0;
         if (!info || !(info->flags & INODE_ORPHAN) || info->flags & INODE_ON_LIST) {
-            fsck_report(f, PROBLEM_ORPHAN_LIST, NULL, "inode %" PRIu64, ino);
+            f->fix_orphans = fsck_report(f, PROBLEM_ORPHAN_LIST, NULL, "inode %" PRIu64, ino);
             return 0;
         }
-        if (clean)
-            fsck_report(f, PROBLEM_ORPHAN_CLEAN, NULL, "inode %" PRIu64, ino);
+        if (clean && fsck_report(f, PROBLEM_ORPHAN_CLEAN, NULL, "inode %" PRIu64, ino))
+            err = fsck_not_clean(f);
         info->flags |= INODE_ON_LIST;
-        err = next_orphan(f, ino, &ino);
+        err = err ? err : next_orphan(f, ino, &ino);
     }
     return err;
 }
@@ -146,12 +168,14 @@ int fsck_links(struct fsck *f)
         const struct inode_info *info = &f->inodes[ino];
         if (info->type == 0)
             continue;
-        if ((info->flags & (INODE_ORPHAN | INODE_ON_LIST)) == INODE_ORPHAN && !f->incomplete)
-            fsck_report(f, PROBLEM_ORPHAN_MISSING, NULL, "inode %" PRIu64, ino);
-        check_connected(f, ino);
+        if ((info->flags & (INODE_ORPHAN | INODE_ON_LIST)) == INODE_ORPHAN && !f->incomplete &&
+            fsck_report(f, PROBLEM_ORPHAN_MISSING, NULL, "inode %" PRIu64, ino))
+            f->fix_orphans = true;
         /* A directory that could not be read may hold the names that are missing. */
-        if (!f->incomplete)
-            check_nlink(f, ino);
+        if (f->incomplete)
+            continue;
+        check_connected(f, ino);
+        check_nlink(f, ino);
     }
     return 0;
 }

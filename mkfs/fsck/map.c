@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "mkfs/fsck.h"
+#include "mkfs/fsck/fsck.h"
 
 /* A copy of every attribute name of one inode: names of 256 bytes in 17 blocks fit. */
 #define XATTR_NAMES_MAX (LAY_XATTR_BLOCKS_MAX * LAY_PAYLOAD)
@@ -20,23 +20,53 @@ struct map_walk {
     bool gpu_bound;
     uint64_t data;                 /* blocks of extents */
     uint64_t file_end, device_end; /* of the extent before */
+    int err;
     size_t names_len;
     uint8_t names[XATTR_NAMES_MAX]; /* length, name; length, name; ... */
 };
+
+static void want(struct map_walk *w, bool yes, uint16_t fix)
+{
+    if (yes)
+        fsck_mark(w->f, w->ino, fix);
+}
 
 static bool claim_node(void *arg, uint64_t block)
 {
     struct map_walk *w = arg;
 
-    return fsck_claim(w->f, w->ino, block, 1);
+    if (fsck_claim(w->f, w->ino, block))
+        return true;
+    want(w, w->f->agreed, w->damage == PROBLEM_XATTR_BLOCK ? FIX_XATTR : FIX_MAP);
+    return false;
+}
+
+/* What the check of a block names, as a problem. */
+static enum problem kind_of_damage(enum problem general, const char *why)
+{
+    if (general == PROBLEM_XATTR_BLOCK && strncmp(why, "xattr", 5) == 0)
+        return PROBLEM_XATTR_RECORD;
+    if (general != PROBLEM_TREE_NODE)
+        return general;
+    if (strncmp(why, "branch.key", 10) == 0 || strncmp(why, "extent.file_block:", 18) == 0)
+        return PROBLEM_TREE_ORDER;
+    return strncmp(why, "extent.", 7) == 0 ? PROBLEM_TREE_EXTENT : PROBLEM_TREE_NODE;
 }
 
 static void report_damage(void *arg, uint64_t block, const char *why)
 {
     struct map_walk *w = arg;
+    uint16_t fix = FIX_MAP;
 
+    if (w->damage == PROBLEM_XATTR_BLOCK)
+        fix = FIX_XATTR;
+    else if (w->damage == PROBLEM_SYMLINK_BLOCK && strcmp(why, "checksum") != 0)
+        fix = FIX_CLEAR;
     w->f->incomplete = true;
-    fsck_report(w->f, w->damage, why, "inode %" PRIu64 " block %" PRIu64, w->ino, block);
+    want(w,
+         fsck_report(w->f, kind_of_damage(w->damage, why), why, "inode %" PRIu64 " block %" PRIu64,
+                     w->ino, block),
+         fix);
 }
 
 static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
@@ -46,8 +76,10 @@ static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
     bool before_whole = w->file_end % LAY_GPU_ALIGN == 0;
 
     if (!continues && !(aligned && before_whole))
-        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL, "inode %" PRIu64 " file block %" PRIu64,
-                    w->ino, file_block);
+        want(w,
+             fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL, "inode %" PRIu64 " file block %" PRIu64,
+                         w->ino, file_block),
+             FIX_GPU);
 }
 
 static void take_extent(void *arg, const struct lay_extent *e)
@@ -57,7 +89,8 @@ static void take_extent(void *arg, const struct lay_extent *e)
     uint64_t block = lay_get64(e->block);
     uint64_t len = lay_get32(e->len);
 
-    fsck_claim(w->f, w->ino, block, len);
+    int err = fsck_claim_data(w->f, w->ino, file_block, block, len);
+    w->err = w->err ? w->err : err;
     if (w->gpu_bound)
         check_units(w, file_block, block);
     w->data += len;
@@ -77,24 +110,27 @@ static void check_tree_counts(struct fsck *f, uint64_t ino, const struct lay_ino
     snprintf(detail, sizeof(detail),
              "%" PRIu64 " nodes and %" PRIu64 " extents, counted %" PRIu64 " and %" PRIu64, nodes,
              entries, totals->nodes, totals->entries);
-    fsck_report(f, PROBLEM_TREE_COUNTS, detail, "inode %" PRIu64, ino);
+    if (fsck_report(f, PROBLEM_TREE_COUNTS, detail, "inode %" PRIu64, ino))
+        fsck_mark(f, ino, FIX_COUNTS);
 }
 
 /* Adds to *charge the blocks that the extents of a regular file take. */
 static int check_extents(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
 {
     static const struct walk_ops ops = {
-        .visit = claim_node, .damaged = report_damage, .extent = take_extent};
+        .sound = claim_node, .damaged = report_damage, .extent = take_extent};
     struct walk_totals totals;
 
     w->damage = PROBLEM_TREE_NODE;
     w->gpu_bound = lay_get32(inode->flags) & LAY_INODE_GPU_BOUND;
     int err = walk_extents(&w->f->img, w->ino, inode, &ops, w, &totals);
-    if (err)
-        return err;
+    if (err || w->err)
+        return err ? err : w->err;
     if (w->gpu_bound && w->file_end % LAY_GPU_ALIGN != 0)
-        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, "end of the last extent", "inode %" PRIu64,
-                    w->ino);
+        want(w,
+             fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, "end of the last extent", "inode %" PRIu64,
+                         w->ino),
+             FIX_GPU);
     *charge += w->data + totals.nodes;
     if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
         check_tree_counts(w->f, w->ino, inode, &totals);
@@ -116,7 +152,7 @@ static void take_xattr(void *arg, const struct lay_xattr *x)
     const char *name = lay_xattr_name(x);
 
     if (seen_name(w, name, x->name_len)) {
-        fsck_report(w->f, PROBLEM_XATTR_TWICE, NULL, "inode %" PRIu64, w->ino);
+        want(w, fsck_report(w->f, PROBLEM_XATTR_TWICE, NULL, "inode %" PRIu64, w->ino), FIX_XATTR);
         return;
     }
     /* A record is longer than its name, and the array is as long as all records. */
@@ -128,16 +164,15 @@ static void take_xattr(void *arg, const struct lay_xattr *x)
 static int check_xattrs(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
 {
     static const struct walk_ops ops = {
-        .visit = claim_node, .damaged = report_damage, .xattr = take_xattr};
+        .sound = claim_node, .damaged = report_damage, .xattr = take_xattr};
     struct walk_totals totals;
-    uint64_t before = w->f->found[PROBLEM_XATTR_BLOCK] + w->f->found[PROBLEM_BLOCK_TWICE];
+    uint64_t before = fsck_problems(w->f);
 
     w->damage = PROBLEM_XATTR_BLOCK;
     int err = walk_xattrs(&w->f->img, w->ino, inode, &ops, w, &totals);
     *charge += totals.nodes;
-    uint64_t after = w->f->found[PROBLEM_XATTR_BLOCK] + w->f->found[PROBLEM_BLOCK_TWICE];
-    if (err == -EUCLEAN && before == after)
-        fsck_report(w->f, PROBLEM_XATTR_CHAIN, NULL, "inode %" PRIu64, w->ino);
+    if (err == -EUCLEAN && before == fsck_problems(w->f))
+        want(w, fsck_report(w->f, PROBLEM_XATTR_CHAIN, NULL, "inode %" PRIu64, w->ino), FIX_XATTR);
     return err;
 }
 
@@ -148,8 +183,6 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode, uint6
     const char *why = NULL;
     union image_block b;
 
-    if (!fsck_claim(w->f, w->ino, block, 1))
-        return -EUCLEAN;
     int err = image_read(&w->f->img, block, &b);
     if (err)
         return err;
@@ -159,8 +192,10 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode, uint6
         return -EUCLEAN;
     }
     *charge += 1;
+    fsck_claim(w->f, w->ino, block);
     if (lay_get32(b.symlink.len) != (size < LAY_PAYLOAD ? size : LAY_PAYLOAD))
-        fsck_report(w->f, PROBLEM_SYMLINK_LENGTH, NULL, "inode %" PRIu64, w->ino);
+        want(w, fsck_report(w->f, PROBLEM_SYMLINK_LENGTH, NULL, "inode %" PRIu64, w->ino),
+             FIX_SIZE);
     return 0;
 }
 
@@ -197,10 +232,11 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
     int xattr_err = check_xattrs(&w, inode, &charge);
     if (xattr_err && xattr_err != -EUCLEAN)
         return xattr_err;
-    if (err || xattr_err || charge == lay_get64(inode->blocks))
+    if (err || xattr_err || charge == lay_get64(inode->blocks) || f->inodes[ino].fix & FIX_COUNTS)
         return 0;
     snprintf(detail, sizeof(detail), "is %" PRIu64 ", counted %" PRIu64, lay_get64(inode->blocks),
              charge);
-    fsck_report(f, PROBLEM_INODE_BLOCKS, detail, "inode %" PRIu64, ino);
+    if (fsck_report(f, PROBLEM_INODE_BLOCKS, detail, "inode %" PRIu64, ino))
+        fsck_mark(f, ino, FIX_COUNTS);
     return 0;
 }

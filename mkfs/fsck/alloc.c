@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Free blocks for what a repair builds. Nothing is reused in the round that found it in use.
+ */
+#include "mkfs/fsck/store.h"
+
+struct allocator {
+    struct fsck *f;
+    uint64_t at;
+    uint64_t group; /* of `bits` */
+    union image_block bits;
+    bool sound, by_bitmap;
+};
+
+/* Does the bitmap on the device call the block free? Blocks in use there may be lost data.
+ */
+static bool marked_free(struct allocator *a, uint64_t block)
+{
+    uint64_t group = block / LAY_GROUP_BLOCKS;
+    uint64_t bit = block % LAY_GROUP_BLOCKS;
+    struct image *img = &a->f->img;
+
+    if (group != a->group) {
+        a->group = group;
+        a->sound = image_read(img, img->geo.bitmap_start + group, &a->bits) == 0 &&
+                   lay_check_bitmap(&img->geo, &a->bits.bitmap, group, NULL) == 0;
+    }
+    return a->sound && !(a->bits.bitmap.bits[bit / 8] >> bit % 8 & 1);
+}
+
+static bool usable(struct allocator *a, uint64_t block)
+{
+    struct fsck *f = a->f;
+
+    /* A block with an image in the log would be read, or replayed, as that. */
+    return !fsck_is_claimed(f, block) && !image_find_patch(&f->img, block) &&
+           (!a->by_bitmap || marked_free(a, block));
+}
+
+static uint64_t find(struct allocator *a, uint64_t want, uint64_t *len)
+{
+    uint64_t end = a->f->img.geo.blocks;
+    uint64_t block = a->at;
+
+    while (block < end && !usable(a, block))
+        block++;
+    for (*len = 0; *len < want && block + *len < end && usable(a, block + *len);)
+        ++*len;
+    a->at = block + *len;
+    return *len ? block : 0;
+}
+
+uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len)
+{
+    struct allocator a = {.f = f, .at = f->alloc_at, .group = UINT64_MAX};
+
+    a.by_bitmap = !f->alloc_any;
+    uint64_t block = find(&a, want, len);
+    if (*len == 0 && !f->alloc_any) {
+        f->alloc_any = true;
+        a.by_bitmap = false;
+        a.at = 1;
+        block = find(&a, want, len);
+    }
+    f->alloc_at = a.at;
+    fsck_claim_fixed(f, block, *len);
+    return block;
+}

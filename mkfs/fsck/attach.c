@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * lost+found: names for inodes that have none, and a file for a log that is damaged.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "mkfs/fsck/store.h"
+
+#define COPY_BLOCKS 64u
+
+static int add_name(struct fsck *f, uint64_t dir, uint64_t ino, uint8_t kind)
+{
+    struct fsck_name_fix *fix = fsck_grow(&f->name_fixes, sizeof(*fix));
+    struct inode_info *info = &f->inodes[ino];
+
+    if (!fix)
+        return -ENOMEM;
+    *fix = (struct fsck_name_fix){.dir = dir, .ino = ino, .type = info->type, .kind = kind};
+    fsck_mark(f, dir, FIX_MAP);
+    if (info->type == DT_DIR) {
+        info->parent = dir;
+        f->inodes[dir].found++;
+        fsck_mark(f, dir, FIX_NLINK);
+        fsck_mark(f, ino, FIX_PARENT | FIX_NLINK);
+    } else {
+        info->found++;
+        fsck_mark(f, ino, FIX_NLINK);
+    }
+    return 0;
+}
+
+/* A slot for an inode that a repair makes; 0: the inode file has to grow first. */
+static uint64_t find_slot(const struct fsck *f)
+{
+    for (uint64_t ino = LAY_INO_ROOT + 1; ino < fsck_inode_limit(f); ino++) {
+        const struct inode_block_info *block = &f->inode_blocks[ino / LAY_INODES_PER_BLOCK];
+        if (block->addr && !block->damaged && block->has_free && f->inodes[ino].type == 0 &&
+            !(f->inodes[ino].flags & INODE_UNKNOWN))
+            return ino;
+    }
+    return 0;
+}
+
+static int put_inode(struct fsck *f, uint64_t ino, struct lay_inode *inode)
+{
+    uint64_t index = ino / LAY_INODES_PER_BLOCK;
+    unsigned slot = ino % LAY_INODES_PER_BLOCK;
+    union image_block b;
+    int err = fsck_load_block(f, index, &b);
+
+    if (err)
+        return err;
+    inode->generation = lay_put32(lay_get32(b.inodes.inodes[slot].generation) + 1);
+    inode->version = lay_put64(1);
+    inode->atime = inode->mtime = inode->ctime = inode->btime = f->sb.mounted;
+    b.inodes.inodes[slot] = *inode;
+    b.inodes.used = (uint8_t)(b.inodes.used | 1u << slot);
+    f->inode_blocks[index].has_free = b.inodes.used != 0xff;
+    f->fix_free_list = true;
+    f->inodes[ino].type = (uint8_t)(lay_get32(inode->mode) >> 12);
+    f->inodes[ino].nlink = lay_get32(inode->nlink);
+    f->sb.inodes = lay_put64(lay_get64(f->sb.inodes) + 1);
+    return store_put(f, f->inode_blocks[index].addr, &b);
+}
+
+static int make_lost_found(struct fsck *f, uint64_t ino)
+{
+    struct lay_inode inode = {0};
+
+    if (f->lost_found_taken)
+        fsck_say(f, "lost+found is no directory, lost+found.1 is used instead");
+    inode.mode = lay_put32(S_IFDIR | 0700);
+    inode.nlink = lay_put32(2);
+    inode.parent = lay_put64(LAY_INO_ROOT);
+    inode.map_kind = lay_put16(LAY_MAP_DIR);
+    inode.map_height = lay_put16(1);
+    /* No node of a directory: the tree is built when the marks are followed. */
+    inode.map.tree.root = lay_put64(f->inode_blocks[ino / LAY_INODES_PER_BLOCK].addr);
+    inode.map.tree.blocks = lay_put64(1);
+    inode.size = lay_put64(LAY_BLOCK_SIZE);
+    inode.blocks = lay_put64(1);
+    int err = put_inode(f, ino, &inode);
+    if (err)
+        return err;
+    f->lost_found = ino;
+    fsck_mark(f, ino, FIX_MAP);
+    return add_name(f, LAY_INO_ROOT, ino, FSCK_NAME_LOST_FOUND);
+}
+
+/* Is lost+found there, or can it be made now? If not, what waits for it waits for the next round.
+ */
+static int need_lost_found(struct fsck *f, bool *there)
+{
+    uint64_t ino = f->lost_found ? 0 : find_slot(f);
+
+    *there = true;
+    if (f->lost_found)
+        return 0;
+    if (ino)
+        return make_lost_found(f, ino);
+    *there = false;
+    f->grow = 1;
+    f->fix_inode_file = true;
+    return 0;
+}
+
+static bool any_to_attach(const struct fsck *f)
+{
+    for (uint64_t ino = 0; ino < fsck_inode_limit(f); ino++) {
+        if (f->inodes[ino].fix & FIX_ATTACH)
+            return true;
+    }
+    return false;
+}
+
+int fsck_attach(struct fsck *f)
+{
+    bool there;
+    int err = any_to_attach(f) ? need_lost_found(f, &there) : 0;
+
+    for (uint64_t ino = 0; ino < fsck_inode_limit(f) && !err && f->lost_found; ino++) {
+        if (f->inodes[ino].fix & FIX_ATTACH)
+            err = add_name(f, f->lost_found, ino, FSCK_NAME_INODE);
+    }
+    return err;
+}
+
+/* --- The log ---------------------------------------------------------------------------------- */
+
+static int copy_log(struct fsck *f, uint64_t from, uint64_t to, uint64_t len)
+{
+    static uint8_t buf[COPY_BLOCKS << LAY_BLOCK_SHIFT];
+    int err = 0;
+
+    for (uint64_t done = 0, n; done < len && !err; done += n) {
+        n = len - done < COPY_BLOCKS ? len - done : COPY_BLOCKS;
+        size_t bytes = n << LAY_BLOCK_SHIFT;
+        err = bd_read(f->img.dev, (from + done) << LAY_BLOCK_SHIFT, buf, bytes);
+        /* What cannot be read is kept as zeros. */
+        if (err == -EIO)
+            memset(buf, 0, bytes);
+        if (!err || err == -EIO)
+            err = bd_write(f->img.dev, (to + done) << LAY_BLOCK_SHIFT, buf, bytes, 0);
+    }
+    return err;
+}
+
+/* *whole: all of the journal was copied. */
+static int copy_journal(struct fsck *f, struct lay_inode *inode, bool *whole)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    unsigned count = 0;
+    uint64_t done = 0, n;
+    int err = 0;
+
+    for (; done < geo->journal_blocks && count < LAY_INLINE_EXTENTS && !err; done += n) {
+        uint64_t to = fsck_alloc(f, geo->journal_blocks - done, &n);
+        if (n == 0)
+            break;
+        err = copy_log(f, geo->journal_start + done, to, n);
+        struct lay_extent *e = &inode->map.extents[count++];
+        e->file_block = lay_put64(done);
+        e->block = lay_put64(to);
+        e->len = lay_put32((uint32_t)n);
+    }
+    *whole = done == geo->journal_blocks;
+    inode->map_count = lay_put16((uint16_t)count);
+    inode->size = lay_put64(done << LAY_BLOCK_SHIFT);
+    inode->blocks = lay_put64(done);
+    return err;
+}
+
+int fsck_keep_log(struct fsck *f)
+{
+    struct lay_inode inode = {0};
+    bool there = true, whole;
+    uint64_t ino;
+
+    /* Which blocks are free is not known before everything has been read. */
+    if (!f->set_aside || f->incomplete)
+        return 0;
+    int err = need_lost_found(f, &there);
+    if (err || !there)
+        return err;
+    ino = find_slot(f);
+    if (ino == 0) {
+        f->grow = 1;
+        f->fix_inode_file = true;
+        return 0;
+    }
+    f->set_aside = false;
+    inode.mode = lay_put32(S_IFREG | 0400);
+    inode.nlink = lay_put32(1);
+    inode.map_kind = lay_put16(LAY_MAP_INLINE);
+    err = copy_journal(f, &inode, &whole);
+    if (err)
+        return err;
+    if (!whole) {
+        fsck_say(f, "The damaged log is not kept: no space for a copy");
+        return 0;
+    }
+    err = put_inode(f, ino, &inode);
+    if (err)
+        return err;
+    fsck_say(f, "The damaged log is kept: lost+found/journal-%" PRIu64, f->next_tid);
+    return add_name(f, f->lost_found, ino, FSCK_NAME_JOURNAL);
+}

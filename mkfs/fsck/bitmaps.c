@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Whether the bitmaps name the blocks that belong to something.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mkfs/fsck/store.h"
+
+/* The groups so far. */
+struct totals {
+    uint64_t free_blocks;
+    uint64_t ages;  /* of the section under way: sum of head.tid */
+    uint64_t sound; /* bitmaps of that section */
+    bool old;       /* a section's sum is to be corrected */
+    bool changed;   /* a bitmap was written */
+    bool whole;     /* no bitmap is damaged and stays so */
+    uint64_t sums[LAY_BITMAP_SECTIONS];
+};
+
+/* A run of blocks with one finding, so that a lost file is one line. */
+struct run {
+    struct fsck *f;
+    enum problem problem; /* PROBLEM_COUNT: none is open */
+    uint64_t first, len;
+    bool fix; /* one of the runs of the group is to be repaired */
+};
+
+static void end_run(struct run *r)
+{
+    if (r->problem != PROBLEM_COUNT &&
+        fsck_report(r->f, r->problem, NULL, "blocks %" PRIu64 " to %" PRIu64, r->first,
+                    r->first + r->len - 1))
+        r->fix = true;
+    r->problem = PROBLEM_COUNT;
+}
+
+static void add_to_run(struct run *r, enum problem problem, uint64_t block)
+{
+    if (r->problem == problem && r->first + r->len == block) {
+        r->len++;
+        return;
+    }
+    end_run(r);
+    r->problem = problem;
+    r->first = block;
+    r->len = 1;
+}
+
+static void compare_group(struct run *r, const struct lay_bitmap *bm, uint64_t group)
+{
+    struct fsck *f = r->f;
+    uint32_t blocks = lay_group_blocks(&f->img.geo, group);
+
+    for (uint32_t b = 0; b < blocks; b++) {
+        uint64_t block = group * LAY_GROUP_BLOCKS + b;
+        bool marked = bm->bits[b / 8] >> b % 8 & 1;
+        bool claimed = fsck_is_claimed(f, block);
+        if (claimed && !marked)
+            add_to_run(r, PROBLEM_BITMAP_FREE, block);
+        /* What could not be read may own blocks that look lost. */
+        else if (marked && !claimed && !f->incomplete)
+            add_to_run(r, PROBLEM_BITMAP_LEAK, block);
+    }
+    end_run(r);
+}
+
+/* The bitmap that the claims ask for. */
+static void make_bitmap(struct fsck *f, uint64_t group, union image_block *b)
+{
+    uint32_t blocks = lay_group_blocks(&f->img.geo, group);
+    uint32_t free_bits = 0;
+
+    memset(b, 0, sizeof(*b));
+    lay_head_init(&b->head, LAY_MAGIC_BITMAP, f->img.geo.uuid, f->img.geo.bitmap_start + group, 0);
+    b->bitmap.group = lay_put32((uint32_t)group);
+    for (uint32_t bit = 0; bit < LAY_GROUP_BLOCKS; bit++) {
+        bool used = bit >= blocks || fsck_is_claimed(f, group * LAY_GROUP_BLOCKS + bit);
+        if (used)
+            b->bitmap.bits[bit / 8] |= (uint8_t)(1u << bit % 8);
+        free_bits += !used;
+    }
+    b->bitmap.free = lay_put32(free_bits);
+}
+
+static enum problem bitmap_problem(const char *why)
+{
+    if (strcmp(why, "free") == 0)
+        return PROBLEM_BITMAP_COUNT;
+    return strcmp(why, "bits past the end") == 0 ? PROBLEM_BITMAP_TAIL : PROBLEM_BITMAP;
+}
+
+/* *sound: the bitmap can be counted, as it is or as it was made. */
+static int check_group(struct fsck *f, uint64_t group, union image_block *b, struct totals *t,
+                       bool *sound)
+{
+    uint64_t addr = f->img.geo.bitmap_start + group;
+    struct run run = {.f = f, .problem = PROBLEM_COUNT};
+    const char *why = NULL;
+    int err = image_read(&f->img, addr, b);
+
+    if (err)
+        return err;
+    *sound = lay_check_bitmap(&f->img.geo, &b->bitmap, group, &why) == 0;
+    if (*sound)
+        compare_group(&run, &b->bitmap, group);
+    else
+        run.fix = fsck_report(f, bitmap_problem(why), why, "group %" PRIu64, group);
+    if (!run.fix)
+        return 0;
+    make_bitmap(f, group, b);
+    *sound = t->changed = true;
+    return store_put(f, addr, b);
+}
+
+/* The section that ends with this group: its sum of ages, and how many bitmaps were sound. */
+static void check_section(struct fsck *f, uint64_t group, struct totals *t)
+{
+    uint64_t each = lay_section_groups(&f->img.geo);
+    uint64_t section = group / each;
+    bool all = t->sound == group - section * each + 1;
+
+    t->sums[section] = t->ages;
+    if (all && !t->changed && t->ages != lay_get64(f->sb.bitmap_tids[section]) &&
+        fsck_report(f, PROBLEM_BITMAP_OLD, NULL, "groups %" PRIu64 " to %" PRIu64, section * each,
+                    group))
+        t->old = true;
+}
+
+static void check_free(struct fsck *f, const struct totals *t)
+{
+    char detail[64];
+
+    if (!t->whole || t->free_blocks == lay_get64(f->sb.free_blocks))
+        return;
+    snprintf(detail, sizeof(detail), "is %" PRIu64 ", counted %" PRIu64,
+             lay_get64(f->sb.free_blocks), t->free_blocks);
+    if (fsck_report(f, PROBLEM_SUPER_FREE, detail, "superblock"))
+        f->sb.free_blocks = lay_put64(t->free_blocks);
+}
+
+static int check_groups(struct fsck *f, struct totals *t)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    uint64_t each = lay_section_groups(geo);
+    union image_block b;
+
+    for (uint64_t group = 0; group < lay_groups(geo); group++) {
+        bool sound = false;
+        if (group % each == 0)
+            t->ages = t->sound = 0;
+        int err = check_group(f, group, &b, t, &sound);
+        if (err)
+            return err;
+        t->whole = t->whole && sound;
+        if (sound) {
+            t->free_blocks += lay_get32(b.bitmap.free);
+            t->ages += lay_get64(b.head.tid);
+            t->sound++;
+        }
+        if ((group + 1) % each == 0 || group + 1 == lay_groups(geo))
+            check_section(f, group, t);
+        fsck_progress(f, "bitmaps", group + 1, lay_groups(geo));
+    }
+    return 0;
+}
+
+int fsck_bitmaps(struct fsck *f)
+{
+    struct totals t = {.whole = true};
+
+    /* Maps that are yet to be repaired decide which blocks are in use. */
+    if (f->structural || f->fix_inode_file)
+        return 0;
+    int err = check_groups(f, &t);
+    if (err)
+        return err;
+    check_free(f, &t);
+    for (unsigned i = 0; i < LAY_BITMAP_SECTIONS && (t.old || t.changed); i++)
+        f->sb.bitmap_tids[i] = lay_put64(t.sums[i]);
+    return 0;
+}

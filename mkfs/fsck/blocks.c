@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which blocks belong to something.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "mkfs/fsck/fsck.h"
+
+static bool is_set(const uint64_t *bits, uint64_t block)
+{
+    return bits[block / 64] >> block % 64 & 1;
+}
+
+static void set(uint64_t *bits, uint64_t block)
+{
+    bits[block / 64] |= UINT64_C(1) << block % 64;
+}
+
+bool fsck_is_claimed(const struct fsck *f, uint64_t block)
+{
+    return is_set(f->claimed, block);
+}
+
+bool fsck_is_metadata(const struct fsck *f, uint64_t block)
+{
+    return is_set(f->metadata, block);
+}
+
+void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len)
+{
+    for (uint64_t i = 0; i < len; i++) {
+        set(f->claimed, block + i);
+        set(f->metadata, block + i);
+    }
+}
+
+bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block)
+{
+    if (is_set(f->metadata, block)) {
+        fsck_report(f, PROBLEM_BLOCK_TWICE, NULL, "inode %" PRIu64 " block %" PRIu64, ino, block);
+        return false;
+    }
+    if (is_set(f->claimed, block))
+        f->stolen = true;
+    set(f->claimed, block);
+    set(f->metadata, block);
+    return true;
+}
+
+/* --- Data ------------------------------------------------------------------------------------- */
+
+static int add_conflict(struct fsck *f, const struct fsck_conflict *c)
+{
+    struct fsck_conflict *item = fsck_grow(&f->conflicts, sizeof(*item));
+
+    if (!item)
+        return -ENOMEM;
+    *item = *c;
+    fsck_mark(f, c->ino, FIX_MAP);
+    return 0;
+}
+
+static int report_conflict(struct fsck *f, const struct fsck_conflict *c)
+{
+    enum problem problem = c->metadata ? PROBLEM_BLOCK_METADATA : PROBLEM_BLOCK_TWICE;
+
+    if (c->len == 0 ||
+        !fsck_report(f, problem, NULL, "inode %" PRIu64 " block %" PRIu64, c->ino, c->block))
+        return 0;
+    return add_conflict(f, c);
+}
+
+/* Are all bits of the word clear that the run from `block` on needs? Then they are set. */
+static bool claim_word(struct fsck *f, uint64_t block, uint64_t len, uint64_t *n)
+{
+    uint64_t room = 64 - block % 64;
+
+    *n = len < room ? len : room;
+    uint64_t ones = *n == 64 ? UINT64_MAX : (UINT64_C(1) << *n) - 1;
+    uint64_t *word = &f->claimed[block / 64];
+    if (*word & ones << block % 64)
+        return false;
+    *word |= ones << block % 64;
+    return true;
+}
+
+/* Adds a taken block to the run that is open, or ends that and opens another. */
+static int take_block(struct fsck *f, struct fsck_conflict *c, uint64_t file_block, uint64_t block)
+{
+    bool metadata = is_set(f->metadata, block);
+    int err = 0;
+
+    if (c->len > 0 && c->block + c->len == block && c->metadata == metadata) {
+        c->len++;
+        return 0;
+    }
+    err = report_conflict(f, c);
+    *c = (struct fsck_conflict){
+        .ino = c->ino, .file_block = file_block, .block = block, .len = 1, .metadata = metadata};
+    return err;
+}
+
+int fsck_claim_data(struct fsck *f, uint64_t ino, uint64_t file_block, uint64_t block, uint64_t len)
+{
+    struct fsck_conflict c = {.ino = ino};
+    int err = 0;
+
+    while (len > 0 && !err) {
+        uint64_t n;
+        bool all_free = claim_word(f, block, len, &n);
+        for (uint64_t i = 0; i < n && !all_free && !err; i++) {
+            if (is_set(f->claimed, block + i))
+                err = take_block(f, &c, file_block + i, block + i);
+            set(f->claimed, block + i);
+        }
+        block += n;
+        file_block += n;
+        len -= n;
+    }
+    return err ? err : report_conflict(f, &c);
+}
+
+/* --- Data under metadata ---------------------------------------------------------------------- */
+
+struct stolen_walk {
+    struct fsck *f;
+    uint64_t ino;
+    int err;
+};
+
+static bool has_conflict(const struct fsck *f, uint64_t ino, uint64_t file_block)
+{
+    const struct fsck_conflict *c = f->conflicts.items;
+
+    for (size_t i = 0; i < f->conflicts.count; i++) {
+        if (c[i].ino == ino && file_block >= c[i].file_block &&
+            file_block - c[i].file_block < c[i].len)
+            return true;
+    }
+    return false;
+}
+
+static void look_for_stolen(void *arg, const struct lay_extent *e)
+{
+    struct stolen_walk *w = arg;
+    struct fsck_conflict c = {.ino = w->ino};
+
+    for (uint64_t i = 0; i < lay_get32(e->len) && !w->err; i++) {
+        uint64_t file_block = lay_get64(e->file_block) + i;
+        uint64_t block = lay_get64(e->block) + i;
+        if (is_set(w->f->metadata, block) && !has_conflict(w->f, w->ino, file_block))
+            w->err = take_block(w->f, &c, file_block, block);
+    }
+    if (!w->err)
+        w->err = report_conflict(w->f, &c);
+}
+
+int fsck_stolen(struct fsck *f)
+{
+    static const struct walk_ops ops = {.extent = look_for_stolen};
+    union image_block b;
+    int err = 0;
+
+    for (uint64_t index = 0; index < f->inode_block_count && f->stolen && !err; index++) {
+        if (f->inode_blocks[index].damaged)
+            continue;
+        err = fsck_load_block(f, index, &b);
+        for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err; slot++) {
+            struct stolen_walk w = {.f = f, .ino = index * LAY_INODES_PER_BLOCK + slot};
+            if (!S_ISREG(lay_get32(b.inodes.inodes[slot].mode)))
+                continue;
+            err = walk_extents(&f->img, w.ino, &b.inodes.inodes[slot], &ops, &w, NULL);
+            err = err && err != -EUCLEAN ? err : w.err;
+        }
+    }
+    return err;
+}

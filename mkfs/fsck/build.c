@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Trees that are built from records in order. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkfs/fsck/store.h"
+#include "mkfs/fsck/tree.h"
+
+static void begin_node(struct build *b, unsigned level)
+{
+    memset(&b->node, 0, sizeof(b->node));
+    lay_head_init(&b->node.head, b->magic, b->f->img.geo.uuid, 0, b->owner);
+    b->node.node.level = lay_put16((uint16_t)level);
+}
+
+void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner)
+{
+    memset(b, 0, sizeof(*b));
+    b->f = f;
+    b->magic = magic;
+    b->owner = owner;
+    begin_node(b, 0);
+}
+
+/* Writes the node and notes the branch that its parent will hold. */
+static int end_node(struct build *b, struct fsck_list *branches)
+{
+    uint64_t len;
+    uint64_t block = fsck_alloc(b->f, 1, &len);
+
+    if (len == 0)
+        return -ENOSPC;
+    struct lay_branch *branch = fsck_grow(branches, sizeof(*branch));
+    if (!branch)
+        return -ENOMEM;
+    /* The first node of a level begins the range of all keys. */
+    branch->key = lay_put64(branches->count == 1 ? 0 : b->first);
+    branch->child = lay_put64(block);
+    b->nodes++;
+    return store_put_new(b->f, block, &b->node);
+}
+
+/* Appends to the node, after writing a full one. */
+static int append(struct build *b, struct fsck_list *done, unsigned level, uint64_t key,
+                  const void *record, size_t len)
+{
+    struct lay_node *node = &b->node.node;
+
+    if (lay_get32(node->used) + len > LAY_PAYLOAD) {
+        int err = end_node(b, done);
+        if (err)
+            return err;
+        begin_node(b, level);
+    }
+    uint32_t used = lay_get32(node->used);
+    if (used == 0)
+        b->first = key;
+    memcpy(node->u.bytes + used, record, len);
+    node->used = lay_put32((uint32_t)(used + len));
+    node->count = lay_put16((uint16_t)(lay_get16(node->count) + 1));
+    return 0;
+}
+
+int build_add(struct build *b, uint64_t key, const void *record, size_t len)
+{
+    b->entries++;
+    return append(b, &b->branches, 0, key, record, len);
+}
+
+/* The nodes of the level above those in `branches`. */
+static int build_level(struct build *b, unsigned level)
+{
+    struct fsck_list below = b->branches;
+    const struct lay_branch *branch = below.items;
+    int err = 0;
+
+    memset(&b->branches, 0, sizeof(b->branches));
+    begin_node(b, level);
+    for (size_t i = 0; i < below.count && !err; i++)
+        err = append(b, &b->branches, level, lay_get64(branch[i].key), &branch[i], sizeof(*branch));
+    free(below.items);
+    return err ? err : end_node(b, &b->branches);
+}
+
+int build_end(struct build *b, int err)
+{
+    if (!err)
+        err = end_node(b, &b->branches);
+    for (b->height = 1; !err && b->branches.count > 1; b->height++)
+        err = build_level(b, b->height);
+    if (!err)
+        b->root = lay_get64(((const struct lay_branch *)b->branches.items)->child);
+    free(b->branches.items);
+    return err;
+}

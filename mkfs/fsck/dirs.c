@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The pass over the directories: every name, and whether its inode agrees.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkfs/fsck/fsck.h"
+
+#define SAME_HASH_MAX 256
+
+/* Names of one hash are neighbours; they are kept until the hash changes. */
+struct same_hash {
+    uint64_t hash;
+    unsigned count;
+    struct {
+        uint8_t len;
+        uint8_t bytes[LAY_NAME_MAX];
+    } names[SAME_HASH_MAX];
+};
+
+struct dir_walk {
+    struct fsck *f;
+    uint64_t ino;
+    int err;
+    struct same_hash same;
+};
+
+/* The name of a record, which is longer than the struct. */
+static const uint8_t *name_of(const struct lay_dirent *d)
+{
+    return (const uint8_t *)d + offsetof(struct lay_dirent, name);
+}
+
+/* A name as a terminal can show it: each byte outside printable ASCII as \xNN. */
+static const char *printable(const uint8_t *name, unsigned len, char *out)
+{
+    char *to = out;
+
+    for (unsigned i = 0; i < len; i++) {
+        if (name[i] < 0x20 || name[i] >= 0x7f || name[i] == '\\')
+            to += sprintf(to, "\\x%02x", name[i]);
+        else
+            *to++ = (char)name[i];
+    }
+    *to = 0;
+    return out;
+}
+
+static bool report_name(struct dir_walk *w, enum problem problem, const struct lay_dirent *d)
+{
+    char name[4 * LAY_NAME_MAX + 1];
+    char detail[64];
+
+    snprintf(detail, sizeof(detail), "inode %" PRIu64, lay_get64(d->ino));
+    return fsck_report(w->f, problem, detail, "directory %" PRIu64 " name '%s'", w->ino,
+                       printable(name_of(d), d->name_len, name));
+}
+
+/* Notes what becomes of an existing name; ino 0 removes it. */
+static int fix_name(struct fsck *f, uint64_t dir, uint64_t key, uint64_t ino, uint8_t type)
+{
+    struct fsck_name_fix *fix = fsck_grow(&f->name_fixes, sizeof(*fix));
+
+    if (!fix)
+        return -ENOMEM;
+    *fix = (struct fsck_name_fix){.dir = dir, .key = key, .ino = ino, .type = type};
+    fsck_mark(f, dir, FIX_MAP);
+    return 0;
+}
+
+static void remove_name(struct dir_walk *w, bool yes, const struct lay_dirent *d)
+{
+    if (yes && !w->err)
+        w->err = fix_name(w->f, w->ino, lay_get64(d->key), 0, 0);
+}
+
+/* False: the name is to be removed. */
+static bool check_twice(struct dir_walk *w, const struct lay_dirent *d)
+{
+    struct same_hash *same = &w->same;
+    uint64_t hash = lay_get64(d->key) >> 8;
+
+    if (hash != same->hash)
+        same->count = 0;
+    same->hash = hash;
+    for (unsigned i = 0; i < same->count; i++) {
+        if (same->names[i].len != d->name_len ||
+            memcmp(same->names[i].bytes, name_of(d), d->name_len) != 0)
+            continue;
+        bool yes = report_name(w, PROBLEM_NAME_TWICE, d);
+        remove_name(w, yes, d);
+        return !yes;
+    }
+    /* Keys of one hash differ in their low byte, so there are no more than fit. */
+    if (same->count < SAME_HASH_MAX) {
+        same->names[same->count].len = d->name_len;
+        memcpy(same->names[same->count++].bytes, name_of(d), d->name_len);
+    }
+    return true;
+}
+
+/* The parent confirms one name. Another name waits until all names are known. */
+static void check_subdirectory(struct dir_walk *w, const struct lay_dirent *d,
+                               struct inode_info *child)
+{
+    if (child->parent != w->ino) {
+        struct fsck_stray *stray = fsck_grow(&w->f->strays, sizeof(*stray));
+        if (stray)
+            *stray = (struct fsck_stray){w->ino, lay_get64(d->key), lay_get64(d->ino)};
+        else
+            w->err = -ENOMEM;
+        return;
+    }
+    if (child->flags & INODE_NAMED) {
+        remove_name(w, report_name(w, PROBLEM_DIR_TWICE, d), d);
+        return;
+    }
+    child->flags |= INODE_NAMED;
+    w->f->inodes[w->ino].found++;
+}
+
+/* lost+found, or the name that stands in for it when something else has that. */
+static void look_for_lost_found(struct dir_walk *w, const struct lay_dirent *d,
+                                const struct inode_info *child)
+{
+    static const char name[] = "lost+found.1";
+    bool instead = d->name_len == sizeof(name) - 1;
+
+    if (w->ino != LAY_INO_ROOT || (!instead && d->name_len != sizeof(name) - 3) ||
+        memcmp(name_of(d), name, d->name_len) != 0)
+        return;
+    if (child->type == DT_DIR && child->parent == LAY_INO_ROOT && child->nlink > 0)
+        w->f->lost_found = lay_get64(d->ino);
+    else if (!instead)
+        w->f->lost_found_taken = true;
+}
+
+static void check_child(struct dir_walk *w, const struct lay_dirent *d, struct inode_info *child)
+{
+    look_for_lost_found(w, d, child);
+    if (child->type != d->type && report_name(w, PROBLEM_NAME_TYPE, d) && !w->err)
+        w->err = fix_name(w->f, w->ino, lay_get64(d->key), lay_get64(d->ino), child->type);
+    if (child->type == DT_DIR)
+        check_subdirectory(w, d, child);
+    else
+        child->found++;
+}
+
+static void take_name(void *arg, const struct lay_dirent *d)
+{
+    struct dir_walk *w = arg;
+    uint64_t ino = lay_get64(d->ino);
+
+    w->f->inodes[w->ino].flags |= INODE_HAS_NAMES;
+    if (!check_twice(w, d))
+        return;
+    struct inode_info *child = ino < fsck_inode_limit(w->f) ? &w->f->inodes[ino] : NULL;
+    if (child && child->flags & INODE_UNKNOWN) {
+        w->f->inodes[w->ino].found += d->type == DT_DIR;
+        return;
+    }
+    if (child && child->type != 0)
+        check_child(w, d, child);
+    else
+        remove_name(w, report_name(w, PROBLEM_NAME_DANGLING, d), d);
+}
+
+static bool claim_node(void *arg, uint64_t block)
+{
+    struct dir_walk *w = arg;
+
+    if (fsck_claim(w->f, w->ino, block))
+        return true;
+    if (w->f->agreed)
+        fsck_mark(w->f, w->ino, FIX_MAP);
+    return false;
+}
+
+static enum problem kind_of_damage(const char *why)
+{
+    if (strstr(why, "out of order"))
+        return PROBLEM_DIR_ORDER;
+    if (strncmp(why, "dirent.key: not the hash", 24) == 0)
+        return PROBLEM_NAME_HASH;
+    return strncmp(why, "dirent", 6) == 0 ? PROBLEM_NAME_INVALID : PROBLEM_DIR_NODE;
+}
+
+static void report_damage(void *arg, uint64_t block, const char *why)
+{
+    struct dir_walk *w = arg;
+
+    w->f->incomplete = true;
+    if (fsck_report(w->f, kind_of_damage(why), why, "inode %" PRIu64 " block %" PRIu64, w->ino,
+                    block))
+        fsck_mark(w->f, w->ino, FIX_MAP);
+}
+
+static void check_counts(struct dir_walk *w, const struct lay_inode *inode,
+                         const struct walk_totals *totals)
+{
+    char detail[128];
+    uint64_t nodes = lay_get64(inode->map.tree.blocks);
+    uint64_t entries = lay_get64(inode->map.tree.entries);
+
+    if (totals->nodes == nodes && totals->entries == entries)
+        return;
+    snprintf(detail, sizeof(detail),
+             "%" PRIu64 " nodes and %" PRIu64 " names, counted %" PRIu64 " and %" PRIu64, nodes,
+             entries, totals->nodes, totals->entries);
+    if (fsck_report(w->f, PROBLEM_DIR_COUNTS, detail, "inode %" PRIu64, w->ino))
+        fsck_mark(w->f, w->ino, FIX_COUNTS);
+}
+
+static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_inode *inode)
+{
+    static const struct walk_ops ops = {
+        .sound = claim_node, .damaged = report_damage, .name = take_name};
+    struct walk_totals totals;
+
+    w->ino = ino;
+    w->same.count = 0;
+    int err = walk_names(&w->f->img, ino, inode, &ops, w, &totals);
+    if (err == 0)
+        check_counts(w, inode, &totals);
+    else
+        w->f->incomplete = true;
+    return err && err != -EUCLEAN ? err : w->err;
+}
+
+static int check_block(struct dir_walk *w, uint64_t index)
+{
+    struct fsck *f = w->f;
+    union image_block b;
+    bool any = false;
+
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++)
+        any |= f->inodes[index * LAY_INODES_PER_BLOCK + slot].type == DT_DIR;
+    int err = any ? fsck_load_block(f, index, &b) : 0;
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && any && !err; slot++) {
+        uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
+        if (f->inodes[ino].type == DT_DIR)
+            err = check_directory(w, ino, &b.inodes.inodes[slot]);
+    }
+    return err;
+}
+
+/* The first stray name of a directory that its parent does not name becomes the right one. */
+static int judge_stray(struct fsck *f, const struct fsck_stray *s)
+{
+    struct inode_info *child = &f->inodes[s->ino];
+
+    if (child->flags & INODE_NAMED) {
+        if (!fsck_report(f, PROBLEM_DIR_TWICE, NULL, "inode %" PRIu64 " in directory %" PRIu64,
+                         s->ino, s->dir))
+            return 0;
+        return fix_name(f, s->dir, s->key, 0, 0);
+    }
+    child->flags |= INODE_NAMED;
+    f->inodes[s->dir].found++;
+    if (!fsck_report(f, PROBLEM_DIR_PARENT, NULL, "inode %" PRIu64 " in directory %" PRIu64, s->ino,
+                     s->dir))
+        return 0;
+    child->parent = s->dir;
+    fsck_mark(f, s->ino, FIX_PARENT);
+    return 0;
+}
+
+int fsck_directories(struct fsck *f)
+{
+    struct dir_walk *w = calloc(1, sizeof(*w));
+    int err = w ? 0 : -ENOMEM;
+
+    for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
+        w->f = f;
+        err = check_block(w, index);
+        fsck_progress(f, "directories", index + 1, f->inode_block_count);
+    }
+    free(w);
+    const struct fsck_stray *strays = f->strays.items;
+    /* A directory that cannot be read may hold the name that the parent confirms. */
+    for (size_t i = 0; i < f->strays.count && !f->incomplete && !err; i++)
+        err = judge_stray(f, &strays[i]);
+    return err;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Follows the marks that the passes left.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "mkfs/fsck/store.h"
+
+/* The two lists, as they are chained from the last inode to the first. */
+struct lists {
+    uint64_t free_block, orphan;
+};
+
+static bool stays_orphan(const struct inode_info *info)
+{
+    if (info->type == 0 || info->fix & (FIX_LIVE | FIX_CLEAR | FIX_ATTACH))
+        return false;
+    return info->nlink == 0 || info->flags & INODE_ORPHAN;
+}
+
+static void clear_slot(struct fsck *f, struct lay_inode_block *ib, unsigned slot)
+{
+    le32 generation = ib->inodes[slot].generation;
+
+    memset(&ib->inodes[slot], 0, sizeof(ib->inodes[slot]));
+    ib->inodes[slot].generation = generation;
+    ib->used = (uint8_t)(ib->used & ~(1u << slot));
+    f->sb.inodes = lay_put64(lay_get64(f->sb.inodes) - 1);
+}
+
+/* The block of a target whose checksum alone is wrong; the next round looks at the rest. */
+static int seal_target(struct fsck *f, const struct lay_inode *inode)
+{
+    uint64_t block = lay_get64(inode->map.link.block);
+    union image_block b;
+    int err = image_read(&f->img, block, &b);
+
+    return err ? err : store_put(f, block, &b);
+}
+
+/* Map and attributes, which need space. */
+static int fix_contents(struct fsck *f, uint64_t ino, struct lay_inode *inode, uint16_t fix)
+{
+    bool is_dir = S_ISDIR(lay_get32(inode->mode));
+    int err = 0;
+
+    if (fix & FIX_MAP && is_dir)
+        err = fsck_rebuild_dir(f, ino, inode);
+    else if (fix & FIX_MAP && S_ISREG(lay_get32(inode->mode)))
+        err = fsck_rebuild_map(f, ino, inode);
+    else if (fix & FIX_MAP && lay_get16(inode->map_kind) == LAY_MAP_LINK)
+        err = seal_target(f, inode);
+    if (!err && fix & FIX_XATTR)
+        err = fsck_rebuild_xattrs(f, ino, inode);
+    if (err == -ENOSPC) {
+        fsck_say(f, "inode %" PRIu64 ": no space to build its contents anew", ino);
+        f->no_space = true;
+        return 0;
+    }
+    if (!err && fix & (FIX_MAP | FIX_XATTR | FIX_COUNTS | FIX_SIZE))
+        err = fsck_recount(f, ino, inode, fix & FIX_SIZE);
+    return err;
+}
+
+static int fix_inode(struct fsck *f, uint64_t ino, struct lay_inode *inode)
+{
+    const struct inode_info *info = &f->inodes[ino];
+    uint16_t fix = info->fix;
+
+    if (fix & FIX_GPU)
+        inode->flags = lay_put32(lay_get32(inode->flags) & ~LAY_INODE_GPU_BOUND);
+    if (fix & FIX_LIVE)
+        inode->next_orphan = lay_put64(0);
+    if (fix & FIX_PARENT)
+        inode->parent = lay_put64(info->parent);
+    if (fix & FIX_NLINK)
+        inode->nlink = lay_put32(info->found + (info->type == DT_DIR ? 2 : 0));
+    inode->version = lay_put64(lay_get64(inode->version) + 1);
+    return fix_contents(f, ino, inode, fix);
+}
+
+static void fix_orphan(struct fsck *f, uint64_t ino, struct lay_inode *inode, struct lists *l)
+{
+    if (stays_orphan(&f->inodes[ino])) {
+        inode->next_orphan = lay_put64(l->orphan);
+        l->orphan = ino;
+    } else {
+        inode->next_orphan = lay_put64(0);
+    }
+}
+
+static int fix_slots(struct fsck *f, uint64_t index, struct lay_inode_block *ib, struct lists *l)
+{
+    int err = 0;
+
+    for (unsigned slot = LAY_INODES_PER_BLOCK; slot-- > 0 && !err;) {
+        uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
+        struct inode_info *info = &f->inodes[ino];
+        if (info->type == 0)
+            continue;
+        if (info->fix & FIX_CLEAR) {
+            clear_slot(f, ib, slot);
+            f->inode_blocks[index].has_free = true;
+            continue;
+        }
+        if (info->fix)
+            err = fix_inode(f, ino, &ib->inodes[slot]);
+        if (f->fix_orphans)
+            fix_orphan(f, ino, &ib->inodes[slot], l);
+    }
+    return err;
+}
+
+static void fix_free_link(struct fsck *f, uint64_t index, struct lay_inode_block *ib,
+                          struct lists *l)
+{
+    struct inode_block_info *info = &f->inode_blocks[index];
+
+    ib->next_free = lay_put64(info->has_free ? l->free_block : LAY_NONE);
+    info->next_free = lay_get64(ib->next_free);
+    if (info->has_free)
+        l->free_block = index;
+}
+
+/* Does the block hold anything that is to change? */
+static bool concerned(struct fsck *f, uint64_t index, const struct lists *l)
+{
+    const struct inode_block_info *block = &f->inode_blocks[index];
+    uint64_t next = block->has_free ? l->free_block : LAY_NONE;
+
+    if (f->fix_free_list && block->next_free != next)
+        return true;
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++) {
+        const struct inode_info *info = &f->inodes[index * LAY_INODES_PER_BLOCK + slot];
+        if (info->fix || (f->fix_orphans && (info->flags & INODE_ORPHAN || stays_orphan(info))))
+            return true;
+    }
+    return false;
+}
+
+static int fix_block(struct fsck *f, uint64_t index, struct lists *l)
+{
+    union image_block b;
+
+    if (f->inode_blocks[index].damaged || !f->inode_blocks[index].addr)
+        return 0;
+    if (!concerned(f, index, l)) {
+        if (f->fix_free_list && f->inode_blocks[index].has_free)
+            l->free_block = index;
+        return 0;
+    }
+    int err = fsck_load_block(f, index, &b);
+    if (!err)
+        err = fix_slots(f, index, &b.inodes, l);
+    if (!err && f->fix_free_list)
+        fix_free_link(f, index, &b.inodes, l);
+    return err ? err : store_put(f, f->inode_blocks[index].addr, &b);
+}
+
+static void choose_lists(struct fsck *f)
+{
+    for (uint64_t ino = 0; ino < fsck_inode_limit(f); ino++) {
+        if (f->inodes[ino].fix & FIX_CLEAR)
+            f->fix_free_list = true;
+        if (f->inodes[ino].fix & (FIX_CLEAR | FIX_LIVE | FIX_ATTACH) &&
+            (f->inodes[ino].flags & INODE_ORPHAN || f->inodes[ino].nlink == 0))
+            f->fix_orphans = true;
+    }
+}
+
+static int fix_blocks(struct fsck *f)
+{
+    struct lists l = {.free_block = LAY_NONE, .orphan = LAY_NONE};
+    int err = 0;
+
+    choose_lists(f);
+    for (uint64_t index = f->inode_block_count; index-- > 0 && !err;) {
+        err = fix_block(f, index, &l);
+        fsck_progress(f, "repairs", f->inode_block_count - index, f->inode_block_count);
+    }
+    if (err)
+        return err;
+    if (f->fix_free_list)
+        f->sb.free_inode_block = lay_put64(l.free_block);
+    if (f->fix_orphans)
+        f->sb.orphan = lay_put64(l.orphan);
+    return 0;
+}
+
+int fsck_fix(struct fsck *f)
+{
+    int err = fsck_attach(f);
+
+    if (!err)
+        err = fsck_keep_log(f);
+    if (!err && f->fix_inode_file)
+        err = fsck_rebuild_inode_file(f);
+    if (err == -ENOSPC) {
+        fsck_say(f, "inode 0: no space to build its contents anew");
+        f->no_space = true;
+        return 0;
+    }
+    if (!err)
+        err = fix_blocks(f);
+    /* Until all is repaired, nothing may take the file system for sound. */
+    f->sb.state = lay_put32(lay_get32(f->sb.state) | LAY_STATE_ERROR);
+    return err ? err : store_commit(f);
+}

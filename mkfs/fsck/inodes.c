@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The pass over the inode file: every slot, and what each inode refers to but names.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "mkfs/fsck/store.h"
+
+#define MAX_HOLE 1024u /* file blocks that may lack before an extent; more is nonsense */
+
+/* A run of the inode file that nothing else has claimed. */
+struct run {
+    uint64_t first, block, len;
+};
+
+/* Finds where the blocks of the inode file are. */
+struct locate {
+    struct fsck *f;
+    struct fsck_list runs;
+    uint64_t expected; /* the next file block */
+    bool whole, failed;
+};
+
+static bool take_node(void *arg, uint64_t block)
+{
+    struct locate *l = arg;
+
+    return fsck_claim(l->f, 0, block);
+}
+
+static void bad_node(void *arg, uint64_t block, const char *why)
+{
+    struct locate *l = arg;
+
+    if (fsck_report(l->f, PROBLEM_TREE_NODE, why, "inode 0 block %" PRIu64, block))
+        l->f->fix_inode_file = true;
+}
+
+static void add_block(struct locate *l, uint64_t first, uint64_t block)
+{
+    struct run *runs = l->runs.items;
+    struct run *last = l->runs.count ? &runs[l->runs.count - 1] : NULL;
+
+    if (last && last->first + last->len == first && last->block + last->len == block) {
+        last->len++;
+        return;
+    }
+    struct run *run = fsck_grow(&l->runs, sizeof(*run));
+    if (run)
+        *run = (struct run){first, block, 1};
+    else
+        l->failed = true;
+}
+
+static void take_extent(void *arg, const struct lay_extent *e)
+{
+    struct locate *l = arg;
+    uint64_t first = lay_get64(e->file_block);
+    uint64_t len = lay_get32(e->len);
+
+    if (first != l->expected || lay_get16(e->flags) != 0)
+        l->whole = false;
+    /* A damaged tree can state any length: memory goes by mapped blocks. */
+    if (first > l->expected + MAX_HOLE || first < l->expected)
+        return;
+    for (uint64_t i = 0; i < len && !l->failed; i++) {
+        if (fsck_claim(l->f, 0, lay_get64(e->block) + i))
+            add_block(l, first + i, lay_get64(e->block) + i);
+        else
+            l->whole = false;
+    }
+    l->expected = first + len;
+}
+
+static void check_shape(struct fsck *f, const struct locate *l, const struct walk_totals *totals)
+{
+    const struct lay_inode *inode = &f->sb.inode_file;
+    bool is_tree = lay_get16(inode->map_kind) == LAY_MAP_TREE;
+    uint64_t nodes = is_tree ? totals->nodes : 0;
+
+    if (totals->whole && l->whole && l->expected << LAY_BLOCK_SHIFT == lay_get64(inode->size) &&
+        l->expected + nodes == lay_get64(inode->blocks) &&
+        (!is_tree || (nodes == lay_get64(inode->map.tree.blocks) &&
+                      totals->entries == lay_get64(inode->map.tree.entries))))
+        return;
+    if (fsck_report(f, PROBLEM_INODE_FILE, NULL, "inode 0"))
+        f->fix_inode_file = true;
+    f->incomplete = true;
+}
+
+static int store_runs(struct fsck *f, const struct locate *l)
+{
+    const struct run *runs = l->runs.items;
+
+    f->inode_block_count = l->expected > 0 ? l->expected : 1;
+    f->inode_blocks = calloc(f->inode_block_count + 1, sizeof(*f->inode_blocks));
+    f->inodes = calloc(fsck_inode_limit(f) + 1, sizeof(*f->inodes));
+    if (!f->inode_blocks || !f->inodes)
+        return -ENOMEM;
+    for (size_t r = 0; r < l->runs.count; r++) {
+        for (uint64_t i = 0; i < runs[r].len; i++)
+            f->inode_blocks[runs[r].first + i].addr = runs[r].block + i;
+    }
+    return 0;
+}
+
+static int locate_blocks(struct fsck *f)
+{
+    static const struct walk_ops ops = {
+        .sound = take_node, .damaged = bad_node, .extent = take_extent};
+    struct locate l = {.f = f, .whole = true};
+    struct walk_totals totals;
+    int err = walk_extents(&f->img, 0, &f->sb.inode_file, &ops, &l, &totals);
+
+    if (l.failed)
+        err = -ENOMEM;
+    if (!err || err == -EUCLEAN) {
+        check_shape(f, &l, &totals);
+        err = store_runs(f, &l);
+    }
+    free(l.runs.items);
+    return err;
+}
+
+static int check_inode(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
+{
+    struct inode_info *info = &f->inodes[ino];
+
+    info->parent = lay_get64(inode->parent);
+    info->nlink = lay_get32(inode->nlink);
+    info->type = (uint8_t)(lay_get32(inode->mode) >> 12); /* DT_* are the bits of the mode */
+    if (lay_get64(inode->next_orphan) != 0)
+        info->flags |= INODE_ORPHAN;
+    f->inodes_used++;
+    return fsck_map(f, ino, inode);
+}
+
+/* A block of the file that is nowhere: its inodes are lost. */
+static void mark_unknown(struct fsck *f, uint64_t index)
+{
+    if (fsck_report(f, PROBLEM_INODE_BLOCK, "not mapped", "inodes %" PRIu64 " to %" PRIu64,
+                    index * LAY_INODES_PER_BLOCK,
+                    index * LAY_INODES_PER_BLOCK + LAY_INODES_PER_BLOCK - 1))
+        f->fix_inode_file = true;
+    f->incomplete = true;
+    f->inode_blocks[index].damaged = true;
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++)
+        f->inodes[index * LAY_INODES_PER_BLOCK + slot].flags |= INODE_UNKNOWN;
+}
+
+static int check_block(struct fsck *f, uint64_t index)
+{
+    struct inode_block_info *info = &f->inode_blocks[index];
+    union image_block b;
+    bool save = false;
+
+    if (!info->addr) {
+        mark_unknown(f, index);
+        return 0;
+    }
+    int err = image_read(&f->img, info->addr, &b);
+    if (err)
+        return err;
+    fsck_fit_block(f, &b.inodes, index, info->addr, true, &save);
+    if (save)
+        err = store_put(f, info->addr, &b);
+    info->next_free = lay_get64(b.inodes.next_free);
+    info->has_free = b.inodes.used != 0xff;
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err; slot++) {
+        uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
+        if (ino != 0 && b.inodes.used >> slot & 1)
+            err = check_inode(f, ino, &b.inodes.inodes[slot]);
+    }
+    return err;
+}
+
+int fsck_inodes(struct fsck *f)
+{
+    char detail[64];
+    int err = locate_blocks(f);
+
+    for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
+        err = check_block(f, index);
+        fsck_progress(f, "inodes", index + 1, f->inode_block_count);
+    }
+    if (err || f->incomplete || f->inodes_used == lay_get64(f->sb.inodes))
+        return err;
+    snprintf(detail, sizeof(detail), "is %" PRIu64 ", counted %" PRIu64, lay_get64(f->sb.inodes),
+             f->inodes_used);
+    if (fsck_report(f, PROBLEM_SUPER_INODES, detail, "superblock"))
+        f->sb.inodes = lay_put64(f->inodes_used);
+    return 0;
+}

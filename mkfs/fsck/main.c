@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fsck.gpunvme: finds every violation of FORMAT.md, and repairs it.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mkfs/fsck/fsck.h"
+#include "mkfs/tool.h"
+
+#define EXIT_CLEAN       0
+#define EXIT_REPAIRED    1
+#define EXIT_PROBLEMS    4
+#define EXIT_OPERATIONAL 8
+#define EXIT_USAGE       16
+
+static const char usage_text[] =
+    "usage: fsck.gpunvme [-n | -p | -y] [-f] [OPTION]... DEVICE\n"
+    "Checks the gpunvmefs file system on DEVICE: an image file, a block device,\n"
+    "vfio:ADDRESS[/NSID] or vfio-user:SOCKET, and asks before each repair.\n"
+    "\n"
+    "  -n                     change nothing\n"
+    "  -p, -a                 repair what is safe without a question; look no further\n"
+    "                         when the file system was unmounted in order\n"
+    "  -y                     repair everything\n"
+    "  -f                     with -p: check in any case\n" TOOL_USAGE
+    "  -v, --verbose          print what was counted\n"
+    "  -V, --version          print the version and exit\n"
+    "      --help             print this and exit\n"
+    "\n"
+    "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
+    "could not be done, 16 wrong usage.\n";
+
+static const struct option long_options[] = {
+    TOOL_LONG_OPTIONS,
+    {"verbose", no_argument, NULL, 'v'},
+    {"version", no_argument, NULL, 'V'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+/* What the command line says beyond the device. */
+struct arguments {
+    struct tool_device device;
+    unsigned modes; /* of -n, -p and -y that were given */
+    bool force;
+};
+
+static void set_mode(struct arguments *args, struct fsck *f, enum fsck_mode mode)
+{
+    if (args->modes == 0 || f->mode != mode)
+        args->modes++;
+    f->mode = mode;
+}
+
+/* 1: go on; otherwise the exit status. */
+static int take_option(struct arguments *args, struct fsck *f, int c)
+{
+    switch (c) {
+    case 'n':
+        set_mode(args, f, FSCK_CHECK);
+        return -1;
+    case 'p':
+    case 'a':
+        set_mode(args, f, FSCK_PREEN);
+        return -1;
+    case 'y':
+        set_mode(args, f, FSCK_YES);
+        return -1;
+    case 'f':
+        args->force = true;
+        return -1;
+    case 'v':
+        f->verbose = true;
+        return -1;
+    case 'V':
+        tool_version();
+        return EXIT_CLEAN;
+    case 'h':
+        fputs(usage_text, stdout);
+        return EXIT_CLEAN;
+    default: /* getopt_long() has reported an unknown option */
+        return tool_device_option(&args->device, c, optarg) == 0 ? -1 : EXIT_USAGE;
+    }
+}
+
+/* -1: go on; otherwise the exit status. */
+static int parse_arguments(int argc, char **argv, struct fsck *f, struct arguments *args)
+{
+    int status = -1;
+    int c;
+
+    f->mode = FSCK_ASK;
+    while (status < 0 &&
+           (c = getopt_long(argc, argv, "npyafvV" TOOL_SHORT_OPTIONS, long_options, NULL)) != -1)
+        status = take_option(args, f, c);
+    if (status >= 0)
+        return status;
+    if (args->modes > 1) {
+        tool_error("options", "-n, -p and -y exclude each other, give one of them");
+        return EXIT_USAGE;
+    }
+    if (argc - optind != 1) {
+        tool_error("arguments", "one DEVICE is needed, see --help");
+        return EXIT_USAGE;
+    }
+    if (f->mode == FSCK_ASK && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))) {
+        tool_error("options", "there is no terminal to ask on, give -n, -p or -y");
+        return EXIT_USAGE;
+    }
+    f->path = argv[optind];
+    return tool_device_name(&args->device, f->path) == 0 ? -1 : EXIT_USAGE;
+}
+
+/* y: yes, n: no, a: yes to all; the end of input is a no. */
+static bool ask_terminal(struct fsck *f)
+{
+    char line[64];
+
+    while (fgets(line, sizeof(line), stdin)) {
+        if (line[0] == 'a' || line[0] == 'A')
+            f->mode = FSCK_YES;
+        if (strchr("yYaA", line[0]))
+            return true;
+        if (line[0] == 'n' || line[0] == 'N')
+            return false;
+        printf("y, n or a (yes to all)? ");
+        fflush(stdout);
+    }
+    return false;
+}
+
+/* Why there is no file system to check: a line for the user. */
+static int explain_start(const struct fsck *f, int err)
+{
+    switch (err) {
+    case -EINVAL:
+        return tool_error(f->path, "holds no gpunvmefs file system, check the name of the device");
+    case -ENOTSUP:
+        if (f->super.features)
+            return tool_error(
+                f->path, "has unknown incompatible features 0x%" PRIx64 ", use a newer version",
+                f->super.features);
+        return tool_error(f->path, "has another format version, use a newer version");
+    case -EUCLEAN:
+        return tool_error(f->path, "superblock: %s, and no usable copy was found", f->super.why);
+    default:
+        return tool_error(f->path, "cannot read: %s", tool_strerror(err));
+    }
+}
+
+static void print_result(const struct fsck *f)
+{
+    uint64_t problems = fsck_problems(f);
+
+    if (f->verbose) {
+        printf("Inodes: %" PRIu64 "\n", f->inodes_used);
+        printf("Blocks: %" PRIu64 "\n", f->img.geo.blocks);
+        printf("Free blocks: %" PRIu64 "\n", lay_get64(f->sb.free_blocks));
+    }
+    if (problems && f->repaired && fsck_all_repaired(f))
+        printf("%s: %" PRIu64 " problems, all repaired\n", f->path, problems);
+    else if (problems && f->repaired)
+        printf("%s: %" PRIu64 " problems, not all repaired\n", f->path, problems);
+    else if (problems)
+        printf("%s: %" PRIu64 " problems\n", f->path, problems);
+    else
+        printf("%s: clean\n", f->path);
+    if (f->unsafe)
+        printf("%s: run fsck.gpunvme without -p\n", f->path);
+}
+
+static int status_of(const struct fsck *f)
+{
+    if (fsck_problems(f) == 0)
+        return EXIT_CLEAN;
+    return fsck_all_repaired(f) ? EXIT_REPAIRED : EXIT_PROBLEMS;
+}
+
+static int check(struct fsck *f, struct bd_dev *dev, bool force)
+{
+    bool clean = false;
+    int err = image_start(&f->img, dev, &f->super);
+
+    if (err == -EUCLEAN && f->super.error == -EUCLEAN) {
+        explain_start(f, err);
+        return EXIT_PROBLEMS;
+    }
+    if (err) {
+        explain_start(f, err);
+        return EXIT_OPERATIONAL;
+    }
+    if (f->mode == FSCK_PREEN && !force)
+        err = fsck_says_clean(f, &clean);
+    if (!err && clean) {
+        printf("%s: clean, unmounted in order\n", f->path);
+        return EXIT_CLEAN;
+    }
+    if (!err)
+        err = fsck_run(f);
+    if (err) {
+        tool_error(f->path, "the check ended early: %s", tool_strerror(err));
+        return EXIT_OPERATIONAL;
+    }
+    print_result(f);
+    return status_of(f);
+}
+
+int main(int argc, char **argv)
+{
+    struct fsck *f = calloc(1, sizeof(*f));
+    struct arguments args = {0};
+    struct bd_opened opened;
+
+    if (!f)
+        return EXIT_OPERATIONAL;
+    f->ask = ask_terminal;
+    f->progress = isatty(STDERR_FILENO);
+    int status = parse_arguments(argc, argv, f, &args);
+    if (status >= 0)
+        goto free_fsck;
+    /* Exclusive: a mounted file system changes under the check and would look broken. */
+    uint32_t access = f->mode == FSCK_CHECK ? BD_OPEN_READ_ONLY : 0;
+    status = EXIT_OPERATIONAL;
+    if (tool_open(&args.device, access | BD_OPEN_EXCLUSIVE, &opened) != 0)
+        goto free_fsck;
+    status = check(f, opened.dev, args.force);
+    fsck_end(f);
+    bd_opened_close(&opened);
+free_fsck:
+    free(f);
+    return fflush(stdout) == 0 ? status : EXIT_OPERATIONAL;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The rounds of fsck, and the order of the passes in each. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkfs/fsck/store.h"
+
+#define MAX_ROUNDS 16u
+
+static void end_round(struct fsck *f)
+{
+    free(f->claimed);
+    free(f->metadata);
+    free(f->inode_blocks);
+    free(f->inodes);
+    f->claimed = f->metadata = NULL;
+    f->inode_blocks = NULL;
+    f->inodes = NULL;
+    f->conflicts.count = f->name_fixes.count = f->strays.count = 0;
+}
+
+static int claim_fixed_areas(struct fsck *f)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+
+    f->claimed = calloc(geo->blocks / 64 + 1, sizeof(*f->claimed));
+    f->metadata = calloc(geo->blocks / 64 + 1, sizeof(*f->metadata));
+    if (!f->claimed || !f->metadata)
+        return -ENOMEM;
+    fsck_claim_fixed(f, 0, 1);
+    fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_blocks);
+    fsck_claim_fixed(f, geo->journal_start, geo->journal_blocks);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        fsck_claim_fixed(f, geo->copies[i], 1);
+    return 0;
+}
+
+static int begin_round(struct fsck *f)
+{
+    end_round(f);
+    f->wanted = f->left = f->inodes_used = f->inode_block_count = 0;
+    f->incomplete = f->structural = f->stolen = f->free_list_cut = false;
+    f->fix_free_list = f->fix_orphans = f->fix_inode_file = false;
+    f->lost_found = f->grow = 0;
+    f->lost_found_taken = f->alloc_any = f->no_space = false;
+    f->alloc_at = 1;
+    return claim_fixed_areas(f);
+}
+
+/* Journal and superblocks are in memory after the first round. */
+static int read_start(struct fsck *f)
+{
+    int err = f->round == 1 ? fsck_journal(f) : 0;
+
+    if (!err && f->round == 1)
+        err = fsck_supers(f);
+    if (f->refused && f->mode != FSCK_CHECK) {
+        fsck_say(f, "Nothing is repaired without this");
+        f->mode = FSCK_CHECK;
+    }
+    return err;
+}
+
+static int read_round(struct fsck *f)
+{
+    static int (*const passes[])(struct fsck *) = {begin_round,      read_start,  fsck_inodes,
+                                                   fsck_directories, fsck_stolen, fsck_links,
+                                                   fsck_bitmaps};
+    int err = 0;
+
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !err; i++)
+        err = passes[i](f);
+    /* A log that is to be kept has to wait for a round that knows the free blocks. */
+    if (f->set_aside && f->mode != FSCK_CHECK)
+        f->wanted++;
+    return err;
+}
+
+/* All is repaired: the file system is what its state says again. */
+static int finish(struct fsck *f)
+{
+    bool marked = lay_get32(f->super.sb.state) & LAY_STATE_ERROR;
+
+    if (f->repaired == 0)
+        return 0;
+    int err = 0;
+    if (fsck_all_repaired(f) && (!marked || f->clear_error)) {
+        f->sb.state = lay_put32(lay_get32(f->sb.state) & ~LAY_STATE_ERROR);
+        err = store_commit(f);
+    }
+    return err ? err : store_finish(f);
+}
+
+int fsck_run(struct fsck *f)
+{
+    f->sb = f->super.sb;
+    f->img.tolerant = true;
+    f->next_tid = lay_get64(f->sb.head.tid) + 1;
+    int err = store_init(f);
+
+    for (f->round = 1; !err && f->round <= MAX_ROUNDS; f->round++) {
+        err = read_round(f);
+        if (err || f->wanted == 0 || f->mode == FSCK_CHECK || f->unsafe)
+            break;
+        err = fsck_fix(f);
+        if (f->no_space)
+            break;
+    }
+    return err || f->mode == FSCK_CHECK ? err : finish(f);
+}
+
+bool fsck_all_repaired(const struct fsck *f)
+{
+    return f->mode != FSCK_CHECK && f->left == 0 && f->wanted == 0;
+}
+
+int fsck_passes(struct fsck *f)
+{
+    f->mode = FSCK_CHECK;
+    return fsck_run(f);
+}
+
+void fsck_end(struct fsck *f)
+{
+    store_destroy(f);
+    end_round(f);
+    free(f->conflicts.items);
+    free(f->name_fixes.items);
+    free(f->strays.items);
+    free(f->declined.items);
+    image_end(&f->img);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The extents of a file, anew from its sound nodes. New nodes are in new blocks: until the inode is
+ * written, the old ones are what counts.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkfs/fsck/tree.h"
+
+#define COPY_BLOCKS 64u
+
+static int by_file_block(const void *a, const void *b)
+{
+    uint64_t x = lay_get64(((const struct lay_extent *)a)->file_block);
+    uint64_t y = lay_get64(((const struct lay_extent *)b)->file_block);
+
+    return x < y ? -1 : x > y;
+}
+
+int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block, uint64_t len,
+                    le16 flags)
+{
+    struct lay_extent *e = len ? fsck_grow(list, sizeof(*e)) : NULL;
+
+    if (!e)
+        return len ? -ENOMEM : 0;
+    e->file_block = lay_put64(file_block);
+    e->block = lay_put64(block);
+    e->len = lay_put32((uint32_t)len);
+    e->flags = flags;
+    return 0;
+}
+
+static int copy_data(struct fsck *f, uint64_t from, uint64_t to, uint64_t len)
+{
+    static uint8_t buf[COPY_BLOCKS << LAY_BLOCK_SHIFT];
+    int err = 0;
+
+    for (uint64_t done = 0, n; done < len && !err; done += n) {
+        n = len - done < COPY_BLOCKS ? len - done : COPY_BLOCKS;
+        size_t bytes = n << LAY_BLOCK_SHIFT;
+        err = bd_read(f->img.dev, (from + done) << LAY_BLOCK_SHIFT, buf, bytes);
+        if (!err)
+            err = bd_write(f->img.dev, (to + done) << LAY_BLOCK_SHIFT, buf, bytes, 0);
+    }
+    return err;
+}
+
+/* The blocks of another object, copied; zeros where there is no space. */
+static int add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_conflict *c)
+{
+    for (uint64_t done = 0, n; done < c->len; done += n) {
+        uint64_t to = fsck_alloc(f, c->len - done, &n);
+        if (n == 0) {
+            fsck_say(f,
+                     "inode %" PRIu64 ": no space for a copy, file blocks %" PRIu64 " to %" PRIu64
+                     " become zeros",
+                     c->ino, c->file_block + done, c->file_block + c->len - 1);
+            return 0;
+        }
+        int err = copy_data(f, c->block + done, to, n);
+        if (!err)
+            err = fsck_add_extent(list, c->file_block + done, to, n, lay_put16(0));
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+/* The first conflict of an extent at or after file_block, before end. */
+static bool next_conflict(const struct fsck *f, uint64_t ino, uint64_t shift, uint64_t file_block,
+                          uint64_t end, struct fsck_conflict *out)
+{
+    const struct fsck_conflict *c = f->conflicts.items;
+    bool any = false;
+
+    for (size_t i = 0; i < f->conflicts.count; i++) {
+        uint64_t first = c[i].file_block, last = first + c[i].len;
+        if (c[i].ino != ino || c[i].block - first != shift || last <= file_block || first >= end ||
+            (any && out->file_block <= first))
+            continue;
+        *out = c[i];
+        any = true;
+    }
+    return any;
+}
+
+/* One extent, without the blocks of other objects. */
+static int separate(struct fsck *f, uint64_t ino, const struct lay_extent *e,
+                    struct fsck_list *list)
+{
+    uint64_t at = lay_get64(e->file_block), end = at + lay_get32(e->len);
+    uint64_t shift = lay_get64(e->block) - at;
+    struct fsck_conflict c = {0};
+    int err = 0;
+
+    while (!err && next_conflict(f, ino, shift, at, end, &c)) {
+        uint64_t skip = c.file_block < at ? at - c.file_block : 0;
+        c.file_block += skip;
+        c.block += skip;
+        c.len -= skip;
+        if (c.len > end - c.file_block)
+            c.len = end - c.file_block;
+        err = fsck_add_extent(list, at, at + shift, c.file_block - at, e->flags);
+        if (!err && !c.metadata && !(lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN))
+            err = add_copy(f, list, &c);
+        at = c.file_block + c.len;
+    }
+    return err ? err : fsck_add_extent(list, at, at + shift, end - at, e->flags);
+}
+
+int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
+                 const struct fsck_list *list)
+{
+    const struct lay_extent *e = list->items;
+    struct build b;
+    int err = 0;
+
+    if (list->count > LAY_INLINE_EXTENTS) {
+        build_begin(&b, f, LAY_MAGIC_EXTENTS, ino);
+        for (size_t i = 0; i < list->count && !err; i++)
+            err = build_add(&b, lay_get64(e[i].file_block), &e[i], sizeof(*e));
+        err = build_end(&b, err);
+        if (err)
+            return err;
+    }
+    memset(&inode->map, 0, sizeof(inode->map));
+    bool is_tree = list->count > LAY_INLINE_EXTENTS;
+    inode->map_kind = lay_put16(is_tree ? LAY_MAP_TREE : LAY_MAP_INLINE);
+    inode->map_height = lay_put16(is_tree ? (uint16_t)b.height : 0);
+    inode->map_count = lay_put16(is_tree ? 0 : (uint16_t)list->count);
+    if (is_tree) {
+        inode->map.tree.root = lay_put64(b.root);
+        inode->map.tree.blocks = lay_put64(b.nodes);
+        inode->map.tree.entries = lay_put64(b.entries);
+    } else if (list->count > 0) {
+        memcpy(inode->map.extents, e, list->count * sizeof(*e));
+    }
+    return 0;
+}
+
+static int collect_extents(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
+                           struct salvaged *s)
+{
+    if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
+        return salvage_tree(f, ino, LAY_MAGIC_EXTENTS, lay_get64(inode->map.tree.root), s);
+    for (unsigned i = 0; i < lay_get16(inode->map_count); i++) {
+        struct lay_extent *e = fsck_grow(&s->extents, sizeof(*e));
+        if (!e)
+            return -ENOMEM;
+        *e = inode->map.extents[i];
+    }
+    return 0;
+}
+
+int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode)
+{
+    struct salvaged s = {0};
+    struct fsck_list list = {0};
+    uint64_t end = 0;
+    int err = collect_extents(f, ino, inode, &s);
+    const struct lay_extent *e = s.extents.items;
+
+    if (s.extents.count > 1)
+        qsort(s.extents.items, s.extents.count, sizeof(*e), by_file_block);
+    for (size_t i = 0; i < s.extents.count && !err; i++) {
+        if (lay_get64(e[i].file_block) < end)
+            continue;
+        end = lay_get64(e[i].file_block) + lay_get32(e[i].len);
+        err = separate(f, ino, &e[i], &list);
+    }
+    if (!err)
+        err = fsck_put_map(f, ino, inode, &list);
+    free(list.items);
+    salvaged_free(&s);
+    return err;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Counts and sizes that follow from sound contents, and the map of the inode file.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "mkfs/fsck/store.h"
+
+struct count {
+    uint64_t blocks, end;
+};
+
+static void count_extent(void *arg, const struct lay_extent *e)
+{
+    struct count *c = arg;
+
+    c->blocks += lay_get32(e->len);
+    c->end = lay_get64(e->file_block) + lay_get32(e->len);
+}
+
+static int count_contents(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
+                          struct count *c, struct walk_totals *t)
+{
+    static const struct walk_ops ops = {.extent = count_extent}, none = {0};
+
+    switch (lay_get16(inode->map_kind)) {
+    case LAY_MAP_INLINE:
+    case LAY_MAP_TREE:
+        return walk_extents(&f->img, ino, inode, &ops, c, t);
+    case LAY_MAP_DIR:
+        return walk_names(&f->img, ino, inode, &none, NULL, t);
+    case LAY_MAP_LINK:
+        c->blocks = 1;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int set_target_size(struct fsck *f, struct lay_inode *inode)
+{
+    struct lay_map_link *link = &inode->map.link;
+    union image_block b;
+    int err = image_read(&f->img, lay_get64(link->block), &b);
+
+    if (err || lay_get16(inode->map_kind) != LAY_MAP_LINK)
+        return err;
+    uint64_t len = lay_get32(b.symlink.len);
+    if (len == LAY_PAYLOAD)
+        len += strnlen((const char *)link->tail, LAY_LINK_TAIL - 1);
+    else
+        memset(link->tail, 0, sizeof(link->tail));
+    inode->size = lay_put64(len);
+    return 0;
+}
+
+int fsck_recount(struct fsck *f, uint64_t ino, struct lay_inode *inode, bool size)
+{
+    static const struct walk_ops none = {0};
+    unsigned kind = lay_get16(inode->map_kind);
+    bool is_tree = kind == LAY_MAP_TREE || kind == LAY_MAP_DIR;
+    struct count c = {0};
+    struct walk_totals t = {0}, x;
+    int err = count_contents(f, ino, inode, &c, &t);
+
+    if (!err)
+        err = walk_xattrs(&f->img, ino, inode, &none, NULL, &x);
+    if (err)
+        return err == -EUCLEAN ? 0 : err;
+    uint64_t nodes = is_tree ? t.nodes : 0;
+    inode->blocks = lay_put64(c.blocks + nodes + x.nodes);
+    if (is_tree) {
+        inode->map.tree.blocks = lay_put64(nodes);
+        inode->map.tree.entries = lay_put64(t.entries);
+    }
+    if (kind == LAY_MAP_DIR)
+        inode->size = lay_put64(nodes << LAY_BLOCK_SHIFT);
+    else if (size && S_ISREG(lay_get32(inode->mode)))
+        inode->size = lay_put64(c.end < LAY_MAX_FILE_BLOCKS ? c.end << LAY_BLOCK_SHIFT : INT64_MAX);
+    return size && kind == LAY_MAP_LINK ? set_target_size(f, inode) : 0;
+}
+
+/* --- The inode file --------------------------------------------------------------------------- */
+
+/* An empty block for the inodes that are nowhere. */
+static int new_inode_block(struct fsck *f, uint64_t index)
+{
+    struct inode_block_info *info = &f->inode_blocks[index];
+    union image_block b;
+    uint64_t len;
+
+    info->addr = fsck_alloc(f, 1, &len);
+    if (len == 0)
+        return -ENOSPC;
+    memset(&b, 0, sizeof(b));
+    lay_head_init(&b.head, LAY_MAGIC_INODES, f->img.geo.uuid, info->addr,
+                  index * LAY_INODES_PER_BLOCK);
+    b.inodes.next_free = lay_put64(LAY_NONE);
+    b.inodes.used = index == 0;
+    info->next_free = LAY_NONE;
+    info->has_free = true;
+    info->damaged = false;
+    f->fix_free_list = true;
+    return store_put_new(f, info->addr, &b);
+}
+
+static int grow_tables(struct fsck *f)
+{
+    uint64_t count = f->inode_block_count + f->grow;
+    struct inode_block_info *blocks = realloc(f->inode_blocks, (count + 1) * sizeof(*blocks));
+
+    if (!blocks)
+        return -ENOMEM;
+    f->inode_blocks = blocks;
+    struct inode_info *inodes =
+        realloc(f->inodes, (count * LAY_INODES_PER_BLOCK + 1) * sizeof(*inodes));
+    if (!inodes)
+        return -ENOMEM;
+    f->inodes = inodes;
+    memset(blocks + f->inode_block_count, 0, (f->grow + 1) * sizeof(*blocks));
+    memset(inodes + fsck_inode_limit(f), 0, (f->grow * LAY_INODES_PER_BLOCK + 1) * sizeof(*inodes));
+    f->inode_block_count = count;
+    return 0;
+}
+
+int fsck_rebuild_inode_file(struct fsck *f)
+{
+    struct lay_inode inode = f->sb.inode_file;
+    struct fsck_list list = {0};
+    int err = grow_tables(f);
+
+    for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
+        if (!f->inode_blocks[index].addr)
+            err = new_inode_block(f, index);
+        struct lay_extent *last =
+            list.count ? (struct lay_extent *)list.items + list.count - 1 : NULL;
+        uint64_t addr = f->inode_blocks[index].addr;
+        if (!err && last && lay_get64(last->block) + lay_get32(last->len) == addr)
+            last->len = lay_put32(lay_get32(last->len) + 1);
+        else if (!err)
+            err = fsck_add_extent(&list, index, addr, 1, lay_put16(0));
+    }
+    if (!err)
+        err = fsck_put_map(f, 0, &inode, &list);
+    free(list.items);
+    if (err)
+        return err;
+    inode.size = lay_put64(f->inode_block_count << LAY_BLOCK_SHIFT);
+    uint64_t nodes =
+        lay_get16(inode.map_kind) == LAY_MAP_TREE ? lay_get64(inode.map.tree.blocks) : 0;
+    inode.blocks = lay_put64(f->inode_block_count + nodes);
+    f->sb.inode_file = inode;
+    return 0;
+}

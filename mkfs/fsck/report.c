@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What fsck says: findings on stdout, each at most MAX_LINES times; progress on a terminal.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mkfs/fsck/fsck.h"
+
+#define MAX_LINES 100
+#define BAR_WIDTH 40
+
+static const struct {
+    const char *id, *text, *remedy;
+    bool safe;
+} problems[] = {
+#define SAFE                                    true
+#define ASK                                     false
+#define PROBLEM(name, id, text, safety, remedy) {id, text, remedy, safety},
+#include "mkfs/fsck/problems.def"
+#undef PROBLEM
+#undef SAFE
+#undef ASK
+};
+
+static void clear_progress(const struct fsck *f)
+{
+    if (f->progress)
+        fputs("\r\033[K", stderr);
+}
+
+static void print_finding(enum problem problem, const char *detail, const char *object,
+                          va_list args)
+{
+    printf("%s ", problems[problem].id);
+    vprintf(object, args);
+    printf(": %s", problems[problem].text);
+    if (detail)
+        printf(" (%s)", detail);
+}
+
+/* Ends the line of a finding. */
+static bool decide(struct fsck *f, enum problem problem, bool shown)
+{
+    const char *remedy = problems[problem].remedy;
+    /* Later rounds meet the consequences of repairs: bitmaps and counts. */
+    bool unasked = f->mode == FSCK_PREEN || (f->mode == FSCK_ASK && f->round > 1);
+    bool yes = f->mode == FSCK_YES || (unasked && problems[problem].safe);
+
+    if (f->mode == FSCK_PREEN && !yes)
+        f->unsafe = true;
+    if (f->mode == FSCK_ASK && !yes) {
+        printf(". %c%s? [y/n/a] ", remedy[0] - 'a' + 'A', remedy + 1);
+        fflush(stdout);
+        return f->ask(f);
+    }
+    if (shown && yes)
+        printf(": %s", remedy);
+    if (shown)
+        putchar('\n');
+    return yes;
+}
+
+/* A no is asked for once: the finding is there again in the next round. */
+static bool was_declined(struct fsck *f, uint64_t hash)
+{
+    const uint64_t *declined = f->declined.items;
+
+    for (size_t i = 0; i < f->declined.count; i++) {
+        if (declined[i] == hash)
+            return true;
+    }
+    return false;
+}
+
+static uint64_t hash_finding(enum problem problem, const char *object, va_list args)
+{
+    static const uint8_t key[16];
+    char text[1200];
+    int head = snprintf(text, sizeof(text), "%s ", problems[problem].id);
+
+    vsnprintf(text + head, sizeof(text) - (size_t)head, object, args);
+    return lay_siphash(key, text, strlen(text));
+}
+
+static void show(struct fsck *f, enum problem problem, const char *detail, const char *object,
+                 va_list args)
+{
+    uint64_t count = ++f->found[problem];
+    bool shown = count <= MAX_LINES || f->mode == FSCK_ASK;
+
+    if (shown) {
+        clear_progress(f);
+        print_finding(problem, detail, object, args);
+    } else if (count == MAX_LINES + 1) {
+        clear_progress(f);
+        printf("%s and more: %s\n", problems[problem].id, problems[problem].text);
+    }
+    f->agreed = decide(f, problem, shown);
+}
+
+static void decline(struct fsck *f, uint64_t hash)
+{
+    uint64_t *item = f->agreed ? NULL : fsck_grow(&f->declined, sizeof(*item));
+
+    if (item)
+        *item = hash;
+}
+
+bool fsck_report(struct fsck *f, enum problem problem, const char *detail, const char *object, ...)
+{
+    uint64_t hash = 0;
+    va_list args;
+
+    f->agreed = false;
+    if (f->ask) {
+        va_start(args, object);
+        hash = hash_finding(problem, object, args);
+        va_end(args);
+    }
+    if (!f->ask || !was_declined(f, hash)) {
+        va_start(args, object);
+        show(f, problem, detail, object, args);
+        va_end(args);
+        if (f->ask && f->mode == FSCK_ASK)
+            decline(f, hash);
+    }
+    if (f->agreed)
+        f->wanted++;
+    else
+        f->left++;
+    return f->agreed;
+}
+
+uint64_t fsck_problems(const struct fsck *f)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < PROBLEM_COUNT; i++)
+        sum += f->found[i];
+    return sum;
+}
+
+void fsck_say(struct fsck *f, const char *format, ...)
+{
+    va_list args;
+
+    clear_progress(f);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+}
+
+void fsck_progress(struct fsck *f, const char *pass, uint64_t done, uint64_t all)
+{
+    static const char marks[BAR_WIDTH + 1] = "========================================";
+
+    if (!f->progress)
+        return;
+    if ((done & 1023) == 0 && all > 0) {
+        int full = (int)(done * BAR_WIDTH / all);
+        fprintf(stderr, "\r%-12s [%.*s%*s] %3" PRIu64 "%%\033[K", pass, full, marks,
+                BAR_WIDTH - full, "", done * 100 / all);
+    }
+    if (done == all)
+        clear_progress(f);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Salvage of the sound nodes of a tree, and construction of a new tree.
+ */
+#ifndef MKFS_FSCK_TREE_H
+#define MKFS_FSCK_TREE_H
+
+#include "mkfs/fsck/fsck.h"
+
+/* A name that was found. */
+struct salvaged_name {
+    uint64_t key, ino;
+    uint32_t at; /* of its bytes in salvaged.bytes */
+    uint8_t type, len;
+};
+
+struct salvaged {
+    struct fsck_list extents; /* struct lay_extent, each valid by itself */
+    struct fsck_list names;   /* struct salvaged_name */
+    struct fsck_list bytes;   /* of the names, 8 to an item */
+};
+
+/*
+ * Takes every record that is valid by itself out of the nodes below `root` that are of this inode,
+ * whatever their checksums and order. 0, -ENOMEM or a device error.
+ */
+int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, struct salvaged *out);
+/* Keeps a copy of a name. */
+int salvaged_add(struct salvaged *s, const struct salvaged_name *n, const void *bytes);
+static inline const uint8_t *salvaged_bytes(const struct salvaged *s, const struct salvaged_name *n)
+{
+    return (const uint8_t *)s->bytes.items + 8u * n->at;
+}
+void salvaged_free(struct salvaged *s);
+
+/* A tree under construction; records come in ascending order of their keys. */
+struct build {
+    struct fsck *f;
+    uint32_t magic;
+    uint64_t owner;
+    struct fsck_list branches; /* struct lay_branch: the nodes of the level that is finished */
+    uint64_t nodes, entries;
+    unsigned height;
+    uint64_t root;
+    union image_block node; /* the one that is being filled */
+    uint64_t first;         /* key of its first record */
+};
+
+void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner);
+/* -ENOSPC, -ENOMEM or a device error. */
+int build_add(struct build *b, uint64_t key, const void *record, size_t len);
+/* Sets root, height, nodes and entries. In any case after build_begin(). */
+int build_end(struct build *b, int err);
+
+#endif

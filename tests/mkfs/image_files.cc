@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A walk over all files of a mount. */
+#include "tests/mkfs/image_files.h"
+
+#include <sys/stat.h>
+
+#include <sstream>
+#include <stdexcept>
+#include <vector>
+
+#include "fusefs/core/ffs.h"
+#include "layout/layout.h"
+
+namespace
+{
+
+struct Entry {
+    std::string name;
+    uint64_t ino;
+};
+
+int collect(void *arg, const char *name, size_t len, uint64_t ino, uint8_t, uint64_t)
+{
+    static_cast<std::vector<Entry> *>(arg)->push_back({std::string(name, len), ino});
+    return 0;
+}
+
+void fail_on(int64_t result, const std::string &what)
+{
+    if (result < 0)
+        throw std::runtime_error(what + ": error " + std::to_string(-result));
+}
+
+std::string data_of(ffs_inode *inode, uint64_t size)
+{
+    std::vector<char> buf(1 << 20);
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < size; at += buf.size()) {
+        ssize_t n = ffs_read(inode, at, buf.data(), buf.size());
+        fail_on(n, "read");
+        crc = lay_crc32c(crc, buf.data(), static_cast<size_t>(n));
+    }
+    return std::to_string(crc);
+}
+
+std::string attributes_of(ffs_inode *inode)
+{
+    std::vector<char> names(1 << 16), value(1 << 16);
+    std::map<std::string, std::string> all;
+    ssize_t len = ffs_listxattr(inode, names.data(), names.size());
+    fail_on(len, "listxattr");
+    for (const char *name = names.data(); name < names.data() + len;
+         name += std::string(name).size() + 1) {
+        ssize_t n = ffs_getxattr(inode, name, value.data(), value.size());
+        fail_on(n, "getxattr");
+        all[name] = std::string(value.data(), static_cast<size_t>(n));
+    }
+    std::string text;
+    for (const auto &[name, bytes] : all)
+        text += " " + name + "=" + bytes;
+    return text;
+}
+
+class Lister
+{
+  public:
+    explicit Lister(struct ffs *fs) : fs_(fs)
+    {
+    }
+    void add(const std::string &path, uint64_t ino)
+    {
+        ffs_inode *inode;
+        fail_on(ffs_iget(fs_, ino, &inode), path);
+        ffs_attr a;
+        ffs_getattr(inode, &a);
+        std::ostringstream text;
+        text << std::oct << a.mode << std::dec << " " << a.uid << " " << a.size;
+        if (S_ISREG(a.mode))
+            text << " " << data_of(inode, a.size);
+        if (S_ISLNK(a.mode)) {
+            std::vector<char> target(4096);
+            ssize_t n = ffs_readlink(inode, target.data(), target.size());
+            fail_on(n, "readlink");
+            text << " " << std::string(target.data(), static_cast<size_t>(n));
+        }
+        text << attributes_of(inode);
+        files[path] = text.str();
+        if (S_ISDIR(a.mode))
+            add_children(path, inode);
+        ffs_iput(inode, 1);
+    }
+    Files files;
+
+  private:
+    void add_children(const std::string &path, ffs_inode *dir)
+    {
+        std::vector<Entry> entries;
+        fail_on(ffs_readdir(dir, 2, collect, &entries), path);
+        for (const Entry &e : entries)
+            add(path + "/" + e.name, e.ino);
+    }
+    struct ffs *fs_;
+};
+
+} // namespace
+
+Files list_files(bd_dev *dev, bool write)
+{
+    ffs_mount_opts opts = {};
+    struct ffs *fs;
+    char why[256] = "";
+    opts.no_thread = true;
+    opts.read_only = !write;
+    fail_on(ffs_mount(dev, &opts, &fs, why, sizeof(why)), why);
+    Lister lister(fs);
+    lister.add("", LAY_INO_ROOT);
+    fail_on(ffs_unmount(fs), "unmount");
+    return lister.files;
+}
+
+Files list_files(const std::string &image, bool write)
+{
+    bd_dev *dev;
+    fail_on(bd_file_open(image.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), image);
+    Files files = list_files(dev, write);
+    bd_close(dev);
+    return files;
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The damaged images. */
+#include "tests/mkfs/problem_cases.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <utility>
+
+namespace
+{
+
+/* A record of the root directory. */
+lay_dirent *find_name(Image &i, const std::string &name)
+{
+    auto &leaf = i.at<lay_node>(i.root_leaf);
+    const lay_dirent *d = nullptr;
+    while ((d = lay_dirent_next(&leaf, d))) {
+        if (std::string(reinterpret_cast<const char *>(d->name), d->name_len) == name)
+            break;
+    }
+    return const_cast<lay_dirent *>(d);
+}
+
+/* Changes a field of an inode. */
+#define INODE(ino, assignment)   \
+    [](Image &i) {               \
+        i.inode(ino).assignment; \
+        i.seal_inode(ino);       \
+    }
+
+const std::vector<ProblemCase> cases = {
+    {"F301",
+     "extent_node",
+     [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 1; },
+     {"/tree", "/dir/tree2"}},
+    {"F302", "inode_block", [](Image &i) { i.at<uint8_t>(i.inode_blocks[1]) ^= 1; }, {"/gpu"}},
+    {"F303", "inode_file_charge",
+     [](Image &i) {
+         lay_inode &file = i.super().inode_file;
+         lay_node &root = i.at<lay_node>(i.extent_root);
+         /* A tree of another inode: its nodes are refused. */
+         std::memset(&file.map, 0, sizeof(file.map));
+         file.map_kind = lay_put16(LAY_MAP_TREE);
+         file.map_count = lay_put16(0);
+         file.map_height = lay_put16(2);
+         file.map.tree.root = root.head.block;
+         file.map.tree.blocks = lay_put64(2);
+         i.seal(0);
+     }, {""}},
+    {"F304", "shared_block",
+     [](Image &i) {
+         i.inode(INO_FILE).map.extents[0].block = lay_put64(i.file_data + 30);
+         i.seal_inode(INO_FILE);
+     }, {"/file", "/hard"}},
+    {"F305", "inode_blocks",
+     [](Image &i) {
+         i.inode(INO_TREE).blocks = lay_put64(10);
+         i.seal_inode(INO_TREE);
+     }},
+    {"F306", "tree_counts",
+     [](Image &i) {
+         i.inode(INO_TREE).map.tree.entries = lay_put64(4);
+         i.seal_inode(INO_TREE);
+     }},
+    {"F307", "gpu_misplaced",
+     [](Image &i) {
+         i.inode(INO_GPU).map.extents[1].block = lay_put64(i.gpu_data + 101);
+         i.seal_inode(INO_GPU);
+     }},
+    {"F307", "gpu_short",
+     [](Image &i) {
+         i.inode(INO_GPU).map.extents[1].len = lay_put32(LAY_GPU_ALIGN - 101);
+         i.inode(INO_GPU).blocks = lay_put64(LAY_GPU_ALIGN - 1);
+         i.seal_inode(INO_GPU);
+     }},
+    {"F308", "free_list_of_full_block",
+     [](Image &i) {
+         i.super().free_inode_block = lay_put64(0);
+         i.seal(0);
+     }},
+    {"F309", "free_list_lacks_block",
+     [](Image &i) {
+         i.super().free_inode_block = lay_put64(LAY_NONE);
+         i.seal(0);
+     }},
+    {"F310", "orphan_list_names_file",
+     [](Image &i) {
+         i.super().orphan = lay_put64(INO_FILE);
+         i.seal(0);
+     }},
+    {"F311", "orphan_not_listed",
+     [](Image &i) {
+         i.super().orphan = lay_put64(LAY_NONE);
+         i.seal(0);
+     }},
+    {"F312", "orphan_on_clean",
+     [](Image &i) {
+         i.super().state = lay_put32(LAY_STATE_CLEAN);
+         i.seal(0);
+     }},
+    {"F401", "superblock", [](Image &i) { i.super().state = lay_put32(1); }},
+    {"F401", "superblock_magic", [](Image &i) { i.super().head.magic = lay_put32(0); }},
+    {"F402", "superblock_copy", [](Image &i) { i.at<uint8_t>(i.geo.copies[0]) ^= 1; }},
+    {"F403", "superblock_differs",
+     [](Image &i) {
+         i.super().created.nsec = lay_put32(7);
+         i.seal(0);
+     }},
+    {"F404", "free_blocks",
+     [](Image &i) {
+         i.super().free_blocks = lay_put64(5);
+         i.seal(0);
+     }},
+    {"F405", "inodes",
+     [](Image &i) {
+         i.super().inodes = lay_put64(5);
+         i.seal(0);
+     }},
+    {"F406", "state_error",
+     [](Image &i) {
+         i.super().state = lay_put32(LAY_STATE_ERROR);
+         i.seal(0);
+     }},
+    {"F407", "superblock_older_than_journal",
+     [](Image &i) {
+         auto &journal = i.at<lay_journal>(i.geo.journal_start);
+         journal.tail_tid = lay_put64(9);
+         journal.super_tid = lay_put64(8);
+         i.seal(i.geo.journal_start);
+     }},
+    {"F407", "copy_older_than_journal",
+     [](Image &i) {
+         auto &journal = i.at<lay_journal>(i.geo.journal_start);
+         journal.tail_tid = lay_put64(9);
+         journal.super_tid = lay_put64(8);
+         i.seal(i.geo.journal_start);
+         lay_seal(&i.super(), 8);
+         lay_seal(&i.at<lay_super>(i.geo.copies[0]), 8);
+     }},
+    {"F407", "superblock_older_than_copy",
+     [](Image &i) {
+         auto &journal = i.at<lay_journal>(i.geo.journal_start);
+         journal.tail_tid = lay_put64(9);
+         i.seal(i.geo.journal_start);
+         lay_seal(&i.at<lay_super>(i.geo.copies[1]), 8);
+     }},
+    {"F1003", "journal_older_than_superblock", [](Image &i) { lay_seal(&i.super(), 1); }},
+    {"F504", "bitmap_older_than_superblock",
+     [](Image &i) {
+         i.super().bitmap_tids[0] = lay_put64(1);
+         i.seal(0);
+     }},
+    {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 1; }},
+    {"F502", "leaked_block",
+     [](Image &i) {
+         auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
+         i.mark(3000, 3, true);
+         bm.free = lay_put32(lay_get32(bm.free) - 3);
+         i.seal(i.geo.bitmap_start);
+     }},
+    {"F503", "used_block_marked_free",
+     [](Image &i) {
+         auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
+         i.mark(i.gpu_data + 7, 1, false);
+         bm.free = lay_put32(lay_get32(bm.free) + 1);
+         i.seal(i.geo.bitmap_start);
+     }},
+    {"F701", "directory_node", [](Image &i) { i.at<uint8_t>(i.dir_leaf) ^= 1; }, {"/dir"}},
+    {"F702", "directory_counts",
+     [](Image &i) {
+         i.inode(INO_DIR).map.tree.entries = lay_put64(1);
+         i.seal_inode(INO_DIR);
+     }},
+    {"F703", "dangling_name",
+     [](Image &i) {
+         add_name(i.at<lay_node>(i.root_leaf), i.geo, "gone", 14, DT_REG);
+         i.seal(i.root_leaf);
+     }},
+    {"F703", "name_past_inode_file",
+     [](Image &i) {
+         add_name(i.at<lay_node>(i.root_leaf), i.geo, "gone", 4000, DT_REG);
+         i.seal(i.root_leaf);
+     }},
+    {"F704", "name_type",
+     [](Image &i) {
+         add_name(i.at<lay_node>(i.root_leaf), i.geo, "fifo", INO_FILE, DT_FIFO);
+         i.seal(i.root_leaf);
+     }, {"/fifo"}},
+    {"F705", "name_twice",
+     [](Image &i) {
+         add_name(i.at<lay_node>(i.root_leaf), i.geo, "file", INO_FILE, DT_REG, 1);
+         i.seal(i.root_leaf);
+     }},
+    {"F706", "directory_twice",
+     [](Image &i) {
+         add_name(i.at<lay_node>(i.root_leaf), i.geo, "dir2", INO_DIR, DT_DIR);
+         i.seal(i.root_leaf);
+     }},
+    {"F707", "directory_parent",
+     [](Image &i) {
+         i.inode(INO_SUB).parent = lay_put64(LAY_INO_ROOT);
+         i.seal_inode(INO_SUB);
+     }},
+    {"F708", "directory_loop",
+     [](Image &i) {
+         i.inode(INO_DIR).parent = lay_put64(INO_SUB);
+         i.seal_inode(INO_DIR);
+     }, {}, true},
+    {"F709", "removed_directory_with_names",
+     [](Image &i) {
+         i.inode(INO_DIR).nlink = lay_put32(0);
+         i.inode(INO_DIR).next_orphan = lay_put64(LAY_NONE);
+         i.seal_inode(INO_DIR);
+     }},
+    {"F710", "nlink",
+     [](Image &i) {
+         i.inode(INO_FILE).nlink = lay_put32(7);
+         i.seal_inode(INO_FILE);
+     }},
+    {"F711", "inode_without_name",
+     [](Image &i) {
+         i.inode(INO_ORPHAN).nlink = lay_put32(1);
+         i.seal_inode(INO_ORPHAN);
+     }},
+    {"F801", "xattr_block", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 1; }, {"/attr"}},
+    {"F802", "xattr_chain",
+     [](Image &i) {
+         for (uint64_t block = 3000; block < 3000 + LAY_XATTR_BLOCKS_MAX; block++) {
+             auto &xb = i.at<lay_xattr_block>(block);
+             lay_head_init(&xb.head, LAY_MAGIC_XATTR, i.geo.uuid, block, INO_ATTR);
+             xb.next = lay_put64(block + 1);
+             i.seal(block);
+         }
+         i.at<lay_xattr_block>(i.xattr_next).next = lay_put64(3000);
+         i.seal(i.xattr_next);
+     }},
+    {"F803", "xattr_twice",
+     [](Image &i) {
+         auto &xb = i.at<lay_xattr_block>(i.xattr_next);
+         std::memcpy(xb.bytes + sizeof(lay_xattr), "user.one", 8);
+         i.seal(i.xattr_next);
+     }, {"/attr"}},
+    {"F901", "link_block", [](Image &i) { i.at<uint8_t>(i.link_block) ^= 1; }, {"/link"}},
+    {"F902", "link_length",
+     [](Image &i) {
+         auto &sl = i.at<lay_symlink_block>(i.link_block);
+         sl.len = lay_put32(1000);
+         std::memset(sl.bytes + 1000, 0, LAY_PAYLOAD - 1000);
+         i.seal(i.link_block);
+     }, {"/link"}},
+    {"F1001", "journal_header", [](Image &i) { i.at<uint8_t>(i.geo.journal_start) ^= 1; }},
+    {"F1002", "committed_transaction",
+     [](Image &i) {
+         i.log({i.copy(i.root_leaf)});
+         i.at<uint8_t>(i.geo.journal_start + 2) ^= 1;
+     }},
+    {"F301", "extent_node_checksum",
+     [](Image &i) { i.at<lay_head>(i.extent_leaf).crc = lay_put32(1); }},
+    {"F302", "inode_block_checksum",
+     [](Image &i) { i.at<lay_head>(i.inode_blocks[0]).crc = lay_put32(1); }},
+    {"F701", "directory_node_checksum",
+     [](Image &i) { i.at<lay_head>(i.root_leaf).crc = lay_put32(1); }},
+    {"F801", "xattr_block_checksum",
+     [](Image &i) { i.at<lay_head>(i.xattr_block).crc = lay_put32(1); }},
+    {"F901", "link_block_checksum",
+     [](Image &i) { i.at<lay_head>(i.link_block).crc = lay_put32(1); }},
+    {"F313", "inode_mode", INODE(INO_FILE, mode = lay_put32(S_IFREG | 0200644))},
+    {"F314", "inode_flags", INODE(INO_FILE, flags = lay_put32(0x100))},
+    {"F315", "inode_time", INODE(INO_FILE, mtime.nsec = lay_put32(2000000000))},
+    {"F316", "inode_rdev", INODE(INO_FILE, rdev = lay_put32(5))},
+    {"F317", "inode_reserved", INODE(INO_FILE, reserved = lay_put32(1))},
+    {"F318", "inode_extent", INODE(INO_FILE, map.extents[1].flags = lay_put16(8))},
+    {"F319",
+     "inode_size",
+     INODE(INO_FILE, size = lay_put64(UINT64_C(1) << 63)),
+     {"/file", "/hard"}},
+    {"F320", "inode_parent", INODE(INO_FILE, parent = lay_put64(1))},
+    {"F321", "inode_used",
+     [](Image &i) {
+         i.at<lay_inode_block>(i.inode_blocks[1]).used = 2;
+         i.seal(i.inode_blocks[1]);
+     }},
+    {"F322", "inode_free", INODE(14, uid = lay_put32(5))},
+    {"F323", "inode_kind", INODE(INO_FILE, mode = lay_put32(S_IFIFO | 0644))},
+    {"F324", "inode_tree", INODE(INO_TREE, map_height = lay_put16(0))},
+    {"F325", "inode_target", INODE(INO_LINK, map.link.tail[0] = 0), {"/link"}},
+    {"F326", "inode_xattr", INODE(INO_ATTR, xattr = lay_put64(UINT32_MAX)), {"/attr"}},
+    {"F327", "inode_next_orphan", INODE(INO_ORPHAN, next_orphan = lay_put64(1))},
+    {"F328", "inode_next_free",
+     [](Image &i) {
+         i.at<lay_inode_block>(i.inode_blocks[1]).next_free = lay_put64(1);
+         i.seal(i.inode_blocks[1]);
+     }},
+    {"F329", "inode_nlink", INODE(INO_FILE, nlink = lay_put32(0))},
+    {"F330",
+     "data_on_metadata",
+     INODE(INO_FILE, map.extents[0].block = lay_put64(i.xattr_block)),
+     {"/file", "/hard"}},
+    {"F331",
+     "tree_extent",
+     [](Image &i) {
+         i.at<lay_node>(i.extent_leaf).u.extents[0].flags = lay_put16(8);
+         i.seal(i.extent_leaf);
+     },
+     {"/tree", "/dir/tree2"}},
+    {"F332",
+     "inode_lost",
+     [](Image &i) {
+         lay_inode &link = i.inode(INO_LINK);
+         link.map_kind = lay_put16(LAY_MAP_TARGET);
+         std::memset(&link.map, 0, sizeof(link.map));
+         i.seal_inode(INO_LINK);
+     },
+     {"/link"}},
+    {"F333", "tree_order",
+     [](Image &i) {
+         lay_extent *e = i.at<lay_node>(i.extent_leaf).u.extents;
+         std::swap(e[0], e[1]);
+         i.seal(i.extent_leaf);
+     }},
+    {"F505", "bitmap_count",
+     [](Image &i) {
+         auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
+         bm.free = lay_put32(lay_get32(bm.free) + 1);
+         i.seal(i.geo.bitmap_start);
+     }},
+    {"F506", "bitmap_tail",
+     [](Image &i) {
+         auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
+         bm.bits[4000] = 0;
+         bm.free = lay_put32(lay_get32(bm.free) + 8);
+         i.seal(i.geo.bitmap_start);
+     }},
+    {"F708",
+     "directories_in_each_other",
+     [](Image &i) {
+         lay_dirent *d = find_name(i, "dir");
+         d->ino = lay_put64(INO_FILE);
+         d->type = DT_REG;
+         i.seal(i.root_leaf);
+         uint64_t leaf = lay_get64(i.inode(INO_SUB).map.tree.root);
+         add_name(i.at<lay_node>(leaf), i.geo, "loop", INO_DIR, DT_DIR);
+         i.seal(leaf);
+         i.inode(INO_DIR).parent = lay_put64(INO_SUB);
+         i.seal_inode(INO_DIR);
+     },
+     {"/dir"}},
+    {"F712", "root_type", INODE(LAY_INO_ROOT, mode = lay_put32(S_IFREG | 0755))},
+    {"F712",
+     "root_lost",
+     [](Image &i) {
+         std::memset(&i.inode(LAY_INO_ROOT), 0, sizeof(lay_inode));
+         i.at<lay_inode_block>(i.inode_blocks[0]).used = 0xfd;
+         i.seal(i.inode_blocks[0]);
+     },
+     {""}},
+    {"F713",
+     "name_with_slash",
+     [](Image &i) {
+         find_name(i, "tree")->name[1] = '/';
+         i.seal(i.root_leaf);
+     },
+     {"/tree"}},
+    {"F714", "name_hash",
+     [](Image &i) {
+         lay_dirent *d = find_name(i, "tree");
+         d->key = lay_put64(lay_get64(d->key) + 0x100);
+         i.seal(i.root_leaf);
+     }},
+    {"F715", "directory_order",
+     [](Image &i) {
+         auto &leaf = i.at<lay_node>(i.root_leaf);
+         const lay_dirent *first = lay_dirent_next(&leaf, nullptr);
+         std::string a(reinterpret_cast<const char *>(first), lay_get16(first->len));
+         const lay_dirent *second = lay_dirent_next(&leaf, first);
+         std::string b(reinterpret_cast<const char *>(second), lay_get16(second->len));
+         std::string both = b + a;
+         std::memcpy(leaf.u.bytes, both.data(), both.size());
+         i.seal(i.root_leaf);
+     }},
+    {"F804", "xattr_record",
+     [](Image &i) {
+         reinterpret_cast<lay_xattr *>(i.at<lay_xattr_block>(i.xattr_next).bytes)->reserved = 1;
+         i.seal(i.xattr_next);
+     }},
+    {"F1004", "journal_header_unused",
+     [](Image &i) {
+         i.super().state = lay_put32(LAY_STATE_CLEAN);
+         i.seal(0);
+         i.at<uint8_t>(i.geo.journal_start) ^= 1;
+     }},
+};
+
+} // namespace
+
+const std::vector<ProblemCase> &problem_cases()
+{
+    return cases;
+}

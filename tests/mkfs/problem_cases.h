@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* One damaged image, or more, for each problem that fsck.gpunvme knows. */
+#ifndef TESTS_MKFS_PROBLEM_CASES_H
+#define TESTS_MKFS_PROBLEM_CASES_H
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/mkfs/mkfs_rig.h"
+
+struct ProblemCase {
+    const char *id;
+    const char *name;
+    std::function<void(Image &)> spoil; /* of an image that Image::fill() made */
+    /* Paths that the damage takes with it, or changes; all others stay as they are. */
+    std::vector<std::string> lost = {};
+    bool repaired_by_another = false; /* -y repairs something else first, and this is gone */
+};
+
+inline void PrintTo(const ProblemCase &c, std::ostream *out)
+{
+    *out << c.id << " " << c.name;
+}
+
+const std::vector<ProblemCase> &problem_cases();
+
+#endif

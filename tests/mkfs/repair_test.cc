@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* fsck.gpunvme repairs each kind of problem, and nothing else is lost. */
+#include <dirent.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/mkfs/image_files.h"
+#include "tests/mkfs/problem_cases.h"
+
+namespace
+{
+
+/* A filled image whose data differ from block to block, with copies as a checkpoint leaves them. */
+void fill(Image &img)
+{
+    img.fill();
+    for (uint64_t copy : img.geo.copies) {
+        img.at<lay_super>(copy) = img.super();
+        lay_head_init(&img.at<lay_head>(copy), LAY_MAGIC_SUPER, img.geo.uuid, copy, 0);
+        img.seal(copy);
+    }
+    for (uint64_t i = 0; i < 100; i++)
+        std::memset(&img.at<uint8_t>(img.file_data + i), static_cast<int>(i + 1), LAY_BLOCK_SIZE);
+    std::memset(&img.at<uint8_t>(img.gpu_data), 0x77, LAY_BLOCK_SIZE);
+}
+
+bool below(const std::string &path, const std::string &top)
+{
+    return path == top || path.rfind(top + "/", 0) == 0;
+}
+
+bool is_expected(const std::string &path, const std::vector<std::string> &lost)
+{
+    return below(path, "/lost+found") || below(path, "/lost+found.1") || path.empty() ||
+           std::any_of(lost.begin(), lost.end(),
+                       [&](const std::string &top) { return below(path, top); });
+}
+
+void expect_nothing_else_lost(const Files &before, const Files &after,
+                              const std::vector<std::string> &lost)
+{
+    for (const auto &[path, what] : before) {
+        if (is_expected(path, lost))
+            continue;
+        ASSERT_TRUE(after.count(path)) << path << " is lost";
+        EXPECT_EQ(after.at(path).substr(0, 200), what.substr(0, 200)) << path;
+    }
+    for (const auto &[path, what] : after)
+        EXPECT_TRUE(before.count(path) || is_expected(path, lost)) << path << " is new";
+}
+
+class Repair : public ToolTest
+{
+  protected:
+    Result fsck(const std::string &option)
+    {
+        return run({FSCK, option, path("img")});
+    }
+    void expect_clean()
+    {
+        Result r = fsck("-n");
+        EXPECT_EQ(r.status, 0) << r.out << r.err;
+    }
+    Image img{path("img")};
+};
+
+class RepairOf : public Repair, public ::testing::WithParamInterface<ProblemCase>
+{
+};
+
+TEST_P(RepairOf, LosesNothingElse)
+{
+    fill(img);
+    Files before = list_files(path("img"));
+    GetParam().spoil(img);
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 1) << r.out << r.err;
+    EXPECT_TRUE(GetParam().repaired_by_another ||
+                ("\n" + r.out).find(std::string("\n") + GetParam().id + " ") != std::string::npos)
+        << r.out;
+    EXPECT_NE(r.out.find("all repaired"), std::string::npos) << r.out;
+    expect_clean();
+    expect_nothing_else_lost(before, list_files(path("img")), GetParam().lost);
+    list_files(path("img"), true);
+    expect_clean();
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, RepairOf, ::testing::ValuesIn(problem_cases()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+/* -p repairs all of a problem or leaves everything as it is. */
+class PreenOf : public RepairOf
+{
+};
+
+TEST_P(PreenOf, RepairsWhatIsSafeOrNothing)
+{
+    fill(img);
+    Files before = list_files(path("img"));
+    GetParam().spoil(img);
+    std::string damaged = read_file(path("img"));
+    Result r = run({FSCK, "-p", "-f", path("img")});
+    if (r.status == 1) {
+        expect_clean();
+        expect_nothing_else_lost(before, list_files(path("img")), GetParam().lost);
+        return;
+    }
+    EXPECT_EQ(r.status, 4) << r.out << r.err;
+    EXPECT_NE(r.out.find("run fsck.gpunvme without -p"), std::string::npos) << r.out;
+    EXPECT_EQ(read_file(path("img")), damaged);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, PreenOf, ::testing::ValuesIn(problem_cases()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+TEST_F(Repair, OfASoundFileSystemWritesNothing)
+{
+    fill(img);
+    std::string before = read_file(path("img"));
+    EXPECT_EQ(fsck("-y").status, 0);
+    EXPECT_EQ(run({FSCK, "-p", "-f", path("img")}).status, 0);
+    EXPECT_EQ(read_file(path("img")), before);
+}
+
+TEST_F(Repair, OfManyProblemsAtOnce)
+{
+    fill(img);
+    Files before = list_files(path("img"));
+    for (const ProblemCase &c : problem_cases()) {
+        if (c.lost.empty() && std::string(c.id).rfind("F4", 0) != 0 &&
+            std::string(c.id).rfind("F10", 0) != 0)
+            c.spoil(img);
+    }
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 1) << r.out << r.err;
+    expect_clean();
+    EXPECT_FALSE(list_files(path("img"), true).empty());
+    expect_clean();
+}
+
+TEST_F(Repair, ReplaysTheLogFirst)
+{
+    fill(img);
+    Files before = list_files(path("img"));
+    img.log({img.copy(img.root_leaf), img.copy(0)});
+    std::memset(&img.at<uint8_t>(img.root_leaf), 0xee, LAY_BLOCK_SIZE);
+    img.inode(INO_FILE).nlink = lay_put32(7);
+    img.seal_inode(INO_FILE);
+    EXPECT_EQ(fsck("-y").status, 1);
+    expect_clean();
+    expect_nothing_else_lost(before, list_files(path("img")), {});
+}
+
+TEST_F(Repair, KeepsADamagedLog)
+{
+    fill(img);
+    img.log({img.copy(img.root_leaf)});
+    img.at<uint8_t>(img.geo.journal_start + 2) ^= 1;
+    std::string log(reinterpret_cast<char *>(&img.at<uint8_t>(img.geo.journal_start)),
+                    img.geo.journal_blocks << LAY_BLOCK_SHIFT);
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 1) << r.out;
+    EXPECT_NE(r.out.find("The damaged log is kept: lost+found/journal-1\n"), std::string::npos)
+        << r.out;
+    expect_clean();
+    Files files = list_files(path("img"));
+    uint32_t crc = lay_crc32c(0, log.data(), log.size());
+    ASSERT_TRUE(files.count("/lost+found/journal-1"));
+    EXPECT_NE(files["/lost+found/journal-1"].find(" " + std::to_string(crc)), std::string::npos);
+}
+
+TEST_F(Repair, LeavesABlock0OfAnotherFileSystem)
+{
+    fill(img);
+    std::memset(&img.at<uint8_t>(0), 0x5c, LAY_BLOCK_SIZE);
+    std::string before = read_file(path("img"));
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 4) << r.out;
+    EXPECT_NE(r.out.find("Block 0 may belong to another file system"), std::string::npos) << r.out;
+    EXPECT_EQ(read_file(path("img")), before);
+}
+
+TEST_F(Repair, MakesRoomForLostFound)
+{
+    fill(img);
+    Files before = list_files(path("img"));
+    /* No slot is free: seven inodes without a name, and no orphan. */
+    auto &block = img.at<lay_inode_block>(img.inode_blocks[1]);
+    for (uint64_t ino = INO_ORPHAN; ino < 16; ino++) {
+        img.inode(ino) = img.inode(INO_ORPHAN);
+        img.inode(ino).generation = lay_put32(1);
+        img.inode(ino).nlink = lay_put32(1);
+        img.inode(ino).next_orphan = lay_put64(0);
+    }
+    img.super().orphan = lay_put64(LAY_NONE);
+    img.super().free_inode_block = lay_put64(LAY_NONE);
+    img.seal(0);
+    block.used = 0xff;
+    img.seal(img.inode_blocks[1]);
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 1) << r.out;
+    expect_clean();
+    Files after = list_files(path("img"));
+    expect_nothing_else_lost(before, after, {});
+    for (uint64_t ino = INO_ORPHAN; ino < 16; ino++)
+        EXPECT_TRUE(after.count("/lost+found/#" + std::to_string(ino))) << ino;
+}
+
+/* --- Options ---------------------------------------------------------------------------------- */
+
+TEST_F(Repair, PreenTrustsAnOrderlyUnmount)
+{
+    auto &bm = img.at<lay_bitmap>(img.geo.bitmap_start);
+    img.mark(3000, 1, true);
+    bm.free = lay_put32(lay_get32(bm.free) - 1);
+    img.seal(img.geo.bitmap_start);
+    Result r = fsck("-p");
+    EXPECT_EQ(r.status, 0) << r.out;
+    EXPECT_EQ(r.out, path("img") + ": clean, unmounted in order\n");
+    r = run({FSCK, "-p", "-f", path("img")});
+    EXPECT_EQ(r.status, 1) << r.out;
+    expect_clean();
+}
+
+TEST_F(Repair, PreenLooksAfterACrashAndAfterAnInterruptedRepair)
+{
+    EXPECT_EQ(fsck("-a").out, path("img") + ": clean, unmounted in order\n");
+    img.super().state = lay_put32(0);
+    img.seal(0);
+    EXPECT_EQ(fsck("-a").out, path("img") + ": clean\n");
+    img.super().state = lay_put32(LAY_STATE_CLEAN | LAY_STATE_ERROR);
+    img.seal(0);
+    EXPECT_EQ(fsck("-a").status, 1);
+    EXPECT_EQ(lay_get32(img.super().state), LAY_STATE_CLEAN);
+}
+
+/* Adds the output of the terminal; false: none came for 100 ms. */
+bool read_terminal(int fd, std::string *out)
+{
+    pollfd p = {fd, POLLIN, 0};
+    char buf[4096];
+    ssize_t n = poll(&p, 1, 100) > 0 ? read(fd, buf, sizeof(buf)) : 0;
+    if (n > 0)
+        out->append(buf, static_cast<size_t>(n));
+    return n > 0;
+}
+
+/* Runs fsck.gpunvme on a terminal, with these answers, for at most 30 s. */
+Result on_terminal(const std::string &image, const std::string &answers)
+{
+    int fd;
+    pid_t pid = forkpty(&fd, nullptr, nullptr, nullptr);
+    if (pid == 0) {
+        execl(FSCK, FSCK, image.c_str(), nullptr);
+        _exit(127);
+    }
+    EXPECT_EQ(write(fd, answers.data(), answers.size()), static_cast<ssize_t>(answers.size()));
+    Result r{-1, "", ""};
+    int status = 0;
+    pid_t ended = 0;
+    /* A terminal without a program need not report its end. */
+    for (int i = 0; i < 300 && ended == 0; i++) {
+        while (read_terminal(fd, &r.out))
+            ;
+        ended = waitpid(pid, &status, WNOHANG);
+    }
+    if (ended == 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+    }
+    read_terminal(fd, &r.out);
+    close(fd);
+    r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return r;
+}
+
+class OnTerminal : public Repair
+{
+  protected:
+    void SetUp() override
+    {
+        fill(img);
+        img.inode(INO_FILE).nlink = lay_put32(7);
+        img.seal_inode(INO_FILE);
+        add_name(img.at<lay_node>(img.root_leaf), img.geo, "gone", 14, DT_REG);
+        img.inode(LAY_INO_ROOT).map.tree.entries = lay_put64(8);
+        img.seal(img.root_leaf);
+        img.seal(img.inode_blocks[0]);
+    }
+};
+
+TEST_F(OnTerminal, DoesWhatIsAnsweredWithYes)
+{
+    Result r = on_terminal(path("img"), "y\ny\ny\n");
+    EXPECT_EQ(r.status, 1) << r.out;
+    EXPECT_NE(r.out.find("Remove? [y/n/a]"), std::string::npos) << r.out;
+    expect_clean();
+}
+
+TEST_F(OnTerminal, LeavesWhatIsAnsweredWithNo)
+{
+    Result r = on_terminal(path("img"), "n\ny\n");
+    EXPECT_EQ(r.status, 4) << r.out;
+    r = fsck("-n");
+    EXPECT_EQ(r.status, 4);
+    EXPECT_NE(r.out.find("F703 "), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("F406 "), std::string::npos) << "not marked: " << r.out;
+    EXPECT_EQ(r.out.find("F710 "), std::string::npos) << r.out;
+}
+
+TEST_F(OnTerminal, AsksNoMoreAfterAll)
+{
+    Result r = on_terminal(path("img"), "a\n");
+    EXPECT_EQ(r.status, 1) << r.out;
+    expect_clean();
+}
+
+TEST_F(OnTerminal, WritesNothingWithoutAYes)
+{
+    std::string before = read_file(path("img"));
+    EXPECT_EQ(on_terminal(path("img"), "n\nn\n").status, 4);
+    EXPECT_EQ(read_file(path("img")), before);
+}
+
+} // namespace
