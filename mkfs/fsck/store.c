@@ -300,12 +300,32 @@ int store_put_new(struct fsck *f, uint64_t block, union image_block *b)
     return write_block(f, block, b, 0);
 }
 
+/* Counters and lists that are yet to be repaired must not make the superblock itself invalid. */
+static void fit_super(struct lay_super *sb)
+{
+    uint64_t file_blocks = lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT;
+    uint64_t inodes = file_blocks * LAY_INODES_PER_BLOCK;
+
+    if (lay_get64(sb->inodes) < 1 || lay_get64(sb->inodes) >= inodes)
+        sb->inodes = lay_put64(inodes - 1);
+    if (lay_get64(sb->orphan) >= inodes)
+        sb->orphan = lay_put64(LAY_NONE);
+    if (lay_get64(sb->free_inode_block) >= file_blocks)
+        sb->free_inode_block = lay_put64(LAY_NONE);
+}
+
+/* -EUCLEAN: it would not be valid, and is not written. */
 static int put_super(struct fsck *f, union image_block *b)
 {
+    struct lay_geometry geo;
+
+    fit_super(&f->sb);
     b->super = f->sb;
     lay_head_init(&b->head, LAY_MAGIC_SUPER, f->img.geo.uuid, 0, 0);
     int err = put(f, 0, b);
     f->sb.head = b->head;
+    if (!err && lay_check_super(&b->super, 0, 0, &geo, NULL, NULL) != 0)
+        err = -EUCLEAN;
     return err;
 }
 

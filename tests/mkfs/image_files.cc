@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 #include <vector>
@@ -102,6 +103,18 @@ class Lister
     struct ffs *fs_;
 };
 
+bool below(const std::string &path, const std::string &top)
+{
+    return path == top || path.rfind(top + "/", 0) == 0;
+}
+
+bool may_differ(const std::string &path, const std::vector<std::string> &lost)
+{
+    return below(path, "/lost+found") || below(path, "/lost+found.1") || path.empty() ||
+           std::any_of(lost.begin(), lost.end(),
+                       [&](const std::string &top) { return below(path, top); });
+}
+
 } // namespace
 
 Files list_files(bd_dev *dev, bool write)
@@ -125,4 +138,22 @@ Files list_files(const std::string &image, bool write)
     Files files = list_files(dev, write);
     bd_close(dev);
     return files;
+}
+
+std::string difference(const Files &before, const Files &after,
+                       const std::vector<std::string> &lost)
+{
+    for (const auto &[path, what] : before) {
+        if (may_differ(path, lost))
+            continue;
+        if (!after.count(path))
+            return path + " is lost";
+        if (after.at(path) != what)
+            return path + " was " + what.substr(0, 80) + " is " + after.at(path).substr(0, 80);
+    }
+    for (const auto &entry : after) {
+        if (!before.count(entry.first) && !may_differ(entry.first, lost))
+            return entry.first + " is new";
+    }
+    return "";
 }

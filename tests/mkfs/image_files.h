@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "blockdev/bdev.h"
 
@@ -14,5 +15,11 @@ using Files = std::map<std::string, std::string>;
 /* By a mount for reading or, with `write`, one for writing, which is unmounted again. */
 Files list_files(bd_dev *dev, bool write = false);
 Files list_files(const std::string &image, bool write = false);
+/*
+ * The first file that is gone, changed or new, in words; empty: there is none. Files below a path
+ * of `lost`, and below lost+found, may differ.
+ */
+std::string difference(const Files &before, const Files &after,
+                       const std::vector<std::string> &lost);
 
 #endif

@@ -399,3 +399,16 @@ const std::vector<ProblemCase> &problem_cases()
 {
     return cases;
 }
+
+void fill_all(Image &img)
+{
+    img.fill();
+    for (uint64_t copy : img.geo.copies) {
+        img.at<lay_super>(copy) = img.super();
+        lay_head_init(&img.at<lay_head>(copy), LAY_MAGIC_SUPER, img.geo.uuid, copy, 0);
+        img.seal(copy);
+    }
+    for (uint64_t i = 0; i < 100; i++)
+        std::memset(&img.at<uint8_t>(img.file_data + i), static_cast<int>(i + 1), LAY_BLOCK_SIZE);
+    std::memset(&img.at<uint8_t>(img.gpu_data), 0x77, LAY_BLOCK_SIZE);
+}

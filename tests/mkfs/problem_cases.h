@@ -25,5 +25,8 @@ inline void PrintTo(const ProblemCase &c, std::ostream *out)
 }
 
 const std::vector<ProblemCase> &problem_cases();
+/* Image::fill(), with data that differ from block to block, and copies as a checkpoint leaves them.
+ */
+void fill_all(Image &img);
 
 #endif

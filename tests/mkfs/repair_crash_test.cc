@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The power fails after every write of a repair: the next repair ends as the first would have. */
+#include <cstring>
+#include <memory>
+
+#include "tests/fusefs/core/crash_dev.h"
+#include "tests/fusefs/core/image_check.h"
+#include "tests/mkfs/image_files.h"
+#include "tests/mkfs/problem_cases.h"
+#include "tests/rounds.h"
+
+namespace
+{
+
+struct CrashDevFree {
+    void operator()(crash_dev *d) const
+    {
+        crash_dev_free(d);
+    }
+};
+using Device = std::unique_ptr<crash_dev, CrashDevFree>;
+
+class RepairCrash : public ToolTest, public ::testing::WithParamInterface<ProblemCase>
+{
+  protected:
+    /* fsck prints its findings; here they are shown when the test fails. */
+    int64_t quietly(crash_dev *d, int64_t (*run)(bd_dev *))
+    {
+        testing::internal::CaptureStdout();
+        int64_t result = run(crash_dev_bd(d));
+        said = testing::internal::GetCapturedStdout();
+        return result;
+    }
+    void spoil_and_load()
+    {
+        Image img(path("img"));
+        fill_all(img);
+        before = list_files(path("img"));
+        GetParam().spoil(img);
+        dev.reset(crash_dev_new(IMAGE_BYTES, 512));
+        std::memcpy(crash_dev_bytes(dev.get()), &img.at<uint8_t>(0), IMAGE_BYTES);
+    }
+    void expect_repaired(crash_dev *d)
+    {
+        ASSERT_GE(quietly(d, image_fsck), 0) << said;
+        ASSERT_EQ(quietly(d, image_check), 0) << said;
+        ASSERT_EQ(difference(before, list_files(crash_dev_bd(d), true), GetParam().lost), "");
+        ASSERT_EQ(quietly(d, image_check), 0) << said;
+    }
+
+    Device dev;
+    Files before;
+    std::string said;
+};
+
+TEST_P(RepairCrash, IsRepairedByTheNextRun)
+{
+    static const crash_fate fates[] = {CRASH_RANDOM, CRASH_DROP, CRASH_KEEP};
+    spoil_and_load();
+    crash_dev_record(dev.get());
+    ASSERT_GT(quietly(dev.get(), image_fsck), 0) << said;
+    size_t ops = crash_dev_ops(dev.get());
+    ASSERT_GT(ops, 3u);
+    /* Each cut with one fate of the unflushed writes, with all of them in long runs. */
+    size_t each = static_cast<size_t>(test_rounds(1, 3));
+    for (size_t cut = 0; cut <= ops; cut++) {
+        for (size_t k = 0; k < each; k++) {
+            Device d(crash_dev_cut(dev.get(), cut, fates[(cut + k) % 3], cut));
+            SCOPED_TRACE("cut after " + std::to_string(cut) + " of " + std::to_string(ops) +
+                         ", fate " + std::to_string((cut + k) % 3));
+            ASSERT_NO_FATAL_FAILURE(expect_repaired(d.get()));
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, RepairCrash, ::testing::ValuesIn(problem_cases()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+} // namespace
