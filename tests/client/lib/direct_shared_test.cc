@@ -2,7 +2,11 @@
 // Reads through shared queues: threads stand for warps.
 #include <errno.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -128,25 +132,219 @@ std::string read_lanes_at_random(Stack &s, unsigned seed, size_t at, unsigned ro
     return "";
 }
 
+// Warps and threads of warps, each with a place of its own.
+void expect_right(Stack &s)
+{
+    std::vector<std::thread> threads;
+    std::vector<std::string> wrong(8);
+    for (unsigned t = 0; t < wrong.size(); t++) {
+        threads.emplace_back([&s, &wrong, t] {
+            size_t at = (1 + t * 10) * kPage;
+            wrong[t] = t % 2 ? read_lanes_at_random(s, t, at, 10) : read_at_random(s, t, at, 60);
+        });
+    }
+    for (std::thread &t : threads)
+        t.join();
+    for (const std::string &w : wrong)
+        EXPECT_EQ(w, "");
+    expect_idle(s);
+}
+
 TEST(DirectSharedMany, WarpsAndLanesShareQueuesAndSlots)
 {
     for (uint32_t depth : {2u, 5u, 64u, 100u}) {
         Stack s(depth == 64 ? 4 : 1, depth, 20);
-        std::vector<std::thread> threads;
-        std::vector<std::string> wrong(8);
-        for (size_t t = 0; t < wrong.size(); t++) {
-            threads.emplace_back([&s, &wrong, t] {
-                size_t at = (1 + t * 10) * kPage;
-                wrong[t] =
-                    t % 2 ? read_lanes_at_random(s, t, at, 10) : read_at_random(s, t, at, 60);
-            });
+        expect_right(s);
+    }
+}
+
+TEST(DirectSharedMany, CompletionsComeInAnyOrder)
+{
+    for (uint32_t depth : {3u, 40u, 70u}) {
+        Stack s(1, depth, 20);
+        s.out_of_order = true;
+        expect_right(s);
+    }
+}
+
+TEST(DirectSharedMany, ReadsWithQueuesForThemselvesGoOnBesideThem)
+{
+    Stack s(2, 8, 20);
+    std::string wrong;
+    std::thread other([&] {
+        for (unsigned i = 0; i < 200; i++) {
+            uint64_t offset = i % 16 * kPage, len = i % 4 ? kPage : 3 * kPage + 5;
+            if (s.read(200 * kPage, len, offset) != static_cast<int64_t>(len) ||
+                !s.holds(200 * kPage, len, offset))
+                wrong = std::to_string(len) + " at " + std::to_string(offset);
         }
-        for (std::thread &t : threads)
-            t.join();
-        for (const std::string &w : wrong)
-            EXPECT_EQ(w, "") << depth;
+    });
+    EXPECT_EQ(read_at_random(s, 3, kPage, 200), "");
+    other.join();
+    EXPECT_EQ(wrong, "");
+    expect_idle(s);
+}
+
+// Both stay in flight while their owner does something else; other warps complete them.
+TEST(DirectSharedTickets, AreEndedLater)
+{
+    Stack s(1, 4, 20);
+    struct shared_ticket *first = shared_begin(&s.file, address(s, kPage), kPage, 0);
+    struct shared_ticket *second = shared_begin(&s.file, address(s, 2 * kPage), 100, 1000);
+    EXPECT_EQ(read_warp(s, 8 * kPage, kPage, kPage), static_cast<int64_t>(kPage));
+    EXPECT_EQ(shared_end(first), static_cast<int64_t>(kPage));
+    EXPECT_EQ(shared_end(second), 100);
+    EXPECT_TRUE(s.holds(kPage, kPage, 0));
+    EXPECT_TRUE(s.holds(2 * kPage, 100, 1000));
+    expect_idle(s);
+}
+
+TEST(DirectSharedTickets, MayBeMoreThanThereAreSlots)
+{
+    constexpr size_t kTickets = 20;
+    Stack s(2, 4, 20);
+    struct shared_ticket *tickets[kTickets];
+    for (size_t i = 0; i < kTickets; i++)
+        tickets[i] = shared_begin(&s.file, address(s, (1 + i) * kPage), kPage, i % 8 * kPage);
+    for (size_t i = 0; i < kTickets; i++) {
+        EXPECT_EQ(shared_end(tickets[i]), static_cast<int64_t>(kPage)) << i;
+        EXPECT_TRUE(s.holds((1 + i) * kPage, kPage, i % 8 * kPage)) << i;
+    }
+    expect_idle(s);
+}
+
+// One page each, over and over, by eight threads; the results that are not a page's.
+std::vector<int64_t> read_pages(Stack &s, unsigned rounds, const std::function<void()> &midway)
+{
+    std::vector<std::thread> threads;
+    std::vector<int64_t> errors;
+    std::mutex lock;
+    for (unsigned t = 0; t < 8; t++) {
+        threads.emplace_back([&, t] {
+            for (unsigned i = 0; i < rounds; i++) {
+                if (t == 0 && i == rounds / 2)
+                    midway();
+                int64_t got = read_warp(s, (1 + t) * kPage, kPage, t % 4 * kPage);
+                std::lock_guard guard(lock);
+                if (got != static_cast<int64_t>(kPage))
+                    errors.push_back(got);
+                else if (!s.holds((1 + t) * kPage, kPage, t % 4 * kPage))
+                    errors.push_back(1);
+            }
+        });
+    }
+    for (std::thread &t : threads)
+        t.join();
+    return errors;
+}
+
+TEST(DirectSharedFails, WithTheDrivesErrorForOneOwner)
+{
+    for (bool out_of_order : {false, true}) {
+        Stack s(1, 16, 20);
+        s.out_of_order = out_of_order;
+        EXPECT_EQ(read_pages(s, 60, [&] { s.status_of_next = 0x281; }), std::vector<int64_t>{-EIO});
         expect_idle(s);
     }
+}
+
+TEST(DirectSharedFails, ByTheDeadlineForOneOwnerAndOtherQueuesGoOn)
+{
+    Stack s(3, 16, 20);
+    std::atomic<bool> lose{false};
+    s.file.set.command_ns = 300000000;
+    s.on_command = [&] { return !lose.exchange(false); };
+    EXPECT_EQ(read_pages(s, 200, [&] { lose = true; }), std::vector<int64_t>{-ETIMEDOUT});
+    size_t lost = 0;
+    for (size_t q = 0; q < s.slots.size(); q++) {
+        lost += s.slots[q].lost;
+        EXPECT_EQ((s.lock(static_cast<uint32_t>(q)) & GD_LOST) != 0, s.slots[q].lost != 0) << q;
+    }
+    EXPECT_EQ(lost, 1u);
+}
+
+TEST(DirectSharedFails, AtOnceWhenAllQueuesAreLost)
+{
+    Stack s(2, 4, 3);
+    s.file.set.command_ns = 50000000;
+    s.on_command = [] { return false; };
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
+    EXPECT_EQ(s.commands, 2u);
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
+    EXPECT_EQ(s.commands, 2u);
+}
+
+TEST(DirectSharedFails, OverACompletionOfNoCommandAndTheQueueIsLost)
+{
+    for (unsigned error : {1u, 5u, 0x8000u}) {
+        Stack s(1, 8, 20);
+        s.file.set.command_ns = 2000000000;
+        std::vector<int64_t> errors = read_pages(s, 40, [&] { s.cid_error = error; });
+        ASSERT_FALSE(errors.empty());
+        for (int64_t e : errors)
+            EXPECT_TRUE(e == -EIO || e == -ETIMEDOUT) << e;
+        EXPECT_TRUE(s.lock(0) & GD_LOST);
+    }
+}
+
+TEST(DirectSharedFails, WhenTheLeaseEndsInTheMiddle)
+{
+    Stack s(2, 8, 20);
+    std::atomic<bool> ended{false};
+    s.on_command = [&] { return !ended; };
+    auto start = std::chrono::steady_clock::now();
+    std::vector<int64_t> errors = read_pages(s, 100, [&] {
+        ended = true;
+        __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+    ASSERT_FALSE(errors.empty());
+    for (int64_t e : errors)
+        EXPECT_EQ(e, -ESTALE);
+}
+
+TEST(DirectSharedFails, BeforeACommandWhenTheLeaseHasEnded)
+{
+    Stack s(1, 4, 3);
+    s.lease = GD_LEASE_REVOKED;
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 0u);
+    expect_idle(s);
+}
+
+TEST(DirectSharedFails, ByTheDeadlineWhileQueuesBelongToOtherReads)
+{
+    Stack s(2, 4, 3);
+    s.locks = {GD_TAKEN, 0};
+    for (unsigned i = 0; i < 8; i++)
+        EXPECT_EQ(read_warp(s, kPage, kPage, 0), static_cast<int64_t>(kPage)) << i;
+    s.locks[1] = GD_TAKEN;
+    s.file.set.command_ns = 50000000;
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
+}
+
+TEST(DirectSharedFails, ForTheLaneOutsideOfBuffersAlone)
+{
+    Stack s(1, 40, 20);
+    struct shared_read reads[SHARED_LANES];
+    for (size_t i = 0; i < SHARED_LANES; i++)
+        reads[i] = {address(s, (1 + i) * kPage), i % 5 == 1 ? 0 : kLba, i % 4 * kPage, -1000};
+    reads[3].dst = address(s, 0);
+    reads[9].dst = address(s, kPages * kPage - 100);
+    reads[12].offset = s.file.map.end;
+    reads[13].offset = s.file.map.end - 100;
+    shared_read_lanes(&s.file, reads);
+    for (size_t i = 0; i < SHARED_LANES; i++) {
+        int64_t want = i % 5 == 1 || i == 12 ? 0 : i == 13 ? 100 : int64_t{kLba};
+        want = i == 3 || i == 9 ? -EFAULT : want;
+        EXPECT_EQ(reads[i].result, want) << i;
+        if (want > 0) {
+            EXPECT_TRUE(s.holds((1 + i) * kPage, static_cast<uint64_t>(want), reads[i].offset))
+                << i;
+        }
+    }
+    expect_idle(s);
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Rings {
     std::vector<uint32_t> free_cids;
     uint32_t sq_doorbell = 0, cq_doorbell = 0;
     uint32_t head = 0, posted = 0; // the controller's
+    std::vector<nvme_sqe> held;    // fetched, not executed
 
     explicit Rings(uint32_t depth) : sq(depth), cq(depth), slots(depth), free_cids(depth)
     {
@@ -142,12 +144,18 @@ class Stack
     void serve(Rings &r)
     {
         uint32_t tail = __atomic_load_n(&r.sq_doorbell, __ATOMIC_ACQUIRE);
-        while (r.head != tail) {
+        for (; r.head != tail; r.head = (r.head + 1) % depth_)
+            r.held.push_back(r.sq[r.head]);
+        while (!r.held.empty()) {
             uint32_t reply = __atomic_load_n(&r.cq_doorbell, __ATOMIC_ACQUIRE);
             if ((r.posted + 1) % depth_ == reply)
                 return; // the CQ is full
-            execute(r, r.sq[r.head]);
-            r.head = (r.head + 1) % depth_;
+            size_t i = out_of_order ? rng_() % r.held.size() : 0;
+            if (out_of_order && rng_() % 4 == 0)
+                return; // the rest is for later
+            nvme_sqe sqe = r.held[i];
+            r.held.erase(r.held.begin() + static_cast<ptrdiff_t>(i));
+            execute(r, sqe);
         }
     }
 
@@ -184,6 +192,7 @@ class Stack
     gd_buffer table_[kTable] = {};
     uint32_t n_buffers_ = 1;
     uint64_t checked_ns_ = 0;
+    std::mt19937 rng_{7};
     std::atomic<bool> stop_{false};
     std::thread controller_;
 
@@ -193,6 +202,7 @@ class Stack
     std::vector<Page> pages = std::vector<Page>(kPages);
     uint32_t lease = GD_LEASE_VALID;
     gpunvme_device_file file = {};
+    bool out_of_order = false; // set before the first read
     // Of the controller; on_command: set before the first read, false: never completed.
     std::function<bool()> on_command;
     std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
