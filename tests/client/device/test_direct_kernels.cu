@@ -34,6 +34,38 @@ __global__ void by_warps(const struct gpunvme_device_file *f, struct request *r,
         r[i].result = result;
 }
 
+/* Of a warp's requests so many are under way at a time. */
+constexpr unsigned kTickets = 4;
+
+__global__ void by_warps_later(const struct gpunvme_device_file *f, struct request *r, unsigned n)
+{
+    unsigned first = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp * kTickets;
+    struct gpunvme_ticket tickets[kTickets];
+
+    for (unsigned k = 0; k < kTickets && first + k < n; k++) {
+        const struct request *mine = &r[first + k];
+
+        gpunvme_pread_warp_begin(&tickets[k], f, mine->dst, mine->n, mine->offset);
+    }
+    for (unsigned k = 0; k < kTickets && first + k < n; k++) {
+        int64_t result = gpunvme_pread_warp_end(&tickets[k]);
+
+        if (threadIdx.x % kWarp == 0)
+            r[first + k].result = result;
+    }
+}
+
+__global__ void by_threads_later(const struct gpunvme_device_file *f, struct request *r, unsigned n)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    struct gpunvme_ticket ticket;
+
+    if (i >= n)
+        return;
+    gpunvme_pread_begin(&ticket, f, r[i].dst, r[i].n, r[i].offset);
+    r[i].result = gpunvme_pread_end(&ticket);
+}
+
 __global__ void by_blocks(const struct gpunvme_device_file *f, struct request *r)
 {
     struct request *mine = &r[blockIdx.x];
@@ -99,6 +131,22 @@ extern "C" cudaError_t launch_warps(const struct gpunvme_device_file *f, struct 
                                     unsigned n, cudaStream_t stream)
 {
     by_warps<<<(n * kWarp + kThreads - 1) / kThreads, kThreads, 0, stream>>>(f, r, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t launch_warps_later(const struct gpunvme_device_file *f, struct request *r,
+                                          unsigned n, cudaStream_t stream)
+{
+    unsigned warps = (n + kTickets - 1) / kTickets;
+
+    by_warps_later<<<(warps * kWarp + kThreads - 1) / kThreads, kThreads, 0, stream>>>(f, r, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t launch_threads_later(const struct gpunvme_device_file *f, struct request *r,
+                                            unsigned n, cudaStream_t stream)
+{
+    by_threads_later<<<(n + kThreads - 1) / kThreads, kThreads, 0, stream>>>(f, r, n);
     return cudaGetLastError();
 }
 

@@ -26,6 +26,11 @@ cudaError_t launch_threads(const struct gpunvme_device_file *f, struct request *
                            cudaStream_t stream);
 cudaError_t launch_warps(const struct gpunvme_device_file *f, struct request *r, unsigned n,
                          cudaStream_t stream);
+/* The same in two steps; a warp has four requests under way. */
+cudaError_t launch_warps_later(const struct gpunvme_device_file *f, struct request *r, unsigned n,
+                               cudaStream_t stream);
+cudaError_t launch_threads_later(const struct gpunvme_device_file *f, struct request *r, unsigned n,
+                                 cudaStream_t stream);
 cudaError_t launch_blocks(const struct gpunvme_device_file *f, struct request *r, unsigned n,
                           unsigned threads, cudaStream_t stream);
 

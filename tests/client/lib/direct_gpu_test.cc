@@ -161,16 +161,15 @@ class DirectGpu : public ::testing::Test
         }
     }
     // Kernels that had the old bytes of `dst` in their cache see the new ones.
-    void expect_fresh_loads(unsigned char *dst)
+    void expect_fresh_loads(unsigned char *dst, unsigned warps = 256, uint64_t rounds = 200)
     {
-        constexpr unsigned kWarps = 256;
         auto *wrong = shared<unsigned long long>(1);
-        auto *last = shared<int64_t>(kWarps);
-        ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), dst, kWarps, 200, wrong, last, stream_),
+        auto *last = shared<int64_t>(warps);
+        ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), dst, warps, rounds, wrong, last, stream_),
                   cudaSuccess);
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
         EXPECT_EQ(*wrong, 0u);
-        EXPECT_EQ(std::count(last, last + kWarps, static_cast<int64_t>(kPage)), kWarps);
+        EXPECT_EQ(std::count(last, last + warps, static_cast<int64_t>(kPage)), warps);
         cudaFreeHost(wrong);
         cudaFreeHost(last);
     }
@@ -289,6 +288,44 @@ TEST_F(DirectGpu, ThreadsReadEachForItself)
     make_requests(kReads, 9000, 5);
     ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
     expect_answers(kReads);
+}
+
+TEST_F(DirectGpu, ReadsAreBegunAndEndedLater)
+{
+    ASSERT_NO_FATAL_FAILURE(punch_hole());
+    make_requests(1201, 9000, 31);
+    ASSERT_EQ(launch_warps_later(gpunvme_file_device(f_), requests_, 1201, stream_), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(expect_answers(1201));
+    make_requests(4001, 5000, 32);
+    ASSERT_EQ(launch_threads_later(gpunvme_file_device(f_), requests_, 4001, stream_), cudaSuccess);
+    expect_answers(4001);
+}
+
+TEST_F(DirectGpu, ThousandsOfWarpsReadAtATime)
+{
+    expect_fresh_loads(memory_, 2112, 60);
+}
+
+// Streams take queues for themselves while a kernel's warps share the remaining ones.
+TEST_F(DirectGpu, WarpsAndStreamsReadAtATime)
+{
+    constexpr unsigned kReads = 4000;
+    cudaStream_t other = nullptr;
+    unsigned char *behind = memory_ + (80u << 20);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+    make_requests(kReads, 2 * kPage, 33);
+    ASSERT_EQ(launch_warps(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    for (unsigned i = 0; i < 32; i++)
+        ASSERT_EQ(
+            gpunvme_read_async(f_, behind + i * kPage, kPage, i * 5 * kPage, other, &bytes_[i]), 0)
+            << gpunvme_error();
+    ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+    ASSERT_NO_FATAL_FAILURE(expect_answers(kReads));
+    for (unsigned i = 0; i < 32; i++) {
+        EXPECT_EQ(bytes_[i], static_cast<int64_t>(kPage)) << i;
+        EXPECT_TRUE(holds(behind + i * kPage, kPage, i * 5 * kPage)) << i;
+    }
+    cudaStreamDestroy(other);
 }
 
 // Every second read is of whole blocks, which one command serves: the short road, and the general.
