@@ -44,7 +44,8 @@ GQ_FN void gq_lead_load(struct gq_sharer *w, struct gq_lead_round *r)
             lane < r->peeked ? gq_load_cqe(&p->cq[at < p->depth ? at : at - p->depth]) : 0;
         GQ_AT(r->mine) = 0;
     }
-    w->lead.lost = GQ_FROM32(lost, 0);
+    w->lead.flags &= ~GQ_LEAD_LOST;
+    w->lead.flags |= GQ_FROM32(lost, 0) ? GQ_LEAD_LOST : 0;
 }
 
 /* How many of the peeked CQEs are new. */
@@ -54,7 +55,7 @@ GQ_FN uint32_t gq_lead_count(const struct gq_sharer *w, const struct gq_lead_rou
 
     GQ_FOR_LANES(lane)
     {
-        uint32_t phase = w->lead.head + lane < w->port.depth ? w->lead.phase : w->lead.phase ^ 1;
+        uint32_t phase = (w->lead.flags & GQ_LEAD_PHASE) ^ (w->lead.head + lane >= w->port.depth);
 
         GQ_AT(is_new) = lane < r->peeked && NVME_CQE_PHASE(GQ_AT(r->dw3) >> 16) == phase;
     }
@@ -90,14 +91,12 @@ GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n
         hits = GQ_BALLOT(hit);
         if (hits == 0)
             continue;
-        w->lead.broken |= (hits & (hits - 1u)) != 0;
+        w->lead.flags |= hits & (hits - 1u) ? GQ_LEAD_BROKEN : 0;
         dw3 = GQ_FROM32(r->dw3, gq_prefix_ones(~hits));
         GQ_FOR_LANES(lane)
         {
-            if (lane == of) {
-                GQ_AT(w->mine).stage = GQ_STAGE_ENDED;
-                GQ_AT(w->mine).status = NVME_STATUS(dw3 >> 16);
-            }
+            if (lane == of)
+                GQ_AT(w->mine).stage = GQ_ENDED | NVME_STATUS(dw3 >> 16);
         }
     }
 }
@@ -109,9 +108,10 @@ GQ_FN bool gq_lead_tell(struct gq_sharer *w, uint32_t dw3)
 
     if (cid >= w->n_slots)
         return false;
-    was = gq_atomic_replace(&w->states[cid], GQ_SLOT_POSTED, GQ_ENDED | NVME_STATUS(dw3 >> 16));
+    was = gq_atomic_replace(&w->slots->states[cid], GQ_SLOT_POSTED,
+                            GQ_ENDED | NVME_STATUS(dw3 >> 16));
     if (was == GQ_SLOT_LEFT) {
-        gq_atomic_replace(&w->states[cid], GQ_SLOT_LEFT, GQ_ENDED);
+        gq_atomic_replace(&w->slots->states[cid], GQ_SLOT_LEFT, GQ_ENDED);
         gq_atomic_add(&w->slots->lost, UINT32_MAX);
         gq_free_slot(w->slots, cid);
     }
@@ -138,12 +138,12 @@ GQ_FN void gq_lead_complete(struct gq_sharer *w, struct gq_lead_round *r, uint32
         {
             GQ_AT(bad) = GQ_AT(theirs) && !gq_lead_tell(w, GQ_AT(r->dw3));
         }
-        w->lead.broken |= GQ_BALLOT(bad) != 0;
+        w->lead.flags |= GQ_BALLOT(bad) ? GQ_LEAD_BROKEN : 0;
     }
     w->lead.head += n;
     if (w->lead.head >= w->port.depth) {
         w->lead.head -= w->port.depth;
-        w->lead.phase ^= 1;
+        w->lead.flags ^= GQ_LEAD_PHASE;
     }
     w->lead.in_flight -= n;
     w->lead.cq_db_pending += n;
@@ -160,29 +160,6 @@ GQ_FN void gq_lead_post(const struct gq_sharer *w, uint32_t i, const struct gq_c
     gq_store_sqe(&w->port.sq[at], &run, cmd, cid);
 }
 
-/* The group's own commands. */
-GQ_FN uint32_t gq_lead_post_own(struct gq_sharer *w)
-{
-    GQ_LANE_VAR(uint32_t, ready);
-    uint32_t mask;
-
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(ready) = GQ_AT(w->mine).stage == GQ_STAGE_READY;
-    }
-    mask = GQ_BALLOT(ready);
-    if (mask == 0)
-        return 0;
-    GQ_FOR_LANES(lane)
-    {
-        if (GQ_AT(ready)) {
-            gq_lead_post(w, gq_ones_before(mask, lane), &GQ_AT(w->cmd), GQ_AT(w->mine).slot);
-            GQ_AT(w->mine).stage = GQ_STAGE_HIDDEN;
-        }
-    }
-    return gq_count_ones(mask);
-}
-
 /* The commands of one word's slots: bits of `mask`. */
 GQ_FN void gq_lead_post_word(struct gq_sharer *w, uint32_t word, uint32_t mask)
 {
@@ -192,10 +169,10 @@ GQ_FN void gq_lead_post_word(struct gq_sharer *w, uint32_t word, uint32_t mask)
             uint32_t bit = first + lane, slot = word * 32u + bit;
 
             if (bit < 32 && mask >> bit & 1u) {
-                struct gq_cmd cmd = w->cmds[slot];
+                struct gq_cmd cmd = w->slots->cmds[slot];
 
                 gq_lead_post(w, gq_ones_before(mask, bit), &cmd, slot);
-                (void)gq_atomic_replace(&w->states[slot], GQ_SLOT_PENDING, GQ_SLOT_POSTED);
+                (void)gq_atomic_replace(&w->slots->states[slot], GQ_SLOT_PENDING, GQ_SLOT_POSTED);
             }
         }
     }
@@ -208,7 +185,6 @@ GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round 
     uint32_t before = w->lead.in_flight, words;
     GQ_LANE_VAR(uint32_t, some);
 
-    w->lead.in_flight += gq_lead_post_own(w);
     GQ_FOR_LANES(lane)
     {
         GQ_AT(some) = GQ_AT(r->pending) != 0;
@@ -241,7 +217,7 @@ GQ_FN void gq_lead_publish(struct gq_sharer *w)
         }
     }
     w->lead.cq_db_pending = 0;
-    w->lead.rang = 0;
+    w->lead.flags &= ~GQ_LEAD_RANG;
 }
 
 /* The CQ doorbell alone, as gq_ring_cq(). */
@@ -253,13 +229,33 @@ GQ_FN void gq_lead_ring_cq(struct gq_sharer *w)
             gq_store_doorbell(w->port.cq_doorbell, w->lead.head);
     }
     w->lead.cq_db_pending = 0;
-    w->lead.rang = 1;
+    w->lead.flags |= GQ_LEAD_RANG;
 }
 
-/* Posts the group's own commands alone, without a look at the queue: for an idle one. */
-GQ_FN void gq_lead_start(struct gq_sharer *w)
+/*
+ * Posts commands of the group that are READY, without a look at the queue,
+ * where nothing is in flight. Their slots are not touched.
+ */
+GQ_FN void gq_lead_start(struct gq_sharer *w, GQ_LANE_PARAM(struct gq_cmd, cmd))
 {
-    w->lead.in_flight += gq_lead_post_own(w);
+    GQ_LANE_VAR(uint32_t, ready);
+    uint32_t mask;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(ready) = GQ_AT(w->mine).stage == GQ_STAGE_READY;
+    }
+    mask = GQ_BALLOT(ready);
+    if (mask == 0)
+        return;
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(ready)) {
+            gq_lead_post(w, gq_ones_before(mask, lane), &GQ_AT(cmd), GQ_AT(w->mine).slot);
+            GQ_AT(w->mine).stage = GQ_STAGE_HIDDEN;
+        }
+    }
+    w->lead.in_flight += gq_count_ones(mask);
     gq_lead_publish(w);
 }
 
@@ -273,7 +269,7 @@ GQ_FN bool gq_lead_run(struct gq_sharer *w)
     n = gq_lead_count(w, &r);
     if (n)
         gq_lead_complete(w, &r, n);
-    if (!w->lead.broken)
+    if (!(w->lead.flags & GQ_LEAD_BROKEN))
         posted = gq_lead_post_all(w, &r);
     if (posted)
         gq_lead_publish(w);
