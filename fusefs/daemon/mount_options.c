@@ -69,6 +69,7 @@ static const struct word words[] = {
     {"doorbells", "direct", offsetof(struct options, doorbells), GQ_DOORBELLS_DIRECT},
     {"sandbox", "auto", offsetof(struct options, sandbox), SANDBOX_AUTO},
     {"sandbox", "none", offsetof(struct options, sandbox), SANDBOX_NONE},
+    {"sandbox", "privileges", offsetof(struct options, sandbox), SANDBOX_PRIVILEGES},
     {"sandbox", "caps", offsetof(struct options, sandbox), SANDBOX_CAPS},
     {"sandbox", "files", offsetof(struct options, sandbox), SANDBOX_FILES},
     {"sandbox", "full", offsetof(struct options, sandbox), SANDBOX_FULL},
@@ -511,7 +512,7 @@ void options_print_help(void)
           "                         what rings the doorbells of the GPU path (auto)\n"
           "  -o direct=none|root|GROUP|all\n"
           "                         users that may lease queues of the drive (none)\n"
-          "  -o sandbox=auto|none|caps|files|full\n"
+          "  -o sandbox=auto|none|privileges|caps|files|full\n"
           "                         what the daemon gives up: capabilities, files, system calls\n"
           "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"

@@ -34,7 +34,14 @@ enum direct_policy {
 };
 
 /* See sandbox.h. */
-enum sandbox_level { SANDBOX_AUTO = 0, SANDBOX_NONE, SANDBOX_CAPS, SANDBOX_FILES, SANDBOX_FULL };
+enum sandbox_level {
+    SANDBOX_AUTO = 0,
+    SANDBOX_NONE,
+    SANDBOX_PRIVILEGES,
+    SANDBOX_CAPS,
+    SANDBOX_FILES,
+    SANDBOX_FULL,
+};
 
 /* Bits of options.given: a remount leaves alone what is not given. */
 #define OPTIONS_GIVEN_ACCESS    1u

@@ -57,7 +57,7 @@ static enum sandbox_level level_of(const struct options *opts)
         return (enum sandbox_level)opts->sandbox;
     if (SANITIZED)
         return SANDBOX_CAPS;
-    return may_use_cuda(opts) ? SANDBOX_FILES : SANDBOX_FULL;
+    return may_use_cuda(opts) ? SANDBOX_PRIVILEGES : SANDBOX_FULL;
 }
 
 /*
@@ -149,7 +149,7 @@ int sandbox_enter(const struct options *opts, const char *image, char *why, size
         return take(opts, -errno, "privileges", why, len);
     if (level >= SANDBOX_FILES)
         err = take(opts, sandbox_limit_files(&files), "Landlock", why, len);
-    if (!err)
+    if (!err && level >= SANDBOX_CAPS)
         err = take(opts, limit_capabilities(capabilities(opts, image)), "capabilities", why, len);
     if (!err && level >= SANDBOX_FULL)
         err = take(opts, sandbox_limit_calls(opts->noiommu), "seccomp", why, len);

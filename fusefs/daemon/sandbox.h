@@ -6,16 +6,19 @@
  *
  * Levels, each with those before it:
  *
- * SANDBOX_CAPS   capabilities except those listed in sandbox.c; no new privileges
- * SANDBOX_FILES  Landlock: no file can be opened but the image and /dev/null, and those of /proc
- *                for the groups of callers (direct=GROUP) and physical addresses (noiommu). Where
- * CUDA is used: files are opened for reading only, except below /dev. SANDBOX_FULL   seccomp:
- * system calls of sandbox_calls.c, others fail with EPERM. Excludes CUDA, whose driver makes calls
- * that are not documented.
+ * SANDBOX_PRIVILEGES  no new privileges
+ * SANDBOX_CAPS        capabilities except those listed in sandbox.c
+ * SANDBOX_FILES       Landlock: no file can be opened but the image and /dev/null, and those of
+ *                     /proc for the groups of callers (direct=GROUP) and physical addresses
+ *                     (noiommu). Where CUDA is used: files are opened for reading only, except
+ *                     below /dev.
+ * SANDBOX_FULL        seccomp: system calls of sandbox_calls.c, others fail with EPERM. Excludes
+ *                     CUDA, whose driver makes calls that are not documented.
  *
- * SANDBOX_AUTO is SANDBOX_FILES where CUDA may be used and SANDBOX_FULL elsewhere, as far as kernel
- * and build support them. Sanitizers start processes and open files when they report: a build with
- * one stops at SANDBOX_CAPS.
+ * SANDBOX_AUTO is SANDBOX_FULL, as far as kernel and build support it, and SANDBOX_PRIVILEGES
+ * where CUDA may be used: on an H200 with driver 580 CUDA did not start with SANDBOX_FILES
+ * (cudaErrorOperatingSystem). Sanitizers start processes and open files when they report: a build
+ * with one stops at SANDBOX_CAPS.
  */
 #ifndef FUSEFS_DAEMON_SANDBOX_H
 #define FUSEFS_DAEMON_SANDBOX_H
