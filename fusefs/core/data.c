@@ -33,18 +33,6 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
     return err;
 }
 
-int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *out)
-{
-    int err = ffs_file_open(inode, out);
-
-    if (!err && ((out->flags & LAY_INODE_IMMUTABLE) ||
-                 ((out->flags & LAY_INODE_APPEND) && from < out->size)))
-        err = -EPERM;
-    if (!err)
-        err = ffs_writable(inode->fs);
-    return err ? err : ffs_truncate_resume(inode);
-}
-
 int ffs_runs_get(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_runs *out)
 {
     ffs_meta_read(inode->fs);

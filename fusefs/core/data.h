@@ -66,12 +66,6 @@ struct ffs_file {
 };
 /* Takes ffs.meta. -EISDIR, -EINVAL (no regular file), -EIO after shutdown. */
 int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out);
-/*
- * The same before a change of bytes from `from` on (FFS_SIZE_MAX: of none), inode->data held
- * exclusively. Also -EROFS: mapped blocks are written without a handle to refuse; -EPERM: the inode
- * is immutable, or append-only and `from` lies before its end.
- */
-int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *out);
 
 static inline uint64_t ffs_unit_down(const struct ffs_file *f, uint64_t block)
 {
@@ -120,11 +114,19 @@ int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t en
  * the inode is on the orphan list and ffs_truncate_finish() has to follow.
  */
 int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool *unfinished);
+/* An orphan with links: frees what lies past its size, takes it off the list. */
+int ffs_truncate_finish(struct ffs_inode *inode);
 /*
  * Finishes a truncation that an error has stopped: what lies past the end must not become part of
  * the file when it grows.
  */
 int ffs_truncate_resume(struct ffs_inode *inode);
+/*
+ * ffs_file_open() before a change of bytes from `from` on (FFS_SIZE_MAX: of none), inode->data held
+ * exclusively. Also -EROFS: mapped blocks are written without a handle to refuse; -EPERM: the inode
+ * is immutable, or append-only and `from` lies before its end.
+ */
+int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *out);
 /* Unmaps [first, end) in as many handles as it takes. */
 int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end);
 

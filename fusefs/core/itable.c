@@ -225,7 +225,7 @@ static void evict(struct ffs_inode *inode)
 {
     struct ffs *fs = inode->fs;
     struct ffs_itable *table = &fs->itable;
-    int err = ffs_inode_evict(inode);
+    int err = fs->semantics->evict(inode);
 
     if (err && err != -EROFS && !(ffs_health(fs) & FFS_DOWN))
         ffs_log(fs, 4, "inode %llu: cannot free it now (error %d); the next mount will",

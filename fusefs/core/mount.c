@@ -200,6 +200,7 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     if (!fs)
         return ffs_refuse(&r, -ENOMEM, "out of memory");
     fs->dev = dev;
+    fs->semantics = &ffs_semantics;
     if (opts)
         fs->opts = *opts;
     ffs_set_access(fs, fs->opts.access);

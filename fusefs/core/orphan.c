@@ -113,7 +113,7 @@ static int finish_one(struct ffs *fs, uint64_t ino)
         return err == -ESTALE ? ffs_corrupt(fs, 0, ino, "on the orphan list, but free") : err;
     /* Dropping the only reference of an unlinked inode frees it. */
     if (lay_get32(inode->d.nlink) != 0)
-        err = ffs_truncate_finish(inode);
+        err = fs->semantics->truncate_finish(inode);
     ffs_iput(inode, 1);
     return err;
 }

@@ -40,6 +40,7 @@ struct ffs_flushes {
 struct ffs {
     struct bd_dev *dev;
     struct ffs_mount_opts opts;
+    const struct ffs_semantics *semantics;
     struct lay_geometry geo;
     pthread_rwlock_t meta;
     _Atomic unsigned health;

@@ -187,12 +187,16 @@ struct lay_time ffs_now(void);
 
 /* --- What the semantic half gives the storage half -------------------------------------------- */
 
-/*
- * Frees everything an unlinked inode owns, in as many handles as it takes, then its slot. Called
- * with no lock held, on the last ffs_iput() of an inode with nlink 0, and for orphans at mount.
- */
-int ffs_inode_evict(struct ffs_inode *inode);
-/* An orphan with links: frees what lies past its size, takes it off the list. */
-int ffs_truncate_finish(struct ffs_inode *inode);
+struct ffs_semantics {
+    /*
+     * Frees everything an unlinked inode owns, in as many handles as it takes, then its slot.
+     * Called with no lock held, on the last ffs_iput() of an inode with nlink 0, and for orphans at
+     * mount.
+     */
+    int (*evict)(struct ffs_inode *inode);
+    int (*truncate_finish)(struct ffs_inode *inode);
+};
+/* Of truncate.c; a mount stores it in struct ffs. */
+extern const struct ffs_semantics ffs_semantics;
 
 #endif

@@ -137,6 +137,18 @@ int ffs_truncate_resume(struct ffs_inode *inode)
     return unfinished ? ffs_truncate_finish(inode) : 0;
 }
 
+int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *out)
+{
+    int err = ffs_file_open(inode, out);
+
+    if (!err && ((out->flags & LAY_INODE_IMMUTABLE) ||
+                 ((out->flags & LAY_INODE_APPEND) && from < out->size)))
+        err = -EPERM;
+    if (!err)
+        err = ffs_writable(inode->fs);
+    return err ? err : ffs_truncate_resume(inode);
+}
+
 /* --- Eviction -------------------------------------------------------------------------------- */
 
 /* Frees what the map owns besides extents. */
@@ -179,7 +191,7 @@ static int free_inode(struct ffs_inode *inode)
     return ffs_tx_finish(tx, err);
 }
 
-int ffs_inode_evict(struct ffs_inode *inode)
+static int evict(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
     bool regular = S_ISREG(ffs_mode(inode));
@@ -190,3 +202,5 @@ int ffs_inode_evict(struct ffs_inode *inode)
         err = ffs_xattr_shorten(inode);
     return err ? err : free_inode(inode);
 }
+
+const struct ffs_semantics ffs_semantics = {.evict = evict, .truncate_finish = ffs_truncate_finish};

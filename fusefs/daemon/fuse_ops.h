@@ -87,7 +87,7 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
               unsigned flags, const void *in, size_t in_size, size_t out_size);
 
-/* fuse_session.c */
+/* fuse_init.c */
 void op_init(void *userdata, struct fuse_conn_info *conn);
 
 #endif

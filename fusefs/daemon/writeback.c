@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Write-back of pages that programs dirtied through mappings.
+ * Syncs files of a mount by their handles, as the mounter does for the daemon.
  */
 #include "fusefs/daemon/writeback.h"
 
@@ -23,31 +23,6 @@
 #define HANDLE_TYPE  0x81
 #define HANDLE_WORDS 3
 #define MS_PER_S     1000ull
-
-/* Dirty pages need a writable mapping, and a mapping keeps its file open. */
-static bool may_be_dirty(const struct open_file *file)
-{
-    return !file->directory && (file->flags & O_ACCMODE) == O_RDWR;
-}
-
-static struct sync_target *list_targets(struct daemon *d, size_t *count)
-{
-    size_t n = 0;
-    size_t room = 0;
-
-    pthread_mutex_lock(&d->files_lock);
-    for (struct open_file *f = d->files; f; f = f->next)
-        room += may_be_dirty(f);
-    struct sync_target *targets = malloc((room + 1) * sizeof(*targets));
-    for (struct open_file *f = d->files; targets && f; f = f->next) {
-        if (may_be_dirty(f))
-            targets[n++] = (struct sync_target){.ino = ffs_ino(f->inode),
-                                                .generation = ffs_generation(f->inode)};
-    }
-    pthread_mutex_unlock(&d->files_lock);
-    *count = n;
-    return targets;
-}
 
 /*
  * Opens by handle, since the file may have no name. syncfs(2) does not suffice:
@@ -145,16 +120,4 @@ int writeback_files(const char *mountpoint, struct sync_target *targets, size_t 
     }
     *w = (struct work){.fd = fd, .count = count, .targets = targets};
     return run(w, seconds);
-}
-
-void write_back(struct daemon *d, unsigned seconds)
-{
-    size_t count = 0;
-    struct sync_target *targets = list_targets(d, &count);
-    int err = mounter_write_back(d->mounter, targets, targets ? count : 0, seconds);
-
-    free(targets);
-    if (err)
-        log_line(LOG_WARNING, "%s: pages changed through mappings may be lost: %s",
-                 d->opts->mountpoint, strerror(-err));
 }
