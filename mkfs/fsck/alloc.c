@@ -12,8 +12,7 @@ struct allocator {
     bool sound, by_bitmap;
 };
 
-/* Does the bitmap on the device call the block free? Blocks in use there may be lost data.
- */
+/* Does the bitmap on the device call the block free? Blocks in use there may be lost data. */
 static bool marked_free(struct allocator *a, uint64_t block)
 {
     uint64_t group = block / LAY_GROUP_BLOCKS;

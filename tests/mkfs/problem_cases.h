@@ -25,8 +25,7 @@ inline void PrintTo(const ProblemCase &c, std::ostream *out)
 }
 
 const std::vector<ProblemCase> &problem_cases();
-/* Image::fill(), with data that differ from block to block, and copies as a checkpoint leaves them.
- */
+/* Image::fill() with data that differ between blocks, and copies as a checkpoint leaves them. */
 void fill_all(Image &img);
 
 #endif
