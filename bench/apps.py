@@ -282,6 +282,24 @@ def case_load(args):
                  f"safetensors load_file on {args.where[args.files[-1]]}", 1)
 
 
+def direct_latency(path, target):
+    """Where the mount lends queues: by DirectFile's methods, the second as short as can be."""
+    import gpunvme
+    slices = target.slices(LATENCY_READS)
+    try:
+        file = gpunvme.DirectFile(path, target.bytes)
+        file.read(slices[0], SMALL, target.start)
+    except OSError as error:
+        print(f"apps.py: direct path: {error}", file=sys.stderr)
+        return
+    base = target.bytes.data_ptr()
+    latencies(target, lambda i, at: file.read(slices[i], SMALL, target.start + at),
+              "DirectFile read of 4 KiB on mount")
+    latencies(target, lambda i, at: file.read_to(base + i * SMALL, SMALL, target.start + at),
+              "DirectFile read_to of 4 KiB on mount")
+    file.close()
+
+
 def case_latency(args):
     import gpunvme
     for path in args.files:
@@ -298,6 +316,8 @@ def case_latency(args):
             target.clear()
             took, _ = seconds_of(lambda: file.readv(target.bytes, offsets, SMALL))
             target.check_places(places, f"gpunvme readv on {where}")
+            if where == "mount":
+                direct_latency(path, target)
             tell(f"gpunvme readv of {count} times 4 KiB on {where}", count / took / 1e6, "M/s")
 
 
@@ -313,14 +333,24 @@ def case_layers(args):
         layers = max(min(args.mib, 2048) * MIB // (12 * hidden * hidden * 2), 4)
         example.make_file(name, layers, hidden, DEVICE)
         for tokens in (512, 4096, 16384) if DEVICE == "cuda" else (16,):
-            computing, reading, both, nbytes = example.measure(name, tokens, DEVICE)
-            label = f"layers on {args.where[path]}, {tokens} tokens"
-            tell(f"{label}, computing alone", computing * 1e3, "ms")
-            tell(f"{label}, reading alone", reading * 1e3, "ms")
-            tell(f"{label}, reading alone, rate", nbytes / reading / 1e9, "GB/s")
-            tell(f"{label}, streamed", both * 1e3, "ms")
-            tell(f"{label}, longer of both to streamed", max(computing, reading) / both, "")
+            layers_figures(example, name, tokens, f"layers on {args.where[path]}, {tokens} tokens")
+            if DEVICE == "cuda" and args.where[path] == "mount":
+                layers_figures(example, name, tokens,
+                               f"layers on {args.where[path]}, direct, {tokens} tokens", True)
         os.unlink(name)
+
+
+def layers_figures(example, name, tokens, label, direct=False):
+    try:
+        computing, reading, both, nbytes = example.measure(name, tokens, DEVICE, direct=direct)
+    except OSError as error:
+        print(f"apps.py: {label}: {error}", file=sys.stderr)
+        return
+    tell(f"{label}, computing alone", computing * 1e3, "ms")
+    tell(f"{label}, reading alone", reading * 1e3, "ms")
+    tell(f"{label}, reading alone, rate", nbytes / reading / 1e9, "GB/s")
+    tell(f"{label}, streamed", both * 1e3, "ms")
+    tell(f"{label}, longer of both to streamed", max(computing, reading) / both, "")
 
 
 def case_dataset(args):

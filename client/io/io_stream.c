@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "client/io/io.h"
+#include "client/io/io_stream_direct.h"
 #include "gpunvme/gpunvme_stream.h"
 
 #define READERS     2
@@ -42,7 +43,8 @@ struct gpunvme_stream {
     uint64_t reading, given; /* oldest with ranges to take; next to be given */
     unsigned calls;          /* of the host, that streams have not come to */
     bool ending;
-    unsigned readers;
+    unsigned readers, started;
+    struct stream_direct *direct; /* NULL: gpunvme_io_read() */
     pthread_t threads[MAX_READERS];
 };
 
@@ -132,14 +134,15 @@ static struct live *take_range(struct gpunvme_stream *s, size_t *range)
     }
 }
 
-static int read_range(struct gpunvme_stream *s, const struct live *l, size_t range)
+static int read_range(struct gpunvme_stream *s, unsigned reader, const struct live *l, size_t range)
 {
     const struct gpunvme_range *r = &l->step->ranges[range];
     size_t at = l->start;
 
     for (size_t i = 0; i < range; i++)
         at += aligned(l->step->ranges[i].len);
-    ssize_t n = gpunvme_io_read(r->file, s->ring + at, r->len, r->offset, NULL);
+    ssize_t n = s->direct ? stream_direct_read(s->direct, reader, r, s->ring + at)
+                          : gpunvme_io_read(r->file, s->ring + at, r->len, r->offset, NULL);
     if (n >= 0 && (size_t)n < r->len)
         return gpunvme_fail(-EIO, "the file ends %zu bytes early", r->len - (size_t)n);
     return n < 0 ? (int)n : 0;
@@ -162,6 +165,7 @@ static void *read_ahead(void *arg)
     size_t range;
 
     pthread_mutex_lock(&s->lock);
+    unsigned reader = s->started++;
     while (!s->ending) {
         struct live *l = take_range(s, &range);
         if (!l) {
@@ -169,7 +173,7 @@ static void *read_ahead(void *arg)
             continue;
         }
         pthread_mutex_unlock(&s->lock);
-        int err = read_range(s, l, range);
+        int err = read_range(s, reader, l, range);
         pthread_mutex_lock(&s->lock);
         end_range(s, l, err);
     }
@@ -236,6 +240,7 @@ static int copy_plan(struct gpunvme_stream *s, const struct gpunvme_step *plan, 
 
 static void stream_free(struct gpunvme_stream *s)
 {
+    stream_direct_close(s->direct);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s->plan);
@@ -244,7 +249,7 @@ static void stream_free(struct gpunvme_stream *s)
 }
 
 static int stream_start(struct gpunvme_stream *s, const struct gpunvme_step *plan, size_t steps,
-                        size_t ranges, unsigned readers)
+                        size_t ranges, unsigned readers, bool direct)
 {
     pthread_condattr_t clock;
 
@@ -254,6 +259,9 @@ static int stream_start(struct gpunvme_stream *s, const struct gpunvme_step *pla
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&s->lock, NULL);
     int err = copy_plan(s, plan, steps, ranges);
+    if (!err && direct)
+        err =
+            stream_direct_open(s->io, s->ranges, ranges, s->ring, s->ring_len, readers, &s->direct);
     return err ? err : start_readers(s, readers);
 }
 
@@ -273,7 +281,7 @@ int gpunvme_stream_open(struct gpunvme_io *io, const struct gpunvme_step *plan, 
     size_t ranges;
     int err = check_plan(plan, steps, ring_len, &ranges);
 
-    if (!err && (readers > MAX_READERS || (options && options->loop > 1)))
+    if (!err && (readers > MAX_READERS || (options && (options->loop > 1 || options->direct > 1))))
         err = gpunvme_fail(-EINVAL, "options of the stream: a value is out of range");
     if (err)
         return err;
@@ -285,7 +293,7 @@ int gpunvme_stream_open(struct gpunvme_io *io, const struct gpunvme_step *plan, 
     s->ring = ring;
     s->ring_len = ring_len;
     s->loop = options && options->loop;
-    err = stream_start(s, plan, steps, ranges, readers);
+    err = stream_start(s, plan, steps, ranges, readers, options && options->direct);
     if (err)
         stream_free(s);
     else

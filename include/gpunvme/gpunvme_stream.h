@@ -38,6 +38,12 @@ struct gpunvme_step {
 struct gpunvme_stream_options {
     uint32_t readers; /* ranges that are read at the same time, at most 64: 2 */
     uint32_t loop;    /* 1: after the last step the first one comes again, without an end */
+    /*
+     * 1: by the direct path (gpunvme_direct_open(), with its errors): kernels of this process read,
+     * which share the GPU with its other kernels, while those of a daemon take turns with them. All
+     * files are of one mount, the ring is in one allocation that the mount reaches, else -ENOTSUP.
+     */
+    uint32_t direct;
 };
 
 struct gpunvme_stream;

@@ -72,9 +72,9 @@ def forward(x, layers):
     return x
 
 
-def streamed(x, path, device, passes):
+def streamed(x, path, device, passes, direct):
     """Seconds of a pass, without the first one, and the last result."""
-    with LayerStream(path, device, loop=True) as stream:
+    with LayerStream(path, device, loop=True, direct=direct) as stream:
         count = len(stream.layers)
 
         def one():
@@ -85,8 +85,8 @@ def streamed(x, path, device, passes):
         return took / passes, results[-1]
 
 
-def read_alone(path, device, passes):
-    with LayerStream(path, device, loop=True) as stream:
+def read_alone(path, device, passes, direct):
+    with LayerStream(path, device, loop=True, direct=direct) as stream:
         count = len(stream.layers)
 
         def some(passes):
@@ -97,7 +97,7 @@ def read_alone(path, device, passes):
         return timed(lambda: some(passes), device)[0] / passes, stream.nbytes
 
 
-def measure(path, tokens, device, passes=3):
+def measure(path, tokens, device, passes=3, direct=False):
     """Seconds of a pass: computing alone, reading alone, and streamed; the file's bytes."""
     layers = resident_layers(path, device)
     x = torch.randn(tokens, layers[0]["layers.0.out.weight"].shape[0], device=device,
@@ -107,8 +107,8 @@ def measure(path, tokens, device, passes=3):
         computing, expected = timed(lambda: [forward(x, layers) for _ in range(passes)], device)
         expected = expected[-1]
         del layers
-        reading, nbytes = read_alone(path, device, passes)
-        both, result = streamed(x, path, device, passes)
+        reading, nbytes = read_alone(path, device, passes, direct)
+        both, result = streamed(x, path, device, passes, direct)
     if not torch.equal(result, expected):
         sys.exit("layer_stream.py: the streamed result is WRONG")
     return computing / passes, reading, both, nbytes
@@ -119,6 +119,7 @@ def main():
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--hidden", type=int, default=2048, help=f"a multiple of {HEAD}")
     parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--direct", action="store_true", help="by queues that the mount lends")
     parser.add_argument("file")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -126,7 +127,8 @@ def main():
         parser.error(f"--hidden is a multiple of {HEAD}; all are 1 or more")
     if not os.path.exists(args.file):
         make_file(args.file, args.layers, args.hidden, device)
-    computing, reading, both, nbytes = measure(args.file, args.tokens, device)
+    computing, reading, both, nbytes = measure(args.file, args.tokens, device,
+                                               direct=args.direct)
     print(f"computing alone {computing * 1e3:9.2f} ms")
     print(f"reading alone   {reading * 1e3:9.2f} ms, {nbytes / reading / 1e9:.2f} GB/s")
     print(f"streamed        {both * 1e3:9.2f} ms, {both / max(computing, reading):.3f} of the longer")

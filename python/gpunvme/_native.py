@@ -46,10 +46,27 @@ class Step(ctypes.Structure):
 
 
 class StreamOptions(ctypes.Structure):
-    _fields_ = [("readers", ctypes.c_uint32), ("loop", ctypes.c_uint32)]
+    _fields_ = [("readers", ctypes.c_uint32), ("loop", ctypes.c_uint32),
+                ("direct", ctypes.c_uint32)]
 
 
 _PROTOTYPES = {
+    "gpunvme_connect": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_disconnect": (None, [ctypes.c_void_p]),
+    "gpunvme_register": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+                                        ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_alloc_host": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t,
+                                          ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_buffer_addr": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "gpunvme_direct_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p,
+                                           ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_direct_close": (None, [ctypes.c_void_p]),
+    "gpunvme_file_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int,
+                                         ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_file_close": (None, [ctypes.c_void_p]),
+    "gpunvme_file_size": (ctypes.c_uint64, [ctypes.c_void_p]),
+    "gpunvme_file_read": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+                                             ctypes.c_uint64]),
     "gpunvme_io_open": (ctypes.c_int, [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)]),
     "gpunvme_io_close": (None, [ctypes.c_void_p]),
     "gpunvme_io_file_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int,

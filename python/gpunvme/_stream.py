@@ -24,11 +24,12 @@ class Steps:
     """The steps of a plan, each a list of ranges, in their order through a ring.
 
     The ranges of a step come one behind the other, each at a multiple of 4096. The ring is a buffer
-    as for File.read(); it should have room for two steps or more.
+    as for File.read(); it should have room for two steps or more. direct: kernels of this process
+    read, on queues that the mount lends; the ring is GPU memory, or of File.alloc_host().
     """
 
     def __init__(self, plan: Sequence[Sequence[Range]], ring: Any, *, loop: bool = False,
-                 readers: int = 0) -> None:
+                 readers: int = 0, direct: bool = False) -> None:
         self._memory = memory_of(ring, True)
         flat = [item for step in plan for item in step]
         ranges = (_native.Range * len(flat))(
@@ -39,7 +40,7 @@ class Steps:
                                       ctypes.POINTER(_native.Range))
             step.n = len(items)
             at += len(items)
-        out, options = ctypes.c_void_p(), _native.StreamOptions(readers, int(loop))
+        out, options = ctypes.c_void_p(), _native.StreamOptions(readers, int(loop), int(direct))
         check(library.gpunvme_stream_open(process.handle(), steps, len(plan), self._memory.address,
                                           self._memory.nbytes, ctypes.byref(options),
                                           ctypes.byref(out)))

@@ -131,6 +131,8 @@ class LayerStream:
     filename: one, or a list. layer_of: the layer (an int) of a tensor's name, None: not streamed; by
     default the first number in the name. ring: bytes of memory; by default of `depth` times the
     largest layer. loop: after the last layer comes the first one again, as for the next token.
+    direct: kernels of this process read, on queues that the mount lends (-o direct=): they share
+    the GPU with computing, where kernels of the mount's daemon take turns with it.
 
     Work that uses a layer belongs to the stream that is current when the loop comes to the next
     one; layers are not read over before it has ended.
@@ -138,7 +140,8 @@ class LayerStream:
 
     def __init__(self, filename: Any, device: Any = "cuda", *,
                  layer_of: Callable[[str], int | None] = _first_number, ring: int | None = None,
-                 depth: int = 3, loop: bool = False, readers: int = 0) -> None:
+                 depth: int = 3, loop: bool = False, readers: int = 0,
+                 direct: bool = False) -> None:
         names = [filename] if isinstance(filename, str | os.PathLike) else list(filename)
         self._files: list[File] = []
         self._steps: Steps | None = None
@@ -149,7 +152,7 @@ class LayerStream:
             self.ring = torch.empty(ring or depth * largest, dtype=torch.uint8, device=device)
             _synchronize(device)
             self._steps = Steps([layer.ranges for layer in self._layers], self.ring, loop=loop,
-                                readers=readers)
+                                readers=readers, direct=direct)
         except BaseException:
             self.close()
             raise

@@ -50,7 +50,8 @@ def _mount():
         pytest.skip("no mkfs.gpunvme and gpunvmefs in PATH, GPUNVME_MOUNT is not set")
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.skip("mounting needs root and /dev/fuse")
-    options = os.environ.get("GPUNVME_MOUNT_OPTIONS", f"executor={'cuda' if DRIVER else 'cpu'}")
+    options = os.environ.get("GPUNVME_MOUNT_OPTIONS", 
+                             f"direct=all,executor={'cuda' if DRIVER else 'cpu'}")
     top = tempfile.mkdtemp(prefix="gpunvme-python-", dir="/dev/shm")
     image, folder = os.path.join(top, "image"), os.path.join(top, "mnt")
     os.mkdir(folder)
