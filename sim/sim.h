@@ -48,6 +48,7 @@ struct sim_config {
     bool keeps_queues;      /* CC.EN = 0 deletes no I/O queue; only reset() does */
     bool no_device_memory;  /* memory of devices cannot be mapped (-EFAULT) */
     bool no_prp_chains;     /* the last entry of a PRP list page is a data page */
+    bool swaps_prps;        /* the first two pages of a PRP list change places */
     bool reorder;           /* completes commands out of order, from the seed */
     uint64_t latency_ns;    /* per command; 0: none */
     uint64_t bytes_per_sec; /* 0: no limit */

@@ -127,6 +127,7 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
         size_t room = list_room(w, list, pages);
         size_t entries = pages <= room ? pages : room;
         size_t data = pages <= room ? pages : room - 1;
+        size_t swapped = w->th->s->cfg.swaps_prps && data > 2 ? 2 : 0;
         const uint64_t *e = list_at(w, list, entries * 8);
         uint16_t st = NVME_OK;
 
@@ -134,9 +135,10 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
             return wrong(w, SIM_EV_PRP_UNMAPPED, list, NVME_ERR_DATA_TRANSFER);
         for (size_t i = 0; i < data && st == NVME_OK; i++) {
             size_t n = len < NVME_PAGE_SIZE ? len : NVME_PAGE_SIZE;
-            st = page_aligned(e[i])
-                     ? add_piece(w, e[i], n)
-                     : wrong(w, SIM_EV_PRP_MISALIGNED, e[i], NVME_ERR_INVALID_PRP_OFFSET);
+            uint64_t page = e[i < swapped ? 1 - i : i];
+            st = page_aligned(page)
+                     ? add_piece(w, page, n)
+                     : wrong(w, SIM_EV_PRP_MISALIGNED, page, NVME_ERR_INVALID_PRP_OFFSET);
             len -= n;
         }
         if (st == NVME_OK && len > 0) {

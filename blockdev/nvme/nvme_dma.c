@@ -131,8 +131,7 @@ struct nvme_arena {
     struct nvme_arena *next;
 };
 
-/* The first is small, for tools with few queues; each further one is half as large as all before.
- */
+/* The first is small, for tools with few queues; a further one is half as large as all before. */
 static size_t next_arena(const struct nvme_ctrlr *c, size_t len)
 {
     size_t all = 0;

@@ -49,6 +49,7 @@ struct cli_options {
     bool force;
     bool dry_run;
     bool noiommu;
+    bool data;
     bool cufile;
     size_t buffer;     /* bytes */
     uint32_t path;     /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */

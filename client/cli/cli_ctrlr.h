@@ -51,6 +51,12 @@ int cli_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *
 /* DMA regions that a controller of cli_driver_open() keeps; 0: not known, or the kernel's. */
 unsigned cli_ctrlr_regions(const struct cli_ctrlr *c);
 
+/*
+ * Reads of every shape, of a controller of cli_driver_open() (data_check.h). 0, or -errno with a
+ * sentence: -EILSEQ for wrong data.
+ */
+int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len);
+
 int cli_identify_ctrlr(struct cli_ctrlr *c, void *page);
 int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page);
 /* Active namespaces above `after`, ascending: how many, or -errno (-EPROTO: not a list). */

@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "blockdev/data_check.h"
 #include "blockdev/device.h"
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/pci/pci_sysfs.h"
 #include "client/cli/cli.h"
 #include "client/cli/cli_ctrlr.h"
+
+#define CHECK_DEPTH 64u /* entries of the queue of a test */
 
 static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
 {
@@ -35,6 +38,18 @@ unsigned cli_ctrlr_regions(const struct cli_ctrlr *c)
         return 0;
     nvme_dma_regions(c->driver, &regions);
     return regions.limit;
+}
+
+int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len)
+{
+    struct bd_dev *dev;
+    int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why, len);
+
+    if (err)
+        return err;
+    err = data_check_device(dev, nvme_ctrlr_info(c->driver)->max_transfer, why, len);
+    bd_close(dev);
+    return err;
 }
 
 static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_transport **out,

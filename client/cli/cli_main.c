@@ -17,7 +17,7 @@ static const struct cli_command commands[] = {
     {"cache", "olniC", "DIRECTORY", "keep a directory below a size, by removing old files",
      cli_cache},
     {"list", "o", "", "list NVMe drives and mounts", cli_list},
-    {"check", "oNu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
+    {"check", "oNdu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
     {"identify", "oN", "DEVICE", "show what a controller says of itself", cli_identify},
     {"regs", "oN", "DEVICE", "show a controller's registers", cli_regs},
     {"bind", "fn", "ADDRESS", "hand a drive from the kernel to VFIO", cli_bind},

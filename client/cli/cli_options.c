@@ -27,6 +27,7 @@ static const struct described {
     {'f', "force", NULL, "take a drive that bears somebody's data; never one in use"},
     {'n', "dry-run", NULL, "check, say what would be done, and do nothing"},
     {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory"},
+    {'d', "data", NULL, "read data by commands of every length, and compare; write nothing"},
     {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named"},
     {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T"},
     {'i', "interval", "SECONDS", "between two turns (default 1)"},
@@ -150,6 +151,8 @@ static void apply_flag(int opt, struct cli_options *out)
         out->dry_run = true;
     else if (opt == 'N')
         out->noiommu = true;
+    else if (opt == 'd')
+        out->data = true;
     else if (opt == 'u')
         out->cufile = true;
 }

@@ -57,13 +57,29 @@ static void check_through_kernel(struct check *c, const struct cli_target *t)
     cli_ctrlr_close(&ctrlr);
 }
 
+/* Reads only: the drive may hold anything. */
+static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
+{
+    char why[512] = "";
+    int err = cli_ctrlr_check_data(ctrlr, nsid, why, sizeof(why));
+
+    if (err)
+        check_add(c, CHECK_FAIL, "data",
+                  err == -EILSEQ ? "report it to the maker of the controller" : NULL, "%s",
+                  why[0] ? why : strerror(-err));
+    else
+        check_add(c, CHECK_OK, "data", NULL,
+                  "commands of every length return what reads of single pages return");
+}
+
 /* VFIO gives a device to one user and refuses the next, so an open here would fail. */
-static void check_through_driver(struct check *c, const struct cli_target *t, bool noiommu)
+static void check_through_driver(struct check *c, const struct cli_target *t,
+                                 const struct cli_options *options)
 {
     char why[512] = "";
     struct cli_ctrlr ctrlr;
     struct cli_bar bar;
-    int err = cli_ctrlr_open(t, noiommu, &ctrlr, why, sizeof(why));
+    int err = cli_ctrlr_open(t, options->noiommu, &ctrlr, why, sizeof(why));
 
     if (err) {
         check_add(c, err == -EBUSY ? CHECK_WARN : CHECK_FAIL, "controller", NULL,
@@ -74,11 +90,14 @@ static void check_through_driver(struct check *c, const struct cli_target *t, bo
     check_registers(c, &bar);
     check_regions(c, cli_ctrlr_regions(&ctrlr));
     check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
+    if (options->data)
+        check_data(c, &ctrlr, t->nsid ? t->nsid : 1);
     cli_ctrlr_close(&ctrlr);
 }
 
 /* Through the drive's current driver, also when the name says another. */
-static void check_controller(struct check *c, const struct cli_target *named, bool noiommu)
+static void check_controller(struct check *c, const struct cli_target *named,
+                             const struct cli_options *options)
 {
     char why[256];
     struct cli_target now = *named;
@@ -86,13 +105,17 @@ static void check_controller(struct check *c, const struct cli_target *named, bo
     if (named->bdf[0] && cli_target_find("", named->bdf, &now, why, sizeof(why)) != 0)
         return;
     now.nsid = named->nsid;
+    if (options->data && (now.way == CLI_WAY_KERNEL || now.way == CLI_WAY_NONE))
+        check_add(c, CHECK_WARN, "data", "bind it to vfio-pci: gpunvme bind",
+                  "not looked at: only drives of VFIO and vfio-user are read");
     if (now.way == CLI_WAY_KERNEL)
         check_through_kernel(c, &now);
     else if (now.way != CLI_WAY_NONE)
-        check_through_driver(c, &now, noiommu);
+        check_through_driver(c, &now, options);
 }
 
-static void check_drive(struct check *c, const struct cli_target *t, bool noiommu)
+static void check_drive(struct check *c, const struct cli_target *t,
+                        const struct cli_options *options)
 {
     struct nvme_pci pci = {.class_code = NVME_PCI_CLASS};
 
@@ -104,7 +127,7 @@ static void check_drive(struct check *c, const struct cli_target *t, bool noiomm
     if (t->bdf[0])
         check_pci(c, "", &pci);
     if (pci.class_code == NVME_PCI_CLASS)
-        check_controller(c, t, noiommu);
+        check_controller(c, t, options);
 }
 
 /* Every drive on the bus, in one line each. */
@@ -138,7 +161,7 @@ static int check(const struct cli_options *options, const char *object)
     check_gpu(&c, "");
     check_cuda(&c);
     if (object)
-        check_drive(&c, &target, options->noiommu);
+        check_drive(&c, &target, options);
     else
         check_drives(&c);
     cli_out_begin(&out, options->json, stdout);
@@ -167,12 +190,16 @@ int cli_check(int argc, char **argv)
 {
     struct cli_options options;
     int first;
-    int stop = cli_parse(argc, argv, "oNu", &options, &first);
+    int stop = cli_parse(argc, argv, "oNdu", &options, &first);
 
     if (stop)
         return stop - 1;
     if (argc - first > 1) {
         cli_error("check", "one device at most, see gpunvme --help");
+        return 2;
+    }
+    if (options.data && first == argc) {
+        cli_error("check", "--data needs a device, see gpunvme --help");
         return 2;
     }
     if (options.cufile)

@@ -51,6 +51,15 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     snprintf(info->tier_note, sizeof(info->tier_note), "%s", gq->tier_note);
 }
 
+/* The transfers of the self-test are none of an application. */
+static void leave_out(const struct gq_stats *selftest, struct gq_stats *gq)
+{
+    gq->transfers -= selftest->transfers;
+    gq->commands -= selftest->commands;
+    gq->bytes_read -= selftest->bytes_read;
+    gq->staged_read -= selftest->staged_read;
+}
+
 /* Of the ordinary path, and of the controller as a whole. */
 static void add_ctrlr_stats(struct nvme_ctrlr *c, struct gpunvme_ioc_stats *stats)
 {
@@ -73,8 +82,10 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
     struct gq_stats gq = {0};
     struct bounce_stats *b = &d->bounced;
 
-    if (d->stack.engine)
+    if (d->stack.engine) {
         gq_engine_stats(d->stack.engine, &gq);
+        leave_out(&d->stack.selftest_stats, &gq);
+    }
     *stats = (struct gpunvme_ioc_stats){
         .gpu_transfers = gq.transfers,
         .gpu_commands = gq.commands,

@@ -14,6 +14,7 @@
 
 #include "blockdev/vfio/vfio.h"
 #include "fusefs/daemon/daemon_log.h"
+#include "fusefs/daemon/selftest.h"
 
 /*
  * Queue pairs of the ordinary path: at most CPU_QUEUES, and at most half of the
@@ -176,6 +177,15 @@ static void watch(struct stack *s)
     s->watching = true;
 }
 
+/* A controller that deviates is found here, and not in the data of an application. */
+static int check_data(struct stack *s, const struct problem *p)
+{
+    char why[384] = "";
+    int err = s->ctrlr ? selftest_run(s, why, sizeof(why)) : 0;
+
+    return err ? fail(p, err, "%s", why[0] ? why : strerror(-err)) : 0;
+}
+
 static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[384] = "";
@@ -204,6 +214,8 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
     int err = open_blocks(opts, out, &p);
     if (!err)
         err = open_engine(opts, out, &p);
+    if (!err)
+        err = check_data(out, &p);
     if (!err)
         err = mount_fs(opts, out, &p);
     if (err)

@@ -33,10 +33,11 @@ struct drive {
 
 struct stack {
     struct drive drive;
-    struct nvme_ctrlr *ctrlr;   /* NULL: no NVMe controller */
-    struct bd_dev *bdev;        /* holds the file system */
-    struct gq_engine *engine;   /* NULL: every transfer takes the bounce path */
-    struct gq_info engine_info; /* zero without an engine */
+    struct nvme_ctrlr *ctrlr;       /* NULL: no NVMe controller */
+    struct bd_dev *bdev;            /* holds the file system */
+    struct gq_engine *engine;       /* NULL: every transfer takes the bounce path */
+    struct gq_info engine_info;     /* zero without an engine */
+    struct gq_stats selftest_stats; /* of the engine after the self-test */
     struct ffs *fs;
     char no_engine[128];      /* the reason why there is no engine; otherwise empty */
     const char *device;       /* its name, for messages */

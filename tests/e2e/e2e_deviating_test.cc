@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -120,6 +121,29 @@ TEST_F(Deviating, AServerThatRefusesEarlierServesAllBuffers)
     EXPECT_GT(stats().gpu_staged_read_bytes, 0u);
     for (auto *b : buffers)
         gpunvme_unregister(b);
+}
+
+// Formatted and filled while the drive was right.
+TEST_F(Deviating, AMountFindsAControllerThatSwapsPages)
+{
+    begin({}, "");
+    close(fd_);
+    fd_ = -1;
+    gpunvme_disconnect(g_);
+    g_ = nullptr;
+    ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
+    serve({"--swaps-prps"});
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_FALSE(mounted_->mount("executor=cpu"));
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took.count(), 10);
+    std::string log = mounted_->log();
+    EXPECT_NE(log.find(device_ + ": wrong data by commands of the processor: "), std::string::npos)
+        << log;
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << "and that of the first: " << log;
+    serve();
+    ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
+    EXPECT_TRUE(has_content(mounted_->path("file"), 1));
 }
 
 TEST_F(Deviating, AnAnswerAfterSixSecondsIsAnAnswer)

@@ -4,6 +4,9 @@
 
 #include <array>
 #include <cstdio>
+#include <fstream>
+
+#include <unistd.h>
 
 #include "tests/client/cli/cli_report.h"
 #include "tests/sim/serve_rig.h"
@@ -81,6 +84,29 @@ TEST(Served, CheckSaysHowManyRegionsTheServerKeeps)
     EXPECT_NE(run.output.find("64 DMA regions at most"), std::string::npos) << run.output;
     run = gpunvme("check vfio-user:" + told.path);
     EXPECT_NE(run.output.find("4096 DMA regions at most"), std::string::npos) << run.output;
+}
+
+TEST(Served, CheckReadsDataOnRequest)
+{
+    std::string image = ::testing::TempDir() + "gpunvme-check-data-" + std::to_string(getpid());
+    std::ofstream out(image, std::ios::binary);
+    for (uint64_t i = 0; i < (8u << 20) / 8; i++)
+        out.write(reinterpret_cast<const char *>(&i), 8);
+    out.close();
+    Server good({"--strict", "--no-prp-chains"}), bad({"--swaps-prps", "-i", image});
+    Outcome run = gpunvme("check vfio-user:" + good.path);
+    EXPECT_EQ(run.output.find("single pages"), std::string::npos) << run.output;
+    run = gpunvme("check --data vfio-user:" + good.path);
+    EXPECT_NE(run.output.find("commands of every length return what"), std::string::npos)
+        << run.output;
+    run = gpunvme("check --data vfio-user:" + bad.path);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_NE(run.output.find("wrong data by commands of the processor"), std::string::npos)
+        << run.output;
+    std::remove(image.c_str());
+    run = gpunvme("check --data");
+    EXPECT_EQ(run.status, 2) << run.output;
+    EXPECT_EQ(good.stop(), 0) << "mistakes of the driver";
 }
 
 TEST(Served, OneAfterTheOther)

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Self-test of a controller: shapes of reads, and their comparison with single pages. */
+#include "blockdev/data_check.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE DATA_CHECK_PAGE
+
+/* Pages of a command (0: as many as one carries), to a page of the buffer and a byte in it. */
+static const struct shape {
+    size_t pages, at_page, at_byte;
+} shapes[] = {
+    {1, 0, 0},  {1, 0, 512},  {2, 1, 0}, {2, 0, 1024}, {3, 0, 0},   {3, 510, 0},
+    {17, 1, 0}, {64, 448, 0}, {0, 0, 0}, {0, 0, 512},  {0, 509, 0},
+};
+
+/* The beginning of the device, as reads of single pages returned it. */
+struct window {
+    unsigned char *data;
+    size_t pages;
+    size_t *marks; /* pages that no other page equals, ascending */
+    size_t n_marks;
+};
+
+static int read_pages(struct bd_dev *dev, const struct window *w)
+{
+    struct bd_io *ios = calloc(w->pages, sizeof(*ios));
+    int err;
+
+    if (!ios)
+        return -ENOMEM;
+    for (size_t i = 0; i < w->pages; i++)
+        ios[i] = (struct bd_io){
+            .op = BD_READ, .offset = i * PAGE, .len = PAGE, .buf = w->data + i * PAGE};
+    err = bd_submit(dev, ios, w->pages);
+    free(ios);
+    return err;
+}
+
+static bool is_uniform(const unsigned char *page)
+{
+    return memcmp(page, page + 1, PAGE - 1) == 0;
+}
+
+/* A page like its neighbours shows nothing when it is in the place of another. */
+static void find_marks(struct window *w)
+{
+    for (size_t i = 0; i < w->pages; i++) {
+        const unsigned char *page = w->data + i * PAGE;
+
+        if (!is_uniform(page) && (!i || memcmp(page, page - PAGE, PAGE) != 0))
+            w->marks[w->n_marks++] = i;
+    }
+}
+
+static void window_close(struct window *w)
+{
+    free(w->marks);
+    free(w->data);
+}
+
+static int window_open(struct bd_dev *dev, size_t pages, struct window *out)
+{
+    int err;
+
+    *out = (struct window){.pages = pages};
+    if (out->pages > dev->info.bytes / PAGE)
+        out->pages = (size_t)(dev->info.bytes / PAGE);
+    out->data = malloc(out->pages * PAGE + 1);
+    out->marks = calloc(out->pages + 1, sizeof(*out->marks));
+    err = out->data && out->marks ? read_pages(dev, out) : -ENOMEM;
+    if (err)
+        window_close(out);
+    else
+        find_marks(out);
+    return err;
+}
+
+/* Where a read of n pages begins whose page k is a mark; the first pages when there is none. */
+static size_t begin_at(const struct window *w, size_t n, size_t k)
+{
+    for (size_t i = 0; i < w->n_marks; i++) {
+        if (w->marks[i] >= k && w->marks[i] - k + n <= w->pages)
+            return w->marks[i] - k;
+    }
+    return 0;
+}
+
+static int differs(const struct data_check *c, const struct window *w, const struct shape *s,
+                   size_t first, char *why, size_t len)
+{
+    const unsigned char *got = c->buffer + s->at_page * PAGE + s->at_byte;
+    size_t i = 0;
+
+    while (i < s->pages && memcmp(got + i * PAGE, w->data + (first + i) * PAGE, PAGE) == 0)
+        i++;
+    if (i == s->pages && got[s->pages * PAGE] == 0xa5)
+        return 0;
+    snprintf(why, len,
+             "wrong data by %s: a read of %zu bytes to byte %zu of a page %s; the controller does "
+             "not take PRP entries as specified and cannot be used",
+             c->road, s->pages * PAGE, s->at_byte,
+             i < s->pages ? "returns other bytes than reads of single pages" : "writes too much");
+    return -EILSEQ;
+}
+
+/* 1: the read failed. */
+static int try_one(const struct data_check *c, const struct window *w, const struct shape *s,
+                   size_t first, char *why, size_t len)
+{
+    size_t at = s->at_page * PAGE + s->at_byte;
+
+    memset(c->buffer + at, 0xa5, s->pages * PAGE + 1);
+    if (c->read(c->context, first * PAGE, at, s->pages * PAGE))
+        return 1;
+    return differs(c, w, s, first, why, len);
+}
+
+static int try_shape(const struct data_check *c, const struct window *w, const struct shape *s,
+                     char *why, size_t len)
+{
+    const size_t places[] = {0, 1, s->pages / 2, s->pages - 1};
+    int err = 0;
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !err; i++) {
+        if (s->pages <= w->pages && (i == 0 || places[i] > places[i - 1]))
+            err = try_one(c, w, s, begin_at(w, s->pages, places[i]), why, len);
+    }
+    return err;
+}
+
+int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len)
+{
+    size_t most = check->max_command < DATA_CHECK_LONGEST ? check->max_command : DATA_CHECK_LONGEST;
+    struct window w;
+    int err = window_open(dev, 2 * (most / PAGE), &w);
+
+    if (err)
+        return err == -ENOMEM ? err : 0;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && !err; i++) {
+        struct shape s = shapes[i];
+
+        if (!s.pages)
+            s.pages = most / PAGE;
+        if (s.pages && s.pages <= most / PAGE)
+            err = try_shape(check, &w, &s, why, len);
+    }
+    window_close(&w);
+    return err < 0 ? err : 0;
+}
+
+struct device_road {
+    struct bd_dev *dev;
+    unsigned char *buffer;
+};
+
+static int device_read(void *context, uint64_t offset, size_t at, size_t len)
+{
+    const struct device_road *r = context;
+
+    return bd_read(r->dev, offset, r->buffer + at, len);
+}
+
+int data_check_device(struct bd_dev *dev, size_t max_command, char *why, size_t len)
+{
+    void *dma = bd_dma_alloc(dev, DATA_CHECK_BUFFER);
+    struct device_road r = {.dev = dev, .buffer = dma ? dma : malloc(DATA_CHECK_BUFFER)};
+    struct data_check check = {.road = "commands of the processor",
+                               .read = device_read,
+                               .context = &r,
+                               .buffer = r.buffer,
+                               .max_command = max_command};
+    int err;
+
+    if (!r.buffer)
+        return -ENOMEM;
+    err = data_check_run(dev, &check, why, len);
+    if (dma)
+        bd_dma_free(dev, dma, DATA_CHECK_BUFFER);
+    else
+        free(r.buffer);
+    return err;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Self-test of a controller: reads by commands of every shape (one page, two, PRP lists of any
+ * length that begin anywhere in a page of a table) return what reads of single pages return. Only
+ * reads, of the first megabytes of the device; some ten milliseconds where a controller moves
+ * gigabytes a second.
+ */
+#ifndef BLOCKDEV_DATA_CHECK_H
+#define BLOCKDEV_DATA_CHECK_H
+
+#include "blockdev/bdev.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DATA_CHECK_PAGE 4096u
+/* The longest command that is tried, bytes. */
+#define DATA_CHECK_LONGEST (2u << 20)
+/* Of a buffer: a page of a PRP table describes its first half. */
+#define DATA_CHECK_BUFFER (2u * DATA_CHECK_LONGEST + 2u * DATA_CHECK_PAGE)
+
+/* A road from the device to a buffer. */
+struct data_check {
+    const char *road; /* its name, for the sentence */
+    /* Reads [offset, offset + len) of the device to byte `at` of the buffer. 0 or -errno. */
+    int (*read)(void *context, uint64_t offset, size_t at, size_t len);
+    void *context;
+    unsigned char *buffer; /* DATA_CHECK_BUFFER bytes; overwritten */
+    size_t max_command;    /* bytes */
+};
+
+/*
+ * -EILSEQ: some read returned wrong data, or wrote outside its destination; why has a sentence. 0:
+ * all that could be read was right. Reads that fail end the test without a verdict, for their
+ * cause is found and named by those that need the data. -ENOMEM.
+ */
+int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
+/* The road of the device's own commands, into its DMA memory, or without any into other memory. */
+int data_check_device(struct bd_dev *dev, size_t max_command, char *why, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The roads of the self-test: the block device, and the executor with a registered buffer. */
+#include "fusefs/daemon/selftest.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "blockdev/data_check.h"
+
+/* A buffer as an application registers one. */
+struct road {
+    struct stack *s;
+    struct gq_buffer *buffer;
+    int fd;
+    unsigned char *data;
+};
+
+static int engine_read(void *context, uint64_t offset, size_t at, size_t len)
+{
+    const struct road *r = context;
+    const struct gq_file_extent extent = {.lba = offset / r->s->engine_info.lba_size};
+    const struct gq_request req = {.op = GQ_READ,
+                                   .buffer = r->buffer,
+                                   .buffer_offset = at,
+                                   .len = len,
+                                   .extents = &extent,
+                                   .n_extents = 1,
+                                   .end = len};
+    struct gq_result result;
+
+    return gq_transfer(r->s->engine, &req, &result);
+}
+
+static int road_open(struct stack *s, struct road *r)
+{
+    struct gq_mem mem = {.kind = GQ_MEM_FD, .len = DATA_CHECK_BUFFER};
+    int err;
+
+    *r = (struct road){.s = s, .fd = memfd_create("gpunvme-selftest", MFD_CLOEXEC)};
+    if (r->fd < 0)
+        return -errno;
+    if (ftruncate(r->fd, DATA_CHECK_BUFFER))
+        goto close_fd;
+    r->data = mmap(NULL, DATA_CHECK_BUFFER, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    if (r->data == MAP_FAILED)
+        goto close_fd;
+    mem.fd = r->fd;
+    err = gq_buffer_register(s->engine, &mem, &r->buffer);
+    if (!err)
+        return 0;
+    munmap(r->data, DATA_CHECK_BUFFER);
+    close(r->fd);
+    return err;
+
+close_fd:
+    err = -errno;
+    close(r->fd);
+    return err;
+}
+
+static void road_close(struct road *r)
+{
+    gq_buffer_unregister(r->buffer);
+    munmap(r->data, DATA_CHECK_BUFFER);
+    close(r->fd);
+}
+
+static int check_engine(struct stack *s, char *why, size_t len)
+{
+    struct road r;
+    int err = road_open(s, &r);
+
+    if (err) /* so it is for applications, which then take the bounce path */
+        return 0;
+    struct data_check check = {.road = "commands of the executor",
+                               .read = engine_read,
+                               .context = &r,
+                               .buffer = r.data,
+                               .max_command = s->engine_info.max_command};
+    err = data_check_run(s->bdev, &check, why, len);
+    road_close(&r);
+    gq_engine_stats(s->engine, &s->selftest_stats);
+    return err;
+}
+
+int selftest_run(struct stack *s, char *why, size_t len)
+{
+    int err = data_check_device(s->bdev, nvme_ctrlr_info(s->ctrlr)->max_transfer, why, len);
+
+    return err || !s->engine ? err : check_engine(s, why, len);
+}
