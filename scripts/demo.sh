@@ -8,8 +8,10 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/demo.sh [FILE...]
-Without files, takes at least 1 GiB of this machine's own large files.
+Usage: bash scripts/demo.sh [--as-user] [FILE...]
+Without files, takes at least 1 GiB of this machine's own large files (DEMO_BYTES sets another sum).
+  --as-user        for root: after the build, all of it as an ordinary user without further groups,
+                   in a mount namespace in which /dev/fuse is open to all and /etc/mtab is missing
   BUILD_DIR        build folder (build/demo); it is kept. One that is configured already is used
                    as it is.
   TMPDIR           where the image goes when /dev/shm has no room
@@ -17,7 +19,7 @@ Without files, takes at least 1 GiB of this machine's own large files.
 USAGE
 }
 
-GIB=$((1 << 30))
+WANTED=${DEMO_BYTES:-$((1 << 30))}
 WORK='' IMAGE='' MNT='' CHILD=''
 
 # ---- Clean-up: whatever happens, nothing is left but the build ----------------------------------
@@ -34,7 +36,9 @@ unmount() {
         if [ "$(id -u)" = 0 ]; then
             umount "$MNT" 2>/dev/null && break
         else
-            fusermount3 -q -u "$MNT" && break
+            # fusermount3 needs /etc/mtab, umount does not.
+            fusermount3 -q -u "$MNT" 2>/dev/null && break
+            umount -q "$MNT" && break
         fi
         sleep 0.25
     done
@@ -91,14 +95,15 @@ run() {
 
 # ---- What is copied, and where to ----------------------------------------------------------------
 
-# The machine's large files until there is 1 GiB, largest first, those above 64 MiB last, so that
-# there are several. A line each: bytes, tab, path.
+# The machine's large files until there are enough bytes, largest first, those above 64 MiB last, so
+# that there are several. A line each: bytes, tab, path.
 own_files() {
-    find /usr /opt /lib /var/lib -xdev -type f -size +63k -readable ! -path '*[[:cntrl:]]*' \
-        ! -path "$GPUNVME_ROOT/*" -printf '%D:%i\t%s\t%p\n' 2>/dev/null |
+    # Folders that the user may not read are no error.
+    { find /usr /opt /lib /var/lib -xdev -type f -size +63k -readable ! -path '*[[:cntrl:]]*' \
+        ! -path "$GPUNVME_ROOT/*" -printf '%D:%i\t%s\t%p\n' 2>/dev/null || true; } |
         awk -F '\t' '!seen[$1]++ { print ($2 > 67108864) "\t" $2 "\t" $3 }' |
         sort -t "$(printf '\t')" -k1,1n -k2,2nr -k3 |
-        awk -F '\t' -v want="$GIB" 'sum < want { print $2 "\t" $3; sum += $2 }'
+        awk -F '\t' -v want="$WANTED" 'sum < want { print $2 "\t" $3; sum += $2 }'
 }
 
 given_files() {
@@ -134,6 +139,10 @@ place_image() {
 
 build_programs() {
     local dir=$1 log=$WORK/build.log options=()
+    if [ -n "${DEMO_PROGRAMS:-}" ]; then
+        export PATH="$DEMO_PROGRAMS/bin:$DEMO_PROGRAMS/sbin:$PATH"
+        return 0
+    fi
     if [ ! -e "$dir/build.ninja" ]; then
         options=(-DCMAKE_BUILD_TYPE=Release -DGPUNVME_TESTS=OFF -DGPUNVME_BENCH=OFF)
     fi
@@ -146,13 +155,34 @@ build_programs() {
     export PATH="$dir/install/bin:$dir/install/sbin:$PATH"
 }
 
+# as_user [FILE...]: this script again, as an ordinary user, with the programs of DEMO_PROGRAMS.
+as_user() {
+    local home=$WORK/home
+    mkdir -p "$home" "$WORK/upper"
+    chown 65534:65534 "$home"
+    chmod 755 "$WORK"
+    mknod -m 666 "$WORK/fuse" c 10 229
+    say "as an ordinary user"
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    run unshare -m --propagation private bash -c '
+        set -e
+        work=$1 home=$2 script=$3
+        shift 3
+        mount --bind "$work/fuse" /dev/fuse
+        mount -t tmpfs -o mode=700 none "$work/upper"
+        mkdir "$work/upper/upper" "$work/upper/work"
+        mount -t overlay -o "lowerdir=/etc,upperdir=$work/upper/upper,workdir=$work/upper/work" \
+            none /etc
+        rm -f /etc/mtab
+        export HOME=$home TMPDIR=$home GPUNVME_NO_SETUP=1
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+            bash "$script" "$@"' \
+        demo "$WORK" "$home" "$GPUNVME_ROOT/scripts/demo.sh" "$@"
+}
+
 mount_image() {
     run gpunvmefs "$IMAGE" "$MNT" || die "gpunvmefs: did not mount $IMAGE"
     mountpoint -q "$MNT" || die "$MNT: nothing is mounted there although gpunvmefs said so"
-}
-
-now() {
-    date +%s.%N
 }
 
 checksum() {
@@ -160,21 +190,30 @@ checksum() {
     grep -oE '[0-9a-f]{16}' "$WORK/sum"
 }
 
-# copy_in: copies the files of the list, each made durable, and notes the checksums of the sources.
+# copy_in: copies the files of the list, each made durable, by one process, and notes the checksums
+# of the sources.
 copy_in() {
-    local number=0 source name start
+    local number=0 source name
     mkdir "$MNT/data"
-    start=$(now)
     while IFS=$'\t' read -r _ source; do
         number=$((number + 1))
         name=${source##*/}
         printf -v name 'data/%04d-%s' "$number" "${name//[^A-Za-z0-9._+-]/_}"
-        name=${name:0:200}
-        run cp -- "$source" "$MNT/$name"
-        run sync -- "$MNT/$name"
-        printf '%s\t%s\n' "$source" "$name" >>"$WORK/names"
+        printf '%s\t%s\n' "$source" "${name:0:200}" >>"$WORK/names"
     done <"$WORK/list"
-    printf '%s %s\n' "$start" "$(now)" >"$WORK/copy-times"
+    run python3 - "$WORK" "$MNT" <<'PYTHON' || die "the files cannot be copied in"
+import os, shutil, sys, time
+work, mnt = sys.argv[1:]
+with open(f"{work}/names", errors="surrogateescape") as names, \
+     open(f"{work}/copy-times", "w") as times:
+    for line in names:
+        source, name = line.rstrip("\n").split("\t")
+        with open(source, "rb") as src, open(f"{mnt}/{name}", "xb", buffering=0) as to:
+            start = time.time()
+            shutil.copyfileobj(src, to, 1 << 20)
+            os.fsync(to.fileno())
+            times.write(f"{start} {time.time()}\n")
+PYTHON
     while IFS=$'\t' read -r source name; do
         checksum "$source" >>"$WORK/sums"
     done <"$WORK/names"
@@ -194,14 +233,24 @@ gpu_read() {
     done
 }
 
-# ordinary_read PASS: all files by read(2), timed without a checksum, in their first ordinary read
-# since the mount; then their checksums.
+# ordinary_read PASS: all files by read(2) of one process, timed without a checksum, in their first
+# ordinary read since the mount; then their checksums.
 ordinary_read() {
-    local pass=$1 name start
+    local pass=$1 name
+    run python3 - "$WORK" "$MNT" "$pass" <<'PYTHON' || die "pass $pass: a file cannot be read"
+import sys, time
+work, mnt, number = sys.argv[1:]
+buffer = bytearray(1 << 20)
+with open(f"{work}/names", errors="surrogateescape") as names, \
+     open(f"{work}/ordinary-times-{number}", "w") as times:
+    for line in names:
+        with open(f"{mnt}/" + line.rstrip("\n").split("\t")[1], "rb", buffering=0) as file:
+            start = time.time()
+            while file.readinto(buffer):
+                pass
+            times.write(f"{start} {time.time()}\n")
+PYTHON
     while IFS=$'\t' read -r _ name; do
-        start=$(now)
-        run dd if="$MNT/$name" of=/dev/null bs=1M status=none
-        printf '%s %s\n' "$start" "$(now)" >>"$WORK/ordinary-times-$pass"
         checksum "$MNT/$name" >>"$WORK/ordinary-$pass"
     done <"$WORK/names"
 }
@@ -274,10 +323,16 @@ for key, value in rows:
 PYTHON
 }
 
+other_user=0
 case ${1:-} in
 -h | --help)
     usage
     exit 0
+    ;;
+--as-user)
+    [ "$(id -u)" = 0 ] || die "--as-user: for root, leave it out"
+    other_user=1
+    shift
     ;;
 esac
 
@@ -289,6 +344,12 @@ WORK=$(mktemp -d "${TMPDIR:-/tmp}/gpunvme-demo.XXXXXX")
 
 run_setup --need-mount
 use_prefix
+BUILD=${BUILD_DIR:-$GPUNVME_ROOT/build/demo}
+if [ "$other_user" = 1 ]; then
+    build_programs "$BUILD"
+    DEMO_PROGRAMS=$BUILD/install as_user "$@"
+    exit 0
+fi
 if [ $# -gt 0 ]; then
     given_files "$@" >"$WORK/list"
 else
@@ -296,11 +357,11 @@ else
 fi
 [ -s "$WORK/list" ] || die "no files to copy, name some"
 read -r files bytes < <(awk -F '\t' '{ sum += $1 } END { printf "%d %.0f\n", NR, sum }' "$WORK/list")
-if [ $# = 0 ] && [ "$bytes" -lt "$GIB" ]; then
+if [ $# = 0 ] && [ "$bytes" -lt "$WANTED" ]; then
     say "this machine has only $((bytes >> 20)) MiB in large files of its own: taking them all"
 fi
 
-build_programs "${BUILD_DIR:-$GPUNVME_ROOT/build/demo}"
+build_programs "$BUILD"
 place_image $(((bytes + bytes / 8 + (256 << 20)) >> 20 << 20))
 mkdir "$WORK/mnt"
 MNT=$WORK/mnt

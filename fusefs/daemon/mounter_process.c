@@ -126,10 +126,8 @@ static int mount_here(struct process *p, uint32_t readahead, struct mounter_answ
     return 0;
 }
 
-/* Without privilege only fusermount3 can unmount. */
-static int unmount_by_helper(const char *mountpoint, bool lazily)
+static int run_helper(char *const argv[])
 {
-    char *argv[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", (char *)mountpoint, NULL};
     pid_t pid;
     int status;
 
@@ -140,6 +138,17 @@ static int unmount_by_helper(const char *mountpoint, bool lazily)
             return -EPERM;
     }
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
+}
+
+/* Without privilege only set-id helpers can unmount. fusermount3 needs /etc/mtab, umount does not.
+ */
+static int unmount_by_helper(const char *mountpoint, bool lazily)
+{
+    char *path = (char *)mountpoint;
+    char *fuse[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", path, NULL};
+    char *plain[] = {"umount", "-q", lazily ? "-l" : "--", path, NULL};
+
+    return run_helper(fuse) == 0 ? 0 : run_helper(plain);
 }
 
 static int unmount_here(const struct process *p, bool lazily)
