@@ -309,8 +309,7 @@ LAY_SIZE(lay_xattr, 8);
 #define LAY_XATTR_BLOCKS_MAX               272u /* of one inode: 1 MiB */
 #define LAY_XATTR_BLOCKS_FEW               17u  /* more need LAY_INCOMPAT_LARGE_XATTRS */
 #define LAY_XATTR_NAME_MAX                 255u
-/* First bytes of names of a value in parts: its length; a part, whose number is in the next byte.
- */
+/* First bytes of names of a value in parts: its length; a part, whose number is the next byte. */
 #define LAY_XATTR_HEAD      '\2'
 #define LAY_XATTR_PART      '\1'
 #define LAY_XATTR_PART_BASE 32u

@@ -92,7 +92,7 @@ static int make_lost_found(struct fsck *f, uint64_t ino)
     return add_name(f, LAY_INO_ROOT, ino, FSCK_NAME_LOST_FOUND);
 }
 
-/* Is lost+found there, or can it be made now? If not, all that needs it waits for the next round. */
+/* Is lost+found there, or can it be made? If not, all that needs it waits for the next round. */
 static int need_lost_found(struct fsck *f, bool *there)
 {
     uint64_t ino = f->lost_found ? 0 : find_slot(f);
