@@ -125,7 +125,7 @@ TEST_P(Plans, EveryStepHasItsBytes)
 TEST_P(Plans, LoopsBeginAgainAndMayBeClosedAnywhere)
 {
     make_plan(5);
-    struct gpunvme_stream_options options = {4, 1};
+    struct gpunvme_stream_options options = {4, 1, 0};
     start(size_t{900} << 10, &options);
     for (size_t i = 0; i < 33; i++) {
         void *addr = nullptr;
@@ -190,7 +190,7 @@ TEST_P(Plans, PlansThatMakeNoSense)
     make_plan(3);
     ring_ = std::make_unique<Memory>(GetParam().kind, 1 << 20);
     auto open = [&](size_t steps, size_t room, uint32_t readers, uint32_t loop) {
-        struct gpunvme_stream_options options = {readers, loop};
+        struct gpunvme_stream_options options = {readers, loop, 0};
         return gpunvme_stream_open(io_, plan_.data(), steps, ring_->at(), room, &options, &steps_);
     };
     EXPECT_EQ(open(0, 1 << 20, 0, 0), -EINVAL);
