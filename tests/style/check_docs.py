@@ -6,7 +6,8 @@ usage: check_docs.py ROOT | --self-test
 
 A document is a Markdown file. Its relative links resolve, paths in backticks that begin with a
 folder of the tree exist, and functions in backticks that have a prefix of the tree occur in a
-source file. The same holds for paths and functions in drawings (mermaid). Every function of the
+source file. The same holds for paths and functions in drawings (mermaid), in whose texts a semicolon
+would end the statement. Every function of the
 public headers is in the NAME section of a page of section 3, and every such name is a function of
 theirs or the page itself.
 """
@@ -71,6 +72,14 @@ def missing_names(root, text, folders, words):
             yield at, f"{function.group(1)}() is in no source file"
 
 
+def ended_statements(text):
+    """Semicolons in drawings."""
+    for block in CODE.finditer(text):
+        if block.group(1) == "mermaid":
+            for match in re.finditer(";", block.group(0)):
+                yield block.start() + match.start(), "';' ends a statement of the drawing"
+
+
 def check_documents(root):
     words = set()
     for name in tree.source_files(root):
@@ -79,7 +88,8 @@ def check_documents(root):
     problems = []
     for name in documents(root):
         text = tree.read(root, name)
-        found = [*missing_links(root, name, text), *missing_names(root, text, folders, words)]
+        found = [*missing_links(root, name, text), *missing_names(root, text, folders, words),
+                 *ended_statements(text)]
         problems += [f"{name}:{text.count(chr(10), 0, at) + 1}: {what}"
                      for at, what in sorted(found)]
     return problems
@@ -125,7 +135,7 @@ def self_test():
         "docs/path.md": "`layout/b.c`\n",
         "docs/function.md": "`lay_close()`\n",
         "docs/drawing.md": "```mermaid\nA[layout/a.c]\n"
-                           "B[x<br/>layout/c.c] -- lay_end() --> A\n```\n",
+                           "B[x<br/>layout/c.c] -- lay_end() --> A\nA->>B: one; two\n```\n",
     }
     with tempfile.TemporaryDirectory() as root:
         for name, text in cases.items():
@@ -136,6 +146,7 @@ def self_test():
     expected = [
         "docs/drawing.md:3: layout/c.c does not exist",
         "docs/drawing.md:3: lay_end() is in no source file",
+        "docs/drawing.md:4: ';' ends a statement of the drawing",
         "docs/function.md:1: lay_close() is in no source file",
         "docs/link.md:1: link to layout/a.c, which does not exist",
         "docs/path.md:1: layout/b.c does not exist",
