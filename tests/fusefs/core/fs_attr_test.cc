@@ -300,6 +300,20 @@ TEST_F(FsAttr, XattrSizesAreAskedForAndChecked)
     EXPECT_STREQ(buf, "user.abc");
 }
 
+TEST_F(FsAttr, RemovedXattrsFreeTheirBlocks)
+{
+    Inode f = create("f");
+    uint64_t before = free_blocks();
+    const std::string names[] = {"user.a", "user.b", "user.c"};
+    for (const std::string &name : names)
+        ASSERT_EQ(set(f, name, std::string(3000, 'v')), 0);
+    EXPECT_EQ(free_blocks(), before - 3);
+    for (const std::string &name : {names[1], names[0], names[2]})
+        ASSERT_EQ(ffs_removexattr(f, name.c_str()), 0);
+    EXPECT_EQ(free_blocks(), before);
+    EXPECT_EQ(attr(f).blocks, 0u);
+}
+
 TEST_F(FsAttr, XattrsTooLargeAreRefused)
 {
     Inode f = create("f");

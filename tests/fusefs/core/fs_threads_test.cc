@@ -147,11 +147,13 @@ TEST_F(FsThreads, AWriterWaitsForAMapForWriting)
     EXPECT_EQ(read(f, 0, 8), "secondff");
 }
 
-// A drive whose flushes take until they are let go. An error is told once, as fdatasync(2) does.
+// A drive whose commands of one kind take until they are let go. An error is told once, as
+// fdatasync(2) does.
 static struct {
     std::mutex lock;
     std::condition_variable changed;
     const bd_ops *real;
+    bd_op kind;
     unsigned begun, under_way, most;
     int error;
     bool held;
@@ -159,7 +161,7 @@ static struct {
 
 static int submit_slowly(bd_dev *dev, bd_io *ios, size_t n)
 {
-    if (ios[0].op != BD_FLUSH)
+    if (ios[0].op != slow.kind)
         return slow.real->submit(dev, ios, n);
     std::unique_lock<std::mutex> hold(slow.lock);
     slow.begun++;
@@ -167,45 +169,68 @@ static int submit_slowly(bd_dev *dev, bd_io *ios, size_t n)
     slow.changed.notify_all();
     slow.changed.wait(hold, [] { return !slow.held; });
     slow.under_way--;
+    hold.unlock();
     ios[0].error = std::exchange(slow.error, 0);
-    return ios[0].error;
+    return ios[0].error ? ios[0].error : slow.real->submit(dev, ios, n);
 }
 
-class FsFlushes : public FsThreads
+class FsPaused : public FsThreads
 {
   protected:
-    // One flush is under way while six further ones are requested: counts the calls that failed.
-    int sync_by_seven(int error)
+    void hold_back(bd_op kind, int error = 0)
     {
-        unmount();
-        opts.no_thread = true;
-        EXPECT_EQ(mount(), 0);
-        create("f");
-        EXPECT_EQ(ffs_sync(fs), 0);
-        bd_ops ops = *device.dev()->ops;
+        ops = *device.dev()->ops;
         slow.real = device.dev()->ops;
+        slow.kind = kind;
         slow.begun = slow.most = 0;
         slow.error = error;
         slow.held = true;
         ops.submit = submit_slowly;
         device.dev()->ops = &ops;
+    }
+    static void wait_for_the_first()
+    {
+        std::unique_lock<std::mutex> hold(slow.lock);
+        bool begun =
+            slow.changed.wait_for(hold, std::chrono::seconds(10), [] { return slow.begun == 1; });
+        EXPECT_TRUE(begun) << "no such command";
+    }
+    void mount_without_thread()
+    {
+        unmount();
+        opts.no_thread = true;
+        ASSERT_EQ(mount(), 0);
+    }
+    static void let_go()
+    {
+        std::lock_guard<std::mutex> hold(slow.lock);
+        slow.held = false;
+        slow.changed.notify_all();
+    }
+
+    bd_ops ops = {};
+};
+
+class FsFlushes : public FsPaused
+{
+  protected:
+    // One flush is under way while six further ones are requested: counts the calls that failed.
+    int sync_by_seven(int error)
+    {
+        mount_without_thread();
+        create("f");
+        EXPECT_EQ(ffs_sync(fs), 0);
+        hold_back(BD_FLUSH, error);
         std::vector<std::thread> all;
         std::atomic<int> failed{0};
         auto sync = [&] { failed += ffs_sync(fs) != 0; };
         all.emplace_back(sync);
-        {
-            std::unique_lock<std::mutex> hold(slow.lock);
-            slow.changed.wait(hold, [] { return slow.begun == 1; });
-        }
+        wait_for_the_first();
         for (int i = 0; i < 6; i++)
             all.emplace_back(sync);
         std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for them to come that far
         EXPECT_EQ(slow.begun, 1u);
-        {
-            std::lock_guard<std::mutex> hold(slow.lock);
-            slow.held = false;
-            slow.changed.notify_all();
-        }
+        let_go();
         for (std::thread &t : all)
             t.join();
         device.dev()->ops = slow.real;
@@ -226,4 +251,65 @@ TEST_F(FsFlushes, FailForAllWhoWaitAndAreNotTriedAgain)
     check_at_end = false;
     EXPECT_EQ(sync_by_seven(-EIO), 7);
     EXPECT_EQ(slow.begun, 1u);
+}
+
+// A read that is under way sees none of a later write.
+TEST_F(FsPaused, AWriterWaitsForAReader)
+{
+    mount_without_thread();
+    Inode f = create("f");
+    std::string old(65536, 'o'), seen;
+    write(f, 0, old);
+    hold_back(BD_READ);
+    std::atomic<bool> written{false};
+    std::thread reader([&] { seen = read(f, 0, old.size()); });
+    wait_for_the_first();
+    std::thread writer([&] {
+        write(f, 0, std::string(65536, 'n'));
+        written = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for it to come that far
+    EXPECT_FALSE(written);
+    let_go();
+    reader.join();
+    writer.join();
+    device.dev()->ops = slow.real;
+    EXPECT_EQ(seen, old);
+}
+
+TEST_F(FsPaused, WritersOfAFileTakeTurns)
+{
+    mount_without_thread();
+    Inode f = create("f");
+    write(f, 0, std::string(65536, 'o'));
+    hold_back(BD_WRITE);
+    std::thread first([&] { write(f, 0, std::string(8192, '1')); });
+    wait_for_the_first();
+    std::thread second([&] { write(f, 4096, std::string(8192, '2')); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(slow.begun, 1u);
+    let_go();
+    first.join();
+    second.join();
+    device.dev()->ops = slow.real;
+    EXPECT_EQ(read(f, 0, 12288), std::string(4096, '1') + std::string(8192, '2'));
+}
+
+// Its blocks are on their way out: another one that finds its number would use them.
+TEST_F(FsPaused, AnInodeThatIsBeingFreedIsNotFound)
+{
+    write(create("f"), 0, std::string(65536, 'x'));
+    mount_without_thread();
+    Inode f = lookup("f"), again;
+    uint64_t ino = ffs_ino(f);
+    ASSERT_EQ(ffs_unlink(root, "f"), 0);
+    ASSERT_EQ(ffs_iget(fs, ino, again.out()), 0) << "open, without a name";
+    again.reset();
+    hold_back(BD_READ); // of the bitmap
+    std::thread last([&] { f.reset(); });
+    wait_for_the_first();
+    EXPECT_EQ(ffs_iget(fs, ino, again.out()), -ESTALE);
+    let_go();
+    last.join();
+    device.dev()->ops = slow.real;
 }
