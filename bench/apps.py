@@ -322,7 +322,10 @@ def case_latency(args):
 
 
 def case_layers(args):
-    """A transformer whose weights are streamed; --mib: of them."""
+    """A transformer whose weights are streamed by the path of --backend; --mib: of them."""
+    import gpunvme
+    if args.backend == "BOUNCE":
+        gpunvme.configure(path="bounce", threads=16)
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                     "../python/examples"))
     example = need("layer_stream")
@@ -332,20 +335,15 @@ def case_layers(args):
         hidden = 2048 if DEVICE == "cuda" else 256
         layers = max(min(args.mib, 2048) * MIB // (12 * hidden * hidden * 2), 4)
         example.make_file(name, layers, hidden, DEVICE)
-        for tokens in (512, 4096, 16384) if DEVICE == "cuda" else (16,):
-            layers_figures(example, name, tokens, f"layers on {args.where[path]}, {tokens} tokens")
-            if DEVICE == "cuda" and args.where[path] == "mount":
-                layers_figures(example, name, tokens,
-                               f"layers on {args.where[path]}, direct, {tokens} tokens", True)
+        for tokens in (4096, 16384) if DEVICE == "cuda" else (16,):
+            layers_figures(example, name, tokens,
+                           f"layers on {args.where[path]}, {args.backend}, {tokens} tokens",
+                           args.backend == "DIRECT")
         os.unlink(name)
 
 
-def layers_figures(example, name, tokens, label, direct=False):
-    try:
-        computing, reading, both, nbytes = example.measure(name, tokens, DEVICE, direct=direct)
-    except OSError as error:
-        print(f"apps.py: {label}: {error}", file=sys.stderr)
-        return
+def layers_figures(example, name, tokens, label, direct):
+    computing, reading, both, nbytes = example.measure(name, tokens, DEVICE, direct=direct)
     tell(f"{label}, computing alone", computing * 1e3, "ms")
     tell(f"{label}, reading alone", reading * 1e3, "ms")
     tell(f"{label}, reading alone, rate", nbytes / reading / 1e9, "GB/s")
@@ -389,7 +387,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("case", choices=sorted(CASES))
     parser.add_argument("--label", default="KvikIO", help="what figures of KvikIO are called")
-    parser.add_argument("--backend", default="MMAP", help="of InstantTensor, NIXL; GDS or POSIX")
+    parser.add_argument("--backend", default="MMAP", help="of InstantTensor, NIXL; GDS or POSIX; GPU, DIRECT or BOUNCE")
     parser.add_argument("--mib", type=int, default=4096, help="size of the file")
     parser.add_argument("files", nargs="+", metavar="WHERE=FILE", help="WHERE: mount, tmpfs")
     args = parser.parse_args()

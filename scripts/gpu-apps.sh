@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # On a machine with a GPU: programs of others over a mount, by cuFile and by the Python package, and
 # their figures beside each other. Prints a table.
+# shellcheck disable=SC2317 # the steps are called by name
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/gpu-apps.sh [--on-mount DIR]
-Needs what `scripts/gpu-test.sh --build` leaves, and PyTorch. A library that is missing is told and
+Usage: bash scripts/gpu-apps.sh [--on-mount DIR] [STEP...]
+Steps, all of them in this order without an argument: load latency records layers kvikio gds
+instanttensor fastsafetensors nixl python kvikio-tests. Needs what `scripts/gpu-test.sh --build` leaves, and PyTorch. A library that is missing is told and
 left out; every byte that is read is verified.
   --on-mount    over this mount instead of a fresh one in /dev/shm
   BUILD_DIR     build folder (build/gpu)
@@ -22,7 +24,9 @@ left out; every byte that is read is verified.
 USAGE
 }
 
-MNT=
+STEPS_KNOWN=(load latency records layers kvikio gds instanttensor fastsafetensors nixl python
+    kvikio-tests)
+MNT='' steps=()
 while [ $# -gt 0 ]; do
     case $1 in
     --on-mount)
@@ -34,12 +38,13 @@ while [ $# -gt 0 ]; do
         exit 0
         ;;
     *)
-        usage >&2
-        die "$1: no such option"
+        [[ " ${STEPS_KNOWN[*]} " = *" $1 "* ]] || die "$1: no such step, see --help"
+        steps+=("$1")
         ;;
     esac
     shift
 done
+[ "${#steps[@]}" -gt 0 ] || steps=("${STEPS_KNOWN[@]}")
 
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/gpu}
 MIB=${APPS_MIB:-4096}
@@ -60,7 +65,7 @@ if [ -z "$MNT" ]; then
     export PATH LD_LIBRARY_PATH
     exec bash "$GPUNVME_ROOT/bench/on_mount.sh" "$((MIB + MIB / 2 + 1024))M" \
         "${APPS_OPTIONS:-executor=cuda,direct=all,sim_threads=4}" \
-        bash "$0" --on-mount
+        bash "$0" "${steps[@]}" --on-mount
 fi
 
 WORK=$(mktemp -d -p /dev/shm gpunvme-apps-XXXXXX)
@@ -162,7 +167,7 @@ kvikio_rates() {
         --label "$label" "$ON_MOUNT" "$ON_TMPFS"
 }
 
-kvikio_tests() {
+step_kvikio_tests() {
     [ -n "${KVIKIO_TESTS:-}" ] || return 0
     local top base
     top=$(cd "$KVIKIO_TESTS/.." && pwd)
@@ -175,28 +180,61 @@ kvikio_tests() {
     cd "$GPUNVME_ROOT"
 }
 
-python_tests() {
+step_load() {
+    figures "load_file, safetensors" 40 "${APPS[@]}" load "$ON_MOUNT" "$ON_TMPFS"
+}
+
+step_latency() {
+    figures "Python, 4 KiB" 25 "${APPS[@]}" latency "$ON_MOUNT" "$ON_TMPFS"
+}
+
+step_records() {
+    figures "records" 25 "${APPS[@]}" dataset "$ON_MOUNT"
+}
+
+# By the daemon's kernels, by those of the process, and by copies from host memory.
+step_layers() {
+    local way
+    for way in GPU DIRECT BOUNCE; do
+        figures "layers, $way" 25 "${APPS[@]}" layers --backend "$way" "$ON_MOUNT"
+    done
+}
+
+step_kvikio() {
+    kvikio_rates gpunvme
+    kvikio_rates posix
+}
+
+step_gds() {
+    figures "torch.cuda.gds" 30 "${RUN[@]}" "${APPS[@]}" torch-gds "$ON_MOUNT" "$ON_TMPFS"
+}
+
+step_instanttensor() {
+    figures "InstantTensor, by cuFile" 30 "${RUN[@]}" "${APPS[@]}" instanttensor \
+        --backend CUFILE "$ON_MOUNT"
+    figures "InstantTensor, by mmap" 30 "${APPS[@]}" instanttensor --backend MMAP "$ON_TMPFS"
+}
+
+step_fastsafetensors() {
+    fastsafetensors_by_cufile
+    figures "fastsafetensors, by POSIX" 30 "${APPS[@]}" fastsafetensors --backend POSIX \
+        "$ON_TMPFS"
+}
+
+step_nixl() {
+    figures "NIXL" 30 "${RUN[@]}" "${APPS[@]}" nixl --backend GDS_MT "$ON_MOUNT"
+}
+
+step_python() {
     GPUNVME_MOUNT=$MNT tests "tests of the Python package" 45 "$PYTHON" -m pytest -q -rs \
         -p no:cacheprovider "$GPUNVME_ROOT/python/tests"
 }
 
 use_wheels
 figures "the file" 60 "${APPS[@]}" make "$ON_MOUNT" "$ON_TMPFS"
-figures "load_file, safetensors" 40 "${APPS[@]}" load "$ON_MOUNT" "$ON_TMPFS"
-figures "Python, 4 KiB" 25 "${APPS[@]}" latency "$ON_MOUNT" "$ON_TMPFS"
-figures "records" 25 "${APPS[@]}" dataset "$ON_MOUNT"
-figures "layers" 40 "${APPS[@]}" layers "$ON_MOUNT"
-kvikio_rates gpunvme
-kvikio_rates posix
-figures "torch.cuda.gds" 30 "${RUN[@]}" "${APPS[@]}" torch-gds "$ON_MOUNT" "$ON_TMPFS"
-figures "InstantTensor, by cuFile" 30 "${RUN[@]}" "${APPS[@]}" instanttensor --backend CUFILE "$ON_MOUNT"
-figures "InstantTensor, by mmap" 30 "${APPS[@]}" instanttensor --backend MMAP "$ON_TMPFS"
-fastsafetensors_by_cufile
-figures "fastsafetensors, by POSIX" 30 "${APPS[@]}" fastsafetensors --backend POSIX "$ON_TMPFS"
-figures "NIXL" 30 "${RUN[@]}" "${APPS[@]}" nixl --backend GDS_MT "$ON_MOUNT"
-rm -f "${ON_TMPFS#*=}"
-python_tests
-kvikio_tests
+for step in "${steps[@]}"; do
+    "step_${step//-/_}"
+done
 rm -rf "$MNT/kvikio-tests" "${ON_MOUNT#*=}"
 
 echo

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import operator
 import os
+import sys
 import threading
 import time
 import weakref
@@ -84,6 +85,9 @@ class IOFutureStream:
     check_bytes_done = get
 
 
+_read, _write = library.gpunvme_io_read, library.gpunvme_io_write  # found once
+
+
 class _Threads:
     """The threads of pread() and pwrite(); a child of fork() makes its own."""
 
@@ -122,6 +126,50 @@ def _close(handle: int, generation: int, descriptor: int, owned: bool) -> None:
 def _free(address: int, generation: int) -> None:
     if generation == process.generation and process.io is not None:
         library.gpunvme_io_unregister(process.io, address)
+
+
+def _as_numpy(values: Any) -> Any:
+    """Of an array or a tensor of integers; None: of a list, or without numpy."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(values, "dtype"):
+        return None
+    values = values.cpu().numpy() if hasattr(values, "cpu") else numpy.asarray(values)
+    return values.ravel() if values.dtype.kind in "iu" else None
+
+
+class _NumpyPieces:
+    """As _Pieces, without a Python object for each number."""
+
+    def __init__(self, offsets: Any, sizes: Any, places: Any) -> None:
+        numpy = sys.modules["numpy"]
+        self.n = len(offsets)
+        self.array = numpy.zeros(self.n, dtype=[("offset", "<i8"), ("place", "<i8"),
+                                                ("len", "<i4"), ("result", "<i4")])
+        lengths = numpy.full(self.n, sizes) if isinstance(sizes, int) else numpy.asarray(sizes)
+        if places is None:
+            places = numpy.cumsum(lengths) - lengths
+        if not self.n == len(lengths) == len(places):
+            raise ValueError(f"{self.n} offsets, {len(lengths)} sizes, {len(places)} places")
+        if self.n and not 0 <= lengths.min() <= lengths.max() < 1 << 31:
+            raise ValueError("a size of 2^31 bytes or more, or below 0")
+        if self.n and min(offsets.min(), places.min()) < 0:
+            raise ValueError("a negative offset")
+        self.array["offset"], self.array["place"], self.array["len"] = offsets, places, lengths
+        self.end = int((places + lengths).max()) if self.n else 0
+        self.address = self.array.ctypes.data
+
+    def results(self) -> list[int]:
+        found: list[int] = self.array["result"].tolist()
+        return found
+
+
+def _make_pieces(file_offsets: Any, sizes: Any, buf_offsets: Any) -> "_Pieces | _NumpyPieces":
+    offsets = _as_numpy(file_offsets)
+    lengths = sizes if isinstance(sizes, int) else _as_numpy(sizes)
+    places = None if buf_offsets is None else _as_numpy(buf_offsets)
+    if offsets is None or lengths is None or (places is None) != (buf_offsets is None):
+        return _Pieces(file_offsets, sizes, buf_offsets)
+    return _NumpyPieces(offsets, lengths, places)
 
 
 class _Pieces:
@@ -171,7 +219,7 @@ class File:
         self._fd = os.open(file, flags, 0o666) if self._owned else file
         self.name = file
         self._path: int = 0
-        self._why = ""
+        self._why: bytes | None = None
         try:
             self._attach()
         except OSError:
@@ -198,17 +246,18 @@ class File:
 
     # --- Transfers -----------------------------------------------------------------------------
 
-    def _move(self, call: Any, memory: Memory, address: int, size: int, file_offset: int) -> int:
+    def _move(self, call: Any, address: int, size: int, file_offset: int) -> int:
         if file_offset < 0:
             raise ValueError("a negative offset")
         result = _native.Result()
-        moved = check(call(self._handle(), address, size, file_offset, ctypes.byref(result)),
-                      self.name)
-        self._note(result)
+        moved: int = call(self._handle(), address, size, file_offset, ctypes.byref(result))
+        if moved < 0:
+            check(moved, self.name)
+        self._path, self._why = result.path, result.why
         return moved
 
     def _note(self, result: _native.Result) -> None:
-        self._path, self._why = result.path, (result.why or b"").decode()
+        self._path, self._why = result.path, result.why
 
     def read(self, buf: Any, size: int | None = None, file_offset: int = 0,
              buf_offset: int = 0) -> int:
@@ -218,14 +267,14 @@ class File:
         """
         memory = memory_of(buf, True)
         address, size = part_of(memory, size, buf_offset)
-        return self._move(library.gpunvme_io_read, memory, address, size, file_offset)
+        return self._move(_read, address, size, file_offset)
 
     def write(self, buf: Any, size: int | None = None, file_offset: int = 0,
               buf_offset: int = 0) -> int:
         """Writes from the buffer: the bytes written."""
         memory = memory_of(buf, False)
         address, size = part_of(memory, size, buf_offset)
-        return self._move(library.gpunvme_io_write, memory, address, size, file_offset)
+        return self._move(_write, address, size, file_offset)
 
     def pread(self, buf: Any, size: int | None = None, file_offset: int = 0,
               buf_offset: int = 0) -> IOFuture:
@@ -245,7 +294,7 @@ class File:
         OSError for the first read that failed.
         """
         memory = memory_of(buf, True)
-        pieces, result = _Pieces(file_offsets, sizes, buf_offsets), _native.Result()
+        pieces, result = _make_pieces(file_offsets, sizes, buf_offsets), _native.Result()
         if pieces.end > memory.nbytes:
             raise ValueError(f"reads of {pieces.end} bytes into a buffer of {memory.nbytes}")
         check(library.gpunvme_io_readv(self._handle(), memory.address, memory.nbytes,
@@ -292,7 +341,7 @@ class File:
     @property
     def why(self) -> str:
         """Why the last transfer did not take the GPU path; empty if it did."""
-        return self._why
+        return (self._why or b"").decode()
 
     @property
     def on_mount(self) -> bool:

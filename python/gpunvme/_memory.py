@@ -66,7 +66,7 @@ def _of_torch(obj: Any) -> Memory | None:
     if isinstance(obj, torch.Tensor):
         if not obj.is_contiguous():
             raise BufferError("the tensor is not contiguous")
-        return Memory(obj.data_ptr(), obj.numel() * obj.element_size(), obj)
+        return Memory(obj.data_ptr(), obj.nbytes, obj)
     if isinstance(obj, torch.UntypedStorage):
         return Memory(obj.data_ptr(), obj.nbytes(), obj)
     return None

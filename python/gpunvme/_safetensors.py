@@ -7,7 +7,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 from ._file import File
@@ -97,6 +97,16 @@ def _read(file: File, entry: Entry, tensor: Any) -> int:
     return entry.nbytes
 
 
+_pools: dict[int, ThreadPoolExecutor] = {}  # by the number of threads, which are kept
+os.register_at_fork(after_in_child=_pools.clear)
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    if threads not in _pools:
+        _pools[threads] = ThreadPoolExecutor(max(threads, 1), "gpunvme-load")
+    return _pools[threads]
+
+
 def load(paths: Any, empty: Callable[[Entry], Any], *, rank: int = 0, ranks: int = 1,
          progress: bool | Progress = False, threads: int = 8) -> dict[str, Any]:
     """Tensors by name. Each owns its memory, which empty() makes and the file is read into."""
@@ -116,17 +126,21 @@ def _load(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any],
           report: Progress | None, threads: int) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
     total, done, begun = sum(e.nbytes for _, e in entries), 0, time.monotonic()
-    with ThreadPoolExecutor(max(threads, 1), "gpunvme-load") as pool:
-        reads = []
+    reads: list[Future[int]] = []
+    try:
         for file, entry in entries:
             if entry.name in tensors:
                 raise SafetensorError(f"{file.name}: {entry.name}: in two files")
             tensors[entry.name] = empty(entry)
-            reads.append(pool.submit(_read, file, entry, tensors[entry.name]))
+            reads.append(_pool(threads).submit(_read, file, entry, tensors[entry.name]))
         for read in reads:
             done += read.result()
             if report:
                 report(done, total, time.monotonic() - begun)
+    finally:
+        for read in reads:
+            read.cancel()
+        wait(reads)
     return tensors
 
 
