@@ -245,6 +245,10 @@ int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode);
 int fsck_rebuild_xattrs(struct fsck *f, uint64_t ino, struct lay_inode *inode);
 /* Maps each block of the inode file; those that are nowhere, and f->grow at its end, are new. */
 int fsck_rebuild_inode_file(struct fsck *f);
+/* Looks for blocks of the inode file that are not mapped among all that nothing else claims. */
+int fsck_adopt_blocks(struct fsck *f);
+/* By file block. */
+void fsck_sort_extents(struct fsck_list *list);
 /* Appends a struct lay_extent; none when len is 0. */
 int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block, uint64_t len,
                     le16 flags);

@@ -8,8 +8,11 @@
 #include <stdlib.h>
 
 #include "mkfs/fsck/store.h"
+#include "mkfs/fsck/tree.h"
 
-#define MAX_HOLE 1024u /* file blocks that may lack before an extent; more is nonsense */
+/* The file has at most so many blocks when so many are mapped: a damaged map can state any length.
+ */
+#define MOST_BLOCKS(mapped) (UINT64_C(65536) + 16 * (mapped))
 
 /* A run of the inode file that nothing else has claimed. */
 struct run {
@@ -21,6 +24,7 @@ struct locate {
     struct fsck *f;
     struct fsck_list runs;
     uint64_t expected; /* the next file block */
+    uint64_t mapped;
     bool whole, failed;
 };
 
@@ -63,8 +67,8 @@ static void take_extent(void *arg, const struct lay_extent *e)
 
     if (first != l->expected || lay_get16(e->flags) != 0)
         l->whole = false;
-    /* A damaged tree can state any length: memory goes by mapped blocks. */
-    if (first > l->expected + MAX_HOLE || first < l->expected)
+    l->mapped += len;
+    if (first + len > MOST_BLOCKS(l->mapped) || first < l->expected)
         return;
     for (uint64_t i = 0; i < len && !l->failed; i++) {
         if (fsck_claim(l->f, 0, lay_get64(e->block) + i))
@@ -91,11 +95,23 @@ static void check_shape(struct fsck *f, const struct locate *l, const struct wal
     f->incomplete = true;
 }
 
+/* Blocks at the end that are not mapped may be found, too. */
+static uint64_t file_blocks(const struct fsck *f, const struct locate *l)
+{
+    uint64_t stated = lay_get64(f->sb.inode_file.size) >> LAY_BLOCK_SHIFT;
+
+    if (stated > MOST_BLOCKS(l->mapped))
+        stated = 1;
+    if (stated > f->img.geo.blocks)
+        stated = f->img.geo.blocks;
+    return l->expected > stated ? l->expected : stated;
+}
+
 static int store_runs(struct fsck *f, const struct locate *l)
 {
     const struct run *runs = l->runs.items;
 
-    f->inode_block_count = l->expected > 0 ? l->expected : 1;
+    f->inode_block_count = file_blocks(f, l);
     f->inode_blocks = calloc(f->inode_block_count + 1, sizeof(*f->inode_blocks));
     f->inodes = calloc(fsck_inode_limit(f) + 1, sizeof(*f->inodes));
     if (!f->inode_blocks || !f->inodes)
@@ -107,14 +123,32 @@ static int store_runs(struct fsck *f, const struct locate *l)
     return 0;
 }
 
+/* The extents of a damaged tree. */
+static int take_salvaged(struct fsck *f, struct locate *l)
+{
+    struct salvaged s = {0};
+    int err = salvage_tree(f, 0, LAY_MAGIC_EXTENTS, lay_get64(f->sb.inode_file.map.tree.root), &s);
+    const struct lay_extent *e = s.extents.items;
+
+    fsck_sort_extents(&s.extents);
+    for (size_t i = 0; i < s.extents.count && !err; i++)
+        take_extent(l, &e[i]);
+    salvaged_free(&s);
+    return err;
+}
+
 static int locate_blocks(struct fsck *f)
 {
-    static const struct walk_ops ops = {
-        .sound = take_node, .damaged = bad_node, .extent = take_extent};
+    static const struct walk_ops look = {.damaged = bad_node};
+    static const struct walk_ops ops = {.sound = take_node, .extent = take_extent};
     struct locate l = {.f = f, .whole = true};
     struct walk_totals totals;
-    int err = walk_extents(&f->img, 0, &f->sb.inode_file, &ops, &l, &totals);
+    int err = walk_extents(&f->img, 0, &f->sb.inode_file, &look, &l, &totals);
 
+    if (err == -EUCLEAN)
+        err = take_salvaged(f, &l);
+    else if (!err)
+        err = walk_extents(&f->img, 0, &f->sb.inode_file, &ops, &l, &totals);
     if (l.failed)
         err = -ENOMEM;
     if (!err || err == -EUCLEAN) {

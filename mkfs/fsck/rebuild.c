@@ -20,6 +20,12 @@ static int by_file_block(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+void fsck_sort_extents(struct fsck_list *list)
+{
+    if (list->count > 1)
+        qsort(list->items, list->count, sizeof(struct lay_extent), by_file_block);
+}
+
 int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block, uint64_t len,
                     le16 flags)
 {
@@ -164,8 +170,7 @@ int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode)
     int err = collect_extents(f, ino, inode, &s);
     const struct lay_extent *e = s.extents.items;
 
-    if (s.extents.count > 1)
-        qsort(s.extents.items, s.extents.count, sizeof(*e), by_file_block);
+    fsck_sort_extents(&s.extents);
     for (size_t i = 0; i < s.extents.count && !err; i++) {
         if (lay_get64(e[i].file_block) < end)
             continue;

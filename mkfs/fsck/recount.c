@@ -130,8 +130,10 @@ int fsck_rebuild_inode_file(struct fsck *f)
 {
     struct lay_inode inode = f->sb.inode_file;
     struct fsck_list list = {0};
-    int err = grow_tables(f);
+    int err = fsck_adopt_blocks(f);
 
+    if (!err)
+        err = grow_tables(f);
     for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
         if (!f->inode_blocks[index].addr)
             err = new_inode_block(f, index);

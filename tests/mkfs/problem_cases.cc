@@ -48,7 +48,7 @@ const std::vector<ProblemCase> cases = {
          file.map.tree.root = root.head.block;
          file.map.tree.blocks = lay_put64(2);
          i.seal(0);
-     }, {""}},
+     }},
     {"F304", "shared_block",
      [](Image &i) {
          i.inode(INO_FILE).map.extents[0].block = lay_put64(i.file_data + 30);
