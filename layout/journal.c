@@ -117,7 +117,7 @@ static int check_super_image(const struct lay_geometry *geo, const void *image, 
 
     if (lay_check_super(image, 0, 0, &own, NULL, why) != 0)
         return -EUCLEAN;
-    return memcmp(&own, geo, sizeof(own)) == 0 ? 0 : lay_bad(why, "superblock of another shape");
+    return lay_same_shape(&own, geo) ? 0 : lay_bad(why, "superblock of another shape");
 }
 
 int lay_check_journal_image(const struct lay_geometry *geo, const struct lay_journal_tag *tag,

@@ -148,7 +148,7 @@ static int recover(struct dump *d)
     if (!err)
         err = image_read(&d->img, 0, &b);
     if (!err && lay_check_super(&b.super, 0, d->img.device_blocks, &geo, NULL, NULL) == 0 &&
-        memcmp(&geo, &d->img.geo, sizeof(geo)) == 0)
+        lay_same_shape(&geo, &d->img.geo))
         d->sb = b.super;
     return err;
 }

@@ -87,7 +87,8 @@ static int do_change(struct crash_dev *d, const struct bd_io *io)
         memcpy(d->mem + io->offset, io->buf, io->len);
     if (io->op == BD_WRITE_ZEROES)
         memset(d->mem + io->offset, 0, io->len);
-    if (io->op == BD_DISCARD)
+    /* mkfs discards the whole device, which may be larger than memory. */
+    if (io->op == BD_DISCARD && d->base)
         memset(d->mem + io->offset, DISCARDED, io->len);
     remember(d, io);
     return 0;

@@ -7,6 +7,7 @@ foreach(name alloc inode mkfs recover tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture resize_core)
+gpunvme_test(storage_feature_test SOURCES storage_feature_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).
 foreach(name campaign crash crash_files)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture
