@@ -173,10 +173,12 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 #define LAY_MAX_JOURNAL     (1u << 20)
 
 /* Features this version knows. An unknown incompat bit refuses; ro-compat mounts read-only. */
-#define LAY_FEATURE_COMPAT    0ull
+#define LAY_FEATURE_COMPAT    LAY_COMPAT_SECTION_FREE
 #define LAY_FEATURE_RO_COMPAT 0ull
 #define LAY_FEATURE_INCOMPAT \
     (LAY_INCOMPAT_INODE_FLAGS | LAY_INCOMPAT_ACL | LAY_INCOMPAT_LARGE_XATTRS)
+
+#define LAY_COMPAT_SECTION_FREE 0x1ull /* the superblock has hints of free space */
 
 #define LAY_INCOMPAT_INODE_FLAGS  0x1ull /* inodes may be immutable, append-only or noatime */
 #define LAY_INCOMPAT_ACL          0x2ull /* inodes may have POSIX ACLs among their attributes */
@@ -220,7 +222,8 @@ struct lay_super {
     struct lay_device devices[LAY_MAX_DEVICES];
     /* Sum of head.tid of the bitmaps of each section: FORMAT.md 5.1. */
     le64 bitmap_tids[LAY_BITMAP_SECTIONS];
-    uint8_t reserved[744];
+    uint8_t section_free[LAY_BITMAP_SECTIONS]; /* feature LAY_COMPAT_SECTION_FREE: FORMAT.md 5.2 */
+    uint8_t reserved[488];
 };
 LAY_SIZE(lay_super, 4096);
 

@@ -166,20 +166,34 @@ static int look_at(struct ffs *fs, uint64_t group, bool first, struct search *s)
     return 0;
 }
 
-static int search(struct ffs *fs, struct search *s)
+/* From the group of the goal on; `by_hints` leaves out sections that are said to be full. */
+static int search_all(struct ffs *fs, struct search *s, bool by_hints)
 {
     uint64_t groups = lay_groups(&fs->geo);
     uint64_t start = s->goal / LAY_GROUP_BLOCKS;
     unsigned further = 0;
 
     for (uint64_t i = 0; i < groups && s->len < s->want; i++) {
-        int err = look_at(fs, (start + i) % groups, i == 0, s);
+        uint64_t group = (start + i) % groups;
+        if (by_hints && ffs_section_is_full(fs, group, s->min))
+            continue;
+        int err = look_at(fs, group, i == 0, s);
         if (err)
             return err;
         if (s->len > 0 && (i == 0 || ++further >= LOOK_FURTHER))
             break;
     }
-    return s->len > 0 ? 0 : -ENOSPC;
+    return 0;
+}
+
+/* Hints may be wrong: an older program, or a repair, leaves them as they were. */
+static int search(struct ffs *fs, struct search *s)
+{
+    int err = search_all(fs, s, true);
+
+    if (!err && s->len == 0)
+        err = search_all(fs, s, false);
+    return err ? err : s->len > 0 ? 0 : -ENOSPC;
 }
 
 /* Changes bitmap and counters for a run in one group; -EUCLEAN when it is not as `take` needs. */
@@ -222,6 +236,34 @@ put:
     return err;
 }
 
+/* The part of a run that lies in the group of its first block. */
+static uint32_t in_group(uint64_t block, uint64_t len)
+{
+    uint64_t left = LAY_GROUP_BLOCKS - block % LAY_GROUP_BLOCKS;
+
+    return (uint32_t)(len < left ? len : left);
+}
+
+/* The sections of a run have more free blocks (sign 1), or fewer (-1). */
+static void count_run(struct ffs *fs, const struct ffs_range *r, int sign)
+{
+    for (uint64_t done = 0; done < r->len;) {
+        uint32_t part = in_group(r->block + done, r->len - done);
+        ffs_section_count(fs, (r->block + done) / LAY_GROUP_BLOCKS, sign * (int64_t)part);
+        done += part;
+    }
+}
+
+/* In a handle that has changed the bitmaps of the run, and has the superblock dirty. */
+static void count_and_hint(struct ffs *fs, const struct ffs_range *r, int sign)
+{
+    count_run(fs, r, sign);
+    for (uint64_t done = 0; done < r->len;) {
+        ffs_section_hint(fs, (r->block + done) / LAY_GROUP_BLOCKS);
+        done += in_group(r->block + done, r->len - done);
+    }
+}
+
 static int take(struct ffs_tx *tx, uint64_t block, uint32_t len)
 {
     struct ffs_alloc *a = &tx->fs->alloc;
@@ -233,6 +275,7 @@ static int take(struct ffs_tx *tx, uint64_t block, uint32_t len)
     if (err)
         return err;
     ffs_ranges_add(&tx->allocated, block, len);
+    count_and_hint(tx->fs, &(struct ffs_range){block, len}, -1);
     pthread_mutex_lock(&a->lock);
     ffs_map_set(g->map, (uint32_t)(block % LAY_GROUP_BLOCKS), len);
     g->free -= len;
@@ -323,14 +366,6 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
     return 0;
 }
 
-/* The part of a run that lies in the group of its first block. */
-static uint32_t in_group(uint64_t block, uint64_t len)
-{
-    uint64_t left = LAY_GROUP_BLOCKS - block % LAY_GROUP_BLOCKS;
-
-    return (uint32_t)(len < left ? len : left);
-}
-
 int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
 {
     struct ffs *fs = tx->fs;
@@ -348,6 +383,7 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
     if (err)
         return err;
     ffs_ranges_add(&tx->freed, block, len);
+    count_and_hint(fs, &(struct ffs_range){block, len}, 1);
     pthread_mutex_lock(&fs->alloc.lock);
     fs->alloc.busy += len;
     pthread_mutex_unlock(&fs->alloc.lock);
@@ -392,11 +428,16 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
     struct ffs_alloc *a = &fs->alloc;
 
     pthread_mutex_lock(&a->lock);
-    for (size_t i = 0; i < allocated->n; i++)
+    for (size_t i = 0; i < allocated->n; i++) {
         ffs_alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
-    for (size_t i = 0; i < freed->n; i++)
+        count_run(fs, &allocated->v[i], 1);
+    }
+    for (size_t i = 0; i < freed->n; i++) {
         a->busy -= freed->v[i].len;
+        count_run(fs, &freed->v[i], -1);
+    }
     pthread_mutex_unlock(&a->lock);
+    a->hints_behind = true; /* the superblock has the former ones again */
 }
 
 bool ffs_alloc_starved(struct ffs *fs)

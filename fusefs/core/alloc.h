@@ -37,6 +37,8 @@ struct ffs_alloc {
     uint64_t reserve;             /* blocks that only truncate and unlink may have; constant */
     /* Sections whose bitmaps are as new as the superblock says; protected by ffs.meta. */
     bool section_checked[LAY_BITMAP_SECTIONS];
+    uint64_t section_free[LAY_BITMAP_SECTIONS]; /* zero bits, where checked; by ffs.meta, too */
+    bool hints_behind; /* a section was checked whose hint in the superblock is another */
 };
 
 int ffs_alloc_init(struct ffs *fs);
@@ -73,6 +75,12 @@ bool ffs_alloc_starved(struct ffs *fs);
 int ffs_section_check(struct ffs *fs, uint64_t group);
 /* A dirty bitmap changes in the running transaction: the superblock, dirty too, counts that. */
 void ffs_section_changed(struct ffs *fs, struct lay_bitmap *bm, uint64_t group);
+/* The free blocks of the section of `group` become more, or fewer; an undo calls this, too. */
+void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more);
+/* After ffs_section_count(), the superblock dirty: the hints say the same. */
+void ffs_section_hint(struct ffs *fs, uint64_t group);
+/* Has the section of `group` fewer than `min` free blocks, as far as hints tell? */
+bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min);
 
 /* --- One group (group.c): pure functions on its map ------------------------------------------- */
 

@@ -90,7 +90,7 @@ const Case super_cases[] = {
     {OBJECT_SUPER, "device_reserved", "devices",
      [](object &o) { o.super.devices[0].reserved = lay_put64(1); }},
     {OBJECT_SUPER, "device_unused", "devices", [](object &o) { o.super.devices[15].uuid[0] = 1; }},
-    {OBJECT_SUPER, "reserved", "reserved", [](object &o) { o.super.reserved[743] = 1; }},
+    {OBJECT_SUPER, "reserved", "reserved", [](object &o) { o.super.reserved[487] = 1; }},
     {OBJECT_SUPER, "bitmap_tids", "bitmap_tids",
      [](object &o) { o.super.bitmap_tids[2] = lay_put64(1); }},
     {OBJECT_SUPER, "inode_file_mode", "inode_file",

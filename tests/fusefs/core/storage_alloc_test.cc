@@ -283,3 +283,135 @@ TEST_F(Alloc, NeverGivesWhatIsTakenBusyOrPinned)
 }
 
 } // namespace
+
+// --- Hints of free space (FORMAT.md 5.2) ---------------------------------------------------------
+
+class Hints : public StorageTest
+{
+  protected:
+    // A file system of sections of several groups, all of it but `left` blocks in one file.
+    void fill(uint64_t left)
+    {
+        make(64ull << 30, 1024); // 521 groups, sections of three
+        ASSERT_EQ(mount(), 0) << why;
+        ffs_inode *file;
+        ASSERT_EQ(new_file("large", &file), 0);
+        struct ffs_statfs s;
+        ffs_statfs(fs, &s);
+        ASSERT_EQ(ffs_fallocate(file, 0, 0, (s.free_blocks - left) << LAY_BLOCK_SHIFT), 0);
+        ffs_iput(file, 1);
+        ASSERT_EQ(unmount(), 0);
+    }
+    int new_file(const char *name, ffs_inode **out)
+    {
+        const ffs_cred cred = {0, 0, 0};
+        ffs_inode *root;
+        int err = ffs_iget(fs, LAY_INO_ROOT, &root);
+        if (!err)
+            err = ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
+        ffs_iput(root, 1);
+        return err;
+    }
+    // Bitmaps that were read while a file of one block was written, or -1.
+    int64_t bitmaps_read_by_a_write(const char *name)
+    {
+        ffs_inode *file;
+        if (new_file(name, &file))
+            return -1;
+        uint64_t before = bitmap_reads();
+        bool ok = ffs_write(file, 0, "x", 1) == 1;
+        ffs_iput(file, 1);
+        return ok ? static_cast<int64_t>(bitmap_reads() - before) : -1;
+    }
+    uint64_t bitmap_reads()
+    {
+        const lay_super *sb = reinterpret_cast<lay_super *>(crash_dev_bytes(dev.get()));
+        uint64_t sum = 0;
+        for (uint64_t i = 0; i < lay_get64(sb->bitmap_blocks); i++)
+            sum += crash_dev_reads(dev.get(), (lay_get64(sb->bitmap_start) + i) * LAY_BLOCK_SIZE);
+        return sum;
+    }
+    // Sets all hints in the superblock, which is clean.
+    void set_hints(uint8_t hint)
+    {
+        lay_super *sb = reinterpret_cast<lay_super *>(crash_dev_bytes(dev.get()));
+        memset(sb->section_free, hint, sizeof(sb->section_free));
+        lay_seal(sb, lay_get64(sb->head.tid));
+    }
+};
+
+TEST_F(Hints, AnAllocationReadsOneSectionOfAFullFileSystem)
+{
+    fill(2000);
+    ASSERT_EQ(mount(), 0) << why;
+    int64_t reads = bitmaps_read_by_a_write("a");
+    EXPECT_GE(reads, 0);
+    EXPECT_LE(reads, 2 * (3 + 1)) << "metadata and data, each a section and a bitmap";
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Hints, UnknownSectionsAreReadOnce)
+{
+    fill(2000);
+    set_hints(0); // as an older program leaves it
+    ASSERT_EQ(mount(), 0) << why;
+    int64_t first = bitmaps_read_by_a_write("a");
+    ASSERT_EQ(unmount(), 0);
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_LE(bitmaps_read_by_a_write("b"), 8);
+    EXPECT_GT(first, 400);
+}
+
+TEST_F(Hints, WrongHintsHideNoSpace)
+{
+    fill(2000);
+    set_hints(1); // all full
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_GE(bitmaps_read_by_a_write("a"), 0);
+    ASSERT_EQ(unmount(), 0);
+    set_hints(39); // all free
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_GE(bitmaps_read_by_a_write("b"), 0);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Hints, AnAbortedHandleLeavesThem)
+{
+    fill(50000);
+    ASSERT_EQ(mount(), 0) << why;
+    ffs_inode *file;
+    ASSERT_EQ(new_file("a", &file), 0);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(handle([&](ffs_tx *tx) {
+                      uint64_t block, len;
+                      int err = ffs_alloc(tx, 0, 1, 20000, 1, &block, &len);
+                      return err ? err : -EINTR;
+                  }),
+                  -EINTR);
+    }
+    ffs_iput(file, 1);
+    struct ffs_statfs before, after;
+    ffs_statfs(fs, &before);
+    ASSERT_EQ(bitmaps_read_by_a_write("b") >= 0, true);
+    remount();
+    ffs_statfs(fs, &after);
+    EXPECT_EQ(after.free_blocks + 1, before.free_blocks);
+    // The hint of each section is that of its bitmaps.
+    ASSERT_EQ(unmount(), 0);
+    const uint8_t *bytes = crash_dev_bytes(dev.get());
+    const lay_super *sb = reinterpret_cast<const lay_super *>(bytes);
+    for (uint64_t s = 0; s < LAY_BITMAP_SECTIONS; s++) {
+        uint64_t free_bits = 0;
+        for (uint64_t g = 3 * s; g < 3 * s + 3 && g < lay_get64(sb->bitmap_blocks); g++)
+            free_bits += lay_get32(reinterpret_cast<const lay_bitmap *>(
+                                       bytes + (lay_get64(sb->bitmap_start) + g) * LAY_BLOCK_SIZE)
+                                       ->free);
+        uint8_t hint = sb->section_free[s];
+        if (hint > 1)
+            EXPECT_TRUE(free_bits >> (hint - 2) == 1) << s;
+        else
+            EXPECT_EQ(hint == 1 ? free_bits : 0, 0u) << s;
+    }
+}
