@@ -3,7 +3,9 @@
 """Checks that every header compiles alone, twice in a row, as C and, where the tests include it,
 as C++.
 
-usage: check_headers.py ROOT CC CXX [COMPILER-FLAG...] | --self-test CC CXX
+usage: check_headers.py ROOT WORK CC CXX [COMPILER-FLAG...] | --self-test CC CXX
+
+WORK is a folder for what is compiled. ccache is used where it is installed.
 
 A header that its includer parameterises says so by an error, '#error "define NAME (VALUE ...': it is
 compiled with that value. A header that is a template for several inclusions says "included once for
@@ -14,6 +16,7 @@ nvcc compiles it where it is used.
 import concurrent.futures
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,21 +28,33 @@ CHECKED_SUFFIX = ".h"
 TEMPLATE = "included once for each"
 CXX_INCLUDE = re.compile(r"#include <\w+>")
 FOR_CUDA = re.compile(r'#error "\S+ is for CUDA')
+CCACHE = ["ccache"] if shutil.which("ccache") else []
 PARAMETER = re.compile(r'#error "define (\w+) \((\w+)')
 
 
-def compile_alone(root, name, command):
+def probe(work, name, text, suffix):
+    """A file with the text, not written again when it has it: its path is part of ccache's key."""
+    path = os.path.join(work, name + suffix)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if not os.path.isfile(path) or tree.read(work, name + suffix) != text:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return path
+
+
+def compile_alone(root, work, name, command):
     times = 1 if TEMPLATE in tree.read(root, name) else 2
-    language = "c++" if "++" in os.path.basename(command[0]) else "c"
+    suffix = ".cc" if "++" in os.path.basename(command[0]) else ".c"
+    path = probe(work, name, f'#include "{name}"\n' * times, suffix)
     run = subprocess.run(
-        command + ["-I", root, "-I", os.path.join(root, "include"), "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-fsyntax-only",
-                   "-x", language, "-"],
-        input=f'#include "{name}"\n' * times, capture_output=True, text=True, check=False)
+        CCACHE + command + ["-I", root, "-I", os.path.join(root, "include"), "-D_GNU_SOURCE",
+                            "-D_FILE_OFFSET_BITS=64", "-c", path, "-o", path + ".o"],
+        capture_output=True, text=True, check=False)
     if run.returncode == 0 or FOR_CUDA.search(run.stderr):
         return []
     parameter = PARAMETER.search(run.stderr)
     if parameter and f"-D{parameter.group(1)}={parameter.group(2)}" not in command:
-        return compile_alone(root, name,
+        return compile_alone(root, work, name,
                              command + [f"-D{parameter.group(1)}={parameter.group(2)}"])
     return [f"{name}: does not compile alone with {' '.join(command[:2])}:\n{run.stderr}"]
 
@@ -54,9 +69,9 @@ def languages(root, name, cc, cxx, flags):
     return [as_c, as_cxx] if "__cplusplus" in text else [as_c]
 
 
-def check(root, cc, cxx, flags):
+def check(root, work, cc, cxx, flags):
     headers = [name for name in tree.source_files(root) if name.endswith(CHECKED_SUFFIX)]
-    jobs = [(root, name, command) for name in headers
+    jobs = [(root, work, name, command) for name in headers
             for command in languages(root, name, cc, cxx, flags)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(lambda job: compile_alone(*job), jobs)
@@ -81,7 +96,8 @@ def self_test(cc, cxx):
         for name, (text, _) in cases.items():
             with open(os.path.join(root, name), "w", encoding="utf-8") as file:
                 file.write(text)
-        found = {problem.split(":")[0] for problem in check(root, cc, cxx, [])}
+        found = {problem.split(":")[0]
+                 for problem in check(root, os.path.join(root, "build"), cc, cxx, [])}
     expected = {name for name, (_, broken) in cases.items() if broken}
     return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
             for name in sorted(found ^ expected)]
@@ -90,8 +106,9 @@ def self_test(cc, cxx):
 def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
-    first, cc, cxx, *flags = sys.argv[1:]
-    problems = self_test(cc, cxx) if first == "--self-test" else check(first, cc, cxx, flags)
+    first, *rest = sys.argv[1:]
+    problems = self_test(*rest) if first == "--self-test" else check(
+        os.path.abspath(first), os.path.abspath(rest[0]), rest[1], rest[2], rest[3:])
     print("\n".join(problems) if problems else "headers: in order")
     sys.exit(1 if problems else 0)
 
