@@ -99,7 +99,7 @@ bounded() {
     77) row "$name" "not run: $(tail -n 1 "$WORK/log")" ;;
     *)
         FAILED=1
-        why=$(cat "$WORK/log" "$WORK/out" | grep -v '^ *$' | tail -n 1 | cut -c1-200)
+        why=$(cat "$WORK/log" "$WORK/out" | { grep -v "^ *\$" || true; } | tail -n 1 | cut -c1-200)
         [ "$rc" != 124 ] || why="took longer than $limit s"
         row "$name" "FAILED, exit $rc: $why"
         tail -n 25 "$WORK/log"
