@@ -50,11 +50,15 @@ function(gpunvme_test_properties name)
     endif()
 endfunction()
 
-# gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [COST s] [TIMEOUT s]): a GoogleTest program
-# known to ctest, one ctest test a program. The target threads_tests builds those labelled threads.
+# gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [COST s] [TIMEOUT s] [WATCHDOG]): a GoogleTest
+# program known to ctest, one ctest test a program. The target threads_tests builds those labelled
+# threads. WATCHDOG: a test that hangs ends the program after 10 s.
 function(gpunvme_test name)
-    cmake_parse_arguments(ARG "" "COST;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+    cmake_parse_arguments(ARG "WATCHDOG" "COST;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})
+    if(ARG_WATCHDOG)
+        target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/watchdog.cc)
+    endif()
     target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
     # gtest.h once for all tests that are C++ alone: half of what they take to compile.
     if(NOT "${ARG_SOURCES}" MATCHES "\\.(c|cu)(;|$)")
