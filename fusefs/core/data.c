@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What file operations share: runs, batches of transfers, allocation, zeroing.
+ * What file operations share: extents, batches of transfers, allocation, zeroing.
  */
 #include "fusefs/core/data.h"
 
@@ -33,13 +33,14 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
     return err;
 }
 
-int ffs_runs_get(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_runs *out)
+int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
+                          struct ffs_extent_window *out)
 {
     ffs_meta_read(inode->fs);
-    ssize_t n = ffs_extent_list(inode, first, end, out->run, FFS_RUNS);
+    ssize_t n = ffs_extent_list(inode, first, end, out->extent, FFS_EXTENT_WINDOW);
     ffs_meta_done(inode->fs);
     out->n = n > 0 ? (size_t)n : 0;
-    out->end = out->n ? out->run[out->n - 1].file_block + out->run[out->n - 1].len : first;
+    out->end = out->n ? out->extent[out->n - 1].file_block + out->extent[out->n - 1].len : first;
     return n < 0 ? (int)n : 0;
 }
 
@@ -63,29 +64,29 @@ int ffs_batch_run(struct ffs_batch *b)
 
 /* --- Allocation ------------------------------------------------------------------------------ */
 
-/* Where the next run should go: right after the blocks in front of it. */
+/* Where the next extent should go: right after the blocks in front of it. */
 static uint64_t goal_for(struct ffs_inode *inode, uint64_t file_block)
 {
-    struct ffs_run before;
+    struct ffs_extent before;
 
     if (file_block == 0 || ffs_extent_find(inode, file_block - 1, &before))
         return 0;
     return before.block == LAY_NONE ? 0 : before.block + 1;
 }
 
-/* Fills the hole at run, or the first part of it; *len: how much. */
-static int fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, struct ffs_run run,
-                     uint64_t *len)
+/* Fills the hole at extent, or the first part of it; *len: how much. */
+static int fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
+                     struct ffs_extent extent, uint64_t *len)
 {
-    if (run.file_block % unit != 0 || run.len < unit)
+    if (extent.file_block % unit != 0 || extent.len < unit)
         return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "hole inside a 2 MiB unit");
-    uint64_t goal = goal_for(inode, run.file_block);
-    int err = ffs_alloc(tx, goal, unit, run.len, (unsigned)unit, &run.block, &run.len);
+    uint64_t goal = goal_for(inode, extent.file_block);
+    int err = ffs_alloc(tx, goal, unit, extent.len, (unsigned)unit, &extent.block, &extent.len);
     if (err)
         return err;
-    run.unwritten = true;
-    *len = run.len;
-    return ffs_extent_add(tx, inode, &run);
+    extent.unwritten = true;
+    *len = extent.len;
+    return ffs_extent_add(tx, inode, &extent);
 }
 
 /* Credits that one more allocation may take: tree, bitmap, inode. */
@@ -98,13 +99,13 @@ static int reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
                       uint64_t end)
 {
     do {
-        struct ffs_run run;
-        int err = ffs_extent_find(inode, *at, &run);
+        struct ffs_extent extent;
+        int err = ffs_extent_find(inode, *at, &extent);
         if (err)
             return err;
-        uint64_t len = run.len = ffs_min(run.len, end - *at);
-        if (run.block == LAY_NONE)
-            err = fill_hole(tx, inode, unit, run, &len);
+        uint64_t len = extent.len = ffs_min(extent.len, end - *at);
+        if (extent.block == LAY_NONE)
+            err = fill_hole(tx, inode, unit, extent, &len);
         if (err)
             return err;
         *at += len;
@@ -113,8 +114,8 @@ static int reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
 }
 
 /*
- * One handle's allocations. When space runs out after some of them, the handle is aborted and its
- * allocations are lost: so after a first failure, handles of one allocation follow.
+ * One handle's allocations. When space runs out after some of them, the handle is aborted and
+ * its allocations are lost: so after a first failure, handles of one allocation follow.
  */
 static int reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, uint64_t end,
                         unsigned credits)
@@ -140,11 +141,11 @@ static int skip_mapped(struct ffs_inode *inode, uint64_t *at, uint64_t end)
 
     ffs_meta_read(inode->fs);
     while (*at < end) {
-        struct ffs_run run;
-        err = ffs_extent_find(inode, *at, &run);
-        if (err || run.block == LAY_NONE)
+        struct ffs_extent extent;
+        err = ffs_extent_find(inode, *at, &extent);
+        if (err || extent.block == LAY_NONE)
             break;
-        *at += ffs_min(run.len, end - *at);
+        *at += ffs_min(extent.len, end - *at);
     }
     ffs_meta_done(inode->fs);
     return err;
@@ -226,11 +227,11 @@ static int zero_in_block(struct ffs *fs, uint64_t block, uint32_t from, uint32_t
     return bd_write(ffs_dev(fs), ffs_offset_of(block), data, sizeof(data), 0);
 }
 
-/* Zeros [from, to) of the file, which a run covers: whole blocks by command, edges by hand. */
-static int zero_run(struct ffs *fs, const struct ffs_run *run, uint64_t from, uint64_t to)
+/* Zeros [from, to) of the file, which an extent covers: whole blocks by command, edges by hand. */
+static int zero_extent(struct ffs *fs, const struct ffs_extent *extent, uint64_t from, uint64_t to)
 {
     while (from < to) {
-        uint64_t block = run->block + (ffs_block_of(from) - run->file_block);
+        uint64_t block = extent->block + (ffs_block_of(from) - extent->file_block);
         uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
         uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
         int err;
@@ -251,16 +252,16 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
 {
     bool unwritten = what == FFS_ZERO_UNWRITTEN;
     uint64_t end = ffs_block_up(to);
-    struct ffs_runs runs;
+    struct ffs_extent_window extents;
 
-    for (uint64_t at = ffs_block_of(from); from < to && at < end; at = runs.end) {
-        int err = ffs_runs_get(inode, at, end, &runs);
-        for (size_t i = 0; i < runs.n && !err; i++) {
-            const struct ffs_run *run = &runs.run[i];
-            if (run->block == LAY_NONE || run->unwritten != unwritten)
+    for (uint64_t at = ffs_block_of(from); from < to && at < end; at = extents.end) {
+        int err = ffs_extent_window_get(inode, at, end, &extents);
+        for (size_t i = 0; i < extents.n && !err; i++) {
+            const struct ffs_extent *extent = &extents.extent[i];
+            if (extent->block == LAY_NONE || extent->unwritten != unwritten)
                 continue;
-            err = zero_run(inode->fs, run, ffs_max(from, ffs_offset_of(run->file_block)),
-                           ffs_min(to, ffs_offset_of(run->file_block + run->len)));
+            err = zero_extent(inode->fs, extent, ffs_max(from, ffs_offset_of(extent->file_block)),
+                              ffs_min(to, ffs_offset_of(extent->file_block + extent->len)));
         }
         if (err)
             return err;

@@ -21,18 +21,18 @@
 #include "fusefs/core/ops.h"
 
 /* Runs handled at a time. */
-#define FFS_RUNS 32u
+#define FFS_EXTENT_WINDOW 32u
 
-struct ffs_runs {
-    struct ffs_run run[FFS_RUNS];
+struct ffs_extent_window {
+    struct ffs_extent extent[FFS_EXTENT_WINDOW];
     size_t n;
-    uint64_t end; /* first file block past the last run */
+    uint64_t end; /* first file block past the last extent */
 };
 
 /* Transfers collected for one bd_submit(). */
 struct ffs_batch {
     struct ffs *fs;
-    struct bd_io ios[3 * FFS_RUNS];
+    struct bd_io ios[3 * FFS_EXTENT_WINDOW];
     size_t n;
 };
 
@@ -76,10 +76,11 @@ static inline uint64_t ffs_unit_up(const struct ffs_file *f, uint64_t block)
     return ffs_unit_down(f, block + f->unit - 1);
 }
 
-/* As many runs of [first, end) as fit, the last one cut at end. Takes ffs.meta. */
-int ffs_runs_get(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_runs *out);
+/* As many extents of [first, end) as fit, the last one cut at end. Takes ffs.meta. */
+int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
+                          struct ffs_extent_window *out);
 
-/* The batch must have room: three transfers a run suffice. */
+/* The batch must have room: three transfers an extent suffice. */
 void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t skip, void *buf,
                    uint64_t len);
 int ffs_batch_run(struct ffs_batch *b);

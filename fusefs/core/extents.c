@@ -89,14 +89,14 @@ static bool is_unwritten(const struct lay_extent *e)
     return lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN;
 }
 
-static struct lay_extent pack(const struct ffs_run *run)
+static struct lay_extent pack(const struct ffs_extent *extent)
 {
-    assert(run->len > 0 && run->len <= EXTENT_MAX);
+    assert(extent->len > 0 && extent->len <= EXTENT_MAX);
     return (struct lay_extent){
-        .file_block = lay_put64(run->file_block),
-        .block = lay_put64(run->block),
-        .len = lay_put32((uint32_t)run->len),
-        .flags = lay_put16(run->unwritten ? LAY_EXTENT_UNWRITTEN : 0),
+        .file_block = lay_put64(extent->file_block),
+        .block = lay_put64(extent->block),
+        .len = lay_put32((uint32_t)extent->len),
+        .flags = lay_put16(extent->unwritten ? LAY_EXTENT_UNWRITTEN : 0),
     };
 }
 
@@ -120,22 +120,22 @@ static int find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t 
 }
 
 /* At file_block, which ends before e does: a part of e, or the hole in front of it. */
-static struct ffs_run run_at(const struct lay_extent *e, uint64_t file_block)
+static struct ffs_extent extent_at(const struct lay_extent *e, uint64_t file_block)
 {
-    struct ffs_run run = {.file_block = file_block, .block = LAY_NONE};
+    struct ffs_extent extent = {.file_block = file_block, .block = LAY_NONE};
 
     if (first_of(e) > file_block) {
-        run.len = first_of(e) - file_block;
-        return run;
+        extent.len = first_of(e) - file_block;
+        return extent;
     }
     uint64_t skip = file_block - first_of(e);
-    run.block = lay_get64(e->block) + skip;
-    run.len = lay_get32(e->len) - skip;
-    run.unwritten = is_unwritten(e);
-    return run;
+    extent.block = lay_get64(e->block) + skip;
+    extent.len = lay_get32(e->len) - skip;
+    extent.unwritten = is_unwritten(e);
+    return extent;
 }
 
-int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run *out)
+int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_extent *out)
 {
     struct leaf l;
     int err = leaf_open(inode, file_block, &l);
@@ -144,9 +144,9 @@ int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run
         return err;
 
     unsigned i = leaf_index(&l, file_block);
-    *out = (struct ffs_run){.file_block = file_block, .block = LAY_NONE};
+    *out = (struct ffs_extent){.file_block = file_block, .block = LAY_NONE};
     if (i < l.count)
-        *out = run_at(&l.e[i], file_block);
+        *out = extent_at(&l.e[i], file_block);
     leaf_close(&l);
     if (out->len == 0) {
         uint64_t end = UINT64_MAX;
@@ -157,8 +157,8 @@ int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run
 }
 
 /* Those that this leaf tells of; *at goes to the end of the last one. */
-static size_t leaf_list(const struct leaf *l, uint64_t *at, uint64_t end, struct ffs_run *runs,
-                        size_t max)
+static size_t leaf_list(const struct leaf *l, uint64_t *at, uint64_t end,
+                        struct ffs_extent *extents, size_t max)
 {
     size_t n = 0;
 
@@ -167,16 +167,16 @@ static size_t leaf_list(const struct leaf *l, uint64_t *at, uint64_t end, struct
             i++;
             continue;
         }
-        runs[n] = run_at(&l->e[i], *at);
-        if (runs[n].len > end - *at)
-            runs[n].len = end - *at;
-        *at += runs[n++].len;
+        extents[n] = extent_at(&l->e[i], *at);
+        if (extents[n].len > end - *at)
+            extents[n].len = end - *at;
+        *at += extents[n++].len;
     }
     return n;
 }
 
-ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_run *runs,
-                        size_t max)
+ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
+                        struct ffs_extent *extents, size_t max)
 {
     uint64_t at = first, from = first;
     size_t n = 0;
@@ -186,12 +186,13 @@ ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end, s
         int err = leaf_open(inode, from, &l);
         if (err)
             return err;
-        n += leaf_list(&l, &at, end, runs + n, max - n);
+        n += leaf_list(&l, &at, end, extents + n, max - n);
         leaf_close(&l);
         if (n == max || at >= end)
             break;
         if (l.hi >= end - 1) {
-            runs[n++] = (struct ffs_run){.file_block = at, .block = LAY_NONE, .len = end - at};
+            extents[n++] =
+                (struct ffs_extent){.file_block = at, .block = LAY_NONE, .len = end - at};
             break;
         }
         from = l.hi + 1;
@@ -255,10 +256,11 @@ static int fold(struct ffs_tx *tx, struct ffs_inode *inode)
 }
 
 /* Puts an extent before the i-th. Closes the leaf. */
-static int leaf_insert(struct ffs_tx *tx, struct leaf *l, unsigned i, const struct ffs_run *run)
+static int leaf_insert(struct ffs_tx *tx, struct leaf *l, unsigned i,
+                       const struct ffs_extent *extent)
 {
     struct ffs_inode *inode = l->inode;
-    struct lay_extent e = pack(run);
+    struct lay_extent e = pack(extent);
     int err = 0;
 
     if (!l->tree && l->count < LAY_INLINE_EXTENTS) {
@@ -270,7 +272,7 @@ static int leaf_insert(struct ffs_tx *tx, struct leaf *l, unsigned i, const stru
     if (!l->tree) {
         err = unfold(tx, inode);
         if (!err)
-            err = ffs_cursor_seek(inode, run->file_block, &l->c);
+            err = ffs_cursor_seek(inode, extent->file_block, &l->c);
     } else {
         l->c.step[0].at = i * (uint32_t)sizeof(e);
     }
@@ -292,7 +294,7 @@ static int leaf_delete(struct ffs_tx *tx, struct leaf *l, unsigned i)
     return err ? err : fold(tx, l->inode);
 }
 
-/* May two runs, the second after the first, become one extent? */
+/* May two extents, the second after the first, become one? */
 static bool joins(const struct lay_extent *a, const struct lay_extent *b)
 {
     return end_of(a) == first_of(b) && is_unwritten(a) == is_unwritten(b) &&
@@ -306,14 +308,14 @@ static void lengthen(struct lay_extent *e, const struct lay_extent *by)
 }
 
 /* Adds an extent that fits into the leaf's range, which is open and dirty. Closes it. */
-static int leaf_add(struct ffs_tx *tx, struct leaf *l, const struct ffs_run *run)
+static int leaf_add(struct ffs_tx *tx, struct leaf *l, const struct ffs_extent *extent)
 {
-    struct lay_extent e = pack(run);
-    unsigned i = leaf_index(l, run->file_block);
+    struct lay_extent e = pack(extent);
+    unsigned i = leaf_index(l, extent->file_block);
     bool left = i > 0 && joins(&l->e[i - 1], &e);
     bool right = i < l->count && joins(&e, &l->e[i]);
 
-    if (i < l->count && first_of(&l->e[i]) < run->file_block + run->len) {
+    if (i < l->count && first_of(&l->e[i]) < extent->file_block + extent->len) {
         leaf_close(l);
         return ffs_corrupt(l->inode->fs, LAY_NONE, l->inode->ino, "extents overlap");
     }
@@ -327,21 +329,21 @@ static int leaf_add(struct ffs_tx *tx, struct leaf *l, const struct ffs_run *run
         lengthen(&e, &l->e[i]);
         l->e[i] = e;
     } else {
-        return leaf_insert(tx, l, i, run);
+        return leaf_insert(tx, l, i, extent);
     }
     leaf_close(l);
     return 0;
 }
 
-/* Adds a run of any length: a part for each leaf it reaches into. */
-static int add_run(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_run run)
+/* Adds an extent of any length: a part for each leaf it reaches into. */
+static int add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_extent extent)
 {
-    while (run.len > 0) {
+    while (extent.len > 0) {
         struct leaf l;
-        int err = leaf_open(inode, run.file_block, &l);
+        int err = leaf_open(inode, extent.file_block, &l);
         if (err)
             return err;
-        struct ffs_run part = run;
+        struct ffs_extent part = extent;
         if (part.len > EXTENT_MAX)
             part.len = EXTENT_MAX;
         if (part.len - 1 > l.hi - part.file_block)
@@ -354,9 +356,9 @@ static int add_run(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_run ru
         err = leaf_add(tx, &l, &part);
         if (err)
             return err;
-        run.file_block += part.len;
-        run.block += part.len;
-        run.len -= part.len;
+        extent.file_block += part.len;
+        extent.block += part.len;
+        extent.len -= part.len;
     }
     return 0;
 }
@@ -366,10 +368,10 @@ static int leaf_cut(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from
 {
     struct lay_extent *e = &l->e[i];
     uint64_t first = first_of(e), end = end_of(e);
-    struct ffs_run rest = {.file_block = to,
-                           .block = lay_get64(e->block) + (to - first),
-                           .len = end - to,
-                           .unwritten = is_unwritten(e)};
+    struct ffs_extent rest = {.file_block = to,
+                              .block = lay_get64(e->block) + (to - first),
+                              .len = end - to,
+                              .unwritten = is_unwritten(e)};
 
     if (from == first && to == end)
         return leaf_delete(tx, l, i);
@@ -401,15 +403,15 @@ static void changed(struct ffs_inode *inode)
     atomic_fetch_add_explicit(&inode->map_generation, 1, memory_order_relaxed);
 }
 
-int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_run *run)
+int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *extent)
 {
-    assert(run->block != LAY_NONE && run->len > 0);
+    assert(extent->block != LAY_NONE && extent->len > 0);
     int err = ffs_inode_dirty(tx, inode);
     if (!err)
-        err = add_run(tx, inode, *run);
+        err = add_extent(tx, inode, *extent);
     if (err)
         return err;
-    inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) + run->len);
+    inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) + extent->len);
     changed(inode);
     return 0;
 }
@@ -508,10 +510,10 @@ static int mark_piece(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t fr
                       bool unwritten)
 {
     struct ffs_inode *inode = l->inode;
-    struct ffs_run run = {.file_block = from,
-                          .block = lay_get64(l->e[i].block) + (from - first_of(&l->e[i])),
-                          .len = to - from,
-                          .unwritten = unwritten};
+    struct ffs_extent extent = {.file_block = from,
+                                .block = lay_get64(l->e[i].block) + (from - first_of(&l->e[i])),
+                                .len = to - from,
+                                .unwritten = unwritten};
     int err = leaf_dirty(tx, l);
 
     if (err) {
@@ -519,7 +521,7 @@ static int mark_piece(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t fr
         return err;
     }
     err = leaf_cut(tx, l, i, from, to);
-    return err ? err : add_run(tx, inode, run);
+    return err ? err : add_extent(tx, inode, extent);
 }
 
 int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,

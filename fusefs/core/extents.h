@@ -7,27 +7,28 @@
 
 #include "fusefs/core/storage.h"
 
-/* A run of file blocks with one fate. */
-struct ffs_run {
+/* An extent of file blocks: mapped, unwritten, or a hole. */
+struct ffs_extent {
     uint64_t file_block;
     uint64_t block; /* on the device; LAY_NONE: hole */
-    uint64_t len;   /* blocks; a hole after the last extent runs to UINT64_MAX - file_block */
+    uint64_t len;   /* blocks; a hole after the last extent reaches to UINT64_MAX - file_block */
     bool unwritten;
 };
 
-/* The run that holds file_block, cut so that it starts there. Under ffs.meta, shared or not. */
-int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_run *out);
+/* The extent that holds file_block, cut so that it starts there. Under ffs.meta, shared or not. */
+int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_extent *out);
 /*
- * The runs of [first, end) in order, holes too, the last one cut at end: as many as fit, and how
- * many those are. Goes from leaf to leaf, so a run costs next to nothing. Under ffs.meta.
+ * The extents of [first, end) in order, holes too, the last one cut at end: as many as fit, and how
+ * many those are. Goes from leaf to leaf, so an extent costs next to nothing. Under ffs.meta.
  */
-ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end, struct ffs_run *runs,
-                        size_t max);
-/* Adds a run where there was a hole; merges with neighbours; charges inode->d.blocks. */
-int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_run *run);
+ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
+                        struct ffs_extent *extents, size_t max);
+/* Adds an extent where there was a hole; merges with neighbours; charges inode->d.blocks. */
+int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *extent);
 /*
  * Removes mappings in [file_block, file_block + len) and frees their blocks, until done or the
- * handle's credits run low: then *next is where to go on in another handle (else file_block + len).
+ * handle's credits run low: then *next is where to go on in another handle (else file_block +
+ * len).
  */
 int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
                       uint64_t *next);

@@ -56,13 +56,13 @@ static int count_holes(struct ffs_inode *inode, uint64_t first, uint64_t end, ui
     *holes = 0;
     ffs_meta_read(inode->fs);
     while (first < end && !err) {
-        struct ffs_run run;
-        err = ffs_extent_find(inode, first, &run);
+        struct ffs_extent extent;
+        err = ffs_extent_find(inode, first, &extent);
         if (err)
             break;
-        run.len = ffs_min(run.len, end - first);
-        *holes += run.block == LAY_NONE ? run.len : 0;
-        first += run.len;
+        extent.len = ffs_min(extent.len, end - first);
+        *holes += extent.block == LAY_NONE ? extent.len : 0;
+        first += extent.len;
     }
     ffs_meta_done(inode->fs);
     return err;

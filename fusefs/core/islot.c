@@ -26,16 +26,16 @@ static int get_index(struct ffs *fs, uint64_t index, struct ffs_buf **out)
 {
     struct ffs_expect expect = {
         .magic = LAY_MAGIC_INODES, .owner = index * LAY_INODES_PER_BLOCK, .index = index};
-    struct ffs_run run;
+    struct ffs_extent extent;
 
     if (index >= file_blocks(fs))
         return -ESTALE;
-    int err = ffs_extent_find(&fs->inode_file, index, &run);
+    int err = ffs_extent_find(&fs->inode_file, index, &extent);
     if (err)
         return err;
-    if (run.block == LAY_NONE)
+    if (extent.block == LAY_NONE)
         return ffs_corrupt(fs, 0, 0, "hole in the inode file");
-    return ffs_buf_get(fs, run.block, &expect, out);
+    return ffs_buf_get(fs, extent.block, &expect, out);
 }
 
 int ffs_inode_block(struct ffs *fs, uint64_t ino, struct ffs_buf **out)
@@ -91,20 +91,20 @@ static int grow(struct ffs_tx *tx)
 {
     struct ffs_inode *file = &tx->fs->inode_file;
     uint64_t index = file_blocks(tx->fs);
-    struct ffs_run last, run = {.file_block = index};
+    struct ffs_extent last, extent = {.file_block = index};
 
     int err = ffs_extent_find(file, index - 1, &last);
     if (!err)
         err = ffs_inode_dirty(tx, file);
     if (!err)
         err = ffs_alloc(tx, last.block == LAY_NONE ? 0 : last.block + 1, 1, GROW_BLOCKS, 1,
-                        &run.block, &run.len);
+                        &extent.block, &extent.len);
     if (!err)
-        err = ffs_extent_add(tx, file, &run);
+        err = ffs_extent_add(tx, file, &extent);
     if (err)
         return err;
-    file->d.size = lay_put64((index + run.len) << LAY_BLOCK_SHIFT);
-    return init_blocks(tx, index, run.block, run.len);
+    file->d.size = lay_put64((index + extent.len) << LAY_BLOCK_SHIFT);
+    return init_blocks(tx, index, extent.block, extent.len);
 }
 
 /* The first inode block with a free slot, dirty; the list is not empty on return. */

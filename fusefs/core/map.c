@@ -20,14 +20,14 @@ struct held {
     uint64_t offset, end; /* the request, bytes */
 };
 
-static struct ffs_segment segment_of(const struct ffs_run *run)
+static struct ffs_segment segment_of(const struct ffs_extent *extent)
 {
-    bool hole = run->block == LAY_NONE;
+    bool hole = extent->block == LAY_NONE;
 
-    return (struct ffs_segment){.offset = ffs_offset_of(run->file_block),
-                                .len = ffs_offset_of(run->len),
-                                .device = hole ? FFS_HOLE : ffs_offset_of(run->block),
-                                .unwritten = run->unwritten};
+    return (struct ffs_segment){.offset = ffs_offset_of(extent->file_block),
+                                .len = ffs_offset_of(extent->len),
+                                .device = hole ? FFS_HOLE : ffs_offset_of(extent->block),
+                                .unwritten = extent->unwritten};
 }
 
 /* Makes room for n segments more. */
@@ -48,20 +48,20 @@ static int reserve(struct ffs_map *map, size_t *room, size_t n)
 static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t max,
                    struct ffs_map *map)
 {
-    struct ffs_run runs[FFS_RUNS];
+    struct ffs_extent extents[FFS_EXTENT_WINDOW];
     size_t room = 0;
 
     map->start = ffs_offset_of(first);
     map->generation = atomic_load_explicit(&inode->map_generation, memory_order_relaxed);
     while (first < end && map->count < max) {
-        size_t most = ffs_min(max - map->count, FFS_RUNS);
-        ssize_t n = ffs_extent_list(inode, first, end, runs, most);
+        size_t most = ffs_min(max - map->count, FFS_EXTENT_WINDOW);
+        ssize_t n = ffs_extent_list(inode, first, end, extents, most);
         int err = n < 0 ? (int)n : reserve(map, &room, (size_t)n);
         if (err)
             return err;
         for (ssize_t i = 0; i < n; i++)
-            map->segments[map->count++] = segment_of(&runs[i]);
-        first = runs[n - 1].file_block + runs[n - 1].len;
+            map->segments[map->count++] = segment_of(&extents[i]);
+        first = extents[n - 1].file_block + extents[n - 1].len;
     }
     return 0;
 }
@@ -278,17 +278,17 @@ static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment 
     if (!S_ISREG(ffs_mode(inode)))
         return -EINVAL;
     while (n < max) {
-        struct ffs_run run;
-        int err = ffs_extent_find(inode, block, &run);
+        struct ffs_extent extent;
+        int err = ffs_extent_find(inode, block, &extent);
         if (err)
             return err;
-        if (run.block == LAY_NONE && run.len == UINT64_MAX - block) {
+        if (extent.block == LAY_NONE && extent.len == UINT64_MAX - block) {
             if (block >= end)
                 break;
-            run.len = end - block;
+            extent.len = end - block;
         }
-        out[n++] = segment_of(&run);
-        block += run.len;
+        out[n++] = segment_of(&extent);
+        block += extent.len;
     }
     return (ssize_t)n;
 }

@@ -16,12 +16,12 @@ struct edges {
     unsigned n;
 };
 
-/* Adds the transfers for [from, to) of the file, which lies in a written run. */
-static void read_run(struct ffs_batch *b, struct edges *e, const struct ffs_run *run, uint64_t from,
-                     uint64_t to, uint8_t *buf)
+/* Adds the transfers for [from, to) of the file, which lies in a written extent. */
+static void read_extent(struct ffs_batch *b, struct edges *e, const struct ffs_extent *extent,
+                        uint64_t from, uint64_t to, uint8_t *buf)
 {
     while (from < to) {
-        uint64_t block = run->block + (ffs_block_of(from) - run->file_block);
+        uint64_t block = extent->block + (ffs_block_of(from) - extent->file_block);
         uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
         uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
         if (len < LAY_BLOCK_SIZE) {
@@ -43,21 +43,21 @@ static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, ui
 {
     struct ffs_batch b = {.fs = inode->fs};
     struct edges e = {.n = 0};
-    struct ffs_runs runs;
-    int err = ffs_runs_get(inode, ffs_block_of(offset), ffs_block_up(*end), &runs);
+    struct ffs_extent_window extents;
+    int err = ffs_extent_window_get(inode, ffs_block_of(offset), ffs_block_up(*end), &extents);
 
     if (err)
         return err;
-    *end = ffs_min(*end, ffs_offset_of(runs.end));
+    *end = ffs_min(*end, ffs_offset_of(extents.end));
 
-    for (size_t i = 0; i < runs.n; i++) {
-        const struct ffs_run *run = &runs.run[i];
-        uint64_t from = ffs_max(offset, ffs_offset_of(run->file_block));
-        uint64_t to = ffs_min(*end, ffs_offset_of(run->file_block + run->len));
-        if (run->block == LAY_NONE || run->unwritten)
+    for (size_t i = 0; i < extents.n; i++) {
+        const struct ffs_extent *extent = &extents.extent[i];
+        uint64_t from = ffs_max(offset, ffs_offset_of(extent->file_block));
+        uint64_t to = ffs_min(*end, ffs_offset_of(extent->file_block + extent->len));
+        if (extent->block == LAY_NONE || extent->unwritten)
             memset(buf + (from - offset), 0, to - from);
         else
-            read_run(&b, &e, run, from, to, buf + (from - offset));
+            read_extent(&b, &e, extent, from, to, buf + (from - offset));
     }
     err = ffs_batch_run(&b);
     for (unsigned i = 0; i < e.n && !err; i++)

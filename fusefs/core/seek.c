@@ -6,9 +6,9 @@
 #include "fusefs/core/data.h"
 
 /* Unwritten blocks count as a hole: they read as zeros and hold no data. */
-static bool is_data(const struct ffs_run *run)
+static bool is_data(const struct ffs_extent *extent)
 {
-    return run->block != LAY_NONE && !run->unwritten;
+    return extent->block != LAY_NONE && !extent->unwritten;
 }
 
 /*
@@ -18,16 +18,16 @@ static int scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offs
                 uint64_t *out)
 {
     uint64_t end = ffs_block_up(f->size);
-    struct ffs_runs runs;
+    struct ffs_extent_window extents;
 
-    for (uint64_t at = ffs_block_of(offset); at < end; at = runs.end) {
-        int err = ffs_runs_get(inode, at, end, &runs);
+    for (uint64_t at = ffs_block_of(offset); at < end; at = extents.end) {
+        int err = ffs_extent_window_get(inode, at, end, &extents);
         if (err)
             return err;
-        for (size_t i = 0; i < runs.n; i++) {
-            if (is_data(&runs.run[i]) != data)
+        for (size_t i = 0; i < extents.n; i++) {
+            if (is_data(&extents.extent[i]) != data)
                 continue;
-            *out = ffs_max(offset, ffs_offset_of(runs.run[i].file_block));
+            *out = ffs_max(offset, ffs_offset_of(extents.extent[i].file_block));
             return 0;
         }
     }

@@ -30,14 +30,14 @@ static uint64_t first_unneeded(const struct ffs_inode *inode)
 /* Is there written data past the end, in the last unit? It has to be zeroed on the device. */
 static int has_tail(struct ffs_inode *inode, bool *tail)
 {
-    struct ffs_run run;
+    struct ffs_extent extent;
 
     *tail = false;
     if (ffs_size(inode) % unit_bytes(inode) == 0)
         return 0;
-    int err = ffs_extent_find(inode, ffs_block_of(ffs_size(inode)), &run);
+    int err = ffs_extent_find(inode, ffs_block_of(ffs_size(inode)), &extent);
     if (!err)
-        *tail = run.block != LAY_NONE && !run.unwritten;
+        *tail = extent.block != LAY_NONE && !extent.unwritten;
     return err;
 }
 

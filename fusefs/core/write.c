@@ -15,18 +15,18 @@ struct round {
     const struct ffs_file *f;
     uint64_t offset, end;
     const uint8_t *buf;
-    struct ffs_runs runs; /* all units */
+    struct ffs_extent_window extents; /* all units */
     uint8_t edge[2][LAY_BLOCK_SIZE];
     uint64_t edge_block[2]; /* file blocks */
     unsigned edges;
 };
 
-static const struct ffs_run *run_of(const struct round *r, uint64_t file_block)
+static const struct ffs_extent *extent_of(const struct round *r, uint64_t file_block)
 {
-    for (size_t i = 0; i < r->runs.n; i++) {
-        const struct ffs_run *run = &r->runs.run[i];
-        if (file_block - run->file_block < run->len)
-            return run;
+    for (size_t i = 0; i < r->extents.n; i++) {
+        const struct ffs_extent *extent = &r->extents.extent[i];
+        if (file_block - extent->file_block < extent->len)
+            return extent;
     }
     return NULL;
 }
@@ -37,7 +37,7 @@ static const struct ffs_run *run_of(const struct round *r, uint64_t file_block)
  */
 static int fill_edge(struct round *r, uint64_t file_block)
 {
-    const struct ffs_run *run = run_of(r, file_block);
+    const struct ffs_extent *extent = extent_of(r, file_block);
     uint8_t *edge = r->edge[r->edges];
     uint64_t start = ffs_offset_of(file_block);
     uint64_t from = ffs_max(r->offset, start);
@@ -45,8 +45,8 @@ static int fill_edge(struct round *r, uint64_t file_block)
     int err = 0;
 
     memset(edge, 0, LAY_BLOCK_SIZE);
-    if (!run->unwritten && start < r->f->size) {
-        uint64_t device = ffs_offset_of(run->block + (file_block - run->file_block));
+    if (!extent->unwritten && start < r->f->size) {
+        uint64_t device = ffs_offset_of(extent->block + (file_block - extent->file_block));
         err = bd_read(ffs_dev(r->inode->fs), device, edge, LAY_BLOCK_SIZE);
         uint64_t valid = ffs_min(r->f->size - start, LAY_BLOCK_SIZE);
         memset(edge + valid, 0, LAY_BLOCK_SIZE - valid);
@@ -78,12 +78,12 @@ static uint8_t *edge_of(struct round *r, uint64_t file_block)
     return NULL;
 }
 
-/* Transfers for the blocks [from, to), which are the caller's or edges, and lie in run. */
-static void write_blocks(struct round *r, struct ffs_batch *b, const struct ffs_run *run,
+/* Transfers for the blocks [from, to), which are the caller's or edges, and lie in extent. */
+static void write_blocks(struct round *r, struct ffs_batch *b, const struct ffs_extent *extent,
                          uint64_t from, uint64_t to)
 {
     while (from < to) {
-        uint64_t block = run->block + (from - run->file_block);
+        uint64_t block = extent->block + (from - extent->file_block);
         uint8_t *edge = edge_of(r, from);
         uint64_t n = 1;
         if (edge) {
@@ -103,11 +103,11 @@ static int transfer(struct round *r)
     struct ffs_batch b = {.fs = r->inode->fs};
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
 
-    for (size_t i = 0; i < r->runs.n; i++) {
-        const struct ffs_run *run = &r->runs.run[i];
-        uint64_t from = ffs_max(first, run->file_block);
-        uint64_t to = ffs_min(end, run->file_block + run->len);
-        write_blocks(r, &b, run, from, to);
+    for (size_t i = 0; i < r->extents.n; i++) {
+        const struct ffs_extent *extent = &r->extents.extent[i];
+        uint64_t from = ffs_max(first, extent->file_block);
+        uint64_t to = ffs_min(end, extent->file_block + extent->len);
+        write_blocks(r, &b, extent, from, to);
     }
     return ffs_batch_run(&b);
 }
@@ -135,10 +135,10 @@ static int write_round(struct round *r)
 
     if (err && (err != -ENOSPC || ffs_offset_of(upto) <= r->offset))
         return err;
-    err = ffs_runs_get(r->inode, first, upto, &r->runs);
+    err = ffs_extent_window_get(r->inode, first, upto, &r->extents);
     if (err)
         return err;
-    end = r->runs.end;
+    end = r->extents.end;
     r->end = ffs_min(r->end, ffs_offset_of(end));
     if (r->end <= r->offset)
         return ffs_corrupt(r->inode->fs, LAY_NONE, r->inode->ino, "extents inside a 2 MiB unit");
