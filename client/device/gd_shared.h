@@ -191,9 +191,11 @@ GQ_FN uint32_t gd_first_queue(const struct gd_known *k, uint64_t len)
     return n ? gd_seed() % n : 0;
 }
 
-GQ_FN void gd_next_queue(struct gd_share *s, const struct gd_known *k)
+GQ_FN void gd_next_queue(struct gd_share *s)
 {
-    s->queue = s->queue + 1 < gd_shared_queues(k->n_queues) ? s->queue + 1 : 0;
+    uint32_t n = gd_shared_queues(gd_load32(&s->file->set.n_queues));
+
+    s->queue = s->queue + 1 < n ? s->queue + 1 : 0;
     s->moves = false;
 }
 
@@ -242,6 +244,8 @@ GQ_FN void gd_load_tables(struct gd_share *s, const struct gd_known *k, struct g
         if (lane < k->n_extents) {
             GQ_AT(t->offset) = gd_load64(&k->extents[lane].offset);
             GQ_AT(t->lba) = gd_load64(&k->extents[lane].lba);
+        } else if (lane == k->n_extents) {
+            GQ_AT(t->offset) = k->end;
         }
     }
 }
@@ -260,7 +264,7 @@ GQ_FN void gd_match_entry(const struct gq_sharer *w, const struct gd_tables *t, 
 }
 
 /* Each lane's place. */
-GQ_FN void gd_find_places(struct gd_share *s, const struct gd_known *known, struct gd_tables *t,
+GQ_FN void gd_find_places(struct gd_share *s, struct gd_tables *t,
                           GQ_LANE_OUT(struct gd_place, place))
 {
     const struct gq_sharer *w = &s->q;
@@ -274,9 +278,12 @@ GQ_FN void gd_find_places(struct gd_share *s, const struct gd_known *known, stru
         uint32_t k = i % w->group.lanes;
 
         if (i != 0 && k == 0) {
+            const struct gd_buffer *more =
+                (const struct gd_buffer *)GD_LOAD_POINTER(&s->file->set.buffers);
+
             GQ_FOR_LANES(lane)
             {
-                gd_load_entry(w, &known->buffers[i + lane], lane, t);
+                gd_load_entry(w, &more[i + lane], lane, t);
             }
         }
         GQ_FOR_LANES(lane)
@@ -307,9 +314,11 @@ GQ_FN struct gd_blocks gd_blocks_of(const struct gd_known *k, const struct gd_pa
 }
 
 /* By one lane, where a file has more extents than the group has lanes. */
-GQ_FN struct gd_blocks gd_search_extent(const struct gd_known *k, const struct gd_part *p)
+GQ_FN struct gd_blocks gd_search_extent(const struct gpunvme_device_file *f,
+                                        const struct gd_known *k, const struct gd_part *p)
 {
-    const struct gq_file_extent *e = k->extents;
+    const struct gq_file_extent *e =
+        (const struct gq_file_extent *)GD_LOAD_POINTER(&f->map.extents);
     uint32_t low = 0, n = k->n_extents;
 
     while (n > 1) {
@@ -320,11 +329,11 @@ GQ_FN struct gd_blocks gd_search_extent(const struct gd_known *k, const struct g
         n -= half;
     }
     return gd_blocks_of(k, p, gd_load64(&e[low].offset),
-                        low + 1 < k->n_extents ? gd_load64(&e[low + 1].offset) : k->end,
+                        gd_load64(low + 1 < k->n_extents ? &e[low + 1].offset : &f->map.end),
                         gd_load64(&e[low].lba));
 }
 
-/* Inside a region, by all lanes: the same of entries that the lanes have. */
+/* Inside a region, by all lanes: the same of entries that the lanes have, with the end behind. */
 GQ_FN struct gd_blocks gd_choose_extent(const struct gq_sharer *w, const struct gd_known *k,
                                         const struct gd_tables *t, const struct gd_part *p)
 {
@@ -339,9 +348,8 @@ GQ_FN struct gd_blocks gd_choose_extent(const struct gq_sharer *w, const struct 
     }
     from = GQ_FROM64(t->offset, low);
     lba = GQ_FROM64(t->lba, low);
-    low += low + 1 < k->n_extents;
-    to = GQ_FROM64(t->offset, low);
-    return gd_blocks_of(k, p, from, to == from ? k->end : to, lba);
+    to = GQ_FROM64(t->offset, low + 1);
+    return gd_blocks_of(k, p, from, to, lba);
 }
 
 /* Each lane's next bytes, if it has any. */
@@ -352,10 +360,10 @@ GQ_FN void gd_find_blocks(struct gd_share *s, const struct gd_known *k, const st
 
     GQ_FOR_LANES(lane)
     {
-        if (k->n_extents <= w->group.lanes)
+        if (k->n_extents < w->group.lanes)
             GQ_AT(blocks) = gd_choose_extent(w, k, t, &GQ_AT(s->part));
         else if (GQ_AT(s->part).left > 0)
-            GQ_AT(blocks) = gd_search_extent(k, &GQ_AT(s->part));
+            GQ_AT(blocks) = gd_search_extent(s->file, k, &GQ_AT(s->part));
     }
 }
 
@@ -501,7 +509,7 @@ GQ_FN void gd_prepare(struct gd_share *s, const struct gd_known *k, struct gd_ta
     GQ_LANE_VAR(uint32_t, low);
 
     gd_find_blocks(s, k, t, blocks);
-    gd_find_places(s, k, t, place);
+    gd_find_places(s, t, place);
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(w->mine).slot != GQ_NO_SLOT) {

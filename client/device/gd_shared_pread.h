@@ -115,7 +115,7 @@ GQ_FN void gd_resume(struct gd_share *s, struct gq_group group, const struct gpu
     s->part = t->part;
     s->part.sent_us = gd_clock_us();
     s->q.mine = t->mine;
-    gd_use_queue(s, &k);
+    gd_enter(s, &k);
     gd_share_end(s);
 }
 

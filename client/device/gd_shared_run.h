@@ -77,9 +77,10 @@ GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
 GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
 {
     struct gq_sharer *w = &s->q;
-    uint32_t n = gq_count_ones(wanting), seed = GQ_SAME32(gd_seed()) / 8u;
-    uint32_t bits = gq_some_bits(n, seed), found;
-    uint32_t word = s->low ? 0 : (seed / 32u + s->tries) % gq_slot_words(w);
+    const uint32_t golden_ratio = 0x9e3779b9u; /* its fraction, times 2^32 */
+    uint32_t n = gq_count_ones(wanting), seed = GQ_SAME32(gd_seed()) * golden_ratio;
+    uint32_t bits = gq_some_bits(n, seed >> 20), found;
+    uint32_t word = s->low ? 0 : ((seed >> 25) + s->tries) % gq_slot_words(w);
     uint32_t *taken = &w->slots->taken[word];
     GQ_LANE_VAR(uint32_t, got);
     GQ_LANE_VAR(uint32_t, lost);
@@ -140,12 +141,12 @@ GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
 }
 
 /* After a claim in vain. */
-GQ_FN void gd_try_elsewhere(struct gd_share *s, const struct gd_known *k)
+GQ_FN void gd_try_elsewhere(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
 
     s->tries++;
-    if (s->lost > gd_shared_queues(k->n_queues))
+    if (s->lost > gd_shared_queues(gd_load32(&s->file->set.n_queues)))
         gd_fail(s, gd_wanting(s), -ETIMEDOUT);
     else if (gd_active(s) == 0 && (s->lost || s->low || s->tries % gq_slot_words(w) == 0))
         s->moves = true;
@@ -167,6 +168,20 @@ GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, struct gd_tab
         gq_publish_slots(w, cmd);
 }
 
+/* The file has lost its queues: all reads end, and nothing is touched. */
+GQ_FN void gd_end_all(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(w->mine).stage != GQ_STAGE_NONE || GQ_AT(s->part).left > 0)
+            GQ_AT(s->part).left = -ESTALE;
+        GQ_AT(w->mine).stage = GQ_STAGE_NONE;
+    }
+    s->leads = false;
+}
+
 /*
  * Lanes with bytes left and no slot get one, as far as there are some, and submit a command, unless
  * the leases have ended. At first the tables travel together with the claim.
@@ -179,6 +194,10 @@ GQ_FN void gd_enter(struct gd_share *s, const struct gd_known *k)
     struct gd_tables tables = {0};
     uint64_t checked;
 
+    if (k->n_queues == 0) {
+        gd_end_all(s);
+        return;
+    }
     gd_use_queue(s, k);
     if (wanting == 0)
         return;
@@ -197,7 +216,7 @@ GQ_FN void gd_enter(struct gd_share *s, const struct gd_known *k)
     if (s->leads && gd_active(s) == 0)
         gd_stop_leading(s);
     if (got == 0)
-        gd_try_elsewhere(s, k);
+        gd_try_elsewhere(s);
 }
 
 /* Published commands that no leader has taken up: they are to be submitted once more. */
@@ -421,15 +440,11 @@ GQ_FN void gd_share_begin(struct gd_share *s, const struct gd_known *k, uint64_t
     const struct gq_sharer *w = &s->q;
 
     s->queue = GQ_SAME32(gd_first_queue(k, len));
-    s->leads = false;
     GQ_FOR_LANES(lane)
     {
         GQ_AT(s->part).sent_us = gd_clock_us();
     }
-    if (k->n_queues)
-        gd_enter(s, k);
-    else
-        gd_fail(s, gd_wanting(s), -ESTALE);
+    gd_enter(s, k);
 }
 
 /* After gd_share_begin(), or gd_enter(): until all reads have ended. */
@@ -442,11 +457,11 @@ GQ_FN void gd_share_end(struct gd_share *s)
             return;
         if (s->tries % GD_TURNS == GD_TURNS - 1)
             gd_watch(s);
+        if (s->moves)
+            gd_next_queue(s);
         {
             const struct gd_known k = gd_load_known(s->file);
 
-            if (s->moves)
-                gd_next_queue(s, &k);
             gd_enter(s, &k);
         }
     }

@@ -160,26 +160,54 @@ GQ_FN void gq_lead_post(const struct gq_sharer *w, uint32_t i, const struct gq_c
     gq_store_sqe(&w->port.sq[at], &run, cmd, cid);
 }
 
-/* The commands of one word's slots: bits of `mask`. */
-GQ_FN void gq_lead_post_word(struct gq_sharer *w, uint32_t word, uint32_t mask)
+/* The slot whose pending bit is the i-th that the round has taken; *n: how many there are. */
+GQ_FN uint32_t gq_lead_slot(const struct gq_sharer *w, GQ_LANE_PARAM(uint32_t, pending),
+                            uint32_t words, uint32_t i, uint32_t *n)
 {
-    GQ_FOR_LANES(lane)
-    {
-        for (uint32_t first = 0; first < 32; first += w->group.lanes) {
-            uint32_t bit = first + lane, slot = word * 32u + bit;
+    uint32_t slot = GQ_NO_SLOT, before = 0;
 
-            if (bit < 32 && mask >> bit & 1u) {
-                struct gq_cmd cmd = w->slots->cmds[slot];
+    (void)w;
+    while (words) {
+        uint32_t k = gq_take_one(&words), word = GQ_FROM32(pending, k), ones = gq_count_ones(word);
 
-                gq_lead_post(w, gq_ones_before(mask, bit), &cmd, slot);
-                (void)gq_atomic_replace(&w->slots->states[slot], GQ_SLOT_PENDING, GQ_SLOT_POSTED);
+        if (i - before < ones)
+            slot = (w->scan + k) * 32u + gq_nth_one(word, i - before);
+        before += ones;
+    }
+    *n = before;
+    return slot;
+}
+
+/* Posts the pending commands of a round, one a lane at a time; words: the lanes that have some. */
+GQ_FN void gq_lead_post_words(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t words)
+{
+    uint32_t n = 1;
+
+    for (uint32_t first = 0; first < n; first += w->group.lanes) {
+        GQ_LANE_VAR(uint32_t, slot);
+
+        GQ_FOR_LANES(lane)
+        {
+            GQ_AT(slot) = gq_lead_slot(w, r->pending, words, first + lane, &n);
+        }
+        GQ_FOR_LANES(lane)
+        {
+            if (GQ_AT(slot) != GQ_NO_SLOT) {
+                struct gq_cmd cmd = w->slots->cmds[GQ_AT(slot)];
+
+                gq_lead_post(w, first + lane, &cmd, GQ_AT(slot));
+                (void)gq_atomic_replace(&w->slots->states[GQ_AT(slot)], GQ_SLOT_PENDING,
+                                        GQ_SLOT_POSTED);
             }
         }
     }
-    w->lead.in_flight += gq_count_ones(mask);
+    w->lead.in_flight += n;
 }
 
-/* Posts all that is pending; returns how many. The fence acquires the stores of their owners. */
+/*
+ * Posts all that is pending; returns how many. The fence acquires the stores of their owners, for
+ * all lanes that converge behind it.
+ */
 GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round *r)
 {
     uint32_t before = w->lead.in_flight, words;
@@ -190,12 +218,12 @@ GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round 
         GQ_AT(some) = GQ_AT(r->pending) != 0;
     }
     words = GQ_BALLOT(some);
-    if (words)
-        gq_fence_device();
-    while (words) {
-        uint32_t i = gq_take_one(&words);
-
-        gq_lead_post_word(w, w->scan + i, GQ_FROM32(r->pending, i));
+    if (words) {
+        GQ_FOR_LANES(lane)
+        {
+            gq_fence_device();
+        }
+        gq_lead_post_words(w, r, words);
     }
     w->scan = w->scan + r->words < gq_slot_words(w) ? w->scan + r->words : 0;
     return w->lead.in_flight - before;

@@ -110,6 +110,22 @@ GQ_FN uint32_t gq_lowest_bits(uint32_t mask, uint32_t n)
     return picked;
 }
 
+/* The number of the i-th bit that is set in a mask with more than i. */
+GQ_FN uint32_t gq_nth_one(uint32_t mask, uint32_t i)
+{
+    uint32_t at = 0;
+
+    for (uint32_t half = 16; half; half /= 2) {
+        uint32_t low = gq_count_ones(mask >> at & ((1u << half) - 1u));
+
+        if (i >= low) {
+            i -= low;
+            at += half;
+        }
+    }
+    return at;
+}
+
 /* n neighbouring bits, from bit `first` on, around the end of the word. */
 GQ_FN uint32_t gq_some_bits(uint32_t n, uint32_t first)
 {

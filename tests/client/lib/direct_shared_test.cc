@@ -313,6 +313,14 @@ TEST(DirectSharedFails, BeforeACommandWhenTheLeaseHasEnded)
     expect_idle(s);
 }
 
+TEST(DirectSharedFails, OfAFileWithoutQueues)
+{
+    Stack s(1, 4, 20);
+    s.file.set.n_queues = 0;
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 0u);
+}
+
 TEST(DirectSharedFails, ByTheDeadlineWhileQueuesBelongToOtherReads)
 {
     Stack s(2, 4, 3);
