@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Plug-ins for other programs (integrations/), with the programs' own code, where it is installed."""
+
+import importlib
+import importlib.util
+import os
+import sys
+import types
+
+import pytest
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../integrations")
+
+
+@pytest.fixture(name="torch")
+def fixture_torch():
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture(name="device", params=["cpu", "cuda"])
+def fixture_device(request, torch):
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device")
+    return request.param
+
+
+def of_folder(path, name):
+    spec = importlib.util.spec_from_file_location(name, os.path.join(FOLDER, path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def lmcache_packages():
+    """LMCache's folders as packages, without what their __init__ would import."""
+    if "lmcache" in sys.modules:
+        return
+    spec = importlib.util.find_spec("lmcache")
+    if spec is None:
+        pytest.skip("lmcache is not installed")
+    path = spec.submodule_search_locations[0]
+    for name in ("lmcache", "lmcache.v1", "lmcache.v1.gpu_connector"):
+        if name not in sys.modules:
+            package = types.ModuleType(name)
+            package.__path__ = [os.path.join(path, *name.split(".")[1:])]
+            sys.modules[name] = package
+
+
+def test_lmcache(torch, folder, device):
+    lmcache_packages()
+    backend = of_folder("lmcache/gpunvme.py", "lmcache_gpunvme").Backend()
+    backend.validate_environment()
+    source = torch.arange(1 << 20, dtype=torch.int32, device=device)
+    back = torch.zeros_like(source)
+    stream = torch.cuda.current_stream().cuda_stream if device == "cuda" else 0
+    for buf in (source, back):
+        backend.register_buffer(buf)
+    backend.register_stream(stream)
+    with backend.open_slab(folder, 8 << 20, False) as slab:
+        size = source.nbytes
+        written = slab.write_async(source.data_ptr(), size, 4096, 0, stream)
+        part = slab.read_async(back.data_ptr(), 4000, 4096 + 400, 400, stream)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        assert (written.bytes_done, part.bytes_done) == (size, 4000)
+        assert torch.equal(back[100:1100], source[100:1100]) and not back[1100:].any()
+        whole = slab.read_async(back.data_ptr(), size, 4096, 0, stream)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        assert whole.bytes_done == size and torch.equal(back, source)
+    for buf in (source, back):
+        backend.deregister_buffer(buf)
+    backend.deregister_stream(stream)
+    backend.close_driver()
+    os.unlink(slab.path)
+
+
+def test_fastsafetensors(torch, folder, device):
+    pytest.importorskip("fastsafetensors", reason="fastsafetensors is not installed")
+    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    of_folder("fastsafetensors/gpunvme_copier.py", "gpunvme_copier")
+    from fastsafetensors import SingleGroup
+    from fastsafetensors.loader import BaseSafeTensorsFileLoader
+    from fastsafetensors.st_types import Device
+    tensors = {f"t{i}": torch.randn(100 + i, 333) for i in range(20)}
+    path = os.path.join(folder, "fast.safetensors")
+    safetensors.save_file(tensors, path)
+    where = Device.from_str(device if device == "cpu" else "cuda:0")
+    loader = BaseSafeTensorsFileLoader(SingleGroup(), where, copier_type="gpunvme")
+    loader.add_filenames({0: [path]})
+    buffers = loader.copy_files_to_device()
+    for name, tensor in tensors.items():
+        assert torch.equal(buffers.get_tensor(name).cpu(), tensor), name
+    buffers.close()
+    loader.close()
+    os.unlink(path)
