@@ -203,11 +203,11 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     fs->semantics = &ffs_semantics;
     if (opts)
         fs->opts = *opts;
+    fs->mounting = true;
+    init_locks(fs);
     ffs_set_access(fs, fs->opts.access);
     ffs_set_commit(fs, fs->opts.commit_ms);
     ffs_set_discard(fs, fs->opts.discard);
-    fs->mounting = true;
-    init_locks(fs);
 
     int err = start(fs, &r);
     if (!err)
