@@ -42,7 +42,7 @@ def options(command):
 
 class Help(unittest.TestCase):
     def test_every_command_has_its_own(self):
-        self.assertEqual(len(commands()), 15)
+        self.assertEqual(len(commands()), 16)
         for command in commands():
             text = run(command, "--help")[0]
             self.assertTrue(text.startswith(f"usage: gpunvme {command} "), text)
@@ -118,6 +118,15 @@ class OnMount(unittest.TestCase):
         subprocess.run(["umount", cls.mount], check=True, timeout=60)
         cls.daemon.wait(60)
         cls.top.cleanup()
+
+    def test_label(self):
+        self.assertEqual(run("label", self.file)[0], "\n")
+        self.assertEqual(document("label", self.file, "new one")["label"], "new one")
+        self.assertEqual(run("label", self.mount)[0], "new one\n")
+        self.assertIn("63 bytes", run("label", self.mount, "x" * 64, status=1)[1])
+        self.assertIn("63 bytes", run("label", self.mount, "x" * 300, status=1)[1])
+        self.assertIn("no label", run("label", MEMORY, status=1)[1])
+        run("label", status=2)
 
     def test_verify(self):
         found = document("verify", self.file)["files"][0]
