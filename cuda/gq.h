@@ -127,6 +127,7 @@ struct gq_mem {
      * the controller.
      */
     bool is_list;
+    bool is_host; /* of the host in spite of gq_options.cpu_device_memory; GQ_MEM_FD, GQ_MEM_HOST */
 };
 
 /*

@@ -120,6 +120,8 @@ GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct
         .map = f->map,
         .target = b->target,
         .staging = f->set.staging,
+        .lane_staging = f->set.lane_bytes,
+        .staged = b->target.iova == GD_UNREACHABLE,
         .list = NULL,
         .whole = {0, 0, 0},
         .unit = gd_unit(f->set.max_command),
@@ -157,6 +159,9 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
     struct gq_state *state = &w->file->set.queues[w->queue].state;
 
     gq_reads_begin(r, w->group, run, reads, port, state, rank, w->queue);
+#ifdef __CUDACC__
+    r->copies = reads->staged ? w->copies : NULL;
+#endif
     r->w.flags_ns += GQ_FLAGS_NS;
     r->w.sq_tail = w->position.entry;
     r->w.cq_head = w->position.entry;

@@ -439,7 +439,8 @@ GQ_FN uint32_t gd_make(const struct gd_share *s, const struct gd_known *k, struc
     if (blocks->lba == GQ_LBA_ZERO)
         return n;
     cmd->slba = blocks->lba;
-    if ((p->offset & (lba_size - 1)) == 0 && n >= lba_size && p->dst % 4 == 0)
+    if ((p->offset & (lba_size - 1)) == 0 && n >= lba_size && p->dst % 4 == 0 &&
+        place->iova != GD_UNREACHABLE)
         gd_make_placed(k, p, cmd, place, n);
     else if (m->slot < gd_load32(&s->file->set.staged_slots))
         gd_make_staged(s, p, cmd, m->slot, n);

@@ -70,7 +70,7 @@ GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
     const struct gpunvme_device_file *f = w->file;
     struct gq_cursor cur = {.offset = read.file_offset};
 
-    if (read.len > f->set.max_command)
+    if (read.len > f->set.max_command || b->target.iova == GD_UNREACHABLE)
         return false;
     gd_find_extent(w, x, &cur);
     return gq_make_single(&f->map, &b->target, &cur, b->target.head + read.at, read.len, cmd);

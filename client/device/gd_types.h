@@ -14,6 +14,7 @@
 #define GD_GROUP      32u /* lanes that drive a queue together, at most */
 
 /* Slots of a shared queue that have staging, the first ones: a word of them. */
+#define GD_STAGED_ALL   8192u /* bytes of a part of staging where all data is staged: two pages */
 #define GD_STAGED_SLOTS 32u
 
 /* How one long read is shared out: so many queues at most, each with so many commands at least. */
@@ -49,12 +50,17 @@ struct gd_queue {
     uint32_t results[GD_GROUP];
 };
 
-/* Registered memory. Written by the host while kernels look; an entry of length 0 is none. */
+/*
+ * Registered memory. Written by the host while kernels look; an entry of length 0 is none. Memory
+ * that the controller does not reach (tiers 0 and 1) has GD_UNREACHABLE as its IOVA: commands aim
+ * at staging, and the group that reads copies the bytes on.
+ */
 struct gd_buffer {
     uint64_t addr; /* of its first byte, as the reader addresses it */
     uint64_t len;  /* bytes */
     struct gq_target target;
 };
+#define GD_UNREACHABLE UINT64_MAX
 
 /* All that a lease of queues gives. Constant while any read is under way, but for the locks. */
 struct gd_set {
@@ -63,12 +69,12 @@ struct gd_set {
     const struct gd_buffer *buffers; /* with GD_GROUP more entries than can be in use */
     const uint32_t *n_buffers;       /* entries in use, or once in use */
     const uint32_t *lease;           /* the state in the lease's page, in host memory */
-    struct gq_target staging;        /* GD_GROUP LBAs for each queue */
+    struct gq_target staging;        /* lane_bytes for each of GD_GROUP lanes of each queue */
     uint64_t command_ns; /* a command not completed after this is lost; waits end by it */
     uint32_t n_queues;
     uint32_t nsid;
     uint32_t max_command; /* bytes */
-    uint32_t reserved;
+    uint32_t lane_bytes;  /* whole LBAs, at most two pages: there is no table of PRPs */
     /* Of reads that share queues (gd_shared.h): */
     struct gq_slots *slots; /* of each queue */
     /* slot_bytes for each of staged_slots slots of each queue; whole LBAs, at most two pages. */

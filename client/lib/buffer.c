@@ -164,9 +164,9 @@ static int alloc_host(struct gpunvme_buffer *b)
     return 0;
 }
 
-static int share_host(struct gpunvme_buffer *b)
+static int share_memory(struct gpunvme_buffer *b, uint32_t flags)
 {
-    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD};
+    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD, .flags = flags};
 
     if (b->owner->fd < 0)
         return gpunvme_fail(-ENOTSUP, "a handle without a mount shares no memory");
@@ -174,11 +174,24 @@ static int share_host(struct gpunvme_buffer *b)
     return err ? err : register_at_mount(b, &reg);
 }
 
-static int alloc_shared(struct gpunvme_buffer *b)
+static int share_host(struct gpunvme_buffer *b)
+{
+    return share_memory(b, GPUNVME_REGISTER_HOST);
+}
+
+static int alloc_shared_host(struct gpunvme_buffer *b)
 {
     int err = alloc_host(b);
 
     return err ? err : share_host(b);
+}
+
+/* In place of a GPU's memory. */
+static int alloc_shared(struct gpunvme_buffer *b)
+{
+    int err = alloc_host(b);
+
+    return err ? err : share_memory(b, 0);
 }
 
 static int find_gpu(struct gpunvme_buffer *b, int *device)
@@ -285,7 +298,7 @@ int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **ou
 {
     bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
 
-    return alloc(g, len, cuda ? alloc_pinned : alloc_shared, out);
+    return alloc(g, len, cuda ? alloc_pinned : alloc_shared_host, out);
 }
 
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)

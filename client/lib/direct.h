@@ -30,7 +30,8 @@ struct gpunvme_direct {
     const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* theirs, for the host */
     uint64_t arena;                            /* locks, queues, and their slots, in the place */
     struct gd_set set;
-    struct gpunvme_buffer *staging;
+    struct gpunvme_buffer *staging; /* the controller reaches it */
+    uint32_t staged_bytes;          /* of it for each lane, and for each slot */
 
     /*
      * Protects files, and all leases: opened, refreshed, renewed, closed by one thread at a time.
@@ -71,8 +72,8 @@ int direct_readv_open(struct gpunvme_direct *d);
 /* Where registered memory is for the drive (direct_buffers.c). */
 int direct_buffers_open(struct gpunvme_direct *d);
 void direct_buffers_close(struct gpunvme_direct *d);
+/* Memory that the drive does not reach has the IOVA GD_UNREACHABLE. */
 int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_buffer *out);
-/* Of memory that the drive does not reach they do nothing: reads to it are -EFAULT. */
 void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b);
 void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer *b);
 /* The entry around [addr, addr + len): -EFAULT if there is none. */

@@ -34,9 +34,14 @@ int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_b
 
     if (err == -EPERM)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
-    if (err == -ENOTSUP || err == -ENOTTY)
-        return gpunvme_fail(-ENOTSUP, "the drive does not reach registered memory%s%s",
-                            g->info.tier_note[0] ? ": " : "", g->info.tier_note);
+    if (err == -ENOTSUP) {
+        *out = (struct gd_buffer){
+            .addr = (uintptr_t)b->addr,
+            .len = b->len,
+            .target = {.base = (uintptr_t)b->addr, .iova = GD_UNREACHABLE, .len = b->len},
+        };
+        return 0;
+    }
     if (err)
         return gpunvme_fail(err, "BUFFER_IOVA: %s", strerror(-err));
     *out = (struct gd_buffer){
@@ -138,5 +143,5 @@ int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len, st
             *out = *b;
     }
     pthread_mutex_unlock(&d->lock);
-    return found ? 0 : gpunvme_fail(-EFAULT, "not inside a registered buffer the drive reaches");
+    return found ? 0 : gpunvme_fail(-EFAULT, "not inside a registered buffer");
 }

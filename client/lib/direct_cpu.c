@@ -24,7 +24,7 @@ bool direct_command(const struct gq_file_map *map, const struct gd_buffer *b, ui
 {
     struct gq_cursor cur = {.offset = offset};
 
-    if (len > max_command)
+    if (len > max_command || b->target.iova == GD_UNREACHABLE)
         return false;
     gq_find_extent(map, &cur);
     return gq_make_single(map, &b->target, &cur, b->target.head + at, len, out);

@@ -239,7 +239,7 @@ static struct gq_target staging_of(const struct gd_buffer *b)
 /* Behind that of the lanes of each queue. */
 static struct gq_target slot_staging_of(const struct gpunvme_direct *d, const struct gd_buffer *b)
 {
-    uint64_t skip = (uint64_t)d->lease.queues * GD_GROUP * d->lease.lba_size;
+    uint64_t skip = (uint64_t)d->lease.queues * GD_GROUP * d->staged_bytes;
     struct gq_target t = staging_of(b);
 
     return (struct gq_target){.base = t.base + skip, .iova = t.iova + skip};
@@ -259,9 +259,10 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
         .n_queues = d->lease.queues,
         .nsid = d->lease.nsid,
         .max_command = d->lease.max_command,
+        .lane_bytes = d->staged_bytes,
         .slots = (struct gq_slots *)(uintptr_t)(d->arena + a->slots),
         .slot_staging = slot_staging_of(d, staging),
-        .slot_bytes = d->lease.lba_size,
+        .slot_bytes = d->staged_bytes,
         .staged_slots = GD_STAGED_SLOTS,
     };
 }
@@ -271,6 +272,9 @@ int direct_queues_lease(struct gpunvme_direct *d)
     struct gd_buffer staging = {0};
     int err = direct_locate(d->g, d->staging, &staging);
 
+    if (!err && staging.target.iova == GD_UNREACHABLE)
+        err = gpunvme_fail(-ENOTSUP, "the drive does not reach memory for staging%s%s",
+                           d->g->info.tier_note[0] ? ": " : "", d->g->info.tier_note);
     if (!err)
         err = take_lease(d);
     if (!err)

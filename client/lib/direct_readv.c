@@ -30,12 +30,13 @@ static uint32_t shares_of(const struct gd_list_launch *l)
 
 static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
 {
+    unsigned copy_warps = l->buffer.target.iova == GD_UNREACHABLE ? GD_LIST_COPY_WARPS : 0;
     void *args[] = {l};
 
     if (!d->readv_kernel.function)
         return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
     return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),
-                                     WARP, stream, args);
+                                     (1 + copy_warps) * WARP, stream, args);
 }
 
 static void read_here(const struct gd_list_launch *l)

@@ -81,7 +81,8 @@ static struct gq_import offered(const struct gq_buffer *b)
 {
     struct gq_import import = b->import;
 
-    if (b->engine->exec->kind == GQ_EXECUTOR_CPU && b->engine->opts.cpu_device_memory)
+    if (b->engine->exec->kind == GQ_EXECUTOR_CPU && b->engine->opts.cpu_device_memory &&
+        !b->is_host)
         import.mem = (struct nvme_mem){.device = import.base, .len = import.mem.len, .fd = -1};
     return import;
 }
@@ -151,6 +152,7 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
     b->engine = e;
     b->len = mem->len;
     b->is_list = mem->is_list;
+    b->is_host = mem->is_host;
     err = import_memory(e, mem, b);
     if (err) {
         free(b);

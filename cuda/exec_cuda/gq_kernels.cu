@@ -146,8 +146,7 @@ __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *
 }
 
 /* Warps of a block for reads. The first drives the queue; prefetch warp and copy warps follow. */
-constexpr unsigned kCopyWarps = 6;
-constexpr unsigned kMostWarps = 2 + kCopyWarps;
+constexpr unsigned kMostWarps = 2 + GQ_COPY_WARPS;
 
 __host__ __device__ unsigned prefetch_warps(const struct gq_reads *reads)
 {
@@ -156,7 +155,7 @@ __host__ __device__ unsigned prefetch_warps(const struct gq_reads *reads)
 
 __host__ __device__ unsigned copy_warps(const struct gq_reads *reads)
 {
-    return reads->staged ? kCopyWarps : 0;
+    return reads->staged ? GQ_COPY_WARPS : 0;
 }
 
 /* Shared memory of a block for reads. */
@@ -168,17 +167,15 @@ struct reads_block {
 /* By all threads. */
 __device__ void clear_block(struct reads_block *b)
 {
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0)
         b->prefetch.filled = b->prefetch.taken = b->prefetch.stop = b->prefetch.over = 0;
-        b->copies.over = 0;
-    }
     if (threadIdx.x < GQ_LANES)
-        b->copies.slot[threadIdx.x].state = GQ_COPY_NONE;
+        gq_copy_slots_clear(&b->copies);
     __syncthreads();
 }
 
 /* The same for reads. Areas of staging are numbered as the queues. */
-__global__ void __launch_bounds__(kMostWarps * GQ_LANES, 1)
+__global__ void __launch_bounds__(kMostWarps *GQ_LANES, 1)
     drive_reads(const __grid_constant__ struct gq_kernel_run a,
                 const __grid_constant__ struct gq_reads reads)
 {
@@ -190,7 +187,7 @@ __global__ void __launch_bounds__(kMostWarps * GQ_LANES, 1)
 
     clear_block(&block);
     if (warp >= first_copy) {
-        gq_copy_slots_serve(&block.copies, warp - first_copy, kCopyWarps);
+        gq_copy_slots_serve(&block.copies, warp - first_copy);
         return;
     }
     if (warp) {

@@ -5,7 +5,7 @@
  *
  * Each lane has one slot, as it has one staged command at a time. The slot of a
  * read is posted when the command has succeeded, that of a write before the
- * command is posted. A copy warp serves every n-th slot.
+ * command is posted. A copy warp serves every sixth slot.
  *
  * On a host the lanes copy.
  */
@@ -36,18 +36,28 @@ struct gq_copy_slots {
     uint32_t over; /* lanes: no slot will be posted any more */
 };
 
+/* Copy warps of a block: with GQ_COPY_AHEAD they fill the link. */
+#define GQ_COPY_WARPS 6u
+
+/* By one warp, before all meet at a barrier. */
+static __device__ void gq_copy_slots_clear(struct gq_copy_slots *slots)
+{
+    slots->slot[gq_thread()].state = GQ_COPY_NONE;
+    slots->over = 0;
+}
+
 /* Sixteen bytes for each lane, times this: 4 KiB for one trip over the bus. */
 #define GQ_COPY_AHEAD 8u
 
 /*
- * By a whole warp, number `rank` of n: copies until the slots are over and none
+ * By a whole warp, number `rank` of GQ_COPY_WARPS: copies until the slots are over and none
  * of its own is posted. The release of a slot orders the copied bytes before a
  * fence of the lane that acquires it, and with that before its doorbell.
  */
-static __device__ void gq_copy_slots_serve(struct gq_copy_slots *slots, uint32_t rank, uint32_t n)
+static __device__ void gq_copy_slots_serve(struct gq_copy_slots *slots, uint32_t rank)
 {
     struct gq_copy_slot *mine = &slots->slot[gq_thread()];
-    bool serves = gq_thread() % n == rank;
+    bool serves = gq_thread() % GQ_COPY_WARPS == rank;
 
     for (;;) {
         bool over = GQ_UNIFORM32(gq_acquire_block(&slots->over)) != 0;
@@ -69,13 +79,19 @@ static __device__ void gq_copy_slots_serve(struct gq_copy_slots *slots, uint32_t
     }
 }
 
-/* By all lanes: ends the copy warps, and waits for the copies that are posted. */
+/* By all lanes: ends the copy warps. */
+static __device__ void gq_copy_slots_over(struct gq_copy_slots *slots)
+{
+    if (gq_thread() == 0)
+        gq_release_block(&slots->over, 1);
+}
+
+/* The same, and waits for the copies that are posted. */
 static __device__ void gq_copy_slots_end(struct gq_copy_slots *slots)
 {
     const struct gq_copy_slot *mine = &slots->slot[gq_thread()];
 
-    if (gq_thread() == 0)
-        gq_release_block(&slots->over, 1);
+    gq_copy_slots_over(slots);
     while (__ballot_sync(GQ_LANE_ALL, gq_acquire_block(&mine->state) == GQ_COPY_POSTED))
         ;
 }

@@ -130,7 +130,10 @@ typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, co
 static int register_fd(struct daemon *d, struct open_file *file, uid_t uid, add_fn add,
                        struct gpunvme_ioc_register *reg)
 {
-    struct gq_mem mem = {.kind = GQ_MEM_FD, .offset = reg->offset, .len = reg->len};
+    struct gq_mem mem = {.kind = GQ_MEM_FD,
+                         .offset = reg->offset,
+                         .len = reg->len,
+                         .is_host = reg->flags == GPUNVME_REGISTER_HOST};
     int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
 
     if (err)
@@ -169,9 +172,9 @@ static void warn_if_full(struct daemon *d)
 static int register_memory(struct daemon *d, struct open_file *file, uid_t uid,
                            struct gpunvme_ioc_register *reg)
 {
-    bool list = reg->flags == GPUNVME_REGISTER_LIST;
+    bool list = reg->flags == GPUNVME_REGISTER_LIST, host = reg->flags == GPUNVME_REGISTER_HOST;
 
-    if ((reg->flags && !list) || reg->len == 0)
+    if ((reg->flags && !list && !host) || (host && reg->kind != GPUNVME_MEM_FD) || reg->len == 0)
         return -EINVAL;
     if (list && (reg->kind != GPUNVME_MEM_FD || reg->offset % _Alignof(struct gpunvme_piece)))
         return -EINVAL;

@@ -75,6 +75,11 @@ struct gpunvme_ioc_info {
  * transfers.
  */
 #define GPUNVME_REGISTER_LIST 1u
+/*
+ * With GPUNVME_MEM_FD: memory of the host also on a mount whose CPU executor takes other buffers
+ * for GPU memory that the drive does not reach (mount option sim_gpu=off).
+ */
+#define GPUNVME_REGISTER_HOST 2u
 
 /*
  * Makes memory of the caller a buffer. The buffer belongs to the open file description that
@@ -88,7 +93,7 @@ struct gpunvme_ioc_info {
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
     uint32_t kind;
-    uint32_t flags;  /* GPUNVME_REGISTER_LIST */
+    uint32_t flags;  /* GPUNVME_REGISTER_LIST or GPUNVME_REGISTER_HOST, or none */
     uint64_t offset; /* bytes */
     uint64_t len;    /* bytes, > 0 */
     uint64_t token;

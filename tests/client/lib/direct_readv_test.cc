@@ -180,6 +180,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
         Way{"blocks_of_4_KiB", "executor=cpu,direct=root,deadline=60000,sim_lba=4096", 4, 16},
+        Way{"staged", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 0, 0},
+        Way{"staged_blocks_of_4_KiB",
+            "executor=cpu,direct=root,deadline=60000,sim_gpu=off,sim_lba=4096", 2, 4},
         Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
         Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
     [](const auto &info) { return info.param.name; });

@@ -158,6 +158,16 @@ TEST(DirectSharedMany, WarpsAndLanesShareQueuesAndSlots)
     }
 }
 
+TEST(DirectSharedMany, AllBytesAreStagedWhereTheControllerDoesNotReachTheMemory)
+{
+    for (uint32_t depth : {5u, 64u, 100u}) {
+        Stack s(depth == 64 ? 4 : 1, depth, 20);
+        s.stage_all();
+        s.out_of_order = depth == 64;
+        expect_right(s);
+    }
+}
+
 TEST(DirectSharedMany, CompletionsComeInAnyOrder)
 {
     for (uint32_t depth : {3u, 40u, 70u}) {

@@ -98,6 +98,15 @@ class Stack
                                   offset);
     }
 
+    // The controller no longer reaches the memory that is read to.
+    void stage_all()
+    {
+        struct gq_target *t = &table_[0].target;
+
+        *t = {t->base + t->head, GD_UNREACHABLE, 0, 0, t->len};
+        file.set.slot_bytes = GD_STAGED_ALL;
+    }
+
     bool holds(size_t at, uint64_t len, uint64_t offset) const
     {
         return memcmp(pages[0].bytes + at, &content_[offset], len) == 0;
@@ -180,7 +189,8 @@ class Stack
     }
 
     std::vector<uint8_t> media_ = std::vector<uint8_t>(4u << 20), content_;
-    std::vector<Page> staging_ = std::vector<Page>(64);
+    // A page for each of 32 lanes, two for each slot with staging of four queues.
+    std::vector<Page> staging_ = std::vector<Page>(32 + 4 * GD_STAGED_SLOTS * 2);
     std::vector<Rings> rings_;
     std::vector<gq_file_extent> extents_;
     uint32_t depth_;

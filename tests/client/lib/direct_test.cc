@@ -88,10 +88,12 @@ TEST_P(Direct, ManyThreadsShareFewQueues)
 // and where the processors are busy with other things the default is too short.
 INSTANTIATE_TEST_SUITE_P(
     Mounts, Direct,
-    ::testing::Values(Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
-                      Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
-                      Way{"proxied_doorbells",
-                          "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
+    ::testing::Values(
+        Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
+        Way{"staged", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 0, 0},
+        Way{"staged_few", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 2, 4},
+        Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
+        Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
     [](const auto &info) { return info.param.name; });
 
 class DirectOne : public DirectBase
