@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Trees that are built from records in order. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,31 +15,53 @@ static void begin_node(struct build *b, unsigned level)
     b->node.node.level = lay_put16((uint16_t)level);
 }
 
-void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner)
+int build_space(struct fsck *f, uint64_t need, const struct fsck_list *old, struct fsck_list *space)
+{
+    const uint64_t *nodes = old->items;
+    size_t reused = 0;
+
+    while (space->count < need) {
+        uint64_t len;
+        uint64_t block = fsck_alloc(f, 1, &len);
+        if (len == 0 && reused == old->count)
+            return -ENOSPC;
+        struct build_block *item = fsck_grow(space, sizeof(*item));
+        if (!item)
+            return -ENOMEM;
+        item->old = len == 0;
+        item->block = len > 0 ? block : nodes[reused++];
+    }
+    return 0;
+}
+
+void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner,
+                 const struct fsck_list *space)
 {
     memset(b, 0, sizeof(*b));
     b->f = f;
     b->magic = magic;
     b->owner = owner;
+    b->space = space;
     begin_node(b, 0);
 }
 
 /* Writes the node and notes the branch that its parent will hold. */
 static int end_node(struct build *b, struct fsck_list *branches)
 {
-    uint64_t len;
-    uint64_t block = fsck_alloc(b->f, 1, &len);
-
-    if (len == 0)
-        return -ENOSPC;
     struct lay_branch *branch = fsck_grow(branches, sizeof(*branch));
+
     if (!branch)
         return -ENOMEM;
     /* The first node of a level begins the range of all keys. */
     branch->key = lay_put64(branches->count == 1 ? 0 : b->first);
-    branch->child = lay_put64(block);
     b->nodes++;
-    return store_put_new(b->f, block, &b->node);
+    if (!b->space)
+        return 0;
+    assert(b->nodes <= b->space->count);
+    const struct build_block *to = (const struct build_block *)b->space->items + b->nodes - 1;
+    branch->child = lay_put64(to->block);
+    return to->old ? store_put(b->f, to->block, &b->node)
+                   : store_put_new(b->f, to->block, &b->node);
 }
 
 /* Appends to the node, after writing a full one. */

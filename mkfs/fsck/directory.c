@@ -198,18 +198,35 @@ static int build_names(struct build *b, struct salvaged *s)
     return err;
 }
 
+/* Counts the nodes, finds space for them, and builds them. */
+static int build_tree(struct fsck *f, uint64_t ino, struct salvaged *s, struct build *b)
+{
+    struct fsck_list space = {0};
+
+    build_begin(b, f, LAY_MAGIC_DIR, ino, NULL);
+    int err = build_end(b, build_names(b, s));
+    if (!err)
+        err = build_space(f, b->nodes, &s->nodes, &space);
+    if (!err) {
+        build_begin(b, f, LAY_MAGIC_DIR, ino, &space);
+        err = build_end(b, build_names(b, s));
+    }
+    free(space.items);
+    return err;
+}
+
 int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode)
 {
     struct salvaged s = {0};
     struct build b;
     int err = salvage_tree(f, ino, LAY_MAGIC_DIR, lay_get64(inode->map.tree.root), &s);
 
-    build_begin(&b, f, LAY_MAGIC_DIR, ino);
     if (!err) {
         keep_names(f, ino, &s);
         err = add_names(f, ino, &s);
     }
-    err = build_end(&b, err ? err : build_names(&b, &s));
+    if (!err)
+        err = build_tree(f, ino, &s, &b);
     salvaged_free(&s);
     if (err)
         return err;

@@ -193,8 +193,10 @@ static int fix_blocks(struct fsck *f)
 
 int fsck_fix(struct fsck *f)
 {
-    int err = fsck_attach(f);
+    int err = fsck_reserve(f);
 
+    if (!err)
+        err = fsck_attach(f);
     if (!err)
         err = fsck_keep_log(f);
     if (!err && f->fix_inode_file)

@@ -239,6 +239,8 @@ int fsck_load_block(struct fsck *f, uint64_t index, union image_block *b);
 
 /* Follows the marks of the round. */
 int fsck_fix(struct fsck *f);
+/* Claims the blocks that the trees to be built anew name, so that fsck_alloc() spares them. */
+int fsck_reserve(struct fsck *f);
 /* Contents anew from sound nodes, in new blocks. -ENOSPC: nothing has changed. */
 int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode);
 int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode);
@@ -252,9 +254,12 @@ void fsck_sort_extents(struct fsck_list *list);
 /* Appends a struct lay_extent; none when len is 0. */
 int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block, uint64_t len,
                     le16 flags);
-/* Makes the extents of the list, in order, the map of the inode. */
+/*
+ * Makes the extents of the list, in order, the map of the inode. `old`: uint64_t, nodes of its tree
+ * that may be used again when no other block is free.
+ */
 int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
-                 const struct fsck_list *list);
+                 const struct fsck_list *list, const struct fsck_list *old);
 /* Sets the counts of an inode whose trees are sound, and with `size` its size. */
 int fsck_recount(struct fsck *f, uint64_t ino, struct lay_inode *inode, bool size);
 /* Gives every unattached inode a name: marks lost+found, which it makes when it is missing. */

@@ -118,23 +118,44 @@ static int separate(struct fsck *f, uint64_t ino, const struct lay_extent *e,
     return err ? err : fsck_add_extent(list, at, at + shift, end - at, e->flags);
 }
 
-int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
-                 const struct fsck_list *list)
+static int build_extents(struct build *b, const struct fsck_list *list)
 {
     const struct lay_extent *e = list->items;
-    struct build b;
     int err = 0;
 
-    if (list->count > LAY_INLINE_EXTENTS) {
-        build_begin(&b, f, LAY_MAGIC_EXTENTS, ino);
-        for (size_t i = 0; i < list->count && !err; i++)
-            err = build_add(&b, lay_get64(e[i].file_block), &e[i], sizeof(*e));
-        err = build_end(&b, err);
-        if (err)
-            return err;
+    for (size_t i = 0; i < list->count && !err; i++)
+        err = build_add(b, lay_get64(e[i].file_block), &e[i], sizeof(*e));
+    return build_end(b, err);
+}
+
+/* Counts the nodes, finds space for them, and builds them. */
+static int build_tree(struct fsck *f, uint64_t ino, const struct fsck_list *list,
+                      const struct fsck_list *old, struct build *b)
+{
+    struct fsck_list space = {0};
+
+    build_begin(b, f, LAY_MAGIC_EXTENTS, ino, NULL);
+    int err = build_extents(b, list);
+    if (!err)
+        err = build_space(f, b->nodes, old, &space);
+    if (!err) {
+        build_begin(b, f, LAY_MAGIC_EXTENTS, ino, &space);
+        err = build_extents(b, list);
     }
-    memset(&inode->map, 0, sizeof(inode->map));
+    free(space.items);
+    return err;
+}
+
+int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
+                 const struct fsck_list *list, const struct fsck_list *old)
+{
+    struct build b = {0};
     bool is_tree = list->count > LAY_INLINE_EXTENTS;
+    int err = is_tree ? build_tree(f, ino, list, old, &b) : 0;
+
+    if (err)
+        return err;
+    memset(&inode->map, 0, sizeof(inode->map));
     inode->map_kind = lay_put16(is_tree ? LAY_MAP_TREE : LAY_MAP_INLINE);
     inode->map_height = lay_put16(is_tree ? (uint16_t)b.height : 0);
     inode->map_count = lay_put16(is_tree ? 0 : (uint16_t)list->count);
@@ -143,7 +164,7 @@ int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
         inode->map.tree.blocks = lay_put64(b.nodes);
         inode->map.tree.entries = lay_put64(b.entries);
     } else if (list->count > 0) {
-        memcpy(inode->map.extents, e, list->count * sizeof(*e));
+        memcpy(inode->map.extents, list->items, list->count * sizeof(struct lay_extent));
     }
     return 0;
 }
@@ -178,7 +199,7 @@ int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode)
         err = separate(f, ino, &e[i], &list);
     }
     if (!err)
-        err = fsck_put_map(f, ino, inode, &list);
+        err = fsck_put_map(f, ino, inode, &list, &s.nodes);
     free(list.items);
     salvaged_free(&s);
     return err;

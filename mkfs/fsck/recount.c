@@ -129,7 +129,7 @@ static int grow_tables(struct fsck *f)
 int fsck_rebuild_inode_file(struct fsck *f)
 {
     struct lay_inode inode = f->sb.inode_file;
-    struct fsck_list list = {0};
+    struct fsck_list list = {0}, none = {0};
     int err = fsck_adopt_blocks(f);
 
     if (!err)
@@ -146,7 +146,7 @@ int fsck_rebuild_inode_file(struct fsck *f)
             err = fsck_add_extent(&list, index, addr, 1, lay_put16(0));
     }
     if (!err)
-        err = fsck_put_map(f, 0, &inode, &list);
+        err = fsck_put_map(f, 0, &inode, &list, &none);
     free(list.items);
     if (err)
         return err;

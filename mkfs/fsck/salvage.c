@@ -37,6 +37,7 @@ void salvaged_free(struct salvaged *s)
     free(s->extents.items);
     free(s->names.items);
     free(s->bytes.items);
+    free(s->nodes.items);
 }
 
 /* Without a checksum that fits, a run counts only when the bitmaps know it. */
@@ -125,6 +126,10 @@ static int take_node(struct salvage *s, uint64_t block, unsigned below)
     unsigned level = lay_get16(b.node.level);
     if (err || !is_mine(s, &b.head, block) || level >= below)
         return err;
+    uint64_t *node = fsck_grow(&s->out->nodes, sizeof(*node));
+    if (!node)
+        return -ENOMEM;
+    *node = block;
     if (level == 0) {
         bool sealed = lay_check_head(&b, s->magic, s->f->img.geo.uuid, block, s->ino, NULL) == 0;
         return s->magic == LAY_MAGIC_DIR ? take_names(s, &b.node)

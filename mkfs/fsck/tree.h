@@ -18,6 +18,7 @@ struct salvaged {
     struct fsck_list extents; /* struct lay_extent, each valid by itself */
     struct fsck_list names;   /* struct salvaged_name */
     struct fsck_list bytes;   /* of the names, 8 to an item */
+    struct fsck_list nodes;   /* uint64_t: the nodes that were read */
 };
 
 /*
@@ -38,7 +39,8 @@ struct build {
     struct fsck *f;
     uint32_t magic;
     uint64_t owner;
-    struct fsck_list branches; /* struct lay_branch: the nodes of the level that is finished */
+    const struct fsck_list *space; /* struct build_block; NULL: nodes are only counted */
+    struct fsck_list branches;     /* struct lay_branch: the nodes of the level that is finished */
     uint64_t nodes, entries;
     unsigned height;
     uint64_t root;
@@ -46,8 +48,20 @@ struct build {
     uint64_t first;         /* key of its first record */
 };
 
-void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner);
-/* -ENOSPC, -ENOMEM or a device error. */
+struct build_block {
+    uint64_t block;
+    bool old; /* a node of the tree that is replaced: written by a transaction */
+};
+
+/*
+ * Blocks for `need` nodes: free ones and, where these do not suffice, those of the old tree.
+ * -ENOSPC: both together do not, and nothing has been written.
+ */
+int build_space(struct fsck *f, uint64_t need, const struct fsck_list *old,
+                struct fsck_list *space);
+void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner,
+                 const struct fsck_list *space);
+/* -ENOMEM or a device error. */
 int build_add(struct build *b, uint64_t key, const void *record, size_t len);
 /* Sets root, height, nodes and entries. In any case after build_begin(). */
 int build_end(struct build *b, int err);

@@ -75,7 +75,10 @@ class Lister
         ffs_attr a;
         ffs_getattr(inode, &a);
         std::ostringstream text;
-        text << std::oct << a.mode << std::dec << " " << a.uid << " " << a.size;
+        /* The size of a directory says how full its nodes are. */
+        text << std::oct << a.mode << std::dec << " " << a.uid;
+        if (!S_ISDIR(a.mode))
+            text << " " << a.size;
         if (S_ISREG(a.mode))
             text << " " << data_of(inode, a.size);
         if (S_ISLNK(a.mode)) {
