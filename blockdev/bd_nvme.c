@@ -211,9 +211,7 @@ static int check_format(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info
 
     if (rc)
         return rc;
-    if ((ns->lba_size != 512 && ns->lba_size != 4096) || ns->metadata != 0)
-        return -ENOTSUP;
-    return 0;
+    return nvme_ns_unusable(ns) ? -ENOTSUP : 0;
 }
 
 int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsigned depth,

@@ -162,6 +162,14 @@ static int open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_si
     }
 }
 
+static const char *unusable(struct nvme_ctrlr *c, uint32_t nsid)
+{
+    struct nvme_ns_info ns;
+    const char *reason = nvme_ns_info(c, nsid, &ns) ? NULL : nvme_ns_unusable(&ns);
+
+    return reason ? reason : "it cannot be used";
+}
+
 /* What is missing when a queue cannot be had. */
 static const char *no_room(struct nvme_ctrlr *c)
 {
@@ -193,10 +201,8 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
                     "attached",
                     nsid);
     case -ENOTSUP:
-        return fail(&p, err,
-                    "namespace %u: its blocks are neither 512 nor 4096 bytes, or carry "
-                    "metadata; format it with nvme-format(1)",
-                    nsid);
+        return fail(&p, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
+                    "format it with nvme-format(1), or name another one");
     case -ENOSPC:
         return fail(&p, err, "namespace %u: %s", nsid, no_room(c));
     default:

@@ -43,6 +43,8 @@ static int open_controller(struct target *t, uint32_t flags)
 {
     if (tool_open(t->device, flags, &t->opened) != 0)
         return -1;
+    if (t->opened.dev->info.read_only && !(flags & BD_OPEN_READ_ONLY))
+        return tool_error(t->device->text, "write protected, nothing can be made on it");
     int err = signature_copy_ends(t->opened.dev, &t->fd);
     return err ? tool_error(t->device->text, "cannot read: %s", tool_strerror(err)) : 0;
 }

@@ -29,6 +29,9 @@ struct sim_ns_config {
     uint64_t bytes;    /* capacity of anonymous memory; 0 with a path: the file's size */
     uint32_t lba_size; /* 512 or 4096 */
     bool read_only;
+    /* Of Identify only: bytes of metadata an LBA, and the command set of zoned namespaces. */
+    uint16_t metadata;
+    bool zoned;
     bool null_media; /* completes at once without moving data, to measure the command path */
 };
 

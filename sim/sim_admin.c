@@ -49,6 +49,7 @@ static uint16_t identify_ns(struct admin *a, void *page)
     sim_identify_ns(&(struct sim_identify_ns){.nsid = a->sqe->nsid,
                                               .lbas = ns->lbas,
                                               .lba_shift = ns->lba_shift,
+                                              .metadata = a->s->cfg.ns[a->sqe->nsid - 1].metadata,
                                               .read_only = ns->read_only},
                     page);
     return NVME_OK;
@@ -84,10 +85,10 @@ static uint16_t identify(struct admin *a)
             return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
         sim_identify_ns_list(a->sqe->nsid, cfg->namespaces, page);
         break;
-    case 0x03: /* namespace identification descriptors */
+    case NVME_CNS_NS_DESCRIPTORS:
         if (!sim_ns_get(a->s, a->sqe->nsid))
             return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
-        sim_identify_ns_desc(a->sqe->nsid, page);
+        sim_identify_ns_desc(a->sqe->nsid, cfg->ns[a->sqe->nsid - 1].zoned, page);
         break;
     default:
         return NVME_ERR_INVALID_FIELD;

@@ -54,6 +54,7 @@ void sim_identify_ns(const struct sim_identify_ns *in, void *page)
     memset(id, 0, sizeof(*id));
     id->nsze = id->ncap = id->nuse = htole64(in->lbas);
     id->lbaf[0].ds = (__u8)in->lba_shift;
+    id->lbaf[0].ms = htole16(in->metadata);
     id->dlfeat = 1 | 1 << 3; /* deallocated LBAs read as zeros; DEAC in Write Zeroes */
     id->nsattr = in->read_only ? 1 : 0;
     put_nguid(in->nsid, id->nguid);
@@ -68,7 +69,7 @@ void sim_identify_ns_list(uint32_t after, uint32_t namespaces, void *page)
         list[n - after] = htole32(n + 1);
 }
 
-void sim_identify_ns_desc(uint32_t nsid, void *page)
+void sim_identify_ns_desc(uint32_t nsid, bool zoned, void *page)
 {
     struct nvme_ns_id_desc *d = page;
 
@@ -76,4 +77,10 @@ void sim_identify_ns_desc(uint32_t nsid, void *page)
     d->nidt = NVME_NIDT_NGUID;
     d->nidl = 16;
     put_nguid(nsid, d->nid);
+    if (!zoned)
+        return;
+    d = (struct nvme_ns_id_desc *)(d->nid + d->nidl);
+    d->nidt = NVME_NIDT_CSI;
+    d->nidl = 1;
+    d->nid[0] = NVME_CSI_ZNS;
 }

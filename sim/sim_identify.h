@@ -16,6 +16,7 @@ struct sim_identify_ns {
     uint32_t nsid;
     uint64_t lbas;
     unsigned lba_shift;
+    uint16_t metadata;
     bool read_only;
 };
 
@@ -23,6 +24,6 @@ void sim_identify_ctrl(const struct sim_identify_ctrl *in, void *page);
 void sim_identify_ns(const struct sim_identify_ns *in, void *page);
 /* Fills page with the active namespaces whose id is above `after`. */
 void sim_identify_ns_list(uint32_t after, uint32_t namespaces, void *page);
-void sim_identify_ns_desc(uint32_t nsid, void *page);
+void sim_identify_ns_desc(uint32_t nsid, bool zoned, void *page);
 
 #endif

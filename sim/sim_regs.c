@@ -16,9 +16,13 @@ static uint64_t capabilities(const struct sim *s)
 {
     uint64_t to =
         s->cfg.ready_ms / 500 + 4; /* units of 500 ms, with a margin for a loaded machine */
+    uint64_t sets = 1;             /* CSS: NVM */
+
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        sets |= s->cfg.ns[i].zoned ? NVME_CAP_CSS_SEVERAL : 0;
 
     return (uint64_t)(s->cfg.max_depth - 1) | 1u << 16 | (to > 255 ? 255 : to) << 24 |
-           (uint64_t)s->cfg.doorbell_stride << 32 | 1ull << 37;
+           (uint64_t)s->cfg.doorbell_stride << 32 | sets << 37;
 }
 
 static uint32_t ready(struct sim *s)

@@ -21,6 +21,7 @@ static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespac
 #define ONCS_WRITE_ZEROES (1u << 3)
 #define SGLS_SUPPORT      0x3u
 #define SGLS_BYTE_ALIGNED 0x1u
+#define DPS_TYPE          0x7u
 #define NSATTR_PROTECTED  0x1u
 #define MDTS_LIMITED      20u /* 4 GiB and more is no limit to this driver */
 
@@ -137,10 +138,40 @@ int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, con
     out->lba_size = 1u << format->ds;
     out->lbas = id->nsze;
     out->metadata = format->ms;
+    out->protection = id->dps & DPS_TYPE;
+    out->command_set = NVME_CSI_NVM;
     out->read_only = id->nsattr & NSATTR_PROTECTED;
     memcpy(out->nguid, id->nguid, sizeof(out->nguid));
     memcpy(out->eui64, id->eui64, sizeof(out->eui64));
     return 0;
+}
+
+/* Descriptors follow one another; one of length 0 ends them. */
+void nvme_parse_ns_descriptors(const void *page, struct nvme_ns_info *out)
+{
+    const unsigned char *bytes = page;
+    struct nvme_ns_id_desc d;
+
+    for (size_t at = 0; at + sizeof(d) < NVME_IDENTIFY_LEN; at += sizeof(d) + d.nidl) {
+        memcpy(&d, bytes + at, sizeof(d));
+        if (d.nidl == 0)
+            return;
+        if (d.nidt == NVME_NIDT_CSI)
+            out->command_set = bytes[at + sizeof(d)];
+    }
+}
+
+const char *nvme_ns_unusable(const struct nvme_ns_info *ns)
+{
+    if (ns->command_set == NVME_CSI_ZNS)
+        return "it is zoned";
+    if (ns->command_set != NVME_CSI_NVM)
+        return "it is of another command set than NVM";
+    if (ns->lba_size != 512 && ns->lba_size != 4096)
+        return "its blocks are neither 512 nor 4096 bytes";
+    if (ns->protection)
+        return "its blocks carry protection information";
+    return ns->metadata ? "its blocks carry metadata" : NULL;
 }
 
 int nvme_parse_ns_list(const void *page, uint32_t after, uint32_t nn, uint32_t *ids)

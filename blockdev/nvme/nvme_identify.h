@@ -31,6 +31,8 @@ int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme
 void nvme_parse_ctrlr_nvm(const void *page, struct nvme_ctrlr_info *info);
 /* -ENODEV for the all-zero data of a namespace that is not active. */
 int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, const char **what);
+/* The command set, of the page that CNS 03h returns, into out. */
+void nvme_parse_ns_descriptors(const void *page, struct nvme_ns_info *out);
 /*
  * One page of the active namespace list, of ids after `after` and up to nn: the number of ids, or
  * -EPROTO when they do not ascend or are out of range.

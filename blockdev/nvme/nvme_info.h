@@ -35,9 +35,14 @@ struct nvme_ns_info {
     uint32_t lba_size;           /* bytes */
     uint64_t lbas;               /* NSZE */
     uint16_t metadata;           /* bytes of metadata per LBA */
+    uint8_t protection;          /* type of protection information in use (DPS); 0: none */
+    uint8_t command_set;         /* CSI, where the controller has several sets; 0: NVM */
     bool read_only;              /* write protected (NSATTR) */
     uint8_t nguid[16], eui64[8]; /* zero where there is none */
 };
+
+/* NULL: a file system can lie on it. Otherwise the reason why not, a clause with "it" or "its". */
+const char *nvme_ns_unusable(const struct nvme_ns_info *ns);
 
 /* NVMe status (nvme_spec.h) to -errno, and to words: one table for the whole project. */
 int nvme_status_errno(uint16_t status);

@@ -21,6 +21,10 @@ static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ou
     rc = nvme_admin_identify(c, NVME_CNS_NS, nsid, page);
     if (!rc)
         rc = nvme_parse_ns(page, nsid, out, &what);
+    /* A controller of one command set need not know the descriptors. */
+    if (!rc && NVME_CAP_CSS(c->cap) & NVME_CAP_CSS_SEVERAL &&
+        nvme_admin_identify(c, NVME_CNS_NS_DESCRIPTORS, nsid, page) == 0)
+        nvme_parse_ns_descriptors(page, out);
     free(page);
     return rc;
 }

@@ -40,6 +40,7 @@ enum nvme_reg {
 #define NVME_CAP_CQR(cap)    ((uint32_t)(((cap) >> 16) & 0x1))
 #define NVME_CAP_TO(cap)     ((uint32_t)(((cap) >> 24) & 0xff)) /* units of 500 ms */
 #define NVME_CAP_DSTRD(cap)  ((uint32_t)(((cap) >> 32) & 0xf))
+#define NVME_CAP_CSS_SEVERAL 0x40u /* of CAP.CSS: command sets beside NVM */
 #define NVME_CAP_CSS(cap)    ((uint32_t)(((cap) >> 37) & 0xff))
 #define NVME_CAP_MPSMIN(cap) ((uint32_t)(((cap) >> 48) & 0xf))
 #define NVME_CAP_MPSMAX(cap) ((uint32_t)(((cap) >> 52) & 0xf))
@@ -171,6 +172,7 @@ enum nvme_identify_cns {
     NVME_CNS_NS = 0x00,
     NVME_CNS_CTRL = 0x01,
     NVME_CNS_ACTIVE_NS_LIST = 0x02,
+    NVME_CNS_NS_DESCRIPTORS = 0x03,
     NVME_CNS_CTRL_NVM = 0x06, /* of the I/O command set, CSI in CDW11: 0 */
 };
 

@@ -100,7 +100,7 @@ static void usable_formats(const struct nvme_id_ns *ns, char *out, size_t len)
     }
 }
 
-void check_ns_page(struct check *c, const void *page, uint32_t nsid)
+void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t command_set)
 {
     struct nvme_ns_info info = {0};
     const char *what = "";
@@ -112,12 +112,15 @@ void check_ns_page(struct check *c, const void *page, uint32_t nsid)
         return;
     }
     usable_formats(page, formats, sizeof(formats));
-    bool usable = (info.lba_size == 512 || info.lba_size == 4096) && info.metadata == 0;
+    info.command_set = command_set;
+    const char *reason = nvme_ns_unusable(&info);
+    bool usable = !reason;
     snprintf(advice, sizeof(advice), "reformat it, which erases it (nvme-format(1)): %s",
              formats[0] ? formats : "no format of this drive can be used");
     check_add(c, usable ? CHECK_OK : CHECK_FAIL, "lba", usable ? NULL : advice,
-              "namespace %" PRIu32 ": LBAs of %" PRIu32 " bytes, %u of metadata; usable: %s", nsid,
-              info.lba_size, info.metadata, formats[0] ? formats : "none");
+              "namespace %" PRIu32 ": LBAs of %" PRIu32 " bytes, %u of metadata; usable: %s%s%s",
+              nsid, info.lba_size, info.metadata, formats[0] ? formats : "none", usable ? "" : "; ",
+              usable ? "" : reason);
     check_add(c, info.read_only ? CHECK_WARN : CHECK_OK, "write_protect",
               info.read_only ? "mount it with -o ro, or lift the protection" : NULL,
               "namespace %" PRIu32 ": %s", nsid,

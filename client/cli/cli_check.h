@@ -27,9 +27,12 @@ void check_cuda(struct check *c);
 void check_cufile(struct check *c, const char *root, const char *path);
 /* One drive, as the bus shows it: class, driver, group, link, BAR0, use, distance to the GPUs. */
 void check_pci(struct check *c, const char *root, const struct nvme_pci *pci);
-/* Identify Controller, and a namespace: pages as the controller returned them. */
+/*
+ * Identify Controller, and a namespace: pages as the controller returned them. command_set: CSI of
+ * the namespace, 0 where not known.
+ */
 void check_ctrlr_page(struct check *c, const void *page);
-void check_ns_page(struct check *c, const void *page, uint32_t nsid);
+void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t command_set);
 /* How many DMA regions the controller keeps; 0: no limit is known. */
 void check_regions(struct check *c, unsigned limit);
 /* The register CAP. */

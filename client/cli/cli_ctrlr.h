@@ -57,6 +57,9 @@ unsigned cli_ctrlr_regions(const struct cli_ctrlr *c);
  */
 int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len);
 
+/* CSI of a namespace of cli_driver_open(); 0: NVM, or not known. */
+uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid);
+
 int cli_identify_ctrlr(struct cli_ctrlr *c, void *page);
 int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page);
 /* Active namespaces above `after`, ascending: how many, or -errno (-EPROTO: not a list). */

@@ -40,6 +40,13 @@ unsigned cli_ctrlr_regions(const struct cli_ctrlr *c)
     return regions.limit;
 }
 
+uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid)
+{
+    struct nvme_ns_info ns;
+
+    return c->ops == &ops && nvme_ns_info(c->driver, nsid, &ns) == 0 ? ns.command_set : 0;
+}
+
 int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len)
 {
     struct bd_dev *dev;

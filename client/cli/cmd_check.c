@@ -33,7 +33,7 @@ static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t ns
         check_add(c, CHECK_FAIL, "namespace", "gpunvme identify shows which namespaces there are",
                   "namespace %u: %s", nsid, cli_identify_error(result));
     else
-        check_ns_page(c, page, nsid);
+        check_ns_page(c, page, nsid, cli_ctrlr_command_set(ctrlr, nsid));
 }
 
 static void check_through_kernel(struct check *c, const struct cli_target *t)

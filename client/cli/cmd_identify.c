@@ -33,7 +33,7 @@ static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *ob
         return complain(object, "namespace", nsid, result);
     snprintf(title, sizeof(title), "Namespace %" PRIu32, nsid);
     cli_out_open(o, NULL, title);
-    cli_show_ns(o, page.bytes, nsid);
+    cli_show_ns(o, page.bytes, nsid, cli_ctrlr_command_set(c, nsid));
     cli_out_close(o);
     return 0;
 }

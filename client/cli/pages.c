@@ -214,26 +214,18 @@ static void show_formats(struct cli_out *o, const struct nvme_id_ns *ns)
     cli_table_free(&table);
 }
 
-/* What bd_nvme_open() refuses. */
-static int check_format(const struct nvme_ns_info *info, const char **what)
-{
-    if (info->lba_size != 512 && info->lba_size != 4096)
-        *what = "its LBAs are neither 512 nor 4096 bytes";
-    else if (info->metadata)
-        *what = "its LBAs carry metadata";
-    else
-        return 0;
-    return -ENOTSUP;
-}
-
-void cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid)
+void cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint8_t command_set)
 {
     struct nvme_ns_info info = {0};
     const char *what = "";
     int err = nvme_parse_ns(page, nsid, &info, &what);
 
-    if (!err)
-        err = check_format(&info, &what);
+    info.command_set = command_set;
+    const char *reason = err ? NULL : nvme_ns_unusable(&info);
+    if (reason) {
+        err = -ENOTSUP;
+        what = reason;
+    }
     cli_out_number(o, "nsid", "NSID:", nsid);
     cli_out_number(o, "bytes", "Bytes:", info.lbas * info.lba_size);
     cli_out_number(o, "lba_size", "LBA size:", info.lba_size);

@@ -7,8 +7,8 @@
 
 #include "cuda/engine/gq_internal.h"
 
-#define DEFAULT_QUEUES      43u /* a batch takes 32, a reservation at most three quarters */
-#define DEFAULT_DEPTH       1024u
+#define DEFAULT_QUEUES 43u /* a batch takes 32, a reservation at most three quarters */
+#define DEFAULT_DEPTH  1024u
 /*
  * Where all data is staged a queue has a command for each lane in flight, and
  * releases CQEs by quarters of the ring.
@@ -371,7 +371,7 @@ static int check_namespace(struct gq_engine *e, uint32_t nsid)
 
     if (err)
         return err;
-    if ((e->ns.lba_size != 512 && e->ns.lba_size != 4096) || e->ns.metadata)
+    if (nvme_ns_unusable(&e->ns))
         return -ENOTSUP;
     return set_max_command(e);
 }

@@ -32,6 +32,8 @@ enum long_option {
     OPT_NO_MMAP,
     OPT_NO_CHAINS,
     OPT_SWAPS,
+    OPT_METADATA,
+    OPT_ZONED,
     OPT_KEEPS_QUEUES,
     OPT_STUCK,
     OPT_SECOND,
@@ -44,6 +46,8 @@ static const struct argp_option argp_options[] = {
     {"namespaces", 'n', "N", 0, "Number of namespaces, 1 to 8", 0},
     {"lba", OPT_LBA, "512|4096", 0, "Size of an LBA (4096)", 0},
     {"read-only", 'r', NULL, 0, "All namespaces are write protected", 0},
+    {"metadata", OPT_METADATA, "N", 0, "Say that an LBA has N bytes of metadata (0)", 0},
+    {"zoned", OPT_ZONED, NULL, 0, "Say that all namespaces are zoned", 0},
     {"mdts", OPT_MDTS, "SIZE", 0, "Largest transfer (128K)", 1},
     {"threads", OPT_THREADS, "N", 0, "Threads of the controller (1)", 1},
     {"io-queues", OPT_IO_QUEUES, "N", 0, "Pairs of I/O queues offered (64)", 1},
@@ -232,6 +236,14 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_LBA:
         set_all_namespaces(o, (uint32_t)number(state, "lba", arg, 4096));
+        return 0;
+    case OPT_ZONED:
+        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
+            o->cfg.ns[i].zoned = true;
+        return 0;
+    case OPT_METADATA:
+        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
+            o->cfg.ns[i].metadata = (uint16_t)number(state, "metadata", arg, 4096);
         return 0;
     case OPT_MDTS:
         o->cfg.mdts = (unsigned)size(state, "mdts", arg);

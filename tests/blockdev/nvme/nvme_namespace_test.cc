@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "blockdev/bdev.h"
+#include "blockdev/nvme/nvme_identify.h"
 #include "tests/blockdev/nvme/nvme_fake.h"
 
 namespace
@@ -55,6 +57,46 @@ TEST_F(Namespace, InactiveIsNoDevice)
     EXPECT_EQ(nvme_ns_info(c, 0, &ns), -ENODEV);
     EXPECT_EQ(nvme_ns_info(c, 5, &ns), -ENODEV);
     EXPECT_EQ(nvme_ns_info(c, UINT32_MAX, &ns), -ENODEV);
+}
+
+TEST_F(Namespace, WhatNoFileSystemCanLieOnHasAReason)
+{
+    struct bd_dev *dev;
+    ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    EXPECT_EQ(nvme_ns_unusable(&ns), nullptr);
+    struct nvme_ns_info bad = ns;
+    bad.lba_size = 8192;
+    EXPECT_STREQ(nvme_ns_unusable(&bad), "its blocks are neither 512 nor 4096 bytes");
+    bad = ns;
+    bad.metadata = 8;
+    EXPECT_STREQ(nvme_ns_unusable(&bad), "its blocks carry metadata");
+    bad = ns;
+    bad.command_set = 2;
+    EXPECT_STREQ(nvme_ns_unusable(&bad), "it is zoned");
+    bad.command_set = 1;
+    EXPECT_STREQ(nvme_ns_unusable(&bad), "it is of another command set than NVM");
+    fake.id_ns[1][29] = 1; /* DPS */
+    ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    EXPECT_STREQ(nvme_ns_unusable(&ns), "its blocks carry protection information");
+    EXPECT_EQ(bd_nvme_open(c, 1, 1, 8, &dev), -ENOTSUP);
+}
+
+/* Descriptors that do not end, or are longer than the page. */
+TEST_F(Namespace, DescriptorsAreReadWithinTheirPage)
+{
+    std::vector<uint8_t> page(4096, 0xff);
+    nvme_parse_ns_descriptors(page.data(), &ns);
+    EXPECT_EQ(ns.command_set, 0u);
+    for (auto &byte : page)
+        byte = 4;
+    nvme_parse_ns_descriptors(page.data(), &ns);
+    EXPECT_EQ(ns.command_set, 4u);
+    page.assign(4096, 0);
+    const uint8_t two[] = {2,  16, 0,  0,  1,  2,  3,  4, 5, 6, 7, 8, 9,
+                           10, 11, 12, 13, 14, 15, 16, 4, 1, 0, 0, 2};
+    memcpy(page.data(), two, sizeof(two));
+    nvme_parse_ns_descriptors(page.data(), &ns);
+    EXPECT_EQ(ns.command_set, 2u);
 }
 
 TEST_F(Namespace, FormatBeyondTheTableCannotBe)

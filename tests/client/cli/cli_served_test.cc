@@ -20,11 +20,11 @@ struct Outcome {
 };
 
 // stdout and stderr together.
-Outcome gpunvme(const std::string &arguments)
+Outcome outcome_of(const std::string &command)
 {
     Outcome run = {-1, ""};
     std::array<char, 4096> chunk{};
-    FILE *p = popen((std::string(GPUNVME) + " " + arguments + " 2>&1").c_str(), "r");
+    FILE *p = popen((command + " 2>&1").c_str(), "r");
     if (!p)
         return run;
     for (size_t n; (n = fread(chunk.data(), 1, chunk.size(), p)) > 0;)
@@ -32,6 +32,11 @@ Outcome gpunvme(const std::string &arguments)
     int status = pclose(p);
     run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     return run;
+}
+
+Outcome gpunvme(const std::string &arguments)
+{
+    return outcome_of(std::string(GPUNVME) + " " + arguments);
 }
 
 Json json_of(const std::string &arguments)
@@ -117,6 +122,53 @@ TEST(Served, OneAfterTheOther)
         EXPECT_EQ(run.output.find("gpunvme: "), std::string::npos) << run.output;
     }
     EXPECT_TRUE(server.alive());
+}
+
+struct Unusable {
+    const char *name;
+    std::vector<std::string> server;
+    const char *said;
+};
+
+void PrintTo(const Unusable &u, std::ostream *os)
+{
+    *os << u.name;
+}
+
+class UnusableTest : public ::testing::TestWithParam<Unusable>
+{
+};
+
+// By identify, check and mkfs, before a write.
+TEST_P(UnusableTest, IsRefusedWithTheReason)
+{
+    Server server(GetParam().server);
+    std::string device = "vfio-user:" + server.path, said = GetParam().said;
+    Outcome run = gpunvme("identify " + device);
+    EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
+    run = gpunvme("check " + device);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
+    run = outcome_of(std::string(GPUNVME_MKFS) + " -q -f " + device);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
+    EXPECT_EQ(std::count(run.output.begin(), run.output.end(), '\n'), 1) << run.output;
+    EXPECT_EQ(server.stop(), 0) << "mistakes of the driver";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Namespaces, UnusableTest,
+    ::testing::Values(Unusable{"zoned", {"--zoned", "--strict"}, "it is zoned"},
+                      Unusable{"metadata", {"--metadata", "8", "--strict"}, "carry metadata"}),
+    [](const auto &info) { return info.param.name; });
+
+TEST(Served, AWriteProtectedNamespaceIsRefusedByMkfs)
+{
+    Server server({"--read-only", "--strict"});
+    Outcome run = outcome_of(std::string(GPUNVME_MKFS) + " -q -f vfio-user:" + server.path);
+    EXPECT_EQ(run.status, 1);
+    EXPECT_NE(run.output.find("write protected"), std::string::npos) << run.output;
+    EXPECT_EQ(server.stop(), 0) << "mistakes of the driver";
 }
 
 struct Wrong {

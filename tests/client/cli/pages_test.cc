@@ -57,7 +57,7 @@ Json ctrlr_json(const Page &page)
 
 Json ns_json(const Page &page)
 {
-    return document([&](struct cli_out *o) { cli_show_ns(o, page.bytes.data(), 1); });
+    return document([&](struct cli_out *o) { cli_show_ns(o, page.bytes.data(), 1, 0); });
 }
 
 TEST(ControllerPage, IsShownAsItIs)
@@ -141,12 +141,12 @@ TEST(AnyPage, IsADocumentInBothForms)
         EXPECT_TRUE(ctrlr_json(page));
         EXPECT_TRUE(ns_json(page));
         std::string all =
-            printed(false, [&](struct cli_out *o) { cli_show_ns(o, page.bytes.data(), 1); });
+            printed(false, [&](struct cli_out *o) { cli_show_ns(o, page.bytes.data(), 1, 0); });
         for (char c : all)
             EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << static_cast<int>(c);
         struct check c = {};
         check_ctrlr_page(&c, page.bytes.data());
-        check_ns_page(&c, page.bytes.data(), 1);
+        check_ns_page(&c, page.bytes.data(), 1, 0);
         check_cap(&c, rng());
         EXPECT_GE(c.n, 3u);
         check_free(&c);
@@ -186,7 +186,7 @@ TEST(NamespaceCheck, NamesTheFormatsThatWouldDo)
 {
     struct check c = {};
     Page page = honest_ns().put<uint8_t>(26, 0).put<uint16_t>(128, 8); // format 0 has metadata
-    check_ns_page(&c, page.bytes.data(), 1);
+    check_ns_page(&c, page.bytes.data(), 1, 0);
     ASSERT_EQ(c.worst, CHECK_FAIL);
     EXPECT_NE(std::string(c.all[0].advice).find("4096 (format 1)"), std::string::npos)
         << c.all[0].advice;
