@@ -9,7 +9,7 @@ usage() {
     cat <<'USAGE'
 Usage: bash scripts/spdk-test.sh [PATH-TO-RUN.SH]
 PATH-TO-RUN.SH starts SPDK's nvmf_tgt in the foreground: run.sh DIR MEMORY_MB NS1_MB [NS2_4K_MB
-[B_4K_MB [FAULT_MB]]] makes the sockets DIR/a/cntrl (namespace 1 with LBAs of 512 bytes), DIR/b/cntrl
+[B_4K_MB [FAULT_MB]]] makes the sockets DIR/a/cntrl (namespaces with LBAs of 512 and 4096 bytes), DIR/b/cntrl
 (LBAs of 4096 bytes), DIR/f/cntrl (behind bdev_error). py/rpc.py beside it makes the faults. Without
 it the tests are skipped.
 BUILD_DIR (build/test) holds the programs and tests. CPUMASK (0x1): processors of the target, each
@@ -18,6 +18,9 @@ USAGE
 }
 
 TARGET_PID=""
+TARGET=(1620 400 128 400 128) # memory, namespaces of a, of b, of f: MiB
+BUILD=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
+DAEMON=""
 DIR=""
 FAILED=0
 
@@ -43,6 +46,7 @@ clean_up() {
 start_target() {
     local run=$1
     shift
+    rm -f "$DIR"/*/cntrl
     "$run" "$DIR" "$@" >"$DIR/log" 2>&1 &
     TARGET_PID=$!
     for _ in $(seq 300); do
@@ -67,23 +71,38 @@ step() {
     fi
 }
 
-# A command that is lost costs time only. lost_commands BUILD RPC: reads and writes 16 MiB.
-lost_commands() {
-    local build=$1 device=vfio-user:$DIR/f/cntrl daemon op status=0
-    rpc() { PYTHONPATH=$(dirname "$2") timeout 10 python3 "$2" -s "$DIR/rpc.sock" "${@:3}"; }
+# start_mount DEVICE OPTIONS: the daemon at DIR/mnt.
+start_mount() {
     mkdir -p "$DIR/mnt"
-    head -c 16M /dev/urandom >"$DIR/data"
-    "$build/mkfs/mkfs.gpunvme" -q -f "$device" || return 1
-    "$build/fusefs/daemon/gpunvmefs" "$device" "$DIR/mnt" -f -o executor=cpu,deadline=1000 &
-    daemon=$!
+    "$BUILD/fusefs/daemon/gpunvmefs" "$1" "$DIR/mnt" -f -o "executor=cpu,$2" &
+    DAEMON=$!
     for _ in $(seq 100); do
-        mountpoint -q "$DIR/mnt" && break
+        mountpoint -q "$DIR/mnt" && return 0
+        kill -0 "$DAEMON" 2>/dev/null || return 1
         sleep 0.1
     done
-    mountpoint -q "$DIR/mnt" || return 1
+    return 1
+}
+
+# Status of the daemon, 0 when all that was written is on the drive.
+end_mount() {
+    umount "$DIR/mnt" || return 1
+    wait "$DAEMON"
+}
+
+format() {
+    "$BUILD/mkfs/mkfs.gpunvme" -q -f "$@"
+}
+
+# A command that is lost costs time only. lost_commands RPC: reads and writes 16 MiB.
+lost_commands() {
+    local device=vfio-user:$DIR/f/cntrl op status=0
+    rpc() { PYTHONPATH=$(dirname "$1") timeout 10 python3 "$1" -s "$DIR/rpc.sock" "${@:2}"; }
+    format "$device" || return 1
+    start_mount "$device" deadline=1000 || return 1
     cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
     for op in read write read; do
-        rpc "$1" "$2" bdev_error_inject_error EE_D0 "$op" pending -n 1 || status=1
+        rpc "$1" bdev_error_inject_error EE_D0 "$op" pending -n 1 || status=1
         if [ "$op" = read ]; then
             timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=1M iflag=direct || status=1
         else
@@ -92,14 +111,77 @@ lost_commands() {
         fi
     done
     cmp "$DIR/data" "$DIR/copy" || status=1
-    umount "$DIR/mnt" || status=1
-    wait "$daemon" || status=1
-    "$build/mkfs/fsck.gpunvme" -n "$device" || status=1
+    end_mount || status=1
+    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
     return "$status"
 }
 
+# Reads by commands of every length, without a file system.
+check_data() {
+    "$BUILD/client/gpunvme" check --data "$1" | grep -F 'commands of every length return'
+}
+
+# A file is written, and read back by every path. file_of DEVICE OPTIONS.
+file_of() {
+    local status=0
+    start_mount "$1" "$2" || return 1
+    cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
+    timeout 120 "$BUILD/client/gpunvme" verify -b 8M "$DIR/mnt/data" || status=1
+    timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=1M iflag=direct || status=1
+    cmp "$DIR/data" "$DIR/copy" || status=1
+    "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -F 'DMA regions' || status=1
+    end_mount || status=1
+    return "$status"
+}
+
+# Namespaces of one controller, with LBAs of 512 and 4096 bytes, hold a file system each.
+two_namespaces() {
+    local device=vfio-user:$DIR/a/cntrl nsid
+    for nsid in 1 2; do
+        format -N "$nsid" "$device" || return 1
+    done
+    for nsid in 1 2; do
+        file_of "$device" "nsid=$nsid" || return 1
+    done
+    for nsid in 1 2; do
+        "$BUILD/mkfs/fsck.gpunvme" -n -N "$nsid" "$device" || return 1
+    done
+}
+
+# Its requests end in bounded time, and the next target is used at once. killed_target RUN.
+killed_target() {
+    local device=vfio-user:$DIR/b/cntrl writer status=0
+    format "$device" && start_mount "$device" deadline=1000 || return 1
+    timeout 60 dd if=/dev/zero of="$DIR/mnt/zeros" bs=1M count=90 oflag=direct conv=fsync &
+    writer=$!
+    sleep 0.1
+    kill -KILL "$TARGET_PID"
+    wait "$TARGET_PID" || true
+    TARGET_PID=""
+    if wait "$writer"; then
+        echo "a write succeeded without a target"
+        status=1
+    fi
+    umount "$DIR/mnt" || status=1
+    if wait "$DAEMON"; then
+        echo "the daemon ended with status 0"
+        status=1
+    fi
+    start_target "$1" "${TARGET[@]}"
+    format "$device" && file_of "$device" deadline=1000 || status=1
+    return "$status"
+}
+
+# settings RUN EXTRA: the target with other settings of its transport.
+settings() {
+    local device=vfio-user:$DIR/b/cntrl
+    stop_target
+    EXTRA=$2 start_target "$1" "${TARGET[@]}"
+    format "$device" && check_data "$device" && file_of "$device" deadline=10000
+}
+
 main() {
-    local run=${1:-} build=${BUILD_DIR:-$GPUNVME_ROOT/build/test} suite lba
+    local run=${1:-} suite lba setting
     case $run in
     -h | --help) usage && return 0 ;;
     esac
@@ -108,20 +190,29 @@ main() {
         return 0
     fi
     [ -x "$run" ] || die "$run: cannot be run, give the path of run.sh of the SPDK target"
-    [ -x "$build/tests/e2e/buffer_test" ] || die "$build: not built, run scripts/test.sh first"
+    [ -x "$BUILD/tests/e2e/buffer_test" ] || die "$BUILD: not built, run scripts/test.sh first"
     DIR=$(mktemp -d /dev/shm/gpunvme-spdk-XXXXXX)
     trap clean_up EXIT
     trap 'exit 1' INT TERM
-    start_target "$run" 1370 400 0 400 128
+    head -c 16M /dev/urandom >"$DIR/data"
+    start_target "$run" "${TARGET[@]}"
     for lba in 512:a 4096:b; do
         export GPUNVME_TEST_DEVICE=vfio-user:$DIR/${lba#*:}/cntrl GPUNVME_TEST_SMALL=1
         step "identify, LBAs of ${lba%:*}" \
-            timeout 60 "$build/client/gpunvme" identify "$GPUNVME_TEST_DEVICE"
+            timeout 60 "$BUILD/client/gpunvme" identify "$GPUNVME_TEST_DEVICE"
+        step "check --data, LBAs of ${lba%:*}" check_data "$GPUNVME_TEST_DEVICE"
         for suite in buffer posix_data; do
-            step "${suite}_test, LBAs of ${lba%:*}" timeout 300 "$build/tests/e2e/${suite}_test"
+            step "${suite}_test, LBAs of ${lba%:*}" timeout 300 "$BUILD/tests/e2e/${suite}_test"
         done
     done
-    step "lost commands" lost_commands "$build" "$(dirname "$run")/py/rpc.py"
+    unset GPUNVME_TEST_DEVICE GPUNVME_TEST_SMALL
+    step "two namespaces" two_namespaces
+    step "lost commands" lost_commands "$(dirname "$run")/py/rpc.py"
+    step "target killed and restarted" killed_target "$run"
+    for setting in max_queue_depth=16 max_queue_depth=1024 max_io_size=16384 \
+        max_qpairs_per_ctrlr=4; do
+        step "$setting" settings "$run" "--transport $setting"
+    done
     stop_target
     return "$FAILED"
 }
