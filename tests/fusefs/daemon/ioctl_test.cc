@@ -229,7 +229,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadRegistration{"size", [](gpunvme_ioc_register &r) { r.abi.size++; }, -EINVAL},
         BadRegistration{"version", [](gpunvme_ioc_register &r) { r.abi.version = 9; }, -EPROTO},
-        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 2; }, -EINVAL},
+        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 4; }, -EINVAL},
+        BadRegistration{"host_of_gpu_memory",
+                        [](gpunvme_ioc_register &r) {
+                            r.kind = GPUNVME_MEM_CUDA_IPC;
+                            r.flags = GPUNVME_REGISTER_HOST;
+                        },
+                        -EINVAL},
         BadRegistration{"unknown_kind", [](gpunvme_ioc_register &r) { r.kind = 77; }, -EINVAL},
         BadRegistration{"kind_of_another_executor",
                         [](gpunvme_ioc_register &r) { r.kind = GPUNVME_MEM_CUDA_IPC; },
