@@ -25,7 +25,8 @@ void check_cap(struct check *c, uint64_t cap)
     unsigned entries = bits(cap, 0, 16) + 1;
 
     if (cap == UINT64_MAX) {
-        check_add(c, CHECK_FAIL, "cap", "reset or power-cycle the drive; start the server of a vfio-user socket again",
+        check_add(c, CHECK_FAIL, "cap",
+                  "reset or power-cycle the drive; start the server of a vfio-user socket again",
                   "registers read as ones: the controller does not answer");
         return;
     }

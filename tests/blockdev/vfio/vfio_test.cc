@@ -159,6 +159,20 @@ TEST_F(Windows, OldKernelsSayNothingAndTheInterruptRangeIsLeftOut)
     EXPECT_TRUE(allowed(0xfef00000));
 }
 
+TEST(VfioRegions, AreThoseThatTheKernelStillTakes)
+{
+    Answer answer{sizeof(vfio_iommu_type1_info)};
+    auto *info = answer.as<vfio_iommu_type1_info>();
+    EXPECT_EQ(vfio_group_regions(answer.bytes.data(), answer.end), 0u) << "an old kernel";
+    info->flags = VFIO_IOMMU_INFO_CAPS;
+    EXPECT_EQ(vfio_group_regions(answer.bytes.data(), answer.end), 0u) << "no such capability";
+    auto *cap = answer.cap<vfio_iommu_type1_info_dma_avail>(
+        VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL, sizeof(vfio_iommu_type1_info_dma_avail));
+    cap->avail = 1234;
+    answer.as<vfio_iommu_type1_info>()->cap_offset = answer.first;
+    EXPECT_EQ(vfio_group_regions(answer.bytes.data(), answer.end), 1234u);
+}
+
 class Doorbells : public ::testing::Test
 {
   protected:
