@@ -72,6 +72,8 @@ failed_cases() {
 # transfer with a doorbell thread (Tier0) runs.
 TSAN_SPARED='*FsCorrupt.*:FsBig.*:Crash.*:CrashFiles.*:FsNames.LinksAreLimited:'
 TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:CommandOnMount.AFullDevice*:'
+# Plans over a mount take the same threads of the library as over tmpfs.
+TSAN_SPARED+='*/Plans.*/mount_*:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu32*:*/GqReadv.*/Cpu32*:*/GqChunks.*/Cpu32*:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu1:*/GqReadv.*/Cpu1:LeaseBounds.TheSegmentsOfOneUser*:'
 TSAN_SPARED+='*/ReadvGrowing.*/bounce:Readv.AFileInVeryManyExtents*'
