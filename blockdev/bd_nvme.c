@@ -77,31 +77,31 @@ static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
     return rc;
 }
 
-static void free_slots(struct bd_queue *q)
+static void free_trackers(struct bd_queue *q)
 {
-    free(q->slots);
+    free(q->trackers);
     free(q->free);
 }
 
-static int alloc_slots(struct bd_queue *q, unsigned depth)
+static int alloc_trackers(struct bd_queue *q, unsigned depth)
 {
-    q->nslots = q->nfree = depth - 1;
-    q->slots = calloc(q->nslots, sizeof(*q->slots));
-    q->free = calloc(q->nslots, sizeof(*q->free));
-    if (!q->slots || !q->free) {
-        free_slots(q);
+    q->ntrackers = q->nfree = depth - 1;
+    q->trackers = calloc(q->ntrackers, sizeof(*q->trackers));
+    q->free = calloc(q->ntrackers, sizeof(*q->free));
+    if (!q->trackers || !q->free) {
+        free_trackers(q);
         return -ENOMEM;
     }
-    for (unsigned i = 0; i < q->nslots; i++)
+    for (unsigned i = 0; i < q->ntrackers; i++)
         q->free[i] = (uint16_t)i;
     return 0;
 }
 
-/* Whole pages a slot, as much as the budget gives and one command can carry. */
-static size_t bounce_per_slot(const struct nvme_bdev *d, unsigned slots)
+/* Whole pages a tracker, as much as the budget gives and one command can carry. */
+static size_t bounce_per_tracker(const struct nvme_bdev *d, unsigned trackers)
 {
     size_t budget = d->c->t->physical ? NVME_LARGE_PAGE : BD_BOUNCE_BUDGET;
-    size_t len = budget / slots & ~(size_t)(NVME_PAGE_SIZE - 1);
+    size_t len = budget / trackers & ~(size_t)(NVME_PAGE_SIZE - 1);
 
     if (len > BD_BOUNCE_MAX)
         len = BD_BOUNCE_MAX;
@@ -112,16 +112,16 @@ static size_t bounce_per_slot(const struct nvme_bdev *d, unsigned slots)
 
 static int queue_open(struct nvme_bdev *d, struct bd_queue *q, unsigned depth)
 {
-    int rc = alloc_slots(q, depth);
+    int rc = alloc_trackers(q, depth);
 
     if (rc)
         return rc;
     q->d = d;
-    q->bounce_len = bounce_per_slot(d, q->nslots);
-    rc = nvme_dma_alloc(d->c, q->nslots * NVME_PAGE_SIZE, &q->lists);
+    q->bounce_len = bounce_per_tracker(d, q->ntrackers);
+    rc = nvme_dma_alloc(d->c, q->ntrackers * NVME_PAGE_SIZE, &q->lists);
     if (rc)
-        goto free_slots;
-    rc = nvme_dma_alloc(d->c, q->nslots * q->bounce_len, &q->bounce);
+        goto free_trackers;
+    rc = nvme_dma_alloc(d->c, q->ntrackers * q->bounce_len, &q->bounce);
     if (rc)
         goto free_lists;
     rc = nvme_qpair_create(d->c, depth, &q->qp);
@@ -134,14 +134,14 @@ free_bounce:
     nvme_dma_free(d->c, &q->bounce);
 free_lists:
     nvme_dma_free(d->c, &q->lists);
-free_slots:
-    free_slots(q);
+free_trackers:
+    free_trackers(q);
     return rc;
 }
 
 static void queue_close(struct nvme_bdev *d, struct bd_queue *q)
 {
-    free_slots(q);
+    free_trackers(q);
     if (nvme_qpair_delete(d->c, &q->qp)) {
         nvme_dma_orphan(d->c, &q->lists);
         nvme_dma_orphan(d->c, &q->bounce);

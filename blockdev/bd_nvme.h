@@ -26,7 +26,7 @@
 #define BD_LATE_MS       500u         /* for completions to come in once their Aborts are sent */
 
 /* One command identifier: its command and what belongs to it. */
-struct bd_slot {
+struct bd_tracker {
     struct nvme_sqe sqe;
     struct bd_io *io;
     uint64_t deadline; /* ns, now_ns() */
@@ -42,12 +42,12 @@ struct bd_queue {
     struct nvme_bdev *d;
     struct nvme_qpair qp;
     struct nvme_ring ring;
-    struct nvme_dma lists;  /* a page a slot: PRP list, or DSM range */
-    struct nvme_dma bounce; /* bounce_len bytes a slot */
+    struct nvme_dma lists;  /* a page a tracker: PRP list, or DSM range */
+    struct nvme_dma bounce; /* bounce_len bytes a tracker */
     size_t bounce_len;
-    struct bd_slot *slots; /* depth - 1; the index is the CID */
-    uint16_t *free;        /* stack of CIDs */
-    unsigned nfree, nslots;
+    struct bd_tracker *trackers; /* depth - 1; the index is the CID */
+    uint16_t *free;              /* stack of CIDs */
+    unsigned nfree, ntrackers;
     bool rung;       /* false: entries were posted after the last doorbell */
     bool early;      /* a command was answered with "not yet" */
     bool dead;       /* the controller has failed for good */
@@ -106,7 +106,7 @@ void *bd_region_alloc(struct bd_dev *dev, size_t len);
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
 /* bd_nvme_cmd.c */
-/* Fills slot `cid` with the next command of the batch; false when there is none. */
+/* Fills tracker `cid` with the next command of the batch; false when there is none. */
 bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid);
 void bd_io_fail(struct bd_io *io, int error, uint16_t status);
 
@@ -135,10 +135,10 @@ void bd_fail(struct nvme_bdev *d);
 uint64_t bd_climb_ms(const struct nvme_bdev *d);
 
 /* bd_nvme_poll.c */
-void bd_post(struct bd_queue *q, struct bd_slot *slot);
+void bd_post(struct bd_queue *q, struct bd_tracker *tracker);
 /* Takes in completions; false when none was of a command under way. */
 bool bd_poll(struct bd_queue *q);
-void bd_slot_put(struct bd_queue *q, struct bd_slot *slot);
+void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker);
 /* Is a command under way whose deadline was at `now` (ns) or before? */
 bool bd_any_expired(const struct bd_queue *q, uint64_t now);
 

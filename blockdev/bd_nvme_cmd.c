@@ -16,24 +16,25 @@ void bd_io_fail(struct bd_io *io, int error, uint16_t status)
     io->nvme_status = status;
 }
 
-static char *slot_bounce(const struct bd_queue *q, uint16_t cid)
+static char *tracker_bounce(const struct bd_queue *q, uint16_t cid)
 {
     return (char *)q->bounce.addr + cid * q->bounce_len;
 }
 
-static uint64_t *slot_list(const struct bd_queue *q, uint16_t cid)
+static uint64_t *tracker_list(const struct bd_queue *q, uint16_t cid)
 {
     return (uint64_t *)((char *)q->lists.addr + cid * NVME_PAGE_SIZE);
 }
 
-static uint64_t slot_list_iova(const struct bd_queue *q, uint16_t cid)
+static uint64_t tracker_list_iova(const struct bd_queue *q, uint16_t cid)
 {
     return q->lists.iova + (uint64_t)cid * NVME_PAGE_SIZE;
 }
 
 static void set_prps(struct bd_queue *q, uint16_t cid, uint64_t iova, size_t len)
 {
-    nvme_prp_fill(&q->slots[cid].sqe, iova, len, slot_list(q, cid), slot_list_iova(q, cid));
+    nvme_prp_fill(&q->trackers[cid].sqe, iova, len, tracker_list(q, cid),
+                  tracker_list_iova(q, cid));
 }
 
 /* LBA range of READ, WRITE and WRITE ZEROES. */
@@ -56,26 +57,26 @@ static uint64_t at_most(uint64_t len, uint64_t limit)
 static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
 {
     const struct bd_io *io = &b->ios[b->at];
-    struct bd_slot *slot = &q->slots[cid];
+    struct bd_tracker *tracker = &q->trackers[cid];
     char *buf = (char *)io->buf + b->done;
     uint64_t len;
 
     if (b->done == 0)
         b->iova = bd_region_iova(q->d, io->buf, io->len);
-    slot->sqe.opcode = io->op == BD_READ ? NVME_IO_READ : NVME_IO_WRITE;
-    slot->sqe.cdw12 = io->flags & BD_FUA ? NVME_RW_FUA : 0;
+    tracker->sqe.opcode = io->op == BD_READ ? NVME_IO_READ : NVME_IO_WRITE;
+    tracker->sqe.cdw12 = io->flags & BD_FUA ? NVME_RW_FUA : 0;
     if (b->iova && !(b->iova & DWORD_MASK)) {
         len = at_most(left, q->d->c->info.max_transfer);
         set_prps(q, cid, b->iova + b->done, len);
     } else {
         len = at_most(left, q->bounce_len);
         if (io->op == BD_READ)
-            slot->copy_to = buf;
+            tracker->copy_to = buf;
         else
-            memcpy(slot_bounce(q, cid), buf, len);
+            memcpy(tracker_bounce(q, cid), buf, len);
         set_prps(q, cid, q->bounce.iova + cid * q->bounce_len, len);
     }
-    set_range(q->d, &slot->sqe, io->offset + b->done, len);
+    set_range(q->d, &tracker->sqe, io->offset + b->done, len);
     return len;
 }
 
@@ -96,13 +97,13 @@ static uint64_t max_dsm(const struct nvme_bdev *d)
 
 static uint64_t cut_zeroes(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
 {
-    struct nvme_sqe *sqe = &q->slots[cid].sqe;
+    struct nvme_sqe *sqe = &q->trackers[cid].sqe;
     uint64_t len;
 
     if (__atomic_load_n(&q->d->no_write_zeroes, __ATOMIC_RELAXED)) {
         sqe->opcode = NVME_IO_WRITE;
         len = at_most(left, q->bounce_len);
-        memset(slot_bounce(q, cid), 0, len);
+        memset(tracker_bounce(q, cid), 0, len);
         set_prps(q, cid, q->bounce.iova + cid * q->bounce_len, len);
     } else {
         sqe->opcode = NVME_IO_WRITE_ZEROES;
@@ -114,15 +115,15 @@ static uint64_t cut_zeroes(struct bd_queue *q, struct bd_batch *b, uint16_t cid,
 
 static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
 {
-    struct nvme_sqe *sqe = &q->slots[cid].sqe;
-    struct nvme_dsm_range *range = (struct nvme_dsm_range *)slot_list(q, cid);
+    struct nvme_sqe *sqe = &q->trackers[cid].sqe;
+    struct nvme_dsm_range *range = (struct nvme_dsm_range *)tracker_list(q, cid);
     uint64_t len = at_most(left, max_dsm(q->d));
 
     range->attributes = 0;
     range->lbas = (uint32_t)(len / q->d->lba_size);
     range->slba = (b->ios[b->at].offset + b->done) / q->d->lba_size;
     sqe->opcode = NVME_IO_DSM;
-    sqe->prp1 = slot_list_iova(q, cid);
+    sqe->prp1 = tracker_list_iova(q, cid);
     sqe->cdw10 = 0; /* one range, 0-based */
     sqe->cdw11 = NVME_DSM_DEALLOCATE;
     return len;
@@ -154,7 +155,7 @@ static uint64_t cut_one(struct bd_queue *q, struct bd_batch *b, uint16_t cid, ui
     case BD_DISCARD:
         return cut_discard(q, b, cid, left);
     case BD_FLUSH:
-        q->slots[cid].sqe.opcode = NVME_IO_FLUSH;
+        q->trackers[cid].sqe.opcode = NVME_IO_FLUSH;
         break;
     }
     return left;
@@ -162,7 +163,7 @@ static uint64_t cut_one(struct bd_queue *q, struct bd_batch *b, uint16_t cid, ui
 
 bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid)
 {
-    struct bd_slot *slot = &q->slots[cid];
+    struct bd_tracker *tracker = &q->trackers[cid];
     struct bd_io *io;
     uint64_t left;
 
@@ -173,10 +174,10 @@ bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid)
         return false;
     io = &b->ios[b->at];
     left = io->op == BD_FLUSH ? 0 : io->len - b->done;
-    *slot = (struct bd_slot){.io = io, .sqe = {.cid = cid, .nsid = q->d->nsid}};
-    slot->len = (size_t)cut_one(q, b, cid, left);
-    b->done += slot->len;
-    if (slot->len == left)
+    *tracker = (struct bd_tracker){.io = io, .sqe = {.cid = cid, .nsid = q->d->nsid}};
+    tracker->len = (size_t)cut_one(q, b, cid, left);
+    b->done += tracker->len;
+    if (tracker->len == left)
         next_io(b);
     return true;
 }

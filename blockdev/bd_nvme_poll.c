@@ -6,36 +6,36 @@
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
 
-static void post_within_deadline(struct bd_queue *q, struct bd_slot *slot)
+static void post_within_deadline(struct bd_queue *q, struct bd_tracker *tracker)
 {
-    slot->busy = true;
-    slot->late = false;
-    nvme_ring_post(&q->ring, &slot->sqe);
+    tracker->busy = true;
+    tracker->late = false;
+    nvme_ring_post(&q->ring, &tracker->sqe);
     q->rung = false;
 }
 
-void bd_post(struct bd_queue *q, struct bd_slot *slot)
+void bd_post(struct bd_queue *q, struct bd_tracker *tracker)
 {
     const struct nvme_ctrlr *c = q->d->c;
-    bool durable = slot->io->op == BD_FLUSH || slot->io->flags & BD_FUA ||
-                   (slot->io->op != BD_READ && !q->d->dev.info.volatile_cache);
+    bool durable = tracker->io->op == BD_FLUSH || tracker->io->flags & BD_FUA ||
+                   (tracker->io->op != BD_READ && !q->d->dev.info.volatile_cache);
 
-    slot->deadline = deadline_after_ms(c->io_timeout_ms + (durable ? c->t->durable_ms : 0));
-    post_within_deadline(q, slot);
+    tracker->deadline = deadline_after_ms(c->io_timeout_ms + (durable ? c->t->durable_ms : 0));
+    post_within_deadline(q, tracker);
 }
 
-void bd_slot_put(struct bd_queue *q, struct bd_slot *slot)
+void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker)
 {
-    slot->busy = false;
-    q->free[q->nfree++] = slot->sqe.cid;
+    tracker->busy = false;
+    q->free[q->nfree++] = tracker->sqe.cid;
 }
 
 /* The controller does not do this command, which the transfer can do without. */
-static bool refused_hint(const struct bd_slot *slot, uint16_t status)
+static bool refused_hint(const struct bd_tracker *tracker, uint16_t status)
 {
     unsigned code = status & 0x7ffu;
 
-    return slot->io->op == BD_DISCARD &&
+    return tracker->io->op == BD_DISCARD &&
            (code == NVME_ERR_INVALID_OPCODE || code == NVME_ERR_INVALID_FIELD);
 }
 
@@ -45,27 +45,28 @@ static bool ended_by_us(uint16_t status)
     return (status & 0x7ffu) == NVME_ERR_ABORT_REQUESTED;
 }
 
-static void complete(struct bd_queue *q, struct bd_slot *slot, uint16_t status)
+static void complete(struct bd_queue *q, struct bd_tracker *tracker, uint16_t status)
 {
-    int error = refused_hint(slot, status) ? 0 : nvme_status_errno(status);
+    int error = refused_hint(tracker, status) ? 0 : nvme_status_errno(status);
 
-    if (nvme_status_not_yet(status) && now_ns() + NVME_PATIENCE_NS < slot->deadline) {
+    if (nvme_status_not_yet(status) && now_ns() + NVME_PATIENCE_NS < tracker->deadline) {
         q->early = true;
-        post_within_deadline(q, slot);
+        post_within_deadline(q, tracker);
         return;
     }
     if (error && !ended_by_us(status))
         nvme_count(&q->d->c->counters.errors);
-    if (error && nvme_status_retryable(status) && slot->tries < BD_RETRIES) {
-        slot->tries++;
-        bd_post(q, slot);
+    if (error && nvme_status_retryable(status) && tracker->tries < BD_RETRIES) {
+        tracker->tries++;
+        bd_post(q, tracker);
         return;
     }
     if (error)
-        bd_io_fail(slot->io, ended_by_us(status) ? -ETIMEDOUT : error, status);
-    else if (slot->copy_to)
-        memcpy(slot->copy_to, (char *)q->bounce.addr + slot->sqe.cid * q->bounce_len, slot->len);
-    bd_slot_put(q, slot);
+        bd_io_fail(tracker->io, ended_by_us(status) ? -ETIMEDOUT : error, status);
+    else if (tracker->copy_to)
+        memcpy(tracker->copy_to, (char *)q->bounce.addr + tracker->sqe.cid * q->bounce_len,
+               tracker->len);
+    bd_tracker_put(q, tracker);
 }
 
 /*
@@ -83,11 +84,11 @@ bool bd_poll(struct bd_queue *q)
         uint16_t status = NVME_STATUS(cqe.status);
 
         seen++;
-        if (cqe.cid >= q->nslots || !q->slots[cqe.cid].busy)
+        if (cqe.cid >= q->ntrackers || !q->trackers[cqe.cid].busy)
             continue;
         ended++;
         useful += !ended_by_us(status);
-        complete(q, &q->slots[cqe.cid], status);
+        complete(q, &q->trackers[cqe.cid], status);
     }
     if (seen)
         nvme_ring_release(&q->ring);
@@ -101,8 +102,8 @@ bool bd_poll(struct bd_queue *q)
 
 bool bd_any_expired(const struct bd_queue *q, uint64_t now)
 {
-    for (unsigned i = 0; i < q->nslots; i++) {
-        if (q->slots[i].busy && q->slots[i].deadline <= now)
+    for (unsigned i = 0; i < q->ntrackers; i++) {
+        if (q->trackers[i].busy && q->trackers[i].deadline <= now)
             return true;
     }
     return false;

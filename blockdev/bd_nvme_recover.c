@@ -23,10 +23,10 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
 {
     uint64_t until = deadline_after_ms(q->d->c->admin_timeout_ms);
 
-    for (unsigned i = 0; i < q->nslots; i++) {
+    for (unsigned i = 0; i < q->ntrackers; i++) {
         int rc;
 
-        if (!q->slots[i].busy || q->slots[i].deadline > now)
+        if (!q->trackers[i].busy || q->trackers[i].deadline > now)
             continue;
         if (bd_must_park(q->d) || now_ns() >= until)
             break;
@@ -63,17 +63,17 @@ static bool late_completions(struct bd_queue *q, uint64_t now)
  */
 static void send_again(struct bd_queue *q)
 {
-    for (unsigned i = 0; i < q->nslots; i++) {
-        struct bd_slot *slot = &q->slots[i];
+    for (unsigned i = 0; i < q->ntrackers; i++) {
+        struct bd_tracker *tracker = &q->trackers[i];
 
-        if (!slot->busy)
+        if (!tracker->busy)
             continue;
-        if (slot->tries < BD_RETRIES) {
-            slot->tries++;
-            bd_post(q, slot);
+        if (tracker->tries < BD_RETRIES) {
+            tracker->tries++;
+            bd_post(q, tracker);
         } else {
-            bd_io_fail(slot->io, -ETIMEDOUT, 0);
-            bd_slot_put(q, slot);
+            bd_io_fail(tracker->io, -ETIMEDOUT, 0);
+            bd_tracker_put(q, tracker);
         }
     }
 }
@@ -81,10 +81,10 @@ static void send_again(struct bd_queue *q)
 static void end_all(struct bd_queue *q)
 {
     q->dead = true;
-    for (unsigned i = 0; i < q->nslots; i++) {
-        if (q->slots[i].busy) {
-            bd_io_fail(q->slots[i].io, -EIO, 0);
-            bd_slot_put(q, &q->slots[i]);
+    for (unsigned i = 0; i < q->ntrackers; i++) {
+        if (q->trackers[i].busy) {
+            bd_io_fail(q->trackers[i].io, -EIO, 0);
+            bd_tracker_put(q, &q->trackers[i]);
         }
     }
 }
@@ -92,10 +92,10 @@ static void end_all(struct bd_queue *q)
 /* A command is counted once for each time that it was sent. */
 static void count_expired(struct bd_queue *q, uint64_t now)
 {
-    for (unsigned i = 0; i < q->nslots; i++) {
-        if (!q->slots[i].busy || q->slots[i].late || q->slots[i].deadline > now)
+    for (unsigned i = 0; i < q->ntrackers; i++) {
+        if (!q->trackers[i].busy || q->trackers[i].late || q->trackers[i].deadline > now)
             continue;
-        q->slots[i].late = true;
+        q->trackers[i].late = true;
         nvme_count(&q->d->c->counters.timeouts);
     }
 }

@@ -11,14 +11,14 @@
 
 static bool idle(const struct bd_queue *q)
 {
-    return q->nfree == q->nslots;
+    return q->nfree == q->ntrackers;
 }
 
 static void fill(struct bd_queue *q, struct bd_batch *b)
 {
     while (q->nfree > 0 && bd_cut(q, b, q->free[q->nfree - 1])) {
         q->nfree--;
-        bd_post(q, &q->slots[q->free[q->nfree]]);
+        bd_post(q, &q->trackers[q->free[q->nfree]]);
     }
 }
 

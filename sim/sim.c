@@ -26,17 +26,17 @@ static int check_config(struct sim_config *c)
         return -EINVAL;
     /* The MDTS field is a power of two of pages; 0 means no limit. */
     if (c->mdts < 2 * NVME_PAGE_SIZE || (c->mdts & (c->mdts - 1)) ||
-        c->mdts / NVME_PAGE_SIZE >= SIM_MAX_PIECES)
+        c->mdts / NVME_PAGE_SIZE >= SIM_MAX_SPANS)
         return -EINVAL;
     return 0;
 }
 
 static void free_thread(struct sim_thread *th)
 {
-    free(th->slots);
+    free(th->commands);
     free(th->free);
     free(th->heap);
-    free(th->pieces);
+    free(th->spans);
     free(th->sqs);
     pthread_mutex_destroy(&th->lock);
 }
@@ -47,14 +47,14 @@ static int init_thread(struct sim *s, struct sim_thread *th, unsigned index)
     th->s = s;
     th->index = index;
     th->rng = s->cfg.seed + index;
-    th->slots = aligned_alloc(SIM_CACHE_LINE, SIM_SLOTS * sizeof(*th->slots));
-    th->free = calloc(SIM_SLOTS, sizeof(struct sim_cmd *));
-    th->heap = calloc(SIM_SLOTS, sizeof(*th->heap));
-    th->pieces = calloc(SIM_MAX_PIECES, sizeof(*th->pieces));
+    th->commands = aligned_alloc(SIM_CACHE_LINE, SIM_COMMANDS * sizeof(*th->commands));
+    th->free = calloc(SIM_COMMANDS, sizeof(struct sim_cmd *));
+    th->heap = calloc(SIM_COMMANDS, sizeof(*th->heap));
+    th->spans = calloc(SIM_MAX_SPANS, sizeof(*th->spans));
     th->sqs = calloc(s->cfg.io_queues, sizeof(struct sim_sq *));
-    if (!th->slots || !th->free || !th->heap || !th->pieces || !th->sqs)
+    if (!th->commands || !th->free || !th->heap || !th->spans || !th->sqs)
         return -ENOMEM;
-    sim_slots_reset(th);
+    sim_commands_reset(th);
     return 0;
 }
 
@@ -90,10 +90,10 @@ static int init_queues(struct sim *s)
     s->doorbells_len = (bytes + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
     s->seen = alloc_lines(s->doorbells_len);
     s->owner = calloc(2 * n, sizeof(*s->owner));
-    s->admin_pieces = calloc(SIM_MAX_PIECES, sizeof(*s->admin_pieces));
+    s->admin_spans = calloc(SIM_MAX_SPANS, sizeof(*s->admin_spans));
     s->sqs = alloc_lines(n * sizeof(*s->sqs));
     s->cqs = alloc_lines(n * sizeof(*s->cqs));
-    if (!s->seen || !s->owner || !s->admin_pieces || !s->sqs || !s->cqs)
+    if (!s->seen || !s->owner || !s->admin_spans || !s->sqs || !s->cqs)
         return -ENOMEM;
     for (unsigned q = 0; q < n; q++) {
         s->sqs[q].id = s->cqs[q].id = (uint16_t)q;
@@ -135,7 +135,7 @@ static void destroy(struct sim *s)
     free(s->sqs);
     free(s->cqs);
     free(s->owner);
-    free(s->admin_pieces);
+    free(s->admin_spans);
     free(s->seen);
     free(s->iova.at);
     pthread_mutex_destroy(&s->reg_lock);

@@ -27,11 +27,11 @@ static uint16_t flagged(struct admin *a, enum sim_event e, uint16_t status)
 
 static uint16_t give_page(struct admin *a, const void *page)
 {
-    uint16_t st = sim_pieces(a->th, a->sqe, NVME_PAGE_SIZE);
+    uint16_t st = sim_spans(a->th, a->sqe, NVME_PAGE_SIZE);
     const unsigned char *from = page;
 
-    for (unsigned i = 0; st == NVME_OK && i < a->th->n_pieces; i++) {
-        struct sim_piece *p = &a->th->pieces[i];
+    for (unsigned i = 0; st == NVME_OK && i < a->th->n_spans; i++) {
+        struct sim_span *p = &a->th->spans[i];
         if (!p->host)
             return NVME_ERR_DATA_TRANSFER;
         memcpy(p->host, from, p->len);
@@ -336,8 +336,8 @@ static unsigned aborts_outstanding(struct admin *a)
 
     for (uint32_t i = sq->head; i != sq->tail; i = (i + 1) % sq->size)
         n += sq->ring[i * sizeof(struct nvme_sqe)] == NVME_ADMIN_ABORT; /* byte 0: opcode */
-    for (uint32_t i = 0; a->th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
-        const struct sim_cmd *cmd = &a->th->slots[i];
+    for (uint32_t i = 0; a->th->free_commands < SIM_COMMANDS && i < SIM_COMMANDS; i++) {
+        const struct sim_cmd *cmd = &a->th->commands[i];
         n += cmd->state != SIM_CMD_FREE && cmd->sq == sq && cmd->sqe.opcode == NVME_ADMIN_ABORT;
     }
     return n;
@@ -400,9 +400,9 @@ static void flip_bit(struct admin *a)
 
     if (a->sqe->opcode != NVME_ADMIN_IDENTIFY)
         return;
-    for (unsigned i = 0; i < a->th->n_pieces; at -= a->th->pieces[i++].len) {
-        if (at < a->th->pieces[i].len) {
-            a->th->pieces[i].host[at] ^= (unsigned char)(1u << (sim_random(&a->th->rng) % 8));
+    for (unsigned i = 0; i < a->th->n_spans; at -= a->th->spans[i++].len) {
+        if (at < a->th->spans[i].len) {
+            a->th->spans[i].host[at] ^= (unsigned char)(1u << (sim_random(&a->th->rng) % 8));
             return;
         }
     }
@@ -410,7 +410,7 @@ static void flip_bit(struct admin *a)
 
 static struct sim_cmd *keep(struct admin *a)
 {
-    struct sim_cmd *cmd = sim_slot_take(a->th, &a->s->sqs[0]);
+    struct sim_cmd *cmd = sim_command_take(a->th, &a->s->sqs[0]);
 
     cmd->sqe = *a->sqe;
     return cmd;
@@ -470,13 +470,13 @@ static uint16_t arrive(struct admin *a)
     return f ? run_faulty(a, f) : run(a);
 }
 
-/* The slot is freed first: an Abort command may name itself. */
-static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *slot)
+/* The record is freed first: an Abort command may name itself. */
+static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *late)
 {
-    struct sim_cmd cmd = *slot;
+    struct sim_cmd cmd = *late;
     struct admin a = {.s = s, .th = th, .sqe = &cmd.sqe};
 
-    sim_slot_free(th, slot);
+    sim_command_free(th, late);
     uint16_t st = cmd.decided ? cmd.status : run(&a);
     if (st == SIM_AGAIN)
         hold_back(&a, 0);
@@ -493,8 +493,8 @@ static bool run_held(struct sim *s, struct sim_thread *th)
     if (s->admin_due > now)
         return false;
     s->admin_due = UINT64_MAX;
-    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
-        struct sim_cmd *cmd = &th->slots[i];
+    for (uint32_t i = 0; i < SIM_COMMANDS; i++) {
+        struct sim_cmd *cmd = &th->commands[i];
 
         if (cmd->state != SIM_CMD_HELD || cmd->sq != &s->sqs[0])
             continue;
@@ -514,7 +514,7 @@ static bool run_all(struct sim *s, struct sim_thread *th)
     bool worked = false;
 
     sim_sq_look(th, sq);
-    while (sq->head != sq->tail && sim_cq_has_room(sq->cq) && th->free_slots && !sim_idle(s)) {
+    while (sq->head != sq->tail && sim_cq_has_room(sq->cq) && th->free_commands && !sim_idle(s)) {
         struct nvme_sqe sqe;
         uint32_t head = sq->head;
 
@@ -534,29 +534,29 @@ static bool run_all(struct sim *s, struct sim_thread *th)
 }
 
 /*
- * Admin commands have their own pieces: those of the thread may belong to a
+ * Admin commands have their own spans: those of the thread may belong to a
  * command whose copies are partly queued.
  */
-static void swap_pieces(struct sim *s, struct sim_thread *th, unsigned n)
+static void swap_spans(struct sim *s, struct sim_thread *th, unsigned n)
 {
-    struct sim_piece *t = th->pieces;
+    struct sim_span *t = th->spans;
 
-    th->pieces = s->admin_pieces;
-    s->admin_pieces = t;
-    th->n_pieces = n;
+    th->spans = s->admin_spans;
+    s->admin_spans = t;
+    th->n_spans = n;
 }
 
 /* Runs the commands in the admin queue. True if a command was taken. */
 bool sim_admin_run(struct sim *s)
 {
     struct sim_thread *th = &s->threads[0];
-    unsigned n = th->n_pieces;
+    unsigned n = th->n_spans;
 
     if (!atomic_load(&s->running) || sim_idle(s) || sim_now() < s->ready_at)
         return false;
-    swap_pieces(s, th, 0);
+    swap_spans(s, th, 0);
     bool worked = run_held(s, th);
     worked |= run_all(s, th);
-    swap_pieces(s, th, n);
+    swap_spans(s, th, n);
     return worked;
 }

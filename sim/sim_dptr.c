@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Data pointers: PRPs or SGL of a command become pieces of memory, adjacent
+ * Data pointers: PRPs or SGL of a command become spans of memory, adjacent
  * ones merged (BASE 4.1). A mistake of the driver is recorded as an event and
  * fails with the status of the specification.
  */
@@ -12,7 +12,7 @@
 #define SGL_MAX_SEGMENTS 256u
 
 /*
- * Destination of the pieces: the list of the thread, or a check against a
+ * Destination of the spans: the list of the thread, or a check against a
  * mapping.
  */
 struct walk {
@@ -38,9 +38,9 @@ static void probe(struct walk *w, uint64_t addr, size_t len)
 static inline bool merged(struct sim_thread *th, const struct sim_mapping *m, uint64_t offset,
                           size_t len)
 {
-    if (!th->n_pieces)
+    if (!th->n_spans)
         return false;
-    struct sim_piece *last = &th->pieces[th->n_pieces - 1];
+    struct sim_span *last = &th->spans[th->n_spans - 1];
     if (last->mapping != m->iova)
         return false;
     if (m->host ? last->host != NULL && last->host + last->len == m->host + offset
@@ -51,7 +51,7 @@ static inline bool merged(struct sim_thread *th, const struct sim_mapping *m, ui
     return false;
 }
 
-static SIM_HOT uint16_t add_piece(struct walk *w, uint64_t addr, size_t len)
+static SIM_HOT uint16_t add_span(struct walk *w, uint64_t addr, size_t len)
 {
     struct sim_thread *th = w->th;
 
@@ -65,13 +65,13 @@ static SIM_HOT uint16_t add_piece(struct walk *w, uint64_t addr, size_t len)
     uint64_t offset = addr - m->iova;
     if (merged(th, m, offset, len))
         return NVME_OK;
-    if (th->n_pieces == SIM_MAX_PIECES)
+    if (th->n_spans == SIM_MAX_SPANS)
         return NVME_ERR_INVALID_SGL_COUNT;
-    th->host_pieces += m->host != NULL;
-    th->pieces[th->n_pieces++] = (struct sim_piece){.host = m->host ? m->host + offset : NULL,
-                                                    .device = m->device + offset,
-                                                    .len = len,
-                                                    .mapping = m->iova};
+    th->host_spans += m->host != NULL;
+    th->spans[th->n_spans++] = (struct sim_span){.host = m->host ? m->host + offset : NULL,
+                                                 .device = m->device + offset,
+                                                 .len = len,
+                                                 .mapping = m->iova};
     return NVME_OK;
 }
 
@@ -137,7 +137,7 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
             size_t n = len < NVME_PAGE_SIZE ? len : NVME_PAGE_SIZE;
             uint64_t page = e[i < swapped ? 1 - i : i];
             st = page_aligned(page)
-                     ? add_piece(w, page, n)
+                     ? add_span(w, page, n)
                      : wrong(w, SIM_EV_PRP_MISALIGNED, page, NVME_ERR_INVALID_PRP_OFFSET);
             len -= n;
         }
@@ -160,7 +160,7 @@ static SIM_APART uint16_t walk_prp2(struct walk *w, size_t len)
         return walk_prp_list(w, prp2, len);
     if (!page_aligned(prp2))
         return wrong(w, SIM_EV_PRP_MISALIGNED, prp2, NVME_ERR_INVALID_PRP_OFFSET);
-    return add_piece(w, prp2, len);
+    return add_span(w, prp2, len);
 }
 
 static SIM_HOT uint16_t walk_prp(struct walk *w, size_t len)
@@ -170,7 +170,7 @@ static SIM_HOT uint16_t walk_prp(struct walk *w, size_t len)
 
     if (prp1 & 3)
         return wrong(w, SIM_EV_PRP_MISALIGNED, prp1, NVME_ERR_INVALID_PRP_OFFSET);
-    uint16_t st = add_piece(w, prp1, first < len ? first : len);
+    uint16_t st = add_span(w, prp1, first < len ? first : len);
     if (st != NVME_OK)
         return st;
     if (first < len)
@@ -196,7 +196,7 @@ static uint16_t add_data_block(struct walk *w, const struct nvme_sgl_desc *d, si
     if (d->length > *left)
         return wrong(w, SIM_EV_SGL_INVALID, d->addr, NVME_ERR_INVALID_SGL_LENGTH);
     *left -= d->length;
-    return d->length ? add_piece(w, d->addr, d->length) : NVME_OK;
+    return d->length ? add_span(w, d->addr, d->length) : NVME_OK;
 }
 
 /*
@@ -262,11 +262,11 @@ static SIM_HOT uint16_t walk_data(struct walk *w, size_t len)
     }
 }
 
-uint16_t sim_pieces(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len)
+uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len)
 {
     struct walk w = {.th = th, .sqe = sqe};
 
-    th->n_pieces = th->host_pieces = 0;
+    th->n_spans = th->host_spans = 0;
     return walk_data(&w, len);
 }
 

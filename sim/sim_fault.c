@@ -25,10 +25,10 @@ static bool covers(const struct sim_fault *f, const struct sim_sq *sq, const str
  * The draw depends on n only: the n-th match of a rule fires or not,
  * independent of the timing of threads.
  */
-static bool fires(struct sim *s, struct sim_fault_slot *slot, unsigned rule)
+static bool fires(struct sim *s, struct sim_fault_state *state, unsigned rule)
 {
-    const struct sim_fault *f = &slot->f;
-    uint64_t n = atomic_fetch_add_explicit(&slot->matches, 1, memory_order_relaxed);
+    const struct sim_fault *f = &state->f;
+    uint64_t n = atomic_fetch_add_explicit(&state->matches, 1, memory_order_relaxed);
 
     if (n < f->skip)
         return false;
@@ -37,7 +37,7 @@ static bool fires(struct sim *s, struct sim_fault_slot *slot, unsigned rule)
         if (sim_random(&draw) % f->one_in != 0)
             return false;
     }
-    uint64_t fired = atomic_fetch_add_explicit(&slot->fired, 1, memory_order_relaxed);
+    uint64_t fired = atomic_fetch_add_explicit(&state->fired, 1, memory_order_relaxed);
     return !f->times || fired < f->times;
 }
 
@@ -45,10 +45,10 @@ const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
                                         const struct nvme_sqe *sqe)
 {
     for (unsigned i = 0; i < s->n_faults; i++) {
-        struct sim_fault_slot *slot = &s->faults[i];
+        struct sim_fault_state *state = &s->faults[i];
 
-        if (covers(&slot->f, sq, sqe) && fires(s, slot, i))
-            return &slot->f;
+        if (covers(&state->f, sq, sqe) && fires(s, state, i))
+            return &state->f;
     }
     return NULL;
 }
@@ -77,10 +77,10 @@ int sim_add_fault(struct sim *s, const struct sim_fault *f)
 
     sim_pause(s);
     if (s->n_faults < SIM_MAX_FAULTS) {
-        struct sim_fault_slot *slot = &s->faults[s->n_faults++];
-        slot->f = *f;
-        atomic_init(&slot->matches, 0);
-        atomic_init(&slot->fired, 0);
+        struct sim_fault_state *state = &s->faults[s->n_faults++];
+        state->f = *f;
+        atomic_init(&state->matches, 0);
+        atomic_init(&state->fired, 0);
         rc = 0;
     }
     sim_resume(s);

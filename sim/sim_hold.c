@@ -12,18 +12,18 @@
 
 static uint32_t index_of(const struct sim_thread *th, const struct sim_cmd *cmd)
 {
-    return (uint32_t)(cmd - th->slots);
+    return (uint32_t)(cmd - th->commands);
 }
 
-void sim_slots_reset(struct sim_thread *th)
+void sim_commands_reset(struct sim_thread *th)
 {
-    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
-        th->slots[i].state = SIM_CMD_FREE;
-        th->free[i] = &th->slots[SIM_SLOTS - 1 - i];
+    for (uint32_t i = 0; i < SIM_COMMANDS; i++) {
+        th->commands[i].state = SIM_CMD_FREE;
+        th->free[i] = &th->commands[SIM_COMMANDS - 1 - i];
     }
-    th->free_slots = SIM_SLOTS;
+    th->free_commands = SIM_COMMANDS;
     th->n_heap = 0;
-    th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
+    th->done = (struct sim_list){SIM_NO_COMMAND, SIM_NO_COMMAND};
 }
 
 static bool earlier(const struct sim_cmd *a, const struct sim_cmd *b)
@@ -38,7 +38,7 @@ static void sift_down(struct sim_thread *th, unsigned i)
     for (;;) {
         unsigned least = i;
         for (unsigned c = 2 * i + 1; c <= 2 * i + 2 && c < th->n_heap; c++)
-            if (earlier(&th->slots[h[c]], &th->slots[h[least]]))
+            if (earlier(&th->commands[h[c]], &th->commands[h[least]]))
                 least = c;
         if (least == i)
             return;
@@ -53,10 +53,10 @@ void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due)
 {
     unsigned i = th->n_heap++;
 
-    assert(i < SIM_SLOTS && cmd->state == SIM_CMD_HELD);
+    assert(i < SIM_COMMANDS && cmd->state == SIM_CMD_HELD);
     cmd->due = due;
     cmd->order = th->order++;
-    while (i > 0 && earlier(cmd, &th->slots[th->heap[(i - 1) / 2]])) {
+    while (i > 0 && earlier(cmd, &th->commands[th->heap[(i - 1) / 2]])) {
         th->heap[i] = th->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
@@ -83,11 +83,11 @@ void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t stat
     assert(cmd->state != SIM_CMD_FREE);
     cmd->state = SIM_CMD_DONE;
     cmd->status = status;
-    cmd->next = SIM_NO_SLOT;
-    if (th->done.head == SIM_NO_SLOT)
+    cmd->next = SIM_NO_COMMAND;
+    if (th->done.head == SIM_NO_COMMAND)
         th->done.head = index_of(th, cmd);
     else
-        th->slots[th->done.tail].next = index_of(th, cmd);
+        th->commands[th->done.tail].next = index_of(th, cmd);
     th->done.tail = index_of(th, cmd);
 }
 
@@ -100,9 +100,9 @@ bool sim_done_flush(struct sim_thread *th)
     struct sim_list waiting = th->done;
     bool posted = false;
 
-    th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
-    for (uint32_t i = waiting.head; i != SIM_NO_SLOT;) {
-        struct sim_cmd *cmd = &th->slots[i];
+    th->done = (struct sim_list){SIM_NO_COMMAND, SIM_NO_COMMAND};
+    for (uint32_t i = waiting.head; i != SIM_NO_COMMAND;) {
+        struct sim_cmd *cmd = &th->commands[i];
 
         i = cmd->next;
         sim_sq_look(th, cmd->sq);
@@ -124,7 +124,7 @@ bool sim_held_run(struct sim_thread *th, uint64_t *next_due)
         return false;
     uint64_t now = sim_now();
     while (th->n_heap && !th->blocked) {
-        struct sim_cmd *cmd = &th->slots[th->heap[0]];
+        struct sim_cmd *cmd = &th->commands[th->heap[0]];
 
         if (cmd->due > now)
             break;
@@ -135,7 +135,7 @@ bool sim_held_run(struct sim_thread *th, uint64_t *next_due)
             sim_finish(th, cmd, status);
     }
     if (th->n_heap)
-        *next_due = th->slots[th->heap[0]].due;
+        *next_due = th->commands[th->heap[0]].due;
     return ran;
 }
 
@@ -181,7 +181,7 @@ static bool abortable(const struct sim_cmd *cmd)
     return cmd->state == SIM_CMD_HELD || cmd->state == SIM_CMD_LOST;
 }
 
-static void abort_slot(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+static void abort_command(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
     if (cmd->state == SIM_CMD_HELD)
         unheap(th, cmd);
@@ -192,8 +192,8 @@ bool sim_held_flushed(struct sim_thread *th, uint64_t flush, uint16_t status)
 {
     bool any = false;
 
-    for (uint32_t i = 0; th->n_heap && i < SIM_SLOTS; i++) {
-        struct sim_cmd *cmd = &th->slots[i];
+    for (uint32_t i = 0; th->n_heap && i < SIM_COMMANDS; i++) {
+        struct sim_cmd *cmd = &th->commands[i];
 
         if (cmd->state != SIM_CMD_HELD || cmd->due != SIM_NEVER || cmd->flush > flush)
             continue;
@@ -208,11 +208,11 @@ bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status)
 {
     struct sim_thread *th = &s->threads[sim_owner(s, sqid, false)];
 
-    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
-        struct sim_cmd *cmd = &th->slots[i];
+    for (uint32_t i = 0; i < SIM_COMMANDS; i++) {
+        struct sim_cmd *cmd = &th->commands[i];
 
         if (abortable(cmd) && cmd->sq->id == sqid && cmd->sqe.cid == cid) {
-            abort_slot(th, cmd, status);
+            abort_command(th, cmd, status);
             return true;
         }
     }
@@ -223,14 +223,14 @@ void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status)
 {
     struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
 
-    for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++)
-        if (abortable(&th->slots[i]) && th->slots[i].sq == sq)
-            abort_slot(th, &th->slots[i], status);
+    for (uint32_t i = 0; th->free_commands < SIM_COMMANDS && i < SIM_COMMANDS; i++)
+        if (abortable(&th->commands[i]) && th->commands[i].sq == sq)
+            abort_command(th, &th->commands[i], status);
     struct sim_list waiting =
         th->done; /* commands that wait for room in the CQ are lost with the queue */
-    th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
-    for (uint32_t i = waiting.head; i != SIM_NO_SLOT;) {
-        struct sim_cmd *cmd = &th->slots[i];
+    th->done = (struct sim_list){SIM_NO_COMMAND, SIM_NO_COMMAND};
+    for (uint32_t i = waiting.head; i != SIM_NO_COMMAND;) {
+        struct sim_cmd *cmd = &th->commands[i];
 
         i = cmd->next;
         cmd->dead = cmd->sq == sq;
@@ -243,19 +243,19 @@ unsigned sim_queue_moving(struct sim *s, const struct sim_sq *sq)
     struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
     unsigned n = 0;
 
-    for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++)
-        n += th->slots[i].state == SIM_CMD_MOVING && th->slots[i].sq == sq;
+    for (uint32_t i = 0; th->free_commands < SIM_COMMANDS && i < SIM_COMMANDS; i++)
+        n += th->commands[i].state == SIM_CMD_MOVING && th->commands[i].sq == sq;
     return n;
 }
 
 void sim_forget_all(struct sim_thread *th)
 {
     th->n_heap = 0;
-    th->done = (struct sim_list){SIM_NO_SLOT, SIM_NO_SLOT};
-    for (uint32_t i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
-        if (th->slots[i].state == SIM_CMD_MOVING)
-            th->slots[i].dead = true;
-        else if (th->slots[i].state != SIM_CMD_FREE)
-            sim_slot_free(th, &th->slots[i]);
+    th->done = (struct sim_list){SIM_NO_COMMAND, SIM_NO_COMMAND};
+    for (uint32_t i = 0; th->free_commands < SIM_COMMANDS && i < SIM_COMMANDS; i++) {
+        if (th->commands[i].state == SIM_CMD_MOVING)
+            th->commands[i].dead = true;
+        else if (th->commands[i].state != SIM_CMD_FREE)
+            sim_command_free(th, &th->commands[i]);
     }
 }

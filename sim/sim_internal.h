@@ -27,9 +27,9 @@
 #define SIM_MAX_THREADS 64u
 #define SIM_MAX_FAULTS  64u
 #define SIM_BATCH       32u   /* commands fetched from one queue at a time */
-#define SIM_SLOTS       8192u /* commands fetched and not completed, for each thread */
-#define SIM_MAX_PIECES  4096u /* of one command's data, adjacent ones merged */
-#define SIM_NO_SLOT     UINT32_MAX
+#define SIM_COMMANDS    8192u /* commands fetched and not completed, for each thread */
+#define SIM_MAX_SPANS   4096u /* of one command's data, adjacent ones merged */
+#define SIM_NO_COMMAND  UINT32_MAX
 #define SIM_DRAIN_MS    5000u /* time limit for copies in flight, which cannot be aborted */
 
 /* Statuses that nvme_spec.h does not have: BASE figures 95 to 97. */
@@ -129,7 +129,7 @@ struct sim_cmd {
 #define SIM_NEVER UINT64_MAX
 static_assert(sizeof(struct sim_cmd) == 2 * SIM_CACHE_LINE, "a command is two lines");
 
-struct sim_piece {
+struct sim_span {
     unsigned char *host; /* NULL: device memory */
     uint64_t device;
     size_t len;
@@ -159,17 +159,17 @@ struct sim_thread {
     unsigned n_sqs, turn;
     size_t last_mapping; /* index of the last lookup's result */
     uint64_t rng, order;
-    struct sim_cmd *slots;
-    struct sim_cmd **free; /* a stack: taking a slot loads no other slot */
-    unsigned free_slots;
+    struct sim_cmd *commands;
+    struct sim_cmd **free; /* a stack: taking one loads no other one */
+    unsigned free_commands;
     uint32_t *heap; /* of held commands */
     unsigned n_heap;
     struct sim_list done; /* completed, waiting for room in the CQ */
-    struct sim_piece *pieces;
-    unsigned n_pieces, host_pieces; /* number of host memory pieces */
+    struct sim_span *spans;
+    unsigned n_spans, host_spans; /* number of host memory spans */
     struct sim_move *move;
     uint64_t flushed; /* number of the last sync whose waiters were completed */
-    bool blocked;     /* a command waits for room for its copies and occupies pieces */
+    bool blocked;     /* a command waits for room for its copies and occupies spans */
     struct sim_counters count;
     _Atomic unsigned moving; /* commands with copies in flight; stored under lock */
     unsigned rounds, sweeps;
@@ -180,7 +180,7 @@ struct sim_thread {
     _Atomic bool stop;
 };
 
-struct sim_fault_slot {
+struct sim_fault_state {
     struct sim_fault f;
     _Atomic uint64_t matches, fired;
 };
@@ -235,14 +235,14 @@ struct sim {
     struct sim_cq *cqs;
     unsigned granted; /* I/O queue pairs */
     unsigned aers;
-    struct sim_piece *admin_pieces;
+    struct sim_span *admin_spans;
     _Atomic bool running;
     _Atomic bool
         stalled; /* an unmap() has exceeded its wait for copies, and none has ended since */
     bool wce;
     uint64_t delete_deadline; /* of the queue deletion that waits for copies */
     uint64_t admin_due;       /* due time of the first delayed admin command; UINT64_MAX: none */
-    struct sim_fault_slot faults[SIM_MAX_FAULTS];
+    struct sim_fault_state faults[SIM_MAX_FAULTS];
     unsigned n_faults;
     bool delays; /* latency, bandwidth or reordering configured */
 
@@ -408,14 +408,14 @@ void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq);
 size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
 
 /* hold.c */
-void sim_slots_reset(struct sim_thread *th);
+void sim_commands_reset(struct sim_thread *th);
 /*
  * A held command outside the heap; the caller sets its SQE. Precondition: a
- * free slot.
+ * free record.
  */
-static inline struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq *sq)
+static inline struct sim_cmd *sim_command_take(struct sim_thread *th, struct sim_sq *sq)
 {
-    struct sim_cmd *cmd = th->free[--th->free_slots];
+    struct sim_cmd *cmd = th->free[--th->free_commands];
 
     cmd->sq = sq;
     cmd->state = SIM_CMD_HELD;
@@ -424,19 +424,19 @@ static inline struct sim_cmd *sim_slot_take(struct sim_thread *th, struct sim_sq
     cmd->subs = 0;
     return cmd;
 }
-static inline void sim_slot_free(struct sim_thread *th, struct sim_cmd *cmd)
+static inline void sim_command_free(struct sim_thread *th, struct sim_cmd *cmd)
 {
     cmd->state = SIM_CMD_FREE;
-    th->free[th->free_slots++] = cmd;
+    th->free[th->free_commands++] = cmd;
 }
 /*
- * Posts the CQE of a slot's command and frees the slot. Precondition: room in
+ * Posts the CQE of a command and frees its record. Precondition: room in
  * the CQ.
  */
 static inline void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
     sim_post(cmd->sq, cmd->sqe.cid, status, 0);
-    sim_slot_free(th, cmd);
+    sim_command_free(th, cmd);
 }
 void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
 SIM_RARE void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
@@ -490,9 +490,9 @@ static inline uint32_t sim_nlb(const struct nvme_sqe *sqe)
 }
 
 /*
- * sim_dptr.c: fills th->pieces. Returns a status; reports events unless quiet.
+ * sim_dptr.c: fills th->spans. Returns a status; reports events unless quiet.
  */
-uint16_t sim_pieces(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len);
+uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len);
 /* True if data or lists of the command lie in the mapping. */
 bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m);
@@ -571,8 +571,8 @@ static SIM_HOT void sim_finish_knowing(struct sim_thread *th, struct sim_cmd *cm
                                        bool idle)
 {
     if (cmd->dead)
-        sim_slot_free(th, cmd);
-    else if (th->done.head == SIM_NO_SLOT && sim_cq_has_room(cmd->sq->cq) && !idle)
+        sim_command_free(th, cmd);
+    else if (th->done.head == SIM_NO_COMMAND && sim_cq_has_room(cmd->sq->cq) && !idle)
         sim_complete(th, cmd, status);
     else
         sim_wait_for_room(th, cmd, status);
@@ -590,7 +590,7 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
  */
 int sim_dma_engine_attach(struct sim *s);
 void sim_dma_engine_detach(struct sim *s);
-/* Starts the copies of a read or write; th->pieces is its data. */
+/* Starts the copies of a read or write; th->spans is its data. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
 /* Polls the DMA engine; sim_move_work() completes the commands. */
 void sim_move_look(struct sim_thread *th);

@@ -96,8 +96,8 @@ static uint16_t host_copy(struct sim_thread *th, const struct sim_ns *ns, const 
     uint64_t at = sim_slba(q) << ns->lba_shift;
     uint16_t st = NVME_OK;
 
-    for (unsigned i = 0; i < th->n_pieces && st == NVME_OK; at += th->pieces[i++].len) {
-        const struct sim_piece *p = &th->pieces[i];
+    for (unsigned i = 0; i < th->n_spans && st == NVME_OK; at += th->spans[i++].len) {
+        const struct sim_span *p = &th->spans[i];
         st = q->opcode == NVME_IO_READ ? sim_media_read(ns, at, p->host, p->len)
                                        : sim_media_write(ns, at, p->host, p->len);
     }
@@ -120,9 +120,9 @@ static void flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme
         ns->base[(sim_slba(q) << ns->lba_shift) + at] ^= bit;
         return;
     }
-    for (unsigned i = 0; i < th->n_pieces; at -= th->pieces[i++].len) {
-        if (at < th->pieces[i].len) {
-            th->pieces[i].host[at] ^= bit;
+    for (unsigned i = 0; i < th->n_spans; at -= th->spans[i++].len) {
+        if (at < th->spans[i].len) {
+            th->spans[i].host[at] ^= bit;
             return;
         }
     }
@@ -130,7 +130,7 @@ static void flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme
 
 static bool all_host(const struct sim_thread *th)
 {
-    return th->host_pieces == th->n_pieces;
+    return th->host_spans == th->n_spans;
 }
 
 static inline void count_transfer(struct sim_thread *th, bool read, size_t bytes)
@@ -158,7 +158,7 @@ static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_
         return flagged(th, SIM_EV_TRANSFER_TOO_LARGE, cmd, NVME_ERR_INVALID_FIELD);
     uint16_t st = check_range(th, cmd, ns);
     if (st == NVME_OK)
-        st = sim_pieces(th, q, bytes);
+        st = sim_spans(th, q, bytes);
     if (st != NVME_OK)
         return st;
     count_transfer(th, !write, bytes);
@@ -197,14 +197,14 @@ static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct 
 static uint16_t fetch_ranges(struct sim_thread *th, const struct nvme_sqe *q,
                              struct nvme_dsm_range *ranges)
 {
-    uint16_t st = sim_pieces(th, q, sim_data_bytes(th->s, q));
+    uint16_t st = sim_spans(th, q, sim_data_bytes(th->s, q));
     unsigned char *to = (unsigned char *)ranges;
 
     if (st == NVME_OK && !all_host(th))
         return NVME_ERR_DATA_TRANSFER;
-    for (unsigned i = 0; st == NVME_OK && i < th->n_pieces; i++) {
-        memcpy(to, th->pieces[i].host, th->pieces[i].len);
-        to += th->pieces[i].len;
+    for (unsigned i = 0; st == NVME_OK && i < th->n_spans; i++) {
+        memcpy(to, th->spans[i].host, th->spans[i].len);
+        to += th->spans[i].len;
     }
     return st;
 }
@@ -296,7 +296,7 @@ static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const stru
 {
     if (f->kind == SIM_FAULT_FATAL || f->kind == SIM_FAULT_REMOVE) {
         atomic_store(f->kind == SIM_FAULT_FATAL ? &th->s->halted : &th->s->gone, true);
-        sim_slot_free(th, cmd);
+        sim_command_free(th, cmd);
         return;
     }
     uint64_t due = sim_due(th, &cmd->sqe, now);
@@ -325,7 +325,7 @@ static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const stru
 }
 
 /*
- * The short path: reads of one piece of device memory within one page, from
+ * The short path: reads of one span of device memory within one page, from
  * pinned media. Commands of a batch usually have one namespace and one mapping
  * in common; values that follow from these two are computed once. All other
  * commands, and all errors, take sim_io_run().
@@ -439,7 +439,7 @@ static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
     struct sim *s = th->s;
 
     if (sim_dead(s)) { /* set by a command of the same batch: this one is lost */
-        sim_slot_free(th, cmd);
+        sim_command_free(th, cmd);
         return;
     }
     const struct sim_fault *f = s->n_faults ? sim_fault_match(s, cmd->sq, &cmd->sqe) : NULL;

@@ -158,12 +158,12 @@ static bool waits_for_room(const struct sim_cmd *cmd)
  * Marks commands whose data is not completely copied: they fail when they are
  * due.
  */
-static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
+static bool doom_commands(struct sim_thread *th, const struct sim_mapping *m)
 {
     bool any = false;
 
-    for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
-        struct sim_cmd *cmd = &th->slots[i];
+    for (unsigned i = 0; th->free_commands < SIM_COMMANDS && i < SIM_COMMANDS; i++) {
+        struct sim_cmd *cmd = &th->commands[i];
 
         if (cmd->state == SIM_CMD_FREE || cmd->state == SIM_CMD_DONE || cmd->dead || cmd->decided ||
             !sim_command_reaches(th, cmd, m))
@@ -171,7 +171,7 @@ static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
         any = true;
         cmd->decided = cmd->state == SIM_CMD_HELD;
         if (waits_for_room(cmd))
-            th->n_pieces = 0; /* pieces belong to this command; no further copies are queued */
+            th->n_spans = 0; /* spans belong to this command; no further copies are queued */
         if (cmd->decided || waits_for_room(cmd))
             cmd->status = NVME_ERR_DATA_TRANSFER;
     }
@@ -184,8 +184,8 @@ static bool doom_slots(struct sim_thread *th, const struct sim_mapping *m)
  */
 static bool copies_reach(struct sim_thread *th, const struct sim_mapping *m)
 {
-    for (unsigned i = 0; th->free_slots < SIM_SLOTS && i < SIM_SLOTS; i++) {
-        struct sim_cmd *cmd = &th->slots[i];
+    for (unsigned i = 0; th->free_commands < SIM_COMMANDS && i < SIM_COMMANDS; i++) {
+        struct sim_cmd *cmd = &th->commands[i];
 
         if (cmd->state == SIM_CMD_MOVING && (cmd->dead || sim_command_reaches(th, cmd, m)))
             return true;
@@ -229,7 +229,7 @@ static void take_out_of_service(struct sim *s, struct sim_mapping *m)
     if (atomic_load(&s->gone))
         sim_controller_stop(s);
     for (unsigned i = 0; i < s->n_threads; i++)
-        reached |= doom_slots(&s->threads[i], m);
+        reached |= doom_commands(&s->threads[i], m);
     reached |= queue_reaches(s, m);
     if (reached && !given_up)
         sim_flag(s, SIM_EV_UNMAP_IN_FLIGHT, "iova %#llx, %zu bytes", (unsigned long long)m->iova,

@@ -20,7 +20,7 @@
 #define MAX_COPIES    4096u
 #define RING_BYTES    (2u << 20) /* bounce memory of a thread and direction */
 #define RING_ALIGN    64u
-#define RING_LEAST    (16u << 10) /* smaller pieces of bounce memory are not worth a copy */
+#define RING_LEAST    (16u << 10) /* smaller spans of bounce memory are not worth a copy */
 
 /* Ends a write whose bytes are on the media. Its status, or SIM_MOVING. */
 static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
@@ -249,7 +249,7 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct 
     return host;
 }
 
-static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const struct sim_piece *p,
+static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const struct sim_span *p,
                              size_t len, unsigned char *host, unsigned char *media)
 {
     bool bounced = host != media;
@@ -262,11 +262,11 @@ static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const str
 }
 
 /*
- * Queues one copy of the first bytes of a piece. Returns the number of bytes,
+ * Queues one copy of the first bytes of a span. Returns the number of bytes,
  * 0: no room.
  */
 static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned,
-                         const struct sim_piece *p, unsigned char *media)
+                         const struct sim_span *p, unsigned char *media)
 {
     struct sim_sub *sub = filling(th, cmd->sqe.opcode != NVME_IO_WRITE);
     unsigned char *host = media;
@@ -282,7 +282,7 @@ static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned
     return len;
 }
 
-static size_t host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const struct sim_piece *p,
+static size_t host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const struct sim_span *p,
                         unsigned char *media)
 {
     note(cmd, cmd->sqe.opcode == NVME_IO_WRITE ? media_write(ns, media, p->host, p->len)
@@ -290,13 +290,13 @@ static size_t host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const stru
     return p->len;
 }
 
-/* The part of a piece behind its first `at` bytes. */
-static struct sim_piece from(const struct sim_piece *p, size_t at)
+/* The part of a span behind its first `at` bytes. */
+static struct sim_span from(const struct sim_span *p, size_t at)
 {
-    return (struct sim_piece){.host = p->host ? p->host + at : NULL,
-                              .device = p->device + at,
-                              .len = p->len - at,
-                              .mapping = p->mapping};
+    return (struct sim_span){.host = p->host ? p->host + at : NULL,
+                             .device = p->device + at,
+                             .len = p->len - at,
+                             .mapping = p->mapping};
 }
 
 /* Queues the copies of a command from byte `queued` on. False: no room. */
@@ -304,11 +304,11 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns, size_t queued)
 {
     unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
-    size_t start = 0; /* offset of the piece */
+    size_t start = 0; /* offset of the span */
 
-    for (unsigned i = 0; i < th->n_pieces && !cmd->dead; start += th->pieces[i++].len) {
-        while (queued < start + th->pieces[i].len) {
-            struct sim_piece p = from(&th->pieces[i], queued - start);
+    for (unsigned i = 0; i < th->n_spans && !cmd->dead; start += th->spans[i++].len) {
+        while (queued < start + th->spans[i].len) {
+            struct sim_span p = from(&th->spans[i], queued - start);
             size_t n = p.host ? host_copy(cmd, ns, &p, media + queued)
                               : queue_copy(th, cmd, ns->pinned, &p, media + queued);
 
@@ -329,7 +329,7 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
 }
 
 /*
- * Queues all copies if each piece is one copy between memory and media and
+ * Queues all copies if each span is one copy between memory and media and
  * there is room.
  */
 static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
@@ -338,11 +338,11 @@ static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
     struct sim_sub *sub = th->move->fill[cmd->sqe.opcode != NVME_IO_WRITE];
     unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
 
-    if (!sub || th->n_pieces > th->move->max_copies - sub->n || !ns->pinned || cmd->corrupt ||
-        th->host_pieces)
+    if (!sub || th->n_spans > th->move->max_copies - sub->n || !ns->pinned || cmd->corrupt ||
+        th->host_spans)
         return false;
-    for (unsigned i = 0; i < th->n_pieces; media += th->pieces[i++].len)
-        add_copy(sub, cmd, &th->pieces[i], th->pieces[i].len, media, media);
+    for (unsigned i = 0; i < th->n_spans; media += th->spans[i++].len)
+        add_copy(sub, cmd, &th->spans[i], th->spans[i].len, media, media);
     cmd->queued = true;
     return true;
 }

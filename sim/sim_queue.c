@@ -72,7 +72,7 @@ static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)
 void sim_sq_look(struct sim_thread *th, struct sim_sq *sq)
 {
     /*
-     * Acquire: SQEs are visible before the tail; CQ slots are read before the
+     * Acquire: SQEs are visible before the tail; CQ entries are read before the
      * head moves.
      */
     uint32_t tail = atomic_load_explicit(sq->doorbell, memory_order_acquire);
@@ -126,7 +126,7 @@ static unsigned fetchable(const struct sim_thread *th, const struct sim_sq *sq)
 
     n = n < room ? n : room;
     n = n < SIM_BATCH ? n : SIM_BATCH;
-    return n < th->free_slots ? n : th->free_slots;
+    return n < th->free_commands ? n : th->free_commands;
 }
 
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
@@ -143,7 +143,7 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
      * driver has submitted all of them.
      */
     for (unsigned i = 0; i < n; i++) {
-        batch[i] = sim_slot_take(th, sq);
+        batch[i] = sim_command_take(th, sq);
         head = fetch(th, sq, head, &batch[i]->sqe);
     }
     sq->head = head;
