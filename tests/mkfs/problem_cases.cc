@@ -23,6 +23,34 @@ lay_dirent *find_name(Image &i, const std::string &name)
     return const_cast<lay_dirent *>(d);
 }
 
+/* Gives every free block to the file "attr", past its end. */
+void use_all_blocks(Image &i)
+{
+    lay_inode &file = i.inode(INO_ATTR);
+    auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
+    uint64_t data = 0;
+    unsigned count = 0;
+    for (uint64_t b = 0; b < i.geo.blocks; b++) {
+        if (bm.bits[b / 8] >> b % 8 & 1)
+            continue;
+        lay_extent *last = count ? &file.map.extents[count - 1] : nullptr;
+        if (last && lay_get64(last->block) + lay_get32(last->len) == b)
+            last->len = lay_put32(lay_get32(last->len) + 1);
+        else
+            file.map.extents[count++] = {lay_put64(data), lay_put64(b), lay_put32(1),
+                                         lay_put16(LAY_EXTENT_UNWRITTEN), lay_put16(0)};
+        data++;
+        i.mark(b, 1, true);
+    }
+    file.map_count = lay_put16(static_cast<uint16_t>(count));
+    file.blocks = lay_put64(lay_get64(file.blocks) + data);
+    bm.free = lay_put32(0);
+    i.super().free_blocks = lay_put64(0);
+    i.seal(i.geo.bitmap_start);
+    i.seal_inode(INO_ATTR);
+    i.seal(0);
+}
+
 /* Changes a field of an inode. */
 #define INODE(ino, assignment)   \
     [](Image &i) {               \
@@ -262,6 +290,13 @@ const std::vector<ProblemCase> cases = {
      [](Image &i) { i.at<lay_head>(i.inode_blocks[0]).crc = lay_put32(1); }},
     {"F701", "directory_node_checksum",
      [](Image &i) { i.at<lay_head>(i.root_leaf).crc = lay_put32(1); }},
+    /* Both are built anew in their own nodes. */
+    {"F701", "directory_nodes_on_a_full_device",
+     [](Image &i) {
+         use_all_blocks(i);
+         i.at<lay_head>(i.dir_leaf).crc = lay_put32(1);
+         i.at<lay_head>(i.root_leaf).crc = lay_put32(1);
+     }},
     {"F801", "xattr_block_checksum",
      [](Image &i) { i.at<lay_head>(i.xattr_block).crc = lay_put32(1); }},
     {"F901", "link_block_checksum",

@@ -178,44 +178,6 @@ TEST_F(Repair, MakesRoomForLostFound)
         EXPECT_TRUE(after.count("/lost+found/#" + std::to_string(ino))) << ino;
 }
 
-/* A file takes every free block: a damaged directory is built anew in its own. */
-TEST_F(Repair, OfADirectoryNeedsNoSpace)
-{
-    fill_all(img);
-    lay_inode &file = img.inode(INO_ATTR);
-    auto &bm = img.at<lay_bitmap>(img.geo.bitmap_start);
-    uint64_t blocks = 2;
-    unsigned count = 0;
-    for (uint64_t b = 0; b < img.geo.blocks; b++) {
-        if (bm.bits[b / 8] >> b % 8 & 1)
-            continue;
-        lay_extent *last = count ? &file.map.extents[count - 1] : nullptr;
-        if (last && lay_get64(last->block) + lay_get32(last->len) == b)
-            last->len = lay_put32(lay_get32(last->len) + 1);
-        else
-            file.map.extents[count++] = {lay_put64(blocks - 2), lay_put64(b), lay_put32(1),
-                                         lay_put16(LAY_EXTENT_UNWRITTEN), lay_put16(0)};
-        blocks++;
-        img.mark(b, 1, true);
-    }
-    ASSERT_LE(count, LAY_INLINE_EXTENTS);
-    file.map_count = lay_put16(static_cast<uint16_t>(count));
-    file.blocks = lay_put64(blocks);
-    bm.free = lay_put32(0);
-    img.super().free_blocks = lay_put64(0);
-    img.seal(img.geo.bitmap_start);
-    img.seal_inode(INO_ATTR);
-    img.seal(0);
-    Files before = list_files(path("img"));
-    ASSERT_EQ(fsck("-n").status, 0) << fsck("-n").out;
-    img.at<lay_head>(img.dir_leaf).crc = lay_put32(1);
-    img.at<lay_head>(img.root_leaf).crc = lay_put32(1);
-    Result r = fsck("-y");
-    EXPECT_EQ(r.status, 1) << r.out;
-    expect_clean();
-    expect_nothing_else_lost(before, list_files(path("img")), {});
-}
-
 /* --- Options ---------------------------------------------------------------------------------- */
 
 TEST_F(Repair, PreenTrustsAnOrderlyUnmount)
