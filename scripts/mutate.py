@@ -166,11 +166,12 @@ def main():
     if args.list:
         print("\n".join(str(m) for m in mutants))
         return 0
-    problems = [f"{m}: {p}" for m in mutants if (p := misfit(ROOT, m))]
-    print("\n".join(problems) or f"mutate: {len(mutants)} mutants fit the tree")
-    if args.check or problems:
-        return 1 if problems else 0
-    return campaign(choose(mutants, args), args)
+    fitting = [m for m in mutants if not (p := misfit(ROOT, m)) or print(f"{m}: {p}")]
+    print(f"mutate: {len(fitting)} of {len(mutants)} mutants fit the tree")
+    stale = len(fitting) < len(mutants)
+    if args.check:
+        return int(stale)
+    return campaign(choose(fitting, args), args) or int(stale)
 
 
 if __name__ == "__main__":
