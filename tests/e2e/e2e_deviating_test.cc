@@ -2,6 +2,7 @@
 // Drives of other processes that deviate from the specification, or are slow: they cost time or
 // speed, or are refused, and no data.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "gpunvme/gpunvme.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/served_rig.h"
+#include "tests/fusefs/daemon/client.h"
 
 namespace
 {
@@ -105,6 +107,49 @@ TEST_F(Deviating, AServerThatKeeps64RegionsIsNotAskedForMore)
     expect_reads(buffers[0], 3);
     EXPECT_EQ(stats().gpu_staged_read_bytes, full.gpu_staged_read_bytes) << "there is room again";
     gpunvme_unregister(buffers[0]);
+}
+
+// More buffers than the drive keeps regions, in one memfd: none of them is staged.
+TEST_F(Deviating, BuffersInOneFileShareARegion)
+{
+    constexpr size_t kCount = 200, kLen = 4096;
+    int memory = shared_memory(kCount * kLen);
+    ASSERT_GE(memory, 0);
+    auto *data = static_cast<unsigned char *>(
+        mmap(nullptr, kCount * kLen, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
+    ASSERT_NE(data, MAP_FAILED);
+    std::vector<gpunvme_ioc_register> all(kCount, abi_struct<gpunvme_ioc_register>());
+    std::vector<uint8_t> want(kCount * kLen);
+
+    begin({"--dma-maps", "64"}, "");
+    uint64_t before = stats().dma_regions;
+    content_fill(1, 0, want.data(), want.size());
+    for (size_t i = 0; i < kCount; i++) {
+        all[i].kind = GPUNVME_MEM_FD;
+        all[i].offset = i * kLen;
+        all[i].len = kLen;
+        all[i].token = token_of(fd_, memory);
+        ASSERT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &all[i]), 0) << i;
+        auto rw = abi_struct<gpunvme_ioc_rw>();
+        rw.id = all[i].id;
+        rw.key = all[i].key;
+        rw.file_offset = i * kLen;
+        rw.len = kLen;
+        ASSERT_EQ(issue(fd_, GPUNVME_IOC_READ, &rw), 0) << i;
+        EXPECT_EQ(rw.path, (uint32_t)GPUNVME_PATH_GPU);
+    }
+    EXPECT_EQ(memcmp(data, want.data(), want.size()), 0);
+    EXPECT_EQ(stats().dma_regions, before + 1);
+    EXPECT_EQ(stats().gpu_staged_read_bytes, 0u);
+    for (auto &reg : all) {
+        auto unreg = abi_struct<gpunvme_ioc_unregister>();
+        unreg.id = reg.id;
+        unreg.key = reg.key;
+        EXPECT_EQ(issue(fd_, GPUNVME_IOC_UNREGISTER, &unreg), 0);
+    }
+    EXPECT_EQ(stats().dma_regions, before);
+    munmap(data, kCount * kLen);
+    close(memory);
 }
 
 // Its limit is lower than any that is known.
