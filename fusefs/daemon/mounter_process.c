@@ -140,7 +140,8 @@ static int run_helper(char *const argv[])
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
 }
 
-/* Without privilege only set-id helpers can unmount. fusermount3 needs /etc/mtab, umount does not.
+/*
+ * Without privilege only set-id helpers can unmount. fusermount3 needs /etc/mtab, umount does not.
  */
 static int unmount_by_helper(const char *mountpoint, bool lazily)
 {

@@ -10,7 +10,8 @@
 #include "mkfs/fsck/store.h"
 #include "mkfs/fsck/tree.h"
 
-/* The file has at most so many blocks when so many are mapped: a damaged map can state any length.
+/*
+ * The file has at most so many blocks when so many are mapped: a damaged map can state any length.
  */
 #define MOST_BLOCKS(mapped) (UINT64_C(65536) + 16 * (mapped))
 
