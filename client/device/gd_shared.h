@@ -62,6 +62,7 @@ struct gd_known {
     const uint32_t *n_buffers;
     uint64_t end;
     uint32_t n_queues, nsid, n_extents, lba_size, max_command;
+    bool stages_all; /* slots have staging for whole reads: most commands go there */
 };
 
 /* The first entries of the table of buffers and of the extents, one a lane. */
@@ -149,6 +150,7 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     k.n_extents = gd_load32(&f->map.count);
     k.lba_size = gd_load32(&f->map.lba_size);
     k.max_command = gd_load32(&f->set.max_command);
+    k.stages_all = gd_load32(&f->set.slot_bytes) > k.lba_size;
     return k;
 }
 

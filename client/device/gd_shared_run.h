@@ -204,6 +204,7 @@ GQ_FN void gd_enter(struct gd_share *s, const struct gd_known *k)
     if (early)
         gd_load_tables(s, k, &tables);
     checked = gd_load64(k->checked_ns);
+    s->low = s->low || k->stages_all;
     got = gd_claim(s, wanting, &word);
     if (gd_is_stale(s, checked, word, got)) {
         gd_fail(s, wanting, -ESTALE);
