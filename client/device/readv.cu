@@ -5,7 +5,7 @@
 
 static_assert(GD_LIST_COPY_WARPS == GQ_COPY_WARPS, "as many as are launched");
 
-/* The first warp of a block reads. The others, if there are any, copy staged bytes. */
+/* The first warp of a block reads. Further warps, if there are any, copy staged bytes. */
 extern "C" __global__ void __launch_bounds__((1 + GQ_COPY_WARPS) * GQ_LANES, 1)
     gpunvme_direct_readv(const __grid_constant__ struct gd_list_launch l)
 {
