@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Each reader has a stream and a word of its own; the ring stays registered while the plan lasts. */
+/* A reader has a stream and a word of its own; the ring stays registered while the plan lasts. */
 #include "client/io/io_stream_direct.h"
 
 #include <errno.h>
