@@ -9,10 +9,12 @@ endforeach()
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture resize_core)
 gpunvme_test(storage_feature_test SOURCES storage_feature_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).
-foreach(name campaign crash crash_files)
+foreach(name crash crash_files)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture
                  TIMEOUT 900)
 endforeach()
+gpunvme_test(storage_campaign_test SOURCES storage_campaign_test.cc LINKS storage_fixture COST 60
+             TIMEOUT 7200)
 foreach(name cache thread)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture
                  LABELS threads)
