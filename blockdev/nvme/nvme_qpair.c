@@ -21,7 +21,7 @@ static struct nvme_dma rings(const struct nvme_qpair *qp)
 
 static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
-    struct nvme_dma mem;
+    struct nvme_dma mem = {0};
     int rc;
 
     qp->sq_len = whole_pages(qp->depth * sizeof(struct nvme_sqe));

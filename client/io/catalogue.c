@@ -80,7 +80,7 @@ static int open_file(struct gpunvme_io *io, const char *folder, struct json_obje
 static int read_kind(struct gpunvme_io *io, const char *folder, const char *name,
                      struct json_object *o, struct kind *k)
 {
-    int64_t offset, size, count;
+    int64_t offset = 0, size = 0, count = 0;
 
     *k = (struct kind){.name = strdup(name), .fd = -1};
     if (!k->name)
@@ -174,7 +174,7 @@ int gpunvme_catalogue_open(struct gpunvme_io *io, const char *path, struct gpunv
         return named(path, access(path, R_OK) ? -errno : -EINVAL);
     err = check_form(o, &kinds);
     if (!err)
-        err = read_kinds(io, dirname(strcpy(copy, path)), kinds, out);
+        err = read_kinds(io, dirname(memcpy(copy, path, strlen(path) + 1)), kinds, out);
     json_object_put(o);
     return err ? named(path, err) : 0;
 }

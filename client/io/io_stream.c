@@ -4,6 +4,7 @@
  * given back by a call of the host in stream order. The ring's free part is what lies between the
  * newest step placed and the oldest one not given back.
  */
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -224,6 +225,7 @@ static int check_plan(const struct gpunvme_step *plan, size_t steps, size_t ring
 static int copy_plan(struct gpunvme_stream *s, const struct gpunvme_step *plan, size_t steps,
                      size_t ranges)
 {
+    assert(steps && ranges); /* check_plan() */
     s->plan = calloc(steps, sizeof(*s->plan));
     s->ranges = calloc(ranges, sizeof(*s->ranges));
     if (!s->plan || !s->ranges)

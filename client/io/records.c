@@ -3,6 +3,7 @@
 #include "gpunvme/gpunvme_records.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +22,11 @@ static int check_read(ssize_t n, size_t len)
 int gpunvme_records_read(const struct gpunvme_records *r, uint64_t first, size_t n, void *addr,
                          struct gpunvme_result *result)
 {
+    uint64_t end = first + n;
+
     if (first > r->count || n > r->count - first)
-        return gpunvme_fail(-ERANGE, "records %llu to %llu of %llu", (unsigned long long)first,
-                            (unsigned long long)(first + n), (unsigned long long)r->count);
+        return gpunvme_fail(-ERANGE, "records %" PRIu64 " to %" PRIu64 " of %" PRIu64, first, end,
+                            r->count);
     size_t len = n * r->size;
     ssize_t done = gpunvme_io_read(r->file, addr, len, r->offset + first * r->size, result);
     return check_read(done, len);

@@ -248,9 +248,10 @@ static uint32_t in_group(uint64_t block, uint64_t len)
 static void count_run(struct ffs *fs, const struct ffs_range *r, int sign)
 {
     for (uint64_t done = 0; done < r->len;) {
-        uint32_t part = in_group(r->block + done, r->len - done);
-        ffs_section_count(fs, (r->block + done) / LAY_GROUP_BLOCKS, sign * (int64_t)part);
-        done += part;
+        int64_t part = in_group(r->block + done, r->len - done);
+
+        ffs_section_count(fs, (r->block + done) / LAY_GROUP_BLOCKS, sign < 0 ? -part : part);
+        done += (uint64_t)part;
     }
 }
 
