@@ -18,7 +18,7 @@
 #ifndef CLIENT_DEVICE_GD_SHARED_H
 #define CLIENT_DEVICE_GD_SHARED_H
 
-#include "client/device/gd_read.h"
+#include "client/device/gd_queue.h"
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_lead.h"
 
@@ -27,24 +27,27 @@
 
 /* The rest of a lane's read. */
 struct gd_part {
-    uint64_t dst, offset; /* of its next byte */
-    int64_t left;         /* bytes not yet in a command; or -errno */
-    uint32_t bytes;       /* of the command under way, in front of them; GD_STAGED: into staging */
-    uint32_t sent_us;     /* since when the lane waits for a slot, or for its command */
+    uint64_t dst, offset, left; /* of its next byte; bytes not yet in a command */
+    uint32_t bytes;             /* of the command under way, in front of them */
+    uint32_t staged;            /* it goes through the slot's staging */
+    uint32_t sent_us;           /* since when the lane waits for a slot, or for its command */
+    int32_t err;                /* -errno: left is 0 */
 };
-#define GD_STAGED 0x80000000u
 
 /* A group and its reads. */
 struct gd_share {
-    struct gq_sharer q; /* but for group and mine valid from gd_enter() to gd_stay()'s end */
+    struct gq_sharer q;
     const struct gpunvme_device_file *file;
     uint32_t *lock; /* of the queue */
     uint32_t queue;
-    uint32_t tries; /* claims in vain since the last slot */
-    uint32_t lost;  /* of them, one after another at queues that are lost */
-    bool low;       /* a lane needs a slot with staging */
+    uint32_t n_shared; /* queues that are shared: the first ones */
+    uint32_t seed;     /* where the search for a slot begins */
+    uint32_t tries;    /* claims in vain since the last slot */
+    uint32_t lost;     /* of them, one after another at queues that are lost */
+    uint32_t turns;    /* of waiting */
+    bool has_queue;    /* `queue` is loaded */
     bool leads;
-    bool moves; /* to another queue */
+    bool low; /* a lane needs a slot with staging */
     GQ_LANE_MEMBER(struct gd_part, part);
 };
 
@@ -87,15 +90,20 @@ struct gd_place {
 GQ_FN struct gq_lead gd_lead_of(uint32_t word)
 {
     return (struct gq_lead){.head = word >> GD_ENTRY_SHIFT,
-                            .in_flight = (word & GD_IN_FLIGHT) >> GD_FLIGHT_SHIFT,
+                            .phase = (word & GD_ODD_PASS) == 0,
                             .cq_db_pending = (word & GD_CQ_DB_PENDING) != 0,
-                            .flags = word & GD_ODD_PASS ? 0 : GQ_LEAD_PHASE};
+                            .in_flight = (word & GD_IN_FLIGHT) >> GD_FLIGHT_SHIFT,
+                            .lost = 0,
+                            .broken = 0,
+                            .rang = 0};
 }
 
 GQ_FN uint32_t gd_word_of(const struct gq_lead *l)
 {
+    if (l->broken || (l->in_flight && l->in_flight == l->lost))
+        return GD_LOST;
     return l->head << GD_ENTRY_SHIFT | l->in_flight << GD_FLIGHT_SHIFT |
-           (l->flags & GQ_LEAD_PHASE ? 0 : GD_ODD_PASS) | (l->cq_db_pending ? GD_CQ_DB_PENDING : 0);
+           (l->phase ? 0 : GD_ODD_PASS) | (l->cq_db_pending ? GD_CQ_DB_PENDING : 0);
 }
 
 /* By one lane: a clock for deadlines, in units of 1,024 ns. */
@@ -125,7 +133,7 @@ GQ_FN uint32_t gd_wanting(struct gd_share *s)
 
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(wants) = GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(s->part).left > 0;
+        GQ_AT(wants) = GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(s->part).left != 0;
     }
     return GQ_BALLOT(wants);
 }
@@ -160,45 +168,41 @@ GQ_FN uint32_t gd_shared_queues(uint32_t n)
     return n - n / 4;
 }
 
-/* Begins. The parts are set by the caller afterwards, or remain without bytes. */
+/*
+ * Begins with reads of some len bytes each. The parts are set by the caller afterwards. Long reads
+ * use fewer queues, because leaders poll over the link that carries the data.
+ */
 GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
-                         const struct gpunvme_device_file *file)
+                         const struct gpunvme_device_file *file, const struct gd_known *k,
+                         uint64_t len)
 {
     struct gq_sharer *w = &s->q;
+    uint32_t n = gd_shared_queues(k->n_queues);
 
     w->group = group;
+    w->nsid = k->nsid;
+    w->lead = (struct gq_lead){0};
+    w->scan = 0;
+    s->n_shared = n;
+    n = len > GQ_LONG_READ && n > GQ_QUEUES_OF_LONG ? GQ_QUEUES_OF_LONG : n;
     s->file = file;
-    s->queue = UINT32_MAX;
+    s->seed = GQ_SAME32(gd_seed());
+    s->queue = n ? s->seed % n : 0;
+    s->seed = n ? s->seed / n : 0;
     s->tries = 0;
     s->lost = 0;
+    s->turns = 0;
+    s->has_queue = false;
+    s->leads = false;
     s->low = false;
-    s->moves = false;
     GQ_FOR_LANES(lane)
     {
         GQ_AT(w->mine).slot = GQ_NO_SLOT;
         GQ_AT(w->mine).stage = GQ_STAGE_NONE;
+        GQ_AT(w->mine).status = 0;
         GQ_AT(s->part).left = 0;
+        GQ_AT(s->part).err = 0;
     }
-}
-
-/*
- * The first queue for reads of some len bytes each. Long reads use fewer queues, because leaders
- * poll over the link that carries the data.
- */
-GQ_FN uint32_t gd_first_queue(const struct gd_known *k, uint64_t len)
-{
-    uint32_t n = gd_shared_queues(k->n_queues);
-
-    n = len > GQ_LONG_READ && n > GQ_QUEUES_OF_LONG ? GQ_QUEUES_OF_LONG : n;
-    return n ? gd_seed() % n : 0;
-}
-
-GQ_FN void gd_next_queue(struct gd_share *s)
-{
-    uint32_t n = gd_shared_queues(gd_load32(&s->file->set.n_queues));
-
-    s->queue = s->queue + 1 < n ? s->queue + 1 : 0;
-    s->moves = false;
 }
 
 /* Loads the constants of the queue. Nothing waits for them yet. */
@@ -209,7 +213,8 @@ GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
 
     w->slots = k->slots + s->queue;
     s->lock = k->locks + s->queue;
-    w->nsid = k->nsid;
+    w->cmds = (struct gq_cmd *)GD_LOAD_POINTER(&w->slots->cmds);
+    w->states = (uint32_t *)GD_LOAD_POINTER(&w->slots->states);
     w->n_slots = gd_load32(&w->slots->n_slots);
     w->port.sq = (struct nvme_sqe *)GD_LOAD_POINTER(&p->sq);
     w->port.cq = (struct nvme_cqe *)GD_LOAD_POINTER(&p->cq);
@@ -217,7 +222,7 @@ GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
     w->port.cq_doorbell = (volatile uint32_t *)GD_LOAD_POINTER(&p->cq_doorbell);
     w->port.depth = gd_load32(&p->depth);
     w->scan = 0;
-    s->leads = false;
+    s->has_queue = true;
 }
 
 /* Inside a region: entry i of the table becomes the lane's. */
@@ -246,8 +251,6 @@ GQ_FN void gd_load_tables(struct gd_share *s, const struct gd_known *k, struct g
         if (lane < k->n_extents) {
             GQ_AT(t->offset) = gd_load64(&k->extents[lane].offset);
             GQ_AT(t->lba) = gd_load64(&k->extents[lane].lba);
-        } else if (lane == k->n_extents) {
-            GQ_AT(t->offset) = k->end;
         }
     }
 }
@@ -261,12 +264,12 @@ GQ_FN void gd_match_entry(const struct gq_sharer *w, const struct gd_tables *t, 
     uint64_t head = GQ_FROM64(t->head, k), at = p->dst - addr;
 
     (void)w;
-    if (len && p->dst >= addr && at <= len && (uint64_t)p->left <= len - at)
+    if (len && p->dst >= addr && at <= len && p->left <= len - at)
         *out = (struct gd_place){.at = at + head, .iova = iova, .prps = prps, .found = true};
 }
 
 /* Each lane's place. */
-GQ_FN void gd_find_places(struct gd_share *s, struct gd_tables *t,
+GQ_FN void gd_find_places(struct gd_share *s, const struct gd_known *known, struct gd_tables *t,
                           GQ_LANE_OUT(struct gd_place, place))
 {
     const struct gq_sharer *w = &s->q;
@@ -280,12 +283,9 @@ GQ_FN void gd_find_places(struct gd_share *s, struct gd_tables *t,
         uint32_t k = i % w->group.lanes;
 
         if (i != 0 && k == 0) {
-            const struct gd_buffer *more =
-                (const struct gd_buffer *)GD_LOAD_POINTER(&s->file->set.buffers);
-
             GQ_FOR_LANES(lane)
             {
-                gd_load_entry(w, &more[i + lane], lane, t);
+                gd_load_entry(w, &known->buffers[i + lane], lane, t);
             }
         }
         GQ_FOR_LANES(lane)
@@ -295,77 +295,56 @@ GQ_FN void gd_find_places(struct gd_share *s, struct gd_tables *t,
     }
 }
 
-/* The device's side of a lane's next bytes. */
-struct gd_blocks {
-    uint64_t lba; /* of the LBA around the first; GQ_LBA_ZERO: zeros */
-    uint32_t n;   /* bytes, in one extent; GD_RUN at most */
-};
-#define GD_RUN (1u << 30)
-
-/* By one lane: an extent from `from` to `to` in the file, around its next byte. */
-GQ_FN struct gd_blocks gd_blocks_of(const struct gd_known *k, const struct gd_part *p,
-                                    uint64_t from, uint64_t to, uint64_t lba)
-{
-    uint64_t left = (uint64_t)p->left, n = left < to - p->offset ? left : to - p->offset;
-    uint32_t shift = gq_prefix_ones(k->lba_size - 1);
-
-    return (struct gd_blocks){
-        .lba = lba == GQ_LBA_ZERO ? lba : lba + ((p->offset - from) >> shift),
-        .n = n < GD_RUN ? (uint32_t)n : GD_RUN,
-    };
-}
-
 /* By one lane, where a file has more extents than the group has lanes. */
-GQ_FN struct gd_blocks gd_search_extent(const struct gpunvme_device_file *f,
-                                        const struct gd_known *k, const struct gd_part *p)
+GQ_FN void gd_search_extent(const struct gd_known *k, struct gq_cursor *cur)
 {
-    const struct gq_file_extent *e =
-        (const struct gq_file_extent *)GD_LOAD_POINTER(&f->map.extents);
+    const struct gq_file_extent *e = k->extents;
     uint32_t low = 0, n = k->n_extents;
 
     while (n > 1) {
         uint32_t half = n / 2;
 
-        if (gd_load64(&e[low + half].offset) <= p->offset)
+        if (gd_load64(&e[low + half].offset) <= cur->offset)
             low += half;
         n -= half;
     }
-    return gd_blocks_of(k, p, gd_load64(&e[low].offset),
-                        gd_load64(low + 1 < k->n_extents ? &e[low + 1].offset : &f->map.end),
-                        gd_load64(&e[low].lba));
+    cur->from = gd_load64(&e[low].offset);
+    cur->lba = gd_load64(&e[low].lba);
+    cur->to = low + 1 < k->n_extents ? gd_load64(&e[low + 1].offset) : k->end;
 }
 
-/* Inside a region, by all lanes: the same of entries that the lanes have, with the end behind. */
-GQ_FN struct gd_blocks gd_choose_extent(const struct gq_sharer *w, const struct gd_known *k,
-                                        const struct gd_tables *t, const struct gd_part *p)
+/* Inside a region, by all lanes: the same of entries that the lanes have. */
+GQ_FN void gd_choose_extent(const struct gq_sharer *w, const struct gd_known *k,
+                            const struct gd_tables *t, struct gq_cursor *cur)
 {
-    uint64_t from, to, lba;
-    uint32_t low = 0;
+    uint32_t low = 0, next;
 
     (void)w;
     for (uint32_t n = k->n_extents; n > 1; n -= n / 2) {
         uint64_t middle = GQ_FROM64(t->offset, low + n / 2);
 
-        low += middle <= p->offset ? n / 2 : 0;
+        low += middle <= cur->offset ? n / 2 : 0;
     }
-    from = GQ_FROM64(t->offset, low);
-    lba = GQ_FROM64(t->lba, low);
-    to = GQ_FROM64(t->offset, low + 1);
-    return gd_blocks_of(k, p, from, to, lba);
+    next = low + 1 < k->n_extents ? low + 1 : low;
+    cur->from = GQ_FROM64(t->offset, low);
+    cur->lba = GQ_FROM64(t->lba, low);
+    cur->to = GQ_FROM64(t->offset, next);
+    cur->to = next == low ? k->end : cur->to;
 }
 
-/* Each lane's next bytes, if it has any. */
-GQ_FN void gd_find_blocks(struct gd_share *s, const struct gd_known *k, const struct gd_tables *t,
-                          GQ_LANE_OUT(struct gd_blocks, blocks))
+/* Each lane's: the extent of its next byte, which is before the file's end. */
+GQ_FN void gd_find_extents(struct gd_share *s, const struct gd_known *k, const struct gd_tables *t,
+                           GQ_LANE_OUT(struct gq_cursor, cur))
 {
     const struct gq_sharer *w = &s->q;
 
     GQ_FOR_LANES(lane)
     {
-        if (k->n_extents < w->group.lanes)
-            GQ_AT(blocks) = gd_choose_extent(w, k, t, &GQ_AT(s->part));
-        else if (GQ_AT(s->part).left > 0)
-            GQ_AT(blocks) = gd_search_extent(s->file, k, &GQ_AT(s->part));
+        GQ_AT(cur).offset = GQ_AT(s->part).offset;
+        if (k->n_extents <= w->group.lanes)
+            gd_choose_extent(w, k, t, &GQ_AT(cur));
+        else if (GQ_AT(s->part).left)
+            gd_search_extent(k, &GQ_AT(cur));
     }
 }
 
@@ -378,18 +357,22 @@ GQ_FN uint64_t gd_staging_at(const struct gd_share *s, uint32_t slot)
            gd_load32(&set->slot_bytes);
 }
 
-/* By one lane: its next n bytes are no longer left. */
-GQ_FN void gd_cut(struct gd_part *p, uint64_t n)
+/* By one lane: its bytes become those of a command, n of them. */
+GQ_FN void gd_cut(struct gd_part *p, uint64_t n, bool staged)
 {
     p->dst += n;
     p->offset += n;
-    p->left -= (int64_t)n;
+    p->left -= n;
+    p->bytes = (uint32_t)n;
+    p->staged = staged;
 }
 
 /* By one lane: the bytes of a command that was withdrawn are to be read again. */
 GQ_FN void gd_uncut(struct gd_part *p)
 {
-    gd_cut(p, 0 - (uint64_t)(p->bytes & ~GD_STAGED));
+    p->dst -= p->bytes;
+    p->offset -= p->bytes;
+    p->left += p->bytes;
 }
 
 /*
@@ -397,50 +380,49 @@ GQ_FN void gd_uncut(struct gd_part *p)
  * or the read's, at least an LBA.
  */
 GQ_FN void gd_make_placed(const struct gd_known *k, struct gd_part *p, struct gq_cmd *cmd,
-                          const struct gd_place *place, uint32_t n)
+                          const struct gd_place *place, uint64_t n)
 {
     uint32_t lba_size = k->lba_size;
 
-    n = n < k->max_command ? n & ~(lba_size - 1) : k->max_command;
-    n = (uint32_t)gq_prp_clip(place->at, n, lba_size);
+    n &= ~(uint64_t)(lba_size - 1);
+    n = gq_prp_clip(place->at, n < k->max_command ? n : k->max_command, lba_size);
     cmd->prp1 = place->iova + place->at;
     cmd->prp2 = gq_prp2(place->iova, place->prps, place->at, n);
-    cmd->nlb = (n >> gq_prefix_ones(lba_size - 1)) - 1;
-    p->bytes = n;
-    gd_cut(p, n);
+    cmd->nlb = ((uint32_t)n >> gq_prefix_ones(lba_size - 1)) - 1;
+    gd_cut(p, n, false);
 }
 
 /* By one lane: a command for the LBAs around the next n bytes, into the staging of its slot. */
 GQ_FN void gd_make_staged(const struct gd_share *s, struct gd_part *p, struct gq_cmd *cmd,
-                          uint32_t slot, uint32_t n)
+                          uint32_t slot, uint64_t n)
 {
     const struct gd_set *set = &s->file->set;
     uint32_t lba_size = gd_load32(&s->file->map.lba_size);
     uint32_t lead = (uint32_t)p->offset & (lba_size - 1);
-    uint32_t room = gd_load32(&set->slot_bytes) - lead, bytes = n < room ? n : room;
+    uint32_t room = gd_load32(&set->slot_bytes) - lead, bytes = n < room ? (uint32_t)n : room;
     uint32_t cover = (lead + bytes + lba_size - 1) & ~(lba_size - 1);
     uint64_t iova = gd_load64(&set->slot_staging.iova), at = gd_staging_at(s, slot);
 
     cmd->prp1 = iova + at;
     cmd->prp2 = gq_prp2(iova, 0, at, cover);
     cmd->nlb = cover / lba_size - 1;
-    p->bytes = bytes | GD_STAGED;
-    gd_cut(p, bytes);
+    gd_cut(p, bytes, true);
 }
 
 /*
  * By one lane with a slot: the next command. Returns the bytes that are zeros instead, or 0. A
  * lane whose slot has no staging, and needs it, gets no command.
  */
-GQ_FN uint32_t gd_make(const struct gd_share *s, const struct gd_known *k, struct gd_part *p,
-                       struct gq_mine *m, struct gq_cmd *cmd, const struct gd_blocks *blocks,
+GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struct gd_part *p,
+                       struct gq_mine *m, struct gq_cmd *cmd, const struct gq_cursor *cur,
                        const struct gd_place *place)
 {
-    uint32_t lba_size = k->lba_size, n = blocks->n;
+    uint64_t n = p->left < cur->to - p->offset ? p->left : cur->to - p->offset;
+    uint32_t lba_size = k->lba_size;
 
-    if (blocks->lba == GQ_LBA_ZERO)
+    if (cur->lba == GQ_LBA_ZERO)
         return n;
-    cmd->slba = blocks->lba;
+    cmd->slba = cur->lba + ((p->offset - cur->from) >> gq_prefix_ones(lba_size - 1));
     if ((p->offset & (lba_size - 1)) == 0 && n >= lba_size && p->dst % 4 == 0 &&
         place->iova != GD_UNREACHABLE)
         gd_make_placed(k, p, cmd, place, n);
@@ -453,7 +435,7 @@ GQ_FN uint32_t gd_make(const struct gd_share *s, const struct gd_known *k, struc
 }
 
 /* Writes the zeros of holes; `of` as returned by gd_make(). */
-GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint32_t, of))
+GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint64_t, of))
 {
     const struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint32_t, has);
@@ -471,30 +453,31 @@ GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint32_t, of))
 
         GQ_FOR_LANES(lane)
         {
-            gq_zero_bytes(GQ_FROM64(dst, i), GQ_FROM32(of, i), lane, w->group.lanes);
+            gq_zero_bytes(GQ_FROM64(dst, i), GQ_FROM64(of, i), lane, w->group.lanes);
         }
     }
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(has))
-            gd_cut(&GQ_AT(s->part), GQ_AT(of));
+            gd_cut(&GQ_AT(s->part), GQ_AT(of), false);
     }
 }
 
 /* Inside a region: a lane with a new slot prepares its command, or gives the slot back. */
-GQ_FN uint32_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uint32_t lane,
-                               const struct gd_blocks *blocks, const struct gd_place *place,
-                               struct gq_cmd *cmd)
+GQ_FN uint64_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uint32_t lane,
+                               const struct gq_cursor *cur, const struct gd_place *place)
 {
     struct gq_sharer *w = &s->q;
     struct gq_mine *m = &GQ_AT(w->mine);
     struct gd_part *p = &GQ_AT(s->part);
-    uint32_t zeros = 0;
+    uint64_t zeros = 0;
 
-    if (place->found)
-        zeros = gd_make(s, k, p, m, cmd, blocks, place);
-    else
-        p->left = -EFAULT;
+    if (place->found) {
+        zeros = gd_make(s, k, p, m, &GQ_AT(w->cmd), cur, place);
+    } else {
+        p->err = -EFAULT;
+        p->left = 0;
+    }
     if (m->stage == GQ_STAGE_NONE) {
         gq_free_slot(w->slots, m->slot);
         m->slot = GQ_NO_SLOT;
@@ -502,23 +485,22 @@ GQ_FN uint32_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uin
     return zeros;
 }
 
-GQ_FN void gd_prepare(struct gd_share *s, const struct gd_known *k, struct gd_tables *t,
-                      GQ_LANE_OUT(struct gq_cmd, cmd))
+GQ_FN void gd_prepare(struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
 {
     struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(struct gd_blocks, blocks);
+    GQ_LANE_VAR(struct gq_cursor, cur);
     GQ_LANE_VAR(struct gd_place, place);
-    GQ_LANE_VAR(uint32_t, zeros);
+    GQ_LANE_VAR(uint64_t, zeros);
     GQ_LANE_VAR(uint32_t, low);
 
-    gd_find_blocks(s, k, t, blocks);
-    gd_find_places(s, t, place);
+    gd_find_places(s, k, t, place);
+    gd_find_extents(s, k, t, cur);
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(w->mine).slot != GQ_NO_SLOT) {
-            GQ_AT(zeros) = gd_prepare_lane(s, k, lane, &GQ_AT(blocks), &GQ_AT(place), &GQ_AT(cmd));
+            GQ_AT(zeros) = gd_prepare_lane(s, k, lane, &GQ_AT(cur), &GQ_AT(place));
             GQ_AT(low) =
-                GQ_AT(w->mine).stage == GQ_STAGE_NONE && !GQ_AT(zeros) && GQ_AT(s->part).left > 0;
+                GQ_AT(w->mine).stage == GQ_STAGE_NONE && !GQ_AT(zeros) && GQ_AT(s->part).left;
         }
     }
     s->low = GQ_BALLOT(low) != 0;

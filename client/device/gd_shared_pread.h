@@ -29,10 +29,10 @@ GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_fil
     const struct gd_known k = gd_load_known(file);
     uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
 
-    gd_share_open(s, gq_whole_group(), file);
+    gd_share_open(s, gq_whole_group(), file, &k, len);
     if (len) {
         gd_deal(s, k.max_command, dst, len, offset);
-        gd_share_begin(s, &k, len);
+        gd_share_begin(s, &k);
     }
     return len;
 }
@@ -44,12 +44,13 @@ GQ_FN uint64_t gd_begin_lane(struct gd_share *s, struct gq_group group,
 {
     const struct gd_known k = gd_load_known(file);
     uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
+    struct gq_sharer *w = &s->q;
 
-    gd_share_open(s, group, file);
+    gd_share_open(s, group, file, &k, GQ_SAME64(len));
     s->part.dst = dst;
     s->part.offset = offset;
-    s->part.left = (int64_t)len;
-    gd_share_begin(s, &k, n);
+    s->part.left = len;
+    gd_share_begin(s, &k);
     return len;
 }
 
@@ -60,8 +61,6 @@ GQ_FN int64_t gd_shared_pread_warp(const struct gpunvme_device_file *file, uint6
     uint64_t len = gd_begin_warp(&s, file, dst, n, offset);
     int err;
 
-    if (len == 0)
-        return 0;
     gd_share_end(&s);
     err = gd_first_error(&s);
     return err ? err : (int64_t)len;
@@ -76,7 +75,7 @@ GQ_FN int64_t gd_shared_pread_lane(const struct gpunvme_device_file *file, uint6
     uint64_t len = gd_begin_lane(&s, gd_group(mask), file, dst, n, offset);
 
     gd_share_end(&s);
-    return s.part.left < 0 ? s.part.left : (int64_t)len;
+    return s.part.err ? s.part.err : (int64_t)len;
 }
 
 GQ_FN struct gpunvme_ticket gd_ticket(const struct gd_share *s, uint64_t len)
@@ -110,12 +109,15 @@ GQ_FN void gd_resume(struct gd_share *s, struct gq_group group, const struct gpu
 {
     const struct gd_known k = gd_load_known(t->file);
 
-    gd_share_open(s, group, t->file);
+    gd_share_open(s, group, t->file, &k, (uint64_t)t->len);
     s->queue = t->queue;
     s->part = t->part;
     s->part.sent_us = gd_clock_us();
     s->q.mine = t->mine;
-    gd_enter(s, &k);
+    if (k.n_queues == 0)
+        gd_end_all(s);
+    else if (gd_active(s))
+        gd_use_queue(s, &k);
     gd_share_end(s);
 }
 
@@ -136,7 +138,7 @@ GQ_FN int64_t gd_shared_end_lane(const struct gpunvme_ticket *t)
 
     mask = __match_any_sync(mask, t->queue);
     gd_resume(&s, gd_group(mask), t);
-    return s.part.left < 0 ? s.part.left : t->len;
+    return s.part.err ? s.part.err : t->len;
 }
 
 #endif

@@ -3,12 +3,10 @@
  * The reads of a group through a shared queue (gd_shared.h), from their first command to the last
  * one's end:
  *
- *   gd_enter     lanes without a slot claim one, prepare their command, and publish or post it
- *   gd_stay      rounds of the leader, or looks at the slots and at the lock, until a command has
- *                ended after which something else is to do; looks at deadlines and leases
+ *   gd_submit    lanes without a slot claim one, prepare their command, and publish or post it
+ *   gd_wait      a round of the leader, or a look at the slots and at the lock
  *   gd_collect   copies out of staging, slots given back, errors
- *
- * Between the steps a group does not lead, and has only its parts and slots: few registers.
+ *   gd_watch     now and then: deadlines, leases, queues without a leader
  *
  * No wake-up is lost: a group that waits looks at the lock at each turn, and leads when it is free.
  *
@@ -19,17 +17,6 @@
 
 #include "client/device/gd_shared.h"
 
-/* By one lane of the leader: is all that is in flight lost? */
-GQ_FN bool gd_is_lost(const struct gd_share *s)
-{
-    const struct gq_lead *l = &s->q.lead;
-
-    if (l->flags & GQ_LEAD_BROKEN)
-        return true;
-    return l->flags & GQ_LEAD_LOST && l->in_flight &&
-           l->in_flight == gq_atomic_load(&s->q.slots->lost);
-}
-
 /*
  * Releases the queue. The store has to wait for stores of this leader that another one's must not
  * overtake: states of slots, doorbells. None are on their way when the last command has ended.
@@ -37,17 +24,15 @@ GQ_FN bool gd_is_lost(const struct gd_share *s)
 GQ_FN void gd_stop_leading(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
-    struct gq_lead *l = &w->lead;
-    bool waits = gq_reveal_slots(w) || l->in_flight || l->flags & (GQ_LEAD_RANG | GQ_LEAD_BROKEN);
+    bool waits = gq_reveal_slots(w) || w->lead.in_flight || w->lead.rang || w->lead.broken;
+    uint32_t word = gd_word_of(&w->lead);
 
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0) {
-            if (waits)
-                gd_unlock(s->lock, gd_is_lost(s) ? GD_LOST : gd_word_of(l));
-            else
-                gd_unlock_fenced(s->lock, gd_word_of(l));
-        }
+        if (lane == 0 && waits)
+            gd_unlock(s->lock, word);
+        else if (lane == 0)
+            gd_unlock_fenced(s->lock, word);
     }
     s->leads = false;
 }
@@ -66,24 +51,23 @@ GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
     }
     found = GQ_FROM32(word, 0);
     s->leads = GD_LEADS(found);
-    w->lead = gd_lead_of(found);
+    if (s->leads)
+        w->lead = gd_lead_of(found);
     return found;
 }
 
 /*
  * Claims slots for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
- * slots of word *at.
+ * slots of w->slots' word *at.
  */
 GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
 {
     struct gq_sharer *w = &s->q;
-    const uint32_t golden_ratio = 0x9e3779b9u; /* its fraction, times 2^32 */
-    uint32_t n = gq_count_ones(wanting), seed = GQ_SAME32(gd_seed()) * golden_ratio;
-    uint32_t bits = gq_some_bits(n, seed >> 20), found;
-    uint32_t word = s->low ? 0 : ((seed >> 25) + s->tries) % gq_slot_words(w);
-    uint32_t *taken = &w->slots->taken[word];
+    uint32_t n = gq_count_ones(wanting), bits = gq_some_bits(n, s->seed);
+    uint32_t word = s->low ? 0 : (s->seed / 32u + s->tries) % gq_slot_words(w), found = 0;
     GQ_LANE_VAR(uint32_t, got);
     GQ_LANE_VAR(uint32_t, lost);
+    uint32_t *taken = &w->slots->taken[word];
 
     GQ_FOR_LANES(lane)
     {
@@ -92,11 +76,12 @@ GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
             GQ_AT(got) = gq_atomic_or(taken, bits);
         }
     }
-    found = gd_lead_if_free(s);
+    if (!s->leads)
+        found = gd_lead_if_free(s) & GD_LOST;
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            GQ_AT(lost) |= found & GD_LOST;
+            GQ_AT(lost) |= found;
             GQ_AT(got) = gq_claim_more(taken, bits, GQ_AT(got), n);
             if (GQ_AT(lost) && GQ_AT(got))
                 gq_atomic_clear(taken, GQ_AT(got));
@@ -105,23 +90,6 @@ GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
     s->lost = GQ_FROM32(lost, 0) ? s->lost + 1 : 0;
     *at = word;
     return s->lost ? 0 : GQ_FROM32(got, 0);
-}
-
-/* After gd_claim(): have the leases ended? Then the slots are given back. */
-GQ_FN bool gd_is_stale(struct gd_share *s, uint64_t checked, uint32_t word, uint32_t got)
-{
-    const struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint32_t, stale);
-
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0) {
-            GQ_AT(stale) = gd_look(s->file, gq_clock_ns(), checked);
-            if (GQ_AT(stale))
-                gq_atomic_clear(&w->slots->taken[word], got);
-        }
-    }
-    return GQ_FROM32(stale, 0) != 0;
 }
 
 /* The reads of the lanes in `of` end with an error, unless their command has ended meanwhile. */
@@ -133,211 +101,74 @@ GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
     {
         struct gq_mine *m = &GQ_AT(w->mine);
 
-        if (of >> lane & 1u && !(m->stage & GQ_ENDED) &&
-            (m->stage == GQ_STAGE_NONE || gq_give_up(w, m)))
-            GQ_AT(s->part).left = err;
+        if (of >> lane & 1u &&
+            (m->stage == GQ_STAGE_NONE || (m->stage != GQ_STAGE_ENDED && gq_give_up(w, m)))) {
+            m->slot = GQ_NO_SLOT;
+            GQ_AT(s->part).err = err;
+            GQ_AT(s->part).left = 0;
+        }
     }
-    w->lead.flags |= GQ_LEAD_LOST;
+    if (s->leads)
+        w->lead.lost = GQ_SAME32(gq_atomic_load(&w->slots->lost));
 }
 
 /* After a claim in vain. */
-GQ_FN void gd_try_elsewhere(struct gd_share *s)
+GQ_FN void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
 {
     struct gq_sharer *w = &s->q;
+    bool idle = gd_active(s) == 0;
 
     s->tries++;
-    if (s->lost > gd_shared_queues(gd_load32(&s->file->set.n_queues)))
-        gd_fail(s, gd_wanting(s), -ETIMEDOUT);
-    else if (gd_active(s) == 0 && (s->lost || s->low || s->tries % gq_slot_words(w) == 0))
-        s->moves = true;
+    if (s->lost > s->n_shared) {
+        gd_fail(s, wanting, -ETIMEDOUT);
+        return;
+    }
+    if (idle && (s->lost || s->low || s->tries % gq_slot_words(w) == 0)) {
+        if (s->leads)
+            gd_stop_leading(s);
+        s->queue = s->queue + 1 < s->n_shared ? s->queue + 1 : 0;
+        s->has_queue = false;
+    }
     if (s->tries > gq_slot_words(w))
         gd_pause();
 }
 
-/* Claimed: the lanes' commands are made and submitted. */
-GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
+/* One lane's look: have the leases ended? */
+GQ_FN bool gd_ended_leases(const struct gd_share *s, const struct gd_known *k)
 {
-    struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(struct gq_cmd, cmd);
-
-    s->tries = 0;
-    gd_prepare(s, k, t, cmd);
-    if (s->leads && w->lead.in_flight == 0)
-        gq_lead_start(w, cmd);
-    else
-        gq_publish_slots(w, cmd);
-}
-
-/* The file has lost its queues: all reads end, and nothing is touched. */
-GQ_FN void gd_end_all(struct gd_share *s)
-{
-    struct gq_sharer *w = &s->q;
-
-    GQ_FOR_LANES(lane)
-    {
-        if (GQ_AT(w->mine).stage != GQ_STAGE_NONE || GQ_AT(s->part).left > 0)
-            GQ_AT(s->part).left = -ESTALE;
-        GQ_AT(w->mine).stage = GQ_STAGE_NONE;
-    }
-    s->leads = false;
+    return gd_look(s->file, gq_clock_ns(), gd_load64(k->checked_ns));
 }
 
 /*
- * Lanes with bytes left and no slot get one, as far as there are some, and submit a command, unless
- * the leases have ended. At first the tables travel together with the claim.
+ * Lanes with bytes left and no slot get one, as far as there are some, and submit a command. At
+ * first the tables travel together with the claim.
  */
-GQ_FN void gd_enter(struct gd_share *s, const struct gd_known *k)
+GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting)
 {
     struct gq_sharer *w = &s->q;
-    uint32_t wanting = gd_wanting(s), got, word;
     bool early = s->tries == 0;
     struct gd_tables tables = {0};
-    uint64_t checked;
+    uint32_t got, word;
 
-    if (k->n_queues == 0) {
-        gd_end_all(s);
-        return;
-    }
-    gd_use_queue(s, k);
-    if (wanting == 0)
-        return;
+    if (!s->has_queue)
+        gd_use_queue(s, k);
     if (early)
         gd_load_tables(s, k, &tables);
-    checked = gd_load64(k->checked_ns);
     s->low = s->low || k->stages_all;
     got = gd_claim(s, wanting, &word);
-    if (gd_is_stale(s, checked, word, got)) {
-        gd_fail(s, wanting, -ESTALE);
-    } else if (got) {
-        if (!early)
-            gd_load_tables(s, k, &tables);
-        gq_deal_slots(w, word, got, wanting);
-        gd_submit(s, k, &tables);
-    }
-    if (s->leads && gd_active(s) == 0)
-        gd_stop_leading(s);
-    if (got == 0)
-        gd_try_elsewhere(s);
-}
-
-/* Published commands that no leader has taken up: they are to be submitted once more. */
-GQ_FN void gd_withdraw(struct gd_share *s)
-{
-    struct gq_sharer *w = &s->q;
-
-    GQ_FOR_LANES(lane)
-    {
-        struct gq_mine *m = &GQ_AT(w->mine);
-
-        if (m->stage == GQ_STAGE_PUBLIC && gq_withdraw(w, m->slot)) {
-            gd_uncut(&GQ_AT(s->part));
-            gq_free_slot(w->slots, m->slot);
-            m->slot = GQ_NO_SLOT;
-            m->stage = GQ_STAGE_NONE;
-        }
-    }
-    s->moves = gd_active(s) == 0;
-}
-
-/*
- * Deadlines and leases, and a queue that no leader serves. The words of the leases are in host
- * memory: one group looks for all.
- */
-GQ_FN void gd_watch(struct gd_share *s)
-{
-    struct gq_sharer *w = &s->q;
-    const struct gpunvme_device_file *f = s->file;
-    uint32_t limit = (uint32_t)(gd_load64(&f->set.command_ns) >> 10), late;
-    GQ_LANE_VAR(uint32_t, stale);
-    GQ_LANE_VAR(uint32_t, is_late);
-
-    GQ_FOR_LANES(lane)
-    {
-        const struct gd_part *p = &GQ_AT(s->part);
-
-        if (lane == 0)
-            GQ_AT(stale) = gd_look(f, gq_clock_ns(), gd_load64(f->checked_ns));
-        GQ_AT(is_late) = (GQ_AT(w->mine).stage != GQ_STAGE_NONE || p->left > 0) &&
-                         gd_clock_us() - p->sent_us > limit;
-    }
-    late = GQ_BALLOT(is_late);
-    if (GQ_FROM32(stale, 0))
-        gd_fail(s, gd_active(s) | gd_wanting(s), -ESTALE);
-    else if (late)
-        gd_fail(s, late, -ETIMEDOUT);
-    else if (!s->leads)
-        gd_withdraw(s);
-}
-
-/* The queue is lost: commands in flight have no completions any more. */
-GQ_FN void gd_abandon(struct gd_share *s)
-{
-    gd_withdraw(s);
-    gd_fail(s, gd_active(s), -EIO);
-}
-
-/* A turn of waiting. */
-GQ_FN void gd_wait(struct gd_share *s)
-{
-    struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint32_t, word);
-    uint32_t found;
-
-    if (s->leads) {
-        if (!gq_lead_run(w))
-            gd_idle();
-        (void)gq_poll_slots(w);
-        if (w->lead.flags & GQ_LEAD_BROKEN)
-            gd_fail(s, gd_active(s), -EIO);
+    if (got == 0) {
+        gd_try_elsewhere(s, wanting);
         return;
     }
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0)
-            GQ_AT(word) = gd_load32(s->lock);
-    }
-    if (gq_poll_slots(w))
-        return;
-    found = GQ_FROM32(word, 0);
-    if (GD_LEADS(found))
-        found = gd_lead_if_free(s);
-    if ((found & GD_LOST) != 0)
-        gd_abandon(s);
-    else if (!s->leads)
-        gd_rest();
-}
-
-/* Is there more to do than to wait? wanting: lanes without a slot could use a free one. */
-GQ_FN bool gd_is_due(struct gd_share *s, bool wanting)
-{
-    const struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint32_t, waits);
-    GQ_LANE_VAR(uint32_t, due);
-
-    GQ_FOR_LANES(lane)
-    {
-        uint32_t stage = GQ_AT(w->mine).stage;
-        bool more = GQ_AT(s->part).left > 0 || GQ_AT(s->part).bytes & GD_STAGED || wanting;
-
-        GQ_AT(waits) = stage == GQ_STAGE_HIDDEN || stage == GQ_STAGE_PUBLIC;
-        GQ_AT(due) = stage & GQ_ENDED && more;
-    }
-    return GQ_BALLOT(waits) == 0 || GQ_BALLOT(due) != 0;
-}
-
-/* Waits for commands. Afterwards the group does not lead. */
-GQ_FN void gd_stay(struct gd_share *s)
-{
-    uint32_t turns = 0;
-    bool wanting = gd_wanting(s) != 0;
-
-    while (!gd_is_due(s, wanting)) {
-        gd_wait(s);
-        if (++turns % GD_TURNS == 0)
-            gd_watch(s);
-    }
-    if (s->leads)
-        gd_stop_leading(s);
+    if (!early)
+        gd_load_tables(s, k, &tables);
+    s->tries = 0;
+    gq_deal_slots(w, word, got, wanting);
+    gd_prepare(s, k, &tables);
+    if (!s->leads)
+        gq_publish_slots(w);
+    else if (w->lead.in_flight == 0 && gd_active(s))
+        gq_lead_start(w);
 }
 
 /* Copies the bytes that came into the staging of slots; `of`: the lanes. */
@@ -356,10 +187,10 @@ GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
         const struct gd_part *p = &GQ_AT(s->part);
 
         if (of >> lane & 1u) {
-            GQ_AT(n) = p->bytes & ~GD_STAGED;
             GQ_AT(src) = base + gd_staging_at(s, GQ_AT(w->mine).slot) +
-                         ((p->offset - GQ_AT(n)) & (lba_size - 1));
-            GQ_AT(dst) = p->dst - GQ_AT(n);
+                         ((p->offset - p->bytes) & (lba_size - 1));
+            GQ_AT(dst) = p->dst - p->bytes;
+            GQ_AT(n) = p->bytes;
         }
     }
     while (of) {
@@ -388,8 +219,10 @@ GQ_FN void gd_tell_refused(struct gd_share *s, uint32_t of)
     err = GQ_FROM32(stale, 0) ? -ESTALE : -EIO;
     GQ_FOR_LANES(lane)
     {
-        if (of >> lane & 1u)
-            GQ_AT(s->part).left = err;
+        if (of >> lane & 1u) {
+            GQ_AT(s->part).err = err;
+            GQ_AT(s->part).left = 0;
+        }
     }
 }
 
@@ -406,15 +239,18 @@ GQ_FN void gd_collect(struct gd_share *s)
 
     GQ_FOR_LANES(lane)
     {
-        uint32_t stage = GQ_AT(w->mine).stage;
+        const struct gq_mine *m = &GQ_AT(w->mine);
+        bool ended = m->stage == GQ_STAGE_ENDED;
 
-        GQ_AT(failed) = stage & GQ_ENDED && stage != GQ_ENDED;
-        GQ_AT(staged) = stage == GQ_ENDED && GQ_AT(s->part).bytes & GD_STAGED;
+        GQ_AT(failed) = ended && m->status;
+        GQ_AT(staged) = ended && !m->status && GQ_AT(s->part).staged;
     }
     failures = GQ_BALLOT(failed);
     copies = GQ_BALLOT(staged);
     if (failures)
         gd_tell_refused(s, failures);
+    if (copies && s->leads)
+        gd_stop_leading(s);
     if (copies) {
         gd_copy_staged(s, copies);
         gq_fence_device();
@@ -423,60 +259,184 @@ GQ_FN void gd_collect(struct gd_share *s)
     {
         struct gq_mine *m = &GQ_AT(w->mine);
 
-        if (m->stage & GQ_ENDED) {
+        if (m->stage == GQ_STAGE_ENDED) {
             gq_free_slot(w->slots, m->slot);
             m->slot = GQ_NO_SLOT;
             m->stage = GQ_STAGE_NONE;
-            if (GQ_AT(s->part).left > 0)
+            if (GQ_AT(s->part).left)
                 GQ_AT(s->part).sent_us = gd_clock_us();
         }
     }
 }
 
-/*
- * The reads begin now: of a file as loaded, with some len bytes each. Submits what can be.
- */
-GQ_FN void gd_share_begin(struct gd_share *s, const struct gd_known *k, uint64_t len)
+/* Published commands that no leader has taken up: they are to be submitted once more. */
+GQ_FN void gd_withdraw(struct gd_share *s)
 {
-    const struct gq_sharer *w = &s->q;
+    struct gq_sharer *w = &s->q;
 
-    s->queue = GQ_SAME32(gd_first_queue(k, len));
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(s->part).sent_us = gd_clock_us();
+        struct gq_mine *m = &GQ_AT(w->mine);
+
+        if (m->stage == GQ_STAGE_PUBLIC && gq_withdraw(w, m->slot)) {
+            gd_uncut(&GQ_AT(s->part));
+            gq_free_slot(w->slots, m->slot);
+            m->slot = GQ_NO_SLOT;
+            m->stage = GQ_STAGE_NONE;
+        }
     }
-    gd_enter(s, k);
+    if (gd_active(s) == 0) {
+        s->queue = s->queue + 1 < s->n_shared ? s->queue + 1 : 0;
+        s->has_queue = false;
+    }
 }
 
-/* After gd_share_begin(), or gd_enter(): until all reads have ended. */
+/* The queue is lost: commands in flight have no completions any more. */
+GQ_FN void gd_abandon(struct gd_share *s)
+{
+    gd_withdraw(s);
+    gd_fail(s, gd_active(s), -EIO);
+}
+
+/* A turn of waiting. */
+GQ_FN void gd_wait(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, word);
+    uint32_t found;
+
+    if (s->leads) {
+        if (!gq_lead_run(w))
+            gd_idle();
+        (void)gq_poll_slots(w);
+        return;
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(word) = gd_load32(s->lock);
+    }
+    if (gq_poll_slots(w))
+        return;
+    found = GQ_FROM32(word, 0);
+    if (GD_LEADS(found))
+        found = gd_lead_if_free(s);
+    if ((found & GD_LOST) != 0)
+        gd_abandon(s);
+    else if (!s->leads)
+        gd_rest();
+}
+
+/* Deadlines and leases. The words of the leases are in host memory: one group looks for all. */
+GQ_FN void gd_watch(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+    const struct gpunvme_device_file *f = s->file;
+    uint32_t limit = (uint32_t)(gd_load64(&f->set.command_ns) >> 10), late;
+    GQ_LANE_VAR(uint32_t, stale);
+    GQ_LANE_VAR(uint32_t, is_late);
+
+    GQ_FOR_LANES(lane)
+    {
+        const struct gd_part *p = &GQ_AT(s->part);
+        uint32_t stage = GQ_AT(w->mine).stage;
+
+        if (lane == 0)
+            GQ_AT(stale) = gd_look(f, gq_clock_ns(), gd_load64(f->checked_ns));
+        GQ_AT(is_late) = stage != GQ_STAGE_ENDED && (stage != GQ_STAGE_NONE || p->left) &&
+                         gd_clock_us() - p->sent_us > limit;
+    }
+    late = GQ_BALLOT(is_late);
+    if (GQ_FROM32(stale, 0))
+        gd_fail(s, gd_active(s) | gd_wanting(s), -ESTALE);
+    else if (late)
+        gd_fail(s, late, -ETIMEDOUT);
+    else if (!s->leads)
+        gd_withdraw(s);
+}
+
+/* A leader whose reading found a completion of no command: all that is in flight is unknown. */
+GQ_FN void gd_break(struct gd_share *s)
+{
+    gd_fail(s, gd_active(s), -EIO);
+    gd_stop_leading(s);
+}
+
+/* One step. False: all reads of the group have ended, and it does not lead. */
+GQ_FN bool gd_step(struct gd_share *s)
+{
+    if (gd_active(s))
+        gd_wait(s);
+    if (s->leads && s->q.lead.broken)
+        gd_break(s);
+    gd_collect(s);
+    if (++s->turns % GD_TURNS == 0)
+        gd_watch(s);
+    if (gd_active(s) || gd_wanting(s))
+        return true;
+    if (s->leads)
+        gd_stop_leading(s);
+    return false;
+}
+
+/* The reads begin now: submits what can be, of a file as loaded, unless the leases have ended. */
+GQ_FN void gd_share_begin(struct gd_share *s, const struct gd_known *k)
+{
+    const struct gq_sharer *w = &s->q;
+    uint32_t wanting = gd_wanting(s);
+    GQ_LANE_VAR(uint32_t, stale);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(stale) = s->n_shared == 0 || gd_ended_leases(s, k);
+        GQ_AT(s->part).sent_us = gd_clock_us();
+    }
+    if (GQ_FROM32(stale, 0))
+        gd_fail(s, wanting, -ESTALE);
+    else if (wanting)
+        gd_submit(s, k, wanting);
+}
+
+/* The file has lost its queues: all reads end, and nothing is touched. */
+GQ_FN void gd_end_all(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(w->mine).stage != GQ_STAGE_NONE || GQ_AT(s->part).left != 0)
+            GQ_AT(s->part).err = -ESTALE;
+        GQ_AT(w->mine).stage = GQ_STAGE_NONE;
+        GQ_AT(s->part).left = 0;
+    }
+    s->leads = false;
+}
+
+/* After gd_share_begin(): the rest of it, until all reads have ended. */
 GQ_FN void gd_share_end(struct gd_share *s)
 {
-    for (;;) {
-        gd_stay(s);
-        gd_collect(s);
-        if (!gd_active(s) && !gd_wanting(s))
-            return;
-        if (s->tries % GD_TURNS == GD_TURNS - 1)
-            gd_watch(s);
-        if (s->moves)
-            gd_next_queue(s);
-        {
+    while (gd_step(s)) {
+        uint32_t wanting = gd_wanting(s);
+
+        if (wanting) {
             const struct gd_known k = gd_load_known(s->file);
 
-            gd_enter(s, &k);
+            if (k.n_queues)
+                gd_submit(s, &k, wanting);
+            else
+                gd_end_all(s);
         }
     }
 }
 
 /*
- * After gd_share_begin(), for a group that does something else meanwhile: leaves the queue. Its
+ * Between the two, for a group that does something else meanwhile: leaves the queue. Its
  * published commands are posted, by another leader or by itself.
  */
 GQ_FN void gd_share_leave(struct gd_share *s)
 {
-    if (!gd_active(s))
-        return;
-    if (!s->leads)
+    if (!s->leads && gd_active(s))
         (void)gd_lead_if_free(s);
     if (!s->leads)
         return;
@@ -488,36 +448,34 @@ GQ_FN void gd_share_leave(struct gd_share *s)
 GQ_FN int gd_first_error(struct gd_share *s)
 {
     const struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint32_t, failed);
     GQ_LANE_VAR(uint32_t, err);
     uint32_t mask;
 
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(failed) = GQ_AT(s->part).left < 0;
-        GQ_AT(err) = (uint32_t)GQ_AT(s->part).left;
+        GQ_AT(err) = (uint32_t)GQ_AT(s->part).err;
     }
-    mask = GQ_BALLOT(failed);
+    mask = GQ_BALLOT(err);
     return mask ? (int)GQ_FROM32(err, gq_prefix_ones(~mask)) : 0;
 }
 
 /*
- * Deals one read, len bytes that end before the file does, to the lanes: a read that may be one
- * command to the first, of longer ones neighbouring commands to one lane.
+ * Deals one read, len bytes that end before the file does, to the lanes: neighbouring commands to
+ * one lane, and all of a short read to the first.
  */
 GQ_FN void gd_deal(struct gd_share *s, uint32_t max_command, uint64_t dst, uint64_t len,
                    uint64_t offset)
 {
     const struct gq_sharer *w = &s->q;
-    uint64_t first = 0, each = len;
+    uint64_t unit = max_command, first, each;
 
-    if (len > max_command) {
-        uint32_t unit = gd_unit(max_command), shift = gq_prefix_ones(unit - 1);
-
-        first = offset & (unit - 1);
-        each = (first + len + unit - 1) >> shift;
-        each = (each + w->group.lanes - 1) / w->group.lanes << shift;
-    }
+    while (unit & (unit - 1))
+        unit &= unit - 1;
+    first = offset & (unit - 1);
+    if (len <= max_command) /* one command, if the extents permit it */
+        first = 0;
+    each = ((first + len + unit - 1) / unit + w->group.lanes - 1) / w->group.lanes * unit;
+    each = len <= max_command ? len : each;
     GQ_FOR_LANES(lane)
     {
         uint64_t from = lane * each > first ? lane * each - first : 0;
@@ -527,7 +485,7 @@ GQ_FN void gd_deal(struct gd_share *s, uint32_t max_command, uint64_t dst, uint6
         if (from < to) {
             GQ_AT(s->part).dst = dst + from;
             GQ_AT(s->part).offset = offset + from;
-            GQ_AT(s->part).left = (int64_t)(to - from);
+            GQ_AT(s->part).left = to - from;
         }
     }
 }

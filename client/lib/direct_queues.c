@@ -149,10 +149,10 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
 
 /*
  * One piece of memory of the place: the locks, the queues, each queue's trackers and free CIDs, and
- * each queue's slots.
+ * each queue's slots with their commands and states.
  */
 struct arena {
-    uint64_t queues, trackers, cids, slots, len; /* offsets */
+    uint64_t queues, trackers, cids, slots, cmds, states, len; /* offsets */
     uint32_t n, depth, n_slots;
 };
 
@@ -166,8 +166,10 @@ static struct arena arena_of(const struct gpunvme_direct *d)
     a.cids = a.trackers + (uint64_t)a.n * a.depth * sizeof(struct gq_tracker);
     a.slots = a.cids + (uint64_t)a.n * a.depth * sizeof(uint32_t);
     a.slots = (a.slots + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    a.cmds = a.slots + a.n * sizeof(struct gq_slots);
     a.n_slots = a.depth - 1 < GQ_MAX_SLOTS ? a.depth - 1 : GQ_MAX_SLOTS;
-    a.len = a.slots + a.n * sizeof(struct gq_slots);
+    a.states = a.cmds + (uint64_t)a.n * a.n_slots * sizeof(struct gq_cmd);
+    a.len = a.states + (uint64_t)a.n * a.n_slots * sizeof(uint32_t);
     return a;
 }
 
@@ -208,9 +210,14 @@ static int put_slots(struct gpunvme_direct *d, const struct arena *a)
     if (!slots)
         return gpunvme_fail(-ENOMEM, "out of memory");
     for (uint32_t i = 0; i < a->n; i++) {
+        uint64_t first = (uint64_t)i * a->n_slots;
+
         for (uint32_t k = a->n_slots; k < GQ_MAX_SLOTS; k++)
             slots[i].taken[k / 32] |= 1u << k % 32;
         slots[i].n_slots = a->n_slots;
+        slots[i].cmds =
+            (struct gq_cmd *)(uintptr_t)(d->arena + a->cmds + first * sizeof(struct gq_cmd));
+        slots[i].states = (uint32_t *)(uintptr_t)(d->arena + a->states + first * sizeof(uint32_t));
     }
     int err = memory_space_put(&d->space, d->arena + a->slots, slots, a->n * sizeof(*slots));
     free(slots);

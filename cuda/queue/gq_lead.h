@@ -44,8 +44,7 @@ GQ_FN void gq_lead_load(struct gq_sharer *w, struct gq_lead_round *r)
             lane < r->peeked ? gq_load_cqe(&p->cq[at < p->depth ? at : at - p->depth]) : 0;
         GQ_AT(r->mine) = 0;
     }
-    w->lead.flags &= ~GQ_LEAD_LOST;
-    w->lead.flags |= GQ_FROM32(lost, 0) ? GQ_LEAD_LOST : 0;
+    w->lead.lost = GQ_FROM32(lost, 0);
 }
 
 /* How many of the peeked CQEs are new. */
@@ -55,7 +54,7 @@ GQ_FN uint32_t gq_lead_count(const struct gq_sharer *w, const struct gq_lead_rou
 
     GQ_FOR_LANES(lane)
     {
-        uint32_t phase = (w->lead.flags & GQ_LEAD_PHASE) ^ (w->lead.head + lane >= w->port.depth);
+        uint32_t phase = w->lead.head + lane < w->port.depth ? w->lead.phase : w->lead.phase ^ 1;
 
         GQ_AT(is_new) = lane < r->peeked && NVME_CQE_PHASE(GQ_AT(r->dw3) >> 16) == phase;
     }
@@ -91,12 +90,14 @@ GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n
         hits = GQ_BALLOT(hit);
         if (hits == 0)
             continue;
-        w->lead.flags |= hits & (hits - 1u) ? GQ_LEAD_BROKEN : 0;
+        w->lead.broken |= (hits & (hits - 1u)) != 0;
         dw3 = GQ_FROM32(r->dw3, gq_prefix_ones(~hits));
         GQ_FOR_LANES(lane)
         {
-            if (lane == of)
-                GQ_AT(w->mine).stage = GQ_ENDED | NVME_STATUS(dw3 >> 16);
+            if (lane == of) {
+                GQ_AT(w->mine).stage = GQ_STAGE_ENDED;
+                GQ_AT(w->mine).status = NVME_STATUS(dw3 >> 16);
+            }
         }
     }
 }
@@ -108,10 +109,9 @@ GQ_FN bool gq_lead_tell(struct gq_sharer *w, uint32_t dw3)
 
     if (cid >= w->n_slots)
         return false;
-    was = gq_atomic_replace(&w->slots->states[cid], GQ_SLOT_POSTED,
-                            GQ_ENDED | NVME_STATUS(dw3 >> 16));
+    was = gq_atomic_replace(&w->states[cid], GQ_SLOT_POSTED, GQ_ENDED | NVME_STATUS(dw3 >> 16));
     if (was == GQ_SLOT_LEFT) {
-        gq_atomic_replace(&w->slots->states[cid], GQ_SLOT_LEFT, GQ_ENDED);
+        gq_atomic_replace(&w->states[cid], GQ_SLOT_LEFT, GQ_ENDED);
         gq_atomic_add(&w->slots->lost, UINT32_MAX);
         gq_free_slot(w->slots, cid);
     }
@@ -138,12 +138,12 @@ GQ_FN void gq_lead_complete(struct gq_sharer *w, struct gq_lead_round *r, uint32
         {
             GQ_AT(bad) = GQ_AT(theirs) && !gq_lead_tell(w, GQ_AT(r->dw3));
         }
-        w->lead.flags |= GQ_BALLOT(bad) ? GQ_LEAD_BROKEN : 0;
+        w->lead.broken |= GQ_BALLOT(bad) != 0;
     }
     w->lead.head += n;
     if (w->lead.head >= w->port.depth) {
         w->lead.head -= w->port.depth;
-        w->lead.flags ^= GQ_LEAD_PHASE;
+        w->lead.phase ^= 1;
     }
     w->lead.in_flight -= n;
     w->lead.cq_db_pending += n;
@@ -160,70 +160,66 @@ GQ_FN void gq_lead_post(const struct gq_sharer *w, uint32_t i, const struct gq_c
     gq_store_sqe(&w->port.sq[at], &run, cmd, cid);
 }
 
-/* The slot whose pending bit is the i-th that the round has taken; *n: how many there are. */
-GQ_FN uint32_t gq_lead_slot(const struct gq_sharer *w, GQ_LANE_PARAM(uint32_t, pending),
-                            uint32_t words, uint32_t i, uint32_t *n)
+/* The group's own commands. */
+GQ_FN uint32_t gq_lead_post_own(struct gq_sharer *w)
 {
-    uint32_t slot = GQ_NO_SLOT, before = 0;
+    GQ_LANE_VAR(uint32_t, ready);
+    uint32_t mask;
 
-    (void)w;
-    while (words) {
-        uint32_t k = gq_take_one(&words), word = GQ_FROM32(pending, k), ones = gq_count_ones(word);
-
-        if (i - before < ones)
-            slot = (w->scan + k) * 32u + gq_nth_one(word, i - before);
-        before += ones;
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(ready) = GQ_AT(w->mine).stage == GQ_STAGE_READY;
     }
-    *n = before;
-    return slot;
+    mask = GQ_BALLOT(ready);
+    if (mask == 0)
+        return 0;
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(ready)) {
+            gq_lead_post(w, gq_ones_before(mask, lane), &GQ_AT(w->cmd), GQ_AT(w->mine).slot);
+            GQ_AT(w->mine).stage = GQ_STAGE_HIDDEN;
+        }
+    }
+    return gq_count_ones(mask);
 }
 
-/* Posts the pending commands of a round, one a lane at a time; words: the lanes that have some. */
-GQ_FN void gq_lead_post_words(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t words)
+/* The commands of one word's slots: bits of `mask`. */
+GQ_FN void gq_lead_post_word(struct gq_sharer *w, uint32_t word, uint32_t mask)
 {
-    uint32_t n = 1;
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t first = 0; first < 32; first += w->group.lanes) {
+            uint32_t bit = first + lane, slot = word * 32u + bit;
 
-    for (uint32_t first = 0; first < n; first += w->group.lanes) {
-        GQ_LANE_VAR(uint32_t, slot);
+            if (bit < 32 && mask >> bit & 1u) {
+                struct gq_cmd cmd = w->cmds[slot];
 
-        GQ_FOR_LANES(lane)
-        {
-            GQ_AT(slot) = gq_lead_slot(w, r->pending, words, first + lane, &n);
-        }
-        GQ_FOR_LANES(lane)
-        {
-            if (GQ_AT(slot) != GQ_NO_SLOT) {
-                struct gq_cmd cmd = w->slots->cmds[GQ_AT(slot)];
-
-                gq_lead_post(w, first + lane, &cmd, GQ_AT(slot));
-                (void)gq_atomic_replace(&w->slots->states[GQ_AT(slot)], GQ_SLOT_PENDING,
-                                        GQ_SLOT_POSTED);
+                gq_lead_post(w, gq_ones_before(mask, bit), &cmd, slot);
+                (void)gq_atomic_replace(&w->states[slot], GQ_SLOT_PENDING, GQ_SLOT_POSTED);
             }
         }
     }
-    w->lead.in_flight += n;
+    w->lead.in_flight += gq_count_ones(mask);
 }
 
-/*
- * Posts all that is pending; returns how many. The fence acquires the stores of their owners, for
- * all lanes that converge behind it.
- */
+/* Posts all that is pending; returns how many. The fence acquires the stores of their owners. */
 GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round *r)
 {
     uint32_t before = w->lead.in_flight, words;
     GQ_LANE_VAR(uint32_t, some);
 
+    w->lead.in_flight += gq_lead_post_own(w);
     GQ_FOR_LANES(lane)
     {
         GQ_AT(some) = GQ_AT(r->pending) != 0;
     }
     words = GQ_BALLOT(some);
-    if (words) {
-        GQ_FOR_LANES(lane)
-        {
-            gq_fence_device();
-        }
-        gq_lead_post_words(w, r, words);
+    if (words)
+        gq_fence_device();
+    while (words) {
+        uint32_t i = gq_take_one(&words);
+
+        gq_lead_post_word(w, w->scan + i, GQ_FROM32(r->pending, i));
     }
     w->scan = w->scan + r->words < gq_slot_words(w) ? w->scan + r->words : 0;
     return w->lead.in_flight - before;
@@ -245,7 +241,7 @@ GQ_FN void gq_lead_publish(struct gq_sharer *w)
         }
     }
     w->lead.cq_db_pending = 0;
-    w->lead.flags &= ~GQ_LEAD_RANG;
+    w->lead.rang = 0;
 }
 
 /* The CQ doorbell alone, as gq_ring_cq(). */
@@ -257,33 +253,13 @@ GQ_FN void gq_lead_ring_cq(struct gq_sharer *w)
             gq_store_doorbell(w->port.cq_doorbell, w->lead.head);
     }
     w->lead.cq_db_pending = 0;
-    w->lead.flags |= GQ_LEAD_RANG;
+    w->lead.rang = 1;
 }
 
-/*
- * Posts commands of the group that are READY, without a look at the queue,
- * where nothing is in flight. Their slots are not touched.
- */
-GQ_FN void gq_lead_start(struct gq_sharer *w, GQ_LANE_PARAM(struct gq_cmd, cmd))
+/* Posts the group's own commands alone, without a look at the queue: for an idle one. */
+GQ_FN void gq_lead_start(struct gq_sharer *w)
 {
-    GQ_LANE_VAR(uint32_t, ready);
-    uint32_t mask;
-
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(ready) = GQ_AT(w->mine).stage == GQ_STAGE_READY;
-    }
-    mask = GQ_BALLOT(ready);
-    if (mask == 0)
-        return;
-    GQ_FOR_LANES(lane)
-    {
-        if (GQ_AT(ready)) {
-            gq_lead_post(w, gq_ones_before(mask, lane), &GQ_AT(cmd), GQ_AT(w->mine).slot);
-            GQ_AT(w->mine).stage = GQ_STAGE_HIDDEN;
-        }
-    }
-    w->lead.in_flight += gq_count_ones(mask);
+    w->lead.in_flight += gq_lead_post_own(w);
     gq_lead_publish(w);
 }
 
@@ -297,7 +273,7 @@ GQ_FN bool gq_lead_run(struct gq_sharer *w)
     n = gq_lead_count(w, &r);
     if (n)
         gq_lead_complete(w, &r, n);
-    if (!(w->lead.flags & GQ_LEAD_BROKEN))
+    if (!w->lead.broken)
         posted = gq_lead_post_all(w, &r);
     if (posted)
         gq_lead_publish(w);

@@ -42,41 +42,45 @@
 
 #define GQ_NO_SLOT UINT32_MAX
 
-/* Stages of a lane's command; after its end GQ_ENDED | status. */
-#define GQ_STAGE_NONE   0u /* the lane has no command, and no slot unless it has just claimed it */
-#define GQ_STAGE_READY  1u /* not submitted */
-#define GQ_STAGE_HIDDEN 2u /* posted by this group as leader; the slot's state is not set */
-#define GQ_STAGE_PUBLIC 3u /* published: the slot tells the status */
-
 /* What a lane has in the queue. */
-struct gq_mine {
-    uint32_t slot; /* or GQ_NO_SLOT */
-    uint32_t stage;
+enum gq_stage {
+    GQ_STAGE_NONE,   /* no slot */
+    GQ_STAGE_READY,  /* a slot and a command, not submitted */
+    GQ_STAGE_HIDDEN, /* posted by this group as leader; the slot's state is not set */
+    GQ_STAGE_PUBLIC, /* published: the slot tells the status */
+    GQ_STAGE_ENDED   /* its status is known; the slot is still claimed */
 };
 
-#define GQ_LEAD_PHASE  1u /* of the next CQE */
-#define GQ_LEAD_BROKEN 2u /* a completion named no command in flight */
-#define GQ_LEAD_RANG   4u /* the CQ doorbell was stored alone, and no fence since */
-#define GQ_LEAD_LOST   8u /* some slots were LEFT at the last look */
+struct gq_mine {
+    uint32_t slot;
+    uint32_t stage;  /* enum gq_stage */
+    uint32_t status; /* after the end: 0 or the drive's error */
+};
 
 /* Position of a shared queue, from one leader to the next. */
 struct gq_lead {
     uint32_t head;          /* next entry of the CQ */
-    uint32_t in_flight;     /* the SQ's tail is head + in_flight */
+    uint32_t phase;         /* of the next CQE */
     uint32_t cq_db_pending; /* completions taken since the last CQ doorbell; or not 0: some */
-    uint32_t flags;         /* GQ_LEAD_* */
+    uint32_t in_flight;     /* the SQ's tail is head + in_flight */
+    uint32_t lost;          /* slots that are LEFT, as of the last round */
+    uint32_t broken;        /* a completion named no command in flight */
+    uint32_t rang;          /* the CQ doorbell was stored alone, and no fence since */
 };
 
 /* A group of lanes and its place in one queue. */
 struct gq_sharer {
     struct gq_group group;
     struct gq_slots *slots;
+    struct gq_cmd *cmds; /* those of slots */
+    uint32_t *states;
     uint32_t n_slots;
     uint32_t nsid;
     uint32_t scan; /* the word from which the next round takes pending bits */
     struct gq_port port;
     struct gq_lead lead; /* of the leader */
     GQ_LANE_MEMBER(struct gq_mine, mine);
+    GQ_LANE_MEMBER(struct gq_cmd, cmd); /* of a lane that is READY */
 };
 
 /* Words of taken and pending that have slots. */
@@ -108,22 +112,6 @@ GQ_FN uint32_t gq_lowest_bits(uint32_t mask, uint32_t n)
         mask = rest;
     }
     return picked;
-}
-
-/* The number of the i-th bit that is set in a mask with more than i. */
-GQ_FN uint32_t gq_nth_one(uint32_t mask, uint32_t i)
-{
-    uint32_t at = 0;
-
-    for (uint32_t half = 16; half; half /= 2) {
-        uint32_t low = gq_count_ones(mask >> at & ((1u << half) - 1u));
-
-        if (i >= low) {
-            i -= low;
-            at += half;
-        }
-    }
-    return at;
 }
 
 /* n neighbouring bits, from bit `first` on, around the end of the word. */
@@ -168,21 +156,29 @@ GQ_FN void gq_deal_slots(struct gq_sharer *w, uint32_t word, uint32_t got, uint3
 }
 
 /*
- * Publishes the commands of lanes that are READY. The fence orders command and
- * state before the pending bit; the leader's fence behind its exchange pairs
- * with it.
+ * Before the fence of the caller: commands of lanes that are READY go into
+ * their slots.
  */
-GQ_FN void gq_publish_slots(struct gq_sharer *w, GQ_LANE_PARAM(struct gq_cmd, cmd))
+GQ_FN void gq_store_slots(struct gq_sharer *w)
 {
     GQ_FOR_LANES(lane)
     {
-        uint32_t slot = GQ_AT(w->mine).slot;
+        const struct gq_mine *m = &GQ_AT(w->mine);
 
-        if (GQ_AT(w->mine).stage == GQ_STAGE_READY) {
-            w->slots->cmds[slot] = GQ_AT(cmd);
-            gq_atomic_store(&w->slots->states[slot], GQ_SLOT_PENDING);
+        if (m->stage == GQ_STAGE_READY) {
+            w->cmds[m->slot] = GQ_AT(w->cmd);
+            gq_atomic_store(&w->states[m->slot], GQ_SLOT_PENDING);
         }
     }
+}
+
+/*
+ * By a group that does not lead. The fence orders command and state before the
+ * pending bit; the leader's fence behind its exchange pairs with it.
+ */
+GQ_FN void gq_publish_slots(struct gq_sharer *w)
+{
+    gq_store_slots(w);
     gq_fence_device();
     GQ_FOR_LANES(lane)
     {
@@ -208,7 +204,7 @@ GQ_FN bool gq_reveal_slots(struct gq_sharer *w)
         struct gq_mine *m = &GQ_AT(w->mine);
 
         if (m->stage == GQ_STAGE_HIDDEN) {
-            gq_atomic_store(&w->slots->states[m->slot], GQ_SLOT_POSTED);
+            gq_atomic_store(&w->states[m->slot], GQ_SLOT_POSTED);
             m->stage = GQ_STAGE_PUBLIC;
             GQ_AT(any) = 1;
         }
@@ -217,28 +213,29 @@ GQ_FN bool gq_reveal_slots(struct gq_sharer *w)
 }
 
 /*
- * Looks at the slots of the group's published commands. The fence orders that
- * look before loads of the data. Returns whether one has ended.
+ * Looks at the slots of the group's published commands. Returns the lanes whose
+ * command has ended; the fence orders that look before their loads of the data.
  */
-GQ_FN bool gq_poll_slots(struct gq_sharer *w)
+GQ_FN uint32_t gq_poll_slots(struct gq_sharer *w)
 {
     GQ_LANE_VAR(uint32_t, ended);
+    uint32_t mask;
 
     GQ_FOR_LANES(lane)
     {
         struct gq_mine *m = &GQ_AT(w->mine);
+        uint32_t state = m->stage == GQ_STAGE_PUBLIC ? gq_atomic_load(&w->states[m->slot]) : 0;
 
-        if (m->stage == GQ_STAGE_PUBLIC) {
-            uint32_t state = gq_atomic_load(&w->slots->states[m->slot]);
-
-            GQ_AT(ended) = state & GQ_ENDED;
-            m->stage = GQ_AT(ended) ? state : m->stage;
+        if (state & GQ_ENDED) {
+            m->stage = GQ_STAGE_ENDED;
+            m->status = state & ~GQ_ENDED;
+            GQ_AT(ended) = 1;
         }
     }
-    if (!GQ_BALLOT(ended))
-        return false;
-    gq_fence_device();
-    return true;
+    mask = GQ_BALLOT(ended);
+    if (mask)
+        gq_fence_device();
+    return mask;
 }
 
 /*
@@ -253,26 +250,28 @@ GQ_FN bool gq_withdraw(const struct gq_sharer *w, uint32_t slot)
 }
 
 /*
- * Inside a region: gives up a command that is HIDDEN or PUBLIC. False: it has
- * ended meanwhile. Otherwise the lane has no slot; that of a command in flight
- * is freed by its late completion.
+ * Inside a region: gives up a command in whatever stage. False: it has ended
+ * meanwhile, and is GQ_STAGE_ENDED. Otherwise the slot is free, unless the
+ * command is in flight: then its late completion frees it.
  */
 GQ_FN bool gq_give_up(struct gq_sharer *w, struct gq_mine *m)
 {
-    bool hidden = m->stage == GQ_STAGE_HIDDEN;
+    uint32_t was = GQ_SLOT_POSTED;
+    bool in_flight = m->stage == GQ_STAGE_HIDDEN;
 
-    if (!hidden && gq_withdraw(w, m->slot)) {
-        gq_free_slot(w->slots, m->slot);
-    } else {
-        uint32_t was = gq_atomic_exchange(&w->slots->states[m->slot], GQ_SLOT_LEFT);
-
-        if (!hidden && was & GQ_ENDED) {
-            m->stage = was;
-            return false;
-        }
-        gq_atomic_add(&w->slots->lost, 1);
+    if (m->stage == GQ_STAGE_PUBLIC && !gq_withdraw(w, m->slot))
+        in_flight = true;
+    if (in_flight)
+        was = gq_atomic_exchange(&w->states[m->slot], GQ_SLOT_LEFT);
+    if (in_flight && m->stage == GQ_STAGE_PUBLIC && was & GQ_ENDED) {
+        m->stage = GQ_STAGE_ENDED;
+        m->status = was & ~GQ_ENDED;
+        return false;
     }
-    m->slot = GQ_NO_SLOT;
+    if (in_flight)
+        gq_atomic_add(&w->slots->lost, 1);
+    else
+        gq_free_slot(w->slots, m->slot);
     m->stage = GQ_STAGE_NONE;
     return true;
 }

@@ -19,18 +19,15 @@
 
 /*
  * The slots of a queue, in memory of the executor. Zeroed at the start, except
- * n_slots and the bits of `taken` beyond the last slot.
+ * the bits of `taken` beyond the last slot, the pointers and n_slots.
  */
 struct gq_slots {
     uint32_t taken[GQ_SLOT_WORDS];   /* bit of a slot: claimed */
     uint32_t pending[GQ_SLOT_WORDS]; /* bit of a slot: to be posted */
     uint32_t lost;                   /* slots in state LEFT: if not 0, no slot is claimed */
     uint32_t n_slots;                /* at most depth - 1 and GQ_MAX_SLOTS */
-    uint32_t reserved[6];
-    uint32_t states[GQ_MAX_SLOTS];
-    struct gq_cmd cmds[GQ_MAX_SLOTS];
+    struct gq_cmd *cmds;             /* n_slots each */
+    uint32_t *states;
 };
-static_assert(sizeof(struct gq_slots) % 32 == 0 && offsetof(struct gq_slots, cmds) % 32 == 0,
-              "a command lies in one sector");
 
 #endif

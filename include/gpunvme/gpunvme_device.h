@@ -26,10 +26,6 @@
  *  - Reads by threads and warps share the queues; those by blocks, and lists, need queues for
  *    themselves as long as they last, and wait if all are taken. Callers may hold locks of their
  *    own, but no more warps should wait than are resident.
- *  - Registers: reads by threads and warps take up to 128 a thread (sm_80, sm_90), and fit in 64:
- *    kernels of 1,024 threads a block (__launch_bounds__) call them with a stack frame of up to
- *    256 bytes a thread. The functions for blocks and lists take up to 194; in blocks of more than
- *    256 threads they spill.
  *  - No function is called from a kernel of another context than the device's primary one.
  */
 #ifndef GPUNVME_DEVICE_H

@@ -18,9 +18,11 @@ static uint64_t begin(struct gd_share *s, const struct gpunvme_device_file *f, u
     const struct gd_known k = gd_load_known(f);
     uint64_t len = gq_read_bytes(&f->map, offset, n);
 
-    gd_share_open(s, gq_whole_group(), f);
-    gd_deal(s, k.max_command, dst, len, offset);
-    gd_share_begin(s, &k, len);
+    gd_share_open(s, gq_whole_group(), f, &k, len);
+    if (len) {
+        gd_deal(s, k.max_command, dst, len, offset);
+        gd_share_begin(s, &k);
+    }
     return len;
 }
 
@@ -40,17 +42,17 @@ void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *
     const struct gd_known k = gd_load_known(f);
     struct gd_share s;
 
-    gd_share_open(&s, gq_whole_group(), f);
+    gd_share_open(&s, gq_whole_group(), f, &k, reads[0].len);
     for (uint32_t i = 0; i < SHARED_LANES; i++) {
         s.part[i].dst = reads[i].dst;
         s.part[i].offset = reads[i].offset;
-        s.part[i].left = (int64_t)gq_read_bytes(&f->map, reads[i].offset, reads[i].len);
-        reads[i].result = s.part[i].left;
+        s.part[i].left = gq_read_bytes(&f->map, reads[i].offset, reads[i].len);
+        reads[i].result = (int64_t)s.part[i].left;
     }
-    gd_share_begin(&s, &k, reads[0].len);
+    gd_share_begin(&s, &k);
     gd_share_end(&s);
     for (uint32_t i = 0; i < SHARED_LANES; i++)
-        reads[i].result = s.part[i].left < 0 ? s.part[i].left : reads[i].result;
+        reads[i].result = s.part[i].err ? s.part[i].err : reads[i].result;
 }
 
 struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,

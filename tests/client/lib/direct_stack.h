@@ -44,7 +44,8 @@ class Stack
 {
   public:
     Stack(uint32_t n_queues, uint32_t depth, unsigned n_extents)
-        : depth_(depth), queues_(n_queues), slots(n_queues), locks(n_queues)
+        : depth_(depth), queues_(n_queues), cmds_(n_queues * depth), slots(n_queues),
+          locks(n_queues), states(n_queues * depth)
     {
         rings_.assign(n_queues, Rings(depth));
         make_slots(n_queues, depth - 1);
@@ -143,6 +144,8 @@ class Stack
             for (uint32_t k = n_slots; k < GQ_MAX_SLOTS; k++)
                 slots[i].taken[k / 32] |= 1u << k % 32;
             slots[i].n_slots = n_slots;
+            slots[i].cmds = &cmds_[i * n_slots];
+            slots[i].states = &states[i * n_slots];
         }
     }
 
@@ -195,6 +198,7 @@ class Stack
     std::vector<gq_file_extent> extents_;
     uint32_t depth_;
     std::vector<gd_queue> queues_;
+    std::vector<gq_cmd> cmds_;
     gd_buffer table_[kTable] = {};
     uint32_t n_buffers_ = 1;
     uint64_t checked_ns_ = 0;
@@ -204,7 +208,7 @@ class Stack
 
   public:
     std::vector<gq_slots> slots;
-    std::vector<uint32_t> locks;
+    std::vector<uint32_t> locks, states;
     std::vector<Page> pages = std::vector<Page>(kPages);
     uint32_t lease = GD_LEASE_VALID;
     gpunvme_device_file file = {};
