@@ -11,13 +11,13 @@
  * SANDBOX_FILES       Landlock: no file can be opened but the image and /dev/null, and those of
  *                     /proc for the groups of callers (direct=GROUP) and physical addresses
  *                     (noiommu). Where CUDA is used: files are opened for reading only, except
- *                     below /dev.
+ *                     below /dev and /proc/self.
  * SANDBOX_FULL        seccomp: system calls of sandbox_calls.c, others fail with EPERM. Excludes
  *                     CUDA, whose driver makes calls that are not documented.
  *
  * SANDBOX_AUTO is SANDBOX_FULL, as far as kernel and build support it, and SANDBOX_PRIVILEGES
- * where CUDA may be used: on an H200 with driver 580 CUDA did not start with SANDBOX_FILES
- * (cudaErrorOperatingSystem). Sanitizers start processes and open files when they report: a build
+ * where CUDA may be used: driver 580 does not start without writing below /proc/self. With that
+ * it started in a program with the limits of SANDBOX_FILES; no daemon has run so. Sanitizers start processes and open files when they report: a build
  * with one stops at SANDBOX_CAPS.
  */
 #ifndef FUSEFS_DAEMON_SANDBOX_H
@@ -42,7 +42,7 @@ int sandbox_enter(const struct options *opts, const char *image, char *why, size
 struct sandbox_files {
     const char *image; /* for reading and writing; NULL: none */
     bool proc;         /* /proc, for reading */
-    bool cuda;         /* everything for reading, /dev for writing */
+    bool cuda;         /* everything for reading, /dev and /proc/self for writing */
 };
 
 /* 0, -ENOSYS without Landlock, or another -errno. */
