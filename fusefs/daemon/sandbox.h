@@ -17,8 +17,8 @@
  *
  * SANDBOX_AUTO is SANDBOX_FULL, as far as kernel and build support it, and SANDBOX_PRIVILEGES
  * where CUDA may be used: driver 580 does not start without writing below /proc/self. With that
- * it started in a program with the limits of SANDBOX_FILES; no daemon has run so. Sanitizers start processes and open files when they report: a build
- * with one stops at SANDBOX_CAPS.
+ * it started in a program with the limits of SANDBOX_FILES; no daemon has run so. Sanitizers start
+ * processes and open files when they report: a build with one stops at SANDBOX_CAPS.
  */
 #ifndef FUSEFS_DAEMON_SANDBOX_H
 #define FUSEFS_DAEMON_SANDBOX_H
