@@ -148,7 +148,7 @@ TEST_F(RepairBig, TakesMemoryInProportionToBlocksAndInodes)
     EXPECT_NE(out.find("F501 "), std::string::npos) << out;
     EXPECT_NE(out.find("F701 "), std::string::npos) << out;
     EXPECT_EQ(out.find("F711 "), std::string::npos) << "a file has lost its name: " << out;
-    uint64_t tables = (geo.blocks >> 2) + files * 32;
+    [[maybe_unused]] const uint64_t tables = (geo.blocks >> 2) + files * 32;
     printf("%llu files: %.1f s, %llu MiB\n", static_cast<unsigned long long>(files), took.count(),
            static_cast<unsigned long long>(most >> 20));
 #ifndef __SANITIZE_ADDRESS__
