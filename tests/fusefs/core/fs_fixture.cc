@@ -143,7 +143,12 @@ int FsTest::mount()
         fs = nullptr;
         return err;
     }
-    return ffs_iget(fs, 1, root.out());
+    err = ffs_iget(fs, 1, root.out());
+    if (err) {
+        ffs_unmount(fs);
+        fs = nullptr;
+    }
+    return err;
 }
 
 void FsTest::SetUp()
