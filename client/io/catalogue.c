@@ -80,7 +80,7 @@ static int open_file(struct gpunvme_io *io, const char *folder, struct json_obje
 static int read_kind(struct gpunvme_io *io, const char *folder, const char *name,
                      struct json_object *o, struct kind *k)
 {
-    int64_t offset = 0, size = 0, count = 0;
+    int64_t offset = 0, size = 1, count = 0;
 
     *k = (struct kind){.name = strdup(name), .fd = -1};
     if (!k->name)

@@ -3,6 +3,7 @@
 #include "fusefs/core/acl.h"
 
 #include <endian.h>
+#include <assert.h>
 #include <errno.h>
 #include <linux/posix_acl.h>
 #include <linux/posix_acl_xattr.h>
@@ -123,6 +124,7 @@ static struct digits digits_of(struct acl *acl)
         else if (e->tag == ACL_OTHER)
             d.other = e;
     }
+    assert(d.owner && d.group && d.other); /* in_order() */
     return d;
 }
 

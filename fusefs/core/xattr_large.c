@@ -21,7 +21,7 @@ static struct part_name head_name(const char *name)
     struct part_name n;
 
     n.text[0] = LAY_XATTR_HEAD;
-    strcpy(n.text + 1, name);
+    memcpy(n.text + 1, name, strlen(name) + 1);
     return n;
 }
 
@@ -31,7 +31,7 @@ static struct part_name part_name(const char *name, unsigned i)
 
     n.text[0] = LAY_XATTR_PART;
     n.text[1] = (char)(LAY_XATTR_PART_BASE + i);
-    strcpy(n.text + 2, name);
+    memcpy(n.text + 2, name, strlen(name) + 1);
     return n;
 }
 
