@@ -168,7 +168,7 @@ int main(int argc, char **argv)
 {
     struct options o = {0};
     struct bd_opened opened = {0};
-    struct ffs_statfs s;
+    struct ffs_statfs s = {0};
     int status = parse_arguments(argc, argv, &o);
 
     if (status >= 0)

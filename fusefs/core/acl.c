@@ -2,8 +2,8 @@
 /* POSIX ACLs as extended attributes. */
 #include "fusefs/core/acl.h"
 
-#include <endian.h>
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <linux/posix_acl.h>
 #include <linux/posix_acl_xattr.h>

@@ -6,13 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/daemon/caller_groups.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/gpu_bound.h"
 
 /* XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux. */
 #define MAX_SIZE 65536u
-/* Groups of a process that are looked at. */
-#define GROUPS_MAX 1024
 
 static bool is_acl(const char *name)
 {
@@ -36,19 +35,10 @@ static int check_name(const char *name)
 /* A new ACL clears set-gid unless the caller is in the group of the file; the kernel leaves it. */
 static bool may_keep_setgid(fuse_req_t req, struct ffs_inode *inode)
 {
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    gid_t groups[GROUPS_MAX];
     struct ffs_attr attr;
 
     ffs_getattr(inode, &attr);
-    if (ctx->uid == 0 || ctx->gid == attr.gid)
-        return true;
-    int n = fuse_req_getgroups(req, GROUPS_MAX, groups);
-    for (int i = 0; i < n && i < GROUPS_MAX; i++) {
-        if (groups[i] == attr.gid)
-            return true;
-    }
-    return false;
+    return fuse_req_ctx(req)->uid == 0 || caller_is_member(req, attr.gid);
 }
 
 static int set_acl(fuse_req_t req, struct ffs_inode *inode, const char *name, const char *value,

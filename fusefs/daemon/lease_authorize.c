@@ -2,58 +2,10 @@
 /* Authorization of leases: the mount option direct=. */
 #include <errno.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "fusefs/daemon/caller_groups.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/lease.h"
-
-#define GROUPS "Groups:"
-
-/* True when line, a list of numbers, contains group. */
-static bool lists(const char *line, gid_t group)
-{
-    char *end = NULL;
-
-    for (const char *at = line;; at = end) {
-        unsigned long id = strtoul(at, &end, 10);
-        if (end == at)
-            return false;
-        if (id == group)
-            return true;
-    }
-}
-
-/*
- * FUSE passes one group; the supplementary groups are read from /proc at the
- * time of the request. fuse_req_getgroups() is not used: it reads past its
- * buffer in libfuse before 3.17 (pull request 966).
- */
-static bool is_member(fuse_req_t req, gid_t group)
-{
-    const struct fuse_ctx *caller = fuse_req_ctx(req);
-    char path[64];
-    char *line = NULL;
-    size_t size = 0;
-    bool found = false;
-
-    if (caller->gid == group)
-        return true;
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)caller->pid, (int)caller->pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return false;
-    while (getline(&line, &size, f) > 0) {
-        if (strncmp(line, GROUPS, strlen(GROUPS)) == 0) {
-            found = lists(line + strlen(GROUPS), group);
-            break;
-        }
-    }
-    free(line);
-    fclose(f);
-    return found;
-}
 
 int leases_allow(const struct options *opts, struct fuse_req *req)
 {
@@ -63,7 +15,7 @@ int leases_allow(const struct options *opts, struct fuse_req *req)
     case DIRECT_ALL:
         return 0;
     case DIRECT_GROUP:
-        return root || is_member(req, opts->direct_group) ? 0 : -EPERM;
+        return root || caller_is_member(req, opts->direct_group) ? 0 : -EPERM;
     case DIRECT_ROOT:
         return root ? 0 : -EPERM;
     default:

@@ -2,6 +2,7 @@
 /*
  * What fsck says: findings on stdout, each at most MAX_LINES times; progress on a terminal.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -54,6 +55,7 @@ static bool decide(struct fsck *f, enum problem problem, bool shown)
     if (f->mode == FSCK_ASK && !yes) {
         printf(". %c%s? [y/n/a] ", remedy[0] - 'a' + 'A', remedy + 1);
         fflush(stdout);
+        assert(f->ask); /* of every run in FSCK_ASK */
         return f->ask(f);
     }
     if (shown && yes)

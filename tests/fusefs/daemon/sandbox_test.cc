@@ -281,9 +281,11 @@ TEST_F(SandboxMount, IsAsMuchAsTheOptionSays)
     EXPECT_EQ(field(status, "Seccomp"), "0");
     use(m);
     ASSERT_TRUE(m.unmount()) << m.log();
-    ASSERT_TRUE(m.mount("sandbox=files")) << m.log();
-    use(m);
-    EXPECT_TRUE(m.unmount()) << m.log();
+    if (!kSanitized) { // which opens files
+        ASSERT_TRUE(m.mount("sandbox=files")) << m.log();
+        use(m);
+        EXPECT_TRUE(m.unmount()) << m.log();
+    }
     EXPECT_FALSE(m.mount("sandbox=much"));
     EXPECT_NE(m.log().find("sandbox=much: unknown value"), std::string::npos) << m.log();
     EXPECT_FALSE(m.mount("sandbox=full,gpu=require"));
