@@ -64,7 +64,7 @@ static int add_rules(int rules, const struct sandbox_files *files, uint64_t know
     if (!err && files->cuda)
         err = allow(rules, "/dev", DEVICES & known);
     if (!err && files->cuda) /* driver 580 does not start without it */
-        err = allow(rules, "/proc/self", (READ | READ_WRITE) & known);
+        err = allow(rules, "/proc/self", (READ | LANDLOCK_ACCESS_FS_WRITE_FILE) & known);
     return err;
 }
 
