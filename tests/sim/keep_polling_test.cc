@@ -37,10 +37,12 @@ double ring_silently(Rig &r, Queue &q, const struct nvme_sqe &sqe)
 }
 
 /*
- * Median of single reads, each after a pause in which the controller goes to
- * sleep; announced with prewake() for so many queues, or not at all.
+ * The fastest of several single reads, each after a pause in which the controller
+ * goes to sleep; announced with prewake() for so many queues, or not at all. The
+ * fastest one waited for no processor, unlike the median on a busy machine; a
+ * wake-up is part of it all the same.
  */
-double usual_us(Rig &r, Queue &q, Dma &buf, unsigned announced = 0)
+double least_us(Rig &r, Queue &q, Dma &buf, unsigned announced = 0)
 {
     std::vector<double> all;
     for (int i = 0; i < 21; i++) {
@@ -51,8 +53,7 @@ double usual_us(Rig &r, Queue &q, Dma &buf, unsigned announced = 0)
         }
         all.push_back(ring_silently(r, q, io(NVME_IO_READ, 0, 1, buf.iova)));
     }
-    std::nth_element(all.begin(), all.begin() + 10, all.end());
-    return all[10];
+    return *std::min_element(all.begin(), all.end());
 }
 
 TEST(KeepPolling, NoticesDoorbellsSoonerThanWhenItSleeps)
@@ -66,11 +67,11 @@ TEST(KeepPolling, NoticesDoorbellsSoonerThanWhenItSleeps)
      * comparison is repeated.
      */
     for (int i = 0; i < 10 && !sooner; i++) {
-        double alone = usual_us(r, q, *buf);
+        double alone = least_us(r, q, *buf);
         nvme_keep_polling(r.t, 1);
-        double polled = usual_us(r, q, *buf);
+        double polled = least_us(r, q, *buf);
         nvme_keep_polling(r.t, -1);
-        printf("median of a read: %.1f us, polled %.1f us\n", alone, polled);
+        printf("fastest read: %.1f us, polled %.1f us\n", alone, polled);
         sooner = polled < alone;
     }
     EXPECT_TRUE(sooner);
@@ -86,9 +87,9 @@ TEST(KeepPolling, WorkOfSeveralQueuesIsExpectedByAllThreads)
     auto buf = r.dma(4096);
     bool sooner = false;
     for (int i = 0; i < 10 && !sooner; i++) {
-        double asleep = usual_us(r, q, *buf);
-        double expected = usual_us(r, q, *buf, 2);
-        printf("median of a read: %.1f us, expected %.1f us\n", asleep, expected);
+        double asleep = least_us(r, q, *buf);
+        double expected = least_us(r, q, *buf, 2);
+        printf("fastest read: %.1f us, expected %.1f us\n", asleep, expected);
         sooner = expected < asleep;
     }
     EXPECT_TRUE(sooner);
