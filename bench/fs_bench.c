@@ -60,7 +60,7 @@ static unsigned long draw(struct bench *b, unsigned long below)
     return b->random % below;
 }
 
-static const struct ffs_cred nobody = {0, 0, 0};
+static const struct ffs_cred root_user = {0, 0, 0};
 
 static void name_of(unsigned long number, char *name, size_t len)
 {
@@ -73,7 +73,7 @@ static int next_dir(struct bench *b)
     int err;
 
     snprintf(name, sizeof(name), "dir-%05zu", b->n_dirs);
-    err = ffs_mkdir(b->root, name, 0755, &nobody, &b->dirs[b->n_dirs]);
+    err = ffs_mkdir(b->root, name, 0755, &root_user, &b->dirs[b->n_dirs]);
     if (!err)
         b->n_dirs++;
     return err;
@@ -89,7 +89,7 @@ static int create(struct bench *b)
     if (err)
         return err;
     name_of(b->made, name, sizeof(name));
-    err = ffs_mknod(b->dirs[b->n_dirs - 1], name, S_IFREG | 0644, 0, &nobody, &inode);
+    err = ffs_mknod(b->dirs[b->n_dirs - 1], name, S_IFREG | 0644, 0, &root_user, &inode);
     if (err)
         return err;
     err = ffs_fallocate(inode, 0, 0, BLOCK);
@@ -144,7 +144,7 @@ static int time_map(struct bench *b)
 static int time_allocate(struct bench *b)
 {
     struct ffs_inode *inode;
-    int err = ffs_tmpfile(b->root, 0600, &nobody, &inode);
+    int err = ffs_tmpfile(b->root, 0600, &root_user, &inode);
 
     if (err)
         return err;
@@ -267,7 +267,7 @@ static int measure_fragments(struct bench *b)
 {
     struct ffs_inode *inode;
     unsigned long had = 0;
-    int err = ffs_mknod(b->root, "fragmented", S_IFREG | 0644, 0, &nobody, &inode);
+    int err = ffs_mknod(b->root, "fragmented", S_IFREG | 0644, 0, &root_user, &inode);
 
     if (err)
         return fail("create", err);

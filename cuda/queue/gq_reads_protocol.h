@@ -276,9 +276,9 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
 }
 
 /*
- * Of n prepared commands those that are posted next. Staged ones wait for others
- * while the controller has as many: a software controller loads the line of a
- * doorbell again after each store to it.
+ * Of n prepared commands those that are posted next. A staged read posts a quarter
+ * of its lanes at once while the controller has as many in flight: a software controller loads the
+ * line of a doorbell again after each store to it.
  */
 GQ_FN uint32_t gq_batched(const struct gq_reader *r, uint32_t n)
 {

@@ -12,7 +12,7 @@
  *                     /proc for the groups of callers (direct=GROUP) and physical addresses
  *                     (noiommu). Where CUDA is used: files are opened for reading only, except
  *                     below /dev and /proc/self.
- * SANDBOX_FULL        seccomp: system calls of sandbox_calls.c, others fail with EPERM. Excludes
+ * SANDBOX_FULL        seccomp: calls that sandbox_calls.c does not list fail with EPERM. Excludes
  *                     CUDA, whose driver makes calls that are not documented.
  *
  * SANDBOX_AUTO is SANDBOX_FULL, as far as kernel and build support it, and SANDBOX_PRIVILEGES

@@ -14,7 +14,7 @@ struct ProblemCase {
     const char *id;
     const char *name;
     std::function<void(Image &)> spoil; /* of an image that Image::fill() made */
-    /* Paths that the damage takes with it, or changes; all others stay as they are. */
+    /* Paths that the damage takes with it, or changes; the repair keeps every other path. */
     std::vector<std::string> lost = {};
     bool repaired_by_another = false; /* -y repairs something else first, and this is gone */
 };

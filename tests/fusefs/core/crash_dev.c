@@ -18,7 +18,7 @@ struct op {
     uint8_t *data; /* BD_WRITE */
 };
 
-/* What a discarded byte holds: nobody may expect to find the old one, or zero. */
+/* What a discarded byte holds: neither the old one nor zero. */
 #define DISCARDED 0xdd
 
 struct crash_dev {
