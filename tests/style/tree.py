@@ -4,6 +4,7 @@
 import os
 import re
 import subprocess
+import tempfile
 
 SOURCE_SUFFIXES = (".c", ".h", ".cc", ".cu", ".cuh")
 
@@ -38,6 +39,20 @@ def walk(root):
 def read(root, name):
     with open(os.path.join(root, name), encoding="utf-8") as file:
         return file.read()
+
+
+def self_test(check, cases):
+    """Does check(root) find what it should in files of its own? cases: name -> (text, whether it is
+    broken). Returns problems."""
+    with tempfile.TemporaryDirectory() as root:
+        for name, (text, _) in cases.items():
+            os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        found = {problem.split(":")[0] for problem in check(root)}
+    expected = {name for name, (_, broken) in cases.items() if broken}
+    return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
+            for name in sorted(found ^ expected)]
 
 
 TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
