@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copies between pinned host memory and a GPU's memory, by channels. Each
- * channel is a stream, used by one thread. Pieces of 64 KiB and more go to the
- * copy engine, many to a call. Smaller pieces go to the copy kernel
+ * channel is a stream, used by one thread. Copies of 64 KiB and more go to the
+ * copy engine, many to a call. Smaller copies go to the copy kernel
  * (sim_copy_kernel.h), which reads the host memory itself: the copy engine takes
- * ten times as long for them. Pieces of odd size or alignment go to a kernel
- * that is launched for them. Small pieces with a peer window (sim_peer_window.h)
+ * ten times as long for them. Copies of odd size or alignment go to a kernel
+ * that is launched for them. Small copies with a peer window (sim_peer_window.h)
  * are copied by the process that owns the buffer.
  *
  * A submission that the copy kernel does not take completely ends with an
@@ -25,7 +25,7 @@
 
 #define CHANNELS     16u
 #define RING         32u  /* submissions in flight on a channel */
-#define MAX_COPIES   512u /* pieces of one submission */
+#define MAX_COPIES   512u /* of one submission */
 #define KERNEL_BELOW (64u << 10)
 /*
  * Blocks of a channel that saturate the link, each with a batch in flight. More
@@ -174,14 +174,14 @@ static struct sim_gather direction(const struct sim_copy *c, bool to_device)
                      : (struct sim_gather){host, c->device, c->len};
 }
 
-/* The pieces of a submission, sorted; large ones are in the channel's lists. */
+/* The copies of a submission, sorted; large ones are in the channel's lists. */
 struct sorted {
     struct sim_gather *small;
     unsigned n_large, n_small;
-    bool plain; /* true if the copy kernel takes all pieces */
+    bool plain; /* true if the copy kernel takes all copies */
 };
 
-static inline void put_piece(struct channel *ch, struct sorted *s, const struct sim_gather *g)
+static inline void put_copy(struct channel *ch, struct sorted *s, const struct sim_gather *g)
 {
     if (g->len < KERNEL_BELOW) {
         s->small[s->n_small++] = *g;
@@ -194,8 +194,8 @@ static inline void put_piece(struct channel *ch, struct sorted *s, const struct 
     s->plain = false;
 }
 
-/* Adjacent pieces of one region are joined. */
-static struct sorted sort_pieces(struct channel *ch, struct sim_gather *small, bool to_device,
+/* Adjacent copies of one region are joined. */
+static struct sorted sort_copies(struct channel *ch, struct sim_gather *small, bool to_device,
                                  const struct sim_copy *copies, unsigned n)
 {
     struct sorted s = {.small = small, .plain = true};
@@ -212,10 +212,10 @@ static struct sorted sort_pieces(struct channel *ch, struct sim_gather *small, b
             g.len += next.len;
             continue;
         }
-        put_piece(ch, &s, &g);
+        put_copy(ch, &s, &g);
         g = next;
     }
-    put_piece(ch, &s, &g);
+    put_copy(ch, &s, &g);
     return s;
 }
 
@@ -234,7 +234,7 @@ static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
     return cudaMemcpyBatchAsync(ch->dsts, ch->srcs, ch->lens, n, &attr, &first, 1, ch->stream);
 }
 
-/* Launches copies of these pieces and records the event behind them. */
+/* Launches these copies and records the event behind them. */
 static int launch(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
                   const struct sim_gather *small, unsigned n_large, unsigned n_small,
                   bool to_device)
@@ -270,7 +270,7 @@ static int submit_here(const struct sim_cuda_dma *m, struct channel *ch, struct 
 }
 
 /*
- * Posts pieces with a peer window to their process and submits the rest here;
+ * Posts copies with a peer window to their process and submits the rest here;
  * all of them or, with an error, none.
  */
 static int submit_peer(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
@@ -305,7 +305,7 @@ static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
         if (ch->submitted - ch->done == RING)
             return -EAGAIN;
     }
-    sorted = sort_pieces(ch, row_of(ch, sub), to_device, copies, n);
+    sorted = sort_copies(ch, row_of(ch, sub), to_device, copies, n);
     sub->peer_copy.n_parts = 0;
     if (to_device && sorted.n_small && sim_peer_windows_exist(m->windows))
         err = submit_peer(m, ch, sub, &sorted);

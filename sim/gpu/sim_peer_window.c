@@ -12,8 +12,8 @@
 
 #include "support/clock.h"
 
-#define NO_PEER     UINT8_MAX
-#define MOST_PIECES (2 * SIM_PEER_WINDOW_COPIES) /* of a submission, cut to powers of two */
+#define NO_PEER        UINT8_MAX
+#define MOST_FRAGMENTS (2 * SIM_PEER_WINDOW_COPIES) /* of a submission, cut to powers of two */
 
 enum state { FREE, LIVE, DROPPED };
 
@@ -33,10 +33,10 @@ struct channel {
     uint8_t owner[SIM_PEER_WINDOW_COPIES];
     struct sim_gather moved[SIM_PEER_WINDOW_COPIES];  /* in addresses of the peer */
     struct sim_gather sorted[SIM_PEER_WINDOW_COPIES]; /* copies in the order of their owners */
-    /* Pieces to post, grouped by peer. */
-    struct sim_gather pieces[MOST_PIECES];
-    unsigned n_pieces;
-    unsigned part_pieces[SIM_PEERS]; /* of each part */
+    /* Fragments to post, grouped by peer. */
+    struct sim_gather fragments[MOST_FRAGMENTS];
+    unsigned n_fragments;
+    unsigned part_fragments[SIM_PEERS]; /* of each part */
     uint64_t full_since[SIM_PEERS]; /* time from which a peer has had no room, ns; 0: it has room */
 } SIM_OWN_LINES;
 
@@ -348,16 +348,16 @@ static uint8_t find_owner(const struct sim_peer_windows *r, struct channel *ch,
     return NO_PEER;
 }
 
-/* Cuts a copy into powers of two, at most 64 KiB. False: too many pieces. */
-static bool add_pieces(struct channel *ch, struct sim_gather g)
+/* Cuts a copy into powers of two, at most 64 KiB. False: too many fragments. */
+static bool add_fragments(struct channel *ch, struct sim_gather g)
 {
     while (g.len) {
         uint64_t part = 1ull << (63 - __builtin_clzll(g.len));
 
         part = part < 64u << 10 ? part : 64u << 10;
-        if (ch->n_pieces == MOST_PIECES)
+        if (ch->n_fragments == MOST_FRAGMENTS)
             return false;
-        ch->pieces[ch->n_pieces++] = (struct sim_gather){g.dst, g.src, part};
+        ch->fragments[ch->n_fragments++] = (struct sim_gather){g.dst, g.src, part};
         g.dst += part;
         g.src += part;
         g.len -= part;
@@ -386,15 +386,15 @@ static bool is_overdue(uint64_t *since)
 }
 
 /*
- * Room for n pieces, as sim_poster_room(). The time without room is bounded, as
+ * Room for n fragments, as sim_poster_room(). The time without room is bounded, as
  * counts of a peer are not trusted.
  */
 static int find_room(struct sim_peer_windows *r, unsigned channel, uint8_t peer,
-                     const struct sim_gather *pieces, unsigned n)
+                     const struct sim_gather *fragments, unsigned n)
 {
     struct sim_peer *m = &r->peers[peer];
     uint64_t *since = &r->channels[channel].full_since[peer];
-    int err = sim_poster_room(&m->posters[channel], pieces, n);
+    int err = sim_poster_room(&m->posters[channel], fragments, n);
 
     if (err != -EAGAIN) {
         *since = 0;
@@ -407,22 +407,22 @@ static int find_room(struct sim_peer_windows *r, unsigned channel, uint8_t peer,
     return -ENOSPC;
 }
 
-/* Plans the pieces of one peer: 0, -EAGAIN, or -ENOSPC without any piece. */
+/* Plans the fragments of one peer: 0, -EAGAIN, or -ENOSPC without any fragment. */
 static int plan_peer(struct sim_peer_windows *r, unsigned channel, unsigned n, uint8_t peer)
 {
     struct channel *ch = &r->channels[channel];
-    unsigned before = ch->n_pieces;
+    unsigned before = ch->n_fragments;
     bool fits = true;
     int err = -ENOSPC;
 
     for (unsigned i = 0; i < n && fits; i++) {
         if (ch->owner[i] == peer)
-            fits = add_pieces(ch, ch->moved[i]);
+            fits = add_fragments(ch, ch->moved[i]);
     }
     if (fits)
-        err = find_room(r, channel, peer, ch->pieces + before, ch->n_pieces - before);
+        err = find_room(r, channel, peer, ch->fragments + before, ch->n_fragments - before);
     if (err)
-        ch->n_pieces = before;
+        ch->n_fragments = before;
     return err;
 }
 
@@ -459,7 +459,7 @@ static unsigned find_owners(struct sim_peer_windows *r, struct channel *ch,
 
 /*
  * Fast path: all copies go to the peer window used last, and each one is one
- * piece. One pass, without sorting. False: not applicable.
+ * fragment. One pass, without sorting. False: not applicable.
  */
 static bool move_whole(const struct sim_peer_windows *r, struct channel *ch,
                        const struct sim_gather *copies, unsigned n)
@@ -470,11 +470,11 @@ static bool move_whole(const struct sim_peer_windows *r, struct channel *ch,
     if (ch->hint >= r->n_windows || state_of(m) != LIVE)
         return false;
     for (unsigned i = 0; i < n; i++) {
-        ch->pieces[i] = move(m, w, &copies[i]);
-        if (!leads(m, w, &copies[i]) || !sim_copy_kernel_takes(&ch->pieces[i]))
+        ch->fragments[i] = move(m, w, &copies[i]);
+        if (!leads(m, w, &copies[i]) || !sim_copy_kernel_takes(&ch->fragments[i]))
             return false;
     }
-    ch->n_pieces = n;
+    ch->n_fragments = n;
     return true;
 }
 
@@ -487,14 +487,14 @@ static int plan_whole(struct sim_peer_windows *r, unsigned channel, const struct
     int err = -ENOSPC;
 
     if (move_whole(r, ch, copies, n))
-        err = find_room(r, channel, peer, ch->pieces, n);
+        err = find_room(r, channel, peer, ch->fragments, n);
     if (err)
         return err;
     out->n_local = 0;
     out->n_parts = 1;
     out->parts[0] = (struct sim_peer_window_part){
         .peer = peer, .n = (uint16_t)n, .generation = r->peers[peer].generation};
-    ch->part_pieces[0] = n;
+    ch->part_fragments[0] = n;
     return 0;
 }
 
@@ -507,9 +507,9 @@ static int plan_parts(struct sim_peer_windows *r, unsigned channel, struct sim_g
 
     out->n_parts = 0;
     out->n_local = n;
-    ch->n_pieces = 0;
+    ch->n_fragments = 0;
     for (uint8_t i = 0; wanted && i < SIM_PEERS; i++) {
-        unsigned before = ch->n_pieces;
+        unsigned before = ch->n_fragments;
         int err = wanted & 1u << i ? plan_peer(r, channel, n, i) : -ENOENT;
 
         if (err == -EAGAIN)
@@ -518,7 +518,7 @@ static int plan_parts(struct sim_peer_windows *r, unsigned channel, struct sim_g
             disown(ch, n, i);
         if (err)
             continue;
-        ch->part_pieces[out->n_parts] = ch->n_pieces - before;
+        ch->part_fragments[out->n_parts] = ch->n_fragments - before;
         out->parts[out->n_parts++] =
             (struct sim_peer_window_part){.peer = i, .generation = r->peers[i].generation};
     }
@@ -548,15 +548,15 @@ void sim_peer_windows_post(struct sim_peer_windows *r, unsigned channel,
                            struct sim_peer_copy *peer_copy)
 {
     struct channel *ch = &r->channels[channel];
-    const struct sim_gather *pieces = ch->pieces;
+    const struct sim_gather *fragments = ch->fragments;
 
     for (unsigned i = 0; i < peer_copy->n_parts; i++) {
         struct sim_peer *m = &r->peers[peer_copy->parts[i].peer];
 
-        sim_poster_post(&m->posters[channel], pieces, ch->part_pieces[i],
+        sim_poster_post(&m->posters[channel], fragments, ch->part_fragments[i],
                         &peer_copy->parts[i].ticket);
         sim_mailbox_ring(m->head, &m->posters[channel]);
-        pieces += ch->part_pieces[i];
+        fragments += ch->part_fragments[i];
     }
 }
 

@@ -77,25 +77,25 @@ class SimPeer : public GqTest
     }
 
     /*
-     * Reads 4 KiB pieces of the media, none adjacent. Returns their contents.
+     * Reads extents of 4 KiB of the media, none adjacent. Returns their contents.
      */
     Bytes scatter(uint64_t seed)
     {
         std::mt19937_64 rng(seed);
         Bytes want;
 
-        pieces.clear();
+        extents.clear();
         for (size_t i = 0; i < kLen / 4096; i++) {
             uint64_t lba = rng() % (rig->media.size() / 4096);
-            pieces.push_back({lba, 4096});
+            extents.push_back({lba, 4096});
             want.insert(want.end(), rig->media.begin() + (ptrdiff_t)lba * 4096,
                         rig->media.begin() + (ptrdiff_t)(lba + 1) * 4096);
         }
         return want;
     }
-    int read_pieces()
+    int read_extents()
     {
-        return rig->move(GQ_READ, b, 0, pieces, 0, kLen);
+        return rig->move(GQ_READ, b, 0, extents, 0, kLen);
     }
     Bytes held()
     {
@@ -126,7 +126,7 @@ class SimPeer : public GqTest
     gq_copies_shared shared = {};
     std::unique_ptr<Child> child;
     gq_buffer *b = nullptr;
-    std::vector<Extent> pieces;
+    std::vector<Extent> extents;
     std::atomic<int> dropped{0};
 };
 
@@ -136,7 +136,7 @@ TEST_P(SimPeer, TheOwnerCopiesSmallReads)
         uint64_t before = batches();
         Bytes want = scatter(round);
 
-        ASSERT_EQ(read_pieces(), 0);
+        ASSERT_EQ(read_extents(), 0);
         ASSERT_TRUE(held() == want) << round;
         EXPECT_GT(batches(), before);
     }
@@ -156,16 +156,16 @@ TEST_P(SimPeer, AKilledOwnerDelaysReadsForABoundedTime)
 {
     Bytes want = scatter(7);
 
-    ASSERT_EQ(read_pieces(), 0);
+    ASSERT_EQ(read_extents(), 0);
     child->kill();
     want = scatter(8);
     auto since = Clock::now();
-    ASSERT_EQ(read_pieces(), 0);
+    ASSERT_EQ(read_extents(), 0);
     EXPECT_LT(Clock::now() - since, std::chrono::seconds(8));
     EXPECT_TRUE(held() == want) << "the daemon made the copies";
     EXPECT_EQ(dropped, 1);
     want = scatter(9);
-    ASSERT_EQ(read_pieces(), 0);
+    ASSERT_EQ(read_extents(), 0);
     EXPECT_TRUE(held() == want);
 }
 
@@ -173,11 +173,11 @@ TEST_P(SimPeer, AllIsCopiedHereAfterTheEndOfThePeer)
 {
     Bytes want = scatter(3);
 
-    ASSERT_EQ(read_pieces(), 0);
+    ASSERT_EQ(read_extents(), 0);
     hooks->ops->peer_close(peer);
     peer = nullptr;
     want = scatter(4);
-    ASSERT_EQ(read_pieces(), 0);
+    ASSERT_EQ(read_extents(), 0);
     EXPECT_TRUE(held() == want);
     EXPECT_EQ(dropped, 0);
 }
