@@ -60,7 +60,7 @@ struct lay_time {
 };
 LAY_SIZE(lay_time, 12);
 
-/* A run of file blocks on one device. len > 0. */
+/* A range of file blocks that are adjacent on the device. len > 0. */
 struct lay_extent {
     le64 file_block;
     le64 block;  /* on the device */

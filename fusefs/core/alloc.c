@@ -2,8 +2,9 @@
 /*
  * The allocator: the choice of blocks, and the bitmaps on disk.
  *
- * Next fit near a goal: a run that starts at the goal itself extends the existing one; else the
- * first run long enough after it; else the longest of the groups searched. No run crosses a group.
+ * Next fit near a goal: a range that starts at the goal itself extends the existing one; else the
+ * first range long enough after it; else the longest of the groups searched. No range crosses a
+ * group.
  */
 #include "fusefs/core/alloc.h"
 
@@ -17,7 +18,7 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are used as words in place");
 
-/* Groups looked at for a run of the full length once one that would do is known. */
+/* Groups looked at for a range of the full length once one that would do is known. */
 #define LOOK_FURTHER 8u
 
 int ffs_alloc_init(struct ffs *fs)
@@ -116,7 +117,7 @@ static void search_first(struct ffs *fs, uint64_t group, struct search *s)
     struct ffs_found at = {from, 0};
 
     if (from % s->align == 0)
-        at.len = ffs_map_run(g->map, from, to) / s->align * s->align;
+        at.len = ffs_map_zeros(g->map, from, to) / s->align * s->align;
     consider(s, group, at);
     if (s->len > 0)
         return;
@@ -135,7 +136,7 @@ static void search_group(struct ffs *fs, uint64_t group, struct search *s)
     consider(s, group, found);
 }
 
-/* Could the group hold a better run than the best one found? alloc.lock is held. */
+/* Could the group hold a better range than the best one found? alloc.lock is held. */
 static bool promising(const struct ffs_group *g, const struct search *s)
 {
     return g->free >= s->min && g->longest >= s->min && g->longest > s->len;
@@ -196,7 +197,7 @@ static int search(struct ffs *fs, struct search *s)
     return err ? err : s->len > 0 ? 0 : -ENOSPC;
 }
 
-/* Changes bitmap and counters for a run in one group; -EUCLEAN when it is not as `take` needs. */
+/* Changes bitmap and counters for a range in one group; -EUCLEAN when it is not as `take` needs. */
 static int change(struct ffs_tx *tx, uint64_t block, uint32_t len, bool take)
 {
     struct ffs *fs = tx->fs;
@@ -236,7 +237,7 @@ put:
     return err;
 }
 
-/* The part of a run that lies in the group of its first block. */
+/* The part of a range that lies in the group of its first block. */
 static uint32_t in_group(uint64_t block, uint64_t len)
 {
     uint64_t left = LAY_GROUP_BLOCKS - block % LAY_GROUP_BLOCKS;
@@ -244,8 +245,8 @@ static uint32_t in_group(uint64_t block, uint64_t len)
     return (uint32_t)(len < left ? len : left);
 }
 
-/* The sections of a run have more free blocks (sign 1), or fewer (-1). */
-static void count_run(struct ffs *fs, const struct ffs_range *r, int sign)
+/* The sections of a range have more free blocks (sign 1), or fewer (-1). */
+static void count_range(struct ffs *fs, const struct ffs_range *r, int sign)
 {
     for (uint64_t done = 0; done < r->len;) {
         int64_t part = in_group(r->block + done, r->len - done);
@@ -255,10 +256,10 @@ static void count_run(struct ffs *fs, const struct ffs_range *r, int sign)
     }
 }
 
-/* In a handle that has changed the bitmaps of the run, and has the superblock dirty. */
+/* In a handle that has changed the bitmaps of the range, and has the superblock dirty. */
 static void count_and_hint(struct ffs *fs, const struct ffs_range *r, int sign)
 {
-    count_run(fs, r, sign);
+    count_range(fs, r, sign);
     for (uint64_t done = 0; done < r->len;) {
         ffs_section_hint(fs, (r->block + done) / LAY_GROUP_BLOCKS);
         done += in_group(r->block + done, r->len - done);
@@ -312,7 +313,7 @@ static int no_space(struct ffs *fs)
     return -ENOSPC;
 }
 
-static int alloc_run(struct ffs_tx *tx, struct search *s, uint64_t max, uint64_t keep)
+static int alloc_range(struct ffs_tx *tx, struct search *s, uint64_t max, uint64_t keep)
 {
     struct ffs *fs = tx->fs;
     uint64_t left = available(tx, keep);
@@ -341,7 +342,7 @@ int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsi
     bool anywhere = goal == 0 || goal >= tx->fs->geo.blocks;
     struct search s = {.goal = anywhere ? a->cursor : goal, .min = (uint32_t)least, .align = align};
 
-    int err = alloc_run(tx, &s, max < least ? least : max, a->reserve);
+    int err = alloc_range(tx, &s, max < least ? least : max, a->reserve);
     if (err)
         return err;
     if (anywhere)
@@ -358,7 +359,7 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
     struct search s = {.goal = anywhere ? a->meta_cursor : goal, .min = 1, .align = 1};
 
     /* The map of a file that is written keeps up with its data; names leave truncate its half. */
-    int err = alloc_run(tx, &s, 1, a->reserve / 2);
+    int err = alloc_range(tx, &s, 1, a->reserve / 2);
     if (err)
         return err;
     if (anywhere)
@@ -431,11 +432,11 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < allocated->n; i++) {
         ffs_alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
-        count_run(fs, &allocated->v[i], 1);
+        count_range(fs, &allocated->v[i], 1);
     }
     for (size_t i = 0; i < freed->n; i++) {
         a->busy -= freed->v[i].len;
-        count_run(fs, &freed->v[i], -1);
+        count_range(fs, &freed->v[i], -1);
     }
     pthread_mutex_unlock(&a->lock);
     a->hints_behind = true; /* the superblock has the former ones again */

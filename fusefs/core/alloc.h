@@ -17,13 +17,13 @@
 struct ffs_group {
     uint64_t *map;    /* FFS_GROUP_WORDS, or NULL: not loaded */
     uint32_t free;    /* zero bits */
-    uint32_t longest; /* no run of zeros is longer */
+    uint32_t longest; /* no range of free blocks is longer */
 };
 
 struct ffs_pin {
     struct ffs_pin *prev, *next;
     size_t n;
-    struct ffs_range runs[]; /* by address */
+    struct ffs_range ranges[]; /* by address */
 };
 
 struct ffs_alloc {
@@ -50,7 +50,7 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
                     const struct ffs_ranges *freed);
 /* A transaction is durable: blocks that it freed may be allocated again, unless pinned. */
 void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
-/* Lets a run that was taken, or busy, be given out again. alloc.lock is held. */
+/* Lets a range that was taken, or busy, be given out again. alloc.lock is held. */
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);
 /*
  * Is `block` pinned, and for how many blocks of [block, end) is the answer the same? alloc.lock is
@@ -88,13 +88,13 @@ struct ffs_found {
     uint32_t bit, len;
 };
 /*
- * The first run of at least `want` zeros in [from, to), cut to `want`; when there is none, the
+ * The first range of at least `want` zeros in [from, to), cut to `want`; when there is none, the
  * longest. Start and length are multiples of `align`. len 0: nothing.
  */
 struct ffs_found ffs_map_find(const uint64_t *map, uint32_t from, uint32_t to, uint32_t want,
                               unsigned align);
 /* How many zeros follow each other from `from` on, before `to`. */
-uint32_t ffs_map_run(const uint64_t *map, uint32_t from, uint32_t to);
+uint32_t ffs_map_zeros(const uint64_t *map, uint32_t from, uint32_t to);
 void ffs_map_set(uint64_t *map, uint32_t bit, uint32_t len);
 void ffs_map_clear(uint64_t *map, uint32_t bit, uint32_t len);
 /* Are all of them set (value true), or clear? */

@@ -23,8 +23,8 @@ struct ffs_cbuf {
     enum ffs_load load;
     int error;
     /* Protected by ffs.meta: */
-    struct ffs_tx *tx;   /* handle that keeps the old contents */
-    size_t running_slot; /* place in the running transaction + 1; 0: not in it */
+    struct ffs_tx *tx; /* handle that keeps the old contents */
+    size_t running_at; /* place in the running transaction + 1; 0: not in it */
 };
 
 struct ffs_cache {

@@ -134,7 +134,7 @@ static int take_snapshot(struct ffs *fs, struct snapshot *s)
         goto unlock;
     }
     for (size_t i = 0; i < r->n; i++)
-        r->bufs[i]->running_slot = 0;
+        r->bufs[i]->running_at = 0;
     *r = (struct ffs_running){.tid = r->tid + 1};
     atomic_store(&fs->journal.running_tid, r->tid);
 unlock:

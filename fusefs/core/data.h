@@ -20,7 +20,7 @@
 #include "fusefs/core/extents.h"
 #include "fusefs/core/ops.h"
 
-/* Runs handled at a time. */
+/* Ranges handled at a time. */
 #define FFS_EXTENT_WINDOW 32u
 
 struct ffs_extent_window {

@@ -42,7 +42,7 @@ static void add(struct batch *b, uint64_t block, uint64_t len)
         (struct bd_io){.op = BD_DISCARD, .offset = ffs_bytes(block), .len = ffs_bytes(len)};
 }
 
-/* The parts of a run that no pin covers; pins of freed blocks go, and none is added. */
+/* The parts of a range that no pin covers; pins of freed blocks go, and none is added. */
 static void add_unpinned(struct batch *b, const struct ffs_range *r)
 {
     struct ffs_alloc *a = &b->fs->alloc;
@@ -70,19 +70,19 @@ void ffs_discard_freed(struct ffs *fs, const struct ffs_ranges *freed)
 
 /* --- FITRIM ---------------------------------------------------------------------------------- */
 
-/* What a trim works on: a chunk of one group, whose free runs of at least `least` blocks count. */
+/* A chunk of one group under trim: its free ranges of at least `least` blocks count. */
 struct chunk {
     uint64_t group;
     uint32_t from, to, least;
 };
 
-/* Takes the free runs of the chunk, in memory alone: until discarded, they count as busy. */
-static void take_runs(struct ffs_alloc *a, const struct chunk *c, struct ffs_ranges *taken)
+/* Takes the free ranges of the chunk, in memory alone: until discarded, they count as busy. */
+static void take_ranges(struct ffs_alloc *a, const struct chunk *c, struct ffs_ranges *taken)
 {
     struct ffs_group *g = &a->groups[c->group];
 
     for (uint32_t bit = c->from; bit < c->to;) {
-        uint32_t len = ffs_map_run(g->map, bit, c->to);
+        uint32_t len = ffs_map_zeros(g->map, bit, c->to);
         if (len >= c->least && len > 0 && !ffs_ranges_reserve(taken, 1)) {
             ffs_ranges_add(taken, c->group * LAY_GROUP_BLOCKS + bit, len);
             ffs_map_set(g->map, bit, len);
@@ -105,7 +105,7 @@ static int take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *
     err = ffs_alloc_load(fs, c->group);
     if (!err) {
         pthread_mutex_lock(&a->lock);
-        take_runs(a, c, taken);
+        take_ranges(a, c, taken);
         pthread_mutex_unlock(&a->lock);
     }
     ffs_tx_end(tx);

@@ -89,7 +89,7 @@ void ffs_set_commit(struct ffs *fs, unsigned commit_ms);
 void ffs_set_discard(struct ffs *fs, bool discard);
 struct ffs_trim_range {
     uint64_t start, len; /* of the device, bytes */
-    uint64_t min_len;    /* shorter free runs are left alone, bytes */
+    uint64_t min_len;    /* shorter free ranges are left alone, bytes */
 };
 /* Polled now and then; true: enough. */
 typedef bool (*ffs_stop_fn)(void *arg);

@@ -55,7 +55,7 @@ static uint32_t next(const uint64_t *map, uint32_t from, uint32_t to, bool value
     return word ? w * 64 + (uint32_t)__builtin_ctzll(word) : to;
 }
 
-uint32_t ffs_map_run(const uint64_t *map, uint32_t from, uint32_t to)
+uint32_t ffs_map_zeros(const uint64_t *map, uint32_t from, uint32_t to)
 {
     return next(map, from, to, true) - from;
 }

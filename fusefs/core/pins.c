@@ -17,7 +17,7 @@ static int by_block(const void *a, const void *b)
 }
 
 /* Most files lie in order on the device: sorting them would be most of what a map costs. */
-static size_t collect(const struct ffs_segment *segments, size_t n, struct ffs_range *runs)
+static size_t collect(const struct ffs_segment *segments, size_t n, struct ffs_range *ranges)
 {
     size_t count = 0;
     bool sorted = true;
@@ -25,24 +25,24 @@ static size_t collect(const struct ffs_segment *segments, size_t n, struct ffs_r
     for (size_t i = 0; i < n; i++) {
         if (segments[i].device == FFS_HOLE || segments[i].len == 0)
             continue;
-        runs[count] = (struct ffs_range){segments[i].device >> LAY_BLOCK_SHIFT,
-                                         segments[i].len >> LAY_BLOCK_SHIFT};
-        sorted = sorted && (count == 0 || runs[count - 1].block < runs[count].block);
+        ranges[count] = (struct ffs_range){segments[i].device >> LAY_BLOCK_SHIFT,
+                                           segments[i].len >> LAY_BLOCK_SHIFT};
+        sorted = sorted && (count == 0 || ranges[count - 1].block < ranges[count].block);
         count++;
     }
     if (!sorted)
-        qsort(runs, count, sizeof(*runs), by_block);
+        qsort(ranges, count, sizeof(*ranges), by_block);
     return count;
 }
 
 int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, struct ffs_pin **out)
 {
     struct ffs_alloc *a = &fs->alloc;
-    struct ffs_pin *pin = malloc(sizeof(*pin) + n * sizeof(pin->runs[0]));
+    struct ffs_pin *pin = malloc(sizeof(*pin) + n * sizeof(pin->ranges[0]));
 
     if (!pin)
         return -ENOMEM;
-    pin->n = collect(segments, n, pin->runs);
+    pin->n = collect(segments, n, pin->ranges);
     pin->prev = NULL;
 
     pthread_mutex_lock(&a->lock);
@@ -55,14 +55,14 @@ int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, st
     return 0;
 }
 
-/* The first run of the pin that ends after `block`; pin->n when there is none. */
+/* The first range of the pin that ends after `block`; pin->n when there is none. */
 static size_t first_after(const struct ffs_pin *pin, uint64_t block)
 {
     size_t lo = 0, hi = pin->n;
 
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (pin->runs[mid].block + pin->runs[mid].len <= block)
+        if (pin->ranges[mid].block + pin->ranges[mid].len <= block)
             lo = mid + 1;
         else
             hi = mid;
@@ -78,7 +78,7 @@ bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, u
         size_t i = first_after(pin, block);
         if (i == pin->n)
             continue;
-        const struct ffs_range *r = &pin->runs[i];
+        const struct ffs_range *r = &pin->ranges[i];
         if (r->block <= block) {
             uint64_t until = r->block + r->len;
             *len = (until < end ? until : end) - block;
@@ -98,7 +98,7 @@ static void release(struct ffs_alloc *a, const struct ffs_range *r, struct ffs_r
 
     for (uint64_t block = r->block, len; block < end; block += len) {
         bool keep = ffs_alloc_pinned(a, block, end, &len);
-        /* Without memory to remember it, the run stays busy until the next mount: safe. */
+        /* Without memory to remember it, the range stays busy until the next mount: safe. */
         if (!keep)
             ffs_alloc_give_back(a, block, len, true);
         else if (!ffs_ranges_reserve(kept, 1))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of runs of blocks.
+ * Lists of ranges of blocks.
  */
 #include "fusefs/core/ranges.h"
 

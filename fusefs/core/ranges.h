@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A growing list of runs of blocks.
+ * A growing list of ranges of blocks.
  */
 #ifndef FUSEFS_CORE_RANGES_H
 #define FUSEFS_CORE_RANGES_H

@@ -59,13 +59,13 @@ void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb)
 {
     struct ffs_running *r = &fs->journal.running;
 
-    if (cb->running_slot) {
+    if (cb->running_at) {
         ffs_buf_put(&cb->pub);
         return;
     }
     assert(r->n < r->cap);
     r->bufs[r->n++] = cb;
-    cb->running_slot = r->n;
+    cb->running_at = r->n;
     if (r->n == log_blocks(fs) / 4)
         ffs_background_hurry(fs);
 }
@@ -74,9 +74,9 @@ static void remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
 {
     struct ffs_cbuf *last = r->bufs[--r->n];
 
-    r->bufs[cb->running_slot - 1] = last;
-    last->running_slot = cb->running_slot;
-    cb->running_slot = 0;
+    r->bufs[cb->running_at - 1] = last;
+    last->running_at = cb->running_at;
+    cb->running_at = 0;
     ffs_buf_put(&cb->pub);
 }
 
@@ -87,7 +87,7 @@ static void forget(struct ffs *fs, uint64_t block)
 
     if (!cb)
         return;
-    if (cb->running_slot)
+    if (cb->running_at)
         remove_buf(&fs->journal.running, cb);
     ffs_cache_forget(cb);
     ffs_buf_put(&cb->pub);

@@ -85,8 +85,8 @@ void ffs_meta_done(struct ffs *fs);
 /* --- Space ------------------------------------------------------------------------------------ */
 
 /*
- * Finds between min and max free blocks in one run, near `goal` (0: anywhere), start and length
- * multiples of `align` blocks (1, or LAY_GPU_ALIGN). Prefers the longest near run. -ENOSPC.
+ * Finds between min and max free blocks in one range, near `goal` (0: anywhere), start and length
+ * multiples of `align` blocks (1, or LAY_GPU_ALIGN). Prefers the longest near range. -ENOSPC.
  */
 int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsigned align,
               uint64_t *block, uint64_t *len);
@@ -102,7 +102,7 @@ int ffs_free_meta(struct ffs_tx *tx, uint64_t block);
 uint64_t ffs_free_blocks(struct ffs *fs);
 
 /*
- * Keeps every block of the given runs from being reused, even after it is freed, until the pin is
+ * Keeps every block of the given ranges from being reused, even after it is freed, until the pin is
  * dropped. Taken under ffs.meta (shared is enough).
  */
 struct ffs_pin;

@@ -20,15 +20,15 @@ struct totals {
     uint64_t sums[LAY_BITMAP_SECTIONS];
 };
 
-/* A run of blocks with one finding, so that a lost file is one line. */
-struct run {
+/* A range of blocks with one finding, so that a lost file is one line. */
+struct range {
     struct fsck *f;
     enum problem problem; /* PROBLEM_COUNT: none is open */
     uint64_t first, len;
-    bool fix; /* one of the runs of the group is to be repaired */
+    bool fix; /* one of the ranges of the group is to be repaired */
 };
 
-static void end_run(struct run *r)
+static void end_range(struct range *r)
 {
     if (r->problem != PROBLEM_COUNT &&
         fsck_report(r->f, r->problem, NULL, "blocks %" PRIu64 " to %" PRIu64, r->first,
@@ -37,19 +37,19 @@ static void end_run(struct run *r)
     r->problem = PROBLEM_COUNT;
 }
 
-static void add_to_run(struct run *r, enum problem problem, uint64_t block)
+static void add_to_range(struct range *r, enum problem problem, uint64_t block)
 {
     if (r->problem == problem && r->first + r->len == block) {
         r->len++;
         return;
     }
-    end_run(r);
+    end_range(r);
     r->problem = problem;
     r->first = block;
     r->len = 1;
 }
 
-static void compare_group(struct run *r, const struct lay_bitmap *bm, uint64_t group)
+static void compare_group(struct range *r, const struct lay_bitmap *bm, uint64_t group)
 {
     struct fsck *f = r->f;
     uint32_t blocks = lay_group_blocks(&f->img.geo, group);
@@ -59,12 +59,12 @@ static void compare_group(struct run *r, const struct lay_bitmap *bm, uint64_t g
         bool marked = bm->bits[b / 8] >> b % 8 & 1;
         bool claimed = fsck_is_claimed(f, block);
         if (claimed && !marked)
-            add_to_run(r, PROBLEM_BITMAP_FREE, block);
+            add_to_range(r, PROBLEM_BITMAP_FREE, block);
         /* What could not be read may own blocks that look lost. */
         else if (marked && !claimed && !f->incomplete)
-            add_to_run(r, PROBLEM_BITMAP_LEAK, block);
+            add_to_range(r, PROBLEM_BITMAP_LEAK, block);
     }
-    end_run(r);
+    end_range(r);
 }
 
 /* The bitmap that the claims ask for. */
@@ -97,7 +97,7 @@ static int check_group(struct fsck *f, uint64_t group, union image_block *b, str
                        bool *sound)
 {
     uint64_t addr = f->img.geo.bitmap_start + group;
-    struct run run = {.f = f, .problem = PROBLEM_COUNT};
+    struct range range = {.f = f, .problem = PROBLEM_COUNT};
     const char *why = NULL;
     int err = image_read(&f->img, addr, b);
 
@@ -105,10 +105,10 @@ static int check_group(struct fsck *f, uint64_t group, union image_block *b, str
         return err;
     *sound = lay_check_bitmap(&f->img.geo, &b->bitmap, group, &why) == 0;
     if (*sound)
-        compare_group(&run, &b->bitmap, group);
+        compare_group(&range, &b->bitmap, group);
     else
-        run.fix = fsck_report(f, bitmap_problem(why), why, "group %" PRIu64, group);
-    if (!run.fix)
+        range.fix = fsck_report(f, bitmap_problem(why), why, "group %" PRIu64, group);
+    if (!range.fix)
         return 0;
     make_bitmap(f, group, b);
     *sound = t->changed = true;

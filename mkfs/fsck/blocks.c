@@ -73,7 +73,7 @@ static int report_conflict(struct fsck *f, const struct fsck_conflict *c)
     return add_conflict(f, c);
 }
 
-/* Are all bits of the word clear that the run from `block` on needs? Then they are set. */
+/* Are all bits of the word clear that the range from `block` on needs? Then they are set. */
 static bool claim_word(struct fsck *f, uint64_t block, uint64_t len, uint64_t *n)
 {
     uint64_t room = 64 - block % 64;
@@ -87,7 +87,7 @@ static bool claim_word(struct fsck *f, uint64_t block, uint64_t len, uint64_t *n
     return true;
 }
 
-/* Adds a taken block to the run that is open, or ends that and opens another. */
+/* Adds a taken block to the conflict that is open, or ends that and opens another. */
 static int take_block(struct fsck *f, struct fsck_conflict *c, uint64_t file_block, uint64_t block)
 {
     bool metadata = is_set(f->metadata, block);

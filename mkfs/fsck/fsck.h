@@ -67,7 +67,7 @@ struct inode_block_info {
     bool damaged, has_free, on_list;
 };
 
-/* A run of a file that lies on blocks of another object. */
+/* A range of a file that lies on blocks of another object. */
 struct fsck_conflict {
     uint64_t ino, file_block, block, len;
     bool metadata; /* zeros take its place; else a copy */

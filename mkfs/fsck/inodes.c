@@ -15,15 +15,15 @@
  */
 #define MOST_BLOCKS(mapped) (UINT64_C(65536) + 16 * (mapped))
 
-/* A run of the inode file that nothing else has claimed. */
-struct run {
+/* An extent of the inode file that nothing else has claimed. */
+struct extent {
     uint64_t first, block, len;
 };
 
 /* Finds where the blocks of the inode file are. */
 struct locate {
     struct fsck *f;
-    struct fsck_list runs;
+    struct fsck_list extents;
     uint64_t expected; /* the next file block */
     uint64_t mapped;
     bool whole, failed;
@@ -46,16 +46,16 @@ static void bad_node(void *arg, uint64_t block, const char *why)
 
 static void add_block(struct locate *l, uint64_t first, uint64_t block)
 {
-    struct run *runs = l->runs.items;
-    struct run *last = l->runs.count ? &runs[l->runs.count - 1] : NULL;
+    struct extent *extents = l->extents.items;
+    struct extent *last = l->extents.count ? &extents[l->extents.count - 1] : NULL;
 
     if (last && last->first + last->len == first && last->block + last->len == block) {
         last->len++;
         return;
     }
-    struct run *run = fsck_grow(&l->runs, sizeof(*run));
-    if (run)
-        *run = (struct run){first, block, 1};
+    struct extent *extent = fsck_grow(&l->extents, sizeof(*extent));
+    if (extent)
+        *extent = (struct extent){first, block, 1};
     else
         l->failed = true;
 }
@@ -108,18 +108,18 @@ static uint64_t file_blocks(const struct fsck *f, const struct locate *l)
     return l->expected > stated ? l->expected : stated;
 }
 
-static int store_runs(struct fsck *f, const struct locate *l)
+static int store_extents(struct fsck *f, const struct locate *l)
 {
-    const struct run *runs = l->runs.items;
+    const struct extent *extents = l->extents.items;
 
     f->inode_block_count = file_blocks(f, l);
     f->inode_blocks = calloc(f->inode_block_count + 1, sizeof(*f->inode_blocks));
     f->inodes = calloc(fsck_inode_limit(f) + 1, sizeof(*f->inodes));
     if (!f->inode_blocks || !f->inodes)
         return -ENOMEM;
-    for (size_t r = 0; r < l->runs.count; r++) {
-        for (uint64_t i = 0; i < runs[r].len; i++)
-            f->inode_blocks[runs[r].first + i].addr = runs[r].block + i;
+    for (size_t r = 0; r < l->extents.count; r++) {
+        for (uint64_t i = 0; i < extents[r].len; i++)
+            f->inode_blocks[extents[r].first + i].addr = extents[r].block + i;
     }
     return 0;
 }
@@ -154,9 +154,9 @@ static int locate_blocks(struct fsck *f)
         err = -ENOMEM;
     if (!err || err == -EUCLEAN) {
         check_shape(f, &l, &totals);
-        err = store_runs(f, &l);
+        err = store_extents(f, &l);
     }
-    free(l.runs.items);
+    free(l.extents.items);
     return err;
 }
 

@@ -40,7 +40,7 @@ void salvaged_free(struct salvaged *s)
     free(s->nodes.items);
 }
 
-/* Without a checksum that fits, a run counts only when the bitmaps know it. */
+/* Without a checksum that fits, an extent counts only when the bitmaps know it. */
 static bool known_to_bitmaps(struct fsck *f, const struct lay_extent *e)
 {
     uint64_t block = lay_get64(e->block), end = block + lay_get32(e->len);

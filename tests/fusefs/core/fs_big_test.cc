@@ -102,7 +102,7 @@ TEST_F(FsBig, ThousandsOfExtentsAreMappedAndFreed)
     EXPECT_EQ(free_blocks(), before);
 }
 
-// Holes that reach over the border of two leaves are filled by one run of blocks.
+// Holes that reach over the border of two leaves are filled by one range of blocks.
 TEST_F(FsBig, RunsAcrossTheBordersOfLeavesAreKept)
 {
     Inode f = create("f");

@@ -89,7 +89,7 @@ TEST_F(FsDiscard, ATrimKeepsToItsRange)
     EXPECT_EQ(byte(a), 'x');
     EXPECT_EQ(byte(a + 4096), FS_GARBAGE);
     EXPECT_EQ(byte(a + 12288), 'x');
-    range.min_len = 16384; // no run of the range is that long
+    range.min_len = 16384; // no free range is that long
     ASSERT_EQ(ffs_trim(fs, &range, nullptr, nullptr, &trimmed), 0);
     EXPECT_EQ(trimmed, 0u);
     range = {device.size(), 4096, 0};

@@ -60,7 +60,7 @@ TEST(Map, FindsWhatAScanBitByBitFinds)
         ffs_found b = slow_find(bits, from, to, want, align);
         EXPECT_EQ(a.len, b.len) << round;
         EXPECT_TRUE(a.len == 0 || a.bit == b.bit) << round;
-        EXPECT_EQ(ffs_map_run(bits.words.data(), b.bit, LAY_GROUP_BLOCKS) > 0, !bits.get(b.bit));
+        EXPECT_EQ(ffs_map_zeros(bits.words.data(), b.bit, LAY_GROUP_BLOCKS) > 0, !bits.get(b.bit));
     }
 }
 
@@ -78,7 +78,7 @@ TEST(Map, KnowsWhetherARangeIsAllOneValue)
 
 // --- The allocator ------------------------------------------------------------------------------
 
-struct Piece {
+struct Range {
     uint64_t block, len;
 };
 
@@ -90,30 +90,30 @@ class Alloc : public StorageTest
         make(300u << 20, 512); // three groups
         ASSERT_EQ(mount(), 0) << why;
     }
-    int alloc(uint64_t goal, uint64_t min, uint64_t max, unsigned align, Piece *out)
+    int alloc(uint64_t goal, uint64_t min, uint64_t max, unsigned align, Range *out)
     {
         return handle([&](ffs_tx *tx) {
             return ffs_alloc(tx, goal, min, max, align, &out->block, &out->len);
         });
     }
-    int release(const Piece &run)
+    int release(const Range &range)
     {
-        return handle([&](ffs_tx *tx) { return ffs_free(tx, run.block, run.len); });
+        return handle([&](ffs_tx *tx) { return ffs_free(tx, range.block, range.len); });
     }
-    // All that can be had, in runs of at most max blocks.
-    std::vector<Piece> take_all(uint64_t max, unsigned align = 1)
+    // All that can be had, in ranges of at most max blocks.
+    std::vector<Range> take_all(uint64_t max, unsigned align = 1)
     {
-        std::vector<Piece> runs;
-        Piece run;
-        while (alloc(0, align, max, align, &run) == 0)
-            runs.push_back(run);
-        return runs;
+        std::vector<Range> ranges;
+        Range range;
+        while (alloc(0, align, max, align, &range) == 0)
+            ranges.push_back(range);
+        return ranges;
     }
 };
 
 TEST_F(Alloc, ExtendsFromTheGoalWhenTheGoalIsFree)
 {
-    Piece a, b;
+    Range a, b;
     ASSERT_EQ(alloc(10000, 1, 50, 1, &a), 0);
     EXPECT_EQ(a.block, 10000u);
     EXPECT_EQ(a.len, 50u);
@@ -123,12 +123,12 @@ TEST_F(Alloc, ExtendsFromTheGoalWhenTheGoalIsFree)
 
 TEST_F(Alloc, GpuRunsAreWholeTwoMegabyteUnits)
 {
-    Piece one;
+    Range one;
     ASSERT_EQ(alloc(LAY_GPU_ALIGN * 9, 1, 1, 1, &one), 0); // spoils a unit
-    for (const Piece &run : take_all(2048, LAY_GPU_ALIGN)) {
-        EXPECT_EQ(run.block % LAY_GPU_ALIGN, 0u);
-        EXPECT_EQ(run.len % LAY_GPU_ALIGN, 0u);
-        EXPECT_TRUE(one.block < run.block || one.block >= run.block + run.len);
+    for (const Range &range : take_all(2048, LAY_GPU_ALIGN)) {
+        EXPECT_EQ(range.block % LAY_GPU_ALIGN, 0u);
+        EXPECT_EQ(range.len % LAY_GPU_ALIGN, 0u);
+        EXPECT_TRUE(one.block < range.block || one.block >= range.block + range.len);
     }
 }
 
@@ -136,8 +136,8 @@ TEST_F(Alloc, GivesEveryBlockOnceAndStopsAtTheReserve)
 {
     uint64_t free_before = free_blocks();
     std::set<uint64_t> seen;
-    for (const Piece &run : take_all(700)) {
-        for (uint64_t b = run.block; b < run.block + run.len; b++)
+    for (const Range &range : take_all(700)) {
+        for (uint64_t b = range.block; b < range.block + range.len; b++)
             EXPECT_TRUE(seen.insert(b).second && lay_range_ok(ffs_geometry(fs), b, 1));
     }
     EXPECT_EQ(seen.size(), free_before);
@@ -161,7 +161,7 @@ TEST_F(Alloc, KeepsBlocksForTruncateWhenFull)
 
 TEST_F(Alloc, FreedBlocksComeBackAfterTheCommitNotBefore)
 {
-    Piece a, b;
+    Range a, b;
     ASSERT_EQ(alloc(20000, 64, 64, 1, &a), 0);
     ASSERT_EQ(commit(), 0);
     ASSERT_EQ(release(a), 0);
@@ -174,7 +174,7 @@ TEST_F(Alloc, FreedBlocksComeBackAfterTheCommitNotBefore)
 
 TEST_F(Alloc, PinnedBlocksComeBackAfterThePinIsDropped)
 {
-    Piece a, b;
+    Range a, b;
     ffs_pin *pin, *other;
     ASSERT_EQ(alloc(20000, 64, 64, 1, &a), 0);
     ffs_segment middle = {0, 16 << 12, (a.block + 8) << 12, false};
@@ -196,7 +196,7 @@ TEST_F(Alloc, PinnedBlocksComeBackAfterThePinIsDropped)
 
 TEST_F(Alloc, APinMayEndBeforeTheBlocksAreFreed)
 {
-    Piece a, b;
+    Range a, b;
     ffs_pin *pin;
     ASSERT_EQ(alloc(20000, 4, 4, 1, &a), 0);
     ffs_segment all[2] = {{0, 4096, FFS_HOLE, false}, {4096, 4 << 12, a.block << 12, false}};
@@ -210,18 +210,18 @@ TEST_F(Alloc, APinMayEndBeforeTheBlocksAreFreed)
 
 TEST_F(Alloc, AFullDeviceIsUsableAgainRightAfterFreeing)
 {
-    std::vector<Piece> runs = take_all(5000);
-    Piece run;
-    ASSERT_EQ(release(runs[1]), 0);
+    std::vector<Range> ranges = take_all(5000);
+    Range range;
+    ASSERT_EQ(release(ranges[1]), 0);
     // The first attempt finds the blocks waiting for a commit, and the next handle makes one.
-    alloc(0, 5000, 5000, 1, &run);
-    EXPECT_EQ(alloc(0, 5000, 5000, 1, &run), 0);
-    EXPECT_EQ(run.block, runs[1].block);
+    alloc(0, 5000, 5000, 1, &range);
+    EXPECT_EQ(alloc(0, 5000, 5000, 1, &range), 0);
+    EXPECT_EQ(range.block, ranges[1].block);
 }
 
 TEST_F(Alloc, FreeingTwiceIsFoundOut)
 {
-    Piece a;
+    Range a;
     ASSERT_EQ(alloc(0, 10, 10, 1, &a), 0);
     ASSERT_EQ(release(a), 0);
     EXPECT_EQ(release({a.block + 3, 1}), -EUCLEAN);
@@ -238,17 +238,17 @@ TEST_F(Alloc, NeverGivesWhatIsTakenBusyOrPinned)
 {
     std::mt19937 random(7);
     std::map<uint64_t, uint64_t> taken; // block -> len
-    std::vector<Piece> busy;            // freed, not committed
-    auto overlaps = [](const Piece &a, const Piece &b) {
+    std::vector<Range> busy;            // freed, not committed
+    auto overlaps = [](const Range &a, const Range &b) {
         return a.block < b.block + b.len && b.block < a.block + a.len;
     };
     uint64_t tid = ffs_running_tid(fs);
     for (int step = 0; step < 3000; step++) {
         unsigned what = random() % 16;
         if (what < 9) {
-            Piece run;
+            Range range;
             uint64_t max = 1 + random() % 600;
-            int err = alloc(random() % 70000, 1 + random() % max, max, 1, &run);
+            int err = alloc(random() % 70000, 1 + random() % max, max, 1, &range);
             ASSERT_TRUE(err == 0 || err == -ENOSPC);
             // A handle that follows one without luck commits first.
             if (ffs_running_tid(fs) != tid)
@@ -256,13 +256,13 @@ TEST_F(Alloc, NeverGivesWhatIsTakenBusyOrPinned)
             tid = ffs_running_tid(fs);
             if (err)
                 continue;
-            auto next = taken.lower_bound(run.block);
-            ASSERT_TRUE(next == taken.end() || next->first >= run.block + run.len);
+            auto next = taken.lower_bound(range.block);
+            ASSERT_TRUE(next == taken.end() || next->first >= range.block + range.len);
             ASSERT_TRUE(next == taken.begin() ||
-                        std::prev(next)->first + std::prev(next)->second <= run.block);
-            for (const Piece &b : busy)
-                ASSERT_FALSE(overlaps(run, b)) << step;
-            taken[run.block] = run.len;
+                        std::prev(next)->first + std::prev(next)->second <= range.block);
+            for (const Range &b : busy)
+                ASSERT_FALSE(overlaps(range, b)) << step;
+            taken[range.block] = range.len;
         } else if (what < 15 && !taken.empty()) {
             auto it = std::next(taken.begin(), static_cast<long>(random() % taken.size()));
             ASSERT_EQ(release({it->first, it->second}), 0);
