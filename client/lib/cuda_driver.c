@@ -21,7 +21,7 @@ static int driver_failed(struct cuda_driver *cu, CUresult result, const char *wh
 
 static const struct {
     const char *symbol;
-    size_t slot; /* where its address goes in struct cuda_driver */
+    size_t offset; /* of its address in struct cuda_driver */
 } driver_functions[] = {
 #define DRIVER_ENTRY(name, symbol, args) {symbol, offsetof(struct cuda_driver, name)},
     DRIVER_FUNCTIONS(DRIVER_ENTRY)
@@ -35,7 +35,7 @@ static int load_functions(struct cuda_driver *cu)
         if (!address)
             return gpunvme_fail(-ENODEV, "libcuda.so.1 has no %s: the driver is too old",
                                 driver_functions[i].symbol);
-        memcpy((char *)cu + driver_functions[i].slot, &address, sizeof(address));
+        memcpy((char *)cu + driver_functions[i].offset, &address, sizeof(address));
     }
     return 0;
 }

@@ -17,9 +17,9 @@
 #include "fusefs/daemon/join.h"
 #include "support/clock.h"
 
-#define SLOTS       (sizeof(((struct closer *)0)->slots) / sizeof(struct closing *))
-#define OF_ONE      4u /* slots of one user */
-#define OF_ROOT     4u /* slots that other users leave free */
+#define ENTRIES     (sizeof(((struct closer *)0)->entries) / sizeof(struct closing *))
+#define OF_ONE      4u /* entries of one user */
+#define OF_ROOT     4u /* entries that other users leave free */
 #define END_WAIT_MS 1000u
 
 struct closing {
@@ -93,34 +93,34 @@ static void *close_all(void *arg)
 
 static void reap(struct closer *c)
 {
-    for (size_t i = 0; i < SLOTS; i++) {
-        struct closing *k = c->slots[i];
+    for (size_t i = 0; i < ENTRIES; i++) {
+        struct closing *k = c->entries[i];
         if (!k || !atomic_load(&k->left))
             continue;
         pthread_join(k->thread, NULL);
         free(k);
-        c->slots[i] = NULL;
+        c->entries[i] = NULL;
     }
 }
 
-static struct closing **free_slot(struct closer *c)
+static struct closing **free_entry(struct closer *c)
 {
     reap(c);
-    for (size_t i = 0; i < SLOTS; i++) {
-        if (!c->slots[i])
-            return &c->slots[i];
+    for (size_t i = 0; i < ENTRIES; i++) {
+        if (!c->entries[i])
+            return &c->entries[i];
     }
     return NULL;
 }
 
 /*
- * Without a free slot or a thread the descriptors remain open: they are lost,
+ * Without a free entry or a thread the descriptors remain open: they are lost,
  * but the caller does not block.
  */
 void closer_close(struct closer *c, const int *fds, size_t n, uid_t uid)
 {
-    struct closing **slot = n ? free_slot(c) : NULL;
-    struct closing *k = slot ? calloc(1, sizeof(*k) + n * sizeof(fds[0])) : NULL;
+    struct closing **entry = n ? free_entry(c) : NULL;
+    struct closing *k = entry ? calloc(1, sizeof(*k) + n * sizeof(fds[0])) : NULL;
 
     if (!k)
         return;
@@ -128,7 +128,7 @@ void closer_close(struct closer *c, const int *fds, size_t n, uid_t uid)
     k->n = n;
     memcpy(k->fds, fds, n * sizeof(fds[0]));
     if (pthread_create(&k->thread, NULL, close_all, k) == 0)
-        *slot = k;
+        *entry = k;
     else
         free(k);
 }
@@ -139,11 +139,11 @@ bool closer_is_busy(struct closer *c, uid_t uid)
     size_t of_user = 0;
 
     reap(c);
-    for (size_t i = 0; i < SLOTS; i++) {
-        all += c->slots[i] != NULL;
-        of_user += c->slots[i] && c->slots[i]->uid == uid;
+    for (size_t i = 0; i < ENTRIES; i++) {
+        all += c->entries[i] != NULL;
+        of_user += c->entries[i] && c->entries[i]->uid == uid;
     }
-    return of_user >= OF_ONE || all >= (uid ? SLOTS - OF_ROOT : SLOTS);
+    return of_user >= OF_ONE || all >= (uid ? ENTRIES - OF_ROOT : ENTRIES);
 }
 
 static void end(struct closing *k, uint64_t until)
@@ -163,9 +163,9 @@ void closer_end(struct closer *c)
 {
     uint64_t until = deadline_after_ms(END_WAIT_MS);
 
-    for (size_t i = 0; i < SLOTS; i++) {
-        if (c->slots[i])
-            end(c->slots[i], until);
-        c->slots[i] = NULL;
+    for (size_t i = 0; i < ENTRIES; i++) {
+        if (c->entries[i])
+            end(c->entries[i], until);
+        c->entries[i] = NULL;
     }
 }

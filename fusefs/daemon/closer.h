@@ -16,14 +16,14 @@ struct closing;
 
 /* Used by one thread only. */
 struct closer {
-    struct closing *slots[32];
+    struct closing *entries[32];
 };
 
 /* Takes ownership of n descriptors, which uid sent in one message. */
 void closer_close(struct closer *c, const int *fds, size_t n, uid_t uid);
 /*
- * True when uid's slots, or the slots of all users, are busy: receive no more
- * descriptors from uid. Some slots are reserved for root.
+ * True when uid's entries, or those of all users, are busy: receive no more
+ * descriptors from uid. Some entries are reserved for root.
  */
 bool closer_is_busy(struct closer *c, uid_t uid);
 /* Waits up to 1 s for the close calls under way, then detaches their threads. */

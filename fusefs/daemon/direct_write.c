@@ -16,8 +16,8 @@
 /* Session threads that may invalidate: half of them, so that the rest unlocks pages. */
 #define INLINE_MAX (SESSION_THREADS / 2)
 /*
- * Replies held back in all. Each occupies one of the kernel's BACKGROUND_MAX
- * slots, and the READ that unlocks the page may need a slot, too.
+ * Replies held back in all. Each leaves one of the kernel's BACKGROUND_MAX
+ * requests unanswered, and the READ that unlocks the page is such a request, too.
  */
 #define HELD_MAX (BACKGROUND_MAX * 3 / 4)
 

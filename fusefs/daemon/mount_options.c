@@ -299,12 +299,12 @@ static int take_flag(struct options *opts, const char *arg)
 
 static int take_operand(struct options *opts, const char *arg)
 {
-    char **slot = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
+    char **operand = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
 
-    if (!slot)
+    if (!operand)
         return fail(opts, arg, "one operand too many, expected DEVICE MOUNTPOINT");
-    *slot = strdup(arg);
-    return *slot ? 0 : fail(opts, arg, "out of memory");
+    *operand = strdup(arg);
+    return *operand ? 0 : fail(opts, arg, "out of memory");
 }
 
 /* 1 keeps the argument for libfuse, 0 consumes it, -1 is an error. */
