@@ -22,7 +22,7 @@ struct gd_reader {
     struct gq_position position; /* lane 0's: and where it stands, unless it is lost */
     uint32_t in_flight, outcome; /* of the last run, as it left the queue */
 #ifdef __CUDACC__
-    struct gq_copy_slots *copies; /* of the block's copy warps; NULL: the group copies */
+    struct gq_copy_jobs *copies; /* of the block's copy warps; NULL: the group copies */
 #endif
 };
 

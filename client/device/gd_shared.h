@@ -29,8 +29,8 @@
 struct gd_part {
     uint64_t dst, offset, left; /* of its next byte; bytes not yet in a command */
     uint32_t bytes;             /* of the command under way, in front of them */
-    uint32_t staged;            /* it goes through the slot's staging */
-    uint32_t sent_us;           /* since when the lane waits for a slot, or for its command */
+    uint32_t staged;            /* the command reads into the staging of its CID */
+    uint32_t sent_us;           /* since when the lane waits for a CID, or for its command */
     int32_t err;                /* -errno: left is 0 */
 };
 
@@ -41,13 +41,13 @@ struct gd_share {
     uint32_t *lock; /* of the queue */
     uint32_t queue;
     uint32_t n_shared; /* queues that are shared: the first ones */
-    uint32_t seed;     /* where the search for a slot begins */
-    uint32_t tries;    /* claims in vain since the last slot */
+    uint32_t seed;     /* where the search for a CID begins */
+    uint32_t tries;    /* claims in vain since the last CID */
     uint32_t lost;     /* of them, one after another at queues that are lost */
     uint32_t turns;    /* of waiting */
     bool has_queue;    /* `queue` is loaded */
     bool leads;
-    bool low; /* a lane needs a slot with staging */
+    bool low; /* a lane needs a CID with staging */
     GQ_LANE_MEMBER(struct gd_part, part);
 };
 
@@ -57,7 +57,7 @@ struct gd_share {
  */
 struct gd_known {
     const struct gd_queue *queues;
-    struct gq_slots *slots;
+    struct gq_cids *cids;
     uint32_t *locks;
     const uint64_t *checked_ns;
     const struct gq_file_extent *extents;
@@ -65,7 +65,7 @@ struct gd_known {
     const uint32_t *n_buffers;
     uint64_t end;
     uint32_t n_queues, nsid, n_extents, lba_size, max_command;
-    bool stages_all; /* slots have staging for whole reads: most commands go there */
+    bool stages_all; /* CIDs have staging for whole reads: most commands go there */
 };
 
 /* The first entries of the table of buffers and of the extents, one a lane. */
@@ -112,7 +112,7 @@ GQ_FN uint32_t gd_clock_us(void)
     return (uint32_t)(gq_clock_ns() >> 10);
 }
 
-/* Bit i: lane i has a slot. */
+/* Bit i: lane i has a CID. */
 GQ_FN uint32_t gd_active(struct gd_share *s)
 {
     const struct gq_sharer *w = &s->q;
@@ -125,7 +125,7 @@ GQ_FN uint32_t gd_active(struct gd_share *s)
     return GQ_BALLOT(active);
 }
 
-/* Bit i: lane i has bytes left, and no slot. */
+/* Bit i: lane i has bytes left, and no CID. */
 GQ_FN uint32_t gd_wanting(struct gd_share *s)
 {
     const struct gq_sharer *w = &s->q;
@@ -146,7 +146,7 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     struct gd_known k;
 
     k.queues = (const struct gd_queue *)GD_LOAD_POINTER(&f->set.queues);
-    k.slots = (struct gq_slots *)GD_LOAD_POINTER(&f->set.slots);
+    k.cids = (struct gq_cids *)GD_LOAD_POINTER(&f->set.cids);
     k.locks = (uint32_t *)GD_LOAD_POINTER(&f->set.locks);
     k.checked_ns = (const uint64_t *)GD_LOAD_POINTER(&f->checked_ns);
     k.extents = (const struct gq_file_extent *)GD_LOAD_POINTER(&f->map.extents);
@@ -158,7 +158,7 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     k.n_extents = gd_load32(&f->map.count);
     k.lba_size = gd_load32(&f->map.lba_size);
     k.max_command = gd_load32(&f->set.max_command);
-    k.stages_all = gd_load32(&f->set.slot_bytes) > k.lba_size;
+    k.stages_all = gd_load32(&f->set.shared_bytes) > k.lba_size;
     return k;
 }
 
@@ -197,7 +197,7 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
     s->low = false;
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(w->mine).slot = GQ_NO_SLOT;
+        GQ_AT(w->mine).cid = GQ_NO_CID;
         GQ_AT(w->mine).stage = GQ_STAGE_NONE;
         GQ_AT(w->mine).status = 0;
         GQ_AT(s->part).left = 0;
@@ -211,11 +211,11 @@ GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
     struct gq_sharer *w = &s->q;
     const struct gq_port *p = &k->queues[s->queue].port;
 
-    w->slots = k->slots + s->queue;
+    w->cids = k->cids + s->queue;
     s->lock = k->locks + s->queue;
-    w->cmds = (struct gq_cmd *)GD_LOAD_POINTER(&w->slots->cmds);
-    w->states = (uint32_t *)GD_LOAD_POINTER(&w->slots->states);
-    w->n_slots = gd_load32(&w->slots->n_slots);
+    w->cmds = (struct gq_cmd *)GD_LOAD_POINTER(&w->cids->cmds);
+    w->states = (uint32_t *)GD_LOAD_POINTER(&w->cids->states);
+    w->n_cids = gd_load32(&w->cids->n_cids);
     w->port.sq = (struct nvme_sqe *)GD_LOAD_POINTER(&p->sq);
     w->port.cq = (struct nvme_cqe *)GD_LOAD_POINTER(&p->cq);
     w->port.sq_doorbell = (volatile uint32_t *)GD_LOAD_POINTER(&p->sq_doorbell);
@@ -348,13 +348,13 @@ GQ_FN void gd_find_extents(struct gd_share *s, const struct gd_known *k, const s
     }
 }
 
-/* By one lane: where slot's staging begins, in bytes. */
-GQ_FN uint64_t gd_staging_at(const struct gd_share *s, uint32_t slot)
+/* By one lane: where the staging of `cid` begins, in bytes. */
+GQ_FN uint64_t gd_staging_at(const struct gd_share *s, uint32_t cid)
 {
     const struct gd_set *set = &s->file->set;
 
-    return ((uint64_t)s->queue * gd_load32(&set->staged_slots) + slot) *
-           gd_load32(&set->slot_bytes);
+    return ((uint64_t)s->queue * gd_load32(&set->staged_cids) + cid) *
+           gd_load32(&set->shared_bytes);
 }
 
 /* By one lane: its bytes become those of a command, n of them. */
@@ -392,16 +392,16 @@ GQ_FN void gd_make_placed(const struct gd_known *k, struct gd_part *p, struct gq
     gd_cut(p, n, false);
 }
 
-/* By one lane: a command for the LBAs around the next n bytes, into the staging of its slot. */
+/* By one lane: a command for the LBAs around the next n bytes, into the staging of its CID. */
 GQ_FN void gd_make_staged(const struct gd_share *s, struct gd_part *p, struct gq_cmd *cmd,
-                          uint32_t slot, uint64_t n)
+                          uint32_t cid, uint64_t n)
 {
     const struct gd_set *set = &s->file->set;
     uint32_t lba_size = gd_load32(&s->file->map.lba_size);
     uint32_t lead = (uint32_t)p->offset & (lba_size - 1);
-    uint32_t room = gd_load32(&set->slot_bytes) - lead, bytes = n < room ? (uint32_t)n : room;
+    uint32_t room = gd_load32(&set->shared_bytes) - lead, bytes = n < room ? (uint32_t)n : room;
     uint32_t cover = (lead + bytes + lba_size - 1) & ~(lba_size - 1);
-    uint64_t iova = gd_load64(&set->slot_staging.iova), at = gd_staging_at(s, slot);
+    uint64_t iova = gd_load64(&set->shared_staging.iova), at = gd_staging_at(s, cid);
 
     cmd->prp1 = iova + at;
     cmd->prp2 = gq_prp2(iova, 0, at, cover);
@@ -410,8 +410,8 @@ GQ_FN void gd_make_staged(const struct gd_share *s, struct gd_part *p, struct gq
 }
 
 /*
- * By one lane with a slot: the next command. Returns the bytes that are zeros instead, or 0. A
- * lane whose slot has no staging, and needs it, gets no command.
+ * By one lane with a CID: the next command. Returns the bytes that are zeros instead, or 0. A
+ * lane whose CID has no staging, and needs it, gets no command.
  */
 GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struct gd_part *p,
                        struct gq_mine *m, struct gq_cmd *cmd, const struct gq_cursor *cur,
@@ -426,8 +426,8 @@ GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struc
     if ((p->offset & (lba_size - 1)) == 0 && n >= lba_size && p->dst % 4 == 0 &&
         place->iova != GD_UNREACHABLE)
         gd_make_placed(k, p, cmd, place, n);
-    else if (m->slot < gd_load32(&s->file->set.staged_slots))
-        gd_make_staged(s, p, cmd, m->slot, n);
+    else if (m->cid < gd_load32(&s->file->set.staged_cids))
+        gd_make_staged(s, p, cmd, m->cid, n);
     else
         return 0;
     m->stage = GQ_STAGE_READY;
@@ -463,7 +463,7 @@ GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint64_t, of))
     }
 }
 
-/* Inside a region: a lane with a new slot prepares its command, or gives the slot back. */
+/* Inside a region: a lane with a new CID prepares its command, or gives the CID back. */
 GQ_FN uint64_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uint32_t lane,
                                const struct gq_cursor *cur, const struct gd_place *place)
 {
@@ -479,8 +479,8 @@ GQ_FN uint64_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uin
         p->left = 0;
     }
     if (m->stage == GQ_STAGE_NONE) {
-        gq_free_slot(w->slots, m->slot);
-        m->slot = GQ_NO_SLOT;
+        gq_release_cid(w->cids, m->cid);
+        m->cid = GQ_NO_CID;
     }
     return zeros;
 }
@@ -497,7 +497,7 @@ GQ_FN void gd_prepare(struct gd_share *s, const struct gd_known *k, struct gd_ta
     gd_find_extents(s, k, t, cur);
     GQ_FOR_LANES(lane)
     {
-        if (GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(w->mine).slot != GQ_NO_SLOT) {
+        if (GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(w->mine).cid != GQ_NO_CID) {
             GQ_AT(zeros) = gd_prepare_lane(s, k, lane, &GQ_AT(cur), &GQ_AT(place));
             GQ_AT(low) =
                 GQ_AT(w->mine).stage == GQ_STAGE_NONE && !GQ_AT(zeros) && GQ_AT(s->part).left;

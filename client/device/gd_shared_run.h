@@ -3,9 +3,9 @@
  * The reads of a group through a shared queue (gd_shared.h), from their first command to the last
  * one's end:
  *
- *   gd_submit    lanes without a slot claim one, prepare their command, and publish or post it
- *   gd_wait      a round of the leader, or a look at the slots and at the lock
- *   gd_collect   copies out of staging, slots given back, errors
+ *   gd_submit    lanes without a CID claim one, prepare their command, and publish or post it
+ *   gd_wait      a round of the leader, or a look at the states of its commands and at the lock
+ *   gd_collect   copies out of staging, CIDs given back, errors
  *   gd_watch     now and then: deadlines, leases, queues without a leader
  *
  * No wake-up is lost: a group that waits looks at the lock at each turn, and leads when it is free.
@@ -19,12 +19,12 @@
 
 /*
  * Releases the queue. The store has to wait for stores of this leader that another one's must not
- * overtake: states of slots, doorbells. None are on their way when the last command has ended.
+ * overtake: states of CIDs, doorbells. None are on their way when the last command has ended.
  */
 GQ_FN void gd_stop_leading(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
-    bool waits = gq_reveal_slots(w) || w->lead.in_flight || w->lead.rang || w->lead.broken;
+    bool waits = gq_reveal_cmds(w) || w->lead.in_flight || w->lead.rang || w->lead.broken;
     uint32_t word = gd_word_of(&w->lead);
 
     GQ_FOR_LANES(lane)
@@ -57,22 +57,22 @@ GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
 }
 
 /*
- * Claims slots for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
- * slots of w->slots' word *at.
+ * Claims CIDs for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
+ * CIDs of word *at of w->cids.
  */
 GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
 {
     struct gq_sharer *w = &s->q;
     uint32_t n = gq_count_ones(wanting), bits = gq_some_bits(n, s->seed);
-    uint32_t word = s->low ? 0 : (s->seed / 32u + s->tries) % gq_slot_words(w), found = 0;
+    uint32_t word = s->low ? 0 : (s->seed / 32u + s->tries) % gq_cid_words(w), found = 0;
     GQ_LANE_VAR(uint32_t, got);
     GQ_LANE_VAR(uint32_t, lost);
-    uint32_t *taken = &w->slots->taken[word];
+    uint32_t *taken = &w->cids->taken[word];
 
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            GQ_AT(lost) = gq_atomic_load(&w->slots->lost);
+            GQ_AT(lost) = gq_atomic_load(&w->cids->lost);
             GQ_AT(got) = gq_atomic_or(taken, bits);
         }
     }
@@ -103,13 +103,13 @@ GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
 
         if (of >> lane & 1u &&
             (m->stage == GQ_STAGE_NONE || (m->stage != GQ_STAGE_ENDED && gq_give_up(w, m)))) {
-            m->slot = GQ_NO_SLOT;
+            m->cid = GQ_NO_CID;
             GQ_AT(s->part).err = err;
             GQ_AT(s->part).left = 0;
         }
     }
     if (s->leads)
-        w->lead.lost = GQ_SAME32(gq_atomic_load(&w->slots->lost));
+        w->lead.lost = GQ_SAME32(gq_atomic_load(&w->cids->lost));
 }
 
 /* After a claim in vain. */
@@ -123,13 +123,13 @@ GQ_FN void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
         gd_fail(s, wanting, -ETIMEDOUT);
         return;
     }
-    if (idle && (s->lost || s->low || s->tries % gq_slot_words(w) == 0)) {
+    if (idle && (s->lost || s->low || s->tries % gq_cid_words(w) == 0)) {
         if (s->leads)
             gd_stop_leading(s);
         s->queue = s->queue + 1 < s->n_shared ? s->queue + 1 : 0;
         s->has_queue = false;
     }
-    if (s->tries > gq_slot_words(w))
+    if (s->tries > gq_cid_words(w))
         gd_pause();
 }
 
@@ -140,7 +140,7 @@ GQ_FN bool gd_ended_leases(const struct gd_share *s, const struct gd_known *k)
 }
 
 /*
- * Lanes with bytes left and no slot get one, as far as there are some, and submit a command. At
+ * Lanes with bytes left and no CID get one, as far as there are some, and submit a command. At
  * first the tables travel together with the claim.
  */
 GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting)
@@ -163,20 +163,20 @@ GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t want
     if (!early)
         gd_load_tables(s, k, &tables);
     s->tries = 0;
-    gq_deal_slots(w, word, got, wanting);
+    gq_deal_cids(w, word, got, wanting);
     gd_prepare(s, k, &tables);
     if (!s->leads)
-        gq_publish_slots(w);
+        gq_publish_cmds(w);
     else if (w->lead.in_flight == 0 && gd_active(s))
         gq_lead_start(w);
 }
 
-/* Copies the bytes that came into the staging of slots; `of`: the lanes. */
+/* Copies the bytes that came into the staging of CIDs; `of`: the lanes. */
 GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
 {
     const struct gpunvme_device_file *f = s->file;
     const struct gq_sharer *w = &s->q;
-    uint64_t base = gd_load64(&f->set.slot_staging.base);
+    uint64_t base = gd_load64(&f->set.shared_staging.base);
     uint32_t lba_size = gd_load32(&f->map.lba_size);
     GQ_LANE_VAR(uint64_t, src);
     GQ_LANE_VAR(uint64_t, dst);
@@ -187,7 +187,7 @@ GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
         const struct gd_part *p = &GQ_AT(s->part);
 
         if (of >> lane & 1u) {
-            GQ_AT(src) = base + gd_staging_at(s, GQ_AT(w->mine).slot) +
+            GQ_AT(src) = base + gd_staging_at(s, GQ_AT(w->mine).cid) +
                          ((p->offset - p->bytes) & (lba_size - 1));
             GQ_AT(dst) = p->dst - p->bytes;
             GQ_AT(n) = p->bytes;
@@ -227,7 +227,7 @@ GQ_FN void gd_tell_refused(struct gd_share *s, uint32_t of)
 }
 
 /*
- * After commands have ended: their bytes are copied, if they came into staging, and their slots
+ * After commands have ended: their bytes are copied, if they came into staging, and their CIDs
  * given back. The fence orders the loads of staging before that.
  */
 GQ_FN void gd_collect(struct gd_share *s)
@@ -260,8 +260,8 @@ GQ_FN void gd_collect(struct gd_share *s)
         struct gq_mine *m = &GQ_AT(w->mine);
 
         if (m->stage == GQ_STAGE_ENDED) {
-            gq_free_slot(w->slots, m->slot);
-            m->slot = GQ_NO_SLOT;
+            gq_release_cid(w->cids, m->cid);
+            m->cid = GQ_NO_CID;
             m->stage = GQ_STAGE_NONE;
             if (GQ_AT(s->part).left)
                 GQ_AT(s->part).sent_us = gd_clock_us();
@@ -278,10 +278,10 @@ GQ_FN void gd_withdraw(struct gd_share *s)
     {
         struct gq_mine *m = &GQ_AT(w->mine);
 
-        if (m->stage == GQ_STAGE_PUBLIC && gq_withdraw(w, m->slot)) {
+        if (m->stage == GQ_STAGE_PUBLIC && gq_withdraw(w, m->cid)) {
             gd_uncut(&GQ_AT(s->part));
-            gq_free_slot(w->slots, m->slot);
-            m->slot = GQ_NO_SLOT;
+            gq_release_cid(w->cids, m->cid);
+            m->cid = GQ_NO_CID;
             m->stage = GQ_STAGE_NONE;
         }
     }
@@ -308,7 +308,7 @@ GQ_FN void gd_wait(struct gd_share *s)
     if (s->leads) {
         if (!gq_lead_run(w))
             gd_idle();
-        (void)gq_poll_slots(w);
+        (void)gq_poll_cmds(w);
         return;
     }
     GQ_FOR_LANES(lane)
@@ -316,7 +316,7 @@ GQ_FN void gd_wait(struct gd_share *s)
         if (lane == 0)
             GQ_AT(word) = gd_load32(s->lock);
     }
-    if (gq_poll_slots(w))
+    if (gq_poll_cmds(w))
         return;
     found = GQ_FROM32(word, 0);
     if (GD_LEADS(found))

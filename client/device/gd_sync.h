@@ -93,7 +93,7 @@ GQ_FN void gd_pause(void)
     __nanosleep(200);
 }
 
-/* Between two looks at a slot in GPU memory, which another group will fill. */
+/* Between two looks at a state in GPU memory that another group will store. */
 GQ_FN void gd_rest(void)
 {
     __nanosleep(50);

@@ -6,16 +6,16 @@
 #ifndef CLIENT_DEVICE_GD_TYPES_H
 #define CLIENT_DEVICE_GD_TYPES_H
 
+#include "cuda/queue/gq_cids.h"
 #include "cuda/queue/gq_reads.h"
-#include "cuda/queue/gq_slots.h"
 #include "cuda/queue/gq_work.h"
 
 #define GD_MAX_QUEUES 64u /* as GPUNVME_LEASE_MAX */
 #define GD_GROUP      32u /* lanes that drive a queue together, at most */
 
 /* Slots of a shared queue that have staging, the first ones: a word of them. */
-#define GD_STAGED_ALL   8192u /* bytes of a part of staging where all data is staged: two pages */
-#define GD_STAGED_SLOTS 32u
+#define GD_STAGED_ALL  8192u /* bytes of a part of staging where all data is staged: two pages */
+#define GD_STAGED_CIDS 32u
 
 /* How one long read is shared out: so many queues at most, each with so many commands at least. */
 #define GD_READ_QUEUES    8u
@@ -76,11 +76,11 @@ struct gd_set {
     uint32_t max_command; /* bytes */
     uint32_t lane_bytes;  /* whole LBAs, at most two pages: there is no table of PRPs */
     /* Of reads that share queues (gd_shared.h): */
-    struct gq_slots *slots; /* of each queue */
-    /* slot_bytes for each of staged_slots slots of each queue; whole LBAs, at most two pages. */
-    struct gq_target slot_staging;
-    uint32_t slot_bytes;
-    uint32_t staged_slots; /* of a queue, the first ones; whole words of gq_slots.taken */
+    struct gq_cids *cids; /* of each queue */
+    /* shared_bytes for each of staged_cids CIDs of each queue; whole LBAs, at most two pages. */
+    struct gq_target shared_staging;
+    uint32_t shared_bytes;
+    uint32_t staged_cids; /* of a queue, the first ones; whole words of gq_cids.taken */
 };
 
 /* A leased file, as `struct gpunvme_device_file` (gpunvme_device.h). */

@@ -9,19 +9,19 @@ static_assert(GD_LIST_COPY_WARPS == GQ_COPY_WARPS, "as many as are launched");
 extern "C" __global__ void __launch_bounds__((1 + GQ_COPY_WARPS) * GQ_LANES, 1)
     gpunvme_direct_readv(const __grid_constant__ struct gd_list_launch l)
 {
-    __shared__ struct gq_copy_slots copies;
+    __shared__ struct gq_copy_jobs copies;
     const unsigned warp = threadIdx.x / GQ_LANES;
     struct gd_reader self = {.group = gq_whole_group(), .file = &l.file};
 
     if (warp == 0)
-        gq_copy_slots_clear(&copies);
+        gq_copy_jobs_clear(&copies);
     __syncthreads();
     if (warp) {
-        gq_copy_slots_serve(&copies, warp - 1);
+        gq_copy_jobs_serve(&copies, warp - 1);
         return;
     }
     if (blockDim.x > GQ_LANES)
         self.copies = &copies;
     gd_read_share(&self, &l.buffer, l.list, l.n, blockIdx.x, gridDim.x);
-    gq_copy_slots_over(&copies);
+    gq_copy_jobs_over(&copies);
 }

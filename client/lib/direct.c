@@ -49,7 +49,7 @@ static int open_place(struct gpunvme_direct *d)
 
 /*
  * A page more than its parts, which begin at a page of their own: for each queue those of a group's
- * lanes, then for each queue those of slots. Parts have an LBA; where the controller does not reach
+ * lanes, then for each queue those of CIDs. Parts have an LBA; where the controller does not reach
  * the GPU's memory, and all bytes are staged, they have more, and are memory of the host.
  */
 static int alloc_staging(struct gpunvme_direct *d)
@@ -58,7 +58,7 @@ static int alloc_staging(struct gpunvme_direct *d)
     size_t len;
 
     d->staged_bytes = stages_all ? GD_STAGED_ALL : d->g->info.lba_size;
-    len = (size_t)d->want_queues * (GD_GROUP + GD_STAGED_SLOTS) * d->staged_bytes + PAGE;
+    len = (size_t)d->want_queues * (GD_GROUP + GD_STAGED_CIDS) * d->staged_bytes + PAGE;
     return stages_all ? gpunvme_alloc_host(d->g, len, &d->staging)
                       : gpunvme_alloc(d->g, len, &d->staging);
 }

@@ -28,10 +28,10 @@ struct gpunvme_direct {
     struct memory_space_map page;
     struct direct_queue queues[GD_MAX_QUEUES];
     const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* theirs, for the host */
-    uint64_t arena;                            /* locks, queues, and their slots, in the place */
+    uint64_t arena;                            /* locks, queues, and their CIDs, in the place */
     struct gd_set set;
     struct gpunvme_buffer *staging; /* the controller reaches it */
-    uint32_t staged_bytes;          /* of it for each lane, and for each slot */
+    uint32_t staged_bytes;          /* of it for each lane, and for each CID */
 
     /*
      * Protects files, and all leases: opened, refreshed, renewed, closed by one thread at a time.

@@ -149,11 +149,11 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
 
 /*
  * One piece of memory of the place: the locks, the queues, each queue's trackers and free CIDs, and
- * each queue's slots with their commands and states.
+ * each queue's CIDs with their commands and states.
  */
 struct arena {
-    uint64_t queues, trackers, cids, slots, cmds, states, len; /* offsets */
-    uint32_t n, depth, n_slots;
+    uint64_t queues, trackers, free_cids, cids, cmds, states, len; /* offsets */
+    uint32_t n, depth, n_cids;
 };
 
 static struct arena arena_of(const struct gpunvme_direct *d)
@@ -163,13 +163,13 @@ static struct arena arena_of(const struct gpunvme_direct *d)
     a.queues = GD_MAX_QUEUES * sizeof(uint32_t);
     a.trackers = a.queues + a.n * sizeof(struct gd_queue);
     a.trackers = (a.trackers + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    a.cids = a.trackers + (uint64_t)a.n * a.depth * sizeof(struct gq_tracker);
-    a.slots = a.cids + (uint64_t)a.n * a.depth * sizeof(uint32_t);
-    a.slots = (a.slots + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    a.cmds = a.slots + a.n * sizeof(struct gq_slots);
-    a.n_slots = a.depth - 1 < GQ_MAX_SLOTS ? a.depth - 1 : GQ_MAX_SLOTS;
-    a.states = a.cmds + (uint64_t)a.n * a.n_slots * sizeof(struct gq_cmd);
-    a.len = a.states + (uint64_t)a.n * a.n_slots * sizeof(uint32_t);
+    a.free_cids = a.trackers + (uint64_t)a.n * a.depth * sizeof(struct gq_tracker);
+    a.cids = a.free_cids + (uint64_t)a.n * a.depth * sizeof(uint32_t);
+    a.cids = (a.cids + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    a.cmds = a.cids + a.n * sizeof(struct gq_cids);
+    a.n_cids = a.depth - 1 < GQ_MAX_CIDS ? a.depth - 1 : GQ_MAX_CIDS;
+    a.states = a.cmds + (uint64_t)a.n * a.n_cids * sizeof(struct gq_cmd);
+    a.len = a.states + (uint64_t)a.n * a.n_cids * sizeof(uint32_t);
     return a;
 }
 
@@ -181,7 +181,7 @@ static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct 
         struct gq_port *port = &queues[i].port;
         uint64_t trackers =
             d->arena + a->trackers + (uint64_t)i * a->depth * sizeof(struct gq_tracker);
-        uint64_t cids = d->arena + a->cids + (uint64_t)i * a->depth * sizeof(uint32_t);
+        uint64_t cids = d->arena + a->free_cids + (uint64_t)i * a->depth * sizeof(uint32_t);
         err = share_queue(d, i, port);
         port->trackers = (struct gq_tracker *)(uintptr_t)trackers;
         port->free_cids = (uint32_t *)(uintptr_t)cids;
@@ -202,25 +202,25 @@ static int put_queues(struct gpunvme_direct *d, const struct arena *a)
     return err;
 }
 
-/* Bits of slots that do not exist are claimed for good. */
-static int put_slots(struct gpunvme_direct *d, const struct arena *a)
+/* Bits of CIDs that do not exist are claimed for good. */
+static int put_cids(struct gpunvme_direct *d, const struct arena *a)
 {
-    struct gq_slots *slots = calloc(a->n, sizeof(*slots));
+    struct gq_cids *cids = calloc(a->n, sizeof(*cids));
 
-    if (!slots)
+    if (!cids)
         return gpunvme_fail(-ENOMEM, "out of memory");
     for (uint32_t i = 0; i < a->n; i++) {
-        uint64_t first = (uint64_t)i * a->n_slots;
+        uint64_t first = (uint64_t)i * a->n_cids;
 
-        for (uint32_t k = a->n_slots; k < GQ_MAX_SLOTS; k++)
-            slots[i].taken[k / 32] |= 1u << k % 32;
-        slots[i].n_slots = a->n_slots;
-        slots[i].cmds =
+        for (uint32_t k = a->n_cids; k < GQ_MAX_CIDS; k++)
+            cids[i].taken[k / 32] |= 1u << k % 32;
+        cids[i].n_cids = a->n_cids;
+        cids[i].cmds =
             (struct gq_cmd *)(uintptr_t)(d->arena + a->cmds + first * sizeof(struct gq_cmd));
-        slots[i].states = (uint32_t *)(uintptr_t)(d->arena + a->states + first * sizeof(uint32_t));
+        cids[i].states = (uint32_t *)(uintptr_t)(d->arena + a->states + first * sizeof(uint32_t));
     }
-    int err = memory_space_put(&d->space, d->arena + a->slots, slots, a->n * sizeof(*slots));
-    free(slots);
+    int err = memory_space_put(&d->space, d->arena + a->cids, cids, a->n * sizeof(*cids));
+    free(cids);
     return err;
 }
 
@@ -231,7 +231,7 @@ static int build_arena(struct gpunvme_direct *d, const struct arena *a)
     if (!err)
         err = put_queues(d, a);
     if (!err)
-        err = put_slots(d, a);
+        err = put_cids(d, a);
     return err;
 }
 
@@ -244,7 +244,7 @@ static struct gq_target staging_of(const struct gd_buffer *b)
 }
 
 /* Behind that of the lanes of each queue. */
-static struct gq_target slot_staging_of(const struct gpunvme_direct *d, const struct gd_buffer *b)
+static struct gq_target shared_staging_of(const struct gpunvme_direct *d, const struct gd_buffer *b)
 {
     uint64_t skip = (uint64_t)d->lease.queues * GD_GROUP * d->staged_bytes;
     struct gq_target t = staging_of(b);
@@ -267,10 +267,10 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
         .nsid = d->lease.nsid,
         .max_command = d->lease.max_command,
         .lane_bytes = d->staged_bytes,
-        .slots = (struct gq_slots *)(uintptr_t)(d->arena + a->slots),
-        .slot_staging = slot_staging_of(d, staging),
-        .slot_bytes = d->staged_bytes,
-        .staged_slots = GD_STAGED_SLOTS,
+        .cids = (struct gq_cids *)(uintptr_t)(d->arena + a->cids),
+        .shared_staging = shared_staging_of(d, staging),
+        .shared_bytes = d->staged_bytes,
+        .staged_cids = GD_STAGED_CIDS,
     };
 }
 

@@ -117,7 +117,7 @@ static int cpu_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *
     return -ENOMEM;
 }
 
-static int cpu_port_slots(struct gq_exec *x, unsigned i, struct gq_tracker *out)
+static int cpu_port_trackers(struct gq_exec *x, unsigned i, struct gq_tracker *out)
 {
     const struct gq_port *port = &cpu_of(x)->ports[i];
 
@@ -296,7 +296,7 @@ static const struct gq_exec_ops cpu_ops = {
     .shared_free = cpu_shared_free,
     .port_add = cpu_port_add,
     .port_remove = cpu_port_remove,
-    .port_trackers = cpu_port_slots,
+    .port_trackers = cpu_port_trackers,
     .chunk_alloc = cpu_chunk_alloc,
     .chunk_free = cpu_chunk_free,
     .run_states = cpu_run_states,

@@ -155,7 +155,7 @@ static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
     return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
 }
 
-static int cuda_port_slots(struct gq_exec *x, unsigned i, struct gq_tracker *out)
+static int cuda_port_trackers(struct gq_exec *x, unsigned i, struct gq_tracker *out)
 {
     const struct gq_port *port = &gq_cuda_of(x)->host_ports[i];
 
@@ -293,7 +293,7 @@ static const struct gq_exec_ops cuda_ops = {
     .shared_free = gq_cuda_shared_free,
     .port_add = gq_cuda_port_add,
     .port_remove = gq_cuda_port_remove,
-    .port_trackers = cuda_port_slots,
+    .port_trackers = cuda_port_trackers,
     .chunk_alloc = gq_cuda_chunk_alloc,
     .chunk_free = gq_cuda_chunk_free,
     .run_states = cuda_run_states,

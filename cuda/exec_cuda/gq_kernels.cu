@@ -161,7 +161,7 @@ __host__ __device__ unsigned copy_warps(const struct gq_reads *reads)
 /* Shared memory of a block for reads. */
 struct reads_block {
     struct gq_prefetch prefetch;
-    struct gq_copy_slots copies;
+    struct gq_copy_jobs copies;
 };
 
 /* By all threads. */
@@ -170,7 +170,7 @@ __device__ void clear_block(struct reads_block *b)
     if (threadIdx.x == 0)
         b->prefetch.filled = b->prefetch.taken = b->prefetch.stop = b->prefetch.over = 0;
     if (threadIdx.x < GQ_LANES)
-        gq_copy_slots_clear(&b->copies);
+        gq_copy_jobs_clear(&b->copies);
     __syncthreads();
 }
 
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kMostWarps *GQ_LANES, 1)
 
     clear_block(&block);
     if (warp >= first_copy) {
-        gq_copy_slots_serve(&block.copies, warp - first_copy);
+        gq_copy_jobs_serve(&block.copies, warp - first_copy);
         return;
     }
     if (warp) {

@@ -27,7 +27,7 @@ struct gq_lead_round {
 GQ_FN void gq_lead_load(struct gq_sharer *w, struct gq_lead_round *r)
 {
     const struct gq_port *p = &w->port;
-    uint32_t left = gq_slot_words(w) - w->scan, n = w->lead.in_flight;
+    uint32_t left = gq_cid_words(w) - w->scan, n = w->lead.in_flight;
     GQ_LANE_VAR(uint32_t, lost);
 
     r->words = left < w->group.lanes ? left : w->group.lanes;
@@ -37,9 +37,9 @@ GQ_FN void gq_lead_load(struct gq_sharer *w, struct gq_lead_round *r)
         uint32_t at = w->lead.head + lane;
 
         if (lane == 0)
-            GQ_AT(lost) = gq_atomic_load(&w->slots->lost);
+            GQ_AT(lost) = gq_atomic_load(&w->cids->lost);
         GQ_AT(r->pending) =
-            lane < r->words ? gq_atomic_exchange(&w->slots->pending[w->scan + lane], 0) : 0;
+            lane < r->words ? gq_atomic_exchange(&w->cids->pending[w->scan + lane], 0) : 0;
         GQ_AT(r->dw3) =
             lane < r->peeked ? gq_load_cqe(&p->cq[at < p->depth ? at : at - p->depth]) : 0;
         GQ_AT(r->mine) = 0;
@@ -74,14 +74,14 @@ GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n
     mask = GQ_BALLOT(hidden);
     while (mask) {
         uint32_t of = gq_take_one(&mask), hits, dw3, cid;
-        GQ_LANE_VAR(uint32_t, slot);
+        GQ_LANE_VAR(uint32_t, posted);
         GQ_LANE_VAR(uint32_t, hit);
 
         GQ_FOR_LANES(lane)
         {
-            GQ_AT(slot) = GQ_AT(w->mine).slot;
+            GQ_AT(posted) = GQ_AT(w->mine).cid;
         }
-        cid = GQ_FROM32(slot, of);
+        cid = GQ_FROM32(posted, of);
         GQ_FOR_LANES(lane)
         {
             GQ_AT(hit) = lane < n && (GQ_AT(r->dw3) & 0xffffu) == cid;
@@ -102,20 +102,23 @@ GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n
     }
 }
 
-/* Inside a region: tells the owner of a slot. False: the CID names no command in flight. */
+/*
+ * Inside a region: stores the status for the owner of the CID. False: no
+ * command in flight has this CID.
+ */
 GQ_FN bool gq_lead_tell(struct gq_sharer *w, uint32_t dw3)
 {
     uint32_t cid = dw3 & 0xffffu, was;
 
-    if (cid >= w->n_slots)
+    if (cid >= w->n_cids)
         return false;
-    was = gq_atomic_replace(&w->states[cid], GQ_SLOT_POSTED, GQ_ENDED | NVME_STATUS(dw3 >> 16));
-    if (was == GQ_SLOT_LEFT) {
-        gq_atomic_replace(&w->states[cid], GQ_SLOT_LEFT, GQ_ENDED);
-        gq_atomic_add(&w->slots->lost, UINT32_MAX);
-        gq_free_slot(w->slots, cid);
+    was = gq_atomic_replace(&w->states[cid], GQ_CID_POSTED, GQ_ENDED | NVME_STATUS(dw3 >> 16));
+    if (was == GQ_CID_LEFT) {
+        gq_atomic_replace(&w->states[cid], GQ_CID_LEFT, GQ_ENDED);
+        gq_atomic_add(&w->cids->lost, UINT32_MAX);
+        gq_release_cid(w->cids, cid);
     }
-    return was == GQ_SLOT_POSTED || was == GQ_SLOT_LEFT;
+    return was == GQ_CID_POSTED || was == GQ_CID_LEFT;
 }
 
 /*
@@ -176,26 +179,26 @@ GQ_FN uint32_t gq_lead_post_own(struct gq_sharer *w)
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(ready)) {
-            gq_lead_post(w, gq_ones_before(mask, lane), &GQ_AT(w->cmd), GQ_AT(w->mine).slot);
+            gq_lead_post(w, gq_ones_before(mask, lane), &GQ_AT(w->cmd), GQ_AT(w->mine).cid);
             GQ_AT(w->mine).stage = GQ_STAGE_HIDDEN;
         }
     }
     return gq_count_ones(mask);
 }
 
-/* The commands of one word's slots: bits of `mask`. */
+/* The commands of one word's CIDs: bits of `mask`. */
 GQ_FN void gq_lead_post_word(struct gq_sharer *w, uint32_t word, uint32_t mask)
 {
     GQ_FOR_LANES(lane)
     {
         for (uint32_t first = 0; first < 32; first += w->group.lanes) {
-            uint32_t bit = first + lane, slot = word * 32u + bit;
+            uint32_t bit = first + lane, cid = word * 32u + bit;
 
             if (bit < 32 && mask >> bit & 1u) {
-                struct gq_cmd cmd = w->cmds[slot];
+                struct gq_cmd cmd = w->cmds[cid];
 
-                gq_lead_post(w, gq_ones_before(mask, bit), &cmd, slot);
-                (void)gq_atomic_replace(&w->states[slot], GQ_SLOT_PENDING, GQ_SLOT_POSTED);
+                gq_lead_post(w, gq_ones_before(mask, bit), &cmd, cid);
+                (void)gq_atomic_replace(&w->states[cid], GQ_CID_PENDING, GQ_CID_POSTED);
             }
         }
     }
@@ -221,7 +224,7 @@ GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round 
 
         gq_lead_post_word(w, w->scan + i, GQ_FROM32(r->pending, i));
     }
-    w->scan = w->scan + r->words < gq_slot_words(w) ? w->scan + r->words : 0;
+    w->scan = w->scan + r->words < gq_cid_words(w) ? w->scan + r->words : 0;
     return w->lead.in_flight - before;
 }
 

@@ -54,7 +54,7 @@ struct gq_reader {
 #ifdef __CUDACC__
     struct gq_prefetch *prefetch; /* ring of the prefetch warp; NULL: the lanes load the list */
     uint32_t prefetched;          /* groups taken from the ring */
-    struct gq_copy_slots *copies; /* of the copy warps; NULL: the lanes copy */
+    struct gq_copy_jobs *copies;  /* of the copy warps; NULL: the lanes copy */
 #endif
     uint32_t next;       /* of the share: first read not assigned to a lane */
     uint32_t held_first; /* lane i holds number held_first + i */
@@ -254,13 +254,13 @@ GQ_FN bool gq_has_copy_warps(const struct gq_reader *r)
 GQ_FN void gq_set_up_copy(struct gq_reader *r, uint32_t lane, bool is_write)
 {
 #ifdef __CUDACC__
-    struct gq_copy_slot *slot = &r->copies->slot[lane];
+    struct gq_copy_job *job = &r->copies->job[lane];
 
-    slot->dst = is_write ? GQ_AT(r->ready).src : GQ_AT(r->ready).dst;
-    slot->src = is_write ? GQ_AT(r->ready).dst : GQ_AT(r->ready).src;
-    slot->len = GQ_AT(r->ready).staged;
+    job->dst = is_write ? GQ_AT(r->ready).src : GQ_AT(r->ready).dst;
+    job->src = is_write ? GQ_AT(r->ready).dst : GQ_AT(r->ready).src;
+    job->len = GQ_AT(r->ready).staged;
     if (is_write)
-        gq_release_block(&slot->state, GQ_COPY_POSTED);
+        gq_release_block(&job->state, GQ_COPY_POSTED);
 #else
     (void)r;
     (void)lane;

@@ -113,7 +113,7 @@ GQ_FN void gq_pass_to_copy_warp(struct gq_reader *r, uint32_t owner, bool good)
 #ifdef __CUDACC__
     bool copies = good && r->w.run->opcode != NVME_IO_WRITE;
 
-    gq_release_block(&r->copies->slot[owner].state, copies ? GQ_COPY_POSTED : GQ_COPY_DONE);
+    gq_release_block(&r->copies->job[owner].state, copies ? GQ_COPY_POSTED : GQ_COPY_DONE);
 #else
     (void)r;
     (void)owner;
@@ -125,13 +125,13 @@ GQ_FN void gq_pass_to_copy_warp(struct gq_reader *r, uint32_t owner, bool good)
 GQ_FN void gq_take_copy(struct gq_reader *r, uint32_t lane)
 {
 #ifdef __CUDACC__
-    struct gq_copy_slot *slot = &r->copies->slot[lane];
+    struct gq_copy_job *job = &r->copies->job[lane];
     uint32_t state = GQ_AT(r->lane_state);
 
     if (state == GQ_LANE_FREE || state == GQ_LANE_READY ||
-        gq_acquire_block(&slot->state) != GQ_COPY_DONE)
+        gq_acquire_block(&job->state) != GQ_COPY_DONE)
         return;
-    slot->state = GQ_COPY_NONE;
+    job->state = GQ_COPY_NONE;
     GQ_AT(r->lane_state) = state == GQ_LANE_FILLING ? GQ_LANE_READY : GQ_LANE_FREE;
 #else
     (void)r;
@@ -156,7 +156,7 @@ GQ_FN void gq_stop_copies(struct gq_reader *r)
 {
 #ifdef __CUDACC__
     if (r->copies)
-        gq_copy_slots_end(r->copies);
+        gq_copy_jobs_end(r->copies);
 #else
     (void)r;
 #endif

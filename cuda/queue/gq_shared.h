@@ -2,33 +2,34 @@
 /*
  * A queue pair shared by many groups of lanes (kernels of thousands of warps).
  * One group at a time, the leader, drives it; a lock of the caller decides
- * which. The other groups hand their commands to the leader through slots:
+ * which. The other groups hand their commands to the leader in GPU memory, where
+ * each CID of the queue has a command and a state:
  *
- *   claim     a lane claims a slot; the number of the slot is the command's CID
- *   publish   command into the slot, then the slot's bit into the pending words
+ *   claim     a lane claims a CID
+ *   publish   command to the CID's place, then the CID's bit into the pending words
  *   round     the leader takes the pending bits, posts those commands and its
  *             own, one fence, doorbells; it takes the completions that have
- *             arrived and stores each status into the slot that the CID names
- *   poll      an owner finds the status in its slot, and frees the slot
+ *             arrived and stores each status into the state of its CID
+ *   poll      an owner finds the status in that state, and releases the CID
  *
  * Any owner that waits may become the leader, so commands are completed while
  * anyone waits for one. The leader keeps its own commands in registers: a lone
- * reader stores nothing to a slot.
+ * reader stores neither a command nor a state.
  *
- * A queue of depth d has at most d - 1 slots. That bounds the commands in
+ * A queue of depth d has at most d - 1 CIDs. That bounds the commands in
  * flight, and so both rings (gq_protocol.h). Of the queue itself only its
  * position (gq_lead) passes from leader to leader.
  *
- * States of a slot, and the group that changes them:
+ * States of a CID, and the group that changes them:
  *
  *   PENDING   published, not posted       its owner
  *   POSTED    in flight                   the leader; only from PENDING
  *   LEFT      in flight, without a waiter its owner, by exchange
  *   ENDED     with the status             the leader; only from POSTED
  *
- * A completion whose CID names a slot in another state, or none, means that
- * controller and queue disagree. A completion of a slot that was LEFT frees the
- * slot.
+ * A completion whose CID is in another state, or does not exist, means that
+ * controller and queue disagree. The completion of a CID that was LEFT releases
+ * it.
  *
  * Every function is called by all lanes of the group together unless noted
  * otherwise; w is shared by them.
@@ -37,22 +38,22 @@
 #define CUDA_QUEUE_GQ_SHARED_H
 
 #include "cuda/queue/gq_atomic.h"
+#include "cuda/queue/gq_cids.h"
 #include "cuda/queue/gq_protocol.h"
-#include "cuda/queue/gq_slots.h"
 
-#define GQ_NO_SLOT UINT32_MAX
+#define GQ_NO_CID UINT32_MAX
 
 /* What a lane has in the queue. */
 enum gq_stage {
-    GQ_STAGE_NONE,   /* no slot */
-    GQ_STAGE_READY,  /* a slot and a command, not submitted */
-    GQ_STAGE_HIDDEN, /* posted by this group as leader; the slot's state is not set */
-    GQ_STAGE_PUBLIC, /* published: the slot tells the status */
-    GQ_STAGE_ENDED   /* its status is known; the slot is still claimed */
+    GQ_STAGE_NONE,   /* no CID */
+    GQ_STAGE_READY,  /* a CID and a command, not submitted */
+    GQ_STAGE_HIDDEN, /* posted by this group as leader; the CID's state is not set */
+    GQ_STAGE_PUBLIC, /* published: the CID's state will be the status */
+    GQ_STAGE_ENDED   /* its status is known; the CID is still claimed */
 };
 
 struct gq_mine {
-    uint32_t slot;
+    uint32_t cid;
     uint32_t stage;  /* enum gq_stage */
     uint32_t status; /* after the end: 0 or the drive's error */
 };
@@ -63,7 +64,7 @@ struct gq_lead {
     uint32_t phase;         /* of the next CQE */
     uint32_t cq_db_pending; /* completions taken since the last CQ doorbell; or not 0: some */
     uint32_t in_flight;     /* the SQ's tail is head + in_flight */
-    uint32_t lost;          /* slots that are LEFT, as of the last round */
+    uint32_t lost;          /* CIDs that are LEFT, as of the last round */
     uint32_t broken;        /* a completion named no command in flight */
     uint32_t rang;          /* the CQ doorbell was stored alone, and no fence since */
 };
@@ -71,10 +72,10 @@ struct gq_lead {
 /* A group of lanes and its place in one queue. */
 struct gq_sharer {
     struct gq_group group;
-    struct gq_slots *slots;
-    struct gq_cmd *cmds; /* those of slots */
+    struct gq_cids *cids;
+    struct gq_cmd *cmds; /* those of cids */
     uint32_t *states;
-    uint32_t n_slots;
+    uint32_t n_cids;
     uint32_t nsid;
     uint32_t scan; /* the word from which the next round takes pending bits */
     struct gq_port port;
@@ -83,21 +84,21 @@ struct gq_sharer {
     GQ_LANE_MEMBER(struct gq_cmd, cmd); /* of a lane that is READY */
 };
 
-/* Words of taken and pending that have slots. */
-GQ_FN uint32_t gq_slot_words(const struct gq_sharer *w)
+/* Words of taken and pending that have CIDs. */
+GQ_FN uint32_t gq_cid_words(const struct gq_sharer *w)
 {
-    return (w->n_slots + 31u) / 32u;
+    return (w->n_cids + 31u) / 32u;
 }
 
-GQ_FN uint32_t gq_slot_bit(uint32_t slot)
+GQ_FN uint32_t gq_cid_bit(uint32_t cid)
 {
-    return 1u << (slot & 31u);
+    return 1u << (cid & 31u);
 }
 
-/* By one lane: any lane may claim the slot. */
-GQ_FN void gq_free_slot(struct gq_slots *s, uint32_t slot)
+/* By one lane: another lane may claim the CID from here on. */
+GQ_FN void gq_release_cid(struct gq_cids *s, uint32_t cid)
 {
-    gq_atomic_clear(&s->taken[slot / 32], gq_slot_bit(slot));
+    gq_atomic_clear(&s->taken[cid / 32], gq_cid_bit(cid));
 }
 
 /* The lowest n bits of a mask that has at least one; all of it if it has fewer. */
@@ -123,7 +124,7 @@ GQ_FN uint32_t gq_some_bits(uint32_t n, uint32_t first)
 }
 
 /*
- * By one lane. Claims up to n slots of a word: `bits` were claimed first, with
+ * By one lane. Claims up to n CIDs of a word: `bits` were claimed first, with
  * `old` as the word before.
  */
 GQ_FN uint32_t gq_claim_more(uint32_t *word, uint32_t bits, uint32_t old, uint32_t n)
@@ -141,8 +142,8 @@ GQ_FN uint32_t gq_claim_more(uint32_t *word, uint32_t bits, uint32_t old, uint32
     return got;
 }
 
-/* Deals the claimed slots of a word to the lanes in `wanting`, in turn. */
-GQ_FN void gq_deal_slots(struct gq_sharer *w, uint32_t word, uint32_t got, uint32_t wanting)
+/* Deals the claimed CIDs of a word to the lanes in `wanting`, in turn. */
+GQ_FN void gq_deal_cids(struct gq_sharer *w, uint32_t word, uint32_t got, uint32_t wanting)
 {
     while (got) {
         uint32_t bit = gq_take_one(&got), to = gq_take_one(&wanting);
@@ -150,24 +151,24 @@ GQ_FN void gq_deal_slots(struct gq_sharer *w, uint32_t word, uint32_t got, uint3
         GQ_FOR_LANES(lane)
         {
             if (lane == to)
-                GQ_AT(w->mine).slot = word * 32u + bit;
+                GQ_AT(w->mine).cid = word * 32u + bit;
         }
     }
 }
 
 /*
  * Before the fence of the caller: commands of lanes that are READY go into
- * their slots.
+ * memory, at their CIDs.
  */
-GQ_FN void gq_store_slots(struct gq_sharer *w)
+GQ_FN void gq_store_cmds(struct gq_sharer *w)
 {
     GQ_FOR_LANES(lane)
     {
         const struct gq_mine *m = &GQ_AT(w->mine);
 
         if (m->stage == GQ_STAGE_READY) {
-            w->cmds[m->slot] = GQ_AT(w->cmd);
-            gq_atomic_store(&w->states[m->slot], GQ_SLOT_PENDING);
+            w->cmds[m->cid] = GQ_AT(w->cmd);
+            gq_atomic_store(&w->states[m->cid], GQ_CID_PENDING);
         }
     }
 }
@@ -176,16 +177,16 @@ GQ_FN void gq_store_slots(struct gq_sharer *w)
  * By a group that does not lead. The fence orders command and state before the
  * pending bit; the leader's fence behind its exchange pairs with it.
  */
-GQ_FN void gq_publish_slots(struct gq_sharer *w)
+GQ_FN void gq_publish_cmds(struct gq_sharer *w)
 {
-    gq_store_slots(w);
+    gq_store_cmds(w);
     gq_fence_device();
     GQ_FOR_LANES(lane)
     {
         struct gq_mine *m = &GQ_AT(w->mine);
 
         if (m->stage == GQ_STAGE_READY) {
-            gq_atomic_set(&w->slots->pending[m->slot / 32], gq_slot_bit(m->slot));
+            gq_atomic_set(&w->cids->pending[m->cid / 32], gq_cid_bit(m->cid));
             m->stage = GQ_STAGE_PUBLIC;
         }
     }
@@ -193,9 +194,9 @@ GQ_FN void gq_publish_slots(struct gq_sharer *w)
 
 /*
  * By a leader that leaves commands of its own in flight, before it releases the
- * queue: the next leader finds them in their slots.
+ * queue: the next leader finds them by their states.
  */
-GQ_FN bool gq_reveal_slots(struct gq_sharer *w)
+GQ_FN bool gq_reveal_cmds(struct gq_sharer *w)
 {
     GQ_LANE_VAR(uint32_t, any);
 
@@ -204,7 +205,7 @@ GQ_FN bool gq_reveal_slots(struct gq_sharer *w)
         struct gq_mine *m = &GQ_AT(w->mine);
 
         if (m->stage == GQ_STAGE_HIDDEN) {
-            gq_atomic_store(&w->states[m->slot], GQ_SLOT_POSTED);
+            gq_atomic_store(&w->states[m->cid], GQ_CID_POSTED);
             m->stage = GQ_STAGE_PUBLIC;
             GQ_AT(any) = 1;
         }
@@ -213,10 +214,10 @@ GQ_FN bool gq_reveal_slots(struct gq_sharer *w)
 }
 
 /*
- * Looks at the slots of the group's published commands. Returns the lanes whose
+ * Looks at the states of the group's published commands. Returns the lanes whose
  * command has ended; the fence orders that look before their loads of the data.
  */
-GQ_FN uint32_t gq_poll_slots(struct gq_sharer *w)
+GQ_FN uint32_t gq_poll_cmds(struct gq_sharer *w)
 {
     GQ_LANE_VAR(uint32_t, ended);
     uint32_t mask;
@@ -224,7 +225,7 @@ GQ_FN uint32_t gq_poll_slots(struct gq_sharer *w)
     GQ_FOR_LANES(lane)
     {
         struct gq_mine *m = &GQ_AT(w->mine);
-        uint32_t state = m->stage == GQ_STAGE_PUBLIC ? gq_atomic_load(&w->states[m->slot]) : 0;
+        uint32_t state = m->stage == GQ_STAGE_PUBLIC ? gq_atomic_load(&w->states[m->cid]) : 0;
 
         if (state & GQ_ENDED) {
             m->stage = GQ_STAGE_ENDED;
@@ -242,36 +243,36 @@ GQ_FN uint32_t gq_poll_slots(struct gq_sharer *w)
  * By one lane, of a published command: true if it was not taken up by a leader,
  * and will not be.
  */
-GQ_FN bool gq_withdraw(const struct gq_sharer *w, uint32_t slot)
+GQ_FN bool gq_withdraw(const struct gq_sharer *w, uint32_t cid)
 {
-    uint32_t bit = gq_slot_bit(slot);
+    uint32_t bit = gq_cid_bit(cid);
 
-    return (gq_atomic_and(&w->slots->pending[slot / 32], ~bit) & bit) != 0;
+    return (gq_atomic_and(&w->cids->pending[cid / 32], ~bit) & bit) != 0;
 }
 
 /*
  * Inside a region: gives up a command in whatever stage. False: it has ended
- * meanwhile, and is GQ_STAGE_ENDED. Otherwise the slot is free, unless the
- * command is in flight: then its late completion frees it.
+ * meanwhile, and is GQ_STAGE_ENDED. Otherwise the CID is released, unless the
+ * command is in flight: then its late completion releases it.
  */
 GQ_FN bool gq_give_up(struct gq_sharer *w, struct gq_mine *m)
 {
-    uint32_t was = GQ_SLOT_POSTED;
+    uint32_t was = GQ_CID_POSTED;
     bool in_flight = m->stage == GQ_STAGE_HIDDEN;
 
-    if (m->stage == GQ_STAGE_PUBLIC && !gq_withdraw(w, m->slot))
+    if (m->stage == GQ_STAGE_PUBLIC && !gq_withdraw(w, m->cid))
         in_flight = true;
     if (in_flight)
-        was = gq_atomic_exchange(&w->states[m->slot], GQ_SLOT_LEFT);
+        was = gq_atomic_exchange(&w->states[m->cid], GQ_CID_LEFT);
     if (in_flight && m->stage == GQ_STAGE_PUBLIC && was & GQ_ENDED) {
         m->stage = GQ_STAGE_ENDED;
         m->status = was & ~GQ_ENDED;
         return false;
     }
     if (in_flight)
-        gq_atomic_add(&w->slots->lost, 1);
+        gq_atomic_add(&w->cids->lost, 1);
     else
-        gq_free_slot(w->slots, m->slot);
+        gq_release_cid(w->cids, m->cid);
     m->stage = GQ_STAGE_NONE;
     return true;
 }

@@ -38,12 +38,12 @@ int64_t read_warp(Stack &s, size_t at, uint64_t len, uint64_t offset)
 // Nothing is claimed, pending or lost, and each queue is free.
 void expect_idle(Stack &s)
 {
-    for (size_t q = 0; q < s.slots.size(); q++) {
+    for (size_t q = 0; q < s.cids.size(); q++) {
         EXPECT_TRUE(GD_FREE(s.locks[q])) << q << ": " << s.locks[q];
-        EXPECT_EQ(s.slots[q].lost, 0u) << q;
-        for (uint32_t i = 0; i < s.slots[q].n_slots; i++)
-            EXPECT_EQ(s.slots[q].taken[i / 32] >> i % 32 & 1, 0u) << q << ", " << i;
-        for (uint32_t word : s.slots[q].pending)
+        EXPECT_EQ(s.cids[q].lost, 0u) << q;
+        for (uint32_t i = 0; i < s.cids[q].n_cids; i++)
+            EXPECT_EQ(s.cids[q].taken[i / 32] >> i % 32 & 1, 0u) << q << ", " << i;
+        for (uint32_t word : s.cids[q].pending)
             EXPECT_EQ(word, 0u) << q;
     }
 }
@@ -150,7 +150,7 @@ void expect_right(Stack &s)
     expect_idle(s);
 }
 
-TEST(DirectSharedMany, WarpsAndLanesShareQueuesAndSlots)
+TEST(DirectSharedMany, WarpsAndLanesShareQueuesAndCids)
 {
     for (uint32_t depth : {2u, 5u, 64u, 100u}) {
         Stack s(depth == 64 ? 4 : 1, depth, 20);
@@ -209,7 +209,7 @@ TEST(DirectSharedTickets, AreEndedLater)
     expect_idle(s);
 }
 
-TEST(DirectSharedTickets, MayBeMoreThanThereAreSlots)
+TEST(DirectSharedTickets, MayBeMoreThanThereAreCids)
 {
     constexpr size_t kTickets = 20;
     Stack s(2, 4, 20);
@@ -266,9 +266,9 @@ TEST(DirectSharedFails, ByTheDeadlineForOneOwnerAndOtherQueuesGoOn)
     s.on_command = [&] { return !lose.exchange(false); };
     EXPECT_EQ(read_pages(s, 200, [&] { lose = true; }), std::vector<int64_t>{-ETIMEDOUT});
     size_t lost = 0;
-    for (size_t q = 0; q < s.slots.size(); q++) {
-        lost += s.slots[q].lost;
-        EXPECT_EQ((s.lock(static_cast<uint32_t>(q)) & GD_LOST) != 0, s.slots[q].lost != 0) << q;
+    for (size_t q = 0; q < s.cids.size(); q++) {
+        lost += s.cids[q].lost;
+        EXPECT_EQ((s.lock(static_cast<uint32_t>(q)) & GD_LOST) != 0, s.cids[q].lost != 0) << q;
     }
     EXPECT_EQ(lost, 1u);
 }

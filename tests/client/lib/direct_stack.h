@@ -28,13 +28,13 @@ struct alignas(4096) Page {
 struct Rings {
     std::vector<nvme_sqe> sq;
     std::vector<nvme_cqe> cq;
-    std::vector<gq_tracker> slots;
+    std::vector<gq_tracker> trackers;
     std::vector<uint32_t> free_cids;
     uint32_t sq_doorbell = 0, cq_doorbell = 0;
     uint32_t head = 0, posted = 0; // the controller's
     std::vector<nvme_sqe> held;    // fetched, not executed
 
-    explicit Rings(uint32_t depth) : sq(depth), cq(depth), slots(depth), free_cids(depth)
+    explicit Rings(uint32_t depth) : sq(depth), cq(depth), trackers(depth), free_cids(depth)
     {
     }
 };
@@ -44,17 +44,18 @@ class Stack
 {
   public:
     Stack(uint32_t n_queues, uint32_t depth, unsigned n_extents)
-        : depth_(depth), queues_(n_queues), cmds_(n_queues * depth), slots(n_queues),
+        : depth_(depth), queues_(n_queues), cmds_(n_queues * depth), cids(n_queues),
           locks(n_queues), states(n_queues * depth)
     {
         rings_.assign(n_queues, Rings(depth));
-        make_slots(n_queues, depth - 1);
+        make_cids(n_queues, depth - 1);
         for (size_t i = 0; i < media_.size(); i++)
             media_[i] = static_cast<uint8_t>(i * 7 + i / 512);
         for (uint32_t i = 0; i < n_queues; i++) {
             Rings &r = rings_[i];
-            queues_[i].port = {r.sq.data(),    r.cq.data(),        &r.sq_doorbell, &r.cq_doorbell,
-                               r.slots.data(), r.free_cids.data(), depth,          0};
+            queues_[i].port = {
+                r.sq.data(),       r.cq.data(),        &r.sq_doorbell, &r.cq_doorbell,
+                r.trackers.data(), r.free_cids.data(), depth,          0};
         }
         make_extents(n_extents);
         uint64_t memory = reinterpret_cast<uint64_t>(pages.data());
@@ -71,10 +72,10 @@ class Stack
         file.set.n_queues = n_queues;
         file.set.nsid = 1;
         file.set.max_command = kMost;
-        file.set.slots = slots.data();
-        file.set.slot_staging = {staging + 32 * kPage, staging + 32 * kPage, 0, 0, 0};
-        file.set.slot_bytes = kLba;
-        file.set.staged_slots = GD_STAGED_SLOTS;
+        file.set.cids = cids.data();
+        file.set.shared_staging = {staging + 32 * kPage, staging + 32 * kPage, 0, 0, 0};
+        file.set.shared_bytes = kLba;
+        file.set.staged_cids = GD_STAGED_CIDS;
         file.lease = &lease;
         file.checked_ns = &checked_ns_;
         controller_ = std::thread([this] {
@@ -105,7 +106,7 @@ class Stack
         struct gq_target *t = &table_[0].target;
 
         *t = {t->base + t->head, GD_UNREACHABLE, 0, 0, t->len};
-        file.set.slot_bytes = GD_STAGED_ALL;
+        file.set.shared_bytes = GD_STAGED_ALL;
     }
 
     bool holds(size_t at, uint64_t len, uint64_t offset) const
@@ -137,15 +138,15 @@ class Stack
         file.map = {extents_.data(), content_.size(), n, kLba};
     }
 
-    void make_slots(uint32_t n_queues, uint32_t n_slots)
+    void make_cids(uint32_t n_queues, uint32_t n_cids)
     {
         for (uint32_t i = 0; i < n_queues; i++) {
-            slots[i] = {};
-            for (uint32_t k = n_slots; k < GQ_MAX_SLOTS; k++)
-                slots[i].taken[k / 32] |= 1u << k % 32;
-            slots[i].n_slots = n_slots;
-            slots[i].cmds = &cmds_[i * n_slots];
-            slots[i].states = &states[i * n_slots];
+            cids[i] = {};
+            for (uint32_t k = n_cids; k < GQ_MAX_CIDS; k++)
+                cids[i].taken[k / 32] |= 1u << k % 32;
+            cids[i].n_cids = n_cids;
+            cids[i].cmds = &cmds_[i * n_cids];
+            cids[i].states = &states[i * n_cids];
         }
     }
 
@@ -192,8 +193,8 @@ class Stack
     }
 
     std::vector<uint8_t> media_ = std::vector<uint8_t>(4u << 20), content_;
-    // A page for each of 32 lanes, two for each slot with staging of four queues.
-    std::vector<Page> staging_ = std::vector<Page>(32 + 4 * GD_STAGED_SLOTS * 2);
+    // A page for each of 32 lanes, two for each CID with staging of four queues.
+    std::vector<Page> staging_ = std::vector<Page>(32 + 4 * GD_STAGED_CIDS * 2);
     std::vector<Rings> rings_;
     std::vector<gq_file_extent> extents_;
     uint32_t depth_;
@@ -207,7 +208,7 @@ class Stack
     std::thread controller_;
 
   public:
-    std::vector<gq_slots> slots;
+    std::vector<gq_cids> cids;
     std::vector<uint32_t> locks, states;
     std::vector<Page> pages = std::vector<Page>(kPages);
     uint32_t lease = GD_LEASE_VALID;

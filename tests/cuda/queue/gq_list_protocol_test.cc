@@ -44,14 +44,14 @@ struct Controller : nvme_transport {
     std::vector<nvme_cqe> cq;
     uint32_t sq_doorbell, cq_doorbell, head, tail, phase = 1, flags = 0;
     std::vector<uint16_t> completed;
-    std::vector<gq_tracker> slots;
+    std::vector<gq_tracker> trackers;
     std::vector<uint32_t> free_cids, results, seen;
     std::vector<gq_cmd> cmds;
     gq_state state = {};
 
     Controller(uint32_t d, uint32_t count, uint32_t start = 0)
         : depth(d), n(count), sq(d), cq(d), sq_doorbell(start), cq_doorbell(start), head(start),
-          tail(start), slots(d - 1), free_cids(d - 1), results(count), seen(count), cmds(count)
+          tail(start), trackers(d - 1), free_cids(d - 1), results(count), seen(count), cmds(count)
     {
         state.sq_tail = state.cq_head = start;
         state.phase = 1;
@@ -107,8 +107,8 @@ struct Controller : nvme_transport {
 
     void run(const Way &way)
     {
-        gq_port port = {sq.data(),    cq.data(),        &sq_doorbell, &cq_doorbell,
-                        slots.data(), free_cids.data(), depth,        0};
+        gq_port port = {sq.data(),       cq.data(),        &sq_doorbell, &cq_doorbell,
+                        trackers.data(), free_cids.data(), depth,        0};
         const gq_port *ports[] = {&port};
         gq_run r = {};
 

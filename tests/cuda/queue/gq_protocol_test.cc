@@ -25,7 +25,7 @@ struct Ring : nvme_transport {
     nvme_sqe sq[4] = {};
     nvme_cqe cq[4] = {};
     uint32_t sq_doorbell = 0, cq_doorbell = 0;
-    gq_tracker slots[3] = {};
+    gq_tracker trackers[3] = {};
     uint32_t free_cids[3] = {};
     gq_cmd cmds[3] = {};
     uint32_t results[3] = {};
@@ -53,7 +53,7 @@ struct Ring : nvme_transport {
 
     void run(Drive drive, uint32_t n, uint64_t command_ns)
     {
-        gq_port port = {sq, cq, &sq_doorbell, &cq_doorbell, slots, free_cids, 4, 0};
+        gq_port port = {sq, cq, &sq_doorbell, &cq_doorbell, trackers, free_cids, 4, 0};
         const gq_port *ports[] = {&port};
         gq_run r = {};
 

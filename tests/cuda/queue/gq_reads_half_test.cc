@@ -54,8 +54,8 @@ class Drive : public reads_rig
             media_[i] = static_cast<uint8_t>(i * 7 + i / kLba);
         memset(target_.data(), kUntouched, target_.size() * sizeof(Page));
         make_list(staged_every);
-        port = {sq_.data(),    cq_.data(),        &sq_doorbell_, &cq_doorbell_,
-                slots_.data(), free_cids_.data(), kDepth,        0};
+        port = {sq_.data(),       cq_.data(),        &sq_doorbell_, &cq_doorbell_,
+                trackers_.data(), free_cids_.data(), kDepth,        0};
         state.phase = 1;
         reads.map = {&extent_, kLbas * kLba, 1, kLba};
         reads.target = target_of(target_);
@@ -171,7 +171,7 @@ class Drive : public reads_rig
     gq_file_extent extent_ = {0, 0};
     std::vector<nvme_sqe> sq_ = std::vector<nvme_sqe>(kDepth), held_;
     std::vector<nvme_cqe> cq_ = std::vector<nvme_cqe>(kDepth);
-    std::vector<gq_tracker> slots_ = std::vector<gq_tracker>(kDepth - 1);
+    std::vector<gq_tracker> trackers_ = std::vector<gq_tracker>(kDepth - 1);
     std::vector<uint32_t> free_cids_ = std::vector<uint32_t>(kDepth - 1);
     uint32_t sq_doorbell_ = 0, cq_doorbell_ = 0, head_ = 0, posted_ = 0, seen_ = 0;
     std::mt19937 random_{1};

@@ -28,14 +28,14 @@ struct Queue {
     nvme_sqe sq[kDepth] = {};
     nvme_cqe cq[kDepth] = {};
     uint32_t sq_doorbell = 0, cq_doorbell = 0;
-    gq_tracker slots[kDepth - 1] = {};
+    gq_tracker trackers[kDepth - 1] = {};
     uint32_t free_cids[kDepth - 1] = {};
     uint32_t head = 0, posted = 0;
     gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
     gq_port port()
     {
-        return {sq, cq, &sq_doorbell, &cq_doorbell, slots, free_cids, kDepth, 0};
+        return {sq, cq, &sq_doorbell, &cq_doorbell, trackers, free_cids, kDepth, 0};
     }
 };
 

@@ -28,7 +28,7 @@ struct Drive : nvme_transport {
     uint32_t valid = kValid, lease = kValid;
     uint16_t status = 0, cid_error = 0;
     bool mute = false, alone = true; /* each command, and its completion given back */
-    gq_tracker slots[kDepth - 1] = {};
+    gq_tracker trackers[kDepth - 1] = {};
     uint32_t free_cids[kDepth - 1] = {}, results[2] = {}, flags = 0, cancel = 0;
     gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     uint64_t plain = 0; /* what the last command read */
@@ -37,7 +37,7 @@ struct Drive : nvme_transport {
     {
         table.kick = [](nvme_transport *t) { static_cast<Drive *>(t)->serve(); };
         software = &table;
-        rig.port = {sq, cq, &sq_doorbell, &cq_doorbell, slots, free_cids, kDepth, 0};
+        rig.port = {sq, cq, &sq_doorbell, &cq_doorbell, trackers, free_cids, kDepth, 0};
         rig.phase = 1;
         rig.run.kick = this;
         rig.run.command_ns = kLong;
@@ -103,7 +103,7 @@ struct Drive : nvme_transport {
         EXPECT_EQ(state.cq_db_pending, 0u) << "the CQ doorbell went with the command";
         EXPECT_EQ(results[0], GQ_PENDING);
         for (uint32_t i = 0; i < kDepth - 1; i++)
-            EXPECT_EQ(slots[i].cmd < GQ_TRACKER_FREE, i == cid) << i;
+            EXPECT_EQ(trackers[i].cmd < GQ_TRACKER_FREE, i == cid) << i;
     }
 };
 
@@ -267,7 +267,7 @@ TEST_P(GqSingleList, OwesOneDoorbellThatTheNextListPays)
     EXPECT_EQ(d.posted, 56u);
 }
 
-TEST_P(GqSingleList, LeavesNoCommandThatSlotsCannotTell)
+TEST_P(GqSingleList, LeavesNoCommandThatTrackersCannotTell)
 {
     d.state = {kDepth - 1, kDepth - 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     d.sq_doorbell = d.head = kDepth - 1;

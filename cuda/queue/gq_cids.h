@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * CIDs of a shared queue (gq_shared.h). Plain data in memory of the executor;
+ * C11 and CUDA.
+ */
+#ifndef CUDA_QUEUE_GQ_CIDS_H
+#define CUDA_QUEUE_GQ_CIDS_H
+
+#include <stdint.h>
+
+#include "cuda/queue/gq_work.h"
+
+#define GQ_CID_WORDS 32u
+#define GQ_MAX_CIDS  (GQ_CID_WORDS * 32u)
+
+#define GQ_CID_PENDING 1u
+#define GQ_CID_POSTED  2u
+#define GQ_CID_LEFT    3u /* the other state is GQ_ENDED | status */
+
+/*
+ * The CIDs of a queue, in memory of the executor. Zeroed at the start, except
+ * the bits of `taken` beyond the last CID, the pointers and n_cids.
+ */
+struct gq_cids {
+    uint32_t taken[GQ_CID_WORDS];   /* bit of a CID: claimed */
+    uint32_t pending[GQ_CID_WORDS]; /* bit of a CID: to be posted */
+    uint32_t lost;                  /* CIDs in state LEFT: if not 0, no CID is claimed */
+    uint32_t n_cids;                /* at most depth - 1 and GQ_MAX_CIDS */
+    struct gq_cmd *cmds;            /* n_cids each */
+    uint32_t *states;
+};
+
+#endif
