@@ -195,7 +195,7 @@ void sim_remove(struct sim *s);
 /*
  * Makes the transport's removal_fd readable: a request to close the transport.
  */
-void sim_ask_back(struct sim *s);
+void sim_request_close(struct sim *s);
 
 /*
  * The DMA engine for device mappings, not copied; NULL: none, map() then refuses

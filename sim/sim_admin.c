@@ -216,7 +216,7 @@ static void abort_unfetched(struct sim *s, struct sim_sq *sq)
 {
     struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
 
-    sim_sq_look(th, sq);
+    sim_sq_peek(th, sq);
     while (sq->head != sq->tail && sim_cq_has_room(sq->cq)) {
         struct nvme_sqe sqe;
         sim_fetch(th, sq, &sqe);
@@ -513,7 +513,7 @@ static bool run_all(struct sim *s, struct sim_thread *th)
     struct sim_sq *sq = &s->sqs[0];
     bool worked = false;
 
-    sim_sq_look(th, sq);
+    sim_sq_peek(th, sq);
     while (sq->head != sq->tail && sim_cq_has_room(sq->cq) && th->free_commands && !sim_idle(s)) {
         struct nvme_sqe sqe;
         uint32_t head = sq->head;

@@ -105,7 +105,7 @@ bool sim_done_flush(struct sim_thread *th)
         struct sim_cmd *cmd = &th->commands[i];
 
         i = cmd->next;
-        sim_sq_look(th, cmd->sq);
+        sim_sq_peek(th, cmd->sq);
         if (sim_cq_has_room(cmd->sq->cq)) {
             sim_complete(th, cmd, cmd->status);
             posted = true;

@@ -359,12 +359,12 @@ static inline const struct sim_mapping *sim_lookup(const struct sim *s, size_t *
 unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 
 /*
- * sim_queue.c: sim_sq_look() loads the doorbells, sim_sq_poll() fetches what it
+ * sim_queue.c: sim_sq_peek() loads the doorbells, sim_sq_poll() fetches what it
  * has seen.
  */
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq);
 bool sim_sq_has_new(struct sim_sq *sq);
-void sim_sq_look(struct sim_thread *th, struct sim_sq *sq);
+void sim_sq_peek(struct sim_thread *th, struct sim_sq *sq);
 /* Number of ring entries from one index to another. */
 static inline uint32_t sim_distance(uint32_t from, uint32_t to, uint32_t size)
 {
@@ -593,7 +593,7 @@ void sim_dma_engine_detach(struct sim *s);
 /* Starts the copies of a read or write; th->spans is its data. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
 /* Polls the DMA engine; sim_move_work() completes the commands. */
-void sim_move_look(struct sim_thread *th);
+void sim_move_poll(struct sim_thread *th);
 bool sim_move_work(struct sim_thread *th);
 void sim_move_submit(struct sim_thread *th);
 

@@ -370,7 +370,7 @@ static bool unblock(struct sim_thread *th)
     return !th->blocked || m->queued > before;
 }
 
-void sim_move_look(struct sim_thread *th)
+void sim_move_poll(struct sim_thread *th)
 {
     struct sim_move *m = th->move;
 

@@ -40,7 +40,7 @@ struct sim_move {
     unsigned n_free;
     struct sim_sub *flying[SIM_SUBS]; /* FIFO */
     unsigned first, n_flying;
-    unsigned n_ended; /* number of the first ones that sim_move_look() has seen end */
+    unsigned n_ended; /* number of the first ones that sim_move_poll() has seen end */
     struct sim_ring ring[2];
     void *bounce;
     bool pinned;

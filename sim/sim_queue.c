@@ -69,7 +69,7 @@ static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)
         cq->head = head;
 }
 
-void sim_sq_look(struct sim_thread *th, struct sim_sq *sq)
+void sim_sq_peek(struct sim_thread *th, struct sim_sq *sq)
 {
     /*
      * Acquire: SQEs are visible before the tail; CQ entries are read before the

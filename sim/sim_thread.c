@@ -200,9 +200,9 @@ static void look(struct sim_thread *th, bool at_queues)
 {
     for (unsigned i = 0; at_queues && i < th->n_sqs; i++)
         __builtin_prefetch((const void *)th->sqs[i]->doorbell);
-    sim_move_look(th);
+    sim_move_poll(th);
     for (unsigned i = 0; at_queues && i < th->n_sqs; i++)
-        sim_sq_look(th, th->sqs[i]);
+        sim_sq_peek(th, th->sqs[i]);
 }
 
 static bool poll_queues(struct sim_thread *th)

@@ -171,7 +171,7 @@ int sim_transport_create(struct sim *s)
     return 0;
 }
 
-void sim_ask_back(struct sim *s)
+void sim_request_close(struct sim *s)
 {
     if (s->transport)
         eventfd_write(s->transport->t.removal_fd, 1);

@@ -141,7 +141,7 @@ unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c);
  */
 #define NVME_MAX_RESET_RETRIES 3
 int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch);
-/* Some I/O command has completed: resets are not in vain. Cheap; call it once a harvest. */
+/* Some I/O command has completed, so resets make progress. Cheap; call it once a poll. */
 void nvme_ctrlr_progress(struct nvme_ctrlr *c);
 /* What became of commands, since nvme_ctrlr_open(). */
 struct nvme_counters {

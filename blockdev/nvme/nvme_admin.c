@@ -41,7 +41,7 @@ void nvme_admin_renew(struct nvme_ctrlr *c)
     qp.sq_doorbell = nvme_ctrlr_doorbell(c, 0);
     qp.cq_doorbell = nvme_ctrlr_doorbell(c, 1);
     nvme_ring_init(&c->admin_ring, &qp);
-    __atomic_store_n(&c->health, NVME_WELL, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->health, NVME_HEALTHY, __ATOMIC_RELEASE);
 }
 
 void nvme_admin_teardown(struct nvme_ctrlr *c)

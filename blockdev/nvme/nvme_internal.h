@@ -36,9 +36,10 @@ struct nvme_known_ns {
 };
 
 enum nvme_health {
-    NVME_WELL,
-    NVME_SICK,   /* fatal status, gone, or an admin command lost: no admin commands until a reset */
-    NVME_FAILED, /* for good */
+    NVME_HEALTHY,
+    NVME_UNHEALTHY, /* fatal status, gone, or an admin command lost: no admin commands until a reset
+                     */
+    NVME_FAILED,    /* for good */
 };
 
 struct nvme_arena;    /* nvme_dma.c */

@@ -95,7 +95,7 @@ static inline bool nvme_ring_poll(struct nvme_ring *r, struct nvme_cqe *out)
 
 /*
  * Gives all polled entries back to the controller. Release: our reads of them come before the
- * controller may overwrite them. Once per harvest is enough.
+ * controller may overwrite them. Once per poll is enough.
  */
 static inline void nvme_ring_release(struct nvme_ring *r)
 {

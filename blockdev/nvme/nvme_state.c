@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What every part of the driver asks of a controller: its health, its epoch, its doorbells. */
+/* State of a controller that all parts of the driver read: health, epoch, doorbells. */
 #include "blockdev/nvme/nvme_internal.h"
 #include "blockdev/software.h"
 
@@ -19,15 +19,15 @@ bool nvme_ctrlr_failed(const struct nvme_ctrlr *c)
 
 bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c)
 {
-    return health(c) == NVME_WELL;
+    return health(c) == NVME_HEALTHY;
 }
 
 void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c)
 {
-    enum nvme_health well = NVME_WELL;
+    enum nvme_health healthy = NVME_HEALTHY;
 
-    /* What has failed for good stays so. */
-    __atomic_compare_exchange_n(&c->health, &well, NVME_SICK, false, __ATOMIC_ACQ_REL,
+    /* NVME_FAILED is final. */
+    __atomic_compare_exchange_n(&c->health, &healthy, NVME_UNHEALTHY, false, __ATOMIC_ACQ_REL,
                                 __ATOMIC_ACQUIRE);
 }
 

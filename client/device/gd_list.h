@@ -79,7 +79,7 @@ GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_read_de
 }
 
 /* Of a share, the results that are `was`, or with 0 all of them, become err. */
-GQ_FN void gd_tell_share(const struct gd_reader *w, const struct gq_run *run,
+GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
                          struct gq_read_desc *list, uint32_t rank, int was, int err)
 {
     GQ_FOR_LANES(lane)
@@ -111,7 +111,7 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
     err = gd_take(w);
     run.group_shift = gd_list_shift(n, sharing);
     if (err) {
-        gd_tell_share(w, &run, list, rank, 0, err);
+        gd_fail_share(w, &run, list, rank, 0, err);
         return err;
     }
     reads.desc = list;
@@ -121,7 +121,7 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
      * it.
      */
     if (bad != GQ_NO_READ && gd_refused_error(w) == -ESTALE)
-        gd_tell_share(w, &run, list, rank, -EIO, -ESTALE);
+        gd_fail_share(w, &run, list, rank, -EIO, -ESTALE);
     gd_give(w);
     return bad == GQ_NO_READ ? 0 : list[bad].result;
 }
@@ -148,7 +148,7 @@ GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
         err = gd_find_buffer(w, &table, dst, 1, &b);
     }
     if (err) {
-        gd_tell_share(w, &run, list, 0, 0, err);
+        gd_fail_share(w, &run, list, 0, 0, err);
         return err;
     }
     b = gd_part_from(&b, dst);

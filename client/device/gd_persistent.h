@@ -72,8 +72,8 @@ GQ_FN uint64_t gd_load_news(const uint64_t *words, const struct nvme_cqe *cqe, u
 #endif
 }
 
-/* One look: GD_SEEN_*, and what the lanes have loaded. */
-GQ_FN uint32_t gd_look_around(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
+/* One poll of slot and CQE: GD_SEEN_*, and the words that the lanes have loaded. */
+GQ_FN uint32_t gd_poll_news(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
     const struct gq_position *at = &t->single->at;
@@ -92,8 +92,8 @@ GQ_FN uint32_t gd_look_around(const struct gd_persistent *t, GQ_LANE_OUT(uint64_
     return GQ_BALLOT(fresh);
 }
 
-/* The read's end, for the host. */
-GQ_FN void gd_tell(const struct gd_persistent *t, int err)
+/* Stores the end of the read for the host. */
+GQ_FN void gd_reply(const struct gd_persistent *t, int err)
 {
     const struct gd_reader *w = t->reader;
 
@@ -126,7 +126,7 @@ GQ_FN void gd_persistent_ended(struct gd_persistent *t)
     struct gd_reader *w = t->reader;
     int err = gd_ended(w, t->single);
 
-    gd_tell(t, err);
+    gd_reply(t, err);
     if (err)
         gq_fence_results();
     t->busy = false;
@@ -174,7 +174,7 @@ GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, se
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            GQ_AT(stale) = gd_look(t->file, s->start_ns, checked);
+            GQ_AT(stale) = gd_lease_ended(t->file, s->start_ns, checked);
             if (!GQ_AT(stale)) {
                 gq_single_ring_sq(s);
                 gd_store_own_result(
@@ -223,7 +223,7 @@ GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, 
         err = gd_persistent_send(t, seen);
     t->busy = !err;
     if (err) {
-        gd_tell(t, err);
+        gd_reply(t, err);
         gd_let_go(t);
     }
 }
@@ -269,7 +269,7 @@ GQ_FN bool gd_persistent_serve(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, se
 
         if (timed)
             t->now_ns = GQ_SAME64(gq_clock_ns());
-        news = gd_look_around(t, seen);
+        news = gd_poll_news(t, seen);
         if (t->busy)
             gd_persistent_keep_polling(t, news, seen, timed);
         if (!t->busy && gd_persistent_is_over(t, news))
@@ -303,7 +303,7 @@ GQ_FN bool gd_persistent(const struct gd_service_launch *l, uint64_t until_ns, u
     /* While a command is under way only the queues' lease is looked at: the file may be closed. */
     const struct gq_run run = gd_run(&file, 1, 1);
     struct gq_single single = {.run = &run, .port = &reader.port};
-    struct gd_persistent stay = {.launch = l,
+    struct gd_persistent self = {.launch = l,
                                  .reader = &reader,
                                  .file = &file,
                                  .single = &single,
@@ -314,9 +314,9 @@ GQ_FN bool gd_persistent(const struct gd_service_launch *l, uint64_t until_ns, u
     bool desc;
 
     reader.queue = GQ_SAME32(gd_seed());
-    desc = gd_persistent_serve(&stay, seen);
-    gd_let_go(&stay);
-    *number = stay.number;
+    desc = gd_persistent_serve(&self, seen);
+    gd_let_go(&self);
+    *number = self.number;
     if (!desc)
         return false;
     GQ_FOR_LANES(lane)

@@ -57,11 +57,11 @@ GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
 }
 
 /*
- * One lane's check: have the leases ended? checked: the value of checked_ns, loaded at `now`. A
+ * By one lane: have the leases ended? checked: the value of checked_ns, loaded at `now`. A
  * load of a word of host memory costs a microsecond, both together hardly more, so one lane pays
  * for it once per GD_CHECK_NS.
  */
-GQ_FN bool gd_look(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
+GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {
     uint32_t of_queues, of_extents;
 
@@ -86,7 +86,7 @@ GQ_FN int gd_refused_error(const struct gd_reader *w)
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            GQ_AT(stale) = gd_look(w->file, gq_clock_ns(), 0);
+            GQ_AT(stale) = gd_lease_ended(w->file, gq_clock_ns(), 0);
     }
     return GQ_FROM32(stale, 0) ? -ESTALE : -EIO;
 }
@@ -98,7 +98,7 @@ GQ_FN int gd_run_error(const struct gd_reader *w)
 }
 
 /*
- * Tries w->queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, told late
+ * Tries w->queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, found late
  * by GD_CHECK_NS at most. All that is loaded is on its way at the same time.
  */
 GQ_FN int gd_try(struct gd_reader *w)
@@ -115,7 +115,7 @@ GQ_FN int gd_try(struct gd_reader *w)
             uint64_t checked = gd_load64(w->file->checked_ns);
 
             GQ_AT(word) = gd_try_lock(lock);
-            GQ_AT(stale) = gd_look(w->file, gq_clock_ns(), checked);
+            GQ_AT(stale) = gd_lease_ended(w->file, gq_clock_ns(), checked);
             if (GQ_AT(stale) && GD_FREE(GQ_AT(word)))
                 gd_unlock(lock, GQ_AT(word));
         }

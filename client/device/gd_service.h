@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What host and block that stays on the GPU tell each other (gd_persistent.h). */
+/* Records that host and persistent kernel exchange (gd_persistent.h). */
 #ifndef CLIENT_DEVICE_GD_SERVICE_H
 #define CLIENT_DEVICE_GD_SERVICE_H
 
@@ -32,7 +32,7 @@ union gd_request {
 };
 static_assert(sizeof(union gd_request) == sizeof(struct nvme_sqe) &&
                   sizeof(union gd_request) == GD_REQUEST_WORDS * sizeof(uint32_t),
-              "a word of the box has a dword of the command");
+              "a word of the slot carries a dword of the command");
 #define GD_REQUEST_LEASE      2u /* first word of two */
 #define GD_REQUEST_CHECKED_NS 4u
 
@@ -50,8 +50,8 @@ GQ_FN uint64_t gd_sent(uint32_t number, uint32_t queue, uint32_t entry, uint32_t
 }
 
 /*
- * The other side's: has it ended well? cqs: of the lease's queues. A failure, or what cannot be, is
- * for the block to tell.
+ * By the host: has the command succeeded? cqs: of the lease's queues. A failure, or an entry that
+ * cannot be, is reported by the kernel.
  */
 GQ_FN bool gd_has_ended(uint64_t sent, const struct nvme_cqe *const *cqs)
 {
@@ -61,7 +61,7 @@ GQ_FN bool gd_has_ended(uint64_t sent, const struct nvme_cqe *const *cqs)
     return dw3 == ((phase << 16) | entry);
 }
 
-/* What one launch is told. */
+/* Arguments of a launch. */
 struct gd_service_launch {
     struct gq_tagged_slot_launch slot;
     uint64_t *answer, *sent;

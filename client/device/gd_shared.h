@@ -81,7 +81,7 @@ struct gd_tables {
 };
 
 /* A lane's next byte in the buffer around it. */
-struct gd_place {
+struct gd_destination {
     uint64_t at;         /* counted from the buffer's first page */
     uint64_t iova, prps; /* of that page, and of the table of PRPs */
     bool found;
@@ -257,7 +257,7 @@ GQ_FN void gd_load_tables(struct gd_share *s, const struct gd_known *k, struct g
 
 /* Inside a region: is the lane's read inside entry i, which lane k has? */
 GQ_FN void gd_match_entry(const struct gq_sharer *w, const struct gd_tables *t, uint32_t k,
-                          const struct gd_part *p, struct gd_place *out)
+                          const struct gd_part *p, struct gd_destination *out)
 {
     uint64_t addr = GQ_FROM64(t->addr, k), len = GQ_FROM64(t->len, k);
     uint64_t iova = GQ_FROM64(t->iova, k), prps = GQ_FROM64(t->prps, k);
@@ -265,19 +265,19 @@ GQ_FN void gd_match_entry(const struct gq_sharer *w, const struct gd_tables *t, 
 
     (void)w;
     if (len && p->dst >= addr && at <= len && p->left <= len - at)
-        *out = (struct gd_place){.at = at + head, .iova = iova, .prps = prps, .found = true};
+        *out = (struct gd_destination){.at = at + head, .iova = iova, .prps = prps, .found = true};
 }
 
-/* Each lane's place. */
-GQ_FN void gd_find_places(struct gd_share *s, const struct gd_known *known, struct gd_tables *t,
-                          GQ_LANE_OUT(struct gd_place, place))
+/* Each lane's destination. */
+GQ_FN void gd_find_destinations(struct gd_share *s, const struct gd_known *known,
+                                struct gd_tables *t, GQ_LANE_OUT(struct gd_destination, dest))
 {
     const struct gq_sharer *w = &s->q;
     uint32_t n = GQ_SAME32(t->n_buffers);
 
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(place).found = false;
+        GQ_AT(dest).found = false;
     }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t k = i % w->group.lanes;
@@ -290,7 +290,7 @@ GQ_FN void gd_find_places(struct gd_share *s, const struct gd_known *known, stru
         }
         GQ_FOR_LANES(lane)
         {
-            gd_match_entry(w, t, k, &GQ_AT(s->part), &GQ_AT(place));
+            gd_match_entry(w, t, k, &GQ_AT(s->part), &GQ_AT(dest));
         }
     }
 }
@@ -376,18 +376,18 @@ GQ_FN void gd_uncut(struct gd_part *p)
 }
 
 /*
- * By one lane: a command for whole LBAs of one extent, into place. n: bytes up to the extent's end
+ * By one lane: a command for whole LBAs of one extent, into dest. n: bytes up to the extent's end
  * or the read's, at least an LBA.
  */
-GQ_FN void gd_make_placed(const struct gd_known *k, struct gd_part *p, struct gq_cmd *cmd,
-                          const struct gd_place *place, uint64_t n)
+GQ_FN void gd_make_direct(const struct gd_known *k, struct gd_part *p, struct gq_cmd *cmd,
+                          const struct gd_destination *dest, uint64_t n)
 {
     uint32_t lba_size = k->lba_size;
 
     n &= ~(uint64_t)(lba_size - 1);
-    n = gq_prp_clip(place->at, n < k->max_command ? n : k->max_command, lba_size);
-    cmd->prp1 = place->iova + place->at;
-    cmd->prp2 = gq_prp2(place->iova, place->prps, place->at, n);
+    n = gq_prp_clip(dest->at, n < k->max_command ? n : k->max_command, lba_size);
+    cmd->prp1 = dest->iova + dest->at;
+    cmd->prp2 = gq_prp2(dest->iova, dest->prps, dest->at, n);
     cmd->nlb = ((uint32_t)n >> gq_prefix_ones(lba_size - 1)) - 1;
     gd_cut(p, n, false);
 }
@@ -415,7 +415,7 @@ GQ_FN void gd_make_staged(const struct gd_share *s, struct gd_part *p, struct gq
  */
 GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struct gd_part *p,
                        struct gq_mine *m, struct gq_cmd *cmd, const struct gq_cursor *cur,
-                       const struct gd_place *place)
+                       const struct gd_destination *dest)
 {
     uint64_t n = p->left < cur->to - p->offset ? p->left : cur->to - p->offset;
     uint32_t lba_size = k->lba_size;
@@ -424,8 +424,8 @@ GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struc
         return n;
     cmd->slba = cur->lba + ((p->offset - cur->from) >> gq_prefix_ones(lba_size - 1));
     if ((p->offset & (lba_size - 1)) == 0 && n >= lba_size && p->dst % 4 == 0 &&
-        place->iova != GD_UNREACHABLE)
-        gd_make_placed(k, p, cmd, place, n);
+        dest->iova != GD_UNREACHABLE)
+        gd_make_direct(k, p, cmd, dest, n);
     else if (m->cid < gd_load32(&s->file->set.staged_cids))
         gd_make_staged(s, p, cmd, m->cid, n);
     else
@@ -465,15 +465,15 @@ GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint64_t, of))
 
 /* Inside a region: a lane with a new CID prepares its command, or gives the CID back. */
 GQ_FN uint64_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uint32_t lane,
-                               const struct gq_cursor *cur, const struct gd_place *place)
+                               const struct gq_cursor *cur, const struct gd_destination *dest)
 {
     struct gq_sharer *w = &s->q;
     struct gq_mine *m = &GQ_AT(w->mine);
     struct gd_part *p = &GQ_AT(s->part);
     uint64_t zeros = 0;
 
-    if (place->found) {
-        zeros = gd_make(s, k, p, m, &GQ_AT(w->cmd), cur, place);
+    if (dest->found) {
+        zeros = gd_make(s, k, p, m, &GQ_AT(w->cmd), cur, dest);
     } else {
         p->err = -EFAULT;
         p->left = 0;
@@ -489,16 +489,16 @@ GQ_FN void gd_prepare(struct gd_share *s, const struct gd_known *k, struct gd_ta
 {
     struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(struct gq_cursor, cur);
-    GQ_LANE_VAR(struct gd_place, place);
+    GQ_LANE_VAR(struct gd_destination, dest);
     GQ_LANE_VAR(uint64_t, zeros);
     GQ_LANE_VAR(uint32_t, low);
 
-    gd_find_places(s, k, t, place);
+    gd_find_destinations(s, k, t, dest);
     gd_find_extents(s, k, t, cur);
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(w->mine).stage == GQ_STAGE_NONE && GQ_AT(w->mine).cid != GQ_NO_CID) {
-            GQ_AT(zeros) = gd_prepare_lane(s, k, lane, &GQ_AT(cur), &GQ_AT(place));
+            GQ_AT(zeros) = gd_prepare_lane(s, k, lane, &GQ_AT(cur), &GQ_AT(dest));
             GQ_AT(low) =
                 GQ_AT(w->mine).stage == GQ_STAGE_NONE && !GQ_AT(zeros) && GQ_AT(s->part).left;
         }

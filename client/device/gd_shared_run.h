@@ -136,7 +136,7 @@ GQ_FN void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
 /* One lane's look: have the leases ended? */
 GQ_FN bool gd_ended_leases(const struct gd_share *s, const struct gd_known *k)
 {
-    return gd_look(s->file, gq_clock_ns(), gd_load64(k->checked_ns));
+    return gd_lease_ended(s->file, gq_clock_ns(), gd_load64(k->checked_ns));
 }
 
 /*
@@ -205,7 +205,7 @@ GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
 }
 
 /* -EIO, or -ESTALE if the leases have ended: queues are deleted while reads are under way. */
-GQ_FN void gd_tell_refused(struct gd_share *s, uint32_t of)
+GQ_FN void gd_fail_refused(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint32_t, stale);
@@ -214,7 +214,7 @@ GQ_FN void gd_tell_refused(struct gd_share *s, uint32_t of)
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            GQ_AT(stale) = gd_look(s->file, gq_clock_ns(), 0);
+            GQ_AT(stale) = gd_lease_ended(s->file, gq_clock_ns(), 0);
     }
     err = GQ_FROM32(stale, 0) ? -ESTALE : -EIO;
     GQ_FOR_LANES(lane)
@@ -248,7 +248,7 @@ GQ_FN void gd_collect(struct gd_share *s)
     failures = GQ_BALLOT(failed);
     copies = GQ_BALLOT(staged);
     if (failures)
-        gd_tell_refused(s, failures);
+        gd_fail_refused(s, failures);
     if (copies && s->leads)
         gd_stop_leading(s);
     if (copies) {
@@ -342,7 +342,7 @@ GQ_FN void gd_watch(struct gd_share *s)
         uint32_t stage = GQ_AT(w->mine).stage;
 
         if (lane == 0)
-            GQ_AT(stale) = gd_look(f, gq_clock_ns(), gd_load64(f->checked_ns));
+            GQ_AT(stale) = gd_lease_ended(f, gq_clock_ns(), gd_load64(f->checked_ns));
         GQ_AT(is_late) = stage != GQ_STAGE_ENDED && (stage != GQ_STAGE_NONE || p->left) &&
                          gd_clock_us() - p->sent_us > limit;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The block that stays for reads that a host waits for, one after another.
+// Persistent kernel of one block: reads for which a host waits, one after another.
 #include "client/device/gd_persistent.h"
 #include "client/device/gd_pread.h"
 

@@ -97,8 +97,8 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
  */
 int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned retries);
 /*
- * May a call be made again after err? *vain counts those in vain in a row, for a mount that is
- * ending says the same; the caller sets it to 0 when something was moved.
+ * May a call be made again after err? *retries counts calls in a row that moved nothing, because a
+ * mount that is ending returns the same error; the caller sets it to 0 when bytes were moved.
  */
 bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *retries);
 

@@ -24,8 +24,8 @@ static int set_wants(struct gpunvme_direct *d, const struct gpunvme_direct_optio
     return 0;
 }
 
-/* Where the mount's executor is, there the buffers are. */
-static int open_place(struct gpunvme_direct *d)
+/* Buffers are in the memory space of the mount's executor. */
+static int open_memory_space(struct gpunvme_direct *d)
 {
     struct gpunvme *g = d->g;
     struct cuda_driver *cu = NULL;
@@ -119,7 +119,7 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     pthread_mutex_init(&d->lease_lock, NULL);
     err = set_wants(d, options);
     if (!err)
-        err = open_place(d);
+        err = open_memory_space(d);
     if (!err)
         err = copy_kernel_open(g, &d->space, &d->copy_kernel);
     if (!err)

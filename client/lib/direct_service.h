@@ -31,7 +31,7 @@ void direct_service_close(struct direct_service *s);
  * Bytes, of which only an error in the middle makes fewer than asked for, or -errno and a sentence
  * for gpunvme_error(). Threads take turns. -ETIMEDOUT also when the block did not answer in time,
  * for want of room on the GPU: a read that it has taken may still go on then. -EIO also when the
- * CUDA context has failed, within 0.1 s of waiting in vain, and from then on at once.
+ * CUDA context has failed, within 0.1 s of waiting, and from then on at once.
  */
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *read);
 /*

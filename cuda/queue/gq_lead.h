@@ -106,7 +106,7 @@ GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n
  * Inside a region: stores the status for the owner of the CID. False: no
  * command in flight has this CID.
  */
-GQ_FN bool gq_lead_tell(struct gq_sharer *w, uint32_t dw3)
+GQ_FN bool gq_lead_store_status(struct gq_sharer *w, uint32_t dw3)
 {
     uint32_t cid = dw3 & 0xffffu, was;
 
@@ -139,7 +139,7 @@ GQ_FN void gq_lead_complete(struct gq_sharer *w, struct gq_lead_round *r, uint32
         gq_fence_device();
         GQ_FOR_LANES(lane)
         {
-            GQ_AT(bad) = GQ_AT(theirs) && !gq_lead_tell(w, GQ_AT(r->dw3));
+            GQ_AT(bad) = GQ_AT(theirs) && !gq_lead_store_status(w, GQ_AT(r->dw3));
         }
         w->lead.broken |= GQ_BALLOT(bad) != 0;
     }

@@ -473,7 +473,7 @@ TEST_F(Recovery, AskingBackMakesTheDescriptorReadable)
     struct pollfd p = {r.t->removal_fd, POLLIN, 0};
     ASSERT_GE(r.t->removal_fd, 0);
     EXPECT_EQ(poll(&p, 1, 0), 0);
-    sim_ask_back(r.sim);
+    sim_request_close(r.sim);
     EXPECT_EQ(poll(&p, 1, 0), 1);
     EXPECT_EQ(read(), 0) << "it works until it is closed";
 }

@@ -192,7 +192,7 @@ TEST(GqReadsHalf, TwoRoundsAreToldOfAtOnceWhereAllHasEnded)
     d.expect_bytes();
 }
 
-// Once what had come in bulk is harvested: twenty rounds are more than enough.
+// Once the completions that had accumulated are polled: twenty rounds are more than enough.
 TEST(GqReadsHalf, NoRoundHoldsBackWhereFewHaveEnded)
 {
     constexpr uint32_t kBulk = 20, kFew = 40;
@@ -214,7 +214,7 @@ TEST(GqReadsHalf, NoRoundHoldsBackWhereFewHaveEnded)
 }
 
 // Nothing completes until no commands come any more, then all does for some rounds, in any order: a
-// round harvests more than one for each lane. Half of the reads being staged, too few commands
+// round polls more than one for each lane. Half of the reads being staged, too few commands
 // would be in flight for that: a staged one has its lane until it ends.
 void read_in_bursts(Drive *d)
 {

@@ -120,7 +120,7 @@ static int obey(struct sim *s, const char *line)
     else if (strcmp(line, "stick\n") == 0)
         sim_stick(s);
     else if (strcmp(line, "ask_back\n") == 0)
-        sim_ask_back(s);
+        sim_request_close(s);
     else
         return -1;
     return 0;
