@@ -290,12 +290,19 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
 static_assert(sizeof(struct work) == sizeof(((struct gpunvme_io_request *)0)->reserved),
               "a request begins with the threads' part of it");
 
+static ssize_t move_request(struct gpunvme_io_request *r)
+{
+    if (r->pieces)
+        return gpunvme_io_readv(r->file, r->addr, r->len, r->pieces, r->n_pieces, &r->result);
+    return r->write ? gpunvme_io_write(r->file, r->addr, r->len, r->file_offset, &r->result)
+                    : gpunvme_io_read(r->file, r->addr, r->len, r->file_offset, &r->result);
+}
+
 static void run_request(struct work *w)
 {
     struct gpunvme_io_request *r = (struct gpunvme_io_request *)w;
 
-    r->bytes = r->write ? gpunvme_io_write(r->file, r->addr, r->len, r->file_offset, &r->result)
-                        : gpunvme_io_read(r->file, r->addr, r->len, r->file_offset, &r->result);
+    r->bytes = move_request(r);
     r->done(r);
 }
 
@@ -303,6 +310,8 @@ int gpunvme_io_start(struct gpunvme_io_request *r)
 {
     struct work *w = (struct work *)r;
 
+    if (r->write && r->pieces)
+        return gpunvme_fail(-EINVAL, "pieces are read, not written");
     w->run = run_request;
     return io_threads_give(r->file->io->async->threads, w);
 }

@@ -90,11 +90,20 @@ struct gpunvme_io_request {
     void *addr;
     size_t len;
     uint64_t file_offset;
+    /*
+     * Not NULL: a read of n_pieces as gpunvme_io_readv(); file_offset means nothing, bytes is 0 or
+     * -errno.
+     */
+    struct gpunvme_piece *pieces;
+    size_t n_pieces;
     ssize_t bytes;                              /* out: or -errno */
     struct gpunvme_result result;               /* out: its `why` is good while done() runs */
     void (*done)(struct gpunvme_io_request *r); /* may free it */
 };
-/* Up to 16 run at a time, in the order of the calls. -errno: done() will not be called. */
+/*
+ * Up to 16 run at a time, in the order of the calls. -errno: done() will not be called; -EINVAL: a
+ * write of pieces. gpunvme_error() tells done() why the transfer failed.
+ */
 int gpunvme_io_start(struct gpunvme_io_request *r);
 
 /*

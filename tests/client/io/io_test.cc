@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "gpunvme/gpunvme_io.h"
@@ -143,6 +144,36 @@ TEST_P(Io, ManyReadsOfOneCall)
         }
         EXPECT_EQ(pieces[i].result, static_cast<int32_t>(pieces[i].len));
         EXPECT_TRUE(holds(pieces[i].buffer_offset, pieces[i].len, pieces[i].file_offset)) << i;
+    }
+}
+
+// A request with the means to wait for its end.
+struct Request : gpunvme_io_request {
+    std::promise<ssize_t> ended;
+    static void end(gpunvme_io_request *r)
+    {
+        static_cast<Request *>(r)->ended.set_value(r->bytes);
+    }
+};
+
+TEST_P(Io, ReadsPiecesBehindTheCaller)
+{
+    std::vector<struct gpunvme_piece> pieces = {{1, 5000, 777, 0}, {100000, 0, 5000, 0}};
+    Request request{};
+    request.file = file_;
+    request.addr = memory_->at();
+    request.len = kRoom;
+    request.pieces = pieces.data();
+    request.n_pieces = pieces.size();
+    request.done = Request::end;
+    request.write = 1;
+    EXPECT_EQ(gpunvme_io_start(&request), -EINVAL);
+    request.write = 0;
+    ASSERT_EQ(gpunvme_io_start(&request), 0) << gpunvme_error();
+    EXPECT_EQ(request.ended.get_future().get(), 0);
+    for (auto &p : pieces) {
+        EXPECT_EQ(p.result, static_cast<int32_t>(p.len));
+        EXPECT_TRUE(holds(p.buffer_offset, p.len, p.file_offset));
     }
 }
 
