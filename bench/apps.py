@@ -236,7 +236,7 @@ def nixl_transfer(agent, operation, memory, files):
 
 
 def case_nixl(args):
-    """Memory of the GPU to a file and back, by NIXL's plug-in for cuFile."""
+    """Memory of the GPU to a file and back, by a plug-in of NIXL."""
     api = need("nixl._api")
     size, block = min(args.mib, 512) << 20, 4 * MIB
     agent = api.nixl_agent("apps", api.nixl_agent_config(backends=[]))

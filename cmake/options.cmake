@@ -9,6 +9,7 @@ option(GPUNVME_SIM "Build the simulated drive, and its copies to GPU memory" ON)
 option(GPUNVME_CUDA "Build the CUDA executor when nvcc is found" ON)
 option(GPUNVME_FUZZ "Build the fuzzers (clang; the whole tree is instrumented)" OFF)
 set(GPUNVME_FUZZ_SECONDS 10 CACHE STRING "How long ctest runs each fuzzer")
+set(GPUNVME_NIXL_SOURCE "" CACHE PATH "NIXL's sources, for their headers: builds its plug-in GPUNVME")
 set(GPUNVME_SANITIZE "" CACHE STRING "Sanitizers, for example address,undefined or thread")
 set(GPUNVME_CUDA_ARCHITECTURES "80;90" CACHE STRING "CUDA architectures to compile for")
 

@@ -222,7 +222,13 @@ step_fastsafetensors() {
 }
 
 step_nixl() {
+    local plugin
     figures "NIXL" 30 "${RUN[@]}" "${APPS[@]}" nixl --backend GDS_MT "$ON_MOUNT"
+    plugin=$(find "$INSTALL" -name libplugin_GPUNVME.so -print -quit)
+    if [ -n "$plugin" ]; then
+        NIXL_PLUGIN_DIR=$(dirname "$plugin") figures "NIXL, plug-in GPUNVME" 30 \
+            "${APPS[@]}" nixl --backend GPUNVME "$ON_MOUNT"
+    fi
 }
 
 step_python() {

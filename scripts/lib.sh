@@ -110,7 +110,8 @@ configure() {
     shift
     use_ccache
     cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja "${CMAKE_LAUNCHER_ARGS[@]}" \
-        ${CMAKE_PREFIX_ARGS[@]+"${CMAKE_PREFIX_ARGS[@]}"} "$@"
+        ${CMAKE_PREFIX_ARGS[@]+"${CMAKE_PREFIX_ARGS[@]}"} \
+        ${GPUNVME_NIXL_SOURCE:+"-DGPUNVME_NIXL_SOURCE=$GPUNVME_NIXL_SOURCE"} "$@"
 }
 
 # build DIR [CMAKE-BUILD-ARGUMENT...]

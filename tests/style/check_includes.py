@@ -41,6 +41,7 @@ PROJECT = {
     "fusefs/daemon/ioctl.c": ["support/", "fusefs/", "gpunvme/gpunvme_ioctl.h",
                               "sim/gpu/sim_copy_ioctl.h"],
     "fusefs/daemon/lease_copy.h": ["fusefs/", "sim/gpu/sim_copy_ioctl.h"],
+    "integrations": ["gpunvme/"],
     "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/"],
 }
 

@@ -3,13 +3,25 @@
 # NIXL's stock wheel, by its plug-ins for cuFile, over our libcufile.so: memory to file and back, on a
 # mount and on tmpfs.
 #
-# usage: nixl_test.sh RUN MKFS DAEMON [--install]
+# usage: nixl_test.sh [--install] [--plugin DIR] RUN MKFS DAEMON
 # NIXL is imported by $GPUNVME_NIXL_PYTHON (python3); --install makes an environment with it first.
+# --plugin: by our plug-in in DIR instead of cuFile; "none": it was not built.
 # Ends with 77 where there is no NIXL, or no mount can be made.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-run=$1 mkfs=$2 daemon=$3 install=${4:-}
+install='' plugin_dir=''
+while [ $# -gt 3 ]; do
+    case $1 in
+    --install) install=yes ;;
+    --plugin)
+        plugin_dir=$2
+        shift
+        ;;
+    esac
+    shift
+done
+run=$1 mkfs=$2 daemon=$3
 python=${GPUNVME_NIXL_PYTHON:-python3}
 work=$(mktemp -d /dev/shm/gpunvme-nixl-XXXXXX)
 served=
@@ -55,17 +67,23 @@ mount_image() {
 
 # NIXL prints where it loads its plug-in from, and what fails.
 use_plugin() {
+    local with=("$run") proof="totals: 9 reads"
+    if [ "$1" = GPUNVME ]; then
+        with=(env "NIXL_PLUGIN_DIR=$plugin_dir" NIXL_LOG_LEVEL=INFO) proof="hold what was written"
+    fi
     echo "== $1 on $2"
     CUFILE_LOGGING_LEVEL=INFO LD_LIBRARY_PATH=$cudart timeout 120 \
-        "$run" "$python" "$here/nixl_files.py" "$1" "$2" >"$work/out" 2>&1 || {
+        "${with[@]}" "$python" "$here/nixl_files.py" "$1" "$2" >"$work/out" 2>&1 || {
         cat "$work/out"
         exit 1
     }
     grep -E "GB/s|hold what|totals|cufile.*path:" "$work/out"
-    grep -q "totals: 9 reads" "$work/out" || { echo "our library was not used"; exit 1; }
+    grep -q "$proof" "$work/out" || { echo "our library was not used"; exit 1; }
 }
 
-[ "$install" != --install ] || install_nixl
+[ "$plugin_dir" != none ] ||
+    skip "the plug-in was not built: configure with GPUNVME_NIXL_SOURCE (integrations/README.md)"
+[ -z "$install" ] || install_nixl
 "$python" -c 'import nixl' 2>/dev/null ||
     skip "$python has no NIXL: run this with --install, or set GPUNVME_NIXL_PYTHON"
 # The plug-ins want the CUDA runtime, which a wheel has below site-packages.
@@ -73,7 +91,9 @@ cudart=$("$python" -c 'import glob, sysconfig
 found = glob.glob(sysconfig.get_path("purelib") + "/nvidia/**/libcudart.so.*", recursive=True)
 print(found[0].rsplit("/", 1)[0] if found else "")')
 mount_image
-for plugin in GDS_MT GDS; do
+plugins=(GDS_MT GDS)
+[ -z "$plugin_dir" ] || plugins=(GPUNVME)
+for plugin in "${plugins[@]}"; do
     use_plugin "$plugin" "$work/mnt"
     use_plugin "$plugin" "$work/tmpfs"
 done
