@@ -69,8 +69,6 @@ void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb);
 void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
                       const struct ffs_ranges *revoked);
 bool ffs_running_empty(const struct ffs_running *r);
-/* Log blocks of a transaction. */
-uint64_t ffs_log_need(uint64_t images, uint64_t revokes);
 
 /* --- Images on their way home (home.c) -------------------------------------------------------- */
 
@@ -96,6 +94,9 @@ int ffs_checkpoint(struct ffs *fs, uint64_t next_tid);
 int ffs_checkpoint_now(struct ffs *fs);
 
 /* --- The log (log.c). Under commit_lock. ------------------------------------------------------ */
+
+/* Log blocks of a transaction. Under no lock. */
+uint64_t ffs_log_need(uint64_t images, uint64_t revokes);
 
 /* A transaction on its way to the log. Arrays belong to the caller. */
 struct ffs_log_tx {

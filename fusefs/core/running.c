@@ -8,14 +8,6 @@
 
 #include "fusefs/core/state.h"
 
-uint64_t ffs_log_need(uint64_t images, uint64_t revokes)
-{
-    uint64_t descs = (images + LAY_JDESC_TAGS - 1) / LAY_JDESC_TAGS;
-    uint64_t revoke_blocks = (revokes + LAY_JREVOKE_MAX - 1) / LAY_JREVOKE_MAX;
-
-    return images + descs + revoke_blocks + 1;
-}
-
 static uint64_t log_blocks(const struct ffs *fs)
 {
     return fs->geo.journal_blocks - 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the file system knows of its own health, and how it tells.
+ * Health of the file system: its flags, failures, log messages.
  */
 #include "fusefs/core/state.h"
 
@@ -63,6 +63,16 @@ void ffs_device_lost(struct ffs *fs)
     ffs_fail(fs, "the device is lost", -EIO);
 }
 
+void ffs_background_hurry(struct ffs *fs)
+{
+    struct ffs_background *b = &fs->background;
+
+    pthread_mutex_lock(&b->lock);
+    b->hurry = true;
+    pthread_cond_signal(&b->wake);
+    pthread_mutex_unlock(&b->lock);
+}
+
 void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
 {
     ffs_log(fs, LOG_ERR, "%s: corrupt: block %llu, inode %llu: %s; run fsck.gpunvme",
@@ -104,17 +114,4 @@ void *ffs_dma_alloc(struct ffs *fs, size_t len)
 void ffs_dma_free(struct ffs *fs, void *buf, size_t len)
 {
     bd_dma_free(fs->dev, buf, len);
-}
-
-void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
-{
-    memset(out, 0, sizeof(*out));
-    ffs_meta_read(fs);
-    out->blocks = fs->geo.blocks;
-    out->free_blocks = ffs_free_blocks(fs);
-    out->inodes = lay_get64(ffs_super(fs)->inodes);
-    memcpy(out->label, ffs_super(fs)->label, sizeof(out->label));
-    ffs_meta_done(fs);
-    memcpy(out->uuid, fs->geo.uuid, sizeof(out->uuid));
-    out->read_only = ffs_writable(fs) != 0;
 }

@@ -24,7 +24,7 @@
 #define FFS_DOWN   8u  /* ffs_shutdown() */
 #define FFS_STUCK  16u /* a command may write at any time: no new handles either */
 
-/* The thread that commits now and then. */
+/* The thread that commits every commit_ms. */
 struct ffs_background {
     pthread_t thread;
     pthread_mutex_t lock; /* protects the rest */

@@ -249,3 +249,16 @@ int ffs_super_settle(struct ffs *fs, const struct ffs_super_found *found, struct
     fs->geo = geo;
     return check_age(fs, out, r);
 }
+
+void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
+{
+    memset(out, 0, sizeof(*out));
+    ffs_meta_read(fs);
+    out->blocks = fs->geo.blocks;
+    out->free_blocks = ffs_free_blocks(fs);
+    out->inodes = lay_get64(ffs_super(fs)->inodes);
+    memcpy(out->label, ffs_super(fs)->label, sizeof(out->label));
+    ffs_meta_done(fs);
+    memcpy(out->uuid, fs->geo.uuid, sizeof(out->uuid));
+    out->read_only = ffs_writable(fs) != 0;
+}

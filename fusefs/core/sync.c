@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commits on demand and on time, and the end of it all.
+ * Commits on demand and on time, and the shutdown.
  */
 #include <assert.h>
 #include <errno.h>
@@ -10,29 +10,6 @@
 #include "fusefs/core/state.h"
 
 #define DEFAULT_COMMIT_MS 5000u
-
-/*
- * One flush at a time: each holds a queue pair for as long as it takes, and reads need the
- * remaining ones. A flush under way may have begun too early for the caller; the next one serves
- * all waiters. The kernel reports pages that it could not write, and dropped, once: a waiter for a
- * flush that fails finds the file system failed, and flushes no more.
- */
-int ffs_flush(struct ffs *fs)
-{
-    struct ffs_flushes *f = &fs->flushes;
-    uint64_t seen = atomic_load(&f->begun);
-
-    pthread_mutex_lock(&f->lock);
-    int err = ffs_health(fs) & FFS_FAILED ? -EIO : 0;
-    if (!err && atomic_load(&f->begun) == seen) {
-        atomic_store(&f->begun, seen + 1);
-        err = bd_flush(fs->dev);
-        if (err)
-            err = ffs_fail(fs, "flush", err);
-    }
-    pthread_mutex_unlock(&f->lock);
-    return err;
-}
 
 int ffs_sync(struct ffs *fs)
 {
@@ -150,14 +127,4 @@ void ffs_background_stop(struct ffs *fs)
     pthread_mutex_unlock(&b->lock);
     pthread_join(b->thread, NULL);
     b->running = false;
-}
-
-void ffs_background_hurry(struct ffs *fs)
-{
-    struct ffs_background *b = &fs->background;
-
-    pthread_mutex_lock(&b->lock);
-    b->hurry = true;
-    pthread_cond_signal(&b->wake);
-    pthread_mutex_unlock(&b->lock);
 }
