@@ -83,6 +83,7 @@ static void print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)
         {"controller_resets", "Controller resets:", NULL, st->controller_resets},
         {"dma_regions", "DMA regions:", NULL, st->dma_regions},
         {"dma_region_limit", "DMA regions at most:", NULL, st->dma_region_limit},
+        {"fuse_requests", "Requests of the kernel:", NULL, st->fuse_requests},
     };
 
     print_fields(out, fields, sizeof(fields) / sizeof(fields[0]));

@@ -7,7 +7,17 @@
 
 #include "fusefs/daemon/daemon.h"
 
-#define BOUNCE_ALIGNMENT 4096u
+static _Thread_local struct bounce *own;
+
+void bounce_bind(struct bounce *b)
+{
+    own = b;
+}
+
+struct bounce *bounce_own(void)
+{
+    return own;
+}
 
 struct bounce *bounce_get(struct bounce_pool *pool)
 {
@@ -25,12 +35,14 @@ struct bounce *bounce_get(struct bounce_pool *pool)
      * A failed device gives no DMA memory. Heap memory lets the request reach
      * the core, which returns the device's error.
      */
-    b->data = ffs_dma_alloc(pool->fs, MAX_IO);
-    b->plain = !b->data;
+    char *memory = ffs_dma_alloc(pool->fs, BOUNCE_HEAD + MAX_IO);
+    b->plain = !memory;
     if (b->plain)
-        b->data = aligned_alloc(BOUNCE_ALIGNMENT, MAX_IO);
-    if (b->data)
+        memory = aligned_alloc(BOUNCE_HEAD, BOUNCE_HEAD + MAX_IO);
+    if (memory) {
+        b->data = memory + BOUNCE_HEAD;
         return b;
+    }
     free(b);
     return NULL;
 }
@@ -52,11 +64,12 @@ void bounce_pool_free(struct bounce_pool *pool)
     struct bounce *b;
 
     while ((b = pool->free)) {
+        char *memory = (char *)b->data - BOUNCE_HEAD;
         pool->free = b->next;
         if (b->plain)
-            free(b->data);
+            free(memory);
         else
-            ffs_dma_free(pool->fs, b->data, MAX_IO);
+            ffs_dma_free(pool->fs, memory, BOUNCE_HEAD + MAX_IO);
         free(b);
     }
 }

@@ -15,9 +15,11 @@
 
 /* Limit of one READ or WRITE request, bytes; the size of a bounce buffer. */
 #define MAX_IO (1u << 20)
+/* In front of that, bytes: whole pages. */
+#define BOUNCE_HEAD 4096u
 /*
  * More session threads than transfers and unregistrations can block at once on a
- * small machine. An idle thread costs its stack only.
+ * small machine. A thread that has not served yet costs its stack only.
  */
 #define SESSION_THREADS 16
 /* Background requests that the kernel keeps in flight: readahead and direct I/O. */
@@ -29,6 +31,7 @@ struct fdsocket;
 struct workers;
 struct mounter;
 struct fuse_session;
+struct session_loop;
 
 /*
  * An open file description or an open directory; fuse_file_info.fh points to
@@ -44,11 +47,11 @@ struct open_file {
 };
 
 /*
- * Page-aligned memory of MAX_IO bytes, from the device's DMA memory unless
- * plain.
+ * Page-aligned memory of MAX_IO bytes behind a head of BOUNCE_HEAD bytes, from the device's DMA
+ * memory unless plain.
  */
 struct bounce {
-    void *data;
+    void *data; /* the memory behind the head */
     bool plain; /* heap memory out of the device's reach: the core copies once more */
     struct bounce *next;
 };
@@ -69,6 +72,7 @@ struct daemon {
     struct stack stack;
     struct mounter *mounter;
     struct fuse_session *session;
+    struct session_loop *loop;
     uint32_t readahead; /* bytes, as the mounter set them; 0: the kernel's default */
     struct buffers *buffers;
     struct leases *leases;
@@ -77,6 +81,7 @@ struct daemon {
     struct bounce_pool bounces;
     struct bounce_stats bounced;
     _Atomic int64_t fallback_logged; /* CLOCK_MONOTONIC seconds of the last line, 0: none yet */
+    _Atomic uint64_t requests;       /* of the kernel */
     _Atomic unsigned inline_reads;   /* transfers that session threads run now */
     _Atomic unsigned held_writes;    /* direct_write.c: replies held back */
     pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */
@@ -91,6 +96,12 @@ struct daemon {
 /* NULL: out of memory. */
 struct bounce *bounce_get(struct bounce_pool *pool);
 void bounce_put(struct bounce_pool *pool, struct bounce *b);
+/*
+ * The buffer of the calling session thread, which has its request in front of data: a WRITE
+ * request's data is data. Other requests may use data.
+ */
+void bounce_bind(struct bounce *b);
+struct bounce *bounce_own(void);
 void bounce_pool_free(struct bounce_pool *pool);
 
 /*

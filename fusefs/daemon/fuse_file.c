@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/direct_write.h"
+#include "fusefs/daemon/fuse_notify.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/kernel_cache.h"
 #include "layout/format.h"
@@ -26,6 +27,24 @@ static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_fil
     /* With strictatime the first read after an open must reach the file system. */
     fi->keep_cache = !ffs_access_always(d->stack.fs);
     return 0;
+}
+
+static bool is_set_id(struct ffs_inode *inode)
+{
+    struct ffs_attr attr;
+
+    ffs_getattr(inode, &attr);
+    return attr.mode & (S_ISUID | S_ISGID);
+}
+
+/*
+ * The file system has cleared set-id bits that the kernel knows from before (HANDLE_KILLPRIV_V2):
+ * it would still honour them in execve(2).
+ */
+static void forget_set_id(struct daemon *d, struct ffs_inode *inode, bool was_set_id)
+{
+    if (was_set_id)
+        notify_attr(d->session, ffs_ino(inode));
 }
 
 static int truncate_inode(struct ffs_inode *inode)
@@ -53,24 +72,27 @@ static int check_open(struct ffs_inode *inode, int flags)
 
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+    struct daemon *d = op_daemon(req);
     struct ffs_inode *inode;
     int err = op_node(req, ino, &inode);
 
     if (err)
         goto reply;
     err = check_open(inode, fi->flags);
-    if (!err && (fi->flags & O_TRUNC))
+    if (!err && (fi->flags & O_TRUNC)) {
+        bool set_id = is_set_id(inode);
         err = truncate_inode(inode);
+        forget_set_id(d, inode, set_id);
+    }
     if (err)
         ffs_iput(inode, 1);
     else
-        err = open_inode(op_daemon(req), inode, fi);
+        err = open_inode(d, inode, fi);
 reply:
     if (err) {
         op_reply(req, err);
         return;
     }
-    struct daemon *d = op_daemon(req);
     if (fuse_reply_open(req, fi) != 0)
         file_free(d, op_file(fi));
 }
@@ -144,23 +166,21 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
  */
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-    struct bounce_pool *pool = &op_daemon(req)->bounces;
+    char *data = bounce_own()->data;
 
     (void)ino;
-    struct bounce *b = size <= MAX_IO ? bounce_get(pool) : NULL;
-    if (!b) {
-        op_reply(req, size <= MAX_IO ? -ENOMEM : -EINVAL);
+    if (size > MAX_IO) {
+        op_reply(req, -EINVAL);
         return;
     }
     struct ffs_inode *inode = op_file(fi)->inode;
     if (!is_direct(fi))
         kernel_cache_add(inode, KERNEL_PAGES);
-    ssize_t n = file_read(inode, (uint64_t)offset, b->data, size);
+    ssize_t n = file_read(inode, (uint64_t)offset, data, size);
     if (n < 0)
         op_reply(req, (int)n);
     else
-        fuse_reply_buf(req, b->data, (size_t)n);
-    bounce_put(pool, b);
+        fuse_reply_buf(req, data, (size_t)n);
 }
 
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
@@ -168,10 +188,11 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
 {
     (void)ino;
     struct ffs_inode *inode = op_file(fi)->inode;
-    bool direct = is_direct(fi);
+    bool direct = is_direct(fi), set_id = is_set_id(inode);
     if (!direct)
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = ffs_write(inode, (uint64_t)offset, data, size);
+    forget_set_id(op_daemon(req), inode, set_id);
     if (n < 0)
         op_reply(req, (int)n);
     else if (direct)
@@ -181,8 +202,8 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
 }
 
 /*
- * Also serves FSYNCDIR. That of the root directory makes everything durable: the kernel does not
- * pass sync(2) and syncfs(2) on.
+ * Also serves FSYNCDIR. That of the root directory makes everything durable: not every kernel
+ * passes sync(2) and syncfs(2) on.
  */
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
@@ -195,9 +216,13 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_in
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len,
                   struct fuse_file_info *fi)
 {
+    struct ffs_inode *inode = op_file(fi)->inode;
+    bool set_id = is_set_id(inode);
+
     (void)ino;
-    op_reply(req,
-             ffs_fallocate(op_file(fi)->inode, (uint32_t)mode, (uint64_t)offset, (uint64_t)len));
+    int err = ffs_fallocate(inode, (uint32_t)mode, (uint64_t)offset, (uint64_t)len);
+    forget_set_id(op_daemon(req), inode, set_id);
+    op_reply(req, err);
 }
 
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)

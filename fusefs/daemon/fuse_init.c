@@ -110,10 +110,7 @@ static void configure(struct fuse_conn_info *conn)
                    FUSE_CAP_IOCTL_DIR);
     /* The kernel checks access by ACLs; the file system applies the umask, or a default ACL. */
     want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
-    /*
-     * The kernel clears set-id bits after a write without CAP_FSETID, as with
-     * other file systems: it knows the capabilities of the process.
-     */
+    /* Its second version is negotiated by raw_reply(). */
     conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
     /*
      * A completed write(2) has reached the file system, so that a GPU read sees

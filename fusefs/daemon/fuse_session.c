@@ -23,6 +23,7 @@
 #include "fusefs/daemon/lease.h"
 #include "fusefs/daemon/mounter.h"
 #include "fusefs/daemon/raw_requests.h"
+#include "fusefs/daemon/session_loop.h"
 #include "fusefs/daemon/shutdown.h"
 #include "fusefs/daemon/workers.h"
 
@@ -123,60 +124,38 @@ static void stop_services(struct daemon *d)
     bounce_pool_free(&d->bounces);
 }
 
-static struct fuse_loop_config *loop_config(void)
-{
-    struct fuse_loop_config *config = fuse_loop_cfg_create();
-
-    if (!config)
-        return NULL;
-    fuse_loop_cfg_set_clone_fd(config, 0);
-    fuse_loop_cfg_set_max_threads(config, SESSION_THREADS);
-    fuse_loop_cfg_set_idle_threads(config, SESSION_THREADS);
-    return config;
-}
-
 /* Serves until the end of the session, and ends the transfers in any case. */
 static int loop(struct daemon *d)
 {
     struct shutdown shutdown;
-    struct fuse_loop_config *config = loop_config();
-    int err = config ? shutdown_watch(&shutdown, d) : -ENOMEM;
+    int err = session_loop_new(d, &d->loop);
 
+    if (!err)
+        err = shutdown_watch(&shutdown, d);
     if (err) {
         stop_transfers(d);
     } else {
-        err = fuse_session_loop_mt(d->session, config);
+        err = session_loop_run(d->loop);
         shutdown_loop_ended(&shutdown);
         stop_transfers(d);
         shutdown_unwatch(&shutdown);
     }
-    if (config)
-        fuse_loop_cfg_destroy(config);
+    if (d->loop)
+        session_loop_free(d->loop);
     return err;
 }
 
-/*
- * umount(2) aborts the connection. A read(2) of the connection at that moment
- * returns ECONNABORTED, a later one ENODEV. libfuse takes ENODEV for the end,
- * but prints ECONNABORTED to stderr, in threads that it cancels meanwhile. A
- * thread cancelled there keeps stderr's lock, and the next thread waits for
- * that lock without end (libfuse 3.14, glibc 2.36 and 2.39).
- */
+/* libfuse has to have one; the session's loop does not use it. */
 static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
 {
-    ssize_t n;
-
-    do
-        n = read(fd, buf, len);
-    while (n > 0 && raw_request(userdata, fd, buf, (size_t)n));
-    if (n < 0 && errno == ECONNABORTED)
-        errno = ENODEV;
-    return n;
+    (void)userdata;
+    return read(fd, buf, len);
 }
 
 static ssize_t reply(int fd, struct iovec *iov, int count, void *userdata)
 {
     (void)userdata;
+    raw_reply(iov, count);
     return writev(fd, iov, count);
 }
 
@@ -232,7 +211,6 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
             fuse_session_destroy(d->session);
         return EXIT_MOUNT;
     }
-    /* A positive value is a signal's number; no signal reaches the loop. */
     int status = loop(d) ? EXIT_SYSTEM : 0;
     end_session(d);
     return status;

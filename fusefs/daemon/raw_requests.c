@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <linux/fuse.h>
 #include <linux/stat.h>
-#include <pthread.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -84,13 +84,12 @@ static int do_statx(struct daemon *d, uint64_t node, struct raw_statx_out *out)
 }
 
 /* A reply that the kernel does not take concerns a request that it gave up. */
-static void answer_statx(struct daemon *d, int fd, const struct fuse_in_header *in)
+static void answer(int fd, const struct fuse_in_header *in, int err, void *body, size_t len)
 {
-    struct raw_statx_out body;
-    int err = do_statx(d, in->nodeid, &body);
+    size_t used = err ? 0 : len;
     struct fuse_out_header head = {
-        .len = sizeof(head) + (err ? 0 : sizeof(body)), .error = err, .unique = in->unique};
-    struct iovec iov[2] = {{&head, sizeof(head)}, {&body, err ? 0 : sizeof(body)}};
+        .len = (uint32_t)(sizeof(head) + used), .error = err, .unique = in->unique};
+    struct iovec iov[2] = {{&head, sizeof(head)}, {body, used}};
     ssize_t n = writev(fd, iov, 2);
 
     (void)n;
@@ -105,19 +104,49 @@ static void make_create(struct fuse_in_header *in, char *body, size_t len)
     body[sizeof(struct fuse_create_in)] = '\0';
 }
 
+/* The flags that the kernel offers in INIT, while this thread serves that; otherwise 0. */
+static _Thread_local uint32_t offered;
+
+static void note_offer(const struct fuse_init_in *init, size_t len)
+{
+    offered = len >= offsetof(struct fuse_init_in, flags) + sizeof(init->flags) ? init->flags : 0;
+}
+
+/*
+ * HANDLE_KILLPRIV_V2: this file system clears set-id bits when a file is written or truncated, and
+ * the kernel need not ask for security.capability before each write.
+ */
+void raw_reply(const struct iovec *iov, int count)
+{
+    if (!offered || count != 2 || iov[1].iov_len != sizeof(struct fuse_init_out))
+        return;
+    struct fuse_init_out *init = iov[1].iov_base;
+    init->flags |= offered & FUSE_HANDLE_KILLPRIV_V2;
+    offered = 0;
+}
+
 bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
 {
     struct fuse_in_header *in = buf;
-    int state;
+    struct raw_statx_out statx;
 
     if (len < sizeof(*in))
         return false;
-    if (in->opcode == FUSE_TMPFILE)
-        make_create(in, (char *)(in + 1), len - sizeof(*in));
-    if (in->opcode != RAW_STATX)
+    atomic_fetch_add_explicit(&d->requests, 1, memory_order_relaxed);
+    switch (in->opcode) {
+    case FUSE_INIT:
+        note_offer((const struct fuse_init_in *)(in + 1), len - sizeof(*in));
         return false;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    answer_statx(d, fd, in);
-    pthread_setcancelstate(state, NULL);
-    return true;
+    case FUSE_TMPFILE:
+        make_create(in, (char *)(in + 1), len - sizeof(*in));
+        return false;
+    case FUSE_SYNCFS:
+        answer(fd, in, ffs_sync(d->stack.fs), NULL, 0);
+        return true;
+    case RAW_STATX:
+        answer(fd, in, do_statx(d, in->nodeid, &statx), &statx, sizeof(statx));
+        return true;
+    default:
+        return false;
+    }
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests of the kernel that libfuse 3.14 has no operation for, seen before libfuse does.
+ * Requests of the kernel that libfuse 3.14 has no operation for, seen before libfuse does, and
+ * flags of INIT that it does not negotiate.
  *
- * STATX (52, Linux 6.6) is answered here: it carries the birth time. TMPFILE (51, Linux 6.1) is
- * passed on as CREATE with an empty name, which no other request has.
+ * SYNCFS (50) and STATX (52, Linux 6.6), which carries the birth time, are answered here. TMPFILE
+ * (51, Linux 6.1) is passed on as CREATE with an empty name, which no other request has.
  */
 #ifndef FUSEFS_DAEMON_RAW_REQUESTS_H
 #define FUSEFS_DAEMON_RAW_REQUESTS_H
@@ -12,12 +13,14 @@
 #include <stddef.h>
 
 struct daemon;
+struct iovec;
 
 /*
  * buf holds len bytes read from the connection fd: one request. true: it was answered; false: it
- * is for libfuse, perhaps changed. Called with cancellation of the thread enabled, which is off
- * while the file system is called.
+ * is for libfuse, perhaps changed.
  */
 bool raw_request(struct daemon *d, int fd, void *buf, size_t len);
+/* Called before a reply of libfuse is sent: completes that to INIT. */
+void raw_reply(const struct iovec *iov, int count);
 
 #endif

@@ -4,7 +4,6 @@
  */
 #include "fusefs/daemon/sandbox.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <linux/capability.h>
 #include <spawn.h>
@@ -109,13 +108,9 @@ static void load_driver(void)
         waitpid(pid, NULL, 0);
 }
 
-/*
- * What libc opens at its first use: the unwinder of pthread_cancel(), which libfuse calls, and the
- * time zone of syslog().
- */
+/* Files that are opened at their first use: the time zone of syslog(), and those of CUDA. */
 static void load_files(const struct options *opts)
 {
-    dlopen("libgcc_s.so.1", RTLD_NOW);
     tzset();
     if (may_use_cuda(opts))
         load_driver();

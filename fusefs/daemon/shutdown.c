@@ -22,11 +22,12 @@
 #include "fusefs/daemon/daemon.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/mounter.h"
+#include "fusefs/daemon/session_loop.h"
 #include "fusefs/daemon/writeback.h"
 
-/* Interval of wake-ups until the loop has seen the end of the session. */
+/* Interval of looks at the end of the session. */
 #define WAKE_MS 50
-/* Wake-ups until the connection is aborted: 3 s. */
+/* Looks until the connection is aborted: 3 s. */
 #define ABORT_ROUNDS 60u
 /* Sums of the values written to the eventfd. */
 #define LOOP_ENDED      1u
@@ -53,11 +54,6 @@ void shutdown_block_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static void wake(int sig)
-{
-    (void)sig; /* interrupts the wait in fuse_session_loop_mt() */
-}
-
 static void end_session(struct daemon *d)
 {
     int err = mounter_unmount(d->mounter, false);
@@ -67,7 +63,7 @@ static void end_session(struct daemon *d)
     log_line(LOG_WARNING, "%s: %s, files open there are cut off", d->opts->mountpoint,
              strerror(-err));
     write_back(d, 0);
-    fuse_session_exit(d->session);
+    session_loop_end(d->loop);
 }
 
 /* The system waits for the drive, so open files are not waited for. */
@@ -77,7 +73,7 @@ static void hand_drive_back(struct daemon *d)
              d->opts->mountpoint);
     write_back(d, REMOVAL_S);
     mounter_unmount(d->mounter, true);
-    fuse_session_exit(d->session);
+    session_loop_end(d->loop);
 }
 
 /*
@@ -118,17 +114,6 @@ static void abort_connection(const struct shutdown *s)
     mounter_abort(s->daemon->mounter);
 }
 
-/*
- * The end of the session: the loop may be about to block until it has returned,
- * so the wake-up repeats.
- */
-static void hasten(const struct shutdown *s, unsigned round)
-{
-    pthread_kill(s->main, SIGUSR1);
-    if (round == ABORT_ROUNDS)
-        abort_connection(s);
-}
-
 static uint64_t stage_of(const struct shutdown *s)
 {
     uint64_t stage = 0;
@@ -153,7 +138,8 @@ static void *watch(void *arg)
         if (p[0].revents)
             stage += stage_of(s);
         if (ending) {
-            hasten(s, ++round);
+            if (++round == ABORT_ROUNDS)
+                abort_connection(s);
             continue;
         }
         if (p[1].revents)
@@ -168,11 +154,9 @@ static void *watch(void *arg)
 
 int shutdown_watch(struct shutdown *s, struct daemon *d)
 {
-    struct sigaction action = {.sa_handler = wake};
     sigset_t set = watched();
 
-    *s = (struct shutdown){.daemon = d, .main = pthread_self()};
-    sigaction(SIGUSR1, &action, NULL);
+    *s = (struct shutdown){.daemon = d};
     s->stage = eventfd(0, EFD_CLOEXEC);
     if (s->stage < 0)
         return -errno;

@@ -18,7 +18,7 @@ struct daemon;
  */
 struct shutdown {
     struct daemon *daemon;
-    pthread_t thread, main;
+    pthread_t thread;
     int signals; /* signalfd */
     int stage;   /* eventfd: the loop has returned, then the transfers have ended */
 };

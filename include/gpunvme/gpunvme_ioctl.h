@@ -213,6 +213,8 @@ struct gpunvme_ioc_stats {
      * staged.
      */
     uint64_t dma_regions, dma_region_limit;
+    /* The struct ended here until requests were counted: those of the kernel to the mount. */
+    uint64_t fuse_requests;
 };
 
 /*
@@ -373,7 +375,9 @@ static_assert(offsetof(struct gpunvme_ioc_stats, gpu_staged_read_bytes) == 128,
               "stats until data was staged");
 static_assert(offsetof(struct gpunvme_ioc_stats, dma_regions) == 144,
               "stats until regions were counted");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 160, "stats");
+static_assert(offsetof(struct gpunvme_ioc_stats, fuse_requests) == 160,
+              "stats until requests were counted");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 168, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 #endif

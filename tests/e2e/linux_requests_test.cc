@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// What the kernel asks of the daemon: how often, and on which mounts.
+#include <linux/capability.h>
+#include <linux/loop.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/xattr.h>
+
+#include <fstream>
+
+#include "tests/e2e/posix.h"
+#include "tests/fusefs/daemon/client.h"
+
+namespace
+{
+
+constexpr unsigned kUser = 65534;
+
+class Requests : public Posix
+{
+  protected:
+    uint64_t requests() const
+    {
+        int fd = open(dir_.c_str(), O_RDONLY);
+        uint64_t n = stats_of(fd).fuse_requests;
+        close(fd);
+        return n;
+    }
+};
+
+TEST_F(Requests, ASmallWriteIsOneRequest)
+{
+    int fd = open(p("f").c_str(), O_RDWR | O_CREAT, 0644);
+    ASSERT_GE(fd, 0);
+    uint64_t nothing = requests();
+    nothing = requests() - nothing;
+    uint64_t before = requests();
+    for (int i = 0; i < 100; i++)
+        ASSERT_EQ(pwrite(fd, "x", 1, i), 1);
+    uint64_t writes = requests() - before - nothing;
+    EXPECT_GE(writes, 100u);
+    EXPECT_LE(writes, 102u) << "one question for security.capability";
+    close(fd);
+}
+
+TEST_F(Requests, MoreCallersThanThreadsAreServed)
+{
+    // More callers at a time than threads wait for requests, and than there are threads.
+    constexpr int kCallers = 40;
+    std::vector<pid_t> callers;
+
+    for (int i = 0; i < kCallers; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            int fd = open(p("f" + std::to_string(i)).c_str(), O_RDWR | O_CREAT, 0644);
+            bool ok = fd >= 0;
+            for (int n = 0; n < 20 && ok; n++)
+                ok = pwrite(fd, "text", 4, 4 * n) == 4 && fsync(fd) == 0;
+            _exit(ok ? 0 : 1);
+        }
+        callers.push_back(pid);
+    }
+    for (pid_t pid : callers) {
+        int status = -1;
+        EXPECT_EQ(waitpid(pid, &status, 0), pid);
+        EXPECT_EQ(status, 0);
+    }
+}
+
+// With HANDLE_KILLPRIV_V2 the file system clears the bits, and the kernel must not use old ones.
+class SetId : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!why_no_mount().empty())
+            GTEST_SKIP() << why_no_mount();
+        if (geteuid() != 0)
+            GTEST_SKIP() << "needs root, to give files set-id bits and to become another user";
+        m_ = std::make_unique<Mounted>(64u << 20);
+        ASSERT_TRUE(m_->mount("suid")) << m_->log();
+        ASSERT_EQ(chmod((m_->mountpoint() + "/..").c_str(), 0755), 0);
+        ASSERT_EQ(chmod(m_->mountpoint().c_str(), 0755), 0);
+    }
+    void TearDown() override
+    {
+        if (m_) {
+            EXPECT_TRUE(m_->unmount()) << m_->log();
+        }
+    }
+    std::string p(const std::string &name) const
+    {
+        return m_->path(name);
+    }
+    void make(const std::string &name)
+    {
+        std::ifstream from("/usr/bin/id", std::ios::binary);
+        std::ofstream(p(name), std::ios::binary) << from.rdbuf();
+        ASSERT_EQ(chmod(p(name).c_str(), 06777), 0);
+        ASSERT_EQ(bits(name), 06000u);
+    }
+    unsigned bits(const std::string &name)
+    {
+        struct stat st = {};
+        EXPECT_EQ(stat(p(name).c_str(), &st), 0);
+        return st.st_mode & 06000u;
+    }
+    std::unique_ptr<Mounted> m_;
+};
+
+int append(const std::string &path)
+{
+    int fd = open(path.c_str(), O_WRONLY | O_APPEND);
+
+    return write(fd, "x", 1) == 1 && close(fd) == 0 ? 0 : -1;
+}
+
+// The user that a program says it runs as; -1: it does not run.
+int says(const std::string &program)
+{
+    std::string who;
+    int status = run_program({program, "-u"}, &who);
+
+    return status == 0 ? atoi(who.c_str()) : -1;
+}
+
+TEST_F(SetId, AWriteOfAnotherClearsTheBits)
+{
+    make("f");
+    EXPECT_EQ(as_user(kUser, [&] { return append(p("f")); }), 0);
+    EXPECT_EQ(bits("f"), 0u);
+}
+
+TEST_F(SetId, AWrittenProgramRunsAsItsCaller)
+{
+    make("id");
+    EXPECT_EQ(as_user(kUser,
+                      [&] {
+                          errno = ENOEXEC;
+                          return says(p("id")) == 0 ? 0 : -1;
+                      }),
+              0)
+        << "the bit has an effect on this mount";
+    EXPECT_EQ(as_user(kUser,
+                      [&] {
+                          if (append(p("id")) != 0)
+                              return -1;
+                          errno = ENOEXEC;
+                          return says(p("id")) == static_cast<int>(kUser) ? 0 : -1;
+                      }),
+              0);
+}
+
+TEST_F(SetId, TruncationsClearTheBits)
+{
+    make("opened");
+    EXPECT_EQ(as_user(kUser, [&] { return close(open(p("opened").c_str(), O_WRONLY | O_TRUNC)); }),
+              0);
+    EXPECT_EQ(bits("opened"), 0u);
+    make("truncated");
+    EXPECT_EQ(as_user(kUser, [&] { return truncate(p("truncated").c_str(), 10); }), 0);
+    EXPECT_EQ(bits("truncated"), 0u);
+    make("allocated");
+    EXPECT_EQ(as_user(kUser,
+                      [&] {
+                          int fd = open(p("allocated").c_str(), O_WRONLY);
+                          return fallocate(fd, 0, 0, 1 << 20) || close(fd);
+                      }),
+              0);
+    EXPECT_EQ(bits("allocated"), 0u);
+}
+
+TEST_F(SetId, CapabilitiesEndWithAWrite)
+{
+    struct vfs_cap_data cap = {VFS_CAP_REVISION_2, {{1, 0}, {0, 0}}};
+    int fd = open(p("f").c_str(), O_RDWR | O_CREAT, 0755);
+
+    // The kernel has found the file to be without a capability, and remembers that.
+    ASSERT_EQ(pwrite(fd, "x", 1, 0), 1);
+    ASSERT_EQ(pwrite(fd, "x", 1, 0), 1);
+    ASSERT_EQ(fsetxattr(fd, "security.capability", &cap, XATTR_CAPS_SZ_2, 0), 0);
+    ASSERT_EQ(pwrite(fd, "x", 1, 0), 1);
+    EXPECT_EQ(fgetxattr(fd, "security.capability", nullptr, 0), -1);
+    EXPECT_EQ(errno, ENODATA);
+    close(fd);
+}
+
+// A block device that gives a mount its kind: fuseblk.
+class LoopDevice
+{
+  public:
+    explicit LoopDevice(const std::string &backing)
+    {
+        int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+        int number = control < 0 ? -1 : ioctl(control, LOOP_CTL_GET_FREE);
+        close(control);
+        path_ = "/dev/loop" + std::to_string(number);
+        int file = open(backing.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        fd_ = number < 0 ? -1 : open(path_.c_str(), O_RDWR | O_CLOEXEC);
+        if (fd_ >= 0 && (ftruncate(file, 1 << 20) != 0 || ioctl(fd_, LOOP_SET_FD, file) != 0)) {
+            close(fd_);
+            fd_ = -1;
+        }
+        close(file);
+    }
+    ~LoopDevice()
+    {
+        if (fd_ >= 0)
+            ioctl(fd_, LOOP_CLR_FD);
+        close(fd_);
+    }
+    bool works() const
+    {
+        return fd_ >= 0;
+    }
+    const std::string &path() const
+    {
+        return path_;
+    }
+
+  private:
+    std::string path_;
+    int fd_;
+};
+
+class SyncOfBlockMount : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!why_no_mount().empty())
+            GTEST_SKIP() << why_no_mount();
+        m_ = std::make_unique<Mounted>(64u << 20);
+        device_ = std::make_unique<LoopDevice>(m_->image() + ".kind");
+        if (!device_->works())
+            GTEST_SKIP() << "no loop device can be had";
+        ASSERT_TRUE(m_->mount(options())) << m_->log();
+    }
+    std::string options() const
+    {
+        return "commit=3600,blkdev,fsname=" + device_->path();
+    }
+    // Makes a file, syncs, and kills the daemon: is the file there afterwards?
+    bool survives(const std::function<int(int)> &sync_it)
+    {
+        int fd = open(m_->path("f").c_str(), O_RDWR | O_CREAT, 0644);
+        EXPECT_EQ(write(fd, "text", 4), 4);
+        uint64_t before = stats_of(fd).fuse_requests;
+        EXPECT_EQ(sync_it(fd), 0);
+        asked_ = stats_of(fd).fuse_requests - before;
+        kill(m_->pid(), SIGKILL);
+        m_->ended();
+        close(fd);
+        umount2(m_->mountpoint().c_str(), MNT_DETACH);
+        EXPECT_TRUE(m_->mount("ro")) << m_->log();
+        struct stat st = {};
+        bool there = stat(m_->path("f").c_str(), &st) == 0 && st.st_size == 4;
+        EXPECT_TRUE(m_->unmount());
+        return there;
+    }
+    std::unique_ptr<Mounted> m_;
+    std::unique_ptr<LoopDevice> device_;
+    uint64_t asked_ = 0; // requests during the sync
+};
+
+TEST_F(SyncOfBlockMount, ReachesTheDrive)
+{
+    bool there = survives([](int fd) { return syncfs(fd); });
+
+    // One request is that for the counter.
+    if (!there && asked_ <= 1)
+        GTEST_SKIP() << "this kernel does not send SYNCFS (Linux 6.18 does)";
+    EXPECT_TRUE(there);
+}
+
+} // namespace
