@@ -13,8 +13,7 @@
 
 /*
  * Absent on purpose: access (default_permissions), flush (close(2) need not
- * wait), locks (local to the kernel: one mount, one machine), copy_file_range
- * (the kernel reads and writes).
+ * wait), locks (local to the kernel: one mount, one machine).
  */
 static const struct fuse_lowlevel_ops daemon_ops = {
     .init = op_init,
@@ -45,6 +44,7 @@ static const struct fuse_lowlevel_ops daemon_ops = {
     .fsync = op_fsync,
     .fallocate = op_fallocate,
     .lseek = op_lseek,
+    .copy_file_range = op_copy_file_range,
     .setxattr = op_setxattr,
     .getxattr = op_getxattr,
     .listxattr = op_listxattr,

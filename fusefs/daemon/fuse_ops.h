@@ -76,6 +76,11 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
                   struct fuse_file_info *fi);
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
 
+/* fuse_copy.c */
+void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
+                        struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t offset_out,
+                        struct fuse_file_info *fi_out, size_t len, int flags);
+
 /* fuse_xattr.c */
 void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
                  int flags);

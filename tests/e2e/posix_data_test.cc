@@ -14,9 +14,11 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <set>
+#include <vector>
 
 #include "tests/e2e/posix.h"
 
@@ -140,6 +142,57 @@ TEST_F(Posix, CopiesInsideTheKernelArriveWhole)
     }
     for (int fd : {a, b, c})
         close(fd);
+}
+
+// Pages of the file in the kernel's cache.
+size_t cached_pages(int fd, size_t bytes)
+{
+    std::vector<unsigned char> present(bytes / 4096);
+    void *m = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    EXPECT_EQ(mincore(m, bytes, present.data()), 0);
+    munmap(m, bytes);
+    return static_cast<size_t>(
+        std::count_if(present.begin(), present.end(), [](unsigned char c) { return c & 1; }));
+}
+
+TEST_F(Posix, CopiesBetweenFilesAreMadeByTheDaemon)
+{
+    const size_t size = 4 << 20;
+    int a = make("a"), b = make("b");
+    int direct = open(p("a").c_str(), O_WRONLY | O_DIRECT);
+    void *data = aligned_alloc(4096, size);
+    memset(data, 'q', size);
+    ASSERT_EQ(pwrite(direct, data, size, 0), static_cast<ssize_t>(size));
+    ASSERT_EQ(copy_file_range(a, nullptr, b, nullptr, size, 0), static_cast<ssize_t>(size));
+    EXPECT_EQ(cached_pages(a, size) + cached_pages(b, size), 0u);
+    free(data);
+    for (int fd : {a, b, direct})
+        close(fd);
+}
+
+TEST_F(Posix, CopiesTakeAnyOffsetAndReplaceCachedPages)
+{
+    std::string expected(3000000, 'b'), got(expected.size() + 1, 0);
+    int a = make("a"), b = make("b", expected);
+    ASSERT_EQ(pread(b, &got[0], got.size(), 0), static_cast<ssize_t>(expected.size()));
+    ASSERT_EQ(ftruncate(a, 2500000), 0); // a hole with dirty pages at its end
+    auto *m = static_cast<char *>(mmap(nullptr, 2500000, PROT_WRITE, MAP_SHARED, a, 0));
+    memset(m + 2000000, 'a', 500000);
+    loff_t from = 1000001, to = 4097;
+    ASSERT_EQ(copy_file_range(a, &from, b, &to, 2000000, 0), 1499999); // to the end of a
+    EXPECT_EQ(from, 2500000);
+    munmap(m, 2500000);
+    expected.replace(4097, 999999, 999999, '\0').replace(4097 + 999999, 500000, 500000, 'a');
+    ASSERT_EQ(pread(b, &got[0], got.size(), 0), static_cast<ssize_t>(expected.size()));
+    EXPECT_TRUE(got.compare(0, expected.size(), expected) == 0);
+    from = 0, to = 2999999; // past the end of b
+    ASSERT_EQ(copy_file_range(b, &from, a, &to, 10, 0), 10);
+    EXPECT_EQ(st("a").st_size, 3000009);
+    from = 5, to = 10;
+    EXPECT_EQ(copy_file_range(b, &from, b, &to, 10, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+    close(a);
+    close(b);
 }
 
 TEST_F(Posix, LocksOfOneOpenFileKeepOthersOut)
