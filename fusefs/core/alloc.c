@@ -25,14 +25,17 @@ int ffs_alloc_init(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
 
-    a->groups = calloc(lay_groups(&fs->geo), sizeof(*a->groups));
+    a->groups = malloc(lay_groups(&fs->geo) * sizeof(*a->groups));
     if (!a->groups)
         return -ENOMEM;
     for (uint64_t g = 0; g < lay_groups(&fs->geo); g++)
-        a->groups[g].free = a->groups[g].longest = LAY_GROUP_BLOCKS;
+        a->groups[g] = (struct ffs_group){
+            .free = LAY_GROUP_BLOCKS, .longest = LAY_GROUP_BLOCKS, .units = FFS_GROUP_UNITS};
     uint64_t reserve = fs->geo.blocks / 256;
     a->reserve = reserve < 32 ? 32 : reserve > 1024 ? 1024 : reserve;
+    atomic_store(&a->wanted, 1);
     pthread_mutex_init(&a->lock, NULL);
+    pthread_mutex_init(&a->look_lock, NULL);
     return 0;
 }
 
@@ -53,51 +56,95 @@ void ffs_alloc_destroy(struct ffs *fs)
     }
     ffs_ranges_free(&a->deferred);
     pthread_mutex_destroy(&a->lock);
+    pthread_mutex_destroy(&a->look_lock);
 }
 
-/* The bitmap block of a group; its map is loaded on return. In a handle. */
+/* --- Busy blocks ------------------------------------------------------------------------------ */
+
+void ffs_alloc_busy(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
+{
+    assert(a->groups[group].map && a->groups[group].busy + blocks <= UINT16_MAX);
+    a->groups[group].busy = (uint16_t)(a->groups[group].busy + blocks);
+    a->busy += blocks;
+}
+
+void ffs_alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
+{
+    struct ffs_group *g = &a->groups[group];
+
+    assert(g->busy >= blocks && a->busy >= blocks);
+    g->busy = (uint16_t)(g->busy - blocks);
+    a->busy -= blocks;
+    if (g->busy == 0) {
+        free(g->map);
+        g->map = NULL;
+    }
+}
+
+/* The bitmap block of a group. In a handle. */
 static int get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
 {
-    struct ffs_group *g = &fs->alloc.groups[group];
     struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
     int err = ffs_section_check(fs, group);
 
-    if (!err)
-        err = ffs_buf_get(fs, fs->geo.bitmap_start + group, &expect, out);
-    /* Only handles set `map`, and ffs.meta admits one at a time. */
-    if (err || g->map)
-        return err;
+    return err ? err : ffs_buf_get(fs, fs->geo.bitmap_start + group, &expect, out);
+}
 
-    const struct lay_bitmap *bm = (*out)->data;
+static const uint64_t *bits_of(const struct ffs_buf *buf)
+{
+    return (const uint64_t *)(const void *)((const struct lay_bitmap *)buf->data)->bits;
+}
+
+/* The bits that say what can be allocated. alloc.lock is held. */
+static const uint64_t *map_of(const struct ffs_group *g, const struct ffs_buf *buf)
+{
+    return g->map ? g->map : bits_of(buf);
+}
+
+/* Blocks of the group become busy, before the bitmap says that they are free. */
+static int hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf, uint32_t blocks)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    struct ffs_group *g = &a->groups[group];
     uint64_t *map = malloc(FFS_GROUP_WORDS * sizeof(*map));
-    if (!map) {
-        ffs_buf_put(*out);
+
+    if (!map)
         return -ENOMEM;
+    pthread_mutex_lock(&a->lock);
+    if (!g->map) {
+        memcpy(map, bits_of(buf), FFS_GROUP_WORDS * sizeof(*map));
+        g->map = map;
+        map = NULL;
     }
-    memcpy(map, bm->bits, FFS_GROUP_WORDS * sizeof(*map));
-    pthread_mutex_lock(&fs->alloc.lock);
-    g->map = map;
-    g->free = g->longest = lay_get32(bm->free);
-    pthread_mutex_unlock(&fs->alloc.lock);
+    ffs_alloc_busy(a, group, blocks);
+    pthread_mutex_unlock(&a->lock);
+    free(map);
     return 0;
 }
 
-int ffs_alloc_load(struct ffs *fs, uint64_t group)
+int ffs_alloc_hold(struct ffs *fs, uint64_t group)
 {
     struct ffs_buf *buf;
     int err = get_bitmap(fs, group, &buf);
 
-    if (!err)
-        ffs_buf_put(buf);
+    if (err)
+        return err;
+    err = hold(fs, group, buf, 1);
+    ffs_buf_put(buf);
     return err;
 }
+
+/* --- Search ----------------------------------------------------------------------------------- */
 
 struct search {
     uint64_t goal;
     uint32_t min, want;
     unsigned align;
-    uint64_t best; /* address */
-    uint32_t len;  /* 0: nothing yet */
+    bool patient;     /* the caller cannot try again: all sections are read if need be */
+    uint64_t best;    /* address */
+    uint32_t len;     /* 0: nothing yet */
+    unsigned further; /* groups looked at since */
+    unsigned reads;   /* sections */
 };
 
 static void consider(struct search *s, uint64_t group, struct ffs_found found)
@@ -108,47 +155,50 @@ static void consider(struct search *s, uint64_t group, struct ffs_found found)
     }
 }
 
-/* The group of the goal: at the goal itself, after it, anywhere. alloc.lock is held. */
-static void search_first(struct ffs *fs, uint64_t group, struct search *s)
+/* The group of the goal: at the goal itself, after it, anywhere. */
+static void search_first(const uint64_t *map, uint64_t group, struct search *s)
 {
-    struct ffs_group *g = &fs->alloc.groups[group];
     uint32_t from = (uint32_t)(s->goal % LAY_GROUP_BLOCKS);
     uint32_t to = from + s->want < LAY_GROUP_BLOCKS ? from + s->want : LAY_GROUP_BLOCKS;
     struct ffs_found at = {from, 0};
 
     if (from % s->align == 0)
-        at.len = ffs_map_zeros(g->map, from, to) / s->align * s->align;
+        at.len = ffs_map_zeros(map, from, to) / s->align * s->align;
     consider(s, group, at);
     if (s->len > 0)
         return;
-    consider(s, group, ffs_map_find(g->map, from, LAY_GROUP_BLOCKS, s->want, s->align));
+    consider(s, group, ffs_map_find(map, from, LAY_GROUP_BLOCKS, s->want, s->align));
     if (s->len < s->want)
-        consider(s, group, ffs_map_find(g->map, 0, LAY_GROUP_BLOCKS, s->want, s->align));
+        consider(s, group, ffs_map_find(map, 0, LAY_GROUP_BLOCKS, s->want, s->align));
 }
 
-static void search_group(struct ffs *fs, uint64_t group, struct search *s)
+static void search_group(struct ffs_group *g, const uint64_t *map, uint64_t group, struct search *s)
 {
-    struct ffs_group *g = &fs->alloc.groups[group];
-    struct ffs_found found = ffs_map_find(g->map, 0, LAY_GROUP_BLOCKS, s->want, s->align);
+    struct ffs_found found = ffs_map_find(map, 0, LAY_GROUP_BLOCKS, s->want, s->align);
 
     if (found.len < s->want && s->align == 1)
-        g->longest = found.len;
+        g->longest = (uint16_t)found.len;
+    if (found.len == 0 && s->align > 1)
+        g->units = 0;
     consider(s, group, found);
 }
 
 /* Could the group hold a better range than the best one found? alloc.lock is held. */
 static bool promising(const struct ffs_group *g, const struct search *s)
 {
+    if (s->align > 1 && g->units * LAY_GPU_ALIGN < s->min)
+        return false;
     return g->free >= s->min && g->longest >= s->min && g->longest > s->len;
 }
 
-static int look_at(struct ffs *fs, uint64_t group, bool first, struct search *s)
+static int look_at(struct ffs *fs, uint64_t group, struct search *s)
 {
     struct ffs_alloc *a = &fs->alloc;
+    struct ffs_group *g = &a->groups[group];
     struct ffs_buf *buf;
 
     pthread_mutex_lock(&a->lock);
-    bool worth = promising(&a->groups[group], s);
+    bool worth = promising(g, s);
     pthread_mutex_unlock(&a->lock);
     if (!worth)
         return 0;
@@ -156,44 +206,88 @@ static int look_at(struct ffs *fs, uint64_t group, bool first, struct search *s)
     if (err)
         return err;
     pthread_mutex_lock(&a->lock);
-    if (promising(&a->groups[group], s)) {
-        if (first)
-            search_first(fs, group, s);
-        else
-            search_group(fs, group, s);
-    }
+    if (group == s->goal / LAY_GROUP_BLOCKS)
+        search_first(map_of(g, buf), group, s);
+    else
+        search_group(g, map_of(g, buf), group, s);
     pthread_mutex_unlock(&a->lock);
     ffs_buf_put(buf);
     return 0;
 }
 
-/* From the group of the goal on; `by_hints` leaves out sections that are said to be full. */
-static int search_all(struct ffs *fs, struct search *s, bool by_hints)
+static bool enough(const struct search *s)
 {
-    uint64_t groups = lay_groups(&fs->geo);
-    uint64_t start = s->goal / LAY_GROUP_BLOCKS;
-    unsigned further = 0;
+    return s->len >= s->want || (s->len > 0 && s->further >= LOOK_FURTHER);
+}
 
-    for (uint64_t i = 0; i < groups && s->len < s->want; i++) {
-        uint64_t group = (start + i) % groups;
-        if (by_hints && ffs_section_is_full(fs, group, s->min))
-            continue;
-        int err = look_at(fs, group, i == 0, s);
-        if (err)
-            return err;
-        if (s->len > 0 && (i == 0 || ++further >= LOOK_FURTHER))
-            break;
+/* The groups [from, to) of one section. */
+static int search_section(struct ffs *fs, uint64_t from, uint64_t to, struct search *s)
+{
+    int err = ffs_section_check(fs, from);
+
+    for (uint64_t g = from; g < to && !err && !enough(s); g++) {
+        err = look_at(fs, g, s);
+        /* A range after the goal is not given up for a longer one elsewhere. */
+        if (s->len > 0)
+            s->further += g == s->goal / LAY_GROUP_BLOCKS ? LOOK_FURTHER : 1;
+    }
+    return err;
+}
+
+/*
+ * Sections are read, all their bitmaps, when they are first used. Those that were come first; of
+ * the unread ones, those that have free blocks by their hints. Hints may be wrong: an older
+ * program, or a repair, leaves them as they were.
+ */
+enum pass { CHECKED, HINTED, ALL };
+
+static bool in_pass(struct ffs *fs, uint64_t group, const struct search *s, enum pass pass)
+{
+    bool checked = fs->alloc.section_checked[group / lay_section_groups(&fs->geo)];
+    bool full = ffs_section_is_full(fs, group, s->min);
+    bool of_goal = group == s->goal / LAY_GROUP_BLOCKS;
+
+    if (checked || (of_goal && !full))
+        return pass == CHECKED && !full;
+    return pass == ALL || (pass == HINTED && !full);
+}
+
+/* One section in a handle: reading more of them would stop all other threads for that time. */
+static bool may_read(struct ffs *fs, uint64_t group, struct search *s, enum pass pass)
+{
+    if (fs->alloc.section_checked[group / lay_section_groups(&fs->geo)] || s->patient)
+        return true;
+    return pass != ALL && s->reads++ == 0;
+}
+
+/* From the group of the goal on, to that group again. */
+static int search_pass(struct ffs *fs, struct search *s, enum pass pass)
+{
+    uint64_t groups = lay_groups(&fs->geo), each = lay_section_groups(&fs->geo);
+    uint64_t start = s->goal / LAY_GROUP_BLOCKS, from = start, done = 0;
+
+    while (done < groups && !enough(s)) {
+        uint64_t to = from - from % each + each, end = from < start ? start : groups;
+        to = to < end ? to : end;
+        if (in_pass(fs, from, s, pass)) {
+            if (!may_read(fs, from, s, pass))
+                return 0;
+            int err = search_section(fs, from, to, s);
+            if (err)
+                return err;
+        }
+        done += to - from;
+        from = to == groups ? 0 : to;
     }
     return 0;
 }
 
-/* Hints may be wrong: an older program, or a repair, leaves them as they were. */
 static int search(struct ffs *fs, struct search *s)
 {
-    int err = search_all(fs, s, true);
+    int err = 0;
 
-    if (!err && s->len == 0)
-        err = search_all(fs, s, false);
+    for (enum pass pass = CHECKED; pass <= ALL && s->len == 0 && !err; pass++)
+        err = search_pass(fs, s, pass);
     return err ? err : s->len > 0 ? 0 : -ENOSPC;
 }
 
@@ -279,8 +373,9 @@ static int take(struct ffs_tx *tx, uint64_t block, uint32_t len)
     ffs_ranges_add(&tx->allocated, block, len);
     count_and_hint(tx->fs, &(struct ffs_range){block, len}, -1);
     pthread_mutex_lock(&a->lock);
-    ffs_map_set(g->map, (uint32_t)(block % LAY_GROUP_BLOCKS), len);
-    g->free -= len;
+    if (g->map)
+        ffs_map_set(g->map, (uint32_t)(block % LAY_GROUP_BLOCKS), len);
+    g->free = (uint16_t)(g->free - len);
     pthread_mutex_unlock(&a->lock);
     return 0;
 }
@@ -324,10 +419,17 @@ static int alloc_range(struct ffs_tx *tx, struct search *s, uint64_t max, uint64
     s->want = (uint32_t)(want / s->align * s->align);
     if (s->want < s->min)
         return no_space(fs);
+    s->patient = tx->use_reserve;
     int err = search(fs, s);
-    if (err)
-        return err == -ENOSPC ? no_space(fs) : err;
-    return take(tx, s->best, s->len);
+    if (err == -ENOSPC) {
+        ffs_section_want(fs, s->align);
+        return no_space(fs);
+    }
+    if (!err)
+        err = take(tx, s->best, s->len);
+    if (!err)
+        ffs_section_stock(fs);
+    return err;
 }
 
 int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsigned align,
@@ -368,6 +470,32 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
     return 0;
 }
 
+/* Blocks of one group. They are busy from the moment that the bitmap calls them free. */
+static int free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
+{
+    struct ffs *fs = tx->fs;
+    uint64_t group = block / LAY_GROUP_BLOCKS;
+    struct ffs_buf *buf;
+    int err = get_bitmap(fs, group, &buf);
+
+    if (err)
+        return err;
+    err = hold(fs, group, buf, len);
+    ffs_buf_put(buf);
+    if (err)
+        return err;
+    err = change(tx, block, len, false);
+    if (err) {
+        pthread_mutex_lock(&fs->alloc.lock);
+        ffs_alloc_idle(&fs->alloc, group, len);
+        pthread_mutex_unlock(&fs->alloc.lock);
+        return err;
+    }
+    ffs_ranges_add(&tx->freed, block, len);
+    count_and_hint(fs, &(struct ffs_range){block, len}, 1);
+    return 0;
+}
+
 int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
 {
     struct ffs *fs = tx->fs;
@@ -379,17 +507,10 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
         err = ffs_ranges_reserve(&fs->journal.running.freed, tx->freed.n + 1);
     for (uint64_t done = 0; !err && done < len;) {
         uint32_t part = in_group(block + done, len - done);
-        err = change(tx, block + done, part, false);
+        err = free_part(tx, block + done, part);
         done += part;
     }
-    if (err)
-        return err;
-    ffs_ranges_add(&tx->freed, block, len);
-    count_and_hint(fs, &(struct ffs_range){block, len}, 1);
-    pthread_mutex_lock(&fs->alloc.lock);
-    fs->alloc.busy += len;
-    pthread_mutex_unlock(&fs->alloc.lock);
-    return 0;
+    return err;
 }
 
 int ffs_free_meta(struct ffs_tx *tx, uint64_t block)
@@ -412,14 +533,27 @@ int ffs_free_meta(struct ffs_tx *tx, uint64_t block)
 
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)
 {
-    if (was_busy)
-        a->busy -= len;
     for (uint64_t done = 0; done < len;) {
-        struct ffs_group *g = &a->groups[(block + done) / LAY_GROUP_BLOCKS];
+        uint64_t group = (block + done) / LAY_GROUP_BLOCKS;
+        struct ffs_group *g = &a->groups[group];
         uint32_t part = in_group(block + done, len - done);
-        ffs_map_clear(g->map, (uint32_t)((block + done) % LAY_GROUP_BLOCKS), part);
-        g->free += part;
+        if (g->map)
+            ffs_map_clear(g->map, (uint32_t)((block + done) % LAY_GROUP_BLOCKS), part);
+        if (was_busy)
+            ffs_alloc_idle(a, group, part);
+        g->free = (uint16_t)(g->free + part);
         g->longest = g->free;
+        g->units = FFS_GROUP_UNITS;
+        done += part;
+    }
+}
+
+/* The handle that freed them is undone: they are in use again. alloc.lock is held. */
+static void still_used(struct ffs_alloc *a, const struct ffs_range *r)
+{
+    for (uint64_t done = 0; done < r->len;) {
+        uint32_t part = in_group(r->block + done, r->len - done);
+        ffs_alloc_idle(a, (r->block + done) / LAY_GROUP_BLOCKS, part);
         done += part;
     }
 }
@@ -435,7 +569,7 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
         count_range(fs, &allocated->v[i], 1);
     }
     for (size_t i = 0; i < freed->n; i++) {
-        a->busy -= freed->v[i].len;
+        still_used(a, &freed->v[i]);
         count_range(fs, &freed->v[i], -1);
     }
     pthread_mutex_unlock(&a->lock);

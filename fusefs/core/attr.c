@@ -175,6 +175,8 @@ static int prepare_data(struct ffs_inode *inode, const struct ffs_attr *attr, ui
     if (!(set & FFS_SET_SIZE))
         return ffs_truncate_resume(inode);
     int err = ffs_file_open_rw(inode, 0, &f);
+    if (!err)
+        err = ffs_prepare_shrink(inode, attr->size);
     return err ? err : ffs_zero_edge(inode, &f, attr->size);
 }
 

@@ -117,6 +117,8 @@ int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t en
 int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool *unfinished);
 /* An orphan with links: frees what lies past its size, takes it off the list. */
 int ffs_truncate_finish(struct ffs_inode *inode);
+/* Before a handle that calls ffs_size_set(): reads the bitmaps that it will need. */
+int ffs_prepare_shrink(struct ffs_inode *inode, uint64_t size);
 /*
  * Finishes a truncation that an error has stopped: what lies past the end must not become part of
  * the file when it grows.

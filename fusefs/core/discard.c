@@ -86,14 +86,14 @@ static void take_ranges(struct ffs_alloc *a, const struct chunk *c, struct ffs_r
         if (len >= c->least && len > 0 && !ffs_ranges_reserve(taken, 1)) {
             ffs_ranges_add(taken, c->group * LAY_GROUP_BLOCKS + bit, len);
             ffs_map_set(g->map, bit, len);
-            g->free -= len;
-            a->busy += len;
+            g->free = (uint16_t)(g->free - len);
+            ffs_alloc_busy(a, c->group, len);
         }
         bit += len + 1;
     }
 }
 
-/* The group's map is loaded in a handle, which changes nothing. */
+/* The group's map is made in a handle, which changes nothing. */
 static int take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *taken)
 {
     struct ffs_alloc *a = &fs->alloc;
@@ -102,10 +102,11 @@ static int take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *
 
     if (err)
         return err;
-    err = ffs_alloc_load(fs, c->group);
+    err = ffs_alloc_hold(fs, c->group);
     if (!err) {
         pthread_mutex_lock(&a->lock);
         take_ranges(a, c, taken);
+        ffs_alloc_idle(a, c->group, 1);
         pthread_mutex_unlock(&a->lock);
     }
     ffs_tx_end(tx);
@@ -120,7 +121,9 @@ static int trim_chunk(struct ffs *fs, const struct chunk *c, uint64_t *done)
     struct batch b = {.fs = fs};
 
     pthread_mutex_lock(&fs->trim_lock);
-    int err = take_chunk(fs, c, &taken);
+    int err = ffs_sections_of(fs, c->group * LAY_GROUP_BLOCKS, 1);
+    if (!err)
+        err = take_chunk(fs, c, &taken);
     for (size_t i = 0; i < taken.n; i++)
         add(&b, taken.v[i].block, taken.v[i].len);
     submit(fs, b.ios, b.n);

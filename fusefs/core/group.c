@@ -42,6 +42,20 @@ bool ffs_map_all(const uint64_t *map, uint32_t bit, uint32_t len, bool value)
     return true;
 }
 
+unsigned ffs_map_units(const uint64_t *map)
+{
+    const uint32_t words = LAY_GPU_ALIGN / 64;
+    unsigned units = 0;
+
+    for (uint32_t w = 0; w < FFS_GROUP_WORDS; w += words) {
+        uint64_t used = 0;
+        for (uint32_t i = 0; i < words; i++)
+            used |= map[w + i];
+        units += used == 0;
+    }
+    return units;
+}
+
 /* The first bit of the given value in [from, to), or to. */
 static uint32_t next(const uint64_t *map, uint32_t from, uint32_t to, bool value)
 {

@@ -50,7 +50,12 @@ int ffs_tx_finish(struct ffs_tx *tx, int err)
 
 bool ffs_retry_space(struct ffs *fs, int err, bool *tried)
 {
-    if (err != -ENOSPC || *tried)
+    if (err != -ENOSPC)
+        return false;
+    /* Each time another section is read, so that ends. */
+    if (atomic_load(&fs->alloc.wanted))
+        return ffs_sections_look(fs, true) == 0;
+    if (*tried)
         return false;
     *tried = true;
     ffs_trim_wait(fs);

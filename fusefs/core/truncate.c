@@ -68,13 +68,40 @@ int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool
     return ffs_orphan_add(tx, inode);
 }
 
+/* Bitmaps of what one handle frees are read before it, as far as it will get. */
+static int prepare_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
+{
+    const uint64_t most = (uint64_t)FFS_TX_MAX_CREDITS * LAY_GROUP_BLOCKS;
+    struct ffs_extent_window w;
+    int err = 0;
+
+    for (unsigned n = 0; n < FFS_TX_MAX_CREDITS && first < end && !err; n += FFS_EXTENT_WINDOW) {
+        err = ffs_extent_window_get(inode, first, end, &w);
+        for (size_t i = 0; i < w.n && !err; i++) {
+            if (w.extent[i].block != LAY_NONE)
+                err = ffs_sections_of(inode->fs, w.extent[i].block, ffs_min(w.extent[i].len, most));
+        }
+        if (w.n < FFS_EXTENT_WINDOW)
+            break;
+        first = w.end;
+    }
+    return err;
+}
+
+int ffs_prepare_shrink(struct ffs_inode *inode, uint64_t size)
+{
+    return prepare_unmap(inode, ffs_block_up(size), UINT64_MAX);
+}
+
 /* One handle of ffs_unmap(). */
 static int unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
 {
     struct ffs_tx *tx;
     uint64_t next = *first;
-    int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+    int err = prepare_unmap(inode, *first, end);
 
+    if (!err)
+        err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
     if (err)
         return err;
     ffs_tx_use_reserve(tx);

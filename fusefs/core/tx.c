@@ -47,7 +47,10 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
         return -ENOMEM;
     tx->fs = fs;
     tx->credits = credits;
-    int err = lock_with_room(fs, credits + FFS_TX_SLACK);
+    /* A handle of one block does not allocate. */
+    int err = credits > 1 ? ffs_sections_look(fs, false) : 0;
+    if (!err)
+        err = lock_with_room(fs, credits + FFS_TX_SLACK);
     if (err) {
         free(tx);
         return err;

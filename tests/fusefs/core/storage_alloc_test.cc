@@ -312,13 +312,13 @@ class Hints : public StorageTest
         ffs_iput(root, 1);
         return err;
     }
-    // Bitmaps that were read while a file of one block was written, or -1.
+    // Bitmaps that were read while a file of one block was made, or -1.
     int64_t bitmaps_read_by_a_write(const char *name)
     {
+        uint64_t before = bitmap_reads();
         ffs_inode *file;
         if (new_file(name, &file))
             return -1;
-        uint64_t before = bitmap_reads();
         bool ok = ffs_write(file, 0, "x", 1) == 1;
         ffs_iput(file, 1);
         return ok ? static_cast<int64_t>(bitmap_reads() - before) : -1;

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// What a nearly full file system costs: bitmaps are read without excluding others, and no memory
+// stays behind.
+#include <fcntl.h>
+#include <linux/falloc.h>
+
+#include "tests/fusefs/core/space_probe.h"
+#include "tests/fusefs/core/storage_fixture.h"
+
+namespace
+{
+
+// A device that notes whether bitmaps are read while the file system's lock is held exclusively.
+struct Watched {
+    bd_dev bd; // first: the device is found through it
+    bd_dev *inner;
+    struct ffs *fs;
+    uint64_t inside, outside; // bitmaps, but for single ones
+};
+
+int submit(bd_dev *dev, bd_io *ios, size_t n)
+{
+    auto *w = reinterpret_cast<Watched *>(dev);
+    for (size_t i = 0; i < n && w->fs; i++) {
+        const lay_geometry *geo = ffs_geometry(w->fs);
+        uint64_t block = ios[i].offset >> LAY_BLOCK_SHIFT;
+        bool bitmaps = block >= geo->bitmap_start &&
+                       block < geo->bitmap_start + geo->bitmap_blocks && ios[i].op == BD_READ;
+        if (!bitmaps || ios[i].len == LAY_BLOCK_SIZE)
+            continue;
+        (space_is_unlocked(w->fs) ? w->outside : w->inside) += ios[i].len >> LAY_BLOCK_SHIFT;
+    }
+    return w->inner->ops->submit(w->inner, ios, n);
+}
+
+void *dma_alloc(bd_dev *dev, size_t len)
+{
+    bd_dev *inner = reinterpret_cast<Watched *>(dev)->inner;
+    return inner->ops->dma_alloc(inner, len);
+}
+
+void dma_free(bd_dev *dev, void *buf, size_t len)
+{
+    bd_dev *inner = reinterpret_cast<Watched *>(dev)->inner;
+    inner->ops->dma_free(inner, buf, len);
+}
+
+class Space : public StorageTest
+{
+  protected:
+    static constexpr uint64_t kGroups = 521; // in sections of three
+
+    void SetUp() override
+    {
+        make(64ull << 30, 1024);
+        ASSERT_EQ(mount_watched(), 0) << why;
+    }
+    int mount_watched()
+    {
+        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr};
+        bd_dev *inner = crash_dev_bd(dev.get());
+        watched = {{&ops, inner->info}, inner, nullptr, 0, 0};
+        char text[256] = "";
+        int err = ffs_mount(&watched.bd, &opts, &fs, text, sizeof(text));
+        why = text;
+        watched.fs = fs;
+        return err;
+    }
+    void remount_watched()
+    {
+        ASSERT_EQ(unmount(), 0);
+        ASSERT_EQ(mount_watched(), 0) << why;
+    }
+    int new_file(const char *name, ffs_inode **out)
+    {
+        const ffs_cred cred = {0, 0, 0};
+        ffs_inode *root;
+        int err = ffs_iget(fs, LAY_INO_ROOT, &root);
+        if (!err)
+            err = ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
+        ffs_iput(root, 1);
+        return err;
+    }
+    // A file of all free blocks but `left`.
+    void fill(uint64_t left, ffs_inode **out)
+    {
+        ASSERT_EQ(new_file("large", out), 0);
+        ASSERT_EQ(ffs_fallocate(*out, 0, 0, (free_blocks() - left) << LAY_BLOCK_SHIFT), 0);
+    }
+    int write_file(const char *name)
+    {
+        ffs_inode *file;
+        int err = new_file(name, &file);
+        if (err)
+            return err;
+        ssize_t n = ffs_write(file, 0, "x", 1);
+        ffs_iput(file, 1);
+        return n < 0 ? static_cast<int>(n) : 0;
+    }
+    void set_hints(uint8_t hint)
+    {
+        lay_super *sb = reinterpret_cast<lay_super *>(crash_dev_bytes(dev.get()));
+        memset(sb->section_free, hint, sizeof(sb->section_free));
+        lay_seal(sb, lay_get64(sb->head.tid));
+    }
+    Watched watched = {};
+};
+
+TEST_F(Space, TheFirstWriteReadsBitmapsOutsideOfTheLock)
+{
+    ffs_inode *large;
+    fill(2000, &large);
+    ffs_iput(large, 1);
+    remount_watched();
+    ASSERT_EQ(write_file("a"), 0);
+    EXPECT_EQ(watched.inside, 0u);
+    EXPECT_GT(watched.outside, 0u);
+    EXPECT_LE(watched.outside, 3u) << "one section";
+}
+
+TEST_F(Space, SectionsWithoutHintsAreReadOutsideOfTheLock)
+{
+    ffs_inode *large;
+    fill(2000, &large);
+    ffs_iput(large, 1);
+    ASSERT_EQ(unmount(), 0);
+    for (uint8_t hint : {0, 1}) {
+        set_hints(hint); // 1: an error, all of them full
+        ASSERT_EQ(mount_watched(), 0) << why;
+        // Names fit in the blocks there are; data does not.
+        ASSERT_EQ(write_file(hint ? "b" : "a"), 0);
+        EXPECT_LE(watched.inside, 3u) << "no more than one section";
+        EXPECT_GT(watched.outside, 400u);
+        ASSERT_EQ(unmount(), 0);
+    }
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Space, AnAlignedUnitIsSoughtOutsideOfTheLock)
+{
+    ffs_inode *large, *file;
+    fill(3 * LAY_GPU_ALIGN, &large);
+    struct ffs_attr before, bound = {};
+    ffs_getattr(large, &before);
+    // Each unit has a free block, and none is free but those at the end.
+    for (uint64_t at = 0; at < before.size; at += LAY_GPU_ALIGN << (LAY_BLOCK_SHIFT + 2))
+        ASSERT_EQ(ffs_fallocate(large, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, 4096), 0);
+    ffs_iput(large, 1);
+    remount_watched();
+    ASSERT_EQ(new_file("bound", &file), 0);
+    bound.flags = LAY_INODE_GPU_BOUND;
+    ASSERT_EQ(ffs_setattr(file, &bound, FFS_SET_FLAGS, nullptr), 0);
+    ASSERT_EQ(ffs_fallocate(file, 0, 0, 2 << 20), 0);
+    int units = 1;
+    while (ffs_fallocate(file, 0, units << 21, 2 << 20) == 0)
+        units++;
+    EXPECT_LE(units, 3);
+    EXPECT_LE(watched.inside, 3u * 2) << "a section of each handle that fails";
+    EXPECT_GT(watched.outside, 400u);
+    // All sections are known now: that there is no unit is found without reading.
+    uint64_t read = watched.outside + watched.inside;
+    EXPECT_EQ(ffs_fallocate(file, 0, 16 << 20, 2 << 20), -ENOSPC);
+    EXPECT_EQ(watched.outside + watched.inside, read);
+    ffs_iput(file, 1);
+}
+
+TEST_F(Space, AFileOfAllSectionsIsFreedOutsideOfTheLock)
+{
+    ffs_inode *large;
+    fill(2000, &large);
+    uint64_t ino = ffs_ino(large);
+    ffs_iput(large, 1);
+    remount_watched();
+    ASSERT_EQ(ffs_iget(fs, ino, &large), 0);
+    struct ffs_attr none = {};
+    ASSERT_EQ(ffs_setattr(large, &none, FFS_SET_SIZE, nullptr), 0);
+    ffs_iput(large, 1);
+    EXPECT_EQ(watched.inside, 0u);
+    EXPECT_GT(watched.outside, kGroups - 6);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Space, ADamagedBitmapStopsTheHandleThatNeedsIt)
+{
+    ASSERT_EQ(unmount(), 0);
+    crash_dev_bytes(dev.get())[4096 + 100] ^= 4; // the bitmap of group 0
+    ASSERT_EQ(mount_watched(), 0) << why;
+    EXPECT_EQ(set_uid(LAY_INO_ROOT, 10), 0);
+    EXPECT_EQ(write_file("a"), -EUCLEAN);
+}
+
+TEST_F(Space, GroupsHaveMapsOnlyWhileBlocksAreBusy)
+{
+    ffs_inode *large;
+    fill(2000, &large);
+    EXPECT_EQ(space_maps(fs), 0u) << "taken blocks need none";
+    struct ffs_attr none = {};
+    ASSERT_EQ(ffs_setattr(large, &none, FFS_SET_SIZE, nullptr), 0);
+    EXPECT_GT(space_maps(fs), 0u);
+    ASSERT_EQ(commit(), 0);
+    EXPECT_EQ(space_maps(fs), 0u);
+
+    // An undone handle leaves none either, nor does a pin that has ended.
+    uint64_t block, len;
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_alloc(tx, 0, 8, 8, 1, &block, &len); }), 0);
+    EXPECT_EQ(handle([&](ffs_tx *tx) { return ffs_free(tx, block, len) ? 0 : -EINTR; }), -EINTR);
+    EXPECT_EQ(space_maps(fs), 0u);
+    ffs_segment all = {0, len << LAY_BLOCK_SHIFT, block << LAY_BLOCK_SHIFT, false};
+    ffs_pin *pin;
+    ASSERT_EQ(ffs_pin_add(fs, &all, 1, &pin), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free(tx, block, len); }), 0);
+    ASSERT_EQ(commit(), 0);
+    EXPECT_EQ(space_maps(fs), 1u);
+    ffs_pin_drop(fs, pin);
+    EXPECT_EQ(space_maps(fs), 0u);
+    ffs_iput(large, 1);
+}
+
+TEST_F(Space, ATrimLeavesNoMaps)
+{
+    ffs_trim_range whole = {0, UINT64_MAX, 0};
+    uint64_t trimmed;
+    ASSERT_EQ(ffs_trim(fs, &whole, nullptr, nullptr, &trimmed), 0);
+    EXPECT_GT(trimmed, 60ull << 30);
+    EXPECT_EQ(space_maps(fs), 0u);
+    EXPECT_EQ(watched.inside, 0u);
+}
+
+} // namespace
