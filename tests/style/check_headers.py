@@ -64,7 +64,7 @@ def languages(root, name, cc, cxx, flags):
     text = tree.read(root, name)
     as_c = [cc, "-std=c11", *flags]
     as_cxx = [cxx, "-std=c++17", *flags]
-    if name.startswith("tests/") and (CXX_INCLUDE.search(text) or "gtest/" in text):
+    if name.startswith(("tests/", "integrations/")) and (CXX_INCLUDE.search(text) or "gtest/" in text):
         return [as_cxx]
     return [as_c, as_cxx] if "__cplusplus" in text else [as_c]
 
@@ -88,11 +88,12 @@ def self_test(cc, cxx):
         "a/template.h": ("/* included once for each kind */\nint twice(void) { return 2; }\n", False),
         "a/device.h": ('#pragma once\n#error "device.h is for CUDA C++"\n', False),
         "tests/cxx.h": ("#pragma once\n#include <string>\nstd::string s();\n", False),
+        "integrations/cxx.h": ("#pragma once\n#include <string>\nstd::string s();\n", False),
         "a/not_cxx.h": ("#pragma once\n/* __cplusplus */\nint new(void);\n", True),
     }
     with tempfile.TemporaryDirectory() as root:
-        os.mkdir(os.path.join(root, "a"))
-        os.mkdir(os.path.join(root, "tests"))
+        for folder in {os.path.dirname(name) for name in cases}:
+            os.mkdir(os.path.join(root, folder))
         for name, (text, _) in cases.items():
             with open(os.path.join(root, name), "w", encoding="utf-8") as file:
                 file.write(text)
