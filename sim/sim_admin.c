@@ -239,8 +239,8 @@ static uint16_t delete_sq(struct admin *a)
     sq->deleting = true;
     if (sim_queue_moving(s, sq)) { /* copies cannot be aborted: the deletion waits for them */
         if (!s->delete_deadline)
-            s->delete_deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
-        if (sim_now() < s->delete_deadline)
+            s->delete_deadline = now_ns() + SIM_DRAIN_MS * 1000000ull;
+        if (now_ns() < s->delete_deadline)
             return SIM_AGAIN;
         atomic_store(&s->halted, true);
         return NVME_ERR_INTERNAL;
@@ -420,8 +420,7 @@ static uint16_t hold_back(struct admin *a, uint64_t ns)
 {
     struct sim_cmd *cmd = keep(a);
 
-    cmd->due =
-        sim_now() + ns; /* the heap has I/O commands only; run_held() checks admin commands */
+    cmd->due = now_ns() + ns; /* the heap has I/O commands only; run_held() checks admin commands */
     if (cmd->due < a->s->admin_due)
         a->s->admin_due = cmd->due;
     return SIM_HELD;
@@ -487,7 +486,7 @@ static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *late)
 /* Runs the commands that LATE and HANG delayed and that are due. */
 static bool run_held(struct sim *s, struct sim_thread *th)
 {
-    uint64_t now = sim_now();
+    uint64_t now = now_ns();
     bool worked = false;
 
     if (s->admin_due > now)
@@ -552,7 +551,7 @@ bool sim_admin_run(struct sim *s)
     struct sim_thread *th = &s->threads[0];
     unsigned n = th->n_spans;
 
-    if (!atomic_load(&s->running) || sim_idle(s) || sim_now() < s->ready_at)
+    if (!atomic_load(&s->running) || sim_idle(s) || now_ns() < s->ready_at)
         return false;
     swap_spans(s, th, 0);
     bool worked = run_held(s, th);

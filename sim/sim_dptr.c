@@ -8,6 +8,19 @@
 
 #include "sim/sim_internal.h"
 
+size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
+{
+    const struct sim_ns *ns = sim_ns_get(s, sqe->nsid);
+
+    if (!ns)
+        return 0;
+    if (sqe->opcode == NVME_IO_READ || sqe->opcode == NVME_IO_WRITE)
+        return (size_t)sim_nlb(sqe) << ns->lba_shift;
+    if (sqe->opcode == NVME_IO_DSM)
+        return ((sqe->cdw10 & 0xff) + 1) * sizeof(struct nvme_dsm_range);
+    return 0;
+}
+
 #define SGL_TYPE(d)      ((d)->type & 0xf0)
 #define SGL_MAX_SEGMENTS 256u
 

@@ -55,7 +55,7 @@ const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
 
 void sim_hang(struct sim *s, uint64_t ns)
 {
-    uint64_t until = ns ? sim_now() + ns : UINT64_MAX, was = atomic_load(&s->hung_until);
+    uint64_t until = ns ? now_ns() + ns : UINT64_MAX, was = atomic_load(&s->hung_until);
 
     while (was < until && !atomic_compare_exchange_weak(&s->hung_until, &was, until))
         ; /* the latest end counts */
@@ -65,7 +65,7 @@ bool sim_still_hung(struct sim *s)
 {
     uint64_t until = atomic_load_explicit(&s->hung_until, memory_order_relaxed);
 
-    if (!until || until == UINT64_MAX || sim_now() < until)
+    if (!until || until == UINT64_MAX || now_ns() < until)
         return until != 0;
     atomic_compare_exchange_strong(&s->hung_until, &until, 0);
     return false;

@@ -122,7 +122,7 @@ bool sim_held_run(struct sim_thread *th, uint64_t *next_due)
 
     if (!th->n_heap)
         return false;
-    uint64_t now = sim_now();
+    uint64_t now = now_ns();
     while (th->n_heap && !th->blocked) {
         struct sim_cmd *cmd = &th->commands[th->heap[0]];
 

@@ -21,6 +21,8 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/software.h"
 #include "sim/sim.h"
+#include "sim/sim_iova.h"
+#include "support/clock.h"
 
 #define SIM_SPIN_US     200u /* after the last work, with spare cores */
 #define SIM_SPIN_FEW_US 20u
@@ -47,21 +49,6 @@
 #define SIM_HOT   inline __attribute__((always_inline))
 #define SIM_APART __attribute__((noinline))
 #define SIM_RARE  __attribute__((noinline, cold))
-
-/* Memory mapped by the driver. Changes only while all threads are paused. */
-struct sim_mapping {
-    uint64_t iova;
-    size_t len;
-    unsigned char *host; /* NULL: device memory */
-    uint64_t device;
-    bool dying; /* unmap() waits for copies: no new ones start */
-};
-
-struct sim_iova_table {
-    struct sim_mapping *at; /* sorted by iova */
-    size_t n, cap;
-    uint64_t next; /* never reused, so that a stale address is detected */
-};
 
 /* Contents of LBAs as of the last flush, for those written since (volatile cache, undo form). */
 struct sim_undo {
@@ -273,25 +260,31 @@ struct sim_transport {
     struct sim *s;
 };
 
-/* thread.c */
+/* sim_thread.c */
 int sim_threads_start(struct sim *s);
 void sim_threads_stop(struct sim *s);
-void sim_pause(struct sim *s);
-void sim_resume(struct sim *s);
-void sim_nap(void);
-void sim_wake(struct sim_thread *th);
 static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 {
     return atomic_load_explicit(&s->owner[2 * qid + cq], memory_order_relaxed);
 }
-void sim_wake_all(struct sim *s);
 void sim_kick(struct nvme_transport *t);
 void sim_prewake(struct nvme_transport *t, unsigned queues);
 void sim_keep_polling(struct nvme_transport *t, int change);
+
+/* sim_gate.c */
+void sim_pause(struct sim *s);
+void sim_resume(struct sim *s);
+void sim_nap(void);
+/*
+ * Waits for the end of a pause. Without the gate a busy thread would take its
+ * lock again before the pausing thread is scheduled.
+ */
+void sim_pass_gate(struct sim *s);
+void sim_wake(struct sim_thread *th);
+void sim_wake_all(struct sim *s);
 bool sim_drained(struct sim *s);
 /* Waits until no copy is in flight; threads not paused. 0 or -ETIMEDOUT. */
 int sim_drain(struct sim *s);
-uint64_t sim_now(void);
 static inline uint64_t sim_random(uint64_t *state)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
@@ -310,10 +303,10 @@ static inline void sim_count(_Atomic uint64_t *c, uint64_t n)
     atomic_store_explicit(c, v + n, memory_order_relaxed);
 }
 
-/* transport.c */
+/* sim_transport.c */
 int sim_transport_create(struct sim *s);
 
-/* regs.c */
+/* sim_regs.c */
 #define SIM_VERSION 0x00020000u /* NVMe 2.0 */
 uint32_t sim_reg_read32(struct nvme_transport *t, uint32_t offset);
 uint64_t sim_reg_read64(struct nvme_transport *t, uint32_t offset);
@@ -325,19 +318,15 @@ void sim_keep_queues(struct sim *s, bool keep); /* before clearing; threads must
 /* The threads must be paused. Deletes all queues and drops all commands. */
 void sim_controller_stop(struct sim *s);
 
-/* event.c */
+/* sim_event.c */
 void sim_flag(struct sim *s, enum sim_event e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4), cold));
 
-/* iova.c */
+/* sim_map.c */
 int sim_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
 int sim_unmap(struct nvme_transport *t, uint64_t iova);
 void sim_unmap_all(struct sim *s);
-/*
- * Index of the last mapping that starts at or below iova, or the size of the
- * table.
- */
-size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova);
+
 /*
  * The mapping that contains [iova, iova + len), or NULL. *hint is the index of
  * the last result.
@@ -407,7 +396,7 @@ void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t s
 void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq);
 size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
 
-/* hold.c */
+/* sim_hold.c */
 void sim_commands_reset(struct sim_thread *th);
 /*
  * A held command outside the heap; the caller sets its SQE. Precondition: a
@@ -454,7 +443,7 @@ void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status);
 unsigned sim_queue_moving(struct sim *s, const struct sim_sq *sq);
 void sim_forget_all(struct sim_thread *th);
 
-/* admin.c */
+/* sim_admin.c */
 bool sim_admin_run(struct sim *s);
 
 /* io.c. Instead of a status: the DMA engine or the flusher has the command. */
@@ -497,7 +486,7 @@ uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len
 bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m);
 
-/* media.c */
+/* sim_media.c */
 int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg);
 void sim_media_close(struct sim_ns *ns);
 /* Copy len bytes from or to an offset. Return a status: an error of the disk, or no room on it. */
@@ -523,7 +512,7 @@ void sim_copy_guard(void);
 bool sim_copy_to_target(void *target, const void *media, size_t len);
 bool sim_copy_from_target(void *media, const void *target, size_t len);
 
-/* flush.c */
+/* sim_flush.c */
 /* Syncs and waits: shutdown, or the cache is disabled. Returns a status. */
 uint16_t sim_flush_now(struct sim *s);
 int sim_flusher_start(struct sim *s);
@@ -534,14 +523,14 @@ uint16_t sim_flush_wait(struct sim_thread *th, struct sim_cmd *cmd);
 bool sim_flush_run(struct sim_thread *th);
 bool sim_flush_news(struct sim_thread *th);
 
-/* cache.c */
+/* sim_cache.c */
 int sim_cache_before_write(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 void sim_cache_durable(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 void sim_cache_flush(struct sim_ns *ns);
 void sim_cache_power_cut(struct sim_ns *ns, uint64_t *rng);
 void sim_cache_free(struct sim_ns *ns);
 
-/* fault.c: the first rule that fires, or NULL. */
+/* sim_fault.c: the first rule that fires, or NULL. */
 const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
                                         const struct nvme_sqe *sqe);
 void sim_hang(struct sim *s, uint64_t ns);
@@ -583,7 +572,7 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
     sim_finish_knowing(th, cmd, status, sim_idle(th->s));
 }
 
-/* move.c */
+/* sim_move.c */
 /*
  * map_lock held; one call for each device mapping. -EFAULT: no DMA engine, or
  * one that cannot be used.

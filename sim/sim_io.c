@@ -14,19 +14,6 @@
 #define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
 #define WZ_CDW12_VALID (RW_CDW12_VALID | NVME_WZ_DEAC)
 
-size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
-{
-    const struct sim_ns *ns = sim_ns_get(s, sqe->nsid);
-
-    if (!ns)
-        return 0;
-    if (sqe->opcode == NVME_IO_READ || sqe->opcode == NVME_IO_WRITE)
-        return (size_t)sim_nlb(sqe) << ns->lba_shift;
-    if (sqe->opcode == NVME_IO_DSM)
-        return ((sqe->cdw10 & 0xff) + 1) * sizeof(struct nvme_dsm_range);
-    return 0;
-}
-
 static SIM_RARE uint16_t flagged(struct sim_thread *th, enum sim_event e, const struct sim_cmd *cmd,
                                  uint16_t status)
 {
@@ -472,7 +459,7 @@ void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned 
         count_plain(th, &p);
         return;
     }
-    uint64_t now = sim_now();
+    uint64_t now = now_ns();
     for (unsigned i = 0; i < n; i++)
         arrive_one(th, cmds[i], now);
 }

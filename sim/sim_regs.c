@@ -32,7 +32,7 @@ static uint32_t ready(struct sim *s)
     if (s->stuck)
         return s->stuck_rdy;
     /* After a disable CSTS.RDY stays 1 until the last copy has ended. */
-    if (enabled ? sim_now() >= s->ready_at && s->running : !sim_drained(s))
+    if (enabled ? now_ns() >= s->ready_at && s->running : !sim_drained(s))
         return NVME_CSTS_RDY;
     return 0;
 }
@@ -129,7 +129,7 @@ static void enable(struct sim *s, uint32_t cc)
     sim_controller_stop(s);
     if (enable_values_valid(s, cc)) {
         admin_queue_start(s);
-        s->ready_at = sim_now() + s->cfg.ready_ms * 1000000ull;
+        s->ready_at = now_ns() + s->cfg.ready_ms * 1000000ull;
         s->running = true;
     } else {
         s->sqs[0].ring = NULL;

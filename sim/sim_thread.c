@@ -24,66 +24,6 @@
 #define SPINS_A_LOOK  32u /* rounds without work between two visits of the other work */
 #define SPINS_A_YIELD 64u /* rounds without work between two yields, with spare cores */
 
-uint64_t sim_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-void sim_pause(struct sim *s)
-{
-    pthread_mutex_lock(&s->gate_lock);
-    atomic_store(&s->gate, true);
-    for (unsigned i = 0; i < s->n_threads; i++)
-        pthread_mutex_lock(&s->threads[i].lock);
-}
-
-void sim_resume(struct sim *s)
-{
-    assert(atomic_load(&s->gate));
-    for (unsigned i = s->n_threads; i-- > 0;)
-        pthread_mutex_unlock(&s->threads[i].lock);
-    atomic_store(&s->gate, false);
-    pthread_mutex_unlock(&s->gate_lock);
-}
-
-/*
- * Between two pauses: lets the threads run; an unlocked mutex alone does not
- * guarantee that.
- */
-void sim_nap(void)
-{
-    struct timespec ts = {.tv_nsec = 100 * 1000};
-
-    nanosleep(&ts, NULL);
-}
-
-/*
- * Waits for the end of a pause. Without the gate a busy thread would take its
- * lock again before the pausing thread is scheduled.
- */
-static void pass_gate(struct sim *s)
-{
-    if (atomic_load_explicit(&s->gate, memory_order_relaxed)) {
-        pthread_mutex_lock(&s->gate_lock);
-        pthread_mutex_unlock(&s->gate_lock);
-    }
-}
-
-void sim_wake(struct sim_thread *th)
-{
-    if (atomic_load(&th->parked) && atomic_exchange(&th->parked, 0))
-        syscall(SYS_futex, &th->parked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
-void sim_wake_all(struct sim *s)
-{
-    for (unsigned i = 0; i < s->n_threads; i++)
-        sim_wake(&s->threads[i]);
-}
-
 static bool anyone_parked(struct sim *s, unsigned from)
 {
     for (unsigned i = from; i < s->n_threads; i++)
@@ -239,7 +179,7 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     sim_move_submit(th);
     if (th->index == 0) {
         *admin =
-            sim_sq_has_new(&s->sqs[0]) || (s->admin_due != UINT64_MAX && sim_now() >= s->admin_due);
+            sim_sq_has_new(&s->sqs[0]) || (s->admin_due != UINT64_MAX && now_ns() >= s->admin_due);
         look_for_strays(th, !worked);
     }
     return worked;
@@ -266,7 +206,7 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
 {
     bool admin;
 
-    pass_gate(th->s);
+    sim_pass_gate(th->s);
     pthread_mutex_lock(&th->lock);
     bool worked = round_of_work(th, next_due, &admin);
     pthread_mutex_unlock(&th->lock);
@@ -365,7 +305,7 @@ static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
 /* Polls for a while after the last work, then sleeps, longer each time. */
 static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 {
-    uint64_t now = sim_now(), longest = longest_sleep(th, now - r->since);
+    uint64_t now = now_ns(), longest = longest_sleep(th, now - r->since);
 
     if (now - r->since < spin_ns(th) || atomic_load(&th->moving) ||
         (next_due != UINT64_MAX && next_due < now + PARK_FIRST_NS)) {
@@ -378,7 +318,7 @@ static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
         ns = next_due - now;
     r->ns = ns * 2;
     if (park(th, ns))
-        *r = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
+        *r = (struct rest){.since = now_ns(), .ns = PARK_FIRST_NS};
 }
 
 /*
@@ -405,7 +345,7 @@ static void keep_apart(const struct sim_thread *th)
 static void *thread_main(void *arg)
 {
     struct sim_thread *th = arg;
-    struct rest rest = {.since = sim_now(), .ns = PARK_FIRST_NS};
+    struct rest rest = {.since = now_ns(), .ns = PARK_FIRST_NS};
     uint64_t next_due;
 
     keep_apart(th);
@@ -413,7 +353,7 @@ static void *thread_main(void *arg)
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* ns; the default doubles a short sleep */
     while (!atomic_load(&th->stop)) {
         if (locked_round(th, &next_due)) {
-            rest = (struct rest){.since = sim_now(), .ns = PARK_FIRST_NS};
+            rest = (struct rest){.since = now_ns(), .ns = PARK_FIRST_NS};
             th->spins = 1;
         } else {
             idle(th, &rest, next_due);
@@ -449,25 +389,4 @@ void sim_threads_stop(struct sim *s)
             pthread_join(s->threads[i].pthread, NULL);
         s->threads[i].started = false;
     }
-}
-
-bool sim_drained(struct sim *s)
-{
-    for (unsigned i = 0; i < s->n_threads; i++)
-        if (atomic_load(&s->threads[i].moving))
-            return false;
-    return true;
-}
-
-int sim_drain(struct sim *s)
-{
-    uint64_t deadline = sim_now() + SIM_DRAIN_MS * 1000000ull;
-
-    while (!sim_drained(s)) {
-        if (sim_now() > deadline)
-            return -ETIMEDOUT;
-        sim_wake_all(s);
-        sched_yield();
-    }
-    return 0;
 }
