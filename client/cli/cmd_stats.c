@@ -11,45 +11,9 @@
 #include "client/cli/mounts.h"
 #include "client/cli/out.h"
 #include "gpunvme/gpunvme.h"
+#include "support/metrics.h"
 
 #define MOUNTS 64
-
-static const struct counter {
-    const char *name; /* a Prometheus counter's name ends in _total, a gauge's does not */
-    const char *label, *help;
-    size_t at;
-    bool gauge;
-} counters[] = {
-#define COUNTER(field, label, help)                                           \
-    {                                                                         \
-#field, label, help, offsetof(struct gpunvme_ioc_stats, field), false \
-    }
-#define GAUGE(field, label, help)                                            \
-    {                                                                        \
-#field, label, help, offsetof(struct gpunvme_ioc_stats, field), true \
-    }
-    COUNTER(gpu_transfers, "GPU transfers:", "Transfers by queue pairs of the executor"),
-    COUNTER(gpu_commands, "GPU commands:", "NVMe commands of the executor"),
-    COUNTER(gpu_read_bytes, "GPU bytes read:", "Bytes read by the executor"),
-    COUNTER(gpu_written_bytes, "GPU bytes written:", "Bytes written by the executor"),
-    COUNTER(gpu_staged_read_bytes, "GPU bytes read, staged:", "Of those, through host memory"),
-    COUNTER(gpu_staged_written_bytes,
-            "GPU bytes written, staged:", "Of those, through host memory"),
-    COUNTER(bounce_transfers, "Bounce transfers:", "Transfers through host memory of the daemon"),
-    COUNTER(bounce_read_bytes, "Bounce bytes read:", "Bytes read through host memory"),
-    COUNTER(bounce_written_bytes, "Bounce bytes written:", "Bytes written through host memory"),
-    COUNTER(errors, "Errors:", "Transfers that ended with an error"),
-    COUNTER(timeouts, "Timeouts:", "Commands that were lost"),
-    COUNTER(cancelled, "Cancelled:", "Transfers that were cancelled"),
-    COUNTER(aborts, "Aborts:", "Commands that Abort ended"),
-    COUNTER(queue_recreations, "Queues recreated:", "Queue pairs deleted and created again"),
-    COUNTER(controller_resets, "Controller resets:", "Resets of the controller"),
-    GAUGE(buffers, "Buffers:", "Registered buffers"),
-    GAUGE(quarantined_queues, "Queues out of service:", "Queue pairs that lost a command"),
-#undef COUNTER
-#undef GAUGE
-};
-#define N_COUNTERS (sizeof(counters) / sizeof(counters[0]))
 
 /* A mount that is looked at. */
 struct watched {
@@ -62,14 +26,6 @@ struct watch {
     struct watched mounts[MOUNTS];
     size_t n;
 };
-
-static uint64_t value_of(const struct gpunvme_ioc_stats *stats, const struct counter *c)
-{
-    uint64_t value;
-
-    memcpy(&value, (const char *)stats + c->at, sizeof(value));
-    return value;
-}
 
 static int watch_one(struct watch *w, const char *path)
 {
@@ -124,6 +80,49 @@ static void watch_close(struct watch *w)
 
 /* --- stats ----------------------------------------------------------------------------------- */
 
+static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned i, uint64_t n)
+{
+    char below[24], count[24];
+
+    snprintf(below, sizeof(below), "%" PRIu64, metrics_bucket_us(i));
+    snprintf(count, sizeof(count), "%" PRIu64, n);
+    const char *const cells[] = {metrics_ops[op], metrics_paths[path],
+                                 metrics_bucket_us(i) ? below : NULL, count};
+    return cli_table_add(t, cells);
+}
+
+/* Buckets without a call are left out. */
+static void print_latency(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
+{
+    static const struct cli_column columns[] = {{"op", "CALL", CLI_CELL_TEXT},
+                                                {"path", "PATH", CLI_CELL_TEXT},
+                                                {"below_us", "BELOW US", CLI_CELL_NUMBER},
+                                                {"count", "COUNT", CLI_CELL_NUMBER}};
+    struct cli_table t = {.columns = columns, .n_columns = 4};
+    bool ok = true;
+
+    for (unsigned i = 0; i < 9 * GPUNVME_LATENCY_BUCKETS; i++) {
+        unsigned pair = i / GPUNVME_LATENCY_BUCKETS, bucket = i % GPUNVME_LATENCY_BUCKETS;
+        uint64_t n = stats->latency[pair / 3][pair % 3].buckets[bucket];
+        ok &= !n || add_bucket(&t, pair / 3, pair % 3, bucket, n);
+    }
+    if (!ok)
+        cli_error("stats", "out of memory");
+    cli_table_print(&t, out, "latency");
+    cli_table_free(&t);
+}
+
+static void print_fallbacks(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
+{
+    cli_out_open(out, "fallbacks", "Fallbacks:");
+    for (size_t i = 0; i < sizeof(metrics_fallbacks) / sizeof(metrics_fallbacks[0]); i++) {
+        char label[32];
+        snprintf(label, sizeof(label), "%s:", metrics_fallbacks[i]);
+        cli_out_number(out, metrics_fallbacks[i], label, stats->fallbacks[i]);
+    }
+    cli_out_close(out);
+}
+
 static void print_stats(const struct watch *w, bool json)
 {
     struct cli_out out;
@@ -131,44 +130,28 @@ static void print_stats(const struct watch *w, bool json)
     cli_out_begin(&out, json, stdout);
     cli_out_list(&out, "mounts");
     for (size_t i = 0; i < w->n; i++) {
+        const struct gpunvme_ioc_stats *now = &w->mounts[i].now;
         cli_out_open(&out, NULL, w->mounts[i].point);
         if (json)
             cli_out_string(&out, "mount", "Mount:", w->mounts[i].point);
-        for (size_t k = 0; k < N_COUNTERS; k++)
-            cli_out_number(&out, counters[k].name, counters[k].label,
-                           value_of(&w->mounts[i].now, &counters[k]));
+        for (size_t k = 0; k < metrics_n_counters; k++)
+            cli_out_number(&out, metrics_counters[k].name, metrics_counters[k].label,
+                           metrics_value(now, &metrics_counters[k]));
+        print_fallbacks(&out, now);
+        print_latency(&out, now);
         cli_out_close(&out);
     }
     cli_out_list_end(&out);
     cli_out_end(&out);
 }
 
-/* A label's value: backslashes, quotes and newlines are escaped. */
-static void print_label_value(const char *text, FILE *to)
-{
-    for (; *text; text++) {
-        if (*text == '\n')
-            fputs("\\n", to);
-        else if (*text == '"' || *text == '\\')
-            fprintf(to, "\\%c", *text);
-        else
-            fputc(*text, to);
-    }
-}
-
 static void print_prometheus(const struct watch *w, FILE *to)
 {
-    for (size_t k = 0; k < N_COUNTERS; k++) {
-        const struct counter *c = &counters[k];
-        const char *end = c->gauge ? "" : "_total";
-        fprintf(to, "# HELP gpunvme_%s%s %s\n# TYPE gpunvme_%s%s %s\n", c->name, end, c->help,
-                c->name, end, c->gauge ? "gauge" : "counter");
-        for (size_t i = 0; i < w->n; i++) {
-            fprintf(to, "gpunvme_%s%s{mount=\"", c->name, end);
-            print_label_value(w->mounts[i].point, to);
-            fprintf(to, "\"} %" PRIu64 "\n", value_of(&w->mounts[i].now, c));
-        }
-    }
+    struct metrics_mount mounts[MOUNTS];
+
+    for (size_t i = 0; i < w->n; i++)
+        mounts[i] = (struct metrics_mount){w->mounts[i].point, &w->mounts[i].now};
+    metrics_print(mounts, w->n, to);
 }
 
 /* A collector sees the whole text or the one before. */

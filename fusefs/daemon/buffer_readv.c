@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "fusefs/daemon/gpu_extents.h"
+#include "support/clock.h"
 
 /*
  * When file_offset and buffer_offset of a piece differ by no multiple of
@@ -390,6 +391,7 @@ void readv_run(struct readv *r)
 {
     struct transfer *t = &r->t;
     struct gpunvme_ioc_readv *v = &r->v;
+    uint64_t begun = now_ns();
 
     v->bytes = v->commands = v->path = v->nvme_status = 0;
     t->error = -EINVAL;
@@ -405,4 +407,5 @@ void readv_run(struct readv *r)
     v->commands = t->rw.commands;
     v->path = t->rw.path;
     v->nvme_status = t->rw.nvme_status;
+    transfer_stats_count(&t->daemon->transfers, GPUNVME_OP_READV, v->path, now_ns() - begun);
 }

@@ -77,6 +77,7 @@ int transfer_fall_back(struct transfer *t, int err)
         return err;
     if (t->no_fallback)
         return err == -ENODEV || err == -ENOTSUP ? -EREMOTEIO : err;
+    transfer_stats_fell_back(&t->daemon->transfers, err);
     if (err != -ENOSPC)
         log_fallback(t->daemon, err, t->rw.nvme_status);
     t->gpu = false;
@@ -266,6 +267,8 @@ int transfer_begin(struct transfer *t)
         buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, BUFFER_DATA, &t->cancel, &t->use);
     if (!err)
         t->gpu = buffer_gq(t->use.buffer) != NULL;
+    if (!err && !t->gpu && !t->no_fallback)
+        transfer_stats_fell_back(&d->transfers, 0);
     return err;
 }
 
@@ -280,6 +283,7 @@ void transfer_run(struct transfer *t)
 {
     struct gpunvme_ioc_rw *rw = &t->rw;
     char last = 0;
+    uint64_t begun = now_ns();
     uint64_t size = t->write ? size_of(t->inode) : 0, len = rw->len;
 
     t->error = transfer_begin(t);
@@ -288,6 +292,8 @@ void transfer_run(struct transfer *t)
     t->error = run_with_buffer(t, &last);
     transfer_end(t);
     rw->len = len;
+    transfer_stats_count(&t->daemon->transfers, t->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ,
+                         rw->path, now_ns() - begun);
 
     t->error = final_error(t, t->error);
     rw->bytes = t->done;

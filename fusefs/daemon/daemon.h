@@ -12,6 +12,7 @@
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/mount_options.h"
 #include "fusefs/daemon/stack.h"
+#include "fusefs/daemon/transfer_stats.h"
 
 /* Limit of one READ or WRITE request, bytes; the size of a bounce buffer. */
 #define MAX_IO (1u << 20)
@@ -80,6 +81,7 @@ struct daemon {
     struct workers *workers;
     struct bounce_pool bounces;
     struct bounce_stats bounced;
+    struct transfer_stats transfers;
     _Atomic int64_t fallback_logged; /* CLOCK_MONOTONIC seconds of the last line, 0: none yet */
     _Atomic uint64_t requests;       /* of the kernel */
     _Atomic unsigned inline_reads;   /* transfers that session threads run now */

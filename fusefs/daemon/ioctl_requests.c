@@ -104,6 +104,7 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         .gpu_staged_read_bytes = gq.staged_read,
         .gpu_staged_written_bytes = gq.staged_written,
         .fuse_requests = atomic_load_explicit(&d->requests, memory_order_relaxed)};
+    transfer_stats_fill(&d->transfers, stats);
     if (d->stack.ctrlr)
         add_ctrlr_stats(d->stack.ctrlr, stats);
 }

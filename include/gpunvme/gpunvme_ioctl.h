@@ -187,6 +187,28 @@ struct gpunvme_ioc_extents {
     struct gpunvme_extent extents[GPUNVME_EXTENTS_MAX]; /* out */
 };
 
+#define GPUNVME_OP_READ  0u
+#define GPUNVME_OP_WRITE 1u
+#define GPUNVME_OP_READV 2u
+
+/* Why a transfer took the bounce path. A piece of READV that turns back counts by itself. */
+#define GPUNVME_FALLBACK_NO_EXECUTOR  0u /* the mount has none, or it does not reach the buffer */
+#define GPUNVME_FALLBACK_DRIVE_ERROR  1u /* a command ended with an error status */
+#define GPUNVME_FALLBACK_LOST_COMMAND 2u /* a command did not end by the mount's deadline */
+#define GPUNVME_FALLBACK_NO_MEMORY    3u
+#define GPUNVME_FALLBACK_BUSY         4u
+#define GPUNVME_FALLBACK_NO_QUEUE     5u /* no queue pair is in service */
+#define GPUNVME_FALLBACK_UNSUPPORTED  6u /* the executor cannot reach these blocks */
+#define GPUNVME_FALLBACK_NO_SPACE     7u /* no free blocks for all of a write */
+
+/* How long READ, WRITE and READV took in the daemon, of those that moved bytes. */
+#define GPUNVME_LATENCY_BUCKETS 24u
+struct gpunvme_latency {
+    uint64_t ns; /* of all */
+    /* [i]: calls of less than 2^(i + 1) us that are in none before; the last: all others */
+    uint64_t buckets[GPUNVME_LATENCY_BUCKETS];
+};
+
 struct gpunvme_ioc_stats {
     struct gpunvme_abi abi;
     uint64_t gpu_transfers, gpu_commands, gpu_read_bytes, gpu_written_bytes;
@@ -215,6 +237,9 @@ struct gpunvme_ioc_stats {
     uint64_t dma_regions, dma_region_limit;
     /* The struct ended here until requests were counted: those of the kernel to the mount. */
     uint64_t fuse_requests;
+    /* The struct ended here until latencies came: [GPUNVME_OP_*][GPUNVME_PATH_* - 1]. */
+    struct gpunvme_latency latency[3][3];
+    uint64_t fallbacks[8]; /* transfers that left the GPU path, or never had it, by reason */
 };
 
 /*
@@ -377,7 +402,8 @@ static_assert(offsetof(struct gpunvme_ioc_stats, dma_regions) == 144,
               "stats until regions were counted");
 static_assert(offsetof(struct gpunvme_ioc_stats, fuse_requests) == 160,
               "stats until requests were counted");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 168, "stats");
+static_assert(offsetof(struct gpunvme_ioc_stats, latency) == 168, "stats until latencies came");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 2032, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 #endif

@@ -17,6 +17,9 @@ import tree
 # folder that matches a file decides.
 PROJECT = {
     "support": [],
+    # Beside the ABI's structs, for the command and the daemon.
+    "support/metrics.h": ["gpunvme/gpunvme_ioctl.h"],
+    "support/metrics.c": ["support/"],
     "layout": ["support/"],
     "blockdev": ["support/"],
     "sim": ["support/", "blockdev/transport.h", "blockdev/software.h", "blockdev/nvme/nvme_spec.h"],

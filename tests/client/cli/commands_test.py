@@ -163,22 +163,51 @@ class OnMount(unittest.TestCase):
         after = document("stats", self.mount)["mounts"][0]
         self.assertEqual(after["mount"], self.mount)
         self.assertEqual(after["gpu_read_bytes"] - before["gpu_read_bytes"], 3_000_001)
+        text = run("stats", self.mount)[0]
+        self.assertRegex(text, r"CALL +PATH +BELOW US +COUNT")
+
+    def test_latency_and_fallbacks(self):
+        def calls(found, path):
+            return sum(b["count"] for b in found["latency"]
+                       if (b["op"], b["path"]) == ("read", path))
+        before = document("stats", self.mount)["mounts"][0]
+        run("read", "-q", "-b", "1M", "-p", "gpu", self.file)
+        after = document("stats", self.mount)["mounts"][0]
+        self.assertEqual(calls(after, "gpu") - calls(before, "gpu"), 3)
+        self.assertEqual(calls(after, "bounce"), calls(before, "bounce"))
+        for bucket in after["latency"]:
+            self.assertGreater(bucket["count"], 0)
+            self.assertEqual(bucket["below_us"] & (bucket["below_us"] - 1), 0)
+        self.assertEqual(len(after["fallbacks"]), 8)
+        self.assertEqual(after["fallbacks"], before["fallbacks"])
 
     def test_prometheus(self):
         text = run("stats", "-o", "prometheus", self.mount)[0]
-        sample = re.compile(r'^gpunvme_[a-z_]+\{mount="[^"]+"\} \d+$')
-        kinds = re.findall(r"^# TYPE (\S+) (counter|gauge)$", text, re.M)
-        self.assertEqual(len(kinds), 17)
+        sample = re.compile(r'^gpunvme_[a-z_]+\{mount="[^"]+"(,[a-z]+="[^"]+")*\} [\d.]+$')
+        kinds = re.findall(r"^# TYPE (\S+) (counter|gauge|histogram)$", text, re.M)
+        self.assertEqual(len(kinds), 19)
         for name, kind in kinds:
             self.assertEqual(name.endswith("_total"), kind == "counter")
         for line in text.splitlines():
             self.assertTrue(line.startswith("# ") or sample.match(line), line)
+        self.check_histograms(text)
         name = os.path.join(self.top.name, "gpunvme.prom")
         self.assertEqual(run("stats", "-w", name, self.mount)[0], "")
         with open(name, encoding="utf-8") as f:
             self.assertEqual(len(f.readlines()), len(text.splitlines()))
         self.assertEqual([n for n in os.listdir(self.top.name) if "prom" in n], ["gpunvme.prom"])
         run("stats", "-w", "/none/gpunvme.prom", self.mount, status=1)
+
+    def check_histograms(self, text):
+        """Buckets grow, and the last one is the count."""
+        buckets = {}
+        for labels, n in re.findall(r'seconds_bucket\{(.*),le="[^"]+"\} (\d+)', text):
+            buckets.setdefault(labels, []).append(int(n))
+        counts = dict(re.findall(r"seconds_count\{(.*)\} (\d+)", text))
+        self.assertEqual(len(buckets), 9)
+        for labels, found in buckets.items():
+            self.assertEqual(found, sorted(found))
+            self.assertEqual((len(found), found[-1]), (24, int(counts[labels])))
 
     def test_top(self):
         with subprocess.Popen([GPUNVME, "top", "-C", "2", "-o", "json", self.mount],

@@ -86,6 +86,20 @@ TEST_F(Transfer, ReadWithoutFaultsTakesTheGpuPath)
     EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
     EXPECT_GT(rw.commands, 0u);
     EXPECT_TRUE(buffer_is_content());
+    gpunvme_ioc_stats stats = rig_stats(rig_);
+    EXPECT_GT(stats.latency[GPUNVME_OP_READ][GPUNVME_PATH_GPU - 1].ns, 0u);
+    EXPECT_EQ(stats.latency[GPUNVME_OP_READ][GPUNVME_PATH_BOUNCE - 1].ns, 0u);
+    EXPECT_EQ(stats.fallbacks[GPUNVME_FALLBACK_NO_EXECUTOR], 0u);
+}
+
+TEST(TransferStats, BucketsAreOfPowersOfTwoMicroseconds)
+{
+    EXPECT_EQ(rig_bucket(0), 0u);
+    EXPECT_EQ(rig_bucket(1999), 0u);
+    EXPECT_EQ(rig_bucket(2000), 1u);
+    EXPECT_EQ(rig_bucket(4095999), 11u);
+    EXPECT_EQ(rig_bucket(4096000), 12u);
+    EXPECT_EQ(rig_bucket(UINT64_MAX), GPUNVME_LATENCY_BUCKETS - 1);
 }
 
 TEST_F(Transfer, ReadErrorFallsBackAndKeepsItsStatus)
@@ -98,6 +112,7 @@ TEST_F(Transfer, ReadErrorFallsBackAndKeepsItsStatus)
     EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
     EXPECT_EQ(rw.nvme_status & 0x7ffu, kUnrecoveredRead);
     EXPECT_TRUE(buffer_is_content());
+    EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_DRIVE_ERROR], 1u);
 }
 
 TEST_F(Transfer, ReadErrorIsAnErrorWithoutFallback)
@@ -117,6 +132,7 @@ TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
     gpunvme_ioc_rw rw = request();
     ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
     EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_LOST_COMMAND], 1u);
     EXPECT_TRUE(buffer_is_content());
     memset(buffer_.data, 0, kBytes);
     rw = request();
@@ -249,6 +265,7 @@ TEST_F(Transfer, WithoutAnExecutorEverythingGoesThroughHostMemory)
     EXPECT_TRUE(buffer_is_content());
     rw = request(kBytes, GPUNVME_NO_FALLBACK);
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
+    EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_NO_EXECUTOR], 1u);
 }
 
 TEST_F(Transfer, MemoryOutOfTheDrivesReachIsStagedByTheExecutor)

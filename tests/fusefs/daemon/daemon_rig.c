@@ -252,6 +252,29 @@ uint64_t rig_free_bytes(struct rig *r)
     return st.free_blocks * 4096;
 }
 
+struct gpunvme_ioc_stats rig_stats(struct rig *r)
+{
+    struct gpunvme_ioc_stats stats = {0};
+
+    transfer_stats_fill(&r->daemon.transfers, &stats);
+    return stats;
+}
+
+unsigned rig_bucket(uint64_t ns)
+{
+    struct transfer_stats s = {0};
+    struct gpunvme_ioc_stats out = {0};
+    unsigned i = 0;
+
+    transfer_stats_count(&s, GPUNVME_OP_READ, 0, ns); /* no path, not counted */
+    transfer_stats_count(&s, GPUNVME_OP_WRITE, GPUNVME_PATH_MIXED, ns);
+    transfer_stats_fill(&s, &out);
+    while (i < GPUNVME_LATENCY_BUCKETS &&
+           !out.latency[GPUNVME_OP_WRITE][GPUNVME_PATH_MIXED - 1].buckets[i])
+        i++;
+    return i;
+}
+
 typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                       uint64_t *id, uint64_t *key);
 

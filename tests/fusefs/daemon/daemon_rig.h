@@ -91,6 +91,11 @@ int rig_ask_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 /* COPY_KERNEL of the same lease, without a buffer. */
 int rig_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 
+/* Latencies and fallbacks alone. */
+struct gpunvme_ioc_stats rig_stats(struct rig *r);
+/* The bucket of a transfer that took so long. */
+unsigned rig_bucket(uint64_t ns);
+
 /* Queues out of service when the last transfer released its blocks. */
 unsigned rig_quarantined(struct rig *r);
 /* The last notification to the kernel; zero without one since the last call. */

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -139,6 +140,11 @@ TEST_F(IoctlTest, StructsOfOlderSizesAreStillAnswered)
     EXPECT_EQ(stats.buffers, 0u);
     EXPECT_EQ(stats.aborts, 77u);
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_STATS, &stats), -EINVAL) << "size and number disagree";
+    stats.abi.size = offsetof(gpunvme_ioc_stats, latency);
+    stats.fallbacks[0] = 77;
+    ASSERT_EQ(issue(fd_, _IOC(_IOC_READ | _IOC_WRITE, 'G', 0x66, stats.abi.size), &stats), 0);
+    EXPECT_EQ(stats.aborts, 0u);
+    EXPECT_EQ(stats.fallbacks[0], 77u);
     EXPECT_EQ(issue(fd_, _IOC(_IOC_READ | _IOC_WRITE, 'G', 0x66, 112), &stats), -EINVAL);
 }
 
@@ -506,6 +512,11 @@ TEST_F(IoctlTest, ABatchNeedsTheOpenModeOfReadAndTheSameUser)
     EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
     EXPECT_EQ(stats_of(fd_).gpu_read_bytes, before.gpu_read_bytes + 10);
     EXPECT_GT(stats_of(fd_).gpu_commands, before.gpu_commands);
+    auto calls = [](const gpunvme_ioc_stats &of) {
+        auto &l = of.latency[GPUNVME_OP_READV][GPUNVME_PATH_GPU - 1];
+        return std::accumulate(std::begin(l.buckets), std::end(l.buckets), uint64_t{0});
+    };
+    EXPECT_EQ(calls(stats_of(fd_)), calls(before) + 1);
     close(writer);
     close(dir);
 }
