@@ -21,13 +21,30 @@ bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len)
     if (len == 0 || !inside(block, len, geo->blocks))
         return false;
     if (overlaps(block, len, geo->bitmap_start, geo->bitmap_blocks) ||
-        overlaps(block, len, geo->journal_start, geo->journal_blocks))
+        overlaps(block, len, geo->journal_start, geo->journal_blocks) ||
+        overlaps(block, len, geo->sums_start, geo->sums_blocks))
         return false;
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         if (overlaps(block, len, geo->copies[i], 1))
             return false;
     }
     return true;
+}
+
+/* Checksums are there, and for all blocks, when the feature says so. */
+static int check_sums_area(const struct lay_geometry *geo, const char **why)
+{
+    uint64_t start = geo->sums_start, len = geo->sums_blocks;
+
+    if (!(geo->incompat & LAY_INCOMPAT_DATA_CSUM))
+        return start == 0 && len == 0 ? 0 : lay_bad(why, "sums_start");
+    if (len != lay_sums_blocks(geo->blocks))
+        return lay_bad(why, "sums_blocks");
+    if (!inside(start, len, geo->blocks) ||
+        overlaps(start, len, geo->bitmap_start, geo->bitmap_blocks) ||
+        overlaps(start, len, geo->journal_start, geo->journal_blocks))
+        return lay_bad(why, "sums_start");
+    return 0;
 }
 
 int lay_check_areas(const struct lay_geometry *geo, const char **why)
@@ -41,11 +58,15 @@ int lay_check_areas(const struct lay_geometry *geo, const char **why)
     if (!inside(geo->journal_start, geo->journal_blocks, geo->blocks) ||
         overlaps(geo->journal_start, geo->journal_blocks, geo->bitmap_start, geo->bitmap_blocks))
         return lay_bad(why, "journal_start");
+    int err = check_sums_area(geo, why);
+    if (err)
+        return err;
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         uint64_t copy = geo->copies[i];
         if (!inside(copy, 1, geo->blocks) || (i > 0 && copy == geo->copies[i - 1]) ||
             overlaps(copy, 1, geo->bitmap_start, geo->bitmap_blocks) ||
-            overlaps(copy, 1, geo->journal_start, geo->journal_blocks))
+            overlaps(copy, 1, geo->journal_start, geo->journal_blocks) ||
+            overlaps(copy, 1, geo->sums_start, geo->sums_blocks))
             return lay_bad(why, "copies");
     }
     return 0;

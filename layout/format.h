@@ -39,6 +39,7 @@
 #define LAY_MAGIC_JDESC   LAY_MAGIC('j', 'd')
 #define LAY_MAGIC_JREVOKE LAY_MAGIC('j', 'r')
 #define LAY_MAGIC_JCOMMIT LAY_MAGIC('j', 'c')
+#define LAY_MAGIC_SUMS    LAY_MAGIC('c', 's')
 
 struct lay_head {
     le32 magic;
@@ -162,7 +163,7 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* --- 4. Superblock --------------------------------------------------------------------------- */
 
 #define LAY_VERSION_MAJOR   2u
-#define LAY_VERSION_MINOR   1u
+#define LAY_VERSION_MINOR   2u
 #define LAY_LABEL_MAX       63u
 #define LAY_MAX_DEVICES     16u
 #define LAY_SUPER_COPIES    2u
@@ -175,14 +176,16 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* Features this version knows. An unknown incompat bit refuses; ro-compat mounts read-only. */
 #define LAY_FEATURE_COMPAT    LAY_COMPAT_SECTION_FREE
 #define LAY_FEATURE_RO_COMPAT 0ull
-#define LAY_FEATURE_INCOMPAT \
-    (LAY_INCOMPAT_INODE_FLAGS | LAY_INCOMPAT_ACL | LAY_INCOMPAT_LARGE_XATTRS)
+#define LAY_FEATURE_INCOMPAT                                                   \
+    (LAY_INCOMPAT_INODE_FLAGS | LAY_INCOMPAT_ACL | LAY_INCOMPAT_LARGE_XATTRS | \
+     LAY_INCOMPAT_DATA_CSUM)
 
 #define LAY_COMPAT_SECTION_FREE 0x1ull /* the superblock has hints of free space */
 
 #define LAY_INCOMPAT_INODE_FLAGS  0x1ull /* inodes may be immutable, append-only or noatime */
 #define LAY_INCOMPAT_ACL          0x2ull /* inodes may have POSIX ACLs among their attributes */
 #define LAY_INCOMPAT_LARGE_XATTRS 0x4ull /* long chains of attributes, values in parts */
+#define LAY_INCOMPAT_DATA_CSUM    0x8ull /* blocks of data have checksums: FORMAT.md 5.4 */
 
 #define LAY_STATE_CLEAN 0x1u /* unmounted in order: the journal is empty */
 #define LAY_STATE_ERROR 0x2u /* an inconsistency was met: fsck is due */
@@ -223,9 +226,12 @@ struct lay_super {
     /* Sum of head.tid of the bitmaps of each section: FORMAT.md 5.1. */
     le64 bitmap_tids[LAY_BITMAP_SECTIONS];
     uint8_t section_free[LAY_BITMAP_SECTIONS]; /* feature LAY_COMPAT_SECTION_FREE: FORMAT.md 5.2 */
-    uint8_t reserved[488];
+    le64 sums_start; /* with LAY_INCOMPAT_DATA_CSUM: contiguous checksum blocks; otherwise 0 */
+    le64 sums_blocks;
+    uint8_t reserved[472];
 };
 LAY_SIZE(lay_super, 4096);
+LAY_OFFSET(lay_super, sums_start, 3608);
 
 /* --- 5. Bitmap ------------------------------------------------------------------------------- */
 
@@ -240,6 +246,19 @@ struct lay_bitmap {
     uint8_t bits[LAY_PAYLOAD];
 };
 LAY_SIZE(lay_bitmap, 4096);
+
+#define LAY_SUMS_ENTRIES 1008u /* a 32nd of a group */
+#define LAY_NO_SUM       0u    /* the block of data has no checksum */
+
+/* Entry e of checksum block i stands for block i * 1008 + e. A block of zeros has no entries. */
+struct lay_sums {
+    struct lay_head head;
+    le64 index; /* of this block in the area */
+    le64 reserved;
+    le32 sums[LAY_SUMS_ENTRIES];
+};
+LAY_SIZE(lay_sums, 4096);
+LAY_OFFSET(lay_sums, sums, 64);
 
 /* --- 6. B+trees ------------------------------------------------------------------------------ */
 

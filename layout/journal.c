@@ -32,10 +32,16 @@ static bool is_bitmap(const struct lay_geometry *geo, uint64_t block)
     return block >= geo->bitmap_start && block - geo->bitmap_start < geo->bitmap_blocks;
 }
 
+static bool is_sums(const struct lay_geometry *geo, uint64_t block)
+{
+    return block >= geo->sums_start && block - geo->sums_start < geo->sums_blocks;
+}
+
 /* A block of which the log may hold an image: not the journal, and no superblock copy. */
 static bool target_ok(const struct lay_geometry *geo, uint64_t block)
 {
-    return block == 0 || is_bitmap(geo, block) || lay_range_ok(geo, block, 1);
+    return block == 0 || is_bitmap(geo, block) || is_sums(geo, block) ||
+           lay_range_ok(geo, block, 1);
 }
 
 /* A block of the log: the head, its place and its transaction. */
@@ -97,6 +103,8 @@ static bool place_ok(const struct lay_geometry *geo, uint32_t magic, uint64_t bl
         return block == 0 && owner == 0;
     case LAY_MAGIC_BITMAP:
         return is_bitmap(geo, block) && owner == 0;
+    case LAY_MAGIC_SUMS:
+        return is_sums(geo, block) && owner == 0;
     case LAY_MAGIC_INODES:
         return lay_range_ok(geo, block, 1) && owner % LAY_INODES_PER_BLOCK == 0;
     case LAY_MAGIC_EXTENTS:

@@ -31,6 +31,7 @@ struct lay_geometry {
     uint64_t bitmap_start, bitmap_blocks;
     uint64_t journal_start, journal_blocks;
     uint64_t copies[LAY_SUPER_COPIES];
+    uint64_t sums_start, sums_blocks; /* 0: data has no checksums */
     /* No part of the shape: transactions may change what follows. */
     uint64_t compat, ro_compat, incompat;
     char label[LAY_LABEL_MAX + 1];
@@ -40,6 +41,9 @@ struct lay_geometry {
 
 /* CRC32C (Castagnoli) of len bytes, continuing from crc; start with 0. */
 uint32_t lay_crc32c(uint32_t crc, const void *data, size_t len);
+/* The entry for one block of data (FORMAT.md 5.4): its CRC32C, never LAY_NO_SUM. */
+uint32_t lay_data_sum(const void *data);
+#define LAY_ZEROS_SUM 0x98f94189u /* of a block of zeros */
 /* The checksum of a metadata block at address `block`: FORMAT.md 2.1. */
 uint32_t lay_block_crc(const uint8_t uuid[16], uint64_t block, const void *data);
 /* Fills in head.magic, block, owner, uuid (of a zeroed or old block); tid and crc come at seal. */
@@ -81,7 +85,13 @@ static inline uint64_t lay_section_groups(const struct lay_geometry *geo)
     return (lay_groups(geo) + LAY_BITMAP_SECTIONS - 1) / LAY_BITMAP_SECTIONS;
 }
 
-/* Is [block, block + len) inside the file system and clear of superblock, bitmaps and journal? */
+/* Checksum blocks that a file system of so many blocks needs. */
+static inline uint64_t lay_sums_blocks(uint64_t blocks)
+{
+    return (blocks + LAY_SUMS_ENTRIES - 1) / LAY_SUMS_ENTRIES;
+}
+
+/* Is [block, block + len) inside the file system and clear of its fixed areas (FORMAT.md 1)? */
 bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len);
 /* Blocks of group `group`: LAY_GROUP_BLOCKS, fewer in the last. */
 uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group);
@@ -94,6 +104,9 @@ bool lay_label_ok(const char *label, size_t len);
 
 int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm, uint64_t group,
                      const char **why);
+/* A checksum block; one of zeros is valid, and has no head. */
+int lay_check_sums(const struct lay_geometry *geo, const struct lay_sums *sums, uint64_t index,
+                   const char **why);
 /* All slots; `index` is the file block in the inode file, addr where it was read. */
 int lay_check_inode_block(const struct lay_geometry *geo, const struct lay_inode_block *ib,
                           uint64_t index, uint64_t addr, const char **why);

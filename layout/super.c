@@ -71,6 +71,8 @@ static void read_geometry(const struct lay_super *sb, struct lay_geometry *geo)
     geo->journal_blocks = lay_get64(sb->journal_blocks);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         geo->copies[i] = lay_get64(sb->copies[i]);
+    geo->sums_start = lay_get64(sb->sums_start);
+    geo->sums_blocks = lay_get64(sb->sums_blocks);
     geo->compat = lay_get64(sb->compat);
     geo->ro_compat = lay_get64(sb->ro_compat);
     geo->incompat = lay_get64(sb->incompat);

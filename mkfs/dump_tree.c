@@ -53,6 +53,8 @@ static void super_shape(const struct lay_super *sb, struct json_object *to)
     put_number(to, "bitmap_blocks", lay_get64(sb->bitmap_blocks));
     put_number(to, "journal_start", lay_get64(sb->journal_start));
     put_number(to, "journal_blocks", lay_get64(sb->journal_blocks));
+    put_number(to, "sums_start", lay_get64(sb->sums_start));
+    put_number(to, "sums_blocks", lay_get64(sb->sums_blocks));
     struct json_object *copies = add_array(to, "copies");
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         json_object_array_add(copies, json_object_new_uint64(lay_get64(sb->copies[i])));

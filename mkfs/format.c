@@ -12,7 +12,8 @@
 
 #include "mkfs/mkfs_core.h"
 
-#define CHUNK_BLOCKS 256u /* of a transfer: 1 MiB */
+#define CHUNK_BLOCKS 256u   /* of a transfer: 1 MiB */
+#define ZERO_BLOCKS  16384u /* zeroed by one command: 64 MiB */
 
 /* What the steps of one format share. */
 struct format {
@@ -120,6 +121,20 @@ static int write_bitmaps(struct format *f)
     return err;
 }
 
+/* In parts, so that an interruption is noticed. */
+static int write_zeros(struct format *f, uint64_t block, uint64_t count)
+{
+    int err = 0;
+
+    for (uint64_t n; count > 0 && !err; block += n, count -= n) {
+        n = count < ZERO_BLOCKS ? count : ZERO_BLOCKS;
+        err = interrupted(f);
+        if (!err)
+            err = bd_write_zeroes(f->dev, block << LAY_BLOCK_SHIFT, n << LAY_BLOCK_SHIFT);
+    }
+    return err;
+}
+
 /* The log is zeroed: records of an earlier file system with this UUID must not be replayed. */
 static int write_journal(struct format *f)
 {
@@ -129,10 +144,13 @@ static int write_journal(struct format *f)
     j->tail_tid = lay_put64(1);
     j->tail_pos = lay_put64(1);
     int err = seal_and_write(f, geo->journal_start);
-    if (err)
-        return err;
-    return bd_write_zeroes(f->dev, (geo->journal_start + 1) << LAY_BLOCK_SHIFT,
-                           (geo->journal_blocks - 1) << LAY_BLOCK_SHIFT);
+    return err ? err : write_zeros(f, geo->journal_start + 1, geo->journal_blocks - 1);
+}
+
+/* A checksum block of zeros is valid and has no entries. */
+static int write_sums(struct format *f)
+{
+    return write_zeros(f, geo_of(f)->sums_start, geo_of(f)->sums_blocks);
 }
 
 static void set_times(const struct format *f, struct lay_inode *inode)
@@ -205,6 +223,9 @@ static void fill_super(const struct format *f, struct lay_super *sb)
     sb->journal_blocks = lay_put64(geo->journal_blocks);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         sb->copies[i] = lay_put64(geo->copies[i]);
+    sb->incompat = lay_put64(geo->incompat);
+    sb->sums_start = lay_put64(geo->sums_start);
+    sb->sums_blocks = lay_put64(geo->sums_blocks);
     sb->orphan = lay_put64(LAY_NONE);
     sb->created = lay_time_make(f->params->time_sec, f->params->time_nsec);
     memcpy(sb->hash_seed, geo->hash_seed, sizeof(sb->hash_seed));
@@ -309,6 +330,19 @@ static int verify_bitmaps(struct format *f)
     return err;
 }
 
+static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
+{
+    int err = 0;
+
+    for (uint64_t n; count > 0 && !err; block += n, count -= n) {
+        n = count < CHUNK_BLOCKS ? count : CHUNK_BLOCKS;
+        err = read_blocks(f, block, n);
+        if (!err && (f->buf[0] != 0 || memcmp(f->buf, f->buf + 1, (n << LAY_BLOCK_SHIFT) - 1) != 0))
+            err = -EUCLEAN;
+    }
+    return err;
+}
+
 static int verify_journal(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
@@ -316,14 +350,12 @@ static int verify_journal(struct format *f)
 
     if (!err)
         err = lay_check_journal(geo, (void *)f->buf, NULL);
-    for (uint64_t pos = 1; pos < geo->journal_blocks && !err; pos += CHUNK_BLOCKS) {
-        uint64_t left = geo->journal_blocks - pos;
-        uint64_t n = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
-        err = read_blocks(f, geo->journal_start + pos, n);
-        if (!err && (f->buf[0] != 0 || memcmp(f->buf, f->buf + 1, (n << LAY_BLOCK_SHIFT) - 1) != 0))
-            err = -EUCLEAN;
-    }
-    return err;
+    return err ? err : verify_zeros(f, geo->journal_start + 1, geo->journal_blocks - 1);
+}
+
+static int verify_sums(struct format *f)
+{
+    return verify_zeros(f, geo_of(f)->sums_start, geo_of(f)->sums_blocks);
 }
 
 static int verify_root(struct format *f)
@@ -345,9 +377,9 @@ typedef int (*step_fn)(struct format *f);
 
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
-    static const step_fn steps[] = {erase_old,      write_bitmaps, write_journal,
-                                    write_root,     write_supers,  verify_bitmaps,
-                                    verify_journal, verify_root,   verify_supers};
+    static const step_fn steps[] = {erase_old,   write_bitmaps, write_journal,  write_sums,
+                                    write_root,  write_supers,  verify_bitmaps, verify_journal,
+                                    verify_sums, verify_root,   verify_supers};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);
 

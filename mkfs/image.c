@@ -30,6 +30,14 @@ struct image_patch *image_find_patch(const struct image *img, uint64_t block)
     return bsearch(&block, img->patches, img->patch_count, sizeof(*img->patches), compare_patch);
 }
 
+bool image_is_newer(const struct image *img, uint64_t block)
+{
+    union image_block b;
+
+    return image_find_patch(img, block) ||
+           (img->changed && img->changed(img->changed_arg, block, &b));
+}
+
 int image_read(struct image *img, uint64_t block, union image_block *out)
 {
     if (img->changed && img->changed(img->changed_arg, block, out))

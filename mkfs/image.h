@@ -27,6 +27,7 @@ union image_block {
     struct lay_head head;
     struct lay_super super;
     struct lay_bitmap bitmap;
+    struct lay_sums sums;
     struct lay_inode_block inodes;
     struct lay_node node;
     struct lay_xattr_block xattr;
@@ -69,6 +70,8 @@ void image_end(struct image *img);
 int image_read(struct image *img, uint64_t block, union image_block *out);
 /* The newest image of the block in the log, or NULL. Valid while the patches are. */
 struct image_patch *image_find_patch(const struct image *img, uint64_t block);
+/* Is the block on the device older than what image_read() gives? */
+bool image_is_newer(const struct image *img, uint64_t block);
 /* The block as it is on the device. */
 int image_read_raw(struct image *img, uint64_t block, union image_block *out);
 /* Inode `ino` with its block checked; -ENOENT: no such slot in the file; -EUCLEAN: damaged. */

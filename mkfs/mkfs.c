@@ -40,6 +40,7 @@ static const char usage_text[] =
     "                         created or extended (default: all of DEVICE)\n"
     "  -E, --extended=LIST    comma-separated: root_owner=UID:GID (default: the user),\n"
     "                         hash_seed=UUID of directories (default: random)\n"
+    "  -O, --features=LIST    comma-separated: data_csum, checksums of data (default: none)\n"
     "  -n, --dry-run          show what would be made, write nothing\n"
     "  -f, --force            overwrite another file system or a partition table\n" TOOL_USAGE
     "  -q, --quiet            print errors only\n"
@@ -56,6 +57,7 @@ static const struct option long_options[] = {
     {"block-size", required_argument, NULL, 'b'},
     {"size", required_argument, NULL, 's'},
     {"extended", required_argument, NULL, 'E'},
+    {"features", required_argument, NULL, 'O'},
     {"dry-run", no_argument, NULL, 'n'},
     {"force", no_argument, NULL, 'f'},
     {"quiet", no_argument, NULL, 'q'},
@@ -160,6 +162,21 @@ static int set_extended(struct options *o, char *list)
     return err;
 }
 
+static int set_features(struct options *o, char *list)
+{
+    enum { DATA_CSUM, NO_DATA_CSUM };
+    char *const keys[] = {[DATA_CSUM] = "data_csum", [NO_DATA_CSUM] = "^data_csum", NULL};
+
+    while (*list) {
+        char *item = list, *value;
+        int key = getsubopt(&list, keys, &value);
+        if (key < 0 || value)
+            return tool_error("--features", "'%s' is not a feature, see --help", item);
+        o->params.data_csum = key == DATA_CSUM;
+    }
+    return 0;
+}
+
 /* 0, or -1 after an error line. `c` is what getopt_long() returned. */
 static int set_option(struct options *o, int c)
 {
@@ -174,6 +191,8 @@ static int set_option(struct options *o, int c)
         return set_size(o, optarg);
     case 'E':
         return set_extended(o, optarg);
+    case 'O':
+        return set_features(o, optarg);
     case 'n':
         o->dry_run = true;
         return 0;
@@ -197,7 +216,7 @@ static int parse_arguments(int argc, char **argv, struct options *o, int *status
     int c;
 
     *status = EXIT_SUCCESS;
-    while ((c = getopt_long(argc, argv, "L:U:b:s:E:nfqvV" TOOL_SHORT_OPTIONS, long_options,
+    while ((c = getopt_long(argc, argv, "L:U:b:s:E:O:nfqvV" TOOL_SHORT_OPTIONS, long_options,
                             NULL)) != -1) {
         if (c == 'V') {
             tool_version();
@@ -270,6 +289,8 @@ static void print_where(const struct options *o, const struct mkfs_plan *plan)
 
     printf("Bitmap blocks: %" PRIu64 " at %" PRIu64 "\n", geo->bitmap_blocks, geo->bitmap_start);
     printf("Journal start: %" PRIu64 "\n", geo->journal_start);
+    if (geo->sums_blocks)
+        printf("Checksums start: %" PRIu64 "\n", geo->sums_start);
     printf("Inode block: %" PRIu64 "\n", plan->inode_block);
     printf("Root directory block: %" PRIu64 "\n", plan->root_node);
     printf("Superblock copies: %" PRIu64 " %" PRIu64 "\n", geo->copies[0], geo->copies[1]);
@@ -291,6 +312,8 @@ static void print_result(const struct options *o, const struct mkfs_plan *plan)
     printf("Blocks: %" PRIu64 "\n", geo->blocks);
     printf("Free blocks: %" PRIu64 "\n", plan->free_blocks);
     printf("Journal blocks: %" PRIu64 "\n", geo->journal_blocks);
+    if (geo->sums_blocks)
+        printf("Checksum blocks: %" PRIu64 "\n", geo->sums_blocks);
     if (o->verbose)
         print_where(o, plan);
 }

@@ -27,6 +27,7 @@ struct mkfs_params {
     uint32_t time_nsec;
     uint8_t hash_seed[16]; /* of names: random, or hash collisions can be aimed */
     uint32_t root_uid, root_gid;
+    bool data_csum; /* feature: checksums of data */
     /* Asked at least once for each MiB written; true: give up with -EINTR. NULL: never. */
     bool (*interrupted)(void);
 };

@@ -34,6 +34,12 @@ static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
     geo->bitmap_blocks = (geo->blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
     geo->journal_start = geo->bitmap_start + geo->bitmap_blocks;
     plan->inode_block = geo->journal_start + geo->journal_blocks;
+    if (params->data_csum) {
+        geo->incompat = LAY_INCOMPAT_DATA_CSUM;
+        geo->sums_start = plan->inode_block;
+        geo->sums_blocks = lay_sums_blocks(geo->blocks);
+        plan->inode_block += geo->sums_blocks;
+    }
     plan->root_node = plan->inode_block + 1;
     lay_super_places(geo->blocks, geo->copies);
     assert(plan->root_node < geo->copies[0]);

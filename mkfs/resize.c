@@ -8,7 +8,13 @@
 
 #include "layout/layout.h"
 
-#define CHUNK 256u /* bitmaps written at a time: 1 MiB */
+#define CHUNK 256u /* blocks written at a time: 1 MiB */
+
+union chunk_block {
+    struct lay_bitmap bitmap;
+    struct lay_sums sums;
+    struct lay_journal journal;
+};
 
 struct resize {
     struct bd_dev *dev;
@@ -16,8 +22,8 @@ struct resize {
     struct lay_geometry old, geo;
     uint64_t tid; /* of the blocks written here */
     uint64_t free_blocks;
-    struct lay_bitmap *chunk; /* CHUNK of them */
-    struct lay_bitmap *check; /* the same, read back */
+    union chunk_block *chunk; /* CHUNK of them */
+    union chunk_block *check; /* the same, read back */
 };
 
 static uint64_t groups_of(uint64_t blocks)
@@ -73,8 +79,10 @@ static int make_bitmap(struct resize *r, uint64_t group, struct lay_bitmap *bm)
     mark(bm, group, old->blocks, geo->blocks - old->blocks, false);
     mark(bm, group, geo->blocks, LAY_GROUP_BLOCKS, true);
     mark(bm, group, old->bitmap_start, old->bitmap_blocks, false);
+    mark(bm, group, old->sums_start, old->sums_blocks, false);
     mark(bm, group, old->copies[1], 1, false);
     mark(bm, group, geo->bitmap_start, geo->bitmap_blocks, true);
+    mark(bm, group, geo->sums_start, geo->sums_blocks, true);
     mark(bm, group, geo->copies[1], 1, true);
     uint32_t free_bits = 0;
     for (uint32_t i = 0; i < sizeof(bm->bits); i++)
@@ -87,22 +95,23 @@ static int make_bitmap(struct resize *r, uint64_t group, struct lay_bitmap *bm)
     return 0;
 }
 
-static int write_chunk(struct resize *r, uint64_t first, uint64_t n)
+/* Writes the first n blocks of the chunk from block `at` on, durably, and reads them back. */
+static int write_chunk(struct resize *r, uint64_t at, uint64_t n)
 {
-    uint64_t at = (r->geo.bitmap_start + first) << LAY_BLOCK_SHIFT;
-    int err = 0;
+    int err = bd_write(r->dev, at << LAY_BLOCK_SHIFT, r->chunk, n << LAY_BLOCK_SHIFT, 0);
 
-    for (uint64_t i = 0; i < n && !err; i++)
-        err = make_bitmap(r, first + i, &r->chunk[i]);
-    if (!err)
-        err = bd_write(r->dev, at, r->chunk, n << LAY_BLOCK_SHIFT, 0);
     if (!err)
         err = bd_flush(r->dev);
     if (!err)
-        err = bd_read(r->dev, at, r->check, n << LAY_BLOCK_SHIFT);
+        err = bd_read(r->dev, at << LAY_BLOCK_SHIFT, r->check, n << LAY_BLOCK_SHIFT);
     if (!err && memcmp(r->chunk, r->check, n << LAY_BLOCK_SHIFT) != 0)
         err = -EUCLEAN;
     return err;
+}
+
+static uint64_t chunk_of(uint64_t left)
+{
+    return left < CHUNK ? left : CHUNK;
 }
 
 static int write_bitmaps(struct resize *r)
@@ -110,9 +119,50 @@ static int write_bitmaps(struct resize *r)
     uint64_t groups = lay_groups(&r->geo);
     int err = 0;
 
-    for (uint64_t g = 0; g < groups && !err; g += CHUNK)
-        err = write_chunk(r, g, groups - g < CHUNK ? groups - g : CHUNK);
+    for (uint64_t g = 0, n; g < groups && !err; g += n) {
+        n = chunk_of(groups - g);
+        for (uint64_t i = 0; i < n && !err; i++)
+            err = make_bitmap(r, g + i, &r->chunk[i].bitmap);
+        if (!err)
+            err = write_chunk(r, r->geo.bitmap_start + g, n);
+    }
     return err;
+}
+
+/* --- Checksums of data ------------------------------------------------------------------------ */
+
+/* A checksum block in its new place; one of zeros stays so. */
+static int make_sums(struct resize *r, uint64_t index, struct lay_sums *sums)
+{
+    int err = read_block(r, r->old.sums_start + index, sums);
+
+    if (!err)
+        err = lay_check_sums(&r->old, sums, index, NULL);
+    if (err || lay_get32(sums->head.magic) != LAY_MAGIC_SUMS)
+        return err;
+    lay_head_init(&sums->head, LAY_MAGIC_SUMS, r->geo.uuid, r->geo.sums_start + index, 0);
+    lay_seal(sums, r->tid);
+    return 0;
+}
+
+/* Blocks that are new have no checksums: zeros. */
+static int write_sums(struct resize *r)
+{
+    uint64_t kept = r->old.sums_blocks;
+    int err = 0;
+
+    for (uint64_t at = 0, n; at < kept && !err; at += n) {
+        n = chunk_of(kept - at);
+        for (uint64_t i = 0; i < n && !err; i++)
+            err = make_sums(r, at + i, &r->chunk[i].sums);
+        if (!err)
+            err = write_chunk(r, r->geo.sums_start + at, n);
+    }
+    if (err || kept == r->geo.sums_blocks)
+        return err;
+    err = bd_write_zeroes(r->dev, (r->geo.sums_start + kept) << LAY_BLOCK_SHIFT,
+                          (r->geo.sums_blocks - kept) << LAY_BLOCK_SHIFT);
+    return err ? err : bd_flush(r->dev);
 }
 
 /* --- Journal and superblocks ------------------------------------------------------------------ */
@@ -120,7 +170,7 @@ static int write_bitmaps(struct resize *r)
 /* The number of this resize is taken: the log goes on with the next. */
 static int write_header(struct resize *r, uint64_t super_tid)
 {
-    struct lay_journal *j = (struct lay_journal *)(void *)r->chunk;
+    struct lay_journal *j = &r->chunk[0].journal;
     int err = read_block(r, r->geo.journal_start, j);
 
     if (!err)
@@ -160,6 +210,8 @@ static void set_super(struct resize *r)
     sb->free_blocks = lay_put64(r->free_blocks);
     sb->bitmap_start = lay_put64(r->geo.bitmap_start);
     sb->bitmap_blocks = lay_put64(r->geo.bitmap_blocks);
+    sb->sums_start = lay_put64(r->geo.sums_start);
+    sb->sums_blocks = lay_put64(r->geo.sums_blocks);
     sb->copies[1] = lay_put64(r->geo.copies[1]);
     set_ages(r);
 }
@@ -182,13 +234,19 @@ static int write_supers(struct resize *r)
 
 /* --- The whole ------------------------------------------------------------------------------- */
 
-uint64_t resize_least(uint64_t old)
+/* Bitmaps, checksums and a copy of the superblock. */
+static uint64_t needed(uint64_t blocks, bool data_csum)
+{
+    return groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0) + 1;
+}
+
+uint64_t resize_least(uint64_t old, bool data_csum)
 {
     uint64_t blocks = old + 1;
 
-    /* Bitmaps and a copy; a group more may take a bitmap more. */
-    while (old + groups_of(blocks) + 1 > blocks)
-        blocks = old + groups_of(blocks) + 1;
+    /* What is needed may need a block more itself. */
+    while (old + needed(blocks, data_csum) > blocks)
+        blocks = old + needed(blocks, data_csum);
     return blocks;
 }
 
@@ -214,12 +272,17 @@ static int plan(struct resize *r, uint64_t blocks)
         return -EFBIG;
     if (blocks > r->dev->info.bytes >> LAY_BLOCK_SHIFT)
         return -ENOSPC;
-    if (blocks < resize_least(r->old.blocks))
+    bool data_csum = r->old.sums_blocks != 0;
+    if (blocks < resize_least(r->old.blocks, data_csum))
         return -ERANGE;
     r->geo = r->old;
     r->geo.blocks = blocks;
     r->geo.bitmap_start = r->old.blocks;
     r->geo.bitmap_blocks = groups_of(blocks);
+    if (data_csum) {
+        r->geo.sums_start = r->geo.bitmap_start + r->geo.bitmap_blocks;
+        r->geo.sums_blocks = lay_sums_blocks(blocks);
+    }
     r->geo.copies[1] = blocks - 1;
     r->tid = lay_get64(r->sb.head.tid) + 1;
     return 0;
@@ -229,6 +292,8 @@ static int grow(struct resize *r)
 {
     int err = write_bitmaps(r);
 
+    if (!err)
+        err = write_sums(r);
     if (!err)
         err = write_header(r, r->tid - 1);
     return err ? err : write_supers(r);

@@ -9,6 +9,7 @@
 #ifndef MKFS_RESIZE_H
 #define MKFS_RESIZE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "blockdev/bdev.h"
@@ -21,12 +22,12 @@ extern "C" {
  * The file system on dev, which ffs_unmount() has left (clean, its journal in place), becomes
  * `blocks` long. 0 when it is that long already. -EINVAL: it would shrink; -ENOSPC: the device has
  * fewer blocks; -EFBIG: more than the format can count; -ERANGE: so few more that the new bitmaps
- * have no room there; -EUCLEAN: no clean file system, or a block that does not read back as
- * written; errors of the device.
+ * and checksums have no room there; -EUCLEAN: no clean file system, or a block that does not read
+ * back as written; errors of the device.
  */
 int resize_grow(struct bd_dev *dev, uint64_t blocks);
 /* The fewest blocks above `old` that resize_grow() takes a file system of `old` blocks to. */
-uint64_t resize_least(uint64_t old);
+uint64_t resize_least(uint64_t old, bool data_csum);
 
 #ifdef __cplusplus
 }

@@ -143,7 +143,7 @@ static int explain(const struct options *o, const struct ffs_statfs *s, int err)
     case -ERANGE:
         return tool_error(
             device, "so small a growth has no room for bitmaps, give %" PRIu64 " bytes or more",
-            resize_least(s->blocks) << LAY_BLOCK_SHIFT);
+            resize_least(s->blocks, s->data_csum) << LAY_BLOCK_SHIFT);
     default:
         return tool_error(device, "not resized: %s", tool_strerror(err));
     }

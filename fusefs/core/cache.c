@@ -220,6 +220,8 @@ static int check(struct ffs *fs, const struct ffs_cbuf *cb, const struct ffs_exp
     switch (want->magic) {
     case LAY_MAGIC_BITMAP:
         return lay_check_bitmap(geo, data, want->index, why);
+    case LAY_MAGIC_SUMS:
+        return lay_check_sums(geo, data, want->index, why);
     case LAY_MAGIC_INODES:
         return lay_check_inode_block(geo, data, want->index, at, why);
     case LAY_MAGIC_EXTENTS:
@@ -265,6 +267,15 @@ static int check_again(const struct ffs_cbuf *cb, const struct ffs_expect *want,
     return is_node && !is_in_place(cb->pub.data, want) ? -EUCLEAN : 0;
 }
 
+/* A checksum block that has never been written is zero: it gets its head in memory. */
+static void begin_sums(struct ffs *fs, struct ffs_cbuf *cb, uint64_t index)
+{
+    struct lay_sums *s = cb->pub.data;
+
+    lay_head_init(&s->head, LAY_MAGIC_SUMS, fs->geo.uuid, cb->pub.block, 0);
+    s->index = lay_put64(index);
+}
+
 static int read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
                       const char **why)
 {
@@ -276,7 +287,10 @@ static int read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expe
         ffs_log(fs, 3, "block %llu: read error %d", (unsigned long long)cb->pub.block, -err);
         return -EIO;
     }
-    return check(fs, cb, want, why);
+    err = check(fs, cb, want, why);
+    if (!err && want->magic == LAY_MAGIC_SUMS)
+        begin_sums(fs, cb, want->index);
+    return err;
 }
 
 /* Reads the block without the lock, then wakes its waiters. */

@@ -175,10 +175,12 @@ int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t firs
 /* --- After the data is there ----------------------------------------------------------------- */
 
 static int written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t end,
-                      uint64_t size, uint64_t *next)
+                      uint64_t size, const struct ffs_fresh *fresh, uint64_t *next)
 {
     int err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
 
+    if (!err)
+        err = ffs_fresh_put(tx, inode, first, &end, fresh);
     if (!err)
         err = ffs_extent_mark(tx, inode, first, end - first, false, next);
     if (err)
@@ -194,7 +196,8 @@ static int written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first
     return 0;
 }
 
-int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size)
+int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size,
+                const struct ffs_fresh *fresh)
 {
     while (first < end) {
         struct ffs_tx *tx;
@@ -204,7 +207,7 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
             return err;
         /* The blocks are there: only the extents may have to be split. */
         ffs_tx_use_reserve(tx);
-        err = ffs_tx_finish(tx, written_in(tx, inode, first, end, size, &next));
+        err = ffs_tx_finish(tx, written_in(tx, inode, first, end, size, fresh, &next));
         if (err)
             return err;
         first = next;
@@ -214,17 +217,30 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
 
 /* --- Zeroing --------------------------------------------------------------------------------- */
 
-/* Zeros [from, to) of one block on the device, keeping the rest. Mostly it is zero already. */
-static int zero_in_block(struct ffs *fs, uint64_t block, uint32_t from, uint32_t to)
+/*
+ * Zeros [from, to) of one block on the device, keeping the rest. Mostly it is zero already. A block
+ * that does not match its checksum keeps the checksum, and so stays unreadable.
+ */
+static int zero_in_block(struct ffs *fs, uint64_t block, bool unwritten, uint32_t from, uint32_t to)
 {
     static const uint8_t zeros[LAY_BLOCK_SIZE];
     uint8_t data[LAY_BLOCK_SIZE];
-    int err = bd_read(ffs_dev(fs), ffs_offset_of(block), data, sizeof(data));
+    uint64_t at = ffs_offset_of(block);
+    int err =
+        unwritten ? bd_read(ffs_dev(fs), at, data, sizeof(data)) : ffs_read_block(fs, block, data);
+    bool plain = unwritten || err == -EBADMSG;
 
-    if (err || memcmp(data + from, zeros, to - from) == 0)
-        return err;
+    if ((err && err != -EBADMSG) || memcmp(data + from, zeros, to - from) == 0)
+        return err == -EBADMSG ? 0 : err;
     memset(data + from, 0, to - from);
-    return bd_write(ffs_dev(fs), ffs_offset_of(block), data, sizeof(data), 0);
+    return plain ? bd_write(ffs_dev(fs), at, data, sizeof(data), 0)
+                 : ffs_overwrite_block(fs, block, data);
+}
+
+static int zero_blocks(struct ffs *fs, uint64_t block, bool unwritten, uint64_t n)
+{
+    return unwritten ? bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), ffs_offset_of(n))
+                     : ffs_overwrite_zeroes(fs, block, n);
 }
 
 /* Zeros [from, to) of the file, which an extent covers: whole blocks by command, edges by hand. */
@@ -236,10 +252,10 @@ static int zero_extent(struct ffs *fs, const struct ffs_extent *extent, uint64_t
         uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
         int err;
         if (len < LAY_BLOCK_SIZE) {
-            err = zero_in_block(fs, block, skip, skip + (uint32_t)len);
+            err = zero_in_block(fs, block, extent->unwritten, skip, skip + (uint32_t)len);
         } else {
             len = (to - from) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
-            err = bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), len);
+            err = zero_blocks(fs, block, extent->unwritten, ffs_block_of(len));
         }
         if (err)
             return err;

@@ -92,11 +92,14 @@ int ffs_batch_run(struct ffs_batch *b);
 int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t first, uint64_t end,
                 uint64_t *upto);
 
+struct ffs_fresh;
 /*
  * Makes the data written to [first, end) (blocks, whole units) part of the file: marks it written,
- * grows the file up to `size`, sets times, drops set-id bits.
+ * grows the file up to `size`, sets times, drops set-id bits. fresh NULL: blocks that were
+ * unwritten get no checksums, and the other ones keep theirs.
  */
-int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size);
+int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size,
+                const struct ffs_fresh *fresh);
 
 enum ffs_zero_what { FFS_ZERO_WRITTEN = 1, FFS_ZERO_UNWRITTEN = 2 };
 /* Zeros [from, to) (bytes) on the device, where it is as `what` says; the mapping stays. */
@@ -107,6 +110,38 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
  * the bytes of the append there.
  */
 int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t end);
+
+/* --- Checksums (verify.c) -------------------------------------------------------------------- */
+
+/* Checksums of data that is on the device; blocks around it that were unwritten are zeros there. */
+struct ffs_fresh {
+    uint64_t first, end; /* file blocks */
+    const uint32_t *sums;
+    /* File blocks written in part, of which more is likely to follow: their checksums wait. */
+    const uint64_t *partial;
+    unsigned npartial;
+};
+/*
+ * In a handle that will mark [first, *end) written: enters the checksums, as far as its credits go.
+ * *end comes down to that.
+ */
+int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t *end,
+                  const struct ffs_fresh *fresh);
+/* Before [first, end) (blocks) is overwritten in place: durably takes the checksums away. */
+int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end);
+/*
+ * Compares n blocks, read from device block `block` on, with their checksums; a block that differs
+ * is read once more. -EBADMSG: it still differs; *bad is its place in the run.
+ */
+int ffs_verify(struct ffs *fs, uint64_t block, uint64_t n, void *data, uint64_t *bad);
+/* Reads a block. -EBADMSG as above, with the block in `data` all the same. */
+int ffs_read_block(struct ffs *fs, uint64_t block, void *data);
+/* Overwrites a block of a written extent. */
+int ffs_overwrite_block(struct ffs *fs, uint64_t block, const void *data);
+/* Zeros n blocks of a written extent. */
+int ffs_overwrite_zeroes(struct ffs *fs, uint64_t block, uint64_t n);
+/* Logs that a block of a file does not match its checksum. Returns -EIO. */
+int ffs_bad_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block);
 
 /* --- truncate.c ------------------------------------------------------------------------------ */
 

@@ -388,11 +388,7 @@ static int leaf_cut(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from
 
 /* --- Changes of ranges ----------------------------------------------------------------------- */
 
-/*
- * Credits for one step below: two changes of a tree that may have been inline before, and the
- * bitmap of one group.
- */
-static unsigned step_credits(const struct ffs_inode *inode)
+unsigned ffs_extent_credits(const struct ffs_inode *inode)
 {
     return 8 + 2 * ffs_tree_credits(inode);
 }
@@ -487,7 +483,7 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
         if (err)
             return err;
         /* Each group of blocks freed costs the block of its bitmap. */
-        unsigned left = ffs_tx_left(tx), step = step_credits(inode);
+        unsigned left = ffs_tx_left(tx), step = ffs_extent_credits(inode);
         if (left < step + 2) {
             leaf_close(&l);
             *next = from;
@@ -542,7 +538,7 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
             leaf_close(&l);
             continue;
         }
-        if (ffs_tx_left(tx) < step_credits(inode)) {
+        if (ffs_tx_left(tx) < ffs_extent_credits(inode)) {
             leaf_close(&l);
             *next = from;
             return 0;

@@ -26,6 +26,11 @@ ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
 /* Adds an extent where there was a hole; merges with neighbours; charges inode->d.blocks. */
 int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *extent);
 /*
+ * Credits for one step of the two functions below: two changes of a tree that may have been inline
+ * before, and the bitmap of one group.
+ */
+unsigned ffs_extent_credits(const struct ffs_inode *inode);
+/*
  * Removes mappings in [file_block, file_block + len) and frees their blocks, until done or the
  * handle's credits run low: then *next is where to go on in another handle (else file_block +
  * len).

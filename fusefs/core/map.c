@@ -179,6 +179,8 @@ static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, str
                       &upto);
     if (!err)
         err = zero_outside(inode, h);
+    if (!err)
+        err = ffs_drop_sums(inode, first, end);
     if (err)
         return err;
     out->len = len;
@@ -231,7 +233,7 @@ static int write_end(const struct held *h, uint64_t written)
     if (err)
         return err;
     uint64_t first = ffs_unit_down(&h->file, ffs_block_of(h->offset));
-    return ffs_written(h->inode, first, ffs_unit_up(&h->file, ffs_block_up(done)), done);
+    return ffs_written(h->inode, first, ffs_unit_up(&h->file, ffs_block_up(done)), done, NULL);
 }
 
 int ffs_map_write_end(struct ffs_map *map, uint64_t written)

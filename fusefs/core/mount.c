@@ -170,6 +170,7 @@ static void init_locks(struct ffs *fs)
     pthread_mutex_init(&fs->background.lock, NULL);
     pthread_mutex_init(&fs->flushes.lock, NULL);
     pthread_mutex_init(&fs->trim_lock, NULL);
+    ffs_sums_init(&fs->sums);
 }
 
 static void destroy(struct ffs *fs)
@@ -188,6 +189,7 @@ static void destroy(struct ffs *fs)
     pthread_mutex_destroy(&fs->background.lock);
     pthread_mutex_destroy(&fs->flushes.lock);
     pthread_mutex_destroy(&fs->trim_lock);
+    ffs_sums_destroy(&fs->sums);
     free(fs);
 }
 
@@ -250,6 +252,7 @@ static int finish_writing(struct ffs *fs)
     if (health & (FFS_READ_ONLY | FFS_DOWN))
         return 0;
     ffs_itable_drain(fs);
+    ffs_sums_settle(fs, true);
     int err = ffs_health(fs) & FFS_CORRUPT ? -EUCLEAN : ffs_writable(fs);
     if (!err)
         err = mark_clean(fs);

@@ -309,6 +309,7 @@ static int without_header(struct ffs *fs, const struct ffs_super_found *super, b
     ffs_log(fs, LOG_WARNING, "%s: journal header damaged (%s); %s", fs->dev->info.name, why,
             clean ? "not needed, the file system was unmounted in order"
                   : "shown without the last changes");
+    fs->sums.stale = !clean;
     fs->journal.head = 1;
     fs->journal.super_tid = lay_get64(super->sb.head.tid);
     begin_after(fs, fs->journal.super_tid);
@@ -349,6 +350,7 @@ int ffs_recover(struct ffs *fs, const struct ffs_super_found *super, bool write,
             return -EUCLEAN;
         ffs_log(fs, LOG_ERR, "%s: journal damaged: %s; shown without what followed",
                 fs->dev->info.name, *why);
+        fs->sums.stale = true;
         write = false; /* fsck may make more of it */
     }
     *replayed = fs->journal.running.tid != tail_tid;

@@ -3,8 +3,8 @@
  * The mounted file system, and how its parts report trouble. Private to the storage half.
  *
  * Order of locks, outermost first: journal.commit_lock, ffs.meta, then the leaf locks
- * (cache.lock, alloc.lock, home.lock, itable.lock, flushes.lock), of which a thread holds one at a
- * time.
+ * (cache.lock, alloc.lock, home.lock, itable.lock, flushes.lock, sums.lock), of which a thread
+ * holds one at a time.
  */
 #ifndef FUSEFS_CORE_STATE_H
 #define FUSEFS_CORE_STATE_H
@@ -14,6 +14,7 @@
 #include "fusefs/core/itable.h"
 #include "fusefs/core/journal.h"
 #include "fusefs/core/storage.h"
+#include "fusefs/core/sums.h"
 
 /* Why the file system does not do all it could; bits of ffs.health, set once and never cleared. */
 #define FFS_READ_ONLY 1u /* mounted so */
@@ -56,6 +57,7 @@ struct ffs {
     struct ffs_itable itable;
     struct ffs_background background;
     struct ffs_flushes flushes;
+    struct ffs_sums sums;
     struct ffs_buf *super; /* held from mount to unmount */
     struct ffs_inode inode_file;
 };

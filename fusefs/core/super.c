@@ -200,6 +200,7 @@ static int check_age(struct ffs *fs, const struct lay_super *sb, const struct ff
     if (!fs->opts.read_only)
         return ffs_refuse(r, -EUCLEAN, "%s; run fsck.gpunvme", what);
     ffs_log(fs, LOG_ERR, "%s: %s; shown as it is", fs->dev->info.name, what);
+    fs->sums.stale = true;
     return 0;
 }
 
@@ -261,4 +262,5 @@ void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
     ffs_meta_done(fs);
     memcpy(out->uuid, fs->geo.uuid, sizeof(out->uuid));
     out->read_only = ffs_writable(fs) != 0;
+    out->data_csum = ffs_has_sums(&fs->geo);
 }

@@ -93,6 +93,7 @@ static void *run(void *arg)
          * A failure has been logged, and shows in every later call. The log is emptied before it
          * fills up in the middle of someone's fsync.
          */
+        ffs_sums_settle(fs, false);
         if (!ffs_commit(fs, ffs_running_tid(fs)))
             checkpoint_above(fs, fs->geo.journal_blocks / 2);
     }

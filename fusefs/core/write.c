@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fusefs/core/data.h"
+#include "fusefs/core/sums.h"
 
 /* Bytes of one round: bounds how long a handle works and a transfer takes. */
 #define ROUND (4u << 20)
@@ -19,6 +20,7 @@ struct round {
     uint8_t edge[2][LAY_BLOCK_SIZE];
     uint64_t edge_block[2]; /* file blocks */
     unsigned edges;
+    uint32_t sums[ROUND / LAY_BLOCK_SIZE + 1]; /* of its blocks, where data has checksums */
 };
 
 static const struct ffs_extent *extent_of(const struct round *r, uint64_t file_block)
@@ -46,8 +48,10 @@ static int fill_edge(struct round *r, uint64_t file_block)
 
     memset(edge, 0, LAY_BLOCK_SIZE);
     if (!extent->unwritten && start < r->f->size) {
-        uint64_t device = ffs_offset_of(extent->block + (file_block - extent->file_block));
-        err = bd_read(ffs_dev(r->inode->fs), device, edge, LAY_BLOCK_SIZE);
+        uint64_t block = extent->block + (file_block - extent->file_block);
+        err = ffs_read_block(r->inode->fs, block, edge);
+        if (err == -EBADMSG)
+            return ffs_bad_block(r->inode, file_block, block);
         uint64_t valid = ffs_min(r->f->size - start, LAY_BLOCK_SIZE);
         memset(edge + valid, 0, LAY_BLOCK_SIZE - valid);
     }
@@ -125,6 +129,33 @@ static int zero_around(struct round *r)
     return ffs_zero(r->inode, ffs_offset_of(end), ffs_offset_of(unit_end), FFS_ZERO_UNWRITTEN);
 }
 
+/* The checksums of the round's blocks. */
+static void sum_blocks(struct round *r)
+{
+    uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
+
+    for (uint64_t block = first; block < end; block++) {
+        const uint8_t *edge = edge_of(r, block);
+        const uint8_t *data = r->buf + (ffs_offset_of(block) - r->offset);
+        r->sums[block - first] = lay_data_sum(edge ? edge : data);
+    }
+}
+
+/* After the transfer. [first, end): the units of the round. */
+static int make_written(struct round *r, uint64_t first, uint64_t end)
+{
+    struct ffs_fresh fresh = {.first = ffs_block_of(r->offset),
+                              .end = ffs_block_up(r->end),
+                              .sums = r->sums,
+                              .partial = r->edge_block,
+                              .npartial = r->edges};
+
+    if (!ffs_has_sums(ffs_geometry(r->inode->fs)))
+        return ffs_written(r->inode, first, end, r->end, NULL);
+    sum_blocks(r);
+    return ffs_written(r->inode, first, end, r->end, &fresh);
+}
+
 /* Writes r->offset up to r->end, which comes down to what there is room for. */
 static int write_round(struct round *r)
 {
@@ -147,8 +178,10 @@ static int write_round(struct round *r)
     if (!err)
         err = zero_around(r);
     if (!err)
+        err = ffs_drop_sums(r->inode, ffs_block_of(r->offset), ffs_block_up(r->end));
+    if (!err)
         err = transfer(r);
-    return err ? err : ffs_written(r->inode, first, end, r->end);
+    return err ? err : make_written(r, first, end);
 }
 
 static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint8_t *buf,

@@ -202,6 +202,13 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
         return fail(p, err, "%s", why[0] ? why : strerror(-err));
     if (opts->discard && !s->bdev->info.discards)
         log_line(LOG_WARNING, "%s: discard: the drive has no such command", s->device);
+    struct ffs_statfs fs;
+    ffs_statfs(s->fs, &fs);
+    if (fs.data_csum)
+        log_line(LOG_NOTICE,
+                 "%s: checksums of data are compared by reads through the kernel, not by the GPU "
+                 "and direct paths",
+                 s->device);
     return 0;
 }
 

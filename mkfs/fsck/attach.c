@@ -162,6 +162,8 @@ static int copy_journal(struct fsck *f, struct lay_inode *inode, bool *whole)
         if (n == 0)
             break;
         err = copy_log(f, geo->journal_start + done, to, n);
+        if (!err)
+            err = fsck_forget_sums(f, to, n);
         struct lay_extent *e = &inode->map.extents[count++];
         e->file_block = lay_put64(done);
         e->block = lay_put64(to);

@@ -146,6 +146,7 @@ struct fsck {
 
     bool clear_error;  /* the mark in the superblock goes when all is repaired */
     bool unsafe;       /* FSCK_PREEN met a problem that is not safe */
+    bool empty_sums;   /* checksums may be older than the data: the log is lost */
     bool set_aside;    /* the log is to be kept in lost+found */
     bool refused;      /* a repair that all repairs depend on is not wanted */
     uint64_t repaired; /* blocks written */
@@ -222,6 +223,7 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode);
 int fsck_directories(struct fsck *f);
 int fsck_links(struct fsck *f);
 int fsck_bitmaps(struct fsck *f);
+int fsck_sums(struct fsck *f);
 
 /* --- Inode blocks (slots.c) ------------------------------------------------------------------- */
 
@@ -264,6 +266,8 @@ int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
 int fsck_recount(struct fsck *f, uint64_t ino, struct lay_inode *inode, bool size);
 /* Gives every unattached inode a name: marks lost+found, which it makes when it is missing. */
 int fsck_attach(struct fsck *f);
+/* Before a repair writes data to blocks: they have no checksums. */
+int fsck_forget_sums(struct fsck *f, uint64_t block, uint64_t len);
 /* Copies the log to a file in lost+found. */
 int fsck_keep_log(struct fsck *f);
 

@@ -31,6 +31,7 @@ static int claim_fixed_areas(struct fsck *f)
     fsck_claim_fixed(f, 0, 1);
     fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_blocks);
     fsck_claim_fixed(f, geo->journal_start, geo->journal_blocks);
+    fsck_claim_fixed(f, geo->sums_start, geo->sums_blocks);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         fsck_claim_fixed(f, geo->copies[i], 1);
     return 0;
@@ -66,7 +67,7 @@ static int read_round(struct fsck *f)
 {
     static int (*const passes[])(struct fsck *) = {begin_round,      read_start,  fsck_inodes,
                                                    fsck_directories, fsck_stolen, fsck_links,
-                                                   fsck_bitmaps};
+                                                   fsck_bitmaps,     fsck_sums};
     int err = 0;
 
     for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !err; i++)

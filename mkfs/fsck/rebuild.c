@@ -69,6 +69,8 @@ static int add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_co
         }
         int err = copy_data(f, c->block + done, to, n);
         if (!err)
+            err = fsck_forget_sums(f, to, n);
+        if (!err)
             err = fsck_add_extent(list, c->file_block + done, to, n, lay_put16(0));
         if (err)
             return err;

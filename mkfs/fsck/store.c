@@ -360,7 +360,12 @@ int store_finish(struct fsck *f)
 
     if (!s->in_place || !s->recovered)
         return 0;
-    int err = bd_flush(f->img.dev);
+    int err = 0;
+    if (f->empty_sums && geo->sums_blocks)
+        err = bd_write_zeroes(f->img.dev, geo->sums_start << LAY_BLOCK_SHIFT,
+                              geo->sums_blocks << LAY_BLOCK_SHIFT);
+    if (!err)
+        err = bd_flush(f->img.dev);
     /* Old records must not look like damage behind the new beginning. */
     if (!err)
         err = bd_write_zeroes(f->img.dev, (geo->journal_start + 1) << LAY_BLOCK_SHIFT,

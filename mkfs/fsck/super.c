@@ -18,6 +18,11 @@ static uint64_t highest(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static bool is_clean(const struct fsck *f)
+{
+    return lay_get32(f->sb.state) & LAY_STATE_CLEAN && f->super.addr == 0;
+}
+
 /*
  * The journal begins anew after everything that may have been in it: each transaction that cannot
  * be seen took two blocks of the log or more.
@@ -27,6 +32,7 @@ static void begin_anew(struct fsck *f, uint64_t seen)
     uint64_t tid = highest(seen, lay_get64(f->sb.head.tid)) + f->img.geo.journal_blocks;
 
     store_begin_anew(f, tid < HIGHEST_TID ? tid : 1);
+    f->empty_sums = !is_clean(f);
 }
 
 /* A repair that everything else needs. */
@@ -51,11 +57,6 @@ static int look_for_damage(struct fsck *f, const struct log *log)
         begin_anew(f, newest);
     }
     return 0;
-}
-
-static bool is_clean(const struct fsck *f)
-{
-    return lay_get32(f->sb.state) & LAY_STATE_CLEAN && f->super.addr == 0;
 }
 
 /* What the log holds counts from here on. */

@@ -90,7 +90,7 @@ const Case super_cases[] = {
     {OBJECT_SUPER, "device_reserved", "devices",
      [](object &o) { o.super.devices[0].reserved = lay_put64(1); }},
     {OBJECT_SUPER, "device_unused", "devices", [](object &o) { o.super.devices[15].uuid[0] = 1; }},
-    {OBJECT_SUPER, "reserved", "reserved", [](object &o) { o.super.reserved[487] = 1; }},
+    {OBJECT_SUPER, "reserved", "reserved", [](object &o) { o.super.reserved[471] = 1; }},
     {OBJECT_SUPER, "bitmap_tids", "bitmap_tids",
      [](object &o) { o.super.bitmap_tids[2] = lay_put64(1); }},
     {OBJECT_SUPER, "inode_file_mode", "inode_file",
@@ -533,6 +533,9 @@ TEST_F(JournalImage, IsOfAKindThatBelongsThere)
 {
     EXPECT_EQ(check(OBJECT_SUPER, 0, 0), 0) << why;
     EXPECT_EQ(check(OBJECT_BITMAP, 2, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_SUMS, 1027, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_SUMS, 2000, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_SUMS, 1027, 2), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_INODES, 2000, 24), 0) << why;
     EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 2000, 0), 0) << why;
     EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1), 0) << why;

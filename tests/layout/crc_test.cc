@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "tests/layout/objects.h"
 
@@ -30,6 +31,28 @@ TEST(Crc, IsCastagnoli)
 TEST(Crc, ContinuesWhereItStopped)
 {
     EXPECT_EQ(lay_crc32c(lay_crc32c(0, "1234", 4), "56789", 5), 0xE3069283u);
+}
+
+TEST(Crc, OfDataIsPlain)
+{
+    std::vector<uint8_t> data(LAY_BLOCK_SIZE);
+    EXPECT_EQ(lay_data_sum(data.data()), LAY_ZEROS_SUM);
+    memcpy(data.data(), "123456789", 9);
+    EXPECT_EQ(lay_data_sum(data.data()), lay_crc32c(0, data.data(), data.size()));
+}
+
+// The last four bytes make the CRC 0: the register before them, and the one that 32 steps take to
+// all ones.
+TEST(Crc, OfDataIsNeverTheMarkForNone)
+{
+    std::vector<uint8_t> data(LAY_BLOCK_SIZE, 7);
+    uint32_t reg = UINT32_MAX;
+    for (int bit = 0; bit < 32; bit++)
+        reg = reg & 0x80000000u ? (reg ^ 0x82F63B78u) << 1 | 1 : reg << 1;
+    le32 end = lay_put32(reg ^ ~lay_crc32c(0, data.data(), LAY_BLOCK_SIZE - 4));
+    memcpy(data.data() + LAY_BLOCK_SIZE - 4, &end, 4);
+    ASSERT_EQ(lay_crc32c(0, data.data(), data.size()), 0u);
+    EXPECT_EQ(lay_data_sum(data.data()), UINT32_MAX);
 }
 
 TEST(Crc, DependsOnAddressAndUuid)

@@ -90,12 +90,13 @@ TEST(Range, AcceptsOnlyWhatIsClearOfTheFixedAreas)
 {
     lay_geometry geo;
     object_geometry(&geo);
-    const uint64_t first = geo.journal_start + geo.journal_blocks;
+    const uint64_t first = geo.sums_start + geo.sums_blocks;
     EXPECT_TRUE(lay_range_ok(&geo, first, geo.copies[0] - first));
     EXPECT_FALSE(lay_range_ok(&geo, first, geo.copies[0] - first + 1));
     EXPECT_FALSE(lay_range_ok(&geo, first - 1, 1));
     EXPECT_FALSE(lay_range_ok(&geo, 0, 1));
     EXPECT_FALSE(lay_range_ok(&geo, geo.bitmap_start, 1));
+    EXPECT_FALSE(lay_range_ok(&geo, geo.sums_start - 1, 1));
     EXPECT_TRUE(lay_range_ok(&geo, geo.blocks - 2, 1));
     EXPECT_FALSE(lay_range_ok(&geo, geo.blocks - 2, 2));
 }

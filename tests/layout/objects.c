@@ -20,6 +20,9 @@ void object_geometry(struct lay_geometry *geo)
     geo->bitmap_blocks = 2;
     geo->journal_start = 3;
     geo->journal_blocks = 1024;
+    geo->incompat = LAY_INCOMPAT_DATA_CSUM;
+    geo->sums_start = 1027;
+    geo->sums_blocks = 40;
     geo->copies[0] = LAY_GROUP_BLOCKS;
     geo->copies[1] = OBJECT_BLOCKS - 1;
     memcpy(geo->label,
@@ -48,6 +51,9 @@ static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
     sb->bitmap_blocks = lay_put64(geo->bitmap_blocks);
     sb->journal_start = lay_put64(geo->journal_start);
     sb->journal_blocks = lay_put64(geo->journal_blocks);
+    sb->incompat = lay_put64(geo->incompat);
+    sb->sums_start = lay_put64(geo->sums_start);
+    sb->sums_blocks = lay_put64(geo->sums_blocks);
     sb->copies[0] = lay_put64(geo->copies[0]);
     sb->copies[1] = lay_put64(geo->copies[1]);
     sb->free_inode_block = lay_put64(1);
@@ -75,6 +81,14 @@ static void make_bitmap(const struct lay_geometry *geo, struct lay_bitmap *bm)
     bm->bits[0] = 1;
     for (uint32_t b = blocks; b < LAY_GROUP_BLOCKS; b++)
         bm->bits[b / 8] |= (uint8_t)(1u << b % 8);
+}
+
+/* The last one: not all of its entries stand for a block. */
+static void make_sums(struct lay_sums *sums)
+{
+    sums->index = lay_put64(39);
+    sums->sums[0] = lay_put32(0x12345678);
+    sums->sums[OBJECT_BLOCKS - 39 * LAY_SUMS_ENTRIES - 1] = lay_put32(LAY_ZEROS_SUM);
 }
 
 static void make_inode(struct lay_inode *inode, uint32_t mode, enum lay_map_kind kind,
@@ -236,6 +250,9 @@ static void fill(const struct lay_geometry *geo, enum object_kind kind, union ob
     case OBJECT_BITMAP:
         make_bitmap(geo, &o->bitmap);
         break;
+    case OBJECT_SUMS:
+        make_sums(&o->sums);
+        break;
     case OBJECT_INODES:
         make_inodes(&o->inodes);
         break;
@@ -267,6 +284,7 @@ static const struct {
 } kinds[OBJECT_KINDS] = {
     [OBJECT_SUPER] = {"superblock", LAY_MAGIC_SUPER, 0, 0},
     [OBJECT_BITMAP] = {"bitmap", LAY_MAGIC_BITMAP, 2, 0},
+    [OBJECT_SUMS] = {"checksum block", LAY_MAGIC_SUMS, 1027 + 39, 0},
     [OBJECT_INODES] = {"inode block", LAY_MAGIC_INODES, DATA, 8 * INODE_INDEX},
     [OBJECT_EXTENT_LEAF] = {"extent leaf", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
     [OBJECT_EXTENT_BRANCH] = {"extent branch", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
@@ -317,6 +335,8 @@ int object_check(enum object_kind kind, const union object *o, const char **why)
         return lay_check_super(&o->super, addr, OBJECT_BLOCKS, &got, NULL, why);
     case OBJECT_BITMAP:
         return lay_check_bitmap(&geo, &o->bitmap, 1, why);
+    case OBJECT_SUMS:
+        return lay_check_sums(&geo, &o->sums, 39, why);
     case OBJECT_INODES:
         return lay_check_inode_block(&geo, &o->inodes, INODE_INDEX, addr, why);
     case OBJECT_EXTENT_LEAF:

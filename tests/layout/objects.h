@@ -15,6 +15,7 @@ union object {
     struct lay_head head;
     struct lay_super super;
     struct lay_bitmap bitmap;
+    struct lay_sums sums;
     struct lay_inode_block inodes;
     struct lay_node node;
     struct lay_xattr_block xattr;
@@ -28,6 +29,7 @@ union object {
 enum object_kind {
     OBJECT_SUPER,
     OBJECT_BITMAP,
+    OBJECT_SUMS,
     OBJECT_INODES,
     OBJECT_EXTENT_LEAF,
     OBJECT_EXTENT_BRANCH,

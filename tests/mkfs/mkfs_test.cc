@@ -51,10 +51,24 @@ TEST_F(Mkfs, PrintsWhatItMade)
 {
     Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 2.1\nUUID: " + UUID +
+    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 2.2\nUUID: " + UUID +
                          "\nLabel: data\nSize: 67108864\nBlock size: 4096\nBlocks: 16384\n"
                          "Free blocks: 15354\nJournal blocks: 1024\n");
     EXPECT_EQ(r.err, "");
+}
+
+TEST_F(Mkfs, MakesRoomForChecksumsWhenAsked)
+{
+    Result r = mkfs({"-s", "64M", "-O", "data_csum"});
+    EXPECT_EQ(r.status, 0);
+    EXPECT_NE(r.out.find("Free blocks: 15337\nJournal blocks: 1024\nChecksum blocks: 17\n"),
+              std::string::npos)
+        << r.out;
+    EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).out.find("F"), std::string::npos);
+    r = mkfs({"-f", "-s", "64M", "-O", "data_csum,^data_csum"});
+    EXPECT_EQ(r.out.find("Checksum"), std::string::npos);
+    refused(mkfs({"-f", "-s", "64M", "-O", "data_csum,encrypt"}),
+            "--features: 'encrypt' is not a feature");
 }
 
 TEST_F(Mkfs, IsQuietWhenAsked)

@@ -51,6 +51,26 @@ void use_all_blocks(Image &i)
     i.seal(0);
 }
 
+/* What mkfs.gpunvme -O data_csum makes besides, in free blocks. */
+void add_sums(Image &i)
+{
+    const uint64_t start = 3500, n = lay_sums_blocks(i.geo.blocks);
+    auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
+    for (uint64_t at : {uint64_t{0}, i.geo.copies[0], i.geo.copies[1]}) {
+        auto &sb = i.at<lay_super>(at);
+        sb.incompat = lay_put64(lay_get64(sb.incompat) | LAY_INCOMPAT_DATA_CSUM);
+        sb.sums_start = lay_put64(start);
+        sb.sums_blocks = lay_put64(n);
+        sb.free_blocks = lay_put64(lay_get64(sb.free_blocks) - n);
+        lay_seal(&sb, lay_get64(sb.head.tid));
+    }
+    i.mark(start, n, true);
+    bm.free = lay_put32(lay_get32(bm.free) - static_cast<uint32_t>(n));
+    i.seal(i.geo.bitmap_start);
+    i.geo.sums_start = start;
+    i.geo.sums_blocks = n;
+}
+
 /* Changes a field of an inode. */
 #define INODE(ino, assignment)   \
     [](Image &i) {               \
@@ -181,6 +201,11 @@ const std::vector<ProblemCase> cases = {
          i.seal(0);
      }},
     {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 1; }},
+    {"F507", "checksum_block",
+     [](Image &i) {
+         add_sums(i);
+         i.at<uint8_t>(i.geo.sums_start + 1) = 1;
+     }},
     {"F502", "leaked_block",
      [](Image &i) {
          auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);

@@ -132,6 +132,7 @@ void FsTest::format()
     params.uuid[8] = 0x80;
     params.time_sec = 1700000000;
     params.bytes = fs_bytes;
+    params.data_csum = data_csum;
     ASSERT_EQ(mkfs_format(device.dev(), &params, &plan), 0);
 }
 
@@ -186,9 +187,9 @@ void FsTest::TearDown()
     EXPECT_EQ(fsck(), "");
 }
 
-std::string FsTest::fsck()
+std::string FsTest::fsck(const std::string &how)
 {
-    std::string command = std::string(FSCK_PROGRAM) + " -n " + device.path() + " 2>&1";
+    std::string command = std::string(FSCK_PROGRAM) + " " + how + " " + device.path() + " 2>&1";
     FILE *f = popen(command.c_str(), "r");
     std::string out;
     char line[512];

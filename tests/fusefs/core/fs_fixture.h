@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -118,8 +119,8 @@ class FsTest : public ::testing::Test
     int mount();
     void unmount();
     void remount();
-    // What fsck.gpunvme -n says; "" when it finds nothing.
-    std::string fsck();
+    // What fsck.gpunvme says; "" when it finds nothing.
+    std::string fsck(const std::string &how = "-n");
 
     Inode create(ffs_inode *dir, const std::string &name, uint32_t mode = S_IFREG | 0644);
     Inode create(const std::string &name, uint32_t mode = S_IFREG | 0644)
@@ -151,7 +152,8 @@ class FsTest : public ::testing::Test
     Inode root;
     ffs_mount_opts opts = {};
     ffs_cred cred = {1000, 1000, 0};
-    uint64_t fs_bytes = 0; // of the file system; 0: all of the device
+    uint64_t fs_bytes = 0;                           // of the file system; 0: all of the device
+    bool data_csum = getenv("DATA_CSUM") != nullptr; // a second run of the tests has it
     bool check_at_end = true;
 };
 

@@ -51,6 +51,8 @@ const Fields super = {FIELD(lay_super, version_major),
                       FIELD(lay_super, orphan),
                       FIELD(lay_super, mounts),
                       FIELD(lay_super, devices[0].blocks),
+                      FIELD(lay_super, sums_start),
+                      FIELD(lay_super, sums_blocks),
                       FIELD(lay_super, bitmap_tids[0]),
                       FIELD(lay_super, bitmap_tids[1])};
 
@@ -59,6 +61,8 @@ const Fields bitmap = {FIELD(lay_bitmap, group),
                        FIELD(lay_bitmap, reserved),
                        {offsetof(lay_bitmap, bits), 8},
                        {offsetof(lay_bitmap, bits) + 160, 8}};
+
+const Fields sums = {FIELD(lay_sums, index), FIELD(lay_sums, sums[0]), FIELD(lay_sums, sums[1000])};
 
 const Fields inode_block = {FIELD(lay_inode_block, next_free), FIELD(lay_inode_block, used)};
 const Fields node = {FIELD(lay_node, level), FIELD(lay_node, count), FIELD(lay_node, used)};
@@ -116,6 +120,7 @@ std::map<uint32_t, Fields> make_table()
     return {
         {LAY_MAGIC_SUPER, sb},
         {LAY_MAGIC_BITMAP, with_array(bitmap, {}, 0, 0, 0)},
+        {LAY_MAGIC_SUMS, with_array(sums, {}, 0, 0, 0)},
         {LAY_MAGIC_INODES,
          with_array(inode_block, inode_fields(), offsetof(lay_inode_block, inodes),
                     sizeof(lay_inode), LAY_INODES_PER_BLOCK)},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/fusefs/core/storage_fixture.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "mkfs/mkfs_core.h"
@@ -12,6 +13,7 @@ int storage_format(crash_dev *d, uint64_t journal_blocks)
     memcpy(params.uuid, "storage-test-fs!", 16);
     params.journal_blocks = journal_blocks;
     params.time_sec = 1700000000;
+    params.data_csum = getenv("DATA_CSUM") != nullptr;
     return mkfs_format(crash_dev_bd(d), &params, &plan);
 }
 

@@ -22,6 +22,7 @@ extern "C" {
 #include "fusefs/core/alloc.h"
 #include "fusefs/core/journal.h"
 #include "fusefs/core/storage.h"
+#include "fusefs/core/sums.h"
 #undef _Atomic
 }
 #include "tests/fusefs/core/crash_dev.h"

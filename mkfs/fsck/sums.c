@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Checksum blocks: their structure. Data itself is not read here, but by `gpunvme scrub`.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkfs/fsck/store.h"
+
+#define CHUNK 256u /* blocks read at a time: 1 MiB */
+
+/* What the repair of a damaged block leaves: its data has no checksums. */
+static int empty_block(struct fsck *f, uint64_t index)
+{
+    uint64_t addr = f->img.geo.sums_start + index;
+    union image_block b;
+
+    memset(&b, 0, sizeof(b));
+    lay_head_init(&b.head, LAY_MAGIC_SUMS, f->img.geo.uuid, addr, 0);
+    b.sums.index = lay_put64(index);
+    return store_put(f, addr, &b);
+}
+
+static int check_block(struct fsck *f, uint64_t index, const struct lay_sums *sums)
+{
+    const char *why = NULL;
+
+    if (lay_check_sums(&f->img.geo, sums, index, &why) == 0 ||
+        !fsck_report(f, PROBLEM_SUMS, why, "blocks %" PRIu64 " to %" PRIu64,
+                     index * LAY_SUMS_ENTRIES, (index + 1) * LAY_SUMS_ENTRIES - 1))
+        return 0;
+    return empty_block(f, index);
+}
+
+/* The blocks as they are in place; image_read() knows those that are newer. */
+static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union image_block *chunk)
+{
+    uint64_t at = f->img.geo.sums_start + first;
+    int err = bd_read(f->img.dev, at << LAY_BLOCK_SHIFT, chunk, n << LAY_BLOCK_SHIFT);
+    bool one_by_one = err == -EIO;
+
+    if (err && !one_by_one)
+        return err;
+    err = 0;
+    for (uint64_t i = 0; i < n && !err; i++) {
+        if (one_by_one || image_is_newer(&f->img, at + i))
+            err = image_read(&f->img, at + i, &chunk[i]);
+    }
+    return err;
+}
+
+int fsck_sums(struct fsck *f)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    union image_block *chunk = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*chunk));
+    int err = chunk ? 0 : -ENOMEM;
+
+    for (uint64_t first = 0, n; first < geo->sums_blocks && !err; first += n) {
+        n = geo->sums_blocks - first < CHUNK ? geo->sums_blocks - first : CHUNK;
+        err = read_chunk(f, first, n, chunk);
+        for (uint64_t i = 0; i < n && !err; i++)
+            err = check_block(f, first + i, &chunk[i].sums);
+        fsck_progress(f, "checksums", first + n, geo->sums_blocks);
+    }
+    free(chunk);
+    return err;
+}
+
+int fsck_forget_sums(struct fsck *f, uint64_t block, uint64_t len)
+{
+    union image_block b;
+    int err = 0;
+
+    for (uint64_t end = block + len; f->img.geo.sums_blocks && block < end && !err; block++) {
+        uint64_t index = block / LAY_SUMS_ENTRIES, addr = f->img.geo.sums_start + index;
+        err = image_read(&f->img, addr, &b);
+        if (err)
+            break;
+        if (lay_check_sums(&f->img.geo, &b.sums, index, NULL) != 0) {
+            err = empty_block(f, index);
+        } else if (lay_get32(b.sums.sums[block % LAY_SUMS_ENTRIES]) != LAY_NO_SUM) {
+            b.sums.sums[block % LAY_SUMS_ENTRIES] = lay_put32(LAY_NO_SUM);
+            err = store_put(f, addr, &b);
+        }
+    }
+    return err;
+}

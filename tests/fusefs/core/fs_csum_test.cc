@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Checksums of data: what a flipped bit does to reads and changes, and what has a checksum when.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "tests/fusefs/core/fs_fixture.h"
+
+extern "C" {
+#define _Atomic
+#include "fusefs/core/data.h"
+#include "fusefs/core/sums.h"
+#undef _Atomic
+}
+
+namespace
+{
+
+class FsCsum : public FsTest
+{
+  protected:
+    void SetUp() override
+    {
+        data_csum = true;
+        log.clear();
+        opts.log = [](int, const char *line) { log.emplace_back(line); };
+        FsTest::SetUp();
+    }
+    uint8_t *at(ffs_inode *inode, uint64_t offset)
+    {
+        ffs_segment segment;
+        EXPECT_EQ(ffs_extents(inode, offset, &segment, 1), 1);
+        return device.bytes() + segment.device + (offset - segment.offset);
+    }
+    void flip(ffs_inode *inode, uint64_t offset)
+    {
+        *at(inode, offset) ^= 4;
+    }
+    // Blocks of the file from `offset` on that have a checksum.
+    size_t summed(ffs_inode *inode, uint64_t offset, size_t blocks)
+    {
+        size_t n = 0;
+        for (size_t i = 0; i < blocks; i++) {
+            uint64_t bad;
+            uint8_t wrong[4096];
+            uint8_t *data = at(inode, offset + i * 4096);
+            memcpy(wrong, data, sizeof(wrong));
+            wrong[0] ^= 1;
+            uint64_t block = static_cast<uint64_t>(data - device.bytes()) / 4096;
+            EXPECT_EQ(ffs_sums_verify(fs, block, 1, data, &bad), 0);
+            EXPECT_EQ(bad, 1u) << "block " << i << " does not match its checksum";
+            EXPECT_EQ(ffs_sums_verify(fs, block, 1, wrong, &bad), 0);
+            n += bad == 0;
+        }
+        return n;
+    }
+    ssize_t read_error(ffs_inode *inode, uint64_t offset, size_t len)
+    {
+        std::string data(len, 0);
+        return ffs_read(inode, offset, data.data(), len);
+    }
+
+    static thread_local std::vector<std::string> log;
+};
+
+thread_local std::vector<std::string> FsCsum::log;
+
+TEST_F(FsCsum, AFlippedBitIsAnErrorThatNamesTheBlock)
+{
+    std::string data = pattern(1, 20 * 4096);
+    Inode f = create("f"), g = create("g");
+    ASSERT_EQ(write(f, 0, data), static_cast<ssize_t>(data.size()));
+    write(g, 0, data);
+    f.reset();
+    g.reset();
+    remount();
+    f = lookup("f");
+    flip(f, 7 * 4096 + 100);
+    EXPECT_EQ(read_error(f, 0, data.size()), -EIO);
+    EXPECT_EQ(read_error(f, 7 * 4096 + 4000, 10), -EIO);
+    ASSERT_FALSE(log.empty());
+    EXPECT_NE(log.back().find("inode " + std::to_string(ffs_ino(f)) + ": block 7 of the file"),
+              std::string::npos)
+        << log.back();
+    EXPECT_EQ(read(f, 0, 7 * 4096), data.substr(0, 7 * 4096));
+    EXPECT_EQ(read(f, 8 * 4096, 12 * 4096), data.substr(8 * 4096));
+    EXPECT_EQ(read_all(lookup("g")), data);
+    // New contents, and the block is sound again.
+    ASSERT_EQ(write(f, 7 * 4096, data.substr(0, 4096)), 4096);
+    EXPECT_EQ(read(f, 7 * 4096, 4096), data.substr(0, 4096));
+}
+
+TEST_F(FsCsum, AChangeOfAPartDoesNotHideDamage)
+{
+    Inode f = create("f");
+    std::string data = pattern(2, 3 * 4096);
+    write(f, 0, data);
+    flip(f, 4096 + 9);
+    EXPECT_EQ(write(f, 4096 + 100, "part"), -EIO);
+    EXPECT_EQ(truncate(f, 4096 + 2000), 0) << "the rest of the block becomes zeros";
+    EXPECT_EQ(read_error(f, 4096, 100), -EIO);
+    EXPECT_EQ(read(f, 0, 4096), data.substr(0, 4096));
+    EXPECT_EQ(truncate(f, 4096), 0);
+    EXPECT_EQ(write(f, 4096, "whole"), 5);
+    EXPECT_EQ(read(f, 4096, 5), "whole");
+}
+
+TEST_F(FsCsum, ATransientErrorIsReadAgain)
+{
+    Inode f = create("f");
+    std::string data = pattern(3, 4096), got(4096, 0);
+    write(f, 0, data);
+    uint64_t block = static_cast<uint64_t>(at(f, 0) - device.bytes()) / 4096, bad;
+    got = data;
+    got[5] ^= 1;
+    EXPECT_EQ(ffs_verify(fs, block, 1, got.data(), &bad), 0);
+    EXPECT_EQ(got, data);
+}
+
+TEST_F(FsCsum, NewBlocksHaveChecksumsAndOverwrittenOnesGetThemLater)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(4, 64 * 4096));
+    EXPECT_EQ(summed(f, 0, 64), 64u);
+    write(f, 8 * 4096, pattern(5, 4 * 4096));
+    EXPECT_EQ(summed(f, 0, 64), 60u);
+    ffs_sums_settle(fs, false);
+    write(f, 10 * 4096, pattern(6, 4096)); // waits anew
+    ffs_sums_settle(fs, false);
+    EXPECT_EQ(summed(f, 0, 64), 63u);
+    ffs_sums_settle(fs, false);
+    EXPECT_EQ(summed(f, 0, 64), 64u);
+    write(f, 0, pattern(7, 4096));
+    f.reset();
+    remount();
+    EXPECT_EQ(summed(lookup("f"), 0, 64), 64u);
+}
+
+TEST_F(FsCsum, AnAppendInPiecesCommitsNothing)
+{
+    Inode f = create("f");
+    write(f, 0, "begin");
+    uint64_t tid = ffs_running_tid(fs);
+    std::string all = "begin";
+    for (int i = 0; i < 300; i++) {
+        std::string piece = pattern(static_cast<uint64_t>(i), 777);
+        write(f, all.size(), piece);
+        all += piece;
+    }
+    EXPECT_EQ(ffs_running_tid(fs), tid);
+    f.reset();
+    remount();
+    EXPECT_EQ(read_all(lookup("f")), all);
+    EXPECT_EQ(summed(lookup("f"), 0, all.size() / 4096), all.size() / 4096);
+}
+
+TEST_F(FsCsum, AnOverwriteTakesChecksumsAwayDurably)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(8, 100 * 4096));
+    ASSERT_EQ(ffs_sync(fs), 0);
+    uint64_t tid = ffs_running_tid(fs);
+    write(f, 4096, pattern(9, 50 * 4096));
+    EXPECT_EQ(ffs_running_tid(fs), tid + 1);
+    write(f, 4096, pattern(10, 50 * 4096)); // has none any more
+    EXPECT_EQ(ffs_running_tid(fs), tid + 1);
+}
+
+TEST_F(FsCsum, AMappedWriteLeavesBlocksWithoutChecksum)
+{
+    Inode f = create("f");
+    std::string data = pattern(11, 10 * 4096);
+    write(f, 0, data);
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 2 * 4096, 20 * 4096, &map), 0);
+    for (size_t i = 0; i < map.count; i++)
+        memset(device.bytes() + map.segments[i].device, 'm', map.segments[i].len);
+    ASSERT_EQ(ffs_map_write_end(&map, 20 * 4096), 0);
+    EXPECT_EQ(read(f, 2 * 4096, 20 * 4096), std::string(20 * 4096, 'm'));
+    EXPECT_EQ(summed(f, 0, 22), 2u);
+}
+
+TEST_F(FsCsum, ReusedBlocksDoNotKeepOldChecksums)
+{
+    for (int round = 0; round < 4; round++) {
+        Inode f = create("f");
+        std::string data = pattern(static_cast<uint64_t>(round), 40u << 20);
+        ASSERT_EQ(write(f, 0, data), static_cast<ssize_t>(data.size()));
+        ffs_map map;
+        ASSERT_EQ(ffs_map_write(f, 41u << 20, 1u << 20, &map), 0);
+        memset(device.bytes() + map.segments[0].device, 'm', map.segments[0].len);
+        ASSERT_EQ(ffs_map_write_end(&map, map.segments[0].len), 0);
+        EXPECT_EQ(read(f, 0, data.size()), data);
+        EXPECT_EQ(read(f, 41u << 20, 4096), std::string(4096, 'm'));
+        f.reset();
+        ASSERT_EQ(ffs_unlink(root, "f"), 0);
+        ASSERT_EQ(ffs_sync(fs), 0);
+    }
+}
+
+TEST_F(FsCsum, RestsOfUnitsAndHolesAreZerosWithChecksums)
+{
+    ffs_attr a = attr(root);
+    a.flags = LAY_INODE_GPU_BOUND;
+    ASSERT_EQ(ffs_setattr(root, &a, FFS_SET_FLAGS, nullptr), 0);
+    Inode f = create("f");
+    ASSERT_EQ(write(f, 5 * 4096, pattern(12, 4096)), 4096);
+    EXPECT_EQ(summed(f, 0, 512), 512u);
+    ASSERT_EQ(truncate(f, 2u << 20), 0);
+    EXPECT_EQ(read(f, 6 * 4096, 506 * 4096), std::string(506 * 4096, 0));
+    ASSERT_EQ(write(f, 0, pattern(13, 512 * 4096)), 512 * 4096);
+    ASSERT_EQ(truncate(f, 10 * 4096 + 5), 0);
+    ASSERT_EQ(truncate(f, 2u << 20), 0);
+    EXPECT_EQ(read(f, 11 * 4096, 4096), std::string(4096, 0));
+    f.reset();
+    remount();
+    EXPECT_EQ(summed(lookup("f"), 0, 512), 512u);
+}
+
+TEST_F(FsCsum, PunchedAndZeroedEdgesKeepTheirBlocksSound)
+{
+    Inode f = create("f");
+    std::string data = pattern(14, 30 * 4096);
+    write(f, 0, data);
+    ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 5000, 20000), 0);
+    data.replace(5000, 20000, 20000, '\0');
+    ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_ZERO_RANGE, 50000, 20000), 0);
+    data.replace(50000, 20000, 20000, '\0');
+    EXPECT_EQ(read_all(f), data);
+    f.reset();
+    remount();
+    f = lookup("f");
+    EXPECT_EQ(read_all(f), data);
+    EXPECT_EQ(summed(f, 4096, 1), 1u);
+    EXPECT_EQ(summed(f, 12 * 4096, 1), 1u);
+}
+
+TEST_F(FsCsum, ADamagedChecksumBlockIsRepairedAndDataStays)
+{
+    Inode f = create("f");
+    std::string data = pattern(15, 10 * 4096);
+    write(f, 0, data);
+    uint64_t block = static_cast<uint64_t>(at(f, 0) - device.bytes()) / 4096;
+    uint64_t sums = ffs_geometry(fs)->sums_start + block / LAY_SUMS_ENTRIES;
+    f.reset();
+    unmount();
+    device.bytes()[sums * 4096 + 100] ^= 1;
+    EXPECT_NE(fsck().find("F507"), std::string::npos);
+    EXPECT_NE(fsck("-f -p").find("exit 1"), std::string::npos);
+    EXPECT_EQ(fsck(), "");
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_all(lookup("f")), data);
+    EXPECT_EQ(summed(lookup("f"), 0, 10), 0u);
+}
+
+TEST_F(FsCsum, ManyExtentsHaveTheirChecksums)
+{
+    Inode f = create("f"), g = create("g");
+    std::string all;
+    for (uint64_t i = 0; i < 600; i++) {
+        std::string block = pattern(i, 4096);
+        write(f, i * 4096, block);
+        write(g, i * 4096, block);
+        all += block;
+    }
+    std::string again = pattern(77, all.size());
+    EXPECT_EQ(read_all(f), all);
+    EXPECT_EQ(summed(g, 0, 600), 600u);
+    ASSERT_EQ(write(f, 0, again), static_cast<ssize_t>(again.size()));
+    EXPECT_EQ(read_all(f), again);
+    f.reset();
+    g.reset();
+    remount();
+    EXPECT_EQ(read_all(lookup("f")), again);
+    EXPECT_EQ(summed(lookup("f"), 0, 600), 600u);
+}
+
+} // namespace
