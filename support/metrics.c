@@ -30,6 +30,7 @@ const struct metrics_counter metrics_counters[] = {
     COUNTER(aborts, "Aborts:", "Commands that Abort ended"),
     COUNTER(queue_recreations, "Queues recreated:", "Queue pairs deleted and created again"),
     COUNTER(controller_resets, "Controller resets:", "Resets of the controller"),
+    COUNTER(fuse_requests, "Requests of the kernel:", "Requests of the kernel to the mount"),
     GAUGE(buffers, "Buffers:", "Registered buffers"),
     GAUGE(quarantined_queues, "Queues out of service:", "Queue pairs that lost a command"),
 #undef COUNTER

@@ -79,6 +79,7 @@ struct daemon {
     struct leases *leases;
     struct fdsocket *socket;
     struct workers *workers;
+    struct metrics_server *metrics; /* NULL: none */
     struct bounce_pool bounces;
     struct bounce_stats bounced;
     struct transfer_stats transfers;

@@ -20,12 +20,15 @@
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/fuse_ops.h"
+#include "fusefs/daemon/ioctl.h"
 #include "fusefs/daemon/lease.h"
+#include "fusefs/daemon/metrics_server.h"
 #include "fusefs/daemon/mounter.h"
 #include "fusefs/daemon/raw_requests.h"
 #include "fusefs/daemon/session_loop.h"
 #include "fusefs/daemon/shutdown.h"
 #include "fusefs/daemon/workers.h"
+#include "support/metrics.h"
 
 #define TRANSFER_THREADS 12 /* eight for one user, see workers.h */
 /* Two requests: the second is in flight while the first is served. */
@@ -86,6 +89,23 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len)
     return 0;
 }
 
+static void print_metrics(void *context, FILE *to)
+{
+    struct daemon *d = context;
+    struct gpunvme_ioc_stats stats;
+    const struct metrics_mount mount = {d->opts->mountpoint, &stats};
+
+    ioctl_fill_stats(d, &stats);
+    metrics_print(&mount, 1, to);
+}
+
+static int start_metrics(struct daemon *d)
+{
+    int listener = d->opts->metrics_listener;
+
+    return listener < 0 ? 0 : metrics_server_open(listener, print_metrics, d, &d->metrics);
+}
+
 static int start_services(struct daemon *d)
 {
     int err = buffers_open(d->opts->max_buffers, d->stack.engine, &d->buffers);
@@ -96,6 +116,8 @@ static int start_services(struct daemon *d)
         err = fdsocket_open(&(struct fdsocket_handler){leases_serve, d->leases}, &d->socket);
     if (!err)
         err = workers_open(TRANSFER_THREADS, &d->workers);
+    if (!err)
+        err = start_metrics(d);
     if (err)
         log_line(LOG_ERR, "%s: the daemon does not start: %s", d->opts->device, strerror(-err));
     return err;
@@ -114,6 +136,7 @@ static void stop_transfers(struct daemon *d)
 
 static void stop_services(struct daemon *d)
 {
+    metrics_server_close(d->metrics);
     files_free_all(d);
     if (d->socket)
         fdsocket_close(d->socket);

@@ -276,7 +276,23 @@ static void give_up_privileges(void)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-static int serve(const struct options *opts, const struct fuse_args *args, int status_fd)
+/* Before the sandbox, which has no network. After the mounter's fork: the port ends with this
+ * process. */
+static int listen_for_metrics(struct options *opts)
+{
+    opts->metrics_listener = -1;
+    if (!opts->metrics.len)
+        return 0;
+    int fd = metrics_listen(&opts->metrics);
+    if (fd < 0) {
+        log_line(LOG_ERR, "metrics: the port cannot be bound: %s", strerror(-fd));
+        return fd;
+    }
+    opts->metrics_listener = fd;
+    return 0;
+}
+
+static int serve(struct options *opts, const struct fuse_args *args, int status_fd)
 {
     struct drive drive;
     struct mounter mounter;
@@ -286,7 +302,7 @@ static int serve(const struct options *opts, const struct fuse_args *args, int s
     if (err) {
         log_line(LOG_ERR, "the process that mounts does not start: %s", strerror(-err));
         status = EXIT_SYSTEM;
-    } else if (open_drive(opts, &drive) == 0) {
+    } else if (listen_for_metrics(opts) == 0 && open_drive(opts, &drive) == 0) {
         return session_run(opts, args, &drive, &mounter, status_fd);
     }
     mounter_end(&mounter);

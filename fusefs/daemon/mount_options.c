@@ -81,6 +81,7 @@ enum key {
     KEY_NUMBER,
     KEY_WORD,
     KEY_DIRECT,
+    KEY_METRICS,
     KEY_READ_ONLY,
     KEY_READ_WRITE,
     KEY_FLAG,
@@ -119,6 +120,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("sandbox=", KEY_WORD),
     FUSE_OPT_KEY("sim_gpu=", KEY_WORD),
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
+    FUSE_OPT_KEY("metrics=", KEY_METRICS),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
     FUSE_OPT_KEY("rw", KEY_READ_WRITE),
@@ -250,6 +252,15 @@ static int take_direct(struct options *opts, const char *arg)
     return 0;
 }
 
+static int take_metrics(struct options *opts, const char *arg)
+{
+    int err = metrics_address_parse(strchr(arg, '=') + 1, &opts->metrics);
+
+    if (err == -EPERM)
+        return fail(opts, arg, "not an address of the loopback interface, use 127.0.0.1:PORT");
+    return err ? fail(opts, arg, "not an address, use 127.0.0.1:PORT") : 0;
+}
+
 /* libfuse knows two of these, and turns them into flags of the mount. */
 static int take_access(struct options *opts, const char *arg)
 {
@@ -320,6 +331,8 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
         return take_word(opts, arg);
     case KEY_DIRECT:
         return take_direct(opts, arg);
+    case KEY_METRICS:
+        return take_metrics(opts, arg);
     case FUSE_OPT_KEY_NONOPT:
         return take_operand(opts, arg);
     case KEY_REMOUNT:
@@ -514,6 +527,7 @@ void options_print_help(void)
           "                         users that may lease queues of the drive (none)\n"
           "  -o sandbox=auto|none|privileges|caps|files|full\n"
           "                         what the daemon gives up: capabilities, files, system calls\n"
+          "  -o metrics=ADDRESS     counters for Prometheus, by HTTP on 127.0.0.1:PORT\n"
           "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
           "  -o max_buffers=N       buffers registered at once (1024)\n"

@@ -8,6 +8,7 @@
 
 #include "blockdev/device.h"
 #include "cuda/gq.h"
+#include "fusefs/daemon/metrics_server.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,6 +60,8 @@ struct options {
     unsigned direct;    /* enum direct_policy */
     unsigned sandbox;   /* enum sandbox_level */
     gid_t direct_group; /* with DIRECT_GROUP */
+    struct metrics_address metrics;
+    int metrics_listener; /* -1: none; set when the daemon has begun */
     unsigned cuda_device;
     unsigned nsid;          /* 0: not given */
     unsigned queues, depth; /* of the executor; 0: its default */

@@ -8,11 +8,13 @@ usage: commands_test.py GPUNVME MKFS DAEMON COMPLETION
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 GPUNVME, MKFS, DAEMON, COMPLETION = sys.argv[1:5]
 MEMORY = "/dev/shm"
@@ -103,7 +105,11 @@ class OnMount(unittest.TestCase):
         cls.mount, image = os.path.join(cls.top.name, "mnt"), os.path.join(cls.top.name, "image")
         os.mkdir(cls.mount)
         subprocess.run([MKFS, "-q", "-s", "128M", image], check=True, timeout=60)
-        cls.daemon = subprocess.Popen([DAEMON, image, cls.mount, "-f", "-o", "executor=cpu"],
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            cls.port = free.getsockname()[1]
+        cls.daemon = subprocess.Popen([DAEMON, image, cls.mount, "-f", "-o",
+                                       f"executor=cpu,metrics={cls.port}"],
                                       stderr=subprocess.DEVNULL)
         for _ in range(200):
             if os.path.ismount(cls.mount):
@@ -185,7 +191,7 @@ class OnMount(unittest.TestCase):
         text = run("stats", "-o", "prometheus", self.mount)[0]
         sample = re.compile(r'^gpunvme_[a-z_]+\{mount="[^"]+"(,[a-z]+="[^"]+")*\} [\d.]+$')
         kinds = re.findall(r"^# TYPE (\S+) (counter|gauge|histogram)$", text, re.M)
-        self.assertEqual(len(kinds), 19)
+        self.assertEqual(len(kinds), 20)
         for name, kind in kinds:
             self.assertEqual(name.endswith("_total"), kind == "counter")
         for line in text.splitlines():
@@ -197,6 +203,18 @@ class OnMount(unittest.TestCase):
             self.assertEqual(len(f.readlines()), len(text.splitlines()))
         self.assertEqual([n for n in os.listdir(self.top.name) if "prom" in n], ["gpunvme.prom"])
         run("stats", "-w", "/none/gpunvme.prom", self.mount, status=1)
+
+    def test_metrics(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as reply:
+            served = reply.read().decode()
+        told = run("stats", "-o", "prometheus", self.mount)[0]
+        names = re.compile(r"^(\S+\{.*?\}) ", re.M)
+        self.assertEqual(names.findall(served), names.findall(told))
+        for address in ("0.0.0.0:9567", "localhost:1", "0"):
+            refused = subprocess.run([DAEMON, "/none", "/none", "-o", f"metrics={address}"],
+                                     capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("use 127.0.0.1:PORT", refused.stderr)
 
     def check_histograms(self, text):
         """Buckets grow, and the last one is the count."""
