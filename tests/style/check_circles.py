@@ -46,22 +46,25 @@ def objects(root, build):
     return found
 
 
-def symbols(nm, path):
-    """The global symbols that an object defines, and those that it needs."""
-    defined, needed = set(), set()
-    text = subprocess.run([nm, "-P", path], capture_output=True, text=True, check=True).stdout
+def symbols(nm, paths):
+    """For each object the global symbols that it defines, and those that it needs."""
+    found = {path: (set(), set()) for path in paths}
+    text = subprocess.run([nm, "-P", "-A", *paths], capture_output=True, text=True,
+                          check=True).stdout
     for line in text.splitlines():
-        name, kind = line.split()[:2]
+        path, symbol = line.split(": ", 1)
+        name, kind = symbol.split()[:2]
         if kind == "U":
-            needed.add(name)
+            found[path][1].add(name)
         elif kind in "TDBRVW":
-            defined.add(name)
-    return defined, needed
+            found[path][0].add(name)
+    return found
 
 
 def calls(nm, sources):
     """For each source those of its folder that it calls. Programs may define a name twice."""
-    known = {source: symbols(nm, path) for source, path in sources.items()}
+    of_object = symbols(nm, sources.values()) if sources else {}
+    known = {source: of_object[path] for source, path in sources.items()}
     homes = collections.defaultdict(set)
     for source, (defined, _) in known.items():
         for name in defined:
