@@ -5,6 +5,7 @@
  * defines) set.
  */
 #include <sched.h>
+#include <time.h>
 
 #include "cuda/exec_cpu/gq_cpu.h"
 #include "cuda/queue/gq_list_protocol.h"
@@ -35,6 +36,21 @@ static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive
     return round;
 }
 
+/*
+ * Between two idle rounds: yields, because the controller may need this core,
+ * and after a thousand in succession sleeps, because a command that takes so
+ * long may be lost. *idle counts them.
+ */
+static void pause_idle(unsigned *idle)
+{
+    const struct timespec ts = {.tv_nsec = 50000};
+
+    if (++*idle < 1000)
+        sched_yield();
+    else
+        nanosleep(&ts, NULL);
+}
+
 /* A list of one command, driven as by the persistent kernel. */
 static void drive_single(const struct gq_cpu_drive *d)
 {
@@ -42,25 +58,25 @@ static void drive_single(const struct gq_cpu_drive *d)
     struct gq_single s = {.run = d->run,
                           .port = d->ports[0],
                           .at = {state->sq_tail, state->phase, state->cq_db_pending}};
+    unsigned idle = 0;
 
     gq_single_send(&s, &d->run->cmds[0]);
     while (gq_single_poll(&s) == GQ_OUT_RUNNING)
-        sched_yield();
+        pause_idle(&idle);
     gq_single_report(&s, state);
     gq_single_complete(state, d->run->results);
 }
 
 /*
  * One thread drives ranks first, first + step, ... below n, one round of each
- * in turn, so that all queues stay busy. When all are idle the thread yields,
- * because the controller may need this core. Every worker ends by its
- * deadlines, and so does the loop.
+ * in turn, so that all queues stay busy. Every worker ends by its deadlines, and
+ * so does the loop.
  */
 void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
 {
     struct gq_reader readers[GQ_MAX_QUEUES];
     bool ended[GQ_MAX_QUEUES] = {false};
-    unsigned running = 0;
+    unsigned running = 0, idle = 0;
 
     if (d->n == 1 && !d->reads && gq_single_suits(d->run, d->ports[0], d->states)) {
         drive_single(d);
@@ -71,7 +87,7 @@ void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
         running++;
     }
     while (running) {
-        bool idle = true;
+        bool busy = false;
 
         for (unsigned i = first; i < d->n; i += step) {
             enum gq_round round = ended[i] ? GQ_ROUND_IDLE : turn_of_rank(&readers[i], d);
@@ -80,9 +96,11 @@ void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
                 ended[i] = true;
                 running--;
             }
-            idle = idle && round == GQ_ROUND_IDLE;
+            busy = busy || round != GQ_ROUND_IDLE;
         }
-        if (idle)
-            sched_yield();
+        if (busy)
+            idle = 0;
+        else
+            pause_idle(&idle);
     }
 }
