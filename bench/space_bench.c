@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What does a large file system that is nearly full cost those who use it?
+ * Costs of a large file system that is nearly full, for its callers.
  *
  * The core library in this process, without FUSE, over a sparse file. mkfs makes it, and its
  * bitmaps are overwritten: one block in a thousand is free, spread evenly, at the end, or at the

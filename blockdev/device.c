@@ -170,7 +170,7 @@ static const char *unusable(struct nvme_ctrlr *c, uint32_t nsid)
     return reason ? reason : "it cannot be used";
 }
 
-/* What is missing when a queue cannot be had. */
+/* The missing resource, for a message, when no queue can be created. */
 static const char *no_room(struct nvme_ctrlr *c)
 {
     struct nvme_dma_budget regions;

@@ -7,8 +7,8 @@
  *
  * A controller that is gone (pulled, its server ended) answers register reads with all-ones, and
  * the doorbells stay memory that can be stored to: nothing faults, and waits find it out by CSTS.
- * One that somebody else resets does the same for a while (in QEMU with zeros), so only time tells
- * (NVME_GONE_MS), and nvme_cap_answered().
+ * A controller under reset from outside does the same for a while (in QEMU with zeros), so the two
+ * are distinguished by time alone (NVME_GONE_MS), and by nvme_cap_answered().
  */
 #ifndef BLOCKDEV_TRANSPORT_H
 #define BLOCKDEV_TRANSPORT_H
@@ -110,7 +110,7 @@ struct nvme_transport {
     /*
      * By how much a FLUSH, a write with FUA, or without a volatile cache any write, may take longer
      * than other commands: for a controller that writes to a file whose disk may have gigabytes to
-     * write before. 0 for drives. Only bd_nvme waits so long: whoever drives a queue himself (a
+     * write before. 0 for drives. Only bd_nvme waits so long: another driver of a queue (a
      * GPU) sends none of these, as long as the mount's drives on files have a volatile cache.
      */
     unsigned durable_ms;

@@ -40,7 +40,7 @@ LIMIT = 0.2
 DOCUMENTS = "documents"
 LIMITS = {
     "bench": LIMIT,
-    "blockdev": 2.4,
+    "blockdev": LIMIT,
     "blockdev/nvme": LIMIT,
     "blockdev/pci": LIMIT,
     "blockdev/vfio": LIMIT,

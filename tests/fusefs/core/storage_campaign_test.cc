@@ -342,7 +342,7 @@ std::string Campaign::describe(const std::string &path)
     return err ? path + " error " + std::to_string(err) : look(path, inode);
 }
 
-// A file that holds bytes which nobody wrote to a file of its user, or "".
+// A file that holds bytes which no write put into a file of its user, or "".
 std::string Campaign::foreign_data()
 {
     for (const char *dir : DIRS) {
