@@ -2,6 +2,7 @@
 /* Single commands stay within what the controller says it can do. */
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "blockdev/bdev.h"
@@ -72,6 +73,34 @@ TEST_F(Limits, WithoutLimitsOneCommandDoes)
     EXPECT_EQ(bd_discard(dev, 0, dev->info.bytes), 0);
     EXPECT_EQ(bd_write_zeroes(dev, 0, dev->info.bytes), 0);
     EXPECT_EQ(fake.sent.size(), 2u);
+}
+
+TEST_F(Limits, AnLbaPastFourBillionIsSentWhole)
+{
+    fake.id_ns[1][5] = fake.id_ns[1][13] = 3; /* NSZE, NCAP: over 3 * 2^40 LBAs */
+    open(0, 0, 0);
+    EXPECT_EQ(bd_write_zeroes(dev, 0x2fedcba98ull * 4096, 4096), 0);
+    ASSERT_EQ(fake.sent.size(), 1u);
+    EXPECT_EQ(fake.sent[0].cdw10, 0xfedcba98u);
+    EXPECT_EQ(fake.sent[0].cdw11, 2u);
+}
+
+/* What follows a region in memory need not follow it for the controller. */
+TEST_F(Limits, DataThatRunsOutOfARegionIsBounced)
+{
+    open(0, 0, 0);
+    auto *region = static_cast<uint8_t *>(bd_dma_alloc(dev, 8192));
+    auto *after = static_cast<uint8_t *>(bd_dma_alloc(dev, 8192));
+    ASSERT_EQ(region + 12288, after) << "a page between them can be read";
+    memset(region, 0x5a, 8192);
+    EXPECT_EQ(bd_write(dev, 0, region + 4096, 4096, 0), 0);
+    EXPECT_EQ(bd_write(dev, 4096, region + 4096, 8192, 0), 0);
+    ASSERT_EQ(fake.sent.size(), 2u);
+    EXPECT_EQ(fake.at(fake.sent[0].prp1), region + 4096);
+    EXPECT_NE(fake.at(fake.sent[1].prp1), region + 4096);
+    EXPECT_EQ(std::count(fake.media.begin(), fake.media.end(), 0x5a), 2 * 4096);
+    bd_dma_free(dev, region, 8192);
+    bd_dma_free(dev, after, 8192);
 }
 
 TEST_F(Limits, SmallestQueueIsEnough)

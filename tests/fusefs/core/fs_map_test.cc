@@ -132,6 +132,8 @@ TEST_F(FsMap, AMapForWritingThatIsNotUsedChangesNothingToBeSeen)
     ASSERT_EQ(ffs_map_write(f, 0, 20000, &map), 0);
     EXPECT_EQ(map.count, 2u);
     ASSERT_EQ(ffs_map_write_end(&map, 0), 0);
+    ASSERT_EQ(ffs_map_write(f, 100001, 10, &map), 0); // past the end
+    ASSERT_EQ(ffs_map_write_end(&map, 0), 0);
     EXPECT_EQ(read_all(f), "abc");
     EXPECT_EQ(attr(f).size, 3u);
 }
