@@ -51,6 +51,7 @@ int background_start(int *status_fd)
     }
     close(fds[0]);
     setsid();
+    log_in_background();
     *status_fd = fds[1];
     return chdir("/") == 0 ? 0 : -errno;
 }

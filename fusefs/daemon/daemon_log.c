@@ -21,6 +21,8 @@
  * and acquire order openlog() before the first syslog() of another thread.
  */
 static atomic_bool to_syslog;
+/* Less severe lines go to syslog in any case. Written before other threads exist. */
+static int stderr_level = LOG_DEBUG;
 
 /* Written by the main thread only, before another thread can call libfuse. */
 static bool capturing;
@@ -28,7 +30,7 @@ static char captured[512];
 
 void log_text(int level, const char *line)
 {
-    if (atomic_load_explicit(&to_syslog, memory_order_acquire))
+    if (level > stderr_level || atomic_load_explicit(&to_syslog, memory_order_acquire))
         syslog(level, "%s", line);
     else
         dprintf(STDERR_FILENO, "gpunvmefs: %s\n", line); /* unlike stdio, takes no lock */
@@ -45,9 +47,14 @@ void log_line(int level, const char *format, ...)
     log_text(level, line);
 }
 
-void log_to_syslog(void)
+void log_in_background(void)
 {
     openlog("gpunvmefs", LOG_PID, LOG_DAEMON);
+    stderr_level = LOG_WARNING;
+}
+
+void log_to_syslog(void)
+{
     atomic_store_explicit(&to_syslog, true, memory_order_release);
 }
 

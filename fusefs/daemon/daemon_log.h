@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Destination of log lines: standard error in the foreground and during the
- * start, syslog in the background.
+ * Destination of log lines: standard error in the foreground, syslog in the
+ * background. During the start of a daemon that goes into the background
+ * warnings and errors go to standard error.
  */
 #ifndef FUSEFS_DAEMON_DAEMON_LOG_H
 #define FUSEFS_DAEMON_DAEMON_LOG_H
@@ -15,7 +16,12 @@
 void log_line(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The same for a finished line; has the type of ffs_mount_opts.log. */
 void log_text(int level, const char *line);
-/* All later lines go to syslog. */
+/*
+ * Later lines below LOG_WARNING go to syslog: a mount that succeeds prints
+ * nothing. Called before other threads exist.
+ */
+void log_in_background(void);
+/* All later lines go to syslog. After log_in_background(). */
 void log_to_syslog(void);
 
 /*

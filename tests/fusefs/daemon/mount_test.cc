@@ -313,6 +313,24 @@ TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
     close(fd);
 }
 
+TEST_F(MountTest, ABackgroundMountThatReplaysTheJournalPrintsNothing)
+{
+    Mounted m(kImage);
+    std::string output;
+    ASSERT_TRUE(m.mount()) << m.log();
+    ASSERT_EQ(mkdir(m.path("d").c_str(), 0755), 0);
+    int root = open_on(m.mountpoint(), O_RDONLY);
+    ASSERT_EQ(fsync(root), 0);
+    ASSERT_EQ(kill(m.pid(), SIGKILL), 0);
+    EXPECT_FALSE(m.ended());
+    close(root);
+    umount2(m.mountpoint().c_str(), MNT_DETACH); // unless the process that mounts has done it
+    ASSERT_EQ(start({m.image(), m.mountpoint()}, &output), 0) << output;
+    EXPECT_EQ(output, "");
+    EXPECT_EQ(access(m.path("d").c_str(), F_OK), 0);
+    ASSERT_EQ(umount(m.mountpoint().c_str()), 0);
+}
+
 // The kernel has the attributes of the root then, and answers statx(2) from them.
 TEST_F(MountTest, MountAfterAKillWorksAtOnceWhenTheRootWasListed)
 {

@@ -56,13 +56,14 @@ def check(lab, guest, device, logs):
     names = " ".join(f"/run/guest/{os.path.basename(log)}" for log in logs)
     seen = guest.run(f"""
         {device.prepare}
+        fsck.gpunvme -n {device.name} || :
         gpunvmefs {device.name} "$MNT"
         python3 -B "$SOURCE/tests/guest/writers.py" check "$MNT" {names}
         umount "$MNT"
         wait_unused {device.name}
         fsck.gpunvme -n {device.name}
     """, timeout=120)
-    assert "journal replayed" in seen
+    assert "transactions replayed" in seen
 
 
 class KernelDriver:
