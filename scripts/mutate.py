@@ -19,6 +19,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIST = os.path.join(ROOT, "tests", "mutants.txt")
 WANTED = 0.95
 TEST_SECONDS = 300
+HANG_SECONDS = 10  # at least; a test that takes five times as long as without a mutant hangs
+HANG_FACTOR = 5
 CRASH_STATES = "200"  # of storage_campaign_test, which has more in other runs
 
 
@@ -81,6 +83,7 @@ class Tree:
 
     def __init__(self, folder):
         self.src, self.build = os.path.join(folder, "src"), os.path.join(folder, "build")
+        self.limits = {}  # seconds of each test that was measured
         shutil.rmtree(self.src, ignore_errors=True)
         names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True,
                                capture_output=True).stdout.decode().split("\0")
@@ -98,9 +101,24 @@ class Tree:
                                     "CCACHE_NOHASHDIR": "1"})
 
     def passes(self, test):
+        limit = self.limits.get(test, TEST_SECONDS)
         return run(["ctest", "--test-dir", self.build, "-R", f"^{test}$", "--no-tests=error",
-                    "--timeout", str(TEST_SECONDS)], TEST_SECONDS + 60,
-                   env={**os.environ, "CRASH_STATES": CRASH_STATES}) == 0
+                    "--timeout", str(limit)], limit + 60,
+                   env={**os.environ, "CRASH_STATES": CRASH_STATES, "GTEST_FAIL_FAST": "1"}) == 0
+
+    def measure(self, tests):
+        """Runs them without a mutant: the first that fails, or None. They get limits by it."""
+        for test in tests:
+            start = time.monotonic()
+            if not self.passes(test):
+                return test
+            took = time.monotonic() - start
+            self.limits[test] = max(HANG_SECONDS, int(HANG_FACTOR * took))
+        return None
+
+    def notices(self, test):
+        """Builds the test alone: with the quickest first most mutants need no other."""
+        return None if self.make([test]) != 0 else not self.passes(test)
 
     def verdict(self, mutant):
         """The test that noticed, 'unnoticed' or 'does not compile'."""
@@ -110,9 +128,13 @@ class Tree:
         with open(path, "w", encoding="utf-8") as f:
             f.write(sound.replace(mutant.old, mutant.new))
         try:
-            if self.make(mutant.tests) != 0:
-                return "does not compile"
-            return next((t for t in mutant.tests if not self.passes(t)), "unnoticed")
+            for test in sorted(mutant.tests, key=self.limits.get):
+                found = self.notices(test)
+                if found is None:
+                    return "does not compile"
+                if found:
+                    return test
+            return "unnoticed"
         finally:
             with open(path, "w", encoding="utf-8") as f:
                 f.write(sound)
@@ -130,9 +152,8 @@ def campaign(chosen, args):
     tests = sorted({t for m in chosen for t in m.tests})
     if tree.make(tests) != 0:
         sys.exit("mutate: the tree does not build without a mutant")
-    for test in tests:
-        if not tree.passes(test):
-            sys.exit(f"mutate: {test} fails without a mutant")
+    if failed := tree.measure(tests):
+        sys.exit(f"mutate: {failed} fails without a mutant")
     noticed, wrong = 0, []
     for done, mutant in enumerate(chosen):
         if time.monotonic() > end:
