@@ -26,12 +26,25 @@ struct nvme_software {
      * without a kick. While there is one, the sleep is at most 50 us.
      */
     void (*keep_polling)(struct nvme_transport *t, int change);
+    /*
+     * As kick(), for the doorbells of one queue pair, by its owner, which waits for the commands:
+     * they may be executed inside the call. NULL: kick() serves.
+     */
+    void (*kick_queue)(struct nvme_transport *t, uint16_t qid);
 };
 
 static inline void nvme_kick(struct nvme_transport *t)
 {
     if (t->software)
         t->software->kick(t);
+}
+
+static inline void nvme_kick_queue(struct nvme_transport *t, uint16_t qid)
+{
+    if (t->software && t->software->kick_queue)
+        t->software->kick_queue(t, qid);
+    else
+        nvme_kick(t);
 }
 
 static inline void nvme_prewake(struct nvme_transport *t, unsigned queues)

@@ -165,6 +165,7 @@ struct sim_thread {
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
     _Atomic bool stop;
+    _Atomic bool left; /* by a thread of the driver (sim_lent.c): work; stored under lock */
 };
 
 struct sim_fault_state {
@@ -295,10 +296,7 @@ static inline uint64_t sim_random(uint64_t *state)
 }
 static inline void sim_count(_Atomic uint64_t *c, uint64_t n)
 {
-    /*
-     * The owning thread is the only writer; a reader needs an untorn value
-     * only.
-     */
+    /* Written under the lock of the owning thread; a reader needs an untorn value only. */
     uint64_t v = atomic_load_explicit(c, memory_order_relaxed);
     atomic_store_explicit(c, v + n, memory_order_relaxed);
 }

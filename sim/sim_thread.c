@@ -163,6 +163,7 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     struct sim *s = th->s;
     bool active = s->running && !sim_idle(s);
 
+    atomic_store_explicit(&th->left, false, memory_order_relaxed);
     look(th, active);
     bool worked = sim_move_work(th);
     *next_due = UINT64_MAX;
@@ -227,7 +228,8 @@ static bool news_for(struct sim_thread *th)
 {
     struct sim *s = th->s;
 
-    if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed))
+    if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed) ||
+        atomic_load(&th->left))
         return true;
     if (th->index == 0 && atomic_load(&s->expected)) /* see sim_prewake() */
         return true;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "sim/sim_internal.h"
+#include "sim/sim_lent.h"
 
 /*
  * Upper bounds: 10 GB of dirty pages at 17 MB/s; a request during a sync waits
@@ -84,6 +85,7 @@ static void transport_close(struct nvme_transport *t)
 
 static const struct nvme_software software = {
     .kick = sim_kick,
+    .kick_queue = sim_kick_queue,
     .prewake = sim_prewake,
     .keep_polling = sim_keep_polling,
 };

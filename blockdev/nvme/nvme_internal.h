@@ -107,6 +107,7 @@ size_t nvme_doorbell_stride(const struct nvme_ctrlr *c);
 /* Doorbell number `index`: 2 * qid for the SQ, 2 * qid + 1 for the CQ. */
 volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index);
 void nvme_ctrlr_kick(struct nvme_ctrlr *c);
+void nvme_ctrlr_kick_queue(struct nvme_ctrlr *c, uint16_t qid);
 
 /* nvme_enable.c: state machine of the controller (3.5.1, 3.6.1); ASQ and ACQ are in admin_mem. */
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);

@@ -81,6 +81,11 @@ void nvme_ctrlr_kick(struct nvme_ctrlr *c)
     nvme_kick(c->t);
 }
 
+void nvme_ctrlr_kick_queue(struct nvme_ctrlr *c, uint16_t qid)
+{
+    nvme_kick_queue(c->t, qid);
+}
+
 static uint64_t count_of(const uint64_t *counter)
 {
     return __atomic_load_n(counter, __ATOMIC_RELAXED);

@@ -7,6 +7,8 @@
 #include <sys/mount.h>
 #include <sys/xattr.h>
 
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/e2e/posix.h"
@@ -41,6 +43,47 @@ TEST_F(Requests, ASmallWriteIsOneRequest)
     uint64_t writes = requests() - before - nothing;
     EXPECT_GE(writes, 100u);
     EXPECT_LE(writes, 102u) << "one question for security.capability";
+    close(fd);
+}
+
+// Voluntary context switches of the daemon's threads of this name.
+uint64_t switches_of(pid_t pid, const std::string &thread)
+{
+    uint64_t all = 0;
+
+    for (const auto &task :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+        std::ifstream status(task.path() / "status");
+        std::string line;
+        bool named = false;
+        while (std::getline(status, line)) {
+            if (line.rfind("Name:", 0) == 0)
+                named = line == "Name:\t" + thread;
+            else if (named && line.rfind("voluntary_ctxt_switches:", 0) == 0)
+                all += std::stoull(line.substr(line.find(':') + 1));
+        }
+    }
+    return all;
+}
+
+TEST_F(Requests, ASmallReadWakesNoThreadOfTheDrive)
+{
+    constexpr int kReads = 500;
+    const std::string data(1 << 20, 'x');
+    int fd = open(p("f").c_str(), O_RDWR | O_CREAT | O_DIRECT, 0644);
+    void *page = aligned_alloc(4096, data.size());
+    ASSERT_TRUE(page);
+    memcpy(page, data.data(), data.size());
+    ASSERT_EQ(write(fd, page, data.size()), static_cast<ssize_t>(data.size()));
+    auto begin = std::chrono::steady_clock::now();
+    uint64_t before = switches_of(mounted_->pid(), "sim");
+    for (int i = 0; i < kReads; i++)
+        ASSERT_EQ(pread(fd, page, 4096, i % 256 * 4096), 4096);
+    uint64_t switches = switches_of(mounted_->pid(), "sim") - before;
+    std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    // An idle thread looks around once a millisecond or more rarely.
+    EXPECT_LT(switches, kReads / 2 + static_cast<uint64_t>(took.count()));
+    free(page);
     close(fd);
 }
 

@@ -374,6 +374,7 @@ struct Fake {
             [](nvme_transport *t) { of(t)->run(); },
             [](nvme_transport *, unsigned) {},
             [](nvme_transport *, int) {},
+            nullptr,
         };
         return &table;
     }

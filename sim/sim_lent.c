@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Commands that a thread of the driver executes. It would wait for a controller thread, which is
+ * asleep: to wake that and to be woken takes longer than a command. It does the part of a round
+ * that concerns its queue, under the lock of the controller thread that owns the queue. Commands
+ * with a due time and copies by a DMA engine are left to the controller thread.
+ */
+#include "sim/sim_lent.h"
+
+#include "sim/sim_internal.h"
+
+/* Until a thread that executes another queue's command has ended it, unless that is a long one. */
+#define LOCK_TRIES 256u
+
+/* A controller thread is to continue: it completes commands later. */
+static bool leaves_work(const struct sim_thread *th, const struct sim_sq *sq)
+{
+    bool timed = th->n_heap && th->commands[th->heap[0]].due != SIM_NEVER;
+
+    return timed || sq->head != sq->tail || th->done.head != SIM_NO_COMMAND || th->blocked ||
+           atomic_load_explicit(&th->moving, memory_order_relaxed);
+}
+
+/* With the lock of the queue's owner. */
+static bool run_queue(struct sim_thread *th, struct sim_sq *sq)
+{
+    if (!th->s->running || sim_idle(th->s) || !sq->ring)
+        return false;
+    sim_sq_peek(th, sq);
+    while (sim_sq_poll(th, sq)) {
+    }
+    sim_move_submit(th);
+    return !leaves_work(th, sq);
+}
+
+/* The owner has seen the last doorbell: it executes the commands. */
+static bool is_seen(struct sim *s, uint16_t qid)
+{
+    size_t w = sim_doorbell_word(s, qid, false);
+
+    return atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) ==
+           atomic_load_explicit(&s->seen[w], memory_order_relaxed);
+}
+
+static void leave(struct sim_thread *th)
+{
+    atomic_fetch_add(&th->s->kicks, 1); /* see sim_kick(); th->left was stored before */
+    sim_wake(th);
+}
+
+void sim_kick_queue(struct nvme_transport *t, uint16_t qid)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+    struct sim_thread *th = &s->threads[sim_owner(s, qid, false)];
+
+    for (unsigned i = 0; i < LOCK_TRIES && !atomic_load_explicit(&s->gate, memory_order_relaxed);
+         i++) {
+        if (pthread_mutex_trylock(&th->lock) == 0) {
+            bool done = run_queue(th, &s->sqs[qid]);
+            atomic_store(&th->left, !done);
+            pthread_mutex_unlock(&th->lock);
+            if (!done)
+                leave(th);
+            return;
+        }
+        if (is_seen(s, qid))
+            return;
+    }
+    sim_kick(t);
+}
