@@ -253,6 +253,32 @@ TEST_F(FsFlushes, FailForAllWhoWaitAndAreNotTriedAgain)
     EXPECT_EQ(slow.begun, 1u);
 }
 
+// New files of seven threads, the first of which is being made durable while the rest are written.
+TEST_F(FsFlushes, AreSharedByFsyncsThatOverlap)
+{
+    mount_without_thread();
+    std::vector<Inode> files(7);
+    for (size_t i = 0; i < files.size(); i++)
+        files[i] = create("f" + std::to_string(i));
+    hold_back(BD_FLUSH);
+    std::vector<std::thread> all;
+    std::atomic<int> failed{0};
+    auto save = [&](size_t i) {
+        failed += ffs_write(files[i], 0, "text", 4) != 4 || ffs_fsync(files[i], false) != 0;
+    };
+    all.emplace_back(save, 0);
+    wait_for_the_first();
+    for (size_t i = 1; i < files.size(); i++)
+        all.emplace_back(save, i);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for them to come that far
+    let_go();
+    for (std::thread &t : all)
+        t.join();
+    device.dev()->ops = slow.real;
+    EXPECT_EQ(failed, 0);
+    EXPECT_LT(slow.begun, 5u) << "the second flush serves all that wait for it";
+}
+
 // A read that is under way sees none of a later write.
 TEST_F(FsPaused, AWriterWaitsForAReader)
 {
