@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What do ordinary programs get from a directory's file system? Large and small reads and writes,
+ * new files, their attributes and their end, by system calls of one thread; small reads also by
+ * four. Any file system: posix_peers.py runs it over several in turn.
+ *
+ * One row at a time, REPEATS times. Bytes read are verified.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench/pattern.h"
+#include "bench/report.h"
+
+#define WHO       "posix_bench"
+#define SEED      0x706f736978u
+#define LARGE     ((size_t)1 << 20)
+#define SMALL     ((size_t)4096)
+#define JOBS      4u
+#define SMALL_OPS 10000u /* of one job */
+#define SYNC_OPS  1000u
+#define FILES     5000u
+
+struct bench {
+    uint64_t size; /* bytes of the file */
+    unsigned repeats;
+    bool json;
+    const char *dir;
+    char path[2048];
+    char *memory; /* LARGE, aligned to a page */
+};
+
+/* A measurement: what it counts in *n, units of its row. 0 or -errno. */
+typedef int (*measure_fn)(struct bench *b, double *n);
+
+static int fail(const char *object, const char *what)
+{
+    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    return -EIO;
+}
+
+static int fail_errno(const char *object)
+{
+    int err = -errno;
+
+    fail(object, strerror(-err));
+    return err;
+}
+
+static int open_file(const struct bench *b, int flags)
+{
+    int fd = open(b->path, flags | O_CLOEXEC, 0644);
+
+    return fd < 0 ? fail_errno(b->path) : fd;
+}
+
+static bool is_right(const void *memory, size_t len, uint64_t place)
+{
+    struct pattern_pieces p = {.seed = SEED, .bytes = len, .n = 1, .places = &place};
+
+    return pattern_host_count_wrong(memory, &p) == 0;
+}
+
+/* --- Large transfers ------------------------------------------------------------------------- */
+
+/* Whatever is in memory. */
+static int write_all(struct bench *b, double *n)
+{
+    int fd = open_file(b, O_WRONLY | O_CREAT);
+
+    if (fd < 0)
+        return fd;
+    for (uint64_t at = 0; at < b->size; at += LARGE) {
+        if (pwrite(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE) {
+            close(fd);
+            return fail_errno(b->path);
+        }
+    }
+    *n = (double)b->size / 1e6;
+    return close(fd) == 0 ? 0 : fail_errno(b->path);
+}
+
+/* The content that reads expect: before the measurements, and untimed. */
+static int fill_file(struct bench *b)
+{
+    int fd = open_file(b, O_WRONLY | O_CREAT | O_TRUNC), err = 0;
+
+    if (fd < 0)
+        return fd;
+    for (uint64_t at = 0; at < b->size && !err; at += LARGE) {
+        pattern_host_write(b->memory, LARGE, SEED, at, false);
+        if (pwrite(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE)
+            err = fail_errno(b->path);
+    }
+    if (!err && fsync(fd) != 0)
+        err = fail_errno(b->path);
+    close(fd);
+    return err;
+}
+
+/* The first word of each page: a comparison of all bytes would be the longest part. */
+static bool has_marks(const char *memory, uint64_t at)
+{
+    for (size_t i = 0; i < LARGE; i += SMALL) {
+        uint64_t word;
+        memcpy(&word, memory + i, sizeof(word));
+        if (word != pattern_word(SEED, (at + i) / sizeof(word)))
+            return false;
+    }
+    return true;
+}
+
+static int drop_cache(const struct bench *b)
+{
+    int fd = open_file(b, O_RDONLY);
+
+    if (fd < 0)
+        return fd;
+    int err = fsync(fd) == 0 ? -posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) : -errno;
+    close(fd);
+    return err;
+}
+
+static int read_all(struct bench *b, double *n)
+{
+    int fd = open_file(b, O_RDONLY), err = 0;
+
+    if (fd < 0)
+        return fd;
+    for (uint64_t at = 0; at < b->size && !err; at += LARGE) {
+        if (pread(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE)
+            err = fail_errno(b->path);
+        else if (!has_marks(b->memory, at))
+            err = fail(b->path, "wrong data");
+    }
+    *n = (double)b->size / 1e6;
+    close(fd);
+    return err;
+}
+
+/* --- Small transfers ------------------------------------------------------------------------- */
+
+struct job {
+    const struct bench *b;
+    pthread_t thread;
+    unsigned number;
+    int fd;
+    int err;
+    char *memory;
+};
+
+static off_t draw(const struct bench *b, unsigned job, unsigned i)
+{
+    uint64_t random = pattern_word(SEED + job + 1, i);
+
+    return (off_t)(random % (b->size / SMALL) * SMALL);
+}
+
+static void *read_pages(void *arg)
+{
+    struct job *j = arg;
+
+    for (unsigned i = 0; i < SMALL_OPS && !j->err; i++) {
+        off_t at = draw(j->b, j->number, i);
+        if (pread(j->fd, j->memory, SMALL, at) != (ssize_t)SMALL)
+            j->err = fail_errno(j->b->path);
+        else if (!is_right(j->memory, SMALL, (uint64_t)at))
+            j->err = fail(j->b->path, "wrong data");
+    }
+    return NULL;
+}
+
+static int run_jobs(struct bench *b, unsigned count, double *n)
+{
+    struct job jobs[JOBS] = {0};
+    int fd = open_file(b, O_RDONLY | O_DIRECT), err = fd < 0 ? fd : 0;
+    unsigned started = 0;
+
+    for (; started < count && !err; started++) {
+        char *memory = b->memory + started * SMALL;
+        jobs[started] = (struct job){.b = b, .number = started, .fd = fd, .memory = memory};
+        err = -pthread_create(&jobs[started].thread, NULL, read_pages, &jobs[started]);
+        if (err)
+            break;
+    }
+    for (unsigned i = 0; i < started; i++) {
+        pthread_join(jobs[i].thread, NULL);
+        err = err ? err : jobs[i].err;
+    }
+    if (fd >= 0)
+        close(fd);
+    *n = (double)count * SMALL_OPS / 1e3;
+    return err;
+}
+
+static int read_direct(struct bench *b, double *n)
+{
+    return run_jobs(b, 1, n);
+}
+
+static int read_direct_jobs(struct bench *b, double *n)
+{
+    return run_jobs(b, JOBS, n);
+}
+
+/* Each page gets the content that it has. */
+static int write_pages(struct bench *b, int flags, double *n)
+{
+    int fd = open_file(b, O_WRONLY | flags), err = 0;
+
+    if (fd < 0)
+        return fd;
+    for (unsigned i = 0; i < SMALL_OPS && !err; i++) {
+        off_t at = flags ? draw(b, 0, i) : (off_t)(i * SMALL % b->size);
+        pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
+        if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL)
+            err = fail_errno(b->path);
+    }
+    *n = SMALL_OPS / 1e3;
+    close(fd);
+    return err;
+}
+
+static int write_direct(struct bench *b, double *n)
+{
+    return write_pages(b, O_DIRECT, n);
+}
+
+static int write_buffered(struct bench *b, double *n)
+{
+    return write_pages(b, 0, n);
+}
+
+static int write_and_sync(struct bench *b, double *n)
+{
+    int fd = open_file(b, O_WRONLY), err = 0;
+
+    if (fd < 0)
+        return fd;
+    for (unsigned i = 0; i < SYNC_OPS && !err; i++) {
+        off_t at = draw(b, 0, i);
+        pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
+        if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL || fdatasync(fd) != 0)
+            err = fail_errno(b->path);
+    }
+    *n = SYNC_OPS / 1e3;
+    close(fd);
+    return err;
+}
+
+/* --- Names ----------------------------------------------------------------------------------- */
+
+/* Calls act for each name; 0, or the first error. */
+static int for_all_names(struct bench *b, int (*act)(const char *path), double *n)
+{
+    char path[2112];
+
+    for (unsigned i = 0; i < FILES; i++) {
+        snprintf(path, sizeof(path), "%s.d/%u", b->path, i);
+        if (act(path) != 0)
+            return fail_errno(path);
+    }
+    *n = FILES / 1e3;
+    return 0;
+}
+
+static int create_one(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int stat_one(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st);
+}
+
+static int create_files(struct bench *b, double *n)
+{
+    return for_all_names(b, create_one, n);
+}
+
+static int stat_files(struct bench *b, double *n)
+{
+    return for_all_names(b, stat_one, n);
+}
+
+static int unlink_files(struct bench *b, double *n)
+{
+    return for_all_names(b, unlink, n);
+}
+
+/* --- All of them ----------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *unit;
+    measure_fn measure;
+    bool cold;
+} rows[] = {
+    {"sequential write", "MB/s", write_all, false},
+    {"sequential read, cold", "MB/s", read_all, true},
+    {"4 KiB direct read, 1 job", "k/s", read_direct, true},
+    {"4 KiB direct read, 4 jobs", "k/s", read_direct_jobs, false},
+    {"4 KiB direct write", "k/s", write_direct, false},
+    {"4 KiB buffered write", "k/s", write_buffered, false},
+    {"create", "k/s", create_files, false},
+    {"stat", "k/s", stat_files, false},
+    {"unlink", "k/s", unlink_files, false},
+    {"write 4 KiB and fdatasync", "k/s", write_and_sync, false},
+};
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static int measure_once(struct bench *b, struct bench_samples *samples)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        double n = 0;
+        int err = i == 1 ? fill_file(b) : 0;
+        if (!err && rows[i].cold)
+            err = drop_cache(b);
+        double begin = bench_seconds();
+        if (!err)
+            err = rows[i].measure(b, &n);
+        double seconds = bench_seconds() - begin;
+        if (err)
+            return err;
+        bench_add(&samples[i], n / seconds);
+    }
+    return 0;
+}
+
+static int measure(struct bench *b, struct bench_report *report)
+{
+    struct bench_samples samples[ROWS] = {0};
+    int err = 0;
+
+    bench_report_number(report, "file_bytes", (double)b->size);
+    for (unsigned i = 0; i < b->repeats && !err; i++)
+        err = measure_once(b, samples);
+    for (size_t i = 0; i < ROWS && !err; i++)
+        bench_report_row(report, rows[i].name, rows[i].unit, &samples[i], NULL);
+    return err;
+}
+
+static int run(struct bench *b)
+{
+    char dir[2112];
+    struct bench_report *report = bench_report_new(WHO, b->json, NULL);
+    int err = report ? 0 : -ENOMEM;
+
+    b->memory = aligned_alloc(SMALL, LARGE);
+    snprintf(b->path, sizeof(b->path), "%s/" WHO ".%ld", b->dir, (long)getpid());
+    snprintf(dir, sizeof(dir), "%s.d", b->path);
+    if (!err && !b->memory)
+        err = -ENOMEM;
+    if (!err && mkdir(dir, 0755) != 0)
+        err = fail_errno(dir);
+    if (!err)
+        err = fill_file(b);
+    if (!err)
+        err = measure(b, report);
+    unlink(b->path);
+    rmdir(dir);
+    free(b->memory);
+    return bench_report_close(report, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.size = (uint64_t)256 << 20, .repeats = 3};
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:r:o:")) != -1) {
+        if (!bench_option(opt, &b.size, &b.repeats, &b.json))
+            goto usage;
+    }
+    if (argc - optind != 1 || b.size < LARGE)
+        goto usage;
+    b.dir = argv[optind];
+    return run(&b);
+
+usage:
+    fprintf(stderr, "usage: " WHO " [-s MIB] [-r REPEATS] [-o json] DIRECTORY\n");
+    return 2;
+}
