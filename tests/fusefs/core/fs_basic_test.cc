@@ -2,6 +2,8 @@
 // The life of a file, a directory and a name.
 #include "tests/fusefs/core/fs_fixture.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 using FsBasic = FsTest;
@@ -73,6 +75,21 @@ TEST_F(FsBasic, RemovingEverythingGivesAllSpaceBack)
     EXPECT_EQ(ffs_unlink(root, "a"), 0);
     EXPECT_EQ(ffs_rmdir(root, "d"), 0);
     EXPECT_EQ(free_blocks(), before);
+}
+
+TEST_F(FsBasic, SeekTellsDataFromHolesAndUnwrittenBlocks)
+{
+    Inode f = create("a");
+    write(f, 0, std::string(4096, 'a'));
+    ASSERT_EQ(ffs_fallocate(f, 0, 8192, 4096), 0);
+    write(f, 16384, "tail");
+    EXPECT_EQ(ffs_seek(f, 0, SEEK_HOLE), 4096);
+    EXPECT_EQ(ffs_seek(f, 4096, SEEK_DATA), 16384);
+    ASSERT_EQ(truncate(f, 40960), 0);
+    EXPECT_EQ(ffs_seek(f, 20480, SEEK_DATA), -ENXIO);
+    EXPECT_EQ(ffs_seek(f, 20480, SEEK_HOLE), 20480);
+    char c;
+    EXPECT_EQ(ffs_read(f, 40962, &c, 1), 0);
 }
 
 TEST_F(FsBasic, AnUnlinkedFileLivesWhileItIsReferenced)
