@@ -139,6 +139,7 @@ class Jobs:
             Job("bounce-no-gpu-path", on_mount(mib, "executor=cpu", threads=8) + bounce),
             Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *few], folder="/dev/shm"),
             Job("fs", [self.program("fs_bench"), "-n", "100000"]),
+            Job("csum", [self.program("csum_bench")]),
         ]
 
     def all(self):

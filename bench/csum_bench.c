@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What do checksums of data cost?
+ *
+ * The core library in this process, without FUSE, over two files in memory, one formatted with
+ * checksums. In turn on each: a new file is written, read, overwritten in place and removed.
+ * Everything read is compared with the pattern that was written. Measured is the CPU time of the
+ * calling thread, which also copies the data: other load on the machine counts little.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/pattern.h"
+#include "bench/report.h"
+#include "fusefs/core/ffs.h"
+#include "mkfs/mkfs_core.h"
+
+#define WHO    "csum_bench"
+#define SEED   0x6373u
+#define SMALL  4096u
+#define LARGE  (1u << 20)
+#define PASSES 6u
+
+static const struct pass {
+    const char *name;
+    uint32_t piece;
+    bool write, random;
+} passes[PASSES] = {
+    {"write a new file, 1 MiB", LARGE, true, false},
+    {"read, 1 MiB", LARGE, false, false},
+    {"read, 4 KiB at random", SMALL, false, true},
+    {"overwrite, 1 MiB", LARGE, true, false},
+    {"overwrite, 4 KiB at random", SMALL, true, true},
+    {"overwrite the same 4 KiB again", SMALL, true, true},
+};
+
+struct volume {
+    const char *name;
+    struct bd_dev *dev;
+    struct ffs *fs;
+    struct ffs_inode *root;
+    struct bench_samples samples[PASSES];
+};
+
+struct bench {
+    uint64_t size; /* of the file */
+    unsigned repeats;
+    bool json;
+    uint8_t *buf; /* LARGE */
+    struct volume volumes[2];
+};
+
+static int fail(const char *object, int err)
+{
+    fprintf(stderr, WHO ": %s: %s\n", object, strerror(-err));
+    return err;
+}
+
+/* A sparse file in memory without a name. */
+static int open_volume(struct volume *v, uint64_t bytes, bool data_csum)
+{
+    char path[] = "/dev/shm/gpunvme-csum-bench-XXXXXX", why[256] = "";
+    struct mkfs_params params = {.uuid = "csum-bench-fs-u", .data_csum = data_csum};
+    struct ffs_mount_opts opts = {.commit_ms = 0};
+    struct mkfs_plan plan;
+    int fd = mkstemp(path);
+    int err = fd < 0 || ftruncate(fd, (off_t)bytes) ? -errno : 0;
+
+    if (!err)
+        err = bd_file_open(path, BD_OPEN_EXCLUSIVE, SMALL, &v->dev);
+    if (fd >= 0) {
+        unlink(path);
+        close(fd);
+    }
+    if (!err)
+        err = mkfs_format(v->dev, &params, &plan);
+    if (!err)
+        err = ffs_mount(v->dev, &opts, &v->fs, why, sizeof(why));
+    if (!err)
+        err = ffs_iget(v->fs, 1, &v->root);
+    return err ? fail(why[0] ? why : path, err) : 0;
+}
+
+static int close_volume(struct volume *v)
+{
+    if (v->root)
+        ffs_iput(v->root, 1);
+    int err = v->fs ? ffs_unmount(v->fs) : 0;
+    if (v->dev)
+        bd_close(v->dev);
+    return err ? fail("unmount", err) : 0;
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* One transfer of the file's pattern; *seconds grows by the time of the transfer alone. */
+static int move(struct bench *b, const struct pass *p, struct ffs_inode *file, uint64_t at,
+                double *seconds)
+{
+    struct pattern_pieces want = {.seed = SEED, .bytes = p->piece, .n = 1, .places = &at};
+
+    pattern_host_write(b->buf, p->piece, SEED, at, !p->write);
+    double start = cpu_seconds();
+    ssize_t n =
+        p->write ? ffs_write(file, at, b->buf, p->piece) : ffs_read(file, at, b->buf, p->piece);
+    *seconds += cpu_seconds() - start;
+    if (n != (ssize_t)p->piece)
+        return n < 0 ? (int)n : -EIO;
+    return !p->write && pattern_host_count_wrong(b->buf, &want) ? -EBADMSG : 0;
+}
+
+static int run_pass(struct bench *b, struct volume *v, unsigned number, struct ffs_inode *file)
+{
+    const struct pass *p = &passes[number];
+    uint64_t pieces = p->random ? b->size / LARGE * 16 : b->size / LARGE;
+    double seconds = 0;
+    int err = 0;
+
+    for (uint64_t i = 0; i < pieces && !err; i++) {
+        uint64_t place = p->random ? pattern_word(SEED, i) % (b->size / SMALL) * SMALL : i * LARGE;
+        err = move(b, p, file, place, &seconds);
+    }
+    bench_add(&v->samples[number], seconds / (double)pieces * 1e6);
+    return err;
+}
+
+static int run_file(struct bench *b, struct volume *v)
+{
+    static const struct ffs_cred user = {0, 0, 0};
+    struct ffs_inode *file;
+    int err = ffs_mknod(v->root, "file", S_IFREG | 0644, 0, &user, &file);
+
+    if (err)
+        return fail("create", err);
+    for (unsigned i = 0; i < PASSES && !err; i++)
+        err = run_pass(b, v, i, file);
+    ffs_iput(file, 1);
+    if (!err)
+        err = ffs_unlink(v->root, "file");
+    if (!err)
+        err = ffs_sync(v->fs);
+    return err ? fail(v->name, err) : 0;
+}
+
+static void report(struct bench *b)
+{
+    struct bench_report *r = bench_report_new(WHO, b->json, NULL);
+    char name[2][96];
+
+    if (!r)
+        return;
+    bench_report_number(r, "file_bytes", (double)b->size);
+    for (unsigned i = 0; i < PASSES; i++) {
+        for (unsigned k = 0; k < 2; k++) {
+            struct volume *v = &b->volumes[k];
+            snprintf(name[k], sizeof(name[k]), "%s, %s", passes[i].name, v->name);
+            bench_report_row(r, name[k], "us", &v->samples[i], k ? name[0] : NULL);
+        }
+    }
+    bench_report_end(r);
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.size = 128u << 20,
+                             .repeats = 7,
+                             .volumes = {{.name = "without"}, {.name = "with checksums"}}};
+    int opt, err = 0;
+
+    while ((opt = getopt(argc, argv, "s:r:o:")) != -1) {
+        if (!bench_option(opt, &b.size, &b.repeats, &b.json)) {
+            fputs("usage: " WHO " [-s MiB] [-r REPEATS] [-o json]\n", stderr);
+            return 2;
+        }
+    }
+    b.buf = aligned_alloc(SMALL, LARGE);
+    if (!b.buf)
+        return 1;
+    for (unsigned k = 0; k < 2 && !err; k++)
+        err = open_volume(&b.volumes[k], 2 * b.size + (64u << 20), k == 1);
+    for (unsigned i = 0; i < b.repeats && !err; i++) {
+        for (unsigned k = 0; k < 2 && !err; k++)
+            err = run_file(&b, &b.volumes[k]);
+    }
+    for (unsigned k = 0; k < 2; k++) {
+        int end = close_volume(&b.volumes[k]);
+        err = err ? err : end;
+    }
+    if (!err)
+        report(&b);
+    free(b.buf);
+    return err ? 1 : 0;
+}
