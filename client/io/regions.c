@@ -286,13 +286,13 @@ static int get_region(struct regions *rs, const struct cuda_allocation *a, uint6
     return *out ? 0 : -ENOMEM;
 }
 
-static bool is_at(const struct region *r, const struct gpunvme *g)
+static struct gpunvme_buffer *buffer_at(const struct region *r, const struct gpunvme *g)
 {
     for (const struct region_buffer *rb = r->buffers; rb; rb = rb->next) {
         if (rb->buffer->owner == g)
-            return true;
+            return rb->buffer;
     }
-    return false;
+    return NULL;
 }
 
 /* Makes room at a mount that takes no more buffers: true when there is some. */
@@ -300,7 +300,7 @@ static bool evict(struct regions *rs, const struct gpunvme *g)
 {
     for (size_t i = 0; i < rs->cached.n; i++) {
         struct region *r = rs->cached.at[i];
-        if (!r->users && is_at(r, g)) {
+        if (!r->users && buffer_at(r, g)) {
             list_drop(&rs->cached, i);
             return true;
         }
@@ -320,11 +320,9 @@ static int register_at(struct gpunvme *g, const struct region *r, bool is_host,
 static int get_buffer(struct regions *rs, struct region *r, struct gpunvme *g, bool is_host,
                       struct gpunvme_buffer **out)
 {
-    for (struct region_buffer *rb = r->buffers; rb; rb = rb->next) {
-        *out = rb->buffer;
-        if (rb->buffer->owner == g)
-            return 0;
-    }
+    *out = buffer_at(r, g);
+    if (*out)
+        return 0;
     int err = register_at(g, r, is_host, out);
     while (err == -EMFILE && evict(rs, g))
         err = register_at(g, r, is_host, out);
@@ -344,6 +342,39 @@ static void release_locked(struct regions *rs, struct region *r)
         pthread_cond_broadcast(&rs->unused);
 }
 
+/* Under the lock: around memory of this CUDA allocation, with a buffer at the mount. */
+static struct region *find_ready(const struct regions *rs, const struct gpunvme *g, uint64_t addr,
+                                 size_t len, uint64_t id)
+{
+    const struct region_list *const lists[] = {&rs->held, &rs->cached};
+
+    for (int i = 0; i < 2; i++) {
+        size_t k = list_find(lists[i], addr);
+        struct region *r = k < lists[i]->n ? lists[i]->at[k] : NULL;
+        if (r && r->id == id && holds(r, addr, len))
+            return buffer_at(r, g) ? r : NULL;
+    }
+    return NULL;
+}
+
+/* The usual case, with one question to CUDA: has the memory still the id that it was used with? */
+static bool use_again(struct regions *rs, struct cuda_driver *cu, const struct gpunvme *g,
+                      uint64_t addr, size_t len, struct region_use *out)
+{
+    uint64_t id = cu ? cuda_driver_allocation_id(cu, addr) : 0;
+
+    if (!id)
+        return false;
+    pthread_mutex_lock(&rs->lock);
+    struct region *r = find_ready(rs, g, addr, len, id);
+    if (r) {
+        r->users++;
+        *out = (struct region_use){r, buffer_at(r, g), addr - r->addr};
+    }
+    pthread_mutex_unlock(&rs->lock);
+    return r != NULL;
+}
+
 int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, void *addr,
                 size_t len, struct region_use *out)
 {
@@ -352,6 +383,8 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, v
 
     if (at + len < at)
         return gpunvme_fail(-EFAULT, "memory past the end of the address space");
+    if (use_again(rs, cu, g, at, len, out))
+        return 0;
     int err = allocation_of(cu, addr, &a);
     if (err)
         return err;

@@ -124,11 +124,17 @@ int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
     return result ? driver_failed(cu, result, "cuPointerGetAttribute") : 0;
 }
 
+uint64_t cuda_driver_allocation_id(struct cuda_driver *cu, uint64_t addr)
+{
+    unsigned long long id = 0;
+
+    return cu->cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) == 0 ? id : 0;
+}
+
 int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_allocation *out)
 {
     CUdeviceptr base;
     size_t len;
-    unsigned long long id = 0;
 
     *out = (struct cuda_allocation){.device = CUDA_NO_DEVICE};
     int err = cuda_driver_locate(cu, addr, &out->device);
@@ -141,8 +147,7 @@ int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_al
     pop_context(cu);
     if (result)
         return driver_failed(cu, result, "cuMemGetAddressRange");
-    if (cu->cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) == 0)
-        out->id = id;
+    out->id = cuda_driver_allocation_id(cu, addr);
     out->base = base;
     out->len = len;
     return 0;

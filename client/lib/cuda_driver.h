@@ -41,6 +41,8 @@ struct cuda_allocation {
     uint64_t id; /* of this allocation alone, ever, in this process; 0: CUDA has none for it */
 };
 int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_allocation *out);
+/* Its id alone; 0: none, or not memory of CUDA. */
+uint64_t cuda_driver_allocation_id(struct cuda_driver *cu, uint64_t addr);
 int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16]);
 /* The device with this UUID: -ENODEV when this process does not see it. */
 int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device);
