@@ -59,6 +59,8 @@ static int open_files(struct stream_direct *d, const struct gpunvme_range *range
 
 static int check_files(const struct gpunvme_range *ranges, size_t n)
 {
+    if (ranges[0].file->io->options.path == GPUNVME_PATH_BOUNCE)
+        return gpunvme_fail(-ENOTSUP, "the options ask for the bounce path");
     for (size_t i = 0; i < n; i++) {
         if (ranges[i].file->why[0] || ranges[i].file->mount != ranges[0].file->mount)
             return gpunvme_fail(-ENOTSUP, "the direct path of a plan reads files of one mount");

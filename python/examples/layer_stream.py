@@ -97,7 +97,7 @@ def read_alone(path, device, passes, direct):
         return timed(lambda: some(passes), device)[0] / passes, stream.nbytes
 
 
-def measure(path, tokens, device, passes=3, direct=False):
+def measure(path, tokens, device, passes=3, direct=None):
     """Seconds of a pass: computing alone, reading alone, and streamed; the file's bytes."""
     layers = resident_layers(path, device)
     x = torch.randn(tokens, layers[0]["layers.0.out.weight"].shape[0], device=device,
@@ -119,7 +119,8 @@ def main():
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--hidden", type=int, default=2048, help=f"a multiple of {HEAD}")
     parser.add_argument("--tokens", type=int, default=4096)
-    parser.add_argument("--direct", action="store_true", help="by queues that the mount lends")
+    parser.add_argument("--direct", action=argparse.BooleanOptionalAction,
+                        help="by queues that the mount lends; by default where it does")
     parser.add_argument("file")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"

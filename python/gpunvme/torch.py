@@ -7,6 +7,7 @@
 LayerStream has the weights of models that are larger than the GPU, IndexedDataset records by number.
 """
 
+import contextlib
 import itertools
 import os
 import re
@@ -132,7 +133,8 @@ class LayerStream:
     default the first number in the name. ring: bytes of memory; by default of `depth` times the
     largest layer. loop: after the last layer comes the first one again, as for the next token.
     direct: kernels of this process read, on queues that the mount lends (-o direct=): they share
-    the GPU with computing, where kernels of the mount's daemon take turns with it.
+    the GPU with computing, where kernels of the mount's daemon take turns with it. By default where
+    one mount lends queues for all files; the attribute of this name tells.
 
     Work that uses a layer belongs to the stream that is current when the loop comes to the next
     one; layers are not read over before it has ended.
@@ -141,7 +143,7 @@ class LayerStream:
     def __init__(self, filename: Any, device: Any = "cuda", *,
                  layer_of: Callable[[str], int | None] = _first_number, ring: int | None = None,
                  depth: int = 3, loop: bool = False, readers: int = 0,
-                 direct: bool = False) -> None:
+                 direct: bool | None = None) -> None:
         names = [filename] if isinstance(filename, str | os.PathLike) else list(filename)
         self._files: list[File] = []
         self._steps: Steps | None = None
@@ -151,8 +153,7 @@ class LayerStream:
             largest = max(layer.nbytes for layer in self._layers)
             self.ring = torch.empty(ring or depth * largest, dtype=torch.uint8, device=device)
             _synchronize(device)
-            self._steps = Steps([layer.ranges for layer in self._layers], self.ring, loop=loop,
-                                readers=readers, direct=direct)
+            self._steps, self.direct = self._open(loop, readers, direct)
         except BaseException:
             self.close()
             raise
@@ -169,6 +170,15 @@ class LayerStream:
             raise SafetensorError(f"{self._files[0].name}: no tensor belongs to a layer")
         layers = sorted(found)
         return layers, [_Layer(found[layer]) for layer in layers]
+
+    def _open(self, loop: bool, readers: int, direct: bool | None) -> tuple[Steps, bool]:
+        """The steps, and whether kernels of this process read them."""
+        plan = [layer.ranges for layer in self._layers]
+        if direct is None and self.ring.is_cuda:
+            with contextlib.suppress(OSError):  # the mount lends no queues, or serves not all
+                return Steps(plan, self.ring, loop=loop, readers=readers, direct=True), True
+        chosen = bool(direct)
+        return Steps(plan, self.ring, loop=loop, readers=readers, direct=chosen), chosen
 
     @property
     def nbytes(self) -> int:
