@@ -42,6 +42,13 @@ EMBED(service_fatbin, SERVICE_FATBIN);
 #define SERVICE_IMAGE NULL
 #endif
 
+#ifdef COPIES_FATBIN
+EMBED(copies_fatbin, COPIES_FATBIN);
+#define COPIES_IMAGE copies_fatbin
+#else
+#define COPIES_IMAGE NULL
+#endif
+
 const void *direct_image(void)
 {
     return DIRECT_IMAGE;
@@ -60,4 +67,9 @@ const void *copy_kernel_image(void)
 const void *service_image(void)
 {
     return SERVICE_IMAGE;
+}
+
+const void *copies_image(void)
+{
+    return COPIES_IMAGE;
 }

@@ -8,11 +8,14 @@
 #include <unistd.h>
 
 #include "client/lib/client_internal.h"
+#include "client/lib/copy_service.h"
 #include "client/lib/pipeline.h"
+#include "client/lib/staging_pair.h"
 
 #define DEFAULT_THREADS 8 /* the mount serves as many transfers at once */
 #define DEFAULT_CHUNK   ((size_t)2 << 20)
 #define MAX_CHUNK       ((size_t)256 << 20)
+#define SLOW_COPY_NS    1000000u /* less than a turn of kernels of two processes */
 
 static unsigned default_threads(void)
 {
@@ -51,6 +54,19 @@ static int get_pipeline(struct gpunvme *g, struct pipeline **out)
     return err;
 }
 
+/* Of the device of the first small read; a library without its kernel has none. */
+static struct copy_service *get_copies(struct gpunvme *g, int device)
+{
+    pthread_mutex_lock(&g->lock);
+    if (!g->has_copies && g->cuda &&
+        copy_service_open(g->cuda, device, SLOW_COPY_NS, &g->copies) != 0)
+        g->copies = NULL; /* the pipeline does without */
+    g->has_copies |= g->cuda != NULL;
+    struct copy_service *s = g->copies;
+    pthread_mutex_unlock(&g->lock);
+    return s && copy_service_device(s) == device ? s : NULL;
+}
+
 int gpunvme_warm_pipeline(struct gpunvme *g, int device)
 {
     struct cuda_driver *cu;
@@ -59,6 +75,8 @@ int gpunvme_warm_pipeline(struct gpunvme *g, int device)
 
     if (!err)
         err = get_pipeline(g, &p);
+    if (!err)
+        (void)get_copies(g, device);
     return err ? err : pipeline_warm(p, cu, device);
 }
 
@@ -92,19 +110,59 @@ static int check_range(const struct gpunvme_buffer *b, const struct range *r)
     return 0;
 }
 
+/* --- Transfers ------------------------------------------------------------------------------- */
+
+static size_t move_by_pipeline(struct gpunvme_buffer *b, const struct range *r,
+                               struct gpunvme_result *result, int *err)
+{
+    struct pipeline *p;
+
+    *err = get_pipeline(b->owner, &p);
+    return *err ? 0 : pipeline_run(p, b, r, result, err);
+}
+
+/* Bytes are staged congruent to their addresses on the GPU, unless O_DIRECT wants whole pages. */
+static size_t read_into_slot(struct copy_service *s, int slot, const struct gpunvme_buffer *b,
+                             const struct range *r, int *err)
+{
+    uint64_t dst = (uintptr_t)b->addr + r->buffer_offset;
+    size_t first = fcntl(r->fd, F_GETFL) & O_DIRECT ? 0 : dst % 16;
+    struct half half = {.data = copy_service_staging(s, slot) + first, .len = r->len};
+    size_t n = staging_pair_move_by_syscall(&half, r, r->file_offset, err);
+    int failed = n ? copy_service_copy(s, slot, dst, first, n) : 0;
+
+    if (!failed)
+        return n;
+    *err = failed;
+    return 0;
+}
+
+/* False: the pipeline is right for it. */
+static bool read_small(struct gpunvme_buffer *b, const struct range *r, size_t *done, int *err)
+{
+    if (r->write || r->len > COPY_SERVICE_BYTES || b->device == CUDA_NO_DEVICE)
+        return false;
+    struct copy_service *s = get_copies(b->owner, b->device);
+    int slot = s ? copy_service_claim(s) : -1;
+    if (slot < 0)
+        return false;
+    *done = read_into_slot(s, slot, b, r, err);
+    copy_service_release(s, slot);
+    return true;
+}
+
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err)
 {
-    struct pipeline *p;
+    size_t done;
 
     *err = check_range(b, r);
     if (!*err)
         *err = check_file(b->owner, r);
-    if (!*err)
-        *err = get_pipeline(b->owner, &p);
     if (*err)
         return 0;
-    size_t done = pipeline_run(p, b, r, result, err);
+    if (!read_small(b, r, &done, err))
+        done = move_by_pipeline(b, r, result, err);
     if (done)
         result->path = GPUNVME_PATH_BOUNCE;
     return done;

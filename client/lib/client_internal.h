@@ -17,11 +17,13 @@ struct gpunvme {
     struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
     dev_t dev;                    /* of the mount's files */
     struct gpunvme_options options;
-    /* Protects cuda and pipeline (set once), buffers, their users, directs, lists and pieces. */
+    /* Protects cuda, pipeline and copies (set once), buffers, their users, directs, lists, pieces. */
     pthread_mutex_t lock;
     pthread_cond_t unused; /* a buffer has no users any more */
     struct cuda_driver *cuda;
     struct pipeline *pipeline;
+    struct copy_service *copies; /* of small reads; may stay NULL, if: */
+    bool has_copies;
     struct gpunvme_buffer *buffers;
     struct gpunvme_direct *directs;
     struct list *lists;  /* that no READV uses now */

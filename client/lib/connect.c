@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/lib/client_internal.h"
+#include "client/lib/copy_service.h"
 #include "client/lib/pipeline.h"
 #include "client/lib/shared_list.h"
 
@@ -92,6 +93,7 @@ void gpunvme_disconnect(struct gpunvme *g)
         return;
     while (g->directs)
         gpunvme_direct_close(g->directs);
+    copy_service_close(g->copies);
     pipeline_free(g->pipeline); /* its staging are buffers */
     lists_free(g);
     while (g->buffers)

@@ -114,8 +114,8 @@ int staging_pair_copy_wait(struct staging_pair *pair, struct half *s)
 }
 
 /* As read(2) and write(2) come to it, until all is moved. */
-static size_t move_by_syscall(const struct half *s, const struct range *r, uint64_t file_offset,
-                              int *err)
+size_t staging_pair_move_by_syscall(const struct half *s, const struct range *r,
+                                    uint64_t file_offset, int *err)
 {
     size_t done = 0;
     ssize_t n = 1;
@@ -137,7 +137,7 @@ size_t staging_pair_move_file(struct staging_pair *pair, struct half *s, const s
                               uint64_t file_offset, struct gpunvme_result *result, int *err)
 {
     if (!goes_by_ioctl(pair, s))
-        return move_by_syscall(s, r, file_offset, err);
+        return staging_pair_move_by_syscall(s, r, file_offset, err);
     struct range part = *r;
     part.buffer_offset = (size_t)(s->data - (char *)pair->staging->addr);
     part.file_offset = file_offset;

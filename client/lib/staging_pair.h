@@ -50,5 +50,8 @@ int staging_pair_copy_wait(struct staging_pair *pair, struct half *s);
  */
 size_t staging_pair_move_file(struct staging_pair *pair, struct half *s, const struct range *r,
                               uint64_t file_offset, struct gpunvme_result *result, int *err);
+/* The same by read(2) or write(2), whatever its length. */
+size_t staging_pair_move_by_syscall(const struct half *s, const struct range *r,
+                                    uint64_t file_offset, int *err);
 
 #endif

@@ -223,6 +223,16 @@ GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
+GQ_FN uint32_t gq_acquire_block(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+GQ_FN void gq_release_block(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
 /* A host needs no single store of both: the first is stored last. */
 GQ_FN void gq_store_pair(uint32_t *first, uint32_t value, uint32_t second)
 {

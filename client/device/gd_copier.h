@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A warp of the block that stays on the GPU for copies of a few KiB: a copy by the copy engine takes
+ * calls of the driver, which threads make one after another.
+ *
+ * The block leaves when no warp has had a copy for GD_COPIES_IDLE_NS, or after GD_COPIES_STAY_NS,
+ * because calls of the application that wait for all kernels wait for it. A copy that is handed over
+ * while it leaves is made or not; if not, the next block does not make it either, unless it is still
+ * in its slot.
+ */
+#ifndef CLIENT_DEVICE_GD_COPIER_H
+#define CLIENT_DEVICE_GD_COPIER_H
+
+#include "client/device/gd_copies.h"
+#include "client/device/gd_sync.h"
+#include "cuda/queue/gq_bytes.h"
+#include "cuda/queue/gq_lanes.h"
+
+#define GD_COPIES_IDLE_NS 100000u
+#define GD_COPIES_STAY_NS 20000000u
+#define GD_COPIES_LOOKS   8u /* one poll of so many reads the clock */
+
+/* Of the warps of the block. */
+struct gd_copies_block {
+    uint32_t served;  /* changes with every copy */
+    uint32_t leaving; /* 1: no warp begins another one */
+};
+
+struct gd_copier {
+    struct gq_group group;
+    const struct gd_copies_launch *launch;
+    struct gd_copies_block *block;
+    uint32_t slot;
+    uint32_t next;               /* number of the copy that is waited for */
+    uint32_t served;             /* the block's, as it was at: */
+    uint64_t since_ns, until_ns; /* when to leave, whatever comes */
+};
+
+/* The words that the lanes have seen are those of the next copy. */
+GQ_FN bool gd_copies_look(const struct gd_copier *w, GQ_LANE_OUT(uint64_t, seen))
+{
+    const uint64_t *words = w->launch->copies->slots[w->slot].words;
+    GQ_LANE_VAR(uint32_t, old);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < GD_COPY_WORDS) {
+            GQ_AT(seen) = gq_acquire_word(&words[lane]);
+            GQ_AT(old) = GQ_AT(seen) >> 32 != w->next;
+        }
+    }
+    return GQ_BALLOT(old) == 0;
+}
+
+/* Of a lane: all its loads of a copy of 4 KiB are on the bus together. */
+GQ_FN void gd_copies_move(uint64_t dst, uint64_t src, uint32_t len, uint32_t lane)
+{
+#ifdef __CUDACC__
+    gq_copy_ahead<8>(dst, src, len, lane, GQ_LANES);
+#else
+    gq_copy_bytes(dst, src, len, lane, GQ_LANES);
+#endif
+}
+
+/* The fence orders the stores of all lanes, which have met, before the number. */
+GQ_FN void gd_copies_make(struct gd_copier *w, GQ_LANE_PARAM(uint64_t, seen))
+{
+    uint64_t dst = (uint64_t)GQ_FROM32(seen, 1) << 32 | GQ_FROM32(seen, 0);
+    uint64_t src =
+        w->launch->staging + (uint64_t)w->slot * GD_COPIES_STAGING + GQ_FROM32(seen, 2);
+    uint32_t len = GQ_FROM32(seen, 3);
+
+    GQ_FOR_LANES(lane)
+    {
+        gd_copies_move(dst, src, len, lane);
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            gq_fence_results();
+            gd_store_own_result((int64_t *)&w->launch->copies->done[w->slot].value, w->next);
+            gq_release_block(&w->block->served, w->next);
+        }
+    }
+    w->next = gq_tagged_slot_next(w->next);
+}
+
+/* Has a warp said so, or is it time? The first warp that finds it is tells the others. */
+GQ_FN bool gd_copies_is_over(struct gd_copier *w)
+{
+    uint64_t now_ns = GQ_SAME64(gq_clock_ns());
+    uint32_t served = GQ_SAME32(gq_acquire_block(&w->block->served));
+
+    if (served != w->served) {
+        w->served = served;
+        w->since_ns = now_ns;
+    }
+    if (now_ns < w->until_ns && now_ns - w->since_ns <= GD_COPIES_IDLE_NS)
+        return false;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_release_block(&w->block->leaving, 1);
+    }
+    return true;
+}
+
+/* One warp, until the block leaves. */
+GQ_FN void gd_copies_serve(const struct gd_copies_launch *l, struct gd_copies_block *block,
+                           uint32_t slot)
+{
+    struct gd_copier copier = {.group = gq_whole_group(), .launch = l, .block = block, .slot = slot},
+                     *w = &copier;
+    GQ_LANE_VAR(uint64_t, seen);
+
+    w->next =
+        gq_tagged_slot_next((uint32_t)GQ_SAME64(gq_acquire_word(&l->copies->done[slot].value)));
+    w->since_ns = GQ_SAME64(gq_clock_ns());
+    w->until_ns = w->since_ns + GD_COPIES_STAY_NS;
+    for (uint32_t looks = 1; !GQ_SAME32(gq_acquire_block(&block->leaving)); looks++) {
+        if (gd_copies_look(w, seen))
+            gd_copies_make(w, seen);
+        else if (looks % GD_COPIES_LOOKS == 0 && gd_copies_is_over(w))
+            break;
+        else
+            gd_idle();
+    }
+}
+
+#endif

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Small reads of the bounce path: slots, and the block that serves them. */
+#include "client/lib/copy_service.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "client/device/device_image.h"
+#include "client/device/gd_copies.h"
+#include "client/lib/error.h"
+#include "support/clock.h"
+
+#define KERNEL       "gpunvme_copies"
+#define THREADS      (GD_COPIES_SLOTS * 32u)
+#define STAGING      ((size_t)GD_COPIES_SLOTS * GD_COPIES_STAGING)
+#define HEAD         ((sizeof(struct gd_copies) + 4095) / 4096 * 4096)
+#define ALL_SLOTS    ((1u << GD_COPIES_SLOTS) - 1)
+#define FOLLOWS_NS   200000u  /* two reads so close together follow one another */
+#define AVOID_NS     NS_PER_S /* after a copy that was slow */
+#define CHECK_NS     (NS_PER_S / 10) /* of a copy's waiting, between two questions to the driver */
+#define PATIENCE_NS  (30 * NS_PER_S)
+#define CLOCK_LOOKS  64u
+static_assert(COPY_SERVICE_BYTES + 4096 <= GD_COPIES_STAGING, "wherever in a page it begins");
+
+struct copy_service {
+    struct cuda_driver *cuda;
+    int device;
+    struct cuda_kernel kernel;
+    void *stream, *engine; /* of the block; for copies that it left behind */
+    char *memory;          /* struct gd_copies, then the staging */
+    struct gd_copies *copies;
+    uint64_t mapped, slow_ns;
+
+    _Atomic uint32_t free;   /* slots, a bit each */
+    _Atomic uint32_t posted; /* copies for which a block is looked at: none is launched meanwhile */
+    _Atomic uint64_t last_ns, avoid_until_ns;
+    _Atomic bool failed;
+    pthread_mutex_t lock; /* of launches; protects: */
+    _Atomic uint32_t launched;
+};
+
+/* --- Open and close -------------------------------------------------------------------------- */
+
+/* Memory that no child of fork() has: else the next store could go to a copy of its page. */
+static int open_memory(struct copy_service *s)
+{
+    void *memory =
+        mmap(NULL, HEAD + STAGING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    (void)madvise(memory, HEAD + STAGING, MADV_DONTFORK); /* only a process that forks needs it */
+    int err = cuda_driver_map(s->cuda, s->device, memory, HEAD + STAGING, CUDA_HOST_MEMORY,
+                              &s->mapped);
+    if (err) {
+        munmap(memory, HEAD + STAGING);
+        return err;
+    }
+    s->memory = memory;
+    s->copies = memory;
+    return 0;
+}
+
+int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns,
+                      struct copy_service **out)
+{
+    *out = NULL;
+    if (!copies_image())
+        return 0;
+    struct copy_service *s = calloc(1, sizeof(*s));
+    if (!s)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    s->cuda = cuda;
+    s->device = device;
+    s->slow_ns = slow_ns;
+    s->free = ALL_SLOTS;
+    pthread_mutex_init(&s->lock, NULL);
+    int err = cuda_driver_load(cuda, device, copies_image(), KERNEL, &s->kernel);
+    if (!err)
+        err = cuda_driver_stream_urgent(cuda, device, &s->stream);
+    if (!err)
+        err = cuda_driver_stream_new(cuda, device, &s->engine);
+    if (!err)
+        err = open_memory(s);
+    if (err) {
+        copy_service_close(s);
+        return err;
+    }
+    *out = s;
+    return 0;
+}
+
+static void free_stream(const struct copy_service *s, void *stream)
+{
+    if (!stream)
+        return;
+    (void)cuda_driver_copy_wait(s->cuda, s->device, stream);
+    cuda_driver_stream_free(s->cuda, s->device, stream);
+}
+
+void copy_service_close(struct copy_service *s)
+{
+    if (!s)
+        return;
+    free_stream(s, s->stream);
+    free_stream(s, s->engine);
+    if (s->memory) {
+        cuda_driver_unpin(s->cuda, s->device, s->memory);
+        munmap(s->memory, HEAD + STAGING);
+    }
+    cuda_driver_unload(s->cuda, s->device, &s->kernel);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+int copy_service_device(const struct copy_service *s)
+{
+    return s->device;
+}
+
+/* --- The block ------------------------------------------------------------------------------- */
+
+static uint32_t load_word(const struct gd_copies_word *word)
+{
+    return (uint32_t)__atomic_load_n(&word->value, __ATOMIC_ACQUIRE);
+}
+
+static bool has_left(const struct copy_service *s)
+{
+    return load_word(&s->copies->ended) == atomic_load(&s->launched);
+}
+
+/* A block is on the GPU, and has not left yet. */
+static bool is_there(const struct copy_service *s)
+{
+    return load_word(&s->copies->started) == atomic_load(&s->launched) && !has_left(s);
+}
+
+/*
+ * A block that waits for room on the GPU finds no copies: their threads have seen that it was not
+ * there, or the launch sees that they look at the one before.
+ */
+static int launch_locked(struct copy_service *s)
+{
+    struct gd_copies_launch l = {
+        .copies = (struct gd_copies *)(uintptr_t)s->mapped,
+        .staging = s->mapped + HEAD,
+        .number = atomic_load(&s->launched) + 1,
+    };
+    void *args[] = {&l};
+
+    atomic_store(&s->launched, l.number);
+    int err = atomic_load(&s->posted) ? -EAGAIN
+                                      : cuda_driver_launch(s->cuda, s->device, &s->kernel, THREADS,
+                                                           s->stream, args);
+    if (err)
+        atomic_store(&s->launched, l.number - 1);
+    return err;
+}
+
+static void launch(struct copy_service *s)
+{
+    if (pthread_mutex_trylock(&s->lock) != 0)
+        return;
+    if (has_left(s)) {
+        int err = launch_locked(s);
+        if (err && err != -EAGAIN)
+            atomic_store(&s->failed, true);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* --- Slots ----------------------------------------------------------------------------------- */
+
+static int take_slot(struct copy_service *s)
+{
+    uint32_t free = atomic_load(&s->free);
+
+    while (free) {
+        int slot = __builtin_ctz(free);
+        if (atomic_compare_exchange_weak(&s->free, &free, free & ~(1u << slot)))
+            return slot;
+    }
+    return -1;
+}
+
+int copy_service_claim(struct copy_service *s)
+{
+    uint64_t now = now_ns();
+    uint64_t since_ns = now - atomic_exchange(&s->last_ns, now);
+
+    if (atomic_load(&s->failed) || now < atomic_load(&s->avoid_until_ns))
+        return -1;
+    if (is_there(s))
+        return take_slot(s);
+    if (since_ns < FOLLOWS_NS && has_left(s))
+        launch(s);
+    return -1;
+}
+
+void copy_service_release(struct copy_service *s, int slot)
+{
+    atomic_fetch_or(&s->free, 1u << slot);
+}
+
+char *copy_service_staging(const struct copy_service *s, int slot)
+{
+    return s->memory + HEAD + (size_t)slot * GD_COPIES_STAGING;
+}
+
+/* --- Copies ---------------------------------------------------------------------------------- */
+
+/* What was stored before, the staging included, is visible to the block that takes the words. */
+static void store_words(struct copy_service *s, int slot, uint32_t number, const union gd_copy *copy)
+{
+    for (unsigned i = 0; i < GD_COPY_WORDS; i++)
+        __atomic_store_n(&s->copies->slots[slot].words[i],
+                         number ? (uint64_t)number << 32 | copy->words[i] : 0, __ATOMIC_RELEASE);
+}
+
+/* 0: the copy is made; 1: the block left without it; -errno. */
+static int wait_for(struct copy_service *s, int slot, uint32_t number)
+{
+    uint64_t start_ns = now_ns(), check_ns = CHECK_NS, waited_ns = 0;
+    int err = 0;
+
+    for (unsigned looks = 1; !err; looks++) {
+        bool left = has_left(s);
+        if (load_word(&s->copies->done[slot]) == number)
+            return 0;
+        if (left)
+            return 1;
+        if (looks % CLOCK_LOOKS)
+            continue;
+        waited_ns = now_ns() - start_ns;
+        if (waited_ns >= s->slow_ns)
+            atomic_store(&s->avoid_until_ns, start_ns + waited_ns + AVOID_NS);
+        if (waited_ns >= PATIENCE_NS)
+            err = gpunvme_fail(-ETIMEDOUT, "a copy to the GPU has not ended for %llu s",
+                               PATIENCE_NS / NS_PER_S);
+        else if (waited_ns >= check_ns)
+            err = cuda_driver_stream_check(s->cuda, s->device, s->stream);
+        check_ns = waited_ns >= check_ns ? waited_ns + CHECK_NS : check_ns;
+    }
+    return err;
+}
+
+/* As copy_service_copy(); 1: there is no block. After an error the copy may be made at any time. */
+static int copy_by_block(struct copy_service *s, int slot, const union gd_copy *copy)
+{
+    uint32_t number = gq_tagged_slot_next(load_word(&s->copies->done[slot]));
+    int err = 1;
+
+    atomic_fetch_add(&s->posted, 1);
+    if (is_there(s)) {
+        store_words(s, slot, number, copy);
+        err = wait_for(s, slot, number);
+    }
+    if (err == 1) /* no block looks at it any more, or yet */
+        store_words(s, slot, 0, copy);
+    if (err < 0)
+        atomic_store(&s->failed, true);
+    else
+        atomic_fetch_sub(&s->posted, 1);
+    return err;
+}
+
+int copy_service_copy(struct copy_service *s, int slot, uint64_t dst, size_t first, size_t len)
+{
+    const union gd_copy copy = {.dst = dst, .first = (uint32_t)first, .len = (uint32_t)len};
+    uint64_t src = (uintptr_t)copy_service_staging(s, slot) + first;
+    int err = copy_by_block(s, slot, &copy);
+
+    if (err <= 0)
+        return err;
+    err = cuda_driver_copy_start(s->cuda, s->device, s->engine, dst, src, len);
+    return err ? err : cuda_driver_copy_wait(s->cuda, s->device, s->engine);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The copies of small reads (client/lib/copy_service.h) without a GPU: the driver's functions are
+ * fakes, and each warp of the block is a thread that serves as the block does.
+ */
+#ifndef TESTS_CLIENT_LIB_COPY_SERVICE_RIG_H
+#define TESTS_CLIENT_LIB_COPY_SERVICE_RIG_H
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "client/lib/copy_service.h"
+
+/* One at a time. */
+int copy_service_rig_open(uint64_t slow_ns, struct copy_service **out);
+void copy_service_rig_close(struct copy_service *s);
+
+/* Blocks launched; copies that the engine made instead of a block. */
+unsigned copy_service_rig_launches(void);
+unsigned copy_service_rig_engine(void);
+/* Driver objects that are held. */
+int copy_service_rig_held(void);
+
+/* The next blocks begin when told so. */
+void copy_service_rig_hold(bool hold);
+/* The block that is there leaves at once, and the next ones before their first copy. */
+void copy_service_rig_hurry(bool hurry);
+/* Warps look at no slot meanwhile: as if the GPU worked for another process. */
+void copy_service_rig_pause(bool pause);
+void copy_service_rig_fail_launches(int err);
+void copy_service_rig_fail_stream(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Copies of small reads: which are given to the block, that each is made once, what ends a wait.
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "client/device/gd_copies.h"
+#include "tests/client/lib/copy_service_rig.h"
+
+namespace
+{
+
+constexpr uint64_t kSecond = 1000000000;
+
+class CopyService : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        start(60 * kSecond);
+    }
+    void start(uint64_t slow_ns)
+    {
+        ASSERT_EQ(copy_service_rig_open(slow_ns, &service_), 0);
+    }
+    void TearDown() override
+    {
+        copy_service_rig_hold(false);
+        copy_service_rig_pause(false);
+        copy_service_rig_close(service_);
+        EXPECT_EQ(copy_service_rig_held(), 0);
+    }
+    // Claims until a block is there.
+    int claim()
+    {
+        for (int i = 0; i < 1000000; i++) {
+            int slot = copy_service_claim(service_);
+            if (slot >= 0)
+                return slot;
+        }
+        return -1;
+    }
+    // A copy of len bytes from `first` on, with contents of its own.
+    int copy(int slot, size_t first, size_t len, unsigned char content)
+    {
+        std::vector<unsigned char> to(len + 2, 0xee), expected(len + 2, content);
+        expected.front() = expected.back() = 0xee;
+        memset(copy_service_staging(service_, slot), 0, GD_COPIES_STAGING);
+        memset(copy_service_staging(service_, slot) + first, content, len);
+        int err = copy_service_copy(service_, slot, reinterpret_cast<uintptr_t>(to.data() + 1),
+                                    first, len);
+        EXPECT_TRUE(err || to == expected);
+        return err;
+    }
+    struct copy_service *service_ = nullptr;
+};
+
+TEST_F(CopyService, AReadAloneIsForThePipeline)
+{
+    EXPECT_EQ(copy_service_claim(service_), -1);
+    usleep(2000);
+    EXPECT_EQ(copy_service_claim(service_), -1);
+    EXPECT_EQ(copy_service_rig_launches(), 0u);
+}
+
+TEST_F(CopyService, ReadsThatFollowOneAnotherAreCopiedByABlock)
+{
+    for (unsigned i = 0; i < 200; i++) {
+        int slot = claim();
+        ASSERT_GE(slot, 0);
+        EXPECT_EQ(copy(slot, i % 4096, 1 + i * 80, static_cast<unsigned char>(i)), 0);
+        copy_service_release(service_, slot);
+    }
+    EXPECT_GE(copy_service_rig_launches(), 1u);
+}
+
+TEST_F(CopyService, SlotsAreOfOneThreadAtATime)
+{
+    std::vector<int> slots;
+    for (unsigned i = 0; i < GD_COPIES_SLOTS; i++) {
+        int slot = claim();
+        for (int other : slots)
+            EXPECT_NE(slot, other);
+        slots.push_back(slot);
+    }
+    EXPECT_EQ(copy_service_claim(service_), -1);
+    copy_service_release(service_, slots[3]);
+    EXPECT_EQ(claim(), slots[3]);
+}
+
+TEST_F(CopyService, ThreadsAndBlocksThatComeAndGo)
+{
+    std::vector<std::thread> threads;
+    std::atomic<bool> end{false};
+    std::atomic<unsigned> failed{0};
+    for (unsigned t = 0; t < 4; t++)
+        threads.emplace_back([&, t] {
+            for (unsigned i = 0; i < 100; i++) {
+                int slot = claim();
+                failed += slot < 0 || copy(slot, t, 4096, static_cast<unsigned char>(i + t)) != 0;
+                if (slot >= 0)
+                    copy_service_release(service_, slot);
+            }
+        });
+    std::thread hurries([&] {
+        for (bool hurry = true; !end; hurry = !hurry) {
+            copy_service_rig_hurry(hurry);
+            usleep(300);
+        }
+        copy_service_rig_hurry(false);
+    });
+    for (auto &thread : threads)
+        thread.join();
+    end = true;
+    hurries.join();
+    EXPECT_EQ(failed, 0u);
+    EXPECT_GE(copy_service_rig_launches(), 2u);
+}
+
+TEST_F(CopyService, ABlockThatLeftLeavesItsCopiesToTheEngine)
+{
+    int slot = claim();
+    ASSERT_GE(slot, 0);
+    copy_service_rig_hurry(true);
+    for (int i = 0; i < 10000 && copy_service_rig_engine() == 0; i++)
+        EXPECT_EQ(copy(slot, 0, 100, 7), 0);
+    EXPECT_GE(copy_service_rig_engine(), 1u);
+}
+
+TEST_F(CopyService, ABlockThatWaitsForRoomIsGivenNothing)
+{
+    copy_service_rig_hold(true);
+    for (int i = 0; i < 1000; i++)
+        ASSERT_EQ(copy_service_claim(service_), -1);
+    EXPECT_EQ(copy_service_rig_launches(), 1u);
+    copy_service_rig_hold(false);
+    EXPECT_GE(claim(), 0);
+}
+
+TEST_F(CopyService, ASlowCopyEndsItsUseForAWhile)
+{
+    copy_service_rig_close(service_);
+    start(kSecond / 100);
+    int slot = claim();
+    ASSERT_GE(slot, 0);
+    copy_service_rig_pause(true);
+    usleep(2000); // every warp has come to its clock
+    std::thread resumes([] {
+        usleep(20000);
+        copy_service_rig_pause(false);
+    });
+    EXPECT_EQ(copy(slot, 0, 4096, 3), 0);
+    resumes.join();
+    copy_service_release(service_, slot);
+    EXPECT_EQ(copy_service_claim(service_), -1) << "the GPU is another process's as well";
+}
+
+TEST_F(CopyService, AFailedContextEndsTheWaitAndAllUse)
+{
+    int slot = claim();
+    ASSERT_GE(slot, 0);
+    copy_service_rig_pause(true);
+    usleep(2000);
+    copy_service_rig_fail_stream();
+    EXPECT_EQ(copy(slot, 0, 4096, 3), -EIO);
+    copy_service_rig_pause(false);
+    EXPECT_EQ(copy_service_claim(service_), -1);
+}
+
+TEST_F(CopyService, ALaunchThatFailsIsTheLast)
+{
+    copy_service_rig_fail_launches(-EIO);
+    for (int i = 0; i < 100; i++)
+        EXPECT_EQ(copy_service_claim(service_), -1);
+    copy_service_rig_fail_launches(0);
+    EXPECT_EQ(copy_service_claim(service_), -1);
+    EXPECT_EQ(copy_service_rig_launches(), 0u);
+}
+
+} // namespace
