@@ -38,6 +38,18 @@ set -e
 out=$(CUFILE_STATS=2 "$run" "$python" -c "$program") || true
 echo "$out" | grep -qx "level 2" || fail "CUFILE_STATS has no say: $out"
 
+# One that is loaded under its full name, as torch does it: programs that seek the library in
+# /proc/self/maps take the first.
+other=$(mktemp -d)
+cp "$folder/libcufile.so.0" "$other/libcufile.so.0"
+first=$("$run" "$python" -c 'import ctypes, sys
+ctypes.CDLL(sys.argv[1])
+files = [line.split()[-1] for line in open("/proc/self/maps") if "cufile" in line]
+assert sys.argv[1] in files, files
+print(files[0])' "$other/libcufile.so.0") || fail "another libcufile.so.0 was not loaded"
+rm -r "$other"
+[ "$(readlink -f "$first")" = "$(readlink -f "$folder/libcufile.so.0")" ] || fail "first: $first"
+
 "$run" --help | grep -q "^Usage: gpunvme-run" || fail "--help"
 for wrong in "" "--log" "--strange true"; do
     # shellcheck disable=SC2086
