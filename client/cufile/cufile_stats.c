@@ -21,7 +21,7 @@ static struct {
     uint64_t begun_ns; /* 0: not yet */
     int level;         /* -1: as the configuration says */
     bool stopped;
-} stats = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = -1};
+} stats = {.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, .level = -1};
 
 #define BASIC (stats.sums.detailed.basic)
 #define GPU   (stats.sums.per_gpu_stats[0])

@@ -157,12 +157,12 @@ static void choose_mount(struct gpunvme_io_file *f, const struct stat *st)
 {
     struct gpunvme_io *io = f->io;
 
+    f->buffered = open_buffered(f->fd);
     if (S_ISREG(st->st_mode) && find_mount(io, f->fd, st, &f->mount) == 0)
         return;
     f->mount = io->local;
     snprintf(f->why, sizeof(f->why), "%s",
              S_ISREG(st->st_mode) ? gpunvme_error() : "a block device");
-    f->buffered = open_buffered(f->fd);
 }
 
 int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file **out)

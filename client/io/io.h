@@ -25,7 +25,7 @@ struct gpunvme_io {
     struct io_mount *local;
     struct io_mount *mounts;
     struct gpunvme_io_file *files;
-    struct cuda_driver *cuda;
+    struct cuda_driver *_Atomic cuda;
     unsigned long long loads; /* of libraries, when the driver was last looked for */
     struct regions *regions;
     struct io_async *async;

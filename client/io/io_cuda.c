@@ -32,10 +32,14 @@ static bool is_cuda_loaded(struct gpunvme_io *io)
 
 struct cuda_driver *io_cuda(struct gpunvme_io *io)
 {
+    struct cuda_driver *cu = atomic_load(&io->cuda);
+
+    if (cu)
+        return cu;
     pthread_mutex_lock(&io->lock);
-    if (!io->cuda && is_cuda_loaded(io))
-        (void)cuda_driver_open(&io->cuda);
-    struct cuda_driver *cu = io->cuda;
+    cu = atomic_load(&io->cuda);
+    if (!cu && is_cuda_loaded(io) && cuda_driver_open(&cu) == 0)
+        atomic_store(&io->cuda, cu);
     pthread_mutex_unlock(&io->lock);
     return cu;
 }

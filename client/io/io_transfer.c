@@ -27,11 +27,19 @@ int io_use(struct gpunvme_io_file *f, void *addr, size_t len, struct region_use 
     return err;
 }
 
+/*
+ * Below this length reads of a file that is open with O_DIRECT take the host's page cache as well:
+ * in programs of cuFile the flag is a demand of the interface.
+ */
+#define CACHED_BELOW (16u << 10)
+
 static ssize_t move(struct gpunvme_io_file *f, const struct region_use *u, struct range *r,
                     struct gpunvme_result *result)
 {
     int err;
 
+    if (!r->write && r->len < CACHED_BELOW && f->buffered >= 0 && !f->why[0])
+        r->fd = f->buffered;
     if (u->buffer->owner == f->mount->g && !f->why[0])
         return r->write ? gpunvme_write(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len,
                                         result)

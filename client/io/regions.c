@@ -39,7 +39,11 @@ int regions_new(struct regions **out)
 
     if (!rs)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    pthread_mutex_init(&rs->lock, NULL);
+    pthread_mutexattr_t adaptive; /* mostly held for less time than a thread takes to sleep */
+    pthread_mutexattr_init(&adaptive);
+    pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&rs->lock, &adaptive);
+    pthread_mutexattr_destroy(&adaptive);
     pthread_cond_init(&rs->unused, NULL);
     *out = rs;
     return 0;

@@ -54,16 +54,26 @@ static int get_pipeline(struct gpunvme *g, struct pipeline **out)
     return err;
 }
 
-/* Of the device of the first small read; a library without its kernel has none. */
+static struct copy_service *open_copies(struct gpunvme *g, int device)
+{
+    struct copy_service *s = NULL;
+
+    pthread_mutex_lock(&g->lock);
+    if (!atomic_load(&g->has_copies) && g->cuda) {
+        if (copy_service_open(g->cuda, device, SLOW_COPY_NS, &s) == 0)
+            atomic_store(&g->copies, s); /* without it the pipeline reads */
+        atomic_store(&g->has_copies, true);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return atomic_load(&g->copies);
+}
+
+/* Of the device of the first small read. */
 static struct copy_service *get_copies(struct gpunvme *g, int device)
 {
-    pthread_mutex_lock(&g->lock);
-    if (!g->has_copies && g->cuda &&
-        copy_service_open(g->cuda, device, SLOW_COPY_NS, &g->copies) != 0)
-        g->copies = NULL; /* the pipeline does without */
-    g->has_copies |= g->cuda != NULL;
-    struct copy_service *s = g->copies;
-    pthread_mutex_unlock(&g->lock);
+    struct copy_service *s =
+        atomic_load(&g->has_copies) ? atomic_load(&g->copies) : open_copies(g, device);
+
     return s && copy_service_device(s) == device ? s : NULL;
 }
 

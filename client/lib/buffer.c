@@ -312,7 +312,8 @@ static void await_users(struct gpunvme_buffer *b)
     struct gpunvme *g = b->owner;
 
     pthread_mutex_lock(&g->lock);
-    while (b->users)
+    atomic_fetch_or(&b->users, GPUNVME_AWAITED);
+    while (atomic_load(&b->users) != GPUNVME_AWAITED)
         pthread_cond_wait(&g->unused, &g->lock);
     pthread_mutex_unlock(&g->lock);
 }
@@ -322,7 +323,7 @@ int gpunvme_unregister(struct gpunvme_buffer *b)
     struct gpunvme_ioc_unregister unreg = {.id = b->id, .key = b->key};
     int err = 0;
 
-    atomic_store_explicit(&b->ending, true, memory_order_relaxed);
+    atomic_store(&b->ending, true);
     if (b->shared)
         err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
     if (err)

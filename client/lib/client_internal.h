@@ -17,13 +17,13 @@ struct gpunvme {
     struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
     dev_t dev;                    /* of the mount's files */
     struct gpunvme_options options;
-    /* Protects cuda, pipeline and copies (set once), buffers, their users, directs, lists, pieces. */
+    /* Protects cuda, pipeline and copies (set once), buffers, directs, lists, pieces. */
     pthread_mutex_t lock;
     pthread_cond_t unused; /* a buffer has no users any more */
     struct cuda_driver *cuda;
     struct pipeline *pipeline;
-    struct copy_service *copies; /* of small reads; may stay NULL, if: */
-    bool has_copies;
+    struct copy_service *_Atomic copies; /* of small reads; may stay NULL, if: */
+    _Atomic bool has_copies;
     struct gpunvme_buffer *buffers;
     struct gpunvme_direct *directs;
     struct list *lists;  /* that no READV uses now */
@@ -42,7 +42,8 @@ struct gpunvme_buffer {
     bool allocated; /* by this library */
     bool shared;    /* registered at the mount; else its transfers bounce here, for the reason: */
     char why_not[160];
-    unsigned users;            /* transfers under way: owner->lock */
+    _Atomic unsigned users;    /* transfers under way, and: */
+#define GPUNVME_AWAITED (1u << 31) /* the end of the last one signals owner->unused */
     _Atomic bool ending;       /* no more of them, and those under way stop */
     _Atomic int64_t avoid_gpu; /* CLOCK_MONOTONIC s: until then transfers bounce here */
 };

@@ -18,21 +18,22 @@
 
 int gpunvme_use_begin(struct gpunvme_buffer *b)
 {
-    pthread_mutex_lock(&b->owner->lock);
-    bool ending = atomic_load_explicit(&b->ending, memory_order_relaxed);
-    if (!ending)
-        b->users++;
-    pthread_mutex_unlock(&b->owner->lock);
-    return ending ? gpunvme_fail(-EINTR, "the buffer was unregistered") : 0;
+    atomic_fetch_add(&b->users, 1);
+    if (!atomic_load(&b->ending))
+        return 0;
+    gpunvme_use_end(b);
+    return gpunvme_fail(-EINTR, "the buffer was unregistered");
 }
 
+/* The last one may be the last that sees the buffer: then nothing of it is looked at afterwards. */
 void gpunvme_use_end(struct gpunvme_buffer *b)
 {
     struct gpunvme *g = b->owner;
 
+    if (atomic_fetch_sub(&b->users, 1) != (GPUNVME_AWAITED | 1))
+        return;
     pthread_mutex_lock(&g->lock);
-    if (--b->users == 0)
-        pthread_cond_broadcast(&g->unused);
+    pthread_cond_broadcast(&g->unused);
     pthread_mutex_unlock(&g->lock);
 }
 
