@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The library's place in /proc/self/maps. Programs that seek cuFile there (InstantTensor) take the
- * first file of that name, by address, and torch may have loaded NVIDIA's under its full name, which
- * no preload prevents. A page of this library's file at the lowest address that is free makes this
- * one the first.
+ * first file of that name, by address, and torch may have loaded NVIDIA's under its full name,
+ * which no preload prevents. A page of this library's file at the lowest address that is free makes
+ * this one the first.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The block that stays for copies of small reads.
-#include "client/device/gd_copier.h"
+#include "client/device/gd_copy_warp.h"
 
 extern "C" __global__ void __launch_bounds__(GD_COPIES_SLOTS *GQ_LANES, 1)
     gpunvme_copies(const __grid_constant__ struct gd_copies_launch l)

@@ -30,6 +30,9 @@ struct gpunvme {
     struct list *pieces; /* that belong to the caller */
 };
 
+/* Of a buffer's users: the end of the last one signals owner->unused. */
+#define GPUNVME_AWAITED (1u << 31)
+
 struct gpunvme_buffer {
     struct gpunvme *owner;
     struct gpunvme_buffer *next, **link; /* in owner->buffers */
@@ -42,8 +45,7 @@ struct gpunvme_buffer {
     bool allocated; /* by this library */
     bool shared;    /* registered at the mount; else its transfers bounce here, for the reason: */
     char why_not[160];
-    _Atomic unsigned users;    /* transfers under way, and: */
-#define GPUNVME_AWAITED (1u << 31) /* the end of the last one signals owner->unused */
+    _Atomic unsigned users;    /* transfers under way, and GPUNVME_AWAITED */
     _Atomic bool ending;       /* no more of them, and those under way stop */
     _Atomic int64_t avoid_gpu; /* CLOCK_MONOTONIC s: until then transfers bounce here */
 };

@@ -13,16 +13,16 @@
 #include "client/lib/error.h"
 #include "support/clock.h"
 
-#define KERNEL       "gpunvme_copies"
-#define THREADS      (GD_COPIES_SLOTS * 32u)
-#define STAGING      ((size_t)GD_COPIES_SLOTS * GD_COPIES_STAGING)
-#define HEAD         ((sizeof(struct gd_copies) + 4095) / 4096 * 4096)
-#define ALL_SLOTS    ((1u << GD_COPIES_SLOTS) - 1)
-#define FOLLOWS_NS   200000u  /* two reads so close together follow one another */
-#define AVOID_NS     NS_PER_S /* after a copy that was slow */
-#define CHECK_NS     (NS_PER_S / 10) /* of a copy's waiting, between two questions to the driver */
-#define PATIENCE_NS  (30 * NS_PER_S)
-#define CLOCK_LOOKS  64u
+#define KERNEL      "gpunvme_copies"
+#define THREADS     (GD_COPIES_SLOTS * 32u)
+#define STAGING     ((size_t)GD_COPIES_SLOTS * GD_COPIES_STAGING)
+#define HEAD        ((sizeof(struct gd_copies) + 4095) / 4096 * 4096)
+#define ALL_SLOTS   ((1u << GD_COPIES_SLOTS) - 1)
+#define FOLLOWS_NS  200000u         /* two reads so close together follow one another */
+#define AVOID_NS    NS_PER_S        /* after a copy that was slow */
+#define CHECK_NS    (NS_PER_S / 10) /* of a copy's waiting, between two questions to the driver */
+#define PATIENCE_NS (30 * NS_PER_S)
+#define CLOCK_LOOKS 64u
 static_assert(COPY_SERVICE_BYTES + 4096 <= GD_COPIES_STAGING, "wherever in a page it begins");
 
 struct copy_service {
@@ -53,8 +53,8 @@ static int open_memory(struct copy_service *s)
     if (memory == MAP_FAILED)
         return gpunvme_fail(-ENOMEM, "out of memory");
     (void)madvise(memory, HEAD + STAGING, MADV_DONTFORK); /* only a process that forks needs it */
-    int err = cuda_driver_map(s->cuda, s->device, memory, HEAD + STAGING, CUDA_HOST_MEMORY,
-                              &s->mapped);
+    int err =
+        cuda_driver_map(s->cuda, s->device, memory, HEAD + STAGING, CUDA_HOST_MEMORY, &s->mapped);
     if (err) {
         munmap(memory, HEAD + STAGING);
         return err;
@@ -153,9 +153,9 @@ static int launch_locked(struct copy_service *s)
     void *args[] = {&l};
 
     atomic_store(&s->launched, l.number);
-    int err = atomic_load(&s->posted) ? -EAGAIN
-                                      : cuda_driver_launch(s->cuda, s->device, &s->kernel, THREADS,
-                                                           s->stream, args);
+    int err = atomic_load(&s->posted)
+                  ? -EAGAIN
+                  : cuda_driver_launch(s->cuda, s->device, &s->kernel, THREADS, s->stream, args);
     if (err)
         atomic_store(&s->launched, l.number - 1);
     return err;
@@ -214,7 +214,8 @@ char *copy_service_staging(const struct copy_service *s, int slot)
 /* --- Copies ---------------------------------------------------------------------------------- */
 
 /* What was stored before, the staging included, is visible to the block that takes the words. */
-static void store_words(struct copy_service *s, int slot, uint32_t number, const union gd_copy *copy)
+static void store_words(struct copy_service *s, int slot, uint32_t number,
+                        const union gd_copy *copy)
 {
     for (unsigned i = 0; i < GD_COPY_WORDS; i++)
         __atomic_store_n(&s->copies->slots[slot].words[i],

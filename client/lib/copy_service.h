@@ -24,8 +24,8 @@
 struct copy_service;
 
 /*
- * slow_ns: a copy that takes as long has waited for kernels of other processes. 0 and *out NULL: the
- * library has no device code. The driver stays open until the close.
+ * slow_ns: a copy that takes as long has waited for kernels of other processes. 0 and *out NULL:
+ * the library has no device code. The driver stays open until the close.
  */
 int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns,
                       struct copy_service **out);

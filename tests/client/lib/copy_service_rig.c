@@ -2,12 +2,15 @@
 /* The block of copies as threads, with a driver that is a fake. */
 #define GQ_LANES 32u
 
-/* The block's clock can be in a hurry, and its warps can be paused there. */
-#define gq_clock_ns clock_of_the_machine
+/* The block's clock can be in a hurry, and its warps can be paused in front of a word. */
+#define gq_clock_ns     clock_of_the_machine
+#define gq_acquire_word load_of_the_machine
 #include "cuda/queue/gq_fence.h"
 #undef gq_clock_ns
+#undef gq_acquire_word
 static uint64_t gq_clock_ns(void);
-#include "client/device/gd_copier.h"
+static uint64_t gq_acquire_word(const uint64_t *word);
+#include "client/device/gd_copy_warp.h"
 
 #include "tests/client/lib/copy_service_rig.h"
 
@@ -34,11 +37,16 @@ static uint64_t gq_clock_ns(void)
 {
     static _Atomic uint64_t later_ns;
 
-    while (rig.pause)
-        sched_yield();
     if (rig.hurry)
         later_ns += GD_COPIES_STAY_NS;
     return clock_of_the_machine() + later_ns;
+}
+
+static uint64_t gq_acquire_word(const uint64_t *word)
+{
+    while (rig.pause)
+        sched_yield();
+    return load_of_the_machine(word);
 }
 
 int copy_service_rig_open(uint64_t slow_ns, struct copy_service **out)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A warp of the block that stays on the GPU for copies of a few KiB: a copy by the copy engine takes
- * calls of the driver, which threads make one after another.
+ * A warp of the block that stays on the GPU for copies of a few KiB: a copy by the copy engine
+ * takes calls of the driver, which threads make one after another.
  *
  * The block leaves when no warp has had a copy for GD_COPIES_IDLE_NS, or after GD_COPIES_STAY_NS,
- * because calls of the application that wait for all kernels wait for it. A copy that is handed over
- * while it leaves is made or not; if not, the next block does not make it either, unless it is still
- * in its slot.
+ * because calls of the application that wait for all kernels wait for it. A copy that is handed
+ * over while the block leaves is made or not; if not, the next block makes the copy only if the
+ * slot still has its words.
  */
-#ifndef CLIENT_DEVICE_GD_COPIER_H
-#define CLIENT_DEVICE_GD_COPIER_H
+#ifndef CLIENT_DEVICE_GD_COPY_WARP_H
+#define CLIENT_DEVICE_GD_COPY_WARP_H
 
 #include "client/device/gd_copies.h"
 #include "client/device/gd_sync.h"
@@ -26,7 +26,7 @@ struct gd_copies_block {
     uint32_t leaving; /* 1: no warp begins another one */
 };
 
-struct gd_copier {
+struct gd_copy_warp {
     struct gq_group group;
     const struct gd_copies_launch *launch;
     struct gd_copies_block *block;
@@ -37,7 +37,7 @@ struct gd_copier {
 };
 
 /* The words that the lanes have seen are those of the next copy. */
-GQ_FN bool gd_copies_look(const struct gd_copier *w, GQ_LANE_OUT(uint64_t, seen))
+GQ_FN bool gd_copies_look(const struct gd_copy_warp *w, GQ_LANE_OUT(uint64_t, seen))
 {
     const uint64_t *words = w->launch->copies->slots[w->slot].words;
     GQ_LANE_VAR(uint32_t, old);
@@ -63,11 +63,10 @@ GQ_FN void gd_copies_move(uint64_t dst, uint64_t src, uint32_t len, uint32_t lan
 }
 
 /* The fence orders the stores of all lanes, which have met, before the number. */
-GQ_FN void gd_copies_make(struct gd_copier *w, GQ_LANE_PARAM(uint64_t, seen))
+GQ_FN void gd_copies_make(struct gd_copy_warp *w, GQ_LANE_PARAM(uint64_t, seen))
 {
     uint64_t dst = (uint64_t)GQ_FROM32(seen, 1) << 32 | GQ_FROM32(seen, 0);
-    uint64_t src =
-        w->launch->staging + (uint64_t)w->slot * GD_COPIES_STAGING + GQ_FROM32(seen, 2);
+    uint64_t src = w->launch->staging + (uint64_t)w->slot * GD_COPIES_STAGING + GQ_FROM32(seen, 2);
     uint32_t len = GQ_FROM32(seen, 3);
 
     GQ_FOR_LANES(lane)
@@ -86,7 +85,7 @@ GQ_FN void gd_copies_make(struct gd_copier *w, GQ_LANE_PARAM(uint64_t, seen))
 }
 
 /* Has a warp said so, or is it time? The first warp that finds it is tells the others. */
-GQ_FN bool gd_copies_is_over(struct gd_copier *w)
+GQ_FN bool gd_copies_is_over(struct gd_copy_warp *w)
 {
     uint64_t now_ns = GQ_SAME64(gq_clock_ns());
     uint32_t served = GQ_SAME32(gq_acquire_block(&w->block->served));
@@ -109,8 +108,9 @@ GQ_FN bool gd_copies_is_over(struct gd_copier *w)
 GQ_FN void gd_copies_serve(const struct gd_copies_launch *l, struct gd_copies_block *block,
                            uint32_t slot)
 {
-    struct gd_copier copier = {.group = gq_whole_group(), .launch = l, .block = block, .slot = slot},
-                     *w = &copier;
+    struct gd_copy_warp warp = {
+        .group = gq_whole_group(), .launch = l, .block = block, .slot = slot};
+    struct gd_copy_warp *w = &warp;
     GQ_LANE_VAR(uint64_t, seen);
 
     w->next =
