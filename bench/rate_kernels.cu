@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(GQ_LANES, 1)
                    blockIdx.x);
     while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
+    gq_conclude_reads(&r);
     gq_reads_end(&r);
 }
 

@@ -24,6 +24,7 @@ struct gq_cpu {
     void (*drive)(const struct gq_cpu_drive *d, unsigned first, unsigned step);
     unsigned threads;
     struct gq_state (*states)[GQ_MAX_QUEUES]; /* a row for each run */
+    struct gq_dealing *dealings;              /* one for each run */
     struct gq_port ports[GQ_MAX_QUEUES];
 };
 
@@ -211,6 +212,7 @@ static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     (void)chunk;
     l->run.kick = x->rings ? cpu_of(x)->transport : NULL;
     l->run.flags = &x->flags;
+    l->run.dealing = &cpu_of(x)->dealings[l->index];
     l->started_ns = now_ns();
     return 0;
 }
@@ -284,6 +286,7 @@ static void cpu_no_quiesce(struct gq_exec *x)
 static void cpu_close(struct gq_exec *x)
 {
     free(cpu_of(x)->states);
+    free(cpu_of(x)->dealings);
     free(x);
 }
 
@@ -321,7 +324,10 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned ma
     if (!cpu)
         return -ENOMEM;
     cpu->states = calloc(max_runs, sizeof(*cpu->states));
-    if (!cpu->states) {
+    cpu->dealings = calloc(max_runs, sizeof(*cpu->dealings));
+    if (!cpu->states || !cpu->dealings) {
+        free(cpu->states);
+        free(cpu->dealings);
         free(cpu);
         return -ENOMEM;
     }

@@ -27,6 +27,7 @@ static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive
 
     if (round == GQ_ROUND_ENDED) {
         if (d->reads) {
+            gq_conclude_reads(r);
             gq_report_reads(r);
             gq_reads_end(r);
         } else {

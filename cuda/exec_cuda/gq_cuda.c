@@ -89,6 +89,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
     /* Relaxed: the launch, or the post, orders the store before the kernel. */
     __atomic_store_n(run->flags, 0, __ATOMIC_RELAXED);
     l->run.flags = run->flags;
+    l->run.dealing = &cu->dealings[l->index];
     l->persistent = false;
     err = gq_cuda_errno(cudaSetDevice(cu->device));
     if (!err)
@@ -212,11 +213,26 @@ static int open_runs(struct gq_cuda *cu, unsigned n)
     return err;
 }
 
+/* Zeroed: the words of dealings are zero between runs. */
+static int alloc_ports(struct gq_cuda *cu, unsigned max_runs)
+{
+    size_t ports = GQ_MAX_QUEUES * sizeof(struct gq_port);
+    size_t len = ports + max_runs * sizeof(struct gq_dealing);
+    int err = gq_cuda_errno(cudaMalloc((void **)&cu->ports, len));
+
+    if (err)
+        return err;
+    err = gq_cuda_errno(cudaMemset(cu->ports, 0, len));
+    if (err)
+        cudaFree(cu->ports);
+    cu->dealings = (struct gq_dealing *)(void *)((char *)cu->ports + ports);
+    return err;
+}
+
 /* Opens the other parts that need the device; undone by close_device(). */
 static int open_device(struct gq_cuda *cu, unsigned max_runs)
 {
-    int err =
-        gq_cuda_errno(cudaMalloc((void **)&cu->ports, GQ_MAX_QUEUES * sizeof(struct gq_port)));
+    int err = alloc_ports(cu, max_runs);
 
     if (err)
         return err;

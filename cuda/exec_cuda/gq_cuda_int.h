@@ -38,8 +38,9 @@ struct gq_cuda {
      * device.
      */
     bool stuck;
-    char *doorbells;       /* at the GPU's address; NULL: not mapped */
-    struct gq_port *ports; /* device memory: GQ_MAX_QUEUES */
+    char *doorbells;             /* at the GPU's address; NULL: not mapped */
+    struct gq_port *ports;       /* device memory: GQ_MAX_QUEUES */
+    struct gq_dealing *dealings; /* behind them: one for each run */
     struct gq_port host_ports[GQ_MAX_QUEUES];
     struct cuda_rings rings[GQ_MAX_QUEUES];
     struct cuda_run runs[GQ_MAX_QUEUES];

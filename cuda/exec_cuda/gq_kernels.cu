@@ -32,12 +32,11 @@ __global__ void __launch_bounds__(GQ_LANES)
  */
 struct neighbours {
     uint64_t *at;
-    uint32_t n; /* reads */
+    struct gq_span span;
     uint64_t words[GQ_READ_WORDS];
 };
 
-/* Groups that the prefetch warp loads in one trip over the bus. */
-constexpr uint32_t kTurn = GQ_PREFETCH_GROUPS / 2;
+constexpr uint32_t kTurn = GQ_PREFETCH_TURN;
 
 __device__ void load_words(struct neighbours *g)
 {
@@ -45,7 +44,7 @@ __device__ void load_words(struct neighbours *g)
     for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
         uint32_t i = k * GQ_LANES + gq_thread();
 
-        if (i < GQ_READ_WORDS * g->n)
+        if (i < GQ_READ_WORDS * g->span.n)
             g->words[k] = gq_load_word(&g->at[i]);
     }
 }
@@ -56,7 +55,7 @@ __device__ void store_words(const struct neighbours *g, uint64_t *to)
     for (uint32_t k = 0; k < GQ_READ_WORDS; k++) {
         uint32_t i = k * GQ_LANES + gq_thread();
 
-        if (i < GQ_READ_WORDS * g->n)
+        if (i < GQ_READ_WORDS * g->span.n)
             to[i] = g->words[k];
     }
 }
@@ -64,7 +63,7 @@ __device__ void store_words(const struct neighbours *g, uint64_t *to)
 /* Writes the results of the group's reads, which later errors replace, into its words. */
 __device__ void answer(const struct gq_file_map *map, const uint64_t *ring, struct neighbours *g)
 {
-    const uint64_t *mine = &ring[GQ_READ_WORDS * (gq_thread() < g->n ? gq_thread() : 0)];
+    const uint64_t *mine = &ring[GQ_READ_WORDS * (gq_thread() < g->span.n ? gq_thread() : 0)];
     uint64_t result = gq_read_bytes(map, mine[0], (uint32_t)mine[2]);
 
 #pragma unroll
@@ -90,18 +89,19 @@ __device__ bool has_room(const struct gq_prefetch *prefetch, uint32_t group)
     return false;
 }
 
-/* Loads groups of the share from read `first` on. Returns the first read behind them. */
-__device__ uint32_t load_turn(const struct gq_worker *w, uint64_t *list, uint32_t first,
-                              struct neighbours *turn)
+/* Takes and loads the next groups of the list; behind its end they are empty. */
+__device__ void load_turn(const struct gq_worker *w, uint64_t *list, struct gq_portion *portion,
+                          struct neighbours *turn)
 {
 #pragma unroll
     for (uint32_t k = 0; k < kTurn; k++) {
-        turn[k].n = first < w->share ? gq_neighbours(w, first) : 0;
-        turn[k].at = list + GQ_READ_WORDS * (uint64_t)gq_stripe(w, first);
+        bool ends = k && !turn[k - 1].span.n;
+
+        turn[k].span.first = 0;
+        turn[k].span.n = ends ? 0 : gq_take_neighbours(w, portion, &turn[k].span.first);
+        turn[k].at = list + GQ_READ_WORDS * (uint64_t)turn[k].span.first;
         load_words(&turn[k]);
-        first += turn[k].n;
     }
-    return first;
 }
 
 __device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch *prefetch,
@@ -110,6 +110,8 @@ __device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch 
     uint64_t *ring = prefetch->words[group % GQ_PREFETCH_GROUPS];
 
     store_words(g, ring);
+    if (gq_thread() == 0)
+        prefetch->spans[group % GQ_PREFETCH_GROUPS] = g->span;
     __syncwarp();
     if (gq_prefetch_answers(reads)) {
         answer(&reads->map, ring, g);
@@ -120,29 +122,46 @@ __device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch 
         gq_release_block(&prefetch->filled, group + 1);
 }
 
-/* Loads the share of a list in turns, each while the one before it is stored. */
-__device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *reads,
-                               uint32_t rank, struct gq_prefetch *prefetch)
+/* The prefetch warp ends; the groups of `turn` were taken and not filled. */
+__device__ void prefetch_over(struct gq_prefetch *prefetch, const struct neighbours *turn,
+                              const struct gq_portion *portion)
 {
-    const struct gq_worker w = {
-        .group = gq_whole_group(), .run = run, .rank = rank, .share = gq_share(run, rank)};
+    __syncwarp();
+    if (gq_thread() != 0)
+        return;
+#pragma unroll
+    for (uint32_t k = 0; k < 2 * kTurn; k++)
+        prefetch->left[k] = turn[k].span;
+    prefetch->left[2 * kTurn] = {portion->at, portion->end - portion->at};
+    gq_release_block(&prefetch->over, 1);
+}
+
+/* Loads reads of a list in turns, each while the one before it is stored. */
+__device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *reads,
+                               struct gq_prefetch *prefetch)
+{
+    const struct gq_worker w = {.group = gq_whole_group(), .run = run};
     uint64_t *list = reads->desc ? (uint64_t *)reads->desc : (uint64_t *)reads->list;
-    struct neighbours turn[kTurn] = {}, behind[kTurn] = {};
-    uint32_t first = load_turn(&w, list, 0, turn), group = 0;
+    struct neighbours turn[2 * kTurn] = {}; /* the second half is loaded */
+    struct gq_portion portion = {};
+    uint32_t group = 0;
     bool wanted = true;
 
-    while (wanted && turn[0].n) {
-        first = load_turn(&w, list, first, behind);
+    load_turn(&w, list, &portion, turn);
+    while (wanted && turn[0].span.n) {
+        load_turn(&w, list, &portion, &turn[kTurn]);
 #pragma unroll
         for (uint32_t k = 0; k < kTurn; k++) {
-            wanted = wanted && turn[k].n && has_room(prefetch, group);
-            if (wanted)
-                prefetch_group(reads, prefetch, group++, &turn[k]);
-            turn[k] = behind[k];
+            wanted = wanted && (!turn[k].span.n || has_room(prefetch, group));
+            if (wanted) {
+                if (turn[k].span.n)
+                    prefetch_group(reads, prefetch, group++, &turn[k]);
+                turn[k] = turn[kTurn + k];
+                turn[kTurn + k].span.n = 0;
+            }
         }
     }
-    if (gq_thread() == 0)
-        gq_release_block(&prefetch->over, 1);
+    prefetch_over(prefetch, turn, &portion);
 }
 
 /* Warps of a block for reads. The first drives the queue; prefetch warp and copy warps follow. */
@@ -191,7 +210,7 @@ __global__ void __launch_bounds__(kMostWarps *GQ_LANES, 1)
         return;
     }
     if (warp) {
-        prefetch_reads(&a.run, &reads, blockIdx.x, &block.prefetch);
+        prefetch_reads(&a.run, &reads, &block.prefetch);
         return;
     }
     gq_reads_begin(&r, gq_whole_group(), &a.run, &reads, &port, &a.states[blockIdx.x], blockIdx.x,
@@ -202,6 +221,7 @@ __global__ void __launch_bounds__(kMostWarps *GQ_LANES, 1)
         r.copies = &block.copies;
     while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
+    gq_conclude_reads(&r);
     gq_report_reads(&r);
     gq_reads_end(&r);
 }

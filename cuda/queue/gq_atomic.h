@@ -84,12 +84,24 @@ GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t val
     return old;
 }
 
+GQ_FN uint32_t gq_atomic_fetch_add(uint32_t *word, uint32_t value)
+{
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(word), "r"(value)
+                 : "memory");
+
+    return old;
+}
+
+/* The same without waiting for the word. */
 GQ_FN void gq_atomic_add(uint32_t *word, uint32_t value)
 {
     asm volatile("red.relaxed.gpu.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/* The same two without waiting for the word. */
+/* gq_atomic_or() and gq_atomic_and() of the complement, without waiting for the word. */
 GQ_FN void gq_atomic_set(uint32_t *word, uint32_t bits)
 {
     asm volatile("red.relaxed.gpu.or.b32 [%0], %1;" ::"l"(word), "r"(bits) : "memory");
@@ -137,6 +149,11 @@ GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t val
 
     __atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     return old;
+}
+
+GQ_FN uint32_t gq_atomic_fetch_add(uint32_t *word, uint32_t value)
+{
+    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
 }
 
 GQ_FN void gq_atomic_add(uint32_t *word, uint32_t value)

@@ -39,15 +39,35 @@ GQ_FN bool gq_prefetch_answers(const struct gq_reads *reads)
 #ifdef __CUDACC__
 
 #define GQ_PREFETCH_GROUPS 8u
+/* Groups that the prefetch warp loads in one trip over the bus. */
+#define GQ_PREFETCH_TURN (GQ_PREFETCH_GROUPS / 2)
+/* At its end: two turns that are not in the ring, and the rest of a portion. */
+#define GQ_PREFETCH_LEFT (2 * GQ_PREFETCH_TURN + 1)
 
-/* Zeroed before use. A group is a set of neighbours that are passed on together. */
+/* Neighbours of a list: its reads from number `first` on. */
+struct gq_span {
+    uint32_t first, n;
+};
+
+/* The words below `words` are zeroed before use. A group is a span that is passed on as a whole. */
 struct gq_prefetch {
     uint64_t words[GQ_PREFETCH_GROUPS][GQ_READ_WORDS * GQ_LANES];
-    uint32_t filled; /* prefetch warp: number of groups filled */
-    uint32_t taken;  /* lanes: number of groups taken */
-    uint32_t stop;   /* lanes: no more groups are needed */
-    uint32_t over;   /* prefetch warp: it stores nothing any more */
+    struct gq_span spans[GQ_PREFETCH_GROUPS]; /* of the groups */
+    struct gq_span left[GQ_PREFETCH_LEFT];    /* taken, but not filled; with `over` */
+    uint32_t filled;                          /* prefetch warp: number of groups filled */
+    uint32_t taken;                           /* lanes: number of groups taken */
+    uint32_t stop;                            /* lanes: no more groups are needed */
+    uint32_t over;                            /* prefetch warp: it stores nothing any more */
 };
+
+/* By all lanes of a warp: has the prefetch warp ended? Then no group is filled any more. */
+__device__ __forceinline__ bool gq_prefetch_is_over(const struct gq_prefetch *prefetch)
+{
+    bool is_over = GQ_UNIFORM32(gq_acquire_block(&prefetch->over) != 0);
+
+    __syncwarp(); /* lane 0 has acquired for all */
+    return is_over;
+}
 
 /* By all lanes of a warp: are the words of group number `group`, and its results, stored? */
 __device__ __forceinline__ bool gq_prefetch_has(const struct gq_prefetch *prefetch, uint32_t group)

@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "cuda/queue/gq_copy_warps.h"
+#include "cuda/queue/gq_dealing.h"
 #include "cuda/queue/gq_prefetch.h"
 #include "cuda/queue/gq_protocol.h"
 #include "cuda/queue/gq_prp.h"
@@ -56,11 +57,15 @@ struct gq_reader {
     uint32_t prefetched;          /* groups taken from the ring */
     struct gq_copy_jobs *copies;  /* of the copy warps; NULL: the lanes copy */
 #endif
-    uint32_t next;       /* of the share: first read not assigned to a lane */
-    uint32_t held_first; /* lane i holds number held_first + i */
-    uint32_t held_end;   /* end of the held reads */
-    uint32_t coming;     /* reads being loaded behind them */
-    uint32_t lba_shift;  /* an LBA has 1 << lba_shift bytes */
+    struct gq_portion portion; /* its rest is not loaded; not used with a prefetch warp */
+    bool is_dry;               /* no portion is left */
+    uint32_t rest;             /* result of reads that no group takes; GQ_READ_LOST, _OVER */
+    uint32_t held_first;       /* of the list: lane i holds number held_first + i */
+    uint32_t held_end;         /* end of the held reads */
+    uint32_t next;             /* the first of them that is not assigned to a lane */
+    uint32_t ahead_first;      /* of the list: reads being loaded, and their number */
+    uint32_t coming;
+    uint32_t lba_shift; /* an LBA has 1 << lba_shift bytes */
     uint32_t ready_lanes,
         going;       /* lanes with a prepared command; how many of them are posted next */
     uint32_t posted; /* commands posted whose doorbell was not stored */
@@ -110,24 +115,26 @@ GQ_FN bool gq_is_prefetched(const struct gq_reader *r)
 #endif
 }
 
-/*
- * By all lanes: takes the next n neighbours, one into `ahead` of each lane. 0:
- * they have not arrived.
- */
-GQ_FN uint32_t gq_take_prefetched(struct gq_reader *r, uint32_t n)
+/* By all lanes: takes the next neighbours, one into `ahead` of each lane, if they have arrived. */
+GQ_FN void gq_take_prefetched(struct gq_reader *r)
 {
 #ifdef __CUDACC__
-    if (n == 0 || !gq_prefetch_has(r->prefetch, r->prefetched))
-        return 0;
-    if (r->w.group.rank < n)
+    bool is_over = gq_prefetch_is_over(r->prefetch);
+    struct gq_span span;
+
+    if (!gq_prefetch_has(r->prefetch, r->prefetched)) {
+        r->is_dry = is_over;
+        return;
+    }
+    span = r->prefetch->spans[r->prefetched % GQ_PREFETCH_GROUPS];
+    if (r->w.group.rank < span.n)
         r->ahead =
             gq_prefetch_read(r->prefetch, r->prefetched, r->w.group.rank, r->reads->desc != NULL);
     gq_prefetch_took(r->prefetch, ++r->prefetched);
-    return n;
+    r->ahead_first = span.first;
+    r->coming = span.n;
 #else
     (void)r;
-    (void)n;
-    return 0;
 #endif
 }
 
@@ -364,6 +371,41 @@ GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uin
         gq_fail_read(r, lane, index, result);
     else if (index < GQ_AT(r->bad))
         GQ_AT(r->bad) = index;
+}
+
+/* By all lanes: reads [first, end) of the list are not begun. */
+GQ_FN void gq_leave_span(struct gq_reader *r, uint32_t first, uint32_t end, uint32_t result)
+{
+    struct gq_worker *w = &r->w;
+
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t i = first; i < end; i += w->group.lanes) {
+            if (i + lane < end)
+                gq_leave_read(r, lane, i + lane, result);
+        }
+    }
+}
+
+/* By all lanes, after gq_stop_prefetch(): the same for reads that the prefetch warp has taken. */
+GQ_FN void gq_leave_prefetched(struct gq_reader *r, uint32_t result)
+{
+#ifdef __CUDACC__
+    const struct gq_prefetch *p = r->prefetch;
+
+    if (!p || r->is_dry)
+        return;
+    for (; r->prefetched != p->filled; r->prefetched++) {
+        struct gq_span span = p->spans[r->prefetched % GQ_PREFETCH_GROUPS];
+
+        gq_leave_span(r, span.first, span.first + span.n, result);
+    }
+    for (uint32_t i = 0; i < GQ_PREFETCH_LEFT; i++)
+        gq_leave_span(r, p->left[i].first, p->left[i].first + p->left[i].n, result);
+#else
+    (void)r;
+    (void)result;
+#endif
 }
 
 /*

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Distribution of a share of a list of reads: neighbours are loaded together,
- * one for each lane, and assigned to lanes without a read. They are loaded by
- * the lanes while earlier ones are assigned, or by the prefetch warp
- * (gq_prefetch.h).
+ * Distribution of the portions (gq_dealing.h) of a list of reads: neighbours are
+ * loaded together, one for each lane, and assigned to lanes without a read. They
+ * are loaded by the lanes while earlier ones are assigned, or by the prefetch
+ * warp (gq_prefetch.h), which takes the portions then.
  *
  * Unless noted otherwise, every function is called by all lanes of the group
  * together.
@@ -14,15 +14,20 @@
 #include "cuda/queue/gq_reads_cut.h"
 
 /*
- * Number of reads from number `first` of the share on that are neighbours, at
- * most one for each lane.
+ * Takes the next neighbours, at most one for each lane, out of the portion, or
+ * out of the next one. Returns their number, 0 at the end of the list; *first is
+ * that of the first.
  */
-GQ_FN uint32_t gq_neighbours(const struct gq_worker *w, uint32_t first)
+GQ_FN uint32_t gq_take_neighbours(const struct gq_worker *w, struct gq_portion *p, uint32_t *first)
 {
-    uint32_t size = 1u << w->run->group_shift, n = size - (first & (size - 1));
+    uint32_t n;
 
-    n = n < w->group.lanes ? n : w->group.lanes;
-    return n < w->share - first ? n : w->share - first;
+    if (p->at == p->end && !gq_take_portion(w, p))
+        return 0;
+    n = p->end - p->at < w->group.lanes ? p->end - p->at : w->group.lanes;
+    *first = p->at;
+    p->at += n;
+    return n;
 }
 
 /* Loads the next neighbours, unless they are being loaded or prefetched. */
@@ -30,13 +35,14 @@ GQ_FN void gq_fetch(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
 
-    if (r->coming || gq_is_prefetched(r))
+    if (r->coming || r->is_dry || gq_is_prefetched(r))
         return;
-    r->coming = gq_neighbours(w, r->held_end);
+    r->coming = gq_take_neighbours(w, &r->portion, &r->ahead_first);
+    r->is_dry = r->coming == 0;
     GQ_FOR_LANES(lane)
     {
         if (lane < r->coming)
-            GQ_AT(r->ahead) = gq_load_read(r->reads, gq_stripe(w, r->held_end + lane));
+            GQ_AT(r->ahead) = gq_load_read(r->reads, r->ahead_first + lane);
     }
 }
 
@@ -46,20 +52,20 @@ GQ_FN bool gq_turn_over(struct gq_reader *r)
     struct gq_worker *w = &r->w;
 
     if (gq_is_prefetched(r))
-        r->coming = gq_take_prefetched(r, gq_neighbours(w, r->held_end));
+        gq_take_prefetched(r);
     if (!r->coming)
         return false;
     GQ_FOR_LANES(lane)
     {
         GQ_AT(r->held) = GQ_AT(r->ahead);
     }
-    r->held_first = r->held_end;
-    r->held_end += r->coming;
+    r->held_first = r->next = r->ahead_first;
+    r->held_end = r->held_first + r->coming;
     r->coming = 0;
     return true;
 }
 
-/* Inside a region, by all lanes: number j of the share, if it is held, another for each lane. */
+/* Inside a region, by all lanes: number j of the list, if it is held, another for each lane. */
 GQ_FN struct gq_read gq_held(const struct gq_reader *r, uint32_t j)
 {
     const struct gq_worker *w = &r->w;
@@ -91,7 +97,7 @@ GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
         struct gq_read read = gq_held(r, r->next + i);
 
         if (GQ_AT(wants) && i < n)
-            gq_take_read(r, lane, &read, gq_stripe(w, r->next + i));
+            gq_take_read(r, lane, &read, r->next + i);
     }
     r->next += n;
     return n;

@@ -8,7 +8,7 @@
  *
  *   peek      the next CQEs are loaded, as for lists of commands
  *   post      the prepared commands, as many as there are free CIDs
- *   fetch     the next reads of the group's share are loaded, one for each lane,
+ *   fetch     the next reads of the group are loaded, one for each lane,
  *             unless the prefetch warp has done that
  *   publish   one fence, then both doorbells
  *   poll      CQEs; failures are stored to the results
@@ -64,7 +64,10 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     r->prefetched = 0;
     r->copies = NULL;
 #endif
-    r->next = r->held_first = r->held_end = r->coming = 0;
+    r->portion = (struct gq_portion){0, 0, 0};
+    r->is_dry = false;
+    r->rest = GQ_READ_LOST;
+    r->next = r->held_first = r->held_end = r->ahead_first = r->coming = 0;
     r->ready_lanes = r->going = r->posted = 0;
     r->holds_back = false;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
@@ -287,6 +290,12 @@ GQ_FN uint32_t gq_batched(const struct gq_reader *r, uint32_t n)
     return r->reads->staged && n < batch && gq_in_flight(&r->w) >= batch ? 0 : n;
 }
 
+/* Are there reads of this group, or of the list, that are not assigned to a lane? */
+GQ_FN bool gq_reads_come(const struct gq_reader *r)
+{
+    return !r->is_dry || r->coming || r->next != r->held_end;
+}
+
 /*
  * At the end of a round: the commands of the next round, their CIDs, and
  * whether that round publishes. CIDs are loaded this early because a load that
@@ -305,7 +314,7 @@ GQ_FN void gq_line_up(struct gq_reader *r)
     r->ready_lanes = GQ_BALLOT(is_ready);
     r->going = gq_reserve(w, gq_batched(r, gq_count_ones(r->ready_lanes)));
     r->holds_back =
-        !r->holds_back && w->peeks > w->group.lanes && w->sent && r->going && r->next != w->share;
+        !r->holds_back && w->peeks > w->group.lanes && w->sent && r->going && gq_reads_come(r);
     GQ_FOR_LANES(lane)
     {
         uint32_t i = gq_ones_before(r->ready_lanes, lane);
@@ -321,7 +330,7 @@ GQ_FN bool gq_reads_left(const struct gq_reader *r)
     const struct gq_worker *w = &r->w;
     GQ_LANE_VAR(uint32_t, left);
 
-    if (r->next < w->share)
+    if (gq_reads_come(r))
         return true;
     GQ_FOR_LANES(lane)
     {
@@ -341,9 +350,28 @@ GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
     return bytes;
 }
 
+/* Reads that the group has taken, or is to take, and has not begun. */
+GQ_FN void gq_leave_rest(struct gq_reader *r, uint32_t result)
+{
+    struct gq_worker *w = &r->w;
+
+    gq_leave_span(r, r->next, r->held_end, result);
+    gq_leave_span(r, r->ahead_first, r->ahead_first + r->coming, result);
+    gq_leave_span(r, r->portion.at, r->portion.end, result);
+    gq_leave_prefetched(r, result);
+    r->next = r->held_end;
+    r->portion.at = r->portion.end;
+    r->coming = 0;
+    r->rest = result;
+    while (!r->is_dry && !w->run->dealing && gq_take_portion(w, &r->portion))
+        gq_leave_span(r, r->portion.at, r->portion.end, result);
+    r->is_dry = true;
+}
+
 /*
  * Begun reads that were not posted entirely fail, reads that were not begun are
- * left. Commands in flight are neither, also those with a waiting lane.
+ * left; with a counter only those that the group has taken. Commands in flight
+ * are neither, also those with a waiting lane.
  */
 GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 {
@@ -356,16 +384,11 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 
         if (state == GQ_LANE_READY || state == GQ_LANE_FILLING || GQ_AT(r->cur).left != 0)
             gq_fail_read(r, lane, GQ_AT(r->cur).index, result);
-        for (uint32_t first = r->next; first < w->share; first += w->group.lanes) {
-            if (first + lane < w->share)
-                gq_leave_read(r, lane, gq_stripe(w, first + lane), result);
-        }
         if (state != GQ_LANE_WAITING)
             GQ_AT(r->lane_state) = GQ_LANE_FREE;
         GQ_AT(r->cur).left = 0;
     }
-    r->next = r->held_end = w->share;
-    r->coming = 0;
+    gq_leave_rest(r, result);
 }
 
 /* Publishes the posted commands, takes and settles completions; returns their number. */
@@ -440,6 +463,22 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
     gq_drop_reads(r, GQ_READ_LOST);
 }
 
+/*
+ * After the last round: errors for reads without a result. The last group of a
+ * run stores those of reads that none has taken.
+ */
+GQ_FN void gq_conclude_reads(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    uint32_t rest;
+
+    gq_stop_copies(r);
+    if (w->outcome != GQ_OUT_DONE)
+        gq_lose_reads(r);
+    if (w->run->dealing && gq_leave_dealing(w, &rest))
+        gq_leave_span(r, rest, w->run->n_cmds, r->rest);
+}
+
 /* Stores the results of a run for the host, before gq_reads_end(); by a whole group. */
 GQ_FN void gq_report_reads(struct gq_reader *r)
 {
@@ -447,9 +486,6 @@ GQ_FN void gq_report_reads(struct gq_reader *r)
     uint32_t bad = GQ_NO_READ, status_of = GQ_NO_READ, status = 0, mask;
     uint64_t bytes = gq_bytes_taken(r);
     GQ_LANE_VAR(uint32_t, failed);
-
-    if (w->outcome != GQ_OUT_DONE)
-        gq_lose_reads(r);
 
     GQ_FOR_LANES(lane)
     {
@@ -476,9 +512,9 @@ GQ_FN void gq_report_reads(struct gq_reader *r)
 }
 
 /*
- * Returns the queue to the host with all results stored. Returns the lowest
- * index of a read or unit of this group that is not GQ_READ_OK; GQ_NO_READ:
- * none.
+ * After gq_conclude_reads(): returns the queue to the host with all results
+ * stored. Returns the lowest index of a read or unit of this group that is not
+ * GQ_READ_OK; GQ_NO_READ: none.
  */
 GQ_FN uint32_t gq_reads_end(struct gq_reader *r)
 {
@@ -486,9 +522,6 @@ GQ_FN uint32_t gq_reads_end(struct gq_reader *r)
     uint32_t bad = GQ_NO_READ, mask;
     GQ_LANE_VAR(uint32_t, failed);
 
-    gq_stop_copies(r);
-    if (w->outcome != GQ_OUT_DONE)
-        gq_lose_reads(r);
     GQ_FOR_LANES(lane)
     {
         GQ_AT(failed) = GQ_AT(r->bad) != GQ_NO_READ;

@@ -44,6 +44,15 @@ static_assert(sizeof(struct gq_copy) == 32, "pieces are read by a kernel");
 #define GQ_FLAG_LEAVE  2u /* before a reset: end now, with commands in flight */
 
 /*
+ * Words in memory of the executor by which the queues of a run of reads deal its
+ * list among themselves. Zero between runs: the last group resets them.
+ */
+struct gq_dealing {
+    uint32_t next; /* the first read that no group has taken */
+    uint32_t left; /* groups that take no more */
+};
+
+/*
  * Parameters common to all queues of one run, read-only meanwhile. The list is
  * of commands, or of reads (gq_reads.h), for which cmds is not used.
  */
@@ -54,12 +63,14 @@ struct gq_run {
     const volatile uint32_t *cancel; /* the caller's, not zero: as GQ_FLAG_CANCEL; NULL: never */
     /* NULL, or words that equal leave_value when a lease has ended: as GQ_FLAG_LEAVE. */
     const volatile uint32_t *leave[2];
+    /* Of reads: the groups take portions; NULL: dealt in turn, not with a prefetch warp. */
+    struct gq_dealing *dealing;
     struct nvme_transport *kick; /* CPU only: notified after doorbell stores; may be NULL */
     uint64_t command_ns;         /* deadline of a command */
     uint64_t budget_ns;          /* for the whole list; 0: no limit */
     uint32_t n_cmds;             /* of the list: commands, or reads */
     uint32_t n_queues;
-    uint32_t group_shift; /* the list is dealt to queues in groups of 1 << group_shift */
+    uint32_t group_shift; /* the list is dealt to queues in groups of 1 << group_shift at most */
     uint32_t nsid;
     uint32_t opcode; /* NVME_IO_READ or NVME_IO_WRITE */
     uint32_t leave_value;

@@ -17,5 +17,6 @@ void reads_rig_run(struct reads_rig *rig, unsigned rounds)
         rig->holds_back = r.holds_back;
         rig->after(rig);
     }
+    gq_conclude_reads(&r);
     gq_reads_end(&r);
 }

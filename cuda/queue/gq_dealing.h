@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Dealing of a list of reads to the queues of a run. Each group takes portions:
+ * with gq_run.dealing from a counter that all groups share, so that a queue
+ * whose commands take longer gets fewer reads and all queues end together;
+ * without it every n_queues-th portion.
+ *
+ * A portion from the counter is a group of 1 << group_shift reads, and smaller
+ * towards the end of the list: a group has loaded reads ahead
+ * (gq_reads_fetch.h), which no other group can take.
+ *
+ * Every function is called by all lanes of the group together.
+ */
+#ifndef CUDA_QUEUE_GQ_DEALING_H
+#define CUDA_QUEUE_GQ_DEALING_H
+
+#include "cuda/queue/gq_atomic.h"
+#include "cuda/queue/gq_protocol.h"
+
+/* Of the rest of the list each group takes at most this part of an even share at a time. */
+#define GQ_PORTIONS_OF_SHARE 8u
+#define GQ_LEAST_PORTION     8u /* reads */
+
+/* What a group has taken last. Zeroed at the start. */
+struct gq_portion {
+    uint32_t at, end; /* reads of the list */
+    uint32_t seen;    /* with a counter, the end of the last portion; else the portions taken */
+};
+
+/* Number of reads to take next from the counter. */
+GQ_FN uint32_t gq_portion_size(const struct gq_run *run, uint32_t seen)
+{
+    uint32_t size = 1u << run->group_shift, left = run->n_cmds - seen;
+
+    while (size > GQ_LEAST_PORTION && left < size * run->n_queues * GQ_PORTIONS_OF_SHARE)
+        size /= 2;
+    return size;
+}
+
+/* The next portion of this group alone. Returns its first read. */
+GQ_FN uint32_t gq_take_in_turn(const struct gq_worker *w, struct gq_portion *p)
+{
+    uint32_t turn = p->seen++;
+
+    return (turn * w->run->n_queues + w->rank) << w->run->group_shift;
+}
+
+GQ_FN uint32_t gq_take_from_counter(const struct gq_worker *w, struct gq_portion *p, uint32_t size)
+{
+    GQ_LANE_VAR(uint32_t, at);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(at) = gq_atomic_fetch_add(&w->run->dealing->next, size);
+    }
+    p->seen = GQ_FROM32(at, 0) + size;
+    return p->seen - size;
+}
+
+/*
+ * Takes the next portion. False: none is left; then it is not called again, so
+ * that the counter, at most 2^31 and a portion for each group, does not wrap.
+ */
+GQ_FN bool gq_take_portion(const struct gq_worker *w, struct gq_portion *p)
+{
+    const struct gq_run *run = w->run;
+    uint32_t size = 1u << run->group_shift;
+
+    if (run->dealing && p->seen >= run->n_cmds) {
+        p->at = run->n_cmds;
+    } else if (run->dealing) {
+        size = gq_portion_size(run, p->seen);
+        p->at = gq_take_from_counter(w, p, size);
+    } else {
+        p->at = gq_take_in_turn(w, p);
+    }
+    if (p->at >= run->n_cmds) {
+        p->at = p->end = 0;
+        return false;
+    }
+    p->end = size < run->n_cmds - p->at ? p->at + size : run->n_cmds;
+    return true;
+}
+
+/*
+ * The group takes no more portions. Returns whether it was the last one; then
+ * *rest is the first read that no group has taken, and the words are zero.
+ */
+GQ_FN bool gq_leave_dealing(const struct gq_worker *w, uint32_t *rest)
+{
+    struct gq_dealing *d = w->run->dealing;
+    GQ_LANE_VAR(uint32_t, left);
+    GQ_LANE_VAR(uint32_t, next);
+
+    gq_fence_device(); /* results of this group before those that the last one stores */
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(left) = gq_atomic_fetch_add(&d->left, 1) + 1;
+            gq_fence_device();
+            GQ_AT(next) = gq_atomic_load(&d->next);
+        }
+    }
+    *rest = GQ_FROM32(next, 0);
+    if (GQ_FROM32(left, 0) != w->run->n_queues)
+        return false;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            gq_atomic_store(&d->next, 0);
+            gq_atomic_store(&d->left, 0);
+        }
+    }
+    return true;
+}
+
+#endif
