@@ -13,7 +13,9 @@
  *
  * Then, where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
  * queues, of pieces in the GPU's memory. That comes last: without MPS the daemon's kernels and the
- * copy kernel that the direct path keeps in this process take turns of milliseconds. Reads that are
+ * copy kernel that the direct path keeps in this process take turns of milliseconds. Where data is
+ * staged, the bare loop beside it reads the same places on the same queues (bench/bare_kernels.h),
+ * by all of them, half and a quarter: the fastest is what the controller gives. Reads that are
  * shorter than the mount's LBAs have no rows:
  *
  *     on_mount.sh 2560M gpu=require,direct=all,sim_threads=8,sim_lba=512 readv_bench
@@ -24,6 +26,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef GPUNVME_HAVE_CUDA
+#include "bench/bare_kernels.h"
+#endif
 #include "bench/cpu.h"
 #include "bench/direct_bench_kernels.h"
 #include "bench/mount.h"
@@ -32,9 +37,11 @@
 #define WHO  "readv_bench"
 #define SEED 0x7265616476u
 #define UNIT ((uint64_t)16 << 20) /* sizes of files are multiples of it */
+/* Memory that the bare loop reads into: as staging, it remains in the caches of the processors. */
+#define BARE_ROOM ((uint64_t)4 << 20)
 
 enum { COPY, GATHER, TRAFFIC, PINNED, OWN, COPIED, WAYS };
-enum { DIRECT_GATHER, DIRECT_TRAFFIC, DIRECT, DIRECT_WAYS };
+enum { DIRECT_GATHER, DIRECT_TRAFFIC, DIRECT_BARE, DIRECT, DIRECT_WAYS };
 
 static const uint64_t read_sizes[] = {512, 4096, 65536};
 
@@ -267,7 +274,39 @@ static int copy_list(struct bench *b, bool back)
     return err ? fail("pieces", gpunvme_error()) : 0;
 }
 
-/* In turn with what the bus allows, as before. */
+#ifdef GPUNVME_HAVE_CUDA
+
+static int time_bare(struct bare_loop *loop, unsigned queues, double *best)
+{
+    double start = bench_seconds(), seconds;
+    int err = bare_loop_run(loop, queues);
+
+    seconds = bench_seconds() - start;
+    *best = *best == 0 || seconds < *best ? seconds : *best;
+    return err ? fail("bare loop", "a command failed") : 0;
+}
+
+static int run_bare(struct bench *b, struct bench_samples *rates)
+{
+    unsigned leased = b->lease.queues;
+    struct bare_loop *loop;
+    double best = 0;
+    int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces,
+                             b->mount.pinned_memory.addr, BARE_ROOM, &loop);
+
+    if (err)
+        return err == -ENOTSUP ? 0 : fail("bare loop", strerror(-err));
+    for (unsigned queues = leased; queues && queues > leased / 8 && !err; queues /= 2)
+        err = time_bare(loop, queues, &best);
+    bare_loop_close(loop);
+    if (!err)
+        bench_add(rates, (double)b->size * 1e-9 / best);
+    return err;
+}
+
+#endif
+
+/* In turn with what the bus allows, and the controller, as before. */
 static int run_direct(struct bench *b, struct bench_samples *rates)
 {
     int err = 0;
@@ -276,6 +315,10 @@ static int run_direct(struct bench *b, struct bench_samples *rates)
         err = run_once(b, gather_all, &rates[DIRECT_GATHER]);
     if (!err && b->mount.memory.on_gpu)
         err = run_once(b, traffic_of_direct, &rates[DIRECT_TRAFFIC]);
+#ifdef GPUNVME_HAVE_CUDA
+    if (!err && b->mount.memory.on_gpu && b->mount.pinned)
+        err = run_bare(b, &rates[DIRECT_BARE]);
+#endif
     if (!err)
         err = copy_list(b, false);
     if (!err)
@@ -288,7 +331,8 @@ static int run_direct(struct bench *b, struct bench_samples *rates)
 static void report_direct(struct bench *b, uint64_t bytes, struct bench_samples *rates)
 {
     static const char *const ways[DIRECT_WAYS] = {"gather kernel, beside the direct path",
-                                                  "direct path's traffic alone", "direct path"};
+                                                  "direct path's traffic alone", "bare loop",
+                                                  "direct path"};
     char names[DIRECT_WAYS][64];
 
     for (unsigned i = 0; i < DIRECT_WAYS; i++) {
