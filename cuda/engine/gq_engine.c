@@ -25,6 +25,7 @@ static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
     struct gq_options *o = &e->opts;
 
     *o = opts ? *opts : (struct gq_options){0};
+    e->fixed_queues = o->queues != 0;
     o->queues = o->queues ? o->queues : DEFAULT_QUEUES;
     if (o->queues > GQ_MAX_QUEUES)
         o->queues = GQ_MAX_QUEUES;
@@ -305,6 +306,21 @@ static void close_locks(struct gq_engine *e)
     pthread_cond_destroy(&e->changed);
 }
 
+/*
+ * Only where data is staged: an executor that reaches device memory reads as
+ * fast as its link with the numbers of gq_reads.h. A number of queues that the
+ * user has set is not changed.
+ */
+static void open_tuners(struct gq_engine *e)
+{
+    unsigned most = e->n_queues - e->n_queues / 4;
+
+    if (!e->stages || e->fixed_queues)
+        return;
+    for (unsigned i = 0; i < GQ_TUNED_KINDS; i++)
+        gq_tuner_init(&e->tuners[i], most < GQ_QUEUES_OF_LONG ? most : GQ_QUEUES_OF_LONG);
+}
+
 static void fill_tier_note(struct gq_engine *e)
 {
     const char *staged = "the controller cannot reach GPU memory: data is staged";
@@ -403,6 +419,7 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
     if (err)
         goto close_executor;
     fill_info(e);
+    open_tuners(e);
     gq_recover_open(e);
     *out = e;
     return 0;
@@ -445,6 +462,21 @@ void gq_engine_close(struct gq_engine *e)
 void gq_engine_info(const struct gq_engine *e, struct gq_info *out)
 {
     *out = e->info;
+}
+
+void gq_engine_tuned(struct gq_engine *e, char *text, size_t len)
+{
+    static const char *const names[GQ_TUNED_KINDS] = {"reads", "lists", "writes"};
+    size_t at = 0;
+
+    text[0] = '\0';
+    pthread_mutex_lock(&e->lock);
+    for (unsigned i = 0; i < GQ_TUNED_KINDS && at < len; i++) {
+        if (gq_tuner_has_chosen(&e->tuners[i]))
+            at += (size_t)snprintf(text + at, len - at, "; large %s use %u queues, as measured",
+                                   names[i], gq_tuner_queues(&e->tuners[i]));
+    }
+    pthread_mutex_unlock(&e->lock);
 }
 
 void gq_engine_stats(struct gq_engine *e, struct gq_stats *out)

@@ -8,6 +8,7 @@
 #include "cuda/engine/gq_doorbell_proxy.h"
 #include "cuda/engine/gq_plan.h"
 #include "cuda/engine/gq_region.h"
+#include "cuda/engine/gq_tuner.h"
 #include "cuda/gq_exec.h"
 #include "support/clock.h"
 
@@ -48,12 +49,16 @@ static inline unsigned gq_run_index(unsigned workspace, unsigned i)
     return i * GQ_WORKSPACES + workspace;
 }
 
+/* Staged transfers whose number of queues is measured. */
+enum gq_tuned { GQ_TUNED_READS, GQ_TUNED_LISTS, GQ_TUNED_WRITES, GQ_TUNED_KINDS };
+
 struct gq_engine {
     struct nvme_ctrlr *ctrlr;
     struct nvme_ns_info ns;
     struct gq_exec *exec;
     struct gq_options opts; /* with defaults filled in */
     struct gq_info info;
+    bool fixed_queues; /* opts.queues was set by the user */
 
     struct nvme_user user;           /* registration with the controller: gq_recover.c */
     struct gq_doorbell_proxy *proxy; /* NULL: the executor stores to the doorbells itself */
@@ -81,6 +86,7 @@ struct gq_engine {
     bool failed;                /* the executor has failed: results of runs are not trusted */
     bool dead;                  /* the controller has failed for good */
     struct gq_stats stats;
+    struct gq_tuner tuners[GQ_TUNED_KINDS]; /* without levels where nothing is staged */
 
     pthread_mutex_t recover_lock; /* one recovery at a time; taken before lock */
 };

@@ -65,6 +65,31 @@ void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
     };
 }
 
+void gq_job_tune(struct gq_job *j, enum gq_tuned kind)
+{
+    struct gq_engine *e = j->e;
+
+    j->tuner = &e->tuners[kind];
+    pthread_mutex_lock(&e->lock);
+    j->most_queues = gq_tuner_queues(j->tuner);
+    j->others = e->transfers == 1 ? e->stats.transfers : UINT64_MAX;
+    pthread_mutex_unlock(&e->lock);
+    j->start_ns = now_ns();
+}
+
+void gq_job_add_sample(const struct gq_job *j, uint64_t each, uint64_t bytes)
+{
+    uint64_t ns = now_ns() - j->start_ns;
+    struct gq_engine *e = j->e;
+
+    if (j->err)
+        return;
+    pthread_mutex_lock(&e->lock);
+    if (e->transfers == 1 && e->stats.transfers == j->others)
+        gq_tuner_add(j->tuner, j->reservation.n, each, bytes, ns);
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* Deals the reserved queues to the runs. */
 static void share_queues(struct gq_job *j)
 {

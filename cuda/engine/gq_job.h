@@ -54,6 +54,11 @@ struct gq_job {
     uint32_t opcode;
     const struct gq_reads *reads; /* the lists are of these reads; NULL: of commands */
 
+    /* Of gq_job_tune(). */
+    struct gq_tuner *tuner;
+    unsigned most_queues;
+    uint64_t start_ns, others; /* `others`: transfers that had ended before */
+
     /*
      * Of the present reservation; lists are numbered from 0, list i is in chunk
      * i % GQ_JOB_CHUNKS.
@@ -100,6 +105,14 @@ int gq_job_put_map(struct gq_job *j, const struct gq_file_extent *extents, size_
 
 /* gq_transfer() of a staged buffer, after all checks (gq_staged.c); len is not 0. */
 int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
+
+/*
+ * Before a staged job: sets the number of queues that it takes at most, which
+ * large transfers measure (gq_tuner.h).
+ */
+void gq_job_tune(struct gq_job *j, enum gq_tuned kind);
+/* After the job: it has moved `bytes` by reads or writes of `each` bytes. */
+void gq_job_add_sample(const struct gq_job *j, uint64_t each, uint64_t bytes);
 
 /*
  * Executes the job to its end, again after each reset. Returns 0; an error of

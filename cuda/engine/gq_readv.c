@@ -4,8 +4,10 @@
  * where an error was reported.
  */
 #include <errno.h>
+#include <limits.h>
 
 #include "cuda/engine/gq_job.h"
+#include "support/minmax.h"
 
 #define READS_A_QUEUE 8u
 #define QUEUES_ENOUGH 32u
@@ -65,7 +67,7 @@ static uint64_t queues_wanted(const struct readv *v)
     bool are_long = guess_bytes(v, 0) >= v->req->n * GQ_LONG_READ;
     uint64_t enough = are_long ? GQ_QUEUES_OF_LONG : QUEUES_ENOUGH;
 
-    return n < enough ? n : enough;
+    return min_u64(n, min_u64(enough, v->job.most_queues));
 }
 
 /*
@@ -301,10 +303,15 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
     set_up_reads(&v);
     result->staged = req->buffer->staged;
     cut_slice(&v);
+    v.job.most_queues = UINT_MAX;
+    if (result->staged)
+        gq_job_tune(&v.job, GQ_TUNED_LISTS);
     v.queues = queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     err = gq_job_execute(&v.job);
     conclude(&v, err);
+    if (result->staged && !result->partial)
+        gq_job_add_sample(&v.job, result->bytes / req->n, result->bytes);
     return err;
 }
 

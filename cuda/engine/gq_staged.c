@@ -93,7 +93,7 @@ static uint64_t want(const struct gq_job *job)
     uint64_t units = (s->req->len - s->at) / s->reads.unit + 1;
     uint64_t n = (units + UNITS_A_QUEUE - 1) / UNITS_A_QUEUE;
 
-    return n < GQ_QUEUES_OF_LONG ? n : GQ_QUEUES_OF_LONG;
+    return min_u64(n, min_u64(GQ_QUEUES_OF_LONG, job->most_queues));
 }
 
 static int prepare(struct gq_job *job)
@@ -119,10 +119,14 @@ int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct
                                .opcode = req->op == GQ_WRITE ? NVME_IO_WRITE : NVME_IO_READ,
                                .reads = &s.reads},
                        .req = req};
+    int err;
 
     gq_job_set_up_reads(e, req->buffer, &s.reads);
     s.reads.unit = e->lane_staging;
     result->staged = true;
     s.job.deadline_ns = gq_job_deadline(req->deadline_ms);
-    return gq_job_execute(&s.job);
+    gq_job_tune(&s.job, req->op == GQ_WRITE ? GQ_TUNED_WRITES : GQ_TUNED_READS);
+    err = gq_job_execute(&s.job);
+    gq_job_add_sample(&s.job, s.reads.unit, result->bytes);
+    return err;
 }

@@ -28,6 +28,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     const struct stack *s = &d->stack;
     const struct gq_info *gq = &s->engine_info;
     struct ffs_statfs fs;
+    char tuned[128] = "";
 
     ffs_statfs(s->fs, &fs);
     *info = (struct gpunvme_ioc_info){.executor = executor_of(s),
@@ -48,7 +49,9 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     snprintf(info->transport, sizeof(info->transport), "%s",
              s->drive.transport ? s->drive.transport->ops->name : "kernel");
     snprintf(info->socket, sizeof(info->socket), "%s", fdsocket_name(d->socket));
-    snprintf(info->tier_note, sizeof(info->tier_note), "%s", gq->tier_note);
+    if (s->engine)
+        gq_engine_tuned(s->engine, tuned, sizeof(tuned));
+    snprintf(info->tier_note, sizeof(info->tier_note), "%s%s", gq->tier_note, tuned);
 }
 
 /* The transfers of the self-test are none of an application. */
