@@ -3,6 +3,7 @@
 #include "bench/bare_kernels.h"
 
 #include <cuda_runtime.h>
+#include <stdio.h>
 
 #include "bench/pattern.h"
 #include "cuda/queue/gq_list_protocol.h"
@@ -77,14 +78,27 @@ __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
     atomicAdd(b.wrong, bad + (w.outcome != GQ_OUT_DONE));
 }
 
-/* Waits for the kernels. True: none of them has counted something wrong. */
-bool is_right(const struct bare_loop *b)
+/* Waits for the kernel. *wrong: what it has counted. */
+int finish(const struct bare_loop *b, uint32_t *wrong)
 {
-    uint32_t wrong = 1;
+    cudaError_t err = cudaStreamSynchronize(0);
 
-    return cudaGetLastError() == cudaSuccess && cudaStreamSynchronize(0) == cudaSuccess &&
-           cudaMemcpy(&wrong, b->wrong, sizeof(wrong), cudaMemcpyDeviceToHost) == cudaSuccess &&
-           wrong == 0;
+    if (err == cudaSuccess)
+        err = cudaMemcpy(wrong, b->wrong, sizeof(*wrong), cudaMemcpyDeviceToHost);
+    if (err != cudaSuccess)
+        fprintf(stderr, "bare loop: %s\n", cudaGetErrorString(err));
+    return err == cudaSuccess ? 0 : -EIO;
+}
+
+/* By cudaLaunchKernel(): its error concerns this launch alone. */
+int launch(const void *kernel, unsigned blocks, void **args, const struct bare_loop *b,
+           uint32_t *wrong)
+{
+    cudaError_t err = cudaLaunchKernel(kernel, blocks, GQ_LANES, args, 0, 0);
+
+    if (err != cudaSuccess)
+        fprintf(stderr, "bare loop: %s\n", cudaGetErrorString(err));
+    return err == cudaSuccess ? finish(b, wrong) : -EIO;
 }
 
 bool allocate(struct bare_loop *b)
@@ -105,10 +119,13 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
     struct bare_loop *b = new bare_loop{file, nullptr, nullptr, nullptr, (uint32_t)p->n};
     int err = allocate(b) ? 0 : -ENOMEM;
 
-    if (!err) {
-        make_commands<<<1, GQ_LANES>>>(*b, *p, (uint64_t)to, room);
-        err = is_right(b) ? 0 : -ENOTSUP;
-    }
+    void *args[] = {b, (void *)p, &to, &room};
+    uint32_t wrong = 0;
+
+    if (!err)
+        err = launch((const void *)make_commands, 1, args, b, &wrong);
+    if (!err && wrong)
+        err = -ENOTSUP;
     if (err)
         bare_loop_close(b);
     else
@@ -118,8 +135,11 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
 
 extern "C" int bare_loop_run(struct bare_loop *b, unsigned queues)
 {
-    run_commands<<<queues, GQ_LANES>>>(*b);
-    return is_right(b) ? 0 : -EIO;
+    void *args[] = {b};
+    uint32_t wrong = 0;
+    int err = launch((const void *)run_commands, queues, args, b, &wrong);
+
+    return err ? err : wrong ? -EIO : 0;
 }
 
 extern "C" void bare_loop_close(struct bare_loop *b)

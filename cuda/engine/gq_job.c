@@ -72,7 +72,7 @@ void gq_job_tune(struct gq_job *j, enum gq_tuned kind)
     j->tuner = &e->tuners[kind];
     pthread_mutex_lock(&e->lock);
     j->most_queues = gq_tuner_queues(j->tuner);
-    j->others = e->transfers == 1 ? e->stats.transfers : UINT64_MAX;
+    j->ended_before = e->transfers == 1 ? e->stats.transfers : UINT64_MAX;
     pthread_mutex_unlock(&e->lock);
     j->start_ns = now_ns();
 }
@@ -85,7 +85,7 @@ void gq_job_add_sample(const struct gq_job *j, uint64_t each, uint64_t bytes)
     if (j->err)
         return;
     pthread_mutex_lock(&e->lock);
-    if (e->transfers == 1 && e->stats.transfers == j->others)
+    if (e->transfers == 1 && e->stats.transfers == j->ended_before)
         gq_tuner_add(j->tuner, j->reservation.n, each, bytes, ns);
     pthread_mutex_unlock(&e->lock);
 }

@@ -57,7 +57,7 @@ struct gq_job {
     /* Of gq_job_tune(). */
     struct gq_tuner *tuner;
     unsigned most_queues;
-    uint64_t start_ns, others; /* `others`: transfers that had ended before */
+    uint64_t start_ns, ended_before; /* transfers of the engine */
 
     /*
      * Of the present reservation; lists are numbered from 0, list i is in chunk
