@@ -79,7 +79,9 @@ void direct_lease_end(int fd, uint64_t id, uint64_t key);
 /* The kernel for lists, where there is one (direct_readv.c). */
 int direct_readv_open(struct gpunvme_direct *d);
 
-/* The set of words of a list, NULL: none is free. Given back only when the list was not launched.
+/*
+ * The set of words of a list; NULL: none is free. It is given back only when the list was not
+ * launched.
  */
 int direct_dealing_open(struct gpunvme_direct *d);
 void direct_dealing_close(struct gpunvme_direct *d);
