@@ -56,7 +56,7 @@ static enum sandbox_level level_of(const struct options *opts)
         return (enum sandbox_level)opts->sandbox;
     if (SANITIZED)
         return SANDBOX_CAPS;
-    return may_use_cuda(opts) ? SANDBOX_PRIVILEGES : SANDBOX_FULL;
+    return may_use_cuda(opts) ? SANDBOX_FILES : SANDBOX_FULL;
 }
 
 /*

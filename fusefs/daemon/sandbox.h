@@ -15,10 +15,9 @@
  * SANDBOX_FULL        seccomp: calls that sandbox_calls.c does not list fail with EPERM. Excludes
  *                     CUDA, whose driver makes calls that are not documented.
  *
- * SANDBOX_AUTO is SANDBOX_FULL, as far as kernel and build support it, and SANDBOX_PRIVILEGES
- * where CUDA may be used: driver 580 does not start without writing below /proc/self. With that
- * it started in a program with the limits of SANDBOX_FILES; no daemon has run so. Sanitizers start
- * processes and open files when they report: a build with one stops at SANDBOX_CAPS.
+ * SANDBOX_AUTO is SANDBOX_FULL, as far as kernel and build support it, and SANDBOX_FILES where
+ * CUDA may be used. Sanitizers start processes and open files when they report: a build with one
+ * stops at SANDBOX_CAPS.
  */
 #ifndef FUSEFS_DAEMON_SANDBOX_H
 #define FUSEFS_DAEMON_SANDBOX_H

@@ -63,8 +63,8 @@ static int add_rules(int rules, const struct sandbox_files *files, uint64_t know
         err = allow(rules, "/", (READ | LANDLOCK_ACCESS_FS_EXECUTE) & known);
     if (!err && files->cuda)
         err = allow(rules, "/dev", DEVICES & known);
-    if (!err && files->cuda) /* driver 580 does not start without it */
-        err = allow(rules, "/proc/self", (READ | LANDLOCK_ACCESS_FS_WRITE_FILE) & known);
+    if (!err && files->cuda) /* driver 580 names its threads with O_TRUNC in task/TID/comm */
+        err = allow(rules, "/proc/self", (READ | READ_WRITE | ACCESS_TRUNCATE) & known);
     return err;
 }
 
