@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
     atomicAdd(b.wrong, bad + (w.outcome != GQ_OUT_DONE));
 }
 
-/* Waits for the kernel. *wrong: what it has counted. */
+/* Waits for the kernel. *wrong: the count that it has stored. */
 int finish(const struct bare_loop *b, uint32_t *wrong)
 {
     cudaError_t err = cudaStreamSynchronize(0);
