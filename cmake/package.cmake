@@ -31,21 +31,23 @@ endmacro()
 
 set(library libgpunvme${PROJECT_VERSION_MAJOR})
 gpunvme_package(programs gpunvmefs admin
-    "file system whose NVMe commands a GPU issues\n The FUSE daemon, the tools to make and check file systems, and the command gpunvme."
+    "file system whose NVMe commands a GPU issues\nThe FUSE daemon, the tools to make and check file systems, and\nthe command gpunvme."
     fuse3)
 gpunvme_package(library ${library} libs
-    "files of a gpunvmefs mount into GPU memory\n The library libgpunvme, and libcufile.so with gpunvme-run for programs of cuFile.")
+    "files of a gpunvmefs mount into GPU memory\nThe library libgpunvme, and libcufile.so with gpunvme-run for\nprograms of cuFile.")
 gpunvme_package(dev libgpunvme-dev libdevel
-    "files of a gpunvmefs mount into GPU memory, development\n Headers for C, C++ and CUDA, manual pages and examples."
+    "files of a gpunvmefs mount into GPU memory, development\nHeaders for C, C++ and CUDA, manual pages and examples."
     "${library} (= ${PROJECT_VERSION})")
 gpunvme_package(python python3-gpunvme python
-    "files of a gpunvmefs mount into GPU memory, for Python\n Reads and writes into memory of torch, cupy and numpy."
+    "files of a gpunvmefs mount into GPU memory, for Python\nReads and writes into memory of torch, cupy and numpy."
     "python3 (>= 3.10)" "${library} (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 # dpkg's trigger: the loader finds the library as soon as it is installed.
 file(WRITE ${PROJECT_BINARY_DIR}/package/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/package/triggers)
+# Man pages are compressed, and each package has a changelog.
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/package_files.cmake)
 include(CPack)

@@ -69,6 +69,17 @@ twice=$(sort "$work/files" | uniq -d)
 [[ $(dpkg-deb -f "$(file_of libgpunvme-dev)" Depends) = *"libgpunvme$major (= "* ]] ||
     wrong "libgpunvme-dev: does not depend on the library of its version"
 
+# CPack adds calls of ldconfig beside the trigger, and cannot be told not to.
+if have lintian; then
+    lintian --allow-root --fail-on error,warning --suppress-tags maintscript-calls-ldconfig \
+        "${packages[@]}" >"$work/lintian" 2>&1 || {
+        cat "$work/lintian"
+        wrong "lintian: has findings"
+    }
+else
+    warn "lintian: not here, the packages are not looked at by it"
+fi
+
 # A root of its own; what the packages depend on is the machine's.
 root=$work/root
 in_root() {
