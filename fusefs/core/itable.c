@@ -12,9 +12,10 @@
 
 int ffs_itable_init(struct ffs_itable *table)
 {
-    table->buckets = calloc(FFS_INODE_BUCKETS, sizeof(*table->buckets));
-    if (!table->buckets)
-        return -ENOMEM;
+    int err = ffs_inode_hash_init(&table->hash);
+
+    if (err)
+        return err;
     pthread_mutex_init(&table->lock, NULL);
     return 0;
 }
@@ -27,17 +28,16 @@ static void free_inode(struct ffs_inode *inode)
 
 void ffs_itable_destroy(struct ffs_itable *table)
 {
-    if (!table->buckets)
+    if (!table->hash.buckets)
         return;
-    for (size_t i = 0; i < FFS_INODE_BUCKETS; i++) {
+    for (size_t i = 0; i < table->hash.count; i++) {
         struct ffs_inode *next;
-        for (struct ffs_inode *inode = table->buckets[i]; inode; inode = next) {
+        for (struct ffs_inode *inode = table->hash.buckets[i]; inode; inode = next) {
             next = inode->hash_next;
             free_inode(inode);
         }
     }
-    free(table->buckets);
-    table->buckets = NULL;
+    ffs_inode_hash_destroy(&table->hash);
     pthread_mutex_destroy(&table->lock);
 }
 
@@ -52,41 +52,6 @@ struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino)
     inode->refs = 1;
     pthread_rwlock_init(&inode->data, NULL);
     return inode;
-}
-
-static struct ffs_inode **bucket(struct ffs_itable *table, uint64_t ino)
-{
-    return &table->buckets[(ino * 0x9e3779b97f4a7c15ull) >> 48 & (FFS_INODE_BUCKETS - 1)];
-}
-
-static struct ffs_inode *find(struct ffs_itable *table, uint64_t ino)
-{
-    struct ffs_inode *inode = *bucket(table, ino);
-
-    while (inode && inode->ino != ino)
-        inode = inode->hash_next;
-    return inode;
-}
-
-static void insert(struct ffs_itable *table, struct ffs_inode *inode)
-{
-    struct ffs_inode **p = bucket(table, inode->ino);
-
-    inode->hash_next = *p;
-    inode->hashed = true;
-    *p = inode;
-}
-
-static void unhash(struct ffs_itable *table, struct ffs_inode *inode)
-{
-    struct ffs_inode **p = bucket(table, inode->ino);
-
-    if (!inode->hashed)
-        return;
-    while (*p != inode)
-        p = &(*p)->hash_next;
-    *p = inode->hash_next;
-    inode->hashed = false;
 }
 
 static void unused_remove(struct ffs_itable *table, struct ffs_inode *inode)
@@ -107,7 +72,7 @@ static void unused_add(struct ffs_itable *table, struct ffs_inode *inode)
         return;
     struct ffs_inode *victim = table->oldest;
     unused_remove(table, victim);
-    unhash(table, victim);
+    ffs_inode_hash_remove(&table->hash, victim);
     free_inode(victim);
 }
 
@@ -118,7 +83,7 @@ static int find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inod
     int err = 0;
 
     pthread_mutex_lock(&table->lock);
-    struct ffs_inode *inode = find(table, ino);
+    struct ffs_inode *inode = ffs_inode_hash_find(&table->hash, ino);
     if (inode && inode->evicting && !evicting)
         err = -ESTALE;
     else if (inode && inode->refs++ == 0)
@@ -134,9 +99,9 @@ static struct ffs_inode *enter(struct ffs *fs, struct ffs_inode *inode)
     struct ffs_itable *table = &fs->itable;
 
     pthread_mutex_lock(&table->lock);
-    struct ffs_inode *other = find(table, inode->ino);
+    struct ffs_inode *other = ffs_inode_hash_find(&table->hash, inode->ino);
     if (!other)
-        insert(table, inode);
+        ffs_inode_hash_add(&table->hash, inode);
     else if (other->refs++ == 0)
         unused_remove(table, other);
     pthread_mutex_unlock(&table->lock);
@@ -216,7 +181,7 @@ static void put_last(struct ffs_itable *table, struct ffs_inode *inode)
 {
     if (inode->refs > 0)
         return;
-    unhash(table, inode);
+    ffs_inode_hash_remove(&table->hash, inode);
     free_inode(inode);
 }
 
@@ -320,14 +285,14 @@ void ffs_evict_doomed(struct ffs *fs)
 void ffs_itable_publish(struct ffs *fs, struct ffs_inode *inode)
 {
     pthread_mutex_lock(&fs->itable.lock);
-    insert(&fs->itable, inode);
+    ffs_inode_hash_add(&fs->itable.hash, inode);
     pthread_mutex_unlock(&fs->itable.lock);
 }
 
 void ffs_itable_retire(struct ffs *fs, struct ffs_inode *inode)
 {
     pthread_mutex_lock(&fs->itable.lock);
-    unhash(&fs->itable, inode);
+    ffs_inode_hash_remove(&fs->itable.hash, inode);
     inode->evicting = true;
     pthread_mutex_unlock(&fs->itable.lock);
 }
@@ -345,8 +310,8 @@ static struct ffs_inode *next_unlinked(struct ffs_itable *table)
     struct ffs_inode *found = NULL;
 
     pthread_mutex_lock(&table->lock);
-    for (size_t i = 0; i < FFS_INODE_BUCKETS && !found; i++) {
-        struct ffs_inode *inode = table->buckets[i];
+    for (size_t i = 0; i < table->hash.count && !found; i++) {
+        struct ffs_inode *inode = table->hash.buckets[i];
         while (inode && (inode->evicting || lay_get32(inode->d.nlink) != 0))
             inode = inode->hash_next;
         found = inode;

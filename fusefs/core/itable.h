@@ -8,14 +8,14 @@
 #ifndef FUSEFS_CORE_ITABLE_H
 #define FUSEFS_CORE_ITABLE_H
 
+#include "fusefs/core/inode_hash.h"
 #include "fusefs/core/storage.h"
 
 #define FFS_INODES_UNUSED_MAX 8192u
-#define FFS_INODE_BUCKETS     65536u
 
 struct ffs_itable {
     pthread_mutex_t lock; /* protects all below, and refs, links and flags of the inodes */
-    struct ffs_inode **buckets;
+    struct ffs_inode_hash hash;
     size_t unused;
     struct ffs_inode *oldest, *newest;
     struct ffs_inode *doomed; /* to be evicted when the handle ends; linked by `older` */

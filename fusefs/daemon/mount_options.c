@@ -41,6 +41,7 @@ static const struct number numbers[] = {
     {"max_buffers", offsetof(struct options, max_buffers), 1, 65536},
     {"deadline", offsetof(struct options, deadline_ms), 1, 3600000},
     {"commit", offsetof(struct options, commit_s), 1, COMMIT_S_MAX},
+    {"cache", offsetof(struct options, cache_mib), 1, 1u << 20},
     {"attr_timeout", offsetof(struct options, attr_timeout_s), 0, 1u << 30},
     {"entry_timeout", offsetof(struct options, entry_timeout_s), 0, 1u << 30},
     {"sim_threads", offsetof(struct options, sim_threads), 1, 256},
@@ -107,6 +108,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("max_buffers=", KEY_NUMBER),
     FUSE_OPT_KEY("deadline=", KEY_NUMBER),
     FUSE_OPT_KEY("commit=", KEY_NUMBER),
+    FUSE_OPT_KEY("cache=", KEY_NUMBER),
     FUSE_OPT_KEY("attr_timeout=", KEY_NUMBER),
     FUSE_OPT_KEY("entry_timeout=", KEY_NUMBER),
     FUSE_OPT_KEY("sim_threads=", KEY_NUMBER),
@@ -536,6 +538,7 @@ void options_print_help(void)
           "  -o relatime|noatime|strictatime, nodiratime\n"
           "                         when reads set access times (relatime)\n"
           "  -o commit=SECONDS      time between background commits (5)\n"
+          "  -o cache=MIB           memory for metadata (a 32nd of the machine's, 64 to 4096)\n"
           "  -o attr_timeout=S, entry_timeout=S\n"
           "                         time the kernel may keep attributes and names (86400)\n"
           "  -o sim_threads=N, sim_lba=512|4096, sim_mdts=BYTES\n"

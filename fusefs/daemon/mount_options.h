@@ -68,6 +68,7 @@ struct options {
     unsigned max_buffers;
     unsigned deadline_ms;
     unsigned commit_s;
+    unsigned cache_mib; /* 0: decided by the machine's memory */
     unsigned attr_timeout_s, entry_timeout_s;
     unsigned sim_threads, sim_lba, sim_mdts;    /* 0: the simulator's default */
     unsigned sim_latency_us, sim_bandwidth_mib; /* lower bounds; 0: none */

@@ -11,17 +11,21 @@
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
+#include <unistd.h>
 
 #include "blockdev/vfio/vfio.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/selftest.h"
 
+/* Bytes of the metadata cache by default. */
+#define CACHE_LEAST ((size_t)64 << 20)
+#define CACHE_MOST  ((size_t)4 << 30)
 /*
  * Queue pairs of the ordinary path: at most CPU_QUEUES, and at most half of the
  * controller's.
  */
-#define CPU_QUEUES 4u
-#define CPU_DEPTH  128
+#define CPU_QUEUES  4u
+#define CPU_DEPTH   128
 /* The executor's default number of queues. */
 #define ENGINE_QUEUES 43u
 
@@ -186,12 +190,24 @@ static int check_data(struct stack *s, const struct problem *p)
     return err ? fail(p, err, "%s", why[0] ? why : strerror(-err)) : 0;
 }
 
+/* Of clean metadata kept: a machine with more memory is likely to have more files in use. */
+static size_t cache_bytes(const struct options *opts)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    size_t part = pages > 0 && page > 0 ? (size_t)pages * (size_t)page / 32 : 0;
+
+    if (opts->cache_mib)
+        return (size_t)opts->cache_mib << 20;
+    return part < CACHE_LEAST ? CACHE_LEAST : part > CACHE_MOST ? CACHE_MOST : part;
+}
+
 static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[384] = "";
     struct ffs_mount_opts mount = {.access = opts->access,
                                    .read_only = opts->read_only,
                                    .commit_ms = opts->commit_s * 1000,
+                                   .cache_bytes = cache_bytes(opts),
                                    .discard = opts->discard,
                                    .log = log_text};
     int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));

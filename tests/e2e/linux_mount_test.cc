@@ -91,6 +91,23 @@ TEST_F(Remount, ReadOnlyMakesEverythingDurable)
     EXPECT_TRUE(m_->unmount());
 }
 
+TEST_F(Remount, ACacheThatIsTooSmallCostsNoFile)
+{
+    // 375 blocks of inodes, and their names, in 256 blocks.
+    ASSERT_TRUE(m_->mount("cache=1")) << m_->log();
+    for (int i = 0; i < 3000; i++) {
+        int fd = make(std::to_string(i));
+        ASSERT_GE(fd, 0) << i;
+        close(fd);
+    }
+    ASSERT_TRUE(m_->unmount());
+    ASSERT_TRUE(m_->mount("cache=1")) << m_->log();
+    for (int i = 0; i < 3000; i++)
+        ASSERT_EQ(access(m_->path(std::to_string(i)).c_str(), F_OK), 0) << i;
+    EXPECT_TRUE(m_->unmount());
+    EXPECT_FALSE(m_->mount("cache=0"));
+}
+
 TEST_F(Remount, AccessTimesAndCommitsChange)
 {
     ASSERT_TRUE(m_->mount("commit=3600")) << m_->log();

@@ -3,7 +3,7 @@
 add_library(storage_fixture STATIC crash_dev.c image_check.c storage_fixture.cc)
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtest)
 
-foreach(name alloc inode mkfs recover tx)
+foreach(name alloc inode inode_hash mkfs recover tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
 gpunvme_test(storage_space_test SOURCES storage_space_test.cc space_probe.c LINKS storage_fixture)
