@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "client/io/io.h"
+#include "client/lib/direct.h"
 
 #define WORDS_LEN 4096 /* a word for each reader */
 
@@ -83,15 +84,15 @@ static int hold_ring(struct stream_direct *d, struct gpunvme_io_file *f, void *r
     return 0;
 }
 
-static int make_streams(struct stream_direct *d, void *ring)
+/* On the GPU that has the kernels, wherever the ring is; none without a GPU. */
+static int make_streams(struct stream_direct *d)
 {
-    int err = d->cuda ? cuda_driver_locate(d->cuda, (uintptr_t)ring, &d->device) : 0;
-
-    if (err || !d->cuda || d->device == CUDA_NO_DEVICE) {
-        d->cuda = NULL;
-        return err;
-    }
-    err = cuda_driver_map(d->cuda, d->device, d->words, WORDS_LEN, CUDA_HOST_MEMORY, &d->mapped);
+    d->cuda = d->direct->space.cuda;
+    d->device = d->direct->space.device;
+    if (!d->cuda)
+        return 0;
+    int err =
+        cuda_driver_map(d->cuda, d->device, d->words, WORDS_LEN, CUDA_HOST_MEMORY, &d->mapped);
     for (unsigned i = 0; !err && i < d->readers; i++)
         err = cuda_driver_stream_urgent(d->cuda, d->device, &d->streams[i]);
     return err;
@@ -112,7 +113,7 @@ static int direct_start(struct stream_direct *d, const struct gpunvme_range *ran
         err = gpunvme_direct_open(ranges[0].file->mount->g, NULL, &d->direct);
     if (!err)
         err = open_files(d, ranges, n);
-    return err ? err : make_streams(d, ring);
+    return err ? err : make_streams(d);
 }
 
 int stream_direct_open(struct gpunvme_io *io, const struct gpunvme_range *ranges, size_t n,
@@ -123,8 +124,6 @@ int stream_direct_open(struct gpunvme_io *io, const struct gpunvme_range *ranges
     if (!d)
         return gpunvme_fail(-ENOMEM, "out of memory");
     d->io = io;
-    d->cuda = io_cuda(io);
-    d->device = CUDA_NO_DEVICE;
     d->readers = readers;
     int err = direct_start(d, ranges, n, ring, ring_len);
     if (err)
