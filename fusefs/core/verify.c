@@ -13,12 +13,14 @@
 /* Reads a block once more that did not match. */
 static int read_again(struct ffs *fs, uint64_t block, void *data)
 {
-    uint64_t bad;
+    uint64_t good;
     int err = bd_read(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE);
 
     if (!err)
-        err = ffs_sums_verify(fs, block, 1, data, &bad);
-    return err || bad == 1 ? err : -EBADMSG;
+        err = ffs_sums_verify(fs, block, 1, data, &good);
+    if (err)
+        return err;
+    return good == 1 ? 0 : -EBADMSG;
 }
 
 int ffs_verify(struct ffs *fs, uint64_t block, uint64_t n, void *data, uint64_t *bad)

@@ -51,7 +51,8 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     snprintf(info->socket, sizeof(info->socket), "%s", fdsocket_name(d->socket));
     if (s->engine)
         gq_engine_tuned(s->engine, tuned, sizeof(tuned));
-    snprintf(info->tier_note, sizeof(info->tier_note), "%s%s", gq->tier_note, tuned);
+    snprintf(info->tier_note, sizeof(info->tier_note), "%.*s%s",
+             (int)(sizeof(info->tier_note) - sizeof(tuned)), gq->tier_note, tuned);
 }
 
 /* The transfers of the self-test are none of an application. */

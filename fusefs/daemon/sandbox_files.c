@@ -20,6 +20,7 @@
 #define DEVICES                                                                         \
     (READ | READ_WRITE | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE | \
      ACCESS_TRUNCATE | ACCESS_IOCTL_DEV)
+#define OF_PROC (LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_TRUNCATE)
 /* Rights that a rule for a file may have. */
 #define OF_FILE (READ_WRITE | LANDLOCK_ACCESS_FS_EXECUTE | ACCESS_TRUNCATE | ACCESS_IOCTL_DEV)
 
@@ -64,7 +65,7 @@ static int add_rules(int rules, const struct sandbox_files *files, uint64_t know
     if (!err && files->cuda)
         err = allow(rules, "/dev", DEVICES & known);
     if (!err && files->cuda) /* driver 580 names its threads with O_TRUNC in task/TID/comm */
-        err = allow(rules, "/proc/self", (READ | READ_WRITE | ACCESS_TRUNCATE) & known);
+        err = allow(rules, "/proc/self", (READ | OF_PROC) & known);
     return err;
 }
 

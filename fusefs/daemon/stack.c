@@ -24,8 +24,8 @@
  * Queue pairs of the ordinary path: at most CPU_QUEUES, and at most half of the
  * controller's.
  */
-#define CPU_QUEUES  4u
-#define CPU_DEPTH   128
+#define CPU_QUEUES 4u
+#define CPU_DEPTH  128
 /* The executor's default number of queues. */
 #define ENGINE_QUEUES 43u
 
