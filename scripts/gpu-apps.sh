@@ -233,7 +233,7 @@ step_nixl() {
 }
 
 step_python() {
-    GPUNVME_MOUNT=$MNT tests "tests of the Python package" 45 "$PYTHON" -m pytest -q -rs \
+    GPUNVME_MOUNT=$MNT tests "tests of the Python package" 45 "$PYTHON" -m pytest -q -rfs \
         -p no:cacheprovider "$GPUNVME_ROOT/python/tests"
 }
 
