@@ -145,7 +145,8 @@ static bool make_reply(struct metrics_server *s, struct connection *c)
                 "HTTP/1.0 %s\r\nContent-Type: text/plain; version=0.0.4\r\n"
                 "Content-Length: %zu\r\nConnection: close\r\n\r\n",
                 refused ? refused : "200 OK", len);
-        fwrite(body, 1, len, to);
+        if (body)
+            fwrite(body, 1, len, to);
         if (fclose(to) != 0) {
             free(c->reply);
             c->reply = NULL;
