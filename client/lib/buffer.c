@@ -86,14 +86,20 @@ static int register_cuda(struct gpunvme_buffer *b)
     return err ? err : register_at_mount(b, &reg);
 }
 
-/* Where the memory is. Without a driver it is the host's. */
+/*
+ * Where the memory is. Without a driver it is the host's. Transfers have streams of their own, so
+ * that a copy which CUDA calls synchronous has to be one.
+ */
 static int locate(struct gpunvme_buffer *b)
 {
     struct cuda_driver *cu;
 
-    if (gpunvme_cuda(b->owner, &cu) == 0)
-        return cuda_driver_locate(cu, (uintptr_t)b->addr, &b->device);
-    return 0;
+    if (gpunvme_cuda(b->owner, &cu))
+        return 0;
+    int err = cuda_driver_locate(cu, (uintptr_t)b->addr, &b->device);
+    if (!err && b->device != CUDA_NO_DEVICE)
+        cuda_driver_sync_copies(cu, b->device, (uintptr_t)b->addr);
+    return err;
 }
 
 static int share(struct gpunvme_buffer *b)

@@ -124,6 +124,16 @@ int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
     return result ? driver_failed(cu, result, "cuPointerGetAttribute") : 0;
 }
 
+void cuda_driver_sync_copies(struct cuda_driver *cu, int device, uint64_t addr)
+{
+    const unsigned on = 1;
+
+    if (push_context(cu, device))
+        return;
+    (void)cu->cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr);
+    pop_context(cu);
+}
+
 uint64_t cuda_driver_allocation_id(struct cuda_driver *cu, uint64_t addr)
 {
     unsigned long long id = 0;

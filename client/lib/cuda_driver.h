@@ -33,6 +33,12 @@ int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_
 
 /* Where an address is: *device is an ordinal, or CUDA_NO_DEVICE for memory that is not a GPU's. */
 int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device);
+/*
+ * From now on cudaMemcpy() into the allocation around addr returns when the copy has ended. Without
+ * this, small copies from pageable memory may end later, after a transfer by another stream. Memory
+ * that CUDA has no such setting for (pools, VMM) stays as it is.
+ */
+void cuda_driver_sync_copies(struct cuda_driver *cu, int device, uint64_t addr);
 /* The allocation around an address. */
 struct cuda_allocation {
     int device; /* CUDA_NO_DEVICE: host memory, and the rest is 0 */

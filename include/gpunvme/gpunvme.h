@@ -76,7 +76,9 @@ int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options
  * with the mount when its executor is CUDA on that GPU. Any other memory, also of other GPUs, VMM
  * and host memory, is a buffer whose transfers take the bounce pipeline; with the option
  * GPUNVME_PATH_GPU it is refused (-ENOTSUP, -EXDEV, -ENODEV), and gpunvme_error() says why. The
- * memory must stay until gpunvme_unregister() has returned.
+ * memory must stay until gpunvme_unregister() has returned. Transfers do not wait for streams: work
+ * of the GPU on the memory has to have ended before. From now on cudaMemcpy() into it has, when it
+ * returns (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS; memory of pools has no such setting).
  */
 int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out);
 /* Allocates and registers: GPU memory when the executor is CUDA, shared host memory otherwise. */

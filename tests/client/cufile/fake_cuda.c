@@ -176,6 +176,16 @@ EXPORT int cuPointerGetAttribute(void *out, int attribute, unsigned long long ad
     return result;
 }
 
+/* Copies here have always ended when they return. */
+EXPORT int cuPointerSetAttribute(const void *value, int attribute, unsigned long long addr)
+{
+    (void)value;
+    pthread_mutex_lock(&memory_lock);
+    int result = find(addr) && attribute == 6 ? 0 : INVALID_VALUE;
+    pthread_mutex_unlock(&memory_lock);
+    return result;
+}
+
 EXPORT int cuMemGetAddressRange_v2(unsigned long long *base, size_t *len, unsigned long long addr)
 {
     pthread_mutex_lock(&memory_lock);
