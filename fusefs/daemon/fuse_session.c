@@ -101,9 +101,11 @@ static void print_metrics(void *context, FILE *to)
 
 static int start_metrics(struct daemon *d)
 {
-    int listener = d->opts->metrics_listener;
+    const struct options *opts = d->opts;
 
-    return listener < 0 ? 0 : metrics_server_open(listener, print_metrics, d, &d->metrics);
+    if (!opts->metrics.len)
+        return 0;
+    return metrics_server_open(opts->metrics_listener, print_metrics, d, &d->metrics);
 }
 
 static int start_services(struct daemon *d)

@@ -280,7 +280,6 @@ static void give_up_privileges(void)
  * process. */
 static int listen_for_metrics(struct options *opts)
 {
-    opts->metrics_listener = -1;
     if (!opts->metrics.len)
         return 0;
     int fd = metrics_listen(&opts->metrics);

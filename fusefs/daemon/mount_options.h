@@ -56,12 +56,12 @@ struct options {
     char *mountpoint;    /* as given, then made absolute by session_check_mountpoint() */
     unsigned gpu;        /* enum gpu_policy */
     unsigned executor;
-    unsigned doorbells; /* enum gq_doorbells */
-    unsigned direct;    /* enum direct_policy */
-    unsigned sandbox;   /* enum sandbox_level */
-    gid_t direct_group; /* with DIRECT_GROUP */
-    struct metrics_address metrics;
-    int metrics_listener; /* -1: none; set when the daemon has begun */
+    unsigned doorbells;             /* enum gq_doorbells */
+    unsigned direct;                /* enum direct_policy */
+    unsigned sandbox;               /* enum sandbox_level */
+    gid_t direct_group;             /* with DIRECT_GROUP */
+    struct metrics_address metrics; /* len 0: not asked for */
+    int metrics_listener;           /* then bound before the session is run */
     unsigned cuda_device;
     unsigned nsid;          /* 0: not given */
     unsigned queues, depth; /* of the executor; 0: its default */
