@@ -78,10 +78,7 @@ GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_read_de
     return all >= (uint64_t)GQ_READ_SAMPLES * GQ_LONG_READ ? GQ_QUEUES_OF_LONG : groups;
 }
 
-/*
- * Of a share, or with a counter of the list, the results that are `was`, or with 0 all of them,
- * become err.
- */
+/* Of a share, the results that are `was`, or with 0 all of them, become err. */
 GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
                          struct gq_read_desc *list, uint32_t rank, int was, int err)
 {
@@ -90,8 +87,7 @@ GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
         for (uint32_t first = 0; first < run->n_cmds; first += w->group.lanes) {
             uint32_t i = first + lane;
 
-            if (i < run->n_cmds &&
-                (run->dealing || (i >> run->group_shift) % run->n_queues == rank) &&
+            if (i < run->n_cmds && (i >> run->group_shift) % run->n_queues == rank &&
                 (was == 0 || list[i].result == was))
                 list[i].result = err;
         }
@@ -99,53 +95,25 @@ GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
 }
 
 /*
- * The group reads nothing. Without a counter no other group reads its share, which gets the error.
- * With one the remaining groups read all; the last group, which may have no error of its own, finds
- * pieces that no group has taken only if none of them got a queue.
- */
-GQ_FN int gd_skip_share(const struct gd_reader *w, const struct gq_run *run,
-                        struct gq_read_desc *list, uint32_t rank, int err)
-{
-    const struct gq_worker self = {.group = w->group, .run = run, .rank = rank};
-    uint32_t rest;
-
-    if (!run->dealing) {
-        gd_fail_share(w, run, list, rank, 0, err);
-        return err;
-    }
-    if (!gq_leave_dealing(&self, &rest) || rest >= run->n_cmds)
-        return err;
-    err = gd_refused_error(w) == -ESTALE ? -ESTALE : -ETIMEDOUT;
-    GQ_FOR_LANES(lane)
-    {
-        for (uint32_t i = rest; i < run->n_cmds; i += w->group.lanes) {
-            if (i + lane < run->n_cmds)
-                list[i + lane].result = err;
-        }
-    }
-    return err;
-}
-
-/*
  * The rank-th of `groups` shares of a list of n pieces, which has `at` counted from the buffer's
- * start; of long pieces the last groups have none. dealing: words of this list, by which all groups
- * deal it; NULL: the shares are even. 0, or the first error of one of its pieces.
+ * start; of long pieces the last groups have none. 0, or the first error of one of them.
  */
 GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_read_desc *list,
-                        uint32_t n, uint32_t rank, uint32_t groups, struct gq_dealing *dealing)
+                        uint32_t n, uint32_t rank, uint32_t groups)
 {
     struct gq_reads reads = gd_reads(w->file, b);
     uint32_t sharing = gd_list_groups(w, list, n, groups), bad;
-    struct gq_run run = gd_run(w->file, n, dealing ? groups : sharing);
+    struct gq_run run = gd_run(w->file, n, sharing);
     int err;
 
-    run.dealing = dealing;
     if (rank >= sharing)
-        return dealing ? gd_skip_share(w, &run, list, rank, 0) : 0;
+        return 0;
     err = gd_take(w);
     run.group_shift = gd_list_shift(n, sharing);
-    if (err)
-        return gd_skip_share(w, &run, list, rank, err);
+    if (err) {
+        gd_fail_share(w, &run, list, rank, 0, err);
+        return err;
+    }
     reads.desc = list;
     bad = gd_drive(w, &run, &reads, rank);
     /*
@@ -184,7 +152,7 @@ GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
         return err;
     }
     b = gd_part_from(&b, dst);
-    return gd_read_share(w, &b, list, n, 0, 1, NULL);
+    return gd_read_share(w, &b, list, n, 0, 1);
 }
 
 #endif
