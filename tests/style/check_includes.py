@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Checks that a folder includes, and its CMakeLists.txt compiles, only what the architecture lets
-it use.
+it use, and that the headers that CUDA kernels include are installed, all of them and no others.
 
 usage: check_includes.py ROOT | --self-test
 """
@@ -9,7 +9,6 @@ usage: check_includes.py ROOT | --self-test
 import os
 import re
 import sys
-import tempfile
 
 import tree
 
@@ -70,6 +69,11 @@ LIBRARIES = {
 
 # Public headers lie in include/gpunvme/, and name each other without a folder.
 PUBLIC = "include/gpunvme/"
+
+# What kernels include, and where CMake installs it with all that it includes.
+DEVICE_HEADER = PUBLIC + "gpunvme_device.h"
+INSTALLED_BY = "client/CMakeLists.txt"
+INSTALLED = re.compile(r"set\(device_headers([^)]*)\)")
 
 UNCHECKED = ("tests/", "bench/")
 # As CMake files of this tree name sources outside their folder.
@@ -144,8 +148,34 @@ def check_compiled(root, name):
     return problems
 
 
+def included(root, name):
+    """Files of this tree that a file includes, and those that they include; name itself, too."""
+    found, todo = set(), [name]
+    while todo:
+        name = todo.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for quote, target in INCLUDE.findall(tree.read(root, name)):
+            paths = [target, "include/" + target, PUBLIC + target] if quote == '"' else []
+            todo += [path for path in paths if os.path.isfile(os.path.join(root, path))][:1]
+    return found
+
+
+def check_installed(root):
+    if not os.path.isfile(os.path.join(root, DEVICE_HEADER)):
+        return []
+    needed = included(root, DEVICE_HEADER)
+    installed = set(INSTALLED.search(tree.read(root, INSTALLED_BY)).group(1).split())
+    # Public headers are installed by a list of their own.
+    return [f"{name}: kernels include it, but {INSTALLED_BY} does not install it"
+            for name in sorted(needed - installed) if not name.startswith(PUBLIC)] + [
+        f"{name}: {INSTALLED_BY} installs it, but kernels do not include it"
+        for name in sorted(installed - needed)]
+
+
 def check(root):
-    problems = []
+    problems = check_installed(root)
     for name in tree.files(root):
         if os.path.basename(name) == "CMakeLists.txt":
             problems += check_compiled(root, name)
@@ -179,22 +209,21 @@ def self_test():
         "sim/gpu/hooks.c": ('#include "cuda/gq_copies.h"\n#include <cuda_runtime_api.h>\n', False),
         "cuda/gq_copies.h": ("", False),
         "cuda/sim.c": ('#include "sim/sim.h"\n', True),
-        "client/CMakeLists.txt": ("x(lib/a.c ../sim/gpu/sim_mailbox.c)\n", False),
+        "include/gpunvme/gpunvme_device.h": ('#include "client/device/gd_a.h"\n', False),
+        "client/device/gd_a.h": ('#include "client/device/gd_b.h"\n', False),
+        "client/device/gd_b.h": ("", True),
+        "client/device/gd_c.h": ("", True),
+        "client/CMakeLists.txt": (
+            "x(lib/a.c ../sim/gpu/sim_mailbox.c)\n"
+            "set(device_headers\n    include/gpunvme/gpunvme_device.h\n"
+            "    client/device/gd_a.h\n    client/device/gd_c.h)\n", False),
         "cuda/CMakeLists.txt": ("x(gq.c ../sim/sim.c)\n", True),
         "fusefs/daemon/CMakeLists.txt": ("x(${PROJECT_SOURCE_DIR}/sim/gpu/sim_gpu.c)\n", True),
         "tests/client/CMakeLists.txt": ("x(../sim/rig.cc ${top}/client/a.c)\n", False),
         "tests/mkfs/CMakeLists.txt": ("x(${PROJECT_SOURCE_DIR}/client/a.c)\n", True),
         "tests/sim/any.c": ('#include "fusefs/daemon/x.h"\n', False),
     }
-    with tempfile.TemporaryDirectory() as root:
-        for name, (text, _) in cases.items():
-            os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
-            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
-                file.write(text)
-        found = {problem.split(":")[0] for problem in check(root)}
-    expected = {name for name, (_, broken) in cases.items() if broken}
-    return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
-            for name in sorted(found ^ expected)]
+    return tree.self_test(check, cases)
 
 
 def main():
