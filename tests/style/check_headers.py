@@ -19,7 +19,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import tree
 
@@ -91,17 +90,8 @@ def self_test(cc, cxx):
         "integrations/cxx.h": ("#pragma once\n#include <string>\nstd::string s();\n", False),
         "a/not_cxx.h": ("#pragma once\n/* __cplusplus */\nint new(void);\n", True),
     }
-    with tempfile.TemporaryDirectory() as root:
-        for folder in {os.path.dirname(name) for name in cases}:
-            os.mkdir(os.path.join(root, folder))
-        for name, (text, _) in cases.items():
-            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
-                file.write(text)
-        found = {problem.split(":")[0]
-                 for problem in check(root, os.path.join(root, "build"), cc, cxx, [])}
-    expected = {name for name, (_, broken) in cases.items() if broken}
-    return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
-            for name in sorted(found ^ expected)]
+    return tree.self_test(
+        lambda root: check(root, os.path.join(root, "build"), cc, cxx, []), cases)
 
 
 def main():
