@@ -16,20 +16,17 @@
 #include <stdint.h>
 
 #include "client/device/gd_types.h"
+#include "cuda/queue/gq_atomic.h"
 #include "cuda/queue/gq_fence.h"
 
 #ifdef __CUDACC__
 
+GQ_ATOMIC_FETCH(gd_lock_or, "atom.acquire.gpu.or.b32")
+
 /* The word as it was: the lock is the caller's if it was not GD_TAKEN. */
 GQ_FN uint32_t gd_take_lock(uint32_t *lock)
 {
-    uint32_t word;
-    asm volatile("atom.acquire.gpu.or.b32 %0, [%1], %2;"
-                 : "=r"(word)
-                 : "l"(lock), "r"(GD_TAKEN)
-                 : "memory");
-
-    return word;
+    return gd_lock_or(lock, GD_TAKEN);
 }
 
 GQ_FN void gd_unlock(uint32_t *lock, uint32_t word)

@@ -38,39 +38,23 @@ GQ_FN void gq_atomic_store(uint32_t *word, uint32_t value)
     asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/* The word as it was. */
-GQ_FN uint32_t gq_atomic_or(uint32_t *word, uint32_t bits)
-{
-    uint32_t old;
-    asm volatile("atom.relaxed.gpu.or.b32 %0, [%1], %2;"
-                 : "=r"(old)
-                 : "l"(word), "r"(bits)
-                 : "memory");
+/* A function that changes a word by one instruction of PTX and returns the word as it was. */
+#define GQ_ATOMIC_FETCH(name, instruction)                \
+    GQ_FN uint32_t name(uint32_t *word, uint32_t operand) \
+    {                                                     \
+        uint32_t old;                                     \
+        asm volatile(instruction " %0, [%1], %2;"         \
+                     : "=r"(old)                          \
+                     : "l"(word), "r"(operand)            \
+                     : "memory");                         \
+                                                          \
+        return old;                                       \
+    }
 
-    return old;
-}
-
-GQ_FN uint32_t gq_atomic_and(uint32_t *word, uint32_t bits)
-{
-    uint32_t old;
-    asm volatile("atom.relaxed.gpu.and.b32 %0, [%1], %2;"
-                 : "=r"(old)
-                 : "l"(word), "r"(bits)
-                 : "memory");
-
-    return old;
-}
-
-GQ_FN uint32_t gq_atomic_exchange(uint32_t *word, uint32_t value)
-{
-    uint32_t old;
-    asm volatile("atom.relaxed.gpu.exch.b32 %0, [%1], %2;"
-                 : "=r"(old)
-                 : "l"(word), "r"(value)
-                 : "memory");
-
-    return old;
-}
+GQ_ATOMIC_FETCH(gq_atomic_or, "atom.relaxed.gpu.or.b32")
+GQ_ATOMIC_FETCH(gq_atomic_and, "atom.relaxed.gpu.and.b32")
+GQ_ATOMIC_FETCH(gq_atomic_exchange, "atom.relaxed.gpu.exch.b32")
+GQ_ATOMIC_FETCH(gq_atomic_fetch_add, "atom.relaxed.gpu.add.u32")
 
 /* Stores `value` if the word is `expected`. */
 GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t value)
@@ -84,18 +68,7 @@ GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t val
     return old;
 }
 
-GQ_FN uint32_t gq_atomic_fetch_add(uint32_t *word, uint32_t value)
-{
-    uint32_t old;
-    asm volatile("atom.relaxed.gpu.add.u32 %0, [%1], %2;"
-                 : "=r"(old)
-                 : "l"(word), "r"(value)
-                 : "memory");
-
-    return old;
-}
-
-/* The same without waiting for the word. */
+/* gq_atomic_fetch_add() without waiting for the word. */
 GQ_FN void gq_atomic_add(uint32_t *word, uint32_t value)
 {
     asm volatile("red.relaxed.gpu.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
