@@ -302,16 +302,6 @@ class Hints : public StorageTest
         ffs_iput(file, 1);
         ASSERT_EQ(unmount(), 0);
     }
-    int new_file(const char *name, ffs_inode **out)
-    {
-        const ffs_cred cred = {0, 0, 0};
-        ffs_inode *root;
-        int err = ffs_iget(fs, LAY_INO_ROOT, &root);
-        if (!err)
-            err = ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
-        ffs_iput(root, 1);
-        return err;
-    }
     // Bitmaps that were read while a file of one block was made, or -1.
     int64_t bitmaps_read_by_a_write(const char *name)
     {

@@ -21,14 +21,11 @@ class Crash : public StorageTest
         opts.discard = true; // what is freed too early is lost
         ASSERT_EQ(mount(), 0) << why;
         for (unsigned i = 0; i < FILES; i++) {
-            ffs_inode *root, *inode;
-            ffs_cred cred = {0, 0, 0};
-            ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+            ffs_inode *inode;
             std::string name = "file" + std::to_string(i);
-            ASSERT_EQ(ffs_mknod(root, name.c_str(), S_IFREG | 0644, 0, &cred, &inode), 0);
+            ASSERT_EQ(new_file(name.c_str(), &inode), 0);
             inos.push_back(ffs_ino(inode));
             ffs_iput(inode, 1);
-            ffs_iput(root, 1);
         }
         // Near the end of the log, so that what follows lies across its seam.
         for (uint32_t i = 0; tail_position() < 230; i++) {

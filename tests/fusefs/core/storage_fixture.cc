@@ -74,6 +74,18 @@ int StorageTest::handle(const std::function<int(ffs_tx *)> &body, unsigned credi
     return err;
 }
 
+int StorageTest::new_file(const char *name, ffs_inode **out)
+{
+    const ffs_cred cred = {0, 0, 0};
+    ffs_inode *root;
+    int err = ffs_iget(fs, LAY_INO_ROOT, &root);
+    if (err)
+        return err;
+    err = ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
+    ffs_iput(root, 1);
+    return err;
+}
+
 int StorageTest::new_inode(ffs_inode **out)
 {
     *out = nullptr;

@@ -57,6 +57,8 @@ class StorageTest : public ::testing::Test
 
     // Runs body in a handle; ends it when body returns 0, aborts it otherwise.
     int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);
+    // An empty file of the root directory; referenced.
+    int new_file(const char *name, ffs_inode **out);
     // A sound inode without a name; referenced.
     int new_inode(ffs_inode **out);
     int set_uid(uint64_t ino, uint32_t uid);

@@ -36,14 +36,11 @@ class Resize : public StorageTest
     }
     void add_file(const std::string &name)
     {
-        const ffs_cred cred = {0, 0, 0};
-        ffs_inode *root, *file;
-        ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-        ASSERT_EQ(ffs_mknod(root, name.c_str(), S_IFREG | 0644, 0, &cred, &file), 0);
+        ffs_inode *file;
+        ASSERT_EQ(new_file(name.c_str(), &file), 0);
         EXPECT_EQ(ffs_write(file, 0, std::string(LEN, name[0]).data(), LEN),
                   static_cast<ssize_t>(LEN));
         ffs_iput(file, 1);
-        ffs_iput(root, 1);
     }
     std::string read_file(const std::string &name)
     {

@@ -71,16 +71,6 @@ class Space : public StorageTest
         ASSERT_EQ(unmount(), 0);
         ASSERT_EQ(mount_watched(), 0) << why;
     }
-    int new_file(const char *name, ffs_inode **out)
-    {
-        const ffs_cred cred = {0, 0, 0};
-        ffs_inode *root;
-        int err = ffs_iget(fs, LAY_INO_ROOT, &root);
-        if (!err)
-            err = ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
-        ffs_iput(root, 1);
-        return err;
-    }
     // A file of all free blocks but `left`.
     void fill(uint64_t left, ffs_inode **out)
     {
