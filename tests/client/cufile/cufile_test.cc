@@ -61,16 +61,14 @@ struct Way {
     int flags;
 };
 
-class CuFile : public ::testing::TestWithParam<Way>
+class CuFile : public InFolder<Way>
 {
   protected:
     void SetUp() override
     {
-        cuda();
-        std::string why;
-        folder_ = std::make_unique<Folder>(GetParam().where, &why);
-        if (!why.empty())
-            GTEST_SKIP() << why;
+        InFolder::SetUp();
+        if (IsSkipped())
+            return;
         ASSERT_TRUE(make_file(folder_->path("file"), bytes_));
         if (GetParam().opens) {
             ASSERT_EQ(cuFileDriverOpen().err, CU_FILE_SUCCESS);
@@ -118,7 +116,6 @@ class CuFile : public ::testing::TestWithParam<Way>
     }
 
     std::vector<char> bytes_ = some_bytes(kFile, 11);
-    std::unique_ptr<Folder> folder_;
     std::unique_ptr<Memory> memory_;
     std::unique_ptr<Handle> fh_;
 };
@@ -258,8 +255,8 @@ class CuFileOnce : public ::testing::Test
     {
         return folder_->path("file");
     }
-    std::vector<char> bytes_ = some_bytes(100000, 13);
     std::unique_ptr<Folder> folder_;
+    std::vector<char> bytes_ = some_bytes(100000, 13);
 };
 
 TEST_F(CuFileOnce, TheDriverOpensByItselfAndClosesWithTheLastHandle)

@@ -3,6 +3,7 @@
 #ifndef TESTS_CUFILE_PLACES_H
 #define TESTS_CUFILE_PLACES_H
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -79,6 +80,21 @@ class Folder
   private:
     std::unique_ptr<Mounted> mount_;
     std::string dir_;
+};
+
+// A test with a folder at GetParam().where; skipped where there is none.
+template <class Param> class InFolder : public ::testing::TestWithParam<Param>
+{
+  protected:
+    void SetUp() override
+    {
+        cuda();
+        std::string why;
+        folder_ = std::make_unique<Folder>(this->GetParam().where, &why);
+        if (!why.empty())
+            GTEST_SKIP() << why;
+    }
+    std::unique_ptr<Folder> folder_;
 };
 
 std::vector<char> some_bytes(size_t n, unsigned seed);

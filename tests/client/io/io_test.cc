@@ -28,16 +28,14 @@ struct Way {
     bool registers;
 };
 
-class Io : public ::testing::TestWithParam<Way>
+class Io : public InFolder<Way>
 {
   protected:
     void SetUp() override
     {
-        cuda();
-        std::string why;
-        folder_ = std::make_unique<Folder>(GetParam().where, &why);
-        if (!why.empty())
-            GTEST_SKIP() << why;
+        InFolder::SetUp();
+        if (IsSkipped())
+            return;
         ASSERT_TRUE(make_file(folder_->path("file"), bytes_));
         fd_ = open(folder_->path("file").c_str(), O_RDWR | O_CLOEXEC | GetParam().flags);
         if (fd_ < 0 && errno == EINVAL)
@@ -74,7 +72,6 @@ class Io : public ::testing::TestWithParam<Way>
     }
 
     std::vector<char> bytes_ = some_bytes(kFile, 1);
-    std::unique_ptr<Folder> folder_;
     std::unique_ptr<Memory> memory_;
     struct gpunvme_io *io_ = nullptr;
     struct gpunvme_io_file *file_ = nullptr;
@@ -266,8 +263,8 @@ class IoOnce : public ::testing::Test
         close(fd_);
     }
 
-    std::vector<char> bytes_ = some_bytes(100000, 3);
     std::unique_ptr<Folder> folder_;
+    std::vector<char> bytes_ = some_bytes(100000, 3);
     struct gpunvme_io *io_ = nullptr;
     struct gpunvme_io_file *file_ = nullptr;
     int fd_ = -1;

@@ -28,16 +28,14 @@ struct Way {
     Kind kind;
 };
 
-class Plans : public ::testing::TestWithParam<Way>
+class Plans : public InFolder<Way>
 {
   protected:
     void SetUp() override
     {
-        cuda();
-        std::string why;
-        folder_ = std::make_unique<Folder>(GetParam().where, &why);
-        if (!why.empty())
-            GTEST_SKIP() << why;
+        InFolder::SetUp();
+        if (IsSkipped())
+            return;
         ASSERT_TRUE(make_file(folder_->path("file"), bytes_));
         fd_ = open(folder_->path("file").c_str(), O_RDONLY | O_CLOEXEC);
         ASSERT_GE(fd_, 0) << strerror(errno);
@@ -96,7 +94,6 @@ class Plans : public ::testing::TestWithParam<Way>
     }
 
     std::vector<char> bytes_ = some_bytes(kFile, 7);
-    std::unique_ptr<Folder> folder_;
     std::unique_ptr<Memory> ring_;
     std::vector<struct gpunvme_range> ranges_;
     std::vector<struct gpunvme_step> plan_;

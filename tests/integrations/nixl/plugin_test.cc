@@ -35,16 +35,14 @@ struct Place {
     Kind kind;
 };
 
-class Plugin : public ::testing::TestWithParam<Place>
+class Plugin : public InFolder<Place>
 {
   protected:
     void SetUp() override
     {
-        cuda();
-        std::string why;
-        folder_ = std::make_unique<Folder>(GetParam().where, &why);
-        if (!why.empty())
-            GTEST_SKIP() << why;
+        InFolder::SetUp();
+        if (IsSkipped())
+            return;
         ASSERT_NE(plugin(), nullptr) << dlerror();
         nixlBackendInitParams params;
         nixl_b_params_t custom;
@@ -140,7 +138,6 @@ class Plugin : public ::testing::TestWithParam<Place>
     }
 
     std::vector<char> bytes_ = some_bytes(kFile, 7);
-    std::unique_ptr<Folder> folder_;
     std::unique_ptr<Memory> memory_;
     nixlBackendEngine *engine_ = nullptr;
     nixl_mem_t kind_ = DRAM_SEG;
