@@ -18,7 +18,7 @@
 #include "bench/mount.h"
 #include "bench/report.h"
 
-#define WHO       "bounce_bench"
+#define PROGRAM   "bounce_bench"
 #define SEED      0x626f756e6365u
 #define SMALLEST  ((uint64_t)4096)
 #define CHUNK     ((uint64_t)16 << 20) /* of copies; sizes are powers of two */
@@ -46,7 +46,7 @@ struct way {
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return 1;
 }
 
@@ -158,7 +158,7 @@ static int measure_size(struct bench *b, uint64_t size)
 
 static int make_file(struct bench *b, const char *dir)
 {
-    int err = bench_file_make(&b->file, WHO, dir, b->largest, SEED);
+    int err = bench_file_make(&b->file, PROGRAM, dir, b->largest, SEED);
 
     if (!err && b->direct && fcntl(b->file.fd, F_SETFL, fcntl(b->file.fd, F_GETFL) | O_DIRECT))
         return fail(b->file.path, strerror(errno));
@@ -197,7 +197,7 @@ static void tear_down(struct bench *b)
 
 static int measure_all(struct bench *b)
 {
-    b->report = bench_report_new(WHO, b->json, b->on_gpu ? bench_gpu_name() : NULL);
+    b->report = bench_report_new(PROGRAM, b->json, b->on_gpu ? bench_gpu_name() : NULL);
     if (!b->report)
         return fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);

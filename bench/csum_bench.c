@@ -22,11 +22,11 @@
 #include "fusefs/core/ffs.h"
 #include "mkfs/mkfs_core.h"
 
-#define WHO    "csum_bench"
-#define SEED   0x6373u
-#define SMALL  4096u
-#define LARGE  (1u << 20)
-#define PASSES 6u
+#define PROGRAM "csum_bench"
+#define SEED    0x6373u
+#define SMALL   4096u
+#define LARGE   (1u << 20)
+#define PASSES  6u
 
 static const struct pass {
     const char *name;
@@ -59,7 +59,7 @@ struct bench {
 
 static int fail(const char *object, int err)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, strerror(-err));
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, strerror(-err));
     return err;
 }
 
@@ -157,7 +157,7 @@ static int run_file(struct bench *b, struct volume *v)
 
 static void report(struct bench *b)
 {
-    struct bench_report *r = bench_report_new(WHO, b->json, NULL);
+    struct bench_report *r = bench_report_new(PROGRAM, b->json, NULL);
     char name[2][96];
 
     if (!r)
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
 
     while ((opt = getopt(argc, argv, "s:r:o:")) != -1) {
         if (!bench_option(opt, &b.size, &b.repeats, &b.json)) {
-            fputs("usage: " WHO " [-s MiB] [-r REPEATS] [-o json]\n", stderr);
+            fputs("usage: " PROGRAM " [-s MiB] [-r REPEATS] [-o json]\n", stderr);
             return 2;
         }
     }

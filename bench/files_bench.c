@@ -19,7 +19,7 @@
 #include "bench/mount.h"
 #include "bench/report.h"
 
-#define WHO             "files_bench"
+#define PROGRAM         "files_bench"
 #define SEED            0x66696c6573u
 #define LARGEST         ((uint64_t)16 << 20)
 #define DIRECTORY_FILES 1000u
@@ -47,7 +47,7 @@ typedef int (*read_fn)(struct bench *b, int fd, unsigned i);
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
@@ -118,7 +118,7 @@ static int sample(struct bench *b, read_fn read_file, struct bench_samples *out)
         err = read_all(b, read_file);
     bench_add(out, (double)b->files / (bench_seconds() - start));
     if (!err)
-        err = bench_verify(&part, &pieces, WHO);
+        err = bench_verify(&part, &pieces, PROGRAM);
     bench_pieces_free(&pieces, part.on_gpu);
     return err;
 }
@@ -138,7 +138,7 @@ static int make_one(struct bench *b, unsigned i)
     f.fd = open(f.path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (f.fd < 0)
         return fail(f.path, strerror(errno));
-    err = bench_file_write(&f, WHO, 0, b->bytes, SEED, i * b->bytes);
+    err = bench_file_write(&f, PROGRAM, 0, b->bytes, SEED, i * b->bytes);
     close(f.fd);
     return err;
 }
@@ -222,19 +222,19 @@ static int measure_sizes(struct bench *b)
 
 static int set_up(struct bench *b, const char *dir)
 {
-    int err = bench_mount_open(&b->mount, WHO, dir, b->size);
+    int err = bench_mount_open(&b->mount, PROGRAM, dir, b->size);
     bool gpu = b->mount.memory.on_gpu;
 
     if (err)
         return err;
     if (!b->mount.g)
         return fail(dir, "is not on a mount of gpunvmefs");
-    snprintf(b->dir, sizeof(b->dir), "%s/" WHO ".XXXXXX", dir);
+    snprintf(b->dir, sizeof(b->dir), "%s/" PROGRAM ".XXXXXX", dir);
     if (!mkdtemp(b->dir)) {
         b->dir[0] = '\0';
         return fail(dir, strerror(errno));
     }
-    b->report = bench_report_new(WHO, b->json, gpu ? bench_gpu_name() : NULL);
+    b->report = bench_report_new(PROGRAM, b->json, gpu ? bench_gpu_name() : NULL);
     if (!b->report || bench_lane_open(&b->lanes[0], gpu, LARGEST) ||
         bench_lane_open(&b->lanes[1], gpu, LARGEST))
         return fail("memory", "not enough of it");
@@ -271,7 +271,7 @@ int main(int argc, char **argv)
     int err, failed;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " WHO " [-s MiB, 16 or more] [-r REPEATS] [-o json] DIRECTORY\n"
+        fputs("usage: " PROGRAM " [-s MiB, 16 or more] [-r REPEATS] [-o json] DIRECTORY\n"
               "  -s  of all files of one size together, at most\n",
               stderr);
         return 2;

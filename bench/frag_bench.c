@@ -18,10 +18,10 @@
 #include "bench/mount.h"
 #include "bench/report.h"
 
-#define WHO   "frag_bench"
-#define SEED  0x66726167u
-#define CHUNK ((uint64_t)16 << 20) /* sizes are multiples of it */
-#define SWEEP "KiB a fragment, at random"
+#define PROGRAM "frag_bench"
+#define SEED    0x66726167u
+#define CHUNK   ((uint64_t)16 << 20) /* sizes are multiples of it */
+#define SWEEP   "KiB a fragment, at random"
 
 static const unsigned fragments_kib[] = {16, 64, 256, 1024, 4096};
 #define FRAGMENTS (sizeof(fragments_kib) / sizeof(fragments_kib[0]))
@@ -39,7 +39,7 @@ struct bench {
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
@@ -59,13 +59,13 @@ static uint64_t *shuffled(uint64_t n)
 
 static int write_piece(const struct bench_file *f, uint64_t at, uint64_t len)
 {
-    return bench_file_write(f, WHO, at, len, SEED, at);
+    return bench_file_write(f, PROGRAM, at, len, SEED, at);
 }
 
 static int make_fragmented(struct bench *b, struct bench_file *f, uint64_t fragment)
 {
     uint64_t n = b->size / fragment, *order = shuffled(n);
-    int err = order ? bench_file_create(f, WHO, b->dir) : -ENOMEM;
+    int err = order ? bench_file_create(f, PROGRAM, b->dir) : -ENOMEM;
 
     for (uint64_t i = 0; i < n && !err; i++)
         err = write_piece(f, order[i] * fragment, fragment);
@@ -126,7 +126,7 @@ static int time_read(struct bench *b, const struct bench_file *f, struct bench_s
     bench_add(out, (double)b->size * 1e-9 / (bench_seconds() - start));
     if (n != (ssize_t)b->size || result.path != GPUNVME_PATH_GPU)
         return fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
-    return bench_verify(&b->mount.memory, &b->pieces, WHO);
+    return bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
 static void report(struct bench *b, unsigned kib, const struct layout *l,
@@ -187,14 +187,14 @@ static int measure_all(struct bench *b)
 static int set_up(struct bench *b)
 {
     uint64_t in_order = 0;
-    int err = bench_mount_open(&b->mount, WHO, b->dir, b->size);
+    int err = bench_mount_open(&b->mount, PROGRAM, b->dir, b->size);
     bool gpu = b->mount.memory.on_gpu;
 
     if (err)
         return err;
     if (!b->mount.g)
         return fail(b->dir, "is not on a mount of gpunvmefs");
-    b->report = bench_report_new(WHO, b->json, gpu ? bench_gpu_name() : NULL);
+    b->report = bench_report_new(PROGRAM, b->json, gpu ? bench_gpu_name() : NULL);
     if (!b->report || bench_lane_open(&b->lane, gpu, CHUNK) ||
         bench_pieces_make(&b->pieces, gpu, SEED, b->size, CHUNK, b->size, &in_order))
         return fail("memory", "not enough of it");
@@ -241,7 +241,7 @@ int main(int argc, char **argv)
     int err, failed;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " WHO " [-s MiB, a multiple of 16] [-r REPEATS] [-k KIB] [-o json]"
+        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-k KIB] [-o json]"
               " DIRECTORY\n"
               "  -k  only fragments of 16, 64, 256, 1024 or 4096 KiB\n",
               stderr);

@@ -21,7 +21,7 @@
 #include "fusefs/core/ffs.h"
 #include "mkfs/mkfs_core.h"
 
-#define WHO         "fs_bench"
+#define PROGRAM     "fs_bench"
 #define SEED        0x6673u
 #define BLOCK       4096u
 #define PER_DIR     10000u /* files */
@@ -50,7 +50,7 @@ struct bench {
 
 static int fail(const char *object, int err)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, strerror(-err));
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, strerror(-err));
     return err;
 }
 
@@ -310,7 +310,7 @@ static int set_up(struct bench *b)
         return err;
     b->inos = calloc(b->files, sizeof(*b->inos));
     b->dirs = calloc(b->files / PER_DIR + 1, sizeof(struct ffs_inode *));
-    b->report = bench_report_new(WHO, b->json, NULL);
+    b->report = bench_report_new(PROGRAM, b->json, NULL);
     if (!b->inos || !b->dirs || !b->report)
         return fail("memory", -ENOMEM);
     bench_report_number(b->report, "files", (double)b->files);
@@ -365,7 +365,7 @@ int main(int argc, char **argv)
     int err, end;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " WHO " [-n FILES, 1000 to 10000000] [-o json]\n", stderr);
+        fputs("usage: " PROGRAM " [-n FILES, 1000 to 10000000] [-o json]\n", stderr);
         return 2;
     }
     err = set_up(&b);

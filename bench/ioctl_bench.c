@@ -20,7 +20,7 @@
 #include "bench/peers.h"
 #include "bench/report.h"
 
-#define WHO      "ioctl_bench"
+#define PROGRAM  "ioctl_bench"
 #define SEED     0x6770756e766du
 #define UNIT     ((uint64_t)16 << 20) /* sizes are multiples of it */
 #define MAX_WAYS 16u
@@ -48,7 +48,7 @@ struct way {
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return 1;
 }
 
@@ -86,7 +86,7 @@ static int read_pinned(struct bench *b)
 
 static int read_direct(struct bench *b)
 {
-    return bench_direct_read(&b->direct, WHO, b->mount.memory.addr, b->size, 0);
+    return bench_direct_read(&b->direct, PROGRAM, b->mount.memory.addr, b->size, 0);
 }
 
 static int run_once(struct bench *b, struct way *w)
@@ -114,19 +114,19 @@ static int set_up(struct bench *b, const char *dir)
 {
     uint64_t state = 0;
 
-    if (bench_mount_open(&b->mount, WHO, dir, b->size))
+    if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
         return 1;
     b->job.to = &b->mount.memory;
     b->job.size = b->size;
     if (peers_open(&b->job) ||
         bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, UNIT, b->size, &state))
         return fail("memory", "not enough of it");
-    if (bench_file_make(&b->file, WHO, dir, b->size, SEED))
+    if (bench_file_make(&b->file, PROGRAM, dir, b->size, SEED))
         return 1;
     b->job.path = b->file.path;
     b->job.fd = b->file.fd;
     if (b->mount.g && b->mount.info.direct)
-        return bench_direct_open(&b->direct, &b->mount, WHO, b->file.fd) != 0;
+        return bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd) != 0;
     return 0;
 }
 
@@ -188,7 +188,7 @@ static void report_costs(const struct bench *b, struct bench_report *r, const st
 static int report(struct bench *b, struct way *ways, unsigned n)
 {
     const char *gpu = b->mount.memory.on_gpu ? bench_gpu_name() : NULL;
-    struct bench_report *r = bench_report_new(WHO, b->json, gpu);
+    struct bench_report *r = bench_report_new(PROGRAM, b->json, gpu);
 
     if (!r)
         return fail("memory", "not enough of it");
@@ -198,7 +198,7 @@ static int report(struct bench *b, struct way *ways, unsigned n)
     bench_report_number(r, "seed", SEED);
     for (unsigned i = 0; i < n; i++) {
         if (ways[i].missing)
-            fprintf(stderr, WHO ": %s: not there for this file and machine\n", ways[i].name);
+            fprintf(stderr, PROGRAM ": %s: not there for this file and machine\n", ways[i].name);
         else
             bench_report_row(r, ways[i].name, "GB/s", &ways[i].rates, i ? "plain copy" : NULL);
     }

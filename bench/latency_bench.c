@@ -23,7 +23,7 @@
 #include "bench/kernels.h"
 #endif
 
-#define WHO         "latency_bench"
+#define PROGRAM     "latency_bench"
 #define SEED        0x6c6174656e63u
 #define UNIT        ((uint64_t)1 << 20) /* file sizes are multiples of it */
 #define SMALL       4096u
@@ -56,7 +56,7 @@ typedef int (*call_fn)(struct bench *b, size_t i);
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
@@ -94,7 +94,7 @@ static int read_direct(struct bench *b, size_t i)
     uint64_t bytes = b->pieces.bytes;
     char *to = (char *)b->to->addr + i * bytes;
 
-    return bench_direct_read(&b->direct, WHO, to, bytes, b->pieces.places[i]);
+    return bench_direct_read(&b->direct, PROGRAM, to, bytes, b->pieces.places[i]);
 }
 
 static int read_by_block(struct bench *b, size_t i)
@@ -162,7 +162,7 @@ static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
 
     if (!err)
         err = measure(b, name, call);
-    return err ? err : bench_verify(b->to, &b->pieces, WHO);
+    return err ? err : bench_verify(b->to, &b->pieces, PROGRAM);
 }
 
 #ifdef GPUNVME_HAVE_CUDA
@@ -180,7 +180,7 @@ static int measure_in_kernel(struct bench *b, const char *name)
     if (err)
         return fail(name, "a read or the GPU failed");
     bench_report_values(b->report, name, "us", b->values, b->pieces.n, PING_PONG);
-    return bench_verify(b->to, &b->pieces, WHO);
+    return bench_verify(b->to, &b->pieces, PROGRAM);
 }
 
 /* The same into host memory of the library's. */
@@ -229,7 +229,7 @@ static int measure_phases(struct bench *b)
     for (size_t k = 0; k < DIRECT_PHASES && !err; k++)
         bench_report_values(b->report, names[k], "us", &values[k * b->pieces.n], b->pieces.n, NULL);
     free(values);
-    return err ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
+    return err ? err : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 #endif
 
@@ -271,7 +271,7 @@ static int measure_least(struct bench *b, const char *name, const struct bench_m
     if (err)
         return fail(name, "the GPU failed, or was not answered");
     bench_report_values(b->report, name, "us", b->values, b->samples, PING_PONG);
-    return bench_verify(to, &b->pieces, WHO);
+    return bench_verify(to, &b->pieces, PROGRAM);
 }
 
 /* The hops of reads without a launch: the share that queues and drive do not cause. */
@@ -352,7 +352,7 @@ static int measure_direct_calls(struct bench *b)
 
 static int measure_direct(struct bench *b)
 {
-    int err = bench_direct_open(&b->direct, &b->mount, WHO, b->file.fd);
+    int err = bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd);
 
     if (!err)
         err = new_pieces(b, SMALL, SEED);
@@ -393,19 +393,19 @@ static int measure_all(struct bench *b)
 
 static int make_file(struct bench *b, const char *dir)
 {
-    int err = bench_file_make(&b->file, WHO, dir, b->file_len, SEED);
+    int err = bench_file_make(&b->file, PROGRAM, dir, b->file_len, SEED);
 
     if (err)
         return err;
     b->uncached = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (b->uncached < 0)
-        fprintf(stderr, WHO ": %s: no O_DIRECT: %s\n", b->file.path, strerror(errno));
+        fprintf(stderr, PROGRAM ": %s: no O_DIRECT: %s\n", b->file.path, strerror(errno));
     return 0;
 }
 
 static int set_up(struct bench *b, const char *dir)
 {
-    int err = bench_mount_open(&b->mount, WHO, dir, b->samples * LARGEST);
+    int err = bench_mount_open(&b->mount, PROGRAM, dir, b->samples * LARGEST);
 
     if (err)
         return err;
@@ -414,7 +414,8 @@ static int set_up(struct bench *b, const char *dir)
         return fail(dir, "is not on a mount of gpunvmefs");
     b->host = bench_host_alloc(b->mount.memory.on_gpu, LARGEST);
     b->values = calloc(b->samples, sizeof(*b->values));
-    b->report = bench_report_new(WHO, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
+    b->report =
+        bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
     if (!b->host || !b->values || !b->report)
         return fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
@@ -461,7 +462,7 @@ int main(int argc, char **argv)
     int err, failed;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " WHO " [-s FILE_MIB] [-n CALLS] [-o json] DIRECTORY\n", stderr);
+        fputs("usage: " PROGRAM " [-s FILE_MIB] [-n CALLS] [-o json] DIRECTORY\n", stderr);
         return 2;
     }
     err = set_up(&b, argv[optind]);

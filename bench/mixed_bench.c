@@ -28,7 +28,7 @@
 #include "bench/kernels.h"
 #endif
 
-#define WHO        "mixed_bench"
+#define PROGRAM    "mixed_bench"
 #define SEED       0x6d69786564u
 #define UNIT       ((uint64_t)16 << 20) /* sizes are multiples of it */
 #define SMALL      4096u
@@ -69,7 +69,7 @@ struct bench {
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
@@ -138,7 +138,7 @@ static int read_piece(struct bench *b, uint64_t to, uint64_t from, uint64_t len)
     ssize_t n;
 
     if (b->way == IN_STREAM)
-        return bench_direct_read(&b->direct, WHO, addr, len, from);
+        return bench_direct_read(&b->direct, PROGRAM, addr, len, from);
     if (b->way == BY_BLOCK)
         n = gpunvme_file_read(b->direct.file, addr, len, from);
     else
@@ -214,7 +214,7 @@ static int measure(struct bench *b, bool whole, bool computing)
     end = computing ? stop_computing(&b->computer) : 0;
     err = err ? err : end;
     if (!err)
-        err = bench_verify(&b->mount.memory, whole ? &b->whole : &b->small, WHO);
+        err = bench_verify(&b->mount.memory, whole ? &b->whole : &b->small, PROGRAM);
     if (err)
         return err;
     if (whole)
@@ -275,14 +275,14 @@ static int set_up(struct bench *b, const char *dir)
 {
     bool gpu;
     uint64_t in_order = 0, random = SEED;
-    int err = bench_mount_open(&b->mount, WHO, dir, b->size);
+    int err = bench_mount_open(&b->mount, PROGRAM, dir, b->size);
 
     if (err)
         return err;
     if (!b->mount.g)
         return fail(dir, "is not on a mount of gpunvmefs");
     gpu = b->mount.memory.on_gpu;
-    b->report = bench_report_new(WHO, b->json, gpu ? bench_gpu_name() : NULL);
+    b->report = bench_report_new(PROGRAM, b->json, gpu ? bench_gpu_name() : NULL);
     err = bench_pieces_make(&b->whole, gpu, SEED, b->size, UNIT, b->size, &in_order);
     if (!err)
         err = bench_pieces_make(&b->small, gpu, SEED, (uint64_t)SMALL * b->repeats * 50, SMALL,
@@ -297,9 +297,9 @@ static int set_up(struct bench *b, const char *dir)
     bench_report_text(b->report, "sharing", sharing(b));
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "seed", SEED);
-    err = bench_file_make(&b->file, WHO, dir, b->size, SEED);
+    err = bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
     if (!err && b->mount.info.direct)
-        err = bench_direct_open(&b->direct, &b->mount, WHO, b->file.fd);
+        err = bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd);
     return err;
 }
 
@@ -337,7 +337,7 @@ int main(int argc, char **argv)
     int err, failed;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " WHO " [-s MiB, a multiple of 16] [-n REPEATS, at most 81] [-o json]"
+        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-n REPEATS, at most 81] [-o json]"
               " DIRECTORY\n",
               stderr);
         return 2;

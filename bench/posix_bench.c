@@ -19,7 +19,7 @@
 #include "bench/pattern.h"
 #include "bench/report.h"
 
-#define WHO       "posix_bench"
+#define PROGRAM   "posix_bench"
 #define SEED      0x706f736978u
 #define LARGE     ((size_t)1 << 20)
 #define SMALL     ((size_t)4096)
@@ -42,7 +42,7 @@ typedef int (*measure_fn)(struct bench *b, double *n);
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
@@ -354,11 +354,11 @@ static int measure(struct bench *b, struct bench_report *report)
 static int run(struct bench *b)
 {
     char dir[2112];
-    struct bench_report *report = bench_report_new(WHO, b->json, NULL);
+    struct bench_report *report = bench_report_new(PROGRAM, b->json, NULL);
     int err = report ? 0 : -ENOMEM;
 
     b->memory = aligned_alloc(SMALL, LARGE);
-    snprintf(b->path, sizeof(b->path), "%s/" WHO ".%ld", b->dir, (long)getpid());
+    snprintf(b->path, sizeof(b->path), "%s/" PROGRAM ".%ld", b->dir, (long)getpid());
     snprintf(dir, sizeof(dir), "%s.d", b->path);
     if (!err && !b->memory)
         err = -ENOMEM;
@@ -389,6 +389,6 @@ int main(int argc, char **argv)
     return run(&b);
 
 usage:
-    fprintf(stderr, "usage: " WHO " [-s MIB] [-r REPEATS] [-o json] DIRECTORY\n");
+    fprintf(stderr, "usage: " PROGRAM " [-s MIB] [-r REPEATS] [-o json] DIRECTORY\n");
     return 2;
 }

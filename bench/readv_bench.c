@@ -34,9 +34,9 @@
 #include "bench/mount.h"
 #include "bench/report.h"
 
-#define WHO  "readv_bench"
-#define SEED 0x7265616476u
-#define UNIT ((uint64_t)16 << 20) /* sizes of files are multiples of it */
+#define PROGRAM "readv_bench"
+#define SEED    0x7265616476u
+#define UNIT    ((uint64_t)16 << 20) /* sizes of files are multiples of it */
 /* Memory that the bare loop reads into: as staging, it remains in the caches of the processors. */
 #define BARE_ROOM ((uint64_t)4 << 20)
 
@@ -67,7 +67,7 @@ struct bench {
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
@@ -169,7 +169,7 @@ static int run_once(struct bench *b, int (*run)(struct bench *b), struct bench_s
     bench_add(rates, (double)b->size * 1e-9 / (bench_seconds() - start));
     if (run == readv_own)
         bench_cpu_add(&b->cpu, &before);
-    return err || run == copy_all ? err : bench_verify(m, &b->pieces, WHO);
+    return err || run == copy_all ? err : bench_verify(m, &b->pieces, PROGRAM);
 }
 
 static void drop_pieces(struct bench *b)
@@ -416,7 +416,7 @@ static int measure_sizes(struct bench *b, int (*measure_size)(struct bench *b, u
 
 static int measure_all_direct(struct bench *b)
 {
-    int err = bench_direct_open_with(&b->direct, &b->mount, WHO, b->file.fd, &b->lease);
+    int err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
 
     if (!err)
         err = measure_sizes(b, measure_direct);
@@ -428,7 +428,8 @@ static int measure_all(struct bench *b)
 {
     int err;
 
-    b->report = bench_report_new(WHO, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
+    b->report =
+        bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
     if (!b->report)
         return fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
@@ -448,7 +449,7 @@ static int measure_all(struct bench *b)
 
 static int set_up(struct bench *b, const char *dir)
 {
-    if (bench_mount_open(&b->mount, WHO, dir, b->size))
+    if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
         return -EIO;
     if (!b->mount.g)
         return fail(dir, "not on a gpunvmefs mount");
@@ -458,7 +459,7 @@ static int set_up(struct bench *b, const char *dir)
     if (b->mount.memory.on_gpu && bench_traffic_open(&b->traffic, b->size / read_sizes[0]))
         return fail("memory", "not enough of it");
     pattern_host_write(b->host, b->size, SEED, 0, false);
-    return bench_file_make(&b->file, WHO, dir, b->size, SEED);
+    return bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
 }
 
 static void tear_down(struct bench *b)

@@ -16,7 +16,7 @@
 
 #include "bench/gq_stack.h"
 
-#define WHO       "scale_bench"
+#define PROGRAM   "scale_bench"
 #define SEED      0x7363616c65u
 #define UNIT      16u /* MiB */
 #define SMALL     4096u
@@ -118,7 +118,7 @@ static int run_point(struct bench *b, const struct sweep *s, unsigned x)
     /* The engine has bounds of its own. */
     if (!err && ((s->subject == QUEUES && b->stack.info.queues != x) ||
                  (s->subject == DEPTH && b->stack.info.depth != x)))
-        fprintf(stderr, WHO ": %s: %u is out of its range, left out\n", s->name, x);
+        fprintf(stderr, PROGRAM ": %s: %u is out of its range, left out\n", s->name, x);
     else if (!err)
         report_point(b, s, x, piece, &figures);
     return err;
@@ -149,7 +149,7 @@ static int run_all(struct bench *b)
 
 static int usage(FILE *to)
 {
-    fprintf(to, "usage: " WHO " [-x cpu|cuda|auto] [-s MIB] [-n REPEATS] [-t SIM_THREADS]\n"
+    fprintf(to, "usage: " PROGRAM " [-x cpu|cuda|auto] [-s MIB] [-n REPEATS] [-t SIM_THREADS]\n"
                 "                   [-w SWEEP] [-o json]\n"
                 "  -s  a multiple of 16, at most 1024\n"
                 "  -w  only one of: queues depth controller readers command fragment\n");
@@ -199,11 +199,11 @@ static int measure(struct bench *b)
     uint64_t piece;
     int err;
 
-    b->stack = (struct gq_stack){.who = WHO, .size = b->size, .seed = SEED};
+    b->stack = (struct gq_stack){.who = PROGRAM, .size = b->size, .seed = SEED};
     configure(b, &sweeps[0], 1, &piece);
     err = gq_stack_open(&b->stack);
     b->report =
-        err ? NULL : bench_report_new(WHO, b->json, b->stack.is_cuda ? bench_gpu_name() : NULL);
+        err ? NULL : bench_report_new(PROGRAM, b->json, b->stack.is_cuda ? bench_gpu_name() : NULL);
     if (!b->report)
         return -ENOMEM;
     bench_report_text(b->report, "executor", b->stack.info.device);

@@ -23,10 +23,10 @@
 #include "layout/layout.h"
 #include "mkfs/mkfs_core.h"
 
-#define WHO   "space_bench"
-#define CHUNK 256u /* bitmaps written at a time */
-#define FILES 2000u
-#define MOST  65536u /* TiB */
+#define PROGRAM "space_bench"
+#define CHUNK   256u /* bitmaps written at a time */
+#define FILES   2000u
+#define MOST    65536u /* TiB */
 
 enum where { SPREAD, AT_THE_END, WITHOUT_HINTS };
 static const char *const names[] = {"spread", "at the end", "at the end, no hints"};
@@ -47,7 +47,7 @@ struct bench {
 
 static int fail(const char *object, int err)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, strerror(-err));
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, strerror(-err));
     return err;
 }
 
@@ -280,10 +280,10 @@ int main(int argc, char **argv)
     struct bench b = {.dir = "/dev/shm", .fd = -1};
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " WHO " [-s TIB] [-d DIRECTORY] [-o json]\n", stderr);
+        fputs("usage: " PROGRAM " [-s TIB] [-d DIRECTORY] [-o json]\n", stderr);
         return 2;
     }
-    b.report = bench_report_new(WHO, b.json, NULL);
+    b.report = bench_report_new(PROGRAM, b.json, NULL);
     int err = b.report ? open_image(&b) : fail("memory", -ENOMEM);
     if (!err)
         bench_report_number(b.report, "TiB", (double)(b.bytes >> 40));

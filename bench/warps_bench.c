@@ -21,7 +21,7 @@
 #include "bench/report.h"
 #include "bench/warps_kernels.h"
 
-#define WHO        "warps_bench"
+#define PROGRAM    "warps_bench"
 #define SEED       0x7761727073u
 #define UNIT       ((uint64_t)16 << 20) /* sizes of files are multiples of it */
 #define READS_WARP 2000u                /* of a warp in a run, at most */
@@ -47,7 +47,7 @@ struct bench {
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
@@ -66,12 +66,12 @@ static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64
                            warps, b->block, &result);
     bench_add(rates, (double)n * 1e-6 / (bench_seconds() - start));
     if (err) {
-        fprintf(stderr, WHO ": %s, %u warps of %llu B: %s\n", way_names[way], warps,
+        fprintf(stderr, PROGRAM ": %s, %u warps of %llu B: %s\n", way_names[way], warps,
                 (unsigned long long)some.bytes,
                 result < 0 ? strerror((int)-result) : "a read was short, or the GPU failed");
         return err;
     }
-    return bench_verify(&b->mount.memory, &some, WHO);
+    return bench_verify(&b->mount.memory, &some, PROGRAM);
 }
 
 static int run_gather(struct bench *b, struct bench_samples *rates)
@@ -84,7 +84,7 @@ static int run_gather(struct bench *b, struct bench_samples *rates)
     bench_add(rates, (double)b->pieces.n * 1e-6 / (bench_seconds() - start));
     if (err)
         return fail("gather", "the GPU failed");
-    return bench_verify(&b->mount.memory, &b->pieces, WHO);
+    return bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
 /* Threads have 32 reads at a time. */
@@ -163,7 +163,7 @@ static int measure_all(struct bench *b)
 {
     int err;
 
-    b->report = bench_report_new(WHO, b->json, bench_gpu_name());
+    b->report = bench_report_new(PROGRAM, b->json, bench_gpu_name());
     if (!b->report)
         return fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
@@ -172,7 +172,7 @@ static int measure_all(struct bench *b)
     bench_report_number(b->report, "leased queues", b->lease.queues);
     bench_report_number(b->report, "depth", b->lease.depth);
     bench_report_number(b->report, "warps of a block", b->block);
-    err = bench_direct_open_with(&b->direct, &b->mount, WHO, b->file.fd, &b->lease);
+    err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
     for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++) {
         if (read_sizes[i] >= b->mount.info.lba_size)
             err = measure(b, read_sizes[i]);
@@ -183,7 +183,7 @@ static int measure_all(struct bench *b)
 
 static int set_up(struct bench *b, const char *dir)
 {
-    if (bench_mount_open(&b->mount, WHO, dir, b->size))
+    if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
         return -EIO;
     if (!b->mount.g)
         return fail(dir, "not on a gpunvmefs mount");
@@ -195,7 +195,7 @@ static int set_up(struct bench *b, const char *dir)
     if (!b->host)
         return fail("memory", "not enough of it");
     pattern_host_write(b->host, b->size, SEED, 0, false);
-    return bench_file_make(&b->file, WHO, dir, b->size, SEED);
+    return bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
 }
 
 static void tear_down(struct bench *b)

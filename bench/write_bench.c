@@ -16,7 +16,7 @@
 #include "bench/mount.h"
 #include "bench/report.h"
 
-#define WHO      "write_bench"
+#define PROGRAM  "write_bench"
 #define SEED     0x7772697465u
 #define UNIT     ((uint64_t)16 << 20) /* sizes are multiples of it */
 #define MAX_COPY ((uint64_t)1 << 30)  /* pinned */
@@ -34,7 +34,7 @@ struct bench {
 
 static int fail(const char *object, const char *what)
 {
-    fprintf(stderr, WHO ": %s: %s\n", object, what);
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
@@ -85,7 +85,7 @@ static int read_back(struct bench *b)
 
     if (!err && gpunvme_read(b->mount.buffer, b->file.fd, 0, 0, b->size, NULL) != (ssize_t)b->size)
         err = fail("READ", gpunvme_error());
-    return err ? err : bench_verify(&b->mount.memory, &b->pieces, WHO);
+    return err ? err : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
 static int measure_pinned(struct bench *b)
@@ -119,7 +119,7 @@ static int measure_once(struct bench *b)
 static int report(struct bench *b)
 {
     const char *gpu = b->mount.memory.on_gpu ? bench_gpu_name() : NULL;
-    struct bench_report *r = bench_report_new(WHO, b->json, gpu);
+    struct bench_report *r = bench_report_new(PROGRAM, b->json, gpu);
 
     if (!r)
         return fail("memory", "not enough of it");
@@ -139,7 +139,7 @@ static int report(struct bench *b)
 static int set_up(struct bench *b, const char *dir)
 {
     uint64_t state = 0;
-    int err = bench_mount_open(&b->mount, WHO, dir, b->size);
+    int err = bench_mount_open(&b->mount, PROGRAM, dir, b->size);
 
     if (err)
         return err;
@@ -149,7 +149,7 @@ static int set_up(struct bench *b, const char *dir)
     if (!b->host ||
         bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, UNIT, b->size, &state))
         return fail("memory", "not enough of it");
-    return bench_file_create(&b->file, WHO, dir);
+    return bench_file_create(&b->file, PROGRAM, dir);
 }
 
 static void tear_down(struct bench *b)
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
     int err;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " WHO " [-s MiB, a multiple of 16] [-r REPEATS] [-o json] DIRECTORY\n",
+        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json] DIRECTORY\n",
               stderr);
         return 2;
     }
