@@ -13,7 +13,7 @@
 #include "support/clock.h"
 
 #define VFIO_DRIVER "vfio-pci"
-#define STUB_DRIVER "pci-stub" /* holds a device and does nothing with it: VFIO allows it */
+#define IDLE_DRIVER "pci-stub" /* holds a device and does nothing with it: VFIO allows it */
 #define BIND_MS     1000       /* the kernel binds before write() returns; this is for stragglers */
 #define POLL_NS     5000000
 
@@ -26,11 +26,11 @@
 
 /* --- May VFIO have it ------------------------------------------------------------------------ */
 
-/* Drivers of neighbours that never touch the device's memory: none, VFIO's and the stub. */
+/* Drivers of neighbours that never touch the device's memory: none, vfio-pci and pci-stub. */
 static bool leaves_alone(const char *root, const struct nvme_pci *mate)
 {
     return !mate->driver[0] || strcmp(mate->driver, VFIO_DRIVER) == 0 ||
-           strcmp(mate->driver, STUB_DRIVER) == 0 || mate->class_code >> 8 == 0x0604 ||
+           strcmp(mate->driver, IDLE_DRIVER) == 0 || mate->class_code >> 8 == 0x0604 ||
            nvme_sysfs_exists(DEVICES "%s/vfio-dev", root, mate->bdf);
 }
 

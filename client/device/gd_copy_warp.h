@@ -84,7 +84,10 @@ GQ_FN void gd_copies_make(struct gd_copy_warp *w, GQ_LANE_PARAM(uint64_t, seen))
     w->next = gq_tagged_slot_next(w->next);
 }
 
-/* Has a warp said so, or is it time? The first warp that finds it is tells the others. */
+/*
+ * Whether the block has to leave: another warp has set `leaving`, or its time or GD_COPIES_IDLE_NS
+ * without a copy is over. The first warp that sees the latter sets `leaving`.
+ */
 GQ_FN bool gd_copies_is_over(struct gd_copy_warp *w)
 {
     uint64_t now_ns = GQ_SAME64(gq_clock_ns());

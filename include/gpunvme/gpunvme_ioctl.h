@@ -205,7 +205,7 @@ struct gpunvme_ioc_extents {
 #define GPUNVME_LATENCY_BUCKETS 24u
 struct gpunvme_latency {
     uint64_t ns; /* of all */
-    /* [i]: calls of less than 2^(i + 1) us that are in none before; the last: all others */
+    /* [0]: calls of less than 2 us; [i]: of 2^i to 2^(i + 1) us; the last: all longer ones */
     uint64_t buckets[GPUNVME_LATENCY_BUCKETS];
 };
 
