@@ -99,7 +99,7 @@ static int check_set(const struct ffs_inode *inode, const struct ffs_attr *attr,
 static void set_owner_and_mode(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     if (set & (FFS_SET_UID | FFS_SET_GID))
-        ffs_drop_setid(inode);
+        inode->d.mode = lay_put32(ffs_without_setid(ffs_mode(inode), false));
     if (set & FFS_SET_MODE)
         inode->d.mode = lay_put32((ffs_mode(inode) & S_IFMT) | (attr->mode & 07777));
     if (set & FFS_SET_UID)
@@ -178,6 +178,19 @@ static int prepare_data(struct ffs_inode *inode, const struct ffs_attr *attr, ui
     if (!err)
         err = ffs_prepare_shrink(inode, attr->size);
     return err ? err : ffs_zero_edge(inode, &f, attr->size);
+}
+
+int ffs_clear_setid(struct ffs_inode *inode, bool outsider)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(inode->fs, 8, &tx);
+
+    if (err)
+        return err;
+    err = ffs_touch(tx, inode, FFS_CTIME);
+    if (!err)
+        inode->d.mode = lay_put32(ffs_without_setid(ffs_mode(inode), outsider));
+    return ffs_tx_finish(tx, err);
 }
 
 int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set,

@@ -192,7 +192,6 @@ static int written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first
     uint64_t reach = ffs_min(size, ffs_offset_of(*next));
     if (reach > ffs_size(inode))
         inode->d.size = lay_put64(reach);
-    ffs_drop_setid(inode);
     return 0;
 }
 

@@ -95,7 +95,7 @@ int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t firs
 struct ffs_fresh;
 /*
  * Makes the data written to [first, end) (blocks, whole units) part of the file: marks it written,
- * grows the file up to `size`, sets times, drops set-id bits. fresh NULL: blocks that were
+ * grows the file up to `size`, sets times. fresh NULL: blocks that were
  * unwritten get no checksums, and the other ones keep theirs.
  */
 int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size,

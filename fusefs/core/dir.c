@@ -208,7 +208,5 @@ int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *a
     if (!err && !full && after < INT64_MAX)
         err = emit_names(dir, after, emit, arg);
     ffs_meta_done(dir->fs);
-    if (!err)
-        ffs_note_access(dir);
     return err;
 }

@@ -8,7 +8,7 @@
  *
  * Permissions are the caller's business (the kernel checks them with default_permissions), except
  * for what only the file system can know: sticky and type rules of rename and unlink are the
- * kernel's too; set-id bits are cleared here on write and chown.
+ * kernel's too; set-id bits are cleared here on chown, and by ffs_clear_setid().
  *
  * Inodes are counted: every function that returns one gives a reference; ffs_iput() drops it.
  */
@@ -157,6 +157,19 @@ enum ffs_set {
  */
 int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set,
                 struct ffs_attr *out);
+
+/*
+ * Before a write, truncation or allocation by a caller without CAP_FSETID: clears set-user-id of a
+ * file, and set-group-id where its group may execute it or the caller is an outsider, in no way in
+ * that group.
+ */
+int ffs_clear_setid(struct ffs_inode *inode, bool outsider);
+
+/*
+ * After a read of a file or directory: sets the access time where it is due. A read does not fail
+ * because its time could not be noted.
+ */
+void ffs_note_access(struct ffs_inode *inode);
 
 /* --- Names ----------------------------------------------------------------------------------- */
 

@@ -22,16 +22,12 @@ int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times)
     return 0;
 }
 
-void ffs_drop_setid(struct ffs_inode *inode)
+uint32_t ffs_without_setid(uint32_t mode, bool outsider)
 {
-    uint32_t mode = ffs_mode(inode);
-
     if (S_ISDIR(mode))
-        return;
+        return mode;
     mode &= ~(uint32_t)S_ISUID;
-    if (mode & S_IXGRP)
-        mode &= ~(uint32_t)S_ISGID;
-    inode->d.mode = lay_put32(mode);
+    return outsider || (mode & S_IXGRP) ? mode & ~(uint32_t)S_ISGID : mode;
 }
 
 void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink)

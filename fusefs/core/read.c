@@ -117,7 +117,5 @@ ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len
     pthread_rwlock_rdlock(&inode->data);
     ssize_t got = read_locked(inode, offset, buf, len);
     pthread_rwlock_unlock(&inode->data);
-    if (got > 0)
-        ffs_note_access(inode);
     return got;
 }

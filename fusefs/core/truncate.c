@@ -52,7 +52,6 @@ int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool
     if (err)
         return err;
     inode->d.size = lay_put64(size);
-    ffs_drop_setid(inode);
     if (!shrink)
         return 0;
 

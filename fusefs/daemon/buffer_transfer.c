@@ -12,6 +12,7 @@
 
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fuse_notify.h"
+#include "fusefs/daemon/setid.h"
 #include "fusefs/daemon/write_checks.h"
 #include "layout/format.h"
 #include "support/clock.h"
@@ -101,10 +102,12 @@ static int bounce_chunk(struct transfer *t, uint64_t len, uint64_t *moved)
         return -ENOMEM;
     ssize_t n = t->write ? buffer_get(buffer, at, b->data, (size_t)len)
                          : file_read(t->inode, offset, b->data, (size_t)len);
-    if (n == 0 && t->write)
+    if (n == 0 && t->write) {
         n = ffs_write(t->inode, offset, b->data, (size_t)len);
-    else if (n > 0)
+    } else if (n > 0) {
+        file_accessed(t->inode, t->flags);
         n = buffer_put(buffer, at, b->data, (size_t)n) ? -EIO : n;
+    }
     bounce_put(&d->bounces, b);
     if (n < 0)
         return (int)n;
@@ -237,7 +240,10 @@ static int check_write(struct transfer *t)
     int err = write_check_limit(t->pid, t->rw.file_offset, &len);
 
     t->rw.len = len;
-    return err || !len ? err : write_drop_capability(t->inode);
+    if (err || !len)
+        return err;
+    err = t->uid != 0 ? setid_clear(t->daemon, t->inode, false) : 0;
+    return err ? err : write_drop_capability(t->inode);
 }
 
 static int run_with_buffer(struct transfer *t, char *last)

@@ -17,6 +17,7 @@ struct transfer {
     bool write;
     uid_t uid;
     pid_t pid;                /* of the caller; 0: unknown */
+    int flags;                /* of the open file */
     struct gpunvme_ioc_rw rw; /* in and out */
     /*
      * Set by an interrupt, by removal of the buffer, or at the end of the

@@ -114,6 +114,9 @@ void bounce_pool_free(struct bounce_pool *pool);
  */
 ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
 
+/* After a read by a descriptor with these flags (O_NOATIME). */
+void file_accessed(struct ffs_inode *inode, int flags);
+
 /* Takes over the reference on inode, also on failure (NULL). */
 struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory);
 /*

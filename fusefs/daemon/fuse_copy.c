@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "fusefs/daemon/fuse_ops.h"
+#include "fusefs/daemon/setid.h"
 
 /* Bytes of one request: bounds how long it keeps a session thread. The caller asks for the rest. */
 #define COPY_MAX (64u << 20)
@@ -38,12 +39,16 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
         return;
     }
     len = len < COPY_MAX ? len : COPY_MAX;
+    /* As for FALLOCATE, the kernel does not say whether the caller has CAP_FSETID. */
+    n = setid_before_change(req, op_file(fi_out)->inode, fuse_req_ctx(req)->uid != 0) ?: 1;
     while (done < len && n > 0) {
         n = copy_some(op_file(fi_in)->inode, (uint64_t)offset_in + done, op_file(fi_out)->inode,
                       (uint64_t)offset_out + done, len - done, b->data);
         done += n > 0 ? (size_t)n : 0;
     }
     bounce_put(pool, b);
+    if (done > 0)
+        file_accessed(op_file(fi_in)->inode, op_file(fi_in)->flags);
     if (n < 0 && done == 0)
         op_reply(req, (int)n);
     else

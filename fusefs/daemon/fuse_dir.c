@@ -81,12 +81,21 @@ static int emit(void *arg, const char *name, size_t len, uint64_t ino, uint8_t t
     return 0;
 }
 
+static int list(const struct open_file *dir, off_t after, ffs_emit_fn take, struct listing *l)
+{
+    int err = ffs_readdir(dir->inode, (uint64_t)after, take, l);
+
+    if (!err)
+        file_accessed(dir->inode, dir->flags);
+    return err;
+}
+
 void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi)
 {
     struct listing l = {.req = req, .data = malloc(size), .size = size};
 
     (void)ino;
-    int err = l.data ? ffs_readdir(op_file(fi)->inode, (uint64_t)after, emit, &l) : -ENOMEM;
+    int err = l.data ? list(op_file(fi), after, emit, &l) : -ENOMEM;
     if (err < 0)
         op_reply(req, err);
     else
@@ -153,8 +162,7 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after,
                         .room = room};
 
     (void)ino;
-    int err = l.data && l.names ? ffs_readdir(op_file(fi)->inode, (uint64_t)after, emit_plus, &l)
-                                : -ENOMEM;
+    int err = l.data && l.names ? list(op_file(fi), after, emit_plus, &l) : -ENOMEM;
     if (err < 0)
         op_reply(req, err);
     else

@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/direct_write.h"
-#include "fusefs/daemon/fuse_notify.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/kernel_cache.h"
+#include "fusefs/daemon/raw_requests.h"
+#include "fusefs/daemon/setid.h"
 #include "layout/format.h"
 
 /*
@@ -27,24 +28,6 @@ static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_fil
     /* With strictatime the first read after an open must reach the file system. */
     fi->keep_cache = !ffs_access_always(d->stack.fs);
     return 0;
-}
-
-static bool is_set_id(struct ffs_inode *inode)
-{
-    struct ffs_attr attr;
-
-    ffs_getattr(inode, &attr);
-    return attr.mode & (S_ISUID | S_ISGID);
-}
-
-/*
- * The file system has cleared set-id bits that the kernel knows from before (HANDLE_KILLPRIV_V2):
- * it would still honour them in execve(2).
- */
-static void forget_set_id(struct daemon *d, struct ffs_inode *inode, bool was_set_id)
-{
-    if (was_set_id)
-        notify_attr(d->session, ffs_ino(inode));
 }
 
 static int truncate_inode(struct ffs_inode *inode)
@@ -80,9 +63,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         goto reply;
     err = check_open(inode, fi->flags);
     if (!err && (fi->flags & O_TRUNC)) {
-        bool set_id = is_set_id(inode);
-        err = truncate_inode(inode);
-        forget_set_id(d, inode, set_id);
+        err = setid_before_change(req, inode, raw_clears_setid());
+        err = err ? err : truncate_inode(inode);
     }
     if (err)
         ffs_iput(inode, 1);
@@ -127,15 +109,18 @@ static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
 /*
  * CREATE of a name that exists by now: opens that file, unless O_EXCL is given.
  */
-static int open_existing(struct ffs_inode *dir, const char *name, int flags, struct ffs_inode **out)
+static int open_existing(fuse_req_t req, struct ffs_inode *dir, const char *name, int flags,
+                         struct ffs_inode **out)
 {
     int err = ffs_lookup(dir, name, out);
 
     if (err)
         return err;
     err = check_open(*out, flags);
-    if (!err && (flags & O_TRUNC))
-        err = truncate_inode(*out);
+    if (!err && (flags & O_TRUNC)) {
+        err = setid_before_change(req, *out, raw_clears_setid());
+        err = err ? err : truncate_inode(*out);
+    }
     if (err)
         ffs_iput(*out, 1);
     return err;
@@ -154,7 +139,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
         err = *name ? ffs_mknod(dir, name, mode, 0, &cred, &inode)
                     : ffs_tmpfile(dir, mode, &cred, &inode);
         if (err == -EEXIST && !(fi->flags & O_EXCL))
-            err = open_existing(dir, name, fi->flags, &inode);
+            err = open_existing(req, dir, name, fi->flags, &inode);
         ffs_iput(dir, 1);
     }
     reply_create(req, err, inode, fi);
@@ -177,6 +162,8 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
     if (!is_direct(fi))
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = file_read(inode, (uint64_t)offset, data, size);
+    if (n > 0)
+        file_accessed(inode, fi->flags);
     if (n < 0)
         op_reply(req, (int)n);
     else
@@ -188,11 +175,11 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
 {
     (void)ino;
     struct ffs_inode *inode = op_file(fi)->inode;
-    bool direct = is_direct(fi), set_id = is_set_id(inode);
+    bool direct = is_direct(fi);
     if (!direct)
         kernel_cache_add(inode, KERNEL_PAGES);
-    ssize_t n = ffs_write(inode, (uint64_t)offset, data, size);
-    forget_set_id(op_daemon(req), inode, set_id);
+    ssize_t n = setid_before_change(req, inode, raw_clears_setid());
+    n = n ? n : ffs_write(inode, (uint64_t)offset, data, size);
     if (n < 0)
         op_reply(req, (int)n);
     else if (direct)
@@ -217,11 +204,11 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
                   struct fuse_file_info *fi)
 {
     struct ffs_inode *inode = op_file(fi)->inode;
-    bool set_id = is_set_id(inode);
+    /* Of this request the kernel does not say whether the caller has CAP_FSETID. */
+    int err = setid_before_change(req, inode, fuse_req_ctx(req)->uid != 0);
 
     (void)ino;
-    int err = ffs_fallocate(inode, (uint32_t)mode, (uint64_t)offset, (uint64_t)len);
-    forget_set_id(op_daemon(req), inode, set_id);
+    err = err ? err : ffs_fallocate(inode, (uint32_t)mode, (uint64_t)offset, (uint64_t)len);
     op_reply(req, err);
 }
 

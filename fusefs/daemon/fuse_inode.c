@@ -8,6 +8,8 @@
 
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/kernel_cache.h"
+#include "fusefs/daemon/raw_requests.h"
+#include "fusefs/daemon/setid.h"
 
 /*
  * "." and ".." come from NFS export; with "." the node id may be stale. A
@@ -142,7 +144,8 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set, struct
     int err = op_node(req, ino, &inode);
     if (!err) {
         kernel_cache_add(inode, KERNEL_ATTR);
-        err = ffs_setattr(inode, &attr, set_of(set), &out);
+        err = setid_before_change(req, inode, raw_clears_setid());
+        err = err ? err : ffs_setattr(inode, &attr, set_of(set), &out);
         ffs_iput(inode, 1);
     }
     reply_attr(req, err, &out);

@@ -323,7 +323,8 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
                                               .inode = call->file->inode,
                                               .write = cmd == GPUNVME_IOC_WRITE,
                                               .uid = call->uid,
-                                              .pid = fuse_req_ctx(req)->pid},
+                                              .pid = fuse_req_ctx(req)->pid,
+                                              .flags = call->file->flags},
                                  .job = {.run = run_transfer, .uid = call->uid},
                                  .req = req};
     memcpy(&job->transfer.rw, in, sizeof(job->transfer.rw));

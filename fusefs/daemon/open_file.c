@@ -2,6 +2,7 @@
 /*
  * Open file descriptions and open directories.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include "fusefs/daemon/buffers.h"
@@ -20,6 +21,12 @@ ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t le
         done += (size_t)n;
     }
     return (ssize_t)done;
+}
+
+void file_accessed(struct ffs_inode *inode, int flags)
+{
+    if (!(flags & O_NOATIME))
+        ffs_note_access(inode);
 }
 
 struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory)

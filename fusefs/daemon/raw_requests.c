@@ -112,6 +112,46 @@ static void note_offer(const struct fuse_init_in *init, size_t len)
     offered = len >= offsetof(struct fuse_init_in, flags) + sizeof(init->flags) ? init->flags : 0;
 }
 
+static _Thread_local bool clears_setid;
+
+bool raw_clears_setid(void)
+{
+    return clears_setid;
+}
+
+/* The body of a request, or NULL where it is shorter than that. */
+static const void *body_of(const struct fuse_in_header *in, size_t len, size_t body)
+{
+    return len >= sizeof(*in) + body ? in + 1 : NULL;
+}
+
+/* With a new owner the flag is always there; the file system sees to that itself. */
+static bool truncates_and_clears(uint32_t valid)
+{
+    return (valid & FATTR_SIZE) && (valid & FATTR_KILL_SUIDGID);
+}
+
+static bool asks_to_clear(const struct fuse_in_header *in, size_t len)
+{
+    const struct fuse_write_in *write = body_of(in, len, sizeof(*write));
+    const struct fuse_setattr_in *setattr = body_of(in, len, sizeof(*setattr));
+    const struct fuse_open_in *open = body_of(in, len, sizeof(*open));
+    const struct fuse_create_in *create = body_of(in, len, sizeof(*create));
+
+    switch (in->opcode) {
+    case FUSE_WRITE:
+        return write && (write->write_flags & FUSE_WRITE_KILL_SUIDGID);
+    case FUSE_SETATTR:
+        return setattr && truncates_and_clears(setattr->valid);
+    case FUSE_OPEN:
+        return open && (open->open_flags & FUSE_OPEN_KILL_SUIDGID);
+    case FUSE_CREATE:
+        return create && (create->open_flags & FUSE_OPEN_KILL_SUIDGID);
+    default:
+        return false;
+    }
+}
+
 /*
  * HANDLE_KILLPRIV_V2: this file system clears set-id bits when a file is written or truncated, and
  * the kernel need not ask for security.capability before each write.
@@ -133,6 +173,7 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
     if (len < sizeof(*in))
         return false;
     atomic_fetch_add_explicit(&d->requests, 1, memory_order_relaxed);
+    clears_setid = asks_to_clear(in, len);
     switch (in->opcode) {
     case FUSE_INIT:
         note_offer((const struct fuse_init_in *)(in + 1), len - sizeof(*in));

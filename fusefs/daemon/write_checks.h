@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checks that the kernel makes for write(2), for the WRITE ioctl. (The file
- * system itself clears set-id bits.)
+ * Checks that the kernel makes for write(2), for the WRITE ioctl; setid.h has another.
  */
 #ifndef FUSEFS_DAEMON_WRITE_CHECKS_H
 #define FUSEFS_DAEMON_WRITE_CHECKS_H

@@ -3,7 +3,9 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include "tests/e2e/posix.h"
 
@@ -154,6 +156,40 @@ TEST(AccessTimes, FollowTheOptionsOfTheMount)
         EXPECT_EQ(later(s.st_atim, s.st_mtim), first) << options;
         EXPECT_TRUE(m.unmount());
     }
+}
+
+// Reads the path with these flags. Is its access time later than before?
+bool read_moves_access(const std::string &path, int flags)
+{
+    struct stat before, after;
+    char c[4096];
+    EXPECT_EQ(stat(path.c_str(), &before), 0);
+    int fd = open(path.c_str(), O_RDONLY | flags);
+    if (flags & O_DIRECTORY)
+        EXPECT_GT(syscall(SYS_getdents64, fd, c, sizeof(c)), 0);
+    else
+        EXPECT_EQ(read(fd, c, 1), 1);
+    close(fd);
+    EXPECT_EQ(stat(path.c_str(), &after), 0);
+    return later(after.st_atim, before.st_atim);
+}
+
+// strictatime: each read counts unless the descriptor says that it does not.
+TEST(AccessTimes, StayWithReadsByANoAccessTimeDescriptor)
+{
+    if (!why_no_mount().empty())
+        GTEST_SKIP() << why_no_mount();
+    Mounted m(64u << 20);
+    ASSERT_TRUE(m.mount("strictatime")) << m.log();
+    close(open(m.path("f").c_str(), O_WRONLY | O_CREAT, 0644));
+    ASSERT_EQ(truncate(m.path("f").c_str(), 10), 0);
+    EXPECT_FALSE(read_moves_access(m.path("f"), O_NOATIME));
+    EXPECT_TRUE(read_moves_access(m.path("f"), 0));
+    ASSERT_EQ(mkdir(m.path("d").c_str(), 0755), 0);
+    EXPECT_FALSE(read_moves_access(m.path("d"), O_DIRECTORY | O_NOATIME));
+    ASSERT_EQ(close(open(m.path("d/f").c_str(), O_WRONLY | O_CREAT, 0644)), 0); // ends its cache
+    EXPECT_TRUE(read_moves_access(m.path("d"), O_DIRECTORY));
+    EXPECT_TRUE(m.unmount());
 }
 
 uint64_t bytes_of(const Mounted &m)

@@ -214,6 +214,60 @@ TEST_F(SetId, TruncationsClearTheBits)
     EXPECT_EQ(bits("allocated"), 0u);
 }
 
+// O_TRUNC, a truncation, a write, an allocation and a copy.
+int change_all_ways(const std::string &path)
+{
+    int fd = open(path.c_str(), O_RDWR | O_TRUNC);
+    loff_t from = 0, to = 1 << 20;
+    bool ok = ftruncate(fd, 10) == 0 && write(fd, "text", 4) == 4 &&
+              fallocate(fd, FALLOC_FL_ZERO_RANGE, 0, 1 << 20) == 0 &&
+              copy_file_range(fd, &from, fd, &to, 4096, 0) == 4096;
+
+    return close(fd) == 0 && ok ? 0 : -1;
+}
+
+// Linux asks for CAP_FSETID.
+TEST_F(SetId, ChangesByRootKeepTheBits)
+{
+    make("f");
+    EXPECT_EQ(change_all_ways(p("f")), 0);
+    EXPECT_EQ(bits("f"), 06000u);
+}
+
+TEST_F(SetId, ACopyIntoAFileOfAnotherClearsTheBits)
+{
+    make("f");
+    EXPECT_EQ(as_user(kUser,
+                      [&] {
+                          int fd = open(p("f").c_str(), O_RDWR);
+                          loff_t from = 0, to = 1 << 20;
+                          return copy_file_range(fd, &from, fd, &to, 4096, 0) == 4096 ? 0 : -1;
+                      }),
+              0);
+    EXPECT_EQ(bits("f"), 0u);
+}
+
+// As Linux does since 6.2 (generic/683 to 685 of xfstests).
+TEST_F(SetId, SetGroupIdWithoutExecutionEndsWithChangesOfOutsiders)
+{
+    for (int mode : {FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     static_cast<int>(FALLOC_FL_ZERO_RANGE)}) {
+        make("f");
+        ASSERT_EQ(chmod(p("f").c_str(), 06666), 0);
+        auto allocate = [&] {
+            int fd = open(p("f").c_str(), O_WRONLY);
+            return fallocate(fd, mode, 0, 1 << 20) != 0 ? -1 : close(fd);
+        };
+        EXPECT_EQ(as_user(kUser, allocate), 0);
+        EXPECT_EQ(bits("f"), 0u) << mode;
+    }
+    make("member");
+    ASSERT_EQ(chown(p("member").c_str(), 0, kUser), 0);
+    ASSERT_EQ(chmod(p("member").c_str(), 06666), 0);
+    EXPECT_EQ(as_user(kUser, [&] { return append(p("member")); }), 0);
+    EXPECT_EQ(bits("member"), 02000u);
+}
+
 TEST_F(SetId, CapabilitiesEndWithAWrite)
 {
     struct vfs_cap_data cap = {VFS_CAP_REVISION_2, {{1, 0}, {0, 0}}};

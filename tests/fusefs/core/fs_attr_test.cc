@@ -60,23 +60,40 @@ TEST_F(FsAttr, ARefusedChangeChangesNothing)
     EXPECT_EQ(ffs_setattr(root, &a, FFS_SET_SIZE, nullptr), -EISDIR);
 }
 
-TEST_F(FsAttr, SetIdBitsGoWithAWriteATruncateAndANewOwner)
+TEST_F(FsAttr, SetIdBitsGoWithANewOwner)
 {
     ffs_attr a = {};
+    Inode f = create("f");
     a.mode = 06755;
-    for (int how = 0; how < 4; how++) {
-        Inode f = create("f" + std::to_string(how));
-        ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), 0);
-        if (how == 0)
-            write(f, 0, "x");
-        else if (how == 1)
-            truncate(f, 5);
-        else if (how == 2)
-            EXPECT_EQ(ffs_setattr(f, &a, FFS_SET_UID, nullptr), 0);
-        else
-            EXPECT_EQ(ffs_fallocate(f, 0, 0, 10), 0);
-        EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0755}) << how;
-    }
+    ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), 0);
+    ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_UID, nullptr), 0);
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0755});
+}
+
+TEST_F(FsAttr, SetIdBitsStayWithChangesUnlessTheyAreCleared)
+{
+    ffs_attr a = {};
+    Inode f = create("f");
+    a.mode = 06755;
+    ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), 0);
+    write(f, 0, "x");
+    truncate(f, 5);
+    ASSERT_EQ(ffs_fallocate(f, 0, 0, 10), 0);
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 06755});
+    ASSERT_EQ(ffs_clear_setid(f, false), 0);
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0755});
+}
+
+TEST_F(FsAttr, SetGroupIdWithoutExecutionGoesWithOutsiders)
+{
+    ffs_attr a = {};
+    Inode f = create("f");
+    a.mode = 06666;
+    ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), 0);
+    ASSERT_EQ(ffs_clear_setid(f, false), 0);
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 02666});
+    ASSERT_EQ(ffs_clear_setid(f, true), 0);
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0666});
 }
 
 TEST_F(FsAttr, AReadCountsAsAccessOncePerChange)

@@ -246,6 +246,7 @@ std::string FsTest::read(ffs_inode *inode, uint64_t offset, size_t len)
     ssize_t got = ffs_read(inode, offset, data.data(), len);
     EXPECT_GE(got, 0);
     data.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    ffs_note_access(inode);
     return data;
 }
 
@@ -269,6 +270,7 @@ std::vector<std::string> FsTest::names(ffs_inode *dir)
 {
     std::vector<std::string> all;
     EXPECT_EQ(ffs_readdir(dir, 0, collect, &all), 0);
+    ffs_note_access(dir);
     return all;
 }
 

@@ -24,6 +24,8 @@ static void use_file(ffs_inode *f, ffs_inode *root, const std::string &tag)
     size.size = 7000;
     ffs_setattr(f, &size, FFS_SET_SIZE, nullptr);
     ffs_read(f, 0, data.data(), data.size());
+    ffs_note_access(f);
+    ffs_clear_setid(f, true);
     ffs_fsync(f, false);
 }
 

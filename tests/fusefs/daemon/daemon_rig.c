@@ -44,6 +44,12 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
     notified = (struct rig_notified){notified.times + 1, offset, len, grew, last};
 }
 
+void notify_attr(struct fuse_session *session, uint64_t ino)
+{
+    (void)session;
+    (void)ino;
+}
+
 struct rig_notified rig_notified(void)
 {
     struct rig_notified n = notified;

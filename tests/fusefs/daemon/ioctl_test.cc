@@ -380,22 +380,41 @@ TEST_F(IoctlTest, ReadIsShortAtTheEndOfTheFileOnly)
     EXPECT_EQ(buffer.read(fd_, 0, 0, 0), 0);
 }
 
-// As write(2): the file's capabilities and set-id bits end with its contents.
-TEST_F(IoctlTest, WriteRemovesCapabilitiesAndSetIdBits)
+// As write(2): set-id bits end with the contents, unless root changes these.
+TEST_F(IoctlTest, WriteOfAnotherRemovesSetIdBits)
 {
-    // VFS_CAP_REVISION_2 with CAP_NET_RAW permitted.
-    const uint32_t caps[5] = {0x02000000, 1u << 13, 0, 0, 0};
     struct stat st;
+    if (geteuid() != 0)
+        GTEST_SKIP() << "needs root, to become another user";
     Buffer buffer(fd_, kBuffer);
     ASSERT_EQ(buffer.error(), 0);
     ASSERT_EQ(fchmod(fd_, 04755), 0);
+    ASSERT_EQ(buffer.write(fd_, 0, 0, 4096), 4096);
+    ASSERT_EQ(fstat(fd_, &st), 0);
+    EXPECT_EQ(st.st_mode & 07777, 04755u);
+    ASSERT_EQ(seteuid(1234), 0);
+    {
+        Buffer other(fd_, kBuffer);
+        EXPECT_EQ(other.error(), 0);
+        EXPECT_EQ(other.write(fd_, 0, 0, 4096), 4096);
+    }
+    ASSERT_EQ(seteuid(0), 0);
+    ASSERT_EQ(fstat(fd_, &st), 0);
+    EXPECT_EQ(st.st_mode & 07777, 0755u);
+}
+
+// As write(2): the file's capabilities end with its contents.
+TEST_F(IoctlTest, WriteRemovesCapabilities)
+{
+    // VFS_CAP_REVISION_2 with CAP_NET_RAW permitted.
+    const uint32_t caps[5] = {0x02000000, 1u << 13, 0, 0, 0};
+    Buffer buffer(fd_, kBuffer);
+    ASSERT_EQ(buffer.error(), 0);
     if (fsetxattr(fd_, "security.capability", caps, sizeof(caps), 0) != 0)
         GTEST_SKIP() << "cannot set capabilities: " << strerror(errno);
     ASSERT_EQ(buffer.write(fd_, 0, 0, 4096), 4096);
     EXPECT_EQ(fgetxattr(fd_, "security.capability", nullptr, 0), -1);
     EXPECT_EQ(errno, ENODATA);
-    ASSERT_EQ(fstat(fd_, &st), 0);
-    EXPECT_EQ(st.st_mode & 07777, 0755u);
 }
 
 // As write(2), without SIGXFSZ.
