@@ -96,9 +96,9 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
 
 /*
  * A transfer's call of the mount, as gpunvme_ioctl(). A call that a signal has ended is made again
- * for the rest, as read(2) of other files does. After one that moved nothing, signal handlers run
- * only at the end of the next call: signals that come often would otherwise leave no time for a
- * transfer.
+ * for the rest, as read(2) of other files does. After one that moved nothing, signals are blocked
+ * until the end of the next call, because signals that come often would otherwise leave no time for
+ * a transfer. Faults, job control and SIGINT, SIGQUIT, SIGTERM and SIGHUP are not blocked.
  */
 int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned retries);
 /*

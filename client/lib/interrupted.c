@@ -8,24 +8,12 @@
 
 #define MAX_CALL_RETRIES 100u
 
-/* Blocked, these would kill without a word instead of being handled. */
-static bool is_fault(int sig)
-{
-    return sig == SIGSEGV || sig == SIGBUS || sig == SIGFPE || sig == SIGILL || sig == SIGTRAP ||
-           sig == SIGSYS;
-}
-
-/* Not those that kill: they are to end a call at once. */
-static void handled(sigset_t *out)
-{
-    sigemptyset(out);
-    for (int sig = 1; sig <= SIGRTMAX; sig++) {
-        struct sigaction a;
-        if (!is_fault(sig) && sigaction(sig, NULL, &a) == 0 && a.sa_handler != SIG_DFL &&
-            a.sa_handler != SIG_IGN)
-            sigaddset(out, sig);
-    }
-}
+/*
+ * Faults, which kill without their handler when they are blocked, and the signals by which users
+ * end or stop a program.
+ */
+static const int passed[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGTRAP, SIGSYS,  SIGABRT,
+                             SIGINT,  SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU};
 
 int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned retries)
 {
@@ -33,7 +21,9 @@ int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsign
 
     if (!retries)
         return gpunvme_ioctl(fd, request, arg, size);
-    handled(&held);
+    sigfillset(&held);
+    for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+        sigdelset(&held, passed[i]);
     pthread_sigmask(SIG_BLOCK, &held, &before);
     int err = gpunvme_ioctl(fd, request, arg, size);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

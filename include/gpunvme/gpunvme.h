@@ -119,7 +119,9 @@ struct gpunvme_result {
  * Any offsets and length; aligned to 4 KiB is fastest. fd is an open file of the mount, else
  * -ENOTTY. Bytes moved, short only at the end of the file or after an error in the middle, which
  * gpunvme_error() tells and the next call meets; result may be NULL. As with other files a signal
- * with a handler ends neither these calls nor gpunvme_readv(), and one that kills does.
+ * with a handler ends neither these calls nor gpunvme_readv(). SIGKILL, and SIGINT, SIGQUIT,
+ * SIGTERM and SIGHUP without a handler, end the process at once; other signals at the end of a
+ * call at the latest, which the deadline of the mount bounds.
  */
 ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
                      size_t len, struct gpunvme_result *result);

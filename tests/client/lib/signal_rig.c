@@ -88,7 +88,7 @@ static void look_at_mask(void)
 
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 {
-    bool vain = ++rig->calls % (rig->vain + 1ull) != 0;
+    bool interrupted = ++rig->calls % (rig->interrupted + 1ull) != 0;
 
     look_at_mask();
     (void)fd, (void)size;
@@ -96,13 +96,13 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
         atomic_store(&buffer.ending, true);
     if (rig->calls == rig->ends_with && rig->ended)
         return -ENOENT;
-    if (request == GPUNVME_IOC_READV && !vain)
+    if (request == GPUNVME_IOC_READV && !interrupted)
         return read_some_of_list(arg);
     if (request == GPUNVME_IOC_READV)
         read_nothing_of_list(arg);
-    else if (!vain)
+    else if (!interrupted)
         read_some(arg);
-    return vain ? -EINTR : 0;
+    return interrupted ? -EINTR : 0;
 }
 
 /* --- What else the library has ---------------------------------------------------------------- */

@@ -16,13 +16,13 @@ extern "C" {
 #define SIGNAL_RIG_STEP 1000u /* bytes, or pieces from the first on, that a call reads at most */
 
 struct signal_rig {
-    unsigned vain;      /* of that many calls and one more only the last reads anything */
-    bool in_place;      /* pieces are of gpunvme_pieces_alloc() */
-    unsigned ends_with; /* the call during which the buffer is unregistered; 0: none */
-    bool ended;         /* it comes when that is done: there is no such buffer */
-    unsigned calls;     /* out */
-    unsigned held;      /* out: those of them during which SIGUSR1 was blocked */
-    bool faults_held;   /* out: SIGSEGV or SIGTERM was, in any */
+    unsigned interrupted; /* of that many calls and one more only the last reads anything */
+    bool in_place;        /* pieces are of gpunvme_pieces_alloc() */
+    unsigned ends_with;   /* the call during which the buffer is unregistered; 0: none */
+    bool ended;           /* it comes when that is done: there is no such buffer */
+    unsigned calls;       /* out */
+    unsigned held;        /* out: those of them during which SIGUSR1 was blocked */
+    bool faults_held;     /* out: SIGSEGV or SIGTERM was, in any */
 };
 
 /* All of a file without an end: as gpunvme_read() and gpunvme_readv(). */
