@@ -92,21 +92,12 @@ static uint64_t stuck_ms(const struct nvme_bdev *d)
 
 static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)
 {
-    uint64_t until = deadline_after_ms(d->c->io_timeout_ms);
-    struct timespec ts = {.tv_sec = (time_t)(until / 1000000000u),
-                          .tv_nsec = (long)(until % 1000000000u)};
-
-    pthread_cond_timedwait(&w->cond, &d->lock, &ts);
+    cond_wait_until(&w->cond, &d->lock, deadline_after_ms(d->c->io_timeout_ms));
 }
 
 static void enqueue(struct nvme_bdev *d, struct bd_waiter *w)
 {
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&w->cond, NULL);
     *d->last = w;
     d->last = &w->next;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Monotonic time (CLOCK_MONOTONIC), and its units. */
+/* Monotonic time (CLOCK_MONOTONIC), its units, and waits that it bounds. */
 #ifndef SUPPORT_CLOCK_H
 #define SUPPORT_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -37,6 +38,19 @@ static inline double now_seconds(void)
 static inline uint64_t deadline_after_ms(uint64_t ms)
 {
     return now_ns() + ms * NS_PER_MS;
+}
+
+static inline struct timespec timespec_of_ns(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+/* pthread_cond_timedwait() until a time of now_ns(): 0 or ETIMEDOUT. Needs no attribute of cond. */
+static inline int cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
+{
+    const struct timespec ts = timespec_of_ns(until_ns);
+
+    return pthread_cond_clockwait(cond, lock, CLOCK_MONOTONIC, &ts);
 }
 
 #endif

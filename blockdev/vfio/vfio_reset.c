@@ -34,7 +34,6 @@ struct call {
 static struct call *create(const struct vfio *v, vfio_work_fn work)
 {
     struct call *c = calloc(1, sizeof(*c));
-    pthread_condattr_t attr;
 
     if (!c)
         return NULL;
@@ -47,10 +46,7 @@ static struct call *create(const struct vfio *v, vfio_work_fn work)
     c->v.config = v->config;
     c->work = work;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->ended, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&c->ended, NULL);
     return c;
 }
 
@@ -97,15 +93,13 @@ static int start(struct call *c)
 
 static int wait_for_end(struct call *c, unsigned ms)
 {
-    uint64_t ns = deadline_after_ms(ms);
-    struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u),
-                             .tv_nsec = (long)(ns % 1000000000u)};
+    uint64_t until = deadline_after_ms(ms);
     int rc = 0;
     bool over;
 
     pthread_mutex_lock(&c->lock);
     while (!c->over && rc == 0)
-        rc = pthread_cond_timedwait(&c->ended, &c->lock, &until);
+        rc = cond_wait_until(&c->ended, &c->lock, until);
     over = c->over;
     c->left = true;
     rc = over ? c->rc : -ETIMEDOUT;

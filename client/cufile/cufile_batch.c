@@ -37,11 +37,7 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
     cufile_stats_count(CUFILE_STAT_BATCH_SETUP, !b);
     if (!b)
         return cufile_status(ok ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&b->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&b->changed, NULL);
     pthread_mutex_init(&b->lock, NULL);
     b->last = &b->ended;
     b->n_free = nr;
@@ -155,18 +151,13 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
 /* Under the lock: until `enough` have ended, none is under way, or the time is up. */
 static void await_ended(struct batch *b, unsigned enough, const struct timespec *timeout)
 {
-    struct timespec until;
+    uint64_t until = now_ns();
     int err = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    if (timeout) {
-        until.tv_sec += timeout->tv_sec;
-        until.tv_nsec += timeout->tv_nsec;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-    }
+    if (timeout)
+        until += (uint64_t)timeout->tv_sec * NS_PER_S + (uint64_t)timeout->tv_nsec;
     while (b->n_ended < enough && b->under_way && !err)
-        err = timeout ? pthread_cond_timedwait(&b->changed, &b->lock, &until)
+        err = timeout ? cond_wait_until(&b->changed, &b->lock, until)
                       : pthread_cond_wait(&b->changed, &b->lock);
 }
 

@@ -11,6 +11,7 @@
 
 #include "client/io/io.h"
 #include "client/io/io_threads.h"
+#include "support/clock.h"
 
 #define THREADS    16
 #define PATIENCE_S 30
@@ -62,10 +63,8 @@ static bool await_ops(struct io_async *a)
 
     pthread_mutex_lock(&a->lock);
     while (a->under_way && !timed_out) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += PATIENCE_S;
-        timed_out = pthread_cond_timedwait(&a->ended, &a->lock, &until);
+        uint64_t until = deadline_after_ms(PATIENCE_S * MS_PER_S);
+        timed_out = cond_wait_until(&a->ended, &a->lock, until);
     }
     bool idle = !a->under_way;
     a->abandoned = !idle;

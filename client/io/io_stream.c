@@ -13,6 +13,7 @@
 #include "client/io/io.h"
 #include "client/io/io_stream_direct.h"
 #include "gpunvme/gpunvme_stream.h"
+#include "support/clock.h"
 
 #define READERS     2
 #define MAX_READERS 64
@@ -253,12 +254,7 @@ static void stream_free(struct gpunvme_stream *s)
 static int stream_start(struct gpunvme_stream *s, const struct gpunvme_step *plan, size_t steps,
                         size_t ranges, unsigned readers, bool direct)
 {
-    pthread_condattr_t clock;
-
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    pthread_cond_init(&s->changed, NULL);
     pthread_mutex_init(&s->lock, NULL);
     int err = copy_plan(s, plan, steps, ranges);
     if (!err && direct)
@@ -304,15 +300,6 @@ int gpunvme_stream_open(struct gpunvme_io *io, const struct gpunvme_step *plan, 
 }
 
 /* --- Next ------------------------------------------------------------------------------------ */
-
-static struct timespec from_now(void)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += PATIENCE_S;
-    return until;
-}
 
 /* Called by CUDA in stream order, and calls none of it. */
 static void stream_has_passed(void *arg)
@@ -374,14 +361,14 @@ static int give_back_in(struct gpunvme_stream *s, void *stream)
 static int await_step(struct gpunvme_stream *s, uint64_t number)
 {
     uint64_t seen = s->oldest;
-    struct timespec until = from_now();
+    uint64_t until = deadline_after_ms(PATIENCE_S * MS_PER_S);
 
     while (number >= s->placed || live_of(s, number)->left) {
         bool is_placed = number < s->placed;
-        int late = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+        int late = cond_wait_until(&s->changed, &s->lock, until);
         if (is_placed || s->oldest != seen) {
             seen = s->oldest;
-            until = from_now();
+            until = deadline_after_ms(PATIENCE_S * MS_PER_S);
         } else if (late) {
             return gpunvme_fail(-ETIMEDOUT, "the stream has not come to a step for %d s",
                                 PATIENCE_S);
@@ -409,7 +396,7 @@ ssize_t gpunvme_stream_next(struct gpunvme_stream *s, void *stream, void **addr)
 
 void gpunvme_stream_close(struct gpunvme_stream *s)
 {
-    struct timespec until = from_now();
+    uint64_t until = deadline_after_ms(PATIENCE_S * MS_PER_S);
     int late = 0;
 
     if (!s)
@@ -418,7 +405,7 @@ void gpunvme_stream_close(struct gpunvme_stream *s)
     s->ending = true;
     pthread_cond_broadcast(&s->changed);
     while (s->calls && !late)
-        late = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+        late = cond_wait_until(&s->changed, &s->lock, until);
     bool idle = !s->calls;
     pthread_mutex_unlock(&s->lock);
     for (unsigned i = 0; i < s->readers; i++)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda/engine/gq_internal.h"
+#include "support/clock.h"
 
 #define DEFAULT_QUEUES 43u /* a batch takes 32, a reservation at most three quarters */
 #define DEFAULT_DEPTH  1024u
@@ -282,21 +283,11 @@ static void choose_depth(struct gq_engine *e)
         e->opts.depth = most;
 }
 
-static int open_locks(struct gq_engine *e)
+static void open_locks(struct gq_engine *e)
 {
-    pthread_condattr_t attr;
-    int err = pthread_condattr_init(&attr);
-
-    if (err)
-        return -err;
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    err = pthread_cond_init(&e->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    if (err)
-        return -err;
+    pthread_cond_init(&e->changed, NULL);
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->recover_lock, NULL);
-    return 0;
 }
 
 static void close_locks(struct gq_engine *e)
@@ -409,9 +400,7 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
     e->buffers = calloc(e->opts.max_buffers, sizeof(struct gq_buffer *));
     if (!e->buffers)
         goto free_engine;
-    err = open_locks(e);
-    if (err)
-        goto free_buffers;
+    open_locks(e);
     err = open_executor(e);
     if (err)
         goto close_locks;
@@ -428,7 +417,6 @@ close_executor:
     e->exec->ops->close(e->exec);
 close_locks:
     close_locks(e);
-free_buffers:
     free(e->buffers);
 free_engine:
     free(e);

@@ -45,9 +45,7 @@ static int too_late(const struct gq_launch *l, const uint32_t *flags, uint64_t w
 
 static int wait_a_step(struct gq_gate *g, uint64_t now)
 {
-    uint64_t until = now + STEP_NS;
-    struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_S),
-                          .tv_nsec = (long)(until % NS_PER_S)};
+    const struct timespec ts = timespec_of_ns(now + STEP_NS);
 
     return -pthread_rwlock_clockrdlock(&g->lock, CLOCK_MONOTONIC, &ts);
 }

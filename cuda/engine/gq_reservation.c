@@ -64,7 +64,6 @@ static void take(struct gq_engine *e, uint64_t want, unsigned workspace, struct 
 static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volatile uint32_t *cancel)
 {
     uint64_t now = now_ns(), until = now + WAIT_STEP_NS;
-    struct timespec ts;
     int err = lost(e);
 
     if (err)
@@ -73,9 +72,7 @@ static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volati
         return -ECANCELED;
     if (now >= deadline_ns)
         return -ETIMEDOUT;
-    ts = (struct timespec){.tv_sec = (time_t)(until / NS_PER_S),
-                           .tv_nsec = (long)(until % NS_PER_S)};
-    pthread_cond_timedwait(&e->changed, &e->lock, &ts);
+    cond_wait_until(&e->changed, &e->lock, until);
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "fusefs/core/extents.h"
 #include "fusefs/core/mount.h"
 #include "fusefs/core/tx.h"
+#include "support/clock.h"
 
 /* Replays the journal; *sb is as the last transaction left it on return. */
 static int mount_journal(struct ffs *fs, const struct ffs_super_found *found, struct lay_super *sb,
@@ -155,7 +156,6 @@ static int start_writing(struct ffs *fs, const struct ffs_reason *r)
 static void init_locks(struct ffs *fs)
 {
     pthread_rwlockattr_t prefer_writer;
-    pthread_condattr_t monotonic;
 
     pthread_rwlockattr_init(&prefer_writer);
     /* Readers come all the time; a handle must not wait until there are none. */
@@ -163,10 +163,7 @@ static void init_locks(struct ffs *fs)
     pthread_rwlock_init(&fs->meta, &prefer_writer);
     pthread_rwlockattr_destroy(&prefer_writer);
     pthread_rwlock_init(&fs->inode_file.data, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&fs->background.wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&fs->background.wake, NULL);
     pthread_mutex_init(&fs->background.lock, NULL);
     pthread_mutex_init(&fs->flushes.lock, NULL);
     pthread_mutex_init(&fs->trim_lock, NULL);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "fusefs/core/state.h"
+#include "support/clock.h"
 
 #define DEFAULT_COMMIT_MS 5000u
 
@@ -54,28 +55,14 @@ int ffs_checkpoint_now(struct ffs *fs)
     return checkpoint_above(fs, 0);
 }
 
-static struct timespec deadline(unsigned ms)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 /* Waits for the time to commit; false: stop. */
 static bool wait_turn(struct ffs_background *b, unsigned ms)
 {
-    struct timespec until = deadline(ms);
+    uint64_t until = deadline_after_ms(ms);
 
     pthread_mutex_lock(&b->lock);
     while (!b->stop && !b->hurry) {
-        if (pthread_cond_timedwait(&b->wake, &b->lock, &until) == ETIMEDOUT)
+        if (cond_wait_until(&b->wake, &b->lock, until) == ETIMEDOUT)
             break;
     }
     b->hurry = false;

@@ -321,14 +321,6 @@ static void end_closed(struct leases *t)
     pthread_mutex_lock(&t->lock);
 }
 
-static void wait_until(struct leases *t, uint64_t ns)
-{
-    struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
-                          .tv_nsec = (long)(ns % 1000000000u)};
-
-    pthread_cond_clockwait(&t->changed, &t->lock, CLOCK_MONOTONIC, &ts);
-}
-
 static void *run(void *arg)
 {
     struct leases *t = arg;
@@ -341,7 +333,7 @@ static void *run(void *arg)
         else if (l && l->delete_at <= now_ns())
             delete_revoked(t, l);
         else if (l)
-            wait_until(t, l->delete_at);
+            cond_wait_until(&t->changed, &t->lock, l->delete_at);
         else
             pthread_cond_wait(&t->changed, &t->lock);
     }
