@@ -14,7 +14,6 @@
 #define NOT_ASKED      UINT64_MAX
 
 struct options {
-    const char *path;
     struct tool_device device;
     bool super, journal, json;
     uint64_t inode, extents, directory; /* or NOT_ASKED */
@@ -42,21 +41,16 @@ static const char usage_text[] =
     "  -e, --extents=INO      the extents of a file; inode 0 is the inode file\n"
     "  -d, --directory=INO    the names in a directory; inode 1 is the root\n"
     "  -j, --journal          the transactions in the journal\n"
-    "  -o, --output=FORMAT    text or json\n" TOOL_USAGE
-    "  -V, --version          print the version and exit\n"
-    "      --help             print this and exit\n";
+    "  -o, --output=FORMAT    text or json\n" TOOL_USAGE TOOL_USAGE_END;
 
 static const struct option long_options[] = {
-    TOOL_LONG_OPTIONS,
     {"superblock", no_argument, NULL, 's'},
     {"inode", required_argument, NULL, 'i'},
     {"extents", required_argument, NULL, 'e'},
     {"directory", required_argument, NULL, 'd'},
     {"journal", no_argument, NULL, 'j'},
     {"output", required_argument, NULL, 'o'},
-    {"version", no_argument, NULL, 'V'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
+    TOOL_LONG_OPTIONS,
 };
 
 static int set_inode(uint64_t *ino, const char *text)
@@ -74,8 +68,10 @@ static int set_output(struct options *o, const char *text)
     return 0;
 }
 
-static int set_option(struct options *o, int c)
+static int set_option(void *options, int c)
 {
+    struct options *o = options;
+
     switch (c) {
     case 's':
         o->super = true;
@@ -91,38 +87,23 @@ static int set_option(struct options *o, int c)
         return 0;
     case 'o':
         return set_output(o, optarg);
-    default: /* getopt_long() has reported an unknown option */
-        return tool_device_option(&o->device, c, optarg) == 0 ? 0 : -1;
+    default:
+        return -1;
     }
 }
+
+static const struct tool_syntax syntax = {usage_text, "si:e:d:jo:" TOOL_SHORT_OPTIONS, long_options,
+                                          set_option, EXIT_USAGE};
 
 /* -1: go on; otherwise the exit status. */
 static int parse_arguments(int argc, char **argv, struct options *o)
 {
-    int c;
-
-    while ((c = getopt_long(argc, argv, "si:e:d:jo:V" TOOL_SHORT_OPTIONS, long_options, NULL)) !=
-           -1) {
-        if (c == 'V') {
-            tool_version();
-            return EXIT_SUCCESS;
-        }
-        if (c == 'h') {
-            fputs(usage_text, stdout);
-            return EXIT_SUCCESS;
-        }
-        if (set_option(o, c) != 0)
-            return EXIT_USAGE;
-    }
-    if (argc - optind != 1) {
-        tool_error("arguments", "one DEVICE is needed, see --help");
-        return EXIT_USAGE;
-    }
-    o->path = argv[optind];
+    int status = tool_parse(&syntax, argc, argv, o, &o->device);
     bool any =
         o->journal || o->inode != NOT_ASKED || o->extents != NOT_ASKED || o->directory != NOT_ASKED;
+
     o->super = o->super || !any;
-    return tool_device_name(&o->device, o->path) == 0 ? -1 : EXIT_USAGE;
+    return status;
 }
 
 /* The journal is read first: everything else is seen through it. */
@@ -136,7 +117,7 @@ static int recover(struct dump *d)
     if (!err)
         err = lay_check_journal(&d->img.geo, &b.journal, &why);
     if (err == -EUCLEAN) {
-        tool_error(d->o->path, "journal header: damaged (%s), shown without recovery", why);
+        tool_error(d->o->device.text, "journal header: damaged (%s), shown without recovery", why);
         return err;
     }
     if (err)
@@ -159,13 +140,13 @@ static int explain(const struct options *o, const char *what, int err)
     case 0:
         return 0;
     case -ENOENT:
-        return tool_error(o->path, "%s: no such inode in use", what);
+        return tool_error(o->device.text, "%s: no such inode in use", what);
     case -ENOTDIR:
-        return tool_error(o->path, "%s: not a directory", what);
+        return tool_error(o->device.text, "%s: not a directory", what);
     case -EUCLEAN:
-        return tool_error(o->path, "%s: damaged, run fsck.gpunvme", what);
+        return tool_error(o->device.text, "%s: damaged, run fsck.gpunvme", what);
     default:
-        return tool_error(o->path, "%s: %s", what, tool_strerror(err));
+        return tool_error(o->device.text, "%s: %s", what, tool_strerror(err));
     }
 }
 
@@ -192,7 +173,7 @@ static int collect(struct dump *d)
     int failed = 0;
 
     put_number(d->tree, "schema_version", SCHEMA_VERSION);
-    put_string(d->tree, "device", o->path);
+    put_string(d->tree, "device", o->device.text);
     put_number(d->tree, "recovered_transactions", d->log.transaction_count);
     if (o->super) {
         dump_super(&d->sb, to = json_object_new_object());
@@ -219,7 +200,7 @@ static int collect(struct dump *d)
 
 static int start(struct dump *d, struct bd_dev *dev)
 {
-    const char *path = d->o->path;
+    const char *path = d->o->device.text;
     int err = image_start(&d->img, dev, &d->super);
 
     if (err == -EINVAL)

@@ -22,7 +22,6 @@
 
 struct options {
     struct mkfs_params params;
-    const char *path;
     struct tool_device device;
     bool dry_run, force, quiet, verbose;
     bool has_uuid;
@@ -44,14 +43,10 @@ static const char usage_text[] =
     "  -n, --dry-run          show what would be made, write nothing\n"
     "  -f, --force            overwrite another file system or a partition table\n" TOOL_USAGE
     "  -q, --quiet            print errors only\n"
-    "  -v, --verbose          print where everything is\n"
-    "  -V, --version          print the version and exit\n"
-    "      --help             print this and exit\n"
-    "\n"
+    "  -v, --verbose          print where everything is\n" TOOL_USAGE_END "\n"
     "SOURCE_DATE_EPOCH, when set, is the time of creation in seconds since 1970.\n";
 
 static const struct option long_options[] = {
-    TOOL_LONG_OPTIONS,
     {"label", required_argument, NULL, 'L'},
     {"uuid", required_argument, NULL, 'U'},
     {"block-size", required_argument, NULL, 'b'},
@@ -62,9 +57,7 @@ static const struct option long_options[] = {
     {"force", no_argument, NULL, 'f'},
     {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},
-    {"version", no_argument, NULL, 'V'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
+    TOOL_LONG_OPTIONS,
 };
 
 static int set_label(struct options *o, const char *text)
@@ -177,9 +170,10 @@ static int set_features(struct options *o, char *list)
     return 0;
 }
 
-/* 0, or -1 after an error line. `c` is what getopt_long() returned. */
-static int set_option(struct options *o, int c)
+static int set_option(void *options, int c)
 {
+    struct options *o = options;
+
     switch (c) {
     case 'L':
         return set_label(o, optarg);
@@ -205,43 +199,13 @@ static int set_option(struct options *o, int c)
     case 'v':
         o->verbose = true;
         return 0;
-    default: /* getopt_long() has reported an unknown option */
-        return tool_device_option(&o->device, c, optarg) == 0 ? 0 : -1;
+    default:
+        return -1;
     }
 }
 
-/* 0: go on; otherwise the process ends with *status. */
-static int parse_arguments(int argc, char **argv, struct options *o, int *status)
-{
-    int c;
-
-    *status = EXIT_SUCCESS;
-    while ((c = getopt_long(argc, argv, "L:U:b:s:E:O:nfqvV" TOOL_SHORT_OPTIONS, long_options,
-                            NULL)) != -1) {
-        if (c == 'V') {
-            tool_version();
-            return 1;
-        }
-        if (c == 'h') {
-            fputs(usage_text, stdout);
-            return 1;
-        }
-        if (set_option(o, c) != 0) {
-            *status = EXIT_USAGE;
-            return 1;
-        }
-    }
-    if (argc - optind != 1) {
-        tool_error("arguments", "one DEVICE is needed, see --help");
-        *status = EXIT_USAGE;
-        return 1;
-    }
-    o->path = argv[optind];
-    if (tool_device_name(&o->device, o->path) == 0)
-        return 0;
-    *status = EXIT_USAGE;
-    return 1;
-}
+static const struct tool_syntax syntax = {usage_text, "L:U:b:s:E:O:nfqv" TOOL_SHORT_OPTIONS,
+                                          long_options, set_option, EXIT_USAGE};
 
 static int set_time(struct mkfs_params *params)
 {
@@ -269,17 +233,17 @@ static int explain(const struct options *o, int err)
     case 0:
         return 0;
     case -ENOSPC:
-        return tool_error(o->path, "is smaller than --size, give less");
+        return tool_error(o->device.text, "is smaller than --size, give less");
     case -EINVAL:
-        return tool_error(o->path, "too small, at least 16M is needed");
+        return tool_error(o->device.text, "too small, at least 16M is needed");
     case -EFBIG:
-        return tool_error(o->path, "larger than the format can hold, give a --size");
+        return tool_error(o->device.text, "larger than the format can hold, give a --size");
     case -EINTR:
-        return tool_error(o->path, "interrupted, no file system was made");
+        return tool_error(o->device.text, "interrupted, no file system was made");
     case -EUCLEAN:
-        return tool_error(o->path, "does not give back what was written, do not use it");
+        return tool_error(o->device.text, "does not give back what was written, do not use it");
     default:
-        return tool_error(o->path, "cannot write the file system: %s", tool_strerror(err));
+        return tool_error(o->device.text, "cannot write the file system: %s", tool_strerror(err));
     }
 }
 
@@ -301,7 +265,7 @@ static void print_result(const struct options *o, const struct mkfs_plan *plan)
 {
     const struct lay_geometry *geo = &plan->geo;
 
-    printf("Device: %s\n", o->path);
+    printf("Device: %s\n", o->device.text);
     if (o->dry_run)
         printf("Dry run: nothing was written\n");
     printf("Format version: %u.%u\n", LAY_VERSION_MAJOR, LAY_VERSION_MINOR);
@@ -388,11 +352,11 @@ int main(int argc, char **argv)
 {
     struct options o = {0};
     struct mkfs_plan plan;
-    int status;
 
     if (set_defaults(&o) != 0)
         return EXIT_FAILURE;
-    if (parse_arguments(argc, argv, &o, &status) != 0)
+    int status = tool_parse(&syntax, argc, argv, &o, &o.device);
+    if (status >= 0)
         return status;
     if (set_time(&o.params) != 0)
         return EXIT_FAILURE;

@@ -82,25 +82,17 @@ int tool_parse_size(const char *text, uint64_t *bytes)
     return 0;
 }
 
-int tool_device_option(struct tool_device *d, int c, const char *arg)
+static int set_namespace(struct tool_device *d, const char *text)
 {
     uint64_t nsid;
 
-    switch (c) {
-    case 'N':
-        if (tool_parse_number(arg, &nsid) != 0 || nsid == 0 || nsid > BD_NSID_MAX)
-            return tool_error("--namespace", "'%s' is no namespace id, give a number from 1", arg);
-        d->nsid = (uint32_t)nsid;
-        return 0;
-    case TOOL_OPT_NOIOMMU:
-        d->noiommu = true;
-        return 0;
-    default:
-        return 1;
-    }
+    if (tool_parse_number(text, &nsid) != 0 || nsid == 0 || nsid > BD_NSID_MAX)
+        return tool_error("--namespace", "'%s' is no namespace id, give a number from 1", text);
+    d->nsid = (uint32_t)nsid;
+    return 0;
 }
 
-int tool_device_name(struct tool_device *d, const char *text)
+static int set_device(struct tool_device *d, const char *text)
 {
     char why[256];
 
@@ -116,6 +108,52 @@ int tool_device_name(struct tool_device *d, const char *text)
     if (d->nsid)
         d->name.nsid = d->nsid;
     return 0;
+}
+
+/* -1: go on; otherwise the exit status. */
+static int take_option(const struct tool_syntax *syntax, int c, void *options,
+                       struct tool_device *device)
+{
+    int err = 0;
+
+    switch (c) {
+    case 'V':
+        tool_version();
+        return EXIT_SUCCESS;
+    case 'h':
+        fputs(syntax->usage, stdout);
+        return EXIT_SUCCESS;
+    case 'N':
+        err = set_namespace(device, optarg);
+        break;
+    case TOOL_OPT_NOIOMMU:
+        device->noiommu = true;
+        break;
+    case '?': /* getopt_long() has reported it */
+        err = -1;
+        break;
+    default:
+        err = syntax->set_option(options, c);
+    }
+    return err ? syntax->usage_status : -1;
+}
+
+int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *options,
+               struct tool_device *device)
+{
+    int status = -1;
+    int c;
+
+    while (status < 0 &&
+           (c = getopt_long(argc, argv, syntax->short_options, syntax->long_options, NULL)) != -1)
+        status = take_option(syntax, c, options, device);
+    if (status >= 0)
+        return status;
+    if (argc - optind != 1) {
+        tool_error("arguments", "one DEVICE is needed, see --help");
+        return syntax->usage_status;
+    }
+    return set_device(device, argv[optind]) == 0 ? -1 : syntax->usage_status;
 }
 
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the three tools share: how they speak, and how they read numbers and open devices.
+ * What the tools share: how they speak, and how they read numbers and open devices.
  */
 #ifndef MKFS_TOOL_H
 #define MKFS_TOOL_H
 
+#include <getopt.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -30,23 +31,39 @@ struct tool_device {
     bool noiommu;
 };
 
-/* For the table of getopt_long(), its string, and the usage text. */
+/*
+ * Options that every tool has: the end of its table of long options, and their usage text in two
+ * parts, between which the tool may have its own.
+ */
 #define TOOL_OPT_NOIOMMU 0x100
-#define TOOL_LONG_OPTIONS                              \
-    {"namespace", required_argument, NULL, 'N'},       \
-    {                                                  \
-        "noiommu", no_argument, NULL, TOOL_OPT_NOIOMMU \
+#define TOOL_LONG_OPTIONS                                                                          \
+    {"namespace", required_argument, NULL, 'N'}, {"noiommu", no_argument, NULL, TOOL_OPT_NOIOMMU}, \
+        {"version", no_argument, NULL, 'V'}, {"help", no_argument, NULL, 'h'},                     \
+    {                                                                                              \
+        NULL, 0, NULL, 0                                                                           \
     }
-#define TOOL_SHORT_OPTIONS "N:"
+#define TOOL_SHORT_OPTIONS "N:V"
 #define TOOL_USAGE                                                                      \
     "  -N, --namespace=N      namespace of the controller (default: 1)\n"               \
     "      --noiommu          drive a vfio: device that no IOMMU guards: it can then\n" \
     "                         write to any memory of the machine\n"
+#define TOOL_USAGE_END                                      \
+    "  -V, --version          print the version and exit\n" \
+    "      --help             print this and exit\n"
 
-/* Takes one of these options. 1: it is none of them; 0, or -1 after an error line. */
-int tool_device_option(struct tool_device *d, int c, const char *arg);
-/* Takes the operand, after the options. 0, or -1 after an error line. */
-int tool_device_name(struct tool_device *d, const char *text);
+/* The command line of a tool: options, then one DEVICE. */
+struct tool_syntax {
+    const char *usage;
+    const char *short_options; /* for getopt_long(), with TOOL_SHORT_OPTIONS */
+    const struct option *long_options;
+    /* Takes an option of the tool itself, with optarg. 0, or -1 after an error line. */
+    int (*set_option)(void *options, int c);
+    int usage_status; /* exit status after an error */
+};
+
+/* -1: go on, *device is filled; otherwise the exit status. */
+int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *options,
+               struct tool_device *device);
 /* Opens the device; says why when it cannot. 0 or -1. flags: BD_OPEN_*. */
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
 

@@ -31,17 +31,12 @@ static const char usage_text[] =
     "\n"
     "  -L, --label=LABEL      the label: at most 63 bytes; '' for none\n"
     "  -s, --size=SIZE|max    grow to SIZE bytes (suffixes K, M, G, T), or to the whole\n"
-    "                         device; an image file is extended\n" TOOL_USAGE
-    "  -V, --version          print the version and exit\n"
-    "      --help             print this and exit\n";
+    "                         device; an image file is extended\n" TOOL_USAGE TOOL_USAGE_END;
 
 static const struct option long_options[] = {
-    TOOL_LONG_OPTIONS,
     {"label", required_argument, NULL, 'L'},
     {"size", required_argument, NULL, 's'},
-    {"version", no_argument, NULL, 'V'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
+    TOOL_LONG_OPTIONS,
 };
 
 static int set_size(struct options *o, const char *text)
@@ -52,45 +47,33 @@ static int set_size(struct options *o, const char *text)
     return tool_error("--size", "'%s' is no size, give bytes, or a number with K, M, G or T", text);
 }
 
-static int set_option(struct options *o, int c)
+static int set_option(void *options, int c)
 {
+    struct options *o = options;
+
     switch (c) {
     case 'L':
         o->label = optarg;
         return 0;
     case 's':
         return set_size(o, optarg);
-    default: /* getopt_long() has reported an unknown option */
-        return tool_device_option(&o->device, c, optarg) == 0 ? 0 : -1;
+    default:
+        return -1;
     }
 }
+
+static const struct tool_syntax syntax = {usage_text, "L:s:" TOOL_SHORT_OPTIONS, long_options,
+                                          set_option, EXIT_USAGE};
 
 /* -1: go on; otherwise the exit status. */
 static int parse_arguments(int argc, char **argv, struct options *o)
 {
-    int c;
+    int status = tool_parse(&syntax, argc, argv, o, &o->device);
 
-    while ((c = getopt_long(argc, argv, "L:s:V" TOOL_SHORT_OPTIONS, long_options, NULL)) != -1) {
-        if (c == 'V') {
-            tool_version();
-            return EXIT_SUCCESS;
-        }
-        if (c == 'h') {
-            fputs(usage_text, stdout);
-            return EXIT_SUCCESS;
-        }
-        if (set_option(o, c) != 0)
-            return EXIT_USAGE;
-    }
-    if (argc - optind != 1) {
-        tool_error("arguments", "one DEVICE is needed, see --help");
-        return EXIT_USAGE;
-    }
-    if (!o->label && !o->bytes && !o->max) {
-        tool_error("arguments", "nothing to change, give --label or --size");
-        return EXIT_USAGE;
-    }
-    return tool_device_name(&o->device, argv[optind]) == 0 ? -1 : EXIT_USAGE;
+    if (status >= 0 || o->label || o->bytes || o->max)
+        return status;
+    tool_error("arguments", "nothing to change, give --label or --size");
+    return EXIT_USAGE;
 }
 
 /* A mount and an unmount leave a clean file system, or say why not. */

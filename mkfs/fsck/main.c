@@ -28,92 +28,80 @@ static const char usage_text[] =
     "                         when the file system was unmounted in order\n"
     "  -y                     repair everything\n"
     "  -f                     with -p: check in any case\n" TOOL_USAGE
-    "  -v, --verbose          print what was counted\n"
-    "  -V, --version          print the version and exit\n"
-    "      --help             print this and exit\n"
-    "\n"
+    "  -v, --verbose          print what was counted\n" TOOL_USAGE_END "\n"
     "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
     "could not be done, 16 wrong usage.\n";
 
 static const struct option long_options[] = {
-    TOOL_LONG_OPTIONS,
     {"verbose", no_argument, NULL, 'v'},
-    {"version", no_argument, NULL, 'V'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
+    TOOL_LONG_OPTIONS,
 };
 
 /* What the command line says beyond the device. */
 struct arguments {
+    struct fsck *fsck;
     struct tool_device device;
     unsigned modes; /* of -n, -p and -y that were given */
     bool force;
 };
 
-static void set_mode(struct arguments *args, struct fsck *f, enum fsck_mode mode)
+static void set_mode(struct arguments *args, enum fsck_mode mode)
 {
+    struct fsck *f = args->fsck;
+
     if (args->modes == 0 || f->mode != mode)
         args->modes++;
     f->mode = mode;
 }
 
-/* 1: go on; otherwise the exit status. */
-static int take_option(struct arguments *args, struct fsck *f, int c)
+static int set_option(void *options, int c)
 {
+    struct arguments *args = options;
+
     switch (c) {
     case 'n':
-        set_mode(args, f, FSCK_CHECK);
-        return -1;
+        set_mode(args, FSCK_CHECK);
+        return 0;
     case 'p':
     case 'a':
-        set_mode(args, f, FSCK_PREEN);
-        return -1;
+        set_mode(args, FSCK_PREEN);
+        return 0;
     case 'y':
-        set_mode(args, f, FSCK_YES);
-        return -1;
+        set_mode(args, FSCK_YES);
+        return 0;
     case 'f':
         args->force = true;
-        return -1;
+        return 0;
     case 'v':
-        f->verbose = true;
+        args->fsck->verbose = true;
+        return 0;
+    default:
         return -1;
-    case 'V':
-        tool_version();
-        return EXIT_CLEAN;
-    case 'h':
-        fputs(usage_text, stdout);
-        return EXIT_CLEAN;
-    default: /* getopt_long() has reported an unknown option */
-        return tool_device_option(&args->device, c, optarg) == 0 ? -1 : EXIT_USAGE;
     }
 }
 
+static const struct tool_syntax syntax = {usage_text, "npyafv" TOOL_SHORT_OPTIONS, long_options,
+                                          set_option, EXIT_USAGE};
+
 /* -1: go on; otherwise the exit status. */
-static int parse_arguments(int argc, char **argv, struct fsck *f, struct arguments *args)
+static int parse_arguments(int argc, char **argv, struct arguments *args)
 {
-    int status = -1;
-    int c;
+    struct fsck *f = args->fsck;
 
     f->mode = FSCK_ASK;
-    while (status < 0 &&
-           (c = getopt_long(argc, argv, "npyafvV" TOOL_SHORT_OPTIONS, long_options, NULL)) != -1)
-        status = take_option(args, f, c);
+    int status = tool_parse(&syntax, argc, argv, args, &args->device);
     if (status >= 0)
         return status;
+    f->path = args->device.text;
     if (args->modes > 1) {
         tool_error("options", "-n, -p and -y exclude each other, give one of them");
-        return EXIT_USAGE;
-    }
-    if (argc - optind != 1) {
-        tool_error("arguments", "one DEVICE is needed, see --help");
         return EXIT_USAGE;
     }
     if (f->mode == FSCK_ASK && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))) {
         tool_error("options", "there is no terminal to ask on, give -n, -p or -y");
         return EXIT_USAGE;
     }
-    f->path = argv[optind];
-    return tool_device_name(&args->device, f->path) == 0 ? -1 : EXIT_USAGE;
+    return -1;
 }
 
 /* y: yes, n: no, a: yes to all; the end of input is a no. */
@@ -213,14 +201,14 @@ static int check(struct fsck *f, struct bd_dev *dev, bool force)
 int main(int argc, char **argv)
 {
     struct fsck *f = calloc(1, sizeof(*f));
-    struct arguments args = {0};
+    struct arguments args = {.fsck = f};
     struct bd_opened opened;
 
     if (!f)
         return EXIT_OPERATIONAL;
     f->ask = ask_terminal;
     f->progress = isatty(STDERR_FILENO);
-    int status = parse_arguments(argc, argv, f, &args);
+    int status = parse_arguments(argc, argv, &args);
     if (status >= 0)
         goto free_fsck;
     /* Exclusive: a mounted file system changes under the check and would look broken. */
