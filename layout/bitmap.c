@@ -15,6 +15,23 @@ uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group)
     return left < LAY_GROUP_BLOCKS ? (uint32_t)left : LAY_GROUP_BLOCKS;
 }
 
+bool lay_may_be_zeros(const struct lay_geometry *geo, uint64_t group)
+{
+    return (geo->incompat & LAY_INCOMPAT_ZERO_BITMAPS) &&
+           lay_range_ok(geo, group * LAY_GROUP_BLOCKS, LAY_GROUP_BLOCKS);
+}
+
+void lay_bitmap_complete(const struct lay_geometry *geo, struct lay_bitmap *bm, uint64_t group)
+{
+    if (lay_get32(bm->head.magic) != 0 || !lay_may_be_zeros(geo, group) ||
+        !lay_is_zero(bm, sizeof(*bm)))
+        return;
+    lay_head_init(&bm->head, LAY_MAGIC_BITMAP, geo->uuid, geo->bitmap_start + group, 0);
+    bm->group = lay_put32((uint32_t)group);
+    bm->free = lay_put32(LAY_GROUP_BLOCKS);
+    lay_seal(bm, 0);
+}
+
 static uint32_t count_ones(const uint8_t *bits, size_t len)
 {
     uint32_t ones = 0;

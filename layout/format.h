@@ -163,7 +163,7 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* --- 4. Superblock --------------------------------------------------------------------------- */
 
 #define LAY_VERSION_MAJOR   2u
-#define LAY_VERSION_MINOR   2u
+#define LAY_VERSION_MINOR   3u
 #define LAY_LABEL_MAX       63u
 #define LAY_MAX_DEVICES     16u
 #define LAY_SUPER_COPIES    2u
@@ -178,14 +178,15 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 #define LAY_FEATURE_RO_COMPAT 0ull
 #define LAY_FEATURE_INCOMPAT                                                   \
     (LAY_INCOMPAT_INODE_FLAGS | LAY_INCOMPAT_ACL | LAY_INCOMPAT_LARGE_XATTRS | \
-     LAY_INCOMPAT_DATA_CSUM)
+     LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_ZERO_BITMAPS)
 
 #define LAY_COMPAT_SECTION_FREE 0x1ull /* the superblock has hints of free space */
 
-#define LAY_INCOMPAT_INODE_FLAGS  0x1ull /* inodes may be immutable, append-only or noatime */
-#define LAY_INCOMPAT_ACL          0x2ull /* inodes may have POSIX ACLs among their attributes */
-#define LAY_INCOMPAT_LARGE_XATTRS 0x4ull /* long chains of attributes, values in parts */
-#define LAY_INCOMPAT_DATA_CSUM    0x8ull /* blocks of data have checksums: FORMAT.md 5.4 */
+#define LAY_INCOMPAT_INODE_FLAGS  0x1ull  /* inodes may be immutable, append-only or noatime */
+#define LAY_INCOMPAT_ACL          0x2ull  /* inodes may have POSIX ACLs among their attributes */
+#define LAY_INCOMPAT_LARGE_XATTRS 0x4ull  /* long chains of attributes, values in parts */
+#define LAY_INCOMPAT_DATA_CSUM    0x8ull  /* blocks of data have checksums: FORMAT.md 5.4 */
+#define LAY_INCOMPAT_ZERO_BITMAPS 0x10ull /* bitmaps of free groups may be zeros: FORMAT.md 5.5 */
 
 #define LAY_STATE_CLEAN 0x1u /* unmounted in order: the journal is empty */
 #define LAY_STATE_ERROR 0x2u /* an inconsistency was met: fsck is due */

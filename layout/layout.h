@@ -102,6 +102,13 @@ bool lay_label_ok(const char *label, size_t len);
 
 /* --- Blocks of the file system --------------------------------------------------------------- */
 
+/* May the bitmap of the group be a block of zeros (FORMAT.md 5.5)? */
+bool lay_may_be_zeros(const struct lay_geometry *geo, uint64_t group);
+/*
+ * After a bitmap has been read, before it is checked: one of zeros, where that is allowed, becomes
+ * the bitmap that it stands for.
+ */
+void lay_bitmap_complete(const struct lay_geometry *geo, struct lay_bitmap *bm, uint64_t group);
 int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm, uint64_t group,
                      const char **why);
 /* A checksum block; one of zeros is valid, and has no head. */

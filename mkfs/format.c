@@ -74,24 +74,11 @@ static bool in_use(const struct mkfs_plan *plan, uint64_t block)
            block == plan->geo.copies[1];
 }
 
-/* Is every block of the group free? True of nearly all groups of a large file system. */
-static bool is_free(const struct mkfs_plan *plan, uint64_t group)
-{
-    uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
-
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        if (plan->geo.copies[i] >= first && plan->geo.copies[i] < end)
-            return false;
-    }
-    return first > plan->root_node && end <= plan->geo.blocks;
-}
-
 static void fill_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
 {
-    bool all_free = is_free(f->plan, group);
-    uint32_t free_bits = all_free ? LAY_GROUP_BLOCKS : 0;
+    uint32_t free_bits = 0;
 
-    for (uint32_t b = 0; b < LAY_GROUP_BLOCKS && !all_free; b++) {
+    for (uint32_t b = 0; b < LAY_GROUP_BLOCKS; b++) {
         if (in_use(f->plan, group * LAY_GROUP_BLOCKS + b))
             bm->bits[b / 8] |= (uint8_t)(1u << b % 8);
         else
@@ -99,26 +86,6 @@ static void fill_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t 
     }
     bm->group = lay_put32((uint32_t)group);
     bm->free = lay_put32(free_bits);
-}
-
-static int write_bitmaps(struct format *f)
-{
-    const struct lay_geometry *geo = geo_of(f);
-    int err = 0;
-
-    for (uint64_t group = 0; group < lay_groups(geo) && !err;) {
-        uint64_t first = geo->bitmap_start + group;
-        uint64_t n = 0;
-        memset(f->buf, 0, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);
-        for (; n < CHUNK_BLOCKS && group < lay_groups(geo); n++, group++) {
-            struct lay_bitmap *bm = (struct lay_bitmap *)(f->buf + (n << LAY_BLOCK_SHIFT));
-            lay_head_init(&bm->head, LAY_MAGIC_BITMAP, geo->uuid, first + n, 0);
-            fill_bitmap(f, bm, group);
-            lay_seal(bm, 0);
-        }
-        err = write_blocks(f, first, n);
-    }
-    return err;
 }
 
 /* In parts, so that an interruption is noticed. */
@@ -131,6 +98,27 @@ static int write_zeros(struct format *f, uint64_t block, uint64_t count)
         err = interrupted(f);
         if (!err)
             err = bd_write_zeroes(f->dev, block << LAY_BLOCK_SHIFT, n << LAY_BLOCK_SHIFT);
+    }
+    return err;
+}
+
+static int write_bitmap(struct format *f, uint64_t group)
+{
+    uint64_t block = geo_of(f)->bitmap_start + group;
+
+    fill_bitmap(f, new_block(f, LAY_MAGIC_BITMAP, block, 0), group);
+    return seal_and_write(f, block);
+}
+
+/* A bitmap of zeros stands for a free group, as nearly all of a large file system are. */
+static int write_bitmaps(struct format *f)
+{
+    const struct lay_geometry *geo = geo_of(f);
+    int err = write_zeros(f, geo->bitmap_start, geo->bitmap_blocks);
+
+    for (uint64_t group = 0; group < lay_groups(geo) && !err; group++) {
+        if (!mkfs_group_is_free(f->plan, group))
+            err = write_bitmap(f, group);
     }
     return err;
 }
@@ -315,6 +303,20 @@ static int verify_supers(struct format *f)
     return err;
 }
 
+static bool is_zero(const void *data, size_t len)
+{
+    const uint8_t *bytes = data;
+
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0;
+}
+
+static int verify_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
+{
+    if (mkfs_group_is_free(f->plan, group))
+        return is_zero(bm, sizeof(*bm)) ? 0 : -EUCLEAN;
+    return lay_check_bitmap(geo_of(f), bm, group, NULL);
+}
+
 static int verify_bitmaps(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
@@ -325,7 +327,7 @@ static int verify_bitmaps(struct format *f)
         uint64_t n = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
         err = read_blocks(f, geo->bitmap_start + group, n);
         for (uint64_t i = 0; i < n && !err; i++)
-            err = lay_check_bitmap(geo, (void *)(f->buf + (i << LAY_BLOCK_SHIFT)), group + i, NULL);
+            err = verify_bitmap(f, (void *)(f->buf + (i << LAY_BLOCK_SHIFT)), group + i);
     }
     return err;
 }
@@ -337,7 +339,7 @@ static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
     for (uint64_t n; count > 0 && !err; block += n, count -= n) {
         n = count < CHUNK_BLOCKS ? count : CHUNK_BLOCKS;
         err = read_blocks(f, block, n);
-        if (!err && (f->buf[0] != 0 || memcmp(f->buf, f->buf + 1, (n << LAY_BLOCK_SHIFT) - 1) != 0))
+        if (!err && !is_zero(f->buf, n << LAY_BLOCK_SHIFT))
             err = -EUCLEAN;
     }
     return err;

@@ -44,7 +44,8 @@ int image_read(struct image *img, uint64_t block, union image_block *out)
         return 0;
     const struct image_patch *p = image_find_patch(img, block);
     int err = image_read_raw(img, p ? p->log_block : block, out);
-    if (err == -EIO && img->tolerant) {
+    img->unreadable = err == -EIO && img->tolerant;
+    if (img->unreadable) {
         memset(out, 0, sizeof(*out));
         return 0;
     }

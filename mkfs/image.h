@@ -49,6 +49,7 @@ struct image {
     void *changed_arg;
     /* A block that cannot be read has zeros, which no check accepts, instead of being an error. */
     bool tolerant;
+    bool unreadable; /* the block of the last image_read() was one */
 };
 
 struct image_super {

@@ -47,6 +47,9 @@ struct mkfs_plan {
  */
 int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan);
 
+/* Is every block of the group free? Its bitmap is a block of zeros. */
+bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group);
+
 /*
  * Writes every metadata block of an empty file system, the superblock last, reads all of it back
  * and checks it. The same parameters give the same bytes. Until it succeeds the device holds no

@@ -22,6 +22,27 @@ static uint64_t journal_size(uint64_t blocks)
     return journal < LAY_MIN_JOURNAL ? LAY_MIN_JOURNAL : journal;
 }
 
+bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group)
+{
+    uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
+
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        if (plan->geo.copies[i] >= first && plan->geo.copies[i] < end)
+            return false;
+    }
+    return first > plan->root_node && end <= plan->geo.blocks;
+}
+
+/* Files of older programs stay readable where no bitmap would be of zeros. */
+static bool has_free_group(const struct mkfs_plan *plan)
+{
+    uint64_t group = 0, groups = lay_groups(&plan->geo);
+
+    while (group < groups && !mkfs_group_is_free(plan, group))
+        group++;
+    return group < groups;
+}
+
 static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
 {
     struct lay_geometry *geo = &plan->geo;
@@ -35,13 +56,15 @@ static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
     geo->journal_start = geo->bitmap_start + geo->bitmap_blocks;
     plan->inode_block = geo->journal_start + geo->journal_blocks;
     if (params->data_csum) {
-        geo->incompat = LAY_INCOMPAT_DATA_CSUM;
+        geo->incompat |= LAY_INCOMPAT_DATA_CSUM;
         geo->sums_start = plan->inode_block;
         geo->sums_blocks = lay_sums_blocks(geo->blocks);
         plan->inode_block += geo->sums_blocks;
     }
     plan->root_node = plan->inode_block + 1;
     lay_super_places(geo->blocks, geo->copies);
+    if (has_free_group(plan))
+        geo->incompat |= LAY_INCOMPAT_ZERO_BITMAPS;
     assert(plan->root_node < geo->copies[0]);
     plan->free_blocks = geo->blocks - (plan->root_node + 1) - LAY_SUPER_COPIES;
 }

@@ -65,6 +65,8 @@ static int read_old(struct resize *r, uint64_t group, struct lay_bitmap *bm)
     if (group >= lay_groups(&r->old))
         return 0;
     int err = read_block(r, r->old.bitmap_start + group, bm);
+    if (!err)
+        lay_bitmap_complete(&r->old, bm, group);
     return err ? err : lay_check_bitmap(&r->old, bm, group, NULL);
 }
 

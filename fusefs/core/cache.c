@@ -287,6 +287,8 @@ static int read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expe
         ffs_log(fs, 3, "block %llu: read error %d", (unsigned long long)cb->pub.block, -err);
         return -EIO;
     }
+    if (want->magic == LAY_MAGIC_BITMAP)
+        lay_bitmap_complete(&fs->geo, cb->pub.data, want->index);
     err = check(fs, cb, want, why);
     if (!err && want->magic == LAY_MAGIC_SUMS)
         begin_sums(fs, cb, want->index);

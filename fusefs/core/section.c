@@ -51,6 +51,7 @@ static int add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bi
 
     for (uint64_t i = 0; i < n && !err; i++) {
         s->bad = at + i;
+        lay_bitmap_complete(&fs->geo, &buf[i], first + i);
         if (lay_check_bitmap(&fs->geo, &buf[i], first + i, &s->why))
             return -EUCLEAN;
         s->sum += lay_get64(buf[i].head.tid);

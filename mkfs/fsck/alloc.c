@@ -21,7 +21,7 @@ static bool marked_free(struct allocator *a, uint64_t block)
 
     if (group != a->group) {
         a->group = group;
-        a->sound = image_read(img, img->geo.bitmap_start + group, &a->bits) == 0 &&
+        a->sound = fsck_read_bitmap(a->f, group, &a->bits) == 0 &&
                    lay_check_bitmap(&img->geo, &a->bits.bitmap, group, NULL) == 0;
     }
     return a->sound && !(a->bits.bitmap.bits[bit / 8] >> bit % 8 & 1);

@@ -2,12 +2,15 @@
 /*
  * Whether the bitmaps name the blocks that belong to something.
  */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "mkfs/fsck/store.h"
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are compared as words in place");
 
 /* The groups so far. */
 struct totals {
@@ -49,20 +52,29 @@ static void add_to_range(struct range *r, enum problem problem, uint64_t block)
     r->len = 1;
 }
 
+static void compare_block(struct range *r, uint64_t block, bool marked)
+{
+    bool claimed = fsck_is_claimed(r->f, block);
+
+    if (claimed && !marked)
+        add_to_range(r, PROBLEM_BITMAP_FREE, block);
+    /* What could not be read may own blocks that look lost. */
+    else if (marked && !claimed && !r->f->incomplete)
+        add_to_range(r, PROBLEM_BITMAP_LEAK, block);
+}
+
+/* Words that agree are passed over: most of a large file system. */
 static void compare_group(struct range *r, const struct lay_bitmap *bm, uint64_t group)
 {
-    struct fsck *f = r->f;
-    uint32_t blocks = lay_group_blocks(&f->img.geo, group);
+    static const struct fsck_group none;
+    const struct fsck_group *g = r->f->groups[group] ? r->f->groups[group] : &none;
+    uint32_t blocks = lay_group_blocks(&r->f->img.geo, group);
+    uint64_t bits;
 
-    for (uint32_t b = 0; b < blocks; b++) {
-        uint64_t block = group * LAY_GROUP_BLOCKS + b;
-        bool marked = bm->bits[b / 8] >> b % 8 & 1;
-        bool claimed = fsck_is_claimed(f, block);
-        if (claimed && !marked)
-            add_to_range(r, PROBLEM_BITMAP_FREE, block);
-        /* What could not be read may own blocks that look lost. */
-        else if (marked && !claimed && !f->incomplete)
-            add_to_range(r, PROBLEM_BITMAP_LEAK, block);
+    for (uint32_t b = 0; b < blocks; b += 64) {
+        memcpy(&bits, bm->bits + b / 8, sizeof(bits));
+        for (uint32_t i = b; bits != g->claimed[b / 64] && i < b + 64 && i < blocks; i++)
+            compare_block(r, group * LAY_GROUP_BLOCKS + i, bits >> i % 64 & 1);
     }
     end_range(r);
 }
@@ -92,6 +104,15 @@ static enum problem bitmap_problem(const char *why)
     return strcmp(why, "bits past the end") == 0 ? PROBLEM_BITMAP_TAIL : PROBLEM_BITMAP;
 }
 
+int fsck_read_bitmap(struct fsck *f, uint64_t group, union image_block *b)
+{
+    int err = image_read(&f->img, f->img.geo.bitmap_start + group, b);
+
+    if (!err && !f->img.unreadable)
+        lay_bitmap_complete(&f->img.geo, &b->bitmap, group);
+    return err;
+}
+
 /* *sound: the bitmap can be counted, as it is or as it was made. */
 static int check_group(struct fsck *f, uint64_t group, union image_block *b, struct totals *t,
                        bool *sound)
@@ -99,7 +120,7 @@ static int check_group(struct fsck *f, uint64_t group, union image_block *b, str
     uint64_t addr = f->img.geo.bitmap_start + group;
     struct range range = {.f = f, .problem = PROBLEM_COUNT};
     const char *why = NULL;
-    int err = image_read(&f->img, addr, b);
+    int err = fsck_read_bitmap(f, group, b);
 
     if (err)
         return err;

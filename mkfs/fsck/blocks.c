@@ -4,49 +4,94 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "mkfs/fsck/fsck.h"
 
+/* LAY_GROUP_BLOCKS is a multiple of 64: no word belongs to two groups. */
+static struct fsck_group *group_of(const struct fsck *f, uint64_t block)
+{
+    return f->groups[block / LAY_GROUP_BLOCKS];
+}
+
+/* The group to be changed; NULL: out of memory, which the round notices. */
+static struct fsck_group *make_group(struct fsck *f, uint64_t block)
+{
+    struct fsck_group **g = &f->groups[block / LAY_GROUP_BLOCKS];
+
+    if (!*g)
+        *g = calloc(1, sizeof(**g));
+    if (!*g)
+        f->no_memory = true;
+    return *g;
+}
+
 static bool is_set(const uint64_t *bits, uint64_t block)
 {
-    return bits[block / 64] >> block % 64 & 1;
+    return bits[block % LAY_GROUP_BLOCKS / 64] >> block % 64 & 1;
 }
 
 static void set(uint64_t *bits, uint64_t block)
 {
-    bits[block / 64] |= UINT64_C(1) << block % 64;
+    bits[block % LAY_GROUP_BLOCKS / 64] |= UINT64_C(1) << block % 64;
+}
+
+static void claim_block(struct fsck *f, uint64_t block, bool metadata)
+{
+    struct fsck_group *g = make_group(f, block);
+
+    if (!g)
+        return;
+    set(g->claimed, block);
+    if (metadata)
+        set(g->metadata, block);
+}
+
+int fsck_claim_nothing(struct fsck *f)
+{
+    f->groups = calloc(lay_groups(&f->img.geo), sizeof(struct fsck_group *));
+    return f->groups ? 0 : -ENOMEM;
+}
+
+void fsck_free_claims(struct fsck *f)
+{
+    for (uint64_t i = 0; f->groups && i < lay_groups(&f->img.geo); i++)
+        free(f->groups[i]);
+    free(f->groups);
+    f->groups = NULL;
 }
 
 bool fsck_is_claimed(const struct fsck *f, uint64_t block)
 {
-    return is_set(f->claimed, block);
+    const struct fsck_group *g = group_of(f, block);
+
+    return g && is_set(g->claimed, block);
 }
 
 bool fsck_is_metadata(const struct fsck *f, uint64_t block)
 {
-    return is_set(f->metadata, block);
+    const struct fsck_group *g = group_of(f, block);
+
+    return g && is_set(g->metadata, block);
 }
 
 void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len)
 {
-    for (uint64_t i = 0; i < len; i++) {
-        set(f->claimed, block + i);
-        set(f->metadata, block + i);
-    }
+    for (uint64_t i = 0; i < len; i++)
+        claim_block(f, block + i, true);
 }
 
 bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block)
 {
-    if (is_set(f->metadata, block)) {
+    if (fsck_is_metadata(f, block)) {
         fsck_report(f, PROBLEM_BLOCK_TWICE, NULL, "inode %" PRIu64 " block %" PRIu64, ino, block);
         return false;
     }
-    if (is_set(f->claimed, block))
+    if (fsck_is_claimed(f, block))
         f->stolen = true;
-    set(f->claimed, block);
-    set(f->metadata, block);
+    claim_block(f, block, true);
     return true;
 }
 
@@ -80,7 +125,10 @@ static bool claim_word(struct fsck *f, uint64_t block, uint64_t len, uint64_t *n
 
     *n = len < room ? len : room;
     uint64_t ones = *n == 64 ? UINT64_MAX : (UINT64_C(1) << *n) - 1;
-    uint64_t *word = &f->claimed[block / 64];
+    struct fsck_group *g = make_group(f, block);
+    if (!g)
+        return true;
+    uint64_t *word = &g->claimed[block % LAY_GROUP_BLOCKS / 64];
     if (*word & ones << block % 64)
         return false;
     *word |= ones << block % 64;
@@ -90,7 +138,7 @@ static bool claim_word(struct fsck *f, uint64_t block, uint64_t len, uint64_t *n
 /* Adds a taken block to the conflict that is open, or ends that and opens another. */
 static int take_block(struct fsck *f, struct fsck_conflict *c, uint64_t file_block, uint64_t block)
 {
-    bool metadata = is_set(f->metadata, block);
+    bool metadata = fsck_is_metadata(f, block);
     int err = 0;
 
     if (c->len > 0 && c->block + c->len == block && c->metadata == metadata) {
@@ -112,9 +160,9 @@ int fsck_claim_data(struct fsck *f, uint64_t ino, uint64_t file_block, uint64_t 
         uint64_t n;
         bool all_free = claim_word(f, block, len, &n);
         for (uint64_t i = 0; i < n && !all_free && !err; i++) {
-            if (is_set(f->claimed, block + i))
+            if (fsck_is_claimed(f, block + i))
                 err = take_block(f, &c, file_block + i, block + i);
-            set(f->claimed, block + i);
+            claim_block(f, block + i, false);
         }
         block += n;
         file_block += n;
@@ -151,7 +199,7 @@ static void look_for_stolen(void *arg, const struct lay_extent *e)
     for (uint64_t i = 0; i < lay_get32(e->len) && !w->err; i++) {
         uint64_t file_block = lay_get64(e->file_block) + i;
         uint64_t block = lay_get64(e->block) + i;
-        if (is_set(w->f->metadata, block) && !has_conflict(w->f, w->ino, file_block))
+        if (fsck_is_metadata(w->f, block) && !has_conflict(w->f, w->ino, file_block))
             w->err = take_block(w->f, &c, file_block, block);
     }
     if (!w->err)

@@ -99,6 +99,13 @@ struct fsck_list {
 /* Makes room for one more item of the list (list.c) and returns it zeroed, or NULL. */
 void *fsck_grow(struct fsck_list *list, size_t size);
 
+/* Blocks of a group, a bit for each. */
+#define FSCK_GROUP_WORDS (LAY_GROUP_BLOCKS / 64)
+struct fsck_group {
+    uint64_t claimed[FSCK_GROUP_WORDS];  /* belong to something */
+    uint64_t metadata[FSCK_GROUP_WORDS]; /* to the file system itself or a sound metadata block */
+};
+
 struct store;
 
 struct fsck {
@@ -112,9 +119,9 @@ struct fsck {
     bool (*ask)(struct fsck *f);
     struct store *store;
 
-    uint64_t *claimed;  /* bit per block: belongs to something */
-    uint64_t *metadata; /* bit per block: to the file system itself or a sound metadata block */
-    bool stolen;        /* metadata lies where data was claimed before */
+    struct fsck_group **groups; /* blocks in use; NULL: none of the group */
+    bool no_memory;             /* for one of them: the round ends with -ENOMEM */
+    bool stolen;                /* metadata lies where data was claimed before */
     struct inode_block_info *inode_blocks;
     uint64_t inode_block_count;
     struct inode_info *inodes; /* eight for each inode block */
@@ -191,6 +198,9 @@ int fsck_claim_data(struct fsck *f, uint64_t ino, uint64_t file_block, uint64_t 
 void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len);
 bool fsck_is_claimed(const struct fsck *f, uint64_t block);
 bool fsck_is_metadata(const struct fsck *f, uint64_t block);
+/* Forgets all of them. -ENOMEM. */
+int fsck_claim_nothing(struct fsck *f);
+void fsck_free_claims(struct fsck *f);
 /* Finds, and reports, the data that lies on metadata claimed after it. */
 int fsck_stolen(struct fsck *f);
 /*
@@ -223,6 +233,8 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode);
 int fsck_directories(struct fsck *f);
 int fsck_links(struct fsck *f);
 int fsck_bitmaps(struct fsck *f);
+/* The bitmap of a group, not checked; complete where it may be zeros. */
+int fsck_read_bitmap(struct fsck *f, uint64_t group, union image_block *b);
 int fsck_sums(struct fsck *f);
 
 /* --- Inode blocks (slots.c) ------------------------------------------------------------------- */

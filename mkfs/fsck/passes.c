@@ -10,11 +10,9 @@
 
 static void end_round(struct fsck *f)
 {
-    free(f->claimed);
-    free(f->metadata);
+    fsck_free_claims(f);
     free(f->inode_blocks);
     free(f->inodes);
-    f->claimed = f->metadata = NULL;
     f->inode_blocks = NULL;
     f->inodes = NULL;
     f->conflicts.count = f->name_fixes.count = f->strays.count = 0;
@@ -24,10 +22,10 @@ static int claim_fixed_areas(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
 
-    f->claimed = calloc(geo->blocks / 64 + 1, sizeof(*f->claimed));
-    f->metadata = calloc(geo->blocks / 64 + 1, sizeof(*f->metadata));
-    if (!f->claimed || !f->metadata)
-        return -ENOMEM;
+    int err = fsck_claim_nothing(f);
+
+    if (err)
+        return err;
     fsck_claim_fixed(f, 0, 1);
     fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_blocks);
     fsck_claim_fixed(f, geo->journal_start, geo->journal_blocks);
@@ -70,8 +68,10 @@ static int read_round(struct fsck *f)
                                                    fsck_bitmaps,     fsck_sums};
     int err = 0;
 
-    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !err; i++)
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !err; i++) {
         err = passes[i](f);
+        err = !err && f->no_memory ? -ENOMEM : err;
+    }
     /* A log that is to be kept has to wait for a round that knows the free blocks. */
     if (f->set_aside && f->mode != FSCK_CHECK)
         f->wanted++;
@@ -105,6 +105,7 @@ int fsck_run(struct fsck *f)
         if (err || f->wanted == 0 || f->mode == FSCK_CHECK || f->unsafe)
             break;
         err = fsck_fix(f);
+        err = !err && f->no_memory ? -ENOMEM : err;
         if (f->no_space)
             break;
     }

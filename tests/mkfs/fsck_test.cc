@@ -274,9 +274,9 @@ TEST_F(NoFsck, OfAnImageThatWasCutShort)
 TEST_F(NoFsck, OfAnUnknownIncompatFeature)
 {
     Image img(path("img"));
-    img.super().incompat = lay_put64(0x10);
+    img.super().incompat = lay_put64(0x20);
     img.seal(0);
-    expect(8, "has unknown incompatible features 0x10, use a newer version");
+    expect(8, "has unknown incompatible features 0x20, use a newer version");
 }
 
 TEST_F(NoFsck, OfAMissingFile)

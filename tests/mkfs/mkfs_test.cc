@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 
 #include "mkfs/mkfs_core.h"
 #include "tests/mkfs/mkfs_rig.h"
@@ -51,7 +52,7 @@ TEST_F(Mkfs, PrintsWhatItMade)
 {
     Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 2.2\nUUID: " + UUID +
+    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 2.3\nUUID: " + UUID +
                          "\nLabel: data\nSize: 67108864\nBlock size: 4096\nBlocks: 16384\n"
                          "Free blocks: 15354\nJournal blocks: 1024\n");
     EXPECT_EQ(r.err, "");
@@ -125,7 +126,19 @@ TEST_F(Mkfs, RefusesASizeWhoseBitmapsHaveNoRoom)
     EXPECT_FALSE(std::filesystem::exists(path("img")));
 }
 
-// Eight terabytes have 266 MiB of bitmaps: time enough to be interrupted in.
+TEST_F(Mkfs, WritesNoBitmapsOfFreeGroups)
+{
+    ASSERT_EQ(mkfs({"-q", "-s", "1T"}).status, 0);
+    std::string bitmaps(8323 * LAY_BLOCK_SIZE, 'x');
+    std::ifstream(path("img")).seekg(LAY_BLOCK_SIZE).read(&bitmaps[0], bitmaps.size());
+    unsigned written = 0;
+    for (size_t at = 0; at < bitmaps.size(); at += LAY_BLOCK_SIZE)
+        written += bitmaps[at] != 0;
+    EXPECT_EQ(written, 4u) << "what is at the beginning takes two groups, a copy one each";
+    EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
+}
+
+// Eight terabytes have 8 GiB of checksums: time enough to be interrupted in.
 TEST_F(Mkfs, RemovesTheFileWhenItIsInterrupted)
 {
     for (int number : {SIGINT, SIGTERM, SIGHUP}) {
@@ -133,7 +146,7 @@ TEST_F(Mkfs, RemovesTheFileWhenItIsInterrupted)
         pid_t pid = fork();
         if (pid == 0) {
             dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-            execl(MKFS, MKFS, "-q", "-s", "8T", path("img").c_str(), nullptr);
+            execl(MKFS, MKFS, "-q", "-O", "data_csum", "-s", "8T", path("img").c_str(), nullptr);
             _exit(127);
         }
         struct stat st = {};

@@ -392,12 +392,16 @@ TEST_F(Hints, AnAbortedHandleLeavesThem)
     ASSERT_EQ(unmount(), 0);
     const uint8_t *bytes = crash_dev_bytes(dev.get());
     const lay_super *sb = reinterpret_cast<const lay_super *>(bytes);
+    lay_geometry geo;
+    ASSERT_EQ(lay_check_super(sb, 0, 0, &geo, nullptr, nullptr), 0);
     for (uint64_t s = 0; s < LAY_BITMAP_SECTIONS; s++) {
         uint64_t free_bits = 0;
-        for (uint64_t g = 3 * s; g < 3 * s + 3 && g < lay_get64(sb->bitmap_blocks); g++)
-            free_bits += lay_get32(reinterpret_cast<const lay_bitmap *>(
-                                       bytes + (lay_get64(sb->bitmap_start) + g) * LAY_BLOCK_SIZE)
-                                       ->free);
+        for (uint64_t g = 3 * s; g < 3 * s + 3 && g < lay_get64(sb->bitmap_blocks); g++) {
+            lay_bitmap bm;
+            memcpy(&bm, bytes + (lay_get64(sb->bitmap_start) + g) * LAY_BLOCK_SIZE, sizeof(bm));
+            lay_bitmap_complete(&geo, &bm, g);
+            free_bits += lay_get32(bm.free);
+        }
         uint8_t hint = sb->section_free[s];
         if (hint > 1)
             EXPECT_TRUE(free_bits >> (hint - 2) == 1) << s;

@@ -171,6 +171,45 @@ TEST_F(Space, AFileOfAllSectionsIsFreedOutsideOfTheLock)
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
+// mkfs leaves the bitmaps of free groups zero; those of groups in use are written when they change.
+TEST_F(Space, BitmapsOfZerosStandForFreeGroups)
+{
+    const auto *bitmaps = reinterpret_cast<const lay_bitmap *>(crash_dev_bytes(dev.get())) + 1;
+    uint64_t before = free_blocks();
+    ffs_inode *file;
+    ASSERT_EQ(new_file("f", &file), 0);
+    ASSERT_EQ(ffs_fallocate(file, 0, 0, 5ull * LAY_GROUP_BLOCKS * LAY_BLOCK_SIZE), 0);
+    ffs_iput(file, 1);
+    ASSERT_EQ(unmount(), 0);
+    unsigned zeros = 0;
+    for (uint64_t g = 0; g < kGroups; g++)
+        zeros += lay_get32(bitmaps[g].head.magic) == 0;
+    EXPECT_GE(zeros, kGroups - 10);
+    EXPECT_LE(zeros, kGroups - 5);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    ASSERT_EQ(mount_watched(), 0) << why;
+    EXPECT_LE(free_blocks() + 5 * LAY_GROUP_BLOCKS, before);
+}
+
+TEST_F(Space, ZerosInPlaceOfABitmapThatWasWrittenAreNoticed)
+{
+    auto *bitmaps = reinterpret_cast<lay_bitmap *>(crash_dev_bytes(dev.get())) + 1;
+    ffs_inode *file;
+    ASSERT_EQ(new_file("f", &file), 0);
+    uint64_t ino = ffs_ino(file);
+    ASSERT_EQ(ffs_fallocate(file, 0, 0, 5ull * LAY_GROUP_BLOCKS * LAY_BLOCK_SIZE), 0);
+    ffs_iput(file, 1);
+    ASSERT_EQ(unmount(), 0);
+    ASSERT_EQ(lay_get32(bitmaps[1].free), 0u);
+    memset(&bitmaps[1], 0, sizeof(bitmaps[1]));
+    EXPECT_GT(image_check(crash_dev_bd(dev.get())), 0);
+    ASSERT_EQ(mount_watched(), 0) << why;
+    struct ffs_attr none = {};
+    ASSERT_EQ(ffs_iget(fs, ino, &file), 0);
+    EXPECT_EQ(ffs_setattr(file, &none, FFS_SET_SIZE, nullptr), -EUCLEAN);
+    ffs_iput(file, 1);
+}
+
 TEST_F(Space, ADamagedBitmapStopsTheHandleThatNeedsIt)
 {
     ASSERT_EQ(unmount(), 0);
