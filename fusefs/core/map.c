@@ -271,28 +271,35 @@ void ffs_map_abandon(struct ffs_map *map)
 
 /* --- Listing --------------------------------------------------------------------------------- */
 
+/* The hole after the last extent ends with the file. False: the file has no such hole. */
+static bool end_hole(struct ffs_extent *last, uint64_t end)
+{
+    if (last->block != LAY_NONE || last->len != UINT64_MAX - last->file_block)
+        return true;
+    last->len = last->file_block < end ? end - last->file_block : 0;
+    return last->len > 0;
+}
+
 /* Runs from `block` on, to the end of the file or of the last extent, whichever is later. */
 static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment *out, size_t max)
 {
     uint64_t end = ffs_block_up(ffs_size(inode));
+    struct ffs_extent extents[FFS_EXTENT_WINDOW];
+    ssize_t got = 1;
     size_t n = 0;
 
     if (!S_ISREG(ffs_mode(inode)))
         return -EINVAL;
-    while (n < max) {
-        struct ffs_extent extent;
-        int err = ffs_extent_find(inode, block, &extent);
-        if (err)
-            return err;
-        if (extent.block == LAY_NONE && extent.len == UINT64_MAX - block) {
-            if (block >= end)
-                break;
-            extent.len = end - block;
+    while (n < max && block < UINT64_MAX && got > 0) {
+        got = ffs_extent_list(inode, block, UINT64_MAX, extents,
+                              ffs_min(max - n, FFS_EXTENT_WINDOW));
+        for (ssize_t i = 0; i < got; i++) {
+            block = extents[i].file_block + extents[i].len;
+            if (end_hole(&extents[i], end))
+                out[n++] = segment_of(&extents[i]);
         }
-        out[n++] = segment_of(&extent);
-        block += extent.len;
     }
-    return (ssize_t)n;
+    return got < 0 ? got : (ssize_t)n;
 }
 
 ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max)
