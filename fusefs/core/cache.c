@@ -242,15 +242,15 @@ static int check(struct ffs *fs, const struct ffs_cbuf *cb, const struct ffs_exp
 }
 
 /*
- * Is a tree's node at the place that it was checked for? The ranges of a level do not overlap, so
- * its first key tells.
+ * Is a tree's node at the place that it was checked for? The ranges of a level do not overlap and
+ * only a root is empty, so its first key tells, and no node has two parents.
  */
 static bool is_in_place(const struct lay_node *node, const struct ffs_expect *want)
 {
     if (lay_get16(node->level) != want->level)
         return false;
     if (lay_get16(node->count) == 0)
-        return true;
+        return want->lo == 0 && want->hi == UINT64_MAX;
     uint64_t first = lay_get64(node->u.branches[0].key); /* records, too, begin with their key */
     return want->level > 0 ? first == want->lo : first >= want->lo && first <= want->hi;
 }

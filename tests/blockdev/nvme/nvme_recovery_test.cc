@@ -59,6 +59,26 @@ TEST_F(Recovery, LateCompletionIsTaken)
     expect_works();
 }
 
+// What a controller says of a command that is not in flight frees no identifier a second time.
+TEST_F(Recovery, CompletionOfAnIdleCommandIsDropped)
+{
+    unsigned extra = 0;
+    fake.io_status = [&](const nvme_sqe &sqe) {
+        nvme_sqe idle = sqe;
+        idle.opcode = NVME_IO_FLUSH;
+        idle.cid = (uint16_t)((sqe.cid + 1) % 3);
+        fake.complete_io(1, idle, extra++ % 2 ? NVME_ERR_INTERNAL : 0);
+        return 0;
+    };
+    for (unsigned i = 0; i < 20; i++)
+        ASSERT_TRUE(reads(i * 4096, 4096)) << i;
+    EXPECT_EQ(extra, 20u) << "none was sent again";
+    fake.io_status = [](const nvme_sqe &) { return 0; };
+    EXPECT_TRUE(reads(0, 1 << 20)) << "as many commands at once as the queue takes";
+    expect_works();
+    expect_rungs({0, 0, 0});
+}
+
 TEST_F(Recovery, QueueIsCreatedAgainWhereAbortDoesNotHelp)
 {
     lose(NVME_IO_READ, 1);

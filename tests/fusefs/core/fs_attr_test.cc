@@ -304,6 +304,15 @@ TEST_F(FsAttr, XattrFlagsDecideWhatMayExist)
     EXPECT_EQ(ffs_getxattr(root, "user.a", &c, 1), -ENODATA);
 }
 
+TEST_F(FsAttr, TheBeginningOfAnXattrsNameIsAnotherName)
+{
+    char c;
+    ASSERT_EQ(set(root, "user.abc", "1", 0), 0);
+    EXPECT_EQ(ffs_getxattr(root, "user.ab", &c, 1), -ENODATA);
+    EXPECT_EQ(ffs_removexattr(root, "user.ab"), -ENODATA);
+    EXPECT_EQ(ffs_getxattr(root, "user.abc", &c, 1), 1);
+}
+
 TEST_F(FsAttr, XattrSizesAreAskedForAndChecked)
 {
     Inode f = create("f");

@@ -146,6 +146,54 @@ TEST_F(FsCrafted, AnInodeThatClaimsToBeOnTheOrphanListTakesNoReferenceOfThose)
     EXPECT_EQ(attr(open).nlink, 0u);
 }
 
+// Each inode leaves the list before the next is finished, so the ring is found where it begins.
+TEST_F(FsCrafted, AnOrphanListThatIsARingEnds)
+{
+    constexpr uint64_t SIZE = 123456;
+    uint64_t inos[2];
+    for (int i = 0; i < 2; i++) {
+        Inode f = create("f" + std::to_string(i));
+        ASSERT_EQ(truncate(f, SIZE), 0);
+        inos[i] = ffs_ino(f);
+    }
+    unmount();
+    for (uint64_t block = 1; block < geo.blocks; block++) {
+        auto &inodes = at<lay_inode_block>(block);
+        if (lay_get32(inodes.head.magic) != LAY_MAGIC_INODES)
+            continue;
+        for (uint64_t i = 0; i < LAY_INODES_PER_BLOCK; i++) {
+            if (lay_get64(inodes.inodes[i].size) == SIZE)
+                inodes.inodes[i].next_orphan =
+                    lay_put64(lay_get64(inodes.head.owner) + i == inos[0] ? inos[1] : inos[0]);
+        }
+        image_repair_block(reinterpret_cast<uint8_t *>(&inodes));
+    }
+    super().orphan = lay_put64(inos[0]);
+    image_repair_block(device.bytes());
+    EXPECT_EQ(mount(), -EUCLEAN);
+}
+
+long questions; // how many more times the mount may ask whether to stop
+
+TEST_F(FsCrafted, ATransactionIsNotLongerThanTheLog)
+{
+    unmount();
+    uint64_t tid = lay_get64(at<lay_journal>(geo.journal_start).tail_tid);
+    for (uint64_t pos = 1; pos < geo.journal_blocks; pos++) {
+        auto &revoke = at<lay_journal_revoke>(geo.journal_start + pos);
+        revoke = {};
+        lay_head_init(&revoke.head, LAY_MAGIC_JREVOKE, geo.uuid, geo.journal_start + pos, 0);
+        revoke.count = lay_put32(1);
+        revoke.blocks[0] = lay_put64(geo.blocks / 2 + 7);
+        lay_seal(&revoke, tid);
+        ASSERT_EQ(lay_check_journal_revoke(&geo, &revoke, geo.journal_start + pos, tid, nullptr),
+                  0);
+    }
+    questions = 1000;
+    opts.interrupted = [] { return questions-- <= 0; };
+    EXPECT_EQ(mount(), 0) << "no commit block: nothing of it counts";
+}
+
 TEST_F(FsCrafted, AHoleInsideAUnitOfAGpuBoundFileIsNotFilled)
 {
     struct ffs_attr flags = {};

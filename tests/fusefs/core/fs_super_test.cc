@@ -216,6 +216,28 @@ TEST_F(FsSuper, OfACleanFileSystemNeedsNoJournalHeader)
     EXPECT_TRUE(said("journal header damaged"));
 }
 
+TEST_F(FsSuper, OfACleanFileSystemIsNotInUseBeforeTheJournalHeaderIsWhole)
+{
+    unmount_with_file();
+    damage(geo.journal_start);
+    Image clean = image();
+    bool mounted = false;
+    for (long n = 0; n < 1000 && !mounted; n++) {
+        put(clean);
+        device.fail(MemDevice::FAIL_FROM, n);
+        mount();
+        mounted = device.countdown() >= 0;
+        Image crashed = image();
+        device.fail(MemDevice::FAIL_NONE, 0);
+        unmount();
+        put(crashed);
+        ASSERT_EQ(mount(), 0) << "all transfers from " << n << " on failed";
+        EXPECT_EQ(read_all(lookup("f")), "data");
+        unmount();
+    }
+    EXPECT_TRUE(mounted);
+}
+
 TEST_F(FsSuper, AfterACrashNeedsTheJournalHeader)
 {
     crash_with_file();

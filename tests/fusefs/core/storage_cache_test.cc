@@ -62,6 +62,22 @@ TEST_F(Cache, ChangedBlocksStayUntilTheyAreInPlace)
     EXPECT_GE(crash_dev_reads(dev.get(), blocks[0] << 12), 1u);
 }
 
+TEST_F(Cache, KeepsNoMoreCleanBlocksThanItsBound)
+{
+    std::vector<uint64_t> blocks;
+    for (uint64_t i = 0; i < 300; i++)
+        blocks.push_back(new_block(i + 1));
+    remount();
+    for (uint64_t i = 0; i < 300; i++)
+        ASSERT_EQ(get(blocks[i], i + 1), 0);
+    uint64_t first = crash_dev_reads(dev.get(), blocks[0] << 12);
+    uint64_t last = crash_dev_reads(dev.get(), blocks[299] << 12);
+    EXPECT_EQ(get(blocks[299], 300), 0);
+    EXPECT_EQ(crash_dev_reads(dev.get(), blocks[299] << 12), last) << "the latest is kept";
+    EXPECT_EQ(get(blocks[0], 1), 0);
+    EXPECT_EQ(crash_dev_reads(dev.get(), blocks[0] << 12), first + 1) << "the oldest is not";
+}
+
 TEST_F(Cache, OneReadServesAllWhoWaitForIt)
 {
     uint64_t block = new_block(1);
