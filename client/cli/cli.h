@@ -38,6 +38,7 @@ int cli_top(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_verify(int argc, char **argv);
 int cli_cache(int argc, char **argv);
+int cli_scrub(int argc, char **argv);
 int cli_bind(int argc, char **argv);
 int cli_unbind(int argc, char **argv);
 
@@ -52,6 +53,7 @@ struct cli_options {
     bool noiommu;
     bool data;
     bool cufile;
+    bool add;
     size_t buffer;     /* bytes */
     uint32_t path;     /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
     bool keeps_on;     /* an interval or a count was given */

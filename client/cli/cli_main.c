@@ -17,6 +17,7 @@ static const struct cli_command commands[] = {
     {"top", "oiC", "[PATH...]", "show what mounts do now (all of them)", cli_top},
     {"cache", "olniC", "DIRECTORY", "keep a directory below a size, by removing old files",
      cli_cache},
+    {"scrub", "oqa", "PATH...", "compare data on the drive with its checksums", cli_scrub},
     {"list", "o", "", "list NVMe drives and mounts", cli_list},
     {"check", "oNdu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
     {"identify", "oN", "DEVICE", "show what a controller says of itself", cli_identify},

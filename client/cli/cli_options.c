@@ -29,6 +29,7 @@ static const struct described {
     {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory"},
     {'d', "data", NULL, "read data by commands of every length, and compare; write nothing"},
     {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named"},
+    {'a', "add", NULL, "a checksum for each block that has none, of what it holds"},
     {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T"},
     {'i', "interval", "SECONDS", "between two turns (default 1)"},
     {'C', "count", "NUMBER", "turns, then end (default: no end)"},
@@ -155,6 +156,8 @@ static void apply_flag(int opt, struct cli_options *out)
         out->data = true;
     else if (opt == 'u')
         out->cufile = true;
+    else if (opt == 'a')
+        out->add = true;
 }
 
 /* --- The command line ------------------------------------------------------------------------ */

@@ -230,6 +230,29 @@ int ffs_fallocate(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint6
 /* SEEK_DATA or SEEK_HOLE: the new offset, or -ENXIO. */
 int64_t ffs_seek(struct ffs_inode *inode, uint64_t offset, int whence);
 
+/* What a scrub has found of a part of a file; counts are of blocks. */
+#define FFS_SCRUB_BAD 512u
+struct ffs_scrub {
+    uint64_t next;     /* bytes; the end that was asked for, or where the next call goes on */
+    uint64_t matching; /* as their checksums say */
+    uint64_t added;    /* have one now */
+    uint64_t without;  /* have none */
+    size_t nbad;
+    struct ffs_scrub_block {
+        uint64_t offset, device; /* bytes, in the file and on the device */
+        bool unreadable;         /* or else it differs from its checksum, twice */
+    } bad[FFS_SCRUB_BAD];
+};
+/*
+ * Reads the data of [offset, end) from the device, offset a multiple of 4096, and compares it with
+ * its checksums, those that wait to be entered included; with `add`, blocks without get one of what
+ * they hold. One call compares some 16 MiB. The file's data lock is held for 1 MiB at a time,
+ * exclusively with `add`. -EOPNOTSUPP: no checksums, or the log is damaged and they may be older
+ * than the data; -EISDIR, -EINVAL (no regular file); with `add`, -EROFS.
+ */
+int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, bool add,
+              struct ffs_scrub *out);
+
 void *ffs_dma_alloc(struct ffs *fs, size_t len);
 void ffs_dma_free(struct ffs *fs, void *buf, size_t len);
 

@@ -136,6 +136,37 @@ static void cancel(struct ffs *fs, uint64_t block, uint64_t n)
     pthread_mutex_unlock(&s->lock);
 }
 
+static void get_waiting(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
+{
+    struct ffs_sums *s = &fs->sums;
+
+    pthread_mutex_lock(&s->lock);
+    for (uint64_t i = 0; i < n; i++) {
+        const struct ffs_waiting *w = s->waiting ? place_of(s, block + i) : NULL;
+        sums[i] = w && w->block == block + i ? w->sum : LAY_NO_SUM;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Looks at the entries last: what waits may be entered meanwhile, and nothing begins to wait. */
+int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
+{
+    le32 entries[LAY_SUMS_ENTRIES];
+
+    get_waiting(fs, block, n, sums);
+    for (uint64_t done = 0, part; done < n; done += part) {
+        part = in_one(block + done, n - done);
+        int err = read_entries(fs, block + done, part, entries);
+        if (err)
+            return err;
+        for (uint64_t i = 0; i < part; i++) {
+            if (sums[done + i] == LAY_NO_SUM)
+                sums[done + i] = lay_get32(entries[i]);
+        }
+    }
+    return 0;
+}
+
 void ffs_sums_wait(struct ffs *fs, uint64_t block, uint64_t n, const uint32_t *sums)
 {
     struct ffs_sums *s = &fs->sums;

@@ -39,6 +39,12 @@ void ffs_sums_destroy(struct ffs_sums *sums);
 int ffs_sums_verify(struct ffs *fs, uint64_t block, uint64_t n, const void *data, uint64_t *bad);
 
 /*
+ * The checksums of n blocks, LAY_NO_SUM for those without; what waits counts. Takes ffs.meta. The
+ * caller holds the data lock as above.
+ */
+int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums);
+
+/*
  * Before n blocks of a written extent are overwritten, their inode's data lock held exclusively:
  * takes their checksums away. *tid becomes the transaction to commit before the first write, and
  * stays as it is when the blocks have none already. Takes ffs.meta.

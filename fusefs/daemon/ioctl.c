@@ -86,6 +86,11 @@ static int handle_extents(const struct call *call, void *arg)
     return call->file->directory ? -EISDIR : ioctl_extents(call->file->inode, arg);
 }
 
+static int handle_scrub(const struct call *call, void *arg)
+{
+    return ioctl_scrub(call->file, arg);
+}
+
 static int handle_queue_lease(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
@@ -155,6 +160,7 @@ static const struct request {
     {GPUNVME_IOC_LEASE_END, {0}, handle_lease_end, true},
     {GPUNVME_IOC_BUFFER_IOVA, {0}, handle_buffer_iova, true},
     {GPUNVME_IOC_COPY_KERNEL, {0}, handle_copy_kernel, true},
+    {GPUNVME_IOC_SCRUB, {0}, handle_scrub, true},
 };
 
 struct transfer_job {
@@ -180,6 +186,7 @@ struct request_job {
         struct gpunvme_ioc_lease_end end;
         struct gpunvme_ioc_buffer_iova iova;
         struct gpunvme_ioc_copy_kernel copy_kernel;
+        struct gpunvme_ioc_scrub scrub;
     } arg;
 };
 

@@ -281,6 +281,44 @@ int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out)
     return err;
 }
 
+static int check_scrub(const struct open_file *file, const struct gpunvme_ioc_scrub *arg)
+{
+    int mode = file->flags & O_ACCMODE;
+    bool add = arg->flags == GPUNVME_SCRUB_ADD;
+
+    if ((arg->flags && !add) || arg->offset % 4096 || arg->end > INT64_MAX ||
+        arg->offset > arg->end)
+        return -EINVAL;
+    if (file->directory)
+        return -EISDIR;
+    return mode == O_WRONLY || (add && mode != O_RDWR) ? -EBADF : 0;
+}
+
+int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
+{
+    struct ffs_scrub found;
+    int err = check_scrub(file, arg);
+
+    if (!err)
+        err =
+            ffs_scrub(file->inode, arg->offset, arg->end, arg->flags == GPUNVME_SCRUB_ADD, &found);
+    if (err)
+        return err;
+    static_assert(FFS_SCRUB_BAD == GPUNVME_SCRUB_BLOCKS_MAX, "as many as one call finds");
+    arg->offset = found.next;
+    arg->matching = found.matching;
+    arg->added = found.added;
+    arg->without = found.without;
+    arg->count = (uint32_t)found.nbad;
+    memset(arg->blocks, 0, sizeof(arg->blocks));
+    for (size_t i = 0; i < found.nbad; i++)
+        arg->blocks[i] = (struct gpunvme_scrub_block){
+            .file_offset = found.bad[i].offset,
+            .device = found.bad[i].device,
+            .problem = found.bad[i].unreadable ? GPUNVME_SCRUB_UNREADABLE : GPUNVME_SCRUB_DIFFERS};
+    return 0;
+}
+
 int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)
 {
     if (abi->version != GPUNVME_ABI_VERSION)

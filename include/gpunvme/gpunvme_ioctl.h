@@ -187,6 +187,38 @@ struct gpunvme_ioc_extents {
     struct gpunvme_extent extents[GPUNVME_EXTENTS_MAX]; /* out */
 };
 
+/* A block of a file that a scrub complains of. */
+struct gpunvme_scrub_block {
+    uint64_t file_offset; /* bytes */
+    uint64_t device;      /* byte offset on the device */
+    uint32_t problem;     /* GPUNVME_SCRUB_* */
+    uint32_t reserved;
+};
+#define GPUNVME_SCRUB_DIFFERS    1u /* from its checksum, read twice */
+#define GPUNVME_SCRUB_UNREADABLE 2u /* the device returns an error */
+#define GPUNVME_SCRUB_BLOCKS_MAX 512u
+
+#define GPUNVME_SCRUB_ADD 1u /* blocks without a checksum get one, of what they hold */
+
+/*
+ * Reads a part of a file from the device and compares it with its checksums, on a file open for
+ * reading, with SCRUB_ADD also for writing (-EBADF). A call handles some 16 MiB: repeat it until
+ * `offset` is `end`. Blocks that are complained of are no error of the call. -EINVAL (offset is no
+ * multiple of 4096, or past end); -EOPNOTSUPP (the file system has no checksums of data, or a
+ * damaged log that makes them useless); -EISDIR; with SCRUB_ADD -EROFS.
+ */
+struct gpunvme_ioc_scrub {
+    struct gpunvme_abi abi;
+    uint32_t flags;    /* GPUNVME_SCRUB_ADD */
+    uint32_t count;    /* out: of blocks */
+    uint64_t offset;   /* in, out: bytes */
+    uint64_t end;      /* in: bytes, up to INT64_MAX */
+    uint64_t matching; /* out: blocks of 4096 bytes */
+    uint64_t added;    /* out */
+    uint64_t without;  /* out: blocks without a checksum */
+    struct gpunvme_scrub_block blocks[GPUNVME_SCRUB_BLOCKS_MAX]; /* out: by offset */
+};
+
 #define GPUNVME_OP_READ  0u
 #define GPUNVME_OP_WRITE 1u
 #define GPUNVME_OP_READV 2u
@@ -373,6 +405,7 @@ struct gpunvme_reply {
 #define GPUNVME_IOC_LEASE_END    _IOWR('G', 0x6a, struct gpunvme_ioc_lease_end)
 #define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
 /* 0x6c is used between libgpunvme and the daemon. */
+#define GPUNVME_IOC_SCRUB _IOWR('G', 0x6d, struct gpunvme_ioc_scrub)
 
 /* C99 has no assertions at compile time. */
 #if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
@@ -406,6 +439,7 @@ static_assert(offsetof(struct gpunvme_ioc_stats, latency) == 168, "stats until l
 static_assert(sizeof(struct gpunvme_ioc_stats) == 2032, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
+static_assert(sizeof(struct gpunvme_ioc_scrub) == 56 + 24 * GPUNVME_SCRUB_BLOCKS_MAX, "scrub");
 #endif
 
 #endif

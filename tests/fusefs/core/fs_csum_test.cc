@@ -277,4 +277,170 @@ TEST_F(FsCsum, ManyExtentsHaveTheirChecksums)
     EXPECT_EQ(summed(lookup("f"), 0, 600), 600u);
 }
 
+// --- Scrubbing -----------------------------------------------------------------------------------
+
+class FsScrub : public FsCsum
+{
+  protected:
+    int scrub(ffs_inode *inode, bool add = false, uint64_t from = 0, uint64_t to = 1u << 30)
+    {
+        return ffs_scrub(inode, from, to, add, &found);
+    }
+    // A file of n blocks that have lost their checksums.
+    Inode without_sums(size_t n)
+    {
+        Inode f = create("f");
+        write(f, 0, pattern(4, n * 4096));
+        ffs_map map;
+        EXPECT_EQ(ffs_map_write(f, 0, n * 4096, &map), 0);
+        EXPECT_EQ(ffs_map_write_end(&map, n * 4096), 0);
+        return f;
+    }
+
+    struct ffs_scrub found = {};
+};
+
+TEST_F(FsScrub, CountsWhatMatches)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(1, 600 * 4096));
+    write(f, 1000 * 4096, pattern(2, 4096));
+    ASSERT_EQ(scrub(f), 0);
+    EXPECT_EQ(found.matching, 601u);
+    EXPECT_EQ(found.without + found.added + found.nbad, 0u);
+    EXPECT_EQ(found.next, 1u << 30);
+}
+
+TEST_F(FsScrub, NamesEachBlockThatDiffers)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(1, 600 * 4096));
+    for (uint64_t block : {0, 255, 256, 599})
+        flip(f, block * 4096 + block);
+    ASSERT_EQ(scrub(f), 0);
+    EXPECT_EQ(found.matching, 596u);
+    ASSERT_EQ(found.nbad, 4u);
+    EXPECT_EQ(found.bad[1].offset, 255u * 4096);
+    EXPECT_EQ(device.bytes() + found.bad[1].device, at(f, 255 * 4096));
+    EXPECT_EQ(found.bad[3].offset, 599u * 4096);
+    EXPECT_FALSE(found.bad[3].unreadable);
+    ASSERT_EQ(scrub(f, true), 0);
+    EXPECT_EQ(found.nbad, 4u) << "a block that differs gets no new checksum";
+    EXPECT_EQ(found.added, 0u);
+}
+
+TEST_F(FsScrub, AddsChecksumsToBlocksWithout)
+{
+    Inode f = without_sums(300);
+    ASSERT_EQ(scrub(f), 0);
+    EXPECT_EQ(found.without, 300u);
+    EXPECT_EQ(summed(f, 0, 300), 0u);
+    ASSERT_EQ(scrub(f, true), 0);
+    EXPECT_EQ(found.added, 300u);
+    EXPECT_EQ(summed(f, 0, 300), 300u);
+    f.reset();
+    remount();
+    f = lookup("f");
+    flip(f, 299 * 4096);
+    ASSERT_EQ(scrub(f), 0);
+    EXPECT_EQ(found.matching, 299u);
+    EXPECT_EQ(found.nbad, 1u);
+    EXPECT_EQ(read_error(f, 299 * 4096, 1), -EIO);
+}
+
+TEST_F(FsScrub, ComparesWithChecksumsThatWait)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(1, 3 * 4096));
+    write(f, 4096, pattern(2, 4096));
+    EXPECT_EQ(summed(f, 0, 3), 2u);
+    ASSERT_EQ(scrub(f), 0);
+    EXPECT_EQ(found.matching, 3u);
+    flip(f, 4096);
+    ASSERT_EQ(scrub(f, true), 0);
+    EXPECT_EQ(found.nbad, 1u);
+}
+
+TEST_F(FsScrub, TakesManyCallsForMuchData)
+{
+    Inode f = create("f");
+    constexpr uint64_t BLOCKS = 9000;
+    write(f, 0, pattern(1, BLOCKS * 4096));
+    uint64_t from = 0, matching = 0, calls = 0;
+    for (; from < BLOCKS * 4096 && calls < 100; calls++) {
+        ASSERT_EQ(scrub(f, false, from, BLOCKS * 4096), 0);
+        EXPECT_GT(found.next, from);
+        from = found.next;
+        matching += found.matching;
+    }
+    EXPECT_EQ(matching, BLOCKS);
+    EXPECT_EQ(calls, 3u) << "of 16 MiB";
+}
+
+TEST_F(FsScrub, ManyBadBlocksAreNamedInSeveralCalls)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(1, 1000 * 4096));
+    for (uint64_t block = 0; block < 1000; block++)
+        flip(f, block * 4096);
+    uint64_t from = 0, bad = 0;
+    for (int calls = 0; from < 1000 * 4096 && calls < 100; calls++) {
+        ASSERT_EQ(scrub(f, false, from, 1000 * 4096), 0);
+        bad += found.nbad;
+        from = found.next;
+    }
+    EXPECT_EQ(bad, 1000u);
+}
+
+TEST_F(FsScrub, AHoleTakesNoTime)
+{
+    Inode f = create("f");
+    ASSERT_EQ(truncate(f, 1ull << 60), 0);
+    write(f, 1ull << 59, "data");
+    ASSERT_EQ(scrub(f, false, 0, 1ull << 60), 0);
+    EXPECT_EQ(found.matching, 1u);
+    EXPECT_EQ(found.next, 1ull << 60);
+}
+
+TEST_F(FsScrub, AnUnreadableBlockIsNamedAndTheOthersAreCompared)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(1, 10 * 4096));
+    device.fail(MemDevice::FAIL_ONCE, 0);
+    ASSERT_EQ(scrub(f), 0);
+    EXPECT_EQ(found.matching, 10u) << "one by one";
+    device.fail(MemDevice::FAIL_FROM, 0);
+    ASSERT_EQ(scrub(f), 0);
+    device.fail(MemDevice::FAIL_NONE, 0);
+    ASSERT_EQ(found.nbad, 10u);
+    EXPECT_TRUE(found.bad[9].unreadable);
+}
+
+TEST_F(FsScrub, NeedsChecksums)
+{
+    Inode d = mkdir("d");
+    EXPECT_EQ(scrub(d), -EISDIR);
+    d.reset();
+    unmount();
+    data_csum = false;
+    format();
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(scrub(create("f")), -EOPNOTSUPP);
+}
+
+TEST_F(FsScrub, AReadOnlyMountComparesAndAddsNothing)
+{
+    without_sums(2);
+    unmount();
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0);
+    Inode f = lookup("f");
+    ASSERT_EQ(scrub(f), 0);
+    EXPECT_EQ(found.without, 2u);
+    EXPECT_EQ(scrub(f, true), -EROFS);
+    f.reset();
+    unmount();
+    opts.read_only = false;
+}
+
 } // namespace

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""gpunvme scrub on a mounted file system with checksums of data.
+
+usage: scrub_test.py GPUNVME MKFS DAEMON
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+GPUNVME, MKFS, DAEMON = sys.argv[1:4]
+MEMORY = "/dev/shm"
+OTHER_USER = 65534
+
+
+def run(*arguments, status=0, user=None):
+    done = subprocess.run([GPUNVME, *arguments], capture_output=True, text=True, timeout=60,
+                          check=False, user=user)
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def scrub(*arguments, status=0):
+    found = json.loads(run("scrub", *arguments, "-o", "json", status=status)[0])
+    assert found["schema_version"] == 1
+    return found
+
+
+@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/fuse"),
+                     "mounting needs root and /dev/fuse")
+class Scrub(unittest.TestCase):
+    features = ("-O", "data_csum")
+
+    def setUp(self):
+        self.top = tempfile.TemporaryDirectory(prefix="gpunvme-scrub-", dir=MEMORY)
+        os.chmod(self.top.name, 0o755)
+        self.image, self.mount = (os.path.join(self.top.name, n) for n in ("image", "mnt"))
+        os.mkdir(self.mount)
+        subprocess.run([MKFS, "-q", "-s", "128M", *self.features, self.image], check=True,
+                       timeout=60)
+        self.daemon = subprocess.Popen([DAEMON, self.image, self.mount, "-f", "-o",
+                                        "executor=cpu,allow_other"], stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            if os.path.ismount(self.mount):
+                break
+            time.sleep(0.05)
+        os.chmod(self.mount, 0o755)
+
+    def tearDown(self):
+        subprocess.run(["umount", self.mount], check=True, timeout=60)
+        self.daemon.wait(60)
+        self.top.cleanup()
+
+    def file(self, name, blocks):
+        path = os.path.join(self.mount, name)
+        with open(path, "wb") as f:
+            f.write(os.urandom(blocks * 4096))
+            os.fsync(f.fileno())
+        return path
+
+    def flip(self, path, block):
+        """A bit of the block on the device; where that is."""
+        extents = json.loads(run("extents", path, "-o", "json")[0])["extents"]
+        at = next(e["device_offset"] + block * 4096 - e["file_offset"] for e in extents
+                  if e["file_offset"] <= block * 4096 < e["file_offset"] + e["length"])
+        with open(self.image, "r+b") as image:
+            image.seek(at)
+            byte = image.read(1)
+            image.seek(at)
+            image.write(bytes([byte[0] ^ 1]))
+        return at
+
+
+class Finds(Scrub):
+    def test_nothing_in_sound_files(self):
+        os.mkdir(os.path.join(self.mount, "sub"))
+        self.file("one", 300)
+        self.file("sub/two", 20)
+        os.symlink("one", os.path.join(self.mount, "link"))
+        found = scrub(self.mount)
+        self.assertEqual((found["files"], found["matching"], found["bad"]), (2, 320, 0))
+        self.assertTrue(found["complete"])
+        self.assertEqual(run("scrub", os.path.join(self.mount, "link"))[0],
+                         "1 files: 300 blocks match, 0 bad, 0 without checksum, "
+                         "0 checksums added\n")
+
+    def test_each_bad_block_in_a_line(self):
+        path, sound = self.file("file", 100), self.file("sound", 3)
+        at = self.flip(path, 70)
+        self.flip(path, 99)
+        text, errors = run("scrub", self.mount, status=1)
+        ino = os.stat(path).st_ino
+        self.assertEqual(errors.splitlines()[0],
+                         f"gpunvme: {path}: block 70 (inode {ino}, byte {at} of the device) does "
+                         "not match its checksum")
+        self.assertEqual(len(errors.splitlines()), 2)
+        self.assertIn("2 files: 101 blocks match, 2 bad", text)
+        found = scrub(path, "--add", status=1)
+        self.assertEqual(found["blocks"][0],
+                         {"file": path, "inode": ino, "file_offset": 70 * 4096,
+                          "device_offset": at, "problem": "differs"})
+        self.assertEqual(scrub(sound)["bad"], 0)
+        with open(path, "rb") as f, self.assertRaises(OSError):
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            os.pread(f.fileno(), 1, 70 * 4096)
+
+    def test_blocks_that_a_gpu_wrote_have_none_until_they_are_added(self):
+        source = os.path.join(self.top.name, "source")
+        with open(source, "wb") as f:
+            f.write(os.urandom(1 << 20))
+        path = os.path.join(self.mount, "file")
+        run("write", "-q", "-p", "gpu", source, path)
+        self.assertEqual(scrub(path)["without"], 256)
+        found = scrub("-a", path)
+        self.assertEqual((found["added"], found["without"]), (256, 0))
+        self.assertEqual(scrub(path)["matching"], 256)
+        self.flip(path, 5)
+        self.assertEqual(scrub(path, status=1)["bad"], 1)
+
+
+class Refuses(Scrub):
+    def test_files_that_the_user_may_not_read_or_change(self):
+        path = self.file("file", 10)
+        os.chmod(path, 0o600)
+        self.assertIn("Permission denied", run("scrub", path, status=1, user=OTHER_USER)[1])
+        os.chmod(path, 0o644)
+        run("scrub", path, user=OTHER_USER)
+        self.assertIn("Permission denied", run("scrub", "-a", path, status=1, user=OTHER_USER)[1])
+
+    def test_what_is_no_file_of_a_mount(self):
+        for path, said in ((self.image, "on no gpunvmefs mount"), ("/none", "No such file"),
+                           ("/dev/null", "no file and no directory")):
+            self.assertIn(said, run("scrub", path, status=1)[1])
+        run("scrub", status=2)
+
+
+class Ends(Scrub):
+    def test_by_a_signal(self):
+        path = self.file("file", 8192)
+        with subprocess.Popen([GPUNVME, "scrub", *[path] * 20000], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as long:
+            time.sleep(0.5)
+            long.send_signal(signal.SIGINT)
+            text, errors = long.communicate(timeout=30)
+        self.assertEqual((long.returncode, errors), (1, ""))
+        self.assertIn("(interrupted)", text)
+        self.assertEqual(scrub(path)["matching"], 8192)
+
+
+class WithoutChecksums(Scrub):
+    features = ()
+
+    def test_it_is_said_once(self):
+        self.file("one", 1)
+        self.file("two", 1)
+        errors = run("scrub", self.mount, status=1)[1]
+        self.assertEqual(len(errors.splitlines()), 1)
+        self.assertIn("no checksums of data", errors)
+
+
+del Scrub  # has no tests of its own
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
