@@ -21,6 +21,19 @@ static void mount_free(struct io_mount *m)
     free(m);
 }
 
+/*
+ * A file bound over one of another file system. It is opened only where that is the mount, for
+ * close(2) drops the process's POSIX locks on it.
+ */
+static int connect_by_file(int fd, const char *link, struct gpunvme **out)
+{
+    struct gpunvme_ioc_info info = {0};
+    int err = gpunvme_ioctl(fd, GPUNVME_IOC_INFO, &info, sizeof(info));
+
+    return err ? gpunvme_fail(-ENOTTY, "%s: not on a gpunvmefs mount", link)
+               : gpunvme_connect(link, out);
+}
+
 /* A directory rather than the file itself, which would keep its blocks when it is removed. */
 static int connect_beside(int fd, const struct stat *st, struct gpunvme **out)
 {
@@ -35,7 +48,7 @@ static int connect_beside(int fd, const struct stat *st, struct gpunvme **out)
         if (stat(parent, &dir) == 0 && dir.st_dev == st->st_dev)
             return gpunvme_connect(parent, out);
     }
-    return gpunvme_connect(link, out);
+    return connect_by_file(fd, link, out);
 }
 
 static int mount_new(struct gpunvme_io *io, int fd, const struct stat *st, struct io_mount **out)
@@ -101,13 +114,6 @@ int gpunvme_io_open(const struct gpunvme_options *options, struct gpunvme_io **o
     return 0;
 }
 
-static void file_free(struct gpunvme_io_file *f)
-{
-    if (f->buffered >= 0)
-        close(f->buffered);
-    free(f);
-}
-
 void gpunvme_io_close(struct gpunvme_io *io)
 {
     if (!io)
@@ -115,7 +121,8 @@ void gpunvme_io_close(struct gpunvme_io *io)
     io_async_free(io->async);
     for (struct gpunvme_io_file *f = io->files, *next; f; f = next) {
         next = f->next;
-        file_free(f);
+        io_cached_close(f);
+        free(f);
     }
     regions_free(io->regions);
     while (io->mounts) {
@@ -140,29 +147,26 @@ static int check_type(int fd, struct stat *st)
     return 0;
 }
 
-/* Another open of the file, which needs no alignment; -1 where the system refuses that. */
-static int open_buffered(int fd)
-{
-    char link[32];
-    int flags = fcntl(fd, F_GETFL);
-
-    if (flags < 0 || !(flags & O_DIRECT))
-        return -1;
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    return open(link, (flags & O_ACCMODE) | O_CLOEXEC);
-}
-
 /* Under the lock. */
 static void choose_mount(struct gpunvme_io_file *f, const struct stat *st)
 {
     struct gpunvme_io *io = f->io;
 
-    f->buffered = open_buffered(f->fd);
     if (S_ISREG(st->st_mode) && find_mount(io, f->fd, st, &f->mount) == 0)
         return;
     f->mount = io->local;
     snprintf(f->why, sizeof(f->why), "%s",
              S_ISREG(st->st_mode) ? gpunvme_error() : "a block device");
+}
+
+/* Under the lock. */
+static void file_link(struct gpunvme_io_file *f)
+{
+    f->next = f->io->files;
+    f->link = &f->io->files;
+    if (f->next)
+        f->next->link = &f->next;
+    f->io->files = f;
 }
 
 int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file **out)
@@ -175,18 +179,20 @@ int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file *
     struct gpunvme_io_file *f = calloc(1, sizeof(*f));
     if (!f)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    *f = (struct gpunvme_io_file){.io = io, .fd = fd, .buffered = -1};
+    *f = (struct gpunvme_io_file){.io = io, .fd = fd, .dev = st.st_dev, .ino = st.st_ino};
     f->regular = S_ISREG(st.st_mode);
     pthread_mutex_lock(&io->lock);
-    choose_mount(f, &st);
-    f->next = io->files;
-    f->link = &io->files;
-    if (f->next)
-        f->next->link = &f->next;
-    io->files = f;
+    err = io_cached_open(f);
+    if (!err) {
+        choose_mount(f, &st);
+        file_link(f);
+    }
     pthread_mutex_unlock(&io->lock);
-    *out = f;
-    return 0;
+    if (err)
+        free(f);
+    else
+        *out = f;
+    return err;
 }
 
 void gpunvme_io_file_close(struct gpunvme_io_file *f)
@@ -197,8 +203,9 @@ void gpunvme_io_file_close(struct gpunvme_io_file *f)
     *f->link = f->next;
     if (f->next)
         f->next->link = f->link;
+    io_cached_close(f);
     pthread_mutex_unlock(&f->io->lock);
-    file_free(f);
+    free(f);
 }
 
 const char *gpunvme_io_file_why(const struct gpunvme_io_file *f)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the files of gpunvme_io.h share. A file calls those above it only: io_cuda.c, io_local.c,
- * regions.c and io_threads.c, io_transfer.c, io_async.c, io.c.
+ * What the files of gpunvme_io.h share. A file calls those above it only: io_cuda.c, io_cached.c,
+ * io_local.c, regions.c and io_threads.c, io_transfer.c, io_async.c, io.c.
  */
 #ifndef CLIENT_IO_IO_H
 #define CLIENT_IO_IO_H
@@ -18,6 +18,7 @@ struct io_mount {
 };
 
 struct io_async;
+struct io_direct;
 
 struct gpunvme_io {
     struct gpunvme_options options;
@@ -35,8 +36,10 @@ struct gpunvme_io_file {
     struct gpunvme_io *io;
     struct gpunvme_io_file *next, **link;
     struct io_mount *mount;
-    int fd;       /* the caller's */
-    int buffered; /* of a file open with O_DIRECT: the same without it, or -1 */
+    int fd; /* the caller's */
+    dev_t dev;
+    ino_t ino;
+    struct io_direct *direct; /* of a file open with O_DIRECT (io_cached.c), else NULL */
     bool regular;
     char why[160]; /* no mount serves it; "": one does */
 };
@@ -44,6 +47,20 @@ struct gpunvme_io_file {
 /* io_cuda.c */
 /* The driver, where this process uses CUDA at all; NULL: no address can be a GPU's. */
 struct cuda_driver *io_cuda(struct gpunvme_io *io);
+
+/* io_cached.c */
+/*
+ * A file that is open with O_DIRECT is read and written through the page cache in sections during
+ * which the flag is off: a second descriptor could never be closed, for close(2) of any descriptor
+ * of a file drops the POSIX locks of the process on it. Other I/O by the description goes
+ * through the page cache meanwhile, which is slower, but right. A change of its flags (F_SETFL) at
+ * the begin or the end of a section may be lost.
+ */
+int io_cached_open(struct gpunvme_io_file *f);   /* under the lock, before f is in the list */
+void io_cached_close(struct gpunvme_io_file *f); /* under the lock, after it has left the list */
+/* Of a file with ->direct. Sections of several threads overlap. */
+void io_cached_begin(struct gpunvme_io_file *f);
+void io_cached_end(struct gpunvme_io_file *f);
 
 /* io_local.c */
 /* Reads and writes for which no mount is asked: the pipeline, around what O_DIRECT cannot do. */

@@ -25,12 +25,21 @@ static int clamp_to_file(const struct gpunvme_io_file *f, struct range *r)
     return 0;
 }
 
-/* How many bytes of the range the descriptor with O_DIRECT can move. */
+/* How many bytes of the range O_DIRECT can move. */
 static size_t direct_part(const struct gpunvme_io_file *f, const struct range *r)
 {
-    if (f->buffered < 0)
+    if (!f->direct)
         return r->len;
     return r->file_offset % DIRECT_ALIGN ? 0 : r->len / DIRECT_ALIGN * DIRECT_ALIGN;
+}
+
+static size_t move_cached(struct gpunvme_io_file *f, struct gpunvme_buffer *b,
+                          const struct range *r, struct gpunvme_result *result, int *err)
+{
+    io_cached_begin(f);
+    size_t done = gpunvme_transfer_bounced(b, r, result, err);
+    io_cached_end(f);
+    return done;
 }
 
 size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const struct range *r,
@@ -43,14 +52,14 @@ size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const 
         return 0;
     *err = clamp_to_file(f, &part);
     struct range rest = part;
+    part.direct = f->direct != NULL;
     part.len = direct_part(f, &part);
     rest.len -= part.len;
     rest.buffer_offset += part.len;
     rest.file_offset += part.len;
-    rest.fd = f->buffered;
     size_t done = *err ? 0 : gpunvme_transfer_bounced(b, &part, result, err);
     if (!*err && done == part.len && rest.len)
-        done += gpunvme_transfer_bounced(b, &rest, result, err);
+        done += move_cached(f, b, &rest, result, err);
     gpunvme_use_end(b);
     return done;
 }

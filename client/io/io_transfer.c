@@ -33,18 +33,27 @@ int io_use(struct gpunvme_io_file *f, void *addr, size_t len, struct region_use 
  */
 #define CACHED_BELOW (16u << 10)
 
+static ssize_t move_on_mount(struct gpunvme_io_file *f, const struct region_use *u,
+                             const struct range *r, struct gpunvme_result *result)
+{
+    if (r->write)
+        return gpunvme_write(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len, result);
+    bool cached = f->direct && r->len < CACHED_BELOW;
+    if (cached)
+        io_cached_begin(f);
+    ssize_t n = gpunvme_read(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len, result);
+    if (cached)
+        io_cached_end(f);
+    return n;
+}
+
 static ssize_t move(struct gpunvme_io_file *f, const struct region_use *u, struct range *r,
                     struct gpunvme_result *result)
 {
     int err;
 
-    if (!r->write && r->len < CACHED_BELOW && f->buffered >= 0 && !f->why[0])
-        r->fd = f->buffered;
     if (u->buffer->owner == f->mount->g && !f->why[0])
-        return r->write ? gpunvme_write(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len,
-                                        result)
-                        : gpunvme_read(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len,
-                                       result);
+        return move_on_mount(f, u, r, result);
     if (f->io->options.path == GPUNVME_PATH_GPU)
         return gpunvme_fail(-EREMOTEIO, "%s", f->why);
     size_t done = io_move_local(f, u->buffer, r, result, &err);

@@ -136,7 +136,7 @@ static size_t read_into_slot(struct copy_service *s, int slot, const struct gpun
                              const struct range *r, int *err)
 {
     uint64_t dst = (uintptr_t)b->addr + r->buffer_offset;
-    size_t first = fcntl(r->fd, F_GETFL) & O_DIRECT ? 0 : dst % 16;
+    size_t first = r->direct || fcntl(r->fd, F_GETFL) & O_DIRECT ? 0 : dst % 16;
     struct half half = {.data = copy_service_staging(s, slot) + first, .len = r->len};
     size_t n = staging_pair_move_by_syscall(&half, r, r->file_offset, err);
     int failed = n ? copy_service_copy(s, slot, dst, first, n) : 0;

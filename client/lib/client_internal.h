@@ -69,6 +69,7 @@ void gpunvme_use_end(struct gpunvme_buffer *b);
 /* What a transfer is to move. */
 struct range {
     bool write;
+    bool direct; /* O_DIRECT may be on when the bytes are moved, though it is off before */
     int fd;
     size_t buffer_offset;
     uint64_t file_offset;

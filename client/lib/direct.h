@@ -48,8 +48,9 @@ struct gpunvme_direct {
 
 struct gpunvme_file {
     struct gpunvme_direct *d;
-    struct gpunvme_file *next, **link;     /* in d->files: d->lease_lock */
-    int fd;                                /* the caller's open file description */
+    struct gpunvme_file *next, **link; /* in d->files: d->lease_lock */
+    int fd;                            /* of the caller's open file description */
+    bool owns_fd;
     struct gpunvme_ioc_extent_lease lease; /* id 0: none */
     struct memory_space_map page;
     struct gpunvme_device_file device; /* as it is in the place: */
@@ -80,7 +81,12 @@ void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer 
 int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len,
                        struct gd_buffer *out);
 
-/* Files (file.c): new extents, and the device's copy of everything. */
+/*
+ * Files (leased_file.c). Without a descriptor of its own: fd stays open until the file is closed,
+ * and POSIX locks of the process on the file stay when it is.
+ */
+int direct_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out);
+/* New extents, and the device's copy of everything. */
 int direct_file_renew(struct gpunvme_file *f);
 /* Until then, without touching a queue, reads are -ESTALE. */
 int direct_file_disable(struct gpunvme_file *f);

@@ -129,8 +129,8 @@ int direct_file_disable(struct gpunvme_file *f)
     return memory_space_put(&f->d->space, f->device_at, &device, sizeof(device));
 }
 
-/* Its own descriptor of the caller's open file description, which the lease belongs to. */
-static int take_fd(struct gpunvme_file *f, int fd)
+/* A descriptor of the caller's open file description, which the lease belongs to. */
+static int take_fd(struct gpunvme_file *f, int fd, bool own)
 {
     struct stat st;
 
@@ -138,7 +138,8 @@ static int take_fd(struct gpunvme_file *f, int fd)
         return gpunvme_fail(-errno, "file: %s", strerror(errno));
     if (st.st_dev != f->d->g->dev)
         return gpunvme_fail(-ENOTTY, "not a file of this mount");
-    f->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    f->owns_fd = own;
+    f->fd = own ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
     return f->fd >= 0 ? 0 : gpunvme_fail(-errno, "file: %s", strerror(errno));
 }
 
@@ -171,12 +172,12 @@ static void file_free(struct gpunvme_file *f)
 
     lease_drop(f, &l);
     memory_space_free(&f->d->space, f->device_at);
-    if (f->fd >= 0)
+    if (f->owns_fd && f->fd >= 0)
         close(f->fd);
     free(f);
 }
 
-int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out)
+int direct_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out)
 {
     struct gpunvme_file *f = calloc(1, sizeof(*f));
 
@@ -184,7 +185,7 @@ int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **ou
         return gpunvme_fail(-ENOMEM, "out of memory");
     f->d = d;
     f->fd = -1;
-    int err = take_fd(f, fd);
+    int err = take_fd(f, fd, own);
     if (!err)
         err = memory_space_alloc(&d->space, sizeof(f->device) + sizeof(uint64_t), &f->device_at);
     f->checked_at = f->device_at + sizeof(f->device);
@@ -196,6 +197,11 @@ int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **ou
     }
     *out = f;
     return 0;
+}
+
+int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out)
+{
+    return direct_file_open(d, fd, true, out);
 }
 
 void gpunvme_file_close(struct gpunvme_file *f)

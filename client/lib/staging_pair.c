@@ -88,7 +88,7 @@ void staging_pair_place(const struct staging_pair *pair, struct half *s, const s
     bool in_place = pair->device == CUDA_NO_DEVICE && !goes_by_ioctl(pair, s);
 
     if (in_place && (uintptr_t)addr % DIRECT_ALIGN)
-        in_place = !(fcntl(r->fd, F_GETFL) & O_DIRECT);
+        in_place = !r->direct && !(fcntl(r->fd, F_GETFL) & O_DIRECT);
     s->data = in_place ? addr : s->staging;
 }
 

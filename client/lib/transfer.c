@@ -118,13 +118,22 @@ static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
 ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
                      size_t len, struct gpunvme_result *result)
 {
-    return transfer(b, &(struct range){false, fd, buffer_offset, file_offset, len}, result);
+    struct range r = {
+        .fd = fd, .buffer_offset = buffer_offset, .file_offset = file_offset, .len = len};
+
+    return transfer(b, &r, result);
 }
 
 ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
                       size_t len, struct gpunvme_result *result)
 {
-    return transfer(b, &(struct range){true, fd, buffer_offset, file_offset, len}, result);
+    struct range r = {.write = true,
+                      .fd = fd,
+                      .buffer_offset = buffer_offset,
+                      .file_offset = file_offset,
+                      .len = len};
+
+    return transfer(b, &r, result);
 }
 
 ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max)

@@ -192,7 +192,7 @@ int gpunvme_direct_renew(struct gpunvme_direct *d);
  * fd is open for reading; it may be closed afterwards. -EBADF, -EISDIR, -ENOTTY: it is no file of
  * the mount that can be read; -EMFILE: the mount's limit of leases (docs/ioctl.md), or this
  * process's of descriptors; -EDQUOT, -EBUSY: this user, or all, have leased as many extents as the
- * mount lets them.
+ * mount lets them. Its end drops the POSIX locks of the process on the file, as close(2) does.
  */
 int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out);
 /* No read of it may be under way: its blocks may be another file's at once. NULL does nothing. */

@@ -10,7 +10,8 @@
  *
  * A file of a gpunvmefs mount is read through that mount, any other regular file or block device
  * through the bounce pipeline (gpunvme_set_options()). Memory is the host's or a GPU's; pointers,
- * offsets and lengths need no alignment, also where the file is open with O_DIRECT.
+ * offsets and lengths need no alignment, also where the file is open with O_DIRECT: the flag is off
+ * while bytes move that it cannot move.
  *
  * Buffers are registered at the mounts when a transfer first needs them: one for the CUDA
  * allocation around the pointer, kept until the allocation is gone, so interior pointers of caching

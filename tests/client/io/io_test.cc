@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -172,6 +173,74 @@ TEST_P(Io, ReadsPiecesBehindTheCaller)
         EXPECT_EQ(p.result, static_cast<int32_t>(p.len));
         EXPECT_TRUE(holds(p.buffer_offset, p.len, p.file_offset));
     }
+}
+
+// The process that holds a lock on the file, as another process sees it; 0: none does.
+pid_t lock_holder(int fd)
+{
+    int ends[2];
+    pid_t holder = -1;
+    if (pipe(ends) != 0)
+        return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        struct flock lock = {};
+        lock.l_type = F_WRLCK;
+        int err = fcntl(fd, F_GETLK, &lock);
+        pid_t seen = err ? -1 : lock.l_type == F_UNLCK ? 0 : lock.l_pid;
+        _exit(write(ends[1], &seen, sizeof(seen)) != sizeof(seen));
+    }
+    close(ends[1]);
+    if (::read(ends[0], &holder, sizeof(holder)) != sizeof(holder))
+        holder = -1;
+    close(ends[0]);
+    waitpid(child, nullptr, 0);
+    return holder;
+}
+
+// close(2) of any descriptor of the file would have dropped it.
+TEST_P(Io, KeepsThePosixLocksOfTheProcess)
+{
+    int flags = fcntl(fd_, F_GETFL);
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    ASSERT_EQ(fcntl(fd_, F_SETLK, &lock), 0) << strerror(errno);
+    ASSERT_EQ(read(0, 4096, 0), 4096);
+    ASSERT_EQ(read(1, 777, 4095), 777);
+    ASSERT_EQ(read(0, 70000, 8192), 70000);
+    ASSERT_EQ(gpunvme_io_write(file_, memory_->at(), 100, 10000, nullptr), 100);
+    struct gpunvme_io_file *again;
+    ASSERT_EQ(gpunvme_io_file_open(io_, fd_, &again), 0);
+    ASSERT_EQ(gpunvme_io_read(again, memory_->at(), 100, 1, nullptr), 100);
+    gpunvme_io_file_close(again);
+    gpunvme_io_file_close(file_);
+    EXPECT_EQ(lock_holder(fd_), getpid());
+    EXPECT_EQ(fcntl(fd_, F_GETFL), flags);
+}
+
+TEST_P(Io, HandlesOfOneDescriptionReadAtTheSameTime)
+{
+    int copy = dup(fd_);
+    struct gpunvme_io_file *files[2] = {file_, nullptr};
+    ASSERT_EQ(gpunvme_io_file_open(io_, copy, &files[1]), 0) << gpunvme_error();
+    std::vector<std::thread> threads;
+    std::vector<int> failures(4);
+    for (size_t t = 0; t < failures.size(); t++) {
+        threads.emplace_back([this, t, &files, &failures] {
+            for (size_t i = 0; i < 200; i++) {
+                size_t at = t * 100000, n = t < 2 ? 1000 : 8192, offset = i * 4096 + (t < 2);
+                ssize_t got =
+                    gpunvme_io_read(files[t % 2], memory_->at(at + (t > 1)), n, offset, nullptr);
+                failures[t] += got != static_cast<ssize_t>(n) || !holds(at + (t > 1), n, offset);
+            }
+        });
+    }
+    for (auto &t : threads)
+        t.join();
+    gpunvme_io_file_close(files[1]);
+    close(copy);
+    EXPECT_EQ(failures, std::vector<int>(4, 0));
+    EXPECT_EQ(fcntl(fd_, F_GETFL) & O_DIRECT, GetParam().flags & O_DIRECT);
 }
 
 TEST_P(Io, SaysWhichWayAndWhy)

@@ -50,12 +50,18 @@ static size_t run(struct rig *r, const struct range *range, int *err)
 
 size_t rig_read(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len, int *err)
 {
-    return run(r, &(struct range){false, fd, buffer_offset, offset, len}, err);
+    struct range range = {
+        .fd = fd, .buffer_offset = buffer_offset, .file_offset = offset, .len = len};
+
+    return run(r, &range, err);
 }
 
 size_t rig_write(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len, int *err)
 {
-    return run(r, &(struct range){true, fd, buffer_offset, offset, len}, err);
+    struct range range = {
+        .write = true, .fd = fd, .buffer_offset = buffer_offset, .file_offset = offset, .len = len};
+
+    return run(r, &range, err);
 }
 
 void rig_end_buffer(struct rig *r, bool ending)
