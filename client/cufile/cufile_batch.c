@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Batches: transfers by the threads of the library, and their results in the order they end. */
+/* Batches: transfers by the library's threads, and their results in the order they end. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,6 +9,8 @@
 #include "client/cufile/cufile_log.h"
 #include "client/cufile/cufile_stats.h"
 #include "support/clock.h"
+
+#define AT_ONCE 128u /* requests given together */
 
 struct entry {
     struct gpunvme_io_request request; /* first */
@@ -102,21 +104,36 @@ static void fill(struct entry *e, const CUfileIOParams_t *p)
     };
 }
 
-static void submit(struct batch *b, const CUfileIOParams_t *p)
+static struct entry *take_entry(struct batch *b)
 {
     pthread_mutex_lock(&b->lock);
     struct entry *e = b->free;
     b->free = e->next;
     b->under_way++;
     pthread_mutex_unlock(&b->lock);
-    fill(e, p);
-    int err = gpunvme_io_start(&e->request);
-    if (!err)
-        return;
-    pthread_mutex_lock(&b->lock);
-    b->under_way--;
+    return e;
+}
+
+static void submit_failed(struct entry *e)
+{
+    pthread_mutex_lock(&e->batch->lock);
+    e->batch->under_way--;
     end_entry(e, CUFILE_FAILED, -CU_FILE_BATCH_SUBMIT_FAILED);
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_unlock(&e->batch->lock);
+}
+
+/* n <= AT_ONCE */
+static void submit(struct batch *b, const CUfileIOParams_t *params, unsigned n)
+{
+    struct gpunvme_io_request *requests[AT_ONCE] = {0};
+
+    for (unsigned i = 0; i < n; i++) {
+        struct entry *e = take_entry(b);
+        fill(e, &params[i]);
+        requests[i] = &e->request;
+    }
+    for (size_t i = gpunvme_io_start_list(requests, n); i < n; i++)
+        submit_failed((struct entry *)requests[i]);
 }
 
 /* All of them or none. */
@@ -143,8 +160,8 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
     cufile_stats_count(CUFILE_STAT_BATCH_SUBMIT, err);
     if (err)
         cufile_log(CUFILE_LOG_ERROR, "batch of %u: error %d", nr, err);
-    for (unsigned i = 0; i < nr && !err; i++)
-        submit(b, &params[i]);
+    for (unsigned i = 0; i < nr && !err; i += AT_ONCE)
+        submit(b, &params[i], nr - i < AT_ONCE ? nr - i : AT_ONCE);
     return cufile_status(err);
 }
 

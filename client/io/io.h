@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the files of gpunvme_io.h share. A file calls those above it only: io_cuda.c, io_cached.c,
- * io_local.c, regions.c and io_threads.c, io_transfer.c, io_async.c, io.c.
+ * io_local.c, regions.c and io_threads.c, io_transfer.c, io_async.c, io_list.c, io.c.
  */
 #ifndef CLIENT_IO_IO_H
 #define CLIENT_IO_IO_H
@@ -78,5 +78,8 @@ int io_use(struct gpunvme_io_file *f, void *addr, size_t len, struct region_use 
 /* Transfers in stream order; freeing waits for them. */
 int io_async_new(struct io_async **out);
 void io_async_free(struct io_async *a);
+/* Work for one of its threads, as io_threads_give(). */
+struct work;
+int io_async_give(struct io_async *a, struct work *work);
 
 #endif

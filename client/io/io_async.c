@@ -289,6 +289,11 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
 static_assert(sizeof(struct work) == sizeof(((struct gpunvme_io_request *)0)->reserved),
               "a request begins with the threads' part of it");
 
+int io_async_give(struct io_async *a, struct work *work)
+{
+    return io_threads_give(a->threads, work);
+}
+
 static ssize_t move_request(struct gpunvme_io_request *r)
 {
     if (r->pieces)

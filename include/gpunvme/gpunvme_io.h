@@ -106,6 +106,12 @@ struct gpunvme_io_request {
  * write of pieces. gpunvme_error() tells done() why the transfer failed.
  */
 int gpunvme_io_start(struct gpunvme_io_request *r);
+/*
+ * The same for n of them, in order. Successive reads (without pieces) of one file into memory that
+ * its mount has registered, in one piece, become one READV: they end together, and the first one's
+ * result has the commands of all. How many were started: done() will not be called for the others.
+ */
+size_t gpunvme_io_start_list(struct gpunvme_io_request *const *requests, size_t n);
 
 /*
  * A transfer in stream order. The pointed-to values are read when the stream reaches the transfer,

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Requests given at once: reads of one file into one buffer of its mount become one READV. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/io/io.h"
+#include "client/io/io_threads.h"
+
+struct list {
+    struct work work;                     /* first */
+    struct gpunvme_io_request **requests; /* behind the pieces */
+    size_t n;
+    char *addr; /* of all their memory, from its first byte to its last */
+    size_t len;
+    struct gpunvme_piece pieces[];
+};
+
+static bool is_piece(const struct gpunvme_io_request *r)
+{
+    return !r->write && !r->pieces && r->len && r->len <= INT32_MAX && !r->file->why[0];
+}
+
+/* How many of the first requests may be pieces of one READV. */
+static size_t run_length(struct gpunvme_io_request *const *requests, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && is_piece(requests[i]) && requests[i]->file == requests[0]->file)
+        i++;
+    return i;
+}
+
+static void set_memory(struct list *l)
+{
+    uintptr_t first = UINTPTR_MAX, end = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        uintptr_t at = (uintptr_t)l->requests[i]->addr;
+        first = at < first ? at : first;
+        end = at + l->requests[i]->len > end ? at + l->requests[i]->len : end;
+    }
+    l->addr = (char *)first;
+    l->len = end - first;
+}
+
+/* Elsewhere pieces would be read one after the other. */
+static bool is_mounts_memory(const struct list *l)
+{
+    struct gpunvme_io_file *f = l->requests[0]->file;
+    struct region_use u;
+
+    if (io_use(f, l->addr, l->len, &u) != 0)
+        return false;
+    bool known = u.buffer->owner == f->mount->g;
+    regions_release(f->io->regions, &u);
+    return known;
+}
+
+/* The results are those of reads that the call has not come to. */
+static void set_pieces(struct list *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        const struct gpunvme_io_request *r = l->requests[i];
+        l->pieces[i] =
+            (struct gpunvme_piece){.file_offset = r->file_offset,
+                                   .buffer_offset = (uint64_t)((char *)r->addr - l->addr),
+                                   .len = (uint32_t)r->len,
+                                   .result = -ECANCELED};
+    }
+}
+
+static struct list *list_new(struct gpunvme_io_request *const *requests, size_t n)
+{
+    size_t each = sizeof(struct gpunvme_piece) + sizeof(requests[0]);
+    struct list *l = calloc(1, sizeof(*l) + n * each);
+
+    if (!l)
+        return NULL;
+    l->requests = (struct gpunvme_io_request **)&l->pieces[n];
+    l->n = n;
+    memcpy(l->requests, requests, n * sizeof(requests[0]));
+    set_memory(l);
+    if (is_mounts_memory(l)) {
+        set_pieces(l);
+        return l;
+    }
+    free(l);
+    return NULL;
+}
+
+/* --- The transfer ---------------------------------------------------------------------------- */
+
+static void end_request(const struct list *l, size_t i, int err, const struct gpunvme_result *sum)
+{
+    struct gpunvme_io_request *r = l->requests[i];
+    int32_t result = l->pieces[i].result;
+
+    if (err && result == -ECANCELED)
+        result = err;
+    else if (result < 0)
+        gpunvme_fail(result, "a read of a list: %s", strerror(-result));
+    r->bytes = result;
+    r->result = *sum;
+    r->result.commands = i ? 0 : sum->commands;
+    r->result.nvme_status = result < 0 ? sum->nvme_status : 0;
+    r->done(r);
+}
+
+static void run_list(struct work *w)
+{
+    struct list *l = (struct list *)w;
+    struct gpunvme_result sum;
+    int err = gpunvme_io_readv(l->requests[0]->file, l->addr, l->len, l->pieces, l->n, &sum);
+
+    for (size_t i = 0; i < l->n; i++)
+        end_request(l, i, err, &sum);
+    free(l);
+}
+
+static bool start_list(struct gpunvme_io_request *const *requests, size_t n)
+{
+    struct list *l = list_new(requests, n);
+
+    if (!l)
+        return false;
+    l->work.run = run_list;
+    if (io_async_give(requests[0]->file->io->async, &l->work) == 0)
+        return true;
+    free(l);
+    return false;
+}
+
+size_t gpunvme_io_start_list(struct gpunvme_io_request *const *requests, size_t n)
+{
+    size_t started = 0;
+
+    while (started < n) {
+        size_t run = run_length(requests + started, n - started);
+        bool listed = run > 1 && start_list(requests + started, run);
+        size_t end = started + (run ? run : 1);
+        while (!listed && started < end && gpunvme_io_start(requests[started]) == 0)
+            started++;
+        if (listed)
+            started = end;
+        else if (started < end)
+            break;
+    }
+    return started;
+}
