@@ -11,6 +11,7 @@
 #include "client/lib/copy_service.h"
 #include "client/lib/pipeline.h"
 #include "client/lib/staging_pair.h"
+#include "client/lib/trace.h"
 
 #define DEFAULT_THREADS 8 /* the mount serves as many transfers at once */
 #define DEFAULT_CHUNK   ((size_t)2 << 20)
@@ -171,8 +172,10 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
         *err = check_file(b->owner, r);
     if (*err)
         return 0;
+    trace_begin(r->write ? "write, bounced" : "read, bounced", r->len);
     if (!read_small(b, r, &done, err))
         done = move_by_pipeline(b, r, result, err);
+    trace_end();
     if (done)
         result->path = GPUNVME_PATH_BOUNCE;
     return done;

@@ -9,6 +9,7 @@
 
 #include "client/lib/direct.h"
 #include "client/lib/socket.h"
+#include "client/lib/trace.h"
 
 static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
 {
@@ -133,8 +134,10 @@ static int register_memory(struct gpunvme *g, void *addr, size_t len, bool is_ho
         return -ENOMEM;
     b->addr = addr;
     int err = is_host ? 0 : locate(b);
+    trace_begin("register", len);
     if (!err)
         err = share(b);
+    trace_end();
     if (err && may_persist(b, err)) {
         snprintf(b->why_not, sizeof(b->why_not), "%s", gpunvme_error());
         err = 0;

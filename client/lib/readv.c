@@ -5,6 +5,7 @@
 
 #include "client/lib/client_internal.h"
 #include "client/lib/shared_list.h"
+#include "client/lib/trace.h"
 
 /* The pieces of a call, in the order in which they are read. */
 struct batch {
@@ -173,7 +174,9 @@ static int read_by_the_mount(struct batch *batch)
     struct list *own = list_of(g, batch->pieces, batch->n);
 
     batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
+    trace_begin("readv by the mount", batch->n);
     int err = own ? read_turns(batch, own, true) : read_by_way_of_list(batch);
+    trace_end();
     gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
     return err;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/lib/client_internal.h"
+#include "client/lib/trace.h"
 #include "support/clock.h"
 
 #define AVOID_GPU_S 10
@@ -84,8 +85,10 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
                            struct gpunvme_result *result, int *err)
 {
     uint32_t flags = b->owner->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
-    size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
 
+    trace_begin(r->write ? "write by the mount" : "read by the mount", r->len);
+    size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
+    trace_end();
     gpunvme_note_fallback(b, r, result);
     return done;
 }
