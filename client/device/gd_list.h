@@ -5,7 +5,8 @@
  * have the next reads loaded while the last ones are under way.
  *
  * The pieces are the list. A group loads each of its pieces once, and stores to its result when it
- * takes it on, and again should it fail, or should it turn out that the leases' end made it fail.
+ * takes it on, and again should it fail. Should it turn out that the leases' end made it fail, the
+ * group, or the last one of a list that a counter deals, stores to it once more.
  */
 #ifndef CLIENT_DEVICE_GD_LIST_H
 #define CLIENT_DEVICE_GD_LIST_H
@@ -78,7 +79,10 @@ GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_read_de
     return all >= (uint64_t)GQ_READ_SAMPLES * GQ_LONG_READ ? GQ_QUEUES_OF_LONG : groups;
 }
 
-/* Of a share, the results that are `was`, or with 0 all of them, become err. */
+/*
+ * Of a share, or with a counter of the list, the results that are `was`, or with 0 all of them,
+ * become err. With a counter by the last group only: other groups still store results.
+ */
 GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
                          struct gq_read_desc *list, uint32_t rank, int was, int err)
 {
@@ -87,43 +91,86 @@ GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
         for (uint32_t first = 0; first < run->n_cmds; first += w->group.lanes) {
             uint32_t i = first + lane;
 
-            if (i < run->n_cmds && (i >> run->group_shift) % run->n_queues == rank &&
+            if (i < run->n_cmds &&
+                (run->dealing || (i >> run->group_shift) % run->n_queues == rank) &&
                 (was == 0 || list[i].result == was))
                 list[i].result = err;
         }
     }
 }
 
+/* Each failure was reported when it occurred, without checking yet whether the leases caused it. */
+GQ_FN void gd_tell_stale(const struct gd_reader *w, const struct gq_run *run,
+                         struct gq_read_desc *list, uint32_t rank)
+{
+    if (gd_refused_error(w) == -ESTALE)
+        gd_fail_share(w, run, list, rank, -EIO, -ESTALE);
+}
+
+/* The pieces from `first` on, by the last group, which read none of them. */
+GQ_FN void gd_fail_rest(const struct gd_reader *w, const struct gq_run *run,
+                        struct gq_read_desc *list, uint32_t first)
+{
+    int err = gd_refused_error(w) == -ESTALE ? -ESTALE : -ETIMEDOUT;
+
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t i = first; i < run->n_cmds; i += w->group.lanes) {
+            if (i + lane < run->n_cmds)
+                list[i + lane].result = err;
+        }
+    }
+}
+
+/*
+ * The group reads nothing. Without a counter no other group reads its share, which gets the error.
+ * With one the remaining groups read all; the last group, which may have no error of its own, finds
+ * pieces that no group has taken only if none of them got a queue, or all of them lost theirs.
+ */
+GQ_FN int gd_skip_share(const struct gd_reader *w, const struct gq_run *run,
+                        struct gq_read_desc *list, uint32_t rank, int err)
+{
+    const struct gq_worker self = {.group = w->group, .run = run, .rank = rank};
+    uint32_t rest;
+
+    if (!run->dealing) {
+        gd_fail_share(w, run, list, rank, 0, err);
+    } else if (gq_leave_dealing(&self, &rest)) {
+        gd_fail_rest(w, run, list, rest);
+        gd_tell_stale(w, run, list, rank);
+    }
+    return err;
+}
+
 /*
  * The rank-th of `groups` shares of a list of n pieces, which has `at` counted from the buffer's
- * start; of long pieces the last groups have none. 0, or the first error of one of them.
+ * start; of long pieces the last groups have none. dealing: words of this list, by which all groups
+ * deal it; NULL: the shares are even. 0, or the first error of one of its pieces; with a counter
+ * -EIO for any of them, because the last group may change the results, or why it had no queue.
  */
 GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_read_desc *list,
-                        uint32_t n, uint32_t rank, uint32_t groups)
+                        uint32_t n, uint32_t rank, uint32_t groups, struct gq_dealing *dealing)
 {
     struct gq_reads reads = gd_reads(w->file, b);
     uint32_t sharing = gd_list_groups(w, list, n, groups), bad;
-    struct gq_run run = gd_run(w->file, n, sharing);
+    struct gq_run run = gd_run(w->file, n, dealing ? groups : sharing);
     int err;
 
+    run.dealing = dealing;
     if (rank >= sharing)
-        return 0;
+        return dealing ? gd_skip_share(w, &run, list, rank, 0) : 0;
     err = gd_take(w);
     run.group_shift = gd_list_shift(n, sharing);
-    if (err) {
-        gd_fail_share(w, &run, list, rank, 0, err);
-        return err;
-    }
+    if (err)
+        return gd_skip_share(w, &run, list, rank, err);
     reads.desc = list;
     bad = gd_drive(w, &run, &reads, rank);
-    /*
-     * Each failure was reported when it occurred, without checking yet whether the leases caused
-     * it.
-     */
-    if (bad != GQ_NO_READ && gd_refused_error(w) == -ESTALE)
-        gd_fail_share(w, &run, list, rank, -EIO, -ESTALE);
+    if (dealing ? w->is_last : bad != GQ_NO_READ)
+        gd_tell_stale(w, &run, list, rank);
     gd_give(w);
-    return bad == GQ_NO_READ ? 0 : list[bad].result;
+    if (bad == GQ_NO_READ)
+        return 0;
+    return dealing ? -EIO : list[bad].result;
 }
 
 #ifdef __CUDACC__
@@ -152,7 +199,7 @@ GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
         return err;
     }
     b = gd_part_from(&b, dst);
-    return gd_read_share(w, &b, list, n, 0, 1);
+    return gd_read_share(w, &b, list, n, 0, 1, NULL);
 }
 
 #endif

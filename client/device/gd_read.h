@@ -172,7 +172,7 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
 /* Before gd_give(). Returns what gq_reads_end() does. */
 GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
 {
-    gq_conclude_reads(r);
+    w->is_last = gq_conclude_reads(r);
     w->in_flight = gq_in_flight(&r->w);
     w->outcome = r->w.outcome;
     w->position = (struct gq_position){.entry = r->w.cq_head, .phase = r->w.phase};

@@ -22,6 +22,6 @@ extern "C" __global__ void __launch_bounds__((1 + GQ_COPY_WARPS) * GQ_LANES, 1)
     }
     if (blockDim.x > GQ_LANES)
         self.copies = &copies;
-    gd_read_share(&self, &l.buffer, l.list, l.n, blockIdx.x, gridDim.x);
+    gd_read_share(&self, &l.buffer, l.list, l.n, blockIdx.x, gridDim.x, l.dealing);
     gq_copy_jobs_over(&copies);
 }

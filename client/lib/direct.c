@@ -127,6 +127,8 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     if (!err)
         err = direct_buffers_open(d);
     if (!err)
+        err = direct_dealing_open(d);
+    if (!err)
         err = direct_queues_lease(d);
     if (!err)
         err = link_direct(d);
@@ -151,6 +153,7 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
         gpunvme_file_close(d->files);
     if (d->staging)
         gpunvme_unregister(d->staging);
+    direct_dealing_close(d);
     direct_buffers_close(d);
     copy_kernel_close(d->copy_kernel);
     if (d->space.cuda) {

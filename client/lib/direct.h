@@ -14,6 +14,15 @@ struct direct_queue {
     struct memory_space_map rings, doorbells;
 };
 
+/* Sets of words for lists in flight; further lists are dealt evenly (direct_dealing.c). */
+#define DIRECT_DEALINGS 64u
+
+struct direct_dealings {
+    uint64_t at; /* in the place; 0: none */
+    /* Of each set: times that it was taken, and that its list is known to have ended. */
+    uint32_t taken[DIRECT_DEALINGS], ended[DIRECT_DEALINGS];
+};
+
 struct gpunvme_direct {
     struct gpunvme *g;
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
@@ -39,7 +48,8 @@ struct gpunvme_direct {
     pthread_mutex_t lease_lock;
     struct gpunvme_file *files;
 
-    pthread_mutex_t lock;      /* protects buffers; taken after g->lock */
+    pthread_mutex_t lock; /* protects buffers and dealings; taken after g->lock */
+    struct direct_dealings dealings;
     struct gd_buffer *buffers; /* as they are in the place */
     uint64_t *buffer_ids;
     uint32_t n_buffers, max_buffers;
@@ -69,6 +79,15 @@ void direct_lease_end(int fd, uint64_t id, uint64_t key);
 
 /* The kernel for lists, where there is one (direct_readv.c). */
 int direct_readv_open(struct gpunvme_direct *d);
+
+/*
+ * The set of words of a list; NULL: none is free. It is given back only when the list was not
+ * launched.
+ */
+int direct_dealing_open(struct gpunvme_direct *d);
+void direct_dealing_close(struct gpunvme_direct *d);
+struct gq_dealing *direct_dealing_take(struct gpunvme_direct *d);
+void direct_dealing_give_back(struct gpunvme_direct *d, const struct gq_dealing *set);
 
 /* Where registered memory is for the drive (direct_buffers.c). */
 int direct_buffers_open(struct gpunvme_direct *d);

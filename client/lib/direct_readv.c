@@ -32,18 +32,25 @@ static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stre
 {
     unsigned copy_warps = l->buffer.target.iova == GD_UNREACHABLE ? GD_LIST_COPY_WARPS : 0;
     void *args[] = {l};
+    int err;
 
     if (!d->readv_kernel.function)
         return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
-    return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),
-                                     (1 + copy_warps) * WARP, stream, args);
+    /* A graph may run the list again, in two instances at once: its shares are even. */
+    if (shares_of(l) > 1 && !cuda_driver_is_captured(d->space.cuda, stream))
+        l->dealing = direct_dealing_take(d);
+    err = cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),
+                                    (1 + copy_warps) * WARP, stream, args);
+    if (err)
+        direct_dealing_give_back(d, l->dealing);
+    return err;
 }
 
 static void read_here(const struct gd_list_launch *l)
 {
     struct gd_reader self = {.group = gq_whole_group(), .file = &l->file};
 
-    (void)gd_read_share(&self, &l->buffer, l->list, l->n, 0, 1);
+    (void)gd_read_share(&self, &l->buffer, l->list, l->n, 0, 1, NULL);
 }
 
 int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,

@@ -85,7 +85,8 @@ GQ_FN bool gq_take_portion(const struct gq_worker *w, struct gq_portion *p)
 
 /*
  * The group takes no more portions. Returns whether it was the last one; then
- * *rest is the first read that no group has taken, and the words are zero.
+ * *rest is the first read that no group has taken, and the words are ready for
+ * the next run.
  */
 GQ_FN bool gq_leave_dealing(const struct gq_worker *w, uint32_t *rest)
 {
@@ -110,6 +111,8 @@ GQ_FN bool gq_leave_dealing(const struct gq_worker *w, uint32_t *rest)
         if (lane == 0) {
             gq_atomic_store(&d->next, 0);
             gq_atomic_store(&d->left, 0);
+            gq_fence_device(); /* the words are zero before the run counts as ended */
+            gq_atomic_add(&d->runs, 1);
         }
     }
     return true;

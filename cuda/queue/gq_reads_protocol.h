@@ -465,9 +465,10 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
 
 /*
  * After the last round: errors for reads without a result. The last group of a
- * run stores those of reads that none has taken.
+ * run with a counter stores those of reads that none has taken; true: it was that
+ * group, and sees all results. The other groups access the list no more.
  */
-GQ_FN void gq_conclude_reads(struct gq_reader *r)
+GQ_FN bool gq_conclude_reads(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
     uint32_t rest;
@@ -475,8 +476,10 @@ GQ_FN void gq_conclude_reads(struct gq_reader *r)
     gq_stop_copies(r);
     if (w->outcome != GQ_OUT_DONE)
         gq_lose_reads(r);
-    if (w->run->dealing && gq_leave_dealing(w, &rest))
-        gq_leave_span(r, rest, w->run->n_cmds, r->rest);
+    if (!w->run->dealing || !gq_leave_dealing(w, &rest))
+        return false;
+    gq_leave_span(r, rest, w->run->n_cmds, r->rest);
+    return true;
 }
 
 /* Stores the results of a run for the host, before gq_reads_end(); by a whole group. */

@@ -45,11 +45,14 @@ static_assert(sizeof(struct gq_copy) == 32, "pieces are read by a kernel");
 
 /*
  * Words in memory of the executor by which the queues of a run of reads deal its
- * list among themselves. Zero between runs: the last group resets them.
+ * list among themselves. The first two are zero between runs: the last group
+ * resets them.
  */
 struct gq_dealing {
     uint32_t next; /* the first read that no group has taken */
     uint32_t left; /* groups that take no more */
+    uint32_t runs; /* that have ended; not reset */
+    uint32_t reserved;
 };
 
 /*

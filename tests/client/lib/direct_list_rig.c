@@ -6,10 +6,10 @@
 #include "tests/client/lib/direct_list_rig.h"
 
 int direct_list_read(const struct gpunvme_device_file *f, uint64_t dst, struct gq_read_desc *list,
-                     uint32_t n, uint32_t rank, uint32_t groups)
+                     uint32_t n, uint32_t rank, uint32_t groups, struct gq_dealing *dealing)
 {
     struct gd_reader self = {.group = gq_whole_group(), .file = f};
     const struct gd_buffer part = gd_part_from(&f->set.buffers[0], dst);
 
-    return gd_read_share(&self, &part, list, n, rank, groups);
+    return gd_read_share(&self, &part, list, n, rank, groups, dealing);
 }

@@ -7,8 +7,11 @@
 
 #include "client/device/gd_types.h"
 
-/* The rank-th of `groups` shares of n pieces, to the one buffer of the file's set from dst on. */
+/*
+ * The rank-th of `groups` shares of n pieces, to the one buffer of the file's set from dst on.
+ * dealing: NULL, or the words by which the groups deal the list.
+ */
 int direct_list_read(const struct gpunvme_device_file *f, uint64_t dst, struct gq_read_desc *list,
-                     uint32_t n, uint32_t rank, uint32_t groups);
+                     uint32_t n, uint32_t rank, uint32_t groups, struct gq_dealing *dealing);
 
 #endif

@@ -51,15 +51,16 @@ List any_list(const Stack &s, unsigned n, unsigned seed)
 }
 
 // One thread for each share: what each returned.
-std::vector<int> read_shares(Stack &s, List &list, uint32_t groups)
+std::vector<int> read_shares(Stack &s, List &list, uint32_t groups,
+                             struct gq_dealing *dealing = nullptr)
 {
     std::vector<int> returned(groups);
     std::vector<std::thread> threads;
     for (uint32_t rank = 0; rank < groups; rank++) {
         threads.emplace_back([&, rank] {
-            returned[rank] =
-                direct_list_read(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart,
-                                 list.data(), static_cast<uint32_t>(list.size()), rank, groups);
+            returned[rank] = direct_list_read(
+                &s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart, list.data(),
+                static_cast<uint32_t>(list.size()), rank, groups, dealing);
         });
     }
     for (std::thread &t : threads)
@@ -96,6 +97,45 @@ TEST(DirectList, SharesAreDealtWithoutGaps)
     }
 }
 
+// Its words are ready for the next list, and the host learns that this one has ended.
+void expect_ended(const struct gq_dealing &d, uint32_t runs)
+{
+    EXPECT_EQ(d.next, 0u);
+    EXPECT_EQ(d.left, 0u);
+    EXPECT_EQ(d.runs, runs);
+}
+
+TEST(DirectList, GroupsDealTheListByACounter)
+{
+    struct gq_dealing dealing = {};
+    uint32_t runs = 0;
+
+    for (unsigned n : {1u, 8u, 31u, 32u, 33u, 64u, 700u}) {
+        for (uint32_t groups : {1u, 2u, 5u, GQ_QUEUES_OF_LONG + 3}) {
+            Stack s(3, 8, 30);
+            List list = any_list(s, n, n + groups);
+            EXPECT_EQ(read_shares(s, list, groups, &dealing), std::vector<int>(groups, 0)) << n;
+            ASSERT_NO_FATAL_FAILURE(expect_read(s, list)) << n << " by " << groups;
+            expect_ended(dealing, ++runs);
+        }
+    }
+}
+
+TEST(DirectList, GroupsWithoutQueuesGiveEachPieceAnError)
+{
+    for (uint32_t groups : {1u, 4u, GQ_QUEUES_OF_LONG + 3}) {
+        struct gq_dealing dealing = {};
+        Stack s(2, 8, 30);
+        List list = any_list(s, 300, 3);
+
+        s.lease = GD_LEASE_REVOKED;
+        read_shares(s, list, groups, &dealing);
+        for (const struct gq_read_desc &a : list)
+            ASSERT_EQ(a.result, -ESTALE);
+        expect_ended(dealing, 1);
+    }
+}
+
 // Pieces of one length, of which a share of `groups` is read alone: how many have a result?
 ptrdiff_t count_read(uint32_t len, uint32_t rank, uint32_t groups)
 {
@@ -104,7 +144,8 @@ ptrdiff_t count_read(uint32_t len, uint32_t rank, uint32_t groups)
     for (unsigned i = 0; i < 2 * groups; i++)
         list.push_back({i * kLba, i * kLba, len, kUntouched});
     EXPECT_EQ(direct_list_read(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart,
-                               list.data(), static_cast<uint32_t>(list.size()), rank, groups),
+                               list.data(), static_cast<uint32_t>(list.size()), rank, groups,
+                               nullptr),
               0);
     return std::count_if(list.begin(), list.end(),
                          [](const struct gq_read_desc &a) { return a.result != kUntouched; });
@@ -185,6 +226,60 @@ TEST(DirectList, LeasesThatEndMeanwhileEndTheList)
     }
     EXPECT_GT(stale, 300u);
     EXPECT_EQ(s.lock(0) & GD_LOST, GD_LOST);
+}
+
+TEST(DirectList, LeasesThatEndMeanwhileEndTheListOfACounter)
+{
+    struct gq_dealing dealing = {};
+    std::atomic<unsigned> seen{0};
+    Stack s(3, 8, 30);
+    s.on_command = [&] {
+        if (++seen == 50)
+            __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+        return seen < 50;
+    };
+    List list = any_list(s, 500, 8);
+    read_shares(s, list, 3, &dealing);
+    auto stale = std::count_if(list.begin(), list.end(),
+                               [](const struct gq_read_desc &a) { return a.result == -ESTALE; });
+    for (size_t i = 0; i < list.size(); i++) {
+        if (list[i].result != -ESTALE) {
+            ASSERT_EQ(list[i].result, bytes_of(s, list[i])) << i;
+        }
+    }
+    EXPECT_GT(stale, 300);
+    expect_ended(dealing, 1);
+}
+
+// A queue is deleted under the list: results that other groups still store are the last one's.
+TEST(DirectList, RefusedCommandsOfACounterAreStale)
+{
+    for (unsigned at : {1u, 50u, 499u}) {
+        struct gq_dealing dealing = {};
+        std::atomic<unsigned> seen{0};
+        Stack s(3, 8, 30);
+        List list;
+
+        s.on_command = [&] {
+            if (++seen >= at) {
+                __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+                s.status_of_next = NVME_ERR_SQ_DELETED;
+            }
+            return true;
+        };
+        for (unsigned i = 0; i < 500; i++)
+            list.push_back({i * 8 % (2 * kPage) / kLba * kLba, i * kLba, kLba, kUntouched});
+        read_shares(s, list, 3, &dealing);
+        for (size_t i = 0; i < list.size(); i++) {
+            if (list[i].result != -ESTALE) {
+                ASSERT_EQ(list[i].result, static_cast<int32_t>(kLba)) << i << " at " << at;
+            }
+        }
+        EXPECT_GE(std::count_if(list.begin(), list.end(),
+                                [](const gq_read_desc &a) { return a.result == -ESTALE; }),
+                  static_cast<ptrdiff_t>(list.size() - (at - 1)));
+        expect_ended(dealing, 1);
+    }
 }
 
 // The queue is deleted under the list: the drive refuses the rest, and each read has an error.
