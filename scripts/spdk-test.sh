@@ -13,7 +13,9 @@ PATH-TO-RUN.SH starts SPDK's nvmf_tgt in the foreground: run.sh DIR MEMORY_MB NS
 (LBAs of 4096 bytes), DIR/f/cntrl (behind bdev_error). py/rpc.py beside it makes the faults. Without
 it the tests are skipped.
 BUILD_DIR (build/test) holds the programs and tests. CPUMASK (0x1): processors of the target, each
-of which it keeps busy.
+of which it keeps busy. With a GPU the benchmarks print what the GPU's queues reach on this
+controller, beside the link's limits and a bare loop (bench/RESULTS.md); 0xf gave its figures.
+SPDK_STEPS (all): tests or figures alone.
 USAGE
 }
 
@@ -74,7 +76,7 @@ step() {
 # start_mount DEVICE OPTIONS: the daemon at DIR/mnt.
 start_mount() {
     mkdir -p "$DIR/mnt"
-    "$BUILD/fusefs/daemon/gpunvmefs" "$1" "$DIR/mnt" -f -o "executor=cpu,$2" &
+    "$BUILD/fusefs/daemon/gpunvmefs" "$1" "$DIR/mnt" -f -o "$2" &
     DAEMON=$!
     for _ in $(seq 100); do
         mountpoint -q "$DIR/mnt" && return 0
@@ -99,7 +101,7 @@ lost_commands() {
     local device=vfio-user:$DIR/f/cntrl op status=0
     rpc() { PYTHONPATH=$(dirname "$1") timeout 10 python3 "$1" -s "$DIR/rpc.sock" "${@:2}"; }
     format "$device" || return 1
-    start_mount "$device" deadline=1000 || return 1
+    start_mount "$device" executor=cpu,deadline=1000 || return 1
     cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
     for op in read write read; do
         rpc "$1" bdev_error_inject_error EE_D0 "$op" pending -n 1 || status=1
@@ -124,7 +126,7 @@ check_data() {
 # A file is written, and read back by every path. file_of DEVICE OPTIONS.
 file_of() {
     local status=0
-    start_mount "$1" "$2" || return 1
+    start_mount "$1" "executor=cpu,$2" || return 1
     cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
     timeout 120 "$BUILD/client/gpunvme" verify -b 8M "$DIR/mnt/data" || status=1
     timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=1M iflag=direct || status=1
@@ -151,7 +153,7 @@ two_namespaces() {
 # Its requests end in bounded time, and the next target is used at once. killed_target RUN.
 killed_target() {
     local device=vfio-user:$DIR/b/cntrl writer status=0
-    format "$device" && start_mount "$device" deadline=1000 || return 1
+    format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
     timeout 60 dd if=/dev/zero of="$DIR/mnt/zeros" bs=1M count=90 oflag=direct conv=fsync &
     writer=$!
     sleep 0.1
@@ -180,21 +182,25 @@ settings() {
     format "$device" && check_data "$device" && file_of "$device" deadline=10000
 }
 
-main() {
-    local run=${1:-} suite lba setting
-    case $run in
-    -h | --help) usage && return 0 ;;
-    esac
-    if [ -z "$run" ]; then
-        say "spdk-test: skipped, no path to SPDK's run.sh was given"
-        return 0
-    fi
-    [ -x "$run" ] || die "$run: cannot be run, give the path of run.sh of the SPDK target"
+# What the GPU's queues reach: the tables of the benchmarks, whose bytes are verified.
+figures() {
+    local device=vfio-user:$DIR/a/cntrl bench status=0
+    format "$device" && start_mount "$device" gpu=require,direct=all,queues=24 || return 1
+    for bench in "readv_bench -s 256 -r 3 -q 8 -d 65" "ioctl_bench -s 512 -r 3" \
+        "write_bench -s 512 -r 3" "latency_bench -n 1000" \
+        "warps_bench -s 256 -r 1 -q 8 -d 65 -w 512"; do
+        echo "$bench"
+        # shellcheck disable=SC2086 # a program and its arguments
+        timeout 120 "$BUILD/bench/"$bench "$DIR/mnt" || status=1
+    done
+    "$BUILD/client/gpunvme" info "$DIR/mnt" || status=1
+    end_mount || status=1
+    return "$status"
+}
+
+tests() {
+    local run=$1 suite lba setting
     [ -x "$BUILD/tests/e2e/buffer_test" ] || die "$BUILD: not built, run scripts/test.sh first"
-    DIR=$(mktemp -d /dev/shm/gpunvme-spdk-XXXXXX)
-    trap clean_up EXIT
-    trap 'exit 1' INT TERM
-    head -c 16M /dev/urandom >"$DIR/data"
     start_target "$run" "${TARGET[@]}"
     for lba in 512:a 4096:b; do
         export GPUNVME_TEST_DEVICE=vfio-user:$DIR/${lba#*:}/cntrl GPUNVME_TEST_SMALL=1
@@ -213,6 +219,33 @@ main() {
         max_qpairs_per_ctrlr=4; do
         step "$setting" settings "$run" "--transport $setting"
     done
+}
+
+main() {
+    local run=${1:-}
+    case $run in
+    -h | --help) usage && return 0 ;;
+    esac
+    if [ -z "$run" ]; then
+        say "spdk-test: skipped, no path to SPDK's run.sh was given"
+        return 0
+    fi
+    [ -x "$run" ] || die "$run: cannot be run, give the path of run.sh of the SPDK target"
+    DIR=$(mktemp -d /dev/shm/gpunvme-spdk-XXXXXX)
+    trap clean_up EXIT
+    trap 'exit 1' INT TERM
+    head -c 16M /dev/urandom >"$DIR/data"
+    [ "${SPDK_STEPS:-all}" = figures ] || tests "$run"
+    if [ "${SPDK_STEPS:-all}" = tests ]; then
+        :
+    elif nvidia-smi -L >/dev/null 2>&1; then
+        stop_target
+        start_target "$run" 3100 2500 0 64 64
+        step figures figures
+        cat "$DIR/output"
+    else
+        say "spdk-test: no figures, there is no GPU here"
+    fi
     stop_target
     return "$FAILED"
 }
