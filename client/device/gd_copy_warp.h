@@ -52,16 +52,6 @@ GQ_FN bool gd_copies_look(const struct gd_copy_warp *w, GQ_LANE_OUT(uint64_t, se
     return GQ_BALLOT(old) == 0;
 }
 
-/* Of a lane: all its loads of a copy of 4 KiB are on the bus together. */
-GQ_FN void gd_copies_move(uint64_t dst, uint64_t src, uint32_t len, uint32_t lane)
-{
-#ifdef __CUDACC__
-    gq_copy_ahead<8>(dst, src, len, lane, GQ_LANES);
-#else
-    gq_copy_bytes(dst, src, len, lane, GQ_LANES);
-#endif
-}
-
 /* The fence orders the stores of all lanes, which have met, before the number. */
 GQ_FN void gd_copies_make(struct gd_copy_warp *w, GQ_LANE_PARAM(uint64_t, seen))
 {
@@ -71,7 +61,7 @@ GQ_FN void gd_copies_make(struct gd_copy_warp *w, GQ_LANE_PARAM(uint64_t, seen))
 
     GQ_FOR_LANES(lane)
     {
-        gd_copies_move(dst, src, len, lane);
+        gq_copy_4k(dst, src, len, lane, GQ_LANES);
     }
     GQ_FOR_LANES(lane)
     {

@@ -12,7 +12,8 @@
  *
  * The host receives the address of the completion and polls it as well, so it does not wait for the
  * warp's report. The warp therefore reads no data, and once a completion may be present it touches
- * nothing of the file, which may be closed already.
+ * nothing of the file, which may be closed already. Of a staged command the host waits for the
+ * report: the warp copies the bytes before.
  */
 #ifndef CLIENT_DEVICE_GD_PERSISTENT_H
 #define CLIENT_DEVICE_GD_PERSISTENT_H
@@ -50,6 +51,8 @@ struct gd_persistent {
     struct gpunvme_device_file *file; /* the reader's: queues, and the leases of the last command */
     struct gq_single *single;         /* the last command; under way, if: */
     bool busy;
+    uint32_t staged;             /* its bytes that are to be copied, */
+    uint64_t dst;                /* to this address */
     uint32_t number;             /* its */
     uint32_t next;               /* that of the read which is waited for */
     uint64_t now_ns;             /* last reading of the clock */
@@ -126,6 +129,8 @@ GQ_FN void gd_persistent_ended(struct gd_persistent *t)
     struct gd_reader *w = t->reader;
     int err = gd_ended(w, t->single);
 
+    if (!err && t->staged)
+        gd_copy_single(w, t->dst, t->staged);
     gd_reply(t, err);
     if (err)
         gq_fence_results();
@@ -142,9 +147,25 @@ GQ_FN void gd_persistent_ended(struct gd_persistent *t)
  */
 GQ_FN uint32_t gd_command_dword(uint32_t i, uint32_t word, uint32_t entry)
 {
+    bool own = (i >= GD_REQUEST_LEASE && i < GD_REQUEST_CHECKED_NS + 2) || i >= GD_REQUEST_STAGED;
+
     if (i == 0)
         return word | entry << 16;
-    return i >= GD_REQUEST_LEASE && i < GD_REQUEST_CHECKED_NS + 2 ? 0 : word;
+    return own ? 0 : word;
+}
+
+/* The same of a staged command, which aims at two pages of the queue's staging at most. */
+GQ_FN uint32_t gd_staged_dword(const struct gd_persistent *t, uint32_t i, uint32_t word)
+{
+    const struct gd_set *set = &t->file->set;
+    uint64_t prp1 = set->staging.iova + gd_staging_of(set, t->reader->queue);
+    uint64_t prp2 = t->staged > NVME_PAGE_SIZE ? prp1 + NVME_PAGE_SIZE : 0;
+
+    if (i >= GD_REQUEST_PRP1 && i < GD_REQUEST_PRP2)
+        return (uint32_t)(prp1 >> (i - GD_REQUEST_PRP1) * 32);
+    if (i >= GD_REQUEST_PRP2 && i < GD_REQUEST_PRP2 + 2)
+        return (uint32_t)(prp2 >> (i - GD_REQUEST_PRP2) * 32);
+    return gd_command_dword(i, word, t->single->at.entry);
 }
 
 /*
@@ -165,7 +186,8 @@ GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, se
     GQ_FOR_LANES(lane)
     {
         if (lane < GD_REQUEST_WORDS)
-            sqe[lane] = gd_command_dword(lane, (uint32_t)GQ_AT(seen), s->at.entry);
+            sqe[lane] = t->staged ? gd_staged_dword(t, lane, (uint32_t)GQ_AT(seen))
+                                  : gd_command_dword(lane, (uint32_t)GQ_AT(seen), s->at.entry);
         if (lane == 0)
             gq_single_ring_cq(s);
     }
@@ -213,10 +235,13 @@ GQ_FN uint64_t gd_two_words(const struct gd_reader *w, GQ_LANE_PARAM(uint64_t, s
 /* A read of one command has come. */
 GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
 {
+    const struct gd_reader *w = t->reader;
     int err = 0;
 
-    t->file->lease = (const uint32_t *)gd_two_words(t->reader, seen, GD_REQUEST_LEASE);
-    t->file->checked_ns = (uint64_t *)gd_two_words(t->reader, seen, GD_REQUEST_CHECKED_NS);
+    t->staged = GQ_FROM32(seen, GD_REQUEST_STAGED);
+    t->dst = gd_two_words(w, seen, GD_REQUEST_DST);
+    t->file->lease = (const uint32_t *)gd_two_words(w, seen, GD_REQUEST_LEASE);
+    t->file->checked_ns = (uint64_t *)gd_two_words(w, seen, GD_REQUEST_CHECKED_NS);
     if (!t->holds)
         err = gd_persistent_take(t);
     if (!err)

@@ -114,6 +114,12 @@ GQ_FN uint32_t gd_unit(uint32_t max_command)
     return max_command;
 }
 
+/* Where the staging of the queue begins, in bytes of gd_set.staging. */
+GQ_FN uint64_t gd_staging_of(const struct gd_set *s, uint32_t queue)
+{
+    return s->staging.head + (uint64_t)queue * GQ_STAGING_LANES * s->lane_bytes;
+}
+
 GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct gd_buffer *b)
 {
     return (struct gq_reads){
@@ -121,7 +127,7 @@ GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct
         .target = b->target,
         .staging = f->set.staging,
         .lane_staging = f->set.lane_bytes,
-        .staged = b->target.iova == GD_UNREACHABLE,
+        .staged = GD_STAGES(b),
         .list = NULL,
         .whole = {0, 0, 0},
         .unit = gd_unit(f->set.max_command),

@@ -3,6 +3,8 @@
 #ifndef CLIENT_DEVICE_GD_SERVICE_H
 #define CLIENT_DEVICE_GD_SERVICE_H
 
+#include <stddef.h>
+
 #include "client/device/gd_types.h"
 #include "cuda/gq_tagged_slot.h"
 
@@ -14,13 +16,15 @@ union gd_request {
     uint32_t words[GD_REQUEST_WORDS];
     /*
      * One that a single command serves, which the host has made: it lies as in the ring, but for
-     * the CID, and where a read command has nothing stands what else there is to know.
+     * the CID, and where a read command has nothing stands what else there is to know. A staged
+     * command aims at the staging of the warp's queue, and its bytes are copied to dst.
      */
     struct {
         uint32_t opcode, nsid;
         uint64_t lease, checked_ns; /* of the file, as in struct gpunvme_device_file */
         uint64_t prp1, prp2, slba;
-        uint32_t nlb, reserved[3];
+        uint32_t nlb, staged; /* bytes to copy; 0: it is not staged */
+        uint64_t dst;
     } command;
     /* Any other one. */
     struct {
@@ -33,8 +37,15 @@ union gd_request {
 static_assert(sizeof(union gd_request) == sizeof(struct nvme_sqe) &&
                   sizeof(union gd_request) == GD_REQUEST_WORDS * sizeof(uint32_t),
               "a word of the slot carries a dword of the command");
+static_assert(offsetof(union gd_request, command.staged) == 13 * sizeof(uint32_t) &&
+                  offsetof(union gd_request, command.dst) == 14 * sizeof(uint32_t),
+              "as below");
 #define GD_REQUEST_LEASE      2u /* first word of two */
 #define GD_REQUEST_CHECKED_NS 4u
+#define GD_REQUEST_PRP1       6u
+#define GD_REQUEST_PRP2       8u
+#define GD_REQUEST_STAGED     13u
+#define GD_REQUEST_DST        14u
 
 /* In host memory. */
 struct gd_service {

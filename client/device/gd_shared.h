@@ -28,10 +28,16 @@
 /* The rest of a lane's read. */
 struct gd_part {
     uint64_t dst, offset, left; /* of its next byte; bytes not yet in a command */
+    uint64_t staged;            /* where the command's bytes arrive, to be copied; 0: at dst */
     uint32_t bytes;             /* of the command under way, in front of them */
-    uint32_t staged;            /* the command reads into the staging of its CID */
     uint32_t sent_us;           /* since when the lane waits for a CID, or for its command */
     int32_t err;                /* -errno: left is 0 */
+};
+
+/* Staging of CIDs (gd_set), loaded with the tables. */
+struct gd_staging {
+    uint64_t base, iova;
+    uint32_t bytes, cids;
 };
 
 /* A group and its reads. */
@@ -47,7 +53,8 @@ struct gd_share {
     uint32_t turns;    /* of waiting */
     bool has_queue;    /* `queue` is loaded */
     bool leads;
-    bool low; /* a lane needs a CID with staging */
+    bool low;                  /* a lane needs a CID with staging */
+    struct gd_staging staging; /* while commands are prepared */
     GQ_LANE_MEMBER(struct gd_part, part);
 };
 
@@ -241,8 +248,12 @@ GQ_FN void gd_load_entry(const struct gq_sharer *w, const struct gd_buffer *b, u
 GQ_FN void gd_load_tables(struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
 {
     const struct gq_sharer *w = &s->q;
+    const struct gd_set *set = &s->file->set;
 
     t->n_buffers = gd_load32(k->n_buffers);
+    s->staging = (struct gd_staging){gd_load64(&set->shared_staging.base),
+                                     gd_load64(&set->shared_staging.iova),
+                                     gd_load32(&set->shared_bytes), gd_load32(&set->staged_cids)};
     GQ_FOR_LANES(lane)
     {
         gd_load_entry(w, &k->buffers[lane], lane, t);
@@ -348,17 +359,8 @@ GQ_FN void gd_find_extents(struct gd_share *s, const struct gd_known *k, const s
     }
 }
 
-/* By one lane: where the staging of `cid` begins, in bytes. */
-GQ_FN uint64_t gd_staging_at(const struct gd_share *s, uint32_t cid)
-{
-    const struct gd_set *set = &s->file->set;
-
-    return ((uint64_t)s->queue * gd_load32(&set->staged_cids) + cid) *
-           gd_load32(&set->shared_bytes);
-}
-
-/* By one lane: its bytes become those of a command, n of them. */
-GQ_FN void gd_cut(struct gd_part *p, uint64_t n, bool staged)
+/* By one lane: its bytes become those of a command, n of them, which arrive at `staged`. */
+GQ_FN void gd_cut(struct gd_part *p, uint64_t n, uint64_t staged)
 {
     p->dst += n;
     p->offset += n;
@@ -389,24 +391,23 @@ GQ_FN void gd_make_direct(const struct gd_known *k, struct gd_part *p, struct gq
     cmd->prp1 = dest->iova + dest->at;
     cmd->prp2 = gq_prp2(dest->iova, dest->prps, dest->at, n);
     cmd->nlb = ((uint32_t)n >> gq_prefix_ones(lba_size - 1)) - 1;
-    gd_cut(p, n, false);
+    gd_cut(p, n, 0);
 }
 
 /* By one lane: a command for the LBAs around the next n bytes, into the staging of its CID. */
-GQ_FN void gd_make_staged(const struct gd_share *s, struct gd_part *p, struct gq_cmd *cmd,
-                          uint32_t cid, uint64_t n)
+GQ_FN void gd_make_staged(const struct gd_share *s, uint32_t lba_size, struct gd_part *p,
+                          struct gq_cmd *cmd, uint32_t cid, uint64_t n)
 {
-    const struct gd_set *set = &s->file->set;
-    uint32_t lba_size = gd_load32(&s->file->map.lba_size);
-    uint32_t lead = (uint32_t)p->offset & (lba_size - 1);
-    uint32_t room = gd_load32(&set->shared_bytes) - lead, bytes = n < room ? (uint32_t)n : room;
+    const struct gd_staging *st = &s->staging;
+    uint32_t lead = (uint32_t)p->offset & (lba_size - 1), room = st->bytes - lead;
+    uint32_t bytes = n < room ? (uint32_t)n : room;
     uint32_t cover = (lead + bytes + lba_size - 1) & ~(lba_size - 1);
-    uint64_t iova = gd_load64(&set->shared_staging.iova), at = gd_staging_at(s, cid);
+    uint64_t at = ((uint64_t)s->queue * st->cids + cid) * st->bytes;
 
-    cmd->prp1 = iova + at;
-    cmd->prp2 = gq_prp2(iova, 0, at, cover);
-    cmd->nlb = cover / lba_size - 1;
-    gd_cut(p, bytes, true);
+    cmd->prp1 = st->iova + at;
+    cmd->prp2 = gq_prp2(st->iova, 0, at, cover);
+    cmd->nlb = (cover >> gq_prefix_ones(lba_size - 1)) - 1;
+    gd_cut(p, bytes, st->base + at + lead);
 }
 
 /*
@@ -426,8 +427,8 @@ GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struc
     if ((p->offset & (lba_size - 1)) == 0 && n >= lba_size && p->dst % 4 == 0 &&
         dest->iova != GD_UNREACHABLE)
         gd_make_direct(k, p, cmd, dest, n);
-    else if (m->cid < gd_load32(&s->file->set.staged_cids))
-        gd_make_staged(s, p, cmd, m->cid, n);
+    else if (m->cid < s->staging.cids)
+        gd_make_staged(s, lba_size, p, cmd, m->cid, n);
     else
         return 0;
     m->stage = GQ_STAGE_READY;
@@ -459,7 +460,7 @@ GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint64_t, of))
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(has))
-            gd_cut(&GQ_AT(s->part), GQ_AT(of), false);
+            gd_cut(&GQ_AT(s->part), GQ_AT(of), 0);
     }
 }
 

@@ -174,10 +174,7 @@ GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t want
 /* Copies the bytes that came into the staging of CIDs; `of`: the lanes. */
 GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
 {
-    const struct gpunvme_device_file *f = s->file;
     const struct gq_sharer *w = &s->q;
-    uint64_t base = gd_load64(&f->set.shared_staging.base);
-    uint32_t lba_size = gd_load32(&f->map.lba_size);
     GQ_LANE_VAR(uint64_t, src);
     GQ_LANE_VAR(uint64_t, dst);
     GQ_LANE_VAR(uint32_t, n);
@@ -187,8 +184,7 @@ GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
         const struct gd_part *p = &GQ_AT(s->part);
 
         if (of >> lane & 1u) {
-            GQ_AT(src) = base + gd_staging_at(s, GQ_AT(w->mine).cid) +
-                         ((p->offset - p->bytes) & (lba_size - 1));
+            GQ_AT(src) = p->staged;
             GQ_AT(dst) = p->dst - p->bytes;
             GQ_AT(n) = p->bytes;
         }
@@ -198,8 +194,7 @@ GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
 
         GQ_FOR_LANES(lane)
         {
-            gq_copy_bytes(GQ_FROM64(dst, i), GQ_FROM64(src, i), GQ_FROM32(n, i), lane,
-                          w->group.lanes);
+            gq_copy_4k(GQ_FROM64(dst, i), GQ_FROM64(src, i), GQ_FROM32(n, i), lane, w->group.lanes);
         }
     }
 }
@@ -243,7 +238,7 @@ GQ_FN void gd_collect(struct gd_share *s)
         bool ended = m->stage == GQ_STAGE_ENDED;
 
         GQ_AT(failed) = ended && m->status;
-        GQ_AT(staged) = ended && !m->status && GQ_AT(s->part).staged;
+        GQ_AT(staged) = ended && !m->status && GQ_AT(s->part).staged != 0;
     }
     failures = GQ_BALLOT(failed);
     copies = GQ_BALLOT(staged);

@@ -63,17 +63,24 @@ GQ_FN void gd_find_extent(const struct gd_reader *w, const struct gd_extents *x,
     cur->to = n < map->count ? GQ_FROM64(offset, n) : map->end;
 }
 
-/* The one command that does it, of a read as for gd_read(). False: it takes the general road. */
+/*
+ * The one command that does it, of a read as for gd_read(). It aims at the buffer, or at the first
+ * lane's part of the queue's staging. False: it takes the general road.
+ */
 GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
                           const struct gd_extents *x, struct gq_read read, struct gq_cmd *cmd)
 {
     const struct gpunvme_device_file *f = w->file;
+    const struct gd_set *set = &f->set;
+    bool staged = GD_STAGES(b);
     struct gq_cursor cur = {.offset = read.file_offset};
 
-    if (read.len > f->set.max_command || b->target.iova == GD_UNREACHABLE)
+    if (read.len > (staged ? set->lane_bytes : set->max_command))
         return false;
     gd_find_extent(w, x, &cur);
-    return gq_make_single(&f->map, &b->target, &cur, b->target.head + read.at, read.len, cmd);
+    return gq_make_single(&f->map, staged ? &set->staging : &b->target, &cur,
+                          staged ? gd_staging_of(set, w->queue) : b->target.head + read.at,
+                          read.len, cmd);
 }
 
 /* After gd_take(). s is lane 0's; the run stays where it is until gd_await() has returned. */
@@ -87,6 +94,26 @@ GQ_FN void gd_send(const struct gd_reader *w, struct gq_single *s, const struct 
     {
         if (lane == 0)
             gq_single_send(s, cmd);
+    }
+}
+
+/*
+ * Copies what the staged command of a read has brought. Lane 0 then passes a fence for the system,
+ * which orders the stores of all lanes, and the loads of staging, before its next store.
+ */
+GQ_FN void gd_copy_single(const struct gd_reader *w, uint64_t dst, uint32_t len)
+{
+    const struct gd_set *set = &w->file->set;
+    uint64_t src = set->staging.base + gd_staging_of(set, w->queue);
+
+    GQ_FOR_LANES(lane)
+    {
+        gq_copy_4k(dst, src, len, lane, w->group.lanes);
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_fence_results();
     }
 }
 
@@ -112,7 +139,10 @@ GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
     return gd_ended(w, s);
 }
 
-/* After gd_ended(): lane 0 passed its fence in gd_send(), and stored nothing to the queue since. */
+/*
+ * After gd_ended(), or gd_copy_single(): lane 0 passed its fence there or in gd_send(), and stored
+ * nothing to the queue since.
+ */
 GQ_FN void gd_give_fenced(const struct gd_reader *w)
 {
     GQ_FOR_LANES(lane)
@@ -122,8 +152,9 @@ GQ_FN void gd_give_fenced(const struct gd_reader *w)
     }
 }
 
-/* After gd_take(); gives the queue back. */
-GQ_FN int gd_read_single(struct gd_reader *w, const struct gq_cmd *cmd)
+/* After gd_make_single(), with its arguments; gives the queue back. */
+GQ_FN int gd_read_single(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
+                         const struct gq_cmd *cmd)
 {
     const struct gq_run run = gd_run(w->file, 1, 1);
     struct gq_single s = {0};
@@ -131,6 +162,8 @@ GQ_FN int gd_read_single(struct gd_reader *w, const struct gq_cmd *cmd)
 
     gd_send(w, &s, &run, cmd);
     err = gd_await(w, &s);
+    if (!err && GD_STAGES(b))
+        gd_copy_single(w, b->addr + read.at, (uint32_t)read.len);
     gd_give_fenced(w);
     return err;
 }
@@ -146,7 +179,7 @@ GQ_FN int gd_read(struct gd_reader *w, const struct gd_buffer *b, const struct g
     int err;
 
     if (groups == 1 && gd_make_single(w, b, x, read, &cmd))
-        return gd_read_single(w, &cmd);
+        return gd_read_single(w, b, read, &cmd);
     err = gd_read_part(w, b, read, rank, groups);
     gd_give(w);
     return err;

@@ -61,6 +61,7 @@ struct gd_buffer {
     struct gq_target target;
 };
 #define GD_UNREACHABLE UINT64_MAX
+#define GD_STAGES(b)   ((b)->target.iova == GD_UNREACHABLE)
 
 /* All that a lease of queues gives. Constant while any read is under way, but for the locks. */
 struct gd_set {

@@ -111,11 +111,12 @@ int direct_file_renew(struct gpunvme_file *f);
 int direct_file_disable(struct gpunvme_file *f);
 
 /*
- * The one command that reads len bytes to byte `at` of the buffer; map: as the host has it. False:
- * there is no such one, or it would be longer than max_command (direct_cpu.c).
+ * The one command of a read to byte read.at of the buffer; map: as the host has it. Of a buffer
+ * that the controller does not reach it is for staging: its PRPs are to be replaced. False: there
+ * is no such command (direct_cpu.c).
  */
-bool direct_command(const struct gq_file_map *map, const struct gd_buffer *b, uint64_t at,
-                    uint64_t len, uint64_t offset, uint32_t max_command, struct gq_cmd *out);
+bool direct_command(const struct gpunvme_device_file *f, const struct gq_file_map *map,
+                    const struct gd_buffer *b, struct gq_read read, struct gq_cmd *out);
 /* The read, not of 0 bytes nor past the end, on the thread that calls (direct_cpu.c). */
 int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buffer *b, void *dst,
                         uint64_t len, uint64_t offset);

@@ -19,13 +19,16 @@ int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buf
     return err ? err : (int64_t)len;
 }
 
-bool direct_command(const struct gq_file_map *map, const struct gd_buffer *b, uint64_t at,
-                    uint64_t len, uint64_t offset, uint32_t max_command, struct gq_cmd *out)
+bool direct_command(const struct gpunvme_device_file *f, const struct gq_file_map *map,
+                    const struct gd_buffer *b, struct gq_read read, struct gq_cmd *out)
 {
-    struct gq_cursor cur = {.offset = offset};
+    const struct gd_set *set = &f->set;
+    bool staged = GD_STAGES(b);
+    struct gq_cursor cur = {.offset = read.file_offset};
 
-    if (len > max_command || b->target.iova == GD_UNREACHABLE)
+    if (read.len > (staged ? set->lane_bytes : set->max_command))
         return false;
     gq_find_extent(map, &cur);
-    return gq_make_single(map, &b->target, &cur, b->target.head + at, len, out);
+    return gq_make_single(map, staged ? &set->staging : &b->target, &cur,
+                          staged ? set->staging.head : b->target.head + read.at, read.len, out);
 }

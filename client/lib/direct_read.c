@@ -82,8 +82,10 @@ static bool one_command(const struct gpunvme_file *f, const struct gd_launch *l,
     struct gq_file_map map = f->device.map;
 
     map.extents = (const void *)((const char *)f->page.addr + GPUNVME_LEASE_EXTENTS_AT);
-    return direct_command(&map, &l->buffer, l->addr - l->buffer.addr, l->len, l->offset,
-                          f->device.set.max_command, cmd);
+    return direct_command(
+        &f->device, &map, &l->buffer,
+        (struct gq_read){.file_offset = l->offset, .at = l->addr - l->buffer.addr, .len = l->len},
+        cmd);
 }
 
 static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
@@ -96,6 +98,7 @@ static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
         .len = l->len,
         .offset = l->offset,
         .command = l->len && one_command(f, l, &cmd) ? &cmd : NULL,
+        .staged = GD_STAGES(&l->buffer),
         .cqs = f->d->cqs,
     };
 

@@ -126,10 +126,13 @@ void direct_service_close(struct direct_service *s)
 
 /*
  * Its command has completed with status 0, which the block may not have seen yet. The load of the
- * CQE acquires: the data read is in memory, for this thread and for work that it starts.
+ * CQE acquires: the data read is in memory, for this thread and for work that it starts. cqs NULL:
+ * the block has more to do then.
  */
 static bool has_ended(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs)
 {
+    if (!cqs)
+        return false;
     uint64_t sent = __atomic_load_n(&s->memory->sent, __ATOMIC_ACQUIRE);
 
     return sent >> 32 == number && gd_has_ended(sent, cqs);
@@ -190,9 +193,11 @@ static bool knows(struct direct_service *s, const struct gd_set *set)
     return memcmp(&s->set, set, sizeof(*set)) == 0;
 }
 
-static union gd_request request_command(const struct gpunvme_device_file *f,
-                                        const struct gq_cmd *cmd)
+static union gd_request request_command(const struct direct_service_read *r)
 {
+    const struct gpunvme_device_file *f = r->file;
+    const struct gq_cmd *cmd = r->command;
+
     return (union gd_request){.command = {.opcode = NVME_IO_READ,
                                           .nsid = f->set.nsid,
                                           .lease = (uintptr_t)f->lease,
@@ -200,7 +205,9 @@ static union gd_request request_command(const struct gpunvme_device_file *f,
                                           .prp1 = cmd->prp1,
                                           .prp2 = cmd->prp2,
                                           .slba = cmd->slba,
-                                          .nlb = cmd->nlb}};
+                                          .nlb = cmd->nlb,
+                                          .staged = r->staged ? (uint32_t)r->len : 0,
+                                          .dst = r->addr}};
 }
 
 /* done: bytes of it that were read before. */
@@ -219,11 +226,10 @@ static int hand_over(struct direct_service *s, const struct direct_service_read 
 {
     const struct gd_set *set = &r->file->set;
     bool command = knows(s, set) && r->command;
-    union gd_request request =
-        command ? request_command(r->file, r->command) : request_part(r, done);
+    union gd_request request = command ? request_command(r) : request_part(r, done);
     uint32_t number = gq_tagged_slot_post(&s->slot, &request, sizeof(request));
 
-    return wait_for(s, number, r->cqs, PATIENCE * set->command_ns);
+    return wait_for(s, number, r->staged ? NULL : r->cqs, PATIENCE * set->command_ns);
 }
 
 /* 0 or -errno. */

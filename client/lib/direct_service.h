@@ -20,6 +20,7 @@ struct direct_service_read {
     uint64_t file_at; /* in the place */
     uint64_t addr, len, offset;
     const struct gq_cmd *command;      /* that is all of it; NULL: there is no such one */
+    bool staged;                       /* the command reads into staging: PRPs are not its */
     const struct nvme_cqe *const *cqs; /* of the queues in file->set, as the host has them */
 };
 

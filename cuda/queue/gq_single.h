@@ -50,7 +50,8 @@ struct gq_single {
 /*
  * Makes the command of a read that is one command: len bytes to byte `at` of
  * the target, counted from its first page. cur: the read's first byte, and its
- * extent. False: the read takes several commands, none, or a staged one.
+ * extent. False: the read takes several commands or none, or is not of whole
+ * LBAs.
  */
 GQ_FN bool gq_make_single(const struct gq_file_map *map, const struct gq_target *target,
                           const struct gq_cursor *cur, uint64_t at, uint64_t len,

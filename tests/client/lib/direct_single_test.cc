@@ -62,11 +62,47 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"in_a_hole", kPage, kPage, 5 * kPage, 0}),
     [](const auto &info) { return info.param.name; });
 
+class DirectSingleStaged : public ::testing::TestWithParam<Case>
+{
+};
+
+TEST_P(DirectSingleStaged, TakesAsManyCommandsAsItMust)
+{
+    const Case &c = GetParam();
+    for (uint32_t n_queues : {1u, 3u}) {
+        Stack s(n_queues, 8, 9);
+        s.stage_all();
+        memset(s.pages[0].bytes, 0x5a, kPages * kPage);
+        ASSERT_EQ(s.read(c.at, c.len, c.offset), static_cast<int64_t>(c.len));
+        EXPECT_TRUE(s.holds(c.at, c.len, c.offset));
+        EXPECT_EQ(s.pages[0].bytes[c.at - 1], 0x5a);
+        EXPECT_EQ(s.pages[0].bytes[c.at + c.len], 0x5a);
+        EXPECT_EQ(s.commands, c.commands);
+        for (uint32_t i = 0; i < n_queues; i++)
+            EXPECT_TRUE(GD_FREE(s.lock(i))) << i;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Reads, DirectSingleStaged,
+                         ::testing::Values(Case{"a_page", kPage, kPage, 0, 1},
+                                           Case{"an_lba", kPage, kLba, 1536, 1},
+                                           Case{"to_an_odd_address", kPage + 1, kPage, kPage, 1},
+                                           Case{"two_pages", 2 * kPage, 2 * kPage, 3 * kPage, 1},
+                                           Case{"from_within_an_lba", kPage, kLba, 100, 1},
+                                           Case{"over_two_extents", kPage, 2 * kPage, kPage, 2}),
+                         [](const auto &info) { return info.param.name; });
+
 // Both roads leave the queue as the other finds it.
-TEST(DirectSingleMixed, LongAndShortReadsShareAQueue)
+class DirectSingleMixed : public ::testing::TestWithParam<bool>
+{
+};
+
+TEST_P(DirectSingleMixed, LongAndShortReadsShareAQueue)
 {
     for (uint32_t depth : {2u, 3u, 8u}) {
         Stack s(1, depth, 20);
+        if (GetParam())
+            s.stage_all();
         std::mt19937 rng(depth);
         uint64_t size = s.file.map.end;
         for (unsigned i = 0; i < 300; i++) {
@@ -85,9 +121,11 @@ TEST(DirectSingleMixed, LongAndShortReadsShareAQueue)
     }
 }
 
-TEST(DirectSingleMixed, ThreadsShareTwoQueues)
+TEST_P(DirectSingleMixed, ThreadsShareTwoQueues)
 {
     Stack s(2, 4, 20);
+    if (GetParam())
+        s.stage_all();
     std::vector<std::thread> threads;
     std::vector<std::string> wrong(4);
     for (size_t t = 0; t < wrong.size(); t++) {
@@ -107,6 +145,9 @@ TEST(DirectSingleMixed, ThreadsShareTwoQueues)
     for (const std::string &w : wrong)
         EXPECT_EQ(w, "");
 }
+
+INSTANTIATE_TEST_SUITE_P(Reads, DirectSingleMixed, ::testing::Bool(),
+                         [](const auto &info) { return info.param ? "staged" : "direct"; });
 
 TEST(DirectSingleFails, WithTheDrivesErrorAndTheQueueGoesOn)
 {

@@ -73,7 +73,7 @@ class Stack
         file.set.nsid = 1;
         file.set.max_command = kMost;
         file.set.cids = cids.data();
-        file.set.shared_staging = {staging + 32 * kPage, staging + 32 * kPage, 0, 0, 0};
+        file.set.shared_staging = {staging + kLaneParts, staging + kLaneParts, 0, 0, 0};
         file.set.shared_bytes = kLba;
         file.set.staged_cids = GD_STAGED_CIDS;
         file.lease = &lease;
@@ -106,7 +106,13 @@ class Stack
         struct gq_target *t = &table_[0].target;
 
         *t = {t->base + t->head, GD_UNREACHABLE, 0, 0, t->len};
-        file.set.shared_bytes = GD_STAGED_ALL;
+        file.set.lane_bytes = file.set.shared_bytes = GD_STAGED_ALL;
+    }
+
+    // Of the memory that is read to.
+    gd_buffer buffer() const
+    {
+        return table_[0];
     }
 
     bool holds(size_t at, uint64_t len, uint64_t offset) const
@@ -193,8 +199,10 @@ class Stack
     }
 
     std::vector<uint8_t> media_ = std::vector<uint8_t>(4u << 20), content_;
-    // A page for each of 32 lanes, two for each CID with staging of four queues.
-    std::vector<Page> staging_ = std::vector<Page>(32 + 4 * GD_STAGED_CIDS * 2);
+    // Of four queues: two pages for each lane, and for each CID with staging.
+    static constexpr size_t kLaneParts = 4 * GD_GROUP * GD_STAGED_ALL;
+    std::vector<Page> staging_ =
+        std::vector<Page>(kLaneParts / kPage + 4 * GD_STAGED_CIDS * GD_STAGED_ALL / kPage);
     std::vector<Rings> rings_;
     std::vector<gq_file_extent> extents_;
     uint32_t depth_;

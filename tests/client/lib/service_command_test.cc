@@ -49,8 +49,7 @@ class Block
     int64_t read(Stack &s, const gpunvme_device_file &file, size_t page, uint64_t offset,
                  uint64_t len = kPage)
     {
-        uint64_t memory = reinterpret_cast<uint64_t>(s.pages.data()), all = kPages * kPage;
-        gd_buffer b = {memory + 64, all - 64, {memory, memory, 0, 64, all - 64}};
+        gd_buffer b = s.buffer();
         return service_rig_command(rig_, &file, &b, page * kPage - 64, len, offset);
     }
     // A request that is no command is served from its own fields.
@@ -137,6 +136,30 @@ TEST_P(Rings, GoRoundAndBytesAreRight)
 }
 
 INSTANTIATE_TEST_SUITE_P(Depths, Rings, ::testing::Values(2u, 3u, 4u, 65535u));
+
+// The host waits for the copies that the warp makes.
+TEST_P(Rings, GoRoundAndStagedBytesAreRight)
+{
+    for (uint32_t n_queues : {1u, 3u, 4u}) {
+        Stack s(n_queues, GetParam(), 20);
+        Block block;
+        s.stage_all();
+        for (unsigned i = 0; i < 40; i++) {
+            size_t page = 1 + i % 7;
+            uint64_t len = i % 3 == 0 ? 2 * kPage : i % 3 * kLba;
+            uint64_t offset = i % 3 == 0 ? 3 * kPage : page_of(i);
+            memset(&s.pages[page - 1], 0x5a, 4 * kPage);
+            ASSERT_EQ(block.read(s, s.file, page, offset, len), static_cast<int64_t>(len)) << i;
+            ASSERT_TRUE(s.holds(page * kPage, len, offset)) << i << " of " << n_queues;
+            EXPECT_EQ(s.pages[page - 1].bytes[kPage - 1], 0x5a);
+            EXPECT_EQ(s.pages[0].bytes[page * kPage + len], 0x5a);
+        }
+        block.leave();
+        EXPECT_EQ(s.commands, 40u);
+        EXPECT_EQ(s.odd_commands, 0u);
+        EXPECT_EQ(block.others(), 0u) << "all were commands";
+    }
+}
 
 // Entries of a CQ of the most entries, of the last queue, as the controller goes round twice.
 TEST(ServiceCommand, OnlyTheCompletionThatIsWaitedForIsBelieved)
@@ -492,6 +515,31 @@ TEST(ServiceCommand, TheHostSeesCompletionsByItself)
         ASSERT_TRUE(s.holds((1 + i % 7) * kPage, kPage, page_of(i))) << i;
     }
     EXPECT_EQ(s.commands, 10 * kDepth);
+}
+
+TEST(ServiceCommand, OfAStagedReadTheHostBelievesTheBlockAlone)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    s.stage_all();
+    block.mute();
+    block.stop_clock(); // or another block would try again
+    s.file.set.command_ns = 30 * kMs;
+    EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT);
+    EXPECT_EQ(s.commands, 1u);
+}
+
+TEST(ServiceCommand, AStagedReadTellsTheDrivesErrorAndCopiesNothing)
+{
+    Stack s(4, kDepth, 3);
+    Block block;
+    s.stage_all();
+    memset(&s.pages[1], 0x5a, kPage);
+    s.status_of_next = 0x281;
+    EXPECT_EQ(block.read(s, 1, 0), -EIO);
+    EXPECT_EQ(s.pages[1].bytes[0], 0x5a);
+    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    EXPECT_TRUE(s.holds(kPage, kPage, 0));
 }
 
 TEST(ServiceCommand, WhatDidNotEndWellIsForTheBlockToTell)

@@ -81,12 +81,18 @@ int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_f
 {
     const struct nvme_cqe *cqs[GD_MAX_QUEUES];
     struct gq_cmd cmd;
-    struct direct_service_read read = {
-        .file = f, .addr = offset + 1, .len = len, .offset = offset, .command = &cmd, .cqs = cqs};
+    struct direct_service_read read = {.file = f,
+                                       .addr = GD_STAGES(b) ? b->addr + at : offset + 1,
+                                       .len = len,
+                                       .offset = offset,
+                                       .command = &cmd,
+                                       .staged = GD_STAGES(b),
+                                       .cqs = cqs};
 
     for (uint32_t i = 0; i < f->set.n_queues; i++)
         cqs[i] = f->set.queues[i].port.cq;
-    if (!direct_command(&f->map, b, at, len, offset, f->set.max_command, &cmd))
+    if (!direct_command(f, &f->map, b,
+                        (struct gq_read){.file_offset = offset, .at = at, .len = len}, &cmd))
         return -ENOTSUP;
     return direct_service_read(r->service, &read);
 }
