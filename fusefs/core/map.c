@@ -291,8 +291,8 @@ static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment 
     if (!S_ISREG(ffs_mode(inode)))
         return -EINVAL;
     while (n < max && block < UINT64_MAX && got > 0) {
-        got = ffs_extent_list(inode, block, UINT64_MAX, extents,
-                              ffs_min(max - n, FFS_EXTENT_WINDOW));
+        got =
+            ffs_extent_list(inode, block, UINT64_MAX, extents, ffs_min(max - n, FFS_EXTENT_WINDOW));
         for (ssize_t i = 0; i < got; i++) {
             block = extents[i].file_block + extents[i].len;
             if (end_hole(&extents[i], end))
