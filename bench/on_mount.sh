@@ -3,11 +3,11 @@
 # Runs a program over a fresh mount in memory: on_mount.sh SIZE OPTIONS PROGRAM [ARGUMENT...]
 # SIZE is the image's (8G); OPTIONS are mount options ("-": none). The mount point is given to the
 # program as its last argument, the daemon's process in the environment variable BENCH_DAEMON. The
-# programs of this project are taken from PATH.
+# programs of this project are taken from PATH. MKFS_FEATURES: of mkfs (data_csum).
 set -euo pipefail
 
 [ $# -ge 3 ] || {
-    sed -n '2,5s/^# //p' "$0" >&2
+    sed -n '3,7s/^# //p' "$0" >&2
     exit 2
 }
 size=$1 options=$2
@@ -31,7 +31,7 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 mkdir "$dir/mnt"
-mkfs.gpunvme -q -s "$size" "$dir/image"
+mkfs.gpunvme -q ${MKFS_FEATURES:+-O "$MKFS_FEATURES"} -s "$size" "$dir/image"
 args=(-f)
 [ "$options" = - ] || args+=(-o "$options")
 gpunvmefs "$dir/image" "$dir/mnt" "${args[@]}" &

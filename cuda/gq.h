@@ -284,6 +284,15 @@ int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *
 int gq_buffer_put(struct gq_buffer *b, uint64_t offset, const void *src, size_t len);
 int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len);
 
+#define GQ_SUM_BYTES 4096u
+/*
+ * The CRC-32C (Castagnoli; initial value and final complement of all ones) of n
+ * parts of GQ_SUM_BYTES bytes, which begin at the offsets at[] of the buffer.
+ * The executor computes them where the data is. Calls of several threads take
+ * turns. -EINVAL past the buffer's end; -EIO when the executor has failed.
+ */
+int gq_buffer_sums(struct gq_buffer *b, const uint64_t *at, size_t n, uint32_t *sums);
+
 /*
  * Returns quarantined queues to service: aborts their commands, else deletes
  * and creates them again, else resets the controller (nvme.h), which interrupts

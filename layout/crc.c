@@ -17,11 +17,14 @@ uint32_t lay_crc32c(uint32_t crc, const void *data, size_t len)
     return ~crc32_iscsi((unsigned char *)data, (int)len, ~crc);
 }
 
+uint32_t lay_sum_of(uint32_t crc)
+{
+    return crc == LAY_NO_SUM ? UINT32_MAX : crc;
+}
+
 uint32_t lay_data_sum(const void *data)
 {
-    uint32_t crc = lay_crc32c(0, data, LAY_BLOCK_SIZE);
-
-    return crc == LAY_NO_SUM ? UINT32_MAX : crc;
+    return lay_sum_of(lay_crc32c(0, data, LAY_BLOCK_SIZE));
 }
 
 uint32_t lay_block_crc(const uint8_t uuid[16], uint64_t block, const void *data)

@@ -43,6 +43,8 @@ struct lay_geometry {
 uint32_t lay_crc32c(uint32_t crc, const void *data, size_t len);
 /* The entry for one block of data (FORMAT.md 5.4): its CRC32C, never LAY_NO_SUM. */
 uint32_t lay_data_sum(const void *data);
+/* The same of a block whose CRC32C is known. */
+uint32_t lay_sum_of(uint32_t crc);
 #define LAY_ZEROS_SUM 0x98f94189u /* of a block of zeros */
 /* The checksum of a metadata block at address `block`: FORMAT.md 2.1. */
 uint32_t lay_block_crc(const uint8_t uuid[16], uint64_t block, const void *data);

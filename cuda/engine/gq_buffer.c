@@ -277,3 +277,14 @@ int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len)
 
     return err ? err : x->ops->get(x, dst, address(b, offset), len);
 }
+
+int gq_buffer_sums(struct gq_buffer *b, const uint64_t *at, size_t n, uint32_t *sums)
+{
+    struct gq_exec *x = b->engine->exec;
+
+    for (size_t i = 0; i < n; i++) {
+        if (check_range(b, at[i], GQ_SUM_BYTES))
+            return -EINVAL;
+    }
+    return x->ops->sums(x, address(b, 0), at, n, sums);
+}

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <isa-l/crc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,6 +278,14 @@ static int cpu_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
     return 0;
 }
 
+static int cpu_sums(struct gq_exec *x, uint64_t base, const uint64_t *at, size_t n, uint32_t *sums)
+{
+    (void)x;
+    for (size_t i = 0; i < n; i++)
+        sums[i] = ~crc32_iscsi((unsigned char *)(uintptr_t)(base + at[i]), GQ_SUM_BYTES, ~0u);
+    return 0;
+}
+
 /* Host memory can be mapped while queues are driven. */
 static void cpu_no_quiesce(struct gq_exec *x)
 {
@@ -307,6 +316,7 @@ static const struct gq_exec_ops cpu_ops = {
     .wait = cpu_wait,
     .put = cpu_put,
     .get = cpu_get,
+    .sums = cpu_sums,
     .quiesce = cpu_no_quiesce,
     .resume = cpu_no_quiesce,
     .close = cpu_close,

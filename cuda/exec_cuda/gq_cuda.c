@@ -16,6 +16,8 @@
 #include "blockdev/software.h"
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/exec_cuda/gq_kernels.h"
+#include "cuda/exec_cuda/gq_sums.h"
+#include "support/minmax.h"
 
 static struct gq_state *cuda_run_states(struct gq_exec *x, unsigned index)
 {
@@ -156,6 +158,35 @@ static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
     return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
 }
 
+/* At most SUMS parts, whose offsets are in cu->sums. */
+static cudaError_t make_sums(struct gq_cuda *cu, uint64_t base, size_t n)
+{
+    cudaError_t err = cudaSetDevice(cu->device);
+
+    if (err == cudaSuccess)
+        err = gq_sums_launch(base, cu->sums->at, (uint32_t)n, cu->sums->sums, cu->copy_stream);
+    return err == cudaSuccess ? cudaStreamSynchronize(cu->copy_stream) : err;
+}
+
+static int cuda_sums(struct gq_exec *x, uint64_t base, const uint64_t *at, size_t n, uint32_t *sums)
+{
+    struct gq_cuda *cu = gq_cuda_of(x);
+    cudaError_t err = cudaSuccess;
+
+    pthread_mutex_lock(&cu->copy_lock);
+    for (size_t done = 0, part; done < n && err == cudaSuccess; done += part) {
+        part = min_u64(n - done, GQ_CUDA_SUMS);
+        if (gq_cuda_stuck(cu))
+            err = cudaErrorUnknown;
+        memcpy(cu->sums->at, at + done, part * sizeof(*at));
+        if (err == cudaSuccess)
+            err = make_sums(cu, base, part);
+        memcpy(sums + done, cu->sums->sums, part * sizeof(*sums));
+    }
+    pthread_mutex_unlock(&cu->copy_lock);
+    return gq_cuda_errno(err);
+}
+
 static int cuda_port_trackers(struct gq_exec *x, unsigned i, struct gq_tracker *out)
 {
     const struct gq_port *port = &gq_cuda_of(x)->host_ports[i];
@@ -245,11 +276,16 @@ static int open_device(struct gq_cuda *cu, unsigned max_runs)
     err = cu->copies ? cu->copies->ops->open(cu->copies, cu->device) : 0;
     if (err)
         goto close_persistent;
-    err = open_runs(cu, max_runs);
+    err = gq_cuda_alloc_pinned((void **)&cu->sums, sizeof(*cu->sums));
     if (err)
         goto close_copies;
+    err = open_runs(cu, max_runs);
+    if (err)
+        goto free_sums;
     return 0;
 
+free_sums:
+    cudaFreeHost(cu->sums);
 close_copies:
     if (cu->copies)
         cu->copies->ops->close(cu->copies);
@@ -266,6 +302,7 @@ static void close_device(struct gq_cuda *cu)
 {
     cudaSetDevice(cu->device);
     close_runs(cu);
+    cudaFreeHost(cu->sums);
     if (cu->copies)
         cu->copies->ops->close(cu->copies);
     gq_persistent_close(cu->persistent);
@@ -317,6 +354,7 @@ static const struct gq_exec_ops cuda_ops = {
     .wait = cuda_wait,
     .put = cuda_put,
     .get = cuda_get,
+    .sums = cuda_sums,
     .quiesce = cuda_quiesce,
     .resume = cuda_resume,
     .close = cuda_close,

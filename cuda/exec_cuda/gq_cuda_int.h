@@ -25,6 +25,13 @@ struct cuda_rings {
     void *sq, *cq;
 };
 
+/* Arguments and results of a launch: 64 MiB of data. */
+#define GQ_CUDA_SUMS 16384u
+struct gq_cuda_sums {
+    uint64_t at[GQ_CUDA_SUMS];
+    uint32_t sums[GQ_CUDA_SUMS];
+};
+
 struct gq_cuda {
     struct gq_exec exec;
     int device;
@@ -45,8 +52,9 @@ struct gq_cuda {
     struct cuda_rings rings[GQ_MAX_QUEUES];
     struct cuda_run runs[GQ_MAX_QUEUES];
     unsigned n_runs;
-    pthread_mutex_t copy_lock; /* one put or get at a time, on copy_stream */
+    pthread_mutex_t copy_lock; /* one put, get or sums at a time, on copy_stream */
     cudaStream_t copy_stream;
+    struct gq_cuda_sums *sums; /* pinned; protected by copy_lock */
 };
 
 static inline struct gq_cuda *gq_cuda_of(struct gq_exec *x)

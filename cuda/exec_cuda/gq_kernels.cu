@@ -3,6 +3,7 @@
 #include "cuda/exec_cuda/gq_kernels.h"
 
 #include "cuda/exec_cuda/gq_persistent.h"
+#include "cuda/exec_cuda/gq_sums.h"
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_list_protocol.h"
 #include "cuda/queue/gq_reads_protocol.h"
@@ -264,7 +265,9 @@ extern "C" cudaError_t gq_kernels_load(void)
         if (err != cudaSuccess)
             return err;
     }
-    return gq_persistent_load();
+    cudaError_t err = gq_sums_load();
+
+    return err == cudaSuccess ? gq_persistent_load() : err;
 }
 
 /*

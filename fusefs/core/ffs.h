@@ -325,6 +325,17 @@ int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct
 int ffs_map_write_end(struct ffs_map *map, uint64_t written);
 
 /*
+ * The checksums of the file's data, for transfers that a caller verifies: of n blocks of 4096 bytes
+ * from file byte `offset`, a multiple of that, on. FFS_NO_SUM: the block has none, as holes,
+ * blocks past the end, and all blocks of a file system without checksums. A writer may change a
+ * block and its checksum at any time; ffs_read() says then what the block holds.
+ */
+#define FFS_NO_SUM 0u
+int ffs_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums);
+/* The entry for a block whose CRC-32C this is. */
+uint32_t ffs_sum_of(uint32_t crc);
+
+/*
  * Ends a map of either kind when commands of its transfer can neither be waited for nor ended: its
  * blocks are not reused in this mount. After a map for writing the file system is read-only
  * (-EROFS); operations completed before stay so, and can still become durable.

@@ -2,7 +2,9 @@
 /*
  * Data and its checksums (FORMAT.md 5.4): what reads compare and what writes enter.
  */
+#include <assert.h>
 #include <errno.h>
+#include <string.h>
 #include <syslog.h>
 
 #include "fusefs/core/data.h"
@@ -58,6 +60,45 @@ int ffs_bad_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block)
             ffs_dev(fs)->info.name, (unsigned long long)inode->ino, (unsigned long long)file_block,
             (unsigned long long)block);
     return -EIO;
+}
+
+static_assert(FFS_NO_SUM == LAY_NO_SUM, "entries are what callers get");
+
+static int sums_of(struct ffs_inode *inode, uint64_t first, size_t n, uint32_t *sums)
+{
+    struct ffs_extent e;
+    int err = 0;
+
+    for (uint64_t done = 0, part; done < n && !err; done += part) {
+        ffs_meta_read(inode->fs);
+        err = ffs_extent_find(inode, first + done, &e);
+        ffs_meta_done(inode->fs);
+        part = err ? 0 : ffs_min(e.len, n - done);
+        if (err || e.block == LAY_NONE || e.unwritten)
+            memset(sums + done, 0, part * sizeof(*sums));
+        else
+            err = ffs_sums_get(inode->fs, e.block, part, sums + done);
+    }
+    return err;
+}
+
+uint32_t ffs_sum_of(uint32_t crc)
+{
+    return lay_sum_of(crc);
+}
+
+int ffs_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
+{
+    struct ffs *fs = inode->fs;
+
+    if (!ffs_has_sums(ffs_geometry(fs)) || fs->sums.stale) {
+        memset(sums, 0, n * sizeof(*sums));
+        return 0;
+    }
+    pthread_rwlock_rdlock(&inode->data);
+    int err = sums_of(inode, ffs_block_of(offset), n, sums);
+    pthread_rwlock_unlock(&inode->data);
+    return err;
 }
 
 /* --- Overwriting in place -------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "fusefs/daemon/gpu_extents.h"
+#include "fusefs/daemon/transfer_sums.h"
 #include "support/clock.h"
 
 /*
@@ -92,6 +93,45 @@ static void mark_unread(struct batch *b)
     for (uint64_t i = 0; i < b->count; i++)
         b->pieces[i].result = UNREAD;
     b->has_results = true;
+}
+
+/* --- Checksums ------------------------------------------------------------------------------- */
+
+static void piece_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, int err)
+{
+    struct batch *b = s->ctx;
+
+    (void)file_offset;
+    b->pieces[owner].result = err;
+    b->whole = false;
+}
+
+/*
+ * Verifies what the engine has read of each piece. The client may have changed a piece since: the
+ * range is then another one, inside the buffer, and is given the file's bytes if it does not match.
+ */
+static void verify_pieces(struct batch *b, struct transfer_sums *s)
+{
+    for (uint64_t i = 0; i < b->count; i++) {
+        struct gpunvme_piece p = copy_out(&b->pieces[i]);
+        int32_t result = b->pieces[i].result;
+        if (result > 0 && (uint32_t)result <= p.len && check(b, &p) == 0)
+            transfer_sums_add(s, i, p.file_offset, p.buffer_offset, (uint64_t)result);
+    }
+    transfer_sums_end(s);
+}
+
+static int verify(struct batch *b)
+{
+    struct transfer_sums *s = transfer_sums_new(&b->r->t);
+
+    if (!s)
+        return -ENOMEM;
+    s->lost = piece_lost;
+    s->ctx = b;
+    verify_pieces(b, s);
+    free(s);
+    return 0;
 }
 
 /* --- By the engine --------------------------------------------------------------------------- */
@@ -235,6 +275,8 @@ static int read_by_engine(struct batch *b)
         err = read_span(b);
     if (b->bytes)
         t->rw.path |= GPUNVME_PATH_GPU;
+    if (b->bytes && b->has_results && t->daemon->stack.data_csum)
+        err = verify(b) ? -ENOMEM : err;
     return err ? transfer_fall_back(t, err) : 0;
 }
 

@@ -27,11 +27,6 @@
 /* Minimum time between two log lines about the fallback. */
 #define FALLBACK_LOG_S 60
 
-bool transfer_is_cancelled(const struct transfer *t)
-{
-    return atomic_load_explicit(&t->cancel, memory_order_relaxed) != 0;
-}
-
 /*
  * True for errors of the device or the executor that a transfer through host
  * memory may avoid.
@@ -85,38 +80,6 @@ int transfer_fall_back(struct transfer *t, int err)
     return 0;
 }
 
-/*
- * Moves at most MAX_IO bytes through host memory. *moved is short at the end of
- * the file or of the free space.
- */
-static int bounce_chunk(struct transfer *t, uint64_t len, uint64_t *moved)
-{
-    struct daemon *d = t->daemon;
-    uint64_t offset = t->rw.file_offset + t->done;
-    uint64_t at = t->rw.buffer_offset + t->done;
-    struct buffer *buffer = t->use.buffer;
-    struct bounce *b = bounce_get(&d->bounces);
-
-    *moved = 0;
-    if (!b)
-        return -ENOMEM;
-    ssize_t n = t->write ? buffer_get(buffer, at, b->data, (size_t)len)
-                         : file_read(t->inode, offset, b->data, (size_t)len);
-    if (n == 0 && t->write) {
-        n = ffs_write(t->inode, offset, b->data, (size_t)len);
-    } else if (n > 0) {
-        file_accessed(t->inode, t->flags);
-        n = buffer_put(buffer, at, b->data, (size_t)n) ? -EIO : n;
-    }
-    bounce_put(&d->bounces, b);
-    if (n < 0)
-        return (int)n;
-    *moved = (uint64_t)n;
-    atomic_fetch_add_explicit(t->write ? &d->bounced.written_bytes : &d->bounced.read_bytes, *moved,
-                              memory_order_relaxed);
-    return 0;
-}
-
 /* Moves one chunk by the current path; *wanted is its length. */
 static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64_t *moved)
 {
@@ -132,7 +95,8 @@ static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64
                         : transfer_gpu_read(t, *wanted, moved);
     }
     *wanted = min_u64(len, MAX_IO);
-    return bounce_chunk(t, *wanted, moved);
+    return transfer_bounce(t, t->rw.file_offset + t->done, t->rw.buffer_offset + t->done, *wanted,
+                           moved);
 }
 
 /* Moves the next len bytes. *ended: the file or the free space ended first. */

@@ -60,7 +60,21 @@ int transfer_begin(struct transfer *t);
 void transfer_end(struct transfer *t);
 int transfer_read(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
+
+/* Limits, and host memory (buffer_transfer_bounce.c). */
+
 bool transfer_is_cancelled(const struct transfer *t);
+/*
+ * Milliseconds until the caller's deadline, at least 1; 0: no deadline.
+ * -ETIMEDOUT: it has passed.
+ */
+int transfer_time_left(const struct transfer *t, unsigned *ms);
+/*
+ * Moves at most MAX_IO bytes between the file, from byte `offset` on, and the buffer, from byte
+ * `at` on, through host memory. *moved is short at the end of the file or of the free space.
+ */
+int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t len,
+                    uint64_t *moved);
 
 /* The GPU path (buffer_transfer_gpu.c), used by transfer_run(). */
 
@@ -68,11 +82,6 @@ bool transfer_is_cancelled(const struct transfer *t);
 int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved);
 /* The same for a write; offset and len are multiples of the block size. */
 int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved);
-/*
- * Milliseconds until the caller's deadline, at least 1; 0: no deadline.
- * -ETIMEDOUT: it has passed.
- */
-int transfer_time_left(const struct transfer *t, unsigned *ms);
 /*
  * Ends the commands that a transfer left in flight, before its blocks are
  * unpinned: late commands would read or write blocks of another file. False:

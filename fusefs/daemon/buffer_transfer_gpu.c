@@ -10,20 +10,8 @@
 #include "fusefs/daemon/buffer_transfer.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/gpu_extents.h"
+#include "fusefs/daemon/transfer_sums.h"
 #include "layout/format.h"
-#include "support/clock.h"
-
-int transfer_time_left(const struct transfer *t, unsigned *ms)
-{
-    *ms = 0;
-    if (!t->deadline)
-        return 0;
-    int64_t left = t->deadline - (int64_t)now_ms();
-    if (left <= 0)
-        return -ETIMEDOUT;
-    *ms = (unsigned)left;
-    return 0;
-}
 
 /*
  * A controller that has failed for good executes no commands, unless it could
@@ -78,6 +66,44 @@ static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, 
     return err;
 }
 
+/* The first byte of a READ that could not be verified. */
+struct lost {
+    uint64_t file_offset;
+    int err;
+};
+
+static void note_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, int err)
+{
+    struct lost *l = s->ctx;
+
+    (void)owner;
+    if (l->err && l->file_offset <= file_offset)
+        return;
+    l->file_offset = file_offset;
+    l->err = err;
+}
+
+/* Verifies the next *moved bytes, which have been read. After an error *moved ends before it. */
+static int verify(struct transfer *t, uint64_t *moved)
+{
+    uint64_t offset = t->rw.file_offset + t->done, at = t->rw.buffer_offset + t->done;
+    struct lost lost = {0};
+    struct transfer_sums *s = transfer_sums_new(t);
+
+    if (!s) {
+        *moved = 0;
+        return -ENOMEM;
+    }
+    s->lost = note_lost;
+    s->ctx = &lost;
+    transfer_sums_add(s, 0, offset, at, *moved);
+    transfer_sums_end(s);
+    free(s);
+    if (lost.err)
+        *moved = lost.file_offset - offset;
+    return lost.err;
+}
+
 int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
 {
     struct ffs_map map;
@@ -93,6 +119,10 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
         ffs_map_abandon(&map);
     else
         ffs_map_release(&map);
+    if (*moved && t->daemon->stack.data_csum) {
+        int bad = verify(t, moved);
+        err = bad ? bad : err;
+    }
     return err;
 }
 

@@ -220,10 +220,9 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
         log_line(LOG_WARNING, "%s: discard: the drive has no such command", s->device);
     struct ffs_statfs fs;
     ffs_statfs(s->fs, &fs);
-    if (fs.data_csum)
-        log_line(LOG_NOTICE,
-                 "%s: checksums of data are compared by reads through the kernel, not by the GPU "
-                 "and direct paths",
+    s->data_csum = fs.data_csum;
+    if (fs.data_csum && opts->direct != DIRECT_NONE)
+        log_line(LOG_NOTICE, "%s: direct: reads by leased queues do not compare checksums of data",
                  s->device);
     return 0;
 }

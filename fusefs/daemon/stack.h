@@ -39,6 +39,7 @@ struct stack {
     struct gq_info engine_info;     /* zero without an engine */
     struct gq_stats selftest_stats; /* of the engine after the self-test */
     struct ffs *fs;
+    bool data_csum;           /* data has checksums, which READ and READV compare */
     char no_engine[128];      /* the reason why there is no engine; otherwise empty */
     const char *device;       /* its name, for messages */
     struct nvme_user watcher; /* notified of controller resets, if watching */

@@ -58,7 +58,7 @@ COMPILED = {
 LIBRARIES = {
     r"fuse": ["fusefs/daemon"],
     r"libnvme|nvme/": ["blockdev", "sim", "client/cli"],
-    r"isa-l|crc\.h": ["layout"],
+    r"isa-l|crc\.h": ["layout", "cuda/exec_cpu"],
     r"uuid/": ["fusefs", "mkfs"],
     r"blkid/": ["blockdev", "fusefs", "mkfs"],
     r"json-c|json\.h": ["blockdev", "client", "mkfs", "fusefs/daemon", "sim/serve"],

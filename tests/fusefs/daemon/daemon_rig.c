@@ -58,9 +58,9 @@ struct rig_notified rig_notified(void)
     return n;
 }
 
-static int make_image(struct rig *r, uint64_t bytes)
+static int make_image(struct rig *r, uint64_t bytes, bool data_csum)
 {
-    struct mkfs_params params = {.uuid = "0123456789abcdef"};
+    struct mkfs_params params = {.uuid = "0123456789abcdef", .data_csum = data_csum};
     struct mkfs_plan plan;
     struct bd_dev *dev;
 
@@ -183,7 +183,8 @@ int rig_open(const struct rig_config *config, struct rig **out)
     pthread_mutex_init(&r->daemon.recovery, NULL);
     pthread_mutex_init(&r->daemon.files_lock, NULL);
     r->daemon.opts = &r->opts;
-    int err = make_image(r, config->image_bytes ? config->image_bytes : IMAGE_BYTES);
+    int err =
+        make_image(r, config->image_bytes ? config->image_bytes : IMAGE_BYTES, config->data_csum);
     if (!err)
         err = open_stack(r, config);
     if (err)
@@ -239,6 +240,20 @@ int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t le
 int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len)
 {
     return ffs_read(r->file, offset, data, len) == (ssize_t)len ? 0 : -EIO;
+}
+
+int rig_flip(struct rig *r, uint64_t offset)
+{
+    struct ffs_segment s;
+    unsigned char byte;
+
+    if (ffs_extents(r->file, offset, &s, 1) != 1 || s.device == FFS_HOLE)
+        return -EINVAL;
+    off_t at = (off_t)(s.device + (offset - s.offset));
+    if (pread(r->image, &byte, 1, at) != 1)
+        return -errno;
+    byte ^= 4;
+    return pwrite(r->image, &byte, 1, at) == 1 ? 0 : -errno;
 }
 
 int rig_fragment(struct rig *r, uint64_t from, uint64_t to)

@@ -31,6 +31,7 @@ struct rig_config {
     bool unreachable;         /* the drive cannot reach the memory of buffers */
     uint64_t image_bytes;     /* 0: 128 MiB */
     bool leases;              /* leases are permitted to every user */
+    bool data_csum;           /* data has checksums */
     struct gq_copies *copies; /* hooks of the drive; NULL: none */
 };
 
@@ -50,6 +51,8 @@ uint16_t rig_gpu_queue(struct rig *r);
 /* Writes file bytes by ffs_write(); offset may leave a hole. */
 int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t len);
 int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len);
+/* Changes a bit of the file's byte at this offset on the drive. */
+int rig_flip(struct rig *r, uint64_t offset);
 /* One unwritten block every 8192 bytes of [from, to). */
 int rig_fragment(struct rig *r, uint64_t from, uint64_t to);
 uint64_t rig_free_bytes(struct rig *r);

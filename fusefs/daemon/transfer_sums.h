@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Checksums of data that the executor has read. Only on file systems with checksums
+ * (stack.data_csum).
+ *
+ * The executor computes the checksums where the data is. A block that does not match is read again
+ * by the ordinary path, which verifies under the inode's data lock and names a block that is bad:
+ * the mismatch may be a writer's doing. So is a block that was read in part, because its checksum
+ * needs all of it.
+ */
+#ifndef FUSEFS_DAEMON_TRANSFER_SUMS_H
+#define FUSEFS_DAEMON_TRANSFER_SUMS_H
+
+#include "fusefs/daemon/buffer_transfer.h"
+
+/* Blocks that are compared together. */
+#define TRANSFER_SUMS 8192u
+
+struct transfer_sums {
+    struct transfer *t;
+    /* A block of range `owner`, at this offset of the file, could not be verified: err. */
+    void (*lost)(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, int err);
+    void *ctx; /* of lost() */
+
+    size_t n; /* blocks to compare, at these offsets of file and buffer */
+    uint64_t owner[TRANSFER_SUMS], file[TRANSFER_SUMS], at[TRANSFER_SUMS];
+    uint32_t want[TRANSFER_SUMS], have[TRANSFER_SUMS];
+};
+
+/* NULL: out of memory. free() ends it. */
+struct transfer_sums *transfer_sums_new(struct transfer *t);
+/* len bytes were read from file_offset to byte `at` of the buffer. */
+void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, uint64_t at,
+                       uint64_t len);
+/* Compares what has been added. */
+void transfer_sums_end(struct transfer_sums *s);
+
+#endif
