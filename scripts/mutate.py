@@ -11,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -69,12 +70,14 @@ def misfit(root, mutant):
 
 
 def run(argv, seconds, **more):
-    """The exit status; 124: ended after the limit."""
+    """The exit status; 124: ended after the limit, with all that it started."""
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, start_new_session=True, **more)
     try:
-        return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL, timeout=seconds, check=False,
-                              **more).returncode
+        return child.wait(seconds)
     except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
         return 124
 
 

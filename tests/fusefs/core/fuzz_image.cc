@@ -140,7 +140,7 @@ struct Ref {
 class Base
 {
   public:
-    Base();
+    explicit Base(bool data_csum);
     lay_geometry geo = {};
     std::vector<uint8_t> clean, crashed;
     std::vector<uint64_t> blocks; // metadata of the crashed image, the log's records too
@@ -178,7 +178,7 @@ void Base::fill(struct ffs *fs)
     ffs_sync(fs);
 }
 
-Base::Base()
+Base::Base(bool data_csum)
 {
     Device device;
     mkfs_params params = {};
@@ -189,6 +189,7 @@ Base::Base()
     memcpy(params.uuid, "fuzz image, uuid", 16);
     memcpy(params.hash_seed, "fuzz image, seed", 16);
     params.journal_blocks = 512;
+    params.data_csum = data_csum;
     opts.no_thread = true;
     if (mkfs_format(device.dev(), &params, &plan))
         fail("mkfs");
@@ -360,6 +361,8 @@ void User::look(ffs_inode *inode)
     ffs_attr attr;
     ffs_map map;
     ffs_segment segments[16];
+    uint32_t sums[16];
+    struct ffs_scrub scrub;
     ffs_getattr(inode, &attr);
     ffs_read(inode, 0, buf, sizeof(buf));
     ffs_read(inode, attr.size > 3000 ? attr.size - 3000 : 0, buf, sizeof(buf));
@@ -368,6 +371,8 @@ void User::look(ffs_inode *inode)
     ffs_getxattr(inode, "user.2", buf, sizeof(buf));
     ffs_extents(inode, 0, segments, 16);
     ffs_seek(inode, 4096, SEEK_HOLE);
+    ffs_file_sums(inode, 0, 16, sums);
+    ffs_scrub(inode, 0, attr.size, left_ % 2, &scrub);
     if (ffs_map_read_some(inode, 0, 1u << 20, 64, &map) == 0)
         ffs_map_release(&map);
 }
@@ -480,10 +485,11 @@ int64_t repair(Device *device)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const Base base;
+    static const Base plain(false), summed(true);
     static Device device;
     Input in(data, size);
     uint64_t how = in.take(1);
+    const Base &base = how & 16 ? summed : plain;
     device.load(how & 1 ? base.crashed : base.clean);
     Mutator(&device, base, &in).run();
     int64_t before = how & 8 ? repair(&device) : check(&device);
