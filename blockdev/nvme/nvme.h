@@ -56,6 +56,18 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
 int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max);
 
 /*
+ * A share: rings that one other process may map. Their files and DMA regions contain nothing else,
+ * and their memory never comes to another share. The first `pairs` queue pairs, of one depth, take
+ * one region; further ones take further regions.
+ */
+struct nvme_share {
+    uint64_t id; /* of this share of this controller; 0: memory of the driver */
+    unsigned pairs;
+};
+/* A share without memory yet. Its memory ends with its queue pairs. */
+struct nvme_share nvme_share_new(struct nvme_ctrlr *c, unsigned pairs);
+
+/*
  * An I/O queue pair. The rings are shared memory (memfd, MAP_SHARED, page-aligned, zeroed, phase
  * starts at 1), so they can be registered with CUDA. The driver creates and deletes the queues;
  * head, tail and phase belong to the owner of the pair.
@@ -69,15 +81,17 @@ struct nvme_qpair {
     volatile uint32_t *cq_doorbell;
     size_t sq_len, cq_len;     /* bytes mapped behind sq and cq, whole pages */
     uint64_t sq_iova, cq_iova; /* where the controller sees them */
-    int fd;                    /* the file that has both rings, and more unless own_rings */
-    bool own_rings;            /* nvme_qpair_create_own() */
+    int fd;                    /* of both rings; the file may have other memory, too */
+    uint64_t fd_offset;        /* of the SQ in it; the CQ follows */
+    struct nvme_share share;   /* nvme_qpair_create_shared() */
     unsigned epoch;            /* of the controller when the queues were created */
 };
 
 /* -ENOSPC when all queue pairs are taken; -EINVAL when depth is < 2 or over max_queue_depth. */
 int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out);
-/* With rings in a file of their own, which may be given to another process, the SQ first. */
-int nvme_qpair_create_own(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out);
+/* With rings of the share, in a file that may be given to another process. */
+int nvme_qpair_create_shared(struct nvme_ctrlr *c, uint32_t depth, struct nvme_share share,
+                             struct nvme_qpair *out);
 /*
  * Deletes SQ, then CQ (5.7, 5.6), then frees the rings: after it returns 0 no command of this
  * queue can touch memory any more. On an error the rings stay mapped, for the controller may
@@ -203,10 +217,12 @@ struct nvme_dma {
     size_t len; /* bytes, whole pages */
     uint64_t iova;
     int fd; /* of the memory, which other allocations may share */
+    uint64_t fd_offset;
 };
 int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
-/* A file and a region of its own, from its first byte on: for memory that other processes map. */
-int nvme_dma_alloc_own(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
+/* Memory of the share. A region that it needs has room for share.pairs allocations of len. */
+int nvme_dma_alloc_shared(struct nvme_ctrlr *c, struct nvme_share share, size_t len,
+                          struct nvme_dma *out);
 /* What either has given. The controller must not have commands that use the memory. */
 void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
 

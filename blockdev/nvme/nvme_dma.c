@@ -43,7 +43,7 @@ static int memory_create(const struct nvme_ctrlr *c, size_t len, struct nvme_dma
     bool large = c->t->physical;
     int rc;
 
-    out->len = len;
+    *out = (struct nvme_dma){.len = len};
     out->fd = memfd_create("nvme-dma", MFD_CLOEXEC | MFD_ALLOW_SEALING |
                                            (large ? MFD_HUGETLB | MFD_HUGE_2MB : 0u));
     if (out->fd < 0)
@@ -77,16 +77,14 @@ static struct nvme_mem memory_of(const struct nvme_dma *dma)
     return (struct nvme_mem){.addr = dma->addr, .len = dma->len, .fd = dma->fd};
 }
 
-int nvme_dma_alloc_own(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
+static int alloc_own(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
 {
     struct nvme_mem mem;
     int rc;
 
-    if (len == 0 || len > SIZE_MAX / 4)
-        return -EINVAL;
-    if (c->t->physical && len > NVME_LARGE_PAGE)
+    if (len > NVME_LARGE_PAGE)
         return -E2BIG;
-    rc = memory_create(c, whole_pages(len), out);
+    rc = memory_create(c, len, out);
     if (rc)
         return rc;
     mem = memory_of(out);
@@ -124,6 +122,7 @@ static void free_own(struct nvme_ctrlr *c, struct nvme_dma *dma)
  * a free page between two allocations.
  */
 struct nvme_arena {
+    uint64_t share;      /* nvme_share.id; 0: the driver's */
     struct nvme_dma dma; /* iova 0: taken from the controller, for good */
     struct nvme_iova pieces;
     uint64_t start;   /* its iova, for good */
@@ -131,13 +130,18 @@ struct nvme_arena {
     struct nvme_arena *next;
 };
 
-/* The first is small, for tools with few queues; a further one is half as large as all before. */
-static size_t next_arena(const struct nvme_ctrlr *c, size_t len)
+/*
+ * An arena of a share has room for its pairs. The driver's first arena is small, for tools with few
+ * queues; a further one is half as large as all before.
+ */
+static size_t next_arena(const struct nvme_ctrlr *c, struct nvme_share share, size_t len)
 {
     size_t all = 0;
 
+    if (share.id)
+        return share.pairs * (len + NVME_PAGE_SIZE);
     for (const struct nvme_arena *a = c->arenas; a; a = a->next)
-        all += a->dma.len;
+        all += a->share ? 0 : a->dma.len;
     all = whole_pages(all / 2);
     if (all < NVME_ARENA_MIN)
         all = NVME_ARENA_MIN;
@@ -153,7 +157,7 @@ static void arena_destroy(struct nvme_ctrlr *c, struct nvme_arena *a)
     free(a);
 }
 
-static int arena_create(struct nvme_ctrlr *c, size_t len, struct nvme_arena **out)
+static int arena_create(struct nvme_ctrlr *c, uint64_t share, size_t len, struct nvme_arena **out)
 {
     struct nvme_arena *a = calloc(1, sizeof(*a));
     struct nvme_mem mem;
@@ -165,7 +169,9 @@ static int arena_create(struct nvme_ctrlr *c, size_t len, struct nvme_arena **ou
     rc = nvme_region_map(c, &mem, 0, &a->dma.iova);
     if (rc)
         goto destroy_memory;
-    a->start = a->touched = a->dma.iova;
+    a->share = share;
+    a->start = a->dma.iova;
+    a->touched = share ? a->start + len : a->start; /* a process may write all of a share */
     nvme_iova_init(&a->pieces);
     rc = nvme_iova_allow(&a->pieces, a->start, a->start + (len - 1));
     if (rc) {
@@ -190,8 +196,11 @@ static int arena_take(struct nvme_arena *a, size_t len, struct nvme_dma *out)
 
     if (rc)
         return rc;
-    *out = (struct nvme_dma){
-        .addr = (char *)a->dma.addr + (iova - a->start), .len = len, .iova = iova, .fd = a->dma.fd};
+    *out = (struct nvme_dma){.addr = (char *)a->dma.addr + (iova - a->start),
+                             .len = len,
+                             .iova = iova,
+                             .fd = a->dma.fd,
+                             .fd_offset = iova - a->start};
     if (iova < a->touched)
         memset(out->addr, 0, len < a->touched - iova ? len : a->touched - iova);
     if (iova + len > a->touched)
@@ -200,15 +209,16 @@ static int arena_take(struct nvme_arena *a, size_t len, struct nvme_dma *out)
 }
 
 /* With dma_lock held. */
-static int take_piece(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
+static int take_piece(struct nvme_ctrlr *c, struct nvme_share share, size_t len,
+                      struct nvme_dma *out)
 {
     struct nvme_arena *a;
     int rc;
 
     for (a = c->arenas; a; a = a->next)
-        if (arena_take(a, len, out) == 0)
+        if (a->share == share.id && arena_take(a, len, out) == 0)
             return 0;
-    rc = arena_create(c, next_arena(c, len), &a);
+    rc = arena_create(c, share.id, next_arena(c, share, len), &a);
     if (rc)
         return rc;
     a->next = c->arenas;
@@ -216,18 +226,30 @@ static int take_piece(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     return arena_take(a, len, out);
 }
 
-int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
+struct nvme_share nvme_share_new(struct nvme_ctrlr *c, unsigned pairs)
+{
+    return (struct nvme_share){.id = __atomic_add_fetch(&c->shares, 1, __ATOMIC_RELAXED),
+                               .pairs = pairs};
+}
+
+int nvme_dma_alloc_shared(struct nvme_ctrlr *c, struct nvme_share share, size_t len,
+                          struct nvme_dma *out)
 {
     int rc;
 
     if (len == 0 || len > SIZE_MAX / 4)
         return -EINVAL;
     if (c->t->physical)
-        return nvme_dma_alloc_own(c, len, out);
+        return alloc_own(c, whole_pages(len), out);
     pthread_mutex_lock(&c->dma_lock);
-    rc = take_piece(c, whole_pages(len), out);
+    rc = take_piece(c, share, whole_pages(len), out);
     pthread_mutex_unlock(&c->dma_lock);
     return rc;
+}
+
+int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
+{
+    return nvme_dma_alloc_shared(c, (struct nvme_share){0}, len, out);
 }
 
 /* The arena that the memory is a piece of, or the end of the list. With dma_lock held. */

@@ -81,6 +81,7 @@ struct nvme_ctrlr {
     pthread_mutex_t dma_lock; /* the rest, and calls of the transport's map() and unmap() */
     unsigned regions;         /* mapped now; written with the lock held, atomic */
     struct nvme_arena *arenas;
+    uint64_t shares; /* number of the last one; atomic */
     struct nvme_file_map *file_maps;
 };
 

@@ -15,8 +15,11 @@ static size_t whole_pages(size_t len)
 /* Both rings lie in one piece of memory, the SQ first. */
 static struct nvme_dma rings(const struct nvme_qpair *qp)
 {
-    return (struct nvme_dma){
-        .addr = qp->sq, .len = qp->sq_len + qp->cq_len, .iova = qp->sq_iova, .fd = qp->fd};
+    return (struct nvme_dma){.addr = qp->sq,
+                             .len = qp->sq_len + qp->cq_len,
+                             .iova = qp->sq_iova,
+                             .fd = qp->fd,
+                             .fd_offset = qp->fd_offset};
 }
 
 static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
@@ -26,7 +29,7 @@ static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 
     qp->sq_len = whole_pages(qp->depth * sizeof(struct nvme_sqe));
     qp->cq_len = whole_pages(qp->depth * sizeof(struct nvme_cqe));
-    rc = (qp->own_rings ? nvme_dma_alloc_own : nvme_dma_alloc)(c, qp->sq_len + qp->cq_len, &mem);
+    rc = nvme_dma_alloc_shared(c, qp->share, qp->sq_len + qp->cq_len, &mem);
     if (rc)
         return rc;
     qp->sq = mem.addr;
@@ -34,6 +37,7 @@ static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     qp->sq_iova = mem.iova;
     qp->cq_iova = mem.iova + qp->sq_len;
     qp->fd = mem.fd;
+    qp->fd_offset = mem.fd_offset;
     qp->sq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp->qid);
     qp->cq_doorbell = nvme_ctrlr_doorbell(c, 2u * qp->qid + 1);
     return 0;
@@ -150,13 +154,13 @@ static int delete_queues(struct nvme_ctrlr *c, unsigned qid)
 }
 
 /*
- * Another id, and rings of its own, for a pair whose queues can neither be used nor deleted. The
+ * Another id and other rings for a pair whose queues can neither be used nor deleted. The
  * old id stays taken; the old rings stay mapped until the next reset, for the controller knows
  * them.
  */
 static int move_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
-    struct nvme_qpair fresh = {.depth = qp->depth, .epoch = qp->epoch, .own_rings = qp->own_rings};
+    struct nvme_qpair fresh = {.depth = qp->depth, .epoch = qp->epoch, .share = qp->share};
     struct nvme_dma old = rings(qp);
     int rc = take_qid(c, &fresh.qid);
 
@@ -240,9 +244,10 @@ static bool is_gone(const struct nvme_qpair *qp)
     return qp->qid == 0;
 }
 
-static int create(struct nvme_ctrlr *c, uint32_t depth, bool own_rings, struct nvme_qpair *out)
+int nvme_qpair_create_shared(struct nvme_ctrlr *c, uint32_t depth, struct nvme_share share,
+                             struct nvme_qpair *out)
 {
-    struct nvme_qpair qp = {.depth = depth, .own_rings = own_rings};
+    struct nvme_qpair qp = {.depth = depth, .share = share};
     struct nvme_dma mem;
     int rc;
 
@@ -272,12 +277,7 @@ put_qid:
 
 int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out)
 {
-    return create(c, depth, false, out);
-}
-
-int nvme_qpair_create_own(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *out)
-{
-    return create(c, depth, true, out);
+    return nvme_qpair_create_shared(c, depth, (struct nvme_share){0}, out);
 }
 
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)

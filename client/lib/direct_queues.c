@@ -85,6 +85,14 @@ static int take_lease(struct gpunvme_direct *d)
     return check_lease(d);
 }
 
+/* From the first ring on: before it the file has rings of other queues. */
+static int share_rings(struct gpunvme_direct *d, const struct gpunvme_reply *reply, int fd,
+                       struct memory_space_map *out, uint64_t *first)
+{
+    *first = reply->sq_offset < reply->cq_offset ? reply->sq_offset : reply->cq_offset;
+    return memory_space_share(&d->space, fd, *first, reply->len - *first, MEMORY_SPACE_MEMORY, out);
+}
+
 /* Both doorbells are mapped together: they are neighbours. */
 static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_reply *reply, int fd,
                            struct memory_space_map *out, uint64_t *first)
@@ -123,7 +131,7 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
     struct gpunvme_request request = {
         .what = GPUNVME_ASK_QUEUE, .id = d->lease.id, .key = d->lease.key, .index = index};
     struct gpunvme_reply reply;
-    uint64_t first = 0;
+    uint64_t ring = 0, doorbell = 0;
     int fds[SOCKET_FDS];
     int err = socket_request(d->g, &request, &reply, fds, 2);
 
@@ -131,18 +139,18 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
         return err;
     err = check_reply(&reply, d->lease.depth);
     if (!err)
-        err = memory_space_share(&d->space, fds[0], 0, reply.len, MEMORY_SPACE_MEMORY, &q->rings);
+        err = share_rings(d, &reply, fds[0], &q->rings, &ring);
     if (!err)
-        err = share_doorbells(d, &reply, fds[1], &q->doorbells, &first);
+        err = share_doorbells(d, &reply, fds[1], &q->doorbells, &doorbell);
     close(fds[0]);
     close(fds[1]);
     if (err)
         return err;
-    d->cqs[index] = (const void *)((const char *)q->rings.addr + reply.cq_offset);
-    port->sq = (struct nvme_sqe *)(uintptr_t)(q->rings.at + reply.sq_offset);
-    port->cq = (struct nvme_cqe *)(uintptr_t)(q->rings.at + reply.cq_offset);
-    port->sq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + reply.sq_doorbell - first);
-    port->cq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + reply.cq_doorbell - first);
+    d->cqs[index] = (const void *)((const char *)q->rings.addr + reply.cq_offset - ring);
+    port->sq = (struct nvme_sqe *)(uintptr_t)(q->rings.at + reply.sq_offset - ring);
+    port->cq = (struct nvme_cqe *)(uintptr_t)(q->rings.at + reply.cq_offset - ring);
+    port->sq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + reply.sq_doorbell - doorbell);
+    port->cq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + reply.cq_doorbell - doorbell);
     port->depth = d->lease.depth;
     return 0;
 }

@@ -70,6 +70,7 @@ void lease_queues_close(struct leases *t)
 
 int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth)
 {
+    struct nvme_share share = nvme_share_new(t->ctrlr, n);
     int err = 0;
 
     l->pairs = calloc(n, sizeof(*l->pairs));
@@ -77,7 +78,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
         return -ENOMEM;
     while (l->n_pairs < n && !err) {
         l->pairs[l->n_pairs].proxied = LEASE_NO_SHADOW;
-        err = nvme_qpair_create_own(t->ctrlr, depth, &l->pairs[l->n_pairs].qp);
+        err = nvme_qpair_create_shared(t->ctrlr, depth, share, &l->pairs[l->n_pairs].qp);
         l->n_pairs += !err;
     }
     if (!l->n_pairs)
@@ -181,7 +182,9 @@ int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t i
     if (index >= l->n_pairs || l->revoked)
         return -ENOENT;
     const struct lease_pair *p = &l->pairs[index];
-    *reply = (struct gpunvme_reply){.len = p->qp.sq_len + p->qp.cq_len, .cq_offset = p->qp.sq_len};
+    *reply = (struct gpunvme_reply){.len = p->qp.fd_offset + p->qp.sq_len + p->qp.cq_len,
+                                    .sq_offset = p->qp.fd_offset,
+                                    .cq_offset = p->qp.fd_offset + p->qp.sq_len};
     reply_doorbells(t, p, reply, &doorbells);
     fds[0] = fcntl(p->qp.fd, F_DUPFD_CLOEXEC, 0);
     if (fds[0] < 0)

@@ -382,7 +382,10 @@ struct gpunvme_request {
 
 /* 3 is used between libgpunvme and the daemon. */
 
-/* Rings begin at multiples of their entries' size, in a file that is as long as told. */
+/*
+ * Rings begin at multiples of their entries' size, in a file that is at least as long as told and
+ * may have rings of other queues of the lease.
+ */
 struct gpunvme_reply {
     uint64_t len;                      /* of the first descriptor's memory, bytes */
     uint64_t sq_offset, cq_offset;     /* in it */

@@ -3,11 +3,14 @@
 // speed, or are refused, and no data.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +21,7 @@
 #include "tests/e2e/content.h"
 #include "tests/e2e/served_rig.h"
 #include "tests/fusefs/daemon/client.h"
+#include "tests/fusefs/daemon/lease_client.h"
 
 namespace
 {
@@ -150,6 +154,63 @@ TEST_F(Deviating, BuffersInOneFileShareARegion)
     EXPECT_EQ(stats().dma_regions, before);
     munmap(data, kCount * kLen);
     close(memory);
+}
+
+// The files of the rings of all queues of a lease.
+std::set<ino_t> files_of(int fd, const Queues &lease)
+{
+    std::set<ino_t> files;
+    int s = connect_mount(fd);
+
+    for (uint64_t i = 0; i < lease.reply().queues; i++) {
+        gpunvme_reply reply;
+        struct stat st = {};
+        std::vector<int> fds =
+            request(s, {GPUNVME_ASK_QUEUE, lease.reply().id, lease.reply().key, i}, &reply);
+        if (!fds.empty() && fstat(fds[0], &st) == 0)
+            files.insert(st.st_ino);
+        for (int each : fds)
+            close(each);
+    }
+    close(s);
+    return files;
+}
+
+// Of 64 regions: a lease takes one, however many queues it has, and of no other lease.
+TEST_F(Deviating, TheQueuesOfALeaseShareARegion)
+{
+    begin({"--dma-maps", "64"}, "direct=root");
+    uint64_t before = stats().dma_regions;
+    Queues many(fd_, 20), few(fd_, 2);
+    ASSERT_EQ(many.error(), 0);
+    ASSERT_EQ(few.error(), 0);
+    ASSERT_EQ(many.reply().queues, 20u);
+    EXPECT_EQ(stats().dma_regions, before + 2);
+    for (Queues *lease : {&many, &few}) {
+        ASSERT_TRUE(lease->map(fd_));
+        for (size_t i = 0; i < lease->reply().queues; i++)
+            EXPECT_EQ(lease->run(i, NVME_IO_FLUSH, 0, 1, 0), 0) << i;
+    }
+    EXPECT_EQ(many.end(fd_), 0);
+    EXPECT_EQ(stats().dma_regions, before + 1);
+    EXPECT_EQ(few.run(1, NVME_IO_FLUSH, 0, 1, 0), 0);
+    EXPECT_EQ(few.end(fd_), 0);
+    EXPECT_EQ(stats().dma_regions, before);
+}
+
+TEST_F(Deviating, LeasesHaveTheirRingsInFilesOfTheirOwn)
+{
+    begin({}, "direct=root");
+    Queues a(fd_, 3), b(fd_, 3);
+    ASSERT_EQ(a.error(), 0);
+    ASSERT_EQ(b.error(), 0);
+    std::set<ino_t> of_a = files_of(fd_, a), of_b = files_of(fd_, b), both;
+    ASSERT_FALSE(of_a.empty());
+    std::set_intersection(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
+                          std::inserter(both, both.end()));
+    EXPECT_TRUE(both.empty());
+    EXPECT_EQ(a.end(fd_), 0);
+    EXPECT_EQ(b.end(fd_), 0);
 }
 
 // Its limit is lower than any that is known.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <vector>
 
 #include "tests/blockdev/nvme/nvme_fake.h"
 
@@ -131,21 +132,62 @@ TEST_F(Dma, RingsThatTheControllerMayKnowAreNotHandedOut)
     nvme_dma_free(c, &dma);
 }
 
-TEST_F(Dma, MemoryForOtherProcessesIsAFileOfItsOwn)
+TEST_F(Dma, AShareIsAFileOfItsOwn)
 {
-    nvme_dma shared, own;
+    nvme_dma drivers, a[8], b;
 
     open();
     unsigned before = regions();
-    ASSERT_EQ(nvme_dma_alloc(c, 4096, &shared), 0);
-    EXPECT_EQ(regions(), before);
-    ASSERT_EQ(nvme_dma_alloc_own(c, 8192, &own), 0);
+    nvme_share first = nvme_share_new(c, 8), second = nvme_share_new(c, 1);
+    ASSERT_EQ(nvme_dma_alloc_shared(c, second, 8192, &b), 0);
+    for (auto &dma : a) {
+        ASSERT_EQ(nvme_dma_alloc_shared(c, first, 8192, &dma), 0);
+        EXPECT_EQ(dma.fd, a[0].fd);
+        EXPECT_EQ(dma.fd_offset - a[0].fd_offset, dma.iova - a[0].iova);
+    }
+    EXPECT_EQ(regions(), before + 2);
+    ASSERT_EQ(nvme_dma_alloc(c, 4096, &drivers), 0);
+    EXPECT_NE(a[0].fd, b.fd);
+    EXPECT_NE(a[0].fd, drivers.fd);
+    EXPECT_NE(b.fd, drivers.fd);
+    nvme_dma_free(c, &drivers);
+    for (auto &dma : a)
+        nvme_dma_free(c, &dma);
     EXPECT_EQ(regions(), before + 1);
-    EXPECT_NE(own.fd, shared.fd);
-    EXPECT_EQ(lseek(own.fd, 0, SEEK_END), 8192);
-    nvme_dma_free(c, &own);
-    nvme_dma_free(c, &shared);
+    nvme_dma_free(c, &b);
     EXPECT_EQ(regions(), before);
+}
+
+TEST_F(Dma, AShareGrowsPastItsPairs)
+{
+    nvme_dma all[3];
+
+    open();
+    unsigned before = regions();
+    nvme_share share = nvme_share_new(c, 2);
+    for (auto &dma : all)
+        ASSERT_EQ(nvme_dma_alloc_shared(c, share, 8192, &dma), 0);
+    EXPECT_EQ(regions(), before + 2);
+    EXPECT_NE(all[2].fd, all[0].fd);
+    for (auto &dma : all)
+        nvme_dma_free(c, &dma);
+    EXPECT_EQ(regions(), before);
+}
+
+TEST_F(Dma, MemoryOfAShareIsZeroWhateverItsProcessWrote)
+{
+    nvme_dma a, b;
+
+    open();
+    nvme_share share = nvme_share_new(c, 2);
+    ASSERT_EQ(nvme_dma_alloc_shared(c, share, 4096, &a), 0);
+    std::vector<char> garbage(static_cast<size_t>(lseek(a.fd, 0, SEEK_END)), 0x5a);
+    ASSERT_EQ(pwrite(a.fd, garbage.data(), garbage.size(), 0), (ssize_t)garbage.size());
+    ASSERT_EQ(nvme_dma_alloc_shared(c, share, 4096, &b), 0);
+    ASSERT_EQ(a.fd, b.fd);
+    EXPECT_EQ(memcmp(b.addr, std::vector<char>(b.len).data(), b.len), 0);
+    nvme_dma_free(c, &a);
+    nvme_dma_free(c, &b);
 }
 
 TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)

@@ -66,7 +66,7 @@ TEST_F(Qpair, AQueueThatExistsIsDeletedAndCreated)
 /* As SPDK does with a queue whose deletion was under way at a reset. */
 TEST_F(Qpair, APairWhoseQueueCannotBeDeletedGetsAnotherId)
 {
-    ASSERT_EQ(nvme_qpair_create_own(c, 64, &qp), 0);
+    ASSERT_EQ(nvme_qpair_create_shared(c, 64, nvme_share_new(c, 1), &qp), 0);
     uint64_t before = qp.cq_iova;
     fake.keeps_queues = true;
     fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_QID_INVALID;
@@ -147,7 +147,7 @@ TEST_F(Qpair, FailedCreationLeavesNothing)
 
 TEST_F(Qpair, FailedDeletionKeepsTheRingsUntilTheReset)
 {
-    ASSERT_EQ(nvme_qpair_create_own(c, 8, &qp), 0);
+    ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &qp), 0);
     fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
     EXPECT_EQ(nvme_qpair_delete(c, &qp), -EIO);
     EXPECT_EQ(fake.maps.size(), maps + 1);
@@ -155,7 +155,7 @@ TEST_F(Qpair, FailedDeletionKeepsTheRingsUntilTheReset)
 
 TEST_F(Qpair, LostDeletionKeepsTheRingsUntilTheReset)
 {
-    ASSERT_EQ(nvme_qpair_create_own(c, 8, &qp), 0);
+    ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &qp), 0);
     fake.lose_opcode = NVME_ADMIN_DELETE_SQ;
     EXPECT_EQ(nvme_qpair_delete(c, &qp), -ETIMEDOUT);
     EXPECT_EQ(fake.maps.size(), maps + 1);

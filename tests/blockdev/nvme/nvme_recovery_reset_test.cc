@@ -90,7 +90,7 @@ TEST_F(Recovery, AdminQueueBeginsAnewAfterAReset)
 TEST_F(Recovery, PairsOfBeforeEndWithoutACommand)
 {
     nvme_qpair qp;
-    ASSERT_EQ(nvme_qpair_create_own(c, 8, &qp), 0);
+    ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &qp), 0);
     size_t maps = fake.maps.size();
     ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
     fake.seen.clear();
@@ -155,7 +155,7 @@ TEST_F(Recovery, AbandonedPairsComeBackWithAReset)
     nvme_qpair qps[3], extra;
     size_t maps = fake.maps.size();
     for (auto &qp : qps)
-        ASSERT_EQ(nvme_qpair_create_own(c, 8, &qp), 0);
+        ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &qp), 0);
     fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
     for (auto &qp : qps)
         EXPECT_EQ(nvme_qpair_delete(c, &qp), -EIO);
